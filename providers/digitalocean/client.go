@@ -1,0 +1,240 @@
+package digitalocean
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/digitalocean/godo"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+)
+
+// pageSize is the largest page that the API serves.
+const pageSize = 200
+
+// limits keep below the published limits of 250 calls a minute and 5000 an hour: over a span, a bucket lets through its
+// burst plus its rate, so 100 + 60×2.5 = 250 and 1000 + 3600×1.1 = 4960.
+var limits = []cloudapi.Limit{{PerSecond: 2.5, Burst: 100}, {PerSecond: 1.1, Burst: 1000}}
+
+// api is the part of DigitalOcean's API that is used, in the common vocabulary of errors.
+type api struct {
+	sdk  *godo.Client
+	http *cloudapi.Client
+	// metadata asks the metadata service, which needs no credential.
+	metadata    *cloudapi.Client
+	metadataURL string
+}
+
+func newAPI(c Config, version string) (*api, error) {
+	used := limits
+	if c.RateLimitQPS > 0 {
+		used = []cloudapi.Limit{{PerSecond: c.RateLimitQPS, Burst: 1}}
+	}
+	client := cloudapi.NewClient(cloudapi.Config{
+		Provider:  Name,
+		Authorize: func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+c.Token.Reveal()) },
+		Operation: operation,
+		Limits:    used,
+		Budget:    budget,
+	})
+	sdk, err := godo.New(client.Client, godo.SetBaseURL(c.BaseURL), godo.SetUserAgent("anyccm/"+version))
+	if err != nil {
+		return nil, fmt.Errorf("making the API client: %w", err)
+	}
+	return &api{
+		sdk: sdk, http: client,
+		metadata: cloudapi.NewClient(cloudapi.Config{
+			Provider: Name, UserAgent: "anyccm/" + version, Timeout: 3 * time.Second,
+			Operation: func(*http.Request) string { return "GET metadata" },
+		}),
+		metadataURL: c.MetadataURL,
+	}, nil
+}
+
+var (
+	identifier = regexp.MustCompile(`^([0-9]+|[0-9a-fA-F]{8}-[0-9a-fA-F-]{27})$`)
+	collection = regexp.MustCompile(`/tags/[^/]+`)
+)
+
+// operation names a request without identifiers: "GET /v2/droplets/{id}".
+func operation(r *http.Request) string {
+	p := collection.ReplaceAllString(path.Clean(r.URL.Path), "/tags/{name}")
+	segments := strings.Split(p, "/")
+	for i, s := range segments {
+		if identifier.MatchString(s) || (i > 0 && segments[i-1] == "load_balancers") {
+			segments[i] = "{id}"
+		}
+	}
+	return r.Method + " " + strings.Join(segments, "/")
+}
+
+func budget(h http.Header) (limit, remaining int, ok bool) {
+	limit, err := strconv.Atoi(h.Get("RateLimit-Limit"))
+	if err != nil {
+		return 0, 0, false
+	}
+	remaining, err = strconv.Atoi(h.Get("RateLimit-Remaining"))
+	return limit, remaining, err == nil
+}
+
+// listAll reads every page and keeps of each object what keep returns. The listing is complete or an error: the number of objects is compared with the total that
+// the API states, so that a page that lost its link to the next one is not taken for the last.
+func listAll[T, V any](ctx context.Context, what string, page func(context.Context, *godo.ListOptions) ([]T, *godo.Response, error), keep func(*T) V) ([]V, int, error) {
+	var all []V
+	for number := 1; ; number++ {
+		items, response, err := page(ctx, &godo.ListOptions{Page: number, PerPage: pageSize})
+		if err != nil {
+			return nil, number, apiError(err, fmt.Sprintf("listing %s, page %d", what, number))
+		}
+		for i := range items {
+			all = append(all, keep(&items[i]))
+		}
+		if response.Links != nil && response.Links.Pages != nil && response.Links.Pages.Next != "" && len(items) > 0 {
+			continue
+		}
+		// Objects that vanish between two pages make the count larger than the last total, never smaller.
+		if response.Meta == nil || len(all) < response.Meta.Total {
+			return nil, number, &cloudapi.Error{
+				Class: cloudapi.ErrTransient, Operation: "listing " + what,
+				Message: fmt.Sprintf("the listing broke off: %d objects on %d pages, but the API states no total or a larger one", len(all), number),
+			}
+		}
+		return all, number, nil
+	}
+}
+
+// same keeps an object as it is.
+func same[T any](v *T) *T { return v }
+
+func (a *api) droplets(ctx context.Context) ([]droplet, int, error) {
+	plain, pages, err := listAll(ctx, "droplets", a.sdk.Droplets.List, newDroplet)
+	if err != nil {
+		return nil, pages, err
+	}
+	// The plain listing leaves out droplets with GPUs.
+	gpu, gpuPages, err := listAll(ctx, "GPU droplets", a.sdk.Droplets.ListWithGPUs, newDroplet)
+	if err != nil {
+		return nil, pages + gpuPages, err
+	}
+	return append(plain, gpu...), pages + gpuPages, nil
+}
+
+func (a *api) droplet(ctx context.Context, id int) (droplet, error) {
+	d, _, err := a.sdk.Droplets.Get(ctx, id)
+	if err == nil && (d == nil || d.ID != id) {
+		err = errWrongAnswer
+	}
+	if err != nil {
+		return droplet{}, apiError(err, fmt.Sprintf("reading droplet %d", id))
+	}
+	return newDroplet(d), nil
+}
+
+// errWrongAnswer: the API answered with success, but not with what was asked for.
+var errWrongAnswer = errors.New("the answer does not hold the object that was asked for")
+
+func (a *api) loadBalancers(ctx context.Context) ([]*godo.LoadBalancer, int, error) {
+	return listAll(ctx, "load balancers", a.sdk.LoadBalancers.List, same)
+}
+
+func (a *api) loadBalancer(ctx context.Context, id string) (*godo.LoadBalancer, error) {
+	lb, _, err := a.sdk.LoadBalancers.Get(ctx, id)
+	if err == nil && (lb == nil || lb.ID != id) {
+		err = errWrongAnswer
+	}
+	return lb, apiError(err, "reading load balancer "+id)
+}
+
+func (a *api) certificates(ctx context.Context) ([]*godo.Certificate, int, error) {
+	return listAll(ctx, "certificates", a.sdk.Certificates.List, same)
+}
+
+func (a *api) certificate(ctx context.Context, id string) (*godo.Certificate, error) {
+	c, _, err := a.sdk.Certificates.Get(ctx, id)
+	if err == nil && (c == nil || c.ID != id) {
+		err = errWrongAnswer
+	}
+	return c, apiError(err, "reading certificate "+id)
+}
+
+func (a *api) createLoadBalancer(ctx context.Context, r *godo.LoadBalancerRequest) (*godo.LoadBalancer, error) {
+	lb, _, err := a.sdk.LoadBalancers.Create(ctx, r)
+	if err == nil && (lb == nil || lb.ID == "") {
+		err = errWrongAnswer
+	}
+	return lb, apiError(err, "creating load balancer "+r.Name)
+}
+
+func (a *api) replaceLoadBalancer(ctx context.Context, id string, r *godo.LoadBalancerRequest) (*godo.LoadBalancer, error) {
+	lb, _, err := a.sdk.LoadBalancers.Update(ctx, id, r)
+	if err == nil && (lb == nil || lb.ID != id) {
+		err = errWrongAnswer
+	}
+	return lb, apiError(err, "updating load balancer "+id)
+}
+
+func (a *api) addDroplets(ctx context.Context, id string, droplets []int) error {
+	_, err := a.sdk.LoadBalancers.AddDroplets(ctx, id, droplets...)
+	return apiError(err, "adding droplets to load balancer "+id)
+}
+
+func (a *api) removeDroplets(ctx context.Context, id string, droplets []int) error {
+	_, err := a.sdk.LoadBalancers.RemoveDroplets(ctx, id, droplets...)
+	return apiError(err, "removing droplets from load balancer "+id)
+}
+
+func (a *api) deleteLoadBalancer(ctx context.Context, id string) error {
+	_, err := a.sdk.LoadBalancers.Delete(ctx, id)
+	return apiError(err, "deleting load balancer "+id)
+}
+
+// regionSlugs lists the regions of the account.
+func (a *api) regionSlugs(ctx context.Context) ([]string, error) {
+	slugs, _, err := listAll(ctx, "regions", a.sdk.Regions.List, func(r *godo.Region) string { return r.Slug })
+	return slugs, err
+}
+
+// ownRegion asks the metadata service for the region of the droplet that the program runs on.
+func (a *api) ownRegion(ctx context.Context) (string, error) {
+	const doing = "asking the metadata service for the region (set REGION where there is none)"
+	address, err := url.JoinPath(a.metadataURL, "metadata/v1/region")
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", doing, err)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", doing, err)
+	}
+	response, err := a.metadata.Do(request)
+	if err != nil {
+		return "", cloudapi.Describe(err, doing)
+	}
+	defer response.Body.Close()
+	text, err := readText(response)
+	if err != nil {
+		return "", cloudapi.Describe(err, doing)
+	}
+	return text, nil
+}
+
+// readText returns the trimmed body of a successful answer that is a single word.
+func readText(r *http.Response) (string, error) {
+	data, err := io.ReadAll(io.LimitReader(r.Body, 1<<10))
+	if err != nil {
+		return "", fmt.Errorf("reading the answer: %w", err)
+	}
+	text := strings.TrimSpace(string(data))
+	if r.StatusCode != http.StatusOK || text == "" || strings.ContainsAny(text, " <\n") {
+		return "", fmt.Errorf("unusable answer with HTTP %d", r.StatusCode)
+	}
+	return text, nil
+}

@@ -1,0 +1,118 @@
+package digitalocean
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceansim"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/conformance"
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	conformance.Run(t, newFixture)
+}
+
+const testToken = "dop_v1_test"
+
+// testInputs are the options of a provider that talks to the simulator.
+func testInputs(url string, more map[string]string) registry.Inputs {
+	env := map[string]string{
+		"DO_ACCESS_TOKEN": testToken, "DO_OVERRIDE_URL": url + "/", "REGION": "nyc3", "DO_CLUSTER_ID": "c1",
+		// The suite breaks thousands of calls on purpose; our own limit would only slow it down.
+		"DO_API_RATE_LIMIT_QPS": "100000",
+	}
+	for k, v := range more {
+		env[k] = v
+	}
+	return registry.Inputs{Version: "test", Sources: schema.Sources{LookupEnv: func(k string) (string, bool) { v, ok := env[k]; return v, ok }}}
+}
+
+func newFixture(t testing.TB) *conformance.Fixture {
+	sim, server := digitaloceansim.New(digitaloceansim.Options{Token: testToken})
+	url := server.Start(t)
+	certificate := sim.AddCertificate("web", "custom")
+	number := func(providerID string) int {
+		id, err := parseProviderID(providerID)
+		require.NoError(t, err)
+		return id
+	}
+	return &conformance.Fixture{
+		Sim: server,
+		Open: func() (cloudprovider.Interface, error) {
+			var r registry.Registry
+			if err := r.Add(Description()); err != nil {
+				return nil, err
+			}
+			return r.Open(Name, testInputs(url, nil))
+		},
+		AddInstance: func(name string) string {
+			return providerIDPrefix + strconv.Itoa(sim.AddDroplet(digitaloceansim.Spec{Name: name}))
+		},
+		RemoveInstance: func(id string) { sim.RemoveDroplet(number(id)) },
+		PowerOff:       func(id string) { require.NoError(t, sim.SetStatus(number(id), "off")) },
+		MalformedIDs:   []string{providerIDPrefix, providerIDPrefix + "12x", providerIDPrefix + "-1", providerIDPrefix + "0"},
+		Services: map[string]conformance.Case{
+			"plain": {
+				Service: service("plain", nil, port("http", 80, 30080)),
+				Change:  func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, port("alt", 8080, 30081)) },
+			},
+			"rich": {
+				Service: richService(certificate),
+				Change:  func(s *v1.Service) { s.Annotations[annotationName] = "renamed" },
+			},
+		},
+		Snapshot: func() string { return snapshot(t, sim) },
+	}
+}
+
+// snapshot is what the cloud holds for Services, less the times and identifiers that differ from run to run.
+func snapshot(t testing.TB, sim *digitaloceansim.Sim) string {
+	all := ""
+	for i, lb := range sim.LoadBalancers() {
+		lb.ID, lb.CreatedAt, lb.IP, lb.IPv6 = fmt.Sprint(i), "", "", ""
+		text, err := json.MarshalIndent(lb, "", " ")
+		require.NoError(t, err)
+		all += string(text)
+	}
+	return all
+}
+
+func port(name string, number, nodePort int32) v1.ServicePort {
+	return v1.ServicePort{Name: name, Protocol: v1.ProtocolTCP, Port: number, NodePort: nodePort}
+}
+
+func service(name string, annotations map[string]string, ports ...v1.ServicePort) *v1.Service {
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	return &v1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "3c1f6b52-7a66-4b58-8b4b-0a61c1f9e0a1", Annotations: annotations},
+		Spec:       v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer, Ports: ports},
+	}
+}
+
+// richService uses everything at once that does not exclude something else.
+func richService(certificate string) *v1.Service {
+	udp := port("dns", 53, 30053)
+	udp.Protocol = v1.ProtocolUDP
+	s := service("rich", map[string]string{
+		annotationName: "rich", annotationType: "REGIONAL", annotationNetwork: "EXTERNAL", annotationNetworkStack: "DUALSTACK",
+		annotationProtocol: "tcp", annotationHTTPPorts: "80", annotationTLSPorts: "8443", annotationHTTP2Ports: "443", annotationHTTP3Port: "443",
+		annotationCertificateID: certificate, annotationNoLetsEncryptDNS: "true", annotationRedirect: "true", annotationProxyProtocol: "true",
+		annotationKeepalive: "true", annotationIdleTimeout: "120", annotationStickyType: "cookies", annotationStickyCookieName: "lb",
+		annotationStickyCookieTTL: "300", annotationSizeUnit: "2", annotationCheckInterval: "10", annotationCheckTimeout: "7",
+		annotationUnhealthyThreshold: "4", annotationHealthyThreshold: "6", annotationOverrideCheck: "", annotationCheckPath: "/ready",
+		annotationCheckPort: "80", annotationCheckProtocol: "http", annotationDenyRules: "ip:192.0.2.7", annotationAllowRules: "cidr:198.51.100.0/24",
+	}, port("http", 80, 30080), port("http2", 443, 30443), port("https", 8443, 30843), port("raw", 9000, 30900), udp)
+	return s
+}

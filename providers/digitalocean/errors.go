@@ -1,0 +1,44 @@
+package digitalocean
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/digitalocean/godo"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+)
+
+// apiError maps an error of the SDK to the common vocabulary and names the operation.
+func apiError(err error, operation string) error {
+	if err == nil {
+		return nil
+	}
+	response, ok := errors.AsType[*godo.ErrorResponse](err)
+	if !ok {
+		if _, ok := errors.AsType[*godo.ArgError](err); ok {
+			return &cloudapi.Error{Class: cloudapi.ErrInvalid, Operation: operation, Message: err.Error(), Cause: err}
+		}
+		return cloudapi.Describe(err, operation)
+	}
+	mapped := &cloudapi.Error{
+		Class: cloudapi.ErrTransient, Operation: operation, Message: response.Message, RequestID: response.RequestID, Cause: err,
+	}
+	if r := response.Response; r != nil {
+		mapped.Status = r.StatusCode
+		mapped.Class = cloudapi.ClassOfStatus(r.StatusCode)
+		mapped.RetryAfter = cloudapi.ParseRetryAfter(r.Header, time.Now())
+		if r.StatusCode == http.StatusUnprocessableEntity && mentionsLimit(response.Message) {
+			mapped.Class = cloudapi.ErrQuota
+		}
+	}
+	return mapped
+}
+
+// mentionsLimit recognises account limits, which the API answers with the status of any other invalid request.
+func mentionsLimit(message string) bool {
+	m := strings.ToLower(message)
+	return strings.Contains(m, "limit") && (strings.Contains(m, "exceed") || strings.Contains(m, "reached"))
+}

@@ -1,0 +1,484 @@
+package digitalocean
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/digitalocean/godo"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/record"
+	cloudprovider "k8s.io/cloud-provider"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/nodeview"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+const (
+	// ensureMaxAge is how old the observed state may be when a Service is reconciled. Our own writes are in it at once;
+	// the age only delays the sight of changes that somebody else made.
+	ensureMaxAge = 10 * time.Second
+	// updateMaxAge serves a change of nodes, which concerns every load balancer at about the same time.
+	updateMaxAge = 60 * time.Second
+	// backendMaxAge is for the addresses of a node that does not show them yet; a droplet's addresses do not change.
+	backendMaxAge = 10 * time.Minute
+	// certificateMaxAge bounds how long the rotation of a certificate goes unnoticed when a Service is reconciled.
+	certificateMaxAge = 60 * time.Second
+)
+
+// Reasons of the events that the provider writes on Services.
+const (
+	// eventConfigError has the name that DigitalOcean's own controller uses.
+	eventConfigError = "LoadBalancerConfigError"
+	// eventIgnored: an annotation has no effect.
+	eventIgnored = "LoadBalancerAnnotationIgnored"
+	// eventFixed: the wish differs from what was fixed when the load balancer was created.
+	eventFixed = "LoadBalancerAnnotationFixed"
+)
+
+// loadBalancers implements cloudprovider.LoadBalancer.
+type loadBalancers struct {
+	config       Config
+	api          *api
+	droplets     *inventory.Inventory[int, droplet]
+	observed     *inventory.Inventory[string, *godo.LoadBalancer]
+	certificates *inventory.Inventory[string, *godo.Certificate]
+	nodes        *nodeview.View
+
+	regionLock  sync.Mutex
+	regionFound string
+
+	// Set by Initialize, before any call of the framework.
+	kube   kubernetes.Interface
+	events record.EventRecorder
+}
+
+var _ cloudprovider.LoadBalancer = (*loadBalancers)(nil)
+
+func newLoadBalancers(c Config, a *api, droplets *inventory.Inventory[int, droplet], nodes *nodeview.View) *loadBalancers {
+	return &loadBalancers{
+		config: c, api: a, droplets: droplets, nodes: nodes,
+		observed: inventory.New(inventory.Source[string, *godo.LoadBalancer]{
+			Kind: "load balancer", ID: func(lb *godo.LoadBalancer) string { return lb.ID }, List: a.loadBalancers, Get: a.loadBalancer,
+			Indexes: map[string]func(*godo.LoadBalancer) []string{indexName: func(lb *godo.LoadBalancer) []string { return []string{lb.Name} }},
+		}),
+		certificates: inventory.New(inventory.Source[string, *godo.Certificate]{
+			Kind: "certificate", ID: func(c *godo.Certificate) string { return c.ID }, List: a.certificates, Get: a.certificate,
+			Indexes: map[string]func(*godo.Certificate) []string{indexName: func(c *godo.Certificate) []string { return []string{c.Name} }},
+		}),
+	}
+}
+
+// GetLoadBalancerName implements cloudprovider.LoadBalancer.
+func (*loadBalancers) GetLoadBalancerName(_ context.Context, _ string, service *v1.Service) string {
+	return loadBalancerName(service, settings{Name: service.Annotations[annotationName]})
+}
+
+// GetLoadBalancer implements cloudprovider.LoadBalancer.
+func (l *loadBalancers) GetLoadBalancer(ctx context.Context, _ string, service *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
+	lb, err := l.find(ctx, service, inventory.Query{MaxAge: ensureMaxAge})
+	if err != nil || lb == nil {
+		return nil, false, err
+	}
+	return status(lb, settings{Hostname: service.Annotations[annotationHostname]}), true, nil
+}
+
+// EnsureLoadBalancer implements cloudprovider.LoadBalancer: observe, desire, plan, apply, and tell the Service.
+func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, _ string, service *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
+	if disowned, err := isDisowned(service); err != nil || disowned {
+		return service.Status.LoadBalancer.DeepCopy(), err
+	}
+	observed, err := l.find(ctx, service, inventory.Query{MaxAge: ensureMaxAge})
+	if err != nil {
+		return nil, err
+	}
+	s, err := l.settings(service, observed)
+	if err != nil {
+		return nil, err
+	}
+	want, certificateID, err := l.want(ctx, service, s, observed, nodes)
+	if err != nil {
+		return nil, err
+	}
+	lb := observed
+	for _, st := range plan(observed, want) {
+		if lb, err = l.apply(ctx, service, lb, st); err != nil {
+			return nil, err
+		}
+	}
+	if err := l.record(ctx, service, lb, certificateID); err != nil {
+		return nil, err
+	}
+	return ready(lb, s)
+}
+
+// UpdateLoadBalancer implements cloudprovider.LoadBalancer: the droplets alone, and only where they differ. Nothing is
+// created here, and faults in annotations do not keep nodes from joining or leaving.
+func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, _ string, service *v1.Service, nodes []*v1.Node) error {
+	if disowned, err := isDisowned(service); err != nil || disowned {
+		return err
+	}
+	lb, err := l.find(ctx, service, inventory.Query{MaxAge: updateMaxAge, MaxMissAge: updateMaxAge})
+	if err != nil || lb == nil {
+		return err
+	}
+	backends, err := l.backends(ctx, nodes)
+	if err != nil {
+		return err
+	}
+	if backends, err = eligible(backends, lb.Type, lb.Network); err != nil {
+		return err
+	}
+	for _, st := range planDroplets(lb, dropletIDs(backends)) {
+		if lb, err = l.apply(ctx, service, lb, st); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// EnsureLoadBalancerDeleted implements cloudprovider.LoadBalancer.
+func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, _ string, service *v1.Service) error {
+	if disowned, err := isDisowned(service); err != nil || disowned {
+		return err
+	}
+	lb, err := l.find(ctx, service, inventory.Query{MaxAge: ensureMaxAge})
+	if err != nil || lb == nil {
+		return err
+	}
+	klog.InfoS("Deleting load balancer", "service", klog.KObj(service), "loadBalancer", lb.ID)
+	err = l.api.deleteLoadBalancer(ctx, lb.ID)
+	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+		l.observed.Invalidate(lb.ID)
+		return err
+	}
+	l.observed.Forget(lb.ID)
+	return nil
+}
+
+// find returns the load balancer of a Service, or nil if there is none: by the recorded ID, else by the names that it
+// may have been given. The names also count after an ID that leads nowhere, for an interrupted creation leaves a load
+// balancer that no annotation knows yet.
+func (l *loadBalancers) find(ctx context.Context, service *v1.Service, q inventory.Query) (*godo.LoadBalancer, error) {
+	asked := time.Now()
+	if id := service.Annotations[annotationID]; id != "" {
+		lb, err := l.observed.Get(ctx, id, q)
+		if err == nil && lb.Status != statusActive {
+			// An old picture of a load balancer that is being set up helps nobody; a read made just now does.
+			lb, err = l.observed.Get(ctx, id, inventory.Query{MaxAge: time.Since(asked)})
+		}
+		if err == nil || !errors.Is(err, cloudapi.ErrNotFound) {
+			return lb, err
+		}
+	}
+	names := []string{defaultName(service)}
+	if custom := service.Annotations[annotationName]; custom != "" {
+		names = append(names, custom)
+	}
+	for _, name := range names {
+		found, err := l.observed.Find(ctx, indexName, name, q)
+		if err != nil {
+			return nil, err
+		}
+		if len(found) > 0 {
+			return oldest(found), nil
+		}
+	}
+	return nil, nil //nolint:nilnil // absence is an answer here, and the callers' first question
+}
+
+func oldest(found []*godo.LoadBalancer) *godo.LoadBalancer {
+	return slices.MinFunc(found, func(a, b *godo.LoadBalancer) int {
+		if c := strings.Compare(a.Created, b.Created); c != 0 {
+			return c
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+}
+
+// settings reads the annotations and tells the Service what is wrong with them.
+func (l *loadBalancers) settings(service *v1.Service, observed *godo.LoadBalancer) (settings, error) {
+	actualType := ""
+	if observed != nil {
+		actualType = observed.Type
+		if actualType == godo.LoadBalancerTypeGlobal {
+			return settings{}, fmt.Errorf("load balancer %s is of type %s, which cannot serve a Service; remove the annotation %s", observed.ID, actualType, annotationID)
+		}
+		if wish := service.Annotations[annotationType]; wish != "" && wish != actualType {
+			l.event(service, eventFixed, fmt.Sprintf("annotation %s: %q was set back to %q: the type of a load balancer is fixed at its creation; delete and create the Service to change it", annotationType, wish, actualType))
+		}
+	}
+	s, warnings, err := parseSettings(service.Annotations, l.config.DefaultType, actualType)
+	for _, w := range schema.Problems(warnings) {
+		l.event(service, eventIgnored, w.Error())
+	}
+	if err != nil {
+		l.event(service, eventConfigError, err.Error())
+	}
+	return s, err
+}
+
+// want computes the desired state, and the certificate that the Service should record from now on, if that changed.
+func (l *loadBalancers) want(ctx context.Context, service *v1.Service, s settings, observed *godo.LoadBalancer, nodes []*v1.Node) (*godo.LoadBalancerRequest, string, error) {
+	certificateID, rotatedTo, err := l.certificate(ctx, s, observed)
+	if err != nil {
+		return nil, "", err
+	}
+	backends, err := l.backends(ctx, nodes)
+	if err != nil {
+		return nil, "", err
+	}
+	network, region := s.Network, ""
+	if observed != nil {
+		network = observed.Network
+	} else if region, err = l.region(ctx); err != nil {
+		return nil, "", err
+	}
+	backends, err = eligible(backends, s.Type, network)
+	if err == nil {
+		var want *godo.LoadBalancerRequest
+		if want, err = desire(l.config, region, service, s, certificateID, backends); err == nil {
+			return want, rotatedTo, nil
+		}
+	}
+	l.event(service, eventConfigError, err.Error())
+	return nil, "", err
+}
+
+// certificate resolves the certificate of the Service and follows the rotation of Let's Encrypt certificates. rotatedTo
+// is set where the Service names a certificate by an ID that the renewal has replaced.
+func (l *loadBalancers) certificate(ctx context.Context, s settings, observed *godo.LoadBalancer) (id, rotatedTo string, err error) {
+	if s.CertificateID == "" && s.CertificateName == "" {
+		return "", "", nil
+	}
+	if s.Type == godo.LoadBalancerTypeRegionalNetwork {
+		return "", "", nil // it terminates no TLS
+	}
+	query := inventory.Query{MaxAge: certificateMaxAge}
+	if s.CertificateID == "" {
+		found, err := l.certificates.Find(ctx, indexName, s.CertificateName, query)
+		if err != nil {
+			return "", "", err
+		}
+		if len(found) == 0 {
+			return "", "", &schema.Problem{Place: "annotation " + annotationCertificateName, Value: s.CertificateName, Reason: "is not the name of a certificate of this account"}
+		}
+		return found[0].ID, "", nil
+	}
+	if observed == nil {
+		return s.CertificateID, "", nil
+	}
+	inUseID := certificateInUse(observed)
+	if inUseID == "" || inUseID == s.CertificateID {
+		return s.CertificateID, "", nil
+	}
+	inUse, err := l.certificateByID(ctx, inUseID, query)
+	if err != nil || inUse == nil || inUse.Type != letsEncrypt {
+		return s.CertificateID, "", err
+	}
+	wanted, err := l.certificateByID(ctx, s.CertificateID, query)
+	if err != nil {
+		return "", "", err
+	}
+	if rotated(inUse, wanted) {
+		return inUseID, inUseID, nil
+	}
+	return s.CertificateID, "", nil
+}
+
+// certificateByID returns nil for a certificate that does not exist.
+func (l *loadBalancers) certificateByID(ctx context.Context, id string, q inventory.Query) (*godo.Certificate, error) {
+	c, err := l.certificates.Get(ctx, id, q)
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return nil, nil //nolint:nilnil // absence is an answer here
+	}
+	return c, err
+}
+
+// region returns where load balancers are created: as configured, else where the program runs.
+func (l *loadBalancers) region(ctx context.Context) (string, error) {
+	if l.config.Region != "" {
+		return l.config.Region, nil
+	}
+	l.regionLock.Lock()
+	defer l.regionLock.Unlock()
+	if l.regionFound == "" {
+		region, err := l.api.ownRegion(ctx)
+		if err != nil {
+			return "", err
+		}
+		l.regionFound = region
+	}
+	return l.regionFound, nil
+}
+
+// backends returns the droplets behind the nodes. Nodes of other clouds, and nodes that are not initialised yet, are
+// left out; the framework comes back when a node gets its provider ID. Doubt about a droplet is an error: a backend is
+// never dropped because a read failed.
+func (l *loadBalancers) backends(ctx context.Context, nodes []*v1.Node) ([]backend, error) {
+	var list []backend
+	for _, node := range nodes {
+		b := backend{node: node.Name}
+		known := b.classify(node.Status.Addresses)
+		if strings.HasPrefix(node.Spec.ProviderID, providerIDPrefix) {
+			id, err := parseProviderID(node.Spec.ProviderID)
+			if err != nil {
+				klog.ErrorS(err, "Leaving a node out of load balancers", "node", node.Name)
+				continue
+			}
+			b.dropletID = id
+		} else if node.Spec.ProviderID != "" || nodeview.Uninitialized(node) {
+			continue
+		}
+		if b.dropletID == 0 || !known {
+			d, err := l.dropletOf(ctx, node, b.dropletID)
+			if errors.Is(err, cloudapi.ErrNotFound) {
+				klog.V(2).InfoS("Leaving a node without a droplet out of load balancers", "node", node.Name)
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("finding the droplet of node %s: %w", node.Name, err)
+			}
+			b.dropletID = d.id
+			if !known {
+				// A node joins before its addresses are written, and the framework does not come back for addresses.
+				b.classify(d.addresses())
+			}
+		}
+		list = append(list, b)
+	}
+	return list, nil
+}
+
+func (l *loadBalancers) dropletOf(ctx context.Context, node *v1.Node, id int) (droplet, error) {
+	q := inventory.Query{MaxAge: backendMaxAge, MaxMissAge: missMaxAge, Expected: l.nodes.Counts().All}
+	if id != 0 {
+		return l.droplets.Get(ctx, id, q)
+	}
+	return (&instances{droplets: l.droplets, nodes: l.nodes}).lookup(ctx, node, q)
+}
+
+// classify takes over addresses and reports whether there were any that matter.
+func (b *backend) classify(addresses []v1.NodeAddress) bool {
+	known := false
+	for _, a := range addresses {
+		ip, err := netip.ParseAddr(a.Address)
+		if err != nil {
+			continue
+		}
+		switch {
+		case a.Type == v1.NodeExternalIP && ip.Is4():
+			b.publicV4, known = true, true
+		case a.Type == v1.NodeExternalIP:
+			b.publicV6, known = true, true
+		case a.Type == v1.NodeInternalIP && ip.Is4() && ip.IsPrivate():
+			b.private, known = true, true
+		case a.Type == v1.NodeInternalIP:
+			known = true
+		}
+	}
+	return known
+}
+
+func dropletIDs(backends []backend) []int {
+	ids := make([]int, len(backends))
+	for i, b := range backends {
+		ids[i] = b.dropletID
+	}
+	return ids
+}
+
+// apply makes one call and returns the load balancer as it is afterwards. Whatever fails may have taken effect, so the
+// next look reads it again.
+func (l *loadBalancers) apply(ctx context.Context, service *v1.Service, lb *godo.LoadBalancer, st step) (*godo.LoadBalancer, error) {
+	id := ""
+	if lb != nil {
+		id = lb.ID
+	}
+	klog.InfoS("Changing load balancer", "service", klog.KObj(service), "loadBalancer", id, "step", st.kind, "fields", st.reasons, "droplets", len(st.droplets))
+	after, err := l.call(ctx, lb, st)
+	if err != nil {
+		l.observed.Invalidate(id)
+		return nil, err
+	}
+	l.observed.Put(after)
+	return after, nil
+}
+
+func (l *loadBalancers) call(ctx context.Context, lb *godo.LoadBalancer, st step) (*godo.LoadBalancer, error) {
+	switch st.kind {
+	case create:
+		return l.api.createLoadBalancer(ctx, st.request)
+	case replace:
+		return l.api.replaceLoadBalancer(ctx, lb.ID, st.request)
+	case addDroplets:
+		after := *lb
+		after.DropletIDs = append(slices.Clone(lb.DropletIDs), st.droplets...)
+		return &after, l.api.addDroplets(ctx, lb.ID, st.droplets)
+	case removeDroplets:
+		after := *lb
+		after.DropletIDs = without(lb.DropletIDs, st.droplets)
+		return &after, l.api.removeDroplets(ctx, lb.ID, st.droplets)
+	}
+	return nil, fmt.Errorf("unknown step %q", st.kind)
+}
+
+// record writes the ID and the real type of the load balancer on the Service, where DigitalOcean's own controller keeps
+// them too, and a certificate that was rotated.
+func (l *loadBalancers) record(ctx context.Context, service *v1.Service, lb *godo.LoadBalancer, certificateID string) error {
+	changes := map[string]string{}
+	note := func(key, value string) {
+		if value != "" && service.Annotations[key] != value {
+			changes[key] = value
+		}
+	}
+	note(annotationID, lb.ID)
+	note(annotationType, lb.Type)
+	note(annotationCertificateID, certificateID)
+	if len(changes) == 0 || l.kube == nil {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": service.UID, "annotations": changes}})
+	if err != nil {
+		return fmt.Errorf("recording load balancer %s on the Service: %w", lb.ID, err)
+	}
+	if _, err := l.kube.CoreV1().Services(service.Namespace).Patch(ctx, service.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("recording load balancer %s on the Service: %w", lb.ID, err)
+	}
+	return nil
+}
+
+// ready returns the status of a load balancer that serves, or an error that says when to look again.
+func ready(lb *godo.LoadBalancer, s settings) (*v1.LoadBalancerStatus, error) {
+	switch lb.Status {
+	case statusActive:
+		return status(lb, s), nil
+	case statusNew:
+		return nil, cloudproviderapi.NewRetryError(fmt.Sprintf("load balancer %s is being set up", lb.ID), pollDelay(lb, time.Now()))
+	}
+	return nil, fmt.Errorf("load balancer %s is in state %q; look at it in the DigitalOcean control panel, or delete it there to have it created anew", lb.ID, lb.Status)
+}
+
+func isDisowned(service *v1.Service) (bool, error) {
+	s, _, err := disownTable.Parse(service.Annotations)
+	return s.Disown, err
+}
+
+func (l *loadBalancers) event(service *v1.Service, reason, message string) {
+	if l.events != nil {
+		l.events.Event(service, v1.EventTypeWarning, reason, message)
+	}
+}

@@ -1,0 +1,530 @@
+package digitalocean
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/digitalocean/godo"
+	v1 "k8s.io/api/core/v1"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// This file decides and calls nobody: what a load balancer should be, and which calls lead there from what it is.
+
+const (
+	// kubeProxyHealthPort is where kube-proxy tells whether it serves.
+	kubeProxyHealthPort = 10256
+	healthPath          = "/healthz"
+	// defaultIdleTimeout is what the API sets where a request names none.
+	defaultIdleTimeout = 60
+	implicitTLSPort    = 443
+
+	letsEncrypt = "lets_encrypt"
+
+	statusActive = "active"
+	statusNew    = "new"
+)
+
+// backend is a node as a load balancer sees it.
+type backend struct {
+	node      string
+	dropletID int
+	// publicV4 and publicV6 say whether the node can be reached from outside by that family, private by the VPC.
+	publicV4, publicV6, private bool
+}
+
+// errNoBackends is part of the error for a Service without any usable node.
+var errNoBackends = errors.New("no node can be a backend")
+
+// eligible returns the backends that a load balancer of this type and network can use, sorted by droplet ID.
+func eligible(backends []backend, lbType, network string) ([]backend, error) {
+	var kept []backend
+	var dropped []string
+	for _, b := range backends {
+		switch {
+		case network == godo.LoadBalancerNetworkTypeInternal,
+			b.publicV4,
+			lbType == godo.LoadBalancerTypeRegional && b.private && !b.publicV6:
+			kept = append(kept, b)
+		default:
+			dropped = append(dropped, b.node)
+		}
+	}
+	slices.SortFunc(kept, func(a, b backend) int { return a.dropletID - b.dropletID })
+	if len(kept) > 0 {
+		return kept, nil
+	}
+	switch {
+	case len(dropped) > 0 && lbType == godo.LoadBalancerTypeRegionalNetwork:
+		return nil, fmt.Errorf("%w: %s without a public IPv4 address; set the annotation %s to %s or the annotation %s to %s",
+			errNoBackends, nodeNames(dropped, 3), annotationType, godo.LoadBalancerTypeRegional, annotationNetwork, godo.LoadBalancerNetworkTypeInternal)
+	case len(dropped) > 0:
+		return nil, fmt.Errorf("%w: %s without an address that the load balancer can reach", errNoBackends, nodeNames(dropped, 3))
+	}
+	return nil, fmt.Errorf("%w: every node is excluded, is being deleted, or has no provider ID yet", errNoBackends)
+}
+
+// nodeNames lists at most most names, sorted, and says how many more there are.
+func nodeNames(names []string, most int) string {
+	names = slices.Sorted(slices.Values(names))
+	text := strings.Join(names[:min(most, len(names))], ", ")
+	if more := len(names) - most; more > 0 {
+		text += fmt.Sprintf(" [+%d more]", more)
+	}
+	return "nodes " + text
+}
+
+// networkStack returns the address families of a new load balancer.
+func networkStack(s settings, backends []backend) (string, error) {
+	var onlyV4 []string
+	dual := 0
+	for _, b := range backends {
+		switch {
+		case b.publicV4 && b.publicV6:
+			dual++
+		case b.publicV4:
+			onlyV4 = append(onlyV4, b.node)
+		}
+	}
+	network := s.Type == godo.LoadBalancerTypeRegionalNetwork
+	switch {
+	case s.NetworkStack == godo.LoadBalancerNetworkStackDualstack && network && len(onlyV4) > 0:
+		return "", &schema.Problem{Place: "annotation " + annotationNetworkStack, Value: s.NetworkStack, Reason: "needs IPv6 on every node, but there are " + nodeNames(onlyV4, 3) + " with IPv4 only; use " + godo.LoadBalancerNetworkStackIPv4}
+	case s.NetworkStack != "":
+		return s.NetworkStack, nil
+	case s.Network == godo.LoadBalancerNetworkTypeInternal:
+		return godo.LoadBalancerNetworkStackIPv4, nil
+	case network && (dual == 0 || len(onlyV4) > 0):
+		return godo.LoadBalancerNetworkStackIPv4, nil
+	}
+	return godo.LoadBalancerNetworkStackDualstack, nil
+}
+
+// desire computes the whole load balancer of a Service. backends are the eligible ones; certificateID is the resolved
+// certificate.
+func desire(c Config, region string, service *v1.Service, s settings, certificateID string, backends []backend) (*godo.LoadBalancerRequest, error) {
+	rules, rulesErr := forwardingRules(service, s, certificateID)
+	check, checkErr := healthCheck(service, s)
+	firewall, firewallErr := firewallRules(service, s)
+	stack, stackErr := networkStack(s, backends)
+	if err := errors.Join(rulesErr, checkErr, firewallErr, stackErr); err != nil {
+		return nil, err
+	}
+	noDNS := s.NoLetsEncryptDNS
+	r := &godo.LoadBalancerRequest{
+		Name: loadBalancerName(service, s), Algorithm: s.Algorithm, Region: region,
+		SizeSlug: s.SizeSlug, SizeUnit: uint32(s.SizeUnit), //nolint:gosec // the table bounds it to 0..200
+		Type: s.Type, ForwardingRules: rules, HealthCheck: check, StickySessions: stickySessions(s),
+		RedirectHttpToHttps: s.Redirect, EnableProxyProtocol: s.ProxyProtocol, EnableBackendKeepalive: s.Keepalive,
+		VPCUUID: c.VPCID, VPCSubnetUUID: strings.TrimSpace(s.Subnet), DisableLetsEncryptDNSRecords: &noDNS,
+		Firewall: firewall, Network: s.Network, NetworkStack: stack, IP: strings.TrimSpace(s.IP),
+	}
+	if s.IdleTimeout > 0 {
+		timeout := uint64(s.IdleTimeout)
+		r.HTTPIdleTimeoutSeconds = &timeout
+	}
+	if c.ClusterID != "" {
+		r.Tags = []string{clusterTag(c.ClusterID)}
+	}
+	for _, b := range backends {
+		r.DropletIDs = append(r.DropletIDs, b.dropletID)
+	}
+	return r, nil
+}
+
+func clusterTag(clusterID string) string { return "k8s:" + clusterID }
+
+// defaultName is the name that every controller for DigitalOcean gives where the Service names none.
+func defaultName(service *v1.Service) string { return cloudprovider.DefaultLoadBalancerName(service) }
+
+func loadBalancerName(service *v1.Service, s settings) string {
+	if s.Name != "" {
+		return s.Name
+	}
+	return defaultName(service)
+}
+
+func stickySessions(s settings) *godo.StickySessions {
+	if s.StickyType != stickyCookies {
+		return &godo.StickySessions{Type: stickyNone}
+	}
+	return &godo.StickySessions{Type: stickyCookies, CookieName: s.StickyCookieName, CookieTtlSeconds: s.StickyCookieTTL}
+}
+
+// forwardingRules returns one rule a Service port, in the order of the Service, then the HTTP/3 rule.
+func forwardingRules(service *v1.Service, s settings, certificateID string) ([]godo.ForwardingRule, error) {
+	var rules []godo.ForwardingRule
+	var problems []error
+	for _, port := range service.Spec.Ports {
+		rule, err := forwardingRule(port, s, certificateID)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("port %d: %w", port.Port, err))
+			continue
+		}
+		rules = append(rules, rule)
+	}
+	if s.HTTP3Port != 0 && s.Type == godo.LoadBalancerTypeRegional {
+		rule, ok, err := http3Rule(service, s, certificateID)
+		if err != nil {
+			problems = append(problems, err)
+		}
+		if ok {
+			rules = append(rules, rule)
+		}
+	}
+	if len(service.Spec.Ports) == 0 {
+		problems = append(problems, errors.New("the Service has no ports"))
+	}
+	return rules, errors.Join(problems...)
+}
+
+func forwardingRule(port v1.ServicePort, s settings, certificateID string) (godo.ForwardingRule, error) {
+	if port.Protocol != v1.ProtocolTCP && port.Protocol != v1.ProtocolUDP {
+		return godo.ForwardingRule{}, fmt.Errorf("protocol %s is not supported by DigitalOcean; use TCP or UDP", port.Protocol)
+	}
+	number, nodePort := int(port.Port), int(port.NodePort)
+	if s.Type == godo.LoadBalancerTypeRegionalNetwork {
+		// Packets reach the node unchanged, so the target is the Service port itself.
+		protocol := strings.ToLower(string(port.Protocol))
+		return godo.ForwardingRule{EntryProtocol: protocol, EntryPort: number, TargetProtocol: protocol, TargetPort: number}, nil
+	}
+	if nodePort == 0 {
+		return godo.ForwardingRule{}, errors.New("there is no node port; set spec.allocateLoadBalancerNodePorts to true, or the load balancer type to " + godo.LoadBalancerTypeRegionalNetwork)
+	}
+	rule := godo.ForwardingRule{EntryProtocol: entryProtocol(port, s, certificateID), EntryPort: number, TargetPort: nodePort}
+	rule.TargetProtocol = rule.EntryProtocol
+	if rule.EntryProtocol != protocolHTTPS && rule.EntryProtocol != protocolHTTP2 {
+		return rule, nil
+	}
+	switch {
+	case s.TLSPassthrough:
+		rule.TlsPassthrough = true
+	case certificateID != "":
+		rule.CertificateID, rule.TargetProtocol = certificateID, protocolHTTP
+	default:
+		return godo.ForwardingRule{}, fmt.Errorf("%s needs a certificate or TLS passthrough; set %s, %s or %s",
+			rule.EntryProtocol, annotationCertificateID, annotationCertificateName, annotationTLSPassthrough)
+	}
+	return rule, nil
+}
+
+// entryProtocol: the lists win over the default, later lists over earlier ones, and UDP over all.
+func entryProtocol(port v1.ServicePort, s settings, certificateID string) string {
+	number := int(port.Port)
+	tls := s.TLSPorts
+	if len(tls) == 0 && (certificateID != "" || s.TLSPassthrough) && !slices.Contains(s.HTTP2Ports, implicitTLSPort) {
+		tls = []int{implicitTLSPort}
+	}
+	switch {
+	case port.Protocol == v1.ProtocolUDP:
+		return protocolUDP
+	case slices.Contains(s.HTTP2Ports, number):
+		return protocolHTTP2
+	case slices.Contains(tls, number):
+		return protocolHTTPS
+	case slices.Contains(s.HTTPPorts, number):
+		return protocolHTTP
+	}
+	return s.Protocol
+}
+
+func http3Rule(service *v1.Service, s settings, certificateID string) (godo.ForwardingRule, bool, error) {
+	switch {
+	case s.TLSPassthrough:
+		return godo.ForwardingRule{}, false, errors.New("annotation " + annotationHTTP3Port + ": excludes " + annotationTLSPassthrough)
+	case certificateID == "":
+		return godo.ForwardingRule{}, false, errors.New("annotation " + annotationHTTP3Port + ": needs a certificate; set " + annotationCertificateID + " or " + annotationCertificateName)
+	}
+	for _, port := range service.Spec.Ports {
+		if int(port.Port) == s.HTTP3Port {
+			return godo.ForwardingRule{
+				EntryProtocol: protocolHTTP3, EntryPort: s.HTTP3Port, TargetProtocol: protocolHTTP, TargetPort: int(port.NodePort), CertificateID: certificateID,
+			}, true, nil
+		}
+	}
+	return godo.ForwardingRule{}, false, nil
+}
+
+// healthCheck asks kube-proxy by default, which knows whether the node serves the Service; the PROXY protocol is off
+// there, for kube-proxy does not speak it.
+func healthCheck(service *v1.Service, s settings) (*godo.HealthCheck, error) {
+	h := &godo.HealthCheck{
+		CheckIntervalSeconds: s.CheckInterval, ResponseTimeoutSeconds: s.CheckTimeout,
+		UnhealthyThreshold: s.UnhealthyThreshold, HealthyThreshold: s.HealthyThreshold,
+	}
+	if !s.OverrideCheck {
+		plain := false
+		h.Protocol, h.Path, h.Port, h.ProxyProtocol = protocolHTTP, healthPath, kubeProxyHealthPort, &plain
+		if service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && service.Spec.HealthCheckNodePort != 0 {
+			h.Port = int(service.Spec.HealthCheckNodePort)
+		}
+		return h, nil
+	}
+	h.Protocol, h.Path = s.CheckProtocol, s.CheckPath
+	if h.Protocol == "" {
+		h.Protocol = protocolTCP
+		if h.Path != "" {
+			h.Protocol = protocolHTTP
+		}
+	}
+	for _, port := range service.Spec.Ports {
+		if port.Protocol == v1.ProtocolTCP && (s.CheckPort == 0 || s.CheckPort == int(port.Port)) {
+			h.Port = int(port.NodePort)
+			return h, nil
+		}
+	}
+	if s.CheckPort != 0 {
+		return nil, &schema.Problem{Place: "annotation " + annotationCheckPort, Value: fmt.Sprint(s.CheckPort), Reason: "is not a TCP port of the Service"}
+	}
+	return nil, &schema.Problem{Place: "annotation " + annotationOverrideCheck, Reason: "needs a TCP port, and the Service has none; remove the annotation"}
+}
+
+// firewallRules: the Service's source ranges win over the allow annotation, deny rules always count.
+func firewallRules(service *v1.Service, s settings) (*godo.LBFirewall, error) {
+	f := &godo.LBFirewall{Allow: s.AllowRules, Deny: s.DenyRules}
+	if len(service.Spec.LoadBalancerSourceRanges) == 0 {
+		return f, nil
+	}
+	f.Allow = nil
+	var problems []error
+	for _, text := range service.Spec.LoadBalancerSourceRanges {
+		network, err := netip.ParsePrefix(strings.TrimSpace(text))
+		if err != nil {
+			problems = append(problems, &schema.Problem{Place: "spec.loadBalancerSourceRanges", Value: text, Reason: `is not a network; use a form such as "192.0.2.0/24"`})
+			continue
+		}
+		f.Allow = append(f.Allow, "cidr:"+network.Masked().String())
+	}
+	slices.Sort(f.Allow)
+	f.Allow = slices.Compact(f.Allow)
+	return f, errors.Join(problems...)
+}
+
+// step is one call to the API.
+type step struct {
+	kind stepKind
+	// request is set for create and replace.
+	request *godo.LoadBalancerRequest
+	// droplets is set for addDroplets and removeDroplets.
+	droplets []int
+	// reasons names the fields that differ.
+	reasons []string
+}
+
+type stepKind string
+
+const (
+	create         stepKind = "create"
+	replace        stepKind = "replace"
+	addDroplets    stepKind = "add droplets"
+	removeDroplets stepKind = "remove droplets"
+)
+
+// plan returns the calls that lead from what is observed (nil if nothing exists) to what is wanted: none where nothing
+// differs, droplets alone where they are the only difference, else one replacement of the whole.
+func plan(observed *godo.LoadBalancer, want *godo.LoadBalancerRequest) []step {
+	if observed == nil {
+		return []step{{kind: create, request: want}}
+	}
+	request := keepFixed(observed, want)
+	reasons := differences(observed, request)
+	add, remove := dropletChanges(observed.DropletIDs, want.DropletIDs)
+	switch {
+	case len(reasons) > 0 || (len(add) > 0 && len(remove) > 0):
+		if len(add)+len(remove) > 0 {
+			reasons = append(reasons, "droplet_ids")
+		}
+		return []step{{kind: replace, request: request, reasons: reasons}}
+	case len(add) > 0:
+		return []step{{kind: addDroplets, droplets: add, reasons: []string{"droplet_ids"}}}
+	case len(remove) > 0:
+		return []step{{kind: removeDroplets, droplets: remove, reasons: []string{"droplet_ids"}}}
+	}
+	return nil
+}
+
+// planDroplets is plan for a change of nodes alone.
+func planDroplets(observed *godo.LoadBalancer, want []int) []step {
+	var steps []step
+	add, remove := dropletChanges(observed.DropletIDs, want)
+	// Adding comes first, so that there is never a moment without backends.
+	if len(add) > 0 {
+		steps = append(steps, step{kind: addDroplets, droplets: add, reasons: []string{"droplet_ids"}})
+	}
+	if len(remove) > 0 {
+		steps = append(steps, step{kind: removeDroplets, droplets: remove, reasons: []string{"droplet_ids"}})
+	}
+	return steps
+}
+
+// keepFixed returns the request for a load balancer that exists: what the API cannot change is sent as it is, and what
+// others set and a full replacement would reset to its default is carried along.
+func keepFixed(observed *godo.LoadBalancer, want *godo.LoadBalancerRequest) *godo.LoadBalancerRequest {
+	r := *want
+	r.IP = ""
+	r.Type, r.Network, r.NetworkStack = cmp.Or(observed.Type, r.Type), cmp.Or(observed.Network, r.Network), cmp.Or(observed.NetworkStack, r.NetworkStack)
+	r.VPCUUID, r.ProjectID, r.TLSCipherPolicy = cmp.Or(observed.VPCUUID, r.VPCUUID), observed.ProjectID, observed.TLSCipherPolicy
+	r.VPCSubnetUUID = cmp.Or(r.VPCSubnetUUID, observed.VPCSubnetUUID)
+	if observed.Region != nil {
+		r.Region = cmp.Or(observed.Region.Slug, r.Region)
+	}
+	if r.SizeSlug == "" && r.SizeUnit == 0 {
+		// No wish: the size that somebody gave it stays.
+		if observed.SizeUnit != 0 {
+			r.SizeUnit = observed.SizeUnit
+		} else {
+			r.SizeSlug = observed.SizeSlug
+		}
+	}
+	for _, tag := range observed.Tags {
+		if !slices.Contains(r.Tags, tag) {
+			r.Tags = append(slices.Clone(r.Tags), tag)
+		}
+	}
+	return &r
+}
+
+// differences names the fields, droplets aside, in which a load balancer is not as requested. Fields that the API
+// ignores or fixes at creation are not compared: no write could mend them.
+func differences(lb *godo.LoadBalancer, r *godo.LoadBalancerRequest) []string {
+	var fields []string
+	differ := func(field string, different bool) {
+		if different {
+			fields = append(fields, field)
+		}
+	}
+	differ("name", lb.Name != r.Name)
+	differ("size", r.SizeSlug != "" && r.SizeSlug != lb.SizeSlug)
+	differ("size_unit", r.SizeUnit != 0 && r.SizeUnit != lb.SizeUnit)
+	differ("subnet_uuid", r.VPCSubnetUUID != lb.VPCSubnetUUID)
+	differ("forwarding_rules", !sameSet(lb.ForwardingRules, r.ForwardingRules))
+	differ("health_check", !sameHealthCheck(lb.HealthCheck, r.HealthCheck))
+	differ("sticky_sessions", !sameSticky(lb.StickySessions, r.StickySessions))
+	differ("redirect_http_to_https", lb.RedirectHttpToHttps != r.RedirectHttpToHttps)
+	differ("enable_proxy_protocol", lb.EnableProxyProtocol != r.EnableProxyProtocol)
+	differ("enable_backend_keepalive", lb.EnableBackendKeepalive != r.EnableBackendKeepalive)
+	differ("disable_lets_encrypt_dns_records", deref(lb.DisableLetsEncryptDNSRecords, false) != deref(r.DisableLetsEncryptDNSRecords, false))
+	differ("http_idle_timeout_seconds", deref(lb.HTTPIdleTimeoutSeconds, defaultIdleTimeout) != deref(r.HTTPIdleTimeoutSeconds, defaultIdleTimeout))
+	differ("firewall", !sameFirewall(lb.Firewall, r.Firewall))
+	return fields
+}
+
+func deref[T any](p *T, absent T) T {
+	if p == nil {
+		return absent
+	}
+	return *p
+}
+
+func sameSet[T comparable](a, b []T) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	counts := map[T]int{}
+	for _, v := range a {
+		counts[v]++
+	}
+	for _, v := range b {
+		if counts[v]--; counts[v] < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func sameHealthCheck(a, b *godo.HealthCheck) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	if b.ProxyProtocol != nil && deref(a.ProxyProtocol, false) != *b.ProxyProtocol {
+		return false
+	}
+	x, y := *a, *b
+	x.ProxyProtocol, y.ProxyProtocol = nil, nil
+	if y.Path == "" {
+		// The API fills in a path of its own, which a TCP check does not use.
+		x.Path = ""
+	}
+	return x == y
+}
+
+func sameSticky(a, b *godo.StickySessions) bool {
+	none := godo.StickySessions{Type: stickyNone}
+	x, y := deref(a, none), deref(b, none)
+	return x.Type == y.Type && (x.Type != stickyCookies || x == y)
+}
+
+func sameFirewall(a, b *godo.LBFirewall) bool {
+	x, y := deref(a, godo.LBFirewall{}), deref(b, godo.LBFirewall{})
+	return sameSet(x.Allow, y.Allow) && sameSet(x.Deny, y.Deny)
+}
+
+func dropletChanges(have, want []int) (add, remove []int) {
+	return without(want, have), without(have, want)
+}
+
+// without returns the items that are not in other, in their order.
+func without(items, other []int) []int {
+	known := make(map[int]struct{}, len(other))
+	for _, id := range other {
+		known[id] = struct{}{}
+	}
+	var rest []int
+	for _, id := range items {
+		if _, ok := known[id]; !ok {
+			rest = append(rest, id)
+		}
+	}
+	return rest
+}
+
+// status is what the Service shows.
+func status(lb *godo.LoadBalancer, s settings) *v1.LoadBalancerStatus {
+	if s.Hostname != "" {
+		return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{Hostname: strings.ToLower(s.Hostname)}}}
+	}
+	st := &v1.LoadBalancerStatus{}
+	for _, ip := range []string{lb.IP, lb.IPv6} {
+		if ip != "" {
+			st.Ingress = append(st.Ingress, v1.LoadBalancerIngress{IP: ip})
+		}
+	}
+	return st
+}
+
+// pollDelay is when to look at a load balancer again that is being set up: soon at first, then less often, for
+// provisioning takes a minute or two.
+func pollDelay(lb *godo.LoadBalancer, now time.Time) time.Duration {
+	const shortest, longest = 2 * time.Second, 15 * time.Second
+	created, err := time.Parse(time.RFC3339, lb.Created)
+	if err != nil {
+		return longest
+	}
+	return min(max(now.Sub(created)/2, shortest), longest)
+}
+
+// certificateInUse is the first certificate that a load balancer terminates TLS with.
+func certificateInUse(lb *godo.LoadBalancer) string {
+	for _, rule := range lb.ForwardingRules {
+		if rule.CertificateID != "" {
+			return rule.CertificateID
+		}
+	}
+	return ""
+}
+
+// rotated decides whether the certificate in use replaced the wanted one by Let's Encrypt's renewal, which issues a new
+// ID under the same name and moves the load balancer to it. wanted is nil if it does not exist any more.
+func rotated(inUse, wanted *godo.Certificate) bool {
+	if inUse == nil || inUse.Type != letsEncrypt {
+		return false
+	}
+	return wanted == nil || wanted.Name == inUse.Name
+}

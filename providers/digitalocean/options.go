@@ -1,0 +1,87 @@
+package digitalocean
+
+import (
+	"errors"
+
+	"github.com/digitalocean/godo"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+const (
+	defaultBaseURL = "https://api.digitalocean.com/"
+	// defaultMetadataURL is the link-local metadata service that every droplet sees.
+	defaultMetadataURL = "http://169.254.169.254/"
+)
+
+// Config is the validated configuration of the provider.
+type Config struct {
+	Token       schema.Secret
+	BaseURL     string
+	MetadataURL string
+	// Region is the slug for new load balancers; empty means that the metadata service is asked.
+	Region string
+	// ClusterID becomes the tag k8s:<cluster ID> of new load balancers; empty means no tag.
+	ClusterID string
+	VPCID     string
+	// DefaultType is the load balancer type where a Service names none.
+	DefaultType string
+	// RateLimitQPS replaces our own limits by a fixed rate; 0 means our own limits.
+	RateLimitQPS float64
+}
+
+// Options is the table of the provider's options. Names are those of DigitalOcean's own controller, except where the
+// help text says that the option is ours.
+var Options = schema.Options[Config]{
+	schema.SecretOption(func(c *Config) *schema.Secret { return &c.Token }, schema.OptionRow{
+		Env: "DO_ACCESS_TOKEN", Required: true,
+		Spec: schema.Spec{Help: "API token. Ours: DO_ACCESS_TOKEN_FILE names a file that holds it and is read again when it changes."},
+	}),
+	schema.URLOption(func(c *Config) *string { return &c.BaseURL }, schema.OptionRow{
+		Env: "DO_OVERRIDE_URL", FileKey: "apiURL",
+		Spec: schema.Spec{Default: defaultBaseURL, Help: "Base URL of the API."},
+	}),
+	schema.URLOption(func(c *Config) *string { return &c.MetadataURL }, schema.OptionRow{
+		Env: "DO_METADATA_URL", FileKey: "metadataURL",
+		Spec: schema.Spec{Default: defaultMetadataURL, Help: "Base URL of the metadata service, asked for the region where REGION is not set. Ours."},
+	}),
+	schema.StringOption(func(c *Config) *string { return &c.Region }, schema.OptionRow{
+		Env: "REGION", FileKey: "region",
+		Spec: schema.Spec{DefaultHelp: "the region of the droplet that the program runs on", Help: "Region slug for new load balancers."},
+	}),
+	schema.StringOption(func(c *Config) *string { return &c.ClusterID }, schema.OptionRow{
+		Env: "DO_CLUSTER_ID", FileKey: "clusterID",
+		Spec: schema.Spec{Help: "Cluster UUID. New load balancers get the tag k8s:<cluster UUID>."},
+	}),
+	schema.StringOption(func(c *Config) *string { return &c.VPCID }, schema.OptionRow{
+		Env: "DO_CLUSTER_VPC_ID", FileKey: "vpcID",
+		Spec: schema.Spec{DefaultHelp: "the default VPC of the region", Help: "UUID of the VPC that holds the droplets and the load balancers."},
+	}),
+	schema.EnumOption(func(c *Config) *string { return &c.DefaultType }, schema.OptionRow{
+		Env: "DEFAULT_LB_TYPE", FileKey: "defaultLoadBalancerType",
+		Spec: schema.Spec{
+			Choices: []string{godo.LoadBalancerTypeRegional, godo.LoadBalancerTypeRegionalNetwork},
+			Default: godo.LoadBalancerTypeRegionalNetwork,
+			Help:    "Load balancer type of Services without the type annotation.",
+		},
+	}),
+	schema.FloatOption(func(c *Config) *float64 { return &c.RateLimitQPS }, schema.OptionRow{
+		Env: "DO_API_RATE_LIMIT_QPS", FileKey: "apiRateLimitQPS",
+		Spec: schema.Spec{
+			Min: schema.Bound(0.01), DefaultHelp: "DigitalOcean's published limits: 250 calls a minute, 5000 an hour",
+			Help: "Fixed limit on API calls a second, with a burst of 1.",
+		},
+	}),
+}
+
+// parseConfig reads all sources. All problems are reported together.
+func parseConfig(in registry.Inputs) (Config, error) {
+	c, err := Options.Parse(in.Sources)
+	return c, errors.Join(err)
+}
+
+func validate(in registry.Inputs) error {
+	_, err := parseConfig(in)
+	return err
+}

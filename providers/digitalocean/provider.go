@@ -1,0 +1,146 @@
+// Package digitalocean runs Kubernetes on DigitalOcean: droplets are nodes, load balancers serve Services.
+package digitalocean
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/nodeview"
+	"github.com/anyccm/cloud-controller-manager/registry"
+)
+
+// Name is the value of --cloud-provider, and the scheme of provider IDs.
+const Name = "digitalocean"
+
+// Description returns what the provider tells about itself.
+func Description() registry.Provider {
+	return registry.Provider{
+		Name: Name, Title: "DigitalOcean", Stability: "alpha", SDK: "github.com/digitalocean/godo",
+		ProviderIDPrefixes: []string{providerIDPrefix},
+		Features:           registry.Features{Instances: true, LoadBalancers: true},
+		Options:            Options.Rows(),
+		Annotations:        Annotations.Rows(),
+		Validate:           validate,
+		New: func(in registry.Inputs) (cloudprovider.Interface, error) {
+			return newCloud(in)
+		},
+	}
+}
+
+func init() {
+	d := Description()
+	registry.Register(d)
+	cloudprovider.RegisterCloudProvider(Name, registry.Factory(d))
+}
+
+// cloud implements cloudprovider.Interface.
+type cloud struct {
+	config        Config
+	api           *api
+	nodes         *nodeview.View
+	instances     *instances
+	loadBalancers *loadBalancers
+	initialize    sync.Once
+}
+
+var (
+	_ cloudprovider.Interface    = (*cloud)(nil)
+	_ cloudprovider.InformerUser = (*cloud)(nil)
+	_ registry.CloudAPI          = (*cloud)(nil)
+)
+
+func newCloud(in registry.Inputs) (*cloud, error) {
+	config, err := parseConfig(in)
+	if err != nil {
+		return nil, err
+	}
+	a, err := newAPI(config, in.Version)
+	if err != nil {
+		return nil, err
+	}
+	nodes := &nodeview.View{}
+	droplets := newDropletInventory(a)
+	return &cloud{
+		config: config, api: a, nodes: nodes,
+		instances:     &instances{droplets: droplets, nodes: nodes},
+		loadBalancers: newLoadBalancers(config, a, droplets, nodes),
+	}, nil
+}
+
+// Initialize implements cloudprovider.Interface. The framework may call it twice.
+func (c *cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
+	c.initialize.Do(func() {
+		client := clients.ClientOrDie("cloud-provider-" + Name)
+		c.loadBalancers.kube = client
+		c.loadBalancers.events = newRecorder(client, stop)
+	})
+}
+
+func newRecorder(client kubernetes.Interface, stop <-chan struct{}) record.EventRecorder {
+	broadcaster := record.NewBroadcaster()
+	broadcaster.StartRecordingToSink(&typedv1.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	go func() {
+		<-stop
+		broadcaster.Shutdown()
+	}()
+	return broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: Name + "-cloud-controller-manager"})
+}
+
+// SetInformers implements cloudprovider.InformerUser.
+func (c *cloud) SetInformers(factory informers.SharedInformerFactory) {
+	c.nodes.SetLister(factory.Core().V1().Nodes().Lister())
+	factory.Core().V1().Nodes().Informer()
+}
+
+// CheckAPI implements registry.CloudAPI. The listing that it begins also serves the first questions about nodes.
+func (c *cloud) CheckAPI(ctx context.Context) error {
+	if c.config.Region != "" {
+		slugs, err := c.api.regionSlugs(ctx)
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(slugs, c.config.Region) {
+			slices.Sort(slugs)
+			return fmt.Errorf("environment variable REGION: %q is not a region of this account; there are %s", c.config.Region, strings.Join(slugs, ", "))
+		}
+	}
+	return c.instances.warm(ctx)
+}
+
+// APIHealth implements registry.CloudAPI.
+func (c *cloud) APIHealth() error { return c.api.http.Health() }
+
+// InstancesV2 implements cloudprovider.Interface.
+func (c *cloud) InstancesV2() (cloudprovider.InstancesV2, bool) { return c.instances, true }
+
+// LoadBalancer implements cloudprovider.Interface.
+func (c *cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return c.loadBalancers, true }
+
+// Routes implements cloudprovider.Interface: a VPC routes pod addresses only through the CNI.
+func (*cloud) Routes() (cloudprovider.Routes, bool) { return nil, false }
+
+// Instances implements cloudprovider.Interface; the legacy interface is not offered.
+func (*cloud) Instances() (cloudprovider.Instances, bool) { return nil, false }
+
+// Zones implements cloudprovider.Interface; DigitalOcean has none.
+func (*cloud) Zones() (cloudprovider.Zones, bool) { return nil, false }
+
+// Clusters implements cloudprovider.Interface; the legacy interface is not offered.
+func (*cloud) Clusters() (cloudprovider.Clusters, bool) { return nil, false }
+
+// ProviderName implements cloudprovider.Interface.
+func (*cloud) ProviderName() string { return Name }
+
+// HasClusterID implements cloudprovider.Interface.
+func (c *cloud) HasClusterID() bool { return c.config.ClusterID != "" }

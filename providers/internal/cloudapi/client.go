@@ -1,0 +1,320 @@
+package cloudapi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	"k8s.io/klog/v2"
+)
+
+// Defaults of Config.
+const (
+	// defaultTimeout bounds one attempt: the slowest listing page seen on a healthy cloud takes a few seconds.
+	defaultTimeout = 15 * time.Second
+	// defaultRetries after the first attempt.
+	defaultRetries = 3
+	// maxPatience is the longest that a call is held back before the caller is told to come back later.
+	maxPatience  = 10 * time.Second
+	firstBackoff = 200 * time.Millisecond
+	maxBackoff   = 5 * time.Second
+	// maxBody bounds an answer; the largest page of any cloud is far below.
+	maxBody = 64 << 20
+)
+
+// Config says how to talk to one cloud.
+type Config struct {
+	// Provider is the label in metrics and logs.
+	Provider string
+	// UserAgent is sent with every call where the SDK sets none.
+	UserAgent string
+	// Authorize puts the credential into a request; nil if the SDK does it. It is called for every attempt, so that a
+	// rotated credential is used at once.
+	Authorize func(*http.Request)
+	// Operation names a request without any identifier in it, for metrics and logs.
+	Operation func(*http.Request) string
+	// Limits hold back calls on our side.
+	Limits []Limit
+	// Budget reads the cloud's rate limit from an answer; nil if the cloud does not tell.
+	Budget func(http.Header) (limit, remaining int, ok bool)
+	// Timeout of one attempt; 0 means 15 s.
+	Timeout time.Duration
+	// Retries after the first attempt; 0 means 3, negative means none.
+	Retries int
+	// Transport carries the calls; nil means one of our own with the system's proxy settings.
+	Transport http.RoundTripper
+}
+
+// Client is an http.Client for an SDK, and what it learnt about the cloud.
+type Client struct {
+	*http.Client
+	transport *transport
+}
+
+// NewClient makes the HTTP client that an SDK is given.
+func NewClient(c Config) *Client {
+	registerMetrics()
+	if c.Timeout == 0 {
+		c.Timeout = defaultTimeout
+	}
+	switch {
+	case c.Retries == 0:
+		c.Retries = defaultRetries
+	case c.Retries < 0:
+		c.Retries = 0
+	}
+	if c.Transport == nil {
+		base := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // documented type of the standard library
+		base.MaxIdleConnsPerHost = 16
+		base.DialContext = (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+		base.TLSHandshakeTimeout = 5 * time.Second
+		c.Transport = base
+	}
+	t := &transport{
+		Config:      c,
+		limiter:     newLimiter(c.Limits),
+		retryBudget: rate.NewLimiter(rate.Every(2*time.Second), 20),
+	}
+	return &Client{Client: &http.Client{Transport: t}, transport: t}
+}
+
+// Health returns nil if the last call got a useful answer, or none was made yet; else what was wrong and since when.
+func (c *Client) Health() error { return c.transport.health.err() }
+
+// Close releases idle connections.
+func (c *Client) Close() { c.CloseIdleConnections() }
+
+// transport is the round tripper under every SDK.
+type transport struct {
+	Config
+	limiter *limiter
+	// retryBudget keeps an outage from multiplying the calls: when it is used up, calls are tried once.
+	retryBudget *rate.Limiter
+	health      health
+}
+
+// RoundTrip implements http.RoundTripper: limit, send, read the whole answer, and try again where that is safe.
+func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	operation := t.Operation(req)
+	for attempt := 0; ; attempt++ {
+		waitBegan := time.Now()
+		if err := t.limiter.wait(req.Context(), maxPatience); err != nil {
+			return nil, err
+		}
+		limiterWait.WithLabelValues(t.Provider).Observe(time.Since(waitBegan).Seconds())
+
+		resp, err := t.attempt(req, operation)
+		t.learn(req.Context(), operation, resp, err)
+
+		delay, again := t.again(req, resp, err, attempt)
+		if !again {
+			return resp, err
+		}
+		if err := sleep(req.Context(), delay); err != nil {
+			return nil, fmt.Errorf("waiting to try again: %w", err)
+		}
+		if req, err = rewind(req); err != nil {
+			return nil, err
+		}
+		retriesTotal.WithLabelValues(t.Provider, operation).Inc()
+	}
+}
+
+// attempt sends the request once, under its own deadline, and reads the whole answer: a page that breaks off is a
+// failure here, not a surprise in the SDK's decoder.
+func (t *transport) attempt(req *http.Request, operation string) (*http.Response, error) {
+	ctx, cancel := context.WithTimeout(req.Context(), t.Timeout)
+	defer cancel()
+	out := req.Clone(ctx)
+	if out.Header.Get("User-Agent") == "" {
+		out.Header.Set("User-Agent", t.UserAgent)
+	}
+	if t.Authorize != nil {
+		t.Authorize(out)
+	}
+	inFlight := requestsInFlight.WithLabelValues(t.Provider)
+	inFlight.Inc()
+	defer inFlight.Dec()
+
+	began := time.Now()
+	resp, err := t.Transport.RoundTrip(out)
+	if err == nil {
+		err = buffer(resp)
+	}
+	took := time.Since(began)
+	code := ""
+	if err == nil {
+		code = strconv.Itoa(resp.StatusCode)
+	} else {
+		resp = nil
+		if ctx.Err() != nil && req.Context().Err() == nil {
+			err = fmt.Errorf("no answer within %s", t.Timeout)
+		}
+	}
+	requestsTotal.WithLabelValues(t.Provider, operation, code).Inc()
+	requestDuration.WithLabelValues(t.Provider, operation).Observe(took.Seconds())
+	klog.V(6).InfoS("Cloud API call", "provider", t.Provider, "operation", operation, "path", req.URL.Path, "code", code, "took", took, "err", err)
+	return resp, err
+}
+
+// buffer replaces the body by its content.
+func buffer(resp *http.Response) error {
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
+	if err != nil {
+		return fmt.Errorf("reading the answer: %w", err)
+	}
+	if len(data) > maxBody {
+		return fmt.Errorf("the answer is larger than %d bytes", maxBody)
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(data))
+	return nil
+}
+
+// learn keeps what an answer says about the cloud: its rate limit, a pause that it asks for, whether it works.
+func (t *transport) learn(ctx context.Context, operation string, resp *http.Response, err error) {
+	if err != nil {
+		if ctx.Err() != nil {
+			return // the caller gave up; that says nothing about the cloud
+		}
+		t.report(operation, fmt.Errorf("unreachable: %w", err))
+		return
+	}
+	if t.Budget != nil {
+		if limit, remaining, ok := t.Budget(resp.Header); ok {
+			budgetLimit.WithLabelValues(t.Provider).Set(float64(limit))
+			budgetRemaining.WithLabelValues(t.Provider).Set(float64(remaining))
+		}
+	}
+	switch {
+	case resp.StatusCode == http.StatusTooManyRequests:
+		if d := ParseRetryAfter(resp.Header, time.Now()); d > 0 {
+			t.limiter.pause(d)
+		}
+		t.report(operation, errors.New("the rate limit is reached (HTTP 429)"))
+	case resp.StatusCode == http.StatusUnauthorized:
+		t.report(operation, errors.New("the credential is refused (HTTP 401)"))
+	case resp.StatusCode >= http.StatusInternalServerError:
+		t.report(operation, fmt.Errorf("the API fails (HTTP %d)", resp.StatusCode))
+	default:
+		t.report(operation, nil)
+	}
+}
+
+func (t *transport) report(operation string, err error) {
+	if err == nil {
+		up.WithLabelValues(t.Provider).Set(1)
+		t.health.set(nil)
+		return
+	}
+	up.WithLabelValues(t.Provider).Set(0)
+	t.health.set(fmt.Errorf("%s API: %s: %w", t.Provider, operation, err))
+}
+
+// again decides whether to send the request once more, and after which time.
+func (t *transport) again(req *http.Request, resp *http.Response, err error, attempt int) (time.Duration, bool) {
+	if attempt >= t.Retries || req.Context().Err() != nil || (req.Body != nil && req.Body != http.NoBody && req.GetBody == nil) {
+		return 0, false
+	}
+	if !safeToRepeat(req.Method, resp, err) {
+		return 0, false
+	}
+	delay := backoff(attempt)
+	if resp != nil {
+		if asked := ParseRetryAfter(resp.Header, time.Now()); asked > 0 {
+			if asked > maxPatience {
+				return 0, false
+			}
+			delay = asked
+		}
+	}
+	if deadline, ok := req.Context().Deadline(); ok && time.Until(deadline) <= delay {
+		return 0, false
+	}
+	return delay, t.retryBudget.Allow()
+}
+
+// safeToRepeat: a request that may have taken effect is repeated only if doing it twice is the same as once.
+// POST creates; it is repeated only when it surely was not carried out.
+func safeToRepeat(method string, resp *http.Response, err error) bool {
+	if err != nil {
+		return method != http.MethodPost || neverSent(err)
+	}
+	switch resp.StatusCode {
+	case http.StatusTooManyRequests:
+		return true
+	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return method != http.MethodPost
+	}
+	return false
+}
+
+func neverSent(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "dial"
+}
+
+// backoff doubles from try to try and is spread over its upper half, so that replicas and nodes do not march in step.
+func backoff(attempt int) time.Duration {
+	d := min(firstBackoff<<attempt, maxBackoff)
+	return d/2 + rand.N(d/2+1) //nolint:gosec // spreading load needs no secure randomness
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// rewind returns the request with its body from the beginning.
+func rewind(req *http.Request) (*http.Request, error) {
+	if req.Body == nil || req.Body == http.NoBody {
+		return req, nil
+	}
+	body, err := req.GetBody()
+	if err != nil {
+		return nil, fmt.Errorf("rewinding the request: %w", err)
+	}
+	again := req.Clone(req.Context())
+	again.Body = body
+	return again, nil
+}
+
+// health remembers the last failure until a call succeeds.
+type health struct {
+	mu    sync.Mutex
+	cause error
+	since time.Time
+}
+
+func (h *health) set(cause error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if cause != nil && h.cause == nil {
+		h.since = time.Now()
+	}
+	h.cause = cause
+}
+
+func (h *health) err() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.cause == nil {
+		return nil
+	}
+	return fmt.Errorf("since %s: %w", h.since.UTC().Format(time.RFC3339), h.cause)
+}

@@ -1,0 +1,241 @@
+// Package conformance is the suite that every provider passes, with its real SDK over real HTTP against its simulator.
+// A provider describes itself by a Fixture; the suite plays the framework and the API server.
+package conformance
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	clientset "k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	restclient "k8s.io/client-go/rest"
+	cloudprovider "k8s.io/cloud-provider"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
+)
+
+// Fixture is one simulated cloud, and how to reach it as the provider does.
+type Fixture struct {
+	// Sim is the simulated cloud.
+	Sim *simkit.Server
+	// Open makes the provider through the registry, guard included, with empty caches: as a start of the program.
+	Open func() (cloudprovider.Interface, error)
+	// AddInstance starts an instance and returns its provider ID.
+	AddInstance func(name string) string
+	// RemoveInstance destroys an instance.
+	RemoveInstance func(providerID string)
+	// PowerOff stops an instance that goes on existing.
+	PowerOff func(providerID string)
+	// MalformedIDs begin like the provider's own but name nothing.
+	MalformedIDs []string
+	// Services are the Services to try, by name; each gets a life cycle and the interruption test.
+	Services map[string]Case
+	// Snapshot describes everything in the cloud that belongs to Services, without identifiers that differ from run to
+	// run. An empty cloud is "".
+	Snapshot func() string
+}
+
+// Case is a Service and a later change of it.
+type Case struct {
+	Service *v1.Service
+	// Change alters the Service in a way that needs a write.
+	Change func(*v1.Service)
+}
+
+// Run runs the whole suite. Every test gets a fixture of its own.
+func Run(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	t.Run("Instances", func(t *testing.T) { t.Parallel(); runInstances(t, newFixture) })
+	t.Run("LoadBalancers", func(t *testing.T) { t.Parallel(); runLoadBalancers(t, newFixture) })
+	t.Run("Interruption", func(t *testing.T) { t.Parallel(); runInterruption(t, newFixture) })
+}
+
+// world is one cluster on one cloud: a fake API server and the provider.
+type world struct {
+	*Fixture
+	t     testing.TB
+	kube  *fake.Clientset
+	cloud cloudprovider.Interface
+	nodes []*v1.Node
+}
+
+func newWorld(t testing.TB, f *Fixture) *world {
+	w := &world{Fixture: f, t: t, kube: fake.NewClientset()}
+	w.restart()
+	return w
+}
+
+// restart makes the provider anew, with nothing in memory.
+func (w *world) restart() {
+	cloud, err := w.Open()
+	require.NoError(w.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	w.t.Cleanup(cancel)
+	cloud.Initialize(clients{w.kube}, ctx.Done())
+	if user, ok := cloud.(cloudprovider.InformerUser); ok {
+		user.SetInformers(informers.NewSharedInformerFactory(w.kube, 0))
+	}
+	w.cloud = cloud
+}
+
+func (w *world) instances() cloudprovider.InstancesV2 {
+	i, ok := w.cloud.InstancesV2()
+	require.True(w.t, ok, "every provider has InstancesV2")
+	return i
+}
+
+func (w *world) loadBalancer() cloudprovider.LoadBalancer {
+	lb, ok := w.cloud.LoadBalancer()
+	require.True(w.t, ok)
+	return lb
+}
+
+// addNode starts an instance and adds its node, initialised as the framework does it: it tries again after failures.
+func (w *world) addNode(ctx context.Context, name string, onError func()) *v1.Node {
+	w.AddInstance(name)
+	node := bareNode(name)
+	var last error
+	for range patience {
+		m, err := w.instances().InstanceMetadata(ctx, node)
+		if err == nil {
+			node.Spec.ProviderID, node.Spec.Taints, node.Status.Addresses = m.ProviderID, nil, m.NodeAddresses
+			w.nodes = append(w.nodes, node)
+			return node
+		}
+		last = err
+		if onError != nil {
+			onError()
+		}
+		w.restart() // a miss is answered from memory for a few seconds, for which nobody waits here
+	}
+	require.NoError(w.t, last, "the node is not initialised after many tries")
+	return nil
+}
+
+// bareNode is a node as kubelet registers it with --cloud-provider=external.
+func bareNode(name string) *v1.Node {
+	return &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       v1.NodeSpec{Taints: []v1.Taint{{Key: cloudproviderapi.TaintExternalCloudProvider, Value: "true", Effect: v1.TaintEffectNoSchedule}}},
+	}
+}
+
+func (w *world) createService(ctx context.Context, s *v1.Service) {
+	_, err := w.kube.CoreV1().Services(s.Namespace).Create(ctx, s.DeepCopy(), metav1.CreateOptions{})
+	require.NoError(w.t, err)
+}
+
+func (w *world) service(ctx context.Context, s *v1.Service) *v1.Service {
+	current, err := w.kube.CoreV1().Services(s.Namespace).Get(ctx, s.Name, metav1.GetOptions{})
+	require.NoError(w.t, err)
+	return current
+}
+
+func (w *world) changeService(ctx context.Context, s *v1.Service, change func(*v1.Service)) {
+	current := w.service(ctx, s)
+	change(current)
+	_, err := w.kube.CoreV1().Services(s.Namespace).Update(ctx, current, metav1.UpdateOptions{})
+	require.NoError(w.t, err)
+}
+
+// patience bounds how often a reconciliation is tried until it must have converged.
+const patience = 20
+
+// ensure plays the service controller until the Service is served: it tries again after errors and retry hints, without
+// the waits that they ask for. onError runs after each failure.
+func (w *world) ensure(ctx context.Context, s *v1.Service, onError func()) *v1.LoadBalancerStatus {
+	var last error
+	for range patience {
+		current := w.service(ctx, s)
+		status, err := w.loadBalancer().EnsureLoadBalancer(ctx, clusterName, current, w.nodes)
+		if err == nil {
+			current = w.service(ctx, s)
+			current.Status.LoadBalancer = *status
+			_, err := w.kube.CoreV1().Services(s.Namespace).UpdateStatus(ctx, current, metav1.UpdateOptions{})
+			require.NoError(w.t, err)
+			return status
+		}
+		last = err
+		if _, hint := errors.AsType[*cloudproviderapi.RetryError](err); !hint && onError != nil {
+			onError()
+		}
+	}
+	require.NoError(w.t, last, "the Service is not served after many tries")
+	return nil
+}
+
+// remove plays the service controller until the Service is gone.
+func (w *world) remove(ctx context.Context, s *v1.Service, onError func()) {
+	var last error
+	for range patience {
+		current := w.service(ctx, s)
+		current.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		_, exists, err := w.loadBalancer().GetLoadBalancer(ctx, clusterName, current)
+		if err == nil && exists {
+			err = w.loadBalancer().EnsureLoadBalancerDeleted(ctx, clusterName, current)
+		}
+		if err == nil {
+			return
+		}
+		last = err
+		if onError != nil {
+			onError()
+		}
+	}
+	require.NoError(w.t, last, "the Service is not gone after many tries")
+}
+
+const clusterName = "kubernetes"
+
+// clients hands the fake API server to the provider.
+type clients struct{ kube clientset.Interface }
+
+// Config implements cloudprovider.ControllerClientBuilder.
+func (clients) Config(string) (*restclient.Config, error) { return &restclient.Config{}, nil }
+
+// ConfigOrDie implements cloudprovider.ControllerClientBuilder.
+func (clients) ConfigOrDie(string) *restclient.Config { return &restclient.Config{} }
+
+// Client implements cloudprovider.ControllerClientBuilder.
+func (c clients) Client(string) (clientset.Interface, error) { return c.kube, nil }
+
+// ClientOrDie implements cloudprovider.ControllerClientBuilder.
+func (c clients) ClientOrDie(string) clientset.Interface { return c.kube }
+
+func (w *world) failCalls(f simkit.Fault) {
+	_, err := w.Sim.AddFault(f)
+	require.NoError(w.t, err)
+}
+
+func (w *world) requireWrites(want int, why string) {
+	w.t.Helper()
+	assert.Equal(w.t, want, w.Sim.Calls().Writes, why)
+}
+
+func (w *world) requireNothingRefused() {
+	w.t.Helper()
+	assert.Empty(w.t, w.Sim.Calls().Refused, "the real API would have refused these")
+}
+
+func contains(list []v1.NodeAddress, kind v1.NodeAddressType) bool {
+	return slices.ContainsFunc(list, func(a v1.NodeAddress) bool { return a.Type == kind })
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, strings.Compare)
+	return keys
+}

@@ -1,0 +1,158 @@
+package conformance
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
+)
+
+func runInstances(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	t.Run("metadata by name, then by provider ID", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, newFixture(t))
+		id := w.AddInstance("worker")
+		node := bareNode("worker")
+		first, err := w.instances().InstanceMetadata(t.Context(), node)
+		require.NoError(t, err)
+		assert.Equal(t, id, first.ProviderID)
+		assert.True(t, contains(first.NodeAddresses, v1.NodeInternalIP), "a node needs an internal address")
+		for _, label := range []string{first.InstanceType, first.Region, first.Zone} {
+			assert.Empty(t, validation.IsValidLabelValue(label), label)
+		}
+		node.Spec.ProviderID = first.ProviderID
+		w.restart()
+		second, err := w.instances().InstanceMetadata(t.Context(), node)
+		require.NoError(t, err)
+		assert.Equal(t, first, second, "metadata does not depend on how the instance was found")
+		w.requireNothingRefused()
+	})
+
+	t.Run("life cycle", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, newFixture(t))
+		node := w.addNode(t.Context(), "worker", nil)
+		w.AddInstance("other")
+		w.requireExists(node, true)
+		down, err := w.instances().InstanceShutdown(t.Context(), node)
+		require.NoError(t, err)
+		assert.False(t, down)
+
+		w.PowerOff(node.Spec.ProviderID)
+		w.restart()
+		w.requireExists(node, true)
+		down, err = w.instances().InstanceShutdown(t.Context(), node)
+		require.NoError(t, err)
+		assert.True(t, down)
+
+		w.RemoveInstance(node.Spec.ProviderID)
+		w.restart()
+		w.requireExists(node, false)
+		_, err = w.instances().InstanceMetadata(t.Context(), node)
+		require.ErrorIs(t, err, cloudprovider.InstanceNotFound)
+	})
+
+	t.Run("a node without an instance is not found, and not gone", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, newFixture(t))
+		w.AddInstance("other")
+		node := bareNode("ghost")
+		_, err := w.instances().InstanceMetadata(t.Context(), node)
+		require.ErrorIs(t, err, cloudprovider.InstanceNotFound)
+		_, err = w.instances().InstanceExists(t.Context(), node)
+		require.Error(t, err, "without a provider ID nothing is certain")
+	})
+
+	t.Run("foreign and malformed provider IDs", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, newFixture(t))
+		w.AddInstance("worker")
+		w.Sim.ResetCalls()
+		node := bareNode("worker")
+		node.Spec.ProviderID = "elsewhere://42"
+		w.requireExists(node, true)
+		down, err := w.instances().InstanceShutdown(t.Context(), node)
+		require.NoError(t, err)
+		assert.False(t, down)
+		m, err := w.instances().InstanceMetadata(t.Context(), node)
+		require.NoError(t, err)
+		assert.Nil(t, m, "a tainted node of another cloud is skipped")
+		node.Spec.Taints, node.Status.Addresses = nil, []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "192.0.2.1"}}
+		m, err = w.instances().InstanceMetadata(t.Context(), node)
+		require.NoError(t, err)
+		assert.Equal(t, node.Status.Addresses, m.NodeAddresses, "and an untainted one keeps what it has")
+
+		for _, id := range w.MalformedIDs {
+			node.Spec.ProviderID = id
+			_, err := w.instances().InstanceExists(t.Context(), node)
+			require.Error(t, err, id)
+			_, err = w.instances().InstanceMetadata(t.Context(), node)
+			require.Error(t, err, id)
+		}
+		assert.Zero(t, w.Sim.Calls().Total, "none of this costs a call")
+	})
+
+	t.Run("many questions at once share their answers", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, newFixture(t))
+		const n = 300
+		w.Sim.Seed(n)
+		w.AddInstance("known")
+		_, err := w.instances().InstanceMetadata(t.Context(), bareNode("known"))
+		require.NoError(t, err)
+		calls := w.Sim.Calls().Total
+		var group sync.WaitGroup
+		for i := range n {
+			group.Go(func() {
+				_, err := w.instances().InstanceMetadata(t.Context(), bareNode(fmt.Sprintf("node-%d", i+1)))
+				assert.NoError(t, err)
+			})
+		}
+		group.Wait()
+		assert.Equal(t, calls, w.Sim.Calls().Total, "what one listing told is not asked again")
+	})
+
+	faults := []simkit.Fault{
+		{Kind: simkit.FaultStatus, Status: 500}, {Kind: simkit.FaultStatus, Status: 503}, {Kind: simkit.FaultStatus, Status: 429, RetryAfter: 60},
+		{Kind: simkit.FaultStatus, Status: 401}, {Kind: simkit.FaultStatus, Status: 403}, {Kind: simkit.FaultReset}, {Kind: simkit.FaultLost},
+		{Kind: simkit.FaultCut}, {Kind: simkit.FaultHTML},
+	}
+	for kind := range newFixture(t).Sim.Distortions() {
+		faults = append(faults, simkit.Fault{Kind: kind})
+	}
+	for _, fault := range faults {
+		name := strings.TrimSpace(fmt.Sprint("no living node is gone during ", fault.Kind, " ", fault.Status))
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, newFixture(t))
+			node := w.addNode(t.Context(), "worker", nil)
+			w.failCalls(fault)
+			for range 2 {
+				exists, err := w.instances().InstanceExists(t.Context(), node)
+				assert.True(t, exists || err != nil, "an answer from memory or an error, but never gone")
+				w.restart()
+				exists, err = w.instances().InstanceExists(t.Context(), node)
+				assert.True(t, exists || err != nil, "nor after a restart")
+			}
+			w.Sim.ClearFaults()
+			w.restart()
+			w.requireExists(node, true)
+		})
+	}
+}
+
+func (w *world) requireExists(node *v1.Node, want bool) {
+	w.t.Helper()
+	exists, err := w.instances().InstanceExists(w.t.Context(), node)
+	require.NoError(w.t, err)
+	require.Equal(w.t, want, exists)
+}

@@ -1,0 +1,203 @@
+package conformance
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
+)
+
+func runLoadBalancers(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	for _, name := range sortedKeys(newFixture(t).Services) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			runLifeCycle(t, newFixture(t), name)
+		})
+	}
+	t.Run("a change of nodes creates nothing", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, newFixture(t))
+		w.addNode(t.Context(), "worker", nil)
+		c := w.Services[sortedKeys(w.Services)[0]]
+		w.createService(t.Context(), c.Service)
+		w.Sim.ResetCalls()
+		require.NoError(t, w.loadBalancer().UpdateLoadBalancer(t.Context(), clusterName, w.service(t.Context(), c.Service), w.nodes))
+		w.requireWrites(0, "the Service was never ensured")
+	})
+	t.Run("ensure, update and delete at once", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, newFixture(t))
+		ctx := t.Context()
+		w.addNode(ctx, "worker-1", nil)
+		c := w.Services[sortedKeys(w.Services)[0]]
+		w.createService(ctx, c.Service)
+		w.ensure(ctx, c.Service, nil)
+		w.addNode(ctx, "worker-2", nil)
+		var group sync.WaitGroup
+		for range 4 {
+			group.Go(func() {
+				_, _ = w.loadBalancer().EnsureLoadBalancer(ctx, clusterName, w.service(ctx, c.Service), w.nodes)
+			})
+			group.Go(func() {
+				_ = w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, c.Service), w.nodes[:1])
+			})
+		}
+		group.Wait()
+		w.ensure(ctx, c.Service, nil)
+		w.Sim.ResetCalls()
+		w.ensure(ctx, c.Service, nil)
+		w.requireWrites(0, "the last word is the whole set of nodes")
+		w.remove(ctx, c.Service, nil)
+		assert.Empty(t, w.Snapshot())
+	})
+}
+
+// runLifeCycle takes a Service from creation to deletion.
+func runLifeCycle(t *testing.T, f *Fixture, name string) {
+	t.Helper()
+	ctx := t.Context()
+	w := newWorld(t, f)
+	c := w.Services[name]
+	w.addNode(ctx, "worker-1", nil)
+	w.createService(ctx, c.Service)
+
+	_, exists, err := w.loadBalancer().GetLoadBalancer(ctx, clusterName, w.service(ctx, c.Service))
+	require.NoError(t, err)
+	require.False(t, exists)
+
+	status := w.ensure(ctx, c.Service, nil)
+	require.NotEmpty(t, status.Ingress)
+	w.requireNothingRefused()
+	created := w.Snapshot()
+
+	w.Sim.ResetCalls()
+	again := w.ensure(ctx, c.Service, nil)
+	assert.Equal(t, status, again)
+	w.requireWrites(0, "nothing changed")
+
+	w.restart()
+	w.Sim.ResetCalls()
+	assert.Equal(t, status, w.ensure(ctx, c.Service, nil))
+	w.requireWrites(0, "a restart changes nothing")
+
+	w.addNode(ctx, "worker-2", nil)
+	require.NoError(t, w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, c.Service), w.nodes))
+	assert.NotEqual(t, created, w.Snapshot(), "the node joined")
+	w.Sim.ResetCalls()
+	require.NoError(t, w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, c.Service), w.nodes))
+	w.ensure(ctx, c.Service, nil)
+	w.requireWrites(0, "the node is there already")
+
+	w.nodes = w.nodes[:1]
+	require.NoError(t, w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, c.Service), w.nodes))
+	assert.Equal(t, created, w.Snapshot(), "the node left")
+
+	w.changeService(ctx, c.Service, c.Change)
+	w.ensure(ctx, c.Service, nil)
+	assert.NotEqual(t, created, w.Snapshot())
+	w.Sim.ResetCalls()
+	w.ensure(ctx, c.Service, nil)
+	w.requireWrites(0, "the change is applied already")
+
+	got, exists, err := w.loadBalancer().GetLoadBalancer(ctx, clusterName, w.service(ctx, c.Service))
+	require.NoError(t, err)
+	require.True(t, exists)
+	assert.Equal(t, status, got)
+
+	w.remove(ctx, c.Service, nil)
+	assert.Empty(t, w.Snapshot(), "nothing is left")
+	w.remove(ctx, c.Service, nil)
+	w.restart()
+	_, exists, err = w.loadBalancer().GetLoadBalancer(ctx, clusterName, w.service(ctx, c.Service))
+	require.NoError(t, err)
+	assert.False(t, exists)
+	w.requireNothingRefused()
+}
+
+// interruptions are the ways in which a run is broken at its k-th call.
+var interruptions = []struct {
+	name    string
+	kind    string
+	restart bool
+}{
+	{"before it took effect", simkit.FaultReset, false},
+	{"after it took effect, the answer lost", simkit.FaultLost, false},
+	{"server error after it took effect", simkit.FaultStatusAfter, false},
+	{"restart before it took effect", simkit.FaultReset, true},
+	{"restart after it took effect", simkit.FaultLost, true},
+}
+
+// mostCalls bounds the search for the last call of a run.
+const mostCalls = 200
+
+// runInterruption breaks the life of every Service at every call, in every way, and demands the same result as without.
+func runInterruption(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	for _, name := range sortedKeys(newFixture(t).Services) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			reference, calls := interruptedRun(t, newFixture(t), name, nil, false)
+			require.Less(t, calls, mostCalls)
+			require.Positive(t, calls)
+			for _, in := range interruptions {
+				for k := 1; k <= calls; k++ {
+					t.Run(fmt.Sprintf("call %d of %d: %s", k, calls, in.name), func(t *testing.T) {
+						t.Parallel()
+						// The fault lasts as long as the transport keeps trying, so that it is really seen above.
+						fault := &simkit.Fault{Kind: in.kind, From: k, Count: 1}
+						states, _ := interruptedRun(t, newFixture(t), name, fault, in.restart)
+						assert.Equal(t, reference, states)
+					})
+				}
+			}
+		})
+	}
+}
+
+// interruptedRun creates, changes, scales and deletes a Service, and returns the state after each of them and the
+// number of calls.
+func interruptedRun(t *testing.T, f *Fixture, name string, fault *simkit.Fault, restart bool) (states []string, calls int) {
+	t.Helper()
+	ctx := t.Context()
+	w := newWorld(t, f)
+	c := w.Services[name]
+	w.addNode(ctx, "worker-1", nil)
+	w.createService(ctx, c.Service)
+	if restart {
+		// The provider is opened anew after the failure; before it, its caches are as empty as after a start.
+		w.restart()
+	}
+	w.Sim.ResetCalls()
+	if fault != nil {
+		w.failCalls(*fault)
+	}
+	onError := func() {
+		if restart {
+			w.restart()
+		}
+	}
+	note := func() { states = append(states, w.Snapshot()) }
+
+	w.ensure(ctx, c.Service, onError)
+	note()
+	w.changeService(ctx, c.Service, c.Change)
+	w.ensure(ctx, c.Service, onError)
+	note()
+	w.addNode(ctx, "worker-2", onError)
+	if err := w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, c.Service), w.nodes); err != nil {
+		// The framework answers a failed update with a full reconciliation.
+		onError()
+		w.ensure(ctx, c.Service, onError)
+	}
+	note()
+	w.remove(ctx, c.Service, onError)
+	note()
+	assert.Empty(t, states[len(states)-1], "deletion leaves the cloud empty")
+	w.requireNothingRefused()
+	return states, w.Sim.Calls().Total
+}

@@ -1,0 +1,396 @@
+// Package inventory is the shared view of a cloud's objects that every caller reads from.
+//
+// Nodes and Services ask about objects thousands of times; clouds allow hundreds of calls a minute. The inventory
+// answers from paged listings and single reads that all callers share, and keeps one promise: an object that is found
+// may have been read up to Query.MaxAge ago, but an object that is missing was missing in a single read of that very
+// object which began no longer than Query.MaxMissAge before the question. A failed or partial listing changes nothing.
+package inventory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+)
+
+const (
+	// readTimeout bounds a shared read, which outlives the caller that began it.
+	readTimeout = 60 * time.Second
+	// failureHold is how long repeated failures of the listing are answered from memory: during an outage every
+	// waiting question would else begin a listing of its own.
+	failureHold = 3 * time.Second
+	// failuresBeforeHold lets a single hiccup pass unnoticed.
+	failuresBeforeHold = 2
+	// directWindow is the span over which single reads are counted against the pages of a listing.
+	directWindow = 30 * time.Second
+)
+
+// Source reads objects of one kind from a cloud.
+type Source[ID comparable, V any] struct {
+	// Kind names the objects in metrics, such as "droplet".
+	Kind string
+	// ID returns an object's identity.
+	ID func(V) ID
+	// List returns all objects and the number of calls it took. A listing that is not complete must be an error.
+	List func(ctx context.Context) (objects []V, pages int, err error)
+	// Get reads one object. It must return an error that is cloudapi.ErrNotFound only if the cloud itself said so.
+	Get func(ctx context.Context, id ID) (V, error)
+	// Indexes name further keys of an object, each with a function that returns its values.
+	Indexes map[string]func(V) []string
+}
+
+// Query says how fresh an answer must be.
+type Query struct {
+	// MaxAge is how long ago an object that is found may have been read. 0 demands a read after the question.
+	MaxAge time.Duration
+	// MaxMissAge is how long ago an object that is missing may have been looked for.
+	MaxMissAge time.Duration
+	// Expected is how many objects are likely asked for at about the same time, as far as the caller knows. It makes
+	// the inventory list everything at once where that costs fewer calls than single reads.
+	Expected int
+}
+
+// Inventory is the shared view. Create it with New; it is safe for concurrent use.
+type Inventory[ID comparable, V any] struct {
+	source Source[ID, V]
+
+	mu      sync.Mutex
+	objects map[ID]entry[V]
+	indexes map[string]map[string]map[ID]struct{}
+	// missing holds when a single read of an object that was not found began.
+	missing map[ID]time.Time
+	// forgotten holds objects that we deleted, so that a listing begun before does not bring them back.
+	forgotten map[ID]time.Time
+	// listed is when the last complete listing began; zero if there was none.
+	listed time.Time
+	pages  int
+
+	listing  *flight[struct{}]
+	reads    map[ID]*flight[V]
+	failures int
+	failed   time.Time
+	failure  error
+	direct   []time.Time
+}
+
+type entry[V any] struct {
+	value V
+	// read is when the read that produced the value began.
+	read time.Time
+}
+
+// flight is a read that several callers wait for.
+type flight[V any] struct {
+	began time.Time
+	done  chan struct{}
+	value V
+	err   error
+}
+
+// New returns an empty inventory over a source.
+func New[ID comparable, V any](source Source[ID, V]) *Inventory[ID, V] {
+	registerMetrics()
+	i := &Inventory[ID, V]{
+		source: source, objects: map[ID]entry[V]{}, missing: map[ID]time.Time{}, forgotten: map[ID]time.Time{},
+		reads: map[ID]*flight[V]{}, indexes: map[string]map[string]map[ID]struct{}{},
+	}
+	for name := range source.Indexes {
+		i.indexes[name] = map[string]map[ID]struct{}{}
+	}
+	return i
+}
+
+// Get returns one object. The error is cloudapi.ErrNotFound only if a single read of that object said so.
+func (i *Inventory[ID, V]) Get(ctx context.Context, id ID, q Query) (V, error) {
+	asked := time.Now()
+	for {
+		i.mu.Lock()
+		if e, ok := i.objects[id]; ok && !e.read.Before(asked.Add(-q.MaxAge)) {
+			i.mu.Unlock()
+			countAnswer(i.source.Kind, e.read.Before(asked))
+			return e.value, nil
+		}
+		if at, ok := i.missing[id]; ok && !at.Before(asked.Add(-q.MaxMissAge)) {
+			i.mu.Unlock()
+			countAnswer(i.source.Kind, at.Before(asked))
+			var none V
+			return none, fmt.Errorf("%s %v: %w", i.source.Kind, id, cloudapi.ErrNotFound)
+		}
+		if i.listed.Before(asked.Add(-q.MaxAge)) && i.listingPaysLocked(q.Expected) {
+			f, err := i.listLocked(asked.Add(-q.MaxAge))
+			i.mu.Unlock()
+			if err == nil {
+				_, err = wait(ctx, f)
+			}
+			if err != nil {
+				var none V
+				return none, err
+			}
+			continue
+		}
+		f := i.readLocked(id)
+		i.mu.Unlock()
+		value, err := wait(ctx, f)
+		switch {
+		case err == nil && !f.began.Before(asked.Add(-q.MaxAge)):
+			countAnswer(i.source.Kind, f.began.Before(asked))
+			return value, nil
+		case err != nil && (!errors.Is(err, cloudapi.ErrNotFound) || !f.began.Before(asked.Add(-q.MaxMissAge))):
+			var none V
+			return none, err
+		}
+		// The read that was in flight is too old for this question: it only proves that another one is due.
+	}
+}
+
+// Find returns the objects whose index has the key. An empty result comes from a complete listing that began no longer
+// than MaxMissAge before the question.
+func (i *Inventory[ID, V]) Find(ctx context.Context, index, key string, q Query) ([]V, error) {
+	asked := time.Now()
+	for {
+		i.mu.Lock()
+		found := i.matchesLocked(index, key, asked.Add(-q.MaxAge))
+		oldest := asked.Add(-q.MaxAge)
+		if len(found) == 0 {
+			oldest = asked.Add(-q.MaxMissAge)
+		}
+		if len(found) > 0 || !i.listed.Before(oldest) {
+			stale := i.listed.Before(asked)
+			i.mu.Unlock()
+			countAnswer(i.source.Kind, stale)
+			return found, nil
+		}
+		f, err := i.listLocked(oldest)
+		i.mu.Unlock()
+		if err == nil {
+			_, err = wait(ctx, f)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// All returns every object of a complete listing that began no longer than MaxAge before the question, in no order.
+func (i *Inventory[ID, V]) All(ctx context.Context, q Query) ([]V, error) {
+	oldest := time.Now().Add(-q.MaxAge)
+	for {
+		i.mu.Lock()
+		if !i.listed.Before(oldest) {
+			all := make([]V, 0, len(i.objects))
+			for _, e := range i.objects {
+				all = append(all, e.value)
+			}
+			i.mu.Unlock()
+			return all, nil
+		}
+		f, err := i.listLocked(oldest)
+		i.mu.Unlock()
+		if err == nil {
+			_, err = wait(ctx, f)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// Put records what a write answered, so that nobody has to read it again.
+func (i *Inventory[ID, V]) Put(value V) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	id := i.source.ID(value)
+	delete(i.forgotten, id)
+	i.putLocked(value, time.Now())
+}
+
+// Forget records that an object was deleted.
+func (i *Inventory[ID, V]) Forget(id ID) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.removeLocked(id)
+	i.forgotten[id] = time.Now()
+}
+
+// Invalidate makes the next question about an object read it, for writes whose effect is not known.
+func (i *Inventory[ID, V]) Invalidate(id ID) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if e, ok := i.objects[id]; ok {
+		e.read = time.Time{}
+		i.objects[id] = e
+	}
+	i.listed = time.Time{}
+}
+
+// listingPaysLocked decides between listing everything and reading one object. Without any listing so far the number of
+// pages is unknown, and a listing is tried: it also answers everyone else.
+func (i *Inventory[ID, V]) listingPaysLocked(expected int) bool {
+	if i.pages == 0 {
+		return true
+	}
+	horizon := time.Now().Add(-directWindow)
+	i.direct = slices.DeleteFunc(i.direct, func(at time.Time) bool { return at.Before(horizon) })
+	// Once as many single reads were spent as a listing would have cost, the guess that few would ask was wrong.
+	return max(expected, len(i.direct)+1) > i.pages
+}
+
+// listLocked joins a listing that began at oldest or later, or begins one.
+func (i *Inventory[ID, V]) listLocked(oldest time.Time) (*flight[struct{}], error) {
+	if i.listing != nil && !i.listing.began.Before(oldest) {
+		return i.listing, nil
+	}
+	if i.failures >= failuresBeforeHold && time.Since(i.failed) < failureHold {
+		return nil, fmt.Errorf("listing %ss failed %d times in a row, next try in %s: %w", i.source.Kind, i.failures,
+			(failureHold - time.Since(i.failed)).Round(time.Second), i.failure)
+	}
+	f := &flight[struct{}]{began: time.Now(), done: make(chan struct{})}
+	i.listing = f
+	i.direct = nil
+	go i.list(f)
+	return f, nil
+}
+
+func (i *Inventory[ID, V]) list(f *flight[struct{}]) {
+	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
+	defer cancel()
+	objects, pages, err := i.source.List(ctx)
+	countRead(i.source.Kind, "list", err)
+
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.listing == f {
+		i.listing = nil
+	}
+	if err != nil {
+		f.err = fmt.Errorf("listing %ss: %w", i.source.Kind, err)
+		i.failures++
+		i.failed, i.failure = time.Now(), err
+	} else {
+		i.failures, i.pages = 0, max(pages, 1)
+		i.replaceLocked(objects, f.began)
+	}
+	close(f.done)
+}
+
+// replaceLocked takes over a complete listing. What was read or written after the listing began is newer and stays.
+func (i *Inventory[ID, V]) replaceLocked(objects []V, began time.Time) {
+	if began.Before(i.listed) {
+		return
+	}
+	listed := make(map[ID]struct{}, len(objects))
+	for _, v := range objects {
+		id := i.source.ID(v)
+		listed[id] = struct{}{}
+		if at, ok := i.forgotten[id]; ok && !at.Before(began) {
+			continue
+		}
+		if e, ok := i.objects[id]; !ok || e.read.Before(began) {
+			i.putLocked(v, began)
+		}
+	}
+	for id, e := range i.objects {
+		if _, ok := listed[id]; !ok && e.read.Before(began) {
+			i.removeLocked(id)
+		}
+	}
+	maps.DeleteFunc(i.forgotten, func(_ ID, at time.Time) bool { return at.Before(began) })
+	maps.DeleteFunc(i.missing, func(_ ID, at time.Time) bool { return at.Before(began) })
+	i.listed = began
+}
+
+// readLocked joins the single read of an object that is in flight, or begins one.
+func (i *Inventory[ID, V]) readLocked(id ID) *flight[V] {
+	if f := i.reads[id]; f != nil {
+		return f
+	}
+	f := &flight[V]{began: time.Now(), done: make(chan struct{})}
+	i.reads[id] = f
+	i.direct = append(i.direct, f.began)
+	go i.read(f, id)
+	return f
+}
+
+func (i *Inventory[ID, V]) read(f *flight[V], id ID) {
+	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
+	defer cancel()
+	value, err := i.source.Get(ctx, id)
+	countRead(i.source.Kind, "get", err)
+
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	delete(i.reads, id)
+	f.value, f.err = value, err
+	switch {
+	case err == nil:
+		if at, gone := i.forgotten[id]; !gone || at.Before(f.began) {
+			if e, ok := i.objects[id]; !ok || e.read.Before(f.began) {
+				i.putLocked(value, f.began)
+			}
+		}
+	case errors.Is(err, cloudapi.ErrNotFound):
+		if e, ok := i.objects[id]; !ok || e.read.Before(f.began) {
+			i.removeLocked(id)
+			i.missing[id] = f.began
+		}
+	}
+	close(f.done)
+}
+
+func (i *Inventory[ID, V]) putLocked(value V, read time.Time) {
+	id := i.source.ID(value)
+	i.removeLocked(id)
+	delete(i.missing, id)
+	i.objects[id] = entry[V]{value: value, read: read}
+	for name, keys := range i.source.Indexes {
+		for _, key := range keys(value) {
+			ids := i.indexes[name][key]
+			if ids == nil {
+				ids = map[ID]struct{}{}
+				i.indexes[name][key] = ids
+			}
+			ids[id] = struct{}{}
+		}
+	}
+}
+
+func (i *Inventory[ID, V]) removeLocked(id ID) {
+	e, ok := i.objects[id]
+	if !ok {
+		return
+	}
+	delete(i.objects, id)
+	for name, keys := range i.source.Indexes {
+		for _, key := range keys(e.value) {
+			delete(i.indexes[name][key], id)
+			if len(i.indexes[name][key]) == 0 {
+				delete(i.indexes[name], key)
+			}
+		}
+	}
+}
+
+func (i *Inventory[ID, V]) matchesLocked(index, key string, oldest time.Time) []V {
+	var found []V
+	for id := range i.indexes[index][key] {
+		if e := i.objects[id]; !e.read.Before(oldest) {
+			found = append(found, e.value)
+		}
+	}
+	return found
+}
+
+func wait[V any](ctx context.Context, f *flight[V]) (V, error) {
+	select {
+	case <-f.done:
+		return f.value, f.err
+	case <-ctx.Done():
+		var none V
+		return none, fmt.Errorf("waiting for the cloud's answer: %w", ctx.Err())
+	}
+}

@@ -1,0 +1,364 @@
+package inventory
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+)
+
+type object struct {
+	id   int
+	name string
+	rev  int
+}
+
+// fakeCloud holds objects and counts reads. Every read takes latency.
+type fakeCloud struct {
+	mu      sync.Mutex
+	objects map[int]object
+	// unlisted objects are found by single reads alone.
+	unlisted map[int]bool
+	pageSize int
+	latency  time.Duration
+	fail     error
+
+	lists, gets int
+}
+
+func newCloud(n int) *fakeCloud {
+	c := &fakeCloud{objects: map[int]object{}, unlisted: map[int]bool{}, pageSize: 10, latency: 100 * time.Millisecond}
+	for id := range n {
+		c.objects[id] = object{id: id, name: fmt.Sprintf("n%d", id)}
+	}
+	return c
+}
+
+func (c *fakeCloud) list(ctx context.Context) ([]object, int, error) {
+	c.mu.Lock()
+	c.lists++
+	var all []object
+	for id, o := range c.objects {
+		if !c.unlisted[id] {
+			all = append(all, o)
+		}
+	}
+	err, pages := c.fail, len(c.objects)/c.pageSize+1
+	c.mu.Unlock()
+	if !pause(ctx, c.latency) {
+		return nil, 0, ctx.Err()
+	}
+	return all, pages, err
+}
+
+func (c *fakeCloud) get(ctx context.Context, id int) (object, error) {
+	c.mu.Lock()
+	c.gets++
+	o, ok := c.objects[id]
+	err := c.fail
+	c.mu.Unlock()
+	if !pause(ctx, c.latency) {
+		return object{}, ctx.Err()
+	}
+	switch {
+	case err != nil:
+		return object{}, err
+	case !ok:
+		return object{}, &cloudapi.Error{Class: cloudapi.ErrNotFound}
+	}
+	return o, nil
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (c *fakeCloud) set(o object) { c.mu.Lock(); c.objects[o.id] = o; c.mu.Unlock() }
+func (c *fakeCloud) remove(id int) {
+	c.mu.Lock()
+	delete(c.objects, id)
+	c.mu.Unlock()
+}
+func (c *fakeCloud) setFail(err error) { c.mu.Lock(); c.fail = err; c.mu.Unlock() }
+func (c *fakeCloud) counts() [2]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return [2]int{c.lists, c.gets}
+}
+
+func newInventory(c *fakeCloud) *Inventory[int, object] {
+	return New(Source[int, object]{
+		Kind: "thing", ID: func(o object) int { return o.id }, List: c.list, Get: c.get,
+		Indexes: map[string]func(object) []string{"name": func(o object) []string { return []string{o.name} }},
+	})
+}
+
+var fresh = Query{MaxAge: 30 * time.Second}
+
+func TestManyQuestionsShareOneListing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(1000)
+		inv := newInventory(c)
+		var group sync.WaitGroup
+		for id := range 1000 {
+			group.Go(func() {
+				o, err := inv.Get(t.Context(), id, fresh)
+				assert.NoError(t, err)
+				assert.Equal(t, id, o.id)
+			})
+		}
+		group.Wait()
+		assert.Equal(t, [2]int{1, 0}, c.counts())
+
+		time.Sleep(29 * time.Second)
+		_, err := inv.Get(t.Context(), 7, fresh)
+		require.NoError(t, err)
+		assert.Equal(t, [2]int{1, 0}, c.counts(), "young enough")
+	})
+}
+
+func TestFewQuestionsReadSingleObjects(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(95) // 10 pages
+		inv := newInventory(c)
+		_, err := inv.Get(t.Context(), 0, fresh)
+		require.NoError(t, err)
+		require.Equal(t, [2]int{1, 0}, c.counts(), "the first question lists: the number of pages is unknown")
+
+		time.Sleep(time.Minute)
+		for id := range 3 {
+			_, err := inv.Get(t.Context(), id, fresh)
+			require.NoError(t, err)
+		}
+		assert.Equal(t, [2]int{1, 3}, c.counts(), "3 reads are cheaper than 10 pages")
+
+		time.Sleep(time.Minute)
+		_, err = inv.Get(t.Context(), 0, Query{MaxAge: 30 * time.Second, Expected: 50})
+		require.NoError(t, err)
+		assert.Equal(t, [2]int{2, 3}, c.counts(), "a caller that expects 50 questions gets a listing")
+
+		time.Sleep(time.Minute)
+		for id := range 95 {
+			_, err := inv.Get(t.Context(), id, fresh)
+			require.NoError(t, err)
+		}
+		assert.Equal(t, [2]int{3, 13}, c.counts(), "after 10 single reads the guess is given up")
+	})
+}
+
+func TestMissingIsReadAfterTheQuestion(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(5)
+		inv := newInventory(c)
+		_, err := inv.Get(t.Context(), 1, fresh)
+		require.NoError(t, err)
+
+		c.set(object{id: 99, name: "late"})
+		_, err = inv.Get(t.Context(), 99, fresh)
+		require.NoError(t, err, "created after the listing, found by a single read")
+		assert.Equal(t, [2]int{1, 1}, c.counts())
+
+		for want := 2; want <= 4; want++ {
+			_, err = inv.Get(t.Context(), 42, fresh)
+			require.ErrorIs(t, err, cloudapi.ErrNotFound)
+			assert.Equal(t, [2]int{1, want}, c.counts(), "every question about a missing object is a read of its own")
+		}
+		for range 3 {
+			_, err = inv.Get(t.Context(), 42, Query{MaxAge: 30 * time.Second, MaxMissAge: 5 * time.Second})
+			require.ErrorIs(t, err, cloudapi.ErrNotFound)
+		}
+		assert.Equal(t, [2]int{1, 4}, c.counts(), "unless the caller accepts an older answer")
+	})
+}
+
+func TestAbsenceFromAListingIsNotDeletion(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(5)
+		c.unlisted[3] = true
+		inv := newInventory(c)
+		o, err := inv.Get(t.Context(), 3, Query{Expected: 1000})
+		require.NoError(t, err)
+		assert.Equal(t, 3, o.id)
+		for id := range 5 {
+			c.unlisted[id] = true // an empty listing
+		}
+		time.Sleep(time.Minute)
+		for id := range 5 {
+			_, err := inv.Get(t.Context(), id, Query{MaxAge: 30 * time.Second, Expected: 1000})
+			require.NoError(t, err)
+		}
+	})
+}
+
+func TestFailedListingChangesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(5)
+		inv := newInventory(c)
+		_, err := inv.All(t.Context(), Query{})
+		require.NoError(t, err)
+
+		broken := &cloudapi.Error{Class: cloudapi.ErrTransient, Message: "page 3 is cut"}
+		c.setFail(broken)
+		_, err = inv.All(t.Context(), Query{})
+		require.ErrorIs(t, err, cloudapi.ErrTransient)
+		_, err = inv.Get(t.Context(), 2, fresh)
+		require.NoError(t, err, "what was known is still known")
+
+		_, err = inv.All(t.Context(), Query{})
+		require.Error(t, err)
+		before := c.counts()
+		for range 100 {
+			_, err = inv.All(t.Context(), Query{})
+			require.ErrorIs(t, err, cloudapi.ErrTransient)
+		}
+		assert.Equal(t, before, c.counts(), "repeated failures are answered from memory for a while")
+
+		time.Sleep(failureHold)
+		c.setFail(nil)
+		all, err := inv.All(t.Context(), Query{})
+		require.NoError(t, err)
+		assert.Len(t, all, 5)
+	})
+}
+
+func TestListingInFlightIsTooOldForALaterMiss(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(5)
+		inv := newInventory(c)
+		go func() { _, _ = inv.All(t.Context(), Query{}) }()
+		time.Sleep(50 * time.Millisecond) // the listing has read the cloud, its answer is on the way
+		c.set(object{id: 77, name: "new"})
+		found, err := inv.Find(t.Context(), "name", "new", Query{MaxAge: time.Minute})
+		require.NoError(t, err)
+		require.Len(t, found, 1, "a listing that began before the question cannot prove absence")
+		assert.Equal(t, [2]int{2, 0}, c.counts())
+	})
+}
+
+func TestWritesAreNotUndoneByAnOlderListing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(5)
+		inv := newInventory(c)
+		var group sync.WaitGroup
+		group.Go(func() { _, _ = inv.All(t.Context(), Query{}) })
+		time.Sleep(50 * time.Millisecond)
+		renamed := object{id: 1, name: "renamed", rev: 2}
+		c.set(renamed)
+		inv.Put(renamed)
+		inv.Put(object{id: 50, name: "created"})
+		inv.Forget(2)
+		c.remove(2)
+		group.Wait()
+
+		o, err := inv.Get(t.Context(), 1, fresh)
+		require.NoError(t, err)
+		assert.Equal(t, 2, o.rev)
+		_, err = inv.Get(t.Context(), 50, fresh)
+		require.NoError(t, err)
+		_, err = inv.Get(t.Context(), 2, fresh)
+		require.ErrorIs(t, err, cloudapi.ErrNotFound)
+		found, err := inv.Find(t.Context(), "name", "n1", fresh)
+		require.NoError(t, err)
+		assert.Empty(t, found, "the index follows the rename")
+	})
+}
+
+func TestInvalidate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(95)
+		inv := newInventory(c)
+		_, err := inv.Get(t.Context(), 1, fresh)
+		require.NoError(t, err)
+		c.set(object{id: 1, rev: 9})
+		time.Sleep(time.Second)
+		inv.Invalidate(1)
+		o, err := inv.Get(t.Context(), 1, fresh)
+		require.NoError(t, err)
+		assert.Equal(t, 9, o.rev)
+	})
+}
+
+func TestCallerThatGivesUpDoesNotSpoilTheRead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(5)
+		inv := newInventory(c)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		_, err := inv.Get(ctx, 1, fresh)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		_, err = inv.Get(t.Context(), 1, fresh)
+		require.NoError(t, err)
+		assert.Equal(t, [2]int{1, 0}, c.counts(), "the second caller joined the read of the first")
+	})
+}
+
+// TestRandomRun compares the inventory with the truth while the cloud changes under many callers: what was there all
+// the time is always found, what was never there never is.
+func TestRandomRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(100) // 0..99 stay for ever
+		inv := newInventory(c)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		var group sync.WaitGroup
+		group.Go(func() { // 100..199 come and go
+			for n := 0; ctx.Err() == nil; n++ {
+				id := 100 + n%100
+				if n%200 < 100 {
+					c.set(object{id: id, name: fmt.Sprintf("n%d", id)})
+				} else {
+					c.remove(id)
+					inv.Forget(id)
+				}
+				if n%17 == 0 {
+					c.setFail(&cloudapi.Error{Class: cloudapi.ErrTransient})
+				} else {
+					c.setFail(nil)
+				}
+				pause(ctx, 130*time.Millisecond)
+			}
+		})
+		for worker := range 8 {
+			group.Go(func() {
+				for n := worker; ctx.Err() == nil; n += 8 {
+					query := Query{MaxAge: time.Duration(n%4) * 5 * time.Second, Expected: n % 30}
+					_, err := inv.Get(ctx, n%100, query)
+					assert.NotErrorIs(t, err, cloudapi.ErrNotFound)
+					_, err = inv.Get(ctx, 1000+n, query)
+					assert.Error(t, err)
+					if found, err := inv.Find(ctx, "name", fmt.Sprintf("n%d", n%100), query); err == nil {
+						assert.Len(t, found, 1)
+					}
+					pause(ctx, 70*time.Millisecond)
+				}
+			})
+		}
+		group.Wait()
+		require.ErrorIs(t, ctx.Err(), context.DeadlineExceeded)
+		time.Sleep(readTimeout) // reads outlive the callers that began them
+	})
+}

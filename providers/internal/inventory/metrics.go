@@ -1,0 +1,47 @@
+package inventory
+
+import (
+	"errors"
+	"sync"
+
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+)
+
+var (
+	answersTotal = metrics.NewCounterVec(&metrics.CounterOpts{
+		Namespace: "anyccm", Subsystem: "inventory", Name: "answers_total", StabilityLevel: metrics.ALPHA,
+		Help: "Questions about cloud objects, by whether they were answered from memory or had to wait for the cloud.",
+	}, []string{"kind", "from"})
+	readsTotal = metrics.NewCounterVec(&metrics.CounterOpts{
+		Namespace: "anyccm", Subsystem: "inventory", Name: "reads_total", StabilityLevel: metrics.ALPHA,
+		Help: "Reads of cloud objects: whole listings and single objects, by result.",
+	}, []string{"kind", "read", "result"})
+
+	registerOnce sync.Once
+)
+
+func registerMetrics() {
+	registerOnce.Do(func() { legacyregistry.MustRegister(answersTotal, readsTotal) })
+}
+
+func countAnswer(kind string, fromMemory bool) {
+	from := "cloud"
+	if fromMemory {
+		from = "memory"
+	}
+	answersTotal.WithLabelValues(kind, from).Inc()
+}
+
+func countRead(kind, read string, err error) {
+	result := "success"
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound):
+		result = "not_found"
+	case err != nil:
+		result = "error"
+	}
+	readsTotal.WithLabelValues(kind, read, result).Inc()
+}

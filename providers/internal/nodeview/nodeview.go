@@ -1,0 +1,85 @@
+// Package nodeview counts the cluster's nodes by the questions that the framework is about to ask about them, so that
+// an inventory knows whether a listing pays.
+package nodeview
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	listers "k8s.io/client-go/listers/core/v1"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+)
+
+// refresh is how long a count serves: counting 5,000 nodes for each of 5,000 questions would cost more than it saves.
+const refresh = time.Second
+
+// View counts nodes. The zero value, without a lister, counts none.
+type View struct {
+	mu     sync.Mutex
+	lister listers.NodeLister
+	at     time.Time
+	counts Counts
+}
+
+// Counts are numbers of nodes.
+type Counts struct {
+	// All nodes of the cluster.
+	All int
+	// NotReady nodes are asked about by the lifecycle loop every few seconds.
+	NotReady int
+	// Uninitialized nodes wait for their first metadata.
+	Uninitialized int
+}
+
+// SetLister gives the view the nodes to count.
+func (v *View) SetLister(l listers.NodeLister) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.lister = l
+}
+
+// Counts returns numbers that are at most a second old.
+func (v *View) Counts() Counts {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.lister == nil {
+		return Counts{}
+	}
+	if time.Since(v.at) < refresh {
+		return v.counts
+	}
+	nodes, err := v.lister.List(labels.Everything())
+	if err != nil {
+		return v.counts
+	}
+	v.counts, v.at = count(nodes), time.Now()
+	return v.counts
+}
+
+func count(nodes []*v1.Node) Counts {
+	c := Counts{All: len(nodes)}
+	for _, n := range nodes {
+		if !Ready(n) {
+			c.NotReady++
+		}
+		if Uninitialized(n) {
+			c.Uninitialized++
+		}
+	}
+	return c
+}
+
+// Ready reports whether the node's Ready condition is true; the framework asks the cloud about all others.
+func Ready(n *v1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c v1.NodeCondition) bool {
+		return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue
+	})
+}
+
+// Uninitialized reports whether the node still waits for its cloud controller.
+func Uninitialized(n *v1.Node) bool {
+	return slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Key == cloudproviderapi.TaintExternalCloudProvider })
+}

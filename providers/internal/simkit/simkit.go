@@ -1,0 +1,404 @@
+// Package simkit is what every simulated cloud has in common: latency, rate limits, faults, a log of calls, and an
+// admin path. A cloud adds its wire format.
+//
+// Admin paths, all JSON:
+//
+//	GET    /_sim/state    what the cloud holds
+//	GET    /_sim/calls    counts by operation, and the latest calls
+//	DELETE /_sim/calls    sets the counts to zero
+//	GET    /_sim/faults   faults in force
+//	POST   /_sim/faults   adds one Fault, returns its ID
+//	DELETE /_sim/faults   removes all, or the one named by ?id=
+//	POST   /_sim/config   changes Settings; absent fields stay
+//	POST   /_sim/seed     adds instances: {"instances": 3}
+//	POST   /_sim/do/NAME  runs an action of the cloud, such as "power-off", with its own body
+package simkit
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// AdminPrefix begins the paths of the admin interface.
+const AdminPrefix = "/_sim/"
+
+// latestCalls is how many calls are kept in full.
+const latestCalls = 2000
+
+// Cloud is one simulated cloud.
+type Cloud interface {
+	// ServeHTTP speaks the cloud's API.
+	http.Handler
+	// Operation names a request without identifiers in it, and says whether it changes anything.
+	Operation(*http.Request) (name string, write bool)
+	// WriteError writes the cloud's own error body.
+	WriteError(w http.ResponseWriter, status int, message string)
+	// RateHeaders tells the client about its budget.
+	RateHeaders(h http.Header, limit, remaining int, reset time.Time)
+	// State returns what the cloud holds, ready for JSON.
+	State() any
+	// Seed adds n instances that are running.
+	Seed(n int)
+	// Distort names the ways in which answers can be falsified, such as an empty listing.
+	Distort() map[string]Distortion
+	// Actions are things that happen in a cloud without its API's doing, such as an instance that is powered off.
+	Actions() map[string]func(json.RawMessage) error
+}
+
+// Distortion falsifies an answer; it returns the body to send, and false if it does not apply to this request.
+type Distortion func(r *http.Request, body []byte) ([]byte, bool)
+
+// Settings change how the cloud behaves as a whole.
+type Settings struct {
+	// Latency is added to every call.
+	Latency Duration `json:"latency"`
+	// PerMinute and PerHour are the cloud's published limits; 0 means none.
+	PerMinute int `json:"perMinute"`
+	PerHour   int `json:"perHour"`
+	// Unreachable closes every connection without an answer.
+	Unreachable bool `json:"unreachable"`
+}
+
+// Duration is a time.Duration that reads and writes as text, such as "40ms".
+type Duration time.Duration
+
+// MarshalText implements encoding.TextMarshaler.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	*d = Duration(v)
+	return err
+}
+
+// Call is one request that the cloud saw.
+type Call struct {
+	Number    int       `json:"number"`
+	At        time.Time `json:"at"`
+	Method    string    `json:"method"`
+	URL       string    `json:"url"`
+	Operation string    `json:"operation"`
+	Write     bool      `json:"write"`
+	Status    int       `json:"status"`
+	Fault     string    `json:"fault,omitempty"`
+	Body      string    `json:"body,omitempty"`
+}
+
+// Calls are counts since the last reset, and the latest calls in full.
+type Calls struct {
+	Total       int            `json:"total"`
+	Reads       int            `json:"reads"`
+	Writes      int            `json:"writes"`
+	ByOperation map[string]int `json:"byOperation"`
+	Latest      []Call         `json:"latest"`
+	// Refused counts requests that the real API would refuse as malformed, with the reason of each.
+	Refused []string `json:"refused,omitempty"`
+}
+
+// Server is a simulated cloud with the common parts around it.
+type Server struct {
+	cloud Cloud
+
+	mu       sync.Mutex
+	settings Settings
+	number   int
+	calls    Calls
+	times    []time.Time
+	faults   []*Fault
+	nextID   int
+}
+
+// New puts the common parts around a cloud.
+func New(cloud Cloud) *Server {
+	s := &Server{cloud: cloud}
+	s.ResetCalls()
+	return s
+}
+
+// Start serves the simulated cloud on a loopback port until the test ends.
+func (s *Server) Start(t interface{ Cleanup(func()) }) string {
+	server := httptest.NewServer(s)
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	return server.URL
+}
+
+// Configure changes the settings.
+func (s *Server) Configure(change func(*Settings)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.settings)
+}
+
+// Calls returns what the cloud saw since the last reset.
+func (s *Server) Calls() Calls {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.calls
+	c.ByOperation = maps.Clone(c.ByOperation)
+	c.Latest = slices.Clone(c.Latest)
+	c.Refused = slices.Clone(c.Refused)
+	return c
+}
+
+// Distortions names the ways in which the cloud's answers can be falsified, usable as kinds of faults.
+func (s *Server) Distortions() map[string]Distortion { return s.cloud.Distort() }
+
+// ResetCalls sets the counts to zero.
+func (s *Server) ResetCalls() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls = Calls{ByOperation: map[string]int{}}
+}
+
+// Seed adds instances.
+func (s *Server) Seed(n int) { s.cloud.Seed(n) }
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if strings.HasPrefix(r.URL.Path, AdminPrefix) {
+		s.admin(w, r)
+		return
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // the client went away
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+
+	call, settings, fault := s.begin(r, body)
+	if settings.Unreachable {
+		s.end(call, 0, "unreachable")
+		hangUp(w)
+		return
+	}
+	if !pause(r.Context(), time.Duration(settings.Latency)) {
+		s.end(call, 0, "client gave up")
+		return
+	}
+	if wait, limited := s.overLimit(w.Header()); limited {
+		if wait > 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(int(wait.Seconds())+1))
+		}
+		s.end(call, http.StatusTooManyRequests, "rate limit")
+		s.cloud.WriteError(w, http.StatusTooManyRequests, "API Rate limit exceeded.")
+		return
+	}
+	if fault != nil && fault.before(s.cloud, w, r) {
+		s.end(call, fault.Status, fault.Kind)
+		return
+	}
+	answer := httptest.NewRecorder()
+	maps.Copy(answer.Header(), w.Header())
+	s.cloud.ServeHTTP(answer, r)
+	if answer.Code >= 400 && answer.Code < 500 && answer.Code != http.StatusNotFound && answer.Code != http.StatusUnauthorized {
+		s.refused(call, answer.Body.String())
+	}
+	kind := ""
+	if fault != nil {
+		kind = fault.Kind
+	}
+	s.end(call, answer.Code, kind)
+	if fault != nil && fault.after(s.cloud, w, r, answer) {
+		return
+	}
+	send(w, answer.Header(), answer.Code, answer.Body.Bytes())
+}
+
+func send(w http.ResponseWriter, header http.Header, status int, body []byte) {
+	maps.Copy(w.Header(), header)
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // a client that went away is its own affair
+}
+
+func (s *Server) begin(r *http.Request, body []byte) (int, Settings, *Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	operation, write := s.cloud.Operation(r)
+	s.number++
+	s.calls.Total++
+	if write {
+		s.calls.Writes++
+	} else {
+		s.calls.Reads++
+	}
+	s.calls.ByOperation[operation]++
+	s.calls.Latest = append(s.calls.Latest, Call{
+		Number: s.number, At: time.Now(), Method: r.Method, URL: r.URL.String(), Operation: operation, Write: write, Body: string(body),
+	})
+	if extra := len(s.calls.Latest) - latestCalls; extra > 0 {
+		s.calls.Latest = slices.Delete(s.calls.Latest, 0, extra)
+	}
+	return s.number, s.settings, s.strikeLocked(r, operation, write)
+}
+
+func (s *Server) end(number, status int, fault string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := len(s.calls.Latest) - 1; i >= 0; i-- {
+		if c := &s.calls.Latest[i]; c.Number == number {
+			c.Status, c.Fault = status, fault
+			return
+		}
+	}
+}
+
+func (s *Server) refused(number int, reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls.Refused = append(s.calls.Refused, fmt.Sprintf("call %d: %s", number, strings.TrimSpace(reason)))
+}
+
+// overLimit counts the call against sliding windows of a minute and an hour. A burst over the minute tells when to come
+// back; an hour that is used up does not, as the clouds do.
+func (s *Server) overLimit(h http.Header) (wait time.Duration, limited bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.settings.PerMinute == 0 && s.settings.PerHour == 0 {
+		return 0, false
+	}
+	now := time.Now()
+	s.times = slices.DeleteFunc(s.times, func(at time.Time) bool { return now.Sub(at) > time.Hour })
+	inMinute, oldest := 0, now
+	for _, at := range slices.Backward(s.times) {
+		if now.Sub(at) > time.Minute {
+			break
+		}
+		inMinute, oldest = inMinute+1, at
+	}
+	reset := now
+	if len(s.times) > 0 {
+		reset = s.times[0].Add(time.Hour)
+	}
+	hourly := s.settings.PerHour > 0 && len(s.times) >= s.settings.PerHour
+	burst := s.settings.PerMinute > 0 && inMinute >= s.settings.PerMinute
+	if hourly || burst {
+		s.cloud.RateHeaders(h, s.settings.PerHour, 0, reset)
+		if burst {
+			wait = oldest.Add(time.Minute).Sub(now)
+		}
+		return wait, true
+	}
+	s.times = append(s.times, now)
+	s.cloud.RateHeaders(h, s.settings.PerHour, s.settings.PerHour-len(s.times), reset)
+	return 0, false
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// hangUp closes the connection without an answer.
+func hangUp(http.ResponseWriter) { panic(http.ErrAbortHandler) }
+
+func (s *Server) admin(w http.ResponseWriter, r *http.Request) {
+	route := r.Method + " " + strings.TrimPrefix(r.URL.Path, AdminPrefix)
+	if name, ok := strings.CutPrefix(route, "POST do/"); ok {
+		s.adminDo(w, r, name)
+		return
+	}
+	switch route {
+	case "GET state":
+		reply(w, s.cloud.State())
+	case "GET calls":
+		reply(w, s.Calls())
+	case "DELETE calls":
+		s.ResetCalls()
+		w.WriteHeader(http.StatusNoContent)
+	case "GET faults":
+		reply(w, s.Faults())
+	case "POST faults":
+		var f Fault
+		if decode(w, r, &f) {
+			id, err := s.AddFault(f)
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusBadRequest)
+				return
+			}
+			reply(w, map[string]int{"id": id})
+		}
+	case "DELETE faults":
+		if id, err := strconv.Atoi(r.URL.Query().Get("id")); err == nil {
+			s.RemoveFault(id)
+		} else {
+			s.ClearFaults()
+		}
+		w.WriteHeader(http.StatusNoContent)
+	case "POST config":
+		s.mu.Lock()
+		changed := s.settings
+		s.mu.Unlock()
+		if decode(w, r, &changed) {
+			s.Configure(func(c *Settings) { *c = changed })
+			reply(w, changed)
+		}
+	case "POST seed":
+		var seed struct {
+			Instances int `json:"instances"`
+		}
+		if decode(w, r, &seed) {
+			s.cloud.Seed(seed.Instances)
+			w.WriteHeader(http.StatusNoContent)
+		}
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+func (s *Server) adminDo(w http.ResponseWriter, r *http.Request, name string) {
+	action, ok := s.cloud.Actions()[name]
+	if !ok {
+		http.Error(w, "unknown action; there are "+strings.Join(slices.Sorted(maps.Keys(s.cloud.Actions())), ", "), http.StatusNotFound)
+		return
+	}
+	body, err := io.ReadAll(r.Body)
+	if err == nil {
+		err = action(body)
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func decode(w http.ResponseWriter, r *http.Request, into any) bool {
+	d := json.NewDecoder(r.Body)
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return false
+	}
+	return true
+}
+
+func reply(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	_ = e.Encode(v) // a client that went away is its own affair
+}

@@ -1,0 +1,317 @@
+// Package guard stands between the framework and whichever cloud provider runs.
+//
+// The framework trusts its provider: it deletes a Node at the first "gone", crashes on a missing answer, and calls the
+// same load balancer from two workers at once. The guard makes those impossible in one place, for every provider.
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/informers"
+	cloudprovider "k8s.io/cloud-provider"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// instanceDeadline bounds one question about a node. The framework's contexts have none, and with few workers
+	// one hung call would stop a whole loop.
+	instanceDeadline = 60 * time.Second
+	// loadBalancerDeadline bounds one reconciliation of a load balancer; slow clouds return a retry hint well before.
+	loadBalancerDeadline = 5 * time.Minute
+	// routeDeadline bounds one call about routes.
+	routeDeadline = 2 * time.Minute
+)
+
+// Facts is what the guard has to know about the provider that it wraps.
+type Facts struct {
+	// Provider is the provider's name.
+	Provider string
+	// ProviderIDPrefixes are the beginnings of spec.providerID that belong to the provider.
+	ProviderIDPrefixes []string
+}
+
+func (f Facts) owns(providerID string) bool {
+	return providerID == "" || slices.ContainsFunc(f.ProviderIDPrefixes, func(p string) bool { return strings.HasPrefix(providerID, p) })
+}
+
+// Cloud is a guarded cloud.
+type Cloud struct {
+	inner cloudprovider.Interface
+	facts Facts
+
+	instances     *instances
+	loadBalancers *loadBalancers
+	routes        *routes
+}
+
+var (
+	_ cloudprovider.Interface    = (*Cloud)(nil)
+	_ cloudprovider.InformerUser = (*Cloud)(nil)
+)
+
+// Wrap puts the guard above a cloud.
+func Wrap(inner cloudprovider.Interface, facts Facts) *Cloud {
+	c := &Cloud{inner: inner, facts: facts}
+	if in, ok := inner.InstancesV2(); ok && in != nil {
+		c.instances = &instances{inner: in, facts: facts}
+	}
+	if lb, ok := inner.LoadBalancer(); ok && lb != nil {
+		c.loadBalancers = &loadBalancers{inner: lb}
+	}
+	if r, ok := inner.Routes(); ok && r != nil {
+		c.routes = &routes{inner: r}
+	}
+	return c
+}
+
+// Initialize implements cloudprovider.Interface.
+func (c *Cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
+	c.inner.Initialize(clients, stop)
+}
+
+// SetInformers implements cloudprovider.InformerUser for providers that want informers.
+func (c *Cloud) SetInformers(factory informers.SharedInformerFactory) {
+	if user, ok := c.inner.(cloudprovider.InformerUser); ok {
+		user.SetInformers(factory)
+	}
+}
+
+// CheckAPI asks the cloud whether its API works; a cloud that cannot tell passes.
+func (c *Cloud) CheckAPI(ctx context.Context) (err error) {
+	defer recovered(&err, "CheckAPI", c.facts.Provider)
+	if api, ok := c.inner.(interface{ CheckAPI(context.Context) error }); ok {
+		return api.CheckAPI(ctx)
+	}
+	return nil
+}
+
+// APIHealth returns what is wrong with the cloud's API as of the last call; a cloud that cannot tell is healthy.
+func (c *Cloud) APIHealth() error {
+	if api, ok := c.inner.(interface{ APIHealth() error }); ok {
+		return api.APIHealth()
+	}
+	return nil
+}
+
+// InstancesV2 implements cloudprovider.Interface.
+func (c *Cloud) InstancesV2() (cloudprovider.InstancesV2, bool) {
+	if c.instances == nil {
+		return nil, false
+	}
+	return c.instances, true
+}
+
+// LoadBalancer implements cloudprovider.Interface.
+func (c *Cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) {
+	if c.loadBalancers == nil {
+		return nil, false
+	}
+	return c.loadBalancers, true
+}
+
+// Routes implements cloudprovider.Interface.
+func (c *Cloud) Routes() (cloudprovider.Routes, bool) {
+	if c.routes == nil {
+		return nil, false
+	}
+	return c.routes, true
+}
+
+// Instances implements cloudprovider.Interface; the legacy interface is never offered.
+func (*Cloud) Instances() (cloudprovider.Instances, bool) { return nil, false }
+
+// Zones implements cloudprovider.Interface; the legacy interface is never offered.
+func (*Cloud) Zones() (cloudprovider.Zones, bool) { return nil, false }
+
+// Clusters implements cloudprovider.Interface; the legacy interface is never offered.
+func (*Cloud) Clusters() (cloudprovider.Clusters, bool) { return nil, false }
+
+// ProviderName implements cloudprovider.Interface.
+func (c *Cloud) ProviderName() string { return c.facts.Provider }
+
+// HasClusterID implements cloudprovider.Interface.
+func (c *Cloud) HasClusterID() bool { return c.inner.HasClusterID() }
+
+// errPanic is part of every error that a recovered panic becomes.
+var errPanic = errors.New("the provider crashed; this is a bug, please report it with the log")
+
+// recovered turns a panic into an error: the framework would end the process, and with it every other controller.
+func recovered(err *error, operation, object string) {
+	if r := recover(); r != nil {
+		klog.ErrorS(errPanic, "Recovered from a panic", "operation", operation, "object", object, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+		*err = fmt.Errorf("%s of %s: %w", operation, object, errPanic)
+	}
+}
+
+type instances struct {
+	inner cloudprovider.InstancesV2
+	facts Facts
+}
+
+// InstanceExists implements cloudprovider.InstancesV2. A node of another provider exists as far as we can say.
+func (i *instances) InstanceExists(ctx context.Context, node *v1.Node) (exists bool, err error) {
+	if !i.facts.owns(node.Spec.ProviderID) {
+		return true, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
+	defer cancel()
+	defer recovered(&err, "InstanceExists", node.Name)
+	return i.inner.InstanceExists(ctx, node)
+}
+
+// InstanceShutdown implements cloudprovider.InstancesV2. A node of another provider is not ours to taint.
+func (i *instances) InstanceShutdown(ctx context.Context, node *v1.Node) (shutdown bool, err error) {
+	if !i.facts.owns(node.Spec.ProviderID) {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
+	defer cancel()
+	defer recovered(&err, "InstanceShutdown", node.Name)
+	return i.inner.InstanceShutdown(ctx, node)
+}
+
+// InstanceMetadata implements cloudprovider.InstancesV2. It never returns nothing for a node that the framework would
+// then dereference.
+func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (metadata *cloudprovider.InstanceMetadata, err error) {
+	if !i.facts.owns(node.Spec.ProviderID) {
+		return foreignMetadata(node), nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
+	defer cancel()
+	defer recovered(&err, "InstanceMetadata", node.Name)
+	metadata, err = i.inner.InstanceMetadata(ctx, node)
+	switch {
+	case err != nil:
+		return nil, err
+	case metadata == nil:
+		return nil, fmt.Errorf("provider %s returned no metadata for node %s", i.facts.Provider, node.Name)
+	case metadata.ProviderID == "" || !i.facts.owns(metadata.ProviderID):
+		return nil, fmt.Errorf("provider %s returned provider ID %q for node %s, which does not begin with %s",
+			i.facts.Provider, metadata.ProviderID, node.Name, strings.Join(i.facts.ProviderIDPrefixes, " or "))
+	}
+	return metadata, nil
+}
+
+// foreignMetadata is the answer that makes the framework leave another provider's node as it is. A tainted node is
+// skipped when there is no metadata; an untainted one keeps the addresses that it has.
+func foreignMetadata(node *v1.Node) *cloudprovider.InstanceMetadata {
+	if slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == cloudproviderapi.TaintExternalCloudProvider }) {
+		return nil
+	}
+	return &cloudprovider.InstanceMetadata{ProviderID: node.Spec.ProviderID, NodeAddresses: node.Status.Addresses}
+}
+
+type loadBalancers struct {
+	inner cloudprovider.LoadBalancer
+	locks keyedLock
+}
+
+func (l *loadBalancers) enter(ctx context.Context, service *v1.Service) (context.Context, func(), error) {
+	ctx, cancel := context.WithTimeout(ctx, loadBalancerDeadline)
+	unlock, err := l.locks.lock(ctx, string(service.UID))
+	if err != nil {
+		cancel()
+		return nil, nil, fmt.Errorf("waiting for another operation on the same Service: %w", err)
+	}
+	return ctx, func() { unlock(); cancel() }, nil
+}
+
+func name(service *v1.Service) string { return service.Namespace + "/" + service.Name }
+
+// GetLoadBalancer implements cloudprovider.LoadBalancer.
+func (l *loadBalancers) GetLoadBalancer(ctx context.Context, cluster string, service *v1.Service) (status *v1.LoadBalancerStatus, exists bool, err error) {
+	ctx, leave, err := l.enter(ctx, service)
+	if err != nil {
+		return nil, false, err
+	}
+	defer leave()
+	defer recovered(&err, "GetLoadBalancer", name(service))
+	return l.inner.GetLoadBalancer(ctx, cluster, service)
+}
+
+// GetLoadBalancerName implements cloudprovider.LoadBalancer.
+func (l *loadBalancers) GetLoadBalancerName(ctx context.Context, cluster string, service *v1.Service) string {
+	return l.inner.GetLoadBalancerName(ctx, cluster, service)
+}
+
+// EnsureLoadBalancer implements cloudprovider.LoadBalancer.
+func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (status *v1.LoadBalancerStatus, err error) {
+	ctx, leave, err := l.enter(ctx, service)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	defer recovered(&err, "EnsureLoadBalancer", name(service))
+	status, err = l.inner.EnsureLoadBalancer(ctx, cluster, service, nodes)
+	if err == nil && status == nil {
+		return nil, fmt.Errorf("the provider returned no status for Service %s", name(service))
+	}
+	return status, err
+}
+
+// UpdateLoadBalancer implements cloudprovider.LoadBalancer. The framework also calls it for Services that are being
+// deleted; their load balancer is on its way out and needs no backends.
+func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (err error) {
+	if service.DeletionTimestamp != nil {
+		return nil
+	}
+	ctx, leave, err := l.enter(ctx, service)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	defer recovered(&err, "UpdateLoadBalancer", name(service))
+	return l.inner.UpdateLoadBalancer(ctx, cluster, service, nodes)
+}
+
+// EnsureLoadBalancerDeleted implements cloudprovider.LoadBalancer.
+func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) (err error) {
+	ctx, leave, err := l.enter(ctx, service)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	defer recovered(&err, "EnsureLoadBalancerDeleted", name(service))
+	return l.inner.EnsureLoadBalancerDeleted(ctx, cluster, service)
+}
+
+type routes struct{ inner cloudprovider.Routes }
+
+// ListRoutes implements cloudprovider.Routes. A route without a target inside the cluster's range would be deleted.
+func (r *routes) ListRoutes(ctx context.Context, cluster string) (list []*cloudprovider.Route, err error) {
+	ctx, cancel := context.WithTimeout(ctx, routeDeadline)
+	defer cancel()
+	defer recovered(&err, "ListRoutes", cluster)
+	list, err = r.inner.ListRoutes(ctx, cluster)
+	if err != nil {
+		return nil, err
+	}
+	if slices.Contains(list, nil) {
+		return nil, errors.New("the provider returned an empty route")
+	}
+	return list, nil
+}
+
+// CreateRoute implements cloudprovider.Routes.
+func (r *routes) CreateRoute(ctx context.Context, cluster, hint string, route *cloudprovider.Route) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, routeDeadline)
+	defer cancel()
+	defer recovered(&err, "CreateRoute", route.DestinationCIDR)
+	return r.inner.CreateRoute(ctx, cluster, hint, route)
+}
+
+// DeleteRoute implements cloudprovider.Routes.
+func (r *routes) DeleteRoute(ctx context.Context, cluster string, route *cloudprovider.Route) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, routeDeadline)
+	defer cancel()
+	defer recovered(&err, "DeleteRoute", route.DestinationCIDR)
+	return r.inner.DeleteRoute(ctx, cluster, route)
+}

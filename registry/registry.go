@@ -1,0 +1,208 @@
+// Package registry knows what each cloud provider tells about itself, and opens the one that runs.
+//
+// A provider registers a description in its init function; package linked decides by build tags which providers are
+// part of the binary. The registry imports no provider.
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// Features says what a provider does, for the feature matrix and for checks at start.
+type Features struct {
+	Instances     bool `json:"instances"`
+	LoadBalancers bool `json:"loadBalancers"`
+	Routes        bool `json:"routes"`
+}
+
+// Inputs is everything from outside that a provider is made of.
+type Inputs struct {
+	schema.Sources
+	// Version of this program, for the user agent.
+	Version string
+}
+
+// Provider describes one cloud.
+type Provider struct {
+	// Name is the value of --cloud-provider: lower-case letters and digits, for it is also a folder and a build tag.
+	Name string
+	// Title is the cloud's name in prose.
+	Title string
+	// Stability is alpha, beta or stable.
+	Stability string
+	// SDK is the Go module that talks to the cloud.
+	SDK string
+	// ProviderIDPrefixes are the beginnings of spec.providerID of this cloud's nodes, such as "digitalocean://".
+	ProviderIDPrefixes []string
+	Features           Features
+	Options            []schema.OptionRow
+	Annotations        []schema.AnnotationRow
+	// Validate checks the inputs without any network, and reports all problems together.
+	Validate func(Inputs) error
+	// New makes the cloud without any network and without starting anything.
+	New func(Inputs) (cloudprovider.Interface, error)
+}
+
+// CloudAPI is implemented by clouds that can tell whether their API works.
+type CloudAPI interface {
+	// CheckAPI makes a cheap authenticated read, and checks settings that only the cloud can judge.
+	CheckAPI(ctx context.Context) error
+	// APIHealth returns nil if the last call got a useful answer, else what is wrong and since when. It makes no call.
+	APIHealth() error
+}
+
+// Registry is a set of providers with unique names and provider ID prefixes.
+type Registry struct {
+	providers map[string]Provider
+}
+
+var validName = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
+
+// Add puts a provider into the set. It refuses incomplete descriptions and clashes with a provider already there.
+func (r *Registry) Add(p Provider) error {
+	switch {
+	case !validName.MatchString(p.Name):
+		return fmt.Errorf("registering provider %q: the name must be lower-case letters and digits", p.Name)
+	case p.Validate == nil || p.New == nil:
+		return fmt.Errorf("registering provider %q: Validate and New must be set", p.Name)
+	case len(p.ProviderIDPrefixes) == 0:
+		return fmt.Errorf("registering provider %q: at least one provider ID prefix must be declared", p.Name)
+	}
+	for _, other := range r.providers {
+		if other.Name == p.Name {
+			return fmt.Errorf("registering provider %q: the name is taken", p.Name)
+		}
+		for _, a := range other.ProviderIDPrefixes {
+			for _, b := range p.ProviderIDPrefixes {
+				if strings.HasPrefix(a, b) || strings.HasPrefix(b, a) {
+					return fmt.Errorf("registering provider %q: provider ID prefix %q clashes with %q of provider %q", p.Name, b, a, other.Name)
+				}
+			}
+		}
+	}
+	if r.providers == nil {
+		r.providers = map[string]Provider{}
+	}
+	r.providers[p.Name] = p
+	return nil
+}
+
+// Names returns the sorted names of the set.
+func (r *Registry) Names() []string { return slices.Sorted(maps.Keys(r.providers)) }
+
+// Providers returns the descriptions of the set, sorted by name.
+func (r *Registry) Providers() []Provider {
+	all := make([]Provider, 0, len(r.providers))
+	for _, name := range r.Names() {
+		all = append(all, r.providers[name])
+	}
+	return all
+}
+
+// Lookup finds a provider by the value of --cloud-provider. With exactly one provider in the set, an empty name means
+// that one. The error is one line that lists the names, and the one that was probably meant.
+func (r *Registry) Lookup(name string) (Provider, error) {
+	names := r.Names()
+	switch {
+	case len(names) == 0:
+		return Provider{}, errors.New("this program was built without any cloud provider; build it without the tag slim or with a tag provider_<name>")
+	case name == "" && len(names) == 1:
+		return r.providers[names[0]], nil
+	case name == "":
+		return Provider{}, fmt.Errorf("--cloud-provider is missing; linked providers: %s", strings.Join(names, ", "))
+	}
+	if p, ok := r.providers[name]; ok {
+		return p, nil
+	}
+	msg := fmt.Sprintf("unknown --cloud-provider %q; linked providers: %s", name, strings.Join(names, ", "))
+	if near := schema.Nearest(name, names); near != "" {
+		msg += fmt.Sprintf("; did you mean %q?", near)
+	}
+	return Provider{}, errors.New(msg)
+}
+
+// FlagClashes returns an error for every flag that two providers of the set declare, or that is already in taken.
+func (r *Registry) FlagClashes(taken func(name string) bool) error {
+	var problems []error
+	owner := map[string]string{}
+	for _, p := range r.Providers() {
+		for _, o := range p.Options {
+			if o.Flag == "" {
+				continue
+			}
+			if taken(o.Flag) {
+				problems = append(problems, fmt.Errorf("flag --%s of provider %q already belongs to the framework", o.Flag, p.Name))
+			}
+			if first, ok := owner[o.Flag]; ok {
+				problems = append(problems, fmt.Errorf("flag --%s is declared by provider %q and by provider %q", o.Flag, first, p.Name))
+			}
+			owner[o.Flag] = p.Name
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// Open makes the cloud of provider name and puts the guard above it. There is no way around the guard.
+func (r *Registry) Open(name string, in Inputs) (cloudprovider.Interface, error) {
+	p, err := r.Lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Validate(in); err != nil {
+		return nil, err
+	}
+	cloud, err := p.New(in)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", p.Name, err)
+	}
+	if cloud == nil {
+		return nil, fmt.Errorf("%s: the provider returned no cloud", p.Name)
+	}
+	return guard.Wrap(cloud, guard.Facts{Provider: p.Name, ProviderIDPrefixes: p.ProviderIDPrefixes}), nil
+}
+
+// linked holds the providers that are part of this binary.
+var linked Registry
+
+// Linked returns the set of providers that are part of this binary.
+func Linked() *Registry { return &linked }
+
+// Register adds a provider to this binary and makes it known to the framework under the same name. It is called from
+// the provider's init function and panics on a clash, which a test over all providers excludes.
+func Register(p Provider) {
+	if err := linked.Add(p); err != nil {
+		panic(err)
+	}
+}
+
+// Factory adapts a description to the framework's plugin registry. The framework hands over the content of
+// --cloud-config alone; options from flags need Open.
+func Factory(p Provider) cloudprovider.Factory {
+	return func(config io.Reader) (cloudprovider.Interface, error) {
+		in := Inputs{Sources: schema.Sources{LookupEnv: schema.Environment}}
+		if config != nil {
+			data, err := io.ReadAll(config)
+			if err != nil {
+				return nil, fmt.Errorf("reading the cloud config: %w", err)
+			}
+			in.File = data
+		}
+		var one Registry
+		if err := one.Add(p); err != nil {
+			return nil, err
+		}
+		return one.Open(p.Name, in)
+	}
+}

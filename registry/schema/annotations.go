@@ -1,0 +1,151 @@
+package schema
+
+import (
+	"errors"
+	"strconv"
+)
+
+// Mutability says what happens when an annotation changes after the load balancer exists.
+type Mutability string
+
+// What a change of an annotation does.
+const (
+	// InPlace changes are applied to the load balancer that exists.
+	InPlace Mutability = "in place"
+	// AtCreation values count only when the load balancer is created; later changes are reported, not applied.
+	AtCreation Mutability = "at creation"
+	// Written annotations are recorded by the controller itself; users may set them to adopt a load balancer.
+	Written Mutability = "written by the controller"
+)
+
+// AnnotationRow describes one annotation of a Service.
+type AnnotationRow struct {
+	Spec
+	// Key is the full name of the annotation.
+	Key string `json:"key"`
+	// Changes says what a later change does.
+	Changes Mutability `json:"changes"`
+	// Deprecated says what to use instead; empty while the annotation is current.
+	Deprecated string `json:"deprecated,omitempty"`
+	// PresenceOnly is set where the annotation acts by being there, whatever its value.
+	PresenceOnly bool `json:"presenceOnly,omitempty"`
+	// RefuseEmpty is set where an annotation that is present but empty is a fault, not an absence.
+	RefuseEmpty bool `json:"refuseEmpty,omitempty"`
+}
+
+// Annotation is a row bound to the field of S that receives its value.
+type Annotation[S any] struct {
+	AnnotationRow
+	bound field[S]
+}
+
+func annotation[S, V any](kind Kind, r AnnotationRow, at func(*S) *V, parse func(Spec, string) (V, error)) Annotation[S] {
+	b := bind(kind, r.Spec, at, parse)
+	r.Spec = b.spec
+	return Annotation[S]{AnnotationRow: r, bound: b}
+}
+
+// StringAnnotation declares an annotation of any text.
+func StringAnnotation[S any](at func(*S) *string, r AnnotationRow) Annotation[S] {
+	return annotation(KindString, r, at, parseString)
+}
+
+// BoolAnnotation declares a switch.
+func BoolAnnotation[S any](at func(*S) *bool, r AnnotationRow) Annotation[S] {
+	return annotation(KindBool, r, at, parseBool)
+}
+
+// PresenceAnnotation declares a switch that is on when the annotation is there, whatever its value.
+func PresenceAnnotation[S any](at func(*S) *bool, r AnnotationRow) Annotation[S] {
+	r.PresenceOnly = true
+	return annotation(KindString, r, at, func(Spec, string) (bool, error) { return true, nil })
+}
+
+// IntAnnotation declares a whole number.
+func IntAnnotation[S any](at func(*S) *int, r AnnotationRow) Annotation[S] {
+	return annotation(KindInt, r, at, parseInt)
+}
+
+// EnumAnnotation declares a choice among Spec.Choices.
+func EnumAnnotation[S any](at func(*S) *string, r AnnotationRow) Annotation[S] {
+	return annotation(KindEnum, r, at, parseEnum)
+}
+
+// ListAnnotation declares a comma-separated list of texts.
+func ListAnnotation[S any](at func(*S) *[]string, r AnnotationRow) Annotation[S] {
+	return annotation(KindList, r, at, parseList)
+}
+
+// IntListAnnotation declares a comma-separated list of whole numbers.
+func IntListAnnotation[S any](at func(*S) *[]int, r AnnotationRow) Annotation[S] {
+	return annotation(KindIntList, r, at, parseIntList)
+}
+
+// Annotations is a provider's table of annotations, bound to its settings S.
+type Annotations[S any] []Annotation[S]
+
+// Rows returns the table without its binding, for registries and generators.
+func (t Annotations[S]) Rows() []AnnotationRow {
+	rows := make([]AnnotationRow, len(t))
+	for i, a := range t {
+		rows[i] = a.AnnotationRow
+	}
+	return rows
+}
+
+// Parse reads the annotations of a Service. Absent ones take their default. All problems come back together; warnings
+// among them (Problem.Warning) leave the default in force, the others make the settings unusable.
+func (t Annotations[S]) Parse(given map[string]string) (settings S, warnings, err error) {
+	var warned, refused []error
+	for _, a := range t {
+		text, present := given[a.Key]
+		if text == "" && !a.PresenceOnly {
+			if present && a.RefuseEmpty {
+				refused = append(refused, &Problem{Place: "annotation " + a.Key, Reason: "is empty; remove it or give it a value"})
+			}
+			present, text = false, a.Default
+			if text == "" {
+				continue
+			}
+		}
+		if a.PresenceOnly && !present {
+			continue
+		}
+		problem := a.bound.set(&settings, text)
+		if problem == nil {
+			continue
+		}
+		p := &Problem{Place: "annotation " + a.Key, Value: text, Reason: problem.Error(), Warning: a.Lenient}
+		if !a.Lenient {
+			refused = append(refused, p)
+			continue
+		}
+		p.Reason += "; " + strconv.Quote(a.Default) + " is used instead"
+		warned = append(warned, p)
+		if a.Default != "" {
+			// The default of a row is legal: a test over all tables holds it.
+			_ = a.bound.set(&settings, a.Default)
+		}
+	}
+	return settings, errors.Join(warned...), errors.Join(refused...)
+}
+
+// Defaults returns an error naming every row whose default is not a legal value, and every key that occurs twice.
+func (t Annotations[S]) Defaults() error {
+	var problems []error
+	seen := map[string]bool{}
+	for _, a := range t {
+		if seen[a.Key] {
+			problems = append(problems, &Problem{Place: "annotation " + a.Key, Reason: "is declared twice"})
+		}
+		seen[a.Key] = true
+		var scratch S
+		if a.Default == "" || a.PresenceOnly {
+			continue
+		}
+		if err := a.bound.set(&scratch, a.Default); err != nil {
+			problems = append(problems, &Problem{Place: "default of annotation " + a.Key, Value: a.Default, Reason: err.Error()})
+		}
+	}
+	return errors.Join(problems...)
+}

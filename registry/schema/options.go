@@ -1,0 +1,273 @@
+package schema
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
+)
+
+// OptionRow describes one option of a provider.
+type OptionRow struct {
+	Spec
+	// Flag is the name on the command line without dashes; empty if the option has none.
+	Flag string `json:"flag,omitempty"`
+	// Env is the environment variable; a secret also has Env + "_FILE".
+	Env string `json:"env,omitempty"`
+	// FileKey is the key in the file that --cloud-config names.
+	FileKey string `json:"fileKey,omitempty"`
+	// Required makes an absent or empty value a problem.
+	Required bool `json:"required,omitempty"`
+}
+
+// Name is how messages call the option where no particular source is meant.
+func (r OptionRow) Name() string {
+	switch {
+	case r.Env != "":
+		return "environment variable " + r.Env
+	case r.Flag != "":
+		return "flag --" + r.Flag
+	}
+	return "key " + r.FileKey + " of the cloud config"
+}
+
+// Option is a row bound to the field of C that receives its value.
+type Option[C any] struct {
+	OptionRow
+	bound field[C]
+	// secretAt is set for secrets alone, whose value may come from a file.
+	secretAt func(*C) *Secret
+}
+
+func option[C, V any](kind Kind, r OptionRow, at func(*C) *V, parse func(Spec, string) (V, error)) Option[C] {
+	b := bind(kind, r.Spec, at, parse)
+	r.Spec = b.spec
+	return Option[C]{OptionRow: r, bound: b}
+}
+
+// StringOption declares an option of any text.
+func StringOption[C any](at func(*C) *string, r OptionRow) Option[C] {
+	return option(KindString, r, at, parseString)
+}
+
+// BoolOption declares a switch.
+func BoolOption[C any](at func(*C) *bool, r OptionRow) Option[C] {
+	return option(KindBool, r, at, parseBool)
+}
+
+// IntOption declares a whole number.
+func IntOption[C any](at func(*C) *int, r OptionRow) Option[C] {
+	return option(KindInt, r, at, parseInt)
+}
+
+// FloatOption declares a finite number.
+func FloatOption[C any](at func(*C) *float64, r OptionRow) Option[C] {
+	return option(KindFloat, r, at, parseFloat)
+}
+
+// DurationOption declares a span of time.
+func DurationOption[C any](at func(*C) *time.Duration, r OptionRow) Option[C] {
+	return option(KindDuration, r, at, parseDuration)
+}
+
+// EnumOption declares a choice among Spec.Choices.
+func EnumOption[C any](at func(*C) *string, r OptionRow) Option[C] {
+	return option(KindEnum, r, at, parseEnum)
+}
+
+// URLOption declares the address of an HTTP service.
+func URLOption[C any](at func(*C) *string, r OptionRow) Option[C] {
+	return option(KindURL, r, at, parseURL)
+}
+
+// ListOption declares a comma-separated list of texts.
+func ListOption[C any](at func(*C) *[]string, r OptionRow) Option[C] {
+	return option(KindList, r, at, parseList)
+}
+
+// SecretOption declares a credential. It is never a flag, for command lines are public on a machine.
+func SecretOption[C any](at func(*C) *Secret, r OptionRow) Option[C] {
+	o := option(KindSecret, r, at, func(_ Spec, text string) (Secret, error) { return NewSecret(strings.TrimSpace(text)), nil })
+	o.secretAt = at
+	return o
+}
+
+// Options is a provider's table of options, bound to its configuration C.
+type Options[C any] []Option[C]
+
+// Rows returns the table without its binding, for registries and generators.
+func (t Options[C]) Rows() []OptionRow {
+	rows := make([]OptionRow, len(t))
+	for i, o := range t {
+		rows[i] = o.OptionRow
+	}
+	return rows
+}
+
+// Sources are the places that options are read from, strongest first: flags, environment, file.
+type Sources struct {
+	// Flags holds the flags that were set on the command line, by name.
+	Flags map[string]string
+	// LookupEnv is os.LookupEnv in production; nil means an empty environment.
+	LookupEnv func(string) (string, bool)
+	// File is the content of the file that --cloud-config names, as YAML or JSON; empty if there is none.
+	File []byte
+}
+
+// Parse reads every option from its strongest source. All problems are reported together: each one names the source
+// and the value, but never the value of a secret. A setting that is present but empty counts as absent.
+func (t Options[C]) Parse(src Sources) (C, error) {
+	var config C
+	var problems []error
+	keys, err := t.fileKeys(src.File)
+	if err != nil {
+		problems = append(problems, err)
+	}
+	for _, o := range t {
+		place, text, err := o.find(src, keys)
+		if err == nil && text == "" && o.Required {
+			err = &Problem{Place: o.Name(), Reason: "is required" + o.fileHint() + " and is not set"}
+		}
+		if err == nil && text != "" {
+			err = o.apply(&config, place, text)
+		}
+		if err != nil {
+			problems = append(problems, err)
+		}
+	}
+	return config, errors.Join(problems...)
+}
+
+func (o Option[C]) fileHint() string {
+	if o.Kind == KindSecret && o.Env != "" {
+		return " (or " + o.Env + "_FILE, the path of a file that holds it)"
+	}
+	return ""
+}
+
+// place is the source a value came from; path is set where the value is the name of a file that holds the secret.
+type place struct {
+	name string
+	path bool
+}
+
+func (o Option[C]) find(src Sources, keys map[string]string) (place, string, error) {
+	if v := src.Flags[o.Flag]; o.Flag != "" && v != "" {
+		return place{name: "flag --" + o.Flag}, v, nil
+	}
+	if o.Env != "" && src.LookupEnv != nil {
+		v, _ := src.LookupEnv(o.Env)
+		if o.Kind == KindSecret {
+			if path, _ := src.LookupEnv(o.Env + "_FILE"); path != "" {
+				if v != "" {
+					return place{}, "", &Problem{Place: "environment variables " + o.Env + " and " + o.Env + "_FILE", Reason: "are both set; keep one"}
+				}
+				return place{name: "environment variable " + o.Env + "_FILE", path: true}, path, nil
+			}
+		}
+		if v != "" {
+			return place{name: "environment variable " + o.Env}, v, nil
+		}
+	}
+	if v := keys[o.FileKey]; o.FileKey != "" && v != "" {
+		return place{name: "key " + o.FileKey + " of the cloud config"}, v, nil
+	}
+	return place{name: "default of " + o.Name()}, o.Default, nil
+}
+
+func (o Option[C]) apply(config *C, at place, text string) error {
+	if at.path {
+		secret, err := NewSecretFile(text)
+		if err != nil {
+			return &Problem{Place: at.name, Reason: err.Error()}
+		}
+		*o.secretAt(config) = secret
+		return nil
+	}
+	if err := o.bound.set(config, text); err != nil {
+		p := &Problem{Place: at.name, Reason: err.Error()}
+		if o.Kind != KindSecret {
+			p.Value = text
+		}
+		return p
+	}
+	return nil
+}
+
+// fileKeys reads the flat key-value file and refuses keys that no option has.
+func (t Options[C]) fileKeys(data []byte) (map[string]string, error) {
+	if len(strings.TrimSpace(string(data))) == 0 {
+		return nil, nil
+	}
+	var raw map[string]any
+	if err := yaml.Unmarshal(data, &raw); err != nil {
+		return nil, &Problem{Place: "cloud config", Reason: "is not YAML with one key a line: " + err.Error()}
+	}
+	var known []string
+	for _, o := range t {
+		if o.FileKey != "" {
+			known = append(known, o.FileKey)
+		}
+	}
+	keys := map[string]string{}
+	var problems []error
+	for key, value := range raw {
+		if !slices.Contains(known, key) {
+			reason := "is unknown"
+			if near := Nearest(key, known); near != "" {
+				reason += fmt.Sprintf("; did you mean %q?", near)
+			}
+			problems = append(problems, &Problem{Place: "key " + key + " of the cloud config", Reason: reason})
+			continue
+		}
+		if list, ok := value.([]any); ok {
+			items := make([]string, len(list))
+			for i, item := range list {
+				items[i] = fmt.Sprint(item)
+			}
+			keys[key] = strings.Join(items, ",")
+			continue
+		}
+		keys[key] = fmt.Sprint(value)
+	}
+	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return keys, errors.Join(problems...)
+}
+
+// AddFlags declares the flags of the rows on fs. Values stay text here; Parse judges them, so that all problems of all
+// sources are reported together.
+func AddFlags(fs *pflag.FlagSet, rows []OptionRow) {
+	for _, r := range rows {
+		if r.Flag == "" {
+			continue
+		}
+		help := r.Help
+		if r.Env != "" {
+			help += " Environment variable: " + r.Env + "."
+		}
+		if r.Kind == KindBool {
+			fs.Bool(r.Flag, r.Default == "true", help)
+			continue
+		}
+		fs.String(r.Flag, r.Default, help)
+	}
+}
+
+// SetFlags returns the flags of the rows that were given on the command line.
+func SetFlags(fs *pflag.FlagSet, rows []OptionRow) map[string]string {
+	set := map[string]string{}
+	for _, r := range rows {
+		if f := fs.Lookup(r.Flag); r.Flag != "" && f != nil && f.Changed {
+			set[r.Flag] = f.Value.String()
+		}
+	}
+	return set
+}
+
+// Environment is the Sources.LookupEnv of a real process.
+func Environment(name string) (string, bool) { return os.LookupEnv(name) }
