@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
 )
 
 // Droplet is a droplet as the API shows it.
@@ -220,6 +222,26 @@ func (s *Sim) Droplets() []Droplet {
 		all = append(all, *d)
 	}
 	return all
+}
+
+// Instances implements simkit.Cloud.
+func (s *Sim) Instances() []simkit.Instance {
+	all := []simkit.Instance{}
+	for _, d := range s.Droplets() {
+		all = append(all, simkit.Instance{Name: d.Name, ProviderID: fmt.Sprintf("%s://%d", Name, d.ID), Status: d.Status})
+	}
+	return all
+}
+
+// RemoveInstance implements simkit.Cloud.
+func (s *Sim) RemoveInstance(name string) error {
+	for _, d := range s.Droplets() {
+		if d.Name == name {
+			s.RemoveDroplet(d.ID)
+			return nil
+		}
+	}
+	return fmt.Errorf("there is no droplet named %s", name)
 }
 
 // listDroplets: the name filter ignores case; GPU droplets are listed with type=gpus alone.

@@ -72,6 +72,12 @@ func New(o Options) (*Sim, *simkit.Server) {
 	return s, server
 }
 
+// NewServer returns the simulator for programs that know simulators only in general.
+func NewServer(token string, activation time.Duration, publishedLimits bool) *simkit.Server {
+	_, server := New(Options{Token: token, Activation: activation, PublishedLimits: publishedLimits})
+	return server
+}
+
 var regions = []Region{
 	{Slug: "nyc3", Name: "New York 3", Available: true, Features: []string{"backups", "ipv6", "metadata"}, Sizes: []string{"s-1vcpu-1gb", "s-2vcpu-4gb"}},
 	{Slug: "fra1", Name: "Frankfurt 1", Available: true, Features: []string{"backups", "ipv6", "metadata"}, Sizes: []string{"s-1vcpu-1gb", "s-2vcpu-4gb"}},
@@ -189,6 +195,30 @@ func (s *Sim) Actions() map[string]func(json.RawMessage) error {
 			return err
 		},
 	}
+}
+
+// Environment implements simkit.Cloud.
+func (s *Sim) Environment(url string) map[string]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	token := s.token
+	if token == "" {
+		token = "any"
+	}
+	return map[string]string{"DO_ACCESS_TOKEN": token, "DO_OVERRIDE_URL": url + "/", "DO_METADATA_URL": url + "/"}
+}
+
+// Holdings implements simkit.Cloud.
+func (s *Sim) Holdings() []string {
+	lines := []string{}
+	for _, lb := range s.LoadBalancers() {
+		rules := make([]string, len(lb.ForwardingRules))
+		for i, r := range lb.ForwardingRules {
+			rules[i] = fmt.Sprintf("%s/%d to %s/%d", r.EntryProtocol, r.EntryPort, r.TargetProtocol, r.TargetPort)
+		}
+		lines = append(lines, fmt.Sprintf("load balancer %s, %s, %s, address %s, %s, %d droplets", lb.Name, lb.Type, lb.Status, first(lb.IP, "none yet"), strings.Join(rules, ", "), len(lb.DropletIDs)))
+	}
+	return lines
 }
 
 // State implements simkit.Cloud.

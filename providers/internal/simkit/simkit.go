@@ -11,6 +11,9 @@
 //	DELETE /_sim/faults   removes all, or the one named by ?id=
 //	POST   /_sim/config   changes Settings; absent fields stay
 //	POST   /_sim/seed     adds instances: {"instances": 3}
+//	GET    /_sim/env      environment of a controller that talks to this cloud
+//	GET    /_sim/summary  instances, and one line for each thing that the cloud holds for Services
+//	POST   /_sim/remove   destroys an instance: {"name": "node-1"}
 //	POST   /_sim/do/NAME  runs an action of the cloud, such as "power-off", with its own body
 package simkit
 
@@ -50,10 +53,31 @@ type Cloud interface {
 	State() any
 	// Seed adds n instances that are running.
 	Seed(n int)
+	// Instances returns all instances in order of their creation.
+	Instances() []Instance
+	// RemoveInstance destroys an instance behind the API's back.
+	RemoveInstance(name string) error
+	// Holdings describes in one line each what the cloud holds for Services.
+	Holdings() []string
+	// Environment returns the variables with which a controller talks to this cloud at url.
+	Environment(url string) map[string]string
 	// Distort names the ways in which answers can be falsified, such as an empty listing.
 	Distort() map[string]Distortion
 	// Actions are things that happen in a cloud without its API's doing, such as an instance that is powered off.
 	Actions() map[string]func(json.RawMessage) error
+}
+
+// Instance is one machine of the simulated cloud.
+type Instance struct {
+	Name       string `json:"name"`
+	ProviderID string `json:"providerID"`
+	Status     string `json:"status"`
+}
+
+// Summary is what a person wants to know about a cloud.
+type Summary struct {
+	Instances []Instance `json:"instances"`
+	Holdings  []string   `json:"holdings"`
 }
 
 // Distortion falsifies an answer; it returns the body to send, and false if it does not apply to this request.
@@ -362,6 +386,21 @@ func (s *Server) admin(w http.ResponseWriter, r *http.Request) {
 		}
 		if decode(w, r, &seed) {
 			s.cloud.Seed(seed.Instances)
+			w.WriteHeader(http.StatusNoContent)
+		}
+	case "GET env":
+		reply(w, s.cloud.Environment("http://"+r.Host))
+	case "GET summary":
+		reply(w, Summary{Instances: s.cloud.Instances(), Holdings: s.cloud.Holdings()})
+	case "POST remove":
+		var remove struct {
+			Name string `json:"name"`
+		}
+		if decode(w, r, &remove) {
+			if err := s.cloud.RemoveInstance(remove.Name); err != nil {
+				http.Error(w, err.Error(), http.StatusNotFound)
+				return
+			}
 			w.WriteHeader(http.StatusNoContent)
 		}
 	default:

@@ -1,0 +1,43 @@
+# AnyCCM. `make help` lists the targets.
+
+GO        ?= go
+PROVIDER  ?= digitalocean
+NODES     ?= 3
+ONESHOT   ?=
+BIN       := $(CURDIR)/bin
+MODULE    := github.com/anyccm/cloud-controller-manager
+
+VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+COMMIT    ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+
+# One set of build flags everywhere, so that the build cache is shared and the linker can drop unused SDK methods: the
+# tag grpcnotrace keeps html/template, whose reflection would hold them all, out of the binary.
+TAGS      := grpcnotrace
+STAMP     := -X $(MODULE)/cmd/cloud-controller-manager/app.version=$(VERSION) -X $(MODULE)/cmd/cloud-controller-manager/app.commit=$(COMMIT)
+BUILD     := CGO_ENABLED=0 $(GO) build -trimpath -tags $(TAGS)
+comma     := ,
+space     := $(subst ,, )
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build bin/cloud-controller-manager; PROVIDERS="a b" builds a slim binary with these clouds alone
+ifdef PROVIDERS
+	CGO_ENABLED=0 $(GO) build -trimpath -tags $(TAGS),slim,$(subst $(space),$(comma),$(PROVIDERS:%=provider_%)) -ldflags "-s -w $(STAMP)" \
+		-o $(BIN)/cloud-controller-manager-$(subst $(space),-,$(PROVIDERS)) ./cmd/cloud-controller-manager
+else
+	$(BUILD) -ldflags "-s -w $(STAMP)" -o $(BIN)/cloud-controller-manager ./cmd/cloud-controller-manager
+endif
+
+.PHONY: tools-for-tests
+tools-for-tests: build
+	$(BUILD) -ldflags "-s -w" -o $(BIN)/cloudsim ./cmd/cloudsim
+
+.PHONY: demo
+demo: tools-for-tests ## Show everything on this machine: PROVIDER=digitalocean NODES=3 ONESHOT=1
+	$(BUILD) -ldflags "-s -w" -o $(BIN)/demo ./test/demo
+	ANYCCM_BIN=$(BIN) $(BIN)/demo -provider=$(PROVIDER) -nodes=$(NODES) $(if $(ONESHOT),-oneshot)

@@ -1,0 +1,119 @@
+// Package app wires the framework, the registry and our defaults into one command.
+package app
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	apiserver "k8s.io/apiserver/pkg/server"
+	cloudprovider "k8s.io/cloud-provider"
+	frameworkapp "k8s.io/cloud-provider/app"
+	"k8s.io/cloud-provider/app/config"
+	"k8s.io/cloud-provider/names"
+	"k8s.io/cloud-provider/options"
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/logs"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// Main runs the program and returns its exit code.
+func Main(providers *registry.Registry, args []string, stdout, stderr io.Writer) int {
+	tuneMemory()
+	logs.InitLogs()
+	defer logs.FlushLogs()
+
+	m := &manager{providers: providers, stderr: stderr, exit: exitProcess}
+	cmd, err := m.command(apiserver.SetupSignalHandler())
+	if err != nil {
+		fmt.Fprintln(stderr, "Error:", err)
+		return 1
+	}
+	cmd.SetArgs(args)
+	cmd.SetOut(stdout)
+	cmd.SetErr(stderr)
+	if err := cmd.Execute(); err != nil {
+		if _, printed := errors.AsType[*printedError](err); !printed {
+			for _, problem := range schema.Problems(err) {
+				fmt.Fprintln(stderr, "Error:", problem)
+			}
+		}
+		return 1
+	}
+	m.lease.release()
+	return 0
+}
+
+// manager is one run of the program.
+type manager struct {
+	providers *registry.Registry
+	options   *options.CloudControllerManagerOptions
+	cmd       *cobra.Command
+	stderr    io.Writer
+	exit      func(code int)
+	lease     lease
+}
+
+// printedError is a failure that the framework has already written to standard error.
+type printedError struct{ error }
+
+// Unwrap returns the failure itself.
+func (e *printedError) Unwrap() error { return e.error }
+
+// command builds the framework's command with our defaults, our checks before it and our controller beside its own.
+func (m *manager) command(stop <-chan struct{}) (*cobra.Command, error) {
+	o, err := newOptions()
+	if err != nil {
+		return nil, err
+	}
+	m.options = o
+	cmd := frameworkapp.NewCloudControllerManagerCommand(o, m.openCloud, m.controllers(), names.CCMControllerAliases(), m.providerFlags(), stop)
+	m.cmd = cmd
+	if err := m.flagClashes(); err != nil {
+		return nil, err
+	}
+	lateDefaults(cmd, o)
+	cmd.Use = "cloud-controller-manager"
+	cmd.Long = longHelp(m.providers)
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	cmd.SetGlobalNormalizationFunc(cliflag.WordSepNormalizeFunc)
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w; see --help", err) })
+
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if versionRequested(cmd) {
+			printVersion(cmd.OutOrStdout(), m.providers)
+			return nil
+		}
+		if err := m.validate(); err != nil {
+			return err
+		}
+		if err := run(cmd, args); err != nil {
+			return &printedError{err}
+		}
+		return nil
+	}
+	cmd.AddCommand(providersCommand(m.providers))
+	return cmd, nil
+}
+
+// openCloud is called by the framework on every replica, before leader election.
+func (m *manager) openCloud(c *config.CompletedConfig) cloudprovider.Interface {
+	trimInformers(c)
+	m.lease.watch(c)
+	in, err := m.inputs()
+	if err == nil {
+		var cloud cloudprovider.Interface
+		if cloud, err = m.providers.Open(c.ComponentConfig.KubeCloudShared.CloudProvider.Name, in); err == nil {
+			return cloud
+		}
+	}
+	for _, problem := range schema.Problems(err) {
+		fmt.Fprintln(m.stderr, "Error:", problem)
+	}
+	m.exit(1)
+	return nil
+}

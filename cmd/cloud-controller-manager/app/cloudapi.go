@@ -1,0 +1,179 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	cloudprovider "k8s.io/cloud-provider"
+	frameworkapp "k8s.io/cloud-provider/app"
+	"k8s.io/cloud-provider/app/config"
+	"k8s.io/component-base/configz"
+	controllermanager "k8s.io/controller-manager/app"
+	"k8s.io/controller-manager/controller"
+	"k8s.io/controller-manager/pkg/healthz"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+)
+
+const (
+	// cloudAPIController watches the cloud's API and reports when it fails. It is also the name of its health check.
+	cloudAPIController = "cloud-api"
+
+	eventAPIUnavailable = "CloudAPIUnavailable"
+	eventAPIAvailable   = "CloudAPIAvailable"
+
+	// healthPeriod is how often the outcome of the latest calls is looked at, which costs nothing.
+	healthPeriod = 5 * time.Second
+	// checkTimeout bounds one check of our own.
+	checkTimeout = 45 * time.Second
+)
+
+// controllers returns the framework's controllers and ours.
+func (m *manager) controllers() map[string]frameworkapp.ControllerInitFuncConstructor {
+	all := map[string]frameworkapp.ControllerInitFuncConstructor{}
+	for name, c := range frameworkapp.DefaultInitFuncConstructors {
+		all[name] = c
+	}
+	all[cloudAPIController] = frameworkapp.ControllerInitFuncConstructor{
+		InitContext: frameworkapp.ControllerInitContext{ClientName: cloudAPIController},
+		Constructor: func(_ frameworkapp.ControllerInitContext, c *config.CompletedConfig, cloud cloudprovider.Interface) frameworkapp.InitFunc {
+			return func(ctx context.Context, _ controllermanager.ControllerContext) (controller.Interface, bool, error) {
+				m.lease.led(ctx)
+				api, ok := cloud.(registry.CloudAPI)
+				if !ok {
+					return nil, false, nil
+				}
+				status, err := configz.New("anyccm")
+				if err != nil {
+					return nil, false, fmt.Errorf("registering the status: %w", err)
+				}
+				w := &apiWatch{api: api, report: m.reportTo(c), publish: func(s *apiStatus) error { return status.Set(s) }}
+				go w.run(ctx)
+				return w, true, nil
+			}
+		},
+	}
+	return all
+}
+
+// reportTo returns a function that writes events on the lease, the one object that always exists and is ours.
+func (m *manager) reportTo(c *config.CompletedConfig) func(kind, reason, message string) {
+	election := c.ComponentConfig.Generic.LeaderElection
+	object := &v1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: election.ResourceNamespace, Name: election.ResourceName}
+	return func(kind, reason, message string) { c.EventRecorder.Event(object, kind, reason, message) }
+}
+
+// apiWatch checks the cloud's API when we begin to lead and whenever it fails, and tells in the log, in events and in
+// its health check what is wrong. It never ends the program: a restart mends no outage.
+type apiWatch struct {
+	api    registry.CloudAPI
+	report func(kind, reason, message string)
+	// publish makes the status part of /configz.
+	publish func(*apiStatus) error
+
+	mu     sync.Mutex
+	status error
+}
+
+// apiStatus is what /configz shows.
+type apiStatus struct {
+	metav1.TypeMeta `json:",inline"`
+	Usable          bool   `json:"usable"`
+	Reason          string `json:"reason,omitempty"`
+}
+
+// DeepCopyObject implements runtime.Object.
+func (s *apiStatus) DeepCopyObject() runtime.Object {
+	c := *s
+	return &c
+}
+
+var (
+	_ controller.Interface       = (*apiWatch)(nil)
+	_ controller.HealthCheckable = (*apiWatch)(nil)
+)
+
+// Name implements controller.Interface.
+func (*apiWatch) Name() string { return cloudAPIController }
+
+// HealthChecker implements controller.HealthCheckable.
+func (w *apiWatch) HealthChecker() healthz.UnnamedHealthChecker { return w }
+
+// Check implements healthz.UnnamedHealthChecker. The cloud's failure shows at /healthz?cloud-api alone: were it part of
+// the plain /healthz, an outage of the cloud would make kubelet restart us over and over. The health page withholds
+// reasons; /configz tells them to those who may ask.
+func (w *apiWatch) Check(r *http.Request) error {
+	if !r.URL.Query().Has(cloudAPIController) {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.status
+}
+
+func (w *apiWatch) run(ctx context.Context) {
+	backoff := wait.Backoff{Duration: 2 * time.Second, Factor: 2, Jitter: 0.2, Steps: 6, Cap: time.Minute}
+	delay := backoff
+	unchecked, next := true, time.Time{}
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		err := w.api.APIHealth()
+		if err == nil && !unchecked {
+			w.set(nil)
+			delay = backoff
+			return
+		}
+		if time.Now().Before(next) {
+			w.set(errors.Join(err, w.current(unchecked)))
+			return
+		}
+		ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+		defer cancel()
+		err = w.api.CheckAPI(ctx)
+		w.set(err)
+		if unchecked = err != nil; unchecked {
+			klog.ErrorS(err, "The cloud's API cannot be used; nodes and load balancers stay as they are")
+			next = time.Now().Add(delay.Step())
+		}
+	}, healthPeriod)
+}
+
+// current returns the last status while the first check has not succeeded: its reason is more exact than a call's.
+func (w *apiWatch) current(unchecked bool) error {
+	if !unchecked {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.status
+}
+
+// set notes the status and reports when it turns.
+func (w *apiWatch) set(err error) {
+	w.mu.Lock()
+	before := w.status
+	w.status = err
+	w.mu.Unlock()
+	status := &apiStatus{TypeMeta: metav1.TypeMeta{Kind: "CloudAPIStatus", APIVersion: "anyccm/v1"}, Usable: err == nil}
+	if err != nil {
+		status.Reason = err.Error()
+	}
+	if err := w.publish(status); err != nil {
+		klog.ErrorS(err, "The status at /configz is out of date")
+	}
+	switch {
+	case before == nil && err != nil:
+		w.report(v1.EventTypeWarning, eventAPIUnavailable, fmt.Sprintf("the cloud's API cannot be used: %v", err))
+	case before != nil && err == nil:
+		klog.InfoS("The cloud's API works again")
+		w.report(v1.EventTypeNormal, eventAPIAvailable, "the cloud's API works again")
+	}
+}

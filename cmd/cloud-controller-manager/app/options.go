@@ -1,0 +1,125 @@
+package app
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	frameworkapp "k8s.io/cloud-provider/app"
+	"k8s.io/cloud-provider/names"
+	"k8s.io/cloud-provider/options"
+	cliflag "k8s.io/component-base/cli/flag"
+	controllermanager "k8s.io/controller-manager/app"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// Our defaults. A value on the command line wins over each of them.
+const (
+	// A new node costs 3 calls to the API server, all on one client. The framework's 20 a second would take 150 s for
+	// 1,000 nodes; the API server has its own fairness against a client that asks for too much.
+	kubeQPS   = 1000
+	kubeBurst = 2000
+	// One worker everywhere makes every loop as slow as the cloud times the cluster. The inventory answers most
+	// questions from memory, and the transport's limits hold back the rest.
+	nodeWorkers         = 20
+	nodeStatusWorkers   = 10
+	lifecycleWorkers    = 20
+	serviceWorkers      = 10
+	routeReconciliation = time.Minute
+)
+
+// newOptions returns the framework's options with our defaults.
+func newOptions() (*options.CloudControllerManagerOptions, error) {
+	o, err := options.NewCloudControllerManagerOptions()
+	if err != nil {
+		return nil, fmt.Errorf("making the framework's options: %w", err)
+	}
+	o.Generic.ClientConnection.QPS = kubeQPS
+	o.Generic.ClientConnection.Burst = kubeBurst
+	o.Generic.Debugging.EnableProfiling = false
+	o.NodeController.ConcurrentNodeSyncs = nodeWorkers
+	o.NodeLifecycleController.ConcurrentNodeLifecycleSyncs = lifecycleWorkers
+	o.ServiceController.ConcurrentServiceSyncs = serviceWorkers
+	o.KubeCloudShared.RouteReconciliationPeriod = metav1.Duration{Duration: routeReconciliation}
+	// Without the right to read the API server's authentication settings, only client certificates stop working for
+	// metrics; that is no reason not to run.
+	o.Authentication.TolerateInClusterLookupFailure = true
+	return o, nil
+}
+
+// lateDefaults sets what the framework hard-codes where it declares the flag.
+func lateDefaults(cmd *cobra.Command, o *options.CloudControllerManagerOptions) {
+	o.NodeController.ConcurrentNodeStatusUpdates = nodeStatusWorkers
+	if f := cmd.Flags().Lookup("concurrent-node-status-updates"); f != nil {
+		f.DefValue = fmt.Sprint(nodeStatusWorkers)
+	}
+}
+
+// providerFlags returns one set of flags for each provider that has any.
+func (m *manager) providerFlags() cliflag.NamedFlagSets {
+	var sets cliflag.NamedFlagSets
+	for _, p := range m.providers.Providers() {
+		schema.AddFlags(sets.FlagSet(p.Name), p.Options)
+	}
+	return sets
+}
+
+// flagClashes refuses a flag that two providers declare, or that is the framework's: which variable such a flag sets
+// would be a matter of chance.
+func (m *manager) flagClashes() error {
+	o, err := newOptions()
+	if err != nil {
+		return err
+	}
+	bare := frameworkapp.NewCloudControllerManagerCommand(o, nil, m.controllers(), names.CCMControllerAliases(), cliflag.NamedFlagSets{}, nil)
+	return m.providers.FlagClashes(func(name string) bool { return bare.Flags().Lookup(name) != nil })
+}
+
+// inputs collects everything that the provider is made of.
+func (m *manager) inputs() (registry.Inputs, error) {
+	in := registry.Inputs{Version: version, Sources: schema.Sources{LookupEnv: schema.Environment}}
+	shared := m.options.KubeCloudShared.CloudProvider
+	p, err := m.providers.Lookup(shared.Name)
+	if err != nil {
+		return in, err
+	}
+	in.Flags = schema.SetFlags(m.cmd.Flags(), p.Options)
+	if shared.CloudConfigFile != "" {
+		if in.File, err = os.ReadFile(shared.CloudConfigFile); err != nil {
+			return in, fmt.Errorf("--cloud-config: %w", err)
+		}
+	}
+	return in, nil
+}
+
+// enabledControllers returns the controllers that --controllers leaves on.
+func (m *manager) enabledControllers() sets.Set[string] {
+	enabled := sets.New[string]()
+	chosen := make([]string, 0, len(m.options.Generic.Controllers))
+	aliases := names.CCMControllerAliases()
+	for _, c := range m.options.Generic.Controllers {
+		off := len(c) > 0 && c[0] == '-'
+		name := c
+		if off {
+			name = c[1:]
+		}
+		if canonical, ok := aliases[name]; ok {
+			name = canonical
+		}
+		if off {
+			name = "-" + name
+		}
+		chosen = append(chosen, name)
+	}
+	for name := range m.controllers() {
+		if controllermanager.IsControllerEnabled(name, frameworkapp.ControllersDisabledByDefault, chosen) {
+			enabled.Insert(name)
+		}
+	}
+	return enabled
+}

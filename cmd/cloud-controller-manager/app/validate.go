@@ -1,0 +1,53 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/cloud-provider/names"
+)
+
+// validate refuses nonsense before anything starts. The provider's name comes first and alone: without it nothing else
+// can be judged, and no missing kubeconfig may hide it. Everything else is reported together.
+func (m *manager) validate() error {
+	shared := m.options.KubeCloudShared
+	p, err := m.providers.Lookup(shared.CloudProvider.Name)
+	if err != nil {
+		return err
+	}
+	shared.CloudProvider.Name = p.Name
+
+	var problems []error
+	for _, workers := range []struct {
+		flag  string
+		value int32
+	}{
+		{"concurrent-node-syncs", m.options.NodeController.ConcurrentNodeSyncs},
+		{"concurrent-node-status-updates", max(m.options.NodeController.ConcurrentNodeStatusUpdates, m.options.NodeController.ConcurrentNodeSyncs)},
+		{"concurrent-node-lifecycle-syncs", m.options.NodeLifecycleController.ConcurrentNodeLifecycleSyncs},
+		{"concurrent-service-syncs", m.options.ServiceController.ConcurrentServiceSyncs},
+	} {
+		if workers.value < 1 {
+			problems = append(problems, fmt.Errorf("--%s=%d: without workers nothing is done; use 1 or more", workers.flag, workers.value))
+		}
+	}
+	if m.options.NodeController.ConcurrentNodeStatusUpdates < 0 {
+		problems = append(problems, fmt.Errorf("--concurrent-node-status-updates=%d: use 0 or more", m.options.NodeController.ConcurrentNodeStatusUpdates))
+	}
+	enabled := m.enabledControllers()
+	if work := enabled.Clone().Delete(cloudAPIController); work.Len() == 0 {
+		problems = append(problems, fmt.Errorf(`--controllers=%s: starts no controller; to switch one off, write "*" first, as in "*,-%s"`,
+			strings.Join(m.options.Generic.Controllers, ","), names.NodeRouteController))
+	}
+	if p.Features.Routes && shared.ConfigureCloudRoutes && enabled.Has(names.NodeRouteController) && shared.ClusterCIDR == "" {
+		problems = append(problems, fmt.Errorf("--cluster-cidr is missing: provider %s manages routes; set it to the range of pod addresses, or set --configure-cloud-routes=false", p.Name))
+	}
+	in, err := m.inputs()
+	if err != nil {
+		problems = append(problems, err)
+	} else {
+		problems = append(problems, p.Validate(in))
+	}
+	return errors.Join(problems...)
+}

@@ -1,0 +1,108 @@
+package app
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+)
+
+// Stamped by the linker. The framework's own version variable is not ours to stamp with a product version: it would
+// switch off feature gates that are younger than that number.
+var (
+	version = "dev"
+	commit  = "unknown"
+)
+
+// moduleVersions returns the versions of the modules that the binary was built from.
+func moduleVersions() map[string]string {
+	versions := map[string]string{}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, d := range info.Deps {
+			versions[d.Path] = d.Version
+			if d.Replace != nil {
+				versions[d.Path] = d.Replace.Version
+			}
+		}
+	}
+	return versions
+}
+
+func versionRequested(cmd *cobra.Command) bool {
+	f := cmd.Flags().Lookup("version")
+	return f != nil && f.Changed && f.Value.String() != "false"
+}
+
+func printVersion(w io.Writer, providers *registry.Registry) {
+	fmt.Fprintf(w, "AnyCCM %s (commit %s, %s, %s/%s)\nKubernetes libraries %s\nLinked providers: %s\n",
+		version, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH, moduleVersions()["k8s.io/cloud-provider"], strings.Join(providers.Names(), ", "))
+}
+
+func longHelp(providers *registry.Registry) string {
+	return "The cloud controller manager initialises the nodes of a Kubernetes cluster, removes those whose instance is gone,\n" +
+		"and serves Services of type LoadBalancer, on the cloud that --cloud-provider names.\n\n" +
+		"Linked providers: " + strings.Join(providers.Names(), ", ")
+}
+
+// listing is a provider as the providers command shows it.
+type listing struct {
+	Name               string            `json:"name"`
+	Title              string            `json:"title"`
+	Stability          string            `json:"stability"`
+	SDK                string            `json:"sdk"`
+	SDKVersion         string            `json:"sdkVersion"`
+	ProviderIDPrefixes []string          `json:"providerIDPrefixes"`
+	Features           registry.Features `json:"features"`
+}
+
+func providersCommand(providers *registry.Registry) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use: "providers", Short: "List the cloud providers that are part of this binary", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			versions := moduleVersions()
+			list := []listing{}
+			for _, p := range providers.Providers() {
+				list = append(list, listing{p.Name, p.Title, p.Stability, p.SDK, versions[p.SDK], p.ProviderIDPrefixes, p.Features})
+			}
+			switch output {
+			case "json":
+				e := json.NewEncoder(cmd.OutOrStdout())
+				e.SetIndent("", "  ")
+				return e.Encode(list)
+			case "table":
+				return printTable(cmd.OutOrStdout(), list)
+			}
+			return fmt.Errorf("--output %q: use table or json", output)
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "Output format: table or json.")
+	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
+		fmt.Fprintf(cmd.OutOrStdout(), "%s.\n\nUsage:\n  %s\n\nFlags:\n%s", cmd.Short, cmd.UseLine(), cmd.Flags().FlagUsages())
+	})
+	return cmd
+}
+
+func printTable(w io.Writer, list []listing) error {
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(t, "NAME\tTITLE\tSTABILITY\tNODES\tLOAD BALANCERS\tROUTES\tSDK")
+	for _, p := range list {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s %s\n", p.Name, p.Title, p.Stability,
+			yes(p.Features.Instances), yes(p.Features.LoadBalancers), yes(p.Features.Routes), p.SDK, p.SDKVersion)
+	}
+	return t.Flush()
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "-"
+}

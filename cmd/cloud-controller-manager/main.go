@@ -1,0 +1,19 @@
+// Command cloud-controller-manager runs the cloud-specific controllers of Kubernetes for the cloud that
+// --cloud-provider names.
+package main
+
+import (
+	"os"
+
+	_ "k8s.io/component-base/logs/json/register"          // --logging-format=json
+	_ "k8s.io/component-base/metrics/prometheus/clientgo" // rest_client and workqueue metrics
+	_ "k8s.io/component-base/metrics/prometheus/version"  // kubernetes_build_info
+
+	"github.com/anyccm/cloud-controller-manager/cmd/cloud-controller-manager/app"
+	"github.com/anyccm/cloud-controller-manager/registry"
+	_ "github.com/anyccm/cloud-controller-manager/registry/linked" // the clouds of this binary
+)
+
+func main() {
+	os.Exit(app.Main(registry.Linked(), os.Args[1:], os.Stdout, os.Stderr))
+}

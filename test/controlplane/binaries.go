@@ -1,0 +1,172 @@
+// Package controlplane runs a real kube-apiserver and etcd on loopback ports, for tests, benchmarks and the demo.
+package controlplane
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// binary is one program of the control plane and the package that it is built from.
+type binary struct{ name, pkg string }
+
+var binaries = []binary{
+	{"etcd", "go.etcd.io/etcd/server/v3"},
+	{"kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"},
+}
+
+// assetsVariable names a folder with ready-made binaries, as the envtest tools use it.
+const assetsVariable = "KUBEBUILDER_ASSETS"
+
+// Binaries returns the folder that holds etcd and kube-apiserver. They come from KUBEBUILDER_ASSETS if that is set; else
+// they are built once from source, through the Go module proxy, into the user's cache folder. Progress goes to w.
+func Binaries(ctx context.Context, w io.Writer) (string, error) {
+	if dir := os.Getenv(assetsVariable); dir != "" {
+		for _, b := range binaries {
+			if _, err := os.Stat(filepath.Join(dir, b.name)); err != nil {
+				return "", fmt.Errorf("%s=%s: %w", assetsVariable, dir, err)
+			}
+		}
+		return dir, nil
+	}
+	source, err := sourceDir()
+	if err != nil {
+		return "", err
+	}
+	cache, err := cacheDir(source)
+	if err != nil {
+		return "", err
+	}
+	if complete(cache) {
+		return cache, nil
+	}
+	unlock, err := lock(ctx, cache+".lock", w)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if complete(cache) {
+		return cache, nil
+	}
+	return cache, build(ctx, source, cache, w)
+}
+
+// sourceDir is build/controlplane of the checkout that this package was compiled from, or of the working folder when
+// paths were trimmed.
+func sourceDir() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("finding the checkout: %w", err)
+	}
+	for {
+		candidate := filepath.Join(dir, "build", "controlplane")
+		if _, err := os.Stat(filepath.Join(candidate, "go.mod")); err == nil {
+			return candidate, nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", errors.New("finding build/controlplane: run this inside the checkout, or set " + assetsVariable)
+		}
+		dir = parent
+	}
+}
+
+// cacheDir is one folder for each set of versions and toolchain.
+func cacheDir(source string) (string, error) {
+	sum := sha256.New()
+	fmt.Fprintln(sum, runtime.Version(), runtime.GOOS, runtime.GOARCH, buildFlags())
+	for _, name := range []string{"go.mod", "go.sum"} {
+		data, err := os.ReadFile(filepath.Join(source, name))
+		if err != nil {
+			return "", fmt.Errorf("reading the control plane's versions: %w", err)
+		}
+		sum.Write(data)
+	}
+	root, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("finding the user's cache folder: %w", err)
+	}
+	return filepath.Join(root, "anyccm", "controlplane-"+hex.EncodeToString(sum.Sum(nil))[:12]), nil
+}
+
+func complete(dir string) bool {
+	for _, b := range binaries {
+		if _, err := os.Stat(filepath.Join(dir, b.name)); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// kubeVersion is what the API server calls itself; it is stamped, for modules do not carry it.
+const kubeVersion = "v1.37.1"
+
+// buildFlags are those of the product, so that both share the packages that they have in common in the build cache.
+func buildFlags() []string {
+	return []string{"-trimpath", "-tags=grpcnotrace", "-ldflags=-s -w -X k8s.io/component-base/version.gitVersion=" + kubeVersion}
+}
+
+func build(ctx context.Context, source, cache string, w io.Writer) error {
+	fmt.Fprintln(w, "Building etcd and kube-apiserver from source; this happens once and takes some minutes.")
+	staging := cache + ".partial"
+	if err := os.MkdirAll(staging, 0o755); err != nil { //nolint:gosec // programs are for everybody
+		return fmt.Errorf("making the cache folder: %w", err)
+	}
+	defer os.RemoveAll(staging)
+	began := time.Now()
+	for _, b := range binaries {
+		args := append([]string{"build", "-v", "-o", filepath.Join(staging, b.name)}, append(buildFlags(), b.pkg)...)
+		cmd := exec.CommandContext(ctx, "go", args...)
+		cmd.Dir = source
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false", "GOWORK=off")
+		if err := runShowing(cmd, b.name, w); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(w, "Built in %s: %s\n", time.Since(began).Round(time.Second), cache)
+	if err := os.Rename(staging, cache); err != nil {
+		return fmt.Errorf("keeping the binaries: %w", err)
+	}
+	return nil
+}
+
+// progressPeriod is how often the number of packages is shown.
+const progressPeriod = 5 * time.Second
+
+// runShowing runs a build and shows how many packages it has compiled so far.
+func runShowing(cmd *exec.Cmd, what string, w io.Writer) error {
+	out, err := cmd.StderrPipe()
+	if err != nil {
+		return fmt.Errorf("building %s: %w", what, err)
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("building %s: %w", what, err)
+	}
+	began, shown, packages := time.Now(), time.Now(), 0
+	var tail []string
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		packages++
+		tail = append(tail, lines.Text())
+		tail = tail[max(0, len(tail)-20):]
+		if time.Since(shown) > progressPeriod {
+			shown = time.Now()
+			fmt.Fprintf(w, "  %s: %d packages after %s\n", what, packages, time.Since(began).Round(time.Second))
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("building %s: %w\n%s", what, err, strings.Join(tail, "\n"))
+	}
+	fmt.Fprintf(w, "  %s: done after %s\n", what, time.Since(began).Round(time.Second))
+	return nil
+}

@@ -1,0 +1,152 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/anyccm/cloud-controller-manager/test/controlplane"
+)
+
+// Cloud is a simulated cloud in a process of its own, seen through its admin path.
+type Cloud struct {
+	*controlplane.Process
+	URL string
+}
+
+// Calls are the counts of calls that the cloud saw.
+type Calls struct {
+	Total       int            `json:"total"`
+	Reads       int            `json:"reads"`
+	Writes      int            `json:"writes"`
+	ByOperation map[string]int `json:"byOperation"`
+	Refused     []string       `json:"refused"`
+}
+
+// Instance is a machine of the cloud.
+type Instance struct {
+	Name       string `json:"name"`
+	ProviderID string `json:"providerID"`
+	Status     string `json:"status"`
+}
+
+// Summary is what the cloud holds.
+type Summary struct {
+	Instances []Instance `json:"instances"`
+	Holdings  []string   `json:"holdings"`
+}
+
+// Fault makes calls fail; the fields are those of the simulators' admin path.
+type Fault struct {
+	Kind       string `json:"kind"`
+	Status     int    `json:"status,omitempty"`
+	RetryAfter int    `json:"retryAfter,omitempty"`
+	Operation  string `json:"operation,omitempty"`
+	Writes     bool   `json:"writes,omitempty"`
+	From       int    `json:"from,omitempty"`
+	Count      int    `json:"count,omitempty"`
+}
+
+func (c *Cluster) startCloud(ctx context.Context) (*Cloud, error) {
+	urlFile := filepath.Join(c.Dir, "cloud-url")
+	p, err := controlplane.Start("cloudsim", c.Dir, c.Programs.Cloudsim, append([]string{"--provider=" + c.Provider, "--url-file=" + urlFile}, c.Options.Cloud...), nil)
+	if err != nil {
+		return nil, err
+	}
+	c.processes = append(c.processes, p)
+	cloud := &Cloud{Process: p}
+	return cloud, Eventually(ctx, 20*time.Second, "the simulated cloud", func(context.Context) error {
+		url, err := os.ReadFile(urlFile)
+		cloud.URL = strings.TrimSpace(string(url))
+		if err == nil && cloud.URL == "" {
+			err = io.ErrUnexpectedEOF
+		}
+		return err
+	})
+}
+
+func (c *Cloud) admin(ctx context.Context, method, path string, in, out any) error {
+	var body io.Reader
+	if in != nil {
+		data, err := json.Marshal(in)
+		if err != nil {
+			return fmt.Errorf("encoding for the simulated cloud: %w", err)
+		}
+		body = bytes.NewReader(data)
+	}
+	r, err := http.NewRequestWithContext(ctx, method, c.URL+"/_sim/"+path, body)
+	if err != nil {
+		return fmt.Errorf("asking the simulated cloud: %w", err)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return fmt.Errorf("asking the simulated cloud: %w", err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return fmt.Errorf("asking the simulated cloud: %w", err)
+	}
+	if resp.StatusCode >= http.StatusBadRequest {
+		return fmt.Errorf("the simulated cloud refuses %s: %s", path, data)
+	}
+	if out == nil {
+		return nil
+	}
+	return json.Unmarshal(data, out)
+}
+
+// Environment returns the variables of a controller for this cloud.
+func (c *Cloud) Environment(ctx context.Context) (map[string]string, error) {
+	env := map[string]string{}
+	return env, c.admin(ctx, http.MethodGet, "env", nil, &env)
+}
+
+// Calls returns the counts since the last reset.
+func (c *Cloud) Calls(ctx context.Context) (Calls, error) {
+	var calls Calls
+	return calls, c.admin(ctx, http.MethodGet, "calls", nil, &calls)
+}
+
+// ResetCalls sets the counts to zero.
+func (c *Cloud) ResetCalls(ctx context.Context) error {
+	return c.admin(ctx, http.MethodDelete, "calls", nil, nil)
+}
+
+// Summary returns what the cloud holds.
+func (c *Cloud) Summary(ctx context.Context) (Summary, error) {
+	var s Summary
+	return s, c.admin(ctx, http.MethodGet, "summary", nil, &s)
+}
+
+// Seed adds instances that are named on.
+func (c *Cloud) Seed(ctx context.Context, n int) error {
+	return c.admin(ctx, http.MethodPost, "seed", map[string]int{"instances": n}, nil)
+}
+
+// Remove destroys an instance.
+func (c *Cloud) Remove(ctx context.Context, name string) error {
+	return c.admin(ctx, http.MethodPost, "remove", map[string]string{"name": name}, nil)
+}
+
+// AddFault makes calls fail until ClearFaults.
+func (c *Cloud) AddFault(ctx context.Context, f Fault) error {
+	return c.admin(ctx, http.MethodPost, "faults", f, nil)
+}
+
+// ClearFaults ends all faults.
+func (c *Cloud) ClearFaults(ctx context.Context) error {
+	return c.admin(ctx, http.MethodDelete, "faults", nil, nil)
+}
+
+// Configure changes settings such as latency and rate limits.
+func (c *Cloud) Configure(ctx context.Context, settings map[string]any) error {
+	return c.admin(ctx, http.MethodPost, "config", settings, nil)
+}

@@ -1,0 +1,251 @@
+// Package harness puts a cluster together from processes: a real kube-apiserver, a simulated cloud, and the built
+// program with the rights of its ServiceAccount. The end-to-end tests, the demo and the benchmarks share it.
+package harness
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/anyccm/cloud-controller-manager/test/controlplane"
+)
+
+// account is the ServiceAccount that the program runs as.
+const account = "cloud-controller-manager"
+
+// binariesVariable names a folder with the built programs; they are built if it is not set.
+const binariesVariable = "ANYCCM_BIN"
+
+//go:embed rbac.yaml
+var rbac string
+
+// Programs are the paths of the built programs.
+type Programs struct{ CCM, Cloudsim string }
+
+// Build returns the programs, built into dir unless ANYCCM_BIN says where they are.
+func Build(ctx context.Context, dir string) (Programs, error) {
+	if ready := os.Getenv(binariesVariable); ready != "" {
+		dir = ready
+	}
+	p := Programs{CCM: filepath.Join(dir, "cloud-controller-manager"), Cloudsim: filepath.Join(dir, "cloudsim")}
+	if os.Getenv(binariesVariable) != "" {
+		for _, path := range []string{p.CCM, p.Cloudsim} {
+			if _, err := os.Stat(path); err != nil {
+				return p, fmt.Errorf("%s: %w", binariesVariable, err)
+			}
+		}
+		return p, nil
+	}
+	for path, pkg := range map[string]string{p.CCM: "cloud-controller-manager", p.Cloudsim: "cloudsim"} {
+		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags=grpcnotrace", "-ldflags=-s -w", "-o", path, "github.com/anyccm/cloud-controller-manager/cmd/"+pkg) //nolint:gosec // fixed arguments
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return p, fmt.Errorf("building %s: %w\n%s", pkg, err, out)
+		}
+	}
+	return p, nil
+}
+
+// Options say what a cluster is like.
+type Options struct {
+	// Dir holds everything that the cluster writes.
+	Dir string
+	// Programs under test.
+	Programs Programs
+	// Binaries is the folder with kube-apiserver.
+	Binaries string
+	// Etcd holds the cluster's objects, under a prefix of its own.
+	Etcd *controlplane.Etcd
+	// Provider is the cloud.
+	Provider string
+	// Cloud are further arguments of the simulated cloud.
+	Cloud []string
+	// Progress is told what is being started; nil for nobody.
+	Progress io.Writer
+}
+
+// Cluster is a running cluster without any controller.
+type Cluster struct {
+	Options
+	API   *controlplane.APIServer
+	Kube  kubernetes.Interface
+	Cloud *Cloud
+	// Kubeconfig is the administrator's.
+	Kubeconfig string
+
+	processes []*controlplane.Process
+	managers  int
+}
+
+// Start starts a cluster. Close it also after an error.
+func Start(ctx context.Context, o Options) (*Cluster, error) {
+	c := &Cluster{Options: o, Kubeconfig: filepath.Join(o.Dir, "kubeconfig")}
+	if err := c.start(ctx); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Cluster) start(ctx context.Context) error {
+	if err := os.MkdirAll(c.Dir, 0o755); err != nil { //nolint:gosec // test data
+		return fmt.Errorf("making the cluster's folder: %w", err)
+	}
+	var err error
+	if c.Cloud, err = c.startCloud(ctx); err != nil {
+		return err
+	}
+	if c.API, err = controlplane.StartAPIServer(ctx, c.Binaries, filepath.Join(c.Dir, "apiserver"), c.Etcd, "/"+filepath.Base(c.Dir)); err != nil {
+		return err
+	}
+	c.processes = append(c.processes, c.API.Process)
+	if c.Kube, err = c.API.Client(); err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	if err := c.API.WriteKubeconfig(c.Kubeconfig, c.API.Token); err != nil {
+		return err
+	}
+	return c.prepare(ctx)
+}
+
+// prepare creates what is there in every cluster before the first node: the ServiceAccount with its rights, and the
+// settings that the API server publishes shortly after it is ready.
+func (c *Cluster) prepare(ctx context.Context) error {
+	err := Eventually(ctx, 30*time.Second, "the API server's own objects", func(ctx context.Context) error {
+		if _, err := c.Kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, "extension-apiserver-authentication", metav1.GetOptions{}); err != nil {
+			return err
+		}
+		if _, err := c.Kube.RbacV1().ClusterRoles().Get(ctx, "system:auth-delegator", metav1.GetOptions{}); err != nil {
+			return err
+		}
+		_, err := c.Kube.CoreV1().Namespaces().Get(ctx, metav1.NamespaceDefault, metav1.GetOptions{})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for text := range strings.SplitSeq(rbac, "\n---\n") {
+		object, _, err := scheme.Codecs.UniversalDeserializer().Decode([]byte(text), nil, nil)
+		if err == nil {
+			err = c.create(ctx, object)
+		}
+		if err != nil {
+			return fmt.Errorf("creating the program's rights: %w", err)
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) create(ctx context.Context, object runtime.Object) (err error) {
+	options := metav1.CreateOptions{}
+	switch o := object.(type) {
+	case *v1.ServiceAccount:
+		_, err = c.Kube.CoreV1().ServiceAccounts(o.Namespace).Create(ctx, o, options)
+	case *rbacv1.ClusterRole:
+		_, err = c.Kube.RbacV1().ClusterRoles().Create(ctx, o, options)
+	case *rbacv1.ClusterRoleBinding:
+		_, err = c.Kube.RbacV1().ClusterRoleBindings().Create(ctx, o, options)
+	case *rbacv1.Role:
+		_, err = c.Kube.RbacV1().Roles(o.Namespace).Create(ctx, o, options)
+	case *rbacv1.RoleBinding:
+		_, err = c.Kube.RbacV1().RoleBindings(o.Namespace).Create(ctx, o, options)
+	default:
+		return fmt.Errorf("unexpected object %T", object)
+	}
+	return err
+}
+
+// Close ends every process of the cluster.
+func (c *Cluster) Close() {
+	for i := len(c.processes) - 1; i >= 0; i-- {
+		c.processes[i].Stop(3 * time.Second)
+	}
+}
+
+// CCM is a running cloud controller manager.
+type CCM struct {
+	*controlplane.Process
+	// Port is that of health checks and metrics.
+	Port int
+	// URL is the address of health checks and metrics.
+	URL   string
+	token string
+}
+
+// StartCCM starts the program as the chart would, and returns at once. Arguments and environment come after our own and
+// so win over them; an empty value takes a variable away.
+func (c *Cluster) StartCCM(ctx context.Context, args []string, env map[string]string) (*CCM, error) {
+	c.managers++
+	name := fmt.Sprintf("ccm-%d", c.managers)
+	hour := int64(3600)
+	token, err := c.Kube.CoreV1().ServiceAccounts(metav1.NamespaceSystem).CreateToken(ctx, account,
+		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &hour}}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("requesting a token: %w", err)
+	}
+	kubeconfig := filepath.Join(c.Dir, name+".kubeconfig")
+	if err := c.API.WriteKubeconfig(kubeconfig, token.Status.Token); err != nil {
+		return nil, err
+	}
+	ports, err := controlplane.FreePorts(1)
+	if err != nil {
+		return nil, err
+	}
+	variables, err := c.Cloud.Environment(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for k, v := range env {
+		variables[k] = v
+	}
+	var list []string
+	for k, v := range variables {
+		if v != "" {
+			list = append(list, k+"="+v)
+		}
+	}
+	all := append([]string{
+		"--cloud-provider=" + c.Provider, "--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
+		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", ports[0]), "-v=2",
+	}, args...)
+	p, err := controlplane.Start(name, c.Dir, c.Programs.CCM, all, list)
+	if err != nil {
+		return nil, err
+	}
+	c.processes = append(c.processes, p)
+	return &CCM{Process: p, Port: ports[0], URL: fmt.Sprintf("https://127.0.0.1:%d", ports[0]), token: c.API.Token}, nil
+}
+
+// Eventually calls check until it succeeds or the time is over; the last failure is part of the error.
+func Eventually(ctx context.Context, within time.Duration, what string, check func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	last := errors.New("not asked yet")
+	for {
+		if err := check(ctx); err == nil {
+			return nil
+		} else if ctx.Err() == nil {
+			last = err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waited %s for %s: %w", within, what, last)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
