@@ -23,9 +23,12 @@ const (
 
 	statusOff = "off"
 
-	// instanceMaxAge is how old the answer "this droplet exists" may be. It spares 2 reads every 5 s for each node that
-	// is not ready, and keeps a deleted droplet's Node no longer than this plus one pass of the lifecycle loop.
-	instanceMaxAge = 30 * time.Second
+	// The age of the answer "this droplet exists" spares 2 reads every 5 s for each node that is not ready, and keeps a
+	// deleted droplet's Node that much longer. It grows with the account: at one call in 2.5 s, nodes that are down for
+	// good cost 1,440 calls an hour at most, of 5,000.
+	existsPerCall = 2500 * time.Millisecond
+	existsLeast   = 10 * time.Second
+	existsMost    = 45 * time.Second
 	// sweepMaxAge serves the address loop, which asks about every node every 5 minutes.
 	sweepMaxAge = 60 * time.Second
 	// missMaxAge spares reads for a node that fails to initialise: the framework tries 9 times in the first second.
@@ -113,7 +116,7 @@ var _ cloudprovider.InstancesV2 = (*instances)(nil)
 // InstanceExists reports whether the node's droplet exists, in whatever state. Only the API's own answer to a read of
 // that very droplet counts as its absence; a node without a provider ID is never absent, for names can change.
 func (i *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
-	_, err := i.lookup(ctx, node, inventory.Query{MaxAge: instanceMaxAge, Expected: i.nodes.Counts().NotReady})
+	_, err := i.lookup(ctx, node, i.existsQuery())
 	if errors.Is(err, cloudapi.ErrNotFound) && node.Spec.ProviderID != "" {
 		return false, nil
 	}
@@ -122,11 +125,15 @@ func (i *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, er
 
 // InstanceShutdown reports whether the node's droplet is powered off.
 func (i *instances) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, error) {
-	d, err := i.lookup(ctx, node, inventory.Query{MaxAge: instanceMaxAge, Expected: i.nodes.Counts().NotReady})
+	d, err := i.lookup(ctx, node, i.existsQuery())
 	if err != nil {
 		return false, err
 	}
 	return d.status == statusOff, nil
+}
+
+func (i *instances) existsQuery() inventory.Query {
+	return inventory.Query{MaxAge: i.droplets.Affordable(existsPerCall, existsLeast, existsMost), Expected: i.nodes.Counts().NotReady}
 }
 
 // InstanceMetadata returns what the node's droplet tells about the node.
@@ -167,7 +174,7 @@ func (i *instances) lookup(ctx context.Context, node *v1.Node, q inventory.Query
 	}
 	if q.MaxMissAge == 0 {
 		// Without a provider ID no answer deletes anything, so the absence of a name needs no read of its own.
-		q.MaxMissAge = instanceMaxAge
+		q.MaxMissAge = existsMost
 	}
 	found, err := i.droplets.Find(ctx, indexName, strings.ToLower(node.Name), q)
 	if err == nil && len(found) == 0 {
@@ -204,6 +211,6 @@ func parseProviderID(text string) (int, error) {
 
 // warm begins the first listing before the first question.
 func (i *instances) warm(ctx context.Context) error {
-	_, err := i.droplets.All(ctx, inventory.Query{MaxAge: instanceMaxAge})
+	_, err := i.droplets.All(ctx, inventory.Query{MaxAge: existsLeast})
 	return err
 }

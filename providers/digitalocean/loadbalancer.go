@@ -113,6 +113,7 @@ func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, _ string, servic
 	if err != nil {
 		return nil, err
 	}
+	observed = l.withoutVanished(ctx, observed, want.DropletIDs)
 	lb := observed
 	for _, st := range plan(observed, want) {
 		if lb, err = l.apply(ctx, service, lb, st); err != nil {
@@ -142,7 +143,9 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, _ string, servic
 	if backends, err = eligible(backends, lb.Type, lb.Network); err != nil {
 		return err
 	}
-	for _, st := range planDroplets(lb, dropletIDs(backends)) {
+	want := dropletIDs(backends)
+	lb = l.withoutVanished(ctx, lb, want)
+	for _, st := range planDroplets(lb, want) {
 		if lb, err = l.apply(ctx, service, lb, st); err != nil {
 			return err
 		}
@@ -401,6 +404,28 @@ func dropletIDs(backends []backend) []int {
 	return ids
 }
 
+// withoutVanished leaves out droplets that are not wanted and do not exist any more: the cloud takes a destroyed droplet
+// out of its load balancers by itself, and refuses to be asked for it.
+func (l *loadBalancers) withoutVanished(ctx context.Context, observed *godo.LoadBalancer, want []int) *godo.LoadBalancer {
+	if observed == nil {
+		return nil
+	}
+	var vanished []int
+	for _, id := range without(observed.DropletIDs, want) {
+		_, err := l.droplets.Get(ctx, id, inventory.Query{MaxAge: updateMaxAge, MaxMissAge: backendMaxAge})
+		if errors.Is(err, cloudapi.ErrNotFound) {
+			vanished = append(vanished, id)
+		}
+	}
+	if len(vanished) == 0 {
+		return observed
+	}
+	after := *observed
+	after.DropletIDs = without(observed.DropletIDs, vanished)
+	l.observed.Amend(&after)
+	return &after
+}
+
 // apply makes one call and returns the load balancer as it is afterwards. Whatever fails may have taken effect, so the
 // next look reads it again.
 func (l *loadBalancers) apply(ctx context.Context, service *v1.Service, lb *godo.LoadBalancer, st step) (*godo.LoadBalancer, error) {
@@ -414,7 +439,11 @@ func (l *loadBalancers) apply(ctx context.Context, service *v1.Service, lb *godo
 		l.observed.Invalidate(id)
 		return nil, err
 	}
-	l.observed.Put(after)
+	if st.kind == create || st.kind == replace {
+		l.observed.Put(after)
+	} else {
+		l.observed.Amend(after)
+	}
 	return after, nil
 }
 

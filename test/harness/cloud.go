@@ -136,6 +136,11 @@ func (c *Cloud) Remove(ctx context.Context, name string) error {
 	return c.admin(ctx, http.MethodPost, "remove", map[string]string{"name": name}, nil)
 }
 
+// Do runs one of the cloud's own actions.
+func (c *Cloud) Do(ctx context.Context, action string, body any) error {
+	return c.admin(ctx, http.MethodPost, "do/"+action, body, nil)
+}
+
 // AddFault makes calls fail until ClearFaults.
 func (c *Cloud) AddFault(ctx context.Context, f Fault) error {
 	return c.admin(ctx, http.MethodPost, "faults", f, nil)

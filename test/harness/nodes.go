@@ -3,6 +3,7 @@ package harness
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -215,6 +216,27 @@ func (m *CCM) Get(ctx context.Context, path string) (string, error) {
 	return string(body), err
 }
 
+// CloudAPIStatus returns what /configz says about the cloud's API: empty while it works.
+func (m *CCM) CloudAPIStatus(ctx context.Context) (reason string, err error) {
+	text, err := m.Get(ctx, "/configz")
+	if err != nil {
+		return "", err
+	}
+	var page struct {
+		AnyCCM struct {
+			Usable bool   `json:"usable"`
+			Reason string `json:"reason"`
+		} `json:"anyccm"`
+	}
+	if err := json.Unmarshal([]byte(text), &page); err != nil {
+		return "", fmt.Errorf("reading /configz: %w", err)
+	}
+	if !page.AnyCCM.Usable && page.AnyCCM.Reason == "" {
+		return "not checked yet", nil
+	}
+	return page.AnyCCM.Reason, nil
+}
+
 // Metric sums the samples of a metric whose line contains all the given labels.
 func (m *CCM) Metric(ctx context.Context, name string, labels ...string) (float64, error) {
 	text, err := m.Get(ctx, "/metrics")
@@ -223,8 +245,13 @@ func (m *CCM) Metric(ctx context.Context, name string, labels ...string) (float6
 	}
 	sum := 0.0
 	for line := range strings.Lines(text) {
-		series, value, ok := strings.Cut(strings.TrimSpace(line), " ")
-		if name2, _, _ := strings.Cut(series, "{"); !ok || name2 != name || slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(series, l) }) {
+		line = strings.TrimSpace(line)
+		space := strings.LastIndexByte(line, ' ') // labels may hold spaces too
+		if space < 0 {
+			continue
+		}
+		series, value := line[:space], line[space+1:]
+		if bare, _, _ := strings.Cut(series, "{"); bare != name || slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(series, l) }) {
 			continue
 		}
 		if v, err := strconv.ParseFloat(value, 64); err == nil {

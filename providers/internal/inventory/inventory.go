@@ -80,8 +80,10 @@ type Inventory[ID comparable, V any] struct {
 
 type entry[V any] struct {
 	value V
-	// read is when the read that produced the value began.
+	// read is when the read that produced the value began; it says how fresh the value is.
 	read time.Time
+	// since is when the value became what it is, by a read or by a write of ours; what the cloud told before is older.
+	since time.Time
 }
 
 // flight is a read that several callers wait for.
@@ -200,13 +202,20 @@ func (i *Inventory[ID, V]) All(ctx context.Context, q Query) ([]V, error) {
 	}
 }
 
-// Put records what a write answered, so that nobody has to read it again.
+// Put records the whole object that a write answered, so that nobody has to read it again.
 func (i *Inventory[ID, V]) Put(value V) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	id := i.source.ID(value)
-	delete(i.forgotten, id)
-	i.putLocked(value, time.Now())
+	delete(i.forgotten, i.source.ID(value))
+	i.putLocked(value, time.Now(), time.Now())
+}
+
+// Amend records what a write must have made of an object that the cloud did not answer with. The rest of it is as old
+// as before, and counts so.
+func (i *Inventory[ID, V]) Amend(value V) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.putLocked(value, i.objects[i.source.ID(value)].read, time.Now())
 }
 
 // Forget records that an object was deleted.
@@ -222,10 +231,18 @@ func (i *Inventory[ID, V]) Invalidate(id ID) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if e, ok := i.objects[id]; ok {
-		e.read = time.Time{}
+		e.read, e.since = time.Time{}, time.Time{}
 		i.objects[id] = e
 	}
 	i.listed = time.Time{}
+}
+
+// Affordable returns how old answers may be so that reading everything over and over stays within a share of the cloud's
+// rate limit: one call every perCall, but no younger than least and no older than most.
+func (i *Inventory[ID, V]) Affordable(perCall, least, most time.Duration) time.Duration {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return min(max(time.Duration(i.pages)*perCall, least), most)
 }
 
 // listingPaysLocked decides between listing everything and reading one object. Without any listing so far the number of
@@ -290,12 +307,12 @@ func (i *Inventory[ID, V]) replaceLocked(objects []V, began time.Time) {
 		if at, ok := i.forgotten[id]; ok && !at.Before(began) {
 			continue
 		}
-		if e, ok := i.objects[id]; !ok || e.read.Before(began) {
-			i.putLocked(v, began)
+		if e, ok := i.objects[id]; !ok || e.since.Before(began) {
+			i.putLocked(v, began, began)
 		}
 	}
 	for id, e := range i.objects {
-		if _, ok := listed[id]; !ok && e.read.Before(began) {
+		if _, ok := listed[id]; !ok && e.since.Before(began) {
 			i.removeLocked(id)
 		}
 	}
@@ -329,12 +346,14 @@ func (i *Inventory[ID, V]) read(f *flight[V], id ID) {
 	switch {
 	case err == nil:
 		if at, gone := i.forgotten[id]; !gone || at.Before(f.began) {
-			if e, ok := i.objects[id]; !ok || e.read.Before(f.began) {
-				i.putLocked(value, f.began)
+			if e, ok := i.objects[id]; ok && !e.since.Before(f.began) {
+				f.value = e.value // a write of ours overtook the read
+			} else {
+				i.putLocked(value, f.began, f.began)
 			}
 		}
 	case errors.Is(err, cloudapi.ErrNotFound):
-		if e, ok := i.objects[id]; !ok || e.read.Before(f.began) {
+		if e, ok := i.objects[id]; !ok || e.since.Before(f.began) {
 			i.removeLocked(id)
 			i.missing[id] = f.began
 		}
@@ -342,11 +361,11 @@ func (i *Inventory[ID, V]) read(f *flight[V], id ID) {
 	close(f.done)
 }
 
-func (i *Inventory[ID, V]) putLocked(value V, read time.Time) {
+func (i *Inventory[ID, V]) putLocked(value V, read, since time.Time) {
 	id := i.source.ID(value)
 	i.removeLocked(id)
 	delete(i.missing, id)
-	i.objects[id] = entry[V]{value: value, read: read}
+	i.objects[id] = entry[V]{value: value, read: read, since: since}
 	for name, keys := range i.source.Indexes {
 		for _, key := range keys(value) {
 			ids := i.indexes[name][key]

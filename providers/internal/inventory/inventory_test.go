@@ -362,3 +362,22 @@ func TestRandomRun(t *testing.T) {
 		time.Sleep(readTimeout) // reads outlive the callers that began them
 	})
 }
+
+func TestAmendKeepsTheAge(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(95)
+		inv := newInventory(c)
+		_, err := inv.Get(t.Context(), 1, fresh)
+		require.NoError(t, err)
+		time.Sleep(20 * time.Second)
+		inv.Amend(object{id: 1, name: "n1", rev: 5})
+		o, err := inv.Get(t.Context(), 1, fresh)
+		require.NoError(t, err)
+		assert.Equal(t, 5, o.rev)
+		time.Sleep(11 * time.Second)
+		o, err = inv.Get(t.Context(), 1, fresh)
+		require.NoError(t, err)
+		assert.Equal(t, 0, o.rev, "30 s after it was read it is read again, whatever was amended meanwhile")
+	})
+}

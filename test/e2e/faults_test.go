@@ -1,0 +1,192 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/anyccm/cloud-controller-manager/test/harness"
+)
+
+// outage is how long each fault lasts while nodes are not ready.
+const outage = 60 * time.Second
+
+// TestOutage: during no fault of the cloud's API is a Node deleted whose droplet lives; afterwards work resumes by
+// itself, and a Node whose droplet was deleted goes.
+func TestOutage(t *testing.T) {
+	for _, fault := range []harness.Fault{
+		{Kind: "status", Status: 500}, {Kind: "status", Status: 429, RetryAfter: 5}, {Kind: "hang"}, {Kind: "reset"}, {Kind: "empty-list"}, {Kind: "cut-list"}, {Kind: "cut"},
+		{Kind: "html"}, {Kind: "status", Status: 401}, {Kind: "status", Status: 403},
+	} {
+		t.Run(strings.TrimSuffix(fmt.Sprintf("%s-%d", fault.Kind, fault.Status), "-0"), func(t *testing.T) {
+			const n = 8
+			c := newCluster(t, fmt.Sprintf("--instances=%d", n+1))
+			startCCM(t, c, nil, nil)
+			joinNodes(t, c, n)
+			require.NoError(t, c.Cloud.AddFault(t.Context(), fault))
+			for i := range n {
+				require.NoError(t, c.SetReady(t.Context(), fmt.Sprintf("node-%d", i+1), false))
+			}
+			// A node that joins during the fault waits, and is initialised afterwards.
+			require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: fmt.Sprintf("node-%d", n+1), Ready: true}))
+			requireAllNodesFor(t, c, n+1, outage)
+			faulty := calls(t, c)
+			t.Logf("%d calls until the end of the fault", faulty.Total)
+			assert.Less(t, faulty.Total, 250, "an outage does not multiply the calls")
+
+			require.NoError(t, c.Cloud.ClearFaults(t.Context()))
+			require.NoError(t, c.WaitInitialized(t.Context(), n+1, 2*time.Minute))
+			require.NoError(t, c.Cloud.Remove(t.Context(), "node-1"))
+			waitGone(t, c, "node-1", 60*time.Second)
+			requireAllNodesFor(t, c, n, time.Second)
+		})
+	}
+}
+
+// requireAllNodesFor watches for a time that no Node goes.
+func requireAllNodesFor(t *testing.T, c *harness.Cluster, n int, span time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), span)
+	defer cancel()
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		list, err := c.Kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		require.Len(t, list.Items, n, "a Node of a living droplet was deleted")
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+func TestCloudUnreachableAtStart(t *testing.T) {
+	c := newCluster(t, "--instances=2")
+	require.NoError(t, c.Cloud.Configure(t.Context(), map[string]any{"unreachable": true}))
+	m := startCCM(t, c, nil, nil)
+	require.NoError(t, c.RegisterNodes(t.Context(), 1, 2, harness.NodeSpec{Ready: true}))
+	_, err := c.CreateService(t.Context(), "web", nil)
+	require.NoError(t, err)
+
+	requireReported(t, c, m, "unreachable")
+	_, err = m.Get(t.Context(), "/healthz")
+	require.NoError(t, err, "an outage of the cloud must not make kubelet restart the program")
+	requireEvent(t, c, metav1.NamespaceDefault, "SyncLoadBalancerFailed", "web")
+	select {
+	case <-m.Done():
+		t.Fatal("the program ended")
+	default:
+	}
+
+	require.NoError(t, c.Cloud.Configure(t.Context(), map[string]any{"unreachable": false}))
+	require.NoError(t, c.WaitInitialized(t.Context(), 2, 2*time.Minute))
+	_, err = c.WaitServed(t.Context(), "web", 2*time.Minute)
+	require.NoError(t, err)
+	requireHealthy(t, m)
+	requireEvent(t, c, metav1.NamespaceSystem, "CloudAPIAvailable", "cloud-controller-manager")
+}
+
+// requireReported waits until the log, the health check, the status page, the metric and an event say what is wrong.
+func requireReported(t *testing.T, c *harness.Cluster, m *harness.CCM, reason string) {
+	t.Helper()
+	require.NoError(t, harness.Eventually(t.Context(), patience, "the report of the failure", func(ctx context.Context) error {
+		status, err := m.CloudAPIStatus(ctx)
+		if err == nil && !strings.Contains(status, reason) {
+			err = fmt.Errorf("the status page says %s", status)
+		}
+		return err
+	}))
+	_, err := m.Get(t.Context(), "/healthz?cloud-api")
+	require.ErrorContains(t, err, "[-]cloud-api failed")
+	up, err := m.Metric(t.Context(), "anyccm_cloud_api_up")
+	require.NoError(t, err)
+	assert.Zero(t, up)
+	log, err := os.ReadFile(m.Log)
+	require.NoError(t, err)
+	assert.Contains(t, string(log), "The cloud's API cannot be used")
+	assert.Contains(t, string(log), reason)
+	requireEvent(t, c, metav1.NamespaceSystem, "CloudAPIUnavailable", "cloud-controller-manager")
+}
+
+func requireHealthy(t *testing.T, m *harness.CCM) {
+	t.Helper()
+	require.NoError(t, harness.Eventually(t.Context(), patience, "the health check to pass", func(ctx context.Context) error {
+		_, err := m.Get(ctx, "/healthz?cloud-api")
+		return err
+	}))
+}
+
+func requireEvent(t *testing.T, c *harness.Cluster, namespace, reason, object string) *v1.Event {
+	t.Helper()
+	var found *v1.Event
+	require.NoError(t, harness.Eventually(t.Context(), patience, "event "+reason, func(ctx context.Context) error {
+		list, err := c.Kube.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for i := range list.Items {
+			if e := &list.Items[i]; e.Reason == reason && e.InvolvedObject.Name == object {
+				found = e
+				return nil
+			}
+		}
+		return fmt.Errorf("not among %d events", len(list.Items))
+	}))
+	return found
+}
+
+func TestRefusedToken(t *testing.T) {
+	c := newCluster(t, "--instances=1")
+	file := filepath.Join(c.Dir, "token")
+	require.NoError(t, os.WriteFile(file, []byte("dop_v1_wr0ngt0k3n\n"), 0o600))
+	m := startCCM(t, c, nil, map[string]string{"DO_ACCESS_TOKEN": "", "DO_ACCESS_TOKEN_FILE": file})
+	require.NoError(t, c.RegisterNodes(t.Context(), 1, 1, harness.NodeSpec{Ready: true}))
+	requireReported(t, c, m, "check the credential")
+
+	// A rotated file is used without a restart.
+	require.NoError(t, os.WriteFile(file, []byte(testToken), 0o600))
+	require.NoError(t, c.WaitInitialized(t.Context(), 1, 2*time.Minute))
+	requireHealthy(t, m)
+}
+
+// TestNoSecretInTheLog runs at the highest verbosity through success and failure.
+func TestNoSecretInTheLog(t *testing.T) {
+	c := newCluster(t, "--instances=1")
+	m := startCCM(t, c, []string{"-v=10"}, nil)
+	joinNodes(t, c, 1)
+	_, err := c.CreateService(t.Context(), "web", nil)
+	require.NoError(t, err)
+	_, err = c.WaitServed(t.Context(), "web", patience)
+	require.NoError(t, err)
+	require.NoError(t, c.Cloud.AddFault(t.Context(), harness.Fault{Kind: "status", Status: 401}))
+	_, err = c.CreateService(t.Context(), "second", nil)
+	require.NoError(t, err)
+	requireEvent(t, c, metav1.NamespaceDefault, "SyncLoadBalancerFailed", "second")
+
+	log, err := os.ReadFile(m.Log)
+	require.NoError(t, err)
+	assert.Contains(t, string(log), "Cloud API call", "the log is really at that verbosity")
+	assert.NotContains(t, string(log), testToken)
+	assert.NotContains(t, string(log), testToken[7:])
+	for _, path := range []string{"/metrics", "/configz"} {
+		text, err := m.Get(t.Context(), path)
+		require.NoError(t, err)
+		assert.NotContains(t, text, testToken)
+	}
+	events, err := c.Kube.CoreV1().Events("").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for _, e := range events.Items {
+		assert.NotContains(t, e.Message, testToken)
+	}
+}

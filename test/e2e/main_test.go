@@ -1,0 +1,116 @@
+// Package e2e tests the built program as a process against a real kube-apiserver and simulated clouds.
+package e2e
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/anyccm/cloud-controller-manager/test/controlplane"
+	"github.com/anyccm/cloud-controller-manager/test/harness"
+)
+
+// shared is what all tests use; each test has an API server and a cloud of its own.
+var shared struct {
+	dir      string
+	binaries string
+	programs harness.Programs
+	etcd     *controlplane.Etcd
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	ctx := context.Background()
+	fail := func(err error) int {
+		fmt.Fprintln(os.Stderr, "Error:", err)
+		return 1
+	}
+	var err error
+	if shared.dir, err = os.MkdirTemp("", "anyccm-e2e-"); err != nil {
+		return fail(err)
+	}
+	defer os.RemoveAll(shared.dir)
+	if shared.binaries, err = controlplane.Binaries(ctx, os.Stderr); err != nil {
+		return fail(err)
+	}
+	if shared.programs, err = harness.Build(ctx, shared.dir); err != nil {
+		return fail(err)
+	}
+	if shared.etcd, err = controlplane.StartEtcd(ctx, shared.binaries, filepath.Join(shared.dir, "etcd")); err != nil {
+		return fail(err)
+	}
+	defer shared.etcd.Stop(time.Second)
+	return m.Run()
+}
+
+// patience bounds a wait for something that usually takes a second or two, on a machine that is busy.
+const patience = 60 * time.Second
+
+const testToken = "dop_v1_5up3r53cr3tt0k3nf0rt35t5"
+
+// newCluster starts a cluster for one test; cloud are further arguments of the simulated cloud.
+func newCluster(t *testing.T, cloud ...string) *harness.Cluster {
+	t.Helper()
+	t.Parallel()
+	name := strings.ToLower(strings.NewReplacer("/", "-", " ", "-", ",", "").Replace(t.Name()))
+	c, err := harness.Start(t.Context(), harness.Options{
+		Dir: filepath.Join(shared.dir, name), Programs: shared.programs, Binaries: shared.binaries, Etcd: shared.etcd,
+		Provider: "digitalocean", Cloud: append([]string{"--token=" + testToken, "--activation=1s"}, cloud...),
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		c.Close()
+		requireNothingDenied(t, c)
+	})
+	return c
+}
+
+// requireNothingDenied: the rights that the program is given are those that it needs.
+func requireNothingDenied(t *testing.T, c *harness.Cluster) {
+	t.Helper()
+	requests, err := c.API.Audit("cloud-controller-manager")
+	require.NoError(t, err)
+	for _, r := range requests {
+		assert.NotEqual(t, 403, r.ResponseStatus.Code, "denied: %s %s", r.Verb, r.URI)
+	}
+}
+
+// startCCM starts the program and waits until it leads.
+func startCCM(t *testing.T, c *harness.Cluster, args []string, env map[string]string) *harness.CCM {
+	t.Helper()
+	m, err := c.StartCCM(t.Context(), args, env)
+	require.NoError(t, err)
+	require.NoError(t, m.WaitLeading(t.Context(), patience))
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the end of %s:\n%s", m.Log, m.Tail(40))
+		}
+	})
+	return m
+}
+
+// joinNodes registers ready nodes for the instances node-1 to node-n and waits until they are initialised.
+func joinNodes(t *testing.T, c *harness.Cluster, n int) {
+	t.Helper()
+	require.NoError(t, c.RegisterNodes(t.Context(), 1, n, harness.NodeSpec{Ready: true}))
+	require.NoError(t, c.WaitInitialized(t.Context(), n, patience))
+}
+
+func calls(t *testing.T, c *harness.Cluster) harness.Calls {
+	t.Helper()
+	n, err := c.Cloud.Calls(t.Context())
+	require.NoError(t, err)
+	return n
+}

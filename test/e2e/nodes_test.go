@@ -1,0 +1,149 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/anyccm/cloud-controller-manager/test/harness"
+)
+
+func node(t *testing.T, c *harness.Cluster, name string) *v1.Node {
+	t.Helper()
+	n, err := c.Kube.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	return n
+}
+
+func waitGone(t *testing.T, c *harness.Cluster, name string, within time.Duration) {
+	t.Helper()
+	require.NoError(t, harness.Eventually(t.Context(), within, "Node "+name+" to be removed", func(ctx context.Context) error {
+		_, err := c.Kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return errors.Join(err, errors.New("it is still there"))
+	}))
+}
+
+func TestNodeLifeCycle(t *testing.T) {
+	c := newCluster(t, "--instances=3")
+	startCCM(t, c, nil, nil)
+	joinNodes(t, c, 3)
+
+	n := node(t, c, "node-1")
+	assert.Equal(t, "digitalocean://400000001", n.Spec.ProviderID)
+	assert.Equal(t, "s-2vcpu-4gb", n.Labels[v1.LabelInstanceTypeStable])
+	assert.Equal(t, "nyc3", n.Labels[v1.LabelTopologyRegion])
+	assert.NotContains(t, n.Labels, v1.LabelTopologyZone, "DigitalOcean has no zones")
+	assert.Equal(t, []v1.NodeAddress{
+		{Type: v1.NodeHostName, Address: "node-1"}, {Type: v1.NodeInternalIP, Address: "10.108.0.1"}, {Type: v1.NodeExternalIP, Address: "198.18.0.1"},
+	}, n.Status.Addresses)
+	assert.NotEmpty(t, n.Status.Capacity, "writing the node back loses nothing of what is not kept in memory")
+	assert.NotEmpty(t, n.Status.NodeInfo.KubeletVersion)
+
+	require.NoError(t, c.Cloud.Do(t.Context(), "power-off", map[string]int{"id": 400000002}))
+	require.NoError(t, c.SetReady(t.Context(), "node-2", false))
+	require.NoError(t, harness.Eventually(t.Context(), patience, "the shutdown taint", func(ctx context.Context) error {
+		n, err := c.Kube.CoreV1().Nodes().Get(ctx, "node-2", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, taint := range n.Spec.Taints {
+			if taint.Key == "node.cloudprovider.kubernetes.io/shutdown" {
+				return nil
+			}
+		}
+		return fmt.Errorf("taints are %v", n.Spec.Taints)
+	}))
+
+	require.NoError(t, c.Cloud.Remove(t.Context(), "node-3"))
+	require.NoError(t, c.SetReady(t.Context(), "node-3", false))
+	waitGone(t, c, "node-3", 60*time.Second)
+	node(t, c, "node-2")
+}
+
+func TestForeignNodesAreLeftAlone(t *testing.T) {
+	c := newCluster(t, "--instances=1")
+	startCCM(t, c, nil, nil)
+	joinNodes(t, c, 1)
+	require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: "elsewhere"}))
+	foreign := node(t, c, "elsewhere")
+	foreign.Spec.ProviderID, foreign.Spec.Taints = "other://1", nil
+	_, err := c.Kube.CoreV1().Nodes().Update(t.Context(), foreign, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: "nameless"}))
+
+	// Another node that goes proves that the loop has run over all of them since.
+	require.NoError(t, c.Cloud.Remove(t.Context(), "node-1"))
+	require.NoError(t, c.SetReady(t.Context(), "node-1", false))
+	waitGone(t, c, "node-1", 60*time.Second)
+	assert.Equal(t, "other://1", node(t, c, "elsewhere").Spec.ProviderID)
+	assert.True(t, harness.Uninitialized(node(t, c, "nameless")), "a node without an instance is neither initialised nor deleted")
+}
+
+func TestThousandNodes(t *testing.T) {
+	const n = 1000
+	c := newCluster(t, fmt.Sprintf("--instances=%d", n), "--latency=40ms", "--published-limits")
+	// The address loop runs soon after the start and then every minute.
+	m := startCCM(t, c, []string{"--node-status-update-frequency=1m", "-v=4"}, nil)
+	require.NoError(t, c.RegisterNodes(t.Context(), 1, n, harness.NodeSpec{Ready: true}))
+	require.NoError(t, c.WaitInitialized(t.Context(), n, 3*time.Minute))
+	got := calls(t, c)
+	t.Logf("%d nodes initialised with %d calls", n, got.Total)
+	assert.LessOrEqual(t, got.Total, 10)
+	assert.Zero(t, got.Writes)
+
+	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
+	cycles, err := m.Metric(t.Context(), "anyccm_inventory_answers_total", `kind="droplet"`)
+	require.NoError(t, err)
+	require.NoError(t, harness.Eventually(t.Context(), 3*time.Minute, "a cycle of the address loop", func(ctx context.Context) error {
+		now, err := m.Metric(ctx, "anyccm_inventory_answers_total", `kind="droplet"`)
+		if err == nil && now < cycles+n {
+			err = fmt.Errorf("%.0f of %d questions", now-cycles, n)
+		}
+		return err
+	}))
+	got = calls(t, c)
+	t.Logf("a resync of %d nodes took %d calls", n, got.Total)
+	assert.LessOrEqual(t, got.Total, 7, "5 pages of droplets and one of GPU droplets, and one to spare")
+}
+
+func TestNotReadyNodesAreCheap(t *testing.T) {
+	const n = 50
+	c := newCluster(t, fmt.Sprintf("--instances=%d", n))
+	m := startCCM(t, c, nil, nil)
+	joinNodes(t, c, n)
+	for i := range n {
+		require.NoError(t, c.SetReady(t.Context(), fmt.Sprintf("node-%d", i+1), false))
+	}
+	// The span is counted in passes of the loop, each 5 s after the one before: 12 passes are a minute.
+	passes := func(ctx context.Context) (float64, error) {
+		return m.Metric(ctx, "cloud_node_lifecycle_controller_monitor_nodes_duration_seconds_count")
+	}
+	before, err := passes(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
+	require.NoError(t, harness.Eventually(t.Context(), 3*time.Minute, "12 passes", func(ctx context.Context) error {
+		now, err := passes(ctx)
+		if err == nil && now < before+12 {
+			err = fmt.Errorf("%.0f passes", now-before)
+		}
+		return err
+	}))
+	got := calls(t, c)
+	t.Logf("%d nodes that are not ready cost %d calls in a minute", n, got.Total)
+	assert.LessOrEqual(t, got.Total, 30)
+	assert.Positive(t, got.Total, "the cloud is asked again and again")
+	list, err := c.Kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	assert.Len(t, list.Items, n)
+}

@@ -1,0 +1,237 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/anyccm/cloud-controller-manager/test/harness"
+)
+
+const annotations = "service.beta.kubernetes.io/do-loadbalancer-"
+
+func holdings(t *testing.T, c *harness.Cluster) []string {
+	t.Helper()
+	s, err := c.Cloud.Summary(t.Context())
+	require.NoError(t, err)
+	return s.Holdings
+}
+
+func waitHoldings(t *testing.T, c *harness.Cluster, n int, containing string) {
+	t.Helper()
+	require.NoError(t, harness.Eventually(t.Context(), patience, "the load balancers", func(ctx context.Context) error {
+		s, err := c.Cloud.Summary(ctx)
+		if err != nil {
+			return err
+		}
+		matching := 0
+		for _, h := range s.Holdings {
+			if strings.Contains(h, containing) {
+				matching++
+			}
+		}
+		if matching != n || len(s.Holdings) != n {
+			return fmt.Errorf("the cloud holds %v", s.Holdings)
+		}
+		return nil
+	}))
+}
+
+func patchService(t *testing.T, c *harness.Cluster, name, patch string) {
+	t.Helper()
+	_, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).Patch(t.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+	require.NoError(t, err)
+}
+
+func TestServiceLifeCycle(t *testing.T) {
+	c := newCluster(t, "--instances=3")
+	m := startCCM(t, c, nil, nil)
+	joinNodes(t, c, 2)
+	_, err := c.CreateService(t.Context(), "web", map[string]string{annotations + "type": "REGIONAL", annotations + "http-ports": "80", annotations + "name": "front"})
+	require.NoError(t, err)
+	address, err := c.WaitServed(t.Context(), "web", patience)
+	require.NoError(t, err)
+	assert.True(t, strings.HasPrefix(address, "198.19."), address)
+	waitHoldings(t, c, 1, "front, REGIONAL, active")
+	waitHoldings(t, c, 1, "2 droplets")
+
+	s, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).Get(t.Context(), "web", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.NotEmpty(t, s.Annotations["kubernetes.digitalocean.com/load-balancer-id"])
+	waitHoldings(t, c, 1, fmt.Sprintf("http/80 to http/%d", s.Spec.Ports[0].NodePort))
+
+	// A node joins with its addresses still unknown, and leaves.
+	require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: "node-3", Ready: true}))
+	waitHoldings(t, c, 1, "3 droplets")
+	require.NoError(t, c.Kube.CoreV1().Nodes().Delete(t.Context(), "node-3", metav1.DeleteOptions{}))
+	waitHoldings(t, c, 1, "2 droplets")
+
+	patchService(t, c, "web", `{"spec":{"ports":[{"name":"alt","port":8080,"protocol":"TCP"}]}}`)
+	waitHoldings(t, c, 1, "tcp/8080")
+
+	// A restart reads and writes nothing.
+	m.Stop(10 * time.Second)
+	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
+	m = startCCM(t, c, nil, nil)
+	requireEnsured(t, c, m, 1)
+	assert.Zero(t, calls(t, c).Writes)
+	again, err := c.WaitServed(t.Context(), "web", patience)
+	require.NoError(t, err)
+	assert.Equal(t, address, again)
+
+	// Back to ClusterIP and the load balancer is gone; so it is with deletion.
+	patchService(t, c, "web", `{"spec":{"type":"ClusterIP"}}`)
+	waitHoldings(t, c, 0, "")
+	patchService(t, c, "web", `{"spec":{"type":"LoadBalancer"}}`)
+	waitHoldings(t, c, 1, "front")
+	require.NoError(t, c.Kube.CoreV1().Services(metav1.NamespaceDefault).Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	require.NoError(t, harness.Eventually(t.Context(), patience, "the Service to go", func(ctx context.Context) error {
+		_, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "web", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("it is still there: %w", err)
+	}))
+	assert.Empty(t, holdings(t, c))
+	assert.Empty(t, calls(t, c).Refused)
+}
+
+// requireEnsured waits until every Service was reconciled since the start of the program, which the queue tells.
+func requireEnsured(t *testing.T, c *harness.Cluster, m *harness.CCM, services int) {
+	t.Helper()
+	_ = c
+	require.NoError(t, harness.Eventually(t.Context(), patience, "all Services to be reconciled", func(ctx context.Context) error {
+		done, err := m.Metric(ctx, "workqueue_work_duration_seconds_count", `name="service"`)
+		if err != nil {
+			return err
+		}
+		depth, err := m.Metric(ctx, "workqueue_depth", `name="service"`)
+		if err == nil && (done < float64(services) || depth > 0) {
+			err = fmt.Errorf("%.0f done, %.0f waiting", done, depth)
+		}
+		return err
+	}))
+}
+
+func TestUnchangedServiceCostsOneRead(t *testing.T) {
+	c := newCluster(t, "--instances=1")
+	m := startCCM(t, c, nil, nil)
+	joinNodes(t, c, 1)
+	_, err := c.CreateService(t.Context(), "web", nil)
+	require.NoError(t, err)
+	_, err = c.WaitServed(t.Context(), "web", patience)
+	require.NoError(t, err)
+
+	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
+	before, err := m.Metric(t.Context(), "workqueue_work_duration_seconds_count", `name="service"`)
+	require.NoError(t, err)
+	patchService(t, c, "web", `{"metadata":{"annotations":{"example.com/unrelated":"1"}}}`)
+	requireEnsured(t, c, m, int(before)+1)
+	got := calls(t, c)
+	assert.Zero(t, got.Writes)
+	assert.LessOrEqual(t, got.ByOperation["GET /v2/load_balancers/{id}"]+got.ByOperation["GET /v2/load_balancers"], 1, "%v", got.ByOperation)
+}
+
+func TestNodeJoinsFiftyLoadBalancers(t *testing.T) {
+	const n = 50
+	c := newCluster(t, "--instances=3")
+	startCCM(t, c, nil, nil)
+	joinNodes(t, c, 2)
+	for i := range n {
+		_, err := c.CreateService(t.Context(), fmt.Sprintf("web-%d", i), nil)
+		require.NoError(t, err)
+	}
+	for i := range n {
+		_, err := c.WaitServed(t.Context(), fmt.Sprintf("web-%d", i), 4*time.Minute)
+		require.NoError(t, err)
+	}
+	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
+	require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: "node-3", Ready: true}))
+	waitHoldings(t, c, n, "3 droplets")
+	got := calls(t, c)
+	t.Logf("a node joined %d load balancers with %d writes and %d reads: %v", n, got.Writes, got.Reads, got.ByOperation)
+	assert.Equal(t, n, got.Writes)
+	assert.LessOrEqual(t, got.ByOperation["GET /v2/load_balancers/{id}"]+got.ByOperation["GET /v2/load_balancers"], 2)
+	assert.LessOrEqual(t, got.Reads, 4, "2 for the load balancers, and 2 for the droplet of the node")
+}
+
+func TestAdoption(t *testing.T) {
+	c := newCluster(t, "--instances=1")
+	m := startCCM(t, c, nil, nil)
+	joinNodes(t, c, 1)
+	_, err := c.CreateService(t.Context(), "web", map[string]string{annotations + "name": "front"})
+	require.NoError(t, err)
+	address, err := c.WaitServed(t.Context(), "web", patience)
+	require.NoError(t, err)
+	s, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).Get(t.Context(), "web", metav1.GetOptions{})
+	require.NoError(t, err)
+	const idKey = "kubernetes.digitalocean.com/load-balancer-id"
+	id := s.Annotations[idKey]
+	require.NotEmpty(t, id)
+
+	// Disowned, the load balancer outlives its Service.
+	patchService(t, c, "web", `{"metadata":{"annotations":{"service.kubernetes.io/do-loadbalancer-disown":"true"}}}`)
+	require.NoError(t, c.Kube.CoreV1().Services(metav1.NamespaceDefault).Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	require.NoError(t, harness.Eventually(t.Context(), patience, "the Service to go", func(ctx context.Context) error {
+		_, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "web", metav1.GetOptions{})
+		if !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is still there: %w", err)
+		}
+		return nil
+	}))
+	waitHoldings(t, c, 1, "front")
+
+	// By ID.
+	_, err = c.CreateService(t.Context(), "by-id", map[string]string{idKey: id, annotations + "name": "front"})
+	require.NoError(t, err)
+	again, err := c.WaitServed(t.Context(), "by-id", patience)
+	require.NoError(t, err)
+	assert.Equal(t, address, again)
+	waitHoldings(t, c, 1, "front")
+
+	// By name, after the record of the ID was lost while the program was down.
+	m.Stop(10 * time.Second)
+	patchService(t, c, "by-id", `{"metadata":{"annotations":{"`+idKey+`":null}}}`)
+	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
+	startCCM(t, c, nil, nil)
+	require.NoError(t, harness.Eventually(t.Context(), patience, "the record of the ID", func(ctx context.Context) error {
+		s, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "by-id", metav1.GetOptions{})
+		if err == nil && s.Annotations[idKey] != id {
+			err = fmt.Errorf("it is %q", s.Annotations[idKey])
+		}
+		return err
+	}))
+	assert.Zero(t, calls(t, c).Writes)
+}
+
+func TestBadAnnotations(t *testing.T) {
+	c := newCluster(t, "--instances=1")
+	startCCM(t, c, nil, nil)
+	joinNodes(t, c, 1)
+	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
+	_, err := c.CreateService(t.Context(), "bad", map[string]string{
+		annotations + "type": "REGIONAL", annotations + "protocol": "htpp", annotations + "http-ports": "eighty",
+		annotations + "tls-passthrough": "true", annotations + "certificate-id": "c", annotations + "size-slug": "lb-small", annotations + "size-unit": "2",
+	})
+	require.NoError(t, err)
+	e := requireEvent(t, c, metav1.NamespaceDefault, "LoadBalancerConfigError", "bad")
+	assert.Equal(t, v1.EventTypeWarning, e.Type)
+	for _, want := range []string{
+		`annotation ` + annotations + `protocol: "htpp" is not one of`, `did you mean "http"?`,
+		`annotation ` + annotations + `http-ports: "eighty" is not a list of whole numbers`,
+		`tls-passthrough: excludes a certificate`, `size-slug and ` + annotations + `size-unit: exclude each other`,
+	} {
+		assert.Contains(t, e.Message, want)
+	}
+	assert.Zero(t, calls(t, c).Writes)
+	assert.Empty(t, holdings(t, c))
+}
