@@ -41,3 +41,7 @@ tools-for-tests: build
 demo: tools-for-tests ## Show everything on this machine: PROVIDER=digitalocean NODES=3 ONESHOT=1
 	$(BUILD) -ldflags "-s -w" -o $(BIN)/demo ./test/demo
 	ANYCCM_BIN=$(BIN) $(BIN)/demo -provider=$(PROVIDER) -nodes=$(NODES) $(if $(ONESHOT),-oneshot)
+
+.PHONY: bench
+bench: tools-for-tests ## Measure 100, 1,000 and 5,000 nodes; BENCH_FLAGS="-nodes=100 -args=--kube-api-qps=50"
+	ANYCCM_BIN=$(BIN) $(GO) run -trimpath -tags $(TAGS) ./test/bench $(BENCH_FLAGS)

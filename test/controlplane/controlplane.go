@@ -109,8 +109,9 @@ type APIServer struct {
 // auditPolicy notes who asked for what, and what became of it.
 const auditPolicy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"
 
-// StartAPIServer starts kube-apiserver with its files under dir and its objects in etcd under prefix.
-func StartAPIServer(ctx context.Context, binaries, dir string, etcd *Etcd, prefix string) (*APIServer, error) {
+// StartAPIServer starts kube-apiserver with its files under dir and its objects in etcd under prefix. audit makes it
+// note every request.
+func StartAPIServer(ctx context.Context, binaries, dir string, etcd *Etcd, prefix string, audit bool) (*APIServer, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // test data
 		return nil, fmt.Errorf("making the API server's folder: %w", err)
 	}
@@ -137,13 +138,17 @@ func StartAPIServer(ctx context.Context, binaries, dir string, etcd *Etcd, prefi
 			return nil, fmt.Errorf("writing %s: %w", name, err)
 		}
 	}
+	var auditing []string
+	if audit {
+		auditing = []string{"--audit-policy-file=" + file("audit.yaml"), "--audit-log-path=" + file("audit.log")}
+	}
 	return retry(func() (*APIServer, error) {
 		ports, err := FreePorts(1)
 		if err != nil {
 			return nil, err
 		}
 		s.URL = fmt.Sprintf("https://127.0.0.1:%d", ports[0])
-		s.Process, err = Start("kube-apiserver", dir, filepath.Join(binaries, "kube-apiserver"), []string{
+		s.Process, err = Start("kube-apiserver", dir, filepath.Join(binaries, "kube-apiserver"), append([]string{
 			"--etcd-servers=" + etcd.URL, "--etcd-prefix=" + prefix,
 			"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", ports[0]), "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
 			"--tls-cert-file=" + file("server.crt"), "--tls-private-key-file=" + file("server.key"), "--client-ca-file=" + file("ca.crt"),
@@ -152,10 +157,10 @@ func StartAPIServer(ctx context.Context, binaries, dir string, etcd *Etcd, prefi
 			"--requestheader-extra-headers-prefix=X-Remote-Extra-", "--requestheader-group-headers=X-Remote-Group", "--requestheader-username-headers=X-Remote-User",
 			"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=" + file("accounts.key"), "--service-account-signing-key-file=" + file("accounts.key"),
 			"--service-cluster-ip-range=" + serviceCIDR, "--disable-admission-plugins=ServiceAccount", "--allow-privileged=true",
-			"--audit-policy-file=" + file("audit.yaml"), "--audit-log-path=" + file("audit.log"), "--profiling=false",
+			"--profiling=false",
 			// The defaults protect a shared API server from one client; here one client is what is measured.
 			"--max-requests-inflight=1000", "--max-mutating-requests-inflight=1000",
-		}, nil)
+		}, auditing...), nil)
 		if err != nil {
 			return nil, err
 		}

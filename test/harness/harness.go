@@ -7,7 +7,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -75,8 +74,8 @@ type Options struct {
 	Provider string
 	// Cloud are further arguments of the simulated cloud.
 	Cloud []string
-	// Progress is told what is being started; nil for nobody.
-	Progress io.Writer
+	// NoAudit spares the API server the log of requests, for benchmarks.
+	NoAudit bool
 }
 
 // Cluster is a running cluster without any controller.
@@ -110,7 +109,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	if c.Cloud, err = c.startCloud(ctx); err != nil {
 		return err
 	}
-	if c.API, err = controlplane.StartAPIServer(ctx, c.Binaries, filepath.Join(c.Dir, "apiserver"), c.Etcd, "/"+filepath.Base(c.Dir)); err != nil {
+	if c.API, err = controlplane.StartAPIServer(ctx, c.Binaries, filepath.Join(c.Dir, "apiserver"), c.Etcd, "/"+filepath.Base(c.Dir), !c.NoAudit); err != nil {
 		return err
 	}
 	c.processes = append(c.processes, c.API.Process)

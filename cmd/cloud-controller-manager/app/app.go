@@ -22,7 +22,7 @@ import (
 
 // Main runs the program and returns its exit code.
 func Main(providers *registry.Registry, args []string, stdout, stderr io.Writer) int {
-	tuneMemory()
+	tuneMemory(args)
 	logs.InitLogs()
 	defer logs.FlushLogs()
 

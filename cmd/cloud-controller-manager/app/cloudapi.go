@@ -48,6 +48,7 @@ func (m *manager) controllers() map[string]frameworkapp.ControllerInitFuncConstr
 		Constructor: func(_ frameworkapp.ControllerInitContext, c *config.CompletedConfig, cloud cloudprovider.Interface) frameworkapp.InitFunc {
 			return func(ctx context.Context, _ controllermanager.ControllerContext) (controller.Interface, bool, error) {
 				m.lease.led(ctx)
+				go returnMemory(ctx)
 				api, ok := cloud.(registry.CloudAPI)
 				if !ok {
 					return nil, false, nil

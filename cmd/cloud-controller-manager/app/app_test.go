@@ -1,0 +1,202 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+func provider(name string, change func(*registry.Provider)) registry.Provider {
+	p := registry.Provider{
+		Name: name, Title: name, ProviderIDPrefixes: []string{name + "://"},
+		Validate: func(registry.Inputs) error { return nil },
+		New:      func(registry.Inputs) (cloudprovider.Interface, error) { return nil, errors.New("not opened in this test") },
+	}
+	if change != nil {
+		change(&p)
+	}
+	return p
+}
+
+func newManager(t *testing.T, providers ...registry.Provider) *manager {
+	t.Helper()
+	r := &registry.Registry{}
+	for _, p := range providers {
+		require.NoError(t, r.Add(p))
+	}
+	return &manager{providers: r, stderr: &bytes.Buffer{}, exit: func(int) {}}
+}
+
+// check parses arguments and returns what the program would refuse them with.
+func check(t *testing.T, m *manager, args ...string) error {
+	t.Helper()
+	cmd, err := m.command(nil)
+	if err != nil {
+		return err
+	}
+	if err := cmd.ParseFlags(args); err != nil {
+		return err
+	}
+	return m.validate()
+}
+
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	routes := func(p *registry.Provider) { p.Features.Routes = true }
+	for name, c := range map[string]struct {
+		providers []registry.Provider
+		args      []string
+		want      []string
+	}{
+		"defaults":                 {[]registry.Provider{provider("alpha", nil)}, nil, nil},
+		"one provider is the one":  {[]registry.Provider{provider("alpha", nil)}, []string{"--cloud-provider="}, nil},
+		"of two one must be named": {[]registry.Provider{provider("alpha", nil), provider("beta", nil)}, nil, []string{"--cloud-provider is missing; linked providers: alpha, beta"}},
+		"unknown provider":         {[]registry.Provider{provider("alpha", nil)}, []string{"--cloud-provider=alpah", "--concurrent-service-syncs=0"}, []string{`unknown --cloud-provider "alpah"; linked providers: alpha; did you mean "alpha"?`}},
+		"no workers": {
+			[]registry.Provider{provider("alpha", nil)},
+			[]string{"--concurrent-service-syncs=0", "--concurrent-node-syncs=0", "--concurrent-node-lifecycle-syncs=0", "--concurrent-node-status-updates=0"},
+			[]string{"--concurrent-service-syncs=0", "--concurrent-node-syncs=0", "--concurrent-node-lifecycle-syncs=0", "--concurrent-node-status-updates=0"},
+		},
+		"only exclusions":             {[]registry.Provider{provider("alpha", nil)}, []string{"--controllers=-service"}, []string{"--controllers=-service: starts no controller"}},
+		"an alias is a controller":    {[]registry.Provider{provider("alpha", nil)}, []string{"--controllers=service"}, nil},
+		"all but one":                 {[]registry.Provider{provider("alpha", nil)}, []string{"--controllers=*,-route"}, nil},
+		"routes without a range":      {[]registry.Provider{provider("alpha", routes)}, nil, []string{"--cluster-cidr is missing: provider alpha manages routes"}},
+		"routes with a range":         {[]registry.Provider{provider("alpha", routes)}, []string{"--cluster-cidr=10.0.0.0/16"}, nil},
+		"routes switched off":         {[]registry.Provider{provider("alpha", routes)}, []string{"--configure-cloud-routes=false"}, nil},
+		"route controller off":        {[]registry.Provider{provider("alpha", routes)}, []string{"--controllers=*,-node-route-controller"}, nil},
+		"cloud config does not exist": {[]registry.Provider{provider("alpha", nil)}, []string{"--cloud-config=/nowhere/at/all"}, []string{"--cloud-config: open /nowhere/at/all"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := check(t, newManager(t, c.providers...), c.args...)
+			if c.want == nil {
+				require.NoError(t, err)
+				return
+			}
+			require.Error(t, err)
+			assert.Len(t, schema.Problems(err), len(c.want))
+			for _, want := range c.want {
+				assert.ErrorContains(t, err, want)
+			}
+		})
+	}
+}
+
+func TestDefaultsAndTheCommandLine(t *testing.T) {
+	t.Parallel()
+	m := newManager(t, provider("alpha", nil))
+	require.NoError(t, check(t, m))
+	assert.InDelta(t, kubeQPS, m.options.Generic.ClientConnection.QPS, 0)
+	assert.Equal(t, int32(nodeWorkers), m.options.NodeController.ConcurrentNodeSyncs)
+	assert.Equal(t, int32(nodeStatusWorkers), m.options.NodeController.ConcurrentNodeStatusUpdates)
+	assert.Equal(t, "10", m.cmd.Flags().Lookup("concurrent-node-status-updates").DefValue)
+	assert.False(t, m.options.Generic.Debugging.EnableProfiling)
+
+	m = newManager(t, provider("alpha", nil))
+	require.NoError(t, check(t, m, "--kube-api-qps=7", "--concurrent-node-syncs=3", "--concurrent-node-status-updates=4"))
+	assert.InDelta(t, 7, m.options.Generic.ClientConnection.QPS, 0)
+	assert.Equal(t, int32(3), m.options.NodeController.ConcurrentNodeSyncs)
+	assert.Equal(t, int32(4), m.options.NodeController.ConcurrentNodeStatusUpdates)
+}
+
+func TestProviderFlags(t *testing.T) {
+	t.Parallel()
+	withFlag := func(flag string) func(*registry.Provider) {
+		return func(p *registry.Provider) {
+			p.Options = []schema.OptionRow{{Flag: flag, Spec: schema.Spec{Kind: schema.KindString, Help: "Help."}}}
+		}
+	}
+	_, err := newManager(t, provider("alpha", withFlag("same")), provider("beta", withFlag("same"))).command(nil)
+	require.ErrorContains(t, err, `flag --same is declared by provider "alpha" and by provider "beta"`)
+	_, err = newManager(t, provider("alpha", withFlag("kubeconfig"))).command(nil)
+	require.ErrorContains(t, err, `flag --kubeconfig of provider "alpha" already belongs to the framework`)
+
+	var got registry.Inputs
+	m := newManager(t, provider("alpha", func(p *registry.Provider) {
+		withFlag("alpha-url")(p)
+		p.Validate = func(in registry.Inputs) error { got = in; return nil }
+	}), provider("beta", withFlag("beta-url")))
+	require.NoError(t, check(t, m, "--cloud-provider=alpha", "--alpha-url=x", "--beta-url=y"))
+	assert.Equal(t, map[string]string{"alpha-url": "x"}, got.Flags, "a provider sees its own flags")
+}
+
+func TestTrim(t *testing.T) {
+	t.Parallel()
+	node := &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d"}, Finalizers: []string{"f"}, ManagedFields: []metav1.ManagedFieldsEntry{{}}},
+		Spec:       v1.NodeSpec{ProviderID: "x://1", PodCIDRs: []string{"10.0.0.0/24"}},
+		Status: v1.NodeStatus{
+			Images: []v1.ContainerImage{{}}, Addresses: []v1.NodeAddress{{Type: v1.NodeHostName, Address: "n"}},
+			Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, Message: "long"}},
+		},
+	}
+	want := node.DeepCopy()
+	want.ManagedFields, want.Status.Images, want.Status.Conditions[0].Message = nil, nil, ""
+	got, err := trim(node)
+	require.NoError(t, err)
+	assert.Equal(t, want, got, "what is written back or asked about stays")
+}
+
+// fakeAPI is a cloud whose API can fail.
+type fakeAPI struct {
+	err    error
+	checks int
+}
+
+func (f *fakeAPI) CheckAPI(context.Context) error { f.checks++; return f.err }
+func (f *fakeAPI) APIHealth() error               { return f.err }
+
+func TestAPIWatch(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := &fakeAPI{err: errors.New("the credential is refused")}
+		var events []string
+		var published *apiStatus
+		w := &apiWatch{
+			api:     api,
+			report:  func(_, reason, _ string) { events = append(events, reason) },
+			publish: func(s *apiStatus) error { published = s; return nil },
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { w.run(ctx); close(done) }()
+
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		assert.Equal(t, []string{"CloudAPIUnavailable"}, events, "an outage is one event")
+		assert.LessOrEqual(t, api.checks, 20, "the cloud is asked less and less often")
+		assert.GreaterOrEqual(t, api.checks, 8)
+		assert.Contains(t, published.Reason, "the credential is refused")
+		plain := httptest.NewRequestWithContext(ctx, http.MethodGet, "/healthz", nil)
+		asked := httptest.NewRequestWithContext(ctx, http.MethodGet, "/healthz?cloud-api", nil)
+		require.NoError(t, w.Check(plain), "kubelet must not restart the program for an outage of the cloud")
+		require.Error(t, w.Check(asked))
+
+		api.err = nil
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		assert.Equal(t, []string{"CloudAPIUnavailable", "CloudAPIAvailable"}, events)
+		require.NoError(t, w.Check(asked))
+		assert.True(t, published.Usable)
+		before := api.checks
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		assert.Equal(t, before, api.checks, "while everything works nothing is asked")
+		cancel()
+		<-done
+	})
+}

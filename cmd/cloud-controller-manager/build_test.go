@@ -1,0 +1,197 @@
+package main
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/json"
+	"fmt"
+	"go/build/constraint"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+)
+
+const module = "github.com/anyccm/cloud-controller-manager"
+
+var root = filepath.Join("..", "..")
+
+// goTool runs the go command in the root of the checkout with the project's environment.
+func goTool(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	require.NoError(t, err, "go %s\n%s", strings.Join(args, " "), stderr.String())
+	return string(out)
+}
+
+// providers are the names of the provider folders.
+func providers(t *testing.T) []string {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(root, "providers"))
+	require.NoError(t, err)
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() && e.Name() != "internal" {
+			names = append(names, e.Name())
+		}
+	}
+	require.NotEmpty(t, names)
+	return names
+}
+
+func slimTags(provider string) string { return "-tags=grpcnotrace,slim,provider_" + provider }
+
+// TestLinkFiles: folder, file in registry/linked, build tag, import and registered name agree.
+func TestLinkFiles(t *testing.T) {
+	t.Parallel()
+	names := providers(t)
+	assert.Equal(t, names, registry.Linked().Names(), "without tags every provider is linked, under the name of its folder")
+	files, err := filepath.Glob(filepath.Join(root, "registry", "linked", "*.go"))
+	require.NoError(t, err)
+	var linked []string
+	for _, path := range files {
+		name := strings.TrimSuffix(filepath.Base(path), ".go")
+		if name == "doc" {
+			continue
+		}
+		linked = append(linked, name)
+		source, err := os.ReadFile(path)
+		require.NoError(t, err)
+		line, _, _ := strings.Cut(string(source), "\n")
+		expr, err := constraint.Parse(line)
+		require.NoError(t, err, path)
+		assert.Equal(t, "!slim || provider_"+name, expr.String(), path)
+		file, err := parser.ParseFile(token.NewFileSet(), path, source, parser.ImportsOnly)
+		require.NoError(t, err)
+		require.Len(t, file.Imports, 1, path)
+		assert.Equal(t, fmt.Sprintf("%q", module+"/providers/"+name), file.Imports[0].Path.Value)
+	}
+	assert.Equal(t, names, linked, "one file in registry/linked for each folder in providers")
+}
+
+// TestSlimBuilds: each slim program builds, passes vet, holds its own cloud's SDK and no other.
+func TestSlimBuilds(t *testing.T) {
+	t.Parallel()
+	all := registry.Linked().Providers()
+	for _, name := range providers(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			goTool(t, "vet", slimTags(name), "./cmd/cloud-controller-manager", "./registry/...")
+			deps := strings.Fields(goTool(t, "list", "-deps", slimTags(name), "./cmd/cloud-controller-manager"))
+			for _, p := range all {
+				has := slices.ContainsFunc(deps, func(d string) bool { return d == p.SDK || strings.HasPrefix(d, p.SDK+"/") })
+				assert.Equal(t, p.Name == name, has, "packages of %s", p.SDK)
+			}
+			for _, d := range deps {
+				assert.NotContains(t, d, "/"+name+"sim", "a simulator is never part of the program")
+				assert.NotContains(t, d, "testify")
+			}
+			binary := filepath.Join(t.TempDir(), "slim")
+			goTool(t, "build", "-trimpath", slimTags(name), "-ldflags=-s -w", "-o", binary, "./cmd/cloud-controller-manager")
+			out, err := exec.CommandContext(t.Context(), binary, "providers", "-o", "json").Output()
+			require.NoError(t, err)
+			var list []struct{ Name, SDKVersion string }
+			require.NoError(t, json.Unmarshal(out, &list))
+			require.Len(t, list, 1)
+			assert.Equal(t, name, list[0].Name)
+			assert.NotEmpty(t, list[0].SDKVersion)
+			info, err := os.Stat(binary)
+			require.NoError(t, err)
+			assert.LessOrEqual(t, info.Size(), int64(slimCeiling), "the slim program has grown")
+		})
+	}
+}
+
+// TestNoProvider: a program without any cloud says so.
+func TestNoProvider(t *testing.T) {
+	t.Parallel()
+	binary := filepath.Join(t.TempDir(), "none")
+	goTool(t, "build", "-trimpath", "-tags=grpcnotrace,slim", "-ldflags=-s -w", "-o", binary, "./cmd/cloud-controller-manager")
+	out, err := exec.CommandContext(t.Context(), binary).CombinedOutput()
+	require.Error(t, err)
+	assert.Equal(t, "Error: this program was built without any cloud provider; build it without the tag slim or with a tag provider_<name>\n", string(out))
+}
+
+const (
+	// slimCeiling is 10 % above the largest slim program. The framework alone takes 44 MB.
+	slimCeiling = 51 << 20
+	// pruned is a method of an SDK that nothing calls. It is in the program only if the linker cannot drop unused
+	// methods, because some dependency looks methods up by name at run time.
+	pruned = "github.com/digitalocean/godo.(*AppsServiceOp).ListAlerts"
+	kept   = "github.com/digitalocean/godo.(*LoadBalancersServiceOp).Create"
+)
+
+// TestLinkerDropsUnusedMethods keeps the program small: one dependency that calls reflect's Method or MethodByName with
+// a name unknown at build time makes it twice as large.
+func TestLinkerDropsUnusedMethods(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("reads the symbol table of an ELF file")
+	}
+	binary := filepath.Join(t.TempDir(), "symbols")
+	goTool(t, "build", "-trimpath", "-tags=grpcnotrace", "-o", binary, "./cmd/cloud-controller-manager")
+	f, err := elf.Open(binary)
+	require.NoError(t, err)
+	defer f.Close()
+	symbols, err := f.Symbols()
+	require.NoError(t, err)
+	has := func(name string) bool {
+		return slices.ContainsFunc(symbols, func(s elf.Symbol) bool { return s.Name == name })
+	}
+	require.True(t, has(kept), "the symbol table is there and holds what is called")
+	if has(pruned) {
+		t.Errorf("%s is linked although nothing calls it; functions that keep all methods alive:\n%s", pruned, culprits(t))
+	}
+}
+
+// culprits asks the linker which functions made it keep every method.
+func culprits(t *testing.T) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-tags=grpcnotrace", "-ldflags=-dumpdep", "-o", os.DevNull, "./cmd/cloud-controller-manager")
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return err.Error()
+	}
+	var found []string
+	for line := range strings.Lines(string(out)) {
+		if from, _, ok := strings.Cut(line, " -> "); ok && strings.Contains(from, "<ReflectMethod>") && !slices.Contains(found, from) {
+			found = append(found, from)
+		}
+	}
+	return strings.Join(found, "\n")
+}
+
+// TestVersion: the stamp is shown, and the framework's feature gates survive it.
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	binary := filepath.Join(t.TempDir(), "stamped")
+	goTool(t, "build", "-trimpath", "-tags=grpcnotrace", "-ldflags=-s -w -X "+module+"/cmd/cloud-controller-manager/app.version=v0.1.0 -X "+module+"/cmd/cloud-controller-manager/app.commit=abc", "-o", binary, "./cmd/cloud-controller-manager")
+	out, err := exec.CommandContext(t.Context(), binary, "--version").Output()
+	require.NoError(t, err)
+	for _, want := range []string{"AnyCCM v0.1.0 (commit abc, ", "Kubernetes libraries v0.37.", "Linked providers: " + strings.Join(registry.Linked().Names(), ", ")} {
+		assert.Contains(t, string(out), want)
+	}
+	help, err := exec.CommandContext(t.Context(), binary, "--help").Output()
+	require.NoError(t, err)
+	assert.Contains(t, string(help), "CloudControllerManagerWatchBasedRoutesReconciliation", "a product version must not switch feature gates off")
+	refused, err := exec.CommandContext(t.Context(), binary, "--cloud-provider=nosuch", "--logging-format=json").CombinedOutput()
+	require.Error(t, err)
+	assert.Contains(t, string(refused), `unknown --cloud-provider "nosuch"`)
+}

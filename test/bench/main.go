@@ -1,0 +1,222 @@
+// Command bench measures how fast the program initialises nodes, and what that costs the cloud, the API server and the
+// machine. Times depend on the machine and are printed, never asserted.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/anyccm/cloud-controller-manager/test/controlplane"
+	"github.com/anyccm/cloud-controller-manager/test/harness"
+)
+
+// notes say what limits the figures; they belong to the output, so that nobody reads one without the other.
+const notes = `
+What limits it: everything runs on this one machine, so kube-apiserver, etcd and the bench itself compete with the
+program for the cores. A node costs the program 3 calls to the API server (PUT, PATCH of the status, event); the cloud
+costs a handful of pages whatever the number of nodes. "first" and "last" count from the start of the process and
+contain its start, leader election and the first listing. "rest" is the resident memory 40 s after the last node; it
+and "peak" contain the pages of the binary itself that are in use, about 25 MiB.`
+
+type scenario struct {
+	nodes   int
+	padding int
+	limits  bool
+}
+
+type result struct {
+	first, last   time.Duration
+	cloud         int
+	kube          float64
+	cpu           time.Duration
+	peak, atRest  int64
+	nodesPerScond float64
+}
+
+func main() {
+	sizes := flag.String("nodes", "100,1000,5000,5000x18432", "comma-separated numbers of nodes, each with the bytes of a node after an x")
+	provider := flag.String("provider", "digitalocean", "the cloud to simulate")
+	latency := flag.Duration("latency", 40*time.Millisecond, "time that every cloud call takes")
+	limits := flag.Bool("published-limits", true, "switch on the cloud's published rate limits")
+	args := flag.String("args", "", "further arguments of the program, separated by spaces")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *sizes, *provider, *latency, *limits, strings.Fields(*args)); err != nil {
+		fmt.Fprintln(os.Stderr, "Error:", err)
+		os.Exit(1)
+	}
+}
+
+func parse(sizes string, limits bool) ([]scenario, error) {
+	var all []scenario
+	for text := range strings.SplitSeq(sizes, ",") {
+		number, padding, _ := strings.Cut(text, "x")
+		n, err := strconv.Atoi(number)
+		s := scenario{nodes: n, limits: limits}
+		if err == nil && padding != "" {
+			s.padding, err = strconv.Atoi(padding)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("--nodes %q: %w", text, err)
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+func run(ctx context.Context, sizes, provider string, latency time.Duration, limits bool, args []string) error {
+	scenarios, err := parse(sizes, limits)
+	if err != nil {
+		return err
+	}
+	binaries, err := controlplane.Binaries(ctx, os.Stderr)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "anyccm-bench-")
+	if err != nil {
+		return fmt.Errorf("making a folder: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	programs, err := harness.Build(ctx, dir)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s, cloud latency %s, published rate limits %s, defaults of the program %s\n\n", provider, latency, onOff(limits), strings.Join(args, " "))
+	fmt.Printf("%-14s %8s %8s %9s %12s %11s %8s %10s %10s\n", "nodes", "first", "last", "nodes/s", "cloud calls", "kube calls", "CPU", "peak MiB", "rest MiB")
+	for i, s := range scenarios {
+		r, err := measure(ctx, filepath.Join(dir, strconv.Itoa(i)), binaries, programs, provider, latency, s, args)
+		if err != nil {
+			return fmt.Errorf("%d nodes: %w", s.nodes, err)
+		}
+		name := strconv.Itoa(s.nodes)
+		if s.padding > 0 {
+			name += fmt.Sprintf(" of %d kB", s.padding>>10)
+		}
+		fmt.Printf("%-14s %7.1fs %7.1fs %9.0f %12d %11.0f %7.1fs %10.1f %10.1f\n", name, r.first.Seconds(), r.last.Seconds(), r.nodesPerScond,
+			r.cloud, r.kube, r.cpu.Seconds(), mib(r.peak), mib(r.atRest))
+	}
+	fmt.Println(notes)
+	return nil
+}
+
+func onOff(on bool) string {
+	if on {
+		return "on"
+	}
+	return "off"
+}
+
+func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }
+
+func measure(ctx context.Context, dir, binaries string, programs harness.Programs, provider string, latency time.Duration, s scenario, args []string) (result, error) {
+	var r result
+	etcd, err := controlplane.StartEtcd(ctx, binaries, filepath.Join(dir, "etcd"))
+	if err != nil {
+		return r, err
+	}
+	defer etcd.Stop(time.Second)
+	cloud := []string{fmt.Sprintf("--instances=%d", s.nodes), fmt.Sprintf("--latency=%s", latency)}
+	if s.limits {
+		cloud = append(cloud, "--published-limits")
+	}
+	c, err := harness.Start(ctx, harness.Options{Dir: filepath.Join(dir, "cluster"), Programs: programs, Binaries: binaries, Etcd: etcd, Provider: provider, Cloud: cloud, NoAudit: true})
+	if err != nil {
+		return r, err
+	}
+	defer c.Close()
+	if err := c.RegisterNodes(ctx, 1, s.nodes, harness.NodeSpec{Ready: true, Padding: s.padding}); err != nil {
+		return r, err
+	}
+	began := time.Now()
+	m, err := c.StartCCM(ctx, args, nil)
+	if err != nil {
+		return r, err
+	}
+	if err := watchNodes(ctx, c, s.nodes, began, &r); err != nil {
+		return r, fmt.Errorf("%w\n%s", err, m.Tail(10))
+	}
+	calls, err := c.Cloud.Calls(ctx)
+	if err != nil {
+		return r, err
+	}
+	r.cloud = calls.Total
+	r.nodesPerScond = float64(s.nodes) / (r.last - r.first + 1).Seconds()
+	return r, rest(ctx, m, &r)
+}
+
+// watchNodes notes when the first and the last node had everything from their cloud.
+func watchNodes(ctx context.Context, c *harness.Cluster, n int, began time.Time, r *result) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	w, err := c.Kube.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("watching nodes: %w", err)
+	}
+	defer w.Stop()
+	done := map[string]bool{}
+	for e := range w.ResultChan() {
+		node, ok := e.Object.(*v1.Node)
+		if !ok || e.Type == watch.Deleted || done[node.Name] || !harness.Initialized(node) {
+			continue
+		}
+		done[node.Name] = true
+		if len(done) == 1 {
+			r.first = time.Since(began)
+		}
+		if len(done) == n {
+			r.last = time.Since(began)
+			return nil
+		}
+	}
+	return errors.Join(fmt.Errorf("%d of %d nodes were initialised", len(done), n), ctx.Err())
+}
+
+// settle is how long the program is left alone before its memory at rest is read.
+const settle = 40 * time.Second
+
+func rest(ctx context.Context, m *harness.CCM, r *result) error {
+	select {
+	case <-time.After(settle):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	var err error
+	if r.kube, err = m.Metric(ctx, "rest_client_requests_total"); err != nil {
+		return err
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", m.PID()))
+	if err != nil {
+		return fmt.Errorf("reading the program's memory: %w", err)
+	}
+	for line := range strings.Lines(string(status)) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 {
+			continue
+		}
+		kib, _ := strconv.ParseInt(fields[1], 10, 64) // other lines are not numbers
+		switch fields[0] {
+		case "VmHWM:":
+			r.peak = kib << 10
+		case "VmRSS:":
+			r.atRest = kib << 10
+		}
+	}
+	m.Stop(10 * time.Second)
+	r.cpu, _ = m.Usage()
+	return nil
+}
