@@ -45,3 +45,44 @@ demo: tools-for-tests ## Show everything on this machine: PROVIDER=digitalocean 
 .PHONY: bench
 bench: tools-for-tests ## Measure 100, 1,000 and 5,000 nodes; BENCH_FLAGS="-nodes=100 -args=--kube-api-qps=50"
 	ANYCCM_BIN=$(BIN) $(GO) run -trimpath -tags $(TAGS) ./test/bench $(BENCH_FLAGS)
+
+# Tests. TESTFLAGS are added to every `go test`.
+TESTFLAGS ?=
+GOTEST    := $(GO) test -trimpath -tags $(TAGS) -timeout 30m $(TESTFLAGS)
+
+.PHONY: test
+test: test-unit test-build test-e2e ## Run all tests
+
+.PHONY: test-unit
+test-unit: ## Unit, conformance and interruption tests, with the race detector
+	CGO_ENABLED=1 $(GOTEST) -race ./registry/... ./providers/... ./cmd/cloud-controller-manager/app/... ./cmd/cloudsim/... ./build/...
+
+.PHONY: test-build
+test-build: ## Slim builds of every provider, size and linking of the program
+	CGO_ENABLED=0 $(GOTEST) ./cmd/cloud-controller-manager
+
+.PHONY: test-e2e
+test-e2e: tools-for-tests ## The built program against a real kube-apiserver and simulated clouds
+	ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -parallel 12 -v ./test/e2e
+
+.PHONY: generate
+generate: ## Write the files that follow from the providers' folders
+	$(GO) run -trimpath ./build/generate
+
+$(BIN)/golangci-lint: build/tools/go.mod build/tools/go.sum
+	@echo "Building golangci-lint from source; this happens once and takes some minutes."
+	CGO_ENABLED=0 $(GO) build -C build/tools -trimpath -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+.PHONY: lint
+lint: $(BIN)/golangci-lint ## Run the linters
+	CGO_ENABLED=0 GOFLAGS=-trimpath $(BIN)/golangci-lint run ./...
+
+.PHONY: verify
+verify: lint ## Lint, and fail when generated files or module files are stale
+	CGO_ENABLED=0 $(GO) test -trimpath -tags $(TAGS) ./build/generate
+	$(GO) mod tidy -diff
+	$(GO) -C build/controlplane mod verify >/dev/null && $(GO) mod verify >/dev/null
+
+.PHONY: clean
+clean: ## Remove what was built here; the control plane in the user's cache folder stays
+	rm -rf $(BIN) dist

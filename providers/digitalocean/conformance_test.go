@@ -3,6 +3,8 @@ package digitalocean
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"testing"
 
@@ -37,9 +39,17 @@ func testInputs(url string, more map[string]string) registry.Inputs {
 	return registry.Inputs{Version: "test", Sources: schema.Sources{LookupEnv: func(k string) (string, bool) { v, ok := env[k]; return v, ok }}}
 }
 
-func newFixture(t testing.TB) *conformance.Fixture {
+func newFixture(t testing.TB) *conformance.Fixture { return newFixtureBehind(t, nil) }
+
+// newFixtureBehind puts something between the provider and the simulator; faulty tells whether a fault is in force.
+func newFixtureBehind(t testing.TB, between func(sim *digitaloceansim.Sim, server http.Handler, faulty func() bool) http.Handler) *conformance.Fixture {
 	sim, server := digitaloceansim.New(digitaloceansim.Options{Token: testToken})
 	url := server.Start(t)
+	if between != nil {
+		outer := httptest.NewServer(between(sim, server, func() bool { return len(server.Faults()) > 0 }))
+		t.Cleanup(outer.Close)
+		url = outer.URL
+	}
 	certificate := sim.AddCertificate("web", "custom")
 	number := func(providerID string) int {
 		id, err := parseProviderID(providerID)

@@ -1,0 +1,139 @@
+package digitalocean
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/getkin/kin-openapi/routers/gorillamux"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceansim"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/conformance"
+)
+
+// referenceVariable names a folder with DigitalOcean's published OpenAPI description, digitalocean-openapi.yaml.
+const referenceVariable = "ANYCCM_REFERENCE"
+
+// TestReference runs the whole conformance suite with every request of the provider and every answer of the simulator
+// checked against DigitalOcean's own description of its API.
+func TestReference(t *testing.T) {
+	t.Parallel()
+	dir := os.Getenv(referenceVariable)
+	if dir == "" {
+		t.Skipf("set %s to a folder with digitalocean-openapi.yaml to check requests and answers against the published description", referenceVariable)
+	}
+	j := newJudge(t, filepath.Join(dir, "digitalocean-openapi.yaml"))
+	j.requireStrict(t)
+	t.Run("suite", func(t *testing.T) {
+		conformance.Run(t, func(t testing.TB) *conformance.Fixture {
+			return newFixtureBehind(t, func(sim *digitaloceansim.Sim, server http.Handler, faulty func() bool) http.Handler {
+				return j.between(server, faulty)
+			})
+		})
+	})
+	assert.Empty(t, j.faults())
+	assert.Greater(t, j.checked, 500, "the suite went through the judge")
+	t.Logf("%d requests and answers were checked", j.checked)
+}
+
+// judge compares what passes by with the description.
+type judge struct {
+	router routers.Router
+
+	mu      sync.Mutex
+	checked int
+	found   map[string]int
+}
+
+func newJudge(t *testing.T, path string) *judge {
+	t.Helper()
+	doc, err := openapi3.NewLoader().LoadFromFile(path)
+	require.NoError(t, err)
+	doc.Servers = nil
+	router, err := gorillamux.NewRouter(doc)
+	require.NoError(t, err)
+	return &judge{router: router, found: map[string]int{}}
+}
+
+// requireStrict proves that the judge finds faults: in a path, in a request, in an answer.
+func (j *judge) requireStrict(t *testing.T) {
+	t.Helper()
+	wrong := j.between(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"load_balancer":{"forwarding_rules":[{"entry_protocol":"smoke"}]}}`)
+	}), func() bool { return false })
+	for _, r := range []*http.Request{
+		httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v2/nowhere", nil),
+		httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/v2/load_balancers/4de7ac8b-495b-4884-9a69-1050c6793cd6", bytes.NewReader([]byte(`{"region":"nyc3","droplet_ids":[1]}`))),
+	} {
+		r.Header.Set("Content-Type", "application/json")
+		wrong.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	require.Len(t, j.faults(), 3)
+	j.found, j.checked = map[string]int{}, 0
+}
+
+func (j *judge) note(what string, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.checked++
+	if err != nil {
+		j.found[what+": "+err.Error()]++
+	}
+}
+
+func (j *judge) faults() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var all []string
+	for text, n := range j.found {
+		all = append(all, fmt.Sprintf("%d times: %s", n, text))
+	}
+	return all
+}
+
+// between checks requests before, and answers after the simulator, except where a fault is being simulated.
+func (j *judge) between(server http.Handler, faulty func() bool) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		route, params, err := j.router.FindRoute(r)
+		what := r.Method + " " + r.URL.Path
+		if err != nil {
+			j.note(what, err)
+			server.ServeHTTP(w, r)
+			return
+		}
+		input := &openapi3filter.RequestValidationInput{
+			Request: r, PathParams: params, Route: route,
+			Options: &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc, IncludeResponseStatus: true},
+		}
+		j.note(what, openapi3filter.ValidateRequest(r.Context(), input))
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		answer := httptest.NewRecorder()
+		server.ServeHTTP(answer, r)
+		if !faulty() {
+			j.note(fmt.Sprintf("%s answered %d", what, answer.Code), openapi3filter.ValidateResponse(r.Context(), &openapi3filter.ResponseValidationInput{
+				RequestValidationInput: input, Status: answer.Code, Header: answer.Header(), Body: io.NopCloser(bytes.NewReader(answer.Body.Bytes())), Options: input.Options,
+			}))
+		}
+		maps.Copy(w.Header(), answer.Header())
+		w.WriteHeader(answer.Code)
+		_, _ = w.Write(answer.Body.Bytes()) // a client that went away is its own affair
+	})
+}

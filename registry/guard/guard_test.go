@@ -1,0 +1,195 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cloudprovider "k8s.io/cloud-provider"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+	"k8s.io/cloud-provider/fake"
+)
+
+// cloud is a provider whose answers a test chooses.
+type cloud struct {
+	fake.Cloud
+	exists   func(context.Context) (bool, error)
+	metadata func() (*cloudprovider.InstanceMetadata, error)
+	ensure   func(context.Context) (*v1.LoadBalancerStatus, error)
+	update   func() error
+	routes   func() ([]*cloudprovider.Route, error)
+}
+
+func (c *cloud) InstancesV2() (cloudprovider.InstancesV2, bool)   { return c, true }
+func (c *cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return c, true }
+func (c *cloud) Routes() (cloudprovider.Routes, bool)             { return c, true }
+func (c *cloud) InstanceExists(ctx context.Context, _ *v1.Node) (bool, error) {
+	return c.exists(ctx)
+}
+
+func (c *cloud) InstanceMetadata(context.Context, *v1.Node) (*cloudprovider.InstanceMetadata, error) {
+	return c.metadata()
+}
+
+func (c *cloud) EnsureLoadBalancer(ctx context.Context, _ string, _ *v1.Service, _ []*v1.Node) (*v1.LoadBalancerStatus, error) {
+	return c.ensure(ctx)
+}
+
+func (c *cloud) UpdateLoadBalancer(context.Context, string, *v1.Service, []*v1.Node) error {
+	return c.update()
+}
+
+func (c *cloud) ListRoutes(context.Context, string) ([]*cloudprovider.Route, error) {
+	return c.routes()
+}
+
+func guarded(c *cloud) *Cloud {
+	return Wrap(c, Facts{Provider: "alpha", ProviderIDPrefixes: []string{"alpha://"}})
+}
+
+func node(providerID string, tainted bool) *v1.Node {
+	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: v1.NodeSpec{ProviderID: providerID}}
+	if tainted {
+		n.Spec.Taints = []v1.Taint{{Key: cloudproviderapi.TaintExternalCloudProvider}}
+	}
+	return n
+}
+
+func TestMetadata(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		answer  *cloudprovider.InstanceMetadata
+		err     error
+		refused string
+	}{
+		"good":           {&cloudprovider.InstanceMetadata{ProviderID: "alpha://1"}, nil, ""},
+		"nothing":        {nil, nil, "returned no metadata for node n"},
+		"no provider ID": {&cloudprovider.InstanceMetadata{}, nil, `returned provider ID "" for node n, which does not begin with alpha://`},
+		"foreign ID":     {&cloudprovider.InstanceMetadata{ProviderID: "beta://1"}, nil, `returned provider ID "beta://1"`},
+		"error":          {nil, cloudprovider.InstanceNotFound, "instance not found"},
+	} {
+		instances, _ := guarded(&cloud{metadata: func() (*cloudprovider.InstanceMetadata, error) { return c.answer, c.err }}).InstancesV2()
+		got, err := instances.InstanceMetadata(t.Context(), node("", true))
+		if c.refused == "" {
+			require.NoError(t, err, name)
+			assert.Equal(t, c.answer, got)
+			continue
+		}
+		require.ErrorContains(t, err, c.refused, name)
+		if c.err != nil {
+			require.ErrorIs(t, err, c.err)
+		}
+	}
+}
+
+func TestForeignNodesNeverReachTheProvider(t *testing.T) {
+	t.Parallel()
+	instances, _ := guarded(&cloud{}).InstancesV2() // every question would crash
+	n := node("beta://1", false)
+	n.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "192.0.2.1"}}
+	exists, err := instances.InstanceExists(t.Context(), n)
+	require.NoError(t, err)
+	assert.True(t, exists)
+	shutdown, err := instances.InstanceShutdown(t.Context(), n)
+	require.NoError(t, err)
+	assert.False(t, shutdown)
+	m, err := instances.InstanceMetadata(t.Context(), n)
+	require.NoError(t, err)
+	assert.Equal(t, n.Status.Addresses, m.NodeAddresses)
+	m, err = instances.InstanceMetadata(t.Context(), node("beta://1", true))
+	require.NoError(t, err)
+	assert.Nil(t, m)
+}
+
+func TestPanicsBecomeErrors(t *testing.T) {
+	t.Parallel()
+	g := guarded(&cloud{}) // calling a nil function panics
+	instances, _ := g.InstancesV2()
+	_, err := instances.InstanceExists(t.Context(), node("alpha://1", false))
+	require.ErrorIs(t, err, errPanic)
+	_, err = instances.InstanceMetadata(t.Context(), node("alpha://1", false))
+	require.ErrorIs(t, err, errPanic)
+	lb, _ := g.LoadBalancer()
+	for range 2 {
+		_, err = lb.EnsureLoadBalancer(t.Context(), "c", &v1.Service{}, nil)
+		require.ErrorIs(t, err, errPanic, "and the lock of the Service is free again")
+	}
+	routes, _ := g.Routes()
+	_, err = routes.ListRoutes(t.Context(), "c")
+	require.ErrorIs(t, err, errPanic)
+}
+
+func TestLoadBalancerAnswers(t *testing.T) {
+	t.Parallel()
+	lb, _ := guarded(&cloud{ensure: func(context.Context) (*v1.LoadBalancerStatus, error) { return nil, nil }}).LoadBalancer()
+	_, err := lb.EnsureLoadBalancer(t.Context(), "c", &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}}, nil)
+	require.ErrorContains(t, err, "returned no status for Service ns/s")
+
+	retry := cloudproviderapi.NewRetryError("later", time.Minute)
+	lb, _ = guarded(&cloud{ensure: func(context.Context) (*v1.LoadBalancerStatus, error) { return nil, retry }}).LoadBalancer()
+	_, err = lb.EnsureLoadBalancer(t.Context(), "c", &v1.Service{}, nil)
+	assert.Same(t, retry, err, "the framework reads the delay from the error")
+
+	lb, _ = guarded(&cloud{update: func() error { return errors.New("called") }}).LoadBalancer()
+	require.NoError(t, lb.UpdateLoadBalancer(t.Context(), "c", &v1.Service{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{}}}, nil), "a Service that is being deleted gets no backends")
+	require.EqualError(t, lb.UpdateLoadBalancer(t.Context(), "c", &v1.Service{}, nil), "called")
+}
+
+func TestRoutesWithoutContentAreRefused(t *testing.T) {
+	t.Parallel()
+	routes, _ := guarded(&cloud{routes: func() ([]*cloudprovider.Route, error) { return []*cloudprovider.Route{nil}, nil }}).Routes()
+	_, err := routes.ListRoutes(t.Context(), "c")
+	require.ErrorContains(t, err, "empty route")
+}
+
+func TestOneServiceAtATime(t *testing.T) {
+	t.Parallel()
+	var inside, most atomic.Int32
+	lb, _ := guarded(&cloud{ensure: func(context.Context) (*v1.LoadBalancerStatus, error) {
+		n := inside.Add(1)
+		defer inside.Add(-1)
+		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+		}
+		return &v1.LoadBalancerStatus{}, nil
+	}}).LoadBalancer()
+	var group sync.WaitGroup
+	for range 50 {
+		group.Go(func() {
+			_, err := lb.EnsureLoadBalancer(t.Context(), "c", &v1.Service{ObjectMeta: metav1.ObjectMeta{UID: "same"}}, nil)
+			assert.NoError(t, err)
+		})
+	}
+	group.Wait()
+	assert.Equal(t, int32(1), most.Load())
+	l := &lb.(*loadBalancers).locks //nolint:forcetypeassert // our own type
+	assert.Empty(t, l.held, "nothing is kept for Services that nobody works on")
+}
+
+func TestDeadlines(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		instances, _ := guarded(&cloud{exists: func(ctx context.Context) (bool, error) { <-ctx.Done(); return false, ctx.Err() }}).InstancesV2()
+		began := time.Now()
+		_, err := instances.InstanceExists(context.Background(), node("alpha://1", false)) //nolint:usetesting // the framework's contexts have no deadline
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, instanceDeadline, time.Since(began))
+
+		release := make(chan struct{})
+		lb, _ := guarded(&cloud{ensure: func(context.Context) (*v1.LoadBalancerStatus, error) { <-release; return &v1.LoadBalancerStatus{}, nil }}).LoadBalancer()
+		go func() { _, _ = lb.EnsureLoadBalancer(context.Background(), "c", &v1.Service{}, nil) }() //nolint:usetesting // as above
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = lb.EnsureLoadBalancer(ctx, "c", &v1.Service{}, nil)
+		require.ErrorIs(t, err, context.DeadlineExceeded, "waiting for the other worker ends with the context")
+		close(release)
+	})
+}

@@ -1,0 +1,144 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/cloud-provider/fake"
+
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+func described(name string, prefixes ...string) Provider {
+	if prefixes == nil {
+		prefixes = []string{name + "://"}
+	}
+	return Provider{
+		Name: name, ProviderIDPrefixes: prefixes,
+		Validate: func(Inputs) error { return nil },
+		New:      func(Inputs) (cloudprovider.Interface, error) { return &fake.Cloud{EnableInstancesV2: true}, nil },
+	}
+}
+
+func TestAddRefusesClashes(t *testing.T) {
+	t.Parallel()
+	var r Registry
+	require.NoError(t, r.Add(described("alpha")))
+	require.ErrorContains(t, r.Add(described("alpha", "other://")), "the name is taken")
+	require.ErrorContains(t, r.Add(described("beta", "alpha://zone")), `provider ID prefix "alpha://zone" clashes with "alpha://" of provider "alpha"`)
+	for _, bad := range []string{"", "Beta", "be-ta", "1b"} {
+		require.ErrorContains(t, r.Add(described(bad, "x://")), "lower-case letters and digits", bad)
+	}
+	incomplete := described("gamma")
+	incomplete.New = nil
+	require.ErrorContains(t, r.Add(incomplete), "must be set")
+	unprefixed := described("gamma")
+	unprefixed.ProviderIDPrefixes = nil
+	require.ErrorContains(t, r.Add(unprefixed), "provider ID prefix must be declared")
+	assert.Equal(t, []string{"alpha"}, r.Names())
+}
+
+func TestLookup(t *testing.T) {
+	t.Parallel()
+	var r Registry
+	_, err := r.Lookup("alpha")
+	require.ErrorContains(t, err, "built without any cloud provider")
+	require.NoError(t, r.Add(described("alpha")))
+	p, err := r.Lookup("")
+	require.NoError(t, err)
+	assert.Equal(t, "alpha", p.Name, "the only one needs no naming")
+	require.NoError(t, r.Add(described("beta")))
+	for name, want := range map[string]string{
+		"":      "--cloud-provider is missing; linked providers: alpha, beta",
+		"alhpa": `unknown --cloud-provider "alhpa"; linked providers: alpha, beta; did you mean "alpha"?`,
+		"gcp":   `unknown --cloud-provider "gcp"; linked providers: alpha, beta`,
+	} {
+		_, err := r.Lookup(name)
+		require.Error(t, err)
+		assert.Equal(t, want, err.Error())
+		assert.NotContains(t, err.Error(), "\n")
+	}
+}
+
+func TestOpenGuards(t *testing.T) {
+	t.Parallel()
+	var r Registry
+	require.NoError(t, r.Add(described("alpha")))
+	cloud, err := r.Open("alpha", Inputs{})
+	require.NoError(t, err)
+	assert.Equal(t, "alpha", cloud.ProviderName())
+	instances, ok := cloud.InstancesV2()
+	require.True(t, ok)
+	exists, err := instances.InstanceExists(t.Context(), &v1.Node{Spec: v1.NodeSpec{ProviderID: "elsewhere://1"}})
+	require.NoError(t, err)
+	assert.True(t, exists, "the guard is above every cloud")
+
+	for name, change := range map[string]func(*Provider){
+		"alpha: no network": func(p *Provider) {
+			p.New = func(Inputs) (cloudprovider.Interface, error) { return nil, errors.New("no network") }
+		},
+		"alpha: the provider returned no cloud": func(p *Provider) {
+			p.New = func(Inputs) (cloudprovider.Interface, error) { return nil, nil }
+		},
+		"bad option": func(p *Provider) { p.Validate = func(Inputs) error { return errors.New("bad option") } },
+	} {
+		p := described("alpha")
+		change(&p)
+		var r Registry
+		require.NoError(t, r.Add(p))
+		_, err := r.Open("alpha", Inputs{})
+		require.EqualError(t, err, name)
+	}
+}
+
+func TestFactoryReadsTheCloudConfig(t *testing.T) {
+	t.Parallel()
+	var got Inputs
+	p := described("alpha")
+	p.Validate = func(in Inputs) error { got = in; return nil }
+	_, err := Factory(p)(strings.NewReader("region: x"))
+	require.NoError(t, err)
+	assert.Equal(t, "region: x", string(got.File))
+	_, err = Factory(p)(nil)
+	require.NoError(t, err)
+}
+
+func TestFlagClashes(t *testing.T) {
+	t.Parallel()
+	var r Registry
+	for _, name := range []string{"alpha", "beta"} {
+		p := described(name)
+		p.Options = []schema.OptionRow{{Flag: "same"}, {Flag: name}, {Env: "NO_FLAG"}}
+		require.NoError(t, r.Add(p))
+	}
+	err := r.FlagClashes(func(name string) bool { return name == "beta" })
+	require.ErrorContains(t, err, `flag --same is declared by provider "alpha" and by provider "beta"`)
+	require.ErrorContains(t, err, `flag --beta of provider "beta" already belongs to the framework`)
+	assert.Len(t, schema.Problems(err), 2)
+}
+
+// apiCloud can tell whether its API works.
+type apiCloud struct{ fake.Cloud }
+
+func (*apiCloud) CheckAPI(context.Context) error { return errors.New("checked") }
+func (*apiCloud) APIHealth() error               { return errors.New("health") }
+
+func TestGuardForwardsTheHealthOfTheAPI(t *testing.T) {
+	t.Parallel()
+	p := described("alpha")
+	p.New = func(Inputs) (cloudprovider.Interface, error) { return &apiCloud{}, nil }
+	var r Registry
+	require.NoError(t, r.Add(p))
+	cloud, err := r.Open("alpha", Inputs{})
+	require.NoError(t, err)
+	api, ok := cloud.(CloudAPI)
+	require.True(t, ok)
+	require.EqualError(t, api.CheckAPI(t.Context()), "checked")
+	require.EqualError(t, api.APIHealth(), "health")
+}
