@@ -84,7 +84,8 @@ func TestOpenGuards(t *testing.T) {
 			p.New = func(Inputs) (cloudprovider.Interface, error) { return nil, errors.New("no network") }
 		},
 		"alpha: the provider returned no cloud": func(p *Provider) {
-			p.New = func(Inputs) (cloudprovider.Interface, error) { return nil, nil }
+			var nothing cloudprovider.Interface
+			p.New = func(Inputs) (cloudprovider.Interface, error) { return nothing, nil }
 		},
 		"bad option": func(p *Provider) { p.Validate = func(Inputs) error { return errors.New("bad option") } },
 	} {

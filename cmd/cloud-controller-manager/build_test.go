@@ -147,7 +147,7 @@ func TestLinkerDropsUnusedMethods(t *testing.T) {
 	goTool(t, "build", "-trimpath", "-tags=grpcnotrace", "-o", binary, "./cmd/cloud-controller-manager")
 	f, err := elf.Open(binary)
 	require.NoError(t, err)
-	defer f.Close()
+	t.Cleanup(func() { assert.NoError(t, f.Close()) })
 	symbols, err := f.Symbols()
 	require.NoError(t, err)
 	has := func(name string) bool {

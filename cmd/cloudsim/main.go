@@ -32,15 +32,15 @@ type simulator interface {
 type constructor func(token string, activation time.Duration, publishedLimits bool) simulator
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
+	if err := run(os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, args []string) error {
+func run(args []string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	names := slices.Sorted(maps.Keys(simulators))
 	fs := flag.NewFlagSet("cloudsim", flag.ContinueOnError)
 	provider := fs.String("provider", "digitalocean", "the cloud to simulate: "+strings.Join(names, ", "))

@@ -133,9 +133,9 @@ func checkRules(v string) error {
 }
 
 var (
-	portMin, portMax   = schema.Bound(1), schema.Bound(65535)
-	checkMin, checkMax = schema.Bound(3), schema.Bound(300)
-	countMin, countMax = schema.Bound(2), schema.Bound(10)
+	portMin, portMax   = new(1.0), new(65535.0)
+	checkMin, checkMax = new(3.0), new(300.0)
+	countMin, countMax = new(2.0), new(10.0)
 )
 
 // layer7 marks annotations that only load balancers of type REGIONAL look at.
@@ -234,7 +234,7 @@ var Annotations = schema.Annotations[settings]{
 	}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.IdleTimeout }, schema.AnnotationRow{
 		Key: annotationIdleTimeout, Changes: schema.InPlace, RefuseEmpty: true,
-		Spec: schema.Spec{Min: schema.Bound(30), Max: schema.Bound(600), DefaultHelp: "60, by DigitalOcean", Help: "Seconds after which an idle HTTP connection is closed."},
+		Spec: schema.Spec{Min: new(30.0), Max: new(600.0), DefaultHelp: "60, by DigitalOcean", Help: "Seconds after which an idle HTTP connection is closed."},
 	}),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.StickyType }, schema.AnnotationRow{
 		Key: annotationStickyType, Changes: schema.InPlace,
@@ -245,7 +245,7 @@ var Annotations = schema.Annotations[settings]{
 	}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.StickyCookieTTL }, schema.AnnotationRow{
 		Key: annotationStickyCookieTTL, Changes: schema.InPlace,
-		Spec: schema.Spec{Min: schema.Bound(0), Help: "Lifetime of the cookie in seconds; required with cookies."},
+		Spec: schema.Spec{Min: new(0.0), Help: "Lifetime of the cookie in seconds; required with cookies."},
 	}),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.Algorithm }, schema.AnnotationRow{
 		Key: annotationAlgorithm, Changes: schema.InPlace, Deprecated: "DigitalOcean ignores it; remove it",
@@ -257,7 +257,7 @@ var Annotations = schema.Annotations[settings]{
 	}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.SizeUnit }, schema.AnnotationRow{
 		Key: annotationSizeUnit, Changes: schema.InPlace,
-		Spec: schema.Spec{Min: schema.Bound(0), Max: schema.Bound(200), DefaultHelp: "1, by DigitalOcean", Help: "Number of load balancer nodes; DigitalOcean allows one change an hour."},
+		Spec: schema.Spec{Min: new(0.0), Max: new(200.0), DefaultHelp: "1, by DigitalOcean", Help: "Number of load balancer nodes; DigitalOcean allows one change an hour."},
 	}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.CheckInterval }, schema.AnnotationRow{
 		Key: annotationCheckInterval, Changes: schema.InPlace, RefuseEmpty: true,

@@ -2,10 +2,11 @@ package digitalocean
 
 import (
 	"encoding/json"
-	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -33,9 +34,7 @@ func testInputs(url string, more map[string]string) registry.Inputs {
 		// The suite breaks thousands of calls on purpose; our own limit would only slow it down.
 		"DO_API_RATE_LIMIT_QPS": "100000",
 	}
-	for k, v := range more {
-		env[k] = v
-	}
+	maps.Copy(env, more)
 	return registry.Inputs{Version: "test", Sources: schema.Sources{LookupEnv: func(k string) (string, bool) { v, ok := env[k]; return v, ok }}}
 }
 
@@ -87,14 +86,14 @@ func newFixtureBehind(t testing.TB, between func(sim *digitaloceansim.Sim, serve
 
 // snapshot is what the cloud holds for Services, less the times and identifiers that differ from run to run.
 func snapshot(t testing.TB, sim *digitaloceansim.Sim) string {
-	all := ""
+	var all strings.Builder
 	for i, lb := range sim.LoadBalancers() {
-		lb.ID, lb.CreatedAt, lb.IP, lb.IPv6 = fmt.Sprint(i), "", "", ""
+		lb.ID, lb.CreatedAt, lb.IP, lb.IPv6 = strconv.Itoa(i), "", "", ""
 		text, err := json.MarshalIndent(lb, "", " ")
 		require.NoError(t, err)
-		all += string(text)
+		all.Write(text)
 	}
-	return all
+	return all.String()
 }
 
 func port(name string, number, nodePort int32) v1.ServicePort {

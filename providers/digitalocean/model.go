@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -281,7 +282,7 @@ func healthCheck(service *v1.Service, s settings) (*godo.HealthCheck, error) {
 		}
 	}
 	if s.CheckPort != 0 {
-		return nil, &schema.Problem{Place: "annotation " + annotationCheckPort, Value: fmt.Sprint(s.CheckPort), Reason: "is not a TCP port of the Service"}
+		return nil, &schema.Problem{Place: "annotation " + annotationCheckPort, Value: strconv.Itoa(s.CheckPort), Reason: "is not a TCP port of the Service"}
 	}
 	return nil, &schema.Problem{Place: "annotation " + annotationOverrideCheck, Reason: "needs a TCP port, and the Service has none; remove the annotation"}
 }

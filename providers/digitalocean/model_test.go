@@ -2,6 +2,7 @@ package digitalocean
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -30,8 +31,6 @@ func build(s *v1.Service, certificateID string, backends []backend) (*godo.LoadB
 	return desire(testConfig, "nyc3", s, set, certificateID, kept)
 }
 
-func pointer[T any](v T) *T { return &v }
-
 func TestDefaultRequest(t *testing.T) {
 	t.Parallel()
 	r, err := build(service("web", nil, port("http", 80, 30080)), "", twoBackends)
@@ -41,10 +40,10 @@ func TestDefaultRequest(t *testing.T) {
 		ForwardingRules: []godo.ForwardingRule{{EntryProtocol: "tcp", EntryPort: 80, TargetProtocol: "tcp", TargetPort: 80}},
 		HealthCheck: &godo.HealthCheck{
 			Protocol: "http", Port: 10256, Path: "/healthz", CheckIntervalSeconds: 3, ResponseTimeoutSeconds: 5, UnhealthyThreshold: 3, HealthyThreshold: 5,
-			ProxyProtocol: pointer(false),
+			ProxyProtocol: new(false),
 		},
 		StickySessions: &godo.StickySessions{Type: "none"}, DropletIDs: []int{1, 2}, Tags: []string{"k8s:c1"}, VPCUUID: "vpc",
-		DisableLetsEncryptDNSRecords: pointer(false), Firewall: &godo.LBFirewall{}, Network: "EXTERNAL", NetworkStack: "IPV4",
+		DisableLetsEncryptDNSRecords: new(false), Firewall: &godo.LBFirewall{}, Network: "EXTERNAL", NetworkStack: "IPV4",
 	}, r)
 }
 
@@ -64,9 +63,7 @@ func TestForwardingRules(t *testing.T) {
 	}
 	regional := func(more map[string]string) map[string]string {
 		all := map[string]string{annotationType: "REGIONAL"}
-		for k, v := range more {
-			all[k] = v
-		}
+		maps.Copy(all, more)
 		return all
 	}
 	for name, c := range map[string]struct {
@@ -129,9 +126,9 @@ func TestHealthCheck(t *testing.T) {
 		want        godo.HealthCheck
 		refused     string
 	}{
-		"kube-proxy":        {nil, nil, godo.HealthCheck{Protocol: "http", Port: 10256, Path: "/healthz", ProxyProtocol: pointer(false)}, ""},
-		"local policy":      {nil, local, godo.HealthCheck{Protocol: "http", Port: 32000, Path: "/healthz", ProxyProtocol: pointer(false)}, ""},
-		"without override":  {map[string]string{annotationCheckPath: "/x", annotationCheckPort: "nonsense"}, nil, godo.HealthCheck{Protocol: "http", Port: 10256, Path: "/healthz", ProxyProtocol: pointer(false)}, ""},
+		"kube-proxy":        {nil, nil, godo.HealthCheck{Protocol: "http", Port: 10256, Path: "/healthz", ProxyProtocol: new(false)}, ""},
+		"local policy":      {nil, local, godo.HealthCheck{Protocol: "http", Port: 32000, Path: "/healthz", ProxyProtocol: new(false)}, ""},
+		"without override":  {map[string]string{annotationCheckPath: "/x", annotationCheckPort: "nonsense"}, nil, godo.HealthCheck{Protocol: "http", Port: 10256, Path: "/healthz", ProxyProtocol: new(false)}, ""},
 		"override":          {map[string]string{annotationOverrideCheck: "false"}, nil, godo.HealthCheck{Protocol: "tcp", Port: 30080}, ""},
 		"path implies http": {map[string]string{annotationOverrideCheck: "", annotationCheckPath: "/ready"}, nil, godo.HealthCheck{Protocol: "http", Port: 30080, Path: "/ready"}, ""},
 		"all of it":         {map[string]string{annotationOverrideCheck: "", annotationCheckPath: "/ready", annotationCheckPort: "8080", annotationCheckProtocol: "https"}, nil, godo.HealthCheck{Protocol: "https", Port: 30081, Path: "/ready"}, ""},
@@ -195,8 +192,11 @@ func TestNetworkStack(t *testing.T) {
 func TestEligible(t *testing.T) {
 	t.Parallel()
 	all := []backend{
-		{node: "v4", dropletID: 5, publicV4: true, private: true}, {node: "dual", dropletID: 4, publicV4: true, publicV6: true, private: true},
-		{node: "v6", dropletID: 3, publicV6: true, private: true}, {node: "private", dropletID: 2, private: true}, {node: "none", dropletID: 1},
+		{node: "v4", dropletID: 5, publicV4: true, private: true},
+		{node: "dual", dropletID: 4, publicV4: true, publicV6: true, private: true},
+		{node: "v6", dropletID: 3, publicV6: true, private: true},
+		{node: "private", dropletID: 2, private: true},
+		{node: "none", dropletID: 1},
 	}
 	for _, c := range []struct {
 		kind, network string
@@ -297,9 +297,9 @@ func TestSettings(t *testing.T) {
 func existing(r *godo.LoadBalancerRequest) *godo.LoadBalancer {
 	lb := &godo.LoadBalancer{
 		ID: "id", Name: r.Name, SizeUnit: 1, Type: r.Type, Algorithm: "round_robin", Status: "active", ForwardingRules: r.ForwardingRules,
-		HealthCheck: pointer(*r.HealthCheck), StickySessions: r.StickySessions, Region: &godo.Region{Slug: r.Region}, DropletIDs: r.DropletIDs, Tags: r.Tags,
+		HealthCheck: new(*r.HealthCheck), StickySessions: r.StickySessions, Region: &godo.Region{Slug: r.Region}, DropletIDs: r.DropletIDs, Tags: r.Tags,
 		VPCUUID: r.VPCUUID, DisableLetsEncryptDNSRecords: r.DisableLetsEncryptDNSRecords, Firewall: &godo.LBFirewall{Allow: []string{}, Deny: []string{}},
-		Network: r.Network, NetworkStack: r.NetworkStack, ProjectID: "project", TLSCipherPolicy: "STRONG", HTTPIdleTimeoutSeconds: pointer(uint64(60)),
+		Network: r.Network, NetworkStack: r.NetworkStack, ProjectID: "project", TLSCipherPolicy: "STRONG", HTTPIdleTimeoutSeconds: new(uint64(60)),
 	}
 	return lb
 }
@@ -342,8 +342,8 @@ func TestPlan(t *testing.T) {
 		"redirect_http_to_https":           func(lb *godo.LoadBalancer) { lb.RedirectHttpToHttps = true },
 		"enable_proxy_protocol":            func(lb *godo.LoadBalancer) { lb.EnableProxyProtocol = true },
 		"enable_backend_keepalive":         func(lb *godo.LoadBalancer) { lb.EnableBackendKeepalive = true },
-		"disable_lets_encrypt_dns_records": func(lb *godo.LoadBalancer) { lb.DisableLetsEncryptDNSRecords = pointer(true) },
-		"http_idle_timeout_seconds":        func(lb *godo.LoadBalancer) { lb.HTTPIdleTimeoutSeconds = pointer(uint64(90)) },
+		"disable_lets_encrypt_dns_records": func(lb *godo.LoadBalancer) { lb.DisableLetsEncryptDNSRecords = new(true) },
+		"http_idle_timeout_seconds":        func(lb *godo.LoadBalancer) { lb.HTTPIdleTimeoutSeconds = new(uint64(90)) },
 		"firewall":                         func(lb *godo.LoadBalancer) { lb.Firewall.Deny = []string{"ip:192.0.2.1"} },
 	} {
 		lb := existing(want)

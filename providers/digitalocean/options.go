@@ -69,7 +69,7 @@ var Options = schema.Options[Config]{
 	schema.FloatOption(func(c *Config) *float64 { return &c.RateLimitQPS }, schema.OptionRow{
 		Env: "DO_API_RATE_LIMIT_QPS", FileKey: "apiRateLimitQPS",
 		Spec: schema.Spec{
-			Min: schema.Bound(0.01), DefaultHelp: "DigitalOcean's published limits: 250 calls a minute, 5000 an hour",
+			Min: new(0.01), DefaultHelp: "DigitalOcean's published limits: 250 calls a minute, 5000 an hour",
 			Help: "Fixed limit on API calls a second, with a burst of 1.",
 		},
 	}),

@@ -129,7 +129,8 @@ func TestPanicsBecomeErrors(t *testing.T) {
 
 func TestLoadBalancerAnswers(t *testing.T) {
 	t.Parallel()
-	lb, _ := guarded(&cloud{ensure: func(context.Context) (*v1.LoadBalancerStatus, error) { return nil, nil }}).LoadBalancer()
+	var nothing *v1.LoadBalancerStatus
+	lb, _ := guarded(&cloud{ensure: func(context.Context) (*v1.LoadBalancerStatus, error) { return nothing, nil }}).LoadBalancer()
 	_, err := lb.EnsureLoadBalancer(t.Context(), "c", &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}}, nil)
 	require.ErrorContains(t, err, "returned no status for Service ns/s")
 
@@ -169,7 +170,7 @@ func TestOneServiceAtATime(t *testing.T) {
 	}
 	group.Wait()
 	assert.Equal(t, int32(1), most.Load())
-	l := &lb.(*loadBalancers).locks //nolint:forcetypeassert // our own type
+	l := &lb.(*loadBalancers).locks
 	assert.Empty(t, l.held, "nothing is kept for Services that nobody works on")
 }
 
@@ -178,13 +179,13 @@ func TestDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		instances, _ := guarded(&cloud{exists: func(ctx context.Context) (bool, error) { <-ctx.Done(); return false, ctx.Err() }}).InstancesV2()
 		began := time.Now()
-		_, err := instances.InstanceExists(context.Background(), node("alpha://1", false)) //nolint:usetesting // the framework's contexts have no deadline
+		_, err := instances.InstanceExists(context.Background(), node("alpha://1", false))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, instanceDeadline, time.Since(began))
 
 		release := make(chan struct{})
 		lb, _ := guarded(&cloud{ensure: func(context.Context) (*v1.LoadBalancerStatus, error) { <-release; return &v1.LoadBalancerStatus{}, nil }}).LoadBalancer()
-		go func() { _, _ = lb.EnsureLoadBalancer(context.Background(), "c", &v1.Service{}, nil) }() //nolint:usetesting // as above
+		go func() { _, _ = lb.EnsureLoadBalancer(context.Background(), "c", &v1.Service{}, nil) }()
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

@@ -202,7 +202,7 @@ func (o Option[C]) apply(config *C, at place, text string) error {
 // fileKeys reads the flat key-value file and refuses keys that no option has.
 func (t Options[C]) fileKeys(data []byte) (map[string]string, error) {
 	if len(strings.TrimSpace(string(data))) == 0 {
-		return nil, nil
+		return map[string]string{}, nil
 	}
 	var raw map[string]any
 	if err := yaml.Unmarshal(data, &raw); err != nil {

@@ -53,9 +53,6 @@ type Spec struct {
 	Check func(value string) error `json:"-"`
 }
 
-// Bound returns a pointer to v, for Spec.Min and Spec.Max.
-func Bound(v float64) *float64 { return &v }
-
 // Problem is one setting that cannot be used as it stands. It names the place, the value and what would be legal.
 type Problem struct {
 	// Place says where the value was found, such as `environment variable REGION`.
@@ -81,7 +78,7 @@ func Problems(err error) []error {
 	if err == nil {
 		return nil
 	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only a join at the top is taken apart
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var all []error
 		for _, e := range joined.Unwrap() {
 			all = append(all, Problems(e)...)

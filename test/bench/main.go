@@ -53,9 +53,7 @@ func main() {
 	limits := flag.Bool("published-limits", true, "switch on the cloud's published rate limits")
 	args := flag.String("args", "", "further arguments of the program, separated by spaces")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, *sizes, *provider, *latency, *limits, strings.Fields(*args)); err != nil {
+	if err := run(*sizes, *provider, *latency, *limits, strings.Fields(*args)); err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		os.Exit(1)
 	}
@@ -78,7 +76,9 @@ func parse(sizes string, limits bool) ([]scenario, error) {
 	return all, nil
 }
 
-func run(ctx context.Context, sizes, provider string, latency time.Duration, limits bool, args []string) error {
+func run(sizes, provider string, latency time.Duration, limits bool, args []string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	scenarios, err := parse(sizes, limits)
 	if err != nil {
 		return err
@@ -87,9 +87,9 @@ func run(ctx context.Context, sizes, provider string, latency time.Duration, lim
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "anyccm-bench-")
+	dir, err := controlplane.TempDir("bench")
 	if err != nil {
-		return fmt.Errorf("making a folder: %w", err)
+		return err
 	}
 	defer os.RemoveAll(dir)
 	programs, err := harness.Build(ctx, dir)

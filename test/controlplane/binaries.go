@@ -119,7 +119,7 @@ func buildFlags() []string {
 func build(ctx context.Context, source, cache string, w io.Writer) error {
 	fmt.Fprintln(w, "Building etcd and kube-apiserver from source; this happens once and takes some minutes.")
 	staging := cache + ".partial"
-	if err := os.MkdirAll(staging, 0o755); err != nil { //nolint:gosec // programs are for everybody
+	if err := os.MkdirAll(staging, 0o755); err != nil {
 		return fmt.Errorf("making the cache folder: %w", err)
 	}
 	defer os.RemoveAll(staging)

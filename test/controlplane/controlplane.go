@@ -37,7 +37,7 @@ type Etcd struct {
 
 // StartEtcd starts etcd with its data under dir. It does not sync to disk: nothing here outlives the machine.
 func StartEtcd(ctx context.Context, binaries, dir string) (*Etcd, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // test data
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("making etcd's folder: %w", err)
 	}
 	return retry(func() (*Etcd, error) {
@@ -112,7 +112,7 @@ const auditPolicy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [Req
 // StartAPIServer starts kube-apiserver with its files under dir and its objects in etcd under prefix. audit makes it
 // note every request.
 func StartAPIServer(ctx context.Context, binaries, dir string, etcd *Etcd, prefix string, audit bool) (*APIServer, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // test data
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("making the API server's folder: %w", err)
 	}
 	ca, err := newAuthority("control-plane")

@@ -2,7 +2,6 @@ package controlplane
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -36,7 +35,7 @@ func Start(name, dir, path string, args, env []string) (*Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting %s: %w", name, err)
 	}
-	cmd := exec.Command(path, args...) //nolint:gosec,noctx // runs what the caller built; Stop ends it
+	cmd := exec.Command(path, args...) //nolint:noctx // it outlives the call; Stop ends it
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Dir = dir
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}, env...)
@@ -115,9 +114,9 @@ func (p *Process) Tail(lines int) string {
 
 // waitFor calls check until it succeeds, the program ends, or the context does.
 func (p *Process) waitFor(ctx context.Context, what string, check func(context.Context) error) error {
-	last := errors.New("not asked yet")
 	for {
-		if last = check(ctx); last == nil {
+		last := check(ctx)
+		if last == nil {
 			return nil
 		}
 		select {

@@ -30,12 +30,8 @@ func main() {
 	oneshot := flag.Bool("oneshot", false, "end after the last step instead of waiting for Ctrl-C")
 	flag.Parse()
 
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	d := &demo{began: time.Now(), nodes: *nodes, provider: *provider}
-	err := d.run(ctx, *oneshot)
-	d.close()
-	if err != nil {
+	if err := d.run(*oneshot); err != nil {
 		fmt.Fprintln(os.Stderr, "\nThe demo failed:", err)
 		os.Exit(1)
 	}
@@ -69,7 +65,10 @@ func (d *demo) close() {
 	}
 }
 
-func (d *demo) run(ctx context.Context, oneshot bool) error {
+func (d *demo) run(oneshot bool) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	defer d.close()
 	if d.nodes < 1 {
 		return errors.New("at least one node is needed")
 	}
@@ -104,8 +103,8 @@ func (d *demo) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if d.dir, err = os.MkdirTemp("", "anyccm-demo-"); err != nil {
-		return fmt.Errorf("making a folder: %w", err)
+	if d.dir, err = controlplane.TempDir("demo"); err != nil {
+		return err
 	}
 	programs, err := harness.Build(ctx, d.dir)
 	if err != nil {

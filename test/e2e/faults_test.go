@@ -24,8 +24,16 @@ const outage = 60 * time.Second
 // itself, and a Node whose droplet was deleted goes.
 func TestOutage(t *testing.T) {
 	for _, fault := range []harness.Fault{
-		{Kind: "status", Status: 500}, {Kind: "status", Status: 429, RetryAfter: 5}, {Kind: "hang"}, {Kind: "reset"}, {Kind: "empty-list"}, {Kind: "cut-list"}, {Kind: "cut"},
-		{Kind: "html"}, {Kind: "status", Status: 401}, {Kind: "status", Status: 403},
+		{Kind: "status", Status: 500},
+		{Kind: "status", Status: 429, RetryAfter: 5},
+		{Kind: "hang"},
+		{Kind: "reset"},
+		{Kind: "empty-list"},
+		{Kind: "cut-list"},
+		{Kind: "cut"},
+		{Kind: "html"},
+		{Kind: "status", Status: 401},
+		{Kind: "status", Status: 403},
 	} {
 		t.Run(strings.TrimSuffix(fmt.Sprintf("%s-%d", fault.Kind, fault.Status), "-0"), func(t *testing.T) {
 			const n = 8

@@ -38,7 +38,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	var err error
-	if shared.dir, err = os.MkdirTemp("", "anyccm-e2e-"); err != nil {
+	if shared.dir, err = controlplane.TempDir("e2e"); err != nil {
 		return fail(err)
 	}
 	defer os.RemoveAll(shared.dir)

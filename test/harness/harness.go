@@ -7,9 +7,11 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -51,7 +53,7 @@ func Build(ctx context.Context, dir string) (Programs, error) {
 		return p, nil
 	}
 	for path, pkg := range map[string]string{p.CCM: "cloud-controller-manager", p.Cloudsim: "cloudsim"} {
-		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags=grpcnotrace", "-ldflags=-s -w", "-o", path, "github.com/anyccm/cloud-controller-manager/cmd/"+pkg) //nolint:gosec // fixed arguments
+		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags=grpcnotrace", "-ldflags=-s -w", "-o", path, "github.com/anyccm/cloud-controller-manager/cmd/"+pkg)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return p, fmt.Errorf("building %s: %w\n%s", pkg, err, out)
@@ -102,7 +104,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 }
 
 func (c *Cluster) start(ctx context.Context) error {
-	if err := os.MkdirAll(c.Dir, 0o755); err != nil { //nolint:gosec // test data
+	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return fmt.Errorf("making the cluster's folder: %w", err)
 	}
 	var err error
@@ -171,8 +173,8 @@ func (c *Cluster) create(ctx context.Context, object runtime.Object) (err error)
 
 // Close ends every process of the cluster.
 func (c *Cluster) Close() {
-	for i := len(c.processes) - 1; i >= 0; i-- {
-		c.processes[i].Stop(3 * time.Second)
+	for _, v := range slices.Backward(c.processes) {
+		v.Stop(3 * time.Second)
 	}
 }
 
@@ -209,9 +211,7 @@ func (c *Cluster) StartCCM(ctx context.Context, args []string, env map[string]st
 	if err != nil {
 		return nil, err
 	}
-	for k, v := range env {
-		variables[k] = v
-	}
+	maps.Copy(variables, env)
 	var list []string
 	for k, v := range variables {
 		if v != "" {

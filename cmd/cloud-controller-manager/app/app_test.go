@@ -6,6 +6,8 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,7 +26,9 @@ func provider(name string, change func(*registry.Provider)) registry.Provider {
 	p := registry.Provider{
 		Name: name, Title: name, ProviderIDPrefixes: []string{name + "://"},
 		Validate: func(registry.Inputs) error { return nil },
-		New:      func(registry.Inputs) (cloudprovider.Interface, error) { return nil, errors.New("not opened in this test") },
+		New: func(registry.Inputs) (cloudprovider.Interface, error) {
+			return nil, errors.New("not opened in this test")
+		},
 	}
 	if change != nil {
 		change(&p)
@@ -41,6 +45,9 @@ func newManager(t *testing.T, providers ...registry.Provider) *manager {
 	return &manager{providers: r, stderr: &bytes.Buffer{}, exit: func(int) {}}
 }
 
+// The tests that build commands do not run in parallel: the framework keeps its feature gates in one global place, and
+// declares their flag anew for each command.
+
 // check parses arguments and returns what the program would refuse them with.
 func check(t *testing.T, m *manager, args ...string) error {
 	t.Helper()
@@ -55,7 +62,6 @@ func check(t *testing.T, m *manager, args ...string) error {
 }
 
 func TestValidate(t *testing.T) {
-	t.Parallel()
 	routes := func(p *registry.Provider) { p.Features.Routes = true }
 	for name, c := range map[string]struct {
 		providers []registry.Provider
@@ -81,7 +87,6 @@ func TestValidate(t *testing.T) {
 		"cloud config does not exist": {[]registry.Provider{provider("alpha", nil)}, []string{"--cloud-config=/nowhere/at/all"}, []string{"--cloud-config: open /nowhere/at/all"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			err := check(t, newManager(t, c.providers...), c.args...)
 			if c.want == nil {
 				require.NoError(t, err)
@@ -97,7 +102,6 @@ func TestValidate(t *testing.T) {
 }
 
 func TestDefaultsAndTheCommandLine(t *testing.T) {
-	t.Parallel()
 	m := newManager(t, provider("alpha", nil))
 	require.NoError(t, check(t, m))
 	assert.InDelta(t, kubeQPS, m.options.Generic.ClientConnection.QPS, 0)
@@ -114,7 +118,6 @@ func TestDefaultsAndTheCommandLine(t *testing.T) {
 }
 
 func TestProviderFlags(t *testing.T) {
-	t.Parallel()
 	withFlag := func(flag string) func(*registry.Provider) {
 		return func(p *registry.Provider) {
 			p.Options = []schema.OptionRow{{Flag: flag, Spec: schema.Spec{Kind: schema.KindString, Help: "Help."}}}
@@ -153,23 +156,47 @@ func TestTrim(t *testing.T) {
 
 // fakeAPI is a cloud whose API can fail.
 type fakeAPI struct {
+	mu     sync.Mutex
 	err    error
 	checks int
 }
 
-func (f *fakeAPI) CheckAPI(context.Context) error { f.checks++; return f.err }
-func (f *fakeAPI) APIHealth() error               { return f.err }
+func (f *fakeAPI) CheckAPI(context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.checks++
+	return f.err
+}
+
+func (f *fakeAPI) APIHealth() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
+}
+
+func (f *fakeAPI) set(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+}
+
+func (f *fakeAPI) asked() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.checks
+}
 
 func TestAPIWatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		api := &fakeAPI{err: errors.New("the credential is refused")}
+		api := &fakeAPI{}
+		api.set(errors.New("the credential is refused"))
 		var events []string
-		var published *apiStatus
+		var published atomic.Pointer[apiStatus]
 		w := &apiWatch{
 			api:     api,
 			report:  func(_, reason, _ string) { events = append(events, reason) },
-			publish: func(s *apiStatus) error { published = s; return nil },
+			publish: func(s *apiStatus) error { published.Store(s); return nil },
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -178,24 +205,24 @@ func TestAPIWatch(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		assert.Equal(t, []string{"CloudAPIUnavailable"}, events, "an outage is one event")
-		assert.LessOrEqual(t, api.checks, 20, "the cloud is asked less and less often")
-		assert.GreaterOrEqual(t, api.checks, 8)
-		assert.Contains(t, published.Reason, "the credential is refused")
+		assert.LessOrEqual(t, api.asked(), 20, "the cloud is asked less and less often")
+		assert.GreaterOrEqual(t, api.asked(), 8)
+		assert.Contains(t, published.Load().Reason, "the credential is refused")
 		plain := httptest.NewRequestWithContext(ctx, http.MethodGet, "/healthz", nil)
 		asked := httptest.NewRequestWithContext(ctx, http.MethodGet, "/healthz?cloud-api", nil)
 		require.NoError(t, w.Check(plain), "kubelet must not restart the program for an outage of the cloud")
 		require.Error(t, w.Check(asked))
 
-		api.err = nil
+		api.set(nil)
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		assert.Equal(t, []string{"CloudAPIUnavailable", "CloudAPIAvailable"}, events)
 		require.NoError(t, w.Check(asked))
-		assert.True(t, published.Usable)
-		before := api.checks
+		assert.True(t, published.Load().Usable)
+		before := api.asked()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		assert.Equal(t, before, api.checks, "while everything works nothing is asked")
+		assert.Equal(t, before, api.asked(), "while everything works nothing is asked")
 		cancel()
 		<-done
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"sync"
 	"time"
@@ -40,9 +41,7 @@ const (
 // controllers returns the framework's controllers and ours.
 func (m *manager) controllers() map[string]frameworkapp.ControllerInitFuncConstructor {
 	all := map[string]frameworkapp.ControllerInitFuncConstructor{}
-	for name, c := range frameworkapp.DefaultInitFuncConstructors {
-		all[name] = c
-	}
+	maps.Copy(all, frameworkapp.DefaultInitFuncConstructors)
 	all[cloudAPIController] = frameworkapp.ControllerInitFuncConstructor{
 		InitContext: frameworkapp.ControllerInitContext{ClientName: cloudAPIController},
 		Constructor: func(_ frameworkapp.ControllerInitContext, c *config.CompletedConfig, cloud cloudprovider.Interface) frameworkapp.InitFunc {

@@ -3,6 +3,7 @@ package app
 import (
 	"fmt"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -56,7 +57,7 @@ func newOptions() (*options.CloudControllerManagerOptions, error) {
 func lateDefaults(cmd *cobra.Command, o *options.CloudControllerManagerOptions) {
 	o.NodeController.ConcurrentNodeStatusUpdates = nodeStatusWorkers
 	if f := cmd.Flags().Lookup("concurrent-node-status-updates"); f != nil {
-		f.DefValue = fmt.Sprint(nodeStatusWorkers)
+		f.DefValue = strconv.Itoa(nodeStatusWorkers)
 	}
 }
 

@@ -1,6 +1,7 @@
 package digitaloceansim
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -102,14 +103,15 @@ var (
 )
 
 func nth(base [4]byte, n int) string {
-	v := uint32(base[0])<<24 | uint32(base[1])<<16 | uint32(base[2])<<8 | uint32(base[3])
-	v += uint32(n) //nolint:gosec // droplet numbers are small
-	return netip.AddrFrom4([4]byte{byte(v >> 24), byte(v >> 16), byte(v >> 8), byte(v)}).String()
+	v := binary.BigEndian.Uint32(base[:]) + uint32(n) //nolint:gosec // droplet numbers are small
+	var b [4]byte
+	binary.BigEndian.PutUint32(b[:], v)
+	return netip.AddrFrom4(b).String()
 }
 
 func nthV6(n int) string {
 	v := firstPublicV6
-	v[12], v[13], v[14], v[15] = byte(n>>24), byte(n>>16), byte(n>>8), byte(n)
+	binary.BigEndian.PutUint32(v[12:], uint32(n)) //nolint:gosec // droplet numbers are small
 	return netip.AddrFrom16(v).String()
 }
 

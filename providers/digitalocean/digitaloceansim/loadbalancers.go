@@ -1,6 +1,7 @@
 package digitaloceansim
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -125,21 +126,21 @@ var namePattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,253}[A-Za-z0-
 
 // check refuses what the API refuses, with one message for the first fault.
 func (s *Sim) check(r *request) error {
-	switch {
-	case !namePattern.MatchString(r.Name):
-		return invalid("name is invalid")
-	case len(r.ForwardingRules) == 0:
-		return invalid("forwarding_rules must hold at least one rule")
-	case r.Size != "" && r.SizeUnit != 0:
-		return invalid("size and size_unit are mutually exclusive")
-	case r.SizeUnit < 0 || r.SizeUnit > 100:
-		return invalid("size_unit must be between 1 and 100")
-	case r.Tag != "" && len(r.DropletIDs) > 0:
-		return invalid("droplet_ids and tag are mutually exclusive")
-	case r.HTTPIdleTimeoutSeconds != 0 && (r.HTTPIdleTimeoutSeconds < 30 || r.HTTPIdleTimeoutSeconds > 600):
-		return invalid("http_idle_timeout_seconds must be between 30 and 600")
-	case r.Network == internal && r.NetworkStack == stackDual:
-		return invalid("an INTERNAL load balancer cannot be DUALSTACK")
+	for _, rule := range []struct {
+		broken  bool
+		message string
+	}{
+		{!namePattern.MatchString(r.Name), "name is invalid"},
+		{len(r.ForwardingRules) == 0, "forwarding_rules must hold at least one rule"},
+		{r.Size != "" && r.SizeUnit != 0, "size and size_unit are mutually exclusive"},
+		{r.SizeUnit < 0 || r.SizeUnit > 100, "size_unit must be between 1 and 100"},
+		{r.Tag != "" && len(r.DropletIDs) > 0, "droplet_ids and tag are mutually exclusive"},
+		{!within(r.HTTPIdleTimeoutSeconds, 30, 600), "http_idle_timeout_seconds must be between 30 and 600"},
+		{r.Network == internal && r.NetworkStack == stackDual, "an INTERNAL load balancer cannot be DUALSTACK"},
+	} {
+		if rule.broken {
+			return invalid("%s", rule.message)
+		}
 	}
 	for _, e := range []struct {
 		field, value string
@@ -156,6 +157,13 @@ func (s *Sim) check(r *request) error {
 			return invalid("%s %q is invalid", e.field, e.value)
 		}
 	}
+	return errors.Join(s.checkReferences(r), checkFirewall(r.Firewall), checkSticky(r.StickySessions), s.checkRules(r.ForwardingRules), checkHealth(r.HealthCheck))
+}
+
+// within reports whether a number is absent or between two bounds.
+func within(v, low, high int) bool { return v == 0 || (v >= low && v <= high) }
+
+func (s *Sim) checkReferences(r *request) error {
 	if _, ok := regionOf(r.Region); !ok {
 		return invalid("region %q is invalid", r.Region)
 	}
@@ -164,20 +172,26 @@ func (s *Sim) check(r *request) error {
 			return invalid("droplet %d does not exist", id)
 		}
 	}
-	if r.StickySessions != nil && r.StickySessions.Type == "cookies" && (r.StickySessions.CookieName == "" || r.StickySessions.CookieTTLSeconds <= 0) {
+	return nil
+}
+
+func checkSticky(s *StickySessions) error {
+	if s != nil && s.Type == "cookies" && (s.CookieName == "" || s.CookieTTLSeconds <= 0) {
 		return invalid("sticky_sessions of type cookies need cookie_name and cookie_ttl_seconds")
 	}
-	if r.Firewall != nil {
-		for _, rule := range append(slices.Clone(r.Firewall.Allow), r.Firewall.Deny...) {
-			if !legalSource(rule) {
-				return invalid("firewall rule %q is invalid", rule)
-			}
+	return nil
+}
+
+func checkFirewall(f *Firewall) error {
+	if f == nil {
+		return nil
+	}
+	for _, rule := range append(slices.Clone(f.Allow), f.Deny...) {
+		if !legalSource(rule) {
+			return invalid("firewall rule %q is invalid", rule)
 		}
 	}
-	if err := s.checkRules(r.ForwardingRules); err != nil {
-		return err
-	}
-	return checkHealth(r.HealthCheck)
+	return nil
 }
 
 func legalSource(rule string) bool {
@@ -195,18 +209,8 @@ func legalSource(rule string) bool {
 func (s *Sim) checkRules(rules []Rule) error {
 	seen := map[string]bool{}
 	for _, f := range rules {
-		if !slices.Contains([]string{"http", "https", "http2", "http3", "tcp", "udp"}, f.EntryProtocol) ||
-			!slices.Contains([]string{"http", "https", "http2", "tcp", "udp"}, f.TargetProtocol) {
-			return invalid("forwarding rule with protocols %q and %q is invalid", f.EntryProtocol, f.TargetProtocol)
-		}
-		if (f.EntryProtocol == "udp") != (f.TargetProtocol == "udp") {
-			return invalid("udp can only be forwarded to udp")
-		}
-		if f.EntryPort < 1 || f.EntryPort > 65535 || f.TargetPort < 1 || f.TargetPort > 65535 {
-			return invalid("forwarding rule ports must be between 1 and 65535")
-		}
-		if f.EntryPort >= 50053 && f.EntryPort <= 50055 {
-			return invalid("entry port %d is reserved", f.EntryPort)
+		if err := s.checkRule(f); err != nil {
+			return err
 		}
 		layer4 := "tcp"
 		if f.EntryProtocol == "udp" || f.EntryProtocol == "http3" {
@@ -217,13 +221,27 @@ func (s *Sim) checkRules(rules []Rule) error {
 			return invalid("two forwarding rules have entry port %d", f.EntryPort)
 		}
 		seen[key] = true
-		tls := f.EntryProtocol == "https" || f.EntryProtocol == "http2" || f.EntryProtocol == "http3"
-		if tls && (f.CertificateID == "") == !f.TLSPassthrough {
-			return invalid("%s on port %d needs a certificate or tls_passthrough", f.EntryProtocol, f.EntryPort)
-		}
-		if f.CertificateID != "" && s.certificates[f.CertificateID] == nil {
-			return invalid("certificate %s does not exist", f.CertificateID)
-		}
+	}
+	return nil
+}
+
+func (s *Sim) checkRule(f Rule) error {
+	portOK := func(p int) bool { return p >= 1 && p <= 65535 }
+	tls := f.EntryProtocol == "https" || f.EntryProtocol == "http2" || f.EntryProtocol == "http3"
+	switch {
+	case !slices.Contains([]string{"http", "https", "http2", "http3", "tcp", "udp"}, f.EntryProtocol),
+		!slices.Contains([]string{"http", "https", "http2", "tcp", "udp"}, f.TargetProtocol):
+		return invalid("forwarding rule with protocols %q and %q is invalid", f.EntryProtocol, f.TargetProtocol)
+	case (f.EntryProtocol == "udp") != (f.TargetProtocol == "udp"):
+		return invalid("udp can only be forwarded to udp")
+	case !portOK(f.EntryPort), !portOK(f.TargetPort):
+		return invalid("forwarding rule ports must be between 1 and 65535")
+	case f.EntryPort >= 50053 && f.EntryPort <= 50055:
+		return invalid("entry port %d is reserved", f.EntryPort)
+	case tls && (f.CertificateID == "") == !f.TLSPassthrough:
+		return invalid("%s on port %d needs a certificate or tls_passthrough", f.EntryProtocol, f.EntryPort)
+	case f.CertificateID != "" && s.certificates[f.CertificateID] == nil:
+		return invalid("certificate %s does not exist", f.CertificateID)
 	}
 	return nil
 }
@@ -232,7 +250,6 @@ func checkHealth(h *HealthCheck) error {
 	if h == nil {
 		return nil
 	}
-	within := func(v, low, high int) bool { return v == 0 || (v >= low && v <= high) }
 	switch {
 	case !slices.Contains([]string{"", "http", "https", "tcp"}, h.Protocol):
 		return invalid("health_check protocol %q is invalid", h.Protocol)
@@ -387,8 +404,11 @@ func (s *Sim) replaceLoadBalancer(r *http.Request, id string) (int, any, error) 
 		return 0, nil, err
 	}
 	for _, f := range []struct{ field, was, is string }{
-		{"type", lb.Type, in.Type}, {"network", lb.Network, in.Network}, {"network_stack", lb.NetworkStack, in.NetworkStack},
-		{"region", lb.Region.Slug, in.Region}, {"vpc_uuid", lb.VPCUUID, in.VPCUUID},
+		{"type", lb.Type, in.Type},
+		{"network", lb.Network, in.Network},
+		{"network_stack", lb.NetworkStack, in.NetworkStack},
+		{"region", lb.Region.Slug, in.Region},
+		{"vpc_uuid", lb.VPCUUID, in.VPCUUID},
 	} {
 		if f.is != "" && f.is != f.was {
 			return 0, nil, invalid("%s of a load balancer cannot change", f.field)

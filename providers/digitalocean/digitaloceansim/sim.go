@@ -29,9 +29,10 @@ const (
 	defaultPage = 20
 	largestPage = 200
 
-	// PublishedPerMinute and PublishedPerHour are DigitalOcean's published rate limits.
+	// PublishedPerMinute is DigitalOcean's published limit on bursts.
 	PublishedPerMinute = 250
-	PublishedPerHour   = 5000
+	// PublishedPerHour is DigitalOcean's published rate limit.
+	PublishedPerHour = 5000
 )
 
 // Sim is the simulated cloud's state. All methods are safe for concurrent use.
@@ -268,57 +269,56 @@ func write(w http.ResponseWriter, status int, answer any) {
 	_ = json.NewEncoder(w).Encode(answer) // a client that went away is its own affair
 }
 
+// handler answers one kind of request; id is the second segment of the path.
+type handler func(s *Sim, r *http.Request, id string) (int, any, error)
+
+// routes are the requests that the simulator knows; {} stands for an identifier.
+var routes = map[string]handler{
+	"GET account": func(*Sim, *http.Request, string) (int, any, error) {
+		return http.StatusOK, map[string]any{"account": account}, nil
+	},
+	"GET regions": func(_ *Sim, r *http.Request, _ string) (int, any, error) { return list(r, "regions", regions) },
+
+	"GET droplets":       func(s *Sim, r *http.Request, _ string) (int, any, error) { return s.listDroplets(r) },
+	"POST droplets":      func(s *Sim, r *http.Request, _ string) (int, any, error) { return s.createDroplet(r) },
+	"GET droplets/{}":    func(s *Sim, _ *http.Request, id string) (int, any, error) { return s.getDroplet(id) },
+	"DELETE droplets/{}": func(s *Sim, _ *http.Request, id string) (int, any, error) { return s.deleteDroplet(id) },
+
+	"GET load_balancers": func(s *Sim, r *http.Request, _ string) (int, any, error) {
+		return list(r, "load_balancers", s.loadBalancersLocked())
+	},
+	"POST load_balancers":                       func(s *Sim, r *http.Request, _ string) (int, any, error) { return s.createLoadBalancer(r) },
+	"GET load_balancers/{}":                     func(s *Sim, _ *http.Request, id string) (int, any, error) { return s.getLoadBalancer(id) },
+	"PUT load_balancers/{}":                     (*Sim).replaceLoadBalancer,
+	"DELETE load_balancers/{}":                  func(s *Sim, _ *http.Request, id string) (int, any, error) { return s.deleteLoadBalancer(id) },
+	"POST load_balancers/{}/droplets":           (*Sim).changeDroplets,
+	"DELETE load_balancers/{}/droplets":         (*Sim).changeDroplets,
+	"POST load_balancers/{}/forwarding_rules":   (*Sim).changeRules,
+	"DELETE load_balancers/{}/forwarding_rules": (*Sim).changeRules,
+
+	"GET certificates":    func(s *Sim, r *http.Request, _ string) (int, any, error) { return s.listCertificates(r) },
+	"GET certificates/{}": func(s *Sim, _ *http.Request, id string) (int, any, error) { return s.getCertificate(id) },
+
+	"GET tags":                 func(s *Sim, r *http.Request, _ string) (int, any, error) { return list(r, "tags", s.tagsLocked()) },
+	"POST tags":                func(s *Sim, r *http.Request, _ string) (int, any, error) { return s.createTag(r) },
+	"GET tags/{}":              func(s *Sim, _ *http.Request, id string) (int, any, error) { return s.getTag(id) },
+	"DELETE tags/{}":           func(s *Sim, _ *http.Request, id string) (int, any, error) { return s.deleteTag(id) },
+	"POST tags/{}/resources":   (*Sim).tagResources,
+	"DELETE tags/{}/resources": (*Sim).tagResources,
+}
+
 // route finds the handler of a request.
 func (s *Sim) route(r *http.Request) (int, any, error) {
 	segments := strings.Split(strings.Trim(strings.TrimPrefix(path.Clean(r.URL.Path), "/v2"), "/"), "/")
 	id := ""
 	if len(segments) > 1 {
-		id = segments[1]
-		segments[1] = "{}"
+		id, segments[1] = segments[1], "{}"
 	}
-	switch r.Method + " " + strings.Join(segments, "/") {
-	case "GET account":
-		return http.StatusOK, map[string]any{"account": account}, nil
-	case "GET regions":
-		return list(r, "regions", regions)
-	case "GET droplets":
-		return s.listDroplets(r)
-	case "POST droplets":
-		return s.createDroplet(r)
-	case "GET droplets/{}":
-		return s.getDroplet(id)
-	case "DELETE droplets/{}":
-		return s.deleteDroplet(id)
-	case "GET load_balancers":
-		return list(r, "load_balancers", s.loadBalancersLocked())
-	case "POST load_balancers":
-		return s.createLoadBalancer(r)
-	case "GET load_balancers/{}":
-		return s.getLoadBalancer(id)
-	case "PUT load_balancers/{}":
-		return s.replaceLoadBalancer(r, id)
-	case "DELETE load_balancers/{}":
-		return s.deleteLoadBalancer(id)
-	case "POST load_balancers/{}/droplets", "DELETE load_balancers/{}/droplets":
-		return s.changeDroplets(r, id)
-	case "POST load_balancers/{}/forwarding_rules", "DELETE load_balancers/{}/forwarding_rules":
-		return s.changeRules(r, id)
-	case "GET certificates":
-		return s.listCertificates(r)
-	case "GET certificates/{}":
-		return s.getCertificate(id)
-	case "GET tags":
-		return list(r, "tags", s.tagsLocked())
-	case "POST tags":
-		return s.createTag(r)
-	case "GET tags/{}":
-		return s.getTag(id)
-	case "DELETE tags/{}":
-		return s.deleteTag(id)
-	case "POST tags/{}/resources", "DELETE tags/{}/resources":
-		return s.tagResources(r, id)
+	handle, ok := routes[r.Method+" "+strings.Join(segments, "/")]
+	if !ok {
+		return 0, nil, errNotFound
 	}
-	return 0, nil, errNotFound
+	return handle(s, r, id)
 }
 
 // decode reads a request strictly: a field that the API does not know is refused.

@@ -122,9 +122,15 @@ func runInstances(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	})
 
 	faults := []simkit.Fault{
-		{Kind: simkit.FaultStatus, Status: 500}, {Kind: simkit.FaultStatus, Status: 503}, {Kind: simkit.FaultStatus, Status: 429, RetryAfter: 60},
-		{Kind: simkit.FaultStatus, Status: 401}, {Kind: simkit.FaultStatus, Status: 403}, {Kind: simkit.FaultReset}, {Kind: simkit.FaultLost},
-		{Kind: simkit.FaultCut}, {Kind: simkit.FaultHTML},
+		{Kind: simkit.FaultStatus, Status: 500},
+		{Kind: simkit.FaultStatus, Status: 503},
+		{Kind: simkit.FaultStatus, Status: 429, RetryAfter: 60},
+		{Kind: simkit.FaultStatus, Status: 401},
+		{Kind: simkit.FaultStatus, Status: 403},
+		{Kind: simkit.FaultReset},
+		{Kind: simkit.FaultLost},
+		{Kind: simkit.FaultCut},
+		{Kind: simkit.FaultHTML},
 	}
 	for kind := range newFixture(t).Sim.Distortions() {
 		faults = append(faults, simkit.Fault{Kind: kind})

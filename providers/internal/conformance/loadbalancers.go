@@ -27,7 +27,7 @@ func runLoadBalancers(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		w.createService(t.Context(), c.Service)
 		w.Sim.ResetCalls()
 		require.NoError(t, w.loadBalancer().UpdateLoadBalancer(t.Context(), clusterName, w.service(t.Context(), c.Service), w.nodes))
-		w.requireWrites(0, "the Service was never ensured")
+		w.requireNoWrites("the Service was never ensured")
 	})
 	t.Run("ensure, update and delete at once", func(t *testing.T) {
 		t.Parallel()
@@ -51,7 +51,7 @@ func runLoadBalancers(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		w.ensure(ctx, c.Service, nil)
 		w.Sim.ResetCalls()
 		w.ensure(ctx, c.Service, nil)
-		w.requireWrites(0, "the last word is the whole set of nodes")
+		w.requireNoWrites("the last word is the whole set of nodes")
 		w.remove(ctx, c.Service, nil)
 		assert.Empty(t, w.Snapshot())
 	})
@@ -78,12 +78,12 @@ func runLifeCycle(t *testing.T, f *Fixture, name string) {
 	w.Sim.ResetCalls()
 	again := w.ensure(ctx, c.Service, nil)
 	assert.Equal(t, status, again)
-	w.requireWrites(0, "nothing changed")
+	w.requireNoWrites("nothing changed")
 
 	w.restart()
 	w.Sim.ResetCalls()
 	assert.Equal(t, status, w.ensure(ctx, c.Service, nil))
-	w.requireWrites(0, "a restart changes nothing")
+	w.requireNoWrites("a restart changes nothing")
 
 	w.addNode(ctx, "worker-2", nil)
 	require.NoError(t, w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, c.Service), w.nodes))
@@ -91,7 +91,7 @@ func runLifeCycle(t *testing.T, f *Fixture, name string) {
 	w.Sim.ResetCalls()
 	require.NoError(t, w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, c.Service), w.nodes))
 	w.ensure(ctx, c.Service, nil)
-	w.requireWrites(0, "the node is there already")
+	w.requireNoWrites("the node is there already")
 
 	w.nodes = w.nodes[:1]
 	require.NoError(t, w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, c.Service), w.nodes))
@@ -102,7 +102,7 @@ func runLifeCycle(t *testing.T, f *Fixture, name string) {
 	assert.NotEqual(t, created, w.Snapshot())
 	w.Sim.ResetCalls()
 	w.ensure(ctx, c.Service, nil)
-	w.requireWrites(0, "the change is applied already")
+	w.requireNoWrites("the change is applied already")
 
 	got, exists, err := w.loadBalancer().GetLoadBalancer(ctx, clusterName, w.service(ctx, c.Service))
 	require.NoError(t, err)

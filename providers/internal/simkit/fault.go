@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -148,7 +149,7 @@ func (f *Fault) after(c Cloud, w http.ResponseWriter, r *http.Request, answer *h
 		hangUp(w)
 	case FaultCut:
 		maps.Copy(w.Header(), answer.Header())
-		w.Header().Set("Content-Length", fmt.Sprint(answer.Body.Len()+1))
+		w.Header().Set("Content-Length", strconv.Itoa(answer.Body.Len()+1))
 		w.WriteHeader(answer.Code)
 		_, _ = w.Write(answer.Body.Bytes()[:answer.Body.Len()/2])
 		_ = http.NewResponseController(w).Flush() // the half must leave before the connection closes
@@ -166,7 +167,7 @@ func (f *Fault) after(c Cloud, w http.ResponseWriter, r *http.Request, answer *h
 
 func (f *Fault) writeStatus(c Cloud, w http.ResponseWriter) {
 	if f.RetryAfter > 0 {
-		w.Header().Set("Retry-After", fmt.Sprint(f.RetryAfter))
+		w.Header().Set("Retry-After", strconv.Itoa(f.RetryAfter))
 	}
 	c.WriteError(w, f.Status, "simulated fault")
 }

@@ -339,40 +339,42 @@ func pause(ctx context.Context, d time.Duration) bool {
 // hangUp closes the connection without an answer.
 func hangUp(http.ResponseWriter) { panic(http.ErrAbortHandler) }
 
-func (s *Server) admin(w http.ResponseWriter, r *http.Request) {
-	route := r.Method + " " + strings.TrimPrefix(r.URL.Path, AdminPrefix)
-	if name, ok := strings.CutPrefix(route, "POST do/"); ok {
-		s.adminDo(w, r, name)
-		return
-	}
-	switch route {
-	case "GET state":
-		reply(w, s.cloud.State())
-	case "GET calls":
-		reply(w, s.Calls())
-	case "DELETE calls":
+// adminRoutes are the admin paths; they are described at the top of the package.
+var adminRoutes = map[string]func(*Server, http.ResponseWriter, *http.Request){
+	"GET state":  func(s *Server, w http.ResponseWriter, _ *http.Request) { reply(w, s.cloud.State()) },
+	"GET calls":  func(s *Server, w http.ResponseWriter, _ *http.Request) { reply(w, s.Calls()) },
+	"GET faults": func(s *Server, w http.ResponseWriter, _ *http.Request) { reply(w, s.Faults()) },
+	"GET env": func(s *Server, w http.ResponseWriter, r *http.Request) {
+		reply(w, s.cloud.Environment("http://"+r.Host))
+	},
+	"GET summary": func(s *Server, w http.ResponseWriter, _ *http.Request) {
+		reply(w, Summary{Instances: s.cloud.Instances(), Holdings: s.cloud.Holdings()})
+	},
+	"DELETE calls": func(s *Server, w http.ResponseWriter, _ *http.Request) {
 		s.ResetCalls()
 		w.WriteHeader(http.StatusNoContent)
-	case "GET faults":
-		reply(w, s.Faults())
-	case "POST faults":
+	},
+	"POST faults": func(s *Server, w http.ResponseWriter, r *http.Request) {
 		var f Fault
-		if decode(w, r, &f) {
-			id, err := s.AddFault(f)
-			if err != nil {
-				http.Error(w, err.Error(), http.StatusBadRequest)
-				return
-			}
-			reply(w, map[string]int{"id": id})
+		if !decode(w, r, &f) {
+			return
 		}
-	case "DELETE faults":
+		id, err := s.AddFault(f)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		reply(w, map[string]int{"id": id})
+	},
+	"DELETE faults": func(s *Server, w http.ResponseWriter, r *http.Request) {
 		if id, err := strconv.Atoi(r.URL.Query().Get("id")); err == nil {
 			s.RemoveFault(id)
 		} else {
 			s.ClearFaults()
 		}
 		w.WriteHeader(http.StatusNoContent)
-	case "POST config":
+	},
+	"POST config": func(s *Server, w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 		changed := s.settings
 		s.mu.Unlock()
@@ -380,7 +382,8 @@ func (s *Server) admin(w http.ResponseWriter, r *http.Request) {
 			s.Configure(func(c *Settings) { *c = changed })
 			reply(w, changed)
 		}
-	case "POST seed":
+	},
+	"POST seed": func(s *Server, w http.ResponseWriter, r *http.Request) {
 		var seed struct {
 			Instances int `json:"instances"`
 		}
@@ -388,24 +391,33 @@ func (s *Server) admin(w http.ResponseWriter, r *http.Request) {
 			s.cloud.Seed(seed.Instances)
 			w.WriteHeader(http.StatusNoContent)
 		}
-	case "GET env":
-		reply(w, s.cloud.Environment("http://"+r.Host))
-	case "GET summary":
-		reply(w, Summary{Instances: s.cloud.Instances(), Holdings: s.cloud.Holdings()})
-	case "POST remove":
+	},
+	"POST remove": func(s *Server, w http.ResponseWriter, r *http.Request) {
 		var remove struct {
 			Name string `json:"name"`
 		}
-		if decode(w, r, &remove) {
-			if err := s.cloud.RemoveInstance(remove.Name); err != nil {
-				http.Error(w, err.Error(), http.StatusNotFound)
-				return
-			}
-			w.WriteHeader(http.StatusNoContent)
+		if !decode(w, r, &remove) {
+			return
 		}
-	default:
-		http.NotFound(w, r)
+		if err := s.cloud.RemoveInstance(remove.Name); err != nil {
+			http.Error(w, err.Error(), http.StatusNotFound)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	},
+}
+
+func (s *Server) admin(w http.ResponseWriter, r *http.Request) {
+	name := strings.TrimPrefix(r.URL.Path, AdminPrefix)
+	if action, ok := strings.CutPrefix(name, "do/"); ok && r.Method == http.MethodPost {
+		s.adminDo(w, r, action)
+		return
 	}
+	if handle, ok := adminRoutes[r.Method+" "+name]; ok {
+		handle(s, w, r)
+		return
+	}
+	http.NotFound(w, r)
 }
 
 func (s *Server) adminDo(w http.ResponseWriter, r *http.Request, name string) {

@@ -31,9 +31,11 @@ func (c *counter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (*counter) Operation(r *http.Request) (string, bool) {
 	return r.Method + " " + r.URL.Path, r.Method != http.MethodGet
 }
+
 func (*counter) WriteError(w http.ResponseWriter, status int, message string) {
 	http.Error(w, message, status)
 }
+
 func (*counter) RateHeaders(h http.Header, _, remaining int, _ time.Time) {
 	h.Set("Remaining", strconv.Itoa(remaining))
 }
@@ -48,6 +50,7 @@ func (*counter) Distort() map[string]Distortion {
 		return []byte(`{"value":0}`), r.Method == http.MethodGet
 	}}
 }
+
 func (c *counter) Actions() map[string]func(json.RawMessage) error {
 	return map[string]func(json.RawMessage) error{"reset": func(json.RawMessage) error { c.value = 0; return nil }}
 }
