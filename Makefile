@@ -67,7 +67,7 @@ test-e2e: tools-for-tests ## The built program against a real kube-apiserver and
 
 .PHONY: generate
 generate: ## Write the files that follow from the providers' folders
-	$(GO) run -trimpath ./build/generate
+	CGO_ENABLED=0 $(GO) run -trimpath -tags $(TAGS) ./build/generate
 
 $(BIN)/golangci-lint: build/tools/go.mod build/tools/go.sum
 	@echo "Building golangci-lint from source; this happens once and takes some minutes."

@@ -9,6 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	_ "github.com/anyccm/cloud-controller-manager/registry/linked" // the providers to describe
 )
 
 func main() {
@@ -24,7 +27,7 @@ func run(root string) error {
 		return err
 	}
 	for path, content := range files {
-		if err := os.WriteFile(filepath.Join(root, path), content, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(root, path), content, 0o644); err != nil { //nolint:gosec // sources are for everybody
 			return fmt.Errorf("writing %s: %w", path, err)
 		}
 	}
@@ -41,7 +44,12 @@ func Files(root string) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return map[string][]byte{"cmd/cloudsim/zz_generated.simulators.go": simulators}, nil
+	files, err := providerPages(root, registry.Linked().Providers())
+	if err != nil {
+		return nil, err
+	}
+	files["cmd/cloudsim/zz_generated.simulators.go"] = simulators
+	return files, nil
 }
 
 // Providers returns the names of the provider folders, sorted.

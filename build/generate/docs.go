@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// providerPages returns the page of every provider with its tables made anew.
+func providerPages(root string, providers []registry.Provider) (map[string][]byte, error) {
+	pages := map[string][]byte{}
+	for _, p := range providers {
+		path := "docs/providers/" + p.Name + ".md"
+		page, err := os.ReadFile(filepath.Join(root, path))
+		if err != nil {
+			return nil, fmt.Errorf("provider %s has no page: %w", p.Name, err)
+		}
+		for section, table := range map[string]string{"options": optionsTable(p.Options), "annotations": annotationsTable(p.Annotations)} {
+			if page, err = splice(page, section, table); err != nil {
+				return nil, fmt.Errorf("%s: %w", path, err)
+			}
+		}
+		pages[path] = page
+	}
+	return pages, nil
+}
+
+// splice replaces what stands between the markers of a section.
+func splice(page []byte, section, content string) ([]byte, error) {
+	begin, end := []byte("<!-- begin "+section+":"), []byte("<!-- end "+section+" -->")
+	from, to := bytes.Index(page, begin), bytes.Index(page, end)
+	if from < 0 || to < from {
+		return nil, fmt.Errorf("the markers of section %s are missing", section)
+	}
+	line := bytes.IndexByte(page[from:], '\n')
+	var out bytes.Buffer
+	out.Write(page[:from+line+1])
+	out.WriteString(content)
+	out.Write(page[to:])
+	return out.Bytes(), nil
+}
+
+func optionsTable(rows []schema.OptionRow) string {
+	var b strings.Builder
+	b.WriteString("| environment | key | flag | value | default | meaning |\n| --- | --- | --- | --- | --- | --- |\n")
+	for _, r := range rows {
+		help := r.Help
+		if r.Required {
+			help = "**Required.** " + help
+		}
+		flag := ""
+		if r.Flag != "" {
+			flag = code("--" + r.Flag)
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", code(r.Env), code(r.FileKey), flag, values(r.Spec), defaultOf(r.Spec), cell(help))
+	}
+	return b.String()
+}
+
+func annotationsTable(rows []schema.AnnotationRow) string {
+	var b strings.Builder
+	b.WriteString("| annotation | value | default | a later change | meaning |\n| --- | --- | --- | --- | --- |\n")
+	for _, r := range rows {
+		value, help := values(r.Spec), r.Help
+		if r.PresenceOnly {
+			value = "any"
+		}
+		if r.Deprecated != "" {
+			help += " Deprecated: " + r.Deprecated + "."
+		}
+		if r.Lenient {
+			help += " An illegal value counts as the default."
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", code(r.Key), value, defaultOf(r.Spec), r.Changes, cell(help))
+	}
+	return b.String()
+}
+
+func values(s schema.Spec) string {
+	switch {
+	case len(s.Choices) > 0:
+		quoted := make([]string, len(s.Choices))
+		for i, c := range s.Choices {
+			quoted[i] = code(c)
+		}
+		return strings.Join(quoted, ", ")
+	case s.Min != nil && s.Max != nil:
+		return fmt.Sprintf("%s, %v to %v", kindNames[s.Kind], *s.Min, *s.Max)
+	case s.Min != nil:
+		return fmt.Sprintf("%s, %v or more", kindNames[s.Kind], *s.Min)
+	}
+	return kindNames[s.Kind]
+}
+
+var kindNames = map[schema.Kind]string{
+	schema.KindString: "text", schema.KindBool: "`true` or `false`", schema.KindInt: "whole number", schema.KindFloat: "number",
+	schema.KindDuration: "duration", schema.KindURL: "URL", schema.KindList: "list, separated by commas",
+	schema.KindIntList: "whole numbers, separated by commas", schema.KindSecret: "secret",
+}
+
+func defaultOf(s schema.Spec) string {
+	if s.Default != "" {
+		return code(s.Default)
+	}
+	return cell(s.DefaultHelp)
+}
+
+func code(text string) string {
+	if text == "" {
+		return ""
+	}
+	return "`" + text + "`"
+}
+
+func cell(text string) string { return strings.ReplaceAll(text, "|", "\\|") }
