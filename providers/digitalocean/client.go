@@ -77,13 +77,14 @@ func operation(r *http.Request) string {
 	return r.Method + " " + strings.Join(segments, "/")
 }
 
-func budget(h http.Header) (limit, remaining int, ok bool) {
-	limit, err := strconv.Atoi(h.Get("RateLimit-Limit"))
-	if err != nil {
-		return 0, 0, false
+func budget(h http.Header) (cloudapi.Budget, bool) {
+	limit, limitErr := strconv.Atoi(h.Get("RateLimit-Limit"))
+	remaining, remainingErr := strconv.Atoi(h.Get("RateLimit-Remaining"))
+	b := cloudapi.Budget{Limit: limit, Remaining: remaining}
+	if reset, err := strconv.ParseInt(h.Get("RateLimit-Reset"), 10, 64); err == nil {
+		b.Reset = time.Unix(reset, 0)
 	}
-	remaining, err = strconv.Atoi(h.Get("RateLimit-Remaining"))
-	return limit, remaining, err == nil
+	return b, limitErr == nil && remainingErr == nil
 }
 
 // listAll reads every page and keeps of each object what keep returns. The listing is complete or an error: the number of objects is compared with the total that

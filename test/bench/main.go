@@ -47,7 +47,7 @@ type result struct {
 }
 
 func main() {
-	sizes := flag.String("nodes", "100,1000,5000,5000x18432", "comma-separated numbers of nodes, each with the bytes of a node after an x")
+	sizes := flag.String("nodes", "0,100,1000,5000,5000x18432", "comma-separated numbers of nodes, each with the bytes of a node after an x")
 	provider := flag.String("provider", "digitalocean", "the cloud to simulate")
 	latency := flag.Duration("latency", 40*time.Millisecond, "time that every cloud call takes")
 	limits := flag.Bool("published-limits", true, "switch on the cloud's published rate limits")
@@ -150,6 +150,9 @@ func measure(ctx context.Context, dir, binaries string, programs harness.Program
 	if err := watchNodes(ctx, c, s.nodes, began, &r); err != nil {
 		return r, fmt.Errorf("%w\n%s", err, m.Tail(10))
 	}
+	if err := m.WaitLeading(ctx, time.Minute); err != nil {
+		return r, err
+	}
 	calls, err := c.Cloud.Calls(ctx)
 	if err != nil {
 		return r, err
@@ -161,6 +164,9 @@ func measure(ctx context.Context, dir, binaries string, programs harness.Program
 
 // watchNodes notes when the first and the last node had everything from their cloud.
 func watchNodes(ctx context.Context, c *harness.Cluster, n int, began time.Time, r *result) error {
+	if n == 0 {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
 	w, err := c.Kube.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{})

@@ -45,13 +45,20 @@ type Config struct {
 	// Limits hold back calls on our side.
 	Limits []Limit
 	// Budget reads the cloud's rate limit from an answer; nil if the cloud does not tell.
-	Budget func(http.Header) (limit, remaining int, ok bool)
+	Budget func(http.Header) (Budget, bool)
 	// Timeout of one attempt; 0 means 15 s.
 	Timeout time.Duration
 	// Retries after the first attempt; 0 means 3, negative means none.
 	Retries int
 	// Transport carries the calls; nil means one of our own with the system's proxy settings.
 	Transport http.RoundTripper
+}
+
+// Budget is a cloud's rate limit as an answer tells it.
+type Budget struct {
+	Limit, Remaining int
+	// Reset is when calls are allowed again; zero if the cloud does not say.
+	Reset time.Time
 }
 
 // Client is an http.Client for an SDK, and what it learnt about the cloud.
@@ -190,16 +197,14 @@ func (t *transport) learn(ctx context.Context, operation string, resp *http.Resp
 		return
 	}
 	if t.Budget != nil {
-		if limit, remaining, ok := t.Budget(resp.Header); ok {
-			budgetLimit.WithLabelValues(t.Provider).Set(float64(limit))
-			budgetRemaining.WithLabelValues(t.Provider).Set(float64(remaining))
+		if b, ok := t.Budget(resp.Header); ok {
+			budgetLimit.WithLabelValues(t.Provider).Set(float64(b.Limit))
+			budgetRemaining.WithLabelValues(t.Provider).Set(float64(b.Remaining))
 		}
 	}
 	switch {
 	case resp.StatusCode == http.StatusTooManyRequests:
-		if d := ParseRetryAfter(resp.Header, time.Now()); d > 0 {
-			t.limiter.pause(d)
-		}
+		t.limiter.pause(t.askedPause(resp))
 		t.report(operation, errors.New("the rate limit is reached (HTTP 429)"))
 	case resp.StatusCode == http.StatusUnauthorized:
 		t.report(operation, errors.New("the credential is refused (HTTP 401)"))
@@ -230,10 +235,9 @@ func (t *transport) again(req *http.Request, resp *http.Response, err error, att
 	}
 	delay := backoff(attempt)
 	if resp != nil {
-		if asked := ParseRetryAfter(resp.Header, time.Now()); asked > 0 {
-			if asked > maxPatience {
-				return 0, false
-			}
+		if asked := t.askedPause(resp); asked > maxPatience {
+			return 0, false
+		} else if asked > 0 {
 			delay = asked
 		}
 	}
@@ -241,6 +245,23 @@ func (t *transport) again(req *http.Request, resp *http.Response, err error, att
 		return 0, false
 	}
 	return delay, t.retryBudget.Allow()
+}
+
+// longestReset bounds a pause until a reset: the reset of a sliding window frees one call long before the window is over.
+const longestReset = time.Minute
+
+// askedPause is how long the cloud asks to wait: as it says, or until its rate limit is reset.
+func (t *transport) askedPause(resp *http.Response) time.Duration {
+	if d := ParseRetryAfter(resp.Header, time.Now()); d > 0 {
+		return d
+	}
+	if resp.StatusCode != http.StatusTooManyRequests || t.Budget == nil {
+		return 0
+	}
+	if b, ok := t.Budget(resp.Header); ok && b.Remaining == 0 && !b.Reset.IsZero() {
+		return min(max(time.Until(b.Reset), 0), longestReset)
+	}
+	return 0
 }
 
 // safeToRepeat: a request that may have taken effect is repeated only if doing it twice is the same as once.

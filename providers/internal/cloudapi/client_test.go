@@ -162,6 +162,40 @@ func TestLongPauseIsReportedNotSlept(t *testing.T) {
 	})
 }
 
+func TestResetOfTheRateLimitIsHonoured(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		reset time.Duration
+		calls int
+		pause time.Duration
+	}{
+		"soon: the call waits":              {8 * time.Second, 2, 0},
+		"later: the caller is told":         {30 * time.Second, 1, 30 * time.Second},
+		"a sliding hour: looked at earlier": {time.Hour, 1, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := &script{answers: []func(*http.Request) (*http.Response, error){status(429), status(200)}}
+				reset := time.Now().Add(c.reset)
+				client := newTestClient(s, func(config *Config) {
+					config.Budget = func(http.Header) (Budget, bool) { return Budget{Limit: 10, Reset: reset}, true }
+				})
+				_, err := call(t, client, http.MethodGet, "")
+				require.NoError(t, err)
+				assert.Len(t, s.calls, c.calls)
+				if c.pause == 0 {
+					assert.Equal(t, c.reset, s.at[1].Sub(s.at[0]).Round(time.Second))
+					return
+				}
+				_, err = call(t, client, http.MethodGet, "")
+				after, _ := RetryAfter(err)
+				assert.Equal(t, c.pause, after.Round(time.Second))
+			})
+		})
+	}
+}
+
 func TestClientSideLimit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
