@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,17 +16,17 @@ import (
 )
 
 // counter is a cloud that counts: POST adds one, GET tells.
-type counter struct{ value int }
+type counter struct{ value atomic.Int64 }
 
 func (c *counter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPost {
-		c.value++
+		c.value.Add(1)
 	}
 	if r.URL.Path == "/refused" {
 		http.Error(w, "malformed", http.StatusUnprocessableEntity)
 		return
 	}
-	_, _ = io.WriteString(w, `{"value":`+strconv.Itoa(c.value)+`}`)
+	_, _ = io.WriteString(w, `{"value":`+strconv.FormatInt(c.value.Load(), 10)+`}`)
 }
 
 func (*counter) Operation(r *http.Request) (string, bool) {
@@ -39,8 +40,8 @@ func (*counter) WriteError(w http.ResponseWriter, status int, message string) {
 func (*counter) RateHeaders(h http.Header, _, remaining int, _ time.Time) {
 	h.Set("Remaining", strconv.Itoa(remaining))
 }
-func (c *counter) State() any                           { return c.value }
-func (c *counter) Seed(n int)                           { c.value += n }
+func (c *counter) State() any                           { return c.value.Load() }
+func (c *counter) Seed(n int)                           { c.value.Add(int64(n)) }
 func (*counter) Instances() []Instance                  { return []Instance{{Name: "a"}} }
 func (*counter) RemoveInstance(string) error            { return errors.New("there is none") }
 func (*counter) Holdings() []string                     { return []string{} }
@@ -52,7 +53,7 @@ func (*counter) Distort() map[string]Distortion {
 }
 
 func (c *counter) Actions() map[string]func(json.RawMessage) error {
-	return map[string]func(json.RawMessage) error{"reset": func(json.RawMessage) error { c.value = 0; return nil }}
+	return map[string]func(json.RawMessage) error{"reset": func(json.RawMessage) error { c.value.Store(0); return nil }}
 }
 
 func do(t *testing.T, method, url, body string) (int, string, http.Header, error) {
@@ -111,7 +112,7 @@ func TestFaults(t *testing.T) {
 				assert.Equal(t, c.status, status)
 				assert.Equal(t, c.body, body)
 			}
-			assert.Equal(t, c.value, cloud.value)
+			assert.EqualValues(t, c.value, cloud.value.Load())
 		})
 	}
 }
@@ -203,7 +204,7 @@ func TestAdmin(t *testing.T) {
 		assert.Equal(t, step.status, status, step.path)
 		assert.Contains(t, body, step.answer, step.path)
 	}
-	assert.Zero(t, cloud.value)
+	assert.Zero(t, cloud.value.Load())
 	assert.Empty(t, s.Faults())
 	assert.Zero(t, s.Calls().Total, "the admin path is no call of the API")
 }
