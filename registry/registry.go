@@ -32,6 +32,8 @@ type Inputs struct {
 	schema.Sources
 	// Version of this program, for the user agent.
 	Version string
+	// Guard says which Nodes are ours and when one may be deleted; the zero value means the defaults.
+	Guard guard.Policy
 }
 
 // Provider describes one cloud.
@@ -170,7 +172,10 @@ func (r *Registry) Open(name string, in Inputs) (cloudprovider.Interface, error)
 	if cloud == nil {
 		return nil, fmt.Errorf("%s: the provider returned no cloud", p.Name)
 	}
-	return guard.Wrap(cloud, guard.Facts{Provider: p.Name, ProviderIDPrefixes: p.ProviderIDPrefixes}), nil
+	if in.Guard == (guard.Policy{}) {
+		in.Guard = guard.DefaultPolicy()
+	}
+	return guard.Wrap(cloud, guard.Facts{Provider: p.Name, ProviderIDPrefixes: p.ProviderIDPrefixes, Policy: in.Guard}), nil
 }
 
 // linked holds the providers that are part of this binary.

@@ -17,6 +17,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceansim"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/conformance"
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -57,19 +58,27 @@ func newFixtureBehind(t testing.TB, between func(sim *digitaloceansim.Sim, serve
 	}
 	return &conformance.Fixture{
 		Sim: server,
-		Open: func() (cloudprovider.Interface, error) {
+		Open: func(policy guard.Policy) (cloudprovider.Interface, error) {
 			var r registry.Registry
 			if err := r.Add(Description()); err != nil {
 				return nil, err
 			}
-			return r.Open(Name, testInputs(url, nil))
+			in := testInputs(url, nil)
+			in.Guard = policy
+			return r.Open(Name, in)
 		},
 		AddInstance: func(name string) string {
 			return providerIDPrefix + strconv.Itoa(sim.AddDroplet(digitaloceansim.Spec{Name: name}))
 		},
 		RemoveInstance: func(id string) { sim.RemoveDroplet(number(id)) },
 		PowerOff:       func(id string) { require.NoError(t, sim.SetStatus(number(id), "off")) },
-		MalformedIDs:   []string{providerIDPrefix, providerIDPrefix + "12x", providerIDPrefix + "-1", providerIDPrefix + "0"},
+		RefuseAccount:  func() { sim.SetToken("another") },
+		OtherAccount: func() {
+			for _, d := range sim.Droplets() {
+				sim.RemoveDroplet(d.ID)
+			}
+		},
+		MalformedIDs: []string{providerIDPrefix, providerIDPrefix + "12x", providerIDPrefix + "-1", providerIDPrefix + "0"},
 		Services: map[string]conformance.Case{
 			"plain": {
 				Service: service("plain", nil, port("http", 80, 30080)),

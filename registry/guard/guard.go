@@ -10,13 +10,11 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 	cloudprovider "k8s.io/cloud-provider"
-	cloudproviderapi "k8s.io/cloud-provider/api"
 	"k8s.io/klog/v2"
 )
 
@@ -36,10 +34,8 @@ type Facts struct {
 	Provider string
 	// ProviderIDPrefixes are the beginnings of spec.providerID that belong to the provider.
 	ProviderIDPrefixes []string
-}
-
-func (f Facts) owns(providerID string) bool {
-	return providerID == "" || slices.ContainsFunc(f.ProviderIDPrefixes, func(p string) bool { return strings.HasPrefix(providerID, p) })
+	// Policy says which Nodes are ours and when one may be deleted.
+	Policy Policy
 }
 
 // Cloud is a guarded cloud.
@@ -47,6 +43,9 @@ type Cloud struct {
 	inner cloudprovider.Interface
 	facts Facts
 
+	ownership     *ownership
+	reports       *reports
+	deletions     *deletions
 	instances     *instances
 	loadBalancers *loadBalancers
 	routes        *routes
@@ -59,12 +58,15 @@ var (
 
 // Wrap puts the guard above a cloud.
 func Wrap(inner cloudprovider.Interface, facts Facts) *Cloud {
-	c := &Cloud{inner: inner, facts: facts}
+	registerMetrics()
+	c := &Cloud{inner: inner, facts: facts, reports: &reports{}}
+	c.ownership = &ownership{facts: facts, reports: c.reports}
+	c.deletions = newDeletions(facts.Policy, c.ownership.count, c.CheckAPI)
 	if in, ok := inner.InstancesV2(); ok && in != nil {
-		c.instances = &instances{inner: in, facts: facts}
+		c.instances = &instances{inner: in, facts: facts, ownership: c.ownership, deletions: c.deletions, reports: c.reports}
 	}
 	if lb, ok := inner.LoadBalancer(); ok && lb != nil {
-		c.loadBalancers = &loadBalancers{inner: lb}
+		c.loadBalancers = &loadBalancers{inner: lb, ownership: c.ownership}
 	}
 	if r, ok := inner.Routes(); ok && r != nil {
 		c.routes = &routes{inner: r}
@@ -74,11 +76,14 @@ func Wrap(inner cloudprovider.Interface, facts Facts) *Cloud {
 
 // Initialize implements cloudprovider.Interface.
 func (c *Cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
+	c.reports.start(clients, stop)
 	c.inner.Initialize(clients, stop)
 }
 
-// SetInformers implements cloudprovider.InformerUser for providers that want informers.
+// SetInformers implements cloudprovider.InformerUser for the guard and for providers that want informers.
 func (c *Cloud) SetInformers(factory informers.SharedInformerFactory) {
+	c.ownership.setLister(factory.Core().V1().Nodes().Lister())
+	factory.Core().V1().Nodes().Informer()
 	if user, ok := c.inner.(cloudprovider.InformerUser); ok {
 		user.SetInformers(factory)
 	}
@@ -151,67 +156,10 @@ func recovered(err *error, operation, object string) {
 	}
 }
 
-type instances struct {
-	inner cloudprovider.InstancesV2
-	facts Facts
-}
-
-// InstanceExists implements cloudprovider.InstancesV2. A node of another provider exists as far as we can say.
-func (i *instances) InstanceExists(ctx context.Context, node *v1.Node) (exists bool, err error) {
-	if !i.facts.owns(node.Spec.ProviderID) {
-		return true, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
-	defer cancel()
-	defer recovered(&err, "InstanceExists", node.Name)
-	return i.inner.InstanceExists(ctx, node)
-}
-
-// InstanceShutdown implements cloudprovider.InstancesV2. A node of another provider is not ours to taint.
-func (i *instances) InstanceShutdown(ctx context.Context, node *v1.Node) (shutdown bool, err error) {
-	if !i.facts.owns(node.Spec.ProviderID) {
-		return false, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
-	defer cancel()
-	defer recovered(&err, "InstanceShutdown", node.Name)
-	return i.inner.InstanceShutdown(ctx, node)
-}
-
-// InstanceMetadata implements cloudprovider.InstancesV2. It never returns nothing for a node that the framework would
-// then dereference.
-func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (metadata *cloudprovider.InstanceMetadata, err error) {
-	if !i.facts.owns(node.Spec.ProviderID) {
-		return foreignMetadata(node), nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
-	defer cancel()
-	defer recovered(&err, "InstanceMetadata", node.Name)
-	metadata, err = i.inner.InstanceMetadata(ctx, node)
-	switch {
-	case err != nil:
-		return nil, err
-	case metadata == nil:
-		return nil, fmt.Errorf("provider %s returned no metadata for node %s", i.facts.Provider, node.Name)
-	case metadata.ProviderID == "" || !i.facts.owns(metadata.ProviderID):
-		return nil, fmt.Errorf("provider %s returned provider ID %q for node %s, which does not begin with %s",
-			i.facts.Provider, metadata.ProviderID, node.Name, strings.Join(i.facts.ProviderIDPrefixes, " or "))
-	}
-	return metadata, nil
-}
-
-// foreignMetadata is the answer that makes the framework leave another provider's node as it is. A tainted node is
-// skipped when there is no metadata; an untainted one keeps the addresses that it has.
-func foreignMetadata(node *v1.Node) *cloudprovider.InstanceMetadata {
-	if slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == cloudproviderapi.TaintExternalCloudProvider }) {
-		return nil
-	}
-	return &cloudprovider.InstanceMetadata{ProviderID: node.Spec.ProviderID, NodeAddresses: node.Status.Addresses}
-}
-
 type loadBalancers struct {
-	inner cloudprovider.LoadBalancer
-	locks keyedLock
+	inner     cloudprovider.LoadBalancer
+	ownership *ownership
+	locks     keyedLock
 }
 
 func (l *loadBalancers) enter(ctx context.Context, service *v1.Service) (context.Context, func(), error) {
@@ -250,7 +198,7 @@ func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, 
 	}
 	defer leave()
 	defer recovered(&err, "EnsureLoadBalancer", name(service))
-	status, err = l.inner.EnsureLoadBalancer(ctx, cluster, service, nodes)
+	status, err = l.inner.EnsureLoadBalancer(ctx, cluster, service, l.ownership.ours(nodes))
 	if err == nil && status == nil {
 		return nil, fmt.Errorf("the provider returned no status for Service %s", name(service))
 	}
@@ -269,7 +217,7 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 	}
 	defer leave()
 	defer recovered(&err, "UpdateLoadBalancer", name(service))
-	return l.inner.UpdateLoadBalancer(ctx, cluster, service, nodes)
+	return l.inner.UpdateLoadBalancer(ctx, cluster, service, l.ownership.ours(nodes))
 }
 
 // EnsureLoadBalancerDeleted implements cloudprovider.LoadBalancer.

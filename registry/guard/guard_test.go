@@ -52,7 +52,7 @@ func (c *cloud) ListRoutes(context.Context, string) ([]*cloudprovider.Route, err
 }
 
 func guarded(c *cloud) *Cloud {
-	return Wrap(c, Facts{Provider: "alpha", ProviderIDPrefixes: []string{"alpha://"}})
+	return Wrap(c, Facts{Provider: "alpha", ProviderIDPrefixes: []string{"alpha://"}, Policy: DefaultPolicy()})
 }
 
 func node(providerID string, tainted bool) *v1.Node {

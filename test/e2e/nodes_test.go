@@ -23,9 +23,10 @@ func node(t *testing.T, c *harness.Cluster, name string) *v1.Node {
 	return n
 }
 
-func waitGone(t *testing.T, c *harness.Cluster, name string, within time.Duration) {
+// waitGone waits as long as a Node may take at most that is to be removed.
+func waitGone(t *testing.T, c *harness.Cluster, name string) {
 	t.Helper()
-	require.NoError(t, harness.Eventually(t.Context(), within, "Node "+name+" to be removed", func(ctx context.Context) error {
+	require.NoError(t, harness.Eventually(t.Context(), 60*time.Second, "Node "+name+" to be removed", func(ctx context.Context) error {
 		_, err := c.Kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -67,7 +68,7 @@ func TestNodeLifeCycle(t *testing.T) {
 
 	require.NoError(t, c.Cloud.Remove(t.Context(), "node-3"))
 	require.NoError(t, c.SetReady(t.Context(), "node-3", false))
-	waitGone(t, c, "node-3", 60*time.Second)
+	waitGone(t, c, "node-3")
 	node(t, c, "node-2")
 }
 
@@ -85,9 +86,68 @@ func TestForeignNodesAreLeftAlone(t *testing.T) {
 	// Another node that goes proves that the loop has run over all of them since.
 	require.NoError(t, c.Cloud.Remove(t.Context(), "node-1"))
 	require.NoError(t, c.SetReady(t.Context(), "node-1", false))
-	waitGone(t, c, "node-1", 60*time.Second)
+	waitGone(t, c, "node-1")
 	assert.Equal(t, "other://1", node(t, c, "elsewhere").Spec.ProviderID)
 	assert.True(t, harness.Uninitialized(node(t, c, "nameless")), "a node without an instance is neither initialised nor deleted")
+	requireEvent(t, c, metav1.NamespaceDefault, "NodeNotOurs", "elsewhere")
+	e := requireEvent(t, c, metav1.NamespaceDefault, "NodeInitializationFailed", "nameless")
+	assert.Contains(t, e.Message, "no droplet is named nameless; name the droplet like the node, or start kubelet with --provider-id")
+}
+
+// TestVanishedClusterIsKept: a credential of another account makes every instance vanish at once.
+func TestVanishedClusterIsKept(t *testing.T) {
+	const n = 6
+	c := newCluster(t, fmt.Sprintf("--instances=%d", n))
+	m := startCCM(t, c, nil, nil)
+	joinNodes(t, c, n)
+	for i := range n {
+		name := fmt.Sprintf("node-%d", i+1)
+		require.NoError(t, c.Cloud.Remove(t.Context(), name))
+		require.NoError(t, c.SetReady(t.Context(), name, false))
+	}
+	e := requireEvent(t, c, metav1.NamespaceDefault, "NodeDeletionHeld", "node-1")
+	assert.Contains(t, e.Message, "all 6 Nodes are gone at once")
+	assert.Contains(t, e.Message, "--node-deletion-max-share=1")
+	held, err := m.Metric(t.Context(), "anyccm_guard_node_deletions_held_total", `reason="all"`)
+	require.NoError(t, err)
+	assert.Positive(t, held)
+	_, err = m.Get(t.Context(), "/healthz")
+	require.NoError(t, err)
+	requireAllNodesFor(t, c, n, 20*time.Second)
+
+	// The operator knows better.
+	m.Stop(10 * time.Second)
+	startCCM(t, c, []string{"--node-deletion-max-share=1"}, nil)
+	for i := range n {
+		waitGone(t, c, fmt.Sprintf("node-%d", i+1))
+	}
+}
+
+// TestTwoReleases: two releases share a cluster, each with nodes, a lease and a port of its own.
+func TestTwoReleases(t *testing.T) {
+	c := newCluster(t, "--instances=2")
+	for i, pool := range []string{"a", "b"} {
+		name := fmt.Sprintf("node-%d", i+1)
+		require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: name, Ready: true}))
+		labelled := node(t, c, name)
+		labelled.Labels["pool"] = pool
+		_, err := c.Kube.CoreV1().Nodes().Update(t.Context(), labelled, metav1.UpdateOptions{})
+		require.NoError(t, err)
+	}
+	startCCM(t, c, []string{"--node-selector=pool=a"}, nil)
+	require.NoError(t, c.WaitInitialized(t.Context(), 1, patience))
+	requireEvent(t, c, metav1.NamespaceDefault, "NodeNotOurs", "node-2")
+	assert.True(t, harness.Initialized(node(t, c, "node-1")))
+	assert.True(t, harness.Uninitialized(node(t, c, "node-2")))
+
+	require.NoError(t, c.AllowLease(t.Context(), "second"))
+	startCCM(t, c, []string{"--node-selector=pool=b", "--leader-elect-resource-name=second", "--controllers=*,-service-lb-controller"}, nil)
+	require.NoError(t, c.WaitInitialized(t.Context(), 2, patience))
+
+	require.NoError(t, c.Cloud.Remove(t.Context(), "node-2"))
+	require.NoError(t, c.SetReady(t.Context(), "node-2", false))
+	waitGone(t, c, "node-2")
+	node(t, c, "node-1")
 }
 
 func TestThousandNodes(t *testing.T) {

@@ -171,6 +171,19 @@ func (c *Cluster) create(ctx context.Context, object runtime.Object) (err error)
 	return err
 }
 
+// AllowLease lets the program use a lease of another name, as the chart does for a second release.
+func (c *Cluster) AllowLease(ctx context.Context, name string) error {
+	role := &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "lease-" + name},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{name}, Verbs: []string{"get", "update"}}},
+	}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: role.ObjectMeta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: account}},
+	}
+	return errors.Join(c.create(ctx, role), c.create(ctx, binding))
+}
+
 // Close ends every process of the cluster.
 func (c *Cluster) Close() {
 	for _, v := range slices.Backward(c.processes) {

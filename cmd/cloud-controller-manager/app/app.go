@@ -17,6 +17,7 @@ import (
 	"k8s.io/component-base/logs"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -26,7 +27,7 @@ func Main(providers *registry.Registry, args []string, stdout, stderr io.Writer)
 	logs.InitLogs()
 	defer logs.FlushLogs()
 
-	m := &manager{providers: providers, stderr: stderr, exit: exitProcess}
+	m := &manager{providers: providers, policy: guard.DefaultPolicy(), stderr: stderr, exit: exitProcess}
 	cmd, err := m.command(apiserver.SetupSignalHandler())
 	if err != nil {
 		fmt.Fprintln(stderr, "Error:", err)
@@ -50,6 +51,7 @@ func Main(providers *registry.Registry, args []string, stdout, stderr io.Writer)
 // manager is one run of the program.
 type manager struct {
 	providers *registry.Registry
+	policy    guard.Policy
 	options   *options.CloudControllerManagerOptions
 	cmd       *cobra.Command
 	stderr    io.Writer
@@ -70,7 +72,7 @@ func (m *manager) command(stop <-chan struct{}) (*cobra.Command, error) {
 		return nil, err
 	}
 	m.options = o
-	cmd := frameworkapp.NewCloudControllerManagerCommand(o, m.openCloud, m.controllers(), names.CCMControllerAliases(), m.providerFlags(), stop)
+	cmd := frameworkapp.NewCloudControllerManagerCommand(o, m.openCloud, m.controllers(), names.CCMControllerAliases(), m.ourFlags(), stop)
 	m.cmd = cmd
 	if err := m.flagClashes(); err != nil {
 		return nil, err

@@ -19,6 +19,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -42,7 +43,7 @@ func newManager(t *testing.T, providers ...registry.Provider) *manager {
 	for _, p := range providers {
 		require.NoError(t, r.Add(p))
 	}
-	return &manager{providers: r, stderr: &bytes.Buffer{}, exit: func(int) {}}
+	return &manager{providers: r, policy: guard.DefaultPolicy(), stderr: &bytes.Buffer{}, exit: func(int) {}}
 }
 
 // The tests that build commands do not run in parallel: the framework keeps its feature gates in one global place, and
@@ -76,6 +77,11 @@ func TestValidate(t *testing.T) {
 			[]registry.Provider{provider("alpha", nil)},
 			[]string{"--concurrent-service-syncs=0", "--concurrent-node-syncs=0", "--concurrent-node-lifecycle-syncs=0", "--concurrent-node-status-updates=0"},
 			[]string{"--concurrent-service-syncs=0", "--concurrent-node-syncs=0", "--concurrent-node-lifecycle-syncs=0", "--concurrent-node-status-updates=0"},
+		},
+		"senseless limits": {
+			[]registry.Provider{provider("alpha", nil)},
+			[]string{"--node-deletion-confirmations=0", "--node-deletion-max-share=2", "--node-deletion-window=1s", "--node-selector=a in"},
+			[]string{"--node-deletion-confirmations=0", "--node-deletion-max-share=2", "--node-deletion-window=1s", `--node-selector "a in"`},
 		},
 		"only exclusions":             {[]registry.Provider{provider("alpha", nil)}, []string{"--controllers=-service"}, []string{"--controllers=-service: starts no controller"}},
 		"an alias is a controller":    {[]registry.Provider{provider("alpha", nil)}, []string{"--controllers=service"}, nil},

@@ -16,6 +16,7 @@ import (
 	controllermanager "k8s.io/controller-manager/app"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -61,9 +62,16 @@ func lateDefaults(cmd *cobra.Command, o *options.CloudControllerManagerOptions) 
 	}
 }
 
-// providerFlags returns one set of flags for each provider that has any.
-func (m *manager) providerFlags() cliflag.NamedFlagSets {
+// guardFlags returns the flags of the guard.
+func guardFlags(p *guard.Policy) cliflag.NamedFlagSets {
 	var sets cliflag.NamedFlagSets
+	p.AddFlags(sets.FlagSet("node guard"))
+	return sets
+}
+
+// ourFlags returns the flags of the guard, and one set for each provider that has any.
+func (m *manager) ourFlags() cliflag.NamedFlagSets {
+	sets := guardFlags(&m.policy)
 	for _, p := range m.providers.Providers() {
 		schema.AddFlags(sets.FlagSet(p.Name), p.Options)
 	}
@@ -77,13 +85,13 @@ func (m *manager) flagClashes() error {
 	if err != nil {
 		return err
 	}
-	bare := frameworkapp.NewCloudControllerManagerCommand(o, nil, m.controllers(), names.CCMControllerAliases(), cliflag.NamedFlagSets{}, nil)
+	bare := frameworkapp.NewCloudControllerManagerCommand(o, nil, m.controllers(), names.CCMControllerAliases(), guardFlags(&guard.Policy{}), nil)
 	return m.providers.FlagClashes(func(name string) bool { return bare.Flags().Lookup(name) != nil })
 }
 
 // inputs collects everything that the provider is made of.
 func (m *manager) inputs() (registry.Inputs, error) {
-	in := registry.Inputs{Version: version, Sources: schema.Sources{LookupEnv: schema.Environment}}
+	in := registry.Inputs{Version: version, Guard: m.policy, Sources: schema.Sources{LookupEnv: schema.Environment}}
 	shared := m.options.KubeCloudShared.CloudProvider
 	p, err := m.providers.Lookup(shared.Name)
 	if err != nil {

@@ -189,11 +189,11 @@ func (s *Sim) Actions() map[string]func(json.RawMessage) error {
 			var in struct {
 				Token string `json:"token"`
 			}
-			err := json.Unmarshal(body, &in)
-			s.mu.Lock()
-			s.token = in.Token
-			s.mu.Unlock()
-			return err
+			if err := json.Unmarshal(body, &in); err != nil {
+				return err
+			}
+			s.SetToken(in.Token)
+			return nil
 		},
 	}
 }
@@ -220,6 +220,13 @@ func (s *Sim) Holdings() []string {
 		lines = append(lines, fmt.Sprintf("load balancer %s, %s, %s, address %s, %s, %d droplets", lb.Name, lb.Type, lb.Status, first(lb.IP, "none yet"), strings.Join(rules, ", "), len(lb.DropletIDs)))
 	}
 	return lines
+}
+
+// SetToken changes the only token that is accepted.
+func (s *Sim) SetToken(token string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.token = token
 }
 
 // State implements simkit.Cloud.

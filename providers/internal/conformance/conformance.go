@@ -22,6 +22,7 @@ import (
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 // Fixture is one simulated cloud, and how to reach it as the provider does.
@@ -29,13 +30,17 @@ type Fixture struct {
 	// Sim is the simulated cloud.
 	Sim *simkit.Server
 	// Open makes the provider through the registry, guard included, with empty caches: as a start of the program.
-	Open func() (cloudprovider.Interface, error)
+	Open func(guard.Policy) (cloudprovider.Interface, error)
 	// AddInstance starts an instance and returns its provider ID.
 	AddInstance func(name string) string
 	// RemoveInstance destroys an instance.
 	RemoveInstance func(providerID string)
 	// PowerOff stops an instance that goes on existing.
 	PowerOff func(providerID string)
+	// OtherAccount makes the cloud look as another account's credential sees it: reachable, and without our instances.
+	OtherAccount func()
+	// RefuseAccount makes the cloud refuse our credential.
+	RefuseAccount func()
 	// MalformedIDs begin like the provider's own but name nothing.
 	MalformedIDs []string
 	// Services are the Services to try, by name; each gets a life cycle and the interruption test.
@@ -55,6 +60,7 @@ type Case struct {
 // Run runs the whole suite. Every test gets a fixture of its own.
 func Run(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
+	t.Run("Guard", func(t *testing.T) { t.Parallel(); runGuard(t, newFixture) })
 	t.Run("Instances", func(t *testing.T) { t.Parallel(); runInstances(t, newFixture) })
 	t.Run("LoadBalancers", func(t *testing.T) { t.Parallel(); runLoadBalancers(t, newFixture) })
 	t.Run("Interruption", func(t *testing.T) { t.Parallel(); runInterruption(t, newFixture) })
@@ -63,21 +69,25 @@ func Run(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 // world is one cluster on one cloud: a fake API server and the provider.
 type world struct {
 	*Fixture
-	t     testing.TB
-	kube  *fake.Clientset
-	cloud cloudprovider.Interface
-	nodes []*v1.Node
+	t      testing.TB
+	kube   *fake.Clientset
+	cloud  cloudprovider.Interface
+	nodes  []*v1.Node
+	policy guard.Policy
 }
 
+// atOnce is the guard's policy for tests that are about the provider: the guard lets every "gone" pass.
+var atOnce = guard.Policy{Confirmations: 1, Window: time.Hour, MaxShare: 1, Floor: 1000}
+
 func newWorld(t testing.TB, f *Fixture) *world {
-	w := &world{Fixture: f, t: t, kube: fake.NewClientset()}
+	w := &world{Fixture: f, t: t, kube: fake.NewClientset(), policy: atOnce}
 	w.restart()
 	return w
 }
 
 // restart makes the provider anew, with nothing in memory.
 func (w *world) restart() {
-	cloud, err := w.Open()
+	cloud, err := w.Open(w.policy)
 	require.NoError(w.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	w.t.Cleanup(cancel)

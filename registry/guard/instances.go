@@ -1,0 +1,113 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	cloudprovider "k8s.io/cloud-provider"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+)
+
+type instances struct {
+	inner     cloudprovider.InstancesV2
+	facts     Facts
+	ownership *ownership
+	deletions *deletions
+	reports   *reports
+}
+
+// InstanceExists implements cloudprovider.InstancesV2. A Node that is not ours exists as far as we can say, and "gone"
+// passes only when the policy lets it; otherwise an error makes the framework keep the Node.
+func (i *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
+	if i.ownership.notOurs(node) {
+		return true, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
+	defer cancel()
+	exists, err := i.ask(ctx, node)
+	switch {
+	case err != nil:
+		return true, err
+	case exists:
+		i.deletions.seen(node)
+		return true, nil
+	}
+	why, message := i.deletions.gone(ctx, node)
+	if why == holdNone {
+		deletionsAllowed.WithLabelValues(i.facts.Provider).Inc()
+		return false, nil
+	}
+	deletionsHeld.WithLabelValues(i.facts.Provider, string(why)).Inc()
+	if why.lasting() {
+		i.reports.warn(node, EventNodeDeletionHeld, message)
+	}
+	return true, fmt.Errorf("the cloud says that the instance of node %s is gone, but the Node is kept: %s", node.Name, message)
+}
+
+func (i *instances) ask(ctx context.Context, node *v1.Node) (exists bool, err error) {
+	defer recovered(&err, "InstanceExists", node.Name)
+	return i.inner.InstanceExists(ctx, node)
+}
+
+// InstanceShutdown implements cloudprovider.InstancesV2. A Node that is not ours is not ours to taint.
+func (i *instances) InstanceShutdown(ctx context.Context, node *v1.Node) (shutdown bool, err error) {
+	if i.ownership.foreign(node) != "" {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
+	defer cancel()
+	defer recovered(&err, "InstanceShutdown", node.Name)
+	return i.inner.InstanceShutdown(ctx, node)
+}
+
+// InstanceMetadata implements cloudprovider.InstancesV2. It never returns nothing for a Node that the framework would
+// then dereference, and makes the failure to initialise a Node an event on it: the framework only logs it.
+func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
+	if i.ownership.notOurs(node) {
+		return foreignMetadata(node), nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
+	defer cancel()
+	metadata, err := i.metadata(ctx, node)
+	if err != nil {
+		if uninitialized(node) {
+			i.reports.warn(node, EventNodeInitializationFailed, err.Error())
+		}
+		return nil, err
+	}
+	i.deletions.seen(node)
+	i.reports.clear(node)
+	return metadata, nil
+}
+
+func (i *instances) metadata(ctx context.Context, node *v1.Node) (metadata *cloudprovider.InstanceMetadata, err error) {
+	defer recovered(&err, "InstanceMetadata", node.Name)
+	metadata, err = i.inner.InstanceMetadata(ctx, node)
+	prefixes := i.facts.ProviderIDPrefixes
+	switch {
+	case err != nil:
+		return nil, err
+	case metadata == nil:
+		return nil, fmt.Errorf("provider %s returned no metadata for node %s", i.facts.Provider, node.Name)
+	case !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(metadata.ProviderID, p) }):
+		return nil, fmt.Errorf("provider %s returned provider ID %q for node %s, which does not begin with %s",
+			i.facts.Provider, metadata.ProviderID, node.Name, strings.Join(prefixes, " or "))
+	}
+	return metadata, nil
+}
+
+// foreignMetadata is the answer that makes the framework leave a Node as it is. A tainted Node is skipped when there is
+// no metadata; an untainted one keeps the addresses that it has.
+func foreignMetadata(node *v1.Node) *cloudprovider.InstanceMetadata {
+	if uninitialized(node) {
+		return nil
+	}
+	return &cloudprovider.InstanceMetadata{ProviderID: node.Spec.ProviderID, NodeAddresses: node.Status.Addresses}
+}
+
+func uninitialized(node *v1.Node) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == cloudproviderapi.TaintExternalCloudProvider })
+}

@@ -1,0 +1,82 @@
+package guard
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	listers "k8s.io/client-go/listers/core/v1"
+)
+
+// ownership decides which Nodes are ours, before any code of the provider runs.
+type ownership struct {
+	facts   Facts
+	reports *reports
+
+	parse    sync.Once
+	selector labels.Selector
+
+	mu      sync.Mutex
+	lister  listers.NodeLister
+	counted time.Time
+	ourNo   int
+}
+
+func (o *ownership) setLister(l listers.NodeLister) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.lister = l
+}
+
+// foreign says why a Node is not ours, or "" if it is.
+func (o *ownership) foreign(node *v1.Node) string {
+	o.parse.Do(func() {
+		var err error
+		if o.selector, err = labels.Parse(o.facts.Policy.NodeSelector); err != nil {
+			o.selector = labels.Nothing() // refused at start; matching nothing is the safe side
+		}
+	})
+	id := node.Spec.ProviderID
+	if id != "" && !slices.ContainsFunc(o.facts.ProviderIDPrefixes, func(p string) bool { return strings.HasPrefix(id, p) }) {
+		return fmt.Sprintf("its provider ID %s does not begin with %s", id, strings.Join(o.facts.ProviderIDPrefixes, " or "))
+	}
+	if !o.selector.Matches(labels.Set(node.Labels)) {
+		return fmt.Sprintf("its labels do not match --node-selector=%s", o.facts.Policy.NodeSelector)
+	}
+	return ""
+}
+
+// notOurs is foreign with a report, once for each Node.
+func (o *ownership) notOurs(node *v1.Node) bool {
+	why := o.foreign(node)
+	if why == "" {
+		return false
+	}
+	o.reports.foreign(node, why)
+	return true
+}
+
+// ours filters the Nodes that a provider gets to see.
+func (o *ownership) ours(nodes []*v1.Node) []*v1.Node {
+	return slices.DeleteFunc(slices.Clone(nodes), func(n *v1.Node) bool { return o.foreign(n) != "" })
+}
+
+// count returns the number of our Nodes; it is at most a second old.
+func (o *ownership) count() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.lister == nil || time.Since(o.counted) < time.Second {
+		return o.ourNo
+	}
+	nodes, err := o.lister.List(labels.Everything())
+	if err != nil {
+		return o.ourNo
+	}
+	o.ourNo, o.counted = len(o.ours(nodes)), time.Now()
+	foreignNodes.WithLabelValues(o.facts.Provider).Set(float64(len(nodes) - o.ourNo))
+	return o.ourNo
+}

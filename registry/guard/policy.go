@@ -1,0 +1,78 @@
+package guard
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Policy says which Nodes are ours, and when a Node whose instance the cloud calls gone may be deleted. The zero value
+// means the defaults.
+type Policy struct {
+	// NodeSelector leaves Nodes alone that it does not match; empty matches all.
+	NodeSelector string
+	// GracePeriod is the age below which a Node is never deleted. Clouds show a new instance to all of their API servers
+	// only after some seconds; by then kubelet may have registered it.
+	GracePeriod time.Duration
+	// Confirmations is how often in a row the cloud must call an instance gone.
+	Confirmations int
+	// ConfirmationTime is the least time between the first and the last of them.
+	ConfirmationTime time.Duration
+	// Window is the span over which vanished Nodes are counted against MaxShare and Floor.
+	Window time.Duration
+	// MaxShare of the cluster's Nodes may vanish within the window, from 0 to 1.
+	MaxShare float64
+	// Floor is a number of Nodes that may vanish whatever share of the cluster they are, so that small clusters work.
+	Floor int
+	// DryRun reports what would be deleted, and deletes nothing.
+	DryRun bool
+}
+
+// DefaultPolicy returns the defaults. The reasons stand in docs/node-deletion.md.
+func DefaultPolicy() Policy {
+	return Policy{
+		GracePeriod: 20 * time.Second, Confirmations: 3, ConfirmationTime: 10 * time.Second,
+		Window: 10 * time.Minute, MaxShare: 0.2, Floor: 3,
+	}
+}
+
+// AddFlags declares a flag for every limit.
+func (p *Policy) AddFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&p.NodeSelector, "node-selector", p.NodeSelector, "Label selector of the Nodes that this program manages. Others are neither initialized, updated, tainted nor deleted, and cost no cloud call. Empty means all.")
+	fs.DurationVar(&p.GracePeriod, "node-deletion-grace-period", p.GracePeriod, "Age below which a Node is never deleted.")
+	fs.IntVar(&p.Confirmations, "node-deletion-confirmations", p.Confirmations, "How often in a row the cloud must say that an instance is gone before its Node is deleted.")
+	fs.DurationVar(&p.ConfirmationTime, "node-deletion-confirmation-time", p.ConfirmationTime, "Least time between the first and the last of these answers.")
+	fs.DurationVar(&p.Window, "node-deletion-window", p.Window, "Span over which vanished Nodes are counted against --node-deletion-max-share and --node-deletion-floor.")
+	fs.Float64Var(&p.MaxShare, "node-deletion-max-share", p.MaxShare, "Share of the cluster's Nodes, from 0 to 1, that may vanish within the window. If more do, none is deleted. 1 lifts this limit and the one on a cluster that vanishes as a whole.")
+	fs.IntVar(&p.Floor, "node-deletion-floor", p.Floor, "Number of Nodes that may vanish within the window whatever share of the cluster they are.")
+	fs.BoolVar(&p.DryRun, "node-deletion-dry-run", p.DryRun, "Report Nodes that would be deleted by events, and delete none.")
+}
+
+// Validate reports all limits that make no sense.
+func (p Policy) Validate() error {
+	var problems []error
+	if _, err := labels.Parse(p.NodeSelector); err != nil {
+		problems = append(problems, fmt.Errorf("--node-selector %q: %w", p.NodeSelector, err))
+	}
+	if p.Confirmations < 1 {
+		problems = append(problems, fmt.Errorf("--node-deletion-confirmations=%d: use 1 or more", p.Confirmations))
+	}
+	if p.MaxShare < 0 || p.MaxShare > 1 {
+		problems = append(problems, fmt.Errorf("--node-deletion-max-share=%v: use a share from 0 to 1", p.MaxShare))
+	}
+	if p.Floor < 0 {
+		problems = append(problems, fmt.Errorf("--node-deletion-floor=%d: use 0 or more", p.Floor))
+	}
+	for flag, d := range map[string]time.Duration{"grace-period": p.GracePeriod, "confirmation-time": p.ConfirmationTime} {
+		if d < 0 {
+			problems = append(problems, fmt.Errorf("--node-deletion-%s=%s: use 0 or more", flag, d))
+		}
+	}
+	if p.Window < time.Minute {
+		problems = append(problems, fmt.Errorf("--node-deletion-window=%s: use 1m or more", p.Window))
+	}
+	return errors.Join(problems...)
+}

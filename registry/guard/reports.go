@@ -1,0 +1,109 @@
+package guard
+
+import (
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+	cloudprovider "k8s.io/cloud-provider"
+)
+
+// Reasons of the events that the guard writes on Nodes. docs/events.md describes each.
+const (
+	// EventNodeNotOurs: another controller's Node, left alone.
+	EventNodeNotOurs = "NodeNotOurs"
+	// EventNodeInitializationFailed: the cloud's answer about a new Node, and what to do.
+	EventNodeInitializationFailed = "NodeInitializationFailed"
+	// EventNodeDeletionHeld: the instance is gone, but the Node is kept, and why.
+	EventNodeDeletionHeld = "NodeDeletionHeld"
+)
+
+const component = "cloud-controller-manager-guard"
+
+// repeatFirst and repeatMost bound the pauses between two events of one kind on one Node; they double in between.
+const (
+	repeatFirst = 30 * time.Second
+	repeatMost  = 10 * time.Minute
+	// forgetAfter drops what was reported about Nodes of which nothing was heard since.
+	forgetAfter = time.Hour
+)
+
+// reports writes events on Nodes, each kind on each Node less and less often.
+type reports struct {
+	once   sync.Once
+	mu     sync.Mutex
+	events record.EventRecorder
+	last   map[string]report
+}
+
+type report struct {
+	at    time.Time
+	pause time.Duration
+}
+
+func (r *reports) start(clients cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
+	r.once.Do(func() {
+		client := clients.ClientOrDie(component)
+		broadcaster := record.NewBroadcaster()
+		broadcaster.StartRecordingToSink(&typedv1.EventSinkImpl{Interface: client.CoreV1().Events("")})
+		go func() {
+			<-stop
+			broadcaster.Shutdown()
+		}()
+		r.use(broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: component}))
+	})
+}
+
+func (r *reports) use(recorder record.EventRecorder) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = recorder
+}
+
+// foreign tells once that a Node is left alone.
+func (r *reports) foreign(node *v1.Node, why string) {
+	r.write(node, v1.EventTypeNormal, EventNodeNotOurs, "this cloud controller manager leaves the Node alone: "+why, forgetAfter)
+}
+
+func (r *reports) warn(node *v1.Node, reason, message string) {
+	r.write(node, v1.EventTypeWarning, reason, message, repeatFirst)
+}
+
+// write writes an event unless one of the same reason was written on the Node too short a time ago.
+func (r *reports) write(node *v1.Node, kind, reason, message string, pause time.Duration) {
+	now := time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.events == nil {
+		return
+	}
+	if r.last == nil {
+		r.last = map[string]report{}
+	}
+	id := key(node) + " " + reason
+	if before, ok := r.last[id]; ok {
+		if now.Sub(before.at) < before.pause {
+			return
+		}
+		pause = max(min(before.pause*2, repeatMost), pause)
+	}
+	for k, l := range r.last {
+		if now.Sub(l.at) > forgetAfter*2 {
+			delete(r.last, k)
+		}
+	}
+	r.last[id] = report{at: now, pause: pause}
+	r.events.Event(node, kind, reason, message)
+}
+
+// clear makes the next failure of a Node be reported at once.
+func (r *reports) clear(node *v1.Node) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, reason := range []string{EventNodeInitializationFailed, EventNodeDeletionHeld} {
+		delete(r.last, key(node)+" "+reason)
+	}
+}
