@@ -109,6 +109,32 @@ func TestForeignNodesNeverReachTheProvider(t *testing.T) {
 	assert.Nil(t, m)
 }
 
+func TestUnchangedAddressesAreNotWritten(t *testing.T) {
+	t.Parallel()
+	dual := []v1.NodeAddress{{Type: v1.NodeExternalIP, Address: "198.18.0.1"}, {Type: v1.NodeExternalIP, Address: "2001:db8::1"}}
+	instances, _ := guarded(&cloud{metadata: func() (*cloudprovider.InstanceMetadata, error) {
+		return &cloudprovider.InstanceMetadata{ProviderID: "alpha://1", NodeAddresses: dual}, nil
+	}}).InstancesV2()
+	for name, c := range map[string]struct {
+		has     []v1.NodeAddress
+		tainted bool
+		want    []v1.NodeAddress
+	}{
+		"the same":         {dual, false, nil},
+		"another order":    {[]v1.NodeAddress{dual[1], dual[0]}, false, dual},
+		"one is missing":   {dual[:1], false, dual},
+		"a new node":       {nil, true, dual},
+		"a new node, same": {dual, true, dual},
+	} {
+		n := node("alpha://1", c.tainted)
+		n.Status.Addresses = c.has
+		m, err := instances.InstanceMetadata(t.Context(), n)
+		require.NoError(t, err)
+		assert.Equal(t, c.want, m.NodeAddresses, name)
+	}
+	assert.Len(t, dual, 2)
+}
+
 func TestPanicsBecomeErrors(t *testing.T) {
 	t.Parallel()
 	g := guarded(&cloud{}) // calling a nil function panics

@@ -80,6 +80,13 @@ func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloud
 	}
 	i.deletions.seen(node)
 	i.reports.clear(node)
+	if !uninitialized(node) && slices.Equal(metadata.NodeAddresses, node.Status.Addresses) {
+		// The framework compares one address of each type, so a Node with two of one type always looks changed to it and
+		// is written in every cycle. It leaves a Node alone for which there are no addresses.
+		unchanged := *metadata
+		unchanged.NodeAddresses = nil
+		return &unchanged, nil
+	}
 	return metadata, nil
 }
 

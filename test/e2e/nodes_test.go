@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -148,6 +150,33 @@ func TestTwoReleases(t *testing.T) {
 	require.NoError(t, c.SetReady(t.Context(), "node-2", false))
 	waitGone(t, c, "node-2")
 	node(t, c, "node-1")
+}
+
+// TestDualStackNodesAreWrittenOnce: two addresses of one type make the framework believe in a change in every cycle.
+func TestDualStackNodesAreWrittenOnce(t *testing.T) {
+	c := newCluster(t)
+	require.NoError(t, c.Cloud.Call(t.Context(), http.MethodPost, "/v2/droplets", testToken, map[string]any{"name": "node-1", "size": "s-1vcpu-1gb", "image": "x", "ipv6": true}))
+	m := startCCM(t, c, []string{"--node-status-update-frequency=1s"}, nil)
+	joinNodes(t, c, 1)
+	require.Len(t, node(t, c, "node-1").Status.Addresses, 4)
+	answers, err := m.Metric(t.Context(), "anyccm_inventory_answers_total", `kind="droplet"`)
+	require.NoError(t, err)
+	require.NoError(t, harness.Eventually(t.Context(), patience, "five cycles of the address loop", func(ctx context.Context) error {
+		now, err := m.Metric(ctx, "anyccm_inventory_answers_total", `kind="droplet"`)
+		if err == nil && now < answers+5 {
+			err = fmt.Errorf("%.0f questions", now-answers)
+		}
+		return err
+	}))
+	requests, err := c.API.Audit("cloud-controller-manager")
+	require.NoError(t, err)
+	patches := 0
+	for _, r := range requests {
+		if r.Verb == "patch" && strings.HasPrefix(r.URI, "/api/v1/nodes/node-1/status") {
+			patches++
+		}
+	}
+	assert.Equal(t, 1, patches, "the one of the initialisation")
 }
 
 func TestThousandNodes(t *testing.T) {

@@ -213,6 +213,46 @@ func TestAdoption(t *testing.T) {
 	assert.Zero(t, calls(t, c).Writes)
 }
 
+// TestLoadBalancerClass: the three modes, and a Service of another controller with the finalizer that all share.
+func TestLoadBalancerClass(t *testing.T) {
+	const class, finalizer = "example.com/ours", "service.kubernetes.io/load-balancer-cleanup"
+	c := newCluster(t, "--instances=1")
+	m := startCCM(t, c, []string{"--load-balancer-class=" + class, "--load-balancer-class-mode=named"}, nil)
+	joinNodes(t, c, 1)
+	create := func(name, class string) {
+		s := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer, Ports: []v1.ServicePort{{Port: 80}}}}
+		if class != "" {
+			s.Spec.LoadBalancerClass = &class
+		}
+		if class != "" && class != "example.com/ours" {
+			s.Finalizers = []string{finalizer}
+		}
+		_, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).Create(t.Context(), s, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	create("other", "example.com/other")
+	create("plain", "")
+	require.NoError(t, c.Kube.CoreV1().Services(metav1.NamespaceDefault).Delete(t.Context(), "other", metav1.DeleteOptions{}))
+	create("ours", class)
+	_, err := c.WaitServed(t.Context(), "ours", patience)
+	require.NoError(t, err)
+	waitHoldings(t, c, 1, "")
+
+	m.Stop(10 * time.Second)
+	startCCM(t, c, []string{"--load-balancer-class=" + class, "--load-balancer-class-mode=named-and-unclassed"}, nil)
+	_, err = c.WaitServed(t.Context(), "plain", patience)
+	require.NoError(t, err)
+	waitHoldings(t, c, 2, "")
+	other, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).Get(t.Context(), "other", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, []string{finalizer}, other.Finalizers, "the other controller has not cleaned up yet")
+
+	// Ours are cleaned up: classed ones, and those that are no load balancer any more.
+	require.NoError(t, c.Kube.CoreV1().Services(metav1.NamespaceDefault).Delete(t.Context(), "ours", metav1.DeleteOptions{}))
+	patchService(t, c, "plain", `{"spec":{"type":"ClusterIP"}}`)
+	waitHoldings(t, c, 0, "")
+}
+
 func TestBadAnnotations(t *testing.T) {
 	c := newCluster(t, "--instances=1")
 	startCCM(t, c, nil, nil)

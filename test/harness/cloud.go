@@ -72,7 +72,16 @@ func (c *Cluster) startCloud(ctx context.Context) (*Cloud, error) {
 	})
 }
 
+// Call uses the cloud's own API, as its command-line tool does.
+func (c *Cloud) Call(ctx context.Context, method, path, token string, in any) error {
+	return c.send(ctx, method, path, token, in, nil)
+}
+
 func (c *Cloud) admin(ctx context.Context, method, path string, in, out any) error {
+	return c.send(ctx, method, "/_sim/"+path, "", in, out)
+}
+
+func (c *Cloud) send(ctx context.Context, method, path, token string, in, out any) error {
 	var body io.Reader
 	if in != nil {
 		data, err := json.Marshal(in)
@@ -81,9 +90,12 @@ func (c *Cloud) admin(ctx context.Context, method, path string, in, out any) err
 		}
 		body = bytes.NewReader(data)
 	}
-	r, err := http.NewRequestWithContext(ctx, method, c.URL+"/_sim/"+path, body)
+	r, err := http.NewRequestWithContext(ctx, method, c.URL+path, body)
 	if err != nil {
 		return fmt.Errorf("asking the simulated cloud: %w", err)
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
 	}
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {

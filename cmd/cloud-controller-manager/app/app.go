@@ -52,6 +52,7 @@ func Main(providers *registry.Registry, args []string, stdout, stderr io.Writer)
 type manager struct {
 	providers *registry.Registry
 	policy    guard.Policy
+	services  serviceSelection
 	options   *options.CloudControllerManagerOptions
 	cmd       *cobra.Command
 	stderr    io.Writer
@@ -104,7 +105,7 @@ func (m *manager) command(stop <-chan struct{}) (*cobra.Command, error) {
 
 // openCloud is called by the framework on every replica, before leader election.
 func (m *manager) openCloud(c *config.CompletedConfig) cloudprovider.Interface {
-	trimInformers(c)
+	trimInformers(c, m.services)
 	m.lease.watch(c)
 	in, err := m.inputs()
 	if err == nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -83,6 +84,9 @@ func TestValidate(t *testing.T) {
 			[]string{"--node-deletion-confirmations=0", "--node-deletion-max-share=2", "--node-deletion-window=1s", "--node-selector=a in"},
 			[]string{"--node-deletion-confirmations=0", "--node-deletion-max-share=2", "--node-deletion-window=1s", `--node-selector "a in"`},
 		},
+		"mode without a class":        {[]registry.Provider{provider("alpha", nil)}, []string{"--load-balancer-class-mode=named"}, []string{"--load-balancer-class-mode=named: needs --load-balancer-class"}},
+		"class without a mode":        {[]registry.Provider{provider("alpha", nil)}, []string{"--load-balancer-class=example.com/x"}, []string{"has no effect with --load-balancer-class-mode=unclassed"}},
+		"unknown mode, bad class":     {[]registry.Provider{provider("alpha", nil)}, []string{"--load-balancer-class=x y", "--load-balancer-class-mode=both"}, []string{"--load-balancer-class-mode=both: use unclassed, named or named-and-unclassed"}},
 		"only exclusions":             {[]registry.Provider{provider("alpha", nil)}, []string{"--controllers=-service"}, []string{"--controllers=-service: starts no controller"}},
 		"an alias is a controller":    {[]registry.Provider{provider("alpha", nil)}, []string{"--controllers=service"}, nil},
 		"all but one":                 {[]registry.Provider{provider("alpha", nil)}, []string{"--controllers=*,-route"}, nil},
@@ -141,6 +145,31 @@ func TestProviderFlags(t *testing.T) {
 	}), provider("beta", withFlag("beta-url")))
 	require.NoError(t, check(t, m, "--cloud-provider=alpha", "--alpha-url=x", "--beta-url=y"))
 	assert.Equal(t, map[string]string{"alpha-url": "x"}, got.Flags, "a provider sees its own flags")
+}
+
+func TestServiceSelection(t *testing.T) {
+	t.Parallel()
+	const finalizer = "service.kubernetes.io/load-balancer-cleanup"
+	for mode, served := range map[string][]bool{ // by class: none, ours, another
+		unclassed: {true, false, false}, named: {false, true, false}, namedAndUnclassed: {true, true, false},
+	} {
+		for i, class := range []*string{nil, new("example.com/ours"), new("example.com/other")} {
+			s := &v1.Service{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{finalizer, "mine"}}, Spec: v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer, LoadBalancerClass: class}}
+			selection := serviceSelection{mode: mode, class: "example.com/ours"}
+			selection.apply(s)
+			assert.Equal(t, served[i], s.Spec.LoadBalancerClass == nil, "%s %d", mode, i)
+			assert.Equal(t, served[i], slices.Contains(s.Finalizers, finalizer), "the finalizer of another controller is none of our business")
+			assert.Contains(t, s.Finalizers, "mine")
+			once := s.DeepCopy()
+			selection.apply(s)
+			if !served[i] {
+				assert.Equal(t, once, s, "a transform may run twice")
+			}
+		}
+	}
+	was := &v1.Service{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{finalizer}}, Spec: v1.ServiceSpec{Type: v1.ServiceTypeClusterIP}}
+	(&serviceSelection{mode: named, class: "example.com/ours"}).apply(was)
+	assert.Equal(t, []string{finalizer}, was.Finalizers, "a Service that is no load balancer any more is cleaned up")
 }
 
 func TestTrim(t *testing.T) {

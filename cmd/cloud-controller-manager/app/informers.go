@@ -12,10 +12,15 @@ import (
 
 // trimInformers replaces the shared informers by ones that drop what no controller reads, before anybody asked for one.
 // On 5,000 nodes of 18 kB each this is the difference between 256 MB and 83 MB.
-func trimInformers(c *config.CompletedConfig) {
+func trimInformers(c *config.CompletedConfig, services serviceSelection) {
 	least := c.ComponentConfig.Generic.MinResyncPeriod.Duration
 	resync := least + time.Duration(rand.Float64()*float64(least)) //nolint:gosec // spreads load, as the framework does
-	c.SharedInformers = informers.NewSharedInformerFactoryWithOptions(c.VersionedClient, resync, informers.WithTransform(trim))
+	c.SharedInformers = informers.NewSharedInformerFactoryWithOptions(c.VersionedClient, resync, informers.WithTransform(func(obj any) (any, error) {
+		if s, ok := obj.(*v1.Service); ok {
+			services.apply(s)
+		}
+		return trim(obj)
+	}))
 }
 
 // trim drops fields of cached objects. The node controller writes cached nodes back with PUT, which ignores the status

@@ -62,16 +62,17 @@ func lateDefaults(cmd *cobra.Command, o *options.CloudControllerManagerOptions) 
 	}
 }
 
-// guardFlags returns the flags of the guard.
-func guardFlags(p *guard.Policy) cliflag.NamedFlagSets {
+// commonFlags returns the flags that every provider shares.
+func commonFlags(p *guard.Policy, s *serviceSelection) cliflag.NamedFlagSets {
 	var sets cliflag.NamedFlagSets
 	p.AddFlags(sets.FlagSet("node guard"))
+	s.addFlags(sets.FlagSet("service selection"))
 	return sets
 }
 
-// ourFlags returns the flags of the guard, and one set for each provider that has any.
+// ourFlags returns the common flags, and one set for each provider that has any.
 func (m *manager) ourFlags() cliflag.NamedFlagSets {
-	sets := guardFlags(&m.policy)
+	sets := commonFlags(&m.policy, &m.services)
 	for _, p := range m.providers.Providers() {
 		schema.AddFlags(sets.FlagSet(p.Name), p.Options)
 	}
@@ -85,7 +86,7 @@ func (m *manager) flagClashes() error {
 	if err != nil {
 		return err
 	}
-	bare := frameworkapp.NewCloudControllerManagerCommand(o, nil, m.controllers(), names.CCMControllerAliases(), guardFlags(&guard.Policy{}), nil)
+	bare := frameworkapp.NewCloudControllerManagerCommand(o, nil, m.controllers(), names.CCMControllerAliases(), commonFlags(&guard.Policy{}, &serviceSelection{}), nil)
 	return m.providers.FlagClashes(func(name string) bool { return bare.Flags().Lookup(name) != nil })
 }
 

@@ -43,7 +43,7 @@ func (m *manager) validate() error {
 	if p.Features.Routes && shared.ConfigureCloudRoutes && enabled.Has(names.NodeRouteController) && shared.ClusterCIDR == "" {
 		problems = append(problems, fmt.Errorf("--cluster-cidr is missing: provider %s manages routes; set it to the range of pod addresses, or set --configure-cloud-routes=false", p.Name))
 	}
-	problems = append(problems, m.policy.Validate())
+	problems = append(problems, m.policy.Validate(), m.services.validate())
 	in, err := m.inputs()
 	if err != nil {
 		problems = append(problems, err)

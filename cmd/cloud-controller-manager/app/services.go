@@ -1,0 +1,73 @@
+package app
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	servicehelpers "k8s.io/cloud-provider/service/helpers"
+)
+
+// Modes of --load-balancer-class-mode.
+const (
+	// unclassed Services alone are served, which is the framework's way.
+	unclassed = "unclassed"
+	// named: Services of the class alone.
+	named = "named"
+	// namedAndUnclassed: both.
+	namedAndUnclassed = "named-and-unclassed"
+)
+
+// notSelected stands in for the class of Services that are not ours to serve. It exists in our memory alone.
+const notSelected = "anyccm.io/not-selected"
+
+// serviceSelection says which Services of type LoadBalancer are ours. The framework knows only those without a class;
+// what it gets to see is changed accordingly.
+type serviceSelection struct {
+	class string
+	mode  string
+}
+
+func (s *serviceSelection) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&s.class, "load-balancer-class", s.class, "Value of spec.loadBalancerClass of the Services that this program serves, such as example.com/internal. See --load-balancer-class-mode.")
+	fs.StringVar(&s.mode, "load-balancer-class-mode", unclassed, "Which Services of type LoadBalancer are served: unclassed (those without a class), named (those of --load-balancer-class alone), named-and-unclassed.")
+}
+
+func (s *serviceSelection) validate() error {
+	switch {
+	case !slices.Contains([]string{unclassed, named, namedAndUnclassed}, s.mode):
+		return fmt.Errorf("--load-balancer-class-mode=%s: use %s, %s or %s", s.mode, unclassed, named, namedAndUnclassed)
+	case s.class == "" && s.mode != unclassed:
+		return fmt.Errorf("--load-balancer-class-mode=%s: needs --load-balancer-class", s.mode)
+	case s.class != "" && s.mode == unclassed:
+		return fmt.Errorf("--load-balancer-class=%s: has no effect with --load-balancer-class-mode=%s; use %s or %s", s.class, unclassed, named, namedAndUnclassed)
+	case s.class != "" && len(validation.IsQualifiedName(s.class)) > 0:
+		return fmt.Errorf("--load-balancer-class=%s: is not a label-style name such as example.com/internal", s.class)
+	}
+	return nil
+}
+
+// selects reports whether a Service of type LoadBalancer is ours.
+func (s *serviceSelection) selects(class *string) bool {
+	if class == nil {
+		return s.mode != named
+	}
+	return s.mode != unclassed && *class == s.class
+}
+
+// apply changes a cached Service so that the framework serves those that are ours and leaves the others alone. It would
+// also take its finalizer off Services of other classes that are being deleted, and with it the other controller's
+// chance to clean up: their finalizer is hidden from it.
+func (s *serviceSelection) apply(service *v1.Service) {
+	if service.Spec.Type != v1.ServiceTypeLoadBalancer {
+		return
+	}
+	if s.selects(service.Spec.LoadBalancerClass) {
+		service.Spec.LoadBalancerClass = nil
+		return
+	}
+	service.Spec.LoadBalancerClass = new(notSelected)
+	service.Finalizers = slices.DeleteFunc(service.Finalizers, func(f string) bool { return f == servicehelpers.LoadBalancerCleanupFinalizer })
+}
