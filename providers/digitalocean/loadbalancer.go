@@ -24,6 +24,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/nodeview"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -47,6 +48,8 @@ const (
 	eventIgnored = "LoadBalancerAnnotationIgnored"
 	// eventFixed: the wish differs from what was fixed when the load balancer was created.
 	eventFixed = "LoadBalancerAnnotationFixed"
+	// eventNotOurs: the Service claims a load balancer of another cluster or Service.
+	eventNotOurs = "LoadBalancerNotOurs"
 )
 
 // loadBalancers implements cloudprovider.LoadBalancer.
@@ -57,6 +60,7 @@ type loadBalancers struct {
 	observed     *inventory.Inventory[string, *godo.LoadBalancer]
 	certificates *inventory.Inventory[string, *godo.Certificate]
 	nodes        *nodeview.View
+	cluster      *ownership.Cluster
 
 	regionLock  sync.Mutex
 	regionFound string
@@ -70,7 +74,7 @@ var _ cloudprovider.LoadBalancer = (*loadBalancers)(nil)
 
 func newLoadBalancers(c Config, a *api, droplets *inventory.Inventory[int, droplet], nodes *nodeview.View) *loadBalancers {
 	return &loadBalancers{
-		config: c, api: a, droplets: droplets, nodes: nodes,
+		config: c, api: a, droplets: droplets, nodes: nodes, cluster: &ownership.Cluster{},
 		observed: inventory.New(inventory.Source[string, *godo.LoadBalancer]{
 			Kind: "load balancer", ID: func(lb *godo.LoadBalancer) string { return lb.ID }, List: a.loadBalancers, Get: a.loadBalancer,
 			Indexes: map[string]func(*godo.LoadBalancer) []string{indexName: func(lb *godo.LoadBalancer) []string { return []string{lb.Name} }},
@@ -89,7 +93,7 @@ func (*loadBalancers) GetLoadBalancerName(_ context.Context, _ string, service *
 
 // GetLoadBalancer implements cloudprovider.LoadBalancer.
 func (l *loadBalancers) GetLoadBalancer(ctx context.Context, _ string, service *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
-	lb, err := l.find(ctx, service, inventory.Query{MaxAge: ensureMaxAge})
+	lb, err := l.findOurs(ctx, service, inventory.Query{MaxAge: ensureMaxAge})
 	if err != nil || lb == nil {
 		return nil, false, err
 	}
@@ -103,6 +107,10 @@ func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, _ string, servic
 	}
 	observed, err := l.find(ctx, service, inventory.Query{MaxAge: ensureMaxAge})
 	if err != nil {
+		return nil, err
+	}
+	if err := l.checkOwner(ctx, service, observed); err != nil {
+		l.event(service, eventNotOurs, err.Error())
 		return nil, err
 	}
 	s, err := l.settings(service, observed)
@@ -132,7 +140,7 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, _ string, servic
 	if disowned, err := isDisowned(service); err != nil || disowned {
 		return err
 	}
-	lb, err := l.find(ctx, service, inventory.Query{MaxAge: updateMaxAge, MaxMissAge: updateMaxAge})
+	lb, err := l.findOurs(ctx, service, inventory.Query{MaxAge: updateMaxAge, MaxMissAge: updateMaxAge})
 	if err != nil || lb == nil {
 		return err
 	}
@@ -158,7 +166,7 @@ func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, _ string,
 	if disowned, err := isDisowned(service); err != nil || disowned {
 		return err
 	}
-	lb, err := l.find(ctx, service, inventory.Query{MaxAge: ensureMaxAge})
+	lb, err := l.findOurs(ctx, service, inventory.Query{MaxAge: ensureMaxAge})
 	if err != nil || lb == nil {
 		return err
 	}
@@ -201,6 +209,35 @@ func (l *loadBalancers) find(ctx context.Context, service *v1.Service, q invento
 		}
 	}
 	return nil, nil //nolint:nilnil // absence is an answer here, and the callers' first question
+}
+
+// findOurs is find for everything but creation and change: what belongs to somebody else does not exist for this Service,
+// and is neither shown, changed nor deleted with it.
+func (l *loadBalancers) findOurs(ctx context.Context, service *v1.Service, q inventory.Query) (*godo.LoadBalancer, error) {
+	lb, err := l.find(ctx, service, q)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.checkOwner(ctx, service, lb); err != nil {
+		if _, notOurs := errors.AsType[*ownership.NotOursError](err); notOurs {
+			klog.InfoS("Leaving a load balancer alone", "service", klog.KObj(service), "reason", err.Error())
+			return nil, nil //nolint:nilnil // absence is an answer here
+		}
+		return nil, err
+	}
+	return lb, nil
+}
+
+// checkOwner returns an error if a load balancer carries the mark of another cluster, or another Service has it.
+func (l *loadBalancers) checkOwner(ctx context.Context, service *v1.Service, lb *godo.LoadBalancer) error {
+	if lb == nil {
+		return nil
+	}
+	object := "load balancer " + lb.ID
+	if err := ownership.Check(object, l.cluster.Mark(ctx), lb.Tags); err != nil {
+		return err
+	}
+	return l.cluster.CheckRecords(object, annotationID, lb.ID, service)
 }
 
 func oldest(found []*godo.LoadBalancer) *godo.LoadBalancer {
@@ -253,7 +290,7 @@ func (l *loadBalancers) want(ctx context.Context, service *v1.Service, s setting
 	backends, err = eligible(backends, s.Type, network)
 	if err == nil {
 		var want *godo.LoadBalancerRequest
-		if want, err = desire(l.config, region, service, s, certificateID, backends); err == nil {
+		if want, err = desire(l.config, region, service, s, certificateID, backends, l.cluster.Mark(ctx)); err == nil {
 			return want, rotatedTo, nil
 		}
 	}

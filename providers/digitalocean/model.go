@@ -110,7 +110,7 @@ func networkStack(s settings, backends []backend) (string, error) {
 
 // desire computes the whole load balancer of a Service. backends are the eligible ones; certificateID is the resolved
 // certificate.
-func desire(c Config, region string, service *v1.Service, s settings, certificateID string, backends []backend) (*godo.LoadBalancerRequest, error) {
+func desire(c Config, region string, service *v1.Service, s settings, certificateID string, backends []backend, mark string) (*godo.LoadBalancerRequest, error) {
 	rules, rulesErr := forwardingRules(service, s, certificateID)
 	check, checkErr := healthCheck(service, s)
 	firewall, firewallErr := firewallRules(service, s)
@@ -133,6 +133,9 @@ func desire(c Config, region string, service *v1.Service, s settings, certificat
 	}
 	if c.ClusterID != "" {
 		r.Tags = []string{clusterTag(c.ClusterID)}
+	}
+	if mark != "" {
+		r.Tags = append(r.Tags, mark)
 	}
 	for _, b := range backends {
 		r.DropletIDs = append(r.DropletIDs, b.dropletID)

@@ -83,6 +83,7 @@ func (c *cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <
 	c.initialize.Do(func() {
 		client := clients.ClientOrDie("cloud-provider-" + Name)
 		c.loadBalancers.kube = client
+		c.loadBalancers.cluster.SetClient(client)
 		c.loadBalancers.events = newRecorder(client, stop)
 	})
 }
@@ -100,7 +101,7 @@ func newRecorder(client kubernetes.Interface, stop <-chan struct{}) record.Event
 // SetInformers implements cloudprovider.InformerUser.
 func (c *cloud) SetInformers(factory informers.SharedInformerFactory) {
 	c.nodes.SetLister(factory.Core().V1().Nodes().Lister())
-	factory.Core().V1().Nodes().Informer()
+	c.loadBalancers.cluster.SetServices(factory.Core().V1().Services().Lister())
 }
 
 // CheckAPI implements registry.CloudAPI. The listing that it begins also serves the first questions about nodes.

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
@@ -80,9 +81,14 @@ type world struct {
 var atOnce = guard.Policy{Confirmations: 1, Window: time.Hour, MaxShare: 1, Floor: 1000}
 
 func newWorld(t testing.TB, f *Fixture) *world {
-	w := &world{Fixture: f, t: t, kube: fake.NewClientset(), policy: atOnce}
+	w := &world{Fixture: f, t: t, kube: newKube("cluster-1"), policy: atOnce}
 	w.restart()
 	return w
+}
+
+// newKube returns a fake API server of a cluster with the given identity.
+func newKube(uid string) *fake.Clientset {
+	return fake.NewClientset(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: types.UID(uid)}})
 }
 
 // restart makes the provider anew, with nothing in memory.

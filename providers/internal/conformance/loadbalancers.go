@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
 )
@@ -28,6 +29,10 @@ func runLoadBalancers(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		w.Sim.ResetCalls()
 		require.NoError(t, w.loadBalancer().UpdateLoadBalancer(t.Context(), clusterName, w.service(t.Context(), c.Service), w.nodes))
 		w.requireNoWrites("the Service was never ensured")
+	})
+	t.Run("another cluster's load balancer is left alone", func(t *testing.T) {
+		t.Parallel()
+		runOtherCluster(t, newFixture(t))
 	})
 	t.Run("ensure, update and delete at once", func(t *testing.T) {
 		t.Parallel()
@@ -117,6 +122,32 @@ func runLifeCycle(t *testing.T, f *Fixture, name string) {
 	require.NoError(t, err)
 	assert.False(t, exists)
 	w.requireNothingRefused()
+}
+
+// runOtherCluster: a second cluster in the same account has a Service that finds the first one's load balancer, as by a
+// copied manifest. It may neither take it over nor delete it.
+func runOtherCluster(t *testing.T, f *Fixture) {
+	t.Helper()
+	ctx := t.Context()
+	w := newWorld(t, f)
+	c := w.Services[sortedKeys(w.Services)[0]]
+	w.addNode(ctx, "worker-1", nil)
+	w.createService(ctx, c.Service)
+	w.ensure(ctx, c.Service, nil)
+	held, recorded := w.Snapshot(), w.service(ctx, c.Service)
+
+	w.kube = newKube("cluster-2")
+	copied := recorded.DeepCopy()
+	copied.ResourceVersion, copied.Status = "", v1.ServiceStatus{}
+	w.createService(ctx, copied)
+	w.restart()
+	w.Sim.ResetCalls()
+	_, err := w.loadBalancer().EnsureLoadBalancer(ctx, clusterName, w.service(ctx, copied), w.nodes)
+	require.ErrorContains(t, err, "belongs to another cluster")
+	require.NoError(t, w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, copied), nil))
+	w.remove(ctx, copied, nil)
+	w.requireNoWrites("nothing of the other cluster is touched")
+	assert.Equal(t, held, w.Snapshot())
 }
 
 // interruptions are the ways in which a run is broken at its k-th call.
