@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -28,6 +29,17 @@ func providerPages(root string, providers []registry.Provider) (map[string][]byt
 		pages[path] = page
 	}
 	return pages, nil
+}
+
+// ownershipPage returns the page with the annotations that mean the same on every cloud.
+func ownershipPage(root string) (map[string][]byte, error) {
+	const path = "docs/load-balancer-ownership.md"
+	page, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		return nil, fmt.Errorf("reading a page: %w", err)
+	}
+	page, err = splice(page, "annotations", annotationsTable(guard.Annotations.Rows()))
+	return map[string][]byte{path: page}, err
 }
 
 // splice replaces what stands between the markers of a section.

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"go/format"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -48,6 +49,11 @@ func Files(root string) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	common, err := ownershipPage(root)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(files, common)
 	files["cmd/cloudsim/zz_generated.simulators.go"] = simulators
 	return files, nil
 }

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/klog/v2"
@@ -66,7 +65,7 @@ func Wrap(inner cloudprovider.Interface, facts Facts) *Cloud {
 		c.instances = &instances{inner: in, facts: facts, ownership: c.ownership, deletions: c.deletions, reports: c.reports}
 	}
 	if lb, ok := inner.LoadBalancer(); ok && lb != nil {
-		c.loadBalancers = &loadBalancers{inner: lb, ownership: c.ownership}
+		c.loadBalancers = &loadBalancers{inner: lb, ownership: c.ownership, reports: c.reports}
 	}
 	if r, ok := inner.Routes(); ok && r != nil {
 		c.routes = &routes{inner: r}
@@ -154,81 +153,6 @@ func recovered(err *error, operation, object string) {
 		klog.ErrorS(errPanic, "Recovered from a panic", "operation", operation, "object", object, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
 		*err = fmt.Errorf("%s of %s: %w", operation, object, errPanic)
 	}
-}
-
-type loadBalancers struct {
-	inner     cloudprovider.LoadBalancer
-	ownership *ownership
-	locks     keyedLock
-}
-
-func (l *loadBalancers) enter(ctx context.Context, service *v1.Service) (context.Context, func(), error) {
-	ctx, cancel := context.WithTimeout(ctx, loadBalancerDeadline)
-	unlock, err := l.locks.lock(ctx, string(service.UID))
-	if err != nil {
-		cancel()
-		return nil, nil, fmt.Errorf("waiting for another operation on the same Service: %w", err)
-	}
-	return ctx, func() { unlock(); cancel() }, nil
-}
-
-func name(service *v1.Service) string { return service.Namespace + "/" + service.Name }
-
-// GetLoadBalancer implements cloudprovider.LoadBalancer.
-func (l *loadBalancers) GetLoadBalancer(ctx context.Context, cluster string, service *v1.Service) (status *v1.LoadBalancerStatus, exists bool, err error) {
-	ctx, leave, err := l.enter(ctx, service)
-	if err != nil {
-		return nil, false, err
-	}
-	defer leave()
-	defer recovered(&err, "GetLoadBalancer", name(service))
-	return l.inner.GetLoadBalancer(ctx, cluster, service)
-}
-
-// GetLoadBalancerName implements cloudprovider.LoadBalancer.
-func (l *loadBalancers) GetLoadBalancerName(ctx context.Context, cluster string, service *v1.Service) string {
-	return l.inner.GetLoadBalancerName(ctx, cluster, service)
-}
-
-// EnsureLoadBalancer implements cloudprovider.LoadBalancer.
-func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (status *v1.LoadBalancerStatus, err error) {
-	ctx, leave, err := l.enter(ctx, service)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	defer recovered(&err, "EnsureLoadBalancer", name(service))
-	status, err = l.inner.EnsureLoadBalancer(ctx, cluster, service, l.ownership.ours(nodes))
-	if err == nil && status == nil {
-		return nil, fmt.Errorf("the provider returned no status for Service %s", name(service))
-	}
-	return status, err
-}
-
-// UpdateLoadBalancer implements cloudprovider.LoadBalancer. The framework also calls it for Services that are being
-// deleted; their load balancer is on its way out and needs no backends.
-func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (err error) {
-	if service.DeletionTimestamp != nil {
-		return nil
-	}
-	ctx, leave, err := l.enter(ctx, service)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	defer recovered(&err, "UpdateLoadBalancer", name(service))
-	return l.inner.UpdateLoadBalancer(ctx, cluster, service, l.ownership.ours(nodes))
-}
-
-// EnsureLoadBalancerDeleted implements cloudprovider.LoadBalancer.
-func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) (err error) {
-	ctx, leave, err := l.enter(ctx, service)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	defer recovered(&err, "EnsureLoadBalancerDeleted", name(service))
-	return l.inner.EnsureLoadBalancerDeleted(ctx, cluster, service)
 }
 
 type routes struct{ inner cloudprovider.Routes }

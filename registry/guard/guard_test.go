@@ -170,6 +170,40 @@ func TestLoadBalancerAnswers(t *testing.T) {
 	require.EqualError(t, lb.UpdateLoadBalancer(t.Context(), "c", &v1.Service{}, nil), "called")
 }
 
+func TestCommonAnnotations(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, Annotations.Defaults())
+	calls := 0
+	lb, _ := guarded(&cloud{
+		ensure: func(context.Context) (*v1.LoadBalancerStatus, error) { calls++; return &v1.LoadBalancerStatus{}, nil },
+		update: func() error { calls++; return nil },
+	}).LoadBalancer()
+	service := func(key, value string) *v1.Service {
+		return &v1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s", Annotations: map[string]string{key: value}},
+			Status:     v1.ServiceStatus{LoadBalancer: v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{IP: "192.0.2.1"}}}},
+		}
+	}
+	disowned := service(AnnotationDisown, "true")
+	status, err := lb.EnsureLoadBalancer(t.Context(), "c", disowned, nil)
+	require.NoError(t, err)
+	assert.Equal(t, &disowned.Status.LoadBalancer, status)
+	require.NoError(t, lb.UpdateLoadBalancer(t.Context(), "c", disowned, nil))
+	require.NoError(t, lb.EnsureLoadBalancerDeleted(t.Context(), "c", disowned))
+	require.NoError(t, lb.EnsureLoadBalancerDeleted(t.Context(), "c", service(AnnotationRetain, "true")))
+	err = lb.EnsureLoadBalancerDeleted(t.Context(), "c", service(AnnotationProtect, "true"))
+	require.ErrorContains(t, err, "the load balancer of Service ns/s is protected: remove the annotation anyccm.io/protect-load-balancer")
+	_, err = lb.EnsureLoadBalancer(t.Context(), "c", service(AnnotationRetain, "maybe"), nil)
+	require.ErrorContains(t, err, `annotation anyccm.io/retain-load-balancer: "maybe" is not a boolean`)
+	require.Error(t, lb.EnsureLoadBalancerDeleted(t.Context(), "c", service(AnnotationRetain, "maybe")), "in doubt nothing is deleted")
+	assert.Zero(t, calls)
+	for _, harmless := range []*v1.Service{service(AnnotationRetain, "true"), service(AnnotationProtect, "true")} {
+		_, err = lb.EnsureLoadBalancer(t.Context(), "c", harmless, nil)
+		require.NoError(t, err)
+	}
+	assert.Equal(t, 2, calls)
+}
+
 func TestRoutesWithoutContentAreRefused(t *testing.T) {
 	t.Parallel()
 	routes, _ := guarded(&cloud{routes: func() ([]*cloudprovider.Route, error) { return []*cloudprovider.Route{nil}, nil }}).Routes()

@@ -11,7 +11,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 )
 
-// Reasons of the events that the guard writes on Nodes. docs/events.md describes each.
+// Reasons of the events that the guard writes on Nodes and Services. docs/events.md describes each.
 const (
 	// EventNodeNotOurs: another controller's Node, left alone.
 	EventNodeNotOurs = "NodeNotOurs"
@@ -19,6 +19,8 @@ const (
 	EventNodeInitializationFailed = "NodeInitializationFailed"
 	// EventNodeDeletionHeld: the instance is gone, but the Node is kept, and why.
 	EventNodeDeletionHeld = "NodeDeletionHeld"
+	// EventLoadBalancerRetained: the Service is gone, its load balancer stays.
+	EventLoadBalancerRetained = "LoadBalancerRetained"
 )
 
 const component = "cloud-controller-manager-guard"
@@ -61,6 +63,15 @@ func (r *reports) use(recorder record.EventRecorder) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events = recorder
+}
+
+// retained tells that a load balancer outlives its Service.
+func (r *reports) retained(service *v1.Service) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.events != nil {
+		r.events.Event(service, v1.EventTypeNormal, EventLoadBalancerRetained, "the load balancer is kept in the cloud, as an annotation asks")
+	}
 }
 
 // foreign tells once that a Node is left alone.

@@ -1,0 +1,139 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// Annotations of Services that mean the same on every cloud.
+const (
+	// AnnotationRetain keeps the load balancer when its Service goes.
+	AnnotationRetain = "anyccm.io/retain-load-balancer"
+	// AnnotationProtect refuses to delete the load balancer, and so holds its Service.
+	AnnotationProtect = "anyccm.io/protect-load-balancer"
+	// AnnotationDisown leaves the load balancer alone altogether.
+	AnnotationDisown = "anyccm.io/disown-load-balancer"
+)
+
+// wishes are the values of these annotations.
+type wishes struct{ Retain, Protect, Disown bool }
+
+// Annotations is the table of annotations that mean the same on every cloud.
+var Annotations = schema.Annotations[wishes]{
+	schema.BoolAnnotation(func(w *wishes) *bool { return &w.Retain }, schema.AnnotationRow{
+		Key: AnnotationRetain, Changes: schema.InPlace,
+		Spec: schema.Spec{Default: "false", Help: "Keep the load balancer in the cloud when the Service is deleted or changes its type."},
+	}),
+	schema.BoolAnnotation(func(w *wishes) *bool { return &w.Protect }, schema.AnnotationRow{
+		Key: AnnotationProtect, Changes: schema.InPlace,
+		Spec: schema.Spec{Default: "false", Help: "Refuse to delete the load balancer. A Service that is deleted stays until the annotation is removed."},
+	}),
+	schema.BoolAnnotation(func(w *wishes) *bool { return &w.Disown }, schema.AnnotationRow{
+		Key: AnnotationDisown, Changes: schema.InPlace,
+		Spec: schema.Spec{Default: "false", Help: "Leave the load balancer alone: it is neither created, changed nor deleted while this is true."},
+	}),
+}
+
+type loadBalancers struct {
+	inner     cloudprovider.LoadBalancer
+	ownership *ownership
+	reports   *reports
+	locks     keyedLock
+}
+
+// wishes reads the common annotations.
+func (l *loadBalancers) wishes(service *v1.Service) (wishes, error) {
+	w, _, err := Annotations.Parse(service.Annotations)
+	return w, err
+}
+
+func (l *loadBalancers) enter(ctx context.Context, service *v1.Service) (context.Context, func(), error) {
+	ctx, cancel := context.WithTimeout(ctx, loadBalancerDeadline)
+	unlock, err := l.locks.lock(ctx, string(service.UID))
+	if err != nil {
+		cancel()
+		return nil, nil, fmt.Errorf("waiting for another operation on the same Service: %w", err)
+	}
+	return ctx, func() { unlock(); cancel() }, nil
+}
+
+func name(service *v1.Service) string { return service.Namespace + "/" + service.Name }
+
+// GetLoadBalancer implements cloudprovider.LoadBalancer.
+func (l *loadBalancers) GetLoadBalancer(ctx context.Context, cluster string, service *v1.Service) (status *v1.LoadBalancerStatus, exists bool, err error) {
+	ctx, leave, err := l.enter(ctx, service)
+	if err != nil {
+		return nil, false, err
+	}
+	defer leave()
+	defer recovered(&err, "GetLoadBalancer", name(service))
+	return l.inner.GetLoadBalancer(ctx, cluster, service)
+}
+
+// GetLoadBalancerName implements cloudprovider.LoadBalancer.
+func (l *loadBalancers) GetLoadBalancerName(ctx context.Context, cluster string, service *v1.Service) string {
+	return l.inner.GetLoadBalancerName(ctx, cluster, service)
+}
+
+// EnsureLoadBalancer implements cloudprovider.LoadBalancer.
+func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (status *v1.LoadBalancerStatus, err error) {
+	ctx, leave, err := l.enter(ctx, service)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	wishes, err := l.wishes(service)
+	if err != nil || wishes.Disown {
+		return service.Status.LoadBalancer.DeepCopy(), err
+	}
+	defer recovered(&err, "EnsureLoadBalancer", name(service))
+	status, err = l.inner.EnsureLoadBalancer(ctx, cluster, service, l.ownership.ours(nodes))
+	if err == nil && status == nil {
+		return nil, fmt.Errorf("the provider returned no status for Service %s", name(service))
+	}
+	return status, err
+}
+
+// UpdateLoadBalancer implements cloudprovider.LoadBalancer. The framework also calls it for Services that are being
+// deleted; their load balancer is on its way out and needs no backends.
+func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (err error) {
+	if service.DeletionTimestamp != nil {
+		return nil
+	}
+	if wishes, err := l.wishes(service); err != nil || wishes.Disown {
+		return err
+	}
+	ctx, leave, err := l.enter(ctx, service)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	defer recovered(&err, "UpdateLoadBalancer", name(service))
+	return l.inner.UpdateLoadBalancer(ctx, cluster, service, l.ownership.ours(nodes))
+}
+
+// EnsureLoadBalancerDeleted implements cloudprovider.LoadBalancer.
+func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) (err error) {
+	ctx, leave, err := l.enter(ctx, service)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	wishes, err := l.wishes(service)
+	switch {
+	case err != nil:
+		return err
+	case wishes.Protect:
+		return fmt.Errorf("the load balancer of Service %s is protected: remove the annotation %s to have it deleted", name(service), AnnotationProtect)
+	case wishes.Retain, wishes.Disown:
+		l.reports.retained(service)
+		return nil
+	}
+	defer recovered(&err, "EnsureLoadBalancerDeleted", name(service))
+	return l.inner.EnsureLoadBalancerDeleted(ctx, cluster, service)
+}
