@@ -32,8 +32,8 @@ type Inputs struct {
 	schema.Sources
 	// Version of this program, for the user agent.
 	Version string
-	// Guard says which Nodes are ours and when one may be deleted; the zero value means the defaults.
-	Guard guard.Policy
+	// Guard says which Nodes are ours and when one may be deleted; nil means the defaults.
+	Guard *guard.Policy
 }
 
 // Provider describes one cloud.
@@ -172,10 +172,11 @@ func (r *Registry) Open(name string, in Inputs) (cloudprovider.Interface, error)
 	if cloud == nil {
 		return nil, fmt.Errorf("%s: the provider returned no cloud", p.Name)
 	}
-	if in.Guard == (guard.Policy{}) {
-		in.Guard = guard.DefaultPolicy()
+	policy := guard.DefaultPolicy()
+	if in.Guard != nil {
+		policy = *in.Guard
 	}
-	return guard.Wrap(cloud, guard.Facts{Provider: p.Name, ProviderIDPrefixes: p.ProviderIDPrefixes, Policy: in.Guard}), nil
+	return guard.Wrap(cloud, guard.Facts{Provider: p.Name, ProviderIDPrefixes: p.ProviderIDPrefixes, Policy: policy}), nil
 }
 
 // linked holds the providers that are part of this binary.

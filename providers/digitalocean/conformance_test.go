@@ -64,7 +64,7 @@ func newFixtureBehind(t testing.TB, between func(sim *digitaloceansim.Sim, serve
 				return nil, err
 			}
 			in := testInputs(url, nil)
-			in.Guard = policy
+			in.Guard = &policy
 			return r.Open(Name, in)
 		},
 		AddInstance: func(name string) string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,7 +14,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/component-base/metrics/testutil"
 )
 
 func aged(n int) []*v1.Node {
@@ -227,6 +231,51 @@ func TestFailedInitialisationIsAnEvent(t *testing.T) {
 	_, err = instances.InstanceMetadata(t.Context(), node("alpha://1", false))
 	require.Error(t, err)
 	assert.Empty(t, recorder.Events, "a node that works is not bothered")
+}
+
+// orphanage is a cloud that knows orphans.
+type orphanage struct {
+	cloud
+	found []Orphan
+	asked int
+}
+
+func (o *orphanage) Orphans(context.Context, []*v1.Service) ([]Orphan, error) {
+	o.asked++
+	return o.found, nil
+}
+func (*orphanage) DeleteOrphan(context.Context, Orphan) error { return errors.New("deleted") }
+
+func TestOrphansAreCountedOnceAnHour(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := &orphanage{found: []Orphan{{ID: "1"}, {ID: "2"}}}
+		g := Wrap(o, Facts{Provider: "orphanage", Policy: DefaultPolicy()})
+		services := listers.NewServiceLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}))
+		stop, synced, done := make(chan struct{}), false, make(chan struct{})
+		var mu sync.Mutex
+		go func() {
+			defer close(done)
+			g.countOrphans(stop, func() bool { mu.Lock(); defer mu.Unlock(); return synced }, services)
+		}()
+		time.Sleep(time.Hour)
+		mu.Lock()
+		synced = true
+		mu.Unlock()
+		time.Sleep(10 * time.Hour)
+		close(stop)
+		<-done
+		assert.Equal(t, 10, o.asked, "not before the Services are known")
+		value, err := testutil.GetGaugeMetricValue(orphans.WithLabelValues("orphanage"))
+		require.NoError(t, err)
+		assert.InDelta(t, 2, value, 0)
+		require.EqualError(t, g.DeleteOrphan(t.Context(), Orphan{}), "deleted")
+
+		none := guarded(&cloud{})
+		_, err = none.Orphans(t.Context(), nil)
+		require.ErrorIs(t, err, ErrNoOrphans)
+		none.countOrphans(make(chan struct{}), func() bool { return true }, services) // ends by itself
+	})
 }
 
 func TestSelector(t *testing.T) {

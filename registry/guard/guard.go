@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/informers"
@@ -48,6 +49,10 @@ type Cloud struct {
 	instances     *instances
 	loadBalancers *loadBalancers
 	routes        *routes
+
+	// stop is set by Initialize, which the framework calls before SetInformers.
+	stop        <-chan struct{}
+	orphanCount sync.Once
 }
 
 var (
@@ -76,6 +81,7 @@ func Wrap(inner cloudprovider.Interface, facts Facts) *Cloud {
 // Initialize implements cloudprovider.Interface.
 func (c *Cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
 	c.reports.start(clients, stop)
+	c.stop = stop
 	c.inner.Initialize(clients, stop)
 }
 
@@ -83,6 +89,9 @@ func (c *Cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <
 func (c *Cloud) SetInformers(factory informers.SharedInformerFactory) {
 	c.ownership.setLister(factory.Core().V1().Nodes().Lister())
 	factory.Core().V1().Nodes().Informer()
+	services := factory.Core().V1().Services()
+	services.Informer()
+	c.orphanCount.Do(func() { go c.countOrphans(c.stop, services.Informer().HasSynced, services.Lister()) })
 	if user, ok := c.inner.(cloudprovider.InformerUser); ok {
 		user.SetInformers(factory)
 	}

@@ -83,9 +83,7 @@ func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloud
 	if !uninitialized(node) && slices.Equal(metadata.NodeAddresses, node.Status.Addresses) {
 		// The framework compares one address of each type, so a Node with two of one type always looks changed to it and
 		// is written in every cycle. It leaves a Node alone for which there are no addresses.
-		unchanged := *metadata
-		unchanged.NodeAddresses = nil
-		return &unchanged, nil
+		metadata.NodeAddresses = nil
 	}
 	return metadata, nil
 }
@@ -103,7 +101,9 @@ func (i *instances) metadata(ctx context.Context, node *v1.Node) (metadata *clou
 		return nil, fmt.Errorf("provider %s returned provider ID %q for node %s, which does not begin with %s",
 			i.facts.Provider, metadata.ProviderID, node.Name, strings.Join(prefixes, " or "))
 	}
-	return metadata, nil
+	chosen := *metadata
+	chosen.NodeAddresses, err = i.facts.Policy.Addresses.choose(node, metadata.NodeAddresses)
+	return &chosen, err
 }
 
 // foreignMetadata is the answer that makes the framework leave a Node as it is. A tainted Node is skipped when there is

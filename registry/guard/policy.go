@@ -29,6 +29,8 @@ type Policy struct {
 	Floor int
 	// DryRun reports what would be deleted, and deletes nothing.
 	DryRun bool
+	// Addresses chooses among the addresses of Nodes.
+	Addresses AddressPolicy
 }
 
 // DefaultPolicy returns the defaults. The reasons stand in docs/node-deletion.md.
@@ -48,12 +50,13 @@ func (p *Policy) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&p.Window, "node-deletion-window", p.Window, "Span over which vanished Nodes are counted against --node-deletion-max-share and --node-deletion-floor.")
 	fs.Float64Var(&p.MaxShare, "node-deletion-max-share", p.MaxShare, "Share of the cluster's Nodes, from 0 to 1, that may vanish within the window. If more do, none is deleted. 1 lifts this limit and the one on a cluster that vanishes as a whole.")
 	fs.IntVar(&p.Floor, "node-deletion-floor", p.Floor, "Number of Nodes that may vanish within the window whatever share of the cluster they are.")
+	p.Addresses.AddFlags(fs)
 	fs.BoolVar(&p.DryRun, "node-deletion-dry-run", p.DryRun, "Report Nodes that would be deleted by events, and delete none.")
 }
 
 // Validate reports all limits that make no sense.
 func (p Policy) Validate() error {
-	var problems []error
+	problems := []error{p.Addresses.Validate()}
 	if _, err := labels.Parse(p.NodeSelector); err != nil {
 		problems = append(problems, fmt.Errorf("--node-selector %q: %w", p.NodeSelector, err))
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -135,7 +136,8 @@ func requireHealthy(t *testing.T, m *harness.CCM) {
 	}))
 }
 
-func requireEvent(t *testing.T, c *harness.Cluster, namespace, reason, object string) *v1.Event {
+// requireEvent waits for an event on an object whose message contains all the given texts.
+func requireEvent(t *testing.T, c *harness.Cluster, namespace, reason, object string, texts ...string) *v1.Event {
 	t.Helper()
 	var found *v1.Event
 	require.NoError(t, harness.Eventually(t.Context(), patience, "event "+reason, func(ctx context.Context) error {
@@ -144,7 +146,7 @@ func requireEvent(t *testing.T, c *harness.Cluster, namespace, reason, object st
 			return err
 		}
 		for i := range list.Items {
-			if e := &list.Items[i]; e.Reason == reason && e.InvolvedObject.Name == object {
+			if e := &list.Items[i]; e.Reason == reason && e.InvolvedObject.Name == object && !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(e.Message, text) }) {
 				found = e
 				return nil
 			}

@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -251,6 +253,71 @@ func TestLoadBalancerClass(t *testing.T) {
 	require.NoError(t, c.Kube.CoreV1().Services(metav1.NamespaceDefault).Delete(t.Context(), "ours", metav1.DeleteOptions{}))
 	patchService(t, c, "plain", `{"spec":{"type":"ClusterIP"}}`)
 	waitHoldings(t, c, 0, "")
+}
+
+// TestOrphans: what a forced deletion leaves in the cloud is listed, and deleted after the cluster's name was typed.
+func TestOrphans(t *testing.T) {
+	c := newCluster(t, "--instances=1")
+	m := startCCM(t, c, nil, nil)
+	joinNodes(t, c, 1)
+	for _, name := range []string{"kept", "forced"} {
+		_, err := c.CreateService(t.Context(), name, nil)
+		require.NoError(t, err)
+		_, err = c.WaitServed(t.Context(), name, patience)
+		require.NoError(t, err)
+	}
+	m.Stop(10 * time.Second)
+	patchService(t, c, "forced", `{"metadata":{"finalizers":null}}`)
+	require.NoError(t, c.Kube.CoreV1().Services(metav1.NamespaceDefault).Delete(t.Context(), "forced", metav1.DeleteOptions{}))
+
+	env, err := c.Cloud.Environment(t.Context())
+	require.NoError(t, err)
+	orphans := func(input string, args ...string) (string, error) {
+		cmd := exec.CommandContext(t.Context(), c.Programs.CCM, append([]string{"orphans", "--cloud-provider=digitalocean", "--kubeconfig=" + c.Kubeconfig, "--cluster-name=prod"}, args...)...)
+		for k, v := range env {
+			cmd.Env = append(cmd.Env, k+"="+v)
+		}
+		cmd.Stdin = strings.NewReader(input)
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	out, err := orphans("", "-o", "json")
+	require.NoError(t, err, out)
+	var list []struct{ Kind, ID, Name string }
+	require.NoError(t, json.Unmarshal([]byte(out), &list))
+	require.Len(t, list, 1)
+	assert.Equal(t, "load balancer", list[0].Kind)
+
+	out, err = orphans("production\n", "--delete")
+	require.Error(t, err)
+	assert.Contains(t, out, "nothing was deleted: that is not the name of the cluster")
+	waitHoldings(t, c, 2, "")
+	out, err = orphans("prod\n", "--delete")
+	require.NoError(t, err, out)
+	assert.Contains(t, out, "Deleted load balancer "+list[0].ID)
+	waitHoldings(t, c, 1, "")
+	out, err = orphans("")
+	require.NoError(t, err)
+	assert.Contains(t, out, "There are no orphans.")
+}
+
+// TestRetainAndProtect: annotations that mean the same on every cloud.
+func TestRetainAndProtect(t *testing.T) {
+	c := newCluster(t, "--instances=1")
+	startCCM(t, c, nil, nil)
+	joinNodes(t, c, 1)
+	for name, annotation := range map[string]string{"retained": "anyccm.io/retain-load-balancer", "protected": "anyccm.io/protect-load-balancer"} {
+		_, err := c.CreateService(t.Context(), name, map[string]string{annotation: "true", annotations + "name": name})
+		require.NoError(t, err)
+		_, err = c.WaitServed(t.Context(), name, patience)
+		require.NoError(t, err)
+		require.NoError(t, c.Kube.CoreV1().Services(metav1.NamespaceDefault).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	}
+	requireEvent(t, c, metav1.NamespaceDefault, "LoadBalancerRetained", "retained")
+	requireEvent(t, c, metav1.NamespaceDefault, "SyncLoadBalancerFailed", "protected", "remove the annotation anyccm.io/protect-load-balancer")
+	waitHoldings(t, c, 2, "")
+	patchService(t, c, "protected", `{"metadata":{"annotations":{"anyccm.io/protect-load-balancer":null}}}`)
+	waitHoldings(t, c, 1, "retained")
 }
 
 func TestBadAnnotations(t *testing.T) {

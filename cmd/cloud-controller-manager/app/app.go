@@ -2,6 +2,7 @@
 package app
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -36,7 +37,7 @@ func Main(providers *registry.Registry, args []string, stdout, stderr io.Writer)
 	cmd.SetArgs(args)
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)
-	if err := cmd.Execute(); err != nil {
+	if err := cmd.ExecuteContext(context.Background()); err != nil {
 		if _, printed := errors.AsType[*printedError](err); !printed {
 			for _, problem := range schema.Problems(err) {
 				fmt.Fprintln(stderr, "Error:", problem)
@@ -99,7 +100,7 @@ func (m *manager) command(stop <-chan struct{}) (*cobra.Command, error) {
 		}
 		return nil
 	}
-	cmd.AddCommand(providersCommand(m.providers))
+	cmd.AddCommand(providersCommand(m.providers), orphansCommand(m.providers))
 	return cmd, nil
 }
 

@@ -92,7 +92,7 @@ func (m *manager) flagClashes() error {
 
 // inputs collects everything that the provider is made of.
 func (m *manager) inputs() (registry.Inputs, error) {
-	in := registry.Inputs{Version: version, Guard: m.policy, Sources: schema.Sources{LookupEnv: schema.Environment}}
+	in := registry.Inputs{Version: version, Guard: &m.policy, Sources: schema.Sources{LookupEnv: schema.Environment}}
 	shared := m.options.KubeCloudShared.CloudProvider
 	p, err := m.providers.Lookup(shared.Name)
 	if err != nil {

@@ -84,10 +84,15 @@ func providersCommand(providers *registry.Registry) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "Output format: table or json.")
+	setHelp(cmd)
+	return cmd
+}
+
+// setHelp gives a subcommand help of its own: it would inherit the framework's, with flags that are not its.
+func setHelp(cmd *cobra.Command) {
 	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
 		fmt.Fprintf(cmd.OutOrStdout(), "%s.\n\nUsage:\n  %s\n\nFlags:\n%s", cmd.Short, cmd.UseLine(), cmd.Flags().FlagUsages())
 	})
-	return cmd
 }
 
 func printTable(w io.Writer, list []listing) error {

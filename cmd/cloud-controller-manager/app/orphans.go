@@ -1,0 +1,169 @@
+package app
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/controller-manager/pkg/clientbuilder"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// orphanSearch bounds the whole command.
+const orphanSearch = 10 * time.Minute
+
+// orphans lists, and on request deletes, what the cluster has left in the cloud.
+type orphans struct {
+	providers   *registry.Registry
+	cmd         *cobra.Command
+	provider    string
+	cloudConfig string
+	kubeconfig  string
+	clusterName string
+	output      string
+	remove      bool
+}
+
+func orphansCommand(providers *registry.Registry) *cobra.Command {
+	o := &orphans{providers: providers}
+	o.cmd = &cobra.Command{
+		Use: "orphans", Args: cobra.NoArgs,
+		Short: "List what carries this cluster's mark in the cloud and belongs to no Service",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), orphanSearch)
+			defer cancel()
+			return o.run(ctx)
+		},
+	}
+	fs := o.cmd.Flags()
+	fs.StringVar(&o.provider, "cloud-provider", "", "The cloud.")
+	fs.StringVar(&o.cloudConfig, "cloud-config", "", "The provider's configuration file.")
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig; without it the ServiceAccount of the pod is used.")
+	fs.StringVar(&o.clusterName, "cluster-name", "kubernetes", "The name that has to be typed before anything is deleted.")
+	fs.StringVarP(&o.output, "output", "o", "table", "Output format: table or json.")
+	fs.BoolVar(&o.remove, "delete", false, "Delete what was listed, after the cluster's name was typed.")
+	for _, p := range providers.Providers() {
+		schema.AddFlags(fs, p.Options)
+	}
+	setHelp(o.cmd)
+	return o.cmd
+}
+
+func (o *orphans) run(ctx context.Context) error {
+	if o.output != "table" && o.output != "json" {
+		return fmt.Errorf("--output %q: use table or json", o.output)
+	}
+	cloud, client, err := o.open()
+	if err != nil {
+		return err
+	}
+	list, err := client.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing Services: %w", err)
+	}
+	services := make([]*v1.Service, len(list.Items))
+	for i := range list.Items {
+		services[i] = &list.Items[i]
+	}
+	found, err := cloud.Orphans(ctx, services)
+	if err != nil {
+		return fmt.Errorf("looking for orphans: %w", err)
+	}
+	if err := o.print(found); err != nil || !o.remove || len(found) == 0 {
+		return err
+	}
+	return o.delete(ctx, cloud, found)
+}
+
+// open makes the cloud and a client of the API server.
+func (o *orphans) open() (guard.OrphanFinder, kubernetes.Interface, error) {
+	p, err := o.providers.Lookup(o.provider)
+	if err != nil {
+		return nil, nil, err
+	}
+	in := registry.Inputs{Version: version, Sources: schema.Sources{LookupEnv: schema.Environment, Flags: schema.SetFlags(o.cmd.Flags(), p.Options)}}
+	if o.cloudConfig != "" {
+		if in.File, err = os.ReadFile(o.cloudConfig); err != nil {
+			return nil, nil, fmt.Errorf("--cloud-config: %w", err)
+		}
+	}
+	cloud, err := o.providers.Open(p.Name, in)
+	if err != nil {
+		return nil, nil, err
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--kubeconfig: %w", err)
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a client: %w", err)
+	}
+	finder, ok := cloud.(guard.OrphanFinder)
+	if !ok {
+		return nil, nil, guard.ErrNoOrphans
+	}
+	cloud.Initialize(clientbuilder.SimpleControllerClientBuilder{ClientConfig: config}, o.cmd.Context().Done())
+	return finder, client, nil
+}
+
+func (o *orphans) print(found []guard.Orphan) error {
+	w := o.cmd.OutOrStdout()
+	if o.output == "json" {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(found)
+	}
+	if len(found) == 0 {
+		fmt.Fprintln(w, "There are no orphans.")
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(t, "KIND\tID\tNAME\tCREATED")
+	for _, f := range found {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", f.Kind, f.ID, f.Name, f.Created)
+	}
+	return t.Flush()
+}
+
+// delete removes what was listed, once the cluster's name was typed.
+func (o *orphans) delete(ctx context.Context, cloud guard.OrphanFinder, found []guard.Orphan) error {
+	w := o.cmd.ErrOrStderr()
+	fmt.Fprintf(w, "Type the name of the cluster, %s, to delete these %d objects: ", o.clusterName, len(found))
+	line, err := bufio.NewReader(o.cmd.InOrStdin()).ReadString('\n')
+	if strings.TrimSpace(line) != o.clusterName {
+		return errors.Join(errors.New("nothing was deleted: that is not the name of the cluster"), ignoreEOF(err))
+	}
+	var problems []error
+	for _, f := range found {
+		if err := cloud.DeleteOrphan(ctx, f); err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		fmt.Fprintf(w, "Deleted %s %s.\n", f.Kind, f.ID)
+	}
+	return errors.Join(problems...)
+}
+
+// ignoreEOF: an input without a last line break is an input.
+func ignoreEOF(err error) error {
+	if err == nil || errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,178 @@
+package guard
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// Annotations of Nodes that choose among the addresses which the cloud reports.
+const (
+	// AnnotationAddressFamilies overrides --node-address-families for one Node.
+	AnnotationAddressFamilies = "anyccm.io/node-address-families"
+	// AnnotationAddressInclude overrides --node-address-include for one Node.
+	AnnotationAddressInclude = "anyccm.io/node-address-include"
+	// AnnotationAddressExclude overrides --node-address-exclude for one Node.
+	AnnotationAddressExclude = "anyccm.io/node-address-exclude"
+)
+
+const (
+	familyV4 = "ipv4"
+	familyV6 = "ipv6"
+)
+
+// AddressPolicy chooses and orders the addresses of Nodes. The zero value leaves them as the provider reports them, which
+// is as the cloud's own controller does. Names and DNS addresses are never touched.
+type AddressPolicy struct {
+	// Families are the families to keep, the preferred one first: the first address of a type is the primary one.
+	Families []string
+	// Include keeps the addresses inside these networks alone, where it is not empty.
+	Include []string
+	// Exclude drops the addresses inside these networks.
+	Exclude []string
+}
+
+// AddFlags declares the flags of the policy.
+func (p *AddressPolicy) AddFlags(fs *pflag.FlagSet) {
+	fs.StringSliceVar(&p.Families, "node-address-families", p.Families, "IP families of Node addresses to report, the preferred one first: ipv4, ipv6, or both. Empty reports them as the provider orders them. Annotation of a Node: "+AnnotationAddressFamilies+".")
+	fs.StringSliceVar(&p.Include, "node-address-include", p.Include, "Networks in CIDR form; only Node addresses inside one of them are reported. Annotation of a Node: "+AnnotationAddressInclude+".")
+	fs.StringSliceVar(&p.Exclude, "node-address-exclude", p.Exclude, "Networks in CIDR form; Node addresses inside one of them are not reported. Annotation of a Node: "+AnnotationAddressExclude+".")
+}
+
+// Validate reports all values that make no sense.
+func (p AddressPolicy) Validate() error {
+	_, err := p.compile(func(name string) string { return "--node-address-" + name })
+	return err
+}
+
+// chooser is a policy in a form that addresses are compared with.
+type chooser struct {
+	families         []string
+	include, exclude []netip.Prefix
+}
+
+// compile parses a policy; place names a setting in messages.
+func (p AddressPolicy) compile(place func(name string) string) (chooser, error) {
+	c := chooser{families: p.Families}
+	var problems []error
+	for i, f := range p.Families {
+		if (f != familyV4 && f != familyV6) || slices.Contains(p.Families[:i], f) {
+			problems = append(problems, &schema.Problem{Place: place("families"), Value: strings.Join(p.Families, ","), Reason: "is not ipv4, ipv6 or both in an order"})
+			break
+		}
+	}
+	for _, list := range []struct {
+		name string
+		text []string
+		into *[]netip.Prefix
+	}{{"include", p.Include, &c.include}, {"exclude", p.Exclude, &c.exclude}} {
+		for _, text := range list.text {
+			network, err := netip.ParsePrefix(text)
+			if err != nil {
+				problems = append(problems, &schema.Problem{Place: place(list.name), Value: text, Reason: `is not a network; use a form such as "10.0.0.0/8"`})
+				continue
+			}
+			*list.into = append(*list.into, network.Masked())
+		}
+	}
+	return c, errors.Join(problems...)
+}
+
+// of returns the policy for one Node: an annotation takes the place of the flag of the same name.
+func (p AddressPolicy) of(node *v1.Node) (chooser, error) {
+	for key, list := range map[string]*[]string{AnnotationAddressFamilies: &p.Families, AnnotationAddressInclude: &p.Include, AnnotationAddressExclude: &p.Exclude} {
+		if text, ok := node.Annotations[key]; ok {
+			*list = split(text)
+		}
+	}
+	return p.compile(func(name string) string { return "annotation anyccm.io/node-address-" + name })
+}
+
+func split(text string) []string {
+	var items []string
+	for item := range strings.SplitSeq(text, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			items = append(items, item)
+		}
+	}
+	return items
+}
+
+// choose returns the addresses of a Node that the policy leaves, in its order.
+func (p AddressPolicy) choose(node *v1.Node, all []v1.NodeAddress) ([]v1.NodeAddress, error) {
+	c, err := p.of(node)
+	if err != nil {
+		return nil, err
+	}
+	var kept []v1.NodeAddress
+	internal := false
+	for _, a := range all {
+		if c.keeps(a) {
+			kept = append(kept, a)
+			internal = internal || a.Type == v1.NodeInternalIP || a.Type == v1.NodeExternalIP
+		}
+	}
+	if !internal && len(all) > 0 {
+		return nil, fmt.Errorf("no address of node %s is left: the cloud reports %s, and --node-address-families, --node-address-include or --node-address-exclude "+
+			"or the Node's annotations of these names drop them all", node.Name, describe(all))
+	}
+	if len(c.families) == 2 {
+		// Only the order of families within a type matters to kubelet and kube-proxy; the rest keeps the provider's order.
+		slices.SortStableFunc(kept, func(a, b v1.NodeAddress) int {
+			if a.Type != b.Type {
+				return 0
+			}
+			return c.rank(a) - c.rank(b)
+		})
+	}
+	return kept, nil
+}
+
+func describe(all []v1.NodeAddress) string {
+	texts := make([]string, len(all))
+	for i, a := range all {
+		texts[i] = fmt.Sprintf("%s %s", a.Type, a.Address)
+	}
+	return strings.Join(texts, ", ")
+}
+
+func (c chooser) keeps(a v1.NodeAddress) bool {
+	ip, ok := addressOf(a)
+	if !ok {
+		return true
+	}
+	inside := func(n netip.Prefix) bool { return n.Contains(ip) }
+	return (len(c.families) == 0 || slices.Contains(c.families, familyOf(ip))) &&
+		(len(c.include) == 0 || slices.ContainsFunc(c.include, inside)) && !slices.ContainsFunc(c.exclude, inside)
+}
+
+func (c chooser) rank(a v1.NodeAddress) int {
+	ip, ok := addressOf(a)
+	if !ok {
+		return -1
+	}
+	return slices.Index(c.families, familyOf(ip))
+}
+
+// addressOf returns the IP of an address; names have none.
+func addressOf(a v1.NodeAddress) (netip.Addr, bool) {
+	if a.Type != v1.NodeInternalIP && a.Type != v1.NodeExternalIP {
+		return netip.Addr{}, false
+	}
+	ip, err := netip.ParseAddr(a.Address)
+	return ip.Unmap(), err == nil
+}
+
+func familyOf(ip netip.Addr) string {
+	if ip.Is4() {
+		return familyV4
+	}
+	return familyV6
+}
