@@ -184,18 +184,27 @@ func (a *api) replaceLoadBalancer(ctx context.Context, id string, r *godo.LoadBa
 }
 
 func (a *api) addDroplets(ctx context.Context, id string, droplets []int) error {
-	_, err := a.sdk.LoadBalancers.AddDroplets(ctx, id, droplets...)
+	err := done(a.sdk.LoadBalancers.AddDroplets(ctx, id, droplets...))
 	return apiError(err, "adding droplets to load balancer "+id)
 }
 
 func (a *api) removeDroplets(ctx context.Context, id string, droplets []int) error {
-	_, err := a.sdk.LoadBalancers.RemoveDroplets(ctx, id, droplets...)
+	err := done(a.sdk.LoadBalancers.RemoveDroplets(ctx, id, droplets...))
 	return apiError(err, "removing droplets from load balancer "+id)
 }
 
 func (a *api) deleteLoadBalancer(ctx context.Context, id string) error {
-	_, err := a.sdk.LoadBalancers.Delete(ctx, id)
+	err := done(a.sdk.LoadBalancers.Delete(ctx, id))
 	return apiError(err, "deleting load balancer "+id)
+}
+
+// done believes in a change without an object in its answer only where the API says so with "no content". A proxy that
+// answers with a page of its own says 200.
+func done(response *godo.Response, err error) error {
+	if err == nil && response.StatusCode != http.StatusNoContent {
+		return errWrongAnswer
+	}
+	return err
 }
 
 // regionSlugs lists the regions of the account.

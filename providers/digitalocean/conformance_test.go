@@ -26,6 +26,12 @@ func TestConformance(t *testing.T) {
 	conformance.Run(t, newFixture)
 }
 
+// TestSchedules runs random schedules; SOAK_SCHEDULES and SOAK_SEED choose how many and which.
+func TestSchedules(t *testing.T) {
+	t.Parallel()
+	conformance.Soak(t, newFixture)
+}
+
 const testToken = "dop_v1_test"
 
 // testInputs are the options of a provider that talks to the simulator.
@@ -70,9 +76,10 @@ func newFixtureBehind(t testing.TB, between func(sim *digitaloceansim.Sim, serve
 		AddInstance: func(name string) string {
 			return providerIDPrefix + strconv.Itoa(sim.AddDroplet(digitaloceansim.Spec{Name: name}))
 		},
-		RemoveInstance: func(id string) { sim.RemoveDroplet(number(id)) },
-		PowerOff:       func(id string) { require.NoError(t, sim.SetStatus(number(id), "off")) },
-		RefuseAccount:  func() { sim.SetToken("another") },
+		RemoveInstance:  func(id string) { sim.RemoveDroplet(number(id)) },
+		PowerOff:        func(id string) { require.NoError(t, sim.SetStatus(number(id), "off")) },
+		InstanceListing: "GET /v2/droplets",
+		RefuseAccount:   func() { sim.SetToken("another") },
 		OtherAccount: func() {
 			for _, d := range sim.Droplets() {
 				sim.RemoveDroplet(d.ID)

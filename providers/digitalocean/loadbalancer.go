@@ -34,7 +34,8 @@ const (
 	ensureMaxAge = 10 * time.Second
 	// updateMaxAge serves a change of nodes, which concerns every load balancer at about the same time.
 	updateMaxAge = 60 * time.Second
-	// backendMaxAge is for the addresses of a node that does not show them yet; a droplet's addresses do not change.
+	// backendMaxAge is for the droplets behind the nodes: their addresses do not change, and one that went meanwhile makes
+	// the API refuse the write, after which they are read anew.
 	backendMaxAge = 10 * time.Minute
 	// certificateMaxAge bounds how long the rotation of a certificate goes unnoticed when a Service is reconciled.
 	certificateMaxAge = 60 * time.Second
@@ -372,7 +373,6 @@ func (l *loadBalancers) backends(ctx context.Context, nodes []*v1.Node) ([]backe
 	var list []backend
 	for _, node := range nodes {
 		b := backend{node: node.Name}
-		known := b.classify(node.Status.Addresses)
 		if strings.HasPrefix(node.Spec.ProviderID, providerIDPrefix) {
 			id, err := parseProviderID(node.Spec.ProviderID)
 			if err != nil {
@@ -383,20 +383,19 @@ func (l *loadBalancers) backends(ctx context.Context, nodes []*v1.Node) ([]backe
 		} else if node.Spec.ProviderID != "" || nodeview.Uninitialized(node) {
 			continue
 		}
-		if b.dropletID == 0 || !known {
-			d, err := l.dropletOf(ctx, node, b.dropletID)
-			if errors.Is(err, cloudapi.ErrNotFound) {
-				klog.V(2).InfoS("Leaving a node without a droplet out of load balancers", "node", node.Name)
-				continue
-			}
-			if err != nil {
-				return nil, fmt.Errorf("finding the droplet of node %s: %w", node.Name, err)
-			}
-			b.dropletID = d.id
-			if !known {
-				// A node joins before its addresses are written, and the framework does not come back for addresses.
-				b.classify(d.addresses())
-			}
+		d, err := l.dropletOf(ctx, node, b.dropletID)
+		if errors.Is(err, cloudapi.ErrNotFound) {
+			// Its Node may be kept for a while; the API refuses a load balancer that names a droplet which is gone.
+			klog.V(2).InfoS("Leaving a node without a droplet out of load balancers", "node", node.Name)
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("finding the droplet of node %s: %w", node.Name, err)
+		}
+		b.dropletID = d.id
+		if !b.classify(node.Status.Addresses) {
+			// A node joins before its addresses are written, and the framework does not come back for addresses.
+			b.classify(d.addresses())
 		}
 		list = append(list, b)
 	}
@@ -404,7 +403,7 @@ func (l *loadBalancers) backends(ctx context.Context, nodes []*v1.Node) ([]backe
 }
 
 func (l *loadBalancers) dropletOf(ctx context.Context, node *v1.Node, id int) (droplet, error) {
-	q := inventory.Query{MaxAge: backendMaxAge, MaxMissAge: missMaxAge, Expected: l.nodes.Counts().All}
+	q := inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge, Expected: l.nodes.Counts().All}
 	if id != 0 {
 		return l.droplets.Get(ctx, id, q)
 	}
@@ -474,6 +473,10 @@ func (l *loadBalancers) apply(ctx context.Context, service *v1.Service, lb *godo
 	after, err := l.call(ctx, lb, st)
 	if err != nil {
 		l.observed.Invalidate(id)
+		if errors.Is(err, cloudapi.ErrInvalid) {
+			// A droplet may have gone since it was last seen.
+			l.droplets.Distrust()
+		}
 		return nil, err
 	}
 	if st.kind == create || st.kind == replace {

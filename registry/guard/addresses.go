@@ -124,15 +124,26 @@ func (p AddressPolicy) choose(node *v1.Node, all []v1.NodeAddress) ([]v1.NodeAdd
 			"or the Node's annotations of these names drop them all", node.Name, describe(all))
 	}
 	if len(c.families) == 2 {
-		// Only the order of families within a type matters to kubelet and kube-proxy; the rest keeps the provider's order.
-		slices.SortStableFunc(kept, func(a, b v1.NodeAddress) int {
-			if a.Type != b.Type {
-				return 0
-			}
-			return c.rank(a) - c.rank(b)
-		})
+		c.order(kept, v1.NodeInternalIP)
+		c.order(kept, v1.NodeExternalIP)
 	}
 	return kept, nil
+}
+
+// order puts the preferred family of one type first. Only that matters to kubelet and kube-proxy; addresses of other types
+// keep their places.
+func (c chooser) order(all []v1.NodeAddress, kind v1.NodeAddressType) {
+	var places []int
+	var sorted []v1.NodeAddress
+	for i, a := range all {
+		if a.Type == kind {
+			places, sorted = append(places, i), append(sorted, a)
+		}
+	}
+	slices.SortStableFunc(sorted, func(a, b v1.NodeAddress) int { return c.rank(a) - c.rank(b) })
+	for i, place := range places {
+		all[place] = sorted[i]
+	}
 }
 
 func describe(all []v1.NodeAddress) string {

@@ -59,6 +59,10 @@ func TestAddressPolicy(t *testing.T) {
 			assert.Equal(t, c.want, texts(got))
 		})
 	}
+	scattered := []v1.NodeAddress{reported[1], reported[3], reported[2], reported[4]} // types alternate
+	got, err := AddressPolicy{Families: []string{"ipv6", "ipv4"}}.choose(node("alpha://1", true), scattered)
+	require.NoError(t, err)
+	assert.Equal(t, "fd00::1 2001:db8::1 10.0.0.1 198.18.0.1", texts(got))
 	for _, bad := range []AddressPolicy{{Families: []string{"ipv4", "ipv4"}}, {Families: []string{"IPv4"}}, {Include: []string{"x"}}, {Exclude: []string{"10.0.0.0/33"}}} {
 		require.ErrorContains(t, bad.Validate(), "--node-address-", fmt.Sprint(bad))
 	}

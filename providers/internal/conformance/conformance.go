@@ -38,6 +38,8 @@ type Fixture struct {
 	RemoveInstance func(providerID string)
 	// PowerOff stops an instance that goes on existing.
 	PowerOff func(providerID string)
+	// InstanceListing is the operation that lists instances, such as "GET /v2/droplets".
+	InstanceListing string
 	// OtherAccount makes the cloud look as another account's credential sees it: reachable, and without our instances.
 	OtherAccount func()
 	// RefuseAccount makes the cloud refuse our credential.

@@ -237,6 +237,17 @@ func (i *Inventory[ID, V]) Invalidate(id ID) {
 	i.listed = time.Time{}
 }
 
+// Distrust makes every further question read the cloud, for when an answer has shown that the view is out of date.
+func (i *Inventory[ID, V]) Distrust() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for id, e := range i.objects {
+		e.read, e.since = time.Time{}, time.Time{}
+		i.objects[id] = e
+	}
+	i.listed = time.Time{}
+}
+
 // Affordable returns how old answers may be so that reading everything over and over stays within a share of the cloud's
 // rate limit: one call every perCall, but no younger than least and no older than most.
 func (i *Inventory[ID, V]) Affordable(perCall, least, most time.Duration) time.Duration {

@@ -189,6 +189,11 @@ func (s *Server) ResetCalls() {
 	s.calls = Calls{ByOperation: map[string]int{}}
 }
 
+// Summary returns the instances and what the cloud holds for Services.
+func (s *Server) Summary() Summary {
+	return Summary{Instances: s.cloud.Instances(), Holdings: s.cloud.Holdings()}
+}
+
 // Seed adds instances.
 func (s *Server) Seed(n int) { s.cloud.Seed(n) }
 
@@ -348,7 +353,7 @@ var adminRoutes = map[string]func(*Server, http.ResponseWriter, *http.Request){
 		reply(w, s.cloud.Environment("http://"+r.Host))
 	},
 	"GET summary": func(s *Server, w http.ResponseWriter, _ *http.Request) {
-		reply(w, Summary{Instances: s.cloud.Instances(), Holdings: s.cloud.Holdings()})
+		reply(w, s.Summary())
 	},
 	"DELETE calls": func(s *Server, w http.ResponseWriter, _ *http.Request) {
 		s.ResetCalls()
