@@ -65,6 +65,14 @@ test-build: ## Slim builds of every provider, size and linking of the program
 test-e2e: tools-for-tests ## The built program against a real kube-apiserver and simulated clouds
 	ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -parallel 12 -v ./test/e2e
 
+SOAK      ?= 3m
+SEED      ?=
+
+.PHONY: soak
+soak: tools-for-tests ## Random schedules, then a random run of the built program: SOAK=3m SEED=1
+	CGO_ENABLED=0 SOAK_SCHEDULES=200 $(GOTEST) -parallel 10 -run TestSchedules ./providers/...
+	ANYCCM_BIN=$(BIN) $(GO) run -trimpath -tags $(TAGS) ./test/soak -duration=$(SOAK) $(if $(SEED),-seed=$(SEED)) -provider=$(PROVIDER)
+
 .PHONY: generate
 generate: ## Write the files that follow from the providers' folders
 	CGO_ENABLED=0 $(GO) run -trimpath -tags $(TAGS) ./build/generate

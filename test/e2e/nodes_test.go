@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -177,6 +178,45 @@ func TestDualStackNodesAreWrittenOnce(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 1, patches, "the one of the initialisation")
+}
+
+// TestHybridCluster: nodes of three clouds in one cluster, each with a controller of its own: two releases of ours with
+// different providers, and one that is built on the bare framework.
+func TestHybridCluster(t *testing.T) {
+	c := newCluster(t, "--instances=2")
+	other := filepath.Join(c.Dir, "othercloud")
+	require.NoError(t, harness.BuildProgram(t.Context(), other, "test/othercloud"))
+	for _, lease := range []string{"beta", "gamma"} {
+		require.NoError(t, c.AllowLease(t.Context(), lease))
+	}
+	startCCM(t, c, nil, nil)
+	for name, env := range map[string]map[string]string{"beta": {"GUARDED": "yes"}, "gamma": nil} {
+		m, err := c.StartOther(t.Context(), other, []string{"--cloud-provider=" + name, "--leader-elect-resource-name=" + name, "--node-status-update-frequency=2s"}, env)
+		require.NoError(t, err)
+		require.NoError(t, m.WaitLeading(t.Context(), patience))
+	}
+	names := map[string]string{
+		"node-1": "digitalocean://400000001", "node-2": "digitalocean://400000002", "beta-1": "beta://beta-1", "beta-2": "beta://beta-2", "gamma-1": "gamma://gamma-1",
+	}
+	for name := range names {
+		require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: name, Ready: true}))
+	}
+	require.NoError(t, c.WaitInitialized(t.Context(), len(names), patience))
+	for name := range names {
+		require.NoError(t, c.SetReady(t.Context(), name, false))
+	}
+	require.NoError(t, c.Cloud.Remove(t.Context(), "node-2"))
+	waitGone(t, c, "node-2")
+	delete(names, "node-2")
+	for name, id := range names {
+		n := node(t, c, name)
+		assert.Equal(t, id, n.Spec.ProviderID, "each controller initialised its own")
+		assert.NotContains(t, fmt.Sprint(n.Spec.Taints), "shutdown")
+		if !strings.HasPrefix(name, "node-") {
+			assert.Contains(t, n.Status.Addresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: "192.0.2.1"})
+		}
+	}
+	requireEvent(t, c, metav1.NamespaceDefault, "NodeNotOurs", "gamma-1", "its provider ID gamma://gamma-1 does not begin with")
 }
 
 func TestThousandNodes(t *testing.T) {

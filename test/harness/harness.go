@@ -52,14 +52,22 @@ func Build(ctx context.Context, dir string) (Programs, error) {
 		}
 		return p, nil
 	}
-	for path, pkg := range map[string]string{p.CCM: "cloud-controller-manager", p.Cloudsim: "cloudsim"} {
-		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags=grpcnotrace", "-ldflags=-s -w", "-o", path, "github.com/anyccm/cloud-controller-manager/cmd/"+pkg)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return p, fmt.Errorf("building %s: %w\n%s", pkg, err, out)
+	for path, pkg := range map[string]string{p.CCM: "cmd/cloud-controller-manager", p.Cloudsim: "cmd/cloudsim"} {
+		if err := BuildProgram(ctx, path, pkg); err != nil {
+			return p, err
 		}
 	}
 	return p, nil
+}
+
+// BuildProgram builds a package of this module with the flags of the product.
+func BuildProgram(ctx context.Context, path, pkg string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags=grpcnotrace", "-ldflags=-s -w", "-o", path, "github.com/anyccm/cloud-controller-manager/"+pkg)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("building %s: %w\n%s", pkg, err, out)
+	}
+	return nil
 }
 
 // Options say what a cluster is like.
@@ -204,6 +212,11 @@ type CCM struct {
 // StartCCM starts the program as the chart would, and returns at once. Arguments and environment come after our own and
 // so win over them; an empty value takes a variable away.
 func (c *Cluster) StartCCM(ctx context.Context, args []string, env map[string]string) (*CCM, error) {
+	return c.StartOther(ctx, c.Programs.CCM, args, env)
+}
+
+// StartOther starts another cloud controller manager in the same way.
+func (c *Cluster) StartOther(ctx context.Context, program string, args []string, env map[string]string) (*CCM, error) {
 	c.managers++
 	name := fmt.Sprintf("ccm-%d", c.managers)
 	hour := int64(3600)
@@ -235,7 +248,7 @@ func (c *Cluster) StartCCM(ctx context.Context, args []string, env map[string]st
 		"--cloud-provider=" + c.Provider, "--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", ports[0]), "-v=2",
 	}, args...)
-	p, err := controlplane.Start(name, c.Dir, c.Programs.CCM, all, list)
+	p, err := controlplane.Start(name, c.Dir, program, all, list)
 	if err != nil {
 		return nil, err
 	}

@@ -8,10 +8,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -162,29 +164,11 @@ func (s *soak) random(ctx context.Context) error {
 
 // pick chooses by the order of names, not of the map, so that a seed is a run.
 func pick(rnd *rand.Rand, from map[string]bool) (string, bool) {
-	names := make([]string, 0, len(from))
-	for name := range from {
-		names = append(names, name)
-	}
+	names := slices.Sorted(maps.Keys(from))
 	if len(names) == 0 {
 		return "", false
 	}
-	least := names[0]
-	target := rnd.IntN(len(names))
-	for range target + 1 {
-		least = ""
-		for _, n := range names {
-			if n != "" && (least == "" || n < least) {
-				least = n
-			}
-		}
-		for i, n := range names {
-			if n == least {
-				names[i] = ""
-			}
-		}
-	}
-	return least, true
+	return names[rnd.IntN(len(names))], true
 }
 
 func (s *soak) join(ctx context.Context) error {
