@@ -30,6 +30,10 @@ func apiError(err error, operation string) error {
 		mapped.Status = r.StatusCode
 		mapped.Class = cloudapi.ClassOfStatus(r.StatusCode)
 		mapped.RetryAfter = cloudapi.ParseRetryAfter(r.Header, time.Now())
+		if r.StatusCode == http.StatusNotFound && !strings.Contains(r.Header.Get("Content-Type"), "json") {
+			// The API says "not found" in JSON; a page comes from something in between, and says nothing about the object.
+			mapped.Class, mapped.Message = cloudapi.ErrTransient, "a page instead of an answer of the API; check DO_OVERRIDE_URL and proxies"
+		}
 		if r.StatusCode == http.StatusUnprocessableEntity && mentionsLimit(response.Message) {
 			mapped.Class = cloudapi.ErrQuota
 		}

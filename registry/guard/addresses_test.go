@@ -8,13 +8,16 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-
 	cloudprovider "k8s.io/cloud-provider"
 )
 
 var reported = []v1.NodeAddress{
-	{Type: v1.NodeHostName, Address: "n"}, {Type: v1.NodeInternalIP, Address: "10.0.0.1"}, {Type: v1.NodeInternalIP, Address: "fd00::1"},
-	{Type: v1.NodeExternalIP, Address: "198.18.0.1"}, {Type: v1.NodeExternalIP, Address: "2001:db8::1"}, {Type: v1.NodeExternalDNS, Address: "n.example.com"},
+	{Type: v1.NodeHostName, Address: "n"},
+	{Type: v1.NodeInternalIP, Address: "10.0.0.1"},
+	{Type: v1.NodeInternalIP, Address: "fd00::1"},
+	{Type: v1.NodeExternalIP, Address: "198.18.0.1"},
+	{Type: v1.NodeExternalIP, Address: "2001:db8::1"},
+	{Type: v1.NodeExternalDNS, Address: "n.example.com"},
 }
 
 func texts(all []v1.NodeAddress) string {

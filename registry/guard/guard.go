@@ -181,18 +181,53 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) (list []*cloudp
 	return list, nil
 }
 
-// CreateRoute implements cloudprovider.Routes.
-func (r *routes) CreateRoute(ctx context.Context, cluster, hint string, route *cloudprovider.Route) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, routeDeadline)
-	defer cancel()
-	defer recovered(&err, "CreateRoute", route.DestinationCIDR)
-	return r.inner.CreateRoute(ctx, cluster, hint, route)
+// CreateRoute implements cloudprovider.Routes. The framework may not come back for a route whose creation failed until a
+// node changes, so it is tried again here.
+func (r *routes) CreateRoute(ctx context.Context, cluster, hint string, route *cloudprovider.Route) error {
+	return retry(ctx, func(ctx context.Context) (err error) {
+		defer recovered(&err, "CreateRoute", route.DestinationCIDR)
+		return r.inner.CreateRoute(ctx, cluster, hint, route)
+	})
 }
 
-// DeleteRoute implements cloudprovider.Routes.
-func (r *routes) DeleteRoute(ctx context.Context, cluster string, route *cloudprovider.Route) (err error) {
+// DeleteRoute implements cloudprovider.Routes, and tries again as CreateRoute does.
+func (r *routes) DeleteRoute(ctx context.Context, cluster string, route *cloudprovider.Route) error {
+	return retry(ctx, func(ctx context.Context) (err error) {
+		defer recovered(&err, "DeleteRoute", route.DestinationCIDR)
+		return r.inner.DeleteRoute(ctx, cluster, route)
+	})
+}
+
+// routeBackoff are the pauses between the tries; they end well before the deadline.
+var routeBackoff = []time.Duration{time.Second, 4 * time.Second, 15 * time.Second}
+
+// retry calls until success, a failure that says that it is not temporary, or the end of the pauses.
+func retry(ctx context.Context, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, routeDeadline)
 	defer cancel()
-	defer recovered(&err, "DeleteRoute", route.DestinationCIDR)
-	return r.inner.DeleteRoute(ctx, cluster, route)
+	for i := 0; ; i++ {
+		err := call(ctx)
+		if err == nil || i == len(routeBackoff) || !temporary(err) {
+			return err
+		}
+		timer := time.NewTimer(routeBackoff[i])
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		}
+	}
+}
+
+// temporary believes what an error says of itself; one that says nothing may be temporary, a crash is not.
+func temporary(err error) bool {
+	if errors.Is(err, errPanic) {
+		return false
+	}
+	said, ok := errors.AsType[interface {
+		error
+		Temporary() bool
+	}](err)
+	return !ok || said.Temporary()
 }

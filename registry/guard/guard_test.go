@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -209,6 +210,40 @@ func TestRoutesWithoutContentAreRefused(t *testing.T) {
 	routes, _ := guarded(&cloud{routes: func() ([]*cloudprovider.Route, error) { return []*cloudprovider.Route{nil}, nil }}).Routes()
 	_, err := routes.ListRoutes(t.Context(), "c")
 	require.ErrorContains(t, err, "empty route")
+}
+
+// permanent is a failure that no repetition mends.
+type permanent struct{}
+
+func (permanent) Error() string   { return "quota" }
+func (permanent) Temporary() bool { return false }
+
+func TestRoutesAreTriedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for name, c := range map[string]struct {
+			failures []error
+			calls    int
+			fails    bool
+		}{
+			"success":   {nil, 1, false},
+			"a hiccup":  {[]error{errors.New("503"), errors.New("503")}, 3, false},
+			"for good":  {[]error{errors.New("1"), errors.New("2"), errors.New("3"), errors.New("4"), errors.New("5")}, 4, true},
+			"permanent": {[]error{fmt.Errorf("creating: %w", permanent{})}, 1, true},
+			"a crash":   {[]error{errPanic}, 1, true},
+		} {
+			calls := 0
+			err := retry(t.Context(), func(context.Context) error {
+				calls++
+				if calls <= len(c.failures) {
+					return c.failures[calls-1]
+				}
+				return nil
+			})
+			assert.Equal(t, c.calls, calls, name)
+			assert.Equal(t, c.fails, err != nil, name)
+		}
+	})
 }
 
 func TestOneServiceAtATime(t *testing.T) {

@@ -36,7 +36,7 @@ const (
 
 func main() {
 	duration := flag.Duration("duration", 3*time.Minute, "how long to go on")
-	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "the seed of the run") //nolint:gosec // any number will do
+	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "the seed of the run")
 	provider := flag.String("provider", "digitalocean", "the cloud to simulate")
 	flag.Parse()
 	if err := run(*provider, *seed, *duration); err != nil {
@@ -236,8 +236,16 @@ func (s *soak) restart(ctx context.Context) error {
 
 func (s *soak) fail(ctx context.Context) error {
 	faults := []harness.Fault{
-		{Kind: "status", Status: 500}, {Kind: "status", Status: 503}, {Kind: "status", Status: 429, RetryAfter: 1}, {Kind: "status", Status: 401},
-		{Kind: "status", Status: 403}, {Kind: "status-after", Status: 500}, {Kind: "reset"}, {Kind: "lost"}, {Kind: "cut"}, {Kind: "html"},
+		{Kind: "status", Status: 500},
+		{Kind: "status", Status: 503},
+		{Kind: "status", Status: 429, RetryAfter: 1},
+		{Kind: "status", Status: 401},
+		{Kind: "status", Status: 403},
+		{Kind: "status-after", Status: 500},
+		{Kind: "reset"},
+		{Kind: "lost"},
+		{Kind: "cut"},
+		{Kind: "html"},
 	}
 	f := faults[s.rnd.IntN(len(faults))]
 	f.From, f.Count = 1+s.rnd.IntN(3), 1+s.rnd.IntN(8)

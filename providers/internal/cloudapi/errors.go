@@ -88,6 +88,9 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Class, e.Cause}
 }
 
+// Temporary reports whether the same call may succeed later without anybody changing something.
+func (e *Error) Temporary() bool { return Retryable(e) }
+
 // Describe names the operation in a failed call's error; other errors are wrapped as temporary failures.
 func Describe(err error, operation string) error {
 	if err == nil {

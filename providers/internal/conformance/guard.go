@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
@@ -115,6 +116,30 @@ func runGuard(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		assert.Empty(t, w.pass(w.nodes))
 		assert.Empty(t, w.pass(w.nodes))
 		assert.Len(t, w.pass(w.nodes), 1)
+	})
+	t.Run("flapping answers", func(t *testing.T) {
+		t.Parallel()
+		w := guardedWorld(t, newFixture(t), 10, limited)
+		for range 3 { // two calls out of three say that a living instance is gone
+			w.restart()
+			w.failCalls(simkit.Fault{Kind: simkit.FaultStatus, Status: 404, Operation: "{id}", Count: 2})
+			for range 4 {
+				assert.Empty(t, w.pass(w.nodes[:1]))
+			}
+			w.Sim.ClearFaults()
+		}
+	})
+	t.Run("a stale listing", func(t *testing.T) {
+		t.Parallel()
+		w := guardedWorld(t, newFixture(t), 3, limited)
+		w.pass(w.nodes) // a listing is in memory
+		id := w.AddInstance("late")
+		late := bareNode("late")
+		late.Spec.ProviderID, late.Spec.Taints, late.CreationTimestamp = id, nil, metav1.NewTime(time.Now().Add(-time.Hour))
+		for range 5 {
+			assert.Empty(t, w.pass([]*v1.Node{late}), "what the listing does not know yet is no ghost")
+		}
+		w.requireExists(late, true)
 	})
 	t.Run("dry run", func(t *testing.T) {
 		t.Parallel()

@@ -131,6 +131,9 @@ func runInstances(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		{Kind: simkit.FaultLost},
 		{Kind: simkit.FaultCut},
 		{Kind: simkit.FaultHTML},
+		{Kind: simkit.FaultHTML, Status: 404},
+		// The address of the listing is wrong, that of a single read is not.
+		{Kind: simkit.FaultStatus, Status: 404, Operation: newFixture(t).InstanceListing + "$"},
 	}
 	for kind := range newFixture(t).Sim.Distortions() {
 		faults = append(faults, simkit.Fault{Kind: kind})

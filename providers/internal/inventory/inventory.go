@@ -296,6 +296,10 @@ func (i *Inventory[ID, V]) list(f *flight[struct{}]) {
 		i.listing = nil
 	}
 	if err != nil {
+		if errors.Is(err, cloudapi.ErrNotFound) {
+			// A listing that is not found says nothing about any object: a wrong address looks like this.
+			err = &cloudapi.Error{Class: cloudapi.ErrTransient, Message: err.Error()}
+		}
 		f.err = fmt.Errorf("listing %ss: %w", i.source.Kind, err)
 		i.failures++
 		i.failed, i.failure = time.Now(), err

@@ -240,6 +240,19 @@ func TestFailedListingChangesNothing(t *testing.T) {
 	})
 }
 
+func TestAListingThatIsNotFoundIsNoAbsence(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(5)
+		inv := newInventory(c)
+		c.setFail(&cloudapi.Error{Class: cloudapi.ErrNotFound, Message: "no such path"})
+		_, err := inv.Get(t.Context(), 1, Query{Expected: 1000})
+		require.Error(t, err)
+		require.NotErrorIs(t, err, cloudapi.ErrNotFound)
+		require.ErrorContains(t, err, "no such path")
+	})
+}
+
 func TestListingInFlightIsTooOldForALaterMiss(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

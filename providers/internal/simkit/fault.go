@@ -25,7 +25,7 @@ const (
 	FaultLost = "lost"
 	// FaultCut sends half of the answer and closes the connection.
 	FaultCut = "cut"
-	// FaultHTML answers with success and a page that is no API answer, as a proxy in between does.
+	// FaultHTML answers with Fault.Status, or success, and a page that is no API answer, as a proxy in between does.
 	FaultHTML = "html"
 )
 
@@ -38,7 +38,8 @@ type Fault struct {
 	Status int `json:"status,omitempty"`
 	// RetryAfter is sent with the status where it is set, in seconds.
 	RetryAfter int `json:"retryAfter,omitempty"`
-	// Operation restricts the fault to operations that contain this text, such as "GET /v2/droplets".
+	// Operation restricts the fault to operations that contain this text, such as "GET /v2/droplets"; a $ at its end stands
+	// for the end of the operation.
 	Operation string `json:"operation,omitempty"`
 	// Writes restricts the fault to calls that change something.
 	Writes bool `json:"writes,omitempty"`
@@ -61,6 +62,9 @@ func (s *Server) AddFault(f Fault) (int, error) {
 	}
 	if f.Status == 0 {
 		f.Status = http.StatusInternalServerError
+		if f.Kind == FaultHTML {
+			f.Status = http.StatusOK
+		}
 	}
 	f.From = max(f.From, 1)
 	if f.For > 0 {
@@ -104,7 +108,7 @@ func (s *Server) strikeLocked(r *http.Request, operation string, write bool) *Fa
 	for _, f := range s.faults {
 		switch {
 		case !f.until.IsZero() && time.Now().After(f.until),
-			f.Operation != "" && !strings.Contains(operation, f.Operation),
+			!strings.Contains(operation+"$", f.Operation),
 			f.Writes && !write:
 			continue
 		}
@@ -133,6 +137,7 @@ func (f *Fault) before(c Cloud, w http.ResponseWriter, r *http.Request) bool {
 		hangUp(w)
 	case FaultHTML:
 		w.Header().Set("Content-Type", "text/html")
+		w.WriteHeader(f.Status)
 		_, _ = w.Write([]byte("<!doctype html><title>Please sign in</title>\n"))
 	default:
 		return false
