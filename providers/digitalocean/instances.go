@@ -16,6 +16,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/nodeview"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 const (
@@ -139,7 +140,7 @@ func (i *instances) existsQuery() inventory.Query {
 // InstanceMetadata returns what the node's droplet tells about the node.
 func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
 	query := inventory.Query{MaxAge: sweepMaxAge, MaxMissAge: missMaxAge, Expected: i.nodes.Counts().All}
-	if nodeview.Uninitialized(node) {
+	if guard.Uninitialized(node) {
 		query.Expected = i.nodes.Counts().Uninitialized
 	}
 	d, err := i.lookup(ctx, node, query)

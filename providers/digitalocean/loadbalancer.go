@@ -23,8 +23,8 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
-	"github.com/anyccm/cloud-controller-manager/providers/internal/nodeview"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -57,10 +57,9 @@ const (
 type loadBalancers struct {
 	config       Config
 	api          *api
-	droplets     *inventory.Inventory[int, droplet]
+	instances    *instances
 	observed     *inventory.Inventory[string, *godo.LoadBalancer]
 	certificates *inventory.Inventory[string, *godo.Certificate]
-	nodes        *nodeview.View
 	cluster      *ownership.Cluster
 
 	regionLock  sync.Mutex
@@ -73,9 +72,9 @@ type loadBalancers struct {
 
 var _ cloudprovider.LoadBalancer = (*loadBalancers)(nil)
 
-func newLoadBalancers(c Config, a *api, droplets *inventory.Inventory[int, droplet], nodes *nodeview.View) *loadBalancers {
+func newLoadBalancers(c Config, a *api, i *instances) *loadBalancers {
 	return &loadBalancers{
-		config: c, api: a, droplets: droplets, nodes: nodes, cluster: &ownership.Cluster{},
+		config: c, api: a, instances: i, cluster: &ownership.Cluster{},
 		observed: inventory.New(inventory.Source[string, *godo.LoadBalancer]{
 			Kind: "load balancer", ID: func(lb *godo.LoadBalancer) string { return lb.ID }, List: a.loadBalancers, Get: a.loadBalancer,
 			Indexes: map[string]func(*godo.LoadBalancer) []string{indexName: func(lb *godo.LoadBalancer) []string { return []string{lb.Name} }},
@@ -291,7 +290,11 @@ func (l *loadBalancers) want(ctx context.Context, service *v1.Service, s setting
 	backends, err = eligible(backends, s.Type, network)
 	if err == nil {
 		var want *godo.LoadBalancerRequest
-		if want, err = desire(l.config, region, service, s, certificateID, backends, l.cluster.Mark(ctx)); err == nil {
+		mark := ""
+		if l.config.OwnershipTag {
+			mark = l.cluster.Mark(ctx)
+		}
+		if want, err = desire(l.config, region, service, s, certificateID, backends, mark); err == nil {
 			return want, rotatedTo, nil
 		}
 	}
@@ -380,7 +383,7 @@ func (l *loadBalancers) backends(ctx context.Context, nodes []*v1.Node) ([]backe
 				continue
 			}
 			b.dropletID = id
-		} else if node.Spec.ProviderID != "" || nodeview.Uninitialized(node) {
+		} else if node.Spec.ProviderID != "" || guard.Uninitialized(node) {
 			continue
 		}
 		d, err := l.dropletOf(ctx, node, b.dropletID)
@@ -403,11 +406,11 @@ func (l *loadBalancers) backends(ctx context.Context, nodes []*v1.Node) ([]backe
 }
 
 func (l *loadBalancers) dropletOf(ctx context.Context, node *v1.Node, id int) (droplet, error) {
-	q := inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge, Expected: l.nodes.Counts().All}
+	q := inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge, Expected: l.instances.nodes.Counts().All}
 	if id != 0 {
-		return l.droplets.Get(ctx, id, q)
+		return l.instances.droplets.Get(ctx, id, q)
 	}
-	return (&instances{droplets: l.droplets, nodes: l.nodes}).lookup(ctx, node, q)
+	return l.instances.lookup(ctx, node, q)
 }
 
 // classify takes over addresses and reports whether there were any that matter.
@@ -448,7 +451,7 @@ func (l *loadBalancers) withoutVanished(ctx context.Context, observed *godo.Load
 	}
 	var vanished []int
 	for _, id := range without(observed.DropletIDs, want) {
-		_, err := l.droplets.Get(ctx, id, inventory.Query{MaxAge: updateMaxAge, MaxMissAge: backendMaxAge})
+		_, err := l.instances.droplets.Get(ctx, id, inventory.Query{MaxAge: updateMaxAge, MaxMissAge: backendMaxAge})
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			vanished = append(vanished, id)
 		}
@@ -475,7 +478,7 @@ func (l *loadBalancers) apply(ctx context.Context, service *v1.Service, lb *godo
 		l.observed.Invalidate(id)
 		if errors.Is(err, cloudapi.ErrInvalid) {
 			// A droplet may have gone since it was last seen.
-			l.droplets.Distrust()
+			l.instances.droplets.Distrust()
 		}
 		return nil, err
 	}

@@ -27,6 +27,8 @@ type Config struct {
 	VPCID     string
 	// DefaultType is the load balancer type where a Service names none.
 	DefaultType string
+	// OwnershipTag marks new load balancers as this cluster's.
+	OwnershipTag bool
 	// RateLimitQPS replaces our own limits by a fixed rate; 0 means our own limits.
 	RateLimitQPS float64
 }
@@ -64,6 +66,13 @@ var Options = schema.Options[Config]{
 			Choices: []string{godo.LoadBalancerTypeRegional, godo.LoadBalancerTypeRegionalNetwork},
 			Default: godo.LoadBalancerTypeRegionalNetwork,
 			Help:    "Load balancer type of Services without the type annotation.",
+		},
+	}),
+	schema.BoolOption(func(c *Config) *bool { return &c.OwnershipTag }, schema.OptionRow{
+		Env: "DO_OWNERSHIP_TAG", FileKey: "ownershipTag",
+		Spec: schema.Spec{
+			Default: "true",
+			Help:    "Tag new load balancers with the identity of the cluster, so that no other cluster takes them over. Needs the permission tag:create; set it to false for a token without. Ours.",
 		},
 	}),
 	schema.FloatOption(func(c *Config) *float64 { return &c.RateLimitQPS }, schema.OptionRow{

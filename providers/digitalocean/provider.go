@@ -48,7 +48,6 @@ func init() {
 type cloud struct {
 	config        Config
 	api           *api
-	nodes         *nodeview.View
 	instances     *instances
 	loadBalancers *loadBalancers
 	initialize    sync.Once
@@ -69,13 +68,8 @@ func newCloud(in registry.Inputs) (*cloud, error) {
 	if err != nil {
 		return nil, err
 	}
-	nodes := &nodeview.View{}
-	droplets := newDropletInventory(a)
-	return &cloud{
-		config: config, api: a, nodes: nodes,
-		instances:     &instances{droplets: droplets, nodes: nodes},
-		loadBalancers: newLoadBalancers(config, a, droplets, nodes),
-	}, nil
+	i := &instances{droplets: newDropletInventory(a), nodes: &nodeview.View{}}
+	return &cloud{config: config, api: a, instances: i, loadBalancers: newLoadBalancers(config, a, i)}, nil
 }
 
 // Initialize implements cloudprovider.Interface. The framework may call it twice.
@@ -100,7 +94,7 @@ func newRecorder(client kubernetes.Interface, stop <-chan struct{}) record.Event
 
 // SetInformers implements cloudprovider.InformerUser.
 func (c *cloud) SetInformers(factory informers.SharedInformerFactory) {
-	c.nodes.SetLister(factory.Core().V1().Nodes().Lister())
+	c.instances.nodes.SetLister(factory.Core().V1().Nodes().Lister())
 	c.loadBalancers.cluster.SetServices(factory.Core().V1().Services().Lister())
 }
 

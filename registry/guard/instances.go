@@ -73,14 +73,14 @@ func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloud
 	defer cancel()
 	metadata, err := i.metadata(ctx, node)
 	if err != nil {
-		if uninitialized(node) {
+		if Uninitialized(node) {
 			i.reports.warn(node, EventNodeInitializationFailed, err.Error())
 		}
 		return nil, err
 	}
 	i.deletions.seen(node)
 	i.reports.clear(node)
-	if !uninitialized(node) && slices.Equal(metadata.NodeAddresses, node.Status.Addresses) {
+	if !Uninitialized(node) && slices.Equal(metadata.NodeAddresses, node.Status.Addresses) {
 		// The framework compares one address of each type, so a Node with two of one type always looks changed to it and
 		// is written in every cycle. It leaves a Node alone for which there are no addresses.
 		metadata.NodeAddresses = nil
@@ -109,12 +109,13 @@ func (i *instances) metadata(ctx context.Context, node *v1.Node) (metadata *clou
 // foreignMetadata is the answer that makes the framework leave a Node as it is. A tainted Node is skipped when there is
 // no metadata; an untainted one keeps the addresses that it has.
 func foreignMetadata(node *v1.Node) *cloudprovider.InstanceMetadata {
-	if uninitialized(node) {
+	if Uninitialized(node) {
 		return nil
 	}
 	return &cloudprovider.InstanceMetadata{ProviderID: node.Spec.ProviderID, NodeAddresses: node.Status.Addresses}
 }
 
-func uninitialized(node *v1.Node) bool {
+// Uninitialized reports whether a Node still waits for its cloud controller.
+func Uninitialized(node *v1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == cloudproviderapi.TaintExternalCloudProvider })
 }

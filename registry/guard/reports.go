@@ -31,6 +31,8 @@ const (
 	repeatMost  = 10 * time.Minute
 	// forgetAfter drops what was reported about Nodes of which nothing was heard since.
 	forgetAfter = time.Hour
+	// mostTold bounds the memory of foreign Nodes; a cluster has far fewer.
+	mostTold = 20000
 )
 
 // reports writes events on Nodes, each kind on each Node less and less often.
@@ -39,6 +41,8 @@ type reports struct {
 	mu     sync.Mutex
 	events record.EventRecorder
 	last   map[string]report
+	// told holds the foreign Nodes that were reported.
+	told map[string]struct{}
 }
 
 type report struct {
@@ -76,15 +80,27 @@ func (r *reports) retained(service *v1.Service) {
 
 // foreign tells once that a Node is left alone.
 func (r *reports) foreign(node *v1.Node, why string) {
-	r.write(node, v1.EventTypeNormal, EventNodeNotOurs, "this cloud controller manager leaves the Node alone: "+why, forgetAfter)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.events == nil {
+		return
+	}
+	if _, told := r.told[key(node)]; told {
+		return
+	}
+	if r.told == nil || len(r.told) >= mostTold {
+		r.told = map[string]struct{}{}
+	}
+	r.told[key(node)] = struct{}{}
+	r.events.Event(node, v1.EventTypeNormal, EventNodeNotOurs, "this cloud controller manager leaves the Node alone: "+why)
 }
 
 func (r *reports) warn(node *v1.Node, reason, message string) {
-	r.write(node, v1.EventTypeWarning, reason, message, repeatFirst)
+	r.write(node, reason, message)
 }
 
 // write writes an event unless one of the same reason was written on the Node too short a time ago.
-func (r *reports) write(node *v1.Node, kind, reason, message string, pause time.Duration) {
+func (r *reports) write(node *v1.Node, reason, message string) {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,12 +110,12 @@ func (r *reports) write(node *v1.Node, kind, reason, message string, pause time.
 	if r.last == nil {
 		r.last = map[string]report{}
 	}
-	id := key(node) + " " + reason
+	id, pause := key(node)+" "+reason, repeatFirst
 	if before, ok := r.last[id]; ok {
 		if now.Sub(before.at) < before.pause {
 			return
 		}
-		pause = max(min(before.pause*2, repeatMost), pause)
+		pause = min(before.pause*2, repeatMost)
 	}
 	for k, l := range r.last {
 		if now.Sub(l.at) > forgetAfter*2 {
@@ -107,7 +123,7 @@ func (r *reports) write(node *v1.Node, kind, reason, message string, pause time.
 		}
 	}
 	r.last[id] = report{at: now, pause: pause}
-	r.events.Event(node, kind, reason, message)
+	r.events.Event(node, v1.EventTypeWarning, reason, message)
 }
 
 // clear makes the next failure of a Node be reported at once.

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/anyccm/cloud-controller-manager/test/controlplane"
 	"github.com/anyccm/cloud-controller-manager/test/harness"
 )
 
@@ -83,23 +81,15 @@ func run(sizes, provider string, latency time.Duration, limits bool, args []stri
 	if err != nil {
 		return err
 	}
-	binaries, err := controlplane.Binaries(ctx, os.Stderr)
-	if err != nil {
-		return err
-	}
-	dir, err := controlplane.TempDir("bench")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	programs, err := harness.Build(ctx, dir)
+	stage, err := harness.NewStage(ctx, "bench", os.Stderr)
+	defer stage.Close()
 	if err != nil {
 		return err
 	}
 	fmt.Printf("%s, cloud latency %s, published rate limits %s, defaults of the program %s\n\n", provider, latency, onOff(limits), strings.Join(args, " "))
 	fmt.Printf("%-14s %8s %8s %9s %12s %11s %8s %10s %10s\n", "nodes", "first", "last", "nodes/s", "cloud calls", "kube calls", "CPU", "peak MiB", "rest MiB")
 	for i, s := range scenarios {
-		r, err := measure(ctx, filepath.Join(dir, strconv.Itoa(i)), binaries, programs, provider, latency, s, args)
+		r, err := measure(ctx, stage, fmt.Sprintf("bench%d", i), provider, latency, s, args)
 		if err != nil {
 			return fmt.Errorf("%d nodes: %w", s.nodes, err)
 		}
@@ -123,18 +113,13 @@ func onOff(on bool) string {
 
 func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
-func measure(ctx context.Context, dir, binaries string, programs harness.Programs, provider string, latency time.Duration, s scenario, args []string) (result, error) {
+func measure(ctx context.Context, stage *harness.Stage, name, provider string, latency time.Duration, s scenario, args []string) (result, error) {
 	var r result
-	etcd, err := controlplane.StartEtcd(ctx, binaries, filepath.Join(dir, "etcd"))
-	if err != nil {
-		return r, err
-	}
-	defer etcd.Stop(time.Second)
 	cloud := []string{fmt.Sprintf("--instances=%d", s.nodes), fmt.Sprintf("--latency=%s", latency)}
 	if s.limits {
 		cloud = append(cloud, "--published-limits")
 	}
-	c, err := harness.Start(ctx, harness.Options{Dir: filepath.Join(dir, "cluster"), Programs: programs, Binaries: binaries, Etcd: etcd, Provider: provider, Cloud: cloud, NoAudit: true})
+	c, err := stage.Start(ctx, name, harness.Options{Provider: provider, Cloud: cloud, NoAudit: true})
 	if err != nil {
 		return r, err
 	}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -18,7 +17,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/anyccm/cloud-controller-manager/test/controlplane"
 	"github.com/anyccm/cloud-controller-manager/test/harness"
 )
 
@@ -41,8 +39,7 @@ type demo struct {
 	began    time.Time
 	nodes    int
 	provider string
-	dir      string
-	etcd     *controlplane.Etcd
+	stage    *harness.Stage
 	cluster  *harness.Cluster
 	ccm      *harness.CCM
 }
@@ -57,11 +54,8 @@ func (d *demo) close() {
 	if d.cluster != nil {
 		d.cluster.Close()
 	}
-	if d.etcd != nil {
-		d.etcd.Stop(time.Second)
-	}
-	if d.dir != "" {
-		_ = os.RemoveAll(d.dir) // a temporary folder
+	if d.stage != nil {
+		d.stage.Close()
 	}
 }
 
@@ -99,23 +93,12 @@ func (d *demo) run(oneshot bool) error {
 // start brings up the control plane, the cloud and the program.
 func (d *demo) start(ctx context.Context) error {
 	d.step("Control plane: kube-apiserver and etcd")
-	binaries, err := controlplane.Binaries(ctx, os.Stdout)
-	if err != nil {
+	var err error
+	if d.stage, err = harness.NewStage(ctx, "demo", os.Stdout); err != nil {
 		return err
 	}
-	if d.dir, err = controlplane.TempDir("demo"); err != nil {
-		return err
-	}
-	programs, err := harness.Build(ctx, d.dir)
-	if err != nil {
-		return err
-	}
-	if d.etcd, err = controlplane.StartEtcd(ctx, binaries, filepath.Join(d.dir, "etcd")); err != nil {
-		return err
-	}
-	if d.cluster, err = harness.Start(ctx, harness.Options{
-		Dir: filepath.Join(d.dir, "demo"), Programs: programs, Binaries: binaries, Etcd: d.etcd, Provider: d.provider,
-		Cloud: []string{fmt.Sprintf("--instances=%d", d.nodes), "--latency=40ms", "--activation=3s"},
+	if d.cluster, err = d.stage.Start(ctx, "demo", harness.Options{
+		Provider: d.provider, Cloud: []string{fmt.Sprintf("--instances=%d", d.nodes), "--latency=40ms", "--activation=3s"},
 	}); err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -14,17 +13,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/anyccm/cloud-controller-manager/test/controlplane"
 	"github.com/anyccm/cloud-controller-manager/test/harness"
 )
 
-// shared is what all tests use; each test has an API server and a cloud of its own.
-var shared struct {
-	dir      string
-	binaries string
-	programs harness.Programs
-	etcd     *controlplane.Etcd
-}
+// stage is what all tests use; each test has an API server and a cloud of its own.
+var stage *harness.Stage
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -32,26 +25,13 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
-	ctx := context.Background()
-	fail := func(err error) int {
+	var err error
+	stage, err = harness.NewStage(context.Background(), "e2e", os.Stderr)
+	defer stage.Close()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		return 1
 	}
-	var err error
-	if shared.dir, err = controlplane.TempDir("e2e"); err != nil {
-		return fail(err)
-	}
-	defer os.RemoveAll(shared.dir)
-	if shared.binaries, err = controlplane.Binaries(ctx, os.Stderr); err != nil {
-		return fail(err)
-	}
-	if shared.programs, err = harness.Build(ctx, shared.dir); err != nil {
-		return fail(err)
-	}
-	if shared.etcd, err = controlplane.StartEtcd(ctx, shared.binaries, filepath.Join(shared.dir, "etcd")); err != nil {
-		return fail(err)
-	}
-	defer shared.etcd.Stop(time.Second)
 	return m.Run()
 }
 
@@ -65,8 +45,7 @@ func newCluster(t *testing.T, cloud ...string) *harness.Cluster {
 	t.Helper()
 	t.Parallel()
 	name := strings.ToLower(strings.NewReplacer("/", "-", " ", "-", ",", "").Replace(t.Name()))
-	c, err := harness.Start(t.Context(), harness.Options{
-		Dir: filepath.Join(shared.dir, name), Programs: shared.programs, Binaries: shared.binaries, Etcd: shared.etcd,
+	c, err := stage.Start(t.Context(), name, harness.Options{
 		Provider: "digitalocean", Cloud: append([]string{"--token=" + testToken, "--activation=1s"}, cloud...),
 	})
 	require.NoError(t, err)

@@ -12,7 +12,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
@@ -20,7 +19,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/anyccm/cloud-controller-manager/test/controlplane"
 	"github.com/anyccm/cloud-controller-manager/test/harness"
 )
 
@@ -59,27 +57,12 @@ type soak struct {
 func run(provider string, seed uint64, duration time.Duration) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	binaries, err := controlplane.Binaries(ctx, os.Stderr)
+	stage, err := harness.NewStage(ctx, "soak", os.Stderr)
+	defer stage.Close()
 	if err != nil {
 		return err
 	}
-	dir, err := controlplane.TempDir("soak")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	programs, err := harness.Build(ctx, dir)
-	if err != nil {
-		return err
-	}
-	etcd, err := controlplane.StartEtcd(ctx, binaries, filepath.Join(dir, "etcd"))
-	if err != nil {
-		return err
-	}
-	defer etcd.Stop(time.Second)
-	cluster, err := harness.Start(ctx, harness.Options{
-		Dir: filepath.Join(dir, "soak"), Programs: programs, Binaries: binaries, Etcd: etcd, Provider: provider, Cloud: []string{"--activation=500ms", "--latency=10ms"}, NoAudit: true,
-	})
+	cluster, err := stage.Start(ctx, "soak", harness.Options{Provider: provider, Cloud: []string{"--activation=500ms", "--latency=10ms"}, NoAudit: true})
 	if err != nil {
 		return err
 	}

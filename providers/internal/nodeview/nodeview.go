@@ -10,7 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	listers "k8s.io/client-go/listers/core/v1"
-	cloudproviderapi "k8s.io/cloud-provider/api"
+
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 // refresh is how long a count serves: counting 5,000 nodes for each of 5,000 questions would cost more than it saves.
@@ -65,7 +66,7 @@ func count(nodes []*v1.Node) Counts {
 		if !Ready(n) {
 			c.NotReady++
 		}
-		if Uninitialized(n) {
+		if guard.Uninitialized(n) {
 			c.Uninitialized++
 		}
 	}
@@ -77,9 +78,4 @@ func Ready(n *v1.Node) bool {
 	return slices.ContainsFunc(n.Status.Conditions, func(c v1.NodeCondition) bool {
 		return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue
 	})
-}
-
-// Uninitialized reports whether the node still waits for its cloud controller.
-func Uninitialized(n *v1.Node) bool {
-	return slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Key == cloudproviderapi.TaintExternalCloudProvider })
 }

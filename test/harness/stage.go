@@ -1,0 +1,54 @@
+package harness
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/anyccm/cloud-controller-manager/test/controlplane"
+)
+
+// Stage is what clusters are put on: the built programs, the control plane's binaries, and a running etcd.
+type Stage struct {
+	// Dir is a temporary folder that goes with the stage.
+	Dir      string
+	Programs Programs
+	Binaries string
+	Etcd     *controlplane.Etcd
+}
+
+// NewStage builds what is not built yet, with progress on w, and starts etcd. what names the run. Close it also after an
+// error.
+func NewStage(ctx context.Context, what string, w io.Writer) (*Stage, error) {
+	s := &Stage{}
+	var err error
+	if s.Binaries, err = controlplane.Binaries(ctx, w); err != nil {
+		return s, err
+	}
+	if s.Dir, err = controlplane.TempDir(what); err != nil {
+		return s, err
+	}
+	if s.Programs, err = Build(ctx, s.Dir); err != nil {
+		return s, err
+	}
+	s.Etcd, err = controlplane.StartEtcd(ctx, s.Binaries, filepath.Join(s.Dir, "etcd"))
+	return s, err
+}
+
+// Close ends etcd and removes the folder.
+func (s *Stage) Close() {
+	if s.Etcd != nil {
+		s.Etcd.Stop(time.Second)
+	}
+	if s.Dir != "" {
+		_ = os.RemoveAll(s.Dir) // a temporary folder
+	}
+}
+
+// Start starts a cluster on the stage; the stage's own fields of the options are filled in.
+func (s *Stage) Start(ctx context.Context, name string, o Options) (*Cluster, error) {
+	o.Dir, o.Programs, o.Binaries, o.Etcd = filepath.Join(s.Dir, name), s.Programs, s.Binaries, s.Etcd
+	return Start(ctx, o)
+}
