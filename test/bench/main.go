@@ -82,10 +82,10 @@ func run(sizes, provider string, latency time.Duration, limits bool, args []stri
 		return err
 	}
 	stage, err := harness.NewStage(ctx, "bench", os.Stderr)
-	defer stage.Close()
 	if err != nil {
 		return err
 	}
+	defer stage.Close()
 	fmt.Printf("%s, cloud latency %s, published rate limits %s, defaults of the program %s\n\n", provider, latency, onOff(limits), strings.Join(args, " "))
 	fmt.Printf("%-14s %8s %8s %9s %12s %11s %8s %10s %10s\n", "nodes", "first", "last", "nodes/s", "cloud calls", "kube calls", "CPU", "peak MiB", "rest MiB")
 	for i, s := range scenarios {

@@ -27,11 +27,11 @@ func TestMain(m *testing.M) {
 func run(m *testing.M) int {
 	var err error
 	stage, err = harness.NewStage(context.Background(), "e2e", os.Stderr)
-	defer stage.Close()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		return 1
 	}
+	defer stage.Close()
 	return m.Run()
 }
 

@@ -19,22 +19,28 @@ type Stage struct {
 	Etcd     *controlplane.Etcd
 }
 
-// NewStage builds what is not built yet, with progress on w, and starts etcd. what names the run. Close it also after an
-// error.
+// NewStage builds what is not built yet, with progress on w, and starts etcd. what names the run.
 func NewStage(ctx context.Context, what string, w io.Writer) (*Stage, error) {
 	s := &Stage{}
-	var err error
+	if err := s.set(ctx, what, w); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Stage) set(ctx context.Context, what string, w io.Writer) (err error) {
 	if s.Binaries, err = controlplane.Binaries(ctx, w); err != nil {
-		return s, err
+		return err
 	}
 	if s.Dir, err = controlplane.TempDir(what); err != nil {
-		return s, err
+		return err
 	}
 	if s.Programs, err = Build(ctx, s.Dir); err != nil {
-		return s, err
+		return err
 	}
 	s.Etcd, err = controlplane.StartEtcd(ctx, s.Binaries, filepath.Join(s.Dir, "etcd"))
-	return s, err
+	return err
 }
 
 // Close ends etcd and removes the folder.

@@ -58,10 +58,10 @@ func run(provider string, seed uint64, duration time.Duration) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	stage, err := harness.NewStage(ctx, "soak", os.Stderr)
-	defer stage.Close()
 	if err != nil {
 		return err
 	}
+	defer stage.Close()
 	cluster, err := stage.Start(ctx, "soak", harness.Options{Provider: provider, Cloud: []string{"--activation=500ms", "--latency=10ms"}, NoAudit: true})
 	if err != nil {
 		return err
