@@ -24,30 +24,36 @@ const outage = 60 * time.Second
 // TestOutage: during no fault of the cloud's API is a Node deleted whose droplet lives; afterwards work resumes by
 // itself, and a Node whose droplet was deleted goes.
 func TestOutage(t *testing.T) {
-	for _, fault := range []harness.Fault{
-		{Kind: "status", Status: 500},
-		{Kind: "status", Status: 429, RetryAfter: 5},
-		{Kind: "hang"},
-		{Kind: "reset"},
-		{Kind: "empty-list"},
-		{Kind: "cut-list"},
-		{Kind: "cut"},
-		{Kind: "html"},
-		{Kind: "status", Status: 401},
-		{Kind: "status", Status: 403},
+	for _, f := range []struct {
+		harness.Fault
+		// says is what the event says on a node that joins meanwhile.
+		says string
+	}{
+		{harness.Fault{Kind: "status", Status: 500}, "HTTP 500"},
+		{harness.Fault{Kind: "status", Status: 429, RetryAfter: 5}, "rate limited"},
+		{harness.Fault{Kind: "hang"}, "no answer within"},
+		{harness.Fault{Kind: "reset"}, "EOF"},
+		{harness.Fault{Kind: "empty-list"}, "no droplet is named"},
+		{harness.Fault{Kind: "cut-list"}, "the listing broke off"},
+		{harness.Fault{Kind: "cut"}, "unexpected EOF"},
+		{harness.Fault{Kind: "html"}, "invalid character"},
+		{harness.Fault{Kind: "status", Status: 401}, "check the credential"},
+		{harness.Fault{Kind: "status", Status: 403}, "check the credential"},
 	} {
-		t.Run(strings.TrimSuffix(fmt.Sprintf("%s-%d", fault.Kind, fault.Status), "-0"), func(t *testing.T) {
+		t.Run(strings.TrimSuffix(fmt.Sprintf("%s-%d", f.Kind, f.Status), "-0"), func(t *testing.T) {
 			const n = 8
-			c := newCluster(t, fmt.Sprintf("--instances=%d", n+1))
+			c := newCluster(t, fmt.Sprintf("--instances=%d", n))
 			startCCM(t, c, nil, nil)
 			joinNodes(t, c, n)
-			require.NoError(t, c.Cloud.AddFault(t.Context(), fault))
+			require.NoError(t, c.Cloud.AddFault(t.Context(), f.Fault))
 			for i := range n {
 				require.NoError(t, c.SetReady(t.Context(), fmt.Sprintf("node-%d", i+1), false))
 			}
-			// A node that joins during the fault waits, and is initialised afterwards.
+			// A node that joins during the fault waits, is told why, and is initialised afterwards.
+			require.NoError(t, c.Cloud.Seed(t.Context(), 1))
 			require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: fmt.Sprintf("node-%d", n+1), Ready: true}))
 			requireAllNodesFor(t, c, n+1, outage)
+			requireEvent(t, c, metav1.NamespaceDefault, "NodeInitializationFailed", fmt.Sprintf("node-%d", n+1), f.says)
 			faulty := calls(t, c)
 			t.Logf("%d calls until the end of the fault", faulty.Total)
 			assert.Less(t, faulty.Total, 250, "an outage does not multiply the calls")

@@ -85,6 +85,11 @@ func TestForeignNodesAreLeftAlone(t *testing.T) {
 	_, err := c.Kube.CoreV1().Nodes().Update(t.Context(), foreign, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: "nameless"}))
+	for range 2 {
+		require.NoError(t, c.Cloud.Call(t.Context(), http.MethodPost, "/v2/droplets", testToken, map[string]any{"name": "twin", "size": "s-1vcpu-1gb", "image": "x"}))
+	}
+	require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: "twin"}))
+	requireEvent(t, c, metav1.NamespaceDefault, "NodeInitializationFailed", "twin", "2 droplets are named twin; rename all but one")
 
 	// Another node that goes proves that the loop has run over all of them since.
 	require.NoError(t, c.Cloud.Remove(t.Context(), "node-1"))

@@ -164,7 +164,7 @@ func (t *transport) attempt(req *http.Request, operation string) (*http.Response
 	} else {
 		resp = nil
 		if ctx.Err() != nil && req.Context().Err() == nil {
-			err = fmt.Errorf("no answer within %s", t.Timeout)
+			err = fmt.Errorf("%w within %s", errNoAnswer, t.Timeout)
 		}
 	}
 	requestsTotal.WithLabelValues(t.Provider, operation, code).Inc()
@@ -172,6 +172,9 @@ func (t *transport) attempt(req *http.Request, operation string) (*http.Response
 	klog.V(6).InfoS("Cloud API call", "provider", t.Provider, "operation", operation, "path", req.URL.Path, "code", code, "took", took, "err", err)
 	return resp, err
 }
+
+// errNoAnswer is part of the error of an attempt that timed out.
+var errNoAnswer = errors.New("no answer")
 
 // buffer replaces the body by its content.
 func buffer(resp *http.Response) error {
@@ -231,6 +234,10 @@ func (t *transport) again(req *http.Request, resp *http.Response, err error, att
 		return 0, false
 	}
 	if !safeToRepeat(req.Method, resp, err) {
+		return 0, false
+	}
+	if errors.Is(err, errNoAnswer) && attempt > 0 {
+		// Silence costs the whole time-out each time; whoever waits should hear of it before their own patience ends.
 		return 0, false
 	}
 	delay := backoff(attempt)

@@ -103,6 +103,7 @@ func TestRetries(t *testing.T) {
 		"creation repeated: it was refused":       {http.MethodPost, []func(*http.Request) (*http.Response, error){status(429), status(202)}, 2, 202},
 		"client error is final":                   {http.MethodGet, []func(*http.Request) (*http.Response, error){status(404)}, 1, 404},
 		"four attempts at most":                   {http.MethodGet, []func(*http.Request) (*http.Response, error){status(500)}, 4, 500},
+		"silence is tried twice":                  {http.MethodGet, []func(*http.Request) (*http.Response, error){hang}, 2, 0},
 		"a hung call ends by itself":              {http.MethodGet, []func(*http.Request) (*http.Response, error){hang, status(200)}, 2, 200},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -26,6 +26,8 @@ const (
 	failureHold = 3 * time.Second
 	// failuresBeforeHold lets a single hiccup pass unnoticed.
 	failuresBeforeHold = 2
+	// absentMemory bounds how long keys that were not found are remembered; no question accepts an older miss.
+	absentMemory = 15 * time.Minute
 	// directWindow is the span over which single reads are counted against the pages of a listing.
 	directWindow = 30 * time.Second
 )
@@ -64,6 +66,8 @@ type Inventory[ID comparable, V any] struct {
 	indexes map[string]map[string]map[ID]struct{}
 	// missing holds when a single read of an object that was not found began.
 	missing map[ID]time.Time
+	// absent holds when the listing began that proved to somebody that an index has no such key.
+	absent map[string]time.Time
 	// forgotten holds objects that we deleted, so that a listing begun before does not bring them back.
 	forgotten map[ID]time.Time
 	// listed is when the last complete listing began; zero if there was none.
@@ -98,7 +102,7 @@ type flight[V any] struct {
 func New[ID comparable, V any](source Source[ID, V]) *Inventory[ID, V] {
 	registerMetrics()
 	i := &Inventory[ID, V]{
-		source: source, objects: map[ID]entry[V]{}, missing: map[ID]time.Time{}, forgotten: map[ID]time.Time{},
+		source: source, objects: map[ID]entry[V]{}, missing: map[ID]time.Time{}, absent: map[string]time.Time{}, forgotten: map[ID]time.Time{},
 		reads: map[ID]*flight[V]{}, indexes: map[string]map[string]map[ID]struct{}{},
 	}
 	for name := range source.Indexes {
@@ -150,24 +154,25 @@ func (i *Inventory[ID, V]) Get(ctx context.Context, id ID, q Query) (V, error) {
 	}
 }
 
-// Find returns the objects whose index has the key. An empty result comes from a complete listing that began no longer
-// than MaxMissAge before the question.
+// Find returns the objects whose index has the key. An empty result comes from a complete listing that began after the
+// question; or, for a key that was asked about before, after an earlier question no longer than MaxMissAge ago.
 func (i *Inventory[ID, V]) Find(ctx context.Context, index, key string, q Query) ([]V, error) {
 	asked := time.Now()
 	for {
 		i.mu.Lock()
 		found := i.matchesLocked(index, key, asked.Add(-q.MaxAge))
-		oldest := asked.Add(-q.MaxAge)
-		if len(found) == 0 {
-			oldest = asked.Add(-q.MaxMissAge)
+		id := index + " " + key
+		if len(found) == 0 && !i.listed.Before(asked) {
+			i.absent[id] = i.listed
 		}
-		if len(found) > 0 || !i.listed.Before(oldest) {
+		provenAt, proven := i.absent[id]
+		if len(found) > 0 || (proven && !provenAt.Before(asked.Add(-q.MaxMissAge))) {
 			stale := i.listed.Before(asked)
 			i.mu.Unlock()
 			countAnswer(i.source.Kind, stale)
 			return found, nil
 		}
-		f, err := i.listLocked(oldest)
+		f, err := i.listLocked(asked)
 		i.mu.Unlock()
 		if err == nil {
 			_, err = wait(ctx, f)
@@ -333,6 +338,7 @@ func (i *Inventory[ID, V]) replaceLocked(objects []V, began time.Time) {
 	}
 	maps.DeleteFunc(i.forgotten, func(_ ID, at time.Time) bool { return at.Before(began) })
 	maps.DeleteFunc(i.missing, func(_ ID, at time.Time) bool { return at.Before(began) })
+	maps.DeleteFunc(i.absent, func(_ string, at time.Time) bool { return began.Sub(at) > absentMemory })
 	i.listed = began
 }
 
@@ -383,6 +389,7 @@ func (i *Inventory[ID, V]) putLocked(value V, read, since time.Time) {
 	i.objects[id] = entry[V]{value: value, read: read, since: since}
 	for name, keys := range i.source.Indexes {
 		for _, key := range keys(value) {
+			delete(i.absent, name+" "+key)
 			ids := i.indexes[name][key]
 			if ids == nil {
 				ids = map[ID]struct{}{}

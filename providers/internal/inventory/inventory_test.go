@@ -268,6 +268,30 @@ func TestListingInFlightIsTooOldForALaterMiss(t *testing.T) {
 	})
 }
 
+func TestAMissIsReusedForTheSameKeyAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(5)
+		inv := newInventory(c)
+		q := Query{MaxAge: time.Minute, MaxMissAge: 5 * time.Second}
+		for range 3 {
+			found, err := inv.Find(t.Context(), "name", "ghost", q)
+			require.NoError(t, err)
+			assert.Empty(t, found)
+		}
+		assert.Equal(t, [2]int{1, 0}, c.counts(), "asked again, answered from memory")
+		c.set(object{id: 9, name: "new"})
+		found, err := inv.Find(t.Context(), "name", "new", q)
+		require.NoError(t, err)
+		assert.Len(t, found, 1, "a name that nobody asked about before is looked for")
+		assert.Equal(t, [2]int{2, 0}, c.counts())
+		time.Sleep(6 * time.Second)
+		_, err = inv.Find(t.Context(), "name", "ghost", q)
+		require.NoError(t, err)
+		assert.Equal(t, [2]int{3, 0}, c.counts())
+	})
+}
+
 func TestWritesAreNotUndoneByAnOlderListing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
