@@ -172,7 +172,12 @@ func (i *Inventory[ID, V]) Find(ctx context.Context, index, key string, q Query)
 			countAnswer(i.source.Kind, stale)
 			return found, nil
 		}
-		f, err := i.listLocked(asked)
+		oldest := asked
+		if i.listing != nil && !i.listing.began.Before(asked.Add(-q.MaxAge)) {
+			// The listing in flight is young enough to find the key; only if it does not, another one is due.
+			oldest = i.listing.began
+		}
+		f, err := i.listLocked(oldest)
 		i.mu.Unlock()
 		if err == nil {
 			_, err = wait(ctx, f)

@@ -292,6 +292,25 @@ func TestAMissIsReusedForTheSameKeyAlone(t *testing.T) {
 	})
 }
 
+func TestManyNamesShareTheListingInFlight(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(1000)
+		inv := newInventory(c)
+		var group sync.WaitGroup
+		for id := range 1000 {
+			group.Go(func() {
+				time.Sleep(time.Duration(id) * 50 * time.Microsecond) // one after the other, while the first listing runs
+				found, err := inv.Find(t.Context(), "name", fmt.Sprintf("n%d", id), fresh)
+				assert.NoError(t, err)
+				assert.Len(t, found, 1)
+			})
+		}
+		group.Wait()
+		assert.Equal(t, [2]int{1, 0}, c.counts())
+	})
+}
+
 func TestWritesAreNotUndoneByAnOlderListing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
