@@ -1,8 +1,6 @@
 package digitalocean
 
 import (
-	"errors"
-
 	"github.com/digitalocean/godo"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -86,8 +84,7 @@ var Options = schema.Options[Config]{
 
 // parseConfig reads all sources. All problems are reported together.
 func parseConfig(in registry.Inputs) (Config, error) {
-	c, err := Options.Parse(in.Sources)
-	return c, errors.Join(err)
+	return Options.Parse(in.Sources)
 }
 
 func validate(in registry.Inputs) error {

@@ -84,7 +84,7 @@ func TestServiceLifeCycle(t *testing.T) {
 	m.Stop(10 * time.Second)
 	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
 	m = startCCM(t, c, nil, nil)
-	requireEnsured(t, c, m, 1)
+	requireEnsured(t, m, 1)
 	assert.Zero(t, calls(t, c).Writes)
 	again, err := c.WaitServed(t.Context(), "web", patience)
 	require.NoError(t, err)
@@ -108,9 +108,8 @@ func TestServiceLifeCycle(t *testing.T) {
 }
 
 // requireEnsured waits until every Service was reconciled since the start of the program, which the queue tells.
-func requireEnsured(t *testing.T, c *harness.Cluster, m *harness.CCM, services int) {
+func requireEnsured(t *testing.T, m *harness.CCM, services int) {
 	t.Helper()
-	_ = c
 	require.NoError(t, harness.Eventually(t.Context(), patience, "all Services to be reconciled", func(ctx context.Context) error {
 		done, err := m.Metric(ctx, "workqueue_work_duration_seconds_count", `name="service"`)
 		if err != nil {
@@ -137,7 +136,7 @@ func TestUnchangedServiceCostsOneRead(t *testing.T) {
 	before, err := m.Metric(t.Context(), "workqueue_work_duration_seconds_count", `name="service"`)
 	require.NoError(t, err)
 	patchService(t, c, "web", `{"metadata":{"annotations":{"example.com/unrelated":"1"}}}`)
-	requireEnsured(t, c, m, int(before)+1)
+	requireEnsured(t, m, int(before)+1)
 	got := calls(t, c)
 	assert.Zero(t, got.Writes)
 	assert.LessOrEqual(t, got.ByOperation["GET /v2/load_balancers/{id}"]+got.ByOperation["GET /v2/load_balancers"], 1, "%v", got.ByOperation)

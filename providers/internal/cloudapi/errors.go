@@ -101,11 +101,8 @@ func Describe(err error, operation string) error {
 		named.Operation = operation
 		return &named
 	}
-	return &Error{Class: classOfTransport(err), Operation: operation, Message: err.Error(), Cause: err}
+	return &Error{Class: ErrTransient, Operation: operation, Message: err.Error(), Cause: err}
 }
-
-// classOfTransport classifies a failure without an answer: nothing but absence of an answer can be said.
-func classOfTransport(error) error { return ErrTransient }
 
 // ClassOfStatus returns the class that an HTTP status stands for where the cloud gives no better code.
 func ClassOfStatus(status int) error {

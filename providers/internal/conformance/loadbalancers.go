@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
 )
@@ -29,6 +30,10 @@ func runLoadBalancers(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		w.Sim.ResetCalls()
 		require.NoError(t, w.loadBalancer().UpdateLoadBalancer(t.Context(), clusterName, w.service(t.Context(), c.Service), w.nodes))
 		w.requireNoWrites("the Service was never ensured")
+	})
+	t.Run("an instance goes while its Node stays", func(t *testing.T) {
+		t.Parallel()
+		runLostInstance(t, newFixture(t))
 	})
 	t.Run("another cluster's load balancer is left alone", func(t *testing.T) {
 		t.Parallel()
@@ -124,6 +129,31 @@ func runLifeCycle(t *testing.T, f *Fixture, name string) {
 	w.requireNothingRefused()
 }
 
+// runLostInstance: the guard may keep the Node of an instance that is gone for long. Its load balancers must go on being
+// changed meanwhile, without it as a backend, though clouds refuse backends that do not exist.
+func runLostInstance(t *testing.T, f *Fixture) {
+	t.Helper()
+	ctx := t.Context()
+	w := newWorld(t, f)
+	c := w.Services[sortedKeys(w.Services)[0]]
+	w.addNode(ctx, "worker-1", nil)
+	w.createService(ctx, c.Service)
+	w.ensure(ctx, c.Service, nil)
+	w.changeService(ctx, c.Service, c.Change)
+	w.ensure(ctx, c.Service, nil)
+	wanted := w.Snapshot()
+	w.remove(ctx, c.Service, nil)
+	require.NoError(t, w.kube.CoreV1().Services(c.Service.Namespace).Delete(ctx, c.Service.Name, metav1.DeleteOptions{}))
+
+	lost := w.addNode(ctx, "worker-2", nil)
+	w.createService(ctx, c.Service)
+	w.ensure(ctx, c.Service, nil)
+	w.RemoveInstance(lost.Spec.ProviderID)
+	w.changeService(ctx, c.Service, c.Change)
+	w.ensure(ctx, c.Service, nil)
+	assert.Equal(t, wanted, w.Snapshot(), "the change is applied, with the living backend alone")
+}
+
 // runOtherCluster: a second cluster in the same account has a Service that finds the first one's load balancer, as by a
 // copied manifest. It may neither take it over nor delete it.
 func runOtherCluster(t *testing.T, f *Fixture) {
@@ -159,6 +189,7 @@ var interruptions = []struct {
 	{"before it took effect", simkit.FaultReset, false},
 	{"after it took effect, the answer lost", simkit.FaultLost, false},
 	{"server error after it took effect", simkit.FaultStatusAfter, false},
+	{"a proxy's page instead of an answer", simkit.FaultHTML, false},
 	{"restart before it took effect", simkit.FaultReset, true},
 	{"restart after it took effect", simkit.FaultLost, true},
 }
