@@ -20,6 +20,7 @@ const (
 	annotationID                 = "kubernetes.digitalocean.com/load-balancer-id"
 	annotationType               = annotationPrefix + "type"
 	annotationDisown             = "service.kubernetes.io/do-loadbalancer-disown"
+	annotationFirewallManaged    = "kubernetes.digitalocean.com/firewall-managed"
 	annotationName               = annotationPrefix + "name"
 	annotationNetwork            = annotationPrefix + "network"
 	annotationNetworkStack       = annotationPrefix + "network-stack"
@@ -98,6 +99,10 @@ type settings struct {
 	CheckPort                            int
 	Hostname                             string
 	DenyRules, AllowRules                []string
+	FirewallManaged                      bool
+
+	// Exists is the load balancer that the Service has already; nil before its creation. It is no annotation.
+	Exists *godo.LoadBalancer
 }
 
 // nameRule is the API's rule for load balancer names.
@@ -106,6 +111,13 @@ var nameRule = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,253}[A-Za-z0-9.]
 func checkName(v string) error {
 	if !nameRule.MatchString(v) {
 		return errors.New("is not a load balancer name; use letters, digits, '.' and '-', beginning with a letter or digit and not ending in '-', at most 255")
+	}
+	return nil
+}
+
+func checkIPv4(v string) error {
+	if ip, err := netip.ParseAddr(strings.TrimSpace(v)); err != nil || !ip.Is4() {
+		return errors.New("is not an IPv4 address")
 	}
 	return nil
 }
@@ -180,7 +192,7 @@ var Annotations = schema.Annotations[settings]{
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.IP }, schema.AnnotationRow{
 		Key: annotationIP, Changes: schema.AtCreation,
-		Spec: schema.Spec{Help: "IPv4 address of your own (BYOIP) that is not assigned yet."},
+		Spec: schema.Spec{Help: "IPv4 address of your own (BYOIP) that is not assigned yet.", Check: checkIPv4},
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Subnet }, schema.AnnotationRow{
 		Key: annotationSubnet, Changes: schema.InPlace, Spec: schema.Spec{Help: "UUID of the VPC subnet."},
@@ -299,6 +311,10 @@ var Annotations = schema.Annotations[settings]{
 	schema.ListAnnotation(func(s *settings) *[]string { return &s.AllowRules }, schema.AnnotationRow{
 		Key: annotationAllowRules, Changes: schema.InPlace,
 		Spec: schema.Spec{Help: "Sources that the load balancer accepts; spec.loadBalancerSourceRanges wins over it.", Check: checkRules},
+	}),
+	schema.BoolAnnotation(func(s *settings) *bool { return &s.FirewallManaged }, schema.AnnotationRow{
+		Key: annotationFirewallManaged, Changes: schema.InPlace,
+		Spec: schema.Spec{Default: "true", Lenient: true, Help: "Open the ports of this Service in the public access firewall. Counts for Services of type NodePort and LoadBalancer."},
 	}),
 }
 

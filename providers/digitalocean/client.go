@@ -198,6 +198,57 @@ func (a *api) deleteLoadBalancer(ctx context.Context, id string) error {
 	return apiError(err, "deleting load balancer "+id)
 }
 
+func (a *api) firewalls(ctx context.Context) ([]*godo.Firewall, int, error) {
+	return listAll(ctx, "firewalls", a.sdk.Firewalls.List, same)
+}
+
+func (a *api) firewall(ctx context.Context, id string) (*godo.Firewall, error) {
+	f, _, err := a.sdk.Firewalls.Get(ctx, id)
+	if err == nil && (f == nil || f.ID != id) {
+		err = errWrongAnswer
+	}
+	return f, apiError(err, "reading firewall "+id)
+}
+
+func (a *api) createFirewall(ctx context.Context, r *godo.FirewallRequest) (*godo.Firewall, error) {
+	f, _, err := a.sdk.Firewalls.Create(ctx, r)
+	if err == nil && (f == nil || f.ID == "") {
+		err = errWrongAnswer
+	}
+	return f, apiError(err, "creating firewall "+r.Name)
+}
+
+func (a *api) replaceFirewall(ctx context.Context, id string, r *godo.FirewallRequest) (*godo.Firewall, error) {
+	f, _, err := a.sdk.Firewalls.Update(ctx, id, r)
+	if err == nil && (f == nil || f.ID != id) {
+		err = errWrongAnswer
+	}
+	return f, apiError(err, "updating firewall "+id)
+}
+
+func (a *api) createTag(ctx context.Context, name string) error {
+	tag, _, err := a.sdk.Tags.Create(ctx, &godo.TagCreateRequest{Name: name})
+	if err == nil && (tag == nil || tag.Name != name) {
+		err = errWrongAnswer
+	}
+	return apiError(err, "creating tag "+name)
+}
+
+func (a *api) tagLoadBalancers(ctx context.Context, tag string, ids []string) error {
+	request := &godo.TagResourcesRequest{}
+	for _, id := range ids {
+		request.Resources = append(request.Resources, godo.Resource{ID: id, Type: godo.LoadBalancerResourceType})
+	}
+	err := done(a.sdk.Tags.TagResources(ctx, tag, request))
+	return apiError(err, fmt.Sprintf("tagging %d load balancers with %s", len(ids), tag))
+}
+
+// account reads something that every credential may read, as a check.
+func (a *api) account(ctx context.Context) error {
+	_, _, err := a.sdk.Account.Get(ctx)
+	return apiError(err, "reading the account")
+}
+
 // done believes in a change without an object in its answer only where the API says so with "no content". A proxy that
 // answers with a page of its own says 200.
 func done(response *godo.Response, err error) error {

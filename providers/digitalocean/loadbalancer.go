@@ -1,6 +1,7 @@
 package digitalocean
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -104,6 +105,10 @@ func (l *loadBalancers) GetLoadBalancer(ctx context.Context, _ string, service *
 func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, _ string, service *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
 	if disowned, err := isDisowned(service); err != nil || disowned {
 		return service.Status.LoadBalancer.DeepCopy(), err
+	}
+	if err := precheck(service, l.config.DefaultType); err != nil {
+		l.event(service, eventConfigError, err.Error())
+		return nil, err
 	}
 	observed, err := l.find(ctx, service, inventory.Query{MaxAge: ensureMaxAge})
 	if err != nil {
@@ -240,13 +245,10 @@ func (l *loadBalancers) checkOwner(ctx context.Context, service *v1.Service, lb 
 	return l.cluster.CheckRecords(object, annotationID, lb.ID, service)
 }
 
-func oldest(found []*godo.LoadBalancer) *godo.LoadBalancer {
-	return slices.MinFunc(found, func(a, b *godo.LoadBalancer) int {
-		if c := strings.Compare(a.Created, b.Created); c != 0 {
-			return c
-		}
-		return strings.Compare(a.ID, b.ID)
-	})
+func oldest(found []*godo.LoadBalancer) *godo.LoadBalancer { return slices.MinFunc(found, compareAge) }
+
+func compareAge(a, b *godo.LoadBalancer) int {
+	return cmp.Or(strings.Compare(a.Created, b.Created), strings.Compare(a.ID, b.ID))
 }
 
 // settings reads the annotations and tells the Service what is wrong with them.
@@ -257,13 +259,14 @@ func (l *loadBalancers) settings(service *v1.Service, observed *godo.LoadBalance
 		if actualType == godo.LoadBalancerTypeGlobal {
 			return settings{}, fmt.Errorf("load balancer %s is of type %s, which cannot serve a Service; remove the annotation %s", observed.ID, actualType, annotationID)
 		}
-		if wish := service.Annotations[annotationType]; wish != "" && wish != actualType {
-			l.event(service, eventFixed, fmt.Sprintf("annotation %s: %q was set back to %q: the type of a load balancer is fixed at its creation; delete and create the Service to change it", annotationType, wish, actualType))
-		}
 	}
 	s, warnings, err := parseSettings(service.Annotations, l.config.DefaultType, actualType)
+	s.Exists = observed
 	for _, w := range schema.Problems(warnings) {
 		l.event(service, eventIgnored, w.Error())
+	}
+	for _, f := range fixed(service.Annotations, observed) {
+		l.event(service, eventFixed, f.Error())
 	}
 	if err != nil {
 		l.event(service, eventConfigError, err.Error())

@@ -29,6 +29,9 @@ const (
 
 	letsEncrypt = "lets_encrypt"
 
+	fieldSize     = "size"
+	fieldSizeUnit = "size_unit"
+
 	statusActive = "active"
 	statusNew    = "new"
 )
@@ -108,13 +111,49 @@ func networkStack(s settings, backends []backend) (string, error) {
 	return godo.LoadBalancerNetworkStackDualstack, nil
 }
 
+// precheck finds what is at fault by itself and needs no look at the cloud.
+func precheck(service *v1.Service, defaultType string) error {
+	s, _, err := parseSettings(service.Annotations, defaultType, "")
+	if err != nil {
+		return err
+	}
+	_, checkErr := healthCheck(service, s)
+	_, firewallErr := firewallRules(service, s)
+	return errors.Join(checkErr, firewallErr)
+}
+
+// fixed returns the wishes of a Service that its load balancer cannot follow any more.
+func fixed(given map[string]string, lb *godo.LoadBalancer) []error {
+	if lb == nil {
+		return nil
+	}
+	var all []error
+	for _, f := range []struct{ key, is, outcome string }{
+		{annotationType, lb.Type, "was set back to"},
+		{annotationNetwork, lb.Network, "has no effect, it stays"},
+		{annotationNetworkStack, lb.NetworkStack, "has no effect, it stays"},
+		{annotationIP, lb.IP, "has no effect, it stays"},
+	} {
+		wish := strings.TrimSpace(given[f.key])
+		if wish != "" && f.is != "" && wish != f.is {
+			all = append(all, &schema.Problem{Place: "annotation " + f.key, Value: wish, Reason: fmt.Sprintf(
+				"%s %q: it is fixed when the load balancer is created; delete and create the Service to change it", f.outcome, f.is)})
+		}
+	}
+	return all
+}
+
 // desire computes the whole load balancer of a Service. backends are the eligible ones; certificateID is the resolved
-// certificate.
+// certificate. What the API fixes at creation is as the Service wishes it; keepFixed puts in what it is.
 func desire(c Config, region string, service *v1.Service, s settings, certificateID string, backends []backend, mark string) (*godo.LoadBalancerRequest, error) {
 	rules, rulesErr := forwardingRules(service, s, certificateID)
 	check, checkErr := healthCheck(service, s)
 	firewall, firewallErr := firewallRules(service, s)
-	stack, stackErr := networkStack(s, backends)
+	stack := s.NetworkStack
+	var stackErr error
+	if s.Exists == nil {
+		stack, stackErr = networkStack(s, backends)
+	}
 	if err := errors.Join(rulesErr, checkErr, firewallErr, stackErr); err != nil {
 		return nil, err
 	}
@@ -332,7 +371,8 @@ const (
 )
 
 // plan returns the calls that lead from what is observed (nil if nothing exists) to what is wanted: none where nothing
-// differs, droplets alone where they are the only difference, else one replacement of the whole.
+// differs, droplets alone where they are the only difference, else one replacement of the whole. A change of the size,
+// which the API allows once an hour, comes in a call of its own after everything else, so that it holds nothing up.
 func plan(observed *godo.LoadBalancer, want *godo.LoadBalancerRequest) []step {
 	if observed == nil {
 		return []step{{kind: create, request: want}}
@@ -345,13 +385,35 @@ func plan(observed *godo.LoadBalancer, want *godo.LoadBalancerRequest) []step {
 		if len(add)+len(remove) > 0 {
 			reasons = append(reasons, "droplet_ids")
 		}
-		return []step{{kind: replace, request: request, reasons: reasons}}
+		return splitResize(observed, request, reasons)
 	case len(add) > 0:
 		return []step{{kind: addDroplets, droplets: add, reasons: []string{"droplet_ids"}}}
 	case len(remove) > 0:
 		return []step{{kind: removeDroplets, droplets: remove, reasons: []string{"droplet_ids"}}}
 	}
 	return nil
+}
+
+func splitResize(observed *godo.LoadBalancer, request *godo.LoadBalancerRequest, reasons []string) []step {
+	isSize := func(field string) bool { return field == fieldSize || field == fieldSizeUnit }
+	other := slices.DeleteFunc(slices.Clone(reasons), isSize)
+	if len(other) == 0 || len(other) == len(reasons) {
+		return []step{{kind: replace, request: request, reasons: reasons}}
+	}
+	first := *request
+	first.SizeSlug, first.SizeUnit = keptSize(observed)
+	return []step{
+		{kind: replace, request: &first, reasons: other},
+		{kind: replace, request: request, reasons: slices.DeleteFunc(slices.Clone(reasons), func(field string) bool { return !isSize(field) })},
+	}
+}
+
+// keptSize is the size that leaves a load balancer as large as it is.
+func keptSize(lb *godo.LoadBalancer) (slug string, count uint32) {
+	if lb.SizeUnit != 0 {
+		return "", lb.SizeUnit
+	}
+	return lb.SizeSlug, 0
 }
 
 // planDroplets is plan for a change of nodes alone.
@@ -381,11 +443,7 @@ func keepFixed(observed *godo.LoadBalancer, want *godo.LoadBalancerRequest) *god
 	}
 	if r.SizeSlug == "" && r.SizeUnit == 0 {
 		// No wish: the size that somebody gave it stays.
-		if observed.SizeUnit != 0 {
-			r.SizeUnit = observed.SizeUnit
-		} else {
-			r.SizeSlug = observed.SizeSlug
-		}
+		r.SizeSlug, r.SizeUnit = keptSize(observed)
 	}
 	for _, tag := range observed.Tags {
 		if !slices.Contains(r.Tags, tag) {
@@ -405,8 +463,8 @@ func differences(lb *godo.LoadBalancer, r *godo.LoadBalancerRequest) []string {
 		}
 	}
 	differ("name", lb.Name != r.Name)
-	differ("size", r.SizeSlug != "" && r.SizeSlug != lb.SizeSlug)
-	differ("size_unit", r.SizeUnit != 0 && r.SizeUnit != lb.SizeUnit)
+	differ(fieldSize, r.SizeSlug != "" && r.SizeSlug != lb.SizeSlug)
+	differ(fieldSizeUnit, r.SizeUnit != 0 && r.SizeUnit != lb.SizeUnit)
 	differ("subnet_uuid", r.VPCSubnetUUID != lb.VPCSubnetUUID)
 	differ("forwarding_rules", !sameSet(lb.ForwardingRules, r.ForwardingRules))
 	differ("health_check", !sameHealthCheck(lb.HealthCheck, r.HealthCheck))

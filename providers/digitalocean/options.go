@@ -1,6 +1,13 @@
 package digitalocean
 
 import (
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"strconv"
+	"strings"
+
 	"github.com/digitalocean/godo"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -29,6 +36,12 @@ type Config struct {
 	OwnershipTag bool
 	// RateLimitQPS replaces our own limits by a fixed rate; 0 means our own limits.
 	RateLimitQPS float64
+	// FirewallName and FirewallTags name the public access firewall, and the tags of the droplets that it protects; both
+	// are set or none.
+	FirewallName string
+	FirewallTags []string
+	// DebugAddress and MetricsAddress are host:port of further servers; empty means none.
+	DebugAddress, MetricsAddress string
 }
 
 // Options is the table of the provider's options. Names are those of DigitalOcean's own controller, except where the
@@ -80,11 +93,80 @@ var Options = schema.Options[Config]{
 			Help: "Fixed limit on API calls a second, with a burst of 1.",
 		},
 	}),
+	schema.StringOption(func(c *Config) *string { return &c.FirewallName }, schema.OptionRow{
+		Env: envFirewallName, FileKey: "publicAccessFirewallName",
+		Spec: schema.Spec{
+			DefaultHelp: "no firewall is managed", Check: checkFirewallName,
+			Help: "Name of the cloud firewall that lets traffic for Services reach the nodes. It is created if there is none of that name. Needs " + envFirewallTags + ".",
+		},
+	}),
+	schema.ListOption(func(c *Config) *[]string { return &c.FirewallTags }, schema.OptionRow{
+		Env: envFirewallTags, FileKey: "publicAccessFirewallTags",
+		Spec: schema.Spec{Check: checkFirewallTags, Help: "Tags of the droplets that the firewall is for, at most 5. They must exist. Needs " + envFirewallName + "."},
+	}),
+	schema.StringOption(func(c *Config) *string { return &c.DebugAddress }, schema.OptionRow{
+		Env: "DEBUG_ADDR", FileKey: "debugAddress",
+		Spec: schema.Spec{DefaultHelp: "no such server", Check: checkListenAddress, Help: "host:port for /healthz, which says whether the API can be used. The server's own /healthz?cloud-api says the same."},
+	}),
+	schema.StringOption(func(c *Config) *string { return &c.MetricsAddress }, schema.OptionRow{
+		Env: "METRICS_ADDR", FileKey: "metricsAddress",
+		Spec: schema.Spec{DefaultHelp: "no such server", Check: checkListenAddress, Help: "host:port for /metrics without authentication. The server's own /metrics has the same ones."},
+	}),
+}
+
+const (
+	envFirewallName = "PUBLIC_ACCESS_FIREWALL_NAME"
+	envFirewallTags = "PUBLIC_ACCESS_FIREWALL_TAGS"
+)
+
+var (
+	// firewallNameRule and tagRule are the API's.
+	firewallNameRule = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9.-]+$`)
+	tagRule          = regexp.MustCompile(`^[a-zA-Z0-9_\-:]{1,255}$`)
+)
+
+func checkFirewallName(v string) error {
+	if !firewallNameRule.MatchString(v) {
+		return errors.New("is not a firewall name; use letters, digits, '.' and '-', beginning with a letter or digit")
+	}
+	return nil
+}
+
+func checkFirewallTags(v string) error {
+	tags := 0
+	for tag := range strings.SplitSeq(v, ",") {
+		if tag = strings.TrimSpace(tag); tag == "" {
+			continue
+		}
+		if !tagRule.MatchString(tag) {
+			return fmt.Errorf("holds %q, which is not a tag; use letters, digits, '_', '-' and ':'", tag)
+		}
+		tags++
+	}
+	if tags == 0 || tags > maxFirewallTags {
+		return fmt.Errorf("must hold 1 to %d tags, separated by commas", maxFirewallTags)
+	}
+	return nil
+}
+
+func checkListenAddress(v string) error {
+	_, port, err := net.SplitHostPort(v)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return errors.New(`is not host:port; use a form such as "127.0.0.1:9090" or ":9090"`)
+	}
+	return nil
 }
 
 // parseConfig reads all sources. All problems are reported together.
 func parseConfig(in registry.Inputs) (Config, error) {
-	return Options.Parse(in.Sources)
+	c, err := Options.Parse(in.Sources)
+	if err == nil && (c.FirewallName == "") != (len(c.FirewallTags) == 0) {
+		err = &schema.Problem{Place: "environment variables " + envFirewallName + " and " + envFirewallTags, Reason: "belong together; set both or none"}
+	}
+	return c, err
 }
 
 func validate(in registry.Inputs) error {

@@ -8,16 +8,14 @@ import (
 	"strings"
 	"sync"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/tools/cache"
 	cloudprovider "k8s.io/cloud-provider"
 
+	"github.com/anyccm/cloud-controller-manager/providers/internal/loop"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/nodeview"
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/events"
 )
 
 // Name is the value of --cloud-provider, and the scheme of provider IDs.
@@ -51,6 +49,8 @@ type cloud struct {
 	instances     *instances
 	loadBalancers *loadBalancers
 	initialize    sync.Once
+	informed      sync.Once
+	stop          <-chan struct{}
 }
 
 var (
@@ -76,26 +76,38 @@ func newCloud(in registry.Inputs) (*cloud, error) {
 func (c *cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
 	c.initialize.Do(func() {
 		client := clients.ClientOrDie("cloud-provider-" + Name)
+		c.stop = stop
 		c.loadBalancers.kube = client
 		c.loadBalancers.cluster.SetClient(client)
-		c.loadBalancers.events = newRecorder(client, stop)
+		c.loadBalancers.events = events.NewRecorder(client, Name+"-cloud-controller-manager", stop)
+		c.startServers(stop)
 	})
 }
 
-func newRecorder(client kubernetes.Interface, stop <-chan struct{}) record.EventRecorder {
-	broadcaster := record.NewBroadcaster()
-	broadcaster.StartRecordingToSink(&typedv1.EventSinkImpl{Interface: client.CoreV1().Events("")})
-	go func() {
-		<-stop
-		broadcaster.Shutdown()
-	}()
-	return broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: Name + "-cloud-controller-manager"})
-}
-
-// SetInformers implements cloudprovider.InformerUser.
+// SetInformers implements cloudprovider.InformerUser. It comes after Initialize, and begins the provider's own
+// controllers, which wait until the Services are known.
 func (c *cloud) SetInformers(factory informers.SharedInformerFactory) {
 	c.instances.nodes.SetLister(factory.Core().V1().Nodes().Lister())
-	c.loadBalancers.cluster.SetServices(factory.Core().V1().Services().Lister())
+	services := factory.Core().V1().Services()
+	c.loadBalancers.cluster.SetServices(services.Lister())
+	c.informed.Do(func() {
+		if c.config.ClusterID != "" {
+			t := &tagging{tag: clusterTag(c.config.ClusterID), api: c.api, loadBalancers: c.loadBalancers, services: services.Lister()}
+			loop.New(t.job()).Start(c.stop, services.Informer().HasSynced)
+		}
+		if c.config.FirewallName != "" {
+			f := newPublicFirewall(c.config, c.api, c.loadBalancers)
+			f.services = services.Lister()
+			l := loop.New(f.job())
+			// A handler of an informer that has not started cannot fail to be added.
+			_, _ = services.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+				AddFunc:    func(any) { l.Trigger() },
+				UpdateFunc: func(any, any) { l.Trigger() },
+				DeleteFunc: func(any) { l.Trigger() },
+			})
+			l.Start(c.stop, services.Informer().HasSynced)
+		}
+	})
 }
 
 // CheckAPI implements registry.CloudAPI. The listing that it begins also serves the first questions about nodes.

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -75,7 +76,7 @@ func TestAddressPolicyIsAboveEveryProvider(t *testing.T) {
 	t.Parallel()
 	p := DefaultPolicy()
 	p.Addresses = AddressPolicy{Families: []string{"ipv6"}}
-	g := Wrap(&cloud{metadata: func() (*cloudprovider.InstanceMetadata, error) {
+	g := Wrap(&cloud{metadata: func(context.Context) (*cloudprovider.InstanceMetadata, error) {
 		return &cloudprovider.InstanceMetadata{ProviderID: "alpha://1", NodeAddresses: reported}, nil
 	}}, Facts{Provider: "alpha", ProviderIDPrefixes: []string{"alpha://"}, Policy: p})
 	instances, _ := g.InstancesV2()

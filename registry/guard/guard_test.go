@@ -17,13 +17,15 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 	"k8s.io/cloud-provider/fake"
+
+	"github.com/anyccm/cloud-controller-manager/registry/priority"
 )
 
 // cloud is a provider whose answers a test chooses.
 type cloud struct {
 	fake.Cloud
 	exists   func(context.Context) (bool, error)
-	metadata func() (*cloudprovider.InstanceMetadata, error)
+	metadata func(context.Context) (*cloudprovider.InstanceMetadata, error)
 	ensure   func(context.Context) (*v1.LoadBalancerStatus, error)
 	update   func() error
 	routes   func() ([]*cloudprovider.Route, error)
@@ -36,8 +38,8 @@ func (c *cloud) InstanceExists(ctx context.Context, _ *v1.Node) (bool, error) {
 	return c.exists(ctx)
 }
 
-func (c *cloud) InstanceMetadata(context.Context, *v1.Node) (*cloudprovider.InstanceMetadata, error) {
-	return c.metadata()
+func (c *cloud) InstanceMetadata(ctx context.Context, _ *v1.Node) (*cloudprovider.InstanceMetadata, error) {
+	return c.metadata(ctx)
 }
 
 func (c *cloud) EnsureLoadBalancer(ctx context.Context, _ string, _ *v1.Service, _ []*v1.Node) (*v1.LoadBalancerStatus, error) {
@@ -77,7 +79,7 @@ func TestMetadata(t *testing.T) {
 		"foreign ID":     {&cloudprovider.InstanceMetadata{ProviderID: "beta://1"}, nil, `returned provider ID "beta://1"`},
 		"error":          {nil, cloudprovider.InstanceNotFound, "instance not found"},
 	} {
-		instances, _ := guarded(&cloud{metadata: func() (*cloudprovider.InstanceMetadata, error) { return c.answer, c.err }}).InstancesV2()
+		instances, _ := guarded(&cloud{metadata: func(context.Context) (*cloudprovider.InstanceMetadata, error) { return c.answer, c.err }}).InstancesV2()
 		got, err := instances.InstanceMetadata(t.Context(), node("", true))
 		if c.refused == "" {
 			require.NoError(t, err, name)
@@ -113,7 +115,7 @@ func TestForeignNodesNeverReachTheProvider(t *testing.T) {
 func TestUnchangedAddressesAreNotWritten(t *testing.T) {
 	t.Parallel()
 	dual := []v1.NodeAddress{{Type: v1.NodeExternalIP, Address: "198.18.0.1"}, {Type: v1.NodeExternalIP, Address: "2001:db8::1"}}
-	instances, _ := guarded(&cloud{metadata: func() (*cloudprovider.InstanceMetadata, error) {
+	instances, _ := guarded(&cloud{metadata: func(context.Context) (*cloudprovider.InstanceMetadata, error) {
 		return &cloudprovider.InstanceMetadata{ProviderID: "alpha://1", NodeAddresses: dual}, nil
 	}}).InstancesV2()
 	for name, c := range map[string]struct {
@@ -203,6 +205,91 @@ func TestCommonAnnotations(t *testing.T) {
 		require.NoError(t, err)
 	}
 	assert.Equal(t, 2, calls)
+}
+
+func TestIPMode(t *testing.T) {
+	t.Parallel()
+	vip, proxy := v1.LoadBalancerIPModeVIP, v1.LoadBalancerIPModeProxy
+	ingress := func(ip, host string, mode *v1.LoadBalancerIPMode) v1.LoadBalancerIngress {
+		return v1.LoadBalancerIngress{IP: ip, Hostname: host, IPMode: mode}
+	}
+	for name, c := range map[string]struct {
+		wish             string
+		before, from, to v1.LoadBalancerIngress
+	}{
+		"new":                              {"", v1.LoadBalancerIngress{}, ingress("192.0.2.1", "", nil), ingress("192.0.2.1", "", nil)},
+		"filled in by the API server":      {"", ingress("192.0.2.1", "", &vip), ingress("192.0.2.1", "", nil), ingress("192.0.2.1", "", &vip)},
+		"an API server that knows no mode": {"", ingress("192.0.2.1", "", nil), ingress("192.0.2.1", "", nil), ingress("192.0.2.1", "", nil)},
+		"another address":                  {"", ingress("192.0.2.1", "", &vip), ingress("192.0.2.2", "", nil), ingress("192.0.2.2", "", nil)},
+		"the wish":                         {"Proxy", ingress("192.0.2.1", "", &vip), ingress("192.0.2.1", "", nil), ingress("192.0.2.1", "", &proxy)},
+		"the wish wins over the provider":  {"VIP", v1.LoadBalancerIngress{}, ingress("192.0.2.1", "", &proxy), ingress("192.0.2.1", "", &vip)},
+		"the wish is withdrawn":            {"", ingress("192.0.2.1", "", &proxy), ingress("192.0.2.1", "", nil), ingress("192.0.2.1", "", nil)},
+		"a hostname has none":              {"Proxy", v1.LoadBalancerIngress{}, ingress("", "a.example", nil), ingress("", "a.example", nil)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			lb, _ := guarded(&cloud{ensure: func(context.Context) (*v1.LoadBalancerStatus, error) {
+				return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{c.from}}, nil
+			}}).LoadBalancer()
+			s := &v1.Service{Status: v1.ServiceStatus{LoadBalancer: v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{c.before}}}}
+			if c.wish != "" {
+				s.Annotations = map[string]string{AnnotationIPMode: c.wish}
+			}
+			status, err := lb.EnsureLoadBalancer(t.Context(), "c", s, nil)
+			require.NoError(t, err)
+			assert.Equal(t, []v1.LoadBalancerIngress{c.to}, status.Ingress)
+		})
+	}
+}
+
+// limited is a failure that says when to come back.
+type limited struct{ time.Duration }
+
+func (limited) Error() string            { return "rate limited" }
+func (l limited) RetryIn() time.Duration { return l.Duration }
+
+func TestTheFrameworkComesBackWhenTheCloudAllowsIt(t *testing.T) {
+	t.Parallel()
+	for wait, hinted := range map[time.Duration]bool{40 * time.Second: true, 0: false} {
+		lb, _ := guarded(&cloud{ensure: func(context.Context) (*v1.LoadBalancerStatus, error) {
+			return nil, fmt.Errorf("creating: %w", limited{wait})
+		}}).LoadBalancer()
+		_, err := lb.EnsureLoadBalancer(t.Context(), "c", &v1.Service{}, nil)
+		require.ErrorContains(t, err, "creating: rate limited")
+		retry, ok := errors.AsType[*cloudproviderapi.RetryError](err)
+		require.Equal(t, hinted, ok)
+		if ok {
+			assert.Equal(t, wait, retry.RetryAfter())
+		}
+	}
+}
+
+// TestWhatSomebodyWaitsForGoesFirst: new Nodes and new Services before those that work already.
+func TestWhatSomebodyWaitsForGoesFirst(t *testing.T) {
+	t.Parallel()
+	var urgent []bool
+	g := guarded(&cloud{
+		metadata: func(ctx context.Context) (*cloudprovider.InstanceMetadata, error) {
+			urgent = append(urgent, priority.IsUrgent(ctx))
+			return &cloudprovider.InstanceMetadata{ProviderID: "alpha://1"}, nil
+		},
+		ensure: func(ctx context.Context) (*v1.LoadBalancerStatus, error) {
+			urgent = append(urgent, priority.IsUrgent(ctx))
+			return &v1.LoadBalancerStatus{}, nil
+		},
+	})
+	instances, _ := g.InstancesV2()
+	lb, _ := g.LoadBalancer()
+	for _, fresh := range []bool{true, false} {
+		_, _ = instances.InstanceMetadata(t.Context(), node("alpha://1", fresh))
+		s := &v1.Service{}
+		if !fresh {
+			s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "192.0.2.1"}}
+		}
+		_, err := lb.EnsureLoadBalancer(t.Context(), "c", s, nil)
+		require.NoError(t, err)
+	}
+	assert.Equal(t, []bool{true, true, false, false}, urgent)
 }
 
 func TestRoutesWithoutContentAreRefused(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 	cloudproviderapi "k8s.io/cloud-provider/api"
+
+	"github.com/anyccm/cloud-controller-manager/registry/priority"
 )
 
 type instances struct {
@@ -71,6 +73,9 @@ func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloud
 	}
 	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
 	defer cancel()
+	if Uninitialized(node) {
+		ctx = priority.Urgent(ctx) // nothing runs on it until then
+	}
 	metadata, err := i.metadata(ctx, node)
 	if err != nil {
 		if Uninitialized(node) {

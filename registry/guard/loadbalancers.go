@@ -2,11 +2,15 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
+	cloudproviderapi "k8s.io/cloud-provider/api"
 
+	"github.com/anyccm/cloud-controller-manager/registry/priority"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -18,10 +22,15 @@ const (
 	AnnotationProtect = "anyccm.io/protect-load-balancer"
 	// AnnotationDisown leaves the load balancer alone altogether.
 	AnnotationDisown = "anyccm.io/disown-load-balancer"
+	// AnnotationIPMode is the ipMode of the addresses in the status.
+	AnnotationIPMode = "anyccm.io/load-balancer-ip-mode"
 )
 
 // wishes are the values of these annotations.
-type wishes struct{ Retain, Protect, Disown bool }
+type wishes struct {
+	Retain, Protect, Disown bool
+	IPMode                  string
+}
 
 // Annotations is the table of annotations that mean the same on every cloud.
 var Annotations = schema.Annotations[wishes]{
@@ -36,6 +45,13 @@ var Annotations = schema.Annotations[wishes]{
 	schema.BoolAnnotation(func(w *wishes) *bool { return &w.Disown }, schema.AnnotationRow{
 		Key: AnnotationDisown, Changes: schema.InPlace,
 		Spec: schema.Spec{Default: "false", Help: "Leave the load balancer alone: it is neither created, changed nor deleted while this is true."},
+	}),
+	schema.EnumAnnotation(func(w *wishes) *string { return &w.IPMode }, schema.AnnotationRow{
+		Key: AnnotationIPMode, Changes: schema.InPlace,
+		Spec: schema.Spec{
+			Choices: []string{string(v1.LoadBalancerIPModeVIP), string(v1.LoadBalancerIPModeProxy)}, DefaultHelp: "as the cloud's own controller has it",
+			Help: "ipMode of the addresses in the status. Proxy makes pods of the cluster go through the load balancer, which they must where it adds the PROXY protocol header or ends TLS.",
+		},
 	}),
 }
 
@@ -72,7 +88,11 @@ func (l *loadBalancers) GetLoadBalancer(ctx context.Context, cluster string, ser
 	}
 	defer leave()
 	defer recovered(&err, "GetLoadBalancer", name(service))
-	return l.inner.GetLoadBalancer(ctx, cluster, service)
+	status, exists, err = l.inner.GetLoadBalancer(ctx, cluster, service)
+	if wishes, wrong := l.wishes(service); wrong == nil {
+		status = wishes.shape(status, service)
+	}
+	return status, exists, err
 }
 
 // GetLoadBalancerName implements cloudprovider.LoadBalancer.
@@ -91,12 +111,56 @@ func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, 
 	if err != nil || wishes.Disown {
 		return service.Status.LoadBalancer.DeepCopy(), err
 	}
+	if len(service.Status.LoadBalancer.Ingress) == 0 {
+		ctx = priority.Urgent(ctx) // it serves nobody until then
+	}
 	defer recovered(&err, "EnsureLoadBalancer", name(service))
 	status, err = l.inner.EnsureLoadBalancer(ctx, cluster, service, l.ownership.ours(nodes))
 	if err == nil && status == nil {
 		return nil, fmt.Errorf("the provider returned no status for Service %s", name(service))
 	}
-	return status, err
+	return wishes.shape(status, service), hinted(err)
+}
+
+// shape applies the wished ipMode to the addresses of a status; a hostname has none. Where neither the wish nor the
+// provider names one, the API server fills in VIP: a status that has it already is left so, for the framework would else
+// write it anew at every reconciliation.
+func (w wishes) shape(status *v1.LoadBalancerStatus, service *v1.Service) *v1.LoadBalancerStatus {
+	if status == nil {
+		return nil
+	}
+	filledIn := map[string]bool{}
+	for _, ingress := range service.Status.LoadBalancer.Ingress {
+		filledIn[ingress.IP] = ingress.IPMode != nil && *ingress.IPMode == v1.LoadBalancerIPModeVIP
+	}
+	shaped := status.DeepCopy()
+	for i := range shaped.Ingress {
+		ingress := &shaped.Ingress[i]
+		switch {
+		case ingress.IP == "":
+		case w.IPMode != "":
+			ingress.IPMode = new(v1.LoadBalancerIPMode(w.IPMode))
+		case ingress.IPMode == nil && filledIn[ingress.IP]:
+			ingress.IPMode = new(v1.LoadBalancerIPModeVIP)
+		}
+	}
+	return shaped
+}
+
+// hinted makes the framework come back when the cloud allows it: sooner than its own growing pauses where these have
+// grown long, and not before, which would only use up the next minute's calls as well.
+func hinted(err error) error {
+	if _, already := errors.AsType[*cloudproviderapi.RetryError](err); err == nil || already {
+		return err
+	}
+	limited, ok := errors.AsType[interface {
+		error
+		RetryIn() time.Duration
+	}](err)
+	if !ok || limited.RetryIn() <= 0 {
+		return err
+	}
+	return cloudproviderapi.NewRetryError(err.Error(), limited.RetryIn())
 }
 
 // UpdateLoadBalancer implements cloudprovider.LoadBalancer. The framework also calls it for Services that are being

@@ -5,10 +5,10 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes/scheme"
-	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/registry/events"
 )
 
 // Reasons of the events that the guard writes on Nodes and Services. docs/events.md describes each.
@@ -52,14 +52,7 @@ type report struct {
 
 func (r *reports) start(clients cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
 	r.once.Do(func() {
-		client := clients.ClientOrDie(component)
-		broadcaster := record.NewBroadcaster()
-		broadcaster.StartRecordingToSink(&typedv1.EventSinkImpl{Interface: client.CoreV1().Events("")})
-		go func() {
-			<-stop
-			broadcaster.Shutdown()
-		}()
-		r.use(broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: component}))
+		r.use(events.NewRecorder(clients.ClientOrDie(component), component, stop))
 	})
 }
 

@@ -43,7 +43,17 @@ type LoadBalancer struct {
 	TLSCipherPolicy              string         `json:"tls_cipher_policy"`
 
 	activeAt time.Time
-	address  int
+	// resizable is when the size may change: an hour after the creation and after each change.
+	resizable time.Time
+	address   int
+}
+
+// resizePause is how long the API refuses to change a size anew.
+const resizePause = time.Hour
+
+// units are the nodes that a size stands for.
+func units(slug string, count int) int {
+	return first(map[string]int{"lb-small": 1, "lb-medium": 3, "lb-large": 6}[slug], count, 1)
 }
 
 // Rule is a forwarding rule.
@@ -323,7 +333,7 @@ func (s *Sim) createLoadBalancer(r *http.Request) (int, any, error) {
 	lb := &LoadBalancer{
 		ID: s.uuid(), Type: first(in.Type, regional), Status: statusNew, CreatedAt: now(), Region: region, Tags: in.Tags,
 		VPCUUID: first(in.VPCUUID, defaultVPC), Network: first(in.Network, external), NetworkStack: first(in.NetworkStack, stackV4),
-		activeAt: time.Now().Add(s.activation), address: s.serial,
+		activeAt: time.Now().Add(s.activation), resizable: time.Now().Add(resizePause), address: s.serial,
 	}
 	lb.set(&in)
 	for _, t := range in.Tags {
@@ -377,6 +387,13 @@ func (s *Sim) ChangeLoadBalancer(id string, change func(*LoadBalancer)) {
 	change(s.loadBalancers[id])
 }
 
+// AgeLoadBalancer lets time pass for a load balancer.
+func (s *Sim) AgeLoadBalancer(id string, by time.Duration) {
+	s.ChangeLoadBalancer(id, func(lb *LoadBalancer) {
+		lb.activeAt, lb.resizable = lb.activeAt.Add(-by), lb.resizable.Add(-by)
+	})
+}
+
 func (s *Sim) loadBalancerLocked(id string) (*LoadBalancer, error) {
 	lb := s.loadBalancers[id]
 	if lb == nil {
@@ -414,8 +431,15 @@ func (s *Sim) replaceLoadBalancer(r *http.Request, id string) (int, any, error) 
 			return 0, nil, invalid("%s of a load balancer cannot change", f.field)
 		}
 	}
+	resized := units(in.Size, in.SizeUnit) != units(lb.Size, lb.SizeUnit)
+	if resized && time.Now().Before(lb.resizable) {
+		return 0, nil, invalid("a load balancer can be resized once an hour, and not in its first hour")
+	}
 	if in.ValidateOnly {
 		return http.StatusNoContent, nil, nil
+	}
+	if resized {
+		lb.resizable = time.Now().Add(resizePause)
 	}
 	lb.set(&in)
 	return http.StatusOK, map[string]any{"load_balancer": lb.copy()}, nil

@@ -1,5 +1,5 @@
 // Package digitaloceansim simulates the part of DigitalOcean's API that a cloud controller manager and its users touch:
-// droplets, load balancers, certificates, tags, regions, the account and the metadata service. It speaks the wire
+// droplets, load balancers, certificates, cloud firewalls, tags, regions, the account and the metadata service. It speaks the wire
 // format of the published OpenAPI description, and refuses what the real API refuses.
 package digitaloceansim
 
@@ -46,6 +46,7 @@ type Sim struct {
 	loadBalancers map[string]*LoadBalancer
 	certificates  map[string]*Certificate
 	tags          map[string]map[string]bool
+	firewalls     map[string]*CloudFirewall
 	// byName numbers seeded droplets on.
 	seeded int
 }
@@ -65,6 +66,7 @@ func New(o Options) (*Sim, *simkit.Server) {
 	s := &Sim{
 		token: o.Token, region: "nyc3", activation: o.Activation,
 		droplets: map[int]*Droplet{}, loadBalancers: map[string]*LoadBalancer{}, certificates: map[string]*Certificate{}, tags: map[string]map[string]bool{},
+		firewalls: map[string]*CloudFirewall{},
 	}
 	server := simkit.New(s)
 	if o.PublishedLimits {
@@ -142,7 +144,7 @@ func (*Sim) Operation(r *http.Request) (string, bool) {
 func (*Sim) Distort() map[string]simkit.Distortion {
 	isList := func(r *http.Request) (string, bool) {
 		kind := path.Base(r.URL.Path)
-		return kind, r.Method == http.MethodGet && slices.Contains([]string{"droplets", "load_balancers", "certificates"}, kind)
+		return kind, r.Method == http.MethodGet && slices.Contains([]string{"droplets", "load_balancers", "certificates", "firewalls"}, kind)
 	}
 	return map[string]simkit.Distortion{
 		// empty-list: a complete listing without anything in it, as another account's token would see it.
@@ -183,6 +185,22 @@ func (s *Sim) Actions() map[string]func(json.RawMessage) error {
 		}
 	}
 	return map[string]func(json.RawMessage) error{
+		"fail-load-balancer": func(body json.RawMessage) error {
+			var in struct {
+				ID string `json:"id"`
+			}
+			if err := json.Unmarshal(body, &in); err != nil {
+				return err
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			lb := s.loadBalancers[in.ID]
+			if lb == nil {
+				return errNotFound
+			}
+			lb.Status = "errored"
+			return nil
+		},
 		"power-off": setStatus("off"),
 		"power-on":  setStatus("active"),
 		"token": func(body json.RawMessage) error {
@@ -239,6 +257,7 @@ func (s *Sim) State() any {
 	}
 	return map[string]any{
 		"droplets": sorted(s.droplets), "load_balancers": s.loadBalancersLocked(), "certificates": sorted(s.certificates), "tags": tags,
+		"firewalls": s.firewallsLocked(),
 	}
 }
 
@@ -302,6 +321,14 @@ var routes = map[string]handler{
 	"DELETE load_balancers/{}/droplets":         (*Sim).changeDroplets,
 	"POST load_balancers/{}/forwarding_rules":   (*Sim).changeRules,
 	"DELETE load_balancers/{}/forwarding_rules": (*Sim).changeRules,
+
+	"GET firewalls": func(s *Sim, r *http.Request, _ string) (int, any, error) {
+		return list(r, "firewalls", s.firewallsLocked())
+	},
+	"POST firewalls":      func(s *Sim, r *http.Request, _ string) (int, any, error) { return s.createFirewall(r) },
+	"GET firewalls/{}":    func(s *Sim, _ *http.Request, id string) (int, any, error) { return s.getFirewall(id) },
+	"PUT firewalls/{}":    (*Sim).replaceFirewall,
+	"DELETE firewalls/{}": func(s *Sim, _ *http.Request, id string) (int, any, error) { return s.deleteFirewall(id) },
 
 	"GET certificates":    func(s *Sim, r *http.Request, _ string) (int, any, error) { return s.listCertificates(r) },
 	"GET certificates/{}": func(s *Sim, _ *http.Request, id string) (int, any, error) { return s.getCertificate(id) },

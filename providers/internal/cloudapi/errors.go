@@ -91,6 +91,9 @@ func (e *Error) Unwrap() []error {
 // Temporary reports whether the same call may succeed later without anybody changing something.
 func (e *Error) Temporary() bool { return Retryable(e) }
 
+// RetryIn returns how long to wait before the same call can succeed where that is known, else 0.
+func (e *Error) RetryIn() time.Duration { return e.RetryAfter }
+
 // Describe names the operation in a failed call's error; other errors are wrapped as temporary failures.
 func Describe(err error, operation string) error {
 	if err == nil {

@@ -4,10 +4,16 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/anyccm/cloud-controller-manager/registry/priority"
 )
+
+// reservedShare of a bucket's burst is kept for urgent calls: routine ones wait rather than use it up.
+const reservedShare = 5
 
 // Limit is a client-side token bucket. Over any span it lets through at most Burst + PerSecond × span.
 type Limit struct {
@@ -18,13 +24,17 @@ type Limit struct {
 // limiter holds back calls by every bucket, and by the pause that the cloud asked for.
 type limiter struct {
 	buckets []*rate.Limiter
+	// turn is held by the one routine call that is next; waiting counts those behind it. Routine calls take tokens only
+	// when they go out, so that an urgent call never stands behind them.
+	turn    chan struct{}
+	waiting atomic.Int64
 
 	mu          sync.Mutex
 	pausedUntil time.Time
 }
 
 func newLimiter(limits []Limit) *limiter {
-	l := &limiter{}
+	l := &limiter{turn: make(chan struct{}, 1)}
 	for _, limit := range limits {
 		l.buckets = append(l.buckets, rate.NewLimiter(rate.Limit(limit.PerSecond), limit.Burst))
 	}
@@ -40,19 +50,34 @@ func (l *limiter) pause(d time.Duration) {
 	}
 }
 
+func (l *limiter) pausedFor() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(time.Until(l.pausedUntil), 0)
+}
+
 // wait returns when the call may go out. If that would be later than maxWait or than the context's end, it returns at
 // once, and says when to come back: a worker that sleeps is a worker lost.
 func (l *limiter) wait(ctx context.Context, maxWait time.Duration) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		maxWait = min(maxWait, time.Until(deadline))
 	}
-	l.mu.Lock()
-	delay := time.Until(l.pausedUntil)
-	l.mu.Unlock()
-	if delay > maxWait {
-		return &Error{Class: ErrRateLimited, Message: "the cloud asked to wait", RetryAfter: delay}
+	until := time.Now().Add(maxWait)
+	if paused := l.pausedFor(); paused > maxWait {
+		return &Error{Class: ErrRateLimited, Message: "the cloud asked to wait", RetryAfter: paused}
 	}
+	if !priority.IsUrgent(ctx) {
+		if done, err := l.waitRoutine(ctx, until); done || err != nil {
+			return err
+		}
+	}
+	return l.waitUrgent(ctx, until)
+}
+
+// waitUrgent takes tokens ahead of time and waits until they are due.
+func (l *limiter) waitUrgent(ctx context.Context, until time.Time) error {
 	now := time.Now()
+	delay := l.pausedFor()
 	var taken []*rate.Reservation
 	for _, b := range l.buckets {
 		r := b.ReserveN(now, 1)
@@ -64,20 +89,92 @@ func (l *limiter) wait(ctx context.Context, maxWait time.Duration) error {
 			r.CancelAt(now)
 		}
 	}
-	if delay > maxWait {
+	if now.Add(delay).After(until) {
 		giveBack()
-		return &Error{Class: ErrRateLimited, Message: "our own limit on calls is reached", RetryAfter: delay}
+		return tooLong(delay)
 	}
-	if delay <= 0 {
-		return nil
+	if !rest(ctx, delay, nil) {
+		giveBack()
+		return gaveUp(ctx)
 	}
-	timer := time.NewTimer(delay)
+	return nil
+}
+
+// waitRoutine waits for its turn, and then for tokens beyond the reserve. It returns false if the call became urgent.
+func (l *limiter) waitRoutine(ctx context.Context, until time.Time) (done bool, err error) {
+	behind := l.waiting.Add(1)
+	defer l.waiting.Add(-1)
+	if delay := l.routineDelay(int(behind)); time.Now().Add(delay).After(until) {
+		return false, tooLong(delay)
+	}
+	raised := priority.Raised(ctx)
+	select {
+	case l.turn <- struct{}{}: // the usual case, also for calls that would not wait at all
+	default:
+		timer := time.NewTimer(time.Until(until))
+		defer timer.Stop()
+		select {
+		case l.turn <- struct{}{}:
+		case <-raised:
+			return false, nil
+		case <-timer.C:
+			return false, tooLong(l.routineDelay(int(behind)))
+		case <-ctx.Done():
+			return false, gaveUp(ctx)
+		}
+	}
+	defer func() { <-l.turn }()
+	for {
+		delay := l.routineDelay(1)
+		switch {
+		case delay <= 0:
+			for _, b := range l.buckets {
+				b.AllowN(time.Now(), 1)
+			}
+			return true, nil
+		case time.Now().Add(delay).After(until):
+			return false, tooLong(delay)
+		case !rest(ctx, delay, raised):
+			return false, gaveUp(ctx)
+		case priority.IsUrgent(ctx):
+			return false, nil
+		}
+	}
+}
+
+// routineDelay is when the n-th routine call from now can go out, if no urgent one comes between.
+func (l *limiter) routineDelay(n int) time.Duration {
+	now := time.Now()
+	delay := l.pausedFor()
+	for _, b := range l.buckets {
+		lack := float64(n+b.Burst()/reservedShare) - b.TokensAt(now)
+		if lack > 0 {
+			delay = max(delay, time.Duration(lack/float64(b.Limit())*float64(time.Second))+time.Nanosecond)
+		}
+	}
+	return delay
+}
+
+func tooLong(delay time.Duration) error {
+	return &Error{Class: ErrRateLimited, Message: "our own limit on calls is reached", RetryAfter: delay}
+}
+
+func gaveUp(ctx context.Context) error {
+	return fmt.Errorf("waiting for our own limit on calls: %w", ctx.Err())
+}
+
+// rest waits for d, or until early is closed; it returns false if the context ended.
+func rest(ctx context.Context, d time.Duration, early <-chan struct{}) bool {
+	if d <= 0 {
+		return true
+	}
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return nil
+	case <-early:
 	case <-ctx.Done():
-		giveBack()
-		return fmt.Errorf("waiting for our own limit on calls: %w", ctx.Err())
+		return false
 	}
+	return true
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/registry/priority"
 )
 
 const (
@@ -93,6 +94,8 @@ type entry[V any] struct {
 // flight is a read that several callers wait for.
 type flight[V any] struct {
 	began time.Time
+	// raise makes the read urgent, for when somebody urgent joins it.
+	raise func()
 	done  chan struct{}
 	value V
 	err   error
@@ -128,7 +131,7 @@ func (i *Inventory[ID, V]) Get(ctx context.Context, id ID, q Query) (V, error) {
 			return none, fmt.Errorf("%s %v: %w", i.source.Kind, id, cloudapi.ErrNotFound)
 		}
 		if i.listed.Before(asked.Add(-q.MaxAge)) && i.listingPaysLocked(q.Expected) {
-			f, err := i.listLocked(asked.Add(-q.MaxAge))
+			f, err := i.listLocked(ctx, asked.Add(-q.MaxAge))
 			i.mu.Unlock()
 			if err == nil {
 				_, err = wait(ctx, f)
@@ -139,7 +142,7 @@ func (i *Inventory[ID, V]) Get(ctx context.Context, id ID, q Query) (V, error) {
 			}
 			continue
 		}
-		f := i.readLocked(id)
+		f := i.readLocked(ctx, id)
 		i.mu.Unlock()
 		value, err := wait(ctx, f)
 		switch {
@@ -177,7 +180,7 @@ func (i *Inventory[ID, V]) Find(ctx context.Context, index, key string, q Query)
 			// The listing in flight is young enough to find the key; only if it does not, another one is due.
 			oldest = i.listing.began
 		}
-		f, err := i.listLocked(oldest)
+		f, err := i.listLocked(ctx, oldest)
 		i.mu.Unlock()
 		if err == nil {
 			_, err = wait(ctx, f)
@@ -201,7 +204,7 @@ func (i *Inventory[ID, V]) All(ctx context.Context, q Query) ([]V, error) {
 			i.mu.Unlock()
 			return all, nil
 		}
-		f, err := i.listLocked(oldest)
+		f, err := i.listLocked(ctx, oldest)
 		i.mu.Unlock()
 		if err == nil {
 			_, err = wait(ctx, f)
@@ -279,23 +282,23 @@ func (i *Inventory[ID, V]) listingPaysLocked(expected int) bool {
 }
 
 // listLocked joins a listing that began at oldest or later, or begins one.
-func (i *Inventory[ID, V]) listLocked(oldest time.Time) (*flight[struct{}], error) {
+func (i *Inventory[ID, V]) listLocked(ctx context.Context, oldest time.Time) (*flight[struct{}], error) {
 	if i.listing != nil && !i.listing.began.Before(oldest) {
-		return i.listing, nil
+		return i.listing.join(ctx), nil
 	}
 	if i.failures >= failuresBeforeHold && time.Since(i.failed) < failureHold {
 		return nil, fmt.Errorf("listing %ss failed %d times in a row, next try in %s: %w", i.source.Kind, i.failures,
 			(failureHold - time.Since(i.failed)).Round(time.Second), i.failure)
 	}
-	f := &flight[struct{}]{began: time.Now(), done: make(chan struct{})}
+	shared, f := newFlight[struct{}](ctx)
 	i.listing = f
 	i.direct = nil
-	go i.list(f)
+	go i.list(shared, f)
 	return f, nil
 }
 
-func (i *Inventory[ID, V]) list(f *flight[struct{}]) {
-	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
+func (i *Inventory[ID, V]) list(ctx context.Context, f *flight[struct{}]) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	objects, pages, err := i.source.List(ctx)
 	countRead(i.source.Kind, "list", err)
@@ -348,19 +351,33 @@ func (i *Inventory[ID, V]) replaceLocked(objects []V, began time.Time) {
 }
 
 // readLocked joins the single read of an object that is in flight, or begins one.
-func (i *Inventory[ID, V]) readLocked(id ID) *flight[V] {
+func (i *Inventory[ID, V]) readLocked(ctx context.Context, id ID) *flight[V] {
 	if f := i.reads[id]; f != nil {
-		return f
+		return f.join(ctx)
 	}
-	f := &flight[V]{began: time.Now(), done: make(chan struct{})}
+	shared, f := newFlight[V](ctx)
 	i.reads[id] = f
 	i.direct = append(i.direct, f.began)
-	go i.read(f, id)
+	go i.read(shared, f, id)
 	return f
 }
 
-func (i *Inventory[ID, V]) read(f *flight[V], id ID) {
-	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
+// newFlight returns a read that outlives the caller who began it, and takes over nothing of theirs but the urgency.
+func newFlight[V any](ctx context.Context) (context.Context, *flight[V]) {
+	shared, raise := priority.Raisable(context.Background())
+	f := &flight[V]{began: time.Now(), done: make(chan struct{}), raise: raise}
+	return shared, f.join(ctx)
+}
+
+func (f *flight[V]) join(ctx context.Context) *flight[V] {
+	if priority.IsUrgent(ctx) {
+		f.raise()
+	}
+	return f
+}
+
+func (i *Inventory[ID, V]) read(ctx context.Context, f *flight[V], id ID) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	value, err := i.source.Get(ctx, id)
 	countRead(i.source.Kind, "get", err)

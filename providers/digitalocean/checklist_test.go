@@ -1,0 +1,236 @@
+package digitalocean
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceansim"
+)
+
+// legal is a legal value of an annotation, and the field of the creating request in which it must arrive.
+type legal struct {
+	value string
+	// with are further annotations that the value needs.
+	with map[string]string
+	// field is a path such as "health_check.port"; want is its value as JSON decodes it, nil if it must be absent.
+	field string
+	want  any
+}
+
+// checked is one row of the checklist.
+type checked struct {
+	legal []legal
+	// illegal values must lead to an event that names annotation and value, and to no call. Rows of free text have none.
+	illegal []string
+	// event is the reason of that event where it is not LoadBalancerConfigError: the value then counts as the default.
+	event string
+	// elsewhere names the test that shows what the annotation does, where that is not a field of the request.
+	elsewhere string
+}
+
+const (
+	certificateOne = "certificate-1" // stands for an ID that the simulator gave
+	illegalRange   = "0"
+)
+
+func checklist() map[string]checked {
+	regional := func(more ...string) map[string]string {
+		all := map[string]string{annotationType: typeRegional}
+		for i := 0; i < len(more); i += 2 {
+			all[more[i]] = more[i+1]
+		}
+		return all
+	}
+	secure := regional(annotationCertificateID, certificateOne)
+	override := regional(annotationOverrideCheck, "")
+	cookies := regional(annotationStickyType, "cookies", annotationStickyCookieName, "lb", annotationStickyCookieTTL, "60")
+	boolean := func(field string) checked {
+		return checked{legal: []legal{{"true", regional(), field, true}, {"1", regional(), field, true}, {"false", regional(), field, nil}}, illegal: []string{"yes", " true", "TrUe"}}
+	}
+	return map[string]checked{
+		annotationID:              {elsewhere: "TestLookup"},
+		annotationDisown:          {elsewhere: "TestDisown", illegal: []string{"maybe"}},
+		annotationFirewallManaged: {elsewhere: "TestServiceAccess"},
+		annotationHostname:        {elsewhere: "TestStatus"},
+		annotationName:            {legal: []legal{{"front.example-1", nil, "name", "front.example-1"}, {"", nil, "name", "a3c1f6b527a664b588b4b0a61c1f9e0a"}}, illegal: []string{"-front", "front-", "a b", strings.Repeat("x", 256)}},
+		annotationType: {legal: []legal{{typeRegional, nil, "type", typeRegional}, {typeNetwork, nil, "type", typeNetwork}, {"", nil, "type", typeNetwork}},
+			illegal: []string{"GLOBAL", "regional"}},
+		annotationNetwork: {legal: []legal{{"EXTERNAL", nil, "network", "EXTERNAL"}, {"INTERNAL", nil, "network", "INTERNAL"}, {"", nil, "network", "EXTERNAL"}},
+			illegal: []string{"internal"}},
+		annotationNetworkStack: {legal: []legal{{"IPV4", regional(), "network_stack", "IPV4"}, {"DUALSTACK", regional(), "network_stack", "DUALSTACK"}, {"", regional(), "network_stack", "DUALSTACK"}},
+			illegal: []string{"IPV6"}},
+		annotationIP:       {legal: []legal{{" 198.51.100.9 ", nil, "ip", "198.51.100.9"}, {"", nil, "ip", nil}}, illegal: []string{"198.51.100", "2001:db8::1"}},
+		annotationSubnet:   {legal: []legal{{" 5a4981aa-9653-4bd1-bef5-d6bff52042e4", nil, "subnet_uuid", "5a4981aa-9653-4bd1-bef5-d6bff52042e4"}, {"", nil, "subnet_uuid", nil}}},
+		annotationProtocol: {legal: []legal{{"tcp", regional(), "forwarding_rules.0.entry_protocol", "tcp"}, {"http", regional(), "forwarding_rules.0.entry_protocol", "http"}, {"https", secure, "forwarding_rules.0.entry_protocol", "https"}, {"http2", secure, "forwarding_rules.0.entry_protocol", "http2"}}, illegal: []string{"udp", "", "HTTP"}},
+		annotationHTTPPorts: {legal: []legal{{"80", regional(), "forwarding_rules.0.entry_protocol", "http"}, {"443, 80", regional(), "forwarding_rules.0.entry_protocol", "http"}, {"443", regional(), "forwarding_rules.0.entry_protocol", "tcp"}},
+			illegal: []string{"", "http", "80;443", illegalRange, "65536"}},
+		annotationTLSPorts:   {legal: []legal{{"80", secure, "forwarding_rules.0.entry_protocol", "https"}}, illegal: []string{"", "https", illegalRange}},
+		annotationHTTP2Ports: {legal: []legal{{"80", secure, "forwarding_rules.0.entry_protocol", "http2"}}, illegal: []string{"", "h2", illegalRange}},
+		annotationHTTP3Port: {legal: []legal{{"443", secure, "forwarding_rules.2.entry_protocol", "http3"}, {"8443", secure, "forwarding_rules.2.entry_protocol", nil}},
+			illegal: []string{"", "80,443", illegalRange}},
+		annotationTLSPassthrough: {legal: []legal{{"true", regional(annotationTLSPorts, "80"), "forwarding_rules.0.tls_passthrough", true}, {"", regional(), "forwarding_rules.0.tls_passthrough", nil}},
+			illegal: []string{"yes"}, event: eventIgnored},
+		annotationCertificateID:      {legal: []legal{{certificateOne, regional(annotationTLSPorts, "80"), "forwarding_rules.0.certificate_id", certificateOne}}},
+		annotationCertificateName:    {legal: []legal{{"web", regional(annotationTLSPorts, "80"), "forwarding_rules.0.certificate_id", certificateOne}}},
+		annotationNoLetsEncryptDNS:   {legal: []legal{{"true", nil, "disable_lets_encrypt_dns_records", true}, {"", nil, "disable_lets_encrypt_dns_records", false}}, illegal: []string{"yes"}},
+		annotationRedirect:           boolean("redirect_http_to_https"),
+		annotationProxyProtocol:      boolean("enable_proxy_protocol"),
+		annotationKeepalive:          boolean("enable_backend_keepalive"),
+		annotationIdleTimeout:        {legal: []legal{{"30", nil, "http_idle_timeout_seconds", 30.0}, {"600", nil, "http_idle_timeout_seconds", 600.0}}, illegal: []string{"", "1m", "29", "601", "-5"}},
+		annotationStickyType:         {legal: []legal{{"cookies", cookies, "sticky_sessions.type", "cookies"}, {"none", regional(), "sticky_sessions.type", "none"}, {"", regional(), "sticky_sessions.type", "none"}}, illegal: []string{"cookie"}, event: eventIgnored},
+		annotationStickyCookieName:   {legal: []legal{{"route", cookies, "sticky_sessions.cookie_name", "route"}, {"route", regional(), "sticky_sessions.cookie_name", nil}}},
+		annotationStickyCookieTTL:    {legal: []legal{{"300", cookies, "sticky_sessions.cookie_ttl_seconds", 300.0}}, illegal: []string{"5m", "-1"}},
+		annotationAlgorithm:          {legal: []legal{{"least_connections", nil, "algorithm", "least_connections"}, {"", nil, "algorithm", "round_robin"}}, illegal: []string{"random"}, event: eventIgnored},
+		annotationSizeSlug:           {legal: []legal{{"lb-small", nil, "size", "lb-small"}, {"lb-medium", nil, "size", "lb-medium"}, {"lb-large", nil, "size", "lb-large"}, {"", nil, "size", nil}}, illegal: []string{"lb-huge"}},
+		annotationSizeUnit:           {legal: []legal{{"1", nil, "size_unit", 1.0}, {"100", nil, "size_unit", 100.0}, {"0", nil, "size_unit", nil}, {"", nil, "size_unit", nil}}, illegal: []string{"two", "-1", "201"}},
+		annotationCheckInterval:      {legal: []legal{{"10", nil, "health_check.check_interval_seconds", 10.0}}, illegal: []string{"", "10s", "2", "301"}},
+		annotationCheckTimeout:       {legal: []legal{{"10", nil, "health_check.response_timeout_seconds", 10.0}}, illegal: []string{"", "10s", "2", "301"}},
+		annotationUnhealthyThreshold: {legal: []legal{{"10", nil, "health_check.unhealthy_threshold", 10.0}}, illegal: []string{"", "x", "1", "11"}},
+		annotationHealthyThreshold:   {legal: []legal{{"10", nil, "health_check.healthy_threshold", 10.0}}, illegal: []string{"", "x", "1", "11"}},
+		annotationOverrideCheck:      {legal: []legal{{"", regional(), "health_check.port", 30080.0}, {"false", regional(), "health_check.port", 30080.0}}},
+		annotationCheckPath:          {legal: []legal{{"/ready", override, "health_check.path", "/ready"}, {"/ready", regional(), "health_check.path", "/healthz"}}},
+		annotationCheckPort:          {legal: []legal{{"443", override, "health_check.port", 30443.0}, {"443", regional(), "health_check.port", 10256.0}}, illegal: []string{"80,443", "8080", illegalRange, "http"}},
+		annotationCheckProtocol:      {legal: []legal{{"https", override, "health_check.protocol", "https"}, {"tcp", override, "health_check.protocol", "tcp"}, {"https", regional(), "health_check.protocol", "http"}}, illegal: []string{"udp"}},
+		annotationDenyRules:          {legal: []legal{{"ip:192.0.2.1 , cidr:198.51.100.0/24", nil, "firewall.deny.1", "cidr:198.51.100.0/24"}, {"", nil, "firewall.deny", nil}}, illegal: []string{"192.0.2.1", "ip:x", "cidr:198.51.100.0"}},
+		annotationAllowRules:         {legal: []legal{{"ip:192.0.2.1", nil, "firewall.allow.0", "ip:192.0.2.1"}, {"", nil, "firewall.allow", nil}}, illegal: []string{"192.0.2.1", "ip:x", "cidr:198.51.100.0"}},
+	}
+}
+
+// judgedWith returns the annotations beside which an illegal value is judged: some have no effect alone.
+func judgedWith(key string) map[string]string {
+	switch key {
+	case annotationType:
+		return nil
+	case annotationCheckPort, annotationCheckProtocol:
+		return map[string]string{annotationType: typeRegional, annotationOverrideCheck: ""}
+	case annotationStickyCookieTTL:
+		return map[string]string{annotationType: typeRegional, annotationStickyType: "cookies", annotationStickyCookieName: "lb"}
+	}
+	return map[string]string{annotationType: typeRegional}
+}
+
+// TestAnnotationChecklist walks every row of the table: each legal value arrives in its field of the request, each
+// illegal one becomes an event and no call.
+func TestAnnotationChecklist(t *testing.T) {
+	t.Parallel()
+	list := checklist()
+	for _, row := range Annotations.Rows() {
+		c, ok := list[row.Key]
+		require.True(t, ok, "the checklist lacks %s", row.Key)
+		delete(list, row.Key)
+		restricted := len(row.Choices) > 0 || row.Min != nil || row.Check != nil || row.Kind != "string"
+		t.Run(strings.TrimPrefix(row.Key, annotationPrefix), func(t *testing.T) {
+			t.Parallel()
+			require.True(t, len(c.legal) > 0 || c.elsewhere != "", "no legal value is checked")
+			require.True(t, len(c.illegal) > 0 || !restricted || c.elsewhere != "", "no illegal value is checked")
+			for _, l := range c.legal {
+				checkLegal(t, row.Key, l)
+			}
+			for _, value := range c.illegal {
+				checkIllegal(t, row.Key, value, c.event)
+			}
+		})
+	}
+	assert.Empty(t, list, "these are checked but not in the table")
+}
+
+func checklistWorld(t *testing.T) (*world, string) {
+	t.Helper()
+	w := newTestWorld(t, nil)
+	w.addNode(digitaloceansim.Spec{Name: "node-1", IPv6: true})
+	id := w.sim.AddCertificate("web", "custom")
+	w.server.ResetCalls()
+	return w, id
+}
+
+func checklistService(annotations map[string]string) *v1.Service {
+	return service("web", annotations, port("http", 80, 30080), port("https", 443, 30443))
+}
+
+func checkLegal(t *testing.T, key string, l legal) {
+	t.Helper()
+	w, certificate := checklistWorld(t)
+	annotations := maps.Clone(l.with)
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[key] = l.value
+	for k, v := range annotations {
+		annotations[k] = strings.ReplaceAll(v, certificateOne, certificate)
+	}
+	s := checklistService(annotations)
+	w.apply(s)
+	w.ensure(s)
+	want := l.want
+	if want == certificateOne {
+		want = certificate
+	}
+	assert.Equal(t, want, field(t, w.sent(http.MethodPost), l.field), "%s=%q: %s", key, l.value, l.field)
+	assert.Empty(t, w.server.Calls().Refused)
+}
+
+func checkIllegal(t *testing.T, key, value, event string) {
+	t.Helper()
+	w, _ := checklistWorld(t)
+	annotations := judgedWith(key)
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[key] = value
+	s := checklistService(annotations)
+	w.apply(s)
+	_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
+	told := strings.Join(w.events(), "\n")
+	if event != "" {
+		require.Contains(t, told, "Warning "+event+" annotation "+key, "%q", value)
+		return
+	}
+	require.Error(t, err, "%s=%q", key, value)
+	assert.Contains(t, err.Error(), key)
+	if key != annotationDisown {
+		assert.Contains(t, told, "Warning "+eventConfigError, "%s=%q", key, value)
+		assert.Contains(t, told, key)
+	}
+	assert.Zero(t, w.server.Calls().Total, "%s=%q: %v", key, value, w.server.Calls().ByOperation)
+}
+
+// sent returns the body of the latest request about load balancers with a method.
+func (w *world) sent(method string) map[string]any {
+	w.t.Helper()
+	var body map[string]any
+	for _, c := range w.server.Calls().Latest {
+		if c.Method == method && strings.HasPrefix(c.Operation, method+" /v2/load_balancers") {
+			body = map[string]any{}
+			require.NoError(w.t, json.Unmarshal([]byte(c.Body), &body))
+		}
+	}
+	require.NotNil(w.t, body, "no %s was sent", method)
+	return body
+}
+
+// field follows a path through decoded JSON; what is absent, false or empty is nil, except an explicit false at the top.
+func field(t *testing.T, v any, path string) any {
+	t.Helper()
+	for name := range strings.SplitSeq(path, ".") {
+		switch at := v.(type) {
+		case map[string]any:
+			v = at[name]
+		case []any:
+			i := int(name[0] - '0')
+			if i >= len(at) {
+				return nil
+			}
+			v = at[i]
+		default:
+			return nil
+		}
+	}
+	return v
+}

@@ -1,0 +1,301 @@
+package digitalocean
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/digitalocean/godo"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// This file decides what the public access firewall lets in, and calls nobody.
+
+// DigitalOcean's documented limits on a cloud firewall.
+const (
+	maxFirewallRules = 50
+	maxFirewallTags  = 5
+	maxRuleSources   = 1000
+)
+
+// everywhere are the sources of a port that is open to all.
+func everywhere() []string { return []string{everywhereV4, everywhereV6} }
+
+const everywhereV4, everywhereV6 = "0.0.0.0/0", "::/0"
+
+// access is one port that a Service needs open, and for whom.
+type access struct {
+	protocol, ports string
+	// addresses are networks; loadBalancer is the ID of a load balancer. One of them is set.
+	addresses    []string
+	loadBalancer string
+}
+
+// serviceAccess returns what a Service needs, and what is wrong with it, in words for an event. A Service that is partly
+// wrong gets what is right of it: a fault in one never closes the ports of another.
+func serviceAccess(service *v1.Service, lbType, network, loadBalancerID string) (needs []access, faults []error) {
+	if text := service.Annotations[annotationFirewallManaged]; text != "" {
+		managed, err := strconv.ParseBool(text)
+		if err == nil && !managed {
+			return nil, nil
+		}
+		if err != nil {
+			faults = append(faults, &schema.Problem{Place: "annotation " + annotationFirewallManaged, Value: text, Reason: `is not a boolean; use "true" or "false"; "true" is used instead`})
+		}
+	}
+	sources := everywhere()
+	port := func(p v1.ServicePort) int32 { return p.NodePort }
+	switch {
+	case service.Spec.Type == v1.ServiceTypeNodePort:
+	case service.Spec.Type == v1.ServiceTypeLoadBalancer && service.Spec.LoadBalancerClass == nil &&
+		lbType == godo.LoadBalancerTypeRegionalNetwork && network != godo.LoadBalancerNetworkTypeInternal:
+		// Packets reach the nodes with their source and their port unchanged.
+		port = func(p v1.ServicePort) int32 { return p.Port }
+		sources = allowedSources(service)
+		if loadBalancerID != "" {
+			needs = append(needs, access{protocol: protocolTCP, ports: strconv.Itoa(checkedPort(service)), loadBalancer: loadBalancerID})
+		}
+	default:
+		return nil, faults
+	}
+	for _, p := range service.Spec.Ports {
+		protocol := strings.ToLower(string(p.Protocol))
+		switch {
+		case protocol != protocolTCP && protocol != protocolUDP:
+			faults = append(faults, fmt.Errorf("port %d: a firewall of DigitalOcean knows no protocol %s; the port stays closed", p.Port, p.Protocol))
+		case port(p) == 0: // not allocated yet
+		case len(sources) > maxRuleSources:
+			faults = append(faults, fmt.Errorf("port %d: a firewall rule holds at most %d sources, and there are %d; the port stays closed", p.Port, maxRuleSources, len(sources)))
+		default:
+			needs = append(needs, access{protocol: protocol, ports: strconv.Itoa(int(port(p))), addresses: sources})
+		}
+	}
+	return needs, faults
+}
+
+// checkedPort is the port of the nodes that the load balancer checks.
+func checkedPort(service *v1.Service) int {
+	s, _, err := parseSettings(service.Annotations, godo.LoadBalancerTypeRegionalNetwork, godo.LoadBalancerTypeRegionalNetwork)
+	if err != nil {
+		s = settings{} // the load balancer is as it was; the usual check is the likely one
+	}
+	if check, err := healthCheck(service, s); err == nil && check.Port != 0 {
+		return check.Port
+	}
+	return kubeProxyHealthPort
+}
+
+// allowedSources are the networks that may reach a Service of type LoadBalancer: its source ranges, else its allow
+// rules, else everywhere. What cannot be read is left out; the load balancer's own event tells of it.
+func allowedSources(service *v1.Service) []string {
+	given := service.Spec.LoadBalancerSourceRanges
+	if len(given) == 0 {
+		for rule := range strings.SplitSeq(service.Annotations[annotationAllowRules], ",") {
+			rule = strings.TrimSpace(rule)
+			if _, source, ok := strings.Cut(rule, ":"); ok && (strings.HasPrefix(rule, "ip:") || strings.HasPrefix(rule, "cidr:")) {
+				given = append(given, source)
+			}
+		}
+	}
+	if len(given) == 0 {
+		return everywhere()
+	}
+	sources := []string{}
+	for _, text := range given {
+		text = strings.TrimSpace(text)
+		if ip, err := netip.ParseAddr(text); err == nil {
+			sources = append(sources, ip.String())
+		} else if network, err := netip.ParsePrefix(text); err == nil {
+			sources = append(sources, network.Masked().String())
+		}
+	}
+	slices.Sort(sources)
+	return slices.Compact(sources)
+}
+
+// opening is one rule in the making: a port, and everybody for whom it is open.
+type opening struct {
+	protocol, ports string
+	addresses       []string
+	loadBalancers   []string
+}
+
+// openings merges what Services need. The plain form is the one that DigitalOcean's own controller writes: one rule a
+// port and protocol, and one for each load balancer's check. The dense form merges checks of one port and neighbouring
+// ports with the same sources, for when the plain one exceeds the limit on rules.
+func openings(needs []access, dense bool) []opening {
+	type key struct{ protocol, ports, loadBalancer string }
+	merged := map[key]*opening{}
+	var order []key
+	for _, n := range needs {
+		if len(n.addresses) == 0 && n.loadBalancer == "" {
+			continue // nobody may come in
+		}
+		k := key{n.protocol, n.ports, n.loadBalancer}
+		if dense && n.loadBalancer != "" {
+			k.loadBalancer = "all"
+		}
+		o := merged[k]
+		if o == nil {
+			o = &opening{protocol: n.protocol, ports: n.ports}
+			merged[k], order = o, append(order, k)
+		}
+		o.addresses = unite(o.addresses, n.addresses)
+		if n.loadBalancer != "" {
+			o.loadBalancers = unite(o.loadBalancers, []string{n.loadBalancer})
+		}
+	}
+	list := make([]opening, 0, len(order))
+	for _, k := range order {
+		list = append(list, *merged[k])
+	}
+	if dense {
+		return neighbours(list)
+	}
+	slices.SortFunc(list, compareOpenings)
+	return list
+}
+
+func compareOpenings(a, b opening) int {
+	return cmp.Or(cmp.Compare(a.protocol, b.protocol), cmp.Compare(a.ports, b.ports),
+		slices.Compare(a.loadBalancers, b.loadBalancers), slices.Compare(a.addresses, b.addresses))
+}
+
+// unite merges sorted sets of sources; everywhere includes all.
+func unite(a, b []string) []string {
+	all := slices.Concat(a, b)
+	if slices.Contains(all, everywhereV4) && slices.Contains(all, everywhereV6) {
+		return everywhere()
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// neighbours joins rules of consecutive ports that differ in nothing else.
+func neighbours(list []opening) []opening {
+	first := func(o opening) int {
+		n, _ := strconv.Atoi(o.ports) // a port that this file wrote itself
+		return n
+	}
+	slices.SortFunc(list, func(a, b opening) int {
+		return cmp.Or(cmp.Compare(a.protocol, b.protocol), slices.Compare(a.addresses, b.addresses), slices.Compare(a.loadBalancers, b.loadBalancers), first(a)-first(b))
+	})
+	var joined []opening
+	last := 0
+	for _, o := range list {
+		if n := len(joined) - 1; n >= 0 {
+			before := &joined[n]
+			if before.protocol == o.protocol && first(o) == last+1 && slices.Equal(before.addresses, o.addresses) && slices.Equal(before.loadBalancers, o.loadBalancers) {
+				from, _, _ := strings.Cut(before.ports, "-")
+				before.ports, last = from+"-"+o.ports, first(o)
+				continue
+			}
+		}
+		joined, last = append(joined, o), first(o)
+	}
+	slices.SortFunc(joined, compareOpenings)
+	return joined
+}
+
+// claim is what one Service needs.
+type claim struct {
+	service types.UID
+	needs   []access
+}
+
+// fit returns rules for as many claims as the limit allows, earlier ones first, and the Services that are left out.
+func fit(claims []claim, limit int) (rules []opening, leftOut []types.UID) {
+	var all []access
+	for _, c := range claims {
+		all = append(all, c.needs...)
+	}
+	if rules = openings(all, false); len(rules) <= limit {
+		return rules, nil
+	}
+	all = nil
+	for _, c := range claims {
+		with := slices.Concat(all, c.needs)
+		if len(c.needs) > 0 && len(openings(with, true)) > limit {
+			leftOut = append(leftOut, c.service)
+			continue
+		}
+		all = with
+	}
+	return openings(all, true), leftOut
+}
+
+// outbound lets everything out, as a node without a firewall.
+func outbound() []godo.OutboundRule {
+	return []godo.OutboundRule{
+		{Protocol: "icmp", Destinations: &godo.Destinations{Addresses: everywhere()}},
+		{Protocol: protocolTCP, PortRange: "all", Destinations: &godo.Destinations{Addresses: everywhere()}},
+		{Protocol: protocolUDP, PortRange: "all", Destinations: &godo.Destinations{Addresses: everywhere()}},
+	}
+}
+
+// desiredFirewall is the whole firewall, and the Services for which it has no room.
+func desiredFirewall(name string, tags []string, claims []claim) (*godo.FirewallRequest, []types.UID) {
+	out := outbound()
+	rules, leftOut := fit(claims, maxFirewallRules-len(out))
+	r := &godo.FirewallRequest{Name: name, Tags: tags, OutboundRules: out, InboundRules: []godo.InboundRule{}}
+	for _, o := range rules {
+		r.InboundRules = append(r.InboundRules, godo.InboundRule{
+			Protocol: o.protocol, PortRange: o.ports, Sources: &godo.Sources{Addresses: o.addresses, LoadBalancerUIDs: o.loadBalancers},
+		})
+	}
+	return r, leftOut
+}
+
+// firewallDifferences names the fields in which a firewall is not as requested. The order of rules, sources and tags says
+// nothing, and neither do sources that the request never has.
+func firewallDifferences(f *godo.Firewall, r *godo.FirewallRequest) []string {
+	var fields []string
+	if f.Name != r.Name {
+		fields = append(fields, "name")
+	}
+	if !sameSet(f.Tags, r.Tags) {
+		fields = append(fields, "tags")
+	}
+	if !sameSet(inboundTexts(f.InboundRules), inboundTexts(r.InboundRules)) {
+		fields = append(fields, "inbound_rules")
+	}
+	if !sameSet(outboundTexts(f.OutboundRules), outboundTexts(r.OutboundRules)) {
+		fields = append(fields, "outbound_rules")
+	}
+	return fields
+}
+
+func inboundTexts(rules []godo.InboundRule) []string {
+	texts := make([]string, len(rules))
+	for i, r := range rules {
+		s := deref(r.Sources, godo.Sources{})
+		texts[i] = ruleText(r.Protocol, r.PortRange, r.Action, s.Addresses, s.LoadBalancerUIDs)
+	}
+	return texts
+}
+
+func outboundTexts(rules []godo.OutboundRule) []string {
+	texts := make([]string, len(rules))
+	for i, r := range rules {
+		d := deref(r.Destinations, godo.Destinations{})
+		texts[i] = ruleText(r.Protocol, r.PortRange, r.Action, d.Addresses, d.LoadBalancerUIDs)
+	}
+	return texts
+}
+
+// ruleText is the same for rules that mean the same: the API answers "0" for all ports, and for no ports at all.
+func ruleText(protocol, ports string, action godo.FirewallRuleAction, addresses, loadBalancers []string) string {
+	if ports == "" || ports == "all" {
+		ports = "0"
+	}
+	if action == "" {
+		action = godo.FirewallRuleActionAllow
+	}
+	return fmt.Sprint(action, " ", protocol, " ", ports, " ", slices.Sorted(slices.Values(addresses)), " ", slices.Sorted(slices.Values(loadBalancers)))
+}

@@ -1,0 +1,246 @@
+package digitalocean
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/digitalocean/godo"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/loop"
+)
+
+const (
+	// firewallPeriod is how often the firewall is read, so that changes by hand do not last.
+	firewallPeriod  = 5 * time.Minute
+	firewallTimeout = 90 * time.Second
+
+	// eventFirewall: a port of the Service stays closed in the public access firewall.
+	eventFirewall = "FirewallPortClosed"
+)
+
+// publicFirewall keeps the cloud firewall that lets traffic for Services reach the nodes.
+type publicFirewall struct {
+	name string
+	tags []string
+
+	api           *api
+	observed      *inventory.Inventory[string, *godo.Firewall]
+	loadBalancers *loadBalancers
+	services      listers.ServiceLister
+	metrics       *firewallMetrics
+
+	// mu makes reconciliations follow one another: two at once could create two firewalls of one name.
+	mu sync.Mutex
+	// told is what each Service was last told in an event.
+	told map[types.UID]string
+	// doubt is set after the API refused a rule: a load balancer that a Service names may be gone, and must not keep the
+	// ports of all others from being opened. gone are those that proved to be; identifiers are never used again.
+	doubt bool
+	gone  map[string]bool
+}
+
+func newPublicFirewall(c Config, a *api, l *loadBalancers) *publicFirewall {
+	f := &publicFirewall{name: c.FirewallName, tags: c.FirewallTags, api: a, loadBalancers: l, metrics: newFirewallMetrics(), told: map[types.UID]string{}, gone: map[string]bool{}}
+	f.observed = inventory.New(inventory.Source[string, *godo.Firewall]{
+		Kind: "firewall", ID: func(f *godo.Firewall) string { return f.ID },
+		List: func(ctx context.Context) ([]*godo.Firewall, int, error) {
+			began := time.Now()
+			all, pages, err := a.firewalls(ctx)
+			f.metrics.operation("get_by_list", began, err)
+			return all, pages, err
+		},
+		Get: func(ctx context.Context, id string) (*godo.Firewall, error) {
+			began := time.Now()
+			one, err := a.firewall(ctx, id)
+			f.metrics.operation("get_by_id", began, err)
+			return one, err
+		},
+		Indexes: map[string]func(*godo.Firewall) []string{indexName: func(f *godo.Firewall) []string { return []string{f.Name} }},
+	})
+	return f
+}
+
+func (f *publicFirewall) job() loop.Job {
+	return loop.Job{Name: "firewall", Period: firewallPeriod, Timeout: firewallTimeout, Run: f.reconcile}
+}
+
+// reconcile makes the firewall what the Services need: one read in five minutes, and a write where it differs.
+func (f *publicFirewall) reconcile(ctx context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	began := time.Now()
+	changed, err := f.converge(ctx)
+	f.metrics.reconciled(began, changed, err)
+	if err != nil {
+		return fmt.Errorf("public access firewall %s: %w", f.name, err)
+	}
+	return nil
+}
+
+func (f *publicFirewall) converge(ctx context.Context) (changed bool, err error) {
+	want, err := f.want(ctx)
+	if err != nil {
+		return false, err
+	}
+	have, err := f.find(ctx)
+	if err != nil {
+		return false, err
+	}
+	if have != nil {
+		differ := firewallDifferences(have, want)
+		if len(differ) == 0 {
+			return false, nil
+		}
+		// What others attached stays attached.
+		want.DropletIDs = have.DropletIDs
+		klog.InfoS("Changing the public access firewall", "firewall", have.ID, "fields", differ, "inboundRules", len(want.InboundRules))
+		err := f.write("update", func() (*godo.Firewall, error) { return f.api.replaceFirewall(ctx, have.ID, want) })
+		if !errors.Is(err, cloudapi.ErrNotFound) {
+			return true, err
+		}
+		// Somebody deleted it, and may have made a new one of the same name.
+		f.observed.Forget(have.ID)
+		return false, fmt.Errorf("it is gone and will be made anew: %w", err)
+	}
+	klog.InfoS("Creating the public access firewall", "name", f.name, "inboundRules", len(want.InboundRules))
+	return true, f.write("create", func() (*godo.Firewall, error) { return f.api.createFirewall(ctx, want) })
+}
+
+// find returns the firewall, or nil if there is none. Its name is looked up every time, so that one which was deleted and
+// made anew by hand is the one that is kept.
+func (f *publicFirewall) find(ctx context.Context) (*godo.Firewall, error) {
+	began := time.Now()
+	found, err := f.observed.Find(ctx, indexName, f.name, inventory.Query{MaxAge: firewallPeriod - time.Second})
+	f.metrics.synced(began, err)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return slices.MinFunc(found, func(a, b *godo.Firewall) int {
+		return cmp.Or(strings.Compare(a.Created, b.Created), strings.Compare(a.ID, b.ID))
+	}), nil
+}
+
+// write makes one call. Whatever fails may have taken effect, so the next look reads everything.
+func (f *publicFirewall) write(operation string, call func() (*godo.Firewall, error)) error {
+	began := time.Now()
+	after, err := call()
+	f.metrics.operation(operation, began, err)
+	f.doubt = errors.Is(err, cloudapi.ErrInvalid)
+	if err != nil {
+		f.observed.Distrust()
+		return err
+	}
+	f.observed.Put(after)
+	return nil
+}
+
+// lookForGone finds out which load balancers that Services name do not exist.
+func (f *publicFirewall) lookForGone(ctx context.Context, services []*v1.Service) error {
+	if !f.doubt {
+		return nil
+	}
+	all, err := f.loadBalancers.observed.All(ctx, inventory.Query{})
+	if err != nil {
+		return err
+	}
+	clear(f.gone)
+	for _, s := range services {
+		id := s.Annotations[annotationID]
+		f.gone[id] = !slices.ContainsFunc(all, func(lb *godo.LoadBalancer) bool { return lb.ID == id })
+	}
+	return nil
+}
+
+// want computes the firewall from the Services, and tells those whose ports stay closed.
+func (f *publicFirewall) want(ctx context.Context) (*godo.FirewallRequest, error) {
+	services, err := f.services.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("listing Services: %w", err)
+	}
+	// Older Services come first: where there is no room for all, a new one must not close the ports of an old one.
+	slices.SortFunc(services, func(a, b *v1.Service) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(string(a.UID), string(b.UID)))
+	})
+	if err := f.lookForGone(ctx, services); err != nil {
+		return nil, err
+	}
+	faults := map[types.UID][]error{}
+	var claims []claim
+	for _, s := range services {
+		lbType, network, err := f.loadBalancers.effective(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		id := s.Annotations[annotationID]
+		if f.gone[id] {
+			id = ""
+		}
+		needs, wrong := serviceAccess(s, lbType, network, id)
+		if len(needs) > 0 {
+			claims = append(claims, claim{service: s.UID, needs: needs})
+		}
+		if len(wrong) > 0 {
+			faults[s.UID] = wrong
+		}
+	}
+	want, leftOut := desiredFirewall(f.name, f.tags, claims)
+	for _, uid := range leftOut {
+		faults[uid] = append(faults[uid], fmt.Errorf("the public access firewall %s has no room for this Service: DigitalOcean allows %d rules; "+
+			"use fewer or consecutive ports, load balancers of type %s, or set %s to false and open the ports in another firewall",
+			f.name, maxFirewallRules, godo.LoadBalancerTypeRegional, annotationFirewallManaged))
+	}
+	f.tell(services, faults)
+	return want, nil
+}
+
+// tell writes an event on each Service that has something new to hear.
+func (f *publicFirewall) tell(services []*v1.Service, faults map[types.UID][]error) {
+	told := map[types.UID]string{}
+	for _, s := range services {
+		err := errors.Join(faults[s.UID]...)
+		if err == nil {
+			continue
+		}
+		told[s.UID] = err.Error()
+		if f.told[s.UID] != told[s.UID] {
+			f.loadBalancers.event(s, eventFirewall, err.Error())
+		}
+	}
+	f.told = told
+}
+
+// effective returns the type and network of a Service's load balancer. Annotations tell them, except where they are
+// illegal: then it is what exists in the cloud, for a fault must not close the ports of a load balancer that serves.
+func (l *loadBalancers) effective(ctx context.Context, service *v1.Service) (lbType, network string, err error) {
+	if service.Spec.Type != v1.ServiceTypeLoadBalancer {
+		return "", "", nil
+	}
+	lbType, network = cmp.Or(service.Annotations[annotationType], l.config.DefaultType), cmp.Or(service.Annotations[annotationNetwork], godo.LoadBalancerNetworkTypeExternal)
+	legalType := lbType == godo.LoadBalancerTypeRegional || lbType == godo.LoadBalancerTypeRegionalNetwork
+	legalNetwork := network == godo.LoadBalancerNetworkTypeExternal || network == godo.LoadBalancerNetworkTypeInternal
+	id := service.Annotations[annotationID]
+	if (legalType && legalNetwork) || id == "" {
+		return lbType, network, nil
+	}
+	lb, err := l.observed.Get(ctx, id, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge})
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return lbType, network, nil
+	}
+	if err != nil {
+		return "", "", err
+	}
+	return lb.Type, lb.Network, nil
+}

@@ -1,0 +1,267 @@
+package digitalocean
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/digitalocean/godo"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceansim"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
+)
+
+// firewallWorld is a world with a managed firewall and one node.
+func firewallWorld(t *testing.T) (*world, *publicFirewall) {
+	t.Helper()
+	w := newTestWorld(t, map[string]string{envFirewallName: "public-access", envFirewallTags: "worker, gpu"})
+	w.addNode(digitaloceansim.Spec{Name: "node-1", Tags: []string{"worker", "gpu"}})
+	return w, w.firewall()
+}
+
+// firewall returns the controller as a start of the program makes it.
+func (w *world) firewall() *publicFirewall {
+	f := newPublicFirewall(w.config, w.api, w.loadBalancers)
+	f.services = w.lister()
+	return f
+}
+
+func (w *world) converge(f *publicFirewall) {
+	w.t.Helper()
+	var err error
+	for range 5 {
+		if err = f.reconcile(w.t.Context()); err == nil {
+			return
+		}
+	}
+	require.NoError(w.t, err)
+}
+
+// inbound describes the rules of the only firewall.
+func (w *world) inbound() []string {
+	w.t.Helper()
+	all := w.sim.Firewalls()
+	require.Len(w.t, all, 1)
+	list := []string{}
+	for _, r := range all[0].InboundRules {
+		list = append(list, r.Protocol+" "+r.Ports+" "+strings.Join(slices.Concat(r.Sources.Addresses, r.Sources.LoadBalancerUIDs), " "))
+	}
+	return list
+}
+
+func TestFirewallLifeCycle(t *testing.T) {
+	t.Parallel()
+	w, f := firewallWorld(t)
+	w.converge(f)
+	assert.Empty(t, w.inbound(), "it exists without Services, and lets nothing in")
+	fw := w.sim.Firewalls()[0]
+	assert.Equal(t, "public-access", fw.Name)
+	assert.Equal(t, []string{"worker", "gpu"}, fw.Tags)
+	assert.Len(t, fw.OutboundRules, 3)
+
+	np, web := aged(nodePortService(nil, port("http", 80, 30080)), "np", 1), aged(service("", nil, port("http", 80, 30081)), "web", 2)
+	regional := aged(service("", map[string]string{annotationType: typeRegional}, port("http", 81, 30082)), "regional", 3)
+	w.apply(np, web, regional)
+	web, _ = w.ensure(web)
+	w.ensure(regional)
+	w.server.ResetCalls()
+	w.converge(f)
+	assert.Equal(t, []string{
+		"tcp 10256 " + web.Annotations[annotationID], "tcp 30080 0.0.0.0/0 ::/0", "tcp 80 0.0.0.0/0 ::/0",
+	}, w.inbound())
+	assert.Equal(t, 1, w.server.Calls().Total, "one write; what it is, is known")
+
+	w.server.ResetCalls()
+	w.converge(f)
+	w.converge(f)
+	assert.Zero(t, w.server.Calls().Total, "nothing changed")
+
+	w.sim.ChangeFirewall(fw.ID, func(f *digitaloceansim.CloudFirewall) { f.InboundRules, f.DropletIDs = nil, []int{1} })
+	f = w.firewall()
+	w.converge(f)
+	assert.Len(t, w.inbound(), 3, "a change by hand does not last")
+	assert.Equal(t, []int{1}, w.sim.Firewalls()[0].DropletIDs, "what is attached by hand stays attached")
+
+	require.NoError(t, w.cache.Delete(np))
+	require.NoError(t, w.cache.Delete(web))
+	w.converge(f)
+	assert.Empty(t, w.inbound())
+	assert.Empty(t, w.server.Calls().Refused)
+	assert.Empty(t, w.events())
+}
+
+// TestFirewallLookUp: by name among all pages; a firewall that was deleted, or replaced by one of the same name.
+func TestFirewallLookUp(t *testing.T) {
+	t.Parallel()
+	w, f := firewallWorld(t)
+	for i := range 250 {
+		require.NoError(t, f.write("create", func() (*godo.Firewall, error) {
+			r, _ := desiredFirewall(fmt.Sprint("other-", i), nil, nil)
+			return w.api.createFirewall(t.Context(), r)
+		}))
+	}
+	w.converge(f)
+	require.Len(t, w.sim.Firewalls(), 251)
+	w.server.ResetCalls()
+	f = w.firewall()
+	w.converge(f)
+	assert.Equal(t, map[string]int{"GET /v2/firewalls": 2}, w.server.Calls().ByOperation)
+
+	// Deleted by hand: a change finds out, and makes it anew, once.
+	mine := w.sim.Firewalls()[250]
+	deleteFirewall(t, w, mine.ID)
+	w.apply(aged(nodePortService(nil, port("http", 80, 30080)), "np", 1))
+	require.Error(t, f.reconcile(t.Context()))
+	w.converge(f)
+	all := w.sim.Firewalls()
+	require.Len(t, all, 251)
+	assert.NotEqual(t, mine.ID, all[250].ID)
+
+	// Deleted and made anew by hand, with other rules: the new one is the one that is kept.
+	deleteFirewall(t, w, all[250].ID)
+	r, _ := desiredFirewall("public-access", nil, nil)
+	byHand, err := w.api.createFirewall(t.Context(), r)
+	require.NoError(t, err)
+	w.apply(aged(nodePortService(nil, port("http", 80, 30080), port("more", 81, 30081)), "np", 1))
+	require.Error(t, f.reconcile(t.Context()))
+	w.converge(f)
+	all = w.sim.Firewalls()
+	require.Len(t, all, 251)
+	assert.Equal(t, byHand.ID, all[250].ID)
+	assert.Len(t, all[250].InboundRules, 2)
+}
+
+func deleteFirewall(t *testing.T, w *world, id string) {
+	t.Helper()
+	_, err := w.api.sdk.Firewalls.Delete(t.Context(), id)
+	require.NoError(t, err)
+}
+
+func TestFirewallFailures(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]simkit.Fault{
+		"listing": {Kind: simkit.FaultStatus, Status: 403, Operation: "GET /v2/firewalls", Count: 1},
+		"create":  {Kind: simkit.FaultStatus, Status: 403, Operation: "POST /v2/firewalls", Count: 1},
+		"update":  {Kind: simkit.FaultStatus, Status: 403, Operation: "PUT /v2/firewalls", Count: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, f := firewallWorld(t)
+			if name == "update" {
+				w.converge(f)
+				w.apply(aged(nodePortService(nil, port("http", 80, 30080)), "np", 1))
+			}
+			_, err := w.server.AddFault(fault)
+			require.NoError(t, err)
+			require.ErrorContains(t, f.reconcile(t.Context()), "public access firewall public-access")
+			require.NoError(t, f.reconcile(t.Context()))
+			assert.Len(t, w.sim.Firewalls(), 1)
+		})
+	}
+}
+
+// TestFirewallInterruption breaks the k-th call of creation and change, before and after its effect, for every k; a
+// restart follows. Never are there two firewalls, and the outcome is always the same.
+func TestFirewallInterruption(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{simkit.FaultReset, simkit.FaultLost, simkit.FaultStatusAfter, simkit.FaultHTML} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			for k := 1; ; k++ {
+				w, f := firewallWorld(t)
+				_, err := w.server.AddFault(simkit.Fault{Kind: kind, Status: 500, Operation: "firewalls", From: k, Count: 4})
+				require.NoError(t, err)
+				w.server.ResetCalls()
+				w.apply(aged(nodePortService(nil, port("http", 80, 30080)), "np", 1))
+				if f.reconcile(t.Context()) != nil {
+					f = w.firewall()
+				}
+				w.converge(f)
+				w.apply(aged(nodePortService(nil, port("http", 80, 30099)), "np", 1))
+				if f.reconcile(t.Context()) != nil {
+					f = w.firewall()
+				}
+				w.converge(f)
+				assert.Equal(t, []string{"tcp 30099 0.0.0.0/0 ::/0"}, w.inbound(), "call %d", k)
+				if w.server.Calls().Total < k {
+					require.Greater(t, k, 3)
+					return
+				}
+			}
+		})
+	}
+}
+
+func TestFirewallReconcilesOneAtATime(t *testing.T) {
+	t.Parallel()
+	w, f := firewallWorld(t)
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() { assert.NoError(t, f.reconcile(context.WithoutCancel(t.Context()))) })
+	}
+	group.Wait()
+	assert.Equal(t, 1, w.server.Calls().ByOperation["POST /v2/firewalls"])
+}
+
+// TestOneBadServiceDoesNotBlockOthers: neither illegal annotations, nor a load balancer that is gone, nor too many ports.
+func TestOneBadServiceDoesNotBlockOthers(t *testing.T) {
+	t.Parallel()
+	w, f := firewallWorld(t)
+	good := aged(nodePortService(nil, port("http", 80, 30080)), "good", 1)
+	serving := aged(service("", nil, port("http", 80, 30081)), "serving", 2)
+	w.apply(good, serving)
+	serving, _ = w.ensure(serving)
+	w.converge(f)
+	before := w.inbound()
+	require.Len(t, before, 3)
+
+	// The type becomes illegal while the load balancer serves: its ports stay open.
+	broken := serving.DeepCopy()
+	broken.Annotations[annotationType] = "SUPER"
+	w.apply(broken, aged(service("", map[string]string{annotationType: "SUPER"}, port("http", 90, 30090)), "never-served", 3))
+	w.converge(f)
+	assert.Equal(t, before, w.inbound())
+
+	// The load balancer is deleted by hand, and another Service changes.
+	_, err := w.api.sdk.LoadBalancers.Delete(t.Context(), serving.Annotations[annotationID])
+	require.NoError(t, err)
+	w.apply(serving, aged(nodePortService(nil, port("http", 80, 30085)), "new", 4))
+	require.Error(t, f.reconcile(t.Context()), "the API refuses a rule for a load balancer that is gone")
+	require.NoError(t, f.reconcile(t.Context()))
+	assert.Equal(t, []string{"tcp 30080 0.0.0.0/0 ::/0", "tcp 30085 0.0.0.0/0 ::/0", "tcp 80 0.0.0.0/0 ::/0"}, w.inbound())
+
+	// A Service with more ports than there is room for.
+	var many []v1.ServicePort
+	for i := range int32(60) {
+		many = append(many, port(fmt.Sprint("p", i), 1000+i, 31000+2*i))
+	}
+	w.events()
+	greedy := aged(nodePortService(nil, many...), "greedy", 5)
+	w.apply(greedy, aged(nodePortService(nil, port("http", 80, 30086)), "newest", 6))
+	require.NoError(t, f.reconcile(t.Context()))
+	assert.Contains(t, w.inbound(), "tcp 30085-30086 0.0.0.0/0 ::/0", "neighbours share a rule where room is scarce")
+	told := w.events()
+	require.Len(t, told, 1)
+	assert.Contains(t, told[0], "Warning FirewallPortClosed the public access firewall public-access has no room for this Service: DigitalOcean allows 50 rules; use fewer or consecutive ports")
+	require.NoError(t, f.reconcile(t.Context()))
+	assert.Empty(t, w.events(), "it is told once")
+}
+
+// TestSourceRangesReachTheFirewall: what the load balancer refuses is refused at the node too.
+func TestSourceRangesReachTheFirewall(t *testing.T) {
+	t.Parallel()
+	w, f := firewallWorld(t)
+	s := aged(service("", nil, port("http", 80, 30080)), "s", 1)
+	s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24"}
+	foreign := aged(service("", nil, port("http", 99, 30099)), "foreign", 2)
+	foreign.Spec.LoadBalancerClass = new("example.com/other")
+	w.apply(s, foreign)
+	w.converge(f)
+	assert.Equal(t, []string{"tcp 80 198.51.100.0/24"}, w.inbound())
+}

@@ -1,0 +1,187 @@
+package digitalocean
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/digitalocean/godo"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	typeNetwork  = godo.LoadBalancerTypeRegionalNetwork
+	typeRegional = godo.LoadBalancerTypeRegional
+)
+
+func nodePortService(annotations map[string]string, ports ...v1.ServicePort) *v1.Service {
+	s := service("np", annotations, ports...)
+	s.Spec.Type = v1.ServiceTypeNodePort
+	return s
+}
+
+func protocol(p v1.ServicePort, name v1.Protocol) v1.ServicePort {
+	p.Protocol = name
+	return p
+}
+
+func TestServiceAccess(t *testing.T) {
+	t.Parallel()
+	http := port("http", 80, 30080)
+	world := func(protocol, ports string) access {
+		return access{protocol: protocol, ports: ports, addresses: []string{"0.0.0.0/0", "::/0"}}
+	}
+	check := func(ports string) access { return access{protocol: "tcp", ports: ports, loadBalancer: "lb-1"} }
+	with := func(s *v1.Service, change func(*v1.Service)) *v1.Service { change(s); return s }
+	for name, c := range map[string]struct {
+		service         *v1.Service
+		lbType, network string
+		id              string
+		want            []access
+		fault           string
+	}{
+		"NodePort":                        {service: nodePortService(nil, http, protocol(port("dns", 53, 30053), v1.ProtocolUDP)), want: []access{world("tcp", "30080"), world("udp", "30053")}},
+		"NodePort, managed":               {service: nodePortService(map[string]string{annotationFirewallManaged: "true"}, http), want: []access{world("tcp", "30080")}},
+		"NodePort, not managed":           {service: nodePortService(map[string]string{annotationFirewallManaged: "false"}, http)},
+		"NodePort, managed is illegal":    {service: nodePortService(map[string]string{annotationFirewallManaged: "no"}, http), want: []access{world("tcp", "30080")}, fault: `firewall-managed: "no" is not a boolean`},
+		"NodePort without a port yet":     {service: nodePortService(nil, port("http", 80, 0))},
+		"SCTP beside TCP":                 {service: nodePortService(nil, protocol(port("s", 9, 30009), v1.ProtocolSCTP), http), want: []access{world("tcp", "30080")}, fault: "port 9: a firewall of DigitalOcean knows no protocol SCTP"},
+		"REGIONAL":                        {service: service("s", nil, http), lbType: typeRegional, network: "EXTERNAL", id: "lb-1"},
+		"INTERNAL":                        {service: service("s", nil, http), lbType: typeNetwork, network: "INTERNAL", id: "lb-1"},
+		"network":                         {service: service("s", nil, http), lbType: typeNetwork, network: "EXTERNAL", id: "lb-1", want: []access{check("10256"), world("tcp", "80")}},
+		"network without a load balancer": {service: service("s", nil, http), lbType: typeNetwork, network: "EXTERNAL", want: []access{world("tcp", "80")}},
+		"network, Local": {service: with(service("s", nil, http), func(s *v1.Service) {
+			s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 31000
+		}), lbType: typeNetwork, network: "EXTERNAL", id: "lb-1", want: []access{check("31000"), world("tcp", "80")}},
+		"network, check of its own":     {service: service("s", map[string]string{annotationOverrideCheck: ""}, http), lbType: typeNetwork, network: "EXTERNAL", id: "lb-1", want: []access{check("30080"), world("tcp", "80")}},
+		"network, annotations in fault": {service: service("s", map[string]string{annotationCheckInterval: "often"}, http), lbType: typeNetwork, network: "EXTERNAL", id: "lb-1", want: []access{check("10256"), world("tcp", "80")}},
+		"network, not managed":          {service: service("s", map[string]string{annotationFirewallManaged: "false"}, http), lbType: typeNetwork, network: "EXTERNAL", id: "lb-1"},
+		"another controller's class":    {service: with(service("s", nil, http), func(s *v1.Service) { s.Spec.LoadBalancerClass = new("x/y") }), lbType: typeNetwork, network: "EXTERNAL"},
+		"source ranges": {service: with(service("s", map[string]string{annotationAllowRules: "ip:192.0.2.9"}, http), func(s *v1.Service) {
+			s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.7/24", " 203.0.113.0/24", "198.51.100.0/24"}
+		}), lbType: typeNetwork, network: "EXTERNAL", want: []access{{protocol: "tcp", ports: "80", addresses: []string{"198.51.100.0/24", "203.0.113.0/24"}}}},
+		"allow rules": {
+			service: service("s", map[string]string{annotationAllowRules: "ip:192.0.2.9, cidr:198.51.100.0/24,smoke"}, http), lbType: typeNetwork, network: "EXTERNAL",
+			want: []access{{protocol: "tcp", ports: "80", addresses: []string{"192.0.2.9", "198.51.100.0/24"}}},
+		},
+		"ClusterIP": {service: with(service("s", nil, http), func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeClusterIP })},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			needs, faults := serviceAccess(c.service, c.lbType, c.network, c.id)
+			assert.Equal(t, c.want, needs)
+			if c.fault == "" {
+				assert.Empty(t, faults)
+			} else {
+				require.Len(t, faults, 1)
+				assert.ErrorContains(t, faults[0], c.fault)
+			}
+		})
+	}
+}
+
+func claims(n int, needs func(i int) []access) []claim {
+	list := make([]claim, n)
+	for i := range list {
+		list[i] = claim{service: types.UID(fmt.Sprint("s", i)), needs: needs(i)}
+	}
+	return list
+}
+
+func texts(rules []opening) []string {
+	list := make([]string, len(rules))
+	for i, r := range rules {
+		list[i] = r.protocol + " " + r.ports + " " + strings.Join(slices.Concat(r.addresses, r.loadBalancers), " ")
+	}
+	return list
+}
+
+func TestFirewallRulesOfManyServices(t *testing.T) {
+	t.Parallel()
+	open := func(ports string) access { return access{protocol: "tcp", ports: ports, addresses: everywhere()} }
+	few := []claim{
+		{"a", []access{{protocol: "tcp", ports: "10256", loadBalancer: "lb-a"}, open("443"), open("80")}},
+		{"b", []access{{protocol: "tcp", ports: "10256", loadBalancer: "lb-b"}, open("80"), {protocol: "udp", ports: "53", addresses: []string{"192.0.2.0/24"}}}},
+		{"c", []access{{protocol: "udp", ports: "53", addresses: []string{"198.51.100.0/24"}}, {protocol: "tcp", ports: "80", addresses: []string{"192.0.2.0/24"}}, {protocol: "tcp", ports: "81"}}},
+	}
+	rules, leftOut := fit(few, 47)
+	assert.Empty(t, leftOut)
+	assert.Equal(t, []string{
+		"tcp 10256 lb-a", "tcp 10256 lb-b", "tcp 443 0.0.0.0/0 ::/0", "tcp 80 0.0.0.0/0 ::/0", "udp 53 192.0.2.0/24 198.51.100.0/24",
+	}, texts(rules), "sorted as text; who may come in from everywhere is not listed beside it; nobody means no rule")
+
+	rules, leftOut = fit(claims(100, func(i int) []access {
+		return []access{{protocol: "tcp", ports: "10256", loadBalancer: fmt.Sprintf("lb-%03d", i)}, open(fmt.Sprint(8000 + i)), open("80")}
+	}), 47)
+	assert.Empty(t, leftOut, "100 load balancers, 102 ports, 3 rules")
+	require.Len(t, rules, 3)
+	assert.Len(t, rules[0].loadBalancers, 100)
+	assert.Equal(t, []string{"10256", "80", "8000-8099"}, []string{rules[0].ports, rules[1].ports, rules[2].ports})
+
+	rules, leftOut = fit(claims(50, func(i int) []access { return []access{open(fmt.Sprint(30000 + 2*i))} }), 47)
+	assert.Len(t, rules, 47)
+	assert.Equal(t, []types.UID{"s47", "s48", "s49"}, leftOut, "the youngest have no room")
+	rules, leftOut = fit(claims(50, func(i int) []access {
+		if i == 49 {
+			return []access{open("30001")} // between two neighbours: it costs no rule, but spares one
+		}
+		return []access{open(fmt.Sprint(30000 + 2*i))}
+	}), 47)
+	assert.Len(t, rules, 46)
+	assert.Equal(t, []types.UID{"s47", "s48"}, leftOut)
+}
+
+func TestFirewallComparison(t *testing.T) {
+	t.Parallel()
+	request := func(change func(*godo.FirewallRequest)) *godo.FirewallRequest {
+		r, _ := desiredFirewall("fw", []string{"a", "b"}, []claim{{"s", []access{
+			{protocol: "tcp", ports: "80", addresses: everywhere()}, {protocol: "tcp", ports: "10256", loadBalancer: "lb"},
+		}}})
+		if change != nil {
+			change(r)
+		}
+		return r
+	}
+	as := func(r *godo.FirewallRequest) *godo.Firewall {
+		return &godo.Firewall{ID: "1", Name: r.Name, Tags: r.Tags, InboundRules: r.InboundRules, OutboundRules: r.OutboundRules, DropletIDs: r.DropletIDs}
+	}
+	for name, c := range map[string]struct {
+		have *godo.Firewall
+		want []string
+	}{
+		"equal":    {as(request(nil)), nil},
+		"name":     {as(request(func(r *godo.FirewallRequest) { r.Name = "x" })), []string{"name"}},
+		"tags":     {as(request(func(r *godo.FirewallRequest) { r.Tags = []string{"a"} })), []string{"tags"}},
+		"inbound":  {as(request(func(r *godo.FirewallRequest) { r.InboundRules = r.InboundRules[:1] })), []string{"inbound_rules"}},
+		"outbound": {as(request(func(r *godo.FirewallRequest) { r.OutboundRules = nil })), []string{"outbound_rules"}},
+		"order": {as(request(func(r *godo.FirewallRequest) {
+			r.Tags = []string{"b", "a"}
+			r.InboundRules[0], r.InboundRules[1] = r.InboundRules[1], r.InboundRules[0]
+		})), nil},
+		"how the API says all ports": {as(request(func(r *godo.FirewallRequest) {
+			r.OutboundRules[0].PortRange, r.OutboundRules[1].PortRange, r.OutboundRules[2].PortRange = "0", "0", ""
+		})), nil},
+		"droplets do not matter": {as(request(func(r *godo.FirewallRequest) { r.DropletIDs = []int{1} })), nil},
+		"sources that we never send": {as(request(func(r *godo.FirewallRequest) {
+			r.InboundRules[1].Sources = &godo.Sources{Addresses: []string{"::/0", "0.0.0.0/0"}, Tags: []string{"x"}, DropletIDs: []int{1}, KubernetesIDs: []string{"k"}}
+		})), nil},
+		"addresses": {as(request(func(r *godo.FirewallRequest) { r.InboundRules[1].Sources = &godo.Sources{Addresses: []string{"::/0"}} })), []string{"inbound_rules"}},
+		"load balancers": {as(request(func(r *godo.FirewallRequest) {
+			r.InboundRules[0].Sources = &godo.Sources{LoadBalancerUIDs: []string{"other"}}
+		})), []string{"inbound_rules"}},
+		"no sources at all": {as(request(func(r *godo.FirewallRequest) { r.InboundRules[0].Sources = nil })), []string{"inbound_rules"}},
+		"an action":         {as(request(func(r *godo.FirewallRequest) { r.InboundRules[0].Action = "deny" })), []string{"inbound_rules"}},
+		"the usual action":  {as(request(func(r *godo.FirewallRequest) { r.InboundRules[0].Action = "allow" })), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			assert.Equal(t, c.want, firewallDifferences(c.have, request(nil)))
+		})
+	}
+	nothing, _ := desiredFirewall("fw", nil, nil)
+	assert.Empty(t, firewallDifferences(&godo.Firewall{Name: "fw", OutboundRules: nothing.OutboundRules}, nothing), "none and empty are the same")
+}

@@ -1,0 +1,85 @@
+package digitalocean
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// probeMaxAge is how long a check of the API is believed, so that probes do not use the account's calls up.
+	probeMaxAge  = 30 * time.Second
+	probeTimeout = 15 * time.Second
+	// closeTimeout is how long requests in progress may take at the end.
+	closeTimeout = 2 * time.Second
+)
+
+// startServers serves what DigitalOcean's own controller served on addresses of their own.
+func (c *cloud) startServers(stop <-chan struct{}) {
+	if c.config.DebugAddress != "" {
+		mux := http.NewServeMux()
+		mux.Handle("/healthz", &healthPage{check: c.api.account})
+		serve("DEBUG_ADDR", c.config.DebugAddress, mux, stop)
+	}
+	if c.config.MetricsAddress != "" {
+		mux := http.NewServeMux()
+		mux.Handle("/metrics", legacyregistry.Handler())
+		serve("METRICS_ADDR", c.config.MetricsAddress, mux, stop)
+	}
+}
+
+// serve serves until stop. An address that cannot be used is reported; the program works without.
+func serve(option, address string, handler http.Handler, stop <-chan struct{}) {
+	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", address)
+	if err != nil {
+		klog.ErrorS(err, "Cannot listen; choose an address that is free, or unset the option", "option", option, "address", address)
+		return
+	}
+	klog.InfoS("Serving", "option", option, "address", listener.Addr().String())
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	go func() {
+		<-stop
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		defer cancel()
+		_ = server.Shutdown(ctx) // the end of the process closes what is left
+	}()
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			klog.ErrorS(err, "The server ended", "option", option)
+		}
+	}()
+}
+
+// healthPage answers 200 while the API can be used, else 500 with the reason. Probes share one check.
+type healthPage struct {
+	check func(context.Context) error
+
+	mu      sync.Mutex
+	checked time.Time
+	status  error
+}
+
+// ServeHTTP implements http.Handler.
+func (h *healthPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := h.current(r.Context()); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
+}
+
+func (h *healthPage) current(ctx context.Context) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.checked.IsZero() && time.Since(h.checked) < probeMaxAge {
+		return h.status
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTimeout)
+	defer cancel()
+	h.status, h.checked = h.check(ctx), time.Now()
+	return h.status
+}

@@ -1,0 +1,97 @@
+package digitalocean
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/digitalocean/godo"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/loop"
+)
+
+const (
+	// taggingPeriod is how often load balancers are looked at for the cluster's tag: some were made before the option was
+	// set, and the API takes tags with a load balancer at its creation alone.
+	taggingPeriod  = 15 * time.Minute
+	taggingTimeout = 2 * time.Minute
+)
+
+// tagging puts the tag k8s:<cluster ID> on the load balancers of the cluster.
+type tagging struct {
+	tag           string
+	api           *api
+	loadBalancers *loadBalancers
+	services      listers.ServiceLister
+}
+
+func (t *tagging) job() loop.Job {
+	return loop.Job{Name: "load-balancer-tags", Period: taggingPeriod, Timeout: taggingTimeout, Run: t.run}
+}
+
+// run costs nothing without Services of type LoadBalancer, a listing with them, and a write where a tag is missing.
+func (t *tagging) run(ctx context.Context) error {
+	services, err := t.services.List(labels.Everything())
+	if err != nil {
+		return fmt.Errorf("listing Services: %w", err)
+	}
+	services = slices.DeleteFunc(services, func(s *v1.Service) bool {
+		return s.Spec.Type != v1.ServiceTypeLoadBalancer || s.Spec.LoadBalancerClass != nil
+	})
+	if len(services) == 0 {
+		return nil
+	}
+	all, err := t.loadBalancers.observed.All(ctx, inventory.Query{MaxAge: updateMaxAge})
+	if err != nil {
+		return err
+	}
+	untagged := t.untagged(ctx, services, all)
+	if len(untagged) == 0 {
+		return nil
+	}
+	ids := make([]string, len(untagged))
+	for i, lb := range untagged {
+		ids[i] = lb.ID
+	}
+	klog.InfoS("Tagging load balancers", "tag", t.tag, "loadBalancers", ids)
+	err = t.api.tagLoadBalancers(ctx, t.tag, ids)
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		// The tag does not exist yet, or one of the load balancers is gone; making a tag that exists changes nothing.
+		if err := t.api.createTag(ctx, t.tag); err != nil {
+			return err
+		}
+		err = t.api.tagLoadBalancers(ctx, t.tag, ids)
+	}
+	if err != nil {
+		t.loadBalancers.observed.Distrust()
+		return err
+	}
+	for _, lb := range untagged {
+		tagged := *lb
+		tagged.Tags = append(slices.Clone(lb.Tags), t.tag)
+		t.loadBalancers.observed.Amend(&tagged)
+	}
+	return nil
+}
+
+// untagged returns the load balancers that belong to Services and lack the tag, each once. Those of other clusters are
+// not ours to tag.
+func (t *tagging) untagged(ctx context.Context, services []*v1.Service, all []*godo.LoadBalancer) []*godo.LoadBalancer {
+	var list []*godo.LoadBalancer
+	for _, lb := range all {
+		owned := func(s *v1.Service) bool { return has(s, lb) && t.loadBalancers.checkOwner(ctx, s, lb) == nil }
+		if !slices.Contains(lb.Tags, t.tag) && slices.ContainsFunc(services, owned) {
+			list = append(list, lb)
+		}
+	}
+	slices.SortFunc(list, compareAge)
+	return list
+}

@@ -1,0 +1,101 @@
+package cloudapi
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/anyccm/cloud-controller-manager/registry/priority"
+)
+
+func TestUrgentCallsDoNotStandBehindRoutineOnes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter([]Limit{{PerSecond: 1, Burst: 10}})
+		var routine atomic.Int32
+		var group sync.WaitGroup
+		for range 15 {
+			group.Go(func() {
+				if l.wait(t.Context(), 10*time.Second) == nil {
+					routine.Add(1)
+				}
+			})
+		}
+		synctest.Wait()
+		assert.EqualValues(t, 8, routine.Load(), "two of ten are kept for urgent calls")
+
+		urgent := priority.Urgent(t.Context())
+		began := time.Now()
+		require.NoError(t, l.wait(urgent, time.Second))
+		require.NoError(t, l.wait(urgent, time.Second))
+		assert.Zero(t, time.Since(began))
+		require.NoError(t, l.wait(urgent, 2*time.Second))
+		assert.Equal(t, time.Second, time.Since(began).Round(time.Millisecond), "the reserve is used up, but nobody is ahead")
+		group.Wait()
+		assert.LessOrEqual(t, int(routine.Load()), 8+10, "the limit holds")
+	})
+}
+
+func TestRoutineCallsThatWouldWaitTooLongAreToldWhenToComeBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter([]Limit{{PerSecond: 1, Burst: 10}})
+		for range 8 {
+			require.NoError(t, l.wait(t.Context(), 0))
+		}
+		began := time.Now()
+		err := l.wait(t.Context(), 500*time.Millisecond)
+		require.ErrorIs(t, err, ErrRateLimited)
+		assert.Zero(t, time.Since(began))
+		after, ok := RetryAfter(err)
+		assert.True(t, ok)
+		assert.InDelta(t, time.Second, after, float64(time.Millisecond))
+
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		time.AfterFunc(300*time.Millisecond, cancel)
+		require.ErrorIs(t, l.wait(ctx, time.Minute), context.Canceled)
+	})
+}
+
+func TestARaisedCallStopsWaiting(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter([]Limit{{PerSecond: 0.1, Burst: 10}})
+		for range 8 {
+			require.NoError(t, l.wait(t.Context(), 0))
+		}
+		began := time.Now()
+		for _, hold := range []bool{true, false} { // one has its turn, one waits for it
+			ctx, raise := priority.Raisable(t.Context())
+			time.AfterFunc(time.Second, raise)
+			var blocker sync.WaitGroup
+			if !hold {
+				l.turn <- struct{}{}
+				blocker.Go(func() { time.Sleep(5 * time.Second); <-l.turn })
+			}
+			require.NoError(t, l.wait(ctx, time.Minute))
+			blocker.Wait()
+		}
+		assert.Less(t, time.Since(began), 7*time.Second)
+	})
+}
+
+func TestAPauseHoldsUrgentCallsToo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(nil)
+		l.pause(5 * time.Second)
+		began := time.Now()
+		require.NoError(t, l.wait(priority.Urgent(t.Context()), 10*time.Second))
+		assert.Equal(t, 5*time.Second, time.Since(began))
+		l.pause(time.Minute)
+		require.ErrorIs(t, l.wait(priority.Urgent(t.Context()), 10*time.Second), ErrRateLimited)
+	})
+}

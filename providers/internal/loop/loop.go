@@ -1,0 +1,103 @@
+// Package loop runs a provider's own controllers: one job each, done when something changed and every so often.
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+)
+
+const (
+	firstBackoff = time.Second
+	mostBackoff  = 5 * time.Minute
+)
+
+// Job is a piece of work that brings the cloud to a wished state and may be done at any time.
+type Job struct {
+	// Name is the job's name in logs and in the metrics of its queue.
+	Name string
+	// Period is the longest time between two runs.
+	Period time.Duration
+	// Timeout bounds one run.
+	Timeout time.Duration
+	// Run does the work. After an error it is tried again, less and less often.
+	Run func(ctx context.Context) error
+}
+
+// Loop runs one job. Any number of triggers during a run lead to one more run.
+type Loop struct {
+	job   Job
+	queue workqueue.TypedRateLimitingInterface[string]
+	start sync.Once
+}
+
+// New returns a loop that does not run yet.
+func New(job Job) *Loop {
+	return &Loop{job: job, queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstBackoff, mostBackoff),
+		workqueue.TypedRateLimitingQueueConfig[string]{Name: job.Name},
+	)}
+}
+
+// Trigger makes the job run soon. It never blocks.
+func (l *Loop) Trigger() { l.queue.Add(l.job.Name) }
+
+// Start begins to run the job once the caches are filled, until stop is closed. Only the first call counts.
+func (l *Loop) Start(stop <-chan struct{}, synced ...cache.InformerSynced) {
+	l.start.Do(func() {
+		ctx := wait.ContextForChannel(stop)
+		go func() {
+			<-stop
+			l.queue.ShutDown()
+		}()
+		go func() {
+			if !cache.WaitForCacheSync(stop, synced...) {
+				return
+			}
+			go wait.Until(l.Trigger, l.job.Period, stop)
+			for l.next(ctx) {
+			}
+		}()
+	})
+}
+
+// next waits for a trigger and runs the job; it returns false after the end.
+func (l *Loop) next(ctx context.Context) bool {
+	key, over := l.queue.Get()
+	if over {
+		return false
+	}
+	defer l.queue.Done(key)
+	if err := l.run(ctx); err != nil {
+		if ctx.Err() == nil {
+			klog.ErrorS(err, "A controller of the provider failed and tries again", "controller", l.job.Name)
+		}
+		l.queue.AddRateLimited(key)
+		return true
+	}
+	l.queue.Forget(key)
+	return true
+}
+
+// errPanic is part of the error that a panic of the job becomes.
+var errPanic = errors.New("the controller crashed; this is a bug, please report it with the log")
+
+func (l *Loop) run(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, l.job.Timeout)
+	defer cancel()
+	defer func() {
+		if r := recover(); r != nil {
+			klog.ErrorS(errPanic, "Recovered from a panic", "controller", l.job.Name, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			err = errPanic
+		}
+	}()
+	return l.job.Run(ctx)
+}

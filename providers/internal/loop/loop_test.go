@@ -1,0 +1,97 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// begin starts a loop in a bubble of virtual time, and ends it with the test.
+func begin(t *testing.T, job Job, synced func() bool) *Loop {
+	t.Helper()
+	l := New(job)
+	stop := make(chan struct{})
+	l.Start(stop, synced)
+	l.Start(stop, synced) // the framework may initialise twice
+	t.Cleanup(func() { close(stop); synctest.Wait() })
+	return l
+}
+
+func ready() bool { return true }
+
+func TestRunsAtOnceAndPeriodically(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var runs atomic.Int32
+		begin(t, Job{Name: "t1", Period: time.Minute, Timeout: time.Second, Run: func(context.Context) error { runs.Add(1); return nil }}, ready)
+		time.Sleep(time.Second)
+		assert.EqualValues(t, 1, runs.Load())
+		time.Sleep(3 * time.Minute)
+		assert.EqualValues(t, 4, runs.Load())
+	})
+}
+
+func TestWaitsForCaches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var runs atomic.Int32
+		var filled atomic.Bool
+		l := begin(t, Job{Name: "t2", Period: time.Hour, Timeout: time.Second, Run: func(context.Context) error { runs.Add(1); return nil }}, filled.Load)
+		l.Trigger()
+		time.Sleep(10 * time.Second)
+		assert.Zero(t, runs.Load(), "an empty cache looks like a cluster without Services")
+		filled.Store(true)
+		time.Sleep(10 * time.Second)
+		assert.Positive(t, runs.Load())
+	})
+}
+
+func TestTriggersDuringARunLeadToOneMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var runs atomic.Int32
+		l := begin(t, Job{Name: "t3", Period: time.Hour, Timeout: time.Minute, Run: func(context.Context) error {
+			runs.Add(1)
+			time.Sleep(10 * time.Second)
+			return nil
+		}}, ready)
+		time.Sleep(time.Second)
+		for range 50 {
+			l.Trigger()
+		}
+		time.Sleep(time.Minute)
+		assert.EqualValues(t, 2, runs.Load())
+	})
+}
+
+func TestFailuresAreTriedLessAndLessOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var runs atomic.Int32
+		begin(t, Job{Name: "t4", Period: 24 * time.Hour, Timeout: time.Second, Run: func(context.Context) error {
+			if runs.Add(1) == 2 {
+				panic("once")
+			}
+			return errors.New("always")
+		}}, ready)
+		time.Sleep(8 * time.Second)
+		assert.EqualValues(t, 4, runs.Load(), "at 0, 1, 3 and 7 s, a panic among them")
+		time.Sleep(time.Hour)
+		assert.Less(t, runs.Load(), int32(25), "every 5 minutes at last")
+	})
+}
+
+func TestARunHasADeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var err error
+		begin(t, Job{Name: "t5", Period: time.Hour, Timeout: time.Second, Run: func(ctx context.Context) error {
+			<-ctx.Done()
+			err = ctx.Err()
+			return nil
+		}}, ready)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
