@@ -55,7 +55,7 @@ test: test-unit test-build test-e2e ## Run all tests
 
 .PHONY: test-unit
 test-unit: ## Unit, conformance and interruption tests, with the race detector
-	CGO_ENABLED=1 $(GOTEST) -race ./registry/... ./providers/... ./cmd/cloud-controller-manager/app/... ./cmd/cloudsim/... ./build/... ./test/controlplane/...
+	CGO_ENABLED=1 $(GOTEST) -race ./registry/... ./providers/... ./cmd/cloud-controller-manager/app/... ./cmd/cloudsim/... ./build/... ./test/controlplane/... ./test/scenarios/...
 
 .PHONY: test-build
 test-build: ## Slim builds of every provider, size and linking of the program

@@ -95,6 +95,10 @@ func newFixtureBehind(t testing.TB, between func(sim *digitaloceansim.Sim, serve
 				Service: richService(certificate),
 				Change:  func(s *v1.Service) { s.Annotations[annotationName] = "renamed" },
 			},
+			"network": {
+				Service: networkService(),
+				Change:  func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = s.Spec.LoadBalancerSourceRanges[:1] },
+			},
 		},
 		Snapshot: func() string { return snapshot(t, sim) },
 	}
@@ -137,7 +141,21 @@ func richService(certificate string) *v1.Service {
 		annotationKeepalive: "true", annotationIdleTimeout: "120", annotationStickyType: "cookies", annotationStickyCookieName: "lb",
 		annotationStickyCookieTTL: "300", annotationSizeUnit: "2", annotationCheckInterval: "10", annotationCheckTimeout: "7",
 		annotationUnhealthyThreshold: "4", annotationHealthyThreshold: "6", annotationOverrideCheck: "", annotationCheckPath: "/ready",
+		annotationIP: "198.51.100.9", annotationSubnet: "5a4981aa-9653-4bd1-bef5-d6bff52042e4", annotationHostname: "web.example.com",
 		annotationCheckPort: "80", annotationCheckProtocol: "http", annotationDenyRules: "ip:192.0.2.7", annotationAllowRules: "cidr:198.51.100.0/24",
 	}, port("http", 80, 30080), port("http2", 443, 30443), port("https", 8443, 30843), port("raw", 9000, 30900), udp)
+	return s
+}
+
+// networkService is the richest one of the other type.
+func networkService() *v1.Service {
+	udp := port("quic", 443, 30443)
+	udp.Protocol = v1.ProtocolUDP
+	s := service("network", map[string]string{
+		annotationName: "network", annotationType: "REGIONAL_NETWORK", annotationNetworkStack: "IPV4", annotationSizeUnit: "3",
+		annotationCheckInterval: "4", annotationDenyRules: "ip:192.0.2.7",
+	}, port("https", 443, 30444), udp)
+	s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 32000
+	s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24", "203.0.113.0/24"}
 	return s
 }

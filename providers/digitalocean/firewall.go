@@ -233,7 +233,7 @@ func fit(claims []claim, limit int) (rules []opening, leftOut []types.UID) {
 // outbound lets everything out, as a node without a firewall.
 func outbound() []godo.OutboundRule {
 	return []godo.OutboundRule{
-		{Protocol: "icmp", Destinations: &godo.Destinations{Addresses: everywhere()}},
+		{Protocol: "icmp", PortRange: "0", Destinations: &godo.Destinations{Addresses: everywhere()}},
 		{Protocol: protocolTCP, PortRange: "all", Destinations: &godo.Destinations{Addresses: everywhere()}},
 		{Protocol: protocolUDP, PortRange: "all", Destinations: &godo.Destinations{Addresses: everywhere()}},
 	}

@@ -24,7 +24,9 @@ import (
 
 const (
 	// firewallPeriod is how often the firewall is read, so that changes by hand do not last.
-	firewallPeriod  = 5 * time.Minute
+	firewallPeriod = 5 * time.Minute
+	// firewallSpacing makes the Services of a whole release one write.
+	firewallSpacing = 3 * time.Second
 	firewallTimeout = 90 * time.Second
 
 	// eventFirewall: a port of the Service stays closed in the public access firewall.
@@ -74,7 +76,7 @@ func newPublicFirewall(c Config, a *api, l *loadBalancers) *publicFirewall {
 }
 
 func (f *publicFirewall) job() loop.Job {
-	return loop.Job{Name: "firewall", Period: firewallPeriod, Timeout: firewallTimeout, Run: f.reconcile}
+	return loop.Job{Name: "firewall", Period: firewallPeriod, Spacing: firewallSpacing, Timeout: firewallTimeout, Run: f.reconcile}
 }
 
 // reconcile makes the firewall what the Services need: one read in five minutes, and a write where it differs.
@@ -223,23 +225,23 @@ func (f *publicFirewall) tell(services []*v1.Service, faults map[types.UID][]err
 }
 
 // effective returns the type and network of a Service's load balancer. Annotations tell them, except where they are
-// illegal: then it is what exists in the cloud, for a fault must not close the ports of a load balancer that serves.
+// illegal or not recorded yet: then it is what exists in the cloud, for a fault must not close the ports of a load
+// balancer that serves. Both are empty where nothing exists yet; the record of it will bring the next look.
 func (l *loadBalancers) effective(ctx context.Context, service *v1.Service) (lbType, network string, err error) {
 	if service.Spec.Type != v1.ServiceTypeLoadBalancer {
 		return "", "", nil
 	}
-	lbType, network = cmp.Or(service.Annotations[annotationType], l.config.DefaultType), cmp.Or(service.Annotations[annotationNetwork], godo.LoadBalancerNetworkTypeExternal)
+	lbType, network = service.Annotations[annotationType], cmp.Or(service.Annotations[annotationNetwork], godo.LoadBalancerNetworkTypeExternal)
 	legalType := lbType == godo.LoadBalancerTypeRegional || lbType == godo.LoadBalancerTypeRegionalNetwork
 	legalNetwork := network == godo.LoadBalancerNetworkTypeExternal || network == godo.LoadBalancerNetworkTypeInternal
-	id := service.Annotations[annotationID]
-	if (legalType && legalNetwork) || id == "" {
+	if legalType && legalNetwork {
 		return lbType, network, nil
 	}
-	lb, err := l.observed.Get(ctx, id, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge})
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		return lbType, network, nil
+	if service.Annotations[annotationID] == "" && len(service.Status.LoadBalancer.Ingress) == 0 {
+		return "", "", nil
 	}
-	if err != nil {
+	lb, err := l.findOurs(ctx, service, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge})
+	if err != nil || lb == nil {
 		return "", "", err
 	}
 	return lb.Type, lb.Network, nil

@@ -263,5 +263,15 @@ func TestSourceRangesReachTheFirewall(t *testing.T) {
 	foreign.Spec.LoadBalancerClass = new("example.com/other")
 	w.apply(s, foreign)
 	w.converge(f)
+	assert.Empty(t, w.inbound(), "nothing is opened before there is a load balancer")
+	s, _ = w.ensure(s)
+	w.converge(f)
+	assert.Equal(t, []string{"tcp 10256 " + s.Annotations[annotationID], "tcp 80 198.51.100.0/24"}, w.inbound())
+
+	// Somebody takes the records away: what serves stays open.
+	s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "192.0.2.1"}}
+	s.Annotations = map[string]string{}
+	w.apply(s)
+	w.converge(f)
 	assert.Equal(t, []string{"tcp 80 198.51.100.0/24"}, w.inbound())
 }

@@ -3,6 +3,7 @@ package digitalocean
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -115,21 +116,21 @@ func TestFirewallRulesOfManyServices(t *testing.T) {
 	}, texts(rules), "sorted as text; who may come in from everywhere is not listed beside it; nobody means no rule")
 
 	rules, leftOut = fit(claims(100, func(i int) []access {
-		return []access{{protocol: "tcp", ports: "10256", loadBalancer: fmt.Sprintf("lb-%03d", i)}, open(fmt.Sprint(8000 + i)), open("80")}
+		return []access{{protocol: "tcp", ports: "10256", loadBalancer: fmt.Sprintf("lb-%03d", i)}, open(strconv.Itoa(8000 + i)), open("80")}
 	}), 47)
 	assert.Empty(t, leftOut, "100 load balancers, 102 ports, 3 rules")
 	require.Len(t, rules, 3)
 	assert.Len(t, rules[0].loadBalancers, 100)
 	assert.Equal(t, []string{"10256", "80", "8000-8099"}, []string{rules[0].ports, rules[1].ports, rules[2].ports})
 
-	rules, leftOut = fit(claims(50, func(i int) []access { return []access{open(fmt.Sprint(30000 + 2*i))} }), 47)
+	rules, leftOut = fit(claims(50, func(i int) []access { return []access{open(strconv.Itoa(30000 + 2*i))} }), 47)
 	assert.Len(t, rules, 47)
 	assert.Equal(t, []types.UID{"s47", "s48", "s49"}, leftOut, "the youngest have no room")
 	rules, leftOut = fit(claims(50, func(i int) []access {
 		if i == 49 {
 			return []access{open("30001")} // between two neighbours: it costs no rule, but spares one
 		}
-		return []access{open(fmt.Sprint(30000 + 2*i))}
+		return []access{open(strconv.Itoa(30000 + 2*i))}
 	}), 47)
 	assert.Len(t, rules, 46)
 	assert.Equal(t, []types.UID{"s47", "s48"}, leftOut)
@@ -163,7 +164,7 @@ func TestFirewallComparison(t *testing.T) {
 			r.InboundRules[0], r.InboundRules[1] = r.InboundRules[1], r.InboundRules[0]
 		})), nil},
 		"how the API says all ports": {as(request(func(r *godo.FirewallRequest) {
-			r.OutboundRules[0].PortRange, r.OutboundRules[1].PortRange, r.OutboundRules[2].PortRange = "0", "0", ""
+			r.OutboundRules[0].PortRange, r.OutboundRules[1].PortRange, r.OutboundRules[2].PortRange = "", "0", ""
 		})), nil},
 		"droplets do not matter": {as(request(func(r *godo.FirewallRequest) { r.DropletIDs = []int{1} })), nil},
 		"sources that we never send": {as(request(func(r *godo.FirewallRequest) {

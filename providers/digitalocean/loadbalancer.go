@@ -38,6 +38,9 @@ const (
 	// backendMaxAge is for the droplets behind the nodes: their addresses do not change, and one that went meanwhile makes
 	// the API refuse the write, after which they are read anew.
 	backendMaxAge = 10 * time.Minute
+	// unlistedMaxAge is how old a listing may be that proves that a Service has no load balancer of the default name. It is
+	// short because of a process that led before this one, whose last request may still be under way.
+	unlistedMaxAge = 3 * time.Second
 	// certificateMaxAge bounds how long the rotation of a certificate goes unnoticed when a Service is reconciled.
 	certificateMaxAge = 60 * time.Second
 )
@@ -200,20 +203,17 @@ func (l *loadBalancers) find(ctx context.Context, service *v1.Service, q invento
 			return lb, err
 		}
 	}
-	names := []string{defaultName(service)}
-	if custom := service.Annotations[annotationName]; custom != "" {
-		names = append(names, custom)
+	// Nobody else makes a load balancer of the default name, so that one listing serves many new Services.
+	byDefault := q
+	byDefault.MaxUnlistedAge = unlistedMaxAge
+	found, err := l.observed.Find(ctx, indexName, defaultName(service), byDefault)
+	if custom := service.Annotations[annotationName]; err == nil && len(found) == 0 && custom != "" {
+		found, err = l.observed.Find(ctx, indexName, custom, q)
 	}
-	for _, name := range names {
-		found, err := l.observed.Find(ctx, indexName, name, q)
-		if err != nil {
-			return nil, err
-		}
-		if len(found) > 0 {
-			return oldest(found), nil
-		}
+	if err != nil || len(found) == 0 {
+		return nil, err
 	}
-	return nil, nil //nolint:nilnil // absence is an answer here, and the callers' first question
+	return oldest(found), nil
 }
 
 // findOurs is find for everything but creation and change: what belongs to somebody else does not exist for this Service,

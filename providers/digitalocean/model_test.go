@@ -161,6 +161,7 @@ func TestHealthCheck(t *testing.T) {
 func TestNetworkStack(t *testing.T) {
 	t.Parallel()
 	v4, dual, private := backend{node: "v4", publicV4: true}, backend{node: "dual", publicV4: true, publicV6: true}, backend{node: "private", private: true}
+	v6 := backend{node: "v6", publicV6: true}
 	for _, c := range []struct {
 		kind, network, wish string
 		backends            []backend
@@ -176,6 +177,11 @@ func TestNetworkStack(t *testing.T) {
 		{"REGIONAL_NETWORK", "EXTERNAL", "DUALSTACK", []backend{dual}, "DUALSTACK", ""},
 		{"REGIONAL_NETWORK", "EXTERNAL", "DUALSTACK", []backend{dual, v4}, "", "nodes v4 with IPv4 only"},
 		{"REGIONAL", "EXTERNAL", "IPV4", []backend{dual}, "IPV4", ""},
+		{"REGIONAL_NETWORK", "EXTERNAL", "", []backend{dual, v6}, "DUALSTACK", ""},
+		{"REGIONAL", "EXTERNAL", "", nil, "DUALSTACK", ""},
+		{"REGIONAL", "INTERNAL", "", nil, "IPV4", ""},
+		{"REGIONAL_NETWORK", "INTERNAL", "", nil, "IPV4", ""},
+		{"REGIONAL_NETWORK", "EXTERNAL", "DUALSTACK", nil, "DUALSTACK", ""},
 	} {
 		got, err := networkStack(settings{Type: c.kind, Network: c.network, NetworkStack: c.wish}, c.backends)
 		if c.refused != "" {

@@ -3,6 +3,8 @@ package digitalocean
 import (
 	"fmt"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -34,6 +36,12 @@ type world struct {
 
 func newTestWorld(t *testing.T, env map[string]string) *world {
 	t.Helper()
+	return newTestWorldBehind(t, env, nil)
+}
+
+// newTestWorldBehind puts something between the provider and the simulator.
+func newTestWorldBehind(t *testing.T, env map[string]string, between func(server http.Handler, faulty func() bool) http.Handler) *world {
+	t.Helper()
 	sim, server := digitaloceansim.New(digitaloceansim.Options{Token: testToken})
 	w := &world{
 		t: t, sim: sim, server: server, env: maps.Clone(env),
@@ -44,6 +52,11 @@ func newTestWorld(t *testing.T, env map[string]string) *world {
 		w.env = map[string]string{}
 	}
 	w.env["DO_OVERRIDE_URL"] = server.Start(t) + "/"
+	if between != nil {
+		outer := httptest.NewServer(between(server, func() bool { return len(server.Faults()) > 0 }))
+		t.Cleanup(outer.Close)
+		w.env["DO_OVERRIDE_URL"] = outer.URL + "/"
+	}
 	w.restart()
 	return w
 }
@@ -64,13 +77,11 @@ func (w *world) restart() {
 func (w *world) lister() listers.ServiceLister { return listers.NewServiceLister(w.cache) }
 
 // addNode adds a droplet and its initialised node.
-func (w *world) addNode(spec digitaloceansim.Spec) *v1.Node {
+func (w *world) addNode(spec digitaloceansim.Spec) {
 	w.sim.AddDroplet(spec)
 	m, err := w.instances.InstanceMetadata(w.t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: spec.Name}})
 	require.NoError(w.t, err)
-	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: spec.Name}, Spec: v1.NodeSpec{ProviderID: m.ProviderID}, Status: v1.NodeStatus{Addresses: m.NodeAddresses}}
-	w.nodes = append(w.nodes, node)
-	return node
+	w.nodes = append(w.nodes, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: spec.Name}, Spec: v1.NodeSpec{ProviderID: m.ProviderID}, Status: v1.NodeStatus{Addresses: m.NodeAddresses}})
 }
 
 // apply puts Services where the provider and the API server know them.

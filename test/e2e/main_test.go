@@ -5,6 +5,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -63,6 +64,16 @@ func requireNothingDenied(t *testing.T, c *harness.Cluster) {
 	require.NoError(t, err)
 	for _, r := range requests {
 		assert.NotEqual(t, 403, r.ResponseStatus.Code, "denied: %s %s", r.Verb, r.URI)
+	}
+}
+
+// everything switches on what is off by default, for tests that count calls: they hold with every feature.
+func everything(t *testing.T, c *harness.Cluster) map[string]string {
+	t.Helper()
+	require.NoError(t, c.Cloud.Call(t.Context(), http.MethodPost, "/v2/tags", testToken, map[string]any{"name": "worker"}, nil))
+	return map[string]string{
+		"DO_CLUSTER_ID": "5a4981aa-9653-4bd1-bef5-d6bff52042e4", "REGION": "nyc3",
+		"PUBLIC_ACCESS_FIREWALL_NAME": "public-access", "PUBLIC_ACCESS_FIREWALL_TAGS": "worker",
 	}
 }
 

@@ -72,9 +72,14 @@ func (c *Cluster) startCloud(ctx context.Context) (*Cloud, error) {
 	})
 }
 
-// Call uses the cloud's own API, as its command-line tool does.
-func (c *Cloud) Call(ctx context.Context, method, path, token string, in any) error {
-	return c.send(ctx, method, path, token, in, nil)
+// Call uses the cloud's own API, as its command-line tool does. The answer goes into out unless that is nil.
+func (c *Cloud) Call(ctx context.Context, method, path, token string, in, out any) error {
+	return c.send(ctx, method, path, token, in, out)
+}
+
+// State reads everything that the cloud holds.
+func (c *Cloud) State(ctx context.Context, out any) error {
+	return c.admin(ctx, http.MethodGet, "state", nil, out)
 }
 
 func (c *Cloud) admin(ctx context.Context, method, path string, in, out any) error {

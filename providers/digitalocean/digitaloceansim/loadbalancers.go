@@ -46,6 +46,8 @@ type LoadBalancer struct {
 	// resizable is when the size may change: an hour after the creation and after each change.
 	resizable time.Time
 	address   int
+	// ownIP is an address of the user's own that the load balancer was created with.
+	ownIP string
 }
 
 // resizePause is how long the API refuses to change a size anew.
@@ -333,7 +335,7 @@ func (s *Sim) createLoadBalancer(r *http.Request) (int, any, error) {
 	lb := &LoadBalancer{
 		ID: s.uuid(), Type: first(in.Type, regional), Status: statusNew, CreatedAt: now(), Region: region, Tags: in.Tags,
 		VPCUUID: first(in.VPCUUID, defaultVPC), Network: first(in.Network, external), NetworkStack: first(in.NetworkStack, stackV4),
-		activeAt: time.Now().Add(s.activation), resizable: time.Now().Add(resizePause), address: s.serial,
+		activeAt: time.Now().Add(s.activation), resizable: time.Now().Add(resizePause), address: s.serial, ownIP: in.IP,
 	}
 	lb.set(&in)
 	for _, t := range in.Tags {
@@ -349,7 +351,7 @@ func (lb *LoadBalancer) settle() *LoadBalancer {
 		return lb
 	}
 	lb.Status = statusActive
-	lb.IP = nth(firstPublic, 1<<16+lb.address)
+	lb.IP = first(lb.ownIP, nth(firstPublic, 1<<16+lb.address))
 	if lb.Network == internal {
 		lb.IP = nth(firstPrivate, 1<<16+lb.address)
 	}

@@ -53,6 +53,9 @@ type Query struct {
 	MaxAge time.Duration
 	// MaxMissAge is how long ago an object that is missing may have been looked for.
 	MaxMissAge time.Duration
+	// MaxUnlistedAge is how old a listing may be that proves the absence of an index key which nobody asked about before.
+	// It is for keys of which nobody else can make an object; after a write that failed there is no such listing.
+	MaxUnlistedAge time.Duration
 	// Expected is how many objects are likely asked for at about the same time, as far as the caller knows. It makes
 	// the inventory list everything at once where that costs fewer calls than single reads.
 	Expected int
@@ -71,9 +74,10 @@ type Inventory[ID comparable, V any] struct {
 	absent map[string]time.Time
 	// forgotten holds objects that we deleted, so that a listing begun before does not bring them back.
 	forgotten map[ID]time.Time
-	// listed is when the last complete listing began; zero if there was none.
-	listed time.Time
-	pages  int
+	// listed is when the last complete listing began; zero if there was none. doubted is the end of what listings that
+	// began before it can prove.
+	listed, doubted time.Time
+	pages           int
 
 	listing  *flight[struct{}]
 	reads    map[ID]*flight[V]
@@ -165,11 +169,11 @@ func (i *Inventory[ID, V]) Find(ctx context.Context, index, key string, q Query)
 		i.mu.Lock()
 		found := i.matchesLocked(index, key, asked.Add(-q.MaxAge))
 		id := index + " " + key
-		if len(found) == 0 && !i.listed.Before(asked) {
+		if len(found) == 0 && !i.listed.Before(asked.Add(-q.MaxUnlistedAge)) {
 			i.absent[id] = i.listed
 		}
 		provenAt, proven := i.absent[id]
-		if len(found) > 0 || (proven && !provenAt.Before(asked.Add(-q.MaxMissAge))) {
+		if len(found) > 0 || (proven && !provenAt.Before(asked.Add(-max(q.MaxMissAge, q.MaxUnlistedAge)))) {
 			stale := i.listed.Before(asked)
 			i.mu.Unlock()
 			countAnswer(i.source.Kind, stale)
@@ -239,26 +243,37 @@ func (i *Inventory[ID, V]) Forget(id ID) {
 	i.forgotten[id] = time.Now()
 }
 
-// Invalidate makes the next question about an object read it, for writes whose effect is not known.
+// Invalidate makes the next question about an object read it, for writes whose effect is not known. The object may also
+// be one that nobody knows yet.
 func (i *Inventory[ID, V]) Invalidate(id ID) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if e, ok := i.objects[id]; ok {
-		e.read, e.since = time.Time{}, time.Time{}
-		i.objects[id] = e
-	}
-	i.listed = time.Time{}
+	i.doubtLocked(id)
+	i.doubtListingsLocked()
 }
 
 // Distrust makes every further question read the cloud, for when an answer has shown that the view is out of date.
 func (i *Inventory[ID, V]) Distrust() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	for id, e := range i.objects {
-		e.read, e.since = time.Time{}, time.Time{}
+	for id := range i.objects {
+		i.doubtLocked(id)
+	}
+	i.doubtListingsLocked()
+}
+
+// doubtLocked makes an object too old for any question; a read that is in flight does not make it young again.
+func (i *Inventory[ID, V]) doubtLocked(id ID) {
+	if e, ok := i.objects[id]; ok {
+		e.read, e.since = time.Time{}, time.Now().Add(-time.Nanosecond) // a read that begins now is later
 		i.objects[id] = e
 	}
-	i.listed = time.Time{}
+}
+
+// doubtListingsLocked makes every listing so far, and one that is in flight, prove nothing.
+func (i *Inventory[ID, V]) doubtListingsLocked() {
+	i.listed, i.doubted = time.Time{}, time.Now()
+	clear(i.absent)
 }
 
 // Affordable returns how old answers may be so that reading everything over and over stays within a share of the cloud's
@@ -347,7 +362,9 @@ func (i *Inventory[ID, V]) replaceLocked(objects []V, began time.Time) {
 	maps.DeleteFunc(i.forgotten, func(_ ID, at time.Time) bool { return at.Before(began) })
 	maps.DeleteFunc(i.missing, func(_ ID, at time.Time) bool { return at.Before(began) })
 	maps.DeleteFunc(i.absent, func(_ string, at time.Time) bool { return began.Sub(at) > absentMemory })
-	i.listed = began
+	if !began.Before(i.doubted) {
+		i.listed = began
+	}
 }
 
 // readLocked joins the single read of an object that is in flight, or begins one.

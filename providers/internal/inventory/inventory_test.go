@@ -292,6 +292,41 @@ func TestAMissIsReusedForTheSameKeyAlone(t *testing.T) {
 	})
 }
 
+func TestARecentListingProvesTheAbsenceOfWhatNobodyElseMakes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(5)
+		inv := newInventory(c)
+		q := Query{MaxAge: time.Minute, MaxUnlistedAge: 3 * time.Second}
+		ask := func(name string) int {
+			found, err := inv.Find(t.Context(), "name", name, q)
+			require.NoError(t, err)
+			return len(found)
+		}
+		for n := range 20 {
+			assert.Zero(t, ask(fmt.Sprint("new-", n)))
+		}
+		assert.Equal(t, [2]int{1, 0}, c.counts(), "one listing serves all of them")
+		time.Sleep(4 * time.Second)
+		assert.Zero(t, ask("new-0"))
+		assert.Equal(t, [2]int{2, 0}, c.counts())
+
+		// A write failed, and may have taken effect.
+		c.set(object{id: 9, name: "new-0"})
+		inv.Invalidate(0)
+		assert.Equal(t, 1, ask("new-0"), "no listing from before the write proves anything")
+
+		// The same while a listing that began before the write is in flight.
+		c.set(object{id: 10, name: "x"})
+		go func() { _, _ = inv.All(t.Context(), Query{}) }()
+		time.Sleep(c.latency / 2)
+		c.set(object{id: 11, name: "late"})
+		inv.Distrust()
+		time.Sleep(c.latency)
+		assert.Equal(t, 1, ask("late"))
+	})
+}
+
 func TestManyNamesShareTheListingInFlight(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -26,6 +26,8 @@ type Job struct {
 	Name string
 	// Period is the longest time between two runs.
 	Period time.Duration
+	// Spacing is the shortest time between two runs: many changes in a row cost few writes, a single one is not held up.
+	Spacing time.Duration
 	// Timeout bounds one run.
 	Timeout time.Duration
 	// Run does the work. After an error it is tried again, less and less often.
@@ -37,6 +39,8 @@ type Loop struct {
 	job   Job
 	queue workqueue.TypedRateLimitingInterface[string]
 	start sync.Once
+	// last is when the latest run began.
+	last time.Time
 }
 
 // New returns a loop that does not run yet.
@@ -76,6 +80,11 @@ func (l *Loop) next(ctx context.Context) bool {
 		return false
 	}
 	defer l.queue.Done(key)
+	if wait := l.job.Spacing - time.Since(l.last); wait > 0 {
+		l.queue.AddAfter(key, wait)
+		return true
+	}
+	l.last = time.Now()
 	if err := l.run(ctx); err != nil {
 		if ctx.Err() == nil {
 			klog.ErrorS(err, "A controller of the provider failed and tries again", "controller", l.job.Name)

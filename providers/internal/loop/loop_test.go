@@ -66,6 +66,24 @@ func TestTriggersDuringARunLeadToOneMore(t *testing.T) {
 	})
 }
 
+func TestManyChangesInARowLeadToFewRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var runs atomic.Int32
+		l := begin(t, Job{Name: "t6", Period: time.Hour, Spacing: 5 * time.Second, Timeout: time.Minute, Run: func(context.Context) error { runs.Add(1); return nil }}, ready)
+		time.Sleep(time.Minute)
+		runs.Store(0)
+		l.Trigger()
+		synctest.Wait()
+		assert.EqualValues(t, 1, runs.Load(), "a single change is not held up")
+		for range 100 {
+			l.Trigger()
+			time.Sleep(200 * time.Millisecond)
+		}
+		time.Sleep(10 * time.Second)
+		assert.EqualValues(t, 1+4, runs.Load(), "20 s of changes, and the last one is not lost")
+	})
+}
+
 func TestFailuresAreTriedLessAndLessOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs atomic.Int32
