@@ -184,7 +184,11 @@ func checkLegal(t *testing.T, key string, l legal) {
 	if want == certificateOne {
 		want = certificate
 	}
-	assert.Equal(t, want, field(t, w.sent(http.MethodPost), l.field), "%s=%q: %s", key, l.value, l.field)
+	method := http.MethodPost
+	if key == annotationName && l.value != "" {
+		method = http.MethodPut // a load balancer is born under the default name
+	}
+	assert.Equal(t, want, field(t, w.sent(method), l.field), "%s=%q: %s", key, l.value, l.field)
 	assert.Empty(t, w.server.Calls().Refused)
 }
 

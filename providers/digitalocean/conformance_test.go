@@ -95,7 +95,7 @@ func newFixtureBehind(t testing.TB, between func(sim *digitaloceansim.Sim, serve
 				Service: richService(certificate),
 				Change:  func(s *v1.Service) { s.Annotations[annotationName] = "renamed" },
 			},
-			"network": {
+			"rich-network": {
 				Service: networkService(),
 				Change:  func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = s.Spec.LoadBalancerSourceRanges[:1] },
 			},
@@ -151,8 +151,8 @@ func richService(certificate string) *v1.Service {
 func networkService() *v1.Service {
 	udp := port("quic", 443, 30443)
 	udp.Protocol = v1.ProtocolUDP
-	s := service("network", map[string]string{
-		annotationName: "network", annotationType: "REGIONAL_NETWORK", annotationNetworkStack: "IPV4", annotationSizeUnit: "3",
+	s := service("rich-network", map[string]string{
+		annotationName: "rich-network", annotationType: "REGIONAL_NETWORK", annotationNetworkStack: "IPV4", annotationSizeUnit: "3",
 		annotationCheckInterval: "4", annotationDenyRules: "ip:192.0.2.7",
 	}, port("https", 443, 30444), udp)
 	s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 32000

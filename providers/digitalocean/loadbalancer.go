@@ -131,12 +131,22 @@ func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, _ string, servic
 	}
 	observed = l.withoutVanished(ctx, observed, want.DropletIDs)
 	lb := observed
-	for _, st := range plan(observed, want) {
+	if lb == nil {
+		// It is born under the default name, which never changes, and gets its own when it is recorded: were the answer lost
+		// and the wished name changed before the next try, nothing would lead to it any more.
+		if lb, err = l.apply(ctx, service, nil, birth(want, service)); err != nil {
+			return nil, err
+		}
+		if service, err = l.record(ctx, service, lb, ""); err != nil {
+			return nil, err
+		}
+	}
+	for _, st := range plan(lb, want) {
 		if lb, err = l.apply(ctx, service, lb, st); err != nil {
 			return nil, err
 		}
 	}
-	if err := l.record(ctx, service, lb, certificateID); err != nil {
+	if _, err := l.record(ctx, service, lb, certificateID); err != nil {
 		return nil, err
 	}
 	return ready(lb, s)
@@ -512,8 +522,8 @@ func (l *loadBalancers) call(ctx context.Context, lb *godo.LoadBalancer, st step
 }
 
 // record writes the ID and the real type of the load balancer on the Service, where DigitalOcean's own controller keeps
-// them too, and a certificate that was rotated.
-func (l *loadBalancers) record(ctx context.Context, service *v1.Service, lb *godo.LoadBalancer, certificateID string) error {
+// them too, and a certificate that was rotated. It returns the Service as it then is.
+func (l *loadBalancers) record(ctx context.Context, service *v1.Service, lb *godo.LoadBalancer, certificateID string) (*v1.Service, error) {
 	changes := map[string]string{}
 	note := func(key, value string) {
 		if value != "" && service.Annotations[key] != value {
@@ -524,16 +534,17 @@ func (l *loadBalancers) record(ctx context.Context, service *v1.Service, lb *god
 	note(annotationType, lb.Type)
 	note(annotationCertificateID, certificateID)
 	if len(changes) == 0 || l.kube == nil {
-		return nil
+		return service, nil
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": service.UID, "annotations": changes}})
 	if err != nil {
-		return fmt.Errorf("recording load balancer %s on the Service: %w", lb.ID, err)
+		return nil, fmt.Errorf("recording load balancer %s on the Service: %w", lb.ID, err)
 	}
-	if _, err := l.kube.CoreV1().Services(service.Namespace).Patch(ctx, service.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
-		return fmt.Errorf("recording load balancer %s on the Service: %w", lb.ID, err)
+	updated, err := l.kube.CoreV1().Services(service.Namespace).Patch(ctx, service.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("recording load balancer %s on the Service: %w", lb.ID, err)
 	}
-	return nil
+	return updated, nil
 }
 
 // ready returns the status of a load balancer that serves, or an error that says when to look again.

@@ -370,13 +370,17 @@ const (
 	removeDroplets stepKind = "remove droplets"
 )
 
-// plan returns the calls that lead from what is observed (nil if nothing exists) to what is wanted: none where nothing
+// birth is the call that creates a load balancer: as wanted, but under the default name.
+func birth(want *godo.LoadBalancerRequest, service *v1.Service) step {
+	request := *want
+	request.Name = defaultName(service)
+	return step{kind: create, request: &request}
+}
+
+// plan returns the calls that lead from what is observed to what is wanted: none where nothing
 // differs, droplets alone where they are the only difference, else one replacement of the whole. A change of the size,
 // which the API allows once an hour, comes in a call of its own after everything else, so that it holds nothing up.
 func plan(observed *godo.LoadBalancer, want *godo.LoadBalancerRequest) []step {
-	if observed == nil {
-		return []step{{kind: create, request: want}}
-	}
 	request := keepFixed(observed, want)
 	reasons := differences(observed, request)
 	add, remove := dropletChanges(observed.DropletIDs, want.DropletIDs)

@@ -316,7 +316,11 @@ func TestPlan(t *testing.T) {
 	want, err := build(s, "", twoBackends)
 	require.NoError(t, err)
 
-	assert.Equal(t, []step{{kind: create, request: want}}, plan(nil, want))
+	assert.Equal(t, step{kind: create, request: want}, birth(want, s))
+	named := *want
+	named.Name = "front"
+	assert.Equal(t, want.Name, birth(&named, s).request.Name, "the name of its own comes after the record")
+	assert.Equal(t, "front", named.Name)
 	assert.Empty(t, plan(existing(want), want), "what is as wanted is left alone")
 
 	for name, c := range map[string]struct {
