@@ -6,11 +6,15 @@ import (
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceansim"
+	"github.com/anyccm/cloud-controller-manager/providers/linode/linodesim"
 )
 
 // simulators are the clouds that can be simulated, one for each provider folder.
 var simulators = map[string]constructor{
 	"digitalocean": func(token string, activation time.Duration, publishedLimits bool) simulator {
 		return digitaloceansim.NewServer(token, activation, publishedLimits)
+	},
+	"linode": func(token string, activation time.Duration, publishedLimits bool) simulator {
+		return linodesim.NewServer(token, activation, publishedLimits)
 	},
 }

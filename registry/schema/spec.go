@@ -37,6 +37,8 @@ type Spec struct {
 	Kind Kind `json:"kind"`
 	// Choices are the legal values of an enum, compared exactly.
 	Choices []string `json:"choices,omitempty"`
+	// AnyCase is set where the values of an enum, all lower-case, may be written in any case.
+	AnyCase bool `json:"anyCase,omitempty"`
 	// Min and Max bound a number, both inclusive; nil means unbounded.
 	Min *float64 `json:"min,omitempty"`
 	Max *float64 `json:"max,omitempty"`
@@ -149,6 +151,9 @@ func parseDuration(_ Spec, text string) (time.Duration, error) {
 }
 
 func parseEnum(s Spec, text string) (string, error) {
+	if s.AnyCase {
+		text = strings.ToLower(text)
+	}
 	if slices.Contains(s.Choices, text) {
 		return text, nil
 	}

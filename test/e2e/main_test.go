@@ -44,10 +44,15 @@ const testToken = "dop_v1_5up3r53cr3tt0k3nf0rt35t5"
 // newCluster starts a cluster for one test; cloud are further arguments of the simulated cloud.
 func newCluster(t *testing.T, cloud ...string) *harness.Cluster {
 	t.Helper()
+	return newClusterOn(t, "digitalocean", cloud...)
+}
+
+func newClusterOn(t *testing.T, provider string, cloud ...string) *harness.Cluster {
+	t.Helper()
 	t.Parallel()
 	name := strings.ToLower(strings.NewReplacer("/", "-", " ", "-", ",", "").Replace(t.Name()))
 	c, err := stage.Start(t.Context(), name, harness.Options{
-		Provider: "digitalocean", Cloud: append([]string{"--token=" + testToken, "--activation=1s"}, cloud...),
+		Provider: provider, Cloud: append([]string{"--token=" + testToken, "--activation=1s"}, cloud...),
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() {

@@ -44,6 +44,9 @@ type Config struct {
 	Operation func(*http.Request) string
 	// Limits hold back calls on our side.
 	Limits []Limit
+	// LimitsOf gives the limits of a request and the name of the group that shares them, for clouds that count kinds of
+	// calls apart; nil means that all calls share Limits. A pause that the cloud asks for holds back its group alone.
+	LimitsOf func(*http.Request) (group string, limits []Limit)
 	// Budget reads the cloud's rate limit from an answer; nil if the cloud does not tell.
 	Budget func(http.Header) (Budget, bool)
 	// Timeout of one attempt; 0 means 15 s.
@@ -86,9 +89,12 @@ func NewClient(c Config) *Client {
 		base.TLSHandshakeTimeout = 5 * time.Second
 		c.Transport = base
 	}
+	if c.LimitsOf == nil {
+		c.LimitsOf = func(*http.Request) (string, []Limit) { return "", c.Limits }
+	}
 	t := &transport{
 		Config:      c,
-		limiter:     newLimiter(c.Limits),
+		limiters:    map[string]*limiter{},
 		retryBudget: rate.NewLimiter(rate.Every(2*time.Second), 20),
 	}
 	return &Client{Client: &http.Client{Transport: t}, transport: t}
@@ -103,24 +109,44 @@ func (c *Client) Close() { c.CloseIdleConnections() }
 // transport is the round tripper under every SDK.
 type transport struct {
 	Config
-	limiter *limiter
+	limitersLock sync.Mutex
+	limiters     map[string]*limiter
 	// retryBudget keeps an outage from multiplying the calls: when it is used up, calls are tried once.
 	retryBudget *rate.Limiter
 	health      health
 }
 
+// limiterOf returns the limiter of the group that a request belongs to.
+func (t *transport) limiterOf(req *http.Request) *limiter {
+	group, limits := t.LimitsOf(req)
+	t.limitersLock.Lock()
+	defer t.limitersLock.Unlock()
+	l := t.limiters[group]
+	if l == nil {
+		l = newLimiter(limits)
+		t.limiters[group] = l
+	}
+	return l
+}
+
 // RoundTrip implements http.RoundTripper: limit, send, read the whole answer, and try again where that is safe.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	operation := t.Operation(req)
+	resp, err := t.roundTrip(req)
+	noteCaught(req.Context(), resp, err)
+	return resp, err
+}
+
+func (t *transport) roundTrip(req *http.Request) (*http.Response, error) {
+	operation, limiter := t.Operation(req), t.limiterOf(req)
 	for attempt := 0; ; attempt++ {
 		waitBegan := time.Now()
-		if err := t.limiter.wait(req.Context(), maxPatience); err != nil {
+		if err := limiter.wait(req.Context(), maxPatience); err != nil {
 			return nil, err
 		}
 		limiterWait.WithLabelValues(t.Provider).Observe(time.Since(waitBegan).Seconds())
 
 		resp, err := t.attempt(req, operation)
-		t.learn(req.Context(), operation, resp, err)
+		t.learn(req.Context(), limiter, operation, resp, err)
 
 		delay, again := t.again(req, resp, err, attempt)
 		if !again {
@@ -191,7 +217,7 @@ func buffer(resp *http.Response) error {
 }
 
 // learn keeps what an answer says about the cloud: its rate limit, a pause that it asks for, whether it works.
-func (t *transport) learn(ctx context.Context, operation string, resp *http.Response, err error) {
+func (t *transport) learn(ctx context.Context, limiter *limiter, operation string, resp *http.Response, err error) {
 	if err != nil {
 		if ctx.Err() != nil {
 			return // the caller gave up; that says nothing about the cloud
@@ -207,7 +233,7 @@ func (t *transport) learn(ctx context.Context, operation string, resp *http.Resp
 	}
 	switch {
 	case resp.StatusCode == http.StatusTooManyRequests:
-		t.limiter.pause(t.askedPause(resp))
+		limiter.pause(t.askedPause(resp))
 		t.report(operation, errors.New("the rate limit is reached (HTTP 429)"))
 	case resp.StatusCode == http.StatusUnauthorized:
 		t.report(operation, errors.New("the credential is refused (HTTP 401)"))

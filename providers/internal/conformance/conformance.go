@@ -44,6 +44,9 @@ type Fixture struct {
 	OtherAccount func()
 	// RefuseAccount makes the cloud refuse our credential.
 	RefuseAccount func()
+	// AddressBackends is set where load balancers know backends by address alone: the cloud then takes an instance that is
+	// gone for one that does not answer, which its health checks are for.
+	AddressBackends bool
 	// MalformedIDs begin like the provider's own but name nothing.
 	MalformedIDs []string
 	// Services are the Services to try, by name; each gets a life cycle and the interruption test.

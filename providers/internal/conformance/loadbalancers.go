@@ -151,6 +151,11 @@ func runLostInstance(t *testing.T, f *Fixture) {
 	w.RemoveInstance(lost.Spec.ProviderID)
 	w.changeService(ctx, c.Service, c.Change)
 	w.ensure(ctx, c.Service, nil)
+	if w.AddressBackends {
+		assert.NotEmpty(t, w.Snapshot())
+		w.nodes = w.nodes[:1]
+		require.NoError(t, w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, c.Service), w.nodes))
+	}
 	assert.Equal(t, wanted, w.Snapshot(), "the change is applied, with the living backend alone")
 }
 

@@ -39,7 +39,8 @@ type Source[ID comparable, V any] struct {
 	Kind string
 	// ID returns an object's identity.
 	ID func(V) ID
-	// List returns all objects and the number of calls it took. A listing that is not complete must be an error.
+	// List returns all objects and the number of calls it took. A listing that is not complete must be an error. It is nil
+	// where the cloud has no such listing; every question is then a single read, and only Get may be used.
 	List func(ctx context.Context) (objects []V, pages int, err error)
 	// Get reads one object. It must return an error that is cloudapi.ErrNotFound only if the cloud itself said so.
 	Get func(ctx context.Context, id ID) (V, error)
@@ -287,6 +288,9 @@ func (i *Inventory[ID, V]) Affordable(perCall, least, most time.Duration) time.D
 // listingPaysLocked decides between listing everything and reading one object. Without any listing so far the number of
 // pages is unknown, and a listing is tried: it also answers everyone else.
 func (i *Inventory[ID, V]) listingPaysLocked(expected int) bool {
+	if i.source.List == nil {
+		return false
+	}
 	if i.pages == 0 {
 		return true
 	}

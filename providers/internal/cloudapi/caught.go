@@ -1,0 +1,47 @@
+package cloudapi
+
+import (
+	"context"
+	"net/http"
+	"sync"
+)
+
+// Caught is what the transport saw last of the calls of a context. Some SDKs keep only the text of an error; its class
+// and the time to wait would be lost with it.
+type Caught struct {
+	mu     sync.Mutex
+	answer *Answer
+	err    error
+}
+
+// Answer is what an answer says beside its body.
+type Answer struct {
+	Status int
+	Header http.Header
+}
+
+type caughtKey struct{}
+
+// Catch returns a context whose calls are noted.
+func Catch(ctx context.Context) (context.Context, *Caught) {
+	c := &Caught{}
+	return context.WithValue(ctx, caughtKey{}, c), c
+}
+
+// Last returns the last answer, or the last error of the transport; both are nil before any call.
+func (c *Caught) Last() (*Answer, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.answer, c.err
+}
+
+func noteCaught(ctx context.Context, response *http.Response, err error) {
+	if c, ok := ctx.Value(caughtKey{}).(*Caught); ok {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.answer, c.err = nil, err
+		if response != nil {
+			c.answer = &Answer{Status: response.StatusCode, Header: response.Header}
+		}
+	}
+}

@@ -1,0 +1,351 @@
+package linode
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// Names of the annotations, as Linode's own controller has them.
+const (
+	annotationPrefix = "service.beta.kubernetes.io/linode-loadbalancer-"
+
+	// annotationRecord is ours: the NodeBalancer that serves the Service. The status alone is no memory, for the API server
+	// clears it when the type of a Service changes.
+	annotationRecord = "anyccm.io/linode-nodebalancer-id"
+
+	annotationPort               = annotationPrefix + "port-"
+	annotationProtocol           = annotationPrefix + "default-protocol"
+	annotationProxyProtocol      = annotationPrefix + "default-proxy-protocol"
+	annotationOldProxyProtocol   = annotationPrefix + "proxy-protocol"
+	annotationAlgorithm          = annotationPrefix + "default-algorithm"
+	annotationStickiness         = annotationPrefix + "default-stickiness"
+	annotationCheckType          = annotationPrefix + "check-type"
+	annotationCheckPath          = annotationPrefix + "check-path"
+	annotationCheckBody          = annotationPrefix + "check-body"
+	annotationCheckInterval      = annotationPrefix + "check-interval"
+	annotationCheckTimeout       = annotationPrefix + "check-timeout"
+	annotationCheckAttempts      = annotationPrefix + "check-attempts"
+	annotationCheckPassive       = annotationPrefix + "check-passive"
+	annotationUDPCheckPort       = annotationPrefix + "udp-check-port"
+	annotationThrottle           = annotationPrefix + "throttle"
+	annotationPreserve           = annotationPrefix + "preserve"
+	annotationID                 = annotationPrefix + "nodebalancer-id"
+	annotationType               = annotationPrefix + "nodebalancer-type"
+	annotationHostnameOnly       = annotationPrefix + "hostname-only-ingress"
+	annotationIPv6Ingress        = annotationPrefix + "enable-ipv6-ingress"
+	annotationIPv6Backends       = annotationPrefix + "enable-ipv6-backends"
+	annotationTags               = annotationPrefix + "tags"
+	annotationFirewallID         = annotationPrefix + "firewall-id"
+	annotationFirewallACL        = annotationPrefix + "firewall-acl"
+	annotationReservedIPv4       = annotationPrefix + "reserved-ipv4"
+	annotationRetainReservedIPv4 = annotationPrefix + "retain-reserved-ipv4"
+	annotationBackendRange       = annotationPrefix + "backend-ipv4-range"
+	annotationBackendVPC         = annotationPrefix + "backend-vpc-name"
+	annotationBackendSubnet      = annotationPrefix + "backend-subnet-name"
+	annotationBackendSubnetID    = annotationPrefix + "backend-subnet-id"
+	annotationFrontendSubnetID   = annotationPrefix + "frontend-subnet-id"
+	annotationFrontendVPC        = annotationPrefix + "frontend-vpc-name"
+	annotationFrontendSubnet     = annotationPrefix + "frontend-subnet-name"
+	annotationFrontendRangeV4    = annotationPrefix + "frontend-ipv4-range"
+	annotationFrontendRangeV6    = annotationPrefix + "frontend-ipv6-range"
+)
+
+const (
+	protocolTCP   = "tcp"
+	protocolUDP   = "udp"
+	protocolHTTP  = "http"
+	protocolHTTPS = "https"
+
+	proxyNone = "none"
+
+	checkNone       = "none"
+	checkConnection = "connection"
+	checkHTTP       = "http"
+	checkHTTPBody   = "http_body"
+
+	algorithmRoundRobin = "roundrobin"
+
+	defaultUDPCheckPort = 80
+	mostThrottle        = 20
+)
+
+// settings are the typed annotations of one Service.
+type settings struct {
+	Record, ID                              int
+	Protocol, ProxyProtocol, OldProxy       string
+	Algorithm, Stickiness                   string
+	CheckType, CheckPath, CheckBody         string
+	CheckInterval, CheckTimeout, CheckTries int
+	CheckPassive                            bool
+	UDPCheckPort                            int
+	Throttle                                int
+	Preserve                                bool
+	Type                                    string
+	HostnameOnly, IPv6Ingress, IPv6Backends bool
+	Tags                                    []string
+	FirewallID                              int
+	FirewallACL                             string
+	ReservedIPv4                            string
+	RetainReservedIPv4                      bool
+	BackendRange, BackendVPC, BackendSubnet string
+	BackendSubnetID                         int
+	FrontendSubnetID                        int
+	FrontendVPC, FrontendSubnet             string
+	FrontendRangeV4, FrontendRangeV6        string
+
+	// ACL is FirewallACL, decoded; nil if there is none.
+	ACL *acl
+	// ports are the settings of each port, by number.
+	ports map[int32]portSettings
+}
+
+// portSettings are the keys of the annotation of one port. All values are texts.
+type portSettings struct {
+	Protocol      string `json:"protocol"`
+	ProxyProtocol string `json:"proxy-protocol"`
+	Algorithm     string `json:"algorithm"`
+	Stickiness    string `json:"stickiness"`
+	TLSSecret     string `json:"tls-secret-name"`
+	UDPCheckPort  string `json:"udp-check-port"`
+}
+
+// acl lists who may, or may not, reach a NodeBalancer.
+type acl struct {
+	Allow *addressList `json:"allowList"`
+	Deny  *addressList `json:"denyList"`
+}
+
+type addressList struct {
+	IPv4 []string `json:"ipv4"`
+	IPv6 []string `json:"ipv6"`
+}
+
+func checkIPv4(v string) error {
+	if ip, err := netip.ParseAddr(v); err != nil || !ip.Is4() {
+		return errors.New("is not an IPv4 address")
+	}
+	return nil
+}
+
+func protocols() []string { return []string{protocolTCP, protocolUDP, protocolHTTP, protocolHTTPS} }
+func proxies() []string   { return []string{proxyNone, "v1", "v2"} }
+func algorithms() []string {
+	return []string{algorithmRoundRobin, "leastconn", "source", "ring_hash"}
+}
+
+func stickinesses() []string {
+	return []string{"none", "table", "http_cookie", "session", "source_ip"}
+}
+
+// Annotations is the table of Service annotations.
+var Annotations = schema.Annotations[settings]{
+	schema.IntAnnotation(func(s *settings) *int { return &s.Record }, schema.AnnotationRow{
+		Key: annotationRecord, Changes: schema.Written, Spec: schema.Spec{Min: new(0.0), Help: "ID of the NodeBalancer that serves this Service. Ours."},
+	}),
+	schema.EnumAnnotation(func(s *settings) *string { return &s.Protocol }, schema.AnnotationRow{
+		Key: annotationProtocol, Changes: schema.InPlace,
+		Spec: schema.Spec{Choices: protocols(), AnyCase: true, DefaultHelp: "the protocol of the Service port", Help: "Protocol of ports without a setting of their own."},
+	}),
+	{AnnotationRow: schema.AnnotationRow{
+		Key: annotationPort + "<port>", Changes: schema.InPlace,
+		Spec: schema.Spec{Kind: schema.KindString, Help: `Settings of one Service port, as a JSON object with texts: protocol, proxy-protocol, algorithm, stickiness, tls-secret-name, udp-check-port. Each counts before its default- annotation.`},
+	}},
+	schema.EnumAnnotation(func(s *settings) *string { return &s.ProxyProtocol }, schema.AnnotationRow{
+		Key: annotationProxyProtocol, Changes: schema.InPlace,
+		Spec: schema.Spec{Choices: proxies(), AnyCase: true, DefaultHelp: proxyNone, Help: "PROXY protocol of ports without a setting of their own; tcp only."},
+	}),
+	schema.EnumAnnotation(func(s *settings) *string { return &s.OldProxy }, schema.AnnotationRow{
+		Key: annotationOldProxyProtocol, Changes: schema.InPlace, Deprecated: "use " + annotationProxyProtocol,
+		Spec: schema.Spec{Choices: proxies(), AnyCase: true, DefaultHelp: proxyNone, Help: "Counts where the newer annotation is absent."},
+	}),
+	schema.EnumAnnotation(func(s *settings) *string { return &s.Algorithm }, schema.AnnotationRow{
+		Key: annotationAlgorithm, Changes: schema.InPlace,
+		Spec: schema.Spec{Choices: algorithms(), AnyCase: true, DefaultHelp: algorithmRoundRobin, Help: "Balancing algorithm; source is for tcp, http and https, ring_hash for udp."},
+	}),
+	schema.EnumAnnotation(func(s *settings) *string { return &s.Stickiness }, schema.AnnotationRow{
+		Key: annotationStickiness, Changes: schema.InPlace,
+		Spec: schema.Spec{Choices: stickinesses(), AnyCase: true, DefaultHelp: "table for http and https, session for udp", Help: "Stickiness; http and https: none, table, http_cookie; udp: none, session, source_ip."},
+	}),
+	schema.EnumAnnotation(func(s *settings) *string { return &s.CheckType }, schema.AnnotationRow{
+		Key: annotationCheckType, Changes: schema.InPlace,
+		Spec: schema.Spec{Choices: []string{checkNone, checkConnection, checkHTTP, checkHTTPBody}, DefaultHelp: "connection; none for UDP ports", Help: "Active health check of the nodes."},
+	}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.CheckPath }, schema.AnnotationRow{
+		Key: annotationCheckPath, Changes: schema.InPlace, Spec: schema.Spec{DefaultHelp: "/", Help: "Path of http and http_body checks."},
+	}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.CheckBody }, schema.AnnotationRow{
+		Key: annotationCheckBody, Changes: schema.InPlace, Spec: schema.Spec{Help: "Text or expression that the answer must hold; required for http_body."},
+	}),
+	schema.IntAnnotation(func(s *settings) *int { return &s.CheckInterval }, schema.AnnotationRow{
+		Key: annotationCheckInterval, Changes: schema.InPlace, Spec: schema.Spec{Default: "5", Min: new(2.0), Max: new(3600.0), Help: "Seconds between two checks; more than the timeout."},
+	}),
+	schema.IntAnnotation(func(s *settings) *int { return &s.CheckTimeout }, schema.AnnotationRow{
+		Key: annotationCheckTimeout, Changes: schema.InPlace, Spec: schema.Spec{Default: "3", Min: new(1.0), Max: new(30.0), Help: "Seconds after which a check has failed."},
+	}),
+	schema.IntAnnotation(func(s *settings) *int { return &s.CheckTries }, schema.AnnotationRow{
+		Key: annotationCheckAttempts, Changes: schema.InPlace, Spec: schema.Spec{Default: "2", Min: new(1.0), Max: new(30.0), Help: "Failed checks in a row that take a node out."},
+	}),
+	schema.BoolAnnotation(func(s *settings) *bool { return &s.CheckPassive }, schema.AnnotationRow{
+		Key: annotationCheckPassive, Changes: schema.InPlace, Spec: schema.Spec{Default: "true", Help: "Take nodes out that answer with server errors. Never for udp."},
+	}),
+	schema.IntAnnotation(func(s *settings) *int { return &s.UDPCheckPort }, schema.AnnotationRow{
+		Key: annotationUDPCheckPort, Changes: schema.InPlace, Spec: schema.Spec{Default: "80", Min: new(1.0), Max: new(65535.0), Help: "Port of the nodes that is checked for udp."},
+	}),
+	schema.IntAnnotation(func(s *settings) *int { return &s.Throttle }, schema.AnnotationRow{
+		Key: annotationThrottle, Changes: schema.InPlace, Spec: schema.Spec{Default: "0", Lenient: true, Help: "New connections a second for each client, at most 20; 0 means no limit."},
+	}),
+	schema.BoolAnnotation(func(s *settings) *bool { return &s.Preserve }, schema.AnnotationRow{
+		Key: annotationPreserve, Changes: schema.InPlace, Spec: schema.Spec{Default: "false", Help: "Keep the NodeBalancer when the Service is deleted or moves to another one."},
+	}),
+	schema.IntAnnotation(func(s *settings) *int { return &s.ID }, schema.AnnotationRow{
+		Key: annotationID, Changes: schema.InPlace, Spec: schema.Spec{Min: new(1.0), Help: "Use this NodeBalancer, which exists. It outlives the Service unless this program made it."},
+	}),
+	schema.EnumAnnotation(func(s *settings) *string { return &s.Type }, schema.AnnotationRow{
+		Key: annotationType, Changes: schema.AtCreation,
+		Spec: schema.Spec{Choices: planTypes(), AnyCase: true, DefaultHelp: "--default-nodebalancer-type", Help: "Plan of the NodeBalancer."},
+	}),
+	schema.BoolAnnotation(func(s *settings) *bool { return &s.HostnameOnly }, schema.AnnotationRow{
+		Key: annotationHostnameOnly, Changes: schema.InPlace, Spec: schema.Spec{Lenient: true, DefaultHelp: "LINODE_HOSTNAME_ONLY_INGRESS", Help: "Show the hostname alone in the status."},
+	}),
+	schema.BoolAnnotation(func(s *settings) *bool { return &s.IPv6Ingress }, schema.AnnotationRow{
+		Key: annotationIPv6Ingress, Changes: schema.InPlace, Spec: schema.Spec{Lenient: true, DefaultHelp: "--enable-ipv6-for-loadbalancers", Help: "Show the IPv6 address in the status too."},
+	}),
+	schema.BoolAnnotation(func(s *settings) *bool { return &s.IPv6Backends }, schema.AnnotationRow{
+		Key: annotationIPv6Backends, Changes: schema.InPlace, Spec: schema.Spec{Lenient: true, DefaultHelp: "--enable-ipv6-for-nodebalancer-backends", Help: "Reach nodes by their public IPv6 address."},
+	}),
+	schema.ListAnnotation(func(s *settings) *[]string { return &s.Tags }, schema.AnnotationRow{
+		Key: annotationTags, Changes: schema.InPlace, Spec: schema.Spec{Help: "Further tags of the NodeBalancer."},
+	}),
+	schema.IntAnnotation(func(s *settings) *int { return &s.FirewallID }, schema.AnnotationRow{
+		Key: annotationFirewallID, Changes: schema.InPlace, Spec: schema.Spec{Min: new(1.0), Help: "Attach this firewall, which exists. Counts before firewall-acl."},
+	}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.FirewallACL }, schema.AnnotationRow{
+		Key: annotationFirewallACL, Changes: schema.InPlace,
+		Spec: schema.Spec{Help: `Make a firewall from a JSON object with either allowList or denyList, each with lists of networks: {"allowList": {"ipv4": ["192.0.2.0/24"], "ipv6": []}}.`, Check: func(v string) error { _, err := parseACL(v); return err }},
+	}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.ReservedIPv4 }, schema.AnnotationRow{
+		Key: annotationReservedIPv4, Changes: schema.AtCreation, Spec: schema.Spec{Check: checkIPv4, Help: "Reserved IPv4 address that the NodeBalancer gets."},
+	}),
+	schema.BoolAnnotation(func(s *settings) *bool { return &s.RetainReservedIPv4 }, schema.AnnotationRow{
+		Key: annotationRetainReservedIPv4, Changes: schema.InPlace, Spec: schema.Spec{Default: "true", Help: "Keep the reserved address when the NodeBalancer is deleted."},
+	}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.BackendRange }, schema.AnnotationRow{
+		Key: annotationBackendRange, Changes: schema.AtCreation, Spec: schema.Spec{Check: checkCIDR, Help: "Range of the NodeBalancer in the subnet of its backends."},
+	}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.BackendVPC }, schema.AnnotationRow{
+		Key: annotationBackendVPC, Changes: schema.AtCreation, Spec: schema.Spec{DefaultHelp: "the first of --vpc-names", Help: "VPC of the backends."},
+	}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.BackendSubnet }, schema.AnnotationRow{
+		Key: annotationBackendSubnet, Changes: schema.AtCreation, Spec: schema.Spec{DefaultHelp: "the first of --subnet-names", Help: "Subnet of the backends."},
+	}),
+	schema.IntAnnotation(func(s *settings) *int { return &s.BackendSubnetID }, schema.AnnotationRow{
+		Key: annotationBackendSubnetID, Changes: schema.AtCreation, Spec: schema.Spec{Min: new(1.0), Help: "ID of the subnet of the backends. Counts before the names."},
+	}),
+	schema.IntAnnotation(func(s *settings) *int { return &s.FrontendSubnetID }, schema.AnnotationRow{
+		Key: annotationFrontendSubnetID, Changes: schema.AtCreation, Spec: schema.Spec{Min: new(1.0), Help: "ID of the subnet in which a private NodeBalancer has its address."},
+	}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.FrontendVPC }, schema.AnnotationRow{
+		Key: annotationFrontendVPC, Changes: schema.AtCreation, Spec: schema.Spec{Help: "VPC of that subnet. Needs frontend-subnet-name."},
+	}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.FrontendSubnet }, schema.AnnotationRow{
+		Key: annotationFrontendSubnet, Changes: schema.AtCreation, Spec: schema.Spec{Help: "Label of that subnet. Needs frontend-vpc-name."},
+	}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.FrontendRangeV4 }, schema.AnnotationRow{
+		Key: annotationFrontendRangeV4, Changes: schema.AtCreation, Spec: schema.Spec{Check: checkCIDR, Help: "Range for the address of a private NodeBalancer."},
+	}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.FrontendRangeV6 }, schema.AnnotationRow{
+		Key: annotationFrontendRangeV6, Changes: schema.AtCreation, Spec: schema.Spec{Check: checkCIDR, Help: "IPv6 range for the address of a private NodeBalancer."},
+	}),
+}
+
+// bound is the table without the row that stands for many annotations.
+func bound() schema.Annotations[settings] {
+	return slices.DeleteFunc(slices.Clone(Annotations), func(a schema.Annotation[settings]) bool { return strings.HasSuffix(a.Key, ">") })
+}
+
+// parseSettings reads the annotations of a Service; options fill in what they leave open.
+func parseSettings(service *v1.Service, c Config) (s settings, warnings, err error) {
+	given := service.Annotations
+	s, warnings, err = bound().Parse(given)
+	problems := schema.Problems(err)
+	s.Throttle = min(max(s.Throttle, 0), mostThrottle)
+	for key, apply := range map[string]func(){
+		annotationHostnameOnly: func() { s.HostnameOnly = c.HostnameOnly },
+		annotationIPv6Ingress:  func() { s.IPv6Ingress = c.IPv6Ingress },
+		annotationIPv6Backends: func() { s.IPv6Backends = c.IPv6Backends },
+		annotationType:         func() { s.Type = c.DefaultType },
+	} {
+		if given[key] == "" {
+			apply()
+		}
+	}
+	if given[annotationProxyProtocol] == "" {
+		s.ProxyProtocol = s.OldProxy
+	}
+	if text := given[annotationFirewallACL]; text != "" {
+		s.ACL, _ = parseACL(text) // the table reports what is wrong with it
+	}
+	s.ports = map[int32]portSettings{}
+	for _, p := range service.Spec.Ports {
+		key := annotationPort + strconv.Itoa(int(p.Port))
+		if text := given[key]; text != "" {
+			var one portSettings
+			if err := json.Unmarshal([]byte(text), &one); err != nil {
+				problems = append(problems, &schema.Problem{Place: "annotation " + key, Value: text, Reason: `is not a JSON object of texts such as {"protocol": "http"}`})
+			}
+			s.ports[p.Port] = one
+		}
+	}
+	return s, warnings, errors.Join(append(problems, s.contradictions()...)...)
+}
+
+// contradictions are faults of two or more annotations together.
+func (s settings) contradictions() []error {
+	var problems []error
+	report := func(broken bool, key, reason string) {
+		if broken {
+			problems = append(problems, &schema.Problem{Place: "annotation " + key, Reason: reason})
+		}
+	}
+	report(s.CheckType == checkHTTPBody && s.CheckBody == "", annotationCheckBody, "is required for checks of type http_body")
+	report(s.CheckTimeout >= s.CheckInterval && s.CheckInterval > 0, annotationCheckTimeout, fmt.Sprintf("must be less than the interval of %d s", s.CheckInterval))
+	report((s.FrontendVPC == "") != (s.FrontendSubnet == "") && s.FrontendSubnetID == 0, annotationFrontendVPC, "and "+annotationFrontendSubnet+" belong together; set both")
+	report((s.FrontendRangeV4 != "" || s.FrontendRangeV6 != "") && !s.frontend(), annotationFrontendSubnetID, "is required where a range of the frontend is set")
+	return problems
+}
+
+// frontend reports whether the NodeBalancer has its address in a VPC.
+func (s settings) frontend() bool { return s.FrontendSubnetID != 0 || s.FrontendSubnet != "" }
+
+// parseACL decodes and checks the annotation firewall-acl.
+func parseACL(text string) (*acl, error) {
+	a := &acl{}
+	if err := json.Unmarshal([]byte(text), a); err != nil {
+		return nil, errors.New(`is not a JSON object such as {"allowList": {"ipv4": ["192.0.2.0/24"]}}`)
+	}
+	if (a.Allow == nil) == (a.Deny == nil) {
+		return nil, errors.New("must have either allowList or denyList")
+	}
+	list := a.Allow
+	if list == nil {
+		list = a.Deny
+	}
+	if len(list.IPv4)+len(list.IPv6) == 0 {
+		return nil, errors.New("holds no network")
+	}
+	for _, network := range slices.Concat(list.IPv4, list.IPv6) {
+		if _, err := netip.ParsePrefix(network); err != nil {
+			return nil, fmt.Errorf("holds %q, which is not a network such as 192.0.2.0/24", network)
+		}
+	}
+	return a, nil
+}

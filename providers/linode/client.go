@@ -1,0 +1,182 @@
+package linode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/linode/linodego"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+)
+
+// pageSize is the largest page that the API serves.
+const pageSize = 500
+
+// The published limits count each operation apart: 200 listings and 1600 other calls a minute. A bucket lets through its
+// burst plus its rate over a minute.
+func limitsOf(r *http.Request) (string, []cloudapi.Limit) {
+	name := operation(r)
+	if r.URL.Query().Has("page") {
+		return name, []cloudapi.Limit{{PerSecond: 2, Burst: 80}}
+	}
+	return name, []cloudapi.Limit{{PerSecond: 15, Burst: 600}}
+}
+
+// api is the part of Linode's API that is used, in the common vocabulary of errors.
+type api struct {
+	sdk  linodego.Client
+	http *cloudapi.Client
+}
+
+func newAPI(c Config, version string) (*api, error) {
+	base, err := url.Parse(c.URL)
+	if err != nil {
+		return nil, fmt.Errorf("reading LINODE_URL: %w", err)
+	}
+	client := cloudapi.NewClient(cloudapi.Config{
+		Provider:  Name,
+		UserAgent: "anyccm/" + version,
+		Authorize: func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+c.Token.Reveal()) },
+		Operation: operation,
+		LimitsOf:  limitsOf,
+		Budget:    budget,
+		Timeout:   time.Duration(c.RequestTimeout) * time.Second,
+	})
+	a := &api{sdk: linodego.NewClient(client.Client), http: client}
+	// The SDK would try again up to a thousand times in a worker's time; the transport tries, within limits.
+	a.sdk.SetRetryCount(0)
+	a.sdk.SetBaseURL(base.Scheme + "://" + base.Host)
+	a.sdk.SetAPIVersion(versionOf(base))
+	a.sdk.SetLogger(silent{})
+	a.sdk.OnAfterResponse(checkAnswer)
+	return a, nil
+}
+
+// versionOf is the last segment of the path that begins with v, as the SDK of Linode's own controller reads it.
+func versionOf(base *url.URL) string {
+	version := linodego.APIVersion
+	for segment := range strings.SplitSeq(base.Path, "/") {
+		if strings.HasPrefix(segment, "v") {
+			version = segment
+		}
+	}
+	return version
+}
+
+// silent drops what the SDK would write to standard error; errors come back to the caller.
+type silent struct{}
+
+func (silent) Errorf(string, ...any) {}
+func (silent) Warnf(string, ...any)  {}
+func (silent) Debugf(string, ...any) {}
+
+// errNotTheAPI: a page of something in between, which says nothing about any object.
+var errNotTheAPI = errors.New("a page instead of an answer of the API; check LINODE_URL and proxies")
+
+// checkAnswer refuses what the SDK would take for success: pages that are no JSON, and failures without a reason.
+func checkAnswer(r *linodego.Response) error {
+	kind, _, _ := strings.Cut(r.Header().Get("Content-Type"), ";")
+	switch {
+	case strings.TrimSpace(kind) != "application/json":
+		return errNotTheAPI
+	case r.StatusCode() >= http.StatusBadRequest && !strings.Contains(string(r.Body()), `"reason"`):
+		return fmt.Errorf("the API failed without a reason (HTTP %d)", r.StatusCode())
+	}
+	return nil
+}
+
+var identifier = regexp.MustCompile(`^[0-9]+$`)
+
+// operation names a request without identifiers: "GET /v4/nodebalancers/{id}".
+func operation(r *http.Request) string {
+	segments := strings.Split(path.Clean(r.URL.Path), "/")
+	for i, s := range segments {
+		if identifier.MatchString(s) || (i > 1 && segments[i-1] == "ips" && segments[i-2] == "reserved") {
+			segments[i] = "{id}"
+		}
+	}
+	return r.Method + " " + strings.Join(segments, "/")
+}
+
+func budget(h http.Header) (cloudapi.Budget, bool) {
+	limit, limitErr := strconv.Atoi(h.Get("X-RateLimit-Limit"))
+	remaining, remainingErr := strconv.Atoi(h.Get("X-RateLimit-Remaining"))
+	b := cloudapi.Budget{Limit: limit, Remaining: remaining}
+	if reset, err := strconv.ParseInt(h.Get("X-RateLimit-Reset"), 10, 64); err == nil {
+		b.Reset = time.Unix(reset, 0)
+	}
+	return b, limitErr == nil && remainingErr == nil
+}
+
+// errWrongAnswer: the API answered with success, but not with what was asked for.
+var errWrongAnswer = errors.New("the answer does not hold the object that was asked for")
+
+// call makes one call of the SDK and maps its error.
+func call[T any](ctx context.Context, doing string, make func(context.Context) (T, error)) (T, error) {
+	ctx, caught := cloudapi.Catch(ctx)
+	v, err := make(ctx)
+	return v, apiError(err, caught, doing)
+}
+
+// read is call for a single object, whose identity is checked.
+func read[T any](ctx context.Context, doing string, isIt func(*T) bool, make func(context.Context) (*T, error)) (*T, error) {
+	return call(ctx, doing, func(ctx context.Context) (*T, error) {
+		v, err := make(ctx)
+		if err == nil && (v == nil || !isIt(v)) {
+			err = errWrongAnswer
+		}
+		return v, err
+	})
+}
+
+// do is call for what answers with nothing.
+func do(ctx context.Context, doing string, make func(context.Context) error) error {
+	_, err := call(ctx, doing, func(ctx context.Context) (struct{}, error) { return struct{}{}, make(ctx) })
+	return err
+}
+
+// page is one page of a listing.
+type page[T any] struct {
+	Data    []T `json:"data"`
+	Page    int `json:"page"`
+	Pages   int `json:"pages"`
+	Results int `json:"results"`
+}
+
+// listAll reads every page. The listing is complete or an error: the number of objects is compared with the total that
+// the API states.
+func listAll[T any](ctx context.Context, a *api, what, endpoint, filter string) ([]T, int, error) {
+	var all []T
+	for number := 1; ; number++ {
+		doing := fmt.Sprintf("listing %s, page %d", what, number)
+		p, err := call(ctx, doing, func(ctx context.Context) (*page[T], error) {
+			request := a.sdk.R(ctx).SetResult(&page[T]{}).SetQueryParams(map[string]string{"page": strconv.Itoa(number), "page_size": strconv.Itoa(pageSize)})
+			if filter != "" {
+				request.SetHeader("X-Filter", filter)
+			}
+			return result[page[T]](request.Get(endpoint))
+		})
+		if err != nil {
+			return nil, number, err
+		}
+		all = append(all, p.Data...)
+		if number < p.Pages && len(p.Data) > 0 {
+			continue
+		}
+		if p.Page != number || len(all) < p.Results {
+			return nil, number, &cloudapi.Error{
+				Class: cloudapi.ErrTransient, Operation: doing,
+				Message: fmt.Sprintf("the listing broke off: %d objects on %d pages, but the API states %d", len(all), number, p.Results),
+			}
+		}
+		return all, number, nil
+	}
+}

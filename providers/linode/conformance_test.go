@@ -1,0 +1,156 @@
+package linode
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/linode/linodesim"
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	conformance.Run(t, newFixture)
+}
+
+// TestSchedules runs random schedules; SOAK_SCHEDULES and SOAK_SEED choose how many and which.
+func TestSchedules(t *testing.T) {
+	t.Parallel()
+	conformance.Soak(t, newFixture)
+}
+
+const testToken = "linode-test-token"
+
+// testInputs are the options of a provider that talks to the simulator.
+func testInputs(url string, flags, more map[string]string) registry.Inputs {
+	env := map[string]string{"LINODE_API_TOKEN": testToken, "LINODE_URL": url, "LINODE_REGION": linodesim.Region}
+	maps.Copy(env, more)
+	return registry.Inputs{Version: "test", Sources: schema.Sources{Flags: flags, LookupEnv: func(k string) (string, bool) { v, ok := env[k]; return v, ok }}}
+}
+
+const reservedIP = "198.19.200.7"
+
+func newFixture(t testing.TB) *conformance.Fixture {
+	sim, server := linodesim.New(linodesim.Options{Token: testToken})
+	url := server.Start(t)
+	sim.Reserve(reservedIP)
+	number := func(providerID string) int {
+		id, err := parseProviderID(providerID)
+		require.NoError(t, err)
+		return id
+	}
+	return &conformance.Fixture{
+		Sim: server,
+		Open: func(policy guard.Policy) (cloudprovider.Interface, error) {
+			var r registry.Registry
+			if err := r.Add(Description()); err != nil {
+				return nil, err
+			}
+			in := testInputs(url, nil, nil)
+			in.Guard = &policy
+			return r.Open(Name, in)
+		},
+		AddInstance: func(name string) string {
+			return providerIDPrefix + strconv.Itoa(sim.AddLinode(linodesim.Spec{Label: name, Private: true}))
+		},
+		RemoveInstance:  func(id string) { sim.RemoveLinode(number(id)) },
+		PowerOff:        func(id string) { require.NoError(t, sim.SetStatus(number(id), "offline")) },
+		InstanceListing: "GET /v4/linode/instances",
+		RefuseAccount:   func() { sim.SetToken("another") },
+		OtherAccount: func() {
+			for _, l := range sim.Linodes() {
+				sim.RemoveLinode(l.ID)
+			}
+		},
+		AddressBackends: true,
+		MalformedIDs:    []string{providerIDPrefix, providerIDPrefix + "12x", providerIDPrefix + "-1", providerIDPrefix + "0"},
+		Services: map[string]conformance.Case{
+			"plain": {
+				Service: service("plain", nil, port("http", 80, 30080)),
+				Change:  func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, port("alt", 8080, 30081)) },
+			},
+			"rich": {
+				Service: richService(),
+				Change: func(s *v1.Service) {
+					s.Annotations[annotationThrottle] = "5"
+					s.Annotations[annotationPort+"80"] = `{"protocol": "tcp", "proxy-protocol": "v1"}`
+					s.Annotations[annotationFirewallACL] = `{"denyList": {"ipv4": ["192.0.2.0/24"]}}`
+					s.Spec.Ports = s.Spec.Ports[:2]
+				},
+			},
+		},
+		Snapshot: func() string { return snapshot(t, sim) },
+	}
+}
+
+// snapshot is what the cloud holds for Services, less the times and identifiers that differ from run to run.
+func snapshot(t testing.TB, sim *linodesim.Sim) string {
+	var all strings.Builder
+	show := func(v any) {
+		text, err := json.MarshalIndent(v, "", " ")
+		require.NoError(t, err)
+		all.Write(text)
+	}
+	for i, nb := range sim.NodeBalancers() {
+		for _, c := range nb.Configs() {
+			nodes := []string{}
+			for _, n := range c.Nodes() {
+				nodes = append(nodes, fmt.Sprint(n.Address, " ", n.Label, " ", n.Weight, " ", n.Mode))
+			}
+			c.ID, c.NodeBalancerID = 0, 0
+			show(c)
+			show(nodes)
+		}
+		nb.ID, nb.Created, nb.Updated, nb.IPv6, nb.Hostname = i, "", "", "", ""
+		if nb.IPv4 != reservedIP {
+			nb.IPv4 = ""
+		}
+		show(nb)
+	}
+	for i, f := range sim.Firewalls() {
+		f.ID, f.Created, f.Updated, f.Rules.Version = i, "", "", 0
+		show(f)
+		show(len(f.Devices()))
+	}
+	return all.String()
+}
+
+func port(name string, number, nodePort int32) v1.ServicePort {
+	return v1.ServicePort{Name: name, Protocol: v1.ProtocolTCP, Port: number, NodePort: nodePort}
+}
+
+func service(name string, annotations map[string]string, ports ...v1.ServicePort) *v1.Service {
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	return &v1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "3c1f6b52-7a66-4b58-8b4b-0a61c1f9e0a1", Annotations: annotations},
+		Spec:       v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer, Ports: ports},
+	}
+}
+
+// richService uses everything at once that does not exclude something else.
+func richService() *v1.Service {
+	udp := port("quic", 443, 30443)
+	udp.Protocol = v1.ProtocolUDP
+	return service("rich", map[string]string{
+		annotationProtocol: "HTTP", annotationAlgorithm: "leastconn", annotationStickiness: "http_cookie", annotationCheckType: "http_body",
+		annotationCheckPath: "/ready", annotationCheckBody: "ok", annotationCheckInterval: "10", annotationCheckTimeout: "7", annotationCheckAttempts: "4",
+		annotationCheckPassive: "false", annotationThrottle: "10", annotationType: "premium", annotationIPv6Ingress: "true", annotationTags: "one, two and more",
+		annotationReservedIPv4: reservedIP, annotationFirewallACL: `{"allowList": {"ipv4": ["198.51.100.0/24"], "ipv6": ["2001:db8:7::/48"]}}`,
+		annotationPort + "443": `{"protocol": "udp", "algorithm": "ring_hash", "stickiness": "source_ip", "udp-check-port": "8080"}`,
+		annotationPort + "80":  `{"protocol": "tcp", "proxy-protocol": "v2", "algorithm": "source"}`,
+	}, port("tcp", 80, 30080), port("http", 8080, 30081), udp)
+}

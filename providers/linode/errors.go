@@ -1,0 +1,49 @@
+package linode
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/linode/linodego"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+)
+
+// apiError maps an error of the SDK to the common vocabulary and names the operation. The SDK keeps the text of errors
+// alone; what the transport knows more comes from caught.
+func apiError(err error, caught *cloudapi.Caught, operation string) error {
+	if err == nil {
+		return nil
+	}
+	answer, sent := caught.Last()
+	if sent != nil {
+		return cloudapi.Describe(sent, operation)
+	}
+	mapped := &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: operation, Message: err.Error(), Cause: err}
+	if answer == nil {
+		return mapped
+	}
+	mapped.Status = answer.Status
+	said, ok := errors.AsType[*linodego.Error](err)
+	if !ok || said.Code < http.StatusBadRequest || !strings.HasPrefix(answer.Header.Get("Content-Type"), "application/json") {
+		return mapped // a page, or an answer that could not be read: it says nothing about the object
+	}
+	mapped.Message = said.Message
+	mapped.Class = cloudapi.ClassOfStatus(answer.Status)
+	mapped.RetryAfter = cloudapi.ParseRetryAfter(answer.Header, time.Now())
+	if answer.Status == http.StatusBadRequest && strings.Contains(said.Message, "Linode busy") {
+		mapped.Class = cloudapi.ErrConflict
+	}
+	if answer.Status == http.StatusBadRequest && mentionsLimit(said.Message) {
+		mapped.Class = cloudapi.ErrQuota
+	}
+	return mapped
+}
+
+// mentionsLimit recognises account limits, which the API answers with the status of any other invalid request.
+func mentionsLimit(message string) bool {
+	m := strings.ToLower(message)
+	return strings.Contains(m, "limit") && (strings.Contains(m, "exceed") || strings.Contains(m, "reached") || strings.Contains(m, "maximum"))
+}

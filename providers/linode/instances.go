@@ -1,0 +1,306 @@
+package linode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/linode/linodego"
+	v1 "k8s.io/api/core/v1"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/nodeview"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+const (
+	providerIDPrefix = "linode://"
+
+	// The age of the answer "this Linode exists" spares reads for nodes that are not ready. Listings have a limit of their
+	// own, 200 a minute for each kind; a page in a second is a third of it.
+	existsPerCall = time.Second
+	existsLeast   = 10 * time.Second
+	existsMost    = 45 * time.Second
+	// sweepMaxAge serves the address loop, which asks about every node every 5 minutes.
+	sweepMaxAge = 60 * time.Second
+	// missMaxAge spares reads for a node that fails to initialise: the framework tries 9 times in the first second.
+	missMaxAge = 5 * time.Second
+
+	indexLabel = "label"
+	indexIP    = "ip"
+)
+
+// vpcAddresses are the addresses of one Linode in the VPCs of the cluster.
+type vpcAddresses struct {
+	ipv4, internalV6, externalV6 []string
+}
+
+// instance is what the provider keeps of a Linode.
+type instance struct {
+	id                                    int
+	label, region, plan, status, hostUUID string
+	ipv4                                  []string
+	ipv6                                  string // with its /128, as the API tells it
+	interfaceGeneration                   string
+	vpc                                   *vpcAddresses // nil if it has no address in the cluster's VPCs
+}
+
+func newInstance(i *linodego.Instance) instance {
+	kept := instance{
+		id: i.ID, label: i.Label, region: i.Region, plan: i.Type, status: string(i.Status), hostUUID: i.HostUUID, ipv6: i.IPv6,
+		interfaceGeneration: string(i.InterfaceGeneration),
+	}
+	for _, ip := range i.IPv4 {
+		if ip != nil {
+			kept.ipv4 = append(kept.ipv4, ip.String())
+		}
+	}
+	return kept
+}
+
+// private reports whether an address is private and outside the network that counts as external.
+func private(ip string, external netip.Prefix) bool {
+	a, err := netip.ParseAddr(ip)
+	return err == nil && a.IsPrivate() && (!external.IsValid() || !external.Contains(a))
+}
+
+// addresses are in the order that Linode's own controller reports them.
+func (i instance) addresses(external netip.Prefix) []v1.NodeAddress {
+	list := []v1.NodeAddress{{Type: v1.NodeHostName, Address: i.label}}
+	add := func(kind v1.NodeAddressType, ips ...string) {
+		for _, ip := range ips {
+			list = append(list, v1.NodeAddress{Type: kind, Address: ip})
+		}
+	}
+	if i.vpc != nil {
+		add(v1.NodeInternalIP, i.vpc.ipv4...)
+	}
+	for _, ip := range i.ipv4 {
+		if private(ip, external) {
+			add(v1.NodeInternalIP, ip)
+		} else {
+			add(v1.NodeExternalIP, ip)
+		}
+	}
+	if i.vpc != nil {
+		add(v1.NodeExternalIP, i.vpc.externalV6...)
+		add(v1.NodeInternalIP, i.vpc.internalV6...)
+	}
+	if ip := strings.TrimSuffix(i.ipv6, "/128"); ip != "" {
+		add(v1.NodeExternalIP, ip)
+	}
+	return list
+}
+
+// privateIPv4 is the first private address outside VPCs, or "".
+func (i instance) privateIPv4() string {
+	n := slices.IndexFunc(i.ipv4, func(ip string) bool { return private(ip, netip.Prefix{}) })
+	if n < 0 {
+		return ""
+	}
+	return i.ipv4[n]
+}
+
+func (i instance) publicIPs(external netip.Prefix) []string {
+	return slices.DeleteFunc(slices.Clone(i.ipv4), func(ip string) bool { return private(ip, external) })
+}
+
+// instances implements cloudprovider.InstancesV2.
+type instances struct {
+	linodes  *inventory.Inventory[int, instance]
+	nodes    *nodeview.View
+	external netip.Prefix
+	inVPC    bool
+}
+
+var _ cloudprovider.InstancesV2 = (*instances)(nil)
+
+func newInstances(c Config, a *api, v *vpcs) *instances {
+	i := &instances{nodes: &nodeview.View{}, inVPC: c.inVPC()}
+	if c.ExternalSubnet != "" {
+		i.external = netip.MustParsePrefix(strings.TrimSpace(c.ExternalSubnet)) // the table has checked it
+	}
+	i.linodes = inventory.New(inventory.Source[int, instance]{
+		Kind: "Linode", ID: func(l instance) int { return l.id },
+		List: func(ctx context.Context) ([]instance, int, error) { return listInstances(ctx, a, v, c.TagFilter) },
+		Get:  func(ctx context.Context, id int) (instance, error) { return getInstance(ctx, a, v, id) },
+		Indexes: map[string]func(instance) []string{
+			indexLabel: func(l instance) []string { return []string{strings.ToLower(l.label)} },
+			indexIP:    func(l instance) []string { return l.publicIPs(i.external) },
+		},
+	})
+	return i
+}
+
+func listInstances(ctx context.Context, a *api, v *vpcs, tag string) ([]instance, int, error) {
+	filter := "{}"
+	if tag != "" {
+		filter = body(map[string]any{"tags": map[string]string{"+contains": tag}})
+	}
+	all, pages, err := listAll[linodego.Instance](ctx, a, "Linodes", "linode/instances", filter)
+	if err != nil {
+		return nil, pages, err
+	}
+	addresses, more, err := v.addresses(ctx, 0)
+	if err != nil {
+		return nil, pages + more, err
+	}
+	list := make([]instance, len(all))
+	for n := range all {
+		list[n] = newInstance(&all[n])
+		list[n].vpc = addresses[list[n].id]
+	}
+	return list, pages + more, nil
+}
+
+func getInstance(ctx context.Context, a *api, v *vpcs, id int) (instance, error) {
+	l, err := read(ctx, fmt.Sprintf("reading Linode %d", id), func(l *linodego.Instance) bool { return l.ID == id }, func(ctx context.Context) (*linodego.Instance, error) {
+		return a.sdk.GetInstance(ctx, id)
+	})
+	if err != nil {
+		return instance{}, err
+	}
+	addresses, _, err := v.addresses(ctx, id)
+	if err != nil {
+		if errors.Is(err, cloudapi.ErrNotFound) {
+			// The VPC is not found, which says nothing about the Linode.
+			err = &cloudapi.Error{Class: cloudapi.ErrTransient, Message: err.Error()}
+		}
+		return instance{}, err
+	}
+	kept := newInstance(l)
+	kept.vpc = addresses[id]
+	return kept, nil
+}
+
+// InstanceExists reports whether the node's Linode exists, in whatever state. Only the API's own answer to a read of that
+// very Linode counts as its absence; a node without a provider ID is never absent, for names can change.
+func (i *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
+	_, err := i.lookup(ctx, node, i.existsQuery())
+	if errors.Is(err, cloudapi.ErrNotFound) && strings.HasPrefix(node.Spec.ProviderID, providerIDPrefix) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// InstanceShutdown reports whether the node's Linode is powered off, or about to be.
+func (i *instances) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, error) {
+	l, err := i.lookup(ctx, node, i.existsQuery())
+	if err != nil {
+		return false, err
+	}
+	return l.status == string(linodego.InstanceOffline) || l.status == string(linodego.InstanceShuttingDown), nil
+}
+
+func (i *instances) existsQuery() inventory.Query {
+	return inventory.Query{MaxAge: i.linodes.Affordable(existsPerCall, existsLeast, existsMost), Expected: i.nodes.Counts().NotReady}
+}
+
+// InstanceMetadata returns what the node's Linode tells about the node.
+func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
+	query := inventory.Query{MaxAge: sweepMaxAge, MaxMissAge: missMaxAge, Expected: i.nodes.Counts().All}
+	if guard.Uninitialized(node) {
+		query.Expected = i.nodes.Counts().Uninitialized
+	}
+	l, err := i.lookup(ctx, node, query)
+	if err == nil && i.incomplete(l) != "" {
+		// A listing may have caught the Linode in the making.
+		query.MaxAge = 0
+		l, err = i.lookup(ctx, node, query)
+	}
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return nil, fmt.Errorf("node %s: %w: %w", node.Name, cloudprovider.InstanceNotFound, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("node %s: %w", node.Name, err)
+	}
+	if lack := i.incomplete(l); lack != "" {
+		return nil, fmt.Errorf("node %s: Linode %d cannot become a node: %s", node.Name, l.id, lack)
+	}
+	return &cloudprovider.InstanceMetadata{
+		ProviderID: providerIDPrefix + strconv.Itoa(l.id), InstanceType: l.plan, Region: l.region, NodeAddresses: withKubelets(node, l.addresses(i.external)),
+	}, nil
+}
+
+// incomplete says what a Linode lacks to become a node, or "".
+func (i *instances) incomplete(l instance) string {
+	switch {
+	case i.inVPC && l.vpc == nil:
+		return "it has no address in the VPC and subnets of the cluster (--vpc-names, --subnet-names)"
+	case len(l.addresses(i.external)) == 1:
+		return "it has no IP addresses"
+	}
+	return ""
+}
+
+// withKubelets adds internal addresses that kubelet knows and the cloud does not, such as those of a VLAN.
+func withKubelets(node *v1.Node, addresses []v1.NodeAddress) []v1.NodeAddress {
+	for _, a := range node.Status.Addresses {
+		known := slices.ContainsFunc(addresses, func(b v1.NodeAddress) bool { return b.Address == a.Address })
+		if a.Type == v1.NodeInternalIP && !known {
+			addresses = append(addresses, a)
+		}
+	}
+	return addresses
+}
+
+// lookup finds the Linode of a node: by provider ID, else by name, else by a public address.
+func (i *instances) lookup(ctx context.Context, node *v1.Node, q inventory.Query) (instance, error) {
+	if strings.HasPrefix(node.Spec.ProviderID, providerIDPrefix) {
+		id, err := parseProviderID(node.Spec.ProviderID)
+		if err != nil {
+			return instance{}, err
+		}
+		return i.linodes.Get(ctx, id, q)
+	}
+	if q.MaxMissAge == 0 {
+		// Without a provider ID no answer deletes anything, so the absence of a name needs no read of its own.
+		q.MaxMissAge = existsMost
+	}
+	found, err := i.linodes.Find(ctx, indexLabel, strings.ToLower(node.Name), q)
+	for _, a := range node.Status.Addresses {
+		if err != nil || len(found) > 0 {
+			break
+		}
+		if a.Type == v1.NodeExternalIP || a.Type == v1.NodeInternalIP {
+			found, err = i.linodes.Find(ctx, indexIP, a.Address, q)
+		}
+	}
+	switch {
+	case err != nil:
+		return instance{}, err
+	case len(found) == 0:
+		return instance{}, &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: "finding the Linode of the node", Message: fmt.Sprintf(
+			"no Linode has the label %s, nor a public address of the node; give the Linode that label, or start kubelet with --provider-id=%s<Linode ID>", node.Name, providerIDPrefix)}
+	case len(found) > 1:
+		return instance{}, &cloudapi.Error{Class: cloudapi.ErrConflict, Operation: "finding the Linode of the node", Message: fmt.Sprintf(
+			"%d Linodes could be %s; start kubelet with --provider-id=%s<Linode ID>", len(found), node.Name, providerIDPrefix)}
+	}
+	return found[0], nil
+}
+
+// parseProviderID returns the Linode ID of a provider ID.
+func parseProviderID(text string) (int, error) {
+	number, ok := strings.CutPrefix(text, providerIDPrefix)
+	if !ok {
+		return 0, fmt.Errorf("provider ID %q does not begin with %s", text, providerIDPrefix)
+	}
+	id, err := strconv.Atoi(number)
+	if err != nil || id < 1 || number[0] == '+' {
+		return 0, fmt.Errorf("provider ID %q: %q is not a Linode ID, which is a positive whole number", text, number)
+	}
+	return id, nil
+}
+
+// warm begins the first listing before the first question.
+func (i *instances) warm(ctx context.Context) error {
+	_, err := i.linodes.All(ctx, inventory.Query{MaxAge: existsLeast})
+	return err
+}

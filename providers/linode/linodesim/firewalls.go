@@ -1,0 +1,422 @@
+package linodesim
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Linode's documented limits on firewalls.
+const (
+	maxRules       = 25
+	maxAddresses   = 255
+	maxPortPieces  = 15
+	maxRuleLabel   = 32
+	maxDescription = 100
+)
+
+// Firewall is a cloud firewall.
+type Firewall struct {
+	ID      int      `json:"id"`
+	Label   string   `json:"label"`
+	Created string   `json:"created"`
+	Updated string   `json:"updated"`
+	Status  string   `json:"status"`
+	Rules   Rules    `json:"rules"`
+	Tags    []string `json:"tags"`
+
+	devices map[int]Entity
+}
+
+// Entity is what a firewall protects.
+type Entity struct {
+	ID    int    `json:"id"`
+	Type  string `json:"type"`
+	Label string `json:"label"`
+	URL   string `json:"url"`
+}
+
+// Rules are the rules of a firewall.
+type Rules struct {
+	Inbound        []Rule `json:"inbound"`
+	InboundPolicy  string `json:"inbound_policy"`
+	Outbound       []Rule `json:"outbound"`
+	OutboundPolicy string `json:"outbound_policy"`
+	Version        int    `json:"version,omitempty"`
+	Fingerprint    string `json:"fingerprint,omitempty"`
+}
+
+// Rule lets traffic through, or stops it.
+type Rule struct {
+	Protocol    string    `json:"protocol"`
+	Ports       string    `json:"ports,omitempty"`
+	Addresses   Addresses `json:"addresses"`
+	Action      string    `json:"action"`
+	Label       string    `json:"label"`
+	Description string    `json:"description,omitempty"`
+}
+
+// Addresses are the networks of a rule.
+type Addresses struct {
+	IPv4 *[]string `json:"ipv4,omitempty"`
+	IPv6 *[]string `json:"ipv6,omitempty"`
+}
+
+func (s *Sim) firewallView(f *Firewall) map[string]any {
+	entities := []Entity{}
+	for _, e := range sorted(f.devices) {
+		entities = append(entities, s.named(e))
+	}
+	return map[string]any{
+		"id": f.ID, "label": f.Label, "created": f.Created, "updated": f.Updated, "status": f.Status, "rules": f.Rules, "tags": f.Tags, "entities": entities,
+	}
+}
+
+func (s *Sim) named(e Entity) Entity {
+	e.URL = fmt.Sprintf("/v4/nodebalancers/%d", e.ID)
+	if nb := s.nodeBalancers[e.ID]; nb != nil {
+		e.Label = nb.Label
+	}
+	return e
+}
+
+// Firewalls returns copies of all firewalls in order of creation.
+func (s *Sim) Firewalls() []Firewall {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := []Firewall{}
+	for _, f := range sorted(s.firewalls) {
+		all = append(all, *f)
+	}
+	return all
+}
+
+// Devices returns the identifiers of the NodeBalancers that a firewall protects.
+func (f Firewall) Devices() []int {
+	ids := []int{}
+	for _, e := range sorted(f.devices) {
+		ids = append(ids, e.ID)
+	}
+	return ids
+}
+
+// AddFirewall adds a firewall of a user, attached to NodeBalancers.
+func (s *Sim) AddFirewall(label string, nodeBalancers ...int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := &Firewall{
+		ID: s.next(), Label: label, Created: now(), Updated: now(), Status: "enabled", Tags: []string{}, devices: map[int]Entity{},
+		Rules: Rules{Inbound: []Rule{}, Outbound: []Rule{}, InboundPolicy: "DROP", OutboundPolicy: "ACCEPT"},
+	}
+	for _, id := range nodeBalancers {
+		f.devices[s.next()] = Entity{ID: id, Type: "nodebalancer"}
+	}
+	s.firewalls[f.ID] = f
+	return f.ID
+}
+
+var firewallLabel = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{1,30}[a-zA-Z0-9]$`)
+
+func checkRules(r *Rules) error {
+	for _, p := range []string{r.InboundPolicy, r.OutboundPolicy} {
+		if p != "ACCEPT" && p != "DROP" {
+			return invalid("rules", "policies must be ACCEPT or DROP")
+		}
+	}
+	if len(r.Inbound)+len(r.Outbound) > maxRules {
+		return invalid("rules", "at most %d rules", maxRules)
+	}
+	for _, one := range slices.Concat(r.Inbound, r.Outbound) {
+		if err := checkRule(one); err != nil {
+			return err
+		}
+	}
+	if r.Inbound == nil {
+		r.Inbound = []Rule{}
+	}
+	if r.Outbound == nil {
+		r.Outbound = []Rule{}
+	}
+	return nil
+}
+
+func checkRule(r Rule) error {
+	count, err := countAddresses(r)
+	switch {
+	case err != nil:
+		return err
+	case count == 0 || count > maxAddresses:
+		return invalid("addresses", "a rule needs 1 to %d addresses", maxAddresses)
+	case !slices.Contains([]string{"TCP", "UDP", "ICMP", "IPENCAP"}, r.Protocol):
+		return invalid("protocol", "protocol is not valid")
+	case r.Action != "ACCEPT" && r.Action != "DROP":
+		return invalid("action", "action is not valid")
+	case len(r.Label) < 3 || len(r.Label) > maxRuleLabel:
+		return invalid("label", "rule labels have 3 to %d characters", maxRuleLabel)
+	case len(r.Description) > maxDescription:
+		return invalid("description", "descriptions have at most %d characters", maxDescription)
+	}
+	return checkPorts(r.Ports)
+}
+
+func countAddresses(r Rule) (int, error) {
+	count := 0
+	for _, list := range []*[]string{r.Addresses.IPv4, r.Addresses.IPv6} {
+		if list == nil {
+			continue
+		}
+		if len(*list) == 0 {
+			return 0, invalid("addresses", "an address list must not be empty")
+		}
+		count += len(*list)
+		for _, a := range *list {
+			if _, err := netip.ParsePrefix(a); err != nil {
+				return 0, invalid("addresses", "%s is not a valid network", a)
+			}
+		}
+	}
+	return count, nil
+}
+
+func checkPorts(ports string) error {
+	pieces := 0
+	for piece := range strings.SplitSeq(ports, ",") {
+		low, high, isRange := strings.Cut(strings.TrimSpace(piece), "-")
+		for _, text := range []string{low, high} {
+			if text == "" && !isRange {
+				continue
+			}
+			if n, err := strconv.Atoi(text); err != nil || n < 1 || n > 65535 {
+				return invalid("ports", "%s is not a valid port", piece)
+			}
+			pieces++
+		}
+	}
+	if pieces > maxPortPieces {
+		return invalid("ports", "at most %d ports", maxPortPieces)
+	}
+	return nil
+}
+
+func (s *Sim) listFirewalls(r *http.Request, _ []string) (any, error) {
+	all := []any{}
+	for _, f := range sorted(s.firewalls) {
+		all = append(all, s.firewallView(f))
+	}
+	return list(r, all)
+}
+
+func (s *Sim) getFirewall(_ *http.Request, ids []string) (any, error) {
+	f, err := find(s.firewalls, ids[0])
+	if err != nil {
+		return nil, err
+	}
+	return s.firewallView(f), nil
+}
+
+func (s *Sim) checkFirewallLabel(label string, id int) error {
+	if !firewallLabel.MatchString(label) || regexp.MustCompile(`--|__|\.\.`).MatchString(label) {
+		return invalid("label", "Label is not valid")
+	}
+	for _, other := range s.firewalls {
+		if other.ID != id && other.Label == label {
+			return invalid("label", "Label must be unique among your Cloud Firewalls")
+		}
+	}
+	return nil
+}
+
+func (s *Sim) createFirewall(r *http.Request, _ []string) (any, error) {
+	var in struct {
+		Label   string   `json:"label"`
+		Rules   Rules    `json:"rules"`
+		Tags    []string `json:"tags"`
+		Devices struct {
+			NodeBalancers []int `json:"nodebalancers"`
+			Linodes       []int `json:"linodes"`
+		} `json:"devices"`
+	}
+	if err := decode(r, &in); err != nil {
+		return nil, err
+	}
+	if err := s.checkFirewallLabel(in.Label, 0); err != nil {
+		return nil, err
+	}
+	if err := checkRules(&in.Rules); err != nil {
+		return nil, err
+	}
+	f := &Firewall{ID: s.next(), Label: in.Label, Created: now(), Updated: now(), Status: "enabled", Rules: in.Rules, Tags: append([]string{}, in.Tags...), devices: map[int]Entity{}}
+	f.Rules.Version = 1
+	for _, id := range in.Devices.NodeBalancers {
+		f.devices[s.next()] = Entity{ID: id, Type: "nodebalancer"}
+	}
+	s.firewalls[f.ID] = f
+	return s.firewallView(f), nil
+}
+
+func (s *Sim) updateFirewall(r *http.Request, ids []string) (any, error) {
+	f, err := find(s.firewalls, ids[0])
+	if err != nil {
+		return nil, err
+	}
+	var in struct {
+		Label  *string   `json:"label"`
+		Status *string   `json:"status"`
+		Tags   *[]string `json:"tags"`
+	}
+	if err := decode(r, &in); err != nil {
+		return nil, err
+	}
+	if in.Label != nil {
+		if err := s.checkFirewallLabel(*in.Label, f.ID); err != nil {
+			return nil, err
+		}
+		f.Label = *in.Label
+	}
+	if in.Tags != nil {
+		f.Tags = append([]string{}, *in.Tags...)
+	}
+	return s.firewallView(f), nil
+}
+
+func (s *Sim) deleteFirewall(_ *http.Request, ids []string) (any, error) {
+	f, err := find(s.firewalls, ids[0])
+	if err != nil {
+		return nil, err
+	}
+	delete(s.firewalls, f.ID)
+	return struct{}{}, nil
+}
+
+func (s *Sim) getRules(_ *http.Request, ids []string) (any, error) {
+	f, err := find(s.firewalls, ids[0])
+	if err != nil {
+		return nil, err
+	}
+	return f.Rules, nil
+}
+
+func (s *Sim) updateRules(r *http.Request, ids []string) (any, error) {
+	f, err := find(s.firewalls, ids[0])
+	if err != nil {
+		return nil, err
+	}
+	var in Rules
+	if err := decode(r, &in); err != nil {
+		return nil, err
+	}
+	if err := checkRules(&in); err != nil {
+		return nil, err
+	}
+	in.Version = f.Rules.Version + 1
+	f.Rules = in
+	return f.Rules, nil
+}
+
+func (s *Sim) device(id int, e Entity) map[string]any {
+	return map[string]any{"id": id, "entity": s.named(e), "created": now(), "updated": now()}
+}
+
+func (s *Sim) listDevices(r *http.Request, ids []string) (any, error) {
+	f, err := find(s.firewalls, ids[0])
+	if err != nil {
+		return nil, err
+	}
+	all := []any{}
+	for id, e := range f.devices {
+		all = append(all, s.device(id, e))
+	}
+	return list(r, all)
+}
+
+func (s *Sim) createDevice(r *http.Request, ids []string) (any, error) {
+	f, err := find(s.firewalls, ids[0])
+	if err != nil {
+		return nil, err
+	}
+	var in struct {
+		ID   int    `json:"id"`
+		Type string `json:"type"`
+	}
+	if err := decode(r, &in); err != nil {
+		return nil, err
+	}
+	if in.Type != "nodebalancer" || s.nodeBalancers[in.ID] == nil {
+		return nil, invalid("id", "NodeBalancer not found")
+	}
+	for _, e := range f.devices {
+		if e.ID == in.ID {
+			return nil, invalid("id", "The device is attached already")
+		}
+	}
+	id := s.next()
+	f.devices[id] = Entity{ID: in.ID, Type: in.Type}
+	return s.device(id, f.devices[id]), nil
+}
+
+func (s *Sim) deleteDevice(_ *http.Request, ids []string) (any, error) {
+	f, err := find(s.firewalls, ids[0])
+	if err != nil {
+		return nil, err
+	}
+	id := number(ids[1])
+	if _, ok := f.devices[id]; !ok {
+		return nil, errNotFound
+	}
+	delete(f.devices, id)
+	return struct{}{}, nil
+}
+
+// Reserve reserves an address of the account.
+func (s *Sim) Reserve(ip string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reserved[ip] = true
+}
+
+// Reserved reports whether an address is reserved.
+func (s *Sim) Reserved(ip string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reserved[ip]
+}
+
+func reservedView(ip string) map[string]any {
+	return map[string]any{"address": ip, "type": "ipv4", "public": true, "reserved": true, "region": Region, "linode_id": nil}
+}
+
+func (s *Sim) listReserved(r *http.Request, _ []string) (any, error) {
+	all := []any{}
+	for ip := range s.reserved {
+		all = append(all, reservedView(ip))
+	}
+	return list(r, all)
+}
+
+func (s *Sim) reserve(r *http.Request, _ []string) (any, error) {
+	var in struct {
+		Region string   `json:"region"`
+		Tags   []string `json:"tags"`
+	}
+	if err := decode(r, &in); err != nil {
+		return nil, err
+	}
+	if in.Region != Region {
+		return nil, invalid("region", "region is not valid")
+	}
+	ip := nth("198.19.128.0", s.next()-1000)
+	s.reserved[ip] = true
+	return reservedView(ip), nil
+}
+
+func (s *Sim) release(_ *http.Request, ids []string) (any, error) {
+	if !s.reserved[ids[0]] {
+		return nil, errNotFound
+	}
+	delete(s.reserved, ids[0])
+	return struct{}{}, nil
+}

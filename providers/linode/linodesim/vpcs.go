@@ -1,0 +1,154 @@
+package linodesim
+
+import (
+	"net/http"
+)
+
+// VPC is a VPC as the API shows it.
+type VPC struct {
+	ID      int       `json:"id"`
+	Label   string    `json:"label"`
+	Region  string    `json:"region"`
+	Subnets []*Subnet `json:"subnets"`
+	Created string    `json:"created"`
+	Updated string    `json:"updated"`
+}
+
+// Subnet is a subnet of a VPC.
+type Subnet struct {
+	ID      int    `json:"id"`
+	Label   string `json:"label"`
+	IPv4    string `json:"ipv4"`
+	Created string `json:"created"`
+	Updated string `json:"updated"`
+}
+
+// AddVPC adds a VPC with one subnet for each label and network, and returns its ID and theirs.
+func (s *Sim) AddVPC(label string, subnets ...[2]string) (int, []int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := &VPC{ID: s.next(), Label: label, Region: Region, Created: now(), Updated: now()}
+	var ids []int
+	for _, sub := range subnets {
+		id := s.next()
+		ids = append(ids, id)
+		v.Subnets = append(v.Subnets, &Subnet{ID: id, Label: sub[0], IPv4: sub[1], Created: now(), Updated: now()})
+	}
+	s.vpcs[v.ID] = v
+	return v.ID, ids
+}
+
+func (s *Sim) listVPCs(r *http.Request, _ []string) (any, error) { return list(r, sorted(s.vpcs)) }
+
+func (s *Sim) getVPC(_ *http.Request, ids []string) (any, error) { return find(s.vpcs, ids[0]) }
+
+func (s *Sim) listSubnets(r *http.Request, ids []string) (any, error) {
+	v, err := find(s.vpcs, ids[0])
+	if err != nil {
+		return nil, err
+	}
+	return list(r, v.Subnets)
+}
+
+func (s *Sim) getSubnet(_ *http.Request, ids []string) (any, error) {
+	v, err := find(s.vpcs, ids[0])
+	if err != nil {
+		return nil, err
+	}
+	for _, sub := range v.Subnets {
+		if sub.ID == number(ids[1]) {
+			return sub, nil
+		}
+	}
+	return nil, errNotFound
+}
+
+// vpcIP is an entry of the listings of addresses in a VPC.
+type vpcIP struct {
+	Address      *string `json:"address"`
+	AddressRange *string `json:"address_range"`
+	VPCID        int     `json:"vpc_id"`
+	SubnetID     int     `json:"subnet_id"`
+	Region       string  `json:"region"`
+	LinodeID     *int    `json:"linode_id"`
+	ConfigID     *int    `json:"config_id"`
+	InterfaceID  *int    `json:"interface_id"`
+	NodeBalancer *int    `json:"nodebalancer_id"`
+	Active       bool    `json:"active"`
+	Gateway      string  `json:"gateway"`
+	Prefix       int     `json:"prefix"`
+	SubnetMask   string  `json:"subnet_mask"`
+	NAT1To1      *string `json:"nat_1_1"`
+
+	IPv6Range     *string        `json:"ipv6_range,omitempty"`
+	IPv6IsPublic  *bool          `json:"ipv6_is_public,omitempty"`
+	IPv6Addresses []slaacAddress `json:"ipv6_addresses,omitempty"`
+}
+
+type slaacAddress struct {
+	Address string `json:"slaac_address"`
+}
+
+func (l *Linode) vpcEntry() vpcIP {
+	e := vpcIP{VPCID: l.vpcID, SubnetID: l.subnetID, Region: l.Region, LinodeID: new(l.ID), InterfaceID: new(l.interfaceID), Active: true}
+	if l.InterfaceGeneration == generationLegacy {
+		e.ConfigID = new(l.configID)
+	}
+	return e
+}
+
+func (s *Sim) listVPCIPs(r *http.Request, ids []string) (any, error) {
+	v, err := find(s.vpcs, ids[0])
+	if err != nil {
+		return nil, err
+	}
+	entries := []vpcIP{}
+	for _, l := range sorted(s.linodes) {
+		if l.vpcID != v.ID {
+			continue
+		}
+		e := l.vpcEntry()
+		e.Address = new(l.vpcIPv4)
+		entries = append(entries, e)
+		for _, one := range l.ranges {
+			e := l.vpcEntry()
+			e.AddressRange = new(one)
+			entries = append(entries, e)
+		}
+	}
+	for _, nb := range sorted(s.nodeBalancers) {
+		for _, b := range nb.backendVPCs {
+			if s.vpcOfSubnet(b.SubnetID) == v.ID {
+				entries = append(entries, vpcIP{VPCID: v.ID, SubnetID: b.SubnetID, Region: Region, NodeBalancer: new(nb.ID), AddressRange: new(b.IPv4Range), Active: true})
+			}
+		}
+	}
+	return list(r, entries)
+}
+
+func (s *Sim) listVPCIPv6s(r *http.Request, ids []string) (any, error) {
+	v, err := find(s.vpcs, ids[0])
+	if err != nil {
+		return nil, err
+	}
+	entries := []vpcIP{}
+	for _, l := range sorted(s.linodes) {
+		if l.vpcID == v.ID && l.vpcIPv6 != "" {
+			e := l.vpcEntry()
+			e.IPv6Range, e.IPv6IsPublic, e.IPv6Addresses = new(l.vpcIPv6+"/64"), new(l.vpcIPv6Public), []slaacAddress{{l.vpcIPv6}}
+			entries = append(entries, e)
+		}
+	}
+	return list(r, entries)
+}
+
+func (s *Sim) vpcOfSubnet(id int) int {
+	for _, v := range s.vpcs {
+		for _, sub := range v.Subnets {
+			if sub.ID == id {
+				return v.ID
+			}
+		}
+	}
+	return 0
+}

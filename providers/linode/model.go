@@ -1,0 +1,410 @@
+package linode
+
+import (
+	"cmp"
+	"crypto/sha1" //nolint:gosec // the API tells certificates apart by it
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/linode/linodego"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// This file decides and calls nobody: what a NodeBalancer should be, and which calls lead there from what it is.
+
+const (
+	labelDigits   = 12
+	mostNodeLabel = 32
+	nodeWeight    = 100
+	modeAccept    = "accept"
+)
+
+// backend is a node as a NodeBalancer sees it.
+type backend struct {
+	node string
+	// address is what the NodeBalancer connects to; subnetID is set where that is an address in a VPC.
+	address  netip.Addr
+	subnetID int
+}
+
+// errNoBackends is part of the error for a Service without any usable node.
+var errNoBackends = errors.New("no node can be a backend: every node is excluded, is being deleted, or has no address yet")
+
+// label is the label of a Service's NodeBalancer and firewall: in the form that Linode's own controller gives, but the
+// same at every try, so that a creation whose answer was lost is found again and cannot be repeated.
+func label(prefix string, service *v1.Service) string {
+	digits := strings.ReplaceAll(string(service.UID), "-", "")
+	return prefix + "-" + digits[:min(labelDigits, len(digits))]
+}
+
+// madeByController recognises the label of what a controller of Linode made, ours or its own.
+func madeByController(prefix, text string) bool {
+	rest, ok := strings.CutPrefix(text, prefix+"-")
+	return ok && regexp.MustCompile(`^[0-9a-f]{12}$`).MatchString(rest)
+}
+
+// desired is the whole NodeBalancer of a Service.
+type desired struct {
+	throttle int
+	tags     []string
+	configs  []configFields
+}
+
+// secret is the certificate and key of a port.
+type secret struct{ cert, key string }
+
+// desire computes the NodeBalancer of a Service. secrets holds certificates by the names of their Secrets.
+func desire(service *v1.Service, s settings, tags []string, backends []backend, secrets map[string]secret) (*desired, error) {
+	d := &desired{throttle: s.Throttle, tags: tags}
+	var problems []error
+	for _, port := range service.Spec.Ports {
+		c, err := desireConfig(port, s, secrets)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("port %d: %w", port.Port, err))
+			continue
+		}
+		for _, b := range backends {
+			c.Nodes = append(c.Nodes, nodeOptions{
+				Address: netip.AddrPortFrom(b.address, uint16(port.NodePort)).String(), //nolint:gosec // a port of the API server
+				Label:   nodeLabel(b.node), Weight: nodeWeight, Mode: mode(c.Protocol), SubnetID: b.subnetID,
+			})
+		}
+		d.configs = append(d.configs, c)
+	}
+	if len(backends) == 0 {
+		problems = append(problems, errNoBackends)
+	}
+	return d, errors.Join(problems...)
+}
+
+func mode(protocol string) string {
+	if protocol == protocolUDP {
+		return ""
+	}
+	return modeAccept
+}
+
+// nodeLabel makes a node's name a label of 3 to 32 characters.
+func nodeLabel(name string) string {
+	if len(name) < 3 {
+		name = "node-" + name
+	}
+	return name[:min(len(name), mostNodeLabel)]
+}
+
+func pick(own, fallback, builtIn string) string {
+	return strings.ToLower(cmp.Or(own, fallback, builtIn))
+}
+
+func oneOf(place, value string, legal ...string) error {
+	if slices.Contains(legal, value) {
+		return nil
+	}
+	return &schema.Problem{Place: place, Value: value, Reason: "is not one of " + strings.Join(legal, ", ")}
+}
+
+func desireConfig(port v1.ServicePort, s settings, secrets map[string]secret) (configFields, error) {
+	own := s.ports[port.Port]
+	servicePort := strings.ToLower(string(port.Protocol))
+	c := configFields{
+		Port: int(port.Port), Protocol: pick(own.Protocol, s.Protocol, servicePort), ProxyProtocol: pick(own.ProxyProtocol, s.ProxyProtocol, proxyNone),
+		Algorithm: pick(own.Algorithm, s.Algorithm, algorithmRoundRobin), CheckInterval: s.CheckInterval, CheckTimeout: s.CheckTimeout, CheckAttempts: s.CheckTries,
+		CheckPassive: s.CheckPassive, Check: s.CheckType,
+	}
+	udp := c.Protocol == protocolUDP
+	algorithmsOf := []string{algorithmRoundRobin, "leastconn", "source"}
+	if udp {
+		algorithmsOf = []string{algorithmRoundRobin, "leastconn", "ring_hash"}
+	}
+	if port.NodePort == 0 {
+		return c, errors.New("there is no node port; set spec.allocateLoadBalancerNodePorts to true")
+	}
+	if err := errors.Join(oneOf("protocol", c.Protocol, protocols()...), oneOf("proxy protocol", c.ProxyProtocol, proxies()...), oneOf("algorithm of "+c.Protocol, c.Algorithm, algorithmsOf...)); err != nil {
+		return c, err
+	}
+	if udp && c.ProxyProtocol != proxyNone {
+		return c, errors.New("the PROXY protocol does not go with udp")
+	}
+	if c.Check == "" {
+		c.Check = checkConnection
+		if port.Protocol == v1.ProtocolUDP {
+			c.Check = checkNone
+		}
+	}
+	if c.Check == checkHTTP || c.Check == checkHTTPBody {
+		c.CheckPath = cmp.Or(s.CheckPath, "/")
+	}
+	if c.Check == checkHTTPBody {
+		c.CheckBody = s.CheckBody
+	}
+	var err error
+	switch c.Protocol {
+	case protocolUDP:
+		c.CheckPassive = false
+		c.Stickiness = pick(own.Stickiness, s.Stickiness, "session")
+		c.UDPCheckPort, err = udpCheckPort(own.UDPCheckPort, s.UDPCheckPort)
+		err = errors.Join(err, oneOf("stickiness of udp", c.Stickiness, "none", "session", "source_ip"))
+		if own.TLSSecret != "" {
+			err = errors.Join(err, errors.New("a TLS secret does not go with udp"))
+		}
+	case protocolHTTP, protocolHTTPS:
+		c.Stickiness = pick(own.Stickiness, s.Stickiness, "table")
+		err = oneOf("stickiness of "+c.Protocol, c.Stickiness, "none", "table", "http_cookie")
+	}
+	if c.Protocol == protocolHTTPS {
+		found, ok := secrets[own.TLSSecret]
+		if !ok {
+			err = errors.Join(err, errors.New("https needs the name of a TLS secret: set tls-secret-name in the annotation "+annotationPort+strconv.Itoa(int(port.Port))))
+		}
+		c.Cert, c.Key = found.cert, found.key
+	}
+	return c, err
+}
+
+func udpCheckPort(own string, fallback int) (int, error) {
+	if own == "" {
+		return cmp.Or(fallback, defaultUDPCheckPort), nil
+	}
+	n, err := strconv.ParseUint(own, 10, 16)
+	if err != nil || n == 0 {
+		return 0, &schema.Problem{Place: "udp-check-port", Value: own, Reason: "is not a port, which is 1 to 65535"}
+	}
+	return int(n), nil
+}
+
+// fingerprint is how the API shows a certificate: the SHA-1 of its DER form, in pairs of digits.
+func fingerprint(cert string) string {
+	block, _ := pem.Decode([]byte(cert))
+	if block == nil {
+		return ""
+	}
+	sum := sha1.Sum(block.Bytes) //nolint:gosec // see the import
+	pairs := make([]string, len(sum))
+	for i, b := range sum {
+		pairs[i] = fmt.Sprintf("%02X", b)
+	}
+	return strings.Join(pairs, ":")
+}
+
+// step is one call to the API.
+type step struct {
+	kind   stepKind
+	config config
+	// fields are set for changes and creations of configs.
+	fields configFields
+	add    nodeOptions
+	remove linodego.NodeBalancerNode
+	update nodeBalancerUpdate
+	// reasons names the fields that differ.
+	reasons []string
+}
+
+type stepKind string
+
+const (
+	updateBalancer stepKind = "update"
+	deletePort     stepKind = "delete port"
+	createPort     stepKind = "create port"
+	updatePort     stepKind = "update port"
+	rebuildPort    stepKind = "rebuild port"
+	addNode        stepKind = "add node"
+	removeNode     stepKind = "remove node"
+)
+
+// plan returns the calls that lead from what is observed to what is wanted, none where nothing differs. Where one node is
+// all that differs on a port it is added or removed by itself; with more, one rebuild does it, which keeps the nodes that
+// stay by their IDs.
+func plan(nb *nodeBalancer, observed *details, want *desired) []step {
+	var steps []step
+	if reasons := balancerDifferences(nb, want); len(reasons) > 0 {
+		steps = append(steps, step{kind: updateBalancer, reasons: reasons, update: nodeBalancerUpdate{Label: nb.Label, Throttle: want.throttle, Tags: withMarks(want.tags, nb.Tags)}})
+	}
+	var later []step
+	matched := map[int]bool{}
+	for _, fields := range want.configs {
+		i := slices.IndexFunc(observed.configs, func(c config) bool { return !matched[c.ID] && samePort(c, fields) })
+		if i < 0 {
+			later = append(later, step{kind: createPort, fields: fields})
+			continue
+		}
+		matched[observed.configs[i].ID] = true
+		later = append(later, planPort(observed.configs[i], fields)...)
+	}
+	for _, c := range observed.configs {
+		if !matched[c.ID] {
+			// Ports go first: a new one may take the number of an old one.
+			steps = append(steps, step{kind: deletePort, config: c})
+		}
+	}
+	return append(steps, later...)
+}
+
+// planNodes is plan for a change of nodes alone.
+func planNodes(observed *details, want *desired) []step {
+	var steps []step
+	for _, fields := range want.configs {
+		if i := slices.IndexFunc(observed.configs, func(c config) bool { return samePort(c, fields) }); i >= 0 {
+			steps = append(steps, planPort(observed.configs[i], asObserved(observed.configs[i], fields))...)
+		}
+	}
+	return steps
+}
+
+// asObserved takes over all but the nodes from what exists.
+func asObserved(c config, f configFields) configFields {
+	kept := configFields{
+		Port: c.Port, Protocol: string(c.Protocol), ProxyProtocol: string(c.ProxyProtocol), Algorithm: string(c.Algorithm), Stickiness: string(c.Stickiness),
+		Check: string(c.Check), CheckInterval: c.CheckInterval, CheckTimeout: c.CheckTimeout, CheckAttempts: c.CheckAttempts, CheckPassive: c.CheckPassive,
+		CheckPath: c.CheckPath, CheckBody: c.CheckBody, UDPCheckPort: f.UDPCheckPort, Cert: f.Cert, Key: f.Key, Nodes: f.Nodes,
+	}
+	if kept.Protocol != protocolUDP {
+		kept.UDPCheckPort = 0
+	}
+	return kept
+}
+
+// samePort: a number may have one config of udp and one of the others.
+func samePort(c config, f configFields) bool {
+	return c.Port == f.Port && (c.Protocol == linodego.ProtocolUDP) == (f.Protocol == protocolUDP)
+}
+
+func planPort(c config, f configFields) []step {
+	reasons := configDifferences(c, f)
+	add, remove, change := nodeChanges(c, f)
+	switch changes := len(add) + len(remove) + change; {
+	case changes == 0 && len(reasons) == 0:
+		return nil
+	case changes == 0:
+		return []step{{kind: updatePort, config: c, fields: f, reasons: reasons}}
+	case changes == 1 && len(reasons) == 0 && len(add) == 1:
+		return []step{{kind: addNode, config: c, add: add[0], reasons: []string{"nodes"}}}
+	case changes == 1 && len(reasons) == 0 && len(remove) == 1:
+		return []step{{kind: removeNode, config: c, remove: remove[0], reasons: []string{"nodes"}}}
+	}
+	return []step{{kind: rebuildPort, config: c, fields: withIDs(c, f), reasons: append(reasons, "nodes")}}
+}
+
+// withIDs names the nodes that exist already, so that their connections survive the rebuild.
+func withIDs(c config, f configFields) configFields {
+	ids := map[string]int{}
+	for _, n := range c.nodes {
+		ids[n.Address] = n.ID
+	}
+	f.Nodes = slices.Clone(f.Nodes)
+	for i := range f.Nodes {
+		f.Nodes[i].ID = ids[f.Nodes[i].Address]
+	}
+	return f
+}
+
+// nodeChanges compares nodes by their address; change counts those that stay and differ otherwise.
+func nodeChanges(c config, f configFields) (add []nodeOptions, remove []linodego.NodeBalancerNode, change int) {
+	have := map[string]linodego.NodeBalancerNode{}
+	for _, n := range c.nodes {
+		if _, twice := have[n.Address]; twice {
+			remove = append(remove, n)
+			continue
+		}
+		have[n.Address] = n
+	}
+	for _, n := range f.Nodes {
+		old, ok := have[n.Address]
+		switch {
+		case !ok:
+			add = append(add, n)
+		case old.Label != n.Label || old.Weight != n.Weight || (n.Mode != "" && string(old.Mode) != n.Mode):
+			change++
+		}
+		delete(have, n.Address)
+	}
+	for _, n := range c.nodes {
+		if _, left := have[n.Address]; left {
+			remove = append(remove, n)
+			delete(have, n.Address)
+		}
+	}
+	return add, remove, change
+}
+
+// configDifferences names the fields, nodes aside, in which a config is not as wanted.
+func configDifferences(c config, f configFields) []string {
+	var fields []string
+	differ := func(field string, different bool) {
+		if different {
+			fields = append(fields, field)
+		}
+	}
+	udp := f.Protocol == protocolUDP
+	differ("protocol", string(c.Protocol) != f.Protocol)
+	differ("proxy_protocol", f.Protocol == protocolTCP && cmp.Or(string(c.ProxyProtocol), proxyNone) != f.ProxyProtocol)
+	differ("algorithm", string(c.Algorithm) != f.Algorithm)
+	differ("stickiness", f.Stickiness != "" && string(c.Stickiness) != f.Stickiness)
+	differ("check", string(c.Check) != f.Check)
+	differ("check_interval", c.CheckInterval != f.CheckInterval)
+	differ("check_timeout", c.CheckTimeout != f.CheckTimeout)
+	differ("check_attempts", c.CheckAttempts != f.CheckAttempts)
+	differ("check_passive", c.CheckPassive != f.CheckPassive)
+	differ("check_path", f.CheckPath != "" && c.CheckPath != f.CheckPath)
+	differ("check_body", f.CheckBody != "" && c.CheckBody != f.CheckBody)
+	differ("udp_check_port", udp && c.UDPCheckPort != f.UDPCheckPort)
+	differ("ssl_cert", f.Protocol == protocolHTTPS && f.Cert != "" && !strings.EqualFold(c.SSLFingerprint, fingerprint(f.Cert)))
+	return fields
+}
+
+func balancerDifferences(nb *nodeBalancer, want *desired) []string {
+	var fields []string
+	if nb.Throttle != want.throttle {
+		fields = append(fields, "client_conn_throttle")
+	}
+	if !sameSet(nb.Tags, withMarks(want.tags, nb.Tags)) {
+		fields = append(fields, "tags")
+	}
+	return fields
+}
+
+// withMarks keeps the marks of ownership that an object has: they are set at creation alone.
+func withMarks(tags, observed []string) []string {
+	all := slices.Clone(tags)
+	for _, t := range observed {
+		if strings.HasPrefix(t, markPrefix) && !slices.Contains(all, t) {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+const markPrefix = "anyccm:"
+
+func sameSet(a, b []string) bool {
+	x, y := slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b))
+	return slices.Equal(slices.Compact(x), slices.Compact(y))
+}
+
+// tagsOf are the tags of a NodeBalancer in the order of Linode's own controller.
+func tagsOf(cluster string, c Config, s settings) []string {
+	var tags []string
+	if cluster != "" {
+		tags = append(tags, cluster)
+	}
+	return append(append(tags, c.Tags...), s.Tags...)
+}
+
+// status is what the Service shows.
+func status(nb *nodeBalancer, s settings) *v1.LoadBalancerStatus {
+	if s.HostnameOnly {
+		return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{Hostname: nb.Hostname}}}
+	}
+	st := &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{Hostname: nb.Hostname, IP: nb.IPv4}}}
+	if s.IPv6Ingress && nb.IPv6 != "" {
+		st.Ingress = append(st.Ingress, v1.LoadBalancerIngress{Hostname: nb.Hostname, IP: nb.IPv6})
+	}
+	return st
+}

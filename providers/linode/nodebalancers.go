@@ -1,0 +1,218 @@
+package linode
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"github.com/go-resty/resty/v2"
+	"github.com/linode/linodego"
+)
+
+// The SDK's first major version lacks a few fields of NodeBalancers: networks of backends and frontends. Its own request
+// path carries them with the types of this file, which go when the second version can be had.
+
+// nodeBalancer is a NodeBalancer as the API shows it.
+type nodeBalancer struct {
+	ID                  int      `json:"id"`
+	Label               string   `json:"label"`
+	Region              string   `json:"region"`
+	Type                string   `json:"type"`
+	Hostname            string   `json:"hostname"`
+	IPv4                string   `json:"ipv4"`
+	IPv6                string   `json:"ipv6"`
+	Throttle            int      `json:"client_conn_throttle"`
+	Tags                []string `json:"tags"`
+	Created             string   `json:"created"`
+	FrontendAddressType string   `json:"frontend_address_type"`
+	FrontendSubnetID    int      `json:"frontend_vpc_subnet_id"`
+}
+
+// vpcOptions attaches a NodeBalancer to a subnet of a VPC.
+type vpcOptions struct {
+	SubnetID            int    `json:"subnet_id"`
+	IPv4Range           string `json:"ipv4_range,omitempty"`
+	IPv6Range           string `json:"ipv6_range,omitempty"`
+	IPv4RangeAutoAssign bool   `json:"ipv4_range_auto_assign,omitempty"`
+}
+
+// nodeBalancerRequest creates a NodeBalancer.
+type nodeBalancerRequest struct {
+	Label        string         `json:"label"`
+	Region       string         `json:"region"`
+	Type         string         `json:"type"`
+	Throttle     int            `json:"client_conn_throttle"`
+	Tags         []string       `json:"tags"`
+	IPv4         string         `json:"ipv4,omitempty"`
+	FirewallID   int            `json:"firewall_id,omitempty"`
+	BackendVPCs  []vpcOptions   `json:"backend_vpcs,omitempty"`
+	FrontendVPCs []vpcOptions   `json:"frontend_vpcs,omitempty"`
+	Configs      []configFields `json:"configs"`
+}
+
+// configFields are the fields of a config that we set, and the nodes where a request carries them.
+type configFields struct {
+	Port          int           `json:"port"`
+	Protocol      string        `json:"protocol"`
+	ProxyProtocol string        `json:"proxy_protocol,omitempty"`
+	Algorithm     string        `json:"algorithm"`
+	Stickiness    string        `json:"stickiness,omitempty"`
+	Check         string        `json:"check"`
+	CheckInterval int           `json:"check_interval"`
+	CheckTimeout  int           `json:"check_timeout"`
+	CheckAttempts int           `json:"check_attempts"`
+	CheckPassive  bool          `json:"check_passive"`
+	CheckPath     string        `json:"check_path,omitempty"`
+	CheckBody     string        `json:"check_body,omitempty"`
+	UDPCheckPort  int           `json:"udp_check_port,omitempty"`
+	Cert          string        `json:"ssl_cert,omitempty"`
+	Key           string        `json:"ssl_key,omitempty"`
+	Nodes         []nodeOptions `json:"nodes,omitempty"`
+}
+
+// rebuildFields are a config with all its nodes; an empty list takes all away.
+type rebuildFields struct {
+	configFields
+
+	Nodes []nodeOptions `json:"nodes"`
+}
+
+// nodeOptions are the fields of a node that we set. With an ID, a rebuild keeps the node that exists.
+type nodeOptions struct {
+	ID       int    `json:"id,omitempty"`
+	Address  string `json:"address"`
+	Label    string `json:"label"`
+	Weight   int    `json:"weight"`
+	Mode     string `json:"mode,omitempty"`
+	SubnetID int    `json:"subnet_id,omitempty"`
+}
+
+// config is a config as the API shows it, with its nodes.
+type config struct {
+	linodego.NodeBalancerConfig
+
+	nodes []linodego.NodeBalancerNode
+}
+
+// details are the configs of one NodeBalancer.
+type details struct {
+	nodeBalancerID int
+	configs        []config
+}
+
+// result returns the decoded body of a request that was made through the SDK's request path.
+func result[T any](r *resty.Response, err error) (*T, error) {
+	if err != nil {
+		return nil, linodego.NewError(err)
+	}
+	if r.StatusCode() >= http.StatusBadRequest {
+		return nil, linodego.NewError(r)
+	}
+	v, ok := r.Result().(*T)
+	if !ok || v == nil {
+		return nil, errWrongAnswer
+	}
+	return v, nil
+}
+
+func (a *api) nodeBalancers(ctx context.Context) ([]*nodeBalancer, int, error) {
+	return listAll[*nodeBalancer](ctx, a, "NodeBalancers", "nodebalancers", "")
+}
+
+func (a *api) nodeBalancer(ctx context.Context, id int) (*nodeBalancer, error) {
+	return read(ctx, fmt.Sprintf("reading NodeBalancer %d", id), func(nb *nodeBalancer) bool { return nb.ID == id }, func(ctx context.Context) (*nodeBalancer, error) {
+		return result[nodeBalancer](a.sdk.R(ctx).SetResult(&nodeBalancer{}).Get(fmt.Sprintf("nodebalancers/%d", id)))
+	})
+}
+
+// body encodes a request with our own types; the SDK's request path would look for struct tags that it does not know.
+func body(v any) string {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // our own types, all of whose fields can be encoded
+	}
+	return string(data)
+}
+
+func (a *api) createNodeBalancer(ctx context.Context, r *nodeBalancerRequest) (*nodeBalancer, error) {
+	return read(ctx, "creating NodeBalancer "+r.Label, func(nb *nodeBalancer) bool { return nb.ID != 0 }, func(ctx context.Context) (*nodeBalancer, error) {
+		return result[nodeBalancer](a.sdk.R(ctx).SetResult(&nodeBalancer{}).SetBody(body(r)).Post("nodebalancers"))
+	})
+}
+
+// nodeBalancerUpdate changes what can be changed of a NodeBalancer itself.
+type nodeBalancerUpdate struct {
+	Label    string   `json:"label"`
+	Throttle int      `json:"client_conn_throttle"`
+	Tags     []string `json:"tags"`
+}
+
+func (a *api) updateNodeBalancer(ctx context.Context, id int, u nodeBalancerUpdate) (*nodeBalancer, error) {
+	return read(ctx, fmt.Sprintf("updating NodeBalancer %d", id), func(nb *nodeBalancer) bool { return nb.ID == id }, func(ctx context.Context) (*nodeBalancer, error) {
+		return result[nodeBalancer](a.sdk.R(ctx).SetResult(&nodeBalancer{}).SetBody(body(u)).Put(fmt.Sprintf("nodebalancers/%d", id)))
+	})
+}
+
+func (a *api) deleteNodeBalancer(ctx context.Context, id int) error {
+	return do(ctx, fmt.Sprintf("deleting NodeBalancer %d", id), func(ctx context.Context) error { return a.sdk.DeleteNodeBalancer(ctx, id) })
+}
+
+// details reads the configs of a NodeBalancer and their nodes.
+func (a *api) details(ctx context.Context, id int) (*details, error) {
+	configs, _, err := listAll[linodego.NodeBalancerConfig](ctx, a, fmt.Sprintf("configs of NodeBalancer %d", id), fmt.Sprintf("nodebalancers/%d/configs", id), "")
+	if err != nil {
+		return nil, err
+	}
+	d := &details{nodeBalancerID: id}
+	for _, c := range configs {
+		nodes, _, err := listAll[linodego.NodeBalancerNode](ctx, a, fmt.Sprintf("nodes of port %d of NodeBalancer %d", c.Port, id), fmt.Sprintf("nodebalancers/%d/configs/%d/nodes", id, c.ID), "")
+		if err != nil {
+			return nil, err
+		}
+		d.configs = append(d.configs, config{NodeBalancerConfig: c, nodes: nodes})
+	}
+	return d, nil
+}
+
+func (a *api) sendConfig(ctx context.Context, doing, method, endpoint string, fields any) (*linodego.NodeBalancerConfig, error) {
+	return read(ctx, doing, func(c *linodego.NodeBalancerConfig) bool { return c.ID != 0 }, func(ctx context.Context) (*linodego.NodeBalancerConfig, error) {
+		return result[linodego.NodeBalancerConfig](a.sdk.R(ctx).SetResult(&linodego.NodeBalancerConfig{}).SetBody(body(fields)).Execute(method, endpoint))
+	})
+}
+
+func (a *api) createConfig(ctx context.Context, id int, f configFields) (*linodego.NodeBalancerConfig, error) {
+	f.Nodes = nil // they are not kept from here; a rebuild stores them
+	return a.sendConfig(ctx, fmt.Sprintf("adding port %d to NodeBalancer %d", f.Port, id), http.MethodPost, fmt.Sprintf("nodebalancers/%d/configs", id), f)
+}
+
+func (a *api) updateConfig(ctx context.Context, id, configID int, f configFields) (*linodego.NodeBalancerConfig, error) {
+	f.Nodes = nil
+	return a.sendConfig(ctx, fmt.Sprintf("changing port %d of NodeBalancer %d", f.Port, id), http.MethodPut, fmt.Sprintf("nodebalancers/%d/configs/%d", id, configID), f)
+}
+
+func (a *api) rebuildConfig(ctx context.Context, id, configID int, f configFields) (*linodego.NodeBalancerConfig, error) {
+	full := rebuildFields{configFields: f, Nodes: append([]nodeOptions{}, f.Nodes...)}
+	full.configFields.Nodes = nil
+	return a.sendConfig(ctx, fmt.Sprintf("rebuilding port %d of NodeBalancer %d", f.Port, id), http.MethodPost, fmt.Sprintf("nodebalancers/%d/configs/%d/rebuild", id, configID), full)
+}
+
+func (a *api) deleteConfig(ctx context.Context, id, configID, port int) error {
+	return do(ctx, fmt.Sprintf("removing port %d from NodeBalancer %d", port, id), func(ctx context.Context) error {
+		return a.sdk.DeleteNodeBalancerConfig(ctx, id, configID)
+	})
+}
+
+func (a *api) addNode(ctx context.Context, id, configID int, n nodeOptions) (*linodego.NodeBalancerNode, error) {
+	return read(ctx, fmt.Sprintf("adding node %s to NodeBalancer %d", n.Label, id), func(n *linodego.NodeBalancerNode) bool { return n.ID != 0 }, func(ctx context.Context) (*linodego.NodeBalancerNode, error) {
+		return a.sdk.CreateNodeBalancerNode(ctx, id, configID, linodego.NodeBalancerNodeCreateOptions{
+			Address: n.Address, Label: n.Label, Weight: n.Weight, Mode: linodego.NodeMode(n.Mode), SubnetID: n.SubnetID,
+		})
+	})
+}
+
+func (a *api) removeNode(ctx context.Context, id, configID int, n linodego.NodeBalancerNode) error {
+	return do(ctx, fmt.Sprintf("removing node %s from NodeBalancer %d", n.Label, id), func(ctx context.Context) error {
+		return a.sdk.DeleteNodeBalancerNode(ctx, id, configID, n.ID)
+	})
+}

@@ -1,0 +1,102 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/anyccm/cloud-controller-manager/test/harness"
+)
+
+const (
+	linodeAnnotations = "service.beta.kubernetes.io/linode-loadbalancer-"
+	linodeRecord      = "anyccm.io/linode-nodebalancer-id"
+)
+
+// TestLinodeLifeCycle: nodes, and a Service from its creation to its end, on the second cloud.
+func TestLinodeLifeCycle(t *testing.T) {
+	c := newClusterOn(t, "linode", "--instances=3")
+	m := startCCM(t, c, nil, nil)
+	joinNodes(t, c, 2)
+	node, err := c.Kube.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Regexp(t, `^linode://[0-9]+$`, node.Spec.ProviderID)
+	assert.Equal(t, "us-sea", node.Labels[v1.LabelTopologyRegion])
+
+	_, err = c.CreateService(t.Context(), "web", map[string]string{linodeAnnotations + "default-protocol": "http", linodeAnnotations + "throttle": "5"})
+	require.NoError(t, err)
+	address, err := c.WaitServed(t.Context(), "web", patience)
+	require.NoError(t, err)
+	waitHoldings(t, c, 1, "http/80, 2 nodes")
+
+	require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: "node-3", Ready: true}))
+	waitHoldings(t, c, 1, "3 nodes")
+	require.NoError(t, c.Kube.CoreV1().Nodes().Delete(t.Context(), "node-3", metav1.DeleteOptions{}))
+	waitHoldings(t, c, 1, "2 nodes")
+
+	requireWorked(t, m, "service")
+	m.Stop(10 * time.Second)
+	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
+	m = startCCM(t, c, nil, nil)
+	requireEnsured(t, m, 1)
+	assert.Zero(t, calls(t, c).Writes)
+	again, err := c.WaitServed(t.Context(), "web", patience)
+	require.NoError(t, err)
+	assert.Equal(t, address, again)
+
+	// The API server clears the status with the type; the NodeBalancer is found and deleted all the same.
+	patchService(t, c, "web", `{"spec":{"type":"ClusterIP"}}`)
+	waitHoldings(t, c, 0, "")
+	assert.Empty(t, calls(t, c).Refused)
+}
+
+// TestLinodeTypeChangeOfATakenOverService: the same for a NodeBalancer whose label says nothing about its Service.
+func TestLinodeTypeChangeOfATakenOverService(t *testing.T) {
+	c := newClusterOn(t, "linode", "--instances=1")
+	m := startCCM(t, c, nil, nil)
+	joinNodes(t, c, 1)
+	m.Stop(10 * time.Second)
+	services := c.Kube.CoreV1().Services(metav1.NamespaceDefault)
+	s, err := c.CreateService(t.Context(), "web", nil)
+	require.NoError(t, err)
+	var nb struct {
+		ID             int
+		IPv4, Hostname string
+	}
+	require.NoError(t, c.Cloud.Call(t.Context(), http.MethodPost, "/v4/nodebalancers", testToken, object{
+		"label": "ccm-0123456789ab", "region": "us-sea", "client_conn_throttle": 0, "tags": []string{"kubernetes"}, "type": "common",
+		"configs": []object{{
+			"port": 80, "protocol": "tcp", "proxy_protocol": "none", "algorithm": "roundrobin", "check": "connection", "check_interval": 5, "check_timeout": 3,
+			"check_attempts": 2, "check_passive": true,
+			"nodes": []object{{"address": fmt.Sprintf("192.168.128.1:%d", s.Spec.Ports[0].NodePort), "label": "node-1", "weight": 100, "mode": "accept"}},
+		}},
+	}, &nb))
+	s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: nb.IPv4, Hostname: nb.Hostname}}
+	s, err = services.UpdateStatus(t.Context(), s, metav1.UpdateOptions{})
+	require.NoError(t, err)
+
+	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
+	m = startCCM(t, c, nil, nil)
+	require.NoError(t, harness.Eventually(t.Context(), patience, "the record", func(ctx context.Context) error {
+		now, err := services.Get(ctx, "web", metav1.GetOptions{})
+		if err == nil && now.Annotations[linodeRecord] != fmt.Sprint(nb.ID) {
+			err = fmt.Errorf("it is %q", now.Annotations[linodeRecord])
+		}
+		return err
+	}))
+	requireWorked(t, m, "service")
+	assert.Zero(t, calls(t, c).Writes, "what Linode's own controller left is as it should be")
+	now, err := services.Get(t.Context(), "web", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, s.Status, now.Status)
+
+	patchService(t, c, "web", `{"spec":{"type":"ClusterIP"}}`)
+	waitHoldings(t, c, 0, "")
+}
