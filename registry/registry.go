@@ -34,6 +34,10 @@ type Inputs struct {
 	Version string
 	// Guard says which Nodes are ours and when one may be deleted; nil means the defaults.
 	Guard *guard.Policy
+	// ClusterCIDR and AllocateNodeCIDRs are the framework's settings of these names, for providers that give nodes their
+	// pod ranges.
+	ClusterCIDR       string
+	AllocateNodeCIDRs bool
 }
 
 // Provider describes one cloud.
@@ -51,6 +55,8 @@ type Provider struct {
 	Features           Features
 	Options            []schema.OptionRow
 	Annotations        []schema.AnnotationRow
+	// Routes reports whether the inputs ask for routes; nil means that Features.Routes decides alone.
+	Routes func(Inputs) bool
 	// Validate checks the inputs without any network, and reports all problems together.
 	Validate func(Inputs) error
 	// New makes the cloud without any network and without starting anything.

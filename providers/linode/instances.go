@@ -40,6 +40,10 @@ const (
 // vpcAddresses are the addresses of one Linode in the VPCs of the cluster.
 type vpcAddresses struct {
 	ipv4, internalV6, externalV6 []string
+	// ranges are routed to the interface; configID is set for interfaces of the older generation.
+	ranges                       []string
+	rangesV6                     []string
+	vpcID, interfaceID, configID int
 }
 
 // instance is what the provider keeps of a Linode.

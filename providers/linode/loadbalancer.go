@@ -644,7 +644,7 @@ func (l *loadBalancers) cleanUpPrevious(ctx context.Context, service *v1.Service
 	}
 	if err := l.checkOwner(ctx, service, previous); err != nil {
 		if _, notOurs := errors.AsType[*ownership.NotOursError](err); notOurs {
-			return nil //nolint:nilerr // another one's NodeBalancer is left alone
+			return nil
 		}
 		return err
 	}

@@ -25,6 +25,8 @@ const (
 	mostNodeLabel = 32
 	nodeWeight    = 100
 	modeAccept    = "accept"
+
+	fieldCertificate = "ssl_cert"
 )
 
 // backend is a node as a NodeBalancer sees it.
@@ -355,7 +357,7 @@ func configDifferences(c config, f configFields) []string {
 	differ("check_path", f.CheckPath != "" && c.CheckPath != f.CheckPath)
 	differ("check_body", f.CheckBody != "" && c.CheckBody != f.CheckBody)
 	differ("udp_check_port", udp && c.UDPCheckPort != f.UDPCheckPort)
-	differ("ssl_cert", f.Protocol == protocolHTTPS && f.Cert != "" && !strings.EqualFold(c.SSLFingerprint, fingerprint(f.Cert)))
+	differ(fieldCertificate, f.Protocol == protocolHTTPS && f.Cert != "" && !strings.EqualFold(c.SSLFingerprint, fingerprint(f.Cert)))
 	return fields
 }
 

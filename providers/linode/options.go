@@ -1,6 +1,7 @@
 package linode
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -54,6 +55,12 @@ type Config struct {
 	MetadataTTL                     int
 	// OwnershipTag marks new NodeBalancers and firewalls as this cluster's.
 	OwnershipTag bool
+
+	// ClusterCIDR and AllocateNodeCIDRs are the framework's.
+	ClusterCIDR       string
+	AllocateNodeCIDRs bool
+	// ServiceCIDR is kept out of the pod ranges.
+	ServiceCIDR string
 
 	// Unused are settings of Linode's own controller that have no effect here.
 	Unused struct{ InstanceCache, RouteCache, NodeCache, TokenCache int }
@@ -167,6 +174,9 @@ var Options = schema.Options[Config]{
 	schema.IntOption(func(c *Config) *int { return &c.MaskIPv6 }, schema.OptionRow{
 		Flag: "node-cidr-mask-size-ipv6", FileKey: "nodeCIDRMaskSizeIPv6", Spec: schema.Spec{Default: "0", Min: new(0.0), Max: new(128.0), Help: "Size of the IPv6 pod range of a node; 0 means 112."},
 	}),
+	schema.StringOption(func(c *Config) *string { return &c.ServiceCIDR }, schema.OptionRow{
+		Flag: "service-cluster-ip-range", FileKey: "serviceClusterIPRange", Spec: schema.Spec{Check: checkCIDR, Help: "Network of the cluster's Service addresses, which nodes get no pod range of. Ours."},
+	}),
 	schema.BoolOption(func(c *Config) *bool { return &c.NoIPv6NodeCIDR }, schema.OptionRow{
 		Flag: "disable-ipv6-node-cidr-allocation", FileKey: "disableIPv6NodeCIDRAllocation", Spec: schema.Spec{Default: "false", Help: "Give nodes IPv4 pod ranges alone."},
 	}),
@@ -203,6 +213,7 @@ func cacheOption(env string, at func(*Config) *int) schema.Option[Config] {
 // parseConfig reads all sources. All problems are reported together.
 func parseConfig(in registry.Inputs) (Config, error) {
 	c, err := Options.Parse(in.Sources)
+	c.ClusterCIDR, c.AllocateNodeCIDRs = in.ClusterCIDR, in.AllocateNodeCIDRs
 	if err == nil {
 		err = c.contradictions()
 	}
@@ -230,6 +241,11 @@ func (c Config) contradictions() error {
 	report(len(c.VPCNames) > 0 && len(c.SubnetNames) == 0, "flag --subnet-names", "must not be empty with --vpc-names")
 	report(c.BackendSubnetID != 0 && c.BackendSubnetTag != "" && !c.NoVPCBackends, "flags --nodebalancer-backend-ipv4-subnet-id and --nodebalancer-backend-ipv4-subnet-name", "exclude each other; keep one")
 	report(c.BackendSubnetTag != "" && !c.inVPC() && !c.NoVPCBackends, "flag --nodebalancer-backend-ipv4-subnet-name", "needs a VPC; set --vpc-names or --vpc-ids")
+	if c.AllocateNodeCIDRs {
+		cluster, err := netip.ParsePrefix(c.ClusterCIDR)
+		report(err != nil || !cluster.Addr().Is4(), "flag --cluster-cidr", "must be one IPv4 network with --allocate-node-cidrs, such as 10.192.0.0/10")
+		report(err == nil && cluster.Bits() > cmp.Or(c.MaskIPv4, defaultMaskIPv4), "flag --node-cidr-mask-size-ipv4", "is larger than the whole of --cluster-cidr; use a longer mask")
+	}
 	return errors.Join(problems...)
 }
 

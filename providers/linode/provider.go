@@ -4,10 +4,13 @@ package linode
 import (
 	"context"
 	"sync"
+	"time"
 
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
 	cloudprovider "k8s.io/cloud-provider"
 
+	"github.com/anyccm/cloud-controller-manager/providers/internal/loop"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/events"
 )
@@ -20,10 +23,14 @@ func Description() registry.Provider {
 	return registry.Provider{
 		Name: Name, Title: "Linode (Akamai)", Stability: "alpha", SDK: "github.com/linode/linodego",
 		ProviderIDPrefixes: []string{providerIDPrefix},
-		Features:           registry.Features{Instances: true, LoadBalancers: true},
+		Features:           registry.Features{Instances: true, LoadBalancers: true, Routes: true},
 		Options:            Options.Rows(),
 		Annotations:        Annotations.Rows(),
 		Validate:           validate,
+		Routes: func(in registry.Inputs) bool {
+			c, err := parseConfig(in)
+			return err == nil && c.Routes
+		},
 		New: func(in registry.Inputs) (cloudprovider.Interface, error) {
 			return newCloud(in)
 		},
@@ -42,7 +49,10 @@ type cloud struct {
 	api           *api
 	instances     *instances
 	loadBalancers *loadBalancers
+	routes        *routes
 	initialize    sync.Once
+	informed      sync.Once
+	stop          <-chan struct{}
 }
 
 var (
@@ -62,13 +72,14 @@ func newCloud(in registry.Inputs) (*cloud, error) {
 	}
 	v := newVPCs(config, a)
 	i := newInstances(config, a, v)
-	return &cloud{config: config, api: a, instances: i, loadBalancers: newLoadBalancers(config, a, v, i)}, nil
+	return &cloud{config: config, api: a, instances: i, loadBalancers: newLoadBalancers(config, a, v, i), routes: newRoutes(a, i)}, nil
 }
 
 // Initialize implements cloudprovider.Interface. The framework may call it twice.
 func (c *cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
 	c.initialize.Do(func() {
 		client := clients.ClientOrDie("cloud-provider-" + Name)
+		c.stop = stop
 		c.loadBalancers.kube = client
 		c.loadBalancers.cluster.SetClient(client)
 		c.loadBalancers.events = events.NewRecorder(client, Name+"-cloud-controller-manager", stop)
@@ -77,8 +88,37 @@ func (c *cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <
 
 // SetInformers implements cloudprovider.InformerUser.
 func (c *cloud) SetInformers(factory informers.SharedInformerFactory) {
-	c.instances.nodes.SetLister(factory.Core().V1().Nodes().Lister())
+	nodes, services := factory.Core().V1().Nodes(), factory.Core().V1().Services()
+	c.instances.nodes.SetLister(nodes.Lister())
+	c.routes.setLister(nodes.Lister())
+	c.informed.Do(func() {
+		m := &metadata{kube: c.loadBalancers.kube, instances: c.instances, nodes: nodes.Lister()}
+		c.begin(loop.New(m.job(time.Duration(c.config.MetadataTTL)*time.Second)), nodes.Informer(), unlabelled)
+		if c.config.AllocateNodeCIDRs {
+			i := newIPAM(c.config, c.loadBalancers.vpcs, c.instances)
+			i.kube, i.events, i.nodes = c.loadBalancers.kube, c.loadBalancers.events, nodes.Lister()
+			c.begin(loop.New(i.job()), nodes.Informer(), nil)
+		}
+		t := newTLSRotation(c.loadBalancers, services.Lister())
+		l := loop.New(t.job())
+		t.changed, t.stop = l.Trigger, c.stop
+		c.begin(l, services.Informer(), nil)
+	})
 	c.loadBalancers.cluster.SetServices(factory.Core().V1().Services().Lister())
+}
+
+// begin starts a controller of the provider; objects that interest it, or all, make it run.
+func (c *cloud) begin(l *loop.Loop, informer cache.SharedIndexInformer, interesting func(any) bool) {
+	trigger := func(object any) {
+		if interesting == nil || interesting(object) {
+			l.Trigger()
+		}
+	}
+	// A handler of an informer that has not started cannot fail to be added.
+	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: trigger, UpdateFunc: func(_, object any) { trigger(object) }, DeleteFunc: func(any) { trigger(nil) },
+	})
+	l.Start(c.stop, informer.HasSynced)
 }
 
 // CheckAPI implements registry.CloudAPI. The listing that it begins also serves the first questions about nodes.
@@ -93,8 +133,13 @@ func (c *cloud) InstancesV2() (cloudprovider.InstancesV2, bool) { return c.insta
 // LoadBalancer implements cloudprovider.Interface.
 func (c *cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return c.loadBalancers, true }
 
-// Routes implements cloudprovider.Interface.
-func (*cloud) Routes() (cloudprovider.Routes, bool) { return nil, false }
+// Routes implements cloudprovider.Interface; they are offered where the option asks for them.
+func (c *cloud) Routes() (cloudprovider.Routes, bool) {
+	if !c.config.Routes {
+		return nil, false
+	}
+	return c.routes, true
+}
 
 // Instances implements cloudprovider.Interface; the legacy interface is not offered.
 func (*cloud) Instances() (cloudprovider.Instances, bool) { return nil, false }

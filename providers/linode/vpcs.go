@@ -163,8 +163,22 @@ func (v *vpcs) addresses(ctx context.Context, linodeID int) (map[int]*vpcAddress
 }
 
 func (a *vpcAddresses) add(ip linodego.VPCIP) {
+	if ip.AddressRange != nil && *ip.AddressRange != "" {
+		a.ranges = append(a.ranges, *ip.AddressRange)
+	}
 	if ip.Address != nil && *ip.Address != "" {
 		a.ipv4 = append(a.ipv4, *ip.Address)
+		if a.interfaceID == 0 {
+			a.vpcID, a.interfaceID, a.configID = ip.VPCID, ip.InterfaceID, ip.ConfigID
+		}
+	}
+	if ip.IPv6Range != nil && *ip.IPv6Range != "" {
+		// A range with an address that the Linode gives itself comes before others.
+		if len(ip.IPv6Addresses) > 0 {
+			a.rangesV6 = append([]string{*ip.IPv6Range}, a.rangesV6...)
+		} else {
+			a.rangesV6 = append(a.rangesV6, *ip.IPv6Range)
+		}
 	}
 	for _, one := range ip.IPv6Addresses {
 		if ip.IPv6IsPublic != nil && *ip.IPv6IsPublic {

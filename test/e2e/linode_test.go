@@ -86,7 +86,7 @@ func TestLinodeTypeChangeOfATakenOverService(t *testing.T) {
 	m = startCCM(t, c, nil, nil)
 	require.NoError(t, harness.Eventually(t.Context(), patience, "the record", func(ctx context.Context) error {
 		now, err := services.Get(ctx, "web", metav1.GetOptions{})
-		if err == nil && now.Annotations[linodeRecord] != fmt.Sprint(nb.ID) {
+		if err == nil && now.Annotations[linodeRecord] != strconv.Itoa(nb.ID) {
 			err = fmt.Errorf("it is %q", now.Annotations[linodeRecord])
 		}
 		return err

@@ -40,11 +40,12 @@ func (m *manager) validate() error {
 		problems = append(problems, fmt.Errorf(`--controllers=%s: starts no controller; to switch one off, write "*" first, as in "*,-%s"`,
 			strings.Join(m.options.Generic.Controllers, ","), names.NodeRouteController))
 	}
-	if p.Features.Routes && shared.ConfigureCloudRoutes && enabled.Has(names.NodeRouteController) && shared.ClusterCIDR == "" {
+	in, err := m.inputs()
+	routes := p.Features.Routes && (p.Routes == nil || (err == nil && p.Routes(in)))
+	if routes && shared.ConfigureCloudRoutes && enabled.Has(names.NodeRouteController) && shared.ClusterCIDR == "" {
 		problems = append(problems, fmt.Errorf("--cluster-cidr is missing: provider %s manages routes; set it to the range of pod addresses, or set --configure-cloud-routes=false", p.Name))
 	}
 	problems = append(problems, m.policy.Validate(), m.services.validate())
-	in, err := m.inputs()
 	if err != nil {
 		problems = append(problems, err)
 	} else {

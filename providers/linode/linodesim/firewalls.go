@@ -78,6 +78,9 @@ func (s *Sim) firewallView(f *Firewall) map[string]any {
 
 func (s *Sim) named(e Entity) Entity {
 	e.URL = fmt.Sprintf("/v4/nodebalancers/%d", e.ID)
+	if l := s.linodes[e.ID]; l != nil && e.Type == "linode" {
+		e.URL, e.Label = fmt.Sprintf("/v4/linode/instances/%d", e.ID), l.Label
+	}
 	if nb := s.nodeBalancers[e.ID]; nb != nil {
 		e.Label = nb.Label
 	}
@@ -110,7 +113,7 @@ func (s *Sim) AddFirewall(label string, nodeBalancers ...int) int {
 	defer s.mu.Unlock()
 	f := &Firewall{
 		ID: s.next(), Label: label, Created: now(), Updated: now(), Status: "enabled", Tags: []string{}, devices: map[int]Entity{},
-		Rules: Rules{Inbound: []Rule{}, Outbound: []Rule{}, InboundPolicy: "DROP", OutboundPolicy: "ACCEPT"},
+		Rules: Rules{Inbound: []Rule{}, Outbound: []Rule{}, InboundPolicy: "DROP", OutboundPolicy: "ACCEPT", Version: 1, Fingerprint: fingerprint(1)},
 	}
 	for _, id := range nodeBalancers {
 		f.devices[s.next()] = Entity{ID: id, Type: "nodebalancer"}
@@ -151,7 +154,7 @@ func checkRule(r Rule) error {
 		return err
 	case count == 0 || count > maxAddresses:
 		return invalid("addresses", "a rule needs 1 to %d addresses", maxAddresses)
-	case !slices.Contains([]string{"TCP", "UDP", "ICMP", "IPENCAP"}, r.Protocol):
+	case !slices.Contains([]string{"TCP", "UDP", "ICMP", "IPENCAP", "ALL"}, r.Protocol) && !identifier.MatchString(r.Protocol):
 		return invalid("protocol", "protocol is not valid")
 	case r.Action != "ACCEPT" && r.Action != "DROP":
 		return invalid("action", "action is not valid")
@@ -183,6 +186,9 @@ func countAddresses(r Rule) (int, error) {
 }
 
 func checkPorts(ports string) error {
+	if ports == "" {
+		return nil // all of them
+	}
 	pieces := 0
 	for piece := range strings.SplitSeq(ports, ",") {
 		low, high, isRange := strings.Cut(strings.TrimSpace(piece), "-")
@@ -250,7 +256,7 @@ func (s *Sim) createFirewall(r *http.Request, _ []string) (any, error) {
 		return nil, err
 	}
 	f := &Firewall{ID: s.next(), Label: in.Label, Created: now(), Updated: now(), Status: "enabled", Rules: in.Rules, Tags: append([]string{}, in.Tags...), devices: map[int]Entity{}}
-	f.Rules.Version = 1
+	f.Rules.Version, f.Rules.Fingerprint = 1, fingerprint(1)
 	for _, id := range in.Devices.NodeBalancers {
 		f.devices[s.next()] = Entity{ID: id, Type: "nodebalancer"}
 	}
@@ -292,6 +298,9 @@ func (s *Sim) deleteFirewall(_ *http.Request, ids []string) (any, error) {
 	return struct{}{}, nil
 }
 
+// fingerprint stands for the one that the API computes of a version of the rules.
+func fingerprint(version int) string { return fmt.Sprintf("%08x", version) }
+
 func (s *Sim) getRules(_ *http.Request, ids []string) (any, error) {
 	f, err := find(s.firewalls, ids[0])
 	if err != nil {
@@ -312,7 +321,7 @@ func (s *Sim) updateRules(r *http.Request, ids []string) (any, error) {
 	if err := checkRules(&in); err != nil {
 		return nil, err
 	}
-	in.Version = f.Rules.Version + 1
+	in.Version, in.Fingerprint = f.Rules.Version+1, fingerprint(f.Rules.Version+1)
 	f.Rules = in
 	return f.Rules, nil
 }
@@ -345,8 +354,8 @@ func (s *Sim) createDevice(r *http.Request, ids []string) (any, error) {
 	if err := decode(r, &in); err != nil {
 		return nil, err
 	}
-	if in.Type != "nodebalancer" || s.nodeBalancers[in.ID] == nil {
-		return nil, invalid("id", "NodeBalancer not found")
+	if (in.Type != "nodebalancer" || s.nodeBalancers[in.ID] == nil) && (in.Type != "linode" || s.linodes[in.ID] == nil) {
+		return nil, invalid("id", "Entity not found")
 	}
 	for _, e := range f.devices {
 		if e.ID == in.ID {

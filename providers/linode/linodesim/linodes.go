@@ -2,6 +2,7 @@ package linodesim
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -78,6 +79,14 @@ func nthV6(base string, n int) string {
 	return netip.AddrFrom16(b).String()
 }
 
+// nthNetwork is the first address of the n-th network of /64: each Linode in a VPC has one of its own.
+func nthNetwork(base string, n int) string {
+	b := netip.MustParseAddr(base).As16()
+	binary.BigEndian.PutUint16(b[6:], uint16(n)) //nolint:gosec // numbers are small
+	b[15] = 1
+	return netip.AddrFrom16(b).String()
+}
+
 const (
 	publicBase  = "198.18.0.0"
 	privateBase = "192.168.128.0"
@@ -120,12 +129,16 @@ func (s *Sim) addLinodeLocked(spec Spec) *Linode {
 			if sub.ID == spec.SubnetID {
 				prefix := netip.MustParsePrefix(sub.IPv4)
 				l.vpcID, l.subnetID, l.interfaceID, l.configID = v.ID, sub.ID, s.next(), s.next()
-				l.vpcIPv4, l.vpcIPv6, l.vpcIPv6Public = nth(prefix.Addr().String(), 1+n), nthV6(vpcV6Base, n), true
+				l.vpcIPv4, l.vpcIPv6, l.vpcIPv6Public = nth(prefix.Addr().String(), 1+n), nthNetwork(vpcV6Base, n), true
 			}
 		}
 	}
 	s.linodes[l.ID] = l
 	return l
+}
+
+func (l *Linode) vpcNetwork() string {
+	return netip.PrefixFrom(netip.MustParseAddr(l.vpcIPv6), 64).Masked().String()
 }
 
 // Seed implements simkit.Cloud.
@@ -223,6 +236,16 @@ func (s *Sim) createLinode(r *http.Request, _ []string) (any, error) {
 		Tags      []string `json:"tags"`
 		PrivateIP bool     `json:"private_ip"`
 		Firewall  int      `json:"firewall_id"`
+		Swap      int      `json:"swap_size"`
+		Disk      string   `json:"disk_encryption"`
+		Backups   bool     `json:"backups_enabled"`
+
+		Interfaces []struct {
+			Purpose  string          `json:"purpose"`
+			SubnetID int             `json:"subnet_id"`
+			IPv4     json.RawMessage `json:"ipv4"`
+			Primary  bool            `json:"primary"`
+		} `json:"interfaces"`
 	}
 	if err := decode(r, &in); err != nil {
 		return nil, err
@@ -235,7 +258,13 @@ func (s *Sim) createLinode(r *http.Request, _ []string) (any, error) {
 			return nil, invalid("label", "Label must be unique among your linodes")
 		}
 	}
-	return s.addLinodeLocked(Spec{Label: in.Label, Type: in.Type, Tags: in.Tags, Private: in.PrivateIP}), nil
+	spec := Spec{Label: in.Label, Type: in.Type, Tags: in.Tags, Private: in.PrivateIP}
+	for _, i := range in.Interfaces {
+		if i.Purpose == "vpc" {
+			spec.SubnetID = i.SubnetID
+		}
+	}
+	return s.addLinodeLocked(spec), nil
 }
 
 // address is one address of a Linode interface.
@@ -243,7 +272,7 @@ func (l *Linode) vpcInterface() map[string]any {
 	return map[string]any{
 		"id": l.interfaceID, "purpose": "vpc", "primary": false, "active": true, "vpc_id": l.vpcID, "subnet_id": l.subnetID, "ipam_address": nil, "label": nil,
 		"ipv4": map[string]any{"vpc": l.vpcIPv4, "nat_1_1": nil}, "ip_ranges": append([]string{}, l.ranges...),
-		"ipv6": map[string]any{"slaac": []any{map[string]any{"range": l.vpcIPv6 + "/64", "address": l.vpcIPv6}}, "ranges": []any{}, "is_public": l.vpcIPv6Public},
+		"ipv6": map[string]any{"slaac": []any{map[string]any{"range": l.vpcNetwork(), "address": l.vpcIPv6}}, "ranges": []any{}, "is_public": l.vpcIPv6Public},
 	}
 }
 
@@ -273,7 +302,7 @@ func (s *Sim) listLinodeInterfaces(r *http.Request, ids []string) (any, error) {
 		interfaces = append(interfaces, map[string]any{"id": l.interfaceID, "public": nil, "vlan": nil, "vpc": map[string]any{
 			"vpc_id": l.vpcID, "subnet_id": l.subnetID,
 			"ipv4": map[string]any{"addresses": []any{map[string]any{"address": l.vpcIPv4, "primary": true}}, "ranges": ranges},
-			"ipv6": map[string]any{"slaac": []any{map[string]any{"range": l.vpcIPv6 + "/64", "address": l.vpcIPv6}}, "ranges": []any{}, "is_public": l.vpcIPv6Public},
+			"ipv6": map[string]any{"slaac": []any{map[string]any{"range": l.vpcNetwork(), "address": l.vpcIPv6}}, "ranges": []any{}, "is_public": l.vpcIPv6Public},
 		}})
 	}
 	if s.strayInterfaces {

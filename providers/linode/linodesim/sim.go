@@ -288,6 +288,8 @@ var routes = map[string]handler{
 	"PUT linode/instances/{}/interfaces/{}":            (*Sim).updateLinodeInterface,
 
 	"GET vpcs":               (*Sim).listVPCs,
+	"POST vpcs":              (*Sim).createVPC,
+	"DELETE vpcs/{}":         (*Sim).deleteVPC,
 	"GET vpcs/{}":            (*Sim).getVPC,
 	"GET vpcs/{}/subnets":    (*Sim).listSubnets,
 	"GET vpcs/{}/subnets/{}": (*Sim).getSubnet,
@@ -328,11 +330,25 @@ var routes = map[string]handler{
 	"DELETE networking/reserved/ips/{}": (*Sim).release,
 }
 
+// Knows reports whether the simulator serves a kind of request.
+func Knows(method, path string) bool {
+	handle, _ := handlerOf(method, path)
+	return handle != nil
+}
+
 // route finds the handler of a request.
 func (s *Sim) route(r *http.Request) (any, error) {
-	segments := strings.Split(strings.Trim(path.Clean(r.URL.Path), "/"), "/")
-	if len(segments) < 2 || (segments[0] != "v4" && segments[0] != "v4beta") {
+	handle, ids := handlerOf(r.Method, r.URL.Path)
+	if handle == nil {
 		return nil, errNotFound
+	}
+	return handle(s, r, ids)
+}
+
+func handlerOf(method, address string) (handler, []string) {
+	segments := strings.Split(strings.Trim(path.Clean(address), "/"), "/")
+	if len(segments) < 2 || (segments[0] != "v4" && segments[0] != "v4beta") {
+		return nil, nil
 	}
 	segments = segments[1:]
 	var ids []string
@@ -342,11 +358,7 @@ func (s *Sim) route(r *http.Request) (any, error) {
 			segments[i] = "{}"
 		}
 	}
-	handle, ok := routes[r.Method+" "+strings.Join(segments, "/")]
-	if !ok {
-		return nil, errNotFound
-	}
-	return handle(s, r, ids)
+	return routes[method+" "+strings.Join(segments, "/")], ids
 }
 
 // decode reads a request strictly: a field that the API does not know is refused.

@@ -2,25 +2,36 @@ package linodesim
 
 import (
 	"net/http"
+	"regexp"
 )
 
 // VPC is a VPC as the API shows it.
 type VPC struct {
-	ID      int       `json:"id"`
-	Label   string    `json:"label"`
-	Region  string    `json:"region"`
-	Subnets []*Subnet `json:"subnets"`
-	Created string    `json:"created"`
-	Updated string    `json:"updated"`
+	ID          int       `json:"id"`
+	Label       string    `json:"label"`
+	Description string    `json:"description"`
+	Region      string    `json:"region"`
+	IPv6        []any     `json:"ipv6"`
+	Subnets     []*Subnet `json:"subnets"`
+	Created     string    `json:"created"`
+	Updated     string    `json:"updated"`
 }
 
 // Subnet is a subnet of a VPC.
 type Subnet struct {
-	ID      int    `json:"id"`
-	Label   string `json:"label"`
-	IPv4    string `json:"ipv4"`
-	Created string `json:"created"`
-	Updated string `json:"updated"`
+	ID            int    `json:"id"`
+	Label         string `json:"label"`
+	IPv4          string `json:"ipv4"`
+	IPv6          []any  `json:"ipv6"`
+	Linodes       []any  `json:"linodes"`
+	Databases     []any  `json:"databases"`
+	NodeBalancers []any  `json:"nodebalancers"`
+	Created       string `json:"created"`
+	Updated       string `json:"updated"`
+}
+
+func newSubnet(id int, label, ipv4 string) *Subnet {
+	return &Subnet{ID: id, Label: label, IPv4: ipv4, Linodes: []any{}, Databases: []any{}, NodeBalancers: []any{}, Created: now(), Updated: now()}
 }
 
 // AddVPC adds a VPC with one subnet for each label and network, and returns its ID and theirs.
@@ -32,11 +43,49 @@ func (s *Sim) AddVPC(label string, subnets ...[2]string) (int, []int) {
 	for _, sub := range subnets {
 		id := s.next()
 		ids = append(ids, id)
-		v.Subnets = append(v.Subnets, &Subnet{ID: id, Label: sub[0], IPv4: sub[1], Created: now(), Updated: now()})
+		v.Subnets = append(v.Subnets, newSubnet(id, sub[0], sub[1]))
 	}
 	s.vpcs[v.ID] = v
 	return v.ID, ids
 }
+
+func (s *Sim) createVPC(r *http.Request, _ []string) (any, error) {
+	var in struct {
+		Label       string `json:"label"`
+		Description string `json:"description"`
+		Region      string `json:"region"`
+		Subnets     []struct {
+			Label string `json:"label"`
+			IPv4  string `json:"ipv4"`
+		} `json:"subnets"`
+	}
+	if err := decode(r, &in); err != nil {
+		return nil, err
+	}
+	if in.Region != Region {
+		return nil, invalid("region", "region is not valid")
+	}
+	if !vpcLabel.MatchString(in.Label) {
+		return nil, invalid("label", "Must only use ASCII letters, numbers, and dashes")
+	}
+	v := &VPC{ID: s.next(), Label: in.Label, Description: in.Description, Region: Region, Created: now(), Updated: now(), Subnets: []*Subnet{}}
+	for _, sub := range in.Subnets {
+		v.Subnets = append(v.Subnets, newSubnet(s.next(), sub.Label, sub.IPv4))
+	}
+	s.vpcs[v.ID] = v
+	return v, nil
+}
+
+func (s *Sim) deleteVPC(_ *http.Request, ids []string) (any, error) {
+	v, err := find(s.vpcs, ids[0])
+	if err != nil {
+		return nil, err
+	}
+	delete(s.vpcs, v.ID)
+	return struct{}{}, nil
+}
+
+var vpcLabel = regexp.MustCompile(`^[a-zA-Z0-9-]{1,64}$`)
 
 func (s *Sim) listVPCs(r *http.Request, _ []string) (any, error) { return list(r, sorted(s.vpcs)) }
 
@@ -135,7 +184,7 @@ func (s *Sim) listVPCIPv6s(r *http.Request, ids []string) (any, error) {
 	for _, l := range sorted(s.linodes) {
 		if l.vpcID == v.ID && l.vpcIPv6 != "" {
 			e := l.vpcEntry()
-			e.IPv6Range, e.IPv6IsPublic, e.IPv6Addresses = new(l.vpcIPv6+"/64"), new(l.vpcIPv6Public), []slaacAddress{{l.vpcIPv6}}
+			e.IPv6Range, e.IPv6IsPublic, e.IPv6Addresses = new(l.vpcNetwork()), new(l.vpcIPv6Public), []slaacAddress{{l.vpcIPv6}}
 			entries = append(entries, e)
 		}
 	}

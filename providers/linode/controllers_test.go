@@ -1,0 +1,274 @@
+package linode
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"maps"
+	"math/big"
+	"net/netip"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	listers "k8s.io/client-go/listers/core/v1"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/anyccm/cloud-controller-manager/providers/linode/linodesim"
+)
+
+// member puts a Node where the API server and the cache have it.
+func (w *world) member(n *v1.Node) {
+	w.t.Helper()
+	n.UID = types.UID(n.Name)
+	if _, err := w.kube.CoreV1().Nodes().Create(w.t.Context(), n, metav1.CreateOptions{}); err != nil {
+		_, err = w.kube.CoreV1().Nodes().Update(w.t.Context(), n, metav1.UpdateOptions{})
+		require.NoError(w.t, err)
+	}
+	require.NoError(w.t, w.members.Update(n))
+}
+
+// synced takes the Nodes over from the API server, as the informer does.
+func (w *world) synced() map[string]*v1.Node {
+	w.t.Helper()
+	list, err := w.kube.CoreV1().Nodes().List(w.t.Context(), metav1.ListOptions{})
+	require.NoError(w.t, err)
+	byName := map[string]*v1.Node{}
+	for i := range list.Items {
+		byName[list.Items[i].Name] = &list.Items[i]
+		require.NoError(w.t, w.members.Update(&list.Items[i]))
+	}
+	return byName
+}
+
+func TestNodeMetadata(t *testing.T) {
+	t.Parallel()
+	w := newTestWorld(t, nil, nil)
+	w.member(w.addNode(linodesim.Spec{Label: "private", Private: true}))
+	own := w.addNode(linodesim.Spec{Label: "own-choice", Private: true})
+	own.Annotations = map[string]string{annotationPrivateIP: "10.7.7.7"}
+	w.member(own)
+	w.member(w.addNode(linodesim.Spec{Label: "public"}))
+	foreign := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "foreign"}, Spec: v1.NodeSpec{ProviderID: "aws:///x/i-1"}}
+	w.member(foreign)
+	assert.True(t, unlabelled(own))
+	assert.False(t, unlabelled(foreign))
+
+	m := &metadata{kube: w.kube, instances: w.instances, nodes: listers.NewNodeLister(w.members)}
+	w.server.ResetCalls()
+	require.NoError(t, m.run(t.Context()))
+	nodes := w.synced()
+	assert.Regexp(t, `^[0-9a-f]{40}$`, nodes["private"].Labels[labelHostUUID])
+	assert.Regexp(t, `^192\.168\.`, nodes["private"].Annotations[annotationPrivateIP])
+	assert.Regexp(t, `^2001:db8::.*/128$`, nodes["private"].Annotations[annotationPublicIPv6])
+	assert.Equal(t, "10.7.7.7", nodes["own-choice"].Annotations[annotationPrivateIP], "what somebody wrote stays")
+	assert.NotContains(t, nodes["public"].Annotations, annotationPrivateIP)
+	assert.Empty(t, nodes["foreign"].Labels)
+	assert.LessOrEqual(t, w.server.Calls().Total, 1)
+	assert.False(t, unlabelled(nodes["public"]))
+
+	w.kube.ClearActions()
+	require.NoError(t, m.run(t.Context()))
+	for _, a := range w.kube.Actions() {
+		assert.NotEqual(t, "patch", a.GetVerb(), "nothing differs, also for nodes without a private address")
+	}
+}
+
+func TestFreeBlock(t *testing.T) {
+	t.Parallel()
+	p := netip.MustParsePrefix
+	for name, c := range map[string]struct {
+		cluster  string
+		mask     int
+		taken    []string
+		excluded []string
+		want     string
+	}{
+		"first":                   {"10.192.0.0/16", 24, nil, nil, "10.192.0.0/24"},
+		"next":                    {"10.192.0.0/16", 24, []string{"10.192.0.0/24", "10.192.2.0/24"}, nil, "10.192.1.0/24"},
+		"Service addresses":       {"10.192.0.0/16", 24, nil, []string{"10.192.0.0/22"}, "10.192.4.0/24"},
+		"ranges of another size":  {"10.192.0.0/16", 24, []string{"10.192.0.0/23"}, nil, "10.192.2.0/24"},
+		"full":                    {"10.192.0.0/23", 24, []string{"10.192.0.0/24", "10.192.1.0/24"}, nil, ""},
+		"the end of all networks": {"255.255.255.0/24", 25, []string{"255.255.255.0/25", "255.255.255.128/25"}, nil, ""},
+		"IPv6 does not matter":    {"10.192.0.0/16", 24, []string{"2001:db8::/112"}, nil, "10.192.0.0/24"},
+	} {
+		taken := map[netip.Prefix]bool{}
+		for _, text := range c.taken {
+			taken[p(text)] = true
+		}
+		var excluded []netip.Prefix
+		for _, text := range c.excluded {
+			excluded = append(excluded, p(text))
+		}
+		got, ok := freeBlock(p(c.cluster), c.mask, taken, excluded)
+		assert.Equal(t, c.want != "", ok, name)
+		if ok {
+			assert.Equal(t, c.want, got.String(), name)
+		}
+	}
+	for _, c := range []struct {
+		text string
+		mask int
+		want string
+	}{{"2001:db8:1:2::/64", 112, "2001:db8:1:2:0:c::/112"}, {"2001:db8:1:2::/64", 80, "2001:db8:1:2::/80"}, {"2001:db8:1:2::/64", 56, ""}, {"2001:db8:1:2:f::/112", 112, ""}, {"nonsense", 112, ""}} {
+		got, err := ipv6Block(c.text, c.mask)
+		assert.Equal(t, c.want == "", err != nil, c.text)
+		if err == nil {
+			assert.Equal(t, netip.MustParsePrefix(c.want), got, c.text)
+		}
+	}
+}
+
+// ipamWorld is a world in a VPC whose nodes get pod ranges.
+func ipamWorld(t *testing.T, flags map[string]string) (*world, *ipam, []int) {
+	t.Helper()
+	var subnets []int
+	w := newTestWorld(t, map[string]string{"vpc-names": "cluster"}, func(s *linodesim.Sim) {
+		_, subnets = s.AddVPC("cluster", [2]string{"default", "10.192.0.0/16"})
+	})
+	in := testInputs(w.url, w.flags, nil)
+	maps.Copy(in.Flags, flags)
+	in.ClusterCIDR, in.AllocateNodeCIDRs = "10.192.252.0/22", true
+	c, err := parseConfig(in)
+	require.NoError(t, err)
+	a := newIPAM(c, w.loadBalancers.vpcs, w.instances)
+	recorder := record.NewFakeRecorder(100)
+	w.recorded = recorder.Events
+	a.kube, a.events, a.nodes = w.kube, recorder, listers.NewNodeLister(w.members)
+	return w, a, subnets
+}
+
+func TestNodeIPAM(t *testing.T) {
+	t.Parallel()
+	w, a, subnets := ipamWorld(t, nil)
+	for i := range 3 {
+		w.member(w.addNode(linodesim.Spec{Label: fmt.Sprint("n", i), SubnetID: subnets[0]}))
+	}
+	w.server.ResetCalls()
+	require.NoError(t, a.run(t.Context()))
+	require.NoError(t, a.run(t.Context()), "the cache shows nothing of it yet")
+	nodes := w.synced()
+	for i, want := range []string{"10.192.252.0/24", "10.192.253.0/24", "10.192.254.0/24"} {
+		n := nodes[fmt.Sprint("n", i)]
+		require.Len(t, n.Spec.PodCIDRs, 2)
+		assert.Equal(t, want, n.Spec.PodCIDR)
+		assert.Regexp(t, `:0:c::/112$`, n.Spec.PodCIDRs[1])
+	}
+	assert.LessOrEqual(t, w.server.Calls().Total, 3, "no call for each node")
+
+	// The last block ends with the subnet, whose last address cannot be used.
+	w.member(w.addNode(linodesim.Spec{Label: "n3", SubnetID: subnets[0]}))
+	require.ErrorIs(t, a.run(t.Context()), errNoFreeRange)
+	assert.Contains(t, strings.Join(w.events(), "\n"), "Warning CIDRNotAvailable no pod range is free in --cluster-cidr")
+
+	// A node that goes frees its block for the one that waits.
+	require.NoError(t, w.kube.CoreV1().Nodes().Delete(t.Context(), "n1", metav1.DeleteOptions{}))
+	require.NoError(t, w.members.Delete(nodes["n1"]))
+	require.NoError(t, a.run(t.Context()))
+	assert.Equal(t, "10.192.253.0/24", w.synced()["n3"].Spec.PodCIDR)
+}
+
+// TestNodeIPAMLeaksNothing: a node that cannot get its IPv6 range takes no IPv4 block, however often it is tried.
+func TestNodeIPAMLeaksNothing(t *testing.T) {
+	t.Parallel()
+	w, a, subnets := ipamWorld(t, nil)
+	bad := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "bad"}, Spec: v1.NodeSpec{ProviderID: fmt.Sprint(providerIDPrefix, w.sim.AddLinode(linodesim.Spec{Label: "bad"}))}}
+	w.member(bad)
+	for range 10 {
+		require.ErrorContains(t, a.run(t.Context()), "no IPv6 range in the VPC")
+	}
+	w.member(w.addNode(linodesim.Spec{Label: "good", SubnetID: subnets[0]}))
+	require.Error(t, a.run(t.Context()), "one bad node holds nobody else up")
+	assert.Equal(t, "10.192.252.0/24", w.synced()["good"].Spec.PodCIDR)
+
+	w, a, subnets = ipamWorld(t, map[string]string{"disable-ipv6-node-cidr-allocation": "true", "service-cluster-ip-range": "10.192.252.0/24"})
+	w.member(w.addNode(linodesim.Spec{Label: "v4", SubnetID: subnets[0]}))
+	failures := 0
+	w.kube.PrependReactor("patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		failures++
+		return failures < 3, nil, errors.New("timeout")
+	})
+	require.ErrorContains(t, a.run(t.Context()), "timeout")
+	w.member(w.addNode(linodesim.Spec{Label: "v4-b", SubnetID: subnets[0]}))
+	require.Error(t, a.run(t.Context()))
+	require.NoError(t, a.run(t.Context()))
+	nodes := w.synced()
+	assert.Equal(t, []string{"10.192.253.0/24"}, nodes["v4"].Spec.PodCIDRs, "a range whose write failed stays that node's")
+	assert.Equal(t, []string{"10.192.254.0/24"}, nodes["v4-b"].Spec.PodCIDRs)
+}
+
+// newSecret is a TLS Secret with a certificate of its own.
+func newSecret(t *testing.T, name string, serial int64) *v1.Secret {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(serial), NotAfter: time.Now().Add(time.Hour)}, &x509.Certificate{SerialNumber: big.NewInt(serial)}, &key.PublicKey, key)
+	require.NoError(t, err)
+	private, err := x509.MarshalECPrivateKey(key)
+	require.NoError(t, err)
+	return &v1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, ResourceVersion: strconv.FormatInt(serial, 10)},
+		Data: map[string][]byte{
+			v1.TLSCertKey: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), v1.TLSPrivateKeyKey: pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private}),
+		},
+	}
+}
+
+func TestTLSRotation(t *testing.T) {
+	t.Parallel()
+	w := newTestWorld(t, nil, nil)
+	w.addNode(linodesim.Spec{Label: "worker", Private: true})
+	secrets := w.kube.CoreV1().Secrets("default")
+	first := newSecret(t, "web-tls", 1)
+	_, err := secrets.Create(t.Context(), first, metav1.CreateOptions{})
+	require.NoError(t, err)
+	s := service("web", map[string]string{annotationPort + "443": `{"protocol": "https", "tls-secret-name": "web-tls"}`}, port("https", 443, 30443))
+	w.apply(s)
+	s, _ = w.ensure(s)
+	shown := func() string { return w.sim.NodeBalancers()[0].Configs()[0].SSLFingerprint }
+	assert.Equal(t, fingerprint(string(first.Data[v1.TLSCertKey])), shown())
+	w.server.ResetCalls()
+	w.ensure(s)
+	assert.Zero(t, w.server.Calls().Writes, "the same certificate is not sent again")
+
+	rotation := newTLSRotation(w.loadBalancers, listers.NewServiceLister(w.services))
+	triggered := make(chan struct{}, 100)
+	rotation.changed = func() { triggered <- struct{}{} }
+	stop := make(chan struct{})
+	rotation.stop = stop
+	defer func() { rotation.watch(nil); close(stop) }()
+	require.NoError(t, rotation.run(t.Context()))
+	assert.Zero(t, w.server.Calls().Writes)
+	w.server.ResetCalls()
+	<-triggered // the watch has begun, and shows the Secret
+
+	second := newSecret(t, "web-tls", 2)
+	_, err = secrets.Update(t.Context(), second, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	<-triggered
+	require.NoError(t, rotation.run(t.Context()))
+	assert.Equal(t, fingerprint(string(second.Data[v1.TLSCertKey])), shown(), "a renewed certificate reaches the NodeBalancer by itself")
+	assert.Equal(t, map[string]int{"PUT /v4/nodebalancers/{id}/configs/{id}": 1}, w.server.Calls().ByOperation)
+	for _, c := range w.server.Calls().Latest {
+		assert.NotContains(t, c.URL, "KEY")
+	}
+
+	broken := second.DeepCopy()
+	broken.Data[v1.TLSCertKey] = []byte("nonsense")
+	_, err = secrets.Update(t.Context(), broken, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.ErrorContains(t, rotation.run(t.Context()), "the secret web-tls holds no certificate and key under tls.crt and tls.key")
+	assert.Equal(t, fingerprint(string(second.Data[v1.TLSCertKey])), shown())
+}

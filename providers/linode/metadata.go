@@ -1,0 +1,100 @@
+package linode
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/loop"
+)
+
+const metadataTimeout = 2 * time.Minute
+
+// metadata writes on each Node which host its Linode is on, and the addresses that NodeBalancers use.
+type metadata struct {
+	kube      kubernetes.Interface
+	instances *instances
+	nodes     listers.NodeLister
+}
+
+func (m *metadata) job(period time.Duration) loop.Job {
+	return loop.Job{Name: "node-metadata", Period: period, Spacing: time.Second, Timeout: metadataTimeout, Run: m.run}
+}
+
+// unlabelled reports whether a Node waits for its metadata.
+func unlabelled(object any) bool {
+	node, ok := object.(*v1.Node)
+	return ok && strings.HasPrefix(node.Spec.ProviderID, providerIDPrefix) && node.Labels[labelHostUUID] == ""
+}
+
+// run asks about all nodes at once, from the shared view, and writes where something differs.
+func (m *metadata) run(ctx context.Context) error {
+	all, err := m.nodes.List(labels.Everything())
+	if err != nil {
+		return fmt.Errorf("listing nodes: %w", err)
+	}
+	var failures []error
+	for _, node := range all {
+		if !strings.HasPrefix(node.Spec.ProviderID, providerIDPrefix) {
+			continue
+		}
+		l, err := m.instances.lookup(ctx, node, inventory.Query{MaxAge: sweepMaxAge, MaxMissAge: sweepMaxAge, Expected: len(all)})
+		if errors.Is(err, cloudapi.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return err // it would be the same for every node
+		}
+		failures = append(failures, m.write(ctx, node, l))
+	}
+	return errors.Join(failures...)
+}
+
+// wanted returns the label and annotations that a Node lacks. A private address that somebody wrote stays: it chooses
+// the address at which NodeBalancers reach the node.
+func wanted(node *v1.Node, l instance) (label string, annotations map[string]string) {
+	if l.hostUUID != "" && node.Labels[labelHostUUID] != l.hostUUID {
+		label = l.hostUUID
+	}
+	annotations = map[string]string{}
+	if ip := l.privateIPv4(); ip != "" && node.Annotations[annotationPrivateIP] == "" {
+		annotations[annotationPrivateIP] = ip
+	}
+	if l.ipv6 != "" && node.Annotations[annotationPublicIPv6] != l.ipv6 {
+		annotations[annotationPublicIPv6] = l.ipv6
+	}
+	return label, annotations
+}
+
+func (m *metadata) write(ctx context.Context, node *v1.Node, l instance) error {
+	label, annotations := wanted(node, l)
+	if label == "" && len(annotations) == 0 {
+		return nil
+	}
+	change := map[string]any{"annotations": annotations}
+	if label != "" {
+		change["labels"] = map[string]string{labelHostUUID: label}
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": change})
+	if err != nil {
+		return fmt.Errorf("node %s: %w", node.Name, err)
+	}
+	klog.V(2).InfoS("Writing metadata of a node", "node", node.Name, "linode", l.id)
+	if _, err := m.kube.CoreV1().Nodes().Patch(ctx, node.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("writing metadata of node %s: %w", node.Name, err)
+	}
+	return nil
+}

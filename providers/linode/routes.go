@@ -1,0 +1,226 @@
+package linode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	listers "k8s.io/client-go/listers/core/v1"
+	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+)
+
+// routesMaxAge is how old the view of routes may be. The framework asks every 10 s; our own changes are in the view at
+// once, so the age only delays the sight of changes by hand.
+const routesMaxAge = 2 * time.Minute
+
+// routes implements cloudprovider.Routes: a route is a range of the VPC interface of the node's Linode.
+type routes struct {
+	api       *api
+	instances *instances
+
+	mu    sync.Mutex
+	nodes listers.NodeLister
+	// ipv6 holds IPv6 ranges by node name: the VPC routes them by itself, and the framework wants to see them.
+	ipv6 map[types.NodeName]map[string]bool
+	// busy has a lock for each Linode: its ranges are replaced as a whole.
+	busy map[int]*sync.Mutex
+}
+
+var _ cloudprovider.Routes = (*routes)(nil)
+
+func newRoutes(a *api, i *instances) *routes {
+	return &routes{api: a, instances: i, ipv6: map[types.NodeName]map[string]bool{}, busy: map[int]*sync.Mutex{}}
+}
+
+func (r *routes) setLister(nodes listers.NodeLister) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.nodes = nodes
+}
+
+// nodesByLinode returns the names of the registered nodes by the ID of their Linode.
+func (r *routes) nodesByLinode() (map[int]types.NodeName, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.nodes == nil {
+		return nil, errors.New("the nodes are not known yet")
+	}
+	all, err := r.nodes.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", err)
+	}
+	byID := map[int]types.NodeName{}
+	for _, n := range all {
+		if id, err := parseProviderID(n.Spec.ProviderID); err == nil {
+			byID[id] = types.NodeName(n.Name)
+		}
+	}
+	return byID, nil
+}
+
+// ListRoutes implements cloudprovider.Routes. Ranges of Linodes that are no nodes of this cluster are not ours to see.
+func (r *routes) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Route, error) {
+	nodes, err := r.nodesByLinode()
+	if err != nil {
+		return nil, err
+	}
+	all, err := r.instances.linodes.All(ctx, inventory.Query{MaxAge: routesMaxAge})
+	if err != nil {
+		return nil, err
+	}
+	list := []*cloudprovider.Route{}
+	add := func(node types.NodeName, cidr string) {
+		list = append(list, &cloudprovider.Route{Name: string(node) + " " + cidr, TargetNode: node, DestinationCIDR: cidr})
+	}
+	for _, l := range all {
+		node, ours := nodes[l.id]
+		if !ours {
+			continue
+		}
+		if l.vpc != nil {
+			for _, cidr := range l.vpc.ranges {
+				add(node, cidr)
+			}
+		}
+		for _, cidr := range r.rememberedIPv6(node) {
+			add(node, cidr)
+		}
+	}
+	slices.SortFunc(list, func(a, b *cloudprovider.Route) int { return strings.Compare(a.Name, b.Name) })
+	return list, nil
+}
+
+func (r *routes) rememberedIPv6(node types.NodeName) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list []string
+	for cidr := range r.ipv6[node] {
+		list = append(list, cidr)
+	}
+	return list
+}
+
+// CreateRoute implements cloudprovider.Routes.
+func (r *routes) CreateRoute(ctx context.Context, _, _ string, route *cloudprovider.Route) error {
+	prefix, err := netip.ParsePrefix(route.DestinationCIDR)
+	if err != nil {
+		return &cloudapi.Error{Class: cloudapi.ErrInvalid, Operation: "creating a route", Message: fmt.Sprintf("%q is not a network", route.DestinationCIDR)}
+	}
+	if prefix.Addr().Is6() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.ipv6[route.TargetNode] == nil {
+			r.ipv6[route.TargetNode] = map[string]bool{}
+		}
+		r.ipv6[route.TargetNode][route.DestinationCIDR] = true
+		return nil
+	}
+	return r.change(ctx, route, func(ranges []string) []string {
+		if slices.Contains(ranges, route.DestinationCIDR) {
+			return ranges
+		}
+		return append(slices.Clone(ranges), route.DestinationCIDR)
+	})
+}
+
+// DeleteRoute implements cloudprovider.Routes. The routes of a Linode that is gone are gone with it.
+func (r *routes) DeleteRoute(ctx context.Context, _ string, route *cloudprovider.Route) error {
+	if strings.Contains(route.DestinationCIDR, ":") {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.ipv6[route.TargetNode], route.DestinationCIDR)
+		return nil
+	}
+	err := r.change(ctx, route, func(ranges []string) []string {
+		return slices.DeleteFunc(slices.Clone(ranges), func(one string) bool { return one == route.DestinationCIDR })
+	})
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// change replaces the ranges of a node's interface where they differ, one change of a Linode at a time.
+func (r *routes) change(ctx context.Context, route *cloudprovider.Route, desire func([]string) []string) error {
+	r.mu.Lock()
+	nodes := r.nodes
+	r.mu.Unlock()
+	if nodes == nil {
+		return errors.New("the nodes are not known yet")
+	}
+	node, err := nodes.Get(string(route.TargetNode))
+	if err != nil {
+		return fmt.Errorf("route %s: %w", route.DestinationCIDR, err)
+	}
+	id, err := parseProviderID(node.Spec.ProviderID)
+	if err != nil {
+		return fmt.Errorf("route %s: %w", route.DestinationCIDR, err)
+	}
+	lock := r.lockOf(id)
+	lock.Lock()
+	defer lock.Unlock()
+	l, err := r.instances.linodes.Get(ctx, id, inventory.Query{MaxAge: routesMaxAge, MaxMissAge: missMaxAge, Expected: r.instances.nodes.Counts().All})
+	if err != nil {
+		return fmt.Errorf("route %s to node %s: %w", route.DestinationCIDR, node.Name, err)
+	}
+	if l.vpc == nil || l.vpc.interfaceID == 0 {
+		return &cloudapi.Error{Class: cloudapi.ErrConflict, Operation: fmt.Sprintf("routing %s to node %s", route.DestinationCIDR, node.Name), Message: fmt.Sprintf("Linode %d has no interface in the VPC of the cluster", id)}
+	}
+	ranges := desire(l.vpc.ranges)
+	if slices.Equal(ranges, l.vpc.ranges) {
+		return nil
+	}
+	klog.InfoS("Changing routes", "node", node.Name, "linode", id, "ranges", ranges)
+	if err := r.api.setRanges(ctx, l, ranges); err != nil {
+		r.instances.linodes.Invalidate(id)
+		return err
+	}
+	changed := *l.vpc
+	changed.ranges = ranges
+	l.vpc = &changed
+	r.instances.linodes.Amend(l)
+	return nil
+}
+
+func (r *routes) lockOf(id int) *sync.Mutex {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.busy[id] == nil {
+		r.busy[id] = &sync.Mutex{}
+	}
+	return r.busy[id]
+}
+
+// setRanges replaces the ranges of the VPC interface of a Linode, of either generation of interfaces. An empty list is
+// sent as such.
+func (a *api) setRanges(ctx context.Context, l instance, ranges []string) error {
+	endpoint := fmt.Sprintf("linode/instances/%d/configs/%d/interfaces/%d", l.id, l.vpc.configID, l.vpc.interfaceID)
+	fields := map[string]any{"ip_ranges": append([]string{}, ranges...)}
+	if l.vpc.configID == 0 {
+		list := []map[string]string{}
+		for _, one := range ranges {
+			list = append(list, map[string]string{"range": one})
+		}
+		endpoint = fmt.Sprintf("linode/instances/%d/interfaces/%d", l.id, l.vpc.interfaceID)
+		fields = map[string]any{"vpc": map[string]any{"ipv4": map[string]any{"ranges": list}}}
+	}
+	type answer struct {
+		ID int `json:"id"`
+	}
+	_, err := read(ctx, fmt.Sprintf("changing the routes of Linode %d", l.id), func(v *answer) bool { return v.ID == l.vpc.interfaceID }, func(ctx context.Context) (*answer, error) {
+		return result[answer](a.sdk.R(ctx).SetResult(&answer{}).SetBody(body(fields)).Execute(http.MethodPut, endpoint))
+	})
+	return err
+}

@@ -1,0 +1,170 @@
+package linode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/loop"
+)
+
+const (
+	tlsPeriod  = 10 * time.Minute
+	tlsTimeout = 2 * time.Minute
+)
+
+// tlsRotation follows the TLS Secrets that Services name, each by a watch of its own: nobody has to grant a look at all
+// Secrets of the cluster.
+type tlsRotation struct {
+	loadBalancers *loadBalancers
+	services      listers.ServiceLister
+	// changed makes the job run; stop ends the watches.
+	changed func()
+	stop    <-chan struct{}
+
+	mu      sync.Mutex
+	watches map[types.NamespacedName]context.CancelFunc
+}
+
+func newTLSRotation(l *loadBalancers, services listers.ServiceLister) *tlsRotation {
+	return &tlsRotation{loadBalancers: l, services: services, changed: func() {}, watches: map[types.NamespacedName]context.CancelFunc{}}
+}
+
+func (t *tlsRotation) job() loop.Job {
+	return loop.Job{Name: "tls-secrets", Period: tlsPeriod, Spacing: 2 * time.Second, Timeout: tlsTimeout, Run: t.run}
+}
+
+// run watches the Secrets that are named now, and brings certificates that differ to their NodeBalancers.
+func (t *tlsRotation) run(ctx context.Context) error {
+	all, err := t.services.List(labels.Everything())
+	if err != nil {
+		return fmt.Errorf("listing Services: %w", err)
+	}
+	named := map[types.NamespacedName]bool{}
+	var failures []error
+	for _, service := range all {
+		if service.Spec.Type != v1.ServiceTypeLoadBalancer || service.Spec.LoadBalancerClass != nil || service.DeletionTimestamp != nil {
+			continue
+		}
+		s, _, err := parseSettings(service, t.loadBalancers.config)
+		if err != nil {
+			continue // its own reconciliation tells
+		}
+		uses := false
+		for _, p := range s.ports {
+			if p.TLSSecret != "" {
+				named[types.NamespacedName{Namespace: service.Namespace, Name: p.TLSSecret}] = true
+				uses = true
+			}
+		}
+		if uses {
+			failures = append(failures, t.rotate(ctx, service, s))
+		}
+	}
+	t.watch(named) //nolint:contextcheck // watches outlive the run that begins them
+	return errors.Join(failures...)
+}
+
+// rotate replaces certificates that are not those of the Secrets.
+func (t *tlsRotation) rotate(ctx context.Context, service *v1.Service, s settings) error {
+	l := t.loadBalancers
+	if service.Annotations[annotationRecord] == "" {
+		return nil // it is created with its certificates
+	}
+	secrets, err := l.secrets(ctx, service, s)
+	if err != nil {
+		l.event(service, v1.EventTypeWarning, eventConfigError, err.Error())
+		return err
+	}
+	nb, err := l.findOurs(ctx, service, inventory.Query{MaxAge: detailsMaxAge, MaxMissAge: updateMaxAge})
+	if err != nil || nb == nil {
+		return err
+	}
+	d, err := l.details.Get(ctx, nb.ID, inventory.Query{MaxAge: detailsMaxAge})
+	if err != nil {
+		return err
+	}
+	var steps []step
+	for _, port := range service.Spec.Ports {
+		f, err := desireConfig(port, s, secrets)
+		i := slices.IndexFunc(d.configs, func(c config) bool { return samePort(c, f) })
+		if err != nil || i < 0 || f.Protocol != protocolHTTPS || !slices.Contains(configDifferences(d.configs[i], f), fieldCertificate) {
+			continue
+		}
+		kept := asObserved(d.configs[i], f)
+		steps = append(steps, step{kind: updatePort, config: d.configs[i], fields: kept, reasons: []string{fieldCertificate}})
+	}
+	_, err = l.apply(ctx, service, nb, d, steps)
+	return err
+}
+
+// watch begins the watches that are missing and ends those that nobody needs any more.
+func (t *tlsRotation) watch(named map[types.NamespacedName]bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name, end := range t.watches {
+		if !named[name] {
+			end()
+			delete(t.watches, name)
+		}
+	}
+	for name := range named {
+		if t.watches[name] == nil {
+			t.watches[name] = t.begin(name)
+		}
+	}
+}
+
+func (t *tlsRotation) begin(name types.NamespacedName) context.CancelFunc {
+	ctx, cancel := context.WithCancel(context.Background())
+	secrets := t.loadBalancers.kube.CoreV1().Secrets(name.Namespace)
+	only := func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name.Name).String()
+	}
+	seen := ""
+	note := func(object any) {
+		if s, ok := object.(*v1.Secret); ok && seen != s.ResourceVersion {
+			seen = s.ResourceVersion
+			t.changed()
+		}
+	}
+	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				only(&o)
+				return secrets.List(ctx, o)
+			},
+			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				only(&o)
+				return secrets.Watch(ctx, o)
+			},
+		}, t.loadBalancers.kube),
+		ObjectType: &v1.Secret{},
+		Handler:    cache.ResourceEventHandlerFuncs{AddFunc: note, UpdateFunc: func(_, object any) { note(object) }},
+	})
+	klog.V(2).InfoS("Watching a TLS secret", "secret", name)
+	go controller.RunWithContext(ctx)
+	go func() {
+		select {
+		case <-t.stop:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return cancel
+}
