@@ -120,7 +120,7 @@ func snapshot(t testing.TB, sim *linodesim.Sim) string {
 		show(nb)
 	}
 	for i, f := range sim.Firewalls() {
-		f.ID, f.Created, f.Updated, f.Rules.Version = i, "", "", 0
+		f.ID, f.Created, f.Updated, f.Rules.Version, f.Rules.Fingerprint = i, "", "", 0, ""
 		show(f)
 		show(len(f.Devices()))
 	}
