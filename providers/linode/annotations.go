@@ -22,6 +22,9 @@ const (
 	// clears it when the type of a Service changes.
 	annotationRecord = "anyccm.io/linode-nodebalancer-id"
 
+	// annotationFirewallRecord is ours: the firewall that firewall-id had us attach, and that we may detach again.
+	annotationFirewallRecord = "anyccm.io/linode-firewall-id"
+
 	annotationPort               = annotationPrefix + "port-"
 	annotationProtocol           = annotationPrefix + "default-protocol"
 	annotationProxyProtocol      = annotationPrefix + "default-proxy-protocol"
@@ -80,7 +83,7 @@ const (
 
 // settings are the typed annotations of one Service.
 type settings struct {
-	Record, ID                              int
+	Record, FirewallRecord, ID              int
 	Protocol, ProxyProtocol, OldProxy       string
 	Algorithm, Stickiness                   string
 	CheckType, CheckPath, CheckBody         string
@@ -150,6 +153,9 @@ func stickinesses() []string {
 var Annotations = schema.Annotations[settings]{
 	schema.IntAnnotation(func(s *settings) *int { return &s.Record }, schema.AnnotationRow{
 		Key: annotationRecord, Changes: schema.Written, Spec: schema.Spec{Min: new(0.0), Help: "ID of the NodeBalancer that serves this Service. Ours."},
+	}),
+	schema.IntAnnotation(func(s *settings) *int { return &s.FirewallRecord }, schema.AnnotationRow{
+		Key: annotationFirewallRecord, Changes: schema.Written, Spec: schema.Spec{Min: new(0.0), Help: "ID of the firewall that was attached because of firewall-id. Ours."},
 	}),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.Protocol }, schema.AnnotationRow{
 		Key: annotationProtocol, Changes: schema.InPlace,

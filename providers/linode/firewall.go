@@ -172,23 +172,29 @@ func (l *loadBalancers) ensureFirewall(ctx context.Context, service *v1.Service,
 	case s.FirewallID != 0:
 		return l.attachOnly(ctx, service, nb, attached, s.FirewallID)
 	case s.ACL != nil:
-		foreign := slices.IndexFunc(attached, func(f *linodego.Firewall) bool { return !l.oursFirewall(ctx, f) })
+		foreign := slices.IndexFunc(attached, func(f *linodego.Firewall) bool { return f.ID != s.FirewallRecord && !l.oursFirewall(ctx, f) })
 		if foreign >= 0 {
 			err := &ownership.NotOursError{Object: fmt.Sprintf("firewall %d of NodeBalancer %d", attached[foreign].ID, nb.ID), Owner: "somebody else"}
 			l.event(service, v1.EventTypeWarning, eventNotOurs, err.Error())
 			return err
 		}
-		id, err := l.ownFirewall(ctx, service, s, want, attached)
+		ours := slices.DeleteFunc(slices.Clone(attached), func(f *linodego.Firewall) bool { return !l.oursFirewall(ctx, f) })
+		id, err := l.ownFirewall(ctx, service, s, want, ours)
 		if err != nil {
 			return err
 		}
 		return l.attachOnly(ctx, service, nb, attached, id)
 	}
 	for _, f := range attached {
-		if l.oursFirewall(ctx, f) {
-			if err := l.dropFirewall(ctx, service, nb, f); err != nil {
-				return err
-			}
+		var err error
+		switch {
+		case l.oursFirewall(ctx, f):
+			err = l.dropFirewall(ctx, service, nb, f)
+		case f.ID == s.FirewallRecord:
+			err = l.detach(ctx, service, nb, f)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil

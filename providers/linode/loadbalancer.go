@@ -135,7 +135,7 @@ func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, 
 		return nil, err
 	}
 	previous := service.Annotations[annotationRecord]
-	if err := l.record(ctx, service, nb); err != nil {
+	if err := l.record(ctx, service, s, nb); err != nil {
 		return nil, err
 	}
 	if err := l.cleanUpPrevious(ctx, service, s, nb, previous); err != nil {
@@ -747,13 +747,23 @@ func (d *details) without(id int) *details {
 	return &details{nodeBalancerID: d.nodeBalancerID, configs: slices.DeleteFunc(slices.Clone(d.configs), func(c config) bool { return c.ID == id })}
 }
 
-// record writes the ID of the NodeBalancer on the Service.
-func (l *loadBalancers) record(ctx context.Context, service *v1.Service, nb *nodeBalancer) error {
-	id := strconv.Itoa(nb.ID)
-	if service.Annotations[annotationRecord] == id || l.kube == nil {
+// record writes the ID of the NodeBalancer on the Service, and that of a firewall that it had us attach.
+func (l *loadBalancers) record(ctx context.Context, service *v1.Service, s settings, nb *nodeBalancer) error {
+	changes := map[string]any{}
+	if id := strconv.Itoa(nb.ID); service.Annotations[annotationRecord] != id {
+		changes[annotationRecord] = id
+	}
+	switch {
+	case s.FirewallID == s.FirewallRecord:
+	case s.FirewallID == 0:
+		changes[annotationFirewallRecord] = nil
+	default:
+		changes[annotationFirewallRecord] = strconv.Itoa(s.FirewallID)
+	}
+	if len(changes) == 0 || l.kube == nil {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": service.UID, "annotations": map[string]string{annotationRecord: id}}})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": service.UID, "annotations": changes}})
 	if err != nil {
 		return fmt.Errorf("recording NodeBalancer %d on the Service: %w", nb.ID, err)
 	}

@@ -429,3 +429,10 @@ func (s *Sim) release(_ *http.Request, ids []string) (any, error) {
 	delete(s.reserved, ids[0])
 	return struct{}{}, nil
 }
+
+// ChangeFirewall changes a firewall behind the API's back.
+func (s *Sim) ChangeFirewall(id int, change func(*Firewall)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(s.firewalls[id])
+}
