@@ -13,6 +13,8 @@ import (
 )
 
 const (
+	usualTokenFile = "/var/run/secrets/linode/api-token"
+
 	defaultURL = "https://api.linode.com"
 	// maxPrefix leaves room for a dash and twelve digits in a label of 32 characters.
 	maxPrefix = 19
@@ -63,7 +65,7 @@ type Config struct {
 	ServiceCIDR string
 
 	// Unused are settings of Linode's own controller that have no effect here.
-	Unused struct{ InstanceCache, RouteCache, NodeCache, TokenCache int }
+	Unused struct{ InstanceCache, RouteCache, NodeCache, TokenCache string }
 }
 
 // inVPC reports whether the cluster lives in VPCs.
@@ -93,8 +95,8 @@ func planTypes() []string { return []string{"common", "premium", "premium_40gb"}
 // says that the option is ours.
 var Options = schema.Options[Config]{
 	schema.SecretOption(func(c *Config) *schema.Secret { return &c.Token }, schema.OptionRow{
-		Env: "LINODE_API_TOKEN", Required: true,
-		Spec: schema.Spec{Help: "API token. LINODE_API_TOKEN_FILE names a file that holds it and is read again when it changes."},
+		Env: "LINODE_API_TOKEN", Required: true, UsualFile: usualTokenFile,
+		Spec: schema.Spec{Help: "API token. LINODE_API_TOKEN_FILE names a file that holds it, by default " + usualTokenFile + "; it counts before the variable where it can be read, and is read again when it changes."},
 	}),
 	schema.StringOption(func(c *Config) *string { return &c.Region }, schema.OptionRow{
 		Env: "LINODE_REGION", FileKey: "region", Required: true, Spec: schema.Spec{Help: "Region of new NodeBalancers."},
@@ -185,7 +187,7 @@ var Options = schema.Options[Config]{
 		Spec: schema.Spec{Default: "true", Help: "Tag new NodeBalancers and firewalls with the identity of the cluster, so that no other cluster takes them over. Ours."},
 	}),
 	schema.IntOption(func(c *Config) *int { return &c.MetadataTTL }, schema.OptionRow{
-		Env: "LINODE_METADATA_TTL", FileKey: "metadataTTL", Spec: schema.Spec{Default: "300", Min: new(1.0), Lenient: true, Help: "Seconds between two looks at the host and the addresses of a node."},
+		Env: "LINODE_METADATA_TTL", FileKey: "metadataTTL", Spec: schema.Spec{Default: "300", Min: new(1.0), Help: "Seconds between two looks at the host and the addresses of a node."},
 	}),
 	schema.BoolOption(func(c *Config) *bool { return &c.TokenHealth }, schema.OptionRow{
 		Flag: "enable-token-health-checker", FileKey: "enableTokenHealthChecker",
@@ -200,14 +202,14 @@ var Options = schema.Options[Config]{
 	schema.StringOption(func(c *Config) *string { return &c.IPHolderSuffix }, schema.OptionRow{
 		Flag: "ip-holder-suffix", FileKey: "ipHolderSuffix", Spec: schema.Spec{Help: noEffect + "as --bgp-node-selector."},
 	}),
-	cacheOption("LINODE_INSTANCE_CACHE_TTL", func(c *Config) *int { return &c.Unused.InstanceCache }),
-	cacheOption("LINODE_ROUTES_CACHE_TTL_SECONDS", func(c *Config) *int { return &c.Unused.RouteCache }),
-	cacheOption("K8S_NODECACHE_TTL", func(c *Config) *int { return &c.Unused.NodeCache }),
-	cacheOption("LINODE_API_TOKEN_CACHE_TTL_SECONDS", func(c *Config) *int { return &c.Unused.TokenCache }),
+	cacheOption("LINODE_INSTANCE_CACHE_TTL", func(c *Config) *string { return &c.Unused.InstanceCache }),
+	cacheOption("LINODE_ROUTES_CACHE_TTL_SECONDS", func(c *Config) *string { return &c.Unused.RouteCache }),
+	cacheOption("K8S_NODECACHE_TTL", func(c *Config) *string { return &c.Unused.NodeCache }),
+	cacheOption("LINODE_API_TOKEN_CACHE_TTL_SECONDS", func(c *Config) *string { return &c.Unused.TokenCache }),
 }
 
-func cacheOption(env string, at func(*Config) *int) schema.Option[Config] {
-	return schema.IntOption(at, schema.OptionRow{Env: env, Spec: schema.Spec{Default: "0", Lenient: true, Help: noEffect + "how fresh an answer must be follows from the question."}})
+func cacheOption(env string, at func(*Config) *string) schema.Option[Config] {
+	return schema.StringOption(at, schema.OptionRow{Env: env, Spec: schema.Spec{Help: noEffect + "how fresh an answer must be follows from the question."}})
 }
 
 // parseConfig reads all sources. All problems are reported together.

@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -23,6 +24,9 @@ type OptionRow struct {
 	FileKey string `json:"fileKey,omitempty"`
 	// Required makes an absent or empty value a problem.
 	Required bool `json:"required,omitempty"`
+	// UsualFile is where the file of a secret lies unless Env + "_FILE" says otherwise. A secret with it has its value
+	// from the file where that can be read, and else from Env; both may be set.
+	UsualFile string `json:"usualFile,omitempty"`
 }
 
 // Name is how messages call the option where no particular source is meant.
@@ -167,7 +171,13 @@ func (o Option[C]) find(src Sources, keys map[string]string) (place, string, err
 	}
 	if o.Env != "" && src.LookupEnv != nil {
 		v, _ := src.LookupEnv(o.Env)
-		if o.Kind == KindSecret {
+		if o.Kind == KindSecret && o.UsualFile != "" {
+			path, _ := src.LookupEnv(o.Env + "_FILE")
+			path = cmp.Or(path, o.UsualFile)
+			if _, err := NewSecretFile(path); err == nil {
+				return place{name: "file " + path, path: true}, path, nil
+			}
+		} else if o.Kind == KindSecret {
 			if path, _ := src.LookupEnv(o.Env + "_FILE"); path != "" {
 				if v != "" {
 					return place{}, "", &Problem{Place: "environment variables " + o.Env + " and " + o.Env + "_FILE", Reason: "are both set; keep one"}

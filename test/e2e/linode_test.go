@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
 	"testing"
 	"time"
 
@@ -99,4 +100,47 @@ func TestLinodeTypeChangeOfATakenOverService(t *testing.T) {
 
 	patchService(t, c, "web", `{"spec":{"type":"ClusterIP"}}`)
 	waitHoldings(t, c, 0, "")
+}
+
+// TestLinodeCosts counts calls: a node that joins 20 Services of 2 ports, and a Service that did not change.
+func TestLinodeCosts(t *testing.T) {
+	const n = 20
+	c := newClusterOn(t, "linode", "--instances=3")
+	m := startCCM(t, c, nil, nil)
+	joinNodes(t, c, 2)
+	for i := range n {
+		s := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("web-%d", i)}, Spec: v1.ServiceSpec{
+			Type: v1.ServiceTypeLoadBalancer, Ports: []v1.ServicePort{{Name: "a", Port: 80}, {Name: "b", Port: 443}},
+		}}
+		_, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).Create(t.Context(), s, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	for i := range n {
+		_, err := c.WaitServed(t.Context(), fmt.Sprintf("web-%d", i), patience)
+		require.NoError(t, err)
+	}
+	requireWorked(t, m, "service") // each is reconciled once more after its record was written
+	requireWorked(t, m, "node-metadata")
+	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
+	require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: "node-3", Ready: true}))
+	waitHoldings(t, c, n, "3 nodes")
+	require.NoError(t, harness.Eventually(t.Context(), patience, "the node on every port", func(ctx context.Context) error {
+		got, err := c.Cloud.Calls(ctx)
+		if err == nil && got.Writes < 2*n {
+			err = fmt.Errorf("%d writes", got.Writes)
+		}
+		return err
+	}))
+	got := calls(t, c)
+	t.Logf("a node joined %d Services of 2 ports with %d writes and %d reads: %v", n, got.Writes, got.Reads, got.ByOperation)
+	assert.Equal(t, 2*n, got.Writes)
+	assert.LessOrEqual(t, got.Reads, 10)
+
+	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
+	patchService(t, c, "web-0", `{"metadata":{"annotations":{"example.com/unrelated":"1"}}}`)
+	requireWorked(t, m, "service")
+	got = calls(t, c)
+	assert.Zero(t, got.Writes)
+	assert.LessOrEqual(t, got.Reads, 5)
+	assert.Empty(t, got.Refused)
 }
