@@ -487,6 +487,9 @@ func (l *loadBalancers) apply(ctx context.Context, service *v1.Service, lb *godo
 	}
 	klog.InfoS("Changing load balancer", "service", klog.KObj(service), "loadBalancer", id, "step", st.kind, "fields", st.reasons, "droplets", len(st.droplets))
 	after, err := l.call(ctx, lb, st)
+	if cloudapi.NotSent(err) {
+		return nil, err
+	}
 	if err != nil {
 		l.observed.Invalidate(id)
 		if errors.Is(err, cloudapi.ErrInvalid) {

@@ -300,6 +300,11 @@ func parseSettings(service *v1.Service, c Config) (s settings, warnings, err err
 	if text := given[annotationFirewallACL]; text != "" {
 		s.ACL, _ = parseACL(text) // the table reports what is wrong with it
 	}
+	if s.ACL == nil && s.FirewallID == 0 && given[annotationFirewallACL] == "" {
+		var err error
+		s.ACL, err = sourceRanges(service.Spec.LoadBalancerSourceRanges)
+		problems = append(problems, schema.Problems(err)...)
+	}
 	s.ports = map[int32]portSettings{}
 	for _, p := range service.Spec.Ports {
 		key := annotationPort + strconv.Itoa(int(p.Port))
@@ -312,6 +317,29 @@ func parseSettings(service *v1.Service, c Config) (s settings, warnings, err err
 		}
 	}
 	return s, warnings, errors.Join(append(problems, s.contradictions()...)...)
+}
+
+// sourceRanges makes an access list of spec.loadBalancerSourceRanges; nil where everybody may come in.
+func sourceRanges(ranges []string) (*acl, error) {
+	list := &addressList{}
+	var problems []error
+	for _, text := range ranges {
+		p, err := netip.ParsePrefix(strings.TrimSpace(text))
+		switch {
+		case err != nil:
+			problems = append(problems, &schema.Problem{Place: "spec.loadBalancerSourceRanges", Value: text, Reason: `is not a network; use a form such as "192.0.2.0/24"`})
+		case p.Bits() == 0:
+			return nil, nil //nolint:nilnil // everybody may come in
+		case p.Addr().Is4():
+			list.IPv4 = append(list.IPv4, p.Masked().String())
+		default:
+			list.IPv6 = append(list.IPv6, p.Masked().String())
+		}
+	}
+	if len(list.IPv4)+len(list.IPv6) == 0 {
+		return nil, errors.Join(problems...)
+	}
+	return &acl{Allow: list}, errors.Join(problems...)
 }
 
 // contradictions are faults of two or more annotations together.

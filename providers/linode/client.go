@@ -50,6 +50,7 @@ func newAPI(c Config, version string) (*api, error) {
 		Budget:    budget,
 		Timeout:   time.Duration(c.RequestTimeout) * time.Second,
 	})
+	registerMetrics()
 	a := &api{sdk: linodego.NewClient(client.Client), http: client}
 	// The SDK would try again up to a thousand times in a worker's time; the transport tries, within limits.
 	a.sdk.SetRetryCount(0)
@@ -123,6 +124,7 @@ var errWrongAnswer = errors.New("the answer does not hold the object that was as
 func call[T any](ctx context.Context, doing string, make func(context.Context) (T, error)) (T, error) {
 	ctx, caught := cloudapi.Catch(ctx)
 	v, err := make(ctx)
+	countCall(caught.Operation(), err)
 	return v, apiError(err, caught, doing)
 }
 

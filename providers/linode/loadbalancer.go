@@ -575,7 +575,9 @@ func (l *loadBalancers) create(ctx context.Context, service *v1.Service, s setti
 		l.firewalls.Invalidate(request.FirewallID) // it has, or may have, a new device
 	}
 	if err != nil {
-		l.observed.Invalidate(0)
+		if !cloudapi.NotSent(err) {
+			l.observed.Invalidate(0)
+		}
 		return nil, err
 	}
 	l.observed.Put(nb)
@@ -656,6 +658,9 @@ func (l *loadBalancers) apply(ctx context.Context, service *v1.Service, nb *node
 	for _, st := range steps {
 		klog.InfoS("Changing NodeBalancer", "service", klog.KObj(service), "nodeBalancer", nb.ID, "step", st.kind, "port", cmp.Or(st.fields.Port, st.config.Port), "fields", st.reasons)
 		after, changed, err := l.call(ctx, nb, d, st)
+		if cloudapi.NotSent(err) {
+			return nil, err
+		}
 		if err != nil {
 			l.observed.Invalidate(nb.ID)
 			l.details.Invalidate(nb.ID)
@@ -694,7 +699,11 @@ func (l *loadBalancers) call(ctx context.Context, nb *nodeBalancer, d *details, 
 			return nil, nil, err
 		}
 		st.config.ID = c.ID
-		return l.rebuild(ctx, nb, d, st)
+		after, changed, err := l.rebuild(ctx, nb, d, st)
+		if err != nil {
+			l.details.Invalidate(nb.ID) // the port is there, whatever became of its nodes
+		}
+		return after, changed, err
 	case updatePort:
 		c, err := l.api.updateConfig(ctx, nb.ID, st.config.ID, st.fields)
 		if err != nil {
@@ -731,6 +740,7 @@ func (l *loadBalancers) rebuild(ctx context.Context, nb *nodeBalancer, d *detail
 	}
 	nodes, _, err := listAll[linodego.NodeBalancerNode](ctx, l.api, fmt.Sprintf("nodes of port %d of NodeBalancer %d", c.Port, nb.ID), fmt.Sprintf("nodebalancers/%d/configs/%d/nodes", nb.ID, c.ID), "")
 	if err != nil {
+		l.details.Invalidate(nb.ID)
 		return nil, nil, err
 	}
 	return nil, d.with(config{NodeBalancerConfig: *c, nodes: nodes}), nil
@@ -753,9 +763,9 @@ func (l *loadBalancers) record(ctx context.Context, service *v1.Service, s setti
 	if id := strconv.Itoa(nb.ID); service.Annotations[annotationRecord] != id {
 		changes[annotationRecord] = id
 	}
-	switch {
-	case s.FirewallID == s.FirewallRecord:
-	case s.FirewallID == 0:
+	switch s.FirewallID {
+	case s.FirewallRecord:
+	case 0:
 		changes[annotationFirewallRecord] = nil
 	default:
 		changes[annotationFirewallRecord] = strconv.Itoa(s.FirewallID)

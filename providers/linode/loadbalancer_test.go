@@ -266,6 +266,75 @@ func TestFirewallTransitions(t *testing.T) {
 	}
 }
 
+// TestSourceRanges become an access list where no annotation names a firewall.
+func TestSourceRanges(t *testing.T) {
+	t.Parallel()
+	w := lbWorld(t, 1)
+	s := service("web", nil, port("http", 80, 30080))
+	s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.7/24", "2001:db8::/48"}
+	w.apply(s)
+	s, _ = w.ensure(s)
+	rules := w.sim.Firewalls()[0].Rules
+	assert.Equal(t, "DROP", rules.InboundPolicy)
+	assert.Equal(t, []string{"198.51.100.0/24"}, *rules.Inbound[0].Addresses.IPv4)
+	assert.Equal(t, []string{"2001:db8::/48"}, *rules.Inbound[0].Addresses.IPv6)
+	s.Spec.LoadBalancerSourceRanges = []string{"0.0.0.0/0"}
+	w.apply(s)
+	s, _ = w.ensure(s)
+	assert.Empty(t, w.sim.Firewalls(), "everybody may come in")
+	s.Spec.LoadBalancerSourceRanges = []string{"nonsense"}
+	w.apply(s)
+	_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
+	require.ErrorContains(t, err, `spec.loadBalancerSourceRanges: "nonsense" is not a network`)
+}
+
+// TestTheWayBack: what Linode's own controller sends for a Service that we made changes nothing, and it finds it.
+func TestTheWayBack(t *testing.T) {
+	t.Parallel()
+	w := lbWorld(t, 2)
+	udp := port("dns", 53, 30053)
+	udp.Protocol = v1.ProtocolUDP
+	s := service("web", map[string]string{annotationTags: "one", annotationPort + "80": `{"protocol": "http"}`, annotationCheckType: "http"}, port("http", 80, 30080), port("tcp", 443, 30443), udp)
+	w.apply(s)
+	s, status := w.ensure(s)
+	found, _, err := listAll[*nodeBalancer](t.Context(), w.api, "NodeBalancers", "nodebalancers", body(map[string]string{"ipv4": status.Ingress[0].IP}))
+	require.NoError(t, err)
+	require.Len(t, found, 1, "by the address in the status")
+	assert.Regexp(t, "^ccm-[0-9a-f]{12}$", found[0].Label)
+	assert.Equal(t, []string{"kubernetes", "one"}, found[0].Tags[:2])
+
+	before := snapshot(t, w.sim)
+	d, err := w.api.details(t.Context(), found[0].ID)
+	require.NoError(t, err)
+	for _, c := range d.configs {
+		fields := map[string]any{"port": c.Port, "algorithm": "roundrobin", "check_interval": 5, "check_timeout": 3, "check_attempts": 2, "proxy_protocol": "none"}
+		switch c.Port {
+		case 80:
+			fields["protocol"], fields["stickiness"], fields["check"], fields["check_path"], fields["check_passive"] = "http", "table", "http", "/", true
+		case 443:
+			fields["protocol"], fields["check"], fields["check_path"], fields["check_passive"] = "tcp", "http", "/", true
+		case 53:
+			fields["protocol"], fields["stickiness"], fields["check"], fields["check_path"], fields["check_passive"], fields["udp_check_port"] = "udp", "session", "http", "/", false, 80
+		}
+		nodes := []map[string]any{}
+		for _, n := range c.nodes {
+			one := map[string]any{"id": n.ID, "address": n.Address, "label": n.Label, "weight": 100}
+			if c.Port != 53 {
+				one["mode"] = "accept"
+			}
+			nodes = append(nodes, one)
+		}
+		fields["nodes"] = nodes
+		_, err := w.api.sendConfig(t.Context(), "rebuilding", http.MethodPost, fmt.Sprintf("nodebalancers/%d/configs/%d/rebuild", found[0].ID, c.ID), fields)
+		require.NoError(t, err)
+	}
+	assert.Equal(t, before, snapshot(t, w.sim))
+	w.restart()
+	w.server.ResetCalls()
+	w.ensure(s)
+	assert.Zero(t, w.server.Calls().Writes, "and back again")
+}
+
 // TestFirewallOfSomebodyElse is neither changed nor deleted, with or without an access list.
 func TestFirewallOfSomebodyElse(t *testing.T) {
 	t.Parallel()

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	usualTokenFile = "/var/run/secrets/linode/api-token"
+	usualTokenFile = "/var/run/secrets/linode/api-token" //nolint:gosec // a path
 
 	defaultURL = "https://api.linode.com"
 	// maxPrefix leaves room for a dash and twelve digits in a label of 32 characters.

@@ -4,13 +4,13 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"testing"
@@ -168,7 +168,7 @@ func (j *replay) compare(e exchange) {
 		n, _ := strconv.Atoi(m[1])
 		return "/" + strconv.Itoa(j.ids[n]) + m[2]
 	})
-	request := j.translate("", map[string]any(e.Request)).(map[string]any)
+	request := j.translate("", e.Request).(map[string]any)
 	// A firewall of the recording's setting that no request made, and one that only serves the recording.
 	if id, ok := request["firewall_id"].(float64); ok && j.ids[int(id)] == 0 {
 		delete(request, "firewall_id")
@@ -236,47 +236,42 @@ func varying() []string {
 // shapeDifferences names the fields that one has and the other has not, and values of another kind. Lists are compared
 // by their first items; null stands for any kind.
 func shapeDifferences(place string, recorded, got any) []string {
-	var all []string
 	switch r := recorded.(type) {
 	case map[string]any:
-		g, ok := got.(map[string]any)
-		if !ok {
-			return []string{fmt.Sprintf("%s is an object in the recording and %T here", place, got)}
-		}
-		keys := []string{}
-		for k := range r {
-			keys = append(keys, k)
-		}
-		sort.Strings(keys)
-		for _, k := range keys {
-			v, there := g[k]
-			if _, vpc := r["subnets"]; vpc && k == "ipv4" {
-				continue // ranges of VPCs are newer than most recordings
-			}
-			switch {
-			case !there && slices.Contains(varying(), k):
-			case !there:
-				all = append(all, fmt.Sprintf("%s.%s is missing here", place, k))
-			case r[k] != nil && v != nil:
-				all = append(all, shapeDifferences(place+"."+k, r[k], v)...)
-			}
-		}
-		for k := range g {
-			if _, there := r[k]; !there && !slices.Contains(varying(), k) {
-				all = append(all, fmt.Sprintf("%s.%s is not in the recording", place, k))
-			}
+		if g, ok := got.(map[string]any); ok {
+			return fieldDifferences(place, r, g)
 		}
 	case []any:
-		g, ok := got.([]any)
-		if !ok {
-			return []string{fmt.Sprintf("%s is a list in the recording and %T here", place, got)}
+		if g, ok := got.([]any); ok {
+			if len(r) > 0 && len(g) > 0 {
+				return shapeDifferences(place+"[0]", r[0], g[0])
+			}
+			return nil
 		}
-		if len(r) > 0 && len(g) > 0 {
-			return shapeDifferences(place+"[0]", r[0], g[0])
+	}
+	if fmt.Sprintf("%T", recorded) != fmt.Sprintf("%T", got) {
+		return []string{fmt.Sprintf("%s is %T in the recording and %T here", place, recorded, got)}
+	}
+	return nil
+}
+
+func fieldDifferences(place string, recorded, got map[string]any) []string {
+	var all []string
+	_, vpc := recorded["subnets"]
+	for _, k := range slices.Sorted(maps.Keys(recorded)) {
+		v, there := got[k]
+		switch {
+		case vpc && k == "ipv4": // ranges of VPCs are newer than most recordings
+		case !there && slices.Contains(varying(), k):
+		case !there:
+			all = append(all, fmt.Sprintf("%s.%s is missing here", place, k))
+		case recorded[k] != nil && v != nil:
+			all = append(all, shapeDifferences(place+"."+k, recorded[k], v)...)
 		}
-	default:
-		if fmt.Sprintf("%T", recorded) != fmt.Sprintf("%T", got) {
-			return []string{fmt.Sprintf("%s is %T in the recording and %T here", place, recorded, got)}
+	}
+	for k := range got {
+		if _, there := recorded[k]; !there && !slices.Contains(varying(), k) {
+			all = append(all, fmt.Sprintf("%s.%s is not in the recording", place, k))
 		}
 	}
 	return all

@@ -183,7 +183,9 @@ func (r *routes) change(ctx context.Context, route *cloudprovider.Route, desire 
 		return nil
 	}
 	klog.InfoS("Changing routes", "node", node.Name, "linode", id, "ranges", ranges)
-	if err := r.api.setRanges(ctx, l, ranges); err != nil {
+	if err := r.api.setRanges(ctx, l, ranges); cloudapi.NotSent(err) {
+		return err
+	} else if err != nil {
 		r.instances.linodes.Invalidate(id)
 		return err
 	}

@@ -93,7 +93,7 @@ func (w *world) current(s *v1.Service) *v1.Service {
 }
 
 // ensure reconciles a Service, and returns it as it then is.
-func (w *world) ensure(s *v1.Service) (*v1.Service, *v1.LoadBalancerStatus) { //nolint:unparam // both are what a reconciliation gives
+func (w *world) ensure(s *v1.Service) (*v1.Service, *v1.LoadBalancerStatus) {
 	w.t.Helper()
 	status, err := w.loadBalancers.EnsureLoadBalancer(w.t.Context(), "kubernetes", w.current(s), w.nodes)
 	require.NoError(w.t, err)

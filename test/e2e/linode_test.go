@@ -144,3 +144,43 @@ func TestLinodeCosts(t *testing.T) {
 	assert.LessOrEqual(t, got.Reads, 5)
 	assert.Empty(t, got.Refused)
 }
+
+// TestLinodeThousandNodesInAVPC: nodes with both families, routes and pod ranges, within the published limits.
+func TestLinodeThousandNodesInAVPC(t *testing.T) {
+	const n = 1000
+	c := newClusterOn(t, "linode", "--latency=40ms", "--published-limits")
+	require.NoError(t, c.Cloud.Do(t.Context(), "vpc", object{"label": "cluster", "subnet": "default", "ipv4": "10.0.0.0/8"}))
+	require.NoError(t, c.Cloud.Seed(t.Context(), n))
+	m := startCCM(t, c, []string{
+		"--vpc-names=cluster", "--enable-route-controller", "--allocate-node-cidrs", "--cluster-cidr=10.192.0.0/10", "--route-reconciliation-period=10s",
+	}, nil)
+	require.NoError(t, c.RegisterNodes(t.Context(), 1, n, harness.NodeSpec{Ready: true}))
+	require.NoError(t, c.WaitInitialized(t.Context(), n, 3*time.Minute))
+	require.NoError(t, harness.Eventually(t.Context(), 3*time.Minute, "a route for each node", func(ctx context.Context) error {
+		got, err := c.Cloud.Calls(ctx)
+		if err == nil && got.Writes < n {
+			err = fmt.Errorf("%d routes", got.Writes)
+		}
+		return err
+	}))
+	got := calls(t, c)
+	t.Logf("%d nodes were initialised and routed with %d reads and %d writes: %v", n, got.Reads, got.Writes, got.ByOperation)
+	assert.LessOrEqual(t, got.Reads, 40)
+	assert.Equal(t, n, got.Writes, "each route is written once")
+	assert.Empty(t, got.Refused)
+
+	// The span is counted in reconciliations of routes, each 10 s after the one before: 6 are a minute.
+	passes := func(ctx context.Context) (float64, error) {
+		return m.Metric(ctx, "anyccm_inventory_answers_total", `kind="Linode"`)
+	}
+	_, err := passes(t.Context())
+	require.NoError(t, err)
+	list, err := c.Kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	ranges := map[string]bool{}
+	for _, node := range list.Items {
+		require.Len(t, node.Spec.PodCIDRs, 2, node.Name)
+		ranges[node.Spec.PodCIDRs[0]], ranges[node.Spec.PodCIDRs[1]] = true, true
+	}
+	assert.Len(t, ranges, 2*n, "no range twice")
+}

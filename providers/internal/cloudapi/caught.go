@@ -9,9 +9,10 @@ import (
 // Caught is what the transport saw last of the calls of a context. Some SDKs keep only the text of an error; its class
 // and the time to wait would be lost with it.
 type Caught struct {
-	mu     sync.Mutex
-	answer *Answer
-	err    error
+	mu        sync.Mutex
+	operation string
+	answer    *Answer
+	err       error
 }
 
 // Answer is what an answer says beside its body.
@@ -35,11 +36,18 @@ func (c *Caught) Last() (*Answer, error) {
 	return c.answer, c.err
 }
 
-func noteCaught(ctx context.Context, response *http.Response, err error) {
+// Operation names the last call.
+func (c *Caught) Operation() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.operation
+}
+
+func noteCaught(ctx context.Context, operation string, response *http.Response, err error) {
 	if c, ok := ctx.Value(caughtKey{}).(*Caught); ok {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.answer, c.err = nil, err
+		c.operation, c.answer, c.err = operation, nil, err
 		if response != nil {
 			c.answer = &Answer{Status: response.StatusCode, Header: response.Header}
 		}

@@ -132,7 +132,7 @@ func (t *transport) limiterOf(req *http.Request) *limiter {
 // RoundTrip implements http.RoundTripper: limit, send, read the whole answer, and try again where that is safe.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.roundTrip(req)
-	noteCaught(req.Context(), resp, err)
+	noteCaught(req.Context(), t.Operation(req), resp, err)
 	return resp, err
 }
 
@@ -141,6 +141,9 @@ func (t *transport) roundTrip(req *http.Request) (*http.Response, error) {
 	for attempt := 0; ; attempt++ {
 		waitBegan := time.Now()
 		if err := limiter.wait(req.Context(), maxPatience); err != nil {
+			if held, ok := errors.AsType[*Error](err); ok {
+				held.NotSent = attempt == 0
+			}
 			return nil, err
 		}
 		limiterWait.WithLabelValues(t.Provider).Observe(time.Since(waitBegan).Seconds())

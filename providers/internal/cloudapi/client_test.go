@@ -219,6 +219,8 @@ func TestClientSideLimit(t *testing.T) {
 			resp.Body.Close()
 		}
 		require.ErrorIs(t, err, ErrRateLimited)
+		assert.True(t, NotSent(err))
+		assert.True(t, NotSent(Describe(err, "creating")))
 		assert.Zero(t, time.Since(began), "a call that cannot make its deadline is refused at once")
 	})
 }

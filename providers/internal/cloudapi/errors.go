@@ -42,6 +42,9 @@ type Error struct {
 	Message string
 	// RequestID identifies the call to the cloud's support.
 	RequestID string
+	// NotSent is set where the call surely never left: it was held back by our own limit, or by a pause that the cloud
+	// asked for.
+	NotSent bool
 	// RetryAfter is how long the cloud asked to wait; 0 if it did not say.
 	RetryAfter time.Duration
 	// Cause is the SDK's error.
@@ -90,6 +93,12 @@ func (e *Error) Unwrap() []error {
 
 // Temporary reports whether the same call may succeed later without anybody changing something.
 func (e *Error) Temporary() bool { return Retryable(e) }
+
+// NotSent reports whether a call surely never left, so that nothing in the cloud can be different for it.
+func NotSent(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.NotSent
+}
 
 // RetryIn returns how long to wait before the same call can succeed where that is known, else 0.
 func (e *Error) RetryIn() time.Duration { return e.RetryAfter }

@@ -67,6 +67,12 @@ type Cloud interface {
 	Actions() map[string]func(json.RawMessage) error
 }
 
+// OperationLimits is implemented by clouds that count kinds of calls apart.
+type OperationLimits interface {
+	// PerMinute names the group that a call counts in, and how many of it are allowed in a minute.
+	PerMinute(*http.Request) (group string, limit int)
+}
+
 // Instance is one machine of the simulated cloud.
 type Instance struct {
 	Name       string `json:"name"`
@@ -90,6 +96,8 @@ type Settings struct {
 	// PerMinute and PerHour are the cloud's published limits; 0 means none.
 	PerMinute int `json:"perMinute"`
 	PerHour   int `json:"perHour"`
+	// PerOperation switches on the limits of a cloud that counts kinds of calls apart; see OperationLimits.
+	PerOperation bool `json:"perOperation"`
 	// Unreachable closes every connection without an answer.
 	Unreachable bool `json:"unreachable"`
 }
@@ -139,7 +147,7 @@ type Server struct {
 	settings Settings
 	number   int
 	calls    Calls
-	times    []time.Time
+	times    map[string][]time.Time
 	faults   []*Fault
 	nextID   int
 }
@@ -219,7 +227,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.end(call, 0, "client gave up")
 		return
 	}
-	if wait, limited := s.overLimit(w.Header()); limited {
+	if wait, limited := s.overLimit(r, w.Header()); limited {
 		if wait > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(int(wait.Seconds())+1))
 		}
@@ -294,36 +302,47 @@ func (s *Server) refused(number int, reason string) {
 
 // overLimit counts the call against sliding windows of a minute and an hour. A burst over the minute tells when to come
 // back; an hour that is used up does not, as the clouds do.
-func (s *Server) overLimit(h http.Header) (wait time.Duration, limited bool) {
+func (s *Server) overLimit(r *http.Request, h http.Header) (wait time.Duration, limited bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.settings.PerMinute == 0 && s.settings.PerHour == 0 {
+	group, perMinute, perHour := "", s.settings.PerMinute, s.settings.PerHour
+	if own, ok := s.cloud.(OperationLimits); ok && s.settings.PerOperation {
+		group, perMinute = own.PerMinute(r)
+	}
+	if perMinute == 0 && perHour == 0 {
 		return 0, false
 	}
 	now := time.Now()
-	s.times = slices.DeleteFunc(s.times, func(at time.Time) bool { return now.Sub(at) > time.Hour })
+	if s.times == nil {
+		s.times = map[string][]time.Time{}
+	}
+	times := slices.DeleteFunc(s.times[group], func(at time.Time) bool { return now.Sub(at) > time.Hour })
+	s.times[group] = times
 	inMinute, oldest := 0, now
-	for _, at := range slices.Backward(s.times) {
+	for _, at := range slices.Backward(times) {
 		if now.Sub(at) > time.Minute {
 			break
 		}
 		inMinute, oldest = inMinute+1, at
 	}
-	reset := now
-	if len(s.times) > 0 {
-		reset = s.times[0].Add(time.Hour)
+	limit, used, reset := perMinute, inMinute, oldest.Add(time.Minute)
+	if perHour > 0 {
+		limit, used, reset = perHour, len(times), now
+		if len(times) > 0 {
+			reset = times[0].Add(time.Hour)
+		}
 	}
-	hourly := s.settings.PerHour > 0 && len(s.times) >= s.settings.PerHour
-	burst := s.settings.PerMinute > 0 && inMinute >= s.settings.PerMinute
+	hourly := perHour > 0 && len(times) >= perHour
+	burst := perMinute > 0 && inMinute >= perMinute
 	if hourly || burst {
-		s.cloud.RateHeaders(h, s.settings.PerHour, 0, reset)
+		s.cloud.RateHeaders(h, limit, 0, reset)
 		if burst {
 			wait = oldest.Add(time.Minute).Sub(now)
 		}
 		return wait, true
 	}
-	s.times = append(s.times, now)
-	s.cloud.RateHeaders(h, s.settings.PerHour, s.settings.PerHour-len(s.times), reset)
+	s.times[group] = append(times, now)
+	s.cloud.RateHeaders(h, limit, limit-used-1, reset)
 	return 0, false
 }
 

@@ -147,7 +147,7 @@ func (s *Sim) Seed(n int) {
 	defer s.mu.Unlock()
 	for range n {
 		s.seeded++
-		s.addLinodeLocked(Spec{Label: fmt.Sprintf("node-%d", s.seeded), Private: true})
+		s.addLinodeLocked(Spec{Label: fmt.Sprintf("node-%d", s.seeded), Private: true, SubnetID: s.seedSubnet})
 	}
 }
 

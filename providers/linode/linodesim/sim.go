@@ -48,6 +48,7 @@ type Sim struct {
 	vpcs          map[int]*VPC
 	reserved      map[string]bool
 	seeded        int
+	seedSubnet    int
 	// strayInterfaces makes listings of interfaces have the other of the two shapes that the API is said to have.
 	strayInterfaces bool
 }
@@ -68,7 +69,7 @@ func New(o Options) (*Sim, *simkit.Server) {
 	}
 	server := simkit.New(s)
 	if o.PublishedLimits {
-		server.Configure(func(c *simkit.Settings) { c.PerMinute = PublishedCalls })
+		server.Configure(func(c *simkit.Settings) { c.PerOperation = true })
 	}
 	return s, server
 }
@@ -127,6 +128,15 @@ func (*Sim) Operation(r *http.Request) (string, bool) {
 	return r.Method + " " + strings.Join(segments, "/"), r.Method != http.MethodGet && r.Method != http.MethodHead
 }
 
+// PerMinute implements simkit.OperationLimits with the published limits.
+func (s *Sim) PerMinute(r *http.Request) (string, int) {
+	name, _ := s.Operation(r)
+	if r.URL.Query().Has("page") {
+		return name, PublishedListings
+	}
+	return name, PublishedCalls
+}
+
 // Distort implements simkit.Cloud.
 func (*Sim) Distort() map[string]simkit.Distortion {
 	isList := func(r *http.Request) bool {
@@ -170,6 +180,18 @@ func (s *Sim) Actions() map[string]func(json.RawMessage) error {
 		}
 	}
 	return map[string]func(json.RawMessage) error{
+		// vpc puts instances that are added from now on into a VPC.
+		"vpc": func(body json.RawMessage) error {
+			var in struct{ Label, Subnet, IPv4 string }
+			if err := json.Unmarshal(body, &in); err != nil {
+				return err
+			}
+			_, ids := s.AddVPC(in.Label, [2]string{in.Subnet, in.IPv4})
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.seedSubnet = ids[0]
+			return nil
+		},
 		"power-off": setStatus("offline"),
 		"power-on":  setStatus("running"),
 		"token": func(body json.RawMessage) error {

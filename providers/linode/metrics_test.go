@@ -1,0 +1,32 @@
+package linode
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/component-base/metrics/testutil"
+
+	"github.com/anyccm/cloud-controller-manager/providers/linode/linodesim"
+)
+
+// TestEveryCallHasItsOldName: the calls of a Service's life are all counted under the names of Linode's own controller.
+func TestEveryCallHasItsOldName(t *testing.T) {
+	t.Parallel()
+	w := newTestWorld(t, nil, nil)
+	w.addNode(linodesim.Spec{Label: "worker", Private: true})
+	s := service("web", map[string]string{annotationFirewallACL: allowACL}, port("http", 80, 30080))
+	w.apply(s)
+	s, _ = w.ensure(s)
+	w.ensure(s)
+	require.NoError(t, w.loadBalancers.EnsureLoadBalancerDeleted(t.Context(), "kubernetes", s))
+	for operation := range w.server.Calls().ByOperation {
+		assert.NotEmpty(t, methodOf(operation), operation)
+	}
+	created, err := testutil.GetCounterMetricValue(requestsTotal.WithLabelValues("CreateNodeBalancer", "ok"))
+	require.NoError(t, err)
+	assert.Positive(t, created)
+	assert.Empty(t, methodOf("GET /v4/unknown"))
+	assert.True(t, strings.HasPrefix(methodOf("GET /v4beta/nodebalancers/{id}"), "Get"))
+}
