@@ -3,8 +3,9 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
-	"strconv"
+	"slices"
 	"testing"
 	"time"
 
@@ -58,56 +59,171 @@ func TestLinodeLifeCycle(t *testing.T) {
 	assert.Empty(t, calls(t, c).Refused)
 }
 
-// TestLinodeTypeChangeOfATakenOverService: the same for a NodeBalancer whose label says nothing about its Service.
-func TestLinodeTypeChangeOfATakenOverService(t *testing.T) {
+// leftByLinode is a Service as Linode's own controller leaves it.
+type leftByLinode struct {
+	annotations map[string]string
+	protocol    v1.Protocol
+	// config are the fields of its port that differ from those of a Service without annotations.
+	config   object
+	throttle int
+	tags     []string
+	firewall object
+	// status chooses what the status shows.
+	status func(ip, ipv6, hostname string) []v1.LoadBalancerIngress
+}
+
+func leftKinds() map[string]leftByLinode {
+	return map[string]leftByLinode{
+		"plain": {},
+		"web": {
+			annotations: map[string]string{linodeAnnotations + "default-protocol": "HTTP", linodeAnnotations + "check-type": "http", linodeAnnotations + "check-path": "/ready", linodeAnnotations + "check-interval": "10"},
+			config:      object{"protocol": "http", "stickiness": "table", "check": "http", "check_path": "/ready", "check_interval": 10},
+		},
+		"proxied": {
+			annotations: map[string]string{linodeAnnotations + "proxy-protocol": "v2", linodeAnnotations + "throttle": "7", linodeAnnotations + "tags": "one,two", linodeAnnotations + "default-algorithm": "leastconn"},
+			config:      object{"proxy_protocol": "v2", "algorithm": "leastconn"}, throttle: 7, tags: []string{"one", "two"},
+		},
+		"udp": {
+			protocol: v1.ProtocolUDP,
+			config:   object{"protocol": "udp", "stickiness": "session", "check": "none", "check_passive": false, "udp_check_port": 80},
+		},
+		"dual-stack": {
+			annotations: map[string]string{linodeAnnotations + "enable-ipv6-ingress": "true"},
+			status: func(ip, ipv6, hostname string) []v1.LoadBalancerIngress {
+				return []v1.LoadBalancerIngress{{IP: ip, Hostname: hostname}, {IP: ipv6, Hostname: hostname}}
+			},
+		},
+		"by-hostname": {
+			annotations: map[string]string{linodeAnnotations + "hostname-only-ingress": "true"},
+			status: func(_, _, hostname string) []v1.LoadBalancerIngress {
+				return []v1.LoadBalancerIngress{{Hostname: hostname}}
+			},
+		},
+		"filtered": {
+			annotations: map[string]string{linodeAnnotations + "firewall-acl": `{"allowList": {"ipv4": ["198.51.100.0/24"]}}`},
+			firewall: object{"inbound_policy": "DROP", "outbound_policy": "ACCEPT", "outbound": []object{}, "inbound": []object{{
+				"action": "ACCEPT", "label": "ACCEPT-filtered", "description": "Created by linode-ccm: ccm-00000000aaaa, for filtered", "ports": "80", "protocol": "TCP",
+				"addresses": object{"ipv4": []string{"198.51.100.0/24"}},
+			}}},
+		},
+	}
+}
+
+// leaveOnLinode makes a Service and its NodeBalancer as Linode's own controller does, whose labels are of the time.
+func leaveOnLinode(t *testing.T, c *harness.Cluster, name string, l leftByLinode, number int) {
+	t.Helper()
+	services := c.Kube.CoreV1().Services(metav1.NamespaceDefault)
+	s := &v1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: l.annotations, Finalizers: []string{"service.kubernetes.io/load-balancer-cleanup"}},
+		Spec:       v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer, Ports: []v1.ServicePort{{Name: "http", Protocol: l.protocol, Port: 80}}},
+	}
+	s, err := services.Create(t.Context(), s, metav1.CreateOptions{})
+	require.NoError(t, err)
+	node := object{"address": fmt.Sprintf("192.168.128.1:%d", s.Spec.Ports[0].NodePort), "label": "node-1", "weight": 100}
+	config := object{
+		"port": 80, "protocol": "tcp", "proxy_protocol": "none", "algorithm": "roundrobin", "check": "connection", "check_interval": 5, "check_timeout": 3,
+		"check_attempts": 2, "check_passive": true, "nodes": []object{node},
+	}
+	maps.Copy(config, l.config)
+	if l.protocol != v1.ProtocolUDP {
+		node["mode"] = "accept"
+	}
+	request := object{
+		"label": fmt.Sprintf("ccm-%012x", number), "region": "us-sea", "client_conn_throttle": l.throttle, "tags": append([]string{"kubernetes"}, l.tags...), "type": "common",
+		"configs": []object{config},
+	}
+	if l.firewall != nil {
+		var fw struct{ ID int }
+		require.NoError(t, c.Cloud.Call(t.Context(), http.MethodPost, "/v4/networking/firewalls", testToken, object{"label": "ccm-00000000aaaa", "rules": l.firewall, "tags": []string{"kubernetes"}}, &fw))
+		request["firewall_id"] = fw.ID
+	}
+	var nb struct {
+		ID                   int
+		IPv4, IPv6, Hostname string
+	}
+	require.NoError(t, c.Cloud.Call(t.Context(), http.MethodPost, "/v4/nodebalancers", testToken, request, &nb))
+	s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: nb.IPv4, Hostname: nb.Hostname}}
+	if l.status != nil {
+		s.Status.LoadBalancer.Ingress = l.status(nb.IPv4, nb.IPv6, nb.Hostname)
+	}
+	_, err = services.UpdateStatus(t.Context(), s, metav1.UpdateOptions{})
+	require.NoError(t, err)
+}
+
+// TestLinodeTakeover: several kinds of Services as Linode's own controller leaves them. Our program starts: nothing is
+// written in the cloud, and the status of no Service changes. A change of type then deletes what was taken over, though
+// the label of the NodeBalancer says nothing about the Service, and the API server clears the status.
+func TestLinodeTakeover(t *testing.T) {
 	c := newClusterOn(t, "linode", "--instances=1")
 	m := startCCM(t, c, nil, nil)
 	joinNodes(t, c, 1)
+	waitNodeMetadata(t, c)
 	m.Stop(10 * time.Second)
-	services := c.Kube.CoreV1().Services(metav1.NamespaceDefault)
-	s, err := c.CreateService(t.Context(), "web", nil)
-	require.NoError(t, err)
-	var nb struct {
-		ID             int
-		IPv4, Hostname string
+	kinds := leftKinds()
+	for i, name := range slices.Sorted(maps.Keys(kinds)) {
+		leaveOnLinode(t, c, name, kinds[name], i+1)
 	}
-	require.NoError(t, c.Cloud.Call(t.Context(), http.MethodPost, "/v4/nodebalancers", testToken, object{
-		"label": "ccm-0123456789ab", "region": "us-sea", "client_conn_throttle": 0, "tags": []string{"kubernetes"}, "type": "common",
-		"configs": []object{{
-			"port": 80, "protocol": "tcp", "proxy_protocol": "none", "algorithm": "roundrobin", "check": "connection", "check_interval": 5, "check_timeout": 3,
-			"check_attempts": 2, "check_passive": true,
-			"nodes": []object{{"address": fmt.Sprintf("192.168.128.1:%d", s.Spec.Ports[0].NodePort), "label": "node-1", "weight": 100, "mode": "accept"}},
-		}},
-	}, &nb))
-	s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: nb.IPv4, Hostname: nb.Hostname}}
-	s, err = services.UpdateStatus(t.Context(), s, metav1.UpdateOptions{})
-	require.NoError(t, err)
-
+	before := listServices(t, c)
+	nodes := listNodes(t, c)
 	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
 	m = startCCM(t, c, nil, nil)
-	require.NoError(t, harness.Eventually(t.Context(), patience, "the record", func(ctx context.Context) error {
-		now, err := services.Get(ctx, "web", metav1.GetOptions{})
-		if err == nil && now.Annotations[linodeRecord] != strconv.Itoa(nb.ID) {
-			err = fmt.Errorf("it is %q", now.Annotations[linodeRecord])
+	require.NoError(t, harness.Eventually(t.Context(), patience, "the records", func(context.Context) error {
+		for name, s := range listServices(t, c) {
+			if s.Annotations[linodeRecord] == "" {
+				return fmt.Errorf("Service %s has none", name)
+			}
+		}
+		return nil
+	}))
+	requireWorked(t, m, "service")
+	requireWorked(t, m, "node-metadata")
+	got := calls(t, c)
+	assert.Zero(t, got.Writes, "%v", got.ByOperation)
+	t.Logf("%d Services were taken over with %d reads: %v", len(kinds), got.Reads, got.ByOperation)
+	for name, s := range listServices(t, c) {
+		assert.Equal(t, before[name].Status, s.Status, name)
+		assert.Equal(t, before[name].Spec, s.Spec, name)
+		delete(s.Annotations, linodeRecord)
+		assert.Equal(t, len(before[name].Annotations), len(s.Annotations), name)
+	}
+	for name, n := range listNodes(t, c) {
+		assert.Equal(t, nodes[name].ResourceVersion, n.ResourceVersion, name)
+	}
+
+	for name := range kinds {
+		patchService(t, c, name, `{"spec":{"type":"ClusterIP"}}`)
+	}
+	waitHoldings(t, c, 0, "")
+	require.NoError(t, harness.Eventually(t.Context(), patience, "the firewall to go", func(ctx context.Context) error {
+		var s struct{ Firewalls []object }
+		err := c.Cloud.State(ctx, &s)
+		if err == nil && len(s.Firewalls) > 0 {
+			err = fmt.Errorf("it is still there: %v", s.Firewalls)
 		}
 		return err
 	}))
-	requireWorked(t, m, "service")
-	assert.Zero(t, calls(t, c).Writes, "what Linode's own controller left is as it should be")
-	now, err := services.Get(t.Context(), "web", metav1.GetOptions{})
-	require.NoError(t, err)
-	assert.Equal(t, s.Status, now.Status)
-
-	patchService(t, c, "web", `{"spec":{"type":"ClusterIP"}}`)
-	waitHoldings(t, c, 0, "")
+	assert.Empty(t, calls(t, c).Refused)
 }
 
-// TestLinodeCosts counts calls: a node that joins 20 Services of 2 ports, and a Service that did not change.
+// waitNodeMetadata waits for the host label and the addresses on every Node.
+func waitNodeMetadata(t *testing.T, c *harness.Cluster) {
+	t.Helper()
+	require.NoError(t, harness.Eventually(t.Context(), patience, "the metadata of nodes", func(context.Context) error {
+		for name, n := range listNodes(t, c) {
+			if n.Labels["node.k8s.linode.com/host-uuid"] == "" {
+				return fmt.Errorf("node %s has no label for its host", name)
+			}
+		}
+		return nil
+	}))
+}
+
+// TestLinodeCosts counts calls: a node that joins 300 others and 50 Services of 2 ports, and a Service that did not change.
 func TestLinodeCosts(t *testing.T) {
-	const n = 20
-	c := newClusterOn(t, "linode", "--instances=3")
+	const n, nodes = 50, 300
+	c := newClusterOn(t, "linode", fmt.Sprintf("--instances=%d", nodes+1))
 	m := startCCM(t, c, nil, nil)
-	joinNodes(t, c, 2)
+	joinNodes(t, c, nodes)
 	for i := range n {
 		s := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("web-%d", i)}, Spec: v1.ServiceSpec{
 			Type: v1.ServiceTypeLoadBalancer, Ports: []v1.ServicePort{{Name: "a", Port: 80}, {Name: "b", Port: 443}},
@@ -119,11 +235,19 @@ func TestLinodeCosts(t *testing.T) {
 		_, err := c.WaitServed(t.Context(), fmt.Sprintf("web-%d", i), patience)
 		require.NoError(t, err)
 	}
-	requireWorked(t, m, "service") // each is reconciled once more after its record was written
-	requireWorked(t, m, "node-metadata")
+	// Each is reconciled once more after its record was written, and its ports and nodes are then read for the first time.
+	require.NoError(t, harness.Eventually(t.Context(), patience, "each NodeBalancer to be observed", func(ctx context.Context) error {
+		got, err := c.Cloud.Calls(ctx)
+		if read := got.ByOperation["GET /v4/nodebalancers/{id}/configs/{id}/nodes"]; err == nil && read < 2*n {
+			err = fmt.Errorf("%d of %d ports are", read, 2*n)
+		}
+		return err
+	}))
+	requireWorked(t, m, "service")
+	waitNodeMetadata(t, c)
 	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
-	require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: "node-3", Ready: true}))
-	waitHoldings(t, c, n, "3 nodes")
+	require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: fmt.Sprintf("node-%d", nodes+1), Ready: true}))
+	waitHoldings(t, c, n, fmt.Sprintf("%d nodes", nodes+1))
 	require.NoError(t, harness.Eventually(t.Context(), patience, "the node on every port", func(ctx context.Context) error {
 		got, err := c.Cloud.Calls(ctx)
 		if err == nil && got.Writes < 2*n {
@@ -169,12 +293,6 @@ func TestLinodeThousandNodesInAVPC(t *testing.T) {
 	assert.Equal(t, n, got.Writes, "each route is written once")
 	assert.Empty(t, got.Refused)
 
-	// The span is counted in reconciliations of routes, each 10 s after the one before: 6 are a minute.
-	passes := func(ctx context.Context) (float64, error) {
-		return m.Metric(ctx, "anyccm_inventory_answers_total", `kind="Linode"`)
-	}
-	_, err := passes(t.Context())
-	require.NoError(t, err)
 	list, err := c.Kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	ranges := map[string]bool{}
@@ -183,4 +301,22 @@ func TestLinodeThousandNodesInAVPC(t *testing.T) {
 		ranges[node.Spec.PodCIDRs[0]], ranges[node.Spec.PodCIDRs[1]] = true, true
 	}
 	assert.Len(t, ranges, 2*n, "no range twice")
+
+	// The span is counted in passes of the lifecycle loop, each 5 s after the one before: 12 passes are a minute.
+	waitNodeMetadata(t, c)
+	const passes = "cloud_node_lifecycle_controller_monitor_nodes_duration_seconds_count"
+	before, err := m.Metric(t.Context(), passes)
+	require.NoError(t, err)
+	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
+	require.NoError(t, harness.Eventually(t.Context(), 3*time.Minute, "12 passes", func(ctx context.Context) error {
+		now, err := m.Metric(ctx, passes)
+		if err == nil && now < before+12 {
+			err = fmt.Errorf("%.0f passes", now-before)
+		}
+		return err
+	}))
+	got = calls(t, c)
+	t.Logf("a minute in which nothing happens costs %d reads: %v", got.Reads, got.ByOperation)
+	assert.Zero(t, got.Writes)
+	assert.LessOrEqual(t, got.Reads, 12)
 }
