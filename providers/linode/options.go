@@ -191,7 +191,7 @@ var Options = schema.Options[Config]{
 	}),
 	schema.BoolOption(func(c *Config) *bool { return &c.TokenHealth }, schema.OptionRow{
 		Flag: "enable-token-health-checker", FileKey: "enableTokenHealthChecker",
-		Spec: schema.Spec{Default: "false", Help: noEffect + "the API and the token are always watched, see the metrics and /healthz?cloud-api."},
+		Spec: schema.Spec{Default: "false", Help: "Refuse to start with a token that the API refuses, and try the token every 5 minutes even if nothing else calls the API."},
 	}),
 	schema.BoolOption(func(c *Config) *bool { return &c.Debug }, schema.OptionRow{
 		Flag: "linodego-debug", FileKey: "debug", Spec: schema.Spec{Default: "false", Help: noEffect + "-v=6 logs every call, without bodies and secrets."},

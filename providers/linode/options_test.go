@@ -1,6 +1,7 @@
 package linode
 
 import (
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -61,6 +62,33 @@ func TestTokenIsReadAgain(t *testing.T) {
 	later := time.Now().Add(time.Minute)
 	require.NoError(t, os.Chtimes(file, later, later))
 	require.Eventually(t, func() bool { return w.CheckAPI(t.Context()) == nil }, 20*time.Second, 100*time.Millisecond)
+}
+
+// TestTokenHealth: a refused token stops the start; an outage does not; a token that expires later shows, and ends nothing.
+func TestTokenHealth(t *testing.T) {
+	t.Parallel()
+	on := map[string]string{"enable-token-health-checker": "true"}
+	w := newTestWorld(t, on, nil)
+	require.Equal(t, map[string]int{"GET /v4/profile": 1}, w.server.Calls().ByOperation)
+	require.NoError(t, w.APIHealth())
+
+	w.sim.SetToken("another")
+	require.ErrorIs(t, tokenJob(w.api).Run(t.Context()), errTokenRefused)
+	require.Error(t, w.APIHealth(), "shown at /healthz?cloud-api")
+	_, err := newCloud(testInputs(w.url, on, nil))
+	require.ErrorIs(t, err, errTokenRefused)
+	require.ErrorContains(t, err, "LINODE_API_TOKEN")
+	require.NotContains(t, err.Error(), testToken)
+	_, err = newCloud(testInputs(w.url, nil, nil))
+	require.NoError(t, err, "without the option nobody asks")
+
+	w.sim.SetToken(testToken)
+	require.NoError(t, tokenJob(w.api).Run(t.Context()))
+	require.NoError(t, w.APIHealth())
+	_, err = w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusServiceUnavailable})
+	require.NoError(t, err)
+	_, err = newCloud(testInputs(w.url, on, nil))
+	require.NoError(t, err, "an outage says nothing about the token")
 }
 
 func TestOptions(t *testing.T) {

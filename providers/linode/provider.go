@@ -70,6 +70,11 @@ func newCloud(in registry.Inputs) (*cloud, error) {
 	if err != nil {
 		return nil, err
 	}
+	if config.TokenHealth {
+		if err := checkTokenAtStart(a); err != nil {
+			return nil, err
+		}
+	}
 	v := newVPCs(config, a)
 	i := newInstances(config, a, v)
 	return &cloud{config: config, api: a, instances: i, loadBalancers: newLoadBalancers(config, a, v, i), routes: newRoutes(a, i)}, nil
@@ -83,6 +88,9 @@ func (c *cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <
 		c.loadBalancers.kube = client
 		c.loadBalancers.cluster.SetClient(client)
 		c.loadBalancers.events = events.NewRecorder(client, Name+"-cloud-controller-manager", stop)
+		if c.config.TokenHealth {
+			loop.New(tokenJob(c.api)).Start(stop)
+		}
 	})
 }
 

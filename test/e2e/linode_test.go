@@ -163,12 +163,12 @@ func TestLinodeTakeover(t *testing.T) {
 	for i, name := range slices.Sorted(maps.Keys(kinds)) {
 		leaveOnLinode(t, c, name, kinds[name], i+1)
 	}
-	before := listServices(t, c)
-	nodes := listNodes(t, c)
+	before := listServices(t.Context(), t, c)
+	nodes := listNodes(t.Context(), t, c)
 	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
 	m = startCCM(t, c, nil, nil)
-	require.NoError(t, harness.Eventually(t.Context(), patience, "the records", func(context.Context) error {
-		for name, s := range listServices(t, c) {
+	require.NoError(t, harness.Eventually(t.Context(), patience, "the records", func(ctx context.Context) error {
+		for name, s := range listServices(ctx, t, c) {
 			if s.Annotations[linodeRecord] == "" {
 				return fmt.Errorf("Service %s has none", name)
 			}
@@ -180,13 +180,13 @@ func TestLinodeTakeover(t *testing.T) {
 	got := calls(t, c)
 	assert.Zero(t, got.Writes, "%v", got.ByOperation)
 	t.Logf("%d Services were taken over with %d reads: %v", len(kinds), got.Reads, got.ByOperation)
-	for name, s := range listServices(t, c) {
+	for name, s := range listServices(t.Context(), t, c) {
 		assert.Equal(t, before[name].Status, s.Status, name)
 		assert.Equal(t, before[name].Spec, s.Spec, name)
 		delete(s.Annotations, linodeRecord)
-		assert.Equal(t, len(before[name].Annotations), len(s.Annotations), name)
+		assert.Len(t, s.Annotations, len(before[name].Annotations), name)
 	}
-	for name, n := range listNodes(t, c) {
+	for name, n := range listNodes(t.Context(), t, c) {
 		assert.Equal(t, nodes[name].ResourceVersion, n.ResourceVersion, name)
 	}
 
@@ -208,8 +208,8 @@ func TestLinodeTakeover(t *testing.T) {
 // waitNodeMetadata waits for the host label and the addresses on every Node.
 func waitNodeMetadata(t *testing.T, c *harness.Cluster) {
 	t.Helper()
-	require.NoError(t, harness.Eventually(t.Context(), patience, "the metadata of nodes", func(context.Context) error {
-		for name, n := range listNodes(t, c) {
+	require.NoError(t, harness.Eventually(t.Context(), patience, "the metadata of nodes", func(ctx context.Context) error {
+		for name, n := range listNodes(ctx, t, c) {
 			if n.Labels["node.k8s.linode.com/host-uuid"] == "" {
 				return fmt.Errorf("node %s has no label for its host", name)
 			}

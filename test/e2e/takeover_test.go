@@ -359,7 +359,7 @@ func TestTakeover(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, c.Cloud.Call(t.Context(), http.MethodPost, "/v2/firewalls", testToken, otherFirewall(t, c), nil))
 
-	before, services, nodes := cloudState(t, c), listServices(t, c), listNodes(t, c)
+	before, services, nodes := cloudState(t, c), listServices(t.Context(), t, c), listNodes(t.Context(), t, c)
 	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
 	env := map[string]string{"DO_CLUSTER_ID": clusterID, "PUBLIC_ACCESS_FIREWALL_NAME": firewallName, "PUBLIC_ACCESS_FIREWALL_TAGS": "worker"}
 	m := startCCM(t, c, nil, env)
@@ -373,7 +373,7 @@ func TestTakeover(t *testing.T) {
 	assert.Zero(t, got.Writes, "%v", got.ByOperation)
 	assert.Equal(t, before, cloudState(t, c))
 	t.Logf("%d Services were taken over with %d reads: %v", len(kinds), got.Reads, got.ByOperation)
-	for name, s := range listServices(t, c) {
+	for name, s := range listServices(t.Context(), t, c) {
 		was := services[name]
 		assert.Equal(t, was.Status, s.Status, name)
 		assert.Equal(t, was.Spec, s.Spec, name)
@@ -386,7 +386,7 @@ func TestTakeover(t *testing.T) {
 			assert.Equal(t, "REGIONAL", s.Annotations[typeAnnotation], name)
 		}
 	}
-	for name, n := range listNodes(t, c) {
+	for name, n := range listNodes(t.Context(), t, c) {
 		assert.Equal(t, nodes[name].ResourceVersion, n.ResourceVersion, "%s was not written at all", name)
 	}
 }
@@ -435,7 +435,7 @@ func TestTheWayBack(t *testing.T) {
 
 	// The other one starts: it finds each load balancer by its record, or by its name without, and replaces it.
 	before := cloudState(t, c)
-	for name, s := range listServices(t, c) {
+	for name, s := range listServices(t.Context(), t, c) {
 		request := otherRequest(kinds[name], s, droplets)
 		i := slices.IndexFunc(before.LoadBalancers, func(lb object) bool { return lb["id"] == s.Annotations[idAnnotation] })
 		require.GreaterOrEqual(t, i, 0, name)
@@ -462,9 +462,9 @@ func TestTheWayBack(t *testing.T) {
 	assert.Equal(t, before, after, "nothing changed but orders that say nothing")
 }
 
-func listServices(t *testing.T, c *harness.Cluster) map[string]*v1.Service {
+func listServices(ctx context.Context, t *testing.T, c *harness.Cluster) map[string]*v1.Service {
 	t.Helper()
-	list, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
+	list, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
 	require.NoError(t, err)
 	byName := map[string]*v1.Service{}
 	for i := range list.Items {
@@ -475,9 +475,9 @@ func listServices(t *testing.T, c *harness.Cluster) map[string]*v1.Service {
 	return byName
 }
 
-func listNodes(t *testing.T, c *harness.Cluster) map[string]*v1.Node {
+func listNodes(ctx context.Context, t *testing.T, c *harness.Cluster) map[string]*v1.Node {
 	t.Helper()
-	list, err := c.Kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	list, err := c.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	require.NoError(t, err)
 	byName := map[string]*v1.Node{}
 	for i := range list.Items {
