@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
@@ -59,7 +60,11 @@ type Provider struct {
 	Routes func(Inputs) bool
 	// Validate checks the inputs without any network, and reports all problems together.
 	Validate func(Inputs) error
-	// New makes the cloud without any network and without starting anything.
+	// CheckService judges a Service without any network: what its reconciliation would refuse (err) or ignore (warnings).
+	// Options count as far as the inputs have them; a missing one that is required says nothing about a Service.
+	// It is nil where the provider has nothing to say.
+	CheckService func(Inputs, *v1.Service) (warnings, err error)
+	// New makes the cloud without starting anything, and without any network unless an option asks for a check.
 	New func(Inputs) (cloudprovider.Interface, error)
 }
 

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceansim"
+	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
 // legal is a legal value of an annotation, and the field of the creating request in which it must arrive.
@@ -180,6 +181,8 @@ func checkLegal(t *testing.T, key string, l legal) {
 	s := checklistService(annotations)
 	w.apply(s)
 	w.ensure(s)
+	_, judged := checkService(registry.Inputs{}, s)
+	require.NoError(t, judged, "%s=%q", key, l.value)
 	want := l.want
 	if want == certificateOne {
 		want = certificate
@@ -204,11 +207,15 @@ func checkIllegal(t *testing.T, key, value, event string) {
 	w.apply(s)
 	_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
 	told := strings.Join(w.events(), "\n")
+	warned, judged := checkService(registry.Inputs{}, s)
 	if event != "" {
+		require.NoError(t, judged)
+		require.ErrorContains(t, warned, key)
 		require.Contains(t, told, "Warning "+event+" annotation "+key, "%q", value)
 		return
 	}
 	require.Error(t, err, "%s=%q", key, value)
+	require.EqualError(t, judged, err.Error(), "offline the same words: %s=%q", key, value)
 	assert.Contains(t, err.Error(), key)
 	if key != annotationDisown {
 		assert.Contains(t, told, "Warning "+eventConfigError, "%s=%q", key, value)

@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 
+	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -109,6 +110,13 @@ func networkStack(s settings, backends []backend) (string, error) {
 		return godo.LoadBalancerNetworkStackIPv4, nil
 	}
 	return godo.LoadBalancerNetworkStackDualstack, nil
+}
+
+// checkService implements registry.Provider.CheckService.
+func checkService(in registry.Inputs, service *v1.Service) (warnings, err error) {
+	c, _ := Options.Parse(in.Sources) // a token that is missing says nothing about a Service
+	_, warnings, _ = parseSettings(service.Annotations, c.DefaultType, "")
+	return warnings, precheck(service, c.DefaultType)
 }
 
 // precheck finds what is at fault by itself and needs no look at the cloud.

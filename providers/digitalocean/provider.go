@@ -30,6 +30,7 @@ func Description() registry.Provider {
 		Options:            Options.Rows(),
 		Annotations:        Annotations.Rows(),
 		Validate:           validate,
+		CheckService:       checkService,
 		New: func(in registry.Inputs) (cloudprovider.Interface, error) {
 			return newCloud(in)
 		},

@@ -144,6 +144,8 @@ func checkLegal(t *testing.T, key string, l legal) {
 	s := service("web", annotations, port("http", 80, 30080))
 	w.apply(s)
 	w.ensure(s)
+	_, judged := checkService(testInputs("", nil, nil), s)
+	require.NoError(t, judged, "%s=%q", key, l.value)
 	assert.Equal(t, l.want, field(w.sent(http.MethodPost, "/v4/nodebalancers"), l.field), "%s=%q: %s", key, l.value, l.field)
 	assert.Empty(t, w.server.Calls().Refused)
 }
@@ -160,12 +162,16 @@ func checkIllegal(t *testing.T, key, value string, c checked) {
 	w.apply(s)
 	_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
 	told := strings.Join(w.events(), "\n")
+	warned, judged := checkService(testInputs("", nil, nil), s)
 	if c.lenient {
 		require.NoError(t, err)
+		require.NoError(t, judged)
+		require.ErrorContains(t, warned, key)
 		assert.Contains(t, told, "Warning "+eventIgnored+" annotation "+key, "%q", value)
 		return
 	}
 	require.Error(t, err, "%s=%q", key, value)
+	require.EqualError(t, judged, err.Error(), "offline the same words: %s=%q", key, value)
 	assert.Contains(t, told, "Warning "+eventConfigError, "%s=%q", key, value)
 	assert.Zero(t, w.server.Calls().Writes, "%s=%q: %v", key, value, w.server.Calls().ByOperation)
 }

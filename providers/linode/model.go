@@ -15,6 +15,7 @@ import (
 	"github.com/linode/linodego"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -85,6 +86,30 @@ func desire(service *v1.Service, s settings, tags []string, backends []backend, 
 		problems = append(problems, errNoBackends)
 	}
 	return d, errors.Join(problems...)
+}
+
+// checkService implements registry.Provider.CheckService. That a named Secret exists, only the API server knows.
+func checkService(in registry.Inputs, service *v1.Service) (warnings, err error) {
+	c, _ := Options.Parse(in.Sources) // a token that is missing says nothing about a Service
+	s, warnings, err := parseSettings(service, c)
+	if err != nil {
+		return warnings, err
+	}
+	problems := []error{err}
+	for _, port := range service.Spec.Ports {
+		named := map[string]secret{}
+		if name := s.ports[port.Port].TLSSecret; name != "" {
+			named[name] = secret{}
+		}
+		if _, err := desireConfig(port, s, named); err != nil {
+			problems = append(problems, fmt.Errorf("port %d: %w", port.Port, err))
+		}
+	}
+	if s.ACL != nil {
+		_, err := firewallRules(s.ACL, service, "")
+		problems = append(problems, err)
+	}
+	return warnings, errors.Join(problems...)
 }
 
 func mode(protocol string) string {

@@ -27,6 +27,7 @@ func Description() registry.Provider {
 		Options:            Options.Rows(),
 		Annotations:        Annotations.Rows(),
 		Validate:           validate,
+		CheckService:       checkService,
 		Routes: func(in registry.Inputs) bool {
 			c, err := parseConfig(in)
 			return err == nil && c.Routes

@@ -1,0 +1,301 @@
+package app
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	yamlnode "go.yaml.in/yaml/v3"
+	v1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// serviceCheck judges manifests of Services before they are applied, with the same tables as the controllers.
+type serviceCheck struct {
+	providers   *registry.Registry
+	cmd         *cobra.Command
+	provider    string
+	cloudConfig string
+	files       []string
+	output      string
+}
+
+// severity of a finding.
+const (
+	severityError   = "error"
+	severityWarning = "warning"
+)
+
+// finding is one fault, or one thing that has no effect, in a manifest.
+type finding struct {
+	File string `json:"file"`
+	// Line is where it stands, counted from 1; of the Service where no line of its own is to blame.
+	Line     int    `json:"line"`
+	Service  string `json:"service,omitempty"`
+	Severity string `json:"severity"`
+	Message  string `json:"message"`
+}
+
+// verdict is what the command prints with -o json.
+type verdict struct {
+	Provider string `json:"provider"`
+	// Services counts the Services of type LoadBalancer that were judged.
+	Services int       `json:"services"`
+	Errors   int       `json:"errors"`
+	Warnings int       `json:"warnings"`
+	Findings []finding `json:"findings"`
+}
+
+func validateCommand(providers *registry.Registry) *cobra.Command {
+	c := &serviceCheck{providers: providers}
+	c.cmd = &cobra.Command{
+		Use: "validate -f FILE", Args: cobra.NoArgs,
+		Short: "Check Services in files before they are applied; needs neither a cluster nor the cloud",
+		RunE:  func(*cobra.Command, []string) error { return c.run() },
+	}
+	fs := c.cmd.Flags()
+	fs.StringVar(&c.provider, "cloud-provider", "", "The cloud.")
+	fs.StringVar(&c.cloudConfig, "cloud-config", "", "The provider's configuration file, for the defaults that it sets.")
+	fs.StringArrayVarP(&c.files, "filename", "f", nil, "A file of manifests as YAML or JSON, or - for standard input; may be repeated.")
+	fs.StringVarP(&c.output, "output", "o", "text", "Output format: text or json.")
+	for _, p := range providers.Providers() {
+		schema.AddFlags(fs, p.Options)
+	}
+	setHelp(c.cmd)
+	return c.cmd
+}
+
+func (c *serviceCheck) run() error {
+	p, err := c.providers.Lookup(c.provider)
+	if err != nil {
+		return err
+	}
+	if c.output != "text" && c.output != "json" {
+		return fmt.Errorf("--output %q: use text or json", c.output)
+	}
+	if len(c.files) == 0 {
+		return errors.New("--filename is missing; name a file of manifests, or - for standard input")
+	}
+	in := registry.Inputs{Version: version, Sources: schema.Sources{LookupEnv: schema.Environment, Flags: schema.SetFlags(c.cmd.Flags(), p.Options)}}
+	if c.cloudConfig != "" {
+		if in.File, err = os.ReadFile(c.cloudConfig); err != nil {
+			return fmt.Errorf("--cloud-config: %w", err)
+		}
+	}
+	v := verdict{Provider: p.Name, Findings: []finding{}}
+	for _, name := range c.files {
+		data, err := c.read(name)
+		if err != nil {
+			return fmt.Errorf("--filename: %w", err)
+		}
+		services, findings := checkManifests(p, in, data)
+		for i := range findings {
+			findings[i].File = name
+		}
+		v.Services += services
+		v.Findings = append(v.Findings, findings...)
+	}
+	for _, f := range v.Findings {
+		if f.Severity == severityError {
+			v.Errors++
+		} else {
+			v.Warnings++
+		}
+	}
+	if err := c.print(v); err != nil {
+		return err
+	}
+	if v.Errors > 0 {
+		return &printedError{errors.New("there are faults")}
+	}
+	return nil
+}
+
+func (c *serviceCheck) read(name string) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(c.cmd.InOrStdin())
+	}
+	return os.ReadFile(name)
+}
+
+func (c *serviceCheck) print(v verdict) error {
+	w := c.cmd.OutOrStdout()
+	if c.output == "json" {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		e.SetEscapeHTML(false)
+		return e.Encode(v)
+	}
+	for _, f := range v.Findings {
+		subject := ""
+		if f.Service != "" {
+			subject = "Service " + f.Service + ": "
+		}
+		fmt.Fprintf(w, "%s:%d: %s: %s%s\n", f.File, f.Line, f.Severity, subject, f.Message)
+	}
+	_, err := fmt.Fprintf(w, "Services of type LoadBalancer: %d, errors: %d, warnings: %d\n", v.Services, v.Errors, v.Warnings)
+	return err
+}
+
+// checkManifests judges all Services of type LoadBalancer in a file of one or more documents, and counts them.
+func checkManifests(p registry.Provider, in registry.Inputs, data []byte) (services int, findings []finding) {
+	decoder := yamlnode.NewDecoder(strings.NewReader(string(data)))
+	for {
+		var document yamlnode.Node
+		err := decoder.Decode(&document)
+		if errors.Is(err, io.EOF) {
+			return services, findings
+		}
+		if err != nil {
+			// The decoder's message names the line.
+			return services, append(findings, finding{Line: 1, Severity: severityError, Message: "this is neither YAML nor JSON: " + err.Error()})
+		}
+		for _, object := range objects(&document) {
+			n, found := checkObject(p, in, object)
+			services += n
+			findings = append(findings, found...)
+		}
+	}
+}
+
+// objects returns the objects of a document: one, or those of a list.
+func objects(document *yamlnode.Node) []*yamlnode.Node {
+	if document.Kind == yamlnode.DocumentNode && len(document.Content) == 1 {
+		document = document.Content[0]
+	}
+	items := child(document, "items")
+	if kind := child(document, "kind"); kind != nil && strings.HasSuffix(kind.Value, "List") && items != nil {
+		return items.Content
+	}
+	return []*yamlnode.Node{document}
+}
+
+// child returns the value at a path of keys, or nil.
+func child(node *yamlnode.Node, path ...string) *yamlnode.Node {
+	for _, key := range path {
+		if node = value(node, key); node == nil {
+			return nil
+		}
+	}
+	return node
+}
+
+func value(node *yamlnode.Node, key string) *yamlnode.Node {
+	if node.Kind == yamlnode.AliasNode {
+		node = node.Alias
+	}
+	if node.Kind != yamlnode.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		if node.Content[i].Value == key {
+			return node.Content[i+1]
+		}
+	}
+	return nil
+}
+
+// checkObject judges one object; what is no Service of type LoadBalancer passes.
+func checkObject(p registry.Provider, in registry.Inputs, object *yamlnode.Node) (services int, findings []finding) {
+	kind, apiVersion, serviceType := child(object, "kind"), child(object, "apiVersion"), child(object, "spec", "type")
+	if kind == nil || kind.Value != "Service" || apiVersion == nil || apiVersion.Value != "v1" || serviceType == nil || serviceType.Value != string(v1.ServiceTypeLoadBalancer) {
+		return 0, nil
+	}
+	service := &v1.Service{}
+	report := func(severity string, problem error) {
+		f := finding{Line: lineOf(object, problem), Severity: severity, Message: problem.Error()}
+		if service.Name != "" {
+			f.Service = namespaced(service)
+		}
+		findings = append(findings, f)
+	}
+	if err := decode(object, service); err != nil {
+		report(severityError, fmt.Errorf("this is no valid Service: %w", err))
+		return 1, findings
+	}
+	asStored(service)
+	warnings, err := registry.CheckServiceOf(p, in, service)
+	for _, problem := range schema.Problems(err) {
+		report(severityError, problem)
+	}
+	for _, problem := range schema.Problems(warnings) {
+		report(severityWarning, problem)
+	}
+	slices.SortStableFunc(findings, func(a, b finding) int { return a.Line - b.Line })
+	return 1, findings
+}
+
+// decode resolves anchors and aliases, and refuses fields that a Service does not have.
+func decode(object *yamlnode.Node, service *v1.Service) error {
+	var content any
+	if err := object.Decode(&content); err != nil {
+		return err
+	}
+	data, err := json.Marshal(content)
+	if err != nil {
+		return err
+	}
+	return yaml.UnmarshalStrict(data, service)
+}
+
+func namespaced(s *v1.Service) string {
+	if s.Namespace == "" {
+		return s.Name
+	}
+	return s.Namespace + "/" + s.Name
+}
+
+// anyNodePort stands for the port that the API server will choose.
+const anyNodePort = 30000
+
+// asStored fills in what the API server would: the controllers never see a Service without it.
+func asStored(s *v1.Service) {
+	for i := range s.Spec.Ports {
+		port := &s.Spec.Ports[i]
+		if port.Protocol == "" {
+			port.Protocol = v1.ProtocolTCP
+		}
+		if port.NodePort == 0 && (s.Spec.AllocateLoadBalancerNodePorts == nil || *s.Spec.AllocateLoadBalancerNodePorts) {
+			port.NodePort = anyNodePort + int32(i)
+		}
+	}
+	if s.Spec.ExternalTrafficPolicy == "" {
+		s.Spec.ExternalTrafficPolicy = v1.ServiceExternalTrafficPolicyCluster
+	}
+	if s.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && s.Spec.HealthCheckNodePort == 0 {
+		s.Spec.HealthCheckNodePort = anyNodePort - 1
+	}
+}
+
+// lineOf finds the annotation or the field that a problem is about, else the beginning of the object.
+func lineOf(object *yamlnode.Node, problem error) int {
+	p, ok := errors.AsType[*schema.Problem](problem)
+	if !ok {
+		return object.Line
+	}
+	if path, ok := strings.CutPrefix(p.Place, "spec."); ok {
+		if field := child(object, "spec", path); field != nil {
+			return field.Line
+		}
+	}
+	annotations := child(object, "metadata", "annotations")
+	if annotations == nil {
+		return object.Line
+	}
+	// A place may name several annotations; the longest that it names is the most exact: one may begin as another.
+	best, line := "", object.Line
+	for i := 0; i+1 < len(annotations.Content); i += 2 {
+		if key := annotations.Content[i]; len(key.Value) > len(best) && strings.Contains(p.Place, key.Value) {
+			best, line = key.Value, key.Line
+		}
+	}
+	return line
+}

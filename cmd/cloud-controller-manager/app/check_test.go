@@ -1,0 +1,165 @@
+package app
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+const colour = "example.com/lb-colour"
+
+// colours is a provider that knows one annotation, and whose option changes what it may be.
+func colours() *registry.Registry {
+	r := &registry.Registry{}
+	p := provider("alpha", func(p *registry.Provider) {
+		p.Annotations = []schema.AnnotationRow{{Key: colour}}
+		p.Options = []schema.OptionRow{{Flag: "colours"}}
+		p.CheckService = func(in registry.Inputs, s *v1.Service) (warnings, err error) {
+			legal := in.Flags["colours"]
+			if legal == "" {
+				legal = "red"
+			}
+			if c := s.Annotations[colour]; c != "" && c != legal {
+				err = &schema.Problem{Place: "annotation " + colour, Value: c, Reason: "is not " + legal}
+			}
+			for _, port := range s.Spec.Ports {
+				if port.Protocol == "" || port.NodePort == 0 {
+					err = &schema.Problem{Place: "spec.ports", Reason: "lack what the API server fills in"}
+				}
+			}
+			return nil, err
+		}
+	})
+	if err := r.Add(p); err != nil {
+		panic(err)
+	}
+	return r
+}
+
+// validateRun runs the command and returns what it printed.
+func validateRun(t *testing.T, input string, args ...string) (string, error) {
+	t.Helper()
+	cmd := validateCommand(colours())
+	out := &bytes.Buffer{}
+	cmd.SetArgs(args)
+	cmd.SetIn(strings.NewReader(input))
+	cmd.SetOut(out)
+	cmd.SetErr(out)
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	err := cmd.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+const manifests = `# comment
+apiVersion: v1
+kind: Service
+metadata:
+  name: web
+  namespace: shop
+  annotations:
+    example.com/lb-colour: blue
+    example.com/lb-coluor: red
+spec:
+  type: LoadBalancer
+  ports: [{port: 80}]
+---
+apiVersion: v1
+kind: List
+items:
+- apiVersion: v1
+  kind: Service
+  metadata: {name: fine, annotations: {example.com/lb-colour: red}}
+  spec: {type: LoadBalancer, ports: [{port: 80}]}
+- apiVersion: v1
+  kind: Service
+  metadata: {name: strange, annotation: {}}
+  spec: {type: LoadBalancer}
+- apiVersion: v1
+  kind: Service
+  metadata: {name: inside, annotations: {example.com/lb-colour: blue}}
+  spec: {type: ClusterIP}
+- {apiVersion: v1, kind: ConfigMap}
+---
+`
+
+func TestValidateCommand(t *testing.T) {
+	t.Parallel()
+	out, err := validateRun(t, manifests, "-f", "-")
+	require.Error(t, err)
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	require.Len(t, lines, 4)
+	assert.Equal(t, `-:8: error: Service shop/web: annotation example.com/lb-colour: "blue" is not red`, lines[0])
+	assert.Equal(t, "-:9: warning: Service shop/web: annotation example.com/lb-coluor: is unknown and has no effect; did you mean example.com/lb-colour?", lines[1])
+	assert.Regexp(t, `^-:21: error: Service strange: this is no valid Service: .*unknown field "annotation"`, lines[2])
+	assert.Equal(t, "Services of type LoadBalancer: 3, errors: 2, warnings: 1", lines[3])
+}
+
+func TestValidateCommandJSON(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "service.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web",
+		"annotations": {"example.com/lb-colour": "blue"}}, "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}}`), 0o600))
+	out, err := validateRun(t, "", "-f", file, "-o", "json")
+	require.Error(t, err)
+	var v verdict
+	require.NoError(t, json.Unmarshal([]byte(out), &v))
+	want := verdict{Provider: "alpha", Services: 1, Errors: 1, Findings: []finding{{
+		File: file, Line: 2, Service: "web", Severity: severityError, Message: `annotation example.com/lb-colour: "blue" is not red`,
+	}}}
+	assert.Equal(t, want, v)
+
+	out, err = validateRun(t, "", "-f", file, "-o", "json", "--colours=blue")
+	require.NoError(t, err, "an option changes what is legal")
+	require.NoError(t, json.Unmarshal([]byte(out), &v))
+	assert.Equal(t, verdict{Provider: "alpha", Services: 1, Findings: []finding{}}, v)
+}
+
+func TestValidateCommandRefuses(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		input string
+		args  []string
+		want  string
+	}{
+		"no file":           {"", nil, "--filename is missing"},
+		"a file that lacks": {"", []string{"-f", "nowhere.yaml"}, "nowhere.yaml"},
+		"a format":          {"", []string{"-f", "-", "-o", "xml"}, "use text or json"},
+		"a provider":        {"", []string{"-f", "-", "--cloud-provider=alhpa"}, `did you mean "alpha"?`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := validateRun(t, c.input, c.args...)
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+	out, err := validateRun(t, "common: &lb {type: LoadBalancer, ports: [{port: 80}]}\n---\nkind: List\nitems:\n- &web {apiVersion: v1, kind: Service, metadata: &m {name: web, annotations: {example.com/lb-colour: blue}}, spec: {type: LoadBalancer}}\n- *web\n", "-f", "-")
+	require.Error(t, err)
+	assert.Equal(t, 2, strings.Count(out, `:5: error: Service web: annotation example.com/lb-colour: "blue" is not red`), "aliases are followed: %s", out)
+	out, err = validateRun(t, "kind: [Service\n", "-f", "-")
+	require.Error(t, err)
+	assert.Contains(t, out, "-:1: error: this is neither YAML nor JSON")
+}
+
+// FuzzManifests: no file makes the command panic.
+func FuzzManifests(f *testing.F) {
+	f.Add([]byte(manifests))
+	f.Add([]byte("&a {kind: List, items: [*a]}"))
+	f.Add([]byte("kind: ServiceList\nitems: 3"))
+	f.Add([]byte("a: &x {kind: Service}\n---\n- *x"))
+	r := colours()
+	p, err := r.Lookup("alpha")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(_ *testing.T, data []byte) { checkManifests(p, registry.Inputs{}, data) })
+}

@@ -1,0 +1,58 @@
+package registry
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+func TestCheckServiceOf(t *testing.T) {
+	t.Parallel()
+	p := Provider{
+		Name: "alpha",
+		Annotations: []schema.AnnotationRow{
+			{Key: "lb.example.com/alpha-protocol"},
+			{Key: "lb.example.com/alpha-port-<port>"},
+			{Key: "lb.example.com/alpha-size", Deprecated: "use lb.example.com/alpha-units"},
+		},
+	}
+	said := Provider{Name: "beta", CheckService: func(Inputs, *v1.Service) (warnings, err error) {
+		return errors.New("a warning"), errors.Join(errors.New("a fault"), errors.New("another"))
+	}}
+	for name, c := range map[string]struct {
+		provider      Provider
+		given         map[string]string
+		warned, wrong []string
+	}{
+		"nothing":                 {p, nil, nil, nil},
+		"known":                   {p, map[string]string{"lb.example.com/alpha-protocol": "x", "lb.example.com/alpha-port-443": "{}"}, nil, nil},
+		"of somebody else":        {p, map[string]string{"lb.example.com/beta-protocol": "x", "example.com/protocol": "x", "plain": "x"}, nil, nil},
+		"misspelt":                {p, map[string]string{"lb.example.com/alpha-prottocol": "x"}, []string{"annotation lb.example.com/alpha-prottocol: is unknown and has no effect; did you mean lb.example.com/alpha-protocol?"}, nil},
+		"misspelt in the domain":  {p, map[string]string{"lb.exampel.com/alpha-protocol": "x"}, []string{"annotation lb.exampel.com/alpha-protocol: is unknown and has no effect; did you mean lb.example.com/alpha-protocol?"}, nil},
+		"of the family":           {p, map[string]string{"lb.example.com/alpha-something-else": "x"}, []string{"annotation lb.example.com/alpha-something-else: is unknown and has no effect"}, nil},
+		"deprecated":              {p, map[string]string{"lb.example.com/alpha-size": "x"}, []string{"annotation lb.example.com/alpha-size: is deprecated: use lb.example.com/alpha-units"}, nil},
+		"common to all providers": {p, map[string]string{guard.AnnotationRetain: "perhaps"}, nil, []string{`annotation ` + guard.AnnotationRetain + `: "perhaps" is not a boolean; use "true" or "false"`}},
+		"what the provider says":  {said, nil, []string{"a warning"}, []string{"a fault", "another"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			warnings, err := CheckServiceOf(c.provider, Inputs{}, &v1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: c.given}})
+			assert.Equal(t, c.warned, texts(warnings))
+			assert.Equal(t, c.wrong, texts(err))
+		})
+	}
+}
+
+func texts(err error) []string {
+	var all []string
+	for _, p := range schema.Problems(err) {
+		all = append(all, p.Error())
+	}
+	return all
+}
