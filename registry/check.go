@@ -80,3 +80,25 @@ func deprecated(table []schema.AnnotationRow, given map[string]string) error {
 	}
 	return errors.Join(problems...)
 }
+
+// anyNodePort stands for the port that the API server will choose.
+const anyNodePort = 30000
+
+// AsStored fills in what the API server would: controllers never see a Service without it.
+func AsStored(s *v1.Service) {
+	for i := range s.Spec.Ports {
+		port := &s.Spec.Ports[i]
+		if port.Protocol == "" {
+			port.Protocol = v1.ProtocolTCP
+		}
+		if port.NodePort == 0 && (s.Spec.AllocateLoadBalancerNodePorts == nil || *s.Spec.AllocateLoadBalancerNodePorts) {
+			port.NodePort = anyNodePort + int32(i)
+		}
+	}
+	if s.Spec.ExternalTrafficPolicy == "" {
+		s.Spec.ExternalTrafficPolicy = v1.ServiceExternalTrafficPolicyCluster
+	}
+	if s.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && s.Spec.HealthCheckNodePort == 0 {
+		s.Spec.HealthCheckNodePort = anyNodePort - 1
+	}
+}

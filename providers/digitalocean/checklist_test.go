@@ -1,9 +1,7 @@
 package digitalocean
 
 import (
-	"encoding/json"
 	"maps"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -12,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceansim"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/conformance"
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
@@ -187,11 +186,11 @@ func checkLegal(t *testing.T, key string, l legal) {
 	if want == certificateOne {
 		want = certificate
 	}
-	method := http.MethodPost
+	operation := createOperation
 	if key == annotationName && l.value != "" {
-		method = http.MethodPut // a load balancer is born under the default name
+		operation = updateOperation // a load balancer is born under the default name
 	}
-	assert.Equal(t, want, field(t, w.sent(method), l.field), "%s=%q: %s", key, l.value, l.field)
+	assert.Equal(t, want, conformance.Field(conformance.LatestBody(t, w.server, operation), l.field), "%s=%q: %s", key, l.value, l.field)
 	assert.Empty(t, w.server.Calls().Refused)
 }
 
@@ -224,36 +223,7 @@ func checkIllegal(t *testing.T, key, value, event string) {
 	assert.Zero(t, w.server.Calls().Total, "%s=%q: %v", key, value, w.server.Calls().ByOperation)
 }
 
-// sent returns the body of the latest request about load balancers with a method.
-func (w *world) sent(method string) map[string]any {
-	w.t.Helper()
-	var body map[string]any
-	for _, c := range w.server.Calls().Latest {
-		if c.Method == method && strings.HasPrefix(c.Operation, method+" /v2/load_balancers") {
-			body = map[string]any{}
-			require.NoError(w.t, json.Unmarshal([]byte(c.Body), &body))
-		}
-	}
-	require.NotNil(w.t, body, "no %s was sent", method)
-	return body
-}
-
-// field follows a path through decoded JSON; what is absent, false or empty is nil, except an explicit false at the top.
-func field(t *testing.T, v any, path string) any {
-	t.Helper()
-	for name := range strings.SplitSeq(path, ".") {
-		switch at := v.(type) {
-		case map[string]any:
-			v = at[name]
-		case []any:
-			i := int(name[0] - '0')
-			if i >= len(at) {
-				return nil
-			}
-			v = at[i]
-		default:
-			return nil
-		}
-	}
-	return v
-}
+const (
+	createOperation = "POST /v2/load_balancers"
+	updateOperation = "PUT /v2/load_balancers/{id}"
+)

@@ -1,45 +1,26 @@
 package digitalocean
 
 import (
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	v1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/yaml"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/conformance"
 )
 
 // TestExamples builds a load balancer from every example of the provider's page.
 func TestExamples(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "providers", "digitalocean.md"))
-	require.NoError(t, err)
-	blocks := strings.Split(string(page), "```yaml\n")[1:]
-	require.NotEmpty(t, blocks)
-	for _, block := range blocks {
-		text, _, closed := strings.Cut(block, "```")
-		require.True(t, closed)
-		var s v1.Service
-		require.NoError(t, yaml.UnmarshalStrict([]byte(text), &s), text)
-		for i := range s.Spec.Ports {
-			p := &s.Spec.Ports[i]
-			if p.Protocol == "" {
-				p.Protocol = v1.ProtocolTCP // as the API server fills it in
-			}
-			p.NodePort = int32(30000 + i)
-		}
-		set, warnings, err := parseSettings(s.Annotations, testConfig.DefaultType, "")
-		require.NoError(t, err, text)
-		require.NoError(t, warnings, text)
+	for _, s := range conformance.Examples(t, Name, checkService) {
+		set, _, err := parseSettings(s.Annotations, testConfig.DefaultType, "")
+		require.NoError(t, err)
 		certificate := ""
 		if set.CertificateName != "" {
 			certificate = "resolved"
 		}
-		r, err := build(&s, certificate, twoBackends)
-		require.NoError(t, err, text)
+		r, err := build(s, certificate, twoBackends)
+		require.NoError(t, err, s.Name)
 		assert.Len(t, r.ForwardingRules, len(s.Spec.Ports))
 	}
 }

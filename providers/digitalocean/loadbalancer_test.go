@@ -3,7 +3,6 @@ package digitalocean
 import (
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceansim"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
 )
 
@@ -158,12 +158,12 @@ func TestCreatedOnce(t *testing.T) {
 	s := service("web", map[string]string{annotationIP: "198.51.100.9", annotationSubnet: "5a4981aa-9653-4bd1-bef5-d6bff52042e4"}, port("http", 80, 30080))
 	w.apply(s)
 	s, _ = w.ensure(s)
-	assert.Equal(t, "198.51.100.9", w.sent(http.MethodPost)["ip"])
+	assert.Equal(t, "198.51.100.9", conformance.LatestBody(t, w.server, createOperation)["ip"])
 	s.Spec.Ports = append(s.Spec.Ports, port("alt", 81, 30081))
 	w.apply(s)
 	w.ensure(s)
-	assert.NotContains(t, w.sent(http.MethodPut), "ip")
-	assert.Equal(t, "5a4981aa-9653-4bd1-bef5-d6bff52042e4", w.sent(http.MethodPut)["subnet_uuid"])
+	assert.NotContains(t, conformance.LatestBody(t, w.server, updateOperation), "ip")
+	assert.Equal(t, "5a4981aa-9653-4bd1-bef5-d6bff52042e4", conformance.LatestBody(t, w.server, updateOperation)["subnet_uuid"])
 }
 
 // TestWishesThatCameTooLate become events: nothing else changes, and nothing is sent for them.

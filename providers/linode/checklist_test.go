@@ -1,15 +1,14 @@
 package linode
 
 import (
-	"encoding/json"
 	"maps"
-	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/anyccm/cloud-controller-manager/providers/internal/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/linode/linodesim"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -146,7 +145,7 @@ func checkLegal(t *testing.T, key string, l legal) {
 	w.ensure(s)
 	_, judged := checkService(testInputs("", nil, nil), s)
 	require.NoError(t, judged, "%s=%q", key, l.value)
-	assert.Equal(t, l.want, field(w.sent(http.MethodPost, "/v4/nodebalancers"), l.field), "%s=%q: %s", key, l.value, l.field)
+	assert.Equal(t, l.want, conformance.Field(conformance.LatestBody(t, w.server, "POST /v4/nodebalancers"), l.field), "%s=%q: %s", key, l.value, l.field)
 	assert.Empty(t, w.server.Calls().Refused)
 }
 
@@ -174,37 +173,4 @@ func checkIllegal(t *testing.T, key, value string, c checked) {
 	require.EqualError(t, judged, err.Error(), "offline the same words: %s=%q", key, value)
 	assert.Contains(t, told, "Warning "+eventConfigError, "%s=%q", key, value)
 	assert.Zero(t, w.server.Calls().Writes, "%s=%q: %v", key, value, w.server.Calls().ByOperation)
-}
-
-// sent returns the body of the latest request to a path with a method.
-func (w *world) sent(method, path string) map[string]any {
-	w.t.Helper()
-	var body map[string]any
-	for _, c := range w.server.Calls().Latest {
-		if c.Method == method && c.URL == path {
-			body = map[string]any{}
-			require.NoError(w.t, json.Unmarshal([]byte(c.Body), &body))
-		}
-	}
-	require.NotNil(w.t, body, "no %s %s was sent", method, path)
-	return body
-}
-
-// field follows a path through decoded JSON; what is absent is nil.
-func field(v any, path string) any {
-	for name := range strings.SplitSeq(path, ".") {
-		switch at := v.(type) {
-		case map[string]any:
-			v = at[name]
-		case []any:
-			i := int(name[0] - '0')
-			if i >= len(at) {
-				return nil
-			}
-			v = at[i]
-		default:
-			return nil
-		}
-	}
-	return v
 }

@@ -221,7 +221,7 @@ func checkObject(p registry.Provider, in registry.Inputs, object *yamlnode.Node)
 		report(severityError, fmt.Errorf("this is no valid Service: %w", err))
 		return 1, findings
 	}
-	asStored(service)
+	registry.AsStored(service)
 	warnings, err := registry.CheckServiceOf(p, in, service)
 	for _, problem := range schema.Problems(err) {
 		report(severityError, problem)
@@ -251,28 +251,6 @@ func namespaced(s *v1.Service) string {
 		return s.Name
 	}
 	return s.Namespace + "/" + s.Name
-}
-
-// anyNodePort stands for the port that the API server will choose.
-const anyNodePort = 30000
-
-// asStored fills in what the API server would: the controllers never see a Service without it.
-func asStored(s *v1.Service) {
-	for i := range s.Spec.Ports {
-		port := &s.Spec.Ports[i]
-		if port.Protocol == "" {
-			port.Protocol = v1.ProtocolTCP
-		}
-		if port.NodePort == 0 && (s.Spec.AllocateLoadBalancerNodePorts == nil || *s.Spec.AllocateLoadBalancerNodePorts) {
-			port.NodePort = anyNodePort + int32(i)
-		}
-	}
-	if s.Spec.ExternalTrafficPolicy == "" {
-		s.Spec.ExternalTrafficPolicy = v1.ServiceExternalTrafficPolicyCluster
-	}
-	if s.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && s.Spec.HealthCheckNodePort == 0 {
-		s.Spec.HealthCheckNodePort = anyNodePort - 1
-	}
 }
 
 // lineOf finds the annotation or the field that a problem is about, else the beginning of the object.

@@ -46,7 +46,7 @@ func colours() *registry.Registry {
 	return r
 }
 
-// validateRun runs the command and returns what it printed.
+// validateRun runs the command and returns what it printed. Not in parallel: cobra writes to global variables.
 func validateRun(t *testing.T, input string, args ...string) (string, error) {
 	t.Helper()
 	cmd := validateCommand(colours())
@@ -93,7 +93,6 @@ items:
 `
 
 func TestValidateCommand(t *testing.T) {
-	t.Parallel()
 	out, err := validateRun(t, manifests, "-f", "-")
 	require.Error(t, err)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
@@ -105,7 +104,6 @@ func TestValidateCommand(t *testing.T) {
 }
 
 func TestValidateCommandJSON(t *testing.T) {
-	t.Parallel()
 	file := filepath.Join(t.TempDir(), "service.json")
 	require.NoError(t, os.WriteFile(file, []byte(`{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web",
 		"annotations": {"example.com/lb-colour": "blue"}}, "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}}`), 0o600))
@@ -125,7 +123,6 @@ func TestValidateCommandJSON(t *testing.T) {
 }
 
 func TestValidateCommandRefuses(t *testing.T) {
-	t.Parallel()
 	for name, c := range map[string]struct {
 		input string
 		args  []string
@@ -137,7 +134,6 @@ func TestValidateCommandRefuses(t *testing.T) {
 		"a provider":        {"", []string{"-f", "-", "--cloud-provider=alhpa"}, `did you mean "alpha"?`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			_, err := validateRun(t, c.input, c.args...)
 			require.ErrorContains(t, err, c.want)
 		})

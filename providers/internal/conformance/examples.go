@@ -1,0 +1,72 @@
+package conformance
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
+	"github.com/anyccm/cloud-controller-manager/registry"
+)
+
+// Examples returns the Services of the YAML examples on a provider's page, as the API server would store them. It is for
+// tests in the provider's folder, and fails where an example is no Service or where check finds anything in it.
+func Examples(t *testing.T, provider string, check func(registry.Inputs, *v1.Service) (warnings, err error)) []*v1.Service {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "providers", provider+".md"))
+	require.NoError(t, err)
+	blocks := strings.Split(string(page), "```yaml\n")[1:]
+	require.NotEmpty(t, blocks)
+	services := make([]*v1.Service, len(blocks))
+	for i, block := range blocks {
+		text, _, closed := strings.Cut(block, "```")
+		require.True(t, closed)
+		s := &v1.Service{}
+		require.NoError(t, yaml.UnmarshalStrict([]byte(text), s), text)
+		registry.AsStored(s)
+		warnings, err := check(registry.Inputs{}, s)
+		require.NoError(t, err, text)
+		require.NoError(t, warnings, text)
+		services[i] = s
+	}
+	return services
+}
+
+// LatestBody returns the body of the latest request of an operation, such as "POST /v2/load_balancers".
+func LatestBody(t *testing.T, server *simkit.Server, operation string) map[string]any {
+	t.Helper()
+	var body map[string]any
+	for _, c := range server.Calls().Latest {
+		if c.Operation == operation {
+			body = map[string]any{}
+			require.NoError(t, json.Unmarshal([]byte(c.Body), &body))
+		}
+	}
+	require.NotNil(t, body, "no %s was sent", operation)
+	return body
+}
+
+// Field follows a path such as "configs.0.protocol" through decoded JSON; what is absent is nil.
+func Field(v any, path string) any {
+	for name := range strings.SplitSeq(path, ".") {
+		switch at := v.(type) {
+		case map[string]any:
+			v = at[name]
+		case []any:
+			i := int(name[0] - '0')
+			if i >= len(at) {
+				return nil
+			}
+			v = at[i]
+		default:
+			return nil
+		}
+	}
+	return v
+}
