@@ -1,0 +1,127 @@
+package linode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+)
+
+// backends returns the addresses at which a NodeBalancer reaches the nodes. A node without an address is left out and
+// holds nobody else up; doubt about one is an error: a backend is never dropped because a read failed.
+func (l *loadBalancers) backends(ctx context.Context, s settings, nodes []*v1.Node) ([]backend, error) {
+	subnetID, err := l.backendSubnet(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	var list []backend
+	for _, node := range nodes {
+		address, err := l.backendAddress(ctx, s, node, subnetID)
+		if err != nil {
+			return nil, err
+		}
+		if !address.IsValid() {
+			klog.V(2).InfoS("Leaving a node without a usable address out of NodeBalancers", "node", node.Name)
+			continue
+		}
+		b := backend{node: node.Name, address: address}
+		if !s.IPv6Backends {
+			b.subnetID = subnetID
+		}
+		list = append(list, b)
+	}
+	slices.SortFunc(list, func(a, b backend) int { return strings.Compare(a.node, b.node) })
+	return list, nil
+}
+
+const (
+	// annotationPrivateIP and annotationPublicIPv6 are written on nodes by the metadata controller.
+	annotationPrivateIP  = "node.k8s.linode.com/private-ip"
+	annotationPublicIPv6 = "node.k8s.linode.com/public-ipv6"
+	labelHostUUID        = "node.k8s.linode.com/host-uuid"
+)
+
+// backendAddress prefers what the Node tells, and asks the Linode where it does not tell yet: the framework does not come
+// back for annotations and addresses.
+func (l *loadBalancers) backendAddress(ctx context.Context, s settings, node *v1.Node, subnetID int) (netip.Addr, error) {
+	told := nodeAddress(s, node, subnetID, node.Status.Addresses, node.Annotations[annotationPrivateIP], node.Annotations[annotationPublicIPv6])
+	if told.IsValid() && (subnetID != 0 || s.IPv6Backends || node.Annotations[annotationPrivateIP] != "") {
+		return told, nil
+	}
+	i, err := l.instances.lookup(ctx, node, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge, Expected: l.instances.nodes.Counts().All})
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		if node.Spec.ProviderID != "" {
+			return netip.Addr{}, nil // its Node may be kept for a while; nothing answers there
+		}
+		return told, nil
+	}
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("finding the Linode of node %s: %w", node.Name, err)
+	}
+	asked := nodeAddress(s, node, subnetID, withKubelets(node, i.addresses(l.instances.external)), i.privateIPv4(), i.ipv6)
+	if !asked.IsValid() {
+		return told, nil
+	}
+	return asked, nil
+}
+
+// nodeAddress is the rule of Linode's own controller.
+func nodeAddress(s settings, _ *v1.Node, subnetID int, addresses []v1.NodeAddress, privateIPv4, publicIPv6 string) netip.Addr {
+	if s.IPv6Backends {
+		prefix, err := netip.ParsePrefix(publicIPv6)
+		if err != nil || !prefix.Addr().Is6() {
+			return netip.Addr{}
+		}
+		return prefix.Addr()
+	}
+	if subnetID == 0 {
+		if a, err := netip.ParseAddr(privateIPv4); err == nil {
+			return a
+		}
+	}
+	for _, a := range addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == v1.NodeInternalIP && ip.Is4() {
+			return ip
+		}
+	}
+	return netip.Addr{}
+}
+
+// backendSubnet returns the subnet in which NodeBalancers reach the nodes, or 0 for the private network.
+func (l *loadBalancers) backendSubnet(ctx context.Context, s settings) (int, error) {
+	if !l.config.inVPC() || l.config.NoVPCBackends || s.IPv6Backends {
+		return 0, nil
+	}
+	if s.BackendSubnetID != 0 {
+		return s.BackendSubnetID, nil
+	}
+	if s.BackendVPC != "" || s.BackendSubnet != "" {
+		vpcName, subnetName := s.BackendVPC, s.BackendSubnet
+		if vpcName == "" && len(l.config.VPCNames) > 0 {
+			vpcName = l.config.VPCNames[0]
+		}
+		if subnetName == "" && len(l.config.SubnetNames) > 0 {
+			subnetName = l.config.SubnetNames[0]
+		}
+		return l.vpcs.subnetID(ctx, vpcName, subnetName)
+	}
+	if l.config.BackendSubnetID != 0 {
+		return l.config.BackendSubnetID, nil
+	}
+	if l.config.BackendSubnetTag != "" && len(l.config.VPCNames) > 0 {
+		return l.vpcs.subnetID(ctx, l.config.VPCNames[0], l.config.BackendSubnetTag)
+	}
+	own, err := l.vpcs.resolve(ctx)
+	if err != nil || len(own) == 0 {
+		return 0, err
+	}
+	return own[0].id, nil
+}
