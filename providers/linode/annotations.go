@@ -319,6 +319,19 @@ func parseSettings(service *v1.Service, c Config) (s settings, warnings, err err
 	return s, warnings, errors.Join(append(problems, s.contradictions()...)...)
 }
 
+// backendAnnotations are those that decide at which address and in which port the nodes are.
+func backendAnnotations() []string {
+	return []string{annotationPort, annotationProtocol, annotationIPv6Backends, annotationBackendRange, annotationBackendVPC, annotationBackendSubnet, annotationBackendSubnetID}
+}
+
+// concerning returns those problems of err that are about annotations whose keys begin in one of these ways.
+func concerning(err error, keys ...string) error {
+	return errors.Join(slices.DeleteFunc(schema.Problems(err), func(one error) bool {
+		p, ok := errors.AsType[*schema.Problem](one)
+		return ok && !slices.ContainsFunc(keys, func(key string) bool { return strings.HasPrefix(p.Place, "annotation "+key) })
+	})...)
+}
+
 // sourceRanges makes an access list of spec.loadBalancerSourceRanges; nil where everybody may come in.
 func sourceRanges(ranges []string) (*acl, error) {
 	list := &addressList{}

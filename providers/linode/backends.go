@@ -52,7 +52,7 @@ const (
 // backendAddress prefers what the Node tells, and asks the Linode where it does not tell yet: the framework does not come
 // back for annotations and addresses.
 func (l *loadBalancers) backendAddress(ctx context.Context, s settings, node *v1.Node, subnetID int) (netip.Addr, error) {
-	told := nodeAddress(s, node, subnetID, node.Status.Addresses, node.Annotations[annotationPrivateIP], node.Annotations[annotationPublicIPv6])
+	told := nodeAddress(s, subnetID, node.Status.Addresses, node.Annotations[annotationPrivateIP], node.Annotations[annotationPublicIPv6])
 	if told.IsValid() && (subnetID != 0 || s.IPv6Backends || node.Annotations[annotationPrivateIP] != "") {
 		return told, nil
 	}
@@ -66,7 +66,7 @@ func (l *loadBalancers) backendAddress(ctx context.Context, s settings, node *v1
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("finding the Linode of node %s: %w", node.Name, err)
 	}
-	asked := nodeAddress(s, node, subnetID, withKubelets(node, i.addresses(l.instances.external)), i.privateIPv4(), i.ipv6)
+	asked := nodeAddress(s, subnetID, withKubelets(node, i.addresses(l.instances.external)), i.privateIPv4(), i.ipv6)
 	if !asked.IsValid() {
 		return told, nil
 	}
@@ -74,7 +74,7 @@ func (l *loadBalancers) backendAddress(ctx context.Context, s settings, node *v1
 }
 
 // nodeAddress is the rule of Linode's own controller.
-func nodeAddress(s settings, _ *v1.Node, subnetID int, addresses []v1.NodeAddress, privateIPv4, publicIPv6 string) netip.Addr {
+func nodeAddress(s settings, subnetID int, addresses []v1.NodeAddress, privateIPv4, publicIPv6 string) netip.Addr {
 	if s.IPv6Backends {
 		prefix, err := netip.ParsePrefix(publicIPv6)
 		if err != nil || !prefix.Addr().Is6() {

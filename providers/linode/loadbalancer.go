@@ -158,7 +158,8 @@ func (l *loadBalancers) converge(ctx context.Context, service *v1.Service, s set
 }
 
 // UpdateLoadBalancer implements cloudprovider.LoadBalancer: the nodes alone, and only where they differ. Nothing is
-// created here, and faults in annotations do not keep nodes from joining or leaving.
+// created here. Faults in annotations do not keep nodes from joining or leaving, unless they leave open how the nodes are
+// reached.
 func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) error {
 	nb, err := l.findOurs(ctx, service, inventory.Query{MaxAge: detailsMaxAge, MaxMissAge: updateMaxAge})
 	if err != nil || nb == nil {
@@ -169,7 +170,7 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 		return err
 	}
 	s, _, err := parseSettings(service, l.config)
-	if err != nil {
+	if err := concerning(err, backendAnnotations()...); err != nil {
 		return err
 	}
 	want, err := l.wantNodes(ctx, service, s, d, nodes)
@@ -184,7 +185,7 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 // NodeBalancer first, so that it never serves without its firewall.
 func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, _ string, service *v1.Service) error {
 	s, _, err := bound().Parse(service.Annotations)
-	if err != nil && (service.Annotations[annotationPreserve] != "" || service.Annotations[annotationRetainReservedIPv4] != "") {
+	if err := concerning(err, annotationPreserve, annotationRetainReservedIPv4); err != nil {
 		return err // in doubt nothing is deleted
 	}
 	nb, err := l.findOurs(ctx, service, inventory.Query{MaxAge: ensureMaxAge})

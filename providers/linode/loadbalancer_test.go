@@ -55,6 +55,25 @@ func TestChangesOfNodes(t *testing.T) {
 	assert.Empty(t, update(all[:3]))
 	assert.Equal(t, map[string]int{"DELETE /v4/nodebalancers/{id}/configs/{id}/nodes/{id}": 2}, update(all[:2]), "one node leaves")
 	assert.Equal(t, map[string]int{"POST /v4/nodebalancers/{id}/configs/{id}/rebuild": 2, "GET /v4/nodebalancers/{id}/configs/{id}/nodes": 2}, update(all), "two nodes join")
+	s.Annotations[annotationCheckType] = "tea"
+	assert.Equal(t, map[string]int{"DELETE /v4/nodebalancers/{id}/configs/{id}/nodes/{id}": 2}, update(all[:3]), "a fault in another annotation holds no node up")
+	assert.Equal(t, map[string]int{"POST /v4/nodebalancers/{id}/configs/{id}/nodes": 2}, update(all))
+	judged := 0
+	for _, key := range backendAnnotations() {
+		if key == annotationPort {
+			key += "80"
+		}
+		faulty := s.DeepCopy()
+		faulty.Annotations[key] = "\x00"
+		if _, _, err := parseSettings(faulty, w.config); concerning(err, key) == nil {
+			continue // any text will do
+		}
+		w.server.ResetCalls()
+		require.ErrorContains(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), "kubernetes", faulty, all[:1]), key)
+		assert.Zero(t, w.server.Calls().Total)
+		judged++
+	}
+	assert.GreaterOrEqual(t, judged, 4)
 	for address, id := range before {
 		assert.Equal(t, id, ids()[address], "connections to nodes that stay survive")
 	}
@@ -169,6 +188,7 @@ func TestDeletion(t *testing.T) {
 		"preserved":                  {map[string]string{annotationPreserve: "true", annotationFirewallACL: allowACL}, nil, 1, 1, true, ""},
 		"preserved or not":           {map[string]string{annotationPreserve: "yes"}, nil, 1, 0, true, annotationPreserve},
 		"released or not":            {map[string]string{annotationRetainReservedIPv4: "yes"}, nil, 1, 0, true, annotationRetainReservedIPv4},
+		"a fault in another place":   {map[string]string{annotationPreserve: "false", annotationCheckType: "tea"}, nil, 0, 0, true, ""},
 		"the user's firewall":        {nil, func(w *world, nb int) { w.sim.AddFirewall("users", nb) }, 0, 1, true, ""},
 		"deleted behind our back":    {map[string]string{annotationFirewallACL: allowACL}, func(w *world, nb int) { _ = w.api.deleteNodeBalancer(w.t.Context(), nb) }, 0, 0, true, ""},
 		"an address of another kind": {map[string]string{annotationRetainReservedIPv4: "false"}, nil, 0, 0, true, ""},
@@ -183,12 +203,11 @@ func TestDeletion(t *testing.T) {
 			if c.refused != "" {
 				delete(annotations, c.refused)
 			}
+			delete(annotations, annotationCheckType) // a fault comes after the creation
 			s := service("web", annotations, port("http", 80, 30080))
 			w.apply(s)
 			s, _ = w.ensure(s)
-			if c.refused != "" {
-				s.Annotations[c.refused] = c.annotations[c.refused]
-			}
+			maps.Copy(s.Annotations, c.annotations)
 			if c.prepare != nil {
 				c.prepare(w, w.sim.NodeBalancers()[0].ID)
 			}
