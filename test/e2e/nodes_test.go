@@ -79,15 +79,16 @@ func TestForeignNodesAreLeftAlone(t *testing.T) {
 	c := newCluster(t, "--instances=1")
 	startCCM(t, c, nil, nil)
 	joinNodes(t, c, 1)
+	// Both twins exist before any new Node asks for a listing: one that held the first alone would name it.
+	for range 2 {
+		require.NoError(t, c.Cloud.Call(t.Context(), http.MethodPost, "/v2/droplets", testToken, map[string]any{"name": "twin", "size": "s-1vcpu-1gb", "image": "x"}, nil))
+	}
 	require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: "elsewhere"}))
 	foreign := node(t, c, "elsewhere")
 	foreign.Spec.ProviderID, foreign.Spec.Taints = "other://1", nil
 	_, err := c.Kube.CoreV1().Nodes().Update(t.Context(), foreign, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: "nameless"}))
-	for range 2 {
-		require.NoError(t, c.Cloud.Call(t.Context(), http.MethodPost, "/v2/droplets", testToken, map[string]any{"name": "twin", "size": "s-1vcpu-1gb", "image": "x"}, nil))
-	}
 	require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: "twin"}))
 	requireEvent(t, c, metav1.NamespaceDefault, "NodeInitializationFailed", "twin", "2 droplets are named twin; rename all but one")
 
