@@ -7,6 +7,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceansim"
 	"github.com/anyccm/cloud-controller-manager/providers/linode/linodesim"
+	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 )
 
 // simulators are the clouds that can be simulated, one for each provider folder.
@@ -16,5 +17,8 @@ var simulators = map[string]constructor{
 	},
 	"linode": func(token string, activation time.Duration, publishedLimits bool) simulator {
 		return linodesim.NewServer(token, activation, publishedLimits)
+	},
+	"openstack": func(token string, activation time.Duration, publishedLimits bool) simulator {
+		return openstacksim.NewServer(token, activation, publishedLimits)
 	},
 }

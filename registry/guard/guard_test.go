@@ -352,8 +352,7 @@ func TestOneServiceAtATime(t *testing.T) {
 	}
 	group.Wait()
 	assert.Equal(t, int32(1), most.Load())
-	l := &lb.(*loadBalancers).locks
-	assert.Empty(t, l.held, "nothing is kept for Services that nobody works on")
+	assert.Zero(t, lb.(*loadBalancers).locks.Held(), "nothing is kept for Services that nobody works on")
 }
 
 func TestDeadlines(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
+	"github.com/anyccm/cloud-controller-manager/registry/keylock"
 	"github.com/anyccm/cloud-controller-manager/registry/priority"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -59,7 +60,7 @@ type loadBalancers struct {
 	inner     cloudprovider.LoadBalancer
 	ownership *ownership
 	reports   *reports
-	locks     keyedLock
+	locks     keylock.Locks
 }
 
 // wishes reads the common annotations.
@@ -70,7 +71,7 @@ func (l *loadBalancers) wishes(service *v1.Service) (wishes, error) {
 
 func (l *loadBalancers) enter(ctx context.Context, service *v1.Service) (context.Context, func(), error) {
 	ctx, cancel := context.WithTimeout(ctx, loadBalancerDeadline)
-	unlock, err := l.locks.lock(ctx, string(service.UID))
+	unlock, err := l.locks.Lock(ctx, string(service.UID))
 	if err != nil {
 		cancel()
 		return nil, nil, fmt.Errorf("waiting for another operation on the same Service: %w", err)

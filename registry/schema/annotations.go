@@ -120,7 +120,11 @@ func (t Annotations[S]) Parse(given map[string]string) (settings S, warnings, er
 			refused = append(refused, p)
 			continue
 		}
-		p.Reason += "; " + strconv.Quote(a.Default) + " is used instead"
+		instead := strconv.Quote(a.Default)
+		if a.Default == "" && a.DefaultHelp != "" {
+			instead = a.DefaultHelp
+		}
+		p.Reason += "; " + instead + " is used instead"
 		warned = append(warned, p)
 		if a.Default != "" {
 			// The default of a row is legal: a test over all tables holds it.

@@ -27,6 +27,8 @@ type OptionRow struct {
 	// UsualFile is where the file of a secret lies unless Env + "_FILE" says otherwise. A secret with it has its value
 	// from the file where that can be read, and else from Env; both may be set.
 	UsualFile string `json:"usualFile,omitempty"`
+	// Repeatable is set for a list whose flag may be given several times.
+	Repeatable bool `json:"repeatable,omitempty"`
 }
 
 // Name is how messages call the option where no particular source is meant.
@@ -126,6 +128,10 @@ type Sources struct {
 	LookupEnv func(string) (string, bool)
 	// File is the content of the file that --cloud-config names, as YAML or JSON; empty if there is none.
 	File []byte
+	// FilePath is where the file lies; empty if that is not known. Providers read credentials from it again.
+	FilePath string
+	// Keys are the values of the file by OptionRow.FileKey where a provider's file has another syntax; nil otherwise.
+	Keys map[string]string
 }
 
 // Parse reads every option from its strongest source. All problems are reported together: each one names the source
@@ -133,9 +139,12 @@ type Sources struct {
 func (t Options[C]) Parse(src Sources) (C, error) {
 	var config C
 	var problems []error
-	keys, err := t.fileKeys(src.File)
-	if err != nil {
-		problems = append(problems, err)
+	keys := src.Keys
+	if keys == nil {
+		var err error
+		if keys, err = t.fileKeys(src.File); err != nil {
+			problems = append(problems, err)
+		}
 	}
 	for _, o := range t {
 		place, text, err := o.find(src, keys)
@@ -269,6 +278,10 @@ func AddFlags(fs *pflag.FlagSet, rows []OptionRow) {
 			fs.Bool(r.Flag, r.Default == "true", help)
 			continue
 		}
+		if r.Repeatable {
+			fs.StringArray(r.Flag, nil, help)
+			continue
+		}
 		fs.String(r.Flag, r.Default, help)
 	}
 }
@@ -279,6 +292,9 @@ func SetFlags(fs *pflag.FlagSet, rows []OptionRow) map[string]string {
 	for _, r := range rows {
 		if f := fs.Lookup(r.Flag); r.Flag != "" && f != nil && f.Changed {
 			set[r.Flag] = f.Value.String()
+			if several, ok := f.Value.(pflag.SliceValue); ok {
+				set[r.Flag] = strings.Join(several.GetSlice(), ",")
+			}
 		}
 	}
 	return set

@@ -120,6 +120,21 @@ func (c *Cloud) send(ctx context.Context, method, path, token string, in, out an
 	return json.Unmarshal(data, out)
 }
 
+// CloudConfig returns the configuration file of a controller for this cloud; empty if it needs none.
+func (c *Cloud) CloudConfig(ctx context.Context) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL+"/_sim/cloud-config", nil)
+	if err != nil {
+		return "", fmt.Errorf("asking for the cloud config: %w", err)
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return "", fmt.Errorf("asking for the cloud config: %w", err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	return string(text), err
+}
+
 // Environment returns the variables of a controller for this cloud.
 func (c *Cloud) Environment(ctx context.Context) (map[string]string, error) {
 	env := map[string]string{}

@@ -84,6 +84,8 @@ type Options struct {
 	Provider string
 	// Cloud are further arguments of the simulated cloud.
 	Cloud []string
+	// CloudConfig is added to the configuration file of programs on clouds that have one.
+	CloudConfig string
 	// NoAudit spares the API server the log of requests, for benchmarks.
 	NoAudit bool
 }
@@ -248,12 +250,30 @@ func (c *Cluster) StartOther(ctx context.Context, program string, args []string,
 		"--cloud-provider=" + c.Provider, "--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", ports[0]), "-v=2",
 	}, args...)
+	if file, err := c.writeCloudConfig(ctx, name); err != nil {
+		return nil, err
+	} else if file != "" {
+		all = slices.Insert(all, 0, "--cloud-config="+file)
+	}
 	p, err := controlplane.Start(name, c.Dir, program, all, list)
 	if err != nil {
 		return nil, err
 	}
 	c.processes = append(c.processes, p)
 	return &CCM{Process: p, Port: ports[0], URL: fmt.Sprintf("https://127.0.0.1:%d", ports[0]), token: c.API.Token}, nil
+}
+
+// writeCloudConfig writes the configuration file of a program for the cloud, if it needs one.
+func (c *Cluster) writeCloudConfig(ctx context.Context, name string) (string, error) {
+	text, err := c.Cloud.CloudConfig(ctx)
+	if err != nil || text == "" {
+		return "", err
+	}
+	file := filepath.Join(c.Dir, name+".cloud-config")
+	if err := os.WriteFile(file, []byte(text+c.CloudConfig), 0o600); err != nil {
+		return "", fmt.Errorf("writing the cloud config: %w", err)
+	}
+	return file, nil
 }
 
 // Eventually calls check until it succeeds or the time is over; the last failure is part of the error.

@@ -86,6 +86,7 @@ func (c *serviceCheck) run() error {
 	}
 	in := registry.Inputs{Version: version, Sources: schema.Sources{LookupEnv: schema.Environment, Flags: schema.SetFlags(c.cmd.Flags(), p.Options)}}
 	if c.cloudConfig != "" {
+		in.FilePath = c.cloudConfig
 		if in.File, err = os.ReadFile(c.cloudConfig); err != nil {
 			return fmt.Errorf("--cloud-config: %w", err)
 		}

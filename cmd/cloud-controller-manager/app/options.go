@@ -101,6 +101,7 @@ func (m *manager) inputs() (registry.Inputs, error) {
 	in.Flags = schema.SetFlags(m.cmd.Flags(), p.Options)
 	in.ClusterCIDR, in.AllocateNodeCIDRs = m.options.KubeCloudShared.ClusterCIDR, m.options.KubeCloudShared.AllocateNodeCIDRs
 	if shared.CloudConfigFile != "" {
+		in.FilePath = shared.CloudConfigFile
 		if in.File, err = os.ReadFile(shared.CloudConfigFile); err != nil {
 			return in, fmt.Errorf("--cloud-config: %w", err)
 		}

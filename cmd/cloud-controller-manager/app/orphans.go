@@ -98,6 +98,7 @@ func (o *orphans) open() (guard.OrphanFinder, kubernetes.Interface, error) {
 	}
 	in := registry.Inputs{Version: version, Sources: schema.Sources{LookupEnv: schema.Environment, Flags: schema.SetFlags(o.cmd.Flags(), p.Options)}}
 	if o.cloudConfig != "" {
+		in.FilePath = o.cloudConfig
 		if in.File, err = os.ReadFile(o.cloudConfig); err != nil {
 			return nil, nil, fmt.Errorf("--cloud-config: %w", err)
 		}

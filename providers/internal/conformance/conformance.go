@@ -172,11 +172,14 @@ func (w *world) changeService(ctx context.Context, s *v1.Service, change func(*v
 // patience bounds how often a reconciliation is tried until it must have converged.
 const patience = 20
 
+// mostHints bounds how often a reconciliation asks for a later look; clouds that change one thing at a time need many.
+const mostHints = 100
+
 // ensure plays the service controller until the Service is served: it tries again after errors and retry hints, without
 // the waits that they ask for. onError runs after each failure.
 func (w *world) ensure(ctx context.Context, s *v1.Service, onError func()) *v1.LoadBalancerStatus {
 	var last error
-	for range patience {
+	for try, hints := 0, 0; try < patience && hints < mostHints; try++ {
 		current := w.service(ctx, s)
 		status, err := w.loadBalancer().EnsureLoadBalancer(ctx, clusterName, current, w.nodes)
 		if err == nil {
@@ -187,7 +190,11 @@ func (w *world) ensure(ctx context.Context, s *v1.Service, onError func()) *v1.L
 			return status
 		}
 		last = err
-		if _, hint := errors.AsType[*cloudproviderapi.RetryError](err); !hint && onError != nil {
+		if _, hint := errors.AsType[*cloudproviderapi.RetryError](err); hint {
+			// Work that goes on is no failure.
+			try--
+			hints++
+		} else if onError != nil {
 			onError()
 		}
 	}
@@ -195,10 +202,24 @@ func (w *world) ensure(ctx context.Context, s *v1.Service, onError func()) *v1.L
 	return nil
 }
 
+// update plays a change of nodes. The framework answers an update that failed, or is not finished, with a full
+// reconciliation.
+func (w *world) update(ctx context.Context, s *v1.Service, onError func()) {
+	err := w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, s), w.nodes)
+	if err == nil {
+		return
+	}
+	if _, hint := errors.AsType[*cloudproviderapi.RetryError](err); !hint {
+		require.NotNil(w.t, onError, "the update failed: %v", err)
+		onError()
+	}
+	w.ensure(ctx, s, onError)
+}
+
 // remove plays the service controller until the Service is gone.
 func (w *world) remove(ctx context.Context, s *v1.Service, onError func()) {
 	var last error
-	for range patience {
+	for try, hints := 0, 0; try < patience && hints < mostHints; try++ {
 		current := w.service(ctx, s)
 		current.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 		_, exists, err := w.loadBalancer().GetLoadBalancer(ctx, clusterName, current)
@@ -209,7 +230,10 @@ func (w *world) remove(ctx context.Context, s *v1.Service, onError func()) {
 			return
 		}
 		last = err
-		if onError != nil {
+		if _, hint := errors.AsType[*cloudproviderapi.RetryError](err); hint {
+			try--
+			hints++
+		} else if onError != nil {
 			onError()
 		}
 	}

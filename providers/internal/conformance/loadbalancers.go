@@ -96,7 +96,7 @@ func runLifeCycle(t *testing.T, f *Fixture, name string) {
 	w.requireNoWrites("a restart changes nothing")
 
 	w.addNode(ctx, "worker-2", nil)
-	require.NoError(t, w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, c.Service), w.nodes))
+	w.update(ctx, c.Service, nil)
 	assert.NotEqual(t, created, w.Snapshot(), "the node joined")
 	w.Sim.ResetCalls()
 	require.NoError(t, w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, c.Service), w.nodes))
@@ -104,7 +104,7 @@ func runLifeCycle(t *testing.T, f *Fixture, name string) {
 	w.requireNoWrites("the node is there already")
 
 	w.nodes = w.nodes[:1]
-	require.NoError(t, w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, c.Service), w.nodes))
+	w.update(ctx, c.Service, nil)
 	assert.Equal(t, created, w.Snapshot(), "the node left")
 
 	w.changeService(ctx, c.Service, c.Change)
@@ -154,7 +154,7 @@ func runLostInstance(t *testing.T, f *Fixture) {
 	if w.AddressBackends {
 		assert.NotEmpty(t, w.Snapshot())
 		w.nodes = w.nodes[:1]
-		require.NoError(t, w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, c.Service), w.nodes))
+		w.update(ctx, c.Service, nil)
 	}
 	assert.Equal(t, wanted, w.Snapshot(), "the change is applied, with the living backend alone")
 }
@@ -173,7 +173,7 @@ func runOtherCluster(t *testing.T, f *Fixture) {
 
 	w.kube = newKube("cluster-2")
 	copied := recorded.DeepCopy()
-	copied.ResourceVersion, copied.Status = "", v1.ServiceStatus{}
+	copied.UID, copied.ResourceVersion, copied.Status = "9d1f6b52-7a66-4b58-8b4b-0a61c1f9e0b2", "", v1.ServiceStatus{}
 	w.createService(ctx, copied)
 	w.restart()
 	w.Sim.ResetCalls()
@@ -256,11 +256,7 @@ func interruptedRun(t *testing.T, f *Fixture, name string, fault *simkit.Fault, 
 	w.ensure(ctx, c.Service, onError)
 	note()
 	w.addNode(ctx, "worker-2", onError)
-	if err := w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, c.Service), w.nodes); err != nil {
-		// The framework answers a failed update with a full reconciliation.
-		onError()
-		w.ensure(ctx, c.Service, onError)
-	}
+	w.update(ctx, c.Service, onError)
 	note()
 	w.remove(ctx, c.Service, onError)
 	note()

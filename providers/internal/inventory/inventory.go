@@ -162,22 +162,23 @@ func (i *Inventory[ID, V]) Get(ctx context.Context, id ID, q Query) (V, error) {
 	}
 }
 
-// Find returns the objects whose index has the key. An empty result comes from a complete listing that began after the
+// Find returns all objects whose index has the key. An empty result comes from a complete listing that began after the
 // question; or, for a key that was asked about before, after an earlier question no longer than MaxMissAge ago.
 func (i *Inventory[ID, V]) Find(ctx context.Context, index, key string, q Query) ([]V, error) {
 	asked := time.Now()
 	for {
 		i.mu.Lock()
-		found := i.matchesLocked(index, key, asked.Add(-q.MaxAge))
+		found, stale := i.matchesLocked(index, key, asked.Add(-q.MaxAge))
 		id := index + " " + key
-		if len(found) == 0 && !i.listed.Before(asked.Add(-q.MaxUnlistedAge)) {
+		none := len(found) == 0 && !stale
+		if none && !i.listed.Before(asked.Add(-q.MaxUnlistedAge)) {
 			i.absent[id] = i.listed
 		}
 		provenAt, proven := i.absent[id]
-		if len(found) > 0 || (proven && !provenAt.Before(asked.Add(-max(q.MaxMissAge, q.MaxUnlistedAge)))) {
-			stale := i.listed.Before(asked)
+		if (len(found) > 0 && !stale) || (none && proven && !provenAt.Before(asked.Add(-max(q.MaxMissAge, q.MaxUnlistedAge)))) {
+			remembered := i.listed.Before(asked)
 			i.mu.Unlock()
-			countAnswer(i.source.Kind, stale)
+			countAnswer(i.source.Kind, remembered)
 			return found, nil
 		}
 		oldest := asked
@@ -459,14 +460,16 @@ func (i *Inventory[ID, V]) removeLocked(id ID) {
 	}
 }
 
-func (i *Inventory[ID, V]) matchesLocked(index, key string, oldest time.Time) []V {
-	var found []V
+// matchesLocked returns the objects with a key that are young enough, and whether there are others, too old to tell.
+func (i *Inventory[ID, V]) matchesLocked(index, key string, oldest time.Time) (found []V, stale bool) {
 	for id := range i.indexes[index][key] {
-		if e := i.objects[id]; !e.read.Before(oldest) {
+		if e := i.objects[id]; e.read.Before(oldest) {
+			stale = true
+		} else {
 			found = append(found, e.value)
 		}
 	}
-	return found
+	return found, stale
 }
 
 func wait[V any](ctx context.Context, f *flight[V]) (V, error) {

@@ -472,3 +472,19 @@ func TestAmendKeepsTheAge(t *testing.T) {
 		assert.Equal(t, 0, o.rev, "30 s after it was read it is read again, whatever was amended meanwhile")
 	})
 }
+
+// A key that several objects have is answered with all of them, or not from memory.
+func TestFindIsComplete(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(0)
+		c.objects[1], c.objects[2] = object{id: 1, name: "twin"}, object{id: 2, name: "twin"}
+		i := newInventory(c)
+		for _, q := range []Query{{}, {MaxAge: time.Hour, MaxMissAge: time.Hour, MaxUnlistedAge: time.Hour}, {MaxUnlistedAge: time.Hour}} {
+			found, err := i.Find(t.Context(), "name", "twin", q)
+			require.NoError(t, err)
+			require.Len(t, found, 2, "what is too old for the question is not absent")
+			i.Invalidate(1)
+		}
+	})
+}

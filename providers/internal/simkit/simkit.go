@@ -12,6 +12,7 @@
 //	POST   /_sim/config   changes Settings; absent fields stay
 //	POST   /_sim/seed     adds instances: {"instances": 3}
 //	GET    /_sim/env      environment of a controller that talks to this cloud
+//	GET    /_sim/cloud-config  configuration file of a controller that talks to this cloud, as text; empty if it needs none
 //	GET    /_sim/summary  instances, and one line for each thing that the cloud holds for Services
 //	POST   /_sim/remove   destroys an instance: {"name": "node-1"}
 //	POST   /_sim/do/NAME  runs an action of the cloud, such as "power-off", with its own body
@@ -71,6 +72,12 @@ type Cloud interface {
 type OperationLimits interface {
 	// PerMinute names the group that a call counts in, and how many of it are allowed in a minute.
 	PerMinute(*http.Request) (group string, limit int)
+}
+
+// CloudConfigurer is implemented by clouds whose controllers read a configuration file.
+type CloudConfigurer interface {
+	// CloudConfig returns the file of a controller that talks to this cloud at url.
+	CloudConfig(url string) string
 }
 
 // Instance is one machine of the simulated cloud.
@@ -242,7 +249,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer := httptest.NewRecorder()
 	maps.Copy(answer.Header(), w.Header())
 	s.cloud.ServeHTTP(answer, r)
-	if answer.Code >= 400 && answer.Code < 500 && answer.Code != http.StatusNotFound && answer.Code != http.StatusUnauthorized {
+	if answer.Code >= 400 && answer.Code < 500 && !slices.Contains(wellFormed, answer.Code) {
 		s.refused(call, answer.Body.String())
 	}
 	kind := ""
@@ -255,6 +262,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	send(w, answer.Header(), answer.Code, answer.Body.Bytes())
 }
+
+// wellFormed are refusals of requests that are in order: they come too late, or with a credential that ended.
+var wellFormed = []int{http.StatusNotFound, http.StatusUnauthorized, http.StatusPreconditionFailed}
 
 func send(w http.ResponseWriter, header http.Header, status int, body []byte) {
 	maps.Copy(w.Header(), header)
@@ -370,6 +380,11 @@ var adminRoutes = map[string]func(*Server, http.ResponseWriter, *http.Request){
 	"GET faults": func(s *Server, w http.ResponseWriter, _ *http.Request) { reply(w, s.Faults()) },
 	"GET env": func(s *Server, w http.ResponseWriter, r *http.Request) {
 		reply(w, s.cloud.Environment("http://"+r.Host))
+	},
+	"GET cloud-config": func(s *Server, w http.ResponseWriter, r *http.Request) {
+		if c, ok := s.cloud.(CloudConfigurer); ok {
+			_, _ = io.WriteString(w, c.CloudConfig("http://"+r.Host)) // a client that went away is its own affair
+		}
 	},
 	"GET summary": func(s *Server, w http.ResponseWriter, _ *http.Request) {
 		reply(w, s.Summary())

@@ -1,12 +1,13 @@
-package guard
+// Package keylock keeps operations on the same thing from overlapping.
+package keylock
 
 import (
 	"context"
 	"sync"
 )
 
-// keyedLock is one lock a key, kept only while somebody holds or wants it. Waiting ends with the context.
-type keyedLock struct {
+// Locks is one lock a key, kept only while somebody holds or wants it. The zero value has none.
+type Locks struct {
 	mu   sync.Mutex
 	held map[string]*turnstile
 }
@@ -17,7 +18,8 @@ type turnstile struct {
 	users int
 }
 
-func (k *keyedLock) lock(ctx context.Context, key string) (unlock func(), err error) {
+// Lock waits for the lock of a key; waiting ends with the context. Call unlock once.
+func (k *Locks) Lock(ctx context.Context, key string) (unlock func(), err error) {
 	k.mu.Lock()
 	if k.held == nil {
 		k.held = map[string]*turnstile{}
@@ -45,4 +47,11 @@ func (k *keyedLock) lock(ctx context.Context, key string) (unlock func(), err er
 		forget()
 		return nil, ctx.Err()
 	}
+}
+
+// Held returns how many keys somebody holds or wants.
+func (k *Locks) Held() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.held)
 }

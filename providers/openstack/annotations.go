@@ -1,0 +1,344 @@
+package openstack
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// Names of the annotations, as OpenStack's own controller has them.
+const (
+	annotationPrefix = "loadbalancer.openstack.org/"
+
+	annotationInternal           = "service.beta.kubernetes.io/openstack-internal-load-balancer"
+	annotationSourceRanges       = "service.beta.kubernetes.io/load-balancer-source-ranges"
+	annotationNodeSelector       = annotationPrefix + "node-selector"
+	annotationConnectionLimit    = annotationPrefix + "connection-limit"
+	annotationFloatingNetworkID  = annotationPrefix + "floating-network-id"
+	annotationFloatingSubnetID   = annotationPrefix + "floating-subnet-id"
+	annotationFloatingSubnet     = annotationPrefix + "floating-subnet"
+	annotationFloatingSubnetTags = annotationPrefix + "floating-subnet-tags"
+	annotationClass              = annotationPrefix + "class"
+	annotationKeepFloatingIP     = annotationPrefix + "keep-floatingip"
+	annotationPortID             = annotationPrefix + "port-id"
+	annotationMethod             = annotationPrefix + "lb-method"
+	annotationProxyProtocol      = annotationPrefix + "proxy-protocol"
+	annotationSubnetID           = annotationPrefix + "subnet-id"
+	annotationNetworkID          = annotationPrefix + "network-id"
+	annotationMemberSubnetID     = annotationPrefix + "member-subnet-id"
+	annotationClientData         = annotationPrefix + "timeout-client-data"
+	annotationMemberConnect      = annotationPrefix + "timeout-member-connect"
+	annotationMemberData         = annotationPrefix + "timeout-member-data"
+	annotationTCPInspect         = annotationPrefix + "timeout-tcp-inspect"
+	annotationForwardedFor       = annotationPrefix + "x-forwarded-for"
+	annotationFlavorID           = annotationPrefix + "flavor-id"
+	annotationZone               = annotationPrefix + "availability-zone"
+	annotationMonitor            = annotationPrefix + "enable-health-monitor"
+	annotationMonitorDelay       = annotationPrefix + "health-monitor-delay"
+	annotationMonitorTimeout     = annotationPrefix + "health-monitor-timeout"
+	annotationMonitorRetries     = annotationPrefix + "health-monitor-max-retries"
+	annotationMonitorRetriesDown = annotationPrefix + "health-monitor-max-retries-down"
+	annotationHostname           = annotationPrefix + "hostname"
+	annotationTLSContainerRef    = annotationPrefix + "default-tls-container-ref"
+	annotationID                 = annotationPrefix + "load-balancer-id"
+	annotationAddress            = annotationPrefix + "load-balancer-address"
+)
+
+const (
+	protocolUDP             = "UDP"
+	protocolSCTP            = "SCTP"
+	protocolHTTP            = "HTTP"
+	protocolTerminatedHTTPS = "TERMINATED_HTTPS"
+	protocolProxy           = "PROXY"
+	protocolProxyV2         = "PROXYV2"
+
+	methodSourceIPPort = "SOURCE_IP_PORT"
+	providerOVN        = "ovn"
+	storeBarbican      = "barbican"
+
+	textTrue  = "true"
+	textFalse = "false"
+)
+
+// settings are the wishes of one Service, with the options filled in.
+type settings struct {
+	internal, keepFloatingIP, forwardedFor, monitor bool
+	serviceClass                                    class
+	nodeSelector                                    []requirement
+	cidrs                                           []netip.Prefix
+
+	// The annotations as they are, before options fill in what they leave open.
+	Internal, KeepFloatingIP, ForwardedFor, Monitor                   string
+	NodeSelector, ClassName, PortID, Method, Proxy                    string
+	FloatingNetworkID, FloatingSubnetID, FloatingSubnet, FloatingTags string
+	SubnetID, NetworkID, MemberSubnetID                               string
+	FlavorID, Zone, Hostname, TLSContainerRef, ID, Address            string
+	ConnectionLimit                                                   int
+	ClientData, MemberConnect, MemberData, TCPInspect                 int
+	Delay, Timeout, Retries, RetriesDown                              int
+	SourceRanges                                                      []string
+}
+
+// requirement is one part of a node selector: a label that must be there, with a value or with any.
+type requirement struct {
+	key, value string
+	anyValue   bool
+}
+
+func stringRow(key, help string, changes schema.Mutability, at func(*settings) *string, check func(string) error) schema.Annotation[settings] {
+	return schema.StringAnnotation(at, schema.AnnotationRow{Key: key, Changes: changes, Spec: schema.Spec{Help: help, Check: check}})
+}
+
+// switchRow is a switch that knows two words alone; on others OpenStack's own controller falls back to the default.
+func switchRow(key, standard, help string, at func(*settings) *string) schema.Annotation[settings] {
+	return schema.EnumAnnotation(at, schema.AnnotationRow{Key: key, Changes: schema.InPlace, Spec: schema.Spec{Choices: []string{textTrue, textFalse}, Lenient: true, DefaultHelp: standard, Help: help}})
+}
+
+func numberRow(key, standard, otherwise, help string, least, most float64, at func(*settings) *int) schema.Annotation[settings] {
+	return schema.IntAnnotation(at, schema.AnnotationRow{Key: key, Changes: schema.InPlace, Spec: schema.Spec{Default: standard, DefaultHelp: otherwise, Min: &least, Max: &most, Lenient: true, Help: help}})
+}
+
+// mostMilliseconds is Octavia's bound on timeouts: a year.
+const mostMilliseconds = 31536000000
+
+// Annotations is the table of the provider's annotations.
+var Annotations = schema.Annotations[settings]{
+	switchRow(annotationInternal, "the option internal-lb", "Give the load balancer no floating address. The option internal-lb cannot be overruled.", func(s *settings) *string { return &s.Internal }),
+	stringRow(annotationNodeSelector, "Labels of the nodes that are members: key=value or key, separated by commas; empty means all nodes.", schema.InPlace, func(s *settings) *string { return &s.NodeSelector }, checkSelector),
+	numberRow(annotationConnectionLimit, "-1", "", "Connections that each port takes at most; -1 is without a limit.", -1, 2147483647, func(s *settings) *int { return &s.ConnectionLimit }),
+	stringRow(annotationFloatingNetworkID, "Network of the floating address; empty looks for one.", schema.AtCreation, func(s *settings) *string { return &s.FloatingNetworkID }, checkID),
+	stringRow(annotationFloatingSubnetID, "Subnet of the floating address.", schema.AtCreation, func(s *settings) *string { return &s.FloatingSubnetID }, checkID),
+	stringRow(annotationFloatingSubnet, "Subnets of the floating address by name: a pattern, with ~ a regular expression, with ! all others.", schema.AtCreation, func(s *settings) *string { return &s.FloatingSubnet }, checkPattern),
+	stringRow(annotationFloatingSubnetTags, "Subnets of the floating address by tags: a,b for any; &a,b for all; ! before it for the others.", schema.AtCreation, func(s *settings) *string { return &s.FloatingTags }, nil),
+	stringRow(annotationClass, "Section [LoadBalancerClass] of the cloud config whose networks are used.", schema.AtCreation, func(s *settings) *string { return &s.ClassName }, nil),
+	switchRow(annotationKeepFloatingIP, "false", "Keep the floating address when the Service goes or becomes internal.", func(s *settings) *string { return &s.KeepFloatingIP }),
+	stringRow(annotationPortID, "Neutron port that holds the address of the load balancer.", schema.AtCreation, func(s *settings) *string { return &s.PortID }, checkID),
+	schema.EnumAnnotation(func(s *settings) *string { return &s.Method }, schema.AnnotationRow{Key: annotationMethod, Changes: schema.InPlace, Spec: schema.Spec{Choices: methods(), DefaultHelp: "the option lb-method", Help: "Algorithm of the pools. The provider ovn knows SOURCE_IP_PORT alone."}}),
+	schema.EnumAnnotation(func(s *settings) *string { return &s.Proxy }, schema.AnnotationRow{Key: annotationProxyProtocol, Changes: schema.InPlace, Spec: schema.Spec{Choices: []string{textFalse, textTrue, "v1", "v2"}, Default: textFalse, Lenient: true, Help: "Tell members the client's address by the PROXY protocol: v1, or true for it, or v2. Pools are made anew."}}),
+	stringRow(annotationSubnetID, "Subnet of the address of the load balancer, and of its members where no other is set.", schema.AtCreation, func(s *settings) *string { return &s.SubnetID }, checkID),
+	stringRow(annotationNetworkID, "Network of the address of the load balancer.", schema.AtCreation, func(s *settings) *string { return &s.NetworkID }, checkID),
+	stringRow(annotationMemberSubnetID, "Subnet of the members.", schema.InPlace, func(s *settings) *string { return &s.MemberSubnetID }, checkID),
+	numberRow(annotationClientData, "50000", "", "Milliseconds that a client may be silent.", 0, mostMilliseconds, func(s *settings) *int { return &s.ClientData }),
+	numberRow(annotationMemberConnect, "5000", "", "Milliseconds to connect to a member.", 0, mostMilliseconds, func(s *settings) *int { return &s.MemberConnect }),
+	numberRow(annotationMemberData, "50000", "", "Milliseconds that a member may be silent.", 0, mostMilliseconds, func(s *settings) *int { return &s.MemberData }),
+	numberRow(annotationTCPInspect, "0", "", "Milliseconds to wait for more packets for content inspection.", 0, mostMilliseconds, func(s *settings) *int { return &s.TCPInspect }),
+	switchRow(annotationForwardedFor, "false", "Serve TCP ports as HTTP and tell members the client's address in the header X-Forwarded-For.", func(s *settings) *string { return &s.ForwardedFor }),
+	stringRow(annotationFlavorID, "Octavia's flavor; empty overrules the option flavor-id.", schema.AtCreation, func(s *settings) *string { return &s.FlavorID }, checkID),
+	stringRow(annotationZone, "Octavia's availability zone; empty overrules the option availability-zone.", schema.AtCreation, func(s *settings) *string { return &s.Zone }, nil),
+	switchRow(annotationMonitor, "the option create-monitor", "Check the health of members.", func(s *settings) *string { return &s.Monitor }),
+	numberRow(annotationMonitorDelay, "", "the option monitor-delay", "Seconds between two checks.", 1, 2147483647, func(s *settings) *int { return &s.Delay }),
+	numberRow(annotationMonitorTimeout, "", "the option monitor-timeout", "Seconds after which a check has failed.", 1, 2147483647, func(s *settings) *int { return &s.Timeout }),
+	numberRow(annotationMonitorRetries, "", "the option monitor-max-retries", "Checks that must pass before a member serves.", 1, 10, func(s *settings) *int { return &s.Retries }),
+	numberRow(annotationMonitorRetriesDown, "", "the option monitor-max-retries-down", "Checks that must fail before a member is left out.", 1, 10, func(s *settings) *int { return &s.RetriesDown }),
+	stringRow(annotationHostname, "Hostname that the status shows instead of the address.", schema.InPlace, func(s *settings) *string { return &s.Hostname }, checkHostname),
+	stringRow(annotationTLSContainerRef, "Certificates that TLS is ended with, by their reference in the key manager; empty overrules the option default-tls-container-ref.", schema.InPlace, func(s *settings) *string { return &s.TLSContainerRef }, nil),
+	stringRow(annotationID, "Load balancer that serves the Service. Users may set it to share or adopt one.", schema.Written, func(s *settings) *string { return &s.ID }, checkID),
+	stringRow(annotationAddress, "Address that is published.", schema.Written, func(s *settings) *string { return &s.Address }, nil),
+	schema.ListAnnotation(func(s *settings) *[]string { return &s.SourceRanges }, schema.AnnotationRow{Key: annotationSourceRanges, Changes: schema.InPlace, Spec: schema.Spec{Check: checkRanges, Help: "Networks that may come in, separated by commas, where spec.loadBalancerSourceRanges is empty."}}),
+}
+
+var idForm = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z_.-]*$`)
+
+func checkID(v string) error {
+	if !idForm.MatchString(v) {
+		return errors.New(`is not an ID; use a form such as "7a6c3b52-1f0e-4b58-8b4b-0a61c1f9e0a1"`)
+	}
+	return nil
+}
+
+func checkHostname(v string) error {
+	if len(validation.IsDNS1123Subdomain(v)) > 0 || isIP(v) {
+		return errors.New(`is not a hostname such as "web.example.com"`)
+	}
+	return nil
+}
+
+func isIP(v string) bool {
+	_, err := netip.ParseAddr(v)
+	return err == nil
+}
+
+func checkSelector(v string) error {
+	_, err := parseSelector(v)
+	return err
+}
+
+// parseSelector reads a node selector: "key=value" or "key" for any value, separated by commas.
+func parseSelector(v string) ([]requirement, error) {
+	var list []requirement
+	for one := range strings.SplitSeq(v, ",") {
+		one = strings.TrimSpace(one)
+		if one == "" {
+			continue
+		}
+		key, value, hasValue := strings.Cut(one, "=")
+		r := requirement{key: strings.TrimSpace(key), value: strings.TrimSpace(value), anyValue: !hasValue}
+		if r.key == "" {
+			return nil, fmt.Errorf(`holds %q, which names no label; use a form such as "pool=edge,zone"`, one)
+		}
+		list = append(list, r)
+	}
+	return list, nil
+}
+
+func (r requirement) matches(labels map[string]string) bool {
+	v, ok := labels[r.key]
+	return ok && (r.anyValue || v == r.value)
+}
+
+func checkRanges(v string) error {
+	for one := range strings.SplitSeq(v, ",") {
+		if one = strings.TrimSpace(one); one == "" {
+			continue
+		}
+		if _, err := netip.ParsePrefix(one); err != nil {
+			return fmt.Errorf(`holds %q, which is not a network; use a form such as "192.0.2.0/24,2001:db8::/32"`, one)
+		}
+	}
+	return nil
+}
+
+// parseSettings reads the annotations of a Service; options fill in what they leave open.
+func parseSettings(service *v1.Service, c Config) (s settings, warnings, err error) {
+	given := service.Annotations
+	s, warnings, err = Annotations.Parse(given)
+	problems := schema.Problems(err)
+	refuse := func(key, value, reason string) {
+		problems = append(problems, &schema.Problem{Place: "annotation " + key, Value: value, Reason: reason})
+	}
+	o := c.LoadBalancer
+	s.internal = o.Internal || s.Internal == textTrue
+	s.keepFloatingIP, s.forwardedFor = s.KeepFloatingIP == textTrue, s.ForwardedFor == textTrue
+	s.monitor = s.Monitor == textTrue || (s.Monitor == "" && o.CreateMonitor)
+	s.Method = cmp.Or(s.Method, o.Method)
+	s.Delay, s.Timeout = cmp.Or(s.Delay, int(o.MonitorDelay.Seconds())), cmp.Or(s.Timeout, int(o.MonitorTimeout.Seconds()))
+	s.Retries, s.RetriesDown = cmp.Or(s.Retries, o.MonitorRetries), cmp.Or(s.RetriesDown, o.MonitorRetriesDown)
+	for key, fill := range map[string]struct {
+		field  *string
+		option string
+	}{
+		// An annotation that is there and empty overrules these options.
+		annotationNodeSelector: {&s.NodeSelector, o.NodeSelector}, annotationFlavorID: {&s.FlavorID, o.FlavorID},
+		annotationZone: {&s.Zone, o.AvailabilityZone}, annotationTLSContainerRef: {&s.TLSContainerRef, o.TLSContainerRef},
+	} {
+		if _, present := given[key]; !present {
+			*fill.field = fill.option
+		}
+	}
+	if s.nodeSelector, err = parseSelector(s.NodeSelector); err != nil && given[annotationNodeSelector] == "" {
+		problems = append(problems, &schema.Problem{Place: "key [LoadBalancer] node-selector of the cloud config", Value: s.NodeSelector, Reason: err.Error()})
+	}
+	if s.ClassName != "" {
+		var known bool
+		if s.serviceClass, known = c.Classes[s.ClassName]; !known {
+			reason := "is no class of the cloud config"
+			if names := slices.Sorted(maps.Keys(c.Classes)); len(names) > 0 {
+				reason += "; there are " + strings.Join(names, ", ")
+			} else {
+				reason += ", which has no section [LoadBalancerClass]"
+			}
+			refuse(annotationClass, s.ClassName, reason)
+		}
+	}
+	if s.proxy() != "" && s.forwardedFor {
+		refuse(annotationProxyProtocol, s.Proxy, "and "+annotationForwardedFor+" exclude each other; keep one")
+	}
+	if o.Provider == providerOVN {
+		for key, asked := range map[string]bool{
+			annotationProxyProtocol: s.proxy() != "", annotationForwardedFor: s.forwardedFor, annotationTLSContainerRef: s.TLSContainerRef != "",
+			annotationMethod: s.Method != methodSourceIPPort,
+		} {
+			if asked && given[key] != "" {
+				refuse(key, given[key], "is not possible with the provider ovn; remove it")
+			}
+		}
+	}
+	if err := checkReference(s.TLSContainerRef, o.ContainerStore); err != nil {
+		refuse(annotationTLSContainerRef, s.TLSContainerRef, err.Error())
+	}
+	var rangeProblems []error
+	s.cidrs, rangeProblems = sourceRanges(service, s.SourceRanges)
+	problems = append(problems, rangeProblems...)
+	return s, warnings, errors.Join(sortedProblems(problems)...)
+}
+
+func sortedProblems(list []error) []error {
+	slices.SortFunc(list, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return list
+}
+
+// sourceRanges returns the networks that may come in; none means everybody.
+func sourceRanges(service *v1.Service, annotated []string) ([]netip.Prefix, []error) {
+	place, ranges := "spec.loadBalancerSourceRanges", service.Spec.LoadBalancerSourceRanges
+	if len(ranges) == 0 {
+		place, ranges = "", annotated
+	}
+	var list []netip.Prefix
+	var problems []error
+	for _, one := range ranges {
+		p, err := netip.ParsePrefix(strings.TrimSpace(one))
+		if err != nil {
+			if place != "" { // the table reports those of the annotation
+				problems = append(problems, &schema.Problem{Place: place, Value: one, Reason: `is not a network; use a form such as "192.0.2.0/24"`})
+			}
+			continue
+		}
+		if p = p.Masked(); !slices.Contains(list, p) {
+			list = append(list, p)
+		}
+	}
+	return list, problems
+}
+
+// proxy is the protocol of pools that the annotation asks for, or "".
+func (s settings) proxy() string {
+	switch s.Proxy {
+	case textTrue, "v1":
+		return protocolProxy
+	case "v2":
+		return protocolProxyV2
+	}
+	return ""
+}
+
+// checkReference refuses references that no key manager has.
+func checkReference(ref, store string) error {
+	if ref == "" || store != storeBarbican {
+		return nil
+	}
+	if _, _, err := splitReference(ref); err != nil {
+		return err
+	}
+	return nil
+}
+
+// splitReference returns the kind and ID of a reference, whose last two elements they are.
+func splitReference(ref string) (kind, id string, err error) {
+	parts := strings.Split(strings.TrimRight(ref, "/"), "/")
+	if len(parts) < 3 {
+		return "", "", errors.New(`is not a reference such as "https://host/v1/containers/7a6c3b52-1f0e-4b58-8b4b-0a61c1f9e0a1"`)
+	}
+	kind, id = parts[len(parts)-2], parts[len(parts)-1]
+	if kind != "containers" && kind != "secrets" {
+		return "", "", fmt.Errorf("names %q; use a reference of containers or secrets", kind)
+	}
+	return kind, id, nil
+}
+
+// concerning returns those problems of err that are about one of the annotations.
+func concerning(err error, keys ...string) error {
+	return errors.Join(slices.DeleteFunc(schema.Problems(err), func(one error) bool {
+		p, ok := errors.AsType[*schema.Problem](one)
+		return ok && !slices.ContainsFunc(keys, func(key string) bool { return p.Place == "annotation "+key })
+	})...)
+}

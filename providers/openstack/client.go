@@ -1,0 +1,486 @@
+package openstack
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gophercloud/gophercloud/v2"
+	"github.com/gophercloud/gophercloud/v2/openstack"
+	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/tokens"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/registry"
+)
+
+const (
+	// loginTimeout bounds a login, whoever waits for it.
+	loginTimeout = 30 * time.Second
+	// loginPause is how long a failed login is believed, so that an outage is not answered with a login for every call.
+	loginPause = 3 * time.Second
+	// renewBefore is how long before its end a token is renewed.
+	renewBefore = time.Minute
+	// embeddedFlavors is Nova's microversion since which a server carries the name of its flavor.
+	embeddedFlavors = "2.47"
+	// pageSize bounds one page of a listing; services may send less.
+	pageSize = 1000
+)
+
+// kind is a service of the cloud, by its type in the catalog.
+type kind string
+
+const (
+	compute      kind = "compute"
+	network      kind = "network"
+	loadBalancer kind = "load-balancer"
+	keyManager   kind = "key-manager"
+)
+
+// api is the part of OpenStack's APIs that is used, in the common vocabulary of errors.
+type api struct {
+	http *cloudapi.Client
+	// auth returns the credentials as they are now: files may have changed since.
+	auth         func() (gophercloud.AuthOptions, error)
+	availability gophercloud.Availability
+	region       string
+	userAgents   []string
+
+	mu       sync.Mutex
+	provider *gophercloud.ProviderClient
+	services map[kind]*gophercloud.ServiceClient
+	login    *loginFlight
+	failed   time.Time
+	failure  error
+	// expires is when the token ends; zero if that is not known.
+	expires time.Time
+	// noMicroversion is set where Nova is too old to embed flavors.
+	noMicroversion bool
+	features       *features
+	extensions     map[string]bool
+}
+
+// loginFlight is a login that several callers wait for.
+type loginFlight struct {
+	done chan struct{}
+	err  error
+}
+
+func newAPI(c Config, in registry.Inputs) (*api, error) {
+	transport, err := newTransport(c.Global)
+	if err != nil {
+		return nil, err
+	}
+	registerMetrics()
+	a := &api{
+		availability: gophercloud.Availability(c.Global.EndpointType), region: c.Global.Region, services: map[kind]*gophercloud.ServiceClient{},
+		userAgents: append(slices.Clone(c.UserAgents), "anyccm/"+in.Version),
+		http: cloudapi.NewClient(cloudapi.Config{
+			Provider: Name, UserAgent: "anyccm/" + in.Version, Operation: operation, Timeout: c.RequestTimeout, Transport: transport,
+		}),
+	}
+	first := authOptions(c)
+	a.auth = func() (gophercloud.AuthOptions, error) { return first, nil }
+	if in.FilePath != "" {
+		a.auth = func() (gophercloud.AuthOptions, error) { return reloaded(in, first), nil }
+	}
+	return a, nil
+}
+
+// reloaded returns the credentials that the files hold now. A file that cannot be used, as in the middle of a change, or
+// that names another cloud, leaves those in force that were read before.
+func reloaded(in registry.Inputs, before gophercloud.AuthOptions) gophercloud.AuthOptions {
+	data, err := os.ReadFile(in.FilePath)
+	if err != nil {
+		return before
+	}
+	in.File = data
+	c, _, err := parseConfig(in)
+	if err != nil || c.Global.AuthURL != before.IdentityEndpoint {
+		klog.InfoS("The changed cloud config cannot be used for the next login; the credentials read before stay in force", "file", in.FilePath)
+		return before
+	}
+	return authOptions(c)
+}
+
+func newTransport(g global) (http.RoundTripper, error) {
+	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // documented type of the standard library
+	t.MaxIdleConnsPerHost = 16
+	t.DialContext = (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	t.TLSHandshakeTimeout = 5 * time.Second
+	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: g.TLSInsecure == "true"} //nolint:gosec // the operator's wish
+	roots := []byte(g.CAFileContents)
+	if g.CAFile != "" {
+		var err error
+		if roots, err = os.ReadFile(g.CAFile); err != nil {
+			return nil, fmt.Errorf("reading ca-file: %w", err)
+		}
+	}
+	if len(roots) > 0 {
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(roots) {
+			return nil, fmt.Errorf("ca-file %s holds no certificate in PEM form", g.CAFile)
+		}
+	}
+	if g.CertFile != "" && g.KeyFile != "" {
+		pair, err := tls.LoadX509KeyPair(g.CertFile, g.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("reading cert-file and key-file: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	t.TLSClientConfig = config
+	return t, nil
+}
+
+// authOptions chooses the method of login: token, application credential by ID, password, application credential by name.
+func authOptions(c Config) gophercloud.AuthOptions {
+	g := c.Global
+	o := gophercloud.AuthOptions{IdentityEndpoint: g.AuthURL}
+	scope := &gophercloud.AuthScope{ProjectID: g.TenantID}
+	switch {
+	case g.TrustID != "":
+		scope = &gophercloud.AuthScope{TrustID: g.TrustID}
+	case g.TenantID == "" && g.TenantName != "":
+		scope = &gophercloud.AuthScope{ProjectName: g.TenantName, DomainID: cmp.Or(g.TenantDomainID, g.DomainID)}
+		if scope.DomainID == "" {
+			scope.DomainName = cmp.Or(g.TenantDomainName, g.DomainName)
+		}
+	case g.TenantID == "":
+		scope = &gophercloud.AuthScope{DomainID: g.DomainID}
+		if g.DomainID == "" {
+			scope.DomainName = g.DomainName
+		}
+	}
+	user := func() {
+		o.UserID, o.Username = g.UserID, g.Username
+		if g.TrustID != "" && g.TrusteeID != "" {
+			o.UserID, o.Username = g.TrusteeID, ""
+		}
+		if o.Username != "" {
+			if o.DomainID = g.UserDomainID; o.DomainID == "" && g.UserDomainName == "" {
+				o.DomainID = g.DomainID
+			}
+			if o.DomainID == "" {
+				o.DomainName = cmp.Or(g.UserDomainName, g.DomainName)
+			}
+		}
+	}
+	switch {
+	case !g.Token.IsZero():
+		o.TokenID, o.Scope = g.Token.Reveal(), scope
+	case g.ApplicationCredentialID != "":
+		o.ApplicationCredentialID, o.ApplicationCredentialSecret = g.ApplicationCredentialID, g.ApplicationCredentialSecret.Reveal()
+	case !g.Password.IsZero() || !g.TrusteePassword.IsZero():
+		user()
+		o.Password, o.Scope = g.Password.Reveal(), scope
+		if g.TrustID != "" && !g.TrusteePassword.IsZero() {
+			o.Password = g.TrusteePassword.Reveal()
+		}
+	default:
+		user()
+		o.ApplicationCredentialName, o.ApplicationCredentialSecret = g.ApplicationCredentialName, g.ApplicationCredentialSecret.Reveal()
+	}
+	return o
+}
+
+var identifier = regexp.MustCompile(`^([0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|[0-9a-f]{32})$`)
+
+// operation names a request without identifiers: "GET /compute/v2.1/servers/{id}".
+func operation(r *http.Request) string {
+	segments := strings.Split(path.Clean(r.URL.Path), "/")
+	for i, s := range segments {
+		after := ""
+		if i > 0 {
+			after = segments[i-1]
+		}
+		if identifier.MatchString(s) || (after == "flavors" && s != "detail") || after == "tags" {
+			segments[i] = "{id}"
+		}
+	}
+	return r.Method + " " + strings.Join(segments, "/")
+}
+
+// connected returns a provider client that is logged in. Everybody waits for the same login.
+func (a *api) connected(ctx context.Context) (*gophercloud.ProviderClient, error) {
+	a.mu.Lock()
+	if provider := a.provider; provider != nil {
+		ending := !a.expires.IsZero() && time.Until(a.expires) < renewBefore
+		a.mu.Unlock()
+		if ending {
+			// A token that has ended costs a refused call for everybody who uses it.
+			if err := provider.Reauthenticate(ctx, provider.Token()); err != nil {
+				klog.ErrorS(err, "Renewing the token failed; the old one serves while it lasts")
+			}
+		}
+		return provider, nil
+	}
+	if a.failure != nil && time.Since(a.failed) < loginPause {
+		defer a.mu.Unlock()
+		return nil, a.failure
+	}
+	f := a.login
+	if f == nil {
+		f = &loginFlight{done: make(chan struct{})}
+		a.login = f
+		go a.logIn(f)
+	}
+	a.mu.Unlock()
+	select {
+	case <-f.done:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("waiting for the login: %w", ctx.Err())
+	}
+	if f.err != nil {
+		return nil, f.err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.provider, nil
+}
+
+// logIn logs in for the first time. The context of a caller does not bound it, for others wait too.
+func (a *api) logIn(f *loginFlight) {
+	ctx, cancel := context.WithTimeout(context.Background(), loginTimeout)
+	defer cancel()
+	provider, err := a.authenticate(ctx)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.login, a.failure = nil, nil
+	if err != nil {
+		f.err, a.failure, a.failed = err, err, time.Now()
+	} else {
+		provider.ReauthFunc = a.logInAgain
+		a.provider, a.expires = provider, endOf(provider)
+	}
+	close(f.done)
+}
+
+// logInAgain gets a new token for the client that everybody uses. The SDK calls it, one at a time, after a 401.
+func (a *api) logInAgain(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, loginTimeout)
+	defer cancel()
+	fresh, err := a.authenticate(ctx)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.provider.CopyTokenFrom(fresh)
+	a.expires = endOf(fresh)
+	return nil
+}
+
+// endOf returns when a token ends. One that lasts hardly longer than the renewal takes is left to end.
+func endOf(p *gophercloud.ProviderClient) time.Time {
+	result, ok := p.GetAuthResult().(tokens.CreateResult)
+	if !ok {
+		return time.Time{}
+	}
+	token, err := result.ExtractToken()
+	if err != nil || time.Until(token.ExpiresAt) < 2*renewBefore {
+		return time.Time{}
+	}
+	return token.ExpiresAt
+}
+
+func (a *api) authenticate(ctx context.Context) (*gophercloud.ProviderClient, error) {
+	o, err := a.auth()
+	if err != nil {
+		return nil, err
+	}
+	provider, err := openstack.NewClient(o.IdentityEndpoint)
+	if err != nil {
+		return nil, fmt.Errorf("reading auth-url: %w", err)
+	}
+	provider.HTTPClient = *a.http.Client
+	provider.UserAgent.Prepend(a.userAgents...)
+	_, err = call(ctx, "logging in to Keystone", func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, openstack.Authenticate(ctx, provider, o)
+	})
+	return provider, err
+}
+
+// service returns the client of a service, whose endpoint is looked for once.
+func (a *api) service(ctx context.Context, of kind) (*gophercloud.ServiceClient, error) {
+	provider, err := a.connected(ctx)
+	if err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	client := a.services[of]
+	a.mu.Unlock()
+	if client != nil {
+		return client, nil
+	}
+	construct := map[kind]func(*gophercloud.ProviderClient, gophercloud.EndpointOpts) (*gophercloud.ServiceClient, error){
+		compute: openstack.NewComputeV2, network: openstack.NewNetworkV2, loadBalancer: openstack.NewLoadBalancerV2, keyManager: openstack.NewKeyManagerV1,
+	}[of]
+	client, err = call(ctx, fmt.Sprintf("finding the endpoint of the service %s", of), func(context.Context) (*gophercloud.ServiceClient, error) {
+		return construct(provider, gophercloud.EndpointOpts{Region: a.region, Availability: a.availability})
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if of == compute && !a.noMicroversion {
+		client.Microversion = embeddedFlavors
+	}
+	a.services[of] = client
+	return client, nil
+}
+
+// call makes one call of the SDK and maps its error.
+func call[T any](ctx context.Context, doing string, make func(context.Context) (T, error)) (T, error) {
+	ctx, caught := cloudapi.Catch(ctx)
+	began := time.Now()
+	v, err := make(ctx)
+	countCall(caught.Operation(), began, err)
+	return v, apiError(err, caught, doing)
+}
+
+// errWrongAnswer: a service answered with success, but not with what was asked for.
+var errWrongAnswer = errors.New("the answer does not hold what was asked for")
+
+// request sends one request of a service and decodes the object under key, if one is expected.
+func request[T any](ctx context.Context, a *api, of kind, doing, method, at string, body any, key string, accepted ...int) (*T, error) {
+	client, err := a.service(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	return call(ctx, doing, func(ctx context.Context) (*T, error) {
+		var answer map[string]json.RawMessage
+		o := &gophercloud.RequestOpts{OkCodes: accepted, JSONBody: body}
+		if key != "" {
+			o.JSONResponse = &answer
+		}
+		if r, ok := ctx.Value(revisionKey{}).(int); ok {
+			o.MoreHeaders = map[string]string{"If-Match": fmt.Sprintf("revision_number=%d", r)}
+		}
+		response, err := client.Request(ctx, method, client.ServiceURL(at), o)
+		if err != nil {
+			return nil, err
+		}
+		if key == "" {
+			return nil, response.Body.Close()
+		}
+		v := new(T)
+		if err := json.Unmarshal(answer[key], v); err != nil {
+			return nil, fmt.Errorf("%w: %w", errWrongAnswer, err)
+		}
+		return v, nil
+	})
+}
+
+type revisionKey struct{}
+
+// ifRevision makes a write fail where the object is no longer the one that was read.
+func ifRevision(ctx context.Context, revision int) context.Context {
+	return context.WithValue(ctx, revisionKey{}, revision)
+}
+
+// get reads one object, whose identity is checked.
+func get[T any](ctx context.Context, a *api, of kind, doing, at, key string, isIt func(*T) bool) (*T, error) {
+	v, err := request[T](ctx, a, of, doing, http.MethodGet, at, nil, key, http.StatusOK)
+	if err == nil && !isIt(v) {
+		return nil, &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: doing, Message: errWrongAnswer.Error()}
+	}
+	return v, err
+}
+
+// listAll reads every page. A page without the expected key is an error, not an empty page.
+func listAll[T any](ctx context.Context, a *api, of kind, at, key string, query url.Values) ([]T, int, error) {
+	var all []T
+	for pages := 1; ; pages++ {
+		doing := fmt.Sprintf("listing %s, page %d", key, pages)
+		items, next, err := onePage[T](ctx, a, of, doing, at, key, query)
+		if err != nil {
+			return nil, pages, err
+		}
+		all = append(all, items...)
+		if next == nil || len(items) == 0 {
+			return all, pages, nil
+		}
+		query = next
+	}
+}
+
+// onePage reads one page, and the query of the next one, if there is one. Only the query of the link is followed: links
+// of services behind proxies may name hosts that cannot be reached from here.
+func onePage[T any](ctx context.Context, a *api, of kind, doing, at, key string, query url.Values) ([]T, url.Values, error) {
+	client, err := a.service(ctx, of)
+	if err != nil {
+		return nil, nil, err
+	}
+	type page struct {
+		items []T
+		next  url.Values
+	}
+	p, err := call(ctx, doing, func(ctx context.Context) (page, error) {
+		var answer map[string]json.RawMessage
+		address := client.ServiceURL(at)
+		if len(query) > 0 {
+			address += "?" + query.Encode()
+		}
+		if _, err := client.Request(ctx, http.MethodGet, address, &gophercloud.RequestOpts{OkCodes: []int{http.StatusOK}, JSONResponse: &answer}); err != nil {
+			return page{}, err
+		}
+		var p page
+		if list, ok := answer[key]; !ok {
+			return p, errWrongAnswer
+		} else if err := json.Unmarshal(list, &p.items); err != nil {
+			return p, fmt.Errorf("%w: %w", errWrongAnswer, err)
+		}
+		p.next, err = nextPage(answer[key+"_links"])
+		return p, err
+	})
+	return p.items, p.next, err
+}
+
+func nextPage(links json.RawMessage) (url.Values, error) {
+	if len(links) == 0 {
+		return nil, nil //nolint:nilnil // there is no next page
+	}
+	var list []struct{ Rel, Href string }
+	if err := json.Unmarshal(links, &list); err != nil {
+		return nil, fmt.Errorf("%w: %w", errWrongAnswer, err)
+	}
+	for _, l := range list {
+		if l.Rel == "next" {
+			next, err := url.Parse(l.Href)
+			if err != nil {
+				return nil, fmt.Errorf("%w: %w", errWrongAnswer, err)
+			}
+			return next.Query(), nil
+		}
+	}
+	return nil, nil //nolint:nilnil // there is no next page
+}
+
+// paged is the query of a listing.
+func paged(filters ...string) url.Values {
+	q := url.Values{"limit": {fmt.Sprint(pageSize)}}
+	for i := 0; i+1 < len(filters); i += 2 {
+		q.Add(filters[i], filters[i+1])
+	}
+	return q
+}
+
+func accepting(codes ...int) *gophercloud.RequestOpts {
+	return &gophercloud.RequestOpts{OkCodes: codes}
+}

@@ -1,0 +1,220 @@
+package openstack
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	conformance.Run(t, newFixture)
+}
+
+// TestSchedules runs random schedules; SOAK_SCHEDULES and SOAK_SEED choose how many and which.
+func TestSchedules(t *testing.T) {
+	t.Parallel()
+	conformance.Soak(t, newFixture)
+}
+
+// testInputs are the inputs of a provider with a cloud.conf.
+func testInputs(file string, env map[string]string) registry.Inputs {
+	return registry.Inputs{Version: "test", Sources: schema.Sources{File: []byte(file), LookupEnv: func(k string) (string, bool) { v, ok := env[k]; return v, ok }}}
+}
+
+func serverID(t testing.TB, providerID string) string {
+	id, err := Config{}.parseProviderID(providerID)
+	require.NoError(t, err)
+	return id
+}
+
+func newFixture(t testing.TB) *conformance.Fixture {
+	sim, server := openstacksim.New(openstacksim.Options{})
+	url := server.Start(t)
+	file := sim.CloudConfig(url) + "manage-security-groups = true\n"
+	return &conformance.Fixture{
+		Sim: server,
+		Open: func(policy guard.Policy) (cloudprovider.Interface, error) {
+			var r registry.Registry
+			if err := r.Add(Description()); err != nil {
+				return nil, err
+			}
+			in := testInputs(file, nil)
+			in.Guard = &policy
+			return r.Open(Name, in)
+		},
+		AddInstance:     func(name string) string { return providerIDPrefix + "/" + sim.AddServer(openstacksim.Spec{Name: name}) },
+		RemoveInstance:  func(id string) { sim.RemoveServer(serverID(t, id)) },
+		PowerOff:        func(id string) { require.NoError(t, sim.SetStatus(serverID(t, id), "SHUTOFF")) },
+		InstanceListing: "GET /compute/v2.1/servers/detail",
+		RefuseAccount:   func() { sim.SetPassword("another") },
+		OtherAccount: func() {
+			for _, s := range sim.Servers() {
+				sim.RemoveServer(s.ID)
+			}
+		},
+		AddressBackends: true,
+		MalformedIDs:    []string{providerIDPrefix, providerIDPrefix + "/", providerIDPrefix + "abc", providerIDPrefix + "a/b/c", providerIDPrefix + "OtherRegion/7a6c3b52-1f0e-4b58-8b4b-0a61c1f9e0a1"},
+		Services: map[string]conformance.Case{
+			"plain": {
+				Service: service("plain", map[string]string{annotationMonitor: textFalse}, servicePort("http", 80, 30080)),
+				Change:  func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, servicePort("alt", 8080, 30081)) },
+			},
+			"rich": {
+				Service: richService(),
+				Change: func(s *v1.Service) {
+					s.Annotations[annotationConnectionLimit] = "500"
+					s.Annotations[annotationProxyProtocol] = "v2"
+					s.Annotations[annotationMonitorDelay] = "11"
+					s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
+					s.Spec.Ports = s.Spec.Ports[1:]
+				},
+			},
+		},
+		Snapshot: func() string { return snapshot(t, sim) },
+	}
+}
+
+// snapshot is what the cloud holds for Services, less the identifiers and times that differ from run to run.
+func snapshot(t testing.TB, sim *openstacksim.Sim) string {
+	var all strings.Builder
+	show := func(v any) {
+		text, err := json.MarshalIndent(v, "", " ")
+		require.NoError(t, err)
+		all.Write(text)
+	}
+	names := map[string]string{}
+	servers := map[string]string{}
+	for _, s := range sim.Servers() {
+		servers[s.ID] = s.Name
+	}
+	for _, lb := range sim.LoadBalancers() {
+		names[lb.VIPPortID] = lb.Name
+		lb.ID, lb.VIPAddress, lb.VIPPortID, lb.CreatedAt, lb.UpdatedAt = "", "", "", "", ""
+		lb.Listeners, lb.Pools = nil, nil
+		show(lb)
+	}
+	pools := map[string]openstacksim.Pool{}
+	for _, p := range sim.Pools() {
+		pools[p.ID] = p
+	}
+	monitors := map[string]openstacksim.Monitor{}
+	for _, m := range sim.Monitors() {
+		monitors[m.ID] = m
+	}
+	listeners := sim.Listeners()
+	slices.SortFunc(listeners, func(a, b openstacksim.Listener) int { return strings.Compare(a.Name, b.Name) })
+	for _, l := range listeners {
+		if l.DefaultPoolID != nil {
+			p := pools[*l.DefaultPoolID]
+			delete(pools, p.ID)
+			m, checked := monitors[p.MonitorID]
+			delete(monitors, m.ID)
+			members := []string{}
+			for _, m := range p.BackendMembers() {
+				monitorPort := 0
+				if m.MonitorPort != nil {
+					monitorPort = *m.MonitorPort
+				}
+				members = append(members, fmt.Sprint(m.Name, " ", m.ProtocolPort, " ", m.SubnetID != nil, " ", monitorPort))
+			}
+			slices.Sort(members)
+			p.ID, p.MonitorID, p.Members, p.Listeners, p.LoadBalancers = "", "", nil, nil, nil
+			show(p)
+			show(members)
+			if checked {
+				m.ID, m.Pools = "", nil
+				show(m)
+			}
+		}
+		l.ID, l.DefaultPoolID, l.LoadBalancers = "", nil, nil
+		show(l)
+	}
+	if len(pools)+len(monitors) > 0 {
+		show(fmt.Sprint("left over: ", slices.Collect(maps.Values(pools)), slices.Collect(maps.Values(monitors))))
+	}
+	for _, f := range sim.FloatingIPs() {
+		attached := ""
+		if f.PortID != nil {
+			attached = names[*f.PortID]
+		}
+		show(fmt.Sprint("floating address ", f.Description, " at ", attached))
+	}
+	for _, g := range sim.SecurityGroups() {
+		rules := []string{}
+		for _, r := range g.Rules {
+			rules = append(rules, fmt.Sprint(r.Direction, r.EtherType, text0(r.Protocol), number0(r.Min), text0(r.Prefix)))
+		}
+		slices.Sort(rules)
+		show(g.Name)
+		show(rules)
+		on := []string{}
+		for _, p := range sim.Ports() {
+			if slices.Contains(p.SecurityGroups, g.ID) {
+				on = append(on, servers[p.DeviceID])
+			}
+		}
+		show(on)
+	}
+	return all.String()
+}
+
+func text0(p *string) string {
+	if p == nil {
+		return ""
+	}
+	return *p
+}
+
+func number0(p *int) int {
+	if p == nil {
+		return 0
+	}
+	return *p
+}
+
+func servicePort(name string, number, nodePort int32) v1.ServicePort {
+	return v1.ServicePort{Name: name, Protocol: v1.ProtocolTCP, Port: number, NodePort: nodePort}
+}
+
+func service(name string, annotations map[string]string, ports ...v1.ServicePort) *v1.Service {
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	return &v1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "3c1f6b52-7a66-4b58-8b4b-0a61c1f9e0a1", Annotations: annotations},
+		Spec: v1.ServiceSpec{
+			Type: v1.ServiceTypeLoadBalancer, Ports: ports, IPFamilies: []v1.IPFamily{v1.IPv4Protocol}, ExternalTrafficPolicy: v1.ServiceExternalTrafficPolicyCluster,
+		},
+	}
+}
+
+// richService uses everything at once that does not exclude something else.
+func richService() *v1.Service {
+	udp := servicePort("quic", 443, 30443)
+	udp.Protocol = v1.ProtocolUDP
+	s := service("rich", map[string]string{
+		annotationConnectionLimit: "100", annotationMethod: "LEAST_CONNECTIONS", annotationProxyProtocol: "v1", annotationClientData: "60000",
+		annotationMemberConnect: "6000", annotationMemberData: "70000", annotationTCPInspect: "10", annotationMonitor: textTrue, annotationMonitorDelay: "10",
+		annotationMonitorTimeout: "7", annotationMonitorRetries: "2", annotationMonitorRetriesDown: "4", annotationZone: "nova",
+	}, servicePort("http", 80, 30080), servicePort("https", 443, 30444), udp)
+	s.Spec.SessionAffinity = v1.ServiceAffinityClientIP
+	s.Spec.ExternalTrafficPolicy = v1.ServiceExternalTrafficPolicyLocal
+	s.Spec.HealthCheckNodePort = 30999
+	s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24", "192.0.2.0/24"}
+	return s
+}

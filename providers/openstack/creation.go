@@ -1,0 +1,189 @@
+package openstack
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// memberSubnet is the subnet of members: the first that is set, else the one that was found for the load balancer.
+func memberSubnet(s settings, o loadBalancerConfig, found string) string {
+	return cmp.Or(s.MemberSubnetID, s.serviceClass.MemberSubnetID, o.MemberSubnetID, o.SubnetID, s.SubnetID, s.serviceClass.SubnetID, found)
+}
+
+// vipNetworks are the network and subnet of a new load balancer's address. Internal Services decide before their class.
+func vipNetworks(s settings, o loadBalancerConfig) (networkID, subnetID string) {
+	if s.internal {
+		return cmp.Or(s.NetworkID, s.serviceClass.NetworkID, o.NetworkID), cmp.Or(s.SubnetID, s.serviceClass.SubnetID, o.SubnetID)
+	}
+	return cmp.Or(s.serviceClass.NetworkID, s.NetworkID, o.NetworkID), cmp.Or(s.serviceClass.SubnetID, s.SubnetID, o.SubnetID)
+}
+
+// create makes the load balancer of a Service, with everything at once where its provider knows how. It always returns an
+// error: the load balancer has yet to be built. Its name is the same at every try, so that a creation whose answer was
+// lost is found.
+func (l *loadBalancers) create(ctx context.Context, cluster string, service *v1.Service, s settings, f features, nodes []*v1.Node) error {
+	o := l.config.LoadBalancer
+	r := role{name: balancerName(cluster, service), mark: l.cluster.Mark(ctx), owner: true}
+	request := balancerRequest{Name: r.name, Description: balancerDescription(cluster, service), Provider: o.Provider}
+	if f.tags() {
+		request.Tags = []string{r.name}
+		if r.mark != "" && l.config.OwnershipTag {
+			request.Tags = append(request.Tags, r.mark)
+		}
+	}
+	if f.flavors(o.Provider) {
+		request.FlavorID = s.FlavorID
+	}
+	if f.zones(o.Provider) {
+		request.Zone = s.Zone
+	}
+	found, err := l.placeVIP(ctx, service, s, f, nodes, &request)
+	if err != nil {
+		return err
+	}
+	planned := &balancer{Provider: o.Provider, AdditionalVIPs: request.AdditionalVIPs}
+	want, err := l.want(service, s, r, planned, memberSubnet(s, o, found), f, backendsOf(service, nodes, s))
+	if err != nil {
+		l.event(service, eventConfigError, err.Error())
+		return err
+	}
+	if !o.Serial {
+		for _, w := range want.ports {
+			one, p := w.listener, w.pool
+			p.Monitor = w.monitor
+			one.Pool = &p
+			request.Listeners = append(request.Listeners, one)
+		}
+	}
+	klog.InfoS("Creating load balancer", "service", klog.KObj(service), "name", request.Name, "ports", len(want.ports))
+	lb, err := l.api.createBalancer(ctx, request)
+	if err != nil {
+		if !cloudapi.NotSent(err) {
+			l.balancers.Invalidate("")
+		}
+		if errors.Is(err, cloudapi.ErrInvalid) || errors.Is(err, cloudapi.ErrQuota) {
+			l.event(service, eventConfigError, err.Error())
+		}
+		return notAbsence(err)
+	}
+	l.balancers.Put(lb)
+	l.works.begin(lb.ID)
+	if err := l.record(ctx, service, map[string]any{annotationID: lb.ID, annotationMade: lb.ID}); err != nil {
+		return err
+	}
+	return l.again(lb, "it is being built")
+}
+
+// placeVIP says where the address of a new load balancer is to be, and returns the subnet that was found for it.
+func (l *loadBalancers) placeVIP(ctx context.Context, service *v1.Service, s settings, f features, nodes []*v1.Node, request *balancerRequest) (found string, err error) {
+	networkID, subnetID := vipNetworks(s, l.config.LoadBalancer)
+	if networkID == "" && subnetID == "" {
+		if subnetID, err = l.subnetOfNodes(ctx, service, nodes); err != nil {
+			if s.PortID == "" {
+				l.event(service, eventConfigError, err.Error())
+				return "", err
+			}
+			klog.V(2).InfoS("No subnet for members was found", "service", klog.KObj(service), "reason", err.Error())
+		}
+	}
+	if s.PortID != "" {
+		request.VIPPortID = s.PortID
+	} else {
+		request.VIPNetworkID, request.VIPSubnetID = networkID, subnetID
+		if service.Spec.LoadBalancerIP != "" && (s.internal || familyOf(service) == v1.IPv6Protocol) { //nolint:staticcheck // deprecated, not gone
+			request.VIPAddress = service.Spec.LoadBalancerIP //nolint:staticcheck // deprecated, not gone
+		}
+	}
+	if len(service.Spec.IPFamilies) > 1 && s.PortID == "" {
+		second, err := l.secondSubnet(ctx, networkID, subnetID, f)
+		if err != nil {
+			return "", err
+		}
+		if second == "" {
+			l.event(service, eventSingleStack, fmt.Sprintf("the load balancer gets an address of %s alone: a second one needs version 2.26 of Octavia's API, a provider that knows it, and a subnet of the other family on the same network", service.Spec.IPFamilies[0]))
+		} else {
+			request.AdditionalVIPs = []additionalVIP{{SubnetID: second}}
+		}
+	}
+	return subnetID, nil
+}
+
+// subnetOfNodes is the subnet of the first node's address for load balancers.
+func (l *loadBalancers) subnetOfNodes(ctx context.Context, service *v1.Service, nodes []*v1.Node) (string, error) {
+	sorted := slices.SortedFunc(slices.Values(nodes), func(a, b *v1.Node) int { return strings.Compare(a.Name, b.Name) })
+	for _, n := range sorted {
+		ip := nodeAddressFor(n, familyOf(service))
+		id, err := l.config.parseProviderID(n.Spec.ProviderID)
+		if ip == "" || err != nil {
+			continue
+		}
+		ports, err := l.instances.portsOf(ctx, id, inventory.Query{MaxAge: updateMaxAge, MaxMissAge: missMaxAge, Expected: l.instances.nodes.Counts().All})
+		if err != nil {
+			return "", err
+		}
+		for _, p := range ports {
+			for _, fixed := range p.FixedIPs {
+				if fixed.Address == ip {
+					return fixed.SubnetID, nil
+				}
+			}
+		}
+	}
+	return "", &schema.Problem{Place: "Service", Reason: "needs a subnet for the address of its load balancer, and no node's port in OpenStack has the node's address; set " + annotationSubnetID + " or the option subnet-id"}
+}
+
+// secondSubnet is a subnet of the other family on the network of a new load balancer; "" if there is none, or if Octavia
+// knows no further addresses.
+func (l *loadBalancers) secondSubnet(ctx context.Context, networkID, subnetID string, f features) (string, error) {
+	if !f.moreVIPs(l.config.LoadBalancer.Provider) {
+		return "", nil
+	}
+	family := 4
+	if subnetID != "" {
+		first, err := l.networks.subnet(ctx, subnetID)
+		if err != nil {
+			return "", notAbsence(err)
+		}
+		networkID, family = first.NetworkID, first.IPVersion
+	}
+	all, err := l.networks.subnets.All(ctx, inventory.Query{MaxAge: networksMaxAge})
+	if err != nil {
+		return "", err
+	}
+	slices.SortFunc(all, func(a, b subnet) int { return strings.Compare(a.ID, b.ID) })
+	for _, one := range all {
+		if one.NetworkID == networkID && one.IPVersion != family {
+			return one.ID, nil
+		}
+	}
+	return "", nil
+}
+
+// ofFamilies returns the source ranges of those families that a load balancer has addresses of: Octavia refuses others.
+// Ranges without any of them would let everybody in.
+func ofFamilies(ranges []netip.Prefix, service *v1.Service, lb *balancer) ([]netip.Prefix, error) {
+	v4, v6 := familyOf(service) != v1.IPv6Protocol, familyOf(service) == v1.IPv6Protocol
+	if lb != nil && lb.VIPAddress != "" {
+		v4, v6 = !isIPv6(lb.VIPAddress), isIPv6(lb.VIPAddress)
+	}
+	if lb != nil && len(lb.AdditionalVIPs) > 0 {
+		v4, v6 = true, true
+	}
+	kept := slices.DeleteFunc(slices.Clone(ranges), func(p netip.Prefix) bool { return (p.Addr().Is4() && !v4) || (!p.Addr().Is4() && !v6) })
+	if len(ranges) > 0 && len(kept) == 0 {
+		return nil, &schema.Problem{Place: "source ranges of the Service", Reason: "are all of another IP family than the address of the load balancer, so that nobody could come in; add a range of its family"}
+	}
+	return kept, nil
+}

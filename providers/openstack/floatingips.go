@@ -1,0 +1,258 @@
+package openstack
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+)
+
+// floatingIP is a Neutron floating address.
+type floatingIP struct {
+	ID          string `json:"id"`
+	Address     string `json:"floating_ip_address"`
+	NetworkID   string `json:"floating_network_id"`
+	PortID      string `json:"port_id"`
+	Description string `json:"description"`
+}
+
+// made reports whether a controller of this kind made the address; others are their users'.
+func (f floatingIP) made() bool { return strings.Contains(f.Description, floatingDescription) }
+
+type floatingIPRequest struct {
+	NetworkID   string `json:"floating_network_id"`
+	PortID      string `json:"port_id"`
+	Description string `json:"description"`
+	SubnetID    string `json:"subnet_id,omitempty"`
+	Address     string `json:"floating_ip_address,omitempty"`
+}
+
+func newFloatingInventory(a *api) *inventory.Inventory[string, floatingIP] {
+	return inventory.New(inventory.Source[string, floatingIP]{
+		Kind: "floating address", ID: func(f floatingIP) string { return f.ID },
+		List: func(ctx context.Context) ([]floatingIP, int, error) {
+			return listAll[floatingIP](ctx, a, network, "floatingips", "floatingips", paged())
+		},
+		Get: func(ctx context.Context, id string) (floatingIP, error) {
+			f, err := get(ctx, a, network, "reading floating address "+id, "floatingips/"+id, "floatingip", func(f *floatingIP) bool { return f.ID == id })
+			return valueOf(f), err
+		},
+		Indexes: map[string]func(floatingIP) []string{
+			indexPort: func(f floatingIP) []string {
+				if f.PortID == "" {
+					return nil
+				}
+				return []string{f.PortID}
+			},
+			indexAddress: func(f floatingIP) []string { return []string{f.Address} },
+		},
+	})
+}
+
+// attached returns the floating address of a load balancer, or nil.
+func (l *loadBalancers) attached(ctx context.Context, lb *balancer, q inventory.Query) (*floatingIP, error) {
+	found, err := l.floating.Find(ctx, indexPort, lb.VIPPortID, q)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return &found[0], nil
+}
+
+// publish returns the address that the Service shows, and attaches or detaches a floating one for that.
+func (l *loadBalancers) publish(ctx context.Context, cluster string, service *v1.Service, s settings, lb *balancer, r role) (string, error) {
+	if isIPv6(lb.VIPAddress) {
+		if !s.internal {
+			l.event(service, eventFloatingSkipped, "an address of IPv6 needs no floating address, and gets none")
+		}
+		return lb.VIPAddress, nil
+	}
+	if s.internal {
+		if r.owner {
+			if err := l.releaseFloatingIP(ctx, lb, s, true); err != nil {
+				return "", err
+			}
+		}
+		return lb.VIPAddress, nil
+	}
+	f, err := l.attached(ctx, lb, inventory.Query{MaxAge: floatingMaxAge, MaxUnlistedAge: newMaxAge})
+	switch {
+	case err != nil:
+		return "", err
+	case f != nil:
+		return f.Address, nil
+	case !r.owner:
+		return "", fmt.Errorf("load balancer %s has no floating address: cannot attach a floating IP to a load balancer for a shared Service, only the owner Service can do that", lb.ID)
+	}
+	wished := service.Spec.LoadBalancerIP //nolint:staticcheck // deprecated, not gone
+	if wished != "" {
+		have, err := l.floating.Find(ctx, indexAddress, wished, inventory.Query{MaxUnlistedAge: newMaxAge})
+		if err != nil {
+			return "", err
+		}
+		for _, one := range have {
+			if one.PortID != "" {
+				err := fmt.Errorf("floating IP %s is not available: it is attached to port %s; detach it there, or choose another loadBalancerIP", wished, one.PortID)
+				l.event(service, eventConfigError, err.Error())
+				return "", err
+			}
+			return wished, l.attach(ctx, one, lb)
+		}
+	}
+	return l.createFloatingIP(ctx, cluster, service, s, lb, wished)
+}
+
+// createFloatingIP makes a floating address that is attached from the start, so that one whose answer was lost is found.
+func (l *loadBalancers) createFloatingIP(ctx context.Context, cluster string, service *v1.Service, s settings, lb *balancer, wished string) (string, error) {
+	o := l.config.LoadBalancer
+	networkID := cmp.Or(s.serviceClass.FloatingNetworkID, s.FloatingNetworkID)
+	if _, overruled := service.Annotations[annotationFloatingNetworkID]; networkID == "" && !overruled {
+		networkID = o.FloatingNetworkID
+	}
+	if networkID == "" {
+		var err error
+		if networkID, err = l.networks.externalNetwork(ctx); err != nil {
+			return "", err
+		}
+	}
+	if networkID == "" {
+		l.event(service, eventForcedInternal, "there is no external network to take a floating address from; the Service shows the internal address. Set the option floating-network-id or "+annotationFloatingNetworkID)
+		return lb.VIPAddress, nil
+	}
+	wish := subnetWish{s.serviceClass.FloatingSubnetID, s.serviceClass.FloatingSubnet, s.serviceClass.FloatingSubnetTags}
+	if wish.isZero() {
+		wish = subnetWish{s.FloatingSubnetID, s.FloatingSubnet, s.FloatingTags}
+	}
+	if wish.isZero() {
+		wish = subnetWish{o.FloatingSubnetID, o.FloatingSubnet, o.FloatingSubnetTags}
+	}
+	candidates := []subnet{{}}
+	if !wish.isZero() && (wished == "" || wish.id != "") {
+		var err error
+		if candidates, err = l.networks.matching(ctx, networkID, wish); err != nil {
+			l.event(service, eventConfigError, err.Error())
+			return "", err
+		}
+	}
+	var last error
+	for _, c := range candidates {
+		request := floatingIPRequest{NetworkID: networkID, PortID: lb.VIPPortID, Description: floatingIPDescription(cluster, service), SubnetID: c.ID, Address: wished}
+		made, err := neutron[floatingIP](ctx, l.api, "creating a floating address", http.MethodPost, "floatingips", "floatingip", request, http.StatusCreated)
+		if err == nil && made.Address == "" {
+			err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "creating a floating address", Message: errWrongAnswer.Error()}
+		}
+		if err == nil {
+			klog.InfoS("Created floating address", "service", klog.KObj(service), "address", made.Address, "loadBalancer", lb.ID)
+			l.floating.Put(*made)
+			return made.Address, nil
+		}
+		last = err
+		if !cloudapi.NotSent(err) {
+			l.floating.Invalidate("")
+		}
+		if !errors.Is(err, cloudapi.ErrQuota) && !errors.Is(err, cloudapi.ErrInvalid) {
+			break // another subnet would fare no better
+		}
+	}
+	if errors.Is(last, cloudapi.ErrInvalid) || errors.Is(last, cloudapi.ErrQuota) || errors.Is(last, cloudapi.ErrNotFound) {
+		l.event(service, eventConfigError, last.Error())
+	}
+	return "", notAbsence(last)
+}
+
+// neutron is request for Neutron with a body and an answer under the same key.
+func neutron[T any](ctx context.Context, a *api, doing, method, at, key string, body any, accepted ...int) (*T, error) {
+	return request[T](ctx, a, network, doing, method, at, wrap(key, body), key, accepted...)
+}
+
+// attach attaches a floating address to a load balancer.
+func (l *loadBalancers) attach(ctx context.Context, f floatingIP, lb *balancer) error {
+	after, err := neutron[floatingIP](ctx, l.api, "attaching floating address "+f.Address, http.MethodPut, "floatingips/"+f.ID, "floatingip", map[string]any{"port_id": lb.VIPPortID}, http.StatusOK)
+	if err == nil && after.ID != f.ID {
+		err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "attaching floating address " + f.Address, Message: errWrongAnswer.Error()}
+	}
+	if err != nil {
+		l.floating.Invalidate(f.ID)
+		return notAbsence(err)
+	}
+	l.floating.Put(*after)
+	return nil
+}
+
+// releaseFloatingIP takes the floating address off a load balancer: it goes if a controller made it and nobody asked to
+// keep it; else it is detached where that is asked for, and left otherwise, since it comes free with the load balancer.
+func (l *loadBalancers) releaseFloatingIP(ctx context.Context, lb *balancer, s settings, detach bool) error {
+	f, err := l.attached(ctx, lb, inventory.Query{MaxAge: floatingMaxAge, MaxMissAge: floatingMaxAge, MaxUnlistedAge: floatingMaxAge})
+	if err != nil || f == nil {
+		return err
+	}
+	if f.made() && !s.keepFloatingIP {
+		return l.deleteFloatingIP(ctx, *f)
+	}
+	if !detach {
+		return nil
+	}
+	after, err := neutron[floatingIP](ctx, l.api, "detaching floating address "+f.Address, http.MethodPut, "floatingips/"+f.ID, "floatingip", map[string]any{"port_id": nil}, http.StatusOK)
+	if err != nil {
+		l.floating.Invalidate(f.ID)
+		return notAbsence(err)
+	}
+	l.floating.Put(*after)
+	return nil
+}
+
+func (l *loadBalancers) deleteFloatingIP(ctx context.Context, f floatingIP) error {
+	klog.InfoS("Deleting floating address", "address", f.Address)
+	_, err := request[struct{}](ctx, l.api, network, "deleting floating address "+f.Address, http.MethodDelete, "floatingips/"+f.ID, nil, "", http.StatusNoContent, http.StatusAccepted)
+	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+		l.floating.Invalidate(f.ID)
+		return err
+	}
+	l.floating.Forget(f.ID)
+	return nil
+}
+
+// left returns the floating address that a Service published and that a load balancer which is gone has left behind. Its
+// description and the record on the Service both prove whose it is.
+func (l *loadBalancers) left(ctx context.Context, cluster string, service *v1.Service) (*floatingIP, error) {
+	address := service.Annotations[annotationAddress]
+	if address == "" {
+		return nil, nil //nolint:nilnil // absence is an answer here
+	}
+	found, err := l.floating.Find(ctx, indexAddress, address, inventory.Query{MaxAge: ensureMaxAge, MaxMissAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge})
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range found {
+		if f.PortID == "" && f.Description == floatingIPDescription(cluster, service) {
+			return &f, nil
+		}
+	}
+	return nil, nil //nolint:nilnil // absence is an answer here
+}
+
+// releaseLeft deletes the floating address that was left behind, unless it is to be kept.
+func (l *loadBalancers) releaseLeft(ctx context.Context, cluster string, service *v1.Service, s settings) error {
+	f, err := l.left(ctx, cluster, service)
+	if err != nil || f == nil || s.keepFloatingIP {
+		return err
+	}
+	return l.deleteFloatingIP(ctx, *f)
+}
+
+// leftovers reports whether anything of a Service is left without its load balancer.
+func (l *loadBalancers) leftovers(ctx context.Context, cluster string, service *v1.Service) (bool, error) {
+	f, err := l.left(ctx, cluster, service)
+	if s, _, _ := parseSettings(service, l.config); err != nil || (f != nil && !s.keepFloatingIP) {
+		return true, err
+	}
+	g, err := l.securityGroup(ctx, service, ensureMaxAge)
+	return g != nil, err
+}

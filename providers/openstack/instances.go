@@ -1,0 +1,505 @@
+package openstack
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/nodeview"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+const (
+	providerIDPrefix = "openstack://"
+
+	// statusShutOff is the only status of Nova that means powered off.
+	statusShutOff = "SHUTOFF"
+	portActive    = "ACTIVE"
+
+	// The age of the answer "this server exists" spares reads for nodes that are not ready: one listing, whoever asks.
+	existsPerCall = 5 * time.Second
+	existsLeast   = 15 * time.Second
+	existsMost    = 45 * time.Second
+	// sweepMaxAge serves the address loop, which asks about every node every 5 minutes.
+	sweepMaxAge = 60 * time.Second
+	// missMaxAge spares reads for a node that fails to initialise: the framework tries 9 times in the first second.
+	missMaxAge = 5 * time.Second
+	// networksMaxAge is for what administrators change: networks, subnets, flavors.
+	networksMaxAge = 10 * time.Minute
+
+	indexName   = "name"
+	indexDevice = "device"
+	indexGroup  = "security group"
+)
+
+// address is one entry of a server's addresses.
+type address struct {
+	network, ip string
+	floating    bool
+}
+
+// server is what the provider keeps of a server.
+type server struct {
+	id, name, status, zone string
+	flavorID, flavorName   string
+	accessIPv4, accessIPv6 string
+	hostname               string
+	addresses              []address
+}
+
+// serverBody is a server as Nova shows it.
+type serverBody struct {
+	ID         string            `json:"id"`
+	Name       string            `json:"name"`
+	Status     string            `json:"status"`
+	Zone       string            `json:"OS-EXT-AZ:availability_zone"`
+	AccessIPv4 string            `json:"accessIPv4"`
+	AccessIPv6 string            `json:"accessIPv6"`
+	Metadata   map[string]string `json:"metadata"`
+	Flavor     struct {
+		ID           string `json:"id"`
+		OriginalName string `json:"original_name"`
+	} `json:"flavor"`
+	Addresses map[string][]struct {
+		Addr string `json:"addr"`
+		Type string `json:"OS-EXT-IPS:type"`
+	} `json:"addresses"`
+}
+
+func newServer(b serverBody) server {
+	kept := server{
+		id: b.ID, name: b.Name, status: b.Status, zone: b.Zone, flavorID: b.Flavor.ID, flavorName: b.Flavor.OriginalName,
+		accessIPv4: b.AccessIPv4, accessIPv6: b.AccessIPv6, hostname: b.Metadata["hostname"],
+	}
+	for _, name := range slices.Sorted(maps.Keys(b.Addresses)) {
+		for _, a := range b.Addresses[name] {
+			kept.addresses = append(kept.addresses, address{network: name, ip: a.Addr, floating: a.Type == "floating"})
+		}
+	}
+	return kept
+}
+
+// port is a Neutron port as the provider uses it.
+type port struct {
+	ID        string `json:"id"`
+	NetworkID string `json:"network_id"`
+	Status    string `json:"status"`
+	DeviceID  string `json:"device_id"`
+	FixedIPs  []struct {
+		SubnetID string `json:"subnet_id"`
+		Address  string `json:"ip_address"`
+	} `json:"fixed_ips"`
+	SecurityGroups []string      `json:"security_groups"`
+	AddressPairs   []addressPair `json:"allowed_address_pairs"`
+	PortSecurity   *bool         `json:"port_security_enabled"`
+	Revision       int           `json:"revision_number"`
+	Trunk          *struct {
+		SubPorts []struct {
+			PortID string `json:"port_id"`
+		} `json:"sub_ports"`
+	} `json:"trunk_details"`
+}
+
+type addressPair struct {
+	Address string `json:"ip_address"`
+	MAC     string `json:"mac_address,omitempty"`
+}
+
+// secured reports whether security groups apply; clouds without the extension do not tell, and they do there.
+func (p *port) secured() bool { return p.PortSecurity == nil || *p.PortSecurity }
+
+func (p *port) has(ip string) bool {
+	return slices.ContainsFunc(p.FixedIPs, func(f struct {
+		SubnetID string `json:"subnet_id"`
+		Address  string `json:"ip_address"`
+	}) bool {
+		return f.Address == ip
+	})
+}
+
+// instances implements cloudprovider.InstancesV2.
+type instances struct {
+	config   Config
+	api      *api
+	servers  *inventory.Inventory[string, server]
+	ports    *inventory.Inventory[string, *port]
+	networks *networks
+	nodes    *nodeview.View
+
+	mu      sync.Mutex
+	flavors map[string]string // names by ID, which never change
+}
+
+var _ cloudprovider.InstancesV2 = (*instances)(nil)
+
+func newInstances(c Config, a *api, n *networks) *instances {
+	return &instances{
+		config: c, api: a, networks: n, nodes: &nodeview.View{}, flavors: map[string]string{},
+		servers: inventory.New(inventory.Source[string, server]{
+			Kind: "server", ID: func(s server) string { return s.id }, List: a.listServers, Get: a.getServer,
+			Indexes: map[string]func(server) []string{indexName: func(s server) []string { return []string{s.name} }},
+		}),
+		ports: inventory.New(inventory.Source[string, *port]{
+			Kind: "port", ID: func(p *port) string { return p.ID },
+			List: func(ctx context.Context) ([]*port, int, error) {
+				return listAll[*port](ctx, a, network, "ports", "ports", paged())
+			},
+			Get: func(ctx context.Context, id string) (*port, error) {
+				return get(ctx, a, network, "reading port "+id, "ports/"+id, "port", func(p *port) bool { return p.ID == id })
+			},
+			Indexes: map[string]func(*port) []string{
+				indexDevice: func(p *port) []string { return []string{p.DeviceID} },
+				indexGroup:  func(p *port) []string { return p.SecurityGroups },
+			},
+		}),
+	}
+}
+
+func (a *api) listServers(ctx context.Context) ([]server, int, error) {
+	bodies, pages, err := withoutMicroversion(ctx, a, func() ([]serverBody, int, error) {
+		return listAll[serverBody](ctx, a, compute, "servers/detail", "servers", paged())
+	})
+	list := make([]server, len(bodies))
+	for i, b := range bodies {
+		list[i] = newServer(b)
+	}
+	return list, pages, err
+}
+
+func (a *api) getServer(ctx context.Context, id string) (server, error) {
+	b, _, err := withoutMicroversion(ctx, a, func() (*serverBody, int, error) {
+		b, err := get(ctx, a, compute, "reading server "+id, "servers/"+id, "server", func(b *serverBody) bool { return b.ID == id })
+		return b, 1, err
+	})
+	if err != nil {
+		return server{}, err
+	}
+	return newServer(*b), nil
+}
+
+// withoutMicroversion repeats a call without the wish for embedded flavors where Nova is too old for it.
+func withoutMicroversion[T any](ctx context.Context, a *api, read func() (T, int, error)) (T, int, error) {
+	v, pages, err := read()
+	if e, ok := errors.AsType[*cloudapi.Error](err); !ok || e.Status != http.StatusNotAcceptable {
+		return v, pages, err
+	}
+	client, serviceErr := a.service(ctx, compute)
+	if serviceErr != nil {
+		return v, pages, serviceErr
+	}
+	a.mu.Lock()
+	a.noMicroversion = true
+	without := *client
+	without.Microversion = ""
+	a.services[compute] = &without
+	a.mu.Unlock()
+	return read()
+}
+
+// InstanceExists reports whether the node's server exists, in whatever status. Only Nova's own answer to a read of that
+// very server counts as its absence; a node without a provider ID is never absent, for names can change.
+func (i *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
+	_, err := i.lookup(ctx, node, i.existsQuery())
+	if errors.Is(err, cloudapi.ErrNotFound) && node.Spec.ProviderID != "" {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// InstanceShutdown reports whether the node's server is powered off.
+func (i *instances) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, error) {
+	s, err := i.lookup(ctx, node, i.existsQuery())
+	return err == nil && s.status == statusShutOff, err
+}
+
+func (i *instances) existsQuery() inventory.Query {
+	return inventory.Query{MaxAge: i.servers.Affordable(existsPerCall, existsLeast, existsMost), Expected: i.nodes.Counts().NotReady}
+}
+
+// InstanceMetadata returns what the node's server tells about the node.
+func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
+	query := inventory.Query{MaxAge: sweepMaxAge, MaxMissAge: missMaxAge, Expected: i.nodes.Counts().All}
+	if guard.Uninitialized(node) {
+		query.Expected = i.nodes.Counts().Uninitialized
+	}
+	m, err := i.metadata(ctx, node, query)
+	if err == nil && len(m.NodeAddresses) == 0 {
+		// A listing may have caught the server in the making.
+		query.MaxAge = 0
+		m, err = i.metadata(ctx, node, query)
+	}
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound):
+		return nil, fmt.Errorf("node %s: %w: %w", node.Name, cloudprovider.InstanceNotFound, err)
+	case err != nil:
+		return nil, fmt.Errorf("node %s: %w", node.Name, err)
+	case len(m.NodeAddresses) == 0 && guard.Uninitialized(node):
+		return nil, fmt.Errorf("node %s: its server has no usable address yet; check its ports, and internal-network-name", node.Name)
+	}
+	return m, nil
+}
+
+func (i *instances) metadata(ctx context.Context, node *v1.Node, q inventory.Query) (*cloudprovider.InstanceMetadata, error) {
+	s, err := i.lookup(ctx, node, q)
+	if err != nil {
+		return nil, err
+	}
+	ports, err := i.portsOf(ctx, s.id, q)
+	if err != nil {
+		return nil, notAbsence(err)
+	}
+	trunked, err := i.trunked(ctx, ports, q)
+	if err != nil {
+		return nil, notAbsence(err)
+	}
+	flavor, err := i.flavor(ctx, s)
+	if err != nil {
+		return nil, notAbsence(err)
+	}
+	id := providerIDPrefix + "/" + s.id
+	if i.config.Regional {
+		id = providerIDPrefix + i.config.Global.Region + "/" + s.id
+	}
+	return &cloudprovider.InstanceMetadata{
+		ProviderID: id, InstanceType: flavor, Zone: sanitize(s.zone), Region: i.config.Global.Region, NodeAddresses: nodeAddresses(s, ports, trunked, i.config.Networking),
+	}, nil
+}
+
+// notAbsence keeps the absence of something beside the server from being taken for the server's.
+func notAbsence(err error) error {
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return &cloudapi.Error{Class: cloudapi.ErrTransient, Message: err.Error()}
+	}
+	return err
+}
+
+// portsOf returns the ports of a server in a fixed order: as Neutron lists them is no order at all.
+func (i *instances) portsOf(ctx context.Context, serverID string, q inventory.Query) ([]*port, error) {
+	q.MaxMissAge = max(q.MaxMissAge, missMaxAge)
+	found, err := i.ports.Find(ctx, indexDevice, serverID, q)
+	slices.SortFunc(found, func(a, b *port) int { return strings.Compare(a.ID, b.ID) })
+	return found, err
+}
+
+// trunked returns the addresses of the ports inside trunks, by the names of their networks.
+func (i *instances) trunked(ctx context.Context, ports []*port, q inventory.Query) ([]address, error) {
+	var list []address
+	for _, p := range ports {
+		if p.Trunk == nil {
+			continue
+		}
+		for _, sub := range p.Trunk.SubPorts {
+			inner, err := i.ports.Get(ctx, sub.PortID, q)
+			if errors.Is(err, cloudapi.ErrNotFound) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			n, err := i.networks.network(ctx, inner.NetworkID)
+			if err != nil {
+				return nil, err
+			}
+			for _, f := range inner.FixedIPs {
+				list = append(list, address{network: n.Name, ip: f.Address})
+			}
+		}
+	}
+	return list, nil
+}
+
+// flavor returns the instance type: the flavor's name, or its ID where the name is no label value.
+func (i *instances) flavor(ctx context.Context, s server) (string, error) {
+	if validLabel(s.flavorName) {
+		return s.flavorName, nil
+	}
+	key := cmp.Or(s.flavorID, "name "+s.flavorName)
+	i.mu.Lock()
+	known := i.flavors[key]
+	i.mu.Unlock()
+	if known != "" {
+		return known, nil
+	}
+	type body struct{ ID, Name string }
+	found := body{ID: s.flavorID}
+	if s.flavorID != "" {
+		b, err := get(ctx, i.api, compute, "reading flavor "+s.flavorID, "flavors/"+s.flavorID, "flavor", func(b *body) bool { return b.ID == s.flavorID })
+		switch {
+		case err == nil:
+			found = *b
+		case !errors.Is(err, cloudapi.ErrNotFound):
+			return "", err
+		}
+	} else {
+		all, _, err := listAll[body](ctx, i.api, compute, "flavors/detail", "flavors", paged())
+		if err != nil {
+			return "", err
+		}
+		if n := slices.IndexFunc(all, func(b body) bool { return b.Name == s.flavorName }); n >= 0 {
+			found = all[n]
+		}
+	}
+	kind := found.Name
+	for _, other := range []string{found.ID, sanitize(cmp.Or(found.Name, s.flavorName))} {
+		if !validLabel(kind) {
+			kind = other // a flavor that was deleted since has an ID at most
+		}
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.flavors[key] = kind
+	return kind, nil
+}
+
+func validLabel(v string) bool { return v != "" && len(validation.IsValidLabelValue(v)) == 0 }
+
+var outsideLabels = regexp.MustCompile(`[^-a-zA-Z0-9_.]+`)
+
+// sanitize makes a label value of any text.
+func sanitize(v string) string {
+	v = strings.Trim(outsideLabels.ReplaceAllString(v, "-"), "-_.")
+	return strings.TrimRight(v[:min(len(v), validation.LabelValueMaxLength)], "-_.")
+}
+
+// nodeAddresses is the rule of OpenStack's own controller.
+func nodeAddresses(s server, ports []*port, trunked []address, c networking) []v1.NodeAddress {
+	var list []v1.NodeAddress
+	add := func(kind v1.NodeAddressType, ip string) {
+		a := v1.NodeAddress{Type: kind, Address: ip}
+		if ip != "" && !slices.Contains(list, a) && (!c.IPv6Disabled || kind == v1.NodeHostName || !isIPv6(ip)) {
+			list = append(list, a)
+		}
+	}
+	remove := func(ip string) {
+		list = slices.DeleteFunc(list, func(a v1.NodeAddress) bool { return a.Address == ip })
+	}
+	for _, p := range ports {
+		for _, f := range p.FixedIPs {
+			if p.Status == portActive {
+				add(v1.NodeInternalIP, f.Address)
+			}
+		}
+	}
+	add(v1.NodeExternalIP, s.accessIPv4)
+	add(v1.NodeExternalIP, s.accessIPv6)
+	add(v1.NodeHostName, s.hostname)
+	all := slices.Concat(s.addresses, trunked)
+	slices.SortStableFunc(all, func(a, b address) int { return strings.Compare(a.network, b.network) })
+	for _, a := range all {
+		switch {
+		case a.floating:
+			add(v1.NodeExternalIP, a.ip)
+		case slices.Contains(c.PublicNetworks, a.network):
+			remove(a.ip)
+			add(v1.NodeExternalIP, a.ip)
+		case len(c.InternalNetworks) == 0 || slices.Contains(c.InternalNetworks, a.network):
+			add(v1.NodeInternalIP, a.ip)
+		default:
+			remove(a.ip)
+		}
+	}
+	return sortAddresses(list, c.SortOrder)
+}
+
+func isIPv6(ip string) bool {
+	a, err := netip.ParseAddr(ip)
+	return err == nil && a.Is6() && !a.Is4In6()
+}
+
+// sortAddresses puts addresses in the order of the networks that hold them, and by number within each; all others follow
+// in the order that they have.
+func sortAddresses(list []v1.NodeAddress, order string) []v1.NodeAddress {
+	var prefixes []netip.Prefix
+	for _, one := range splitOrder(order) {
+		if p, err := netip.ParsePrefix(one); err == nil {
+			prefixes = append(prefixes, p)
+		}
+	}
+	rank := func(a v1.NodeAddress) (int, netip.Addr) {
+		ip, err := netip.ParseAddr(a.Address)
+		if err != nil {
+			return len(prefixes), ip
+		}
+		for n, p := range prefixes {
+			if p.Contains(ip) {
+				return n, ip
+			}
+		}
+		return len(prefixes), ip
+	}
+	slices.SortStableFunc(list, func(a, b v1.NodeAddress) int {
+		rankA, ipA := rank(a)
+		rankB, ipB := rank(b)
+		if rankA != rankB || rankA == len(prefixes) {
+			return rankA - rankB
+		}
+		return ipA.Compare(ipB)
+	})
+	return list
+}
+
+// lookup finds the server of a node: by provider ID, else by name.
+func (i *instances) lookup(ctx context.Context, node *v1.Node, q inventory.Query) (server, error) {
+	if node.Spec.ProviderID != "" {
+		id, err := i.config.parseProviderID(node.Spec.ProviderID)
+		if err != nil {
+			return server{}, err
+		}
+		return i.servers.Get(ctx, id, q)
+	}
+	if q.MaxMissAge == 0 {
+		// Without a provider ID no answer deletes anything, so the absence of a name needs no read of its own.
+		q.MaxMissAge = existsMost
+	}
+	found, err := i.servers.Find(ctx, indexName, node.Name, q)
+	switch {
+	case err != nil:
+		return server{}, err
+	case len(found) == 0:
+		return server{}, &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: "finding the server of the node", Message: fmt.Sprintf(
+			"no server is named %s; name the server like the node, or start kubelet with --provider-id=%s/<server ID>", node.Name, providerIDPrefix)}
+	case len(found) > 1:
+		return server{}, &cloudapi.Error{Class: cloudapi.ErrConflict, Operation: "finding the server of the node", Message: fmt.Sprintf(
+			"%d servers are named %s; rename all but one, or start kubelet with --provider-id=%s/<server ID>", len(found), node.Name, providerIDPrefix)}
+	}
+	return found[0], nil
+}
+
+var providerIDForm = regexp.MustCompile(`^openstack://([^/]*)/([^/]+)$`)
+
+// parseProviderID returns the server ID of a provider ID. Kubelets once left the scheme out, so it may be missing.
+func (c Config) parseProviderID(text string) (string, error) {
+	full := text
+	if !strings.Contains(text, "://") && strings.Contains(text, "/") {
+		full = providerIDPrefix + text
+	}
+	m := providerIDForm.FindStringSubmatch(full)
+	switch {
+	case m == nil:
+		return "", fmt.Errorf("provider ID %q does not have the form %sregion/server-ID, with the region or without it", text, providerIDPrefix)
+	case m[1] != "" && m[1] != c.Global.Region:
+		return "", fmt.Errorf("provider ID %q is of region %s; this controller serves region %q", text, m[1], c.Global.Region)
+	}
+	return m[2], nil
+}
+
+// warm begins the first listing before the first question.
+func (i *instances) warm(ctx context.Context) error {
+	_, err := i.servers.All(ctx, inventory.Query{MaxAge: existsLeast})
+	return err
+}

@@ -1,0 +1,88 @@
+package openstack
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+)
+
+// The metrics of OpenStack's own controller, under its names and labels, for dashboards that exist.
+var (
+	requestDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{
+		Name: "openstack_api_request_duration_seconds", Help: "Latency of calls of the OpenStack API, by request.", StabilityLevel: metrics.ALPHA,
+	}, []string{"request"})
+	requestsTotal = metrics.NewCounterVec(&metrics.CounterOpts{
+		Name: "openstack_api_requests_total", Help: "Calls of the OpenStack API, by request.", StabilityLevel: metrics.ALPHA,
+	}, []string{"request"})
+	requestErrors = metrics.NewCounterVec(&metrics.CounterOpts{
+		Name: "openstack_api_request_errors_total", Help: "Failed calls of the OpenStack API, by request.", StabilityLevel: metrics.ALPHA,
+	}, []string{"request"})
+	reconcileDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{
+		Name: "cloudprovider_openstack_reconcile_duration_seconds", Help: "Time of one pass over a load balancer, by operation.", StabilityLevel: metrics.ALPHA,
+		Buckets: []float64{0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 7.5, 10.0, 12.5, 15.0, 17.5, 20.0, 22.5, 25.0, 27.5, 30.0, 50.0, 75.0, 100.0, 1000.0},
+	}, []string{"operation"})
+	reconcileTotal = metrics.NewCounterVec(&metrics.CounterOpts{
+		Name: "cloudprovider_openstack_reconcile_total", Help: "Passes over load balancers, by operation.", StabilityLevel: metrics.ALPHA,
+	}, []string{"operation"})
+	reconcileErrors = metrics.NewCounterVec(&metrics.CounterOpts{
+		Name: "cloudprovider_openstack_reconcile_errors_total", Help: "Failed passes over load balancers, by operation.", StabilityLevel: metrics.ALPHA,
+	}, []string{"operation"})
+)
+
+var registerMetrics = sync.OnceFunc(func() {
+	legacyregistry.MustRegister(requestDuration, requestsTotal, requestErrors, reconcileDuration, reconcileTotal, reconcileErrors)
+})
+
+func countCall(operation string, began time.Time, err error) {
+	name := metricName(operation)
+	if name == "" {
+		return
+	}
+	requestsTotal.WithLabelValues(name).Inc()
+	requestDuration.WithLabelValues(name).Observe(time.Since(began).Seconds())
+	if err != nil {
+		requestErrors.WithLabelValues(name).Inc()
+	}
+}
+
+func countReconcile(operation string, began time.Time, err error) {
+	reconcileTotal.WithLabelValues(operation).Inc()
+	reconcileDuration.WithLabelValues(operation).Observe(time.Since(began).Seconds())
+	if err != nil {
+		reconcileErrors.WithLabelValues(operation).Inc()
+	}
+}
+
+// metricResources are the labels of OpenStack's own controller, by the end of the path without identifiers.
+var metricResources = map[string]string{
+	"servers": "server", "flavors": "flavor", "ports": "port", "networks": "network", "subnets": "subnet", "floatingips": "floating_ip",
+	"security-groups": "security_group", "security-group-rules": "security_group_rule", "routers": "router", "extensions": "network_extension",
+	"loadbalancers": "loadbalancer", "listeners": "loadbalancer_listener", "pools": "loadbalancer_pool", "members": "loadbalancer_member",
+	"healthmonitors": "loadbalancer_healthmonitor", "tokens": "token", "containers": "container", "secrets": "secret",
+}
+
+// metricName is the value of the label "request" for an operation such as "GET /networking/v2.0/ports/{id}".
+func metricName(operation string) string {
+	method, path, _ := strings.Cut(operation, " ")
+	segments := strings.Split(strings.Trim(path, "/"), "/")
+	verb := map[string]string{http.MethodPost: "create", http.MethodPut: "update", http.MethodDelete: "delete", http.MethodGet: "list"}[method]
+	for i := len(segments) - 1; i >= 0; i-- {
+		resource, known := metricResources[segments[i]]
+		if !known {
+			continue
+		}
+		one := i+1 < len(segments) && segments[i+1] == "{id}"
+		switch {
+		case verb == "list" && one:
+			verb = "get"
+		case verb == "update" && resource == "loadbalancer_member" && !one:
+			resource = "loadbalancer_members"
+		}
+		return resource + "_" + verb
+	}
+	return ""
+}

@@ -1,0 +1,576 @@
+package openstack
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// Names, tags and descriptions are those of OpenStack's own controller.
+const (
+	namePrefix          = "kube_service_"
+	longestName         = 255
+	floatingDescription = "Floating IP for Kubernetes external service"
+	forwardedFor        = "X-Forwarded-For"
+	healthPath          = "/healthz"
+)
+
+func cut(name string) string { return name[:min(len(name), longestName)] }
+
+// balancerName is the name of a Service's load balancer, and the tag of what belongs to it.
+func balancerName(cluster string, s *v1.Service) string {
+	return cut(fmt.Sprintf("%s%s_%s_%s", namePrefix, cluster, s.Namespace, s.Name))
+}
+
+// legacyName is the name that releases before 1.16 gave.
+func legacyName(s *v1.Service) string {
+	name := "a" + strings.ReplaceAll(string(s.UID), "-", "")
+	return name[:min(len(name), 32)]
+}
+
+func balancerDescription(cluster string, s *v1.Service) string {
+	return fmt.Sprintf("Kubernetes external service %s/%s from cluster %s", s.Namespace, s.Name, cluster)
+}
+
+func floatingIPDescription(cluster string, s *v1.Service) string {
+	return fmt.Sprintf("%s %s/%s from cluster %s", floatingDescription, s.Namespace, s.Name, cluster)
+}
+
+func securityGroupName(s *v1.Service) string {
+	return cut(fmt.Sprintf("lb-sg-%s-%s-%s", s.UID, s.Namespace, s.Name))
+}
+
+func partName(part string, index int, balancer string) string {
+	return cut(fmt.Sprintf("%s_%d_%s", part, index, balancer))
+}
+
+// role is what a Service is to its load balancer.
+type role struct {
+	// name is the Service's own name for a load balancer, which tags its listeners.
+	name string
+	// mark is that of the cluster, or "".
+	mark string
+	// owner is set where the load balancer is the Service's own; others share it.
+	owner bool
+}
+
+// mine reports whether a listener belongs to the Service.
+func (r role) mine(l listener) bool {
+	if len(l.Tags) == 0 {
+		return r.owner
+	}
+	for _, t := range l.Tags {
+		if strings.HasPrefix(t, markPrefix) && r.mark != "" && t != r.mark {
+			return false // another cluster of the same name shares the load balancer
+		}
+	}
+	return slices.Contains(l.Tags, r.name)
+}
+
+const markPrefix = "anyccm:"
+
+// wantedPort is one port of the load balancer as the Service wants it.
+type wantedPort struct {
+	listener listenerRequest
+	pool     poolRequest // with its members
+	monitor  *monitorRequest
+}
+
+// desired is the load balancer as the Service wants it.
+type desired struct {
+	ports []wantedPort
+	// name and tags are those of the load balancer; nil leaves them as they are.
+	name *string
+	tags []string
+	// serial is set where members are changed one by one.
+	serial bool
+}
+
+// backend is a node as a load balancer reaches it.
+type backend struct{ name, address string }
+
+// transportOf is the protocol of layer 4 that a listener occupies.
+func transportOf(protocol string) string {
+	if protocol == protocolUDP || protocol == protocolSCTP {
+		return protocol
+	}
+	return "TCP"
+}
+
+// listenerProtocol is the protocol of the listener for a port. TLS and headers exist on top of TCP alone.
+func listenerProtocol(p v1.ServicePort, s settings) string {
+	switch {
+	case p.Protocol != v1.ProtocolTCP && p.Protocol != "":
+		return string(p.Protocol)
+	case s.TLSContainerRef != "":
+		return protocolTerminatedHTTPS
+	case s.forwardedFor:
+		return protocolHTTP
+	}
+	return string(v1.ProtocolTCP)
+}
+
+// poolProtocol is the protocol of the pool behind a listener.
+func poolProtocol(listener string, s settings) string {
+	switch {
+	case transportOf(listener) != "TCP":
+		return listener
+	case s.proxy() != "":
+		return s.proxy()
+	case listener == protocolTerminatedHTTPS:
+		return protocolHTTP
+	}
+	return listener
+}
+
+// checksHealthPort reports whether members are checked at the Service's health check node port.
+func checksHealthPort(service *v1.Service, s settings, protocol, provider string, f features) bool {
+	return s.monitor && service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && service.Spec.HealthCheckNodePort > 0 &&
+		f.httpMonitor(provider, transportOf(protocol))
+}
+
+// wantPort computes one port.
+func wantPort(service *v1.Service, index int, s settings, r role, backends []backend, subnetID, provider string, f features, preferIPv6 bool) wantedPort {
+	p := service.Spec.Ports[index]
+	protocol := listenerProtocol(p, s)
+	l := listenerRequest{Name: partName("listener", index, r.name), Protocol: protocol, Port: int(p.Port), ConnectionLimit: s.ConnectionLimit}
+	if f.tags() {
+		l.Tags = []string{r.name}
+		if !r.owner && r.mark != "" {
+			l.Tags = append(l.Tags, r.mark)
+		}
+	}
+	if f.timeouts(provider) {
+		l.ClientData, l.MemberConnect, l.MemberData, l.TCPInspect = &s.ClientData, &s.MemberConnect, &s.MemberData, &s.TCPInspect
+	}
+	switch protocol {
+	case protocolTerminatedHTTPS:
+		l.TLSContainerRef = s.TLSContainerRef
+		fallthrough
+	case protocolHTTP:
+		if s.forwardedFor {
+			l.InsertHeaders = map[string]string{forwardedFor: textTrue}
+		}
+	}
+	if f.acl(provider) {
+		l.AllowedCIDRs = allowed(s.cidrs, preferIPv6)
+	}
+	byHealthPort := checksHealthPort(service, s, protocol, provider, f)
+	w := wantedPort{listener: l, pool: poolRequest{Name: partName("pool", index, r.name), Protocol: poolProtocol(protocol, s), Method: s.Method}}
+	if service.Spec.SessionAffinity == v1.ServiceAffinityClientIP {
+		w.pool.Persistence = &persistence{Type: "SOURCE_IP"}
+	}
+	for _, b := range backends {
+		if p.NodePort == 0 {
+			break
+		}
+		m := memberRequest{Name: b.name, Address: b.address, Port: int(p.NodePort), SubnetID: subnetID}
+		if byHealthPort {
+			m.MonitorPort = int(service.Spec.HealthCheckNodePort)
+		}
+		w.pool.Members = append(w.pool.Members, m)
+	}
+	if s.monitor {
+		w.monitor = &monitorRequest{
+			Name: partName("monitor", index, r.name), Type: monitorType(protocol), Delay: s.Delay, Timeout: s.Timeout, MaxRetries: s.Retries, MaxRetriesDown: s.RetriesDown,
+		}
+		if byHealthPort {
+			w.monitor.Type, w.monitor.URLPath, w.monitor.Method, w.monitor.Codes = protocolHTTP, healthPath, "GET", "200"
+		}
+	}
+	return w
+}
+
+func monitorType(protocol string) string {
+	if t := transportOf(protocol); t != protocolUDP {
+		return t
+	}
+	return "UDP-CONNECT"
+}
+
+// allowed are the networks that may come in, as Octavia is told: everybody, where none is named.
+func allowed(cidrs []netip.Prefix, preferIPv6 bool) []string {
+	if len(cidrs) == 0 {
+		if preferIPv6 {
+			return []string{"::/0"}
+		}
+		return []string{"0.0.0.0/0"}
+	}
+	list := make([]string, len(cidrs))
+	for i, c := range cidrs {
+		list[i] = c.String()
+	}
+	slices.Sort(list)
+	return list
+}
+
+// plan compares a load balancer with what a Service wants, and returns the steps in the order in which Octavia takes them.
+// Steps that need an object that does not exist yet are left for the next plan.
+func plan(lb *balancer, d *details, want desired, r role) ([]step, error) {
+	var steps []step
+	kept := map[string]bool{}
+	var creates, changes []step
+	for _, w := range want.ports {
+		n := slices.IndexFunc(d.listeners, func(l listener) bool {
+			return l.Port == w.listener.Port && transportOf(l.Protocol) == transportOf(w.listener.Protocol)
+		})
+		if n >= 0 && !r.mine(d.listeners[n]) {
+			return nil, &schema.Problem{Place: fmt.Sprintf("port %d", w.listener.Port), Reason: fmt.Sprintf(
+				"the listener port %d already exists on load balancer %s and is not this Service's; choose another port or another load balancer", w.listener.Port, lb.ID)}
+		}
+		if n < 0 || d.listeners[n].Protocol != w.listener.Protocol {
+			// The protocol of a listener cannot be changed, and two of one transport cannot have the same port: the old one
+			// goes first.
+			request := w.listener
+			request.LoadBalancerID = lb.ID
+			creates = append(creates, step{kind: createListener, id: lb.ID, body: request, reason: "missing"})
+			continue
+		}
+		l := d.listeners[n]
+		kept[l.ID] = true
+		if u, reason := listenerChanges(l, w.listener); reason != "" {
+			changes = append(changes, step{kind: updateListener, id: l.ID, body: u, reason: reason})
+		}
+		changes = append(changes, poolSteps(d, l, w, want.serial)...)
+	}
+	for _, l := range d.listeners {
+		if kept[l.ID] || !r.mine(l) {
+			continue
+		}
+		if p := d.poolOf(l); p != nil {
+			steps = append(steps, step{kind: deletePool, id: p.ID, reason: "its listener goes"})
+		}
+		steps = append(steps, step{kind: deleteListener, id: l.ID, reason: "not wanted"})
+	}
+	steps = append(steps, orphanedPools(d, r)...)
+	steps = append(append(steps, creates...), changes...)
+	if u, reason := balancerChanges(lb, want); reason != "" {
+		// The tag of a Service that joins comes first, so that whoever shares the load balancer sees it.
+		steps = slices.Insert(steps, 0, step{kind: updateBalancer, id: lb.ID, body: u, reason: reason})
+	}
+	return steps, nil
+}
+
+// orphanedPools are pools of the Service that an interrupted change has left without a listener.
+func orphanedPools(d *details, r role) []step {
+	var steps []step
+	for i := range d.pools {
+		p := &d.pools[i]
+		rest, ours := strings.CutPrefix(p.Name, "pool_")
+		_, name, _ := strings.Cut(rest, "_")
+		used := slices.ContainsFunc(d.listeners, func(l listener) bool { return d.poolOf(l) == p })
+		if ours && !used && name == r.name && len(p.Listeners) == 0 {
+			steps = append(steps, step{kind: deletePool, id: p.ID, reason: "without a listener"})
+		}
+	}
+	return steps
+}
+
+// planLeave returns the steps by which a Service leaves a load balancer that stays.
+func planLeave(lb *balancer, d *details, r role) []step {
+	steps, err := plan(lb, d, desired{}, r)
+	if err != nil {
+		klog.ErrorS(err, "Planning for no port at all cannot collide") // nothing is wanted
+	}
+	if tags := slices.DeleteFunc(slices.Clone(lb.Tags), func(t string) bool { return t == r.name || t == r.mark && r.owner }); len(tags) != len(lb.Tags) {
+		if len(tags) == 0 {
+			tags = []string{""} // OpenStack's own controller leaves an empty tag rather than an empty list
+		}
+		steps = append(steps, step{kind: updateBalancer, id: lb.ID, body: balancerUpdate{Tags: &tags}, reason: "the Service leaves"})
+	}
+	return steps
+}
+
+// planMembers returns the steps that a change of nodes needs, and no others.
+func planMembers(d *details, want desired, r role) []step {
+	var steps []step
+	for _, w := range want.ports {
+		for _, l := range d.listeners {
+			if l.Port != w.listener.Port || l.Protocol != w.listener.Protocol || !r.mine(l) {
+				continue
+			}
+			if p := d.poolOf(l); p != nil {
+				steps = append(steps, memberSteps(p, w.pool.Members, want.serial)...)
+			}
+		}
+	}
+	return steps
+}
+
+func balancerChanges(lb *balancer, want desired) (balancerUpdate, string) {
+	var u balancerUpdate
+	var reasons []string
+	if want.name != nil && *want.name != lb.Name {
+		u.Name = want.name
+		reasons = append(reasons, "name")
+	}
+	if want.tags != nil && !sameSet(want.tags, lb.Tags) {
+		u.Tags = &want.tags
+		reasons = append(reasons, "tags")
+	}
+	return u, strings.Join(reasons, ", ")
+}
+
+func sameSet(a, b []string) bool {
+	a, b = slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b))
+	return slices.Equal(slices.Compact(a), slices.Compact(b))
+}
+
+// listenerChanges returns the fields of a listener that differ, and their names.
+func listenerChanges(l listener, w listenerRequest) (listenerUpdate, string) {
+	var u listenerUpdate
+	var reasons []string
+	number := func(name string, have int, want *int, at **int) {
+		if want != nil && have != *want {
+			*at = want
+			reasons = append(reasons, name)
+		}
+	}
+	number("connection_limit", l.ConnectionLimit, &w.ConnectionLimit, &u.ConnectionLimit)
+	number("timeout_client_data", l.ClientData, w.ClientData, &u.ClientData)
+	number("timeout_member_connect", l.MemberConnect, w.MemberConnect, &u.MemberConnect)
+	number("timeout_member_data", l.MemberData, w.MemberData, &u.MemberData)
+	number("timeout_tcp_inspect", l.TCPInspect, w.TCPInspect, &u.TCPInspect)
+	if missing := slices.DeleteFunc(slices.Clone(w.Tags), func(t string) bool { return slices.Contains(l.Tags, t) }); len(missing) > 0 {
+		tags := renamedTags(l, w.Tags[0], missing)
+		u.Tags = &tags
+		reasons = append(reasons, "tags")
+	}
+	if l.Name != w.Name && clusterDiffers(l.Name, w.Name) {
+		u.Name = &w.Name
+		reasons = append(reasons, "name")
+	}
+	if w.TLSContainerRef != l.TLSContainerRef && w.Protocol == protocolTerminatedHTTPS {
+		u.TLSContainerRef = &w.TLSContainerRef
+		reasons = append(reasons, "default_tls_container_ref")
+	}
+	if w.Protocol == protocolHTTP || w.Protocol == protocolTerminatedHTTPS {
+		if l.InsertHeaders[forwardedFor] != w.InsertHeaders[forwardedFor] {
+			headers := maps.Clone(l.InsertHeaders)
+			if headers == nil {
+				headers = map[string]string{}
+			}
+			delete(headers, forwardedFor)
+			maps.Copy(headers, w.InsertHeaders)
+			u.InsertHeaders = &headers
+			reasons = append(reasons, "insert_headers")
+		}
+	}
+	if w.AllowedCIDRs != nil && !sameSet(w.AllowedCIDRs, l.AllowedCIDRs) {
+		u.AllowedCIDRs = &w.AllowedCIDRs
+		reasons = append(reasons, "allowed_cidrs")
+	}
+	return u, strings.Join(reasons, ", ")
+}
+
+// renamedTags keeps the tags of others, and drops that of the Service's former name.
+func renamedTags(l listener, name string, missing []string) []string {
+	tags := slices.DeleteFunc(slices.Clone(l.Tags), func(t string) bool { return t == "" || (t != name && clusterDiffers(t, name)) })
+	return append(tags, missing...)
+}
+
+// clusterDiffers reports whether two names differ in the name of the cluster alone: the same Service after the cluster was
+// given another name.
+func clusterDiffers(have, want string) bool {
+	_, haveCluster, haveRest := splitName(have)
+	_, wantCluster, wantRest := splitName(want)
+	return haveCluster != "" && wantCluster != "" && haveCluster != wantCluster && haveRest == wantRest
+}
+
+// splitName takes a name such as kube_service_<cluster>_<namespace>_<service> apart; namespaces and names of Services hold
+// no underscores. What precedes kube_service_, such as listener_0_, is the part. It returns "" for other names, and for
+// those that were cut.
+func splitName(name string) (part, cluster, rest string) {
+	at := strings.Index(name, namePrefix)
+	if at < 0 || len(name) >= longestName {
+		return "", "", ""
+	}
+	part, body := name[:at], name[at+len(namePrefix):]
+	last := strings.LastIndexByte(body, '_')
+	if last < 0 {
+		return "", "", ""
+	}
+	middle := strings.LastIndexByte(body[:last], '_')
+	if middle < 0 {
+		return "", "", ""
+	}
+	return part, body[:middle], part + body[middle:]
+}
+
+// poolSteps are the steps for the pool of a listener that exists.
+func poolSteps(d *details, l listener, w wantedPort, serial bool) []step {
+	p := d.poolOf(l)
+	if p != nil && p.Protocol != w.pool.Protocol {
+		return []step{{kind: deletePool, id: p.ID, reason: "protocol"}}
+	}
+	if p == nil {
+		request := w.pool
+		request.ListenerID, request.Members, request.Monitor = l.ID, nil, nil
+		return []step{{kind: createPool, id: l.ID, body: request, reason: "missing"}}
+	}
+	var steps []step
+	update := map[string]any{}
+	var reasons []string
+	if p.Method != w.pool.Method {
+		update["lb_algorithm"] = w.pool.Method
+		reasons = append(reasons, "lb_algorithm")
+	}
+	if kindOf(p.Persistence) != kindOf(w.pool.Persistence) && (kindOf(p.Persistence) == "" || kindOf(p.Persistence) == "SOURCE_IP") {
+		update["session_persistence"] = w.pool.Persistence
+		reasons = append(reasons, "session_persistence")
+	}
+	if clusterDiffers(p.Name, w.pool.Name) {
+		update["name"] = w.pool.Name
+		reasons = append(reasons, "name")
+	}
+	if len(update) > 0 {
+		steps = append(steps, step{kind: updatePool, id: p.ID, body: update, reason: strings.Join(reasons, ", ")})
+	}
+	steps = append(steps, memberSteps(p, w.pool.Members, serial)...)
+	return append(steps, monitorSteps(p, w.monitor)...)
+}
+
+func kindOf(p *persistence) string {
+	if p == nil {
+		return ""
+	}
+	return p.Type
+}
+
+// memberSteps compares members by name, address and ports. Their subnet alone is no reason for a change: OpenStack's own
+// controller finds it in two ways, which need not agree.
+func memberSteps(p *pool, want []memberRequest, serial bool) []step {
+	key := func(name, address string, port, monitorPort int) string {
+		if serial {
+			name, monitorPort = "", 0
+		}
+		return fmt.Sprintf("%s-%s-%d-%d", name, address, port, monitorPort)
+	}
+	have := map[string]member{}
+	for _, m := range p.members {
+		have[key(m.Name, m.Address, m.Port, m.MonitorPort)] = m
+	}
+	wanted := map[string]memberRequest{}
+	for _, m := range want {
+		wanted[key(m.Name, m.Address, m.Port, m.MonitorPort)] = m
+	}
+	same := len(have) == len(wanted)
+	var steps []step
+	for _, k := range slices.Sorted(maps.Keys(wanted)) {
+		if _, ok := have[k]; !ok {
+			same = false
+			m := wanted[k]
+			m.Name, m.SubnetID, m.MonitorPort = cut(fmt.Sprintf("member_%s_%s_%d", m.Name, m.Address, m.Port)), "", 0
+			steps = append(steps, step{kind: addMember, id: p.ID, body: m, reason: "missing"})
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(have)) {
+		if _, ok := wanted[k]; !ok {
+			same = false
+			steps = append(steps, step{kind: removeMember, id: p.ID, member: have[k].ID, reason: "not wanted"})
+		}
+	}
+	switch {
+	case same:
+		return nil
+	case serial:
+		return steps
+	}
+	return []step{{kind: setMembers, id: p.ID, body: append([]memberRequest{}, want...), reason: strconv.Itoa(len(steps)) + " of " + strconv.Itoa(len(want)) + " members differ"}}
+}
+
+func monitorSteps(p *pool, want *monitorRequest) []step {
+	have := p.monitor
+	create := func() step {
+		request := *want
+		request.PoolID = p.ID
+		return step{kind: createMonitor, id: p.ID, body: request, reason: "missing"}
+	}
+	switch {
+	case have == nil && p.MonitorID == "" && want == nil:
+		return nil
+	case want == nil:
+		return []step{{kind: deleteMonitor, id: p.MonitorID, reason: "not wanted"}}
+	case have == nil:
+		return []step{create()}
+	case have.Type != want.Type:
+		return []step{{kind: deleteMonitor, id: have.ID, reason: "type"}, create()}
+	}
+	differs := have.Name != want.Name || have.Delay != want.Delay || have.Timeout != want.Timeout || have.MaxRetries != want.MaxRetries || have.MaxRetriesDown != want.MaxRetriesDown ||
+		(want.URLPath != "" && have.URLPath != want.URLPath) || (want.Codes != "" && have.Codes != want.Codes)
+	if !differs {
+		return nil
+	}
+	request := *want
+	request.Type, request.Method = "", ""
+	return []step{{kind: updateMonitor, id: have.ID, body: request, reason: "settings"}}
+}
+
+// nodeAddressFor is the address at which a load balancer reaches a node: its first internal address of the family, else
+// its first external one. Without a family the first internal address of any.
+func nodeAddressFor(node *v1.Node, family v1.IPFamily) string {
+	for _, kind := range []v1.NodeAddressType{v1.NodeInternalIP, v1.NodeExternalIP} {
+		for _, a := range node.Status.Addresses {
+			if a.Type != kind || !isIP(a.Address) {
+				continue
+			}
+			if family == "" && kind == v1.NodeInternalIP || family == v1.IPv6Protocol && isIPv6(a.Address) || family == v1.IPv4Protocol && !isIPv6(a.Address) {
+				return a.Address
+			}
+		}
+	}
+	return ""
+}
+
+// familyOf is the family of a Service's load balancer: its first.
+func familyOf(service *v1.Service) v1.IPFamily {
+	if len(service.Spec.IPFamilies) == 0 {
+		return ""
+	}
+	return service.Spec.IPFamilies[0]
+}
+
+// backendsOf are the nodes that a Service's members are, sorted by name.
+func backendsOf(service *v1.Service, nodes []*v1.Node, s settings) []backend {
+	var list []backend
+	for _, n := range nodes {
+		if n.Spec.ProviderID == "" || slices.ContainsFunc(s.nodeSelector, func(r requirement) bool { return !r.matches(n.Labels) }) {
+			continue // a node without a provider ID comes again when it has one
+		}
+		address := nodeAddressFor(n, familyOf(service))
+		if address == "" {
+			klog.V(2).InfoS("Leaving a node without a usable address out of load balancers", "node", n.Name)
+			continue
+		}
+		list = append(list, backend{n.Name, address})
+	}
+	slices.SortFunc(list, func(a, b backend) int { return strings.Compare(a.name, b.name) })
+	return list
+}
+
+// statusOf is what the Service shows.
+func statusOf(address string, more []string, s settings, c loadBalancerConfig) *v1.LoadBalancerStatus {
+	switch {
+	case s.Hostname != "":
+		return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{Hostname: s.Hostname}}}
+	case s.proxy() != "" && c.IngressHostname:
+		return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{Hostname: address + "." + c.HostnameSuffix}}}
+	}
+	mode := v1.LoadBalancerIPModeVIP
+	if s.proxy() != "" {
+		mode = v1.LoadBalancerIPModeProxy
+	}
+	status := &v1.LoadBalancerStatus{}
+	for _, ip := range append([]string{address}, more...) {
+		status.Ingress = append(status.Ingress, v1.LoadBalancerIngress{IP: ip, IPMode: &mode})
+	}
+	return status
+}

@@ -1,0 +1,281 @@
+package openstack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+)
+
+// networkBody is a Neutron network.
+type networkBody struct {
+	ID       string   `json:"id"`
+	Name     string   `json:"name"`
+	Subnets  []string `json:"subnets"`
+	External bool     `json:"router:external"`
+}
+
+// subnet is a Neutron subnet.
+type subnet struct {
+	ID        string   `json:"id"`
+	Name      string   `json:"name"`
+	NetworkID string   `json:"network_id"`
+	CIDR      string   `json:"cidr"`
+	IPVersion int      `json:"ip_version"`
+	Tags      []string `json:"tags"`
+}
+
+// networks are the networks and subnets that the project may see. They hardly change, so they are read once in a while.
+type networks struct {
+	networks *inventory.Inventory[string, networkBody]
+	subnets  *inventory.Inventory[string, subnet]
+}
+
+func newNetworks(a *api) *networks {
+	return &networks{
+		networks: inventory.New(inventory.Source[string, networkBody]{
+			Kind: "network", ID: func(n networkBody) string { return n.ID },
+			List: func(ctx context.Context) ([]networkBody, int, error) {
+				return listAll[networkBody](ctx, a, network, "networks", "networks", paged())
+			},
+			Get: func(ctx context.Context, id string) (networkBody, error) {
+				n, err := get(ctx, a, network, "reading network "+id, "networks/"+id, "network", func(n *networkBody) bool { return n.ID == id })
+				return valueOf(n), err
+			},
+		}),
+		subnets: inventory.New(inventory.Source[string, subnet]{
+			Kind: "subnet", ID: func(s subnet) string { return s.ID },
+			List: func(ctx context.Context) ([]subnet, int, error) {
+				return listAll[subnet](ctx, a, network, "subnets", "subnets", paged())
+			},
+			Get: func(ctx context.Context, id string) (subnet, error) {
+				s, err := get(ctx, a, network, "reading subnet "+id, "subnets/"+id, "subnet", func(s *subnet) bool { return s.ID == id })
+				return valueOf(s), err
+			},
+		}),
+	}
+}
+
+func valueOf[T any](p *T) T {
+	if p == nil {
+		var none T
+		return none
+	}
+	return *p
+}
+
+func (n *networks) network(ctx context.Context, id string) (networkBody, error) {
+	return n.networks.Get(ctx, id, inventory.Query{MaxAge: networksMaxAge, MaxMissAge: missMaxAge})
+}
+
+func (n *networks) subnet(ctx context.Context, id string) (subnet, error) {
+	return n.subnets.Get(ctx, id, inventory.Query{MaxAge: networksMaxAge, MaxMissAge: missMaxAge})
+}
+
+// externalNetwork is the first network, in Neutron's order, from which floating addresses of IPv4 can come; "" if there is
+// none.
+func (n *networks) externalNetwork(ctx context.Context) (string, error) {
+	q := inventory.Query{MaxAge: networksMaxAge}
+	all, err := n.networks.All(ctx, q)
+	if err != nil {
+		return "", err
+	}
+	subnets, err := n.subnets.All(ctx, q)
+	if err != nil {
+		return "", err
+	}
+	visible := map[string]int{}
+	for _, s := range subnets {
+		visible[s.ID] = s.IPVersion
+	}
+	slices.SortFunc(all, func(a, b networkBody) int { return strings.Compare(a.ID, b.ID) })
+	for _, one := range all {
+		// A subnet that the project may not see may be of IPv4.
+		usable := slices.ContainsFunc(one.Subnets, func(id string) bool { return visible[id] == 0 || visible[id] == 4 })
+		if one.External && usable {
+			return one.ID, nil
+		}
+	}
+	return "", nil
+}
+
+// subnetWish chooses subnets of floating addresses: one by its ID, or several by name and tags.
+type subnetWish struct{ id, name, tags string }
+
+func (w subnetWish) isZero() bool { return w.id == "" && w.name == "" && w.tags == "" }
+
+// matching returns the subnets of a network that a wish chooses, in a fixed order.
+func (n *networks) matching(ctx context.Context, networkID string, w subnetWish) ([]subnet, error) {
+	if w.id != "" {
+		s, err := n.subnet(ctx, w.id)
+		if err == nil && s.NetworkID != networkID {
+			err = &cloudapi.Error{Class: cloudapi.ErrInvalid, Operation: "choosing the subnet of the floating address", Message: fmt.Sprintf("subnet %s is not of network %s", w.id, networkID)}
+		}
+		return []subnet{s}, notAbsence(err)
+	}
+	all, err := n.subnets.All(ctx, inventory.Query{MaxAge: networksMaxAge})
+	if err != nil {
+		return nil, err
+	}
+	chosen := slices.DeleteFunc(all, func(s subnet) bool {
+		return s.NetworkID != networkID || s.IPVersion != 4 || !matchesName(w.name, s.Name) || !matchesTags(w.tags, s.Tags)
+	})
+	slices.SortFunc(chosen, func(a, b subnet) int { return strings.Compare(a.ID, b.ID) })
+	if len(chosen) == 0 {
+		return nil, &cloudapi.Error{Class: cloudapi.ErrInvalid, Operation: "choosing the subnet of the floating address", Message: fmt.Sprintf("no subnet of network %s matches name %q and tags %q", networkID, w.name, w.tags)}
+	}
+	return chosen, nil
+}
+
+// matchesName compares a name with a pattern: a glob, or with ~ a regular expression; with ! before it, all others match.
+func matchesName(pattern, name string) bool {
+	if pattern == "" {
+		return true
+	}
+	rest, negated := strings.CutPrefix(pattern, "!")
+	var match bool
+	if expression, ok := strings.CutPrefix(rest, "~"); ok {
+		compiled, err := regexp.Compile("^(?:" + expression + ")$")
+		match = err == nil && compiled.MatchString(name)
+	} else {
+		match, _ = path.Match(rest, name)
+	}
+	return match != negated
+}
+
+// matchesTags compares tags as the manual of OpenStack's own controller says: a,b is any of them, &a,b is all; with !
+// before it, !a,b is none of them, and !&a,b is not all.
+func matchesTags(wish string, have []string) bool {
+	if wish == "" {
+		return true
+	}
+	rest, negated := strings.CutPrefix(wish, "!")
+	rest, all := strings.CutPrefix(rest, "&")
+	wanted := strings.Split(rest, ",")
+	found := 0
+	for _, t := range wanted {
+		if slices.Contains(have, strings.TrimSpace(t)) {
+			found++
+		}
+	}
+	match := found > 0
+	if all {
+		match = found == len(wanted)
+	}
+	return match != negated
+}
+
+// features are what a version of Octavia's API can do.
+type features struct{ minor int }
+
+// Milestones of Octavia's API, 2.x, as its release notes give them.
+const (
+	minorTimeouts   = 1
+	minorTags       = 5
+	minorFlavors    = 6
+	minorACL        = 12
+	minorZones      = 14
+	minorUDPMonitor = 16
+	minorMoreVIPs   = 26
+)
+
+func (f features) timeouts(provider string) bool {
+	return f.minor >= minorTimeouts && provider != providerOVN
+}
+func (f features) tags() bool { return f.minor >= minorTags }
+func (f features) flavors(provider string) bool {
+	return f.minor >= minorFlavors && provider != providerOVN
+}
+func (f features) acl(provider string) bool { return f.minor >= minorACL && provider != providerOVN }
+func (f features) zones(provider string) bool {
+	return f.minor >= minorZones && provider != providerOVN
+}
+func (f features) moreVIPs(provider string) bool {
+	return f.minor >= minorMoreVIPs && provider != providerOVN
+}
+
+// httpMonitor reports whether members of a pool can be checked by HTTP.
+func (f features) httpMonitor(provider, protocol string) bool {
+	return provider != providerOVN && (protocol != protocolUDP || f.minor >= minorUDPMonitor)
+}
+
+var octaviaVersion = regexp.MustCompile(`^v2\.([0-9]+)$`)
+
+// octavia reads what Octavia can do, once. A read that fails is an error: without it, load balancers would be made, and
+// judged, as if the features were missing.
+func (a *api) octavia(ctx context.Context) (features, error) {
+	a.mu.Lock()
+	known := a.features
+	a.mu.Unlock()
+	if known != nil {
+		return *known, nil
+	}
+	client, err := a.service(ctx, loadBalancer)
+	if err != nil {
+		return features{}, err
+	}
+	root := *client
+	root.ResourceBase = strings.TrimSuffix(client.ResourceBase, "v2.0/")
+	doing := "reading the versions of Octavia"
+	type version struct{ ID string }
+	list, err := call(ctx, doing, func(ctx context.Context) ([]version, error) {
+		var answer struct {
+			Versions []version `json:"versions"`
+		}
+		_, err := root.Get(ctx, root.ResourceBase, &answer, accepting(http.StatusOK, http.StatusMultipleChoices))
+		if err == nil && len(answer.Versions) == 0 {
+			err = errWrongAnswer
+		}
+		return answer.Versions, err
+	})
+	if err != nil {
+		return features{}, notAbsence(err)
+	}
+	f := features{}
+	for _, v := range list {
+		if m := octaviaVersion.FindStringSubmatch(v.ID); m != nil {
+			minor, _ := strconv.Atoi(m[1]) // digits, as the expression says
+			f.minor = max(f.minor, minor)
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.features = &f
+	return f, nil
+}
+
+// errNoExtensions: the listing of extensions is empty, which Neutron's never is.
+var errNoExtensions = errors.New("Neutron lists no extension at all") //nolint:staticcheck // a name
+
+// hasExtension reports whether Neutron has an extension; the list is read once.
+func (a *api) hasExtension(ctx context.Context, alias string) (bool, error) {
+	a.mu.Lock()
+	known := a.extensions
+	a.mu.Unlock()
+	if known == nil {
+		type extension struct{ Alias string }
+		list, _, err := listAll[extension](ctx, a, network, "extensions", "extensions", nil)
+		if err == nil && len(list) == 0 {
+			err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "listing extensions", Message: errNoExtensions.Error()}
+		}
+		if err != nil {
+			return false, notAbsence(err)
+		}
+		known = map[string]bool{}
+		for _, e := range list {
+			known[e.Alias] = true
+		}
+		a.mu.Lock()
+		a.extensions = known
+		a.mu.Unlock()
+	}
+	return known[alias], nil
+}

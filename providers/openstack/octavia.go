@@ -1,0 +1,382 @@
+package openstack
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+)
+
+// Provisioning statuses of Octavia.
+const (
+	statusActive        = "ACTIVE"
+	statusError         = "ERROR"
+	statusDeleted       = "DELETED"
+	statusPendingDelete = "PENDING_DELETE"
+)
+
+// The objects of Octavia, with the fields that are used; see https://docs.openstack.org/api-ref/load-balancer/v2.
+type (
+	reference struct {
+		ID string `json:"id"`
+	}
+
+	balancer struct {
+		ID             string          `json:"id"`
+		Name           string          `json:"name"`
+		Status         string          `json:"provisioning_status"`
+		VIPAddress     string          `json:"vip_address"`
+		VIPPortID      string          `json:"vip_port_id"`
+		VIPSubnetID    string          `json:"vip_subnet_id"`
+		Provider       string          `json:"provider"`
+		Tags           []string        `json:"tags"`
+		UpdatedAt      string          `json:"updated_at"`
+		AdditionalVIPs []additionalVIP `json:"additional_vips"`
+	}
+
+	additionalVIP struct {
+		SubnetID string `json:"subnet_id"`
+		Address  string `json:"ip_address,omitempty"`
+	}
+
+	listener struct {
+		ID              string            `json:"id"`
+		Name            string            `json:"name"`
+		Protocol        string            `json:"protocol"`
+		Port            int               `json:"protocol_port"`
+		ConnectionLimit int               `json:"connection_limit"`
+		DefaultPoolID   string            `json:"default_pool_id"`
+		TLSContainerRef string            `json:"default_tls_container_ref"`
+		InsertHeaders   map[string]string `json:"insert_headers"`
+		AllowedCIDRs    []string          `json:"allowed_cidrs"`
+		ClientData      int               `json:"timeout_client_data"`
+		MemberConnect   int               `json:"timeout_member_connect"`
+		MemberData      int               `json:"timeout_member_data"`
+		TCPInspect      int               `json:"timeout_tcp_inspect"`
+		Tags            []string          `json:"tags"`
+	}
+
+	persistence struct {
+		Type string `json:"type"`
+	}
+
+	pool struct {
+		ID          string       `json:"id"`
+		Name        string       `json:"name"`
+		Protocol    string       `json:"protocol"`
+		Method      string       `json:"lb_algorithm"`
+		Persistence *persistence `json:"session_persistence"`
+		Listeners   []reference  `json:"listeners"`
+		MonitorID   string       `json:"healthmonitor_id"`
+
+		members []member
+		monitor *monitor
+	}
+
+	member struct {
+		ID          string `json:"id"`
+		Name        string `json:"name"`
+		Address     string `json:"address"`
+		Port        int    `json:"protocol_port"`
+		SubnetID    string `json:"subnet_id"`
+		MonitorPort int    `json:"monitor_port"`
+	}
+
+	monitor struct {
+		ID             string `json:"id"`
+		Name           string `json:"name"`
+		Type           string `json:"type"`
+		Delay          int    `json:"delay"`
+		Timeout        int    `json:"timeout"`
+		MaxRetries     int    `json:"max_retries"`
+		MaxRetriesDown int    `json:"max_retries_down"`
+		URLPath        string `json:"url_path"`
+		Codes          string `json:"expected_codes"`
+	}
+)
+
+// The requests. A pointer that is nil, and an empty text, are left out.
+type (
+	balancerRequest struct {
+		Name           string            `json:"name"`
+		Description    string            `json:"description,omitempty"`
+		Provider       string            `json:"provider,omitempty"`
+		Tags           []string          `json:"tags,omitempty"`
+		VIPSubnetID    string            `json:"vip_subnet_id,omitempty"`
+		VIPNetworkID   string            `json:"vip_network_id,omitempty"`
+		VIPPortID      string            `json:"vip_port_id,omitempty"`
+		VIPAddress     string            `json:"vip_address,omitempty"`
+		FlavorID       string            `json:"flavor_id,omitempty"`
+		Zone           string            `json:"availability_zone,omitempty"`
+		AdditionalVIPs []additionalVIP   `json:"additional_vips,omitempty"`
+		Listeners      []listenerRequest `json:"listeners,omitempty"`
+	}
+
+	balancerUpdate struct {
+		Name *string   `json:"name,omitempty"`
+		Tags *[]string `json:"tags,omitempty"`
+	}
+
+	listenerRequest struct {
+		LoadBalancerID  string            `json:"loadbalancer_id,omitempty"`
+		Name            string            `json:"name"`
+		Protocol        string            `json:"protocol"`
+		Port            int               `json:"protocol_port"`
+		ConnectionLimit int               `json:"connection_limit"`
+		Tags            []string          `json:"tags,omitempty"`
+		ClientData      *int              `json:"timeout_client_data,omitempty"`
+		MemberConnect   *int              `json:"timeout_member_connect,omitempty"`
+		MemberData      *int              `json:"timeout_member_data,omitempty"`
+		TCPInspect      *int              `json:"timeout_tcp_inspect,omitempty"`
+		InsertHeaders   map[string]string `json:"insert_headers,omitempty"`
+		AllowedCIDRs    []string          `json:"allowed_cidrs,omitempty"`
+		TLSContainerRef string            `json:"default_tls_container_ref,omitempty"`
+		Pool            *poolRequest      `json:"default_pool,omitempty"`
+	}
+
+	listenerUpdate struct {
+		Name            *string            `json:"name,omitempty"`
+		ConnectionLimit *int               `json:"connection_limit,omitempty"`
+		Tags            *[]string          `json:"tags,omitempty"`
+		ClientData      *int               `json:"timeout_client_data,omitempty"`
+		MemberConnect   *int               `json:"timeout_member_connect,omitempty"`
+		MemberData      *int               `json:"timeout_member_data,omitempty"`
+		TCPInspect      *int               `json:"timeout_tcp_inspect,omitempty"`
+		InsertHeaders   *map[string]string `json:"insert_headers,omitempty"`
+		AllowedCIDRs    *[]string          `json:"allowed_cidrs,omitempty"`
+		TLSContainerRef *string            `json:"default_tls_container_ref,omitempty"`
+	}
+
+	poolRequest struct {
+		ListenerID  string          `json:"listener_id,omitempty"`
+		Name        string          `json:"name"`
+		Protocol    string          `json:"protocol"`
+		Method      string          `json:"lb_algorithm"`
+		Persistence *persistence    `json:"session_persistence,omitempty"`
+		Members     []memberRequest `json:"members,omitempty"`
+		Monitor     *monitorRequest `json:"healthmonitor,omitempty"`
+	}
+
+	memberRequest struct {
+		Name        string `json:"name,omitempty"`
+		Address     string `json:"address"`
+		Port        int    `json:"protocol_port"`
+		SubnetID    string `json:"subnet_id,omitempty"`
+		MonitorPort int    `json:"monitor_port,omitempty"`
+	}
+
+	monitorRequest struct {
+		PoolID         string `json:"pool_id,omitempty"`
+		Name           string `json:"name"`
+		Type           string `json:"type,omitempty"`
+		Delay          int    `json:"delay"`
+		Timeout        int    `json:"timeout"`
+		MaxRetries     int    `json:"max_retries"`
+		MaxRetriesDown int    `json:"max_retries_down"`
+		URLPath        string `json:"url_path,omitempty"`
+		Method         string `json:"http_method,omitempty"`
+		Codes          string `json:"expected_codes,omitempty"`
+	}
+)
+
+// details are the parts of one load balancer.
+type details struct {
+	balancerID string
+	listeners  []listener
+	pools      []pool
+	// asOf is the load balancer's time of change when the parts were read, or written by us; "" if it is not known.
+	asOf string
+}
+
+// poolOf returns the pool of a listener, or nil.
+func (d *details) poolOf(l listener) *pool {
+	for i := range d.pools {
+		p := &d.pools[i]
+		if p.ID == l.DefaultPoolID || slices.Contains(p.Listeners, reference{l.ID}) {
+			return p
+		}
+	}
+	return nil
+}
+
+// clone returns a copy whose lists can be changed.
+func (d *details) clone() *details {
+	after := *d
+	after.listeners, after.pools = slices.Clone(d.listeners), slices.Clone(d.pools)
+	return &after
+}
+
+func (a *api) listBalancers(ctx context.Context) ([]*balancer, int, error) {
+	return listAll[*balancer](ctx, a, loadBalancer, "lbaas/loadbalancers", "loadbalancers", paged())
+}
+
+func (a *api) getBalancer(ctx context.Context, id string) (*balancer, error) {
+	return get(ctx, a, loadBalancer, "reading load balancer "+id, "lbaas/loadbalancers/"+id, "loadbalancer", func(b *balancer) bool { return b.ID == id })
+}
+
+func (a *api) createBalancer(ctx context.Context, r balancerRequest) (*balancer, error) {
+	return identified(request[balancer](ctx, a, loadBalancer, "creating load balancer "+r.Name, http.MethodPost, "lbaas/loadbalancers", wrap("loadbalancer", r), "loadbalancer", http.StatusCreated, http.StatusAccepted))
+}
+
+// identified refuses an answer to a creation that does not name what was created.
+func identified(b *balancer, err error) (*balancer, error) {
+	if err == nil && b.ID == "" {
+		return nil, &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "creating a load balancer", Message: errWrongAnswer.Error()}
+	}
+	return b, err
+}
+
+func wrap(key string, v any) map[string]any { return map[string]any{key: v} }
+
+// details reads the parts of a load balancer; monitors are read only if there are any.
+func (a *api) details(ctx context.Context, id string) (*details, error) {
+	d := &details{balancerID: id}
+	var err error
+	if d.listeners, _, err = listAll[listener](ctx, a, loadBalancer, "lbaas/listeners", "listeners", paged("loadbalancer_id", id)); err != nil {
+		return nil, err
+	}
+	if d.pools, _, err = listAll[pool](ctx, a, loadBalancer, "lbaas/pools", "pools", paged("loadbalancer_id", id)); err != nil {
+		return nil, err
+	}
+	for i := range d.pools {
+		p := &d.pools[i]
+		if p.members, _, err = listAll[member](ctx, a, loadBalancer, "lbaas/pools/"+p.ID+"/members", "members", paged()); err != nil {
+			return nil, err
+		}
+		if p.MonitorID != "" {
+			m, err := get(ctx, a, loadBalancer, "reading health monitor "+p.MonitorID, "lbaas/healthmonitors/"+p.MonitorID, "healthmonitor", func(m *monitor) bool { return m.ID == p.MonitorID })
+			if err != nil {
+				return nil, err
+			}
+			p.monitor = m
+		}
+	}
+	return d, nil
+}
+
+// stepKind is a change of one object of a load balancer. Octavia makes one change to a load balancer at a time.
+type stepKind string
+
+const (
+	deletePool     stepKind = "delete pool"
+	deleteListener stepKind = "delete listener"
+	createListener stepKind = "create listener"
+	updateListener stepKind = "update listener"
+	createPool     stepKind = "create pool"
+	updatePool     stepKind = "update pool"
+	setMembers     stepKind = "set members"
+	addMember      stepKind = "add member"
+	removeMember   stepKind = "remove member"
+	createMonitor  stepKind = "create health monitor"
+	updateMonitor  stepKind = "update health monitor"
+	deleteMonitor  stepKind = "delete health monitor"
+	updateBalancer stepKind = "update load balancer"
+)
+
+// step is one call. Only the fields that its kind needs are set.
+type step struct {
+	kind stepKind
+	// id is the object that is changed, or the one that a new object belongs to.
+	id string
+	// member is the member that goes.
+	member string
+	body   any
+	// reason says what differs.
+	reason string
+}
+
+// do makes the call of a step. What is to go and has gone is no failure.
+func (a *api) do(ctx context.Context, st step) error {
+	doing := fmt.Sprintf("%s %s", st.kind, st.id)
+	write := func(method, at string, body any, codes ...int) error {
+		_, err := request[struct{}](ctx, a, loadBalancer, doing, method, "lbaas/"+at, body, "", codes...)
+		return err
+	}
+	create := func(at, key string) error {
+		made, err := request[reference](ctx, a, loadBalancer, doing, http.MethodPost, "lbaas/"+at, wrap(key, st.body), key, http.StatusCreated, http.StatusAccepted)
+		if err == nil && made.ID == "" {
+			err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: doing, Message: errWrongAnswer.Error()}
+		}
+		return err
+	}
+	change := func(at, key string) error {
+		changed, err := request[reference](ctx, a, loadBalancer, doing, http.MethodPut, "lbaas/"+at, wrap(key, st.body), key, http.StatusOK, http.StatusAccepted)
+		if err == nil && changed.ID != st.id {
+			err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: doing, Message: errWrongAnswer.Error()}
+		}
+		return err
+	}
+	remove := func(at string) error {
+		err := write(http.MethodDelete, at, nil, http.StatusNoContent, http.StatusAccepted)
+		if errors.Is(err, cloudapi.ErrNotFound) {
+			return nil
+		}
+		return err
+	}
+	switch st.kind {
+	case deletePool:
+		return remove("pools/" + st.id)
+	case deleteListener:
+		return remove("listeners/" + st.id)
+	case createListener:
+		return create("listeners", "listener")
+	case updateListener:
+		return change("listeners/"+st.id, "listener")
+	case createPool:
+		return create("pools", "pool")
+	case updatePool:
+		return change("pools/"+st.id, "pool")
+	case setMembers:
+		return write(http.MethodPut, "pools/"+st.id+"/members", wrap("members", st.body), http.StatusAccepted, http.StatusNoContent)
+	case addMember:
+		return create("pools/"+st.id+"/members", "member")
+	case removeMember:
+		return remove("pools/" + st.id + "/members/" + st.member)
+	case createMonitor:
+		return create("healthmonitors", "healthmonitor")
+	case updateMonitor:
+		return change("healthmonitors/"+st.id, "healthmonitor")
+	case deleteMonitor:
+		return remove("healthmonitors/" + st.id)
+	case updateBalancer:
+		return change("loadbalancers/"+st.id, "loadbalancer")
+	}
+	return fmt.Errorf("unknown step %q", st.kind)
+}
+
+// deleteBalancer deletes a load balancer, with its parts if cascade is set.
+func (a *api) deleteBalancer(ctx context.Context, id string, cascade bool) error {
+	at := "lbaas/loadbalancers/" + id
+	if cascade {
+		at += "?cascade=true"
+	}
+	_, err := request[struct{}](ctx, a, loadBalancer, "deleting load balancer "+id, http.MethodDelete, at, nil, "", http.StatusNoContent, http.StatusAccepted)
+	return err
+}
+
+// failOver has Octavia build the machines of a load balancer anew; its address and settings stay.
+func (a *api) failOver(ctx context.Context, id string) error {
+	_, err := request[struct{}](ctx, a, loadBalancer, "failing load balancer "+id+" over", http.MethodPut, "lbaas/loadbalancers/"+id+"/failover", nil, "", http.StatusAccepted, http.StatusNoContent, http.StatusOK)
+	return err
+}
+
+// pending reports whether Octavia works on a load balancer.
+func (b *balancer) pending() bool { return strings.HasPrefix(b.Status, "PENDING") }
+
+// leaving reports whether a load balancer is on its way out.
+func (b *balancer) leaving() bool {
+	return b.Status == statusDeleted || b.Status == statusPendingDelete
+}
+
+// provider is what decides about features: that of the load balancer, or the one that new ones get.
+func (b *balancer) providerOr(standard string) string {
+	if b == nil {
+		return standard
+	}
+	return cmp.Or(b.Provider, standard)
+}

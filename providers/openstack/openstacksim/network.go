@@ -1,0 +1,712 @@
+package openstacksim
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Network is a layer 2 network.
+type Network struct {
+	ID       string   `json:"id"`
+	Name     string   `json:"name"`
+	Subnets  []string `json:"subnets"`
+	External bool     `json:"router:external"`
+	Shared   bool     `json:"shared"`
+	Tenant   string   `json:"tenant_id"`
+	Status   string   `json:"status"`
+}
+
+// Subnet is a block of addresses.
+type Subnet struct {
+	ID        string   `json:"id"`
+	Name      string   `json:"name"`
+	NetworkID string   `json:"network_id"`
+	CIDR      string   `json:"cidr"`
+	IPVersion int      `json:"ip_version"`
+	Gateway   string   `json:"gateway_ip"`
+	Tags      []string `json:"tags"`
+	Tenant    string   `json:"tenant_id"`
+
+	next netip.Addr
+	full bool
+}
+
+// FixedIP is an address of a port.
+type FixedIP struct {
+	SubnetID string `json:"subnet_id"`
+	Address  string `json:"ip_address"`
+}
+
+// AddressPair is an address beside its own from which a port may send.
+type AddressPair struct {
+	Address string `json:"ip_address"`
+	MAC     string `json:"mac_address,omitempty"`
+}
+
+// SubPort is a port inside a trunk.
+type SubPort struct {
+	PortID string `json:"port_id"`
+	ID     int    `json:"segmentation_id"`
+	Type   string `json:"segmentation_type"`
+	MAC    string `json:"mac_address"`
+}
+
+// Trunk is what a parent port tells about its trunk.
+type Trunk struct {
+	ID       string    `json:"trunk_id"`
+	SubPorts []SubPort `json:"sub_ports"`
+}
+
+// Port is a connection of a device to a network.
+type Port struct {
+	ID             string        `json:"id"`
+	Name           string        `json:"name"`
+	NetworkID      string        `json:"network_id"`
+	Status         string        `json:"status"`
+	DeviceID       string        `json:"device_id"`
+	DeviceOwner    string        `json:"device_owner"`
+	MAC            string        `json:"mac_address"`
+	FixedIPs       []FixedIP     `json:"fixed_ips"`
+	SecurityGroups []string      `json:"security_groups"`
+	AddressPairs   []AddressPair `json:"allowed_address_pairs"`
+	PortSecurity   bool          `json:"port_security_enabled"`
+	Tags           []string      `json:"tags"`
+	Revision       int           `json:"revision_number"`
+	Trunk          *Trunk        `json:"trunk_details,omitempty"`
+	Tenant         string        `json:"tenant_id"`
+}
+
+// FloatingIP is an address of an external network that can be attached to a port.
+type FloatingIP struct {
+	ID          string   `json:"id"`
+	Address     string   `json:"floating_ip_address"`
+	NetworkID   string   `json:"floating_network_id"`
+	PortID      *string  `json:"port_id"`
+	FixedIP     *string  `json:"fixed_ip_address"`
+	RouterID    *string  `json:"router_id"`
+	Status      string   `json:"status"`
+	Description string   `json:"description"`
+	Tags        []string `json:"tags"`
+}
+
+// SecurityGroup holds rules.
+type SecurityGroup struct {
+	ID          string         `json:"id"`
+	Name        string         `json:"name"`
+	Description string         `json:"description"`
+	Rules       []SecurityRule `json:"security_group_rules"`
+	Tags        []string       `json:"tags"`
+}
+
+// SecurityRule lets traffic through.
+type SecurityRule struct {
+	ID        string  `json:"id"`
+	GroupID   string  `json:"security_group_id"`
+	Direction string  `json:"direction"`
+	EtherType string  `json:"ethertype"`
+	Protocol  *string `json:"protocol"`
+	Min       *int    `json:"port_range_min"`
+	Max       *int    `json:"port_range_max"`
+	Prefix    *string `json:"remote_ip_prefix"`
+}
+
+// Route is a static route of a router.
+type Route struct {
+	Destination string `json:"destination"`
+	NextHop     string `json:"nexthop"`
+}
+
+// Router connects networks.
+type Router struct {
+	ID       string  `json:"id"`
+	Name     string  `json:"name"`
+	Routes   []Route `json:"routes"`
+	Revision int     `json:"revision_number"`
+	Tenant   string  `json:"tenant_id"`
+
+	external string
+}
+
+// AddNetwork adds a network without subnets and returns its ID.
+func (s *Sim) AddNetwork(name string, external bool) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := s.newID(0x0e)
+	s.networks.put(id, &Network{ID: id, Name: name, Subnets: []string{}, External: external, Tenant: Project, Status: "ACTIVE"})
+	return id
+}
+
+// AddSubnet adds a subnet to a network and returns its ID.
+func (s *Sim) AddSubnet(network, name, cidr string, tags ...string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	prefix := netip.MustParsePrefix(cidr)
+	version := 4
+	if prefix.Addr().Is6() {
+		version = 6
+	}
+	id := s.newID(0x5b)
+	gateway := prefix.Masked().Addr().Next()
+	s.subnets.put(id, &Subnet{ID: id, Name: name, NetworkID: network, CIDR: cidr, IPVersion: version, Gateway: gateway.String(), Tags: append([]string{}, tags...), Tenant: Project, next: gateway.Next()})
+	n := s.networks.byID[network]
+	n.Subnets = append(n.Subnets, id)
+	return id
+}
+
+// ExhaustSubnet lets a subnet have no address left.
+func (s *Sim) ExhaustSubnet(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.subnets.byID[id].full = true
+}
+
+// AddRouter connects an external network with others and returns the router's ID.
+func (s *Sim) AddRouter(name, external string, networks ...string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := s.newID(0x70)
+	s.routers.put(id, &Router{ID: id, Name: name, Routes: []Route{}, Tenant: Project, external: external})
+	for _, n := range networks {
+		for _, sub := range s.subnets.all() {
+			if sub.NetworkID == n {
+				s.addPortLocked(&Port{NetworkID: n, DeviceID: id, DeviceOwner: "network:router_interface", FixedIPs: []FixedIP{{sub.ID, sub.Gateway}}})
+			}
+		}
+	}
+	return id
+}
+
+// AddPort adds a port and returns its ID.
+func (s *Sim) AddPort(p Port) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.addPortLocked(&p).ID
+}
+
+func (s *Sim) addPortLocked(p *Port) *Port {
+	p.ID, p.Tenant = s.newID(0x9a), Project
+	p.MAC = fmt.Sprintf("fa:16:3e:%02x:%02x:%02x", s.serial>>16&0xff, s.serial>>8&0xff, s.serial&0xff)
+	if p.Status == "" {
+		p.Status = "ACTIVE"
+	}
+	p.SecurityGroups, p.AddressPairs, p.Tags = append([]string{}, p.SecurityGroups...), append([]AddressPair{}, p.AddressPairs...), append([]string{}, p.Tags...)
+	if p.FixedIPs == nil {
+		p.FixedIPs = []FixedIP{}
+	}
+	s.ports.put(p.ID, p)
+	return p
+}
+
+// ChangePort changes a port behind the API's back.
+func (s *Sim) ChangePort(id string, change func(*Port)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(s.ports.byID[id])
+	s.ports.byID[id].Revision++
+}
+
+// Ports returns all ports.
+func (s *Sim) Ports() []Port { return copies(s, &s.ports) }
+
+// FloatingIPs returns all floating addresses.
+func (s *Sim) FloatingIPs() []FloatingIP { return copies(s, &s.floating) }
+
+// SecurityGroups returns all security groups.
+func (s *Sim) SecurityGroups() []SecurityGroup { return copies(s, &s.groups) }
+
+// Routers returns all routers.
+func (s *Sim) Routers() []Router { return copies(s, &s.routers) }
+
+// Networks returns all networks.
+func (s *Sim) Networks() []Network { return copies(s, &s.networks) }
+
+// Subnets returns all subnets.
+func (s *Sim) Subnets() []Subnet { return copies(s, &s.subnets) }
+
+func copies[T any](s *Sim, t *table[T]) []T {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settle()
+	list := []T{}
+	for _, v := range t.all() {
+		list = append(list, *v)
+	}
+	return list
+}
+
+// ChangeRouter changes a router behind the API's back.
+func (s *Sim) ChangeRouter(id string, change func(*Router)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(s.routers.byID[id])
+	s.routers.byID[id].Revision++
+}
+
+// SetExtensions says which extensions Neutron has.
+func (s *Sim) SetExtensions(aliases ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.extensions = aliases
+}
+
+// SetPageLimit bounds the pages of all listings, as pagination_max_limit does; 0 is without a bound.
+func (s *Sim) SetPageLimit(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pageLimit = n
+}
+
+// allocate takes the next free address of a subnet; "" if there is none.
+func (s *Sim) allocate(sub *Subnet) string {
+	prefix := netip.MustParsePrefix(sub.CIDR)
+	for ; prefix.Contains(sub.next) && !sub.full; sub.next = sub.next.Next() {
+		if !s.inUse(sub.next.String()) {
+			taken := sub.next.String()
+			sub.next = sub.next.Next()
+			return taken
+		}
+	}
+	return ""
+}
+
+func (s *Sim) inUse(address string) bool {
+	return slices.ContainsFunc(s.ports.all(), func(p *Port) bool {
+		return slices.ContainsFunc(p.FixedIPs, func(f FixedIP) bool { return f.Address == address })
+	}) || slices.ContainsFunc(s.floating.all(), func(f *FloatingIP) bool { return f.Address == address })
+}
+
+// removePort deletes a port; a floating address that it had becomes free.
+func (s *Sim) removePort(id string) {
+	s.ports.remove(id)
+	for _, f := range s.floating.all() {
+		if deref(f.PortID) == id {
+			f.PortID, f.FixedIP, f.RouterID, f.Status = nil, nil, nil, "DOWN"
+		}
+	}
+}
+
+func (s *Sim) network(w http.ResponseWriter, r *http.Request, rest string) error {
+	if rest == "" {
+		write(w, http.StatusOK, map[string]any{"versions": []any{map[string]any{"id": "v2.0", "status": "CURRENT", "links": []any{map[string]string{"rel": "self", "href": "http://" + r.Host + networkPath + "/v2.0/"}}}}})
+		return nil
+	}
+	parts := strings.Split(strings.TrimPrefix(rest, "v2.0/"), "/")
+	kind, id, action := parts[0], "", ""
+	if len(parts) > 1 {
+		id = parts[1]
+	}
+	if len(parts) > 2 {
+		action = parts[2]
+	}
+	handler := map[string]func(http.ResponseWriter, *http.Request, string, string) error{
+		"extensions": s.serveExtensions, "networks": s.serveNetworks, "subnets": s.serveSubnets, "ports": s.servePorts, "floatingips": s.serveFloatingIPs,
+		"security-groups": s.serveGroups, "security-group-rules": s.serveRules, "routers": s.serveRouters,
+	}[kind]
+	if handler == nil {
+		return failure(http.StatusNotFound, "HTTPNotFound", "The resource could not be found.")
+	}
+	return handler(w, r, id, action)
+}
+
+func (s *Sim) serveExtensions(w http.ResponseWriter, _ *http.Request, _, _ string) error {
+	list := []any{}
+	for _, alias := range s.extensions {
+		list = append(list, map[string]any{"alias": alias, "name": alias, "description": "", "updated": "2026-01-01T00:00:00-00:00", "links": []any{}})
+	}
+	write(w, http.StatusOK, map[string]any{"extensions": list})
+	return nil
+}
+
+func (s *Sim) serveNetworks(w http.ResponseWriter, r *http.Request, id, _ string) error {
+	if id == "" {
+		return s.listing(w, r, "networks", anys(s.networks.all()), equalFilter)
+	}
+	n := s.networks.byID[id]
+	if n == nil {
+		return notFound("NetworkNotFound", "Network", id)
+	}
+	write(w, http.StatusOK, map[string]any{"network": n})
+	return nil
+}
+
+func (s *Sim) serveSubnets(w http.ResponseWriter, r *http.Request, id, _ string) error {
+	if id == "" {
+		return s.listing(w, r, "subnets", anys(s.subnets.all()), tagFilter)
+	}
+	sub := s.subnets.byID[id]
+	if sub == nil {
+		return notFound("SubnetNotFound", "Subnet", id)
+	}
+	write(w, http.StatusOK, map[string]any{"subnet": sub})
+	return nil
+}
+
+// tagFilter knows the filters by tag, with the meaning that the API reference of Neutron gives them.
+func tagFilter(object map[string]any, name, value string) (bool, error) {
+	if !strings.HasSuffix(name, "tags") && !strings.HasSuffix(name, "tags-any") {
+		return equalFilter(object, name, value)
+	}
+	have, _ := object["tags"].([]any)
+	found := 0
+	wanted := strings.Split(value, ",")
+	for _, t := range wanted {
+		if slices.Contains(have, any(t)) {
+			found++
+		}
+	}
+	switch name {
+	case "tags":
+		return found == len(wanted), nil
+	case "tags-any":
+		return found > 0, nil
+	case "not-tags":
+		return found < len(wanted), nil
+	default:
+		return found == 0, nil
+	}
+}
+
+func portFilter(object map[string]any, name, value string) (bool, error) {
+	list, _ := object[name].([]any)
+	switch name {
+	case "fixed_ips":
+		key, want, _ := strings.Cut(value, "=")
+		return slices.ContainsFunc(list, func(f any) bool { m, _ := f.(map[string]any); return m[key] == want }), nil
+	case "security_groups":
+		return slices.Contains(list, any(value)), nil
+	}
+	return equalFilter(object, name, value)
+}
+
+// checkRevision honours If-Match: revision_number=N.
+func checkRevision(r *http.Request, revision int) error {
+	if text := r.Header.Get("If-Match"); text != "" && text != fmt.Sprintf("revision_number=%d", revision) {
+		return failure(http.StatusPreconditionFailed, "RevisionNumberConstraintFailed", "Constrained to %s, but current revision is %d", strings.TrimPrefix(text, "revision_number="), revision)
+	}
+	return nil
+}
+
+func (s *Sim) servePorts(w http.ResponseWriter, r *http.Request, id, _ string) error {
+	if id == "" {
+		return s.listing(w, r, "ports", anys(s.ports.all()), portFilter)
+	}
+	p := s.ports.byID[id]
+	if p == nil {
+		return notFound("PortNotFound", "Port", id)
+	}
+	if r.Method == http.MethodPut {
+		var in struct {
+			SecurityGroups *[]string      `json:"security_groups"`
+			AddressPairs   *[]AddressPair `json:"allowed_address_pairs"`
+		}
+		if err := decodeBody(r, "port", &in); err != nil {
+			return err
+		}
+		if err := checkRevision(r, p.Revision); err != nil {
+			return err
+		}
+		if !p.PortSecurity && ((in.SecurityGroups != nil && len(*in.SecurityGroups) > 0) || (in.AddressPairs != nil && len(*in.AddressPairs) > 0)) {
+			return failure(http.StatusConflict, "AddressPairAndPortSecurityRequired", "Port Security must be enabled in order to have allowed address pairs or security groups on a port.")
+		}
+		if in.SecurityGroups != nil {
+			for _, g := range *in.SecurityGroups {
+				if s.groups.byID[g] == nil {
+					return notFound("SecurityGroupNotFound", "Security group", g)
+				}
+			}
+			p.SecurityGroups = append([]string{}, *in.SecurityGroups...)
+		}
+		if in.AddressPairs != nil {
+			p.AddressPairs = append([]AddressPair{}, *in.AddressPairs...)
+		}
+		p.Revision++
+	}
+	write(w, http.StatusOK, map[string]any{"port": p})
+	return nil
+}
+
+type floatingRequest struct {
+	NetworkID   string  `json:"floating_network_id"`
+	PortID      *string `json:"port_id"`
+	Description string  `json:"description"`
+	SubnetID    string  `json:"subnet_id"`
+	Address     string  `json:"floating_ip_address"`
+}
+
+func (s *Sim) serveFloatingIPs(w http.ResponseWriter, r *http.Request, id, _ string) error {
+	switch {
+	case id == "" && r.Method == http.MethodPost:
+		return s.createFloatingIP(w, r)
+	case id == "":
+		return s.listing(w, r, "floatingips", anys(s.floating.all()), equalFilter)
+	}
+	f := s.floating.byID[id]
+	if f == nil {
+		return notFound("FloatingIPNotFound", "Floating IP", id)
+	}
+	switch r.Method {
+	case http.MethodDelete:
+		s.floating.remove(id)
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	case http.MethodPut:
+		var in map[string]any
+		if err := decodeBody(r, "floatingip", &in); err != nil {
+			return err
+		}
+		port, given := in["port_id"]
+		if text, _ := port.(string); given && text != "" {
+			if err := s.attach(f, text); err != nil {
+				return err
+			}
+		} else if given || len(in) == 0 {
+			f.PortID, f.FixedIP, f.RouterID, f.Status = nil, nil, nil, "DOWN"
+		}
+	}
+	write(w, http.StatusOK, map[string]any{"floatingip": f})
+	return nil
+}
+
+func (s *Sim) createFloatingIP(w http.ResponseWriter, r *http.Request) error {
+	var in floatingRequest
+	if err := decodeBody(r, "floatingip", &in); err != nil {
+		return err
+	}
+	n := s.networks.byID[in.NetworkID]
+	switch {
+	case n == nil:
+		return notFound("NetworkNotFound", "Network", in.NetworkID)
+	case !n.External:
+		return failure(http.StatusBadRequest, "BadRequest", "Network %s is not a valid external network", in.NetworkID)
+	case s.overQuota("floatingip", len(s.floating.order)):
+		return failure(http.StatusConflict, "OverQuota", "Quota exceeded for resources: ['floatingip'].")
+	}
+	f := &FloatingIP{NetworkID: in.NetworkID, Description: in.Description, Status: "DOWN", Tags: []string{}}
+	if in.Address != "" {
+		if s.inUse(in.Address) {
+			return failure(http.StatusConflict, "IpAddressInUse", "Unable to complete operation for network %s. The IP address %s is in use.", in.NetworkID, in.Address)
+		}
+		f.Address = in.Address
+	}
+	for _, sub := range s.subnets.all() {
+		if f.Address == "" && sub.NetworkID == in.NetworkID && sub.IPVersion == 4 && (in.SubnetID == "" || in.SubnetID == sub.ID) {
+			f.Address = s.allocate(sub)
+		}
+	}
+	if f.Address == "" {
+		return failure(http.StatusConflict, "IpAddressGenerationFailure", "No more IP addresses available on network %s.", in.NetworkID)
+	}
+	if p := deref(in.PortID); p != "" {
+		if err := s.attach(f, p); err != nil {
+			return err
+		}
+	}
+	f.ID = s.newID(0xf1)
+	s.floating.put(f.ID, f)
+	write(w, http.StatusCreated, map[string]any{"floatingip": f})
+	return nil
+}
+
+func (s *Sim) attach(f *FloatingIP, port string) error {
+	p := s.ports.byID[port]
+	if p == nil {
+		return notFound("PortNotFound", "Port", port)
+	}
+	i := slices.IndexFunc(p.FixedIPs, func(x FixedIP) bool { return netip.MustParseAddr(x.Address).Is4() })
+	if i < 0 {
+		return failure(http.StatusBadRequest, "BadRequest", "Bad floatingip request: Port %s does not have fixed IPv4 address.", port)
+	}
+	for _, other := range s.floating.all() {
+		if other != f && deref(other.PortID) == port && other.NetworkID == f.NetworkID {
+			return failure(http.StatusConflict, "FloatingIPPortAlreadyAssociated", "Cannot associate floating IP %s with port %s using fixed IP %s, as that fixed IP already has a floating IP on external network %s.", f.Address, port, p.FixedIPs[i].Address, f.NetworkID)
+		}
+	}
+	for _, router := range s.routers.all() {
+		reaches := router.external == f.NetworkID && slices.ContainsFunc(s.ports.all(), func(q *Port) bool {
+			return q.DeviceID == router.ID && slices.ContainsFunc(q.FixedIPs, func(x FixedIP) bool { return x.SubnetID == p.FixedIPs[i].SubnetID })
+		})
+		if reaches {
+			f.PortID, f.FixedIP, f.RouterID, f.Status = &p.ID, &p.FixedIPs[i].Address, &router.ID, "ACTIVE"
+			return nil
+		}
+	}
+	return failure(http.StatusNotFound, "ExternalGatewayForFloatingIPNotFound", "External network %s is not reachable from subnet %s. Therefore, cannot associate Port %s with a Floating IP.", f.NetworkID, p.FixedIPs[i].SubnetID, port)
+}
+
+// AddFloatingIP reserves an address that is attached to nothing.
+func (s *Sim) AddFloatingIP(network, address, description string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := s.newID(0xf1)
+	s.floating.put(id, &FloatingIP{ID: id, NetworkID: network, Address: address, Description: description, Status: "DOWN", Tags: []string{}})
+	return id
+}
+
+// AttachFloatingIP attaches a floating address to a port.
+func (s *Sim) AttachFloatingIP(id, port string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.attach(s.floating.byID[id], port)
+}
+
+// SetQuota bounds how many objects of a kind, such as "floatingip" or "loadbalancer", the project may have.
+func (s *Sim) SetQuota(kind string, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.quotas[kind] = n
+}
+
+func (s *Sim) overQuota(kind string, have int) bool {
+	most, set := s.quotas[kind]
+	return set && have >= most
+}
+
+func (s *Sim) serveGroups(w http.ResponseWriter, r *http.Request, id, _ string) error {
+	switch {
+	case id == "" && r.Method == http.MethodPost:
+		var in struct {
+			Name        string `json:"name"`
+			Description string `json:"description"`
+		}
+		if err := decodeBody(r, "security_group", &in); err != nil {
+			return err
+		}
+		g := &SecurityGroup{ID: s.newID(0x56), Name: in.Name, Description: in.Description, Tags: []string{}}
+		for _, family := range []string{"IPv4", "IPv6"} {
+			g.Rules = append(g.Rules, SecurityRule{ID: s.newID(0x5e), GroupID: g.ID, Direction: "egress", EtherType: family})
+		}
+		s.groups.put(g.ID, g)
+		write(w, http.StatusCreated, map[string]any{"security_group": g})
+		return nil
+	case id == "":
+		return s.listing(w, r, "security_groups", anys(s.groups.all()), equalFilter)
+	}
+	g := s.groups.byID[id]
+	if g == nil {
+		return notFound("SecurityGroupNotFound", "Security group", id)
+	}
+	if r.Method == http.MethodDelete {
+		if slices.ContainsFunc(s.ports.all(), func(p *Port) bool { return slices.Contains(p.SecurityGroups, id) }) {
+			return failure(http.StatusConflict, "SecurityGroupInUse", "Security Group %s in use.", id)
+		}
+		s.groups.remove(id)
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	write(w, http.StatusOK, map[string]any{"security_group": g})
+	return nil
+}
+
+func (s *Sim) serveRules(w http.ResponseWriter, r *http.Request, id, _ string) error {
+	switch {
+	case id == "" && r.Method == http.MethodPost:
+		var in SecurityRule
+		if err := decodeBody(r, "security_group_rule", &in); err != nil {
+			return err
+		}
+		g := s.groups.byID[in.GroupID]
+		if g == nil {
+			return notFound("SecurityGroupNotFound", "Security group", in.GroupID)
+		}
+		if in.Prefix != nil {
+			p, err := netip.ParsePrefix(*in.Prefix)
+			if err != nil || p.Addr().Is4() != (in.EtherType == "IPv4") {
+				return failure(http.StatusBadRequest, "SecurityGroupRuleParameterConflict", "Conflicting value ethertype %s for CIDR %s", in.EtherType, *in.Prefix)
+			}
+		}
+		for _, have := range g.Rules {
+			have.ID = in.ID
+			if fmt.Sprint(attributes(have)) == fmt.Sprint(attributes(in)) {
+				return failure(http.StatusConflict, "SecurityGroupRuleExists", "Security group rule already exists.")
+			}
+		}
+		in.ID = s.newID(0x5e)
+		g.Rules = append(g.Rules, in)
+		write(w, http.StatusCreated, map[string]any{"security_group_rule": in})
+		return nil
+	case id == "":
+		all := []any{}
+		for _, g := range s.groups.all() {
+			for _, rule := range g.Rules {
+				all = append(all, rule)
+			}
+		}
+		return s.listing(w, r, "security_group_rules", all, equalFilter)
+	}
+	for _, g := range s.groups.all() {
+		if i := slices.IndexFunc(g.Rules, func(x SecurityRule) bool { return x.ID == id }); i >= 0 && r.Method == http.MethodDelete {
+			g.Rules = slices.Delete(g.Rules, i, i+1)
+			w.WriteHeader(http.StatusNoContent)
+			return nil
+		}
+	}
+	return notFound("SecurityGroupRuleNotFound", "Security group rule", id)
+}
+
+// mostRoutes is Neutron's default of max_routes.
+const mostRoutes = 30
+
+func (s *Sim) serveRouters(w http.ResponseWriter, r *http.Request, id, action string) error {
+	if id == "" {
+		return s.listing(w, r, "routers", anys(s.routers.all()), equalFilter)
+	}
+	router := s.routers.byID[id]
+	if router == nil {
+		return notFound("RouterNotFound", "Router", id)
+	}
+	if r.Method == http.MethodPut {
+		var in struct {
+			Routes []Route `json:"routes"`
+		}
+		if err := decodeBody(r, "router", &in); err != nil {
+			return err
+		}
+		if err := checkRevision(r, router.Revision); err != nil {
+			return err
+		}
+		routes := in.Routes
+		switch action {
+		case "add_extraroutes":
+			routes = slices.Clone(router.Routes)
+			for _, one := range in.Routes {
+				if !slices.Contains(routes, one) {
+					routes = append(routes, one)
+				}
+			}
+		case "remove_extraroutes":
+			routes = slices.DeleteFunc(slices.Clone(router.Routes), func(one Route) bool { return slices.Contains(in.Routes, one) })
+		}
+		if err := s.checkRoutes(router, routes); err != nil {
+			return err
+		}
+		router.Routes = append([]Route{}, routes...)
+		router.Revision++
+	}
+	write(w, http.StatusOK, map[string]any{"router": router})
+	return nil
+}
+
+func (s *Sim) checkRoutes(router *Router, routes []Route) error {
+	limit := mostRoutes
+	if n, ok := s.quotas["routes"]; ok {
+		limit = n
+	}
+	if len(routes) > limit {
+		return failure(http.StatusBadRequest, "RoutesExhausted", "Unable to complete operation for %s. The number of routes exceeds the maximum quota.", router.ID)
+	}
+	for _, route := range routes {
+		hop, err := netip.ParseAddr(route.NextHop)
+		connected := err == nil && slices.ContainsFunc(s.ports.all(), func(p *Port) bool {
+			return p.DeviceID == router.ID && slices.ContainsFunc(p.FixedIPs, func(f FixedIP) bool {
+				return netip.MustParsePrefix(s.subnets.byID[f.SubnetID].CIDR).Contains(hop)
+			})
+		})
+		if !connected {
+			return failure(http.StatusBadRequest, "InvalidRoutes", "Invalid format for routes: %s, the nexthop is not connected with router", route.NextHop)
+		}
+	}
+	return nil
+}

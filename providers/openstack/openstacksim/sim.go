@@ -1,0 +1,503 @@
+// Package openstacksim simulates the parts of OpenStack that a cloud controller manager touches: Keystone, Nova, Neutron,
+// Octavia and Barbican. It speaks their wire formats, is as asynchronous as Octavia is, and refuses what they refuse.
+//
+// Facts about the interfaces come from the API references at https://docs.openstack.org/api-ref.
+package openstacksim
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
+)
+
+// Name is the provider that the simulator stands for.
+const Name = "openstack"
+
+// What exists in every new simulator, and the only credential that is accepted.
+const (
+	Region   = "RegionOne"
+	Project  = "5d1c7a3e0b8f4e0f9a3a4c2f9d7e6b10"
+	User     = "ccm"
+	Password = "ccm-password"
+	Domain   = "Default"
+)
+
+// Paths of the services, as the catalog names them. All but Nova's are without a version, as DevStack registers them.
+const (
+	identityPath  = "/identity"
+	computePath   = "/compute/v2.1"
+	networkPath   = "/networking"
+	balancerPath  = "/load-balancer"
+	containerPath = "/key-manager"
+)
+
+// Sim is the simulated cloud's state. All methods are safe for concurrent use.
+type Sim struct {
+	mu     sync.Mutex
+	serial int
+	seeded int
+
+	password     string
+	tokens       map[string]time.Time
+	tokenTTL     time.Duration
+	appID        string
+	appSecret    string
+	activation   time.Duration
+	octavia      int // minor version
+	providers    []string
+	mayFailOver  bool
+	failCreates  int
+	quotas       map[string]int
+	extensions   []string
+	novaMaxMinor int
+	pageLimit    int
+
+	servers    table[Server]
+	flavors    table[Flavor]
+	ports      table[Port]
+	networks   table[Network]
+	subnets    table[Subnet]
+	floating   table[FloatingIP]
+	groups     table[SecurityGroup]
+	routers    table[Router]
+	balancers  table[LoadBalancer]
+	listeners  table[Listener]
+	pools      table[Pool]
+	monitors   table[Monitor]
+	containers map[string]bool
+	seedNet    string
+}
+
+// Options set up a simulator.
+type Options struct {
+	// Activation is how long Octavia works on each change.
+	Activation time.Duration
+	// OctaviaMinor is the newest version of Octavia's API, 2.x; 0 means the newest known here.
+	OctaviaMinor int
+}
+
+// newestOctavia is the API version of release 2023.1 and later.
+const newestOctavia = 27
+
+// New returns a simulated OpenStack with an external network, an internal network behind a router, and two flavors.
+func New(o Options) (*Sim, *simkit.Server) {
+	if o.OctaviaMinor == 0 {
+		o.OctaviaMinor = newestOctavia
+	}
+	s := &Sim{
+		password: Password, tokens: map[string]time.Time{}, tokenTTL: time.Hour, activation: o.Activation, octavia: o.OctaviaMinor,
+		providers: []string{"amphora", "octavia", "ovn"}, quotas: map[string]int{}, containers: map[string]bool{}, novaMaxMinor: 95,
+		extensions: []string{"router", "external-net", "allowed-address-pairs", "extraroute", "extraroute-atomic", "security-group", "standard-attr-tag", "standard-attr-revisions", "revision-if-match", "trunk-details"},
+	}
+	s.flavors.put("1", &Flavor{ID: "1", Name: "m1.small", RAM: 2048, VCPUs: 1, Disk: 20})
+	s.flavors.put("2", &Flavor{ID: "2", Name: "m1.large", RAM: 8192, VCPUs: 4, Disk: 80})
+	public := s.AddNetwork("public", true)
+	s.AddSubnet(public, "public-subnet", "203.0.113.0/24")
+	private := s.AddNetwork("private", false)
+	s.AddSubnet(private, "private-subnet", "10.0.0.0/16")
+	s.seedNet = private
+	s.AddRouter("router", public, private)
+	return s, simkit.New(s)
+}
+
+// NewServer returns the simulator for programs that know simulators only in general; token is the password. Limits do not apply: OpenStack
+// publishes none.
+func NewServer(token string, activation time.Duration, _ bool) *simkit.Server {
+	s, server := New(Options{Activation: activation})
+	if token != "" {
+		s.password = token
+	}
+	return server
+}
+
+// table holds objects of one kind in the order of their creation.
+type table[T any] struct {
+	order []string
+	byID  map[string]*T
+}
+
+func (t *table[T]) put(id string, v *T) {
+	if t.byID == nil {
+		t.byID = map[string]*T{}
+	}
+	if _, known := t.byID[id]; !known {
+		t.order = append(t.order, id)
+	}
+	t.byID[id] = v
+}
+
+func (t *table[T]) remove(id string) {
+	delete(t.byID, id)
+	t.order = slices.DeleteFunc(t.order, func(o string) bool { return o == id })
+}
+
+func (t *table[T]) all() []*T {
+	list := make([]*T, 0, len(t.order))
+	for _, id := range t.order {
+		list = append(list, t.byID[id])
+	}
+	return list
+}
+
+// newID returns an identifier of the form that OpenStack uses; they count up, so that runs are alike.
+func (s *Sim) newID(kind byte) string {
+	s.serial++
+	return fmt.Sprintf("%02x%06x-0000-4000-8000-%012x", kind, s.serial, s.serial)
+}
+
+// apiError is an answer other than success, in a service's words.
+type apiError struct {
+	status  int
+	kind    string // Neutron's type, Nova's key
+	message string
+}
+
+func (e *apiError) Error() string { return e.message }
+
+func failure(status int, kind, format string, args ...any) error {
+	return &apiError{status, kind, fmt.Sprintf(format, args...)}
+}
+
+func notFound(kind, what, id string) error {
+	return failure(http.StatusNotFound, kind, "%s %s could not be found.", what, id)
+}
+
+// service is the first segment of a path.
+func service(r *http.Request) string {
+	for _, p := range []string{identityPath, "/compute", networkPath, balancerPath, containerPath} {
+		if r.URL.Path == p || strings.HasPrefix(r.URL.Path, p+"/") {
+			return p
+		}
+	}
+	return ""
+}
+
+// writeError writes an error in the form of the service that the path belongs to.
+func writeError(w http.ResponseWriter, at string, status int, kind, message string) {
+	var body any
+	switch at {
+	case networkPath:
+		body = map[string]any{"NeutronError": map[string]string{"type": kind, "message": message, "detail": ""}}
+	case balancerPath:
+		body = map[string]any{"faultcode": "Client", "faultstring": message, "debuginfo": nil}
+	case "/compute":
+		if kind == "" {
+			kind = "computeFault"
+		}
+		body = map[string]any{kind: map[string]any{"code": status, "message": message}}
+	case containerPath:
+		body = map[string]any{"code": status, "title": http.StatusText(status), "description": message}
+	default:
+		body = map[string]any{"error": map[string]any{"code": status, "title": http.StatusText(status), "message": message}}
+	}
+	write(w, status, body)
+}
+
+func write(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // a client that went away is its own affair
+}
+
+// WriteError implements simkit.Cloud. It is called without a request, so it answers as a gateway in front of the services.
+func (*Sim) WriteError(w http.ResponseWriter, status int, message string) {
+	write(w, status, map[string]any{"error": map[string]any{"code": status, "title": http.StatusText(status), "message": message}})
+}
+
+// RateHeaders implements simkit.Cloud: OpenStack tells nothing about its limits.
+func (*Sim) RateHeaders(http.Header, int, int, time.Time) {}
+
+var identifier = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f-]{27}$`)
+
+// Operation implements simkit.Cloud.
+func (*Sim) Operation(r *http.Request) (string, bool) {
+	segments := strings.Split(path.Clean(r.URL.Path), "/")
+	for i, s := range segments {
+		if identifier.MatchString(s) || (i > 0 && segments[i-1] == "flavors" && s != "detail") {
+			segments[i] = "{id}"
+		}
+	}
+	isLogin := strings.HasSuffix(r.URL.Path, "/auth/tokens")
+	return r.Method + " " + strings.Join(segments, "/"), r.Method != http.MethodGet && r.Method != http.MethodHead && !isLogin
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := service(r)
+	rest := strings.Trim(strings.TrimPrefix(r.URL.Path, at), "/")
+	var err error
+	switch at {
+	case identityPath:
+		err = s.identity(w, r, rest)
+	case "":
+		err = failure(http.StatusNotFound, "", "no such service")
+	default:
+		if !s.authorized(r) && !isRoot(rest) {
+			writeUnauthorized(w)
+			return
+		}
+		s.settle()
+		err = s.serve(w, r, at, rest)
+	}
+	var known *apiError
+	if errors.As(err, &known) {
+		writeError(w, at, known.status, known.kind, known.message)
+	} else if err != nil {
+		writeError(w, at, http.StatusInternalServerError, "", err.Error())
+	}
+}
+
+func isRoot(rest string) bool { return rest == "" }
+
+func (s *Sim) serve(w http.ResponseWriter, r *http.Request, at, rest string) error {
+	switch at {
+	case "/compute":
+		return s.compute(w, r, strings.TrimPrefix(strings.TrimPrefix(rest, "v2.1"), "/"))
+	case networkPath:
+		return s.network(w, r, rest)
+	case balancerPath:
+		return s.loadBalancing(w, r, rest)
+	default:
+		return s.keyManager(w, r, rest)
+	}
+}
+
+func writeUnauthorized(w http.ResponseWriter) {
+	w.Header().Set("Www-Authenticate", `Keystone uri="http://keystone"`)
+	write(w, http.StatusUnauthorized, map[string]any{"error": map[string]any{"code": 401, "title": "Unauthorized", "message": "The request you have made requires authentication."}})
+}
+
+// decodeBody reads {"wrapper": {...}} strictly: unknown attributes are refused, as the services do.
+func decodeBody(r *http.Request, wrapper string, into any) error {
+	var outer map[string]json.RawMessage
+	if err := json.NewDecoder(r.Body).Decode(&outer); err != nil {
+		return failure(http.StatusBadRequest, "HTTPBadRequest", "The body is not JSON: %s", err)
+	}
+	inner, ok := outer[wrapper]
+	if !ok || len(outer) != 1 {
+		return failure(http.StatusBadRequest, "HTTPBadRequest", "The body must hold %q alone", wrapper)
+	}
+	d := json.NewDecoder(strings.NewReader(string(inner)))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return failure(http.StatusBadRequest, "HTTPBadRequest", "Unrecognized or invalid attribute: %s", err)
+	}
+	return nil
+}
+
+// attributes decodes an object into its JSON fields, for filters.
+func attributes(v any) map[string]any {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // our own types, all of whose fields can be encoded
+	}
+	var m map[string]any
+	if err := json.Unmarshal(text, &m); err != nil {
+		panic(err)
+	}
+	return m
+}
+
+// paging are the query parameters of listings that are no filters.
+var paging = []string{"limit", "marker", "sort_key", "sort_dir", "page_reverse"}
+
+// listing answers with a page of the objects that pass the filters of the query.
+func (s *Sim) listing(w http.ResponseWriter, r *http.Request, key string, items []any, matches func(object map[string]any, name, value string) (bool, error)) error {
+	query := r.URL.Query()
+	var kept []any
+	var ids []string
+	for _, item := range items {
+		object := attributes(item)
+		pass := true
+		for name, values := range query {
+			if slices.Contains(paging, name) {
+				continue
+			}
+			one := false
+			for _, value := range values {
+				ok, err := matches(object, name, value)
+				if err != nil {
+					return err
+				}
+				one = one || ok
+			}
+			pass = pass && one
+		}
+		if pass {
+			kept = append(kept, item)
+			id, _ := object["id"].(string)
+			ids = append(ids, id)
+		}
+	}
+	start := 0
+	if marker := query.Get("marker"); marker != "" {
+		i := slices.Index(ids, marker)
+		if i < 0 {
+			return failure(http.StatusBadRequest, "badRequest", "marker [%s] not found", marker)
+		}
+		start = i + 1
+	}
+	limit := s.pageLimit
+	if text := query.Get("limit"); text != "" {
+		n := 0
+		if _, err := fmt.Sscanf(text, "%d", &n); err != nil || n < 1 {
+			return failure(http.StatusBadRequest, "badRequest", "Invalid limit %s", text)
+		}
+		if limit == 0 || n < limit {
+			limit = n
+		}
+	}
+	end := len(kept)
+	body := map[string]any{}
+	if limit > 0 && start+limit <= len(kept) {
+		end = start + limit
+		query.Set("limit", fmt.Sprint(limit))
+		query.Set("marker", ids[end-1])
+		body[key+"_links"] = []any{map[string]string{"rel": "next", "href": "http://" + r.Host + r.URL.Path + "?" + query.Encode()}}
+	}
+	page := append([]any{}, kept[start:end]...)
+	body[key] = page
+	write(w, http.StatusOK, body)
+	return nil
+}
+
+// equalFilter compares an attribute that every object of the kind has; Neutron refuses filters that it does not know.
+func equalFilter(object map[string]any, name, value string) (bool, error) {
+	have, known := object[name]
+	if !known {
+		return false, failure(http.StatusBadRequest, "HTTPBadRequest", "[%q] is invalid attribute for filter", name)
+	}
+	return fmt.Sprint(have) == value || (have == nil && value == ""), nil
+}
+
+func anys[T any](list []*T) []any {
+	items := make([]any, len(list))
+	for i, v := range list {
+		items[i] = v
+	}
+	return items
+}
+
+// Distort implements simkit.Cloud.
+func (*Sim) Distort() map[string]simkit.Distortion {
+	kinds := []string{"detail", "ports", "loadbalancers", "listeners", "pools", "members", "healthmonitors", "floatingips", "networks", "subnets", "security-groups", "security-group-rules"}
+	keyOf := func(r *http.Request) string {
+		kind := path.Base(r.URL.Path)
+		if kind == "detail" {
+			kind = path.Base(path.Dir(r.URL.Path))
+		}
+		return strings.ReplaceAll(kind, "-", "_")
+	}
+	isList := func(r *http.Request) bool {
+		return r.Method == http.MethodGet && slices.Contains(kinds, path.Base(r.URL.Path))
+	}
+	return map[string]simkit.Distortion{
+		// empty-list: a complete listing without anything in it, as another project sees it.
+		"empty-list": func(r *http.Request, _ []byte) ([]byte, bool) {
+			return []byte(`{"` + keyOf(r) + `": []}`), isList(r)
+		},
+		// no-list: an answer that is JSON, and not the listing.
+		"no-list": func(r *http.Request, _ []byte) ([]byte, bool) { return []byte(`{}`), isList(r) },
+	}
+}
+
+// Actions implements simkit.Cloud.
+func (s *Sim) Actions() map[string]func(json.RawMessage) error {
+	setStatus := func(status string) func(json.RawMessage) error {
+		return func(body json.RawMessage) error {
+			var in struct{ ID string }
+			if err := json.Unmarshal(body, &in); err != nil {
+				return err
+			}
+			return s.SetStatus(in.ID, status)
+		}
+	}
+	return map[string]func(json.RawMessage) error{
+		"power-off": setStatus("SHUTOFF"),
+		"power-on":  setStatus("ACTIVE"),
+		// token changes the password: what is issued already is worth nothing either.
+		"token": func(body json.RawMessage) error {
+			var in struct{ Token string }
+			if err := json.Unmarshal(body, &in); err != nil {
+				return err
+			}
+			s.SetPassword(in.Token)
+			return nil
+		},
+	}
+}
+
+// Environment implements simkit.Cloud: OpenStack's controllers read a file instead, which CloudConfig returns.
+func (*Sim) Environment(string) map[string]string { return map[string]string{} }
+
+// CloudConfig returns the cloud.conf of a controller that talks to this cloud at url.
+func (s *Sim) CloudConfig(url string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return fmt.Sprintf("[Global]\nauth-url = %q\nusername = %q\npassword = %q\ntenant-id = %q\ndomain-name = %q\nregion = %q\n\n[LoadBalancer]\ncreate-monitor = true\n",
+		url+identityPath+"/v3", User, s.password, Project, Domain, Region)
+}
+
+// Holdings implements simkit.Cloud.
+func (s *Sim) Holdings() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lines := []string{}
+	for _, lb := range s.balancers.all() {
+		ports := []string{}
+		members := map[string]bool{}
+		for _, l := range s.listenersOf(lb.ID) {
+			ports = append(ports, fmt.Sprintf("%s/%d", l.Protocol, l.ProtocolPort))
+			if p := s.pools.byID[deref(l.DefaultPoolID)]; p != nil {
+				for _, m := range p.members {
+					members[m.Address] = true
+				}
+			}
+		}
+		address := lb.VIPAddress
+		for _, f := range s.floating.all() {
+			if deref(f.PortID) == lb.VIPPortID {
+				address = f.Address
+			}
+		}
+		lines = append(lines, fmt.Sprintf("load balancer %s, %s, address %s, %s, %d nodes", lb.Name, lb.ProvisioningStatus, address, strings.Join(ports, ", "), len(members)))
+	}
+	return lines
+}
+
+// State implements simkit.Cloud.
+func (s *Sim) State() any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settle()
+	return map[string]any{
+		"servers": s.servers.all(), "ports": s.ports.all(), "networks": s.networks.all(), "subnets": s.subnets.all(), "floatingips": s.floating.all(),
+		"security_groups": s.groups.all(), "routers": s.routers.all(), "loadbalancers": s.balancers.all(), "listeners": s.listeners.all(),
+		"pools": s.pools.all(), "healthmonitors": s.monitors.all(),
+	}
+}
+
+func deref(p *string) string {
+	if p == nil {
+		return ""
+	}
+	return *p
+}
+
+func orNull(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}

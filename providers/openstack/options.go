@@ -1,0 +1,345 @@
+package openstack
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// Config is the validated configuration of the provider.
+type Config struct {
+	Global       global
+	Networking   networking
+	LoadBalancer loadBalancerConfig
+	// Classes are the sections [LoadBalancerClass "name"].
+	Classes  map[string]class
+	RouterID string
+	// RequestTimeout bounds one attempt at a call.
+	RequestTimeout time.Duration
+	SearchOrder    []string
+	// Regional puts the region into provider IDs.
+	Regional   bool
+	UserAgents []string
+	// OwnershipTag marks new load balancers as this cluster's.
+	OwnershipTag bool
+
+	// Unused are settings that have no effect here.
+	Unused struct{ WaitSteps, LBVersion string }
+}
+
+// global says where the cloud is, and how to log in.
+type global struct {
+	AuthURL                                                string
+	UserID, Username                                       string
+	Password                                               schema.Secret
+	TenantID, TenantName                                   string
+	DomainID, DomainName                                   string
+	UserDomainID, UserDomainName                           string
+	TenantDomainID, TenantDomainName                       string
+	TrustID, TrusteeID                                     string
+	TrusteePassword                                        schema.Secret
+	ApplicationCredentialID, ApplicationCredentialName     string
+	ApplicationCredentialSecret                            schema.Secret
+	Token                                                  schema.Secret
+	Region, EndpointType                                   string
+	CAFile, CAFileContents, CertFile, KeyFile, TLSInsecure string
+	UseClouds                                              bool
+	CloudsFile, Cloud                                      string
+	// CloudsFileEnv and CloudEnv are the environment's choice where the file has none.
+	CloudsFileEnv, CloudEnv string
+}
+
+type networking struct {
+	IPv6Disabled     bool
+	PublicNetworks   []string
+	InternalNetworks []string
+	SortOrder        string
+}
+
+// class is a named set of networks for load balancers.
+type class struct {
+	FloatingNetworkID, FloatingSubnetID, FloatingSubnet, FloatingSubnetTags string
+	NetworkID, SubnetID, MemberSubnetID                                     string
+}
+
+type loadBalancerConfig struct {
+	class
+
+	Enabled              bool
+	Provider             string
+	Method               string
+	ManageSecurityGroups bool
+	CreateMonitor        bool
+	MonitorDelay         time.Duration
+	MonitorTimeout       time.Duration
+	MonitorRetries       int
+	MonitorRetriesDown   int
+	Internal             bool
+	NodeSelector         string
+	CascadeDelete        bool
+	FlavorID             string
+	AvailabilityZone     string
+	IngressHostname      bool
+	HostnameSuffix       string
+	MaxShared            int
+	TLSContainerRef      string
+	ContainerStore       string
+	Serial               bool
+}
+
+const noEffect = "Accepted for compatibility, without effect: "
+
+func text(section, key, help string, at func(*Config) *string) schema.Option[Config] {
+	return schema.StringOption(at, schema.OptionRow{FileKey: "[" + section + "] " + key, Spec: schema.Spec{Help: help}})
+}
+
+func credential(key, help string, at func(*Config) *schema.Secret) schema.Option[Config] {
+	return schema.SecretOption(at, schema.OptionRow{FileKey: "[Global] " + key, Spec: schema.Spec{Help: help}})
+}
+
+func toggle(section, key, standard, help string, at func(*Config) *bool) schema.Option[Config] {
+	return schema.BoolOption(at, schema.OptionRow{FileKey: "[" + section + "] " + key, Spec: schema.Spec{Default: standard, Help: help}})
+}
+
+func choice(section, key, standard, help string, choices []string, at func(*Config) *string) schema.Option[Config] {
+	return schema.EnumOption(at, schema.OptionRow{FileKey: "[" + section + "] " + key, Spec: schema.Spec{Default: standard, Choices: choices, Help: help}})
+}
+
+func span(section, key, standard, help string, at func(*Config) *time.Duration) schema.Option[Config] {
+	return schema.DurationOption(at, schema.OptionRow{FileKey: "[" + section + "] " + key, Spec: schema.Spec{Default: standard, Help: help, Check: checkSeconds}})
+}
+
+func checkSeconds(v string) error {
+	if d, err := time.ParseDuration(v); err == nil && d < time.Second {
+		return errors.New("is shorter than a second, which is the unit of the API")
+	}
+	return nil
+}
+
+func count(section, key, standard string, least, most float64, help string, at func(*Config) *int) schema.Option[Config] {
+	return schema.IntOption(at, schema.OptionRow{FileKey: "[" + section + "] " + key, Spec: schema.Spec{Default: standard, Min: &least, Max: &most, Help: help}})
+}
+
+// methods are the algorithms that Octavia knows; ovn knows the last alone.
+func methods() []string {
+	return []string{"ROUND_ROBIN", "LEAST_CONNECTIONS", "SOURCE_IP", methodSourceIPPort}
+}
+
+// Options is the table of the provider's options: the keys of cloud.conf as OpenStack's own controller has them.
+var Options = schema.Options[Config]{
+	text("Global", "auth-url", "Address of Keystone. May come from clouds.yaml.", func(c *Config) *string { return &c.Global.AuthURL }),
+	text("Global", "user-id", "ID of the user.", func(c *Config) *string { return &c.Global.UserID }),
+	text("Global", "username", "Name of the user; needs the user's domain.", func(c *Config) *string { return &c.Global.Username }),
+	credential("password", "Password of the user.", func(c *Config) *schema.Secret { return &c.Global.Password }),
+	text("Global", "tenant-id", "ID of the project; it beats the name.", func(c *Config) *string { return &c.Global.TenantID }),
+	text("Global", "tenant-name", "Name of the project; needs the project's domain.", func(c *Config) *string { return &c.Global.TenantName }),
+	text("Global", "domain-id", "ID of the domain of user and project where no other is set.", func(c *Config) *string { return &c.Global.DomainID }),
+	text("Global", "domain-name", "Name of that domain.", func(c *Config) *string { return &c.Global.DomainName }),
+	text("Global", "user-domain-id", "ID of the user's domain.", func(c *Config) *string { return &c.Global.UserDomainID }),
+	text("Global", "user-domain-name", "Name of the user's domain.", func(c *Config) *string { return &c.Global.UserDomainName }),
+	text("Global", "tenant-domain-id", "ID of the project's domain.", func(c *Config) *string { return &c.Global.TenantDomainID }),
+	text("Global", "tenant-domain-name", "Name of the project's domain.", func(c *Config) *string { return &c.Global.TenantDomainName }),
+	text("Global", "trust-id", "ID of a Keystone trust, which becomes the scope.", func(c *Config) *string { return &c.Global.TrustID }),
+	text("Global", "trustee-id", "ID of the trustee; with trust-id it replaces user-id.", func(c *Config) *string { return &c.Global.TrusteeID }),
+	credential("trustee-password", "Password of the trustee.", func(c *Config) *schema.Secret { return &c.Global.TrusteePassword }),
+	text("Global", "application-credential-id", "ID of an application credential.", func(c *Config) *string { return &c.Global.ApplicationCredentialID }),
+	text("Global", "application-credential-name", "Name of an application credential; needs the user.", func(c *Config) *string { return &c.Global.ApplicationCredentialName }),
+	credential("application-credential-secret", "Secret of the application credential.", func(c *Config) *schema.Secret { return &c.Global.ApplicationCredentialSecret }),
+	credential("token", "Token to log in with; needs a project. It cannot be renewed after its end.", func(c *Config) *schema.Secret { return &c.Global.Token }),
+	text("Global", "region", "Region whose endpoints are used, and that nodes are labelled with.", func(c *Config) *string { return &c.Global.Region }),
+	choice("Global", "os-endpoint-type", "public", "Interface of the endpoints.", []string{"public", "internal", "admin"}, func(c *Config) *string { return &c.Global.EndpointType }),
+	text("Global", "ca-file", "File with the certificates that the cloud's must be signed by, instead of the system's.", func(c *Config) *string { return &c.Global.CAFile }),
+	text("Global", "CAFileContents", "The same in the place of a file, where ca-file is not set.", func(c *Config) *string { return &c.Global.CAFileContents }),
+	text("Global", "cert-file", "File with a client certificate; needs key-file.", func(c *Config) *string { return &c.Global.CertFile }),
+	text("Global", "key-file", "File with its key.", func(c *Config) *string { return &c.Global.KeyFile }),
+	text("Global", "tls-insecure", "With exactly \"true\" the cloud's certificates are not checked.", func(c *Config) *string { return &c.Global.TLSInsecure }),
+	toggle("Global", "use-clouds", "false", "Take what this section leaves open from clouds.yaml.", func(c *Config) *bool { return &c.Global.UseClouds }),
+	text("Global", "clouds-file", "Path of clouds.yaml; without it the usual places are searched.", func(c *Config) *string { return &c.Global.CloudsFile }),
+	text("Global", "cloud", "Entry of clouds.yaml; without it OS_CLOUD, or the only entry.", func(c *Config) *string { return &c.Global.Cloud }),
+	schema.StringOption(func(c *Config) *string { return &c.Global.CloudsFileEnv }, schema.OptionRow{Env: "OS_CLIENT_CONFIG_FILE", Spec: schema.Spec{Help: "Path of clouds.yaml where clouds-file is not set. Only with use-clouds."}}),
+	schema.StringOption(func(c *Config) *string { return &c.Global.CloudEnv }, schema.OptionRow{Env: "OS_CLOUD", Spec: schema.Spec{Help: "Entry of clouds.yaml where cloud is not set. Only with use-clouds."}}),
+
+	toggle("Networking", "ipv6-support-disabled", "false", "Leave IPv6 addresses of nodes out.", func(c *Config) *bool { return &c.Networking.IPv6Disabled }),
+	schema.ListOption(func(c *Config) *[]string { return &c.Networking.PublicNetworks }, schema.OptionRow{FileKey: "[Networking] public-network-name", Spec: schema.Spec{Help: "Networks, by name, whose addresses are external. May be repeated."}}),
+	schema.ListOption(func(c *Config) *[]string { return &c.Networking.InternalNetworks }, schema.OptionRow{FileKey: "[Networking] internal-network-name", Spec: schema.Spec{Help: "Networks, by name, whose addresses are internal; those of other networks are left out. May be repeated."}}),
+	schema.StringOption(func(c *Config) *string { return &c.Networking.SortOrder }, schema.OptionRow{FileKey: "[Networking] address-sort-order", Spec: schema.Spec{Check: checkSortOrder, Help: "Networks, separated by commas or blanks, in whose order addresses are sorted."}}),
+
+	toggle("LoadBalancer", "enabled", "true", "Serve Services of type LoadBalancer.", func(c *Config) *bool { return &c.LoadBalancer.Enabled }),
+	choice("LoadBalancer", "lb-version", "v2", noEffect+"there is one version.", []string{"v2"}, func(c *Config) *string { return &c.Unused.LBVersion }),
+	schema.StringOption(func(c *Config) *string { return &c.LoadBalancer.Provider }, schema.OptionRow{FileKey: "[LoadBalancer] lb-provider", Spec: schema.Spec{Default: "amphora", Help: "Octavia's provider of new load balancers, such as amphora or ovn."}}),
+	choice("LoadBalancer", "lb-method", "ROUND_ROBIN", "Algorithm of pools. The provider ovn needs SOURCE_IP_PORT, which is its default.", methods(), func(c *Config) *string { return &c.LoadBalancer.Method }),
+	text("LoadBalancer", "subnet-id", "Subnet of the address of load balancers, and of members where no other is set.", func(c *Config) *string { return &c.LoadBalancer.SubnetID }),
+	text("LoadBalancer", "member-subnet-id", "Subnet of members.", func(c *Config) *string { return &c.LoadBalancer.MemberSubnetID }),
+	text("LoadBalancer", "network-id", "Network of the address of load balancers.", func(c *Config) *string { return &c.LoadBalancer.NetworkID }),
+	text("LoadBalancer", "floating-network-id", "Network of floating addresses; without it the first external network that will do.", func(c *Config) *string { return &c.LoadBalancer.FloatingNetworkID }),
+	text("LoadBalancer", "floating-subnet-id", "Subnet of floating addresses.", func(c *Config) *string { return &c.LoadBalancer.FloatingSubnetID }),
+	schema.StringOption(func(c *Config) *string { return &c.LoadBalancer.FloatingSubnet }, schema.OptionRow{FileKey: "[LoadBalancer] floating-subnet", Spec: schema.Spec{Check: checkPattern, Help: "Subnets of floating addresses by name: a pattern, with ~ a regular expression, with ! all others."}}),
+	text("LoadBalancer", "floating-subnet-tags", "Subnets of floating addresses by tags: a,b for any; &a,b for all; ! before it for the others.", func(c *Config) *string { return &c.LoadBalancer.FloatingSubnetTags }),
+	toggle("LoadBalancer", "manage-security-groups", "false", "Open the node ports by a security group for each Service.", func(c *Config) *bool { return &c.LoadBalancer.ManageSecurityGroups }),
+	toggle("LoadBalancer", "create-monitor", "false", "Check the health of members. Services with externalTrafficPolicy Local need it.", func(c *Config) *bool { return &c.LoadBalancer.CreateMonitor }),
+	span("LoadBalancer", "monitor-delay", "5s", "Time between two checks.", func(c *Config) *time.Duration { return &c.LoadBalancer.MonitorDelay }),
+	span("LoadBalancer", "monitor-timeout", "3s", "Time after which a check has failed.", func(c *Config) *time.Duration { return &c.LoadBalancer.MonitorTimeout }),
+	count("LoadBalancer", "monitor-max-retries", "1", 1, 10, "Checks that must pass before a member serves.", func(c *Config) *int { return &c.LoadBalancer.MonitorRetries }),
+	count("LoadBalancer", "monitor-max-retries-down", "3", 1, 10, "Checks that must fail before a member is left out.", func(c *Config) *int { return &c.LoadBalancer.MonitorRetriesDown }),
+	toggle("LoadBalancer", "internal-lb", "false", "Give no load balancer a floating address.", func(c *Config) *bool { return &c.LoadBalancer.Internal }),
+	text("LoadBalancer", "node-selector", "Labels of the nodes that are members: key=value or key, separated by commas.", func(c *Config) *string { return &c.LoadBalancer.NodeSelector }),
+	toggle("LoadBalancer", "cascade-delete", "true", "Delete load balancers with all that belongs to them in one call.", func(c *Config) *bool { return &c.LoadBalancer.CascadeDelete }),
+	text("LoadBalancer", "flavor-id", "Octavia's flavor of new load balancers.", func(c *Config) *string { return &c.LoadBalancer.FlavorID }),
+	text("LoadBalancer", "availability-zone", "Octavia's availability zone of new load balancers.", func(c *Config) *string { return &c.LoadBalancer.AvailabilityZone }),
+	toggle("LoadBalancer", "enable-ingress-hostname", "false", "With the PROXY protocol, show a hostname made of the address and ingress-hostname-suffix.", func(c *Config) *bool { return &c.LoadBalancer.IngressHostname }),
+	schema.StringOption(func(c *Config) *string { return &c.LoadBalancer.HostnameSuffix }, schema.OptionRow{FileKey: "[LoadBalancer] ingress-hostname-suffix", Spec: schema.Spec{Default: "nip.io", Help: "Domain of these hostnames."}}),
+	count("LoadBalancer", "max-shared-lb", "2", 1, 1000, "Services that may share a load balancer.", func(c *Config) *int { return &c.LoadBalancer.MaxShared }),
+	text("LoadBalancer", "default-tls-container-ref", "Certificates that every load balancer ends TLS with, by their reference in the key manager.", func(c *Config) *string { return &c.LoadBalancer.TLSContainerRef }),
+	schema.StringOption(func(c *Config) *string { return &c.LoadBalancer.ContainerStore }, schema.OptionRow{FileKey: "[LoadBalancer] container-store", Spec: schema.Spec{Default: storeBarbican, Help: "Where certificates are: barbican, where references are checked, or external."}}),
+	toggle("LoadBalancer", "provider-requires-serial-api-calls", "false", "Make and change everything one by one, for providers that know no more.", func(c *Config) *bool { return &c.LoadBalancer.Serial }),
+
+	text("Route", "router-id", "Router that pod ranges are routed by; without it there are no routes.", func(c *Config) *string { return &c.RouterID }),
+	schema.ListOption(func(c *Config) *[]string { return &c.SearchOrder }, schema.OptionRow{FileKey: "[Metadata] search-order", Spec: schema.Spec{Default: "configDrive,metadataService", Check: checkSearchOrder, Help: noEffect + "no metadata service is asked."}}),
+	schema.DurationOption(func(c *Config) *time.Duration { return &c.RequestTimeout }, schema.OptionRow{FileKey: "[Metadata] request-timeout", Spec: schema.Spec{Default: "60s", Help: "Time after which one attempt at a call is given up."}}),
+
+	schema.ListOption(func(c *Config) *[]string { return &c.UserAgents }, schema.OptionRow{Flag: "user-agent", Repeatable: true, Spec: schema.Spec{Help: "Text put before the user agent of calls. May be given several times."}}),
+	schema.BoolOption(func(c *Config) *bool { return &c.Regional }, schema.OptionRow{Env: "OS_CCM_REGIONAL", Spec: schema.Spec{Default: "false", Help: "Put the region into provider IDs of new nodes."}}),
+	schema.BoolOption(func(c *Config) *bool { return &c.OwnershipTag }, schema.OptionRow{Env: "OPENSTACK_OWNERSHIP_TAG", Spec: schema.Spec{Default: "true", Help: "Tag new load balancers with the identity of the cluster, so that no other cluster takes them over. Ours."}}),
+	schema.StringOption(func(c *Config) *string { return &c.Unused.WaitSteps }, schema.OptionRow{Env: "OCCM_WAIT_LB_ACTIVE_STEPS", Spec: schema.Spec{Help: noEffect + "nothing waits for load balancers, they are looked at again."}}),
+}
+
+func checkSortOrder(v string) error {
+	for _, one := range splitOrder(v) {
+		if _, err := netip.ParsePrefix(one); err != nil {
+			return fmt.Errorf(`holds %q, which is not a network; use a form such as "10.0.0.0/8, 2001:db8::/64"`, one)
+		}
+	}
+	return nil
+}
+
+func splitOrder(v string) []string {
+	return strings.FieldsFunc(v, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' })
+}
+
+func checkSearchOrder(v string) error {
+	items := strings.Split(v, ",")
+	if len(items) > 2 {
+		return errors.New("holds more than two items; use configDrive and metadataService")
+	}
+	for _, item := range items {
+		if item = strings.TrimSpace(item); item != "configDrive" && item != "metadataService" {
+			return fmt.Errorf("holds %q; use configDrive and metadataService", item)
+		}
+	}
+	return nil
+}
+
+// checkPattern refuses what cannot match subnets by name.
+func checkPattern(v string) error {
+	v = strings.TrimPrefix(v, "!")
+	if expression, ok := strings.CutPrefix(v, "~"); ok {
+		if _, err := regexp.Compile(expression); err != nil {
+			return fmt.Errorf("is not a regular expression: %w", err)
+		}
+		return nil
+	}
+	if _, err := path.Match(v, ""); err != nil {
+		return fmt.Errorf("is not a pattern: %w", err)
+	}
+	return nil
+}
+
+// classTable are the keys of a section [LoadBalancerClass "name"].
+func classTable(c *class) map[string]*string {
+	return map[string]*string{
+		"floating-network-id": &c.FloatingNetworkID, "floating-subnet-id": &c.FloatingSubnetID, "floating-subnet": &c.FloatingSubnet,
+		"floating-subnet-tags": &c.FloatingSubnetTags, "network-id": &c.NetworkID, "subnet-id": &c.SubnetID, "member-subnet-id": &c.MemberSubnetID,
+	}
+}
+
+// parseConfig reads all sources. All problems are reported together; warnings are about what has no effect.
+func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
+	entries, err := schema.ReadINI(in.File)
+	if err != nil {
+		return c, nil, err
+	}
+	keys, rest, iniErr := Options.FromINI(entries)
+	classes, rest, classErr := parseClasses(rest)
+	in.Keys = keys
+	if err := withClouds(keys, in); err != nil {
+		return c, nil, err
+	}
+	c, err = Options.Parse(in.Sources)
+	c.Classes = classes
+	if err == nil {
+		err = c.contradictions()
+	}
+	if c.LoadBalancer.Provider == providerOVN && keys["[LoadBalancer] lb-method"] == "" {
+		c.LoadBalancer.Method = methodSourceIPPort
+	}
+	return c, Options.Unknown(rest), errors.Join(iniErr, classErr, err)
+}
+
+func parseClasses(entries []schema.INIEntry) (classes map[string]class, rest []schema.INIEntry, err error) {
+	classes = map[string]class{}
+	var problems []error
+	for _, e := range entries {
+		if !strings.EqualFold(e.Section, "LoadBalancerClass") || e.Subsection == "" {
+			rest = append(rest, e)
+			continue
+		}
+		one := classes[e.Subsection]
+		at, known := classTable(&one)[strings.ToLower(e.Key)]
+		if !known {
+			p := &schema.Problem{Place: "key " + e.FileKey() + " of the cloud config", Reason: "is unknown; a class has " + strings.Join(slices.Sorted(maps.Keys(classTable(&one))), ", ")}
+			problems = append(problems, p)
+			continue
+		}
+		*at = e.Value
+		classes[e.Subsection] = one
+	}
+	for name, one := range classes {
+		if err := checkPattern(one.FloatingSubnet); err != nil {
+			problems = append(problems, &schema.Problem{Place: fmt.Sprintf("key [LoadBalancerClass %q] floating-subnet of the cloud config", name), Value: one.FloatingSubnet, Reason: err.Error()})
+		}
+	}
+	return classes, rest, errors.Join(problems...)
+}
+
+// contradictions are faults of two or more options together.
+func (c Config) contradictions() error {
+	var problems []error
+	report := func(broken bool, key, reason string) {
+		if broken {
+			problems = append(problems, &schema.Problem{Place: "key [Global] " + key + " of the cloud config", Reason: reason})
+		}
+	}
+	g := c.Global
+	report(g.AuthURL == "", "auth-url", "is required and is not set, and clouds.yaml has none")
+	report((g.CertFile == "") != (g.KeyFile == ""), "cert-file", "and key-file belong together; set both")
+	password := !g.Password.IsZero() || (g.TrustID != "" && !g.TrusteePassword.IsZero())
+	application := g.ApplicationCredentialID != "" || g.ApplicationCredentialName != ""
+	report(application && g.ApplicationCredentialSecret.IsZero(), "application-credential-secret", "is required with an application credential")
+	report(g.Token.IsZero() && !password && !application, "password", "is required where there is neither a token nor an application credential")
+	report(!g.Token.IsZero() && g.TrustID != "", "token", "cannot be used with trust-id")
+	report(!g.Token.IsZero() && g.TenantID == "" && g.TenantName == "", "token", "needs tenant-id or tenant-name")
+	usesPassword := g.Token.IsZero() && password && g.ApplicationCredentialID == ""
+	userID := g.UserID
+	if g.TrustID != "" && g.TrusteeID != "" {
+		userID = g.TrusteeID
+	}
+	report(usesPassword && userID == "" && g.Username == "", "username", "or user-id is required with a password")
+	report(usesPassword && userID != "" && g.Username != "", "username", "and user-id exclude each other; keep one")
+	report(usesPassword && g.Username != "" && userID == "" && g.UserDomainID == "" && g.UserDomainName == "" && g.DomainID == "" && g.DomainName == "", "user-domain-name", "is required with username, unless domain-name or domain-id is set")
+	report(g.TenantID == "" && g.TenantName != "" && g.TrustID == "" && g.TenantDomainID == "" && g.TenantDomainName == "" && g.DomainID == "" && g.DomainName == "", "tenant-domain-name", "is required with tenant-name, unless domain-name or domain-id is set")
+	return errors.Join(problems...)
+}
+
+func validate(in registry.Inputs) error {
+	_, _, err := parseConfig(in)
+	return err
+}

@@ -1,0 +1,156 @@
+// Package openstack runs Kubernetes on OpenStack: Nova's servers are nodes, Octavia's load balancers serve Services.
+package openstack
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/informers"
+	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/events"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// Name is the value of --cloud-provider, and the scheme of provider IDs.
+const Name = "openstack"
+
+// Description returns what the provider tells about itself.
+func Description() registry.Provider {
+	return registry.Provider{
+		Name: Name, Title: "OpenStack", Stability: "alpha", SDK: "github.com/gophercloud/gophercloud/v2",
+		ProviderIDPrefixes: []string{providerIDPrefix},
+		Features:           registry.Features{Instances: true, LoadBalancers: true, Routes: true},
+		Options:            Options.Rows(),
+		Annotations:        Annotations.Rows(),
+		Validate:           validate,
+		CheckService:       checkService,
+		Routes: func(in registry.Inputs) bool {
+			c, _, err := parseConfig(in)
+			return err == nil && c.RouterID != ""
+		},
+		New: func(in registry.Inputs) (cloudprovider.Interface, error) {
+			return newCloud(in)
+		},
+	}
+}
+
+func init() {
+	d := Description()
+	registry.Register(d)
+	cloudprovider.RegisterCloudProvider(Name, registry.Factory(d))
+}
+
+// cloud implements cloudprovider.Interface.
+type cloud struct {
+	config        Config
+	api           *api
+	instances     *instances
+	loadBalancers *loadBalancers
+	routes        *routes
+	initialize    sync.Once
+}
+
+var (
+	_ cloudprovider.Interface    = (*cloud)(nil)
+	_ cloudprovider.InformerUser = (*cloud)(nil)
+	_ registry.CloudAPI          = (*cloud)(nil)
+)
+
+func newCloud(in registry.Inputs) (*cloud, error) {
+	config, warnings, err := parseConfig(in)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range schema.Problems(warnings) {
+		klog.Warning(w.Error())
+	}
+	a, err := newAPI(config, in)
+	if err != nil {
+		return nil, err
+	}
+	n := newNetworks(a)
+	i := newInstances(config, a, n)
+	return &cloud{config: config, api: a, instances: i, loadBalancers: newLoadBalancers(config, a, n, i), routes: newRoutes(config, a, i)}, nil
+}
+
+// Initialize implements cloudprovider.Interface. The framework may call it twice.
+func (c *cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
+	c.initialize.Do(func() {
+		client := clients.ClientOrDie("cloud-provider-" + Name)
+		c.loadBalancers.kube = client
+		c.loadBalancers.cluster.SetClient(client)
+		c.loadBalancers.events = events.NewRecorder(client, "cloud-provider-"+Name, stop)
+	})
+}
+
+// SetInformers implements cloudprovider.InformerUser.
+func (c *cloud) SetInformers(factory informers.SharedInformerFactory) {
+	nodes := factory.Core().V1().Nodes().Lister()
+	c.instances.nodes.SetLister(nodes)
+	c.routes.setLister(nodes)
+	c.loadBalancers.cluster.SetServices(factory.Core().V1().Services().Lister())
+}
+
+// CheckAPI implements registry.CloudAPI. The listing that it begins also serves the first questions about nodes.
+func (c *cloud) CheckAPI(ctx context.Context) error { return c.instances.warm(ctx) }
+
+// APIHealth implements registry.CloudAPI.
+func (c *cloud) APIHealth() error { return c.api.http.Health() }
+
+// InstancesV2 implements cloudprovider.Interface.
+func (c *cloud) InstancesV2() (cloudprovider.InstancesV2, bool) { return c.instances, true }
+
+// LoadBalancer implements cloudprovider.Interface; an option switches it off.
+func (c *cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) {
+	return c.loadBalancers, c.config.LoadBalancer.Enabled
+}
+
+// Routes implements cloudprovider.Interface; they are offered where the option names a router.
+func (c *cloud) Routes() (cloudprovider.Routes, bool) {
+	if c.config.RouterID == "" {
+		return nil, false
+	}
+	return c.routes, true
+}
+
+// Instances implements cloudprovider.Interface; the legacy interface is not offered.
+func (*cloud) Instances() (cloudprovider.Instances, bool) { return nil, false }
+
+// Zones implements cloudprovider.Interface; metadata carries the zone.
+func (*cloud) Zones() (cloudprovider.Zones, bool) { return nil, false }
+
+// Clusters implements cloudprovider.Interface; the legacy interface is not offered.
+func (*cloud) Clusters() (cloudprovider.Clusters, bool) { return nil, false }
+
+// ProviderName implements cloudprovider.Interface.
+func (*cloud) ProviderName() string { return Name }
+
+// HasClusterID implements cloudprovider.Interface.
+func (*cloud) HasClusterID() bool { return true }
+
+// checkService judges a Service without any network. Credentials that are missing say nothing about it, nor does a class
+// where no cloud config was given.
+func checkService(in registry.Inputs, service *v1.Service) (warnings, err error) {
+	c, _, _ := parseConfig(in)
+	s, warnings, err := parseSettings(service, c)
+	problems := schema.Problems(err)
+	if len(in.File) == 0 {
+		kept := problems[:0]
+		for _, p := range problems {
+			if concerning(p, annotationClass) == nil {
+				kept = append(kept, p)
+			}
+		}
+		problems = kept
+	}
+	if c.LoadBalancer.Provider != providerOVN {
+		_, rangeErr := ofFamilies(s.cidrs, service, nil)
+		problems = append(problems, rangeErr)
+	}
+	return warnings, errors.Join(problems...)
+}

@@ -1,0 +1,328 @@
+package openstack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	listers "k8s.io/client-go/listers/core/v1"
+	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+)
+
+const (
+	extensionRoutes       = "extraroute"
+	extensionAtomicRoutes = "extraroute-atomic"
+	extensionAddressPairs = "allowed-address-pairs"
+
+	// routesMaxAge is how old the view of the router may be; our own writes are in it at once.
+	routesMaxAge = 60 * time.Second
+	// pairsMaxAge is how long it goes unnoticed that somebody took the pod range off a port.
+	pairsMaxAge = 10 * time.Minute
+)
+
+// router is a Neutron router.
+type router struct {
+	ID       string  `json:"id"`
+	Routes   []route `json:"routes"`
+	Revision int     `json:"revision_number"`
+}
+
+type route struct {
+	Destination string `json:"destination"`
+	NextHop     string `json:"nexthop"`
+}
+
+// routes implements cloudprovider.Routes on one router.
+type routes struct {
+	id        string
+	api       *api
+	instances *instances
+	routers   *inventory.Inventory[string, *router]
+
+	mu     sync.Mutex
+	lister listers.NodeLister
+	// writing keeps changes of the whole list from overtaking each other.
+	writing sync.Mutex
+}
+
+var _ cloudprovider.Routes = (*routes)(nil)
+
+func newRoutes(c Config, a *api, i *instances) *routes {
+	return &routes{id: c.RouterID, api: a, instances: i, routers: inventory.New(inventory.Source[string, *router]{
+		Kind: "router", ID: func(r *router) string { return r.ID },
+		Get: func(ctx context.Context, id string) (*router, error) {
+			return get(ctx, a, network, "reading router "+id, "routers/"+id, "router", func(r *router) bool { return r.ID == id })
+		},
+	})}
+}
+
+func (r *routes) setLister(l listers.NodeLister) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lister = l
+}
+
+func (r *routes) nodes() ([]*v1.Node, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lister == nil {
+		return nil, errors.New("the nodes are not known yet")
+	}
+	return r.lister.List(labels.Everything())
+}
+
+// ListRoutes implements cloudprovider.Routes. The framework deletes routes without a node, so those that lead to a machine
+// that is there, and is no node of this cluster, are not shown: they are another cluster's.
+func (r *routes) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Route, error) {
+	nodes, err := r.nodes()
+	if err != nil {
+		return nil, err
+	}
+	if err := r.checkExtension(ctx); err != nil {
+		return nil, err
+	}
+	at, err := r.read(ctx, routesMaxAge)
+	if err != nil {
+		return nil, err
+	}
+	owners := map[string]*v1.Node{}
+	for _, n := range nodes {
+		for _, a := range n.Status.Addresses {
+			owners[a.Address] = n
+		}
+	}
+	list := []*cloudprovider.Route{}
+	for _, one := range at.Routes {
+		shown := &cloudprovider.Route{Name: one.Destination, DestinationCIDR: one.Destination}
+		if n := owners[one.NextHop]; n != nil {
+			whole, err := r.passes(ctx, n, one)
+			if err != nil {
+				return nil, err
+			}
+			if !whole {
+				continue // the framework makes it again, and with it what is missing
+			}
+			shown.TargetNode = types.NodeName(n.Name)
+		} else {
+			held, err := r.held(ctx, one.NextHop)
+			if err != nil {
+				return nil, err
+			}
+			if held {
+				continue
+			}
+			shown.TargetNode, shown.Blackhole = types.NodeName(one.NextHop), true
+		}
+		list = append(list, shown)
+	}
+	return list, nil
+}
+
+func (r *routes) checkExtension(ctx context.Context) error {
+	for _, alias := range []string{extensionAtomicRoutes, extensionRoutes} {
+		if has, err := r.api.hasExtension(ctx, alias); err != nil || has {
+			return err
+		}
+	}
+	return fmt.Errorf("Neutron has neither the extension %s nor %s, so nothing can be routed; remove router-id from the section [Route]", extensionAtomicRoutes, extensionRoutes) //nolint:staticcheck // a name
+}
+
+func (r *routes) read(ctx context.Context, age time.Duration) (*router, error) {
+	at, err := r.routers.Get(ctx, r.id, inventory.Query{MaxAge: age})
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return nil, fmt.Errorf("the router of the section [Route]: %w", notAbsence(err))
+	}
+	return at, err
+}
+
+// held reports whether a port of the project has an address.
+func (r *routes) held(ctx context.Context, ip string) (bool, error) {
+	all, err := r.instances.ports.All(ctx, inventory.Query{MaxAge: routesMaxAge})
+	return slices.ContainsFunc(all, func(p *port) bool { return p.has(ip) }), err
+}
+
+// passes reports whether the node's port lets packets of the route's destination through.
+func (r *routes) passes(ctx context.Context, node *v1.Node, one route) (bool, error) {
+	if has, err := r.api.hasExtension(ctx, extensionAddressPairs); err != nil || !has {
+		return true, err
+	}
+	p, err := r.portOf(ctx, node, one.NextHop, pairsMaxAge)
+	if err != nil || p == nil {
+		return true, err
+	}
+	return !p.secured() || p.passes(one.Destination), nil
+}
+
+func (p *port) passes(cidr string) bool {
+	return slices.ContainsFunc(p.AddressPairs, func(a addressPair) bool { return a.Address == cidr })
+}
+
+// portOf returns the port of a node's server that has an address, or nil.
+func (r *routes) portOf(ctx context.Context, node *v1.Node, ip string, age time.Duration) (*port, error) {
+	id, err := r.instances.config.parseProviderID(node.Spec.ProviderID)
+	if err != nil {
+		return nil, nil //nolint:nilnil,nilerr // a node of another cloud has no port here
+	}
+	ports, err := r.instances.portsOf(ctx, id, inventory.Query{MaxAge: age, MaxMissAge: missMaxAge, Expected: r.instances.nodes.Counts().All})
+	if err != nil {
+		return nil, err
+	}
+	if n := slices.IndexFunc(ports, func(p *port) bool { return p.has(ip) }); n >= 0 {
+		return ports[n], nil
+	}
+	return nil, nil //nolint:nilnil // absence is an answer here
+}
+
+// CreateRoute implements cloudprovider.Routes. The router may have the route already while the port does not let its
+// packets through, so both are looked at each time.
+func (r *routes) CreateRoute(ctx context.Context, _, _ string, wanted *cloudprovider.Route) error {
+	node, err := r.node(string(wanted.TargetNode))
+	if err != nil {
+		return err
+	}
+	hop := nextHop(node, wanted.DestinationCIDR)
+	if hop == "" {
+		return fmt.Errorf("node %s has no internal address of the family of %s", node.Name, wanted.DestinationCIDR)
+	}
+	one := route{wanted.DestinationCIDR, hop}
+	if err := r.change(ctx, one, true); err != nil {
+		return err
+	}
+	return r.let(ctx, node, one, true)
+}
+
+// DeleteRoute implements cloudprovider.Routes. The next hop is the one that the router has, not the one that a new route
+// would get.
+func (r *routes) DeleteRoute(ctx context.Context, _ string, unwanted *cloudprovider.Route) error {
+	at, err := r.read(ctx, routesMaxAge)
+	if err != nil {
+		return err
+	}
+	node, _ := r.node(string(unwanted.TargetNode)) // it may be gone
+	for _, one := range at.Routes {
+		if one.Destination != unwanted.DestinationCIDR {
+			continue
+		}
+		switch {
+		case node == nil && one.NextHop != string(unwanted.TargetNode):
+			continue
+		case node != nil && !slices.ContainsFunc(node.Status.Addresses, func(a v1.NodeAddress) bool { return a.Address == one.NextHop }):
+			continue
+		}
+		if err := r.change(ctx, one, false); err != nil {
+			return err
+		}
+		if node != nil {
+			return r.let(ctx, node, one, false)
+		}
+	}
+	return nil
+}
+
+func (r *routes) node(name string) (*v1.Node, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lister == nil {
+		return nil, errors.New("the nodes are not known yet")
+	}
+	return r.lister.Get(name)
+}
+
+// nextHop is the node's first internal address of the destination's family.
+func nextHop(node *v1.Node, destination string) string {
+	prefix, err := netip.ParsePrefix(destination)
+	if err != nil {
+		return ""
+	}
+	for _, a := range node.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == v1.NodeInternalIP && ip.Is4() == prefix.Addr().Is4() {
+			return a.Address
+		}
+	}
+	return ""
+}
+
+// change adds or removes one route of the router: alone where Neutron can, else by the whole list, which must not have
+// changed since it was read.
+func (r *routes) change(ctx context.Context, one route, add bool) error {
+	atomic, err := r.api.hasExtension(ctx, extensionAtomicRoutes)
+	if err != nil {
+		return err
+	}
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	at, err := r.read(ctx, routesMaxAge)
+	if err == nil && !atomic && slices.Contains(at.Routes, one) != add {
+		at, err = r.read(ctx, 0)
+	}
+	if err != nil || slices.Contains(at.Routes, one) == add {
+		return err
+	}
+	path, list, verb := "routers/"+r.id+"/add_extraroutes", []route{one}, "adding"
+	if !add {
+		path, verb = "routers/"+r.id+"/remove_extraroutes", "removing"
+	}
+	if !atomic {
+		path = "routers/" + r.id
+		list = slices.DeleteFunc(slices.Clone(at.Routes), func(have route) bool { return have == one })
+		if add {
+			list = append(list, one)
+		}
+		ctx = ifRevision(ctx, at.Revision)
+	}
+	doing := fmt.Sprintf("%s the route to %s by %s", verb, one.Destination, one.NextHop)
+	klog.InfoS("Changing router", "router", r.id, "change", verb, "destination", one.Destination, "nextHop", one.NextHop)
+	after, err := neutron[router](ctx, r.api, doing, http.MethodPut, path, "router", map[string]any{"routes": list}, http.StatusOK)
+	if err == nil && (after.ID != r.id || slices.Contains(after.Routes, one) != add) {
+		err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: doing, Message: errWrongAnswer.Error()}
+	}
+	if err != nil {
+		r.routers.Invalidate(r.id)
+		return notAbsence(err)
+	}
+	r.routers.Put(after)
+	return nil
+}
+
+// let makes the node's port let packets of a route through, or no longer.
+func (r *routes) let(ctx context.Context, node *v1.Node, one route, through bool) error {
+	if has, err := r.api.hasExtension(ctx, extensionAddressPairs); err != nil || !has {
+		return err
+	}
+	p, err := r.portOf(ctx, node, one.NextHop, updateMaxAge)
+	switch {
+	case err != nil:
+		return err
+	case p == nil && through:
+		return fmt.Errorf("no port of node %s has its address %s, so the packets of %s would be dropped", node.Name, one.NextHop, one.Destination)
+	case p == nil || !p.secured() || p.passes(one.Destination) == through:
+		return nil
+	}
+	pairs := slices.DeleteFunc(slices.Clone(p.AddressPairs), func(a addressPair) bool { return a.Address == one.Destination })
+	if through {
+		pairs = append(pairs, addressPair{Address: one.Destination})
+	}
+	doing := "changing the allowed address pairs of port " + p.ID
+	after, err := neutron[port](ifRevision(ctx, p.Revision), r.api, doing, http.MethodPut, "ports/"+p.ID, "port", map[string]any{"allowed_address_pairs": append([]addressPair{}, pairs...)}, http.StatusOK, http.StatusCreated)
+	if err == nil && after.ID != p.ID {
+		err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: doing, Message: errWrongAnswer.Error()}
+	}
+	if err != nil {
+		r.instances.ports.Invalidate(p.ID)
+		return notAbsence(err)
+	}
+	r.instances.ports.Put(after)
+	return nil
+}

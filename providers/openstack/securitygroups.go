@@ -1,0 +1,289 @@
+package openstack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+)
+
+// securityGroup is a Neutron security group.
+type securityGroup struct {
+	ID    string         `json:"id"`
+	Name  string         `json:"name"`
+	Rules []securityRule `json:"security_group_rules"`
+}
+
+// securityRule lets traffic through.
+type securityRule struct {
+	ID        string `json:"id,omitempty"`
+	GroupID   string `json:"security_group_id"`
+	Direction string `json:"direction"`
+	EtherType string `json:"ethertype"`
+	Protocol  string `json:"protocol,omitempty"`
+	Min       int    `json:"port_range_min,omitempty"`
+	Max       int    `json:"port_range_max,omitempty"`
+	Prefix    string `json:"remote_ip_prefix,omitempty"`
+}
+
+// same reports whether two rules let the same through.
+func (r securityRule) same(o securityRule) bool {
+	r.ID, o.ID, r.GroupID, o.GroupID = "", "", "", ""
+	r.Protocol, o.Protocol = strings.ToLower(r.Protocol), strings.ToLower(o.Protocol)
+	return r == o
+}
+
+func newGroupInventory(a *api) *inventory.Inventory[string, securityGroup] {
+	return inventory.New(inventory.Source[string, securityGroup]{
+		Kind: "security group", ID: func(g securityGroup) string { return g.ID },
+		List: func(ctx context.Context) ([]securityGroup, int, error) {
+			return listAll[securityGroup](ctx, a, network, "security-groups", "security_groups", paged())
+		},
+		Get: func(ctx context.Context, id string) (securityGroup, error) {
+			g, err := get(ctx, a, network, "reading security group "+id, "security-groups/"+id, "security_group", func(g *securityGroup) bool { return g.ID == id })
+			return valueOf(g), err
+		},
+		Indexes: map[string]func(securityGroup) []string{indexName: func(g securityGroup) []string { return []string{g.Name} }},
+	})
+}
+
+// securityGroup returns the security group of a Service, or nil. Its name holds the Service's UID, so nobody else makes it.
+func (l *loadBalancers) securityGroup(ctx context.Context, service *v1.Service, age time.Duration) (*securityGroup, error) {
+	name := securityGroupName(service)
+	found, err := l.groups.Find(ctx, indexName, name, inventory.Query{MaxAge: age, MaxMissAge: age, MaxUnlistedAge: age})
+	switch {
+	case err != nil || len(found) == 0:
+		return nil, err
+	case len(found) > 1:
+		return nil, fmt.Errorf("%d security groups are named %s; delete all but one", len(found), name)
+	}
+	return &found[0], nil
+}
+
+// ensureSecurityGroup opens the node ports of a Service where the option asks for it, and else removes what it opened
+// before.
+func (l *loadBalancers) ensureSecurityGroup(ctx context.Context, _ string, service *v1.Service, s settings, subnetID string, nodes []*v1.Node) error {
+	if !l.config.LoadBalancer.ManageSecurityGroups {
+		return l.removeSecurityGroup(ctx, service, networksMaxAge)
+	}
+	members, err := l.networks.subnet(ctx, subnetID)
+	if err != nil {
+		return notAbsence(fmt.Errorf("finding the network that the load balancer reaches nodes from: %w", err))
+	}
+	wanted, err := wantedRules(service, s, members.CIDR, l.config.LoadBalancer.Provider)
+	if err != nil {
+		return err
+	}
+	g, err := l.securityGroup(ctx, service, newMaxAge)
+	if err != nil {
+		return err
+	}
+	if g == nil {
+		if g, err = l.createSecurityGroup(ctx, service); err != nil {
+			return err
+		}
+	}
+	if err := l.syncRules(ctx, *g, wanted); err != nil {
+		return err
+	}
+	return l.syncPorts(ctx, service, s, *g, subnetID, nodes)
+}
+
+func (l *loadBalancers) createSecurityGroup(ctx context.Context, service *v1.Service) (*securityGroup, error) {
+	body := map[string]string{"name": securityGroupName(service), "description": fmt.Sprintf("Security Group for %s/%s Service LoadBalancer in cluster", service.Namespace, service.Name)}
+	g, err := neutron[securityGroup](ctx, l.api, "creating a security group", http.MethodPost, "security-groups", "security_group", body, http.StatusCreated)
+	if err == nil && g.ID == "" {
+		err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "creating a security group", Message: errWrongAnswer.Error()}
+	}
+	if err != nil {
+		l.groups.Invalidate("")
+		return nil, notAbsence(err)
+	}
+	l.groups.Put(*g)
+	return g, nil
+}
+
+// wantedRules open the node ports to the network of the load balancer; with ovn, which keeps the client's address, to the
+// source ranges.
+func wantedRules(service *v1.Service, s settings, members, provider string) ([]securityRule, error) {
+	from := []string{members}
+	if provider == providerOVN {
+		from = nil
+		for _, c := range s.cidrs {
+			from = append(from, c.String())
+		}
+		if len(from) == 0 {
+			from = allowed(nil, familyOf(service) == v1.IPv6Protocol)
+		}
+	}
+	var rules []securityRule
+	add := func(protocol string, port int, prefix string) error {
+		p, err := netip.ParsePrefix(prefix)
+		if err != nil {
+			return fmt.Errorf("network %q: %w", prefix, err)
+		}
+		family := "IPv4"
+		if p.Addr().Is6() {
+			family = "IPv6"
+		}
+		rules = append(rules, securityRule{Direction: "ingress", EtherType: family, Protocol: protocol, Min: port, Max: port, Prefix: prefix})
+		return nil
+	}
+	if n := int(service.Spec.HealthCheckNodePort); n != 0 {
+		if err := add("tcp", n, members); err != nil {
+			return nil, err
+		}
+	}
+	for _, p := range service.Spec.Ports {
+		for _, prefix := range from {
+			if p.NodePort == 0 {
+				continue
+			}
+			if err := add(strings.ToLower(string(p.Protocol)), int(p.NodePort), prefix); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return rules, nil
+}
+
+// syncRules makes the rules of a group be the wanted ones: new ones first, so that nothing is shut that is to stay open.
+func (l *loadBalancers) syncRules(ctx context.Context, g securityGroup, wanted []securityRule) error {
+	after := g
+	after.Rules = slices.Clone(g.Rules)
+	for _, w := range wanted {
+		if slices.ContainsFunc(after.Rules, w.same) {
+			continue
+		}
+		w.GroupID = g.ID
+		made, err := neutron[securityRule](ctx, l.api, "opening a port", http.MethodPost, "security-group-rules", "security_group_rule", w, http.StatusCreated)
+		if err != nil {
+			l.groups.Invalidate(g.ID)
+			return notAbsence(err)
+		}
+		after.Rules = append(after.Rules, *made)
+		l.groups.Put(after)
+	}
+	for _, have := range g.Rules {
+		if slices.ContainsFunc(wanted, have.same) {
+			continue
+		}
+		_, err := request[struct{}](ctx, l.api, network, "removing a rule", http.MethodDelete, "security-group-rules/"+have.ID, nil, "", http.StatusNoContent)
+		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+			l.groups.Invalidate(g.ID)
+			return err
+		}
+		after.Rules = slices.DeleteFunc(slices.Clone(after.Rules), func(r securityRule) bool { return r.ID == have.ID })
+		l.groups.Put(after)
+	}
+	return nil
+}
+
+// syncPorts puts the group on the ports of the nodes that serve, and takes it off all others.
+func (l *loadBalancers) syncPorts(ctx context.Context, service *v1.Service, s settings, g securityGroup, subnetID string, nodes []*v1.Node) error {
+	q := inventory.Query{MaxAge: updateMaxAge, MaxMissAge: missMaxAge, Expected: len(nodes)}
+	serving := map[string]string{}
+	for _, b := range backendsOf(service, nodes, s) {
+		serving[b.name] = b.address
+	}
+	wanted := map[string]*port{}
+	for _, n := range nodes {
+		address, ok := serving[n.Name]
+		id, err := l.config.parseProviderID(n.Spec.ProviderID)
+		if !ok || err != nil {
+			continue // a node of another cloud has no port here
+		}
+		ports, err := l.instances.portsOf(ctx, id, q)
+		if err != nil {
+			return err
+		}
+		for _, p := range ports {
+			onSubnet := slices.ContainsFunc(p.FixedIPs, func(f struct {
+				SubnetID string `json:"subnet_id"`
+				Address  string `json:"ip_address"`
+			}) bool {
+				return f.Address == address && (subnetID == "" || f.SubnetID == subnetID)
+			})
+			if p.secured() && onSubnet {
+				wanted[p.ID] = p
+			}
+		}
+	}
+	for _, p := range wanted {
+		if !slices.Contains(p.SecurityGroups, g.ID) {
+			if err := l.setGroups(ctx, p, append(slices.Clone(p.SecurityGroups), g.ID)); err != nil {
+				return err
+			}
+		}
+	}
+	return l.takeOff(ctx, g, updateMaxAge, func(p *port) bool { return wanted[p.ID] == nil })
+}
+
+// takeOff takes a group off those ports that have it and that the condition names.
+func (l *loadBalancers) takeOff(ctx context.Context, g securityGroup, age time.Duration, condition func(*port) bool) error {
+	having, err := l.instances.ports.Find(ctx, indexGroup, g.ID, inventory.Query{MaxAge: age, MaxMissAge: age, MaxUnlistedAge: age})
+	if err != nil {
+		return err
+	}
+	for _, p := range having {
+		if condition(p) {
+			if err := l.setGroups(ctx, p, slices.DeleteFunc(slices.Clone(p.SecurityGroups), func(id string) bool { return id == g.ID })); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// setGroups writes the groups of a port, unless somebody else changed the port since it was read. A port that is gone
+// needs none.
+func (l *loadBalancers) setGroups(ctx context.Context, p *port, groups []string) error {
+	klog.InfoS("Changing the security groups of a port", "port", p.ID, "device", p.DeviceID, "groups", groups)
+	after, err := neutron[port](ifRevision(ctx, p.Revision), l.api, "changing the security groups of port "+p.ID, http.MethodPut, "ports/"+p.ID, "port", map[string]any{"security_groups": groups}, http.StatusOK, http.StatusCreated)
+	if err == nil && after.ID != p.ID {
+		err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "changing the security groups of port " + p.ID, Message: errWrongAnswer.Error()}
+	}
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound) && strings.Contains(err.Error(), p.ID):
+		l.instances.ports.Forget(p.ID) // its machine may have gone while its Node is still kept
+		return nil
+	case err != nil:
+		l.instances.ports.Invalidate(p.ID)
+		return err
+	}
+	l.instances.ports.Put(after)
+	return nil
+}
+
+// removeSecurityGroup takes the security group of a Service off all ports and deletes it, if there is one.
+func (l *loadBalancers) removeSecurityGroup(ctx context.Context, service *v1.Service, age time.Duration) error {
+	g, err := l.securityGroup(ctx, service, age)
+	if err != nil || g == nil {
+		return err
+	}
+	if err := l.takeOff(ctx, *g, ensureMaxAge, func(*port) bool { return true }); err != nil {
+		return err
+	}
+	klog.InfoS("Deleting security group", "service", klog.KObj(service), "group", g.ID)
+	_, err = request[struct{}](ctx, l.api, network, "deleting security group "+g.Name, http.MethodDelete, "security-groups/"+g.ID, nil, "", http.StatusNoContent)
+	switch {
+	case errors.Is(err, cloudapi.ErrConflict):
+		l.instances.ports.Distrust() // a port has it that was not seen with it
+		return err
+	case err != nil && !errors.Is(err, cloudapi.ErrNotFound):
+		l.groups.Invalidate(g.ID)
+		return err
+	}
+	l.groups.Forget(g.ID)
+	return nil
+}

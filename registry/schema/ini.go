@@ -1,0 +1,106 @@
+package schema
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-git/gcfg/v2"
+)
+
+// INIEntry is one line of a configuration file in the syntax of git's: a key in a section.
+type INIEntry struct {
+	Section, Subsection, Key, Value string
+	// Blank is set for a key without "=".
+	Blank bool
+}
+
+// FileKey is the name of an entry in OptionRow.FileKey: "[Section] key".
+func (e INIEntry) FileKey() string {
+	if e.Subsection != "" {
+		return fmt.Sprintf("[%s %q] %s", e.Section, e.Subsection, e.Key)
+	}
+	return fmt.Sprintf("[%s] %s", e.Section, e.Key)
+}
+
+// ReadINI reads a file in the syntax of git's configuration, in its order.
+func ReadINI(data []byte) ([]INIEntry, error) {
+	var entries []INIEntry
+	err := gcfg.ReadWithCallback(bytes.NewReader(data), func(section, subsection, key, value string, blank bool) error {
+		if key != "" {
+			entries = append(entries, INIEntry{section, subsection, key, value, blank})
+		}
+		return nil
+	})
+	if err != nil {
+		// The parser's text may quote the file, but not what it holds: it names the place and what it expected there.
+		return nil, &Problem{Place: "cloud config", Reason: "cannot be read: " + err.Error()}
+	}
+	return entries, nil
+}
+
+// FromINI picks the entries that are options of the table, whose FileKey has the form "[Section] key". Names of sections
+// and keys count in any case; repeated lists are joined. What belongs to no option comes back as rest.
+func (t Options[C]) FromINI(entries []INIEntry) (keys map[string]string, rest []INIEntry, err error) {
+	rows := map[string]OptionRow{}
+	for _, o := range t {
+		rows[strings.ToLower(o.FileKey)] = o.OptionRow
+	}
+	keys = map[string]string{}
+	var problems []error
+	for _, e := range entries {
+		row, known := rows[strings.ToLower(e.FileKey())]
+		if !known || row.FileKey == "" {
+			rest = append(rest, e)
+			continue
+		}
+		switch {
+		case row.Kind == KindBool:
+			keys[row.FileKey] = iniBool(e)
+		case row.Kind == KindList && e.Blank:
+			keys[row.FileKey] = ""
+		case row.Kind == KindList && keys[row.FileKey] != "":
+			keys[row.FileKey] += "," + e.Value
+		case e.Blank:
+			problems = append(problems, &Problem{Place: "key " + row.FileKey + " of the cloud config", Reason: `has no value; write "key = value"`})
+		default:
+			keys[row.FileKey] = e.Value
+		}
+	}
+	return keys, rest, errors.Join(problems...)
+}
+
+// iniBool translates the words that git knows; others are left for the table to refuse.
+func iniBool(e INIEntry) string {
+	switch strings.ToLower(e.Value) {
+	case "yes", "on":
+		return "true"
+	case "no", "off":
+		return "false"
+	case "":
+		if e.Blank {
+			return "true"
+		}
+	}
+	return e.Value
+}
+
+// Unknown reports entries that belong to no option, each with the name that was probably meant.
+func (t Options[C]) Unknown(rest []INIEntry) error {
+	var known []string
+	for _, o := range t {
+		if o.FileKey != "" {
+			known = append(known, o.FileKey)
+		}
+	}
+	var problems []error
+	for _, e := range rest {
+		p := &Problem{Place: "key " + e.FileKey() + " of the cloud config", Reason: "is unknown and has no effect", Warning: true}
+		if near := Nearest(e.FileKey(), known); near != "" {
+			p.Reason += "; did you mean " + near + "?"
+		}
+		problems = append(problems, p)
+	}
+	return errors.Join(problems...)
+}
