@@ -26,6 +26,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/keylock"
 )
 
 const (
@@ -72,6 +73,8 @@ type api struct {
 	noMicroversion bool
 	features       *features
 	extensions     map[string]bool
+	// once keeps what is read once from being read by everybody at the same time.
+	once keylock.Locks
 }
 
 // loginFlight is a login that several callers wait for.
@@ -321,6 +324,11 @@ func (a *api) service(ctx context.Context, of kind) (*gophercloud.ServiceClient,
 	if err != nil {
 		return nil, err
 	}
+	unlock, err := a.once.Lock(ctx, string(of))
+	if err != nil {
+		return nil, fmt.Errorf("waiting for the endpoint of the service %s: %w", of, err)
+	}
+	defer unlock()
 	a.mu.Lock()
 	client := a.services[of]
 	a.mu.Unlock()

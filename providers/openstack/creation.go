@@ -49,12 +49,16 @@ func (l *loadBalancers) create(ctx context.Context, cluster string, service *v1.
 	if f.zones(o.Provider) {
 		request.Zone = s.Zone
 	}
-	found, err := l.placeVIP(ctx, service, s, f, nodes, &request)
+	members, err := l.backends(ctx, service, nodes, s)
+	if err != nil {
+		return err
+	}
+	found, err := l.placeVIP(ctx, service, s, f, members, &request)
 	if err != nil {
 		return err
 	}
 	planned := &balancer{Provider: o.Provider, AdditionalVIPs: request.AdditionalVIPs}
-	want, err := l.want(service, s, r, planned, memberSubnet(s, o, found), f, backendsOf(service, nodes, s))
+	want, err := l.want(service, s, r, planned, memberSubnet(s, o, found), f, members)
 	if err != nil {
 		l.event(service, eventConfigError, err.Error())
 		return err
@@ -87,10 +91,10 @@ func (l *loadBalancers) create(ctx context.Context, cluster string, service *v1.
 }
 
 // placeVIP says where the address of a new load balancer is to be, and returns the subnet that was found for it.
-func (l *loadBalancers) placeVIP(ctx context.Context, service *v1.Service, s settings, f features, nodes []*v1.Node, request *balancerRequest) (found string, err error) {
+func (l *loadBalancers) placeVIP(ctx context.Context, service *v1.Service, s settings, f features, members []backend, request *balancerRequest) (found string, err error) {
 	networkID, subnetID := vipNetworks(s, l.config.LoadBalancer)
 	if networkID == "" && subnetID == "" {
-		if subnetID, err = l.subnetOfNodes(ctx, service, nodes); err != nil {
+		if subnetID, err = l.subnetOf(ctx, members); err != nil {
 			if s.PortID == "" {
 				l.event(service, eventConfigError, err.Error())
 				return "", err
@@ -120,24 +124,19 @@ func (l *loadBalancers) placeVIP(ctx context.Context, service *v1.Service, s set
 	return subnetID, nil
 }
 
-// subnetOfNodes is the subnet of the first node's address for load balancers.
-func (l *loadBalancers) subnetOfNodes(ctx context.Context, service *v1.Service, nodes []*v1.Node) (string, error) {
-	sorted := slices.SortedFunc(slices.Values(nodes), func(a, b *v1.Node) int { return strings.Compare(a.Name, b.Name) })
-	for _, n := range sorted {
-		ip := nodeAddressFor(n, familyOf(service))
-		id, err := l.config.parseProviderID(n.Spec.ProviderID)
-		if ip == "" || err != nil {
+// subnetOf is the subnet of the first member whose port is known.
+func (l *loadBalancers) subnetOf(ctx context.Context, members []backend) (string, error) {
+	for _, m := range members {
+		if m.serverID == "" {
 			continue
 		}
-		ports, err := l.instances.portsOf(ctx, id, inventory.Query{MaxAge: updateMaxAge, MaxMissAge: missMaxAge, Expected: l.instances.nodes.Counts().All})
+		ports, err := l.instances.portsOf(ctx, m.serverID, inventory.Query{MaxAge: updateMaxAge, MaxMissAge: missMaxAge, Expected: l.instances.nodes.Counts().All})
 		if err != nil {
 			return "", err
 		}
 		for _, p := range ports {
-			for _, fixed := range p.FixedIPs {
-				if fixed.Address == ip {
-					return fixed.SubnetID, nil
-				}
+			if subnetID := p.subnetOf(m.address); subnetID != "" {
+				return subnetID, nil
 			}
 		}
 	}

@@ -96,14 +96,11 @@ func newServer(b serverBody) server {
 
 // port is a Neutron port as the provider uses it.
 type port struct {
-	ID        string `json:"id"`
-	NetworkID string `json:"network_id"`
-	Status    string `json:"status"`
-	DeviceID  string `json:"device_id"`
-	FixedIPs  []struct {
-		SubnetID string `json:"subnet_id"`
-		Address  string `json:"ip_address"`
-	} `json:"fixed_ips"`
+	ID             string        `json:"id"`
+	NetworkID      string        `json:"network_id"`
+	Status         string        `json:"status"`
+	DeviceID       string        `json:"device_id"`
+	FixedIPs       []fixedIP     `json:"fixed_ips"`
 	SecurityGroups []string      `json:"security_groups"`
 	AddressPairs   []addressPair `json:"allowed_address_pairs"`
 	PortSecurity   *bool         `json:"port_security_enabled"`
@@ -115,6 +112,11 @@ type port struct {
 	} `json:"trunk_details"`
 }
 
+type fixedIP struct {
+	SubnetID string `json:"subnet_id"`
+	Address  string `json:"ip_address"`
+}
+
 type addressPair struct {
 	Address string `json:"ip_address"`
 	MAC     string `json:"mac_address,omitempty"`
@@ -123,14 +125,17 @@ type addressPair struct {
 // secured reports whether security groups apply; clouds without the extension do not tell, and they do there.
 func (p *port) secured() bool { return p.PortSecurity == nil || *p.PortSecurity }
 
-func (p *port) has(ip string) bool {
-	return slices.ContainsFunc(p.FixedIPs, func(f struct {
-		SubnetID string `json:"subnet_id"`
-		Address  string `json:"ip_address"`
-	}) bool {
-		return f.Address == ip
-	})
+// subnetOf returns the subnet that an address of the port is of, or "".
+func (p *port) subnetOf(ip string) string {
+	for _, f := range p.FixedIPs {
+		if f.Address == ip {
+			return f.SubnetID
+		}
+	}
+	return ""
 }
+
+func (p *port) has(ip string) bool { return p.subnetOf(ip) != "" }
 
 // instances implements cloudprovider.InstancesV2.
 type instances struct {

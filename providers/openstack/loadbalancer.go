@@ -75,6 +75,7 @@ type loadBalancers struct {
 	parts     *inventory.Inventory[string, *details]
 	floating  *inventory.Inventory[string, floatingIP]
 	groups    *inventory.Inventory[string, securityGroup]
+	monitors  *inventory.Inventory[string, *monitor]
 	cluster   *ownership.Cluster
 	works     works
 	locks     keylock.Locks
@@ -92,18 +93,18 @@ const (
 )
 
 func newLoadBalancers(c Config, a *api, n *networks, i *instances) *loadBalancers {
-	return &loadBalancers{
+	l := &loadBalancers{
 		config: c, api: a, networks: n, instances: i, cluster: &ownership.Cluster{}, works: works{since: map[string]time.Time{}, failovers: map[string]time.Time{}},
 		balancers: inventory.New(inventory.Source[string, *balancer]{
 			Kind: "load balancer", ID: func(b *balancer) string { return b.ID }, List: a.listBalancers, Get: a.getBalancer,
 			Indexes: map[string]func(*balancer) []string{indexName: func(b *balancer) []string { return []string{b.Name} }},
 		}),
-		parts: inventory.New(inventory.Source[string, *details]{
-			Kind: "load balancer detail", ID: func(d *details) string { return d.balancerID }, Get: a.details,
-		}),
-		floating: newFloatingInventory(a),
-		groups:   newGroupInventory(a),
+		floating: newFloatingInventory(a), groups: newGroupInventory(a), monitors: newMonitorInventory(a),
 	}
+	l.parts = inventory.New(inventory.Source[string, *details]{
+		Kind: "load balancer detail", ID: func(d *details) string { return d.balancerID }, Get: l.readParts,
+	})
+	return l
 }
 
 // works knows which load balancers Octavia works on, since when, and how long that usually takes.
@@ -119,7 +120,7 @@ const (
 	leastLook    = time.Second
 	mostLook     = 15 * time.Second
 	// mostShared is how old a shared answer about work in progress may be.
-	mostShared = time.Second
+	mostShared = 2 * time.Second
 	// failoverPause keeps failovers that do not help from following each other.
 	failoverPause = 10 * time.Minute
 )
@@ -155,7 +156,11 @@ func (w *works) query(id string) inventory.Query {
 	defer w.mu.Unlock()
 	q := inventory.Query{MaxAge: ensureMaxAge, MaxMissAge: newMaxAge, Expected: len(w.since)}
 	if began, known := w.since[id]; known {
-		q.MaxAge, q.MaxMissAge = min(time.Since(began)/4, mostShared), 0
+		age := time.Since(began)
+		q.MaxAge, q.MaxMissAge = min(age/4, mostShared), 0
+		if w.typical > leastLook && age < w.typical/2 {
+			q.MaxAge = age + ensureMaxAge // it is not that quick
+		}
 	}
 	return q
 }
@@ -172,7 +177,7 @@ func (w *works) next(id string) time.Duration {
 	if expected == 0 {
 		expected = firstTypical
 	}
-	return min(max(expected-age, age/4, leastLook), mostLook)
+	return min(max(expected-age, age/3, leastLook), mostLook)
 }
 
 // mayFailOver reports whether a failover of a load balancer may be ordered now, and notes that it was.
@@ -337,7 +342,11 @@ func (l *loadBalancers) converge(ctx context.Context, cluster string, service *v
 		return nil, err
 	}
 	subnetID := memberSubnet(s, l.config.LoadBalancer, lb.VIPSubnetID)
-	want, err := l.want(service, s, r, lb, subnetID, f, backendsOf(service, nodes, s))
+	members, err := l.backends(ctx, service, nodes, s)
+	if err != nil {
+		return nil, err
+	}
+	want, err := l.want(service, s, r, lb, subnetID, f, members)
 	if err != nil {
 		l.event(service, eventConfigError, err.Error())
 		return nil, err
@@ -358,7 +367,7 @@ func (l *loadBalancers) converge(ctx context.Context, cluster string, service *v
 	if err != nil {
 		return nil, err
 	}
-	if err := l.ensureSecurityGroup(ctx, cluster, service, s, subnetID, nodes); err != nil {
+	if err := l.ensureSecurityGroup(ctx, service, s, subnetID, members); err != nil {
 		return nil, err
 	}
 	if err := l.record(ctx, service, map[string]any{annotationAddress: address}); err != nil {
@@ -388,6 +397,9 @@ func (l *loadBalancers) want(service *v1.Service, s settings, r role, lb *balanc
 
 // apply makes the call of a step. Whatever fails may have taken effect, so the next look reads everything again.
 func (l *loadBalancers) apply(ctx context.Context, service *v1.Service, lb *balancer, d *details, st step) error {
+	if st.kind == updateMonitor || st.kind == deleteMonitor {
+		l.monitors.Invalidate(st.id)
+	}
 	klog.InfoS("Changing load balancer", "service", klog.KObj(service), "loadBalancer", lb.ID, "step", st.kind, "object", st.id, "reason", st.reason)
 	err := l.api.do(ctx, st)
 	switch {
@@ -501,7 +513,11 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 		return notAbsence(err)
 	}
 	subnetID := memberSubnet(s, l.config.LoadBalancer, lb.VIPSubnetID)
-	want, err := l.want(service, s, r, lb, subnetID, f, backendsOf(service, nodes, s))
+	members, err := l.backends(ctx, service, nodes, s)
+	if err != nil {
+		return err
+	}
+	want, err := l.want(service, s, r, lb, subnetID, f, members)
 	if err != nil {
 		return err
 	}
@@ -511,7 +527,7 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 			return err
 		}
 	}
-	if err := l.ensureSecurityGroup(ctx, cluster, service, s, subnetID, nodes); err != nil {
+	if err := l.ensureSecurityGroup(ctx, service, s, subnetID, members); err != nil {
 		return err
 	}
 	if len(steps) > 1 {

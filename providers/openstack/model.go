@@ -94,9 +94,6 @@ type desired struct {
 	serial bool
 }
 
-// backend is a node as a load balancer reaches it.
-type backend struct{ name, address string }
-
 // transportOf is the protocol of layer 4 that a listener occupies.
 func transportOf(protocol string) string {
 	if protocol == protocolUDP || protocol == protocolSCTP {
@@ -516,9 +513,9 @@ func monitorSteps(p *pool, want *monitorRequest) []step {
 
 // nodeAddressFor is the address at which a load balancer reaches a node: its first internal address of the family, else
 // its first external one. Without a family the first internal address of any.
-func nodeAddressFor(node *v1.Node, family v1.IPFamily) string {
+func nodeAddressFor(addresses []v1.NodeAddress, family v1.IPFamily) string {
 	for _, kind := range []v1.NodeAddressType{v1.NodeInternalIP, v1.NodeExternalIP} {
-		for _, a := range node.Status.Addresses {
+		for _, a := range addresses {
 			if a.Type != kind || !isIP(a.Address) {
 				continue
 			}
@@ -538,22 +535,10 @@ func familyOf(service *v1.Service) v1.IPFamily {
 	return service.Spec.IPFamilies[0]
 }
 
-// backendsOf are the nodes that a Service's members are, sorted by name.
-func backendsOf(service *v1.Service, nodes []*v1.Node, s settings) []backend {
-	var list []backend
-	for _, n := range nodes {
-		if n.Spec.ProviderID == "" || slices.ContainsFunc(s.nodeSelector, func(r requirement) bool { return !r.matches(n.Labels) }) {
-			continue // a node without a provider ID comes again when it has one
-		}
-		address := nodeAddressFor(n, familyOf(service))
-		if address == "" {
-			klog.V(2).InfoS("Leaving a node without a usable address out of load balancers", "node", n.Name)
-			continue
-		}
-		list = append(list, backend{n.Name, address})
-	}
-	slices.SortFunc(list, func(a, b backend) int { return strings.Compare(a.name, b.name) })
-	return list
+// selected reports whether a node may be a member of a Service's pools. One without a provider ID comes again when it has
+// one.
+func selected(n *v1.Node, s settings) bool {
+	return n.Spec.ProviderID != "" && !slices.ContainsFunc(s.nodeSelector, func(r requirement) bool { return !r.matches(n.Labels) })
 }
 
 // statusOf is what the Service shows.

@@ -212,6 +212,11 @@ var octaviaVersion = regexp.MustCompile(`^v2\.([0-9]+)$`)
 // octavia reads what Octavia can do, once. A read that fails is an error: without it, load balancers would be made, and
 // judged, as if the features were missing.
 func (a *api) octavia(ctx context.Context) (features, error) {
+	unlock, err := a.once.Lock(ctx, "features")
+	if err != nil {
+		return features{}, fmt.Errorf("waiting for the versions of Octavia: %w", err)
+	}
+	defer unlock()
 	a.mu.Lock()
 	known := a.features
 	a.mu.Unlock()
@@ -257,6 +262,11 @@ var errNoExtensions = errors.New("Neutron lists no extension at all") //nolint:s
 
 // hasExtension reports whether Neutron has an extension; the list is read once.
 func (a *api) hasExtension(ctx context.Context, alias string) (bool, error) {
+	unlock, err := a.once.Lock(ctx, "extensions")
+	if err != nil {
+		return false, fmt.Errorf("waiting for the extensions of Neutron: %w", err)
+	}
+	defer unlock()
 	a.mu.Lock()
 	known := a.extensions
 	a.mu.Unlock()

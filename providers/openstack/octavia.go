@@ -8,8 +8,10 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
 )
 
 // Provisioning statuses of Octavia.
@@ -233,27 +235,40 @@ func identified(b *balancer, err error) (*balancer, error) {
 
 func wrap(key string, v any) map[string]any { return map[string]any{key: v} }
 
-// details reads the parts of a load balancer; monitors are read only if there are any.
-func (a *api) details(ctx context.Context, id string) (*details, error) {
+func newMonitorInventory(a *api) *inventory.Inventory[string, *monitor] {
+	return inventory.New(inventory.Source[string, *monitor]{
+		Kind: "health monitor", ID: func(m *monitor) string { return m.ID },
+		List: func(ctx context.Context) ([]*monitor, int, error) {
+			return listAll[*monitor](ctx, a, loadBalancer, "lbaas/healthmonitors", "healthmonitors", paged())
+		},
+		Get: func(ctx context.Context, id string) (*monitor, error) {
+			return get(ctx, a, loadBalancer, "reading health monitor "+id, "lbaas/healthmonitors/"+id, "healthmonitor", func(m *monitor) bool { return m.ID == id })
+		},
+	})
+}
+
+// monitorsMaxAge lets one listing of monitors serve all load balancers that are looked at together, as after a start.
+const monitorsMaxAge = 2 * time.Second
+
+// readParts reads the parts of a load balancer; monitors are read only if there are any.
+func (l *loadBalancers) readParts(ctx context.Context, id string) (*details, error) {
 	d := &details{balancerID: id}
 	var err error
-	if d.listeners, _, err = listAll[listener](ctx, a, loadBalancer, "lbaas/listeners", "listeners", paged("loadbalancer_id", id)); err != nil {
+	if d.listeners, _, err = listAll[listener](ctx, l.api, loadBalancer, "lbaas/listeners", "listeners", paged("loadbalancer_id", id)); err != nil {
 		return nil, err
 	}
-	if d.pools, _, err = listAll[pool](ctx, a, loadBalancer, "lbaas/pools", "pools", paged("loadbalancer_id", id)); err != nil {
+	if d.pools, _, err = listAll[pool](ctx, l.api, loadBalancer, "lbaas/pools", "pools", paged("loadbalancer_id", id)); err != nil {
 		return nil, err
 	}
 	for i := range d.pools {
 		p := &d.pools[i]
-		if p.members, _, err = listAll[member](ctx, a, loadBalancer, "lbaas/pools/"+p.ID+"/members", "members", paged()); err != nil {
+		if p.members, _, err = listAll[member](ctx, l.api, loadBalancer, "lbaas/pools/"+p.ID+"/members", "members", paged()); err != nil {
 			return nil, err
 		}
 		if p.MonitorID != "" {
-			m, err := get(ctx, a, loadBalancer, "reading health monitor "+p.MonitorID, "lbaas/healthmonitors/"+p.MonitorID, "healthmonitor", func(m *monitor) bool { return m.ID == p.MonitorID })
-			if err != nil {
+			if p.monitor, err = l.monitors.Get(ctx, p.MonitorID, inventory.Query{MaxAge: monitorsMaxAge}); err != nil {
 				return nil, err
 			}
-			p.monitor = m
 		}
 	}
 	return d, nil

@@ -72,15 +72,15 @@ func (l *loadBalancers) securityGroup(ctx context.Context, service *v1.Service, 
 
 // ensureSecurityGroup opens the node ports of a Service where the option asks for it, and else removes what it opened
 // before.
-func (l *loadBalancers) ensureSecurityGroup(ctx context.Context, _ string, service *v1.Service, s settings, subnetID string, nodes []*v1.Node) error {
+func (l *loadBalancers) ensureSecurityGroup(ctx context.Context, service *v1.Service, s settings, subnetID string, members []backend) error {
 	if !l.config.LoadBalancer.ManageSecurityGroups {
 		return l.removeSecurityGroup(ctx, service, networksMaxAge)
 	}
-	members, err := l.networks.subnet(ctx, subnetID)
+	from, err := l.networks.subnet(ctx, subnetID)
 	if err != nil {
 		return notAbsence(fmt.Errorf("finding the network that the load balancer reaches nodes from: %w", err))
 	}
-	wanted, err := wantedRules(service, s, members.CIDR, l.config.LoadBalancer.Provider)
+	wanted, err := wantedRules(service, s, from.CIDR, l.config.LoadBalancer.Provider)
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (l *loadBalancers) ensureSecurityGroup(ctx context.Context, _ string, servi
 	if err := l.syncRules(ctx, *g, wanted); err != nil {
 		return err
 	}
-	return l.syncPorts(ctx, service, s, *g, subnetID, nodes)
+	return l.syncPorts(ctx, *g, subnetID, members)
 }
 
 func (l *loadBalancers) createSecurityGroup(ctx context.Context, service *v1.Service) (*securityGroup, error) {
@@ -189,32 +189,20 @@ func (l *loadBalancers) syncRules(ctx context.Context, g securityGroup, wanted [
 	return nil
 }
 
-// syncPorts puts the group on the ports of the nodes that serve, and takes it off all others.
-func (l *loadBalancers) syncPorts(ctx context.Context, service *v1.Service, s settings, g securityGroup, subnetID string, nodes []*v1.Node) error {
-	q := inventory.Query{MaxAge: updateMaxAge, MaxMissAge: missMaxAge, Expected: len(nodes)}
-	serving := map[string]string{}
-	for _, b := range backendsOf(service, nodes, s) {
-		serving[b.name] = b.address
-	}
+// syncPorts puts the group on the ports of the members, and takes it off all others.
+func (l *loadBalancers) syncPorts(ctx context.Context, g securityGroup, subnetID string, members []backend) error {
+	q := inventory.Query{MaxAge: updateMaxAge, MaxMissAge: missMaxAge, Expected: len(members)}
 	wanted := map[string]*port{}
-	for _, n := range nodes {
-		address, ok := serving[n.Name]
-		id, err := l.config.parseProviderID(n.Spec.ProviderID)
-		if !ok || err != nil {
-			continue // a node of another cloud has no port here
+	for _, m := range members {
+		if m.serverID == "" {
+			continue
 		}
-		ports, err := l.instances.portsOf(ctx, id, q)
+		ports, err := l.instances.portsOf(ctx, m.serverID, q)
 		if err != nil {
 			return err
 		}
 		for _, p := range ports {
-			onSubnet := slices.ContainsFunc(p.FixedIPs, func(f struct {
-				SubnetID string `json:"subnet_id"`
-				Address  string `json:"ip_address"`
-			}) bool {
-				return f.Address == address && (subnetID == "" || f.SubnetID == subnetID)
-			})
-			if p.secured() && onSubnet {
+			if at := p.subnetOf(m.address); p.secured() && at != "" && (subnetID == "" || at == subnetID) {
 				wanted[p.ID] = p
 			}
 		}

@@ -426,6 +426,15 @@ func (s *Sim) Actions() map[string]func(json.RawMessage) error {
 	return map[string]func(json.RawMessage) error{
 		"power-off": setStatus("SHUTOFF"),
 		"power-on":  setStatus("ACTIVE"),
+		// activation sets how long Octavia works on each change from now on.
+		"activation": func(body json.RawMessage) error {
+			var in struct{ Activation simkit.Duration }
+			if err := json.Unmarshal(body, &in); err != nil {
+				return err
+			}
+			s.SetActivation(time.Duration(in.Activation))
+			return nil
+		},
 		// token changes the password: what is issued already is worth nothing either.
 		"token": func(body json.RawMessage) error {
 			var in struct{ Token string }
