@@ -210,13 +210,28 @@ func checkRanges(v string) error {
 
 // parseSettings reads the annotations of a Service; options fill in what they leave open.
 func parseSettings(service *v1.Service, c Config) (s settings, warnings, err error) {
-	given := service.Annotations
-	s, warnings, err = Annotations.Parse(given)
+	s, warnings, err = Annotations.Parse(service.Annotations)
 	problems := schema.Problems(err)
-	refuse := func(key, value, reason string) {
-		problems = append(problems, &schema.Problem{Place: "annotation " + key, Value: value, Reason: reason})
+	s.fillIn(service.Annotations, c.LoadBalancer)
+	if s.nodeSelector, err = parseSelector(s.NodeSelector); err != nil && service.Annotations[annotationNodeSelector] == "" {
+		problems = append(problems, &schema.Problem{Place: "key [LoadBalancer] node-selector of the cloud config", Value: s.NodeSelector, Reason: err.Error()})
 	}
-	o := c.LoadBalancer
+	if s.ClassName != "" {
+		var known bool
+		if s.serviceClass, known = c.Classes[s.ClassName]; !known {
+			problems = append(problems, unknownClass(s.ClassName, c.Classes))
+		}
+	}
+	problems = append(problems, s.contradictions(service.Annotations, c.LoadBalancer)...)
+	var rangeProblems []error
+	s.cidrs, rangeProblems = sourceRanges(service, s.SourceRanges)
+	problems = append(problems, rangeProblems...)
+	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return s, warnings, errors.Join(problems...)
+}
+
+// fillIn takes from the options what the annotations leave open.
+func (s *settings) fillIn(given map[string]string, o loadBalancerConfig) {
 	s.internal = o.Internal || s.Internal == textTrue
 	s.keepFloatingIP, s.forwardedFor = s.KeepFloatingIP == textTrue, s.ForwardedFor == textTrue
 	s.monitor = s.Monitor == textTrue || (s.Monitor == "" && o.CreateMonitor)
@@ -235,20 +250,21 @@ func parseSettings(service *v1.Service, c Config) (s settings, warnings, err err
 			*fill.field = fill.option
 		}
 	}
-	if s.nodeSelector, err = parseSelector(s.NodeSelector); err != nil && given[annotationNodeSelector] == "" {
-		problems = append(problems, &schema.Problem{Place: "key [LoadBalancer] node-selector of the cloud config", Value: s.NodeSelector, Reason: err.Error()})
+}
+
+func unknownClass(name string, classes map[string]class) error {
+	reason := "is no class of the cloud config, which has no section [LoadBalancerClass]"
+	if names := slices.Sorted(maps.Keys(classes)); len(names) > 0 {
+		reason = "is no class of the cloud config; there are " + strings.Join(names, ", ")
 	}
-	if s.ClassName != "" {
-		var known bool
-		if s.serviceClass, known = c.Classes[s.ClassName]; !known {
-			reason := "is no class of the cloud config"
-			if names := slices.Sorted(maps.Keys(c.Classes)); len(names) > 0 {
-				reason += "; there are " + strings.Join(names, ", ")
-			} else {
-				reason += ", which has no section [LoadBalancerClass]"
-			}
-			refuse(annotationClass, s.ClassName, reason)
-		}
+	return &schema.Problem{Place: "annotation " + annotationClass, Value: name, Reason: reason}
+}
+
+// contradictions are faults of two or more settings together.
+func (s *settings) contradictions(given map[string]string, o loadBalancerConfig) []error {
+	var problems []error
+	refuse := func(key, value, reason string) {
+		problems = append(problems, &schema.Problem{Place: "annotation " + key, Value: value, Reason: reason})
 	}
 	if s.proxy() != "" && s.forwardedFor {
 		refuse(annotationProxyProtocol, s.Proxy, "and "+annotationForwardedFor+" exclude each other; keep one")
@@ -263,18 +279,12 @@ func parseSettings(service *v1.Service, c Config) (s settings, warnings, err err
 			}
 		}
 	}
-	if err := checkReference(s.TLSContainerRef, o.ContainerStore); err != nil {
-		refuse(annotationTLSContainerRef, s.TLSContainerRef, err.Error())
+	if s.TLSContainerRef != "" && o.ContainerStore == storeBarbican {
+		if _, _, err := splitReference(s.TLSContainerRef); err != nil {
+			refuse(annotationTLSContainerRef, s.TLSContainerRef, err.Error())
+		}
 	}
-	var rangeProblems []error
-	s.cidrs, rangeProblems = sourceRanges(service, s.SourceRanges)
-	problems = append(problems, rangeProblems...)
-	return s, warnings, errors.Join(sortedProblems(problems)...)
-}
-
-func sortedProblems(list []error) []error {
-	slices.SortFunc(list, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-	return list
+	return problems
 }
 
 // sourceRanges returns the networks that may come in; none means everybody.
@@ -309,17 +319,6 @@ func (s settings) proxy() string {
 		return protocolProxyV2
 	}
 	return ""
-}
-
-// checkReference refuses references that no key manager has.
-func checkReference(ref, store string) error {
-	if ref == "" || store != storeBarbican {
-		return nil
-	}
-	if _, _, err := splitReference(ref); err != nil {
-		return err
-	}
-	return nil
 }
 
 // splitReference returns the kind and ID of a reference, whose last two elements they are.

@@ -15,6 +15,7 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -154,51 +155,66 @@ func newTransport(g global) (http.RoundTripper, error) {
 func authOptions(c Config) gophercloud.AuthOptions {
 	g := c.Global
 	o := gophercloud.AuthOptions{IdentityEndpoint: g.AuthURL}
-	scope := &gophercloud.AuthScope{ProjectID: g.TenantID}
-	switch {
-	case g.TrustID != "":
-		scope = &gophercloud.AuthScope{TrustID: g.TrustID}
-	case g.TenantID == "" && g.TenantName != "":
-		scope = &gophercloud.AuthScope{ProjectName: g.TenantName, DomainID: cmp.Or(g.TenantDomainID, g.DomainID)}
-		if scope.DomainID == "" {
-			scope.DomainName = cmp.Or(g.TenantDomainName, g.DomainName)
-		}
-	case g.TenantID == "":
-		scope = &gophercloud.AuthScope{DomainID: g.DomainID}
-		if g.DomainID == "" {
-			scope.DomainName = g.DomainName
-		}
-	}
-	user := func() {
-		o.UserID, o.Username = g.UserID, g.Username
-		if g.TrustID != "" && g.TrusteeID != "" {
-			o.UserID, o.Username = g.TrusteeID, ""
-		}
-		if o.Username != "" {
-			if o.DomainID = g.UserDomainID; o.DomainID == "" && g.UserDomainName == "" {
-				o.DomainID = g.DomainID
-			}
-			if o.DomainID == "" {
-				o.DomainName = cmp.Or(g.UserDomainName, g.DomainName)
-			}
-		}
-	}
 	switch {
 	case !g.Token.IsZero():
-		o.TokenID, o.Scope = g.Token.Reveal(), scope
+		o.TokenID, o.Scope = g.Token.Reveal(), g.scope()
 	case g.ApplicationCredentialID != "":
 		o.ApplicationCredentialID, o.ApplicationCredentialSecret = g.ApplicationCredentialID, g.ApplicationCredentialSecret.Reveal()
 	case !g.Password.IsZero() || !g.TrusteePassword.IsZero():
-		user()
-		o.Password, o.Scope = g.Password.Reveal(), scope
+		g.user(&o)
+		o.Password, o.Scope = g.Password.Reveal(), g.scope()
 		if g.TrustID != "" && !g.TrusteePassword.IsZero() {
 			o.Password = g.TrusteePassword.Reveal()
 		}
 	default:
-		user()
+		g.user(&o)
 		o.ApplicationCredentialName, o.ApplicationCredentialSecret = g.ApplicationCredentialName, g.ApplicationCredentialSecret.Reveal()
 	}
 	return o
+}
+
+// scope is what the token is for: a trust, else a project, else a domain.
+func (g global) scope() *gophercloud.AuthScope {
+	scope := &gophercloud.AuthScope{}
+	switch {
+	case g.TrustID != "":
+		scope.TrustID = g.TrustID
+	case g.TenantID != "":
+		scope.ProjectID = g.TenantID
+	case g.TenantName != "":
+		scope.ProjectName = g.TenantName
+		scope.DomainID, scope.DomainName = oneOf(cmp.Or(g.TenantDomainID, g.DomainID), cmp.Or(g.TenantDomainName, g.DomainName))
+		if g.TenantDomainID == "" && g.TenantDomainName != "" {
+			scope.DomainID, scope.DomainName = "", g.TenantDomainName
+		}
+	default:
+		scope.DomainID, scope.DomainName = oneOf(g.DomainID, g.DomainName)
+	}
+	return scope
+}
+
+// user names the user, and the domain that a name needs.
+func (g global) user(o *gophercloud.AuthOptions) {
+	o.UserID, o.Username = g.UserID, g.Username
+	if g.TrustID != "" && g.TrusteeID != "" {
+		o.UserID, o.Username = g.TrusteeID, ""
+	}
+	if o.Username == "" {
+		return
+	}
+	if g.UserDomainID != "" || g.UserDomainName != "" {
+		o.DomainID, o.DomainName = oneOf(g.UserDomainID, g.UserDomainName)
+		return
+	}
+	o.DomainID, o.DomainName = oneOf(g.DomainID, g.DomainName)
+}
+
+// oneOf keeps the name out where the ID is known: Keystone takes one of them.
+func oneOf(id, name string) (string, string) {
+	if id != "" {
+		return id, ""
+	}
+	return "", name
 }
 
 var identifier = regexp.MustCompile(`^([0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|[0-9a-f]{32})$`)
@@ -240,7 +256,7 @@ func (a *api) connected(ctx context.Context) (*gophercloud.ProviderClient, error
 	if f == nil {
 		f = &loginFlight{done: make(chan struct{})}
 		a.login = f
-		go a.logIn(f)
+		go a.logIn(context.WithoutCancel(ctx), f)
 	}
 	a.mu.Unlock()
 	select {
@@ -257,8 +273,8 @@ func (a *api) connected(ctx context.Context) (*gophercloud.ProviderClient, error
 }
 
 // logIn logs in for the first time. The context of a caller does not bound it, for others wait too.
-func (a *api) logIn(f *loginFlight) {
-	ctx, cancel := context.WithTimeout(context.Background(), loginTimeout)
+func (a *api) logIn(ctx context.Context, f *loginFlight) {
+	ctx, cancel := context.WithTimeout(ctx, loginTimeout)
 	defer cancel()
 	provider, err := a.authenticate(ctx)
 	a.mu.Lock()
@@ -380,12 +396,8 @@ func request[T any](ctx context.Context, a *api, of kind, doing, method, at stri
 		if r, ok := ctx.Value(revisionKey{}).(int); ok {
 			o.MoreHeaders = map[string]string{"If-Match": fmt.Sprintf("revision_number=%d", r)}
 		}
-		response, err := client.Request(ctx, method, client.ServiceURL(at), o)
-		if err != nil {
+		if err := fetch(ctx, client, method, client.ServiceURL(at), o); err != nil || key == "" {
 			return nil, err
-		}
-		if key == "" {
-			return nil, response.Body.Close()
 		}
 		v := new(T)
 		if err := json.Unmarshal(answer[key], v); err != nil {
@@ -393,6 +405,15 @@ func request[T any](ctx context.Context, a *api, of kind, doing, method, at stri
 		}
 		return v, nil
 	})
+}
+
+// fetch sends a request whose answer, if it has one, is decoded by the SDK.
+func fetch(ctx context.Context, client *gophercloud.ServiceClient, method, address string, o *gophercloud.RequestOpts) error {
+	response, err := client.Request(ctx, method, address, o)
+	if response != nil && response.Body != nil {
+		defer response.Body.Close()
+	}
+	return err
 }
 
 type revisionKey struct{}
@@ -445,7 +466,7 @@ func onePage[T any](ctx context.Context, a *api, of kind, doing, at, key string,
 		if len(query) > 0 {
 			address += "?" + query.Encode()
 		}
-		if _, err := client.Request(ctx, http.MethodGet, address, &gophercloud.RequestOpts{OkCodes: []int{http.StatusOK}, JSONResponse: &answer}); err != nil {
+		if err := fetch(ctx, client, http.MethodGet, address, &gophercloud.RequestOpts{OkCodes: []int{http.StatusOK}, JSONResponse: &answer}); err != nil {
 			return page{}, err
 		}
 		var p page
@@ -482,13 +503,9 @@ func nextPage(links json.RawMessage) (url.Values, error) {
 
 // paged is the query of a listing.
 func paged(filters ...string) url.Values {
-	q := url.Values{"limit": {fmt.Sprint(pageSize)}}
+	q := url.Values{"limit": {strconv.Itoa(pageSize)}}
 	for i := 0; i+1 < len(filters); i += 2 {
 		q.Add(filters[i], filters[i+1])
 	}
 	return q
-}
-
-func accepting(codes ...int) *gophercloud.RequestOpts {
-	return &gophercloud.RequestOpts{OkCodes: codes}
 }

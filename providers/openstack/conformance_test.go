@@ -97,8 +97,7 @@ func snapshot(t testing.TB, sim *openstacksim.Sim) string {
 		require.NoError(t, err)
 		all.Write(text)
 	}
-	names := map[string]string{}
-	servers := map[string]string{}
+	names, servers := map[string]string{}, map[string]string{}
 	for _, s := range sim.Servers() {
 		servers[s.ID] = s.Name
 	}
@@ -108,38 +107,50 @@ func snapshot(t testing.TB, sim *openstacksim.Sim) string {
 		lb.Listeners, lb.Pools = nil, nil
 		show(lb)
 	}
-	pools := map[string]openstacksim.Pool{}
+	snapshotListeners(sim, show)
+	for _, f := range sim.FloatingIPs() {
+		show(fmt.Sprint("floating address ", f.Description, " at ", names[valueOf(f.PortID)]))
+	}
+	for _, g := range sim.SecurityGroups() {
+		lines := []string{g.Name}
+		for _, r := range g.Rules {
+			lines = append(lines, fmt.Sprint(r.Direction, r.EtherType, valueOf(r.Protocol), valueOf(r.Min), valueOf(r.Prefix)))
+		}
+		for _, p := range sim.Ports() {
+			if slices.Contains(p.SecurityGroups, g.ID) {
+				lines = append(lines, "on "+servers[p.DeviceID])
+			}
+		}
+		slices.Sort(lines)
+		show(lines)
+	}
+	return all.String()
+}
+
+// snapshotListeners shows each listener with its pool, members and monitor, and then what belongs to none.
+func snapshotListeners(sim *openstacksim.Sim, show func(any)) {
+	pools, monitors := map[string]openstacksim.Pool{}, map[string]openstacksim.Monitor{}
 	for _, p := range sim.Pools() {
 		pools[p.ID] = p
 	}
-	monitors := map[string]openstacksim.Monitor{}
 	for _, m := range sim.Monitors() {
 		monitors[m.ID] = m
 	}
 	listeners := sim.Listeners()
 	slices.SortFunc(listeners, func(a, b openstacksim.Listener) int { return strings.Compare(a.Name, b.Name) })
 	for _, l := range listeners {
-		if l.DefaultPoolID != nil {
-			p := pools[*l.DefaultPoolID]
+		if p, ok := pools[valueOf(l.DefaultPoolID)]; ok {
 			delete(pools, p.ID)
-			m, checked := monitors[p.MonitorID]
-			delete(monitors, m.ID)
-			members := []string{}
+			lines := []string{}
 			for _, m := range p.BackendMembers() {
-				monitorPort := 0
-				if m.MonitorPort != nil {
-					monitorPort = *m.MonitorPort
-				}
-				members = append(members, fmt.Sprint(m.Name, " ", m.ProtocolPort, " ", m.SubnetID != nil, " ", monitorPort))
+				lines = append(lines, fmt.Sprint(m.Name, " ", m.ProtocolPort, " ", m.SubnetID != nil, " ", valueOf(m.MonitorPort)))
 			}
-			slices.Sort(members)
+			slices.Sort(lines)
+			m := monitors[p.MonitorID]
+			delete(monitors, m.ID)
+			m.ID, m.Pools = "", nil
 			p.ID, p.MonitorID, p.Members, p.Listeners, p.LoadBalancers = "", "", nil, nil, nil
-			show(p)
-			show(members)
-			if checked {
-				m.ID, m.Pools = "", nil
-				show(m)
-			}
+			show([]any{p, lines, m})
 		}
 		l.ID, l.DefaultPoolID, l.LoadBalancers = "", nil, nil
 		show(l)
@@ -147,44 +158,6 @@ func snapshot(t testing.TB, sim *openstacksim.Sim) string {
 	if len(pools)+len(monitors) > 0 {
 		show(fmt.Sprint("left over: ", slices.Collect(maps.Values(pools)), slices.Collect(maps.Values(monitors))))
 	}
-	for _, f := range sim.FloatingIPs() {
-		attached := ""
-		if f.PortID != nil {
-			attached = names[*f.PortID]
-		}
-		show(fmt.Sprint("floating address ", f.Description, " at ", attached))
-	}
-	for _, g := range sim.SecurityGroups() {
-		rules := []string{}
-		for _, r := range g.Rules {
-			rules = append(rules, fmt.Sprint(r.Direction, r.EtherType, text0(r.Protocol), number0(r.Min), text0(r.Prefix)))
-		}
-		slices.Sort(rules)
-		show(g.Name)
-		show(rules)
-		on := []string{}
-		for _, p := range sim.Ports() {
-			if slices.Contains(p.SecurityGroups, g.ID) {
-				on = append(on, servers[p.DeviceID])
-			}
-		}
-		show(on)
-	}
-	return all.String()
-}
-
-func text0(p *string) string {
-	if p == nil {
-		return ""
-	}
-	return *p
-}
-
-func number0(p *int) int {
-	if p == nil {
-		return 0
-	}
-	return *p
 }
 
 func servicePort(name string, number, nodePort int32) v1.ServicePort {

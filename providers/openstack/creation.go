@@ -106,8 +106,8 @@ func (l *loadBalancers) placeVIP(ctx context.Context, service *v1.Service, s set
 		request.VIPPortID = s.PortID
 	} else {
 		request.VIPNetworkID, request.VIPSubnetID = networkID, subnetID
-		if service.Spec.LoadBalancerIP != "" && (s.internal || familyOf(service) == v1.IPv6Protocol) { //nolint:staticcheck // deprecated, not gone
-			request.VIPAddress = service.Spec.LoadBalancerIP //nolint:staticcheck // deprecated, not gone
+		if service.Spec.LoadBalancerIP != "" && (s.internal || familyOf(service) == v1.IPv6Protocol) {
+			request.VIPAddress = service.Spec.LoadBalancerIP
 		}
 	}
 	if len(service.Spec.IPFamilies) > 1 && s.PortID == "" {

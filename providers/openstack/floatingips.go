@@ -91,80 +91,93 @@ func (l *loadBalancers) publish(ctx context.Context, cluster string, service *v1
 	case !r.owner:
 		return "", fmt.Errorf("load balancer %s has no floating address: cannot attach a floating IP to a load balancer for a shared Service, only the owner Service can do that", lb.ID)
 	}
-	wished := service.Spec.LoadBalancerIP //nolint:staticcheck // deprecated, not gone
+	wished := service.Spec.LoadBalancerIP
 	if wished != "" {
 		have, err := l.floating.Find(ctx, indexAddress, wished, inventory.Query{MaxUnlistedAge: newMaxAge})
 		if err != nil {
 			return "", err
 		}
-		for _, one := range have {
-			if one.PortID != "" {
-				err := fmt.Errorf("floating IP %s is not available: it is attached to port %s; detach it there, or choose another loadBalancerIP", wished, one.PortID)
-				l.event(service, eventConfigError, err.Error())
-				return "", err
-			}
-			return wished, l.attach(ctx, one, lb)
+		if len(have) > 0 && have[0].PortID != "" {
+			err := fmt.Errorf("floating IP %s is not available: it is attached to port %s; detach it there, or choose another loadBalancerIP", wished, have[0].PortID)
+			l.event(service, eventConfigError, err.Error())
+			return "", err
+		}
+		if len(have) > 0 {
+			return wished, l.attach(ctx, have[0], lb)
 		}
 	}
 	return l.createFloatingIP(ctx, cluster, service, s, lb, wished)
 }
 
+// floatingNetwork is the network of a new floating address; "" if there is none.
+func (l *loadBalancers) floatingNetwork(ctx context.Context, service *v1.Service, s settings) (string, error) {
+	id := cmp.Or(s.serviceClass.FloatingNetworkID, s.FloatingNetworkID)
+	if _, overruled := service.Annotations[annotationFloatingNetworkID]; id == "" && !overruled {
+		id = l.config.LoadBalancer.FloatingNetworkID
+	}
+	if id != "" {
+		return id, nil
+	}
+	return l.networks.externalNetwork(ctx)
+}
+
+// floatingWish is which subnets of it a new floating address may come from.
+func floatingWish(s settings, o loadBalancerConfig) subnetWish {
+	return cmp.Or(
+		subnetWish{s.serviceClass.FloatingSubnetID, s.serviceClass.FloatingSubnet, s.serviceClass.FloatingSubnetTags},
+		subnetWish{s.FloatingSubnetID, s.FloatingSubnet, s.FloatingTags},
+		subnetWish{o.FloatingSubnetID, o.FloatingSubnet, o.FloatingSubnetTags},
+	)
+}
+
 // createFloatingIP makes a floating address that is attached from the start, so that one whose answer was lost is found.
 func (l *loadBalancers) createFloatingIP(ctx context.Context, cluster string, service *v1.Service, s settings, lb *balancer, wished string) (string, error) {
-	o := l.config.LoadBalancer
-	networkID := cmp.Or(s.serviceClass.FloatingNetworkID, s.FloatingNetworkID)
-	if _, overruled := service.Annotations[annotationFloatingNetworkID]; networkID == "" && !overruled {
-		networkID = o.FloatingNetworkID
-	}
-	if networkID == "" {
-		var err error
-		if networkID, err = l.networks.externalNetwork(ctx); err != nil {
-			return "", err
-		}
+	networkID, err := l.floatingNetwork(ctx, service, s)
+	if err != nil {
+		return "", err
 	}
 	if networkID == "" {
 		l.event(service, eventForcedInternal, "there is no external network to take a floating address from; the Service shows the internal address. Set the option floating-network-id or "+annotationFloatingNetworkID)
 		return lb.VIPAddress, nil
 	}
-	wish := subnetWish{s.serviceClass.FloatingSubnetID, s.serviceClass.FloatingSubnet, s.serviceClass.FloatingSubnetTags}
-	if wish.isZero() {
-		wish = subnetWish{s.FloatingSubnetID, s.FloatingSubnet, s.FloatingTags}
-	}
-	if wish.isZero() {
-		wish = subnetWish{o.FloatingSubnetID, o.FloatingSubnet, o.FloatingSubnetTags}
-	}
 	candidates := []subnet{{}}
-	if !wish.isZero() && (wished == "" || wish.id != "") {
-		var err error
+	if wish := floatingWish(s, l.config.LoadBalancer); wish != (subnetWish{}) && (wished == "" || wish.id != "") {
 		if candidates, err = l.networks.matching(ctx, networkID, wish); err != nil {
 			l.event(service, eventConfigError, err.Error())
 			return "", err
 		}
 	}
-	var last error
 	for _, c := range candidates {
-		request := floatingIPRequest{NetworkID: networkID, PortID: lb.VIPPortID, Description: floatingIPDescription(cluster, service), SubnetID: c.ID, Address: wished}
-		made, err := neutron[floatingIP](ctx, l.api, "creating a floating address", http.MethodPost, "floatingips", "floatingip", request, http.StatusCreated)
-		if err == nil && made.Address == "" {
-			err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "creating a floating address", Message: errWrongAnswer.Error()}
-		}
+		var made *floatingIP
+		made, err = l.requestFloatingIP(ctx, floatingIPRequest{NetworkID: networkID, PortID: lb.VIPPortID, Description: floatingIPDescription(cluster, service), SubnetID: c.ID, Address: wished})
 		if err == nil {
 			klog.InfoS("Created floating address", "service", klog.KObj(service), "address", made.Address, "loadBalancer", lb.ID)
-			l.floating.Put(*made)
 			return made.Address, nil
-		}
-		last = err
-		if !cloudapi.NotSent(err) {
-			l.floating.Invalidate("")
 		}
 		if !errors.Is(err, cloudapi.ErrQuota) && !errors.Is(err, cloudapi.ErrInvalid) {
 			break // another subnet would fare no better
 		}
 	}
-	if errors.Is(last, cloudapi.ErrInvalid) || errors.Is(last, cloudapi.ErrQuota) || errors.Is(last, cloudapi.ErrNotFound) {
-		l.event(service, eventConfigError, last.Error())
+	if errors.Is(err, cloudapi.ErrInvalid) || errors.Is(err, cloudapi.ErrQuota) || errors.Is(err, cloudapi.ErrNotFound) {
+		l.event(service, eventConfigError, err.Error())
 	}
-	return "", notAbsence(last)
+	return "", notAbsence(err)
+}
+
+func (l *loadBalancers) requestFloatingIP(ctx context.Context, r floatingIPRequest) (*floatingIP, error) {
+	const doing = "creating a floating address"
+	made, err := neutron[floatingIP](ctx, l.api, doing, http.MethodPost, "floatingips", "floatingip", r, http.StatusCreated)
+	if err == nil && made.Address == "" {
+		err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: doing, Message: errWrongAnswer.Error()}
+	}
+	if err != nil {
+		if !cloudapi.NotSent(err) {
+			l.floating.Invalidate("")
+		}
+		return nil, err
+	}
+	l.floating.Put(*made)
+	return made, nil
 }
 
 // neutron is request for Neutron with a body and an answer under the same key.

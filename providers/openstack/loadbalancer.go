@@ -303,14 +303,14 @@ func (l *loadBalancers) settled(ctx context.Context, service *v1.Service, lb *ba
 		return false, fmt.Errorf("load balancer %s has the provisioning status %s, in which nothing can be done about it", lb.ID, lb.Status)
 	}
 	if l.works.end(lb.ID) {
-		l.adoptTime(lb)
+		l.adoptTime(ctx, lb)
 	}
 	return true, nil
 }
 
 // adoptTime notes that what we wrote is what the load balancer was changed by.
-func (l *loadBalancers) adoptTime(lb *balancer) {
-	d, err := l.parts.Get(context.Background(), lb.ID, inventory.Query{MaxAge: updatePartsMaxAge, MaxMissAge: updatePartsMaxAge})
+func (l *loadBalancers) adoptTime(ctx context.Context, lb *balancer) {
+	d, err := l.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: updatePartsMaxAge, MaxMissAge: updatePartsMaxAge})
 	if err == nil && d.asOf == "" {
 		after := d.clone()
 		after.asOf = lb.UpdatedAt
@@ -418,7 +418,7 @@ func (l *loadBalancers) apply(ctx context.Context, service *v1.Service, lb *bala
 		return notAbsence(err)
 	}
 	busy := *lb
-	busy.Status = "PENDING_UPDATE"
+	busy.Status = statusPendingUpdate
 	l.balancers.Amend(&busy)
 	l.works.begin(lb.ID)
 	if after := d.after(st); after != nil {
@@ -433,21 +433,9 @@ func (l *loadBalancers) apply(ctx context.Context, service *v1.Service, lb *bala
 func (d *details) after(st step) *details {
 	after := d.clone()
 	after.asOf = ""
-	switch body := st.body.(type) {
-	case []memberRequest:
-		for i := range after.pools {
-			if p := &after.pools[i]; p.ID == st.id {
-				p.members = nil
-				for _, m := range body {
-					p.members = append(p.members, member{Name: m.Name, Address: m.Address, Port: m.Port, SubnetID: m.SubnetID, MonitorPort: m.MonitorPort})
-				}
-			}
-		}
-		return after
-	case balancerUpdate:
-		return after
-	}
 	switch st.kind {
+	case updateBalancer:
+		return after
 	case deletePool:
 		after.pools = slices.DeleteFunc(after.pools, func(p pool) bool { return p.ID == st.id })
 		for i := range after.listeners {
@@ -459,23 +447,29 @@ func (d *details) after(st step) *details {
 	case deleteListener:
 		after.listeners = slices.DeleteFunc(after.listeners, func(l listener) bool { return l.ID == st.id })
 		return after
-	case deleteMonitor:
+	case setMembers, removeMember, deleteMonitor:
 		for i := range after.pools {
-			if after.pools[i].MonitorID == st.id {
-				after.pools[i].MonitorID, after.pools[i].monitor = "", nil
-			}
+			after.pools[i].change(st)
 		}
 		return after
-	case removeMember:
-		for i := range after.pools {
-			if p := &after.pools[i]; p.ID == st.id {
-				p.members = slices.DeleteFunc(slices.Clone(p.members), func(m member) bool { return m.ID == st.member })
-			}
-		}
-		return after
-	case createListener, updateListener, createPool, updatePool, setMembers, addMember, createMonitor, updateMonitor, updateBalancer:
+	case createListener, updateListener, createPool, updatePool, addMember, createMonitor, updateMonitor:
 	}
 	return nil
+}
+
+// change makes of a pool what a step makes of it, if the step is about the pool.
+func (p *pool) change(st step) {
+	switch {
+	case st.kind == deleteMonitor && p.MonitorID == st.id:
+		p.MonitorID, p.monitor = "", nil
+	case st.kind == removeMember && p.ID == st.id:
+		p.members = slices.DeleteFunc(slices.Clone(p.members), func(m member) bool { return m.ID == st.member })
+	case st.kind == setMembers && p.ID == st.id:
+		p.members = nil
+		for _, m := range st.members {
+			p.members = append(p.members, member{Name: m.Name, Address: m.Address, Port: m.Port, SubnetID: m.SubnetID, MonitorPort: m.MonitorPort})
+		}
+	}
 }
 
 // errNoNodes keeps a Service without any usable node from losing all its members at once.
@@ -548,7 +542,7 @@ func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster s
 		return err
 	}
 	if lb != nil && l.served(lb, r) {
-		if err := l.leave(ctx, cluster, service, s, lb, r); err != nil {
+		if err := l.leave(ctx, service, s, lb, r); err != nil {
 			return err
 		}
 	}
@@ -559,7 +553,7 @@ func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster s
 }
 
 // leave takes a Service off its load balancer, and deletes that where nobody else uses it. nil means that it is done.
-func (l *loadBalancers) leave(ctx context.Context, cluster string, service *v1.Service, s settings, lb *balancer, r role) error {
+func (l *loadBalancers) leave(ctx context.Context, service *v1.Service, s settings, lb *balancer, r role) error {
 	unlock, err := l.locks.Lock(ctx, lb.ID)
 	if err != nil {
 		return fmt.Errorf("waiting for another Service of load balancer %s: %w", lb.ID, err)
@@ -629,7 +623,7 @@ func (l *loadBalancers) leaveShared(ctx context.Context, service *v1.Service, lb
 	}
 	if u, ok := steps[0].body.(balancerUpdate); ok {
 		left := *lb
-		left.Status, left.Tags = "PENDING_UPDATE", *u.Tags
+		left.Status, left.Tags = statusPendingUpdate, *u.Tags
 		l.balancers.Amend(&left)
 		return nil // the tag was the last of it
 	}

@@ -2,6 +2,7 @@ package openstack
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -70,8 +71,8 @@ func metricName(operation string) string {
 	method, path, _ := strings.Cut(operation, " ")
 	segments := strings.Split(strings.Trim(path, "/"), "/")
 	verb := map[string]string{http.MethodPost: "create", http.MethodPut: "update", http.MethodDelete: "delete", http.MethodGet: "list"}[method]
-	for i := len(segments) - 1; i >= 0; i-- {
-		resource, known := metricResources[segments[i]]
+	for i, segment := range slices.Backward(segments) {
+		resource, known := metricResources[segment]
 		if !known {
 			continue
 		}

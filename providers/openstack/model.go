@@ -377,29 +377,26 @@ func renamedTags(l listener, name string, missing []string) []string {
 // clusterDiffers reports whether two names differ in the name of the cluster alone: the same Service after the cluster was
 // given another name.
 func clusterDiffers(have, want string) bool {
-	_, haveCluster, haveRest := splitName(have)
-	_, wantCluster, wantRest := splitName(want)
+	haveCluster, haveRest := splitName(have)
+	wantCluster, wantRest := splitName(want)
 	return haveCluster != "" && wantCluster != "" && haveCluster != wantCluster && haveRest == wantRest
 }
 
-// splitName takes a name such as kube_service_<cluster>_<namespace>_<service> apart; namespaces and names of Services hold
-// no underscores. What precedes kube_service_, such as listener_0_, is the part. It returns "" for other names, and for
-// those that were cut.
-func splitName(name string) (part, cluster, rest string) {
-	at := strings.Index(name, namePrefix)
-	if at < 0 || len(name) >= longestName {
-		return "", "", ""
+// splitName takes a name such as listener_0_kube_service_<cluster>_<namespace>_<service> apart into the name of the cluster
+// and all else; namespaces and names of Services hold no underscores. It returns "" for other names, and for those that
+// were cut.
+func splitName(name string) (cluster, rest string) {
+	part, body, found := strings.Cut(name, namePrefix)
+	if !found || len(name) >= longestName {
+		return "", ""
 	}
-	part, body := name[:at], name[at+len(namePrefix):]
-	last := strings.LastIndexByte(body, '_')
-	if last < 0 {
-		return "", "", ""
+	end := len(body)
+	for range 2 {
+		if end = strings.LastIndexByte(body[:end], '_'); end < 0 {
+			return "", ""
+		}
 	}
-	middle := strings.LastIndexByte(body[:last], '_')
-	if middle < 0 {
-		return "", "", ""
-	}
-	return part, body[:middle], part + body[middle:]
+	return body[:end], part + body[end:]
 }
 
 // poolSteps are the steps for the pool of a listener that exists.
@@ -481,7 +478,7 @@ func memberSteps(p *pool, want []memberRequest, serial bool) []step {
 	case serial:
 		return steps
 	}
-	return []step{{kind: setMembers, id: p.ID, body: append([]memberRequest{}, want...), reason: strconv.Itoa(len(steps)) + " of " + strconv.Itoa(len(want)) + " members differ"}}
+	return []step{{kind: setMembers, id: p.ID, members: want, reason: strconv.Itoa(len(steps)) + " of " + strconv.Itoa(len(want)) + " members differ"}}
 }
 
 func monitorSteps(p *pool, want *monitorRequest) []step {

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gophercloud/gophercloud/v2"
+
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
 )
@@ -110,8 +112,6 @@ func (n *networks) externalNetwork(ctx context.Context) (string, error) {
 // subnetWish chooses subnets of floating addresses: one by its ID, or several by name and tags.
 type subnetWish struct{ id, name, tags string }
 
-func (w subnetWish) isZero() bool { return w.id == "" && w.name == "" && w.tags == "" }
-
 // matching returns the subnets of a network that a wish chooses, in a fixed order.
 func (n *networks) matching(ctx context.Context, networkID string, w subnetWish) ([]subnet, error) {
 	if w.id != "" {
@@ -194,10 +194,13 @@ func (f features) tags() bool { return f.minor >= minorTags }
 func (f features) flavors(provider string) bool {
 	return f.minor >= minorFlavors && provider != providerOVN
 }
+
 func (f features) acl(provider string) bool { return f.minor >= minorACL && provider != providerOVN }
+
 func (f features) zones(provider string) bool {
 	return f.minor >= minorZones && provider != providerOVN
 }
+
 func (f features) moreVIPs(provider string) bool {
 	return f.minor >= minorMoreVIPs && provider != providerOVN
 }
@@ -235,7 +238,7 @@ func (a *api) octavia(ctx context.Context) (features, error) {
 		var answer struct {
 			Versions []version `json:"versions"`
 		}
-		_, err := root.Get(ctx, root.ResourceBase, &answer, accepting(http.StatusOK, http.StatusMultipleChoices))
+		err := fetch(ctx, &root, http.MethodGet, root.ResourceBase, &gophercloud.RequestOpts{OkCodes: []int{http.StatusOK, http.StatusMultipleChoices}, JSONResponse: &answer})
 		if err == nil && len(answer.Versions) == 0 {
 			err = errWrongAnswer
 		}

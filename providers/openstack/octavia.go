@@ -20,6 +20,7 @@ const (
 	statusError         = "ERROR"
 	statusDeleted       = "DELETED"
 	statusPendingDelete = "PENDING_DELETE"
+	statusPendingUpdate = "PENDING_UPDATE"
 )
 
 // The objects of Octavia, with the fields that are used; see https://docs.openstack.org/api-ref/load-balancer/v2.
@@ -300,68 +301,67 @@ type step struct {
 	id string
 	// member is the member that goes.
 	member string
-	body   any
+	// members are all that the pool gets.
+	members []memberRequest
+	body    any
 	// reason says what differs.
 	reason string
 }
 
+// call is where a step of each kind goes: the path, in which {} stands for the step's object, and the key of its body.
+func (k stepKind) call() (method, path, key string) {
+	switch k {
+	case deletePool:
+		return http.MethodDelete, "pools/{}", ""
+	case deleteListener:
+		return http.MethodDelete, "listeners/{}", ""
+	case createListener:
+		return http.MethodPost, "listeners", "listener"
+	case updateListener:
+		return http.MethodPut, "listeners/{}", "listener"
+	case createPool:
+		return http.MethodPost, "pools", "pool"
+	case updatePool:
+		return http.MethodPut, "pools/{}", "pool"
+	case setMembers:
+		return http.MethodPut, "pools/{}/members", ""
+	case addMember:
+		return http.MethodPost, "pools/{}/members", "member"
+	case removeMember:
+		return http.MethodDelete, "pools/{}/members/", ""
+	case createMonitor:
+		return http.MethodPost, "healthmonitors", "healthmonitor"
+	case updateMonitor:
+		return http.MethodPut, "healthmonitors/{}", "healthmonitor"
+	case deleteMonitor:
+		return http.MethodDelete, "healthmonitors/{}", ""
+	case updateBalancer:
+		return http.MethodPut, "loadbalancers/{}", "loadbalancer"
+	}
+	return "", "", ""
+}
+
 // do makes the call of a step. What is to go and has gone is no failure.
 func (a *api) do(ctx context.Context, st step) error {
+	method, at, key := st.kind.call()
+	at = "lbaas/" + strings.Replace(at, "{}", st.id, 1) + st.member
 	doing := fmt.Sprintf("%s %s", st.kind, st.id)
-	write := func(method, at string, body any, codes ...int) error {
-		_, err := request[struct{}](ctx, a, loadBalancer, doing, method, "lbaas/"+at, body, "", codes...)
-		return err
-	}
-	create := func(at, key string) error {
-		made, err := request[reference](ctx, a, loadBalancer, doing, http.MethodPost, "lbaas/"+at, wrap(key, st.body), key, http.StatusCreated, http.StatusAccepted)
-		if err == nil && made.ID == "" {
-			err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: doing, Message: errWrongAnswer.Error()}
-		}
-		return err
-	}
-	change := func(at, key string) error {
-		changed, err := request[reference](ctx, a, loadBalancer, doing, http.MethodPut, "lbaas/"+at, wrap(key, st.body), key, http.StatusOK, http.StatusAccepted)
-		if err == nil && changed.ID != st.id {
-			err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: doing, Message: errWrongAnswer.Error()}
-		}
-		return err
-	}
-	remove := func(at string) error {
-		err := write(http.MethodDelete, at, nil, http.StatusNoContent, http.StatusAccepted)
+	switch {
+	case method == http.MethodDelete:
+		_, err := request[struct{}](ctx, a, loadBalancer, doing, method, at, nil, "", http.StatusNoContent, http.StatusAccepted)
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			return nil
 		}
 		return err
+	case st.kind == setMembers: // it answers with nothing
+		_, err := request[struct{}](ctx, a, loadBalancer, doing, method, at, wrap("members", append([]memberRequest{}, st.members...)), "", http.StatusAccepted, http.StatusNoContent)
+		return err
 	}
-	switch st.kind {
-	case deletePool:
-		return remove("pools/" + st.id)
-	case deleteListener:
-		return remove("listeners/" + st.id)
-	case createListener:
-		return create("listeners", "listener")
-	case updateListener:
-		return change("listeners/"+st.id, "listener")
-	case createPool:
-		return create("pools", "pool")
-	case updatePool:
-		return change("pools/"+st.id, "pool")
-	case setMembers:
-		return write(http.MethodPut, "pools/"+st.id+"/members", wrap("members", st.body), http.StatusAccepted, http.StatusNoContent)
-	case addMember:
-		return create("pools/"+st.id+"/members", "member")
-	case removeMember:
-		return remove("pools/" + st.id + "/members/" + st.member)
-	case createMonitor:
-		return create("healthmonitors", "healthmonitor")
-	case updateMonitor:
-		return change("healthmonitors/"+st.id, "healthmonitor")
-	case deleteMonitor:
-		return remove("healthmonitors/" + st.id)
-	case updateBalancer:
-		return change("loadbalancers/"+st.id, "loadbalancer")
+	after, err := request[reference](ctx, a, loadBalancer, doing, method, at, wrap(key, st.body), key, http.StatusOK, http.StatusCreated, http.StatusAccepted)
+	if err == nil && (after.ID == "" || (method == http.MethodPut && after.ID != st.id)) {
+		err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: doing, Message: errWrongAnswer.Error()}
 	}
-	return fmt.Errorf("unknown step %q", st.kind)
+	return err
 }
 
 // deleteBalancer deletes a load balancer, with its parts if cascade is set.

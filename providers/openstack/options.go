@@ -1,6 +1,7 @@
 package openstack
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -322,21 +323,29 @@ func (c Config) contradictions() error {
 	report(g.AuthURL == "", "auth-url", "is required and is not set, and clouds.yaml has none")
 	report((g.CertFile == "") != (g.KeyFile == ""), "cert-file", "and key-file belong together; set both")
 	password := !g.Password.IsZero() || (g.TrustID != "" && !g.TrusteePassword.IsZero())
-	application := g.ApplicationCredentialID != "" || g.ApplicationCredentialName != ""
+	application := cmp.Or(g.ApplicationCredentialID, g.ApplicationCredentialName) != ""
 	report(application && g.ApplicationCredentialSecret.IsZero(), "application-credential-secret", "is required with an application credential")
 	report(g.Token.IsZero() && !password && !application, "password", "is required where there is neither a token nor an application credential")
-	report(!g.Token.IsZero() && g.TrustID != "", "token", "cannot be used with trust-id")
-	report(!g.Token.IsZero() && g.TenantID == "" && g.TenantName == "", "token", "needs tenant-id or tenant-name")
-	usesPassword := g.Token.IsZero() && password && g.ApplicationCredentialID == ""
-	userID := g.UserID
-	if g.TrustID != "" && g.TrusteeID != "" {
-		userID = g.TrusteeID
+	if !g.Token.IsZero() {
+		report(g.TrustID != "", "token", "cannot be used with trust-id")
+		report(g.TenantID == "" && g.TenantName == "", "token", "needs tenant-id or tenant-name")
+	} else if password && g.ApplicationCredentialID == "" {
+		g.checkUser(report)
 	}
-	report(usesPassword && userID == "" && g.Username == "", "username", "or user-id is required with a password")
-	report(usesPassword && userID != "" && g.Username != "", "username", "and user-id exclude each other; keep one")
-	report(usesPassword && g.Username != "" && userID == "" && g.UserDomainID == "" && g.UserDomainName == "" && g.DomainID == "" && g.DomainName == "", "user-domain-name", "is required with username, unless domain-name or domain-id is set")
-	report(g.TenantID == "" && g.TenantName != "" && g.TrustID == "" && g.TenantDomainID == "" && g.TenantDomainName == "" && g.DomainID == "" && g.DomainName == "", "tenant-domain-name", "is required with tenant-name, unless domain-name or domain-id is set")
+	project := g.TrustID == "" && g.TenantID == "" && g.TenantName != ""
+	report(project && cmp.Or(g.TenantDomainID, g.TenantDomainName, g.DomainID, g.DomainName) == "", "tenant-domain-name", "is required with tenant-name, unless domain-name or domain-id is set")
 	return errors.Join(problems...)
+}
+
+// checkUser reports what a login by password lacks.
+func (g global) checkUser(report func(broken bool, key, reason string)) {
+	id := g.UserID
+	if g.TrustID != "" {
+		id = cmp.Or(g.TrusteeID, id)
+	}
+	report(id == "" && g.Username == "", "username", "or user-id is required with a password")
+	report(g.UserID != "" && g.Username != "", "username", "and user-id exclude each other; keep one")
+	report(id == "" && g.Username != "" && cmp.Or(g.UserDomainID, g.UserDomainName, g.DomainID, g.DomainName) == "", "user-domain-name", "is required with username, unless domain-name or domain-id is set")
 }
 
 func validate(in registry.Inputs) error {

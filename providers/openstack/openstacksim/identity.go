@@ -9,6 +9,9 @@ import (
 	"time"
 )
 
+// Trust is the only trust that is known.
+const Trust = "0b6a1c2d3e4f40518293a4b5c6d7e8f9"
+
 // timeFormat is Keystone's.
 const timeFormat = "2006-01-02T15:04:05.000000Z"
 
@@ -56,10 +59,10 @@ type authRequest struct {
 			ID string `json:"id"`
 		} `json:"token"`
 		ApplicationCredential struct {
-			ID     string   `json:"id"`
-			Name   string   `json:"name"`
-			Secret string   `json:"secret"`
-			User   authUser `json:"user"`
+			ID     string    `json:"id"`
+			Name   string    `json:"name"`
+			Secret string    `json:"secret"`
+			User   *authUser `json:"user"`
 		} `json:"application_credential"`
 	} `json:"identity"`
 	Scope json.RawMessage `json:"scope"`
@@ -86,39 +89,41 @@ func (s *Sim) identity(w http.ResponseWriter, r *http.Request, rest string) erro
 	return failure(http.StatusNotFound, "", "The resource could not be found.")
 }
 
+// accepts reports whether a credential is good, and whether it brings a project along.
+func (s *Sim) accepts(in authRequest) (good, scoped bool) {
+	switch in.Identity.Methods[0] {
+	case "password":
+		u := in.Identity.Password.User
+		named := u.ID == User || (u.Name == User && len(u.Domain) > 0)
+		return named && u.Password == s.password, false
+	case "application_credential":
+		c := in.Identity.ApplicationCredential
+		named := c.ID == s.appID || (c.Name == s.appID && c.User != nil)
+		return len(in.Scope) == 0 && s.appSecret != "" && c.Secret == s.appSecret && named, true
+	case "token":
+		_, known := s.tokens[in.Identity.Token.ID]
+		return known, false
+	}
+	return false, false
+}
+
 // login checks a credential and issues a token, with the catalog where the token has a project.
 func (s *Sim) login(w http.ResponseWriter, r *http.Request, base string) error {
 	var in authRequest
 	if err := decodeBody(r, "auth", &in); err != nil {
 		return err
 	}
-	refused := failure(http.StatusUnauthorized, "", "The request you have made requires authentication.")
 	if len(in.Identity.Methods) != 1 {
 		return failure(http.StatusBadRequest, "", "one method is expected")
 	}
-	scoped := len(in.Scope) > 0
-	switch in.Identity.Methods[0] {
-	case "password":
-		u := in.Identity.Password.User
-		if u.Password != s.password || (u.Name != User && u.ID != User) || (u.ID == "" && len(u.Domain) == 0) {
-			return refused
-		}
-	case "application_credential":
-		c := in.Identity.ApplicationCredential
-		if scoped || s.appSecret == "" || c.Secret != s.appSecret || (c.ID != s.appID && (c.Name != s.appID || (c.User.ID == "" && c.User.Name == ""))) {
-			return refused
-		}
-		scoped = true
-	case "token":
-		if _, ok := s.tokens[in.Identity.Token.ID]; !ok {
-			return refused
-		}
-	default:
-		return refused
+	good, scoped := s.accepts(in)
+	if !good {
+		return failure(http.StatusUnauthorized, "", "The request you have made requires authentication.")
 	}
-	if scoped && strings.Contains(string(in.Scope), "trust") && !strings.Contains(string(in.Scope), `"trust-1"`) {
+	if strings.Contains(string(in.Scope), "trust") && !strings.Contains(string(in.Scope), `"`+Trust+`"`) {
 		return failure(http.StatusForbidden, "", "Could not find trust.")
 	}
+	s.logins = append(s.logins, in.Identity.Methods[0]+" "+string(in.Scope))
 	s.serial++
 	token := fmt.Sprintf("gAAAA-simulated-token-%d", s.serial)
 	s.tokens[token] = time.Now().Add(s.tokenTTL)
@@ -126,7 +131,7 @@ func (s *Sim) login(w http.ResponseWriter, r *http.Request, base string) error {
 		"methods": in.Identity.Methods, "issued_at": time.Now().UTC().Format(timeFormat), "expires_at": s.tokens[token].UTC().Format(timeFormat),
 		"user": map[string]any{"id": "user-1", "name": User, "domain": map[string]string{"id": "default", "name": Domain}},
 	}
-	if scoped {
+	if scoped || len(in.Scope) > 0 {
 		body["project"] = map[string]any{"id": Project, "name": "cluster", "domain": map[string]string{"id": "default", "name": Domain}}
 		body["roles"] = []any{map[string]string{"id": "r1", "name": "member"}, map[string]string{"id": "r2", "name": "load-balancer_member"}}
 		body["catalog"] = catalog(base)
@@ -134,6 +139,13 @@ func (s *Sim) login(w http.ResponseWriter, r *http.Request, base string) error {
 	w.Header().Set("X-Subject-Token", token)
 	write(w, http.StatusCreated, map[string]any{"token": body})
 	return nil
+}
+
+// Logins returns the method and scope of each login so far.
+func (s *Sim) Logins() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.logins)
 }
 
 func catalog(base string) []any {

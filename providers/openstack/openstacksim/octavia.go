@@ -1,6 +1,7 @@
 package openstacksim
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -18,6 +19,8 @@ const (
 	PendingUpdate = "PENDING_UPDATE"
 	PendingDelete = "PENDING_DELETE"
 )
+
+const octaviaTime = "2006-01-02T15:04:05"
 
 // Ref names another object.
 type Ref struct {
@@ -231,7 +234,7 @@ func (s *Sim) settle() {
 func (s *Sim) begin(lb *LoadBalancer, status string) {
 	lb.ProvisioningStatus, lb.outcome = status, Active
 	lb.ready = time.Now().Add(s.activation)
-	lb.UpdatedAt = time.Now().UTC().Format("2006-01-02T15:04:05")
+	lb.UpdatedAt = time.Now().UTC().Format(octaviaTime)
 }
 
 // dropBalancer removes a load balancer and what belongs to it.
@@ -420,30 +423,16 @@ func (s *Sim) serveBalancers(w http.ResponseWriter, r *http.Request, id string, 
 		return s.listing(w, r, "loadbalancers", items, octaviaFilter)
 	}
 	lb := s.balancers.byID[id]
-	if lb == nil {
-		return octaviaNotFound("Load Balancer", id)
-	}
 	switch {
+	case lb == nil:
+		return octaviaNotFound("Load Balancer", id)
 	case len(parts) == 3 && parts[2] == "failover" && r.Method == http.MethodPut:
-		if !s.mayFailOver {
-			return failure(http.StatusForbidden, "", "Policy does not allow this request to be performed.")
-		}
-		if lb.ProvisioningStatus != Active && lb.ProvisioningStatus != Failed {
-			return mutable(lb)
-		}
-		s.begin(lb, PendingUpdate)
-		w.WriteHeader(http.StatusAccepted)
+		return s.failOver(w, lb)
+	case len(parts) == 3 && parts[2] == "status" && r.Method == http.MethodGet:
+		write(w, http.StatusOK, map[string]any{"statuses": map[string]any{"loadbalancer": s.statusTree(lb)}})
 		return nil
 	case r.Method == http.MethodDelete:
-		if strings.HasPrefix(lb.ProvisioningStatus, "PENDING") {
-			return failure(http.StatusConflict, "", "Invalid state %s of loadbalancer resource %s", lb.ProvisioningStatus, id)
-		}
-		if r.URL.Query().Get("cascade") != "true" && len(s.listenersOf(id))+len(s.poolsOf(id)) > 0 {
-			return failure(http.StatusBadRequest, "", "Validation failure: Cannot delete Load Balancer %s - it has children", id)
-		}
-		s.begin(lb, PendingDelete)
-		w.WriteHeader(http.StatusNoContent)
-		return nil
+		return s.deleteBalancer(w, r, lb)
 	case r.Method == http.MethodPut:
 		var in struct {
 			Name *string   `json:"name"`
@@ -455,15 +444,80 @@ func (s *Sim) serveBalancers(w http.ResponseWriter, r *http.Request, id string, 
 		if err := mutable(lb); err != nil {
 			return err
 		}
-		if in.Name != nil {
-			lb.Name = *in.Name
-		}
-		if in.Tags != nil {
-			lb.Tags = append([]string{}, *in.Tags...)
-		}
+		assign(&lb.Name, in.Name)
+		assign(&lb.Tags, in.Tags)
 		s.begin(lb, PendingUpdate)
 	}
 	write(w, http.StatusOK, map[string]any{"loadbalancer": s.show(lb)})
+	return nil
+}
+
+func (s *Sim) failOver(w http.ResponseWriter, lb *LoadBalancer) error {
+	if !s.mayFailOver {
+		return failure(http.StatusForbidden, "", "Policy does not allow this request to be performed.")
+	}
+	if lb.ProvisioningStatus != Active && lb.ProvisioningStatus != Failed {
+		return mutable(lb)
+	}
+	s.begin(lb, PendingUpdate)
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}
+
+func (s *Sim) deleteBalancer(w http.ResponseWriter, r *http.Request, lb *LoadBalancer) error {
+	if strings.HasPrefix(lb.ProvisioningStatus, "PENDING") {
+		return failure(http.StatusConflict, "", "Invalid state %s of loadbalancer resource %s", lb.ProvisioningStatus, lb.ID)
+	}
+	if r.URL.Query().Get("cascade") != "true" && len(s.listenersOf(lb.ID))+len(s.poolsOf(lb.ID)) > 0 {
+		return failure(http.StatusBadRequest, "", "Validation failure: Cannot delete Load Balancer %s - it has children", lb.ID)
+	}
+	s.begin(lb, PendingDelete)
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// statusTree is a load balancer with the statuses of all its parts.
+func (s *Sim) statusTree(lb *LoadBalancer) any {
+	node := func(id, name, provisioning, operating string) map[string]any {
+		return map[string]any{"id": id, "name": name, "provisioning_status": provisioning, "operating_status": operating}
+	}
+	listeners := []any{}
+	for _, l := range s.listenersOf(lb.ID) {
+		shown, pools := node(l.ID, l.Name, l.ProvisioningStatus, l.OperatingStatus), []any{}
+		if p := s.pools.byID[deref(l.DefaultPoolID)]; p != nil {
+			members := []any{}
+			for _, m := range p.members {
+				one := node(m.ID, m.Name, m.ProvisioningStatus, m.OperatingStatus)
+				one["address"], one["protocol_port"] = m.Address, m.ProtocolPort
+				members = append(members, one)
+			}
+			pool := node(p.ID, p.Name, p.ProvisioningStatus, p.OperatingStatus)
+			pool["members"] = members
+			pools = append(pools, pool)
+		}
+		shown["pools"] = pools
+		listeners = append(listeners, shown)
+	}
+	tree := node(lb.ID, lb.Name, lb.ProvisioningStatus, lb.OperatingStatus)
+	tree["listeners"] = listeners
+	return tree
+}
+
+// checkBalancer refuses what Octavia refuses before it builds anything.
+func (s *Sim) checkBalancer(in createBalancer) error {
+	tooNew := (s.octavia < 5 && len(in.Tags) > 0) || (s.octavia < 26 && len(in.AdditionalVIPs) > 0) || (s.octavia < 14 && in.Zone != "") || (s.octavia < 6 && in.FlavorID != "")
+	switch {
+	case !slices.Contains(s.providers, in.Provider):
+		return failure(http.StatusBadRequest, "", "Provider '%s' is not enabled.", in.Provider)
+	case s.overQuota("loadbalancer", len(s.balancers.order)):
+		return failure(http.StatusForbidden, "", "Quota has been met for resources: Load Balancer")
+	case tooNew:
+		return failure(http.StatusBadRequest, "", "Invalid input for field/attribute: unknown attribute in this version")
+	case in.Zone != "" && in.Zone != "nova":
+		return failure(http.StatusBadRequest, "", "Validation failure: Availability zone %s does not exist", in.Zone)
+	case in.FlavorID != "" && !identifier.MatchString(in.FlavorID):
+		return failure(http.StatusBadRequest, "", "Validation failure: Invalid flavor_id.")
+	}
 	return nil
 }
 
@@ -472,42 +526,21 @@ func (s *Sim) createBalancer(w http.ResponseWriter, r *http.Request) error {
 	if err := decodeBody(r, "loadbalancer", &in); err != nil {
 		return err
 	}
-	if in.Provider == "" {
-		in.Provider = "amphora"
-	}
-	switch {
-	case !slices.Contains(s.providers, in.Provider):
-		return failure(http.StatusBadRequest, "", "Provider '%s' is not enabled.", in.Provider)
-	case s.overQuota("loadbalancer", len(s.balancers.order)):
-		return failure(http.StatusForbidden, "", "Quota has been met for resources: Load Balancer")
-	case s.octavia < 5 && len(in.Tags) > 0, s.octavia < 26 && len(in.AdditionalVIPs) > 0, s.octavia < 14 && in.Zone != "", s.octavia < 6 && in.FlavorID != "":
-		return failure(http.StatusBadRequest, "", "Invalid input for field/attribute: unknown attribute in this version")
-	case in.Zone != "" && in.Zone != "nova":
-		return failure(http.StatusBadRequest, "", "Validation failure: Availability zone %s does not exist", in.Zone)
-	case in.FlavorID != "" && !identifier.MatchString(in.FlavorID):
-		return failure(http.StatusBadRequest, "", "Validation failure: Invalid flavor_id.")
+	in.Provider = cmp.Or(in.Provider, "amphora")
+	if err := s.checkBalancer(in); err != nil {
+		return err
 	}
 	lb := &LoadBalancer{
 		ID: s.newID(0x1b), Name: in.Name, Description: in.Description, OperatingStatus: "OFFLINE", AdminStateUp: true, Provider: in.Provider,
 		FlavorID: orNull(in.FlavorID), Zone: orNull(in.Zone), Tags: append([]string{}, in.Tags...), ProjectID: Project,
-		CreatedAt: time.Now().UTC().Format("2006-01-02T15:04:05"), AdditionalVIPs: append([]AdditionalVIP{}, in.AdditionalVIPs...),
+		CreatedAt: time.Now().UTC().Format(octaviaTime), AdditionalVIPs: append([]AdditionalVIP{}, in.AdditionalVIPs...),
 	}
 	if err := s.placeVIP(lb, in); err != nil {
 		return err
 	}
-	names := map[string]bool{}
-	for _, l := range in.Listeners {
-		if p := l.DefaultPool; p != nil {
-			if p.Name == "" || names[p.Name] {
-				s.dropBalancer(lb)
-				return failure(http.StatusBadRequest, "", "Pools must be named, and have unique names.")
-			}
-			names[p.Name] = true
-		}
-		if err := s.addListener(lb, l, false); err != nil {
-			s.dropBalancer(lb)
-			return err
-		}
+	if err := s.addListeners(lb, in.Listeners); err != nil {
+		s.dropBalancer(lb)
+		return err
 	}
 	s.balancers.put(lb.ID, lb)
 	s.begin(lb, PendingCreate)
@@ -516,6 +549,23 @@ func (s *Sim) createBalancer(w http.ResponseWriter, r *http.Request) error {
 		lb.outcome = Failed
 	}
 	write(w, http.StatusCreated, map[string]any{"loadbalancer": s.show(lb)})
+	return nil
+}
+
+// addListeners adds the listeners of a creation, whose pools need names of their own.
+func (s *Sim) addListeners(lb *LoadBalancer, list []createListener) error {
+	names := map[string]bool{}
+	for _, l := range list {
+		if p := l.DefaultPool; p != nil {
+			if p.Name == "" || names[p.Name] {
+				return failure(http.StatusBadRequest, "", "Pools must be named, and have unique names.")
+			}
+			names[p.Name] = true
+		}
+		if err := s.addListener(lb, l); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -529,27 +579,9 @@ func (s *Sim) placeVIP(lb *LoadBalancer, in createBalancer) error {
 		lb.VIPPortID, lb.VIPNetworkID, lb.VIPSubnetID, lb.VIPAddress = p.ID, p.NetworkID, p.FixedIPs[0].SubnetID, p.FixedIPs[0].Address
 		return nil
 	}
-	var subnet *Subnet
-	switch {
-	case in.VIPSubnetID != "":
-		if subnet = s.subnets.byID[in.VIPSubnetID]; subnet == nil {
-			return failure(http.StatusBadRequest, "", "Subnet %s not found.", in.VIPSubnetID)
-		}
-	case in.VIPNetworkID != "":
-		n := s.networks.byID[in.VIPNetworkID]
-		if n == nil {
-			return failure(http.StatusBadRequest, "", "Network %s not found.", in.VIPNetworkID)
-		}
-		for _, id := range n.Subnets {
-			if sub := s.subnets.byID[id]; subnet == nil && sub.IPVersion == 4 {
-				subnet = sub
-			}
-		}
-		if subnet == nil {
-			return failure(http.StatusBadRequest, "", "Validation failure: Supplied network does not contain a subnet.")
-		}
-	default:
-		return failure(http.StatusBadRequest, "", "Validation failure: VIP must contain one of: vip_port_id, vip_network_id, vip_subnet_id.")
+	subnet, err := s.vipSubnet(in)
+	if err != nil {
+		return err
 	}
 	address := in.VIPAddress
 	if address == "" {
@@ -574,10 +606,42 @@ func (s *Sim) placeVIP(lb *LoadBalancer, in createBalancer) error {
 	return nil
 }
 
-// poolProtocols are the protocols of pools that go with those of listeners.
-var poolProtocols = map[string][]string{
-	"TCP": {"HTTP", "HTTPS", "PROXY", "PROXYV2", "TCP"}, "HTTP": {"HTTP", "PROXY", "PROXYV2"}, "HTTPS": {"HTTPS", "PROXY", "PROXYV2", "TCP"},
-	"TERMINATED_HTTPS": {"HTTP", "PROXY", "PROXYV2"}, "UDP": {"UDP"}, "SCTP": {"SCTP"},
+// vipSubnet is the subnet of the address: that of the request, or the first of IPv4 on its network.
+func (s *Sim) vipSubnet(in createBalancer) (*Subnet, error) {
+	if in.VIPSubnetID != "" {
+		if sub := s.subnets.byID[in.VIPSubnetID]; sub != nil {
+			return sub, nil
+		}
+		return nil, failure(http.StatusBadRequest, "", "Subnet %s not found.", in.VIPSubnetID)
+	}
+	if in.VIPNetworkID == "" {
+		return nil, failure(http.StatusBadRequest, "", "Validation failure: VIP must contain one of: vip_port_id, vip_network_id, vip_subnet_id.")
+	}
+	n := s.networks.byID[in.VIPNetworkID]
+	if n == nil {
+		return nil, failure(http.StatusBadRequest, "", "Network %s not found.", in.VIPNetworkID)
+	}
+	for _, id := range n.Subnets {
+		if sub := s.subnets.byID[id]; sub.IPVersion == 4 {
+			return sub, nil
+		}
+	}
+	return nil, failure(http.StatusBadRequest, "", "Validation failure: Supplied network does not contain a subnet.")
+}
+
+// poolProtocols are the protocols of pools that go with that of a listener.
+func poolProtocols(listener string) []string {
+	switch listener {
+	case "TCP":
+		return []string{"HTTP", "HTTPS", "PROXY", "PROXYV2", "TCP"}
+	case "HTTP", "TERMINATED_HTTPS":
+		return []string{"HTTP", "PROXY", "PROXYV2"}
+	case "HTTPS":
+		return []string{"HTTPS", "PROXY", "PROXYV2", "TCP"}
+	case "UDP", "SCTP":
+		return []string{listener}
+	}
+	return nil
 }
 
 // transport is the protocol of layer 4 that a listener occupies on its port.
@@ -591,7 +655,7 @@ func transport(protocol string) string {
 func (s *Sim) checkListener(lb *LoadBalancer, in createListener) error {
 	layer7 := in.Protocol == "HTTP" || in.Protocol == "TERMINATED_HTTPS"
 	switch {
-	case poolProtocols[in.Protocol] == nil:
+	case poolProtocols(in.Protocol) == nil:
 		return failure(http.StatusBadRequest, "", "Invalid input for field/attribute protocol. Value: '%s'", in.Protocol)
 	case in.ProtocolPort < 1 || in.ProtocolPort > 65535:
 		return failure(http.StatusBadRequest, "", "Invalid input for field/attribute protocol_port. Value: '%d'", in.ProtocolPort)
@@ -599,21 +663,34 @@ func (s *Sim) checkListener(lb *LoadBalancer, in createListener) error {
 		return failure(http.StatusBadRequest, "", "Validation failure: insert-headers is only supported on HTTP and TERMINATED_HTTPS listeners")
 	case (in.TLSRef != "") != (in.Protocol == "TERMINATED_HTTPS"):
 		return failure(http.StatusBadRequest, "", "Validation failure: default_tls_container_ref goes with TERMINATED_HTTPS alone, and is needed there")
-	case in.ConnectionLimit != nil && *in.ConnectionLimit < -1:
+	case withDefault(in.ConnectionLimit, -1) < -1:
 		return failure(http.StatusBadRequest, "", "Invalid input for field/attribute connection_limit. Value: '%d'", *in.ConnectionLimit)
-	case lb.Provider == "ovn" && (layer7 || in.Protocol == "HTTPS"):
-		return failure(http.StatusNotImplemented, "", "OVN provider does not support %s protocol", in.Protocol)
-	case lb.Provider == "ovn" && (in.TimeoutClientData != nil || len(in.AllowedCIDRs) > 0):
-		return failure(http.StatusNotImplemented, "", "OVN provider does not support timeouts and allowed_cidrs")
-	case len(in.AllowedCIDRs) > 0 && s.octavia < 12, in.TimeoutClientData != nil && s.octavia < 1, len(in.Tags) > 0 && s.octavia < 5:
-		return failure(http.StatusBadRequest, "", "Invalid input for field/attribute: unknown attribute in this version")
+	}
+	if err := s.checkSupport(lb, in); err != nil {
+		return err
 	}
 	for _, t := range []*int{in.TimeoutClientData, in.TimeoutMemberConnect, in.TimeoutMemberData, in.TimeoutTCPInspect} {
-		if t != nil && (*t < 0 || *t > 31536000000) {
-			return failure(http.StatusBadRequest, "", "Invalid input for a timeout. Value: '%d'", *t)
+		if n := withDefault(t, 0); n < 0 || n > 31536000000 {
+			return failure(http.StatusBadRequest, "", "Invalid input for a timeout. Value: '%d'", n)
 		}
 	}
 	return checkCIDRs(lb, in.AllowedCIDRs)
+}
+
+// checkSupport refuses what the provider, or the version of the API, does not know.
+func (s *Sim) checkSupport(lb *LoadBalancer, in createListener) error {
+	if lb.Provider == "ovn" {
+		if !slices.Contains([]string{"TCP", "UDP", "SCTP"}, in.Protocol) {
+			return failure(http.StatusNotImplemented, "", "OVN provider does not support %s protocol", in.Protocol)
+		}
+		if in.TimeoutClientData != nil || len(in.AllowedCIDRs) > 0 {
+			return failure(http.StatusNotImplemented, "", "OVN provider does not support timeouts and allowed_cidrs")
+		}
+	}
+	if (len(in.AllowedCIDRs) > 0 && s.octavia < 12) || (in.TimeoutClientData != nil && s.octavia < 1) || (len(in.Tags) > 0 && s.octavia < 5) {
+		return failure(http.StatusBadRequest, "", "Invalid input for field/attribute: unknown attribute in this version")
+	}
+	return nil
 }
 
 func checkCIDRs(lb *LoadBalancer, cidrs []string) error {
@@ -640,7 +717,7 @@ func withDefault(p *int, d int) int {
 	return *p
 }
 
-func (s *Sim) addListener(lb *LoadBalancer, in createListener, _ bool) error {
+func (s *Sim) addListener(lb *LoadBalancer, in createListener) error {
 	if err := s.checkListener(lb, in); err != nil {
 		return err
 	}
@@ -672,14 +749,10 @@ func (s *Sim) addListener(lb *LoadBalancer, in createListener, _ bool) error {
 }
 
 func (s *Sim) addPool(lb *LoadBalancer, l *Listener, in createPool) (*Pool, error) {
-	algorithms := []string{"ROUND_ROBIN", "LEAST_CONNECTIONS", "SOURCE_IP"}
-	if lb.Provider == "ovn" {
-		algorithms = []string{"SOURCE_IP_PORT"}
-	}
 	switch {
-	case !slices.Contains(poolProtocols[l.Protocol], in.Protocol), in.Protocol == "PROXYV2" && s.octavia < 22:
+	case !slices.Contains(poolProtocols(l.Protocol), in.Protocol), in.Protocol == "PROXYV2" && s.octavia < 22:
 		return nil, failure(http.StatusBadRequest, "", "Validation failure: The pool protocol '%s' is invalid while the listener protocol is '%s'.", in.Protocol, l.Protocol)
-	case !slices.Contains(algorithms, in.Algorithm):
+	case !slices.Contains(algorithms(lb.Provider), in.Algorithm):
 		return nil, failure(http.StatusBadRequest, "", "Invalid input for field/attribute lb_algorithm. Value: '%s'", in.Algorithm)
 	case lb.Provider == "ovn" && strings.HasPrefix(in.Protocol, "PROXY"):
 		return nil, failure(http.StatusNotImplemented, "", "OVN provider does not support %s protocol", in.Protocol)
@@ -733,16 +806,23 @@ func (s *Sim) setMembers(p *Pool, list []createMember) error {
 	return nil
 }
 
-var monitorTypes = map[string][]string{
-	"TCP": {"TCP", "HTTP", "HTTPS", "PING", "TLS-HELLO"}, "UDP": {"UDP-CONNECT", "TCP", "HTTP"}, "SCTP": {"SCTP", "TCP", "HTTP", "UDP-CONNECT"},
+// monitorTypes are the types of health monitors that go with the protocol of a pool.
+func monitorTypes(pool string) []string {
+	switch transport(pool) {
+	case "UDP":
+		return []string{"UDP-CONNECT", "TCP", "HTTP"}
+	case "SCTP":
+		return []string{"SCTP", "TCP", "HTTP", "UDP-CONNECT"}
+	}
+	return []string{"TCP", "HTTP", "HTTPS", "PING", "TLS-HELLO"}
 }
 
 func (s *Sim) addMonitor(lb *LoadBalancer, p *Pool, in createMonitor) error {
 	switch {
 	case p.MonitorID != "":
 		return failure(http.StatusConflict, "", "This pool already has a health monitor")
-	case !slices.Contains(monitorTypes[transport(p.Protocol)], in.Type), p.Protocol == "UDP" && in.Type != "UDP-CONNECT" && s.octavia < 16:
-		return failure(http.StatusBadRequest, "", "Validation failure: The associated pool protocol is %s, so only a %s health monitor is supported.", p.Protocol, strings.Join(monitorTypes[transport(p.Protocol)], "/"))
+	case !slices.Contains(monitorTypes(p.Protocol), in.Type), p.Protocol == "UDP" && in.Type != "UDP-CONNECT" && s.octavia < 16:
+		return failure(http.StatusBadRequest, "", "Validation failure: The associated pool protocol is %s, so only a %s health monitor is supported.", p.Protocol, strings.Join(monitorTypes(p.Protocol), "/"))
 	case lb.Provider == "ovn" && in.Type != "TCP" && in.Type != "UDP-CONNECT":
 		return failure(http.StatusNotImplemented, "", "OVN provider does not support %s health monitor type", in.Type)
 	}
@@ -785,7 +865,7 @@ func (s *Sim) serveListeners(w http.ResponseWriter, r *http.Request, id string) 
 		if in.DefaultPool != nil {
 			return failure(http.StatusBadRequest, "", "default_pool is not accepted here")
 		}
-		if err := s.addListener(lb, in, true); err != nil {
+		if err := s.addListener(lb, in); err != nil {
 			return err
 		}
 		s.begin(lb, PendingUpdate)
@@ -872,35 +952,10 @@ func assign[T any](to, from *T) {
 }
 
 func (s *Sim) servePools(w http.ResponseWriter, r *http.Request, id string) error {
-	if id == "" && r.Method == http.MethodPost {
-		var in createPool
-		if err := decodeBody(r, "pool", &in); err != nil {
-			return err
-		}
-		l := s.listeners.byID[in.ListenerID]
-		if l == nil {
-			return octaviaNotFound("Listener", in.ListenerID)
-		}
-		lb := s.balancers.byID[l.LoadBalancers[0].ID]
-		if err := mutable(lb); err != nil {
-			return err
-		}
-		if l.DefaultPoolID != nil {
-			return failure(http.StatusConflict, "", "Listener %s already has a default pool", l.ID)
-		}
-		if in.Members != nil || in.Monitor != nil {
-			return failure(http.StatusBadRequest, "", "members and healthmonitor are not accepted here")
-		}
-		p, err := s.addPool(lb, l, in)
-		if err != nil {
-			return err
-		}
-		l.DefaultPoolID = &p.ID
-		s.begin(lb, PendingUpdate)
-		write(w, http.StatusCreated, map[string]any{"pool": s.showPool(p)})
-		return nil
-	}
-	if id == "" {
+	switch {
+	case id == "" && r.Method == http.MethodPost:
+		return s.createPool(w, r)
+	case id == "":
 		items := []any{}
 		for _, p := range s.pools.all() {
 			items = append(items, s.showPool(p))
@@ -930,31 +985,73 @@ func (s *Sim) servePools(w http.ResponseWriter, r *http.Request, id string) erro
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	case http.MethodPut:
-		var in struct {
-			Name        *string         `json:"name"`
-			Algorithm   *string         `json:"lb_algorithm"`
-			Persistence json.RawMessage `json:"session_persistence"`
-		}
-		if err := decodeBody(r, "pool", &in); err != nil {
+		if err := updatePool(r, lb, p); err != nil {
 			return err
-		}
-		if in.Algorithm != nil {
-			if !slices.Contains([]string{"ROUND_ROBIN", "LEAST_CONNECTIONS", "SOURCE_IP", "SOURCE_IP_PORT"}, *in.Algorithm) || (lb.Provider == "ovn") != (*in.Algorithm == "SOURCE_IP_PORT") {
-				return failure(http.StatusBadRequest, "", "Invalid input for field/attribute lb_algorithm. Value: '%s'", *in.Algorithm)
-			}
-			p.Algorithm = *in.Algorithm
-		}
-		assign(&p.Name, in.Name)
-		if len(in.Persistence) > 0 {
-			p.Persistence = nil
-			if err := json.Unmarshal(in.Persistence, &p.Persistence); err != nil {
-				return failure(http.StatusBadRequest, "", "Invalid session_persistence")
-			}
 		}
 		s.begin(lb, PendingUpdate)
 	}
 	write(w, http.StatusOK, map[string]any{"pool": s.showPool(p)})
 	return nil
+}
+
+func (s *Sim) createPool(w http.ResponseWriter, r *http.Request) error {
+	var in createPool
+	if err := decodeBody(r, "pool", &in); err != nil {
+		return err
+	}
+	l := s.listeners.byID[in.ListenerID]
+	if l == nil {
+		return octaviaNotFound("Listener", in.ListenerID)
+	}
+	lb := s.balancers.byID[l.LoadBalancers[0].ID]
+	if err := mutable(lb); err != nil {
+		return err
+	}
+	if l.DefaultPoolID != nil {
+		return failure(http.StatusConflict, "", "Listener %s already has a default pool", l.ID)
+	}
+	if in.Members != nil || in.Monitor != nil {
+		return failure(http.StatusBadRequest, "", "members and healthmonitor are not accepted here")
+	}
+	p, err := s.addPool(lb, l, in)
+	if err != nil {
+		return err
+	}
+	l.DefaultPoolID = &p.ID
+	s.begin(lb, PendingUpdate)
+	write(w, http.StatusCreated, map[string]any{"pool": s.showPool(p)})
+	return nil
+}
+
+// updatePool changes what can be changed of a pool.
+func updatePool(r *http.Request, lb *LoadBalancer, p *Pool) error {
+	var in struct {
+		Name        *string         `json:"name"`
+		Algorithm   *string         `json:"lb_algorithm"`
+		Persistence json.RawMessage `json:"session_persistence"`
+	}
+	if err := decodeBody(r, "pool", &in); err != nil {
+		return err
+	}
+	if in.Algorithm != nil && !slices.Contains(algorithms(lb.Provider), *in.Algorithm) {
+		return failure(http.StatusBadRequest, "", "Invalid input for field/attribute lb_algorithm. Value: '%s'", *in.Algorithm)
+	}
+	assign(&p.Algorithm, in.Algorithm)
+	assign(&p.Name, in.Name)
+	if len(in.Persistence) > 0 {
+		p.Persistence = nil
+		if err := json.Unmarshal(in.Persistence, &p.Persistence); err != nil {
+			return failure(http.StatusBadRequest, "", "Invalid session_persistence")
+		}
+	}
+	return nil
+}
+
+func algorithms(provider string) []string {
+	if provider == "ovn" {
+		return []string{"SOURCE_IP_PORT"}
+	}
+	return []string{"ROUND_ROBIN", "LEAST_CONNECTIONS", "SOURCE_IP"}
 }
 
 func (s *Sim) serveMembers(w http.ResponseWriter, r *http.Request, pool string, parts []string) error {
@@ -969,75 +1066,70 @@ func (s *Sim) serveMembers(w http.ResponseWriter, r *http.Request, pool string, 
 	if err := mutable(lb); err != nil {
 		return err
 	}
+	var err error
+	status := http.StatusNoContent
+	var body any
 	switch {
 	case r.Method == http.MethodPut && len(parts) == 3:
-		var body struct {
-			Members *[]createMember `json:"members"`
-		}
-		d := json.NewDecoder(r.Body)
-		d.DisallowUnknownFields()
-		if err := d.Decode(&body); err != nil || body.Members == nil {
-			return failure(http.StatusBadRequest, "", "Invalid input: the body must hold members")
-		}
-		if err := s.setMembers(p, *body.Members); err != nil {
-			return err
-		}
-		s.begin(lb, PendingUpdate)
-		w.WriteHeader(http.StatusAccepted)
-		return nil
+		status, err = http.StatusAccepted, s.replaceMembers(r, p)
 	case r.Method == http.MethodPost:
-		var in createMember
-		if err := decodeBody(r, "member", &in); err != nil {
-			return err
+		if err = s.addMember(r, p); err == nil {
+			status, body = http.StatusCreated, map[string]any{"member": p.members[len(p.members)-1]}
 		}
-		list := []createMember{}
-		for _, m := range p.members {
-			if m.Address == in.Address && m.ProtocolPort == in.ProtocolPort {
-				return failure(http.StatusConflict, "", "Another member on this pool is already using ip %s on protocol_port %d", in.Address, in.ProtocolPort)
-			}
-			list = append(list, createMember{Name: m.Name, Address: m.Address, ProtocolPort: m.ProtocolPort, SubnetID: m.SubnetID, MonitorPort: m.MonitorPort})
-		}
-		if err := s.setMembers(p, append(list, in)); err != nil {
-			return err
-		}
-		s.begin(lb, PendingUpdate)
-		write(w, http.StatusCreated, map[string]any{"member": p.members[len(p.members)-1]})
-		return nil
 	case r.Method == http.MethodDelete && len(parts) == 4:
 		i := slices.IndexFunc(p.members, func(m *Member) bool { return m.ID == parts[3] })
 		if i < 0 {
 			return octaviaNotFound("Member", parts[3])
 		}
 		p.members = slices.Delete(p.members, i, i+1)
-		s.begin(lb, PendingUpdate)
-		w.WriteHeader(http.StatusNoContent)
+	default:
+		err = failure(http.StatusMethodNotAllowed, "", "not simulated")
+	}
+	if err != nil {
+		return err
+	}
+	s.begin(lb, PendingUpdate)
+	if body == nil {
+		w.WriteHeader(status)
 		return nil
 	}
-	return failure(http.StatusMethodNotAllowed, "", "not simulated")
+	write(w, status, body)
+	return nil
+}
+
+// replaceMembers takes a complete list.
+func (s *Sim) replaceMembers(r *http.Request, p *Pool) error {
+	var body struct {
+		Members *[]createMember `json:"members"`
+	}
+	d := json.NewDecoder(r.Body)
+	d.DisallowUnknownFields()
+	if err := d.Decode(&body); err != nil || body.Members == nil {
+		return failure(http.StatusBadRequest, "", "Invalid input: the body must hold members")
+	}
+	return s.setMembers(p, *body.Members)
+}
+
+func (s *Sim) addMember(r *http.Request, p *Pool) error {
+	var in createMember
+	if err := decodeBody(r, "member", &in); err != nil {
+		return err
+	}
+	list := []createMember{}
+	for _, m := range p.members {
+		if m.Address == in.Address && m.ProtocolPort == in.ProtocolPort {
+			return failure(http.StatusConflict, "", "Another member on this pool is already using ip %s on protocol_port %d", in.Address, in.ProtocolPort)
+		}
+		list = append(list, createMember{Name: m.Name, Address: m.Address, ProtocolPort: m.ProtocolPort, SubnetID: m.SubnetID, MonitorPort: m.MonitorPort})
+	}
+	return s.setMembers(p, append(list, in))
 }
 
 func (s *Sim) serveMonitors(w http.ResponseWriter, r *http.Request, id string) error {
-	if id == "" && r.Method == http.MethodPost {
-		var in createMonitor
-		if err := decodeBody(r, "healthmonitor", &in); err != nil {
-			return err
-		}
-		p := s.pools.byID[in.PoolID]
-		if p == nil {
-			return octaviaNotFound("Pool", in.PoolID)
-		}
-		lb := s.balancers.byID[p.LoadBalancers[0].ID]
-		if err := mutable(lb); err != nil {
-			return err
-		}
-		if err := s.addMonitor(lb, p, in); err != nil {
-			return err
-		}
-		s.begin(lb, PendingUpdate)
-		write(w, http.StatusCreated, map[string]any{"healthmonitor": s.monitors.byID[p.MonitorID]})
-		return nil
-	}
-	if id == "" {
+	switch {
+	case id == "" && r.Method == http.MethodPost:
+		return s.createMonitor(w, r)
+	case id == "":
 		return s.listing(w, r, "healthmonitors", anys(s.monitors.all()), octaviaFilter)
 	}
 	m := s.monitors.byID[id]
@@ -1059,35 +1151,63 @@ func (s *Sim) serveMonitors(w http.ResponseWriter, r *http.Request, id string) e
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	case http.MethodPut:
-		in := struct {
-			Name           *string `json:"name"`
-			Delay          *int    `json:"delay"`
-			Timeout        *int    `json:"timeout"`
-			MaxRetries     *int    `json:"max_retries"`
-			MaxRetriesDown *int    `json:"max_retries_down"`
-			URLPath        *string `json:"url_path"`
-			Method         *string `json:"http_method"`
-			ExpectedCodes  *string `json:"expected_codes"`
-		}{}
-		if err := decodeBody(r, "healthmonitor", &in); err != nil {
+		if err := updateMonitor(r, m); err != nil {
 			return err
-		}
-		if err := checkMonitorNumbers(withDefault(in.Delay, m.Delay), withDefault(in.Timeout, m.Timeout), withDefault(in.MaxRetries, m.MaxRetries), withDefault(in.MaxRetriesDown, m.MaxRetriesDown)); err != nil {
-			return err
-		}
-		assign(&m.Name, in.Name)
-		assign(&m.Delay, in.Delay)
-		assign(&m.Timeout, in.Timeout)
-		assign(&m.MaxRetries, in.MaxRetries)
-		assign(&m.MaxRetriesDown, in.MaxRetriesDown)
-		if in.URLPath != nil {
-			m.URLPath = in.URLPath
-		}
-		if in.ExpectedCodes != nil {
-			m.ExpectedCodes = in.ExpectedCodes
 		}
 		s.begin(lb, PendingUpdate)
 	}
 	write(w, http.StatusOK, map[string]any{"healthmonitor": m})
+	return nil
+}
+
+func (s *Sim) createMonitor(w http.ResponseWriter, r *http.Request) error {
+	var in createMonitor
+	if err := decodeBody(r, "healthmonitor", &in); err != nil {
+		return err
+	}
+	p := s.pools.byID[in.PoolID]
+	if p == nil {
+		return octaviaNotFound("Pool", in.PoolID)
+	}
+	lb := s.balancers.byID[p.LoadBalancers[0].ID]
+	if err := mutable(lb); err != nil {
+		return err
+	}
+	if err := s.addMonitor(lb, p, in); err != nil {
+		return err
+	}
+	s.begin(lb, PendingUpdate)
+	write(w, http.StatusCreated, map[string]any{"healthmonitor": s.monitors.byID[p.MonitorID]})
+	return nil
+}
+
+func updateMonitor(r *http.Request, m *Monitor) error {
+	var in struct {
+		Name           *string `json:"name"`
+		Delay          *int    `json:"delay"`
+		Timeout        *int    `json:"timeout"`
+		MaxRetries     *int    `json:"max_retries"`
+		MaxRetriesDown *int    `json:"max_retries_down"`
+		URLPath        *string `json:"url_path"`
+		Method         *string `json:"http_method"`
+		ExpectedCodes  *string `json:"expected_codes"`
+	}
+	if err := decodeBody(r, "healthmonitor", &in); err != nil {
+		return err
+	}
+	if err := checkMonitorNumbers(withDefault(in.Delay, m.Delay), withDefault(in.Timeout, m.Timeout), withDefault(in.MaxRetries, m.MaxRetries), withDefault(in.MaxRetriesDown, m.MaxRetriesDown)); err != nil {
+		return err
+	}
+	assign(&m.Name, in.Name)
+	assign(&m.Delay, in.Delay)
+	assign(&m.Timeout, in.Timeout)
+	assign(&m.MaxRetries, in.MaxRetries)
+	assign(&m.MaxRetriesDown, in.MaxRetriesDown)
+	if in.URLPath != nil {
+		m.URLPath = in.URLPath
+	}
+	if in.ExpectedCodes != nil {
+		m.ExpectedCodes = in.ExpectedCodes
+	}
 	return nil
 }

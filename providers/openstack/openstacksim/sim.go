@@ -9,9 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -49,6 +51,7 @@ type Sim struct {
 	password     string
 	tokens       map[string]time.Time
 	tokenTTL     time.Duration
+	logins       []string
 	appID        string
 	appSecret    string
 	activation   time.Duration
@@ -250,8 +253,7 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.settle()
 		err = s.serve(w, r, at, rest)
 	}
-	var known *apiError
-	if errors.As(err, &known) {
+	if known, ok := errors.AsType[*apiError](err); ok {
 		writeError(w, at, known.status, known.kind, known.message)
 	} else if err != nil {
 		writeError(w, at, http.StatusInternalServerError, "", err.Error())
@@ -309,65 +311,82 @@ func attributes(v any) map[string]any {
 	return m
 }
 
-// paging are the query parameters of listings that are no filters.
-var paging = []string{"limit", "marker", "sort_key", "sort_dir", "page_reverse"}
+// filter reports whether an object passes one filter of a query.
+type filter func(object map[string]any, name, value string) (bool, error)
 
-// listing answers with a page of the objects that pass the filters of the query.
-func (s *Sim) listing(w http.ResponseWriter, r *http.Request, key string, items []any, matches func(object map[string]any, name, value string) (bool, error)) error {
-	query := r.URL.Query()
-	var kept []any
-	var ids []string
-	for _, item := range items {
-		object := attributes(item)
-		pass := true
-		for name, values := range query {
-			if slices.Contains(paging, name) {
-				continue
-			}
-			one := false
-			for _, value := range values {
-				ok, err := matches(object, name, value)
-				if err != nil {
-					return err
-				}
-				one = one || ok
-			}
-			pass = pass && one
+// passes reports whether an object passes all filters; of one that is given several times, one must pass.
+func passes(object map[string]any, query url.Values, matches filter) (bool, error) {
+	for name, values := range query {
+		if slices.Contains([]string{"limit", "marker", "sort_key", "sort_dir", "page_reverse"}, name) {
+			continue
 		}
-		if pass {
-			kept = append(kept, item)
-			id, _ := object["id"].(string)
-			ids = append(ids, id)
+		one := false
+		for _, value := range values {
+			ok, err := matches(object, name, value)
+			if err != nil {
+				return false, err
+			}
+			one = one || ok
+		}
+		if !one {
+			return false, nil
 		}
 	}
-	start := 0
+	return true, nil
+}
+
+// span finds the page that a query asks for among the IDs that pass.
+func (s *Sim) span(query url.Values, ids []string) (start, end int, err error) {
 	if marker := query.Get("marker"); marker != "" {
-		i := slices.Index(ids, marker)
-		if i < 0 {
-			return failure(http.StatusBadRequest, "badRequest", "marker [%s] not found", marker)
+		if start = slices.Index(ids, marker) + 1; start == 0 {
+			return 0, 0, failure(http.StatusBadRequest, "badRequest", "marker [%s] not found", marker)
 		}
-		start = i + 1
 	}
 	limit := s.pageLimit
 	if text := query.Get("limit"); text != "" {
-		n := 0
-		if _, err := fmt.Sscanf(text, "%d", &n); err != nil || n < 1 {
-			return failure(http.StatusBadRequest, "badRequest", "Invalid limit %s", text)
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			return 0, 0, failure(http.StatusBadRequest, "badRequest", "Invalid limit %s", text)
 		}
 		if limit == 0 || n < limit {
 			limit = n
 		}
 	}
-	end := len(kept)
-	body := map[string]any{}
-	if limit > 0 && start+limit <= len(kept) {
-		end = start + limit
-		query.Set("limit", fmt.Sprint(limit))
+	end = len(ids)
+	if limit > 0 {
+		end = min(end, start+limit)
+		query.Set("limit", strconv.Itoa(limit))
+	}
+	return start, end, nil
+}
+
+// listing answers with a page of the objects that pass the filters of the query. A page that is full has a link to the
+// next one, even if that is empty.
+func (s *Sim) listing(w http.ResponseWriter, r *http.Request, key string, items []any, matches filter) error {
+	query := r.URL.Query()
+	var kept []any
+	var ids []string
+	for _, item := range items {
+		object := attributes(item)
+		ok, err := passes(object, query, matches)
+		if err != nil {
+			return err
+		}
+		if ok {
+			kept = append(kept, item)
+			id, _ := object["id"].(string)
+			ids = append(ids, id)
+		}
+	}
+	start, end, err := s.span(query, ids)
+	if err != nil {
+		return err
+	}
+	body := map[string]any{key: append([]any{}, kept[start:end]...)}
+	if query.Get("limit") == strconv.Itoa(end-start) {
 		query.Set("marker", ids[end-1])
 		body[key+"_links"] = []any{map[string]string{"rel": "next", "href": "http://" + r.Host + r.URL.Path + "?" + query.Encode()}}
 	}
-	page := append([]any{}, kept[start:end]...)
-	body[key] = page
 	write(w, http.StatusOK, body)
 	return nil
 }
