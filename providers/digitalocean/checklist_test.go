@@ -178,7 +178,7 @@ func checkLegal(t *testing.T, key string, l legal) {
 		annotations[k] = strings.ReplaceAll(v, certificateOne, certificate)
 	}
 	s := checklistService(annotations)
-	w.apply(s)
+	w.Apply(s)
 	w.ensure(s)
 	_, judged := checkService(registry.Inputs{}, s)
 	require.NoError(t, judged, "%s=%q", key, l.value)
@@ -203,9 +203,9 @@ func checkIllegal(t *testing.T, key, value, event string) {
 	}
 	annotations[key] = value
 	s := checklistService(annotations)
-	w.apply(s)
+	w.Apply(s)
 	_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
-	told := strings.Join(w.events(), "\n")
+	told := strings.Join(w.Events(), "\n")
 	warned, judged := checkService(registry.Inputs{}, s)
 	if event != "" {
 		require.NoError(t, judged)

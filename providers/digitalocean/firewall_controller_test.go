@@ -28,26 +28,26 @@ func firewallWorld(t *testing.T) (*world, *publicFirewall) {
 // firewall returns the controller as a start of the program makes it.
 func (w *world) firewall() *publicFirewall {
 	f := newPublicFirewall(w.config, w.api, w.loadBalancers)
-	f.services = w.lister()
+	f.services = w.Services()
 	return f
 }
 
 func (w *world) converge(f *publicFirewall) {
-	w.t.Helper()
+	w.T.Helper()
 	var err error
 	for range 5 {
-		if err = f.reconcile(w.t.Context()); err == nil {
+		if err = f.reconcile(w.T.Context()); err == nil {
 			return
 		}
 	}
-	require.NoError(w.t, err)
+	require.NoError(w.T, err)
 }
 
 // inbound describes the rules of the only firewall.
 func (w *world) inbound() []string {
-	w.t.Helper()
+	w.T.Helper()
 	all := w.sim.Firewalls()
-	require.Len(w.t, all, 1)
+	require.Len(w.T, all, 1)
 	list := []string{}
 	for _, r := range all[0].InboundRules {
 		list = append(list, r.Protocol+" "+r.Ports+" "+strings.Join(slices.Concat(r.Sources.Addresses, r.Sources.LoadBalancerUIDs), " "))
@@ -67,7 +67,7 @@ func TestFirewallLifeCycle(t *testing.T) {
 
 	np, web := aged(nodePortService(nil, port("http", 80, 30080)), "np", 1), aged(service("", nil, port("http", 80, 30081)), "web", 2)
 	regional := aged(service("", map[string]string{annotationType: typeRegional}, port("http", 81, 30082)), "regional", 3)
-	w.apply(np, web, regional)
+	w.Apply(np, web, regional)
 	web, _ = w.ensure(web)
 	w.ensure(regional)
 	w.server.ResetCalls()
@@ -88,12 +88,12 @@ func TestFirewallLifeCycle(t *testing.T) {
 	assert.Len(t, w.inbound(), 3, "a change by hand does not last")
 	assert.Equal(t, []int{1}, w.sim.Firewalls()[0].DropletIDs, "what is attached by hand stays attached")
 
-	require.NoError(t, w.cache.Delete(np))
-	require.NoError(t, w.cache.Delete(web))
+	w.Withdraw(np)
+	w.Withdraw(web)
 	w.converge(f)
 	assert.Empty(t, w.inbound())
 	assert.Empty(t, w.server.Calls().Refused)
-	assert.Empty(t, w.events())
+	assert.Empty(t, w.Events())
 }
 
 // TestFirewallLookUp: by name among all pages; a firewall that was deleted, or replaced by one of the same name.
@@ -116,7 +116,7 @@ func TestFirewallLookUp(t *testing.T) {
 	// Deleted by hand: a change finds out, and makes it anew, once.
 	mine := w.sim.Firewalls()[250]
 	deleteFirewall(t, w, mine.ID)
-	w.apply(aged(nodePortService(nil, port("http", 80, 30080)), "np", 1))
+	w.Apply(aged(nodePortService(nil, port("http", 80, 30080)), "np", 1))
 	require.Error(t, f.reconcile(t.Context()))
 	w.converge(f)
 	all := w.sim.Firewalls()
@@ -128,7 +128,7 @@ func TestFirewallLookUp(t *testing.T) {
 	r, _ := desiredFirewall("public-access", nil, nil)
 	byHand, err := w.api.createFirewall(t.Context(), r)
 	require.NoError(t, err)
-	w.apply(aged(nodePortService(nil, port("http", 80, 30080), port("more", 81, 30081)), "np", 1))
+	w.Apply(aged(nodePortService(nil, port("http", 80, 30080), port("more", 81, 30081)), "np", 1))
 	require.Error(t, f.reconcile(t.Context()))
 	w.converge(f)
 	all = w.sim.Firewalls()
@@ -155,7 +155,7 @@ func TestFirewallFailures(t *testing.T) {
 			w, f := firewallWorld(t)
 			if name == "update" {
 				w.converge(f)
-				w.apply(aged(nodePortService(nil, port("http", 80, 30080)), "np", 1))
+				w.Apply(aged(nodePortService(nil, port("http", 80, 30080)), "np", 1))
 			}
 			_, err := w.server.AddFault(fault)
 			require.NoError(t, err)
@@ -178,12 +178,12 @@ func TestFirewallInterruption(t *testing.T) {
 				_, err := w.server.AddFault(simkit.Fault{Kind: kind, Status: 500, Operation: "firewalls", From: k, Count: 4})
 				require.NoError(t, err)
 				w.server.ResetCalls()
-				w.apply(aged(nodePortService(nil, port("http", 80, 30080)), "np", 1))
+				w.Apply(aged(nodePortService(nil, port("http", 80, 30080)), "np", 1))
 				if f.reconcile(t.Context()) != nil {
 					f = w.firewall()
 				}
 				w.converge(f)
-				w.apply(aged(nodePortService(nil, port("http", 80, 30099)), "np", 1))
+				w.Apply(aged(nodePortService(nil, port("http", 80, 30099)), "np", 1))
 				if f.reconcile(t.Context()) != nil {
 					f = w.firewall()
 				}
@@ -215,7 +215,7 @@ func TestOneBadServiceDoesNotBlockOthers(t *testing.T) {
 	w, f := firewallWorld(t)
 	good := aged(nodePortService(nil, port("http", 80, 30080)), "good", 1)
 	serving := aged(service("", nil, port("http", 80, 30081)), "serving", 2)
-	w.apply(good, serving)
+	w.Apply(good, serving)
 	serving, _ = w.ensure(serving)
 	w.converge(f)
 	before := w.inbound()
@@ -224,14 +224,14 @@ func TestOneBadServiceDoesNotBlockOthers(t *testing.T) {
 	// The type becomes illegal while the load balancer serves: its ports stay open.
 	broken := serving.DeepCopy()
 	broken.Annotations[annotationType] = "SUPER"
-	w.apply(broken, aged(service("", map[string]string{annotationType: "SUPER"}, port("http", 90, 30090)), "never-served", 3))
+	w.Apply(broken, aged(service("", map[string]string{annotationType: "SUPER"}, port("http", 90, 30090)), "never-served", 3))
 	w.converge(f)
 	assert.Equal(t, before, w.inbound())
 
 	// The load balancer is deleted by hand, and another Service changes.
 	_, err := w.api.sdk.LoadBalancers.Delete(t.Context(), serving.Annotations[annotationID])
 	require.NoError(t, err)
-	w.apply(serving, aged(nodePortService(nil, port("http", 80, 30085)), "new", 4))
+	w.Apply(serving, aged(nodePortService(nil, port("http", 80, 30085)), "new", 4))
 	require.Error(t, f.reconcile(t.Context()), "the API refuses a rule for a load balancer that is gone")
 	require.NoError(t, f.reconcile(t.Context()))
 	assert.Equal(t, []string{"tcp 30080 0.0.0.0/0 ::/0", "tcp 30085 0.0.0.0/0 ::/0", "tcp 80 0.0.0.0/0 ::/0"}, w.inbound())
@@ -241,16 +241,16 @@ func TestOneBadServiceDoesNotBlockOthers(t *testing.T) {
 	for i := range int32(60) {
 		many = append(many, port(fmt.Sprint("p", i), 1000+i, 31000+2*i))
 	}
-	w.events()
+	w.Events()
 	greedy := aged(nodePortService(nil, many...), "greedy", 5)
-	w.apply(greedy, aged(nodePortService(nil, port("http", 80, 30086)), "newest", 6))
+	w.Apply(greedy, aged(nodePortService(nil, port("http", 80, 30086)), "newest", 6))
 	require.NoError(t, f.reconcile(t.Context()))
 	assert.Contains(t, w.inbound(), "tcp 30085-30086 0.0.0.0/0 ::/0", "neighbours share a rule where room is scarce")
-	told := w.events()
+	told := w.Events()
 	require.Len(t, told, 1)
 	assert.Contains(t, told[0], "Warning FirewallPortClosed the public access firewall public-access has no room for this Service: DigitalOcean allows 50 rules; use fewer or consecutive ports")
 	require.NoError(t, f.reconcile(t.Context()))
-	assert.Empty(t, w.events(), "it is told once")
+	assert.Empty(t, w.Events(), "it is told once")
 }
 
 // TestSourceRangesReachTheFirewall: what the load balancer refuses is refused at the node too.
@@ -261,7 +261,7 @@ func TestSourceRangesReachTheFirewall(t *testing.T) {
 	s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24"}
 	foreign := aged(service("", nil, port("http", 99, 30099)), "foreign", 2)
 	foreign.Spec.LoadBalancerClass = new("example.com/other")
-	w.apply(s, foreign)
+	w.Apply(s, foreign)
 	w.converge(f)
 	assert.Empty(t, w.inbound(), "nothing is opened before there is a load balancer")
 	s, _ = w.ensure(s)
@@ -271,7 +271,7 @@ func TestSourceRangesReachTheFirewall(t *testing.T) {
 	// Somebody takes the records away: what serves stays open.
 	s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "192.0.2.1"}}
 	s.Annotations = map[string]string{}
-	w.apply(s)
+	w.Apply(s)
 	w.converge(f)
 	assert.Equal(t, []string{"tcp 80 198.51.100.0/24"}, w.inbound())
 }

@@ -52,16 +52,16 @@ func TestLookup(t *testing.T) {
 			t.Parallel()
 			w := lbWorld(t)
 			other := aged(service("", map[string]string{annotationName: c.existing, annotationType: typeRegional}, port("http", 80, 30080)), "other", 9)
-			w.apply(other)
+			w.Apply(other)
 			other, _ = w.ensure(other)
 			id := other.Annotations[annotationID]
-			require.NoError(t, w.cache.Delete(other))
+			w.Withdraw(other)
 
 			s := aged(service("", maps.Clone(c.annotations), port("http", 80, 30080)), "web", 1)
 			if s.Annotations[annotationID] == "ID" {
 				s.Annotations[annotationID] = id
 			}
-			w.apply(s)
+			w.Apply(s)
 			w.restart()
 			w.server.ResetCalls()
 			_, exists, err := w.loadBalancers.GetLoadBalancer(t.Context(), "kubernetes", s)
@@ -98,7 +98,7 @@ func TestDisown(t *testing.T) {
 	w := lbWorld(t)
 	s := service("web", map[string]string{annotationDisown: "true", annotationType: "nonsense"}, port("http", 80, 30080))
 	s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "192.0.2.1"}}
-	w.apply(s)
+	w.Apply(s)
 	w.server.ResetCalls()
 	status, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
 	require.NoError(t, err)
@@ -106,7 +106,7 @@ func TestDisown(t *testing.T) {
 	require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), "kubernetes", s, nil))
 	require.NoError(t, w.loadBalancers.EnsureLoadBalancerDeleted(t.Context(), "kubernetes", s))
 	assert.Zero(t, w.server.Calls().Total)
-	assert.Len(t, w.current(s).Annotations, 2, "nothing was recorded")
+	assert.Len(t, w.Current(s).Annotations, 2, "nothing was recorded")
 
 	s.Annotations[annotationDisown] = "maybe"
 	_, err = w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
@@ -133,7 +133,7 @@ func TestDeletion(t *testing.T) {
 			t.Parallel()
 			w := lbWorld(t)
 			s := service("web", nil, port("http", 80, 30080))
-			w.apply(s)
+			w.Apply(s)
 			if c.exists {
 				s, _ = w.ensure(s)
 			}
@@ -156,11 +156,11 @@ func TestCreatedOnce(t *testing.T) {
 	t.Parallel()
 	w := lbWorld(t)
 	s := service("web", map[string]string{annotationIP: "198.51.100.9", annotationSubnet: "5a4981aa-9653-4bd1-bef5-d6bff52042e4"}, port("http", 80, 30080))
-	w.apply(s)
+	w.Apply(s)
 	s, _ = w.ensure(s)
 	assert.Equal(t, "198.51.100.9", conformance.LatestBody(t, w.server, createOperation)["ip"])
 	s.Spec.Ports = append(s.Spec.Ports, port("alt", 81, 30081))
-	w.apply(s)
+	w.Apply(s)
 	w.ensure(s)
 	assert.NotContains(t, conformance.LatestBody(t, w.server, updateOperation), "ip")
 	assert.Equal(t, "5a4981aa-9653-4bd1-bef5-d6bff52042e4", conformance.LatestBody(t, w.server, updateOperation)["subnet_uuid"])
@@ -174,15 +174,15 @@ func TestWishesThatCameTooLate(t *testing.T) {
 			t.Parallel()
 			w := lbWorld(t)
 			s := service("web", nil, port("http", 80, 30080))
-			w.apply(s)
+			w.Apply(s)
 			s, before := w.ensure(s)
 			s.Annotations[key] = value
-			w.apply(s)
+			w.Apply(s)
 			w.server.ResetCalls()
 			s, after := w.ensure(s)
 			assert.Equal(t, before, after)
 			assert.Zero(t, w.server.Calls().Writes)
-			told := strings.Join(w.events(), "\n")
+			told := strings.Join(w.Events(), "\n")
 			assert.Contains(t, told, "Warning LoadBalancerAnnotationFixed annotation "+key+": \""+value+"\"")
 			assert.Contains(t, told, "it is fixed when the load balancer is created; delete and create the Service to change it")
 			assert.Equal(t, typeNetwork, s.Annotations[annotationType])
@@ -234,7 +234,7 @@ func TestCertificates(t *testing.T) {
 			base := map[string]string{annotationType: typeRegional, annotationProtocol: "http"}
 			s := service("web", maps.Clone(base), port("https", 443, 30443))
 			s.Annotations[annotationCertificateID] = id
-			w.apply(s)
+			w.Apply(s)
 			s, _ = w.ensure(s)
 			if c.then != nil {
 				if wish := c.then(w, id); wish != nil {
@@ -243,7 +243,7 @@ func TestCertificates(t *testing.T) {
 				}
 			}
 			wished := s.Annotations[annotationCertificateID]
-			w.apply(s)
+			w.Apply(s)
 			w.restart()
 			s, _ = w.ensure(s)
 			rule := w.sim.LoadBalancers()[0].ForwardingRules[0]
@@ -270,7 +270,7 @@ func TestCertificates(t *testing.T) {
 		w := lbWorld(t)
 		id := w.sim.AddCertificate("web", "lets_encrypt")
 		s := service("web", map[string]string{annotationType: typeRegional, annotationCertificateName: "web"}, port("https", 443, 30443))
-		w.apply(s)
+		w.Apply(s)
 		w.ensure(s)
 		renewed := w.sim.RenewCertificate(id)
 		w.restart()
@@ -281,7 +281,7 @@ func TestCertificates(t *testing.T) {
 		assert.Zero(t, w.server.Calls().Writes)
 
 		s.Annotations[annotationCertificateName] = "unknown"
-		w.apply(s)
+		w.Apply(s)
 		_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
 		require.ErrorContains(t, err, `annotation service.beta.kubernetes.io/do-loadbalancer-certificate-name: "unknown" is not the name of a certificate`)
 	})
@@ -337,20 +337,20 @@ func TestOnlyFaultsOfTheServiceAreEvents(t *testing.T) {
 	t.Parallel()
 	w := lbWorld(t)
 	s := service("web", nil, port("http", 80, 30080))
-	w.apply(s)
+	w.Apply(s)
 	id, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 403})
 	require.NoError(t, err)
 	_, err = w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
 	require.Error(t, err)
-	assert.Empty(t, w.events())
+	assert.Empty(t, w.Events())
 	w.server.RemoveFault(id)
 	w.ensure(s)
-	assert.Empty(t, w.events())
+	assert.Empty(t, w.Events())
 
 	w.nodes = nil
-	_, err = w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", w.current(s), w.nodes)
+	_, err = w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", w.Current(s), w.nodes)
 	require.ErrorIs(t, err, errNoBackends)
-	told := w.events()
+	told := w.Events()
 	require.Len(t, told, 1)
 	assert.Contains(t, told[0], "Warning LoadBalancerConfigError no node can be a backend")
 }
@@ -360,7 +360,7 @@ func TestNotActive(t *testing.T) {
 	t.Parallel()
 	w := lbWorld(t)
 	s := service("web", nil, port("http", 80, 30080))
-	w.apply(s)
+	w.Apply(s)
 	s, _ = w.ensure(s)
 	for status, says := range map[string]string{"new": "is being set up", "errored": `is in state "errored"; look at it in the DigitalOcean control panel`} {
 		w.sim.ChangeLoadBalancer(s.Annotations[annotationID], func(lb *digitaloceansim.LoadBalancer) { lb.Status = status })
@@ -380,7 +380,7 @@ func TestBothAddressesAreShown(t *testing.T) {
 	w := newTestWorld(t, nil)
 	w.addNode(digitaloceansim.Spec{Name: "node-1", IPv6: true})
 	s := service("web", nil, port("http", 80, 30080))
-	w.apply(s)
+	w.Apply(s)
 	_, status := w.ensure(s)
 	require.Len(t, status.Ingress, 2)
 	assert.True(t, strings.HasPrefix(status.Ingress[1].IP, "2001:db8:"), status.Ingress[1].IP)
@@ -391,11 +391,11 @@ func TestResizeHoldsNothingUp(t *testing.T) {
 	t.Parallel()
 	w := lbWorld(t)
 	s := service("web", map[string]string{annotationSizeUnit: "1"}, port("http", 80, 30080))
-	w.apply(s)
+	w.Apply(s)
 	s, _ = w.ensure(s)
 	s.Annotations[annotationSizeUnit] = "3"
 	s.Spec.Ports = append(s.Spec.Ports, port("alt", 81, 30081))
-	w.apply(s)
+	w.Apply(s)
 	_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
 	require.ErrorContains(t, err, "can be resized once an hour")
 	lb := w.sim.LoadBalancers()[0]

@@ -49,7 +49,7 @@ func TestReference(t *testing.T) {
 		f := w.firewall()
 		w.converge(f)
 		np, web := aged(nodePortService(nil, port("http", 80, 30080)), "np", 1), aged(service("", nil, port("http", 80, 30081)), "web", 2)
-		w.apply(np, web)
+		w.Apply(np, web)
 		w.ensure(web)
 		w.converge(f)
 		w.converge(w.firewall())

@@ -75,7 +75,7 @@ func TestServers(t *testing.T) {
 	assert.Empty(t, body)
 
 	f := w.firewall()
-	f.services = w.lister()
+	f.services = w.Services()
 	require.NoError(t, f.api.createTag(t.Context(), "worker"))
 	w.converge(f)
 	code, body, err = get("http://" + metrics + "/metrics")

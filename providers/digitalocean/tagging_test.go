@@ -11,13 +11,13 @@ import (
 )
 
 func (w *world) tagging() *tagging {
-	return &tagging{tag: "k8s:late", api: w.api, loadBalancers: w.loadBalancers, services: w.lister()}
+	return &tagging{tag: "k8s:late", api: w.api, loadBalancers: w.loadBalancers, services: w.Services()}
 }
 
 // tags of each load balancer, by name, as the tags resource of the API knows them.
 func (w *world) tagged(tag string) []string {
 	state, ok := w.sim.State().(map[string]any)["tags"].(map[string][]string)
-	require.True(w.t, ok)
+	require.True(w.T, ok)
 	return state[tag]
 }
 
@@ -26,28 +26,28 @@ func TestTagLoop(t *testing.T) {
 	w := lbWorld(t)
 	loop := w.tagging()
 	w.server.ResetCalls()
-	w.apply(nodePortService(nil, port("http", 80, 30080)))
+	w.Apply(nodePortService(nil, port("http", 80, 30080)))
 	require.NoError(t, loop.run(t.Context()))
 	assert.Zero(t, w.server.Calls().Total, "no Service of type LoadBalancer, no call")
 
 	unserved := aged(service("", nil, port("http", 80, 30080)), "unserved", 1)
-	w.apply(unserved)
+	w.Apply(unserved)
 	require.NoError(t, loop.run(t.Context()))
 	assert.Zero(t, w.server.Calls().Writes, "nothing to tag")
 
 	byID := aged(service("", nil, port("http", 80, 30081)), "by-id", 2)
 	byName := aged(service("", map[string]string{annotationName: "custom"}, port("http", 80, 30082)), "by-name", 3)
 	foreign := aged(service("", nil, port("http", 80, 30083)), "foreign", 4)
-	w.apply(byID, byName, foreign)
+	w.Apply(byID, byName, foreign)
 	byID, _ = w.ensure(byID)
 	w.ensure(byName)
 	w.ensure(foreign)
 	w.sim.ChangeLoadBalancer(byID.Annotations[annotationID], func(lb *digitaloceansim.LoadBalancer) { lb.Name = "renamed-by-hand" })
-	forgetful := w.current(byName).DeepCopy()
+	forgetful := w.Current(byName).DeepCopy()
 	delete(forgetful.Annotations, annotationID)
-	other := w.current(foreign).DeepCopy()
+	other := w.Current(foreign).DeepCopy()
 	other.Spec.LoadBalancerClass = new("example.com/other")
-	w.apply(forgetful, other)
+	w.Apply(forgetful, other)
 	w.restart()
 	loop = w.tagging()
 	w.server.ResetCalls()
@@ -75,7 +75,7 @@ func TestTagLoopFailures(t *testing.T) {
 			t.Parallel()
 			w := lbWorld(t)
 			s := service("web", nil, port("http", 80, 30080))
-			w.apply(s)
+			w.Apply(s)
 			w.ensure(s)
 			w.restart()
 			w.server.ResetCalls()
@@ -96,7 +96,7 @@ func TestTagLoopLeavesOthersAlone(t *testing.T) {
 	t.Parallel()
 	w := lbWorld(t)
 	s := service("web", nil, port("http", 80, 30080))
-	w.apply(s)
+	w.Apply(s)
 	s, _ = w.ensure(s)
 	w.sim.ChangeLoadBalancer(s.Annotations[annotationID], func(lb *digitaloceansim.LoadBalancer) { lb.Tags = []string{"anyccm:another-cluster"} })
 	w.restart()

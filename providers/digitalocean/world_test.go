@@ -12,26 +12,21 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/fake"
-	listers "k8s.io/client-go/listers/core/v1"
-	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/record"
 
 	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceansim"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
 )
 
 // world is a provider without its guard, on a simulated cloud and a fake API server, for tests of single parts.
 type world struct {
 	*cloud
-	t        *testing.T
-	sim      *digitaloceansim.Sim
-	server   *simkit.Server
-	kube     *fake.Clientset
-	recorded chan string
-	cache    cache.Indexer
-	env      map[string]string
-	nodes    []*v1.Node
+	*conformance.Bench
+
+	sim    *digitaloceansim.Sim
+	server *simkit.Server
+	env    map[string]string
+	nodes  []*v1.Node
 }
 
 func newTestWorld(t *testing.T, env map[string]string) *world {
@@ -43,11 +38,7 @@ func newTestWorld(t *testing.T, env map[string]string) *world {
 func newTestWorldBehind(t *testing.T, env map[string]string, between func(server http.Handler, faulty func() bool) http.Handler) *world {
 	t.Helper()
 	sim, server := digitaloceansim.New(digitaloceansim.Options{Token: testToken})
-	w := &world{
-		t: t, sim: sim, server: server, env: maps.Clone(env),
-		kube:  fake.NewClientset(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: "test-cluster"}}),
-		cache: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}),
-	}
+	w := &world{Bench: conformance.NewBench(t), sim: sim, server: server, env: maps.Clone(env)}
 	if w.env == nil {
 		w.env = map[string]string{}
 	}
@@ -65,69 +56,33 @@ func newTestWorldBehind(t *testing.T, env map[string]string, between func(server
 func (w *world) restart() {
 	in := testInputs("", w.env)
 	c, err := newCloud(in)
-	require.NoError(w.t, err)
-	recorder := record.NewFakeRecorder(1000)
-	w.recorded = recorder.Events
-	c.loadBalancers.kube, c.loadBalancers.events = w.kube, recorder
-	c.loadBalancers.cluster.SetClient(w.kube)
-	c.loadBalancers.cluster.SetServices(w.lister())
+	require.NoError(w.T, err)
+	c.loadBalancers.kube, c.loadBalancers.events = w.Kube, w.Recorder
+	c.loadBalancers.cluster.SetClient(w.Kube)
+	c.loadBalancers.cluster.SetServices(w.Services())
 	w.cloud = c
 }
-
-func (w *world) lister() listers.ServiceLister { return listers.NewServiceLister(w.cache) }
 
 // addNode adds a droplet and its initialised node.
 func (w *world) addNode(spec digitaloceansim.Spec) {
 	w.sim.AddDroplet(spec)
-	m, err := w.instances.InstanceMetadata(w.t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: spec.Name}})
-	require.NoError(w.t, err)
+	m, err := w.instances.InstanceMetadata(w.T.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: spec.Name}})
+	require.NoError(w.T, err)
 	w.nodes = append(w.nodes, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: spec.Name}, Spec: v1.NodeSpec{ProviderID: m.ProviderID}, Status: v1.NodeStatus{Addresses: m.NodeAddresses}})
-}
-
-// apply puts Services where the provider and the API server know them.
-func (w *world) apply(services ...*v1.Service) {
-	for _, s := range services {
-		require.NoError(w.t, w.cache.Add(s))
-		if _, err := w.kube.CoreV1().Services(s.Namespace).Create(w.t.Context(), s, metav1.CreateOptions{}); err != nil {
-			_, err = w.kube.CoreV1().Services(s.Namespace).Update(w.t.Context(), s, metav1.UpdateOptions{})
-			require.NoError(w.t, err)
-		}
-	}
-}
-
-// current returns a Service as the API server has it, and puts it into the cache.
-func (w *world) current(s *v1.Service) *v1.Service {
-	now, err := w.kube.CoreV1().Services(s.Namespace).Get(w.t.Context(), s.Name, metav1.GetOptions{})
-	require.NoError(w.t, err)
-	require.NoError(w.t, w.cache.Update(now))
-	return now
 }
 
 // ensure reconciles a Service until it is served, and returns it as it then is.
 func (w *world) ensure(s *v1.Service) (*v1.Service, *v1.LoadBalancerStatus) {
-	w.t.Helper()
+	w.T.Helper()
 	var status *v1.LoadBalancerStatus
 	var err error
 	for range 3 {
-		if status, err = w.loadBalancers.EnsureLoadBalancer(w.t.Context(), "kubernetes", w.current(s), w.nodes); err == nil {
-			return w.current(s), status
+		if status, err = w.loadBalancers.EnsureLoadBalancer(w.T.Context(), "kubernetes", w.Current(s), w.nodes); err == nil {
+			return w.Current(s), status
 		}
 	}
-	require.NoError(w.t, err)
+	require.NoError(w.T, err)
 	return nil, nil
-}
-
-// events returns the events written since the last call.
-func (w *world) events() []string {
-	var all []string
-	for {
-		select {
-		case e := <-w.recorded:
-			all = append(all, e)
-		default:
-			return all
-		}
-	}
 }
 
 // aged gives a Service a name, an identity and an age of its own.

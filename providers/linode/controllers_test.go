@@ -22,33 +22,31 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	listers "k8s.io/client-go/listers/core/v1"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/record"
 
 	"github.com/anyccm/cloud-controller-manager/providers/linode/linodesim"
 )
 
 // member puts a Node where the API server and the cache have it.
 func (w *world) member(n *v1.Node) {
-	w.t.Helper()
+	w.T.Helper()
 	n.UID = types.UID(n.Name)
-	if _, err := w.kube.CoreV1().Nodes().Create(w.t.Context(), n, metav1.CreateOptions{}); err != nil {
-		_, err = w.kube.CoreV1().Nodes().Update(w.t.Context(), n, metav1.UpdateOptions{})
-		require.NoError(w.t, err)
+	if _, err := w.Kube.CoreV1().Nodes().Create(w.T.Context(), n, metav1.CreateOptions{}); err != nil {
+		_, err = w.Kube.CoreV1().Nodes().Update(w.T.Context(), n, metav1.UpdateOptions{})
+		require.NoError(w.T, err)
 	}
-	require.NoError(w.t, w.members.Update(n))
+	w.Register(n)
 }
 
 // synced takes the Nodes over from the API server, as the informer does.
 func (w *world) synced() map[string]*v1.Node {
-	w.t.Helper()
-	list, err := w.kube.CoreV1().Nodes().List(w.t.Context(), metav1.ListOptions{})
-	require.NoError(w.t, err)
+	w.T.Helper()
+	list, err := w.Kube.CoreV1().Nodes().List(w.T.Context(), metav1.ListOptions{})
+	require.NoError(w.T, err)
 	byName := map[string]*v1.Node{}
 	for i := range list.Items {
 		byName[list.Items[i].Name] = &list.Items[i]
-		require.NoError(w.t, w.members.Update(&list.Items[i]))
+		w.Register(&list.Items[i])
 	}
 	return byName
 }
@@ -66,7 +64,7 @@ func TestNodeMetadata(t *testing.T) {
 	assert.True(t, unlabelled(own))
 	assert.False(t, unlabelled(foreign))
 
-	m := &metadata{kube: w.kube, instances: w.instances, nodes: listers.NewNodeLister(w.members)}
+	m := &metadata{kube: w.Kube, instances: w.instances, nodes: w.Nodes()}
 	w.server.ResetCalls()
 	require.NoError(t, m.run(t.Context()))
 	nodes := w.synced()
@@ -79,9 +77,9 @@ func TestNodeMetadata(t *testing.T) {
 	assert.LessOrEqual(t, w.server.Calls().Total, 1)
 	assert.False(t, unlabelled(nodes["public"]))
 
-	w.kube.ClearActions()
+	w.Kube.ClearActions()
 	require.NoError(t, m.run(t.Context()))
-	for _, a := range w.kube.Actions() {
+	for _, a := range w.Kube.Actions() {
 		assert.NotEqual(t, "patch", a.GetVerb(), "nothing differs, also for nodes without a private address")
 	}
 }
@@ -144,9 +142,7 @@ func ipamWorld(t *testing.T, flags map[string]string) (*world, *ipam, []int) {
 	c, err := parseConfig(in)
 	require.NoError(t, err)
 	a := newIPAM(c, w.loadBalancers.vpcs, w.instances)
-	recorder := record.NewFakeRecorder(100)
-	w.recorded = recorder.Events
-	a.kube, a.events, a.nodes = w.kube, recorder, listers.NewNodeLister(w.members)
+	a.kube, a.events, a.nodes = w.Kube, w.Recorder, w.Nodes()
 	return w, a, subnets
 }
 
@@ -171,11 +167,11 @@ func TestNodeIPAM(t *testing.T) {
 	// The last block ends with the subnet, whose last address cannot be used.
 	w.member(w.addNode(linodesim.Spec{Label: "n3", SubnetID: subnets[0]}))
 	require.ErrorIs(t, a.run(t.Context()), errNoFreeRange)
-	assert.Contains(t, strings.Join(w.events(), "\n"), "Warning CIDRNotAvailable no pod range is free in --cluster-cidr")
+	assert.Contains(t, strings.Join(w.Events(), "\n"), "Warning CIDRNotAvailable no pod range is free in --cluster-cidr")
 
 	// A node that goes frees its block for the one that waits.
-	require.NoError(t, w.kube.CoreV1().Nodes().Delete(t.Context(), "n1", metav1.DeleteOptions{}))
-	require.NoError(t, w.members.Delete(nodes["n1"]))
+	require.NoError(t, w.Kube.CoreV1().Nodes().Delete(t.Context(), "n1", metav1.DeleteOptions{}))
+	w.Unregister(nodes["n1"])
 	require.NoError(t, a.run(t.Context()))
 	assert.Equal(t, "10.192.253.0/24", w.synced()["n3"].Spec.PodCIDR)
 }
@@ -196,7 +192,7 @@ func TestNodeIPAMLeaksNothing(t *testing.T) {
 	w, a, subnets = ipamWorld(t, map[string]string{"disable-ipv6-node-cidr-allocation": "true", "service-cluster-ip-range": "10.192.252.0/24"})
 	w.member(w.addNode(linodesim.Spec{Label: "v4", SubnetID: subnets[0]}))
 	failures := 0
-	w.kube.PrependReactor("patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+	w.Kube.PrependReactor("patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
 		failures++
 		return failures < 3, nil, errors.New("timeout")
 	})
@@ -230,12 +226,12 @@ func TestTLSRotation(t *testing.T) {
 	t.Parallel()
 	w := newTestWorld(t, nil, nil)
 	w.addNode(linodesim.Spec{Label: "worker", Private: true})
-	secrets := w.kube.CoreV1().Secrets("default")
+	secrets := w.Kube.CoreV1().Secrets("default")
 	first := newSecret(t, "web-tls", 1)
 	_, err := secrets.Create(t.Context(), first, metav1.CreateOptions{})
 	require.NoError(t, err)
 	s := service("web", map[string]string{annotationPort + "443": `{"protocol": "https", "tls-secret-name": "web-tls"}`}, port("https", 443, 30443))
-	w.apply(s)
+	w.Apply(s)
 	s, _ = w.ensure(s)
 	shown := func() string { return w.sim.NodeBalancers()[0].Configs()[0].SSLFingerprint }
 	assert.Equal(t, fingerprint(string(first.Data[v1.TLSCertKey])), shown())
@@ -243,7 +239,7 @@ func TestTLSRotation(t *testing.T) {
 	w.ensure(s)
 	assert.Zero(t, w.server.Calls().Writes, "the same certificate is not sent again")
 
-	rotation := newTLSRotation(w.loadBalancers, listers.NewServiceLister(w.services))
+	rotation := newTLSRotation(w.loadBalancers, w.Services())
 	triggered := make(chan struct{}, 100)
 	rotation.changed = func() { triggered <- struct{}{} }
 	stop := make(chan struct{})

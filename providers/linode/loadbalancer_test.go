@@ -33,7 +33,7 @@ func TestChangesOfNodes(t *testing.T) {
 	all := w.nodes
 	w.nodes = all[:2]
 	s := service("web", nil, port("a", 80, 30080), port("b", 81, 30081))
-	w.apply(s)
+	w.Apply(s)
 	s, _ = w.ensure(s)
 	s, _ = w.ensure(s)
 	ids := func() map[string]int {
@@ -89,14 +89,14 @@ func TestPortsOfTwoProtocols(t *testing.T) {
 	udp := port("quic", 443, 30444)
 	udp.Protocol = v1.ProtocolUDP
 	s := service("web", nil, port("https", 443, 30443), udp)
-	w.apply(s)
+	w.Apply(s)
 	s, _ = w.ensure(s)
 	s, _ = w.ensure(s)
 	w.server.ResetCalls()
 	w.ensure(s)
 	assert.Zero(t, w.server.Calls().Writes)
 	s.Spec.Ports = s.Spec.Ports[1:]
-	w.apply(s)
+	w.Apply(s)
 	w.ensure(s)
 	configs := w.sim.NodeBalancers()[0].Configs()
 	require.Len(t, configs, 1)
@@ -139,13 +139,13 @@ func TestMoves(t *testing.T) {
 			t.Parallel()
 			w := lbWorld(t, 1)
 			s := service("web", map[string]string{annotationPreserve: strconv.FormatBool(c.preserve)}, port("http", 80, 30080))
-			w.apply(s)
+			w.Apply(s)
 			s, _ = w.ensure(s)
 			first := s.Annotations[annotationRecord]
 			users, err := w.api.createNodeBalancer(t.Context(), &nodeBalancerRequest{Label: "users-own", Region: linodesim.Region, Type: "common", Tags: []string{}, Configs: []configFields{}})
 			require.NoError(t, err)
 			s.Annotations[annotationID] = strconv.Itoa(users.ID)
-			w.apply(s)
+			w.Apply(s)
 			s, status := w.ensure(s)
 			assert.Equal(t, strconv.Itoa(users.ID), s.Annotations[annotationRecord])
 			assert.Equal(t, users.IPv4, status.Ingress[0].IP)
@@ -157,18 +157,18 @@ func TestMoves(t *testing.T) {
 			}
 			require.NoError(t, w.loadBalancers.EnsureLoadBalancerDeleted(t.Context(), "kubernetes", s))
 			require.Len(t, w.sim.NodeBalancers(), 1, "the user made it")
-			assert.Contains(t, strings.Join(w.events(), "\n"), "was not made by a cloud controller manager and is kept")
+			assert.Contains(t, strings.Join(w.Events(), "\n"), "was not made by a cloud controller manager and is kept")
 		})
 	}
 	t.Run("an ID that leads nowhere", func(t *testing.T) {
 		t.Parallel()
 		w := lbWorld(t, 1)
 		s := service("web", map[string]string{annotationID: "99999"}, port("http", 80, 30080))
-		w.apply(s)
+		w.Apply(s)
 		_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
 		require.ErrorContains(t, err, `nodebalancer-id: "99999" is not the ID of a NodeBalancer that the token may read`)
 		assert.Empty(t, w.sim.NodeBalancers(), "none is made in its place")
-		assert.Contains(t, strings.Join(w.events(), "\n"), "Warning LoadBalancerConfigError annotation "+annotationID)
+		assert.Contains(t, strings.Join(w.Events(), "\n"), "Warning LoadBalancerConfigError annotation "+annotationID)
 	})
 }
 
@@ -190,7 +190,7 @@ func TestDeletion(t *testing.T) {
 		"released or not":            {map[string]string{annotationRetainReservedIPv4: "yes"}, nil, 1, 0, true, annotationRetainReservedIPv4},
 		"a fault in another place":   {map[string]string{annotationPreserve: "false", annotationCheckType: "tea"}, nil, 0, 0, true, ""},
 		"the user's firewall":        {nil, func(w *world, nb int) { w.sim.AddFirewall("users", nb) }, 0, 1, true, ""},
-		"deleted behind our back":    {map[string]string{annotationFirewallACL: allowACL}, func(w *world, nb int) { _ = w.api.deleteNodeBalancer(w.t.Context(), nb) }, 0, 0, true, ""},
+		"deleted behind our back":    {map[string]string{annotationFirewallACL: allowACL}, func(w *world, nb int) { _ = w.api.deleteNodeBalancer(w.T.Context(), nb) }, 0, 0, true, ""},
 		"an address of another kind": {map[string]string{annotationRetainReservedIPv4: "false"}, nil, 0, 0, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -205,7 +205,7 @@ func TestDeletion(t *testing.T) {
 			}
 			delete(annotations, annotationCheckType) // a fault comes after the creation
 			s := service("web", annotations, port("http", 80, 30080))
-			w.apply(s)
+			w.Apply(s)
 			s, _ = w.ensure(s)
 			maps.Copy(s.Annotations, c.annotations)
 			if c.prepare != nil {
@@ -255,7 +255,7 @@ func TestFirewallTransitions(t *testing.T) {
 				}
 				for _, state := range []string{from, to} {
 					wish(state)
-					w.apply(s)
+					w.Apply(s)
 					s, _ = w.ensure(s)
 					s, _ = w.ensure(s)
 					w.server.ResetCalls()
@@ -291,18 +291,18 @@ func TestSourceRanges(t *testing.T) {
 	w := lbWorld(t, 1)
 	s := service("web", nil, port("http", 80, 30080))
 	s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.7/24", "2001:db8::/48"}
-	w.apply(s)
+	w.Apply(s)
 	s, _ = w.ensure(s)
 	rules := w.sim.Firewalls()[0].Rules
 	assert.Equal(t, "DROP", rules.InboundPolicy)
 	assert.Equal(t, []string{"198.51.100.0/24"}, *rules.Inbound[0].Addresses.IPv4)
 	assert.Equal(t, []string{"2001:db8::/48"}, *rules.Inbound[0].Addresses.IPv6)
 	s.Spec.LoadBalancerSourceRanges = []string{"0.0.0.0/0"}
-	w.apply(s)
+	w.Apply(s)
 	s, _ = w.ensure(s)
 	assert.Empty(t, w.sim.Firewalls(), "everybody may come in")
 	s.Spec.LoadBalancerSourceRanges = []string{"nonsense"}
-	w.apply(s)
+	w.Apply(s)
 	_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
 	require.ErrorContains(t, err, `spec.loadBalancerSourceRanges: "nonsense" is not a network`)
 }
@@ -314,7 +314,7 @@ func TestTheWayBack(t *testing.T) {
 	udp := port("dns", 53, 30053)
 	udp.Protocol = v1.ProtocolUDP
 	s := service("web", map[string]string{annotationTags: "one", annotationPort + "80": `{"protocol": "http"}`, annotationCheckType: "http"}, port("http", 80, 30080), port("tcp", 443, 30443), udp)
-	w.apply(s)
+	w.Apply(s)
 	s, status := w.ensure(s)
 	found, _, err := listAll[*nodeBalancer](t.Context(), w.api, "NodeBalancers", "nodebalancers", body(map[string]string{"ipv4": status.Ingress[0].IP}))
 	require.NoError(t, err)
@@ -359,7 +359,7 @@ func TestFirewallOfSomebodyElse(t *testing.T) {
 	t.Parallel()
 	w := lbWorld(t, 1)
 	s := service("web", nil, port("http", 80, 30080))
-	w.apply(s)
+	w.Apply(s)
 	s, _ = w.ensure(s)
 	id, _ := strconv.Atoi(s.Annotations[annotationRecord])
 	w.sim.AddFirewall("users", id)
@@ -367,11 +367,11 @@ func TestFirewallOfSomebodyElse(t *testing.T) {
 	s, _ = w.ensure(s)
 	require.Len(t, w.sim.Firewalls(), 1)
 	s.Annotations[annotationFirewallACL] = allowACL
-	w.apply(s)
+	w.Apply(s)
 	_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
 	require.ErrorContains(t, err, "belongs to somebody else and is left alone")
 	assert.Empty(t, w.sim.Firewalls()[0].Rules.Inbound)
-	assert.Contains(t, strings.Join(w.events(), "\n"), "Warning LoadBalancerNotOurs")
+	assert.Contains(t, strings.Join(w.Events(), "\n"), "Warning LoadBalancerNotOurs")
 }
 
 // TestFirewallRules: how access lists are split, and what is the same.
@@ -457,7 +457,7 @@ func TestVPCOptions(t *testing.T) {
 				annotations[k] = put(v)
 			}
 			s := service("web", annotations, port("http", 80, 30080))
-			w.apply(s)
+			w.Apply(s)
 			settings, err := w.loadBalancers.settings(s)
 			require.NoError(t, err)
 			backend, err := w.loadBalancers.backendVPCs(t.Context(), settings)
@@ -482,23 +482,23 @@ func TestReservedAddress(t *testing.T) {
 	t.Parallel()
 	w := lbWorld(t, 1)
 	s := service("web", map[string]string{annotationReservedIPv4: reservedIP}, port("http", 80, 30080))
-	w.apply(s)
+	w.Apply(s)
 	s, status := w.ensure(s)
 	assert.Equal(t, reservedIP, status.Ingress[0].IP)
 	s.Annotations[annotationReservedIPv4] = "198.19.200.8"
 	s.Annotations[annotationType] = "premium"
-	w.apply(s)
+	w.Apply(s)
 	w.server.ResetCalls()
 	_, again := w.ensure(s)
 	assert.Equal(t, status, again)
 	assert.Zero(t, w.server.Calls().Writes)
-	told := strings.Join(w.events(), "\n")
+	told := strings.Join(w.Events(), "\n")
 	assert.Contains(t, told, "Warning NodeBalancerIPChangeIgnored IPv4 annotation changed to 198.19.200.8, but NodeBalancer (")
 	assert.Contains(t, told, `Warning LoadBalancerAnnotationFixed annotation `+annotationType+`: "premium" has no effect, it stays "common"`)
 
 	other := service("other", map[string]string{annotationReservedIPv4: "198.19.200.9"}, port("http", 80, 30090))
 	other.UID = "9c1f6b52-7a66-4b58-8b4b-0a61c1f9e0a1"
-	w.apply(other)
+	w.Apply(other)
 	_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", other, w.nodes)
 	require.ErrorContains(t, err, "IPv4 address is not reserved")
 }
@@ -510,14 +510,14 @@ func TestOneBadNodeHoldsNobodyUp(t *testing.T) {
 	w.sim.AddLinode(linodesim.Spec{Label: "public-only"})
 	w.nodes = append(w.nodes, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "public-only"}}, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "no-linode"}})
 	s := service("web", nil, port("http", 80, 30080))
-	w.apply(s)
+	w.Apply(s)
 	w.ensure(s)
 	assert.Len(t, w.sim.NodeBalancers()[0].Configs()[0].Nodes(), 1)
 
 	id, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 403, Operation: "GET /v4/linode/instances"})
 	require.NoError(t, err)
 	w.restart()
-	require.Error(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), "kubernetes", w.current(s), w.nodes), "doubt never takes a backend out")
+	require.Error(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), "kubernetes", w.Current(s), w.nodes), "doubt never takes a backend out")
 	w.server.RemoveFault(id)
 }
 
@@ -528,7 +528,7 @@ func TestTakeover(t *testing.T) {
 	udp := port("dns", 53, 30053)
 	udp.Protocol = v1.ProtocolUDP
 	s := service("web", map[string]string{annotationTags: "one", annotationThrottle: "3", annotationFirewallACL: allowACL}, port("http", 80, 30080), udp)
-	w.apply(s)
+	w.Apply(s)
 	s, _ = w.ensure(s)
 	// What Linode's own controller would have made differs in labels and tags alone.
 	id, _ := strconv.Atoi(s.Annotations[annotationRecord])
@@ -536,7 +536,7 @@ func TestTakeover(t *testing.T) {
 	f := w.sim.Firewalls()[0]
 	w.sim.ChangeFirewall(f.ID, func(f *linodesim.Firewall) { f.Label, f.Tags = "ccm-1f1f1f1f1f1f", f.Tags[:2] })
 	delete(s.Annotations, annotationRecord)
-	w.apply(s)
+	w.Apply(s)
 	w.restart()
 	w.server.ResetCalls()
 	before := s.Status
@@ -557,7 +557,7 @@ func TestCreationIsIdempotent(t *testing.T) {
 	t.Parallel()
 	w := lbWorld(t, 1)
 	s := service("web", nil, port("http", 80, 30080))
-	w.apply(s)
+	w.Apply(s)
 	_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultLost, Operation: "POST /v4/nodebalancers", Count: 1})
 	require.NoError(t, err)
 	_, err = w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
@@ -570,7 +570,7 @@ func TestCreationIsIdempotent(t *testing.T) {
 	w.sim.ChangeNodeBalancer(w.sim.NodeBalancers()[0].ID, func(nb *linodesim.NodeBalancer) { nb.Tags = []string{"anyccm:another"} })
 	w.restart()
 	other := service("other", nil, port("http", 80, 30080))
-	w.apply(other)
+	w.Apply(other)
 	_, err = w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", other, w.nodes)
 	require.ErrorContains(t, err, "belongs to another cluster")
 }

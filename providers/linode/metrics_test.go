@@ -17,7 +17,7 @@ func TestEveryCallHasItsOldName(t *testing.T) {
 	w := newTestWorld(t, nil, nil)
 	w.addNode(linodesim.Spec{Label: "worker", Private: true})
 	s := service("web", map[string]string{annotationFirewallACL: allowACL}, port("http", 80, 30080))
-	w.apply(s)
+	w.Apply(s)
 	s, _ = w.ensure(s)
 	w.ensure(s)
 	require.NoError(t, w.loadBalancers.EnsureLoadBalancerDeleted(t.Context(), "kubernetes", s))

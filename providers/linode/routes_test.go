@@ -29,9 +29,9 @@ func vpcWorld(t *testing.T) *world {
 }
 
 func (w *world) routeTexts() []string {
-	w.t.Helper()
-	list, err := w.routes.ListRoutes(w.t.Context(), "kubernetes")
-	require.NoError(w.t, err)
+	w.T.Helper()
+	list, err := w.routes.ListRoutes(w.T.Context(), "kubernetes")
+	require.NoError(w.T, err)
 	texts := []string{}
 	for _, r := range list {
 		texts = append(texts, fmt.Sprint(r.TargetNode, " ", r.DestinationCIDR))

@@ -1,0 +1,87 @@
+package conformance
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+)
+
+// Bench is a fake API server with what the parts of a provider are given of it, for tests of single parts.
+type Bench struct {
+	T    *testing.T
+	Kube *fake.Clientset
+	// Recorder takes the events; Events reads them.
+	Recorder        *record.FakeRecorder
+	services, nodes cache.Indexer
+}
+
+// NewBench returns an API server of the cluster "test-cluster".
+func NewBench(t *testing.T) *Bench {
+	t.Helper()
+	return &Bench{
+		T: t, Kube: newKube("test-cluster"), Recorder: record.NewFakeRecorder(1000),
+		services: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}), nodes: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}),
+	}
+}
+
+// Services returns the lister of the Services that were applied.
+func (b *Bench) Services() listers.ServiceLister { return listers.NewServiceLister(b.services) }
+
+// Nodes returns the lister of the nodes that were added.
+func (b *Bench) Nodes() listers.NodeLister { return listers.NewNodeLister(b.nodes) }
+
+// Register puts a node where the provider knows it.
+func (b *Bench) Register(node *v1.Node) { require.NoError(b.T, b.nodes.Add(node)) }
+
+// Unregister takes a node away.
+func (b *Bench) Unregister(node *v1.Node) { require.NoError(b.T, b.nodes.Delete(node)) }
+
+// Apply puts Services where the provider and the API server know them.
+func (b *Bench) Apply(services ...*v1.Service) {
+	for _, s := range services {
+		require.NoError(b.T, b.services.Add(s))
+		if _, err := b.Kube.CoreV1().Services(s.Namespace).Create(b.T.Context(), s, metav1.CreateOptions{}); err != nil {
+			_, err = b.Kube.CoreV1().Services(s.Namespace).Update(b.T.Context(), s, metav1.UpdateOptions{})
+			require.NoError(b.T, err)
+		}
+	}
+}
+
+// Withdraw takes a Service away from the provider's view.
+func (b *Bench) Withdraw(s *v1.Service) { require.NoError(b.T, b.services.Delete(s)) }
+
+// Current returns a Service as the API server has it, and puts it into the cache.
+func (b *Bench) Current(s *v1.Service) *v1.Service {
+	now, err := b.Kube.CoreV1().Services(s.Namespace).Get(b.T.Context(), s.Name, metav1.GetOptions{})
+	require.NoError(b.T, err)
+	require.NoError(b.T, b.services.Update(now))
+	return now
+}
+
+// SetStatus writes the status of a Service, as the framework does, and returns the Service as it then is.
+func (b *Bench) SetStatus(s *v1.Service, status *v1.LoadBalancerStatus) *v1.Service {
+	now := b.Current(s)
+	now.Status.LoadBalancer = *status
+	_, err := b.Kube.CoreV1().Services(s.Namespace).UpdateStatus(b.T.Context(), now, metav1.UpdateOptions{})
+	require.NoError(b.T, err)
+	return b.Current(s)
+}
+
+// Events returns the events written since the last call.
+func (b *Bench) Events() []string {
+	var all []string
+	for {
+		select {
+		case e := <-b.Recorder.Events:
+			all = append(all, e)
+		default:
+			return all
+		}
+	}
+}
