@@ -53,7 +53,14 @@ func (l *loadBalancers) create(ctx context.Context, cluster string, service *v1.
 	if err != nil {
 		return err
 	}
-	found, err := l.placeVIP(ctx, service, s, f, members, &request)
+	reachable := members
+	if len(members) == 0 {
+		// The subnet is that of the nodes, even if none of them is chosen yet.
+		if reachable, err = l.backends(ctx, service, nodes, settings{}); err != nil {
+			return err
+		}
+	}
+	found, err := l.placeVIP(ctx, service, s, f, reachable, &request)
 	if err != nil {
 		return err
 	}

@@ -632,7 +632,7 @@ func (l *loadBalancers) leaveShared(ctx context.Context, service *v1.Service, lb
 
 // shared reports whether other Services use a load balancer.
 func shared(lb *balancer, r role) bool {
-	return slices.ContainsFunc(lb.Tags, func(t string) bool { return strings.HasPrefix(t, namePrefix) && t != r.name })
+	return slices.ContainsFunc(lb.Tags, func(t string) bool { return strings.HasPrefix(t, namePrefix) && t != r.name && t != r.former })
 }
 
 // madeByController reports whether a controller of this kind made a load balancer; others are their users'.
@@ -735,7 +735,10 @@ func (l *loadBalancers) findOurs(ctx context.Context, cluster string, service *v
 // load balancer is another cluster's.
 func (l *loadBalancers) roleOf(ctx context.Context, cluster string, service *v1.Service, lb *balancer) (role, error) {
 	r := role{name: balancerName(cluster, service), mark: l.cluster.Mark(ctx)}
-	r.owner = lb.Name == r.name || lb.Name == legacyName(service) || service.Annotations[annotationID] == "" || renamed(service, lb, r)
+	if renamed(service, lb, r) {
+		r.former = lb.Name
+	}
+	r.owner = lb.Name == r.name || lb.Name == legacyName(service) || service.Annotations[annotationID] == "" || r.former != ""
 	if !r.owner {
 		return r, nil
 	}

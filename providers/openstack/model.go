@@ -56,6 +56,8 @@ func partName(part string, index int, balancer string) string {
 type role struct {
 	// name is the Service's own name for a load balancer, which tags its listeners.
 	name string
+	// former is the name from before the cluster was given another one; "" where there is none.
+	former string
 	// mark is that of the cluster, or "".
 	mark string
 	// owner is set where the load balancer is the Service's own; others share it.
@@ -72,7 +74,7 @@ func (r role) mine(l listener) bool {
 			return false // another cluster of the same name shares the load balancer
 		}
 	}
-	return slices.Contains(l.Tags, r.name)
+	return slices.Contains(l.Tags, r.name) || (r.former != "" && slices.Contains(l.Tags, r.former))
 }
 
 const markPrefix = "anyccm:"
@@ -250,8 +252,12 @@ func plan(lb *balancer, d *details, want desired, r role) ([]step, error) {
 	steps = append(steps, orphanedPools(d, r)...)
 	steps = append(append(steps, creates...), changes...)
 	if u, reason := balancerChanges(lb, want); reason != "" {
+		st := step{kind: updateBalancer, id: lb.ID, body: u, reason: reason}
+		if u.Name != nil {
+			return append(steps, st), nil // until then the name tells that the parts have yet to be renamed
+		}
 		// The tag of a Service that joins comes first, so that whoever shares the load balancer sees it.
-		steps = slices.Insert(steps, 0, step{kind: updateBalancer, id: lb.ID, body: u, reason: reason})
+		steps = slices.Insert(steps, 0, st)
 	}
 	return steps, nil
 }
@@ -277,7 +283,7 @@ func planLeave(lb *balancer, d *details, r role) []step {
 	if err != nil {
 		klog.ErrorS(err, "Planning for no port at all cannot collide") // nothing is wanted
 	}
-	if tags := slices.DeleteFunc(slices.Clone(lb.Tags), func(t string) bool { return t == r.name || t == r.mark && r.owner }); len(tags) != len(lb.Tags) {
+	if tags := slices.DeleteFunc(slices.Clone(lb.Tags), func(t string) bool { return t == r.name || (t != "" && t == r.former) || (t == r.mark && r.owner) }); len(tags) != len(lb.Tags) {
 		if len(tags) == 0 {
 			tags = []string{""} // OpenStack's own controller leaves an empty tag rather than an empty list
 		}

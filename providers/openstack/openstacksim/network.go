@@ -710,3 +710,14 @@ func (s *Sim) checkRoutes(router *Router, routes []Route) error {
 	}
 	return nil
 }
+
+// HideNetwork takes a network, by name, out of what the project may see.
+func (s *Sim) HideNetwork(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, n := range s.networks.all() {
+		if n.Name == name {
+			s.networks.remove(n.ID)
+		}
+	}
+}

@@ -1211,3 +1211,10 @@ func updateMonitor(r *http.Request, m *Monitor) error {
 	}
 	return nil
 }
+
+// DropLoadBalancer removes a load balancer and its parts behind the API's back.
+func (s *Sim) DropLoadBalancer(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dropBalancer(s.balancers.byID[id])
+}

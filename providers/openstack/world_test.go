@@ -1,0 +1,125 @@
+package openstack
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
+)
+
+// world is a provider without its guard, on a simulated cloud and a fake API server, for tests of single parts.
+type world struct {
+	*cloud
+	*conformance.Bench
+
+	sim    *openstacksim.Sim
+	server *simkit.Server
+	url    string
+	// file is added to the cloud.conf that the simulator gives; its last section is [LoadBalancer].
+	file    string
+	env     map[string]string
+	cluster string
+	nodes   []*v1.Node
+}
+
+func newTestWorld(t *testing.T, file string, prepare func(*openstacksim.Sim)) *world {
+	t.Helper()
+	sim, server := openstacksim.New(openstacksim.Options{})
+	if prepare != nil {
+		prepare(sim)
+	}
+	w := &world{Bench: conformance.NewBench(t), sim: sim, server: server, url: server.Start(t), file: file, env: map[string]string{}, cluster: "kubernetes"}
+	w.restart()
+	return w
+}
+
+// restart makes the provider anew, with nothing in memory.
+func (w *world) restart() {
+	c, err := newCloud(testInputs(w.sim.CloudConfig(w.url)+w.file, w.env))
+	require.NoError(w.T, err)
+	c.loadBalancers.kube, c.loadBalancers.events = w.Kube, w.Recorder
+	c.loadBalancers.cluster.SetClient(w.Kube)
+	c.loadBalancers.cluster.SetServices(w.Services())
+	c.instances.nodes.SetLister(w.Nodes())
+	c.routes.setLister(w.Nodes())
+	w.cloud = c
+}
+
+// addNode adds a server and its initialised node.
+func (w *world) addNode(spec openstacksim.Spec) *v1.Node {
+	w.sim.AddServer(spec)
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: spec.Name, Labels: map[string]string{}}}
+	m, err := w.instances.InstanceMetadata(w.T.Context(), node)
+	require.NoError(w.T, err)
+	node.Spec.ProviderID, node.Status.Addresses = m.ProviderID, m.NodeAddresses
+	w.nodes = append(w.nodes, node)
+	w.Register(node)
+	return node
+}
+
+// try reconciles a Service until Octavia has nothing to do for it any more.
+func (w *world) try(s *v1.Service) (*v1.LoadBalancerStatus, error) {
+	var last error
+	for range 100 {
+		status, err := w.loadBalancers.EnsureLoadBalancer(w.T.Context(), w.cluster, w.Current(s), w.nodes)
+		if _, later := errors.AsType[*cloudproviderapi.RetryError](err); err == nil || !later {
+			return status, err
+		}
+		last = err
+	}
+	return nil, last
+}
+
+// ensure reconciles a Service until it is served, and returns it as it then is.
+func (w *world) ensure(s *v1.Service) (*v1.Service, *v1.LoadBalancerStatus) {
+	w.T.Helper()
+	status, err := w.try(s)
+	require.NoError(w.T, err)
+	return w.SetStatus(s, status), status
+}
+
+// update plays a change of nodes.
+func (w *world) update(s *v1.Service) {
+	w.T.Helper()
+	if err := w.loadBalancers.UpdateLoadBalancer(w.T.Context(), w.cluster, w.Current(s), w.nodes); err != nil {
+		_, later := errors.AsType[*cloudproviderapi.RetryError](err)
+		require.True(w.T, later, "%v", err)
+		w.ensure(s)
+	}
+}
+
+// remove deletes a Service as the framework does.
+func (w *world) remove(s *v1.Service) error {
+	w.T.Helper()
+	var last error
+	for range 100 {
+		now := w.Current(s)
+		now.DeletionTimestamp = &metav1.Time{Time: now.CreationTimestamp.Add(1)}
+		_, exists, err := w.loadBalancers.GetLoadBalancer(w.T.Context(), w.cluster, now)
+		if err == nil && exists {
+			err = w.loadBalancers.EnsureLoadBalancerDeleted(w.T.Context(), w.cluster, now)
+		}
+		if _, later := errors.AsType[*cloudproviderapi.RetryError](err); !later {
+			if err == nil {
+				w.Withdraw(now)
+			}
+			return err
+		}
+		last = err
+	}
+	return last
+}
+
+// named gives a Service a name and an identity of its own.
+func named(s *v1.Service, name string) *v1.Service {
+	s.Name, s.UID = name, types.UID("uid-of-"+name)
+	return s
+}
