@@ -153,6 +153,7 @@ func snapshotListeners(sim *openstacksim.Sim, show func(any)) {
 			show([]any{p, lines, m})
 		}
 		l.ID, l.DefaultPoolID, l.LoadBalancers = "", nil, nil
+		l.AllowedCIDRs = slices.Sorted(slices.Values(l.AllowedCIDRs)) // their order means nothing
 		show(l)
 	}
 	if len(pools)+len(monitors) > 0 {

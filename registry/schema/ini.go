@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/go-git/gcfg/v2"
@@ -58,6 +59,8 @@ func (t Options[C]) FromINI(entries []INIEntry) (keys map[string]string, rest []
 		switch {
 		case row.Kind == KindBool:
 			keys[row.FileKey] = iniBool(e)
+		case row.Kind == KindInt && !e.Blank:
+			keys[row.FileKey] = iniInt(e.Value)
 		case row.Kind == KindList && e.Blank:
 			keys[row.FileKey] = ""
 		case row.Kind == KindList && keys[row.FileKey] != "":
@@ -84,6 +87,14 @@ func iniBool(e INIEntry) string {
 		}
 	}
 	return e.Value
+}
+
+// iniInt translates hexadecimal numbers; what is no number is left for the table to refuse.
+func iniInt(text string) string {
+	if n, err := strconv.ParseInt(text, 0, 64); err == nil && strings.HasPrefix(strings.ToLower(text), "0x") {
+		return strconv.FormatInt(n, 10)
+	}
+	return text
 }
 
 // Unknown reports entries that belong to no option, each with the name that was probably meant.

@@ -1,0 +1,204 @@
+package openstack
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
+)
+
+// routed returns a world with two nodes and the router of the simulator, on a Neutron with the given extensions.
+func routed(t *testing.T, extensions ...string) *world {
+	t.Helper()
+	var router string
+	w := newTestWorld(t, "", func(s *openstacksim.Sim) {
+		if len(extensions) > 0 {
+			s.SetExtensions(extensions...)
+		}
+		router = s.Routers()[0].ID
+	})
+	w.file = "[Route]\nrouter-id = " + router + "\n"
+	w.restart()
+	w.addNode(openstacksim.Spec{Name: "n1"})
+	w.addNode(openstacksim.Spec{Name: "n2"})
+	return w
+}
+
+func podRoute(node, cidr string) *cloudprovider.Route {
+	return &cloudprovider.Route{TargetNode: types.NodeName(node), DestinationCIDR: cidr}
+}
+
+// shown are the routes as the framework sees them.
+func (w *world) shown() []string {
+	w.T.Helper()
+	list, err := w.routes.ListRoutes(w.T.Context(), "kubernetes")
+	require.NoError(w.T, err)
+	var lines []string
+	for _, r := range list {
+		lines = append(lines, fmt.Sprint(r.DestinationCIDR, " ", r.TargetNode, " ", r.Blackhole))
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+func (w *world) pairs(node string) []openstacksim.AddressPair {
+	for _, n := range w.nodes {
+		for _, p := range w.sim.Ports() {
+			if n.Name == node && providerIDPrefix+"/"+p.DeviceID == n.Spec.ProviderID {
+				return p.AddressPairs
+			}
+		}
+	}
+	return nil
+}
+
+// TestRoutes: routes are made and removed one by one or by the whole list, with the ports that must let them through.
+func TestRoutes(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		extensions []string
+		write      string
+		pairs      int
+	}{
+		"atomic":           {[]string{"extraroute-atomic", "extraroute", "allowed-address-pairs"}, "PUT /networking/v2.0/routers/{id}/add_extraroutes", 1},
+		"classic":          {[]string{"extraroute", "allowed-address-pairs"}, "PUT /networking/v2.0/routers/{id}", 1},
+		"no address pairs": {[]string{"extraroute-atomic"}, "PUT /networking/v2.0/routers/{id}/add_extraroutes", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := routed(t, c.extensions...)
+			assert.Empty(t, w.shown())
+			w.server.ResetCalls()
+			require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
+			require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n2", "10.244.2.0/24")))
+			assert.Equal(t, 2, w.server.Calls().ByOperation[c.write])
+			assert.Equal(t, []string{"10.244.1.0/24 n1 false", "10.244.2.0/24 n2 false"}, w.shown())
+			assert.Len(t, w.pairs("n1"), c.pairs)
+			w.server.ResetCalls()
+			require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
+			for range 12 {
+				w.shown()
+			}
+			assert.Zero(t, w.server.Calls().Total, "a minute at rest costs nothing: %v", w.server.Calls().ByOperation)
+			require.NoError(t, w.routes.DeleteRoute(t.Context(), "", podRoute("n1", "10.244.1.0/24")))
+			require.NoError(t, w.routes.DeleteRoute(t.Context(), "", podRoute("n1", "10.244.1.0/24")))
+			assert.Equal(t, []string{"10.244.2.0/24 n2 false"}, w.shown())
+			assert.Empty(t, w.pairs("n1"))
+			assert.Empty(t, w.server.Calls().Refused)
+		})
+	}
+	t.Run("no extension", func(t *testing.T) {
+		t.Parallel()
+		w := routed(t, "router")
+		_, err := w.routes.ListRoutes(t.Context(), "")
+		require.ErrorContains(t, err, "remove router-id")
+	})
+	t.Run("no router", func(t *testing.T) {
+		t.Parallel()
+		w := routed(t)
+		w.file = "[Route]\nrouter-id = " + someID + "\n"
+		w.restart()
+		_, err := w.routes.ListRoutes(t.Context(), "")
+		require.ErrorContains(t, err, "the router of the section [Route]")
+		_, offered := newTestWorld(t, "", nil).Routes()
+		assert.False(t, offered)
+	})
+}
+
+// TestRoutesOfOthers: what leads to a machine that is no node of ours is another cluster's; what leads nowhere is ours to
+// remove.
+func TestRoutesOfOthers(t *testing.T) {
+	t.Parallel()
+	w := routed(t)
+	foreign := w.sim.AddServer(openstacksim.Spec{Name: "of-another-cluster"})
+	address := ""
+	for _, p := range w.sim.Ports() {
+		if p.DeviceID == foreign {
+			address = p.FixedIPs[0].Address
+		}
+	}
+	w.sim.ChangeRouter(w.config.RouterID, func(r *openstacksim.Router) {
+		r.Routes = []openstacksim.Route{{Destination: "10.244.7.0/24", NextHop: address}, {Destination: "10.244.8.0/24", NextHop: "10.0.99.99"}}
+	})
+	w.restart()
+	assert.Equal(t, []string{"10.244.8.0/24 10.0.99.99 true"}, w.shown())
+	require.NoError(t, w.routes.DeleteRoute(t.Context(), "", &cloudprovider.Route{TargetNode: "10.0.99.99", DestinationCIDR: "10.244.8.0/24", Blackhole: true}))
+	assert.Empty(t, w.shown())
+	assert.Equal(t, []openstacksim.Route{{Destination: "10.244.7.0/24", NextHop: address}}, w.sim.Routers()[0].Routes)
+}
+
+// TestRoutesAreRepaired: a port that lets the packets through no longer makes its route be made again.
+func TestRoutesAreRepaired(t *testing.T) {
+	t.Parallel()
+	w := routed(t)
+	require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
+	for _, p := range w.sim.Ports() {
+		if len(p.AddressPairs) > 0 {
+			w.sim.ChangePort(p.ID, func(p *openstacksim.Port) { p.AddressPairs = nil })
+		}
+	}
+	w.restart()
+	assert.Empty(t, w.shown())
+	require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
+	assert.Len(t, w.pairs("n1"), 1)
+	assert.Equal(t, []string{"10.244.1.0/24 n1 false"}, w.shown())
+
+	w.nodes[1].Status.Addresses = append(w.nodes[1].Status.Addresses, w.nodes[1].Status.Addresses[0])
+	w.nodes[1].Status.Addresses[0].Address = "10.0.50.50"
+	require.ErrorContains(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n2", "10.244.2.0/24")), "no port of node n2")
+	require.ErrorContains(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n2", "2001:db8::/64")), "no internal address of the family")
+	// The route was made over one address; the node has another one first by now.
+	w.sim.ChangeRouter(w.config.RouterID, func(r *openstacksim.Router) {
+		r.Routes = []openstacksim.Route{{Destination: "10.244.2.0/24", NextHop: w.nodes[1].Status.Addresses[1].Address}}
+	})
+	w.restart()
+	require.NoError(t, w.routes.DeleteRoute(t.Context(), "", podRoute("n2", "10.244.2.0/24")))
+	assert.Empty(t, w.sim.Routers()[0].Routes)
+}
+
+// TestRoutesOfTwoWriters: a change of somebody else between our read and our write is not lost.
+func TestRoutesOfTwoWriters(t *testing.T) {
+	t.Parallel()
+	w := routed(t, "extraroute", "allowed-address-pairs")
+	assert.Empty(t, w.shown())
+	theirs := openstacksim.Route{Destination: "192.168.9.0/24", NextHop: "10.0.0.1"}
+	_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 500, Operation: "PUT /networking/v2.0/routers/{id}", Count: 8})
+	require.NoError(t, err)
+	require.Error(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
+	w.server.ClearFaults()
+	w.sim.ChangeRouter(w.config.RouterID, func(r *openstacksim.Router) { r.Routes = append(r.Routes, theirs) })
+	require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
+	assert.Contains(t, w.sim.Routers()[0].Routes, theirs)
+	assert.Len(t, w.sim.Routers()[0].Routes, 2)
+
+	// The view is a moment old when somebody else writes: the write is refused, and made again on what is there.
+	w.shown()
+	w.sim.ChangeRouter(w.config.RouterID, func(r *openstacksim.Router) {
+		r.Routes = append(r.Routes, openstacksim.Route{Destination: "192.168.10.0/24", NextHop: "10.0.0.1"})
+	})
+	var last error
+	for range 3 {
+		if last = w.routes.DeleteRoute(t.Context(), "", podRoute("n1", "10.244.1.0/24")); last == nil {
+			break
+		}
+	}
+	require.NoError(t, last)
+	assert.Len(t, w.sim.Routers()[0].Routes, 2)
+}
+
+// TestManyRoutes: more routes than the router may have is told as what it is.
+func TestManyRoutes(t *testing.T) {
+	t.Parallel()
+	w := routed(t)
+	w.sim.SetQuota("routes", 1)
+	require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
+	err := w.routes.CreateRoute(t.Context(), "", "", podRoute("n2", "10.244.2.0/24"))
+	require.ErrorContains(t, err, "quota")
+}
