@@ -563,6 +563,14 @@ func (l *loadBalancers) leave(ctx context.Context, service *v1.Service, s settin
 		return l.again(lb, "waiting for "+lb.Status+" to end")
 	}
 	l.works.end(lb.ID)
+	// Somebody may have begun to share it a moment ago.
+	id := lb.ID
+	if lb, err = l.balancers.Get(ctx, id, inventory.Query{}); errors.Is(err, cloudapi.ErrNotFound) {
+		l.forget(id)
+		return nil
+	} else if err != nil {
+		return err
+	}
 	if f, err := l.api.octavia(ctx); err != nil {
 		return err
 	} else if f.tags() && shared(lb, r) || !madeByController(lb, service) {
@@ -811,6 +819,12 @@ func (l *loadBalancers) mend(ctx context.Context, service *v1.Service, lb *balan
 		}
 		return l.again(lb, "it failed in Octavia and is made anew")
 	}
+	return l.failOver(ctx, service, lb)
+}
+
+// failOver orders a failover of a load balancer in ERROR, or tells who can do that. It always returns an error: the load
+// balancer is not mended yet.
+func (l *loadBalancers) failOver(ctx context.Context, service *v1.Service, lb *balancer) error {
 	advice := fmt.Sprintf("load balancer %s is in ERROR: it may go on serving, but Octavia changes nothing of it. Ask an administrator of the cloud to run \"openstack loadbalancer failover %s\"", lb.ID, lb.ID)
 	if l.works.mayFailOver(lb.ID) {
 		err := l.api.failOver(ctx, lb.ID)

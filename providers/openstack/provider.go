@@ -11,6 +11,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/klog/v2"
 
+	"github.com/anyccm/cloud-controller-manager/providers/internal/loop"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/events"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
@@ -53,6 +54,8 @@ type cloud struct {
 	loadBalancers *loadBalancers
 	routes        *routes
 	initialize    sync.Once
+	informed      sync.Once
+	stop          <-chan struct{}
 }
 
 var (
@@ -82,6 +85,7 @@ func newCloud(in registry.Inputs) (*cloud, error) {
 func (c *cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
 	c.initialize.Do(func() {
 		client := clients.ClientOrDie("cloud-provider-" + Name)
+		c.stop = stop
 		c.loadBalancers.kube = client
 		c.loadBalancers.cluster.SetClient(client)
 		c.loadBalancers.events = events.NewRecorder(client, "cloud-provider-"+Name, stop)
@@ -93,7 +97,13 @@ func (c *cloud) SetInformers(factory informers.SharedInformerFactory) {
 	nodes := factory.Core().V1().Nodes().Lister()
 	c.instances.nodes.SetLister(nodes)
 	c.routes.setLister(nodes)
-	c.loadBalancers.cluster.SetServices(factory.Core().V1().Services().Lister())
+	services := factory.Core().V1().Services()
+	c.loadBalancers.cluster.SetServices(services.Lister())
+	if c.config.LoadBalancer.Enabled {
+		c.informed.Do(func() {
+			loop.New(c.loadBalancers.healthJob(services.Lister())).Start(c.stop, services.Informer().HasSynced)
+		})
+	}
 }
 
 // CheckAPI implements registry.CloudAPI. The listing that it begins also serves the first questions about nodes.
