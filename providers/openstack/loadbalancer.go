@@ -52,6 +52,7 @@ const (
 const (
 	eventConfigError     = "LoadBalancerConfigError"
 	eventIgnored         = "LoadBalancerAnnotationIgnored"
+	eventFixed           = "LoadBalancerAnnotationFixed"
 	eventNotOurs         = "LoadBalancerNotOurs"
 	eventForcedInternal  = "LoadBalancerForcedInternal"
 	eventRangesIgnored   = "LoadBalancerSourceRangesIgnored"
@@ -350,6 +351,9 @@ func (l *loadBalancers) converge(ctx context.Context, cluster string, service *v
 	if err != nil {
 		l.event(service, eventConfigError, err.Error())
 		return nil, err
+	}
+	if r.owner {
+		l.reportFixed(service, s, lb, f)
 	}
 	l.wantIdentity(service, lb, r, f, &want)
 	steps, err := plan(lb, d, want, r)
@@ -862,6 +866,26 @@ func (l *loadBalancers) reportUnsupported(service *v1.Service, s settings, lb *b
 	}
 	if service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && !s.monitor {
 		l.event(service, eventNoMonitor, fmt.Sprintf("with externalTrafficPolicy Local and without health monitors, connections to nodes that run no pod of the Service are lost; set %s or the option create-monitor to true", annotationMonitor))
+	}
+}
+
+// reportFixed tells of wishes that came too late.
+func (l *loadBalancers) reportFixed(service *v1.Service, s settings, lb *balancer, f features) {
+	networkID, subnetID := vipNetworks(s, loadBalancerConfig{})
+	provider := lb.providerOr(l.config.LoadBalancer.Provider)
+	for _, one := range []struct {
+		key, wanted, have string
+		applies           bool
+	}{
+		{annotationPortID, s.PortID, lb.VIPPortID, true},
+		{annotationSubnetID, subnetID, lb.VIPSubnetID, s.PortID == ""},
+		{annotationNetworkID, networkID, lb.VIPNetworkID, s.PortID == "" && subnetID == ""},
+		{annotationFlavorID, s.FlavorID, lb.FlavorID, f.flavors(provider)},
+		{annotationZone, s.Zone, lb.Zone, f.zones(provider)},
+	} {
+		if service.Annotations[one.key] != "" && one.applies && one.wanted != "" && one.wanted != one.have {
+			l.event(service, eventFixed, fmt.Sprintf("annotation %s: %q has no effect, it stays %q: it is fixed when the load balancer is created; delete and create the Service to change it", one.key, one.wanted, one.have))
+		}
 	}
 }
 

@@ -423,6 +423,26 @@ func TestChanges(t *testing.T) {
 	assert.Empty(t, w.server.Calls().Refused)
 }
 
+// TestLateWishes: what is fixed at the creation is told, and changes nothing.
+func TestLateWishes(t *testing.T) {
+	t.Parallel()
+	w, s := served(t, "", web(nil))
+	w.Events()
+	s, _ = w.changed(s, func(s *v1.Service) {
+		s.Annotations[annotationFlavorID], s.Annotations[annotationZone], s.Annotations[annotationNetworkID] = someID, "nova", firstNet
+	})
+	told := strings.Join(w.Events(), "\n")
+	assert.Contains(t, told, "annotation "+annotationFlavorID)
+	assert.Contains(t, told, "annotation "+annotationZone)
+	assert.NotContains(t, told, "annotation "+annotationNetworkID, "it is there already")
+	w.requireNoWrites(s)
+	w.Events()
+	w.changed(s, func(s *v1.Service) {
+		s.Annotations[annotationSubnetID], s.Annotations[annotationMemberSubnetID] = someID, firstSubnet
+	})
+	assert.Contains(t, strings.Join(w.Events(), "\n"), "annotation "+annotationSubnetID)
+}
+
 // TestLocalTraffic: with externalTrafficPolicy Local the health check node port is checked where that is possible; where it
 // is not, nothing is written again and again.
 func TestLocalTraffic(t *testing.T) {

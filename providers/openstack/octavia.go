@@ -36,6 +36,9 @@ type (
 		VIPAddress     string          `json:"vip_address"`
 		VIPPortID      string          `json:"vip_port_id"`
 		VIPSubnetID    string          `json:"vip_subnet_id"`
+		VIPNetworkID   string          `json:"vip_network_id"`
+		FlavorID       string          `json:"flavor_id"`
+		Zone           string          `json:"availability_zone"`
 		Provider       string          `json:"provider"`
 		Tags           []string        `json:"tags"`
 		UpdatedAt      string          `json:"updated_at"`

@@ -1,0 +1,26 @@
+package openstack
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
+)
+
+// TestExamples serves every example of the provider's page.
+func TestExamples(t *testing.T) {
+	t.Parallel()
+	w := newTestWorld(t, "", nil)
+	w.addNode(openstacksim.Spec{Name: "n1"})
+	ports := 0
+	for _, s := range conformance.Examples(t, Name, checkService) {
+		s.Namespace = "default"
+		ports += len(s.Spec.Ports)
+		w.Apply(s)
+		w.ensure(s)
+	}
+	assert.Len(t, w.sim.Listeners(), ports)
+	assert.Empty(t, w.server.Calls().Refused)
+}
