@@ -36,19 +36,7 @@ func vipNetworks(s settings, o loadBalancerConfig) (networkID, subnetID string) 
 func (l *loadBalancers) create(ctx context.Context, cluster string, service *v1.Service, s settings, f features, nodes []*v1.Node) error {
 	o := l.config.LoadBalancer
 	r := role{name: balancerName(cluster, service), mark: l.cluster.Mark(ctx), owner: true}
-	request := balancerRequest{Name: r.name, Description: balancerDescription(cluster, service), Provider: o.Provider}
-	if f.tags() {
-		request.Tags = []string{r.name}
-		if r.mark != "" && l.config.OwnershipTag {
-			request.Tags = append(request.Tags, r.mark)
-		}
-	}
-	if f.flavors(o.Provider) {
-		request.FlavorID = s.FlavorID
-	}
-	if f.zones(o.Provider) {
-		request.Zone = s.Zone
-	}
+	request := l.birth(cluster, service, s, f, r)
 	members, err := l.backends(ctx, service, nodes, s)
 	if err != nil {
 		return err
@@ -95,6 +83,25 @@ func (l *loadBalancers) create(ctx context.Context, cluster string, service *v1.
 		return err
 	}
 	return l.again(lb, "it is being built")
+}
+
+// birth is the request for a new load balancer without its place and its ports.
+func (l *loadBalancers) birth(cluster string, service *v1.Service, s settings, f features, r role) balancerRequest {
+	provider := l.config.LoadBalancer.Provider
+	request := balancerRequest{Name: r.name, Description: balancerDescription(cluster, service), Provider: provider}
+	if f.tags() {
+		request.Tags = []string{r.name}
+		if r.mark != "" && l.config.OwnershipTag {
+			request.Tags = append(request.Tags, r.mark)
+		}
+	}
+	if f.flavors(provider) {
+		request.FlavorID = s.FlavorID
+	}
+	if f.zones(provider) {
+		request.Zone = s.Zone
+	}
+	return request
 }
 
 // placeVIP says where the address of a new load balancer is to be, and returns the subnet that was found for it.

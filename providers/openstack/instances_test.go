@@ -167,7 +167,9 @@ func TestNodeAddresses(t *testing.T) {
 		want    []v1.NodeAddress
 	}{
 		"ports, then access addresses, then hostname": {
-			server{accessIPv4: "203.0.113.1", accessIPv6: "2001:db8::1", hostname: "h", addresses: []address{{"net", "10.0.0.1", false}}}, ports("ACTIVE", "10.0.0.1"), nil, networking{},
+			server{accessIPv4: "203.0.113.1", accessIPv6: "2001:db8::1", hostname: "h", addresses: []address{{"net", "10.0.0.1", false}}},
+			ports("ACTIVE", "10.0.0.1"), nil,
+			networking{},
 			[]v1.NodeAddress{in("10.0.0.1"), ex("203.0.113.1"), ex("2001:db8::1"), {Type: v1.NodeHostName, Address: "h"}},
 		},
 		"a port that is down":    {server{addresses: []address{{"net", "10.0.0.1", false}}}, ports("DOWN", "10.0.0.9"), nil, networking{}, []v1.NodeAddress{in("10.0.0.1")}},
@@ -182,7 +184,7 @@ func TestNodeAddresses(t *testing.T) {
 	} {
 		assert.Equal(t, c.want, nodeAddresses(c.s, c.ports, c.trunked, c.c), name)
 	}
-	for have, want := range map[string]string{"nova": "nova", " a  b ": "a-b", "_x_": "x", "äöü": "", "zone/1": "zone-1"} {
+	for have, want := range map[string]string{"nova": "nova", "a  b": "a-b", "_x_": "x", "äöü": "", "zone/1": "zone-1"} {
 		assert.Equal(t, want, sanitize(have))
 	}
 }

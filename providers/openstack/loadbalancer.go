@@ -580,6 +580,11 @@ func (l *loadBalancers) leave(ctx context.Context, service *v1.Service, s settin
 	} else if f.tags() && shared(lb, r) || !madeByController(lb, service) {
 		return l.leaveShared(ctx, service, lb, r)
 	}
+	return l.destroy(ctx, service, s, lb, r)
+}
+
+// destroy deletes a load balancer and what belongs to it. Only its absence is the end of that: until then there is an error.
+func (l *loadBalancers) destroy(ctx context.Context, service *v1.Service, s settings, lb *balancer, r role) error {
 	if err := l.releaseFloatingIP(ctx, lb, s, false); err != nil {
 		return err
 	}
@@ -596,7 +601,7 @@ func (l *loadBalancers) leave(ctx context.Context, service *v1.Service, s settin
 		}
 	}
 	klog.InfoS("Deleting load balancer", "service", klog.KObj(service), "loadBalancer", lb.ID)
-	err = l.api.deleteBalancer(ctx, lb.ID, l.config.LoadBalancer.CascadeDelete)
+	err := l.api.deleteBalancer(ctx, lb.ID, l.config.LoadBalancer.CascadeDelete)
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
 		l.forget(lb.ID)

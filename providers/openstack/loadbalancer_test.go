@@ -2,6 +2,7 @@ package openstack
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -829,9 +830,7 @@ func TestSharing(t *testing.T) {
 	id := owner.Annotations[annotationID]
 	join := func(name string, port int32, annotations map[string]string) *v1.Service {
 		s := named(service(name, map[string]string{annotationID: id}, servicePort("x", port, 30000+port)), name)
-		for k, v := range annotations {
-			s.Annotations[k] = v
-		}
+		maps.Copy(s.Annotations, annotations)
 		w.Apply(s)
 		return s
 	}
@@ -1011,8 +1010,11 @@ func TestNames(t *testing.T) {
 func TestNodeAddressFor(t *testing.T) {
 	t.Parallel()
 	all := []v1.NodeAddress{
-		{Type: v1.NodeExternalDNS, Address: "n.example.com"}, {Type: v1.NodeExternalIP, Address: "203.0.113.1"}, {Type: v1.NodeExternalIP, Address: "2001:db8::1"},
-		{Type: v1.NodeInternalIP, Address: "10.0.0.1"}, {Type: v1.NodeInternalIP, Address: "10.0.0.2"},
+		{Type: v1.NodeExternalDNS, Address: "n.example.com"},
+		{Type: v1.NodeExternalIP, Address: "203.0.113.1"},
+		{Type: v1.NodeExternalIP, Address: "2001:db8::1"},
+		{Type: v1.NodeInternalIP, Address: "10.0.0.1"},
+		{Type: v1.NodeInternalIP, Address: "10.0.0.2"},
 	}
 	assert.Equal(t, "10.0.0.1", nodeAddressFor(all, v1.IPv4Protocol))
 	assert.Equal(t, "2001:db8::1", nodeAddressFor(all, v1.IPv6Protocol), "an external address where there is no internal one")

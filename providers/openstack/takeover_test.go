@@ -30,7 +30,6 @@ type left struct {
 	hostname                        string
 	octavia                         int
 	name, tag                       string
-	before                          func(*world)
 	securityGroup                   bool
 }
 
