@@ -68,8 +68,9 @@ type api struct {
 	login    *loginFlight
 	failed   time.Time
 	failure  error
-	// expires is when the token ends; zero if that is not known.
+	// expires is when the token ends; zero if that is not known. project is what it is for; "" if it is for no project.
 	expires time.Time
+	project string
 	// noMicroversion is set where Nova is too old to embed flavors.
 	noMicroversion bool
 	features       *features
@@ -284,7 +285,7 @@ func (a *api) logIn(ctx context.Context, f *loginFlight) {
 		f.err, a.failure, a.failed = err, err, time.Now()
 	} else {
 		provider.ReauthFunc = a.logInAgain
-		a.provider, a.expires = provider, endOf(provider)
+		a.provider, a.expires, a.project = provider, endOf(provider), projectOf(provider)
 	}
 	close(f.done)
 }
@@ -315,6 +316,19 @@ func endOf(p *gophercloud.ProviderClient) time.Time {
 		return time.Time{}
 	}
 	return token.ExpiresAt
+}
+
+// projectOf returns the ID of the project that a token is for, or "".
+func projectOf(p *gophercloud.ProviderClient) string {
+	result, ok := p.GetAuthResult().(tokens.CreateResult)
+	if !ok {
+		return ""
+	}
+	project, err := result.ExtractProject()
+	if err != nil || project == nil {
+		return ""
+	}
+	return project.ID
 }
 
 func (a *api) authenticate(ctx context.Context) (*gophercloud.ProviderClient, error) {
@@ -393,7 +407,7 @@ func request[T any](ctx context.Context, a *api, of kind, doing, method, at stri
 		if key != "" {
 			o.JSONResponse = &answer
 		}
-		if r, ok := ctx.Value(revisionKey{}).(int); ok {
+		if r, ok := ctx.Value(revisionKey{}).(int); ok && r > 0 { // without the extension there are no revisions
 			o.MoreHeaders = map[string]string{"If-Match": fmt.Sprintf("revision_number=%d", r)}
 		}
 		if err := fetch(ctx, client, method, client.ServiceURL(at), o); err != nil || key == "" {

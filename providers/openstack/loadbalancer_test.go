@@ -945,6 +945,19 @@ func TestClustersOfOneName(t *testing.T) {
 	assert.Len(t, w.sim.LoadBalancers(), 1)
 }
 
+// TestOtherProjects: a load balancer of the same name in another project, which an administrator sees, is nobody's here.
+func TestOtherProjects(t *testing.T) {
+	t.Parallel()
+	w, first := served(t, "", web(nil))
+	w.sim.ChangeLoadBalancer(first.Annotations[annotationID], func(lb *openstacksim.LoadBalancer) { lb.ProjectID, lb.Tags = "another", lb.Tags[:1] })
+	w.restart()
+	same := named(web(nil), "web")
+	w.Apply(same)
+	same, _ = w.ensure(same)
+	assert.NotEqual(t, first.Annotations[annotationID], same.Annotations[annotationID])
+	assert.Len(t, w.sim.LoadBalancers(), 2)
+}
+
 // TestRenamedCluster: a cluster that got another name takes its load balancers along; one that merely shares a load
 // balancer of another cluster renames nothing.
 func TestRenamedCluster(t *testing.T) {

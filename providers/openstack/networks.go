@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/gophercloud/gophercloud/v2"
+	"github.com/gophercloud/gophercloud/v2/openstack/utils"
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
@@ -230,15 +231,19 @@ func (a *api) octavia(ctx context.Context) (features, error) {
 	if err != nil {
 		return features{}, err
 	}
-	root := *client
-	root.ResourceBase = strings.TrimSuffix(client.ResourceBase, "v2.0/")
+	// Versions are listed at the root, whether or not the catalog's address goes on with one of them.
+	root, err := utils.BaseEndpoint(client.Endpoint)
+	if err != nil {
+		return features{}, fmt.Errorf("reading the endpoint of Octavia: %w", err)
+	}
+	root = strings.TrimRight(root, "/") + "/"
 	doing := "reading the versions of Octavia"
 	type version struct{ ID string }
 	list, err := call(ctx, doing, func(ctx context.Context) ([]version, error) {
 		var answer struct {
 			Versions []version `json:"versions"`
 		}
-		err := fetch(ctx, &root, http.MethodGet, root.ResourceBase, &gophercloud.RequestOpts{OkCodes: []int{http.StatusOK, http.StatusMultipleChoices}, JSONResponse: &answer})
+		err := fetch(ctx, client, http.MethodGet, root, &gophercloud.RequestOpts{OkCodes: []int{http.StatusOK, http.StatusMultipleChoices}, JSONResponse: &answer})
 		if err == nil && len(answer.Versions) == 0 {
 			err = errWrongAnswer
 		}

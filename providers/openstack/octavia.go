@@ -218,7 +218,16 @@ func (d *details) clone() *details {
 }
 
 func (a *api) listBalancers(ctx context.Context) ([]*balancer, int, error) {
-	return listAll[*balancer](ctx, a, loadBalancer, "lbaas/loadbalancers", "loadbalancers", paged())
+	if _, err := a.connected(ctx); err != nil {
+		return nil, 1, err
+	}
+	query := paged()
+	a.mu.Lock()
+	if a.project != "" {
+		query.Set("project_id", a.project) // an administrator sees all projects', which may have the same names
+	}
+	a.mu.Unlock()
+	return listAll[*balancer](ctx, a, loadBalancer, "lbaas/loadbalancers", "loadbalancers", query)
 }
 
 func (a *api) getBalancer(ctx context.Context, id string) (*balancer, error) {

@@ -232,12 +232,14 @@ func TestLogins(t *testing.T) {
 	url := server.Start(t)
 	sim.AddApplicationCredential("app-1", "app-secret")
 	for name, c := range map[string]struct{ file, login, refused string }{
-		"password":               {fmt.Sprintf("auth-url = %s/identity/v3\nusername = %s\npassword = %s\ndomain-name = Default\ntenant-id = %s\n", url, openstacksim.User, openstacksim.Password, openstacksim.Project), `password {"project":`, ""},
-		"no version":             {fmt.Sprintf("auth-url = %s/identity\nusername = %s\npassword = %s\ndomain-name = Default\ntenant-id = %s\n", url, openstacksim.User, openstacksim.Password, openstacksim.Project), `password {"project":`, ""},
-		"application credential": {fmt.Sprintf("auth-url = %s/identity/v3\napplication-credential-id = app-1\napplication-credential-secret = app-secret\n", url), "application_credential ", ""},
-		"trust":                  {fmt.Sprintf("auth-url = %s/identity/v3\nuser-id = %s\npassword = %s\ntrust-id = %s\n", url, openstacksim.User, openstacksim.Password, openstacksim.Trust), `password {"OS-TRUST:trust":`, ""},
-		"a wrong password":       {fmt.Sprintf("auth-url = %s/identity/v3\nuser-id = %s\npassword = wrong-secret\ntenant-id = x\n", url, openstacksim.User), "", "not authorized"},
-		"no such region":         {fmt.Sprintf("auth-url = %s/identity/v3\nuser-id = %s\npassword = %s\ntenant-id = x\nregion = Nowhere\n", url, openstacksim.User, openstacksim.Password), "password", "check region and os-endpoint-type"},
+		"password":                       {fmt.Sprintf("auth-url = %s/identity/v3\nusername = %s\npassword = %s\ndomain-name = Default\ntenant-id = %s\n", url, openstacksim.User, openstacksim.Password, openstacksim.Project), `password {"project":`, ""},
+		"no version":                     {fmt.Sprintf("auth-url = %s/identity\nusername = %s\npassword = %s\ndomain-name = Default\ntenant-id = %s\n", url, openstacksim.User, openstacksim.Password, openstacksim.Project), `password {"project":`, ""},
+		"application credential":         {fmt.Sprintf("auth-url = %s/identity/v3\napplication-credential-id = app-1\napplication-credential-secret = app-secret\n", url), "application_credential ", ""},
+		"trust":                          {fmt.Sprintf("auth-url = %s/identity/v3\nuser-id = %s\npassword = %s\ntrust-id = %s\n", url, openstacksim.User, openstacksim.Password, openstacksim.Trust), `password {"OS-TRUST:trust":`, ""},
+		"application credential by name": {fmt.Sprintf("auth-url = %s/identity/v3\nusername = %s\nuser-domain-name = Default\napplication-credential-name = app-1\napplication-credential-secret = app-secret\n", url, openstacksim.User), "application_credential ", ""},
+		"token":                          {fmt.Sprintf("auth-url = %s/identity/v3\ntoken = %s\ntenant-id = %s\n", url, sim.IssueToken(), openstacksim.Project), `token {"project":`, ""},
+		"a wrong password":               {fmt.Sprintf("auth-url = %s/identity/v3\nuser-id = %s\npassword = wrong-secret\ntenant-id = x\n", url, openstacksim.User), "", "not authorized"},
+		"no such region":                 {fmt.Sprintf("auth-url = %s/identity/v3\nuser-id = %s\npassword = %s\ntenant-id = x\nregion = Nowhere\n", url, openstacksim.User, openstacksim.Password), "password", "check region and os-endpoint-type"},
 	} {
 		before := len(sim.Logins())
 		cloud, err := newCloud(testInputs("[Global]\n"+c.file, nil))

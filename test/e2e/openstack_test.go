@@ -190,13 +190,28 @@ func TestOpenStackCosts(t *testing.T) {
 func TestOpenStackThousandNodes(t *testing.T) {
 	const n = 1000
 	c := newClusterOn(t, "openstack", fmt.Sprintf("--instances=%d", n), "--latency=40ms")
-	m := startCCM(t, c, nil, nil)
+	// The address loop runs soon after the start and then every minute.
+	m := startCCM(t, c, []string{"--node-status-update-frequency=1m"}, nil)
 	require.NoError(t, c.RegisterNodes(t.Context(), 1, n, harness.NodeSpec{Ready: true}))
 	require.NoError(t, c.WaitInitialized(t.Context(), n, 3*time.Minute))
 	got := calls(t, c)
 	t.Logf("%d nodes were initialised with %d requests: %v", n, got.Total, got.ByOperation)
 	assert.LessOrEqual(t, got.Total, 12)
 	assert.Empty(t, got.Refused)
+
+	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
+	answers, err := m.Metric(t.Context(), "anyccm_inventory_answers_total", `kind="server"`)
+	require.NoError(t, err)
+	require.NoError(t, harness.Eventually(t.Context(), 3*time.Minute, "a cycle of the address loop", func(ctx context.Context) error {
+		now, err := m.Metric(ctx, "anyccm_inventory_answers_total", `kind="server"`)
+		if err == nil && now < answers+n {
+			err = fmt.Errorf("%.0f of %d questions", now-answers, n)
+		}
+		return err
+	}))
+	got = calls(t, c)
+	t.Logf("a resync of %d nodes took %d requests: %v", n, got.Total, got.ByOperation)
+	assert.LessOrEqual(t, got.Total, 6)
 
 	for i := range 50 {
 		require.NoError(t, c.SetReady(t.Context(), fmt.Sprintf("node-%d", i+1), false))

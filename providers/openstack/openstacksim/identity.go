@@ -124,9 +124,7 @@ func (s *Sim) login(w http.ResponseWriter, r *http.Request, base string) error {
 		return failure(http.StatusForbidden, "", "Could not find trust.")
 	}
 	s.logins = append(s.logins, in.Identity.Methods[0]+" "+string(in.Scope))
-	s.serial++
-	token := fmt.Sprintf("gAAAA-simulated-token-%d", s.serial)
-	s.tokens[token] = time.Now().Add(s.tokenTTL)
+	token := s.issueToken()
 	body := map[string]any{
 		"methods": in.Identity.Methods, "issued_at": time.Now().UTC().Format(timeFormat), "expires_at": s.tokens[token].UTC().Format(timeFormat),
 		"user": map[string]any{"id": "user-1", "name": User, "domain": map[string]string{"id": "default", "name": Domain}},
@@ -139,6 +137,20 @@ func (s *Sim) login(w http.ResponseWriter, r *http.Request, base string) error {
 	w.Header().Set("X-Subject-Token", token)
 	write(w, http.StatusCreated, map[string]any{"token": body})
 	return nil
+}
+
+func (s *Sim) issueToken() string {
+	s.serial++
+	token := fmt.Sprintf("gAAAA-simulated-token-%d", s.serial)
+	s.tokens[token] = time.Now().Add(s.tokenTTL)
+	return token
+}
+
+// IssueToken returns a token, as another program may have got it.
+func (s *Sim) IssueToken() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.issueToken()
 }
 
 // Logins returns the method and scope of each login so far.

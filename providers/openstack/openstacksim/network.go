@@ -168,7 +168,7 @@ func (s *Sim) AddRouter(name, external string, networks ...string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id := s.newID(0x70)
-	s.routers.put(id, &Router{ID: id, Name: name, Routes: []Route{}, Tenant: Project, external: external})
+	s.routers.put(id, &Router{ID: id, Name: name, Routes: []Route{}, Revision: 1, Tenant: Project, external: external})
 	for _, n := range networks {
 		for _, sub := range s.subnets.all() {
 			if sub.NetworkID == n {
@@ -187,7 +187,7 @@ func (s *Sim) AddPort(p Port) string {
 }
 
 func (s *Sim) addPortLocked(p *Port) *Port {
-	p.ID, p.Tenant = s.newID(0x9a), Project
+	p.ID, p.Tenant, p.Revision = s.newID(0x9a), Project, 1
 	p.MAC = fmt.Sprintf("fa:16:3e:%02x:%02x:%02x", s.serial>>16&0xff, s.serial>>8&0xff, s.serial&0xff)
 	if p.Status == "" {
 		p.Status = "ACTIVE"
