@@ -33,8 +33,12 @@ else
 	$(BUILD) -ldflags "-s -w $(STAMP)" -o $(BIN)/cloud-controller-manager ./cmd/cloud-controller-manager
 endif
 
+$(BIN)/helm: build/helm/go.mod build/helm/go.sum
+	@echo "Building helm from source; this happens once and takes a minute or two."
+	CGO_ENABLED=0 $(GO) build -C build/helm -trimpath -ldflags "-s -w" -o $@ helm.sh/helm/v4/cmd/helm
+
 .PHONY: tools-for-tests
-tools-for-tests: build
+tools-for-tests: build $(BIN)/helm
 	$(BUILD) -ldflags "-s -w" -o $(BIN)/cloudsim ./cmd/cloudsim
 
 .PHONY: demo

@@ -149,8 +149,12 @@ func TestTwoReleases(t *testing.T) {
 	assert.True(t, harness.Initialized(node(t, c, "node-1")))
 	assert.True(t, harness.Uninitialized(node(t, c, "node-2")))
 
-	require.NoError(t, c.AllowLease(t.Context(), "second"))
-	startCCM(t, c, []string{"--node-selector=pool=b", "--leader-elect-resource-name=second", "--controllers=*,-service-lb-controller"}, nil)
+	second := harness.Values{"nodeSelectorOfNodes": "pool=b", "controllers": []string{"cloud-node-controller", "cloud-node-lifecycle-controller"}}
+	_, err := c.Install(t.Context(), "second", second)
+	require.NoError(t, err)
+	m, err := c.StartRelease(t.Context(), "second", c.Programs.CCM, second, nil, nil)
+	require.NoError(t, err)
+	require.NoError(t, m.WaitLeading(t.Context(), patience))
 	require.NoError(t, c.WaitInitialized(t.Context(), 2, patience))
 
 	require.NoError(t, c.Cloud.Remove(t.Context(), "node-2"))

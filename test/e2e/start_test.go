@@ -65,14 +65,14 @@ func TestRefusedStart(t *testing.T) {
 	}{
 		"misspelt provider": {args: []string{"--cloud-provider=digitalocaen", "--kubeconfig=/nowhere"}, want: []string{`unknown --cloud-provider "digitalocaen"; linked providers: `, `did you mean "digitalocean"?`}},
 		"several faults": {
-			args: []string{"--concurrent-service-syncs=0", "--concurrent-node-syncs=0", "--controllers=-route"},
+			args: []string{"--concurrent-service-syncs=0", "--concurrent-node-syncs=0"},
 			env:  map[string]string{"DO_ACCESS_TOKEN": "", "DO_OVERRIDE_URL": "api.example", "DEFAULT_LB_TYPE": "regional", "DO_API_RATE_LIMIT_QPS": "0"},
 			want: []string{
-				"--concurrent-service-syncs=0", "--concurrent-node-syncs=0", "--controllers=-route: starts no controller",
+				"--concurrent-service-syncs=0", "--concurrent-node-syncs=0",
 				"DO_ACCESS_TOKEN: is required", `DO_OVERRIDE_URL: "api.example" is not a URL`, `DEFAULT_LB_TYPE: "regional" is not one of`, `DO_API_RATE_LIMIT_QPS: "0" is out of range`,
 			},
 		},
-		"contradiction":  {env: map[string]string{"DO_ACCESS_TOKEN_FILE": "/nowhere"}, want: []string{"DO_ACCESS_TOKEN and DO_ACCESS_TOKEN_FILE: are both set; keep one"}},
+		"contradiction":  {env: map[string]string{"DO_ACCESS_TOKEN": "x", "DO_ACCESS_TOKEN_FILE": "/nowhere"}, want: []string{"DO_ACCESS_TOKEN and DO_ACCESS_TOKEN_FILE: are both set; keep one"}},
 		"missing config": {args: []string{"--cloud-config=/nowhere"}, want: []string{"--cloud-config: open /nowhere"}},
 	} {
 		m, err := c.StartCCM(t.Context(), refused.args, refused.env)

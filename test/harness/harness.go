@@ -4,7 +4,6 @@ package harness
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,12 +15,10 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
-	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/anyccm/cloud-controller-manager/test/controlplane"
 )
@@ -32,20 +29,17 @@ const account = "cloud-controller-manager"
 // binariesVariable names a folder with the built programs; they are built if it is not set.
 const binariesVariable = "ANYCCM_BIN"
 
-//go:embed rbac.yaml
-var rbac string
-
 // Programs are the paths of the built programs.
-type Programs struct{ CCM, Cloudsim string }
+type Programs struct{ CCM, Cloudsim, Helm string }
 
 // Build returns the programs, built into dir unless ANYCCM_BIN says where they are.
 func Build(ctx context.Context, dir string) (Programs, error) {
 	if ready := os.Getenv(binariesVariable); ready != "" {
 		dir = ready
 	}
-	p := Programs{CCM: filepath.Join(dir, "cloud-controller-manager"), Cloudsim: filepath.Join(dir, "cloudsim")}
+	p := Programs{CCM: filepath.Join(dir, "cloud-controller-manager"), Cloudsim: filepath.Join(dir, "cloudsim"), Helm: filepath.Join(dir, "helm")}
 	if os.Getenv(binariesVariable) != "" {
-		for _, path := range []string{p.CCM, p.Cloudsim} {
+		for _, path := range []string{p.CCM, p.Cloudsim, p.Helm} {
 			if _, err := os.Stat(path); err != nil {
 				return p, fmt.Errorf("%s: %w", binariesVariable, err)
 			}
@@ -134,8 +128,8 @@ func (c *Cluster) start(ctx context.Context) error {
 	return c.prepare(ctx)
 }
 
-// prepare creates what is there in every cluster before the first node: the ServiceAccount with its rights, and the
-// settings that the API server publishes shortly after it is ready.
+// prepare waits for the settings that the API server publishes shortly after it is ready, and installs the chart. Nobody
+// runs its pods: StartCCM does.
 func (c *Cluster) prepare(ctx context.Context) error {
 	err := Eventually(ctx, 30*time.Second, "the API server's own objects", func(ctx context.Context) error {
 		if _, err := c.Kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, "extension-apiserver-authentication", metav1.GetOptions{}); err != nil {
@@ -150,35 +144,24 @@ func (c *Cluster) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for text := range strings.SplitSeq(rbac, "\n---\n") {
-		object, _, err := scheme.Codecs.UniversalDeserializer().Decode([]byte(text), nil, nil)
-		if err == nil {
-			err = c.create(ctx, object)
-		}
-		if err != nil {
-			return fmt.Errorf("creating the program's rights: %w", err)
-		}
-	}
-	return nil
+	_, err = c.Install(ctx, chartName, nil)
+	return err
 }
 
-func (c *Cluster) create(ctx context.Context, object runtime.Object) (err error) {
-	options := metav1.CreateOptions{}
-	switch o := object.(type) {
-	case *v1.ServiceAccount:
-		_, err = c.Kube.CoreV1().ServiceAccounts(o.Namespace).Create(ctx, o, options)
-	case *rbacv1.ClusterRole:
-		_, err = c.Kube.RbacV1().ClusterRoles().Create(ctx, o, options)
-	case *rbacv1.ClusterRoleBinding:
-		_, err = c.Kube.RbacV1().ClusterRoleBindings().Create(ctx, o, options)
-	case *rbacv1.Role:
-		_, err = c.Kube.RbacV1().Roles(o.Namespace).Create(ctx, o, options)
-	case *rbacv1.RoleBinding:
-		_, err = c.Kube.RbacV1().RoleBindings(o.Namespace).Create(ctx, o, options)
-	default:
-		return fmt.Errorf("unexpected object %T", object)
+// Install installs or upgrades a release of the chart with further values, and returns its objects.
+func (c *Cluster) Install(ctx context.Context, release string, more Values) ([]*unstructured.Unstructured, error) {
+	values, err := c.ChartValues(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return err
+	for path, value := range more {
+		values.Set(path, value)
+	}
+	objects, err := c.Render(ctx, release, values)
+	if err != nil {
+		return nil, err
+	}
+	return objects, c.Apply(ctx, objects)
 }
 
 // AllowLease lets the program use a lease of another name, as the chart does for a second release.
@@ -191,7 +174,13 @@ func (c *Cluster) AllowLease(ctx context.Context, name string) error {
 		ObjectMeta: role.ObjectMeta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: account}},
 	}
-	return errors.Join(c.create(ctx, role), c.create(ctx, binding))
+	if _, err := c.Kube.RbacV1().Roles(role.Namespace).Create(ctx, role, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("allowing the lease %s: %w", name, err)
+	}
+	if _, err := c.Kube.RbacV1().RoleBindings(binding.Namespace).Create(ctx, binding, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("allowing the lease %s: %w", name, err)
+	}
+	return nil
 }
 
 // Close ends every process of the cluster.
@@ -211,18 +200,43 @@ type CCM struct {
 	token string
 }
 
-// StartCCM starts the program as the chart would, and returns at once. Arguments and environment come after our own and
-// so win over them; an empty value takes a variable away.
+// StartCCM starts the program as the chart would, and returns at once. Arguments and environment come after the chart's
+// and so win over them; an empty value takes a variable away.
 func (c *Cluster) StartCCM(ctx context.Context, args []string, env map[string]string) (*CCM, error) {
 	return c.StartOther(ctx, c.Programs.CCM, args, env)
 }
 
 // StartOther starts another cloud controller manager in the same way.
 func (c *Cluster) StartOther(ctx context.Context, program string, args []string, env map[string]string) (*CCM, error) {
+	return c.StartRelease(ctx, chartName, program, nil, args, env)
+}
+
+// StartRelease starts a release of the chart with further values: with exactly its arguments, environment and files, as its
+// ServiceAccount. Only where the API server is must be told, for the program is in no pod.
+func (c *Cluster) StartRelease(ctx context.Context, release, program string, more Values, args []string, env map[string]string) (*CCM, error) {
 	c.managers++
 	name := fmt.Sprintf("ccm-%d", c.managers)
+	ports, err := controlplane.FreePorts(1)
+	if err != nil {
+		return nil, err
+	}
+	values, err := c.ChartValues(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for path, value := range more {
+		values.Set(path, value)
+	}
+	objects, err := c.Render(ctx, release, values.Set("securePort", ports[0]))
+	if err != nil {
+		return nil, err
+	}
+	rendered, err := workload(objects, filepath.Join(c.Dir, name+".files"))
+	if err != nil {
+		return nil, err
+	}
 	hour := int64(3600)
-	token, err := c.Kube.CoreV1().ServiceAccounts(metav1.NamespaceSystem).CreateToken(ctx, account,
+	token, err := c.Kube.CoreV1().ServiceAccounts(metav1.NamespaceSystem).CreateToken(ctx, rendered.account,
 		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &hour}}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("requesting a token: %w", err)
@@ -231,31 +245,16 @@ func (c *Cluster) StartOther(ctx context.Context, program string, args []string,
 	if err := c.API.WriteKubeconfig(kubeconfig, token.Status.Token); err != nil {
 		return nil, err
 	}
-	ports, err := controlplane.FreePorts(1)
-	if err != nil {
-		return nil, err
-	}
-	variables, err := c.Cloud.Environment(ctx)
-	if err != nil {
-		return nil, err
-	}
-	maps.Copy(variables, env)
 	var list []string
-	for k, v := range variables {
-		if v != "" {
-			list = append(list, k+"="+v)
-		}
+	for k, v := range overlaid(rendered.env, env) {
+		list = append(list, k+"="+v)
 	}
-	all := append([]string{
-		"--cloud-provider=" + c.Provider, "--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
-		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", ports[0]), "-v=2",
-	}, args...)
-	if file, err := c.writeCloudConfig(ctx, name); err != nil {
-		return nil, err
-	} else if file != "" {
-		all = slices.Insert(all, 0, "--cloud-config="+file)
+	if program != c.Programs.CCM {
+		// It knows controllers of its own.
+		rendered.args = slices.DeleteFunc(rendered.args, func(a string) bool { return strings.HasPrefix(a, "--controllers=") })
 	}
-	p, err := controlplane.Start(name, c.Dir, program, all, list)
+	all := append(rendered.args, "--kubeconfig="+kubeconfig, "--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig)
+	p, err := controlplane.Start(name, c.Dir, program, append(all, args...), list)
 	if err != nil {
 		return nil, err
 	}
@@ -263,17 +262,18 @@ func (c *Cluster) StartOther(ctx context.Context, program string, args []string,
 	return &CCM{Process: p, Port: ports[0], URL: fmt.Sprintf("https://127.0.0.1:%d", ports[0]), token: c.API.Token}, nil
 }
 
-// writeCloudConfig writes the configuration file of a program for the cloud, if it needs one.
-func (c *Cluster) writeCloudConfig(ctx context.Context, name string) (string, error) {
-	text, err := c.Cloud.CloudConfig(ctx)
-	if err != nil || text == "" {
-		return "", err
+// overlaid puts one environment over another: empty values take variables away, and a credential takes the file away that
+// the chart names for it.
+func overlaid(base, over map[string]string) map[string]string {
+	all := maps.Clone(base)
+	for name := range over {
+		if _, both := over[name+"_FILE"]; !both {
+			delete(all, name+"_FILE")
+		}
 	}
-	file := filepath.Join(c.Dir, name+".cloud-config")
-	if err := os.WriteFile(file, []byte(text+c.CloudConfig), 0o600); err != nil {
-		return "", fmt.Errorf("writing the cloud config: %w", err)
-	}
-	return file, nil
+	maps.Copy(all, over)
+	maps.DeleteFunc(all, func(_, value string) bool { return value == "" })
+	return all
 }
 
 // Eventually calls check until it succeeds or the time is over; the last failure is part of the error.

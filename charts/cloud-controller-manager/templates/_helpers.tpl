@@ -1,0 +1,89 @@
+{{- define "ccm.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "ccm.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" }}
+{{- else if contains (include "ccm.name" .) .Release.Name }}
+{{- .Release.Name | trunc 63 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name (include "ccm.name" .) | trunc 63 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- define "ccm.selector" -}}
+app.kubernetes.io/name: {{ include "ccm.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "ccm.labels" -}}
+{{ include "ccm.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/component: {{ .Values.cloudProvider }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+
+{{- define "ccm.serviceAccount" -}}
+{{- default (include "ccm.fullname" .) .Values.serviceAccount.name }}
+{{- end }}
+
+{{- define "ccm.lease" -}}
+{{- default (include "ccm.fullname" .) .Values.leaderElection.leaseName }}
+{{- end }}
+
+{{- /* Names of objects outside of namespaces carry the namespace, so that releases do not clash. */ -}}
+{{- define "ccm.clusterName" -}}
+{{- printf "%s:%s" .Release.Namespace (include "ccm.fullname" .) }}
+{{- end }}
+
+{{- define "ccm.image" -}}
+{{- $name := .Values.image.repository -}}
+{{- if .Values.image.slim }}{{ $name = printf "%s-%s" $name .Values.cloudProvider }}{{ end -}}
+{{- if .Values.image.digest }}{{ printf "%s@%s" $name .Values.image.digest }}{{ else }}{{ printf "%s:%s" $name (default .Chart.AppVersion .Values.image.tag) }}{{ end }}
+{{- end }}
+
+{{- define "ccm.provider" -}}
+{{- $known := list "digitalocean" "linode" "openstack" -}}
+{{- if not (has .Values.cloudProvider $known) }}
+{{- fail (printf "cloudProvider is %q; set it to one of %s" .Values.cloudProvider (join ", " $known)) }}
+{{- end }}
+{{- toJson (get .Values .Values.cloudProvider) }}
+{{- end }}
+
+{{- define "ccm.secret" -}}
+{{- $p := include "ccm.provider" . | fromJson -}}
+{{- default (printf "%s-credentials" (include "ccm.fullname" .)) $p.credentials.existingSecret }}
+{{- end }}
+
+{{- /* The file in which the program finds its credential, and the variable that says so. */ -}}
+{{- define "ccm.tokenVariable" -}}
+{{- get (dict "digitalocean" "DO_ACCESS_TOKEN_FILE" "linode" "LINODE_API_TOKEN_FILE") .Values.cloudProvider }}
+{{- end }}
+
+{{- define "ccm.cloudConf" -}}
+{{- range $section, $keys := .Values.openstack.cloudConfig }}
+[{{ $section }}]
+{{- range $key, $value := $keys }}
+{{- range (kindIs "slice" $value | ternary $value (list $value)) }}
+{{ $key }} = {{ toString . | replace "\\" "\\\\" | replace "\"" "\\\"" | printf "\"%s\"" }}
+{{- end }}
+{{- end }}
+{{ end }}
+{{- .Values.openstack.extraCloudConfig }}
+{{- end }}
+
+{{- define "ccm.scraped" -}}
+{{- if or .Values.metrics.serviceMonitor.enabled .Values.metrics.podMonitor.enabled }}true{{ end }}
+{{- end }}
+
+{{- define "ccm.bindAddress" -}}
+{{- if .Values.bindAddress }}{{ .Values.bindAddress }}
+{{- else if and .Values.hostNetwork (not (include "ccm.scraped" .)) }}127.0.0.1
+{{- else }}0.0.0.0{{ end }}
+{{- end }}
+
+{{- define "ccm.runs" -}}
+{{- if has .name .root.Values.controllers }}true{{ end }}
+{{- end }}
