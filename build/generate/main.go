@@ -54,6 +54,11 @@ func Files(root string) (map[string][]byte, error) {
 		return nil, err
 	}
 	maps.Copy(files, common)
+	chart, err := chartFiles(root, registry.Linked().Providers())
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(files, chart)
 	files["cmd/cloudsim/zz_generated.simulators.go"] = simulators
 	return files, nil
 }

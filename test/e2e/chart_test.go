@@ -1,6 +1,10 @@
 package e2e
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,4 +49,52 @@ func TestChartInstallation(t *testing.T) {
 	accounts, err := c.Kube.CoreV1().ServiceAccounts(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/instance=extra"})
 	require.NoError(t, err)
 	assert.Empty(t, accounts.Items)
+}
+
+// TestAdmissionPolicy: the API server says about bad annotations what the events would say, and refuses them where that is
+// asked for.
+func TestAdmissionPolicy(t *testing.T) {
+	for provider, c := range map[string]struct {
+		bad, good, lenient map[string]string
+		words              string
+	}{
+		"digitalocean": {
+			bad:   map[string]string{"service.beta.kubernetes.io/do-loadbalancer-type": "network"},
+			good:  map[string]string{"service.beta.kubernetes.io/do-loadbalancer-type": "REGIONAL_NETWORK", "anyccm.io/load-balancer-ip-mode": "Proxy"},
+			words: `annotation service.beta.kubernetes.io/do-loadbalancer-type: "network" is not one of "REGIONAL", "REGIONAL_NETWORK"`,
+		},
+		"linode": {
+			bad:   map[string]string{linodeAnnotations + "check-interval": "1"},
+			good:  map[string]string{linodeAnnotations + "check-interval": "10", linodeAnnotations + "default-protocol": "HTTP"},
+			words: "annotation " + linodeAnnotations + `check-interval: "1" is out of range; use 2 to 3600`,
+		},
+		"openstack": {
+			bad:     map[string]string{openstackAnnotations + "lb-method": "RANDOM"},
+			good:    map[string]string{openstackAnnotations + "lb-method": "SOURCE_IP", openstackAnnotations + "timeout-client-data": ""},
+			lenient: map[string]string{openstackAnnotations + "connection-limit": "many"},
+			words:   "annotation " + openstackAnnotations + `lb-method: "RANDOM" is not one of "ROUND_ROBIN", "LEAST_CONNECTIONS", "SOURCE_IP", "SOURCE_IP_PORT"`,
+		},
+	} {
+		t.Run(provider, func(t *testing.T) {
+			cluster := newClusterOn(t, provider)
+			_, err := cluster.Install(t.Context(), "cloud-controller-manager", harness.Values{"admissionPolicy.enabled": true, "admissionPolicy.action": "Deny"})
+			require.NoError(t, err)
+			tries := 0
+			require.NoError(t, harness.Eventually(t.Context(), patience, "the policy to be in force", func(ctx context.Context) error {
+				tries++
+				_, err := cluster.CreateService(ctx, fmt.Sprintf("bad-%d", tries), c.bad)
+				if err == nil {
+					return errors.New("the Service was taken")
+				}
+				if !strings.Contains(err.Error(), c.words) {
+					return fmt.Errorf("refused with other words: %w", err)
+				}
+				return nil
+			}))
+			_, err = cluster.CreateService(t.Context(), "good", c.good)
+			require.NoError(t, err)
+			_, err = cluster.CreateService(t.Context(), "lenient", c.lenient)
+			require.NoError(t, err, "what counts as the default is a warning alone")
+		})
+	}
 }

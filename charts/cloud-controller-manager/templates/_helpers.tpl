@@ -45,9 +45,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
 {{- define "ccm.provider" -}}
-{{- $known := list "digitalocean" "linode" "openstack" -}}
-{{- if not (has .Values.cloudProvider $known) }}
-{{- fail (printf "cloudProvider is %q; set it to one of %s" .Values.cloudProvider (join ", " $known)) }}
+{{- $known := .Files.Get "files/providers.json" | fromJson -}}
+{{- if not (hasKey $known .Values.cloudProvider) }}
+{{- fail (printf "cloudProvider is %q; set it to one of %s" .Values.cloudProvider (keys $known | sortAlpha | join ", ")) }}
 {{- end }}
 {{- toJson (get .Values .Values.cloudProvider) }}
 {{- end }}
@@ -59,7 +59,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{- /* The file in which the program finds its credential, and the variable that says so. */ -}}
 {{- define "ccm.tokenVariable" -}}
-{{- get (dict "digitalocean" "DO_ACCESS_TOKEN_FILE" "linode" "LINODE_API_TOKEN_FILE") .Values.cloudProvider }}
+{{- (get (.Files.Get "files/providers.json" | fromJson) .Values.cloudProvider).tokenVariable }}
 {{- end }}
 
 {{- define "ccm.cloudConf" -}}
