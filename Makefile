@@ -55,7 +55,7 @@ TESTFLAGS ?=
 GOTEST    := $(GO) test -trimpath -tags $(TAGS) -timeout 30m $(TESTFLAGS)
 
 .PHONY: test
-test: test-unit test-build test-e2e ## Run all tests
+test: test-unit test-build test-chart test-e2e ## Run all tests
 
 .PHONY: test-unit
 test-unit: ## Unit, conformance and interruption tests, with the race detector
@@ -64,6 +64,10 @@ test-unit: ## Unit, conformance and interruption tests, with the race detector
 .PHONY: test-build
 test-build: ## Slim builds of every provider, size and linking of the program
 	CGO_ENABLED=0 $(GOTEST) ./cmd/cloud-controller-manager
+
+.PHONY: test-chart
+test-chart: $(BIN)/helm ## What the Helm chart renders; TESTFLAGS=-update writes the snapshots anew
+	ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GO) test -trimpath -tags $(TAGS) -timeout 5m ./test/chart $(TESTFLAGS)
 
 .PHONY: test-e2e
 test-e2e: tools-for-tests ## The built program against a real kube-apiserver and simulated clouds

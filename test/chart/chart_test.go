@@ -1,0 +1,280 @@
+// Package chart tests what the Helm chart renders, without any cluster. The end-to-end tests install it.
+package chart
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/yaml"
+)
+
+var update = flag.Bool("update", false, "write the snapshots anew")
+
+const folder = "../../charts/cloud-controller-manager"
+
+// helm runs helm as it was built for the tests.
+func helm(t *testing.T, values string, args ...string) (stdout string, err error) {
+	t.Helper()
+	bin := os.Getenv("ANYCCM_BIN")
+	require.NotEmpty(t, bin, "run these tests by make test-chart, which builds helm")
+	if values != "" {
+		file := filepath.Join(t.TempDir(), "values.yaml")
+		require.NoError(t, os.WriteFile(file, []byte(values), 0o600))
+		args = append(args, "--values="+file)
+	}
+	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "helm"), args...)
+	cmd.Env = []string{"HOME=" + t.TempDir(), "KUBECONFIG=/nonexistent"}
+	var out, fault bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &fault
+	if err := cmd.Run(); err != nil {
+		return fault.String(), err
+	}
+	return out.String(), nil
+}
+
+func render(t *testing.T, release, values string) string {
+	t.Helper()
+	out, err := helm(t, values, "template", release, folder, "--namespace=ccm")
+	require.NoError(t, err, out)
+	return out
+}
+
+// objects returns the rendered objects of the kinds that this program's own packages know, by kind and name.
+func objects(t *testing.T, rendered string) map[string]any {
+	t.Helper()
+	all := map[string]any{}
+	for text := range strings.SplitSeq(rendered, "\n---\n") {
+		var head struct {
+			Kind     string
+			Metadata struct{ Name string }
+		}
+		require.NoError(t, yaml.Unmarshal([]byte(text), &head))
+		if head.Kind == "" {
+			continue
+		}
+		o, _, err := scheme.Codecs.UniversalDeserializer().Decode([]byte(text), nil, nil)
+		if err != nil {
+			require.Contains(t, []string{"ServiceMonitor", "PodMonitor", "PrometheusRule"}, head.Kind)
+			var any map[string]any
+			require.NoError(t, yaml.Unmarshal([]byte(text), &any))
+			all[head.Kind+"/"+head.Metadata.Name] = any
+			continue
+		}
+		all[head.Kind+"/"+head.Metadata.Name] = o
+	}
+	return all
+}
+
+const (
+	digitalocean = "cloudProvider: digitalocean\ndigitalocean: {credentials: {token: secret-token}, options: {REGION: nyc3, DO_API_RATE_LIMIT_QPS: 3}}\n"
+	linode       = "cloudProvider: linode\nlinode: {credentials: {existingSecret: mine, tokenKey: api}, options: {LINODE_REGION: us-sea, vpc-names: [a, b]}}\n"
+	openstack    = "cloudProvider: openstack\nopenstack: {cloudConfig: {Global: {auth-url: 'https://k/v3', password: 'a\"b\\c'}, Networking: {public-network-name: [ext1, ext2]}, LoadBalancer: {create-monitor: true}}, extraCloudConfig: \"[LoadBalancerClass \\\"edge\\\"]\\nsubnet-id = s\\n\", options: {OS_CCM_REGIONAL: true, user-agent: [p, q]}}\n"
+)
+
+// TestSnapshots shows every change of what is rendered to whoever reviews it. -update writes them anew.
+func TestSnapshots(t *testing.T) {
+	t.Parallel()
+	everything := "kind: Deployment\nadmissionPolicy: {enabled: true}\nnetworkPolicy: {enabled: true}\nimagePullSecrets: [{name: registry}]\nserviceAccount: {annotations: {a: b}}\n" +
+		"metrics: {serviceMonitor: {enabled: true, labels: {release: prometheus}}, podMonitor: {enabled: true}, rules: {enabled: true}}\nroutes: {clusterCIDR: 10.244.0.0/16, allocateNodeCIDRs: true}\n"
+	for name, values := range map[string]string{"digitalocean": digitalocean, "linode": linode, "openstack": openstack, "everything": linode + everything} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			have := render(t, "cloud-controller-manager", values)
+			file := filepath.Join("testdata", name+".yaml")
+			if *update {
+				require.NoError(t, os.MkdirAll("testdata", 0o755))
+				require.NoError(t, os.WriteFile(file, []byte(have), 0o600))
+			}
+			want, err := os.ReadFile(file)
+			require.NoError(t, err)
+			assert.Equal(t, string(want), have, "if this is as it should be, run make test-chart TESTFLAGS=-update")
+		})
+	}
+}
+
+func container(t *testing.T, all map[string]any, kind string) (v1.PodSpec, v1.Container) {
+	t.Helper()
+	for name, o := range all {
+		if strings.HasPrefix(name, kind+"/") {
+			switch w := o.(type) {
+			case *appsv1.DaemonSet:
+				return w.Spec.Template.Spec, w.Spec.Template.Spec.Containers[0]
+			case *appsv1.Deployment:
+				return w.Spec.Template.Spec, w.Spec.Template.Spec.Containers[0]
+			}
+		}
+	}
+	t.Fatalf("no %s", kind)
+	return v1.PodSpec{}, v1.Container{}
+}
+
+// TestBareControlPlane: the pod runs before there is a pod network, a DNS and an initialised node, without any privilege.
+func TestBareControlPlane(t *testing.T) {
+	t.Parallel()
+	pod, c := container(t, objects(t, render(t, "x", digitalocean)), "DaemonSet")
+	assert.True(t, pod.HostNetwork)
+	assert.Equal(t, v1.DNSDefault, pod.DNSPolicy)
+	assert.Equal(t, "system-cluster-critical", pod.PriorityClassName)
+	for _, key := range []string{"node.cloudprovider.kubernetes.io/uninitialized", "node-role.kubernetes.io/control-plane", "node.kubernetes.io/not-ready", "node.kubernetes.io/network-unavailable"} {
+		assert.True(t, slices.ContainsFunc(pod.Tolerations, func(x v1.Toleration) bool { return x.Key == key && x.Operator == v1.TolerationOpExists }), key)
+	}
+	assert.True(t, *pod.SecurityContext.RunAsNonRoot)
+	assert.Equal(t, v1.SeccompProfileTypeRuntimeDefault, pod.SecurityContext.SeccompProfile.Type)
+	assert.True(t, *c.SecurityContext.ReadOnlyRootFilesystem)
+	assert.False(t, *c.SecurityContext.AllowPrivilegeEscalation)
+	assert.Equal(t, []v1.Capability{"ALL"}, c.SecurityContext.Capabilities.Drop)
+	assert.Contains(t, c.Args, "--bind-address=127.0.0.1")
+	assert.Equal(t, "127.0.0.1", c.LivenessProbe.HTTPGet.Host)
+	assert.Equal(t, "/healthz", c.LivenessProbe.HTTPGet.Path)
+	for _, a := range append(c.Args, c.Env[0].Value) {
+		assert.NotContains(t, a, "secret-token")
+	}
+	_, scraped := container(t, objects(t, render(t, "x", digitalocean+"metrics: {podMonitor: {enabled: true}}\n")), "DaemonSet")
+	assert.Contains(t, scraped.Args, "--bind-address=0.0.0.0")
+	assert.Empty(t, scraped.LivenessProbe.HTTPGet.Host)
+}
+
+// TestOptions: options become flags or variables, and sections of cloud.conf.
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	_, c := container(t, objects(t, render(t, "x", linode)), "DaemonSet")
+	assert.Contains(t, c.Args, "--vpc-names=a,b")
+	assert.Contains(t, c.Env, v1.EnvVar{Name: "LINODE_REGION", Value: "us-sea"})
+	assert.Contains(t, c.Env, v1.EnvVar{Name: "LINODE_API_TOKEN_FILE", Value: "/etc/anyccm/credentials/api"})
+	all := objects(t, render(t, "x", openstack))
+	_, c = container(t, all, "DaemonSet")
+	assert.Contains(t, c.Args, "--user-agent=p,q")
+	assert.Contains(t, c.Args, "--cloud-config=/etc/anyccm/credentials/cloud.conf")
+	secret, _ := all["Secret/x-cloud-controller-manager-credentials"].(*v1.Secret)
+	require.NotNil(t, secret)
+	text := string(secret.Data["cloud.conf"])
+	for _, line := range []string{`password = "a\"b\\c"`, `public-network-name = "ext1"`, `public-network-name = "ext2"`, `create-monitor = "true"`, `[LoadBalancerClass "edge"]`} {
+		assert.Contains(t, text, line)
+	}
+}
+
+// TestRights: roles grant what the controllers need, without wildcards, and no Secrets unless that is asked for.
+func TestRights(t *testing.T) {
+	t.Parallel()
+	verbs := func(values, resource string) []string {
+		var list []string
+		for _, o := range objects(t, render(t, "x", values)) {
+			role, ok := o.(*rbacv1.ClusterRole)
+			if !ok {
+				continue
+			}
+			for _, r := range role.Rules {
+				assert.NotContains(t, append(append(r.Verbs, r.Resources...), r.APIGroups...), "*")
+				if slices.Contains(r.Resources, resource) {
+					list = append(list, r.Verbs...)
+				}
+			}
+		}
+		slices.Sort(list)
+		return slices.Compact(list)
+	}
+	assert.Equal(t, []string{"delete", "get", "list", "patch", "update", "watch"}, verbs(linode, "nodes"))
+	assert.Empty(t, verbs(linode, "secrets"))
+	assert.Equal(t, []string{"get", "list", "watch"}, verbs(strings.Replace(linode, "linode: {", "linode: {readTLSSecrets: true, ", 1), "secrets"))
+	services := digitalocean + "controllers: [service-lb-controller]\n"
+	assert.Equal(t, []string{"get", "list", "watch"}, verbs(services, "nodes"))
+	assert.Equal(t, []string{"list", "patch", "watch"}, verbs(services, "services"))
+	nodes := digitalocean + "controllers: [cloud-node-controller]\n"
+	assert.Equal(t, []string{"list", "watch"}, verbs(nodes, "services"))
+	assert.NotContains(t, verbs(nodes, "nodes"), "delete")
+	for name := range objects(t, render(t, "x", digitalocean+"rbac: {create: false}\nserviceAccount: {create: false, name: mine}\n")) {
+		assert.NotRegexp(t, `^(ClusterRole|Role|ServiceAccount)`, name)
+	}
+}
+
+// TestReleases: two releases share no name, no lease and no account.
+func TestReleases(t *testing.T) {
+	t.Parallel()
+	names := func(release string) []string {
+		var list []string
+		for name := range objects(t, render(t, release, digitalocean+"kind: Deployment\nadmissionPolicy: {enabled: true}\n")) {
+			list = append(list, name)
+		}
+		return list
+	}
+	first := names("cloud-controller-manager")
+	for _, name := range names("second") {
+		assert.NotContains(t, first, name)
+	}
+	_, c := container(t, objects(t, render(t, "second", digitalocean)), "DaemonSet")
+	assert.Contains(t, c.Args, "--leader-elect-resource-name=second-cloud-controller-manager")
+	_, c = container(t, objects(t, render(t, "cloud-controller-manager", digitalocean)), "DaemonSet")
+	assert.Contains(t, c.Args, "--leader-elect-resource-name=cloud-controller-manager", "it waits for the cloud's own controller")
+}
+
+func TestImages(t *testing.T) {
+	t.Parallel()
+	for values, want := range map[string]string{
+		"image: {repository: r.example/ccm, tag: v1}\n":                          "r.example/ccm:v1",
+		"image: {repository: r.example/ccm, tag: v1, slim: true}\n":              "r.example/ccm-digitalocean:v1",
+		"image: {repository: r.example/ccm, tag: v1, digest: 'sha256:abc'}\n":    "r.example/ccm@sha256:abc",
+		"image: {repository: r.example/ccm, digest: 'sha256:abc', slim: true}\n": "r.example/ccm-digitalocean@sha256:abc",
+	} {
+		_, c := container(t, objects(t, render(t, "x", digitalocean+values)), "DaemonSet")
+		assert.Equal(t, want, c.Image)
+	}
+}
+
+// TestRefusals: what cannot work is refused with what to do.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	for values, want := range map[string]string{
+		"":                            `cloudProvider is ""; set it to one of digitalocean, linode, openstack`,
+		"cloudProvider: aws\n":        "value must be one of '', 'digitalocean', 'linode', 'openstack'",
+		"cloudProvider: linode\n":     "linode.credentials.existingSecret or linode.credentials.token must be set",
+		"cloudProvider: openstack\n":  "openstack.credentials.existingSecret or openstack.cloudConfig must be set",
+		digitalocean + "replica: 3\n": "additional properties 'replica' not allowed",
+		"cloudProvider: digitalocean\ndigitalocean: {options: {REGOIN: nyc3}}\n":                    "additional properties 'REGOIN' not allowed",
+		"cloudProvider: openstack\nopenstack: {cloudConfig: {LoadBalancer: {lb-methode: x}}}\n":     "additional properties 'lb-methode' not allowed",
+		"cloudProvider: openstack\nopenstack: {cloudConfig: {LoadBalancer: {lb-method: RANDOM}}}\n": "value must be one of 'ROUND_ROBIN'",
+		digitalocean + "kind: StatefulSet\n":                                                        "value must be one of 'DaemonSet', 'Deployment'",
+	} {
+		out, err := helm(t, values, "template", "x", folder)
+		require.Error(t, err, values)
+		assert.Contains(t, out, want, values)
+	}
+}
+
+// TestLint: helm finds nothing to complain of.
+func TestLint(t *testing.T) {
+	t.Parallel()
+	for _, values := range []string{digitalocean, linode, openstack} {
+		out, err := helm(t, values, "lint", "--strict", folder)
+		require.NoError(t, err, out)
+	}
+}
+
+// TestRules: the alerts and the dashboard name only metrics that the program's pages list.
+func TestRules(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/observability.md")
+	require.NoError(t, err)
+	metric := regexp.MustCompile(`anyccm_[a-z_]+`)
+	for _, file := range []string{"rules.yaml", "dashboard.json"} {
+		text, err := os.ReadFile(filepath.Join(folder, "files", file))
+		require.NoError(t, err)
+		found := metric.FindAllString(string(text), -1)
+		require.NotEmpty(t, found)
+		for _, name := range found {
+			assert.Contains(t, string(page), strings.TrimSuffix(name, "_bucket"), file)
+		}
+	}
+}
