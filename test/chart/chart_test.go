@@ -105,26 +105,21 @@ func TestSnapshots(t *testing.T) {
 	}
 }
 
-func container(t *testing.T, all map[string]any, kind string) (v1.PodSpec, v1.Container) {
+func container(t *testing.T, all map[string]any) (v1.PodSpec, v1.Container) {
 	t.Helper()
-	for name, o := range all {
-		if strings.HasPrefix(name, kind+"/") {
-			switch w := o.(type) {
-			case *appsv1.DaemonSet:
-				return w.Spec.Template.Spec, w.Spec.Template.Spec.Containers[0]
-			case *appsv1.Deployment:
-				return w.Spec.Template.Spec, w.Spec.Template.Spec.Containers[0]
-			}
+	for _, o := range all {
+		if w, ok := o.(*appsv1.DaemonSet); ok {
+			return w.Spec.Template.Spec, w.Spec.Template.Spec.Containers[0]
 		}
 	}
-	t.Fatalf("no %s", kind)
+	t.Fatal("no DaemonSet is rendered")
 	return v1.PodSpec{}, v1.Container{}
 }
 
 // TestBareControlPlane: the pod runs before there is a pod network, a DNS and an initialised node, without any privilege.
 func TestBareControlPlane(t *testing.T) {
 	t.Parallel()
-	pod, c := container(t, objects(t, render(t, "x", digitalocean)), "DaemonSet")
+	pod, c := container(t, objects(t, render(t, "x", digitalocean)))
 	assert.True(t, pod.HostNetwork)
 	assert.Equal(t, v1.DNSDefault, pod.DNSPolicy)
 	assert.Equal(t, "system-cluster-critical", pod.PriorityClassName)
@@ -142,7 +137,7 @@ func TestBareControlPlane(t *testing.T) {
 	for _, a := range append(c.Args, c.Env[0].Value) {
 		assert.NotContains(t, a, "secret-token")
 	}
-	_, scraped := container(t, objects(t, render(t, "x", digitalocean+"metrics: {podMonitor: {enabled: true}}\n")), "DaemonSet")
+	_, scraped := container(t, objects(t, render(t, "x", digitalocean+"metrics: {podMonitor: {enabled: true}}\n")))
 	assert.Contains(t, scraped.Args, "--bind-address=0.0.0.0")
 	assert.Empty(t, scraped.LivenessProbe.HTTPGet.Host)
 }
@@ -150,12 +145,12 @@ func TestBareControlPlane(t *testing.T) {
 // TestOptions: options become flags or variables, and sections of cloud.conf.
 func TestOptions(t *testing.T) {
 	t.Parallel()
-	_, c := container(t, objects(t, render(t, "x", linode)), "DaemonSet")
+	_, c := container(t, objects(t, render(t, "x", linode)))
 	assert.Contains(t, c.Args, "--vpc-names=a,b")
 	assert.Contains(t, c.Env, v1.EnvVar{Name: "LINODE_REGION", Value: "us-sea"})
 	assert.Contains(t, c.Env, v1.EnvVar{Name: "LINODE_API_TOKEN_FILE", Value: "/etc/anyccm/credentials/api"})
 	all := objects(t, render(t, "x", openstack))
-	_, c = container(t, all, "DaemonSet")
+	_, c = container(t, all)
 	assert.Contains(t, c.Args, "--user-agent=p,q")
 	assert.Contains(t, c.Args, "--cloud-config=/etc/anyccm/credentials/cloud.conf")
 	secret, _ := all["Secret/x-cloud-controller-manager-credentials"].(*v1.Secret)
@@ -214,9 +209,9 @@ func TestReleases(t *testing.T) {
 	for _, name := range names("second") {
 		assert.NotContains(t, first, name)
 	}
-	_, c := container(t, objects(t, render(t, "second", digitalocean)), "DaemonSet")
+	_, c := container(t, objects(t, render(t, "second", digitalocean)))
 	assert.Contains(t, c.Args, "--leader-elect-resource-name=second-cloud-controller-manager")
-	_, c = container(t, objects(t, render(t, "cloud-controller-manager", digitalocean)), "DaemonSet")
+	_, c = container(t, objects(t, render(t, "cloud-controller-manager", digitalocean)))
 	assert.Contains(t, c.Args, "--leader-elect-resource-name=cloud-controller-manager", "it waits for the cloud's own controller")
 }
 
@@ -228,7 +223,7 @@ func TestImages(t *testing.T) {
 		"image: {repository: r.example/ccm, tag: v1, digest: 'sha256:abc'}\n":    "r.example/ccm@sha256:abc",
 		"image: {repository: r.example/ccm, digest: 'sha256:abc', slim: true}\n": "r.example/ccm-digitalocean@sha256:abc",
 	} {
-		_, c := container(t, objects(t, render(t, "x", digitalocean+values)), "DaemonSet")
+		_, c := container(t, objects(t, render(t, "x", digitalocean+values)))
 		assert.Equal(t, want, c.Image)
 	}
 }

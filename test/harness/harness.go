@@ -253,8 +253,8 @@ func (c *Cluster) StartRelease(ctx context.Context, release, program string, mor
 		// It knows controllers of its own.
 		rendered.args = slices.DeleteFunc(rendered.args, func(a string) bool { return strings.HasPrefix(a, "--controllers=") })
 	}
-	all := append(rendered.args, "--kubeconfig="+kubeconfig, "--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig)
-	p, err := controlplane.Start(name, c.Dir, program, append(all, args...), list)
+	where := []string{"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig}
+	p, err := controlplane.Start(name, c.Dir, program, slices.Concat(rendered.args, where, args), list)
 	if err != nil {
 		return nil, err
 	}
