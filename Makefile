@@ -55,7 +55,7 @@ TESTFLAGS ?=
 GOTEST    := $(GO) test -trimpath -tags $(TAGS) -timeout 30m $(TESTFLAGS)
 
 .PHONY: test
-test: test-unit test-build test-chart test-e2e ## Run all tests
+test: test-unit test-build test-chart test-image test-e2e ## Run all tests
 
 .PHONY: test-unit
 test-unit: ## Unit, conformance and interruption tests, with the race detector
@@ -64,6 +64,29 @@ test-unit: ## Unit, conformance and interruption tests, with the race detector
 .PHONY: test-build
 test-build: ## Slim builds of every provider, size and linking of the program
 	CGO_ENABLED=0 $(GOTEST) ./cmd/cloud-controller-manager
+
+# The architectures of images and releases.
+ARCHES    := amd64 arm64
+IMAGE     := cloud-controller-manager$(if $(PROVIDERS),-$(subst $(space),-,$(PROVIDERS)))
+SLIM      := $(if $(PROVIDERS),$(comma)slim$(comma)$(subst $(space),$(comma),$(PROVIDERS:%=provider_%)))
+
+.PHONY: image
+image: ## Write dist/image/<name> as an OCI layout for amd64 and arm64; PROVIDERS="a b" makes a slim one
+	for arch in $(ARCHES); do \
+		echo "Building $(IMAGE) for $$arch"; \
+		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -tags $(TAGS)$(SLIM) -ldflags "-s -w $(STAMP)" -o dist/bin/$(IMAGE)-$$arch ./cmd/cloud-controller-manager || exit 1; \
+	done
+	$(GO) run -C build/image -trimpath . -out $(CURDIR)/dist/image/$(IMAGE) -version $(VERSION) -revision $(COMMIT) $(foreach a,$(ARCHES),$(a)=$(CURDIR)/dist/bin/$(IMAGE)-$(a))
+
+WRITE     ?=
+
+.PHONY: size
+size: ## Compare the sizes of all builds with their limits; WRITE=1 puts them into the documentation
+	CGO_ENABLED=0 $(GO) run -trimpath -tags $(TAGS) ./build/size $(if $(WRITE),-write)
+
+.PHONY: test-image
+test-image: build ## The image is the same each time, and its program runs from the unpacked layout
+	ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GO) -C build/image test -trimpath -timeout 5m $(TESTFLAGS) ./...
 
 .PHONY: test-chart
 test-chart: $(BIN)/helm ## What the Helm chart renders; TESTFLAGS=-update writes the snapshots anew

@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
@@ -74,6 +75,12 @@ type CloudAPI interface {
 	CheckAPI(ctx context.Context) error
 	// APIHealth returns nil if the last call got a useful answer, else what is wrong and since when. It makes no call.
 	APIHealth() error
+}
+
+// Clock is implemented by clouds that can tell the time.
+type Clock interface {
+	// ClockSkew returns how far our clock is ahead of the cloud's, and whether the cloud has told. It makes no call.
+	ClockSkew() (time.Duration, bool)
 }
 
 // Registry is a set of providers with unique names and provider ID prefixes.

@@ -5,6 +5,7 @@ package main
 import (
 	"os"
 
+	_ "golang.org/x/crypto/x509roots/fallback"            // certificate authorities, where the image has none
 	_ "k8s.io/component-base/logs/json/register"          // --logging-format=json
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // rest_client and workqueue metrics
 	_ "k8s.io/component-base/metrics/prometheus/version"  // kubernetes_build_info

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
@@ -128,6 +129,9 @@ func (c *cloud) CheckAPI(ctx context.Context) error {
 
 // APIHealth implements registry.CloudAPI.
 func (c *cloud) APIHealth() error { return c.api.http.Health() }
+
+// ClockSkew implements registry.Clock.
+func (c *cloud) ClockSkew() (time.Duration, bool) { return c.api.http.ClockSkew() }
 
 // InstancesV2 implements cloudprovider.Interface.
 func (c *cloud) InstancesV2() (cloudprovider.InstancesV2, bool) { return c.instances, true }

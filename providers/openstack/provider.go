@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
@@ -111,6 +112,9 @@ func (c *cloud) CheckAPI(ctx context.Context) error { return c.instances.warm(ct
 
 // APIHealth implements registry.CloudAPI.
 func (c *cloud) APIHealth() error { return c.api.http.Health() }
+
+// ClockSkew implements registry.Clock.
+func (c *cloud) ClockSkew() (time.Duration, bool) { return c.api.http.ClockSkew() }
 
 // InstancesV2 implements cloudprovider.Interface.
 func (c *cloud) InstancesV2() (cloudprovider.InstancesV2, bool) { return c.instances, true }

@@ -106,6 +106,14 @@ func (c *Cloud) CheckAPI(ctx context.Context) (err error) {
 	return nil
 }
 
+// ClockSkew returns how far our clock is ahead of the cloud's, and whether the cloud has told.
+func (c *Cloud) ClockSkew() (time.Duration, bool) {
+	if clock, ok := c.inner.(interface{ ClockSkew() (time.Duration, bool) }); ok {
+		return clock.ClockSkew()
+	}
+	return 0, false
+}
+
 // APIHealth returns what is wrong with the cloud's API as of the last call; a cloud that cannot tell is healthy.
 func (c *Cloud) APIHealth() error {
 	if api, ok := c.inner.(interface{ APIHealth() error }); ok {

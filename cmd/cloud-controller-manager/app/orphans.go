@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -16,12 +15,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/controller-manager/pkg/clientbuilder"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
-	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 // orphanSearch bounds the whole command.
@@ -29,18 +25,15 @@ const orphanSearch = 10 * time.Minute
 
 // orphans lists, and on request deletes, what the cluster has left in the cloud.
 type orphans struct {
-	providers   *registry.Registry
-	cmd         *cobra.Command
-	provider    string
-	cloudConfig string
-	kubeconfig  string
+	cloudCommand
+
 	clusterName string
 	output      string
 	remove      bool
 }
 
 func orphansCommand(providers *registry.Registry) *cobra.Command {
-	o := &orphans{providers: providers}
+	o := &orphans{cloudCommand: cloudCommand{providers: providers}}
 	o.cmd = &cobra.Command{
 		Use: "orphans", Args: cobra.NoArgs,
 		Short: "List what carries this cluster's mark in the cloud and belongs to no Service",
@@ -51,15 +44,10 @@ func orphansCommand(providers *registry.Registry) *cobra.Command {
 		},
 	}
 	fs := o.cmd.Flags()
-	fs.StringVar(&o.provider, "cloud-provider", "", "The cloud.")
-	fs.StringVar(&o.cloudConfig, "cloud-config", "", "The provider's configuration file.")
-	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig; without it the ServiceAccount of the pod is used.")
+	o.addFlags()
 	fs.StringVar(&o.clusterName, "cluster-name", "kubernetes", "The name that has to be typed before anything is deleted.")
 	fs.StringVarP(&o.output, "output", "o", "table", "Output format: table or json.")
 	fs.BoolVar(&o.remove, "delete", false, "Delete what was listed, after the cluster's name was typed.")
-	for _, p := range providers.Providers() {
-		schema.AddFlags(fs, p.Options)
-	}
 	setHelp(o.cmd)
 	return o.cmd
 }
@@ -92,34 +80,14 @@ func (o *orphans) run(ctx context.Context) error {
 
 // open makes the cloud and a client of the API server.
 func (o *orphans) open() (guard.OrphanFinder, kubernetes.Interface, error) {
-	p, err := o.providers.Lookup(o.provider)
+	cloud, client, err := o.cloudCommand.open()
 	if err != nil {
 		return nil, nil, err
-	}
-	in := registry.Inputs{Version: version, Sources: schema.Sources{LookupEnv: schema.Environment, Flags: schema.SetFlags(o.cmd.Flags(), p.Options)}}
-	if o.cloudConfig != "" {
-		in.FilePath = o.cloudConfig
-		if in.File, err = os.ReadFile(o.cloudConfig); err != nil {
-			return nil, nil, fmt.Errorf("--cloud-config: %w", err)
-		}
-	}
-	cloud, err := o.providers.Open(p.Name, in)
-	if err != nil {
-		return nil, nil, err
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
-	if err != nil {
-		return nil, nil, fmt.Errorf("--kubeconfig: %w", err)
-	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, nil, fmt.Errorf("making a client: %w", err)
 	}
 	finder, ok := cloud.(guard.OrphanFinder)
 	if !ok {
 		return nil, nil, guard.ErrNoOrphans
 	}
-	cloud.Initialize(clientbuilder.SimpleControllerClientBuilder{ClientConfig: config}, o.cmd.Context().Done())
 	return finder, client, nil
 }
 

@@ -103,6 +103,10 @@ func NewClient(c Config) *Client {
 // Health returns nil if the last call got a useful answer, or none was made yet; else what was wrong and since when.
 func (c *Client) Health() error { return c.transport.health.err() }
 
+// ClockSkew returns how far the clock of this machine is ahead of the cloud's, as the latest answer told it, and whether
+// one told it. It is as exact as a second and the time that an answer takes.
+func (c *Client) ClockSkew() (time.Duration, bool) { return c.transport.clock.skew() }
+
 // Close releases idle connections.
 func (c *Client) Close() { c.CloseIdleConnections() }
 
@@ -114,6 +118,7 @@ type transport struct {
 	// retryBudget keeps an outage from multiplying the calls: when it is used up, calls are tried once.
 	retryBudget *rate.Limiter
 	health      health
+	clock       clock
 }
 
 // limiterOf returns the limiter of the group that a request belongs to.
@@ -228,6 +233,7 @@ func (t *transport) learn(ctx context.Context, limiter *limiter, operation strin
 		t.report(operation, fmt.Errorf("unreachable: %w", err))
 		return
 	}
+	t.clock.learn(resp.Header, time.Now())
 	if t.Budget != nil {
 		if b, ok := t.Budget(resp.Header); ok {
 			budgetLimit.WithLabelValues(t.Provider).Set(float64(b.Limit))
@@ -349,6 +355,29 @@ func rewind(req *http.Request) (*http.Request, error) {
 	again := req.Clone(req.Context())
 	again.Body = body
 	return again, nil
+}
+
+// clock remembers how far ours is ahead of the cloud's.
+type clock struct {
+	mu    sync.Mutex
+	ahead time.Duration
+	known bool
+}
+
+func (c *clock) learn(h http.Header, now time.Time) {
+	at, err := http.ParseTime(h.Get("Date"))
+	if err != nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ahead, c.known = now.Sub(at), true
+}
+
+func (c *clock) skew() (time.Duration, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ahead, c.known
 }
 
 // health remembers the last failure until a call succeeds.

@@ -297,3 +297,18 @@ func TestParseRetryAfter(t *testing.T) {
 		assert.Equal(t, want, ParseRetryAfter(http.Header{"Retry-After": {text}}, now), text)
 	}
 }
+
+func TestClockSkew(t *testing.T) {
+	t.Parallel()
+	var c clock
+	_, known := c.skew()
+	assert.False(t, known)
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	c.learn(http.Header{"Date": {"Fri, 02 Jan 2026 03:02:05 GMT"}}, now)
+	ahead, known := c.skew()
+	assert.True(t, known)
+	assert.Equal(t, 2*time.Minute, ahead)
+	c.learn(http.Header{"Date": {"soon"}}, now)
+	ahead, _ = c.skew()
+	assert.Equal(t, 2*time.Minute, ahead, "what is no time tells nothing")
+}

@@ -1,0 +1,75 @@
+package app
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/controller-manager/pkg/clientbuilder"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// cloudCommand is what the commands for operators share that talk to a cloud and a cluster.
+type cloudCommand struct {
+	providers   *registry.Registry
+	cmd         *cobra.Command
+	provider    string
+	cloudConfig string
+	kubeconfig  string
+}
+
+// addFlags declares the flags that choose cloud and cluster, and those of the providers.
+func (c *cloudCommand) addFlags() {
+	fs := c.cmd.Flags()
+	fs.StringVar(&c.provider, "cloud-provider", "", "The cloud.")
+	fs.StringVar(&c.cloudConfig, "cloud-config", "", "The provider's configuration file.")
+	fs.StringVar(&c.kubeconfig, "kubeconfig", "", "Path of a kubeconfig; without it the ServiceAccount of the pod is used.")
+	for _, p := range c.providers.Providers() {
+		schema.AddFlags(fs, p.Options)
+	}
+}
+
+// open makes the cloud and a client of the API server.
+func (c *cloudCommand) open() (cloudprovider.Interface, kubernetes.Interface, error) {
+	cloud, err := c.openCloud()
+	if err != nil {
+		return nil, nil, err
+	}
+	client, err := c.connect(cloud)
+	return cloud, client, err
+}
+
+// openCloud makes the cloud.
+func (c *cloudCommand) openCloud() (cloudprovider.Interface, error) {
+	p, err := c.providers.Lookup(c.provider)
+	if err != nil {
+		return nil, err
+	}
+	in := registry.Inputs{Version: version, Sources: schema.Sources{LookupEnv: schema.Environment, Flags: schema.SetFlags(c.cmd.Flags(), p.Options)}}
+	if c.cloudConfig != "" {
+		in.FilePath = c.cloudConfig
+		if in.File, err = os.ReadFile(c.cloudConfig); err != nil {
+			return nil, fmt.Errorf("--cloud-config: %w", err)
+		}
+	}
+	return c.providers.Open(p.Name, in)
+}
+
+// connect makes a client of the API server and gives it to the cloud.
+func (c *cloudCommand) connect(cloud cloudprovider.Interface) (kubernetes.Interface, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("--kubeconfig: %w", err)
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	cloud.Initialize(clientbuilder.SimpleControllerClientBuilder{ClientConfig: config}, c.cmd.Context().Done())
+	return client, nil
+}

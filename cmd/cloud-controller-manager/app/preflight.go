@@ -1,0 +1,257 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+const (
+	preflightTimeout = 5 * time.Minute
+	// mostSkew is what signatures of requests and tokens bear.
+	mostSkew = 2 * time.Minute
+	// mostNamed bounds how many nodes one message names.
+	mostNamed = 5
+
+	passed = "ok"
+)
+
+// preflight tries everything that the program will need, and changes nothing.
+type preflight struct {
+	cloudCommand
+
+	output  string
+	results []result
+}
+
+// result is the outcome of one check.
+type result struct {
+	Check string `json:"check"`
+	// Result is ok, warning or error.
+	Result  string `json:"result"`
+	Message string `json:"message"`
+	// Fix says what to do where something is wrong.
+	Fix string `json:"fix,omitempty"`
+}
+
+func preflightCommand(providers *registry.Registry) *cobra.Command {
+	p := &preflight{cloudCommand: cloudCommand{providers: providers}}
+	p.cmd = &cobra.Command{
+		Use: "preflight", Args: cobra.NoArgs,
+		Short: "Try settings, cloud, cluster, rights and nodes before the program runs; nothing is changed",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if p.output != "text" && p.output != "json" {
+				return fmt.Errorf("--output %q: use text or json", p.output)
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), preflightTimeout)
+			defer cancel()
+			p.run(ctx)
+			return p.print(cmd.OutOrStdout())
+		},
+	}
+	p.addFlags()
+	p.cmd.Flags().StringVarP(&p.output, "output", "o", "text", "Output format: text or json.")
+	setHelp(p.cmd)
+	return p.cmd
+}
+
+func (p *preflight) note(check, outcome, message, fix string) {
+	p.results = append(p.results, result{check, outcome, message, fix})
+}
+
+// run makes the checks in the order in which they depend on each other, as far as they can be made.
+func (p *preflight) run(ctx context.Context) {
+	cloud, err := p.openCloud()
+	if err != nil {
+		for _, problem := range schema.Problems(err) {
+			p.note("settings", severityError, problem.Error(), "correct this setting")
+		}
+		return
+	}
+	p.note("settings", passed, "every setting is legal", "")
+	works := p.checkCloud(ctx, cloud)
+	client, err := p.connect(cloud)
+	if err != nil {
+		p.note("cluster", severityError, err.Error(), "give a kubeconfig of the cluster by --kubeconfig, or run this in a pod")
+		return
+	}
+	if p.checkCluster(ctx, client) {
+		p.checkRights(ctx, client)
+		if works {
+			p.checkNodes(ctx, client, cloud)
+		}
+	}
+}
+
+// checkCloud reports whether the cloud's API works.
+func (p *preflight) checkCloud(ctx context.Context, cloud cloudprovider.Interface) bool {
+	api, ok := cloud.(registry.CloudAPI)
+	if !ok {
+		p.note("cloud API", severityWarning, "this provider cannot tell whether its cloud's API works", "")
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	if err := api.CheckAPI(ctx); err != nil {
+		p.note("cloud API", severityError, err.Error(), "check the network and proxies on the way to the cloud, the credential, and the account or project that it is for")
+		return false
+	}
+	p.note("cloud API", passed, "the cloud answers, and takes the credential", "")
+	if clock, ok := cloud.(registry.Clock); ok {
+		if ahead, known := clock.ClockSkew(); known && ahead.Abs() > mostSkew {
+			p.note("clock", severityError, fmt.Sprintf("the clock of this machine is %s off the cloud's", ahead.Abs().Round(time.Second)), "set the clock, by NTP for example: tokens and signatures are refused otherwise")
+		} else if known {
+			p.note("clock", passed, "the clock agrees with the cloud's", "")
+		}
+	}
+	return true
+}
+
+// checkCluster reports whether the API server answers.
+func (p *preflight) checkCluster(ctx context.Context, client kubernetes.Interface) bool {
+	version, err := client.Discovery().ServerVersion()
+	if err != nil {
+		p.note("cluster", severityError, "the API server does not answer: "+err.Error(), "check the address and the certificates of the kubeconfig")
+		return false
+	}
+	p.note("cluster", passed, "the API server answers; its version is "+version.GitVersion, "")
+	namespace, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	if err != nil {
+		p.note("cluster ID", severityWarning, "the identity of the cluster cannot be read, so load balancers are not marked as its own: "+err.Error(), "grant get on the namespace kube-system")
+		return true
+	}
+	p.note("cluster ID", passed, "load balancers are marked with "+string(namespace.UID), "")
+	return true
+}
+
+// right is one that the program needs.
+type right struct{ verb, group, resource, subresource string }
+
+func rights() []right {
+	var list []right
+	for resource, verbs := range map[string]string{
+		"/nodes": "get list watch update patch delete", "/nodes/status": "patch", "/services": "list watch patch", "/services/status": "patch", "/events": "create patch update",
+		"coordination.k8s.io/leases": "create get update",
+	} {
+		group, rest, _ := strings.Cut(resource, "/")
+		name, sub, _ := strings.Cut(rest, "/")
+		for verb := range strings.FieldsSeq(verbs) {
+			list = append(list, right{verb, group, name, sub})
+		}
+	}
+	slices.SortFunc(list, func(a, b right) int {
+		return strings.Compare(a.resource+a.subresource+a.verb, b.resource+b.subresource+b.verb)
+	})
+	return list
+}
+
+// checkRights asks the API server whether whoever runs this may do what the program does.
+func (p *preflight) checkRights(ctx context.Context, client kubernetes.Interface) {
+	var missing []string
+	for _, r := range rights() {
+		attributes := &authorizationv1.ResourceAttributes{Verb: r.verb, Group: r.group, Resource: r.resource, Subresource: r.subresource}
+		if r.resource == "leases" {
+			attributes.Namespace, attributes.Name = metav1.NamespaceSystem, "cloud-controller-manager"
+			if r.verb == "create" {
+				attributes.Name = ""
+			}
+		}
+		review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attributes},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			p.note("rights", severityWarning, "the rights cannot be asked for: "+err.Error(), "")
+			return
+		}
+		if !review.Status.Allowed {
+			missing = append(missing, strings.TrimSuffix(r.verb+" "+r.resource+"/"+r.subresource, "/"))
+		}
+	}
+	if len(missing) > 0 {
+		p.note("rights", severityError, "not allowed: "+strings.Join(missing, ", "), "install the chart with rbac.create, or grant these; run this as the program's ServiceAccount to ask for its rights")
+		return
+	}
+	p.note("rights", passed, "everything that the controllers do is allowed", "")
+}
+
+// checkNodes looks for nodes that the program cannot serve.
+func (p *preflight) checkNodes(ctx context.Context, client kubernetes.Interface, cloud cloudprovider.Interface) {
+	list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		p.note("nodes", severityError, "the nodes cannot be listed: "+err.Error(), "grant list on nodes")
+		return
+	}
+	instances, ok := cloud.InstancesV2()
+	if !ok {
+		return
+	}
+	var lost, plain []string
+	var reason error
+	for i := range list.Items {
+		n := &list.Items[i]
+		if _, err := instances.InstanceMetadata(ctx, n); err != nil {
+			lost, reason = append(lost, n.Name), err
+		}
+		if n.Spec.ProviderID == "" && !guard.Uninitialized(n) {
+			plain = append(plain, n.Name)
+		}
+	}
+	if len(lost) > 0 {
+		p.note("nodes", severityError, fmt.Sprintf("%d of %d nodes cannot be served: %s; the last: %s", len(lost), len(list.Items), some(lost), reason), "see the message for what is missing in the cloud; nodes of other clouds are left alone")
+	}
+	if len(plain) > 0 {
+		p.note("nodes", severityWarning, fmt.Sprintf("%d of %d nodes have neither a provider ID nor the taint of new nodes: %s", len(plain), len(list.Items), some(plain)), "start their kubelets with --cloud-provider=external")
+	}
+	if len(lost)+len(plain) == 0 {
+		p.note("nodes", passed, fmt.Sprintf("all %d nodes have an instance, or are another cloud's", len(list.Items)), "")
+	}
+}
+
+func some(names []string) string {
+	if len(names) > mostNamed {
+		return strings.Join(names[:mostNamed], ", ") + fmt.Sprintf(" and %d more", len(names)-mostNamed)
+	}
+	return strings.Join(names, ", ")
+}
+
+// print writes the results; anything wrong makes the command fail.
+func (p *preflight) print(w io.Writer) error {
+	wrong := 0
+	for _, r := range p.results {
+		if r.Result == severityError {
+			wrong++
+		}
+	}
+	if p.output == "json" {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		if err := e.Encode(map[string]any{"ok": wrong == 0, "results": p.results}); err != nil {
+			return fmt.Errorf("writing the results: %w", err)
+		}
+	} else {
+		for _, r := range p.results {
+			fmt.Fprintf(w, "%-8s %-11s %s\n", r.Result, r.Check, r.Message)
+			if r.Fix != "" {
+				fmt.Fprintf(w, "%20s %s\n", "", "to do: "+r.Fix)
+			}
+		}
+	}
+	if wrong > 0 {
+		return fmt.Errorf("%d checks failed", wrong)
+	}
+	return nil
+}

@@ -1,0 +1,69 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/anyccm/cloud-controller-manager/test/harness"
+)
+
+// TestPreflight: a set-up that is right passes, and what is wrong is named with what to do; nothing is changed.
+func TestPreflight(t *testing.T) {
+	c := newCluster(t, "--instances=2")
+	startCCM(t, c, nil, nil)
+	joinNodes(t, c, 2)
+	env, err := c.Cloud.Environment(t.Context())
+	require.NoError(t, err)
+	preflight := func(env map[string]string, args ...string) (map[string]string, bool) {
+		cmd := exec.CommandContext(t.Context(), c.Programs.CCM, append([]string{"preflight", "--cloud-provider=digitalocean", "-o", "json"}, args...)...)
+		for k, v := range env {
+			cmd.Env = append(cmd.Env, k+"="+v)
+		}
+		out, err := cmd.Output()
+		var report struct {
+			OK      bool
+			Results []struct{ Check, Result, Message, Fix string }
+		}
+		require.NoError(t, json.Unmarshal(out, &report), "%s", out)
+		assert.Equal(t, report.OK, err == nil, "the exit code agrees")
+		all := map[string]string{}
+		for _, r := range report.Results {
+			all[r.Check] = r.Result + ": " + r.Message
+			assert.True(t, r.Result == "ok" || r.Fix != "", "%s: no fix is named", r.Check)
+		}
+		assert.NotContains(t, string(out), testToken)
+		return all, report.OK
+	}
+	kubeconfig := "--kubeconfig=" + c.Kubeconfig
+	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
+	all, ok := preflight(env, kubeconfig)
+	assert.True(t, ok, "%v", all)
+	for _, check := range []string{"settings", "cloud API", "clock", "cluster", "cluster ID", "rights", "nodes"} {
+		assert.True(t, strings.HasPrefix(all[check], "ok: "), "%s: %s", check, all[check])
+	}
+	assert.Zero(t, calls(t, c).Writes)
+
+	all, _ = preflight(map[string]string{"DO_OVERRIDE_URL": "x"}, kubeconfig)
+	assert.Contains(t, all["settings"], "error: ")
+	refused := map[string]string{"DO_ACCESS_TOKEN": "wrong", "DO_OVERRIDE_URL": env["DO_OVERRIDE_URL"]}
+	all, ok = preflight(refused, kubeconfig)
+	assert.False(t, ok)
+	assert.Contains(t, all["cloud API"], "error: ")
+	assert.Contains(t, all["cloud API"], "not authorized")
+
+	require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: "stray", Ready: true}))
+	nobody := filepath.Join(c.Dir, "nobody.kubeconfig")
+	require.NoError(t, c.API.WriteKubeconfig(nobody, "no-such-token"))
+	all, ok = preflight(env, "--kubeconfig="+nobody)
+	assert.False(t, ok)
+	assert.Contains(t, all["cluster"]+all["rights"]+all["nodes"], "error: ")
+	all, ok = preflight(env, kubeconfig)
+	assert.False(t, ok)
+	assert.Contains(t, all["nodes"], "1 of 3 nodes cannot be served: stray")
+}
