@@ -80,6 +80,8 @@ type loadBalancers struct {
 	cluster   *ownership.Cluster
 	works     works
 	locks     keylock.Locks
+	// looked has the IDs of load balancers whose parts were read before.
+	looked sync.Map
 
 	// Set by Initialize, before any call of the framework.
 	kube   kubernetes.Interface
@@ -620,6 +622,7 @@ func (l *loadBalancers) forget(id string) {
 	l.balancers.Forget(id)
 	l.parts.Forget(id)
 	l.works.end(id)
+	l.looked.Delete(id)
 }
 
 // leaveShared removes what belongs to the Service from a load balancer that stays.

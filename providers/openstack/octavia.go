@@ -260,12 +260,20 @@ func newMonitorInventory(a *api) *inventory.Inventory[string, *monitor] {
 	})
 }
 
-// monitorsMaxAge lets one listing of monitors serve all load balancers that are looked at together, as after a start.
-const monitorsMaxAge = 2 * time.Second
+const (
+	// firstMonitorsMaxAge lets one listing of monitors serve all load balancers that are looked at after a start.
+	firstMonitorsMaxAge = time.Minute
+	// monitorsMaxAge is for later looks, which have a change for their reason. Our own changes are read at once.
+	monitorsMaxAge = 2 * time.Second
+)
 
 // readParts reads the parts of a load balancer; monitors are read only if there are any.
 func (l *loadBalancers) readParts(ctx context.Context, id string) (*details, error) {
 	d := &details{balancerID: id}
+	age := monitorsMaxAge
+	if _, before := l.looked.LoadOrStore(id, struct{}{}); !before {
+		age = firstMonitorsMaxAge
+	}
 	var err error
 	if d.listeners, _, err = listAll[listener](ctx, l.api, loadBalancer, "lbaas/listeners", "listeners", paged("loadbalancer_id", id)); err != nil {
 		return nil, err
@@ -279,7 +287,7 @@ func (l *loadBalancers) readParts(ctx context.Context, id string) (*details, err
 			return nil, err
 		}
 		if p.MonitorID != "" {
-			if p.monitor, err = l.monitors.Get(ctx, p.MonitorID, inventory.Query{MaxAge: monitorsMaxAge}); err != nil {
+			if p.monitor, err = l.monitors.Get(ctx, p.MonitorID, inventory.Query{MaxAge: age}); err != nil {
 				return nil, err
 			}
 		}
