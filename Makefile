@@ -116,6 +116,10 @@ $(BIN)/golangci-lint: build/tools/go.mod build/tools/go.sum
 lint: $(BIN)/golangci-lint ## Run the linters
 	CGO_ENABLED=0 GOFLAGS=-trimpath $(BIN)/golangci-lint run ./...
 
+.PHONY: vuln
+vuln: ## Look for known vulnerabilities; needs the internet
+	$(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0 -tags $(TAGS) ./...
+
 .PHONY: verify
 verify: lint ## Lint, and fail when generated files or module files are stale
 	CGO_ENABLED=0 $(GO) test -trimpath -tags $(TAGS) ./build/generate
