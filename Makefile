@@ -116,6 +116,64 @@ $(BIN)/golangci-lint: build/tools/go.mod build/tools/go.sum
 lint: $(BIN)/golangci-lint ## Run the linters
 	CGO_ENABLED=0 GOFLAGS=-trimpath $(BIN)/golangci-lint run ./...
 
+$(BIN)/goreleaser: build/goreleaser/go.mod build/goreleaser/go.sum
+	@echo "Building goreleaser from source; this happens once and takes some minutes."
+	CGO_ENABLED=0 $(GO) build -C build/goreleaser -trimpath -ldflags "-s -w" -o $@ github.com/goreleaser/goreleaser/v2
+
+$(BIN)/materials: $(wildcard build/materials/*.go)
+	$(BUILD) -o $@ ./build/materials
+
+.PHONY: licenses
+licenses: build $(BIN)/materials ## Write dist/THIRD-PARTY-LICENSES; fails on a licence that does not go with ours
+	@mkdir -p dist
+	$(BIN)/materials -licenses dist/THIRD-PARTY-LICENSES $(BIN)/cloud-controller-manager
+
+# The version of chart and images; that of the binaries comes from the same tag.
+RELEASE   = $(patsubst v%,%,$(shell git describe --tags --exact-match))
+
+.PHONY: release-files
+release-files: licenses $(BIN)/helm $(BIN)/goreleaser
+	rm -rf dist/charts && $(BIN)/helm package charts/cloud-controller-manager --version $(RELEASE) --app-version $(RELEASE) -d dist/charts
+	awk '/^## /{n++} n==1' CHANGELOG.md > dist/notes.md
+
+# An image holds the very binaries of the archives.
+.PHONY: release-images
+release-images:
+	for folder in dist/release/*_linux_amd64_v1; do \
+		name=$$(basename $${folder%_linux_amd64_v1}); \
+		$(GO) run -C build/image -trimpath . -out $(CURDIR)/dist/image/$$name -version $(RELEASE) -revision $(COMMIT) \
+			$(foreach a,$(ARCHES),$(a)=$$(echo $(CURDIR)/dist/release/$${name}_linux_$(a)_*/cloud-controller-manager)) || exit 1; \
+	done
+
+.PHONY: snapshot
+snapshot: RELEASE = 0.0.0-snapshot.g$(shell git rev-parse --short HEAD)
+snapshot: release-files ## All of a release under dist/, unsigned and not published
+	RELEASE=$(RELEASE) PATH=$(BIN):$$PATH $(BIN)/goreleaser release --snapshot --clean --skip=sign,publish,announce --release-notes=dist/notes.md
+	$(MAKE) release-images RELEASE=$(RELEASE)
+
+.PHONY: release
+release: release-files ## Release the tag that is checked out; needs the repository's token and cosign
+	PATH=$(BIN):$$PATH $(BIN)/goreleaser release --clean --release-notes=dist/notes.md
+	$(MAKE) release-images RELEASE=$(RELEASE)
+
+CRANE     := $(GO) run github.com/google/go-containerregistry/cmd/crane@v0.22.1
+
+.PHONY: publish
+publish: ## Push what a release or snapshot made: REGISTRY=registry.example.com/anyccm RELEASE=1.2.3 SIGN=1
+	@test -n "$(REGISTRY)" || { echo "Error: REGISTRY is empty; say where to: make publish REGISTRY=registry.example.com/anyccm"; exit 1; }
+	for layout in dist/image/*; do \
+		image=$(REGISTRY)/$$(basename $$layout); \
+		$(CRANE) push --index $$layout $$image:$(RELEASE) || exit 1; \
+		test -z "$(SIGN)" || cosign sign --yes $$image@$$($(CRANE) digest $$image:$(RELEASE)) || exit 1; \
+	done
+	$(BIN)/helm push dist/charts/cloud-controller-manager-$(RELEASE).tgz oci://$(REGISTRY)/charts $(HELM_PUSH_FLAGS)
+
+.PHONY: release-check
+release-check: $(BIN)/goreleaser ## A snapshot, and whether everything is in it
+	$(BIN)/goreleaser check
+	$(MAKE) snapshot
+	ANYCCM_DIST=$(CURDIR)/dist CGO_ENABLED=0 $(GO) test -count=1 -trimpath -tags $(TAGS) ./test/release
+
 .PHONY: vuln
 vuln: ## Look for known vulnerabilities; needs the internet
 	$(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0 -tags $(TAGS) ./...

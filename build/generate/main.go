@@ -59,6 +59,11 @@ func Files(root string) (map[string][]byte, error) {
 		return nil, err
 	}
 	maps.Copy(files, chart)
+	releases, err := release(root, providers)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(files, releases)
 	files["cmd/cloudsim/zz_generated.simulators.go"] = simulators
 	return files, nil
 }
