@@ -129,10 +129,11 @@ licenses: build $(BIN)/materials ## Write dist/THIRD-PARTY-LICENSES; fails on a 
 	$(BIN)/materials -licenses dist/THIRD-PARTY-LICENSES $(BIN)/cloud-controller-manager
 
 # The version of chart and images; that of the binaries comes from the same tag.
-RELEASE   = $(patsubst v%,%,$(shell git describe --tags --exact-match))
+RELEASE   = $(patsubst v%,%,$(shell git describe --tags --exact-match 2>/dev/null))
 
 .PHONY: release-files
 release-files: licenses $(BIN)/helm $(BIN)/goreleaser
+	@test -n "$(RELEASE)" || { echo "Error: this commit has no tag; check one out, or run make snapshot"; exit 1; }
 	rm -rf dist/charts && $(BIN)/helm package charts/cloud-controller-manager --version $(RELEASE) --app-version $(RELEASE) -d dist/charts
 	awk '/^## /{n++} n==1' CHANGELOG.md > dist/notes.md
 
@@ -161,6 +162,7 @@ CRANE     := $(GO) run github.com/google/go-containerregistry/cmd/crane@v0.22.1
 .PHONY: publish
 publish: ## Push what a release or snapshot made: REGISTRY=registry.example.com/anyccm RELEASE=1.2.3 SIGN=1
 	@test -n "$(REGISTRY)" || { echo "Error: REGISTRY is empty; say where to: make publish REGISTRY=registry.example.com/anyccm"; exit 1; }
+	@test -n "$(RELEASE)" || { echo "Error: RELEASE is empty; name the version under dist/: make publish RELEASE=1.2.3"; exit 1; }
 	for layout in dist/image/*; do \
 		image=$(REGISTRY)/$$(basename $$layout); \
 		$(CRANE) push --index $$layout $$image:$(RELEASE) || exit 1; \
