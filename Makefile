@@ -89,8 +89,13 @@ test-image: build ## The image is the same each time, and its program runs from 
 	ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GO) -C build/image test -trimpath -timeout 5m $(TESTFLAGS) ./...
 
 .PHONY: test-chart
-test-chart: $(BIN)/helm ## What the Helm chart renders; TESTFLAGS=-update writes the snapshots anew
+test-chart: $(BIN)/helm ## What the Helm chart renders, for each Kubernetes minor version; TESTFLAGS=-update writes the snapshots anew
 	ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GO) test -trimpath -tags $(TAGS) -timeout 5m ./test/chart $(TESTFLAGS)
+	CGO_ENABLED=0 $(GO) -C build/kubernetes test -trimpath ./...
+	for module in 1.34.mod 1.35.mod 1.36.mod go.mod; do \
+		echo "Kubernetes types of $$(awk '$$1 == "k8s.io/api" {print $$2}' build/kubernetes/$$module)"; \
+		CGO_ENABLED=0 $(GO) run -C build/kubernetes -trimpath -modfile=$$module . $(CURDIR)/test/chart/testdata/*.yaml || exit 1; \
+	done
 
 .PHONY: test-e2e
 test-e2e: tools-for-tests ## The built program against a real kube-apiserver and simulated clouds
