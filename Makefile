@@ -50,7 +50,8 @@ demo: tools-for-tests ## Show everything on this machine: PROVIDER=digitalocean 
 bench: tools-for-tests ## Measure 100, 1,000 and 5,000 nodes; BENCH_FLAGS="-nodes=100 -args=--kube-api-qps=50"
 	ANYCCM_BIN=$(BIN) $(GO) run -trimpath -tags $(TAGS) ./test/bench $(BENCH_FLAGS)
 
-# Tests. TESTFLAGS are added to every `go test`.
+# Tests. TESTFLAGS are added to every `go test`. Those that start programs or render the chart have -count=1, for go does not
+# see that these have changed and would answer from its cache.
 TESTFLAGS ?=
 GOTEST    := $(GO) test -trimpath -tags $(TAGS) -timeout 30m $(TESTFLAGS)
 
@@ -63,7 +64,7 @@ test-unit: ## Unit, conformance and interruption tests, with the race detector
 
 .PHONY: test-build
 test-build: ## Slim builds of every provider, size and linking of the program
-	CGO_ENABLED=0 $(GOTEST) ./cmd/cloud-controller-manager
+	CGO_ENABLED=0 $(GOTEST) -count=1 ./cmd/cloud-controller-manager
 
 # The architectures of images and releases.
 ARCHES    := amd64 arm64
@@ -86,11 +87,11 @@ size: ## Compare the sizes of all builds with their limits; WRITE=1 puts them in
 
 .PHONY: test-image
 test-image: build ## The image is the same each time, and its program runs from the unpacked layout
-	ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GO) -C build/image test -trimpath -timeout 5m $(TESTFLAGS) ./...
+	ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GO) -C build/image test -count=1 -trimpath -timeout 5m $(TESTFLAGS) ./...
 
 .PHONY: test-chart
 test-chart: $(BIN)/helm ## What the Helm chart renders, for each Kubernetes minor version; TESTFLAGS=-update writes the snapshots anew
-	ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GO) test -trimpath -tags $(TAGS) -timeout 5m ./test/chart $(TESTFLAGS)
+	ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GO) test -count=1 -trimpath -tags $(TAGS) -timeout 5m ./test/chart $(TESTFLAGS)
 	CGO_ENABLED=0 $(GO) -C build/kubernetes test -trimpath ./...
 	for module in 1.34.mod 1.35.mod 1.36.mod go.mod; do \
 		echo "Kubernetes types of $$(awk '$$1 == "k8s.io/api" {print $$2}' build/kubernetes/$$module)"; \
@@ -99,7 +100,7 @@ test-chart: $(BIN)/helm ## What the Helm chart renders, for each Kubernetes mino
 
 .PHONY: test-e2e
 test-e2e: tools-for-tests ## The built program against a real kube-apiserver and simulated clouds
-	ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -parallel 12 -v ./test/e2e
+	ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -count=1 -parallel 12 -v ./test/e2e
 
 SOAK      ?= 3m
 SEED      ?=

@@ -275,9 +275,8 @@ func TestLinodeThousandNodesInAVPC(t *testing.T) {
 	c := newClusterOn(t, "linode", "--latency=40ms", "--published-limits")
 	require.NoError(t, c.Cloud.Do(t.Context(), "vpc", object{"label": "cluster", "subnet": "default", "ipv4": "10.0.0.0/8"}))
 	require.NoError(t, c.Cloud.Seed(t.Context(), n))
-	m := startCCM(t, c, []string{
-		"--vpc-names=cluster", "--enable-route-controller", "--allocate-node-cidrs", "--cluster-cidr=10.192.0.0/10", "--route-reconciliation-period=10s",
-	}, nil)
+	m := startRelease(t, c, harness.Values{"routes.clusterCIDR": "10.192.0.0/10", "routes.allocateNodeCIDRs": true},
+		[]string{"--vpc-names=cluster", "--enable-route-controller", "--route-reconciliation-period=10s"}, nil)
 	require.NoError(t, c.RegisterNodes(t.Context(), 1, n, harness.NodeSpec{Ready: true}))
 	require.NoError(t, c.WaitInitialized(t.Context(), n, 3*time.Minute))
 	require.NoError(t, harness.Eventually(t.Context(), 3*time.Minute, "a route for each node", func(ctx context.Context) error {

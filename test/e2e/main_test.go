@@ -85,7 +85,13 @@ func everything(t *testing.T, c *harness.Cluster) map[string]string {
 // startCCM starts the program and waits until it leads.
 func startCCM(t *testing.T, c *harness.Cluster, args []string, env map[string]string) *harness.CCM {
 	t.Helper()
-	m, err := c.StartCCM(t.Context(), args, env)
+	return startRelease(t, c, nil, args, env)
+}
+
+// startRelease is startCCM with values of the chart.
+func startRelease(t *testing.T, c *harness.Cluster, values harness.Values, args []string, env map[string]string) *harness.CCM {
+	t.Helper()
+	m, err := c.StartRelease(t.Context(), "cloud-controller-manager", c.Programs.CCM, values, args, env)
 	require.NoError(t, err)
 	require.NoError(t, m.WaitLeading(t.Context(), patience))
 	t.Cleanup(func() {
