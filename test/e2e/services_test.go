@@ -139,8 +139,17 @@ func TestUnchangedServiceCostsOneRead(t *testing.T) {
 	patchService(t, c, "web", `{"metadata":{"annotations":{"example.com/unrelated":"1"}}}`)
 	requireEnsured(t, m, int(before)+1)
 	got := calls(t, c)
-	assert.Zero(t, got.Writes)
+	assert.Zero(t, writesBesideFirewall(t, got))
 	assert.LessOrEqual(t, got.Reads, 1, "%v", got.ByOperation)
+}
+
+// writesBesideFirewall: the firewall gathers changes for some seconds, so that the ports of Services from before the count
+// may be written, once, while it runs.
+func writesBesideFirewall(t *testing.T, got harness.Calls) int {
+	t.Helper()
+	firewall := got.ByOperation["PUT /v2/firewalls/{id}"]
+	assert.LessOrEqual(t, firewall, 1)
+	return got.Writes - firewall
 }
 
 func TestNodeJoinsFiftyLoadBalancers(t *testing.T) {
@@ -163,7 +172,7 @@ func TestNodeJoinsFiftyLoadBalancers(t *testing.T) {
 	waitHoldings(t, c, n, "3 droplets")
 	got := calls(t, c)
 	t.Logf("a node joined %d load balancers with %d writes and %d reads: %v", n, got.Writes, got.Reads, got.ByOperation)
-	assert.Equal(t, n, got.Writes)
+	assert.Equal(t, n, writesBesideFirewall(t, got))
 	assert.LessOrEqual(t, got.ByOperation["GET /v2/load_balancers/{id}"]+got.ByOperation["GET /v2/load_balancers"], 2)
 	assert.LessOrEqual(t, got.Reads, 4, "2 for the load balancers, and 2 for the droplet of the node")
 }
