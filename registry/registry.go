@@ -55,8 +55,11 @@ type Provider struct {
 	// ProviderIDPrefixes are the beginnings of spec.providerID of this cloud's nodes, such as "digitalocean://".
 	ProviderIDPrefixes []string
 	Features           Features
-	Options            []schema.OptionRow
-	Annotations        []schema.AnnotationRow
+	// Controllers are names for --controllers of controllers beside the framework's, which are off unless they are named. The
+	// cloud starts them as a ControllerRunner.
+	Controllers []string
+	Options     []schema.OptionRow
+	Annotations []schema.AnnotationRow
 	// Routes reports whether the inputs ask for routes; nil means that Features.Routes decides alone.
 	Routes func(Inputs) bool
 	// Validate checks the inputs without any network, and reports all problems together.
@@ -76,6 +79,9 @@ type CloudAPI interface {
 	// APIHealth returns nil if the last call got a useful answer, else what is wrong and since when. It makes no call.
 	APIHealth() error
 }
+
+// ControllerRunner is implemented by clouds with controllers of their own that --controllers switches.
+type ControllerRunner = guard.ControllerRunner
 
 // Clock is implemented by clouds that can tell the time.
 type Clock interface {

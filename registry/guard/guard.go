@@ -114,6 +114,21 @@ func (c *Cloud) ClockSkew() (time.Duration, bool) {
 	return 0, false
 }
 
+// ControllerRunner is implemented by clouds with controllers of their own that --controllers switches.
+type ControllerRunner interface {
+	// StartController runs a controller until the context ends, or returns false where the cloud has none of that name. It
+	// must not block. An error ends the program.
+	StartController(ctx context.Context, name string) (started bool, err error)
+}
+
+// StartController implements ControllerRunner.
+func (c *Cloud) StartController(ctx context.Context, name string) (bool, error) {
+	if runner, ok := c.inner.(ControllerRunner); ok {
+		return runner.StartController(ctx, name)
+	}
+	return false, nil
+}
+
 // APIHealth returns what is wrong with the cloud's API as of the last call; a cloud that cannot tell is healthy.
 func (c *Cloud) APIHealth() error {
 	if api, ok := c.inner.(interface{ APIHealth() error }); ok {

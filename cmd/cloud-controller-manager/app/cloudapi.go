@@ -62,7 +62,37 @@ func (m *manager) controllers() map[string]frameworkapp.ControllerInitFuncConstr
 			}
 		},
 	}
+	for _, name := range m.ownControllers() {
+		all[name] = ownController(name)
+		frameworkapp.ControllersDisabledByDefault.Insert(name)
+	}
 	return all
+}
+
+// ownControllers are the controllers that the linked providers have beside the framework's, all off by default.
+func (m *manager) ownControllers() []string {
+	var names []string
+	for _, p := range m.providers.Providers() {
+		names = append(names, p.Controllers...)
+	}
+	return names
+}
+
+// ownController starts a controller of the cloud that runs; on another cloud, its name means nothing.
+func ownController(name string) frameworkapp.ControllerInitFuncConstructor {
+	return frameworkapp.ControllerInitFuncConstructor{
+		InitContext: frameworkapp.ControllerInitContext{ClientName: name + "-controller"},
+		Constructor: func(_ frameworkapp.ControllerInitContext, _ *config.CompletedConfig, cloud cloudprovider.Interface) frameworkapp.InitFunc {
+			return func(ctx context.Context, _ controllermanager.ControllerContext) (controller.Interface, bool, error) {
+				runner, ok := cloud.(registry.ControllerRunner)
+				if !ok {
+					return nil, false, nil
+				}
+				started, err := runner.StartController(ctx, name)
+				return nil, started, err
+			}
+		},
+	}
 }
 
 // reportTo returns a function that writes events on the lease, the one object that always exists and is ours.

@@ -49,6 +49,11 @@ type Config struct {
 	LimitsOf func(*http.Request) (group string, limits []Limit)
 	// Budget reads the cloud's rate limit from an answer; nil if the cloud does not tell.
 	Budget func(http.Header) (Budget, bool)
+	// Repeatable reports whether sending a request twice has the same result as once; nil means all but POST.
+	Repeatable func(*http.Request) bool
+	// ClassOf finds the class of failure of an answer where its status does not tell, for clouds that refuse a call for
+	// their rate limit with another status than 429; nil, or a nil class, means that the status tells.
+	ClassOf func(status int, body []byte) error
 	// Timeout of one attempt; 0 means 15 s.
 	Timeout time.Duration
 	// Retries after the first attempt; 0 means 3, negative means none.
@@ -88,6 +93,9 @@ func NewClient(c Config) *Client {
 		base.DialContext = (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 		base.TLSHandshakeTimeout = 5 * time.Second
 		c.Transport = base
+	}
+	if c.Repeatable == nil {
+		c.Repeatable = func(r *http.Request) bool { return r.Method != http.MethodPost }
 	}
 	if c.LimitsOf == nil {
 		c.LimitsOf = func(*http.Request) (string, []Limit) { return "", c.Limits }
@@ -153,10 +161,10 @@ func (t *transport) roundTrip(req *http.Request) (*http.Response, error) {
 		}
 		limiterWait.WithLabelValues(t.Provider).Observe(time.Since(waitBegan).Seconds())
 
-		resp, err := t.attempt(req, operation)
-		t.learn(req.Context(), limiter, operation, resp, err)
+		resp, class, err := t.attempt(req, operation)
+		t.learn(req.Context(), limiter, operation, resp, class, err)
 
-		delay, again := t.again(req, resp, err, attempt)
+		delay, again := t.again(req, resp, class, err, attempt)
 		if !again {
 			return resp, err
 		}
@@ -171,8 +179,9 @@ func (t *transport) roundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // attempt sends the request once, under its own deadline, and reads the whole answer: a page that breaks off is a
-// failure here, not a surprise in the SDK's decoder.
-func (t *transport) attempt(req *http.Request, operation string) (*http.Response, error) {
+// failure here, not a surprise in the SDK's decoder. class is set where the answer says that the call failed for a reason
+// that concerns every call.
+func (t *transport) attempt(req *http.Request, operation string) (resp *http.Response, class, err error) {
 	ctx, cancel := context.WithTimeout(req.Context(), t.Timeout)
 	defer cancel()
 	out := req.Clone(ctx)
@@ -187,9 +196,9 @@ func (t *transport) attempt(req *http.Request, operation string) (*http.Response
 	defer inFlight.Dec()
 
 	began := time.Now()
-	resp, err := t.Transport.RoundTrip(out)
+	resp, err = t.Transport.RoundTrip(out)
 	if err == nil {
-		err = buffer(resp)
+		class, err = t.buffer(resp)
 	}
 	took := time.Since(began)
 	code := ""
@@ -204,28 +213,41 @@ func (t *transport) attempt(req *http.Request, operation string) (*http.Response
 	requestsTotal.WithLabelValues(t.Provider, operation, code).Inc()
 	requestDuration.WithLabelValues(t.Provider, operation).Observe(took.Seconds())
 	klog.V(6).InfoS("Cloud API call", "provider", t.Provider, "operation", operation, "path", req.URL.Path, "code", code, "took", took, "err", err)
-	return resp, err
+	return resp, class, err
 }
 
 // errNoAnswer is part of the error of an attempt that timed out.
 var errNoAnswer = errors.New("no answer")
 
-// buffer replaces the body by its content.
-func buffer(resp *http.Response) error {
+// buffer replaces the body by its content, and tells the class of failure of the answer.
+func (t *transport) buffer(resp *http.Response) (class, err error) {
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
 	if err != nil {
-		return fmt.Errorf("reading the answer: %w", err)
+		return nil, fmt.Errorf("reading the answer: %w", err)
 	}
 	if len(data) > maxBody {
-		return fmt.Errorf("the answer is larger than %d bytes", maxBody)
+		return nil, fmt.Errorf("the answer is larger than %d bytes", maxBody)
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(data))
-	return nil
+	if t.ClassOf != nil {
+		if class := t.ClassOf(resp.StatusCode, data); class != nil {
+			return class, nil
+		}
+	}
+	switch {
+	case resp.StatusCode == http.StatusTooManyRequests:
+		return ErrRateLimited, nil
+	case resp.StatusCode == http.StatusUnauthorized:
+		return ErrUnauthorized, nil
+	case resp.StatusCode >= http.StatusInternalServerError:
+		return ErrTransient, nil
+	}
+	return nil, nil
 }
 
 // learn keeps what an answer says about the cloud: its rate limit, a pause that it asks for, whether it works.
-func (t *transport) learn(ctx context.Context, limiter *limiter, operation string, resp *http.Response, err error) {
+func (t *transport) learn(ctx context.Context, limiter *limiter, operation string, resp *http.Response, class, err error) {
 	if err != nil {
 		if ctx.Err() != nil {
 			return // the caller gave up; that says nothing about the cloud
@@ -241,14 +263,16 @@ func (t *transport) learn(ctx context.Context, limiter *limiter, operation strin
 		}
 	}
 	switch {
-	case resp.StatusCode == http.StatusTooManyRequests:
-		limiter.pause(t.askedPause(resp))
-		t.report(operation, errors.New("the rate limit is reached (HTTP 429)"))
-	case resp.StatusCode == http.StatusUnauthorized:
-		t.report(operation, errors.New("the credential is refused (HTTP 401)"))
-	case resp.StatusCode >= http.StatusInternalServerError:
+	case errors.Is(class, ErrRateLimited):
+		limiter.pause(t.askedPause(resp, class))
+		limiter.slowDown()
+		t.report(operation, fmt.Errorf("the rate limit is reached (HTTP %d)", resp.StatusCode))
+	case errors.Is(class, ErrUnauthorized):
+		t.report(operation, fmt.Errorf("the credential is refused (HTTP %d)", resp.StatusCode))
+	case class != nil:
 		t.report(operation, fmt.Errorf("the API fails (HTTP %d)", resp.StatusCode))
 	default:
+		limiter.speedUp()
 		t.report(operation, nil)
 	}
 }
@@ -264,11 +288,11 @@ func (t *transport) report(operation string, err error) {
 }
 
 // again decides whether to send the request once more, and after which time.
-func (t *transport) again(req *http.Request, resp *http.Response, err error, attempt int) (time.Duration, bool) {
+func (t *transport) again(req *http.Request, resp *http.Response, class, err error, attempt int) (time.Duration, bool) {
 	if attempt >= t.Retries || req.Context().Err() != nil || (req.Body != nil && req.Body != http.NoBody && req.GetBody == nil) {
 		return 0, false
 	}
-	if !safeToRepeat(req.Method, resp, err) {
+	if !t.safeToRepeat(req, resp, class, err) {
 		return 0, false
 	}
 	if errors.Is(err, errNoAnswer) && attempt > 0 {
@@ -277,7 +301,7 @@ func (t *transport) again(req *http.Request, resp *http.Response, err error, att
 	}
 	delay := backoff(attempt)
 	if resp != nil {
-		if asked := t.askedPause(resp); asked > maxPatience {
+		if asked := t.askedPause(resp, class); asked > maxPatience {
 			return 0, false
 		} else if asked > 0 {
 			delay = asked
@@ -293,11 +317,11 @@ func (t *transport) again(req *http.Request, resp *http.Response, err error, att
 const longestReset = time.Minute
 
 // askedPause is how long the cloud asks to wait: as it says, or until its rate limit is reset.
-func (t *transport) askedPause(resp *http.Response) time.Duration {
+func (t *transport) askedPause(resp *http.Response, class error) time.Duration {
 	if d := ParseRetryAfter(resp.Header, time.Now()); d > 0 {
 		return d
 	}
-	if resp.StatusCode != http.StatusTooManyRequests || t.Budget == nil {
+	if !errors.Is(class, ErrRateLimited) || t.Budget == nil {
 		return 0
 	}
 	if b, ok := t.Budget(resp.Header); ok && b.Remaining == 0 && !b.Reset.IsZero() {
@@ -306,17 +330,18 @@ func (t *transport) askedPause(resp *http.Response) time.Duration {
 	return 0
 }
 
-// safeToRepeat: a request that may have taken effect is repeated only if doing it twice is the same as once.
-// POST creates; it is repeated only when it surely was not carried out.
-func safeToRepeat(method string, resp *http.Response, err error) bool {
-	if err != nil {
-		return method != http.MethodPost || neverSent(err)
+// safeToRepeat: a request that may have taken effect is repeated only if doing it twice is the same as once. One that
+// creates is repeated only when it surely was not carried out.
+func (t *transport) safeToRepeat(req *http.Request, resp *http.Response, class, err error) bool {
+	switch {
+	case err != nil:
+		return t.Repeatable(req) || neverSent(err)
+	case errors.Is(class, ErrRateLimited):
+		return true
 	}
 	switch resp.StatusCode {
-	case http.StatusTooManyRequests:
-		return true
 	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return method != http.MethodPost
+		return t.Repeatable(req)
 	}
 	return false
 }

@@ -19,6 +19,9 @@ const reservedShare = 5
 type Limit struct {
 	PerSecond float64
 	Burst     int
+	// Floor is the rate that refusals for the cloud's rate limit slow the bucket down to, for clouds that do not tell how
+	// long to wait; success brings it back. 0 means that the rate stays.
+	Floor float64
 }
 
 // limiter holds back calls by every bucket, and by the pause that the cloud asked for.
@@ -29,16 +32,51 @@ type limiter struct {
 	turn    chan struct{}
 	waiting atomic.Int64
 
+	limits      []Limit
 	mu          sync.Mutex
 	pausedUntil time.Time
+	slowed      time.Time
 }
 
 func newLimiter(limits []Limit) *limiter {
-	l := &limiter{turn: make(chan struct{}, 1)}
+	l := &limiter{turn: make(chan struct{}, 1), limits: limits}
 	for _, limit := range limits {
 		l.buckets = append(l.buckets, rate.NewLimiter(rate.Limit(limit.PerSecond), limit.Burst))
 	}
 	return l
+}
+
+const (
+	// slowDownEvery keeps refusals of calls that were under way together from counting as many.
+	slowDownEvery = time.Second
+	// recoverySteps is how many successes bring a bucket from nothing back to its full rate.
+	recoverySteps = 50
+)
+
+// slowDown halves the rates after a refusal for the cloud's rate limit.
+func (l *limiter) slowDown() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if time.Since(l.slowed) < slowDownEvery {
+		return
+	}
+	l.slowed = time.Now()
+	for i, b := range l.buckets {
+		if limit := l.limits[i]; limit.Floor > 0 {
+			b.SetLimit(max(b.Limit()/2, rate.Limit(limit.Floor)))
+		}
+	}
+}
+
+// speedUp raises the rates a little after a success.
+func (l *limiter) speedUp() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, b := range l.buckets {
+		if full := rate.Limit(l.limits[i].PerSecond); b.Limit() < full {
+			b.SetLimit(min(b.Limit()+full/recoverySteps, full))
+		}
+	}
 }
 
 // pause holds back all calls for d. A shorter pause never ends a longer one.

@@ -42,6 +42,10 @@ type Fixture struct {
 	InstanceListing string
 	// OtherAccount makes the cloud look as another account's credential sees it: reachable, and without our instances.
 	OtherAccount func()
+	// OtherCluster makes the provider that is opened next another cluster's, on clouds where the cluster is told apart by
+	// settings, and names in the cloud come from the UID of the Service: a copy keeps that, as after a restore. It is nil
+	// where the namespace kube-system tells clusters apart.
+	OtherCluster func()
 	// RefuseAccount makes the cloud refuse our credential.
 	RefuseAccount func()
 	// AddressBackends is set where load balancers know backends by address alone: the cloud then takes an instance that is

@@ -173,7 +173,12 @@ func runOtherCluster(t *testing.T, f *Fixture) {
 
 	w.kube = newKube("cluster-2")
 	copied := recorded.DeepCopy()
-	copied.UID, copied.ResourceVersion, copied.Status = "9d1f6b52-7a66-4b58-8b4b-0a61c1f9e0b2", "", v1.ServiceStatus{}
+	copied.ResourceVersion, copied.Status = "", v1.ServiceStatus{}
+	if w.OtherCluster != nil {
+		w.OtherCluster()
+	} else {
+		copied.UID = "9d1f6b52-7a66-4b58-8b4b-0a61c1f9e0b2"
+	}
 	w.createService(ctx, copied)
 	w.restart()
 	w.Sim.ResetCalls()

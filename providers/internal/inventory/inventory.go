@@ -44,6 +44,10 @@ type Source[ID comparable, V any] struct {
 	List func(ctx context.Context) (objects []V, pages int, err error)
 	// Get reads one object. It must return an error that is cloudapi.ErrNotFound only if the cloud itself said so.
 	Get func(ctx context.Context, id ID) (V, error)
+	// GetMany reads up to BatchSize objects by one call, where the cloud can. An object that is not among those it returns,
+	// and any of those it refuses together as ErrNotFound or ErrInvalid, is read by Get, which alone proves absence.
+	GetMany   func(ctx context.Context, ids []ID) ([]V, error)
+	BatchSize int
 	// Indexes name further keys of an object, each with a function that returns its values.
 	Indexes map[string]func(V) []string
 }
@@ -61,6 +65,14 @@ type Query struct {
 	// the inventory list everything at once where that costs fewer calls than single reads.
 	Expected int
 }
+
+// Also returns a context whose single reads take further objects along, where the cloud reads several by one call: those
+// that are likely asked for next, as far as they are not known.
+func Also[ID comparable](ctx context.Context, ids func() []ID) context.Context {
+	return context.WithValue(ctx, alsoKey{}, ids)
+}
+
+type alsoKey struct{}
 
 // Inventory is the shared view. Create it with New; it is safe for concurrent use.
 type Inventory[ID comparable, V any] struct {
@@ -80,8 +92,11 @@ type Inventory[ID comparable, V any] struct {
 	listed, doubted time.Time
 	pages           int
 
-	listing  *flight[struct{}]
-	reads    map[ID]*flight[V]
+	listing *flight[struct{}]
+	reads   map[ID]*flight[V]
+	// pending are reads that wait for the next batch; batching is set while batches are under way.
+	pending  []ID
+	batching bool
 	failures int
 	failed   time.Time
 	failure  error
@@ -147,7 +162,7 @@ func (i *Inventory[ID, V]) Get(ctx context.Context, id ID, q Query) (V, error) {
 			}
 			continue
 		}
-		f := i.readLocked(ctx, id)
+		f := i.readLocked(ctx, id, q, asked)
 		i.mu.Unlock()
 		value, err := wait(ctx, f)
 		switch {
@@ -298,7 +313,8 @@ func (i *Inventory[ID, V]) listingPaysLocked(expected int) bool {
 	horizon := time.Now().Add(-directWindow)
 	i.direct = slices.DeleteFunc(i.direct, func(at time.Time) bool { return at.Before(horizon) })
 	// Once as many single reads were spent as a listing would have cost, the guess that few would ask was wrong.
-	return max(expected, len(i.direct)+1) > i.pages
+	batch := max(i.source.BatchSize, 1)
+	return max((expected+batch-1)/batch, len(i.direct)+1) > i.pages
 }
 
 // listLocked joins a listing that began at oldest or later, or begins one.
@@ -373,15 +389,85 @@ func (i *Inventory[ID, V]) replaceLocked(objects []V, began time.Time) {
 }
 
 // readLocked joins the single read of an object that is in flight, or begins one.
-func (i *Inventory[ID, V]) readLocked(ctx context.Context, id ID) *flight[V] {
+func (i *Inventory[ID, V]) readLocked(ctx context.Context, id ID, q Query, asked time.Time) *flight[V] {
 	if f := i.reads[id]; f != nil {
 		return f.join(ctx)
 	}
 	shared, f := newFlight[V](ctx)
 	i.reads[id] = f
-	i.direct = append(i.direct, f.began)
-	go i.read(shared, f, id)
+	if i.source.GetMany == nil {
+		i.direct = append(i.direct, f.began)
+		go i.read(shared, f, id)
+		return f
+	}
+	i.pending = append(i.pending, id)
+	i.companyLocked(ctx, q, asked)
+	if !i.batching {
+		i.batching = true
+		go i.runBatches(shared)
+	}
 	return f
+}
+
+// companyLocked puts the objects that are likely asked for next beside the one that is read.
+func (i *Inventory[ID, V]) companyLocked(ctx context.Context, q Query, asked time.Time) {
+	also, ok := ctx.Value(alsoKey{}).(func() []ID)
+	if !ok {
+		return
+	}
+	for _, id := range also() {
+		e, known := i.objects[id]
+		if i.reads[id] != nil || (known && !e.read.Before(asked.Add(-q.MaxAge))) || len(i.pending) >= i.source.BatchSize {
+			continue
+		}
+		_, f := newFlight[V](ctx)
+		i.reads[id] = f
+		i.pending = append(i.pending, id)
+	}
+}
+
+// runBatches reads what waits, batch by batch, until nothing waits any more. Whoever asks meanwhile gets into the next one.
+func (i *Inventory[ID, V]) runBatches(ctx context.Context) {
+	for {
+		i.mu.Lock()
+		ids := slices.Clone(i.pending[:min(len(i.pending), i.source.BatchSize)])
+		i.pending = slices.Clone(i.pending[len(ids):])
+		if len(ids) == 0 {
+			i.batching = false
+			i.mu.Unlock()
+			return
+		}
+		i.direct = append(i.direct, time.Now())
+		i.mu.Unlock()
+		i.readBatch(ctx, ids)
+	}
+}
+
+// readBatch reads objects by one call. What the call does not answer is read by itself; nothing is where it failed, so that
+// one refusal does not become many.
+func (i *Inventory[ID, V]) readBatch(ctx context.Context, ids []ID) {
+	batchCtx, cancel := context.WithTimeout(ctx, readTimeout)
+	values, err := i.source.GetMany(batchCtx, ids)
+	cancel()
+	countRead(i.source.Kind, "get", err)
+	if errors.Is(err, cloudapi.ErrNotFound) || errors.Is(err, cloudapi.ErrInvalid) {
+		values, err = nil, nil // one of them is to blame
+	}
+	found := map[ID]V{}
+	for _, v := range values {
+		found[i.source.ID(v)] = v
+	}
+	for _, id := range ids {
+		i.mu.Lock()
+		f := i.reads[id]
+		if v, ok := found[id]; ok || err != nil {
+			i.landLocked(f, id, v, err)
+			i.mu.Unlock()
+			continue
+		}
+		i.mu.Unlock()
+		i.read(ctx, f, id)
+	}
 }
 
 // newFlight returns a read that outlives the caller who began it, and takes over nothing of theirs but the urgency.
@@ -406,6 +492,11 @@ func (i *Inventory[ID, V]) read(ctx context.Context, f *flight[V], id ID) {
 
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	i.landLocked(f, id, value, err)
+}
+
+// landLocked ends a read with its answer.
+func (i *Inventory[ID, V]) landLocked(f *flight[V], id ID, value V, err error) {
 	delete(i.reads, id)
 	f.value, f.err = value, err
 	switch {
@@ -480,4 +571,12 @@ func wait[V any](ctx context.Context, f *flight[V]) (V, error) {
 		var none V
 		return none, fmt.Errorf("waiting for the cloud's answer: %w", ctx.Err())
 	}
+}
+
+// Peek returns what is known of an object, however old it is, without any read.
+func (i *Inventory[ID, V]) Peek(id ID) (V, bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	e, ok := i.objects[id]
+	return e.value, ok
 }

@@ -130,7 +130,7 @@ func (s *Server) strikeLocked(r *http.Request, operation string, write bool) *Fa
 func (f *Fault) before(c Cloud, w http.ResponseWriter, r *http.Request) bool {
 	switch f.Kind {
 	case FaultStatus:
-		f.writeStatus(c, w)
+		f.writeStatus(c, w, r)
 	case FaultHang:
 		<-r.Context().Done()
 	case FaultReset:
@@ -149,7 +149,7 @@ func (f *Fault) before(c Cloud, w http.ResponseWriter, r *http.Request) bool {
 func (f *Fault) after(c Cloud, w http.ResponseWriter, r *http.Request, answer *httptest.ResponseRecorder) bool {
 	switch f.Kind {
 	case FaultStatusAfter:
-		f.writeStatus(c, w)
+		f.writeStatus(c, w, r)
 	case FaultLost:
 		hangUp(w)
 	case FaultCut:
@@ -170,9 +170,9 @@ func (f *Fault) after(c Cloud, w http.ResponseWriter, r *http.Request, answer *h
 	return true
 }
 
-func (f *Fault) writeStatus(c Cloud, w http.ResponseWriter) {
+func (f *Fault) writeStatus(c Cloud, w http.ResponseWriter, r *http.Request) {
 	if f.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(f.RetryAfter))
 	}
-	c.WriteError(w, f.Status, "simulated fault")
+	writeError(c, w, r, f.Status, "simulated fault")
 }

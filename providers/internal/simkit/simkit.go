@@ -68,6 +68,20 @@ type Cloud interface {
 	Actions() map[string]func(json.RawMessage) error
 }
 
+// RequestErrors is implemented by clouds whose services have error bodies of their own; it replaces Cloud.WriteError where
+// the request is known.
+type RequestErrors interface {
+	WriteErrorFor(w http.ResponseWriter, r *http.Request, status int, message string)
+}
+
+func writeError(c Cloud, w http.ResponseWriter, r *http.Request, status int, message string) {
+	if own, ok := c.(RequestErrors); ok {
+		own.WriteErrorFor(w, r, status, message)
+		return
+	}
+	c.WriteError(w, status, message)
+}
+
 // OperationLimits is implemented by clouds that count kinds of calls apart.
 type OperationLimits interface {
 	// PerMinute names the group that a call counts in, and how many of it are allowed in a minute.
@@ -239,7 +253,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Retry-After", strconv.Itoa(int(wait.Seconds())+1))
 		}
 		s.end(call, http.StatusTooManyRequests, "rate limit")
-		s.cloud.WriteError(w, http.StatusTooManyRequests, "API Rate limit exceeded.")
+		writeError(s.cloud, w, r, http.StatusTooManyRequests, "API Rate limit exceeded.")
 		return
 	}
 	if fault != nil && fault.before(s.cloud, w, r) {
@@ -249,7 +263,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer := httptest.NewRecorder()
 	maps.Copy(answer.Header(), w.Header())
 	s.cloud.ServeHTTP(answer, r)
-	if answer.Code >= 400 && answer.Code < 500 && !slices.Contains(wellFormed, answer.Code) {
+	if answer.Code >= 400 && answer.Code < 500 && !s.inOrder(answer) {
 		s.refused(call, answer.Body.String())
 	}
 	kind := ""
@@ -261,6 +275,19 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	send(w, answer.Header(), answer.Code, answer.Body.Bytes())
+}
+
+// Refusals is implemented by clouds whose statuses do not tell which refused requests were in order.
+type Refusals interface {
+	// InOrder reports whether a refusal is about the state of things, not about the request.
+	InOrder(status int, body []byte) bool
+}
+
+func (s *Server) inOrder(answer *httptest.ResponseRecorder) bool {
+	if own, ok := s.cloud.(Refusals); ok {
+		return own.InOrder(answer.Code, answer.Body.Bytes())
+	}
+	return slices.Contains(wellFormed, answer.Code)
 }
 
 // wellFormed are refusals of requests that are in order: they come too late, or with a credential that ended.

@@ -1,0 +1,473 @@
+package aws
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// Names of the annotations, as AWS's own controller has them.
+const (
+	annotationPrefix = "service.beta.kubernetes.io/aws-load-balancer-"
+
+	annotationType               = annotationPrefix + "type"
+	annotationInternal           = annotationPrefix + "internal"
+	annotationProxyProtocol      = annotationPrefix + "proxy-protocol"
+	annotationAccessLog          = annotationPrefix + "access-log-enabled"
+	annotationAccessLogInterval  = annotationPrefix + "access-log-emit-interval"
+	annotationAccessLogBucket    = annotationPrefix + "access-log-s3-bucket-name"
+	annotationAccessLogPrefix    = annotationPrefix + "access-log-s3-bucket-prefix"
+	annotationDraining           = annotationPrefix + "connection-draining-enabled"
+	annotationDrainingTimeout    = annotationPrefix + "connection-draining-timeout"
+	annotationIdleTimeout        = annotationPrefix + "connection-idle-timeout"
+	annotationCrossZone          = annotationPrefix + "cross-zone-load-balancing-enabled"
+	annotationExtraGroups        = annotationPrefix + "extra-security-groups"
+	annotationGroups             = annotationPrefix + "security-groups"
+	annotationCertificate        = annotationPrefix + "ssl-cert"
+	annotationTLSPorts           = annotationPrefix + "ssl-ports"
+	annotationTLSPolicy          = annotationPrefix + "ssl-negotiation-policy"
+	annotationBackendProtocol    = annotationPrefix + "backend-protocol"
+	annotationTags               = annotationPrefix + "additional-resource-tags"
+	annotationCheckProtocol      = annotationPrefix + "healthcheck-protocol"
+	annotationCheckPort          = annotationPrefix + "healthcheck-port"
+	annotationCheckPath          = annotationPrefix + "healthcheck-path"
+	annotationHealthyThreshold   = annotationPrefix + "healthcheck-healthy-threshold"
+	annotationUnhealthyThreshold = annotationPrefix + "healthcheck-unhealthy-threshold"
+	annotationCheckTimeout       = annotationPrefix + "healthcheck-timeout"
+	annotationCheckInterval      = annotationPrefix + "healthcheck-interval"
+	annotationTargetAttributes   = annotationPrefix + "target-group-attributes"
+	annotationEIPs               = annotationPrefix + "eip-allocations"
+	annotationPrivateAddresses   = annotationPrefix + "private-ipv4-addresses"
+	annotationNodeLabels         = annotationPrefix + "target-node-labels"
+	annotationSubnets            = annotationPrefix + "subnets"
+	annotationSourceRanges       = "service.beta.kubernetes.io/load-balancer-source-ranges"
+)
+
+// Values of the annotation that chooses the kind of load balancer; everything else means a classic one.
+const (
+	typeNLB      = "nlb"
+	typeNLBIP    = "nlb-ip"
+	typeExternal = "external"
+)
+
+const (
+	backendHTTP  = "http"
+	backendHTTPS = "https"
+	backendSSL   = "ssl"
+	backendTCP   = "tcp"
+
+	checkTCP   = "tcp"
+	checkHTTP  = "http"
+	checkHTTPS = "https"
+	checkSSL   = "ssl"
+
+	trafficPort = "traffic-port"
+
+	attributePreserveClient = "preserve_client_ip.enabled"
+	attributeProxyV2        = "proxy_protocol_v2.enabled"
+
+	textTrue  = "true"
+	textFalse = "false"
+)
+
+// settings are the wishes of one Service.
+type settings struct {
+	network  bool
+	internal bool
+	// keepTargets is set where there are no nodes at all: what serves goes on serving.
+	keepTargets bool
+	ranges      []netip.Prefix
+	// tags, targetLabels and targetAttributes are the annotations taken apart.
+	tags, targetLabels, targetAttributes map[string]string
+
+	Type, Internal, ProxyProtocol                   string
+	AccessLog, Draining, CrossZone                  bool
+	AccessLogInterval, DrainingTimeout, IdleTimeout int
+	AccessLogBucket, AccessLogPrefix                string
+	ExtraGroups, Groups                             []string
+	Certificate, TLSPorts, TLSPolicy                string
+	BackendProtocol                                 string
+	Tags, TargetAttributes, NodeLabels              string
+	CheckProtocol, CheckPort, CheckPath             string
+	Healthy, Unhealthy, CheckTimeout, CheckInterval int
+	EIPs, PrivateAddresses, Subnets, SourceRanges   []string
+}
+
+func text(key, help string, changes schema.Mutability, at func(*settings) *string, check func(string) error) schema.Annotation[settings] {
+	return schema.StringAnnotation(at, schema.AnnotationRow{Key: key, Changes: changes, Spec: schema.Spec{Help: help, Check: check}})
+}
+
+func list(key, help string, changes schema.Mutability, at func(*settings) *[]string, check func(string) error) schema.Annotation[settings] {
+	return schema.ListAnnotation(at, schema.AnnotationRow{Key: key, Changes: changes, Spec: schema.Spec{Help: help, Check: check}})
+}
+
+func toggle(key, help string, at func(*settings) *bool) schema.Annotation[settings] {
+	return schema.BoolAnnotation(at, schema.AnnotationRow{Key: key, Changes: schema.InPlace, Spec: schema.Spec{Default: textFalse, Help: help}})
+}
+
+func number(key, otherwise, help string, least, most float64, at func(*settings) *int) schema.Annotation[settings] {
+	return schema.IntAnnotation(at, schema.AnnotationRow{Key: key, Changes: schema.InPlace, Spec: schema.Spec{DefaultHelp: otherwise, Min: &least, Max: &most, Help: help}})
+}
+
+// Annotations is the table of the provider's annotations.
+var Annotations = schema.Annotations[settings]{
+	schema.EnumAnnotation(func(s *settings) *string { return &s.Type }, schema.AnnotationRow{Key: annotationType, Changes: schema.AtCreation, Spec: schema.Spec{
+		Choices: []string{typeNLB, typeNLBIP, typeExternal}, Lenient: true, DefaultHelp: "a classic load balancer",
+		Help: "Kind of load balancer: nlb is a network load balancer; nlb-ip and external leave the Service to another controller.",
+	}}),
+	text(annotationInternal, "Give the load balancer private addresses alone: any text but false does.", schema.AtCreation, func(s *settings) *string { return &s.Internal }, nil),
+	schema.EnumAnnotation(func(s *settings) *string { return &s.ProxyProtocol }, schema.AnnotationRow{Key: annotationProxyProtocol, Changes: schema.InPlace, Spec: schema.Spec{
+		Choices: []string{"*"}, DefaultHelp: "off", Help: "With * a classic load balancer tells nodes the client's address by the PROXY protocol. On a network load balancer, use " + annotationTargetAttributes + ".",
+	}}),
+	toggle(annotationAccessLog, "Write access logs to S3.", func(s *settings) *bool { return &s.AccessLog }),
+	schema.IntAnnotation(func(s *settings) *int { return &s.AccessLogInterval }, schema.AnnotationRow{Key: annotationAccessLogInterval, Changes: schema.InPlace, Spec: schema.Spec{
+		DefaultHelp: "60", Check: checkInterval, Help: "Minutes between two access logs of a classic load balancer: 5 or 60.",
+	}}),
+	text(annotationAccessLogBucket, "Bucket of the access logs.", schema.InPlace, func(s *settings) *string { return &s.AccessLogBucket }, nil),
+	text(annotationAccessLogPrefix, "Prefix of the access logs in the bucket.", schema.InPlace, func(s *settings) *string { return &s.AccessLogPrefix }, nil),
+	toggle(annotationDraining, "Let open connections of a classic load balancer end when a node leaves.", func(s *settings) *bool { return &s.Draining }),
+	number(annotationDrainingTimeout, "300", "Seconds that they get at most.", 1, 3600, func(s *settings) *int { return &s.DrainingTimeout }),
+	number(annotationIdleTimeout, "60", "Seconds after which a classic load balancer closes a silent connection.", 1, 4000, func(s *settings) *int { return &s.IdleTimeout }),
+	toggle(annotationCrossZone, "Spread traffic over the nodes of all zones.", func(s *settings) *bool { return &s.CrossZone }),
+	list(annotationExtraGroups, "Security groups of a classic load balancer beside its own.", schema.InPlace, func(s *settings) *[]string { return &s.ExtraGroups }, checkIDs("sg-")),
+	list(annotationGroups, "Security groups instead of its own; no rules are written into them. A network load balancer needs the option NLBSecurityGroupMode.", schema.InPlace, func(s *settings) *[]string { return &s.Groups }, checkIDs("sg-")),
+	text(annotationCertificate, "Certificate of the ports that end TLS: an ARN of ACM or IAM.", schema.InPlace, func(s *settings) *string { return &s.Certificate }, checkCertificate),
+	text(annotationTLSPorts, "Ports that end TLS, by number or name, separated by commas without blanks; * or empty means all.", schema.InPlace, func(s *settings) *string { return &s.TLSPorts }, nil),
+	text(annotationTLSPolicy, "Predefined policy of TLS, such as ELBSecurityPolicy-TLS13-1-2-2021-06.", schema.InPlace, func(s *settings) *string { return &s.TLSPolicy }, nil),
+	text(annotationBackendProtocol, "Protocol to the nodes. Classic: http, https, ssl, tcp. Network: ssl encrypts anew on ports that end TLS.", schema.InPlace, func(s *settings) *string { return &s.BackendProtocol }, nil),
+	text(annotationTags, "Tags of everything that is made: key=value, separated by commas.", schema.AtCreation, func(s *settings) *string { return &s.Tags }, nil),
+	schema.EnumAnnotation(func(s *settings) *string { return &s.CheckProtocol }, schema.AnnotationRow{Key: annotationCheckProtocol, Changes: schema.InPlace, Spec: schema.Spec{
+		Choices: []string{checkTCP, checkHTTP, checkHTTPS, checkSSL}, AnyCase: true, DefaultHelp: "tcp; http with externalTrafficPolicy Local", Help: "Protocol of the health check; ssl is for classic load balancers.",
+	}}),
+	text(annotationCheckPort, "Port of the health check, or traffic-port.", schema.InPlace, func(s *settings) *string { return &s.CheckPort }, checkPort),
+	text(annotationCheckPath, "Path of the health check for http and https.", schema.InPlace, func(s *settings) *string { return &s.CheckPath }, checkPath),
+	number(annotationHealthyThreshold, "2, or 3 for nlb with externalTrafficPolicy Cluster", "Checks that must pass before a node serves.", 2, 10, func(s *settings) *int { return &s.Healthy }),
+	number(annotationUnhealthyThreshold, "6, or 3 for nlb, 2 with externalTrafficPolicy Local", "Checks that must fail before a node is left out.", 2, 10, func(s *settings) *int { return &s.Unhealthy }),
+	number(annotationCheckTimeout, "5, for nlb AWS's own", "Seconds after which a check has failed.", 2, 120, func(s *settings) *int { return &s.CheckTimeout }),
+	number(annotationCheckInterval, "10, or 30 for nlb with externalTrafficPolicy Cluster", "Seconds between two checks.", 5, 300, func(s *settings) *int { return &s.CheckInterval }),
+	text(annotationTargetAttributes, "Attributes of the target groups of a network load balancer: "+attributePreserveClient+" and "+attributeProxyV2+", each =true or =false, separated by commas.", schema.InPlace, func(s *settings) *string { return &s.TargetAttributes }, checkTargetAttributes),
+	list(annotationEIPs, "Elastic addresses of a network load balancer, one for each subnet.", schema.AtCreation, func(s *settings) *[]string { return &s.EIPs }, checkIDs("eipalloc-")),
+	list(annotationPrivateAddresses, "Private addresses of an internal network load balancer, one for each subnet.", schema.AtCreation, func(s *settings) *[]string { return &s.PrivateAddresses }, checkAddressList),
+	text(annotationNodeLabels, "Labels of the nodes that are targets: key=value or key, separated by commas.", schema.InPlace, func(s *settings) *string { return &s.NodeLabels }, nil),
+	schema.ListAnnotation(func(s *settings) *[]string { return &s.Subnets }, schema.AnnotationRow{Key: annotationSubnets, Changes: schema.InPlace, RefuseEmpty: true, Spec: schema.Spec{
+		DefaultHelp: "found by tags", Help: "Subnets by ID or Name, in the order of addresses. A network load balancer can get more of them later, and lose none.",
+	}}),
+	list(annotationSourceRanges, "Networks that may come in, where spec.loadBalancerSourceRanges is empty.", schema.InPlace, func(s *settings) *[]string { return &s.SourceRanges }, checkRanges),
+}
+
+// classicOnly and networkOnly are annotations that one kind of load balancer knows; on the other they have no effect.
+func classicOnly() []string {
+	return []string{annotationProxyProtocol, annotationAccessLogInterval, annotationDraining, annotationDrainingTimeout, annotationIdleTimeout, annotationExtraGroups}
+}
+
+func networkOnly() []string {
+	return []string{annotationTargetAttributes, annotationEIPs, annotationPrivateAddresses}
+}
+
+func checkInterval(v string) error {
+	if n, err := strconv.Atoi(v); err == nil && n != 5 && n != 60 {
+		return errors.New("is out of range; use 5 or 60")
+	}
+	return nil
+}
+
+func checkIDs(prefix string) func(string) error {
+	return func(v string) error {
+		for one := range strings.SplitSeq(v, ",") {
+			if one = strings.TrimSpace(one); one != "" && !strings.HasPrefix(one, prefix) {
+				return fmt.Errorf("holds %q, which is not an ID that begins with %s", one, prefix)
+			}
+		}
+		return nil
+	}
+}
+
+func checkCertificate(v string) error {
+	if !strings.HasPrefix(v, "arn:") {
+		return errors.New(`is not the ARN of a certificate, such as "arn:aws:acm:us-east-1:123456789012:certificate/…"`)
+	}
+	return nil
+}
+
+func checkPort(v string) error {
+	if n, err := strconv.Atoi(v); v != trafficPort && (err != nil || n < 1 || n > 65535) {
+		return errors.New("is not a port; use traffic-port or 1 to 65535")
+	}
+	return nil
+}
+
+func checkTargetAttributes(v string) error {
+	_, err := parseTargetAttributes(v)
+	return err
+}
+
+func parseTargetAttributes(v string) (map[string]string, error) {
+	parsed := map[string]string{}
+	for one := range strings.SplitSeq(v, ",") {
+		if strings.TrimSpace(one) == "" {
+			continue
+		}
+		key, value, _ := strings.Cut(one, "=")
+		key = strings.TrimSpace(key)
+		switch {
+		case key != attributePreserveClient && key != attributeProxyV2:
+			return nil, fmt.Errorf("holds %q; use %s and %s", key, attributePreserveClient, attributeProxyV2)
+		case value != textTrue && value != textFalse:
+			return nil, fmt.Errorf("gives %s the value %q; use true or false", key, value)
+		}
+		parsed[key] = value
+	}
+	return parsed, nil
+}
+
+func checkAddressList(v string) error {
+	for one := range strings.SplitSeq(v, ",") {
+		if a, err := netip.ParseAddr(strings.TrimSpace(one)); strings.TrimSpace(one) != "" && (err != nil || !a.Is4()) {
+			return fmt.Errorf("holds %q, which is not an IPv4 address", one)
+		}
+	}
+	return nil
+}
+
+func checkRanges(v string) error {
+	for one := range strings.SplitSeq(v, ",") {
+		if _, err := netip.ParsePrefix(strings.TrimSpace(one)); strings.TrimSpace(one) != "" && err != nil {
+			return fmt.Errorf(`holds %q, which is not a network; use a form such as "192.0.2.0/24"`, one)
+		}
+	}
+	return nil
+}
+
+// parsePairs reads key=value pairs as AWS's own controller does: what has no key is dropped, and of a value with a further
+// = only what stands before it is kept. cut names the keys of such values.
+func parsePairs(v string) (pairs map[string]string, cut []string) {
+	pairs = map[string]string{}
+	for one := range strings.SplitSeq(v, ",") {
+		parts := strings.Split(one, "=")
+		key := strings.TrimSpace(parts[0])
+		if key == "" {
+			continue
+		}
+		value := ""
+		if len(parts) > 1 {
+			value = strings.TrimSpace(parts[1])
+		}
+		if len(parts) > 2 {
+			cut = append(cut, key)
+		}
+		pairs[key] = value
+	}
+	return pairs, cut
+}
+
+// kindOf reads which load balancer a Service wants; elsewhere is set where another controller serves it.
+func kindOf(service *v1.Service) (network, elsewhere bool) {
+	switch service.Annotations[annotationType] {
+	case typeNLB:
+		return true, false
+	case typeNLBIP, typeExternal:
+		return false, true
+	}
+	return false, false
+}
+
+// parseSettings reads the annotations and the spec of a Service. What is wrong with an annotation that this kind of load
+// balancer does not know is no more than a warning.
+func parseSettings(service *v1.Service, c Config) (s settings, warnings, err error) {
+	s, warnings, err = Annotations.Parse(service.Annotations)
+	s.network, _ = kindOf(service)
+	s.internal = s.Internal != "" && s.Internal != textFalse
+	warned, problems := s.applicable(service, schema.Problems(warnings), schema.Problems(err))
+	var cut []string
+	s.tags, cut = parsePairs(s.Tags)
+	for _, key := range cut {
+		warned = append(warned, &schema.Problem{Place: "annotation " + annotationTags, Value: s.Tags, Reason: "gives " + key + " a value with =, of which what stands before it is kept", Warning: true})
+	}
+	s.targetLabels, _ = parsePairs(s.NodeLabels)
+	s.targetAttributes, _ = parseTargetAttributes(s.TargetAttributes) // the table has checked it
+	for _, port := range unmatchedTLSPorts(service, s) {
+		warned = append(warned, &schema.Problem{Place: "annotation " + annotationTLSPorts, Value: s.TLSPorts, Reason: fmt.Sprintf("holds %q, which is no port of the Service", port), Warning: true})
+	}
+	var rangeProblems []error
+	s.ranges, rangeProblems = sourceRanges(service, s.SourceRanges)
+	problems = append(problems, rangeProblems...)
+	problems = append(problems, s.contradictions(service)...)
+	problems = append(problems, checkSpec(service, s.network)...)
+	if s.network && len(s.Groups) > 0 && c.NLBGroupMode != groupModeManaged {
+		warned = append(warned, &schema.Problem{Place: "annotation " + annotationGroups, Reason: "has no effect on a network load balancer without the option NLBSecurityGroupMode = Managed", Warning: true})
+	}
+	sortProblems(problems)
+	sortProblems(warned)
+	return s, errors.Join(warned...), errors.Join(problems...)
+}
+
+func sortProblems(problems []error) {
+	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+}
+
+// applicable makes faults of annotations that this kind of load balancer does not know into warnings, and warns of those
+// that have no effect on it.
+func (s *settings) applicable(service *v1.Service, warned, refused []error) (warnings, problems []error) {
+	foreign, kind := classicOnly(), "a network load balancer"
+	if !s.network {
+		foreign, kind = networkOnly(), "a classic load balancer"
+	}
+	for _, p := range refused {
+		key := keyOf(p)
+		if !slices.Contains(foreign, key) {
+			problems = append(problems, p)
+		}
+	}
+	warnings = warned
+	for _, key := range foreign {
+		if _, present := service.Annotations[key]; present && key != annotationExtraGroups && key != annotationTargetAttributes {
+			warnings = append(warnings, &schema.Problem{Place: "annotation " + key, Reason: "has no effect on " + kind, Warning: true})
+		}
+	}
+	return warnings, problems
+}
+
+// keyOf returns the annotation that a problem is about.
+func keyOf(problem error) string {
+	if p, ok := errors.AsType[*schema.Problem](problem); ok {
+		return strings.TrimPrefix(p.Place, "annotation ")
+	}
+	return ""
+}
+
+// contradictions are faults of annotations for this kind of load balancer, or of two together.
+func (s *settings) contradictions(service *v1.Service) []error {
+	var problems []error
+	report := func(broken bool, key, value, reason string) {
+		if broken {
+			problems = append(problems, &schema.Problem{Place: "annotation " + key, Value: value, Reason: reason})
+		}
+	}
+	_, extra := service.Annotations[annotationExtraGroups]
+	_, attributes := service.Annotations[annotationTargetAttributes]
+	report(s.network && extra, annotationExtraGroups, "", "cannot be used with a network load balancer; remove it")
+	report(!s.network && attributes, annotationTargetAttributes, "", "cannot be used with a classic load balancer; remove it")
+	report(s.network && s.CheckProtocol == checkSSL, annotationCheckProtocol, s.CheckProtocol, "is for classic load balancers; use tcp, http or https")
+	report(!s.network && s.CheckTimeout > 60, annotationCheckTimeout, strconv.Itoa(s.CheckTimeout), "is out of range for a classic load balancer; use 2 to 60")
+	report(s.network && len(s.EIPs) > 0 && s.internal, annotationEIPs, "", "cannot be used with an internal load balancer; remove one of the two")
+	report(s.network && len(s.PrivateAddresses) > 0 && !s.internal, annotationPrivateAddresses, "", "is for internal load balancers; set "+annotationInternal)
+	report(s.AccessLog && s.AccessLogBucket == "", annotationAccessLogBucket, "", "is required with "+annotationAccessLog)
+	if !s.network {
+		check, interval := s.CheckTimeout, s.CheckInterval
+		if check == 0 {
+			check = classicTimeout
+		}
+		if interval == 0 {
+			interval = classicInterval
+		}
+		report(check >= interval, annotationCheckTimeout, strconv.Itoa(check), fmt.Sprintf("is not shorter than %s, which is %d", annotationCheckInterval, interval))
+		for _, p := range service.Spec.Ports {
+			report(s.tls(p) && !slices.Contains([]string{"", backendTCP, backendSSL, backendHTTP, backendHTTPS}, s.BackendProtocol), annotationBackendProtocol, s.BackendProtocol, `is not one of "http", "https", "ssl", "tcp"`)
+			if len(problems) > 0 && s.tls(p) {
+				break
+			}
+		}
+	}
+	for _, p := range service.Spec.Ports {
+		if s.network && p.Protocol == v1.ProtocolUDP && s.targetAttributes[attributePreserveClient] == textFalse {
+			report(true, annotationTargetAttributes, s.TargetAttributes, attributePreserveClient+"=false cannot be used with a UDP port")
+			break
+		}
+	}
+	return problems
+}
+
+// checkSpec reports what neither kind of load balancer can do for a Service.
+func checkSpec(service *v1.Service, network bool) []error {
+	var problems []error
+	report := func(place, value, reason string) {
+		problems = append(problems, &schema.Problem{Place: place, Value: value, Reason: reason})
+	}
+	if a := service.Spec.SessionAffinity; a != "" && a != v1.ServiceAffinityNone {
+		report("spec.sessionAffinity", string(a), "is not supported by AWS load balancers; use None")
+	}
+	if service.Spec.LoadBalancerIP != "" {
+		report("spec.loadBalancerIP", service.Spec.LoadBalancerIP, "is not supported by AWS load balancers; remove it, or use "+annotationEIPs+" or "+annotationPrivateAddresses)
+	}
+	if len(service.Spec.Ports) == 0 {
+		report("spec.ports", "", "is empty")
+	}
+	seen := map[int32]v1.Protocol{}
+	for _, p := range service.Spec.Ports {
+		switch {
+		case !network && p.Protocol != v1.ProtocolTCP:
+			report("spec.ports", string(p.Protocol), "is not supported by a classic load balancer; use TCP, or set "+annotationType+" to nlb")
+		case p.Protocol != v1.ProtocolTCP && p.Protocol != v1.ProtocolUDP:
+			report("spec.ports", string(p.Protocol), "is not supported by a network load balancer; use TCP or UDP")
+		}
+		if other, twice := seen[p.Port]; twice && other != p.Protocol {
+			report("spec.ports", strconv.Itoa(int(p.Port)), "is used by TCP and by UDP, which one load balancer cannot do with different node ports; use two Services")
+		}
+		seen[p.Port] = p.Protocol
+	}
+	return problems
+}
+
+// sourceRanges returns the networks that may come in: those of the spec, else those of the annotation.
+func sourceRanges(service *v1.Service, annotated []string) (ranges []netip.Prefix, problems []error) {
+	given, place := service.Spec.LoadBalancerSourceRanges, "spec.loadBalancerSourceRanges"
+	if len(given) == 0 {
+		given, place = annotated, "annotation "+annotationSourceRanges
+	}
+	for _, text := range given {
+		p, err := netip.ParsePrefix(strings.TrimSpace(text))
+		if err != nil {
+			if place == "spec.loadBalancerSourceRanges" {
+				problems = append(problems, &schema.Problem{Place: place, Value: text, Reason: `is not a network; use a form such as "192.0.2.0/24"`})
+			}
+			continue // the table reports those of the annotation
+		}
+		if p = p.Masked(); !slices.Contains(ranges, p) {
+			ranges = append(ranges, p)
+		}
+	}
+	return ranges, problems
+}
+
+// tls reports whether a port ends TLS. Names are compared as AWS's own controller does: classic load balancers know them
+// in lower case alone.
+func (s *settings) tls(p v1.ServicePort) bool {
+	if s.Certificate == "" || p.Protocol == v1.ProtocolUDP {
+		return false
+	}
+	if s.TLSPorts == "" || s.TLSPorts == "*" {
+		return true
+	}
+	name := p.Name
+	if !s.network {
+		name = strings.ToLower(name)
+	}
+	for one := range strings.SplitSeq(s.TLSPorts, ",") {
+		if one == strconv.Itoa(int(p.Port)) || (name != "" && one == name) {
+			return true
+		}
+	}
+	return false
+}
+
+func unmatchedTLSPorts(service *v1.Service, s settings) []string {
+	if s.Certificate == "" || s.TLSPorts == "" || s.TLSPorts == "*" {
+		return nil
+	}
+	var unmatched []string
+	for one := range strings.SplitSeq(s.TLSPorts, ",") {
+		alone := s
+		alone.TLSPorts = one
+		if one == "" || !slices.ContainsFunc(service.Spec.Ports, alone.tls) {
+			unmatched = append(unmatched, one)
+		}
+	}
+	return unmatched
+}

@@ -1,0 +1,835 @@
+// Package awssim is a simulator of the parts of AWS that AnyCCM uses: EC2, Elastic Load Balancing of both generations, the
+// instance metadata service and STS. It keeps its state in memory and is strict: parameters that it does not know are
+// refused, as are values that AWS refuses.
+//
+// It follows the API references of Amazon EC2 (2016-11-15), Elastic Load Balancing (2012-06-01 and 2015-12-01) and STS
+// (2011-06-15), all of the Query protocol.
+package awssim
+
+import (
+	"cmp"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
+)
+
+const (
+	// Region and the VPC of everything that is seeded.
+	Region = "us-east-1"
+	VPC    = "vpc-0a1b2c3d4e5f60718"
+	// Account is the owner of everything.
+	Account = "123456789012"
+	// ClusterID is the cluster of seeded instances, subnets and groups.
+	ClusterID = "simulated"
+	// Key is the access key ID that is accepted unless Options.Key says otherwise.
+	Key = "AKIASIMULATED0000000"
+
+	clusterTag = "kubernetes.io/cluster/"
+)
+
+// Services by the version parameter of their Query protocol.
+const (
+	serviceEC2   = "EC2"
+	serviceELB   = "ELB"
+	serviceELBv2 = "ELBv2"
+	serviceSTS   = "STS"
+)
+
+// versions tell the services apart; they share one endpoint here.
+func versions(version string) string {
+	return map[string]string{"2016-11-15": serviceEC2, "2012-06-01": serviceELB, "2015-12-01": serviceELBv2, "2011-06-15": serviceSTS}[version]
+}
+
+// Options of a simulated region.
+type Options struct {
+	// Key is the only access key ID that is accepted; empty means Key.
+	Key string
+	// Activation is how long a new network load balancer is in the state provisioning.
+	Activation time.Duration
+	// Release is how long a deleted load balancer holds on to its security groups.
+	Release time.Duration
+	// Lag is how long a new security group or instance is not seen by reads.
+	Lag time.Duration
+	// PageLimit bounds every page; 0 means the services' own limits.
+	PageLimit int
+	// FixedHealthChecks refuses changes of protocol and interval of health checks, as the API once did.
+	FixedHealthChecks bool
+	// GroupRules is the quota of rules of a security group; 0 means 60.
+	GroupRules int
+}
+
+// Sim is a simulated region.
+type Sim struct {
+	mu      sync.Mutex
+	options Options
+	key     string
+	serial  int
+	seeded  int
+	self    string
+	roles   []string
+
+	instances  collection[*Instance]
+	interfaces collection[*Interface]
+	subnets    collection[*Subnet]
+	tables     collection[*RouteTable]
+	groups     collection[*Group]
+	classics   collection[*ClassicLB]
+	networks   collection[*LoadBalancer]
+	listeners  collection[*Listener]
+	targets    collection[*TargetGroup]
+	// holds are security groups that interfaces of deleted load balancers still use, and until when.
+	holds map[string]time.Time
+	eips  map[string]string
+	zones []Zone
+	// topologies are network nodes by instance type prefix.
+	topologies map[string]bool
+	denied     map[string]bool
+	// blind makes listings of instances empty, as another account sees them.
+	blind bool
+}
+
+// Zone is an availability zone, a local zone or a wavelength zone.
+type Zone struct{ Name, ID, Type string }
+
+// New returns a region with a VPC of three zones, each with a public and a private subnet, and nothing else.
+func New(o Options) (*Sim, *simkit.Server) {
+	s := &Sim{
+		options: o, key: cmp.Or(o.Key, Key), holds: map[string]time.Time{}, eips: map[string]string{}, topologies: map[string]bool{}, denied: map[string]bool{},
+		zones: []Zone{
+			{Region + "a", "use1-az1", "availability-zone"}, {Region + "b", "use1-az2", "availability-zone"}, {Region + "c", "use1-az3", "availability-zone"},
+			{Region + "-bos-1a", "use1-bos1-az1", "local-zone"},
+		},
+	}
+	public := &RouteTable{ID: "rtb-0000000000000000a", VPC: VPC, Tags: Tags{"Name": "public"}, Routes: []*Route{{CIDR: "10.0.0.0/16", Gateway: "local"}, {CIDR: "0.0.0.0/0", Gateway: "igw-0123456789abcdef0"}}}
+	private := &RouteTable{ID: "rtb-0000000000000000b", VPC: VPC, Main: true, Tags: Tags{clusterTag + ClusterID: "owned"}, Routes: []*Route{{CIDR: "10.0.0.0/16", Gateway: "local"}}}
+	for i, zone := range s.zones[:3] {
+		for j, kind := range []string{"public", "private"} {
+			n := &Subnet{
+				ID: fmt.Sprintf("subnet-%016x", 0xa0+i*2+j), VPC: VPC, Zone: zone.Name, CIDR: fmt.Sprintf("10.0.%d.0/24", i*2+j),
+				Tags: Tags{"Name": fmt.Sprintf("%s-%s", kind, zone.Name), clusterTag + ClusterID: "shared"},
+			}
+			if kind == "public" {
+				n.Tags["kubernetes.io/role/elb"] = "1"
+				n.CIDRv6 = fmt.Sprintf("2001:db8:0:%x::/64", i)
+				public.Subnets = append(public.Subnets, n.ID)
+			} else {
+				n.Tags["kubernetes.io/role/internal-elb"] = "1"
+			}
+			s.subnets.put(n.ID, n)
+		}
+	}
+	s.tables.put(public.ID, public)
+	s.tables.put(private.ID, private)
+	s.groups.put(NodeGroup, &Group{ID: NodeGroup, Name: "nodes", Description: "nodes", VPC: VPC, Tags: Tags{clusterTag + ClusterID: "owned"}})
+	return s, simkit.New(s)
+}
+
+// NewServer is New for the program that serves simulated clouds.
+func NewServer(token string, activation time.Duration, _ bool) *simkit.Server {
+	_, server := New(Options{Key: token, Activation: activation, Release: activation})
+	return server
+}
+
+// NodeGroup is the security group of all seeded instances.
+const NodeGroup = "sg-00000000000000001"
+
+// Tags of an object.
+type Tags map[string]string
+
+// collection keeps objects in the order of their creation.
+type collection[V any] struct {
+	byID  map[string]V
+	order []string
+}
+
+func (c *collection[V]) put(id string, v V) {
+	if c.byID == nil {
+		c.byID = map[string]V{}
+	}
+	if _, known := c.byID[id]; !known {
+		c.order = append(c.order, id)
+	}
+	c.byID[id] = v
+}
+
+func (c *collection[V]) remove(id string) {
+	if _, known := c.byID[id]; known {
+		delete(c.byID, id)
+		c.order = slices.Delete(c.order, slices.Index(c.order, id), slices.Index(c.order, id)+1)
+	}
+}
+
+func (c *collection[V]) all() []V {
+	list := make([]V, len(c.order))
+	for i, id := range c.order {
+		list[i] = c.byID[id]
+	}
+	return list
+}
+
+// newID returns an identifier as EC2 makes them; it grows, so that the order of creation shows.
+func (s *Sim) newID(prefix string) string {
+	s.serial++
+	return fmt.Sprintf("%s-%017x", prefix, 0x1000+s.serial)
+}
+
+// fault is an error that the services answer with.
+type fault struct {
+	status        int
+	code, message string
+}
+
+func (f *fault) Error() string { return f.code + ": " + f.message }
+
+func refuse(code, format string, args ...any) error {
+	return &fault{http.StatusBadRequest, code, fmt.Sprintf(format, args...)}
+}
+
+// params are the parameters of a call. Those that nobody asked for are refused at the end.
+type params struct {
+	values url.Values
+	prefix string
+	// member is what stands between the name of a list and the number of an entry.
+	member string
+	used   map[string]bool
+	fault  *error
+}
+
+func (p *params) note(err error) {
+	if *p.fault == nil {
+		*p.fault = err
+	}
+}
+
+func (p *params) has(name string) bool { return p.values.Has(p.prefix + name) }
+
+func (p *params) text(name string) string {
+	p.used[p.prefix+name] = true
+	return p.values.Get(p.prefix + name)
+}
+
+func (p *params) required(name string) string {
+	v := p.text(name)
+	if v == "" {
+		p.note(refuse("ValidationError", "The request must contain the parameter %s", p.prefix+name))
+	}
+	return v
+}
+
+func (p *params) number(name string) *int {
+	if !p.has(name) {
+		return nil
+	}
+	n, err := strconv.Atoi(p.text(name))
+	if err != nil {
+		p.note(refuse("ValidationError", "%s must be a number", p.prefix+name))
+	}
+	return &n
+}
+
+// within is a number that must lie in a range.
+func (p *params) within(name string, least, most int) *int {
+	n := p.number(name)
+	if n != nil && (*n < least || *n > most) {
+		p.note(refuse("ValidationError", "%s must be between %d and %d", p.prefix+name, least, most))
+	}
+	return n
+}
+
+func (p *params) flag(name string) bool {
+	v := p.text(name)
+	if v != "" && v != "true" && v != "false" {
+		p.note(refuse("ValidationError", "%s must be true or false", p.prefix+name))
+	}
+	return v == "true"
+}
+
+func (p *params) choice(name string, choices ...string) string {
+	v := p.text(name)
+	if v != "" && !slices.Contains(choices, v) {
+		p.note(refuse("ValidationError", "%s %q is none of %v", p.prefix+name, v, choices))
+	}
+	return v
+}
+
+func (p *params) list(name string) []string {
+	var list []string
+	for i := 1; p.has(fmt.Sprintf("%s%s.%d", name, p.member, i)); i++ {
+		list = append(list, p.text(fmt.Sprintf("%s%s.%d", name, p.member, i)))
+	}
+	if p.has(name) && p.values.Get(p.prefix+name) == "" {
+		p.used[p.prefix+name] = true // an empty list
+	}
+	return list
+}
+
+func (p *params) structs(name string) []*params {
+	var list []*params
+	for i := 1; ; i++ {
+		prefix := fmt.Sprintf("%s%s%s.%d.", p.prefix, name, p.member, i)
+		found := false
+		for key := range p.values {
+			found = found || strings.HasPrefix(key, prefix)
+		}
+		if !found {
+			break
+		}
+		list = append(list, &params{p.values, prefix, p.member, p.used, p.fault})
+	}
+	if p.has(name) && p.values.Get(p.prefix+name) == "" {
+		p.used[p.prefix+name] = true
+	}
+	return list
+}
+
+// inside is a structure that occurs once; nil if it is absent.
+func (p *params) inside(name string) *params {
+	prefix := p.prefix + name + "."
+	for key := range p.values {
+		if strings.HasPrefix(key, prefix) {
+			return &params{p.values, prefix, p.member, p.used, p.fault}
+		}
+	}
+	return nil
+}
+
+func (p *params) tags(name string) Tags {
+	tags := Tags{}
+	for _, t := range p.structs(name) {
+		key := t.required("Key")
+		if _, twice := tags[key]; twice {
+			p.note(refuse("DuplicateTagKeys", "the tag %s occurs twice", key))
+		}
+		if strings.HasPrefix(strings.ToLower(key), "aws:") || len(key) > 128 {
+			p.note(refuse("ValidationError", "the tag key %s is not allowed", key))
+		}
+		tags[key] = t.text("Value")
+		if len(tags[key]) > 256 {
+			p.note(refuse("ValidationError", "the value of tag %s is too long", key))
+		}
+	}
+	if len(tags) > 50 {
+		p.note(refuse("TooManyTags", "more than 50 tags"))
+	}
+	return tags
+}
+
+// done ends the reading of parameters: what is wrong with them, or unknown, refuses the call.
+func (p *params) done() error {
+	if *p.fault != nil {
+		return *p.fault
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.values)) {
+		if !p.used[key] && key != "Action" && key != "Version" {
+			return refuse("UnknownParameter", "The parameter %s is not recognized", key)
+		}
+	}
+	return nil
+}
+
+// elem is an element of an answer.
+type elem struct {
+	name, text string
+	kids       []elem
+}
+
+// MarshalXML implements xml.Marshaler.
+func (e elem) MarshalXML(enc *xml.Encoder, _ xml.StartElement) error {
+	if e.name == "" {
+		return nil
+	}
+	start := xml.StartElement{Name: xml.Name{Local: e.name}}
+	if len(e.kids) == 0 {
+		return enc.EncodeElement(e.text, start)
+	}
+	if err := enc.EncodeToken(start); err != nil {
+		return err
+	}
+	for _, k := range e.kids {
+		if err := k.MarshalXML(enc, xml.StartElement{}); err != nil {
+			return err
+		}
+	}
+	return enc.EncodeToken(start.End())
+}
+
+func el(name string, kids ...elem) elem { return elem{name: name, kids: kids} }
+
+// tx is an element with text; it is absent where the value is empty.
+func tx(name string, value any) elem {
+	var text string
+	switch v := value.(type) {
+	case *int:
+		if v == nil {
+			return elem{}
+		}
+		text = strconv.Itoa(*v)
+	case time.Time:
+		text = v.UTC().Format("2006-01-02T15:04:05.000Z")
+	default:
+		text = fmt.Sprint(v)
+	}
+	if text == "" {
+		return elem{}
+	}
+	return elem{name: name, text: text}
+}
+
+func listOf[T any](name, item string, list []T, show func(T) []elem) elem {
+	kids := make([]elem, len(list))
+	for i, v := range list {
+		kids[i] = el(item, show(v)...)
+	}
+	return el(name, kids...)
+}
+
+func texts(name, item string, list []string) elem {
+	kids := make([]elem, len(list))
+	for i, v := range list {
+		kids[i] = elem{name: item, text: v}
+	}
+	return el(name, kids...)
+}
+
+// answer is what a call answers with; handlers fill in the inside of the result.
+type answer []elem
+
+// handler carries out a call. The lock is held.
+type handler func(*Sim, *params) (answer, error)
+
+// Operation implements simkit.Cloud: "EC2 DescribeInstances", with "{id}" behind it where instances are named.
+func (*Sim) Operation(r *http.Request) (name string, write bool) {
+	if strings.HasPrefix(r.URL.Path, "/latest/") {
+		return "IMDS " + r.URL.Path, false
+	}
+	values := form(r)
+	action := values.Get("Action")
+	name = versions(values.Get("Version")) + " " + action
+	if action == "DescribeInstances" && values.Has("InstanceId.1") {
+		name += " {id}"
+	}
+	return name, !strings.HasPrefix(action, "Describe") && !strings.HasPrefix(action, "AssumeRole")
+}
+
+// form reads the parameters of a request whose body is kept for others.
+func form(r *http.Request) url.Values {
+	if r.Body == nil {
+		return url.Values{}
+	}
+	data, err := io.ReadAll(r.Body)
+	if err != nil {
+		return url.Values{}
+	}
+	r.Body = io.NopCloser(strings.NewReader(string(data)))
+	values, err := url.ParseQuery(string(data))
+	if err != nil {
+		return url.Values{}
+	}
+	return values
+}
+
+// PerMinute implements simkit.OperationLimits with the buckets that EC2's API reference publishes, turned into minutes.
+func (*Sim) PerMinute(r *http.Request) (group string, limit int) {
+	name, write := (&Sim{}).Operation(r)
+	service, _, _ := strings.Cut(name, " ")
+	if write {
+		return service + " write", 300
+	}
+	return service + " read", 1200
+}
+
+// ServeHTTP implements simkit.Cloud.
+func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if strings.HasPrefix(r.URL.Path, "/latest/") {
+		s.metadata(w, r)
+		return
+	}
+	values := form(r)
+	service, action := versions(values.Get("Version")), values.Get("Action")
+	body, err := s.call(r, service, action, values)
+	if err != nil {
+		f, ok := errors.AsType[*fault](err)
+		if !ok {
+			f = &fault{http.StatusInternalServerError, "InternalFailure", err.Error()}
+		}
+		writeFault(w, service, f)
+		return
+	}
+	id := requestID()
+	root := el(action + "Response")
+	if service == serviceEC2 {
+		root.kids = append([]elem{tx("requestId", id)}, body...)
+	} else {
+		root.kids = []elem{{name: action + "Result", kids: body}, el("ResponseMetadata", tx("RequestId", id))}
+	}
+	send(w, http.StatusOK, id, root)
+}
+
+// call checks the credential, finds the handler and lets it work.
+func (s *Sim) call(r *http.Request, service, action string, values url.Values) (answer, error) {
+	_, credential, _ := strings.Cut(r.Header.Get("Authorization"), "Credential=")
+	key, scope, signed := strings.Cut(credential, "/")
+	scope, _, _ = strings.Cut(scope, ",")
+	switch {
+	case !signed:
+		return nil, &fault{http.StatusForbidden, "MissingAuthenticationToken", "Request is missing Authentication Token"}
+	case key != s.key && !slices.Contains(s.roles, key):
+		if service == serviceEC2 {
+			return nil, &fault{http.StatusUnauthorized, "AuthFailure", "AWS was not able to validate the provided access credentials"}
+		}
+		return nil, &fault{http.StatusForbidden, "InvalidClientTokenId", "The security token included in the request is invalid"}
+	case len(strings.Split(scope, "/")) != 4 || strings.Split(scope, "/")[1] != Region:
+		return nil, &fault{http.StatusForbidden, "SignatureDoesNotMatch", "Credential should be scoped to a valid region, not " + scope}
+	case s.denied[action]:
+		if service == serviceEC2 {
+			return nil, &fault{http.StatusForbidden, "UnauthorizedOperation", "You are not authorized to perform this operation."}
+		}
+		return nil, &fault{http.StatusForbidden, "AccessDenied", "User is not authorized to perform: elasticloadbalancing:" + action}
+	}
+	handle := operations(service)[action]
+	if handle == nil {
+		return nil, refuse("InvalidAction", "%s is not an action of %s", action, service)
+	}
+	member := ".member"
+	if service == serviceEC2 {
+		member = ""
+	}
+	var wrong error
+	p := &params{values: values, member: member, used: map[string]bool{}, fault: &wrong}
+	return handle(s, p)
+}
+
+func operations(service string) map[string]handler {
+	switch service {
+	case serviceEC2:
+		return ec2Operations()
+	case serviceELB:
+		return classicOperations()
+	case serviceELBv2:
+		return networkOperations()
+	case serviceSTS:
+		return map[string]handler{"AssumeRole": (*Sim).assumeRole}
+	}
+	return nil
+}
+
+// ServiceOperations names the actions of a service that are simulated.
+func ServiceOperations(service string) []string { return slices.Sorted(maps.Keys(operations(service))) }
+
+func requestID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return hex.EncodeToString(b[:])
+}
+
+func send(w http.ResponseWriter, status int, id string, root elem) {
+	body, err := xml.Marshal(root)
+	if err != nil {
+		panic(err) // texts can be encoded
+	}
+	w.Header().Set("Content-Type", "text/xml;charset=UTF-8")
+	w.Header().Set("X-Amzn-Requestid", id)
+	w.WriteHeader(status)
+	_, _ = w.Write(append([]byte(xml.Header), body...)) // a client that went away is its own affair
+}
+
+func writeFault(w http.ResponseWriter, service string, f *fault) {
+	id := requestID()
+	one := el("Error", tx("Type", "Sender"), tx("Code", f.code), tx("Message", f.message))
+	if service == serviceEC2 {
+		one.kids = one.kids[1:]
+		send(w, f.status, id, el("Response", el("Errors", one), tx("RequestID", id)))
+		return
+	}
+	send(w, f.status, id, el("ErrorResponse", one, tx("RequestId", id)))
+}
+
+// WriteError implements simkit.Cloud.
+func (s *Sim) WriteError(w http.ResponseWriter, status int, message string) {
+	writeFault(w, serviceEC2, ec2Fault(status, message))
+}
+
+// WriteErrorFor implements simkit.RequestErrors.
+func (s *Sim) WriteErrorFor(w http.ResponseWriter, r *http.Request, status int, message string) {
+	name, _ := s.Operation(r)
+	service, _, _ := strings.Cut(name, " ")
+	f := ec2Fault(status, message)
+	if service != serviceEC2 {
+		f = elbFault(status, message)
+	}
+	writeFault(w, service, f)
+}
+
+// ec2Fault is how EC2 says what another API says by a status.
+func ec2Fault(status int, message string) *fault {
+	switch status {
+	case http.StatusTooManyRequests:
+		return &fault{http.StatusServiceUnavailable, "RequestLimitExceeded", "Request limit exceeded."}
+	case http.StatusUnauthorized:
+		return &fault{http.StatusUnauthorized, "AuthFailure", message}
+	case http.StatusForbidden:
+		return &fault{http.StatusForbidden, "UnauthorizedOperation", message}
+	case http.StatusNotFound:
+		return &fault{http.StatusBadRequest, "InvalidInstanceID.NotFound", "The instance ID 'i-00000000000000000' does not exist"}
+	case http.StatusServiceUnavailable:
+		return &fault{status, "Unavailable", message}
+	}
+	if status >= http.StatusInternalServerError {
+		return &fault{status, "InternalError", message}
+	}
+	return &fault{status, "InvalidParameterValue", message}
+}
+
+func elbFault(status int, message string) *fault {
+	switch status {
+	case http.StatusTooManyRequests:
+		return &fault{http.StatusBadRequest, "Throttling", "Rate exceeded"}
+	case http.StatusUnauthorized:
+		return &fault{http.StatusForbidden, "InvalidClientTokenId", message}
+	case http.StatusForbidden:
+		return &fault{http.StatusForbidden, "AccessDenied", message}
+	case http.StatusNotFound:
+		return &fault{http.StatusBadRequest, "LoadBalancerNotFound", message}
+	case http.StatusServiceUnavailable:
+		return &fault{status, "ServiceUnavailable", message}
+	}
+	if status >= http.StatusInternalServerError {
+		return &fault{status, "InternalFailure", message}
+	}
+	return &fault{status, "ValidationError", message}
+}
+
+// InOrder implements simkit.Refusals: what is gone, in use, or refused for the credential was asked for properly.
+func (*Sim) InOrder(status int, body []byte) bool {
+	_, rest, _ := strings.Cut(string(body), "<Code>")
+	code, _, _ := strings.Cut(rest, "</Code>")
+	return status == http.StatusUnauthorized || status == http.StatusForbidden || strings.HasSuffix(code, "NotFound") || code == "DependencyViolation" ||
+		code == "InvalidTarget" || code == "InvalidInstance" || code == "UnsupportedOperation"
+}
+
+// RateHeaders implements simkit.Cloud: AWS tells nothing.
+func (*Sim) RateHeaders(http.Header, int, int, time.Time) {}
+
+// page cuts a page out of a list; the token is where the next one begins.
+func page[T any](s *Sim, p *params, list []T, sizeName, tokenName string, usual, most int) ([]T, string) {
+	size := usual
+	if n := p.within(sizeName, 1, most); n != nil {
+		size = *n
+	}
+	if s.options.PageLimit > 0 {
+		size = min(size, s.options.PageLimit)
+	}
+	start := 0
+	if token := p.text(tokenName); token != "" {
+		n, err := strconv.Atoi(strings.TrimPrefix(token, "page-"))
+		if err != nil {
+			p.note(refuse("InvalidNextToken", "the token %q is not valid", token))
+		}
+		start = min(n, len(list))
+	}
+	end := min(start+size, len(list))
+	next := ""
+	if end < len(list) {
+		next = fmt.Sprintf("page-%d", end)
+	}
+	return list[start:end], next
+}
+
+// Distort implements simkit.Cloud.
+func (*Sim) Distort() map[string]simkit.Distortion {
+	read := func(r *http.Request) (service, action string, listing bool) {
+		name, _ := (&Sim{}).Operation(r)
+		service, action, _ = strings.Cut(name, " ")
+		action, _, _ = strings.Cut(action, " ")
+		return service, action, strings.HasPrefix(action, "Describe")
+	}
+	return map[string]simkit.Distortion{
+		// empty-set: a well-formed answer without anything in it.
+		"empty-set": func(r *http.Request, _ []byte) ([]byte, bool) {
+			service, action, listing := read(r)
+			if service == serviceEC2 {
+				return []byte("<" + action + "Response><requestId>x</requestId></" + action + "Response>"), listing
+			}
+			return []byte("<" + action + "Response><" + action + "Result/></" + action + "Response>"), listing
+		},
+		// no-answer: XML with a request ID that is no answer of the API.
+		"no-answer": func(r *http.Request, _ []byte) ([]byte, bool) {
+			_, _, listing := read(r)
+			return []byte("<html><body><requestId>x</requestId></body></html>"), listing
+		},
+	}
+}
+
+// Actions implements simkit.Cloud.
+func (s *Sim) Actions() map[string]func(json.RawMessage) error {
+	setState := func(state string) func(json.RawMessage) error {
+		return func(body json.RawMessage) error {
+			var in struct{ ID string }
+			if err := json.Unmarshal(body, &in); err != nil {
+				return err
+			}
+			return s.SetState(in.ID, state)
+		}
+	}
+	return map[string]func(json.RawMessage) error{
+		"power-off": setState("stopped"),
+		"power-on":  setState("running"),
+		"terminate": setState("terminated"),
+		// token changes the access key: the one in use is worth nothing from then on.
+		"token": func(body json.RawMessage) error {
+			var in struct{ Token string }
+			if err := json.Unmarshal(body, &in); err != nil {
+				return err
+			}
+			s.SetKey(in.Token)
+			return nil
+		},
+		// deny refuses an action for lack of a permission, or allows it again.
+		"deny": func(body json.RawMessage) error {
+			var in struct {
+				Action string
+				Allow  bool
+			}
+			if err := json.Unmarshal(body, &in); err != nil {
+				return err
+			}
+			s.Deny(in.Action, !in.Allow)
+			return nil
+		},
+	}
+}
+
+// SetKey changes the access key ID that is accepted.
+func (s *Sim) SetKey(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.key, s.roles = key, nil
+}
+
+// Deny refuses an action for lack of a permission.
+func (s *Sim) Deny(action string, denied bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.denied[action] = denied
+}
+
+// Blind makes this another account, which sees none of the instances.
+func (s *Sim) Blind() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.blind = true
+}
+
+// Environment implements simkit.Cloud.
+func (s *Sim) Environment(url string) map[string]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return map[string]string{
+		"AWS_ACCESS_KEY_ID": s.key, "AWS_SECRET_ACCESS_KEY": "simulated", "AWS_ENDPOINT_URL": url,
+		"AWS_EC2_METADATA_SERVICE_ENDPOINT": url,
+	}
+}
+
+// CloudConfig implements simkit.CloudConfigurer: the cloud config of a controller that does not run on an instance.
+func (s *Sim) CloudConfig(string) string {
+	return fmt.Sprintf("[Global]\nRegion = %s\nVPC = %s\nSubnetID = %s\nKubernetesClusterID = %s\n", Region, VPC, s.subnets.order[0], ClusterID)
+}
+
+// Holdings implements simkit.Cloud.
+func (s *Sim) Holdings() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lines := []string{}
+	for _, lb := range s.classics.all() {
+		ports := []string{}
+		for _, l := range lb.Listeners {
+			ports = append(ports, fmt.Sprintf("%s/%d", l.Protocol, l.Port))
+		}
+		lines = append(lines, fmt.Sprintf("classic load balancer %s, address %s, %s, %d nodes", lb.Name, lb.DNSName, strings.Join(ports, ", "), len(lb.Instances)))
+	}
+	for _, lb := range s.networks.all() {
+		ports, targets := []string{}, map[string]bool{}
+		for _, l := range s.listenersOf(lb.ARN) {
+			ports = append(ports, fmt.Sprintf("%s/%d", l.Protocol, l.Port))
+			if tg := s.targets.byID[l.TargetGroup]; tg != nil {
+				for _, t := range tg.Targets {
+					targets[t.ID] = true
+				}
+			}
+		}
+		lines = append(lines, fmt.Sprintf("network load balancer %s, %s, address %s, %s, %d nodes", lb.Name, s.stateOf(lb), lb.DNSName, strings.Join(ports, ", "), len(targets)))
+	}
+	return lines
+}
+
+// State implements simkit.Cloud.
+func (s *Sim) State() any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return map[string]any{
+		"instances": s.instances.all(), "subnets": s.subnets.all(), "routeTables": s.tables.all(), "securityGroups": s.groups.all(),
+		"classicLoadBalancers": s.classics.all(), "loadBalancers": s.networks.all(), "listeners": s.listeners.all(), "targetGroups": s.targets.all(),
+	}
+}
+
+// metadata is the instance metadata service, version 2, seen from the instance that Self chose.
+func (s *Sim) metadata(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/latest/api/token" && r.Method == http.MethodPut {
+		w.Header().Set("X-Aws-Ec2-Metadata-Token-Ttl-Seconds", "21600")
+		_, _ = io.WriteString(w, "simulated-token")
+		return
+	}
+	self := s.instances.byID[s.self]
+	if r.Header.Get("X-Aws-Ec2-Metadata-Token") == "" || self == nil {
+		http.Error(w, "", map[bool]int{true: http.StatusNotFound, false: http.StatusUnauthorized}[self == nil])
+		return
+	}
+	switch r.URL.Path {
+	case "/latest/meta-data/instance-id":
+		_, _ = io.WriteString(w, self.ID)
+	case "/latest/meta-data/placement/region":
+		_, _ = io.WriteString(w, Region)
+	case "/latest/dynamic/instance-identity/document":
+		_ = json.NewEncoder(w).Encode(map[string]string{"region": Region, "instanceId": self.ID, "accountId": Account, "availabilityZone": self.Zone})
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+// Self makes the metadata service answer as on an instance.
+func (s *Sim) Self(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.self = id
+}
+
+// assumeRole gives out a credential of a role.
+func (s *Sim) assumeRole(p *params) (answer, error) {
+	role, session := p.required("RoleArn"), p.required("RoleSessionName")
+	p.number("DurationSeconds")
+	if err := p.done(); err != nil {
+		return nil, err
+	}
+	key := fmt.Sprintf("ASIAROLE%012d", len(s.roles)+1)
+	s.roles = append(s.roles, key)
+	return answer{
+		el("Credentials", tx("AccessKeyId", key), tx("SecretAccessKey", "simulated"), tx("SessionToken", "simulated"), tx("Expiration", time.Now().Add(time.Hour))),
+		el("AssumedRoleUser", tx("Arn", role+"/"+session), tx("AssumedRoleId", "AROASIMULATED:"+session)),
+	}, nil
+}

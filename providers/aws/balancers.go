@@ -1,0 +1,572 @@
+package aws
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	elb "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing"
+	elbtypes "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing/types"
+	elbv2 "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
+	elbv2types "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+)
+
+const (
+	// balancerPage is the largest page of load balancers, target groups and listeners.
+	balancerPage = 400
+	// tagBatch is the limit of names or ARNs of DescribeTags and DescribeLoadBalancers.
+	tagBatch = 20
+
+	indexBalancer = "load balancer"
+)
+
+// named is a value with the name, or the ARN, that it was read by.
+type named[V any] struct {
+	key   string
+	value V
+}
+
+// balancers is what AWS holds for Services, as far as it was read.
+type balancers struct {
+	api        *api
+	classics   *inventory.Inventory[string, *classicBalancer]
+	networks   *inventory.Inventory[string, *elbv2types.LoadBalancer]
+	groups     *inventory.Inventory[string, *elbv2types.TargetGroup]
+	listeners  *inventory.Inventory[string, named[[]elbv2types.Listener]]
+	targets    *inventory.Inventory[string, named[[]target]]
+	attributes *inventory.Inventory[string, named[map[string]string]]
+	// targetAttributes are those of target groups, by ARN.
+	targetAttributes *inventory.Inventory[string, named[map[string]string]]
+	classicSettings  *inventory.Inventory[string, named[elbtypes.LoadBalancerAttributes]]
+	classicTags      *inventory.Inventory[string, named[map[string]string]]
+	networkTags      *inventory.Inventory[string, named[map[string]string]]
+}
+
+func newBalancers(a *api) *balancers {
+	return &balancers{
+		api: a,
+		classics: inventory.New(inventory.Source[string, *classicBalancer]{
+			Kind: "classic load balancer", ID: func(lb *classicBalancer) string { return aws.ToString(lb.LoadBalancerName) }, List: a.listClassics, Get: a.getClassic,
+			Indexes: map[string]func(*classicBalancer) []string{indexName: func(lb *classicBalancer) []string { return []string{aws.ToString(lb.LoadBalancerName)} }},
+		}),
+		networks: inventory.New(inventory.Source[string, *elbv2types.LoadBalancer]{
+			Kind: "network load balancer", ID: func(lb *elbv2types.LoadBalancer) string { return aws.ToString(lb.LoadBalancerName) }, List: a.listNetworks, Get: a.getNetwork,
+			Indexes: map[string]func(*elbv2types.LoadBalancer) []string{indexName: func(lb *elbv2types.LoadBalancer) []string { return []string{aws.ToString(lb.LoadBalancerName)} }},
+		}),
+		groups: inventory.New(inventory.Source[string, *elbv2types.TargetGroup]{
+			Kind: "target group", ID: func(t *elbv2types.TargetGroup) string { return aws.ToString(t.TargetGroupArn) }, List: a.listTargetGroups,
+			Indexes: map[string]func(*elbv2types.TargetGroup) []string{indexBalancer: func(t *elbv2types.TargetGroup) []string { return t.LoadBalancerArns }},
+		}),
+		listeners:        single("listeners", a.getListeners),
+		targets:          single("targets", a.getTargets),
+		attributes:       single("load balancer attributes", a.getNetworkAttributes),
+		targetAttributes: single("target group attributes", a.getTargetAttributes),
+		classicSettings:  single("classic load balancer attributes", a.getClassicSettings),
+		classicTags:      batched("classic load balancer tags", a.getClassicTags),
+		networkTags:      batched("load balancer tags", a.getNetworkTags),
+	}
+}
+
+// single is an inventory of what can only be read one by one.
+func single[V any](kind string, get func(context.Context, string) (V, error)) *inventory.Inventory[string, named[V]] {
+	return inventory.New(inventory.Source[string, named[V]]{
+		Kind: kind, ID: func(n named[V]) string { return n.key },
+		Get: func(ctx context.Context, key string) (named[V], error) {
+			v, err := get(ctx, key)
+			return named[V]{key, v}, err
+		},
+	})
+}
+
+// batched is an inventory of what is read by names, several at once.
+func batched[V any](kind string, get func(context.Context, []string) ([]named[V], error)) *inventory.Inventory[string, named[V]] {
+	return inventory.New(inventory.Source[string, named[V]]{
+		Kind: kind, ID: func(n named[V]) string { return n.key }, GetMany: get, BatchSize: tagBatch,
+		Get: func(ctx context.Context, key string) (named[V], error) {
+			list, err := get(ctx, []string{key})
+			if err == nil && (len(list) != 1 || list[0].key != key) {
+				err = fmt.Errorf("reading %s of %s: %w", kind, key, errIncomplete)
+			}
+			if err != nil {
+				return named[V]{}, err
+			}
+			return list[0], nil
+		},
+	})
+}
+
+func (a *api) listClassics(ctx context.Context) ([]*classicBalancer, int, error) {
+	in := &elb.DescribeLoadBalancersInput{PageSize: aws.Int32(balancerPage)}
+	var list []*classicBalancer
+	for pages := 1; ; pages++ {
+		out, err := call(ctx, a, "listing classic load balancers", describeClassics, in)
+		if err != nil {
+			return nil, pages, err
+		}
+		for n := range out.LoadBalancerDescriptions {
+			list = append(list, &out.LoadBalancerDescriptions[n])
+		}
+		if aws.ToString(out.NextMarker) == "" {
+			return list, pages, nil
+		}
+		in.Marker = out.NextMarker
+	}
+}
+
+func describeClassics(ctx context.Context, c *clients, in *elb.DescribeLoadBalancersInput) (*elb.DescribeLoadBalancersOutput, error) {
+	return c.elb.DescribeLoadBalancers(ctx, in)
+}
+
+func describeNetworks(ctx context.Context, c *clients, in *elbv2.DescribeLoadBalancersInput) (*elbv2.DescribeLoadBalancersOutput, error) {
+	return c.elbv2.DescribeLoadBalancers(ctx, in)
+}
+
+func (a *api) getClassic(ctx context.Context, name string) (*classicBalancer, error) {
+	what := "reading classic load balancer " + name
+	out, err := call(ctx, a, what, describeClassics, &elb.DescribeLoadBalancersInput{LoadBalancerNames: []string{name}})
+	if err != nil {
+		return nil, err
+	}
+	if len(out.LoadBalancerDescriptions) != 1 || aws.ToString(out.LoadBalancerDescriptions[0].LoadBalancerName) != name {
+		return nil, incomplete(what)
+	}
+	return &out.LoadBalancerDescriptions[0], nil
+}
+
+// incomplete is the failure of a read whose answer lacks what it must have.
+func incomplete(what string) error {
+	return &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: what, Message: errIncomplete.Error(), Cause: errIncomplete}
+}
+
+// controllerName is the form of the names that controllers give load balancers: "a" and the UID of the Service.
+var controllerName = regexp.MustCompile(`^a[0-9a-zA-Z]{1,31}$`)
+
+func (a *api) listNetworks(ctx context.Context) ([]*elbv2types.LoadBalancer, int, error) {
+	in := &elbv2.DescribeLoadBalancersInput{PageSize: aws.Int32(balancerPage)}
+	var list []*elbv2types.LoadBalancer
+	for pages := 1; ; pages++ {
+		out, err := call(ctx, a, "listing network load balancers", describeNetworks, in)
+		if err != nil {
+			return nil, pages, err
+		}
+		for n := range out.LoadBalancers {
+			if controllerName.MatchString(aws.ToString(out.LoadBalancers[n].LoadBalancerName)) {
+				list = append(list, &out.LoadBalancers[n])
+			}
+		}
+		if aws.ToString(out.NextMarker) == "" {
+			return list, pages, nil
+		}
+		in.Marker = out.NextMarker
+	}
+}
+
+func (a *api) getNetwork(ctx context.Context, name string) (*elbv2types.LoadBalancer, error) {
+	what := "reading network load balancer " + name
+	out, err := call(ctx, a, what, describeNetworks, &elbv2.DescribeLoadBalancersInput{Names: []string{name}})
+	if err != nil {
+		return nil, err
+	}
+	if len(out.LoadBalancers) != 1 || aws.ToString(out.LoadBalancers[0].LoadBalancerName) != name {
+		return nil, incomplete(what)
+	}
+	return &out.LoadBalancers[0], nil
+}
+
+func (a *api) listTargetGroups(ctx context.Context) ([]*elbv2types.TargetGroup, int, error) {
+	in := &elbv2.DescribeTargetGroupsInput{PageSize: aws.Int32(balancerPage)}
+	var list []*elbv2types.TargetGroup
+	for pages := 1; ; pages++ {
+		out, err := call(ctx, a, "listing target groups", func(ctx context.Context, c *clients, in *elbv2.DescribeTargetGroupsInput) (*elbv2.DescribeTargetGroupsOutput, error) {
+			return c.elbv2.DescribeTargetGroups(ctx, in)
+		}, in)
+		if err != nil {
+			return nil, pages, err
+		}
+		for n := range out.TargetGroups {
+			if strings.HasPrefix(aws.ToString(out.TargetGroups[n].TargetGroupName), "k8s-") {
+				list = append(list, &out.TargetGroups[n])
+			}
+		}
+		if aws.ToString(out.NextMarker) == "" {
+			return list, pages, nil
+		}
+		in.Marker = out.NextMarker
+	}
+}
+
+func (a *api) getListeners(ctx context.Context, arn string) ([]elbv2types.Listener, error) {
+	in := &elbv2.DescribeListenersInput{LoadBalancerArn: aws.String(arn)}
+	var list []elbv2types.Listener
+	for {
+		out, err := call(ctx, a, "reading the listeners of "+arn, func(ctx context.Context, c *clients, in *elbv2.DescribeListenersInput) (*elbv2.DescribeListenersOutput, error) {
+			return c.elbv2.DescribeListeners(ctx, in)
+		}, in)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, out.Listeners...)
+		if aws.ToString(out.NextMarker) == "" {
+			return list, nil
+		}
+		in.Marker = out.NextMarker
+	}
+}
+
+func (a *api) getTargets(ctx context.Context, arn string) ([]target, error) {
+	out, err := call(ctx, a, "reading the targets of "+arn, func(ctx context.Context, c *clients, in *elbv2.DescribeTargetHealthInput) (*elbv2.DescribeTargetHealthOutput, error) {
+		return c.elbv2.DescribeTargetHealth(ctx, in)
+	}, &elbv2.DescribeTargetHealthInput{TargetGroupArn: aws.String(arn)})
+	if err != nil {
+		return nil, err
+	}
+	var list []target
+	for _, d := range out.TargetHealthDescriptions {
+		if d.Target != nil && (d.TargetHealth == nil || d.TargetHealth.Reason != reasonDraining) {
+			list = append(list, target{aws.ToString(d.Target.Id), aws.ToInt32(d.Target.Port)})
+		}
+	}
+	return list, nil
+}
+
+func (a *api) getNetworkAttributes(ctx context.Context, arn string) (map[string]string, error) {
+	out, err := call(ctx, a, "reading the attributes of "+arn, func(ctx context.Context, c *clients, in *elbv2.DescribeLoadBalancerAttributesInput) (*elbv2.DescribeLoadBalancerAttributesOutput, error) {
+		return c.elbv2.DescribeLoadBalancerAttributes(ctx, in)
+	}, &elbv2.DescribeLoadBalancerAttributesInput{LoadBalancerArn: aws.String(arn)})
+	if err != nil {
+		return nil, err
+	}
+	if len(out.Attributes) == 0 {
+		return nil, incomplete("reading the attributes of " + arn)
+	}
+	list := map[string]string{}
+	for _, a := range out.Attributes {
+		list[aws.ToString(a.Key)] = aws.ToString(a.Value)
+	}
+	return list, nil
+}
+
+func (a *api) getTargetAttributes(ctx context.Context, arn string) (map[string]string, error) {
+	out, err := call(ctx, a, "reading the attributes of "+arn, func(ctx context.Context, c *clients, in *elbv2.DescribeTargetGroupAttributesInput) (*elbv2.DescribeTargetGroupAttributesOutput, error) {
+		return c.elbv2.DescribeTargetGroupAttributes(ctx, in)
+	}, &elbv2.DescribeTargetGroupAttributesInput{TargetGroupArn: aws.String(arn)})
+	if err != nil {
+		return nil, err
+	}
+	if len(out.Attributes) == 0 {
+		return nil, incomplete("reading the attributes of " + arn)
+	}
+	list := map[string]string{}
+	for _, a := range out.Attributes {
+		list[aws.ToString(a.Key)] = aws.ToString(a.Value)
+	}
+	return list, nil
+}
+
+func (a *api) getClassicSettings(ctx context.Context, name string) (elbtypes.LoadBalancerAttributes, error) {
+	what := "reading the attributes of classic load balancer " + name
+	out, err := call(ctx, a, what, func(ctx context.Context, c *clients, in *elb.DescribeLoadBalancerAttributesInput) (*elb.DescribeLoadBalancerAttributesOutput, error) {
+		return c.elb.DescribeLoadBalancerAttributes(ctx, in)
+	}, &elb.DescribeLoadBalancerAttributesInput{LoadBalancerName: aws.String(name)})
+	if err == nil && out.LoadBalancerAttributes == nil {
+		err = incomplete(what)
+	}
+	if err != nil {
+		return elbtypes.LoadBalancerAttributes{}, err
+	}
+	return *out.LoadBalancerAttributes, nil
+}
+
+func (a *api) getClassicTags(ctx context.Context, names []string) ([]named[map[string]string], error) {
+	out, err := call(ctx, a, "reading the tags of "+strings.Join(names, ", "), func(ctx context.Context, c *clients, in *elb.DescribeTagsInput) (*elb.DescribeTagsOutput, error) {
+		return c.elb.DescribeTags(ctx, in)
+	}, &elb.DescribeTagsInput{LoadBalancerNames: names})
+	if err != nil {
+		return nil, err
+	}
+	var list []named[map[string]string]
+	for _, d := range out.TagDescriptions {
+		tags := map[string]string{}
+		for _, t := range d.Tags {
+			tags[aws.ToString(t.Key)] = aws.ToString(t.Value)
+		}
+		list = append(list, named[map[string]string]{aws.ToString(d.LoadBalancerName), tags})
+	}
+	return list, nil
+}
+
+func (a *api) getNetworkTags(ctx context.Context, arns []string) ([]named[map[string]string], error) {
+	out, err := call(ctx, a, "reading the tags of "+strings.Join(arns, ", "), func(ctx context.Context, c *clients, in *elbv2.DescribeTagsInput) (*elbv2.DescribeTagsOutput, error) {
+		return c.elbv2.DescribeTags(ctx, in)
+	}, &elbv2.DescribeTagsInput{ResourceArns: arns})
+	if err != nil {
+		return nil, err
+	}
+	var list []named[map[string]string]
+	for _, d := range out.TagDescriptions {
+		tags := map[string]string{}
+		for _, t := range d.Tags {
+			tags[aws.ToString(t.Key)] = aws.ToString(t.Value)
+		}
+		list = append(list, named[map[string]string]{aws.ToString(d.ResourceArn), tags})
+	}
+	return list, nil
+}
+
+// forgetNetwork drops what is known of a load balancer that is gone.
+func (b *balancers) forgetNetwork(name, arn string) {
+	b.networks.Forget(name)
+	b.listeners.Forget(arn)
+	b.attributes.Forget(arn)
+	b.networkTags.Forget(arn)
+}
+
+func (b *balancers) forgetGroup(arn string) {
+	b.groups.Forget(arn)
+	b.targets.Forget(arn)
+	b.targetAttributes.Forget(arn)
+	b.networkTags.Forget(arn)
+}
+
+// run carries out one step. group gives the ARN of target groups that were made before it, by name.
+func (b *balancers) run(ctx context.Context, s step, groups map[string]string) error {
+	arn := func(given *string) *string {
+		if given != nil {
+			return given
+		}
+		return orNil(groups[s.group])
+	}
+	a := b.api
+	switch in := s.input.(type) {
+	case *elbv2.CreateTargetGroupInput:
+		return b.makeGroup(ctx, s, in, groups)
+	case *elbv2.ModifyTargetGroupInput:
+		out, err := call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elbv2.ModifyTargetGroupInput) (*elbv2.ModifyTargetGroupOutput, error) {
+			return c.elbv2.ModifyTargetGroup(ctx, in)
+		}, in)
+		if err == nil && len(out.TargetGroups) == 1 {
+			b.groups.Put(&out.TargetGroups[0])
+		} else {
+			b.groups.Invalidate(aws.ToString(in.TargetGroupArn))
+		}
+		return err
+	case *elbv2.ModifyTargetGroupAttributesInput:
+		in.TargetGroupArn = arn(in.TargetGroupArn)
+		_, err := call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elbv2.ModifyTargetGroupAttributesInput) (*elbv2.ModifyTargetGroupAttributesOutput, error) {
+			return c.elbv2.ModifyTargetGroupAttributes(ctx, in)
+		}, in)
+		b.targetAttributes.Invalidate(aws.ToString(in.TargetGroupArn))
+		return err
+	case *elbv2.RegisterTargetsInput:
+		in.TargetGroupArn = arn(in.TargetGroupArn)
+		_, err := call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elbv2.RegisterTargetsInput) (*elbv2.RegisterTargetsOutput, error) {
+			return c.elbv2.RegisterTargets(ctx, in)
+		}, in)
+		b.noteTargets(aws.ToString(in.TargetGroupArn), in.Targets, nil, err)
+		return err
+	case *elbv2.DeregisterTargetsInput:
+		_, err := call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elbv2.DeregisterTargetsInput) (*elbv2.DeregisterTargetsOutput, error) {
+			return c.elbv2.DeregisterTargets(ctx, in)
+		}, in)
+		b.noteTargets(aws.ToString(in.TargetGroupArn), nil, in.Targets, err)
+		return err
+	case *elbv2.DeleteTargetGroupInput:
+		_, err := call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elbv2.DeleteTargetGroupInput) (*elbv2.DeleteTargetGroupOutput, error) {
+			return c.elbv2.DeleteTargetGroup(ctx, in)
+		}, in)
+		if err == nil || errors.Is(err, cloudapi.ErrNotFound) {
+			b.forgetGroup(aws.ToString(in.TargetGroupArn))
+			return nil
+		}
+		b.groups.Invalidate(aws.ToString(in.TargetGroupArn))
+		return err
+	}
+	return b.runListener(ctx, s, arn)
+}
+
+// makeGroup makes a target group. A call whose answer was lost has made it, too; the same call answers with it then.
+func (b *balancers) makeGroup(ctx context.Context, s step, in *elbv2.CreateTargetGroupInput, groups map[string]string) error {
+	out, err := call(ctx, b.api, s.what, func(ctx context.Context, c *clients, in *elbv2.CreateTargetGroupInput) (*elbv2.CreateTargetGroupOutput, error) {
+		return c.elbv2.CreateTargetGroup(ctx, in)
+	}, in)
+	if err == nil && (len(out.TargetGroups) != 1 || out.TargetGroups[0].TargetGroupArn == nil) {
+		err = incomplete(s.what)
+	}
+	if err != nil {
+		b.groups.Distrust()
+		return err
+	}
+	made := &out.TargetGroups[0]
+	b.groups.Put(made)
+	groups[s.group] = aws.ToString(made.TargetGroupArn)
+	return nil
+}
+
+// noteTargets keeps the knowledge of the targets of a group true after a write.
+func (b *balancers) noteTargets(arn string, added, removed []elbv2types.TargetDescription, err error) {
+	if err != nil {
+		b.targets.Invalidate(arn)
+		return
+	}
+	known, ok := b.targets.Peek(arn)
+	if !ok {
+		return
+	}
+	changed := slices.DeleteFunc(slices.Clone(known.value), func(t target) bool {
+		same := func(d elbv2types.TargetDescription) bool {
+			return aws.ToString(d.Id) == t.id && aws.ToInt32(d.Port) == t.port
+		}
+		return slices.ContainsFunc(added, same) || slices.ContainsFunc(removed, same)
+	})
+	for _, d := range added {
+		changed = append(changed, target{aws.ToString(d.Id), aws.ToInt32(d.Port)})
+	}
+	b.targets.Amend(named[[]target]{arn, changed})
+}
+
+func (b *balancers) runListener(ctx context.Context, s step, arn func(*string) *string) error {
+	a := b.api
+	switch in := s.input.(type) {
+	case *elbv2.CreateListenerInput:
+		in.DefaultActions[0].TargetGroupArn = arn(in.DefaultActions[0].TargetGroupArn)
+		_, err := call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elbv2.CreateListenerInput) (*elbv2.CreateListenerOutput, error) {
+			return c.elbv2.CreateListener(ctx, in)
+		}, in)
+		return err
+	case *elbv2.ModifyListenerInput:
+		in.DefaultActions[0].TargetGroupArn = arn(in.DefaultActions[0].TargetGroupArn)
+		_, err := call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elbv2.ModifyListenerInput) (*elbv2.ModifyListenerOutput, error) {
+			return c.elbv2.ModifyListener(ctx, in)
+		}, in)
+		return err
+	case *elbv2.DeleteListenerInput:
+		_, err := call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elbv2.DeleteListenerInput) (*elbv2.DeleteListenerOutput, error) {
+			return c.elbv2.DeleteListener(ctx, in)
+		}, in)
+		if errors.Is(err, cloudapi.ErrNotFound) {
+			return nil
+		}
+		return err
+	case *elbv2.ModifyLoadBalancerAttributesInput:
+		_, err := call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elbv2.ModifyLoadBalancerAttributesInput) (*elbv2.ModifyLoadBalancerAttributesOutput, error) {
+			return c.elbv2.ModifyLoadBalancerAttributes(ctx, in)
+		}, in)
+		b.noteAttributes(in, err)
+		return err
+	case *elbv2.SetSecurityGroupsInput:
+		_, err := call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elbv2.SetSecurityGroupsInput) (*elbv2.SetSecurityGroupsOutput, error) {
+			return c.elbv2.SetSecurityGroups(ctx, in)
+		}, in)
+		return err
+	case *elbv2.SetSubnetsInput:
+		_, err := call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elbv2.SetSubnetsInput) (*elbv2.SetSubnetsOutput, error) {
+			return c.elbv2.SetSubnets(ctx, in)
+		}, in)
+		return err
+	}
+	return b.runClassic(ctx, s)
+}
+
+func (b *balancers) noteAttributes(in *elbv2.ModifyLoadBalancerAttributesInput, err error) {
+	arn := aws.ToString(in.LoadBalancerArn)
+	known, ok := b.attributes.Peek(arn)
+	if err != nil || !ok {
+		b.attributes.Invalidate(arn)
+		return
+	}
+	changed := maps.Clone(known.value)
+	for _, a := range in.Attributes {
+		changed[aws.ToString(a.Key)] = aws.ToString(a.Value)
+	}
+	b.attributes.Amend(named[map[string]string]{arn, changed})
+}
+
+// runClassic carries out a step of a classic load balancer.
+func (b *balancers) runClassic(ctx context.Context, s step) error {
+	a := b.api
+	var err error
+	switch in := s.input.(type) {
+	case *elb.DetachLoadBalancerFromSubnetsInput:
+		_, err = call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elb.DetachLoadBalancerFromSubnetsInput) (*elb.DetachLoadBalancerFromSubnetsOutput, error) {
+			return c.elb.DetachLoadBalancerFromSubnets(ctx, in)
+		}, in)
+	case *elb.AttachLoadBalancerToSubnetsInput:
+		_, err = call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elb.AttachLoadBalancerToSubnetsInput) (*elb.AttachLoadBalancerToSubnetsOutput, error) {
+			return c.elb.AttachLoadBalancerToSubnets(ctx, in)
+		}, in)
+	case *elb.ApplySecurityGroupsToLoadBalancerInput:
+		_, err = call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elb.ApplySecurityGroupsToLoadBalancerInput) (*elb.ApplySecurityGroupsToLoadBalancerOutput, error) {
+			return c.elb.ApplySecurityGroupsToLoadBalancer(ctx, in)
+		}, in)
+	case *elb.DeleteLoadBalancerListenersInput:
+		_, err = call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elb.DeleteLoadBalancerListenersInput) (*elb.DeleteLoadBalancerListenersOutput, error) {
+			return c.elb.DeleteLoadBalancerListeners(ctx, in)
+		}, in)
+	case *elb.CreateLoadBalancerListenersInput:
+		_, err = call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elb.CreateLoadBalancerListenersInput) (*elb.CreateLoadBalancerListenersOutput, error) {
+			return c.elb.CreateLoadBalancerListeners(ctx, in)
+		}, in)
+	case *elb.CreateLoadBalancerPolicyInput:
+		_, err = call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elb.CreateLoadBalancerPolicyInput) (*elb.CreateLoadBalancerPolicyOutput, error) {
+			return c.elb.CreateLoadBalancerPolicy(ctx, in)
+		}, in)
+	case *elb.SetLoadBalancerPoliciesForBackendServerInput:
+		_, err = call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elb.SetLoadBalancerPoliciesForBackendServerInput) (*elb.SetLoadBalancerPoliciesForBackendServerOutput, error) {
+			return c.elb.SetLoadBalancerPoliciesForBackendServer(ctx, in)
+		}, in)
+	case *elb.SetLoadBalancerPoliciesOfListenerInput:
+		_, err = call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elb.SetLoadBalancerPoliciesOfListenerInput) (*elb.SetLoadBalancerPoliciesOfListenerOutput, error) {
+			return c.elb.SetLoadBalancerPoliciesOfListener(ctx, in)
+		}, in)
+	case *elb.ConfigureHealthCheckInput:
+		_, err = call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elb.ConfigureHealthCheckInput) (*elb.ConfigureHealthCheckOutput, error) {
+			return c.elb.ConfigureHealthCheck(ctx, in)
+		}, in)
+	case *elb.AddTagsInput:
+		_, err = call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elb.AddTagsInput) (*elb.AddTagsOutput, error) {
+			return c.elb.AddTags(ctx, in)
+		}, in)
+		b.classicTags.Invalidate(in.LoadBalancerNames[0])
+	case *elb.ModifyLoadBalancerAttributesInput:
+		_, err = call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elb.ModifyLoadBalancerAttributesInput) (*elb.ModifyLoadBalancerAttributesOutput, error) {
+			return c.elb.ModifyLoadBalancerAttributes(ctx, in)
+		}, in)
+		b.classicSettings.Invalidate(aws.ToString(in.LoadBalancerName))
+	case *elb.RegisterInstancesWithLoadBalancerInput:
+		_, err = call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elb.RegisterInstancesWithLoadBalancerInput) (*elb.RegisterInstancesWithLoadBalancerOutput, error) {
+			return c.elb.RegisterInstancesWithLoadBalancer(ctx, in)
+		}, in)
+		b.noteInstances(aws.ToString(in.LoadBalancerName), in.Instances, nil, err)
+	case *elb.DeregisterInstancesFromLoadBalancerInput:
+		_, err = call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elb.DeregisterInstancesFromLoadBalancerInput) (*elb.DeregisterInstancesFromLoadBalancerOutput, error) {
+			return c.elb.DeregisterInstancesFromLoadBalancer(ctx, in)
+		}, in)
+		b.noteInstances(aws.ToString(in.LoadBalancerName), nil, in.Instances, err)
+	default:
+		return fmt.Errorf("%s: no call is known for %T; this is a bug", s.what, s.input)
+	}
+	return err
+}
+
+// noteInstances keeps the knowledge of the instances of a classic load balancer true after a write.
+func (b *balancers) noteInstances(name string, added, removed []elbtypes.Instance, err error) {
+	known, ok := b.classics.Peek(name)
+	if err != nil || !ok {
+		b.classics.Invalidate(name)
+		return
+	}
+	changed := *known
+	changed.Instances = slices.DeleteFunc(slices.Clone(known.Instances), func(i elbtypes.Instance) bool {
+		return slices.ContainsFunc(removed, func(r elbtypes.Instance) bool { return aws.ToString(r.InstanceId) == aws.ToString(i.InstanceId) })
+	})
+	changed.Instances = append(changed.Instances, added...)
+	b.classics.Amend(&changed)
+}

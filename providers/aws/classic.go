@@ -1,0 +1,389 @@
+package aws
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	elb "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing"
+	elbtypes "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing/types"
+	v1 "k8s.io/api/core/v1"
+)
+
+// Defaults of AWS's own controller for classic load balancers.
+const (
+	classicHealthy   = 2
+	classicUnhealthy = 6
+	classicTimeout   = 5
+	classicInterval  = 10
+	classicIdle      = 60
+	// localCheckPath is where kube-proxy tells whether a node runs pods of a Service.
+	localCheckPath = "/healthz"
+
+	schemeInternal = "internal"
+	schemePublic   = "internet-facing"
+)
+
+// classicBalancer is a classic load balancer as the API shows it, listeners, instances and policies included.
+type classicBalancer = elbtypes.LoadBalancerDescription
+
+// classicListener is a port of a classic load balancer.
+type classicListener struct {
+	port, instancePort         int32
+	protocol, instanceProtocol string
+	certificate                string
+}
+
+func (l classicListener) tls() bool { return l.protocol == "SSL" || l.protocol == "HTTPS" }
+
+func newClassicListener(l *elbtypes.Listener) classicListener {
+	return classicListener{
+		l.LoadBalancerPort, aws.ToInt32(l.InstancePort), strings.ToUpper(aws.ToString(l.Protocol)),
+		cmp.Or(strings.ToUpper(aws.ToString(l.InstanceProtocol)), strings.ToUpper(aws.ToString(l.Protocol))), aws.ToString(l.SSLCertificateId),
+	}
+}
+
+func (l classicListener) sdk() elbtypes.Listener {
+	return elbtypes.Listener{
+		LoadBalancerPort: l.port, InstancePort: aws.Int32(l.instancePort), Protocol: aws.String(l.protocol), InstanceProtocol: aws.String(l.instanceProtocol),
+		SSLCertificateId: orNil(l.certificate),
+	}
+}
+
+// same compares as AWS does: the ARN of a certificate counts in any case.
+func (l classicListener) same(o classicListener) bool {
+	if !strings.EqualFold(l.certificate, o.certificate) {
+		return false
+	}
+	l.certificate, o.certificate = "", ""
+	return l == o
+}
+
+// classicWish is what a classic load balancer should be.
+type classicWish struct {
+	name, scheme string
+	listeners    []classicListener
+	subnets      []string
+	// groups are the security groups; ownGroup is the one among them that is made for it alone.
+	groups   []string
+	check    elbtypes.HealthCheck
+	settings elbtypes.LoadBalancerAttributes
+	// proxyPorts are the instance ports that get the PROXY protocol.
+	proxyPorts []int32
+	tlsPolicy  string
+	tags       map[string]string
+	instances  []string
+}
+
+// classicListeners are the listeners of a Service. A port without a node port has none.
+func classicListeners(service *v1.Service, s settings) []classicListener {
+	var list []classicListener
+	for _, p := range service.Spec.Ports {
+		if p.NodePort == 0 {
+			continue
+		}
+		l := classicListener{port: p.Port, instancePort: p.NodePort, protocol: "TCP", instanceProtocol: "TCP"}
+		switch {
+		case s.tls(p):
+			l.protocol, l.certificate = "SSL", s.Certificate
+			switch s.BackendProtocol {
+			case backendSSL:
+				l.instanceProtocol = "SSL"
+			case backendHTTP, backendHTTPS:
+				l.protocol, l.instanceProtocol = "HTTPS", strings.ToUpper(s.BackendProtocol)
+			}
+		case s.BackendProtocol == backendHTTP:
+			l.protocol, l.instanceProtocol = "HTTP", "HTTP"
+		}
+		list = append(list, l)
+	}
+	return list
+}
+
+// classicCheck is the health check of a Service.
+func classicCheck(service *v1.Service, s settings, c Config, listeners []classicListener) elbtypes.HealthCheck {
+	protocol, path := "TCP", ""
+	port := int32(0)
+	if len(listeners) > 0 {
+		port = listeners[0].instancePort
+	}
+	first := port
+	if backend := strings.ToLower(s.BackendProtocol); backend == backendHTTPS || backend == backendSSL {
+		protocol = "SSL"
+	}
+	local := service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && service.Spec.HealthCheckNodePort != 0
+	switch {
+	case local:
+		protocol, port, path = "HTTP", service.Spec.HealthCheckNodePort, localCheckPath
+	case c.HealthProbeMode == probeShared:
+		protocol, port, path = "HTTP", int32(c.SharedProbePort), c.SharedProbePath //nolint:gosec // the table bounds it
+	}
+	if s.CheckProtocol != "" {
+		protocol = strings.ToUpper(s.CheckProtocol)
+	}
+	if s.CheckPort == trafficPort {
+		port = first
+	} else if n, err := strconv.ParseInt(s.CheckPort, 10, 32); err == nil {
+		port = int32(n)
+	}
+	path = cmp.Or(s.CheckPath, path, "/")
+	if protocol != "HTTP" && protocol != "HTTPS" {
+		path = ""
+	}
+	or := func(n, standard int) *int32 { return aws.Int32(int32(cmp.Or(n, standard))) } //nolint:gosec // the table bounds it
+	return elbtypes.HealthCheck{
+		Target: aws.String(fmt.Sprintf("%s:%d%s", protocol, port, path)), HealthyThreshold: or(s.Healthy, classicHealthy), UnhealthyThreshold: or(s.Unhealthy, classicUnhealthy),
+		Timeout: or(s.CheckTimeout, classicTimeout), Interval: or(s.CheckInterval, classicInterval),
+	}
+}
+
+// classicSettings are the attributes of a Service; those that are nil stay as they are.
+func classicSettings(s settings) elbtypes.LoadBalancerAttributes {
+	number := func(n int) *int32 {
+		if n == 0 {
+			return nil
+		}
+		return aws.Int32(int32(n)) //nolint:gosec // the table bounds it
+	}
+	a := elbtypes.LoadBalancerAttributes{
+		AccessLog:              &elbtypes.AccessLog{Enabled: s.AccessLog},
+		ConnectionDraining:     &elbtypes.ConnectionDraining{Enabled: s.Draining, Timeout: number(s.DrainingTimeout)},
+		ConnectionSettings:     &elbtypes.ConnectionSettings{IdleTimeout: aws.Int32(int32(cmp.Or(s.IdleTimeout, classicIdle)))}, //nolint:gosec // the table bounds it
+		CrossZoneLoadBalancing: &elbtypes.CrossZoneLoadBalancing{Enabled: s.CrossZone},
+	}
+	if s.AccessLog {
+		a.AccessLog.EmitInterval, a.AccessLog.S3BucketName, a.AccessLog.S3BucketPrefix = number(s.AccessLogInterval), orNil(s.AccessLogBucket), orNil(s.AccessLogPrefix)
+	}
+	return a
+}
+
+// sameSettings reports whether attributes are as wanted; what is not wanted does not count.
+func sameSettings(want, have elbtypes.LoadBalancerAttributes) bool {
+	number := func(want, have *int32) bool { return want == nil || (have != nil && *want == *have) }
+	text := func(want, have *string) bool { return aws.ToString(want) == aws.ToString(have) }
+	if have.AccessLog == nil || have.ConnectionDraining == nil || have.ConnectionSettings == nil || have.CrossZoneLoadBalancing == nil {
+		return false
+	}
+	logs := want.AccessLog.Enabled == have.AccessLog.Enabled
+	if want.AccessLog.Enabled {
+		logs = logs && text(want.AccessLog.S3BucketName, have.AccessLog.S3BucketName) && text(want.AccessLog.S3BucketPrefix, have.AccessLog.S3BucketPrefix) && number(want.AccessLog.EmitInterval, have.AccessLog.EmitInterval)
+	}
+	draining := want.ConnectionDraining.Enabled == have.ConnectionDraining.Enabled && (!want.ConnectionDraining.Enabled || number(want.ConnectionDraining.Timeout, have.ConnectionDraining.Timeout))
+	return logs && draining && number(want.ConnectionSettings.IdleTimeout, have.ConnectionSettings.IdleTimeout) && want.CrossZoneLoadBalancing.Enabled == have.CrossZoneLoadBalancing.Enabled
+}
+
+// sameCheck reports whether a health check is as wanted; an answer without one is not.
+func sameCheck(want elbtypes.HealthCheck, have *elbtypes.HealthCheck) bool {
+	return have != nil && aws.ToString(want.Target) == aws.ToString(have.Target) && aws.ToInt32(want.HealthyThreshold) == aws.ToInt32(have.HealthyThreshold) &&
+		aws.ToInt32(want.UnhealthyThreshold) == aws.ToInt32(have.UnhealthyThreshold) && aws.ToInt32(want.Timeout) == aws.ToInt32(have.Timeout) && aws.ToInt32(want.Interval) == aws.ToInt32(have.Interval)
+}
+
+// step is one call that changes a load balancer.
+type step struct {
+	// what tells the step in logs and errors.
+	what string
+	// input is the call's input, which also tells which call it is.
+	input any
+	// group is the name of the target group whose ARN the input gets; it may be one that an earlier step makes.
+	group string
+}
+
+// planClassic returns the calls that make a classic load balancer what it should be.
+func planClassic(lb *classicBalancer, attributes elbtypes.LoadBalancerAttributes, tags map[string]string, want classicWish) []step {
+	name := lb.LoadBalancerName
+	var steps []step
+	add := func(what string, input any) { steps = append(steps, step{what: what, input: input}) }
+
+	if gone := without(lb.Subnets, want.subnets); len(gone) > 0 && len(want.subnets) > 0 {
+		if len(gone) < len(lb.Subnets) {
+			add("detaching subnets", &elb.DetachLoadBalancerFromSubnetsInput{LoadBalancerName: name, Subnets: gone})
+		} else if len(gone) > 1 {
+			// One must stay until the others are there; AWS refuses a load balancer without any.
+			add("detaching subnets", &elb.DetachLoadBalancerFromSubnetsInput{LoadBalancerName: name, Subnets: gone[1:]})
+		}
+	}
+	if fresh := without(want.subnets, lb.Subnets); len(fresh) > 0 {
+		add("attaching subnets", &elb.AttachLoadBalancerToSubnetsInput{LoadBalancerName: name, Subnets: fresh})
+	}
+	if len(want.subnets) > 0 && len(lb.Subnets) > 0 && len(without(lb.Subnets, want.subnets)) == len(lb.Subnets) {
+		add("detaching subnets", &elb.DetachLoadBalancerFromSubnetsInput{LoadBalancerName: name, Subnets: without(lb.Subnets, want.subnets)[:1]})
+	}
+	if len(want.groups) > 0 && !sameSet(lb.SecurityGroups, want.groups) {
+		add("setting security groups", &elb.ApplySecurityGroupsToLoadBalancerInput{LoadBalancerName: name, SecurityGroups: want.groups})
+	}
+	steps = append(steps, planClassicListeners(lb, want)...)
+	steps = append(steps, planProxy(lb, want)...)
+	if missing := lackingTags(want.tags, tags); len(missing) > 0 {
+		add("adding tags", &elb.AddTagsInput{LoadBalancerNames: []string{aws.ToString(name)}, Tags: elbTags(missing)})
+	}
+	if !sameSettings(want.settings, attributes) {
+		add("changing attributes", &elb.ModifyLoadBalancerAttributesInput{LoadBalancerName: name, LoadBalancerAttributes: &want.settings})
+	}
+	steps = append(steps, planTLSPolicy(lb, want)...)
+	if len(want.listeners) > 0 && !sameCheck(want.check, lb.HealthCheck) {
+		add("setting the health check", &elb.ConfigureHealthCheckInput{LoadBalancerName: name, HealthCheck: &want.check})
+	}
+	return append(steps, planClassicInstances(lb, want.instances)...)
+}
+
+func planClassicListeners(lb *classicBalancer, want classicWish) []step {
+	var gone []int32
+	var fresh []elbtypes.Listener
+	for _, d := range lb.ListenerDescriptions {
+		if d.Listener == nil || !slices.ContainsFunc(want.listeners, newClassicListener(d.Listener).same) {
+			if d.Listener != nil {
+				gone = append(gone, d.Listener.LoadBalancerPort)
+			}
+		}
+	}
+	for _, l := range want.listeners {
+		if !slices.ContainsFunc(lb.ListenerDescriptions, func(d elbtypes.ListenerDescription) bool {
+			return d.Listener != nil && newClassicListener(d.Listener).same(l)
+		}) {
+			fresh = append(fresh, l.sdk())
+		}
+	}
+	var steps []step
+	if len(gone) > 0 {
+		steps = append(steps, step{what: "deleting listeners", input: &elb.DeleteLoadBalancerListenersInput{LoadBalancerName: lb.LoadBalancerName, LoadBalancerPorts: gone}})
+	}
+	if len(fresh) > 0 {
+		steps = append(steps, step{what: "creating listeners", input: &elb.CreateLoadBalancerListenersInput{LoadBalancerName: lb.LoadBalancerName, Listeners: fresh}})
+	}
+	return steps
+}
+
+// planProxy switches the PROXY protocol of instance ports.
+func planProxy(lb *classicBalancer, want classicWish) []step {
+	has := map[int32][]string{}
+	for _, b := range lb.BackendServerDescriptions {
+		has[aws.ToInt32(b.InstancePort)] = b.PolicyNames
+	}
+	var steps []step
+	for _, port := range want.proxyPorts {
+		if slices.Contains(has[port], policyProxy) {
+			continue
+		}
+		if steps == nil && !slices.Contains(policiesOf(lb), policyProxy) {
+			steps = append(steps, step{what: "creating the policy of the PROXY protocol", input: &elb.CreateLoadBalancerPolicyInput{
+				LoadBalancerName: lb.LoadBalancerName, PolicyName: aws.String(policyProxy), PolicyTypeName: aws.String("ProxyProtocolPolicyType"),
+				PolicyAttributes: []elbtypes.PolicyAttribute{{AttributeName: aws.String("ProxyProtocol"), AttributeValue: aws.String("true")}},
+			}})
+		}
+		steps = append(steps, step{what: "switching on the PROXY protocol", input: &elb.SetLoadBalancerPoliciesForBackendServerInput{
+			LoadBalancerName: lb.LoadBalancerName, InstancePort: aws.Int32(port), PolicyNames: append(slices.Clone(has[port]), policyProxy),
+		}})
+	}
+	for _, port := range slices.Sorted(maps.Keys(has)) {
+		if slices.Contains(has[port], policyProxy) && !slices.Contains(want.proxyPorts, port) {
+			left := slices.DeleteFunc(slices.Clone(has[port]), func(p string) bool { return p == policyProxy })
+			steps = append(steps, step{what: "switching off the PROXY protocol", input: &elb.SetLoadBalancerPoliciesForBackendServerInput{
+				LoadBalancerName: lb.LoadBalancerName, InstancePort: aws.Int32(port), PolicyNames: append([]string{}, left...),
+			}})
+		}
+	}
+	return steps
+}
+
+func policiesOf(lb *classicBalancer) []string {
+	if lb.Policies == nil {
+		return nil
+	}
+	return lb.Policies.OtherPolicies
+}
+
+// planTLSPolicy sets the policy of TLS on every listener that ends it, those that are new included.
+func planTLSPolicy(lb *classicBalancer, want classicWish) []step {
+	if want.tlsPolicy == "" {
+		return nil
+	}
+	policy := policyTLSPrefix + want.tlsPolicy
+	has := map[int32]bool{}
+	for _, d := range lb.ListenerDescriptions {
+		// A listener that is made anew has no policy yet.
+		if d.Listener != nil && slices.ContainsFunc(want.listeners, newClassicListener(d.Listener).same) {
+			has[d.Listener.LoadBalancerPort] = slices.Contains(d.PolicyNames, policy)
+		}
+	}
+	var steps []step
+	for _, l := range want.listeners {
+		if !l.tls() || has[l.port] {
+			continue
+		}
+		if steps == nil && !slices.Contains(policiesOf(lb), policy) {
+			steps = append(steps, step{what: "creating the policy of TLS", input: &elb.CreateLoadBalancerPolicyInput{
+				LoadBalancerName: lb.LoadBalancerName, PolicyName: aws.String(policy), PolicyTypeName: aws.String("SSLNegotiationPolicyType"),
+				PolicyAttributes: []elbtypes.PolicyAttribute{{AttributeName: aws.String("Reference-Security-Policy"), AttributeValue: aws.String(want.tlsPolicy)}},
+			}})
+		}
+		steps = append(steps, step{what: "setting the policy of TLS", input: &elb.SetLoadBalancerPoliciesOfListenerInput{
+			LoadBalancerName: lb.LoadBalancerName, LoadBalancerPort: l.port, PolicyNames: []string{policy},
+		}})
+	}
+	return steps
+}
+
+func planClassicInstances(lb *classicBalancer, want []string) []step {
+	var have []string
+	for _, i := range lb.Instances {
+		have = append(have, aws.ToString(i.InstanceId))
+	}
+	var steps []step
+	if fresh := without(want, have); len(fresh) > 0 {
+		steps = append(steps, step{what: "registering instances", input: &elb.RegisterInstancesWithLoadBalancerInput{LoadBalancerName: lb.LoadBalancerName, Instances: elbInstances(fresh)}})
+	}
+	if gone := without(have, want); len(gone) > 0 {
+		steps = append(steps, step{what: "deregistering instances", input: &elb.DeregisterInstancesFromLoadBalancerInput{LoadBalancerName: lb.LoadBalancerName, Instances: elbInstances(gone)}})
+	}
+	return steps
+}
+
+func elbInstances(ids []string) []elbtypes.Instance {
+	list := make([]elbtypes.Instance, len(ids))
+	for i, id := range ids {
+		list[i] = elbtypes.Instance{InstanceId: aws.String(id)}
+	}
+	return list
+}
+
+func elbTags(tags map[string]string) []elbtypes.Tag {
+	var list []elbtypes.Tag
+	for _, k := range slices.Sorted(maps.Keys(tags)) {
+		list = append(list, elbtypes.Tag{Key: aws.String(k), Value: aws.String(tags[k])})
+	}
+	return list
+}
+
+// createClassic is the call that makes a classic load balancer.
+func createClassic(want classicWish) *elb.CreateLoadBalancerInput {
+	in := &elb.CreateLoadBalancerInput{LoadBalancerName: aws.String(want.name), Subnets: want.subnets, SecurityGroups: want.groups, Tags: elbTags(want.tags)}
+	if want.scheme == schemeInternal {
+		in.Scheme = aws.String(schemeInternal)
+	}
+	for _, l := range want.listeners {
+		in.Listeners = append(in.Listeners, l.sdk())
+	}
+	return in
+}
+
+// without returns what is in list and not in others, in its order.
+func without(list, others []string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(v string) bool { return slices.Contains(others, v) })
+}
+
+func sameSet(a, b []string) bool { return len(without(a, b)) == 0 && len(without(b, a)) == 0 }
+
+// lackingTags are the tags that are wanted and are not there with that value.
+func lackingTags(want, have map[string]string) map[string]string {
+	lacking := map[string]string{}
+	for k, v := range want {
+		if got, ok := have[k]; !ok || got != v {
+			lacking[k] = v
+		}
+	}
+	return lacking
+}

@@ -1,0 +1,323 @@
+package aws
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials/stscreds"
+	"github.com/aws/aws-sdk-go-v2/feature/ec2/imds"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	elb "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing"
+	elbv2 "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+	"github.com/aws/smithy-go/middleware"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/keylock"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+const (
+	// requestTimeout bounds one attempt at a call; a page of 1,000 instances takes a few seconds.
+	requestTimeout = 30 * time.Second
+	// identifyPause is how long a failure to find out where we are is believed.
+	identifyPause = 3 * time.Second
+)
+
+// api is the part of AWS's APIs that is used, in the common vocabulary of errors.
+type api struct {
+	config  Config
+	version string
+	http    *cloudapi.Client
+	metrics *callMetrics
+
+	// once keeps the identity from being looked for by everybody at the same time.
+	once keylock.Locks
+
+	mu       sync.Mutex
+	clients  *clients
+	identity *identity
+	failed   time.Time
+	failure  error
+}
+
+// clients are the SDK's clients of one region.
+type clients struct {
+	ec2   *ec2.Client
+	elb   *elb.Client
+	elbv2 *elbv2.Client
+}
+
+func newAPI(c Config, in registry.Inputs) (*api, error) {
+	transport, err := newTransport(c)
+	if err != nil {
+		return nil, err
+	}
+	a := &api{config: c, version: in.Version, metrics: newCallMetrics()}
+	a.http = cloudapi.NewClient(cloudapi.Config{
+		Provider: Name, UserAgent: "anyccm/" + in.Version, Operation: operation, Timeout: requestTimeout, Transport: transport,
+		LimitsOf: limitsOf, Repeatable: repeatable, ClassOf: answerClass,
+	})
+	return a, nil
+}
+
+func newTransport(c Config) (http.RoundTripper, error) {
+	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // documented type of the standard library
+	t.MaxIdleConnsPerHost = 16
+	t.DialContext = (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	t.TLSHandshakeTimeout = 5 * time.Second
+	if c.CABundle != "" {
+		data, err := os.ReadFile(c.CABundle)
+		if err != nil {
+			return nil, fmt.Errorf("reading AWS_CA_BUNDLE: %w", err)
+		}
+		roots := x509.NewCertPool()
+		if !roots.AppendCertsFromPEM(data) {
+			return nil, fmt.Errorf("AWS_CA_BUNDLE %s holds no certificate in PEM form", c.CABundle)
+		}
+		t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
+	}
+	return t, nil
+}
+
+// action is the name of a call as the SDK has it, and of its service.
+func action(r *http.Request) (service, name string) {
+	return awsmiddleware.GetServiceID(r.Context()), awsmiddleware.GetOperationName(r.Context())
+}
+
+// operation names a call for metrics and logs.
+func operation(r *http.Request) string {
+	service, name := action(r)
+	return service + " " + name
+}
+
+// repeatable: what creates is not sent twice, everything else ends in the same state however often it is sent.
+func repeatable(r *http.Request) bool {
+	_, name := action(r)
+	return !strings.HasPrefix(name, "Create") && !strings.HasPrefix(name, "Authorize") && !strings.HasPrefix(name, "Revoke")
+}
+
+// The buckets are those that EC2's API reference publishes under "Request throttling", and about what Elastic Load
+// Balancing allows; an account may have others, so refusals slow them down.
+func limitsOf(r *http.Request) (group string, limits []cloudapi.Limit) {
+	service, name := action(r)
+	read := strings.HasPrefix(name, "Describe")
+	switch {
+	case service == serviceEC2 && read:
+		return "EC2 reads", []cloudapi.Limit{{PerSecond: 20, Burst: 100, Floor: 0.5}}
+	case service == serviceEC2:
+		return "EC2 writes", []cloudapi.Limit{{PerSecond: 5, Burst: 50, Floor: 0.5}}
+	case service == serviceSTS:
+		return "STS", []cloudapi.Limit{{PerSecond: 1, Burst: 10, Floor: 0.1}}
+	case read:
+		return service + " reads", []cloudapi.Limit{{PerSecond: 10, Burst: 40, Floor: 0.5}}
+	}
+	return service + " writes", []cloudapi.Limit{{PerSecond: 10, Burst: 40, Floor: 0.5}}
+}
+
+// sdkHTTP is the HTTP client that the SDK is given: ours, with requests that can be sent again, and without answers that
+// are none. The SDK's decoders take any XML for an answer, in which nothing is.
+type sdkHTTP struct{ client *http.Client }
+
+// Do implements the SDK's HTTPClient.
+func (h sdkHTTP) Do(r *http.Request) (*http.Response, error) {
+	if r.Body != nil && r.Body != http.NoBody {
+		data, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, fmt.Errorf("reading the request: %w", err)
+		}
+		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }
+		r.Body, _ = r.GetBody()
+		r.ContentLength = int64(len(data))
+	}
+	resp, err := h.client.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("reading the answer: %w", err)
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(data))
+	_, name := action(r)
+	root := rootOf(data)
+	if (resp.StatusCode < http.StatusMultipleChoices && root != name+"Response") || (resp.StatusCode >= http.StatusMultipleChoices && root != "Response" && root != "ErrorResponse") {
+		return nil, &cloudapi.Error{
+			Class: cloudapi.ErrTransient, Status: resp.StatusCode,
+			Message: "an answer that is none of AWS's; check the endpoint, and proxies",
+		}
+	}
+	return resp, nil
+}
+
+// sdkConfig is what all clients of the SDK have in common. Retries are the transport's: it knows the limits.
+func (a *api) sdkConfig(ctx context.Context, region string) (aws.Config, error) {
+	options := []func(*config.LoadOptions) error{
+		config.WithRegion(region), config.WithRetryer(func() aws.Retryer { return aws.NopRetryer{} }),
+		config.WithAPIOptions([]func(*middleware.Stack) error{awsmiddleware.AddUserAgentKeyValue("anyccm", a.version)}),
+	}
+	add := func(given bool, o config.LoadOptionsFunc) {
+		if given {
+			options = append(options, o)
+		}
+	}
+	c := a.config
+	add(!c.AccessKeyID.IsZero(), config.WithCredentialsProvider(keyPair{c}))
+	add(c.Profile != "", config.WithSharedConfigProfile(c.Profile))
+	add(c.ConfigFile != "", config.WithSharedConfigFiles([]string{c.ConfigFile}))
+	add(c.CredentialsFile != "", config.WithSharedCredentialsFiles([]string{c.CredentialsFile}))
+	add(c.MetadataDisabled, config.WithEC2IMDSClientEnableState(imds.ClientDisabled))
+	add(c.MetadataEndpoint != "", config.WithEC2IMDSEndpoint(c.MetadataEndpoint))
+	add(c.CABundle != "", config.WithCustomCABundle(caBundle(c.CABundle)))
+	loaded, err := config.LoadDefaultConfig(ctx, options...)
+	if err != nil {
+		return aws.Config{}, fmt.Errorf("reading the settings of the SDK: %w", err)
+	}
+	loaded.HTTPClient = sdkHTTP{a.http.Client}
+	return loaded, nil
+}
+
+// caBundle is the file that AWS_CA_BUNDLE names, for the SDK's own calls for credentials.
+func caBundle(path string) io.Reader {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return strings.NewReader("") // newTransport has read it before
+	}
+	return bytes.NewReader(data)
+}
+
+// keyPair gives the access key of the environment or its files, as they are now.
+type keyPair struct{ c Config }
+
+// Retrieve implements aws.CredentialsProvider.
+func (k keyPair) Retrieve(context.Context) (aws.Credentials, error) {
+	kept := aws.Credentials{AccessKeyID: k.c.AccessKeyID.Reveal(), SecretAccessKey: k.c.SecretAccessKey.Reveal(), SessionToken: k.c.SessionToken.Reveal(), Source: "environment"}
+	kept.CanExpire, kept.Expires = true, time.Now().Add(keyPairMaxAge)
+	return kept, nil
+}
+
+// keyPairMaxAge is how long a rotated access key goes unnoticed.
+const keyPairMaxAge = 10 * time.Second
+
+// endpointOf returns the endpoint of a service where one is set, and how to sign for it.
+func (a *api) endpointOf(service, region, variable string) (url string, sign override) {
+	if o, ok := a.config.overrideOf(service, region); ok {
+		return o.URL, o
+	}
+	return cmp.Or(variable, a.config.Endpoint), override{}
+}
+
+// newClients makes the SDK's clients for a region.
+func (a *api) newClients(ctx context.Context, region string) (*clients, error) {
+	base, err := a.sdkConfig(ctx, region)
+	if err != nil {
+		return nil, err
+	}
+	if a.config.RoleARN != "" {
+		base.Credentials = aws.NewCredentialsCache(a.assumedRole(base, region))
+	}
+	ec2URL, ec2Sign := a.endpointOf(serviceEC2, region, a.config.EndpointEC2)
+	elbURL, elbSign := a.endpointOf(serviceELB, region, a.config.EndpointELB)
+	elbv2URL, elbv2Sign := a.endpointOf(serviceELBv2, region, a.config.EndpointELBv2)
+	return &clients{
+		ec2: ec2.NewFromConfig(base, func(o *ec2.Options) {
+			o.BaseEndpoint = orNil(ec2URL)
+			o.APIOptions = append(o.APIOptions, signedAs(ec2Sign))
+		}),
+		elb: elb.NewFromConfig(base, func(o *elb.Options) {
+			o.BaseEndpoint = orNil(elbURL)
+			o.APIOptions = append(o.APIOptions, signedAs(elbSign))
+		}),
+		elbv2: elbv2.NewFromConfig(base, func(o *elbv2.Options) {
+			o.BaseEndpoint = orNil(elbv2URL)
+			o.APIOptions = append(o.APIOptions, signedAs(elbv2Sign))
+		}),
+	}, nil
+}
+
+func orNil(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// signedAs signs requests for the region and name of an override.
+func signedAs(o override) func(*middleware.Stack) error {
+	return func(stack *middleware.Stack) error {
+		if o.SigningRegion == "" {
+			return nil
+		}
+		return stack.Finalize.Insert(middleware.FinalizeMiddlewareFunc("SigningOfOverride", func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
+			ctx = awsmiddleware.SetSigningRegion(ctx, o.SigningRegion)
+			if o.SigningName != "" {
+				ctx = awsmiddleware.SetSigningName(ctx, o.SigningName)
+			}
+			return next.HandleFinalize(ctx, in)
+		}), "setLegacyContextSigningOptions", middleware.Before)
+	}
+}
+
+// assumedRole gives credentials of the role, with the headers that guard against a confused deputy.
+func (a *api) assumedRole(base aws.Config, region string) aws.CredentialsProvider {
+	url, sign := a.endpointOf(serviceSTS, region, a.config.EndpointSTS)
+	client := sts.NewFromConfig(base, func(o *sts.Options) {
+		o.BaseEndpoint = orNil(url)
+		o.APIOptions = append(o.APIOptions, signedAs(sign), func(stack *middleware.Stack) error {
+			return stack.Build.Add(middleware.BuildMiddlewareFunc("SourceHeaders", func(ctx context.Context, in middleware.BuildInput, next middleware.BuildHandler) (middleware.BuildOutput, middleware.Metadata, error) {
+				if r, ok := in.Request.(*smithyhttp.Request); ok {
+					r.Header.Set("x-amz-source-account", a.config.RoleAccount)
+					if a.config.SourceARN != "" {
+						r.Header.Set("x-amz-source-arn", a.config.SourceARN)
+					}
+				}
+				return next.HandleBuild(ctx, in)
+			}), middleware.After)
+		})
+	})
+	return stscreds.NewAssumeRoleProvider(client, a.config.RoleARN)
+}
+
+// call carries out one call of the SDK and describes its failure.
+func call[In, Out any](ctx context.Context, a *api, what string, do func(context.Context, *clients, In) (Out, error), in In) (Out, error) {
+	var none Out
+	c, _, err := a.ready(ctx)
+	if err != nil {
+		return none, err
+	}
+	return callWith(ctx, a, c, what, do, in)
+}
+
+func callWith[In, Out any](ctx context.Context, a *api, c *clients, what string, do func(context.Context, *clients, In) (Out, error), in In) (Out, error) {
+	ctx, caught := cloudapi.Catch(ctx)
+	began := time.Now()
+	out, err := do(ctx, c, in)
+	a.metrics.count(caught, began, err)
+	return out, apiError(err, caught, what)
+}
+
+// errIncomplete is the answer to a page that says less than it must.
+var errIncomplete = errors.New("an incomplete answer")
+
+// secretsOf are the values that must never be seen; a test looks for them.
+func (c Config) secretsOf() []schema.Secret {
+	return []schema.Secret{c.AccessKeyID, c.SecretAccessKey, c.SessionToken}
+}

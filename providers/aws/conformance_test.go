@@ -1,0 +1,203 @@
+package aws
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/conformance"
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	conformance.Run(t, newFixture)
+}
+
+// TestSchedules runs random schedules; SOAK_SCHEDULES and SOAK_SEED choose how many and which.
+func TestSchedules(t *testing.T) {
+	t.Parallel()
+	conformance.Soak(t, newFixture)
+}
+
+const (
+	extraGroup  = "sg-0000000000000ext0"
+	someARN     = "arn:aws:acm:us-east-1:123456789012:certificate/one"
+	otherARN    = "arn:aws:acm:us-east-1:123456789012:certificate/two"
+	somePolicy  = "ELBSecurityPolicy-TLS13-1-2-2021-06"
+	otherPolicy = "ELBSecurityPolicy-TLS-1-2-2017-01"
+)
+
+func newFixture(t testing.TB) *conformance.Fixture {
+	sim, server := awssim.New(awssim.Options{})
+	sim.AddGroup(awssim.Group{ID: extraGroup, Name: "extra"})
+	url := server.Start(t)
+	file := sim.CloudConfig(url) + "NLBSecurityGroupMode = Managed\n"
+	return &conformance.Fixture{
+		Sim: server,
+		Open: func(policy guard.Policy) (cloudprovider.Interface, error) {
+			var r registry.Registry
+			if err := r.Add(Description()); err != nil {
+				return nil, err
+			}
+			in := testInputs(sim, url, file, map[string]string{"AWS_ACCESS_KEY_ID": awssim.Key})
+			in.Guard = &policy
+			return r.Open(Name, in)
+		},
+		AddInstance: func(name string) string {
+			id := sim.AddInstance(awssim.Spec{Name: name})
+			for _, i := range sim.List() {
+				if i.ID == id {
+					return providerIDPrefix + "/" + i.Zone + "/" + id
+				}
+			}
+			return ""
+		},
+		RemoveInstance:  func(id string) { sim.Remove(instanceID(t, id)) },
+		PowerOff:        func(id string) { require.NoError(t, sim.SetState(instanceID(t, id), "stopped")) },
+		InstanceListing: "EC2 DescribeInstances",
+		RefuseAccount:   func() { sim.SetKey("AKIAANOTHER") },
+		OtherAccount:    sim.Blind,
+		OtherCluster:    func() { file = strings.ReplaceAll(file, awssim.ClusterID, "restored") },
+		MalformedIDs:    []string{providerIDPrefix, "aws://i-1", "aws:///", "aws:///us-east-1a/vol-1", "aws:///us-east-1a/i-1/suffix"},
+		Services: map[string]conformance.Case{
+			"classic":      {Service: service("classic", nil, servicePort("http", 80, 30080)), Change: addPort},
+			"network":      {Service: nlb("network", nil, servicePort("http", 80, 30080)), Change: addPort},
+			"rich classic": {Service: richClassic(), Change: changeClassic},
+			"rich network": {Service: richNetwork(), Change: changeNetwork},
+		},
+		Snapshot: func() string { return snapshot(sim) },
+	}
+}
+
+func instanceID(t testing.TB, providerID string) string {
+	id, err := parseProviderID(providerID)
+	require.NoError(t, err)
+	return id
+}
+
+func addPort(s *v1.Service) {
+	s.Spec.Ports = append(s.Spec.Ports, servicePort("alt", 8080, 30081))
+}
+
+// richClassic uses everything of classic load balancers at once.
+func richClassic() *v1.Service {
+	s := service("rich-classic", map[string]string{
+		annotationProxyProtocol: "*", annotationAccessLog: "true", annotationAccessLogInterval: "5", annotationAccessLogBucket: "logs", annotationAccessLogPrefix: "web",
+		annotationDraining: "true", annotationDrainingTimeout: "30", annotationIdleTimeout: "120", annotationCrossZone: "true", annotationExtraGroups: extraGroup,
+		annotationCertificate: someARN, annotationTLSPorts: "https,8443", annotationTLSPolicy: somePolicy, annotationBackendProtocol: "https", annotationTags: "team=web,empty=",
+		annotationCheckProtocol: "http", annotationCheckPort: "traffic-port", annotationCheckPath: "/ready", annotationHealthyThreshold: "3", annotationUnhealthyThreshold: "4",
+		annotationCheckTimeout: "6", annotationCheckInterval: "20", annotationSubnets: "public-us-east-1a,subnet-00000000000000a2",
+	}, servicePort("http", 80, 30080), servicePort("https", 443, 30443), servicePort("alt", 8443, 30444))
+	s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24", "192.0.2.0/24"}
+	return s
+}
+
+func changeClassic(s *v1.Service) {
+	a := s.Annotations
+	a[annotationProxyProtocol], a[annotationAccessLogInterval], a[annotationDrainingTimeout] = "", "60", "60"
+	a[annotationTLSPolicy], a[annotationTLSPorts], a[annotationCheckPath] = otherPolicy, "*", "/live"
+	a[annotationTags], a[annotationSubnets] = "team=api", "public-us-east-1b,public-us-east-1c"
+	delete(a, annotationExtraGroups)
+	s.Spec.LoadBalancerSourceRanges = []string{"203.0.113.0/24"}
+	s.Spec.Ports = s.Spec.Ports[1:]
+	s.Spec.Ports[0].NodePort = 30445
+}
+
+// richNetwork uses everything of network load balancers at once.
+func richNetwork() *v1.Service {
+	s := nlb("rich-network", map[string]string{
+		annotationAccessLog: "true", annotationAccessLogBucket: "logs", annotationAccessLogPrefix: "web", annotationCrossZone: "true", annotationCertificate: someARN,
+		annotationTLSPorts: "https,8443", annotationTLSPolicy: somePolicy, annotationBackendProtocol: "ssl", annotationTags: "team=web,empty=", annotationCheckProtocol: "HTTP",
+		annotationCheckPath: "/ready", annotationHealthyThreshold: "4", annotationUnhealthyThreshold: "5", annotationCheckTimeout: "7", annotationCheckInterval: "15",
+		annotationTargetAttributes: attributePreserveClient + "=false," + attributeProxyV2 + "=true", annotationInternal: "true",
+		annotationPrivateAddresses: "10.0.1.10,10.0.3.10", annotationSubnets: "private-us-east-1a,private-us-east-1b",
+	}, servicePort("http", 80, 30080), servicePort("https", 443, 30443), servicePort("alt", 8443, 30444))
+	s.Spec.ExternalTrafficPolicy = v1.ServiceExternalTrafficPolicyLocal
+	s.Spec.HealthCheckNodePort = 30999
+	s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24", "192.0.2.0/24"}
+	return s
+}
+
+func changeNetwork(s *v1.Service) {
+	a := s.Annotations
+	a[annotationTLSPorts], a[annotationTLSPolicy], a[annotationCertificate] = "8443", otherPolicy, otherARN
+	a[annotationCrossZone], a[annotationAccessLog], a[annotationCheckInterval] = "false", "false", "30"
+	a[annotationTargetAttributes] = attributeProxyV2 + "=false"
+	delete(a, annotationCheckProtocol)
+	s.Spec.LoadBalancerSourceRanges = []string{"203.0.113.0/24"}
+	s.Spec.Ports = s.Spec.Ports[1:]
+	s.Spec.Ports[1].NodePort = 30445
+}
+
+// snapshot is what the region holds for Services, less what differs from run to run.
+func snapshot(sim *awssim.Sim) string {
+	var lines []string
+	show := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	instances, groups := map[string]string{}, map[string]string{}
+	for _, i := range sim.List() {
+		instances[i.ID] = i.PrivateDNS
+	}
+	for _, g := range sim.Groups() {
+		groups[g.ID] = g.Name
+	}
+	translated := func(ids []string, names map[string]string) []string {
+		list := []string{}
+		for _, id := range ids {
+			list = append(list, names[id])
+		}
+		slices.Sort(list)
+		return list
+	}
+	for _, lb := range sim.Classics() {
+		show("classic %s %s %v %v %v %v %v %v %v", lb.Name, lb.Scheme, slices.Sorted(slices.Values(lb.Subnets)), translated(lb.Groups, groups), translated(lb.Instances, instances), lb.Tags, *lb.Check, lb.Backends, lb.Attributes)
+		for _, l := range lb.Listeners {
+			show("%s listener %v", lb.Name, *l)
+		}
+	}
+	targetGroups, names := map[string]string{}, map[string]string{}
+	for _, tg := range sim.TargetGroups() {
+		targets := []string{}
+		for _, t := range tg.Targets {
+			targets = append(targets, fmt.Sprint(instances[t.ID], ":", t.Port))
+		}
+		slices.Sort(targets)
+		targetGroups[tg.ARN] = tg.Name
+		show("target group %s %v %v %v", tg.Name, []any{tg.Protocol, tg.AddressType, tg.Port, tg.CheckProtocol, tg.CheckPort, tg.CheckPath, tg.Interval, tg.Timeout, tg.Healthy, tg.Unhealthy}, targets, []any{tg.Attributes, tg.Tags})
+	}
+	for _, lb := range sim.Networks() {
+		names[lb.ARN] = lb.Name
+		show("network %s %s %v %v %v %v", lb.Name, lb.Scheme, lb.Mappings, translated(lb.Groups, groups), lb.Tags, lb.Attributes)
+	}
+	for _, l := range sim.Listeners() {
+		show("%s listener %v", names[l.LoadBalancer], []any{l.Protocol, l.Port, l.Policy, l.Certificates, targetGroups[l.TargetGroup], l.Tags})
+	}
+	for _, g := range sim.Groups() {
+		if g.ID != awssim.NodeGroup && g.ID != extraGroup {
+			show("security group %s %s %v", g.Name, g.Description, g.Tags)
+		}
+		for _, r := range g.Rules {
+			r.Group = groups[r.Group]
+			show("security group %s rule %v", g.Name, r)
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// with adds annotations to others.
+func with(sets ...map[string]string) map[string]string {
+	all := map[string]string{}
+	for _, set := range sets {
+		maps.Copy(all, set)
+	}
+	return all
+}

@@ -1,0 +1,193 @@
+package aws
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	elb "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing"
+	elbv2 "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
+	elbv2types "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
+)
+
+// leftovers is what belongs to a Service beside its load balancer. It is found by names, descriptions and tags, so that it
+// is found when the load balancer is gone, too.
+type leftovers struct {
+	targetGroups []elbv2types.TargetGroup
+	groups       []securityGroup
+	// opened are security groups with rules for the load balancer.
+	opened []securityGroup
+}
+
+func (l leftovers) any() bool { return len(l.targetGroups)+len(l.groups)+len(l.opened) > 0 }
+
+func (l *loadBalancers) leftovers(ctx context.Context, cluster string, service *v1.Service, p pair) (leftovers, error) {
+	var left leftovers
+	_, id, err := l.api.ready(ctx)
+	if err != nil {
+		return left, err
+	}
+	if left.targetGroups, err = l.groupsOf(ctx, service, p.network, deleteMaxAge); err != nil {
+		return left, err
+	}
+	all, err := l.groups.all(ctx)
+	if err != nil {
+		return left, err
+	}
+	name := balancerName(service)
+	own := []string{classicGroupName(name), managedGroupName(cluster, service)}
+	for _, g := range sortedGroups(all) {
+		if slices.Contains(own, g.name) && id.owned(g.tags) && !l.spared(service, g.id) {
+			left.groups = append(left.groups, g)
+		}
+	}
+	for _, g := range sortedGroups(all) {
+		opens := func(r rule) bool {
+			return slices.ContainsFunc(left.groups, func(o securityGroup) bool { return o.id == r.source.group && o.id != g.id })
+		}
+		named := func(r rule) bool {
+			return ofBalancer(r, name) && !networkNodeChange(g, l.nothingFor(name), l.otherNetworks(name)).empty()
+		}
+		if !l.config.NoNodeGroupRules && slices.ContainsFunc(g.rules, func(r rule) bool { return opens(r) || named(r) }) {
+			left.opened = append(left.opened, g)
+		}
+	}
+	return left, nil
+}
+
+// nothingFor is the wish of a load balancer that goes.
+func (l *loadBalancers) nothingFor(name string) nodeRuleWish {
+	w := nodeRuleWish{name: name}
+	if l.config.HealthProbeMode == probeShared {
+		w.sharedPort = int32(l.config.SharedProbePort) //nolint:gosec // the table bounds it
+	}
+	return w
+}
+
+// spared are security groups that users named: they are theirs, whatever their tags say.
+func (l *loadBalancers) spared(service *v1.Service, groupID string) bool {
+	s, _, _ := Annotations.Parse(service.Annotations)
+	return groupID == l.config.ClassicGroup || slices.Contains(s.Groups, groupID) || slices.Contains(s.ExtraGroups, groupID)
+}
+
+// EnsureLoadBalancerDeleted implements cloudprovider.LoadBalancer. Each try begins with what is there: rules of nodes, the
+// load balancer, its target groups, its security group. It never waits; what is still in use is tried again.
+func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) error {
+	p, err := l.findSurely(ctx, service)
+	if err != nil {
+		return err
+	}
+	if err := l.checkOwner(ctx, p); err != nil {
+		if _, notOurs := errors.AsType[*ownership.NotOursError](err); notOurs {
+			klog.InfoS("Leaving a load balancer alone", "service", klog.KObj(service), "reason", err.Error())
+			return nil
+		}
+		return err
+	}
+	left, err := l.leftovers(ctx, cluster, service, p)
+	if err != nil {
+		return err
+	}
+	if err := l.closeNodes(ctx, service, p, left); err != nil {
+		return err
+	}
+	if err := l.deleteBalancers(ctx, service, p); err != nil {
+		return err
+	}
+	for _, t := range left.targetGroups {
+		klog.InfoS("Deleting target group", "service", klog.KObj(service), "name", aws.ToString(t.TargetGroupName))
+		if err := l.balancers.run(ctx, step{what: "deleting target group " + aws.ToString(t.TargetGroupName), input: &elbv2.DeleteTargetGroupInput{TargetGroupArn: t.TargetGroupArn}}, nil); err != nil {
+			return err
+		}
+	}
+	for _, g := range left.groups {
+		if err := l.groups.remove(ctx, g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// closeNodes removes the rules that let the load balancer in to nodes.
+func (l *loadBalancers) closeNodes(ctx context.Context, service *v1.Service, p pair, left leftovers) error {
+	if l.config.NoNodeGroupRules {
+		return nil
+	}
+	name := balancerName(service)
+	if err := l.changeNodeRules(ctx, nodeRuleWish{name: name}, nil); err != nil {
+		return err
+	}
+	for _, g := range left.groups {
+		if err := l.closeGroup(ctx, g.id); err != nil {
+			return err
+		}
+	}
+	if p.classic == nil || len(p.classic.SecurityGroups) == 0 {
+		return nil
+	}
+	// A group that users named may serve other load balancers, whose rules look the same.
+	from := p.classic.SecurityGroups[0]
+	for _, other := range l.served() {
+		if balancerName(other) == name || other.DeletionTimestamp != nil {
+			continue
+		}
+		if lb, known := l.balancers.classics.Peek(balancerName(other)); known && slices.Contains(lb.SecurityGroups, from) {
+			return nil
+		}
+	}
+	_, id, err := l.api.ready(ctx)
+	if err != nil {
+		return err
+	}
+	all, err := l.groups.all(ctx)
+	if err != nil {
+		return err
+	}
+	mine := func(r rule) bool { return r.source.group == from && r.protocol == protocolAll }
+	for _, g := range sortedGroups(all) {
+		if id.ours(g.tags) && g.id != from && slices.ContainsFunc(g.rules, mine) {
+			if err := l.groups.sync(ctx, g.id, nil, mine); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// deleteBalancers deletes the load balancers themselves.
+func (l *loadBalancers) deleteBalancers(ctx context.Context, service *v1.Service, p pair) error {
+	name := balancerName(service)
+	if p.classic != nil {
+		klog.InfoS("Deleting classic load balancer", "service", klog.KObj(service), "name", name)
+		_, err := call(ctx, l.api, "deleting classic load balancer "+name, func(ctx context.Context, c *clients, in *elb.DeleteLoadBalancerInput) (*elb.DeleteLoadBalancerOutput, error) {
+			return c.elb.DeleteLoadBalancer(ctx, in)
+		}, &elb.DeleteLoadBalancerInput{LoadBalancerName: aws.String(name)})
+		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+			l.balancers.classics.Invalidate(name)
+			return err
+		}
+		l.balancers.classics.Forget(name)
+		l.balancers.classicSettings.Forget(name)
+		l.balancers.classicTags.Forget(name)
+	}
+	if p.network == nil {
+		return nil
+	}
+	klog.InfoS("Deleting network load balancer", "service", klog.KObj(service), "name", name)
+	arn := aws.ToString(p.network.LoadBalancerArn)
+	_, err := call(ctx, l.api, "deleting network load balancer "+name, func(ctx context.Context, c *clients, in *elbv2.DeleteLoadBalancerInput) (*elbv2.DeleteLoadBalancerOutput, error) {
+		return c.elbv2.DeleteLoadBalancer(ctx, in)
+	}, &elbv2.DeleteLoadBalancerInput{LoadBalancerArn: aws.String(arn)})
+	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+		l.balancers.networks.Invalidate(name)
+		return err
+	}
+	l.balancers.forgetNetwork(name, arn)
+	return nil
+}

@@ -1,0 +1,138 @@
+package aws
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
+	v1 "k8s.io/api/core/v1"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+)
+
+const fargatePrefix = "fargate-"
+
+// podInterface is the network interface of a pod on Fargate, which is a node to Kubernetes.
+type podInterface struct {
+	// key is the private address that provider IDs lead to.
+	key, zone, privateIP, privateDNS string
+	ipv6                             []string
+}
+
+// fargateKey returns the private address of a node on Fargate, from a provider ID such as
+// aws:///us-west-2c/1abc-2def/fargate-192.168.164.88 or …/fargate-ip-192-168-164-88.us-west-2.compute.internal.
+func fargateKey(providerID string) (string, bool) {
+	last, err := lastSegment(providerID)
+	if err != nil {
+		return "", false
+	}
+	name, ok := strings.CutPrefix(last, fargatePrefix)
+	if !ok {
+		return "", false
+	}
+	if dashed, isName := strings.CutPrefix(name, "ip-"); isName {
+		dashed, _, _ = strings.Cut(dashed, ".")
+		return strings.ReplaceAll(dashed, "-", "."), true
+	}
+	return name, true
+}
+
+// getPodInterface looks for the interface with an address. EC2 does not say of an address that it is in no use, it leaves
+// it out of the answer; that counts only where the same answer shows the interface of an instance that exists.
+func (i *instances) getPodInterface(ctx context.Context, ip string) (podInterface, error) {
+	what := "reading the network interface with the address " + ip
+	_, id, err := i.api.ready(ctx)
+	if err != nil {
+		return podInterface{}, err
+	}
+	witness, err := i.witness(ctx)
+	if err != nil {
+		return podInterface{}, fmt.Errorf("%s: %w", what, err)
+	}
+	addresses := []string{ip}
+	if witness != "" {
+		addresses = append(addresses, witness)
+	}
+	out, err := call(ctx, i.api, what, func(ctx context.Context, c *clients, in *ec2.DescribeNetworkInterfacesInput) (*ec2.DescribeNetworkInterfacesOutput, error) {
+		return c.ec2.DescribeNetworkInterfaces(ctx, in)
+	}, &ec2.DescribeNetworkInterfacesInput{Filters: []ec2types.Filter{filter("attachment.status", "attached"), filter("vpc-id", id.vpc), filter("private-ip-address", addresses...)}})
+	if err != nil {
+		if errors.Is(err, cloudapi.ErrNotFound) {
+			err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: what, Message: err.Error()}
+		}
+		return podInterface{}, err
+	}
+	seen := false
+	var found []podInterface
+	for _, e := range out.NetworkInterfaces {
+		switch aws.ToString(e.PrivateIpAddress) {
+		case witness:
+			seen = true
+		case ip:
+			one := podInterface{key: ip, zone: aws.ToString(e.AvailabilityZone), privateIP: ip, privateDNS: aws.ToString(e.PrivateDnsName)}
+			for _, a := range e.Ipv6Addresses {
+				one.ipv6 = append(one.ipv6, aws.ToString(a.Ipv6Address))
+			}
+			found = append(found, one)
+		}
+	}
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) > 1:
+		return podInterface{}, fmt.Errorf("%s: %d interfaces have it", what, len(found))
+	case witness == "" || !seen:
+		return podInterface{}, &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: what, Message: "no interface has the address, but nothing proves that EC2 showed all of them; delete the Node by hand if its pod is gone"}
+	}
+	return podInterface{}, &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: what, Message: "no interface has it"}
+}
+
+// witness is the address of an instance that runs, or "" if there is none.
+func (i *instances) witness(ctx context.Context) (string, error) {
+	all, err := i.all.All(ctx, inventory.Query{MaxAge: sweepMaxAge})
+	if err != nil {
+		return "", err
+	}
+	for _, one := range all {
+		if one.state == stateRunning && len(one.interfaces) > 0 && len(one.interfaces[0].privateIPs) > 0 && one.interfaces[0].index == 0 {
+			return one.interfaces[0].privateIPs[0], nil
+		}
+	}
+	return "", nil
+}
+
+// podMetadata is the metadata of a node on Fargate.
+func (i *instances) podMetadata(ctx context.Context, node *v1.Node, ip string, q inventory.Query) (*cloudprovider.InstanceMetadata, error) {
+	e, err := i.pods.Get(ctx, ip, q)
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return nil, fmt.Errorf("node %s: %w: %w", node.Name, cloudprovider.InstanceNotFound, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("node %s: %w", node.Name, err)
+	}
+	m := &cloudprovider.InstanceMetadata{ProviderID: node.Spec.ProviderID, Zone: e.zone}
+	for _, family := range i.config.NodeIPFamilies {
+		switch {
+		case family == familyIPv4:
+			m.NodeAddresses = append(m.NodeAddresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: e.privateIP})
+		case len(e.ipv6) > 0:
+			m.NodeAddresses = append(m.NodeAddresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: e.ipv6[0]})
+		}
+		if e.privateDNS != "" {
+			m.NodeAddresses = append(m.NodeAddresses, v1.NodeAddress{Type: v1.NodeInternalDNS, Address: e.privateDNS})
+		}
+	}
+	if err := checkAddresses(ip, m.NodeAddresses); err != nil {
+		return nil, fmt.Errorf("node %s: %w", node.Name, err)
+	}
+	if err := i.place(ctx, node, instance{}, m); err != nil {
+		return nil, fmt.Errorf("node %s: %w", node.Name, err)
+	}
+	return m, nil
+}

@@ -1,0 +1,211 @@
+package aws
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/feature/ec2/imds"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+)
+
+const (
+	clusterTagPrefix = "kubernetes.io/cluster/"
+	legacyClusterTag = "KubernetesCluster"
+	ownedValue       = "owned"
+)
+
+// identity is where we are and which cluster we serve.
+type identity struct {
+	region, vpc, subnet string
+	clusterID           string
+	// legacy makes every set of tags carry the older tag of the cluster, too.
+	legacy bool
+	// selfID and selfDNS are the instance that runs this program; empty if it runs elsewhere.
+	selfID, selfDNS string
+}
+
+// clusterTag is the key of the cluster's ownership tag.
+func (i *identity) clusterTag() string { return clusterTagPrefix + i.clusterID }
+
+// ours reports whether tags carry the cluster's tag, whatever its value.
+func (i *identity) ours(tags map[string]string) bool {
+	_, tagged := tags[i.clusterTag()]
+	return tagged || tags[legacyClusterTag] == i.clusterID
+}
+
+// owned reports whether tags say that the cluster made the thing, and may delete it.
+func (i *identity) owned(tags map[string]string) bool {
+	return tags[i.clusterTag()] == ownedValue || tags[legacyClusterTag] == i.clusterID
+}
+
+// otherOwner names the cluster that tags give a thing to, if that is another one and not ours as well.
+func (i *identity) otherOwner(tags map[string]string) string {
+	if i.ours(tags) {
+		return ""
+	}
+	for key := range tags {
+		if other, found := strings.CutPrefix(key, clusterTagPrefix); found {
+			return other
+		}
+	}
+	return tags[legacyClusterTag]
+}
+
+// ownershipTags are the tags of what the cluster owns.
+func (i *identity) ownershipTags() map[string]string {
+	tags := map[string]string{i.clusterTag(): ownedValue}
+	if i.legacy {
+		tags[legacyClusterTag] = i.clusterID
+	}
+	return tags
+}
+
+// ready returns the clients and the identity, which are found out at the first call. A failure is told to everybody for a
+// while.
+func (a *api) ready(ctx context.Context) (*clients, *identity, error) {
+	if c, id, err := a.known(); c != nil || err != nil {
+		return c, id, err
+	}
+	unlock, err := a.once.Lock(ctx, "identity")
+	if err != nil {
+		return nil, nil, fmt.Errorf("waiting to find out the region and the cluster: %w", err)
+	}
+	defer unlock()
+	if c, id, err := a.known(); c != nil || err != nil {
+		return c, id, err
+	}
+	c, id, err := a.identify(ctx)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err != nil {
+		if ctx.Err() == nil {
+			a.failed, a.failure = time.Now(), err
+		}
+		return nil, nil, err
+	}
+	a.clients, a.identity, a.failure = c, id, nil
+	return c, id, nil
+}
+
+func (a *api) known() (*clients, *identity, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.clients == nil && a.failure != nil && time.Since(a.failed) < identifyPause {
+		return nil, nil, a.failure
+	}
+	return a.clients, a.identity, nil
+}
+
+// identify finds out the region, and the instance that runs this program unless the cloud config tells what it would.
+func (a *api) identify(ctx context.Context) (*clients, *identity, error) {
+	c := a.config
+	region, err := a.region(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	made, err := a.newClients(ctx, region)
+	if err != nil {
+		return nil, nil, err
+	}
+	id := &identity{region: region, vpc: c.VPC, subnet: c.SubnetID, clusterID: cmp.Or(c.ClusterID, c.LegacyClusterID), legacy: c.LegacyClusterID != ""}
+	if c.offInstance() {
+		return made, id, nil
+	}
+	selfID, err := a.metadata(ctx, "instance-id")
+	if err != nil {
+		return nil, nil, fmt.Errorf("finding out which instance runs this program: %w; off EC2, set VPC, KubernetesClusterID and SubnetID or RoleARN in the cloud config", err)
+	}
+	out, err := callWith(ctx, a, made, "reading the instance that runs this program", func(ctx context.Context, c *clients, in *ec2.DescribeInstancesInput) (*ec2.DescribeInstancesOutput, error) {
+		return c.ec2.DescribeInstances(ctx, in)
+	}, &ec2.DescribeInstancesInput{InstanceIds: []string{selfID}})
+	if err != nil {
+		return nil, nil, err
+	}
+	self, ok := only(out, selfID)
+	if !ok {
+		return nil, nil, fmt.Errorf("reading the instance %s that runs this program: %w", selfID, errIncomplete)
+	}
+	id.vpc, id.subnet, id.selfID, id.selfDNS = self.vpc, self.subnet, selfID, self.privateDNS
+	return made, id, id.cluster(self.tags)
+}
+
+// cluster reads the ID of the cluster from the tags of our instance, unless the cloud config has it.
+func (i *identity) cluster(tags map[string]string) error {
+	if i.clusterID != "" {
+		return nil
+	}
+	legacy, found := tags[legacyClusterTag], ""
+	for key := range tags {
+		id, tagged := strings.CutPrefix(key, clusterTagPrefix)
+		if !tagged {
+			continue
+		}
+		if found != "" {
+			return fmt.Errorf("the instance %s has tags of two clusters, %s and %s; remove one, or set KubernetesClusterID in the cloud config", i.selfID, min(found, id), max(found, id))
+		}
+		found = id
+	}
+	if found != "" && legacy != "" && found != legacy {
+		return fmt.Errorf("the instance %s has the tags %s=%s and %s%s, which name two clusters; make them equal", i.selfID, legacyClusterTag, legacy, clusterTagPrefix, found)
+	}
+	i.clusterID, i.legacy = cmp.Or(found, legacy), legacy != ""
+	if i.clusterID == "" {
+		return fmt.Errorf("the ID of the cluster is unknown: tag the instance %s with %s<ID>, or set KubernetesClusterID in the cloud config", i.selfID, clusterTagPrefix)
+	}
+	return nil
+}
+
+// region is that of the cloud config, of the environment or shared files, or of the instance.
+func (a *api) region(ctx context.Context) (string, error) {
+	c := a.config
+	if known := cmp.Or(regionForm.FindString(c.Zone), c.Region, c.RegionEnv); known != "" {
+		return known, nil
+	}
+	base, err := a.sdkConfig(ctx, "")
+	if err != nil {
+		return "", err
+	}
+	if base.Region != "" {
+		return base.Region, nil
+	}
+	region, err := a.metadata(ctx, "placement/region")
+	if err != nil {
+		return "", fmt.Errorf("finding out the region: %w; set Region in the cloud config, or AWS_REGION", err)
+	}
+	return region, nil
+}
+
+var errMetadataDisabled = errors.New("the instance metadata service is switched off (AWS_EC2_METADATA_DISABLED)")
+
+// metadata asks the instance metadata service.
+func (a *api) metadata(ctx context.Context, path string) (string, error) {
+	if a.config.MetadataDisabled {
+		return "", errMetadataDisabled
+	}
+	o, _ := a.config.overrideOf(serviceMetadata, "")
+	client := imds.New(imds.Options{Endpoint: cmp.Or(o.URL, a.config.MetadataEndpoint)})
+	out, err := client.GetMetadata(ctx, &imds.GetMetadataInput{Path: path})
+	if err != nil {
+		return "", &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "asking the instance metadata service for " + path, Message: err.Error(), Cause: err}
+	}
+	defer out.Content.Close()
+	text, err := io.ReadAll(io.LimitReader(out.Content, maxMetadata))
+	if err != nil {
+		return "", fmt.Errorf("asking the instance metadata service for %s: %w", path, err)
+	}
+	value := strings.TrimSpace(string(text))
+	if value == "" || strings.ContainsAny(value, "<> \n") {
+		return "", fmt.Errorf("asking the instance metadata service for %s: %w", path, errIncomplete)
+	}
+	return value, nil
+}
+
+// maxMetadata bounds one value of the instance metadata service.
+const maxMetadata = 1 << 10

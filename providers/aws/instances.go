@@ -1,0 +1,495 @@
+package aws
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	listers "k8s.io/client-go/listers/core/v1"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/nodeview"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+const (
+	providerIDPrefix = "aws://"
+
+	// The age of the answer "this instance exists" spares reads for nodes that are not ready: one call, whoever asks.
+	existsPerCall = 2 * time.Second
+	existsLeast   = 15 * time.Second
+	existsMost    = 45 * time.Second
+	// sweepMaxAge serves the address loop, which asks about every node every 5 minutes.
+	sweepMaxAge = 60 * time.Second
+	// missMaxAge spares reads for a node that fails to initialise: the framework tries 9 times in the first second.
+	missMaxAge = 5 * time.Second
+
+	// pageSize is EC2's largest page; batchSize its limit on the values of a filter.
+	pageSize  = 1000
+	batchSize = 200
+
+	indexDNS = "private DNS name"
+)
+
+// instance is what the provider keeps of an EC2 instance.
+type instance struct {
+	id, kind, state, zone string
+	vpc, subnet           string
+	privateDNS, publicDNS string
+	publicIP              string
+	tags                  map[string]string
+	groups                []string
+	interfaces            []networkInterface
+	// checksSource is set where packets of pods would be dropped for their addresses.
+	checksSource bool
+}
+
+// networkInterface of an instance.
+type networkInterface struct {
+	id, status string
+	// index is the device index; unattached ones have the largest.
+	index      int32
+	privateIPs []string
+	ipv6       []string
+}
+
+const unattached = 1 << 30
+
+func newInstance(i *ec2types.Instance) instance {
+	kept := instance{
+		id: aws.ToString(i.InstanceId), kind: string(i.InstanceType), vpc: aws.ToString(i.VpcId), subnet: aws.ToString(i.SubnetId),
+		privateDNS: aws.ToString(i.PrivateDnsName), publicDNS: aws.ToString(i.PublicDnsName), publicIP: aws.ToString(i.PublicIpAddress), tags: tagsOf(i.Tags),
+		checksSource: aws.ToBool(i.SourceDestCheck),
+	}
+	if i.State != nil {
+		kept.state = string(i.State.Name)
+	}
+	if i.Placement != nil {
+		kept.zone = aws.ToString(i.Placement.AvailabilityZone)
+	}
+	for _, g := range i.SecurityGroups {
+		kept.groups = append(kept.groups, aws.ToString(g.GroupId))
+	}
+	for _, e := range i.NetworkInterfaces {
+		one := networkInterface{id: aws.ToString(e.NetworkInterfaceId), status: string(e.Status), index: unattached}
+		if e.Attachment != nil && e.Attachment.DeviceIndex != nil {
+			one.index = *e.Attachment.DeviceIndex
+		}
+		for _, a := range e.PrivateIpAddresses {
+			one.privateIPs = append(one.privateIPs, aws.ToString(a.PrivateIpAddress))
+		}
+		for _, a := range e.Ipv6Addresses {
+			one.ipv6 = append(one.ipv6, aws.ToString(a.Ipv6Address))
+		}
+		if one.index == 0 && e.SourceDestCheck != nil {
+			kept.checksSource = *e.SourceDestCheck // the interface that routes lead to
+		}
+		kept.interfaces = append(kept.interfaces, one)
+	}
+	slices.SortStableFunc(kept.interfaces, func(a, b networkInterface) int { return int(a.index) - int(b.index) })
+	return kept
+}
+
+func tagsOf(list []ec2types.Tag) map[string]string {
+	tags := make(map[string]string, len(list))
+	for _, t := range list {
+		tags[aws.ToString(t.Key)] = aws.ToString(t.Value)
+	}
+	return tags
+}
+
+// States of an instance.
+const (
+	stateRunning      = string(ec2types.InstanceStateNameRunning)
+	stateShuttingDown = string(ec2types.InstanceStateNameShuttingDown)
+	stateTerminated   = string(ec2types.InstanceStateNameTerminated)
+	stateStopped      = string(ec2types.InstanceStateNameStopped)
+)
+
+// addresses are in the order that AWS's own controller reports them.
+func (i instance) addresses(families []string) ([]v1.NodeAddress, error) {
+	var list []v1.NodeAddress
+	add := func(kind v1.NodeAddressType, address string) {
+		if address != "" {
+			list = append(list, v1.NodeAddress{Type: kind, Address: address})
+		}
+	}
+	for _, family := range families {
+		for _, e := range i.interfaces {
+			if e.status != string(ec2types.NetworkInterfaceStatusInUse) {
+				continue
+			}
+			if family == familyIPv4 {
+				for _, ip := range e.privateIPs {
+					add(v1.NodeInternalIP, ip)
+				}
+			} else if len(e.ipv6) > 0 {
+				add(v1.NodeInternalIP, e.ipv6[0])
+			}
+		}
+		if family == familyIPv4 {
+			add(v1.NodeExternalIP, i.publicIP)
+			add(v1.NodeInternalDNS, i.privateDNS)
+			add(v1.NodeHostName, i.privateDNS)
+			add(v1.NodeExternalDNS, i.publicDNS)
+		}
+	}
+	return list, checkAddresses(i.id, list)
+}
+
+func checkAddresses(id string, list []v1.NodeAddress) error {
+	for _, a := range list {
+		if a.Type != v1.NodeInternalIP && a.Type != v1.NodeExternalIP {
+			continue
+		}
+		if _, err := netip.ParseAddr(a.Address); err != nil {
+			return fmt.Errorf("EC2 tells the address %q of %s, which is none", a.Address, id)
+		}
+	}
+	return nil
+}
+
+// instances implements cloudprovider.InstancesV2.
+type instances struct {
+	config   Config
+	api      *api
+	all      *inventory.Inventory[string, instance]
+	pods     *inventory.Inventory[string, podInterface]
+	zones    *zones
+	topology *topology
+	nodes    *nodeview.View
+	lister   listers.NodeLister
+}
+
+var _ cloudprovider.InstancesV2 = (*instances)(nil)
+
+func newInstances(c Config, a *api) *instances {
+	i := &instances{config: c, api: a, zones: &zones{api: a}, nodes: &nodeview.View{}}
+	i.topology = newTopology(c, a)
+	i.all = inventory.New(inventory.Source[string, instance]{
+		Kind: "instance", ID: func(i instance) string { return i.id }, List: a.listInstances, Get: a.getInstance, GetMany: a.getInstances, BatchSize: batchSize,
+		Indexes: map[string]func(instance) []string{indexDNS: func(i instance) []string {
+			if i.state == stateTerminated {
+				return nil // its name may be another one's by now
+			}
+			return []string{i.privateDNS}
+		}},
+	})
+	i.pods = inventory.New(inventory.Source[string, podInterface]{
+		Kind: "network interface", ID: func(e podInterface) string { return e.key }, Get: i.getPodInterface,
+	})
+	return i
+}
+
+// setLister gives the nodes, which tell who is likely asked about next.
+func (i *instances) setLister(l listers.NodeLister) {
+	i.lister = l
+	i.nodes.SetLister(l)
+}
+
+func describeInstances(ctx context.Context, c *clients, in *ec2.DescribeInstancesInput) (*ec2.DescribeInstancesOutput, error) {
+	return c.ec2.DescribeInstances(ctx, in)
+}
+
+// listInstances reads all instances with a tag of the cluster.
+func (a *api) listInstances(ctx context.Context) ([]instance, int, error) {
+	_, id, err := a.ready(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	in := &ec2.DescribeInstancesInput{MaxResults: aws.Int32(pageSize), Filters: []ec2types.Filter{filter("tag-key", id.clusterTag(), legacyClusterTag)}}
+	var list []instance
+	for pages := 1; ; pages++ {
+		out, err := call(ctx, a, "listing instances", describeInstances, in)
+		if err != nil {
+			return nil, pages, err
+		}
+		for _, r := range out.Reservations {
+			for n := range r.Instances {
+				if one := newInstance(&r.Instances[n]); one.id != "" && id.ours(one.tags) {
+					list = append(list, one)
+				}
+			}
+		}
+		if aws.ToString(out.NextToken) == "" {
+			return list, pages, nil
+		}
+		in.NextToken = out.NextToken
+	}
+}
+
+// getInstances reads instances by a filter, which answers with those that exist.
+func (a *api) getInstances(ctx context.Context, ids []string) ([]instance, error) {
+	out, err := call(ctx, a, fmt.Sprintf("reading %d instances", len(ids)), describeInstances, &ec2.DescribeInstancesInput{Filters: []ec2types.Filter{filter("instance-id", ids...)}, MaxResults: aws.Int32(pageSize)})
+	if err != nil {
+		return nil, err
+	}
+	var list []instance
+	for _, r := range out.Reservations {
+		for n := range r.Instances {
+			list = append(list, newInstance(&r.Instances[n]))
+		}
+	}
+	return list, nil
+}
+
+// getInstance reads one instance by its ID. EC2 says of an ID that it does not know that it does not exist; an answer
+// without the instance says nothing.
+func (a *api) getInstance(ctx context.Context, id string) (instance, error) {
+	out, err := call(ctx, a, "reading instance "+id, describeInstances, &ec2.DescribeInstancesInput{InstanceIds: []string{id}})
+	if err != nil {
+		if e, ok := errors.AsType[*cloudapi.Error](err); ok && errors.Is(err, cloudapi.ErrNotFound) && !strings.Contains(e.Message, id) {
+			e.Class = cloudapi.ErrTransient // it is about another one
+		}
+		return instance{}, err
+	}
+	found, ok := only(out, id)
+	if !ok {
+		return instance{}, &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "reading instance " + id, Message: "EC2 answered without the instance, which says nothing about it"}
+	}
+	return found, nil
+}
+
+func only(out *ec2.DescribeInstancesOutput, id string) (instance, bool) {
+	for _, r := range out.Reservations {
+		for n := range r.Instances {
+			if aws.ToString(r.Instances[n].InstanceId) == id {
+				return newInstance(&r.Instances[n]), true
+			}
+		}
+	}
+	return instance{}, false
+}
+
+func filter(name string, values ...string) ec2types.Filter {
+	return ec2types.Filter{Name: aws.String(name), Values: values}
+}
+
+// InstanceExists reports whether the node's instance exists: everything but terminated does. Only EC2's own answer about
+// that very instance counts as its absence; a node without a provider ID is never absent, for names can change.
+func (i *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
+	if pod, ok := fargateKey(node.Spec.ProviderID); ok {
+		_, err := i.pods.Get(ctx, pod, i.existsQuery())
+		if errors.Is(err, cloudapi.ErrNotFound) {
+			return false, nil
+		}
+		return err == nil, err
+	}
+	one, err := i.lookup(ctx, node, i.existsQuery())
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound) && node.Spec.ProviderID != "":
+		return false, nil
+	case err != nil:
+		return false, err
+	case one.state == "":
+		return false, fmt.Errorf("EC2 does not tell the state of instance %s", one.id)
+	case one.state == stateTerminated && node.Spec.ProviderID == "":
+		return false, fmt.Errorf("instance %s is terminated, but node %s has no provider ID that proves it is its own", one.id, node.Name)
+	}
+	return one.state != stateTerminated, nil
+}
+
+// InstanceShutdown reports whether the node's instance is stopped. What runs on Fargate is never stopped.
+func (i *instances) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, error) {
+	if _, ok := fargateKey(node.Spec.ProviderID); ok {
+		return false, nil
+	}
+	one, err := i.lookup(ctx, node, i.existsQuery())
+	return err == nil && one.state == stateStopped, err
+}
+
+func (i *instances) existsQuery() inventory.Query {
+	return inventory.Query{MaxAge: i.all.Affordable(existsPerCall, existsLeast, existsMost), Expected: i.nodes.Counts().NotReady}
+}
+
+// InstanceMetadata returns what the node's instance tells about the node.
+func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
+	query := inventory.Query{MaxAge: sweepMaxAge, MaxMissAge: missMaxAge, Expected: i.nodes.Counts().All}
+	if guard.Uninitialized(node) {
+		query.Expected = i.nodes.Counts().Uninitialized
+	}
+	if pod, ok := fargateKey(node.Spec.ProviderID); ok {
+		return i.podMetadata(ctx, node, pod, query)
+	}
+	one, err := i.lookup(ctx, node, query)
+	if err == nil && (one.zone == "" || len(one.interfaces) == 0) {
+		// A listing may have caught the instance in the making.
+		query.MaxAge = 0
+		one, err = i.lookup(ctx, node, query)
+	}
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound):
+		return nil, fmt.Errorf("node %s: %w: %w", node.Name, cloudprovider.InstanceNotFound, err)
+	case err != nil:
+		return nil, fmt.Errorf("node %s: %w", node.Name, err)
+	case one.zone == "":
+		return nil, fmt.Errorf("node %s: EC2 does not tell where instance %s runs", node.Name, one.id)
+	}
+	m := &cloudprovider.InstanceMetadata{ProviderID: node.Spec.ProviderID, InstanceType: one.kind, Zone: one.zone}
+	if m.ProviderID == "" {
+		m.ProviderID = providerIDPrefix + "/" + one.zone + "/" + one.id
+	}
+	if m.NodeAddresses, err = one.addresses(i.config.NodeIPFamilies); err == nil {
+		err = i.place(ctx, node, one, m)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("node %s: %w", node.Name, err)
+	}
+	if len(m.NodeAddresses) == 0 && guard.Uninitialized(node) {
+		return nil, fmt.Errorf("node %s: instance %s has no address of the families %s; check NodeIPFamilies", node.Name, one.id, strings.Join(i.config.NodeIPFamilies, ", "))
+	}
+	return m, nil
+}
+
+// place adds the region, and for a node that is new the labels of its place, which count at initialisation alone.
+func (i *instances) place(ctx context.Context, node *v1.Node, one instance, m *cloudprovider.InstanceMetadata) error {
+	_, id, err := i.api.ready(ctx)
+	if err != nil {
+		return err
+	}
+	m.Region = id.region
+	if !guard.Uninitialized(node) {
+		return nil
+	}
+	m.AdditionalLabels = map[string]string{}
+	if _, known := node.Labels[labelZoneID]; !known {
+		z, err := i.zones.get(ctx, m.Zone)
+		if err != nil {
+			return err
+		}
+		m.AdditionalLabels[labelZoneID] = z.id
+	}
+	if _, known := node.Labels[labelNetworkLayer+"1"]; known || one.id == "" {
+		return nil
+	}
+	layers, err := i.topology.of(ctx, one, i.newcomers)
+	maps.Copy(m.AdditionalLabels, layers)
+	return err
+}
+
+// newcomers are the instances of nodes that wait to be initialised.
+func (i *instances) newcomers() []string {
+	return i.idsOf(guard.Uninitialized)
+}
+
+// unready are the instances of nodes that the lifecycle loop asks about.
+func (i *instances) unready() []string {
+	return i.idsOf(func(n *v1.Node) bool { return !nodeview.Ready(n) })
+}
+
+func (i *instances) idsOf(chosen func(*v1.Node) bool) []string {
+	if i.lister == nil {
+		return nil
+	}
+	nodes, err := i.lister.List(labels.Everything())
+	if err != nil {
+		return nil
+	}
+	var ids []string
+	for _, n := range nodes {
+		if !chosen(n) {
+			continue
+		}
+		if id, err := parseProviderID(n.Spec.ProviderID); err == nil {
+			ids = append(ids, id)
+		} else if id, ok := idInName(n.Name); ok && n.Spec.ProviderID == "" {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// lookup finds the instance of a node: by provider ID, else by a name that is the instance's ID, else by its private DNS
+// name.
+func (i *instances) lookup(ctx context.Context, node *v1.Node, q inventory.Query) (instance, error) {
+	company := i.unready
+	if guard.Uninitialized(node) {
+		company = i.newcomers
+	}
+	ctx = inventory.Also(ctx, company)
+	if node.Spec.ProviderID != "" {
+		id, err := parseProviderID(node.Spec.ProviderID)
+		if err != nil {
+			return instance{}, err
+		}
+		return i.all.Get(ctx, id, q)
+	}
+	if id, ok := idInName(node.Name); ok {
+		return i.all.Get(ctx, id, q)
+	}
+	_, self, err := i.api.ready(ctx)
+	if err != nil {
+		return instance{}, err
+	}
+	if self.selfID != "" && node.Name == self.selfDNS {
+		return i.all.Get(ctx, self.selfID, q)
+	}
+	if q.MaxMissAge == 0 {
+		// Without a provider ID no answer deletes anything, so the absence of a name needs no read of its own.
+		q.MaxMissAge = existsMost
+	}
+	found, err := i.all.Find(ctx, indexDNS, node.Name, q)
+	switch {
+	case err != nil:
+		return instance{}, err
+	case len(found) == 0:
+		return instance{}, &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: "finding the instance of the node", Message: fmt.Sprintf(
+			"no instance with the tag %s has the private DNS name %s; tag the instance, name the node like it, or start kubelet with --provider-id=%s/<zone>/<instance ID>", self.clusterTag(), node.Name, providerIDPrefix)}
+	case len(found) > 1:
+		return instance{}, &cloudapi.Error{Class: cloudapi.ErrConflict, Operation: "finding the instance of the node", Message: fmt.Sprintf(
+			"%d instances have the private DNS name %s; start kubelet with --provider-id=%s/<zone>/<instance ID>", len(found), node.Name, providerIDPrefix)}
+	}
+	return found[0], nil
+}
+
+var idForm = regexp.MustCompile(`^i-[^/]*$`)
+
+// idInName returns the ID in the name of a node that is named after its instance, with or without a domain.
+func idInName(name string) (string, bool) {
+	if !strings.HasPrefix(name, "i-") {
+		return "", false
+	}
+	id, _, _ := strings.Cut(name, ".")
+	return id, true
+}
+
+// parseProviderID returns the instance ID of a provider ID: the last part of its path.
+func parseProviderID(text string) (string, error) {
+	id, err := lastSegment(text)
+	if err == nil && !idForm.MatchString(id) {
+		err = fmt.Errorf("provider ID %q: %q is not the ID of an instance", text, id)
+	}
+	return id, err
+}
+
+// lastSegment is what a provider ID names. The form without a scheme is an older kubelet's.
+func lastSegment(text string) (string, error) {
+	path, ok := strings.CutPrefix(text, providerIDPrefix)
+	if !ok && strings.Contains(text, "://") {
+		return "", fmt.Errorf("provider ID %q does not begin with %s", text, providerIDPrefix)
+	}
+	if ok && !strings.Contains(path, "/") {
+		return "", fmt.Errorf("provider ID %q does not have the form %s/<zone>/<instance ID>", text, providerIDPrefix)
+	}
+	path = strings.Trim(path, "/")
+	return path[strings.LastIndex(path, "/")+1:], nil
+}
+
+// warm begins the first listing before the first question.
+func (i *instances) warm(ctx context.Context) error {
+	_, err := i.all.All(ctx, inventory.Query{MaxAge: existsLeast})
+	return err
+}

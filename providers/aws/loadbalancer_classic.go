@@ -1,0 +1,296 @@
+package aws
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	elb "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+)
+
+// ensureClassic makes the classic load balancer of a Service what it should be, and returns it.
+func (l *loadBalancers) ensureClassic(ctx context.Context, service *v1.Service, s settings, lb *classicBalancer, backends []backend) (*classicBalancer, error) {
+	want, err := l.classicWish(ctx, service, s, lb, backends)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.ensureClassicGroup(ctx, service, s, &want); err != nil {
+		return nil, err
+	}
+	if lb == nil {
+		if lb, err = l.createClassic(ctx, service, want); err != nil {
+			return nil, err
+		}
+	}
+	settled, err := l.balancers.classicSettings.Get(ctx, want.name, inventory.Query{MaxAge: ensureMaxAge})
+	if err != nil {
+		return nil, notAbsence(err)
+	}
+	tags, err := l.classicTags(ctx, lb)
+	if err != nil {
+		return nil, notAbsence(err)
+	}
+	// Openings of nodes come before the instances, or the first checks of their health fail.
+	if err := l.classicNodeRules(ctx, service, s, want.groups, backends); err != nil {
+		return nil, err
+	}
+	steps := planClassic(lb, settled.value, tags, want)
+	if err := l.run(ctx, service, steps, nil); err != nil {
+		return nil, l.notDone(err, func() { l.balancers.classics.Invalidate(want.name) })
+	}
+	if len(steps) > 0 {
+		if lb, err = l.balancers.classics.Get(ctx, want.name, inventory.Query{}); err != nil {
+			return nil, notAbsence(err)
+		}
+	}
+	return lb, l.dropClassicGroup(ctx, service, want)
+}
+
+// classicWish is what the Service asks for. Its security group is added when it is there.
+func (l *loadBalancers) classicWish(ctx context.Context, service *v1.Service, s settings, lb *classicBalancer, backends []backend) (classicWish, error) {
+	_, id, err := l.api.ready(ctx)
+	if err != nil {
+		return classicWish{}, err
+	}
+	scheme := schemePublic
+	if s.internal {
+		scheme = schemeInternal
+	}
+	if lb != nil {
+		l.reportScheme(service, s, aws.ToString(lb.Scheme))
+		scheme = aws.ToString(lb.Scheme)
+	}
+	subnets, err := l.network.choose(ctx, s, scheme == schemeInternal)
+	if err != nil {
+		return classicWish{}, err
+	}
+	fresh, eligible := backendIDs(backends)
+	want := classicWish{
+		name: balancerName(service), scheme: scheme, listeners: classicListeners(service, s), subnets: idsOf(subnets), settings: classicSettings(s),
+		tags: l.tagsFor(id, service, s), tlsPolicy: s.TLSPolicy, instances: fresh,
+	}
+	if len(want.listeners) == 0 {
+		return want, errors.New("no port of the Service has a node port; set spec.allocateLoadBalancerNodePorts to true")
+	}
+	want.check = classicCheck(service, s, l.config, want.listeners)
+	if s.ProxyProtocol != "" {
+		for _, port := range want.listeners {
+			if !slices.Contains(want.proxyPorts, port.instancePort) {
+				want.proxyPorts = append(want.proxyPorts, port.instancePort)
+			}
+		}
+	}
+	if lb != nil {
+		want.instances = stayingInstances(lb, s, fresh, eligible)
+		want.tags = s.tags // those that say whose it is were given at its creation
+	}
+	return want, nil
+}
+
+// stayingInstances are the instances that run, and those that are registered and may stay.
+func stayingInstances(lb *classicBalancer, s settings, fresh, eligible []string) []string {
+	want := slices.Clone(fresh)
+	for _, i := range lb.Instances {
+		if id := aws.ToString(i.InstanceId); (s.keepTargets || slices.Contains(eligible, id)) && !slices.Contains(want, id) {
+			want = append(want, id)
+		}
+	}
+	return want
+}
+
+// ensureClassicGroup adds the security groups: those that annotations or the option name, else one of its own.
+func (l *loadBalancers) ensureClassicGroup(ctx context.Context, service *v1.Service, s settings, want *classicWish) error {
+	_, id, err := l.api.ready(ctx)
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(s.Groups) > 0:
+		want.groups = slices.Clone(s.Groups)
+	case l.config.ClassicGroup != "":
+		want.groups = []string{l.config.ClassicGroup}
+	default:
+		tags := cloneTags(s.tags, id.ownershipTags())
+		g, err := l.groups.ensure(ctx, classicGroupName(want.name), classicGroupDescription(want.name, service), tags)
+		if err != nil {
+			return err
+		}
+		var ports []frontPort
+		for _, p := range want.listeners {
+			ports = append(ports, frontPort{protocolTCP, p.port})
+		}
+		description := descriptionClient + want.name
+		if err := l.groups.sync(ctx, g.id, frontRules(ports, rangesOf(s, false), description), frontMine(description)); err != nil {
+			return err
+		}
+		want.groups = []string{g.id}
+	}
+	for _, g := range s.ExtraGroups {
+		if !slices.Contains(want.groups, g) {
+			want.groups = append(want.groups, g)
+		}
+	}
+	return nil
+}
+
+func cloneTags(sets ...map[string]string) map[string]string {
+	tags := map[string]string{}
+	for _, set := range sets {
+		for k, v := range set {
+			tags[k] = v
+		}
+	}
+	return tags
+}
+
+func (l *loadBalancers) createClassic(ctx context.Context, service *v1.Service, want classicWish) (*classicBalancer, error) {
+	klog.InfoS("Creating classic load balancer", "service", klog.KObj(service), "name", want.name)
+	_, err := call(ctx, l.api, "creating classic load balancer "+want.name, func(ctx context.Context, c *clients, in *elb.CreateLoadBalancerInput) (*elb.CreateLoadBalancerOutput, error) {
+		return c.elb.CreateLoadBalancer(ctx, in)
+	}, createClassic(want))
+	if err != nil {
+		l.balancers.classics.Distrust() // it may exist all the same, made by a call whose answer was lost
+		if codeOf(err) == "InvalidSecurityGroup" {
+			return nil, notVisible(&cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: err.Error()}, want.groups[0])
+		}
+		return nil, err
+	}
+	l.balancers.classicTags.Put(named[map[string]string]{want.name, want.tags})
+	lb, err := l.balancers.classics.Get(ctx, want.name, inventory.Query{})
+	return lb, notAbsence(err)
+}
+
+// notAbsence keeps the absence of something that we just saw or made from being taken for an answer about the Service.
+func notAbsence(err error) error {
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return &cloudapi.Error{Class: cloudapi.ErrConflict, Message: err.Error()}
+	}
+	return err
+}
+
+// run carries out a plan.
+func (l *loadBalancers) run(ctx context.Context, service *v1.Service, steps []step, groups map[string]string) error {
+	for _, s := range steps {
+		klog.InfoS("Changing load balancer", "service", klog.KObj(service), "name", balancerName(service), "step", s.what)
+		if err := l.balancers.run(ctx, s, groups); err != nil {
+			return fmt.Errorf("load balancer %s: %w", balancerName(service), err)
+		}
+	}
+	return nil
+}
+
+// notDone makes the next try look anew at what a failed write may have changed.
+func (l *loadBalancers) notDone(err error, doubt func()) error {
+	doubt()
+	if refusedTarget(err) {
+		l.instances.all.Distrust()
+	}
+	return err
+}
+
+// classicNodeRules lets the load balancer in to its nodes, by its first security group, and closes what no node of it uses.
+func (l *loadBalancers) classicNodeRules(ctx context.Context, service *v1.Service, s settings, groups []string, backends []backend) error {
+	if l.config.NoNodeGroupRules || len(groups) == 0 {
+		return nil
+	}
+	_, id, err := l.api.ready(ctx)
+	if err != nil {
+		return err
+	}
+	wanted, err := l.nodeGroups(ctx, service, backends)
+	if err != nil {
+		return err
+	}
+	all, err := l.groups.all(ctx)
+	if err != nil {
+		return err
+	}
+	from := groups[0] // annotation order: its own, or the first that is named
+	open := rule{protocol: protocolAll, source: ruleSource{group: from}}
+	mine := func(r rule) bool { return r.source.group == from && r.protocol == protocolAll }
+	for _, g := range sortedGroups(all) {
+		var want []rule
+		switch {
+		case slices.Contains(wanted, g.id):
+			want = []rule{open}
+		case !id.ours(g.tags) || g.id == from || len(backends) == 0:
+			continue
+		}
+		if exactly(g, want, mine).empty() {
+			continue
+		}
+		if err := l.groups.sync(ctx, g.id, want, mine); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropClassicGroup deletes the group of its own that a load balancer does not have any more.
+func (l *loadBalancers) dropClassicGroup(ctx context.Context, service *v1.Service, want classicWish) error {
+	_, id, err := l.api.ready(ctx)
+	if err != nil {
+		return err
+	}
+	g, found, err := l.groups.named(ctx, classicGroupName(want.name))
+	if err != nil || !found || slices.Contains(want.groups, g.id) || !id.owned(g.tags) {
+		return err
+	}
+	if err := l.closeGroup(ctx, g.id); err != nil {
+		return err
+	}
+	klog.InfoS("The load balancer has other security groups now", "service", klog.KObj(service), "group", g.id)
+	return l.groups.remove(ctx, g)
+}
+
+// closeGroup removes the rules of other groups that let a group in.
+func (l *loadBalancers) closeGroup(ctx context.Context, id string) error {
+	all, err := l.groups.all(ctx)
+	if err != nil {
+		return err
+	}
+	mine := func(r rule) bool { return r.source.group == id }
+	for _, g := range sortedGroups(all) {
+		if g.id == id || !slices.ContainsFunc(g.rules, mine) {
+			continue
+		}
+		if err := l.groups.sync(ctx, g.id, nil, mine); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func sortedGroups(all map[string]securityGroup) []securityGroup {
+	list := make([]securityGroup, 0, len(all))
+	for _, g := range all {
+		list = append(list, g)
+	}
+	slices.SortFunc(list, func(a, b securityGroup) int {
+		if a.id < b.id {
+			return -1
+		}
+		return 1
+	})
+	return list
+}
+
+// updateClassic brings instances and openings up to date.
+func (l *loadBalancers) updateClassic(ctx context.Context, service *v1.Service, s settings, lb *classicBalancer, backends []backend) error {
+	if err := l.classicNodeRules(ctx, service, s, lb.SecurityGroups, backends); err != nil {
+		return err
+	}
+	fresh, eligible := backendIDs(backends)
+	steps := planClassicInstances(lb, stayingInstances(lb, s, fresh, eligible))
+	if err := l.run(ctx, service, steps, nil); err != nil {
+		return l.notDone(err, func() { l.balancers.classics.Invalidate(balancerName(service)) })
+	}
+	return nil
+}

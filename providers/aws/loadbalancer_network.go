@@ -1,0 +1,454 @@
+package aws
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	elbv2 "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
+	elbv2types "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
+	v1 "k8s.io/api/core/v1"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+)
+
+// ensureNetwork makes the network load balancer of a Service what it should be, and returns it.
+func (l *loadBalancers) ensureNetwork(ctx context.Context, cluster string, service *v1.Service, s settings, lb *elbv2types.LoadBalancer, backends []backend) (*elbv2types.LoadBalancer, error) {
+	want, err := l.networkWish(ctx, cluster, service, s, lb, backends)
+	if err != nil {
+		return nil, err
+	}
+	if lb == nil {
+		if lb, err = l.createNetwork(ctx, service, want); err != nil {
+			return nil, err
+		}
+	}
+	state, err := l.networkState(ctx, service, s, lb, ensureMaxAge)
+	if err != nil {
+		return nil, err
+	}
+	// Openings of nodes come before the targets, or the first checks of their health fail.
+	if err := l.networkNodeRules(ctx, service, s, lb, want.listeners, backends); err != nil {
+		return nil, err
+	}
+	steps := planNetwork(state, want)
+	if err := l.apply(ctx, service, lb, steps); err != nil {
+		return nil, err
+	}
+	if slices.ContainsFunc(steps, func(s step) bool {
+		switch s.input.(type) {
+		case *elbv2.SetSecurityGroupsInput, *elbv2.SetSubnetsInput:
+			return true
+		}
+		return false
+	}) {
+		if lb, err = l.balancers.networks.Get(ctx, want.name, inventory.Query{}); err != nil {
+			return nil, notAbsence(err)
+		}
+	}
+	return lb, l.dropNetworkGroup(ctx, cluster, service, lb)
+}
+
+// networkWish is what the Service asks for.
+func (l *loadBalancers) networkWish(ctx context.Context, cluster string, service *v1.Service, s settings, lb *elbv2types.LoadBalancer, backends []backend) (networkWish, error) {
+	_, id, err := l.api.ready(ctx)
+	if err != nil {
+		return networkWish{}, err
+	}
+	fresh, eligible := backendIDs(backends)
+	want := networkWish{
+		name: balancerName(service), scheme: schemePublic, tags: l.tagsFor(id, service, s), attributes: networkAttributes(s), targetAttributes: s.targetAttributes,
+		targets: fresh, eligible: eligible, keep: s.keepTargets, listeners: networkListeners(id.clusterID, service, s, l.config), fixedChecks: l.fixedChecks.Load(),
+	}
+	if len(want.listeners) == 0 {
+		return want, errors.New("no port of the Service has a node port; set spec.allocateLoadBalancerNodePorts to true")
+	}
+	if s.internal {
+		want.scheme = schemeInternal
+	}
+	if lb != nil {
+		l.reportScheme(service, s, string(lb.Scheme))
+		want.scheme, want.addressType = string(lb.Scheme), string(lb.IpAddressType)
+		if len(s.Subnets) > 0 {
+			want.mappings, err = l.namedMappings(ctx, service, s, lb)
+		}
+	} else if err = l.placeNetwork(ctx, service, s, &want); err != nil {
+		return want, err
+	}
+	if err != nil {
+		return want, err
+	}
+	return want, l.networkGroups(ctx, cluster, service, s, lb, &want)
+}
+
+// placeNetwork chooses where a new load balancer is, and what it offers to clients.
+func (l *loadBalancers) placeNetwork(ctx context.Context, service *v1.Service, s settings, want *networkWish) error {
+	subnets, err := l.network.choose(ctx, s, s.internal)
+	if err != nil {
+		return err
+	}
+	var required bool
+	want.addressType, required = addressTypeOf(service, subnets)
+	if !required && want.addressType == addressIPv4 && slices.Contains(service.Spec.IPFamilies, v1.IPv6Protocol) {
+		l.event(service, eventSingleStack, "the load balancer gets IPv4 alone: IPv6 needs a CIDR block for it in each of its subnets ("+strings.Join(idsOf(subnets), ", ")+") and no UDP port")
+	}
+	want.mappings, err = mappingsOf(subnets, s)
+	return err
+}
+
+// namedMappings are the subnets that the annotation names now. More of them are added; fewer have no effect.
+func (l *loadBalancers) namedMappings(ctx context.Context, service *v1.Service, s settings, lb *elbv2types.LoadBalancer) ([]elbv2types.SubnetMapping, error) {
+	subnets, err := l.network.choose(ctx, s, lb.Scheme == elbv2types.LoadBalancerSchemeEnumInternal)
+	if err != nil {
+		return nil, err
+	}
+	have := subnetsOf(lb)
+	if gone := without(have, idsOf(subnets)); len(gone) > 0 {
+		l.reportFixed(service, annotationSubnets, strings.Join(s.Subnets, ","), strings.Join(have, ","))
+		return nil, nil
+	}
+	if len(s.EIPs) > 0 || len(s.PrivateAddresses) > 0 {
+		if len(without(idsOf(subnets), have)) > 0 {
+			l.reportFixed(service, annotationSubnets, strings.Join(s.Subnets, ","), strings.Join(have, ","))
+		}
+		return nil, nil
+	}
+	return mappingsOf(subnets, s)
+}
+
+func subnetsOf(lb *elbv2types.LoadBalancer) []string {
+	var ids []string
+	for _, z := range lb.AvailabilityZones {
+		ids = append(ids, aws.ToString(z.SubnetId))
+	}
+	return ids
+}
+
+// networkGroups adds the security groups: in the mode Managed, those that the annotation names or one of its own. A load
+// balancer that was made without any can never get one.
+func (l *loadBalancers) networkGroups(ctx context.Context, cluster string, service *v1.Service, s settings, lb *elbv2types.LoadBalancer, want *networkWish) error {
+	if l.config.NLBGroupMode != groupModeManaged || (lb != nil && len(lb.SecurityGroups) == 0) {
+		return nil
+	}
+	if len(s.Groups) > 0 {
+		want.groups = s.Groups
+		return nil
+	}
+	_, id, err := l.api.ready(ctx)
+	if err != nil {
+		return err
+	}
+	g, err := l.groups.ensure(ctx, managedGroupName(cluster, service), managedGroupDescription, cloneTags(s.tags, id.ownershipTags()))
+	if err != nil {
+		return err
+	}
+	var ports []frontPort
+	for _, p := range want.listeners {
+		protocol := protocolTCP
+		if p.protocol == "UDP" {
+			protocol = protocolUDP
+		}
+		ports = append(ports, frontPort{protocol, p.port})
+	}
+	description := descriptionClient + want.name
+	want.groups = []string{g.id}
+	return l.groups.sync(ctx, g.id, frontRules(ports, rangesOf(s, want.addressType == addressDualStack), description), frontMine(description))
+}
+
+func (l *loadBalancers) createNetwork(ctx context.Context, service *v1.Service, want networkWish) (*elbv2types.LoadBalancer, error) {
+	klog.InfoS("Creating network load balancer", "service", klog.KObj(service), "name", want.name)
+	what := "creating network load balancer " + want.name
+	out, err := call(ctx, l.api, what, func(ctx context.Context, c *clients, in *elbv2.CreateLoadBalancerInput) (*elbv2.CreateLoadBalancerOutput, error) {
+		return c.elbv2.CreateLoadBalancer(ctx, in)
+	}, createNetwork(want))
+	if err == nil && (len(out.LoadBalancers) != 1 || out.LoadBalancers[0].LoadBalancerArn == nil) {
+		err = incomplete(what)
+	}
+	if err != nil {
+		l.balancers.networks.Distrust() // it may exist all the same, made by a call whose answer was lost
+		if codeOf(err) == "InvalidSecurityGroup" && len(want.groups) > 0 {
+			return nil, notVisible(&cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: err.Error()}, want.groups[0])
+		}
+		return nil, err
+	}
+	lb := &out.LoadBalancers[0]
+	l.balancers.networks.Put(lb)
+	l.balancers.networkTags.Put(named[map[string]string]{aws.ToString(lb.LoadBalancerArn), want.tags})
+	return lb, nil
+}
+
+// networkState reads what a load balancer is made of.
+func (l *loadBalancers) networkState(ctx context.Context, service *v1.Service, s settings, lb *elbv2types.LoadBalancer, maxAge time.Duration) (networkState, error) {
+	arn := aws.ToString(lb.LoadBalancerArn)
+	q := inventory.Query{MaxAge: maxAge}
+	state := networkState{lb: *lb, targets: map[string][]target{}, targetAttributes: map[string]map[string]string{}}
+	listeners, err := l.balancers.listeners.Get(ctx, arn, q)
+	if err != nil {
+		return state, l.networkGone(lb, err)
+	}
+	state.listeners = listeners.value
+	attributes, err := l.balancers.attributes.Get(ctx, arn, q)
+	if err != nil {
+		return state, l.networkGone(lb, err)
+	}
+	state.attributes = attributes.value
+	if state.groups, err = l.groupsOf(ctx, service, lb, maxAge); err != nil {
+		return state, err
+	}
+	for _, t := range state.groups {
+		tg := aws.ToString(t.TargetGroupArn)
+		found, err := l.balancers.targets.Get(ctx, tg, q)
+		if err != nil {
+			return state, notAbsence(err)
+		}
+		state.targets[tg] = found.value
+		if len(s.targetAttributes) > 0 {
+			a, err := l.balancers.targetAttributes.Get(ctx, tg, q)
+			if err != nil {
+				return state, notAbsence(err)
+			}
+			state.targetAttributes[tg] = a.value
+		}
+	}
+	return state, nil
+}
+
+// networkGone makes the next try look for the load balancer again, where a part of it told that it does not exist.
+func (l *loadBalancers) networkGone(lb *elbv2types.LoadBalancer, err error) error {
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		l.balancers.networks.Invalidate(aws.ToString(lb.LoadBalancerName))
+	}
+	return notAbsence(err)
+}
+
+// groupsOf returns the target groups of a load balancer, and those that were made for its Service and that none uses yet,
+// or any more. lb is nil where there is no load balancer.
+func (l *loadBalancers) groupsOf(ctx context.Context, service *v1.Service, lb *elbv2types.LoadBalancer, maxAge time.Duration) ([]elbv2types.TargetGroup, error) {
+	_, id, err := l.api.ready(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, err := l.balancers.groups.All(ctx, inventory.Query{MaxAge: maxAge})
+	if err != nil {
+		return nil, err
+	}
+	var list []elbv2types.TargetGroup
+	for _, t := range all {
+		switch {
+		case lb != nil && slices.Contains(t.LoadBalancerArns, aws.ToString(lb.LoadBalancerArn)):
+			list = append(list, *t)
+		case len(t.LoadBalancerArns) == 0 && strings.HasPrefix(aws.ToString(t.TargetGroupName), targetGroupPrefix(service)) && aws.ToString(t.VpcId) == id.vpc:
+			ours, err := l.groupIsOf(ctx, id, t, service)
+			if err != nil {
+				return nil, err
+			}
+			if ours {
+				list = append(list, *t)
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b elbv2types.TargetGroup) int {
+		return strings.Compare(aws.ToString(a.TargetGroupName), aws.ToString(b.TargetGroupName))
+	})
+	return list, nil
+}
+
+// groupIsOf reports whether the tags of a target group that none uses say that it was made for the Service.
+func (l *loadBalancers) groupIsOf(ctx context.Context, id *identity, t *elbv2types.TargetGroup, service *v1.Service) (bool, error) {
+	found, err := l.balancers.networkTags.Get(ctx, aws.ToString(t.TargetGroupArn), inventory.Query{MaxAge: tagsMaxAge})
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		l.balancers.forgetGroup(aws.ToString(t.TargetGroupArn))
+		return false, nil
+	}
+	return err == nil && id.owned(found.value) && found.value[serviceTag] == serviceName(service), err
+}
+
+// apply carries out a plan and keeps what is known of the load balancer true.
+func (l *loadBalancers) apply(ctx context.Context, service *v1.Service, lb *elbv2types.LoadBalancer, steps []step) error {
+	arn, made := aws.ToString(lb.LoadBalancerArn), map[string]string{}
+	for _, s := range steps {
+		err := l.run(ctx, service, []step{s}, made)
+		attached := ""
+		switch in := s.input.(type) {
+		case *elbv2.CreateTargetGroupInput:
+			if tg := made[s.group]; tg != "" {
+				l.balancers.networkTags.Put(named[map[string]string]{tg, tagsOfGroup(in)})
+			}
+		case *elbv2.CreateListenerInput:
+			attached = aws.ToString(in.DefaultActions[0].TargetGroupArn)
+		case *elbv2.ModifyListenerInput:
+			attached = aws.ToString(in.DefaultActions[0].TargetGroupArn)
+		case *elbv2.DeleteListenerInput:
+			l.balancers.listeners.Invalidate(arn)
+		case *elbv2.SetSecurityGroupsInput, *elbv2.SetSubnetsInput:
+			if err != nil {
+				l.balancers.networks.Invalidate(aws.ToString(lb.LoadBalancerName))
+			}
+		case *elbv2.ModifyTargetGroupInput:
+			if codeOf(err) == "InvalidConfigurationRequest" && l.fixedChecks.CompareAndSwap(false, true) {
+				return cloudproviderapi.NewRetryError("AWS does not change this health check; the target group is replaced", groupVisiblePause)
+			}
+		}
+		if attached != "" {
+			l.balancers.listeners.Invalidate(arn)
+			l.noteAttached(attached, arn, err)
+		}
+		if err != nil {
+			return l.notDone(err, func() { l.balancers.listeners.Invalidate(arn) })
+		}
+	}
+	return nil
+}
+
+func tagsOfGroup(in *elbv2.CreateTargetGroupInput) map[string]string {
+	tags := map[string]string{}
+	for _, t := range in.Tags {
+		tags[aws.ToString(t.Key)] = aws.ToString(t.Value)
+	}
+	return tags
+}
+
+// noteAttached notes that a target group is used by a load balancer, which its own picture does not show yet.
+func (l *loadBalancers) noteAttached(group, lb string, err error) {
+	known, ok := l.balancers.groups.Peek(group)
+	if err != nil || !ok {
+		l.balancers.groups.Distrust()
+		return
+	}
+	if !slices.Contains(known.LoadBalancerArns, lb) {
+		changed := *known
+		changed.LoadBalancerArns = append(slices.Clone(known.LoadBalancerArns), lb)
+		l.balancers.groups.Amend(&changed)
+	}
+}
+
+// networkNodeRules lets clients and health checks in to the nodes, and closes what this load balancer opened elsewhere.
+func (l *loadBalancers) networkNodeRules(ctx context.Context, service *v1.Service, s settings, lb *elbv2types.LoadBalancer, listeners []listenerWish, backends []backend) error {
+	if l.config.NoNodeGroupRules || len(backends) == 0 {
+		return nil
+	}
+	targets, err := l.nodeGroups(ctx, service, backends)
+	if err != nil {
+		return err
+	}
+	v6 := targetFamily(service) == addressIPv6
+	subnets, err := l.network.cidrsOf(ctx, subnetsOf(lb), v6)
+	if err != nil {
+		return err
+	}
+	var ranges []netip.Prefix
+	for _, p := range rangesOf(s, v6) {
+		if p.Addr().Is6() == v6 {
+			ranges = append(ranges, p)
+		}
+	}
+	dual := lb.IpAddressType == elbv2types.IpAddressTypeDualstack && !v6
+	want := nodeRuleWish{name: balancerName(service), rules: networkNodeRules(balancerName(service), listeners, ranges, subnets, s, dual)}
+	return l.changeNodeRules(ctx, want, targets)
+}
+
+// changeNodeRules opens the groups of targets, and removes the rules of the load balancer from all others of the cluster.
+func (l *loadBalancers) changeNodeRules(ctx context.Context, want nodeRuleWish, targets []string) error {
+	_, id, err := l.api.ready(ctx)
+	if err != nil {
+		return err
+	}
+	all, err := l.groups.all(ctx)
+	if err != nil {
+		return err
+	}
+	if l.config.HealthProbeMode == probeShared {
+		want.sharedPort = int32(l.config.SharedProbePort) //nolint:gosec // the table bounds it
+	}
+	others := l.otherNetworks(want.name)
+	none := nodeRuleWish{name: want.name, sharedPort: want.sharedPort}
+	for _, g := range sortedGroups(all) {
+		decide := func(g securityGroup) ruleChange { return networkNodeChange(g, none, others) }
+		switch {
+		case slices.Contains(targets, g.id):
+			decide = func(g securityGroup) ruleChange { return networkNodeChange(g, want, others) }
+		case !id.ours(g.tags) && !slices.ContainsFunc(g.rules, func(r rule) bool { return ofBalancer(r, want.name) }):
+			continue
+		}
+		if decide(g).empty() {
+			continue
+		}
+		if err := l.groups.change(ctx, g.id, true, decide); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ofBalancer reports whether a rule was made for a load balancer.
+func ofBalancer(r rule, name string) bool {
+	return r.description == descriptionClient+name || r.description == descriptionHealth+name
+}
+
+// otherNetworks are the names of the other Services' network load balancers.
+func (l *loadBalancers) otherNetworks(name string) []string {
+	var names []string
+	for _, s := range l.served() {
+		if network, _ := kindOf(s); network && balancerName(s) != name && s.DeletionTimestamp == nil {
+			names = append(names, balancerName(s))
+		}
+	}
+	return names
+}
+
+// dropNetworkGroup deletes the group of its own that a load balancer does not have any more.
+func (l *loadBalancers) dropNetworkGroup(ctx context.Context, cluster string, service *v1.Service, lb *elbv2types.LoadBalancer) error {
+	if l.config.NLBGroupMode != groupModeManaged {
+		return nil
+	}
+	_, id, err := l.api.ready(ctx)
+	if err != nil {
+		return err
+	}
+	g, found, err := l.groups.named(ctx, managedGroupName(cluster, service))
+	if err != nil || !found || slices.Contains(lb.SecurityGroups, g.id) || !id.owned(g.tags) {
+		return err
+	}
+	if err := l.closeGroup(ctx, g.id); err != nil {
+		return err
+	}
+	return l.groups.remove(ctx, g)
+}
+
+// updateNetwork brings targets and openings up to date.
+func (l *loadBalancers) updateNetwork(ctx context.Context, service *v1.Service, s settings, sound bool, lb *elbv2types.LoadBalancer, backends []backend) error {
+	_, id, err := l.api.ready(ctx)
+	if err != nil {
+		return err
+	}
+	if sound {
+		if err := l.networkNodeRules(ctx, service, s, lb, networkListeners(id.clusterID, service, s, l.config), backends); err != nil {
+			return err
+		}
+	}
+	groups, err := l.groupsOf(ctx, service, lb, updateMaxAge)
+	if err != nil {
+		return err
+	}
+	fresh, eligible := backendIDs(backends)
+	for _, t := range groups {
+		arn := aws.ToString(t.TargetGroupArn)
+		found, err := l.balancers.targets.Get(ctx, arn, inventory.Query{MaxAge: updateTargetsMaxAge})
+		if err != nil {
+			return fmt.Errorf("load balancer %s: %w", balancerName(service), notAbsence(err))
+		}
+		g := targetGroupWish{name: aws.ToString(t.TargetGroupName), port: aws.ToInt32(t.Port)}
+		if err := l.run(ctx, service, planTargets(arn, g, found.value, fresh, eligible, s.keepTargets), nil); err != nil {
+			return l.notDone(err, func() { l.balancers.targets.Invalidate(arn) })
+		}
+	}
+	return nil
+}

@@ -1,0 +1,85 @@
+package aws
+
+import (
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+)
+
+// The metrics of AWS's own controller, under its names and labels, for dashboards that exist.
+var (
+	requestDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{
+		Name: "cloudprovider_aws_api_request_duration_seconds", Help: "Latency of successful calls of AWS's API, by request.", StabilityLevel: metrics.ALPHA,
+	}, []string{"request"})
+	requestErrors = metrics.NewCounterVec(&metrics.CounterOpts{
+		Name: "cloudprovider_aws_api_request_errors", Help: "Failed calls of AWS's API, by request.", StabilityLevel: metrics.ALPHA,
+	}, []string{"request"})
+	throttledTotal = metrics.NewCounterVec(&metrics.CounterOpts{
+		Name: "cloudprovider_aws_api_throttled_requests_total", Help: "Calls of AWS's API that failed for the rate limit in the end, by operation.", StabilityLevel: metrics.ALPHA,
+	}, []string{"operation_name"})
+	statusTotal = metrics.NewCounterVec(&metrics.CounterOpts{
+		Name: "cloudprovider_aws_api_response_status_total", Help: "Calls of AWS's API that failed in the end, by service, operation and status.", StabilityLevel: metrics.ALPHA,
+	}, []string{"service", "operation", "status_code"})
+	taggingErrors = metrics.NewCounterVec(&metrics.CounterOpts{
+		Name: "cloudprovider_aws_tagging_controller_work_item_errors_total", Help: "Failures of the tagging controller, by kind.", StabilityLevel: metrics.ALPHA,
+	}, []string{"error_type", "instance_id"})
+	taggingDelay = metrics.NewHistogram(&metrics.HistogramOpts{
+		Name: "tagging_controller_inital_node_tagging_delay_seconds", Help: "Time from the creation of a node until its instance was tagged for the first time.", StabilityLevel: metrics.ALPHA,
+		Buckets: metrics.ExponentialBuckets(1, 4, 6),
+	})
+)
+
+var registerMetrics = sync.OnceFunc(func() {
+	legacyregistry.MustRegister(requestDuration, requestErrors, throttledTotal, statusTotal, taggingErrors, taggingDelay)
+})
+
+// callMetrics counts calls of the SDK.
+type callMetrics struct{}
+
+func newCallMetrics() *callMetrics {
+	registerMetrics()
+	return &callMetrics{}
+}
+
+// metricRequests are the calls whose latency AWS's own controller measures, under its names.
+func metricRequests() map[string]string {
+	return map[string]string{
+		"EC2 DescribeInstances": "describe_instance", "EC2 DescribeSecurityGroups": "describe_security_groups", "EC2 DescribeRouteTables": "describe_route_tables",
+		"EC2 DescribeNetworkInterfaces": "describe_network_interfaces", "EC2 CreateTags": "create_tags", "EC2 DeleteTags": "delete_tags",
+	}
+}
+
+// count notes a call that is over.
+func (*callMetrics) count(caught *cloudapi.Caught, began time.Time, err error) {
+	name := caught.Operation()
+	if request, ok := metricRequests()[name]; ok && err == nil {
+		requestDuration.WithLabelValues(request).Observe(time.Since(began).Seconds())
+	} else if ok {
+		requestErrors.WithLabelValues(request).Inc()
+	}
+	if err == nil || name == "" {
+		return
+	}
+	service, operation, _ := cutLast(name)
+	if answered, _ := caught.Last(); answered != nil {
+		statusTotal.WithLabelValues(service, operation, strconv.Itoa(answered.Status)).Inc()
+	}
+	if classOf(codeOf(err), 0) == cloudapi.ErrRateLimited {
+		throttledTotal.WithLabelValues(operation).Inc()
+	}
+}
+
+// cutLast cuts a text at its last space.
+func cutLast(text string) (before, after string, found bool) {
+	n := strings.LastIndex(text, " ")
+	if n < 0 {
+		return "", text, false
+	}
+	return text[:n], text[n+1:], true
+}

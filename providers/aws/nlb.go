@@ -1,0 +1,541 @@
+package aws
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	elbv2 "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
+	elbv2types "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
+	v1 "k8s.io/api/core/v1"
+)
+
+// Defaults of AWS's own controller for network load balancers.
+const (
+	nlbThreshold, nlbInterval           = 3, 30
+	nlbLocalThreshold, nlbLocalInterval = 2, 10
+
+	targetTypeInstance = "instance"
+
+	attributeCrossZone  = "load_balancing.cross_zone.enabled"
+	attributeLogs       = "access_logs.s3.enabled"
+	attributeLogsBucket = "access_logs.s3.bucket"
+	attributeLogsPrefix = "access_logs.s3.prefix"
+
+	reasonDraining = elbv2types.TargetHealthReasonEnumDeregistrationInProgress
+
+	addressIPv4      = "ipv4"
+	addressIPv6      = "ipv6"
+	addressDualStack = "dualstack"
+)
+
+// healthCheck of a target group; a timeout of 0 is AWS's own.
+type healthCheck struct {
+	protocol, port, path         string
+	interval, timeout            int32
+	healthyCount, unhealthyCount int32
+}
+
+// targetGroupWish is what the target group of a port should be.
+type targetGroupWish struct {
+	name, protocol, targetType, addressType string
+	port                                    int32
+	check                                   healthCheck
+}
+
+// listenerWish is what a port should be.
+type listenerWish struct {
+	port                          int32
+	protocol, certificate, policy string
+	group                         targetGroupWish
+}
+
+// networkWish is what a network load balancer should be.
+type networkWish struct {
+	name, scheme, addressType string
+	mappings                  []elbv2types.SubnetMapping
+	// groups are the security groups; nil leaves those that there are.
+	groups           []string
+	tags             map[string]string
+	listeners        []listenerWish
+	attributes       map[string]string
+	targetAttributes map[string]string
+	// targets are the instances that should serve, and eligible those that may go on doing so.
+	targets, eligible []string
+	// keep leaves targets that there are: no nodes at all are more likely a mistake than a wish.
+	keep bool
+	// fixedChecks is set where the API refuses to change protocol and interval of a health check.
+	fixedChecks bool
+}
+
+// networkCheck is the health check of a Service.
+func networkCheck(service *v1.Service, s settings, c Config) healthCheck {
+	local := service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal
+	h := healthCheck{protocol: "TCP", port: trafficPort, interval: nlbInterval, healthyCount: nlbThreshold, unhealthyCount: nlbThreshold}
+	shared := !local && c.HealthProbeMode == probeShared
+	switch {
+	case local:
+		h = healthCheck{protocol: "HTTP", port: strconv.Itoa(int(service.Spec.HealthCheckNodePort)), path: localCheckPath, interval: nlbLocalInterval, healthyCount: nlbLocalThreshold, unhealthyCount: nlbLocalThreshold}
+	case shared:
+		h.protocol, h.port, h.path = "HTTP", strconv.Itoa(c.SharedProbePort), c.SharedProbePath
+	}
+	if !shared {
+		h.protocol = cmp.Or(strings.ToUpper(s.CheckProtocol), h.protocol)
+		h.port = cmp.Or(s.CheckPort, h.port)
+		h.path = cmp.Or(s.CheckPath, h.path, "/")
+		if h.protocol == "TCP" {
+			h.path = ""
+		}
+	}
+	or := func(n int, standard int32) int32 { return cmp.Or(int32(n), standard) } //nolint:gosec // the table bounds it
+	h.interval, h.timeout = or(s.CheckInterval, h.interval), or(s.CheckTimeout, 0)
+	h.healthyCount, h.unhealthyCount = or(s.Healthy, h.healthyCount), or(s.Unhealthy, h.unhealthyCount)
+	return h
+}
+
+// networkListeners are the listeners of a Service. A port without a node port has none.
+func networkListeners(clusterID string, service *v1.Service, s settings, c Config) []listenerWish {
+	var list []listenerWish
+	check := networkCheck(service, s, c)
+	for _, p := range service.Spec.Ports {
+		if p.NodePort == 0 {
+			continue
+		}
+		protocol := string(cmp.Or(p.Protocol, v1.ProtocolTCP))
+		l := listenerWish{port: p.Port, protocol: protocol, group: targetGroupWish{protocol: protocol, targetType: targetTypeInstance, addressType: targetFamily(service), port: p.NodePort, check: check}}
+		if s.tls(p) {
+			l.protocol, l.certificate, l.policy = "TLS", s.Certificate, s.TLSPolicy
+			if s.BackendProtocol == backendSSL {
+				l.group.protocol = "TLS"
+			}
+		}
+		l.group.name = targetGroupName(clusterID, service, p.Port, l.group)
+		list = append(list, l)
+	}
+	return list
+}
+
+// targetFamily is the family by which a Service's node ports are reached: its first one.
+func targetFamily(service *v1.Service) string {
+	if len(service.Spec.IPFamilies) > 0 && service.Spec.IPFamilies[0] == v1.IPv6Protocol {
+		return addressIPv6
+	}
+	return addressIPv4
+}
+
+// addressTypeOf is what a new load balancer offers to clients: both families where the Service has both and the subnets
+// can. required is set where it may not be less.
+func addressTypeOf(service *v1.Service, subnets []subnet) (kind string, required bool) {
+	v6 := slices.Contains(service.Spec.IPFamilies, v1.IPv6Protocol)
+	policy := service.Spec.IPFamilyPolicy
+	required = v6 && (targetFamily(service) == addressIPv6 || (policy != nil && *policy == v1.IPFamilyPolicyRequireDualStack))
+	udp := slices.ContainsFunc(service.Spec.Ports, func(p v1.ServicePort) bool { return p.Protocol == v1.ProtocolUDP })
+	able := len(subnets) > 0 && !udp && !slices.ContainsFunc(subnets, func(s subnet) bool { return len(s.cidrs6) == 0 })
+	if v6 && (able || required) {
+		return addressDualStack, required
+	}
+	return addressIPv4, required
+}
+
+// networkAttributes are the attributes that are kept as the annotations have them. Bucket and prefix count while there are
+// logs.
+func networkAttributes(s settings) map[string]string {
+	a := map[string]string{attributeCrossZone: strconv.FormatBool(s.CrossZone), attributeLogs: strconv.FormatBool(s.AccessLog)}
+	if s.AccessLog {
+		a[attributeLogsBucket], a[attributeLogsPrefix] = s.AccessLogBucket, s.AccessLogPrefix
+	}
+	return a
+}
+
+// mappingsOf pairs subnets with the addresses that annotations fix.
+func mappingsOf(subnets []subnet, s settings) ([]elbv2types.SubnetMapping, error) {
+	for key, addresses := range map[string][]string{annotationEIPs: s.EIPs, annotationPrivateAddresses: s.PrivateAddresses} {
+		if len(addresses) > 0 && len(addresses) != len(subnets) {
+			return nil, problemf(key, strings.Join(addresses, ","), "names %d addresses for %d subnets (%s); name one for each, and the subnets by %s", len(addresses), len(subnets), strings.Join(idsOf(subnets), ", "), annotationSubnets)
+		}
+	}
+	list := make([]elbv2types.SubnetMapping, len(subnets))
+	for i, n := range subnets {
+		list[i].SubnetId = aws.String(n.id)
+		if len(s.EIPs) > 0 {
+			list[i].AllocationId = aws.String(s.EIPs[i])
+		}
+		if len(s.PrivateAddresses) > 0 {
+			list[i].PrivateIPv4Address = aws.String(s.PrivateAddresses[i])
+		}
+	}
+	return list, nil
+}
+
+// networkState is a network load balancer as the API shows it.
+type networkState struct {
+	lb         elbv2types.LoadBalancer
+	listeners  []elbv2types.Listener
+	groups     []elbv2types.TargetGroup // those of the load balancer, and those of its Service that no load balancer uses
+	attributes map[string]string
+	// targets and targetAttributes are by the ARN of the target group.
+	targets          map[string][]target
+	targetAttributes map[string]map[string]string
+}
+
+// target of a target group that serves or is about to; those that are leaving are none.
+type target struct {
+	id   string
+	port int32
+}
+
+func checkOf(t *elbv2types.TargetGroup) healthCheck {
+	return healthCheck{
+		string(t.HealthCheckProtocol), aws.ToString(t.HealthCheckPort), aws.ToString(t.HealthCheckPath), aws.ToInt32(t.HealthCheckIntervalSeconds),
+		aws.ToInt32(t.HealthCheckTimeoutSeconds), aws.ToInt32(t.HealthyThresholdCount), aws.ToInt32(t.UnhealthyThresholdCount),
+	}
+}
+
+// differs reports whether a health check has to be changed to be as wanted.
+func (h healthCheck) differs(have healthCheck) bool {
+	if h.timeout == 0 {
+		have.timeout = 0
+	}
+	if h.protocol == "TCP" {
+		have.path = ""
+	}
+	return h != have
+}
+
+// serves reports whether a target group can become the wanted one, by a change of its health check at most.
+func (w networkWish) serves(t *elbv2types.TargetGroup, g targetGroupWish) bool {
+	if aws.ToInt32(t.Port) != g.port || string(t.Protocol) != g.protocol || string(t.TargetType) != g.targetType || cmp.Or(string(t.IpAddressType), addressIPv4) != g.addressType {
+		return false
+	}
+	have := checkOf(t)
+	return !w.fixedChecks || (have.protocol == g.check.protocol && have.interval == g.check.interval)
+}
+
+// match finds the target group of each wanted listener among those that exist; it is "" where one has to be made.
+func (w networkWish) match(state networkState) []string {
+	arns := make([]string, len(w.listeners))
+	taken := map[string]bool{}
+	current := map[int32]string{}
+	for _, l := range state.listeners {
+		current[aws.ToInt32(l.Port)] = forwardsTo(&l)
+	}
+	for _, sameName := range []bool{false, true} {
+		for i, l := range w.listeners {
+			for n := range state.groups {
+				t := &state.groups[n]
+				arn := aws.ToString(t.TargetGroupArn)
+				preferred := arn == current[l.port] || sameName || aws.ToString(t.TargetGroupName) == l.group.name
+				if arns[i] == "" && !taken[arn] && preferred && w.serves(t, l.group) {
+					arns[i], taken[arn] = arn, true
+				}
+			}
+		}
+	}
+	return arns
+}
+
+// forwardsTo is the target group that a listener sends to.
+func forwardsTo(l *elbv2types.Listener) string {
+	for _, a := range l.DefaultActions {
+		if a.TargetGroupArn != nil {
+			return *a.TargetGroupArn
+		}
+	}
+	return ""
+}
+
+// planNetwork returns the calls that make a network load balancer what it should be. Target groups come before the
+// listeners that use them, and those that nothing uses go last.
+func planNetwork(state networkState, want networkWish) []step {
+	var steps []step
+	lbARN := state.lb.LoadBalancerArn
+	if want.groups != nil && len(state.lb.SecurityGroups) > 0 && !sameSet(want.groups, state.lb.SecurityGroups) {
+		steps = append(steps, step{what: "setting security groups", input: &elbv2.SetSecurityGroupsInput{LoadBalancerArn: lbARN, SecurityGroups: want.groups}})
+	}
+	if grown := grownSubnets(state.lb, want); grown != nil {
+		steps = append(steps, step{what: "adding subnets", input: &elbv2.SetSubnetsInput{LoadBalancerArn: lbARN, Subnets: grown}})
+	}
+	arns := want.match(state)
+	for i, l := range want.listeners {
+		steps = append(steps, want.planGroup(state, arns[i], l.group)...)
+	}
+	for i, l := range want.listeners {
+		steps = append(steps, planListener(state, arns[i], l, want.tags)...)
+	}
+	for n := range state.listeners {
+		l := &state.listeners[n]
+		if !slices.ContainsFunc(want.listeners, func(w listenerWish) bool { return w.port == aws.ToInt32(l.Port) }) {
+			steps = append(steps, step{what: fmt.Sprintf("deleting the listener of port %d", aws.ToInt32(l.Port)), input: &elbv2.DeleteListenerInput{ListenerArn: l.ListenerArn}})
+		}
+	}
+	for _, t := range state.groups {
+		if !slices.Contains(arns, aws.ToString(t.TargetGroupArn)) {
+			steps = append(steps, step{what: "deleting target group " + aws.ToString(t.TargetGroupName), input: &elbv2.DeleteTargetGroupInput{TargetGroupArn: t.TargetGroupArn}})
+		}
+	}
+	if changed := lackingTags(want.attributes, state.attributes); len(changed) > 0 {
+		var list []elbv2types.LoadBalancerAttribute
+		for _, k := range slices.Sorted(maps.Keys(changed)) {
+			list = append(list, elbv2types.LoadBalancerAttribute{Key: aws.String(k), Value: aws.String(changed[k])})
+		}
+		steps = append(steps, step{what: "changing attributes", input: &elbv2.ModifyLoadBalancerAttributesInput{LoadBalancerArn: lbARN, Attributes: list}})
+	}
+	return steps
+}
+
+// grownSubnets are the subnets of a load balancer that gets more of them; nil where it does not. Subnets with fixed
+// addresses cannot be named this way.
+func grownSubnets(lb elbv2types.LoadBalancer, want networkWish) []string {
+	have, wanted := []string{}, []string{}
+	for _, z := range lb.AvailabilityZones {
+		have = append(have, aws.ToString(z.SubnetId))
+	}
+	for _, m := range want.mappings {
+		if m.AllocationId != nil || m.PrivateIPv4Address != nil {
+			return nil
+		}
+		wanted = append(wanted, aws.ToString(m.SubnetId))
+	}
+	if len(without(have, wanted)) > 0 || len(without(wanted, have)) == 0 {
+		return nil
+	}
+	return wanted
+}
+
+// planGroup makes one target group, or what it should be.
+func (w networkWish) planGroup(state networkState, arn string, g targetGroupWish) []step {
+	var steps []step
+	var have []target
+	attributes := map[string]string{}
+	if arn == "" {
+		steps = append(steps, step{what: "creating target group " + g.name, input: createTargetGroup(g, aws.ToString(state.lb.VpcId), w.tags), group: g.name})
+		attributes = map[string]string{attributeProxyV2: textFalse}
+		if g.protocol == "TCP" || g.protocol == "TLS" {
+			attributes[attributePreserveClient] = textTrue
+		}
+	} else {
+		n := slices.IndexFunc(state.groups, func(t elbv2types.TargetGroup) bool { return aws.ToString(t.TargetGroupArn) == arn })
+		if g.check.differs(checkOf(&state.groups[n])) {
+			steps = append(steps, step{what: "changing the health check of target group " + aws.ToString(state.groups[n].TargetGroupName), input: modifyTargetGroup(arn, g.check)})
+		}
+		have, attributes = state.targets[arn], state.targetAttributes[arn]
+	}
+	if changed := lackingTags(w.targetAttributes, attributes); len(changed) > 0 {
+		var list []elbv2types.TargetGroupAttribute
+		for _, k := range slices.Sorted(maps.Keys(changed)) {
+			list = append(list, elbv2types.TargetGroupAttribute{Key: aws.String(k), Value: aws.String(changed[k])})
+		}
+		steps = append(steps, step{what: "changing attributes of target group " + g.name, input: &elbv2.ModifyTargetGroupAttributesInput{TargetGroupArn: orNil(arn), Attributes: list}, group: g.name})
+	}
+	return append(steps, planTargets(arn, g, have, w.targets, w.eligible, w.keep)...)
+}
+
+// targetsAtOnce is how many targets one call registers or deregisters.
+const targetsAtOnce = 100
+
+// planTargets deregisters first: a target group that is full has room then. What is eligible stays where it is and is not
+// registered anew.
+func planTargets(arn string, g targetGroupWish, have []target, want, eligible []string, keep bool) []step {
+	var gone, fresh []elbv2types.TargetDescription
+	known := map[string]bool{}
+	for _, t := range have {
+		if t.port == g.port && (keep || slices.Contains(want, t.id) || slices.Contains(eligible, t.id)) {
+			known[t.id] = true
+			continue
+		}
+		gone = append(gone, elbv2types.TargetDescription{Id: aws.String(t.id), Port: aws.Int32(t.port)})
+	}
+	for _, id := range want {
+		if !known[id] {
+			fresh = append(fresh, elbv2types.TargetDescription{Id: aws.String(id), Port: aws.Int32(g.port)})
+		}
+	}
+	var steps []step
+	for chunk := range slices.Chunk(gone, targetsAtOnce) {
+		steps = append(steps, step{what: "deregistering targets", input: &elbv2.DeregisterTargetsInput{TargetGroupArn: orNil(arn), Targets: chunk}, group: g.name})
+	}
+	for chunk := range slices.Chunk(fresh, targetsAtOnce) {
+		steps = append(steps, step{what: "registering targets", input: &elbv2.RegisterTargetsInput{TargetGroupArn: orNil(arn), Targets: chunk}, group: g.name})
+	}
+	return steps
+}
+
+// planListener makes one listener, or what it should be. A port that changes its protocol keeps its listener.
+func planListener(state networkState, groupARN string, l listenerWish, tags map[string]string) []step {
+	certificates := []elbv2types.Certificate(nil)
+	if l.certificate != "" {
+		certificates = []elbv2types.Certificate{{CertificateArn: aws.String(l.certificate)}}
+	}
+	actions := []elbv2types.Action{{Type: elbv2types.ActionTypeEnumForward, TargetGroupArn: orNil(groupARN)}}
+	for n := range state.listeners {
+		have := &state.listeners[n]
+		if aws.ToInt32(have.Port) != l.port {
+			continue
+		}
+		certificate := ""
+		if len(have.Certificates) > 0 {
+			certificate = aws.ToString(have.Certificates[0].CertificateArn)
+		}
+		// Without the wish for a policy, AWS's own choice stands.
+		samePolicy := l.policy == "" || aws.ToString(have.SslPolicy) == l.policy
+		if string(have.Protocol) == l.protocol && samePolicy && strings.EqualFold(certificate, l.certificate) && groupARN != "" && forwardsTo(have) == groupARN {
+			return nil
+		}
+		return []step{{what: fmt.Sprintf("changing the listener of port %d", l.port), group: l.group.name, input: &elbv2.ModifyListenerInput{
+			ListenerArn: have.ListenerArn, Port: aws.Int32(l.port), Protocol: elbv2types.ProtocolEnum(l.protocol), SslPolicy: orNil(l.policy), Certificates: certificates, DefaultActions: actions,
+		}}}
+	}
+	return []step{{what: fmt.Sprintf("creating the listener of port %d", l.port), group: l.group.name, input: &elbv2.CreateListenerInput{
+		LoadBalancerArn: state.lb.LoadBalancerArn, Port: aws.Int32(l.port), Protocol: elbv2types.ProtocolEnum(l.protocol), SslPolicy: orNil(l.policy), Certificates: certificates, DefaultActions: actions, Tags: elbv2Tags(tags),
+	}}}
+}
+
+func createTargetGroup(g targetGroupWish, vpc string, tags map[string]string) *elbv2.CreateTargetGroupInput {
+	in := &elbv2.CreateTargetGroupInput{
+		Name: aws.String(g.name), Port: aws.Int32(g.port), Protocol: elbv2types.ProtocolEnum(g.protocol), TargetType: elbv2types.TargetTypeEnum(g.targetType), VpcId: aws.String(vpc), Tags: elbv2Tags(tags),
+		HealthCheckProtocol: elbv2types.ProtocolEnum(g.check.protocol), HealthCheckPort: aws.String(g.check.port), HealthCheckPath: orNil(g.check.path),
+		HealthCheckIntervalSeconds: aws.Int32(g.check.interval), HealthyThresholdCount: aws.Int32(g.check.healthyCount), UnhealthyThresholdCount: aws.Int32(g.check.unhealthyCount),
+	}
+	if g.check.timeout > 0 {
+		in.HealthCheckTimeoutSeconds = aws.Int32(g.check.timeout)
+	}
+	if g.addressType == addressIPv6 {
+		in.IpAddressType = elbv2types.TargetGroupIpAddressTypeEnumIpv6
+	}
+	return in
+}
+
+func modifyTargetGroup(arn string, c healthCheck) *elbv2.ModifyTargetGroupInput {
+	in := &elbv2.ModifyTargetGroupInput{
+		TargetGroupArn: aws.String(arn), HealthCheckProtocol: elbv2types.ProtocolEnum(c.protocol), HealthCheckPort: aws.String(c.port), HealthCheckPath: orNil(c.path),
+		HealthCheckIntervalSeconds: aws.Int32(c.interval), HealthyThresholdCount: aws.Int32(c.healthyCount), UnhealthyThresholdCount: aws.Int32(c.unhealthyCount),
+	}
+	if c.timeout > 0 {
+		in.HealthCheckTimeoutSeconds = aws.Int32(c.timeout)
+	}
+	return in
+}
+
+func elbv2Tags(tags map[string]string) []elbv2types.Tag {
+	var list []elbv2types.Tag
+	for _, k := range slices.Sorted(maps.Keys(tags)) {
+		list = append(list, elbv2types.Tag{Key: aws.String(k), Value: aws.String(tags[k])})
+	}
+	return list
+}
+
+// createNetwork is the call that makes a network load balancer.
+func createNetwork(want networkWish) *elbv2.CreateLoadBalancerInput {
+	in := &elbv2.CreateLoadBalancerInput{
+		Name: aws.String(want.name), Type: elbv2types.LoadBalancerTypeEnumNetwork, SubnetMappings: want.mappings, SecurityGroups: want.groups, Tags: elbv2Tags(want.tags),
+	}
+	if want.scheme == schemeInternal {
+		in.Scheme = elbv2types.LoadBalancerSchemeEnumInternal
+	}
+	if want.addressType == addressDualStack {
+		in.IpAddressType = elbv2types.IpAddressTypeDualstack
+	}
+	return in
+}
+
+// nodeRuleWish is what a network load balancer needs of the security groups of nodes.
+type nodeRuleWish struct {
+	name  string
+	rules []rule
+	// sharedPort is the port of a health check that several load balancers share; 0 if there is none.
+	sharedPort int32
+}
+
+// networkNodeRules are the rules that let clients and health checks in to the nodes. subnets are the networks of the load
+// balancer itself.
+func networkNodeRules(name string, listeners []listenerWish, ranges []netip.Prefix, subnets []netip.Prefix, s settings, dualStack bool) []rule {
+	var clients, checks []rule
+	add := func(list *[]rule, r rule) {
+		if !containsRule(clients, r) && !containsRule(checks, r) {
+			*list = append(*list, r)
+		}
+	}
+	// Through it come clients that the load balancer hides: of the other family, or by wish.
+	hidden := dualStack || s.targetAttributes[attributePreserveClient] == textFalse
+	everyone, tcpOnly := len(ranges) == 1 && ranges[0] == netip.MustParsePrefix("0.0.0.0/0"), true
+	nodePorts := map[int32]bool{}
+	for _, l := range listeners {
+		protocol := protocolTCP
+		if l.group.protocol == "UDP" {
+			protocol, tcpOnly = protocolUDP, false
+		}
+		nodePorts[l.group.port] = true
+		for _, p := range ranges {
+			add(&clients, rule{protocol, l.group.port, l.group.port, ruleSource{cidr: p.String()}, descriptionClient + name})
+		}
+		if hidden {
+			for _, p := range subnets {
+				add(&clients, rule{protocol, l.group.port, l.group.port, ruleSource{cidr: p.String()}, descriptionClient + name})
+			}
+		}
+	}
+	ports := checkPorts(listeners)
+	implied := everyone && tcpOnly && len(ports) == len(nodePorts) && !slices.ContainsFunc(ports, func(p int32) bool { return !nodePorts[p] })
+	if !implied {
+		for _, port := range ports {
+			for _, p := range subnets {
+				add(&checks, rule{protocolTCP, port, port, ruleSource{cidr: p.String()}, descriptionHealth + name})
+			}
+		}
+	}
+	return slices.Concat(clients, checks)
+}
+
+// checkPorts are the ports on nodes that health checks use.
+func checkPorts(listeners []listenerWish) []int32 {
+	var ports []int32
+	for _, l := range listeners {
+		port := l.group.port
+		if n, err := strconv.ParseInt(l.group.check.port, 10, 32); err == nil {
+			port = int32(n)
+		}
+		if !slices.Contains(ports, port) {
+			ports = append(ports, port)
+		}
+	}
+	return ports
+}
+
+// networkNodeChange decides about one security group of nodes. others are the names of the cluster's other network load
+// balancers, which may use the same shared health check.
+func networkNodeChange(g securityGroup, want nodeRuleWish, others []string) ruleChange {
+	mine := func(r rule) bool {
+		name, client := strings.CutPrefix(r.description, descriptionClient)
+		if !client {
+			var health bool
+			if name, health = strings.CutPrefix(r.description, descriptionHealth); !health {
+				return false
+			}
+			if r.from == want.sharedPort && want.sharedPort != 0 {
+				// The rule serves whoever is left, and goes with the last.
+				return len(others) == 0
+			}
+		}
+		return name == want.name
+	}
+	c := exactly(g, want.rules, mine)
+	if c.empty() {
+		return c
+	}
+	after := c.result()
+	var mtu []rule
+	for _, r := range after.rules {
+		one := rule{protocolICMP, fragmentationType, fragmentationCode, ruleSource{cidr: r.source.cidr}, descriptionMTU}
+		if strings.HasPrefix(r.description, descriptionClient) && r.source.cidr != "" && !r.v6() && !containsRule(mtu, one) {
+			mtu = append(mtu, one)
+		}
+	}
+	m := exactly(after, mtu, func(r rule) bool { return r.description == descriptionMTU })
+	c.add, c.remove = append(c.add, m.add...), append(c.remove, m.remove...)
+	return c
+}

@@ -1,0 +1,200 @@
+package aws
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/registry/keylock"
+)
+
+const (
+	labelZoneID       = "topology.k8s.aws/zone-id"
+	labelNetworkLayer = "topology.k8s.aws/network-node-layer-"
+
+	// unsupportedFor is how long it is believed that a type of instances, or the region, knows no network topology.
+	unsupportedFor = 24 * time.Hour
+	// topologyBatch is the limit of instance IDs of DescribeInstanceTopology.
+	topologyBatch = 100
+	// zonesRetry keeps an unknown zone from being asked for again and again.
+	zonesRetry = 10 * time.Second
+)
+
+// zone is an availability zone.
+type zone struct{ name, id, kind string }
+
+// zones are read once, and again for one that is unknown.
+type zones struct {
+	api  *api
+	once keylock.Locks
+
+	mu    sync.Mutex
+	known map[string]zone
+	read  time.Time
+}
+
+func (z *zones) lookup(name string) (found zone, ok, fresh bool) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	found, ok = z.known[name]
+	return found, ok, time.Since(z.read) < zonesRetry
+}
+
+// get returns a zone by its name.
+func (z *zones) get(ctx context.Context, name string) (zone, error) {
+	if found, ok, _ := z.lookup(name); ok {
+		return found, nil
+	}
+	unlock, err := z.once.Lock(ctx, "zones")
+	if err != nil {
+		return zone{}, fmt.Errorf("waiting for the zones: %w", err)
+	}
+	defer unlock()
+	found, ok, fresh := z.lookup(name)
+	if !ok && !fresh {
+		if err := z.readAll(ctx); err != nil {
+			return zone{}, err
+		}
+		found, ok, _ = z.lookup(name)
+	}
+	if !ok {
+		return zone{}, fmt.Errorf("EC2 knows no availability zone %q", name)
+	}
+	return found, nil
+}
+
+func (z *zones) readAll(ctx context.Context) error {
+	out, err := call(ctx, z.api, "reading availability zones", func(ctx context.Context, c *clients, in *ec2.DescribeAvailabilityZonesInput) (*ec2.DescribeAvailabilityZonesOutput, error) {
+		return c.ec2.DescribeAvailabilityZones(ctx, in)
+	}, &ec2.DescribeAvailabilityZonesInput{})
+	if err != nil {
+		return err
+	}
+	if len(out.AvailabilityZones) == 0 {
+		return fmt.Errorf("reading availability zones: %w", errIncomplete)
+	}
+	known := map[string]zone{}
+	for _, one := range out.AvailabilityZones {
+		name := aws.ToString(one.ZoneName)
+		known[name] = zone{name, aws.ToString(one.ZoneId), aws.ToString(one.ZoneType)}
+	}
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.known, z.read = known, time.Now()
+	return nil
+}
+
+// topology tells where instances are in the network, for those types that tell it.
+type topology struct {
+	api *api
+	// required are the types whose nodes wait for it.
+	required *regexp.Regexp
+	once     keylock.Locks
+
+	mu sync.Mutex
+	// layers are the network nodes of instances that were read; each is asked for once.
+	layers map[string][]string
+	// unsupported holds until when types, instances and the region ("") are known not to tell.
+	unsupported map[string]time.Time
+}
+
+func newTopology(c Config, a *api) *topology {
+	return &topology{api: a, required: regexp.MustCompile(c.TopologyTypes), layers: map[string][]string{}, unsupported: map[string]time.Time{}} // the table has checked it
+}
+
+// of returns the labels of an instance's place in the network. company are instances that are asked about at about the
+// same time.
+func (t *topology) of(ctx context.Context, one instance, company func() []string) (map[string]string, error) {
+	if one.kind == "" || t.known(one) {
+		return t.labels(one.id), nil
+	}
+	unlock, err := t.once.Lock(ctx, "topology")
+	if err != nil {
+		return nil, fmt.Errorf("waiting for the network topology: %w", err)
+	}
+	defer unlock()
+	if !t.known(one) {
+		if err := t.read(ctx, one, company()); err != nil {
+			if t.required.MatchString(one.kind) {
+				return nil, err
+			}
+			klog.V(2).InfoS("Initialising a node without its place in the network", "instance", one.id, "reason", err.Error())
+			return nil, nil
+		}
+	}
+	return t.labels(one.id), nil
+}
+
+func (t *topology) known(one instance) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, read := t.layers[one.id]; read {
+		return true
+	}
+	for _, key := range []string{"", one.kind, one.id} {
+		if time.Now().Before(t.unsupported[key]) {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *topology) labels(id string) map[string]string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	labels := map[string]string{}
+	for n, node := range t.layers[id] {
+		labels[labelNetworkLayer+strconv.Itoa(n+1)] = node
+	}
+	delete(t.layers, id) // labels are given once
+	return labels
+}
+
+func (t *topology) read(ctx context.Context, one instance, company []string) error {
+	ids := []string{one.id}
+	for _, id := range company {
+		if id != one.id && len(ids) < topologyBatch && !t.known(instance{id: id, kind: one.kind}) {
+			ids = append(ids, id)
+		}
+	}
+	out, err := call(ctx, t.api, "reading the network topology of instances", func(ctx context.Context, c *clients, in *ec2.DescribeInstanceTopologyInput) (*ec2.DescribeInstanceTopologyOutput, error) {
+		return c.ec2.DescribeInstanceTopology(ctx, in)
+	}, &ec2.DescribeInstanceTopologyInput{InstanceIds: ids})
+	if errors.Is(err, cloudapi.ErrNotFound) && len(ids) > 1 {
+		return t.read(ctx, one, nil) // another instance is gone
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	until := time.Now().Add(unsupportedFor)
+	code := codeOf(err)
+	switch {
+	case code == "UnsupportedOperation" || code == "UnauthorizedOperation":
+		t.unsupported[""] = until
+		return nil
+	case err != nil:
+		return err
+	}
+	for _, i := range out.Instances {
+		if id := aws.ToString(i.InstanceId); slices.Contains(ids, id) {
+			t.layers[id] = i.NetworkNodes
+		}
+	}
+	if _, told := t.layers[one.id]; !told {
+		key := one.kind
+		if t.required.MatchString(one.kind) {
+			key = one.id
+		}
+		t.unsupported[key] = until
+	}
+	return nil
+}

@@ -1,0 +1,175 @@
+// Package aws runs Kubernetes on Amazon Web Services: EC2's instances are nodes, classic and network load balancers serve
+// Services.
+package aws
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/events"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// Name is the value of --cloud-provider, and the scheme of provider IDs.
+const Name = "aws"
+
+// Description returns what the provider tells about itself.
+func Description() registry.Provider {
+	return registry.Provider{
+		Name: Name, Title: "AWS", Stability: "alpha", SDK: "github.com/aws/aws-sdk-go-v2",
+		ProviderIDPrefixes: []string{providerIDPrefix, "i-", "/"}, // the latter without a scheme, as older kubelets had them
+		Features:           registry.Features{Instances: true, LoadBalancers: true, Routes: true},
+		Controllers:        []string{taggingController},
+		Options:            Options.Rows(),
+		Annotations:        Annotations.Rows(),
+		Validate:           validate,
+		CheckService:       checkService,
+		Routes:             func(in registry.Inputs) bool { return in.ClusterCIDR != "" },
+		New: func(in registry.Inputs) (cloudprovider.Interface, error) {
+			return newCloud(in)
+		},
+	}
+}
+
+func init() {
+	d := Description()
+	registry.Register(d)
+	cloudprovider.RegisterCloudProvider(Name, registry.Factory(d))
+}
+
+// cloud implements cloudprovider.Interface.
+type cloud struct {
+	config        Config
+	api           *api
+	instances     *instances
+	network       *network
+	loadBalancers *loadBalancers
+	routes        *routes
+	tagging       *tagging
+	hasRoutes     bool
+	initialize    sync.Once
+	kube          kubernetes.Interface
+}
+
+var (
+	_ cloudprovider.Interface    = (*cloud)(nil)
+	_ cloudprovider.InformerUser = (*cloud)(nil)
+	_ registry.CloudAPI          = (*cloud)(nil)
+	_ registry.ControllerRunner  = (*cloud)(nil)
+)
+
+func newCloud(in registry.Inputs) (*cloud, error) {
+	config, warnings, err := parseConfig(in)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range schema.Problems(warnings) {
+		klog.Warning(w.Error())
+	}
+	a, err := newAPI(config, in)
+	if err != nil {
+		return nil, err
+	}
+	i := newInstances(config, a)
+	n := newNetwork(a, i.zones)
+	return &cloud{
+		config: config, api: a, instances: i, network: n, loadBalancers: newLoadBalancers(config, a, i, n), routes: newRoutes(config, a, i, n),
+		tagging: newTagging(config, a), hasRoutes: in.ClusterCIDR != "",
+	}, nil
+}
+
+// Initialize implements cloudprovider.Interface. The framework may call it twice.
+func (c *cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
+	c.initialize.Do(func() {
+		c.kube = clients.ClientOrDie("cloud-provider-" + Name)
+		c.loadBalancers.events = events.NewRecorder(c.kube, "cloud-provider-"+Name, stop)
+	})
+}
+
+// SetInformers implements cloudprovider.InformerUser.
+func (c *cloud) SetInformers(factory informers.SharedInformerFactory) {
+	nodes := factory.Core().V1().Nodes()
+	c.instances.setLister(nodes.Lister())
+	c.routes.setLister(nodes.Lister())
+	c.tagging.informer = nodes.Informer()
+	c.tagging.lister = nodes.Lister()
+	c.loadBalancers.services = factory.Core().V1().Services().Lister()
+}
+
+// StartController implements registry.ControllerRunner.
+func (c *cloud) StartController(ctx context.Context, name string) (bool, error) {
+	if name != taggingController {
+		return false, nil
+	}
+	if err := c.config.Tagging.check(); err != nil {
+		return false, err
+	}
+	return true, c.tagging.start(ctx, c.kube)
+}
+
+// CheckAPI implements registry.CloudAPI. The listing that it begins also serves the first questions about nodes.
+func (c *cloud) CheckAPI(ctx context.Context) error { return c.instances.warm(ctx) }
+
+// APIHealth implements registry.CloudAPI.
+func (c *cloud) APIHealth() error { return c.api.http.Health() }
+
+// ClockSkew implements registry.Clock.
+func (c *cloud) ClockSkew() (time.Duration, bool) { return c.api.http.ClockSkew() }
+
+// InstancesV2 implements cloudprovider.Interface.
+func (c *cloud) InstancesV2() (cloudprovider.InstancesV2, bool) { return c.instances, true }
+
+// LoadBalancer implements cloudprovider.Interface.
+func (c *cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return c.loadBalancers, true }
+
+// Routes implements cloudprovider.Interface; they are offered where the pods' network is known.
+func (c *cloud) Routes() (cloudprovider.Routes, bool) {
+	if !c.hasRoutes {
+		return nil, false
+	}
+	return c.routes, true
+}
+
+// Instances implements cloudprovider.Interface; the legacy interface is not offered.
+func (*cloud) Instances() (cloudprovider.Instances, bool) { return nil, false }
+
+// Zones implements cloudprovider.Interface; metadata carries the zone.
+func (*cloud) Zones() (cloudprovider.Zones, bool) { return nil, false }
+
+// Clusters implements cloudprovider.Interface; the legacy interface is not offered.
+func (*cloud) Clusters() (cloudprovider.Clusters, bool) { return nil, false }
+
+// ProviderName implements cloudprovider.Interface.
+func (*cloud) ProviderName() string { return Name }
+
+// HasClusterID implements cloudprovider.Interface. Nothing is done before the ID is known; the program need not wait for it
+// to start.
+func (*cloud) HasClusterID() bool { return true }
+
+// checkService judges a Service without any network. One that another controller serves is none of ours.
+func checkService(in registry.Inputs, service *v1.Service) (warnings, err error) {
+	if _, elsewhere := kindOf(service); elsewhere {
+		return nil, nil
+	}
+	c, _, _ := parseConfig(in)
+	_, warnings, err = parseSettings(service, c)
+	if len(in.File) > 0 {
+		return warnings, err
+	}
+	var kept []error
+	for _, w := range schema.Problems(warnings) {
+		if keyOf(w) != annotationGroups { // whether it counts is for the cloud config to say
+			kept = append(kept, w)
+		}
+	}
+	return errors.Join(kept...), err
+}

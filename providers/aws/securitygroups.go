@@ -1,0 +1,443 @@
+package aws
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+	"github.com/anyccm/cloud-controller-manager/registry/keylock"
+)
+
+const (
+	indexName = "name"
+	// groupsMaxAge is how old the knowledge of security groups may be; our own writes are in it at once.
+	groupsMaxAge = 60 * time.Second
+	// groupReleasePause is how long to wait for the interfaces of a load balancer to let go of its security group.
+	groupReleasePause = 5 * time.Second
+	// groupVisiblePause is how long EC2 may take to show a new security group to itself.
+	groupVisiblePause = 2 * time.Second
+
+	protocolAll  = "-1"
+	protocolICMP = "icmp"
+	protocolTCP  = "tcp"
+	protocolUDP  = "udp"
+	// fragmentationType and fragmentationCode are ICMP's "fragmentation needed", which path MTU discovery lives on.
+	fragmentationType = 3
+	fragmentationCode = 4
+
+	descriptionClient = "kubernetes.io/rule/nlb/client="
+	descriptionHealth = "kubernetes.io/rule/nlb/health="
+	descriptionMTU    = "kubernetes.io/rule/nlb/mtu"
+)
+
+// rule is what one source may do.
+type rule struct {
+	protocol    string
+	from, to    int32
+	source      ruleSource
+	description string
+}
+
+// ruleSource is one of a network, a security group with its owner, and a prefix list.
+type ruleSource struct{ cidr, group, prefixList string }
+
+// key is a rule as EC2 tells it from others: the description does not count.
+func (r rule) key() rule {
+	r.description = ""
+	return r
+}
+
+func (r rule) v6() bool { return strings.Contains(r.source.cidr, ":") }
+
+// securityGroup of the VPC.
+type securityGroup struct {
+	id, name, description string
+	tags                  map[string]string
+	rules                 []rule
+}
+
+func newGroup(g *ec2types.SecurityGroup) securityGroup {
+	kept := securityGroup{id: aws.ToString(g.GroupId), name: aws.ToString(g.GroupName), description: aws.ToString(g.Description), tags: tagsOf(g.Tags)}
+	for _, p := range g.IpPermissions {
+		base := rule{protocol: aws.ToString(p.IpProtocol), from: aws.ToInt32(p.FromPort), to: aws.ToInt32(p.ToPort)}
+		add := func(source ruleSource, description *string) {
+			one := base
+			one.source, one.description = source, aws.ToString(description)
+			kept.rules = append(kept.rules, one)
+		}
+		for _, r := range p.IpRanges {
+			add(ruleSource{cidr: aws.ToString(r.CidrIp)}, r.Description)
+		}
+		for _, r := range p.Ipv6Ranges {
+			add(ruleSource{cidr: aws.ToString(r.CidrIpv6)}, r.Description)
+		}
+		for _, r := range p.UserIdGroupPairs {
+			add(ruleSource{group: aws.ToString(r.GroupId)}, r.Description)
+		}
+		for _, r := range p.PrefixListIds {
+			add(ruleSource{prefixList: aws.ToString(r.PrefixListId)}, r.Description)
+		}
+	}
+	return kept
+}
+
+// permissions are rules in the form of EC2's API: those of the same protocol and ports together.
+func permissions(rules []rule) []ec2types.IpPermission {
+	var list []ec2types.IpPermission
+	for _, r := range rules {
+		n := slices.IndexFunc(list, func(p ec2types.IpPermission) bool {
+			return aws.ToString(p.IpProtocol) == r.protocol && aws.ToInt32(p.FromPort) == r.from && aws.ToInt32(p.ToPort) == r.to
+		})
+		if n < 0 {
+			p := ec2types.IpPermission{IpProtocol: aws.String(r.protocol)}
+			if r.protocol != protocolAll {
+				p.FromPort, p.ToPort = aws.Int32(r.from), aws.Int32(r.to)
+			}
+			list, n = append(list, p), len(list)
+		}
+		about := orNil(r.description)
+		switch {
+		case r.source.group != "":
+			list[n].UserIdGroupPairs = append(list[n].UserIdGroupPairs, ec2types.UserIdGroupPair{GroupId: aws.String(r.source.group), Description: about})
+		case r.source.prefixList != "":
+			list[n].PrefixListIds = append(list[n].PrefixListIds, ec2types.PrefixListId{PrefixListId: aws.String(r.source.prefixList), Description: about})
+		case r.v6():
+			list[n].Ipv6Ranges = append(list[n].Ipv6Ranges, ec2types.Ipv6Range{CidrIpv6: aws.String(r.source.cidr), Description: about})
+		default:
+			list[n].IpRanges = append(list[n].IpRanges, ec2types.IpRange{CidrIp: aws.String(r.source.cidr), Description: about})
+		}
+	}
+	return list
+}
+
+// ruleChange is what a security group lacks and has too much of.
+type ruleChange struct {
+	group       securityGroup
+	add, remove []rule
+}
+
+func (c ruleChange) empty() bool { return len(c.add)+len(c.remove) == 0 }
+
+// result is the group after the change.
+func (c ruleChange) result() securityGroup {
+	g := c.group
+	g.rules = slices.DeleteFunc(slices.Clone(g.rules), func(r rule) bool { return containsRule(c.remove, r) })
+	g.rules = append(g.rules, c.add...)
+	return g
+}
+
+func containsRule(rules []rule, r rule) bool {
+	return slices.ContainsFunc(rules, func(o rule) bool { return o.key() == r.key() })
+}
+
+// exactly makes the rules of a group those that are wanted. What mine says no to stays, as do equal rules of others.
+func exactly(g securityGroup, want []rule, mine func(rule) bool) ruleChange {
+	c := ruleChange{group: g}
+	for _, r := range want {
+		if !containsRule(g.rules, r) && !containsRule(c.add, r) {
+			c.add = append(c.add, r)
+		}
+	}
+	for _, r := range g.rules {
+		if mine(r) && !containsRule(want, r) {
+			c.remove = append(c.remove, r)
+		}
+	}
+	return c
+}
+
+// frontRules are what may come in to a load balancer itself: its ports, and path MTU discovery. description marks those for
+// IPv6, which people also make by hand.
+func frontRules(ports []frontPort, ranges []netip.Prefix, description string) []rule {
+	var list []rule
+	for _, p := range ranges {
+		about := ""
+		if p.Addr().Is6() {
+			about = description
+		}
+		for _, port := range ports {
+			list = append(list, rule{port.protocol, port.number, port.number, ruleSource{cidr: p.String()}, about})
+		}
+		if p.Addr().Is4() {
+			list = append(list, rule{protocolICMP, fragmentationType, fragmentationCode, ruleSource{cidr: p.String()}, ""})
+		}
+	}
+	return list
+}
+
+// frontPort is a port that clients use.
+type frontPort struct {
+	protocol string
+	number   int32
+}
+
+// frontMine are the rules of a load balancer's own group that are kept exact: all but prefix lists, and rules for IPv6 that
+// others made.
+func frontMine(description string) func(rule) bool {
+	return func(r rule) bool { return r.source.prefixList == "" && (!r.v6() || r.description == description) }
+}
+
+// nodeGroup chooses the security group of an instance that rules for load balancers go into: the one with the tag of the
+// cluster, else its only one. Of several with the tag, the one that the cluster owns counts, then the smallest ID.
+func nodeGroup(id *identity, attached []string, groups map[string]securityGroup) (string, error) {
+	best, rank := "", 3
+	for _, g := range slices.Sorted(slices.Values(attached)) {
+		one := 2
+		switch tags := groups[g].tags; {
+		case id.owned(tags):
+			one = 0
+		case id.ours(tags):
+			one = 1
+		}
+		if one < rank {
+			best, rank = g, one
+		}
+	}
+	if rank == 2 && len(attached) > 1 {
+		return "", fmt.Errorf("its security groups %s all lack the tag %s; tag one of them", strings.Join(slices.Sorted(slices.Values(attached)), ", "), id.clusterTag())
+	}
+	return best, nil
+}
+
+// securityGroups reads and writes the security groups of the VPC.
+type securityGroups struct {
+	api   *api
+	known *inventory.Inventory[string, securityGroup]
+	// writing keeps two load balancers from changing the same group on the ground of the same picture.
+	writing keylock.Locks
+}
+
+func newSecurityGroups(a *api) *securityGroups {
+	return &securityGroups{api: a, known: inventory.New(inventory.Source[string, securityGroup]{
+		Kind: "security group", ID: func(g securityGroup) string { return g.id }, List: a.listGroups, Get: a.getGroup,
+		Indexes: map[string]func(securityGroup) []string{indexName: func(g securityGroup) []string { return []string{g.name} }},
+	})}
+}
+
+func describeGroups(ctx context.Context, c *clients, in *ec2.DescribeSecurityGroupsInput) (*ec2.DescribeSecurityGroupsOutput, error) {
+	return c.ec2.DescribeSecurityGroups(ctx, in)
+}
+
+func (a *api) listGroups(ctx context.Context) ([]securityGroup, int, error) {
+	_, id, err := a.ready(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	in := &ec2.DescribeSecurityGroupsInput{MaxResults: aws.Int32(pageSize), Filters: []ec2types.Filter{filter("vpc-id", id.vpc)}}
+	var list []securityGroup
+	for pages := 1; ; pages++ {
+		out, err := call(ctx, a, "listing security groups", describeGroups, in)
+		if err != nil {
+			return nil, pages, err
+		}
+		for n := range out.SecurityGroups {
+			list = append(list, newGroup(&out.SecurityGroups[n]))
+		}
+		if aws.ToString(out.NextToken) == "" {
+			return list, pages, nil
+		}
+		in.NextToken = out.NextToken
+	}
+}
+
+func (a *api) getGroup(ctx context.Context, id string) (securityGroup, error) {
+	out, err := call(ctx, a, "reading security group "+id, describeGroups, &ec2.DescribeSecurityGroupsInput{GroupIds: []string{id}})
+	if err != nil {
+		return securityGroup{}, err
+	}
+	if len(out.SecurityGroups) != 1 || aws.ToString(out.SecurityGroups[0].GroupId) != id {
+		return securityGroup{}, fmt.Errorf("reading security group %s: %w", id, errIncomplete)
+	}
+	return newGroup(&out.SecurityGroups[0]), nil
+}
+
+// all returns the groups by their IDs.
+func (s *securityGroups) all(ctx context.Context) (map[string]securityGroup, error) {
+	list, err := s.known.All(ctx, inventory.Query{MaxAge: groupsMaxAge})
+	if err != nil {
+		return nil, err
+	}
+	byID := make(map[string]securityGroup, len(list))
+	for _, g := range list {
+		byID[g.id] = g
+	}
+	return byID, nil
+}
+
+// named returns the group with a name, or none.
+func (s *securityGroups) named(ctx context.Context, name string) (securityGroup, bool, error) {
+	found, err := s.known.Find(ctx, indexName, name, inventory.Query{MaxAge: groupsMaxAge, MaxUnlistedAge: groupsMaxAge})
+	if err != nil || len(found) == 0 {
+		return securityGroup{}, false, err
+	}
+	return found[0], true, nil
+}
+
+// ensure finds or makes a group that belongs to a load balancer, and sees to it that its tags say so.
+func (s *securityGroups) ensure(ctx context.Context, name, description string, tags map[string]string) (securityGroup, error) {
+	_, id, err := s.api.ready(ctx)
+	if err != nil {
+		return securityGroup{}, err
+	}
+	g, found, err := s.named(ctx, name)
+	if err != nil {
+		return securityGroup{}, err
+	}
+	wanted := maps.Clone(tags)
+	maps.Copy(wanted, id.ownershipTags())
+	if found {
+		return s.adopt(ctx, id, g, wanted)
+	}
+	what := "creating security group " + name
+	klog.InfoS("Creating security group", "name", name)
+	out, err := call(ctx, s.api, what, func(ctx context.Context, c *clients, in *ec2.CreateSecurityGroupInput) (*ec2.CreateSecurityGroupOutput, error) {
+		return c.ec2.CreateSecurityGroup(ctx, in)
+	}, &ec2.CreateSecurityGroupInput{
+		GroupName: aws.String(name), Description: aws.String(description), VpcId: aws.String(id.vpc),
+		TagSpecifications: []ec2types.TagSpecification{{ResourceType: ec2types.ResourceTypeSecurityGroup, Tags: ec2Tags(wanted)}},
+	})
+	if err != nil {
+		s.known.Distrust() // it may exist all the same, made by a call whose answer was lost
+		return securityGroup{}, err
+	}
+	g = securityGroup{id: aws.ToString(out.GroupId), name: name, description: description, tags: wanted}
+	if g.id == "" {
+		s.known.Distrust()
+		return securityGroup{}, fmt.Errorf("%s: %w", what, errIncomplete)
+	}
+	s.known.Put(g)
+	return g, nil
+}
+
+func ec2Tags(tags map[string]string) []ec2types.Tag {
+	var list []ec2types.Tag
+	for _, k := range slices.Sorted(maps.Keys(tags)) {
+		list = append(list, ec2types.Tag{Key: aws.String(k), Value: aws.String(tags[k])})
+	}
+	return list
+}
+
+// adopt checks that a group with the right name is ours, and tags it where nobody has.
+func (s *securityGroups) adopt(ctx context.Context, id *identity, g securityGroup, wanted map[string]string) (securityGroup, error) {
+	if other := id.otherOwner(g.tags); other != "" {
+		return g, fmt.Errorf("security group %s (%s) belongs to another cluster, %s, and is left alone; rename or remove it", g.id, g.name, other)
+	}
+	if id.owned(g.tags) {
+		return g, nil
+	}
+	if value, tagged := g.tags[id.clusterTag()]; tagged {
+		return g, fmt.Errorf("security group %s (%s) has the tag %s=%s, which says that the cluster did not make it; set it to %s or rename the group", g.id, g.name, id.clusterTag(), value, ownedValue)
+	}
+	_, err := call(ctx, s.api, "tagging security group "+g.id, func(ctx context.Context, c *clients, in *ec2.CreateTagsInput) (*ec2.CreateTagsOutput, error) {
+		return c.ec2.CreateTags(ctx, in)
+	}, &ec2.CreateTagsInput{Resources: []string{g.id}, Tags: ec2Tags(wanted)})
+	if err != nil {
+		s.known.Invalidate(g.id)
+		return g, err
+	}
+	g.tags = maps.Clone(g.tags)
+	maps.Copy(g.tags, wanted)
+	s.known.Amend(g)
+	return g, nil
+}
+
+// sync makes the rules of one group exact.
+func (s *securityGroups) sync(ctx context.Context, groupID string, want []rule, mine func(rule) bool) error {
+	return s.change(ctx, groupID, false, func(g securityGroup) ruleChange { return exactly(g, want, mine) })
+}
+
+// change carries out what is decided about one group on the ground of what it is now.
+func (s *securityGroups) change(ctx context.Context, groupID string, removeFirst bool, decide func(securityGroup) ruleChange) error {
+	unlock, err := s.writing.Lock(ctx, groupID)
+	if err != nil {
+		return fmt.Errorf("waiting for another change of security group %s: %w", groupID, err)
+	}
+	defer unlock()
+	g, err := s.known.Get(ctx, groupID, inventory.Query{MaxAge: groupsMaxAge})
+	if err != nil {
+		return notVisible(err, groupID)
+	}
+	return s.apply(ctx, decide(g), removeFirst)
+}
+
+// apply carries out a change of rules. The lock of the group is held.
+func (s *securityGroups) apply(ctx context.Context, c ruleChange, removeFirst bool) error {
+	steps := []func() error{func() error { return s.authorize(ctx, c.group.id, c.add) }, func() error { return s.revoke(ctx, c.group.id, c.remove) }}
+	if removeFirst {
+		slices.Reverse(steps)
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			s.known.Invalidate(c.group.id)
+			return err
+		}
+	}
+	if !c.empty() {
+		s.known.Amend(c.result())
+	}
+	return nil
+}
+
+func (s *securityGroups) authorize(ctx context.Context, groupID string, rules []rule) error {
+	if len(rules) == 0 {
+		return nil
+	}
+	_, err := call(ctx, s.api, "adding rules to security group "+groupID, func(ctx context.Context, c *clients, in *ec2.AuthorizeSecurityGroupIngressInput) (*ec2.AuthorizeSecurityGroupIngressOutput, error) {
+		return c.ec2.AuthorizeSecurityGroupIngress(ctx, in)
+	}, &ec2.AuthorizeSecurityGroupIngressInput{GroupId: aws.String(groupID), IpPermissions: permissions(rules)})
+	return notVisible(err, groupID)
+}
+
+func (s *securityGroups) revoke(ctx context.Context, groupID string, rules []rule) error {
+	if len(rules) == 0 {
+		return nil
+	}
+	bare := make([]rule, len(rules))
+	for i, r := range rules {
+		bare[i] = r.key()
+	}
+	_, err := call(ctx, s.api, "removing rules from security group "+groupID, func(ctx context.Context, c *clients, in *ec2.RevokeSecurityGroupIngressInput) (*ec2.RevokeSecurityGroupIngressOutput, error) {
+		return c.ec2.RevokeSecurityGroupIngress(ctx, in)
+	}, &ec2.RevokeSecurityGroupIngressInput{GroupId: aws.String(groupID), IpPermissions: permissions(bare)})
+	return err
+}
+
+// notVisible makes the answer that a group does not exist, which we know it does, a wish for patience: EC2 takes a moment to
+// show what is new.
+func notVisible(err error, groupID string) error {
+	if errors.Is(err, cloudapi.ErrNotFound) && strings.Contains(err.Error(), groupID) {
+		return cloudproviderapi.NewRetryError(fmt.Sprintf("EC2 does not show security group %s yet", groupID), groupVisiblePause)
+	}
+	return err
+}
+
+// remove deletes a group. Interfaces of a load balancer that was deleted hold it for a while, which is waited for without
+// keeping a worker.
+func (s *securityGroups) remove(ctx context.Context, g securityGroup) error {
+	klog.InfoS("Deleting security group", "group", g.id, "name", g.name)
+	_, err := call(ctx, s.api, "deleting security group "+g.id, func(ctx context.Context, c *clients, in *ec2.DeleteSecurityGroupInput) (*ec2.DeleteSecurityGroupOutput, error) {
+		return c.ec2.DeleteSecurityGroup(ctx, in)
+	}, &ec2.DeleteSecurityGroupInput{GroupId: aws.String(g.id)})
+	switch {
+	case err == nil, errors.Is(err, cloudapi.ErrNotFound):
+		s.known.Forget(g.id)
+		return nil
+	case errors.Is(err, cloudapi.ErrConflict):
+		return cloudproviderapi.NewRetryError(fmt.Sprintf("security group %s (%s) is still in use; it is deleted when the load balancer has let go of it", g.id, g.name), groupReleasePause)
+	}
+	s.known.Invalidate(g.id)
+	return err
+}

@@ -1,0 +1,310 @@
+package aws
+
+import (
+	"context"
+	"crypto/md5" //nolint:gosec // a checksum of tags in a label, as AWS's own controller has it
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"golang.org/x/time/rate"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+const (
+	taggingController = "tagging"
+	// taggingLabel holds the checksum of the tags that the node's instance got.
+	taggingLabel = "k8s.io/cloud-provider-aws"
+	// taggingRequeues is how often an item is tried again before it is dropped.
+	taggingRequeues = 9
+	// taggingNewborn is how long EC2 may not know an instance whose node is there.
+	taggingNewborn = 5 * time.Minute
+	// taggingBatch is how many instances one call tags.
+	taggingBatch = 50
+	// taggingFirstDelay and taggingMostDelay bound the pauses between two tries.
+	taggingFirstDelay = 5 * time.Millisecond
+	taggingMostDelay  = 1000 * time.Second
+	taggingTimeout    = 30 * time.Second
+)
+
+// check refuses flags that the controller cannot run with.
+func (c taggingConfig) check() error {
+	var problems []error
+	if len(c.Tags) == 0 {
+		problems = append(problems, &schema.Problem{Place: "flag --tags", Reason: "is required by the controller tagging"})
+	}
+	if len(c.Resources) == 0 {
+		problems = append(problems, &schema.Problem{Place: "flag --resources", Reason: "is required by the controller tagging; use instance"})
+	}
+	return errors.Join(problems...)
+}
+
+// wanted are the tags of the flag.
+func (c taggingConfig) wanted() map[string]string {
+	tags := map[string]string{}
+	for _, one := range c.Tags {
+		key, value, _ := strings.Cut(one, "=")
+		tags[strings.TrimSpace(key)] = strings.TrimSpace(value)
+	}
+	return tags
+}
+
+// checksum tells whether an instance has the tags that are wanted now.
+func checksum(tags map[string]string) string {
+	var pairs []string
+	for _, k := range slices.Sorted(maps.Keys(tags)) {
+		pairs = append(pairs, k+"="+tags[k])
+	}
+	sum := md5.Sum([]byte(strings.Join(pairs, ","))) //nolint:gosec // as above
+	return hex.EncodeToString(sum[:])
+}
+
+// taggingItem is one instance to tag, or to take the tags from.
+type taggingItem struct {
+	node, instanceID string
+	remove           bool
+}
+
+// tagging puts tags on the instances of nodes, and takes them away with the Node.
+type tagging struct {
+	config   taggingConfig
+	api      *api
+	wanted   map[string]string
+	label    string
+	queue    workqueue.TypedRateLimitingInterface[taggingItem]
+	kube     kubernetes.Interface
+	informer cache.SharedIndexInformer
+	lister   listers.NodeLister
+}
+
+func newTagging(c Config, a *api) *tagging {
+	t := &tagging{config: c.Tagging, api: a, wanted: c.Tagging.wanted()}
+	t.label = checksum(t.wanted)
+	return t
+}
+
+// limiter paces tries; with both limits also those that are the first.
+func (t *tagging) limiter() workqueue.TypedRateLimiter[taggingItem] {
+	each := workqueue.NewTypedItemExponentialFailureRateLimiter[taggingItem](taggingFirstDelay, taggingMostDelay)
+	perSecond, burst := 10.0, 100
+	if t.limited() {
+		perSecond, burst = t.config.RateLimit, t.config.Burst
+	}
+	return workqueue.NewTypedMaxOfRateLimiter(each, &workqueue.TypedBucketRateLimiter[taggingItem]{Limiter: rate.NewLimiter(rate.Limit(perSecond), burst)})
+}
+
+func (t *tagging) limited() bool { return t.config.RateLimit > 0 && t.config.Burst > 0 }
+
+// start begins to tag, until the context ends.
+func (t *tagging) start(ctx context.Context, kube kubernetes.Interface) error {
+	if t.informer == nil || kube == nil {
+		return errors.New("the tagging controller has no view of the nodes; this is a bug")
+	}
+	t.kube = kube
+	t.queue = workqueue.NewTypedRateLimitingQueueWithConfig(t.limiter(), workqueue.TypedRateLimitingQueueConfig[taggingItem]{Name: "tagging-controller"})
+	_, err := t.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { t.added(obj) },
+		UpdateFunc: func(_, obj any) { t.changed(obj) },
+		DeleteFunc: func(obj any) { t.deleted(obj) },
+	})
+	if err != nil {
+		return fmt.Errorf("watching nodes for the tagging controller: %w", err)
+	}
+	go func() {
+		<-ctx.Done()
+		t.queue.ShutDown()
+	}()
+	var workers sync.WaitGroup
+	for range t.config.Workers {
+		workers.Go(func() {
+			for t.next(ctx) {
+			}
+		})
+	}
+	return nil
+}
+
+func (t *tagging) added(obj any) {
+	if n, ok := obj.(*v1.Node); ok {
+		t.enqueue(n, false)
+	}
+}
+
+func (t *tagging) changed(obj any) {
+	if n, ok := obj.(*v1.Node); ok && n.Labels[taggingLabel] != t.label {
+		t.enqueue(n, false)
+	}
+}
+
+// deleted also gets what the informer kept of a Node whose deletion it missed.
+func (t *tagging) deleted(obj any) {
+	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = gone.Obj
+	}
+	if n, ok := obj.(*v1.Node); ok {
+		t.enqueue(n, true)
+	}
+}
+
+// enqueue takes up a node whose provider ID names an instance. One on Fargate has none to tag.
+func (t *tagging) enqueue(n *v1.Node, remove bool) {
+	id, err := parseProviderID(n.Spec.ProviderID)
+	if err != nil || n.Spec.ProviderID == "" {
+		return
+	}
+	item := taggingItem{n.Name, id, remove}
+	if t.limited() {
+		t.queue.AddRateLimited(item)
+		return
+	}
+	t.queue.Add(item)
+}
+
+// next takes an item, and with batching those that wait and want the same; it returns false after the end.
+func (t *tagging) next(ctx context.Context) bool {
+	first, over := t.queue.Get()
+	if over {
+		return false
+	}
+	items := []taggingItem{first}
+	for t.config.Batching && len(items) < taggingBatch && t.queue.Len() > 0 {
+		more, over := t.queue.Get()
+		if over {
+			break
+		}
+		items = append(items, more)
+	}
+	for _, remove := range []bool{false, true} {
+		batch := slices.DeleteFunc(slices.Clone(items), func(i taggingItem) bool { return i.remove != remove })
+		if len(batch) > 0 {
+			t.work(ctx, batch)
+		}
+	}
+	for _, i := range items {
+		t.queue.Done(i)
+	}
+	return true
+}
+
+// work tags the instances of items by one call. Where AWS refuses it for one of them, each is tried by itself, so that one
+// instance that is gone does not keep the others without tags.
+func (t *tagging) work(ctx context.Context, items []taggingItem) {
+	ctx, cancel := context.WithTimeout(ctx, taggingTimeout)
+	defer cancel()
+	items = slices.DeleteFunc(items, func(i taggingItem) bool {
+		if t.due(i) {
+			return false
+		}
+		t.queue.Forget(i)
+		return true
+	})
+	if len(items) == 0 {
+		return
+	}
+	err := t.write(ctx, items)
+	if len(items) > 1 && (strings.HasPrefix(codeOf(err), "InvalidInstanceID") || codeOf(err) == "InvalidID") {
+		for _, i := range items {
+			t.finish(ctx, i, t.write(ctx, []taggingItem{i}))
+		}
+		return
+	}
+	for _, i := range items {
+		t.finish(ctx, i, err)
+	}
+}
+
+// due reports whether an item still has to be done.
+func (t *tagging) due(i taggingItem) bool {
+	if i.remove {
+		return true
+	}
+	n, err := t.lister.Get(i.node)
+	return err == nil && n.Labels[taggingLabel] != t.label
+}
+
+func (t *tagging) write(ctx context.Context, items []taggingItem) error {
+	ids := make([]string, len(items))
+	for n, i := range items {
+		ids[n] = i.instanceID
+	}
+	what := "tagging instances " + strings.Join(ids, ", ")
+	if items[0].remove {
+		_, err := call(ctx, t.api, "un"+what, func(ctx context.Context, c *clients, in *ec2.DeleteTagsInput) (*ec2.DeleteTagsOutput, error) {
+			return c.ec2.DeleteTags(ctx, in)
+		}, &ec2.DeleteTagsInput{Resources: ids, Tags: ec2Tags(t.wanted)})
+		return err
+	}
+	_, err := call(ctx, t.api, what, func(ctx context.Context, c *clients, in *ec2.CreateTagsInput) (*ec2.CreateTagsOutput, error) {
+		return c.ec2.CreateTags(ctx, in)
+	}, &ec2.CreateTagsInput{Resources: ids, Tags: ec2Tags(t.wanted)})
+	return err
+}
+
+// finish labels the node, or sees to another try.
+func (t *tagging) finish(ctx context.Context, i taggingItem, err error) {
+	code := codeOf(err)
+	gone := code == "InvalidInstanceID.NotFound"
+	unknown := code == "InvalidID" || strings.HasPrefix(code, "InvalidInstanceID.Malformed")
+	switch {
+	case err == nil && !i.remove:
+		err = t.mark(ctx, i)
+	case i.remove && (gone || unknown), unknown:
+		err = nil
+	case gone && !t.newborn(i):
+		klog.InfoS("Not tagging an instance that does not exist", "node", i.node, "instance", i.instanceID)
+		err = nil
+	}
+	if err == nil {
+		t.queue.Forget(i)
+		return
+	}
+	taggingErrors.WithLabelValues("total_errors", "").Inc()
+	if t.queue.NumRequeues(i) >= taggingRequeues {
+		klog.ErrorS(err, "The tags of an instance are given up", "node", i.node, "instance", i.instanceID)
+		taggingErrors.WithLabelValues("errors_after_retries_exhausted", "").Inc()
+		t.queue.Forget(i)
+		return
+	}
+	t.queue.AddRateLimited(i)
+}
+
+func (t *tagging) newborn(i taggingItem) bool {
+	n, err := t.lister.Get(i.node)
+	return err == nil && time.Since(n.CreationTimestamp.Time) < taggingNewborn
+}
+
+// mark labels the node with the checksum of its tags.
+func (t *tagging) mark(ctx context.Context, i taggingItem) error {
+	if n, err := t.lister.Get(i.node); err == nil && n.Labels[taggingLabel] == "" {
+		taggingDelay.Observe(time.Since(n.CreationTimestamp.Time).Seconds())
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]string{taggingLabel: t.label}}})
+	if err != nil {
+		return fmt.Errorf("labelling node %s: %w", i.node, err)
+	}
+	_, err = t.kube.CoreV1().Nodes().Patch(ctx, i.node, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("labelling node %s: %w", i.node, err)
+	}
+	return nil
+}

@@ -1,0 +1,159 @@
+package aws
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+
+	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// world is a provider without its guard, on a simulated region and a fake API server, for tests of single parts.
+type world struct {
+	*cloud
+	*conformance.Bench
+
+	sim    *awssim.Sim
+	server *simkit.Server
+	url    string
+	// file is added to the section [Global] of the cloud config that the simulator gives.
+	file    string
+	env     map[string]string
+	cluster string
+	nodes   []*v1.Node
+}
+
+func newTestWorld(t *testing.T, file string, options awssim.Options) *world {
+	t.Helper()
+	sim, server := awssim.New(options)
+	w := &world{Bench: conformance.NewBench(t), sim: sim, server: server, url: server.Start(t), file: file, env: map[string]string{}, cluster: "kubernetes"}
+	w.restart()
+	return w
+}
+
+// testInputs are the inputs of a provider with a cloud config on a simulated region.
+func testInputs(sim *awssim.Sim, url, file string, more map[string]string) registry.Inputs {
+	env := sim.Environment(url)
+	for k, v := range more {
+		env[k] = v
+	}
+	return registry.Inputs{Version: "test", ClusterCIDR: "10.244.0.0/16", Sources: schema.Sources{File: []byte(file), LookupEnv: func(k string) (string, bool) {
+		v, ok := env[k]
+		return v, ok
+	}}}
+}
+
+// restart makes the provider anew, with nothing in memory.
+func (w *world) restart() {
+	c, err := newCloud(testInputs(w.sim, w.url, w.sim.CloudConfig(w.url)+w.file, w.env))
+	require.NoError(w.T, err)
+	c.loadBalancers.events = w.Recorder
+	c.loadBalancers.services = w.Services()
+	c.instances.setLister(w.Nodes())
+	c.routes.setLister(w.Nodes())
+	w.cloud = c
+}
+
+// addNode adds an instance and its initialised node.
+func (w *world) addNode(spec awssim.Spec) *v1.Node {
+	w.T.Helper()
+	w.sim.AddInstance(spec)
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: spec.Name, Labels: map[string]string{}}}
+	m, err := w.instances.InstanceMetadata(w.T.Context(), node)
+	require.NoError(w.T, err)
+	node.Spec.ProviderID, node.Status.Addresses = m.ProviderID, m.NodeAddresses
+	w.nodes = append(w.nodes, node)
+	w.Register(node)
+	return node
+}
+
+// instanceOf returns the ID of a node's instance.
+func instanceOf(n *v1.Node) string {
+	id, err := parseProviderID(n.Spec.ProviderID)
+	if err != nil {
+		panic(err)
+	}
+	return id
+}
+
+// try reconciles a Service until nothing has to be waited for.
+func (w *world) try(s *v1.Service) (*v1.LoadBalancerStatus, error) {
+	var last error
+	for range 100 {
+		status, err := w.loadBalancers.EnsureLoadBalancer(w.T.Context(), w.cluster, w.Current(s), w.nodes)
+		if _, later := errors.AsType[*cloudproviderapi.RetryError](err); err == nil || !later {
+			return status, err
+		}
+		last = err
+	}
+	return nil, last
+}
+
+// ensure reconciles a Service until it is served, and returns it as it then is.
+func (w *world) ensure(s *v1.Service) *v1.Service {
+	w.T.Helper()
+	status, err := w.try(s)
+	require.NoError(w.T, err)
+	return w.SetStatus(s, status)
+}
+
+// update plays a change of nodes.
+func (w *world) update(s *v1.Service) {
+	w.T.Helper()
+	require.NoError(w.T, w.loadBalancers.UpdateLoadBalancer(w.T.Context(), w.cluster, w.Current(s), w.nodes))
+}
+
+// remove deletes a Service as the framework does.
+func (w *world) remove(s *v1.Service) error {
+	w.T.Helper()
+	var last error
+	for range 100 {
+		now := w.Current(s)
+		now.DeletionTimestamp = &metav1.Time{Time: now.CreationTimestamp.Add(1)}
+		_, exists, err := w.loadBalancers.GetLoadBalancer(w.T.Context(), w.cluster, now)
+		if err == nil && exists {
+			err = w.loadBalancers.EnsureLoadBalancerDeleted(w.T.Context(), w.cluster, now)
+		}
+		if _, later := errors.AsType[*cloudproviderapi.RetryError](err); !later {
+			if err == nil {
+				w.Withdraw(now)
+			}
+			return err
+		}
+		last = err
+	}
+	return last
+}
+
+func servicePort(name string, number, nodePort int32) v1.ServicePort {
+	return v1.ServicePort{Name: name, Protocol: v1.ProtocolTCP, Port: number, NodePort: nodePort}
+}
+
+func service(name string, annotations map[string]string, ports ...v1.ServicePort) *v1.Service {
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	return &v1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-of-" + name), Annotations: annotations},
+		Spec: v1.ServiceSpec{
+			Type: v1.ServiceTypeLoadBalancer, Ports: ports, IPFamilies: []v1.IPFamily{v1.IPv4Protocol}, ExternalTrafficPolicy: v1.ServiceExternalTrafficPolicyCluster,
+			SessionAffinity: v1.ServiceAffinityNone,
+		},
+	}
+}
+
+// nlb is a Service with a network load balancer.
+func nlb(name string, annotations map[string]string, ports ...v1.ServicePort) *v1.Service {
+	s := service(name, annotations, ports...)
+	s.Annotations[annotationType] = typeNLB
+	return s
+}
