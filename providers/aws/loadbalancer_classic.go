@@ -46,8 +46,8 @@ func (l *loadBalancers) ensureClassic(ctx context.Context, service *v1.Service, 
 		return nil, l.notDone(err, func() { l.balancers.classics.Invalidate(want.name) })
 	}
 	if len(steps) > 0 {
-		if lb, err = l.balancers.classics.Get(ctx, want.name, inventory.Query{}); err != nil {
-			return nil, notAbsence(err)
+		if lb, err = l.reread(ctx, want.name); err != nil {
+			return nil, err
 		}
 	}
 	return lb, l.dropClassicGroup(ctx, service, want)
@@ -163,7 +163,15 @@ func (l *loadBalancers) createClassic(ctx context.Context, service *v1.Service, 
 		return nil, err
 	}
 	l.balancers.classicTags.Put(named[map[string]string]{want.name, want.tags})
-	lb, err := l.balancers.classics.Get(ctx, want.name, inventory.Query{})
+	return l.reread(ctx, want.name)
+}
+
+// reread reads a load balancer after a change. Where that fails, what is known of it is worth nothing.
+func (l *loadBalancers) reread(ctx context.Context, name string) (*classicBalancer, error) {
+	lb, err := l.balancers.classics.Get(ctx, name, inventory.Query{})
+	if err != nil {
+		l.balancers.classics.Invalidate(name)
+	}
 	return lb, notAbsence(err)
 }
 

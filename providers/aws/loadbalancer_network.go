@@ -50,7 +50,9 @@ func (l *loadBalancers) ensureNetwork(ctx context.Context, cluster string, servi
 		}
 		return false
 	}) {
-		if lb, err = l.balancers.networks.Get(ctx, want.name, inventory.Query{}); err != nil {
+		name := want.name
+		if lb, err = l.balancers.networks.Get(ctx, name, inventory.Query{}); err != nil {
+			l.balancers.networks.Invalidate(name)
 			return nil, notAbsence(err)
 		}
 	}
