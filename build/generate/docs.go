@@ -85,6 +85,9 @@ func annotationsTable(rows []schema.AnnotationRow) string {
 		if r.Deprecated != "" {
 			help += " Deprecated: " + r.Deprecated + "."
 		}
+		if r.Where != nil && len(r.Where.OneOf) == 1 {
+			help += " It counts where " + code(r.Where.Key) + " is " + code(r.Where.OneOf[0]) + "."
+		}
 		if r.Lenient {
 			help += " An illegal value counts as the default."
 		}

@@ -57,7 +57,7 @@ func validationOf(row schema.AnnotationRow) (validation, bool) {
 		return validation{}, false
 	}
 	value := "variables.annotations[" + quoted(row.Key) + "]"
-	absent := "!(" + quoted(row.Key) + " in variables.annotations) || " + value + " == ''"
+	absent := "!(" + quoted(row.Key) + " in variables.annotations) || " + value + " == ''" + elsewhere(row.Where)
 	said := func(reason string) string {
 		return quoted("annotation "+row.Key+`: "`) + " + " + value + " + " + quoted(`" `+reason)
 	}
@@ -88,6 +88,25 @@ func validationOf(row schema.AnnotationRow) (validation, bool) {
 	case schema.KindString, schema.KindFloat, schema.KindDuration, schema.KindURL, schema.KindList, schema.KindIntList, schema.KindSecret:
 	}
 	return validation{}, false
+}
+
+// elsewhere is the expression that holds for Services which a row says nothing about.
+func elsewhere(w *schema.Where) string {
+	if w == nil {
+		return ""
+	}
+	given := "variables.annotations[?" + quoted(w.Key) + "].orValue('')"
+	list := func(values []string) string {
+		literals := make([]string, len(values))
+		for i, v := range values {
+			literals[i] = quoted(v)
+		}
+		return "[" + strings.Join(literals, ", ") + "]"
+	}
+	if len(w.OneOf) > 0 {
+		return " || !(" + given + " in " + list(w.OneOf) + ")"
+	}
+	return " || " + given + " in " + list(w.NoneOf)
 }
 
 func whole(v float64) string { return strconv.FormatInt(int64(math.Round(v)), 10) }

@@ -116,8 +116,9 @@ func number(key, otherwise, help string, least, most float64, at func(*settings)
 	return schema.IntAnnotation(at, schema.AnnotationRow{Key: key, Changes: schema.InPlace, Spec: schema.Spec{DefaultHelp: otherwise, Min: &least, Max: &most, Help: help}})
 }
 
-// Annotations is the table of the provider's annotations.
-var Annotations = schema.Annotations[settings]{
+// Annotations is the table of the provider's annotations. Other controllers have annotations of the same names; what they
+// serve is not judged here.
+var Annotations = limited(schema.Annotations[settings]{
 	schema.EnumAnnotation(func(s *settings) *string { return &s.Type }, schema.AnnotationRow{Key: annotationType, Changes: schema.AtCreation, Spec: schema.Spec{
 		Choices: []string{typeNLB, typeNLBIP, typeExternal}, Lenient: true, DefaultHelp: "a classic load balancer",
 		Help: "Kind of load balancer: nlb is a network load balancer; nlb-ip and external leave the Service to another controller.",
@@ -160,6 +161,22 @@ var Annotations = schema.Annotations[settings]{
 		DefaultHelp: "found by tags", Help: "Subnets by ID or Name, in the order of addresses. A network load balancer can get more of them later, and lose none.",
 	}}),
 	list(annotationSourceRanges, "Networks that may come in, where spec.loadBalancerSourceRanges is empty.", schema.InPlace, func(s *settings) *[]string { return &s.SourceRanges }, checkRanges),
+})
+
+// limited puts the condition on every row under which it counts.
+func limited(table schema.Annotations[settings]) schema.Annotations[settings] {
+	for i := range table {
+		switch row := &table[i].AnnotationRow; {
+		case row.Key == annotationType:
+		case slices.Contains(networkOnly(), row.Key):
+			row.Where = &schema.Where{Key: annotationType, OneOf: []string{typeNLB}}
+		case slices.Contains(classicOnly(), row.Key):
+			row.Where = &schema.Where{Key: annotationType, NoneOf: []string{typeNLB, typeNLBIP, typeExternal}}
+		default:
+			row.Where = &schema.Where{Key: annotationType, NoneOf: []string{typeNLBIP, typeExternal}}
+		}
+	}
+	return table
 }
 
 // classicOnly and networkOnly are annotations that one kind of load balancer knows; on the other they have no effect.
@@ -278,13 +295,12 @@ func kindOf(service *v1.Service) (network, elsewhere bool) {
 	return false, false
 }
 
-// parseSettings reads the annotations and the spec of a Service. What is wrong with an annotation that this kind of load
-// balancer does not know is no more than a warning.
+// parseSettings reads the annotations and the spec of a Service.
 func parseSettings(service *v1.Service, c Config) (s settings, warnings, err error) {
 	s, warnings, err = Annotations.Parse(service.Annotations)
 	s.network, _ = kindOf(service)
 	s.internal = s.Internal != "" && s.Internal != textFalse
-	warned, problems := s.applicable(service, schema.Problems(warnings), schema.Problems(err))
+	warned, problems := append(schema.Problems(warnings), s.unused(service)...), schema.Problems(err)
 	var cut []string
 	s.tags, cut = parsePairs(s.Tags)
 	for _, key := range cut {
@@ -312,26 +328,19 @@ func sortProblems(problems []error) {
 	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 }
 
-// applicable makes faults of annotations that this kind of load balancer does not know into warnings, and warns of those
-// that have no effect on it.
-func (s *settings) applicable(service *v1.Service, warned, refused []error) (warnings, problems []error) {
+// unused warns of annotations that this kind of load balancer does not know.
+func (s *settings) unused(service *v1.Service) []error {
 	foreign, kind := classicOnly(), "a network load balancer"
 	if !s.network {
 		foreign, kind = networkOnly(), "a classic load balancer"
 	}
-	for _, p := range refused {
-		key := keyOf(p)
-		if !slices.Contains(foreign, key) {
-			problems = append(problems, p)
-		}
-	}
-	warnings = warned
+	var warned []error
 	for _, key := range foreign {
 		if _, present := service.Annotations[key]; present && key != annotationExtraGroups && key != annotationTargetAttributes {
-			warnings = append(warnings, &schema.Problem{Place: "annotation " + key, Reason: "has no effect on " + kind, Warning: true})
+			warned = append(warned, &schema.Problem{Place: "annotation " + key, Reason: "has no effect on " + kind, Warning: true})
 		}
 	}
-	return warnings, problems
+	return warned
 }
 
 // keyOf returns the annotation that a problem is about.

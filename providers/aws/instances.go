@@ -210,16 +210,28 @@ func (a *api) listInstances(ctx context.Context) ([]instance, int, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	in := &ec2.DescribeInstancesInput{MaxResults: aws.Int32(pageSize), Filters: []ec2types.Filter{filter("tag-key", id.clusterTag(), legacyClusterTag)}}
+	list, pages, err := a.pagesOfInstances(ctx, "listing instances", filter("tag-key", id.clusterTag(), legacyClusterTag))
+	return slices.DeleteFunc(list, func(one instance) bool { return !id.ours(one.tags) }), pages, err
+}
+
+// getInstances reads instances by a filter, which answers with those that exist.
+func (a *api) getInstances(ctx context.Context, ids []string) ([]instance, error) {
+	list, _, err := a.pagesOfInstances(ctx, fmt.Sprintf("reading %d instances", len(ids)), filter("instance-id", ids...))
+	return list, err
+}
+
+// pagesOfInstances reads all pages of instances that pass a filter, and tells how many there were.
+func (a *api) pagesOfInstances(ctx context.Context, what string, f ec2types.Filter) ([]instance, int, error) {
+	in := &ec2.DescribeInstancesInput{MaxResults: aws.Int32(pageSize), Filters: []ec2types.Filter{f}}
 	var list []instance
 	for pages := 1; ; pages++ {
-		out, err := call(ctx, a, "listing instances", describeInstances, in)
+		out, err := call(ctx, a, what, describeInstances, in)
 		if err != nil {
 			return nil, pages, err
 		}
 		for _, r := range out.Reservations {
 			for n := range r.Instances {
-				if one := newInstance(&r.Instances[n]); one.id != "" && id.ours(one.tags) {
+				if one := newInstance(&r.Instances[n]); one.id != "" {
 					list = append(list, one)
 				}
 			}
@@ -229,21 +241,6 @@ func (a *api) listInstances(ctx context.Context) ([]instance, int, error) {
 		}
 		in.NextToken = out.NextToken
 	}
-}
-
-// getInstances reads instances by a filter, which answers with those that exist.
-func (a *api) getInstances(ctx context.Context, ids []string) ([]instance, error) {
-	out, err := call(ctx, a, fmt.Sprintf("reading %d instances", len(ids)), describeInstances, &ec2.DescribeInstancesInput{Filters: []ec2types.Filter{filter("instance-id", ids...)}, MaxResults: aws.Int32(pageSize)})
-	if err != nil {
-		return nil, err
-	}
-	var list []instance
-	for _, r := range out.Reservations {
-		for n := range r.Instances {
-			list = append(list, newInstance(&r.Instances[n]))
-		}
-	}
-	return list, nil
 }
 
 // getInstance reads one instance by its ID. EC2 says of an ID that it does not know that it does not exist; an answer

@@ -126,7 +126,7 @@ func (l *loadBalancers) ensureClassicGroup(ctx context.Context, service *v1.Serv
 		for _, p := range want.listeners {
 			ports = append(ports, frontPort{protocolTCP, p.port})
 		}
-		description := descriptionClient + want.name
+		description := descriptionFront + want.name
 		if err := l.groups.sync(ctx, g.id, frontRules(ports, rangesOf(s, false), description), frontMine(description)); err != nil {
 			return err
 		}

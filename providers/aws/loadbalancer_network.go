@@ -160,7 +160,7 @@ func (l *loadBalancers) networkGroups(ctx context.Context, cluster string, servi
 		}
 		ports = append(ports, frontPort{protocol, p.port})
 	}
-	description := descriptionClient + want.name
+	description := descriptionFront + want.name
 	want.groups = []string{g.id}
 	return l.groups.sync(ctx, g.id, frontRules(ports, rangesOf(s, want.addressType == addressDualStack), description), frontMine(description))
 }

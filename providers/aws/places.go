@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -26,6 +27,8 @@ const (
 	unsupportedFor = 24 * time.Hour
 	// topologyBatch is the limit of instance IDs of DescribeInstanceTopology.
 	topologyBatch = 100
+	// layersFor is how long the place of an instance is remembered; it is asked for while its node is initialised.
+	layersFor = time.Hour
 	// zonesRetry keeps an unknown zone from being asked for again and again.
 	zonesRetry = 10 * time.Second
 )
@@ -102,14 +105,20 @@ type topology struct {
 	once     keylock.Locks
 
 	mu sync.Mutex
-	// layers are the network nodes of instances that were read; each is asked for once.
-	layers map[string][]string
+	// layers are the network nodes of instances that were read. They are kept for as long as nodes may ask for them.
+	layers map[string]place
 	// unsupported holds until when types, instances and the region ("") are known not to tell.
 	unsupported map[string]time.Time
 }
 
+// place is where an instance is in the network.
+type place struct {
+	nodes []string
+	read  time.Time
+}
+
 func newTopology(c Config, a *api) *topology {
-	return &topology{api: a, required: regexp.MustCompile(c.TopologyTypes), layers: map[string][]string{}, unsupported: map[string]time.Time{}} // the table has checked it
+	return &topology{api: a, required: regexp.MustCompile(c.TopologyTypes), layers: map[string]place{}, unsupported: map[string]time.Time{}} // the table has checked it
 }
 
 // of returns the labels of an instance's place in the network. company are instances that are asked about at about the
@@ -153,10 +162,9 @@ func (t *topology) labels(id string) map[string]string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	labels := map[string]string{}
-	for n, node := range t.layers[id] {
+	for n, node := range t.layers[id].nodes {
 		labels[labelNetworkLayer+strconv.Itoa(n+1)] = node
 	}
-	delete(t.layers, id) // labels are given once
 	return labels
 }
 
@@ -184,9 +192,11 @@ func (t *topology) read(ctx context.Context, one instance, company []string) err
 	case err != nil:
 		return err
 	}
+	now := time.Now()
+	maps.DeleteFunc(t.layers, func(_ string, p place) bool { return now.Sub(p.read) > layersFor })
 	for _, i := range out.Instances {
 		if id := aws.ToString(i.InstanceId); slices.Contains(ids, id) {
-			t.layers[id] = i.NetworkNodes
+			t.layers[id] = place{i.NetworkNodes, now}
 		}
 	}
 	if _, told := t.layers[one.id]; !told {

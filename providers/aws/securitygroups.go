@@ -41,6 +41,8 @@ const (
 	descriptionClient = "kubernetes.io/rule/nlb/client="
 	descriptionHealth = "kubernetes.io/rule/nlb/health="
 	descriptionMTU    = "kubernetes.io/rule/nlb/mtu"
+	// descriptionFront is ours: rules for IPv6 of the group of a load balancer itself.
+	descriptionFront = "anyccm.io/rule/front="
 )
 
 // rule is what one source may do.

@@ -2,6 +2,7 @@ package aws
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -42,7 +43,10 @@ func newTestWorld(t *testing.T, file string, options awssim.Options) *world {
 
 // testInputs are the inputs of a provider with a cloud config on a simulated region.
 func testInputs(sim *awssim.Sim, url, file string, more map[string]string) registry.Inputs {
-	env := sim.Environment(url)
+	env := map[string]string{}
+	if sim != nil {
+		env = sim.Environment(url)
+	}
 	for k, v := range more {
 		env[k] = v
 	}
@@ -74,6 +78,20 @@ func (w *world) addNode(spec awssim.Spec) *v1.Node {
 	w.nodes = append(w.nodes, node)
 	w.Register(node)
 	return node
+}
+
+// addNodes adds many instances and their nodes.
+func (w *world) addNodes(n int) {
+	w.T.Helper()
+	ids := make([]string, n)
+	for i := range n {
+		ids[i] = w.sim.AddInstance(awssim.Spec{Name: fmt.Sprintf("n%d", i)})
+	}
+	for i, id := range ids {
+		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d", i), Labels: map[string]string{}}, Spec: v1.NodeSpec{ProviderID: "aws:///us-east-1a/" + id}}
+		w.nodes = append(w.nodes, node)
+		w.Register(node)
+	}
 }
 
 // instanceOf returns the ID of a node's instance.

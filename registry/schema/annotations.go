@@ -2,6 +2,7 @@ package schema
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 )
 
@@ -29,8 +30,28 @@ type AnnotationRow struct {
 	Deprecated string `json:"deprecated,omitempty"`
 	// PresenceOnly is set where the annotation acts by being there, whatever its value.
 	PresenceOnly bool `json:"presenceOnly,omitempty"`
+	// Where limits the row to Services of some kind; nil means that it counts for all.
+	Where *Where `json:"where,omitempty"`
 	// RefuseEmpty is set where an annotation that is present but empty is a fault, not an absence.
 	RefuseEmpty bool `json:"refuseEmpty,omitempty"`
+}
+
+// Where is a condition on another annotation, whose absence counts as the empty value. One of the lists is set.
+type Where struct {
+	Key    string   `json:"key"`
+	OneOf  []string `json:"oneOf,omitempty"`
+	NoneOf []string `json:"noneOf,omitempty"`
+}
+
+// Holds reports whether annotations meet the condition; no condition always does.
+func (w *Where) Holds(given map[string]string) bool {
+	if w == nil {
+		return true
+	}
+	if len(w.OneOf) > 0 {
+		return slices.Contains(w.OneOf, given[w.Key])
+	}
+	return !slices.Contains(w.NoneOf, given[w.Key])
 }
 
 // Annotation is a row bound to the field of S that receives its value.
@@ -99,6 +120,9 @@ func (t Annotations[S]) Parse(given map[string]string) (settings S, warnings, er
 	var warned, refused []error
 	for _, a := range t {
 		text, present := given[a.Key]
+		if !a.Where.Holds(given) {
+			text, present = "", false
+		}
 		if text == "" && !a.PresenceOnly {
 			if present && a.RefuseEmpty {
 				refused = append(refused, &Problem{Place: "annotation " + a.Key, Reason: "is empty; remove it or give it a value"})

@@ -90,12 +90,16 @@ func (s *Sim) addInstance(spec Spec) string {
 	if spec.Interfaces == nil {
 		spec.Interfaces = []*Interface{{PrivateIPs: []string{ip}, IPv6: spec.IPv6, Groups: spec.Groups}}
 	}
-	for i, e := range spec.Interfaces {
-		e.ID, e.Status = cmp.Or(e.ID, s.newID("eni")), cmp.Or(e.Status, "in-use")
-		e.Subnet, e.VPC, e.Zone, e.SourceDest = subnet.ID, VPC, zone, true
-		if e.Index == 0 && i > 0 {
+	interfaces := make([]*Interface, len(spec.Interfaces))
+	for i, given := range spec.Interfaces {
+		e := new(Interface)
+		*e = *given
+		interfaces[i] = e
+		if e.Index == 0 && i > 0 && e.ID == "" {
 			e.Index = i
 		}
+		e.ID, e.Status = cmp.Or(e.ID, s.newID("eni")), cmp.Or(e.Status, "in-use")
+		e.Subnet, e.VPC, e.Zone, e.SourceDest = subnet.ID, VPC, zone, true
 		if e.Groups == nil {
 			e.Groups = spec.Groups
 		}
@@ -103,7 +107,7 @@ func (s *Sim) addInstance(spec Spec) string {
 	s.instances.put(id, &Instance{
 		ID: id, Type: cmp.Or(spec.Type, "m5.large"), State: cmp.Or(spec.State, "running"), Zone: zone, VPC: VPC, Subnet: subnet.ID,
 		PrivateDNS: cmp.Or(spec.Name, "ip-"+strings.ReplaceAll(ip, ".", "-")+".ec2.internal"), PublicIP: spec.PublicIP, PublicDNS: spec.PublicDNS,
-		Tags: tags, Interfaces: spec.Interfaces, SourceDest: true, Launched: time.Now(),
+		Tags: tags, Interfaces: interfaces, SourceDest: true, Launched: time.Now(),
 	})
 	return id
 }
@@ -393,6 +397,11 @@ func (s *Sim) describeTopology(p *params) (answer, error) {
 		return nil, refuse("InvalidParameterValue", "more than %d instance IDs", maxTopologyIDs)
 	}
 	var list []*Instance
+	for _, id := range ids {
+		if s.instances.byID[id] == nil {
+			return nil, refuse("InvalidInstanceID.NotFound", "The instance ID '%s' does not exist", id)
+		}
+	}
 	for _, i := range s.instances.all() {
 		if slices.Contains(ids, i.ID) && s.topologies[i.Type] {
 			list = append(list, i)
@@ -410,8 +419,15 @@ func (s *Sim) describeInterfaces(p *params) (answer, error) {
 	filters := p.filters()
 	p.within("MaxResults", 5, 1000)
 	p.text("NextToken")
-	var list []*Interface
-	for _, e := range s.interfaces.all() {
+	var list, known []*Interface
+	for _, i := range s.instances.all() {
+		for _, e := range i.Interfaces {
+			one := *e
+			one.Attachment = "attached"
+			known = append(known, &one)
+		}
+	}
+	for _, e := range append(known, s.interfaces.all()...) {
 		if p.pass(filters, nil, map[string][]string{"attachment.status": {e.Attachment}, "vpc-id": {e.VPC}, "private-ip-address": e.PrivateIPs}) {
 			list = append(list, e)
 		}

@@ -111,6 +111,16 @@ func (s *Sim) AddNetwork(name, kind string, tags Tags) {
 	s.putNetwork(&LoadBalancer{Name: name, Type: kind, Scheme: "internet-facing", AddressType: "ipv4", Tags: tags})
 }
 
+// DeleteNetwork deletes a load balancer and its listeners behind the API's back.
+func (s *Sim) DeleteNetwork(arn string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.listenersOf(arn) {
+		s.listeners.remove(l.ARN)
+	}
+	s.networks.remove(arn)
+}
+
 // AddTargetGroup adds a target group that somebody else made.
 func (s *Sim) AddTargetGroup(t TargetGroup) {
 	s.mu.Lock()

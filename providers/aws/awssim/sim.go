@@ -100,6 +100,15 @@ type Sim struct {
 	denied     map[string]bool
 	// blind makes listings of instances empty, as another account sees them.
 	blind bool
+	// headers are those of the latest call of each operation.
+	headers map[string]http.Header
+}
+
+// Header returns a header of the latest call of an operation.
+func (s *Sim) Header(operation, name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.headers[operation].Get(name)
 }
 
 // Zone is an availability zone, a local zone or a wavelength zone.
@@ -108,7 +117,7 @@ type Zone struct{ Name, ID, Type string }
 // New returns a region with a VPC of three zones, each with a public and a private subnet, and nothing else.
 func New(o Options) (*Sim, *simkit.Server) {
 	s := &Sim{
-		options: o, key: cmp.Or(o.Key, Key), holds: map[string]time.Time{}, eips: map[string]string{}, topologies: map[string]bool{}, denied: map[string]bool{},
+		options: o, key: cmp.Or(o.Key, Key), holds: map[string]time.Time{}, eips: map[string]string{}, topologies: map[string]bool{}, denied: map[string]bool{}, headers: map[string]http.Header{},
 		zones: []Zone{
 			{Region + "a", "use1-az1", "availability-zone"}, {Region + "b", "use1-az2", "availability-zone"}, {Region + "c", "use1-az3", "availability-zone"},
 			{Region + "-bos-1a", "use1-bos1-az1", "local-zone"},
@@ -143,6 +152,9 @@ func NewServer(token string, activation time.Duration, _ bool) *simkit.Server {
 	_, server := New(Options{Key: token, Activation: activation, Release: activation})
 	return server
 }
+
+// firstSubnet is the public subnet of the first zone.
+const firstSubnet = "subnet-00000000000000a0"
 
 // NodeGroup is the security group of all seeded instances.
 const NodeGroup = "sg-00000000000000001"
@@ -461,6 +473,8 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	values := form(r)
+	operation, _ := s.Operation(r)
+	s.headers[operation] = r.Header.Clone()
 	service, action := versions(values.Get("Version")), values.Get("Action")
 	body, err := s.call(r, service, action, values)
 	if err != nil {
@@ -748,7 +762,7 @@ func (s *Sim) Environment(url string) map[string]string {
 
 // CloudConfig implements simkit.CloudConfigurer: the cloud config of a controller that does not run on an instance.
 func (s *Sim) CloudConfig(string) string {
-	return fmt.Sprintf("[Global]\nRegion = %s\nVPC = %s\nSubnetID = %s\nKubernetesClusterID = %s\n", Region, VPC, s.subnets.order[0], ClusterID)
+	return fmt.Sprintf("[Global]\nRegion = %s\nVPC = %s\nSubnetID = %s\nKubernetesClusterID = %s\n", Region, VPC, firstSubnet, ClusterID)
 }
 
 // Holdings implements simkit.Cloud.

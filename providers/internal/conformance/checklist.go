@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"maps"
 	"strings"
 	"testing"
@@ -18,6 +19,8 @@ type Legal struct {
 	Value string
 	// With are further annotations that the value needs.
 	With map[string]string
+	// In is the operation of the request where the value arrives; empty means the creating one.
+	In string
 	// Field is a path such as "configs.0.protocol" in the body of the creating request; Want is its value as JSON decodes
 	// it, nil if it must be absent.
 	Field string
@@ -27,6 +30,11 @@ type Legal struct {
 // Arrives is a legal value that must arrive in a field.
 func Arrives(value string, with map[string]string, field string, want any) Legal {
 	return Legal{Value: value, With: with, Field: field, Want: want}
+}
+
+// ArrivesIn is a legal value that must arrive in a field of another request than the creating one.
+func ArrivesIn(operation, value string, with map[string]string, field string, want any) Legal {
+	return Legal{In: operation, Value: value, With: with, Field: field, Want: want}
 }
 
 // Checked is what is checked about one annotation.
@@ -112,7 +120,7 @@ func (c Checklist) legal(t *testing.T, key string, l Legal) {
 	subject.Serve(s)
 	_, judged := c.Check(s)
 	require.NoError(t, judged, "%s=%q", key, l.Value)
-	assert.Equal(t, l.Want, Field(LatestBody(t, subject.Server, c.Creation), l.Field), "%s=%q: %s", key, l.Value, l.Field)
+	assert.Equal(t, l.Want, Field(LatestBody(t, subject.Server, cmp.Or(l.In, c.Creation)), l.Field), "%s=%q: %s", key, l.Value, l.Field)
 	assert.Empty(t, subject.Server.Calls().Refused)
 }
 

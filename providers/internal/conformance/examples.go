@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"encoding/json"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,18 +39,40 @@ func Examples(t *testing.T, provider string, check func(registry.Inputs, *v1.Ser
 	return services
 }
 
-// LatestBody returns the body of the latest request of an operation, such as "POST /v2/load_balancers".
+// LatestBody returns the body of the latest request of an operation, such as "POST /v2/load_balancers". A form comes back
+// as the object that the dots in its names describe.
 func LatestBody(t *testing.T, server *simkit.Server, operation string) map[string]any {
 	t.Helper()
 	var body map[string]any
 	for _, c := range server.Calls().Latest {
 		if c.Operation == operation {
 			body = map[string]any{}
-			require.NoError(t, json.Unmarshal([]byte(c.Body), &body))
+			if strings.HasPrefix(c.Body, "{") {
+				require.NoError(t, json.Unmarshal([]byte(c.Body), &body))
+				continue
+			}
+			form, err := url.ParseQuery(c.Body)
+			require.NoError(t, err)
+			for name := range form {
+				put(body, strings.Split(name, "."), form.Get(name))
+			}
 		}
 	}
 	require.NotNil(t, body, "no %s was sent", operation)
 	return body
+}
+
+func put(object map[string]any, path []string, value string) {
+	if len(path) == 1 {
+		object[path[0]] = value
+		return
+	}
+	inner, ok := object[path[0]].(map[string]any)
+	if !ok {
+		inner = map[string]any{}
+		object[path[0]] = inner
+	}
+	put(inner, path[1:], value)
 }
 
 // Field follows a path such as "configs.0.protocol" through decoded JSON; what is absent is nil.

@@ -1,0 +1,130 @@
+package aws
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
+)
+
+const clusterTable = "rtb-0000000000000000b"
+
+func routeTo(n *v1.Node, cidr string) *cloudprovider.Route {
+	return &cloudprovider.Route{TargetNode: types.NodeName(n.Name), DestinationCIDR: cidr}
+}
+
+func shownRoutes(t *testing.T, w *world) map[string]string {
+	t.Helper()
+	list, err := w.routes.ListRoutes(t.Context(), "kubernetes")
+	require.NoError(t, err)
+	shown := map[string]string{}
+	for _, r := range list {
+		assert.Equal(t, "kubernetes-"+r.DestinationCIDR, r.Name)
+		shown[r.DestinationCIDR] = string(r.TargetNode)
+		if r.Blackhole {
+			shown[r.DestinationCIDR] = "blackhole"
+		}
+	}
+	return shown
+}
+
+func TestRoutes(t *testing.T) {
+	t.Parallel()
+	w := newTestWorld(t, "", awssim.Options{})
+	one := w.addNode(awssim.Spec{Name: "one"})
+	two := w.addNode(awssim.Spec{Name: "two", Interfaces: []*awssim.Interface{{PrivateIPs: []string{"10.1.0.8"}}, {PrivateIPs: []string{"10.1.0.9"}}}})
+	require.NoError(t, w.routes.CreateRoute(t.Context(), "kubernetes", "hint", routeTo(one, "10.244.1.0/24")))
+	require.NoError(t, w.routes.CreateRoute(t.Context(), "kubernetes", "hint", routeTo(two, "10.244.2.0/24")), "AWS does not choose among interfaces")
+	require.NoError(t, w.routes.CreateRoute(t.Context(), "kubernetes", "hint", routeTo(one, "fd00:1::/64")))
+	assert.Equal(t, map[string]string{"10.244.1.0/24": "one", "10.244.2.0/24": "two", "fd00:1::/64": "one"}, shownRoutes(t, w))
+	for _, i := range w.sim.List() {
+		assert.False(t, i.Interfaces[0].SourceDest, "packets of pods pass")
+	}
+	w.server.ResetCalls()
+	require.NoError(t, w.routes.DeleteRoute(t.Context(), "kubernetes", routeTo(one, "fd00:1::/64")))
+	require.NoError(t, w.routes.CreateRoute(t.Context(), "kubernetes", "hint", routeTo(one, "fd00:1::/64")))
+	assert.Zero(t, w.server.Calls().ByOperation["EC2 ModifyInstanceAttribute"], "the check is switched off once")
+
+	// What is a node no more, and what never was one.
+	foreign := w.sim.AddInstance(awssim.Spec{Name: "nat"})
+	w.sim.ChangeTable(clusterTable, func(table *awssim.RouteTable) {
+		table.Routes = append(table.Routes, &awssim.Route{CIDR: "10.99.0.0/16", Instance: foreign}, &awssim.Route{CIDR: "10.98.0.0/16", Gateway: "nat-1"})
+	})
+	w.sim.Remove(instanceOf(two))
+	w.Unregister(two)
+	w.restart()
+	assert.Equal(t, map[string]string{"10.244.1.0/24": "one", "10.244.2.0/24": "blackhole", "fd00:1::/64": "one"}, shownRoutes(t, w), "somebody else's route is not shown, and fails nothing")
+
+	require.NoError(t, w.routes.CreateRoute(t.Context(), "kubernetes", "hint", routeTo(one, "10.244.2.0/24")), "a black hole makes way")
+	require.NoError(t, w.routes.DeleteRoute(t.Context(), "kubernetes", routeTo(one, "10.244.2.0/24")))
+	require.NoError(t, w.routes.DeleteRoute(t.Context(), "kubernetes", routeTo(one, "10.244.2.0/24")), "what is gone is as wished")
+	require.Error(t, w.routes.CreateRoute(t.Context(), "kubernetes", "hint", routeTo(two, "10.244.2.0/24")))
+	err := w.routes.CreateRoute(t.Context(), "kubernetes", "hint", routeTo(one, "10.99.0.0/16"))
+	require.ErrorContains(t, err, "RouteAlreadyExists")
+	assert.Len(t, w.server.Calls().Refused, 1)
+}
+
+// TestRoutesCost: one listing, whoever asks.
+func TestRoutesCost(t *testing.T) {
+	t.Parallel()
+	w := newTestWorld(t, "", awssim.Options{})
+	w.addNodes(40)
+	require.NoError(t, w.routes.CreateRoute(t.Context(), "kubernetes", "hint", routeTo(w.nodes[0], "10.244.1.0/24")))
+	w.server.ResetCalls()
+	for range 10 {
+		shownRoutes(t, w)
+	}
+	assert.Equal(t, map[string]int{"EC2 DescribeRouteTables": 1}, w.server.Calls().ByOperation)
+}
+
+// TestRouteTable: exactly one table is managed.
+func TestRouteTable(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		file    string
+		prepare func(*awssim.Sim)
+		want    string
+	}{
+		"by tag": {"", func(*awssim.Sim) {}, ""},
+		"by ID":  {"RouteTableID = " + awssim.PublicTable + "\n", func(*awssim.Sim) {}, ""},
+		"wrong":  {"RouteTableID = rtb-none\n", func(*awssim.Sim) {}, "unable to find route table rtb-none"},
+		"none":   {"", func(s *awssim.Sim) { s.ChangeTable(clusterTable, func(t *awssim.RouteTable) { t.Tags = nil }) }, "tag the route table of the nodes with kubernetes.io/cluster/simulated"},
+		"two": {"", func(s *awssim.Sim) {
+			s.ChangeTable(awssim.PublicTable, func(t *awssim.RouteTable) { t.Tags = awssim.Tags{"KubernetesCluster": awssim.ClusterID} })
+		}, "found multiple matching AWS route tables"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newTestWorld(t, c.file, awssim.Options{})
+			c.prepare(w.sim)
+			_, err := w.routes.ListRoutes(t.Context(), "kubernetes")
+			if c.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+}
+
+// TestRoutesAreOffered where the network of the pods is known: without it the framework would end the program.
+func TestRoutesAreOffered(t *testing.T) {
+	t.Parallel()
+	sim, _ := awssim.New(awssim.Options{})
+	in := testInputs(sim, "http://127.0.0.1:1", "", nil)
+	c, err := newCloud(in)
+	require.NoError(t, err)
+	_, ok := c.Routes()
+	assert.True(t, ok)
+	in.ClusterCIDR = ""
+	c, err = newCloud(in)
+	require.NoError(t, err)
+	_, ok = c.Routes()
+	assert.False(t, ok)
+	assert.False(t, Description().Routes(in))
+}
