@@ -65,7 +65,10 @@ type clients struct {
 	elbv2 *elbv2.Client
 }
 
-func newAPI(c Config, in registry.Inputs) (*api, error) {
+// limitsFunc tells how often calls may be sent.
+type limitsFunc func(*http.Request) (group string, limits []cloudapi.Limit)
+
+func newAPI(c Config, in registry.Inputs, limits limitsFunc) (*api, error) {
 	transport, err := newTransport(c)
 	if err != nil {
 		return nil, err
@@ -73,7 +76,7 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 	a := &api{config: c, version: in.Version, metrics: newCallMetrics()}
 	a.http = cloudapi.NewClient(cloudapi.Config{
 		Provider: Name, UserAgent: "anyccm/" + in.Version, Operation: operation, Timeout: requestTimeout, Transport: transport,
-		LimitsOf: limitsOf, Repeatable: repeatable, ClassOf: answerClass,
+		LimitsOf: limits, Repeatable: repeatable, ClassOf: answerClass,
 	})
 	return a, nil
 }

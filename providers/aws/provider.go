@@ -75,7 +75,12 @@ func newCloud(in registry.Inputs) (*cloud, error) {
 	for _, w := range schema.Problems(warnings) {
 		klog.Warning(w.Error())
 	}
-	a, err := newAPI(config, in)
+	return buildCloud(config, in, limitsOf)
+}
+
+// buildCloud makes the cloud with limits on its calls.
+func buildCloud(config Config, in registry.Inputs, limits limitsFunc) (*cloud, error) {
+	a, err := newAPI(config, in, limits)
 	if err != nil {
 		return nil, err
 	}

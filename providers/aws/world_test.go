@@ -3,6 +3,7 @@ package aws
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,6 +13,7 @@ import (
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -31,12 +33,19 @@ type world struct {
 	env     map[string]string
 	cluster string
 	nodes   []*v1.Node
+	limits  limitsFunc
+}
+
+// unlimited lets calls through at once: what is counted here is not how long it takes.
+func unlimited(r *http.Request) (group string, limits []cloudapi.Limit) {
+	group, _ = limitsOf(r)
+	return group, []cloudapi.Limit{{PerSecond: 10000, Burst: 10000, Floor: 10000}}
 }
 
 func newTestWorld(t *testing.T, file string, options awssim.Options) *world {
 	t.Helper()
 	sim, server := awssim.New(options)
-	w := &world{Bench: conformance.NewBench(t), sim: sim, server: server, url: server.Start(t), file: file, env: map[string]string{}, cluster: "kubernetes"}
+	w := &world{Bench: conformance.NewBench(t), sim: sim, server: server, url: server.Start(t), file: file, env: map[string]string{}, cluster: "kubernetes", limits: unlimited}
 	w.restart()
 	return w
 }
@@ -58,7 +67,10 @@ func testInputs(sim *awssim.Sim, url, file string, more map[string]string) regis
 
 // restart makes the provider anew, with nothing in memory.
 func (w *world) restart() {
-	c, err := newCloud(testInputs(w.sim, w.url, w.sim.CloudConfig(w.url)+w.file, w.env))
+	in := testInputs(w.sim, w.url, w.sim.CloudConfig(w.url)+w.file, w.env)
+	config, _, err := parseConfig(in)
+	require.NoError(w.T, err)
+	c, err := buildCloud(config, in, w.limits)
 	require.NoError(w.T, err)
 	c.loadBalancers.events = w.Recorder
 	c.loadBalancers.services = w.Services()

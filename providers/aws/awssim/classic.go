@@ -68,6 +68,14 @@ func (s *Sim) Classics() []ClassicLB {
 	return list
 }
 
+// AddClassic adds a classic load balancer as another controller made it.
+func (s *Sim) AddClassic(lb ClassicLB) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lb.DNSName, lb.Created = lb.Name+"-1."+Region+".elb.amazonaws.com", time.Now()
+	s.classics.put(lb.Name, &lb)
+}
+
 // ChangeClassic alters a classic load balancer behind the API's back.
 func (s *Sim) ChangeClassic(name string, change func(*ClassicLB)) {
 	s.mu.Lock()

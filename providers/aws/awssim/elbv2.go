@@ -111,6 +111,24 @@ func (s *Sim) AddNetwork(name, kind string, tags Tags) {
 	s.putNetwork(&LoadBalancer{Name: name, Type: kind, Scheme: "internet-facing", AddressType: "ipv4", Tags: tags})
 }
 
+// ImportNetwork adds a network load balancer as another controller made it. Each listener sends to the target group with
+// the same index, and each target group to the instance.
+func (s *Sim) ImportNetwork(name string, lb LoadBalancer, targets []TargetGroup, listeners []Listener, instance string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lb.Name, lb.Type = name, "network"
+	attributes := lb.Attributes
+	s.putNetwork(&lb)
+	lb.Attributes = attributes
+	for i := range targets {
+		t, l := targets[i], listeners[i]
+		t.ARN, t.Targets = s.arn("targetgroup/"+t.Name), []*Target{{ID: instance, Port: t.Port, State: "healthy"}}
+		s.targets.put(t.ARN, &t)
+		l.ARN, l.LoadBalancer, l.TargetGroup = s.arn("listener/net/"+name), lb.ARN, t.ARN
+		s.listeners.put(l.ARN, &l)
+	}
+}
+
 // DeleteNetwork deletes a load balancer and its listeners behind the API's back.
 func (s *Sim) DeleteNetwork(arn string) {
 	s.mu.Lock()

@@ -1,0 +1,276 @@
+package aws
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// owned are the tags that AWS's own controller gives to everything of a Service.
+func owned(more ...string) awssim.Tags {
+	tags := awssim.Tags{"kubernetes.io/cluster/simulated": "owned", "kubernetes.io/service-name": "shop/web"}
+	for i := 0; i < len(more); i += 2 {
+		tags[more[i]] = more[i+1]
+	}
+	return tags
+}
+
+// taken is a Service and what AWS's own controller makes for it, written down from its names, tags and defaults.
+type taken struct {
+	file    string
+	service func(*v1.Service)
+	classic *awssim.ClassicLB
+	network *awssim.LoadBalancer
+	targets []awssim.TargetGroup
+	// listeners are those of the network load balancer; they send to the target group with the same index.
+	listeners []awssim.Listener
+	// front is the security group of the load balancer itself, and nodes are the rules of the nodes' group.
+	front *awssim.Group
+	nodes []awssim.Rule
+}
+
+const (
+	takenName  = "a1111111122223333444455555555555"
+	takenGroup = "sg-000000000000000f1"
+)
+
+func cidrRule(protocol string, from, to int, cidr, about string) awssim.Rule {
+	return awssim.Rule{Protocol: protocol, From: from, To: to, CIDR: cidr, Description: about}
+}
+
+func publicSubnets() []string {
+	return []string{"subnet-00000000000000a0", "subnet-00000000000000a2", "subnet-00000000000000a4"}
+}
+
+func publicMappings() []awssim.Mapping {
+	var list []awssim.Mapping
+	for _, id := range publicSubnets() {
+		list = append(list, awssim.Mapping{Subnet: id})
+	}
+	return list
+}
+
+func usualAttributes() map[string]string {
+	return map[string]string{"proxy_protocol_v2.enabled": "false", "preserve_client_ip.enabled": "true", "deregistration_delay.timeout_seconds": "300", "stickiness.enabled": "false"}
+}
+
+func usualNetworkAttributes() map[string]string {
+	return map[string]string{"load_balancing.cross_zone.enabled": "false", "access_logs.s3.enabled": "false", "access_logs.s3.bucket": "", "access_logs.s3.prefix": "", "deletion_protection.enabled": "false"}
+}
+
+func takenGroupOfClassic(ports ...int) *awssim.Group {
+	g := &awssim.Group{ID: takenGroup, Name: "k8s-elb-" + takenName, Description: "Security group for Kubernetes ELB " + takenName + " (shop/web)", Tags: awssim.Tags{"kubernetes.io/cluster/simulated": "owned"}}
+	for _, p := range ports {
+		g.Rules = append(g.Rules, cidrRule("tcp", p, p, "0.0.0.0/0", ""))
+	}
+	g.Rules = append(g.Rules, cidrRule("icmp", 3, 4, "0.0.0.0/0", ""))
+	return g
+}
+
+func takenTargetGroup(name, protocol string, port int) awssim.TargetGroup {
+	return awssim.TargetGroup{
+		Name: name, Protocol: protocol, Type: "instance", AddressType: "ipv4", Port: port, CheckProtocol: "TCP", CheckPort: "traffic-port", Interval: 30, Timeout: 10, Healthy: 3, Unhealthy: 3,
+		Attributes: usualAttributes(), Tags: owned(),
+	}
+}
+
+func takenCases() map[string]taken {
+	fromNodes := []awssim.Rule{{Protocol: "-1", Group: takenGroup}}
+	return map[string]taken{
+		"classic": {
+			service: func(*v1.Service) {},
+			classic: &awssim.ClassicLB{
+				Scheme: "internet-facing", Listeners: []*awssim.ClassicListener{{Protocol: "TCP", InstanceProtocol: "TCP", Port: 80, InstancePort: 30080}}, Subnets: publicSubnets(), Groups: []string{takenGroup}, Tags: owned(),
+				Check: &awssim.HealthCheck{Target: "TCP:30080", Interval: 10, Timeout: 5, Healthy: 2, Unhealthy: 6}, Attributes: awssim.ClassicAttributes{IdleTimeout: 60, DrainingTimeout: 300},
+			},
+			front: takenGroupOfClassic(80), nodes: fromNodes,
+		},
+		"classic with TLS, PROXY protocol and tags": {
+			service: func(s *v1.Service) {
+				s.Annotations = map[string]string{annotationCertificate: someARN, annotationTLSPolicy: somePolicy, annotationBackendProtocol: "http", annotationProxyProtocol: "*", annotationTags: "team=shop", annotationInternal: "true", annotationSubnets: "private-us-east-1a"}
+			},
+			classic: &awssim.ClassicLB{
+				Scheme: "internal", Listeners: []*awssim.ClassicListener{{Protocol: "HTTPS", InstanceProtocol: "HTTP", Port: 80, InstancePort: 30080, Certificate: someARN, Policies: []string{"k8s-SSLNegotiationPolicy-" + somePolicy}}},
+				Subnets: []string{"subnet-00000000000000a1"}, Groups: []string{takenGroup}, Tags: owned("team", "shop"), Check: &awssim.HealthCheck{Target: "TCP:30080", Interval: 10, Timeout: 5, Healthy: 2, Unhealthy: 6},
+				Policies: map[string]awssim.ClassicPolicy{
+					"k8s-proxyprotocol-enabled":              {Type: "ProxyProtocolPolicyType", Attributes: map[string]string{"ProxyProtocol": "true"}},
+					"k8s-SSLNegotiationPolicy-" + somePolicy: {Type: "SSLNegotiationPolicyType", Attributes: map[string]string{"Reference-Security-Policy": somePolicy}},
+				},
+				Backends: map[int][]string{30080: {"k8s-proxyprotocol-enabled"}}, Attributes: awssim.ClassicAttributes{IdleTimeout: 60, DrainingTimeout: 300},
+			},
+			front: func() *awssim.Group {
+				g := takenGroupOfClassic(80)
+				g.Tags["team"] = "shop"
+				return g
+			}(), nodes: fromNodes,
+		},
+		"network": {
+			service: func(s *v1.Service) {
+				s.Annotations = map[string]string{annotationType: "nlb"}
+				s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
+			},
+			network: &awssim.LoadBalancer{Scheme: "internet-facing", AddressType: "ipv4", Mappings: publicMappings(), Tags: owned(), Attributes: usualNetworkAttributes()},
+			targets: []awssim.TargetGroup{takenTargetGroup("k8s-shop-web-f9f80cf63e", "TCP", 30080)}, listeners: []awssim.Listener{{Protocol: "TCP", Port: 80, Tags: owned()}},
+			nodes: []awssim.Rule{
+				cidrRule("tcp", 30080, 30080, "192.0.2.0/24", "kubernetes.io/rule/nlb/client="+takenName), cidrRule("tcp", 30080, 30080, "10.0.0.0/24", "kubernetes.io/rule/nlb/health="+takenName),
+				cidrRule("tcp", 30080, 30080, "10.0.2.0/24", "kubernetes.io/rule/nlb/health="+takenName), cidrRule("tcp", 30080, 30080, "10.0.4.0/24", "kubernetes.io/rule/nlb/health="+takenName),
+				cidrRule("icmp", 3, 4, "192.0.2.0/24", "kubernetes.io/rule/nlb/mtu"),
+			},
+		},
+		"network with TLS and a managed group": {
+			file: "NLBSecurityGroupMode = Managed\n",
+			service: func(s *v1.Service) {
+				s.Annotations = map[string]string{annotationType: "nlb", annotationCertificate: someARN}
+			},
+			network: &awssim.LoadBalancer{Scheme: "internet-facing", AddressType: "ipv4", Mappings: publicMappings(), Groups: []string{takenGroup}, Tags: owned(), Attributes: usualNetworkAttributes()},
+			targets: []awssim.TargetGroup{takenTargetGroup("k8s-shop-web-f9f80cf63e", "TCP", 30080)}, listeners: []awssim.Listener{{Protocol: "TLS", Port: 80, Policy: "ELBSecurityPolicy-2016-08", Certificates: []string{someARN}, Tags: owned()}},
+			front: &awssim.Group{ID: takenGroup, Name: "k8s-shop-web-8e0a805e93", Description: "[k8s] Managed SecurityGroup for LoadBalancer", Tags: awssim.Tags{"kubernetes.io/cluster/simulated": "owned"}, Rules: []awssim.Rule{cidrRule("tcp", 80, 80, "0.0.0.0/0", ""), cidrRule("icmp", 3, 4, "0.0.0.0/0", "")}},
+			nodes: []awssim.Rule{cidrRule("tcp", 30080, 30080, "0.0.0.0/0", "kubernetes.io/rule/nlb/client="+takenName), cidrRule("icmp", 3, 4, "0.0.0.0/0", "kubernetes.io/rule/nlb/mtu")},
+		},
+		"network with local traffic": {
+			service: func(s *v1.Service) {
+				s.Annotations = map[string]string{annotationType: "nlb"}
+				s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 32000
+			},
+			network: &awssim.LoadBalancer{Scheme: "internet-facing", AddressType: "ipv4", Mappings: publicMappings(), Tags: owned(), Attributes: usualNetworkAttributes()},
+			targets: []awssim.TargetGroup{{
+				Name: "k8s-shop-web-9f8655d4bd", Protocol: "TCP", Type: "instance", AddressType: "ipv4", Port: 30080, CheckProtocol: "HTTP", CheckPort: "32000", CheckPath: "/healthz", Interval: 10, Timeout: 6, Healthy: 2, Unhealthy: 2,
+				Attributes: usualAttributes(), Tags: owned(),
+			}},
+			listeners: []awssim.Listener{{Protocol: "TCP", Port: 80, Tags: owned()}},
+			nodes: []awssim.Rule{
+				cidrRule("tcp", 30080, 30080, "0.0.0.0/0", "kubernetes.io/rule/nlb/client="+takenName), cidrRule("tcp", 32000, 32000, "10.0.0.0/24", "kubernetes.io/rule/nlb/health="+takenName),
+				cidrRule("tcp", 32000, 32000, "10.0.2.0/24", "kubernetes.io/rule/nlb/health="+takenName), cidrRule("tcp", 32000, 32000, "10.0.4.0/24", "kubernetes.io/rule/nlb/health="+takenName),
+				cidrRule("icmp", 3, 4, "0.0.0.0/0", "kubernetes.io/rule/nlb/mtu"),
+			},
+		},
+	}
+}
+
+// TestTakeover goes both ways. What AWS's own controller made is found and not written to; what ours makes for the same
+// Service is the same, name by name and tag by tag, so that theirs finds it in turn.
+func TestTakeover(t *testing.T) {
+	t.Parallel()
+	for name, c := range takenCases() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			prepare := func() (*world, *v1.Service) {
+				w := newTestWorld(t, c.file, awssim.Options{})
+				w.addNode(awssim.Spec{Name: "n1"})
+				s := service("web", nil, servicePort("http", 80, 30080))
+				s.Namespace, s.UID = "shop", types.UID("11111111-2222-3333-4444-555555555555")
+				c.service(s)
+				w.Apply(s)
+				return w, s
+			}
+			theirs, s := prepare()
+			node := instanceOf(theirs.nodes[0])
+			if c.front != nil {
+				theirs.sim.AddGroup(*c.front)
+			}
+			theirs.sim.ChangeGroup(awssim.NodeGroup, func(g *awssim.Group) { g.Rules = slices.Clone(c.nodes) })
+			if c.classic != nil {
+				lb := *c.classic
+				lb.Name, lb.Instances = takenName, []string{node}
+				theirs.sim.AddClassic(lb)
+			} else {
+				theirs.sim.ImportNetwork(takenName, *c.network, c.targets, c.listeners, node)
+			}
+			before := snapshot(theirs.sim)
+
+			// A node may come late, as after a swap of controllers: nothing changes until it does.
+			theirs.restart()
+			theirs.server.ResetCalls()
+			theirs.ensure(s)
+			assert.Zero(t, theirs.server.Calls().Writes, "%v", theirs.server.Calls().ByOperation)
+			theirs.update(s)
+			assert.Zero(t, theirs.server.Calls().Writes, "%v", theirs.server.Calls().ByOperation)
+			assert.Equal(t, before, snapshot(theirs.sim))
+
+			ours, s := prepare()
+			ours.ensure(s)
+			assert.Equal(t, before, snapshot(ours.sim), "what we make is what they make")
+			require.NoError(t, ours.remove(s))
+			require.NoError(t, theirs.remove(s))
+			assert.Empty(t, snapshot(theirs.sim), "and all of it goes with the Service")
+			assert.Empty(t, theirs.server.Calls().Refused)
+		})
+	}
+}
+
+// TestUntaggedIsAdopted: a load balancer whose tags were removed is as its users left it.
+func TestUntaggedIsAdopted(t *testing.T) {
+	t.Parallel()
+	w := startWorld(t, "", awssim.Options{})
+	s := nlb("web", nil, servicePort("http", 80, 30080))
+	w.Apply(s)
+	w.ensure(s)
+	w.sim.ChangeNetwork(balancerName(s), func(lb *awssim.LoadBalancer) { lb.Tags = awssim.Tags{} })
+	w.restart()
+	w.unchanged(s, "adopted")
+	w.sim.ChangeNetwork(balancerName(s), func(lb *awssim.LoadBalancer) { lb.Tags = awssim.Tags{"kubernetes.io/cluster/two": "owned"} })
+	w.restart()
+	_, err := w.try(s)
+	require.ErrorContains(t, err, `belongs to another cluster, "two" by its tags`)
+	assert.Contains(t, strings.Join(w.Events(), "\n"), "Warning "+eventNotOurs)
+}
+
+// TestLegacyCluster: with the older tag, everything that is made carries it, too, and what carries it alone is ours.
+func TestLegacyCluster(t *testing.T) {
+	t.Parallel()
+	w := newTestWorld(t, "KubernetesClusterTag = simulated\n", awssim.Options{})
+	id := w.sim.AddInstance(awssim.Spec{Name: "n1", Untagged: true, Tags: awssim.Tags{"KubernetesCluster": "simulated"}})
+	m, err := w.instances.InstanceMetadata(t.Context(), bare("n1"))
+	require.NoError(t, err)
+	assert.Contains(t, m.ProviderID, id)
+	w.nodes = append(w.nodes, withID("n1", m.ProviderID))
+	for _, s := range []*v1.Service{service("classic", nil, servicePort("http", 80, 30080)), nlb("network", nil, servicePort("http", 80, 30081))} {
+		w.Apply(s)
+		w.ensure(s)
+	}
+	both := awssim.Tags{"KubernetesCluster": "simulated", "kubernetes.io/cluster/simulated": "owned", serviceTag: "default/classic"}
+	assert.Equal(t, both, w.sim.Classics()[0].Tags)
+	assert.Equal(t, "simulated", w.sim.TargetGroups()[0].Tags["KubernetesCluster"])
+	assert.Equal(t, awssim.Tags{"KubernetesCluster": "simulated", "kubernetes.io/cluster/simulated": "owned"}, w.group(classicGroupName(balancerName(service("classic", nil)))).Tags)
+}
+
+// TestOrphans: what no Service has, and nothing else.
+func TestOrphans(t *testing.T) {
+	t.Parallel()
+	w := startWorld(t, "NLBSecurityGroupMode = Managed\n", awssim.Options{})
+	var services []*v1.Service
+	for _, s := range []*v1.Service{service("classic", nil, servicePort("http", 80, 30080)), nlb("network", nil, servicePort("http", 80, 30081)), nlb("living", nil, servicePort("http", 80, 30082))} {
+		w.Apply(s)
+		services = append(services, w.ensure(s))
+	}
+	w.sim.AddTargetGroup(awssim.TargetGroup{Name: "k8s-default-gone-1", Protocol: "TCP", Type: "instance", Tags: awssim.Tags{"kubernetes.io/cluster/simulated": "owned", serviceTag: "default/gone"}})
+	w.sim.AddTargetGroup(awssim.TargetGroup{Name: "k8s-default-gone-2", Protocol: "TCP", Type: "instance", Tags: awssim.Tags{"kubernetes.io/cluster/two": "owned", serviceTag: "default/gone"}})
+	w.sim.AddNetwork("amadebyhand", "network", awssim.Tags{})
+	w.restart()
+	found, err := w.Orphans(t.Context(), services)
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	assert.Equal(t, "default/gone", found[0].Name)
+	found, err = w.Orphans(t.Context(), services[2:])
+	require.NoError(t, err)
+	kinds := []string{}
+	for _, o := range found {
+		kinds = append(kinds, o.Kind)
+	}
+	assert.Equal(t, []string{orphanClassic, orphanNetwork, orphanGroup, orphanTargetGroup}, kinds)
+	for _, o := range found {
+		require.NoError(t, w.DeleteOrphan(t.Context(), o))
+		require.NoError(t, w.DeleteOrphan(t.Context(), o), "what is gone is as wished")
+	}
+	assert.Empty(t, w.sim.Classics())
+	assert.Len(t, w.sim.Networks(), 2, "the living one, and the one by hand")
+	require.ErrorContains(t, w.DeleteOrphan(t.Context(), guard.Orphan{Kind: "volume"}), "no kind")
+}
