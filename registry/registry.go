@@ -29,6 +29,16 @@ type Features struct {
 	Routes        bool `json:"routes"`
 }
 
+// Permission is a right that a provider's credential needs.
+type Permission struct {
+	// For says what needs it, such as "nodes".
+	For string `json:"for"`
+	// Needs are the rights by the cloud's own names.
+	Needs []string `json:"needs"`
+	// Only says when it is needed; empty means always.
+	Only string `json:"only,omitempty"`
+}
+
 // Inputs is everything from outside that a provider is made of.
 type Inputs struct {
 	schema.Sources
@@ -60,6 +70,10 @@ type Provider struct {
 	Controllers []string
 	Options     []schema.OptionRow
 	Annotations []schema.AnnotationRow
+	// Permissions are what the credential must be allowed, by what it is for.
+	Permissions []Permission
+	// Sections are further generated parts of the provider's page, by the name in their markers.
+	Sections map[string]string
 	// Routes reports whether the inputs ask for routes; nil means that Features.Routes decides alone.
 	Routes func(Inputs) bool
 	// Validate checks the inputs without any network, and reports all problems together.

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,7 +22,9 @@ func providerPages(root string, providers []registry.Provider) (map[string][]byt
 		if err != nil {
 			return nil, fmt.Errorf("provider %s has no page: %w", p.Name, err)
 		}
-		for section, table := range map[string]string{"options": optionsTable(p.Options), "annotations": annotationsTable(p.Annotations)} {
+		sections := map[string]string{"options": optionsTable(p.Options), "annotations": annotationsTable(p.Annotations), "permissions": permissionsTable(p.Permissions)}
+		maps.Copy(sections, p.Sections)
+		for section, table := range sections {
 			if page, err = splice(page, section, table); err != nil {
 				return nil, fmt.Errorf("%s: %w", path, err)
 			}
@@ -70,6 +73,19 @@ func optionsTable(rows []schema.OptionRow) string {
 			flag = code("--" + r.Flag)
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", code(r.Env), code(r.FileKey), flag, values(r.Spec), defaultOf(r.Spec), cell(help))
+	}
+	return b.String()
+}
+
+func permissionsTable(rows []registry.Permission) string {
+	var b strings.Builder
+	b.WriteString("| for | rights | when |\n| --- | --- | --- |\n")
+	for _, r := range rows {
+		needs := make([]string, len(r.Needs))
+		for i, n := range r.Needs {
+			needs[i] = code(n)
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", cell(r.For), strings.Join(needs, ", "), cell(r.Only))
 	}
 	return b.String()
 }

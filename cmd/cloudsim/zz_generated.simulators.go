@@ -5,6 +5,7 @@ package main
 import (
 	"time"
 
+	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
 	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceansim"
 	"github.com/anyccm/cloud-controller-manager/providers/linode/linodesim"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
@@ -12,6 +13,9 @@ import (
 
 // simulators are the clouds that can be simulated, one for each provider folder.
 var simulators = map[string]constructor{
+	"aws": func(token string, activation time.Duration, publishedLimits bool) simulator {
+		return awssim.NewServer(token, activation, publishedLimits)
+	},
 	"digitalocean": func(token string, activation time.Duration, publishedLimits bool) simulator {
 		return digitaloceansim.NewServer(token, activation, publishedLimits)
 	},

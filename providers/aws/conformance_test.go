@@ -37,7 +37,7 @@ const (
 )
 
 func newFixture(t testing.TB) *conformance.Fixture {
-	sim, server := awssim.New(awssim.Options{})
+	sim, server := awssim.New(newRegion(awssim.Options{}))
 	sim.AddGroup(awssim.Group{ID: extraGroup, Name: "extra"})
 	url := server.Start(t)
 	file := sim.CloudConfig(url) + "NLBSecurityGroupMode = Managed\n"

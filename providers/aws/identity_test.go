@@ -16,7 +16,7 @@ func TestOnInstance(t *testing.T) {
 	t.Parallel()
 	start := func(t *testing.T, tags awssim.Tags, file string, env map[string]string) (*cloud, *awssim.Sim, *simkit.Server) {
 		t.Helper()
-		sim, server := awssim.New(awssim.Options{})
+		sim, server := awssim.New(newRegion(awssim.Options{}))
 		url := server.Start(t)
 		self := sim.AddInstance(awssim.Spec{Name: "ip-10-1-0-2.ec2.internal", Tags: tags, Untagged: true})
 		sim.Self(self)
@@ -73,7 +73,7 @@ func TestOnInstance(t *testing.T) {
 	})
 	t.Run("the metadata service is overridden by the file", func(t *testing.T) {
 		t.Parallel()
-		sim, server := awssim.New(awssim.Options{})
+		sim, server := awssim.New(newRegion(awssim.Options{}))
 		url := server.Start(t)
 		sim.Self(sim.AddInstance(awssim.Spec{}))
 		c, err := newCloud(testInputs(sim, url, "[ServiceOverride \"1\"]\nService = ec2imds\nRegion = anywhere\nURL = "+url+"\nSigningRegion = anywhere\n", map[string]string{"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1"}))
@@ -107,7 +107,7 @@ func TestOnInstance(t *testing.T) {
 // TestOffInstance: with the VPC, a subnet and the cluster in the file, no instance is needed; the zone gives the region.
 func TestOffInstance(t *testing.T) {
 	t.Parallel()
-	sim, server := awssim.New(awssim.Options{})
+	sim, server := awssim.New(newRegion(awssim.Options{}))
 	url := server.Start(t)
 	c, err := newCloud(testInputs(sim, url, strings.Replace(sim.CloudConfig(url), "Region = us-east-1", "Zone = us-east-1c\nRegion = eu-west-1", 1), nil))
 	require.NoError(t, err)

@@ -16,6 +16,10 @@ func TestMain(m *testing.M) {
 	if code := m.Run(); code != 0 {
 		os.Exit(code)
 	}
+	if err := checkPermissions(); err != nil {
+		_, _ = io.WriteString(os.Stderr, err.Error()+"\n")
+		os.Exit(1)
+	}
 	// Shared reads outlive their callers; one whose cloud went with its test is tried again for some seconds.
 	var err error
 	for range 10 {

@@ -282,7 +282,7 @@ func TestExactRules(t *testing.T) {
 
 	ranges := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32")}
 	assert.Equal(t, []rule{tcp("10.0.0.0/8", ""), {"icmp", 3, 4, ruleSource{cidr: "10.0.0.0/8"}, ""}, {"tcp", 80, 80, ruleSource{cidr: "2001:db8::/32"}, "mine"}}, frontRules([]frontPort{{"tcp", 80}}, ranges, "mine"))
-	in := permissions([]rule{tcp("10.0.0.0/8", "a"), byHand6, list, {"tcp", 80, 80, ruleSource{group: "sg-1"}, ""}, {"-1", 0, 0, ruleSource{group: "sg-1"}, ""}})
+	in := ipPermissions([]rule{tcp("10.0.0.0/8", "a"), byHand6, list, {"tcp", 80, 80, ruleSource{group: "sg-1"}, ""}, {"-1", 0, 0, ruleSource{group: "sg-1"}, ""}})
 	require.Len(t, in, 2, "one for each protocol and port")
 	assert.Len(t, in[0].IpRanges, 1)
 	assert.Len(t, in[0].Ipv6Ranges, 1)

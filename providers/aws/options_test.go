@@ -166,7 +166,7 @@ func TestVariablesOfTheSDK(t *testing.T) {
 // TestProfiles: shared files give the region and the credentials.
 func TestProfiles(t *testing.T) {
 	t.Parallel()
-	sim, server := awssim.New(awssim.Options{})
+	sim, server := awssim.New(newRegion(awssim.Options{}))
 	url := server.Start(t)
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -193,7 +193,7 @@ func TestEndpoints(t *testing.T) {
 		return fmt.Sprintf("[ServiceOverride %q]\nService = %s\nRegion = us-east-1\nURL = %s\nSigningRegion = %s\n", service, service, url, signing)
 	}
 	start := func() (*awssim.Sim, *simkit.Server, string) {
-		sim, server := awssim.New(awssim.Options{})
+		sim, server := awssim.New(newRegion(awssim.Options{}))
 		return sim, server, server.Start(t)
 	}
 	sim, main, mainURL := start()
@@ -231,7 +231,7 @@ func TestEndpoints(t *testing.T) {
 // TestRole: the role's credentials sign the calls, and STS hears on whose behalf.
 func TestRole(t *testing.T) {
 	t.Parallel()
-	sim, server := awssim.New(awssim.Options{})
+	sim, server := awssim.New(newRegion(awssim.Options{}))
 	url := server.Start(t)
 	file := strings.Replace(sim.CloudConfig(url), "[Global]\n", "[Global]\nRoleARN = arn:aws:iam::210987654321:role/ccm\nSourceARN = arn:aws:eks:us-east-1:210987654321:cluster/one\n", 1)
 	c, err := newCloud(testInputs(sim, url, file, map[string]string{"AWS_ENDPOINT_URL_STS": url, "AWS_SESSION_TOKEN": "session"}))
@@ -266,7 +266,7 @@ func TestCABundle(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "roots.pem")
 	require.NoError(t, os.WriteFile(path, []byte("no certificate"), 0o600))
-	sim, _ := awssim.New(awssim.Options{})
+	sim, _ := awssim.New(newRegion(awssim.Options{}))
 	_, err := newCloud(testInputs(sim, "http://127.0.0.1:1", "", map[string]string{"AWS_CA_BUNDLE": path}))
 	require.ErrorContains(t, err, "AWS_CA_BUNDLE")
 	_, err = newCloud(testInputs(sim, "http://127.0.0.1:1", "", map[string]string{"AWS_CA_BUNDLE": path + "x"}))

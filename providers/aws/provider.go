@@ -31,6 +31,8 @@ func Description() registry.Provider {
 		Controllers:        []string{taggingController},
 		Options:            Options.Rows(),
 		Annotations:        Annotations.Rows(),
+		Permissions:        permissions(),
+		Sections:           map[string]string{"policy": policyDocument()},
 		Validate:           validate,
 		CheckService:       checkService,
 		Routes:             func(in registry.Inputs) bool { return in.ClusterCIDR != "" },

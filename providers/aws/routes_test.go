@@ -115,7 +115,7 @@ func TestRouteTable(t *testing.T) {
 // TestRoutesAreOffered where the network of the pods is known: without it the framework would end the program.
 func TestRoutesAreOffered(t *testing.T) {
 	t.Parallel()
-	sim, _ := awssim.New(awssim.Options{})
+	sim, _ := awssim.New(newRegion(awssim.Options{}))
 	in := testInputs(sim, "http://127.0.0.1:1", "", nil)
 	c, err := newCloud(in)
 	require.NoError(t, err)

@@ -96,8 +96,8 @@ func newGroup(g *ec2types.SecurityGroup) securityGroup {
 	return kept
 }
 
-// permissions are rules in the form of EC2's API: those of the same protocol and ports together.
-func permissions(rules []rule) []ec2types.IpPermission {
+// ipPermissions are rules in the form of EC2's API: those of the same protocol and ports together.
+func ipPermissions(rules []rule) []ec2types.IpPermission {
 	var list []ec2types.IpPermission
 	for _, r := range rules {
 		n := slices.IndexFunc(list, func(p ec2types.IpPermission) bool {
@@ -399,7 +399,7 @@ func (s *securityGroups) authorize(ctx context.Context, groupID string, rules []
 	}
 	_, err := call(ctx, s.api, "adding rules to security group "+groupID, func(ctx context.Context, c *clients, in *ec2.AuthorizeSecurityGroupIngressInput) (*ec2.AuthorizeSecurityGroupIngressOutput, error) {
 		return c.ec2.AuthorizeSecurityGroupIngress(ctx, in)
-	}, &ec2.AuthorizeSecurityGroupIngressInput{GroupId: aws.String(groupID), IpPermissions: permissions(rules)})
+	}, &ec2.AuthorizeSecurityGroupIngressInput{GroupId: aws.String(groupID), IpPermissions: ipPermissions(rules)})
 	return notVisible(err, groupID)
 }
 
@@ -413,7 +413,7 @@ func (s *securityGroups) revoke(ctx context.Context, groupID string, rules []rul
 	}
 	_, err := call(ctx, s.api, "removing rules from security group "+groupID, func(ctx context.Context, c *clients, in *ec2.RevokeSecurityGroupIngressInput) (*ec2.RevokeSecurityGroupIngressOutput, error) {
 		return c.ec2.RevokeSecurityGroupIngress(ctx, in)
-	}, &ec2.RevokeSecurityGroupIngressInput{GroupId: aws.String(groupID), IpPermissions: permissions(bare)})
+	}, &ec2.RevokeSecurityGroupIngressInput{GroupId: aws.String(groupID), IpPermissions: ipPermissions(bare)})
 	return err
 }
 

@@ -185,7 +185,7 @@ func TestTaggingBatches(t *testing.T) {
 // TestTaggingFlags: what the controller cannot run with ends the program; while it is off, the flags mean nothing.
 func TestTaggingFlags(t *testing.T) {
 	t.Parallel()
-	sim, _ := awssim.New(awssim.Options{})
+	sim, _ := awssim.New(newRegion(awssim.Options{}))
 	in := testInputs(sim, "http://127.0.0.1:1", "", nil)
 	c, err := newCloud(in)
 	require.NoError(t, err)

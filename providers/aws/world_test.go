@@ -44,7 +44,7 @@ func unlimited(r *http.Request) (group string, limits []cloudapi.Limit) {
 
 func newTestWorld(t *testing.T, file string, options awssim.Options) *world {
 	t.Helper()
-	sim, server := awssim.New(options)
+	sim, server := awssim.New(newRegion(options))
 	w := &world{Bench: conformance.NewBench(t), sim: sim, server: server, url: server.Start(t), file: file, env: map[string]string{}, cluster: "kubernetes", limits: unlimited}
 	w.restart()
 	return w

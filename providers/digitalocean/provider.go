@@ -30,6 +30,7 @@ func Description() registry.Provider {
 		Features:           registry.Features{Instances: true, LoadBalancers: true},
 		Options:            Options.Rows(),
 		Annotations:        Annotations.Rows(),
+		Permissions:        permissions(),
 		Validate:           validate,
 		CheckService:       checkService,
 		New: func(in registry.Inputs) (cloudprovider.Interface, error) {
@@ -156,3 +157,16 @@ func (*cloud) ProviderName() string { return Name }
 
 // HasClusterID implements cloudprovider.Interface.
 func (c *cloud) HasClusterID() bool { return c.config.ClusterID != "" }
+
+// permissions are the rights that the credential needs.
+func permissions() []registry.Permission {
+	return []registry.Permission{
+		{For: "nodes", Needs: []string{"droplet:read"}},
+		{For: "load balancers", Needs: []string{"load_balancer:read", "load_balancer:create", "load_balancer:update", "load_balancer:delete"}},
+		{For: "certificates by name, and their rotation", Needs: []string{"certificate:read"}, Only: "Services name certificates"},
+		{For: "ownership mark", Needs: []string{"tag:read", "tag:create"}, Only: "DO_OWNERSHIP_TAG is not false, or DO_CLUSTER_ID is set"},
+		{For: "public access firewall", Needs: []string{"firewall:read", "firewall:create", "firewall:update"}, Only: "PUBLIC_ACCESS_FIREWALL_NAME is set"},
+		{For: "the region of new load balancers", Needs: []string{"regions:read"}, Only: "REGION is set"},
+		{For: "health server", Needs: []string{"account:read"}, Only: "DEBUG_ADDR is set"},
+	}
+}

@@ -26,6 +26,7 @@ func Description() registry.Provider {
 		Features:           registry.Features{Instances: true, LoadBalancers: true, Routes: true},
 		Options:            Options.Rows(),
 		Annotations:        Annotations.Rows(),
+		Permissions:        permissions(),
 		Validate:           validate,
 		CheckService:       checkService,
 		Routes: func(in registry.Inputs) bool {
@@ -167,3 +168,16 @@ func (*cloud) ProviderName() string { return Name }
 
 // HasClusterID implements cloudprovider.Interface.
 func (*cloud) HasClusterID() bool { return true }
+
+// permissions are the rights that the credential needs.
+func permissions() []registry.Permission {
+	return []registry.Permission{
+		{For: "nodes", Needs: []string{"linodes:read_only"}},
+		{For: "routes", Needs: []string{"linodes:read_write"}, Only: "enable-route-controller is set"},
+		{For: "VPC addresses", Needs: []string{"ips:read_only"}, Only: "VPCs are named"},
+		{For: "NodeBalancers", Needs: []string{"nodebalancers:read_write"}},
+		{For: "firewalls of NodeBalancers", Needs: []string{"firewall:read_only"}},
+		{For: "changing firewalls", Needs: []string{"firewall:read_write"}, Only: "firewall-id or firewall-acl is used"},
+		{For: "releasing reserved addresses", Needs: []string{"ips:read_write"}, Only: "a Service reserves one"},
+	}
+}

@@ -29,6 +29,7 @@ func Description() registry.Provider {
 		Features:           registry.Features{Instances: true, LoadBalancers: true, Routes: true},
 		Options:            Options.Rows(),
 		Annotations:        Annotations.Rows(),
+		Permissions:        permissions(),
 		Validate:           validate,
 		CheckService:       checkService,
 		Routes: func(in registry.Inputs) bool {
@@ -167,4 +168,16 @@ func checkService(in registry.Inputs, service *v1.Service) (warnings, err error)
 		problems = append(problems, rangeErr)
 	}
 	return warnings, errors.Join(problems...)
+}
+
+// permissions are the rights that the credential needs.
+func permissions() []registry.Permission {
+	return []registry.Permission{
+		{For: "nodes", Needs: []string{"reader"}},
+		{For: "load balancers", Needs: []string{"load-balancer_member", "member"}},
+		{For: "certificates", Needs: []string{"reader of Barbican's containers and secrets"}, Only: "Services name certificates"},
+		{For: "routes", Needs: []string{"update_router", "update_port:allowed_address_pairs"}, Only: "[Route] router-id is set"},
+		{For: "a floating address by loadBalancerIP that does not exist yet", Needs: []string{"create_floatingip:floating_ip_address"}, Only: "a Service asks for one; an administrator's right by default"},
+		{For: "failover of load balancers in ERROR", Needs: []string{"load-balancer_admin"}, Only: "without it, events ask an administrator"},
+	}
 }

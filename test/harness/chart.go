@@ -61,9 +61,14 @@ func (c *Cluster) ChartValues(ctx context.Context) (Values, error) {
 	}
 	options := map[string]any{}
 	for name, value := range env {
-		if strings.HasSuffix(name, "_TOKEN") {
+		switch {
+		case strings.HasSuffix(name, "_TOKEN"):
 			values.Set(c.Provider+".credentials.token", value)
-		} else {
+		case strings.HasSuffix(name, "_ACCESS_KEY_ID"):
+			values.Set(c.Provider+".credentials.accessKeyID", value)
+		case strings.HasSuffix(name, "_SECRET_ACCESS_KEY"):
+			values.Set(c.Provider+".credentials.secretAccessKey", value)
+		default:
 			options[name] = value
 		}
 	}
@@ -202,6 +207,11 @@ func workload(objects []*unstructured.Unstructured, dir string) (process, error)
 					return p, err
 				}
 			}
+			if v.Name == m.Name && v.ConfigMap != nil {
+				if err := writeConfigMap(objects, v.ConfigMap.Name, at); err != nil {
+					return p, err
+				}
+			}
 		}
 	}
 	moved := strings.NewReplacer(paths...)
@@ -254,6 +264,27 @@ func writeSecret(objects []*unstructured.Unstructured, name, dir string) error {
 			}
 			if err != nil {
 				return fmt.Errorf("mounting Secret %s: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
+func writeConfigMap(objects []*unstructured.Unstructured, name, dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("mounting ConfigMap %s: %w", name, err)
+	}
+	for _, o := range objects {
+		if o.GetKind() != "ConfigMap" || o.GetName() != name {
+			continue
+		}
+		data, _, err := unstructured.NestedStringMap(o.Object, "data")
+		if err != nil {
+			return fmt.Errorf("mounting ConfigMap %s: %w", name, err)
+		}
+		for key, text := range data {
+			if err := os.WriteFile(filepath.Join(dir, key), []byte(text), 0o600); err != nil {
+				return fmt.Errorf("mounting ConfigMap %s: %w", name, err)
 			}
 		}
 	}

@@ -62,8 +62,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- (get (.Files.Get "files/providers.json" | fromJson) .Values.cloudProvider).tokenVariable }}
 {{- end }}
 
+{{- /* The cloud config of a provider whose values are given. */ -}}
 {{- define "ccm.cloudConf" -}}
-{{- range $section, $keys := .Values.openstack.cloudConfig }}
+{{- range $section, $keys := .cloudConfig }}
 [{{ $section }}]
 {{- range $key, $value := $keys }}
 {{- range (kindIs "slice" $value | ternary $value (list $value)) }}
@@ -71,7 +72,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- end }}
 {{ end }}
-{{- .Values.openstack.extraCloudConfig }}
+{{- .extraCloudConfig }}
+{{- end }}
+
+{{- /* AWS needs no credential where a role gives one. */ -}}
+{{- define "ccm.hasCredentials" -}}
+{{- $p := include "ccm.provider" . | fromJson -}}
+{{- if or (ne .Values.cloudProvider "aws") $p.credentials.existingSecret $p.credentials.accessKeyID }}true{{ end }}
+{{- end }}
+
+{{- /* The file of a cloud config that holds no secret. */ -}}
+{{- define "ccm.hasCloudConfigMap" -}}
+{{- if and (eq .Values.cloudProvider "aws") (or .Values.aws.cloudConfig .Values.aws.extraCloudConfig) }}true{{ end }}
 {{- end }}
 
 {{- define "ccm.scraped" -}}

@@ -68,6 +68,8 @@ type Options struct {
 	PageLimit int
 	// FixedHealthChecks refuses changes of protocol and interval of health checks, as the API once did.
 	FixedHealthChecks bool
+	// Observe is told the operation of every call; nil if nobody wants to know.
+	Observe func(operation string)
 	// GroupRules is the quota of rules of a security group; 0 means 60.
 	GroupRules int
 }
@@ -475,6 +477,9 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	values := form(r)
 	operation, _ := s.Operation(r)
 	s.headers[operation] = r.Header.Clone()
+	if s.options.Observe != nil {
+		s.options.Observe(operation)
+	}
 	service, action := versions(values.Get("Version")), values.Get("Action")
 	body, err := s.call(r, service, action, values)
 	if err != nil {

@@ -1,0 +1,138 @@
+package aws
+
+import (
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
+)
+
+// seen are the operations that the simulators of all tests of this package were called for.
+var seen sync.Map
+
+// observe is the Options.Observe of every simulated region in these tests.
+func observe(operation string) { seen.Store(operation, true) }
+
+// newRegion are the options of a region whose calls are noted.
+func newRegion(o awssim.Options) awssim.Options {
+	o.Observe = observe
+	return o
+}
+
+// actionOf is the action of IAM that an operation needs.
+func actionOf(operation string) string {
+	service, name, _ := strings.Cut(strings.TrimSuffix(operation, " {id}"), " ")
+	switch service {
+	case "EC2":
+		return prefixEC2 + name
+	case "ELB", "ELBv2":
+		return prefixELB + name
+	case "STS":
+		return "sts:" + name
+	}
+	return ""
+}
+
+func permittedActions() []string {
+	var all []string
+	for _, p := range permissions() {
+		all = append(all, p.Needs...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// checkPermissions holds the permissions against the calls that the tests made: none was made that is not permitted, and,
+// where all tests ran, none is permitted that was never made.
+func checkPermissions() error {
+	permitted, made := permittedActions(), map[string]bool{}
+	var missing []string
+	seen.Range(func(operation, _ any) bool {
+		action := actionOf(fmt.Sprint(operation))
+		made[action] = true
+		if action != "" && !slices.Contains(permitted, action) {
+			missing = append(missing, action)
+		}
+		return true
+	})
+	if len(missing) > 0 {
+		return fmt.Errorf("these actions are called and not among the permissions: %v", missing)
+	}
+	if f := flag.Lookup("test.run"); f == nil || f.Value.String() != "" || flag.Lookup("test.skip").Value.String() != "" {
+		return nil
+	}
+	var idle []string
+	for _, action := range permitted {
+		if !made[action] && !strings.HasPrefix(action, "iam:") {
+			idle = append(idle, action)
+		}
+	}
+	if len(idle) > 0 {
+		return fmt.Errorf("these actions are permitted and never called: %v", idle)
+	}
+	return nil
+}
+
+// TestPermissions: every call in the code has its action among the permissions, and every action its call.
+func TestPermissions(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	called := map[string]bool{"sts:AssumeRole": true, "iam:CreateServiceLinkedRole": true}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		require.NoError(t, err)
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			method, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			client, ok := method.X.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			switch client.Sel.Name {
+			case "ec2":
+				called[prefixEC2+method.Sel.Name] = true
+			case "elb", "elbv2":
+				called[prefixELB+method.Sel.Name] = true
+			}
+			return true
+		})
+	}
+	for _, action := range permittedActions() {
+		assert.True(t, called[action], "%s is permitted and no code calls it", action)
+		delete(called, action)
+	}
+	assert.Empty(t, called, "called without being among the permissions")
+}
+
+// TestPolicy: the policy on the page has no wildcard action and is for one region.
+func TestPolicy(t *testing.T) {
+	t.Parallel()
+	text := policyDocument()
+	assert.NotContains(t, text, ":*")
+	assert.NotContains(t, text, "Describe*")
+	assert.Contains(t, text, "aws:RequestedRegion")
+	for _, action := range policyActions() {
+		assert.Contains(t, text, `"`+action+`"`)
+	}
+}
