@@ -81,6 +81,8 @@ func objects(t *testing.T, rendered string) map[string]any {
 const (
 	digitalocean = "cloudProvider: digitalocean\ndigitalocean: {credentials: {token: secret-token}, options: {REGION: nyc3, DO_API_RATE_LIMIT_QPS: 3}}\n"
 	linode       = "cloudProvider: linode\nlinode: {credentials: {existingSecret: mine, tokenKey: api}, options: {LINODE_REGION: us-sea, vpc-names: [a, b]}}\n"
+	aws          = "cloudProvider: aws\naws: {cloudConfig: {Global: {KubernetesClusterID: one, NodeIPFamilies: [ipv6, ipv4]}}, options: {AWS_REGION: eu-central-1, tags: team=web}}\ncontrollers: [cloud-node-controller, tagging]\nserviceAccount: {annotations: {eks.amazonaws.com/role-arn: 'arn:aws:iam::123456789012:role/ccm'}}\n"
+	awsKey       = "cloudProvider: aws\naws: {credentials: {accessKeyID: AKIA1, secretAccessKey: hush}}\n"
 	openstack    = "cloudProvider: openstack\nopenstack: {cloudConfig: {Global: {auth-url: 'https://k/v3', password: 'a\"b\\c'}, Networking: {public-network-name: [ext1, ext2]}, LoadBalancer: {create-monitor: true}}, extraCloudConfig: \"[LoadBalancerClass \\\"edge\\\"]\\nsubnet-id = s\\n\", options: {OS_CCM_REGIONAL: true, user-agent: [p, q]}}\n"
 )
 
@@ -89,7 +91,7 @@ func TestSnapshots(t *testing.T) {
 	t.Parallel()
 	everything := "kind: Deployment\nadmissionPolicy: {enabled: true}\nnetworkPolicy: {enabled: true}\nimagePullSecrets: [{name: registry}]\nserviceAccount: {annotations: {a: b}}\n" +
 		"metrics: {serviceMonitor: {enabled: true, labels: {release: prometheus}}, podMonitor: {enabled: true}, rules: {enabled: true}}\nroutes: {clusterCIDR: 10.244.0.0/16, allocateNodeCIDRs: true}\n"
-	for name, values := range map[string]string{"digitalocean": digitalocean, "linode": linode, "openstack": openstack, "everything": linode + everything} {
+	for name, values := range map[string]string{"aws": aws, "aws-key": awsKey, "digitalocean": digitalocean, "linode": linode, "openstack": openstack, "everything": linode + everything} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			have := render(t, "cloud-controller-manager", values)
@@ -232,8 +234,10 @@ func TestImages(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	for values, want := range map[string]string{
-		"":                            `cloudProvider is ""; set it to one of digitalocean, linode, openstack`,
-		"cloudProvider: aws\n":        "value must be one of '', 'digitalocean', 'linode', 'openstack'",
+		"":                       `cloudProvider is ""; set it to one of digitalocean, linode, openstack`,
+		"cloudProvider: azure\n": "value must be one of '', 'aws', 'digitalocean', 'linode', 'openstack'",
+		"cloudProvider: aws\naws: {credentials: {accessKeyID: a}}\n":              "aws.credentials.secretAccessKey must be set",
+		"cloudProvider: aws\naws: {cloudConfig: {Global: {Regoin: us-east-1}}}\n": "Regoin",
 		"cloudProvider: linode\n":     "linode.credentials.existingSecret or linode.credentials.token must be set",
 		"cloudProvider: openstack\n":  "openstack.credentials.existingSecret or openstack.cloudConfig must be set",
 		digitalocean + "replica: 3\n": "additional properties 'replica' not allowed",

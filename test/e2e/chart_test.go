@@ -68,6 +68,12 @@ func TestAdmissionPolicy(t *testing.T) {
 			good:  map[string]string{linodeAnnotations + "check-interval": "10", linodeAnnotations + "default-protocol": "HTTP"},
 			words: "annotation " + linodeAnnotations + `check-interval: "1" is out of range; use 2 to 3600`,
 		},
+		"aws": {
+			bad:     map[string]string{awsAnnotations + "type": "nlb", awsAnnotations + "healthcheck-interval": "1"},
+			good:    map[string]string{awsAnnotations + "type": "nlb", awsAnnotations + "proxy-protocol": "what another kind knows"},
+			lenient: map[string]string{awsAnnotations + "type": "external", awsAnnotations + "healthcheck-interval": "1"},
+			words:   "annotation " + awsAnnotations + `healthcheck-interval: "1" is out of range; use 5 to 300`,
+		},
 		"openstack": {
 			bad:     map[string]string{openstackAnnotations + "lb-method": "RANDOM"},
 			good:    map[string]string{openstackAnnotations + "lb-method": "SOURCE_IP", openstackAnnotations + "timeout-client-data": ""},

@@ -312,3 +312,48 @@ func TestClockSkew(t *testing.T) {
 	ahead, _ = c.skew()
 	assert.Equal(t, 2*time.Minute, ahead, "what is no time tells nothing")
 }
+
+// TestClassOfAnswers: a cloud may refuse a call for its rate with any status, and tell which of its calls may be repeated.
+func TestClassOfAnswers(t *testing.T) {
+	t.Parallel()
+	body := func(code int, text string) func(*http.Request) (*http.Response, error) {
+		return func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: code, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(text))}, nil
+		}
+	}
+	classOf := func(_ int, data []byte) error {
+		switch string(data) {
+		case "slow":
+			return ErrRateLimited
+		case "who":
+			return ErrUnauthorized
+		}
+		return nil
+	}
+	post := func(s *script, c *Config) (*http.Response, *Client) {
+		client := newTestClient(s, func(to *Config) { to.ClassOf, to.Repeatable = c.ClassOf, c.Repeatable })
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://cloud/", strings.NewReader("x"))
+		require.NoError(t, err)
+		resp, err := client.Do(r)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		return resp, client
+	}
+	s := &script{answers: []func(*http.Request) (*http.Response, error){body(503, "slow"), body(400, "slow"), body(200, "fine")}}
+	resp, client := post(s, &Config{ClassOf: classOf})
+	assert.Equal(t, 200, resp.StatusCode, "a refused call was not carried out, so it is sent again")
+	assert.Equal(t, []string{"x", "x", "x"}, s.bodies)
+	require.NoError(t, client.Health())
+
+	s = &script{answers: []func(*http.Request) (*http.Response, error){body(400, "who")}}
+	_, client = post(s, &Config{ClassOf: classOf})
+	require.ErrorContains(t, client.Health(), "the credential is refused (HTTP 400)")
+	assert.Len(t, s.calls, 1)
+
+	s = &script{answers: []func(*http.Request) (*http.Response, error){body(503, "broken"), body(200, "fine")}}
+	resp, _ = post(s, &Config{ClassOf: classOf})
+	assert.Equal(t, 503, resp.StatusCode, "a POST may have taken effect")
+	s = &script{answers: []func(*http.Request) (*http.Response, error){body(503, "broken"), body(200, "fine")}}
+	resp, _ = post(s, &Config{ClassOf: classOf, Repeatable: func(*http.Request) bool { return true }})
+	assert.Equal(t, 200, resp.StatusCode)
+}

@@ -99,3 +99,27 @@ func TestAPauseHoldsUrgentCallsToo(t *testing.T) {
 		require.ErrorIs(t, l.wait(priority.Urgent(t.Context()), 10*time.Second), ErrRateLimited)
 	})
 }
+
+// TestAdaptiveLimit: where a cloud refuses calls for its rate without saying how long to wait, the rate is halved, at most
+// once a second and down to a floor; success brings it back.
+func TestAdaptiveLimit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter([]Limit{{PerSecond: 20, Burst: 100, Floor: 3}, {PerSecond: 100, Burst: 100}})
+		rates := func() []float64 { return []float64{float64(l.buckets[0].Limit()), float64(l.buckets[1].Limit())} }
+		l.slowDown()
+		l.slowDown()
+		assert.Equal(t, []float64{10, 100}, rates(), "refusals of calls that were under way together count as one")
+		for range 5 {
+			time.Sleep(slowDownEvery)
+			l.slowDown()
+		}
+		assert.Equal(t, []float64{3, 100}, rates())
+		l.speedUp()
+		assert.InDelta(t, 3.4, rates()[0], 0.001)
+		for range recoverySteps {
+			l.speedUp()
+		}
+		assert.Equal(t, []float64{20, 100}, rates())
+	})
+}

@@ -3,6 +3,7 @@ package inventory
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -487,4 +488,76 @@ func TestFindIsComplete(t *testing.T) {
 			i.Invalidate(1)
 		}
 	})
+}
+
+// batchCloud reads several objects by one call.
+type batchCloud struct {
+	mu      sync.Mutex
+	objects map[int]string
+	err     error
+	batches [][]int
+	singles []int
+}
+
+func (b *batchCloud) getMany(_ context.Context, ids []int) ([]object, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.batches = append(b.batches, slices.Sorted(slices.Values(ids)))
+	if b.err != nil {
+		return nil, b.err
+	}
+	var list []object
+	for _, id := range ids {
+		if name, ok := b.objects[id]; ok {
+			list = append(list, object{id: id, name: name})
+		}
+	}
+	return list, nil
+}
+
+func (b *batchCloud) get(_ context.Context, id int) (object, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.singles = append(b.singles, id)
+	if name, ok := b.objects[id]; ok {
+		return object{id: id, name: name}, nil
+	}
+	return object{}, &cloudapi.Error{Class: cloudapi.ErrNotFound}
+}
+
+// TestBatches: single reads take others along that are asked for soon; what a batch leaves out is asked for by itself, and
+// a failed batch is one failure for all.
+func TestBatches(t *testing.T) {
+	t.Parallel()
+	cloud := &batchCloud{objects: map[int]string{1: "a", 2: "b", 4: "d"}}
+	i := New(Source[int, object]{Kind: "thing", ID: func(o object) int { return o.id }, Get: cloud.get, GetMany: cloud.getMany, BatchSize: 3})
+	company := Also(t.Context(), func() []int { return []int{1, 2, 3, 4} })
+	q := Query{MaxAge: time.Hour, MaxMissAge: time.Hour}
+	v, err := i.Get(company, 1, q)
+	require.NoError(t, err)
+	assert.Equal(t, "a", v.name)
+	v, err = i.Get(company, 2, q)
+	require.NoError(t, err)
+	assert.Equal(t, "b", v.name)
+	_, err = i.Get(company, 3, q)
+	require.ErrorIs(t, err, cloudapi.ErrNotFound)
+	cloud.mu.Lock()
+	assert.Equal(t, [][]int{{1, 2, 3}}, cloud.batches)
+	assert.Equal(t, []int{3}, cloud.singles, "absence is proved by a read of that very object")
+	cloud.err = &cloudapi.Error{Class: cloudapi.ErrRateLimited}
+	cloud.mu.Unlock()
+	_, err = i.Get(t.Context(), 4, q)
+	require.ErrorIs(t, err, cloudapi.ErrRateLimited)
+	cloud.mu.Lock()
+	assert.Len(t, cloud.singles, 1, "one refusal does not become many")
+	cloud.err = &cloudapi.Error{Class: cloudapi.ErrNotFound}
+	cloud.mu.Unlock()
+	v, err = i.Get(t.Context(), 4, q)
+	require.NoError(t, err, "where one of them is to blame, each is read by itself")
+	assert.Equal(t, "d", v.name)
+	known, ok := i.Peek(4)
+	assert.True(t, ok)
+	assert.Equal(t, "d", known.name)
+	_, ok = i.Peek(9)
+	assert.False(t, ok)
 }
