@@ -65,6 +65,8 @@ type Provider struct {
 	// ProviderIDPrefixes are the beginnings of spec.providerID of this cloud's nodes, such as "digitalocean://".
 	ProviderIDPrefixes []string
 	Features           Features
+	// Extras name in a few words what the provider does beside nodes, load balancers and routes.
+	Extras []string
 	// Controllers are names for --controllers of controllers beside the framework's, which are off unless they are named. The
 	// cloud starts them as a ControllerRunner.
 	Controllers []string

@@ -13,21 +13,17 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// providerPages returns the page of every provider with its tables made anew.
-func providerPages(root string, providers []registry.Provider) (map[string][]byte, error) {
+// providerPages returns the page of every provider with its tables made anew; more are further sections by provider.
+func providerPages(root string, providers []registry.Provider, more map[string]map[string]string) (map[string][]byte, error) {
 	pages := map[string][]byte{}
 	for _, p := range providers {
 		path := "docs/providers/" + p.Name + ".md"
-		page, err := os.ReadFile(filepath.Join(root, path))
-		if err != nil {
-			return nil, fmt.Errorf("provider %s has no page: %w", p.Name, err)
-		}
 		sections := map[string]string{"options": optionsTable(p.Options), "annotations": annotationsTable(p.Annotations), "permissions": permissionsTable(p.Permissions)}
 		maps.Copy(sections, p.Sections)
-		for section, table := range sections {
-			if page, err = splice(page, section, table); err != nil {
-				return nil, fmt.Errorf("%s: %w", path, err)
-			}
+		maps.Copy(sections, more[p.Name])
+		page, err := spliced(root, path, sections)
+		if err != nil {
+			return nil, fmt.Errorf("provider %s: %w", p.Name, err)
 		}
 		pages[path] = page
 	}

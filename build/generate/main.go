@@ -45,10 +45,15 @@ func Files(root string) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	files, err := providerPages(root, registry.Linked().Providers())
+	reference, sections, err := referencePages(root, registry.Linked().Providers())
 	if err != nil {
 		return nil, err
 	}
+	files, err := providerPages(root, registry.Linked().Providers(), sections)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(files, reference)
 	common, err := ownershipPage(root)
 	if err != nil {
 		return nil, err

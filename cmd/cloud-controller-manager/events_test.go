@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/anyccm/cloud-controller-manager/registry/events"
 )
 
 // TestEventsAreDocumented: the page lists every reason that the code has, and no other. Reasons are the constants whose
@@ -56,5 +58,11 @@ func TestEventsAreDocumented(t *testing.T) {
 	for reason := range reasons {
 		assert.Contains(t, table, "| `"+reason+"` |")
 	}
-	assert.Len(t, reasons, strings.Count(table, "| Normal |")+strings.Count(table, "| Warning |"), "no reason on the page that the code does not have")
+	for _, r := range events.Table() {
+		assert.True(t, reasons[r.Reason], "%s is in the table and in no code", r.Reason)
+		assert.Contains(t, []string{"Warning", "Normal"}, r.Type)
+		assert.NotEmpty(t, r.What)
+		assert.True(t, r.Do != "" || r.Type == "Normal", "%s: what to do is missing", r.Reason)
+	}
+	assert.Len(t, events.Table(), len(reasons))
 }

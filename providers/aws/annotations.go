@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -361,35 +362,22 @@ func (s *settings) contradictions(service *v1.Service) []error {
 	}
 	_, extra := service.Annotations[annotationExtraGroups]
 	_, attributes := service.Annotations[annotationTargetAttributes]
-	report(s.network && extra, annotationExtraGroups, "", "cannot be used with a network load balancer; remove it")
-	report(!s.network && attributes, annotationTargetAttributes, "", "cannot be used with a classic load balancer; remove it")
-	report(s.network && s.CheckProtocol == checkSSL, annotationCheckProtocol, s.CheckProtocol, "is for classic load balancers; use tcp, http or https")
-	report(!s.network && s.CheckTimeout > 60, annotationCheckTimeout, strconv.Itoa(s.CheckTimeout), "is out of range for a classic load balancer; use 2 to 60")
-	report(s.network && len(s.EIPs) > 0 && s.internal, annotationEIPs, "", "cannot be used with an internal load balancer; remove one of the two")
-	report(s.network && len(s.PrivateAddresses) > 0 && !s.internal, annotationPrivateAddresses, "", "is for internal load balancers; set "+annotationInternal)
 	report(s.AccessLog && s.AccessLogBucket == "", annotationAccessLogBucket, "", "is required with "+annotationAccessLog)
-	if !s.network {
-		check, interval := s.CheckTimeout, s.CheckInterval
-		if check == 0 {
-			check = classicTimeout
-		}
-		if interval == 0 {
-			interval = classicInterval
-		}
-		report(check >= interval, annotationCheckTimeout, strconv.Itoa(check), fmt.Sprintf("is not shorter than %s, which is %d", annotationCheckInterval, interval))
-		for _, p := range service.Spec.Ports {
-			report(s.tls(p) && !slices.Contains([]string{"", backendTCP, backendSSL, backendHTTP, backendHTTPS}, s.BackendProtocol), annotationBackendProtocol, s.BackendProtocol, `is not one of "http", "https", "ssl", "tcp"`)
-			if len(problems) > 0 && s.tls(p) {
-				break
-			}
-		}
+	if s.network {
+		report(extra, annotationExtraGroups, "", "cannot be used with a network load balancer; remove it")
+		report(s.CheckProtocol == checkSSL, annotationCheckProtocol, s.CheckProtocol, "is for classic load balancers; use tcp, http or https")
+		report(len(s.EIPs) > 0 && s.internal, annotationEIPs, "", "cannot be used with an internal load balancer; remove one of the two")
+		report(len(s.PrivateAddresses) > 0 && !s.internal, annotationPrivateAddresses, "", "is for internal load balancers; set "+annotationInternal)
+		udp := slices.ContainsFunc(service.Spec.Ports, func(p v1.ServicePort) bool { return p.Protocol == v1.ProtocolUDP })
+		report(udp && s.targetAttributes[attributePreserveClient] == textFalse, annotationTargetAttributes, s.TargetAttributes, attributePreserveClient+"=false cannot be used with a UDP port")
+		return problems
 	}
-	for _, p := range service.Spec.Ports {
-		if s.network && p.Protocol == v1.ProtocolUDP && s.targetAttributes[attributePreserveClient] == textFalse {
-			report(true, annotationTargetAttributes, s.TargetAttributes, attributePreserveClient+"=false cannot be used with a UDP port")
-			break
-		}
-	}
+	report(attributes, annotationTargetAttributes, "", "cannot be used with a classic load balancer; remove it")
+	report(s.CheckTimeout > mostClassicTimeout, annotationCheckTimeout, strconv.Itoa(s.CheckTimeout), "is out of range for a classic load balancer; use 2 to 60")
+	check, interval := cmp.Or(s.CheckTimeout, classicTimeout), cmp.Or(s.CheckInterval, classicInterval)
+	report(check >= interval, annotationCheckTimeout, strconv.Itoa(check), fmt.Sprintf("is not shorter than %s, which is %d", annotationCheckInterval, interval))
+	known := slices.Contains([]string{"", backendTCP, backendSSL, backendHTTP, backendHTTPS}, s.BackendProtocol)
+	report(!known && slices.ContainsFunc(service.Spec.Ports, s.tls), annotationBackendProtocol, s.BackendProtocol, `is not one of "http", "https", "ssl", "tcp"`)
 	return problems
 }
 

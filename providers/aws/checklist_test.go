@@ -69,8 +69,10 @@ func checklist() map[string]conformance.Checked {
 		annotationUnhealthyThreshold: {Legal: []conformance.Legal{in(classicCheckCall, "4", nil, "HealthCheck.UnhealthyThreshold", "4"), in(createGroupCall, "4", network(), "UnhealthyThresholdCount", "4")}, Illegal: thresholds},
 		annotationCheckTimeout:       {Legal: []conformance.Legal{in(classicCheckCall, "7", nil, "HealthCheck.Timeout", "7"), in(createGroupCall, "7", network(), "HealthCheckTimeoutSeconds", "7")}, Illegal: []string{"x", "1", "121", "4294967297", "10"}},
 		annotationCheckInterval:      {Legal: []conformance.Legal{in(classicCheckCall, "20", nil, "HealthCheck.Interval", "20"), in(createGroupCall, "20", network(), "HealthCheckIntervalSeconds", "20")}, Illegal: []string{"x", "4", "301", "4294967297"}},
-		annotationTargetAttributes: {Legal: []conformance.Legal{in("ELBv2 ModifyTargetGroupAttributes", "preserve_client_ip.enabled=false", network(), "Attributes.member.1.Key", attributePreserveClient), in("ELBv2 ModifyTargetGroupAttributes", "proxy_protocol_v2.enabled=false,proxy_protocol_v2.enabled=true", network(), "Attributes.member.1.Value", "true")},
-			Illegal: []string{"preserve_client_ip.enabled=", "preserve_client_ip.enabled=True", "preserve_client_ip.enabled = true", "stickiness.enabled=true", "proxy_protocol_v2.enabled"}, With: network()},
+		annotationTargetAttributes: {
+			Legal:   []conformance.Legal{in("ELBv2 ModifyTargetGroupAttributes", "preserve_client_ip.enabled=false", network(), "Attributes.member.1.Key", attributePreserveClient), in("ELBv2 ModifyTargetGroupAttributes", "proxy_protocol_v2.enabled=false,proxy_protocol_v2.enabled=true", network(), "Attributes.member.1.Value", "true")},
+			Illegal: []string{"preserve_client_ip.enabled=", "preserve_client_ip.enabled=True", "preserve_client_ip.enabled = true", "stickiness.enabled=true", "proxy_protocol_v2.enabled"}, With: network(),
+		},
 		annotationEIPs:             {Elsewhere: "TestFixedAddresses", Illegal: []string{"198.51.100.1"}, With: network()},
 		annotationPrivateAddresses: {Elsewhere: "TestFixedAddresses", Illegal: []string{"web", "2001:db8::1"}, With: network(annotationInternal, "true")},
 		annotationNodeLabels:       {Elsewhere: "TestTargetNodeLabels"},

@@ -21,6 +21,8 @@ const (
 	classicTimeout   = 5
 	classicInterval  = 10
 	classicIdle      = 60
+	// mostClassicTimeout is AWS's bound on the time-out of a health check.
+	mostClassicTimeout = 60
 	// localCheckPath is where kube-proxy tells whether a node runs pods of a Service.
 	localCheckPath = "/healthz"
 

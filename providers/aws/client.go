@@ -150,7 +150,7 @@ func (h sdkHTTP) Do(r *http.Request) (*http.Response, error) {
 		r.Body, _ = r.GetBody()
 		r.ContentLength = int64(len(data))
 	}
-	resp, err := h.client.Do(r)
+	resp, err := h.client.Do(r) //nolint:gosec // the endpoint is the SDK's, or the operator's choice
 	if err != nil {
 		return nil, err
 	}
@@ -243,17 +243,27 @@ func (a *api) newClients(ctx context.Context, region string) (*clients, error) {
 	return &clients{
 		ec2: ec2.NewFromConfig(base, func(o *ec2.Options) {
 			o.BaseEndpoint = orNil(ec2URL)
-			o.APIOptions = append(o.APIOptions, signedAs(ec2Sign))
+			signed(o, ec2Sign, ec2.WithSigV4SigningRegion, ec2.WithSigV4SigningName)
 		}),
 		elb: elb.NewFromConfig(base, func(o *elb.Options) {
 			o.BaseEndpoint = orNil(elbURL)
-			o.APIOptions = append(o.APIOptions, signedAs(elbSign))
+			signed(o, elbSign, elb.WithSigV4SigningRegion, elb.WithSigV4SigningName)
 		}),
 		elbv2: elbv2.NewFromConfig(base, func(o *elbv2.Options) {
 			o.BaseEndpoint = orNil(elbv2URL)
-			o.APIOptions = append(o.APIOptions, signedAs(elbv2Sign))
+			signed(o, elbv2Sign, elbv2.WithSigV4SigningRegion, elbv2.WithSigV4SigningName)
 		}),
 	}, nil
+}
+
+// signed makes a client sign for the region and the name of an override.
+func signed[O any](o *O, by override, region, name func(string) func(*O)) {
+	if by.SigningRegion != "" {
+		region(by.SigningRegion)(o)
+	}
+	if by.SigningName != "" {
+		name(by.SigningName)(o)
+	}
 }
 
 func orNil(s string) *string {
@@ -263,28 +273,13 @@ func orNil(s string) *string {
 	return &s
 }
 
-// signedAs signs requests for the region and name of an override.
-func signedAs(o override) func(*middleware.Stack) error {
-	return func(stack *middleware.Stack) error {
-		if o.SigningRegion == "" {
-			return nil
-		}
-		return stack.Finalize.Insert(middleware.FinalizeMiddlewareFunc("SigningOfOverride", func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
-			ctx = awsmiddleware.SetSigningRegion(ctx, o.SigningRegion)
-			if o.SigningName != "" {
-				ctx = awsmiddleware.SetSigningName(ctx, o.SigningName)
-			}
-			return next.HandleFinalize(ctx, in)
-		}), "setLegacyContextSigningOptions", middleware.Before)
-	}
-}
-
 // assumedRole gives credentials of the role, with the headers that guard against a confused deputy.
 func (a *api) assumedRole(base aws.Config, region string) aws.CredentialsProvider {
 	url, sign := a.endpointOf(serviceSTS, region, a.config.EndpointSTS)
 	client := sts.NewFromConfig(base, func(o *sts.Options) {
 		o.BaseEndpoint = orNil(url)
-		o.APIOptions = append(o.APIOptions, signedAs(sign), func(stack *middleware.Stack) error {
+		signed(o, sign, sts.WithSigV4SigningRegion, sts.WithSigV4SigningName)
+		o.APIOptions = append(o.APIOptions, func(stack *middleware.Stack) error {
 			return stack.Build.Add(middleware.BuildMiddlewareFunc("SourceHeaders", func(ctx context.Context, in middleware.BuildInput, next middleware.BuildHandler) (middleware.BuildOutput, middleware.Metadata, error) {
 				if r, ok := in.Request.(*smithyhttp.Request); ok {
 					r.Header.Set("x-amz-source-account", a.config.RoleAccount)

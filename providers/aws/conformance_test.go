@@ -2,7 +2,6 @@ package aws
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -191,13 +190,4 @@ func snapshot(sim *awssim.Sim) string {
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
-}
-
-// with adds annotations to others.
-func with(sets ...map[string]string) map[string]string {
-	all := map[string]string{}
-	for _, set := range sets {
-		maps.Copy(all, set)
-	}
-	return all
 }

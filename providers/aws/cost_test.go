@@ -14,7 +14,7 @@ import (
 func ports(n int, first int32) []v1.ServicePort {
 	list := make([]v1.ServicePort, n)
 	for i := range list {
-		list[i] = servicePort(fmt.Sprintf("p%d", i), 80+int32(i), first+int32(i)) //nolint:gosec // a few
+		list[i] = servicePort(fmt.Sprintf("p%d", i), 80+int32(i), first+int32(i))
 	}
 	return list
 }
@@ -25,7 +25,7 @@ func TestLoadBalancersCost(t *testing.T) {
 	w := startWorld(t, "DisableSecurityGroupIngress = true\n", awssim.Options{})
 	var all []*v1.Service
 	for i := range 50 {
-		s := nlb(fmt.Sprintf("s%d", i), nil, ports(5, int32(30000+10*i))...) //nolint:gosec // a few
+		s := nlb(fmt.Sprintf("s%d", i), nil, ports(5, int32(30000+10*i))...)
 		w.Apply(s)
 		all = append(all, s)
 	}
@@ -129,7 +129,7 @@ func TestNodeRulesCost(t *testing.T) {
 	w := startWorld(t, "", awssim.Options{GroupRules: 1000})
 	w.server.ResetCalls()
 	for i := range 20 {
-		s := nlb(fmt.Sprintf("s%d", i), nil, ports(3, int32(30000+10*i))...) //nolint:gosec // a few
+		s := nlb(fmt.Sprintf("s%d", i), nil, ports(3, int32(30000+10*i))...)
 		w.Apply(s)
 		w.ensure(s)
 	}

@@ -128,19 +128,28 @@ func (l *loadBalancers) closeNodes(ctx context.Context, service *v1.Service, p p
 			return err
 		}
 	}
-	if p.classic == nil || len(p.classic.SecurityGroups) == 0 {
+	if p.classic == nil || len(p.classic.SecurityGroups) == 0 || l.sharesGroup(name, p.classic.SecurityGroups[0]) {
 		return nil
 	}
-	// A group that users named may serve other load balancers, whose rules look the same.
-	from := p.classic.SecurityGroups[0]
+	return l.closeTagged(ctx, p.classic.SecurityGroups[0])
+}
+
+// sharesGroup reports whether another Service's classic load balancer has the same first security group, as users may name
+// it: its rules look the same.
+func (l *loadBalancers) sharesGroup(name, group string) bool {
 	for _, other := range l.served() {
 		if balancerName(other) == name || other.DeletionTimestamp != nil {
 			continue
 		}
-		if lb, known := l.balancers.classics.Peek(balancerName(other)); known && slices.Contains(lb.SecurityGroups, from) {
-			return nil
+		if lb, known := l.balancers.classics.Peek(balancerName(other)); known && slices.Contains(lb.SecurityGroups, group) {
+			return true
 		}
 	}
+	return false
+}
+
+// closeTagged removes the rules of the cluster's groups that let everything of a group in.
+func (l *loadBalancers) closeTagged(ctx context.Context, from string) error {
 	_, id, err := l.api.ready(ctx)
 	if err != nil {
 		return err

@@ -133,11 +133,12 @@ func answerClass(status int, body []byte) error {
 		EC2       string `xml:"Errors>Error>Code"`
 		RequestID string `xml:"RequestID"`
 	}
-	if xml.Unmarshal(body, &said) != nil {
+	_ = xml.Unmarshal(body, &said) // what is no answer of AWS's has no code
+	code := said.Code + said.EC2
+	if code == "" {
 		return nil
 	}
-	class := classOf(said.Code+said.EC2, status)
-	code := said.Code + said.EC2
+	class := classOf(code, status)
 	if errors.Is(class, cloudapi.ErrRateLimited) {
 		return class
 	}

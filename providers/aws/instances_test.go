@@ -193,9 +193,13 @@ func TestStates(t *testing.T) {
 func TestEmptyAnswersDeleteNobody(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []simkit.Fault{
-		{Kind: "empty-set"}, {Kind: "no-answer"}, {Kind: simkit.FaultHTML},
-		{Kind: "empty-set", Operation: "{id}"}, {Kind: "empty-set", Operation: "DescribeInstances$"},
-		{Kind: simkit.FaultStatus, Status: 404}, {Kind: simkit.FaultStatus, Status: 404, Operation: "DescribeInstances$"},
+		{Kind: "empty-set"},
+		{Kind: "no-answer"},
+		{Kind: simkit.FaultHTML},
+		{Kind: "empty-set", Operation: "{id}"},
+		{Kind: "empty-set", Operation: "DescribeInstances$"},
+		{Kind: simkit.FaultStatus, Status: 404},
+		{Kind: simkit.FaultStatus, Status: 404, Operation: "DescribeInstances$"},
 	} {
 		t.Run(fmt.Sprint(fault.Kind, fault.Status, fault.Operation), func(t *testing.T) {
 			t.Parallel()
@@ -400,8 +404,10 @@ func TestFargate(t *testing.T) {
 		assert.Equal(t, "us-east-1a", m.Zone)
 		assert.Equal(t, map[string]string{labelZoneID: "use1-az1"}, m.AdditionalLabels)
 		assert.Equal(t, []v1.NodeAddress{
-			{Type: v1.NodeInternalIP, Address: "10.0.1.77"}, {Type: v1.NodeInternalDNS, Address: "fargate-ip-10-0-1-77.ec2.internal"},
-			{Type: v1.NodeInternalIP, Address: "2001:db8::7"}, {Type: v1.NodeInternalDNS, Address: "fargate-ip-10-0-1-77.ec2.internal"},
+			{Type: v1.NodeInternalIP, Address: "10.0.1.77"},
+			{Type: v1.NodeInternalDNS, Address: "fargate-ip-10-0-1-77.ec2.internal"},
+			{Type: v1.NodeInternalIP, Address: "2001:db8::7"},
+			{Type: v1.NodeInternalDNS, Address: "fargate-ip-10-0-1-77.ec2.internal"},
 		}, m.NodeAddresses)
 	}
 	node := withID("f", byIP)

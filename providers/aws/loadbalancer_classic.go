@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -38,7 +39,7 @@ func (l *loadBalancers) ensureClassic(ctx context.Context, service *v1.Service, 
 		return nil, notAbsence(err)
 	}
 	// Openings of nodes come before the instances, or the first checks of their health fail.
-	if err := l.classicNodeRules(ctx, service, s, want.groups, backends); err != nil {
+	if err := l.classicNodeRules(ctx, service, want.groups, backends); err != nil {
 		return nil, err
 	}
 	steps := planClassic(lb, settled.value, tags, want)
@@ -143,9 +144,7 @@ func (l *loadBalancers) ensureClassicGroup(ctx context.Context, service *v1.Serv
 func cloneTags(sets ...map[string]string) map[string]string {
 	tags := map[string]string{}
 	for _, set := range sets {
-		for k, v := range set {
-			tags[k] = v
-		}
+		maps.Copy(tags, set)
 	}
 	return tags
 }
@@ -204,7 +203,7 @@ func (l *loadBalancers) notDone(err error, doubt func()) error {
 }
 
 // classicNodeRules lets the load balancer in to its nodes, by its first security group, and closes what no node of it uses.
-func (l *loadBalancers) classicNodeRules(ctx context.Context, service *v1.Service, s settings, groups []string, backends []backend) error {
+func (l *loadBalancers) classicNodeRules(ctx context.Context, service *v1.Service, groups []string, backends []backend) error {
 	if l.config.NoNodeGroupRules || len(groups) == 0 {
 		return nil
 	}
@@ -292,7 +291,7 @@ func sortedGroups(all map[string]securityGroup) []securityGroup {
 
 // updateClassic brings instances and openings up to date.
 func (l *loadBalancers) updateClassic(ctx context.Context, service *v1.Service, s settings, lb *classicBalancer, backends []backend) error {
-	if err := l.classicNodeRules(ctx, service, s, lb.SecurityGroups, backends); err != nil {
+	if err := l.classicNodeRules(ctx, service, lb.SecurityGroups, backends); err != nil {
 		return err
 	}
 	fresh, eligible := backendIDs(backends)

@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,6 +30,7 @@ var (
 	taggingErrors = metrics.NewCounterVec(&metrics.CounterOpts{
 		Name: "cloudprovider_aws_tagging_controller_work_item_errors_total", Help: "Failures of the tagging controller, by kind.", StabilityLevel: metrics.ALPHA,
 	}, []string{"error_type", "instance_id"})
+	//nolint:misspell // the name is as AWS's own controller has it
 	taggingDelay = metrics.NewHistogram(&metrics.HistogramOpts{
 		Name: "tagging_controller_inital_node_tagging_delay_seconds", Help: "Time from the creation of a node until its instance was tagged for the first time.", StabilityLevel: metrics.ALPHA,
 		Buckets: metrics.ExponentialBuckets(1, 4, 6),
@@ -70,7 +72,7 @@ func (*callMetrics) count(caught *cloudapi.Caught, began time.Time, err error) {
 	if answered, _ := caught.Last(); answered != nil {
 		statusTotal.WithLabelValues(service, operation, strconv.Itoa(answered.Status)).Inc()
 	}
-	if classOf(codeOf(err), 0) == cloudapi.ErrRateLimited {
+	if errors.Is(classOf(codeOf(err), 0), cloudapi.ErrRateLimited) {
 		throttledTotal.WithLabelValues(operation).Inc()
 	}
 }

@@ -5,10 +5,9 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	elbtypes "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing/types"
-
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
@@ -57,8 +56,14 @@ func TestTLSPorts(t *testing.T) {
 		network bool
 		want    []bool
 	}{
-		{"", false, []bool{true, true}}, {"*", true, []bool{true, true}}, {"443", false, []bool{false, true}}, {"https", true, []bool{false, true}}, {"Https", false, []bool{false, false}},
-		{"80,https", false, []bool{true, true}}, {" 443", false, []bool{false, false}}, {"444", true, []bool{false, false}},
+		{"", false, []bool{true, true}},
+		{"*", true, []bool{true, true}},
+		{"443", false, []bool{false, true}},
+		{"https", true, []bool{false, true}},
+		{"Https", false, []bool{false, false}},
+		{"80,https", false, []bool{true, true}},
+		{" 443", false, []bool{false, false}},
+		{"444", true, []bool{false, false}},
 	} {
 		s := service("web", map[string]string{annotationCertificate: someARN, annotationTLSPorts: c.ports}, servicePort("http", 80, 30080), servicePort("https", 443, 30443))
 		if c.network {
@@ -200,7 +205,6 @@ func TestDiscoverSubnets(t *testing.T) {
 	t.Parallel()
 	id := &identity{clusterID: "one", subnet: "subnet-own", vpc: "vpc-1"}
 	mine, other, role, internalRole := map[string]string{"kubernetes.io/cluster/one": ""}, map[string]string{"kubernetes.io/cluster/two": ""}, map[string]string{tagRolePublic: ""}, map[string]string{tagRoleInternal: ""}
-	tags := func(sets ...map[string]string) map[string]string { return cloneTags(sets...) }
 	tables := []routeTable{
 		{id: "main", main: true},
 		{id: "public", subnets: []string{"p1", "p2", "p3", "p4"}, routes: []ec2types.Route{{GatewayId: aws.String("igw-1")}}},
@@ -218,7 +222,7 @@ func TestDiscoverSubnets(t *testing.T) {
 		"role before cluster":            {[]subnet{{id: "p1", zone: "a", tags: mine}, {id: "p2", zone: "a", tags: role}}, false, []string{"p2"}},
 		"cluster before none":            {[]subnet{{id: "p1", zone: "a"}, {id: "p2", zone: "a", tags: mine}}, false, []string{"p2"}},
 		"the smallest ID":                {[]subnet{{id: "p2", zone: "a", tags: mine}, {id: "p1", zone: "a", tags: mine}}, false, []string{"p1"}},
-		"the role of the scheme":         {[]subnet{{id: "p1", zone: "a", tags: tags(mine, role)}, {id: "x", zone: "a", tags: tags(mine, internalRole)}}, true, []string{"x"}},
+		"the role of the scheme":         {[]subnet{{id: "p1", zone: "a", tags: cloneTags(mine, role)}, {id: "x", zone: "a", tags: cloneTags(mine, internalRole)}}, true, []string{"x"}},
 		"one of each zone, sorted by it": {[]subnet{{id: "p1", zone: "c", tags: mine}, {id: "p2", zone: "b", tags: mine}, {id: "p3", zone: "a", tags: mine}, {id: "p4", zone: "a", tags: mine}}, false, []string{"p3", "p2", "p1"}},
 		"without a zone or an ID":        {[]subnet{{id: "p1", tags: mine}, {zone: "a", tags: mine}, {id: "p2", zone: "b", tags: mine}}, false, []string{"p2"}},
 	} {

@@ -311,7 +311,7 @@ func grownSubnets(lb elbv2types.LoadBalancer, want networkWish) []string {
 func (w networkWish) planGroup(state networkState, arn string, g targetGroupWish) []step {
 	var steps []step
 	var have []target
-	attributes := map[string]string{}
+	var attributes map[string]string
 	if arn == "" {
 		steps = append(steps, step{what: "creating target group " + g.name, input: createTargetGroup(g, aws.ToString(state.lb.VpcId), w.tags), group: g.name})
 		attributes = map[string]string{attributeProxyV2: textFalse}

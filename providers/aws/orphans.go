@@ -42,46 +42,81 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Or
 			living[balancerName(s)], servedNames[serviceName(s)] = true, true
 		}
 	}
-	b, q := c.loadBalancers.balancers, inventory.Query{MaxAge: orphanMaxAge}
 	orphans := []guard.Orphan{}
-	classics, err := b.classics.All(ctx, q)
+	for _, find := range []func(context.Context, *identity, map[string]bool) ([]guard.Orphan, error){
+		c.orphanClassics, c.orphanNetworks,
+		func(ctx context.Context, id *identity, _ map[string]bool) ([]guard.Orphan, error) {
+			return c.orphanTargetGroups(ctx, id, servedNames)
+		},
+		c.orphanGroups,
+	} {
+		found, err := find(ctx, id, living)
+		if err != nil {
+			return nil, err
+		}
+		orphans = append(orphans, found...)
+	}
+	slices.SortFunc(orphans, func(a, b guard.Orphan) int { return strings.Compare(a.Kind+a.ID, b.Kind+b.ID) })
+	return orphans, nil
+}
+
+// orphanOf returns the Service that tags name, if they say that the cluster owns the thing.
+func orphanOf(id *identity, tags map[string]string) (string, bool) {
+	return tags[serviceTag], id.owned(tags) && tags[serviceTag] != ""
+}
+
+func (c *cloud) orphanClassics(ctx context.Context, id *identity, living map[string]bool) ([]guard.Orphan, error) {
+	b := c.loadBalancers.balancers
+	all, err := b.classics.All(ctx, inventory.Query{MaxAge: orphanMaxAge})
 	if err != nil {
 		return nil, err
 	}
-	for _, lb := range classics {
+	var orphans []guard.Orphan
+	for _, lb := range all {
 		name := aws.ToString(lb.LoadBalancerName)
 		if !controllerName.MatchString(name) || living[name] {
 			continue
 		}
-		tags, err := b.classicTags.Get(ctx, name, inventory.Query{MaxAge: tagsMaxAge})
-		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+		tags, err := tagsIfThere(b.classicTags.Get(ctx, name, inventory.Query{MaxAge: tagsMaxAge}))
+		if err != nil {
 			return nil, err
 		}
-		if err == nil && id.owned(tags.value) && tags.value[serviceTag] != "" {
-			orphans = append(orphans, guard.Orphan{Kind: orphanClassic, ID: name, Name: tags.value[serviceTag], Created: created(lb.CreatedTime)})
+		if service, orphan := orphanOf(id, tags); orphan {
+			orphans = append(orphans, guard.Orphan{Kind: orphanClassic, ID: name, Name: service, Created: created(lb.CreatedTime)})
 		}
 	}
-	networks, err := b.networks.All(ctx, q)
+	return orphans, nil
+}
+
+// tagsIfThere are no tags where the thing is gone meanwhile.
+func tagsIfThere(found named[map[string]string], err error) (map[string]string, error) {
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return map[string]string{}, nil
+	}
+	return found.value, err
+}
+
+func (c *cloud) orphanNetworks(ctx context.Context, id *identity, living map[string]bool) ([]guard.Orphan, error) {
+	b := c.loadBalancers.balancers
+	all, err := b.networks.All(ctx, inventory.Query{MaxAge: orphanMaxAge})
 	if err != nil {
 		return nil, err
 	}
-	for _, lb := range networks {
-		name, arn := aws.ToString(lb.LoadBalancerName), aws.ToString(lb.LoadBalancerArn)
-		if living[name] {
+	var orphans []guard.Orphan
+	for _, lb := range all {
+		if living[aws.ToString(lb.LoadBalancerName)] {
 			continue
 		}
-		tags, err := b.networkTags.Get(ctx, arn, inventory.Query{MaxAge: tagsMaxAge})
-		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+		arn := aws.ToString(lb.LoadBalancerArn)
+		tags, err := tagsIfThere(b.networkTags.Get(ctx, arn, inventory.Query{MaxAge: tagsMaxAge}))
+		if err != nil {
 			return nil, err
 		}
-		if err == nil && id.owned(tags.value) && tags.value[serviceTag] != "" {
-			orphans = append(orphans, guard.Orphan{Kind: orphanNetwork, ID: arn, Name: tags.value[serviceTag], Created: created(lb.CreatedTime)})
+		if service, orphan := orphanOf(id, tags); orphan {
+			orphans = append(orphans, guard.Orphan{Kind: orphanNetwork, ID: arn, Name: service, Created: created(lb.CreatedTime)})
 		}
 	}
-	rest, err := c.orphanParts(ctx, id, living, servedNames)
-	orphans = append(orphans, rest...)
-	slices.SortFunc(orphans, func(a, b guard.Orphan) int { return strings.Compare(a.Kind+a.ID, b.Kind+b.ID) })
-	return orphans, err
+	return orphans, nil
 }
 
 func created(at *time.Time) string {
@@ -91,31 +126,38 @@ func created(at *time.Time) string {
 	return at.UTC().Format(time.RFC3339)
 }
 
-// orphanParts finds target groups and security groups that load balancers left behind.
-func (c *cloud) orphanParts(ctx context.Context, id *identity, living, served map[string]bool) ([]guard.Orphan, error) {
-	b, q := c.loadBalancers.balancers, inventory.Query{MaxAge: orphanMaxAge}
-	var orphans []guard.Orphan
-	targetGroups, err := b.groups.All(ctx, q)
+// orphanTargetGroups finds target groups that no load balancer uses.
+func (c *cloud) orphanTargetGroups(ctx context.Context, id *identity, served map[string]bool) ([]guard.Orphan, error) {
+	b := c.loadBalancers.balancers
+	all, err := b.groups.All(ctx, inventory.Query{MaxAge: orphanMaxAge})
 	if err != nil {
 		return nil, err
 	}
-	for _, t := range targetGroups {
+	var orphans []guard.Orphan
+	for _, t := range all {
 		if len(t.LoadBalancerArns) > 0 || aws.ToString(t.VpcId) != id.vpc {
 			continue
 		}
-		tags, err := b.networkTags.Get(ctx, aws.ToString(t.TargetGroupArn), inventory.Query{MaxAge: tagsMaxAge})
-		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+		arn := aws.ToString(t.TargetGroupArn)
+		tags, err := tagsIfThere(b.networkTags.Get(ctx, arn, inventory.Query{MaxAge: tagsMaxAge}))
+		if err != nil {
 			return nil, err
 		}
-		if err == nil && id.owned(tags.value) && tags.value[serviceTag] != "" && !served[tags.value[serviceTag]] {
-			orphans = append(orphans, guard.Orphan{Kind: orphanTargetGroup, ID: aws.ToString(t.TargetGroupArn), Name: tags.value[serviceTag]})
+		if service, orphan := orphanOf(id, tags); orphan && !served[service] {
+			orphans = append(orphans, guard.Orphan{Kind: orphanTargetGroup, ID: arn, Name: service})
 		}
 	}
-	groups, err := c.loadBalancers.groups.known.All(ctx, q)
+	return orphans, nil
+}
+
+// orphanGroups finds the security groups of classic load balancers of no Service.
+func (c *cloud) orphanGroups(ctx context.Context, id *identity, living map[string]bool) ([]guard.Orphan, error) {
+	all, err := c.loadBalancers.groups.known.All(ctx, inventory.Query{MaxAge: orphanMaxAge})
 	if err != nil {
 		return nil, err
 	}
-	for _, g := range groups {
+	var orphans []guard.Orphan
+	for _, g := range all {
 		name, own := strings.CutPrefix(g.name, classicGroupPrefix)
 		if own && id.owned(g.tags) && controllerName.MatchString(name) && !living[name] {
 			orphans = append(orphans, guard.Orphan{Kind: orphanGroup, ID: g.id, Name: g.name})

@@ -138,7 +138,7 @@ func (t *topology) of(ctx context.Context, one instance, company func() []string
 				return nil, err
 			}
 			klog.V(2).InfoS("Initialising a node without its place in the network", "instance", one.id, "reason", err.Error())
-			return nil, nil
+			return map[string]string{}, nil
 		}
 	}
 	return t.labels(one.id), nil

@@ -3,6 +3,7 @@ package aws
 import (
 	"context"
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -41,9 +42,7 @@ func (w *taggingWorld) run(flags map[string]string) {
 	w.T.Helper()
 	in := testInputs(w.sim, w.url, w.sim.CloudConfig(w.url), nil)
 	in.Flags = map[string]string{"tags": w.tags, "resources": "instance"}
-	for k, v := range flags {
-		in.Flags[k] = v
-	}
+	maps.Copy(in.Flags, flags)
 	c, err := newCloud(in)
 	require.NoError(w.T, err)
 	c.kube = w.Kube

@@ -3,6 +3,7 @@ package aws
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"testing"
 
@@ -56,9 +57,7 @@ func testInputs(sim *awssim.Sim, url, file string, more map[string]string) regis
 	if sim != nil {
 		env = sim.Environment(url)
 	}
-	for k, v := range more {
-		env[k] = v
-	}
+	maps.Copy(env, more)
 	return registry.Inputs{Version: "test", ClusterCIDR: "10.244.0.0/16", Sources: schema.Sources{File: []byte(file), LookupEnv: func(k string) (string, bool) {
 		v, ok := env[k]
 		return v, ok

@@ -28,6 +28,7 @@ func Description() registry.Provider {
 		Name: Name, Title: "DigitalOcean", Stability: "alpha", SDK: "github.com/digitalocean/godo",
 		ProviderIDPrefixes: []string{providerIDPrefix},
 		Features:           registry.Features{Instances: true, LoadBalancers: true},
+		Extras:             []string{"tags of load balancers", "public access firewall"},
 		Options:            Options.Rows(),
 		Annotations:        Annotations.Rows(),
 		Permissions:        permissions(),

@@ -24,6 +24,7 @@ func Description() registry.Provider {
 		Name: Name, Title: "Linode (Akamai)", Stability: "alpha", SDK: "github.com/linode/linodego",
 		ProviderIDPrefixes: []string{providerIDPrefix},
 		Features:           registry.Features{Instances: true, LoadBalancers: true, Routes: true},
+		Extras:             []string{"node metadata", "pod ranges", "firewalls", "TLS secrets"},
 		Options:            Options.Rows(),
 		Annotations:        Annotations.Rows(),
 		Permissions:        permissions(),

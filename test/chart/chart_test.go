@@ -234,7 +234,7 @@ func TestImages(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	for values, want := range map[string]string{
-		"":                       `cloudProvider is ""; set it to one of digitalocean, linode, openstack`,
+		"":                       `cloudProvider is ""; set it to one of aws, digitalocean, linode, openstack`,
 		"cloudProvider: azure\n": "value must be one of '', 'aws', 'digitalocean', 'linode', 'openstack'",
 		"cloudProvider: aws\naws: {credentials: {accessKeyID: a}}\n":              "aws.credentials.secretAccessKey must be set",
 		"cloudProvider: aws\naws: {cloudConfig: {Global: {Regoin: us-east-1}}}\n": "Regoin",

@@ -33,7 +33,9 @@ type scenario struct {
 }
 
 // sizes are the numbers of groups in the catalogue of each cloud.
-func sizes() map[string]int { return map[string]int{"aws": 42, "digitalocean": 51, "linode": 29, "openstack": 30} }
+func sizes() map[string]int {
+	return map[string]int{"aws": 42, "digitalocean": 51, "linode": 29, "openstack": 30}
+}
 
 func TestEveryScenarioHasATest(t *testing.T) {
 	t.Parallel()

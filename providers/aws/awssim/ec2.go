@@ -299,20 +299,8 @@ func (s *Sim) describeInstances(p *params) (answer, error) {
 	if len(ids) > 0 && p.has("MaxResults") {
 		return nil, refuse("InvalidParameterCombination", "The parameter instancesSet cannot be used with the parameter maxResults")
 	}
-	var missing []string
-	for _, id := range ids {
-		if !strings.HasPrefix(id, "i-") || strings.Trim(id[2:], "0123456789abcdef") != "" || (len(id) != 10 && len(id) != 19) {
-			return nil, refuse("InvalidInstanceID.Malformed", "Invalid id: \"%s\"", id)
-		}
-		if i := s.instances.byID[id]; i == nil || s.blind || s.lagging(i.Launched) {
-			missing = append(missing, id)
-		}
-	}
-	switch {
-	case len(missing) == 1:
-		return nil, refuse("InvalidInstanceID.NotFound", "The instance ID '%s' does not exist", missing[0])
-	case len(missing) > 1:
-		return nil, refuse("InvalidInstanceID.NotFound", "The instance IDs '%s' do not exist", strings.Join(missing, ", "))
+	if err := s.checkIDs(ids); err != nil {
+		return nil, err
 	}
 	for _, i := range s.instances.all() {
 		if (len(ids) > 0 && !slices.Contains(ids, i.ID)) || s.blind || s.lagging(i.Launched) {
@@ -333,6 +321,26 @@ func (s *Sim) describeInstances(p *params) (answer, error) {
 	}), tx("nextToken", next)}, nil
 }
 
+// checkIDs refuses IDs that are malformed, or of no instance.
+func (s *Sim) checkIDs(ids []string) error {
+	var missing []string
+	for _, id := range ids {
+		if !strings.HasPrefix(id, "i-") || strings.Trim(id[2:], "0123456789abcdef") != "" || (len(id) != 10 && len(id) != 19) {
+			return refuse("InvalidInstanceID.Malformed", "Invalid id: \"%s\"", id)
+		}
+		if i := s.instances.byID[id]; i == nil || s.blind || s.lagging(i.Launched) {
+			missing = append(missing, id)
+		}
+	}
+	switch {
+	case len(missing) == 1:
+		return refuse("InvalidInstanceID.NotFound", "The instance ID '%s' does not exist", missing[0])
+	case len(missing) > 1:
+		return refuse("InvalidInstanceID.NotFound", "The instance IDs '%s' do not exist", strings.Join(missing, ", "))
+	}
+	return nil
+}
+
 func (s *Sim) showInstance(i *Instance) []elem {
 	placement := el("placement", tx("availabilityZone", i.Zone), tx("tenancy", "default"))
 	if i.NoPlacement {
@@ -349,7 +357,9 @@ func (s *Sim) showInstance(i *Instance) []elem {
 		}
 	}
 	return []elem{
-		tx("instanceId", i.ID), state, tx("privateDnsName", i.PrivateDNS), {name: "dnsName", text: i.PublicDNS}, tx("instanceType", i.Type), placement,
+		tx("instanceId", i.ID), state, tx("privateDnsName", i.PrivateDNS),
+		{name: "dnsName", text: i.PublicDNS},
+		tx("instanceType", i.Type), placement,
 		tx("launchTime", i.Launched), tx("subnetId", i.Subnet), tx("vpcId", i.VPC), tx("privateIpAddress", primary), tx("ipAddress", i.PublicIP), tx("sourceDestCheck", i.SourceDest), showTags(i.Tags),
 		listOf("networkInterfaceSet", "item", i.Interfaces, func(e *Interface) []elem {
 			attachment := el("attachment", tx("attachmentId", "eni-attach-1"), tx("deviceIndex", e.Index), tx("status", "attached"))

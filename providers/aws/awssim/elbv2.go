@@ -1,6 +1,7 @@
 package awssim
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -267,12 +268,7 @@ func (s *Sim) createNetwork(p *params) (answer, error) {
 	if err := p.done(); err != nil {
 		return nil, err
 	}
-	if lb.Scheme == "" {
-		lb.Scheme = "internet-facing"
-	}
-	if lb.AddressType == "" {
-		lb.AddressType = "ipv4"
-	}
+	lb.Scheme, lb.AddressType = cmp.Or(lb.Scheme, "internet-facing"), cmp.Or(lb.AddressType, "ipv4")
 	if !balancerNameForm.MatchString(lb.Name) || strings.HasPrefix(lb.Name, "internal-") || lb.Type != "network" {
 		return nil, refuse("ValidationError", "the name %q or type %q is not valid", lb.Name, lb.Type)
 	}
@@ -280,7 +276,7 @@ func (s *Sim) createNetwork(p *params) (answer, error) {
 		if have.Name != lb.Name {
 			continue
 		}
-		if have.Scheme != lb.Scheme || have.Type != lb.Type || have.AddressType != lb.AddressType || !slices.Equal(have.Groups, lb.Groups) || !slices.Equal(have.Mappings, lb.Mappings) || !maps.Equal(have.Tags, lb.Tags) {
+		if !have.sameAs(lb) {
 			return nil, refuse("DuplicateLoadBalancerName", "A load balancer with the same name '%s' exists, but with different settings", lb.Name)
 		}
 		return answer{listOf("LoadBalancers", "member", []*LoadBalancer{have}, s.showNetwork)}, nil
@@ -295,6 +291,11 @@ func (s *Sim) createNetwork(p *params) (answer, error) {
 	}
 	s.putNetwork(lb)
 	return answer{listOf("LoadBalancers", "member", []*LoadBalancer{lb}, s.showNetwork)}, nil
+}
+
+// sameAs reports whether the settings are those of another creation, which then answers with what exists.
+func (lb *LoadBalancer) sameAs(o *LoadBalancer) bool {
+	return lb.Scheme == o.Scheme && lb.Type == o.Type && lb.AddressType == o.AddressType && slices.Equal(lb.Groups, o.Groups) && slices.Equal(lb.Mappings, o.Mappings) && maps.Equal(lb.Tags, o.Tags)
 }
 
 func (s *Sim) checkMappings(lb *LoadBalancer) error {
@@ -589,9 +590,7 @@ func (s *Sim) createTargetGroup(p *params) (answer, error) {
 	if err := p.done(); err != nil {
 		return nil, err
 	}
-	if t.AddressType == "" {
-		t.AddressType = "ipv4"
-	}
+	t.AddressType = cmp.Or(t.AddressType, "ipv4")
 	if !balancerNameForm.MatchString(t.Name) || vpc != VPC || t.Protocol == "" {
 		return nil, refuse("ValidationError", "the name %q, the VPC %s or the protocol %q is not valid", t.Name, vpc, t.Protocol)
 	}
@@ -599,7 +598,7 @@ func (s *Sim) createTargetGroup(p *params) (answer, error) {
 		if have.Name != t.Name {
 			continue
 		}
-		if have.Protocol != t.Protocol || have.Port != t.Port || have.CheckProtocol != t.CheckProtocol || have.CheckPort != t.CheckPort || have.CheckPath != t.CheckPath || have.Interval != t.Interval || have.Healthy != t.Healthy || have.Unhealthy != t.Unhealthy || have.AddressType != t.AddressType {
+		if have.settings() != t.settings() {
 			return nil, refuse("DuplicateTargetGroupName", "A target group with the same name '%s' exists, but with different settings", t.Name)
 		}
 		return answer{listOf("TargetGroups", "member", []*TargetGroup{have}, s.showTargetGroup)}, nil
@@ -607,6 +606,11 @@ func (s *Sim) createTargetGroup(p *params) (answer, error) {
 	t.ARN = s.arn("targetgroup/" + t.Name)
 	s.targets.put(t.ARN, t)
 	return answer{listOf("TargetGroups", "member", []*TargetGroup{t}, s.showTargetGroup)}, nil
+}
+
+// settings are what must be equal for a creation to answer with what exists.
+func (t *TargetGroup) settings() string {
+	return fmt.Sprint(t.Protocol, t.Port, t.CheckProtocol, t.CheckPort, t.CheckPath, t.Interval, t.Healthy, t.Unhealthy, t.AddressType)
 }
 
 func (s *Sim) targetGroup(p *params) (*TargetGroup, error) {
@@ -808,6 +812,11 @@ func (s *Sim) checkListener(l *Listener) error {
 			return refuse("TargetGroupAssociationLimit", "The target group is used by another load balancer")
 		}
 	}
+	return s.checkProtocols(l, t)
+}
+
+// checkProtocols refuses what does not go together of a listener, its target group and its load balancer.
+func (s *Sim) checkProtocols(l *Listener, t *TargetGroup) error {
 	fits := map[string][]string{"TCP": {"TCP"}, "UDP": {"UDP"}, "TLS": {"TCP", "TLS"}, "TCP_UDP": {"TCP_UDP"}}
 	lb := s.networks.byID[l.LoadBalancer]
 	switch {

@@ -237,6 +237,15 @@ func (s *Sim) createRoute(p *params) (answer, error) {
 			return nil, refuse("RouteAlreadyExists", "The route identified by %s already exists.", r.CIDR+r.CIDRv6)
 		}
 	}
+	if err := s.resolveTarget(r); err != nil {
+		return nil, err
+	}
+	t.Routes = append(t.Routes, r)
+	return answer{tx("return", true)}, nil
+}
+
+// resolveTarget finds the instance of an interface, and the interface of an instance, that a route leads to.
+func (s *Sim) resolveTarget(r *Route) error {
 	for _, i := range s.instances.all() {
 		for _, e := range i.Interfaces {
 			if e.ID == r.Interface {
@@ -244,17 +253,16 @@ func (s *Sim) createRoute(p *params) (answer, error) {
 			}
 		}
 		if i.ID == r.Instance && len(i.Interfaces) > 1 && r.Interface == "" {
-			return nil, refuse("InvalidInstanceID", "There are multiple interfaces attached to instance '%s'. Please specify an interface ID for the operation instead.", i.ID)
+			return refuse("InvalidInstanceID", "There are multiple interfaces attached to instance '%s'. Please specify an interface ID for the operation instead.", i.ID)
 		}
 		if i.ID == r.Instance && r.Interface == "" {
 			r.Interface = i.Interfaces[0].ID
 		}
 	}
 	if s.instances.byID[r.Instance] == nil {
-		return nil, refuse("InvalidInstanceID.NotFound", "The instance ID '%s' does not exist", r.Instance)
+		return refuse("InvalidInstanceID.NotFound", "The instance ID '%s' does not exist", r.Instance)
 	}
-	t.Routes = append(t.Routes, r)
-	return answer{tx("return", true)}, nil
+	return nil
 }
 
 func (s *Sim) deleteRoute(p *params) (answer, error) {
@@ -409,6 +417,42 @@ func (s *Sim) deleteGroup(p *params) (answer, error) {
 	return answer{tx("return", true)}, nil
 }
 
+// sources reads who a permission is for, as one rule each.
+func (p *params) sources(r Rule) ([]Rule, error) {
+	var list []Rule
+	for _, one := range p.structs("IpRanges") {
+		add := r
+		add.CIDR, add.Description = one.required("CidrIp"), one.text("Description")
+		if c, err := netip.ParsePrefix(add.CIDR); err != nil || !c.Addr().Is4() || c != c.Masked() {
+			return nil, refuse("InvalidParameterValue", "CIDR block %s is malformed", add.CIDR)
+		}
+		list = append(list, add)
+	}
+	for _, one := range p.structs("Ipv6Ranges") {
+		add := r
+		add.CIDRv6, add.Description = one.required("CidrIpv6"), one.text("Description")
+		if c, err := netip.ParsePrefix(add.CIDRv6); err != nil || !c.Addr().Is6() {
+			return nil, refuse("InvalidParameterValue", "CIDR block %s is malformed", add.CIDRv6)
+		}
+		list = append(list, add)
+	}
+	for _, one := range p.structs("Groups") {
+		add := r
+		add.Group, add.Description = one.required("GroupId"), one.text("Description")
+		one.text("UserId")
+		list = append(list, add)
+	}
+	for _, one := range p.structs("PrefixListIds") {
+		add := r
+		add.PrefixList, add.Description = one.required("PrefixListId"), one.text("Description")
+		list = append(list, add)
+	}
+	if len(list) == 0 {
+		return nil, refuse("InvalidParameterValue", "a permission has no source")
+	}
+	return list, nil
+}
+
 // permissions reads IpPermissions, split by source.
 func (s *Sim) permissions(p *params) (string, []Rule, error) {
 	id := p.required("GroupId")
@@ -421,37 +465,11 @@ func (s *Sim) permissions(p *params) (string, []Rule, error) {
 		if from, to := in.number("FromPort"), in.number("ToPort"); from != nil && to != nil && r.Protocol != "-1" {
 			r.From, r.To = *from, *to
 		}
-		before := len(list)
-		for _, one := range in.structs("IpRanges") {
-			add := r
-			add.CIDR, add.Description = one.required("CidrIp"), one.text("Description")
-			if c, err := netip.ParsePrefix(add.CIDR); err != nil || !c.Addr().Is4() || c != c.Masked() {
-				return "", nil, refuse("InvalidParameterValue", "CIDR block %s is malformed", add.CIDR)
-			}
-			list = append(list, add)
+		sources, err := in.sources(r)
+		if err != nil {
+			return "", nil, err
 		}
-		for _, one := range in.structs("Ipv6Ranges") {
-			add := r
-			add.CIDRv6, add.Description = one.required("CidrIpv6"), one.text("Description")
-			if c, err := netip.ParsePrefix(add.CIDRv6); err != nil || !c.Addr().Is6() {
-				return "", nil, refuse("InvalidParameterValue", "CIDR block %s is malformed", add.CIDRv6)
-			}
-			list = append(list, add)
-		}
-		for _, one := range in.structs("Groups") {
-			add := r
-			add.Group, add.Description = one.required("GroupId"), one.text("Description")
-			one.text("UserId")
-			list = append(list, add)
-		}
-		for _, one := range in.structs("PrefixListIds") {
-			add := r
-			add.PrefixList, add.Description = one.required("PrefixListId"), one.text("Description")
-			list = append(list, add)
-		}
-		if len(list) == before {
-			return "", nil, refuse("InvalidParameterValue", "a permission has no source")
-		}
+		list = append(list, sources...)
 	}
 	if err := p.done(); err != nil {
 		return "", nil, err

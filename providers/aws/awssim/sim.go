@@ -28,9 +28,10 @@ import (
 )
 
 const (
-	// Region and the VPC of everything that is seeded.
+	// Region is the region that is simulated.
 	Region = "us-east-1"
-	VPC    = "vpc-0a1b2c3d4e5f60718"
+	// VPC is the one of everything that is seeded.
+	VPC = "vpc-0a1b2c3d4e5f60718"
 	// Account is the owner of everything.
 	Account = "123456789012"
 	// ClusterID is the cluster of seeded instances, subnets and groups.
@@ -121,7 +122,9 @@ func New(o Options) (*Sim, *simkit.Server) {
 	s := &Sim{
 		options: o, key: cmp.Or(o.Key, Key), holds: map[string]time.Time{}, eips: map[string]string{}, topologies: map[string]bool{}, denied: map[string]bool{}, headers: map[string]http.Header{},
 		zones: []Zone{
-			{Region + "a", "use1-az1", "availability-zone"}, {Region + "b", "use1-az2", "availability-zone"}, {Region + "c", "use1-az3", "availability-zone"},
+			{Region + "a", "use1-az1", "availability-zone"},
+			{Region + "b", "use1-az2", "availability-zone"},
+			{Region + "c", "use1-az3", "availability-zone"},
 			{Region + "-bos-1a", "use1-bos1-az1", "local-zone"},
 		},
 	}

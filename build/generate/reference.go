@@ -1,0 +1,243 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/events"
+)
+
+// source is what a folder of the code says about events and metrics.
+type source struct {
+	reasons []string
+	metrics []metric
+}
+
+// metric is one that the code declares.
+type metric struct{ name, kind, labels, help string }
+
+// readSource reads the reasons of events, which are constants whose names begin with event, and the metrics.
+func readSource(dir string) (source, error) {
+	var found source
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && strings.HasSuffix(entry.Name(), "sim") {
+			return fs.SkipDir // simulators are no part of the program
+		}
+		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		texts := constants(file)
+		for name, text := range texts {
+			if strings.HasPrefix(strings.ToLower(name), "event") {
+				found.reasons = append(found.reasons, text)
+			}
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok {
+				if m, ok := metricOf(call, texts); ok {
+					found.metrics = append(found.metrics, m)
+				}
+			}
+			return true
+		})
+		return nil
+	})
+	slices.Sort(found.reasons)
+	slices.SortFunc(found.metrics, func(a, b metric) int { return strings.Compare(a.name, b.name) })
+	return found, err
+}
+
+// constants are the texts that a file gives names to.
+func constants(file *ast.File) map[string]string {
+	texts := map[string]string{}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if spec, ok := n.(*ast.ValueSpec); ok {
+			for i, name := range spec.Names {
+				if i < len(spec.Values) {
+					if text, ok := literal(spec.Values[i], nil); ok {
+						texts[name.Name] = text
+					}
+				}
+			}
+		}
+		return true
+	})
+	return texts
+}
+
+// literal is the text of an expression: a literal, or the name of one.
+func literal(e ast.Expr, texts map[string]string) (string, bool) {
+	switch v := e.(type) {
+	case *ast.BasicLit:
+		text, err := strconv.Unquote(v.Value)
+		return text, err == nil && v.Kind == token.STRING
+	case *ast.Ident:
+		text, ok := texts[v.Name]
+		return text, ok
+	}
+	return "", false
+}
+
+// metricOf reads a call such as metrics.NewCounterVec(&metrics.CounterOpts{…}, []string{"label"}).
+func metricOf(call *ast.CallExpr, texts map[string]string) (metric, bool) {
+	function, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok || len(call.Args) == 0 {
+		return metric{}, false
+	}
+	kind := strings.TrimSuffix(strings.TrimPrefix(function.Sel.Name, "New"), "Vec")
+	if !slices.Contains([]string{"Counter", "Gauge", "Histogram"}, kind) {
+		return metric{}, false
+	}
+	pointer, ok := call.Args[0].(*ast.UnaryExpr)
+	if !ok {
+		return metric{}, false
+	}
+	options, ok := pointer.X.(*ast.CompositeLit)
+	if !ok {
+		return metric{}, false
+	}
+	fields := map[string]string{}
+	for _, e := range options.Elts {
+		if pair, ok := e.(*ast.KeyValueExpr); ok {
+			if key, ok := pair.Key.(*ast.Ident); ok {
+				fields[key.Name], _ = literal(pair.Value, texts)
+			}
+		}
+	}
+	if fields["Name"] == "" || fields["Help"] == "" {
+		return metric{}, false
+	}
+	parts := slices.DeleteFunc([]string{fields["Namespace"], fields["Subsystem"], fields["Name"]}, func(s string) bool { return s == "" })
+	m := metric{name: strings.Join(parts, "_"), kind: strings.ToLower(kind), help: fields["Help"]}
+	if len(call.Args) > 1 {
+		if list, ok := call.Args[1].(*ast.CompositeLit); ok {
+			var labels []string
+			for _, e := range list.Elts {
+				text, _ := literal(e, texts)
+				labels = append(labels, text)
+			}
+			m.labels = strings.Join(labels, ", ")
+		}
+	}
+	return m, true
+}
+
+func metricsTable(list []metric) string {
+	var b strings.Builder
+	b.WriteString("| metric | type | labels | meaning |\n| --- | --- | --- | --- |\n")
+	for _, m := range list {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", code(m.name), m.kind, m.labels, cell(m.help))
+	}
+	return b.String()
+}
+
+// eventRows are the table's rows with these reasons.
+func eventRows(reasons []string) []events.Row {
+	return slices.DeleteFunc(events.Table(), func(r events.Row) bool { return !slices.Contains(reasons, r.Reason) })
+}
+
+// eventsTable is the table of all events, with the clouds that write them.
+func eventsTable(clouds map[string][]string) string {
+	var b strings.Builder
+	b.WriteString("| on | reason | type | clouds | what happened | what to do |\n| --- | --- | --- | --- | --- | --- |\n")
+	for _, r := range events.Table() {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", r.On, code(r.Reason), r.Type, strings.Join(clouds[r.Reason], ", "), cell(r.What), cell(r.Do))
+	}
+	return b.String()
+}
+
+func providerEventsTable(rows []events.Row) string {
+	var b strings.Builder
+	b.WriteString("| on | reason | what happened | what to do |\n| --- | --- | --- | --- |\n")
+	for _, r := range rows {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", r.On, code(r.Reason), cell(r.What), cell(r.Do))
+	}
+	return b.String()
+}
+
+// referencePages returns the pages about all clouds whose tables come from the code, and the sections of the providers'
+// pages.
+func referencePages(root string, providers []registry.Provider) (pages map[string][]byte, sections map[string]map[string]string, err error) {
+	sections, clouds := map[string]map[string]string{}, map[string][]string{}
+	for _, p := range providers {
+		found, err := readSource(filepath.Join(root, "providers", p.Name))
+		if err != nil {
+			return nil, nil, fmt.Errorf("reading the code of provider %s: %w", p.Name, err)
+		}
+		sections[p.Name] = map[string]string{"events": providerEventsTable(eventRows(found.reasons)), "metrics": metricsTable(found.metrics)}
+		for _, reason := range found.reasons {
+			clouds[reason] = append(clouds[reason], p.Title)
+		}
+	}
+	var common []metric
+	for _, dir := range []string{"cmd/cloud-controller-manager", "registry", "providers/internal"} {
+		found, err := readSource(filepath.Join(root, filepath.FromSlash(dir)))
+		if err != nil {
+			return nil, nil, fmt.Errorf("reading the code: %w", err)
+		}
+		common = append(common, found.metrics...)
+		for _, reason := range found.reasons {
+			clouds[reason] = []string{"all"}
+		}
+	}
+	slices.SortFunc(common, func(a, b metric) int { return strings.Compare(a.name, b.name) })
+	pages = map[string][]byte{}
+	for path, parts := range map[string]map[string]string{
+		"docs/events.md":        {"events": eventsTable(clouds)},
+		"docs/observability.md": {"metrics": metricsTable(common)},
+		"README.md":             {"clouds": cloudsTable(providers)},
+	} {
+		if pages[path], err = spliced(root, path, parts); err != nil {
+			return nil, nil, err
+		}
+	}
+	return pages, sections, nil
+}
+
+// spliced is a page with its generated parts made anew.
+func spliced(root, path string, parts map[string]string) ([]byte, error) {
+	page, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(path)))
+	if err != nil {
+		return nil, fmt.Errorf("reading a page: %w", err)
+	}
+	for _, section := range slices.Sorted(maps.Keys(parts)) {
+		if page, err = splice(page, section, parts[section]); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	return page, nil
+}
+
+// cloudsTable is the matrix of what is done on each cloud.
+func cloudsTable(providers []registry.Provider) string {
+	mark := func(has bool) string {
+		if has {
+			return "yes"
+		}
+		return "the cloud has none"
+	}
+	var b strings.Builder
+	b.WriteString("| cloud | support | nodes | load balancers | routes | further | options | annotations |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n")
+	for _, p := range providers {
+		fmt.Fprintf(&b, "| [%s](docs/providers/%s.md) | %s | %s | %s | %s | %s | %d | %d |\n", p.Title, p.Name, p.Stability, mark(p.Features.Instances), mark(p.Features.LoadBalancers), mark(p.Features.Routes),
+			strings.Join(p.Extras, ", "), len(p.Options), len(p.Annotations))
+	}
+	return b.String()
+}

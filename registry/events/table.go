@@ -1,0 +1,45 @@
+package events
+
+// Row tells of one event: what it means, and what to do.
+type Row struct {
+	// On is the kind of the object that it is written on.
+	On string `json:"on"`
+	// Reason is the event's reason, which is also its name.
+	Reason string `json:"reason"`
+	// Type is Warning or Normal.
+	Type string `json:"type"`
+	// What happened, and what to do; the latter is empty where there is nothing to do.
+	What string `json:"what"`
+	Do   string `json:"do,omitempty"`
+}
+
+// Table returns every event that this program writes. Which clouds write it shows from their code.
+func Table() []Row {
+	return []Row{
+		{"Node", "NodeInitializationFailed", "Warning", "The cloud's answer about a new Node makes it impossible to initialise it: no instance of that name, several of one name, refused credential, rate limit.", "The message names the next step. It is tried again by itself."},
+		{"Node", "NodeDeletionHeld", "Warning", "The cloud says that the instance is gone, but the Node is kept: too many vanish at once, or nothing proves that this is the right account.", "See [node deletion](node-deletion.md)."},
+		{"Node", "NodeNotOurs", "Normal", "The Node belongs to another cloud or is outside `--node-selector`. It is left alone.", "Nothing, unless it should be ours."},
+		{"Node", "CIDRNotAvailable", "Warning", "The Node gets no pod range: none is free, or its Linode has no IPv6 range.", "The message names the ways out."},
+		{"Node", "CIDRAssignmentFailed", "Warning", "The pod range could not be written on the Node.", "It is tried again by itself."},
+		{"Service", "LoadBalancerConfigError", "Warning", "Annotations, ports or nodes of which no load balancer can be made. Every fault is named, with the value and the legal ones.", "Change the annotation."},
+		{"Service", "LoadBalancerAnnotationIgnored", "Warning", "An annotation has no effect: its value counts as the default, or this type of load balancer does not look at it.", "Remove or change it."},
+		{"Service", "LoadBalancerAnnotationFixed", "Warning", "An annotation was changed that is fixed when the load balancer is created. It has no effect; the type is set back.", "Delete and create the Service to change it."},
+		{"Service", "NodeBalancerIPChangeIgnored", "Warning", "The annotation names another address than the NodeBalancer has, which cannot change.", "Delete and create the Service to change it."},
+		{"Service", "FirewallPortClosed", "Warning", "A port of the Service stays closed in the public access firewall, because the firewall knows no such protocol or has no room; or its annotation is no boolean.", "The message names the ways out."},
+		{"Service", "LoadBalancerRetained", "Normal", "The Service is gone or is no load balancer any more; its load balancer stays in the cloud, as `anyccm.io/retain-load-balancer` or a disown annotation asks, or because a user made it.", ""},
+		{"Service", "LoadBalancerNotOurs", "Warning", "The Service claims a load balancer of another cluster or of another Service. It is neither changed nor deleted.", "Choose another name or ID."},
+		{"Service", "LoadBalancerRecreated", "Warning", "Octavia could not build the load balancer; it is deleted and made again.", "Nothing, unless it happens again: then ask the cloud."},
+		{"Service", "LoadBalancerFailover", "Warning", "The load balancer is in ERROR; a failover was ordered, which keeps its address.", "Nothing."},
+		{"Service", "LoadBalancerError", "Warning", "The load balancer is in ERROR, and the credential may not fail it over. It may go on serving; nothing of it can be changed.", "Ask an administrator of the cloud to run the command in the message."},
+		{"Service", "LoadBalancerForcedInternal", "Warning", "There is no external network for a floating address; the Service shows the internal one.", "Set `floating-network-id`, or make the Service internal."},
+		{"Service", "LoadBalancerFloatingIPSkipped", "Warning", "An IPv6 address gets no floating address.", "Nothing; the internal annotation makes it quiet."},
+		{"Service", "LoadBalancerSourceRangesIgnored", "Warning", "This Octavia, or its provider, cannot restrict who comes in.", "Use `manage-security-groups` with ovn, or another provider."},
+		{"Service", "LoadBalancerAvailabilityZonesIgnored", "Warning", "This Octavia, or its provider, knows no availability zones.", "Remove the annotation."},
+		{"Service", "LoadBalancerHealthMonitorMissing", "Warning", "ExternalTrafficPolicy is Local and there are no health monitors, so connections are lost.", "Set `enable-health-monitor` or `create-monitor`."},
+		{"Service", "LoadBalancerNodeSecurityGroupMissing", "Warning", "An instance has several security groups and none with the tag of the cluster, so none is opened for the load balancer.", "Tag one of them."},
+		{"Service", "LoadBalancerSingleStack", "Warning", "The Service wants two IP families, and its load balancer gets an address of one.", "The message says what is missing."},
+		{"Service", "LoadBalancerRename", "Warning", "The cluster has another name; load balancer and parts are renamed.", "Nothing."},
+		{"Lease", "CloudAPIUnavailable", "Warning", "The cloud's API cannot be used, and why.", "Check network, credential and the cloud's status page. Nodes and load balancers stay as they are."},
+		{"Lease", "CloudAPIAvailable", "Normal", "The cloud's API works again.", ""},
+	}
+}
