@@ -120,7 +120,7 @@ func (l *loadBalancers) closeNodes(ctx context.Context, service *v1.Service, p p
 		return nil
 	}
 	name := balancerName(service)
-	if err := l.changeNodeRules(ctx, nodeRuleWish{name: name}, nil); err != nil {
+	if err := l.changeNodeRules(ctx, l.nothingFor(name), nil); err != nil {
 		return err
 	}
 	for _, g := range left.groups {

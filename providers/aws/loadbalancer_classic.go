@@ -123,12 +123,7 @@ func (l *loadBalancers) ensureClassicGroup(ctx context.Context, service *v1.Serv
 		if err != nil {
 			return err
 		}
-		var ports []frontPort
-		for _, p := range want.listeners {
-			ports = append(ports, frontPort{protocolTCP, p.port})
-		}
-		description := descriptionFront + want.name
-		if err := l.groups.sync(ctx, g.id, frontRules(ports, rangesOf(s, false), description), frontMine(description)); err != nil {
+		if err := l.groups.sync(ctx, g.id, classicFrontRules(*want, s), frontMine(descriptionFront+want.name)); err != nil {
 			return err
 		}
 		want.groups = []string{g.id}
@@ -139,6 +134,15 @@ func (l *loadBalancers) ensureClassicGroup(ctx context.Context, service *v1.Serv
 		}
 	}
 	return nil
+}
+
+// classicFrontRules are what may come in to a classic load balancer.
+func classicFrontRules(want classicWish, s settings) []rule {
+	ports := make([]frontPort, len(want.listeners))
+	for i, p := range want.listeners {
+		ports[i] = frontPort{protocolTCP, p.port}
+	}
+	return frontRules(ports, rangesOf(s, false), descriptionFront+want.name)
 }
 
 func cloneTags(sets ...map[string]string) map[string]string {

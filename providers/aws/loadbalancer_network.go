@@ -22,7 +22,10 @@ import (
 
 // ensureNetwork makes the network load balancer of a Service what it should be, and returns it.
 func (l *loadBalancers) ensureNetwork(ctx context.Context, cluster string, service *v1.Service, s settings, lb *elbv2types.LoadBalancer, backends []backend) (*elbv2types.LoadBalancer, error) {
-	want, err := l.networkWish(ctx, cluster, service, s, lb, backends)
+	want, err := l.networkWishes(ctx, service, s, lb, backends)
+	if err == nil {
+		err = l.networkGroups(ctx, cluster, service, s, lb, &want)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -59,8 +62,8 @@ func (l *loadBalancers) ensureNetwork(ctx context.Context, cluster string, servi
 	return lb, l.dropNetworkGroup(ctx, cluster, service, lb)
 }
 
-// networkWish is what the Service asks for.
-func (l *loadBalancers) networkWish(ctx context.Context, cluster string, service *v1.Service, s settings, lb *elbv2types.LoadBalancer, backends []backend) (networkWish, error) {
+// networkWishes is what the Service asks for, but for its security groups.
+func (l *loadBalancers) networkWishes(ctx context.Context, service *v1.Service, s settings, lb *elbv2types.LoadBalancer, backends []backend) (networkWish, error) {
 	_, id, err := l.api.ready(ctx)
 	if err != nil {
 		return networkWish{}, err
@@ -85,10 +88,7 @@ func (l *loadBalancers) networkWish(ctx context.Context, cluster string, service
 	} else if err = l.placeNetwork(ctx, service, s, &want); err != nil {
 		return want, err
 	}
-	if err != nil {
-		return want, err
-	}
-	return want, l.networkGroups(ctx, cluster, service, s, lb, &want)
+	return want, err
 }
 
 // placeNetwork chooses where a new load balancer is, and what it offers to clients.
@@ -152,17 +152,20 @@ func (l *loadBalancers) networkGroups(ctx context.Context, cluster string, servi
 	if err != nil {
 		return err
 	}
-	var ports []frontPort
-	for _, p := range want.listeners {
-		protocol := protocolTCP
-		if p.protocol == "UDP" {
-			protocol = protocolUDP
-		}
-		ports = append(ports, frontPort{protocol, p.port})
-	}
-	description := descriptionFront + want.name
 	want.groups = []string{g.id}
-	return l.groups.sync(ctx, g.id, frontRules(ports, rangesOf(s, want.addressType == addressDualStack), description), frontMine(description))
+	return l.groups.sync(ctx, g.id, networkFrontRules(*want, s), frontMine(descriptionFront+want.name))
+}
+
+// networkFrontRules are what may come in to a network load balancer. TLS is TCP to a security group.
+func networkFrontRules(want networkWish, s settings) []rule {
+	ports := make([]frontPort, len(want.listeners))
+	for i, p := range want.listeners {
+		ports[i] = frontPort{protocolTCP, p.port}
+		if p.protocol == "UDP" {
+			ports[i].protocol = protocolUDP
+		}
+	}
+	return frontRules(ports, rangesOf(s, want.addressType == addressDualStack), descriptionFront+want.name)
 }
 
 func (l *loadBalancers) createNetwork(ctx context.Context, service *v1.Service, want networkWish) (*elbv2types.LoadBalancer, error) {
@@ -337,14 +340,22 @@ func (l *loadBalancers) networkNodeRules(ctx context.Context, service *v1.Servic
 	if l.config.NoNodeGroupRules || len(backends) == 0 {
 		return nil
 	}
-	targets, err := l.nodeGroups(ctx, service, backends)
+	want, targets, err := l.nodeRuleWish(ctx, service, s, lb, listeners, backends)
 	if err != nil {
 		return err
+	}
+	return l.changeNodeRules(ctx, want, targets)
+}
+
+// nodeRuleWish is what a load balancer needs of the security groups of its nodes, and which groups these are.
+func (l *loadBalancers) nodeRuleWish(ctx context.Context, service *v1.Service, s settings, lb *elbv2types.LoadBalancer, listeners []listenerWish, backends []backend) (want nodeRuleWish, groups []string, err error) {
+	if groups, err = l.nodeGroups(ctx, service, backends); err != nil {
+		return want, nil, err
 	}
 	v6 := targetFamily(service) == addressIPv6
 	subnets, err := l.network.cidrsOf(ctx, subnetsOf(lb), v6)
 	if err != nil {
-		return err
+		return want, nil, err
 	}
 	var ranges []netip.Prefix
 	for _, p := range rangesOf(s, v6) {
@@ -353,8 +364,9 @@ func (l *loadBalancers) networkNodeRules(ctx context.Context, service *v1.Servic
 		}
 	}
 	dual := lb.IpAddressType == elbv2types.IpAddressTypeDualstack && !v6
-	want := nodeRuleWish{name: balancerName(service), rules: networkNodeRules(balancerName(service), listeners, ranges, subnets, s, dual)}
-	return l.changeNodeRules(ctx, want, targets)
+	want = l.nothingFor(balancerName(service))
+	want.rules = networkNodeRules(want.name, listeners, ranges, subnets, s, dual)
+	return want, groups, nil
 }
 
 // changeNodeRules opens the groups of targets, and removes the rules of the load balancer from all others of the cluster.
@@ -367,11 +379,7 @@ func (l *loadBalancers) changeNodeRules(ctx context.Context, want nodeRuleWish, 
 	if err != nil {
 		return err
 	}
-	if l.config.HealthProbeMode == probeShared {
-		want.sharedPort = int32(l.config.SharedProbePort) //nolint:gosec // the table bounds it
-	}
-	others := l.otherNetworks(want.name)
-	none := nodeRuleWish{name: want.name, sharedPort: want.sharedPort}
+	others, none := l.otherNetworks(want.name), l.nothingFor(want.name)
 	for _, g := range sortedGroups(all) {
 		decide := func(g securityGroup) ruleChange { return networkNodeChange(g, none, others) }
 		switch {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/events"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -67,6 +68,7 @@ var (
 	_ cloudprovider.Interface    = (*cloud)(nil)
 	_ cloudprovider.InformerUser = (*cloud)(nil)
 	_ registry.CloudAPI          = (*cloud)(nil)
+	_ guard.Planner              = (*cloud)(nil)
 	_ registry.ControllerRunner  = (*cloud)(nil)
 )
 

@@ -17,6 +17,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/internal/nodeview"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/events"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 // Name is the value of --cloud-provider, and the scheme of provider IDs.
@@ -61,6 +62,7 @@ var (
 	_ cloudprovider.Interface    = (*cloud)(nil)
 	_ cloudprovider.InformerUser = (*cloud)(nil)
 	_ registry.CloudAPI          = (*cloud)(nil)
+	_ guard.Planner              = (*cloud)(nil)
 )
 
 func newCloud(in registry.Inputs) (*cloud, error) {

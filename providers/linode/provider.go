@@ -13,6 +13,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/internal/loop"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/events"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 // Name is the value of --cloud-provider, and the scheme of provider IDs.
@@ -62,6 +63,7 @@ var (
 	_ cloudprovider.Interface    = (*cloud)(nil)
 	_ cloudprovider.InformerUser = (*cloud)(nil)
 	_ registry.CloudAPI          = (*cloud)(nil)
+	_ guard.Planner              = (*cloud)(nil)
 )
 
 func newCloud(in registry.Inputs) (*cloud, error) {

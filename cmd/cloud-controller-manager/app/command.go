@@ -21,6 +21,8 @@ type cloudCommand struct {
 	provider    string
 	cloudConfig string
 	kubeconfig  string
+	// readOnly keeps everything from the API server that would change it, events included.
+	readOnly bool
 }
 
 // addFlags declares the flags that choose cloud and cluster, and those of the providers.
@@ -65,6 +67,9 @@ func (c *cloudCommand) connect(cloud cloudprovider.Interface) (kubernetes.Interf
 	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("--kubeconfig: %w", err)
+	}
+	if c.readOnly {
+		readOnly(config)
 	}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {

@@ -1,0 +1,263 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	yamlnode "go.yaml.in/yaml/v3"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+const (
+	// planTimeout bounds the look at one Service.
+	planTimeout = 2 * time.Minute
+	// planManager is the field manager of the dry runs.
+	planManager = "anyccm-plan"
+	// scaleDownTaint is set by the cluster autoscaler; the service controller leaves such nodes out.
+	scaleDownTaint = "ToBeDeletedByClusterAutoscaler"
+)
+
+// plan tells what the reconciliation of Services in files would do. It writes nothing.
+type plan struct {
+	cloudCommand
+
+	clusterName string
+	files       []string
+	output      string
+}
+
+// plannedService is what the command prints with -o json, one for each Service.
+type plannedService struct {
+	Service string          `json:"service"`
+	Planned []guard.Planned `json:"planned"`
+	Error   string          `json:"error,omitempty"`
+}
+
+func planCommand(providers *registry.Registry) *cobra.Command {
+	p := &plan{cloudCommand: cloudCommand{providers: providers, readOnly: true}}
+	p.cmd = &cobra.Command{
+		Use: "plan -f FILE", Args: cobra.NoArgs,
+		Short: "Show what would be created, changed and deleted in the cloud for Services in files; nothing is written",
+		RunE:  func(cmd *cobra.Command, _ []string) error { return p.run(cmd.Context()) },
+	}
+	fs := p.cmd.Flags()
+	p.addFlags()
+	fs.StringVar(&p.clusterName, "cluster-name", "kubernetes", "The name of the cluster, as the controllers are given it.")
+	fs.StringArrayVarP(&p.files, "filename", "f", nil, "A file of manifests as YAML or JSON, or - for standard input; may be repeated.")
+	fs.StringVarP(&p.output, "output", "o", "text", "Output format: text or json.")
+	setHelp(p.cmd)
+	return p.cmd
+}
+
+func (p *plan) run(ctx context.Context) error {
+	if p.output != "text" && p.output != "json" {
+		return fmt.Errorf("--output %q: use text or json", p.output)
+	}
+	if len(p.files) == 0 {
+		return errors.New("--filename is missing; name a file of manifests, or - for standard input")
+	}
+	manifests, err := p.read()
+	if err != nil {
+		return err
+	}
+	cloud, client, err := p.open()
+	if err != nil {
+		return err
+	}
+	planner, ok := cloud.(guard.Planner)
+	if !ok {
+		return guard.ErrNoPlan
+	}
+	nodes, err := backendNodes(ctx, client)
+	if err != nil {
+		return err
+	}
+	all := []plannedService{}
+	for _, m := range manifests {
+		all = append(all, p.plan(ctx, planner, client, m, nodes))
+	}
+	if err := p.print(all); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(all, func(s plannedService) bool { return s.Error != "" }) {
+		return &printedError{errors.New("not everything could be planned")}
+	}
+	return nil
+}
+
+// read returns the Services of type LoadBalancer in the files.
+func (p *plan) read() ([]*v1.Service, error) {
+	var all []*v1.Service
+	for _, name := range p.files {
+		var data []byte
+		var err error
+		if name == "-" {
+			data, err = io.ReadAll(p.cmd.InOrStdin())
+		} else {
+			data, err = os.ReadFile(name)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("--filename: %w", err)
+		}
+		found, err := servicesIn(data)
+		if err != nil {
+			return nil, fmt.Errorf("--filename %s: %w", name, err)
+		}
+		all = append(all, found...)
+	}
+	if len(all) == 0 {
+		return nil, errors.New("--filename: there is no Service of type LoadBalancer")
+	}
+	return all, nil
+}
+
+// servicesIn returns the Services of type LoadBalancer of one or more documents.
+func servicesIn(data []byte) ([]*v1.Service, error) {
+	var all []*v1.Service
+	decoder := yamlnode.NewDecoder(strings.NewReader(string(data)))
+	for {
+		var document yamlnode.Node
+		err := decoder.Decode(&document)
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("this is neither YAML nor JSON: %w", err)
+		}
+		for _, object := range objects(&document) {
+			kind, serviceType := child(object, "kind"), child(object, "spec", "type")
+			if kind == nil || kind.Value != "Service" || serviceType == nil || serviceType.Value != string(v1.ServiceTypeLoadBalancer) {
+				continue
+			}
+			s := &v1.Service{}
+			if err := decode(object, s); err != nil {
+				return nil, fmt.Errorf("line %d: this is no valid Service: %w", object.Line, err)
+			}
+			all = append(all, s)
+		}
+	}
+}
+
+// plan asks the API server what it would make of a manifest, and the cloud what it would take.
+func (p *plan) plan(ctx context.Context, planner guard.Planner, client kubernetes.Interface, manifest *v1.Service, nodes []*v1.Node) plannedService {
+	ctx, cancel := context.WithTimeout(ctx, planTimeout)
+	defer cancel()
+	if manifest.Namespace == "" {
+		manifest.Namespace = metav1.NamespaceDefault
+	}
+	result := plannedService{Service: namespaced(manifest), Planned: []guard.Planned{}}
+	service, err := dryRun(ctx, client, manifest)
+	if err == nil {
+		var planned []guard.Planned
+		planned, err = planner.PlanLoadBalancer(ctx, p.clusterName, service, nodes)
+		result.Planned = append(result.Planned, planned...)
+	}
+	if errors.Is(err, cloudprovider.ImplementedElsewhere) {
+		err = nil // another controller's
+	}
+	if err != nil {
+		result.Error = err.Error()
+	}
+	return result
+}
+
+// dryRun returns the Service as the API server would store it.
+func dryRun(ctx context.Context, client kubernetes.Interface, manifest *v1.Service) (*v1.Service, error) {
+	manifest.Status = v1.ServiceStatus{}
+	data, err := json.Marshal(manifest)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the Service: %w", err)
+	}
+	service, err := client.CoreV1().Services(manifest.Namespace).Patch(ctx, manifest.Name, types.ApplyPatchType, data, metav1.PatchOptions{
+		DryRun: []string{metav1.DryRunAll}, FieldManager: planManager, Force: new(true),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("asking the API server what it would store: %w", err)
+	}
+	return service, nil
+}
+
+// backendNodes are the nodes that the service controller would hand over.
+func backendNodes(ctx context.Context, client kubernetes.Interface) ([]*v1.Node, error) {
+	list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", err)
+	}
+	var nodes []*v1.Node
+	for i := range list.Items {
+		n := &list.Items[i]
+		_, excluded := n.Labels[v1.LabelNodeExcludeBalancers]
+		leaving := slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Key == scaleDownTaint })
+		if !excluded && !leaving && n.DeletionTimestamp == nil {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes, nil
+}
+
+func (p *plan) print(all []plannedService) error {
+	w := p.cmd.OutOrStdout()
+	if p.output == "json" {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		e.SetEscapeHTML(false)
+		return e.Encode(all)
+	}
+	for _, s := range all {
+		switch {
+		case s.Error != "":
+			fmt.Fprintf(w, "Service %s: error: %s\n", s.Service, s.Error)
+			continue
+		case len(s.Planned) == 0:
+			fmt.Fprintf(w, "Service %s: nothing to do\n", s.Service)
+			continue
+		}
+		fmt.Fprintf(w, "Service %s:\n", s.Service)
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		for _, one := range s.Planned {
+			fmt.Fprintf(t, "  %s\t%s\t%s\n", one.Action, one.Object, one.Detail)
+		}
+		if err := t.Flush(); err != nil {
+			return fmt.Errorf("printing the plan: %w", err)
+		}
+	}
+	return nil
+}
+
+// readOnlyTransport lets nothing through to the API server that would change it: reads, dry runs and reviews alone.
+type readOnlyTransport struct{ inner http.RoundTripper }
+
+// errReadOnly is the answer to everything else.
+var errReadOnly = errors.New("this command changes nothing in the cluster")
+
+// RoundTrip implements http.RoundTripper.
+func (t readOnlyTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions
+	if !reads && r.URL.Query().Get("dryRun") != metav1.DryRunAll && !strings.HasSuffix(r.URL.Path, "accessreviews") {
+		return nil, errReadOnly
+	}
+	return t.inner.RoundTrip(r)
+}
+
+// readOnly makes clients of a configuration change nothing.
+func readOnly(config *restclient.Config) {
+	config.Wrap(func(inner http.RoundTripper) http.RoundTripper { return readOnlyTransport{inner} })
+}

@@ -1,0 +1,183 @@
+package aws
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	elbv2types "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
+	v1 "k8s.io/api/core/v1"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// PlanLoadBalancer implements guard.Planner.
+func (c *cloud) PlanLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) ([]guard.Planned, error) {
+	l := c.loadBalancers
+	if _, elsewhere := kindOf(service); elsewhere {
+		return nil, cloudprovider.ImplementedElsewhere
+	}
+	s, err := l.settings(service)
+	if err != nil {
+		return nil, err
+	}
+	q := inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge}
+	p, err := l.find(ctx, service, q, q)
+	if err == nil {
+		err = l.checkOwner(ctx, p)
+	}
+	if err == nil {
+		err = kindChanged(service, s, p)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.keepTargets = len(nodes) == 0
+	backends, err := l.backends(ctx, nodes, s)
+	if err != nil {
+		return nil, err
+	}
+	if s.network {
+		return l.planNetwork(ctx, cluster, service, s, p.network, backends)
+	}
+	return l.planClassic(ctx, service, s, p.classic, backends)
+}
+
+// planSteps are the calls of a plan in the words of an operator.
+func planSteps(object string, steps []step) []guard.Planned {
+	var planned []guard.Planned
+	for _, s := range steps {
+		action := guard.PlanChange
+		switch verb, _, _ := strings.Cut(s.what, " "); verb {
+		case "creating", "registering", "adding", "attaching":
+			action = guard.PlanCreate
+		case "deleting", "deregistering", "detaching":
+			action = guard.PlanDelete
+		}
+		planned = append(planned, guard.Planned{Action: action, Object: object, Detail: s.what})
+	}
+	return planned
+}
+
+// planOwnGroup tells of the security group of a load balancer itself, and returns its ID if it exists.
+func (l *loadBalancers) planOwnGroup(ctx context.Context, name string, want []rule, description string) ([]guard.Planned, string, error) {
+	g, found, err := l.groups.named(ctx, name)
+	if err != nil {
+		return nil, "", err
+	}
+	if !found {
+		return []guard.Planned{{Action: guard.PlanCreate, Object: "security group " + name, Detail: fmt.Sprintf("%d rules", len(want))}}, "", nil
+	}
+	return planRules(exactly(g, want, frontMine(description))), g.id, nil
+}
+
+func planRules(c ruleChange) []guard.Planned {
+	if c.empty() {
+		return nil
+	}
+	return []guard.Planned{{Action: guard.PlanChange, Object: fmt.Sprintf("security group %s (%s)", c.group.id, c.group.name), Detail: fmt.Sprintf("rules: %d more, %d less", len(c.add), len(c.remove))}}
+}
+
+func (l *loadBalancers) planClassic(ctx context.Context, service *v1.Service, s settings, lb *classicBalancer, backends []backend) ([]guard.Planned, error) {
+	want, err := l.classicWish(ctx, service, s, lb, backends)
+	if err != nil {
+		return nil, err
+	}
+	var planned []guard.Planned
+	want.groups = s.Groups
+	if len(want.groups) == 0 && l.config.ClassicGroup != "" {
+		want.groups = []string{l.config.ClassicGroup}
+	}
+	if len(want.groups) == 0 {
+		own, id, err := l.planOwnGroup(ctx, classicGroupName(want.name), classicFrontRules(want, s), descriptionFront+want.name)
+		if err != nil {
+			return nil, err
+		}
+		planned, want.groups = own, []string{id}
+	}
+	for _, g := range s.ExtraGroups {
+		if !slices.Contains(want.groups, g) {
+			want.groups = append(want.groups, g)
+		}
+	}
+	object := "classic load balancer " + want.name
+	if lb == nil {
+		ports := make([]string, len(want.listeners))
+		for i, p := range want.listeners {
+			ports[i] = fmt.Sprintf("%s/%d to %s/%d", p.protocol, p.port, p.instanceProtocol, p.instancePort)
+		}
+		return append(planned, guard.Planned{Action: guard.PlanCreate, Object: object, Detail: fmt.Sprintf("%s, %s, subnets %s, %d instances", want.scheme, strings.Join(ports, ", "), strings.Join(want.subnets, ", "), len(want.instances))}), nil
+	}
+	settled, err := l.balancers.classicSettings.Get(ctx, want.name, inventory.Query{MaxAge: ensureMaxAge})
+	if err != nil {
+		return nil, notAbsence(err)
+	}
+	tags, err := l.classicTags(ctx, lb)
+	if err != nil {
+		return nil, notAbsence(err)
+	}
+	return append(planned, planSteps(object, planClassic(lb, settled.value, tags, want))...), nil
+}
+
+func (l *loadBalancers) planNetwork(ctx context.Context, cluster string, service *v1.Service, s settings, lb *elbv2types.LoadBalancer, backends []backend) ([]guard.Planned, error) {
+	want, err := l.networkWishes(ctx, service, s, lb, backends)
+	if err != nil {
+		return nil, err
+	}
+	var planned []guard.Planned
+	if l.config.NLBGroupMode == groupModeManaged && (lb == nil || len(lb.SecurityGroups) > 0) {
+		want.groups = s.Groups
+		if len(want.groups) == 0 {
+			own, id, err := l.planOwnGroup(ctx, managedGroupName(cluster, service), networkFrontRules(want, s), descriptionFront+want.name)
+			if err != nil {
+				return nil, err
+			}
+			planned, want.groups = own, []string{id}
+		}
+	}
+	object := "network load balancer " + want.name
+	if lb == nil {
+		var subnets []string
+		for _, m := range want.mappings {
+			subnets = append(subnets, aws.ToString(m.SubnetId))
+		}
+		planned = append(planned, guard.Planned{Action: guard.PlanCreate, Object: object, Detail: fmt.Sprintf("%s, %s, subnets %s", want.scheme, want.addressType, strings.Join(subnets, ", "))})
+		for _, p := range want.listeners {
+			planned = append(planned, guard.Planned{Action: guard.PlanCreate, Object: fmt.Sprintf("listener %s/%d", p.protocol, p.port), Detail: fmt.Sprintf("target group %s, %s/%d, %d targets", p.group.name, p.group.protocol, p.group.port, len(want.targets))})
+		}
+		return planned, nil
+	}
+	state, err := l.networkState(ctx, service, s, lb, ensureMaxAge)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := l.planNodeRules(ctx, service, s, lb, want.listeners, backends)
+	if err != nil {
+		return nil, err
+	}
+	return append(append(planned, nodes...), planSteps(object, planNetwork(state, want))...), nil
+}
+
+// planNodeRules tells of the rules of the nodes' security groups.
+func (l *loadBalancers) planNodeRules(ctx context.Context, service *v1.Service, s settings, lb *elbv2types.LoadBalancer, listeners []listenerWish, backends []backend) ([]guard.Planned, error) {
+	if l.config.NoNodeGroupRules || len(backends) == 0 {
+		return nil, nil
+	}
+	want, targets, err := l.nodeRuleWish(ctx, service, s, lb, listeners, backends)
+	if err != nil {
+		return nil, err
+	}
+	all, err := l.groups.all(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var planned []guard.Planned
+	for _, id := range targets {
+		planned = append(planned, planRules(networkNodeChange(all[id], want, l.otherNetworks(want.name)))...)
+	}
+	return planned, nil
+}

@@ -1,0 +1,49 @@
+package guard
+
+import (
+	"context"
+	"errors"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Planned is one thing that the reconciliation of a Service would do in the cloud.
+type Planned struct {
+	// Action is create, change or delete.
+	Action string `json:"action"`
+	// Object names what is concerned, such as "load balancer web".
+	Object string `json:"object"`
+	// Detail says what differs, or what it will be.
+	Detail string `json:"detail,omitempty"`
+}
+
+// Actions of a plan.
+const (
+	PlanCreate = "create"
+	PlanChange = "change"
+	PlanDelete = "delete"
+)
+
+// Planner is implemented by clouds that can tell what the reconciliation of a Service would do.
+type Planner interface {
+	// PlanLoadBalancer returns it in order, none where everything is as it should be. It writes nothing, neither in the cloud
+	// nor in the cluster. A Service that cannot be reconciled gets the error that its event would have.
+	PlanLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) ([]Planned, error)
+}
+
+// ErrNoPlan is the answer of a cloud that cannot tell.
+var ErrNoPlan = errors.New("this provider cannot tell what it would do")
+
+// PlanLoadBalancer implements Planner for the Nodes that are ours.
+func (c *Cloud) PlanLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (planned []Planned, err error) {
+	planner, ok := c.inner.(Planner)
+	if !ok {
+		return nil, ErrNoPlan
+	}
+	w, _, err := Annotations.Parse(service.Annotations)
+	if err != nil || w.Disown {
+		return nil, err
+	}
+	defer recovered(&err, "PlanLoadBalancer", name(service))
+	return planner.PlanLoadBalancer(ctx, cluster, service, c.ownership.ours(nodes))
+}
