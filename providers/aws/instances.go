@@ -42,6 +42,10 @@ const (
 	batchSize = 200
 
 	indexDNS = "private DNS name"
+	indexIP  = "private address"
+
+	// annotationNodeIP is set by kubelet where it was given an address.
+	annotationNodeIP = "alpha.kubernetes.io/provided-node-ip"
 )
 
 // instance is what the provider keeps of an EC2 instance.
@@ -162,6 +166,32 @@ func checkAddresses(id string, list []v1.NodeAddress) error {
 	return nil
 }
 
+// privateAddresses are all that the instance has in the VPC, by which a node can be told that has another name.
+func (i instance) privateAddresses() []string {
+	if i.state == stateTerminated {
+		return nil
+	}
+	var all []string
+	for _, e := range i.interfaces {
+		all = append(append(all, e.privateIPs...), e.ipv6...)
+	}
+	return all
+}
+
+// toldAddresses are the addresses that kubelet tells before the node is initialised.
+func toldAddresses(node *v1.Node) []string {
+	var all []string
+	for told := range strings.SplitSeq(node.Annotations[annotationNodeIP], ",") {
+		all = append(all, strings.TrimSpace(told))
+	}
+	for _, a := range node.Status.Addresses {
+		if a.Type == v1.NodeInternalIP {
+			all = append(all, a.Address)
+		}
+	}
+	return slices.DeleteFunc(all, func(a string) bool { return a == "" })
+}
+
 // instances implements cloudprovider.InstancesV2.
 type instances struct {
 	config   Config
@@ -186,7 +216,7 @@ func newInstances(c Config, a *api) *instances {
 				return nil // its name may be another one's by now
 			}
 			return []string{i.privateDNS}
-		}},
+		}, indexIP: instance.privateAddresses},
 	})
 	i.pods = inventory.New(inventory.Source[string, podInterface]{
 		Kind: "network interface", ID: func(e podInterface) string { return e.key }, Get: i.getPodInterface,
@@ -439,15 +469,21 @@ func (i *instances) lookup(ctx context.Context, node *v1.Node, q inventory.Query
 		q.MaxMissAge = existsMost
 	}
 	found, err := i.all.Find(ctx, indexDNS, node.Name, q)
+	for _, address := range toldAddresses(node) {
+		if err != nil || len(found) > 0 {
+			break
+		}
+		found, err = i.all.Find(ctx, indexIP, address, q)
+	}
 	switch {
 	case err != nil:
 		return instance{}, err
 	case len(found) == 0:
 		return instance{}, &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: "finding the instance of the node", Message: fmt.Sprintf(
-			"no instance with the tag %s has the private DNS name %s; tag the instance, name the node like it, or start kubelet with --provider-id=%s/<zone>/<instance ID>", self.clusterTag(), node.Name, providerIDPrefix)}
+			"no instance with the tag %s has the private DNS name %s, nor an address of the node; tag the instance, name the node like it, or start kubelet with --provider-id=%s/<zone>/<instance ID>", self.clusterTag(), node.Name, providerIDPrefix)}
 	case len(found) > 1:
 		return instance{}, &cloudapi.Error{Class: cloudapi.ErrConflict, Operation: "finding the instance of the node", Message: fmt.Sprintf(
-			"%d instances have the private DNS name %s; start kubelet with --provider-id=%s/<zone>/<instance ID>", len(found), node.Name, providerIDPrefix)}
+			"%d instances have the private DNS name or an address of %s; start kubelet with --provider-id=%s/<zone>/<instance ID>", len(found), node.Name, providerIDPrefix)}
 	}
 	return found[0], nil
 }

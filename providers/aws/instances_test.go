@@ -153,7 +153,21 @@ func TestNodeNames(t *testing.T) {
 	require.ErrorIs(t, err, cloudprovider.InstanceNotFound)
 	require.ErrorContains(t, err, "kubernetes.io/cluster/simulated")
 	_, err = w.instances.InstanceMetadata(t.Context(), bare("twin"))
-	require.ErrorContains(t, err, "2 instances have the private DNS name twin")
+	require.ErrorContains(t, err, "2 instances have the private DNS name or an address of twin")
+
+	// A VPC with names of its own: the address that kubelet tells leads to the instance.
+	other := w.sim.AddInstance(awssim.Spec{Name: "ip-10-9-0-1.ec2.internal", Interfaces: []*awssim.Interface{{PrivateIPs: []string{"10.9.0.1"}, IPv6: []string{"2001:db8::9"}}}})
+	for _, told := range []string{"10.9.0.1", "2001:db8::9"} {
+		node := bare("worker-1.example.com")
+		node.Annotations = map[string]string{annotationNodeIP: told}
+		m, err := w.instances.InstanceMetadata(t.Context(), node)
+		require.NoError(t, err)
+		assert.Contains(t, m.ProviderID, other)
+		node.Annotations, node.Status.Addresses = nil, []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: told}}
+		m, err = w.instances.InstanceMetadata(t.Context(), node)
+		require.NoError(t, err)
+		assert.Contains(t, m.ProviderID, other)
+	}
 }
 
 // TestStates is the table of what each state means for a node.
