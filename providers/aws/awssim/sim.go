@@ -7,6 +7,7 @@
 package awssim
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/rand"
 	"encoding/hex"
@@ -561,14 +562,14 @@ func requestID() string {
 }
 
 func send(w http.ResponseWriter, status int, id string, root elem) {
-	body, err := xml.Marshal(root)
-	if err != nil {
+	body := bytes.NewBufferString(xml.Header)
+	if err := xml.NewEncoder(body).Encode(root); err != nil {
 		panic(err) // texts can be encoded
 	}
 	w.Header().Set("Content-Type", "text/xml;charset=UTF-8")
 	w.Header().Set("X-Amzn-Requestid", id)
 	w.WriteHeader(status)
-	_, _ = w.Write(append([]byte(xml.Header), body...)) // a client that went away is its own affair
+	_, _ = body.WriteTo(w) // a client that went away is its own affair
 }
 
 func writeFault(w http.ResponseWriter, service string, f *fault) {
