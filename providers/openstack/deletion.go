@@ -1,0 +1,128 @@
+package openstack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+)
+
+// EnsureLoadBalancerDeleted implements cloudprovider.LoadBalancer. What is ours goes, and what others use stays.
+func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) (err error) {
+	defer func(began time.Time) { countReconcile("loadbalancer_delete", began, failed(err)) }(time.Now())
+	s, _, err := parseSettings(service, l.config)
+	if err := concerning(err, annotationKeepFloatingIP); err != nil {
+		return err // in doubt nothing is deleted
+	}
+	lb, r, err := l.findOurs(ctx, cluster, service)
+	if err != nil {
+		return err
+	}
+	if lb != nil && l.served(lb, r) {
+		if err := l.leave(ctx, service, s, lb, r); err != nil {
+			return err
+		}
+	}
+	if err := l.releaseLeft(ctx, cluster, service, s); err != nil {
+		return err
+	}
+	return l.removeSecurityGroup(ctx, service, ensureMaxAge)
+}
+
+// leave takes a Service off its load balancer, and deletes that where nobody else uses it. nil means that it is done.
+func (l *loadBalancers) leave(ctx context.Context, service *v1.Service, s settings, lb *balancer, r role) error {
+	unlock, err := l.locks.Lock(ctx, lb.ID)
+	if err != nil {
+		return fmt.Errorf("waiting for another Service of load balancer %s: %w", lb.ID, err)
+	}
+	defer unlock()
+	if lb.pending() {
+		return l.again(lb, "waiting for "+lb.Status+" to end")
+	}
+	l.works.end(lb.ID)
+	// Somebody may have begun to share it a moment ago.
+	id := lb.ID
+	if lb, err = l.balancers.Get(ctx, id, inventory.Query{}); errors.Is(err, cloudapi.ErrNotFound) {
+		l.forget(id)
+		return nil
+	} else if err != nil {
+		return err
+	}
+	if f, err := l.api.octavia(ctx); err != nil {
+		return err
+	} else if f.tags() && shared(lb, r) || !madeByController(lb, service) {
+		return l.leaveShared(ctx, service, lb, r)
+	}
+	return l.destroy(ctx, service, s, lb, r)
+}
+
+// destroy deletes a load balancer and what belongs to it. Only its absence is the end of that: until then there is an error.
+func (l *loadBalancers) destroy(ctx context.Context, service *v1.Service, s settings, lb *balancer, r role) error {
+	if err := l.releaseFloatingIP(ctx, lb, s, false); err != nil {
+		return err
+	}
+	if !l.config.LoadBalancer.CascadeDelete {
+		d, err := l.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: ensureMaxAge})
+		if err != nil {
+			return notAbsence(err)
+		}
+		if steps, _ := plan(lb, d, desired{}, role{name: r.name, mark: r.mark, owner: true}); len(steps) > 0 && lb.Status == statusActive {
+			if err := l.apply(ctx, service, lb, d, steps[0]); err != nil {
+				return err
+			}
+			return l.again(lb, fmt.Sprintf("%s, then %d more changes", steps[0].kind, len(steps)-1))
+		}
+	}
+	klog.InfoS("Deleting load balancer", "service", klog.KObj(service), "loadBalancer", lb.ID)
+	err := l.api.deleteBalancer(ctx, lb.ID, l.config.LoadBalancer.CascadeDelete)
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound):
+		l.forget(lb.ID)
+		return nil
+	case err != nil:
+		l.balancers.Invalidate(lb.ID)
+		return err
+	}
+	going := *lb
+	going.Status = statusPendingDelete
+	l.balancers.Amend(&going)
+	return l.again(lb, "waiting until it is gone")
+}
+
+func (l *loadBalancers) forget(id string) {
+	l.balancers.Forget(id)
+	l.parts.Forget(id)
+	l.works.end(id)
+	l.looked.Delete(id)
+}
+
+// leaveShared removes what belongs to the Service from a load balancer that stays.
+func (l *loadBalancers) leaveShared(ctx context.Context, service *v1.Service, lb *balancer, r role) error {
+	if lb.Status != statusActive {
+		return fmt.Errorf("load balancer %s has the provisioning status %s, in which the ports of the Service cannot be removed from it; others use it, so it is not deleted", lb.ID, lb.Status)
+	}
+	d, err := l.observe(ctx, lb)
+	if err != nil {
+		return err
+	}
+	steps := planLeave(lb, d, r)
+	if len(steps) == 0 {
+		return nil
+	}
+	if err := l.apply(ctx, service, lb, d, steps[0]); err != nil {
+		return err
+	}
+	if u, ok := steps[0].body.(balancerUpdate); ok {
+		left := *lb
+		left.Status, left.Tags = statusPendingUpdate, *u.Tags
+		l.balancers.Amend(&left)
+		return nil // the tag was the last of it
+	}
+	return l.again(lb, fmt.Sprintf("%s, then %d more changes", steps[0].kind, len(steps)-1))
+}

@@ -1,0 +1,404 @@
+package openstacksim
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+type createPool struct {
+	ListenerID  string         `json:"listener_id"`
+	Name        string         `json:"name"`
+	Protocol    string         `json:"protocol"`
+	Algorithm   string         `json:"lb_algorithm"`
+	Persistence *Persistence   `json:"session_persistence"`
+	Members     []createMember `json:"members"`
+	Monitor     *createMonitor `json:"healthmonitor"`
+}
+
+type createMember struct {
+	Name         string  `json:"name"`
+	Address      string  `json:"address"`
+	ProtocolPort int     `json:"protocol_port"`
+	SubnetID     *string `json:"subnet_id"`
+	Weight       *int    `json:"weight"`
+	MonitorPort  *int    `json:"monitor_port"`
+}
+
+type createMonitor struct {
+	PoolID         string `json:"pool_id"`
+	Name           string `json:"name"`
+	Type           string `json:"type"`
+	Delay          int    `json:"delay"`
+	Timeout        int    `json:"timeout"`
+	MaxRetries     int    `json:"max_retries"`
+	MaxRetriesDown int    `json:"max_retries_down"`
+	URLPath        string `json:"url_path"`
+	Method         string `json:"http_method"`
+	ExpectedCodes  string `json:"expected_codes"`
+}
+
+func (s *Sim) addPool(lb *LoadBalancer, l *Listener, in createPool) (*Pool, error) {
+	switch {
+	case !slices.Contains(poolProtocols(l.Protocol), in.Protocol), in.Protocol == "PROXYV2" && s.octavia < 22:
+		return nil, failure(http.StatusBadRequest, "", "Validation failure: The pool protocol '%s' is invalid while the listener protocol is '%s'.", in.Protocol, l.Protocol)
+	case !slices.Contains(algorithms(lb.Provider), in.Algorithm):
+		return nil, failure(http.StatusBadRequest, "", "Invalid input for field/attribute lb_algorithm. Value: '%s'", in.Algorithm)
+	case lb.Provider == "ovn" && strings.HasPrefix(in.Protocol, "PROXY"):
+		return nil, failure(http.StatusNotImplemented, "", "OVN provider does not support %s protocol", in.Protocol)
+	}
+	p := &Pool{
+		ID: s.newID(0xb0), Name: in.Name, Protocol: in.Protocol, Algorithm: in.Algorithm, Persistence: in.Persistence, LoadBalancers: []Ref{{lb.ID}},
+		Tags: []string{}, AdminStateUp: true, ProvisioningStatus: PendingCreate, OperatingStatus: "OFFLINE", ProjectID: Project,
+	}
+	if err := s.setMembers(p, in.Members); err != nil {
+		return nil, err
+	}
+	s.pools.put(p.ID, p)
+	if in.Monitor != nil {
+		if err := s.addMonitor(lb, p, *in.Monitor); err != nil {
+			s.pools.remove(p.ID)
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// setMembers makes the members of a pool be those of a complete list; equal address and port is the same member.
+func (s *Sim) setMembers(p *Pool, list []createMember) error {
+	var after []*Member
+	seen := map[string]bool{}
+	for _, in := range list {
+		key := fmt.Sprint(in.Address, " ", in.ProtocolPort)
+		if _, err := netip.ParseAddr(in.Address); err != nil || in.ProtocolPort < 1 || in.ProtocolPort > 65535 {
+			return failure(http.StatusBadRequest, "", "Invalid input for field/attribute address or protocol_port. Value: '%s'", key)
+		}
+		if seen[key] {
+			return failure(http.StatusBadRequest, "", "Validation failure: two members with address and port %s", key)
+		}
+		seen[key] = true
+		if in.SubnetID != nil && s.subnets.byID[*in.SubnetID] == nil {
+			return failure(http.StatusNotFound, "", "Subnet %s not found.", *in.SubnetID)
+		}
+		m := &Member{Address: in.Address, ProtocolPort: in.ProtocolPort, Weight: 1, AdminStateUp: true, Tags: []string{}, ProvisioningStatus: Active, OperatingStatus: "NO_MONITOR"}
+		if i := slices.IndexFunc(p.members, func(have *Member) bool { return have.Address == in.Address && have.ProtocolPort == in.ProtocolPort }); i >= 0 {
+			*m = *p.members[i]
+		} else {
+			m.ID = s.newID(0x3e)
+		}
+		m.Name, m.SubnetID, m.MonitorPort = in.Name, in.SubnetID, in.MonitorPort
+		if in.Weight != nil {
+			m.Weight = *in.Weight
+		}
+		after = append(after, m)
+	}
+	p.members = after
+	return nil
+}
+
+// monitorTypes are the types of health monitors that go with the protocol of a pool.
+func monitorTypes(pool string) []string {
+	switch transport(pool) {
+	case "UDP":
+		return []string{"UDP-CONNECT", "TCP", "HTTP"}
+	case "SCTP":
+		return []string{"SCTP", "TCP", "HTTP", "UDP-CONNECT"}
+	}
+	return []string{"TCP", "HTTP", "HTTPS", "PING", "TLS-HELLO"}
+}
+
+func (s *Sim) addMonitor(lb *LoadBalancer, p *Pool, in createMonitor) error {
+	switch {
+	case p.MonitorID != "":
+		return failure(http.StatusConflict, "", "This pool already has a health monitor")
+	case !slices.Contains(monitorTypes(p.Protocol), in.Type), p.Protocol == "UDP" && in.Type != "UDP-CONNECT" && s.octavia < 16:
+		return failure(http.StatusBadRequest, "", "Validation failure: The associated pool protocol is %s, so only a %s health monitor is supported.", p.Protocol, strings.Join(monitorTypes(p.Protocol), "/"))
+	case lb.Provider == "ovn" && in.Type != "TCP" && in.Type != "UDP-CONNECT":
+		return failure(http.StatusNotImplemented, "", "OVN provider does not support %s health monitor type", in.Type)
+	}
+	if err := checkMonitorNumbers(in.Delay, in.Timeout, in.MaxRetries, in.MaxRetriesDown); err != nil {
+		return err
+	}
+	m := &Monitor{
+		ID: s.newID(0x40), Name: in.Name, Type: in.Type, Delay: in.Delay, Timeout: in.Timeout, MaxRetries: in.MaxRetries, MaxRetriesDown: in.MaxRetriesDown,
+		URLPath: orNull(in.URLPath), Method: orNull(in.Method), ExpectedCodes: orNull(in.ExpectedCodes), Pools: []Ref{{p.ID}}, AdminStateUp: true,
+		ProvisioningStatus: Active, OperatingStatus: "ONLINE", ProjectID: Project,
+	}
+	if m.MaxRetriesDown == 0 {
+		m.MaxRetriesDown = 3
+	}
+	s.monitors.put(m.ID, m)
+	p.MonitorID = m.ID
+	return nil
+}
+
+func checkMonitorNumbers(delay, timeout, up, down int) error {
+	if delay < 1 || timeout < 1 || up < 1 || up > 10 || down < 0 || down > 10 {
+		return failure(http.StatusBadRequest, "", "Invalid input for field/attribute delay, timeout, max_retries or max_retries_down. Value: '%d %d %d %d'", delay, timeout, up, down)
+	}
+	return nil
+}
+
+func (s *Sim) servePools(w http.ResponseWriter, r *http.Request, id string) error {
+	switch {
+	case id == "" && r.Method == http.MethodPost:
+		return s.createPool(w, r)
+	case id == "":
+		items := []any{}
+		for _, p := range s.pools.all() {
+			items = append(items, s.showPool(p))
+		}
+		return s.listing(w, r, "pools", items, octaviaFilter)
+	}
+	p := s.pools.byID[id]
+	if p == nil {
+		return octaviaNotFound("Pool", id)
+	}
+	lb := s.balancers.byID[p.LoadBalancers[0].ID]
+	if r.Method != http.MethodGet {
+		if err := mutable(lb); err != nil {
+			return err
+		}
+	}
+	switch r.Method {
+	case http.MethodDelete:
+		s.monitors.remove(p.MonitorID)
+		s.pools.remove(id)
+		for _, l := range s.listenersOf(lb.ID) {
+			if deref(l.DefaultPoolID) == id {
+				l.DefaultPoolID = nil
+			}
+		}
+		s.begin(lb, PendingUpdate)
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	case http.MethodPut:
+		if err := updatePool(r, lb, p); err != nil {
+			return err
+		}
+		s.begin(lb, PendingUpdate)
+	}
+	write(w, http.StatusOK, map[string]any{"pool": s.showPool(p)})
+	return nil
+}
+
+func (s *Sim) createPool(w http.ResponseWriter, r *http.Request) error {
+	var in createPool
+	if err := decodeBody(r, "pool", &in); err != nil {
+		return err
+	}
+	l := s.listeners.byID[in.ListenerID]
+	if l == nil {
+		return octaviaNotFound("Listener", in.ListenerID)
+	}
+	lb := s.balancers.byID[l.LoadBalancers[0].ID]
+	if err := mutable(lb); err != nil {
+		return err
+	}
+	if l.DefaultPoolID != nil {
+		return failure(http.StatusConflict, "", "Listener %s already has a default pool", l.ID)
+	}
+	if in.Members != nil || in.Monitor != nil {
+		return failure(http.StatusBadRequest, "", "members and healthmonitor are not accepted here")
+	}
+	p, err := s.addPool(lb, l, in)
+	if err != nil {
+		return err
+	}
+	l.DefaultPoolID = &p.ID
+	s.begin(lb, PendingUpdate)
+	write(w, http.StatusCreated, map[string]any{"pool": s.showPool(p)})
+	return nil
+}
+
+// updatePool changes what can be changed of a pool.
+func updatePool(r *http.Request, lb *LoadBalancer, p *Pool) error {
+	var in struct {
+		Name        *string         `json:"name"`
+		Algorithm   *string         `json:"lb_algorithm"`
+		Persistence json.RawMessage `json:"session_persistence"`
+	}
+	if err := decodeBody(r, "pool", &in); err != nil {
+		return err
+	}
+	if in.Algorithm != nil && !slices.Contains(algorithms(lb.Provider), *in.Algorithm) {
+		return failure(http.StatusBadRequest, "", "Invalid input for field/attribute lb_algorithm. Value: '%s'", *in.Algorithm)
+	}
+	assign(&p.Algorithm, in.Algorithm)
+	assign(&p.Name, in.Name)
+	if len(in.Persistence) > 0 {
+		p.Persistence = nil
+		if err := json.Unmarshal(in.Persistence, &p.Persistence); err != nil {
+			return failure(http.StatusBadRequest, "", "Invalid session_persistence")
+		}
+	}
+	return nil
+}
+
+func algorithms(provider string) []string {
+	if provider == "ovn" {
+		return []string{"SOURCE_IP_PORT"}
+	}
+	return []string{"ROUND_ROBIN", "LEAST_CONNECTIONS", "SOURCE_IP"}
+}
+
+func (s *Sim) serveMembers(w http.ResponseWriter, r *http.Request, pool string, parts []string) error {
+	p := s.pools.byID[pool]
+	if p == nil {
+		return octaviaNotFound("Pool", pool)
+	}
+	lb := s.balancers.byID[p.LoadBalancers[0].ID]
+	if r.Method == http.MethodGet {
+		return s.listing(w, r, "members", anys(p.members), octaviaFilter)
+	}
+	if err := mutable(lb); err != nil {
+		return err
+	}
+	var err error
+	status := http.StatusNoContent
+	var body any
+	switch {
+	case r.Method == http.MethodPut && len(parts) == 3:
+		status, err = http.StatusAccepted, s.replaceMembers(r, p)
+	case r.Method == http.MethodPost:
+		if err = s.addMember(r, p); err == nil {
+			status, body = http.StatusCreated, map[string]any{"member": p.members[len(p.members)-1]}
+		}
+	case r.Method == http.MethodDelete && len(parts) == 4:
+		i := slices.IndexFunc(p.members, func(m *Member) bool { return m.ID == parts[3] })
+		if i < 0 {
+			return octaviaNotFound("Member", parts[3])
+		}
+		p.members = slices.Delete(p.members, i, i+1)
+	default:
+		err = failure(http.StatusMethodNotAllowed, "", "not simulated")
+	}
+	if err != nil {
+		return err
+	}
+	s.begin(lb, PendingUpdate)
+	if body == nil {
+		w.WriteHeader(status)
+		return nil
+	}
+	write(w, status, body)
+	return nil
+}
+
+// replaceMembers takes a complete list.
+func (s *Sim) replaceMembers(r *http.Request, p *Pool) error {
+	var body struct {
+		Members *[]createMember `json:"members"`
+	}
+	d := json.NewDecoder(r.Body)
+	d.DisallowUnknownFields()
+	if err := d.Decode(&body); err != nil || body.Members == nil {
+		return failure(http.StatusBadRequest, "", "Invalid input: the body must hold members")
+	}
+	return s.setMembers(p, *body.Members)
+}
+
+func (s *Sim) addMember(r *http.Request, p *Pool) error {
+	var in createMember
+	if err := decodeBody(r, "member", &in); err != nil {
+		return err
+	}
+	list := []createMember{}
+	for _, m := range p.members {
+		if m.Address == in.Address && m.ProtocolPort == in.ProtocolPort {
+			return failure(http.StatusConflict, "", "Another member on this pool is already using ip %s on protocol_port %d", in.Address, in.ProtocolPort)
+		}
+		list = append(list, createMember{Name: m.Name, Address: m.Address, ProtocolPort: m.ProtocolPort, SubnetID: m.SubnetID, MonitorPort: m.MonitorPort})
+	}
+	return s.setMembers(p, append(list, in))
+}
+
+func (s *Sim) serveMonitors(w http.ResponseWriter, r *http.Request, id string) error {
+	switch {
+	case id == "" && r.Method == http.MethodPost:
+		return s.createMonitor(w, r)
+	case id == "":
+		return s.listing(w, r, "healthmonitors", anys(s.monitors.all()), octaviaFilter)
+	}
+	m := s.monitors.byID[id]
+	if m == nil {
+		return octaviaNotFound("Health Monitor", id)
+	}
+	p := s.pools.byID[m.Pools[0].ID]
+	lb := s.balancers.byID[p.LoadBalancers[0].ID]
+	if r.Method != http.MethodGet {
+		if err := mutable(lb); err != nil {
+			return err
+		}
+	}
+	switch r.Method {
+	case http.MethodDelete:
+		p.MonitorID = ""
+		s.monitors.remove(id)
+		s.begin(lb, PendingUpdate)
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	case http.MethodPut:
+		if err := updateMonitor(r, m); err != nil {
+			return err
+		}
+		s.begin(lb, PendingUpdate)
+	}
+	write(w, http.StatusOK, map[string]any{"healthmonitor": m})
+	return nil
+}
+
+func (s *Sim) createMonitor(w http.ResponseWriter, r *http.Request) error {
+	var in createMonitor
+	if err := decodeBody(r, "healthmonitor", &in); err != nil {
+		return err
+	}
+	p := s.pools.byID[in.PoolID]
+	if p == nil {
+		return octaviaNotFound("Pool", in.PoolID)
+	}
+	lb := s.balancers.byID[p.LoadBalancers[0].ID]
+	if err := mutable(lb); err != nil {
+		return err
+	}
+	if err := s.addMonitor(lb, p, in); err != nil {
+		return err
+	}
+	s.begin(lb, PendingUpdate)
+	write(w, http.StatusCreated, map[string]any{"healthmonitor": s.monitors.byID[p.MonitorID]})
+	return nil
+}
+
+func updateMonitor(r *http.Request, m *Monitor) error {
+	var in struct {
+		Name           *string `json:"name"`
+		Delay          *int    `json:"delay"`
+		Timeout        *int    `json:"timeout"`
+		MaxRetries     *int    `json:"max_retries"`
+		MaxRetriesDown *int    `json:"max_retries_down"`
+		URLPath        *string `json:"url_path"`
+		Method         *string `json:"http_method"`
+		ExpectedCodes  *string `json:"expected_codes"`
+	}
+	if err := decodeBody(r, "healthmonitor", &in); err != nil {
+		return err
+	}
+	if err := checkMonitorNumbers(withDefault(in.Delay, m.Delay), withDefault(in.Timeout, m.Timeout), withDefault(in.MaxRetries, m.MaxRetries), withDefault(in.MaxRetriesDown, m.MaxRetriesDown)); err != nil {
+		return err
+	}
+	assign(&m.Name, in.Name)
+	assign(&m.Delay, in.Delay)
+	assign(&m.Timeout, in.Timeout)
+	assign(&m.MaxRetries, in.MaxRetries)
+	assign(&m.MaxRetriesDown, in.MaxRetriesDown)
+	if in.URLPath != nil {
+		m.URLPath = in.URLPath
+	}
+	if in.ExpectedCodes != nil {
+		m.ExpectedCodes = in.ExpectedCodes
+	}
+	return nil
+}
