@@ -107,7 +107,7 @@ func (a *api) listClassics(ctx context.Context) ([]*classicBalancer, int, error)
 	in := &elb.DescribeLoadBalancersInput{PageSize: aws.Int32(balancerPage)}
 	var list []*classicBalancer
 	for pages := 1; ; pages++ {
-		out, err := call(ctx, a, "listing classic load balancers", describeClassics, in)
+		out, err := call(ctx, a, "listing classic load balancers", (*elb.Client).DescribeLoadBalancers, in)
 		if err != nil {
 			return nil, pages, err
 		}
@@ -121,17 +121,9 @@ func (a *api) listClassics(ctx context.Context) ([]*classicBalancer, int, error)
 	}
 }
 
-func describeClassics(ctx context.Context, c *clients, in *elb.DescribeLoadBalancersInput) (*elb.DescribeLoadBalancersOutput, error) {
-	return c.elb.DescribeLoadBalancers(ctx, in)
-}
-
-func describeNetworks(ctx context.Context, c *clients, in *elbv2.DescribeLoadBalancersInput) (*elbv2.DescribeLoadBalancersOutput, error) {
-	return c.elbv2.DescribeLoadBalancers(ctx, in)
-}
-
 func (a *api) getClassic(ctx context.Context, name string) (*classicBalancer, error) {
 	what := "reading classic load balancer " + name
-	out, err := call(ctx, a, what, describeClassics, &elb.DescribeLoadBalancersInput{LoadBalancerNames: []string{name}})
+	out, err := call(ctx, a, what, (*elb.Client).DescribeLoadBalancers, &elb.DescribeLoadBalancersInput{LoadBalancerNames: []string{name}})
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +145,7 @@ func (a *api) listNetworks(ctx context.Context) ([]*elbv2types.LoadBalancer, int
 	in := &elbv2.DescribeLoadBalancersInput{PageSize: aws.Int32(balancerPage)}
 	var list []*elbv2types.LoadBalancer
 	for pages := 1; ; pages++ {
-		out, err := call(ctx, a, "listing network load balancers", describeNetworks, in)
+		out, err := call(ctx, a, "listing network load balancers", (*elbv2.Client).DescribeLoadBalancers, in)
 		if err != nil {
 			return nil, pages, err
 		}
@@ -171,7 +163,7 @@ func (a *api) listNetworks(ctx context.Context) ([]*elbv2types.LoadBalancer, int
 
 func (a *api) getNetwork(ctx context.Context, name string) (*elbv2types.LoadBalancer, error) {
 	what := "reading network load balancer " + name
-	out, err := call(ctx, a, what, describeNetworks, &elbv2.DescribeLoadBalancersInput{Names: []string{name}})
+	out, err := call(ctx, a, what, (*elbv2.Client).DescribeLoadBalancers, &elbv2.DescribeLoadBalancersInput{Names: []string{name}})
 	if err != nil {
 		return nil, err
 	}
@@ -185,9 +177,7 @@ func (a *api) listTargetGroups(ctx context.Context) ([]*elbv2types.TargetGroup, 
 	in := &elbv2.DescribeTargetGroupsInput{PageSize: aws.Int32(balancerPage)}
 	var list []*elbv2types.TargetGroup
 	for pages := 1; ; pages++ {
-		out, err := call(ctx, a, "listing target groups", func(ctx context.Context, c *clients, in *elbv2.DescribeTargetGroupsInput) (*elbv2.DescribeTargetGroupsOutput, error) {
-			return c.elbv2.DescribeTargetGroups(ctx, in)
-		}, in)
+		out, err := call(ctx, a, "listing target groups", (*elbv2.Client).DescribeTargetGroups, in)
 		if err != nil {
 			return nil, pages, err
 		}
@@ -207,9 +197,7 @@ func (a *api) getListeners(ctx context.Context, arn string) ([]elbv2types.Listen
 	in := &elbv2.DescribeListenersInput{LoadBalancerArn: aws.String(arn)}
 	var list []elbv2types.Listener
 	for {
-		out, err := call(ctx, a, "reading the listeners of "+arn, func(ctx context.Context, c *clients, in *elbv2.DescribeListenersInput) (*elbv2.DescribeListenersOutput, error) {
-			return c.elbv2.DescribeListeners(ctx, in)
-		}, in)
+		out, err := call(ctx, a, "reading the listeners of "+arn, (*elbv2.Client).DescribeListeners, in)
 		if err != nil {
 			return nil, err
 		}
@@ -222,9 +210,7 @@ func (a *api) getListeners(ctx context.Context, arn string) ([]elbv2types.Listen
 }
 
 func (a *api) getTargets(ctx context.Context, arn string) ([]target, error) {
-	out, err := call(ctx, a, "reading the targets of "+arn, func(ctx context.Context, c *clients, in *elbv2.DescribeTargetHealthInput) (*elbv2.DescribeTargetHealthOutput, error) {
-		return c.elbv2.DescribeTargetHealth(ctx, in)
-	}, &elbv2.DescribeTargetHealthInput{TargetGroupArn: aws.String(arn)})
+	out, err := call(ctx, a, "reading the targets of "+arn, (*elbv2.Client).DescribeTargetHealth, &elbv2.DescribeTargetHealthInput{TargetGroupArn: aws.String(arn)})
 	if err != nil {
 		return nil, err
 	}
@@ -238,44 +224,39 @@ func (a *api) getTargets(ctx context.Context, arn string) ([]target, error) {
 }
 
 func (a *api) getNetworkAttributes(ctx context.Context, arn string) (map[string]string, error) {
-	out, err := call(ctx, a, "reading the attributes of "+arn, func(ctx context.Context, c *clients, in *elbv2.DescribeLoadBalancerAttributesInput) (*elbv2.DescribeLoadBalancerAttributesOutput, error) {
-		return c.elbv2.DescribeLoadBalancerAttributes(ctx, in)
-	}, &elbv2.DescribeLoadBalancerAttributesInput{LoadBalancerArn: aws.String(arn)})
+	what := "reading the attributes of " + arn
+	out, err := call(ctx, a, what, (*elbv2.Client).DescribeLoadBalancerAttributes, &elbv2.DescribeLoadBalancerAttributesInput{LoadBalancerArn: aws.String(arn)})
 	if err != nil {
 		return nil, err
 	}
-	if len(out.Attributes) == 0 {
-		return nil, incomplete("reading the attributes of " + arn)
-	}
-	list := map[string]string{}
-	for _, a := range out.Attributes {
-		list[aws.ToString(a.Key)] = aws.ToString(a.Value)
-	}
-	return list, nil
+	return pairs(what, out.Attributes, func(a elbv2types.LoadBalancerAttribute) (key, value *string) { return a.Key, a.Value })
 }
 
 func (a *api) getTargetAttributes(ctx context.Context, arn string) (map[string]string, error) {
-	out, err := call(ctx, a, "reading the attributes of "+arn, func(ctx context.Context, c *clients, in *elbv2.DescribeTargetGroupAttributesInput) (*elbv2.DescribeTargetGroupAttributesOutput, error) {
-		return c.elbv2.DescribeTargetGroupAttributes(ctx, in)
-	}, &elbv2.DescribeTargetGroupAttributesInput{TargetGroupArn: aws.String(arn)})
+	what := "reading the attributes of " + arn
+	out, err := call(ctx, a, what, (*elbv2.Client).DescribeTargetGroupAttributes, &elbv2.DescribeTargetGroupAttributesInput{TargetGroupArn: aws.String(arn)})
 	if err != nil {
 		return nil, err
 	}
-	if len(out.Attributes) == 0 {
-		return nil, incomplete("reading the attributes of " + arn)
+	return pairs(what, out.Attributes, func(a elbv2types.TargetGroupAttribute) (key, value *string) { return a.Key, a.Value })
+}
+
+// pairs makes a map of attributes; everything has some, so that none is no answer.
+func pairs[A any](what string, attributes []A, of func(A) (key, value *string)) (map[string]string, error) {
+	if len(attributes) == 0 {
+		return nil, incomplete(what)
 	}
-	list := map[string]string{}
-	for _, a := range out.Attributes {
-		list[aws.ToString(a.Key)] = aws.ToString(a.Value)
+	list := make(map[string]string, len(attributes))
+	for _, a := range attributes {
+		key, value := of(a)
+		list[aws.ToString(key)] = aws.ToString(value)
 	}
 	return list, nil
 }
 
 func (a *api) getClassicSettings(ctx context.Context, name string) (elbtypes.LoadBalancerAttributes, error) {
 	what := "reading the attributes of classic load balancer " + name
-	out, err := call(ctx, a, what, func(ctx context.Context, c *clients, in *elb.DescribeLoadBalancerAttributesInput) (*elb.DescribeLoadBalancerAttributesOutput, error) {
-		return c.elb.DescribeLoadBalancerAttributes(ctx, in)
-	}, &elb.DescribeLoadBalancerAttributesInput{LoadBalancerName: aws.String(name)})
+	out, err := call(ctx, a, what, (*elb.Client).DescribeLoadBalancerAttributes, &elb.DescribeLoadBalancerAttributesInput{LoadBalancerName: aws.String(name)})
 	if err == nil && out.LoadBalancerAttributes == nil {
 		err = incomplete(what)
 	}
@@ -286,9 +267,7 @@ func (a *api) getClassicSettings(ctx context.Context, name string) (elbtypes.Loa
 }
 
 func (a *api) getClassicTags(ctx context.Context, names []string) ([]named[map[string]string], error) {
-	out, err := call(ctx, a, "reading the tags of "+strings.Join(names, ", "), func(ctx context.Context, c *clients, in *elb.DescribeTagsInput) (*elb.DescribeTagsOutput, error) {
-		return c.elb.DescribeTags(ctx, in)
-	}, &elb.DescribeTagsInput{LoadBalancerNames: names})
+	out, err := call(ctx, a, "reading the tags of "+strings.Join(names, ", "), (*elb.Client).DescribeTags, &elb.DescribeTagsInput{LoadBalancerNames: names})
 	if err != nil {
 		return nil, err
 	}
@@ -304,9 +283,7 @@ func (a *api) getClassicTags(ctx context.Context, names []string) ([]named[map[s
 }
 
 func (a *api) getNetworkTags(ctx context.Context, arns []string) ([]named[map[string]string], error) {
-	out, err := call(ctx, a, "reading the tags of "+strings.Join(arns, ", "), func(ctx context.Context, c *clients, in *elbv2.DescribeTagsInput) (*elbv2.DescribeTagsOutput, error) {
-		return c.elbv2.DescribeTags(ctx, in)
-	}, &elbv2.DescribeTagsInput{ResourceArns: arns})
+	out, err := call(ctx, a, "reading the tags of "+strings.Join(arns, ", "), (*elbv2.Client).DescribeTags, &elbv2.DescribeTagsInput{ResourceArns: arns})
 	if err != nil {
 		return nil, err
 	}
@@ -349,9 +326,7 @@ func (b *balancers) run(ctx context.Context, s step, groups map[string]string) e
 	case *elbv2.CreateTargetGroupInput:
 		return b.makeGroup(ctx, s, in, groups)
 	case *elbv2.ModifyTargetGroupInput:
-		out, err := call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elbv2.ModifyTargetGroupInput) (*elbv2.ModifyTargetGroupOutput, error) {
-			return c.elbv2.ModifyTargetGroup(ctx, in)
-		}, in)
+		out, err := call(ctx, a, s.what, (*elbv2.Client).ModifyTargetGroup, in)
 		if err == nil && len(out.TargetGroups) == 1 {
 			b.groups.Put(&out.TargetGroups[0])
 		} else {
@@ -360,28 +335,20 @@ func (b *balancers) run(ctx context.Context, s step, groups map[string]string) e
 		return err
 	case *elbv2.ModifyTargetGroupAttributesInput:
 		in.TargetGroupArn = arn(in.TargetGroupArn)
-		_, err := call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elbv2.ModifyTargetGroupAttributesInput) (*elbv2.ModifyTargetGroupAttributesOutput, error) {
-			return c.elbv2.ModifyTargetGroupAttributes(ctx, in)
-		}, in)
+		_, err := call(ctx, a, s.what, (*elbv2.Client).ModifyTargetGroupAttributes, in)
 		b.targetAttributes.Invalidate(aws.ToString(in.TargetGroupArn))
 		return err
 	case *elbv2.RegisterTargetsInput:
 		in.TargetGroupArn = arn(in.TargetGroupArn)
-		_, err := call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elbv2.RegisterTargetsInput) (*elbv2.RegisterTargetsOutput, error) {
-			return c.elbv2.RegisterTargets(ctx, in)
-		}, in)
+		_, err := call(ctx, a, s.what, (*elbv2.Client).RegisterTargets, in)
 		b.noteTargets(aws.ToString(in.TargetGroupArn), in.Targets, nil, err)
 		return err
 	case *elbv2.DeregisterTargetsInput:
-		_, err := call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elbv2.DeregisterTargetsInput) (*elbv2.DeregisterTargetsOutput, error) {
-			return c.elbv2.DeregisterTargets(ctx, in)
-		}, in)
+		_, err := call(ctx, a, s.what, (*elbv2.Client).DeregisterTargets, in)
 		b.noteTargets(aws.ToString(in.TargetGroupArn), nil, in.Targets, err)
 		return err
 	case *elbv2.DeleteTargetGroupInput:
-		_, err := call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elbv2.DeleteTargetGroupInput) (*elbv2.DeleteTargetGroupOutput, error) {
-			return c.elbv2.DeleteTargetGroup(ctx, in)
-		}, in)
+		_, err := call(ctx, a, s.what, (*elbv2.Client).DeleteTargetGroup, in)
 		if err == nil || errors.Is(err, cloudapi.ErrNotFound) {
 			b.forgetGroup(aws.ToString(in.TargetGroupArn))
 			return nil
@@ -394,9 +361,7 @@ func (b *balancers) run(ctx context.Context, s step, groups map[string]string) e
 
 // makeGroup makes a target group. A call whose answer was lost has made it, too; the same call answers with it then.
 func (b *balancers) makeGroup(ctx context.Context, s step, in *elbv2.CreateTargetGroupInput, groups map[string]string) error {
-	out, err := call(ctx, b.api, s.what, func(ctx context.Context, c *clients, in *elbv2.CreateTargetGroupInput) (*elbv2.CreateTargetGroupOutput, error) {
-		return c.elbv2.CreateTargetGroup(ctx, in)
-	}, in)
+	out, err := call(ctx, b.api, s.what, (*elbv2.Client).CreateTargetGroup, in)
 	if err == nil && (len(out.TargetGroups) != 1 || out.TargetGroups[0].TargetGroupArn == nil) {
 		err = incomplete(s.what)
 	}
@@ -437,39 +402,27 @@ func (b *balancers) runListener(ctx context.Context, s step, arn func(*string) *
 	switch in := s.input.(type) {
 	case *elbv2.CreateListenerInput:
 		in.DefaultActions[0].TargetGroupArn = arn(in.DefaultActions[0].TargetGroupArn)
-		_, err := call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elbv2.CreateListenerInput) (*elbv2.CreateListenerOutput, error) {
-			return c.elbv2.CreateListener(ctx, in)
-		}, in)
+		_, err := call(ctx, a, s.what, (*elbv2.Client).CreateListener, in)
 		return err
 	case *elbv2.ModifyListenerInput:
 		in.DefaultActions[0].TargetGroupArn = arn(in.DefaultActions[0].TargetGroupArn)
-		_, err := call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elbv2.ModifyListenerInput) (*elbv2.ModifyListenerOutput, error) {
-			return c.elbv2.ModifyListener(ctx, in)
-		}, in)
+		_, err := call(ctx, a, s.what, (*elbv2.Client).ModifyListener, in)
 		return err
 	case *elbv2.DeleteListenerInput:
-		_, err := call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elbv2.DeleteListenerInput) (*elbv2.DeleteListenerOutput, error) {
-			return c.elbv2.DeleteListener(ctx, in)
-		}, in)
+		_, err := call(ctx, a, s.what, (*elbv2.Client).DeleteListener, in)
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			return nil
 		}
 		return err
 	case *elbv2.ModifyLoadBalancerAttributesInput:
-		_, err := call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elbv2.ModifyLoadBalancerAttributesInput) (*elbv2.ModifyLoadBalancerAttributesOutput, error) {
-			return c.elbv2.ModifyLoadBalancerAttributes(ctx, in)
-		}, in)
+		_, err := call(ctx, a, s.what, (*elbv2.Client).ModifyLoadBalancerAttributes, in)
 		b.noteAttributes(in, err)
 		return err
 	case *elbv2.SetSecurityGroupsInput:
-		_, err := call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elbv2.SetSecurityGroupsInput) (*elbv2.SetSecurityGroupsOutput, error) {
-			return c.elbv2.SetSecurityGroups(ctx, in)
-		}, in)
+		_, err := call(ctx, a, s.what, (*elbv2.Client).SetSecurityGroups, in)
 		return err
 	case *elbv2.SetSubnetsInput:
-		_, err := call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elbv2.SetSubnetsInput) (*elbv2.SetSubnetsOutput, error) {
-			return c.elbv2.SetSubnets(ctx, in)
-		}, in)
+		_, err := call(ctx, a, s.what, (*elbv2.Client).SetSubnets, in)
 		return err
 	}
 	return b.runClassic(ctx, s)
@@ -495,60 +448,34 @@ func (b *balancers) runClassic(ctx context.Context, s step) error {
 	var err error
 	switch in := s.input.(type) {
 	case *elb.DetachLoadBalancerFromSubnetsInput:
-		_, err = call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elb.DetachLoadBalancerFromSubnetsInput) (*elb.DetachLoadBalancerFromSubnetsOutput, error) {
-			return c.elb.DetachLoadBalancerFromSubnets(ctx, in)
-		}, in)
+		_, err = call(ctx, a, s.what, (*elb.Client).DetachLoadBalancerFromSubnets, in)
 	case *elb.AttachLoadBalancerToSubnetsInput:
-		_, err = call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elb.AttachLoadBalancerToSubnetsInput) (*elb.AttachLoadBalancerToSubnetsOutput, error) {
-			return c.elb.AttachLoadBalancerToSubnets(ctx, in)
-		}, in)
+		_, err = call(ctx, a, s.what, (*elb.Client).AttachLoadBalancerToSubnets, in)
 	case *elb.ApplySecurityGroupsToLoadBalancerInput:
-		_, err = call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elb.ApplySecurityGroupsToLoadBalancerInput) (*elb.ApplySecurityGroupsToLoadBalancerOutput, error) {
-			return c.elb.ApplySecurityGroupsToLoadBalancer(ctx, in)
-		}, in)
+		_, err = call(ctx, a, s.what, (*elb.Client).ApplySecurityGroupsToLoadBalancer, in)
 	case *elb.DeleteLoadBalancerListenersInput:
-		_, err = call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elb.DeleteLoadBalancerListenersInput) (*elb.DeleteLoadBalancerListenersOutput, error) {
-			return c.elb.DeleteLoadBalancerListeners(ctx, in)
-		}, in)
+		_, err = call(ctx, a, s.what, (*elb.Client).DeleteLoadBalancerListeners, in)
 	case *elb.CreateLoadBalancerListenersInput:
-		_, err = call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elb.CreateLoadBalancerListenersInput) (*elb.CreateLoadBalancerListenersOutput, error) {
-			return c.elb.CreateLoadBalancerListeners(ctx, in)
-		}, in)
+		_, err = call(ctx, a, s.what, (*elb.Client).CreateLoadBalancerListeners, in)
 	case *elb.CreateLoadBalancerPolicyInput:
-		_, err = call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elb.CreateLoadBalancerPolicyInput) (*elb.CreateLoadBalancerPolicyOutput, error) {
-			return c.elb.CreateLoadBalancerPolicy(ctx, in)
-		}, in)
+		_, err = call(ctx, a, s.what, (*elb.Client).CreateLoadBalancerPolicy, in)
 	case *elb.SetLoadBalancerPoliciesForBackendServerInput:
-		_, err = call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elb.SetLoadBalancerPoliciesForBackendServerInput) (*elb.SetLoadBalancerPoliciesForBackendServerOutput, error) {
-			return c.elb.SetLoadBalancerPoliciesForBackendServer(ctx, in)
-		}, in)
+		_, err = call(ctx, a, s.what, (*elb.Client).SetLoadBalancerPoliciesForBackendServer, in)
 	case *elb.SetLoadBalancerPoliciesOfListenerInput:
-		_, err = call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elb.SetLoadBalancerPoliciesOfListenerInput) (*elb.SetLoadBalancerPoliciesOfListenerOutput, error) {
-			return c.elb.SetLoadBalancerPoliciesOfListener(ctx, in)
-		}, in)
+		_, err = call(ctx, a, s.what, (*elb.Client).SetLoadBalancerPoliciesOfListener, in)
 	case *elb.ConfigureHealthCheckInput:
-		_, err = call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elb.ConfigureHealthCheckInput) (*elb.ConfigureHealthCheckOutput, error) {
-			return c.elb.ConfigureHealthCheck(ctx, in)
-		}, in)
+		_, err = call(ctx, a, s.what, (*elb.Client).ConfigureHealthCheck, in)
 	case *elb.AddTagsInput:
-		_, err = call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elb.AddTagsInput) (*elb.AddTagsOutput, error) {
-			return c.elb.AddTags(ctx, in)
-		}, in)
+		_, err = call(ctx, a, s.what, (*elb.Client).AddTags, in)
 		b.classicTags.Invalidate(in.LoadBalancerNames[0])
 	case *elb.ModifyLoadBalancerAttributesInput:
-		_, err = call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elb.ModifyLoadBalancerAttributesInput) (*elb.ModifyLoadBalancerAttributesOutput, error) {
-			return c.elb.ModifyLoadBalancerAttributes(ctx, in)
-		}, in)
+		_, err = call(ctx, a, s.what, (*elb.Client).ModifyLoadBalancerAttributes, in)
 		b.classicSettings.Invalidate(aws.ToString(in.LoadBalancerName))
 	case *elb.RegisterInstancesWithLoadBalancerInput:
-		_, err = call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elb.RegisterInstancesWithLoadBalancerInput) (*elb.RegisterInstancesWithLoadBalancerOutput, error) {
-			return c.elb.RegisterInstancesWithLoadBalancer(ctx, in)
-		}, in)
+		_, err = call(ctx, a, s.what, (*elb.Client).RegisterInstancesWithLoadBalancer, in)
 		b.noteInstances(aws.ToString(in.LoadBalancerName), in.Instances, nil, err)
 	case *elb.DeregisterInstancesFromLoadBalancerInput:
-		_, err = call(ctx, a, s.what, func(ctx context.Context, c *clients, in *elb.DeregisterInstancesFromLoadBalancerInput) (*elb.DeregisterInstancesFromLoadBalancerOutput, error) {
-			return c.elb.DeregisterInstancesFromLoadBalancer(ctx, in)
-		}, in)
+		_, err = call(ctx, a, s.what, (*elb.Client).DeregisterInstancesFromLoadBalancer, in)
 		b.noteInstances(aws.ToString(in.LoadBalancerName), nil, in.Instances, err)
 	default:
 		return fmt.Errorf("%s: no call is known for %T; this is a bug", s.what, s.input)

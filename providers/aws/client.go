@@ -294,20 +294,34 @@ func (a *api) assumedRole(base aws.Config, region string) aws.CredentialsProvide
 	return stscreds.NewAssumeRoleProvider(client, a.config.RoleARN)
 }
 
-// call carries out one call of the SDK and describes its failure.
-func call[In, Out any](ctx context.Context, a *api, what string, do func(context.Context, *clients, In) (Out, error), in In) (Out, error) {
-	var none Out
+// client is one of the SDK's clients.
+type client interface {
+	*ec2.Client | *elb.Client | *elbv2.Client
+}
+
+// of returns the client of a kind.
+func of[C client](c *clients) (found C) {
+	for _, one := range []any{c.ec2, c.elb, c.elbv2} {
+		if typed, ok := one.(C); ok {
+			found = typed
+		}
+	}
+	return found
+}
+
+// call carries out one operation of the SDK and describes its failure.
+func call[C client, Option, In, Out any](ctx context.Context, a *api, what string, do func(C, context.Context, *In, ...func(*Option)) (*Out, error), in *In) (*Out, error) {
 	c, _, err := a.ready(ctx)
 	if err != nil {
-		return none, err
+		return nil, err
 	}
 	return callWith(ctx, a, c, what, do, in)
 }
 
-func callWith[In, Out any](ctx context.Context, a *api, c *clients, what string, do func(context.Context, *clients, In) (Out, error), in In) (Out, error) {
+func callWith[C client, Option, In, Out any](ctx context.Context, a *api, c *clients, what string, do func(C, context.Context, *In, ...func(*Option)) (*Out, error), in *In) (*Out, error) {
 	ctx, caught := cloudapi.Catch(ctx)
 	began := time.Now()
-	out, err := do(ctx, c, in)
+	out, err := do(of[C](c), ctx, in)
 	a.metrics.count(caught, began, err)
 	return out, apiError(err, caught, what)
 }

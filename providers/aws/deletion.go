@@ -174,9 +174,7 @@ func (l *loadBalancers) deleteBalancers(ctx context.Context, service *v1.Service
 	name := balancerName(service)
 	if p.classic != nil {
 		klog.InfoS("Deleting classic load balancer", "service", klog.KObj(service), "name", name)
-		_, err := call(ctx, l.api, "deleting classic load balancer "+name, func(ctx context.Context, c *clients, in *elb.DeleteLoadBalancerInput) (*elb.DeleteLoadBalancerOutput, error) {
-			return c.elb.DeleteLoadBalancer(ctx, in)
-		}, &elb.DeleteLoadBalancerInput{LoadBalancerName: aws.String(name)})
+		_, err := call(ctx, l.api, "deleting classic load balancer "+name, (*elb.Client).DeleteLoadBalancer, &elb.DeleteLoadBalancerInput{LoadBalancerName: aws.String(name)})
 		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 			l.balancers.classics.Invalidate(name)
 			return err
@@ -190,9 +188,7 @@ func (l *loadBalancers) deleteBalancers(ctx context.Context, service *v1.Service
 	}
 	klog.InfoS("Deleting network load balancer", "service", klog.KObj(service), "name", name)
 	arn := aws.ToString(p.network.LoadBalancerArn)
-	_, err := call(ctx, l.api, "deleting network load balancer "+name, func(ctx context.Context, c *clients, in *elbv2.DeleteLoadBalancerInput) (*elbv2.DeleteLoadBalancerOutput, error) {
-		return c.elbv2.DeleteLoadBalancer(ctx, in)
-	}, &elbv2.DeleteLoadBalancerInput{LoadBalancerArn: aws.String(arn)})
+	_, err := call(ctx, l.api, "deleting network load balancer "+name, (*elbv2.Client).DeleteLoadBalancer, &elbv2.DeleteLoadBalancerInput{LoadBalancerArn: aws.String(arn)})
 	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 		l.balancers.networks.Invalidate(name)
 		return err

@@ -230,10 +230,6 @@ func (i *instances) setLister(l listers.NodeLister) {
 	i.nodes.SetLister(l)
 }
 
-func describeInstances(ctx context.Context, c *clients, in *ec2.DescribeInstancesInput) (*ec2.DescribeInstancesOutput, error) {
-	return c.ec2.DescribeInstances(ctx, in)
-}
-
 // listInstances reads all instances with a tag of the cluster.
 func (a *api) listInstances(ctx context.Context) ([]instance, int, error) {
 	_, id, err := a.ready(ctx)
@@ -255,7 +251,7 @@ func (a *api) pagesOfInstances(ctx context.Context, what string, f ec2types.Filt
 	in := &ec2.DescribeInstancesInput{MaxResults: aws.Int32(pageSize), Filters: []ec2types.Filter{f}}
 	var list []instance
 	for pages := 1; ; pages++ {
-		out, err := call(ctx, a, what, describeInstances, in)
+		out, err := call(ctx, a, what, (*ec2.Client).DescribeInstances, in)
 		if err != nil {
 			return nil, pages, err
 		}
@@ -276,7 +272,7 @@ func (a *api) pagesOfInstances(ctx context.Context, what string, f ec2types.Filt
 // getInstance reads one instance by its ID. EC2 says of an ID that it does not know that it does not exist; an answer
 // without the instance says nothing.
 func (a *api) getInstance(ctx context.Context, id string) (instance, error) {
-	out, err := call(ctx, a, "reading instance "+id, describeInstances, &ec2.DescribeInstancesInput{InstanceIds: []string{id}})
+	out, err := call(ctx, a, "reading instance "+id, (*ec2.Client).DescribeInstances, &ec2.DescribeInstancesInput{InstanceIds: []string{id}})
 	if err != nil {
 		if e, ok := errors.AsType[*cloudapi.Error](err); ok && errors.Is(err, cloudapi.ErrNotFound) && !strings.Contains(e.Message, id) {
 			e.Class = cloudapi.ErrTransient // it is about another one

@@ -155,9 +155,7 @@ func cloneTags(sets ...map[string]string) map[string]string {
 
 func (l *loadBalancers) createClassic(ctx context.Context, service *v1.Service, want classicWish) (*classicBalancer, error) {
 	klog.InfoS("Creating classic load balancer", "service", klog.KObj(service), "name", want.name)
-	_, err := call(ctx, l.api, "creating classic load balancer "+want.name, func(ctx context.Context, c *clients, in *elb.CreateLoadBalancerInput) (*elb.CreateLoadBalancerOutput, error) {
-		return c.elb.CreateLoadBalancer(ctx, in)
-	}, createClassic(want))
+	_, err := call(ctx, l.api, "creating classic load balancer "+want.name, (*elb.Client).CreateLoadBalancer, createClassic(want))
 	if err != nil {
 		l.balancers.classics.Distrust() // it may exist all the same, made by a call whose answer was lost
 		if codeOf(err) == "InvalidSecurityGroup" {

@@ -171,9 +171,7 @@ func networkFrontRules(want networkWish, s settings) []rule {
 func (l *loadBalancers) createNetwork(ctx context.Context, service *v1.Service, want networkWish) (*elbv2types.LoadBalancer, error) {
 	klog.InfoS("Creating network load balancer", "service", klog.KObj(service), "name", want.name)
 	what := "creating network load balancer " + want.name
-	out, err := call(ctx, l.api, what, func(ctx context.Context, c *clients, in *elbv2.CreateLoadBalancerInput) (*elbv2.CreateLoadBalancerOutput, error) {
-		return c.elbv2.CreateLoadBalancer(ctx, in)
-	}, createNetwork(want))
+	out, err := call(ctx, l.api, what, (*elbv2.Client).CreateLoadBalancer, createNetwork(want))
 	if err == nil && (len(out.LoadBalancers) != 1 || out.LoadBalancers[0].LoadBalancerArn == nil) {
 		err = incomplete(what)
 	}

@@ -172,14 +172,10 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	var err error
 	switch o.Kind {
 	case orphanClassic:
-		_, err = call(ctx, c.api, "deleting classic load balancer "+o.ID, func(ctx context.Context, c *clients, in *elb.DeleteLoadBalancerInput) (*elb.DeleteLoadBalancerOutput, error) {
-			return c.elb.DeleteLoadBalancer(ctx, in)
-		}, &elb.DeleteLoadBalancerInput{LoadBalancerName: aws.String(o.ID)})
+		_, err = call(ctx, c.api, "deleting classic load balancer "+o.ID, (*elb.Client).DeleteLoadBalancer, &elb.DeleteLoadBalancerInput{LoadBalancerName: aws.String(o.ID)})
 		l.balancers.classics.Invalidate(o.ID)
 	case orphanNetwork:
-		_, err = call(ctx, c.api, "deleting network load balancer "+o.ID, func(ctx context.Context, c *clients, in *elbv2.DeleteLoadBalancerInput) (*elbv2.DeleteLoadBalancerOutput, error) {
-			return c.elbv2.DeleteLoadBalancer(ctx, in)
-		}, &elbv2.DeleteLoadBalancerInput{LoadBalancerArn: aws.String(o.ID)})
+		_, err = call(ctx, c.api, "deleting network load balancer "+o.ID, (*elbv2.Client).DeleteLoadBalancer, &elbv2.DeleteLoadBalancerInput{LoadBalancerArn: aws.String(o.ID)})
 		l.balancers.networks.Distrust()
 	case orphanTargetGroup:
 		err = l.balancers.run(ctx, step{what: "deleting target group " + o.ID, input: &elbv2.DeleteTargetGroupInput{TargetGroupArn: aws.String(o.ID)}}, nil)

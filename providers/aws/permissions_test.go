@@ -84,6 +84,27 @@ func checkPermissions() error {
 	return nil
 }
 
+// sdkMethod takes the method expression (*service.Client).Operation apart, which is how this package names operations.
+func sdkMethod(n ast.Node) (service, operation string) {
+	method, ok := n.(*ast.SelectorExpr)
+	if !ok {
+		return "", ""
+	}
+	receiver, ok := method.X.(*ast.ParenExpr)
+	if !ok {
+		return "", ""
+	}
+	pointer, ok := receiver.X.(*ast.StarExpr)
+	if !ok {
+		return "", ""
+	}
+	kind, ok := pointer.X.(*ast.SelectorExpr)
+	if !ok || kind.Sel.Name != "Client" {
+		return "", ""
+	}
+	return fmt.Sprint(kind.X), method.Sel.Name
+}
+
 // TestPermissions: every call in the code has its action among the permissions, and every action its call.
 func TestPermissions(t *testing.T) {
 	t.Parallel()
@@ -97,23 +118,10 @@ func TestPermissions(t *testing.T) {
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
 		require.NoError(t, err)
 		ast.Inspect(parsed, func(n ast.Node) bool {
-			call, ok := n.(*ast.CallExpr)
-			if !ok {
-				return true
-			}
-			method, ok := call.Fun.(*ast.SelectorExpr)
-			if !ok {
-				return true
-			}
-			client, ok := method.X.(*ast.SelectorExpr)
-			if !ok {
-				return true
-			}
-			switch client.Sel.Name {
-			case "ec2":
-				called[prefixEC2+method.Sel.Name] = true
-			case "elb", "elbv2":
-				called[prefixELB+method.Sel.Name] = true
+			if service, operation := sdkMethod(n); service == "ec2" {
+				called[prefixEC2+operation] = true
+			} else if service != "" {
+				called[prefixELB+operation] = true
 			}
 			return true
 		})

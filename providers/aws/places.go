@@ -77,9 +77,7 @@ func (z *zones) get(ctx context.Context, name string) (zone, error) {
 }
 
 func (z *zones) readAll(ctx context.Context) error {
-	out, err := call(ctx, z.api, "reading availability zones", func(ctx context.Context, c *clients, in *ec2.DescribeAvailabilityZonesInput) (*ec2.DescribeAvailabilityZonesOutput, error) {
-		return c.ec2.DescribeAvailabilityZones(ctx, in)
-	}, &ec2.DescribeAvailabilityZonesInput{})
+	out, err := call(ctx, z.api, "reading availability zones", (*ec2.Client).DescribeAvailabilityZones, &ec2.DescribeAvailabilityZonesInput{})
 	if err != nil {
 		return err
 	}
@@ -175,9 +173,7 @@ func (t *topology) read(ctx context.Context, one instance, company []string) err
 			ids = append(ids, id)
 		}
 	}
-	out, err := call(ctx, t.api, "reading the network topology of instances", func(ctx context.Context, c *clients, in *ec2.DescribeInstanceTopologyInput) (*ec2.DescribeInstanceTopologyOutput, error) {
-		return c.ec2.DescribeInstanceTopology(ctx, in)
-	}, &ec2.DescribeInstanceTopologyInput{InstanceIds: ids})
+	out, err := call(ctx, t.api, "reading the network topology of instances", (*ec2.Client).DescribeInstanceTopology, &ec2.DescribeInstanceTopologyInput{InstanceIds: ids})
 	if errors.Is(err, cloudapi.ErrNotFound) && len(ids) > 1 {
 		return t.read(ctx, one, nil) // another instance is gone
 	}

@@ -168,9 +168,7 @@ func (r *routes) CreateRoute(ctx context.Context, _, _ string, route *cloudprovi
 		return err
 	}
 	klog.InfoS("Creating route", "node", route.TargetNode, "destination", route.DestinationCIDR, "instance", one.id)
-	_, err = call(ctx, r.api, fmt.Sprintf("creating the route of %s to node %s", route.DestinationCIDR, route.TargetNode), func(ctx context.Context, c *clients, in *ec2.CreateRouteInput) (*ec2.CreateRouteOutput, error) {
-		return c.ec2.CreateRoute(ctx, in)
-	}, in)
+	_, err = call(ctx, r.api, fmt.Sprintf("creating the route of %s to node %s", route.DestinationCIDR, route.TargetNode), (*ec2.Client).CreateRoute, in)
 	r.changed(table.id)
 	return err
 }
@@ -218,13 +216,9 @@ func (r *routes) forwards(ctx context.Context, one instance) error {
 	what := "switching off the source/destination check of instance " + one.id
 	var err error
 	if len(one.interfaces) > 1 {
-		_, err = call(ctx, r.api, what, func(ctx context.Context, c *clients, in *ec2.ModifyNetworkInterfaceAttributeInput) (*ec2.ModifyNetworkInterfaceAttributeOutput, error) {
-			return c.ec2.ModifyNetworkInterfaceAttribute(ctx, in)
-		}, &ec2.ModifyNetworkInterfaceAttributeInput{NetworkInterfaceId: aws.String(one.interfaces[0].id), SourceDestCheck: off})
+		_, err = call(ctx, r.api, what, (*ec2.Client).ModifyNetworkInterfaceAttribute, &ec2.ModifyNetworkInterfaceAttributeInput{NetworkInterfaceId: aws.String(one.interfaces[0].id), SourceDestCheck: off})
 	} else {
-		_, err = call(ctx, r.api, what, func(ctx context.Context, c *clients, in *ec2.ModifyInstanceAttributeInput) (*ec2.ModifyInstanceAttributeOutput, error) {
-			return c.ec2.ModifyInstanceAttribute(ctx, in)
-		}, &ec2.ModifyInstanceAttributeInput{InstanceId: aws.String(one.id), SourceDestCheck: off})
+		_, err = call(ctx, r.api, what, (*ec2.Client).ModifyInstanceAttribute, &ec2.ModifyInstanceAttributeInput{InstanceId: aws.String(one.id), SourceDestCheck: off})
 	}
 	if err != nil {
 		return err
@@ -245,9 +239,7 @@ func (r *routes) DeleteRoute(ctx context.Context, _ string, route *cloudprovider
 		return err
 	}
 	klog.InfoS("Deleting route", "destination", route.DestinationCIDR)
-	_, err = call(ctx, r.api, "deleting the route of "+route.DestinationCIDR, func(ctx context.Context, c *clients, in *ec2.DeleteRouteInput) (*ec2.DeleteRouteOutput, error) {
-		return c.ec2.DeleteRoute(ctx, in)
-	}, in)
+	_, err = call(ctx, r.api, "deleting the route of "+route.DestinationCIDR, (*ec2.Client).DeleteRoute, in)
 	r.changed(table.id)
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		return nil

@@ -229,10 +229,6 @@ func newSecurityGroups(a *api) *securityGroups {
 	})}
 }
 
-func describeGroups(ctx context.Context, c *clients, in *ec2.DescribeSecurityGroupsInput) (*ec2.DescribeSecurityGroupsOutput, error) {
-	return c.ec2.DescribeSecurityGroups(ctx, in)
-}
-
 func (a *api) listGroups(ctx context.Context) ([]securityGroup, int, error) {
 	_, id, err := a.ready(ctx)
 	if err != nil {
@@ -241,7 +237,7 @@ func (a *api) listGroups(ctx context.Context) ([]securityGroup, int, error) {
 	in := &ec2.DescribeSecurityGroupsInput{MaxResults: aws.Int32(pageSize), Filters: []ec2types.Filter{filter("vpc-id", id.vpc)}}
 	var list []securityGroup
 	for pages := 1; ; pages++ {
-		out, err := call(ctx, a, "listing security groups", describeGroups, in)
+		out, err := call(ctx, a, "listing security groups", (*ec2.Client).DescribeSecurityGroups, in)
 		if err != nil {
 			return nil, pages, err
 		}
@@ -256,7 +252,7 @@ func (a *api) listGroups(ctx context.Context) ([]securityGroup, int, error) {
 }
 
 func (a *api) getGroup(ctx context.Context, id string) (securityGroup, error) {
-	out, err := call(ctx, a, "reading security group "+id, describeGroups, &ec2.DescribeSecurityGroupsInput{GroupIds: []string{id}})
+	out, err := call(ctx, a, "reading security group "+id, (*ec2.Client).DescribeSecurityGroups, &ec2.DescribeSecurityGroupsInput{GroupIds: []string{id}})
 	if err != nil {
 		return securityGroup{}, err
 	}
@@ -305,9 +301,7 @@ func (s *securityGroups) ensure(ctx context.Context, name, description string, t
 	}
 	what := "creating security group " + name
 	klog.InfoS("Creating security group", "name", name)
-	out, err := call(ctx, s.api, what, func(ctx context.Context, c *clients, in *ec2.CreateSecurityGroupInput) (*ec2.CreateSecurityGroupOutput, error) {
-		return c.ec2.CreateSecurityGroup(ctx, in)
-	}, &ec2.CreateSecurityGroupInput{
+	out, err := call(ctx, s.api, what, (*ec2.Client).CreateSecurityGroup, &ec2.CreateSecurityGroupInput{
 		GroupName: aws.String(name), Description: aws.String(description), VpcId: aws.String(id.vpc),
 		TagSpecifications: []ec2types.TagSpecification{{ResourceType: ec2types.ResourceTypeSecurityGroup, Tags: ec2Tags(wanted)}},
 	})
@@ -343,9 +337,7 @@ func (s *securityGroups) adopt(ctx context.Context, id *identity, g securityGrou
 	if value, tagged := g.tags[id.clusterTag()]; tagged {
 		return g, fmt.Errorf("security group %s (%s) has the tag %s=%s, which says that the cluster did not make it; set it to %s or rename the group", g.id, g.name, id.clusterTag(), value, ownedValue)
 	}
-	_, err := call(ctx, s.api, "tagging security group "+g.id, func(ctx context.Context, c *clients, in *ec2.CreateTagsInput) (*ec2.CreateTagsOutput, error) {
-		return c.ec2.CreateTags(ctx, in)
-	}, &ec2.CreateTagsInput{Resources: []string{g.id}, Tags: ec2Tags(wanted)})
+	_, err := call(ctx, s.api, "tagging security group "+g.id, (*ec2.Client).CreateTags, &ec2.CreateTagsInput{Resources: []string{g.id}, Tags: ec2Tags(wanted)})
 	if err != nil {
 		s.known.Invalidate(g.id)
 		return g, err
@@ -397,9 +389,7 @@ func (s *securityGroups) authorize(ctx context.Context, groupID string, rules []
 	if len(rules) == 0 {
 		return nil
 	}
-	_, err := call(ctx, s.api, "adding rules to security group "+groupID, func(ctx context.Context, c *clients, in *ec2.AuthorizeSecurityGroupIngressInput) (*ec2.AuthorizeSecurityGroupIngressOutput, error) {
-		return c.ec2.AuthorizeSecurityGroupIngress(ctx, in)
-	}, &ec2.AuthorizeSecurityGroupIngressInput{GroupId: aws.String(groupID), IpPermissions: ipPermissions(rules)})
+	_, err := call(ctx, s.api, "adding rules to security group "+groupID, (*ec2.Client).AuthorizeSecurityGroupIngress, &ec2.AuthorizeSecurityGroupIngressInput{GroupId: aws.String(groupID), IpPermissions: ipPermissions(rules)})
 	return notVisible(err, groupID)
 }
 
@@ -411,9 +401,7 @@ func (s *securityGroups) revoke(ctx context.Context, groupID string, rules []rul
 	for i, r := range rules {
 		bare[i] = r.key()
 	}
-	_, err := call(ctx, s.api, "removing rules from security group "+groupID, func(ctx context.Context, c *clients, in *ec2.RevokeSecurityGroupIngressInput) (*ec2.RevokeSecurityGroupIngressOutput, error) {
-		return c.ec2.RevokeSecurityGroupIngress(ctx, in)
-	}, &ec2.RevokeSecurityGroupIngressInput{GroupId: aws.String(groupID), IpPermissions: ipPermissions(bare)})
+	_, err := call(ctx, s.api, "removing rules from security group "+groupID, (*ec2.Client).RevokeSecurityGroupIngress, &ec2.RevokeSecurityGroupIngressInput{GroupId: aws.String(groupID), IpPermissions: ipPermissions(bare)})
 	return err
 }
 
@@ -430,9 +418,7 @@ func notVisible(err error, groupID string) error {
 // keeping a worker.
 func (s *securityGroups) remove(ctx context.Context, g securityGroup) error {
 	klog.InfoS("Deleting security group", "group", g.id, "name", g.name)
-	_, err := call(ctx, s.api, "deleting security group "+g.id, func(ctx context.Context, c *clients, in *ec2.DeleteSecurityGroupInput) (*ec2.DeleteSecurityGroupOutput, error) {
-		return c.ec2.DeleteSecurityGroup(ctx, in)
-	}, &ec2.DeleteSecurityGroupInput{GroupId: aws.String(g.id)})
+	_, err := call(ctx, s.api, "deleting security group "+g.id, (*ec2.Client).DeleteSecurityGroup, &ec2.DeleteSecurityGroupInput{GroupId: aws.String(g.id)})
 	switch {
 	case err == nil, errors.Is(err, cloudapi.ErrNotFound):
 		s.known.Forget(g.id)

@@ -76,9 +76,7 @@ func (a *api) listSubnets(ctx context.Context) ([]subnet, int, error) {
 	in := &ec2.DescribeSubnetsInput{MaxResults: aws.Int32(pageSize), Filters: []ec2types.Filter{filter("vpc-id", id.vpc)}}
 	var list []subnet
 	for pages := 1; ; pages++ {
-		out, err := call(ctx, a, "listing subnets", func(ctx context.Context, c *clients, in *ec2.DescribeSubnetsInput) (*ec2.DescribeSubnetsOutput, error) {
-			return c.ec2.DescribeSubnets(ctx, in)
-		}, in)
+		out, err := call(ctx, a, "listing subnets", (*ec2.Client).DescribeSubnets, in)
 		if err != nil {
 			return nil, pages, err
 		}
@@ -106,9 +104,7 @@ func (a *api) listTables(ctx context.Context) ([]routeTable, int, error) {
 	in := &ec2.DescribeRouteTablesInput{MaxResults: aws.Int32(tablePage), Filters: []ec2types.Filter{filter("vpc-id", id.vpc)}}
 	var list []routeTable
 	for pages := 1; ; pages++ {
-		out, err := call(ctx, a, "listing route tables", func(ctx context.Context, c *clients, in *ec2.DescribeRouteTablesInput) (*ec2.DescribeRouteTablesOutput, error) {
-			return c.ec2.DescribeRouteTables(ctx, in)
-		}, in)
+		out, err := call(ctx, a, "listing route tables", (*ec2.Client).DescribeRouteTables, in)
 		if err != nil {
 			return nil, pages, err
 		}

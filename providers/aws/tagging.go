@@ -246,14 +246,10 @@ func (t *tagging) write(ctx context.Context, items []taggingItem) error {
 	}
 	what := "tagging instances " + strings.Join(ids, ", ")
 	if items[0].remove {
-		_, err := call(ctx, t.api, "un"+what, func(ctx context.Context, c *clients, in *ec2.DeleteTagsInput) (*ec2.DeleteTagsOutput, error) {
-			return c.ec2.DeleteTags(ctx, in)
-		}, &ec2.DeleteTagsInput{Resources: ids, Tags: ec2Tags(t.wanted)})
+		_, err := call(ctx, t.api, "un"+what, (*ec2.Client).DeleteTags, &ec2.DeleteTagsInput{Resources: ids, Tags: ec2Tags(t.wanted)})
 		return err
 	}
-	_, err := call(ctx, t.api, what, func(ctx context.Context, c *clients, in *ec2.CreateTagsInput) (*ec2.CreateTagsOutput, error) {
-		return c.ec2.CreateTags(ctx, in)
-	}, &ec2.CreateTagsInput{Resources: ids, Tags: ec2Tags(t.wanted)})
+	_, err := call(ctx, t.api, what, (*ec2.Client).CreateTags, &ec2.CreateTagsInput{Resources: ids, Tags: ec2Tags(t.wanted)})
 	return err
 }
 

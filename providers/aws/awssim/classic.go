@@ -56,17 +56,7 @@ type ClassicAttributes struct {
 }
 
 // Classics returns all classic load balancers.
-func (s *Sim) Classics() []ClassicLB {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var list []ClassicLB
-	for _, lb := range s.classics.all() {
-		one := *lb
-		one.Instances, one.Listeners = slices.Clone(lb.Instances), slices.Clone(lb.Listeners)
-		list = append(list, one)
-	}
-	return list
-}
+func (s *Sim) Classics() []ClassicLB { return copies(s, &s.classics, ClassicLB.clone) }
 
 // AddClassic adds a classic load balancer as another controller made it.
 func (s *Sim) AddClassic(lb ClassicLB) {

@@ -180,15 +180,7 @@ func (s *Sim) RemoveInstance(name string) error {
 }
 
 // List returns all instances.
-func (s *Sim) List() []Instance {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	list := []Instance{}
-	for _, i := range s.instances.all() {
-		list = append(list, *i)
-	}
-	return list
-}
+func (s *Sim) List() []Instance { return copies(s, &s.instances, Instance.clone) }
 
 // Seed implements simkit.Cloud.
 func (s *Sim) Seed(n int) {

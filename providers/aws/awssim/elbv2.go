@@ -51,41 +51,13 @@ type Target struct {
 }
 
 // Networks returns all load balancers of the second generation.
-func (s *Sim) Networks() []LoadBalancer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var list []LoadBalancer
-	for _, lb := range s.networks.all() {
-		one := *lb
-		one.Attributes, one.Tags = maps.Clone(lb.Attributes), maps.Clone(lb.Tags)
-		list = append(list, one)
-	}
-	return list
-}
+func (s *Sim) Networks() []LoadBalancer { return copies(s, &s.networks, LoadBalancer.clone) }
 
 // Listeners returns all listeners.
-func (s *Sim) Listeners() []Listener {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var list []Listener
-	for _, l := range s.listeners.all() {
-		list = append(list, *l)
-	}
-	return list
-}
+func (s *Sim) Listeners() []Listener { return copies(s, &s.listeners, Listener.clone) }
 
 // TargetGroups returns all target groups.
-func (s *Sim) TargetGroups() []TargetGroup {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var list []TargetGroup
-	for _, t := range s.targets.all() {
-		one := *t
-		one.Targets, one.Attributes = slices.Clone(t.Targets), maps.Clone(t.Attributes)
-		list = append(list, one)
-	}
-	return list
-}
+func (s *Sim) TargetGroups() []TargetGroup { return copies(s, &s.targets, TargetGroup.clone) }
 
 // ChangeNetwork alters a load balancer behind the API's back.
 func (s *Sim) ChangeNetwork(name string, change func(*LoadBalancer)) {

@@ -64,15 +64,7 @@ func (s *Sim) AddSubnet(n Subnet, table string) string {
 }
 
 // Subnets returns all subnets.
-func (s *Sim) Subnets() []Subnet {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var list []Subnet
-	for _, n := range s.subnets.all() {
-		list = append(list, *n)
-	}
-	return list
-}
+func (s *Sim) Subnets() []Subnet { return copies(s, &s.subnets, Subnet.clone) }
 
 // RemoveSubnets takes all subnets away.
 func (s *Sim) RemoveSubnets() {
@@ -127,17 +119,7 @@ func (s *Sim) AddGroup(g Group) string {
 }
 
 // Groups returns all security groups.
-func (s *Sim) Groups() []Group {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var list []Group
-	for _, g := range s.groups.all() {
-		one := *g
-		one.Rules = slices.Clone(g.Rules)
-		list = append(list, one)
-	}
-	return list
-}
+func (s *Sim) Groups() []Group { return copies(s, &s.groups, Group.clone) }
 
 // ChangeGroup alters a security group.
 func (s *Sim) ChangeGroup(id string, change func(*Group)) {

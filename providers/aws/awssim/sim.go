@@ -803,11 +803,9 @@ func (s *Sim) Holdings() []string {
 
 // State implements simkit.Cloud.
 func (s *Sim) State() any {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	return map[string]any{
-		"instances": s.instances.all(), "subnets": s.subnets.all(), "routeTables": s.tables.all(), "securityGroups": s.groups.all(),
-		"classicLoadBalancers": s.classics.all(), "loadBalancers": s.networks.all(), "listeners": s.listeners.all(), "targetGroups": s.targets.all(),
+		"instances": s.List(), "subnets": s.Subnets(), "routeTables": copies(s, &s.tables, RouteTable.clone), "securityGroups": s.Groups(),
+		"classicLoadBalancers": s.Classics(), "loadBalancers": s.Networks(), "listeners": s.Listeners(), "targetGroups": s.TargetGroups(),
 	}
 }
 

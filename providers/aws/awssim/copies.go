@@ -1,0 +1,81 @@
+package awssim
+
+import (
+	"maps"
+	"slices"
+)
+
+// copies returns the objects of a collection as they are now; nothing of them is shared with the simulator.
+func copies[T any](s *Sim, c *collection[*T], clone func(T) *T) []T {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]T, len(c.order))
+	for i, one := range c.all() {
+		list[i] = *clone(*one)
+	}
+	return list
+}
+
+func each[T any](list []*T, clone func(T) *T) []*T {
+	out := make([]*T, len(list))
+	for i, one := range list {
+		out[i] = clone(*one)
+	}
+	return out
+}
+
+func plain[T any](v T) *T { return new(v) }
+
+func (n Subnet) clone() *Subnet {
+	n.Tags = maps.Clone(n.Tags)
+	return &n
+}
+
+func (t RouteTable) clone() *RouteTable {
+	t.Subnets, t.Routes, t.Tags = slices.Clone(t.Subnets), each(t.Routes, plain), maps.Clone(t.Tags)
+	return &t
+}
+
+func (g Group) clone() *Group {
+	g.Tags, g.Rules = maps.Clone(g.Tags), slices.Clone(g.Rules)
+	return &g
+}
+
+func (e Interface) clone() *Interface {
+	e.PrivateIPs, e.IPv6, e.Groups = slices.Clone(e.PrivateIPs), slices.Clone(e.IPv6), slices.Clone(e.Groups)
+	return &e
+}
+
+func (i Instance) clone() *Instance {
+	i.Tags, i.Interfaces = maps.Clone(i.Tags), each(i.Interfaces, Interface.clone)
+	return &i
+}
+
+func (l ClassicListener) clone() *ClassicListener {
+	l.Policies = slices.Clone(l.Policies)
+	return &l
+}
+
+func (lb ClassicLB) clone() *ClassicLB {
+	lb.Listeners, lb.Subnets, lb.Groups = each(lb.Listeners, ClassicListener.clone), slices.Clone(lb.Subnets), slices.Clone(lb.Groups)
+	lb.Instances, lb.Tags, lb.Policies, lb.Backends = slices.Clone(lb.Instances), maps.Clone(lb.Tags), maps.Clone(lb.Policies), maps.Clone(lb.Backends)
+	if lb.Check != nil {
+		lb.Check = new(*lb.Check)
+	}
+	return &lb
+}
+
+func (lb LoadBalancer) clone() *LoadBalancer {
+	lb.Mappings, lb.Groups, lb.Tags, lb.Attributes = slices.Clone(lb.Mappings), slices.Clone(lb.Groups), maps.Clone(lb.Tags), maps.Clone(lb.Attributes)
+	return &lb
+}
+
+func (l Listener) clone() *Listener {
+	l.Certificates, l.Tags = slices.Clone(l.Certificates), maps.Clone(l.Tags)
+	return &l
+}
+
+func (t TargetGroup) clone() *TargetGroup {
+	t.Targets, t.Attributes, t.Tags = each(t.Targets, plain), maps.Clone(t.Attributes), maps.Clone(t.Tags)
+	return &t
+}
