@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	elb "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing"
 	elbtypes "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing/types"
 	elbv2 "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
@@ -246,13 +247,22 @@ func pairs[A any](what string, attributes []A, of func(A) (key, value *string)) 
 	if len(attributes) == 0 {
 		return nil, incomplete(what)
 	}
-	list := make(map[string]string, len(attributes))
-	for _, a := range attributes {
-		key, value := of(a)
-		list[aws.ToString(key)] = aws.ToString(value)
-	}
-	return list, nil
+	return keyed(attributes, of), nil
 }
+
+// keyed makes a map of what the SDK has as a list of keys and values.
+func keyed[T any](list []T, of func(T) (key, value *string)) map[string]string {
+	values := make(map[string]string, len(list))
+	for _, one := range list {
+		key, value := of(one)
+		values[aws.ToString(key)] = aws.ToString(value)
+	}
+	return values
+}
+
+func classicTag(t elbtypes.Tag) (key, value *string)   { return t.Key, t.Value }
+func networkTag(t elbv2types.Tag) (key, value *string) { return t.Key, t.Value }
+func ec2Tag(t ec2types.Tag) (key, value *string)       { return t.Key, t.Value }
 
 func (a *api) getClassicSettings(ctx context.Context, name string) (elbtypes.LoadBalancerAttributes, error) {
 	what := "reading the attributes of classic load balancer " + name
@@ -273,11 +283,7 @@ func (a *api) getClassicTags(ctx context.Context, names []string) ([]named[map[s
 	}
 	var list []named[map[string]string]
 	for _, d := range out.TagDescriptions {
-		tags := map[string]string{}
-		for _, t := range d.Tags {
-			tags[aws.ToString(t.Key)] = aws.ToString(t.Value)
-		}
-		list = append(list, named[map[string]string]{aws.ToString(d.LoadBalancerName), tags})
+		list = append(list, named[map[string]string]{aws.ToString(d.LoadBalancerName), keyed(d.Tags, classicTag)})
 	}
 	return list, nil
 }
@@ -289,11 +295,7 @@ func (a *api) getNetworkTags(ctx context.Context, arns []string) ([]named[map[st
 	}
 	var list []named[map[string]string]
 	for _, d := range out.TagDescriptions {
-		tags := map[string]string{}
-		for _, t := range d.Tags {
-			tags[aws.ToString(t.Key)] = aws.ToString(t.Value)
-		}
-		list = append(list, named[map[string]string]{aws.ToString(d.ResourceArn), tags})
+		list = append(list, named[map[string]string]{aws.ToString(d.ResourceArn), keyed(d.Tags, networkTag)})
 	}
 	return list, nil
 }

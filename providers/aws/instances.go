@@ -75,7 +75,7 @@ const unattached = 1 << 30
 func newInstance(i *ec2types.Instance) instance {
 	kept := instance{
 		id: aws.ToString(i.InstanceId), kind: string(i.InstanceType), vpc: aws.ToString(i.VpcId), subnet: aws.ToString(i.SubnetId),
-		privateDNS: aws.ToString(i.PrivateDnsName), publicDNS: aws.ToString(i.PublicDnsName), publicIP: aws.ToString(i.PublicIpAddress), tags: tagsOf(i.Tags),
+		privateDNS: aws.ToString(i.PrivateDnsName), publicDNS: aws.ToString(i.PublicDnsName), publicIP: aws.ToString(i.PublicIpAddress), tags: keyed(i.Tags, ec2Tag),
 		checksSource: aws.ToBool(i.SourceDestCheck),
 	}
 	if i.State != nil {
@@ -105,14 +105,6 @@ func newInstance(i *ec2types.Instance) instance {
 	}
 	slices.SortStableFunc(kept.interfaces, func(a, b networkInterface) int { return int(a.index) - int(b.index) })
 	return kept
-}
-
-func tagsOf(list []ec2types.Tag) map[string]string {
-	tags := make(map[string]string, len(list))
-	for _, t := range list {
-		tags[aws.ToString(t.Key)] = aws.ToString(t.Value)
-	}
-	return tags
 }
 
 // States of an instance.

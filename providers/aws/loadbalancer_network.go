@@ -283,7 +283,7 @@ func (l *loadBalancers) apply(ctx context.Context, service *v1.Service, lb *elbv
 		switch in := s.input.(type) {
 		case *elbv2.CreateTargetGroupInput:
 			if tg := made[s.group]; tg != "" {
-				l.balancers.networkTags.Put(named[map[string]string]{tg, tagsOfGroup(in)})
+				l.balancers.networkTags.Put(named[map[string]string]{tg, keyed(in.Tags, networkTag)})
 			}
 		case *elbv2.CreateListenerInput:
 			attached = aws.ToString(in.DefaultActions[0].TargetGroupArn)
@@ -309,14 +309,6 @@ func (l *loadBalancers) apply(ctx context.Context, service *v1.Service, lb *elbv
 		}
 	}
 	return nil
-}
-
-func tagsOfGroup(in *elbv2.CreateTargetGroupInput) map[string]string {
-	tags := map[string]string{}
-	for _, t := range in.Tags {
-		tags[aws.ToString(t.Key)] = aws.ToString(t.Value)
-	}
-	return tags
 }
 
 // noteAttached notes that a target group is used by a load balancer, which its own picture does not show yet.

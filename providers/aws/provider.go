@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
@@ -14,6 +13,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/klog/v2"
 
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/events"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
@@ -52,6 +52,7 @@ func init() {
 
 // cloud implements cloudprovider.Interface.
 type cloud struct {
+	cloudbase.Cloud
 	config        Config
 	api           *api
 	instances     *instances
@@ -92,7 +93,7 @@ func buildCloud(config Config, in registry.Inputs, limits limitsFunc) (*cloud, e
 	i := newInstances(config, a)
 	n := newNetwork(a, i.zones)
 	return &cloud{
-		config: config, api: a, instances: i, network: n, loadBalancers: newLoadBalancers(config, a, i, n), routes: newRoutes(config, a, i, n),
+		Cloud: cloudbase.Cloud{Name: Name, HTTP: a.http}, config: config, api: a, instances: i, network: n, loadBalancers: newLoadBalancers(config, a, i, n), routes: newRoutes(config, a, i, n),
 		tagging: newTagging(config, a), hasRoutes: in.ClusterCIDR != "",
 	}, nil
 }
@@ -129,12 +130,6 @@ func (c *cloud) StartController(ctx context.Context, name string) (bool, error) 
 // CheckAPI implements registry.CloudAPI. The listing that it begins also serves the first questions about nodes.
 func (c *cloud) CheckAPI(ctx context.Context) error { return c.instances.warm(ctx) }
 
-// APIHealth implements registry.CloudAPI.
-func (c *cloud) APIHealth() error { return c.api.http.Health() }
-
-// ClockSkew implements registry.Clock.
-func (c *cloud) ClockSkew() (time.Duration, bool) { return c.api.http.ClockSkew() }
-
 // InstancesV2 implements cloudprovider.Interface.
 func (c *cloud) InstancesV2() (cloudprovider.InstancesV2, bool) { return c.instances, true }
 
@@ -148,22 +143,6 @@ func (c *cloud) Routes() (cloudprovider.Routes, bool) {
 	}
 	return c.routes, true
 }
-
-// Instances implements cloudprovider.Interface; the legacy interface is not offered.
-func (*cloud) Instances() (cloudprovider.Instances, bool) { return nil, false }
-
-// Zones implements cloudprovider.Interface; metadata carries the zone.
-func (*cloud) Zones() (cloudprovider.Zones, bool) { return nil, false }
-
-// Clusters implements cloudprovider.Interface; the legacy interface is not offered.
-func (*cloud) Clusters() (cloudprovider.Clusters, bool) { return nil, false }
-
-// ProviderName implements cloudprovider.Interface.
-func (*cloud) ProviderName() string { return Name }
-
-// HasClusterID implements cloudprovider.Interface. Nothing is done before the ID is known; the program need not wait for it
-// to start.
-func (*cloud) HasClusterID() bool { return true }
 
 // checkService judges a Service without any network. One that another controller serves is none of ours.
 func checkService(in registry.Inputs, service *v1.Service) (warnings, err error) {

@@ -72,7 +72,7 @@ type securityGroup struct {
 }
 
 func newGroup(g *ec2types.SecurityGroup) securityGroup {
-	kept := securityGroup{id: aws.ToString(g.GroupId), name: aws.ToString(g.GroupName), description: aws.ToString(g.Description), tags: tagsOf(g.Tags)}
+	kept := securityGroup{id: aws.ToString(g.GroupId), name: aws.ToString(g.GroupName), description: aws.ToString(g.Description), tags: keyed(g.Tags, ec2Tag)}
 	for _, p := range g.IpPermissions {
 		base := rule{protocol: aws.ToString(p.IpProtocol), from: aws.ToInt32(p.FromPort), to: aws.ToInt32(p.ToPort)}
 		add := func(source ruleSource, description *string) {

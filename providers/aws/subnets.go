@@ -81,7 +81,7 @@ func (a *api) listSubnets(ctx context.Context) ([]subnet, int, error) {
 			return nil, pages, err
 		}
 		for _, s := range out.Subnets {
-			one := subnet{id: aws.ToString(s.SubnetId), zone: aws.ToString(s.AvailabilityZone), cidr: aws.ToString(s.CidrBlock), tags: tagsOf(s.Tags)}
+			one := subnet{id: aws.ToString(s.SubnetId), zone: aws.ToString(s.AvailabilityZone), cidr: aws.ToString(s.CidrBlock), tags: keyed(s.Tags, ec2Tag)}
 			for _, a := range s.Ipv6CidrBlockAssociationSet {
 				if a.Ipv6CidrBlockState != nil && a.Ipv6CidrBlockState.State == ec2types.SubnetCidrBlockStateCodeAssociated {
 					one.cidrs6 = append(one.cidrs6, aws.ToString(a.Ipv6CidrBlock))
@@ -109,7 +109,7 @@ func (a *api) listTables(ctx context.Context) ([]routeTable, int, error) {
 			return nil, pages, err
 		}
 		for _, t := range out.RouteTables {
-			one := routeTable{id: aws.ToString(t.RouteTableId), routes: t.Routes, tags: tagsOf(t.Tags)}
+			one := routeTable{id: aws.ToString(t.RouteTableId), routes: t.Routes, tags: keyed(t.Tags, ec2Tag)}
 			for _, a := range t.Associations {
 				one.main = one.main || aws.ToBool(a.Main)
 				if a.SubnetId != nil {

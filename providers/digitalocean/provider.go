@@ -7,12 +7,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	cloudprovider "k8s.io/cloud-provider"
 
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/loop"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/nodeview"
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -49,6 +49,7 @@ func init() {
 
 // cloud implements cloudprovider.Interface.
 type cloud struct {
+	cloudbase.Cloud
 	config        Config
 	api           *api
 	instances     *instances
@@ -75,7 +76,7 @@ func newCloud(in registry.Inputs) (*cloud, error) {
 		return nil, err
 	}
 	i := &instances{droplets: newDropletInventory(a), nodes: &nodeview.View{}}
-	return &cloud{config: config, api: a, instances: i, loadBalancers: newLoadBalancers(config, a, i)}, nil
+	return &cloud{Cloud: cloudbase.Cloud{Name: Name, HTTP: a.http}, config: config, api: a, instances: i, loadBalancers: newLoadBalancers(config, a, i)}, nil
 }
 
 // Initialize implements cloudprovider.Interface. The framework may call it twice.
@@ -131,12 +132,6 @@ func (c *cloud) CheckAPI(ctx context.Context) error {
 	return c.instances.warm(ctx)
 }
 
-// APIHealth implements registry.CloudAPI.
-func (c *cloud) APIHealth() error { return c.api.http.Health() }
-
-// ClockSkew implements registry.Clock.
-func (c *cloud) ClockSkew() (time.Duration, bool) { return c.api.http.ClockSkew() }
-
 // InstancesV2 implements cloudprovider.Interface.
 func (c *cloud) InstancesV2() (cloudprovider.InstancesV2, bool) { return c.instances, true }
 
@@ -145,18 +140,6 @@ func (c *cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return c.loa
 
 // Routes implements cloudprovider.Interface: a VPC routes pod addresses only through the CNI.
 func (*cloud) Routes() (cloudprovider.Routes, bool) { return nil, false }
-
-// Instances implements cloudprovider.Interface; the legacy interface is not offered.
-func (*cloud) Instances() (cloudprovider.Instances, bool) { return nil, false }
-
-// Zones implements cloudprovider.Interface; DigitalOcean has none.
-func (*cloud) Zones() (cloudprovider.Zones, bool) { return nil, false }
-
-// Clusters implements cloudprovider.Interface; the legacy interface is not offered.
-func (*cloud) Clusters() (cloudprovider.Clusters, bool) { return nil, false }
-
-// ProviderName implements cloudprovider.Interface.
-func (*cloud) ProviderName() string { return Name }
 
 // HasClusterID implements cloudprovider.Interface.
 func (c *cloud) HasClusterID() bool { return c.config.ClusterID != "" }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	cloudprovider "k8s.io/cloud-provider"
 
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/loop"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/events"
@@ -49,6 +50,7 @@ func init() {
 
 // cloud implements cloudprovider.Interface.
 type cloud struct {
+	cloudbase.Cloud
 	config        Config
 	api           *api
 	instances     *instances
@@ -82,7 +84,7 @@ func newCloud(in registry.Inputs) (*cloud, error) {
 	}
 	v := newVPCs(config, a)
 	i := newInstances(config, a, v)
-	return &cloud{config: config, api: a, instances: i, loadBalancers: newLoadBalancers(config, a, v, i), routes: newRoutes(a, i)}, nil
+	return &cloud{Cloud: cloudbase.Cloud{Name: Name, HTTP: a.http}, config: config, api: a, instances: i, loadBalancers: newLoadBalancers(config, a, v, i), routes: newRoutes(a, i)}, nil
 }
 
 // Initialize implements cloudprovider.Interface. The framework may call it twice.
@@ -137,12 +139,6 @@ func (c *cloud) begin(l *loop.Loop, informer cache.SharedIndexInformer, interest
 // CheckAPI implements registry.CloudAPI. The listing that it begins also serves the first questions about nodes.
 func (c *cloud) CheckAPI(ctx context.Context) error { return c.instances.warm(ctx) }
 
-// APIHealth implements registry.CloudAPI.
-func (c *cloud) APIHealth() error { return c.api.http.Health() }
-
-// ClockSkew implements registry.Clock.
-func (c *cloud) ClockSkew() (time.Duration, bool) { return c.api.http.ClockSkew() }
-
 // InstancesV2 implements cloudprovider.Interface.
 func (c *cloud) InstancesV2() (cloudprovider.InstancesV2, bool) { return c.instances, true }
 
@@ -156,21 +152,6 @@ func (c *cloud) Routes() (cloudprovider.Routes, bool) {
 	}
 	return c.routes, true
 }
-
-// Instances implements cloudprovider.Interface; the legacy interface is not offered.
-func (*cloud) Instances() (cloudprovider.Instances, bool) { return nil, false }
-
-// Zones implements cloudprovider.Interface; Linode has none.
-func (*cloud) Zones() (cloudprovider.Zones, bool) { return nil, false }
-
-// Clusters implements cloudprovider.Interface; the legacy interface is not offered.
-func (*cloud) Clusters() (cloudprovider.Clusters, bool) { return nil, false }
-
-// ProviderName implements cloudprovider.Interface.
-func (*cloud) ProviderName() string { return Name }
-
-// HasClusterID implements cloudprovider.Interface.
-func (*cloud) HasClusterID() bool { return true }
 
 // permissions are the rights that the credential needs.
 func permissions() []registry.Permission {

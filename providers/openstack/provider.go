@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/klog/v2"
 
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/loop"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/events"
@@ -52,6 +52,7 @@ func init() {
 
 // cloud implements cloudprovider.Interface.
 type cloud struct {
+	cloudbase.Cloud
 	config        Config
 	api           *api
 	instances     *instances
@@ -83,7 +84,7 @@ func newCloud(in registry.Inputs) (*cloud, error) {
 	}
 	n := newNetworks(a)
 	i := newInstances(config, a, n)
-	return &cloud{config: config, api: a, instances: i, loadBalancers: newLoadBalancers(config, a, n, i), routes: newRoutes(config, a, i)}, nil
+	return &cloud{Cloud: cloudbase.Cloud{Name: Name, HTTP: a.http}, config: config, api: a, instances: i, loadBalancers: newLoadBalancers(config, a, n, i), routes: newRoutes(config, a, i)}, nil
 }
 
 // Initialize implements cloudprovider.Interface. The framework may call it twice.
@@ -114,12 +115,6 @@ func (c *cloud) SetInformers(factory informers.SharedInformerFactory) {
 // CheckAPI implements registry.CloudAPI. The listing that it begins also serves the first questions about nodes.
 func (c *cloud) CheckAPI(ctx context.Context) error { return c.instances.warm(ctx) }
 
-// APIHealth implements registry.CloudAPI.
-func (c *cloud) APIHealth() error { return c.api.http.Health() }
-
-// ClockSkew implements registry.Clock.
-func (c *cloud) ClockSkew() (time.Duration, bool) { return c.api.http.ClockSkew() }
-
 // InstancesV2 implements cloudprovider.Interface.
 func (c *cloud) InstancesV2() (cloudprovider.InstancesV2, bool) { return c.instances, true }
 
@@ -135,21 +130,6 @@ func (c *cloud) Routes() (cloudprovider.Routes, bool) {
 	}
 	return c.routes, true
 }
-
-// Instances implements cloudprovider.Interface; the legacy interface is not offered.
-func (*cloud) Instances() (cloudprovider.Instances, bool) { return nil, false }
-
-// Zones implements cloudprovider.Interface; metadata carries the zone.
-func (*cloud) Zones() (cloudprovider.Zones, bool) { return nil, false }
-
-// Clusters implements cloudprovider.Interface; the legacy interface is not offered.
-func (*cloud) Clusters() (cloudprovider.Clusters, bool) { return nil, false }
-
-// ProviderName implements cloudprovider.Interface.
-func (*cloud) ProviderName() string { return Name }
-
-// HasClusterID implements cloudprovider.Interface.
-func (*cloud) HasClusterID() bool { return true }
 
 // checkService judges a Service without any network. Credentials that are missing say nothing about it, nor does a class
 // where no cloud config was given.
