@@ -264,7 +264,7 @@ func valuesTable(values *yaml.Node) string {
 				walk(value, at)
 				continue
 			}
-			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", at, shown(value), strings.ReplaceAll(comment(key), "|", "\\|"))
+			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", at, shown(value), cell(comment(key)))
 		}
 	}
 	walk(values, "")

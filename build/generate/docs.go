@@ -141,7 +141,14 @@ func code(text string) string {
 	if text == "" {
 		return ""
 	}
-	return "`" + text + "`"
+	return "`" + strings.ReplaceAll(text, "|", `\|`) + "`"
 }
 
-func cell(text string) string { return strings.ReplaceAll(text, "|", "\\|") }
+// cell is a text in a table: bars would end it, and what looks like a tag would not be shown. Code is not looked into for tags.
+func cell(text string) string {
+	parts := strings.Split(strings.ReplaceAll(text, "|", `\|`), "`")
+	for i := 0; i < len(parts); i += 2 {
+		parts[i] = strings.ReplaceAll(parts[i], "<", `\<`)
+	}
+	return strings.Join(parts, "`")
+}

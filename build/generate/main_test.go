@@ -20,3 +20,21 @@ func TestGeneratedFilesAreFresh(t *testing.T) {
 		assert.Equal(t, string(want), string(have), "%s is stale; run make generate", path)
 	}
 }
+
+// TestCells: what stands in a table ends neither the cell nor vanishes as a tag.
+func TestCells(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"a|b":                       `a\|b`,
+		"tag cluster/<ID> is":       `tag cluster/\<ID> is`,
+		"code `port-<port>` stays":  "code `port-<port>` stays",
+		"<a> `<b>` <c>, `x|y` done": "\\<a> `<b>` \\<c>, `x\\|y` done",
+	} {
+		if got := cell(text); got != want {
+			t.Errorf("cell(%q) = %q, want %q", text, got, want)
+		}
+	}
+	if got := code("^(a|b)$"); got != "`^(a\\|b)$`" {
+		t.Errorf("code: %s", got)
+	}
+}
