@@ -300,12 +300,30 @@ func (a *api) getNetworkTags(ctx context.Context, arns []string) ([]named[map[st
 	return list, nil
 }
 
-// forgetNetwork drops what is known of a load balancer that is gone.
-func (b *balancers) forgetNetwork(name, arn string) {
-	b.networks.Forget(name)
+// deleteClassic deletes a classic load balancer; one that is gone already is no error.
+func (b *balancers) deleteClassic(ctx context.Context, name string) error {
+	_, err := call(ctx, b.api, "deleting classic load balancer "+name, (*elb.Client).DeleteLoadBalancer, &elb.DeleteLoadBalancerInput{LoadBalancerName: aws.String(name)})
+	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+		b.classics.Invalidate(name)
+		return err
+	}
+	b.classics.Forget(name)
+	b.classicSettings.Forget(name)
+	b.classicTags.Forget(name)
+	return nil
+}
+
+// deleteNetwork deletes a network load balancer; one that is gone already is no error. What is known by its name is for the
+// caller to forget.
+func (b *balancers) deleteNetwork(ctx context.Context, arn string) error {
+	_, err := call(ctx, b.api, "deleting network load balancer "+arn, (*elbv2.Client).DeleteLoadBalancer, &elbv2.DeleteLoadBalancerInput{LoadBalancerArn: aws.String(arn)})
+	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+		return err
+	}
 	b.listeners.Forget(arn)
 	b.attributes.Forget(arn)
 	b.networkTags.Forget(arn)
+	return nil
 }
 
 func (b *balancers) forgetGroup(arn string) {

@@ -6,13 +6,11 @@ import (
 	"slices"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	elb "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing"
 	elbv2 "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
 	elbv2types "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
 )
 
@@ -174,25 +172,18 @@ func (l *loadBalancers) deleteBalancers(ctx context.Context, service *v1.Service
 	name := balancerName(service)
 	if p.classic != nil {
 		klog.InfoS("Deleting classic load balancer", "service", klog.KObj(service), "name", name)
-		_, err := call(ctx, l.api, "deleting classic load balancer "+name, (*elb.Client).DeleteLoadBalancer, &elb.DeleteLoadBalancerInput{LoadBalancerName: aws.String(name)})
-		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
-			l.balancers.classics.Invalidate(name)
+		if err := l.balancers.deleteClassic(ctx, name); err != nil {
 			return err
 		}
-		l.balancers.classics.Forget(name)
-		l.balancers.classicSettings.Forget(name)
-		l.balancers.classicTags.Forget(name)
 	}
 	if p.network == nil {
 		return nil
 	}
 	klog.InfoS("Deleting network load balancer", "service", klog.KObj(service), "name", name)
-	arn := aws.ToString(p.network.LoadBalancerArn)
-	_, err := call(ctx, l.api, "deleting network load balancer "+name, (*elbv2.Client).DeleteLoadBalancer, &elbv2.DeleteLoadBalancerInput{LoadBalancerArn: aws.String(arn)})
-	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+	if err := l.balancers.deleteNetwork(ctx, aws.ToString(p.network.LoadBalancerArn)); err != nil {
 		l.balancers.networks.Invalidate(name)
 		return err
 	}
-	l.balancers.forgetNetwork(name, arn)
+	l.balancers.networks.Forget(name)
 	return nil
 }

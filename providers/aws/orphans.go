@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	elb "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing"
 	elbv2 "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
 	v1 "k8s.io/api/core/v1"
 
@@ -172,11 +171,10 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	var err error
 	switch o.Kind {
 	case orphanClassic:
-		_, err = call(ctx, c.api, "deleting classic load balancer "+o.ID, (*elb.Client).DeleteLoadBalancer, &elb.DeleteLoadBalancerInput{LoadBalancerName: aws.String(o.ID)})
-		l.balancers.classics.Invalidate(o.ID)
+		err = l.balancers.deleteClassic(ctx, o.ID)
 	case orphanNetwork:
-		_, err = call(ctx, c.api, "deleting network load balancer "+o.ID, (*elbv2.Client).DeleteLoadBalancer, &elbv2.DeleteLoadBalancerInput{LoadBalancerArn: aws.String(o.ID)})
-		l.balancers.networks.Distrust()
+		err = l.balancers.deleteNetwork(ctx, o.ID)
+		l.balancers.networks.Distrust() // it is known by its name, which an orphan does not tell
 	case orphanTargetGroup:
 		err = l.balancers.run(ctx, step{what: "deleting target group " + o.ID, input: &elbv2.DeleteTargetGroupInput{TargetGroupArn: aws.String(o.ID)}}, nil)
 	case orphanGroup:

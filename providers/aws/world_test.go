@@ -1,7 +1,6 @@
 package aws
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -11,7 +10,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	cloudproviderapi "k8s.io/cloud-provider/api"
 
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
@@ -116,15 +114,7 @@ func instanceOf(n *v1.Node) string {
 
 // try reconciles a Service until nothing has to be waited for.
 func (w *world) try(s *v1.Service) (*v1.LoadBalancerStatus, error) {
-	var last error
-	for range 100 {
-		status, err := w.loadBalancers.EnsureLoadBalancer(w.T.Context(), w.cluster, w.Current(s), w.nodes)
-		if _, later := errors.AsType[*cloudproviderapi.RetryError](err); err == nil || !later {
-			return status, err
-		}
-		last = err
-	}
-	return nil, last
+	return w.Reconcile(w.loadBalancers, w.cluster, s, w.nodes)
 }
 
 // ensure reconciles a Service until it is served, and returns it as it then is.
@@ -143,24 +133,7 @@ func (w *world) update(s *v1.Service) {
 
 // remove deletes a Service as the framework does.
 func (w *world) remove(s *v1.Service) error {
-	w.T.Helper()
-	var last error
-	for range 100 {
-		now := w.Current(s)
-		now.DeletionTimestamp = &metav1.Time{Time: now.CreationTimestamp.Add(1)}
-		_, exists, err := w.loadBalancers.GetLoadBalancer(w.T.Context(), w.cluster, now)
-		if err == nil && exists {
-			err = w.loadBalancers.EnsureLoadBalancerDeleted(w.T.Context(), w.cluster, now)
-		}
-		if _, later := errors.AsType[*cloudproviderapi.RetryError](err); !later {
-			if err == nil {
-				w.Withdraw(now)
-			}
-			return err
-		}
-		last = err
-	}
-	return last
+	return w.Remove(w.loadBalancers, w.cluster, s)
 }
 
 func servicePort(name string, number, nodePort int32) v1.ServicePort {

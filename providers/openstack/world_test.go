@@ -67,15 +67,7 @@ func (w *world) addNode(spec openstacksim.Spec) *v1.Node {
 
 // try reconciles a Service until Octavia has nothing to do for it any more.
 func (w *world) try(s *v1.Service) (*v1.LoadBalancerStatus, error) {
-	var last error
-	for range 100 {
-		status, err := w.loadBalancers.EnsureLoadBalancer(w.T.Context(), w.cluster, w.Current(s), w.nodes)
-		if _, later := errors.AsType[*cloudproviderapi.RetryError](err); err == nil || !later {
-			return status, err
-		}
-		last = err
-	}
-	return nil, last
+	return w.Reconcile(w.loadBalancers, w.cluster, s, w.nodes)
 }
 
 // ensure reconciles a Service until it is served, and returns it as it then is.
@@ -98,24 +90,7 @@ func (w *world) update(s *v1.Service) {
 
 // remove deletes a Service as the framework does.
 func (w *world) remove(s *v1.Service) error {
-	w.T.Helper()
-	var last error
-	for range 100 {
-		now := w.Current(s)
-		now.DeletionTimestamp = &metav1.Time{Time: now.CreationTimestamp.Add(1)}
-		_, exists, err := w.loadBalancers.GetLoadBalancer(w.T.Context(), w.cluster, now)
-		if err == nil && exists {
-			err = w.loadBalancers.EnsureLoadBalancerDeleted(w.T.Context(), w.cluster, now)
-		}
-		if _, later := errors.AsType[*cloudproviderapi.RetryError](err); !later {
-			if err == nil {
-				w.Withdraw(now)
-			}
-			return err
-		}
-		last = err
-	}
-	return last
+	return w.Remove(w.loadBalancers, w.cluster, s)
 }
 
 // named gives a Service a name and an identity of its own.

@@ -136,15 +136,7 @@ func TestAWSThousandNodes(t *testing.T) {
 	assert.Empty(t, got.Refused)
 
 	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
-	answers, err := m.Metric(t.Context(), "anyccm_inventory_answers_total", `kind="instance"`)
-	require.NoError(t, err)
-	require.NoError(t, harness.Eventually(t.Context(), 3*time.Minute, "a cycle of the address loop", func(ctx context.Context) error {
-		now, err := m.Metric(ctx, "anyccm_inventory_answers_total", `kind="instance"`)
-		if err == nil && now < answers+n {
-			err = fmt.Errorf("%.0f of %d questions", now-answers, n)
-		}
-		return err
-	}))
+	waitAnswers(t, m, "instance", n, 3*time.Minute)
 	got = calls(t, c)
 	t.Logf("a resync of %d nodes took %d requests: %v", n, got.Total, got.ByOperation)
 	assert.LessOrEqual(t, got.Total, 3)

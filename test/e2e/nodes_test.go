@@ -170,15 +170,7 @@ func TestDualStackNodesAreWrittenOnce(t *testing.T) {
 	m := startCCM(t, c, []string{"--node-status-update-frequency=1s"}, nil)
 	joinNodes(t, c, 1)
 	require.Len(t, node(t, c, "node-1").Status.Addresses, 4)
-	answers, err := m.Metric(t.Context(), "anyccm_inventory_answers_total", `kind="droplet"`)
-	require.NoError(t, err)
-	require.NoError(t, harness.Eventually(t.Context(), patience, "five cycles of the address loop", func(ctx context.Context) error {
-		now, err := m.Metric(ctx, "anyccm_inventory_answers_total", `kind="droplet"`)
-		if err == nil && now < answers+5 {
-			err = fmt.Errorf("%.0f questions", now-answers)
-		}
-		return err
-	}))
+	waitAnswers(t, m, "droplet", 5, patience)
 	requests, err := c.API.Audit("cloud-controller-manager")
 	require.NoError(t, err)
 	patches := 0
@@ -243,15 +235,7 @@ func TestThousandNodes(t *testing.T) {
 	assert.Equal(t, 2, got.Writes, "the tag that this test makes, and the firewall")
 
 	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
-	cycles, err := m.Metric(t.Context(), "anyccm_inventory_answers_total", `kind="droplet"`)
-	require.NoError(t, err)
-	require.NoError(t, harness.Eventually(t.Context(), 3*time.Minute, "a cycle of the address loop", func(ctx context.Context) error {
-		now, err := m.Metric(ctx, "anyccm_inventory_answers_total", `kind="droplet"`)
-		if err == nil && now < cycles+n {
-			err = fmt.Errorf("%.0f of %d questions", now-cycles, n)
-		}
-		return err
-	}))
+	waitAnswers(t, m, "droplet", n, 3*time.Minute)
 	got = calls(t, c)
 	t.Logf("a resync of %d nodes took %d calls", n, got.Total)
 	assert.LessOrEqual(t, got.Total, 7, "5 pages of droplets and one of GPU droplets, and one to spare")
@@ -286,4 +270,21 @@ func TestNotReadyNodesAreCheap(t *testing.T) {
 	list, err := c.Kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	assert.Len(t, list.Items, n)
+}
+
+// waitAnswers waits until the inventory of a kind was asked so many times more.
+func waitAnswers(t *testing.T, m *harness.CCM, kind string, more int, within time.Duration) {
+	t.Helper()
+	ask := func(ctx context.Context) (float64, error) {
+		return m.Metric(ctx, "anyccm_inventory_answers_total", fmt.Sprintf("kind=%q", kind))
+	}
+	before, err := ask(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, harness.Eventually(t.Context(), within, "the address loop", func(ctx context.Context) error {
+		now, err := ask(ctx)
+		if err == nil && now < before+float64(more) {
+			err = fmt.Errorf("%.0f of %d questions", now-before, more)
+		}
+		return err
+	}))
 }

@@ -200,15 +200,7 @@ func TestOpenStackThousandNodes(t *testing.T) {
 	assert.Empty(t, got.Refused)
 
 	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
-	answers, err := m.Metric(t.Context(), "anyccm_inventory_answers_total", `kind="server"`)
-	require.NoError(t, err)
-	require.NoError(t, harness.Eventually(t.Context(), 3*time.Minute, "a cycle of the address loop", func(ctx context.Context) error {
-		now, err := m.Metric(ctx, "anyccm_inventory_answers_total", `kind="server"`)
-		if err == nil && now < answers+n {
-			err = fmt.Errorf("%.0f of %d questions", now-answers, n)
-		}
-		return err
-	}))
+	waitAnswers(t, m, "server", n, 3*time.Minute)
 	got = calls(t, c)
 	t.Logf("a resync of %d nodes took %d requests: %v", n, got.Total, got.ByOperation)
 	assert.LessOrEqual(t, got.Total, 6)

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,6 +11,8 @@ import (
 	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	cloudprovider "k8s.io/cloud-provider"
+	cloudproviderapi "k8s.io/cloud-provider/api"
 )
 
 // Bench is a fake API server with what the parts of a provider are given of it, for tests of single parts.
@@ -72,6 +75,39 @@ func (b *Bench) SetStatus(s *v1.Service, status *v1.LoadBalancerStatus) *v1.Serv
 	require.NoError(b.T, err)
 	return b.Current(s)
 }
+
+// Reconcile ensures the load balancer of a Service, again for as long as the provider asks for more time.
+func (b *Bench) Reconcile(lb cloudprovider.LoadBalancer, cluster string, s *v1.Service, nodes []*v1.Node) (status *v1.LoadBalancerStatus, err error) {
+	for range manyTries {
+		status, err = lb.EnsureLoadBalancer(b.T.Context(), cluster, b.Current(s), nodes)
+		if _, later := errors.AsType[*cloudproviderapi.RetryError](err); !later {
+			return status, err
+		}
+	}
+	return nil, err
+}
+
+// Remove deletes a Service as the framework does, again for as long as the provider asks for more time.
+func (b *Bench) Remove(lb cloudprovider.LoadBalancer, cluster string, s *v1.Service) (err error) {
+	for range manyTries {
+		now := b.Current(s)
+		now.DeletionTimestamp = &metav1.Time{Time: now.CreationTimestamp.Add(1)}
+		var exists bool
+		if _, exists, err = lb.GetLoadBalancer(b.T.Context(), cluster, now); err == nil && exists {
+			err = lb.EnsureLoadBalancerDeleted(b.T.Context(), cluster, now)
+		}
+		if err == nil {
+			b.Withdraw(now)
+		}
+		if _, later := errors.AsType[*cloudproviderapi.RetryError](err); !later {
+			return err
+		}
+	}
+	return err
+}
+
+// manyTries ends a test whose provider asks for more time without end.
+const manyTries = 100
 
 // Events returns the events written since the last call.
 func (b *Bench) Events() []string {
