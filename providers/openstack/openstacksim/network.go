@@ -79,40 +79,6 @@ type Port struct {
 	Tenant         string        `json:"tenant_id"`
 }
 
-// FloatingIP is an address of an external network that can be attached to a port.
-type FloatingIP struct {
-	ID          string   `json:"id"`
-	Address     string   `json:"floating_ip_address"`
-	NetworkID   string   `json:"floating_network_id"`
-	PortID      *string  `json:"port_id"`
-	FixedIP     *string  `json:"fixed_ip_address"`
-	RouterID    *string  `json:"router_id"`
-	Status      string   `json:"status"`
-	Description string   `json:"description"`
-	Tags        []string `json:"tags"`
-}
-
-// SecurityGroup holds rules.
-type SecurityGroup struct {
-	ID          string         `json:"id"`
-	Name        string         `json:"name"`
-	Description string         `json:"description"`
-	Rules       []SecurityRule `json:"security_group_rules"`
-	Tags        []string       `json:"tags"`
-}
-
-// SecurityRule lets traffic through.
-type SecurityRule struct {
-	ID        string  `json:"id"`
-	GroupID   string  `json:"security_group_id"`
-	Direction string  `json:"direction"`
-	EtherType string  `json:"ethertype"`
-	Protocol  *string `json:"protocol"`
-	Min       *int    `json:"port_range_min"`
-	Max       *int    `json:"port_range_max"`
-	Prefix    *string `json:"remote_ip_prefix"`
-}
-
 // Route is a static route of a router.
 type Route struct {
 	Destination string `json:"destination"`
@@ -210,12 +176,6 @@ func (s *Sim) ChangePort(id string, change func(*Port)) {
 
 // Ports returns all ports.
 func (s *Sim) Ports() []Port { return copies(s, &s.ports) }
-
-// FloatingIPs returns all floating addresses.
-func (s *Sim) FloatingIPs() []FloatingIP { return copies(s, &s.floating) }
-
-// SecurityGroups returns all security groups.
-func (s *Sim) SecurityGroups() []SecurityGroup { return copies(s, &s.groups) }
 
 // Routers returns all routers.
 func (s *Sim) Routers() []Router { return copies(s, &s.routers) }
@@ -428,130 +388,6 @@ func (s *Sim) servePorts(w http.ResponseWriter, r *http.Request, id, _ string) e
 	return nil
 }
 
-type floatingRequest struct {
-	NetworkID   string  `json:"floating_network_id"`
-	PortID      *string `json:"port_id"`
-	Description string  `json:"description"`
-	SubnetID    string  `json:"subnet_id"`
-	Address     string  `json:"floating_ip_address"`
-}
-
-func (s *Sim) serveFloatingIPs(w http.ResponseWriter, r *http.Request, id, _ string) error {
-	switch {
-	case id == "" && r.Method == http.MethodPost:
-		return s.createFloatingIP(w, r)
-	case id == "":
-		return s.listing(w, r, "floatingips", anys(s.floating.all()), equalFilter)
-	}
-	f := s.floating.byID[id]
-	if f == nil {
-		return notFound("FloatingIPNotFound", "Floating IP", id)
-	}
-	switch r.Method {
-	case http.MethodDelete:
-		s.floating.remove(id)
-		w.WriteHeader(http.StatusNoContent)
-		return nil
-	case http.MethodPut:
-		var in map[string]any
-		if err := decodeBody(r, "floatingip", &in); err != nil {
-			return err
-		}
-		port, given := in["port_id"]
-		if text, _ := port.(string); given && text != "" {
-			if err := s.attach(f, text); err != nil {
-				return err
-			}
-		} else if given || len(in) == 0 {
-			f.PortID, f.FixedIP, f.RouterID, f.Status = nil, nil, nil, "DOWN"
-		}
-	}
-	write(w, http.StatusOK, map[string]any{"floatingip": f})
-	return nil
-}
-
-func (s *Sim) createFloatingIP(w http.ResponseWriter, r *http.Request) error {
-	var in floatingRequest
-	if err := decodeBody(r, "floatingip", &in); err != nil {
-		return err
-	}
-	n := s.networks.byID[in.NetworkID]
-	switch {
-	case n == nil:
-		return notFound("NetworkNotFound", "Network", in.NetworkID)
-	case !n.External:
-		return failure(http.StatusBadRequest, "BadRequest", "Network %s is not a valid external network", in.NetworkID)
-	case s.overQuota("floatingip", len(s.floating.order)):
-		return failure(http.StatusConflict, "OverQuota", "Quota exceeded for resources: ['floatingip'].")
-	}
-	f := &FloatingIP{NetworkID: in.NetworkID, Description: in.Description, Status: "DOWN", Tags: []string{}}
-	if in.Address != "" {
-		if s.inUse(in.Address) {
-			return failure(http.StatusConflict, "IpAddressInUse", "Unable to complete operation for network %s. The IP address %s is in use.", in.NetworkID, in.Address)
-		}
-		f.Address = in.Address
-	}
-	for _, sub := range s.subnets.all() {
-		if f.Address == "" && sub.NetworkID == in.NetworkID && sub.IPVersion == 4 && (in.SubnetID == "" || in.SubnetID == sub.ID) {
-			f.Address = s.allocate(sub)
-		}
-	}
-	if f.Address == "" {
-		return failure(http.StatusConflict, "IpAddressGenerationFailure", "No more IP addresses available on network %s.", in.NetworkID)
-	}
-	if p := deref(in.PortID); p != "" {
-		if err := s.attach(f, p); err != nil {
-			return err
-		}
-	}
-	f.ID = s.newID(0xf1)
-	s.floating.put(f.ID, f)
-	write(w, http.StatusCreated, map[string]any{"floatingip": f})
-	return nil
-}
-
-func (s *Sim) attach(f *FloatingIP, port string) error {
-	p := s.ports.byID[port]
-	if p == nil {
-		return notFound("PortNotFound", "Port", port)
-	}
-	i := slices.IndexFunc(p.FixedIPs, func(x FixedIP) bool { return netip.MustParseAddr(x.Address).Is4() })
-	if i < 0 {
-		return failure(http.StatusBadRequest, "BadRequest", "Bad floatingip request: Port %s does not have fixed IPv4 address.", port)
-	}
-	for _, other := range s.floating.all() {
-		if other != f && deref(other.PortID) == port && other.NetworkID == f.NetworkID {
-			return failure(http.StatusConflict, "FloatingIPPortAlreadyAssociated", "Cannot associate floating IP %s with port %s using fixed IP %s, as that fixed IP already has a floating IP on external network %s.", f.Address, port, p.FixedIPs[i].Address, f.NetworkID)
-		}
-	}
-	for _, router := range s.routers.all() {
-		reaches := router.external == f.NetworkID && slices.ContainsFunc(s.ports.all(), func(q *Port) bool {
-			return q.DeviceID == router.ID && slices.ContainsFunc(q.FixedIPs, func(x FixedIP) bool { return x.SubnetID == p.FixedIPs[i].SubnetID })
-		})
-		if reaches {
-			f.PortID, f.FixedIP, f.RouterID, f.Status = &p.ID, &p.FixedIPs[i].Address, &router.ID, "ACTIVE"
-			return nil
-		}
-	}
-	return failure(http.StatusNotFound, "ExternalGatewayForFloatingIPNotFound", "External network %s is not reachable from subnet %s. Therefore, cannot associate Port %s with a Floating IP.", f.NetworkID, p.FixedIPs[i].SubnetID, port)
-}
-
-// AddFloatingIP reserves an address that is attached to nothing.
-func (s *Sim) AddFloatingIP(network, address, description string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	id := s.newID(0xf1)
-	s.floating.put(id, &FloatingIP{ID: id, NetworkID: network, Address: address, Description: description, Status: "DOWN", Tags: []string{}})
-	return id
-}
-
-// AttachFloatingIP attaches a floating address to a port.
-func (s *Sim) AttachFloatingIP(id, port string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.attach(s.floating.byID[id], port)
-}
-
 // SetQuota bounds how many objects of a kind, such as "floatingip" or "loadbalancer", the project may have.
 func (s *Sim) SetQuota(kind string, n int) {
 	s.mu.Lock()
@@ -562,88 +398,6 @@ func (s *Sim) SetQuota(kind string, n int) {
 func (s *Sim) overQuota(kind string, have int) bool {
 	most, set := s.quotas[kind]
 	return set && have >= most
-}
-
-func (s *Sim) serveGroups(w http.ResponseWriter, r *http.Request, id, _ string) error {
-	switch {
-	case id == "" && r.Method == http.MethodPost:
-		var in struct {
-			Name        string `json:"name"`
-			Description string `json:"description"`
-		}
-		if err := decodeBody(r, "security_group", &in); err != nil {
-			return err
-		}
-		g := &SecurityGroup{ID: s.newID(0x56), Name: in.Name, Description: in.Description, Tags: []string{}}
-		for _, family := range []string{"IPv4", "IPv6"} {
-			g.Rules = append(g.Rules, SecurityRule{ID: s.newID(0x5e), GroupID: g.ID, Direction: "egress", EtherType: family})
-		}
-		s.groups.put(g.ID, g)
-		write(w, http.StatusCreated, map[string]any{"security_group": g})
-		return nil
-	case id == "":
-		return s.listing(w, r, "security_groups", anys(s.groups.all()), equalFilter)
-	}
-	g := s.groups.byID[id]
-	if g == nil {
-		return notFound("SecurityGroupNotFound", "Security group", id)
-	}
-	if r.Method == http.MethodDelete {
-		if slices.ContainsFunc(s.ports.all(), func(p *Port) bool { return slices.Contains(p.SecurityGroups, id) }) {
-			return failure(http.StatusConflict, "SecurityGroupInUse", "Security Group %s in use.", id)
-		}
-		s.groups.remove(id)
-		w.WriteHeader(http.StatusNoContent)
-		return nil
-	}
-	write(w, http.StatusOK, map[string]any{"security_group": g})
-	return nil
-}
-
-func (s *Sim) serveRules(w http.ResponseWriter, r *http.Request, id, _ string) error {
-	switch {
-	case id == "" && r.Method == http.MethodPost:
-		var in SecurityRule
-		if err := decodeBody(r, "security_group_rule", &in); err != nil {
-			return err
-		}
-		g := s.groups.byID[in.GroupID]
-		if g == nil {
-			return notFound("SecurityGroupNotFound", "Security group", in.GroupID)
-		}
-		if in.Prefix != nil {
-			p, err := netip.ParsePrefix(*in.Prefix)
-			if err != nil || p.Addr().Is4() != (in.EtherType == "IPv4") {
-				return failure(http.StatusBadRequest, "SecurityGroupRuleParameterConflict", "Conflicting value ethertype %s for CIDR %s", in.EtherType, *in.Prefix)
-			}
-		}
-		for _, have := range g.Rules {
-			have.ID = in.ID
-			if fmt.Sprint(attributes(have)) == fmt.Sprint(attributes(in)) {
-				return failure(http.StatusConflict, "SecurityGroupRuleExists", "Security group rule already exists.")
-			}
-		}
-		in.ID = s.newID(0x5e)
-		g.Rules = append(g.Rules, in)
-		write(w, http.StatusCreated, map[string]any{"security_group_rule": in})
-		return nil
-	case id == "":
-		all := []any{}
-		for _, g := range s.groups.all() {
-			for _, rule := range g.Rules {
-				all = append(all, rule)
-			}
-		}
-		return s.listing(w, r, "security_group_rules", all, equalFilter)
-	}
-	for _, g := range s.groups.all() {
-		if i := slices.IndexFunc(g.Rules, func(x SecurityRule) bool { return x.ID == id }); i >= 0 && r.Method == http.MethodDelete {
-			g.Rules = slices.Delete(g.Rules, i, i+1)
-			w.WriteHeader(http.StatusNoContent)
-			return nil
-		}
-	}
-	return notFound("SecurityGroupRuleNotFound", "Security group rule", id)
 }
 
 // mostRoutes is Neutron's default of max_routes.

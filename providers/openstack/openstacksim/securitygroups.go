@@ -1,0 +1,114 @@
+package openstacksim
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+)
+
+// SecurityGroup holds rules.
+type SecurityGroup struct {
+	ID          string         `json:"id"`
+	Name        string         `json:"name"`
+	Description string         `json:"description"`
+	Rules       []SecurityRule `json:"security_group_rules"`
+	Tags        []string       `json:"tags"`
+}
+
+// SecurityRule lets traffic through.
+type SecurityRule struct {
+	ID        string  `json:"id"`
+	GroupID   string  `json:"security_group_id"`
+	Direction string  `json:"direction"`
+	EtherType string  `json:"ethertype"`
+	Protocol  *string `json:"protocol"`
+	Min       *int    `json:"port_range_min"`
+	Max       *int    `json:"port_range_max"`
+	Prefix    *string `json:"remote_ip_prefix"`
+}
+
+// SecurityGroups returns all security groups.
+func (s *Sim) SecurityGroups() []SecurityGroup { return copies(s, &s.groups) }
+
+func (s *Sim) serveGroups(w http.ResponseWriter, r *http.Request, id, _ string) error {
+	switch {
+	case id == "" && r.Method == http.MethodPost:
+		var in struct {
+			Name        string `json:"name"`
+			Description string `json:"description"`
+		}
+		if err := decodeBody(r, "security_group", &in); err != nil {
+			return err
+		}
+		g := &SecurityGroup{ID: s.newID(0x56), Name: in.Name, Description: in.Description, Tags: []string{}}
+		for _, family := range []string{"IPv4", "IPv6"} {
+			g.Rules = append(g.Rules, SecurityRule{ID: s.newID(0x5e), GroupID: g.ID, Direction: "egress", EtherType: family})
+		}
+		s.groups.put(g.ID, g)
+		write(w, http.StatusCreated, map[string]any{"security_group": g})
+		return nil
+	case id == "":
+		return s.listing(w, r, "security_groups", anys(s.groups.all()), equalFilter)
+	}
+	g := s.groups.byID[id]
+	if g == nil {
+		return notFound("SecurityGroupNotFound", "Security group", id)
+	}
+	if r.Method == http.MethodDelete {
+		if slices.ContainsFunc(s.ports.all(), func(p *Port) bool { return slices.Contains(p.SecurityGroups, id) }) {
+			return failure(http.StatusConflict, "SecurityGroupInUse", "Security Group %s in use.", id)
+		}
+		s.groups.remove(id)
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	write(w, http.StatusOK, map[string]any{"security_group": g})
+	return nil
+}
+
+func (s *Sim) serveRules(w http.ResponseWriter, r *http.Request, id, _ string) error {
+	switch {
+	case id == "" && r.Method == http.MethodPost:
+		var in SecurityRule
+		if err := decodeBody(r, "security_group_rule", &in); err != nil {
+			return err
+		}
+		g := s.groups.byID[in.GroupID]
+		if g == nil {
+			return notFound("SecurityGroupNotFound", "Security group", in.GroupID)
+		}
+		if in.Prefix != nil {
+			p, err := netip.ParsePrefix(*in.Prefix)
+			if err != nil || p.Addr().Is4() != (in.EtherType == "IPv4") {
+				return failure(http.StatusBadRequest, "SecurityGroupRuleParameterConflict", "Conflicting value ethertype %s for CIDR %s", in.EtherType, *in.Prefix)
+			}
+		}
+		for _, have := range g.Rules {
+			have.ID = in.ID
+			if fmt.Sprint(attributes(have)) == fmt.Sprint(attributes(in)) {
+				return failure(http.StatusConflict, "SecurityGroupRuleExists", "Security group rule already exists.")
+			}
+		}
+		in.ID = s.newID(0x5e)
+		g.Rules = append(g.Rules, in)
+		write(w, http.StatusCreated, map[string]any{"security_group_rule": in})
+		return nil
+	case id == "":
+		all := []any{}
+		for _, g := range s.groups.all() {
+			for _, rule := range g.Rules {
+				all = append(all, rule)
+			}
+		}
+		return s.listing(w, r, "security_group_rules", all, equalFilter)
+	}
+	for _, g := range s.groups.all() {
+		if i := slices.IndexFunc(g.Rules, func(x SecurityRule) bool { return x.ID == id }); i >= 0 && r.Method == http.MethodDelete {
+			g.Rules = slices.Delete(g.Rules, i, i+1)
+			w.WriteHeader(http.StatusNoContent)
+			return nil
+		}
+	}
+	return notFound("SecurityGroupRuleNotFound", "Security group rule", id)
+}
