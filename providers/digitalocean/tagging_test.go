@@ -1,6 +1,7 @@
 package digitalocean
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -16,9 +17,11 @@ func (w *world) tagging() *tagging {
 
 // tags of each load balancer, by name, as the tags resource of the API knows them.
 func (w *world) tagged(tag string) []string {
-	state, ok := w.sim.State().(map[string]any)["tags"].(map[string][]string)
-	require.True(w.T, ok)
-	return state[tag]
+	var state struct {
+		Tags map[string][]string `json:"tags"`
+	}
+	require.NoError(w.T, json.Unmarshal(w.sim.State(), &state))
+	return state.Tags[tag]
 }
 
 func TestTagLoop(t *testing.T) {

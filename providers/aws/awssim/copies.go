@@ -31,11 +31,6 @@ func (n Subnet) clone() *Subnet {
 	return &n
 }
 
-func (t RouteTable) clone() *RouteTable {
-	t.Subnets, t.Routes, t.Tags = slices.Clone(t.Subnets), each(t.Routes, plain), maps.Clone(t.Tags)
-	return &t
-}
-
 func (g Group) clone() *Group {
 	g.Tags, g.Rules = maps.Clone(g.Tags), slices.Clone(g.Rules)
 	return &g

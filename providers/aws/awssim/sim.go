@@ -493,11 +493,13 @@ func (s *Sim) Holdings() []string {
 }
 
 // State implements simkit.Cloud.
-func (s *Sim) State() any {
-	return map[string]any{
-		"instances": s.List(), "subnets": s.Subnets(), "routeTables": copies(s, &s.tables, RouteTable.clone), "securityGroups": s.Groups(),
-		"classicLoadBalancers": s.Classics(), "loadBalancers": s.Networks(), "listeners": s.Listeners(), "targetGroups": s.TargetGroups(),
-	}
+func (s *Sim) State() json.RawMessage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return simkit.Snapshot(map[string]any{
+		"instances": s.instances.all(), "subnets": s.subnets.all(), "routeTables": s.tables.all(), "securityGroups": s.groups.all(),
+		"classicLoadBalancers": s.classics.all(), "loadBalancers": s.networks.all(), "listeners": s.listeners.all(), "targetGroups": s.targets.all(),
+	})
 }
 
 // metadata is the instance metadata service, version 2, seen from the instance that Self chose.

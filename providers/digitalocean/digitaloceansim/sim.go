@@ -248,17 +248,17 @@ func (s *Sim) SetToken(token string) {
 }
 
 // State implements simkit.Cloud.
-func (s *Sim) State() any {
+func (s *Sim) State() json.RawMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	tags := map[string][]string{}
 	for name, resources := range s.tags {
 		tags[name] = slices.Sorted(maps.Keys(resources))
 	}
-	return map[string]any{
+	return simkit.Snapshot(map[string]any{
 		"droplets": sorted(s.droplets), "load_balancers": s.loadBalancersLocked(), "certificates": sorted(s.certificates), "tags": tags,
 		"firewalls": s.firewallsLocked(),
-	}
+	})
 }
 
 // ServeHTTP implements simkit.Cloud.

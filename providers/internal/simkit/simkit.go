@@ -40,6 +40,15 @@ const AdminPrefix = "/_sim/"
 // latestCalls is how many calls are kept in full.
 const latestCalls = 2000
 
+// Snapshot is the JSON of what a cloud holds. Nothing of it is shared with the cloud, which goes on changing.
+func Snapshot(state map[string]any) json.RawMessage {
+	text, err := json.Marshal(state)
+	if err != nil {
+		panic(err) // a simulator holds nothing that has no JSON
+	}
+	return text
+}
+
 // Cloud is one simulated cloud.
 type Cloud interface {
 	// ServeHTTP speaks the cloud's API.
@@ -50,8 +59,8 @@ type Cloud interface {
 	WriteError(w http.ResponseWriter, status int, message string)
 	// RateHeaders tells the client about its budget.
 	RateHeaders(h http.Header, limit, remaining int, reset time.Time)
-	// State returns what the cloud holds, ready for JSON.
-	State() any
+	// State returns what the cloud holds, as JSON of one moment; Snapshot makes it while the cloud is locked.
+	State() json.RawMessage
 	// Seed adds n instances that are running.
 	Seed(n int)
 	// Instances returns all instances in order of their creation.

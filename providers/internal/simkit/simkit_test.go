@@ -40,7 +40,10 @@ func (*counter) WriteError(w http.ResponseWriter, status int, message string) {
 func (*counter) RateHeaders(h http.Header, _, remaining int, _ time.Time) {
 	h.Set("Remaining", strconv.Itoa(remaining))
 }
-func (c *counter) State() any                           { return c.value.Load() }
+
+func (c *counter) State() json.RawMessage {
+	return json.RawMessage(strconv.FormatInt(c.value.Load(), 10))
+}
 func (c *counter) Seed(n int)                           { c.value.Add(int64(n)) }
 func (*counter) Instances() []Instance                  { return []Instance{{Name: "a"}} }
 func (*counter) RemoveInstance(string) error            { return errors.New("there is none") }

@@ -245,7 +245,7 @@ func (s *Sim) SetToken(token string) {
 }
 
 // State implements simkit.Cloud.
-func (s *Sim) State() any {
+func (s *Sim) State() json.RawMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	balancers := []any{}
@@ -260,9 +260,9 @@ func (s *Sim) State() any {
 	for _, f := range sorted(s.firewalls) {
 		firewalls = append(firewalls, s.firewallView(f))
 	}
-	return map[string]any{
+	return simkit.Snapshot(map[string]any{
 		"linodes": sorted(s.linodes), "nodebalancers": balancers, "firewalls": firewalls, "vpcs": sorted(s.vpcs), "reserved": slices.Sorted(maps.Keys(s.reserved)),
-	}
+	})
 }
 
 // ServeHTTP implements simkit.Cloud.

@@ -272,7 +272,7 @@ func (s *Sim) serveMembers(w http.ResponseWriter, r *http.Request, pool string, 
 		if i < 0 {
 			return octaviaNotFound("Member", parts[3])
 		}
-		p.members = slices.Delete(p.members, i, i+1)
+		p.members = slices.Delete(slices.Clone(p.members), i, i+1)
 	default:
 		err = failure(http.StatusMethodNotAllowed, "", "not simulated")
 	}

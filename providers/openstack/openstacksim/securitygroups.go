@@ -105,7 +105,7 @@ func (s *Sim) serveRules(w http.ResponseWriter, r *http.Request, id, _ string) e
 	}
 	for _, g := range s.groups.all() {
 		if i := slices.IndexFunc(g.Rules, func(x SecurityRule) bool { return x.ID == id }); i >= 0 && r.Method == http.MethodDelete {
-			g.Rules = slices.Delete(g.Rules, i, i+1)
+			g.Rules = slices.Delete(slices.Clone(g.Rules), i, i+1)
 			w.WriteHeader(http.StatusNoContent)
 			return nil
 		}

@@ -505,15 +505,15 @@ func (s *Sim) Holdings() []string {
 }
 
 // State implements simkit.Cloud.
-func (s *Sim) State() any {
+func (s *Sim) State() json.RawMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.settle()
-	return map[string]any{
+	return simkit.Snapshot(map[string]any{
 		"servers": s.servers.all(), "ports": s.ports.all(), "networks": s.networks.all(), "subnets": s.subnets.all(), "floatingips": s.floating.all(),
 		"security_groups": s.groups.all(), "routers": s.routers.all(), "loadbalancers": s.balancers.all(), "listeners": s.listeners.all(),
 		"pools": s.pools.all(), "healthmonitors": s.monitors.all(),
-	}
+	})
 }
 
 func deref(p *string) string {
