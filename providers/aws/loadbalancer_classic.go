@@ -112,12 +112,7 @@ func (l *loadBalancers) ensureClassicGroup(ctx context.Context, service *v1.Serv
 	if err != nil {
 		return err
 	}
-	switch {
-	case len(s.Groups) > 0:
-		want.groups = slices.Clone(s.Groups)
-	case l.config.ClassicGroup != "":
-		want.groups = []string{l.config.ClassicGroup}
-	default:
+	if want.groups = l.givenClassicGroups(s); len(want.groups) == 0 {
 		tags := cloneTags(s.tags, id.ownershipTags())
 		g, err := l.groups.ensure(ctx, classicGroupName(want.name), classicGroupDescription(want.name, service), tags)
 		if err != nil {
@@ -128,12 +123,25 @@ func (l *loadBalancers) ensureClassicGroup(ctx context.Context, service *v1.Serv
 		}
 		want.groups = []string{g.id}
 	}
+	want.groups = withExtra(want.groups, s)
+	return nil
+}
+
+// givenClassicGroups are the security groups that the annotation or the option names; without any it has one of its own.
+func (l *loadBalancers) givenClassicGroups(s settings) []string {
+	if len(s.Groups) == 0 && l.config.ClassicGroup != "" {
+		return []string{l.config.ClassicGroup}
+	}
+	return slices.Clone(s.Groups)
+}
+
+func withExtra(groups []string, s settings) []string {
 	for _, g := range s.ExtraGroups {
-		if !slices.Contains(want.groups, g) {
-			want.groups = append(want.groups, g)
+		if !slices.Contains(groups, g) {
+			groups = append(groups, g)
 		}
 	}
-	return nil
+	return groups
 }
 
 // classicFrontRules are what may come in to a classic load balancer.
@@ -206,40 +214,53 @@ func (l *loadBalancers) notDone(err error, doubt func()) error {
 
 // classicNodeRules lets the load balancer in to its nodes, by its first security group, and closes what no node of it uses.
 func (l *loadBalancers) classicNodeRules(ctx context.Context, service *v1.Service, groups []string, backends []backend) error {
-	if l.config.NoNodeGroupRules || len(groups) == 0 {
-		return nil
-	}
-	_, id, err := l.api.ready(ctx)
+	changes, decide, err := l.classicNodeChanges(ctx, service, groups, backends)
 	if err != nil {
 		return err
 	}
-	wanted, err := l.nodeGroups(ctx, service, backends)
-	if err != nil {
-		return err
-	}
-	all, err := l.groups.all(ctx)
-	if err != nil {
-		return err
-	}
-	from := groups[0] // annotation order: its own, or the first that is named
-	open := rule{protocol: protocolAll, source: ruleSource{group: from}}
-	mine := func(r rule) bool { return r.source.group == from && r.protocol == protocolAll }
-	for _, g := range sortedGroups(all) {
-		var want []rule
-		switch {
-		case slices.Contains(wanted, g.id):
-			want = []rule{open}
-		case !id.ours(g.tags) || g.id == from || len(backends) == 0:
-			continue
-		}
-		if exactly(g, want, mine).empty() {
-			continue
-		}
-		if err := l.groups.sync(ctx, g.id, want, mine); err != nil {
+	for _, c := range changes {
+		if err := l.groups.change(ctx, c.group.id, false, decide); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// classicNodeChanges are the changes of the security groups of nodes, by what is known of these groups; decide is what to do
+// with one as it is when it is changed.
+func (l *loadBalancers) classicNodeChanges(ctx context.Context, service *v1.Service, groups []string, backends []backend) (changes []ruleChange, decide func(securityGroup) ruleChange, err error) {
+	if l.config.NoNodeGroupRules || len(groups) == 0 {
+		return nil, nil, nil
+	}
+	_, id, err := l.api.ready(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	opened, err := l.nodeGroups(ctx, service, backends)
+	if err != nil {
+		return nil, nil, err
+	}
+	all, err := l.groups.all(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	from := groups[0] // annotation order: its own, or the first that is named
+	decide = func(g securityGroup) ruleChange {
+		var want []rule
+		if slices.Contains(opened, g.id) {
+			want = []rule{{protocol: protocolAll, source: ruleSource{group: from}}}
+		}
+		return exactly(g, want, func(r rule) bool { return r.source.group == from && r.protocol == protocolAll })
+	}
+	for _, g := range sortedGroups(all) {
+		if !slices.Contains(opened, g.id) && (!id.ours(g.tags) || g.id == from || len(backends) == 0) {
+			continue
+		}
+		if c := decide(g); !c.empty() {
+			changes = append(changes, c)
+		}
+	}
+	return changes, decide, nil
 }
 
 // dropClassicGroup deletes the group of its own that a load balancer does not have any more.

@@ -1,9 +1,9 @@
 package aws
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -88,21 +88,21 @@ func (l *loadBalancers) planClassic(ctx context.Context, service *v1.Service, s 
 		return nil, err
 	}
 	var planned []guard.Planned
-	want.groups = s.Groups
-	if len(want.groups) == 0 && l.config.ClassicGroup != "" {
-		want.groups = []string{l.config.ClassicGroup}
-	}
-	if len(want.groups) == 0 {
-		own, id, err := l.planOwnGroup(ctx, classicGroupName(want.name), classicFrontRules(want, s), descriptionFront+want.name)
+	if want.groups = l.givenClassicGroups(s); len(want.groups) == 0 {
+		name := classicGroupName(want.name)
+		own, id, err := l.planOwnGroup(ctx, name, classicFrontRules(want, s), descriptionFront+want.name)
 		if err != nil {
 			return nil, err
 		}
-		planned, want.groups = own, []string{id}
+		planned, want.groups = own, []string{cmp.Or(id, name)} // the name stands for a group that does not exist yet
 	}
-	for _, g := range s.ExtraGroups {
-		if !slices.Contains(want.groups, g) {
-			want.groups = append(want.groups, g)
-		}
+	want.groups = withExtra(want.groups, s)
+	changes, _, err := l.classicNodeChanges(ctx, service, want.groups, backends)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range changes {
+		planned = append(planned, planRules(c)...)
 	}
 	object := "classic load balancer " + want.name
 	if lb == nil {

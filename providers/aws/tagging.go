@@ -10,7 +10,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
@@ -127,16 +126,12 @@ func (t *tagging) start(ctx context.Context, kube kubernetes.Interface) error {
 	if err != nil {
 		return fmt.Errorf("watching nodes for the tagging controller: %w", err)
 	}
-	go func() {
-		<-ctx.Done()
-		t.queue.ShutDown()
-	}()
-	var workers sync.WaitGroup
+	context.AfterFunc(ctx, t.queue.ShutDown)
 	for range t.config.Workers {
-		workers.Go(func() {
+		go func() { // until the queue is shut down
 			for t.next(ctx) {
 			}
-		})
+		}()
 	}
 	return nil
 }
