@@ -250,44 +250,103 @@ func TestAdoption(t *testing.T) {
 	assert.Zero(t, calls(t, c).Writes)
 }
 
+// backends waits until each load balancer has that many droplets, and returns the load balancers' IDs.
+func backends(t *testing.T, c *harness.Cluster, loadBalancers, droplets int) (ids []string) {
+	t.Helper()
+	require.NoError(t, harness.Eventually(t.Context(), patience, fmt.Sprintf("%d load balancers with %d droplets", loadBalancers, droplets), func(ctx context.Context) error {
+		var answer struct {
+			LoadBalancers []struct {
+				ID         string `json:"id"`
+				DropletIDs []int  `json:"droplet_ids"`
+			} `json:"load_balancers"`
+		}
+		if err := c.Cloud.Call(ctx, http.MethodGet, "/v2/load_balancers", testToken, nil, &answer); err != nil {
+			return err
+		}
+		ids = nil
+		for _, lb := range answer.LoadBalancers {
+			if len(lb.DropletIDs) != droplets {
+				return fmt.Errorf("%s has %d", lb.ID, len(lb.DropletIDs))
+			}
+			ids = append(ids, lb.ID)
+		}
+		if len(ids) != loadBalancers {
+			return fmt.Errorf("there are %d", len(ids))
+		}
+		return nil
+	}))
+	return ids
+}
+
+// createOfClass creates a Service of a class, with the finalizer that all controllers share where another controller is to
+// have put it on.
+func createOfClass(t *testing.T, c *harness.Cluster, name, class string, finalizers ...string) {
+	t.Helper()
+	s := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: finalizers}, Spec: v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer, Ports: []v1.ServicePort{{Port: 80}}}}
+	if class != "" {
+		s.Spec.LoadBalancerClass = &class
+	}
+	_, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).Create(t.Context(), s, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
 // TestLoadBalancerClass: the three modes, and a Service of another controller with the finalizer that all share.
 func TestLoadBalancerClass(t *testing.T) {
 	const class, finalizer = "example.com/ours", "service.kubernetes.io/load-balancer-cleanup"
-	c := newCluster(t, "--instances=1")
-	m := startCCM(t, c, []string{"--load-balancer-class=" + class, "--load-balancer-class-mode=named"}, nil)
+	c := newCluster(t, "--instances=3")
+	env := everything(t, c)
+	named := []string{"--load-balancer-class=" + class, "--load-balancer-class-mode=named"}
+	m := startCCM(t, c, named, env)
 	joinNodes(t, c, 1)
-	create := func(name, class string) {
-		s := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer, Ports: []v1.ServicePort{{Port: 80}}}}
-		if class != "" {
-			s.Spec.LoadBalancerClass = &class
-		}
-		if class != "" && class != "example.com/ours" {
-			s.Finalizers = []string{finalizer}
-		}
-		_, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).Create(t.Context(), s, metav1.CreateOptions{})
-		require.NoError(t, err)
-	}
-	create("other", "example.com/other")
-	create("plain", "")
+	createOfClass(t, c, "other", "example.com/other", finalizer)
+	createOfClass(t, c, "plain", "")
 	require.NoError(t, c.Kube.CoreV1().Services(metav1.NamespaceDefault).Delete(t.Context(), "other", metav1.DeleteOptions{}))
-	create("ours", class)
+	createOfClass(t, c, "ours", class)
 	_, err := c.WaitServed(t.Context(), "ours", patience)
 	require.NoError(t, err)
-	waitHoldings(t, c, 1, "")
+	was := backends(t, c, 1, 1)
+	waitFirewall(t, c, 1)
+
+	// After a restart in this mode everything goes on: what is served stays, and a node joins and leaves.
+	m.Stop(10 * time.Second)
+	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
+	m = startCCM(t, c, named, env)
+	requireWorked(t, m, "service")
+	requireWorked(t, m, "firewall")
+	assert.Zero(t, calls(t, c).Writes, "%v", calls(t, c).ByOperation)
+	require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: "node-2", Ready: true}))
+	assert.Equal(t, was, backends(t, c, 1, 2))
+	waitFirewall(t, c, 1)
+	require.NoError(t, c.Kube.CoreV1().Nodes().Delete(t.Context(), "node-2", metav1.DeleteOptions{}))
+	assert.Equal(t, was, backends(t, c, 1, 1))
+	requireClasses(t, c, class)
 
 	m.Stop(10 * time.Second)
-	startCCM(t, c, []string{"--load-balancer-class=" + class, "--load-balancer-class-mode=named-and-unclassed"}, nil)
+	startCCM(t, c, []string{"--load-balancer-class=" + class, "--load-balancer-class-mode=named-and-unclassed"}, env)
 	_, err = c.WaitServed(t.Context(), "plain", patience)
 	require.NoError(t, err)
-	waitHoldings(t, c, 2, "")
+	assert.Contains(t, backends(t, c, 2, 1), was[0])
+	require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: "node-3", Ready: true}))
+	backends(t, c, 2, 2)
 	other, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).Get(t.Context(), "other", metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, []string{finalizer}, other.Finalizers, "the other controller has not cleaned up yet")
+	requireClasses(t, c, class)
 
 	// Ours are cleaned up: classed ones, and those that are no load balancer any more.
 	require.NoError(t, c.Kube.CoreV1().Services(metav1.NamespaceDefault).Delete(t.Context(), "ours", metav1.DeleteOptions{}))
 	patchService(t, c, "plain", `{"spec":{"type":"ClusterIP"}}`)
 	waitHoldings(t, c, 0, "")
+}
+
+// requireClasses: what tells the framework which Services are ours exists in the program's memory alone.
+func requireClasses(t *testing.T, c *harness.Cluster, class string) {
+	t.Helper()
+	for name, want := range map[string]*string{"ours": &class, "plain": nil, "other": new("example.com/other")} {
+		s, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).Get(t.Context(), name, metav1.GetOptions{})
+		require.NoError(t, err)
+		assert.Equal(t, want, s.Spec.LoadBalancerClass, name)
+	}
 }
 
 // TestOrphans: what a forced deletion leaves in the cloud is listed, and deleted after the cluster's name was typed.

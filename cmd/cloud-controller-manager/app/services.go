@@ -23,6 +23,11 @@ const (
 // notSelected stands in for the class of Services that are not ours to serve. It exists in our memory alone.
 const notSelected = "anyccm.io/not-selected"
 
+// selected marks cached Services that were recognised by their class, which is taken off for the framework: client-go may
+// pass an object through a transform more than once. The mark stands in metadata.selfLink, which no API server serves or
+// stores and nobody else uses. Patches hold differences between two cached objects, so it is in none of them.
+const selected = "anyccm.io/selected"
+
 // serviceSelection says which Services of type LoadBalancer are ours. The framework knows only those without a class;
 // what it gets to see is changed accordingly.
 type serviceSelection struct {
@@ -59,13 +64,15 @@ func (s *serviceSelection) selects(class *string) bool {
 
 // apply changes a cached Service so that the framework serves those that are ours and leaves the others alone. It would
 // also take its finalizer off Services of other classes that are being deleted, and with it the other controller's
-// chance to clean up: their finalizer is hidden from it.
+// chance to clean up: their finalizer is hidden from it. A further pass changes nothing.
 func (s *serviceSelection) apply(service *v1.Service) {
-	if service.Spec.Type != v1.ServiceTypeLoadBalancer {
+	if service.Spec.Type != v1.ServiceTypeLoadBalancer || service.SelfLink == selected {
 		return
 	}
 	if s.selects(service.Spec.LoadBalancerClass) {
-		service.Spec.LoadBalancerClass = nil
+		if service.Spec.LoadBalancerClass != nil {
+			service.Spec.LoadBalancerClass, service.SelfLink = nil, selected
+		}
 		return
 	}
 	service.Spec.LoadBalancerClass = new(notSelected)
