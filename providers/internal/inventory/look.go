@@ -1,0 +1,80 @@
+package inventory
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// lookReads bounds how many single reads of one look are under way at once.
+const lookReads = 8
+
+// Seen is what a look has shown of one object: its value, or why there is none. Absence is proved as by Get.
+type Seen[V any] struct {
+	Value V
+	Err   error
+}
+
+// Look reads objects anew, in as few calls as that takes: by one listing where single reads would be more calls than its
+// pages. It is for objects that change by themselves; every answer is from a read that began after the question.
+func (i *Inventory[ID, V]) Look(ctx context.Context, ids []ID) map[ID]Seen[V] {
+	asked := time.Now()
+	i.mu.Lock()
+	batch := max(i.source.BatchSize, 1)
+	reads := (len(ids) + batch - 1) / batch
+	lists := i.source.List != nil && reads > 1 && reads >= i.pages
+	i.mu.Unlock()
+	seen := make(map[ID]Seen[V], len(ids))
+	if lists {
+		i.mu.Lock()
+		f, err := i.listLocked(ctx, asked)
+		i.mu.Unlock()
+		if err == nil {
+			_, err = wait(ctx, f)
+		}
+		if err != nil {
+			for _, id := range ids {
+				seen[id] = Seen[V]{Err: err}
+			}
+			return seen
+		}
+	}
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	room := make(chan struct{}, max(lookReads, batch))
+	for _, id := range ids {
+		group.Go(func() {
+			room <- struct{}{}
+			defer func() { <-room }()
+			v, err := i.single(ctx, id, asked)
+			mu.Lock()
+			defer mu.Unlock()
+			seen[id] = Seen[V]{v, err}
+		})
+	}
+	group.Wait()
+	return seen
+}
+
+// single returns an object as a read shows it that began at asked or later: from memory where there was one since, else by a
+// read of that object alone.
+func (i *Inventory[ID, V]) single(ctx context.Context, id ID, asked time.Time) (V, error) {
+	for {
+		i.mu.Lock()
+		if e, ok := i.objects[id]; ok && !e.read.Before(asked) {
+			i.mu.Unlock()
+			return e.value, nil
+		}
+		f := i.readLocked(ctx, id, Query{}, asked)
+		i.mu.Unlock()
+		value, err := wait(ctx, f)
+		if !f.began.Before(asked) {
+			return value, err
+		}
+		if ctx.Err() != nil {
+			var none V
+			return none, fmt.Errorf("reading a %s: %w", i.source.Kind, ctx.Err())
+		}
+	}
+}

@@ -1,0 +1,286 @@
+// Package waiting lets any number of callers wait for work that a cloud does by itself, such as building a load balancer.
+//
+// While anybody waits, one goroutine looks every second or so at all that is waited for, in as few calls as that takes, and
+// wakes those whose work has come to its end. Nobody holds up anybody else, and nothing is learnt of how long work takes: the
+// time that somebody waited is not the time that it took.
+package waiting
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+	"github.com/anyccm/cloud-controller-manager/registry/priority"
+	"github.com/anyccm/cloud-controller-manager/registry/progress"
+)
+
+const (
+	defaultLeast    = time.Second
+	defaultMost     = 3 * time.Second
+	defaultPatience = 20 * time.Second
+	// mostLooks bounds the looks that are under way at once, so that one that hangs holds up nobody who waits for another
+	// object, and an outage does not pile them up.
+	mostLooks = 4
+)
+
+// Pace says how often is looked. The zero value means every 1 to 3 s, and 20 s of looks that fail.
+type Pace struct {
+	// Least is the time before the first look at new work, and between two looks; Most is that at work that takes long.
+	Least, Most time.Duration
+	// Patience is how long looks may fail in a row before those that wait get the error. Failures that time does not mend are
+	// theirs at once.
+	Patience time.Duration
+}
+
+// Look reads objects anew, in as few calls as that takes. It must answer about every one of them.
+type Look[ID comparable, V any] func(ctx context.Context, ids []ID) map[ID]inventory.Seen[V]
+
+// Room is where callers wait for objects of one kind. Create it with New; it is safe for concurrent use.
+type Room[ID comparable, V any] struct {
+	look Look[ID, V]
+	pace Pace
+
+	mu      sync.Mutex
+	waiters map[*waiter[ID, V]]struct{}
+	// running is set while the goroutine runs that begins the looks; joined wakes it.
+	running bool
+	joined  chan struct{}
+	// looks are under way; last is when the last of them began.
+	looks int
+	last  time.Time
+}
+
+// waiter is one caller. All but done is under the lock of the room.
+type waiter[ID comparable, V any] struct {
+	id     ID
+	urgent bool
+	since  time.Time
+	next   time.Time
+	// looking is set while a look at the object is under way.
+	looking bool
+	// failing is when the looks began to fail; zero while they do not.
+	failing time.Time
+	over    func(V) bool
+	result  chan inventory.Seen[V]
+}
+
+// New returns a room. For objects of an inventory, look is its method Look.
+func New[ID comparable, V any](look Look[ID, V], pace Pace) *Room[ID, V] {
+	if pace.Least == 0 {
+		pace.Least = defaultLeast
+	}
+	if pace.Most == 0 {
+		pace.Most = max(defaultMost, pace.Least)
+	}
+	if pace.Patience == 0 {
+		pace.Patience = defaultPatience
+	}
+	return &Room[ID, V]{look: look, pace: pace, waiters: map[*waiter[ID, V]]struct{}{}, joined: make(chan struct{}, 1)}
+}
+
+// Until waits until over says of an object, as a look shows it, that the work on it has come to its end, and returns the
+// object. The error is cloudapi.ErrNotFound where the object is gone, which is what a deletion waits for, that of the looks
+// where they keep failing, or the context's. what tells users what is waited for.
+func (r *Room[ID, V]) Until(ctx context.Context, id ID, what string, over func(V) bool) (V, error) {
+	defer progress.Note(ctx, what)()
+	now := time.Now()
+	w := &waiter[ID, V]{id: id, urgent: priority.IsUrgent(ctx), since: now, next: now.Add(r.pace.Least), over: over, result: make(chan inventory.Seen[V], 1)}
+	r.mu.Lock()
+	r.waiters[w] = struct{}{}
+	if !r.running {
+		r.running = true
+		go r.run()
+	} else {
+		r.wake()
+	}
+	r.mu.Unlock()
+	select {
+	case s := <-w.result:
+		return s.Value, s.Err
+	case <-ctx.Done():
+		r.mu.Lock()
+		delete(r.waiters, w)
+		r.wake()
+		r.mu.Unlock()
+		var none V
+		return none, fmt.Errorf("waiting for %s: %w", what, ctx.Err())
+	}
+}
+
+// Waiting returns how many callers wait.
+func (r *Room[ID, V]) Waiting() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.waiters)
+}
+
+func (r *Room[ID, V]) wake() {
+	select {
+	case r.joined <- struct{}{}:
+	default:
+	}
+}
+
+// run begins looks for as long as anybody waits.
+func (r *Room[ID, V]) run() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		due, urgent, pause := r.due()
+		switch {
+		case pause < 0:
+			return
+		case pause > 0:
+			timer.Reset(pause)
+			select {
+			case <-timer.C:
+			case <-r.joined:
+			}
+		default:
+			go func() { r.tell(due, r.safely(urgent, ids(due))) }()
+		}
+	}
+}
+
+// idle is the pause where only an end of a look, or somebody who joins, brings anything to do.
+const idle = time.Hour
+
+// due returns whose turn it is, or how long nobody's is; less than 0 means that nobody waits, and the room is left.
+func (r *Room[ID, V]) due() (due []*waiter[ID, V], urgent bool, pause time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.waiters) == 0 {
+		r.running = false
+		return nil, false, -1
+	}
+	if r.looks >= mostLooks {
+		return nil, false, idle
+	}
+	now := time.Now()
+	first := now.Add(idle)
+	for w := range r.waiters {
+		if !w.looking && w.next.Before(first) {
+			first = w.next
+		}
+	}
+	if earliest := r.last.Add(r.pace.Least); first.Before(earliest) {
+		first = earliest
+	}
+	if first.After(now) {
+		return nil, false, first.Sub(now)
+	}
+	// Those whose turn comes soon go along, so that there are fewer looks.
+	soon := now.Add(r.pace.Least / 2)
+	for w := range r.waiters {
+		if !w.looking && !w.next.After(soon) {
+			w.looking = true
+			due = append(due, w)
+			urgent = urgent || w.urgent
+		}
+	}
+	r.looks++
+	r.last = now
+	return due, urgent, 0
+}
+
+func ids[ID comparable, V any](waiters []*waiter[ID, V]) []ID {
+	var list []ID
+	known := map[ID]bool{}
+	for _, w := range waiters {
+		if !known[w.id] {
+			known[w.id] = true
+			list = append(list, w.id)
+		}
+	}
+	return list
+}
+
+// errLook is what those who wait get when a look crashed.
+var errLook = errors.New("looking at the cloud's work crashed; this is a bug, please report it with the log")
+
+// safely looks; a crash becomes the error of all who wait for the look.
+func (r *Room[ID, V]) safely(urgent bool, wanted []ID) (seen map[ID]inventory.Seen[V]) {
+	defer func() {
+		if p := recover(); p != nil {
+			klog.ErrorS(errLook, "Recovered from a panic", "panic", fmt.Sprint(p))
+			seen = map[ID]inventory.Seen[V]{}
+		}
+	}()
+	ctx := context.Background() // nobody's own: others wait too, and a read has a deadline by itself
+	if urgent {
+		ctx = priority.Urgent(ctx)
+	}
+	return r.look(ctx, wanted)
+}
+
+// tell wakes those whose wait is over, and says when the others' next turn is.
+func (r *Room[ID, V]) tell(due []*waiter[ID, V], seen map[ID]inventory.Seen[V]) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	defer r.wake()
+	r.looks--
+	now := time.Now()
+	for _, w := range due {
+		w.looking = false
+		if _, waits := r.waiters[w]; !waits {
+			continue
+		}
+		s, answered := seen[w.id]
+		if !answered {
+			s.Err = errLook
+		}
+		if r.finished(w, &s, now) {
+			delete(r.waiters, w)
+			w.result <- s
+			continue
+		}
+		w.next = now.Add(min(max(now.Sub(w.since)/4, r.pace.Least), r.pace.Most))
+		if pause := pauseOf(s.Err); pause > 0 {
+			w.next = now.Add(max(pause, r.pace.Least))
+		}
+	}
+}
+
+// finished reports whether a wait is over, with what has been seen. It notes how long looks have failed.
+func (r *Room[ID, V]) finished(w *waiter[ID, V], s *inventory.Seen[V], now time.Time) bool {
+	if s.Err == nil {
+		w.failing = time.Time{}
+		return r.judge(w, s)
+	}
+	mends := errors.Is(s.Err, cloudapi.ErrTransient) || errors.Is(s.Err, cloudapi.ErrRateLimited) || errors.Is(s.Err, context.DeadlineExceeded)
+	if !mends {
+		return true
+	}
+	if w.failing.IsZero() {
+		w.failing = now
+	}
+	return now.Sub(w.failing) >= r.pace.Patience
+}
+
+// judge asks the caller; a crash of theirs is theirs.
+func (r *Room[ID, V]) judge(w *waiter[ID, V], s *inventory.Seen[V]) (over bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			klog.ErrorS(errLook, "Recovered from a panic", "panic", fmt.Sprint(p))
+			s.Err, over = errLook, true
+		}
+	}()
+	return w.over(s.Value)
+}
+
+// pauseOf is how long the cloud asks not to be asked.
+func pauseOf(err error) time.Duration {
+	if limited, ok := errors.AsType[interface {
+		error
+		RetryIn() time.Duration
+	}](err); ok {
+		return limited.RetryIn()
+	}
+	return 0
+}
