@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"regexp"
 	"slices"
 	"strings"
@@ -50,6 +51,8 @@ type Inputs struct {
 	// pod ranges.
 	ClusterCIDR       string
 	AllocateNodeCIDRs bool
+	// Dial opens the connections to the cloud's API; nil means the system's network. Tests reach simulators in memory by it.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Provider describes one cloud.

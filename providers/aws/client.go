@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -69,7 +68,7 @@ type clients struct {
 type limitsFunc func(*http.Request) (group string, limits []cloudapi.Limit)
 
 func newAPI(c Config, in registry.Inputs, limits limitsFunc) (*api, error) {
-	transport, err := newTransport(c)
+	transport, err := newTransport(c, in.Dial)
 	if err != nil {
 		return nil, err
 	}
@@ -81,11 +80,8 @@ func newAPI(c Config, in registry.Inputs, limits limitsFunc) (*api, error) {
 	return a, nil
 }
 
-func newTransport(c Config) (http.RoundTripper, error) {
-	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // documented type of the standard library
-	t.MaxIdleConnsPerHost = 16
-	t.DialContext = (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext
-	t.TLSHandshakeTimeout = 5 * time.Second
+func newTransport(c Config, dial cloudapi.DialFunc) (http.RoundTripper, error) {
+	t := cloudapi.NewTransport(dial)
 	if c.CABundle != "" {
 		data, err := os.ReadFile(c.CABundle)
 		if err != nil {

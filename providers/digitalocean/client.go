@@ -16,6 +16,7 @@ import (
 	"github.com/digitalocean/godo"
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
 // pageSize is the largest page that the API serves.
@@ -34,7 +35,7 @@ type api struct {
 	metadataURL string
 }
 
-func newAPI(c Config, version string) (*api, error) {
+func newAPI(c Config, in registry.Inputs) (*api, error) {
 	used := limits
 	if c.RateLimitQPS > 0 {
 		used = []cloudapi.Limit{{PerSecond: c.RateLimitQPS, Burst: 1}}
@@ -45,15 +46,16 @@ func newAPI(c Config, version string) (*api, error) {
 		Operation: operation,
 		Limits:    used,
 		Budget:    budget,
+		Dial:      in.Dial,
 	})
-	sdk, err := godo.New(client.Client, godo.SetBaseURL(c.BaseURL), godo.SetUserAgent("anyccm/"+version))
+	sdk, err := godo.New(client.Client, godo.SetBaseURL(c.BaseURL), godo.SetUserAgent("anyccm/"+in.Version))
 	if err != nil {
 		return nil, fmt.Errorf("making the API client: %w", err)
 	}
 	return &api{
 		sdk: sdk, http: client,
 		metadata: cloudapi.NewClient(cloudapi.Config{
-			Provider: Name, UserAgent: "anyccm/" + version, Timeout: 3 * time.Second,
+			Provider: Name, UserAgent: "anyccm/" + in.Version, Timeout: 3 * time.Second, Dial: in.Dial,
 			Operation: func(*http.Request) string { return "GET metadata" },
 		}),
 		metadataURL: c.MetadataURL,

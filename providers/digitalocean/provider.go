@@ -71,7 +71,7 @@ func newCloud(in registry.Inputs) (*cloud, error) {
 	if err != nil {
 		return nil, err
 	}
-	a, err := newAPI(config, in.Version)
+	a, err := newAPI(config, in)
 	if err != nil {
 		return nil, err
 	}

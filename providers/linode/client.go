@@ -15,6 +15,7 @@ import (
 	"github.com/linode/linodego"
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
 // pageSize is the largest page that the API serves.
@@ -36,19 +37,20 @@ type api struct {
 	http *cloudapi.Client
 }
 
-func newAPI(c Config, version string) (*api, error) {
+func newAPI(c Config, in registry.Inputs) (*api, error) {
 	base, err := url.Parse(c.URL)
 	if err != nil {
 		return nil, fmt.Errorf("reading LINODE_URL: %w", err)
 	}
 	client := cloudapi.NewClient(cloudapi.Config{
 		Provider:  Name,
-		UserAgent: "anyccm/" + version,
+		UserAgent: "anyccm/" + in.Version,
 		Authorize: func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+c.Token.Reveal()) },
 		Operation: operation,
 		LimitsOf:  limitsOf,
 		Budget:    budget,
 		Timeout:   time.Duration(c.RequestTimeout) * time.Second,
+		Dial:      in.Dial,
 	})
 	registerMetrics()
 	a := &api{sdk: linodego.NewClient(client.Client), http: client}

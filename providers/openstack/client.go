@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -86,7 +85,7 @@ type loginFlight struct {
 }
 
 func newAPI(c Config, in registry.Inputs) (*api, error) {
-	transport, err := newTransport(c.Global)
+	transport, err := newTransport(c.Global, in.Dial)
 	if err != nil {
 		return nil, err
 	}
@@ -122,11 +121,8 @@ func reloaded(in registry.Inputs, before gophercloud.AuthOptions) gophercloud.Au
 	return authOptions(c)
 }
 
-func newTransport(g global) (http.RoundTripper, error) {
-	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // documented type of the standard library
-	t.MaxIdleConnsPerHost = 16
-	t.DialContext = (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext
-	t.TLSHandshakeTimeout = 5 * time.Second
+func newTransport(g global, dial cloudapi.DialFunc) (http.RoundTripper, error) {
+	t := cloudapi.NewTransport(dial)
 	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: g.TLSInsecure == "true"} //nolint:gosec // the operator's wish
 	roots := []byte(g.CAFileContents)
 	if g.CAFile != "" {

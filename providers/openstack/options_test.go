@@ -368,7 +368,7 @@ func TestTLS(t *testing.T) {
 	ca := filepath.Join(dir, "ca.pem")
 	require.NoError(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600))
 	ask := func(g global) error {
-		transport, err := newTransport(g)
+		transport, err := newTransport(g, nil)
 		if err != nil {
 			return err
 		}

@@ -58,8 +58,26 @@ type Config struct {
 	Timeout time.Duration
 	// Retries after the first attempt; 0 means 3, negative means none.
 	Retries int
-	// Transport carries the calls; nil means one of our own with the system's proxy settings.
+	// Transport carries the calls; nil means NewTransport.
 	Transport http.RoundTripper
+	// Dial opens connections where Transport is nil; nil means the system's network.
+	Dial DialFunc
+}
+
+// DialFunc opens a connection, as http.Transport wants it.
+type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// NewTransport returns a transport with the system's proxy settings, for providers that have settings of TLS to add. dial
+// replaces the system's network where it is set.
+func NewTransport(dial DialFunc) *http.Transport {
+	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // documented type of the standard library
+	t.MaxIdleConnsPerHost = 16
+	t.DialContext = dial
+	if dial == nil {
+		t.DialContext = (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	}
+	t.TLSHandshakeTimeout = 5 * time.Second
+	return t
 }
 
 // Budget is a cloud's rate limit as an answer tells it.
@@ -88,11 +106,7 @@ func NewClient(c Config) *Client {
 		c.Retries = 0
 	}
 	if c.Transport == nil {
-		base := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // documented type of the standard library
-		base.MaxIdleConnsPerHost = 16
-		base.DialContext = (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext
-		base.TLSHandshakeTimeout = 5 * time.Second
-		c.Transport = base
+		c.Transport = NewTransport(c.Dial)
 	}
 	if c.Repeatable == nil {
 		c.Repeatable = func(r *http.Request) bool { return r.Method != http.MethodPost }

@@ -61,9 +61,14 @@ func (c *counter) Actions() map[string]func(json.RawMessage) error {
 
 func do(t *testing.T, method, url, body string) (int, string, http.Header, error) {
 	t.Helper()
+	client := &http.Client{Timeout: 300 * time.Millisecond, Transport: &http.Transport{DisableKeepAlives: true}}
+	return doBy(t, client, method, url, body)
+}
+
+func doBy(t *testing.T, client *http.Client, method, url, body string) (int, string, http.Header, error) {
+	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 	require.NoError(t, err)
-	client := &http.Client{Timeout: 300 * time.Millisecond, Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Do(r)
 	if err != nil {
 		return 0, "", nil, err

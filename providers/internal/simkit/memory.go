@@ -1,0 +1,112 @@
+package simkit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Network connects clients and simulated clouds within the process: real HTTP over connections in memory. Nothing of it waits
+// outside the process, so a test inside a synctest bubble runs in virtual time.
+type Network struct {
+	mu        sync.Mutex
+	listeners map[string]*memoryListener
+	strangers []string
+}
+
+// NewNetwork returns a network without servers.
+func NewNetwork() *Network { return &Network{listeners: map[string]*memoryListener{}} }
+
+// drain is how long reads may go on that outlive their callers; whatever still runs after it is a leak, which the bubble
+// reports.
+const drain = 2 * time.Minute
+
+// Serve serves on an address of its own until the test ends, and returns the URL. The test must be inside a bubble.
+func (n *Network) Serve(t interface{ Cleanup(func()) }, handler http.Handler) string {
+	n.mu.Lock()
+	address := memoryAddress(fmt.Sprintf("127.0.0.1:%d", 8000+len(n.listeners)))
+	listener := &memoryListener{address: address, connections: make(chan net.Conn), closed: make(chan struct{})}
+	n.listeners[string(address)] = listener
+	n.mu.Unlock()
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		time.Sleep(drain)
+		_ = server.Close() // closing connections in memory cannot fail
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+			panic(err)
+		}
+	})
+	return "http://" + string(address)
+}
+
+// Dial opens a connection to a server of this network. Every other address refuses, and is remembered.
+func (n *Network) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	n.mu.Lock()
+	listener := n.listeners[address]
+	if listener == nil {
+		n.strangers = append(n.strangers, address)
+	}
+	n.mu.Unlock()
+	if listener == nil {
+		return nil, &net.OpError{Op: "dial", Net: network, Addr: memoryAddress(address), Err: syscall.ECONNREFUSED}
+	}
+	client, server := net.Pipe()
+	select {
+	case listener.connections <- server:
+		return client, nil
+	case <-listener.closed:
+		return nil, &net.OpError{Op: "dial", Net: network, Addr: listener.address, Err: syscall.ECONNREFUSED}
+	case <-ctx.Done():
+		return nil, &net.OpError{Op: "dial", Net: network, Addr: listener.address, Err: ctx.Err()}
+	}
+}
+
+// Strangers returns the addresses that somebody wanted to reach and that no server of this network has.
+func (n *Network) Strangers() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.strangers)
+}
+
+// memoryListener hands connections to an http.Server.
+type memoryListener struct {
+	address     memoryAddress
+	connections chan net.Conn
+	closed      chan struct{}
+	once        sync.Once
+}
+
+// Accept implements net.Listener.
+func (l *memoryListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.connections:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (l *memoryListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+// Addr implements net.Listener.
+func (l *memoryListener) Addr() net.Addr { return l.address }
+
+type memoryAddress string
+
+// Network implements net.Addr.
+func (memoryAddress) Network() string { return "tcp" }
+
+// String implements net.Addr.
+func (a memoryAddress) String() string { return string(a) }
