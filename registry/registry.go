@@ -219,6 +219,9 @@ func (r *Registry) Open(name string, in Inputs) (cloudprovider.Interface, error)
 	if in.Guard != nil {
 		policy = *in.Guard
 	}
+	if _, can := cloud.(guard.InstanceVerifier); policy.VerifyInstances && !can {
+		return nil, fmt.Errorf("--verify-node-instances: provider %s cannot verify instances; leave it out", p.Name)
+	}
 	return guard.Wrap(cloud, guard.Facts{Provider: p.Name, ProviderIDPrefixes: p.ProviderIDPrefixes, Policy: policy}), nil
 }
 

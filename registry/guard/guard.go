@@ -46,6 +46,7 @@ type Cloud struct {
 	ownership     *ownership
 	reports       *reports
 	deletions     *deletions
+	verification  *verification
 	instances     *instances
 	loadBalancers *loadBalancers
 	routes        *routes
@@ -66,11 +67,12 @@ func Wrap(inner cloudprovider.Interface, facts Facts) *Cloud {
 	c := &Cloud{inner: inner, facts: facts, reports: &reports{}}
 	c.ownership = &ownership{facts: facts, reports: c.reports}
 	c.deletions = newDeletions(facts.Policy, c.ownership.count, c.CheckAPI)
+	c.verification = newVerification(inner, facts.Policy, c.reports)
 	if in, ok := inner.InstancesV2(); ok && in != nil {
 		c.instances = &instances{inner: in, facts: facts, ownership: c.ownership, deletions: c.deletions, reports: c.reports}
 	}
 	if lb, ok := inner.LoadBalancer(); ok && lb != nil {
-		c.loadBalancers = &loadBalancers{inner: lb, ownership: c.ownership, reports: c.reports}
+		c.loadBalancers = &loadBalancers{inner: lb, ownership: c.ownership, verification: c.verification, reports: c.reports}
 	}
 	if r, ok := inner.Routes(); ok && r != nil {
 		c.routes = &routes{inner: r}

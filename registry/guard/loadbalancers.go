@@ -57,10 +57,11 @@ var Annotations = schema.Annotations[wishes]{
 }
 
 type loadBalancers struct {
-	inner     cloudprovider.LoadBalancer
-	ownership *ownership
-	reports   *reports
-	locks     keylock.Locks
+	inner        cloudprovider.LoadBalancer
+	ownership    *ownership
+	verification *verification
+	reports      *reports
+	locks        keylock.Locks
 }
 
 // wishes reads the common annotations.
@@ -115,8 +116,12 @@ func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, 
 	if len(service.Status.LoadBalancer.Ingress) == 0 {
 		ctx = priority.Urgent(ctx) // it serves nobody until then
 	}
+	backends, err := l.verification.verified(ctx, l.ownership.ours(nodes))
+	if err != nil {
+		return nil, err
+	}
 	defer recovered(&err, "EnsureLoadBalancer", name(service))
-	status, err = l.inner.EnsureLoadBalancer(ctx, cluster, service, l.ownership.ours(nodes))
+	status, err = l.inner.EnsureLoadBalancer(ctx, cluster, service, backends)
 	if err == nil && status == nil {
 		return nil, fmt.Errorf("the provider returned no status for Service %s", name(service))
 	}
@@ -178,8 +183,12 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 		return err
 	}
 	defer leave()
+	backends, err := l.verification.verified(ctx, l.ownership.ours(nodes))
+	if err != nil {
+		return err
+	}
 	defer recovered(&err, "UpdateLoadBalancer", name(service))
-	return l.inner.UpdateLoadBalancer(ctx, cluster, service, l.ownership.ours(nodes))
+	return l.inner.UpdateLoadBalancer(ctx, cluster, service, backends)
 }
 
 // EnsureLoadBalancerDeleted implements cloudprovider.LoadBalancer.

@@ -44,6 +44,10 @@ func (c *Cloud) PlanLoadBalancer(ctx context.Context, cluster string, service *v
 	if err != nil || w.Disown {
 		return nil, err
 	}
+	backends, err := c.verification.verified(ctx, c.ownership.ours(nodes))
+	if err != nil {
+		return nil, err
+	}
 	defer recovered(&err, "PlanLoadBalancer", name(service))
-	return planner.PlanLoadBalancer(ctx, cluster, service, c.ownership.ours(nodes))
+	return planner.PlanLoadBalancer(ctx, cluster, service, backends)
 }

@@ -29,6 +29,8 @@ type Policy struct {
 	Floor int
 	// DryRun reports what would be deleted, and deletes nothing.
 	DryRun bool
+	// VerifyInstances makes backends and next hops only of Nodes whose instances the cloud verifies.
+	VerifyInstances bool
 	// Addresses chooses among the addresses of Nodes.
 	Addresses AddressPolicy
 }
@@ -50,6 +52,7 @@ func (p *Policy) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&p.Window, "node-deletion-window", p.Window, "Span over which vanished Nodes are counted against --node-deletion-max-share and --node-deletion-floor.")
 	fs.Float64Var(&p.MaxShare, "node-deletion-max-share", p.MaxShare, "Share of the cluster's Nodes, from 0 to 1, that may vanish within the window. If more do, none is deleted. 1 lifts this limit and the one on a cluster that vanishes as a whole.")
 	fs.IntVar(&p.Floor, "node-deletion-floor", p.Floor, "Number of Nodes that may vanish within the window whatever share of the cluster they are.")
+	fs.BoolVar(&p.VerifyInstances, "verify-node-instances", p.VerifyInstances, "Make a Node a backend of load balancers or the next hop of routes only if the cloud shows that the instance behind its provider ID is a node of this cluster: by its name or by the cluster's mark, as the cloud's page says. Without it the provider ID that kubelet may choose is believed.")
 	p.Addresses.AddFlags(fs)
 	fs.BoolVar(&p.DryRun, "node-deletion-dry-run", p.DryRun, "Report Nodes that would be deleted by events, and delete none.")
 }

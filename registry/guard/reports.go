@@ -19,6 +19,8 @@ const (
 	EventNodeInitializationFailed = "NodeInitializationFailed"
 	// EventNodeDeletionHeld: the instance is gone, but the Node is kept, and why.
 	EventNodeDeletionHeld = "NodeDeletionHeld"
+	// EventNodeInstanceNotVerified: the Node is neither backend nor next hop, for the cloud does not show that its instance is its.
+	EventNodeInstanceNotVerified = "NodeInstanceNotVerified"
 	// EventLoadBalancerRetained: the Service is gone, its load balancer stays.
 	EventLoadBalancerRetained = "LoadBalancerRetained"
 )

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/registry/evidence"
 	"github.com/anyccm/cloud-controller-manager/registry/priority"
 )
 
@@ -64,6 +65,15 @@ type Query struct {
 	// Expected is how many objects are likely asked for at about the same time, as far as the caller knows. It makes
 	// the inventory list everything at once where that costs fewer calls than single reads.
 	Expected int
+}
+
+// demanded is the query with what the context demands of answers: nothing read before a time.
+func (q Query) demanded(d evidence.Demand, asked time.Time) Query {
+	if !d.NotBefore.IsZero() {
+		age := max(asked.Sub(d.NotBefore), 0)
+		q.MaxAge, q.MaxMissAge, q.MaxUnlistedAge = min(q.MaxAge, age), min(q.MaxMissAge, age), min(q.MaxUnlistedAge, age)
+	}
+	return q
 }
 
 // Also returns a context whose single reads take further objects along, where the cloud reads several by one call: those
@@ -134,9 +144,11 @@ func New[ID comparable, V any](source Source[ID, V]) *Inventory[ID, V] {
 	return i
 }
 
-// Get returns one object. The error is cloudapi.ErrNotFound only if a single read of that object said so.
+// Get returns one object. The error is cloudapi.ErrNotFound only if a single read of that object said so, or a complete
+// listing where the context demands no more (evidence.Demand).
 func (i *Inventory[ID, V]) Get(ctx context.Context, id ID, q Query) (V, error) {
-	asked := time.Now()
+	asked, demand := time.Now(), evidence.From(ctx)
+	q = q.demanded(demand, asked)
 	for {
 		i.mu.Lock()
 		if e, ok := i.objects[id]; ok && !e.read.Before(asked.Add(-q.MaxAge)) {
@@ -150,8 +162,15 @@ func (i *Inventory[ID, V]) Get(ctx context.Context, id ID, q Query) (V, error) {
 			var none V
 			return none, fmt.Errorf("%s %v: %w", i.source.Kind, id, cloudapi.ErrNotFound)
 		}
-		if i.listed.Before(asked.Add(-q.MaxAge)) && i.listingPaysLocked(q.Expected) {
-			f, err := i.listLocked(ctx, asked.Add(-q.MaxAge))
+		if i.unlistedLocked(id, demand) {
+			remembered := i.listed.Before(asked)
+			i.mu.Unlock()
+			countAnswer(i.source.Kind, remembered)
+			var none V
+			return none, fmt.Errorf("%s %v is not listed: %w", i.source.Kind, id, cloudapi.ErrNotFound)
+		}
+		if oldest, due := i.listingDueLocked(id, q, demand, asked); due {
+			f, err := i.listLocked(ctx, oldest)
 			i.mu.Unlock()
 			if err == nil {
 				_, err = wait(ctx, f)
@@ -181,6 +200,7 @@ func (i *Inventory[ID, V]) Get(ctx context.Context, id ID, q Query) (V, error) {
 // question; or, for a key that was asked about before, after an earlier question no longer than MaxMissAge ago.
 func (i *Inventory[ID, V]) Find(ctx context.Context, index, key string, q Query) ([]V, error) {
 	asked := time.Now()
+	q = q.demanded(evidence.From(ctx), asked)
 	for {
 		i.mu.Lock()
 		found, stale := i.matchesLocked(index, key, asked.Add(-q.MaxAge))
@@ -214,7 +234,8 @@ func (i *Inventory[ID, V]) Find(ctx context.Context, index, key string, q Query)
 
 // All returns every object of a complete listing that began no longer than MaxAge before the question, in no order.
 func (i *Inventory[ID, V]) All(ctx context.Context, q Query) ([]V, error) {
-	oldest := time.Now().Add(-q.MaxAge)
+	asked := time.Now()
+	oldest := asked.Add(-q.demanded(evidence.From(ctx), asked).MaxAge)
 	for {
 		i.mu.Lock()
 		if !i.listed.Before(oldest) {
@@ -317,6 +338,24 @@ func (i *Inventory[ID, V]) listingPaysLocked(expected int) bool {
 	return max((expected+batch-1)/batch, len(i.direct)+1) > i.pages
 }
 
+// unlistedLocked reports whether a listing that is enough for the demand proves that an object is missing.
+func (i *Inventory[ID, V]) unlistedLocked(id ID, d evidence.Demand) bool {
+	_, known := i.objects[id]
+	return !known && !d.ListedSince.IsZero() && !i.listed.Before(d.ListedSince)
+}
+
+// listingDueLocked decides whether a question is answered by a listing, and how old that one may be.
+func (i *Inventory[ID, V]) listingDueLocked(id ID, q Query, d evidence.Demand, asked time.Time) (oldest time.Time, due bool) {
+	if d.Single {
+		return time.Time{}, false
+	}
+	if _, known := i.objects[id]; !known && !d.ListedSince.IsZero() && i.source.List != nil && (i.pages == 0 || q.Expected > i.pages) {
+		return d.ListedSince, true // a batch is no proof, so that many questions would become as many single reads
+	}
+	oldest = asked.Add(-q.MaxAge)
+	return oldest, i.listed.Before(oldest) && i.listingPaysLocked(q.Expected)
+}
+
 // listLocked joins a listing that began at oldest or later, or begins one.
 func (i *Inventory[ID, V]) listLocked(ctx context.Context, oldest time.Time) (*flight[struct{}], error) {
 	if i.listing != nil && !i.listing.began.Before(oldest) {
@@ -388,14 +427,15 @@ func (i *Inventory[ID, V]) replaceLocked(objects []V, began time.Time) {
 	}
 }
 
-// readLocked joins the single read of an object that is in flight, or begins one.
+// readLocked joins the single read of an object that is in flight, or begins one: alone where that is demanded, or in the
+// next batch.
 func (i *Inventory[ID, V]) readLocked(ctx context.Context, id ID, q Query, asked time.Time) *flight[V] {
 	if f := i.reads[id]; f != nil {
 		return f.join(ctx)
 	}
 	shared, f := newFlight[V](ctx)
 	i.reads[id] = f
-	if i.source.GetMany == nil {
+	if i.source.GetMany == nil || evidence.From(ctx).Single {
 		i.direct = append(i.direct, f.began)
 		go i.read(shared, f, id)
 		return f

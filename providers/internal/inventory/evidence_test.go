@@ -1,0 +1,119 @@
+package inventory
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/registry/evidence"
+)
+
+// listedSince lets listings of the last seconds prove absence.
+func listedSince(t *testing.T, ago time.Duration) context.Context {
+	t.Helper()
+	return evidence.With(t.Context(), evidence.Demand{ListedSince: time.Now().Add(-ago)})
+}
+
+func TestListingProvesAbsenceWhereThatIsEnough(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(20)
+		i := newInventory(c)
+		for id := 5; id < 15; id++ {
+			c.remove(id)
+		}
+		q := Query{MaxAge: 10 * time.Second, Expected: 10}
+		for id := 5; id < 15; id++ {
+			_, err := i.Get(listedSince(t, 2*time.Second), id, q)
+			require.ErrorIs(t, err, cloudapi.ErrNotFound)
+		}
+		assert.Equal(t, [2]int{1, 0}, c.counts(), "one listing for all of them")
+
+		_, err := i.Get(t.Context(), 5, q)
+		require.ErrorIs(t, err, cloudapi.ErrNotFound)
+		assert.Equal(t, [2]int{1, 1}, c.counts(), "without the demand a single read proves it, as ever")
+
+		time.Sleep(5 * time.Second)
+		_, err = i.Get(listedSince(t, 2*time.Second), 6, q)
+		require.ErrorIs(t, err, cloudapi.ErrNotFound)
+		assert.Equal(t, [2]int{2, 1}, c.counts(), "an older listing is no proof")
+
+		time.Sleep(5 * time.Second)
+		q.Expected = 1
+		_, err = i.Get(listedSince(t, 2*time.Second), 7, q)
+		require.ErrorIs(t, err, cloudapi.ErrNotFound)
+		assert.Equal(t, [2]int{2, 2}, c.counts(), "one question is cheaper by a single read")
+	})
+}
+
+func TestFailedListingProvesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(20)
+		i := newInventory(c)
+		c.remove(3)
+		c.setFail(&cloudapi.Error{Class: cloudapi.ErrNotFound})
+		_, err := i.Get(listedSince(t, time.Second), 3, Query{Expected: 10})
+		require.Error(t, err)
+		require.NotErrorIs(t, err, cloudapi.ErrNotFound)
+		c.setFail(nil)
+		i.Distrust()
+		_, err = i.Get(listedSince(t, time.Second), 4, Query{Expected: 10})
+		require.NoError(t, err)
+	})
+}
+
+func TestAnswersNoOlderThanDemanded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(5)
+		i := newInventory(c)
+		q := Query{MaxAge: time.Hour, MaxMissAge: time.Hour}
+		_, err := i.All(t.Context(), q)
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		since := time.Now()
+		_, err = i.Get(t.Context(), 1, q)
+		require.NoError(t, err)
+		assert.Equal(t, [2]int{1, 0}, c.counts())
+
+		demanding := evidence.With(t.Context(), evidence.Demand{NotBefore: since, Single: true})
+		c.remove(1)
+		_, err = i.Get(demanding, 1, q)
+		require.ErrorIs(t, err, cloudapi.ErrNotFound, "what memory has is too old")
+		_, err = i.Get(demanding, 2, q)
+		require.NoError(t, err)
+		assert.Equal(t, [2]int{1, 2}, c.counts(), "single reads")
+		_, err = i.Get(demanding, 2, q)
+		require.NoError(t, err)
+		assert.Equal(t, [2]int{1, 2}, c.counts(), "a read that is young enough serves again")
+		found, err := i.Find(evidence.With(t.Context(), evidence.Demand{NotBefore: time.Now()}), "name", "n3", q)
+		require.NoError(t, err)
+		assert.Len(t, found, 1)
+		assert.Equal(t, [2]int{2, 2}, c.counts())
+	})
+}
+
+func TestExpectedAbsenceGoesPastTheBatch(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(5)
+		batches := 0
+		i := New(Source[int, object]{
+			Kind: "thing", ID: func(o object) int { return o.id }, List: c.list, Get: c.get, BatchSize: 100,
+			GetMany: func(context.Context, []int) ([]object, error) { batches++; return nil, nil },
+		})
+		_, err := i.All(t.Context(), Query{})
+		require.NoError(t, err)
+		c.remove(1)
+		_, err = i.Get(evidence.With(t.Context(), evidence.Demand{Single: true}), 1, Query{})
+		require.ErrorIs(t, err, cloudapi.ErrNotFound)
+		assert.Zero(t, batches)
+		assert.Equal(t, [2]int{1, 1}, c.counts())
+	})
+}

@@ -1,0 +1,150 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+const (
+	// verdictMaxAge is how long a verdict on an instance serves: names and tags rarely change.
+	verdictMaxAge = 10 * time.Minute
+	// refusalMaxAge is shorter, so that an operator who has set the missing tag need not wait.
+	refusalMaxAge = time.Minute
+	// verifyAtOnce bounds the questions in flight; most are answered from one listing.
+	verifyAtOnce = 20
+)
+
+// InstanceVerifier is implemented by clouds that can tell whether the instance behind a Node's provider ID is that Node's: by
+// its name, or by a mark of the cluster, but by nothing that a kubelet writes.
+type InstanceVerifier interface {
+	// VerifyInstance returns whether it is, and if not, why. Whatever is wrong with the instance or the ID is a refusal; an
+	// error is a failure of the API that may pass, and no verdict. Many Nodes are asked about at the same time.
+	VerifyInstance(ctx context.Context, node *v1.Node) (ok bool, why string, err error)
+}
+
+// verification keeps Nodes from being backends and next hops whose instances are not verified. It lets everything pass
+// where it has no verifier.
+type verification struct {
+	inner   InstanceVerifier
+	reports *reports
+
+	mu       sync.Mutex
+	verdicts map[string]verdict
+}
+
+type verdict struct {
+	providerID string
+	ok         bool
+	why        string
+	at         time.Time
+}
+
+func (v verdict) fresh(now time.Time) bool {
+	age := now.Sub(v.at)
+	return age < refusalMaxAge || (v.ok && age < verdictMaxAge)
+}
+
+// newVerification returns one that asks the cloud where the policy wants it.
+func newVerification(cloud any, p Policy, r *reports) *verification {
+	v := &verification{reports: r, verdicts: map[string]verdict{}}
+	if p.VerifyInstances {
+		v.inner, _ = cloud.(InstanceVerifier)
+		if v.inner == nil {
+			v.inner = refuseAll{} // Open refuses this combination; nothing unverified passes all the same
+		}
+	}
+	return v
+}
+
+// refuseAll is the verifier of a cloud that has none.
+type refuseAll struct{}
+
+// VerifyInstance implements InstanceVerifier.
+func (refuseAll) VerifyInstance(context.Context, *v1.Node) (ok bool, why string, err error) {
+	return false, "this provider cannot verify instances", nil
+}
+
+// check returns "" for a Node whose instance is verified, else why it is not.
+func (v *verification) check(ctx context.Context, node *v1.Node) (why string, err error) {
+	switch {
+	case v.inner == nil:
+		return "", nil
+	case node.Spec.ProviderID == "":
+		return "it has no provider ID yet", nil
+	}
+	now := time.Now()
+	v.mu.Lock()
+	known, ok := v.verdicts[key(node)]
+	v.mu.Unlock()
+	ok = ok && known.providerID == node.Spec.ProviderID
+	if ok && known.fresh(now) {
+		return known.why, nil
+	}
+	verified, why, err := v.ask(ctx, node)
+	if err != nil && ok {
+		return known.why, nil // the last verdict stands while the cloud does not answer
+	}
+	if err != nil {
+		return "", fmt.Errorf("verifying the instance of node %s: %w", node.Name, err)
+	}
+	if !verified && why == "" {
+		why = "its instance is not known as a node of this cluster"
+	}
+	if verified {
+		why = ""
+	}
+	v.record(node, verdict{providerID: node.Spec.ProviderID, ok: verified, why: why, at: now})
+	return why, nil
+}
+
+func (v *verification) ask(ctx context.Context, node *v1.Node) (ok bool, why string, err error) {
+	defer recovered(&err, "VerifyInstance", node.Name)
+	return v.inner.VerifyInstance(ctx, node)
+}
+
+func (v *verification) record(node *v1.Node, d verdict) {
+	v.mu.Lock()
+	v.verdicts[key(node)] = d
+	for k, old := range v.verdicts {
+		if d.at.Sub(old.at) > 2*verdictMaxAge {
+			delete(v.verdicts, k)
+		}
+	}
+	v.mu.Unlock()
+	if !d.ok {
+		v.reports.warn(node, EventNodeInstanceNotVerified, "the Node is no backend of load balancers and gets no route (--verify-node-instances): "+d.why)
+	}
+}
+
+// verified returns the Nodes whose instances are verified, in their order.
+func (v *verification) verified(ctx context.Context, nodes []*v1.Node) ([]*v1.Node, error) {
+	if v.inner == nil {
+		return nodes, nil
+	}
+	reasons, failures := make([]string, len(nodes)), make([]error, len(nodes))
+	var group sync.WaitGroup
+	slots := make(chan struct{}, verifyAtOnce)
+	for i, node := range nodes {
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
+			reasons[i], failures[i] = v.check(ctx, node)
+		})
+	}
+	group.Wait()
+	if err := errors.Join(failures...); err != nil {
+		return nil, err
+	}
+	var passed []*v1.Node
+	for i, node := range nodes {
+		if reasons[i] == "" {
+			passed = append(passed, node)
+		}
+	}
+	return passed, nil
+}
