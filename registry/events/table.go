@@ -28,6 +28,7 @@ func Table() []Row {
 		{"Service", "NodeBalancerIPChangeIgnored", "Warning", "The annotation names another address than the NodeBalancer has, which cannot change.", "Delete and create the Service to change it."},
 		{"Service", "FirewallPortClosed", "Warning", "A port of the Service stays closed in the public access firewall, because the firewall knows no such protocol or has no room; or its annotation is no boolean.", "The message names the ways out."},
 		{"Service", "LoadBalancerRetained", "Normal", "The Service is gone or is no load balancer any more; its load balancer stays in the cloud, as `anyccm.io/retain-load-balancer` or a disown annotation asks, or because a user made it.", ""},
+		{"Service", "LoadBalancerWaiting", "Normal", "The cloud works on the load balancer for longer than usual; the message says what is waited for.", ""},
 		{"Service", "LoadBalancerNotOurs", "Warning", "The Service claims a load balancer of another cluster or of another Service. It is neither changed nor deleted.", "Choose another name or ID."},
 		{"Service", "LoadBalancerRecreated", "Warning", "Octavia could not build the load balancer; it is deleted and made again.", "Nothing, unless it happens again: then ask the cloud."},
 		{"Service", "LoadBalancerFailover", "Warning", "The load balancer is in ERROR; a failover was ordered, which keeps its address.", "Nothing."},

@@ -22,8 +22,9 @@ const (
 	// instanceDeadline bounds one question about a node. The framework's contexts have none, and with few workers
 	// one hung call would stop a whole loop.
 	instanceDeadline = 60 * time.Second
-	// loadBalancerDeadline bounds one reconciliation of a load balancer; slow clouds return a retry hint well before.
-	loadBalancerDeadline = 5 * time.Minute
+	// loadBalancerDeadline bounds one operation on a load balancer. The cloud's work is waited for inside: the framework
+	// writes a warning for everything else.
+	loadBalancerDeadline = 15 * time.Minute
 	// routeDeadline bounds one call about routes.
 	routeDeadline = 2 * time.Minute
 )
@@ -84,6 +85,9 @@ func Wrap(inner cloudprovider.Interface, facts Facts) *Cloud {
 func (c *Cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
 	c.reports.start(clients, stop)
 	c.stop = stop
+	if c.loadBalancers != nil {
+		c.loadBalancers.turns.endWith(stop)
+	}
 	c.inner.Initialize(clients, stop)
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/registry/keylock"
 	"github.com/anyccm/cloud-controller-manager/registry/priority"
+	"github.com/anyccm/cloud-controller-manager/registry/progress"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -62,6 +63,7 @@ type loadBalancers struct {
 	verification *verification
 	reports      *reports
 	locks        keylock.Locks
+	turns        turns
 }
 
 // wishes reads the common annotations.
@@ -70,6 +72,7 @@ func (l *loadBalancers) wishes(service *v1.Service) (wishes, error) {
 	return w, err
 }
 
+// enter begins an operation on a Service: one at a time, with a deadline, and with an event where it takes unusually long.
 func (l *loadBalancers) enter(ctx context.Context, service *v1.Service) (context.Context, func(), error) {
 	ctx, cancel := context.WithTimeout(ctx, loadBalancerDeadline)
 	unlock, err := l.locks.Lock(ctx, string(service.UID))
@@ -77,18 +80,41 @@ func (l *loadBalancers) enter(ctx context.Context, service *v1.Service) (context
 		cancel()
 		return nil, nil, fmt.Errorf("waiting for another operation on the same Service: %w", err)
 	}
-	return ctx, func() { unlock(); cancel() }, nil
+	ctx, told := l.tellOfLongWaits(ctx, service)
+	return ctx, func() { told(); unlock(); cancel() }, nil
+}
+
+const (
+	// longWait is how long an operation may wait for the cloud before its Service is told what for, in one event.
+	longWait = 90 * time.Second
+	// longWaitAgain is when is looked again where nothing was waited for at that moment.
+	longWaitAgain = 5 * time.Second
+)
+
+func (l *loadBalancers) tellOfLongWaits(ctx context.Context, service *v1.Service) (noted context.Context, stop func()) {
+	board := &progress.Board{}
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		for d := longWait; ; d = longWaitAgain {
+			if l.pause(ctx, d, nil); ctx.Err() != nil {
+				return
+			}
+			if what := board.What(); what != "" {
+				l.reports.waiting(service, what)
+				return
+			}
+		}
+	}()
+	return progress.With(ctx, board), cancel
 }
 
 func name(service *v1.Service) string { return service.Namespace + "/" + service.Name }
 
-// GetLoadBalancer implements cloudprovider.LoadBalancer.
+// GetLoadBalancer implements cloudprovider.LoadBalancer. It waits for no other operation: the framework asks from its only
+// worker for changes of nodes, too.
 func (l *loadBalancers) GetLoadBalancer(ctx context.Context, cluster string, service *v1.Service) (status *v1.LoadBalancerStatus, exists bool, err error) {
-	ctx, leave, err := l.enter(ctx, service)
-	if err != nil {
-		return nil, false, err
-	}
-	defer leave()
+	ctx, cancel := context.WithTimeout(ctx, loadBalancerDeadline)
+	defer cancel()
 	defer recovered(&err, "GetLoadBalancer", name(service))
 	status, exists, err = l.inner.GetLoadBalancer(ctx, cluster, service)
 	if wishes, wrong := l.wishes(service); wrong == nil {
@@ -104,11 +130,6 @@ func (l *loadBalancers) GetLoadBalancerName(ctx context.Context, cluster string,
 
 // EnsureLoadBalancer implements cloudprovider.LoadBalancer.
 func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (status *v1.LoadBalancerStatus, err error) {
-	ctx, leave, err := l.enter(ctx, service)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
 	wishes, err := l.wishes(service)
 	if err != nil || wishes.Disown {
 		return service.Status.LoadBalancer.DeepCopy(), err
@@ -116,16 +137,21 @@ func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, 
 	if len(service.Status.LoadBalancer.Ingress) == 0 {
 		ctx = priority.Urgent(ctx) // it serves nobody until then
 	}
-	backends, err := l.verification.verified(ctx, l.ownership.ours(nodes))
+	err = l.reconcile(ctx, cluster, service, nodes, func(ctx context.Context, nodes []*v1.Node) (err error) {
+		defer recovered(&err, "EnsureLoadBalancer", name(service))
+		if nodes, err = l.verification.verified(ctx, nodes); err != nil {
+			return err
+		}
+		status, err = l.inner.EnsureLoadBalancer(ctx, cluster, service, nodes)
+		if err == nil && status == nil {
+			err = fmt.Errorf("the provider returned no status for Service %s", name(service))
+		}
+		return err
+	})
 	if err != nil {
-		return nil, err
+		return nil, hinted(err)
 	}
-	defer recovered(&err, "EnsureLoadBalancer", name(service))
-	status, err = l.inner.EnsureLoadBalancer(ctx, cluster, service, backends)
-	if err == nil && status == nil {
-		return nil, fmt.Errorf("the provider returned no status for Service %s", name(service))
-	}
-	return wishes.shape(status, service), hinted(err)
+	return wishes.shape(status, service), nil
 }
 
 // shape applies the wished ipMode to the addresses of a status; a hostname has none. Where neither the wish nor the
@@ -169,30 +195,9 @@ func hinted(err error) error {
 	return cloudproviderapi.NewRetryError(err.Error(), limited.RetryIn())
 }
 
-// UpdateLoadBalancer implements cloudprovider.LoadBalancer. The framework also calls it for Services that are being
-// deleted; their load balancer is on its way out and needs no backends.
-func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (err error) {
-	if service.DeletionTimestamp != nil {
-		return nil
-	}
-	if wishes, err := l.wishes(service); err != nil || wishes.Disown {
-		return err
-	}
-	ctx, leave, err := l.enter(ctx, service)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	backends, err := l.verification.verified(ctx, l.ownership.ours(nodes))
-	if err != nil {
-		return err
-	}
-	defer recovered(&err, "UpdateLoadBalancer", name(service))
-	return l.inner.UpdateLoadBalancer(ctx, cluster, service, backends)
-}
-
 // EnsureLoadBalancerDeleted implements cloudprovider.LoadBalancer.
 func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) (err error) {
+	defer l.turns.withdraw(service)()
 	ctx, leave, err := l.enter(ctx, service)
 	if err != nil {
 		return err

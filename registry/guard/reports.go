@@ -23,6 +23,8 @@ const (
 	EventNodeInstanceNotVerified = "NodeInstanceNotVerified"
 	// EventLoadBalancerRetained: the Service is gone, its load balancer stays.
 	EventLoadBalancerRetained = "LoadBalancerRetained"
+	// EventLoadBalancerWaiting: the cloud takes unusually long, and with what.
+	EventLoadBalancerWaiting = "LoadBalancerWaiting"
 )
 
 const component = "cloud-controller-manager-guard"
@@ -70,6 +72,24 @@ func (r *reports) retained(service *v1.Service) {
 	defer r.mu.Unlock()
 	if r.events != nil {
 		r.events.Event(service, v1.EventTypeNormal, EventLoadBalancerRetained, "the load balancer is kept in the cloud, as an annotation asks")
+	}
+}
+
+// waiting tells what a Service's load balancer waits for.
+func (r *reports) waiting(service *v1.Service, what string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.events != nil {
+		r.events.Event(service, v1.EventTypeNormal, EventLoadBalancerWaiting, "this takes longer than usual; waiting for "+what)
+	}
+}
+
+// failed tells of what will be tried again on a Service.
+func (r *reports) failed(service *v1.Service, reason, message string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.events != nil {
+		r.events.Event(service, v1.EventTypeWarning, reason, message)
 	}
 }
 

@@ -31,7 +31,7 @@ const (
 	nodeWorkers         = 20
 	nodeStatusWorkers   = 10
 	lifecycleWorkers    = 20
-	serviceWorkers      = 10
+	serviceWorkers      = 500
 	routeReconciliation = time.Minute
 )
 

@@ -211,6 +211,7 @@ func (w *world) ensure(ctx context.Context, s *v1.Service, onError func()) *v1.L
 func (w *world) update(ctx context.Context, s *v1.Service, onError func()) {
 	err := w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, s), w.nodes)
 	if err == nil {
+		w.waitForUpdates()
 		return
 	}
 	if _, hint := errors.AsType[*cloudproviderapi.RetryError](err); !hint {
@@ -218,6 +219,13 @@ func (w *world) update(ctx context.Context, s *v1.Service, onError func()) {
 		onError()
 	}
 	w.ensure(ctx, s, onError)
+}
+
+// waitForUpdates waits for changes of nodes that the guard goes on with by itself.
+func (w *world) waitForUpdates() {
+	g, ok := w.cloud.(*guard.Cloud)
+	require.True(w.t, ok, "every cloud is opened with its guard")
+	require.Eventually(w.t, func() bool { return g.UpdatesUnderWay() == 0 }, 2*time.Minute, 10*time.Millisecond)
 }
 
 // remove plays the service controller until the Service is gone.

@@ -1,0 +1,319 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+	"k8s.io/klog/v2"
+)
+
+// A change of nodes comes from one single worker of the framework, which waits for all Services of a pass. A slow load
+// balancer must not hold up the next change for the others, so UpdateLoadBalancer waits for a moment, and what takes longer
+// goes on by itself. The framework takes it for done then, so that nothing of it may be lost:
+//
+//   - The newest wanted nodes of a Service are noted before anything else. An operation that is under way on the Service applies
+//     them before it ends; else a goroutine begins that does.
+//   - It tries again after failures, until it succeeds, a reconciliation has applied newer nodes, or the Service has gone. What a
+//     reconciliation does not get done, the framework tries again with the nodes of then.
+//   - It ends with the process. The next leader reconciles every Service at its start.
+
+const (
+	// updatePatience is how long the framework's worker is kept waiting.
+	updatePatience = 3 * time.Second
+	// updatePauseLeast and updatePauseMost bound the pauses after failures; they double in between.
+	updatePauseLeast = 5 * time.Second
+	updatePauseMost  = 5 * time.Minute
+	// reasonUpdateFailed is the reason that the framework gives to an update that failed.
+	reasonUpdateFailed = "UpdateLoadBalancerFailed"
+)
+
+// wanted are nodes that a Service's load balancer should have.
+type wanted struct {
+	cluster string
+	service *v1.Service
+	nodes   []*v1.Node
+	number  uint64
+}
+
+// turn is what goes on for one Service; it is kept only while anything does.
+type turn struct {
+	newest wanted
+	// applied is the number of what was applied last.
+	applied uint64
+	// ensuring counts reconciliations under way, which apply the newest nodes before they end; users counts all operations.
+	ensuring, users int
+	// deleted is set when the load balancer needs no nodes any more.
+	deleted bool
+	// work is set while a goroutine applies changes of nodes.
+	work *update
+	// changed is closed when a pause has no reason any more.
+	changed chan struct{}
+}
+
+// update is one such goroutine, and the call that waits for it.
+type update struct {
+	result   chan error
+	detached bool
+}
+
+// turns holds every Service that something goes on for.
+type turns struct {
+	mu     sync.Mutex
+	byID   map[types.UID]*turn
+	number uint64
+	// base ends with the process's leadership; nil means never.
+	base context.Context
+}
+
+// enterLocked returns the turn of a Service; leaveLocked gives it back.
+func (t *turns) enterLocked(service *v1.Service) *turn {
+	if t.byID == nil {
+		t.byID = map[types.UID]*turn{}
+	}
+	s := t.byID[service.UID]
+	if s == nil {
+		s = &turn{changed: make(chan struct{})}
+		t.byID[service.UID] = s
+	}
+	s.users++
+	return s
+}
+
+func (t *turns) leaveLocked(service *v1.Service, s *turn) {
+	close(s.changed)
+	s.changed = make(chan struct{})
+	if s.users--; s.users == 0 {
+		delete(t.byID, service.UID)
+	}
+}
+
+func (t *turns) noteLocked(s *turn, cluster string, service *v1.Service, nodes []*v1.Node) {
+	t.number++
+	s.newest, s.deleted = wanted{cluster, service, nodes, t.number}, false
+}
+
+// endWith ends what goes on by itself when stop is closed.
+func (t *turns) endWith(stop <-chan struct{}) {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		<-stop
+		cancel()
+	}()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.base = ctx
+}
+
+// background is the context of what outlives its caller.
+func (t *turns) background() context.Context {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.base == nil {
+		return context.Background()
+	}
+	return t.base
+}
+
+// UpdatesUnderWay returns for how many Services a change of nodes goes on by itself.
+func (c *Cloud) UpdatesUnderWay() int {
+	if c.loadBalancers == nil {
+		return 0
+	}
+	return c.loadBalancers.turns.underWay()
+}
+
+// underWay returns how many Services' changes of nodes are under way or waiting to be tried again.
+func (t *turns) underWay() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := 0
+	for _, s := range t.byID {
+		if s.work != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// UpdateLoadBalancer implements cloudprovider.LoadBalancer. The framework also calls it for Services that are being
+// deleted; their load balancer is on its way out and needs no backends.
+func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) error {
+	if service.DeletionTimestamp != nil {
+		return nil
+	}
+	if wishes, err := l.wishes(service); err != nil || wishes.Disown {
+		return err
+	}
+	t := &l.turns
+	base := t.background()
+	t.mu.Lock()
+	s := t.enterLocked(service)
+	t.noteLocked(s, cluster, service, l.ownership.ours(nodes))
+	if s.ensuring > 0 || s.work != nil {
+		t.leaveLocked(service, s) // whatever is under way applies it
+		t.mu.Unlock()
+		return nil
+	}
+	u := &update{result: make(chan error, 2)} // one answer for work that goes on, one for its end
+	s.work = u
+	t.mu.Unlock()
+	go l.applyNewest(base, s, u)
+
+	timer := time.NewTimer(updatePatience)
+	defer timer.Stop()
+	select {
+	case err := <-u.result:
+		return err
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	select {
+	case err := <-u.result:
+		return err
+	default:
+		u.detached = true
+		return nil
+	}
+}
+
+// applyNewest brings a load balancer to the newest nodes of its Service, however often they change meanwhile.
+func (l *loadBalancers) applyNewest(ctx context.Context, s *turn, u *update) {
+	t := &l.turns
+	pause := updatePauseLeast
+	for {
+		want, err := l.applyOnce(ctx, s)
+		t.mu.Lock()
+		if err == nil && want.number > 0 {
+			s.applied, pause = max(s.applied, want.number), updatePauseLeast
+		}
+		hint, later := errors.AsType[*cloudproviderapi.RetryError](err)
+		over := s.deleted || s.ensuring > 0 || s.newest.number <= s.applied || ctx.Err() != nil
+		if over || (err != nil && !later && !u.detached) {
+			if over {
+				err = ctx.Err() // a reconciliation, or nobody, is to try again
+			}
+			s.work = nil
+			u.result <- err
+			t.leaveLocked(want.service, s)
+			t.mu.Unlock()
+			return
+		}
+		if later && !u.detached {
+			u.detached = true
+			u.result <- nil // work that goes on is no failure
+		}
+		detached, changed := u.detached, s.changed
+		t.mu.Unlock()
+		switch {
+		case err == nil:
+			continue
+		case later:
+			l.pause(ctx, hint.RetryAfter(), nil)
+			continue
+		case detached:
+			klog.ErrorS(err, "Nodes of a load balancer could not be changed; it is tried again", "service", klog.KObj(want.service), "in", pause)
+			l.reports.failed(want.service, reasonUpdateFailed, "Error updating load balancer with new hosts, which is tried again: "+err.Error())
+		}
+		l.pause(ctx, pause, changed)
+		pause = min(pause*2, updatePauseMost)
+	}
+}
+
+// applyOnce calls the provider with the newest nodes. What a reconciliation applies, or will, is left to it.
+func (l *loadBalancers) applyOnce(ctx context.Context, s *turn) (want wanted, err error) {
+	l.turns.mu.Lock()
+	want = s.newest
+	l.turns.mu.Unlock()
+	ctx, leave, err := l.enter(ctx, want.service)
+	if err != nil {
+		return want, err
+	}
+	defer leave()
+	l.turns.mu.Lock()
+	want = s.newest
+	over := s.deleted || s.ensuring > 0 || want.number <= s.applied
+	l.turns.mu.Unlock()
+	if over {
+		return wanted{service: want.service}, nil
+	}
+	return want, l.update(ctx, want)
+}
+
+// update calls the provider.
+func (l *loadBalancers) update(ctx context.Context, want wanted) (err error) {
+	defer recovered(&err, "UpdateLoadBalancer", name(want.service))
+	backends, err := l.verification.verified(ctx, want.nodes)
+	if err != nil {
+		return err
+	}
+	return l.inner.UpdateLoadBalancer(ctx, want.cluster, want.service, backends)
+}
+
+// pause waits, at most until changed is closed.
+func (*loadBalancers) pause(ctx context.Context, d time.Duration, changed <-chan struct{}) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-changed:
+	case <-ctx.Done():
+	}
+}
+
+// reconcile calls ensure with the nodes that were wanted last, and applies those that came meanwhile before it returns.
+func (l *loadBalancers) reconcile(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node, ensure func(context.Context, []*v1.Node) error) (err error) {
+	t := &l.turns
+	t.mu.Lock()
+	s := t.enterLocked(service)
+	s.ensuring++
+	t.noteLocked(s, cluster, service, l.ownership.ours(nodes))
+	t.mu.Unlock()
+	ended := false
+	end := func() { s.ensuring--; ended = true; t.leaveLocked(service, s) }
+	defer func() {
+		if !ended {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			end()
+		}
+	}()
+	ctx, leave, err := l.enter(ctx, service)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	t.mu.Lock()
+	want := s.newest
+	t.mu.Unlock()
+	for err = ensure(ctx, want.nodes); err == nil; err = l.update(ctx, want) {
+		t.mu.Lock()
+		s.applied = max(s.applied, want.number)
+		if want = s.newest; want.number <= s.applied {
+			end()
+			t.mu.Unlock()
+			return nil
+		}
+		t.mu.Unlock()
+	}
+	return err
+}
+
+// withdraw tells that a Service's load balancer is to go, and needs no nodes any more.
+func (t *turns) withdraw(service *v1.Service) (done func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.enterLocked(service)
+	s.deleted = true
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.leaveLocked(service, s)
+	}
+}

@@ -1,0 +1,293 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+	"k8s.io/cloud-provider/fake"
+
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/registry/progress"
+)
+
+// slowCloud works for a while on each change, and remembers the nodes that each load balancer got last.
+type slowCloud struct {
+	fake.Cloud
+	mu       sync.Mutex
+	ensures  time.Duration
+	updates  map[string]time.Duration
+	failures map[string][]error
+	have     map[string]string
+	calls    []string
+	refused  error
+}
+
+func newSlowCloud() *slowCloud {
+	return &slowCloud{updates: map[string]time.Duration{}, failures: map[string][]error{}, have: map[string]string{}}
+}
+
+func (c *slowCloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return c, true }
+
+func (c *slowCloud) apply(ctx context.Context, what string, s *v1.Service, nodes []*v1.Node, takes time.Duration) error {
+	defer progress.Note(ctx, "load balancer "+s.Name)()
+	select {
+	case <-time.After(takes):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls = append(c.calls, what+" "+s.Name+" "+namesOf(nodes))
+	if left := c.failures[s.Name]; len(left) > 0 {
+		c.failures[s.Name] = left[1:]
+		if left[0] != nil {
+			return left[0]
+		}
+	}
+	c.have[s.Name] = namesOf(nodes)
+	return nil
+}
+
+func (c *slowCloud) EnsureLoadBalancer(ctx context.Context, _ string, s *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
+	return &v1.LoadBalancerStatus{}, c.apply(ctx, "ensure", s, nodes, c.ensures)
+}
+
+func (c *slowCloud) UpdateLoadBalancer(ctx context.Context, _ string, s *v1.Service, nodes []*v1.Node) error {
+	return c.apply(ctx, "update", s, nodes, c.updates[s.Name])
+}
+
+func (c *slowCloud) EnsureLoadBalancerDeleted(_ context.Context, _ string, s *v1.Service) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.have, s.Name)
+	return c.refused
+}
+
+// nodesOf returns what a load balancer has.
+func (c *slowCloud) nodesOf(name string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.have[name]
+}
+
+func namesOf(nodes []*v1.Node) string {
+	var names []string
+	for _, n := range nodes {
+		names = append(names, n.Name)
+	}
+	slices.Sort(names)
+	return strings.Join(names, ",")
+}
+
+func nodesNamed(names ...string) []*v1.Node {
+	var nodes []*v1.Node
+	for _, n := range names {
+		nodes = append(nodes, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: n}, Spec: v1.NodeSpec{ProviderID: "alpha://" + n}})
+	}
+	return nodes
+}
+
+func serviceNamed(name string) *v1.Service {
+	return &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}
+}
+
+// updating runs a test on a guarded slow cloud in virtual time.
+func updating(t *testing.T, test func(t *testing.T, c *slowCloud, l *loadBalancers, events *record.FakeRecorder)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := newSlowCloud()
+		g := Wrap(c, Facts{Provider: "alpha", ProviderIDPrefixes: []string{"alpha://"}, Policy: DefaultPolicy()})
+		recorder := record.NewFakeRecorder(100)
+		g.reports.use(recorder)
+		stop := make(chan struct{})
+		g.loadBalancers.turns.endWith(stop)
+		test(t, c, g.loadBalancers, recorder)
+		close(stop)
+		synctest.Wait()
+		assert.Zero(t, g.UpdatesUnderWay(), "what goes on by itself ends with the process")
+		assert.Empty(t, g.loadBalancers.turns.byID, "nothing is remembered of what is over")
+		assert.Zero(t, g.loadBalancers.locks.Held())
+	})
+}
+
+// update plays the framework's worker, and returns how long it was kept waiting.
+func updateNow(t *testing.T, l *loadBalancers, name string, nodes ...string) time.Duration {
+	t.Helper()
+	began := time.Now()
+	require.NoError(t, l.UpdateLoadBalancer(t.Context(), "c", serviceNamed(name), nodesNamed(nodes...)))
+	return time.Since(began)
+}
+
+// TestSlowUpdate: a load balancer that takes a minute holds the framework's worker up for a moment, and gets what was wanted
+// last.
+func TestSlowUpdate(t *testing.T) {
+	t.Parallel()
+	updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, events *record.FakeRecorder) {
+		c.updates["slow"] = time.Minute
+		assert.LessOrEqual(t, updateNow(t, l, "slow", "a"), updatePatience)
+		assert.Zero(t, updateNow(t, l, "quick", "a"))
+		assert.Zero(t, updateNow(t, l, "slow", "a", "b"), "it is under way")
+		assert.Zero(t, updateNow(t, l, "slow", "b"))
+		assert.Zero(t, updateNow(t, l, "quick", "b"))
+		assert.Equal(t, "b", c.nodesOf("quick"))
+		time.Sleep(3 * time.Minute)
+		assert.Equal(t, "b", c.nodesOf("slow"))
+		assert.Equal(t, []string{"update quick a", "update quick b", "update slow a", "update slow b"}, c.calls)
+		assert.Empty(t, events.Events)
+	})
+}
+
+// TestUpdateWhileEnsuring: a change of nodes during a reconciliation waits for nothing, and is applied before that returns.
+func TestUpdateWhileEnsuring(t *testing.T) {
+	t.Parallel()
+	updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, _ *record.FakeRecorder) {
+		c.ensures = time.Minute
+		done := make(chan error)
+		go func() {
+			_, err := l.EnsureLoadBalancer(t.Context(), "c", serviceNamed("web"), nodesNamed("a"))
+			done <- err
+		}()
+		time.Sleep(30 * time.Second)
+		assert.Zero(t, updateNow(t, l, "web", "a", "b"))
+		_, _, err := l.GetLoadBalancer(t.Context(), "c", serviceNamed("web"))
+		require.NoError(t, err, "the framework's worker asks at once")
+		require.NoError(t, <-done)
+		assert.Equal(t, "a,b", c.nodesOf("web"))
+	})
+}
+
+// TestUpdateAfterEnsureBegan: nodes that a reconciliation brought along are not written over newer ones that something else
+// has applied while it waited for its turn.
+func TestUpdateAfterEnsureBegan(t *testing.T) {
+	t.Parallel()
+	updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, _ *record.FakeRecorder) {
+		c.updates["web"] = 20 * time.Second
+		updateNow(t, l, "web", "a")
+		done := make(chan error)
+		go func() {
+			_, err := l.EnsureLoadBalancer(t.Context(), "c", serviceNamed("web"), nodesNamed("a", "b"))
+			done <- err
+		}()
+		synctest.Wait()
+		assert.Zero(t, updateNow(t, l, "web", "c"))
+		require.NoError(t, <-done)
+		assert.Equal(t, "c", c.nodesOf("web"))
+		assert.Equal(t, "ensure web c", c.calls[len(c.calls)-1])
+	})
+}
+
+// TestUpdateFailsLater: what goes on by itself is tried again until it succeeds, and tells of its failures.
+func TestUpdateFailsLater(t *testing.T) {
+	t.Parallel()
+	updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, events *record.FakeRecorder) {
+		c.updates["web"] = 10 * time.Second
+		c.failures["web"] = []error{errors.New("no"), errors.New("still no")}
+		updateNow(t, l, "web", "a")
+		time.Sleep(12 * time.Second)
+		assert.Zero(t, updateNow(t, l, "web", "b"), "while it waits for its next try")
+		time.Sleep(time.Minute)
+		assert.Equal(t, "b", c.nodesOf("web"))
+		require.Len(t, events.Events, 2)
+		assert.Contains(t, <-events.Events, "Warning UpdateLoadBalancerFailed")
+	})
+}
+
+// TestUpdateFailsAtOnce: a failure that comes soon enough is the framework's, which answers it with a reconciliation.
+func TestUpdateFailsAtOnce(t *testing.T) {
+	t.Parallel()
+	updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, events *record.FakeRecorder) {
+		c.failures["web"] = []error{errors.New("no")}
+		require.EqualError(t, l.UpdateLoadBalancer(t.Context(), "c", serviceNamed("web"), nodesNamed("a")), "no")
+		time.Sleep(time.Hour)
+		assert.Len(t, c.calls, 1)
+		assert.Empty(t, events.Events)
+	})
+}
+
+// TestUpdateComesBack: a cloud that asks for time gets it, without a word.
+func TestUpdateComesBack(t *testing.T) {
+	t.Parallel()
+	updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, events *record.FakeRecorder) {
+		c.failures["web"] = []error{cloudproviderapi.NewRetryError("busy", 20*time.Second), cloudproviderapi.NewRetryError("busy", 20*time.Second)}
+		assert.Zero(t, updateNow(t, l, "web", "a"))
+		time.Sleep(50 * time.Second)
+		assert.Equal(t, "a", c.nodesOf("web"))
+		assert.Empty(t, events.Events)
+	})
+}
+
+// TestUpdateOvertaken: a reconciliation makes the next try needless; one that fails is the framework's to try again.
+func TestUpdateOvertaken(t *testing.T) {
+	t.Parallel()
+	updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, _ *record.FakeRecorder) {
+		c.updates["web"] = 10 * time.Second
+		c.failures["web"] = []error{errors.New("no"), errors.New("no")}
+		updateNow(t, l, "web", "a")
+		time.Sleep(8 * time.Second)
+		_, err := l.EnsureLoadBalancer(t.Context(), "c", serviceNamed("web"), nodesNamed("a", "b"))
+		require.EqualError(t, err, "no")
+		_, err = l.EnsureLoadBalancer(t.Context(), "c", serviceNamed("web"), nodesNamed("a", "c"))
+		require.NoError(t, err)
+		time.Sleep(time.Hour)
+		assert.Equal(t, "a,c", c.nodesOf("web"))
+		assert.Equal(t, "ensure web a,c", c.calls[len(c.calls)-1], "nothing older is applied afterwards")
+	})
+}
+
+// TestUpdateOfADeletedService: nothing goes on for a Service whose load balancer has gone; one that is made again starts anew.
+func TestUpdateOfADeletedService(t *testing.T) {
+	t.Parallel()
+	updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, _ *record.FakeRecorder) {
+		c.updates["web"] = 10 * time.Second
+		c.failures["web"] = slices.Repeat([]error{errors.New("no")}, 100)
+		updateNow(t, l, "web", "a")
+		time.Sleep(20 * time.Second)
+		require.NoError(t, l.EnsureLoadBalancerDeleted(t.Context(), "c", serviceNamed("web")))
+		calls := len(c.calls)
+		time.Sleep(time.Hour)
+		assert.Len(t, c.calls, calls)
+		c.failures["web"] = nil
+		_, err := l.EnsureLoadBalancer(t.Context(), "c", serviceNamed("web"), nodesNamed("a"))
+		require.NoError(t, err)
+		assert.Equal(t, "a", c.nodesOf("web"))
+	})
+}
+
+// TestLeadershipEnds: a try that waits ends with the process; the next leader reconciles every Service.
+func TestLeadershipEnds(t *testing.T) {
+	t.Parallel()
+	updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, _ *record.FakeRecorder) {
+		c.updates["web"] = time.Hour
+		updateNow(t, l, "web", "a")
+	})
+}
+
+// TestLongWait: one Normal event says what is waited for where that takes unusually long, and none where it does not.
+func TestLongWait(t *testing.T) {
+	t.Parallel()
+	updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, events *record.FakeRecorder) {
+		c.ensures = longWait - time.Second
+		_, err := l.EnsureLoadBalancer(t.Context(), "c", serviceNamed("web"), nodesNamed("a"))
+		require.NoError(t, err)
+		assert.Empty(t, events.Events)
+		c.ensures = 10 * time.Minute
+		_, err = l.EnsureLoadBalancer(t.Context(), "c", serviceNamed("web"), nodesNamed("a"))
+		require.NoError(t, err)
+		require.Len(t, events.Events, 1)
+		assert.Equal(t, "Normal LoadBalancerWaiting this takes longer than usual; waiting for load balancer web", <-events.Events)
+	})
+}
