@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -294,15 +295,29 @@ func (l *loadBalancers) reconcile(ctx context.Context, cluster string, service *
 	t.mu.Unlock()
 	for err = ensure(ctx, want.nodes); err == nil; err = l.update(ctx, want) {
 		t.mu.Lock()
-		s.applied = max(s.applied, want.number)
-		if want = s.newest; want.number <= s.applied {
+		if sameNodes(want.nodes, s.newest.nodes) {
+			s.applied = max(s.applied, s.newest.number)
 			end()
 			t.mu.Unlock()
 			return nil
 		}
+		s.applied, want = max(s.applied, want.number), s.newest
 		t.mu.Unlock()
 	}
 	return err
+}
+
+// sameNodes reports whether two lists hold the same Nodes with the same instances, in any order.
+func sameNodes(a, b []*v1.Node) bool {
+	identities := func(nodes []*v1.Node) []string {
+		list := make([]string, len(nodes))
+		for i, n := range nodes {
+			list[i] = n.Name + " " + n.Spec.ProviderID
+		}
+		slices.Sort(list)
+		return list
+	}
+	return slices.Equal(identities(a), identities(b))
 }
 
 // withdraw tells that a Service's load balancer is to go, and needs no nodes any more.

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/record"
+	cloudprovider "k8s.io/cloud-provider"
 )
 
 // verifier is a cloud that verifies by a table of provider IDs.
@@ -21,6 +22,8 @@ type verifier struct {
 	asked    int
 	backends []*v1.Node
 }
+
+func (v *verifier) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return v, true }
 
 func (v *verifier) VerifyInstance(_ context.Context, node *v1.Node) (ok bool, why string, err error) {
 	v.asked++
