@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
+	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -128,10 +129,10 @@ func (t *tagging) start(ctx context.Context, kube kubernetes.Interface) error {
 	}
 	context.AfterFunc(ctx, t.queue.ShutDown)
 	for range t.config.Workers {
-		go func() { // until the queue is shut down
+		rescue.Go("tagging nodes", func() { // until the queue is shut down
 			for t.next(ctx) {
 			}
-		}()
+		})
 	}
 	return nil
 }
@@ -189,7 +190,7 @@ func (t *tagging) next(ctx context.Context) bool {
 	for _, remove := range []bool{false, true} {
 		batch := slices.DeleteFunc(slices.Clone(items), func(i taggingItem) bool { return i.remove != remove })
 		if len(batch) > 0 {
-			t.work(ctx, batch)
+			rescue.Do("tagging nodes", func() { t.work(ctx, batch) })
 		}
 	}
 	for _, i := range items {

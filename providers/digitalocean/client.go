@@ -43,6 +43,7 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 	client := cloudapi.NewClient(cloudapi.Config{
 		Provider:  Name,
 		Authorize: func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+c.Token.Reveal()) },
+		Hosts:     []string{cloudapi.HostOf(c.BaseURL)},
 		Operation: operation,
 		Limits:    used,
 		Budget:    budget,
@@ -92,9 +93,13 @@ func budget(h http.Header) (cloudapi.Budget, bool) {
 // listAll reads every page and keeps of each object what keep returns. The listing is complete or an error: the number of objects is compared with the total that
 // the API states, so that a page that lost its link to the next one is not taken for the last.
 func listAll[T, V any](ctx context.Context, what string, page func(context.Context, *godo.ListOptions) ([]T, *godo.Response, error), keep func(*T) V) ([]V, int, error) {
+	ctx, listing := cloudapi.WatchListing(ctx)
 	var all []V
 	for number := 1; ; number++ {
 		items, response, err := page(ctx, &godo.ListOptions{Page: number, PerPage: pageSize})
+		if err == nil {
+			err = listing.Add(len(items))
+		}
 		if err != nil {
 			return nil, number, apiError(err, fmt.Sprintf("listing %s, page %d", what, number))
 		}

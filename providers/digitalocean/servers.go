@@ -10,6 +10,8 @@ import (
 
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
 const (
@@ -43,17 +45,17 @@ func serve(option, address string, handler http.Handler, stop <-chan struct{}) {
 	}
 	klog.InfoS("Serving", "option", option, "address", listener.Addr().String())
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
-	go func() {
+	rescue.Go("ending the server of "+option, func() {
 		<-stop
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
 		_ = server.Shutdown(ctx) // the end of the process closes what is left
-	}()
-	go func() {
+	})
+	rescue.Go("the server of "+option, func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			klog.ErrorS(err, "The server ended", "option", option)
 		}
-	}()
+	})
 }
 
 // healthPage answers 200 while the API can be used, else 500 with the reason. Probes share one check.

@@ -46,6 +46,7 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 		Provider:  Name,
 		UserAgent: "anyccm/" + in.Version,
 		Authorize: func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+c.Token.Reveal()) },
+		Hosts:     []string{cloudapi.HostOf(c.URL)},
 		Operation: operation,
 		LimitsOf:  limitsOf,
 		Budget:    budget,
@@ -158,6 +159,7 @@ type page[T any] struct {
 // listAll reads every page. The listing is complete or an error: the number of objects is compared with the total that
 // the API states.
 func listAll[T any](ctx context.Context, a *api, what, endpoint, filter string) ([]T, int, error) {
+	ctx, listing := cloudapi.WatchListing(ctx)
 	var all []T
 	for number := 1; ; number++ {
 		doing := fmt.Sprintf("listing %s, page %d", what, number)
@@ -168,6 +170,9 @@ func listAll[T any](ctx context.Context, a *api, what, endpoint, filter string) 
 			}
 			return result[page[T]](request.Get(endpoint))
 		})
+		if err == nil {
+			err = listing.Add(len(p.Data))
+		}
 		if err != nil {
 			return nil, number, err
 		}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/loop"
+	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
 const (
@@ -158,13 +159,13 @@ func (t *tlsRotation) begin(name types.NamespacedName) context.CancelFunc {
 		Handler:    cache.ResourceEventHandlerFuncs{AddFunc: note, UpdateFunc: func(_, object any) { note(object) }},
 	})
 	klog.V(2).InfoS("Watching a TLS secret", "secret", name)
-	go controller.RunWithContext(ctx)
-	go func() {
+	rescue.Go("watching TLS secrets", func() { controller.RunWithContext(ctx) })
+	rescue.Go("watching TLS secrets", func() {
 		select {
 		case <-t.stop:
 			cancel()
 		case <-ctx.Done():
 		}
-	}()
+	})
 	return cancel
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/keylock"
+	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
 const (
@@ -253,7 +254,7 @@ func (a *api) connected(ctx context.Context) (*gophercloud.ProviderClient, error
 	if f == nil {
 		f = &loginFlight{done: make(chan struct{})}
 		a.login = f
-		go a.logIn(context.WithoutCancel(ctx), f)
+		rescue.Go("logging in", func() { a.logIn(context.WithoutCancel(ctx), f) })
 	}
 	a.mu.Unlock()
 	select {
@@ -327,12 +328,13 @@ func projectOf(p *gophercloud.ProviderClient) string {
 	return project.ID
 }
 
-func (a *api) authenticate(ctx context.Context) (*gophercloud.ProviderClient, error) {
+func (a *api) authenticate(ctx context.Context) (provider *gophercloud.ProviderClient, err error) {
+	defer rescue.Into(&err, "logging in to Keystone")
 	o, err := a.auth()
 	if err != nil {
 		return nil, err
 	}
-	provider, err := openstack.NewClient(o.IdentityEndpoint)
+	provider, err = openstack.NewClient(o.IdentityEndpoint)
 	if err != nil {
 		return nil, fmt.Errorf("reading auth-url: %w", err)
 	}
@@ -444,10 +446,14 @@ func get[T any](ctx context.Context, a *api, of kind, doing, at, key string, isI
 
 // listAll reads every page. A page without the expected key is an error, not an empty page.
 func listAll[T any](ctx context.Context, a *api, of kind, at, key string, query url.Values) ([]T, int, error) {
+	ctx, listing := cloudapi.WatchListing(ctx)
 	var all []T
 	for pages := 1; ; pages++ {
 		doing := fmt.Sprintf("listing %s, page %d", key, pages)
 		items, next, err := onePage[T](ctx, a, of, doing, at, key, query)
+		if err == nil {
+			err = listing.Add(len(items))
+		}
 		if err != nil {
 			return nil, pages, err
 		}
@@ -480,7 +486,7 @@ func onePage[T any](ctx context.Context, a *api, of kind, doing, at, key string,
 			return page{}, err
 		}
 		var p page
-		if list, ok := answer[key]; !ok {
+		if list, ok := answer[key]; !ok || string(list) == "null" {
 			return p, errWrongAnswer
 		} else if err := json.Unmarshal(list, &p.items); err != nil {
 			return p, fmt.Errorf("%w: %w", errWrongAnswer, err)

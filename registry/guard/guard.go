@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/informers"
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
 const (
@@ -97,7 +99,9 @@ func (c *Cloud) SetInformers(factory informers.SharedInformerFactory) {
 	factory.Core().V1().Nodes().Informer()
 	services := factory.Core().V1().Services()
 	services.Informer()
-	c.orphanCount.Do(func() { go c.countOrphans(c.stop, services.Informer().HasSynced, services.Lister()) })
+	c.orphanCount.Do(func() {
+		rescue.Go("counting load balancers", func() { c.countOrphans(c.stop, services.Informer().HasSynced, services.Lister()) })
+	})
 	if user, ok := c.inner.(cloudprovider.InformerUser); ok {
 		user.SetInformers(factory)
 	}

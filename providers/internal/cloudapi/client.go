@@ -27,8 +27,6 @@ const (
 	maxPatience  = 10 * time.Second
 	firstBackoff = 200 * time.Millisecond
 	maxBackoff   = 5 * time.Second
-	// maxBody bounds an answer; the largest page of any cloud is far below.
-	maxBody = 64 << 20
 )
 
 // Config says how to talk to one cloud.
@@ -40,6 +38,8 @@ type Config struct {
 	// Authorize puts the credential into a request; nil if the SDK does it. It is called for every attempt, so that a
 	// rotated credential is used at once.
 	Authorize func(*http.Request)
+	// Hosts are the hosts that the credential of Authorize may be sent to; a request to another one is refused.
+	Hosts []string
 	// Operation names a request without any identifier in it, for metrics and logs.
 	Operation func(*http.Request) string
 	// Limits hold back calls on our side.
@@ -119,7 +119,7 @@ func NewClient(c Config) *Client {
 		limiters:    map[string]*limiter{},
 		retryBudget: rate.NewLimiter(rate.Every(2*time.Second), 20),
 	}
-	return &Client{Client: &http.Client{Transport: t}, transport: t}
+	return &Client{Client: &http.Client{Transport: t, CheckRedirect: refuseRedirect}, transport: t}
 }
 
 // Health returns nil if the last call got a useful answer, or none was made yet; else what was wrong and since when.
@@ -203,6 +203,9 @@ func (t *transport) attempt(req *http.Request, operation string) (resp *http.Res
 		out.Header.Set("User-Agent", t.UserAgent)
 	}
 	if t.Authorize != nil {
+		if err := t.mayHaveCredential(out.URL); err != nil {
+			return nil, nil, err
+		}
 		t.Authorize(out)
 	}
 	inFlight := requestsInFlight.WithLabelValues(t.Provider)
@@ -212,7 +215,7 @@ func (t *transport) attempt(req *http.Request, operation string) (resp *http.Res
 	began := time.Now()
 	resp, err = t.Transport.RoundTrip(out)
 	if err == nil {
-		class, err = t.buffer(resp)
+		class, err = t.buffer(out, resp)
 	}
 	took := time.Since(began)
 	code := ""
@@ -234,14 +237,17 @@ func (t *transport) attempt(req *http.Request, operation string) (resp *http.Res
 var errNoAnswer = errors.New("no answer")
 
 // buffer replaces the body by its content, and tells the class of failure of the answer.
-func (t *transport) buffer(resp *http.Response) (class, err error) {
+func (t *transport) buffer(req *http.Request, resp *http.Response) (class, err error) {
 	defer resp.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
-	if err != nil {
-		return nil, fmt.Errorf("reading the answer: %w", err)
+	if err := redirected(req, resp); err != nil {
+		return nil, err
 	}
-	if len(data) > maxBody {
-		return nil, fmt.Errorf("the answer is larger than %d bytes", maxBody)
+	data, err := readBounded(resp)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkList(req, resp, data); err != nil {
+		return nil, err
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(data))
 	if t.ClassOf != nil {
@@ -266,7 +272,10 @@ func (t *transport) learn(ctx context.Context, limiter *limiter, operation strin
 		if ctx.Err() != nil {
 			return // the caller gave up; that says nothing about the cloud
 		}
-		t.report(operation, fmt.Errorf("unreachable: %w", err))
+		if _, described := errors.AsType[*Error](err); !described {
+			err = fmt.Errorf("unreachable: %w", err)
+		}
+		t.report(operation, err)
 		return
 	}
 	t.clock.learn(resp.Header, time.Now())
@@ -306,7 +315,7 @@ func (t *transport) again(req *http.Request, resp *http.Response, class, err err
 	if attempt >= t.Retries || req.Context().Err() != nil || (req.Body != nil && req.Body != http.NoBody && req.GetBody == nil) {
 		return 0, false
 	}
-	if !t.safeToRepeat(req, resp, class, err) {
+	if errors.Is(err, errFinal) || !t.safeToRepeat(req, resp, class, err) {
 		return 0, false
 	}
 	if errors.Is(err, errNoAnswer) && attempt > 0 {

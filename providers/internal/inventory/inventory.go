@@ -18,6 +18,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/registry/evidence"
 	"github.com/anyccm/cloud-controller-manager/registry/priority"
+	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
 const (
@@ -135,7 +136,7 @@ type flight[V any] struct {
 func New[ID comparable, V any](source Source[ID, V]) *Inventory[ID, V] {
 	registerMetrics()
 	i := &Inventory[ID, V]{
-		source: source, objects: map[ID]entry[V]{}, missing: map[ID]time.Time{}, absent: map[string]time.Time{}, forgotten: map[ID]time.Time{},
+		source: source.checked(), objects: map[ID]entry[V]{}, missing: map[ID]time.Time{}, absent: map[string]time.Time{}, forgotten: map[ID]time.Time{},
 		reads: map[ID]*flight[V]{}, indexes: map[string]map[string]map[ID]struct{}{},
 	}
 	for name := range source.Indexes {
@@ -331,8 +332,7 @@ func (i *Inventory[ID, V]) listingPaysLocked(expected int) bool {
 	if i.pages == 0 {
 		return true
 	}
-	horizon := time.Now().Add(-directWindow)
-	i.direct = slices.DeleteFunc(i.direct, func(at time.Time) bool { return at.Before(horizon) })
+	i.trimDirectLocked()
 	// Once as many single reads were spent as a listing would have cost, the guess that few would ask was wrong.
 	batch := max(i.source.BatchSize, 1)
 	return max((expected+batch-1)/batch, len(i.direct)+1) > i.pages
@@ -356,6 +356,20 @@ func (i *Inventory[ID, V]) listingDueLocked(id ID, q Query, d evidence.Demand, a
 	return oldest, i.listed.Before(oldest) && i.listingPaysLocked(q.Expected)
 }
 
+// noteDirectLocked counts a single read, where a listing could take its place.
+func (i *Inventory[ID, V]) noteDirectLocked() {
+	if i.source.List == nil {
+		return
+	}
+	i.trimDirectLocked()
+	i.direct = append(i.direct, time.Now())
+}
+
+func (i *Inventory[ID, V]) trimDirectLocked() {
+	horizon := time.Now().Add(-directWindow)
+	i.direct = slices.DeleteFunc(i.direct, func(at time.Time) bool { return at.Before(horizon) })
+}
+
 // listLocked joins a listing that began at oldest or later, or begins one.
 func (i *Inventory[ID, V]) listLocked(ctx context.Context, oldest time.Time) (*flight[struct{}], error) {
 	if i.listing != nil && !i.listing.began.Before(oldest) {
@@ -368,7 +382,7 @@ func (i *Inventory[ID, V]) listLocked(ctx context.Context, oldest time.Time) (*f
 	shared, f := newFlight[struct{}](ctx)
 	i.listing = f
 	i.direct = nil
-	go i.list(shared, f)
+	rescue.Go("listing "+i.source.Kind+"s", func() { i.list(shared, f) })
 	return f, nil
 }
 
@@ -436,15 +450,15 @@ func (i *Inventory[ID, V]) readLocked(ctx context.Context, id ID, q Query, asked
 	shared, f := newFlight[V](ctx)
 	i.reads[id] = f
 	if i.source.GetMany == nil || evidence.From(ctx).Single {
-		i.direct = append(i.direct, f.began)
-		go i.read(shared, f, id)
+		i.noteDirectLocked()
+		rescue.Go("reading "+i.source.Kind, func() { i.read(shared, f, id) })
 		return f
 	}
 	i.pending = append(i.pending, id)
 	i.companyLocked(ctx, q, asked)
 	if !i.batching {
 		i.batching = true
-		go i.runBatches(shared)
+		rescue.Go("reading "+i.source.Kind+"s", func() { i.runBatches(shared) })
 	}
 	return f
 }
@@ -477,7 +491,7 @@ func (i *Inventory[ID, V]) runBatches(ctx context.Context) {
 			i.mu.Unlock()
 			return
 		}
-		i.direct = append(i.direct, time.Now())
+		i.noteDirectLocked()
 		i.mu.Unlock()
 		i.readBatch(ctx, ids)
 	}
@@ -506,7 +520,8 @@ func (i *Inventory[ID, V]) readBatch(ctx context.Context, ids []ID) {
 			continue
 		}
 		i.mu.Unlock()
-		i.read(ctx, f, id)
+		// Whoever waits for the next batch does not wait for the proofs of this one.
+		rescue.Go("reading "+i.source.Kind, func() { i.read(ctx, f, id) })
 	}
 }
 

@@ -37,6 +37,7 @@ type fakeCloud struct {
 func newCloud(n int) *fakeCloud {
 	c := &fakeCloud{objects: map[int]object{}, unlisted: map[int]bool{}, pageSize: 10, latency: 100 * time.Millisecond}
 	for id := range n {
+		id++ // 0 is no identity
 		c.objects[id] = object{id: id, name: fmt.Sprintf("n%d", id)}
 	}
 	return c
@@ -117,6 +118,7 @@ func TestManyQuestionsShareOneListing(t *testing.T) {
 		inv := newInventory(c)
 		var group sync.WaitGroup
 		for id := range 1000 {
+			id++
 			group.Go(func() {
 				o, err := inv.Get(t.Context(), id, fresh)
 				assert.NoError(t, err)
@@ -138,24 +140,26 @@ func TestFewQuestionsReadSingleObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(95) // 10 pages
 		inv := newInventory(c)
-		_, err := inv.Get(t.Context(), 0, fresh)
+		_, err := inv.Get(t.Context(), 1, fresh)
 		require.NoError(t, err)
 		require.Equal(t, [2]int{1, 0}, c.counts(), "the first question lists: the number of pages is unknown")
 
 		time.Sleep(time.Minute)
 		for id := range 3 {
+			id++
 			_, err := inv.Get(t.Context(), id, fresh)
 			require.NoError(t, err)
 		}
 		assert.Equal(t, [2]int{1, 3}, c.counts(), "3 reads are cheaper than 10 pages")
 
 		time.Sleep(time.Minute)
-		_, err = inv.Get(t.Context(), 0, Query{MaxAge: 30 * time.Second, Expected: 50})
+		_, err = inv.Get(t.Context(), 1, Query{MaxAge: 30 * time.Second, Expected: 50})
 		require.NoError(t, err)
 		assert.Equal(t, [2]int{2, 3}, c.counts(), "a caller that expects 50 questions gets a listing")
 
 		time.Sleep(time.Minute)
 		for id := range 95 {
+			id++
 			_, err := inv.Get(t.Context(), id, fresh)
 			require.NoError(t, err)
 		}
@@ -199,10 +203,12 @@ func TestAbsenceFromAListingIsNotDeletion(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, 3, o.id)
 		for id := range 5 {
+			id++
 			c.unlisted[id] = true // an empty listing
 		}
 		time.Sleep(time.Minute)
 		for id := range 5 {
+			id++
 			_, err := inv.Get(t.Context(), id, Query{MaxAge: 30 * time.Second, Expected: 1000})
 			require.NoError(t, err)
 		}
@@ -335,6 +341,7 @@ func TestManyNamesShareTheListingInFlight(t *testing.T) {
 		inv := newInventory(c)
 		var group sync.WaitGroup
 		for id := range 1000 {
+			id++
 			group.Go(func() {
 				time.Sleep(time.Duration(id) * 50 * time.Microsecond) // one after the other, while the first listing runs
 				found, err := inv.Find(t.Context(), "name", fmt.Sprintf("n%d", id), fresh)
@@ -412,14 +419,14 @@ func TestCallerThatGivesUpDoesNotSpoilTheRead(t *testing.T) {
 func TestRandomRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newCloud(100) // 0..99 stay for ever
+		c := newCloud(100) // 1..100 stay for ever
 		inv := newInventory(c)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
 		var group sync.WaitGroup
-		group.Go(func() { // 100..199 come and go
+		group.Go(func() { // 101..200 come and go
 			for n := 0; ctx.Err() == nil; n++ {
-				id := 100 + n%100
+				id := 101 + n%100
 				if n%200 < 100 {
 					c.set(object{id: id, name: fmt.Sprintf("n%d", id)})
 				} else {
@@ -438,11 +445,11 @@ func TestRandomRun(t *testing.T) {
 			group.Go(func() {
 				for n := worker; ctx.Err() == nil; n += 8 {
 					query := Query{MaxAge: time.Duration(n%4) * 5 * time.Second, Expected: n % 30}
-					_, err := inv.Get(ctx, n%100, query)
+					_, err := inv.Get(ctx, 1+n%100, query)
 					assert.NotErrorIs(t, err, cloudapi.ErrNotFound)
 					_, err = inv.Get(ctx, 1000+n, query)
 					assert.Error(t, err)
-					if found, err := inv.Find(ctx, "name", fmt.Sprintf("n%d", n%100), query); err == nil {
+					if found, err := inv.Find(ctx, "name", fmt.Sprintf("n%d", 1+n%100), query); err == nil {
 						assert.Len(t, found, 1)
 					}
 					pause(ctx, 70*time.Millisecond)

@@ -3,9 +3,6 @@ package loop
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -13,6 +10,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
 const (
@@ -58,18 +57,15 @@ func (l *Loop) Trigger() { l.queue.Add(l.job.Name) }
 func (l *Loop) Start(stop <-chan struct{}, synced ...cache.InformerSynced) {
 	l.start.Do(func() {
 		ctx := wait.ContextForChannel(stop)
-		go func() {
-			<-stop
-			l.queue.ShutDown()
-		}()
-		go func() {
+		context.AfterFunc(ctx, l.queue.ShutDown)
+		rescue.Go(l.job.Name, func() {
 			if !cache.WaitForCacheSync(stop, synced...) {
 				return
 			}
-			go wait.Until(l.Trigger, l.job.Period, stop)
+			rescue.Go(l.job.Name, func() { wait.Until(l.Trigger, l.job.Period, stop) })
 			for l.next(ctx) {
 			}
-		}()
+		})
 	})
 }
 
@@ -96,17 +92,9 @@ func (l *Loop) next(ctx context.Context) bool {
 	return true
 }
 
-// errPanic is part of the error that a panic of the job becomes.
-var errPanic = errors.New("the controller crashed; this is a bug, please report it with the log")
-
 func (l *Loop) run(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, l.job.Timeout)
 	defer cancel()
-	defer func() {
-		if r := recover(); r != nil {
-			klog.ErrorS(errPanic, "Recovered from a panic", "controller", l.job.Name, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
-			err = errPanic
-		}
-	}()
+	defer rescue.Into(&err, l.job.Name)
 	return l.job.Run(ctx)
 }

@@ -1,0 +1,169 @@
+package cloudapi
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"net/http"
+	"sync"
+)
+
+// Bounds on what is read. The largest page seen, 1,000 servers of Nova or instances of EC2, has below 10 MB, and the largest
+// cluster, 5,000 nodes, below 60 MB. docs/sizing.md derives the memory limit of the chart from them.
+const (
+	// maxBody bounds one answer, decompressed.
+	maxBody = 24 << 20
+	// maxListing bounds the answers of one listing together.
+	maxListing = 96 << 20
+	// maxPages bounds the pages of one listing.
+	maxPages = 1000
+	// maxObjects bounds the objects of one listing.
+	maxObjects = 50_000
+)
+
+// Listing watches over the pages of one listing, so that one without an end takes neither all memory nor for ever.
+type Listing struct {
+	mu                    sync.Mutex
+	seed                  maphash.Seed
+	pages, bytes, objects int
+	seen                  map[uint64]struct{}
+}
+
+type listingKey struct{}
+
+// WatchListing returns a context for the calls of one listing. They fail once they answer more than any account holds, and where
+// an answer repeats an earlier one.
+func WatchListing(ctx context.Context) (context.Context, *Listing) {
+	l := &Listing{seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}}
+	return context.WithValue(ctx, listingKey{}, l), l
+}
+
+// Add counts the objects of a page.
+func (l *Listing) Add(objects int) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.objects += objects; l.objects > maxObjects {
+		return endless("more than %d objects", maxObjects)
+	}
+	return nil
+}
+
+func (l *Listing) page(data []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pages++
+	l.bytes += len(data)
+	sum := maphash.Bytes(l.seed, data)
+	_, repeated := l.seen[sum]
+	l.seen[sum] = struct{}{}
+	switch {
+	case repeated:
+		return endless("page %d repeats an earlier one", l.pages)
+	case l.pages > maxPages:
+		return endless("more than %d pages", maxPages)
+	case l.bytes > maxListing:
+		return endless("more than %d MiB", maxListing>>20)
+	}
+	return nil
+}
+
+func endless(format string, args ...any) error {
+	return &Error{Class: ErrTransient, Cause: errFinal, Message: "a listing without an end: " + fmt.Sprintf(format, args...)}
+}
+
+// checkList refuses an answer that a listing cannot go on from.
+func checkList(req *http.Request, resp *http.Response, data []byte) error {
+	if resp.StatusCode >= http.StatusMultipleChoices {
+		return nil
+	}
+	if hasNull(data) {
+		return &Error{Class: ErrTransient, Status: resp.StatusCode, Message: "an incomplete answer: null in place of an object"}
+	}
+	if l, ok := req.Context().Value(listingKey{}).(*Listing); ok {
+		return l.page(data)
+	}
+	return nil
+}
+
+// readBounded reads the answer, decompressed. What is compressed although nobody asked for it would escape the bound.
+func readBounded(resp *http.Response) ([]byte, error) {
+	if encoding := resp.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
+		return nil, &Error{Class: ErrTransient, Status: resp.StatusCode, Cause: errFinal, Message: "the answer has an encoding that was not asked for: " + short(encoding)}
+	}
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
+	if err != nil {
+		return nil, fmt.Errorf("reading the answer: %w", err)
+	}
+	if len(data) > maxBody {
+		return nil, &Error{Class: ErrTransient, Status: resp.StatusCode, Cause: errFinal, Message: fmt.Sprintf("the answer is larger than %d MiB", maxBody>>20)}
+	}
+	return data, nil
+}
+
+func short(text string) string { return text[:min(len(text), 40)] }
+
+// hasNull reports whether a list that is directly in the outermost object of a JSON text, or is the outermost value, has null for
+// an element. That is where APIs put the objects that were asked for; SDKs make of null an object in which nothing is.
+func hasNull(data []byte) bool {
+	var open [2]byte // what the first two levels are
+	depth := 0
+	element := false // at the beginning of an element
+	for n := 0; n < len(data); n++ {
+		c := data[n]
+		list := depth > 0 && depth <= len(open) && open[depth-1] == '['
+		switch c {
+		case ' ', '\t', '\r', '\n':
+			continue
+		case '"':
+			n = endOfString(data, n)
+		case '[', '{':
+			if depth == 0 && n > 0 && !blank(data[:n]) {
+				return false // no JSON
+			}
+			if depth < len(open) {
+				open[depth] = c
+			}
+			depth++
+			element = c == '['
+			continue
+		case ']', '}':
+			depth--
+		case ',':
+			element = list
+			continue
+		case 'n':
+			if element && list {
+				return true
+			}
+		default:
+			if depth == 0 {
+				return false // no JSON, or no object
+			}
+		}
+		element = false
+	}
+	return false
+}
+
+func blank(data []byte) bool {
+	for _, c := range data {
+		if c != ' ' && c != '\t' && c != '\r' && c != '\n' {
+			return false
+		}
+	}
+	return true
+}
+
+// endOfString returns the place of the quote that ends the string which begins at n.
+func endOfString(data []byte, n int) int {
+	for n++; n < len(data); n++ {
+		switch data[n] {
+		case '\\':
+			n++
+		case '"':
+			return n
+		}
+	}
+	return n
+}

@@ -1,0 +1,126 @@
+package cloudapi
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestNullInAListing(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		`{"data":[null]}`: true, `{"data":[{"id":1},null,{"id":2}]}`: true, `{"a":{"b":[]},"data":[ {"x":[[]]} , null ]}`: true, `[null]`: true, " [1,\n null]": true,
+		`{"data":[]}`: false, `{"data":null}`: false, `{"data":[{"id":null}]}`: false, `{"data":[{"ids":[null]}]}`: false, `{"data":["null"]}`: false,
+		`{"data":["a,null","\",null"]}`: false, `{"next":null,"data":[{"a":"[null"}]}`: false, ``: false, `null`: false, `<a>[null]</a>`: false, `{"data":[true,nul`: true, `no [null]`: false,
+	} {
+		assert.Equal(t, want, hasNull([]byte(text)), text)
+	}
+}
+
+func FuzzNullInAListing(f *testing.F) {
+	f.Add([]byte(`{"data":[{"id":1},null]}`))
+	f.Add([]byte(`{"data":["\`))
+	f.Fuzz(func(_ *testing.T, data []byte) { hasNull(data) })
+}
+
+// endlessPages serves pages without an end, each as large as told after decompression, and different unless told otherwise.
+type endlessPages struct {
+	size int
+	same bool
+	n    int
+}
+
+func (e *endlessPages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		w.WriteHeader(http.StatusNotAcceptable)
+		return
+	}
+	e.n++
+	mark := e.n
+	if e.same {
+		mark = 0
+	}
+	w.Header().Set("Content-Encoding", "gzip")
+	z := gzip.NewWriter(w)
+	fmt.Fprintf(z, `{"page":%d,"data":"`, mark)
+	_, _ = io.Copy(z, io.LimitReader(zeros{}, int64(e.size)))
+	fmt.Fprint(z, `"}`)
+	_ = z.Close()
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return copy(p, bytes.Repeat([]byte("0"), len(p))), nil }
+
+// TestListingsAreBounded: a cloud that is broken, or hostile, cannot take the memory of the program, or its time for ever.
+func TestListingsAreBounded(t *testing.T) {
+	for name, c := range map[string]struct {
+		pages endlessPages
+		most  int
+		err   string
+	}{
+		"small pages":      {endlessPages{size: 10}, maxPages + 1, "more than 1000 pages"},
+		"large pages":      {endlessPages{size: 8 << 20}, maxListing/(8<<20) + 1, "more than 96 MiB"},
+		"a page too large": {endlessPages{size: maxBody + 1}, 1, "larger than 24 MiB"},
+		"the same page":    {endlessPages{size: 10, same: true}, 2, "repeats"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(&c.pages)
+			defer server.Close()
+			client := NewClient(Config{Provider: "test", Operation: func(*http.Request) string { return "GET things" }})
+			defer client.Close()
+			ctx, _ := WatchListing(t.Context())
+			var err error
+			asked := 0
+			var before, after runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			for ; err == nil && asked < 5000; asked++ {
+				err = readPage(ctx, client, server.URL)
+			}
+			require.ErrorContains(t, err, c.err)
+			require.ErrorIs(t, err, ErrTransient)
+			assert.LessOrEqual(t, asked, c.most)
+			assert.LessOrEqual(t, c.pages.n, c.most, "and is not asked again")
+			runtime.GC()
+			runtime.ReadMemStats(&after)
+			assert.Less(t, int64(after.HeapAlloc)-int64(before.HeapAlloc), int64(16<<20), "nothing is kept")
+		})
+	}
+	ctx, l := WatchListing(t.Context())
+	require.NotNil(t, ctx)
+	require.NoError(t, l.Add(maxObjects))
+	require.ErrorContains(t, l.Add(1), "more than 50000 objects")
+}
+
+func readPage(ctx context.Context, c *Client, address string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return fmt.Errorf("making the request: %w", err)
+	}
+	response, err := c.Do(request)
+	if err != nil {
+		return fmt.Errorf("asking: %w", err)
+	}
+	defer response.Body.Close()
+	_, err = io.Copy(io.Discard, response.Body)
+	return err
+}
+
+// TestAnEncodingThatWasNotAskedForIsRefused: a decoder behind the bound would let it grow.
+func TestAnEncodingThatWasNotAskedForIsRefused(t *testing.T) {
+	t.Parallel()
+	c := newTestClient(&script{answers: []func(*http.Request) (*http.Response, error){status(http.StatusOK, "Content-Encoding", "br")}}, nil)
+	_, err := call(t, c, http.MethodGet, "")
+	require.ErrorContains(t, err, "encoding")
+}

@@ -1,0 +1,109 @@
+package cloudapi
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// errFinal is part of the error of a request that nothing is won by sending again at once.
+var errFinal = errors.New("the request is not sent again")
+
+// refuseRedirect is the CheckRedirect of every client: a second line behind the transport, which lets no redirect through.
+func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// redirected refuses an answer that sends us elsewhere. No cloud's API does that, and whoever follows carries tokens and
+// passwords to a host that nobody configured. A list of versions (300, as OpenStack's services answer) leads nowhere by itself.
+func redirected(req *http.Request, resp *http.Response) error {
+	switch resp.StatusCode {
+	case http.StatusMultipleChoices, http.StatusNotModified:
+		return nil
+	}
+	if resp.StatusCode < http.StatusMultipleChoices || resp.StatusCode >= http.StatusBadRequest {
+		return nil
+	}
+	target := "nowhere"
+	if to, err := req.URL.Parse(resp.Header.Get("Location")); err == nil && resp.Header.Get("Location") != "" {
+		target = "to " + to.Scheme + "://" + to.Host
+	}
+	return &Error{
+		Class: ErrTransient, Status: resp.StatusCode, Cause: errFinal,
+		Message: fmt.Sprintf("%s redirects %s, which is not followed: no cloud's API redirects; check the configured endpoint, and proxies", req.URL.Host, target),
+	}
+}
+
+// NoRedirects is an http.RoundTripper that turns every redirect into an error, for clients of SDKs that are not ours, as those
+// that fetch credentials.
+func NoRedirects(base http.RoundTripper) http.RoundTripper { return noRedirects{base} }
+
+type noRedirects struct{ base http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (n noRedirects) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := n.base.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	if err := redirected(req, resp); err != nil {
+		_ = resp.Body.Close()
+		return nil, err
+	}
+	return resp, nil
+}
+
+// mayHaveCredential refuses to send the credential to a host that it is not for.
+func (t *transport) mayHaveCredential(to *url.URL) error {
+	if t.Hosts == nil || slices.Contains(t.Hosts, to.Scheme+"://"+to.Host) {
+		return nil
+	}
+	return &Error{
+		Class: ErrInvalid, NotSent: true, Cause: errFinal,
+		Message: fmt.Sprintf("the credential is for %s, and is not sent to %s://%s", strings.Join(t.Hosts, ", "), to.Scheme, to.Host),
+	}
+}
+
+// HostOf returns scheme and host of an endpoint, as Config.Hosts wants them; "" if there is none.
+func HostOf(endpoint string) string {
+	u, err := url.Parse(endpoint)
+	if err != nil || u.Host == "" {
+		return ""
+	}
+	return u.Scheme + "://" + u.Host
+}
+
+// CheckEndpoint refuses an endpoint that is no URL of a web server, and one without TLS: credentials and answers could be read
+// and changed on the way. A loopback address has no way; allowInsecure is the operator's --allow-insecure-endpoints. An empty
+// endpoint is fine: the default counts.
+func CheckEndpoint(option, endpoint string, allowInsecure bool) error {
+	if endpoint == "" {
+		return nil
+	}
+	u, err := url.Parse(endpoint)
+	switch {
+	case err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https"):
+		return fmt.Errorf("%s %q: must be a URL such as https://api.example.com", option, withoutUser(endpoint))
+	case u.Scheme == "http" && !allowInsecure && !loopback(u.Hostname()):
+		return fmt.Errorf("%s %q: whoever is on the way could read the credentials; use https://, or allow it with --allow-insecure-endpoints", option, u.Redacted())
+	}
+	return nil
+}
+
+// withoutUser drops what could be a password from a text that is no URL.
+func withoutUser(text string) string {
+	if at := strings.LastIndex(text, "@"); at >= 0 {
+		return "…" + text[at:]
+	}
+	return text
+}
+
+func loopback(host string) bool {
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}

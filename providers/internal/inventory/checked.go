@@ -1,0 +1,64 @@
+package inventory
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/registry/rescue"
+)
+
+// maxObjects bounds one listing. A cluster has at most 5,000 nodes; what an account holds beside them is a small multiple.
+const maxObjects = 50_000
+
+// checked returns the source with reads that end in an error where the provider's code crashes or an answer cannot be
+// used. They run on goroutines of the inventory, so no recover of a caller would reach them.
+func (s Source[ID, V]) checked() Source[ID, V] {
+	list, get, getMany := s.List, s.Get, s.GetMany
+	if list != nil {
+		s.List = func(ctx context.Context) (objects []V, pages int, err error) {
+			defer rescue.Into(&err, "listing "+s.Kind+"s")
+			if objects, pages, err = list(ctx); err == nil {
+				err = s.check(objects...)
+			}
+			return objects, pages, err
+		}
+	}
+	if get != nil {
+		s.Get = func(ctx context.Context, id ID) (v V, err error) {
+			defer rescue.Into(&err, "reading "+s.Kind)
+			if v, err = get(ctx, id); err == nil {
+				err = s.check(v)
+			}
+			return v, err
+		}
+	}
+	if getMany != nil {
+		s.GetMany = func(ctx context.Context, ids []ID) (objects []V, err error) {
+			defer rescue.Into(&err, "reading "+s.Kind+"s")
+			if objects, err = getMany(ctx, ids); err == nil {
+				err = s.check(objects...)
+			}
+			return objects, err
+		}
+	}
+	return s
+}
+
+// check refuses an answer with an object that has no identity, as null has none: it stands for one that is not known, so
+// the answer is incomplete. The keys are looked up here too, where a crash does no harm.
+func (s Source[ID, V]) check(objects ...V) error {
+	if len(objects) > maxObjects {
+		return &cloudapi.Error{Class: cloudapi.ErrTransient, Message: fmt.Sprintf("%d objects, more than the %d that one listing may hold", len(objects), maxObjects)}
+	}
+	var none ID
+	for _, v := range objects {
+		if s.ID(v) == none {
+			return &cloudapi.Error{Class: cloudapi.ErrTransient, Message: "an incomplete answer: an object in it has no ID"}
+		}
+		for _, keys := range s.Indexes {
+			_ = keys(v)
+		}
+	}
+	return nil
+}
