@@ -332,7 +332,8 @@ func concerning(err error, keys ...string) error {
 	})...)
 }
 
-// sourceRanges makes an access list of spec.loadBalancerSourceRanges; nil where everybody may come in.
+// sourceRanges makes an access list of spec.loadBalancerSourceRanges; nil where everybody may come in, by either family. A
+// family that is not named may not come in at all.
 func sourceRanges(ranges []string) (*acl, error) {
 	list := &addressList{}
 	var problems []error
@@ -340,19 +341,34 @@ func sourceRanges(ranges []string) (*acl, error) {
 		p, err := netip.ParsePrefix(strings.TrimSpace(text))
 		switch {
 		case err != nil:
-			problems = append(problems, &schema.Problem{Place: "spec.loadBalancerSourceRanges", Value: text, Reason: `is not a network; use a form such as "192.0.2.0/24"`})
-		case p.Bits() == 0:
-			return nil, nil //nolint:nilnil // everybody may come in
+			problems = append(problems, &schema.Problem{Place: placeSourceRanges, Value: text, Reason: `is not a network; use a form such as "192.0.2.0/24"`})
 		case p.Addr().Is4():
 			list.IPv4 = append(list.IPv4, p.Masked().String())
 		default:
 			list.IPv6 = append(list.IPv6, p.Masked().String())
 		}
 	}
-	if len(list.IPv4)+len(list.IPv6) == 0 {
+	list.IPv4, list.IPv6 = wholeFamily(list.IPv4, anyIPv4), wholeFamily(list.IPv6, anyIPv6)
+	open := slices.Contains(list.IPv4, anyIPv4) && slices.Contains(list.IPv6, anyIPv6)
+	if open || len(list.IPv4)+len(list.IPv6) == 0 {
 		return nil, errors.Join(problems...)
 	}
 	return &acl{Allow: list}, errors.Join(problems...)
+}
+
+const (
+	anyIPv4 = "0.0.0.0/0"
+	anyIPv6 = "::/0"
+
+	placeSourceRanges = "spec.loadBalancerSourceRanges"
+)
+
+// wholeFamily leaves the network of a whole family alone where it is among others.
+func wholeFamily(networks []string, whole string) []string {
+	if slices.Contains(networks, whole) {
+		return []string{whole}
+	}
+	return networks
 }
 
 // contradictions are faults of two or more annotations together.

@@ -49,28 +49,32 @@ const (
 	labelHostUUID        = "node.k8s.linode.com/host-uuid"
 )
 
-// backendAddress prefers what the Node tells, and asks the Linode where it does not tell yet: the framework does not come
-// back for annotations and addresses.
+// backendAddress chooses among the addresses of a node as Linode's own controller does, by what the Node tells; but whoever
+// controls a kubelet may write there what he likes, so that only what the Linode has counts.
 func (l *loadBalancers) backendAddress(ctx context.Context, s settings, node *v1.Node, subnetID int) (netip.Addr, error) {
-	told := nodeAddress(s, subnetID, node.Status.Addresses, node.Annotations[annotationPrivateIP], node.Annotations[annotationPublicIPv6])
-	if told.IsValid() && (subnetID != 0 || s.IPv6Backends || node.Annotations[annotationPrivateIP] != "") {
-		return told, nil
-	}
 	i, err := l.instances.lookup(ctx, node, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge, Expected: l.instances.nodes.Counts().All})
 	if errors.Is(err, cloudapi.ErrNotFound) {
-		if node.Spec.ProviderID != "" {
-			return netip.Addr{}, nil // its Node may be kept for a while; nothing answers there
-		}
-		return told, nil
+		return netip.Addr{}, nil // its Node may be kept for a while; nothing answers there
 	}
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("finding the Linode of node %s: %w", node.Name, err)
 	}
-	asked := nodeAddress(s, subnetID, withKubelets(node, i.addresses(l.instances.external)), i.privateIPv4(), i.ipv6)
-	if !asked.IsValid() {
+	told := nodeAddress(s, subnetID, node.Status.Addresses, node.Annotations[annotationPrivateIP], node.Annotations[annotationPublicIPv6])
+	has := i.ips()
+	if told.IsValid() && slices.Contains(has, told) {
 		return told, nil
 	}
-	return asked, nil
+	own, err := l.vpcs.resolve(ctx, networkMaxAge)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	if subnetID != 0 && !slices.ContainsFunc(own, func(s subnet) bool { return s.id == subnetID }) {
+		return told, nil // the addresses of Linodes are known in the subnets of the cluster alone
+	}
+	if told.IsValid() {
+		klog.V(2).InfoS("Leaving out an address that a Node tells and its Linode does not have", "node", node.Name, "address", told.String(), "linode", i.id)
+	}
+	return nodeAddress(s, subnetID, i.addresses(l.instances.external), i.privateIPv4(), i.ipv6), nil
 }
 
 // nodeAddress is the rule of Linode's own controller.
@@ -119,7 +123,7 @@ func (l *loadBalancers) backendSubnet(ctx context.Context, s settings) (int, err
 	if l.config.BackendSubnetTag != "" && len(l.config.VPCNames) > 0 {
 		return l.vpcs.subnetID(ctx, l.config.VPCNames[0], l.config.BackendSubnetTag)
 	}
-	own, err := l.vpcs.resolve(ctx)
+	own, err := l.vpcs.resolve(ctx, networkMaxAge)
 	if err != nil || len(own) == 0 {
 		return 0, err
 	}

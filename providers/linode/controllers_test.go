@@ -22,7 +22,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	listers "k8s.io/client-go/listers/core/v1"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/anyccm/cloud-controller-manager/providers/linode/linodesim"
 )
@@ -203,6 +207,77 @@ func TestNodeIPAMLeaksNothing(t *testing.T) {
 	nodes := w.synced()
 	assert.Equal(t, []string{"10.192.253.0/24"}, nodes["v4"].Spec.PodCIDRs, "a range whose write failed stays that node's")
 	assert.Equal(t, []string{"10.192.254.0/24"}, nodes["v4-b"].Spec.PodCIDRs)
+}
+
+// TestNodeIPAMRespectsRangesOfOthers: Nodes that the informer does not hold have ranges too.
+func TestNodeIPAMRespectsRangesOfOthers(t *testing.T) {
+	t.Parallel()
+	w, a, subnets := ipamWorld(t, map[string]string{"disable-ipv6-node-cidr-allocation": "true"})
+	for name, cidr := range map[string]string{"other-cloud": "10.192.252.0/24", "other-release": "10.192.253.128/25"} {
+		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: v1.NodeSpec{PodCIDR: cidr, PodCIDRs: []string{cidr}}}
+		_, err := w.Kube.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	w.member(w.addNode(linodesim.Spec{Label: "ours", SubnetID: subnets[0]}))
+	require.NoError(t, a.run(t.Context()))
+	n, err := w.Kube.CoreV1().Nodes().Get(t.Context(), "ours", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, "10.192.254.0/24", n.Spec.PodCIDR)
+}
+
+// hooked is an API server that does something before each call about Nodes.
+type hooked struct {
+	kubernetes.Interface
+
+	before func()
+}
+
+func (h hooked) CoreV1() corev1.CoreV1Interface { return hookedCore{h.Interface.CoreV1(), h.before} }
+
+type hookedCore struct {
+	corev1.CoreV1Interface
+
+	before func()
+}
+
+func (h hookedCore) Nodes() corev1.NodeInterface {
+	h.before()
+	return h.CoreV1Interface.Nodes()
+}
+
+// TestTwoReleasesGiveNoRangeTwice: two releases with a part of the nodes each, whose runs cross at every single call.
+func TestTwoReleasesGiveNoRangeTwice(t *testing.T) {
+	t.Parallel()
+	for stop := range 8 {
+		w, first, subnets := ipamWorld(t, map[string]string{"disable-ipv6-node-cidr-allocation": "true"})
+		second := *first
+		second.given, second.blocked = map[types.UID]grant{}, map[types.UID]int{}
+		first.shared, second.shared = true, true
+		parts := [2]cache.Indexer{cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}), cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})}
+		first.nodes, second.nodes = listers.NewNodeLister(parts[0]), listers.NewNodeLister(parts[1])
+		for i, name := range []string{"b", "a"} {
+			n := w.addNode(linodesim.Spec{Label: "node-" + name, SubnetID: subnets[0]})
+			w.member(n)
+			require.NoError(t, parts[i].Add(n))
+		}
+		// The second release does all that it has to do before one of the first one's calls.
+		calls := 0
+		first.kube = hooked{w.Kube, func() {
+			if calls++; calls == stop {
+				_ = second.run(t.Context())
+			}
+		}}
+		for range 10 {
+			_, _ = first.run(t.Context()), second.run(t.Context())
+		}
+		ranges := map[string]bool{}
+		for name, n := range w.synced() {
+			require.NotEmpty(t, n.Spec.PodCIDR, "%d %s", stop, name)
+			assert.NotContains(t, n.Annotations, annotationClaim)
+			ranges[n.Spec.PodCIDR] = true
+		}
+		assert.Len(t, ranges, 2, "%d: no range twice", stop)
+	}
 }
 
 // newSecret is a TLS Secret with a certificate of its own.

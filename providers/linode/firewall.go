@@ -1,6 +1,7 @@
 package linode
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -150,97 +151,207 @@ func (a *api) firewall(ctx context.Context, id int) (*linodego.Firewall, error) 
 	})
 }
 
-// oursFirewall reports whether a cloud controller manager made a firewall: this one, by the mark of the cluster, or
-// Linode's own, by label and description.
-func (l *loadBalancers) oursFirewall(ctx context.Context, f *linodego.Firewall) bool {
-	mark := l.cluster.Mark(ctx)
-	if mark != "" && slices.Contains(f.Tags, mark) {
+// firewallWish is what a Service wants of firewalls.
+type firewallWish struct {
+	// attach is the firewall that the Service names; 0 if it names none. recorded is the one that it had us attach before.
+	attach, recorded int
+	// rules are those of the Service's own firewall; nil if it wants none.
+	rules *linodego.FirewallRuleSet
+	// ours reports whether a controller made a firewall for this very Service.
+	ours func(*linodego.Firewall) bool
+}
+
+// firewallStep is one change of firewalls.
+type firewallStep struct {
+	kind firewallStepKind
+	// firewall is the one that is changed; nil where it is still to be made, or known by its ID alone.
+	firewall *linodego.Firewall
+	id       int
+}
+
+type firewallStepKind string
+
+const (
+	createFirewall firewallStepKind = "create firewall"
+	changeRules    firewallStepKind = "change rules"
+	attachFirewall firewallStepKind = "attach firewall"
+	detachFirewall firewallStepKind = "detach firewall"
+	// dropFirewall detaches it, and deletes it unless it protects something else too.
+	dropFirewall firewallStepKind = "delete firewall"
+)
+
+// firewallPlan is what leads to the wish.
+type firewallPlan struct {
+	steps []firewallStep
+	// own is the Service's own firewall that exists, or 0.
+	own int
+	// stays is a firewall of somebody else that keeps the Service from getting its own.
+	stays *linodego.Firewall
+}
+
+// planFirewalls decides about the firewalls of a NodeBalancer. named is the firewall with the label of the Service's own,
+// or nil. A firewall that is not ours is attached and detached where the Service names another one, and else left alone.
+func planFirewalls(w firewallWish, nodeBalancer int, attached []*linodego.Firewall, named *linodego.Firewall) firewallPlan {
+	var p firewallPlan
+	keep := w.attach
+	switch {
+	case w.attach != 0:
+	case w.rules != nil:
+		foreign := slices.IndexFunc(attached, func(f *linodego.Firewall) bool { return f.ID != w.recorded && !w.ours(f) })
+		if foreign >= 0 {
+			p.stays = attached[foreign]
+			return p
+		}
+		own := named
+		if i := slices.IndexFunc(attached, w.ours); i >= 0 {
+			own = attached[i]
+		}
+		switch {
+		case own == nil:
+			p.steps = append(p.steps, firewallStep{kind: createFirewall})
+		case !sameRules(own.Rules, *w.rules):
+			p.steps = append(p.steps, firewallStep{kind: changeRules, firewall: own, id: own.ID})
+			fallthrough
+		default:
+			p.own, keep = own.ID, own.ID
+		}
+	}
+	if nodeBalancer == 0 {
+		return p
+	}
+	isAttached := slices.ContainsFunc(attached, func(f *linodego.Firewall) bool { return f.ID == keep })
+	if (w.attach != 0 || w.rules != nil) && !isAttached {
+		p.steps = append(p.steps, firewallStep{kind: attachFirewall, id: keep})
+	}
+	for _, f := range attached {
+		switch {
+		case f.ID == keep:
+		case w.ours(f):
+			p.steps = append(p.steps, firewallStep{kind: dropFirewall, firewall: f, id: f.ID})
+		case keep != 0 || w.rules != nil || f.ID == w.recorded:
+			p.steps = append(p.steps, firewallStep{kind: detachFirewall, firewall: f, id: f.ID})
+		}
+	}
+	return p
+}
+
+// madeFor reports whether a controller made a firewall for a Service: this one, which gives it the label of the Service, or
+// Linode's own, whose firewall protects nothing but the Service's NodeBalancer. Labels are unique in an account.
+func madeFor(f *linodego.Firewall, service *v1.Service, prefix, mark string, nodeBalancer int) bool {
+	if ownership.Check("", mark, f.Tags) != nil {
+		return false
+	}
+	if f.Label == label(prefix, service) {
 		return true
 	}
-	return madeByController(l.config.Prefix, f.Label) && ownership.Check("", mark, f.Tags) == nil &&
+	marked := slices.ContainsFunc(f.Tags, func(tag string) bool { return strings.HasPrefix(tag, markPrefix) })
+	alone := !slices.ContainsFunc(f.Entities, func(e linodego.FirewallDeviceEntity) bool {
+		return e.Type != deviceNodeBalancer || e.ID != nodeBalancer
+	})
+	return !marked && alone && madeByController(prefix, f.Label) &&
 		slices.ContainsFunc(f.Rules.Inbound, func(r linodego.FirewallRule) bool { return strings.Contains(r.Description, madeMark) })
 }
 
-// ensureFirewall makes the firewall of a NodeBalancer what the annotations say. A firewall that is not ours is attached
-// and detached where the Service names another one, and else left alone.
-func (l *loadBalancers) ensureFirewall(ctx context.Context, service *v1.Service, s settings, nb *nodeBalancer, want *desired) error {
-	attached, err := l.firewalls.Find(ctx, indexNodeBalancer, strconv.Itoa(nb.ID), inventory.Query{MaxAge: updateMaxAge, MaxMissAge: updateMaxAge, MaxUnlistedAge: ensureMaxAge})
+// firewallPlan reads what exists and decides; nb is nil before it is made.
+func (l *loadBalancers) firewallPlan(ctx context.Context, service *v1.Service, s settings, nb *nodeBalancer) (firewallPlan, firewallWish, error) {
+	mark, err := l.mark(ctx)
 	if err != nil {
-		return err
+		return firewallPlan{}, firewallWish{}, err
 	}
-	switch {
-	case s.FirewallID != 0:
-		return l.attachOnly(ctx, service, nb, attached, s.FirewallID)
-	case s.ACL != nil:
-		foreign := slices.IndexFunc(attached, func(f *linodego.Firewall) bool { return f.ID != s.FirewallRecord && !l.oursFirewall(ctx, f) })
-		if foreign >= 0 {
-			err := &ownership.NotOursError{Object: fmt.Sprintf("firewall %d of NodeBalancer %d", attached[foreign].ID, nb.ID), Owner: "somebody else"}
-			l.event(service, v1.EventTypeWarning, eventNotOurs, err.Error())
-			return err
-		}
-		ours := slices.DeleteFunc(slices.Clone(attached), func(f *linodego.Firewall) bool { return !l.oursFirewall(ctx, f) })
-		id, err := l.ownFirewall(ctx, service, s, want, ours)
+	id := 0
+	var attached []*linodego.Firewall
+	if nb != nil {
+		id = nb.ID
+		attached, err = l.firewalls.Find(ctx, indexNodeBalancer, strconv.Itoa(id), inventory.Query{MaxAge: updateMaxAge, MaxMissAge: updateMaxAge, MaxUnlistedAge: ensureMaxAge})
 		if err != nil {
-			return err
-		}
-		return l.attachOnly(ctx, service, nb, attached, id)
-	}
-	for _, f := range attached {
-		var err error
-		switch {
-		case l.oursFirewall(ctx, f):
-			err = l.dropFirewall(ctx, service, nb, f)
-		case f.ID == s.FirewallRecord:
-			err = l.detach(ctx, service, nb, f)
-		}
-		if err != nil {
-			return err
+			return firewallPlan{}, firewallWish{}, err
 		}
 	}
-	return nil
-}
-
-// firewallForCreation returns the firewall that a new NodeBalancer is made with, or 0.
-func (l *loadBalancers) firewallForCreation(ctx context.Context, service *v1.Service, s settings, want *desired) (int, error) {
-	if s.FirewallID != 0 || s.ACL == nil {
-		return s.FirewallID, nil
+	w := firewallWish{attach: s.FirewallID, recorded: s.FirewallRecord, ours: func(f *linodego.Firewall) bool { return madeFor(f, service, l.config.Prefix, mark, id) }}
+	if s.ACL == nil || s.FirewallID != 0 {
+		return planFirewalls(w, id, attached, nil), w, nil
 	}
-	return l.ownFirewall(ctx, service, s, want, nil)
-}
-
-// ownFirewall returns the firewall that is made from the access list of the Service, with the right rules. Like the
-// NodeBalancer it has the same label at every try.
-func (l *loadBalancers) ownFirewall(ctx context.Context, service *v1.Service, s settings, want *desired, attached []*linodego.Firewall) (int, error) {
 	name := label(l.config.Prefix, service)
 	rules, err := firewallRules(s.ACL, service, name)
 	if err != nil {
 		l.event(service, v1.EventTypeWarning, eventConfigError, err.Error())
+		return firewallPlan{}, w, err
+	}
+	w.rules = &rules
+	var named *linodego.Firewall
+	if !slices.ContainsFunc(attached, w.ours) {
+		found, err := l.firewalls.Find(ctx, indexLabel, name, inventory.Query{MaxAge: updateMaxAge, MaxUnlistedAge: ensureMaxAge})
+		if err != nil {
+			return firewallPlan{}, w, err
+		}
+		if len(found) > 0 {
+			named = found[0]
+			if err := ownership.Check(fmt.Sprintf("firewall %d", named.ID), mark, named.Tags); err != nil {
+				l.event(service, v1.EventTypeWarning, eventNotOurs, err.Error())
+				return firewallPlan{}, w, err
+			}
+		}
+	}
+	return planFirewalls(w, id, attached, named), w, nil
+}
+
+// ensureFirewall makes the firewalls of a NodeBalancer what the Service says, and returns the one that it has, or 0. nb is
+// nil before it is made.
+func (l *loadBalancers) ensureFirewall(ctx context.Context, service *v1.Service, s settings, nb *nodeBalancer, want *desired) (int, error) {
+	p, w, err := l.firewallPlan(ctx, service, s, nb)
+	if err != nil {
 		return 0, err
 	}
-	found := attached
-	if len(found) == 0 {
-		if found, err = l.firewalls.Find(ctx, indexLabel, name, inventory.Query{MaxAge: updateMaxAge, MaxUnlistedAge: ensureMaxAge}); err != nil {
+	if p.stays != nil {
+		l.reportForeignFirewall(service, nb, p.stays)
+	}
+	own := cmp.Or(s.FirewallID, p.own)
+	for _, step := range p.steps {
+		switch step.kind {
+		case createFirewall:
+			own, err = l.createFirewall(ctx, service, want.tags, *w.rules)
+		case changeRules:
+			klog.InfoS("Changing firewall", "service", klog.KObj(service), "firewall", step.id, "rules", len(w.rules.Inbound))
+			err = l.firewallCall(ctx, step.id, fmt.Sprintf("changing the rules of firewall %d", step.id), func(ctx context.Context) error {
+				_, err := l.api.sdk.UpdateFirewallRules(ctx, step.id, *w.rules)
+				return err
+			})
+		case attachFirewall:
+			klog.InfoS("Attaching firewall", "service", klog.KObj(service), "nodeBalancer", nb.ID, "firewall", own)
+			err = l.firewallCall(ctx, own, fmt.Sprintf("attaching firewall %d to NodeBalancer %d", own, nb.ID), func(ctx context.Context) error {
+				_, err := l.api.sdk.CreateFirewallDevice(ctx, own, linodego.FirewallDeviceCreateOptions{ID: nb.ID, Type: deviceNodeBalancer})
+				return err
+			})
+		case detachFirewall:
+			err = l.detach(ctx, service, nb, step.firewall)
+		case dropFirewall:
+			if err = l.detach(ctx, service, nb, step.firewall); err == nil {
+				err = l.deleteUnusedFirewall(ctx, service, step.id, nb.ID)
+			}
+		}
+		if err != nil {
 			return 0, err
 		}
 	}
-	if len(found) > 0 {
-		f := found[0]
-		if err := ownership.Check(fmt.Sprintf("firewall %d", f.ID), l.cluster.Mark(ctx), f.Tags); err != nil {
-			l.event(service, v1.EventTypeWarning, eventNotOurs, err.Error())
-			return 0, err
-		}
-		if sameRules(f.Rules, rules) {
-			return f.ID, nil
-		}
-		klog.InfoS("Changing firewall", "service", klog.KObj(service), "firewall", f.ID, "rules", len(rules.Inbound))
-		return f.ID, l.firewallCall(ctx, f.ID, fmt.Sprintf("changing the rules of firewall %d", f.ID), func(ctx context.Context) error {
-			_, err := l.api.sdk.UpdateFirewallRules(ctx, f.ID, rules)
-			return err
-		})
+	return own, nil
+}
+
+// reportForeignFirewall tells that a firewall which somebody attached keeps the Service from getting its own.
+func (l *loadBalancers) reportForeignFirewall(service *v1.Service, nb *nodeBalancer, f *linodego.Firewall) {
+	what, reason := "annotation "+annotationFirewallACL, eventIgnored
+	if service.Annotations[annotationFirewallACL] == "" {
+		what, reason = placeSourceRanges, eventRangesIgnored
 	}
-	tags := slices.Clone(want.tags)
-	if mark := l.cluster.Mark(ctx); mark != "" && l.config.OwnershipTag {
-		tags = append(tags, mark)
+	l.event(service, v1.EventTypeWarning, reason, fmt.Sprintf(
+		"%s has no effect: firewall %d (%s) of NodeBalancer %d, which no controller made for this Service, stays; detach it to let the Service have its own", what, f.ID, f.Label, nb.ID))
+}
+
+// createFirewall makes the firewall of a Service. Like the NodeBalancer it has the same label at every try.
+func (l *loadBalancers) createFirewall(ctx context.Context, service *v1.Service, tags []string, rules linodego.FirewallRuleSet) (int, error) {
+	name := label(l.config.Prefix, service)
+	tags, err := l.marked(ctx, service, tags)
+	if err != nil {
+		return 0, err
 	}
 	klog.InfoS("Creating firewall", "service", klog.KObj(service), "label", name, "rules", len(rules.Inbound))
 	f, err := read(ctx, "creating firewall "+name, func(f *linodego.Firewall) bool { return f.ID != 0 }, func(ctx context.Context) (*linodego.Firewall, error) {
@@ -254,43 +365,24 @@ func (l *loadBalancers) ownFirewall(ctx context.Context, service *v1.Service, s 
 	return f.ID, nil
 }
 
-// attachOnly makes one firewall the only one of a NodeBalancer.
-func (l *loadBalancers) attachOnly(ctx context.Context, service *v1.Service, nb *nodeBalancer, attached []*linodego.Firewall, id int) error {
-	if !slices.ContainsFunc(attached, func(f *linodego.Firewall) bool { return f.ID == id }) {
-		klog.InfoS("Attaching firewall", "service", klog.KObj(service), "nodeBalancer", nb.ID, "firewall", id)
-		err := l.firewallCall(ctx, id, fmt.Sprintf("attaching firewall %d to NodeBalancer %d", id, nb.ID), func(ctx context.Context) error {
-			_, err := l.api.sdk.CreateFirewallDevice(ctx, id, linodego.FirewallDeviceCreateOptions{ID: nb.ID, Type: deviceNodeBalancer})
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	for _, f := range attached {
-		if f.ID == id {
-			continue
-		}
-		drop := l.detach
-		if l.oursFirewall(ctx, f) {
-			drop = l.dropFirewall
-		}
-		if err := drop(ctx, service, nb, f); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// dropFirewall detaches a firewall of ours, and deletes it unless somebody uses it for something else too.
-func (l *loadBalancers) dropFirewall(ctx context.Context, service *v1.Service, nb *nodeBalancer, f *linodego.Firewall) error {
-	if err := l.detach(ctx, service, nb, f); err != nil {
+// deleteUnusedFirewall deletes a firewall that was made for the Service, if it still is and protects nothing. It is read
+// right before: what was read earlier may have been given another use.
+func (l *loadBalancers) deleteUnusedFirewall(ctx context.Context, service *v1.Service, id, nodeBalancer int) error {
+	mark, err := l.mark(ctx)
+	if err != nil {
 		return err
 	}
-	others := slices.ContainsFunc(f.Entities, func(e linodego.FirewallDeviceEntity) bool { return e.Type != deviceNodeBalancer || e.ID != nb.ID })
-	if others {
+	now, err := l.firewalls.Get(ctx, id, inventory.Query{})
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	case len(now.Entities) > 0 || !madeFor(now, service, l.config.Prefix, mark, nodeBalancer):
 		return nil
 	}
-	return l.deleteFirewall(ctx, service, f.ID)
+	klog.InfoS("Deleting firewall", "service", klog.KObj(service), "firewall", id)
+	return l.deleteFirewall(ctx, id)
 }
 
 func (l *loadBalancers) detach(ctx context.Context, service *v1.Service, nb *nodeBalancer, f *linodego.Firewall) error {
@@ -313,8 +405,7 @@ func (l *loadBalancers) detach(ctx context.Context, service *v1.Service, nb *nod
 	return nil
 }
 
-func (l *loadBalancers) deleteFirewall(ctx context.Context, service *v1.Service, id int) error {
-	klog.InfoS("Deleting firewall", "service", klog.KObj(service), "firewall", id)
+func (l *loadBalancers) deleteFirewall(ctx context.Context, id int) error {
 	err := l.firewallCall(ctx, id, fmt.Sprintf("deleting firewall %d", id), func(ctx context.Context) error { return l.api.sdk.DeleteFirewall(ctx, id) })
 	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 		return err
@@ -333,13 +424,17 @@ func (l *loadBalancers) firewallCall(ctx context.Context, id int, doing string, 
 // adoptFirewallForDeletion gives the firewall of a NodeBalancer that is about to go our label, if Linode's own controller
 // made it under another one: once the NodeBalancer is gone, nothing else leads to it.
 func (l *loadBalancers) adoptFirewallForDeletion(ctx context.Context, service *v1.Service, nb *nodeBalancer) error {
+	mark, err := l.mark(ctx)
+	if err != nil {
+		return err
+	}
 	name := label(l.config.Prefix, service)
 	attached, err := l.firewalls.Find(ctx, indexNodeBalancer, strconv.Itoa(nb.ID), inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge})
 	if err != nil {
 		return err
 	}
 	for _, f := range attached {
-		if !l.oursFirewall(ctx, f) || f.Label == name || len(f.Entities) > 1 {
+		if f.Label == name || !madeFor(f, service, l.config.Prefix, mark, nb.ID) {
 			continue
 		}
 		err := l.firewallCall(ctx, f.ID, fmt.Sprintf("renaming firewall %d", f.ID), func(ctx context.Context) error {
@@ -360,15 +455,20 @@ func (l *loadBalancers) deleteOwnFirewall(ctx context.Context, service *v1.Servi
 		return err
 	}
 	for _, f := range left {
-		if err := l.deleteFirewall(ctx, service, f.ID); err != nil {
+		klog.InfoS("Deleting firewall", "service", klog.KObj(service), "firewall", f.ID)
+		if err := l.deleteFirewall(ctx, f.ID); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// leftFirewalls are the firewalls that were made for a Service and protect nothing any more.
+// leftFirewalls are the firewalls that were made for a Service and protect nothing any more, as a read of right now shows.
 func (l *loadBalancers) leftFirewalls(ctx context.Context, service *v1.Service) ([]*linodego.Firewall, error) {
+	mark, err := l.mark(ctx)
+	if err != nil {
+		return nil, err
+	}
 	found, err := l.firewalls.Find(ctx, indexLabel, label(l.config.Prefix, service), inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge})
 	if err != nil {
 		return nil, err
@@ -383,7 +483,7 @@ func (l *loadBalancers) leftFirewalls(ctx context.Context, service *v1.Service) 
 		if err != nil {
 			return nil, err
 		}
-		if l.oursFirewall(ctx, now) && len(now.Entities) == 0 {
+		if len(now.Entities) == 0 && madeFor(now, service, l.config.Prefix, mark, 0) {
 			left = append(left, now)
 		}
 	}

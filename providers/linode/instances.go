@@ -103,6 +103,21 @@ func (i instance) addresses(external netip.Prefix) []v1.NodeAddress {
 	return list
 }
 
+// ips are all addresses that the Linode has, as far as they are known.
+func (i instance) ips() []netip.Addr {
+	texts := append(slices.Clone(i.ipv4), strings.TrimSuffix(i.ipv6, "/128"))
+	if i.vpc != nil {
+		texts = slices.Concat(texts, i.vpc.ipv4, i.vpc.internalV6, i.vpc.externalV6)
+	}
+	var list []netip.Addr
+	for _, text := range texts {
+		if a, err := netip.ParseAddr(text); err == nil {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
 // privateIPv4 is the first private address outside VPCs, or "".
 func (i instance) privateIPv4() string {
 	n := slices.IndexFunc(i.ipv4, func(ip string) bool { return private(ip, netip.Prefix{}) })
@@ -297,7 +312,7 @@ func parseProviderID(text string) (int, error) {
 		return 0, fmt.Errorf("provider ID %q does not begin with %s", text, providerIDPrefix)
 	}
 	id, err := strconv.Atoi(number)
-	if err != nil || id < 1 || number[0] == '+' {
+	if err != nil || id < 1 || strconv.Itoa(id) != number {
 		return 0, fmt.Errorf("provider ID %q: %q is not a Linode ID, which is a positive whole number", text, number)
 	}
 	return id, nil

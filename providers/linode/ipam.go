@@ -42,7 +42,8 @@ const (
 var errNoFreeRange = errors.New("no pod range is free in --cluster-cidr; remove nodes, or use a longer --node-cidr-mask-size-ipv4 in a new cluster")
 
 // ipam gives nodes their pod ranges. What is taken is read from the Nodes at each run, so that nothing can leak: a range
-// is taken when it is written on a Node, and free when no Node has it.
+// is taken when it is written on a Node, and free when no Node has it. All Nodes of the cluster count, also those that are
+// another release's or another cloud's; they are read from the API server, for the informer may hold ours alone.
 type ipam struct {
 	cluster   netip.Prefix
 	mask      int
@@ -55,6 +56,11 @@ type ipam struct {
 	kube   kubernetes.Interface
 	events record.EventRecorder
 	nodes  listers.NodeLister
+
+	// shared is set where another release may give ranges of the same network; each then claims a range before it gives it.
+	shared bool
+	// blocked counts how often a Node's claim met another one.
+	blocked map[types.UID]int
 
 	// given are ranges that the cache may not show yet. One whose write failed may have been written all the same: it stays
 	// that node's.
@@ -70,7 +76,7 @@ func newIPAM(c Config, v *vpcs, i *instances) *ipam {
 	a := &ipam{
 		cluster: netip.MustParsePrefix(c.ClusterCIDR).Masked(), // the options have checked it
 		mask:    cmp.Or(c.MaskIPv4, defaultMaskIPv4), maskIPv6: cmp.Or(c.MaskIPv6, defaultMaskIPv6), dualStack: !c.NoIPv6NodeCIDR,
-		vpcs: v, instances: i, given: map[types.UID]grant{},
+		vpcs: v, instances: i, given: map[types.UID]grant{}, shared: c.Shared, blocked: map[types.UID]int{},
 	}
 	if c.ServiceCIDR != "" {
 		a.excluded = append(a.excluded, netip.MustParsePrefix(strings.TrimSpace(c.ServiceCIDR)).Masked())
@@ -79,57 +85,117 @@ func newIPAM(c Config, v *vpcs, i *instances) *ipam {
 }
 
 func (a *ipam) job() loop.Job {
-	return loop.Job{Name: "node-ipam", Period: ipamPeriod, Timeout: ipamTimeout, Run: a.run}
+	return loop.Job{Name: "node-ipam", Period: ipamPeriod, Spacing: time.Second, Timeout: ipamTimeout, Run: a.run}
 }
 
 func (a *ipam) run(ctx context.Context) error {
-	all, err := a.nodes.List(labels.Everything())
+	ours, err := a.nodes.List(labels.Everything())
 	if err != nil {
 		return fmt.Errorf("listing nodes: %w", err)
 	}
-	slices.SortFunc(all, func(x, y *v1.Node) int {
+	slices.SortFunc(ours, func(x, y *v1.Node) int {
 		return cmp.Or(x.CreationTimestamp.Compare(y.CreationTimestamp.Time), strings.Compare(x.Name, y.Name))
 	})
-	var waiting []*v1.Node
-	taken := a.taken(all, &waiting)
+	waiting := a.waiting(ours)
 	if len(waiting) == 0 {
 		return nil
 	}
+	all, err := a.everyNode(ctx)
+	if err != nil {
+		return err
+	}
+	waiting = slices.DeleteFunc(waiting, func(n *v1.Node) bool { return rangesOf(all, n.UID) })
 	excluded, err := a.exclusions(ctx)
 	if err != nil {
 		return err
 	}
+	taken := a.taken(append(all, ours...))
 	var failures []error
-	for _, node := range waiting {
-		if err := a.give(ctx, node, taken, excluded, len(waiting)); err != nil {
+	fail := func(node *v1.Node, err error) {
+		if err != nil {
 			failures = append(failures, fmt.Errorf("node %s: %w", node.Name, err))
 		}
+	}
+	var chosen []choice
+	for _, node := range waiting {
+		c, err := a.choose(ctx, node, taken, excluded, len(waiting))
+		if err == nil && a.shared {
+			err = a.claim(ctx, c)
+		}
+		if err == nil {
+			chosen = append(chosen, c)
+		}
+		fail(node, err)
+	}
+	if a.shared && len(chosen) > 0 {
+		// Whoever claims a range and then sees no other claim has it: of two claims the later one's look shows the earlier.
+		if all, err = a.everyNode(ctx); err != nil {
+			return errors.Join(append(failures, err)...)
+		}
+	}
+	for _, c := range chosen {
+		if err := a.contested(c, all); err != nil {
+			fail(c.node, err)
+			continue
+		}
+		fail(c.node, a.give(ctx, c))
 	}
 	return errors.Join(failures...)
 }
 
-// taken returns the ranges that Nodes have, and appends the Nodes that wait for one.
-func (a *ipam) taken(all []*v1.Node, waiting *[]*v1.Node) map[netip.Prefix]bool {
+// everyNode lists all Nodes of the cluster. Where another release writes too, only what the API server knows for certain
+// will do.
+func (a *ipam) everyNode(ctx context.Context) ([]*v1.Node, error) {
+	o := metav1.ListOptions{ResourceVersion: "0"}
+	if a.shared {
+		o.ResourceVersion = ""
+	}
+	list, err := a.kube.CoreV1().Nodes().List(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("listing all nodes of the cluster: %w", err)
+	}
+	all := make([]*v1.Node, len(list.Items))
+	for i := range list.Items {
+		all[i] = &list.Items[i]
+	}
+	return all, nil
+}
+
+// rangesOf reports whether a Node has its ranges by now.
+func rangesOf(all []*v1.Node, uid types.UID) bool {
+	return slices.ContainsFunc(all, func(n *v1.Node) bool { return n.UID == uid && len(n.Spec.PodCIDRs) > 0 })
+}
+
+// waiting returns the Nodes that wait for a range.
+func (a *ipam) waiting(ours []*v1.Node) []*v1.Node {
+	var waiting []*v1.Node
+	for _, node := range ours {
+		if len(node.Spec.PodCIDRs) == 0 && node.DeletionTimestamp == nil && strings.HasPrefix(node.Spec.ProviderID, providerIDPrefix) && !a.given[node.UID].written {
+			waiting = append(waiting, node)
+		}
+	}
+	return waiting
+}
+
+// taken returns the ranges that Nodes have or claim.
+func (a *ipam) taken(all []*v1.Node) map[netip.Prefix]bool {
 	taken, known := map[netip.Prefix]bool{}, map[types.UID]bool{}
 	for _, node := range all {
 		known[node.UID] = true
-		for _, text := range node.Spec.PodCIDRs {
-			if p, err := netip.ParsePrefix(text); err == nil {
-				taken[p.Masked()] = true
-			}
+		for _, p := range heldBy(node) {
+			taken[p] = true
 		}
-		switch {
-		case len(node.Spec.PodCIDRs) > 0:
+	}
+	for _, node := range all {
+		if len(node.Spec.PodCIDRs) > 0 {
 			delete(a.given, node.UID)
-		case node.DeletionTimestamp == nil && strings.HasPrefix(node.Spec.ProviderID, providerIDPrefix):
-			if !a.given[node.UID].written {
-				*waiting = append(*waiting, node)
-			}
+			delete(a.blocked, node.UID)
 		}
 	}
 	for uid, g := range a.given {
 		if !known[uid] {
 			delete(a.given, uid)
+			delete(a.blocked, uid)
 			continue
 		}
 		taken[g.block] = true
@@ -140,7 +206,7 @@ func (a *ipam) taken(all []*v1.Node, waiting *[]*v1.Node) map[netip.Prefix]bool 
 // exclusions are ranges that no node may get: Service addresses, and the last block where the cluster's network ends with
 // the subnet of the VPC, for the last addresses of a subnet cannot be used.
 func (a *ipam) exclusions(ctx context.Context) ([]netip.Prefix, error) {
-	own, err := a.vpcs.resolve(ctx)
+	own, err := a.vpcs.resolve(ctx, networkMaxAge)
 	if err != nil {
 		return nil, err
 	}
@@ -205,50 +271,81 @@ func ipv6Block(text string, mask int) (netip.Prefix, error) {
 	return block, nil
 }
 
-// give writes ranges on a Node. Nothing is taken before all of them are known.
-func (a *ipam) give(ctx context.Context, node *v1.Node, taken map[netip.Prefix]bool, excluded []netip.Prefix, expected int) error {
-	var v6 string
+// choice is what a Node is going to get.
+type choice struct {
+	node  *v1.Node
+	block netip.Prefix
+	v6    string
+}
+
+// choose finds the ranges of a Node. Nothing is taken before all of them are known.
+func (a *ipam) choose(ctx context.Context, node *v1.Node, taken map[netip.Prefix]bool, excluded []netip.Prefix, expected int) (choice, error) {
+	c := choice{node: node}
 	if a.dualStack {
-		l, err := a.instances.lookup(ctx, node, inventory.Query{MaxAge: sweepMaxAge, MaxMissAge: missMaxAge, Expected: expected})
+		block, err := a.ipv6Range(ctx, node, expected)
 		if err != nil {
-			return err
+			return c, err
 		}
-		if l.vpc == nil || len(l.vpc.rangesV6) == 0 {
-			err := errors.New("its Linode has no IPv6 range in the VPC; give it one, or set --disable-ipv6-node-cidr-allocation")
-			a.tell(node, eventNoCIDR, err)
-			return err
-		}
-		block, err := ipv6Block(l.vpc.rangesV6[0], a.maskIPv6)
-		if err != nil {
-			a.tell(node, eventNoCIDR, err)
-			return err
-		}
-		v6 = block.String()
+		c.v6 = block.String()
 	}
-	block := a.given[node.UID].block
-	if !block.IsValid() {
+	c.block = a.given[node.UID].block
+	if !c.block.IsValid() {
 		var ok bool
-		if block, ok = freeBlock(a.cluster, a.mask, taken, excluded); !ok {
+		if c.block, ok = freeBlock(a.cluster, a.mask, taken, excluded); !ok {
 			a.tell(node, eventNoCIDR, errNoFreeRange)
-			return errNoFreeRange
+			return c, errNoFreeRange
 		}
 	}
-	ranges := []string{block.String()}
-	if v6 != "" {
-		ranges = append(ranges, v6)
+	taken[c.block] = true
+	return c, nil
+}
+
+// ipv6Range derives the IPv6 range of a Node from its Linode. A listing may have caught the Linode in the making, so that
+// only a look of right now is a reason to complain.
+func (a *ipam) ipv6Range(ctx context.Context, node *v1.Node, expected int) (netip.Prefix, error) {
+	q := inventory.Query{MaxAge: sweepMaxAge, MaxMissAge: missMaxAge, Expected: expected}
+	l, err := a.instances.lookup(ctx, node, q)
+	if err == nil && (l.vpc == nil || len(l.vpc.rangesV6) == 0) {
+		q.MaxAge = missMaxAge
+		l, err = a.instances.lookup(ctx, node, q)
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": node.UID}, "spec": map[string]any{"podCIDR": ranges[0], "podCIDRs": ranges}})
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	var block netip.Prefix
+	if l.vpc == nil || len(l.vpc.rangesV6) == 0 {
+		err = errors.New("its Linode has no IPv6 range in the VPC; give it one, or set --disable-ipv6-node-cidr-allocation")
+	} else {
+		block, err = ipv6Block(l.vpc.rangesV6[0], a.maskIPv6)
+	}
+	if err != nil {
+		a.tell(node, eventNoCIDR, err)
+	}
+	return block, err
+}
+
+// give writes ranges on a Node, and takes the claim back in the same write.
+func (a *ipam) give(ctx context.Context, c choice) error {
+	node := c.node
+	ranges := []string{c.block.String()}
+	if c.v6 != "" {
+		ranges = append(ranges, c.v6)
+	}
+	meta := map[string]any{"uid": node.UID}
+	if a.shared {
+		meta["annotations"] = map[string]any{annotationClaim: nil}
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": meta, "spec": map[string]any{"podCIDR": ranges[0], "podCIDRs": ranges}})
 	if err != nil {
 		return fmt.Errorf("encoding its pod ranges: %w", err)
 	}
-	taken[block] = true
-	a.given[node.UID] = grant{block: block}
+	a.given[node.UID] = grant{block: c.block}
 	klog.InfoS("Giving a node its pod ranges", "node", node.Name, "ranges", ranges)
 	if _, err := a.kube.CoreV1().Nodes().Patch(ctx, node.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		a.tell(node, eventCIDRFailed, err)
 		return fmt.Errorf("writing its pod ranges: %w", err)
 	}
-	a.given[node.UID] = grant{block: block, written: true}
+	a.given[node.UID] = grant{block: c.block, written: true}
 	return nil
 }
 

@@ -50,6 +50,8 @@ const (
 	eventNotOurs     = "LoadBalancerNotOurs"
 	// eventIPChange has the name that Linode's own controller uses.
 	eventIPChange = "NodeBalancerIPChangeIgnored"
+	// eventRangesIgnored: spec.loadBalancerSourceRanges has no effect.
+	eventRangesIgnored = "LoadBalancerSourceRangesIgnored"
 	// eventKept: something of the user's outlives the Service.
 	eventKept = "LoadBalancerRetained"
 )
@@ -147,7 +149,7 @@ func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, 
 // converge brings a NodeBalancer that exists to the wanted state.
 func (l *loadBalancers) converge(ctx context.Context, service *v1.Service, s settings, nb *nodeBalancer, want *desired) (*nodeBalancer, error) {
 	l.reportFixed(service, s, nb)
-	if err := l.ensureFirewall(ctx, service, s, nb, want); err != nil {
+	if _, err := l.ensureFirewall(ctx, service, s, nb, want); err != nil {
 		return nil, err
 	}
 	d, err := l.details.Get(ctx, nb.ID, inventory.Query{MaxAge: ensureDetailsMaxAge})
@@ -204,13 +206,32 @@ func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, _ string,
 }
 
 // remove deletes a NodeBalancer that we, or Linode's own controller, made; another one gets its ports back as they were
-// for others to use, which is not ours to decide, so it is left as it is.
-func (l *loadBalancers) remove(ctx context.Context, service *v1.Service, s settings, nb *nodeBalancer) error {
-	if !l.made(ctx, service, nb) {
+// for others to use, which is not ours to decide, so it is left as it is. It is read right before: an earlier look may have
+// seen what is somebody else's by now.
+func (l *loadBalancers) remove(ctx context.Context, service *v1.Service, s settings, seen *nodeBalancer) error {
+	nb, err := l.observed.Get(ctx, seen.ID, inventory.Query{})
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := l.checkOwner(ctx, service, nb); err != nil {
+		return err
+	}
+	made, err := l.made(ctx, service, nb)
+	if err != nil {
+		return err
+	}
+	if !made {
 		l.event(service, v1.EventTypeNormal, eventKept, fmt.Sprintf("NodeBalancer %d was not made by a cloud controller manager and is kept", nb.ID))
 		return nil
 	}
 	if err := l.adoptFirewallForDeletion(ctx, service, nb); err != nil {
+		return err
+	}
+	// The address goes first: once the NodeBalancer is gone, nothing leads to it, and a release that failed would be forgotten.
+	if err := l.releaseReserved(ctx, service, s, nb); err != nil {
 		return err
 	}
 	klog.InfoS("Deleting NodeBalancer", "service", klog.KObj(service), "nodeBalancer", nb.ID)
@@ -220,30 +241,27 @@ func (l *loadBalancers) remove(ctx context.Context, service *v1.Service, s setti
 	}
 	l.observed.Forget(nb.ID)
 	l.details.Forget(nb.ID)
-	if !s.RetainReservedIPv4 && s.ReservedIPv4 != "" && s.ReservedIPv4 == nb.IPv4 {
-		return l.releaseReserved(ctx, nb.IPv4)
-	}
 	return nil
 }
 
-// releaseReserved gives a reserved address back. It may be gone, or never have been reserved: the Service is not held up.
-func (l *loadBalancers) releaseReserved(ctx context.Context, ip string) error {
-	err := do(ctx, "releasing the reserved address "+ip, func(ctx context.Context) error { return l.api.sdk.DeleteReservedIPAddress(ctx, ip) })
-	if errors.Is(err, cloudapi.ErrNotFound) || errors.Is(err, cloudapi.ErrInvalid) {
-		klog.InfoS("A reserved address was not released", "address", ip, "reason", err.Error())
-		return nil
-	}
-	return err
+// made reports whether a cloud controller manager made a NodeBalancer, as its mark or its label shows. Whatever else a
+// Service led to is the user's.
+func (l *loadBalancers) made(ctx context.Context, service *v1.Service, nb *nodeBalancer) (bool, error) {
+	mark, err := l.mark(ctx)
+	return (mark != "" && slices.Contains(nb.Tags, mark)) || nb.Label == label(l.config.Prefix, service) || madeByController(l.config.Prefix, nb.Label), err
 }
 
-// made reports whether a cloud controller manager made a NodeBalancer. Only one that a Service names by its ID may be
-// the user's.
-func (l *loadBalancers) made(ctx context.Context, service *v1.Service, nb *nodeBalancer) bool {
-	if service.Annotations[annotationID] != strconv.Itoa(nb.ID) {
-		return true
+// mark returns the mark of this cluster, or "" where it has none.
+func (l *loadBalancers) mark(ctx context.Context) (string, error) { return l.cluster.Mark(ctx), nil }
+
+// marked adds the marks of an object that is made for a Service.
+func (l *loadBalancers) marked(ctx context.Context, _ *v1.Service, tags []string) ([]string, error) {
+	tags = append([]string{}, tags...)
+	mark, err := l.mark(ctx)
+	if err == nil && mark != "" && l.config.OwnershipTag {
+		tags = append(tags, mark)
 	}
-	mark := l.cluster.Mark(ctx)
-	return (mark != "" && slices.Contains(nb.Tags, mark)) || madeByController(l.config.Prefix, nb.Label)
+	return tags, err
 }
 
 // find returns the NodeBalancer of a Service, or nil if there is none: the one that the Service names, else the recorded
@@ -443,12 +461,12 @@ func (l *loadBalancers) secrets(ctx context.Context, service *v1.Service, s sett
 func (l *loadBalancers) create(ctx context.Context, service *v1.Service, s settings, want *desired) (*nodeBalancer, error) {
 	request := &nodeBalancerRequest{
 		Label: label(l.config.Prefix, service), Region: l.config.Region, Type: s.Type, Throttle: want.throttle, Configs: want.configs,
-		IPv4: s.ReservedIPv4, Tags: append([]string{}, want.tags...),
-	}
-	if mark := l.cluster.Mark(ctx); mark != "" && l.config.OwnershipTag {
-		request.Tags = append(request.Tags, mark)
+		IPv4: s.ReservedIPv4,
 	}
 	var err error
+	if request.Tags, err = l.marked(ctx, service, want.tags); err != nil {
+		return nil, err
+	}
 	if request.BackendVPCs, err = l.backendVPCs(ctx, s); err == nil {
 		request.FrontendVPCs, err = l.frontendVPCs(ctx, s)
 	}
@@ -456,7 +474,7 @@ func (l *loadBalancers) create(ctx context.Context, service *v1.Service, s setti
 		l.event(service, v1.EventTypeWarning, eventConfigError, err.Error())
 		return nil, err
 	}
-	if request.FirewallID, err = l.firewallForCreation(ctx, service, s, want); err != nil {
+	if request.FirewallID, err = l.ensureFirewall(ctx, service, s, nil, want); err != nil {
 		return nil, err
 	}
 	klog.InfoS("Creating NodeBalancer", "service", klog.KObj(service), "label", request.Label, "ports", len(request.Configs))

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/linode/linodego"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
@@ -142,14 +143,14 @@ func TestMoves(t *testing.T) {
 			w.Apply(s)
 			s, _ = w.ensure(s)
 			first := s.Annotations[annotationRecord]
-			users, err := w.api.createNodeBalancer(t.Context(), &nodeBalancerRequest{Label: "users-own", Region: linodesim.Region, Type: "common", Tags: []string{}, Configs: []configFields{}})
-			require.NoError(t, err)
-			s.Annotations[annotationID] = strconv.Itoa(users.ID)
+			users := w.users("users-own")
+			w.serves(users, 80, 30080)
+			s.Annotations[annotationID] = strconv.Itoa(users)
 			w.Apply(s)
 			s, status := w.ensure(s)
-			assert.Equal(t, strconv.Itoa(users.ID), s.Annotations[annotationRecord])
-			assert.Equal(t, users.IPv4, status.Ingress[0].IP)
+			assert.Equal(t, strconv.Itoa(users), s.Annotations[annotationRecord])
 			balancers := w.sim.NodeBalancers()
+			assert.Equal(t, balancers[len(balancers)-1].IPv4, status.Ingress[0].IP)
 			require.Len(t, balancers, c.left)
 			if c.preserve {
 				assert.Equal(t, first, strconv.Itoa(balancers[0].ID))
@@ -184,7 +185,8 @@ func TestDeletion(t *testing.T) {
 		refused     string
 	}{
 		"all of it":                  {map[string]string{annotationFirewallACL: allowACL, annotationReservedIPv4: reservedIP}, nil, 0, 0, true, ""},
-		"with its address":           {map[string]string{annotationReservedIPv4: reservedIP, annotationRetainReservedIPv4: "false"}, nil, 0, 0, false, ""},
+		"with its address":           {map[string]string{annotationReservedIPv4: reservedIP, annotationRetainReservedIPv4: "false"}, mayGo, 0, 0, false, ""},
+		"with the operator's":        {map[string]string{annotationReservedIPv4: reservedIP, annotationRetainReservedIPv4: "false"}, nil, 0, 0, true, ""},
 		"preserved":                  {map[string]string{annotationPreserve: "true", annotationFirewallACL: allowACL}, nil, 1, 1, true, ""},
 		"preserved or not":           {map[string]string{annotationPreserve: "yes"}, nil, 1, 0, true, annotationPreserve},
 		"released or not":            {map[string]string{annotationRetainReservedIPv4: "yes"}, nil, 1, 0, true, annotationRetainReservedIPv4},
@@ -223,6 +225,202 @@ func TestDeletion(t *testing.T) {
 			assert.Equal(t, c.reserved, w.sim.Reserved(reservedIP))
 		})
 	}
+}
+
+// mayGo marks the reserved address as one that may go with its Service.
+func mayGo(w *world, _ int) { w.sim.Reserve(reservedIP, "anyccm:test-cluster") }
+
+// TestReleaseIsNotForgotten: while a release fails the NodeBalancer stays, for nothing else leads to the address.
+func TestReleaseIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	w := lbWorld(t, 1)
+	mayGo(w, 0)
+	s := service("web", map[string]string{annotationReservedIPv4: reservedIP, annotationRetainReservedIPv4: "false"}, port("http", 80, 30080))
+	w.Apply(s)
+	s, _ = w.ensure(s)
+	for _, operation := range []string{"DELETE /v4/networking/reserved/ips/{id}", "DELETE /v4/nodebalancers/{id}"} {
+		id, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusServiceUnavailable, Operation: operation})
+		require.NoError(t, err)
+		require.Error(t, w.Remove(w.loadBalancers, "kubernetes", s))
+		assert.Len(t, w.sim.NodeBalancers(), 1)
+		w.server.RemoveFault(id)
+		w.restart()
+	}
+	require.NoError(t, w.Remove(w.loadBalancers, "kubernetes", s))
+	assert.Empty(t, w.sim.NodeBalancers())
+	assert.False(t, w.sim.Reserved(reservedIP))
+
+	// An address that the operator keeps for others stays, and the Service tells so.
+	w = lbWorld(t, 1)
+	s = service("web", map[string]string{annotationReservedIPv4: reservedIP, annotationRetainReservedIPv4: "false"}, port("http", 80, 30080))
+	w.Apply(s)
+	s, _ = w.ensure(s)
+	require.NoError(t, w.Remove(w.loadBalancers, "kubernetes", s))
+	assert.True(t, w.sim.Reserved(reservedIP))
+	assert.Contains(t, strings.Join(w.Events(), "\n"), "Normal LoadBalancerRetained the address "+reservedIP+" stays reserved: no controller reserved it")
+}
+
+// users makes a NodeBalancer that no controller made.
+func (w *world) users(label string) int {
+	w.T.Helper()
+	nb, err := w.api.createNodeBalancer(w.T.Context(), &nodeBalancerRequest{Label: label, Region: linodesim.Region, Type: "common", Tags: []string{}, Configs: []configFields{}})
+	require.NoError(w.T, err)
+	return nb.ID
+}
+
+// serves makes the NodeBalancer of a user send its traffic to the first node at a node port.
+func (w *world) serves(id int, number, nodePort int) {
+	w.T.Helper()
+	c, err := w.api.createConfig(w.T.Context(), id, configFields{Port: number, Protocol: "tcp", Algorithm: "roundrobin", Check: "none", CheckInterval: 5, CheckTimeout: 3, CheckAttempts: 2})
+	require.NoError(w.T, err)
+	private := ""
+	for _, a := range w.nodes[0].Status.Addresses {
+		if strings.HasPrefix(a.Address, "192.168.") {
+			private = a.Address
+		}
+	}
+	_, err = w.api.addNode(w.T.Context(), id, c.ID, nodeOptions{Address: fmt.Sprintf("%s:%d", private, nodePort), Label: "one", Weight: 100, Mode: modeAccept})
+	require.NoError(w.T, err)
+}
+
+// TestUsersNodeBalancer outlives the annotation that names it, whether that goes or names another one.
+func TestUsersNodeBalancer(t *testing.T) {
+	t.Parallel()
+	for _, moved := range []bool{true, false} {
+		w := lbWorld(t, 1)
+		x, y := w.users("mine-x"), w.users("mine-y")
+		w.serves(x, 80, 30080)
+		w.serves(y, 80, 30080)
+		s := service("web", map[string]string{annotationID: strconv.Itoa(x)}, port("http", 80, 30080))
+		w.Apply(s)
+		s, _ = w.ensure(s)
+		if moved {
+			s.Annotations[annotationID] = strconv.Itoa(y)
+		} else {
+			delete(s.Annotations, annotationID)
+		}
+		w.Apply(s)
+		s, _ = w.ensure(s)
+		require.NoError(t, w.Remove(w.loadBalancers, "kubernetes", s))
+		left := []int{}
+		for _, nb := range w.sim.NodeBalancers() {
+			left = append(left, nb.ID)
+		}
+		assert.Equal(t, []int{x, y}, left, "moved: %v", moved)
+	}
+}
+
+// TestNothingIsDeletedOnAnOldPicture: what became somebody else's since the last look stays.
+func TestNothingIsDeletedOnAnOldPicture(t *testing.T) {
+	t.Parallel()
+	w := lbWorld(t, 1)
+	s := service("web", map[string]string{annotationFirewallACL: allowACL}, port("http", 80, 30080))
+	w.Apply(s)
+	s, _ = w.ensure(s)
+	nb, f := w.sim.NodeBalancers()[0], w.sim.Firewalls()[0]
+	w.sim.ChangeNodeBalancer(nb.ID, func(nb *linodesim.NodeBalancer) { nb.Tags = []string{"anyccm:another"} })
+	require.Error(t, w.loadBalancers.remove(t.Context(), s, settings{}, &nodeBalancer{ID: nb.ID}))
+	assert.Len(t, w.sim.NodeBalancers(), 1)
+	w.sim.ChangeFirewall(f.ID, func(f *linodesim.Firewall) { f.Tags = []string{"anyccm:another"} })
+	require.NoError(t, w.loadBalancers.deleteUnusedFirewall(t.Context(), s, f.ID, nb.ID))
+	assert.Len(t, w.sim.Firewalls(), 1)
+
+	// What was listed as an orphan, and got another name, another cluster, another use or a Service since, stays.
+	for name, c := range map[string]struct {
+		prepare func(w *world, nb, f int, s *v1.Service)
+		left    int
+	}{
+		"nothing happened": {func(*world, int, int, *v1.Service) {}, 0},
+		"of another cluster": {func(w *world, nb, f int, _ *v1.Service) {
+			w.sim.ChangeNodeBalancer(nb, func(nb *linodesim.NodeBalancer) { nb.Tags = []string{"anyccm:another"} })
+			w.sim.ChangeFirewall(f, func(f *linodesim.Firewall) { f.Tags = []string{"anyccm:another"} })
+		}, 2},
+		"with another label": {func(w *world, nb, f int, _ *v1.Service) {
+			w.sim.ChangeNodeBalancer(nb, func(nb *linodesim.NodeBalancer) { nb.Label = "kept" })
+			w.sim.ChangeFirewall(f, func(f *linodesim.Firewall) { f.Label = "kept" })
+		}, 2},
+		"of a Service": {func(w *world, _, _ int, s *v1.Service) {
+			_, err := w.Kube.CoreV1().Services(s.Namespace).Create(w.T.Context(), s, metav1.CreateOptions{})
+			require.NoError(w.T, err)
+		}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := lbWorld(t, 1)
+			s := service("web", map[string]string{annotationFirewallACL: allowACL}, port("http", 80, 30080))
+			w.Apply(s)
+			s, _ = w.ensure(s)
+			nb, f := w.sim.NodeBalancers()[0].ID, w.sim.Firewalls()[0].ID
+			w.Withdraw(s)
+			require.NoError(t, w.Kube.CoreV1().Services(s.Namespace).Delete(t.Context(), s.Name, metav1.DeleteOptions{}))
+			devices, _, err := listAll[linodego.FirewallDevice](t.Context(), w.api, "devices", fmt.Sprintf("networking/firewalls/%d/devices", f), "")
+			require.NoError(t, err)
+			require.NoError(t, w.api.sdk.DeleteFirewallDevice(t.Context(), f, devices[0].ID))
+			w.restart()
+			orphans, err := w.Orphans(t.Context(), nil)
+			require.NoError(t, err)
+			require.Len(t, orphans, 2)
+			s.ResourceVersion = ""
+			c.prepare(w, nb, f, s)
+			for _, o := range orphans {
+				err := w.DeleteOrphan(t.Context(), o)
+				if c.left == 0 {
+					require.NoError(t, err)
+				} else {
+					require.ErrorIs(t, err, errChanged)
+				}
+			}
+			assert.Len(t, w.sim.NodeBalancers(), c.left/2)
+			assert.Len(t, w.sim.Firewalls(), c.left/2)
+		})
+	}
+}
+
+// TestPlanTellsOfFirewalls, and what it tells is what is then done.
+func TestPlanTellsOfFirewalls(t *testing.T) {
+	t.Parallel()
+	w := lbWorld(t, 1)
+	users := strconv.Itoa(w.sim.AddFirewall("users"))
+	s := service("web", nil, port("http", 80, 30080))
+	w.Apply(s)
+	s, _ = w.ensure(s)
+	nb := w.sim.NodeBalancers()[0].ID
+	for _, c := range []struct {
+		acl, id string
+		want    []string
+	}{
+		{"", "", nil},
+		{allowACL, "", []string{"create firewall ccm-3c1f6b527a66", fmt.Sprintf("change NodeBalancer %d", nb)}},
+		{denyACL, "", []string{"change firewall OWN"}},
+		{"", users, []string{fmt.Sprintf("change NodeBalancer %d", nb), "delete firewall OWN"}},
+		{"", "", []string{fmt.Sprintf("change NodeBalancer %d", nb)}},
+	} {
+		s.Annotations[annotationFirewallACL], s.Annotations[annotationFirewallID] = c.acl, c.id
+		w.Apply(s)
+		own := "0"
+		if all := w.sim.Firewalls(); len(all) > 1 {
+			own = strconv.Itoa(all[1].ID)
+		}
+		w.server.ResetCalls()
+		planned, err := w.PlanLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
+		require.NoError(t, err)
+		assert.Zero(t, w.server.Calls().Writes)
+		var told []string
+		for _, p := range planned {
+			told = append(told, strings.ReplaceAll(string(p.Action)+" "+p.Object, "firewall "+own, "firewall OWN"))
+		}
+		assert.Equal(t, c.want, told, "%v", c)
+		s, _ = w.ensure(s)
+		planned, err = w.PlanLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
+		require.NoError(t, err)
+		assert.Empty(t, planned, "%v: it is done", c)
+	}
+	fresh := service("fresh", map[string]string{annotationFirewallACL: allowACL}, port("http", 80, 30081))
+	fresh.UID = "9c1f6b52-7a66-4b58-8b4b-0a61c1f9e0a1"
+	planned, err := w.PlanLoadBalancer(t.Context(), "kubernetes", fresh, w.nodes)
+	require.NoError(t, err)
+	require.Len(t, planned, 2)
+	assert.Equal(t, "firewall ccm-9c1f6b527a66", planned[0].Object)
 }
 
 const (
@@ -285,19 +483,39 @@ func TestFirewallTransitions(t *testing.T) {
 	}
 }
 
-// TestSourceRanges become an access list where no annotation names a firewall.
+// TestSourceRanges become an access list where no annotation names a firewall, each family for itself.
 func TestSourceRanges(t *testing.T) {
 	t.Parallel()
+	allow := func(v4, v6 []string) *acl { return &acl{Allow: &addressList{IPv4: v4, IPv6: v6}} }
+	for _, c := range []struct {
+		ranges []string
+		want   *acl
+	}{
+		{nil, nil},
+		{[]string{"198.51.100.7/24", " 2001:db8::1/48"}, allow([]string{"198.51.100.0/24"}, []string{"2001:db8::/48"})},
+		{[]string{"10.0.0.0/8"}, allow([]string{"10.0.0.0/8"}, nil)},
+		{[]string{"2001:db8::/48"}, allow(nil, []string{"2001:db8::/48"})},
+		{[]string{"10.0.0.0/8", "::/0"}, allow([]string{"10.0.0.0/8"}, []string{"::/0"})},
+		{[]string{"::/0", "10.0.0.0/8", "2001:db8::/48"}, allow([]string{"10.0.0.0/8"}, []string{"::/0"})},
+		{[]string{"0.0.0.0/0", "2001:db8::/48"}, allow([]string{"0.0.0.0/0"}, []string{"2001:db8::/48"})},
+		{[]string{"0.0.0.0/0"}, allow([]string{"0.0.0.0/0"}, nil)},
+		{[]string{"::/0", "0.0.0.0/0", "10.0.0.0/8"}, nil},
+	} {
+		got, err := sourceRanges(c.ranges)
+		require.NoError(t, err, c.ranges)
+		assert.Equal(t, c.want, got, "%v", c.ranges)
+	}
+
 	w := lbWorld(t, 1)
 	s := service("web", nil, port("http", 80, 30080))
-	s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.7/24", "2001:db8::/48"}
+	s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.7/24", "::/0"}
 	w.Apply(s)
 	s, _ = w.ensure(s)
 	rules := w.sim.Firewalls()[0].Rules
 	assert.Equal(t, "DROP", rules.InboundPolicy)
 	assert.Equal(t, []string{"198.51.100.0/24"}, *rules.Inbound[0].Addresses.IPv4)
-	assert.Equal(t, []string{"2001:db8::/48"}, *rules.Inbound[0].Addresses.IPv6)
-	s.Spec.LoadBalancerSourceRanges = []string{"0.0.0.0/0"}
+	assert.Equal(t, []string{"::/0"}, *rules.Inbound[0].Addresses.IPv6)
+	s.Spec.LoadBalancerSourceRanges = []string{"0.0.0.0/0", "::/0"}
 	w.Apply(s)
 	s, _ = w.ensure(s)
 	assert.Empty(t, w.sim.Firewalls(), "everybody may come in")
@@ -354,24 +572,64 @@ func TestTheWayBack(t *testing.T) {
 	assert.Zero(t, w.server.Calls().Writes, "and back again")
 }
 
-// TestFirewallOfSomebodyElse is neither changed nor deleted, with or without an access list.
+// TestFirewallOfSomebodyElse is neither changed nor deleted, with or without an access list, and holds nothing else up.
 func TestFirewallOfSomebodyElse(t *testing.T) {
 	t.Parallel()
+	for name, c := range map[string]struct {
+		wish func(*v1.Service)
+		told string
+	}{
+		"access list":   {func(s *v1.Service) { s.Annotations[annotationFirewallACL] = allowACL }, "Warning LoadBalancerAnnotationIgnored annotation " + annotationFirewallACL},
+		"source ranges": {func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24"} }, "Warning LoadBalancerSourceRangesIgnored spec.loadBalancerSourceRanges"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := lbWorld(t, 1)
+			s := service("web", nil, port("http", 80, 30080))
+			w.Apply(s)
+			s, _ = w.ensure(s)
+			id, _ := strconv.Atoi(s.Annotations[annotationRecord])
+			w.sim.AddFirewall("users", id)
+			w.restart()
+			s, _ = w.ensure(s)
+			require.Len(t, w.sim.Firewalls(), 1)
+			c.wish(s)
+			s.Spec.Ports = append(s.Spec.Ports, port("https", 443, 30443))
+			w.Apply(s)
+			w.ensure(s)
+			require.Len(t, w.sim.Firewalls(), 1)
+			assert.Empty(t, w.sim.Firewalls()[0].Rules.Inbound)
+			assert.Equal(t, []int{id}, w.sim.Firewalls()[0].Devices())
+			assert.Len(t, w.sim.NodeBalancers()[0].Configs(), 2, "everything else goes on")
+			assert.Contains(t, strings.Join(w.Events(), "\n"), c.told)
+		})
+	}
+}
+
+// TestFirewallOfAnotherService is not taken over by a Service that has itself attached to it, nor deleted with it.
+func TestFirewallOfAnotherService(t *testing.T) {
+	t.Parallel()
 	w := lbWorld(t, 1)
-	s := service("web", nil, port("http", 80, 30080))
+	victim := service("victim", map[string]string{annotationFirewallACL: allowACL}, port("http", 80, 30080))
+	w.Apply(victim)
+	victim, _ = w.ensure(victim)
+	theirs := w.sim.Firewalls()[0]
+	s := service("web", map[string]string{annotationFirewallID: strconv.Itoa(theirs.ID)}, port("http", 80, 30081))
+	s.UID = "9c1f6b52-7a66-4b58-8b4b-0a61c1f9e0a1"
 	w.Apply(s)
 	s, _ = w.ensure(s)
-	id, _ := strconv.Atoi(s.Annotations[annotationRecord])
-	w.sim.AddFirewall("users", id)
-	w.restart()
+	delete(s.Annotations, annotationFirewallID)
+	s.Annotations[annotationFirewallACL] = `{"denyList": {"ipv4": ["192.0.2.0/24"]}}`
+	w.Apply(s)
 	s, _ = w.ensure(s)
+	all := w.sim.Firewalls()
+	require.Len(t, all, 2)
+	assert.Equal(t, theirs.Rules, all[0].Rules, "its rules stay")
+	assert.Len(t, all[0].Devices(), 1, "and it protects its own NodeBalancer alone")
+	require.NoError(t, w.Remove(w.loadBalancers, "kubernetes", s))
 	require.Len(t, w.sim.Firewalls(), 1)
-	s.Annotations[annotationFirewallACL] = allowACL
-	w.Apply(s)
-	_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
-	require.ErrorContains(t, err, "belongs to somebody else and is left alone")
-	assert.Empty(t, w.sim.Firewalls()[0].Rules.Inbound)
-	assert.Contains(t, strings.Join(w.Events(), "\n"), "Warning LoadBalancerNotOurs")
+	assert.Equal(t, theirs.ID, w.sim.Firewalls()[0].ID)
+	w.Current(victim)
 }
 
 // TestFirewallRules: how access lists are split, and what is the same.
@@ -519,6 +777,44 @@ func TestOneBadNodeHoldsNobodyUp(t *testing.T) {
 	w.restart()
 	require.Error(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), "kubernetes", w.Current(s), w.nodes), "doubt never takes a backend out")
 	w.server.RemoveFault(id)
+}
+
+// TestAddressesThatALinodeDoesNotHave: what a kubelet writes on its Node leads no traffic elsewhere.
+func TestAddressesThatALinodeDoesNotHave(t *testing.T) {
+	t.Parallel()
+	w := lbWorld(t, 1)
+	var subnets []int
+	vw := newTestWorld(t, map[string]string{"vpc-names": "cluster"}, func(s *linodesim.Sim) {
+		_, subnets = s.AddVPC("cluster", [2]string{"default", "10.0.0.0/16"})
+	})
+	vw.addNode(linodesim.Spec{Label: "in-vpc", SubnetID: subnets[0]})
+	for _, c := range []struct {
+		w    *world
+		with map[string]string
+	}{{w, nil}, {w, map[string]string{annotationIPv6Backends: "true"}}, {vw, nil}} {
+		clean := c.w.nodes[0].DeepCopy()
+		s, _, err := parseSettings(service("web", c.with, port("http", 80, 30080)), c.w.config)
+		require.NoError(t, err)
+		want, err := c.w.loadBalancers.backends(t.Context(), s, []*v1.Node{clean})
+		require.NoError(t, err)
+		require.Len(t, want, 1)
+		liar := clean.DeepCopy()
+		liar.Annotations = map[string]string{annotationPrivateIP: "192.168.200.200", annotationPublicIPv6: "2001:db8:666::1/128"}
+		liar.Status.Addresses = append([]v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.200.200"}, {Type: v1.NodeInternalIP, Address: "192.168.200.201"}}, liar.Status.Addresses...)
+		got, err := c.w.loadBalancers.backends(t.Context(), s, []*v1.Node{liar})
+		require.NoError(t, err)
+		assert.Equal(t, want, got)
+	}
+	// Among several addresses that it has, the Node chooses.
+	id, err := parseProviderID(w.nodes[0].Spec.ProviderID)
+	require.NoError(t, err)
+	w.sim.ChangeLinode(id, func(l *linodesim.Linode) { l.IPv4 = append(l.IPv4, "192.168.140.9") })
+	w.restart()
+	chooses := w.nodes[0].DeepCopy()
+	chooses.Annotations = map[string]string{annotationPrivateIP: "192.168.140.9"}
+	got, err := w.loadBalancers.backends(t.Context(), settings{}, []*v1.Node{chooses})
+	require.NoError(t, err)
+	assert.Equal(t, "192.168.140.9", got[0].address.String())
 }
 
 // TestTakeover: the label says nothing about the Service, and nothing of ours is there: it is found by its address.

@@ -31,7 +31,8 @@ var methods = map[string]string{
 	"GET networking/firewalls": "ListFirewalls", "GET networking/firewalls/{id}": "GetFirewall", "POST networking/firewalls": "CreateFirewall",
 	"PUT networking/firewalls/{id}": "UpdateFirewall", "PUT networking/firewalls/{id}/rules": "UpdateFirewallRules", "DELETE networking/firewalls/{id}": "DeleteFirewall",
 	"GET networking/firewalls/{id}/devices": "ListFirewallDevices", "POST networking/firewalls/{id}/devices": "CreateFirewallDevice",
-	"DELETE networking/firewalls/{id}/devices/{id}": "DeleteFirewallDevice", "DELETE networking/reserved/ips/{id}": "DeleteReservedIPAddress",
+	"DELETE networking/firewalls/{id}/devices/{id}": "DeleteFirewallDevice", "GET networking/reserved/ips/{id}": "GetReservedIPAddress",
+	"DELETE networking/reserved/ips/{id}": "DeleteReservedIPAddress",
 }
 
 // methodOf names an operation such as "GET /v4/nodebalancers/{id}".

@@ -61,6 +61,8 @@ type Config struct {
 	// ClusterCIDR and AllocateNodeCIDRs are the framework's.
 	ClusterCIDR       string
 	AllocateNodeCIDRs bool
+	// Shared is set where this release serves a part of the nodes, so that another one may serve the rest.
+	Shared bool
 	// ServiceCIDR is kept out of the pod ranges.
 	ServiceCIDR string
 
@@ -216,6 +218,7 @@ func cacheOption(env string, at func(*Config) *string) schema.Option[Config] {
 func parseConfig(in registry.Inputs) (Config, error) {
 	c, err := Options.Parse(in.Sources)
 	c.ClusterCIDR, c.AllocateNodeCIDRs = in.ClusterCIDR, in.AllocateNodeCIDRs
+	c.Shared = in.Guard != nil && in.Guard.NodeSelector != ""
 	if err == nil {
 		err = c.contradictions()
 	}

@@ -1,6 +1,7 @@
 package linode
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/linode/linodego"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
@@ -30,9 +33,9 @@ var errNoMark = errors.New("the identity of the cluster is unknown: grant get on
 // Orphans implements guard.OrphanFinder: NodeBalancers and firewalls with the mark of this cluster that no Service has.
 func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Orphan, error) {
 	l := c.loadBalancers
-	mark := l.cluster.Mark(ctx)
-	if mark == "" {
-		return nil, errNoMark
+	mark, err := l.mark(ctx)
+	if err != nil || mark == "" {
+		return nil, cmp.Or(err, errNoMark)
 	}
 	balancers, err := l.observed.All(ctx, inventory.Query{MaxAge: orphanMaxAge})
 	if err != nil {
@@ -44,18 +47,26 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Or
 	}
 	orphans := []guard.Orphan{}
 	for _, nb := range balancers {
-		if slices.Contains(nb.Tags, mark) && !slices.ContainsFunc(services, func(s *v1.Service) bool { return l.has(s, nb) }) {
+		if l.orphanedNodeBalancer(nb, mark, services) {
 			orphans = append(orphans, guard.Orphan{Kind: kindNodeBalancer, ID: strconv.Itoa(nb.ID), Name: nb.Label, Created: nb.Created})
 		}
 	}
 	for _, f := range firewalls {
-		named := func(s *v1.Service) bool { return alive(s) && label(l.config.Prefix, s) == f.Label }
-		if slices.Contains(f.Tags, mark) && len(f.Entities) == 0 && !slices.ContainsFunc(services, named) {
+		if l.orphanedFirewall(f, mark, services) {
 			orphans = append(orphans, guard.Orphan{Kind: kindFirewall, ID: strconv.Itoa(f.ID), Name: f.Label})
 		}
 	}
 	slices.SortFunc(orphans, func(a, b guard.Orphan) int { return strings.Compare(a.Kind+a.ID, b.Kind+b.ID) })
 	return orphans, nil
+}
+
+func (l *loadBalancers) orphanedNodeBalancer(nb *nodeBalancer, mark string, services []*v1.Service) bool {
+	return slices.Contains(nb.Tags, mark) && !slices.ContainsFunc(services, func(s *v1.Service) bool { return l.has(s, nb) })
+}
+
+func (l *loadBalancers) orphanedFirewall(f *linodego.Firewall, mark string, services []*v1.Service) bool {
+	named := func(s *v1.Service) bool { return alive(s) && label(l.config.Prefix, s) == f.Label }
+	return slices.Contains(f.Tags, mark) && len(f.Entities) == 0 && !slices.ContainsFunc(services, named)
 }
 
 // alive: a Service that was a load balancer and waits for its clean-up still has it.
@@ -69,19 +80,70 @@ func (l *loadBalancers) has(s *v1.Service, nb *nodeBalancer) bool {
 	return alive(s) && (s.Annotations[annotationRecord] == id || s.Annotations[annotationID] == id || label(l.config.Prefix, s) == nb.Label)
 }
 
-// DeleteOrphan implements guard.OrphanFinder.
+// DeleteOrphan implements guard.OrphanFinder. What was listed is read again right before, and deleted only if it still is
+// what was listed: of this cluster, under the same label, and of no Service that was made since.
 func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
+	l := c.loadBalancers
 	id, err := strconv.Atoi(o.ID)
 	if err != nil {
 		return fmt.Errorf("deleting %s %s: %w", o.Kind, o.ID, err)
 	}
-	if o.Kind == kindFirewall {
-		return c.loadBalancers.deleteFirewall(ctx, &v1.Service{}, id)
+	mark, err := l.mark(ctx)
+	if err != nil || mark == "" {
+		return cmp.Or(err, errNoMark)
 	}
-	err = c.api.deleteNodeBalancer(ctx, id)
-	c.loadBalancers.observed.Invalidate(id)
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		return nil
+	services, err := l.living(ctx)
+	if err != nil {
+		return err
 	}
-	return err
+	changed := fmt.Errorf("%s %d: %w", o.Kind, id, errChanged)
+	switch o.Kind {
+	case kindFirewall:
+		f, err := l.firewalls.Get(ctx, id, inventory.Query{})
+		switch {
+		case errors.Is(err, cloudapi.ErrNotFound):
+			return nil
+		case err != nil:
+			return err
+		case f.Label != o.Name || !l.orphanedFirewall(f, mark, services):
+			return changed
+		}
+		return l.deleteFirewall(ctx, id)
+	case kindNodeBalancer:
+		nb, err := l.observed.Get(ctx, id, inventory.Query{})
+		switch {
+		case errors.Is(err, cloudapi.ErrNotFound):
+			return nil
+		case err != nil:
+			return err
+		case nb.Label != o.Name || !l.orphanedNodeBalancer(nb, mark, services):
+			return changed
+		}
+		err = c.api.deleteNodeBalancer(ctx, id)
+		l.observed.Invalidate(id)
+		if errors.Is(err, cloudapi.ErrNotFound) {
+			return nil
+		}
+		return err
+	}
+	return fmt.Errorf("deleting %s %s: there is no such kind", o.Kind, o.ID)
+}
+
+// errChanged: what was listed as an orphan is another thing by now.
+var errChanged = errors.New("it is not the orphan any more that was listed, and is left alone; list again")
+
+// living returns the Services of the cluster as the API server has them now; none where nobody can tell.
+func (l *loadBalancers) living(ctx context.Context) ([]*v1.Service, error) {
+	if l.kube == nil {
+		return nil, nil
+	}
+	list, err := l.kube.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing Services: %w", err)
+	}
+	services := make([]*v1.Service, len(list.Items))
+	for i := range list.Items {
+		services[i] = &list.Items[i]
+	}
+	return services, nil
 }

@@ -172,6 +172,16 @@ func (r *routes) change(ctx context.Context, route *cloudprovider.Route, desire 
 	lock.Lock()
 	defer lock.Unlock()
 	l, err := r.instances.linodes.Get(ctx, id, inventory.Query{MaxAge: routesMaxAge, MaxMissAge: missMaxAge, Expected: r.instances.nodes.Counts().All})
+	if err == nil && l.vpc != nil && len(l.vpc.ranges) > 0 && !slices.Equal(desire(l.vpc.ranges), l.vpc.ranges) {
+		// The ranges are replaced as a whole: what others put there since the last look must not go with it, nor what we
+		// wrote a moment ago and the listing does not show yet.
+		known := l.vpc.ranges
+		if l, err = r.instances.linodes.Get(ctx, id, inventory.Query{}); err == nil && l.vpc != nil {
+			now := *l.vpc
+			now.ranges = union(now.ranges, known)
+			l.vpc = &now
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("route %s to node %s: %w", route.DestinationCIDR, node.Name, err)
 	}
@@ -194,6 +204,17 @@ func (r *routes) change(ctx context.Context, route *cloudprovider.Route, desire 
 	l.vpc = &changed
 	r.instances.linodes.Amend(l)
 	return nil
+}
+
+// union returns a and what b has beside it.
+func union(a, b []string) []string {
+	all := slices.Clone(a)
+	for _, one := range b {
+		if !slices.Contains(all, one) {
+			all = append(all, one)
+		}
+	}
+	return all
 }
 
 func (r *routes) lockOf(id int) *sync.Mutex {

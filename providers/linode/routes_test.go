@@ -2,6 +2,8 @@ package linode
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -104,6 +106,30 @@ func TestRoutesOfOneNodeAtOnce(t *testing.T) {
 	group.Wait()
 	w.restart()
 	assert.Len(t, w.routeTexts(), 20)
+}
+
+// TestRoutesOfOthersStay: the ranges of an interface are replaced as a whole, on a look of right now.
+func TestRoutesOfOthersStay(t *testing.T) {
+	t.Parallel()
+	w := vpcWorld(t)
+	for _, name := range []string{"old", "new"} {
+		require.NoError(t, w.routes.CreateRoute(t.Context(), "c", "h", route(name, "10.2.0.0/24")))
+		byHand := func(ranges ...string) {
+			node := w.nodes[map[string]int{"old": 0, "new": 1}[name]]
+			id, err := parseProviderID(node.Spec.ProviderID)
+			require.NoError(t, err)
+			l, ok := w.instances.linodes.Peek(id)
+			require.True(t, ok)
+			require.NoError(t, w.api.setRanges(t.Context(), l, ranges))
+		}
+		byHand("10.2.0.0/24", "10.77.0.0/24")
+		require.NoError(t, w.routes.CreateRoute(t.Context(), "c", "h", route(name, "10.2.1.0/24")))
+		byHand("10.2.0.0/24", "10.77.0.0/24", "10.2.1.0/24", "10.78.0.0/24")
+		require.NoError(t, w.routes.DeleteRoute(t.Context(), "c", route(name, "10.2.0.0/24")))
+		w.restart()
+		got := slices.DeleteFunc(w.routeTexts(), func(text string) bool { return !strings.HasPrefix(text, name) })
+		assert.Equal(t, []string{name + " 10.2.1.0/24", name + " 10.77.0.0/24", name + " 10.78.0.0/24"}, got)
+	}
 }
 
 // TestVPCAddresses: addresses of nodes in a VPC, and what happens while they cannot be read.

@@ -2,13 +2,24 @@ package linode
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
+	"time"
 
 	"github.com/linode/linodego"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+)
+
+const (
+	// networkMaxAge is how long a VPC and its subnets are taken to be what they were.
+	networkMaxAge = time.Hour
+	// lookAgain bounds how often something that is missing is looked for: it may have been made, or made anew, since.
+	lookAgain = 15 * time.Second
 )
 
 // subnet is a subnet of a VPC of the cluster.
@@ -17,33 +28,66 @@ type subnet struct {
 	ipv4      string
 }
 
-// vpcs knows the VPCs and subnets that the cluster lives in. They are looked up once, by label or by ID; labels of VPCs
-// are unique in an account, those of subnets in their VPC alone.
-type vpcs struct {
-	config Config
-	api    *api
+// subnets are those of one VPC.
+type subnets struct {
+	vpcID int
+	list  []linodego.VPCSubnet
+}
 
-	mu      sync.Mutex
-	byLabel map[string]int
-	subnets map[int][]linodego.VPCSubnet
-	own     []subnet
+// vpcs knows the VPCs and subnets that the cluster lives in, by label or by ID; labels of VPCs are unique in an account,
+// those of subnets in their VPC alone.
+type vpcs struct {
+	config  Config
+	api     *api
+	all     *inventory.Inventory[int, linodego.VPC]
+	subnets *inventory.Inventory[int, subnets]
+	// again is lookAgain.
+	again time.Duration
 }
 
 func newVPCs(c Config, a *api) *vpcs {
-	return &vpcs{config: c, api: a, byLabel: map[string]int{}, subnets: map[int][]linodego.VPCSubnet{}}
+	return &vpcs{
+		config: c, api: a, again: lookAgain,
+		all: inventory.New(inventory.Source[int, linodego.VPC]{
+			Kind: "VPC", ID: func(v linodego.VPC) int { return v.ID },
+			List: func(ctx context.Context) ([]linodego.VPC, int, error) {
+				return listAll[linodego.VPC](ctx, a, "VPCs", "vpcs", "")
+			},
+			Indexes: map[string]func(linodego.VPC) []string{indexLabel: func(v linodego.VPC) []string { return []string{v.Label} }},
+		}),
+		subnets: inventory.New(inventory.Source[int, subnets]{
+			Kind: "VPC subnets", ID: func(s subnets) int { return s.vpcID },
+			Get: func(ctx context.Context, id int) (subnets, error) {
+				list, _, err := listAll[linodego.VPCSubnet](ctx, a, fmt.Sprintf("subnets of VPC %d", id), fmt.Sprintf("vpcs/%d/subnets", id), "")
+				return subnets{vpcID: id, list: list}, err
+			},
+		}),
+	}
 }
 
 // resolve returns the subnets of the cluster, in the order of the options. Nothing is guessed: a label that leads nowhere
-// is an error, for without its subnet the Linodes in it would look as if they had left the cluster.
-func (v *vpcs) resolve(ctx context.Context) ([]subnet, error) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.own != nil || !v.config.inVPC() {
-		return v.own, nil
+// is an error, for without its subnet the Linodes in it would look as if they had left the cluster. What is missing is
+// looked for again, in case that it was made since.
+func (v *vpcs) resolve(ctx context.Context, maxAge time.Duration) ([]subnet, error) {
+	own, err := v.resolveOnce(ctx, maxAge)
+	if _, missing := errors.AsType[*missingNetwork](err); missing && maxAge > v.again {
+		return v.resolveOnce(ctx, v.again)
+	}
+	return own, err
+}
+
+// missingNetwork is the error of a VPC or subnet that is not there.
+type missingNetwork struct{ what string }
+
+func (m *missingNetwork) Error() string { return m.what }
+
+func (v *vpcs) resolveOnce(ctx context.Context, maxAge time.Duration) ([]subnet, error) {
+	if !v.config.inVPC() {
+		return nil, nil
 	}
 	ids := slices.Clone(v.config.VPCIDs)
 	for _, label := range v.config.VPCNames {
-		id, err := v.vpcLocked(ctx, label)
+		id, err := v.vpcID(ctx, label, maxAge)
 		if err != nil {
 			return nil, err
 		}
@@ -52,7 +96,7 @@ func (v *vpcs) resolve(ctx context.Context) ([]subnet, error) {
 	var own []subnet
 	found := map[string]bool{}
 	for _, vpcID := range ids {
-		list, err := v.subnetsLocked(ctx, vpcID)
+		list, err := v.subnetsOf(ctx, vpcID, maxAge)
 		if err != nil {
 			return nil, err
 		}
@@ -65,73 +109,83 @@ func (v *vpcs) resolve(ctx context.Context) ([]subnet, error) {
 	}
 	for _, name := range v.config.SubnetNames {
 		if !found[name] {
-			return nil, fmt.Errorf("flag --subnet-names: no VPC of the cluster has a subnet %q", name)
+			return nil, &missingNetwork{fmt.Sprintf("flag --subnet-names: no VPC of the cluster has a subnet %q", name)}
 		}
 	}
 	for _, id := range v.config.SubnetIDs {
 		if !found[strconv.Itoa(id)] {
-			return nil, fmt.Errorf("flag --subnet-ids: no VPC of the cluster has the subnet %d", id)
+			return nil, &missingNetwork{fmt.Sprintf("flag --subnet-ids: no VPC of the cluster has the subnet %d", id)}
 		}
 	}
-	v.own = own
 	return own, nil
 }
 
-// vpcLocked returns the ID of a VPC.
-func (v *vpcs) vpcLocked(ctx context.Context, label string) (int, error) {
-	if id, ok := v.byLabel[label]; ok {
-		return id, nil
-	}
-	all, _, err := listAll[linodego.VPC](ctx, v.api, "VPCs", "vpcs", "")
-	if err != nil {
+// vpcID returns the ID of a VPC by its label.
+func (v *vpcs) vpcID(ctx context.Context, label string, maxAge time.Duration) (int, error) {
+	found, err := v.all.Find(ctx, indexLabel, label, inventory.Query{MaxAge: maxAge, MaxMissAge: v.again, MaxUnlistedAge: v.again})
+	switch {
+	case err != nil:
 		return 0, err
+	case len(found) == 0:
+		return 0, &missingNetwork{fmt.Sprintf("no VPC has the label %q, or the token may not read it", label)}
 	}
-	for _, vpc := range all {
-		v.byLabel[vpc.Label] = vpc.ID
-	}
-	id, ok := v.byLabel[label]
-	if !ok {
-		return 0, fmt.Errorf("no VPC has the label %q, or the token may not read it", label)
-	}
-	return id, nil
+	return found[0].ID, nil
 }
 
-func (v *vpcs) subnetsLocked(ctx context.Context, vpcID int) ([]linodego.VPCSubnet, error) {
-	if list, ok := v.subnets[vpcID]; ok {
-		return list, nil
+// subnetsOf returns the subnets of a VPC. One that is not found any more may have been made anew, under another ID.
+func (v *vpcs) subnetsOf(ctx context.Context, vpcID int, maxAge time.Duration) ([]linodego.VPCSubnet, error) {
+	s, err := v.subnets.Get(ctx, vpcID, inventory.Query{MaxAge: maxAge, MaxMissAge: v.again})
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		v.doubt(vpcID)
+		return nil, &missingNetwork{fmt.Sprintf("VPC %d does not exist, or the token may not read it", vpcID)}
 	}
-	list, _, err := listAll[linodego.VPCSubnet](ctx, v.api, fmt.Sprintf("subnets of VPC %d", vpcID), fmt.Sprintf("vpcs/%d/subnets", vpcID), "")
-	if err == nil {
-		v.subnets[vpcID] = list
-	}
-	return list, err
+	return s.list, err
+}
+
+// doubt makes what is known of a VPC be read again.
+func (v *vpcs) doubt(vpcID int) {
+	v.all.Invalidate(vpcID)
+	v.subnets.Invalidate(vpcID)
 }
 
 // subnetID returns the ID of a subnet by the labels of its VPC and its own.
 func (v *vpcs) subnetID(ctx context.Context, vpcLabel, label string) (int, error) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	vpcID, err := v.vpcLocked(ctx, vpcLabel)
-	if err != nil {
-		return 0, err
+	for _, maxAge := range []time.Duration{networkMaxAge, v.again} {
+		vpcID, err := v.vpcID(ctx, vpcLabel, maxAge)
+		if err != nil {
+			return 0, err
+		}
+		list, err := v.subnetsOf(ctx, vpcID, maxAge)
+		if _, missing := errors.AsType[*missingNetwork](err); err != nil && !missing {
+			return 0, err
+		}
+		if i := slices.IndexFunc(list, func(s linodego.VPCSubnet) bool { return s.Label == label }); i >= 0 {
+			return list[i].ID, nil
+		}
 	}
-	list, err := v.subnetsLocked(ctx, vpcID)
-	if err != nil {
-		return 0, err
-	}
-	i := slices.IndexFunc(list, func(s linodego.VPCSubnet) bool { return s.Label == label })
-	if i < 0 {
-		return 0, fmt.Errorf("VPC %q has no subnet %q", vpcLabel, label)
-	}
-	return list[i].ID, nil
+	return 0, &missingNetwork{fmt.Sprintf("VPC %q has no subnet %q", vpcLabel, label)}
 }
 
-// addresses lists the addresses of Linodes in the subnets of the cluster; linodeID 0 means all Linodes.
+// addresses lists the addresses of Linodes in the subnets of the cluster; linodeID 0 means all Linodes. A single Linode
+// without any may be in a subnet that was made anew.
 func (v *vpcs) addresses(ctx context.Context, linodeID int) (map[int]*vpcAddresses, int, error) {
-	own, err := v.resolve(ctx)
+	own, err := v.resolve(ctx, networkMaxAge)
 	if err != nil || len(own) == 0 {
 		return nil, 0, err
 	}
+	found, calls, err := v.addressesIn(ctx, own, linodeID)
+	if linodeID == 0 || (err == nil && found[linodeID] != nil) || (err != nil && !errors.Is(err, cloudapi.ErrNotFound)) {
+		return found, calls, err
+	}
+	again, resolveErr := v.resolve(ctx, v.again)
+	if resolveErr != nil || slices.Equal(own, again) {
+		return found, calls, errors.Join(err, resolveErr)
+	}
+	found, more, err := v.addressesIn(ctx, again, linodeID)
+	return found, calls + more, err
+}
+
+func (v *vpcs) addressesIn(ctx context.Context, own []subnet, linodeID int) (map[int]*vpcAddresses, int, error) {
 	byLinode := map[int]*vpcAddresses{}
 	calls := 0
 	for vpcID, ids := range bySubnets(own) {
@@ -140,22 +194,22 @@ func (v *vpcs) addresses(ctx context.Context, linodeID int) (map[int]*vpcAddress
 		mine := func(ip linodego.VPCIP) bool {
 			return ip.LinodeID != 0 && slices.Contains(ids, ip.SubnetID) && (linodeID == 0 || ip.LinodeID == linodeID)
 		}
-		v4, pages, err := listAll[linodego.VPCIP](ctx, v.api, fmt.Sprintf("addresses in VPC %d", vpcID), fmt.Sprintf("vpcs/%d/ips", vpcID), filter)
-		calls += pages
-		if err != nil {
-			return nil, calls, err
-		}
-		v6, pages, err := listAll[linodego.VPCIP](ctx, v.api, fmt.Sprintf("IPv6 addresses in VPC %d", vpcID), fmt.Sprintf("vpcs/%d/ipv6s", vpcID), filter)
-		calls += pages
-		if err != nil {
-			return nil, calls, err
-		}
-		for _, ip := range append(v4, v6...) {
-			if mine(ip) {
-				if byLinode[ip.LinodeID] == nil {
-					byLinode[ip.LinodeID] = &vpcAddresses{}
+		for _, kind := range [][2]string{{"addresses", "ips"}, {"IPv6 addresses", "ipv6s"}} {
+			list, pages, err := listAll[linodego.VPCIP](ctx, v.api, fmt.Sprintf("%s in VPC %d", kind[0], vpcID), fmt.Sprintf("vpcs/%d/%s", vpcID, kind[1]), filter)
+			calls += pages
+			if errors.Is(err, cloudapi.ErrNotFound) {
+				v.doubt(vpcID)
+			}
+			if err != nil {
+				return nil, calls, err
+			}
+			for _, ip := range list {
+				if mine(ip) {
+					if byLinode[ip.LinodeID] == nil {
+						byLinode[ip.LinodeID] = &vpcAddresses{}
+					}
+					byLinode[ip.LinodeID].add(ip)
 				}
-				byLinode[ip.LinodeID].add(ip)
 			}
 		}
 	}

@@ -35,7 +35,7 @@ func Table() []Row {
 		{"Service", "LoadBalancerError", "Warning", "The load balancer is in ERROR, and the credential may not fail it over. It may go on serving; nothing of it can be changed.", "Ask an administrator of the cloud to run the command in the message."},
 		{"Service", "LoadBalancerForcedInternal", "Warning", "There is no external network for a floating address; the Service shows the internal one.", "Set `floating-network-id`, or make the Service internal."},
 		{"Service", "LoadBalancerFloatingIPSkipped", "Warning", "An IPv6 address gets no floating address.", "Nothing; the internal annotation makes it quiet."},
-		{"Service", "LoadBalancerSourceRangesIgnored", "Warning", "This Octavia, or its provider, cannot restrict who comes in.", "Use `manage-security-groups` with ovn, or another provider."},
+		{"Service", "LoadBalancerSourceRangesIgnored", "Warning", "Nobody is kept out: this Octavia, or its provider, cannot restrict who comes in; or the NodeBalancer has a firewall that somebody else attached, which stays.", "OpenStack: use `manage-security-groups` with ovn, or another provider. Linode: detach that firewall."},
 		{"Service", "LoadBalancerAvailabilityZonesIgnored", "Warning", "This Octavia, or its provider, knows no availability zones.", "Remove the annotation."},
 		{"Service", "LoadBalancerHealthMonitorMissing", "Warning", "ExternalTrafficPolicy is Local and there are no health monitors, so connections are lost.", "Set `enable-health-monitor` or `create-monitor`."},
 		{"Service", "LoadBalancerNodeSecurityGroupMissing", "Warning", "An instance has several security groups and none with the tag of the cluster, so none is opened for the load balancer.", "Tag one of them."},

@@ -380,56 +380,6 @@ func (s *Sim) deleteDevice(_ *http.Request, ids []string) (any, error) {
 	return struct{}{}, nil
 }
 
-// Reserve reserves an address of the account.
-func (s *Sim) Reserve(ip string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.reserved[ip] = true
-}
-
-// Reserved reports whether an address is reserved.
-func (s *Sim) Reserved(ip string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.reserved[ip]
-}
-
-func reservedView(ip string) map[string]any {
-	return map[string]any{"address": ip, "type": "ipv4", "public": true, "reserved": true, "region": Region, "linode_id": nil}
-}
-
-func (s *Sim) listReserved(r *http.Request, _ []string) (any, error) {
-	all := []any{}
-	for ip := range s.reserved {
-		all = append(all, reservedView(ip))
-	}
-	return list(r, all)
-}
-
-func (s *Sim) reserve(r *http.Request, _ []string) (any, error) {
-	var in struct {
-		Region string   `json:"region"`
-		Tags   []string `json:"tags"`
-	}
-	if err := decode(r, &in); err != nil {
-		return nil, err
-	}
-	if in.Region != Region {
-		return nil, invalid("region", "region is not valid")
-	}
-	ip := nth("198.19.128.0", s.next()-1000)
-	s.reserved[ip] = true
-	return reservedView(ip), nil
-}
-
-func (s *Sim) release(_ *http.Request, ids []string) (any, error) {
-	if !s.reserved[ids[0]] {
-		return nil, errNotFound
-	}
-	delete(s.reserved, ids[0])
-	return struct{}{}, nil
-}
-
 // ChangeFirewall changes a firewall behind the API's back.
 func (s *Sim) ChangeFirewall(id int, change func(*Firewall)) {
 	s.mu.Lock()

@@ -188,7 +188,7 @@ func (s *Sim) address(nb *NodeBalancer, in *nodeBalancerRequest) error {
 		if ip, err := netip.ParseAddr(*in.IPv4); err != nil || !ip.Is4() {
 			return invalid("", "Invalid IPv4 address")
 		}
-		if !s.reserved[*in.IPv4] {
+		if s.reserved[*in.IPv4] == nil {
 			return invalid("", "IPv4 address is not reserved")
 		}
 		for _, other := range s.nodeBalancers {

@@ -46,7 +46,7 @@ type Sim struct {
 	nodeBalancers map[int]*NodeBalancer
 	firewalls     map[int]*Firewall
 	vpcs          map[int]*VPC
-	reserved      map[string]bool
+	reserved      map[string]*reservation
 	seeded        int
 	seedSubnet    int
 	// strayInterfaces makes listings of interfaces have the other of the two shapes that the API is said to have.
@@ -65,7 +65,7 @@ type Options struct {
 func New(o Options) (*Sim, *simkit.Server) {
 	s := &Sim{
 		token: o.Token, serial: 1000, linodes: map[int]*Linode{}, nodeBalancers: map[int]*NodeBalancer{}, firewalls: map[int]*Firewall{},
-		vpcs: map[int]*VPC{}, reserved: map[string]bool{},
+		vpcs: map[int]*VPC{}, reserved: map[string]*reservation{},
 	}
 	server := simkit.New(s)
 	if o.PublishedLimits {
@@ -349,6 +349,7 @@ var routes = map[string]handler{
 
 	"GET networking/reserved/ips":       (*Sim).listReserved,
 	"POST networking/reserved/ips":      (*Sim).reserve,
+	"GET networking/reserved/ips/{}":    (*Sim).getReserved,
 	"DELETE networking/reserved/ips/{}": (*Sim).release,
 }
 

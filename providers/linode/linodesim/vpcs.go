@@ -49,6 +49,29 @@ func (s *Sim) AddVPC(label string, subnets ...[2]string) (int, []int) {
 	return v.ID, ids
 }
 
+// AddSubnet adds a subnet to a VPC and returns its ID.
+func (s *Sim) AddSubnet(vpc int, label, ipv4 string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sub := newSubnet(s.next(), label, ipv4)
+	s.vpcs[vpc].Subnets = append(s.vpcs[vpc].Subnets, sub)
+	return sub.ID
+}
+
+// RemoveSubnets takes all subnets out of a VPC.
+func (s *Sim) RemoveSubnets(vpc int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.vpcs[vpc].Subnets = []*Subnet{}
+}
+
+// RemoveVPC destroys a VPC.
+func (s *Sim) RemoveVPC(id int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.vpcs, id)
+}
+
 func (s *Sim) createVPC(r *http.Request, _ []string) (any, error) {
 	var in struct {
 		Label       string `json:"label"`

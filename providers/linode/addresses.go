@@ -1,0 +1,79 @@
+package linode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+)
+
+// reservedAddress is a reserved address as the API shows it; the SDK leaves out whose it is.
+type reservedAddress struct {
+	Address  string          `json:"address"`
+	Tags     []string        `json:"tags"`
+	Assigned *assignedEntity `json:"assigned_entity"`
+}
+
+type assignedEntity struct {
+	ID   int    `json:"id"`
+	Type string `json:"type"`
+}
+
+func (a *api) reservedAddress(ctx context.Context, ip netip.Addr) (*reservedAddress, error) {
+	isIt := func(r *reservedAddress) bool { return r.Address == ip.String() }
+	return read(ctx, fmt.Sprintf("reading the reserved address %s", ip), isIt, func(ctx context.Context) (*reservedAddress, error) {
+		return result[reservedAddress](a.sdk.R(ctx).SetResult(&reservedAddress{}).Get("networking/reserved/ips/" + ip.String()))
+	})
+}
+
+// whyKept says why a reserved address is not released with a NodeBalancer, or "". This program reserves none: whoever
+// reserved it says by the mark of the cluster that it may go with a Service; a Service alone cannot give it away.
+func whyKept(r *reservedAddress, mark string, nodeBalancer int) string {
+	switch {
+	case mark == "":
+		return "the identity of the cluster is unknown, so that it cannot be told whether it may be released"
+	case !slices.Contains(r.Tags, mark):
+		return fmt.Sprintf("no controller reserved it; release it by hand, or give an address that may go with its Service the tag %s", mark)
+	case r.Assigned == nil || r.Assigned.Type != deviceNodeBalancer || r.Assigned.ID != nodeBalancer:
+		return "the NodeBalancer does not have it any more"
+	}
+	return ""
+}
+
+// releaseReserved gives back the reserved address of a NodeBalancer that is about to go, if the Service asks for it and it
+// may. It goes on serving until the NodeBalancer is deleted.
+func (l *loadBalancers) releaseReserved(ctx context.Context, service *v1.Service, s settings, nb *nodeBalancer) error {
+	ip, err := netip.ParseAddr(nb.IPv4)
+	if err != nil || s.RetainReservedIPv4 || s.ReservedIPv4 != nb.IPv4 {
+		return nil
+	}
+	mark, err := l.mark(ctx)
+	if err != nil {
+		return err
+	}
+	r, err := l.api.reservedAddress(ctx, ip)
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return nil // it is not reserved any more
+	}
+	if err != nil {
+		return err
+	}
+	if why := whyKept(r, mark, nb.ID); why != "" {
+		l.event(service, v1.EventTypeNormal, eventKept, fmt.Sprintf("the address %s stays reserved: %s", ip, why))
+		return nil
+	}
+	klog.InfoS("Releasing a reserved address", "service", klog.KObj(service), "address", ip.String())
+	err = do(ctx, fmt.Sprintf("releasing the reserved address %s", ip), func(ctx context.Context) error {
+		return l.api.sdk.DeleteReservedIPAddress(ctx, ip.String())
+	})
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return nil
+	}
+	return err
+}

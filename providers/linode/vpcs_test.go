@@ -1,0 +1,75 @@
+package linode
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/linode/linodesim"
+)
+
+// TestNetworksMadeLater: a VPC or subnet that is missing is looked for again, at a bounded rate, and one that was made anew
+// is found under its new ID, all without a restart.
+func TestNetworksMadeLater(t *testing.T) {
+	t.Parallel()
+	w := newTestWorld(t, map[string]string{"vpc-names": "cluster", "subnet-names": "later"}, nil)
+	resolve := func() ([]subnet, error) { return w.loadBalancers.vpcs.resolve(t.Context(), networkMaxAge) }
+	_, err := resolve()
+	require.ErrorContains(t, err, `no VPC has the label "cluster"`)
+	w.server.ResetCalls()
+	for range 50 {
+		_, err = resolve()
+		require.Error(t, err)
+	}
+	assert.LessOrEqual(t, w.server.Calls().Total, 1, "a miss is remembered for a moment")
+
+	w.loadBalancers.vpcs.again = 0 // the moment passes
+	vpcID, _ := w.sim.AddVPC("cluster", [2]string{"default", "10.0.0.0/16"})
+	_, err = resolve()
+	require.ErrorContains(t, err, `no VPC of the cluster has a subnet "later"`)
+	subnetID := w.sim.AddSubnet(vpcID, "later", "10.1.0.0/16")
+	own, err := resolve()
+	require.NoError(t, err)
+	assert.Equal(t, []subnet{{vpcID: vpcID, id: subnetID, ipv4: "10.1.0.0/16"}}, own)
+	w.server.ResetCalls()
+	_, err = resolve()
+	require.NoError(t, err)
+	assert.Zero(t, w.server.Calls().Total, "what was found is remembered")
+
+	// Both are made anew behind our back: the first question about a Linode in it finds out.
+	w.sim.RemoveVPC(vpcID)
+	_, ids := w.sim.AddVPC("cluster", [2]string{"later", "10.1.0.0/16"})
+	w.sim.AddLinode(linodesim.Spec{Label: "worker", SubnetID: ids[0]})
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
+	var m error
+	for range 4 { // a listing that meets the VPC that is gone fails, and the next one looks for it
+		if _, m = w.instances.InstanceMetadata(t.Context(), node); m == nil {
+			break
+		}
+	}
+	require.NoError(t, m)
+	l, err := w.instances.lookup(t.Context(), node, inventory.Query{MaxAge: sweepMaxAge})
+	require.NoError(t, err)
+	require.NotNil(t, l.vpc)
+	assert.NotEmpty(t, l.vpc.ipv4)
+}
+
+// TestSubnetMadeAnew: a subnet with the same label and another ID is found once a Linode seems to have no address in it.
+func TestSubnetMadeAnew(t *testing.T) {
+	t.Parallel()
+	var vpcID int
+	w := newTestWorld(t, map[string]string{"vpc-names": "cluster"}, func(s *linodesim.Sim) {
+		vpcID, _ = s.AddVPC("cluster", [2]string{"default", "10.0.0.0/16"})
+	})
+	_, err := w.loadBalancers.vpcs.resolve(t.Context(), networkMaxAge)
+	require.NoError(t, err)
+	w.loadBalancers.vpcs.again = 0 // a moment passes
+	w.sim.RemoveSubnets(vpcID)
+	w.sim.AddLinode(linodesim.Spec{Label: "worker", SubnetID: w.sim.AddSubnet(vpcID, "default", "10.0.0.0/16")})
+	_, err = w.instances.InstanceMetadata(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}})
+	require.NoError(t, err)
+}
