@@ -14,6 +14,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/linode/linodesim"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
@@ -43,7 +44,7 @@ func testInputs(url string, flags, more map[string]string) registry.Inputs {
 const reservedIP = "198.19.200.7"
 
 func newFixture(t testing.TB) *conformance.Fixture {
-	sim, server := linodesim.New(linodesim.Options{Token: testToken})
+	sim, server := linodesim.New(linodesim.Options{Token: testToken, Seed: simkit.SeedOf(t)})
 	url := server.Start(t)
 	sim.Reserve(reservedIP)
 	number := func(providerID string) int {
@@ -75,7 +76,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 			}
 		},
 		AddressBackends: true,
-		MalformedIDs:    []string{providerIDPrefix, providerIDPrefix + "12x", providerIDPrefix + "-1", providerIDPrefix + "0"},
+		MalformedIDs:    []string{providerIDPrefix, providerIDPrefix + "12x", providerIDPrefix + "-1", providerIDPrefix + "0", providerIDPrefix + "007", providerIDPrefix + "+7", providerIDPrefix + "../../account", providerIDPrefix + "7?page=1"},
 		Services: map[string]conformance.Case{
 			"plain": {
 				Service: service("plain", nil, port("http", 80, 30080)),

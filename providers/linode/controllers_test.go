@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"math/big"
+	"net/http"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -28,6 +29,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/linode/linodesim"
 )
 
@@ -278,6 +280,32 @@ func TestTwoReleasesGiveNoRangeTwice(t *testing.T) {
 		}
 		assert.Len(t, ranges, 2, "%d: no range twice", stop)
 	}
+}
+
+// TestVerifyInstance: the Linode behind a provider ID is the node's if it has its name.
+func TestVerifyInstance(t *testing.T) {
+	t.Parallel()
+	w := newTestWorld(t, nil, nil)
+	node := w.addNode(linodesim.Spec{Label: "Worker-1"})
+	other := providerIDPrefix + strconv.Itoa(w.sim.AddLinode(linodesim.Spec{Label: "data-base"}))
+	for name, c := range map[string]struct{ node, id, why string }{
+		"its own":       {"worker-1", node.Spec.ProviderID, ""},
+		"another one's": {"worker-1", other, "has the label data-base, which is not the name of the node"},
+		"nobody's":      {"worker-1", providerIDPrefix + "999999", "Linode 999999 does not exist"},
+		"no number":     {"worker-1", providerIDPrefix + "../1", "is not a Linode ID"},
+		"another form":  {"worker-1", strings.Replace(node.Spec.ProviderID, providerIDPrefix, providerIDPrefix+"0", 1), "is not a Linode ID"},
+	} {
+		ok, why, err := w.VerifyInstance(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: c.node}, Spec: v1.NodeSpec{ProviderID: c.id}})
+		require.NoError(t, err, name)
+		assert.Equal(t, c.why == "", ok, name)
+		assert.Contains(t, why, c.why, name)
+	}
+	id, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusServiceUnavailable, Operation: "GET /v4/linode/instances"})
+	require.NoError(t, err)
+	w.restart()
+	_, _, err = w.VerifyInstance(t.Context(), node)
+	require.Error(t, err, "a failure is no verdict")
+	w.server.RemoveFault(id)
 }
 
 // newSecret is a TLS Secret with a certificate of its own.

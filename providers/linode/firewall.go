@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -115,6 +116,9 @@ func ruleTexts(set linodego.FirewallRuleSet) []string {
 		}
 		for port := range strings.SplitSeq(r.Ports, ",") {
 			for _, n := range networks {
+				if p, err := netip.ParsePrefix(n); err == nil {
+					n = p.Masked().String() // the API may spell it in another way
+				}
 				texts = append(texts, r.Action+" "+strings.TrimSpace(port)+" "+n)
 			}
 		}

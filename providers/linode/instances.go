@@ -135,6 +135,7 @@ func (i instance) publicIPs(external netip.Prefix) []string {
 type instances struct {
 	linodes  *inventory.Inventory[int, instance]
 	nodes    *nodeview.View
+	vpcs     *vpcs
 	external netip.Prefix
 	inVPC    bool
 }
@@ -142,7 +143,7 @@ type instances struct {
 var _ cloudprovider.InstancesV2 = (*instances)(nil)
 
 func newInstances(c Config, a *api, v *vpcs) *instances {
-	i := &instances{nodes: &nodeview.View{}, inVPC: c.inVPC()}
+	i := &instances{nodes: &nodeview.View{}, vpcs: v, inVPC: c.inVPC()}
 	if c.ExternalSubnet != "" {
 		i.external = netip.MustParsePrefix(strings.TrimSpace(c.ExternalSubnet)) // the table has checked it
 	}
@@ -230,6 +231,12 @@ func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloud
 	}
 	l, err := i.lookup(ctx, node, query)
 	if err == nil && i.incomplete(l) != "" {
+		if l.vpc == nil {
+			// Its subnet may have been made anew, under another ID.
+			if _, err := i.vpcs.resolve(ctx, i.vpcs.again); err != nil {
+				return nil, fmt.Errorf("node %s: %w", node.Name, err)
+			}
+		}
 		// A listing may have caught the Linode in the making.
 		query.MaxAge = 0
 		l, err = i.lookup(ctx, node, query)
@@ -246,6 +253,25 @@ func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloud
 	return &cloudprovider.InstanceMetadata{
 		ProviderID: providerIDPrefix + strconv.Itoa(l.id), InstanceType: l.plan, Region: l.region, NodeAddresses: withKubelets(node, l.addresses(i.external)),
 	}, nil
+}
+
+// verify reports whether the Linode behind a node's provider ID is that node's, and if not, why: its label is the node's name.
+// Labels are unique in an account, and no kubelet can change them.
+func (i *instances) verify(ctx context.Context, node *v1.Node) (ok bool, why string, err error) {
+	id, err := parseProviderID(node.Spec.ProviderID)
+	if err != nil {
+		return false, err.Error(), nil //nolint:nilerr // an ID without a form is a verdict, not a failure
+	}
+	l, err := i.linodes.Get(ctx, id, inventory.Query{MaxAge: sweepMaxAge, MaxMissAge: missMaxAge, Expected: i.nodes.Counts().All})
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound):
+		return false, fmt.Sprintf("Linode %d does not exist", id), nil
+	case err != nil:
+		return false, "", err
+	case !strings.EqualFold(l.label, node.Name):
+		return false, fmt.Sprintf("Linode %d has the label %s, which is not the name of the node; give it that label, or correct --provider-id of kubelet", id, l.label), nil
+	}
+	return true, "", nil
 }
 
 // incomplete says what a Linode lacks to become a node, or "".

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	cloudprovider "k8s.io/cloud-provider"
@@ -138,6 +139,11 @@ func (c *cloud) begin(l *loop.Loop, informer cache.SharedIndexInformer, interest
 
 // CheckAPI implements registry.CloudAPI. The listing that it begins also serves the first questions about nodes.
 func (c *cloud) CheckAPI(ctx context.Context) error { return c.instances.warm(ctx) }
+
+// VerifyInstance implements guard.InstanceVerifier.
+func (c *cloud) VerifyInstance(ctx context.Context, node *v1.Node) (ok bool, why string, err error) {
+	return c.instances.verify(ctx, node)
+}
 
 // InstancesV2 implements cloudprovider.Interface.
 func (c *cloud) InstancesV2() (cloudprovider.InstancesV2, bool) { return c.instances, true }

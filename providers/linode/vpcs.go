@@ -166,26 +166,12 @@ func (v *vpcs) subnetID(ctx context.Context, vpcLabel, label string) (int, error
 	return 0, &missingNetwork{fmt.Sprintf("VPC %q has no subnet %q", vpcLabel, label)}
 }
 
-// addresses lists the addresses of Linodes in the subnets of the cluster; linodeID 0 means all Linodes. A single Linode
-// without any may be in a subnet that was made anew.
+// addresses lists the addresses of Linodes in the subnets of the cluster; linodeID 0 means all Linodes.
 func (v *vpcs) addresses(ctx context.Context, linodeID int) (map[int]*vpcAddresses, int, error) {
 	own, err := v.resolve(ctx, networkMaxAge)
 	if err != nil || len(own) == 0 {
 		return nil, 0, err
 	}
-	found, calls, err := v.addressesIn(ctx, own, linodeID)
-	if linodeID == 0 || (err == nil && found[linodeID] != nil) || (err != nil && !errors.Is(err, cloudapi.ErrNotFound)) {
-		return found, calls, err
-	}
-	again, resolveErr := v.resolve(ctx, v.again)
-	if resolveErr != nil || slices.Equal(own, again) {
-		return found, calls, errors.Join(err, resolveErr)
-	}
-	found, more, err := v.addressesIn(ctx, again, linodeID)
-	return found, calls + more, err
-}
-
-func (v *vpcs) addressesIn(ctx context.Context, own []subnet, linodeID int) (map[int]*vpcAddresses, int, error) {
 	byLinode := map[int]*vpcAddresses{}
 	calls := 0
 	for vpcID, ids := range bySubnets(own) {

@@ -28,7 +28,7 @@ type world struct {
 
 func newTestWorld(t *testing.T, flags map[string]string, prepare func(*linodesim.Sim)) *world {
 	t.Helper()
-	sim, server := linodesim.New(linodesim.Options{Token: testToken})
+	sim, server := linodesim.New(linodesim.Options{Token: testToken, Seed: simkit.SeedOf(t)})
 	if prepare != nil {
 		prepare(sim)
 	}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
 )
 
 // Linode's documented limits on firewalls.
@@ -71,8 +73,18 @@ func (s *Sim) firewallView(f *Firewall) map[string]any {
 	for _, e := range sorted(f.devices) {
 		entities = append(entities, s.named(e))
 	}
+	rules := f.Rules
+	rules.Inbound = slices.Clone(rules.Inbound)
+	for i := range rules.Inbound {
+		for _, networks := range []**[]string{&rules.Inbound[i].Addresses.IPv4, &rules.Inbound[i].Addresses.IPv6} {
+			if *networks != nil {
+				*networks = new(simkit.Shuffled(&s.disorder, **networks))
+			}
+		}
+	}
 	return map[string]any{
-		"id": f.ID, "label": f.Label, "created": f.Created, "updated": f.Updated, "status": f.Status, "rules": f.Rules, "tags": f.Tags, "entities": entities,
+		"id": f.ID, "label": f.Label, "created": f.Created, "updated": f.Updated, "status": f.Status, "rules": rules,
+		"tags": simkit.Shuffled(&s.disorder, f.Tags), "entities": simkit.Shuffled(&s.disorder, entities),
 	}
 }
 
@@ -176,10 +188,12 @@ func countAddresses(r Rule) (int, error) {
 			return 0, invalid("addresses", "an address list must not be empty")
 		}
 		count += len(*list)
-		for _, a := range *list {
-			if _, err := netip.ParsePrefix(a); err != nil {
+		for i, a := range *list {
+			p, err := netip.ParsePrefix(a)
+			if err != nil {
 				return 0, invalid("addresses", "%s is not a valid network", a)
 			}
+			(*list)[i] = p.String() // in the usual spelling
 		}
 	}
 	return count, nil
@@ -210,10 +224,10 @@ func checkPorts(ports string) error {
 
 func (s *Sim) listFirewalls(r *http.Request, _ []string) (any, error) {
 	all := []any{}
-	for _, f := range sorted(s.firewalls) {
+	for _, f := range shown(s, s.firewalls) {
 		all = append(all, s.firewallView(f))
 	}
-	return list(r, all)
+	return list(s, r, all)
 }
 
 func (s *Sim) getFirewall(_ *http.Request, ids []string) (any, error) {
@@ -258,9 +272,13 @@ func (s *Sim) createFirewall(r *http.Request, _ []string) (any, error) {
 	f := &Firewall{ID: s.next(), Label: in.Label, Created: now(), Updated: now(), Status: "enabled", Rules: in.Rules, Tags: append([]string{}, in.Tags...), devices: map[int]Entity{}}
 	f.Rules.Version, f.Rules.Fingerprint = 1, fingerprint(1)
 	for _, id := range in.Devices.NodeBalancers {
+		if s.nodeBalancers[id] == nil {
+			return nil, invalid("devices.nodebalancers", "NodeBalancer not found")
+		}
 		f.devices[s.next()] = Entity{ID: id, Type: "nodebalancer"}
 	}
 	s.firewalls[f.ID] = f
+	s.changed(nil, f.ID)
 	return s.firewallView(f), nil
 }
 
@@ -295,6 +313,7 @@ func (s *Sim) deleteFirewall(_ *http.Request, ids []string) (any, error) {
 		return nil, err
 	}
 	delete(s.firewalls, f.ID)
+	s.changed(f, f.ID)
 	return struct{}{}, nil
 }
 
@@ -339,7 +358,7 @@ func (s *Sim) listDevices(r *http.Request, ids []string) (any, error) {
 	for id, e := range f.devices {
 		all = append(all, s.device(id, e))
 	}
-	return list(r, all)
+	return list(s, r, all)
 }
 
 func (s *Sim) createDevice(r *http.Request, ids []string) (any, error) {

@@ -134,6 +134,7 @@ func (s *Sim) addLinodeLocked(spec Spec) *Linode {
 		}
 	}
 	s.linodes[l.ID] = l
+	s.changed(nil, l.ID)
 	return l
 }
 
@@ -174,6 +175,13 @@ func (s *Sim) ChangeLinode(id int, change func(*Linode)) {
 func (s *Sim) RemoveLinode(id int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.removeLinodeLocked(id)
+}
+
+func (s *Sim) removeLinodeLocked(id int) {
+	if l := s.linodes[id]; l != nil {
+		s.changed(l, id)
+	}
 	delete(s.linodes, id)
 }
 
@@ -203,7 +211,7 @@ func (s *Sim) RemoveInstance(name string) error {
 	defer s.mu.Unlock()
 	for id, l := range s.linodes {
 		if l.Label == name {
-			delete(s.linodes, id)
+			s.removeLinodeLocked(id)
 			return nil
 		}
 	}
@@ -211,7 +219,7 @@ func (s *Sim) RemoveInstance(name string) error {
 }
 
 func (s *Sim) listLinodes(r *http.Request, _ []string) (any, error) {
-	return list(r, sorted(s.linodes))
+	return list(s, r, shown(s, s.linodes))
 }
 
 func (s *Sim) getLinode(_ *http.Request, ids []string) (any, error) { return find(s.linodes, ids[0]) }
@@ -221,7 +229,7 @@ func (s *Sim) deleteLinode(_ *http.Request, ids []string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	delete(s.linodes, l.ID)
+	s.removeLinodeLocked(l.ID)
 	return struct{}{}, nil
 }
 
@@ -285,7 +293,7 @@ func (s *Sim) listLinodeConfigs(r *http.Request, ids []string) (any, error) {
 	if l.vpcID != 0 && l.InterfaceGeneration == generationLegacy {
 		interfaces = append(interfaces, l.vpcInterface())
 	}
-	return list(r, []any{map[string]any{"id": l.configID, "label": "boot", "interfaces": interfaces}})
+	return list(s, r, []any{map[string]any{"id": l.configID, "label": "boot", "interfaces": interfaces}})
 }
 
 func (s *Sim) listLinodeInterfaces(r *http.Request, ids []string) (any, error) {
@@ -308,7 +316,7 @@ func (s *Sim) listLinodeInterfaces(r *http.Request, ids []string) (any, error) {
 	if s.strayInterfaces {
 		return map[string]any{"interfaces": interfaces}, nil
 	}
-	return list(r, interfaces)
+	return list(s, r, interfaces)
 }
 
 // StrayInterfaces makes listings of interfaces come without pages, as some of the vendor's own clients expect them.

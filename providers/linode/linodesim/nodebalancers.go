@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
 )
 
 // NodeBalancer is a NodeBalancer as the API shows it.
@@ -177,7 +179,8 @@ func (s *Sim) createNodeBalancer(r *http.Request, _ []string) (any, error) {
 		f.devices[s.next()] = Entity{ID: nb.ID, Type: "nodebalancer"}
 	}
 	s.nodeBalancers[nb.ID] = nb
-	return nb, nil
+	s.changed(nil, nb.ID)
+	return s.nodeBalancerView(nb), nil
 }
 
 // address gives a NodeBalancer its addresses: public ones, a reserved one, or private ones of a VPC.
@@ -247,11 +250,26 @@ func (s *Sim) setNodeBalancer(nb *NodeBalancer, in *nodeBalancerRequest) error {
 }
 
 func (s *Sim) listNodeBalancers(r *http.Request, _ []string) (any, error) {
-	return list(r, sorted(s.nodeBalancers))
+	views := []*NodeBalancer{}
+	for _, nb := range shown(s, s.nodeBalancers) {
+		views = append(views, s.nodeBalancerView(nb))
+	}
+	return list(s, r, views)
+}
+
+// nodeBalancerView is a NodeBalancer as an answer shows it: tags come in any order.
+func (s *Sim) nodeBalancerView(nb *NodeBalancer) *NodeBalancer {
+	view := *nb
+	view.Tags = simkit.Shuffled(&s.disorder, nb.Tags)
+	return &view
 }
 
 func (s *Sim) getNodeBalancer(_ *http.Request, ids []string) (any, error) {
-	return find(s.nodeBalancers, ids[0])
+	nb, err := find(s.nodeBalancers, ids[0])
+	if err != nil {
+		return nil, err
+	}
+	return s.nodeBalancerView(nb), nil
 }
 
 func (s *Sim) updateNodeBalancer(r *http.Request, ids []string) (any, error) {
@@ -266,7 +284,10 @@ func (s *Sim) updateNodeBalancer(r *http.Request, ids []string) (any, error) {
 	if in.Region != "" || in.Type != "" || in.IPv4 != nil || in.Configs != nil || in.FirewallID != 0 {
 		return nil, invalid("", "only label, client_conn_throttle and tags can change")
 	}
-	return nb, s.setNodeBalancer(nb, &in)
+	if err := s.setNodeBalancer(nb, &in); err != nil {
+		return nil, err
+	}
+	return s.nodeBalancerView(nb), nil
 }
 
 func (s *Sim) deleteNodeBalancer(_ *http.Request, ids []string) (any, error) {
@@ -275,6 +296,7 @@ func (s *Sim) deleteNodeBalancer(_ *http.Request, ids []string) (any, error) {
 		return nil, err
 	}
 	delete(s.nodeBalancers, nb.ID)
+	s.changed(nb, nb.ID)
 	for _, f := range s.firewalls {
 		for id, e := range f.devices {
 			if e.Type == "nodebalancer" && e.ID == nb.ID {
@@ -298,7 +320,7 @@ func (s *Sim) listNodeBalancerFirewalls(r *http.Request, ids []string) (any, err
 			}
 		}
 	}
-	return list(r, attached)
+	return list(s, r, attached)
 }
 
 // NodeBalancers returns copies of all NodeBalancers in order of creation.
@@ -512,7 +534,7 @@ func (s *Sim) listConfigs(r *http.Request, ids []string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return list(r, sorted(nb.configs))
+	return list(s, r, sorted(nb.configs))
 }
 
 func (s *Sim) createConfig(r *http.Request, ids []string) (any, error) {
@@ -581,7 +603,7 @@ func (s *Sim) listNodes(r *http.Request, ids []string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return list(r, sorted(c.nodes))
+	return list(s, r, sorted(c.nodes))
 }
 
 func (s *Sim) getNode(_ *http.Request, ids []string) (any, error) {

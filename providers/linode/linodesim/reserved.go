@@ -45,7 +45,7 @@ func (s *Sim) listReserved(r *http.Request, _ []string) (any, error) {
 	for _, ip := range slices.Sorted(maps.Keys(s.reserved)) {
 		all = append(all, s.reservedView(s.reserved[ip]))
 	}
-	return list(r, all)
+	return list(s, r, all)
 }
 
 func (s *Sim) getReserved(_ *http.Request, ids []string) (any, error) {

@@ -47,6 +47,10 @@ type Sim struct {
 	firewalls     map[int]*Firewall
 	vpcs          map[int]*VPC
 	reserved      map[string]*reservation
+	disorder      simkit.Disorder
+	listLag       time.Duration
+	made          map[int]time.Time
+	gone          map[int]departed
 	seeded        int
 	seedSubnet    int
 	// strayInterfaces makes listings of interfaces have the other of the two shapes that the API is said to have.
@@ -57,6 +61,8 @@ type Sim struct {
 type Options struct {
 	// Token is the only one that is accepted; empty accepts every token.
 	Token string
+	// Seed takes away the order of what is listed; 0 keeps it.
+	Seed uint64
 	// PublishedLimits switches Linode's rate limits on.
 	PublishedLimits bool
 }
@@ -65,8 +71,9 @@ type Options struct {
 func New(o Options) (*Sim, *simkit.Server) {
 	s := &Sim{
 		token: o.Token, serial: 1000, linodes: map[int]*Linode{}, nodeBalancers: map[int]*NodeBalancer{}, firewalls: map[int]*Firewall{},
-		vpcs: map[int]*VPC{}, reserved: map[string]*reservation{},
+		vpcs: map[int]*VPC{}, reserved: map[string]*reservation{}, made: map[int]time.Time{}, gone: map[int]departed{},
 	}
+	s.disorder.Seed(o.Seed)
 	server := simkit.New(s)
 	if o.PublishedLimits {
 		server.Configure(func(c *simkit.Settings) { c.PerOperation = true })
@@ -76,7 +83,7 @@ func New(o Options) (*Sim, *simkit.Server) {
 
 // NewServer returns the simulator for programs that know simulators only in general. NodeBalancers are active at once.
 func NewServer(token string, _ time.Duration, publishedLimits bool) *simkit.Server {
-	_, server := New(Options{Token: token, PublishedLimits: publishedLimits})
+	_, server := New(Options{Token: token, PublishedLimits: publishedLimits, Seed: 1})
 	return server
 }
 
@@ -395,7 +402,7 @@ func decode(r *http.Request, into any) error {
 }
 
 // list answers one page of what the filter of the request lets through.
-func list[T any](r *http.Request, items []T) (any, error) {
+func list[T any](s *Sim, r *http.Request, items []T) (any, error) {
 	q := r.URL.Query()
 	number, size := 1, defaultPage
 	for _, p := range []struct {
@@ -415,6 +422,7 @@ func list[T any](r *http.Request, items []T) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	items = simkit.Scattered(&s.disorder, items, identity)
 	pages := max((len(items)+size-1)/size, 1)
 	if number > pages {
 		return nil, errNotFound
@@ -422,6 +430,62 @@ func list[T any](r *http.Request, items []T) (any, error) {
 	from := (number - 1) * size
 	part := append([]T{}, items[from:min(from+size, len(items))]...)
 	return map[string]any{"data": part, "page": number, "pages": pages, "results": len(items)}, nil
+}
+
+// identity is what tells an item of a listing from the others.
+func identity[T any](item T) string {
+	switch v := any(item).(type) {
+	case *Linode:
+		return strconv.Itoa(v.ID)
+	case *NodeBalancer:
+		return strconv.Itoa(v.ID)
+	case *Config:
+		return strconv.Itoa(v.ID)
+	case *Node:
+		return strconv.Itoa(v.ID)
+	case map[string]any:
+		return fmt.Sprint(v["id"], v["address"])
+	}
+	data, _ := json.Marshal(item) // our own types can be encoded
+	return string(data)
+}
+
+// SetSeed takes away the order of what is listed, which the API does not promise; 0 gives it back.
+func (s *Sim) SetSeed(seed uint64) { s.disorder.Seed(seed) }
+
+// SetListLag makes listings show what was made, or destroyed, no sooner than lag ago. Reads of single objects show it at once.
+func (s *Sim) SetListLag(lag time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listLag = lag
+}
+
+// changed notes that an object came, or went with its last state.
+func (s *Sim) changed(gone any, id int) {
+	if gone == nil {
+		s.made[id] = time.Now()
+		return
+	}
+	s.gone[id] = departed{object: gone, at: time.Now()}
+}
+
+// departed is an object that is gone, and that listings may still show.
+type departed struct {
+	object any
+	at     time.Time
+}
+
+// shown returns the objects of one kind that a listing shows.
+func shown[V any](s *Sim, objects map[int]*V) []*V {
+	visible := time.Now().Add(-s.listLag)
+	all := maps.Clone(objects)
+	maps.DeleteFunc(all, func(id int, _ *V) bool { return s.made[id].After(visible) })
+	for id, d := range s.gone {
+		if v, ok := d.object.(*V); ok && d.at.After(visible) && !s.made[id].After(visible) {
+			all[id] = v
+		}
+	}
+	return sorted(all)
 }
 
 // filtered applies the header X-Filter: equality of fields, and +contains.

@@ -91,6 +91,11 @@ func (s *Sim) createVPC(r *http.Request, _ []string) (any, error) {
 	if !vpcLabel.MatchString(in.Label) {
 		return nil, invalid("label", "Must only use ASCII letters, numbers, and dashes")
 	}
+	for _, other := range s.vpcs {
+		if other.Label == in.Label {
+			return nil, invalid("label", "Label must be unique among your VPCs")
+		}
+	}
 	v := &VPC{ID: s.next(), Label: in.Label, Description: in.Description, Region: Region, Created: now(), Updated: now(), Subnets: []*Subnet{}}
 	for _, sub := range in.Subnets {
 		v.Subnets = append(v.Subnets, newSubnet(s.next(), sub.Label, sub.IPv4))
@@ -104,13 +109,25 @@ func (s *Sim) deleteVPC(_ *http.Request, ids []string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, l := range s.linodes {
+		if l.vpcID == v.ID {
+			return nil, invalid("", "The VPC is in use")
+		}
+	}
+	for _, nb := range s.nodeBalancers {
+		for _, b := range nb.backendVPCs {
+			if s.vpcOfSubnet(b.SubnetID) == v.ID {
+				return nil, invalid("", "The VPC is in use")
+			}
+		}
+	}
 	delete(s.vpcs, v.ID)
 	return struct{}{}, nil
 }
 
 var vpcLabel = regexp.MustCompile(`^[a-zA-Z0-9-]{1,64}$`)
 
-func (s *Sim) listVPCs(r *http.Request, _ []string) (any, error) { return list(r, sorted(s.vpcs)) }
+func (s *Sim) listVPCs(r *http.Request, _ []string) (any, error) { return list(s, r, sorted(s.vpcs)) }
 
 func (s *Sim) getVPC(_ *http.Request, ids []string) (any, error) { return find(s.vpcs, ids[0]) }
 
@@ -119,7 +136,7 @@ func (s *Sim) listSubnets(r *http.Request, ids []string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return list(r, v.Subnets)
+	return list(s, r, v.Subnets)
 }
 
 func (s *Sim) getSubnet(_ *http.Request, ids []string) (any, error) {
@@ -195,7 +212,7 @@ func (s *Sim) listVPCIPs(r *http.Request, ids []string) (any, error) {
 			}
 		}
 	}
-	return list(r, entries)
+	return list(s, r, entries)
 }
 
 func (s *Sim) listVPCIPv6s(r *http.Request, ids []string) (any, error) {
@@ -211,7 +228,7 @@ func (s *Sim) listVPCIPv6s(r *http.Request, ids []string) (any, error) {
 			entries = append(entries, e)
 		}
 	}
-	return list(r, entries)
+	return list(s, r, entries)
 }
 
 func (s *Sim) vpcOfSubnet(id int) int {
