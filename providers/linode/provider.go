@@ -67,6 +67,7 @@ var (
 	_ cloudprovider.InformerUser = (*cloud)(nil)
 	_ registry.CloudAPI          = (*cloud)(nil)
 	_ guard.Planner              = (*cloud)(nil)
+	_ guard.InstanceVerifier     = (*cloud)(nil)
 )
 
 func newCloud(in registry.Inputs) (*cloud, error) {
