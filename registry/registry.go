@@ -53,6 +53,8 @@ type Inputs struct {
 	AllocateNodeCIDRs bool
 	// Dial opens the connections to the cloud's API; nil means the system's network. Tests reach simulators in memory by it.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Adopt says which load balancers without a mark a Service may have; empty means AdoptEvidence.
+	Adopt Adoption
 }
 
 // Provider describes one cloud.

@@ -250,6 +250,18 @@ func (a *api) tagLoadBalancers(ctx context.Context, tag string, ids []string) er
 	return apiError(err, fmt.Sprintf("tagging %d load balancers with %s", len(ids), tag))
 }
 
+// tag is tagLoadBalancers, and makes the tag where it does not exist yet; making one that exists changes nothing.
+func (a *api) tag(ctx context.Context, tag string, ids []string) error {
+	err := a.tagLoadBalancers(ctx, tag, ids)
+	if !errors.Is(err, cloudapi.ErrNotFound) {
+		return err
+	}
+	if err := a.createTag(ctx, tag); err != nil {
+		return err
+	}
+	return a.tagLoadBalancers(ctx, tag, ids)
+}
+
 // account reads something that every credential may read, as a check.
 func (a *api) account(ctx context.Context) error {
 	_, _, err := a.sdk.Account.Get(ctx)

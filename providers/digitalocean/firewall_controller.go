@@ -240,9 +240,9 @@ func (l *loadBalancers) effective(ctx context.Context, service *v1.Service) (lbT
 	if service.Annotations[annotationID] == "" && len(service.Status.LoadBalancer.Ingress) == 0 {
 		return "", "", nil
 	}
-	lb, err := l.findOurs(ctx, service, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge})
-	if err != nil || lb == nil {
+	found, err := l.findOurs(ctx, service, nil, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge})
+	if err != nil || found.lb == nil {
 		return "", "", err
 	}
-	return lb.Type, lb.Network, nil
+	return found.lb.Type, found.lb.Network, nil
 }

@@ -36,6 +36,7 @@ const (
 	missMaxAge = 5 * time.Second
 
 	indexName = "name"
+	indexTag  = "tag"
 	indexIP   = "ip"
 )
 

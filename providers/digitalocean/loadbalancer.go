@@ -1,7 +1,6 @@
 package digitalocean
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,6 +24,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
+	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -53,8 +53,6 @@ const (
 	eventIgnored = "LoadBalancerAnnotationIgnored"
 	// eventFixed: the wish differs from what was fixed when the load balancer was created.
 	eventFixed = "LoadBalancerAnnotationFixed"
-	// eventNotOurs: the Service claims a load balancer of another cluster or Service.
-	eventNotOurs = "LoadBalancerNotOurs"
 )
 
 // loadBalancers implements cloudprovider.LoadBalancer.
@@ -65,6 +63,7 @@ type loadBalancers struct {
 	observed     *inventory.Inventory[string, *godo.LoadBalancer]
 	certificates *inventory.Inventory[string, *godo.Certificate]
 	cluster      *ownership.Cluster
+	adopt        registry.Adoption
 
 	regionLock  sync.Mutex
 	regionFound string
@@ -76,12 +75,15 @@ type loadBalancers struct {
 
 var _ cloudprovider.LoadBalancer = (*loadBalancers)(nil)
 
-func newLoadBalancers(c Config, a *api, i *instances) *loadBalancers {
+func newLoadBalancers(c Config, adopt registry.Adoption, a *api, i *instances) *loadBalancers {
 	return &loadBalancers{
-		config: c, api: a, instances: i, cluster: &ownership.Cluster{},
+		config: c, api: a, instances: i, cluster: &ownership.Cluster{}, adopt: adopt,
 		observed: inventory.New(inventory.Source[string, *godo.LoadBalancer]{
 			Kind: "load balancer", ID: func(lb *godo.LoadBalancer) string { return lb.ID }, List: a.loadBalancers, Get: a.loadBalancer,
-			Indexes: map[string]func(*godo.LoadBalancer) []string{indexName: func(lb *godo.LoadBalancer) []string { return []string{lb.Name} }},
+			Indexes: map[string]func(*godo.LoadBalancer) []string{
+				indexName: func(lb *godo.LoadBalancer) []string { return []string{lb.Name} },
+				indexTag:  func(lb *godo.LoadBalancer) []string { return lb.Tags },
+			},
 		}),
 		certificates: inventory.New(inventory.Source[string, *godo.Certificate]{
 			Kind: "certificate", ID: func(c *godo.Certificate) string { return c.ID }, List: a.certificates, Get: a.certificate,
@@ -97,11 +99,11 @@ func (*loadBalancers) GetLoadBalancerName(_ context.Context, _ string, service *
 
 // GetLoadBalancer implements cloudprovider.LoadBalancer.
 func (l *loadBalancers) GetLoadBalancer(ctx context.Context, _ string, service *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
-	lb, err := l.findOurs(ctx, service, inventory.Query{MaxAge: ensureMaxAge})
-	if err != nil || lb == nil {
+	found, err := l.findOurs(ctx, service, nil, inventory.Query{MaxAge: ensureMaxAge})
+	if err != nil || found.lb == nil {
 		return nil, false, err
 	}
-	return status(lb, settings{Hostname: service.Annotations[annotationHostname]}), true, nil
+	return status(found.lb, settings{Hostname: service.Annotations[annotationHostname]}), true, nil
 }
 
 // EnsureLoadBalancer implements cloudprovider.LoadBalancer: observe, desire, plan, apply, and tell the Service.
@@ -113,19 +115,20 @@ func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, _ string, servic
 		l.event(service, eventConfigError, err.Error())
 		return nil, err
 	}
-	observed, err := l.find(ctx, service, inventory.Query{MaxAge: ensureMaxAge})
+	found, err := l.find(ctx, service, nodes, inventory.Query{MaxAge: ensureMaxAge})
+	if err == nil {
+		ownership.Report(l.events, service, found.Decision)
+		err = found.Err()
+	}
 	if err != nil {
 		return nil, err
 	}
-	if err := l.checkOwner(ctx, service, observed); err != nil {
-		l.event(service, eventNotOurs, err.Error())
-		return nil, err
-	}
+	observed := found.lb
 	s, err := l.settings(service, observed)
 	if err != nil {
 		return nil, err
 	}
-	want, certificateID, err := l.want(ctx, service, s, observed, nodes)
+	want, certificateID, err := l.want(ctx, service, s, found, nodes)
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +144,13 @@ func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, _ string, servic
 			return nil, err
 		}
 	}
-	for _, st := range plan(lb, want) {
+	steps := plan(lb, want)
+	if found.lb != nil && len(steps) > 0 {
+		if lb, err = l.remark(ctx, service, found, lb); err != nil {
+			return nil, err
+		}
+	}
+	for _, st := range steps {
 		if lb, err = l.apply(ctx, service, lb, st); err != nil {
 			return nil, err
 		}
@@ -158,10 +167,11 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, _ string, servic
 	if disowned, err := isDisowned(service); err != nil || disowned {
 		return err
 	}
-	lb, err := l.findOurs(ctx, service, inventory.Query{MaxAge: updateMaxAge, MaxMissAge: updateMaxAge})
-	if err != nil || lb == nil {
+	found, err := l.findOurs(ctx, service, nodes, inventory.Query{MaxAge: updateMaxAge, MaxMissAge: updateMaxAge})
+	if err != nil || found.lb == nil {
 		return err
 	}
+	lb := found.lb
 	backends, err := l.backends(ctx, nodes)
 	if err != nil {
 		return err
@@ -184,81 +194,29 @@ func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, _ string,
 	if disowned, err := isDisowned(service); err != nil || disowned {
 		return err
 	}
-	lb, err := l.findOurs(ctx, service, inventory.Query{MaxAge: ensureMaxAge})
-	if err != nil || lb == nil {
+	found, err := l.findOurs(ctx, service, nil, inventory.Query{MaxAge: ensureMaxAge})
+	if err == nil && found.lb != nil {
+		found, err = l.now(ctx, service, found)
+	}
+	switch {
+	case err != nil || found.lb == nil:
 		return err
-	}
-	klog.InfoS("Deleting load balancer", "service", klog.KObj(service), "loadBalancer", lb.ID)
-	err = l.api.deleteLoadBalancer(ctx, lb.ID)
-	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
-		l.observed.Invalidate(lb.ID)
-		return err
-	}
-	l.observed.Forget(lb.ID)
-	return nil
-}
-
-// find returns the load balancer of a Service, or nil if there is none: by the recorded ID, else by the names that it
-// may have been given. The names also count after an ID that leads nowhere, for an interrupted creation leaves a load
-// balancer that no annotation knows yet.
-func (l *loadBalancers) find(ctx context.Context, service *v1.Service, q inventory.Query) (*godo.LoadBalancer, error) {
-	asked := time.Now()
-	if id := service.Annotations[annotationID]; id != "" {
-		lb, err := l.observed.Get(ctx, id, q)
-		if err == nil && lb.Status != statusActive {
-			// An old picture of a load balancer that is being set up helps nobody; a read made just now does.
-			lb, err = l.observed.Get(ctx, id, inventory.Query{MaxAge: time.Since(asked)})
-		}
-		if err == nil || !errors.Is(err, cloudapi.ErrNotFound) {
-			return lb, err
-		}
-	}
-	// Nobody else makes a load balancer of the default name, so that one listing serves many new Services.
-	byDefault := q
-	byDefault.MaxUnlistedAge = unlistedMaxAge
-	found, err := l.observed.Find(ctx, indexName, defaultName(service), byDefault)
-	if custom := service.Annotations[annotationName]; err == nil && len(found) == 0 && custom != "" {
-		found, err = l.observed.Find(ctx, indexName, custom, q)
-	}
-	if err != nil || len(found) == 0 {
-		return nil, err
-	}
-	return oldest(found), nil
-}
-
-// findOurs is find for everything but creation and change: what belongs to somebody else does not exist for this Service,
-// and is neither shown, changed nor deleted with it.
-func (l *loadBalancers) findOurs(ctx context.Context, service *v1.Service, q inventory.Query) (*godo.LoadBalancer, error) {
-	lb, err := l.find(ctx, service, q)
-	if err != nil {
-		return nil, err
-	}
-	if err := l.checkOwner(ctx, service, lb); err != nil {
-		if _, notOurs := errors.AsType[*ownership.NotOursError](err); notOurs {
-			klog.InfoS("Leaving a load balancer alone", "service", klog.KObj(service), "reason", err.Error())
-			return nil, nil //nolint:nilnil // absence is an answer here
-		}
-		return nil, err
-	}
-	return lb, nil
-}
-
-// checkOwner returns an error if a load balancer carries the mark of another cluster, or another Service has it.
-func (l *loadBalancers) checkOwner(ctx context.Context, service *v1.Service, lb *godo.LoadBalancer) error {
-	if lb == nil {
+	case !found.Deletable:
+		l.normal(service, guard.EventLoadBalancerRetained, fmt.Sprintf("load balancer %s stays in the cloud, for nothing shows that a controller made it; delete it there if it is not needed", found.lb.ID))
 		return nil
 	}
-	object := "load balancer " + lb.ID
-	if err := ownership.Check(object, l.cluster.Mark(ctx), lb.Tags); err != nil {
-		return err
-	}
-	return l.cluster.CheckRecords(object, annotationID, lb.ID, service)
+	return l.delete(ctx, service, found.lb.ID)
 }
 
-func oldest(found []*godo.LoadBalancer) *godo.LoadBalancer { return slices.MinFunc(found, compareAge) }
-
-func compareAge(a, b *godo.LoadBalancer) int {
-	return cmp.Or(strings.Compare(a.Created, b.Created), strings.Compare(a.ID, b.ID))
+func (l *loadBalancers) delete(ctx context.Context, service *v1.Service, id string) error {
+	klog.InfoS("Deleting load balancer", "service", klog.KObj(service), "loadBalancer", id)
+	err := l.api.deleteLoadBalancer(ctx, id)
+	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+		l.observed.Invalidate(id)
+		return err
+	}
+	l.observed.Forget(id)
+	return nil
 }
 
 // settings reads the annotations and tells the Service what is wrong with them.
@@ -285,7 +243,8 @@ func (l *loadBalancers) settings(service *v1.Service, observed *godo.LoadBalance
 }
 
 // want computes the desired state, and the certificate that the Service should record from now on, if that changed.
-func (l *loadBalancers) want(ctx context.Context, service *v1.Service, s settings, observed *godo.LoadBalancer, nodes []*v1.Node) (*godo.LoadBalancerRequest, string, error) {
+func (l *loadBalancers) want(ctx context.Context, service *v1.Service, s settings, found finding, nodes []*v1.Node) (*godo.LoadBalancerRequest, string, error) {
+	observed := found.lb
 	certificateID, rotatedTo, err := l.certificate(ctx, s, observed)
 	if err != nil {
 		return nil, "", err
@@ -303,12 +262,13 @@ func (l *loadBalancers) want(ctx context.Context, service *v1.Service, s setting
 	backends, err = eligible(backends, s.Type, network)
 	if err == nil {
 		var want *godo.LoadBalancerRequest
-		mark := ""
-		if l.config.OwnershipTag {
-			mark = l.cluster.Mark(ctx)
-		}
-		if want, err = desire(l.config, region, service, s, certificateID, backends, mark); err == nil {
-			return want, rotatedTo, nil
+		if want, err = desire(l.config, region, service, s, certificateID, backends); err == nil {
+			if found.lb != nil && !found.Deletable && s.Name == "" {
+				want.Name = observed.Name // under the Service's own it would pass for a controller's
+			}
+			marks, err := l.marks(ctx, service, found)
+			want.Tags = append(want.Tags, marks...)
+			return want, rotatedTo, err
 		}
 	}
 	l.event(service, eventConfigError, err.Error())
@@ -569,5 +529,11 @@ func isDisowned(service *v1.Service) (bool, error) {
 func (l *loadBalancers) event(service *v1.Service, reason, message string) {
 	if l.events != nil {
 		l.events.Event(service, v1.EventTypeWarning, reason, message)
+	}
+}
+
+func (l *loadBalancers) normal(service *v1.Service, reason, message string) {
+	if l.events != nil {
+		l.events.Event(service, v1.EventTypeNormal, reason, message)
 	}
 }

@@ -1,6 +1,7 @@
 package digitalocean
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -53,16 +54,23 @@ func TestLookup(t *testing.T) {
 			w := lbWorld(t)
 			other := aged(service("", map[string]string{annotationName: c.existing, annotationType: typeRegional}, port("http", 80, 30080)), "other", 9)
 			w.Apply(other)
-			other, _ = w.ensure(other)
+			other, shown := w.ensure(other)
 			id := other.Annotations[annotationID]
 			w.Withdraw(other)
+			// It is as DigitalOcean's own controller left it.
+			w.sim.ChangeLoadBalancer(id, func(lb *digitaloceansim.LoadBalancer) { lb.Tags = nil })
 
 			s := aged(service("", maps.Clone(c.annotations), port("http", 80, 30080)), "web", 1)
 			if s.Annotations[annotationID] == "ID" {
 				s.Annotations[annotationID] = id
 			}
+			if s.Annotations[annotationID] != gone {
+				s.Status.LoadBalancer = *shown
+			}
 			w.Apply(s)
 			w.restart()
+			w.Register(w.nodes[0])
+			w.instances.nodes.SetLister(w.Nodes())
 			w.server.ResetCalls()
 			_, exists, err := w.loadBalancers.GetLoadBalancer(t.Context(), "kubernetes", s)
 			require.NoError(t, err)
@@ -81,7 +89,8 @@ func TestLookup(t *testing.T) {
 			assert.Equal(t, id, after.Annotations[annotationID], "the ID is recorded")
 			assert.Equal(t, typeRegional, after.Annotations[annotationType], "the real type is recorded")
 			assert.Len(t, w.sim.LoadBalancers(), 1)
-			assert.Equal(t, loadBalancerName(s, settings{Name: s.Annotations[annotationName]}), w.sim.LoadBalancers()[0].Name, "and it is renamed to the Service's wish")
+			name := cmp.Or(s.Annotations[annotationName], c.existing)
+			assert.Equal(t, name, w.sim.LoadBalancers()[0].Name, "it is renamed to the Service's wish, and not to a name by which it would pass for ours")
 		})
 	}
 }

@@ -153,7 +153,7 @@ func fixed(given map[string]string, lb *godo.LoadBalancer) []error {
 
 // desire computes the whole load balancer of a Service. backends are the eligible ones; certificateID is the resolved
 // certificate. What the API fixes at creation is as the Service wishes it; keepFixed puts in what it is.
-func desire(c Config, region string, service *v1.Service, s settings, certificateID string, backends []backend, mark string) (*godo.LoadBalancerRequest, error) {
+func desire(c Config, region string, service *v1.Service, s settings, certificateID string, backends []backend) (*godo.LoadBalancerRequest, error) {
 	rules, rulesErr := forwardingRules(service, s, certificateID)
 	check, checkErr := healthCheck(service, s)
 	firewall, firewallErr := firewallRules(service, s)
@@ -180,9 +180,6 @@ func desire(c Config, region string, service *v1.Service, s settings, certificat
 	}
 	if c.ClusterID != "" {
 		r.Tags = []string{clusterTag(c.ClusterID)}
-	}
-	if mark != "" {
-		r.Tags = append(r.Tags, mark)
 	}
 	for _, b := range backends {
 		r.DropletIDs = append(r.DropletIDs, b.dropletID)

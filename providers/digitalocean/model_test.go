@@ -28,7 +28,7 @@ func build(s *v1.Service, certificateID string, backends []backend) (*godo.LoadB
 	if err != nil {
 		return nil, err
 	}
-	return desire(testConfig, "nyc3", s, set, certificateID, kept, "")
+	return desire(testConfig, "nyc3", s, set, certificateID, kept)
 }
 
 func TestDefaultRequest(t *testing.T) {

@@ -23,7 +23,10 @@ var errNoMark = errors.New("the identity of the cluster is unknown: grant get on
 
 // Orphans implements guard.OrphanFinder: load balancers with the mark of this cluster that no Service has.
 func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Orphan, error) {
-	mark := c.loadBalancers.cluster.Mark(ctx)
+	mark, err := c.loadBalancers.cluster.Mark(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if mark == "" {
 		return nil, errNoMark
 	}

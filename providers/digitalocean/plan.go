@@ -21,18 +21,19 @@ func (c *cloud) PlanLoadBalancer(ctx context.Context, _ string, service *v1.Serv
 	if err := precheck(service, l.config.DefaultType); err != nil {
 		return nil, err
 	}
-	observed, err := l.find(ctx, service, inventory.Query{MaxAge: ensureMaxAge})
+	found, err := l.find(ctx, service, nodes, inventory.Query{MaxAge: ensureMaxAge})
 	if err == nil {
-		err = l.checkOwner(ctx, service, observed)
+		err = found.Err()
 	}
 	if err != nil {
 		return nil, err
 	}
+	observed := found.lb
 	s, err := l.settings(service, observed)
 	if err != nil {
 		return nil, err
 	}
-	want, _, err := l.want(ctx, service, s, observed, nodes)
+	want, _, err := l.want(ctx, service, s, found, nodes)
 	if err != nil {
 		return nil, err
 	}

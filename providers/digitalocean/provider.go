@@ -76,7 +76,7 @@ func newCloud(in registry.Inputs) (*cloud, error) {
 		return nil, err
 	}
 	i := &instances{droplets: newDropletInventory(a), nodes: &nodeview.View{}}
-	return &cloud{Cloud: cloudbase.Cloud{Name: Name, HTTP: a.http}, config: config, api: a, instances: i, loadBalancers: newLoadBalancers(config, a, i)}, nil
+	return &cloud{Cloud: cloudbase.Cloud{Name: Name, HTTP: a.http}, config: config, api: a, instances: i, loadBalancers: newLoadBalancers(config, in.Adopt, a, i)}, nil
 }
 
 // Initialize implements cloudprovider.Interface. The framework may call it twice.

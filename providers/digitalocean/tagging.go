@@ -2,7 +2,6 @@ package digitalocean
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -13,9 +12,9 @@ import (
 	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/loop"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
 )
 
 const (
@@ -53,7 +52,10 @@ func (t *tagging) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	untagged := t.untagged(ctx, services, all)
+	untagged, err := t.untagged(ctx, services, all)
+	if err != nil {
+		return err
+	}
 	if len(untagged) == 0 {
 		return nil
 	}
@@ -62,15 +64,7 @@ func (t *tagging) run(ctx context.Context) error {
 		ids[i] = lb.ID
 	}
 	klog.InfoS("Tagging load balancers", "tag", t.tag, "loadBalancers", ids)
-	err = t.api.tagLoadBalancers(ctx, t.tag, ids)
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		// The tag does not exist yet, or one of the load balancers is gone; making a tag that exists changes nothing.
-		if err := t.api.createTag(ctx, t.tag); err != nil {
-			return err
-		}
-		err = t.api.tagLoadBalancers(ctx, t.tag, ids)
-	}
-	if err != nil {
+	if err := t.api.tag(ctx, t.tag, ids); err != nil {
 		t.loadBalancers.observed.Distrust()
 		return err
 	}
@@ -84,14 +78,26 @@ func (t *tagging) run(ctx context.Context) error {
 
 // untagged returns the load balancers that belong to Services and lack the tag, each once. Those of other clusters are
 // not ours to tag.
-func (t *tagging) untagged(ctx context.Context, services []*v1.Service, all []*godo.LoadBalancer) []*godo.LoadBalancer {
+func (t *tagging) untagged(ctx context.Context, services []*v1.Service, all []*godo.LoadBalancer) ([]*godo.LoadBalancer, error) {
 	var list []*godo.LoadBalancer
 	for _, lb := range all {
-		owned := func(s *v1.Service) bool { return has(s, lb) && t.loadBalancers.checkOwner(ctx, s, lb) == nil }
-		if !slices.Contains(lb.Tags, t.tag) && slices.ContainsFunc(services, owned) {
-			list = append(list, lb)
+		if slices.Contains(lb.Tags, t.tag) {
+			continue
+		}
+		for _, s := range services {
+			if !has(s, lb) {
+				continue
+			}
+			found, err := t.loadBalancers.judge(ctx, s, lb, nil)
+			if err != nil {
+				return nil, err
+			}
+			if found.Verdict != ownership.Refused {
+				list = append(list, lb)
+				break
+			}
 		}
 	}
 	slices.SortFunc(list, compareAge)
-	return list
+	return list, nil
 }

@@ -252,7 +252,7 @@ func (l *loadBalancers) made(ctx context.Context, service *v1.Service, nb *nodeB
 }
 
 // mark returns the mark of this cluster, or "" where it has none.
-func (l *loadBalancers) mark(ctx context.Context) (string, error) { return l.cluster.Mark(ctx), nil }
+func (l *loadBalancers) mark(ctx context.Context) (string, error) { return l.cluster.Mark(ctx) }
 
 // marked adds the marks of an object that is made for a Service.
 func (l *loadBalancers) marked(ctx context.Context, _ *v1.Service, tags []string) ([]string, error) {

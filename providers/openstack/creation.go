@@ -35,7 +35,11 @@ func vipNetworks(s settings, o loadBalancerConfig) (networkID, subnetID string) 
 // lost is found.
 func (l *loadBalancers) create(ctx context.Context, cluster string, service *v1.Service, s settings, f features, nodes []*v1.Node) error {
 	o := l.config.LoadBalancer
-	r := role{name: balancerName(cluster, service), mark: l.cluster.Mark(ctx), owner: true}
+	mark, err := l.cluster.Mark(ctx)
+	if err != nil {
+		return err
+	}
+	r := role{name: balancerName(cluster, service), mark: mark, owner: true}
 	request := l.birth(cluster, service, s, f, r)
 	members, err := l.backends(ctx, service, nodes, s)
 	if err != nil {

@@ -49,6 +49,10 @@ func (l *loadBalancers) mendAll(ctx context.Context, services listers.ServiceLis
 	if len(users) == 0 {
 		return nil
 	}
+	mark, err := l.cluster.Mark(ctx)
+	if err != nil {
+		return err
+	}
 	balancers, err := l.balancers.All(ctx, inventory.Query{MaxAge: healthPeriod / 2})
 	if err != nil {
 		return err
@@ -56,7 +60,7 @@ func (l *loadBalancers) mendAll(ctx context.Context, services listers.ServiceLis
 	var problems []error
 	for _, lb := range balancers {
 		s := users[lb.ID]
-		if s == nil || lb.Status != statusError || ownership.Check("load balancer "+lb.ID, l.cluster.Mark(ctx), lb.Tags) != nil {
+		if s == nil || lb.Status != statusError || ownership.Check("load balancer "+lb.ID, mark, lb.Tags) != nil {
 			continue
 		}
 		err := l.failOver(ctx, s, lb)

@@ -24,7 +24,10 @@ var errNoMark = errors.New("the identity of the cluster is unknown: grant get on
 // other cluster shares.
 func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Orphan, error) {
 	l := c.loadBalancers
-	mark := l.cluster.Mark(ctx)
+	mark, err := l.cluster.Mark(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if mark == "" {
 		return nil, errNoMark
 	}

@@ -50,7 +50,10 @@ func (l *loadBalancers) find(ctx context.Context, cluster string, service *v1.Se
 }
 
 func (l *loadBalancers) findByName(ctx context.Context, cluster string, service *v1.Service) (*balancer, error) {
-	mark := l.cluster.Mark(ctx)
+	mark, err := l.cluster.Mark(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for _, name := range []string{balancerName(cluster, service), legacyName(service)} {
 		q := inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: newMaxAge}
 		found, err := l.balancers.Find(ctx, indexName, name, q)
@@ -120,7 +123,11 @@ func (l *loadBalancers) findOurs(ctx context.Context, cluster string, service *v
 // roleOf tells what a Service is to a load balancer. It is a NotOursError where the Service would be the owner, and the
 // load balancer is another cluster's.
 func (l *loadBalancers) roleOf(ctx context.Context, cluster string, service *v1.Service, lb *balancer) (role, error) {
-	r := role{name: balancerName(cluster, service), mark: l.cluster.Mark(ctx)}
+	mark, err := l.cluster.Mark(ctx)
+	if err != nil {
+		return role{}, err
+	}
+	r := role{name: balancerName(cluster, service), mark: mark}
 	if renamed(service, lb, r) {
 		r.former = lb.Name
 	}

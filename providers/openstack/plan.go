@@ -62,7 +62,11 @@ func (c *cloud) PlanLoadBalancer(ctx context.Context, cluster string, service *v
 
 // planCreation tells of a load balancer that does not exist yet.
 func (l *loadBalancers) planCreation(ctx context.Context, cluster string, service *v1.Service, s settings, f features, nodes []*v1.Node) ([]guard.Planned, error) {
-	r := role{name: balancerName(cluster, service), mark: l.cluster.Mark(ctx), owner: true}
+	mark, err := l.cluster.Mark(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := role{name: balancerName(cluster, service), mark: mark, owner: true}
 	request := l.birth(cluster, service, s, f, r)
 	members, err := l.backends(ctx, service, nodes, s)
 	if err != nil {

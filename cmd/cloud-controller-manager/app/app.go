@@ -54,6 +54,7 @@ type manager struct {
 	providers *registry.Registry
 	policy    guard.Policy
 	services  serviceSelection
+	adopt     registry.Adoption
 	options   *options.CloudControllerManagerOptions
 	cmd       *cobra.Command
 	stderr    io.Writer

@@ -63,16 +63,17 @@ func lateDefaults(cmd *cobra.Command, o *options.CloudControllerManagerOptions) 
 }
 
 // commonFlags returns the flags that every provider shares.
-func commonFlags(p *guard.Policy, s *serviceSelection) cliflag.NamedFlagSets {
+func commonFlags(p *guard.Policy, s *serviceSelection, adopt *registry.Adoption) cliflag.NamedFlagSets {
 	var sets cliflag.NamedFlagSets
 	p.AddFlags(sets.FlagSet("node guard"))
 	s.addFlags(sets.FlagSet("service selection"))
+	adopt.AddFlag(sets.FlagSet("load balancers"))
 	return sets
 }
 
 // ourFlags returns the common flags, and one set for each provider that has any.
 func (m *manager) ourFlags() cliflag.NamedFlagSets {
-	sets := commonFlags(&m.policy, &m.services)
+	sets := commonFlags(&m.policy, &m.services, &m.adopt)
 	for _, p := range m.providers.Providers() {
 		schema.AddFlags(sets.FlagSet(p.Name), p.Options)
 	}
@@ -86,13 +87,13 @@ func (m *manager) flagClashes() error {
 	if err != nil {
 		return err
 	}
-	bare := frameworkapp.NewCloudControllerManagerCommand(o, nil, m.controllers(), names.CCMControllerAliases(), commonFlags(&guard.Policy{}, &serviceSelection{}), nil)
+	bare := frameworkapp.NewCloudControllerManagerCommand(o, nil, m.controllers(), names.CCMControllerAliases(), commonFlags(&guard.Policy{}, &serviceSelection{}, new(registry.Adoption)), nil)
 	return m.providers.FlagClashes(func(name string) bool { return bare.Flags().Lookup(name) != nil })
 }
 
 // inputs collects everything that the provider is made of.
 func (m *manager) inputs() (registry.Inputs, error) {
-	in := registry.Inputs{Version: version, Guard: &m.policy, Sources: schema.Sources{LookupEnv: schema.Environment}}
+	in := registry.Inputs{Version: version, Guard: &m.policy, Adopt: m.adopt, Sources: schema.Sources{LookupEnv: schema.Environment}}
 	shared := m.options.KubeCloudShared.CloudProvider
 	p, err := m.providers.Lookup(shared.Name)
 	if err != nil {

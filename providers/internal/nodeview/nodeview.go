@@ -60,6 +60,21 @@ func (v *View) Counts() Counts {
 	return v.counts
 }
 
+// Nodes returns the nodes of the cluster; none before they are known. They are shared and may not be changed.
+func (v *View) Nodes() []*v1.Node {
+	v.mu.Lock()
+	lister := v.lister
+	v.mu.Unlock()
+	if lister == nil {
+		return nil
+	}
+	nodes, err := lister.List(labels.Everything())
+	if err != nil {
+		return nil // the cache of an informer cannot fail
+	}
+	return nodes
+}
+
 func count(nodes []*v1.Node) Counts {
 	c := Counts{All: len(nodes)}
 	for _, n := range nodes {

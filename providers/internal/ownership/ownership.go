@@ -1,31 +1,47 @@
-// Package ownership tells our load balancers from those of other clusters and Services.
+// Package ownership tells our load balancers from those of other clusters, Services and people.
 //
-// A cloud object carries the mark of its cluster where the cloud has room for it: a tag, a description, a name. The mark
-// is the UID of the kube-system namespace, which no two clusters share and which lives as long as the cluster. A mark of
-// another cluster is never a reason to take over. An object without any mark is as the cloud's own controller left it;
-// it is adopted as it is.
+// A cloud object carries marks where the cloud has room for them: tags, a description, a name. The mark of the cluster is
+// the UID of the kube-system namespace, which no two clusters share and which lives as long as the cluster; the mark of
+// the Service is its own UID. What an author of Services can write proves nothing: annotations lead to an object, and
+// Decide says by what else whose it is.
 package ownership
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 )
 
-// markPrefix begins a mark. Letters, digits, dashes and colons are what every cloud allows in a tag.
-const markPrefix = "anyccm:"
+const (
+	// markPrefix begins the mark of a cluster, serviceMarkPrefix that of a Service. Letters, digits, dashes and colons are
+	// what every cloud allows in a tag, and 50 characters are what every cloud has room for.
+	markPrefix        = "anyccm:"
+	serviceMarkPrefix = "anyccm-svc:"
+)
 
-// retryAfter is how long a failure to read the cluster's identity is believed.
-const retryAfter = time.Minute
+// refusedFor is how long the API server's refusal to show the cluster's identity is believed.
+const refusedFor = time.Minute
+
+// Reasons of the events that tell of a claim.
+const (
+	// EventNotOurs is written on the Service that claims what is not its own.
+	EventNotOurs = "LoadBalancerNotOurs"
+	// EventClaimed is written on the Service whose load balancer another one claims.
+	EventClaimed = "LoadBalancerClaimed"
+)
 
 // NotOursError is the answer to a Service that claims an object of somebody else.
 type NotOursError struct {
@@ -33,20 +49,26 @@ type NotOursError struct {
 	Object string
 	// Owner says whose it is.
 	Owner string
+	// Advice says what to do; empty means the usual.
+	Advice string
 }
 
 // Error implements error.
 func (e *NotOursError) Error() string {
-	return fmt.Sprintf("%s belongs to %s and is left alone; choose another name or ID, or remove it from there first", e.Object, e.Owner)
+	advice := e.Advice
+	if advice == "" {
+		advice = "choose another name or ID, or remove it from there first"
+	}
+	return fmt.Sprintf("%s belongs to %s and is left alone; %s", e.Object, e.Owner, advice)
 }
 
-// Cluster is the identity of this cluster, and what its Services have recorded.
+// Cluster is the identity of this cluster, and its Services.
 type Cluster struct {
 	mu       sync.Mutex
 	client   kubernetes.Interface
 	services listers.ServiceLister
 	uid      string
-	failed   time.Time
+	refused  time.Time
 }
 
 // SetClient gives the client that reads the identity.
@@ -56,31 +78,68 @@ func (c *Cluster) SetClient(client kubernetes.Interface) {
 	c.client = client
 }
 
-// SetServices gives the Services among which records are looked for.
+// SetServices gives the Services among which other owners are looked for.
 func (c *Cluster) SetServices(l listers.ServiceLister) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.services = l
 }
 
-// Mark returns the mark of this cluster, or "" where its identity cannot be read. Without the right to read one
-// namespace, objects are neither marked nor checked for marks, as with the clouds' own controllers.
-func (c *Cluster) Mark(ctx context.Context) string {
+// Mark returns the mark of this cluster, or "" where the API server refuses to show its identity: without the right to
+// read one namespace, objects are neither marked nor checked for the marks of clusters, as with the clouds' own
+// controllers. Any other failure is an error: whoever does not know now may know in a moment.
+func (c *Cluster) Mark(ctx context.Context) (string, error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.uid == "" && c.client != nil && time.Since(c.failed) > retryAfter {
-		ns, err := c.client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
-		if err != nil {
+	client, uid, refused := c.client, c.uid, c.refused
+	c.mu.Unlock()
+	if uid == "" && client != nil && time.Since(refused) > refusedFor {
+		// No lock is held while the API server is asked; those who ask at once get the same answer.
+		ns, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+		switch {
+		case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
 			klog.ErrorS(err, "Load balancers are not marked as this cluster's: grant get on the namespace kube-system")
-			c.failed = time.Now()
-			return ""
+			c.mu.Lock()
+			c.refused = time.Now()
+			c.mu.Unlock()
+			return "", nil
+		case err != nil:
+			return "", fmt.Errorf("reading the identity of the cluster, the UID of the namespace kube-system: %w", err)
+		case ns.UID == "":
+			return "", errors.New("reading the identity of the cluster: the namespace kube-system has no UID")
 		}
-		c.uid = string(ns.UID)
+		uid = string(ns.UID)
+		c.mu.Lock()
+		c.uid = uid
+		c.mu.Unlock()
 	}
-	if c.uid == "" {
-		return ""
+	if uid == "" {
+		return "", nil
 	}
-	return markPrefix + c.uid
+	return ClusterMark(uid), nil
+}
+
+// ClusterMark is the mark of the cluster whose namespace kube-system has the UID.
+func ClusterMark(uid string) string { return markPrefix + uid }
+
+// ServiceMark is the mark of a Service.
+func ServiceMark(uid types.UID) string { return serviceMarkPrefix + string(uid) }
+
+// IsMark reports whether a tag is a mark. Users may not set such tags by annotation.
+func IsMark(tag string) bool {
+	return strings.HasPrefix(tag, markPrefix) || strings.HasPrefix(tag, serviceMarkPrefix)
+}
+
+// Marked returns the UIDs that the marks among tags name; "" where there is none.
+func Marked(tags []string) (cluster, service string) {
+	for _, t := range tags {
+		if uid, ok := strings.CutPrefix(t, markPrefix); ok {
+			cluster = uid
+		}
+		if uid, ok := strings.CutPrefix(t, serviceMarkPrefix); ok {
+			service = uid
+		}
+	}
+	return cluster, service
 }
 
 // Check returns a NotOursError if the marks name another cluster.
@@ -93,26 +152,101 @@ func Check(object, mark string, marks []string) error {
 	return nil
 }
 
-// CheckRecords returns a NotOursError if another living Service of the cluster records the same ID under the annotation.
+// CheckRecords returns a NotOursError if another living Service of the cluster records the same ID under the annotation
+// and was made before. It looks at records alone, which anybody may write; Judge looks at what they cannot.
 func (c *Cluster) CheckRecords(object, annotation, id string, service *v1.Service) error {
-	c.mu.Lock()
-	services := c.services
-	c.mu.Unlock()
-	if services == nil || id == "" {
-		return nil
-	}
-	all, err := services.List(labels.Everything())
+	others, err := c.others(context.Background(), service)
 	if err != nil {
 		return fmt.Errorf("looking for other owners of %s: %w", object, err)
 	}
-	for _, other := range all {
-		if other.Annotations[annotation] != id || other.UID == service.UID || other.Spec.Type != v1.ServiceTypeLoadBalancer {
-			continue
-		}
-		// Of two that claim the same object, the older one has it.
-		if other.CreationTimestamp.Before(&service.CreationTimestamp) {
-			return &NotOursError{Object: object, Owner: fmt.Sprintf("Service %s/%s", other.Namespace, other.Name)}
+	for _, other := range others {
+		if id != "" && other.Annotations[annotation] == id && other.Spec.Type == v1.ServiceTypeLoadBalancer && before(other, service) {
+			return &NotOursError{Object: object, Owner: serviceName(other)}
 		}
 	}
 	return nil
+}
+
+// before reports whether a Service is the older one. Creation times have seconds; the UID breaks the tie.
+func before(a, b *v1.Service) bool {
+	if a.CreationTimestamp.Time.Equal(b.CreationTimestamp.Time) {
+		return a.UID < b.UID
+	}
+	return a.CreationTimestamp.Time.Before(b.CreationTimestamp.Time)
+}
+
+func serviceName(s *v1.Service) string { return fmt.Sprintf("Service %s/%s", s.Namespace, s.Name) }
+
+// Services returns the Services of the cluster: those of the informer, else, as in a command that has none, those of the
+// API server; none before either is known.
+func (c *Cluster) Services(ctx context.Context) ([]*v1.Service, error) {
+	c.mu.Lock()
+	services, client := c.services, c.client
+	c.mu.Unlock()
+	switch {
+	case services != nil:
+		return services.List(labels.Everything())
+	case client == nil:
+		return nil, nil
+	}
+	list, err := client.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing Services: %w", err)
+	}
+	all := make([]*v1.Service, len(list.Items))
+	for i := range list.Items {
+		all[i] = &list.Items[i]
+	}
+	return all, nil
+}
+
+// others returns the Services of the cluster but one.
+func (c *Cluster) others(ctx context.Context, service *v1.Service) ([]*v1.Service, error) {
+	all, err := c.Services(ctx)
+	if err != nil {
+		return nil, err
+	}
+	others := make([]*v1.Service, 0, len(all))
+	for _, s := range all {
+		if s.UID != service.UID {
+			others = append(others, s)
+		}
+	}
+	return others, nil
+}
+
+// Judge gathers what Decide needs and decides. targets reads where the object sends its traffic, which costs calls on
+// some clouds: it is asked only where the answer matters, and may be nil where a cloud cannot tell.
+func (c *Cluster) Judge(ctx context.Context, service *v1.Service, object Object, rules Rules, targets func(context.Context) (Targets, error)) (Decision, error) {
+	mark, err := c.Mark(ctx)
+	if err != nil {
+		return Decision{}, err
+	}
+	others, err := c.others(ctx, service)
+	if err != nil {
+		return Decision{}, fmt.Errorf("looking for other owners of %s: %w", object.Title, err)
+	}
+	facts := Facts{Service: service, Mark: mark, Object: object, Others: others, Rules: rules}
+	d := Decide(facts)
+	if !d.TargetsMayTell || targets == nil {
+		return d, nil
+	}
+	found, err := targets(ctx)
+	if err != nil {
+		return Decision{}, fmt.Errorf("looking whose %s is, by its targets: %w", object.Title, err)
+	}
+	facts.Targets = &found
+	return Decide(facts), nil
+}
+
+// Report writes the events of a claim that was refused: on the Service that claims, and on the one that has the object.
+func Report(recorder record.EventRecorder, service *v1.Service, d Decision) {
+	if d.Verdict != Refused || recorder == nil {
+		return
+	}
+	recorder.Event(service, v1.EventTypeWarning, EventNotOurs, d.Err().Error())
+	if d.Owner != nil {
+		recorder.Event(d.Owner, v1.EventTypeWarning, EventClaimed,
+			fmt.Sprintf("%s claims %s, which is this Service's, by its annotations or its name; that is refused", serviceName(service), d.Object))
+	}
 }

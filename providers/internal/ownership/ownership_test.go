@@ -1,6 +1,7 @@
 package ownership
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -8,67 +9,297 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	listers "k8s.io/client-go/listers/core/v1"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
 )
+
+func kubeSystem() *fake.Clientset {
+	return fake.NewClientset(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "u1"}})
+}
 
 func TestMark(t *testing.T) {
 	t.Parallel()
 	var c Cluster
-	assert.Empty(t, c.Mark(t.Context()), "nothing is known yet")
-	client := fake.NewClientset(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "u1"}})
+	mark, err := c.Mark(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, mark, "nothing is known yet")
+	client := kubeSystem()
 	c.SetClient(client)
-	assert.Equal(t, "anyccm:u1", c.Mark(t.Context()))
-	assert.Equal(t, "anyccm:u1", c.Mark(t.Context()))
+	for range 2 {
+		mark, err = c.Mark(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, "anyccm:u1", mark)
+	}
 	assert.Len(t, client.Actions(), 1, "it is read once")
+}
 
-	var denied Cluster
-	client = fake.NewClientset()
+// TestMarkRefused: only a refusal means that there are no marks, and it is believed for a while.
+func TestMarkRefused(t *testing.T) {
+	t.Parallel()
+	namespaces := schema.GroupResource{Resource: "namespaces"}
+	for name, refusal := range map[string]error{
+		"forbidden": apierrors.NewForbidden(namespaces, "kube-system", errors.New("no")), "not found": apierrors.NewNotFound(namespaces, "kube-system"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var c Cluster
+			client := fake.NewClientset()
+			client.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, refusal })
+			c.SetClient(client)
+			for range 2 {
+				mark, err := c.Mark(t.Context())
+				require.NoError(t, err)
+				assert.Empty(t, mark)
+			}
+			assert.Len(t, client.Actions(), 1)
+		})
+	}
+}
+
+// TestMarkFails: every other failure is an error, for whoever goes on without marks takes what is another cluster's; and
+// the next question is asked anew.
+func TestMarkFails(t *testing.T) {
+	t.Parallel()
+	for name, failure := range map[string]error{
+		"time-out": errors.New("etcdserver: request timed out"), "unauthorized": apierrors.NewUnauthorized("expired"),
+		"overloaded": apierrors.NewTooManyRequests("later", 1), "cancelled": context.Canceled,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var c Cluster
+			client, broken := kubeSystem(), true
+			client.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) { return broken, nil, failure })
+			c.SetClient(client)
+			_, err := c.Mark(t.Context())
+			require.ErrorIs(t, err, failure)
+			broken = false
+			mark, err := c.Mark(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, "anyccm:u1", mark)
+		})
+	}
+}
+
+// TestMarkHoldsNoLock: an API server that does not answer holds up nobody else.
+func TestMarkHoldsNoLock(t *testing.T) {
+	t.Parallel()
+	var c Cluster
+	client := kubeSystem()
+	asked, answer := make(chan struct{}), make(chan struct{})
 	client.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, errors.New("forbidden")
+		close(asked)
+		<-answer
+		return false, nil, nil
 	})
-	denied.SetClient(client)
-	assert.Empty(t, denied.Mark(t.Context()))
-	assert.Empty(t, denied.Mark(t.Context()))
-	assert.Len(t, client.Actions(), 1, "a refusal is believed for a while")
+	c.SetClient(client)
+	done := make(chan string)
+	go func() {
+		mark, _ := c.Mark(t.Context())
+		done <- mark
+	}()
+	<-asked
+	c.SetServices(lister(t))
+	require.NoError(t, c.CheckRecords("lb", "k", "1", service("a", 1, nil)), "records are looked at meanwhile")
+	close(answer)
+	assert.Equal(t, "anyccm:u1", <-done)
 }
 
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, Check("lb", "anyccm:u1", nil), "unmarked: as the cloud's own controller left it")
-	require.NoError(t, Check("lb", "anyccm:u1", []string{"k8s:x", "anyccm:u1"}))
+	require.NoError(t, Check("lb", "anyccm:u1", []string{"k8s:x", "anyccm:u1", "anyccm-svc:s"}))
 	require.NoError(t, Check("lb", "", []string{"anyccm:u2"}), "who does not know itself cannot judge")
 	err := Check("load balancer 7", "anyccm:u1", []string{"anyccm:u2"})
 	require.ErrorContains(t, err, "load balancer 7 belongs to another cluster, whose namespace kube-system has the UID u2 and is left alone")
 	_, ok := errors.AsType[*NotOursError](err)
 	assert.True(t, ok)
+	assert.LessOrEqual(t, len(ServiceMark("3c1f6b52-7a66-4b58-8b4b-0a61c1f9e0a1")), 50, "Linode's longest tag")
+	cluster, svc := Marked([]string{"k8s:x", ClusterMark("c"), ServiceMark("s")})
+	assert.Equal(t, []string{"c", "s"}, []string{cluster, svc})
+}
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// service is a Service of type LoadBalancer that records the ID 7.
+func service(name string, minute int, change func(*v1.Service)) *v1.Service {
+	s := &v1.Service{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(epoch.Add(time.Duration(minute) * time.Minute)),
+			Annotations: map[string]string{"id": "7"},
+		},
+		Spec: v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer, Ports: []v1.ServicePort{{Port: 80, NodePort: 30080}}},
+	}
+	if change != nil {
+		change(s)
+	}
+	return s
+}
+
+func lister(t *testing.T, services ...*v1.Service) listers.ServiceLister {
+	t.Helper()
+	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	for _, s := range services {
+		require.NoError(t, indexer.Add(s))
+	}
+	return listers.NewServiceLister(indexer)
 }
 
 func TestCheckRecords(t *testing.T) {
 	t.Parallel()
-	const key = "example.com/id"
-	now := time.Now()
-	service := func(name string, age time.Duration, id string, kind v1.ServiceType) *v1.Service {
-		return &v1.Service{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(now.Add(-age)), Annotations: map[string]string{key: id}},
-			Spec:       v1.ServiceSpec{Type: kind},
-		}
-	}
-	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-	first, second := service("first", time.Hour, "7", v1.ServiceTypeLoadBalancer), service("second", time.Minute, "7", v1.ServiceTypeLoadBalancer)
-	for _, s := range []*v1.Service{first, second, service("was", 2*time.Hour, "8", v1.ServiceTypeClusterIP)} {
-		require.NoError(t, indexer.Add(s))
-	}
+	first, second, twin := service("first", 1, nil), service("second", 2, nil), service("twin", 2, nil)
+	was := service("was", 0, func(s *v1.Service) { s.Spec.Type, s.Annotations["id"] = v1.ServiceTypeClusterIP, "8" })
 	var c Cluster
-	require.NoError(t, c.CheckRecords("lb 7", key, "7", second), "nothing to look at yet")
-	c.SetServices(listers.NewServiceLister(indexer))
-	require.NoError(t, c.CheckRecords("lb 7", key, "7", first))
-	require.EqualError(t, c.CheckRecords("lb 7", key, "7", second), "lb 7 belongs to Service ns/first and is left alone; choose another name or ID, or remove it from there first")
-	require.NoError(t, c.CheckRecords("lb 8", key, "8", second), "a Service that is no load balancer any more has none")
-	require.NoError(t, c.CheckRecords("lb", key, "", second))
+	require.NoError(t, c.CheckRecords("lb 7", "id", "7", second), "nothing to look at yet")
+	c.SetServices(lister(t, first, second, was))
+	require.NoError(t, c.CheckRecords("lb 7", "id", "7", first))
+	require.EqualError(t, c.CheckRecords("lb 7", "id", "7", second), "lb 7 belongs to Service ns/first and is left alone; choose another name or ID, or remove it from there first")
+	require.NoError(t, c.CheckRecords("lb 8", "id", "8", second), "a Service that is no load balancer any more has none")
+	require.NoError(t, c.CheckRecords("lb", "id", "", second))
+	c.SetServices(lister(t, second, twin))
+	require.NoError(t, c.CheckRecords("lb 7", "id", "7", second))
+	require.ErrorContains(t, c.CheckRecords("lb 7", "id", "7", twin), "Service ns/second", "of two that were made in the same second, the UID decides")
+}
+
+func rules(adopt registry.Adoption) Rules {
+	return Rules{
+		Adopt:  adopt,
+		Names:  func(s *v1.Service) []string { return []string{"a-" + string(s.UID)} },
+		Record: func(s *v1.Service) string { return s.Annotations["id"] },
+	}
+}
+
+func served(s *v1.Service) {
+	s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "192.0.2.7"}}
+}
+
+// TestDecide: the Service "mine" asks for the object 7; what it may do with it.
+func TestDecide(t *testing.T) {
+	t.Parallel()
+	nodePort := &Targets{All: 2, Ours: 2, Ports: []int32{30080}}
+	type outcome struct {
+		verdict   Verdict
+		deletable bool
+		who       string
+	}
+	owned, adopted := outcome{Owned, true, ""}, outcome{Adopted, false, ""}
+	refused := func(who string) outcome { return outcome{Refused, false, who} }
+	const nobody = "nobody that can be told: it carries no mark of this cluster, and neither its name nor its targets are this Service's"
+	for name, c := range map[string]struct {
+		mine    func(*v1.Service)
+		others  []*v1.Service
+		object  Object
+		targets *Targets
+		adopt   registry.Adoption
+		silent  bool // nothing is marked
+		mark    string
+		want    outcome
+	}{
+		"its mark": {object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:mine"}}, want: owned},
+		"its mark, which an older Service's annotation names": {
+			object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:mine"}}, others: []*v1.Service{service("older", 0, served)}, want: owned,
+		},
+		"the mark of a younger Service": {
+			object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:other"}}, others: []*v1.Service{service("other", 9, nil)}, mine: served, want: refused("Service ns/other"),
+		},
+		"the mark of a Service that is no load balancer now and keeps its own": {
+			object: Object{Marks: []string{"anyccm-svc:other"}}, mark: "-", targets: nodePort,
+			others: []*v1.Service{service("other", 9, func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeClusterIP })}, want: refused("Service ns/other"),
+		},
+		"another cluster's":                      {object: Object{Marks: []string{"anyccm:u2"}, Name: "a-mine"}, mine: served, adopt: registry.AdoptAny, want: refused("another cluster, whose namespace kube-system has the UID u2")},
+		"a Service of another cluster":           {object: Object{Marks: []string{"anyccm-svc:far"}}, targets: nodePort, adopt: registry.AdoptAny, want: refused("a Service with the UID far, which is not of this cluster")},
+		"its default name":                       {object: Object{Name: "a-mine"}, adopt: registry.AdoptNone, want: owned},
+		"its default name, and another's mark":   {object: Object{Name: "a-mine", Marks: []string{"anyccm-svc:other"}}, others: []*v1.Service{service("other", 9, nil)}, want: refused("Service ns/other")},
+		"another's default name":                 {object: Object{Name: "a-other"}, others: []*v1.Service{service("other", 9, nil)}, targets: nodePort, adopt: registry.AdoptAny, want: refused("Service ns/other")},
+		"unmarked, in its status":                {mine: served, want: outcome{Owned, false, ""}},
+		"unmarked, in its status, none adopted":  {mine: served, adopt: registry.AdoptNone, want: refused(nobody)},
+		"of this cluster, in its status":         {mine: served, object: Object{Marks: []string{"anyccm:u1"}}, adopt: registry.AdoptNone, want: owned},
+		"where nothing is marked, in its status": {mine: served, silent: true, want: owned},
+		"in its status, recorded elsewhere": {
+			mine: func(s *v1.Service) { served(s); s.Annotations["id"] = "8" }, want: refused(nobody),
+		},
+		"in a younger Service's status":                       {others: []*v1.Service{service("other", 9, served)}, adopt: registry.AdoptAny, want: refused("Service ns/other")},
+		"in both statuses":                                    {mine: served, others: []*v1.Service{service("other", 9, served)}, want: outcome{Owned, false, ""}},
+		"a user's":                                            {targets: &Targets{All: 1, Ours: 0, Ports: []int32{80}}, want: refused(nobody)},
+		"a user's, any adopted":                               {adopt: registry.AdoptAny, want: adopted},
+		"a user's, any adopted, nothing marked":               {adopt: registry.AdoptAny, silent: true, want: refused(nobody)},
+		"a user's, any adopted, asked for before":             {adopt: registry.AdoptAny, others: []*v1.Service{service("older", 0, nil)}, want: refused("Service ns/older")},
+		"a user's, any adopted, asked for in the same second": {adopt: registry.AdoptAny, others: []*v1.Service{service("later", 5, nil)}, mine: func(s *v1.Service) { s.UID = "z" }, want: refused("Service ns/later")},
+		"its node port on our nodes":                          {targets: nodePort, want: adopted},
+		"its node port on our nodes, none adopted":            {targets: nodePort, adopt: registry.AdoptNone, want: refused(nobody)},
+		"its node port, partly on other machines":             {targets: &Targets{All: 2, Ours: 1, Ports: []int32{30080}}, want: refused(nobody)},
+		"its node port and another Service's": {
+			targets: &Targets{All: 1, Ours: 1, Ports: []int32{30080, 30081}}, want: refused(nobody),
+			others: []*v1.Service{service("other", 0, func(s *v1.Service) { s.Annotations, s.Spec.Ports[0].NodePort = nil, 30081 })},
+		},
+		"no targets":                     {targets: &Targets{}, want: refused(nobody)},
+		"a gone Service's":               {object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone"}}, targets: &Targets{}, want: refused("a Service of this cluster that is gone")},
+		"a gone Service's, any adopted":  {object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone"}}, adopt: registry.AdoptAny, want: outcome{Adopted, true, ""}},
+		"a gone Service's, by node port": {object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone"}}, targets: nodePort, want: outcome{Adopted, true, ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c.object.Title, c.object.ID, c.object.Addresses = "load balancer 7", "7", []string{"192.0.2.7", ""}
+			if c.mark == "" {
+				c.mark = "anyccm:u1"
+			}
+			r := rules(c.adopt)
+			r.Unmarked = c.silent
+			d := Decide(Facts{Service: service("mine", 5, c.mine), Mark: c.mark, Object: c.object, Targets: c.targets, Others: c.others, Rules: r})
+			assert.Equal(t, c.want, outcome{d.Verdict, d.Deletable, d.Who})
+			assert.Equal(t, c.want.verdict == Refused, d.Err() != nil)
+		})
+	}
+}
+
+// TestJudge: the targets are read only where they matter, and a failure to read them is no verdict.
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	var c Cluster
+	c.SetClient(kubeSystem())
+	mine, other := service("mine", 5, nil), service("other", 9, nil)
+	c.SetServices(lister(t, mine, other))
+	reads := 0
+	targets := func(context.Context) (Targets, error) {
+		reads++
+		return Targets{All: 1, Ours: 1, Ports: []int32{30080}}, nil
+	}
+	other.Spec.Ports[0].NodePort = 30081
+	d, err := c.Judge(t.Context(), mine, Object{Title: "lb", ID: "7", Marks: []string{ServiceMark("mine")}}, rules(""), targets)
+	require.NoError(t, err)
+	assert.Equal(t, Owned, d.Verdict)
+	assert.Zero(t, reads)
+	d, err = c.Judge(t.Context(), mine, Object{Title: "lb", ID: "7"}, rules(""), targets)
+	require.NoError(t, err)
+	assert.Equal(t, Adopted, d.Verdict)
+	assert.Equal(t, 1, reads)
+	broken := errors.New("no answer")
+	_, err = c.Judge(t.Context(), mine, Object{Title: "lb", ID: "7"}, rules(""), func(context.Context) (Targets, error) { return Targets{}, broken })
+	require.ErrorIs(t, err, broken)
+
+	recorder := record.NewFakeRecorder(10)
+	d, err = c.Judge(t.Context(), mine, Object{Title: "lb 7", ID: "7", Marks: []string{ServiceMark("other")}}, rules(""), targets)
+	require.NoError(t, err)
+	Report(recorder, mine, d)
+	assert.Equal(t, "Warning LoadBalancerNotOurs lb 7 belongs to Service ns/other and is left alone; choose another name or ID, or remove it from there first", <-recorder.Events)
+	assert.Equal(t, "Warning LoadBalancerClaimed Service ns/mine claims lb 7, which is this Service's, by its annotations or its name; that is refused", <-recorder.Events)
+}
+
+// TestServicesWithoutInformer: a command has no informer, and asks the API server.
+func TestServicesWithoutInformer(t *testing.T) {
+	t.Parallel()
+	var c Cluster
+	c.SetClient(fake.NewClientset(service("a", 1, nil)))
+	all, err := c.Services(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, all, 1)
 }

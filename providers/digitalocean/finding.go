@@ -1,0 +1,195 @@
+package digitalocean
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/digitalocean/godo"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
+)
+
+// This file finds the load balancer of a Service, and tells whether it is the Service's.
+
+// finding is what was found for a Service, and what the Service may do with it. The zero value means that there is nothing.
+type finding struct {
+	lb *godo.LoadBalancer
+	ownership.Decision
+}
+
+// find returns the load balancer of a Service: by the recorded ID, else by the names that it may have been given, or by
+// its mark. These also count after an ID that leads nowhere, for an interrupted creation leaves a load balancer that no
+// annotation knows yet. What is found may be refused; nodes are further nodes of this cluster beside the known ones.
+func (l *loadBalancers) find(ctx context.Context, service *v1.Service, nodes []*v1.Node, q inventory.Query) (finding, error) {
+	asked := time.Now()
+	if id := service.Annotations[annotationID]; id != "" {
+		lb, err := l.observed.Get(ctx, id, q)
+		if err == nil && lb.Status != statusActive {
+			// An old picture of a load balancer that is being set up helps nobody; a read made just now does.
+			lb, err = l.observed.Get(ctx, id, inventory.Query{MaxAge: time.Since(asked)})
+		}
+		if err == nil {
+			return l.judge(ctx, service, lb, nodes)
+		}
+		if !errors.Is(err, cloudapi.ErrNotFound) {
+			return finding{}, err
+		}
+	}
+	// Nobody else makes a load balancer of the default name or the mark, so that one listing serves many new Services.
+	own := q
+	own.MaxUnlistedAge = unlistedMaxAge
+	for _, by := range []struct{ index, key string }{{indexName, defaultName(service)}, {indexTag, ownership.ServiceMark(service.UID)}} {
+		found, err := l.oldestOf(ctx, service, by.index, by.key, nodes, own)
+		if err != nil || (found.lb != nil && found.Verdict != ownership.Refused) {
+			return found, err
+		}
+		// Somebody else's, under the name of this Service's, keeps nobody from having one.
+	}
+	if custom := service.Annotations[annotationName]; custom != "" {
+		return l.oldestOf(ctx, service, indexName, custom, nodes, q)
+	}
+	return finding{}, nil
+}
+
+// oldestOf returns the oldest load balancer with the key that is the Service's, else the oldest one that is refused.
+func (l *loadBalancers) oldestOf(ctx context.Context, service *v1.Service, index, key string, nodes []*v1.Node, q inventory.Query) (finding, error) {
+	found, err := l.observed.Find(ctx, index, key, q)
+	if err != nil {
+		return finding{}, err
+	}
+	found = slices.Clone(found)
+	slices.SortFunc(found, compareAge)
+	var first finding
+	for _, lb := range found {
+		c, err := l.judge(ctx, service, lb, nodes)
+		if err != nil || c.Verdict != ownership.Refused {
+			return c, err
+		}
+		if first.lb == nil {
+			first = c
+		}
+	}
+	return first, nil
+}
+
+// findOurs is find for everything but creation and change: what belongs to somebody else does not exist for this Service,
+// and is neither shown, changed nor deleted with it.
+func (l *loadBalancers) findOurs(ctx context.Context, service *v1.Service, nodes []*v1.Node, q inventory.Query) (finding, error) {
+	found, err := l.find(ctx, service, nodes, q)
+	if err != nil {
+		return finding{}, err
+	}
+	if found.Verdict == ownership.Refused {
+		klog.InfoS("Leaving a load balancer alone", "service", klog.KObj(service), "reason", found.Err().Error())
+		return finding{}, nil
+	}
+	return found, nil
+}
+
+// now looks again, right before something that cannot be undone.
+func (l *loadBalancers) now(ctx context.Context, service *v1.Service, before finding) (finding, error) {
+	lb, err := l.observed.Get(ctx, before.lb.ID, inventory.Query{})
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		l.observed.Forget(before.lb.ID)
+		return finding{}, nil
+	}
+	if err != nil {
+		return finding{}, err
+	}
+	found, err := l.judge(ctx, service, lb, nil)
+	if err == nil && found.Verdict == ownership.Refused {
+		return finding{}, nil
+	}
+	return found, err
+}
+
+// judge says whose a load balancer is.
+func (l *loadBalancers) judge(ctx context.Context, service *v1.Service, lb *godo.LoadBalancer, nodes []*v1.Node) (finding, error) {
+	object := ownership.Object{
+		Title: "load balancer " + lb.ID, ID: lb.ID, Name: lb.Name, Marks: lb.Tags, Addresses: []string{lb.IP, lb.IPv6},
+	}
+	d, err := l.cluster.Judge(ctx, service, object, l.rules(), func(context.Context) (ownership.Targets, error) {
+		return targetsOf(lb, slices.Concat(nodes, l.instances.nodes.Nodes())), nil
+	})
+	return finding{lb, d}, err
+}
+
+func (l *loadBalancers) rules() ownership.Rules {
+	return ownership.Rules{
+		Adopt: l.adopt, Unmarked: !l.config.OwnershipTag,
+		Names:  func(s *v1.Service) []string { return []string{defaultName(s)} },
+		Record: func(s *v1.Service) string { return s.Annotations[annotationID] },
+	}
+}
+
+// targetsOf tells where a load balancer sends its traffic.
+func targetsOf(lb *godo.LoadBalancer, nodes []*v1.Node) ownership.Targets {
+	ours := map[string]bool{}
+	for _, n := range nodes {
+		ours[n.Spec.ProviderID] = true
+	}
+	t := ownership.Targets{All: len(lb.DropletIDs)}
+	for _, id := range lb.DropletIDs {
+		if ours[providerIDPrefix+strconv.Itoa(id)] {
+			t.Ours++
+		}
+	}
+	for _, r := range lb.ForwardingRules {
+		t.Ports = append(t.Ports, int32(r.TargetPort)) //nolint:gosec // the API bounds ports to 1..65535
+	}
+	return t
+}
+
+// marks are those of a Service's load balancer; one that no controller made gets none.
+func (l *loadBalancers) marks(ctx context.Context, service *v1.Service, found finding) ([]string, error) {
+	if !l.config.OwnershipTag || (found.lb != nil && !found.Deletable) {
+		return nil, nil
+	}
+	marks := []string{ownership.ServiceMark(service.UID)}
+	mark, err := l.cluster.Mark(ctx)
+	if mark != "" {
+		marks = append(marks, mark)
+	}
+	return marks, err
+}
+
+// remark puts the marks on a load balancer that was made before there were any, when it is about to be changed anyway: the
+// API takes tags with a load balancer at its creation alone.
+func (l *loadBalancers) remark(ctx context.Context, service *v1.Service, found finding, lb *godo.LoadBalancer) (*godo.LoadBalancer, error) {
+	marks, err := l.marks(ctx, service, found)
+	if err != nil {
+		return nil, err
+	}
+	for _, tag := range marks {
+		if slices.Contains(lb.Tags, tag) {
+			continue
+		}
+		err := l.api.tag(ctx, tag, []string{lb.ID})
+		if errors.Is(err, cloudapi.ErrUnauthorized) {
+			klog.ErrorS(err, "A load balancer is not marked; grant tag:create, or set DO_OWNERSHIP_TAG=false", "service", klog.KObj(service), "loadBalancer", lb.ID)
+			return lb, nil
+		}
+		if err != nil {
+			l.observed.Invalidate(lb.ID)
+			return nil, err
+		}
+		marked := *lb
+		marked.Tags = append(slices.Clone(lb.Tags), tag)
+		lb = &marked
+		l.observed.Amend(lb)
+	}
+	return lb, nil
+}
+
+func compareAge(a, b *godo.LoadBalancer) int {
+	return cmp.Or(strings.Compare(a.Created, b.Created), strings.Compare(a.ID, b.ID))
+}

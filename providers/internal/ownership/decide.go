@@ -1,0 +1,213 @@
+package ownership
+
+import (
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+)
+
+// This file decides and calls nobody: whose a load balancer is.
+
+// Object is a load balancer as the cloud shows it, reduced to what tells whose it is.
+type Object struct {
+	// Title names it in messages, such as "load balancer 4de7ac8b"; ID is what Services record.
+	Title, ID string
+	Name      string
+	// Marks are its tags; those that are no marks say nothing.
+	Marks []string
+	// Addresses are where it serves, as the status of a Service shows them: IP addresses, and host names that the cloud
+	// gives. Names that an annotation can put into a status are left out.
+	Addresses []string
+}
+
+// Targets is where a load balancer sends its traffic.
+type Targets struct {
+	// All is how many targets there are, and Ours how many of them are nodes of this cluster.
+	All, Ours int
+	// Ports are the ports on the targets.
+	Ports []int32
+}
+
+// Rules are what decides for all Services of a cloud.
+type Rules struct {
+	// Adopt is the operator's policy.
+	Adopt registry.Adoption
+	// Unmarked is set where this program may not write marks.
+	Unmarked bool
+	// Names returns the names that the cloud's own controller, or this program, gives to the load balancer of a Service
+	// and to no other one. Names that an annotation chooses are not among them.
+	Names func(*v1.Service) []string
+	// Record returns the ID that the annotations of a Service record or ask for.
+	Record func(*v1.Service) string
+}
+
+// Facts is all that Decide looks at.
+type Facts struct {
+	Service *v1.Service
+	// Mark is this cluster's; empty where it is unknown.
+	Mark   string
+	Object Object
+	// Targets is nil until it is known to matter.
+	Targets *Targets
+	// Others are the other Services of the cluster.
+	Others []*v1.Service
+	Rules
+}
+
+// Verdict is what a Service may do with an object.
+type Verdict string
+
+// Verdicts.
+const (
+	// Owned: it was made for this Service.
+	Owned Verdict = "owned"
+	// Adopted: the Service may use and change it.
+	Adopted Verdict = "adopted"
+	// Refused: it is somebody else's.
+	Refused Verdict = "refused"
+)
+
+// Decision is a verdict and its reasons.
+type Decision struct {
+	Verdict Verdict
+	// Deletable is set where a controller made the object for this Service, or for one that is gone. What is not
+	// deletable is never deleted, nor given a name or a mark by which it would later pass for a controller's.
+	Deletable bool
+	// Object is the title of the object.
+	Object string
+	// Who owns it in words, and the Service if it is one, where it is refused.
+	Who    string
+	Owner  *v1.Service
+	advice string
+	// TargetsMayTell is set where the decision could be another one if the targets were known.
+	TargetsMayTell bool
+}
+
+// Err returns the NotOursError of a refusal, else nil.
+func (d Decision) Err() error {
+	if d.Verdict != Refused {
+		return nil
+	}
+	return &NotOursError{Object: d.Object, Owner: d.Who, Advice: d.advice}
+}
+
+func (d Decision) refuse(who string, owner *v1.Service) Decision {
+	d.Verdict, d.Deletable, d.Who, d.Owner = Refused, false, who, owner
+	return d
+}
+
+// Decide says whose an object is. What only a controller or the operator can write decides, in this order: marks in the
+// cloud, the name that holds the Service's identity, the address in the status of a Service (authors of Services may not
+// write the status), and the targets, for no two Services have the same node port. Annotations and ages prove nothing.
+func Decide(f Facts) Decision {
+	d := Decision{Object: f.Object.Title}
+	if err := Check(f.Object.Title, f.Mark, f.Object.Marks); err != nil {
+		return d.refuse(err.(*NotOursError).Owner, nil) //nolint:errorlint,forcetypeassert // Check returns no other
+	}
+	ours := f.Mark != "" && slices.Contains(f.Object.Marks, f.Mark)
+	if slices.Contains(f.Object.Marks, ServiceMark(f.Service.UID)) {
+		return Decision{Verdict: Owned, Deletable: true, Object: d.Object}
+	}
+	if other := f.other(func(s *v1.Service) bool { return slices.Contains(f.Object.Marks, ServiceMark(s.UID)) }); other != nil {
+		return d.refuse(serviceName(other), other)
+	}
+	if f.named(f.Service) {
+		return Decision{Verdict: Owned, Deletable: true, Object: d.Object}
+	}
+	if other := f.other(f.named); other != nil {
+		return d.refuse(serviceName(other), other)
+	}
+	if _, uid := Marked(f.Object.Marks); uid != "" && !ours {
+		return d.refuse("a Service with the UID "+uid+", which is not of this cluster", nil)
+	}
+	served := f.shows(f.Service)
+	if other := f.other(func(s *v1.Service) bool { return f.shows(s) && (!served || before(s, f.Service)) }); other != nil {
+		return d.refuse(serviceName(other), other)
+	}
+	if served && (ours || f.Unmarked || f.Adopt != registry.AdoptNone) {
+		return Decision{Verdict: Owned, Deletable: ours || f.Unmarked, Object: d.Object}
+	}
+	return f.adopt(d, ours)
+}
+
+// adopt decides about an object that nothing gives to any Service.
+func (f Facts) adopt(d Decision, ours bool) Decision {
+	who := "nobody that can be told: it carries no mark of this cluster, and neither its name nor its targets are this Service's"
+	if ours {
+		who = "a Service of this cluster that is gone"
+	}
+	switch {
+	case f.Adopt == registry.AdoptAny && !f.Unmarked:
+		// Of two that ask for the same object, the first one has it.
+		if other := f.other(func(s *v1.Service) bool { return f.records(s) && before(s, f.Service) }); other != nil {
+			return d.refuse(serviceName(other), other)
+		}
+	case f.Adopt == registry.AdoptNone || f.Unmarked:
+		d.advice = "the operator allows no adoption (--adopt-load-balancers=none); choose another name or ID"
+		if f.Unmarked {
+			d.advice = "without marks no load balancer can be adopted safely, for it could not be told from one that was made for the Service; choose another name or ID"
+		}
+		return d.refuse(who, nil)
+	case f.Targets == nil:
+		d.TargetsMayTell = true
+		fallthrough
+	case !f.targetsOurs():
+		d.advice = "choose another name or ID, or ask the operator to allow it (--adopt-load-balancers=any)"
+		return d.refuse(who, nil)
+	}
+	d.Verdict, d.Deletable = Adopted, ours
+	return d
+}
+
+// other returns a living Service other than this one of which something is true.
+func (f Facts) other(is func(*v1.Service) bool) *v1.Service {
+	if i := slices.IndexFunc(f.Others, is); i >= 0 {
+		return f.Others[i]
+	}
+	return nil
+}
+
+func (f Facts) named(s *v1.Service) bool {
+	return f.Names != nil && f.Object.Name != "" && slices.Contains(f.Names(s), f.Object.Name)
+}
+
+// shows reports whether the status of a Service shows the object, and its annotations lead there, if they lead anywhere:
+// an address outlives its load balancer in a status, and the cloud may give it to the next one.
+func (f Facts) shows(s *v1.Service) bool {
+	if id := f.recordOf(s); id != "" && id != f.Object.ID {
+		return false
+	}
+	return slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(in v1.LoadBalancerIngress) bool {
+		return slices.ContainsFunc(f.Object.Addresses, func(a string) bool {
+			return a != "" && (a == in.IP || (in.Hostname != "" && strings.EqualFold(a, in.Hostname)))
+		})
+	})
+}
+
+// records reports whether the annotations of a living Service lead to the object.
+func (f Facts) records(s *v1.Service) bool {
+	waits := s.Spec.Type == v1.ServiceTypeLoadBalancer || len(s.Finalizers) > 0
+	return waits && f.Object.ID != "" && f.recordOf(s) == f.Object.ID
+}
+
+func (f Facts) recordOf(s *v1.Service) string {
+	if f.Record == nil {
+		return ""
+	}
+	return f.Record(s)
+}
+
+// targetsOurs reports whether the object does what the Service's own would do: all of its targets are nodes of this
+// cluster, by a node port of this Service, and by none of another one.
+func (f Facts) targetsOurs() bool {
+	if f.Targets.All == 0 || f.Targets.Ours < f.Targets.All {
+		return false
+	}
+	hasPort := func(s *v1.Service) bool {
+		return slices.ContainsFunc(s.Spec.Ports, func(p v1.ServicePort) bool { return p.NodePort != 0 && slices.Contains(f.Targets.Ports, p.NodePort) })
+	}
+	return hasPort(f.Service) && f.other(hasPort) == nil
+}
