@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -76,6 +77,15 @@ const (
 	checkHTTPBody   = "http_body"
 
 	algorithmRoundRobin = "roundrobin"
+
+	// Limits on what an annotation may hold: tags as the API takes them, texts that become patterns, and networks as many as a
+	// firewall has room for.
+	mostTags      = 100
+	shortestTag   = 3
+	longestTag    = 50
+	mostCheckText = 255
+	mostPortText  = 1024
+	mostNetworks  = mostRules * mostRuleAddresses
 
 	defaultUDPCheckPort = 80
 	mostThrottle        = 20
@@ -213,7 +223,7 @@ var Annotations = schema.Annotations[settings]{
 		Key: annotationPreserve, Changes: schema.InPlace, Spec: schema.Spec{Default: "false", Help: "Keep the NodeBalancer when the Service is deleted or moves to another one."},
 	}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.ID }, schema.AnnotationRow{
-		Key: annotationID, Changes: schema.InPlace, Spec: schema.Spec{Min: new(1.0), Help: "Use this NodeBalancer, which exists. It outlives the Service unless this program made it."},
+		Key: annotationID, Changes: schema.InPlace, Spec: schema.Spec{Min: new(1.0), Help: "Use this NodeBalancer, which exists and serves this Service's node ports, or which --adopt-load-balancers allows. It outlives the Service unless a controller made it."},
 	}),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.Type }, schema.AnnotationRow{
 		Key: annotationType, Changes: schema.AtCreation,
@@ -242,7 +252,7 @@ var Annotations = schema.Annotations[settings]{
 		Key: annotationReservedIPv4, Changes: schema.AtCreation, Spec: schema.Spec{Check: checkIPv4, Help: "Reserved IPv4 address that the NodeBalancer gets."},
 	}),
 	schema.BoolAnnotation(func(s *settings) *bool { return &s.RetainReservedIPv4 }, schema.AnnotationRow{
-		Key: annotationRetainReservedIPv4, Changes: schema.InPlace, Spec: schema.Spec{Default: "true", Help: "Keep the reserved address when the NodeBalancer is deleted."},
+		Key: annotationRetainReservedIPv4, Changes: schema.InPlace, Spec: schema.Spec{Default: "true", Help: "Keep the reserved address when the NodeBalancer is deleted. false releases one that has the tag of the cluster."},
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.BackendRange }, schema.AnnotationRow{
 		Key: annotationBackendRange, Changes: schema.AtCreation, Spec: schema.Spec{Check: checkCIDR, Help: "Range of the NodeBalancer in the subnet of its backends."},
@@ -310,6 +320,10 @@ func parseSettings(service *v1.Service, c Config) (s settings, warnings, err err
 		key := annotationPort + strconv.Itoa(int(p.Port))
 		if text := given[key]; text != "" {
 			var one portSettings
+			if len(text) > mostPortText {
+				problems = append(problems, &schema.Problem{Place: "annotation " + key, Reason: fmt.Sprintf("has more than %d characters", mostPortText)})
+				continue
+			}
 			if err := json.Unmarshal([]byte(text), &one); err != nil {
 				problems = append(problems, &schema.Problem{Place: "annotation " + key, Value: text, Reason: `is not a JSON object of texts such as {"protocol": "http"}`})
 			}
@@ -337,6 +351,9 @@ func concerning(err error, keys ...string) error {
 func sourceRanges(ranges []string) (*acl, error) {
 	list := &addressList{}
 	var problems []error
+	if len(ranges) > mostNetworks {
+		return nil, &schema.Problem{Place: placeSourceRanges, Reason: fmt.Sprintf("holds %d networks; a firewall has room for %d", len(ranges), mostNetworks)}
+	}
 	for _, text := range ranges {
 		p, err := netip.ParsePrefix(strings.TrimSpace(text))
 		switch {
@@ -379,6 +396,13 @@ func (s settings) contradictions() []error {
 			problems = append(problems, &schema.Problem{Place: "annotation " + key, Reason: reason})
 		}
 	}
+	report(len(s.Tags) > mostTags, annotationTags, fmt.Sprintf("holds more than %d tags", mostTags))
+	for _, tag := range s.Tags[:min(len(s.Tags), mostTags)] {
+		report(ownership.IsMark(tag), annotationTags, fmt.Sprintf("holds %q, by which NodeBalancers are told apart; choose another one", tag))
+		report(len(tag) < shortestTag || len(tag) > longestTag, annotationTags, fmt.Sprintf("holds a tag that has not %d to %d characters", shortestTag, longestTag))
+	}
+	report(len(s.CheckBody) > mostCheckText, annotationCheckBody, fmt.Sprintf("has more than %d characters", mostCheckText))
+	report(len(s.CheckPath) > mostCheckText, annotationCheckPath, fmt.Sprintf("has more than %d characters", mostCheckText))
 	report(s.CheckType == checkHTTPBody && s.CheckBody == "", annotationCheckBody, "is required for checks of type http_body")
 	report(s.CheckTimeout >= s.CheckInterval && s.CheckInterval > 0, annotationCheckTimeout, fmt.Sprintf("must be less than the interval of %d s", s.CheckInterval))
 	report((s.FrontendVPC == "") != (s.FrontendSubnet == "") && s.FrontendSubnetID == 0, annotationFrontendVPC, "and "+annotationFrontendSubnet+" belong together; set both")
@@ -402,8 +426,11 @@ func parseACL(text string) (*acl, error) {
 	if list == nil {
 		list = a.Deny
 	}
-	if len(list.IPv4)+len(list.IPv6) == 0 {
+	switch n := len(list.IPv4) + len(list.IPv6); {
+	case n == 0:
 		return nil, errors.New("holds no network")
+	case n > mostNetworks:
+		return nil, fmt.Errorf("holds %d networks; a firewall has room for %d", n, mostNetworks)
 	}
 	for _, network := range slices.Concat(list.IPv4, list.IPv6) {
 		if _, err := netip.ParsePrefix(network); err != nil {

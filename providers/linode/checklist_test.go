@@ -1,6 +1,7 @@
 package linode
 
 import (
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -33,6 +34,7 @@ func checklist() map[string]conformance.Checked {
 		annotationFirewallID:         {Elsewhere: "TestFirewallTransitions", Illegal: []string{"x", "0"}},
 		annotationFirewallACL: {Elsewhere: "TestFirewallTransitions", Illegal: []string{
 			"x", "{}", `{"allowList": {"ipv4": ["192.0.2.0/24"]}, "denyList": {"ipv4": ["192.0.2.0/24"]}}`, `{"allowList": {}}`, `{"allowList": {"ipv4": ["192.0.2.1"]}}`,
+			`{"allowList": {"ipv4": ["192.0.2.0/24"` + strings.Repeat(`,"192.0.2.0/24"`, mostNetworks) + `]}}`,
 		}},
 		annotationProtocol: {Legal: []conformance.Legal{conformance.Arrives("HTTP", nil, first("protocol"), "http"), conformance.Arrives("tcp", nil, first("protocol"), "tcp"), conformance.Arrives("udp", nil, first("protocol"), "udp"), conformance.Arrives("", nil, first("protocol"), "tcp")}, Illegal: []string{"sctp"}},
 		annotationPort + "<port>": {Legal: []conformance.Legal{
@@ -42,14 +44,14 @@ func checklist() map[string]conformance.Checked {
 			conformance.Arrives(`{"stickiness": "none"}`, http, first("stickiness"), "none"),
 			conformance.Arrives(`{"protocol": "udp", "udp-check-port": "53"}`, nil, first("udp_check_port"), 53.0),
 			conformance.Arrives(`{"unknown": "x"}`, nil, first("protocol"), "tcp"),
-		}, Illegal: []string{"x", `{"udp-check-port": 8080}`, `{"protocol": "smoke"}`, `{"algorithm": "ring_hash"}`, `{"protocol": "udp", "proxy-protocol": "v1"}`, `{"protocol": "udp", "udp-check-port": "0"}`, `{"protocol": "udp", "tls-secret-name": "x"}`, `{"protocol": "https"}`, `{"protocol": "http", "stickiness": "session"}`}},
+		}, Illegal: []string{"x", `{"unknown": "` + strings.Repeat("x", 1100) + `"}`, `{"udp-check-port": 8080}`, `{"protocol": "smoke"}`, `{"algorithm": "ring_hash"}`, `{"protocol": "udp", "proxy-protocol": "v1"}`, `{"protocol": "udp", "udp-check-port": "0"}`, `{"protocol": "udp", "tls-secret-name": "x"}`, `{"protocol": "https"}`, `{"protocol": "http", "stickiness": "session"}`}},
 		annotationProxyProtocol:    {Legal: []conformance.Legal{conformance.Arrives("v1", nil, first("proxy_protocol"), "v1"), conformance.Arrives("V2", nil, first("proxy_protocol"), "v2"), conformance.Arrives("none", nil, first("proxy_protocol"), "none")}, Illegal: []string{"v3"}},
 		annotationOldProxyProtocol: {Legal: []conformance.Legal{conformance.Arrives("v1", nil, first("proxy_protocol"), "v1"), conformance.Arrives("v1", with(annotationProxyProtocol, "v2"), first("proxy_protocol"), "v2")}, Illegal: []string{"v3"}},
 		annotationAlgorithm:        {Legal: []conformance.Legal{conformance.Arrives("leastconn", nil, first("algorithm"), "leastconn"), conformance.Arrives("Source", nil, first("algorithm"), "source"), conformance.Arrives("ring_hash", with(annotationProtocol, "udp"), first("algorithm"), "ring_hash")}, Illegal: []string{"random", "ring_hash"}},
 		annotationStickiness:       {Legal: []conformance.Legal{conformance.Arrives("http_cookie", http, first("stickiness"), "http_cookie"), conformance.Arrives("", http, first("stickiness"), "table"), conformance.Arrives("table", nil, first("stickiness"), nil), conformance.Arrives("source_ip", with(annotationProtocol, "udp"), first("stickiness"), "source_ip")}, Illegal: []string{"session", "x"}, With: http},
 		annotationCheckType:        {Legal: []conformance.Legal{conformance.Arrives("none", nil, first("check"), "none"), conformance.Arrives("http", nil, first("check"), "http"), conformance.Arrives("http", nil, first("check_path"), "/"), conformance.Arrives("", nil, first("check"), "connection")}, Illegal: []string{"HTTP", "http_body"}},
-		annotationCheckPath:        {Legal: []conformance.Legal{conformance.Arrives("/ready", with(annotationCheckType, "http"), first("check_path"), "/ready"), conformance.Arrives("/ready", nil, first("check_path"), nil)}},
-		annotationCheckBody:        {Legal: []conformance.Legal{conformance.Arrives("ok", with(annotationCheckType, "http_body"), first("check_body"), "ok")}},
+		annotationCheckPath:        {Legal: []conformance.Legal{conformance.Arrives("/ready", with(annotationCheckType, "http"), first("check_path"), "/ready"), conformance.Arrives("/ready", nil, first("check_path"), nil)}, Illegal: []string{"/" + strings.Repeat("x", 300)}},
+		annotationCheckBody:        {Legal: []conformance.Legal{conformance.Arrives("ok", with(annotationCheckType, "http_body"), first("check_body"), "ok")}, Illegal: []string{strings.Repeat("x", 300)}},
 		annotationCheckInterval:    number("check_interval", "20", 20, "1", "3601", "3"),
 		annotationCheckTimeout:     number("check_timeout", "4", 4, "0", "31", "5"),
 		annotationCheckAttempts:    number("check_attempts", "7", 7, "0", "31"),
@@ -58,7 +60,7 @@ func checklist() map[string]conformance.Checked {
 		annotationThrottle:         {Legal: []conformance.Legal{conformance.Arrives("7", nil, "client_conn_throttle", 7.0), conformance.Arrives("-4", nil, "client_conn_throttle", 0.0), conformance.Arrives("21", nil, "client_conn_throttle", 20.0)}, Illegal: []string{"x"}, Lenient: true},
 		annotationType:             {Legal: []conformance.Legal{conformance.Arrives("Premium", nil, "type", "premium"), conformance.Arrives("premium_40gb", nil, "type", "premium_40gb"), conformance.Arrives("", nil, "type", "common")}, Illegal: []string{"huge"}},
 		annotationIPv6Backends:     {Legal: []conformance.Legal{conformance.Arrives("false", nil, "configs.0.nodes.0.mode", "accept")}, Illegal: []string{"maybe"}, Lenient: true},
-		annotationTags:             {Legal: []conformance.Legal{conformance.Arrives("one, two", nil, "tags.1", "one"), conformance.Arrives("one, two", nil, "tags.2", "two"), conformance.Arrives("", nil, "tags.0", "kubernetes")}},
+		annotationTags:             {Legal: []conformance.Legal{conformance.Arrives("one, two", nil, "tags.1", "one"), conformance.Arrives("one, two", nil, "tags.2", "two"), conformance.Arrives("", nil, "tags.0", "kubernetes")}, Illegal: []string{"anyccm:another-cluster", "anyccm-svc:another-service", "ab", strings.Repeat("x", 51), strings.Repeat("tag,", 101)}},
 		annotationReservedIPv4:     {Legal: []conformance.Legal{conformance.Arrives(reservedIP, nil, "ipv4", reservedIP), conformance.Arrives("", nil, "ipv4", nil)}, Illegal: []string{"198.19.200", "2001:db8::1"}},
 		annotationBackendRange:     {Elsewhere: "TestVPCOptions", Illegal: []string{"10.0.0.0", "x"}},
 		annotationBackendVPC:       {Elsewhere: "TestVPCOptions"},

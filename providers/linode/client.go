@@ -60,6 +60,7 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 	a.sdk.SetBaseURL(base.Scheme + "://" + base.Host)
 	a.sdk.SetAPIVersion(versionOf(base))
 	a.sdk.SetLogger(silent{})
+	a.sdk.SetDebug(false) // whatever LINODE_DEBUG says: the SDK would log bodies, with private keys in them
 	a.sdk.OnAfterResponse(checkAnswer)
 	return a, nil
 }
@@ -99,7 +100,8 @@ func checkAnswer(r *linodego.Response) error {
 
 var identifier = regexp.MustCompile(`^[0-9]+$`)
 
-// operation names a request without identifiers: "GET /v4/nodebalancers/{id}".
+// operation names a request without identifiers: "GET /v4/nodebalancers/{id}". Names are those of our own calls; nothing that
+// anybody writes into a request can make another one.
 func operation(r *http.Request) string {
 	segments := strings.Split(path.Clean(r.URL.Path), "/")
 	for i, s := range segments {
@@ -107,8 +109,15 @@ func operation(r *http.Request) string {
 			segments[i] = "{id}"
 		}
 	}
-	return r.Method + " " + strings.Join(segments, "/")
+	name := r.Method + " " + strings.Join(segments, "/")
+	if methodOf(name) == "" || !versionForm.MatchString(segments[min(1, len(segments)-1)]) {
+		return "other"
+	}
+	return name
 }
+
+// versionForm is that of a version of the API.
+var versionForm = regexp.MustCompile(`^v[0-9a-z]{1,15}$`)
 
 func budget(h http.Header) (cloudapi.Budget, bool) {
 	limit, limitErr := strconv.Atoi(h.Get("X-RateLimit-Limit"))

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -118,10 +119,12 @@ func snapshot(t testing.TB, sim *linodesim.Sim) string {
 		if nb.IPv4 != reservedIP {
 			nb.IPv4 = ""
 		}
+		nb.Tags = slices.Sorted(slices.Values(nb.Tags)) // the API promises no order
 		show(nb)
 	}
 	for i, f := range sim.Firewalls() {
 		f.ID, f.Created, f.Updated, f.Rules.Version, f.Rules.Fingerprint = i, "", "", 0, ""
+		f.Tags = slices.Sorted(slices.Values(f.Tags))
 		show(f)
 		show(len(f.Devices()))
 	}

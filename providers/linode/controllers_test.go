@@ -70,7 +70,7 @@ func TestNodeMetadata(t *testing.T) {
 	assert.True(t, unlabelled(own))
 	assert.False(t, unlabelled(foreign))
 
-	m := &metadata{kube: w.Kube, instances: w.instances, nodes: w.Nodes()}
+	m := &metadata{kube: w.Kube, instances: w.instances, nodes: w.Nodes(), maxAge: sweepMaxAge}
 	w.server.ResetCalls()
 	require.NoError(t, m.run(t.Context()))
 	nodes := w.synced()

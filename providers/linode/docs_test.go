@@ -18,7 +18,7 @@ func TestExamples(t *testing.T) {
 		require.NoError(t, err)
 		secrets := map[string]secret{}
 		for _, p := range set.ports {
-			secrets[p.TLSSecret] = secret{cert: "c", key: "k"}
+			secrets[p.TLSSecret] = secret{Cert: "c", Key: "k"}
 		}
 		d, err := desire(s, set, nil, []backend{{node: "n", address: netip.MustParseAddr("192.168.128.1")}}, secrets)
 		require.NoError(t, err, s.Name)

@@ -245,10 +245,13 @@ func madeFor(f *linodego.Firewall, service *v1.Service, prefix, mark string, nod
 	if ownership.Check("", mark, f.Tags) != nil {
 		return false
 	}
+	if _, uid := ownership.Marked(f.Tags); uid != "" {
+		return uid == string(service.UID)
+	}
 	if f.Label == label(prefix, service) {
 		return true
 	}
-	marked := slices.ContainsFunc(f.Tags, func(tag string) bool { return strings.HasPrefix(tag, markPrefix) })
+	marked := slices.ContainsFunc(f.Tags, ownership.IsMark)
 	alone := !slices.ContainsFunc(f.Entities, func(e linodego.FirewallDeviceEntity) bool {
 		return e.Type != deviceNodeBalancer || e.ID != nodeBalancer
 	})

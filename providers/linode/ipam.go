@@ -303,7 +303,8 @@ func (a *ipam) choose(ctx context.Context, node *v1.Node, taken map[netip.Prefix
 // ipv6Range derives the IPv6 range of a Node from its Linode. A listing may have caught the Linode in the making, so that
 // only a look of right now is a reason to complain.
 func (a *ipam) ipv6Range(ctx context.Context, node *v1.Node, expected int) (netip.Prefix, error) {
-	q := inventory.Query{MaxAge: sweepMaxAge, MaxMissAge: missMaxAge, Expected: expected}
+	// The ranges of a Linode stay: what was read when its node was initialised will do, however slowly nodes arrive.
+	q := inventory.Query{MaxAge: backendMaxAge, MaxMissAge: missMaxAge, Expected: expected}
 	l, err := a.instances.lookup(ctx, node, q)
 	if err == nil && (l.vpc == nil || len(l.vpc.rangesV6) == 0) {
 		q.MaxAge = missMaxAge

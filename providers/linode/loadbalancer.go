@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/record"
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/klog/v2"
@@ -24,6 +25,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
+	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -47,7 +49,7 @@ const (
 	eventConfigError = "LoadBalancerConfigError"
 	eventIgnored     = "LoadBalancerAnnotationIgnored"
 	eventFixed       = "LoadBalancerAnnotationFixed"
-	eventNotOurs     = "LoadBalancerNotOurs"
+	eventNotOurs     = ownership.EventNotOurs
 	// eventIPChange has the name that Linode's own controller uses.
 	eventIPChange = "NodeBalancerIPChangeIgnored"
 	// eventRangesIgnored: spec.loadBalancerSourceRanges has no effect.
@@ -66,6 +68,10 @@ type loadBalancers struct {
 	details   *inventory.Inventory[int, *details]
 	firewalls *inventory.Inventory[int, *linodego.Firewall]
 	cluster   *ownership.Cluster
+	// adopt is the operator's policy about NodeBalancers without a mark.
+	adopt registry.Adoption
+	// services are those of the cluster; set by SetInformers.
+	services listers.ServiceLister
 
 	// Set by Initialize, before any call of the framework.
 	kube   kubernetes.Interface
@@ -98,17 +104,17 @@ func (l *loadBalancers) GetLoadBalancerName(_ context.Context, _ string, service
 
 // GetLoadBalancer implements cloudprovider.LoadBalancer.
 func (l *loadBalancers) GetLoadBalancer(ctx context.Context, _ string, service *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
-	nb, err := l.findOurs(ctx, service, inventory.Query{MaxAge: ensureMaxAge})
+	found, err := l.findOurs(ctx, service, nil, inventory.Query{MaxAge: ensureMaxAge})
 	if err != nil {
 		return nil, false, err
 	}
-	if nb == nil {
+	if found.nb == nil {
 		// The framework deletes nothing where it hears of nothing, and a firewall outlives its NodeBalancer for a moment.
 		left, err := l.leftFirewalls(ctx, service)
 		return &v1.LoadBalancerStatus{}, len(left) > 0, err
 	}
 	s, _, _ := parseSettings(service, l.config) // a fault in other annotations does not hide what is there
-	return status(nb, s), true, nil
+	return status(found.nb, s), true, nil
 }
 
 // EnsureLoadBalancer implements cloudprovider.LoadBalancer: observe, desire, plan, apply, and tell the Service.
@@ -117,14 +123,15 @@ func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, 
 	if err != nil {
 		return nil, err
 	}
-	nb, err := l.find(ctx, service, inventory.Query{MaxAge: ensureMaxAge})
+	found, err := l.find(ctx, service, nodes, inventory.Query{MaxAge: ensureMaxAge})
 	if err != nil {
 		return nil, err
 	}
-	if err := l.checkOwner(ctx, service, nb); err != nil {
-		l.event(service, v1.EventTypeWarning, eventNotOurs, err.Error())
+	if err := found.Err(); err != nil {
+		ownership.Report(l.events, service, found.Decision)
 		return nil, err
 	}
+	nb := found.nb
 	want, err := l.want(ctx, cluster, service, s, nodes)
 	if err != nil {
 		return nil, err
@@ -163,10 +170,11 @@ func (l *loadBalancers) converge(ctx context.Context, service *v1.Service, s set
 // created here. Faults in annotations do not keep nodes from joining or leaving, unless they leave open how the nodes are
 // reached.
 func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) error {
-	nb, err := l.findOurs(ctx, service, inventory.Query{MaxAge: detailsMaxAge, MaxMissAge: updateMaxAge})
-	if err != nil || nb == nil {
+	found, err := l.findOurs(ctx, service, nodes, inventory.Query{MaxAge: detailsMaxAge, MaxMissAge: updateMaxAge})
+	if err != nil || found.nb == nil {
 		return err
 	}
+	nb := found.nb
 	d, err := l.details.Get(ctx, nb.ID, inventory.Query{MaxAge: detailsMaxAge})
 	if err != nil {
 		return err
@@ -190,15 +198,15 @@ func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, _ string,
 	if err := concerning(err, annotationPreserve, annotationRetainReservedIPv4); err != nil {
 		return err // in doubt nothing is deleted
 	}
-	nb, err := l.findOurs(ctx, service, inventory.Query{MaxAge: ensureMaxAge})
+	found, err := l.findOurs(ctx, service, nil, inventory.Query{MaxAge: ensureMaxAge})
 	if err != nil {
 		return err
 	}
 	if s.Preserve {
 		return nil
 	}
-	if nb != nil {
-		if err := l.remove(ctx, service, s, nb); err != nil {
+	if found.nb != nil {
+		if err := l.remove(ctx, service, s, found.nb); err != nil {
 			return err
 		}
 	}
@@ -216,14 +224,14 @@ func (l *loadBalancers) remove(ctx context.Context, service *v1.Service, s setti
 	if err != nil {
 		return err
 	}
-	if err := l.checkOwner(ctx, service, nb); err != nil {
-		return err
+	now, err := l.judge(ctx, service, nb, nil)
+	if err == nil {
+		err = now.Err()
 	}
-	made, err := l.made(ctx, service, nb)
 	if err != nil {
 		return err
 	}
-	if !made {
+	if !now.Deletable {
 		l.event(service, v1.EventTypeNormal, eventKept, fmt.Sprintf("NodeBalancer %d was not made by a cloud controller manager and is kept", nb.ID))
 		return nil
 	}
@@ -242,97 +250,6 @@ func (l *loadBalancers) remove(ctx context.Context, service *v1.Service, s setti
 	l.observed.Forget(nb.ID)
 	l.details.Forget(nb.ID)
 	return nil
-}
-
-// made reports whether a cloud controller manager made a NodeBalancer, as its mark or its label shows. Whatever else a
-// Service led to is the user's.
-func (l *loadBalancers) made(ctx context.Context, service *v1.Service, nb *nodeBalancer) (bool, error) {
-	mark, err := l.mark(ctx)
-	return (mark != "" && slices.Contains(nb.Tags, mark)) || nb.Label == label(l.config.Prefix, service) || madeByController(l.config.Prefix, nb.Label), err
-}
-
-// mark returns the mark of this cluster, or "" where it has none.
-func (l *loadBalancers) mark(ctx context.Context) (string, error) { return l.cluster.Mark(ctx) }
-
-// marked adds the marks of an object that is made for a Service.
-func (l *loadBalancers) marked(ctx context.Context, _ *v1.Service, tags []string) ([]string, error) {
-	tags = append([]string{}, tags...)
-	mark, err := l.mark(ctx)
-	if err == nil && mark != "" && l.config.OwnershipTag {
-		tags = append(tags, mark)
-	}
-	return tags, err
-}
-
-// find returns the NodeBalancer of a Service, or nil if there is none: the one that the Service names, else the recorded
-// one, else the one whose address it shows, else the one with its label.
-func (l *loadBalancers) find(ctx context.Context, service *v1.Service, q inventory.Query) (*nodeBalancer, error) {
-	if id, err := strconv.Atoi(service.Annotations[annotationID]); err == nil && id > 0 {
-		nb, err := l.observed.Get(ctx, id, q)
-		if errors.Is(err, cloudapi.ErrNotFound) {
-			problem := &schema.Problem{Place: "annotation " + annotationID, Value: strconv.Itoa(id), Reason: "is not the ID of a NodeBalancer that the token may read; correct or remove it"}
-			if service.DeletionTimestamp != nil || service.Spec.Type != v1.ServiceTypeLoadBalancer {
-				return l.findByRecords(ctx, service, q)
-			}
-			l.event(service, v1.EventTypeWarning, eventConfigError, problem.Error())
-			return nil, problem
-		}
-		return nb, err
-	}
-	return l.findByRecords(ctx, service, q)
-}
-
-func (l *loadBalancers) findByRecords(ctx context.Context, service *v1.Service, q inventory.Query) (*nodeBalancer, error) {
-	if id, err := strconv.Atoi(service.Annotations[annotationRecord]); err == nil && id > 0 {
-		nb, err := l.observed.Get(ctx, id, q)
-		if err == nil || !errors.Is(err, cloudapi.ErrNotFound) {
-			return nb, err
-		}
-	}
-	for _, ingress := range service.Status.LoadBalancer.Ingress {
-		found, err := l.observed.Find(ctx, indexIP, cmp.Or(ingress.IP, ingress.Hostname), q)
-		if err != nil {
-			return nil, err
-		}
-		// Private addresses may occur in several VPCs; one that is not the only one proves nothing.
-		if len(found) == 1 {
-			return found[0], nil
-		}
-	}
-	// Nobody else makes a NodeBalancer of this label, so that one listing serves many new Services.
-	q.MaxUnlistedAge = 3 * time.Second
-	found, err := l.observed.Find(ctx, indexLabel, label(l.config.Prefix, service), q)
-	if err != nil || len(found) == 0 {
-		return nil, err
-	}
-	return found[0], nil
-}
-
-// findOurs is find for everything but creation and change: what belongs to somebody else does not exist for this Service.
-func (l *loadBalancers) findOurs(ctx context.Context, service *v1.Service, q inventory.Query) (*nodeBalancer, error) {
-	nb, err := l.find(ctx, service, q)
-	if err != nil {
-		return nil, err
-	}
-	if err := l.checkOwner(ctx, service, nb); err != nil {
-		if _, notOurs := errors.AsType[*ownership.NotOursError](err); notOurs {
-			klog.InfoS("Leaving a NodeBalancer alone", "service", klog.KObj(service), "reason", err.Error())
-			return nil, nil //nolint:nilnil // absence is an answer here
-		}
-		return nil, err
-	}
-	return nb, nil
-}
-
-func (l *loadBalancers) checkOwner(ctx context.Context, service *v1.Service, nb *nodeBalancer) error {
-	if nb == nil {
-		return nil
-	}
-	object := fmt.Sprintf("NodeBalancer %d", nb.ID)
-	if err := ownership.Check(object, l.cluster.Mark(ctx), nb.Tags); err != nil {
-		return err
-	}
-	return l.cluster.CheckRecords(object, annotationRecord, strconv.Itoa(nb.ID), service)
 }
 
 // settings reads the annotations and tells the Service what is wrong with them.
@@ -430,7 +347,7 @@ func (l *loadBalancers) withSecrets(ctx context.Context, service *v1.Service, s 
 			return err
 		}
 		found := secrets[s.ports[int32(f.Port)].TLSSecret] //nolint:gosec // a port
-		want.configs[i].Cert, want.configs[i].Key = found.cert, found.key
+		want.configs[i].Cert, want.configs[i].Key = found.Cert, found.Key
 	}
 	return nil
 }
@@ -447,8 +364,8 @@ func (l *loadBalancers) secrets(ctx context.Context, service *v1.Service, s sett
 		if err != nil {
 			return nil, fmt.Errorf("port %d: reading its TLS secret %s: %w", port.Port, name, err)
 		}
-		one := secret{cert: strings.TrimSpace(string(object.Data[v1.TLSCertKey])), key: strings.TrimSpace(string(object.Data[v1.TLSPrivateKeyKey]))}
-		if fingerprint(one.cert) == "" || one.key == "" {
+		one := secret{Cert: strings.TrimSpace(string(object.Data[v1.TLSCertKey])), Key: privateKey(strings.TrimSpace(string(object.Data[v1.TLSPrivateKeyKey])))}
+		if fingerprint(one.Cert) == "" || one.Key == "" {
 			return nil, fmt.Errorf("port %d: the secret %s holds no certificate and key under %s and %s", port.Port, name, v1.TLSCertKey, v1.TLSPrivateKeyKey)
 		}
 		found[name] = one
@@ -548,17 +465,11 @@ func (l *loadBalancers) cleanUpPrevious(ctx context.Context, service *v1.Service
 	without := service.DeepCopy()
 	delete(without.Annotations, annotationID)
 	without.Annotations[annotationRecord] = recorded
-	previous, err := l.findByRecords(ctx, without, inventory.Query{MaxAge: ensureMaxAge})
-	if err != nil || previous == nil || previous.ID == now.ID {
+	previous, err := l.findByRecords(ctx, without, nil, inventory.Query{MaxAge: ensureMaxAge})
+	if err != nil || previous.nb == nil || previous.nb.ID == now.ID || previous.Verdict == ownership.Refused {
 		return err
 	}
-	if err := l.checkOwner(ctx, service, previous); err != nil {
-		if _, notOurs := errors.AsType[*ownership.NotOursError](err); notOurs {
-			return nil
-		}
-		return err
-	}
-	return l.remove(ctx, without, s, previous)
+	return l.remove(ctx, without, s, previous.nb)
 }
 
 // apply makes the planned calls. Whatever fails may have taken effect, so the next look reads everything again.

@@ -817,6 +817,36 @@ func TestAddressesThatALinodeDoesNotHave(t *testing.T) {
 	assert.Equal(t, "192.168.140.9", got[0].address.String())
 }
 
+// TestListingsThatLag: what a listing does not show yet is not made twice, and what it still shows is not there.
+func TestListingsThatLag(t *testing.T) {
+	t.Parallel()
+	w := lbWorld(t, 2)
+	s := service("web", map[string]string{annotationFirewallACL: allowACL}, port("http", 80, 30080))
+	w.Apply(s)
+	w.sim.FreezeListings()
+	_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultLost, Operation: "POST /v4/nodebalancers", Count: 1})
+	require.NoError(t, err)
+	for range 3 { // the answer to the creation was lost, and no listing shows it
+		_, err = w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
+		require.Error(t, err)
+	}
+	w.sim.ThawListings()
+	w.restart()
+	s, _ = w.ensure(s)
+	assert.Len(t, w.sim.NodeBalancers(), 1)
+	assert.Len(t, w.sim.Firewalls(), 1)
+
+	w.sim.FreezeListings()
+	w.restart()
+	require.NoError(t, w.Remove(w.loadBalancers, "kubernetes", s))
+	for range 2 {
+		require.NoError(t, w.Remove(w.loadBalancers, "kubernetes", s), "nothing is there, whatever the listing says")
+		w.restart()
+	}
+	assert.Empty(t, w.sim.NodeBalancers())
+	assert.Empty(t, w.sim.Firewalls())
+}
+
 // TestTakeover: the label says nothing about the Service, and nothing of ours is there: it is found by its address.
 func TestTakeover(t *testing.T) {
 	t.Parallel()

@@ -28,9 +28,12 @@ type metadata struct {
 	kube      kubernetes.Interface
 	instances *instances
 	nodes     listers.NodeLister
+	// maxAge is how old an answer may be: the period of the job, so that nodes which arrive one by one cost no listing each.
+	maxAge time.Duration
 }
 
 func (m *metadata) job(period time.Duration) loop.Job {
+	m.maxAge = period
 	return loop.Job{Name: "node-metadata", Period: period, Spacing: time.Second, Timeout: metadataTimeout, Run: m.run}
 }
 
@@ -51,7 +54,7 @@ func (m *metadata) run(ctx context.Context) error {
 		if !strings.HasPrefix(node.Spec.ProviderID, providerIDPrefix) {
 			continue
 		}
-		l, err := m.instances.lookup(ctx, node, inventory.Query{MaxAge: sweepMaxAge, MaxMissAge: sweepMaxAge, Expected: len(all)})
+		l, err := m.instances.lookup(ctx, node, inventory.Query{MaxAge: m.maxAge, MaxMissAge: max(m.maxAge, sweepMaxAge), Expected: len(all)})
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			continue
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/linode/linodego"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -62,7 +64,16 @@ type desired struct {
 }
 
 // secret is the certificate and key of a port.
-type secret struct{ cert, key string }
+type secret struct {
+	Cert string
+	Key  privateKey
+}
+
+// privateKey is a text that no format verb prints.
+type privateKey string
+
+// Format implements fmt.Formatter.
+func (privateKey) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "<hidden>") }
 
 // desire computes the NodeBalancer of a Service. secrets holds certificates by the names of their Secrets.
 func desire(service *v1.Service, s settings, tags []string, backends []backend, secrets map[string]secret) (*desired, error) {
@@ -191,7 +202,7 @@ func desireConfig(port v1.ServicePort, s settings, secrets map[string]secret) (c
 		if !ok {
 			err = errors.Join(err, errors.New("https needs the name of a TLS secret: set tls-secret-name in the annotation "+annotationPort+strconv.Itoa(int(port.Port))))
 		}
-		c.Cert, c.Key = found.cert, found.key
+		c.Cert, c.Key = found.Cert, found.Key
 	}
 	return c, err
 }
@@ -401,14 +412,12 @@ func balancerDifferences(nb *nodeBalancer, want *desired) []string {
 func withMarks(tags, observed []string) []string {
 	all := slices.Clone(tags)
 	for _, t := range observed {
-		if strings.HasPrefix(t, markPrefix) && !slices.Contains(all, t) {
+		if ownership.IsMark(t) && !slices.Contains(all, t) {
 			all = append(all, t)
 		}
 	}
 	return all
 }
-
-const markPrefix = "anyccm:"
 
 func sameSet(a, b []string) bool {
 	x, y := slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b))

@@ -67,7 +67,7 @@ type configFields struct {
 	CheckBody     string        `json:"check_body,omitempty"`
 	UDPCheckPort  int           `json:"udp_check_port,omitempty"`
 	Cert          string        `json:"ssl_cert,omitempty"`
-	Key           string        `json:"ssl_key,omitempty"`
+	Key           privateKey    `json:"ssl_key,omitempty"`
 	Nodes         []nodeOptions `json:"nodes,omitempty"`
 }
 

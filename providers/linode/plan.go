@@ -18,13 +18,14 @@ func (c *cloud) PlanLoadBalancer(ctx context.Context, cluster string, service *v
 	if err != nil {
 		return nil, err
 	}
-	nb, err := l.find(ctx, service, inventory.Query{MaxAge: ensureMaxAge})
+	found, err := l.find(ctx, service, nodes, inventory.Query{MaxAge: ensureMaxAge})
 	if err == nil {
-		err = l.checkOwner(ctx, service, nb)
+		err = found.Err()
 	}
 	if err != nil {
 		return nil, err
 	}
+	nb := found.nb
 	want, err := l.want(ctx, cluster, service, s, nodes)
 	if err != nil {
 		return nil, err

@@ -86,7 +86,9 @@ func newCloud(in registry.Inputs) (*cloud, error) {
 	}
 	v := newVPCs(config, a)
 	i := newInstances(config, a, v)
-	return &cloud{Cloud: cloudbase.Cloud{Name: Name, HTTP: a.http}, config: config, api: a, instances: i, loadBalancers: newLoadBalancers(config, a, v, i), routes: newRoutes(a, i)}, nil
+	l := newLoadBalancers(config, a, v, i)
+	l.adopt = in.Adopt
+	return &cloud{Cloud: cloudbase.Cloud{Name: Name, HTTP: a.http}, config: config, api: a, instances: i, loadBalancers: l, routes: newRoutes(a, i)}, nil
 }
 
 // Initialize implements cloudprovider.Interface. The framework may call it twice.
@@ -121,7 +123,8 @@ func (c *cloud) SetInformers(factory informers.SharedInformerFactory) {
 		t.changed, t.stop = l.Trigger, c.stop
 		c.begin(l, services.Informer(), nil)
 	})
-	c.loadBalancers.cluster.SetServices(factory.Core().V1().Services().Lister())
+	c.loadBalancers.services = services.Lister()
+	c.loadBalancers.cluster.SetServices(services.Lister())
 }
 
 // begin starts a controller of the provider; objects that interest it, or all, make it run.

@@ -92,10 +92,11 @@ func (t *tlsRotation) rotate(ctx context.Context, service *v1.Service, s setting
 		l.event(service, v1.EventTypeWarning, eventConfigError, err.Error())
 		return err
 	}
-	nb, err := l.findOurs(ctx, service, inventory.Query{MaxAge: detailsMaxAge, MaxMissAge: updateMaxAge})
-	if err != nil || nb == nil {
+	found, err := l.findOurs(ctx, service, nil, inventory.Query{MaxAge: detailsMaxAge, MaxMissAge: updateMaxAge})
+	if err != nil || found.nb == nil {
 		return err
 	}
+	nb := found.nb
 	d, err := l.details.Get(ctx, nb.ID, inventory.Query{MaxAge: detailsMaxAge})
 	if err != nil {
 		return err

@@ -48,7 +48,7 @@ type Sim struct {
 	vpcs          map[int]*VPC
 	reserved      map[string]*reservation
 	disorder      simkit.Disorder
-	listLag       time.Duration
+	frozen        time.Time
 	made          map[int]time.Time
 	gone          map[int]departed
 	seeded        int
@@ -453,11 +453,19 @@ func identity[T any](item T) string {
 // SetSeed takes away the order of what is listed, which the API does not promise; 0 gives it back.
 func (s *Sim) SetSeed(seed uint64) { s.disorder.Seed(seed) }
 
-// SetListLag makes listings show what was made, or destroyed, no sooner than lag ago. Reads of single objects show it at once.
-func (s *Sim) SetListLag(lag time.Duration) {
+// FreezeListings makes listings go on showing what there is now: what is made shows late, and what is destroyed for some time.
+// Reads of single objects tell the truth. It ends with ThawListings.
+func (s *Sim) FreezeListings() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.listLag = lag
+	s.frozen = time.Now()
+}
+
+// ThawListings makes listings show what there is.
+func (s *Sim) ThawListings() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.frozen = time.Time{}
 }
 
 // changed notes that an object came, or went with its last state.
@@ -477,7 +485,10 @@ type departed struct {
 
 // shown returns the objects of one kind that a listing shows.
 func shown[V any](s *Sim, objects map[int]*V) []*V {
-	visible := time.Now().Add(-s.listLag)
+	if s.frozen.IsZero() {
+		return sorted(objects)
+	}
+	visible := s.frozen
 	all := maps.Clone(objects)
 	maps.DeleteFunc(all, func(id int, _ *V) bool { return s.made[id].After(visible) })
 	for id, d := range s.gone {

@@ -1,0 +1,257 @@
+package linode
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// This file finds the NodeBalancer of a Service, and tells whether it is the Service's.
+
+// finding is what was found for a Service, and what the Service may do with it. The zero value means that there is nothing.
+type finding struct {
+	nb *nodeBalancer
+	ownership.Decision
+}
+
+// find returns the NodeBalancer of a Service: the one that the Service names, else the recorded one, else the one whose
+// address it shows, else the one with its label. What is found may be refused. nodes are further nodes of this cluster.
+func (l *loadBalancers) find(ctx context.Context, service *v1.Service, nodes []*v1.Node, q inventory.Query) (finding, error) {
+	id := idOf(service.Annotations[annotationID])
+	if id == 0 {
+		return l.findByRecords(ctx, service, nodes, q)
+	}
+	nb, err := l.observed.Get(ctx, id, q)
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		problem := &schema.Problem{Place: "annotation " + annotationID, Value: strconv.Itoa(id), Reason: "is not the ID of a NodeBalancer that the token may read; correct or remove it"}
+		if service.DeletionTimestamp != nil || service.Spec.Type != v1.ServiceTypeLoadBalancer {
+			return l.findByRecords(ctx, service, nodes, q)
+		}
+		l.event(service, v1.EventTypeWarning, eventConfigError, problem.Error())
+		return finding{}, problem
+	}
+	if err != nil {
+		return finding{}, err
+	}
+	return l.judge(ctx, service, nb, nodes)
+}
+
+// findByRecords looks where a controller left traces. Somebody else's NodeBalancer, to which a record or a status leads, keeps
+// no Service from finding its own; where it is all that there is, it is what was found.
+func (l *loadBalancers) findByRecords(ctx context.Context, service *v1.Service, nodes []*v1.Node, q inventory.Query) (finding, error) {
+	var refused finding
+	take := func(nb *nodeBalancer) (finding, bool, error) {
+		f, err := l.judge(ctx, service, nb, nodes)
+		if err == nil && f.Verdict == ownership.Refused {
+			if refused.nb == nil {
+				refused = f
+			}
+			return finding{}, false, nil
+		}
+		return f, true, err
+	}
+	if id := idOf(service.Annotations[annotationRecord]); id != 0 {
+		nb, err := l.observed.Get(ctx, id, q)
+		if err == nil {
+			if f, done, err := take(nb); done {
+				return f, err
+			}
+		} else if !errors.Is(err, cloudapi.ErrNotFound) {
+			return finding{}, err
+		}
+	}
+	for _, ingress := range service.Status.LoadBalancer.Ingress {
+		found, err := l.observed.Find(ctx, indexIP, cmp.Or(ingress.IP, ingress.Hostname), q)
+		if err != nil {
+			return finding{}, err
+		}
+		// Private addresses may occur in several VPCs; one that is not the only one proves nothing.
+		if len(found) == 1 {
+			if f, done, err := take(found[0]); done {
+				return f, err
+			}
+		}
+	}
+	// Nobody else makes a NodeBalancer of this label, so that one listing serves many new Services.
+	q.MaxUnlistedAge = 3 * time.Second
+	found, err := l.observed.Find(ctx, indexLabel, label(l.config.Prefix, service), q)
+	if err != nil {
+		return finding{}, err
+	}
+	if len(found) > 0 {
+		if f, done, err := take(found[0]); done {
+			return f, err
+		}
+	}
+	return refused, nil
+}
+
+// findOurs is find for everything but creation and change: what belongs to somebody else does not exist for this Service.
+func (l *loadBalancers) findOurs(ctx context.Context, service *v1.Service, nodes []*v1.Node, q inventory.Query) (finding, error) {
+	found, err := l.find(ctx, service, nodes, q)
+	if err != nil {
+		return finding{}, err
+	}
+	if found.Verdict == ownership.Refused {
+		klog.InfoS("Leaving a NodeBalancer alone", "service", klog.KObj(service), "reason", found.Err().Error())
+		return finding{}, nil
+	}
+	return found, nil
+}
+
+// judge says whose a NodeBalancer is.
+func (l *loadBalancers) judge(ctx context.Context, service *v1.Service, nb *nodeBalancer, nodes []*v1.Node) (finding, error) {
+	object := ownership.Object{Title: fmt.Sprintf("NodeBalancer %d", nb.ID), ID: strconv.Itoa(nb.ID), Name: nb.Label, Marks: nb.Tags}
+	if nb.FrontendAddressType != frontendVPC {
+		// An address in a VPC may be another one's in another VPC.
+		object.Addresses = []string{nb.IPv4, nb.IPv6, nb.Hostname}
+	}
+	targets := func(ctx context.Context) (ownership.Targets, error) { return l.targets(ctx, nb, nodes) }
+	d, err := l.cluster.Judge(ctx, service, object, l.rules(), targets)
+	if err != nil {
+		return finding{}, err
+	}
+	if d.Verdict == ownership.Refused && d.Owner == nil {
+		left, err := l.leftBehind(ctx, service, nb, nodes)
+		if err != nil {
+			return finding{}, err
+		}
+		if left {
+			d = ownership.Decision{Verdict: ownership.Owned, Object: object.Title}
+		}
+	}
+	// What Linode's own controller made goes with its Service, as it did; its labels say nothing about the Service.
+	d.Deletable = d.Deletable || (d.Verdict != ownership.Refused && madeByController(l.config.Prefix, nb.Label))
+	return finding{nb, d}, nil
+}
+
+// frontendVPC is the kind of address of a NodeBalancer in a VPC.
+const frontendVPC = "vpc"
+
+func (l *loadBalancers) rules() ownership.Rules {
+	return ownership.Rules{
+		Adopt: l.adopt, Unmarked: !l.config.OwnershipTag,
+		Names: func(s *v1.Service) []string { return []string{label(l.config.Prefix, s)} },
+		Record: func(s *v1.Service) string {
+			if id := idOf(s.Annotations[annotationID]); id != 0 {
+				return strconv.Itoa(id)
+			}
+			return s.Annotations[annotationRecord]
+		},
+	}
+}
+
+// leftBehind reports whether a NodeBalancer is what a Service had that is no load balancer any more: the API server has taken
+// its status and node ports away, by which a NodeBalancer of Linode's own controller was the Service's. What is left as
+// evidence is that a controller made it, that it serves this cluster alone, and that it does nothing for another Service.
+func (l *loadBalancers) leftBehind(ctx context.Context, service *v1.Service, nb *nodeBalancer, nodes []*v1.Node) (bool, error) {
+	marked := slices.ContainsFunc(nb.Tags, ownership.IsMark)
+	if service.Spec.Type == v1.ServiceTypeLoadBalancer || l.adopt == registry.AdoptNone || marked || l.services == nil ||
+		!madeByController(l.config.Prefix, nb.Label) || service.Annotations[annotationRecord] != strconv.Itoa(nb.ID) {
+		return false, nil
+	}
+	t, err := l.targets(ctx, nb, nodes)
+	if err != nil || t.All == 0 || t.Ours < t.All {
+		return false, err
+	}
+	all, err := l.services.List(labels.Everything())
+	if err != nil {
+		return false, fmt.Errorf("looking for other owners of NodeBalancer %d: %w", nb.ID, err)
+	}
+	used := slices.ContainsFunc(all, func(s *v1.Service) bool {
+		return s.UID != service.UID && (l.rules().Record(s) == strconv.Itoa(nb.ID) ||
+			slices.ContainsFunc(s.Spec.Ports, func(p v1.ServicePort) bool { return p.NodePort != 0 && slices.Contains(t.Ports, p.NodePort) }))
+	})
+	return !used, nil
+}
+
+// targets tells where a NodeBalancer sends its traffic. The addresses of nodes are those that their Linodes have, whatever
+// the Nodes tell.
+func (l *loadBalancers) targets(ctx context.Context, nb *nodeBalancer, more []*v1.Node) (ownership.Targets, error) {
+	d, err := l.details.Get(ctx, nb.ID, inventory.Query{MaxAge: ensureDetailsMaxAge})
+	if err != nil {
+		return ownership.Targets{}, err
+	}
+	linodes, err := l.instances.linodes.All(ctx, inventory.Query{MaxAge: backendMaxAge})
+	if err != nil {
+		return ownership.Targets{}, err
+	}
+	members := map[string]bool{}
+	for _, n := range slices.Concat(more, l.instances.nodes.Nodes()) {
+		members[n.Spec.ProviderID] = true
+	}
+	ours := map[netip.Addr]bool{}
+	for _, one := range linodes {
+		if members[providerIDPrefix+strconv.Itoa(one.id)] {
+			for _, ip := range one.ips() {
+				ours[ip] = true
+			}
+		}
+	}
+	return targetsOf(d, ours), nil
+}
+
+func targetsOf(d *details, ours map[netip.Addr]bool) ownership.Targets {
+	var t ownership.Targets
+	for _, c := range d.configs {
+		for _, n := range c.nodes {
+			t.All++
+			a, err := netip.ParseAddrPort(n.Address)
+			if err != nil {
+				continue
+			}
+			if ours[a.Addr()] {
+				t.Ours++
+			}
+			if port := int32(a.Port()); !slices.Contains(t.Ports, port) {
+				t.Ports = append(t.Ports, port)
+			}
+		}
+	}
+	return t
+}
+
+// idOf is the ID in an annotation, or 0.
+func idOf(text string) int {
+	id, err := strconv.Atoi(text)
+	if err != nil || id < 1 {
+		return 0
+	}
+	return id
+}
+
+// mark returns the mark of this cluster, or "" where it has none.
+func (l *loadBalancers) mark(ctx context.Context) (string, error) { return l.cluster.Mark(ctx) }
+
+// marks are those of what is made for a Service.
+func (l *loadBalancers) marks(ctx context.Context, service *v1.Service) ([]string, error) {
+	if !l.config.OwnershipTag {
+		return nil, nil
+	}
+	mark, err := l.mark(ctx)
+	if err != nil || mark == "" {
+		return nil, err
+	}
+	return []string{mark, ownership.ServiceMark(service.UID)}, nil
+}
+
+// marked adds the marks to tags.
+func (l *loadBalancers) marked(ctx context.Context, service *v1.Service, tags []string) ([]string, error) {
+	marks, err := l.marks(ctx, service)
+	return slices.Concat([]string{}, tags, marks), err
+}
