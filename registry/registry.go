@@ -69,7 +69,11 @@ type Provider struct {
 	SDK string
 	// ProviderIDPrefixes are the beginnings of spec.providerID of this cloud's nodes, such as "digitalocean://".
 	ProviderIDPrefixes []string
-	Features           Features
+	// InstanceKey returns what identifies the instance behind a provider ID in whichever of its forms, also without a prefix
+	// where the cloud's own controller accepts that, and "" for one that is not the provider's. nil: the ID as it is, where it
+	// has one of the prefixes.
+	InstanceKey func(providerID string) string
+	Features    Features
 	// Extras name in a few words what the provider does beside nodes, load balancers and routes.
 	Extras []string
 	// Controllers are names for --controllers of controllers beside the framework's, which are off unless they are named. The
@@ -224,7 +228,9 @@ func (r *Registry) Open(name string, in Inputs) (cloudprovider.Interface, error)
 	if _, can := cloud.(guard.InstanceVerifier); policy.VerifyInstances && !can {
 		return nil, fmt.Errorf("--verify-node-instances: provider %s cannot verify instances; leave it out", p.Name)
 	}
-	return guard.Wrap(cloud, guard.Facts{Provider: p.Name, ProviderIDPrefixes: p.ProviderIDPrefixes, Policy: policy}), nil
+	return guard.Wrap(cloud, guard.Facts{
+		Provider: p.Name, ProviderIDPrefixes: p.ProviderIDPrefixes, InstanceKey: p.InstanceKey, ClusterCIDR: in.ClusterCIDR, Policy: policy,
+	}), nil
 }
 
 // linked holds the providers that are part of this binary.

@@ -496,6 +496,18 @@ func parseProviderID(text string) (string, error) {
 	return id, err
 }
 
+// instanceKey is the ID of the instance behind a provider ID in any of its forms, "" for another cloud's, and for what names no
+// instance of ours the ID itself.
+func instanceKey(text string) string {
+	if !slices.ContainsFunc([]string{providerIDPrefix, "i-", "/"}, func(p string) bool { return strings.HasPrefix(text, p) }) {
+		return ""
+	}
+	if id, err := lastSegment(text); err == nil && id != "" {
+		return id
+	}
+	return text
+}
+
 // lastSegment is what a provider ID names. The form without a scheme is an older kubelet's.
 func lastSegment(text string) (string, error) {
 	path, ok := strings.CutPrefix(text, providerIDPrefix)

@@ -28,6 +28,7 @@ func Description() registry.Provider {
 	return registry.Provider{
 		Name: Name, Title: "AWS", Stability: "alpha", SDK: "github.com/aws/aws-sdk-go-v2",
 		ProviderIDPrefixes: []string{providerIDPrefix, "i-", "/"}, // the latter without a scheme, as older kubelets had them
+		InstanceKey:        instanceKey,
 		Features:           registry.Features{Instances: true, LoadBalancers: true, Routes: true},
 		Extras:             []string{"Fargate", "tagging of instances"},
 		Controllers:        []string{taggingController},

@@ -487,6 +487,22 @@ func (i *instances) lookup(ctx context.Context, node *v1.Node, q inventory.Query
 
 var providerIDForm = regexp.MustCompile(`^openstack://([^/]*)/([^/]+)$`)
 
+// instanceKey is the ID of the server behind a provider ID in any of its forms, "" for another cloud's, and for what names no
+// server of ours the ID itself.
+func instanceKey(text string) string {
+	full := text
+	if !strings.Contains(text, "://") {
+		full = providerIDPrefix + text
+	}
+	if m := providerIDForm.FindStringSubmatch(full); m != nil {
+		return m[2]
+	}
+	if strings.HasPrefix(text, providerIDPrefix) {
+		return text
+	}
+	return ""
+}
+
 // parseProviderID returns the server ID of a provider ID. Kubelets once left the scheme out, so it may be missing.
 func (c Config) parseProviderID(text string) (string, error) {
 	full := text

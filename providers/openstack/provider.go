@@ -27,6 +27,7 @@ func Description() registry.Provider {
 	return registry.Provider{
 		Name: Name, Title: "OpenStack", Stability: "alpha", SDK: "github.com/gophercloud/gophercloud/v2",
 		ProviderIDPrefixes: []string{providerIDPrefix},
+		InstanceKey:        instanceKey,
 		Features:           registry.Features{Instances: true, LoadBalancers: true, Routes: true},
 		Extras:             []string{"load balancers shared between Services", "repair of load balancers in ERROR"},
 		Options:            Options.Rows(),

@@ -17,8 +17,9 @@ type Row struct {
 func Table() []Row {
 	return []Row{
 		{"Node", "NodeInitializationFailed", "Warning", "The cloud's answer about a new Node makes it impossible to initialise it: no instance of that name, several of one name, refused credential, rate limit.", "The message names the next step. It is tried again by itself."},
-		{"Node", "NodeDeletionHeld", "Warning", "The cloud says that the instance is gone, but the Node is kept: too many vanish at once, or nothing proves that this is the right account.", "See [node deletion](node-deletion.md)."},
+		{"Node", "NodeDeletionHeld", "Warning", "The cloud says that the instance is gone, but the Node is kept: too many vanish unannounced, or no instance of the cluster is seen by which the account could be told to be the right one. The message says what ends it.", "See [node deletion](node-deletion.md)."},
 		{"Node", "NodeInstanceNotVerified", "Warning", "`--verify-node-instances` is set, and the cloud does not show that the instance behind the provider ID is this Node's. The Node is no backend and no next hop.", "Name or tag the instance as the cloud's page says; if the provider ID is wrong, find out who wrote it."},
+		{"Node", "RouteRefused", "Warning", "The Node gets no route, and one that was made is removed: its pod range is outside `--cluster-cidr` or overlaps that of an older Node, or its instance is not verified.", "Find out who wrote `spec.podCIDRs`; delete the Node and let it register again."},
 		{"Node", "NodeNotOurs", "Normal", "The Node belongs to another cloud or is outside `--node-selector`. It is left alone.", "Nothing, unless it should be ours."},
 		{"Node", "CIDRNotAvailable", "Warning", "The Node gets no pod range: none is free, or its Linode has no IPv6 range.", "The message names the ways out."},
 		{"Node", "CIDRAssignmentFailed", "Warning", "The pod range could not be written on the Node.", "It is tried again by itself."},

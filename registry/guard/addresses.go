@@ -3,12 +3,15 @@ package guard
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+	nodehelpers "k8s.io/cloud-provider/node/helpers"
 
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -186,4 +189,38 @@ func familyOf(ip netip.Addr) string {
 		return familyV4
 	}
 	return familyV6
+}
+
+// written reports whether a Node already has what the framework would write for the cloud's addresses: those, with the Node's
+// own hostname where the cloud names none, and of each type that holds a requested address (kubelet's --node-ip) only those. The
+// API server groups addresses by type when it stores them, so that only the order within each type says anything.
+func written(node *v1.Node, cloud []v1.NodeAddress) bool {
+	if len(cloud) == 0 {
+		return true
+	}
+	wanted := slices.Clone(cloud)
+	if !slices.ContainsFunc(cloud, func(a v1.NodeAddress) bool { return a.Type == v1.NodeHostName }) {
+		for _, a := range node.Status.Addresses {
+			if a.Type == v1.NodeHostName {
+				wanted = append(wanted, a)
+			}
+		}
+	}
+	if requested, ok := node.Annotations[cloudproviderapi.AnnotationAlphaProvidedIPAddr]; ok {
+		chosen, err := nodehelpers.GetNodeAddressesFromNodeIP(requested, wanted)
+		if err != nil {
+			return false // the framework says what is wrong with it
+		}
+		wanted = chosen
+	}
+	return maps.EqualFunc(byType(wanted), byType(node.Status.Addresses), slices.Equal[[]string])
+}
+
+// byType returns the addresses of each type in their order.
+func byType(all []v1.NodeAddress) map[v1.NodeAddressType][]string {
+	grouped := map[v1.NodeAddressType][]string{}
+	for _, a := range all {
+		grouped[a.Type] = append(grouped[a.Type], a.Address)
+	}
+	return grouped
 }

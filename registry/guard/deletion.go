@@ -2,58 +2,73 @@ package guard
 
 import (
 	"context"
-	"fmt"
-	"math"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-)
 
-// hold is why a Node whose instance the cloud calls gone is kept.
-type hold string
+	"github.com/anyccm/cloud-controller-manager/registry/evidence"
+)
 
 const (
-	holdNone hold = ""
-	// holdYoung and holdUnconfirmed end by themselves within seconds.
-	holdYoung       hold = "young"
-	holdUnconfirmed hold = "unconfirmed"
-	// The others last until something changes, and are reported.
-	holdShare   hold = "share"
-	holdAll     hold = "all"
-	holdAccount hold = "account"
-	holdDryRun  hold = "dry-run"
+	// listingMaxAge is how old a listing may be that answers a first or middle question; a pass of the loop is longer.
+	listingMaxAge = 2 * time.Second
+	// holdPause is the time between two questions about a Node that is held: nothing changes from one second to the next.
+	holdPause = 30 * time.Second
+	// doubtPause is the same while a ready Node contradicts the cloud.
+	doubtPause = 10 * time.Second
+	// singlePause is the time between two single reads of an instance whose Node is held; listings answer in between.
+	singlePause = 5 * time.Minute
 )
 
-// lasting reports whether somebody should know.
-func (h hold) lasting() bool { return h != holdNone && h != holdYoung && h != holdUnconfirmed }
-
-// deletions decides whether a Node may be deleted. It knows nothing of clouds: only answers, and when they came.
+// deletions keeps what the decision about Nodes rests on, and gets what it lacks. It knows nothing of clouds: only answers,
+// and when they came.
 type deletions struct {
 	policy Policy
 	// count returns the number of our Nodes in the cluster.
 	count func() int
 	// account makes a cheap authenticated call.
-	account func(context.Context) error
+	account   func(context.Context) error
+	witnesses *witnesses
 
 	mu sync.Mutex
-	// suspects are Nodes whose instance was called gone and was not seen since, by UID.
-	suspects map[string]suspect
+	// suspects are Nodes whose instance was called gone and was not seen since, by UID. Those that were let go stay for the
+	// window, so that a slow loss of a cluster is noticed too.
+	suspects map[string]*memory
 	// known are Nodes that were asked about, by UID, with the time of the last answer; it stands in for count before the
 	// informers have synced.
 	known map[string]time.Time
-	// alive is when an instance of the cluster was last seen.
+	// alive is when an instance of the cluster was last seen, however old that answer was.
 	alive time.Time
-	swept time.Time
+	// returned is when the instance of a suspect was last seen after a single read had called it gone.
+	returned time.Time
+	// released is when a Node last went after a hold by share, turn when one was last asked about to go.
+	released, turn time.Time
+	swept          time.Time
 }
 
-type suspect struct {
-	first, last time.Time
-	answers     int
+// memory is what is kept of a suspect.
+type memory struct {
+	suspect
+	// why and message are the last decision; next is when the cloud is asked again.
+	why     hold
+	message string
+	next    time.Time
+	// read is when a single read last called the instance gone; wanted asks for another.
+	read   time.Time
+	wanted bool
+	// gone is set when the Node was let go.
+	gone bool
 }
 
-func newDeletions(p Policy, count func() int, account func(context.Context) error) *deletions {
-	return &deletions{policy: p, count: count, account: account, suspects: map[string]suspect{}, known: map[string]time.Time{}}
+// verdictOn is a decision that still stands.
+type verdictOn struct {
+	why     hold
+	message string
+}
+
+func newDeletions(p Policy, count func() int, account func(context.Context) error, w *witnesses) *deletions {
+	return &deletions{policy: p, count: count, account: account, witnesses: w, suspects: map[string]*memory{}, known: map[string]time.Time{}}
 }
 
 func key(node *v1.Node) string {
@@ -66,60 +81,178 @@ func key(node *v1.Node) string {
 // seen records that an instance exists. Whatever was said of it before is void.
 func (d *deletions) seen(node *v1.Node) {
 	now := time.Now()
+	d.witnesses.found(node)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.suspects, key(node))
+	if m, suspected := d.suspects[key(node)]; suspected {
+		if !m.read.IsZero() {
+			d.returned = now
+		}
+		delete(d.suspects, key(node))
+	}
 	d.known[key(node)], d.alive = now, now
 	d.sweepLocked(now)
 }
 
-// gone records that the cloud called an instance gone, and decides. The message says what was seen and what to do.
-func (d *deletions) gone(ctx context.Context, node *v1.Node) (hold, string) {
-	now := time.Now()
+// suspected reports whether the instance of a Node was called gone and not seen since.
+func (d *deletions) suspected(node *v1.Node) bool {
 	d.mu.Lock()
-	s, known := d.suspects[key(node)]
-	if !known {
-		s.first = now
-	}
-	s.last, s.answers = now, s.answers+1
-	d.suspects[key(node)], d.known[key(node)] = s, now
-	d.sweepLocked(now)
-	suspects, total, alive := len(d.suspects), max(d.count(), len(d.known)), d.alive
-	d.mu.Unlock()
-
-	p := d.policy
-	limit := max(p.Floor, int(math.Ceil(p.MaxShare*float64(total))))
-	switch {
-	case now.Sub(node.CreationTimestamp.Time) < p.GracePeriod:
-		return holdYoung, fmt.Sprintf("the Node is younger than %s (--node-deletion-grace-period)", p.GracePeriod)
-	case s.answers < p.Confirmations || s.last.Sub(s.first) < p.ConfirmationTime:
-		return holdUnconfirmed, fmt.Sprintf("the cloud has said so %d times in %s; %d times in %s are needed", s.answers, s.last.Sub(s.first).Round(time.Second), p.Confirmations, p.ConfirmationTime)
-	case p.MaxShare < 1 && total > 1 && suspects >= total:
-		return holdAll, fmt.Sprintf("the instances of all %d Nodes are gone at once, as they are when the credential belongs to another account; check it. "+
-			"Nodes are deleted again when one instance is seen; delete them by hand, or set --node-deletion-max-share=1, if all are really gone", total)
-	case p.MaxShare < 1 && suspects > limit:
-		return holdShare, fmt.Sprintf("the instances of %d of %d Nodes vanished within %s, more than the %d that are allowed; check the cloud account and the credential. "+
-			"Raise --node-deletion-max-share or delete the Nodes by hand if they are really gone", suspects, total, p.Window, limit)
-	case now.Sub(alive) > p.Window:
-		if err := d.account(ctx); err != nil {
-			return holdAccount, fmt.Sprintf("no instance of the cluster was seen within %s, and the account cannot be read: %v", p.Window, err)
-		}
-	}
-	if p.DryRun {
-		return holdDryRun, "the Node would be deleted now; --node-deletion-dry-run keeps it"
-	}
-	return holdNone, ""
+	defer d.mu.Unlock()
+	_, ok := d.suspects[key(node)]
+	return ok
 }
 
-// sweepLocked forgets what is older than the window. Nodes that were deleted stay suspects for that long, so that a
-// slow loss of a cluster is noticed too.
+// question returns what the next answer about a Node must rest on; or, with ask false, the decision that still stands. Early
+// answers may come from listings, which many Nodes share; the last one is a single read of the instance.
+func (d *deletions) question(node *v1.Node) (demand evidence.Demand, ask bool, standing verdictOn) {
+	now := time.Now()
+	sights := d.witnesses.sights()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	m, known := d.suspects[key(node)]
+	if !known {
+		m = &memory{suspect: suspect{first: now}}
+	}
+	single := evidence.Demand{Single: true, NotBefore: now}
+	switch planned := d.policy.planned(node); {
+	case known && planned != m.planned:
+		return single, true, verdictOn{}
+	case known && now.Before(m.next):
+		return evidence.Demand{}, false, verdictOn{m.why, m.message}
+	case m.why == holdShare || m.why == holdPace:
+		if d.policy.served(situation{now: now, suspect: m.suspect, covered: sights.covered, returned: d.returned}) {
+			if now.Sub(d.turn) < releasePause {
+				return evidence.Demand{}, false, verdictOn{m.why, m.message}
+			}
+			d.turn = now
+			return single, true, verdictOn{}
+		}
+	}
+	if m.singleDue(d.policy, now) {
+		return single, true, verdictOn{}
+	}
+	since := now.Add(-listingMaxAge)
+	if m.last.After(since) {
+		since = m.last // no listing answers twice
+	}
+	return evidence.Demand{ListedSince: since}, true, verdictOn{}
+}
+
+// singleDue reports whether the next answer must come from a read of the instance itself.
+func (m *memory) singleDue(p Policy, now time.Time) bool {
+	if m.why.lasting() {
+		return m.wanted || now.Sub(m.read) >= singlePause
+	}
+	return m.wanted || (m.answers+1 >= p.Confirmations && now.Sub(m.first) >= p.ConfirmationTime)
+}
+
+// gone records that the cloud called an instance gone, by a single read or not, and decides. The message says what was seen
+// and what to do.
+func (d *deletions) gone(ctx context.Context, node *v1.Node, single bool) (hold, string) {
+	s := d.record(node, single)
+	p := d.policy
+	var account error
+	if why, _ := p.unproven(situation{now: s.last, suspect: s}); why == holdNone && !s.planned {
+		if !p.lifted() {
+			// Every confirmed suspicion is older than the confirmation time, so that one read serves them all.
+			d.witnesses.need(ctx, s.first, s.last.Add(-p.ConfirmationTime), d.suspected)
+		} else if d.unseenFor() > p.Window {
+			account = d.account(ctx)
+		}
+	}
+	sights := d.witnesses.sights()
+	contradiction, contradicted := d.witnesses.contradiction(p.planned)
+	total := d.count()
+
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	m := d.suspects[key(node)]
+	if m == nil {
+		return holdUnconfirmed, "the instance was seen while the decision was made"
+	}
+	vanished, released := d.vanishedLocked()
+	if total == 0 {
+		total = len(d.known)
+	} else {
+		total += released
+	}
+	now := time.Now()
+	m.why, m.message = decide(p, situation{
+		now: now, suspect: m.suspect, vanished: vanished, total: total, witness: sights.last, covered: sights.covered, unseen: sights.unseen,
+		returned: d.returned, contradiction: contradiction, contradicted: contradicted, released: d.released, account: account,
+	})
+	d.applyLocked(m, now, vanished > p.limit(total))
+	return m.why, m.message
+}
+
+// record adds an answer to a suspicion.
+func (d *deletions) record(node *v1.Node, single bool) suspect {
+	now := time.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	m, known := d.suspects[key(node)]
+	if !known {
+		m = &memory{suspect: suspect{first: now}}
+		d.suspects[key(node)] = m
+	}
+	m.last, m.answers, m.single, m.planned, m.created = now, m.answers+1, single, d.policy.planned(node), node.CreationTimestamp.Time
+	if single {
+		m.read = now
+	}
+	d.known[key(node)] = now
+	d.sweepLocked(now)
+	return m.suspect
+}
+
+// vanishedLocked counts the unplanned suspects, and those of them that were let go.
+func (d *deletions) vanishedLocked() (vanished, released int) {
+	for _, m := range d.suspects {
+		if m.planned {
+			continue
+		}
+		vanished++
+		if m.gone {
+			released++
+		}
+	}
+	return vanished, released
+}
+
+// applyLocked takes over a decision: when the Node is asked about again, and how.
+func (d *deletions) applyLocked(m *memory, now time.Time, exceeded bool) {
+	m.wanted, m.next = false, time.Time{}
+	switch {
+	case m.why == holdNone:
+		m.gone = true
+		if exceeded && !m.planned {
+			d.released = now
+		}
+	case m.why.lasting():
+		m.next = now.Add(holdPause)
+	case m.why == holdPace:
+		m.next = now.Add(releasePause)
+	case m.why == holdUnconfirmed && d.policy.confirmed(m.suspect) && m.single:
+		m.next = now.Add(doubtPause)
+	case m.why == holdUnconfirmed && d.policy.confirmed(m.suspect):
+		m.wanted = true
+	}
+}
+
+// unseenFor is how long no instance was seen.
+func (d *deletions) unseenFor() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return time.Since(d.alive)
+}
+
+// sweepLocked forgets what is older than the window.
 func (d *deletions) sweepLocked(now time.Time) {
 	if now.Sub(d.swept) < time.Second {
 		return
 	}
 	d.swept = now
-	for k, s := range d.suspects {
-		if now.Sub(s.last) > d.policy.Window {
+	for k, m := range d.suspects {
+		if now.Sub(m.last) > d.policy.Window {
 			delete(d.suspects, k)
 		}
 	}

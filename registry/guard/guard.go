@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"time"
 
@@ -37,6 +36,11 @@ type Facts struct {
 	Provider string
 	// ProviderIDPrefixes are the beginnings of spec.providerID that belong to the provider.
 	ProviderIDPrefixes []string
+	// InstanceKey returns what identifies the instance behind a provider ID in whichever of its forms, and "" for an ID that is
+	// not the provider's. It is nil where an ID has one form, with one of the prefixes.
+	InstanceKey func(providerID string) string
+	// ClusterCIDR are the networks of the cluster's pods, separated by commas; no route leaves them.
+	ClusterCIDR string
 	// Policy says which Nodes are ours and when one may be deleted.
 	Policy Policy
 }
@@ -69,16 +73,20 @@ func Wrap(inner cloudprovider.Interface, facts Facts) *Cloud {
 	registerMetrics()
 	c := &Cloud{inner: inner, facts: facts, reports: &reports{}}
 	c.ownership = &ownership{facts: facts, reports: c.reports}
-	c.deletions = newDeletions(facts.Policy, c.ownership.count, c.CheckAPI)
+	witnesses := &witnesses{nodes: c.ownership.list, kin: c.ownership.kin}
+	c.deletions = newDeletions(facts.Policy, c.ownership.count, c.CheckAPI, witnesses)
 	c.verification = newVerification(inner, facts.Policy, c.reports)
 	if in, ok := inner.InstancesV2(); ok && in != nil {
-		c.instances = &instances{inner: in, facts: facts, ownership: c.ownership, deletions: c.deletions, reports: c.reports}
+		c.instances = &instances{inner: in, facts: facts, ownership: c.ownership, deletions: c.deletions, claims: &claims{}, reports: c.reports}
+		witnesses.exists = c.instances.ask
 	}
 	if lb, ok := inner.LoadBalancer(); ok && lb != nil {
 		c.loadBalancers = &loadBalancers{inner: lb, ownership: c.ownership, verification: c.verification, reports: c.reports}
 	}
 	if r, ok := inner.Routes(); ok && r != nil {
-		c.routes = &routes{inner: r}
+		c.routes = &routes{
+			inner: r, ownership: c.ownership, verification: c.verification, reports: c.reports, cluster: parseNetworks(facts.ClusterCIDR),
+		}
 	}
 	return c
 }
@@ -93,7 +101,8 @@ func (c *Cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <
 	c.inner.Initialize(clients, stop)
 }
 
-// SetInformers implements cloudprovider.InformerUser for the guard and for providers that want informers.
+// SetInformers implements cloudprovider.InformerUser for the guard, and for providers that want informers: those see no Nodes
+// but ours.
 func (c *Cloud) SetInformers(factory informers.SharedInformerFactory) {
 	c.ownership.setLister(factory.Core().V1().Nodes().Lister())
 	factory.Core().V1().Nodes().Informer()
@@ -103,7 +112,7 @@ func (c *Cloud) SetInformers(factory informers.SharedInformerFactory) {
 		rescue.Go("counting load balancers", func() { c.countOrphans(c.stop, services.Informer().HasSynced, services.Lister()) })
 	})
 	if user, ok := c.inner.(cloudprovider.InformerUser); ok {
-		user.SetInformers(factory)
+		user.SetInformers(c.OurNodes(factory))
 	}
 }
 
@@ -195,72 +204,4 @@ func recovered(err *error, operation, object string) {
 		klog.ErrorS(errPanic, "Recovered from a panic", "operation", operation, "object", object, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
 		*err = fmt.Errorf("%s of %s: %w", operation, object, errPanic)
 	}
-}
-
-type routes struct{ inner cloudprovider.Routes }
-
-// ListRoutes implements cloudprovider.Routes. A route without a target inside the cluster's range would be deleted.
-func (r *routes) ListRoutes(ctx context.Context, cluster string) (list []*cloudprovider.Route, err error) {
-	ctx, cancel := context.WithTimeout(ctx, routeDeadline)
-	defer cancel()
-	defer recovered(&err, "ListRoutes", cluster)
-	list, err = r.inner.ListRoutes(ctx, cluster)
-	if err != nil {
-		return nil, err
-	}
-	if slices.Contains(list, nil) {
-		return nil, errors.New("the provider returned an empty route")
-	}
-	return list, nil
-}
-
-// CreateRoute implements cloudprovider.Routes. The framework may not come back for a route whose creation failed until a
-// node changes, so it is tried again here.
-func (r *routes) CreateRoute(ctx context.Context, cluster, hint string, route *cloudprovider.Route) error {
-	return retry(ctx, func(ctx context.Context) (err error) {
-		defer recovered(&err, "CreateRoute", route.DestinationCIDR)
-		return r.inner.CreateRoute(ctx, cluster, hint, route)
-	})
-}
-
-// DeleteRoute implements cloudprovider.Routes, and tries again as CreateRoute does.
-func (r *routes) DeleteRoute(ctx context.Context, cluster string, route *cloudprovider.Route) error {
-	return retry(ctx, func(ctx context.Context) (err error) {
-		defer recovered(&err, "DeleteRoute", route.DestinationCIDR)
-		return r.inner.DeleteRoute(ctx, cluster, route)
-	})
-}
-
-// routeBackoff are the pauses between the tries; they end well before the deadline.
-var routeBackoff = []time.Duration{time.Second, 4 * time.Second, 15 * time.Second}
-
-// retry calls until success, a failure that says that it is not temporary, or the end of the pauses.
-func retry(ctx context.Context, call func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, routeDeadline)
-	defer cancel()
-	for i := 0; ; i++ {
-		err := call(ctx)
-		if err == nil || i == len(routeBackoff) || !temporary(err) {
-			return err
-		}
-		timer := time.NewTimer(routeBackoff[i])
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return err
-		}
-	}
-}
-
-// temporary believes what an error says of itself; one that says nothing may be temporary, a crash is not.
-func temporary(err error) bool {
-	if errors.Is(err, errPanic) {
-		return false
-	}
-	said, ok := errors.AsType[interface {
-		error
-		Temporary() bool
-	}](err)
-	return !ok || said.Temporary()
 }

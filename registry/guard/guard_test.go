@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -114,7 +115,9 @@ func TestForeignNodesNeverReachTheProvider(t *testing.T) {
 
 func TestUnchangedAddressesAreNotWritten(t *testing.T) {
 	t.Parallel()
-	dual := []v1.NodeAddress{{Type: v1.NodeExternalIP, Address: "198.18.0.1"}, {Type: v1.NodeExternalIP, Address: "2001:db8::1"}}
+	hostname, internal := v1.NodeAddress{Type: v1.NodeHostName, Address: "n"}, v1.NodeAddress{Type: v1.NodeInternalIP, Address: "10.0.0.1"}
+	dual := []v1.NodeAddress{{Type: v1.NodeExternalIP, Address: "198.18.0.1"}, internal, {Type: v1.NodeExternalIP, Address: "2001:db8::1"}}
+	grouped := []v1.NodeAddress{internal, dual[0], dual[2]} // as the API server stores them
 	instances, _ := guarded(&cloud{metadata: func(context.Context) (*cloudprovider.InstanceMetadata, error) {
 		return &cloudprovider.InstanceMetadata{ProviderID: "alpha://1", NodeAddresses: dual}, nil
 	}}).InstancesV2()
@@ -122,20 +125,34 @@ func TestUnchangedAddressesAreNotWritten(t *testing.T) {
 		has     []v1.NodeAddress
 		tainted bool
 		want    []v1.NodeAddress
+		nodeIP  string
 	}{
-		"the same":         {dual, false, nil},
-		"another order":    {[]v1.NodeAddress{dual[1], dual[0]}, false, dual},
-		"one is missing":   {dual[:1], false, dual},
-		"a new node":       {nil, true, dual},
-		"a new node, same": {dual, true, dual},
+		"the same":                      {dual, false, nil, ""},
+		"grouped by type":               {grouped, false, nil, ""},
+		"grouped, other types first":    {[]v1.NodeAddress{dual[0], dual[2], internal}, false, nil, ""},
+		"the hostname is the kubelet's": {append([]v1.NodeAddress{hostname}, grouped...), false, nil, ""},
+		"another order within a type":   {[]v1.NodeAddress{internal, dual[2], dual[0]}, false, dual, ""},
+		"one is missing":                {dual[:1], false, dual, ""},
+		"one is too many":               {append(slices.Clone(dual), v1.NodeAddress{Type: v1.NodeExternalIP, Address: "192.0.2.1"}), false, dual, ""},
+		"another type":                  {[]v1.NodeAddress{dual[0], {Type: v1.NodeInternalIP, Address: "2001:db8::1"}, internal}, false, dual, ""},
+		"a new node":                    {nil, true, dual, ""},
+		"a new node, same":              {dual, true, dual, ""},
+		"--node-ip, written":            {[]v1.NodeAddress{dual[2], internal}, false, nil, "2001:db8::1"},
+		"--node-ip, changed":            {[]v1.NodeAddress{dual[0], internal}, false, dual, "2001:db8::1"},
+		"--node-ip, new":                {dual, false, dual, "2001:db8::1"},
+		"--node-ip, taken away":         {[]v1.NodeAddress{dual[2], internal}, false, dual, ""},
+		"--node-ip of no instance":      {dual, false, dual, "192.0.2.1"},
 	} {
 		n := node("alpha://1", c.tainted)
 		n.Status.Addresses = c.has
+		if c.nodeIP != "" {
+			n.Annotations = map[string]string{cloudproviderapi.AnnotationAlphaProvidedIPAddr: c.nodeIP}
+		}
 		m, err := instances.InstanceMetadata(t.Context(), n)
 		require.NoError(t, err)
 		assert.Equal(t, c.want, m.NodeAddresses, name)
 	}
-	assert.Len(t, dual, 2)
+	assert.Len(t, dual, 3)
 }
 
 func TestPanicsBecomeErrors(t *testing.T) {

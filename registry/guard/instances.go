@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
+	"github.com/anyccm/cloud-controller-manager/registry/evidence"
 	"github.com/anyccm/cloud-controller-manager/registry/priority"
 )
 
@@ -18,6 +20,7 @@ type instances struct {
 	facts     Facts
 	ownership *ownership
 	deletions *deletions
+	claims    *claims
 	reports   *reports
 }
 
@@ -29,15 +32,19 @@ func (i *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, er
 	}
 	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
 	defer cancel()
-	exists, err := i.ask(ctx, node)
-	switch {
-	case err != nil:
-		return true, err
-	case exists:
-		i.deletions.seen(node)
-		return true, nil
+	demand, ask, standing := i.deletions.question(node)
+	why, message := standing.why, standing.message
+	if ask {
+		exists, err := i.ask(evidence.With(ctx, demand), node)
+		switch {
+		case err != nil:
+			return true, err
+		case exists:
+			i.deletions.seen(node)
+			return true, nil
+		}
+		why, message = i.deletions.gone(ctx, node, demand.Single)
 	}
-	why, message := i.deletions.gone(ctx, node)
 	if why == holdNone {
 		deletionsAllowed.WithLabelValues(i.facts.Provider).Inc()
 		return false, nil
@@ -77,6 +84,12 @@ func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloud
 		ctx = priority.Urgent(ctx) // nothing runs on it until then
 	}
 	metadata, err := i.metadata(ctx, node)
+	if errors.Is(err, cloudprovider.InstanceNotFound) && node.Spec.ProviderID != "" && ready(node) {
+		i.deletions.witnesses.miss(node)
+	}
+	if err == nil {
+		err = i.claim(node, metadata.ProviderID)
+	}
 	if err != nil {
 		if Uninitialized(node) {
 			i.reports.warn(node, EventNodeInitializationFailed, err.Error())
@@ -85,7 +98,7 @@ func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloud
 	}
 	i.deletions.seen(node)
 	i.reports.clear(node)
-	if !Uninitialized(node) && slices.Equal(metadata.NodeAddresses, node.Status.Addresses) {
+	if !Uninitialized(node) && written(node, metadata.NodeAddresses) {
 		// The framework compares one address of each type, so a Node with two of one type always looks changed to it and
 		// is written in every cycle. It leaves a Node alone for which there are no addresses.
 		metadata.NodeAddresses = nil
@@ -96,15 +109,14 @@ func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloud
 func (i *instances) metadata(ctx context.Context, node *v1.Node) (metadata *cloudprovider.InstanceMetadata, err error) {
 	defer recovered(&err, "InstanceMetadata", node.Name)
 	metadata, err = i.inner.InstanceMetadata(ctx, node)
-	prefixes := i.facts.ProviderIDPrefixes
 	switch {
 	case err != nil:
 		return nil, err
 	case metadata == nil:
 		return nil, fmt.Errorf("provider %s returned no metadata for node %s", i.facts.Provider, node.Name)
-	case !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(metadata.ProviderID, p) }):
+	case i.facts.instanceKey(metadata.ProviderID) == "":
 		return nil, fmt.Errorf("provider %s returned provider ID %q for node %s, which does not begin with %s",
-			i.facts.Provider, metadata.ProviderID, node.Name, strings.Join(prefixes, " or "))
+			i.facts.Provider, metadata.ProviderID, node.Name, strings.Join(i.facts.ProviderIDPrefixes, " or "))
 	}
 	chosen := *metadata
 	chosen.NodeAddresses, err = i.facts.Policy.Addresses.choose(node, metadata.NodeAddresses)

@@ -23,7 +23,8 @@ type ownership struct {
 	mu      sync.Mutex
 	lister  listers.NodeLister
 	counted time.Time
-	ourNo   int
+	all     []*v1.Node
+	oursNow []*v1.Node
 }
 
 func (o *ownership) setLister(l listers.NodeLister) {
@@ -41,7 +42,7 @@ func (o *ownership) foreign(node *v1.Node) string {
 		}
 	})
 	id := node.Spec.ProviderID
-	if id != "" && !slices.ContainsFunc(o.facts.ProviderIDPrefixes, func(p string) bool { return strings.HasPrefix(id, p) }) {
+	if id != "" && o.facts.instanceKey(id) == "" {
 		return fmt.Sprintf("its provider ID %s does not begin with %s", id, strings.Join(o.facts.ProviderIDPrefixes, " or "))
 	}
 	if !o.selector.Matches(labels.Set(node.Labels)) {
@@ -65,18 +66,49 @@ func (o *ownership) ours(nodes []*v1.Node) []*v1.Node {
 	return slices.DeleteFunc(slices.Clone(nodes), func(n *v1.Node) bool { return o.foreign(n) != "" })
 }
 
-// count returns the number of our Nodes; it is at most a second old.
-func (o *ownership) count() int {
+// list returns our Nodes, everyone all Nodes of the cluster; both are at most a second old, and empty before the informers
+// have listed.
+func (o *ownership) list() []*v1.Node {
+	_, ours := o.refresh()
+	return ours
+}
+
+// kin returns the Nodes that are not ours though their provider ID is of this cloud.
+func (o *ownership) kin() []*v1.Node {
+	all, _ := o.refresh()
+	return slices.DeleteFunc(slices.Clone(all), func(n *v1.Node) bool { return o.facts.instanceKey(n.Spec.ProviderID) == "" || o.foreign(n) == "" })
+}
+
+func (o *ownership) everyone() []*v1.Node {
+	all, _ := o.refresh()
+	return all
+}
+
+// count returns the number of our Nodes.
+func (o *ownership) count() int { return len(o.list()) }
+
+func (o *ownership) refresh() (all, ours []*v1.Node) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.lister == nil || time.Since(o.counted) < time.Second {
-		return o.ourNo
+		return o.all, o.oursNow
 	}
 	nodes, err := o.lister.List(labels.Everything())
 	if err != nil {
-		return o.ourNo
+		return o.all, o.oursNow
 	}
-	o.ourNo, o.counted = len(o.ours(nodes)), time.Now()
-	foreignNodes.WithLabelValues(o.facts.Provider).Set(float64(len(nodes) - o.ourNo))
-	return o.ourNo
+	o.all, o.oursNow, o.counted = nodes, o.ours(nodes), time.Now()
+	foreignNodes.WithLabelValues(o.facts.Provider).Set(float64(len(o.all) - len(o.oursNow)))
+	return o.all, o.oursNow
+}
+
+// instanceKey returns what identifies the instance behind a provider ID, and "" for one that is not the provider's.
+func (f Facts) instanceKey(id string) string {
+	if f.InstanceKey != nil {
+		return f.InstanceKey(id)
+	}
+	if slices.ContainsFunc(f.ProviderIDPrefixes, func(p string) bool { return strings.HasPrefix(id, p) }) {
+		return id
+	}
+	return ""
 }

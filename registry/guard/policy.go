@@ -27,6 +27,11 @@ type Policy struct {
 	MaxShare float64
 	// Floor is a number of Nodes that may vanish whatever share of the cluster they are, so that small clusters work.
 	Floor int
+	// HoldTime is how long unannounced losses beyond the share are held while the evidence stands; then the Nodes go one by one.
+	// 0 holds them until a person acts.
+	HoldTime time.Duration
+	// PlannedKeys are further taints and annotations that announce the removal of a Node.
+	PlannedKeys []string
 	// DryRun reports what would be deleted, and deletes nothing.
 	DryRun bool
 	// VerifyInstances makes backends and next hops only of Nodes whose instances the cloud verifies.
@@ -39,7 +44,7 @@ type Policy struct {
 func DefaultPolicy() Policy {
 	return Policy{
 		GracePeriod: 20 * time.Second, Confirmations: 3, ConfirmationTime: 10 * time.Second,
-		Window: 10 * time.Minute, MaxShare: 0.2, Floor: 3,
+		Window: 10 * time.Minute, MaxShare: 0.2, Floor: 3, HoldTime: 15 * time.Minute,
 	}
 }
 
@@ -49,9 +54,11 @@ func (p *Policy) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&p.GracePeriod, "node-deletion-grace-period", p.GracePeriod, "Age below which a Node is never deleted.")
 	fs.IntVar(&p.Confirmations, "node-deletion-confirmations", p.Confirmations, "How often in a row the cloud must say that an instance is gone before its Node is deleted.")
 	fs.DurationVar(&p.ConfirmationTime, "node-deletion-confirmation-time", p.ConfirmationTime, "Least time between the first and the last of these answers.")
-	fs.DurationVar(&p.Window, "node-deletion-window", p.Window, "Span over which vanished Nodes are counted against --node-deletion-max-share and --node-deletion-floor.")
-	fs.Float64Var(&p.MaxShare, "node-deletion-max-share", p.MaxShare, "Share of the cluster's Nodes, from 0 to 1, that may vanish within the window. If more do, none is deleted. 1 lifts this limit and the one on a cluster that vanishes as a whole.")
-	fs.IntVar(&p.Floor, "node-deletion-floor", p.Floor, "Number of Nodes that may vanish within the window whatever share of the cluster they are.")
+	fs.DurationVar(&p.Window, "node-deletion-window", p.Window, "Span over which Nodes that vanish unannounced are counted against --node-deletion-max-share and --node-deletion-floor.")
+	fs.Float64Var(&p.MaxShare, "node-deletion-max-share", p.MaxShare, "Share of the cluster's Nodes, from 0 to 1, that may vanish unannounced within the window. If more do, they are held. 1 lifts this limit, the one on a cluster that vanishes as a whole, and the need to see an instance that exists.")
+	fs.IntVar(&p.Floor, "node-deletion-floor", p.Floor, "Number of Nodes that may vanish unannounced within the window whatever share of the cluster they are.")
+	fs.DurationVar(&p.HoldTime, "node-deletion-hold-time", p.HoldTime, "How long Nodes beyond the share are held. If until then the cloud keeps calling their instances gone, other instances are seen all the time and none comes back, the Nodes go one by one. 0 holds them until a person acts.")
+	fs.StringSliceVar(&p.PlannedKeys, "node-deletion-planned-keys", p.PlannedKeys, "Further keys of taints or annotations that announce the removal of a Node, beside those of Cluster Autoscaler and Karpenter and node.kubernetes.io/out-of-service. Such a Node is neither held by the share nor counted; that its instance is gone must be proved all the same.")
 	fs.BoolVar(&p.VerifyInstances, "verify-node-instances", p.VerifyInstances, "Make a Node a backend of load balancers or the next hop of routes only if the cloud shows that the instance behind its provider ID is a node of this cluster: by its name or by the cluster's mark, as the cloud's page says. Without it the provider ID that kubelet may choose is believed.")
 	p.Addresses.AddFlags(fs)
 	fs.BoolVar(&p.DryRun, "node-deletion-dry-run", p.DryRun, "Report Nodes that would be deleted by events, and delete none.")
@@ -72,7 +79,7 @@ func (p Policy) Validate() error {
 	if p.Floor < 0 {
 		problems = append(problems, fmt.Errorf("--node-deletion-floor=%d: use 0 or more", p.Floor))
 	}
-	for flag, d := range map[string]time.Duration{"grace-period": p.GracePeriod, "confirmation-time": p.ConfirmationTime} {
+	for flag, d := range map[string]time.Duration{"grace-period": p.GracePeriod, "confirmation-time": p.ConfirmationTime, "hold-time": p.HoldTime} {
 		if d < 0 {
 			problems = append(problems, fmt.Errorf("--node-deletion-%s=%s: use 0 or more", flag, d))
 		}

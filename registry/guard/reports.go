@@ -21,6 +21,8 @@ const (
 	EventNodeDeletionHeld = "NodeDeletionHeld"
 	// EventNodeInstanceNotVerified: the Node is neither backend nor next hop, for the cloud does not show that its instance is its.
 	EventNodeInstanceNotVerified = "NodeInstanceNotVerified"
+	// EventRouteRefused: the Node's pod range may not be its own, so that it gets no route.
+	EventRouteRefused = "RouteRefused"
 	// EventLoadBalancerRetained: the Service is gone, its load balancer stays.
 	EventLoadBalancerRetained = "LoadBalancerRetained"
 	// EventLoadBalancerWaiting: the cloud takes unusually long, and with what.

@@ -76,9 +76,9 @@ func TestNodeLifeCycle(t *testing.T) {
 }
 
 func TestForeignNodesAreLeftAlone(t *testing.T) {
-	c := newCluster(t, "--instances=1")
+	c := newCluster(t, "--instances=2")
 	startCCM(t, c, nil, nil)
-	joinNodes(t, c, 1)
+	joinNodes(t, c, 2) // one goes below, and the other one shows that this is the right account
 	// Both twins exist before any new Node asks for a listing: one that held the first alone would name it.
 	for range 2 {
 		require.NoError(t, c.Cloud.Call(t.Context(), http.MethodPost, "/v2/droplets", testToken, map[string]any{"name": "twin", "size": "s-1vcpu-1gb", "image": "x"}, nil))

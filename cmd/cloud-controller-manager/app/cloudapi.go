@@ -16,6 +16,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 	frameworkapp "k8s.io/cloud-provider/app"
 	"k8s.io/cloud-provider/app/config"
+	"k8s.io/cloud-provider/names"
 	"k8s.io/component-base/configz"
 	controllermanager "k8s.io/controller-manager/app"
 	"k8s.io/controller-manager/controller"
@@ -42,6 +43,7 @@ const (
 func (m *manager) controllers() map[string]frameworkapp.ControllerInitFuncConstructor {
 	all := map[string]frameworkapp.ControllerInitFuncConstructor{}
 	maps.Copy(all, frameworkapp.DefaultInitFuncConstructors)
+	all[names.NodeRouteController] = withOurNodes(all[names.NodeRouteController])
 	all[cloudAPIController] = frameworkapp.ControllerInitFuncConstructor{
 		InitContext: frameworkapp.ControllerInitContext{ClientName: cloudAPIController},
 		Constructor: func(_ frameworkapp.ControllerInitContext, c *config.CompletedConfig, cloud cloudprovider.Interface) frameworkapp.InitFunc {
@@ -71,11 +73,11 @@ func (m *manager) controllers() map[string]frameworkapp.ControllerInitFuncConstr
 
 // ownControllers are the controllers that the linked providers have beside the framework's, all off by default.
 func (m *manager) ownControllers() []string {
-	var names []string
+	var all []string
 	for _, p := range m.providers.Providers() {
-		names = append(names, p.Controllers...)
+		all = append(all, p.Controllers...)
 	}
-	return names
+	return all
 }
 
 // ownController starts a controller of the cloud that runs; on another cloud, its name means nothing.

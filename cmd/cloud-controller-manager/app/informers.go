@@ -7,6 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/informers"
+	cloudprovider "k8s.io/cloud-provider"
+	frameworkapp "k8s.io/cloud-provider/app"
 	"k8s.io/cloud-provider/app/config"
 )
 
@@ -21,6 +23,24 @@ func trimInformers(c *config.CompletedConfig, services serviceSelection) {
 		}
 		return trim(obj)
 	}))
+}
+
+// withOurNodes starts a controller with the Nodes alone that are the cloud's: the route controller judges the network of every
+// Node that it sees.
+func withOurNodes(inner frameworkapp.ControllerInitFuncConstructor) frameworkapp.ControllerInitFuncConstructor {
+	construct := inner.Constructor
+	inner.Constructor = func(i frameworkapp.ControllerInitContext, c *config.CompletedConfig, cloud cloudprovider.Interface) frameworkapp.InitFunc {
+		if filter, ok := cloud.(interface {
+			OurNodes(informers.SharedInformerFactory) informers.SharedInformerFactory
+		}); ok {
+			ours := *c.Config
+			ours.SharedInformers = filter.OurNodes(c.SharedInformers)
+			ours.LoopbackClientConfig = nil // or completing it again would put its token into the authentication twice
+			c = ours.Complete()
+		}
+		return construct(i, c, cloud)
+	}
+	return inner
 }
 
 // trim drops fields of cached objects. The node controller writes cached nodes back with PUT, which ignores the status

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ func guardedWorld(t *testing.T, f *Fixture, n int, policy guard.Policy) *world {
 		node.UID = "" // the name serves
 		node.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour - time.Duration(i)))
 	}
+	w.shown = w.nodes
 	w.policy = policy
 	w.restart()
 	return w
@@ -42,6 +44,27 @@ func (w *world) pass(nodes []*v1.Node) []string {
 			deleted = append(deleted, n.Name)
 		}
 	}
+	return deleted
+}
+
+// passAtOnce is a pass in which the loop's workers ask at the same time.
+func (w *world) passAtOnce(nodes []*v1.Node) []string {
+	const workers = 20
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	var deleted []string
+	slots := make(chan struct{}, workers)
+	for _, n := range nodes {
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
+			gone := w.pass([]*v1.Node{n})
+			mu.Lock()
+			defer mu.Unlock()
+			deleted = append(deleted, gone...)
+		})
+	}
+	group.Wait()
 	return deleted
 }
 
@@ -100,6 +123,58 @@ func runGuard(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		}
 		assert.Len(t, deleted, 5, "the operator has lifted the limit")
 	})
+	t.Run("an announced removal of every node", func(t *testing.T) {
+		t.Parallel()
+		w := guardedWorld(t, newFixture(t), 6, limited)
+		for _, n := range w.nodes {
+			n.Spec.Taints = []v1.Taint{{Key: "ToBeDeletedByClusterAutoscaler", Effect: v1.TaintEffectNoSchedule}}
+			w.RemoveInstance(n.Spec.ProviderID)
+		}
+		w.restart()
+		assert.Empty(t, w.pass(w.nodes))
+		assert.Empty(t, w.pass(w.nodes))
+		assert.Len(t, w.pass(w.nodes), 6)
+	})
+	t.Run("an announced removal of a node that lives", func(t *testing.T) {
+		t.Parallel()
+		w := guardedWorld(t, newFixture(t), 3, limited)
+		w.nodes[0].Spec.Taints = []v1.Taint{{Key: "ToBeDeletedByClusterAutoscaler", Effect: v1.TaintEffectNoSchedule}}
+		for range 5 {
+			assert.Empty(t, w.pass(w.nodes[:1]))
+		}
+	})
+	t.Run("fifty nodes cost one proof each", func(t *testing.T) {
+		t.Parallel()
+		const vanished, others = 50, 210
+		w := guardedWorld(t, newFixture(t), vanished+2, limited)
+		w.Sim.Seed(others)
+		for i := range others { // the cluster is large enough that fifty are no share of it
+			n := bareNode(fmt.Sprintf("seeded-%d", i))
+			n.Spec.Taints = nil
+			w.shown = append(w.shown, n)
+		}
+		for _, n := range w.nodes[:vanished] {
+			w.RemoveInstance(n.Spec.ProviderID)
+		}
+		w.restart()
+		w.pass(w.nodes[vanished:])
+		w.Sim.ResetCalls()
+		var deleted []string
+		for range 3 {
+			deleted = append(deleted, w.passAtOnce(w.nodes[:vanished])...)
+		}
+		assert.Len(t, deleted, vanished)
+		assert.LessOrEqual(t, w.Sim.Calls().Total, 75, "listings first, then one read of each")
+	})
+	t.Run("a witness is read after the suspicion", func(t *testing.T) {
+		t.Parallel()
+		w := guardedWorld(t, newFixture(t), 10, limited)
+		w.pass(w.nodes) // all were seen
+		w.OtherAccount()
+		for range 5 {
+			assert.Empty(t, w.pass(w.nodes[:1]), "what was seen before says nothing of the credential now")
+		}
+	})
 	t.Run("the account cannot be read", func(t *testing.T) {
 		t.Parallel()
 		w := guardedWorld(t, newFixture(t), 1, limited)
@@ -109,13 +184,18 @@ func runGuard(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			assert.Empty(t, w.pass(w.nodes))
 		}
 	})
-	t.Run("the only node of a cluster goes", func(t *testing.T) {
+	t.Run("the only node of a cluster is held, for nothing shows whose account answers", func(t *testing.T) {
 		t.Parallel()
 		w := guardedWorld(t, newFixture(t), 1, limited)
 		w.RemoveInstance(w.nodes[0].Spec.ProviderID)
+		for range 5 {
+			assert.Empty(t, w.pass(w.nodes))
+		}
+		w.policy.MaxShare = 1
+		w.restart()
 		assert.Empty(t, w.pass(w.nodes))
 		assert.Empty(t, w.pass(w.nodes))
-		assert.Len(t, w.pass(w.nodes), 1)
+		assert.Len(t, w.pass(w.nodes), 1, "the operator has lifted the limit")
 	})
 	t.Run("flapping answers", func(t *testing.T) {
 		t.Parallel()

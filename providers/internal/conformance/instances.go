@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	cloudprovider "k8s.io/cloud-provider"
+	cloudproviderapi "k8s.io/cloud-provider/api"
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
 )
@@ -99,6 +101,56 @@ func runInstances(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			require.Error(t, err, id)
 		}
 		assert.Zero(t, w.Sim.Calls().Total, "none of this costs a call")
+	})
+
+	t.Run("addresses as the API server stores them are not written", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, newFixture(t))
+		node := w.addNode(t.Context(), "worker", nil)
+		reported := node.Status.Addresses
+		var kinds []v1.NodeAddressType
+		for _, a := range reported {
+			if !slices.Contains(kinds, a.Type) {
+				kinds = append(kinds, a.Type)
+			}
+		}
+		slices.Reverse(kinds)
+		var stored []v1.NodeAddress // grouped by type, in whatever order of types
+		for _, kind := range kinds {
+			for _, a := range reported {
+				if a.Type == kind {
+					stored = append(stored, a)
+				}
+			}
+		}
+		node.Status.Addresses = stored
+		m, err := w.instances().InstanceMetadata(t.Context(), node)
+		require.NoError(t, err)
+		assert.Empty(t, m.NodeAddresses)
+
+		node.Status.Addresses = append(slices.Clone(stored), v1.NodeAddress{Type: v1.NodeInternalIP, Address: "192.0.2.99"})
+		m, err = w.instances().InstanceMetadata(t.Context(), node)
+		require.NoError(t, err)
+		assert.Equal(t, reported, m.NodeAddresses, "what the cloud does not know goes")
+		ip := reported[slices.IndexFunc(reported, func(a v1.NodeAddress) bool { return a.Type == v1.NodeInternalIP })].Address
+		node.Annotations = map[string]string{cloudproviderapi.AnnotationAlphaProvidedIPAddr: ip}
+		m, err = w.instances().InstanceMetadata(t.Context(), node)
+		require.NoError(t, err)
+		assert.Equal(t, reported, m.NodeAddresses, "a changed --node-ip is the framework's to apply")
+	})
+
+	t.Run("an instance is one node's alone", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, newFixture(t))
+		first := w.addNode(t.Context(), "worker", nil)
+		second := bareNode("second")
+		second.Spec.ProviderID = first.Spec.ProviderID
+		w.shown = []*v1.Node{first, second}
+		w.restart()
+		_, err := w.instances().InstanceMetadata(t.Context(), second)
+		require.ErrorContains(t, err, "is already that of node worker")
+		_, err = w.instances().InstanceMetadata(t.Context(), first)
+		require.NoError(t, err)
 	})
 
 	t.Run("many questions at once share their answers", func(t *testing.T) {

@@ -1,0 +1,172 @@
+package guard
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// hold is why a Node whose instance the cloud calls gone is kept.
+type hold string
+
+const (
+	holdNone hold = ""
+	// holdYoung, holdUnconfirmed and holdPace end by themselves within seconds.
+	holdYoung       hold = "young"
+	holdUnconfirmed hold = "unconfirmed"
+	holdPace        hold = "pace"
+	// The others last until something changes, and are reported.
+	holdShare         hold = "share"
+	holdAll           hold = "all"
+	holdContradiction hold = "contradiction"
+	holdAccount       hold = "account"
+	holdDryRun        hold = "dry-run"
+)
+
+// lasting reports whether somebody should know.
+func (h hold) lasting() bool {
+	return h != holdNone && h != holdYoung && h != holdUnconfirmed && h != holdPace
+}
+
+const (
+	// releasePause is the time between two Nodes that go after a hold by share: a mistake that is left then stays small.
+	releasePause = 10 * time.Second
+	// contradictionGrace is how long kubelet may still look ready after its machine is gone.
+	contradictionGrace = 2 * time.Minute
+)
+
+// suspect is a Node whose instance was called gone and was not seen since.
+type suspect struct {
+	// first and last are when it was called gone, answers how often.
+	first, last time.Time
+	answers     int
+	// single is set if the last answer came from a single read of the instance.
+	single bool
+	// planned is set for a Node whose removal was announced.
+	planned bool
+	created time.Time
+}
+
+// situation is all that the decision about one suspect rests on.
+type situation struct {
+	now     time.Time
+	suspect suspect
+	// vanished counts the unplanned suspects and the unplanned Nodes that went within the window; total also those that did.
+	vanished, total int
+	// witness is a time after which an instance of the cluster was read, covered the time since which that never ceased.
+	witness, covered time.Time
+	// unseen says what the search for a witness met.
+	unseen string
+	// returned is when the instance of a suspect was last seen again.
+	returned time.Time
+	// contradiction names a Node that is ready although the cloud calls its instance gone, since when the cloud does.
+	contradiction string
+	contradicted  time.Time
+	// released is when a Node last went after a hold by share.
+	released time.Time
+	// account is what an authenticated call met; it counts where the operator has lifted the limits.
+	account error
+}
+
+// limit is the number of Nodes that may vanish within the window.
+func (p Policy) limit(total int) int {
+	return max(p.Floor, int(math.Ceil(p.MaxShare*float64(total))))
+}
+
+// lifted reports whether the operator said that whatever is called gone may go.
+func (p Policy) lifted() bool { return p.MaxShare >= 1 }
+
+// confirmed reports whether the cloud has said often and long enough that an instance is gone.
+func (p Policy) confirmed(s suspect) bool {
+	return s.answers >= p.Confirmations && s.last.Sub(s.first) >= p.ConfirmationTime
+}
+
+// calmSince is since when the evidence against a suspect stands undisturbed.
+func (s situation) calmSince() time.Time {
+	since := s.suspect.first
+	for _, t := range []time.Time{s.covered, s.returned} {
+		if t.After(since) {
+			since = t
+		}
+	}
+	return since
+}
+
+// served reports whether a hold by share has lasted long enough.
+func (p Policy) served(s situation) bool {
+	return p.HoldTime > 0 && s.now.Sub(s.calmSince()) >= p.HoldTime
+}
+
+// decide says whether the Node of a suspect may be deleted, or why not, and what to do about that. It makes no call.
+func decide(p Policy, s situation) (hold, string) {
+	if why, message := p.unproven(s); why != holdNone {
+		return why, message
+	}
+	if !s.suspect.planned {
+		if why, message := p.accidental(s); why != holdNone {
+			return why, message
+		}
+	}
+	if !s.suspect.single {
+		return holdUnconfirmed, "a read of this very instance has to confirm it"
+	}
+	if p.DryRun {
+		return holdDryRun, "the Node would be deleted now; --node-deletion-dry-run keeps it"
+	}
+	return holdNone, ""
+}
+
+// unproven holds what is not certain about the instance itself.
+func (p Policy) unproven(s situation) (hold, string) {
+	switch {
+	case s.now.Sub(s.suspect.created) < p.GracePeriod:
+		return holdYoung, fmt.Sprintf("the Node is younger than %s (--node-deletion-grace-period)", p.GracePeriod)
+	case !p.confirmed(s.suspect):
+		return holdUnconfirmed, fmt.Sprintf("the cloud has said so %d times in %s; %d times in %s are needed",
+			s.suspect.answers, s.suspect.last.Sub(s.suspect.first).Round(time.Second), p.Confirmations, p.ConfirmationTime)
+	}
+	return holdNone, ""
+}
+
+// accidental holds what nobody has announced while it looks like an accident of the credential or of the cloud.
+func (p Policy) accidental(s situation) (hold, string) {
+	seen := !s.witness.IsZero() && !s.witness.Before(s.suspect.first)
+	limit := p.limit(s.total)
+	switch {
+	case p.lifted():
+		if !seen && s.account != nil {
+			return holdAccount, fmt.Sprintf("no instance of the cluster was seen, and the account cannot be read: %v", s.account)
+		}
+		return holdNone, ""
+	case !seen:
+		what := fmt.Sprintf("no instance of this cluster was seen since the cloud called this one gone (%s)", s.unseen)
+		if s.vanished >= s.total && s.total > 1 {
+			what = fmt.Sprintf("the instances of all %d Nodes are gone at once", s.total)
+		}
+		return holdAll, what + ", as it is when the credential belongs to another account or project; check it. Nodes are deleted again when one instance is seen. " +
+			"If they are really gone: kubectl delete node, or restart with --node-deletion-max-share=1"
+	case s.contradiction != "" && s.now.Sub(s.contradicted) < contradictionGrace:
+		return holdUnconfirmed, fmt.Sprintf("node %s is ready although the cloud calls its instance gone too; that has to end, or to last %s", s.contradiction, contradictionGrace)
+	case s.contradiction != "":
+		return holdContradiction, fmt.Sprintf("node %s is ready although the cloud calls its instance gone too, as it is when the credential sees only a part of the "+
+			"cluster; check account, project, region and rights. If node %s is no instance of this cloud, keep it out by --node-selector; "+
+			"if the instances are really gone: kubectl delete node, or restart with --node-deletion-max-share=1", s.contradiction, s.contradiction)
+	case s.vanished <= limit:
+		return holdNone, ""
+	case !p.served(s):
+		return holdShare, fmt.Sprintf("the instances of %d of %d Nodes vanished within %s without being announced, more than the %d that are allowed; "+
+			"check the cloud account and the credential. %s To delete them now: kubectl delete node, or raise --node-deletion-max-share",
+			s.vanished, s.total, p.Window, limit, p.outlook())
+	case s.now.Sub(s.released) < releasePause:
+		return holdPace, fmt.Sprintf("after a hold one Node goes every %s", releasePause)
+	}
+	return holdNone, ""
+}
+
+// outlook says how a hold by share ends by itself.
+func (p Policy) outlook() string {
+	if p.HoldTime <= 0 {
+		return "They are kept until a person acts (--node-deletion-hold-time=0)."
+	}
+	return fmt.Sprintf("If they stay away for %s while others are seen, they go one by one (--node-deletion-hold-time).", p.HoldTime)
+}

@@ -1,0 +1,37 @@
+package guard
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// plannedKeys are the taints and annotations by which the usual programs mark a Node whose instance they are about to remove.
+var plannedKeys = []string{
+	"ToBeDeletedByClusterAutoscaler",
+	"karpenter.sh/disrupted",
+	"karpenter.sh/disruption",
+	v1.TaintNodeOutOfService,
+}
+
+// planned reports whether somebody said beforehand that this Node goes. A kubelet can write annotations of its own Node, so
+// this never stands in for the proof that the instance is gone; it only says that the loss is no accident.
+func (p Policy) planned(node *v1.Node) bool {
+	marks := func(key string) bool { return slices.Contains(plannedKeys, key) || slices.Contains(p.PlannedKeys, key) }
+	if node.DeletionTimestamp != nil || slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return marks(t.Key) }) {
+		return true
+	}
+	for key := range node.Annotations {
+		if marks(key) {
+			return true
+		}
+	}
+	return false
+}
+
+// ready reports whether a Node's kubelet says that it works.
+func ready(node *v1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
+		return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue
+	})
+}
