@@ -1,12 +1,14 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -23,6 +25,11 @@ type routes struct {
 	reports      *reports
 	// cluster are the networks of the cluster's pods; where they are not known, every range is inside.
 	cluster []netip.Prefix
+
+	mu sync.Mutex
+	// reckoned are the ranges of nodes.
+	reckoned *podRanges
+	nodes    []*v1.Node
 }
 
 // parseNetworks reads a list of networks such as --cluster-cidr; what is none was refused at start.
@@ -36,61 +43,101 @@ func parseNetworks(list string) []netip.Prefix {
 	return networks
 }
 
-// podRange is a range of a Node.
-type podRange struct {
-	network netip.Prefix
-	node    *v1.Node
+// podRanges are the ranges that Nodes of the cluster, ours or not, have by right: inside the cluster's networks, and of two that
+// overlap the older Node's. A range that is refused takes nothing from anybody.
+type podRanges struct {
+	cluster []netip.Prefix
+	// owner has the Node of each range; within has, for every network around a range, the oldest Node with a range inside.
+	owner, within map[netip.Prefix]*v1.Node
 }
 
-// podRanges are the ranges of all Nodes of the cluster, ours or not.
-func podRanges(nodes []*v1.Node) []podRange {
-	var all []podRange
+func newPodRanges(cluster []netip.Prefix, nodes []*v1.Node) *podRanges {
+	r := &podRanges{cluster: cluster, owner: map[netip.Prefix]*v1.Node{}, within: map[netip.Prefix]*v1.Node{}}
+	byAge := slices.Clone(nodes)
+	slices.SortFunc(byAge, func(a, b *v1.Node) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+	})
+	for _, node := range byAge {
+		for _, text := range node.Spec.PodCIDRs {
+			if r.refuse(node, text) != "" {
+				continue
+			}
+			network := netip.MustParsePrefix(text).Masked() // or it would have been refused
+			r.owner[network] = node
+			for _, around := range networksAround(network) {
+				if r.within[around] == nil {
+					r.within[around] = node
+				}
+			}
+		}
+	}
+	return r
+}
+
+// networksAround returns a network and all that contain it.
+func networksAround(network netip.Prefix) []netip.Prefix {
+	all := make([]netip.Prefix, 0, network.Bits()+1)
+	for bits := network.Bits(); bits >= 0; bits-- {
+		all = append(all, netip.PrefixFrom(network.Addr(), bits).Masked())
+	}
+	return all
+}
+
+// refuse says why a Node has no right to a range, or "" if it has.
+func (r *podRanges) refuse(node *v1.Node, text string) string {
+	wanted, err := netip.ParsePrefix(text)
+	if err != nil {
+		return fmt.Sprintf("its pod range %q is no network", text)
+	}
+	wanted = wanted.Masked()
+	around := func(n netip.Prefix) bool { return n.Bits() <= wanted.Bits() && n.Contains(wanted.Addr()) }
+	if len(r.cluster) > 0 && !slices.ContainsFunc(r.cluster, around) {
+		return fmt.Sprintf("its pod range %s is not inside --cluster-cidr", wanted)
+	}
+	holders := []*v1.Node{r.within[wanted]}
+	for _, n := range networksAround(wanted) {
+		holders = append(holders, r.owner[n])
+	}
+	for _, holder := range holders {
+		if holder != nil && key(holder) != key(node) {
+			return fmt.Sprintf("its pod range %s overlaps that of node %s, which is older", wanted, holder.Name)
+		}
+	}
+	return ""
+}
+
+// rangesOn returns the ranges that are written on Nodes.
+func rangesOn(nodes ...*v1.Node) map[netip.Prefix]bool {
+	all := map[netip.Prefix]bool{}
 	for _, node := range nodes {
 		for _, text := range node.Spec.PodCIDRs {
 			if p, err := netip.ParsePrefix(text); err == nil {
-				all = append(all, podRange{p.Masked(), node})
+				all[p.Masked()] = true
 			}
 		}
 	}
 	return all
 }
 
-// older reports whether a Node registered before another one.
-func older(a, b *v1.Node) bool {
-	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
-		return a.CreationTimestamp.Before(&b.CreationTimestamp)
-	}
-	return a.Name < b.Name
+// goesTo reports whether a route is for one of the ranges.
+func goesTo(ranges map[netip.Prefix]bool, route *cloudprovider.Route) bool {
+	p, err := netip.ParsePrefix(route.DestinationCIDR)
+	return err == nil && ranges[p.Masked()]
 }
 
-// refuseRange says why a Node gets no route for a range, or "" if it does.
-func refuseRange(cluster []netip.Prefix, taken []podRange, node *v1.Node, text string) string {
-	wanted, err := netip.ParsePrefix(text)
-	if err != nil {
-		return fmt.Sprintf("its pod range %q is no network", text)
+// ranges returns the ranges of the cluster's Nodes; they are reckoned anew when the Nodes are listed anew.
+func (r *routes) ranges(nodes []*v1.Node) *podRanges {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.reckoned == nil || len(nodes) != len(r.nodes) || (len(nodes) > 0 && &nodes[0] != &r.nodes[0]) {
+		r.reckoned, r.nodes = newPodRanges(r.cluster, nodes), nodes
 	}
-	wanted = wanted.Masked()
-	within := func(n netip.Prefix) bool { return n.Bits() <= wanted.Bits() && n.Contains(wanted.Addr()) }
-	if len(cluster) > 0 && !slices.ContainsFunc(cluster, within) {
-		return fmt.Sprintf("its pod range %s is not inside --cluster-cidr", wanted)
-	}
-	for _, other := range taken {
-		if key(other.node) != key(node) && other.network.Overlaps(wanted) && older(other.node, node) {
-			return fmt.Sprintf("its pod range %s overlaps %s of node %s, which is older", wanted, other.network, other.node.Name)
-		}
-	}
-	return ""
-}
-
-// has reports whether a range is written on a Node.
-func has(node *v1.Node, route *cloudprovider.Route) bool {
-	wanted, err := netip.ParsePrefix(route.DestinationCIDR)
-	return err == nil && slices.ContainsFunc(podRanges([]*v1.Node{node}), func(r podRange) bool { return r.network == wanted.Masked() })
+	return r.reckoned
 }
 
 // refused says why a Node is no next hop for a route, or "" if it is.
-func (r *routes) refused(ctx context.Context, taken []podRange, node *v1.Node, cidr string) (string, error) {
-	if why := refuseRange(r.cluster, taken, node, cidr); why != "" {
+func (r *routes) refused(ctx context.Context, taken *podRanges, node *v1.Node, cidr string) (string, error) {
+	if why := taken.refuse(node, cidr); why != "" {
 		return why, nil
 	}
 	return r.verification.check(ctx, node)
@@ -107,18 +154,19 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) (list []*cloudp
 		return nil, err
 	}
 	nodes := r.ownership.everyone()
-	taken, byName := podRanges(nodes), map[string]*v1.Node{}
-	foreign := []*v1.Node{}
+	taken, byName := r.ranges(nodes), map[string]*v1.Node{}
+	var foreign []*v1.Node
 	for _, node := range nodes {
 		byName[node.Name] = node
 		if r.ownership.foreign(node) != "" {
 			foreign = append(foreign, node)
 		}
 	}
+	others := rangesOn(foreign...)
 	var shown []*cloudprovider.Route
 	for _, route := range list {
 		target := byName[string(route.TargetNode)]
-		if slices.ContainsFunc(foreign, func(n *v1.Node) bool { return n == target || (target == nil && has(n, route)) }) {
+		if (target != nil && r.ownership.foreign(target) != "") || (target == nil && goesTo(others, route)) {
 			continue
 		}
 		keep, err := r.keep(ctx, cluster, taken, target, route)
@@ -145,8 +193,8 @@ func (r *routes) list(ctx context.Context, cluster string) (list []*cloudprovide
 }
 
 // keep removes a route that is refused. Only a route for a range that is written on its Node was made by us.
-func (r *routes) keep(ctx context.Context, cluster string, taken []podRange, target *v1.Node, route *cloudprovider.Route) (bool, error) {
-	if target == nil || !has(target, route) {
+func (r *routes) keep(ctx context.Context, cluster string, taken *podRanges, target *v1.Node, route *cloudprovider.Route) (bool, error) {
+	if target == nil || !goesTo(rangesOn(target), route) {
 		return true, nil
 	}
 	why, err := r.refused(ctx, taken, target, route.DestinationCIDR)
@@ -179,7 +227,7 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, hint string, route *c
 		return nil
 	}
 	if i >= 0 {
-		why, err := r.refused(ctx, podRanges(nodes), nodes[i], route.DestinationCIDR)
+		why, err := r.refused(ctx, r.ranges(nodes), nodes[i], route.DestinationCIDR)
 		if err != nil {
 			return err
 		}
