@@ -57,6 +57,8 @@ type memory struct {
 	// read is when a single read last called the instance gone; wanted asks for another.
 	read   time.Time
 	wanted bool
+	// heard is when the framework last asked about the Node.
+	heard time.Time
 	// gone is set when the Node was let go.
 	gone bool
 }
@@ -113,6 +115,7 @@ func (d *deletions) question(node *v1.Node) (demand evidence.Demand, ask bool, s
 	if !known {
 		m = &memory{suspect: suspect{first: now}}
 	}
+	m.heard = now
 	single := evidence.Demand{Single: true, NotBefore: now}
 	switch planned := d.policy.planned(node); {
 	case known && planned != m.planned:
@@ -195,6 +198,7 @@ func (d *deletions) record(node *v1.Node, single bool) suspect {
 		m = &memory{suspect: suspect{first: now}}
 		d.suspects[key(node)] = m
 	}
+	m.heard = now
 	m.last, m.answers, m.single, m.planned, m.created = now, m.answers+1, single, d.policy.planned(node), node.CreationTimestamp.Time
 	if single {
 		m.read = now
@@ -252,7 +256,7 @@ func (d *deletions) sweepLocked(now time.Time) {
 	}
 	d.swept = now
 	for k, m := range d.suspects {
-		if now.Sub(m.last) > d.policy.Window {
+		if now.Sub(m.heard) > d.policy.Window {
 			delete(d.suspects, k)
 		}
 	}
