@@ -17,15 +17,6 @@ func (c *Cloud) OurNodes(factory informers.SharedInformerFactory) informers.Shar
 	return ourFactory{factory, func(n *v1.Node) bool { return c.ownership.foreign(n) == "" }}
 }
 
-// AllNodes returns a lister of every Node of the cluster, for what must not clash with Nodes that are not ours either, such
-// as pod ranges. The factory may be one that OurNodes returned.
-func AllNodes(factory informers.SharedInformerFactory) listers.NodeLister {
-	if f, ok := factory.(ourFactory); ok {
-		factory = f.SharedInformerFactory
-	}
-	return factory.Core().V1().Nodes().Lister()
-}
-
 type ourFactory struct {
 	informers.SharedInformerFactory
 
