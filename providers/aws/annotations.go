@@ -315,7 +315,7 @@ func parseSettings(service *v1.Service, c Config) (s settings, warnings, err err
 	var rangeProblems []error
 	s.ranges, rangeProblems = sourceRanges(service, s.SourceRanges)
 	problems = append(problems, rangeProblems...)
-	problems = append(problems, s.contradictions(service)...)
+	problems = append(problems, s.contradictions(service, c)...)
 	problems = append(problems, checkSpec(service, s.network)...)
 	if s.network && len(s.Groups) > 0 && c.NLBGroupMode != groupModeManaged {
 		warned = append(warned, &schema.Problem{Place: "annotation " + annotationGroups, Reason: "has no effect on a network load balancer without the option NLBSecurityGroupMode = Managed", Warning: true})
@@ -353,7 +353,7 @@ func keyOf(problem error) string {
 }
 
 // contradictions are faults of annotations for this kind of load balancer, or of two together.
-func (s *settings) contradictions(service *v1.Service) []error {
+func (s *settings) contradictions(service *v1.Service, c Config) []error {
 	var problems []error
 	report := func(broken bool, key, value, reason string) {
 		if broken {
@@ -368,6 +368,8 @@ func (s *settings) contradictions(service *v1.Service) []error {
 		report(s.CheckProtocol == checkSSL, annotationCheckProtocol, s.CheckProtocol, "is for classic load balancers; use tcp, http or https")
 		report(len(s.EIPs) > 0 && s.internal, annotationEIPs, "", "cannot be used with an internal load balancer; remove one of the two")
 		report(len(s.PrivateAddresses) > 0 && !s.internal, annotationPrivateAddresses, "", "is for internal load balancers; set "+annotationInternal)
+		check := networkCheck(service, *s, c)
+		report(check.timeout >= check.interval, annotationCheckTimeout, strconv.Itoa(int(check.timeout)), fmt.Sprintf("is not shorter than %s, which is %d", annotationCheckInterval, check.interval))
 		udp := slices.ContainsFunc(service.Spec.Ports, func(p v1.ServicePort) bool { return p.Protocol == v1.ProtocolUDP })
 		report(udp && s.targetAttributes[attributePreserveClient] == textFalse, annotationTargetAttributes, s.TargetAttributes, attributePreserveClient+"=false cannot be used with a UDP port")
 		return problems

@@ -374,7 +374,7 @@ func (b *balancers) run(ctx context.Context, s step, groups map[string]string) e
 			return nil
 		}
 		b.groups.Invalidate(aws.ToString(in.TargetGroupArn))
-		return err
+		return stillInUse(err, "target group "+aws.ToString(in.TargetGroupArn))
 	}
 	return b.runListener(ctx, s, arn)
 }

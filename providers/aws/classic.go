@@ -70,6 +70,8 @@ type classicWish struct {
 	name, scheme string
 	listeners    []classicListener
 	subnets      []string
+	// zones are those of all subnets of the VPC, by ID.
+	zones map[string]string
 	// groups are the security groups; ownGroup is the one among them that is made for it alone.
 	groups   []string
 	check    elbtypes.HealthCheck
@@ -200,20 +202,7 @@ func planClassic(lb *classicBalancer, attributes elbtypes.LoadBalancerAttributes
 	var steps []step
 	add := func(what string, input any) { steps = append(steps, step{what: what, input: input}) }
 
-	if gone := without(lb.Subnets, want.subnets); len(gone) > 0 && len(want.subnets) > 0 {
-		if len(gone) < len(lb.Subnets) {
-			add("detaching subnets", &elb.DetachLoadBalancerFromSubnetsInput{LoadBalancerName: name, Subnets: gone})
-		} else if len(gone) > 1 {
-			// One must stay until the others are there; AWS refuses a load balancer without any.
-			add("detaching subnets", &elb.DetachLoadBalancerFromSubnetsInput{LoadBalancerName: name, Subnets: gone[1:]})
-		}
-	}
-	if fresh := without(want.subnets, lb.Subnets); len(fresh) > 0 {
-		add("attaching subnets", &elb.AttachLoadBalancerToSubnetsInput{LoadBalancerName: name, Subnets: fresh})
-	}
-	if len(want.subnets) > 0 && len(lb.Subnets) > 0 && len(without(lb.Subnets, want.subnets)) == len(lb.Subnets) {
-		add("detaching subnets", &elb.DetachLoadBalancerFromSubnetsInput{LoadBalancerName: name, Subnets: without(lb.Subnets, want.subnets)[:1]})
-	}
+	steps = append(steps, planClassicSubnets(lb, want)...)
 	if len(want.groups) > 0 && !sameSet(lb.SecurityGroups, want.groups) {
 		add("setting security groups", &elb.ApplySecurityGroupsToLoadBalancerInput{LoadBalancerName: name, SecurityGroups: want.groups})
 	}
@@ -230,6 +219,43 @@ func planClassic(lb *classicBalancer, attributes elbtypes.LoadBalancerAttributes
 		add("setting the health check", &elb.ConfigureHealthCheckInput{LoadBalancerName: name, HealthCheck: &want.check})
 	}
 	return append(steps, planClassicInstances(lb, want.instances)...)
+}
+
+// planClassicSubnets replaces subnets. A load balancer always has one, and no two of a zone: subnets of zones that it does not
+// have yet come first, then the others take the places of their zones one by one, and what is left over goes last. The only
+// subnet cannot be replaced by another one of its zone.
+func planClassicSubnets(lb *classicBalancer, want classicWish) []step {
+	if len(want.subnets) == 0 {
+		return nil
+	}
+	var steps []step
+	attach := func(ids ...string) {
+		steps = append(steps, step{what: "attaching subnets", input: &elb.AttachLoadBalancerToSubnetsInput{LoadBalancerName: lb.LoadBalancerName, Subnets: ids}})
+	}
+	detach := func(ids ...string) {
+		steps = append(steps, step{what: "detaching subnets", input: &elb.DetachLoadBalancerFromSubnetsInput{LoadBalancerName: lb.LoadBalancerName, Subnets: ids}})
+	}
+	gone, fresh := without(lb.Subnets, want.subnets), without(want.subnets, lb.Subnets)
+	slices.Sort(gone)
+	inTheWay := func(id string) int {
+		return slices.IndexFunc(gone, func(g string) bool { return want.zones[g] != "" && want.zones[g] == want.zones[id] })
+	}
+	free := slices.DeleteFunc(slices.Clone(fresh), func(id string) bool { return inTheWay(id) >= 0 })
+	if len(free) > 0 {
+		attach(free...)
+	}
+	attached := len(lb.Subnets) + len(free)
+	for _, id := range without(fresh, free) {
+		if n := inTheWay(id); n >= 0 && attached > 1 {
+			detach(gone[n])
+			attach(id)
+			gone = slices.Delete(gone, n, n+1)
+		}
+	}
+	if len(gone) > 0 && len(gone) < attached {
+		detach(gone...)
+	}
+	return steps
 }
 
 func planClassicListeners(lb *classicBalancer, want classicWish) []step {

@@ -167,11 +167,18 @@ func (h sdkHTTP) Do(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// sdkConfig is what all clients of the SDK have in common. Retries are the transport's: it knows the limits.
+// sdkConfig is what all clients of the SDK have in common. Retries are the transport's: it knows the limits. What gives
+// credentials was made before, and keeps the SDK's own transport and retries.
 func (a *api) sdkConfig(ctx context.Context, region string) (aws.Config, error) {
+	loaded, err := a.loadConfig(ctx, region)
+	loaded.HTTPClient, loaded.Retryer = sdkHTTP{a.http.Client}, func() aws.Retryer { return aws.NopRetryer{} }
+	return loaded, err
+}
+
+// loadConfig reads the settings of the SDK: the environment and the shared files.
+func (a *api) loadConfig(ctx context.Context, region string) (aws.Config, error) {
 	options := []func(*config.LoadOptions) error{
-		config.WithRegion(region), config.WithRetryer(func() aws.Retryer { return aws.NopRetryer{} }),
-		config.WithAPIOptions([]func(*middleware.Stack) error{awsmiddleware.AddUserAgentKeyValue("anyccm", a.version)}),
+		config.WithRegion(region), config.WithAPIOptions([]func(*middleware.Stack) error{awsmiddleware.AddUserAgentKeyValue("anyccm", a.version)}),
 	}
 	add := func(given bool, o config.LoadOptionsFunc) {
 		if given {
@@ -190,7 +197,6 @@ func (a *api) sdkConfig(ctx context.Context, region string) (aws.Config, error) 
 	if err != nil {
 		return aws.Config{}, fmt.Errorf("reading the settings of the SDK: %w", err)
 	}
-	loaded.HTTPClient = sdkHTTP{a.http.Client}
 	return loaded, nil
 }
 
@@ -238,15 +244,15 @@ func (a *api) newClients(ctx context.Context, region string) (*clients, error) {
 	elbv2URL, elbv2Sign := a.endpointOf(serviceELBv2, region, a.config.EndpointELBv2)
 	return &clients{
 		ec2: ec2.NewFromConfig(base, func(o *ec2.Options) {
-			o.BaseEndpoint = orNil(ec2URL)
+			setEndpoint(&o.BaseEndpoint, ec2URL)
 			signed(o, ec2Sign, ec2.WithSigV4SigningRegion, ec2.WithSigV4SigningName)
 		}),
 		elb: elb.NewFromConfig(base, func(o *elb.Options) {
-			o.BaseEndpoint = orNil(elbURL)
+			setEndpoint(&o.BaseEndpoint, elbURL)
 			signed(o, elbSign, elb.WithSigV4SigningRegion, elb.WithSigV4SigningName)
 		}),
 		elbv2: elbv2.NewFromConfig(base, func(o *elbv2.Options) {
-			o.BaseEndpoint = orNil(elbv2URL)
+			setEndpoint(&o.BaseEndpoint, elbv2URL)
 			signed(o, elbv2Sign, elbv2.WithSigV4SigningRegion, elbv2.WithSigV4SigningName)
 		}),
 	}, nil
@@ -262,6 +268,14 @@ func signed[O any](o *O, by override, region, name func(string) func(*O)) {
 	}
 }
 
+// setEndpoint overrides an endpoint; without an override the SDK's own settings stand, such as endpoint_url and services of the
+// shared config file.
+func setEndpoint(at **string, url string) {
+	if url != "" {
+		*at = aws.String(url)
+	}
+}
+
 func orNil(s string) *string {
 	if s == "" {
 		return nil
@@ -273,7 +287,7 @@ func orNil(s string) *string {
 func (a *api) assumedRole(base aws.Config, region string) aws.CredentialsProvider {
 	url, sign := a.endpointOf(serviceSTS, region, a.config.EndpointSTS)
 	client := sts.NewFromConfig(base, func(o *sts.Options) {
-		o.BaseEndpoint = orNil(url)
+		setEndpoint(&o.BaseEndpoint, url)
 		signed(o, sign, sts.WithSigV4SigningRegion, sts.WithSigV4SigningName)
 		o.APIOptions = append(o.APIOptions, func(stack *middleware.Stack) error {
 			return stack.Build.Add(middleware.BuildMiddlewareFunc("SourceHeaders", func(ctx context.Context, in middleware.BuildInput, next middleware.BuildHandler) (middleware.BuildOutput, middleware.Metadata, error) {

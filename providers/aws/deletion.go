@@ -3,6 +3,7 @@ package aws
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -11,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
 )
 
@@ -126,28 +128,58 @@ func (l *loadBalancers) closeNodes(ctx context.Context, service *v1.Service, p p
 			return err
 		}
 	}
-	if p.classic == nil || len(p.classic.SecurityGroups) == 0 || l.sharesGroup(name, p.classic.SecurityGroups[0]) {
+	if p.classic == nil {
 		return nil
 	}
-	return l.closeTagged(ctx, p.classic.SecurityGroups[0])
-}
-
-// sharesGroup reports whether another Service's classic load balancer has the same first security group, as users may name
-// it: its rules look the same.
-func (l *loadBalancers) sharesGroup(name, group string) bool {
-	for _, other := range l.served() {
-		if balancerName(other) == name || other.DeletionTimestamp != nil {
-			continue
-		}
-		if lb, known := l.balancers.classics.Peek(balancerName(other)); known && slices.Contains(lb.SecurityGroups, group) {
-			return true
+	sources := l.classicSources(service, p.classic)
+	if len(sources) == 0 {
+		return nil
+	}
+	shared, err := l.sharedGroups(ctx, name)
+	if err != nil {
+		return err
+	}
+	for _, from := range without(sources, shared) {
+		if err := l.closeTagged(ctx, service, from); err != nil {
+			return err
 		}
 	}
-	return false
+	return nil
 }
 
-// closeTagged removes the rules of the cluster's groups that let everything of a group in.
-func (l *loadBalancers) closeTagged(ctx context.Context, from string) error {
+// classicSources are the security groups that may stand for a load balancer in rules of nodes, beside its own: the one that is
+// named first, or those that were named before.
+func (l *loadBalancers) classicSources(service *v1.Service, lb *classicBalancer) []string {
+	s, _, _ := Annotations.Parse(service.Annotations)
+	if given := l.givenClassicGroups(s); len(given) > 0 && slices.Contains(lb.SecurityGroups, given[0]) {
+		return given[:1]
+	}
+	return slices.Sorted(slices.Values(without(lb.SecurityGroups, s.ExtraGroups)))
+}
+
+// sharedGroups are the security groups of other Services' classic load balancers, as users may name them: the rules for them
+// look the same.
+func (l *loadBalancers) sharedGroups(ctx context.Context, name string) ([]string, error) {
+	all, err := l.balancers.classics.All(ctx, inventory.Query{MaxAge: ensureMaxAge})
+	if err != nil {
+		return nil, err
+	}
+	living := map[string]bool{}
+	for _, s := range l.served() {
+		living[balancerName(s)] = s.DeletionTimestamp == nil
+	}
+	var groups []string
+	for _, lb := range all {
+		if other := aws.ToString(lb.LoadBalancerName); other != name && living[other] {
+			groups = append(groups, lb.SecurityGroups...)
+		}
+	}
+	return groups, nil
+}
+
+// closeTagged removes the rules of the cluster's groups that let everything of a group in. A group that lets itself in without
+// our mark may be how nodes reach each other; taking that away would cut the cluster in pieces, so that it is told instead.
+func (l *loadBalancers) closeTagged(ctx context.Context, service *v1.Service, from string) error {
 	_, id, err := l.api.ready(ctx)
 	if err != nil {
 		return err
@@ -156,12 +188,15 @@ func (l *loadBalancers) closeTagged(ctx context.Context, from string) error {
 	if err != nil {
 		return err
 	}
-	mine := func(r rule) bool { return r.source.group == from && r.protocol == protocolAll }
 	for _, g := range sortedGroups(all) {
-		if id.ours(g.tags) && g.id != from && slices.ContainsFunc(g.rules, mine) {
+		mine := fromGroup(g.id, from)
+		if slices.ContainsFunc(g.rules, mine) && (id.ours(g.tags) || g.id == from) {
 			if err := l.groups.sync(ctx, g.id, nil, mine); err != nil {
 				return err
 			}
+		}
+		if g.id == from && slices.ContainsFunc(g.rules, func(r rule) bool { return r.protocol == protocolAll && r.source.group == from && !mine(r) }) {
+			l.event(service, eventRuleKept, fmt.Sprintf("security group %s (%s) still lets itself in: the rule is not marked as made for this load balancer, and nodes may need it to reach each other; remove it if they do not", g.id, g.name))
 		}
 	}
 	return nil

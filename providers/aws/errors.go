@@ -27,7 +27,7 @@ func refusalCodes() []string {
 	return []string{
 		"AuthFailure", "UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "ExpiredToken", "ExpiredTokenException", "RequestExpired",
 		"InvalidClientTokenId", "SignatureDoesNotMatch", "IncompleteSignature", "MissingAuthenticationToken", "MissingAuthenticationTokenException",
-		"OptInRequired", "UnrecognizedClientException", "InvalidAccessKeyId", "InvalidIdentityToken", "IDPCommunicationError", "Blocked", "NotAuthorized",
+		"OptInRequired", "UnrecognizedClientException", "InvalidAccessKeyId", "InvalidIdentityToken", "Blocked", "NotAuthorized",
 	}
 }
 
@@ -68,7 +68,7 @@ func classOf(code string, status int) error {
 		return cloudapi.ErrConflict
 	case slices.Contains(quotaCodes(), code):
 		return cloudapi.ErrQuota
-	case status >= http.StatusInternalServerError, code == "InternalError", code == "InternalFailure", code == "ServiceUnavailable", code == "Unavailable", code == "":
+	case status >= http.StatusInternalServerError, code == "InternalError", code == "InternalFailure", code == "ServiceUnavailable", code == "Unavailable", code == "IDPCommunicationError", code == "":
 		return cloudapi.ErrTransient
 	}
 	return cloudapi.ErrInvalid

@@ -187,8 +187,15 @@ func (a *api) metadata(ctx context.Context, path string) (string, error) {
 	if a.config.MetadataDisabled {
 		return "", errMetadataDisabled
 	}
-	o, _ := a.config.overrideOf(serviceMetadata, "")
-	client := imds.New(imds.Options{Endpoint: cmp.Or(o.URL, a.config.MetadataEndpoint)})
+	loaded, err := a.loadConfig(ctx, "")
+	if err != nil {
+		return "", err
+	}
+	client := imds.NewFromConfig(loaded, func(options *imds.Options) {
+		// Without an override, the SDK's settings stand, such as the mode of the endpoint for IPv6.
+		o, _ := a.config.overrideOf(serviceMetadata, "")
+		options.Endpoint = cmp.Or(o.URL, options.Endpoint)
+	})
 	out, err := client.GetMetadata(ctx, &imds.GetMetadataInput{Path: path})
 	if err != nil {
 		return "", &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "asking the instance metadata service for " + path, Message: err.Error(), Cause: err}

@@ -58,6 +58,8 @@ const (
 	eventNotOurs = "LoadBalancerNotOurs"
 	// eventNoNodeGroup: a node has no security group that could be opened.
 	eventNoNodeGroup = "LoadBalancerNodeSecurityGroupMissing"
+	// eventRuleKept: a rule stays that AWS's own controller, or somebody else, made.
+	eventRuleKept = "LoadBalancerSecurityRuleKept"
 	// eventSingleStack: the Service has both families, the load balancer one.
 	eventSingleStack = "LoadBalancerSingleStack"
 )

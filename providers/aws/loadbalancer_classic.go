@@ -39,7 +39,7 @@ func (l *loadBalancers) ensureClassic(ctx context.Context, service *v1.Service, 
 		return nil, notAbsence(err)
 	}
 	// Openings of nodes come before the instances, or the first checks of their health fail.
-	if err := l.classicNodeRules(ctx, service, want.groups, backends); err != nil {
+	if err := l.classicNodeRules(ctx, service, want.groups[0], backends); err != nil {
 		return nil, err
 	}
 	steps := planClassic(lb, settled.value, tags, want)
@@ -89,10 +89,22 @@ func (l *loadBalancers) classicWish(ctx context.Context, service *v1.Service, s 
 		}
 	}
 	if lb != nil {
+		if want.zones, err = l.network.zonesOf(ctx); err != nil {
+			return want, err
+		}
+		l.reportOnlySubnet(service, lb, want)
 		want.instances = stayingInstances(lb, s, fresh, eligible)
 		want.tags = s.tags // those that say whose it is were given at its creation
 	}
 	return want, nil
+}
+
+// reportOnlySubnet tells of a subnet that AWS does not let go of.
+func (l *loadBalancers) reportOnlySubnet(service *v1.Service, lb *classicBalancer, want classicWish) {
+	if len(lb.Subnets) == 1 && len(want.subnets) == 1 && lb.Subnets[0] != want.subnets[0] && want.zones[lb.Subnets[0]] == want.zones[want.subnets[0]] {
+		l.event(service, eventFixed, fmt.Sprintf("the load balancer stays in subnet %s: AWS does not replace the only subnet by another one of the same zone, %s; name one of another zone as well in %s",
+			lb.Subnets[0], want.subnets[0], annotationSubnets))
+	}
 }
 
 // stayingInstances are the instances that run, and those that are registered and may stay.
@@ -212,9 +224,10 @@ func (l *loadBalancers) notDone(err error, doubt func()) error {
 	return err
 }
 
-// classicNodeRules lets the load balancer in to its nodes, by its first security group, and closes what no node of it uses.
-func (l *loadBalancers) classicNodeRules(ctx context.Context, service *v1.Service, groups []string, backends []backend) error {
-	changes, decide, err := l.classicNodeChanges(ctx, service, groups, backends)
+// classicNodeRules lets the load balancer in to its nodes, by the security group that stands for it, and closes what no node of
+// it uses.
+func (l *loadBalancers) classicNodeRules(ctx context.Context, service *v1.Service, from string, backends []backend) error {
+	changes, decide, err := l.classicNodeChanges(ctx, service, from, backends)
 	if err != nil {
 		return err
 	}
@@ -228,8 +241,8 @@ func (l *loadBalancers) classicNodeRules(ctx context.Context, service *v1.Servic
 
 // classicNodeChanges are the changes of the security groups of nodes, by what is known of these groups; decide is what to do
 // with one as it is when it is changed.
-func (l *loadBalancers) classicNodeChanges(ctx context.Context, service *v1.Service, groups []string, backends []backend) (changes []ruleChange, decide func(securityGroup) ruleChange, err error) {
-	if l.config.NoNodeGroupRules || len(groups) == 0 {
+func (l *loadBalancers) classicNodeChanges(ctx context.Context, service *v1.Service, from string, backends []backend) (changes []ruleChange, decide func(securityGroup) ruleChange, err error) {
+	if l.config.NoNodeGroupRules || from == "" {
 		return nil, nil, nil
 	}
 	_, id, err := l.api.ready(ctx)
@@ -244,16 +257,15 @@ func (l *loadBalancers) classicNodeChanges(ctx context.Context, service *v1.Serv
 	if err != nil {
 		return nil, nil, err
 	}
-	from := groups[0] // annotation order: its own, or the first that is named
 	decide = func(g securityGroup) ruleChange {
 		var want []rule
 		if slices.Contains(opened, g.id) {
-			want = []rule{{protocol: protocolAll, source: ruleSource{group: from}}}
+			want = []rule{nodeRule(g.id, from)}
 		}
-		return exactly(g, want, func(r rule) bool { return r.source.group == from && r.protocol == protocolAll })
+		return exactly(g, want, fromGroup(g.id, from))
 	}
 	for _, g := range sortedGroups(all) {
-		if !slices.Contains(opened, g.id) && (!id.ours(g.tags) || g.id == from || len(backends) == 0) {
+		if !slices.Contains(opened, g.id) && (!id.ours(g.tags) || len(backends) == 0) {
 			continue
 		}
 		if c := decide(g); !c.empty() {
@@ -261,6 +273,41 @@ func (l *loadBalancers) classicNodeChanges(ctx context.Context, service *v1.Serv
 		}
 	}
 	return changes, decide, nil
+}
+
+// classicSource is the security group that stands for a load balancer where nodes let it in: the first one that is named,
+// else its own. AWS lists its groups in any order, so that a place among them says nothing. It is "" where the load balancer
+// does not have that group yet, or any more; a reconciliation sees to it first.
+func (l *loadBalancers) classicSource(ctx context.Context, s settings, lb *classicBalancer) (string, error) {
+	given := l.givenClassicGroups(s)
+	if len(given) == 0 {
+		own, found, err := l.groups.named(ctx, classicGroupName(aws.ToString(lb.LoadBalancerName)))
+		if err != nil || !found {
+			return "", err
+		}
+		given = []string{own.id}
+	}
+	if !slices.Contains(lb.SecurityGroups, given[0]) {
+		return "", nil
+	}
+	return given[0], nil
+}
+
+// nodeRule lets everything of a security group in to another one. Where both are the same group, as a user may wish, the
+// rule says that it is ours: people make the same rule, for their nodes to reach each other.
+func nodeRule(in, from string) rule {
+	r := rule{protocol: protocolAll, source: ruleSource{group: from}}
+	if in == from {
+		r.description = descriptionSelf
+	}
+	return r
+}
+
+// fromGroup are the rules of a group that were made for load balancers of another one.
+func fromGroup(in, from string) func(rule) bool {
+	return func(r rule) bool {
+		return r.protocol == protocolAll && r.source.group == from && (in != from || r.description == descriptionSelf)
+	}
 }
 
 // dropClassicGroup deletes the group of its own that a load balancer does not have any more.
@@ -314,7 +361,11 @@ func sortedGroups(all map[string]securityGroup) []securityGroup {
 
 // updateClassic brings instances and openings up to date.
 func (l *loadBalancers) updateClassic(ctx context.Context, service *v1.Service, s settings, lb *classicBalancer, backends []backend) error {
-	if err := l.classicNodeRules(ctx, service, lb.SecurityGroups, backends); err != nil {
+	from, err := l.classicSource(ctx, s, lb)
+	if err != nil {
+		return err
+	}
+	if err := l.classicNodeRules(ctx, service, from, backends); err != nil {
 		return err
 	}
 	fresh, eligible := backendIDs(backends)

@@ -232,8 +232,15 @@ func (l *loadBalancers) networkGone(lb *elbv2types.LoadBalancer, err error) erro
 	return notAbsence(err)
 }
 
+// balancerOfARN is the name in the ARN of a network load balancer, which no two have at a time; "" if it is of another kind.
+func balancerOfARN(arn string) string {
+	_, path, _ := strings.Cut(arn, ":loadbalancer/net/")
+	name, _, _ := strings.Cut(path, "/")
+	return name
+}
+
 // groupsOf returns the target groups of a load balancer, and those that were made for its Service and that none uses yet,
-// or any more. lb is nil where there is no load balancer.
+// or any more: AWS shows a load balancer that was deleted for a while. lb is nil where there is no load balancer.
 func (l *loadBalancers) groupsOf(ctx context.Context, service *v1.Service, lb *elbv2types.LoadBalancer, maxAge time.Duration) ([]elbv2types.TargetGroup, error) {
 	_, id, err := l.api.ready(ctx)
 	if err != nil {
@@ -243,12 +250,15 @@ func (l *loadBalancers) groupsOf(ctx context.Context, service *v1.Service, lb *e
 	if err != nil {
 		return nil, err
 	}
+	gone := func(arn string) bool {
+		return balancerOfARN(arn) == balancerName(service) && (lb == nil || arn != aws.ToString(lb.LoadBalancerArn))
+	}
 	var list []elbv2types.TargetGroup
 	for _, t := range all {
 		switch {
 		case lb != nil && slices.Contains(t.LoadBalancerArns, aws.ToString(lb.LoadBalancerArn)):
 			list = append(list, *t)
-		case len(t.LoadBalancerArns) == 0 && strings.HasPrefix(aws.ToString(t.TargetGroupName), targetGroupPrefix(service)) && aws.ToString(t.VpcId) == id.vpc:
+		case len(slices.DeleteFunc(slices.Clone(t.LoadBalancerArns), gone)) == 0 && strings.HasPrefix(aws.ToString(t.TargetGroupName), targetGroupPrefix(service)) && aws.ToString(t.VpcId) == id.vpc:
 			ours, err := l.groupIsOf(ctx, id, t, service)
 			if err != nil {
 				return nil, err

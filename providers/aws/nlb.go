@@ -20,7 +20,14 @@ const (
 	nlbThreshold, nlbInterval           = 3, 30
 	nlbLocalThreshold, nlbLocalInterval = 2, 10
 
+	// The time-outs of AWS's own for checks of target groups. HTTP has a shorter one.
+	nlbTimeout, nlbTimeoutHTTP = 10, 6
+
 	targetTypeInstance = "instance"
+
+	protocolTLS = "TLS"
+	// usualTLSPolicy is the one that AWS gives to a listener which is created without any.
+	usualTLSPolicy = "ELBSecurityPolicy-2016-08"
 
 	attributeCrossZone  = "load_balancing.cross_zone.enabled"
 	attributeLogs       = "access_logs.s3.enabled"
@@ -109,9 +116,9 @@ func networkListeners(clusterID string, service *v1.Service, s settings, c Confi
 		protocol := string(cmp.Or(p.Protocol, v1.ProtocolTCP))
 		l := listenerWish{port: p.Port, protocol: protocol, group: targetGroupWish{protocol: protocol, targetType: targetTypeInstance, addressType: targetFamily(service), port: p.NodePort, check: check}}
 		if s.tls(p) {
-			l.protocol, l.certificate, l.policy = "TLS", s.Certificate, s.TLSPolicy
+			l.protocol, l.certificate, l.policy = protocolTLS, s.Certificate, s.TLSPolicy
 			if s.BackendProtocol == backendSSL {
-				l.group.protocol = "TLS"
+				l.group.protocol = protocolTLS
 			}
 		}
 		l.group.name = targetGroupName(clusterID, service, p.Port, l.group)
@@ -194,6 +201,28 @@ func checkOf(t *elbv2types.TargetGroup) healthCheck {
 		string(t.HealthCheckProtocol), aws.ToString(t.HealthCheckPort), aws.ToString(t.HealthCheckPath), aws.ToInt32(t.HealthCheckIntervalSeconds),
 		aws.ToInt32(t.HealthCheckTimeoutSeconds), aws.ToInt32(t.HealthyThresholdCount), aws.ToInt32(t.UnhealthyThresholdCount),
 	}
+}
+
+// fitting is the time-out that has to be given to a new target group: the wanted one, or one that fits where AWS's own does
+// not, for a check must be over before the next one begins; 0 leaves it to AWS.
+func (h healthCheck) fitting() int32 {
+	usual := int32(nlbTimeout)
+	if h.protocol == "HTTP" {
+		usual = nlbTimeoutHTTP
+	}
+	if h.timeout == 0 && usual >= h.interval {
+		return h.interval - 1
+	}
+	return h.timeout
+}
+
+// changed is the wanted check with the time-out that has to be given for a target group that has another one. What AWS or
+// somebody else chose stays where it fits.
+func (h healthCheck) changed(have healthCheck) healthCheck {
+	if fitting := h.fitting(); h.timeout == 0 && (have.timeout >= h.interval || have.protocol != h.protocol) {
+		h.timeout = fitting
+	}
+	return h
 }
 
 // differs reports whether a health check has to be changed to be as wanted.
@@ -315,13 +344,13 @@ func (w networkWish) planGroup(state networkState, arn string, g targetGroupWish
 	if arn == "" {
 		steps = append(steps, step{what: "creating target group " + g.name, input: createTargetGroup(g, aws.ToString(state.lb.VpcId), w.tags), group: g.name})
 		attributes = map[string]string{attributeProxyV2: textFalse}
-		if g.protocol == "TCP" || g.protocol == "TLS" {
+		if g.protocol == "TCP" || g.protocol == protocolTLS {
 			attributes[attributePreserveClient] = textTrue
 		}
 	} else {
 		n := slices.IndexFunc(state.groups, func(t elbv2types.TargetGroup) bool { return aws.ToString(t.TargetGroupArn) == arn })
 		if g.check.differs(checkOf(&state.groups[n])) {
-			steps = append(steps, step{what: "changing the health check of target group " + aws.ToString(state.groups[n].TargetGroupName), input: modifyTargetGroup(arn, g.check)})
+			steps = append(steps, step{what: "changing the health check of target group " + aws.ToString(state.groups[n].TargetGroupName), input: modifyTargetGroup(arn, g.check.changed(checkOf(&state.groups[n])))})
 		}
 		have, attributes = state.targets[arn], state.targetAttributes[arn]
 	}
@@ -386,8 +415,12 @@ func planListener(state networkState, groupARN string, l listenerWish, tags map[
 		if string(have.Protocol) == l.protocol && samePolicy && strings.EqualFold(certificate, l.certificate) && groupARN != "" && forwardsTo(have) == groupARN {
 			return nil
 		}
+		policy := l.policy
+		if l.protocol == protocolTLS && aws.ToString(have.SslPolicy) == "" {
+			policy = cmp.Or(policy, usualTLSPolicy) // AWS has a default at the creation alone
+		}
 		return []step{{what: fmt.Sprintf("changing the listener of port %d", l.port), group: l.group.name, input: &elbv2.ModifyListenerInput{
-			ListenerArn: have.ListenerArn, Port: aws.Int32(l.port), Protocol: elbv2types.ProtocolEnum(l.protocol), SslPolicy: orNil(l.policy), Certificates: certificates, DefaultActions: actions,
+			ListenerArn: have.ListenerArn, Port: aws.Int32(l.port), Protocol: elbv2types.ProtocolEnum(l.protocol), SslPolicy: orNil(policy), Certificates: certificates, DefaultActions: actions,
 		}}}
 	}
 	return []step{{what: fmt.Sprintf("creating the listener of port %d", l.port), group: l.group.name, input: &elbv2.CreateListenerInput{
@@ -401,8 +434,8 @@ func createTargetGroup(g targetGroupWish, vpc string, tags map[string]string) *e
 		HealthCheckProtocol: elbv2types.ProtocolEnum(g.check.protocol), HealthCheckPort: aws.String(g.check.port), HealthCheckPath: orNil(g.check.path),
 		HealthCheckIntervalSeconds: aws.Int32(g.check.interval), HealthyThresholdCount: aws.Int32(g.check.healthyCount), UnhealthyThresholdCount: aws.Int32(g.check.unhealthyCount),
 	}
-	if g.check.timeout > 0 {
-		in.HealthCheckTimeoutSeconds = aws.Int32(g.check.timeout)
+	if timeout := g.check.fitting(); timeout > 0 {
+		in.HealthCheckTimeoutSeconds = aws.Int32(timeout)
 	}
 	if g.addressType == addressIPv6 {
 		in.IpAddressType = elbv2types.TargetGroupIpAddressTypeEnumIpv6

@@ -134,7 +134,11 @@ func (c *cloud) orphanTargetGroups(ctx context.Context, id *identity, served map
 	}
 	var orphans []guard.Orphan
 	for _, t := range all {
-		if len(t.LoadBalancerArns) > 0 || aws.ToString(t.VpcId) != id.vpc {
+		used, err := c.inUse(ctx, t, orphanMaxAge)
+		if err != nil {
+			return nil, err
+		}
+		if used || aws.ToString(t.VpcId) != id.vpc {
 			continue
 		}
 		arn := aws.ToString(t.TargetGroupArn)
@@ -147,6 +151,26 @@ func (c *cloud) orphanTargetGroups(ctx context.Context, id *identity, served map
 		}
 	}
 	return orphans, nil
+}
+
+// inUse reports whether a target group has a load balancer. AWS goes on showing some that were deleted; those of other
+// controllers count as living, for they are not known here.
+func (c *cloud) inUse(ctx context.Context, t *elbv2types.TargetGroup, maxAge time.Duration) (bool, error) {
+	for _, arn := range t.LoadBalancerArns {
+		name := balancerOfARN(arn)
+		if !controllerName.MatchString(name) {
+			return true, nil
+		}
+		lb, err := c.loadBalancers.balancers.networks.Get(ctx, name, inventory.Query{MaxAge: maxAge, MaxMissAge: maxAge})
+		switch {
+		case errors.Is(err, cloudapi.ErrNotFound):
+		case err != nil:
+			return false, err
+		case aws.ToString(lb.LoadBalancerArn) == arn:
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // orphanGroups finds the security groups of classic load balancers of no Service.
@@ -165,22 +189,30 @@ func (c *cloud) orphanGroups(ctx context.Context, id *identity, living map[strin
 	return orphans, nil
 }
 
-// DeleteOrphan implements guard.OrphanFinder.
+// errNotOrphan is the answer where what was an orphan has an owner by now.
+var errNotOrphan = errors.New("is not the cluster's any more, or in use; it is left alone")
+
+// DeleteOrphan implements guard.OrphanFinder. What was found is looked at again first: people may have taken it over.
 func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
+	_, id, err := c.api.ready(ctx)
+	if err != nil {
+		return err
+	}
 	l := c.loadBalancers
-	var err error
 	switch o.Kind {
 	case orphanClassic:
-		err = l.balancers.deleteClassic(ctx, o.ID)
-	case orphanNetwork:
-		err = l.balancers.deleteNetwork(ctx, o.ID)
-		l.balancers.networks.Distrust() // it is known by its name, which an orphan does not tell
-	case orphanTargetGroup:
-		err = l.balancers.run(ctx, step{what: "deleting target group " + o.ID, input: &elbv2.DeleteTargetGroupInput{TargetGroupArn: aws.String(o.ID)}}, nil)
-	case orphanGroup:
-		if err = l.closeGroup(ctx, o.ID); err == nil {
-			err = l.groups.remove(ctx, securityGroup{id: o.ID, name: o.Name})
+		if err = l.stillOrphan(ctx, id, o, l.balancers.classicTags); err == nil {
+			err = l.balancers.deleteClassic(ctx, o.ID)
 		}
+	case orphanNetwork:
+		if err = l.stillOrphan(ctx, id, o, l.balancers.networkTags); err == nil {
+			err = l.balancers.deleteNetwork(ctx, o.ID)
+		}
+		l.balancers.networks.Forget(balancerOfARN(o.ID))
+	case orphanTargetGroup:
+		err = c.deleteOrphanTargetGroup(ctx, id, o)
+	case orphanGroup:
+		err = c.deleteOrphanGroup(ctx, id, o)
 	default:
 		return fmt.Errorf("%s %s is of no kind that is known here", o.Kind, o.ID)
 	}
@@ -188,4 +220,54 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 		return nil
 	}
 	return err
+}
+
+// stillOrphan reads the tags of something that is about to be deleted.
+func (*loadBalancers) stillOrphan(ctx context.Context, id *identity, o guard.Orphan, tags *inventory.Inventory[string, named[map[string]string]]) error {
+	found, err := tags.Get(ctx, o.ID, inventory.Query{})
+	if err != nil {
+		return err
+	}
+	if service, orphan := orphanOf(id, found.value); !orphan || service != o.Name {
+		return fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan)
+	}
+	return nil
+}
+
+func (c *cloud) deleteOrphanTargetGroup(ctx context.Context, id *identity, o guard.Orphan) error {
+	b := c.loadBalancers.balancers
+	all, err := b.groups.All(ctx, inventory.Query{})
+	if err != nil {
+		return err
+	}
+	n := slices.IndexFunc(all, func(t *elbv2types.TargetGroup) bool { return aws.ToString(t.TargetGroupArn) == o.ID })
+	if n < 0 {
+		return nil
+	}
+	if err := c.loadBalancers.stillOrphan(ctx, id, o, b.networkTags); err != nil {
+		return err
+	}
+	used, err := c.inUse(ctx, all[n], 0)
+	if err != nil {
+		return err
+	}
+	if used {
+		return fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan)
+	}
+	return b.run(ctx, step{what: "deleting target group " + o.ID, input: &elbv2.DeleteTargetGroupInput{TargetGroupArn: aws.String(o.ID)}}, nil)
+}
+
+func (c *cloud) deleteOrphanGroup(ctx context.Context, id *identity, o guard.Orphan) error {
+	groups := c.loadBalancers.groups
+	g, err := groups.known.Get(ctx, o.ID, inventory.Query{})
+	if err != nil {
+		return err
+	}
+	if !id.owned(g.tags) || g.name != o.Name {
+		return fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan)
+	}
+	if err := c.loadBalancers.closeGroup(ctx, o.ID); err != nil {
+		return err
+	}
+	return groups.remove(ctx, g)
 }

@@ -97,7 +97,7 @@ func (l *loadBalancers) planClassic(ctx context.Context, service *v1.Service, s 
 		planned, want.groups = own, []string{cmp.Or(id, name)} // the name stands for a group that does not exist yet
 	}
 	want.groups = withExtra(want.groups, s)
-	changes, _, err := l.classicNodeChanges(ctx, service, want.groups, backends)
+	changes, _, err := l.classicNodeChanges(ctx, service, want.groups[0], backends)
 	if err != nil {
 		return nil, err
 	}

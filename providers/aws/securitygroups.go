@@ -41,6 +41,8 @@ const (
 	descriptionClient = "kubernetes.io/rule/nlb/client="
 	descriptionHealth = "kubernetes.io/rule/nlb/health="
 	descriptionMTU    = "kubernetes.io/rule/nlb/mtu"
+	// descriptionSelf is ours: the rule by which a group lets itself in that nodes and their load balancer share.
+	descriptionSelf = "anyccm.io/rule/classic"
 	// descriptionFront is ours: rules for IPv6 of the group of a load balancer itself.
 	descriptionFront = "anyccm.io/rule/front="
 )
@@ -423,9 +425,15 @@ func (s *securityGroups) remove(ctx context.Context, g securityGroup) error {
 	case err == nil, errors.Is(err, cloudapi.ErrNotFound):
 		s.known.Forget(g.id)
 		return nil
-	case errors.Is(err, cloudapi.ErrConflict):
-		return cloudproviderapi.NewRetryError(fmt.Sprintf("security group %s (%s) is still in use; it is deleted when the load balancer has let go of it", g.id, g.name), groupReleasePause)
 	}
 	s.known.Invalidate(g.id)
+	return stillInUse(err, fmt.Sprintf("security group %s (%s)", g.id, g.name))
+}
+
+// stillInUse makes the refusal to delete what a load balancer had a wish for patience: it lets go some time after it is gone.
+func stillInUse(err error, object string) error {
+	if code := codeOf(err); code == "DependencyViolation" || code == "ResourceInUse" || code == "InvalidGroup.InUse" {
+		return cloudproviderapi.NewRetryError(object+" is still in use; it is deleted when the load balancer has let go of it", groupReleasePause)
+	}
 	return err
 }

@@ -277,6 +277,16 @@ func discover(id *identity, all []subnet, tables []routeTable, internal bool) ([
 	return chosen, nil
 }
 
+// zonesOf returns the zones of all subnets of the VPC.
+func (n *network) zonesOf(ctx context.Context) (map[string]string, error) {
+	all, err := n.subnets.All(ctx, inventory.Query{MaxAge: 10 * networkMaxAge})
+	zones := make(map[string]string, len(all))
+	for _, s := range all {
+		zones[s.id] = s.zone
+	}
+	return zones, err
+}
+
 // cidrsOf returns the networks of subnets by their IDs, of one family.
 func (n *network) cidrsOf(ctx context.Context, ids []string, v6 bool) ([]netip.Prefix, error) {
 	all, err := n.subnets.All(ctx, inventory.Query{MaxAge: 10 * networkMaxAge})

@@ -41,6 +41,7 @@ func Table() []Row {
 		{"Service", "LoadBalancerAvailabilityZonesIgnored", "Warning", "This Octavia, or its provider, knows no availability zones.", "Remove the annotation."},
 		{"Service", "LoadBalancerHealthMonitorMissing", "Warning", "ExternalTrafficPolicy is Local and there are no health monitors, so connections are lost.", "Set `enable-health-monitor` or `create-monitor`."},
 		{"Service", "LoadBalancerNodeSecurityGroupMissing", "Warning", "An instance has several security groups and none with the tag of the cluster, so none is opened for the load balancer.", "Tag one of them."},
+		{"Service", "LoadBalancerSecurityRuleKept", "Warning", "A security group still lets itself in after the deletion of a load balancer that had it; the rule is not marked as made for it.", "Remove the rule if nodes do not need it to reach each other."},
 		{"Service", "LoadBalancerSingleStack", "Warning", "The Service wants two IP families, and its load balancer gets an address of one.", "The message says what is missing."},
 		{"Service", "LoadBalancerRename", "Warning", "The cluster has another name; load balancer and parts are renamed.", "Nothing."},
 		{"Lease", "CloudAPIUnavailable", "Warning", "The cloud's API cannot be used, and why.", "Check network, credential and the cloud's status page. Nodes and load balancers stay as they are."},

@@ -127,19 +127,19 @@ func (s *Sim) showClassic(lb *ClassicLB) []elem {
 	}
 	return []elem{
 		tx("LoadBalancerName", lb.Name), tx("DNSName", lb.DNSName), tx("CanonicalHostedZoneNameID", "Z35SXDOTRQ7X7K"), tx("CreatedTime", lb.Created), tx("VPCId", VPC), tx("Scheme", lb.Scheme),
-		listOf("ListenerDescriptions", "member", lb.Listeners, func(l *ClassicListener) []elem {
+		listOf("ListenerDescriptions", "member", anyOrder(s, lb.Listeners), func(l *ClassicListener) []elem {
 			return []elem{
 				el("Listener", tx("Protocol", l.Protocol), tx("LoadBalancerPort", l.Port), tx("InstanceProtocol", l.InstanceProtocol), tx("InstancePort", l.InstancePort), tx("SSLCertificateId", l.Certificate)),
 				texts("PolicyNames", "member", l.Policies),
 			}
 		}),
-		el("Policies", el("AppCookieStickinessPolicies"), el("LBCookieStickinessPolicies"), texts("OtherPolicies", "member", slices.Sorted(maps.Keys(lb.Policies)))),
-		listOf("BackendServerDescriptions", "member", slices.Sorted(maps.Keys(lb.Backends)), func(port int) []elem {
+		el("Policies", el("AppCookieStickinessPolicies"), el("LBCookieStickinessPolicies"), texts("OtherPolicies", "member", anyOrder(s, slices.Sorted(maps.Keys(lb.Policies))))),
+		listOf("BackendServerDescriptions", "member", anyOrder(s, slices.Sorted(maps.Keys(lb.Backends))), func(port int) []elem {
 			return []elem{tx("InstancePort", port), texts("PolicyNames", "member", lb.Backends[port])}
 		}),
-		texts("AvailabilityZones", "member", s.zonesOf(lb.Subnets)), texts("Subnets", "member", lb.Subnets), texts("SecurityGroups", "member", lb.Groups),
+		texts("AvailabilityZones", "member", anyOrder(s, s.zonesOf(lb.Subnets))), texts("Subnets", "member", anyOrder(s, lb.Subnets)), texts("SecurityGroups", "member", anyOrder(s, lb.Groups)),
 		el("SourceSecurityGroup", tx("OwnerAlias", Account), tx("GroupName", "group")),
-		listOf("Instances", "member", lb.Instances, func(id string) []elem { return []elem{tx("InstanceId", id)} }), check,
+		listOf("Instances", "member", anyOrder(s, lb.Instances), func(id string) []elem { return []elem{tx("InstanceId", id)} }), check,
 	}
 }
 
@@ -343,7 +343,7 @@ func (s *Sim) describeClassicTags(p *params) (answer, error) {
 			return nil, noClassic(n)
 		}
 	}
-	return answer{listOf("TagDescriptions", "member", names, func(n string) []elem {
+	return answer{listOf("TagDescriptions", "member", anyOrder(s, names), func(n string) []elem {
 		return []elem{tx("LoadBalancerName", n), showELBTags(s.classics.byID[n].Tags)}
 	})}, nil
 }

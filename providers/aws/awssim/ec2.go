@@ -353,7 +353,7 @@ func (s *Sim) showInstance(i *Instance) []elem {
 		{name: "dnsName", text: i.PublicDNS},
 		tx("instanceType", i.Type), placement,
 		tx("launchTime", i.Launched), tx("subnetId", i.Subnet), tx("vpcId", i.VPC), tx("privateIpAddress", primary), tx("ipAddress", i.PublicIP), tx("sourceDestCheck", i.SourceDest), showTags(i.Tags),
-		listOf("networkInterfaceSet", "item", i.Interfaces, func(e *Interface) []elem {
+		listOf("networkInterfaceSet", "item", anyOrder(s, i.Interfaces), func(e *Interface) []elem {
 			attachment := el("attachment", tx("attachmentId", "eni-attach-1"), tx("deviceIndex", e.Index), tx("status", "attached"))
 			if e.Index < 0 {
 				attachment = elem{}
@@ -382,7 +382,7 @@ func (s *Sim) describeZones(p *params) (answer, error) {
 	}
 	_ = all // every zone here is opted in
 	list := slices.DeleteFunc(slices.Clone(s.zones), func(z Zone) bool { return len(names) > 0 && !slices.Contains(names, z.Name) })
-	return answer{listOf("availabilityZoneInfo", "item", list, func(z Zone) []elem {
+	return answer{listOf("availabilityZoneInfo", "item", anyOrder(s, list), func(z Zone) []elem {
 		return []elem{tx("zoneName", z.Name), tx("zoneId", z.ID), tx("zoneType", z.Type), tx("zoneState", "available"), tx("regionName", Region)}
 	})}, nil
 }
@@ -409,7 +409,7 @@ func (s *Sim) describeTopology(p *params) (answer, error) {
 			list = append(list, i)
 		}
 	}
-	return answer{listOf("instanceSet", "item", list, func(i *Instance) []elem {
+	return answer{listOf("instanceSet", "item", anyOrder(s, list), func(i *Instance) []elem {
 		return []elem{
 			tx("instanceId", i.ID), tx("instanceType", i.Type), tx("availabilityZone", i.Zone),
 			texts("networkNodeSet", "item", []string{"nn-1111111111example", "nn-2222222222example", "nn-" + i.ID[len(i.ID)-4:]}),
@@ -437,7 +437,7 @@ func (s *Sim) describeInterfaces(p *params) (answer, error) {
 	if err := p.done(); err != nil {
 		return nil, err
 	}
-	return answer{listOf("networkInterfaceSet", "item", list, func(e *Interface) []elem {
+	return answer{listOf("networkInterfaceSet", "item", anyOrder(s, list), func(e *Interface) []elem {
 		first := ""
 		if len(e.PrivateIPs) > 0 {
 			first = e.PrivateIPs[0]

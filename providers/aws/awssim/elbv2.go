@@ -138,14 +138,14 @@ func (s *Sim) describeNetworks(p *params) (answer, error) {
 }
 
 func (s *Sim) showNetwork(lb *LoadBalancer) []elem {
-	groups := texts("SecurityGroups", "member", lb.Groups)
+	groups := texts("SecurityGroups", "member", anyOrder(s, lb.Groups))
 	if len(lb.Groups) == 0 {
 		groups = elem{}
 	}
 	return []elem{
 		tx("LoadBalancerArn", lb.ARN), tx("LoadBalancerName", lb.Name), tx("DNSName", lb.DNSName), tx("CanonicalHostedZoneId", "Z26RNL4JYFTOTI"), tx("CreatedTime", lb.Created),
 		tx("Scheme", lb.Scheme), tx("Type", lb.Type), tx("VpcId", VPC), tx("IpAddressType", lb.AddressType), el("State", tx("Code", s.stateOf(lb))), groups,
-		listOf("AvailabilityZones", "member", lb.Mappings, func(m Mapping) []elem {
+		listOf("AvailabilityZones", "member", anyOrder(s, lb.Mappings), func(m Mapping) []elem {
 			zone := ""
 			if n := s.subnets.byID[m.Subnet]; n != nil {
 				zone = n.Zone
@@ -255,6 +255,7 @@ func (s *Sim) deleteNetwork(p *params) (answer, error) {
 		return nil, refuse("OperationNotPermitted", "Load balancer '%s' cannot be deleted because deletion protection is enabled", arn)
 	}
 	for _, l := range s.listenersOf(arn) {
+		s.haunt(l.TargetGroup, arn)
 		s.listeners.remove(l.ARN)
 	}
 	for _, m := range lb.Mappings {
@@ -395,7 +396,7 @@ func (s *Sim) describeNetworkTags(p *params) (answer, error) {
 			return nil, err
 		}
 	}
-	return answer{listOf("TagDescriptions", "member", arns, func(arn string) []elem {
+	return answer{listOf("TagDescriptions", "member", anyOrder(s, arns), func(arn string) []elem {
 		tags, _ := s.tagged(arn)
 		return []elem{tx("ResourceArn", arn), showELBTags(tags)}
 	})}, nil

@@ -137,6 +137,10 @@ func (s *Sim) modifyListener(p *params) (answer, error) {
 	if err := p.done(); err != nil {
 		return nil, err
 	}
+	if l.Protocol != "TLS" && changed.Protocol == "TLS" && !p.has("SslPolicy") {
+		// A creation has a default; a change has none.
+		return nil, refuse("ValidationError", "A security policy must be specified for TLS listeners")
+	}
 	if err := s.checkListener(&changed); err != nil {
 		return nil, err
 	}

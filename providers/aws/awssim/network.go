@@ -181,7 +181,7 @@ func (s *Sim) describeRouteTables(p *params) (answer, error) {
 		}
 		return []elem{
 			tx("routeTableId", t.ID), tx("vpcId", t.VPC), showTags(t.Tags), el("associationSet", associations...),
-			listOf("routeSet", "item", t.Routes, func(r *Route) []elem {
+			listOf("routeSet", "item", anyOrder(s, t.Routes), func(r *Route) []elem {
 				return []elem{
 					tx("destinationCidrBlock", r.CIDR), tx("destinationIpv6CidrBlock", r.CIDRv6), tx("gatewayId", r.Gateway), tx("instanceId", r.Instance),
 					tx("networkInterfaceId", r.Interface), tx("state", s.routeState(r)), tx("origin", "CreateRoute"),
@@ -287,7 +287,7 @@ func (s *Sim) describeGroups(p *params) (answer, error) {
 	return answer{listOf("securityGroupInfo", "item", list, func(g *Group) []elem {
 		return []elem{
 			tx("groupId", g.ID), tx("groupName", g.Name), tx("groupDescription", g.Description), tx("vpcId", g.VPC), tx("ownerId", Account), showTags(g.Tags),
-			el("ipPermissions", showRules(g.Rules)...),
+			el("ipPermissions", anyOrder(s, showRules(anyOrder(s, g.Rules)))...),
 		}
 	}), tx("nextToken", next)}, nil
 }

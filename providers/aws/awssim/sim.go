@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"slices"
@@ -58,7 +59,7 @@ type Options struct {
 	Key string
 	// Activation is how long a new network load balancer is in the state provisioning.
 	Activation time.Duration
-	// Release is how long a deleted load balancer holds on to its security groups.
+	// Release is how long a deleted load balancer holds on to its security groups and target groups.
 	Release time.Duration
 	// Lag is how long a new security group or instance is not seen by reads.
 	Lag time.Duration
@@ -93,8 +94,10 @@ type Sim struct {
 	targets    collection[*TargetGroup]
 	// holds are security groups that interfaces of deleted load balancers still use, and until when.
 	holds map[string]time.Time
-	eips  map[string]string
-	zones []Zone
+	// ghosts are deleted load balancers that their target groups still show, by the ARN of the target group.
+	ghosts map[string]ghost
+	eips   map[string]string
+	zones  []Zone
 	// topologies are network nodes by instance type prefix.
 	topologies map[string]bool
 	denied     map[string]bool
@@ -102,6 +105,15 @@ type Sim struct {
 	blind bool
 	// headers are those of the latest call of each operation.
 	headers map[string]http.Header
+	// dice put into no order what AWS gives no order to. They fall alike in every run.
+	dice *rand.Rand
+}
+
+// anyOrder returns a list in an order that says nothing.
+func anyOrder[T any](s *Sim, list []T) []T {
+	list = slices.Clone(list)
+	s.dice.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	return list
 }
 
 // Header returns a header of the latest call of an operation.
@@ -117,7 +129,7 @@ type Zone struct{ Name, ID, Type string }
 // New returns a region with a VPC of three zones, each with a public and a private subnet, and nothing else.
 func New(o Options) (*Sim, *simkit.Server) {
 	s := &Sim{
-		options: o, key: cmp.Or(o.Key, Key), holds: map[string]time.Time{}, eips: map[string]string{}, topologies: map[string]bool{}, denied: map[string]bool{}, headers: map[string]http.Header{},
+		options: o, key: cmp.Or(o.Key, Key), dice: rand.New(rand.NewPCG(1, 2)), holds: map[string]time.Time{}, ghosts: map[string]ghost{}, eips: map[string]string{}, topologies: map[string]bool{}, denied: map[string]bool{}, headers: map[string]http.Header{},
 		zones: []Zone{
 			{Region + "a", "use1-az1", "availability-zone"},
 			{Region + "b", "use1-az2", "availability-zone"},
@@ -340,7 +352,7 @@ func (*Sim) InOrder(status int, body []byte) bool {
 // RateHeaders implements simkit.Cloud: AWS tells nothing.
 func (*Sim) RateHeaders(http.Header, int, int, time.Time) {}
 
-// page cuts a page out of a list; the token is where the next one begins.
+// page cuts a page out of a list; the token is where the next one begins. What is on a page stays, its order does not.
 func page[T any](s *Sim, p *params, list []T, sizeName, tokenName string, usual, most int) ([]T, string) {
 	size := usual
 	if n := p.within(sizeName, 1, most); n != nil {
@@ -362,7 +374,7 @@ func page[T any](s *Sim, p *params, list []T, sizeName, tokenName string, usual,
 	if end < len(list) {
 		next = fmt.Sprintf("page-%d", end)
 	}
-	return list[start:end], next
+	return anyOrder(s, list[start:end]), next
 }
 
 // Distort implements simkit.Cloud.

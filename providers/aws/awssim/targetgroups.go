@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // TargetGroup is a set of targets.
@@ -44,9 +45,23 @@ func (s *Sim) AddTargetGroup(t TargetGroup) {
 	s.targets.put(t.ARN, &t)
 }
 
-// attached returns the load balancers that send to a target group.
+// ghost is a deleted load balancer that a target group still shows, and until when.
+type ghost struct {
+	balancer string
+	until    time.Time
+}
+
+// haunt keeps a target group in use for a while after its load balancer is gone.
+func (s *Sim) haunt(targetGroup, balancer string) {
+	s.ghosts[targetGroup] = ghost{balancer, time.Now().Add(s.options.Release)}
+}
+
+// attached returns the load balancers that send to a target group, and the one that just did.
 func (s *Sim) attached(arn string) []string {
 	var list []string
+	if g, haunted := s.ghosts[arn]; haunted && time.Now().Before(g.until) {
+		list = append(list, g.balancer)
+	}
 	for _, l := range s.listeners.all() {
 		if l.TargetGroup == arn && !slices.Contains(list, l.LoadBalancer) {
 			list = append(list, l.LoadBalancer)
@@ -86,14 +101,19 @@ func (s *Sim) showTargetGroup(t *TargetGroup) []elem {
 	}
 }
 
+// usualTimeout is the time-out of a check whose creator gives none.
+func usualTimeout(protocol string) int {
+	if protocol == "HTTP" {
+		return 6
+	}
+	return 10
+}
+
 // healthCheck reads the settings of a health check into a target group.
 func (p *params) healthCheck(t *TargetGroup) {
 	if v := p.choice("HealthCheckProtocol", "TCP", "HTTP", "HTTPS"); v != "" {
 		if v != t.CheckProtocol {
-			t.CheckPath, t.Timeout = "", 10
-			if v == "HTTP" {
-				t.Timeout = 6
-			}
+			t.CheckPath, t.Timeout = "", usualTimeout(v)
 		}
 		t.CheckProtocol = v
 	}
@@ -139,6 +159,9 @@ func (s *Sim) createTargetGroup(p *params) (answer, error) {
 	if err := p.done(); err != nil {
 		return nil, err
 	}
+	if err := t.checkTimes(); err != nil {
+		return nil, err
+	}
 	t.AddressType = cmp.Or(t.AddressType, "ipv4")
 	if !balancerNameForm.MatchString(t.Name) || vpc != VPC || t.Protocol == "" {
 		return nil, refuse("ValidationError", "the name %q, the VPC %s or the protocol %q is not valid", t.Name, vpc, t.Protocol)
@@ -155,6 +178,14 @@ func (s *Sim) createTargetGroup(p *params) (answer, error) {
 	t.ARN = s.arn("targetgroup/" + t.Name)
 	s.targets.put(t.ARN, t)
 	return answer{listOf("TargetGroups", "member", []*TargetGroup{t}, s.showTargetGroup)}, nil
+}
+
+// checkTimes refuses checks that are not over when the next one begins, whoever chose their times.
+func (t *TargetGroup) checkTimes() error {
+	if t.Timeout >= t.Interval {
+		return refuse("ValidationError", "Health check interval must be greater than the timeout")
+	}
+	return nil
 }
 
 // settings are what must be equal for a creation to answer with what exists.
@@ -179,6 +210,9 @@ func (s *Sim) modifyTargetGroup(p *params) (answer, error) {
 	changed := *t
 	p.healthCheck(&changed)
 	if err := p.done(); err != nil {
+		return nil, err
+	}
+	if err := changed.checkTimes(); err != nil {
 		return nil, err
 	}
 	if s.options.FixedHealthChecks && (changed.CheckProtocol != t.CheckProtocol || changed.Interval != t.Interval) {
@@ -235,7 +269,7 @@ func (s *Sim) describeTargetHealth(p *params) (answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return answer{listOf("TargetHealthDescriptions", "member", t.Targets, func(one *Target) []elem {
+	return answer{listOf("TargetHealthDescriptions", "member", anyOrder(s, t.Targets), func(one *Target) []elem {
 		health := el("TargetHealth", tx("State", one.State))
 		if one.State == "draining" {
 			health.kids = append(health.kids, tx("Reason", "Target.DeregistrationInProgress"))
