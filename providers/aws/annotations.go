@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -102,11 +104,11 @@ type settings struct {
 }
 
 func text(key, help string, changes schema.Mutability, at func(*settings) *string, check func(string) error) schema.Annotation[settings] {
-	return schema.StringAnnotation(at, schema.AnnotationRow{Key: key, Changes: changes, Spec: schema.Spec{Help: help, Check: check}})
+	return schema.StringAnnotation(at, schema.AnnotationRow{Key: key, Changes: changes, Spec: schema.Spec{Help: help, Check: bounded(check)}})
 }
 
 func list(key, help string, changes schema.Mutability, at func(*settings) *[]string, check func(string) error) schema.Annotation[settings] {
-	return schema.ListAnnotation(at, schema.AnnotationRow{Key: key, Changes: changes, Spec: schema.Spec{Help: help, Check: check}})
+	return schema.ListAnnotation(at, schema.AnnotationRow{Key: key, Changes: changes, Spec: schema.Spec{Help: help, Check: bounded(check)}})
 }
 
 func toggle(key, help string, at func(*settings) *bool) schema.Annotation[settings] {
@@ -159,10 +161,26 @@ var Annotations = limited(schema.Annotations[settings]{
 	list(annotationPrivateAddresses, "Private addresses of an internal network load balancer, one for each subnet.", schema.AtCreation, func(s *settings) *[]string { return &s.PrivateAddresses }, checkAddressList),
 	text(annotationNodeLabels, "Labels of the nodes that are targets: key=value or key, separated by commas.", schema.InPlace, func(s *settings) *string { return &s.NodeLabels }, nil),
 	schema.ListAnnotation(func(s *settings) *[]string { return &s.Subnets }, schema.AnnotationRow{Key: annotationSubnets, Changes: schema.InPlace, RefuseEmpty: true, Spec: schema.Spec{
-		DefaultHelp: "found by tags", Help: "Subnets by ID or Name, in the order of addresses. A network load balancer can get more of them later, and lose none.",
+		DefaultHelp: "found by tags", Check: bounded(checkSubnets), Help: "Subnets by ID or Name, in the order of addresses. A network load balancer can get more of them later, and lose none.",
 	}}),
 	list(annotationSourceRanges, "Networks that may come in, where spec.loadBalancerSourceRanges is empty.", schema.InPlace, func(s *settings) *[]string { return &s.SourceRanges }, checkRanges),
 })
+
+// mostText is the longest value of an annotation that is taken apart; AWS takes no list that is longer.
+const mostText = 4096
+
+// bounded refuses values that nobody writes by hand, before anything is made of them.
+func bounded(check func(string) error) func(string) error {
+	return func(v string) error {
+		if len(v) > mostText {
+			return fmt.Errorf("is %d characters long; use %d at most", len(v), mostText)
+		}
+		if check == nil {
+			return nil
+		}
+		return check(v)
+	}
+}
 
 // limited puts the condition on every row under which it counts.
 func limited(table schema.Annotations[settings]) schema.Annotations[settings] {
@@ -196,19 +214,41 @@ func checkInterval(v string) error {
 	return nil
 }
 
+// resourceID is what follows the prefix of an ID of EC2.
+var resourceID = regexp.MustCompile(`^[0-9a-f]{8,32}$`)
+
+// isID reports whether a text is an ID of EC2 with a prefix.
+func isID(text, prefix string) bool {
+	rest, found := strings.CutPrefix(text, prefix)
+	return found && resourceID.MatchString(rest)
+}
+
 func checkIDs(prefix string) func(string) error {
 	return func(v string) error {
 		for one := range strings.SplitSeq(v, ",") {
-			if one = strings.TrimSpace(one); one != "" && !strings.HasPrefix(one, prefix) {
-				return fmt.Errorf("holds %q, which is not an ID that begins with %s", one, prefix)
+			if one = strings.TrimSpace(one); one != "" && !isID(one, prefix) {
+				return fmt.Errorf("holds %q, which is not an ID of the form %s0123456789abcdef0", one, prefix)
 			}
 		}
 		return nil
 	}
 }
 
+// checkSubnets lets names through, which are looked for among what is there.
+func checkSubnets(v string) error {
+	for one := range strings.SplitSeq(v, ",") {
+		if one = strings.TrimSpace(one); strings.HasPrefix(one, "subnet-") && !isID(one, "subnet-") {
+			return fmt.Errorf("holds %q, which is neither an ID of the form subnet-0123456789abcdef0 nor a Name", one)
+		}
+	}
+	return nil
+}
+
+// certificateForm is the form of the ARNs of certificates, of ACM and of IAM.
+var certificateForm = regexp.MustCompile(`^(?i:arn:aws[a-z-]*:(acm|iam|acm-pca):[a-z0-9-]*:[0-9]*:[a-z-]+)/[A-Za-z0-9+=,.@_/:-]{1,512}$`)
+
 func checkCertificate(v string) error {
-	if !strings.HasPrefix(v, "arn:") {
+	if !certificateForm.MatchString(v) {
 		return errors.New(`is not the ARN of a certificate, such as "arn:aws:acm:us-east-1:123456789012:certificate/…"`)
 	}
 	return nil
@@ -263,6 +303,12 @@ func checkRanges(v string) error {
 	return nil
 }
 
+// reservedTag reports whether a tag says which cluster or controller has a resource, which no Service may say.
+func reservedTag(key string) bool {
+	key = strings.ToLower(key)
+	return strings.HasPrefix(key, "kubernetes.io/") || key == strings.ToLower(legacyClusterTag) || strings.HasPrefix(key, "anyccm") || strings.HasPrefix(key, "aws:")
+}
+
 // parsePairs reads key=value pairs as AWS's own controller does: what has no key is dropped, and of a value with a further
 // = only what stands before it is kept. cut names the keys of such values.
 func parsePairs(v string) (pairs map[string]string, cut []string) {
@@ -304,6 +350,12 @@ func parseSettings(service *v1.Service, c Config) (s settings, warnings, err err
 	warned, problems := append(schema.Problems(warnings), s.unused(service)...), schema.Problems(err)
 	var cut []string
 	s.tags, cut = parsePairs(s.Tags)
+	for _, key := range slices.Sorted(maps.Keys(s.tags)) {
+		if reservedTag(key) {
+			delete(s.tags, key)
+			warned = append(warned, &schema.Problem{Place: "annotation " + annotationTags, Value: s.Tags, Reason: "holds the tag " + key + ", which is left out: it says whose a resource is, and only controllers and AWS set it", Warning: true})
+		}
+	}
 	for _, key := range cut {
 		warned = append(warned, &schema.Problem{Place: "annotation " + annotationTags, Value: s.Tags, Reason: "gives " + key + " a value with =, of which what stands before it is kept", Warning: true})
 	}

@@ -487,7 +487,11 @@ func (b *balancers) runClassic(ctx context.Context, s step) error {
 		_, err = call(ctx, a, s.what, (*elb.Client).ConfigureHealthCheck, in)
 	case *elb.AddTagsInput:
 		_, err = call(ctx, a, s.what, (*elb.Client).AddTags, in)
-		b.classicTags.Invalidate(in.LoadBalancerNames[0])
+		if _, known := b.classicTags.Peek(in.LoadBalancerNames[0]); known || err != nil {
+			b.classicTags.Invalidate(in.LoadBalancerNames[0])
+		} else { // they cannot be read
+			b.classicTags.Put(named[map[string]string]{in.LoadBalancerNames[0], keyed(in.Tags, classicTag)})
+		}
 	case *elb.ModifyLoadBalancerAttributesInput:
 		_, err = call(ctx, a, s.what, (*elb.Client).ModifyLoadBalancerAttributes, in)
 		b.classicSettings.Invalidate(aws.ToString(in.LoadBalancerName))

@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -38,7 +39,7 @@ func checklist() map[string]conformance.Checked {
 	}
 	thresholds := []string{"x", "1.5", "4294967297", "1", "11"}
 	const log = "LoadBalancerAttributes.AccessLog."
-	return map[string]conformance.Checked{
+	all := map[string]conformance.Checked{
 		annotationType: {Legal: []conformance.Legal{in(createNetworkCall, typeNLB, nil, "Type", "network"), in(createClassicCall, "", nil, "Action", "CreateLoadBalancer")}, Illegal: []string{"NLB", "clb", "external2"}, Lenient: true},
 		annotationInternal: {Legal: []conformance.Legal{
 			in(createClassicCall, "true", nil, "Scheme", "internal"), in(createClassicCall, "0.0.0.0/0", nil, "Scheme", "internal"), in(createClassicCall, "False", nil, "Scheme", "internal"),
@@ -79,6 +80,14 @@ func checklist() map[string]conformance.Checked {
 		annotationSubnets:          {Legal: []conformance.Legal{in(createClassicCall, "subnet-00000000000000a2", nil, "Subnets.member.1", "subnet-00000000000000a2"), in(createNetworkCall, "public-us-east-1c,subnet-00000000000000a0", network(), "SubnetMappings.member.1.SubnetId", "subnet-00000000000000a4")}},
 		annotationSourceRanges:     {Legal: []conformance.Legal{in("EC2 AuthorizeSecurityGroupIngress", "192.0.2.0/24", network(), "IpPermissions.1.IpRanges.1.CidrIp", "192.0.2.0/24")}, Illegal: []string{"192.0.2.0", "192.0.2.0/24,x"}},
 	}
+	for _, key := range []string{
+		annotationSubnets, annotationNodeLabels, annotationTags, annotationBackendProtocol, annotationTLSPolicy, annotationTLSPorts, annotationAccessLogBucket, annotationAccessLogPrefix, annotationInternal,
+	} {
+		item := all[key]
+		item.Illegal = append(item.Illegal, strings.Repeat("a", mostText+1))
+		all[key] = item
+	}
+	return all
 }
 
 func TestAnnotationChecklist(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials/stscreds"
 	"github.com/aws/aws-sdk-go-v2/feature/ec2/imds"
@@ -44,6 +45,8 @@ const (
 type api struct {
 	config  Config
 	version string
+	// dial is nil for the system's network.
+	dial    cloudapi.DialFunc
 	http    *cloudapi.Client
 	metrics *callMetrics
 
@@ -72,7 +75,7 @@ func newAPI(c Config, in registry.Inputs, limits limitsFunc) (*api, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &api{config: c, version: in.Version, metrics: newCallMetrics()}
+	a := &api{config: c, version: in.Version, dial: in.Dial, metrics: newCallMetrics()}
 	a.http = cloudapi.NewClient(cloudapi.Config{
 		Provider: Name, UserAgent: "anyccm/" + in.Version, Operation: operation, Timeout: requestTimeout, Transport: transport,
 		LimitsOf: limits, Repeatable: repeatable, ClassOf: answerClass,
@@ -193,6 +196,9 @@ func (a *api) loadConfig(ctx context.Context, region string) (aws.Config, error)
 	add(c.MetadataDisabled, config.WithEC2IMDSClientEnableState(imds.ClientDisabled))
 	add(c.MetadataEndpoint != "", config.WithEC2IMDSEndpoint(c.MetadataEndpoint))
 	add(c.CABundle != "", config.WithCustomCABundle(caBundle(c.CABundle)))
+	if a.dial != nil {
+		add(true, config.WithHTTPClient(awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) { t.DialContext = a.dial })))
+	}
 	loaded, err := config.LoadDefaultConfig(ctx, options...)
 	if err != nil {
 		return aws.Config{}, fmt.Errorf("reading the settings of the SDK: %w", err)

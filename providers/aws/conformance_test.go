@@ -28,7 +28,7 @@ func TestSchedules(t *testing.T) {
 }
 
 const (
-	extraGroup  = "sg-0000000000000ext0"
+	extraGroup  = "sg-0000000000000eef0"
 	someARN     = "arn:aws:acm:us-east-1:123456789012:certificate/one"
 	otherARN    = "arn:aws:acm:us-east-1:123456789012:certificate/two"
 	somePolicy  = "ELBSecurityPolicy-TLS13-1-2-2021-06"

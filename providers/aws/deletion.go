@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	elbv2 "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
+	"github.com/anyccm/cloud-controller-manager/registry/evidence"
 )
 
 // leftovers is what belongs to a Service beside its load balancer. It is found by names, descriptions and tags, so that it
@@ -77,8 +79,9 @@ func (l *loadBalancers) spared(service *v1.Service, groupID string) bool {
 }
 
 // EnsureLoadBalancerDeleted implements cloudprovider.LoadBalancer. Each try begins with what is there: rules of nodes, the
-// load balancer, its target groups, its security group. It never waits; what is still in use is tried again.
+// load balancer, its target groups, its security group. What the load balancer has not let go of yet is waited for.
 func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) error {
+	ctx = evidence.With(ctx, evidence.Demand{NotBefore: time.Now()}) // nothing is deleted on what was known before
 	p, err := l.findSurely(ctx, service)
 	if err != nil {
 		return err
@@ -102,12 +105,13 @@ func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster s
 	}
 	for _, t := range left.targetGroups {
 		klog.InfoS("Deleting target group", "service", klog.KObj(service), "name", aws.ToString(t.TargetGroupName))
-		if err := l.balancers.run(ctx, step{what: "deleting target group " + aws.ToString(t.TargetGroupName), input: &elbv2.DeleteTargetGroupInput{TargetGroupArn: t.TargetGroupArn}}, nil); err != nil {
+		del := step{what: "deleting target group " + aws.ToString(t.TargetGroupName), input: &elbv2.DeleteTargetGroupInput{TargetGroupArn: t.TargetGroupArn}}
+		if err := patiently(ctx, "target group "+aws.ToString(t.TargetGroupName), func() error { return l.balancers.run(ctx, del, nil) }); err != nil {
 			return err
 		}
 	}
 	for _, g := range left.groups {
-		if err := l.groups.remove(ctx, g); err != nil {
+		if err := patiently(ctx, "security group "+g.id, func() error { return l.groups.remove(ctx, g) }); err != nil {
 			return err
 		}
 	}

@@ -74,6 +74,12 @@ func classOf(code string, status int) error {
 	return cloudapi.ErrInvalid
 }
 
+// permissionRefused reports whether AWS refused one action for lack of a permission.
+func permissionRefused(err error) bool {
+	code := codeOf(err)
+	return code == "UnauthorizedOperation" || strings.HasPrefix(code, "AccessDenied")
+}
+
 // codeOf returns the code of a failure that AWS told, or "".
 func codeOf(err error) string {
 	if said, ok := errors.AsType[smithy.APIError](err); ok {

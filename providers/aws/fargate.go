@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -38,9 +39,10 @@ func fargateKey(providerID string) (string, bool) {
 	}
 	if dashed, isName := strings.CutPrefix(name, "ip-"); isName {
 		dashed, _, _ = strings.Cut(dashed, ".")
-		return strings.ReplaceAll(dashed, "-", "."), true
+		name = strings.ReplaceAll(dashed, "-", ".")
 	}
-	return name, true
+	_, err = netip.ParseAddr(name) // anything else would be a pattern to EC2's filters
+	return name, err == nil
 }
 
 // getPodInterface looks for the interface with an address. EC2 does not say of an address that it is in no use, it leaves

@@ -22,6 +22,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/nodeview"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/waiting"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
@@ -36,6 +37,10 @@ const (
 	sweepMaxAge = 60 * time.Second
 	// missMaxAge spares reads for a node that fails to initialise: the framework tries 9 times in the first second.
 	missMaxAge = 5 * time.Second
+
+	// namedMissAge is how long it is believed that the instance does not exist which a node without a provider ID is named after,
+	// unless whoever asks demands more.
+	namedMissAge = 30 * time.Second
 
 	// pageSize is EC2's largest page; batchSize its limit on the values of a filter.
 	pageSize  = 1000
@@ -109,6 +114,7 @@ func newInstance(i *ec2types.Instance) instance {
 
 // States of an instance.
 const (
+	statePending      = string(ec2types.InstanceStateNamePending)
 	stateRunning      = string(ec2types.InstanceStateNameRunning)
 	stateShuttingDown = string(ec2types.InstanceStateNameShuttingDown)
 	stateTerminated   = string(ec2types.InstanceStateNameTerminated)
@@ -186,9 +192,11 @@ func toldAddresses(node *v1.Node) []string {
 
 // instances implements cloudprovider.InstancesV2.
 type instances struct {
-	config   Config
-	api      *api
-	all      *inventory.Inventory[string, instance]
+	config Config
+	api    *api
+	all    *inventory.Inventory[string, instance]
+	// starting is where load balancers wait for instances to run.
+	starting *waiting.Room[string, instance]
 	pods     *inventory.Inventory[string, podInterface]
 	zones    *zones
 	topology *topology
@@ -210,6 +218,7 @@ func newInstances(c Config, a *api) *instances {
 			return []string{i.privateDNS}
 		}, indexIP: instance.privateAddresses},
 	})
+	i.starting = waiting.New(i.all.Look, waiting.Pace{})
 	i.pods = inventory.New(inventory.Source[string, podInterface]{
 		Kind: "network interface", ID: func(e podInterface) string { return e.key }, Get: i.getPodInterface,
 	})
@@ -294,7 +303,8 @@ func filter(name string, values ...string) ec2types.Filter {
 }
 
 // InstanceExists reports whether the node's instance exists: everything but terminated does. Only EC2's own answer about
-// that very instance counts as its absence; a node without a provider ID is never absent, for names can change.
+// that very instance counts as its absence; a node without a provider ID is never absent, for names can change, unless its name
+// is the ID of its instance.
 func (i *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
 	if pod, ok := fargateKey(node.Spec.ProviderID); ok {
 		_, err := i.pods.Get(ctx, pod, i.existsQuery())
@@ -305,7 +315,7 @@ func (i *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, er
 	}
 	one, err := i.lookup(ctx, node, i.existsQuery())
 	switch {
-	case errors.Is(err, cloudapi.ErrNotFound) && node.Spec.ProviderID != "":
+	case errors.Is(err, cloudapi.ErrNotFound) && (node.Spec.ProviderID != "" || namedByID(node)):
 		return false, nil
 	case err != nil:
 		return false, err
@@ -418,13 +428,26 @@ func (i *instances) idsOf(chosen func(*v1.Node) bool) []string {
 		if !chosen(n) {
 			continue
 		}
-		if id, err := parseProviderID(n.Spec.ProviderID); err == nil {
-			ids = append(ids, id)
-		} else if id, ok := idInName(n.Name); ok && n.Spec.ProviderID == "" {
+		if id, ok := i.knownID(n); ok {
 			ids = append(ids, id)
 		}
 	}
 	return ids
+}
+
+// knownID is the ID of a node's instance as far as it is known without a read: from the provider ID, from the name, or from the
+// listing that has an instance of that DNS name.
+func (i *instances) knownID(n *v1.Node) (string, bool) {
+	if id, err := parseProviderID(n.Spec.ProviderID); err == nil || n.Spec.ProviderID != "" {
+		return id, err == nil
+	}
+	if id, ok := idInName(n.Name); ok {
+		return id, true
+	}
+	if found := i.all.PeekIndex(indexDNS, n.Name); len(found) == 1 {
+		return found[0].id, true
+	}
+	return "", false
 }
 
 // lookup finds the instance of a node: by provider ID, else by a name that is the instance's ID, else by its private DNS
@@ -443,6 +466,7 @@ func (i *instances) lookup(ctx context.Context, node *v1.Node, q inventory.Query
 		return i.all.Get(ctx, id, q)
 	}
 	if id, ok := idInName(node.Name); ok {
+		q.MaxMissAge = max(q.MaxMissAge, namedMissAge)
 		return i.all.Get(ctx, id, q)
 	}
 	_, self, err := i.api.ready(ctx)
@@ -461,7 +485,9 @@ func (i *instances) lookup(ctx context.Context, node *v1.Node, q inventory.Query
 		if err != nil || len(found) > 0 {
 			break
 		}
-		found, err = i.all.Find(ctx, indexIP, address, q)
+		if found, err = i.all.Find(ctx, indexIP, address, q); err == nil && len(found) == 1 {
+			err = i.checkTold(node, found[0], address)
+		}
 	}
 	switch {
 	case err != nil:
@@ -476,15 +502,46 @@ func (i *instances) lookup(ctx context.Context, node *v1.Node, q inventory.Query
 	return found[0], nil
 }
 
-var idForm = regexp.MustCompile(`^i-[^/]*$`)
+// checkTold refuses an instance that is found by nothing but an address that the node's kubelet tells, where somebody else has a
+// better claim: a kubelet must not become another node's instance by writing its address.
+func (i *instances) checkTold(node *v1.Node, one instance, address string) error {
+	refuse := func(reason string) error {
+		return &cloudapi.Error{Class: cloudapi.ErrConflict, Operation: "finding the instance of the node", Message: fmt.Sprintf(
+			"instance %s has the address %s that kubelet tells, but %s; name the node like its instance, or start kubelet with --provider-id=%s/<zone>/<instance ID>", one.id, address, reason, providerIDPrefix)}
+	}
+	if len(one.interfaces) == 0 || one.interfaces[0].index != 0 || !slices.Contains(slices.Concat(one.interfaces[0].privateIPs, one.interfaces[0].ipv6), address) {
+		return refuse("not on its first interface")
+	}
+	if i.lister == nil {
+		return nil
+	}
+	nodes, err := i.lister.List(labels.Everything())
+	if err != nil {
+		return fmt.Errorf("looking for other nodes of instance %s: %w", one.id, err)
+	}
+	for _, other := range nodes {
+		if other.Name == node.Name {
+			continue
+		}
+		if id, err := parseProviderID(other.Spec.ProviderID); (err == nil && id == one.id) || other.Name == one.privateDNS || strings.HasPrefix(other.Name, one.id) {
+			return refuse("node " + other.Name + " is that instance")
+		}
+	}
+	return nil
+}
+
+// idForm is the form of instance IDs; those of 8 digits are from before 2016. Anything else would be a pattern to EC2's filters.
+var idForm = regexp.MustCompile(`^i-[0-9a-f]{8}([0-9a-f]{9})?$`)
 
 // idInName returns the ID in the name of a node that is named after its instance, with or without a domain.
 func idInName(name string) (string, bool) {
-	if !strings.HasPrefix(name, "i-") {
-		return "", false
-	}
 	id, _, _ := strings.Cut(name, ".")
-	return id, true
+	return id, idForm.MatchString(id)
+}
+
+func namedByID(node *v1.Node) bool {
+	_, named := idInName(node.Name)
+	return named
 }
 
 // parseProviderID returns the instance ID of a provider ID: the last part of its path.

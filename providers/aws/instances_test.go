@@ -20,14 +20,15 @@ import (
 
 func TestProviderIDs(t *testing.T) {
 	t.Parallel()
+	const one = "i-0123456789abcdef0"
 	for text, want := range map[string]string{
-		"aws:///us-east-1a/i-1": "i-1", "aws:////i-1": "i-1", "aws://us-east-1a/i-1": "i-1", "aws:///a/b/i-1/": "i-1", "/us-east-1a/i-1": "i-1", "i-1": "i-1", "foo/i-1": "i-1",
+		"aws:///us-east-1a/" + one: one, "aws:////" + one: one, "aws://us-east-1a/" + one: one, "aws:///a/b/" + one + "/": one, "/us-east-1a/" + one: one, one: one, "foo/" + one: one,
 	} {
 		got, err := parseProviderID(text)
 		require.NoError(t, err, text)
 		assert.Equal(t, want, got, text)
 	}
-	for _, text := range []string{"", "aws://i-1", "vol-1", "aws:///us-east-1a/i-1/suffix", "eks-hybrid:///us-east-1/c/mi-1", "openstack:///i-1", "gce://a/b/i-1"} {
+	for _, text := range []string{"", "aws://" + one, "vol-1", "aws:///us-east-1a/i-0123456789abcdef0/suffix", "eks-hybrid:///us-east-1/c/mi-1", "openstack:///" + one, "gce://a/b/" + one, "aws:///us-east-1a/i-*", "aws:///us-east-1a/i-0123456789abcdef?", "aws:///us-east-1a/i-1", "i-0123456789ABCDEF0"} {
 		_, err := parseProviderID(text)
 		assert.Error(t, err, text)
 	}
@@ -39,8 +40,10 @@ func TestProviderIDs(t *testing.T) {
 		assert.True(t, ok)
 		assert.Equal(t, want, got)
 	}
-	_, ok := fargateKey("aws:///us-west-2c/i-1")
-	assert.False(t, ok)
+	for _, text := range []string{"aws:///us-west-2c/i-0123456789abcdef0", "aws:///us-west-2c/a/fargate-192.168.*", "aws:///us-west-2c/a/fargate-ip-1-2"} {
+		_, ok := fargateKey(text)
+		assert.False(t, ok, text)
+	}
 }
 
 func bare(name string) *v1.Node {
@@ -199,7 +202,7 @@ func TestStates(t *testing.T) {
 	_, err = w.instances.InstanceShutdown(t.Context(), never)
 	require.Error(t, err)
 	_, err = w.instances.InstanceExists(t.Context(), withID("n", "aws:///us-east-1a/i-malformed"))
-	require.ErrorContains(t, err, "Malformed", "the node is kept")
+	require.ErrorContains(t, err, "is not the ID of an instance", "the node is kept")
 }
 
 // TestEmptyAnswersDeleteNobody: the one fault that costs a cluster. An empty set, or a page that is no answer, says nothing

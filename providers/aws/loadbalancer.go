@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -74,6 +75,9 @@ type loadBalancers struct {
 	balancers *balancers
 	// fixedChecks is set once the API has refused to change protocol or interval of a health check.
 	fixedChecks atomic.Bool
+	// tagsRefused is when the permission to read tags was refused, and tagsWarned tells of it once.
+	tagsRefused atomic.Pointer[time.Time]
+	tagsWarned  sync.Once
 
 	services listers.ServiceLister
 	// Set by Initialize, before any call of the framework.
@@ -162,7 +166,7 @@ func (l *loadBalancers) checkOwner(ctx context.Context, p pair) error {
 		if err == nil {
 			err = check("classic load balancer "+aws.ToString(p.classic.LoadBalancerName), tags)
 		}
-		if err != nil {
+		if err != nil && !l.tagsUnknown(err) {
 			return err
 		}
 	}
@@ -171,6 +175,9 @@ func (l *loadBalancers) checkOwner(ctx context.Context, p pair) error {
 			return &ownership.NotOursError{Object: "load balancer " + aws.ToString(p.network.LoadBalancerName), Owner: "somebody else: it is of the type " + string(p.network.Type)}
 		}
 		tags, err := l.networkTags(ctx, aws.ToString(p.network.LoadBalancerArn))
+		if l.tagsUnknown(err) {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
@@ -179,8 +186,44 @@ func (l *loadBalancers) checkOwner(ctx context.Context, p pair) error {
 	return nil
 }
 
+// errTagsRefused is the answer about tags for a while after the permission to read them was refused.
+var errTagsRefused = errors.New("the permission elasticloadbalancing:DescribeTags is refused")
+
+// tagsRefusedFor is how long that is believed.
+const tagsRefusedFor = 10 * time.Minute
+
+// tagsUnknown reports whether tags could not be read for lack of a permission that AWS's own controller does not need. What has
+// the name is the Service's all the same: the name carries its UID.
+func (l *loadBalancers) tagsUnknown(err error) bool {
+	if errors.Is(err, errTagsRefused) {
+		return true
+	}
+	if !permissionRefused(err) {
+		return false
+	}
+	l.tagsRefused.Store(new(time.Now()))
+	l.tagsWarned.Do(func() {
+		klog.Warning("Load balancers are told by their names alone, for their tags may not be read: allow elasticloadbalancing:DescribeTags")
+	})
+	return true
+}
+
+// tagsReadable returns errTagsRefused while the refusal is believed.
+func (l *loadBalancers) tagsReadable() error {
+	if at := l.tagsRefused.Load(); at != nil && time.Since(*at) < tagsRefusedFor {
+		return errTagsRefused
+	}
+	return nil
+}
+
 // classicTags reads tags; those of the other load balancers that Services have come along.
 func (l *loadBalancers) classicTags(ctx context.Context, lb *classicBalancer) (map[string]string, error) {
+	if known, ok := l.balancers.classicTags.Peek(aws.ToString(lb.LoadBalancerName)); ok && l.tagsReadable() != nil {
+		return known.value, nil // what we gave it ourselves
+	}
+	if err := l.tagsReadable(); err != nil {
+		return nil, err
+	}
 	ctx = inventory.Also(ctx, func() []string {
 		return l.ofServices(func(name string) string {
 			if _, known := l.balancers.classics.Peek(name); known {
@@ -194,6 +237,9 @@ func (l *loadBalancers) classicTags(ctx context.Context, lb *classicBalancer) (m
 }
 
 func (l *loadBalancers) networkTags(ctx context.Context, arn string) (map[string]string, error) {
+	if err := l.tagsReadable(); err != nil {
+		return nil, err
+	}
 	ctx = inventory.Also(ctx, func() []string {
 		return l.ofServices(func(name string) string {
 			if lb, known := l.balancers.networks.Peek(name); known {
@@ -304,10 +350,16 @@ func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, 
 	if err != nil {
 		return nil, err
 	}
-	if s.network {
-		p.network, err = l.ensureNetwork(ctx, cluster, service, s, p.network, backends)
-	} else {
-		p.classic, err = l.ensureClassic(ctx, service, s, p.classic, backends)
+	ensure := func(backends []backend) (err error) {
+		if s.network {
+			p.network, err = l.ensureNetwork(ctx, cluster, service, s, p.network, backends)
+		} else {
+			p.classic, err = l.ensureClassic(ctx, service, s, p.classic, backends)
+		}
+		return err
+	}
+	if err = ensure(backends); err == nil {
+		err = l.withStarted(ctx, backends, ensure)
 	}
 	if err != nil {
 		if _, fault := errors.AsType[*schema.Problem](err); fault {
@@ -336,72 +388,6 @@ func kindChanged(service *v1.Service, s settings, p pair) error {
 		return nil
 	}
 	return problemf(annotationType, service.Annotations[annotationType], "differs from the load balancer that the Service has, which is %s; change it back, or delete and create the Service", have)
-}
-
-// backend is an instance behind a node.
-type backend struct {
-	node   string
-	id     string
-	groups []string
-	// fresh is set where the instance runs, so that it can be registered.
-	fresh bool
-}
-
-// backends returns the instances that serve, sorted by ID. A node that cannot is left out and holds nobody else up; doubt
-// about one is an error: a target is never dropped because a read failed.
-func (l *loadBalancers) backends(ctx context.Context, nodes []*v1.Node, s settings) ([]backend, error) {
-	_, id, err := l.api.ready(ctx)
-	if err != nil {
-		return nil, err
-	}
-	ids := map[string]string{}
-	for _, n := range nodes {
-		instanceID, err := parseProviderID(n.Spec.ProviderID)
-		if !hasLabels(n, s.targetLabels) || n.Spec.ProviderID == "" || err != nil {
-			klog.V(2).InfoS("Leaving a node out of a load balancer", "node", n.Name, "providerID", n.Spec.ProviderID)
-			continue
-		}
-		ids[instanceID] = n.Name
-	}
-	sorted := slices.Sorted(maps.Keys(ids))
-	ctx = inventory.Also(ctx, func() []string { return sorted })
-	query := inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge, Expected: len(sorted)}
-	var list []backend
-	for _, instanceID := range sorted {
-		one, err := l.instances.all.Get(ctx, instanceID, query)
-		switch {
-		case errors.Is(err, cloudapi.ErrNotFound):
-			continue // its Node may be kept for a while; nothing answers there
-		case err != nil:
-			return nil, fmt.Errorf("finding the instance of node %s: %w", ids[instanceID], err)
-		case !id.ours(one.tags), one.state == stateTerminated, one.state == stateShuttingDown:
-			klog.V(2).InfoS("Leaving an instance out of a load balancer", "node", ids[instanceID], "instance", instanceID, "state", one.state, "tagged", id.ours(one.tags))
-			continue
-		}
-		list = append(list, backend{ids[instanceID], instanceID, one.groups, one.state == stateRunning})
-	}
-	return list, nil
-}
-
-// hasLabels reports whether a node has all labels; an empty value asks for the key alone.
-func hasLabels(n *v1.Node, wanted map[string]string) bool {
-	for k, v := range wanted {
-		if have, ok := n.Labels[k]; !ok || (v != "" && have != v) {
-			return false
-		}
-	}
-	return true
-}
-
-// backendIDs are the instances that are to be registered, and those that may stay.
-func backendIDs(backends []backend) (fresh, eligible []string) {
-	for _, b := range backends {
-		eligible = append(eligible, b.id)
-		if b.fresh {
-			fresh = append(fresh, b.id)
-		}
-	}
-	return fresh, eligible
 }
 
 // rangesOf are the networks that may come in; without a wish, everybody.
@@ -439,10 +425,20 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, _ string, servic
 	if err != nil {
 		return err
 	}
-	if p.network != nil {
-		return l.updateNetwork(ctx, service, s, faults == nil, p.network, backends)
+	update := func(backends []backend) error {
+		if p.network != nil {
+			return l.updateNetwork(ctx, service, s, faults == nil, p.network, backends)
+		}
+		name := aws.ToString(p.classic.LoadBalancerName)
+		if known, ok := l.balancers.classics.Peek(name); ok {
+			p.classic = known // with what an earlier round has registered
+		}
+		return l.updateClassic(ctx, service, s, p.classic, backends)
 	}
-	return l.updateClassic(ctx, service, s, p.classic, backends)
+	if err := update(backends); err != nil {
+		return err
+	}
+	return l.withStarted(ctx, backends, update)
 }
 
 // nodeGroups are the security groups of backends that rules go into. A node that has none tells its Service.

@@ -35,7 +35,7 @@ func (l *loadBalancers) ensureClassic(ctx context.Context, service *v1.Service, 
 		return nil, notAbsence(err)
 	}
 	tags, err := l.classicTags(ctx, lb)
-	if err != nil {
+	if err != nil && !l.tagsUnknown(err) {
 		return nil, notAbsence(err)
 	}
 	// Openings of nodes come before the instances, or the first checks of their health fail.

@@ -99,11 +99,24 @@ func (l *loadBalancers) placeNetwork(ctx context.Context, service *v1.Service, s
 	}
 	var required bool
 	want.addressType, required = addressTypeOf(service, subnets)
-	if !required && want.addressType == addressIPv4 && slices.Contains(service.Spec.IPFamilies, v1.IPv6Protocol) {
+	if want.addressType == addressDualStack && l.unfiltered(s) {
+		if required {
+			return problemf(annotationSourceRanges, "", "(or spec.loadBalancerSourceRanges) cannot keep clients out that come by IPv6: a network load balancer hides them from nodes with IPv4; set NLBSecurityGroupMode = Managed, allow ::/0, or want IPv4 alone")
+		}
+		want.addressType = addressIPv4
+		l.event(service, eventSingleStack, "the load balancer gets IPv4 alone: without a security group (NLBSecurityGroupMode = Managed) it would let everybody in by IPv6, whatever the source ranges say")
+	} else if !required && want.addressType == addressIPv4 && slices.Contains(service.Spec.IPFamilies, v1.IPv6Protocol) {
 		l.event(service, eventSingleStack, "the load balancer gets IPv4 alone: IPv6 needs a CIDR block for it in each of its subnets ("+strings.Join(idsOf(subnets), ", ")+") and no UDP port")
 	}
 	want.mappings, err = mappingsOf(subnets, s)
 	return err
+}
+
+// unfiltered reports whether source ranges would not hold for clients that a load balancer hides from the nodes: those of IPv6,
+// where nothing but the nodes' rules keeps anybody out.
+func (l *loadBalancers) unfiltered(s settings) bool {
+	all := func(p netip.Prefix) bool { return p.Bits() == 0 && p.Addr().Is6() }
+	return len(s.ranges) > 0 && !slices.ContainsFunc(s.ranges, all) && l.config.NLBGroupMode != groupModeManaged
 }
 
 // namedMappings are the subnets that the annotation names now. More of them are added; fewer have no effect.
@@ -276,12 +289,25 @@ func (l *loadBalancers) groupsOf(ctx context.Context, service *v1.Service, lb *e
 
 // groupIsOf reports whether the tags of a target group that none uses say that it was made for the Service.
 func (l *loadBalancers) groupIsOf(ctx context.Context, id *identity, t *elbv2types.TargetGroup, service *v1.Service) (bool, error) {
-	found, err := l.balancers.networkTags.Get(ctx, aws.ToString(t.TargetGroupArn), inventory.Query{MaxAge: tagsMaxAge})
+	if len(t.LoadBalancerArns) > 0 {
+		return true, nil // those that are gone had the Service's UID in their names
+	}
+	tags, err := l.networkTags(ctx, aws.ToString(t.TargetGroupArn))
+	if l.tagsUnknown(err) {
+		return l.namedFor(id, service, aws.ToString(t.TargetGroupName)), nil
+	}
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		l.balancers.forgetGroup(aws.ToString(t.TargetGroupArn))
 		return false, nil
 	}
-	return err == nil && id.owned(found.value) && found.value[serviceTag] == serviceName(service), err
+	return err == nil && id.owned(tags) && tags[serviceTag] == serviceName(service), err
+}
+
+// namedFor reports whether the name of a target group is one that the Service's ports have now; it holds a checksum of the
+// cluster and the Service.
+func (l *loadBalancers) namedFor(id *identity, service *v1.Service, name string) bool {
+	s, _, _ := parseSettings(service, l.config)
+	return slices.ContainsFunc(networkListeners(id.clusterID, service, s, l.config), func(w listenerWish) bool { return w.group.name == name })
 }
 
 // apply carries out a plan and keeps what is known of the load balancer true.
@@ -365,37 +391,51 @@ func (l *loadBalancers) nodeRuleWish(ctx context.Context, service *v1.Service, s
 	}
 	dual := lb.IpAddressType == elbv2types.IpAddressTypeDualstack && !v6
 	want = l.nothingFor(balancerName(service))
-	want.rules = networkNodeRules(want.name, listeners, ranges, subnets, s, dual)
+	want.rules, want.spare = networkNodeRules(want.name, listeners, ranges, subnets, s, dual)
 	return want, groups, nil
 }
 
 // changeNodeRules opens the groups of targets, and removes the rules of the load balancer from all others of the cluster.
 func (l *loadBalancers) changeNodeRules(ctx context.Context, want nodeRuleWish, targets []string) error {
-	_, id, err := l.api.ready(ctx)
+	changes, decide, err := l.networkNodeChanges(ctx, want, targets)
 	if err != nil {
 		return err
 	}
-	all, err := l.groups.all(ctx)
-	if err != nil {
-		return err
-	}
-	others, none := l.otherNetworks(want.name), l.nothingFor(want.name)
-	for _, g := range sortedGroups(all) {
-		decide := func(g securityGroup) ruleChange { return networkNodeChange(g, none, others) }
-		switch {
-		case slices.Contains(targets, g.id):
-			decide = func(g securityGroup) ruleChange { return networkNodeChange(g, want, others) }
-		case !id.ours(g.tags) && !slices.ContainsFunc(g.rules, func(r rule) bool { return ofBalancer(r, want.name) }):
-			continue
-		}
-		if decide(g).empty() {
-			continue
-		}
-		if err := l.groups.change(ctx, g.id, true, decide); err != nil {
+	for _, c := range changes {
+		if err := l.groups.change(ctx, c.group.id, true, decide); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// networkNodeChanges are the changes of the security groups of nodes, by what is known of these groups; decide is what to do
+// with one as it is when it is changed.
+func (l *loadBalancers) networkNodeChanges(ctx context.Context, want nodeRuleWish, targets []string) (changes []ruleChange, decide func(securityGroup) ruleChange, err error) {
+	_, id, err := l.api.ready(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	all, err := l.groups.all(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	others, none := l.otherNetworks(want.name), l.nothingFor(want.name)
+	decide = func(g securityGroup) ruleChange {
+		if slices.Contains(targets, g.id) {
+			return networkNodeChange(g, want, others)
+		}
+		return networkNodeChange(g, none, others)
+	}
+	for _, g := range sortedGroups(all) {
+		if !slices.Contains(targets, g.id) && !id.ours(g.tags) && !slices.ContainsFunc(g.rules, func(r rule) bool { return ofBalancer(r, want.name) }) {
+			continue
+		}
+		if c := decide(g); !c.empty() {
+			changes = append(changes, c)
+		}
+	}
+	return changes, decide, nil
 }
 
 // ofBalancer reports whether a rule was made for a load balancer.

@@ -178,7 +178,7 @@ func TestSpecs(t *testing.T) {
 		"target attributes": {service("a", map[string]string{annotationTargetAttributes: ""}, servicePort("a", 80, 1)), nil, annotationTargetAttributes},
 		"UDP, client IP":    {nlb("a", map[string]string{annotationTargetAttributes: "preserve_client_ip.enabled=false"}, udp), nil, "UDP port"},
 		"empty subnets":     {nlb("a", map[string]string{annotationSubnets: ""}, servicePort("a", 80, 1)), nil, annotationSubnets + ": is empty"},
-		"EIPs inside":       {nlb("a", map[string]string{annotationEIPs: "eipalloc-1", annotationInternal: "true"}, servicePort("a", 80, 1)), nil, annotationEIPs},
+		"EIPs inside":       {nlb("a", map[string]string{annotationEIPs: "eipalloc-00000001", annotationInternal: "true"}, servicePort("a", 80, 1)), nil, annotationEIPs},
 		"private addresses": {nlb("a", map[string]string{annotationPrivateAddresses: "10.0.0.1"}, servicePort("a", 80, 1)), nil, annotationInternal},
 		"logs nowhere":      {nlb("a", map[string]string{annotationAccessLog: "true"}, servicePort("a", 80, 1)), nil, annotationAccessLogBucket},
 		"slow check":        {service("a", map[string]string{annotationCheckTimeout: "12"}, servicePort("a", 80, 1)), nil, "not shorter than"},
@@ -191,7 +191,7 @@ func TestSpecs(t *testing.T) {
 	}
 	_, _, err := parseSettings(nlb("a", nil, udp, servicePort("web", 80, 30080)), Config{})
 	require.NoError(t, err, "TCP and UDP on different ports are fine")
-	_, warnings, err := parseSettings(nlb("a", map[string]string{annotationProxyProtocol: "x", annotationDrainingTimeout: "x", annotationTags: "a=b=c", annotationGroups: "sg-1"}, servicePort("a", 80, 1)), Config{})
+	_, warnings, err := parseSettings(nlb("a", map[string]string{annotationProxyProtocol: "x", annotationDrainingTimeout: "x", annotationTags: "a=b=c", annotationGroups: "sg-00000001"}, servicePort("a", 80, 1)), Config{})
 	require.NoError(t, err, "what classic load balancers alone know is not judged")
 	for _, key := range []string{annotationProxyProtocol, annotationDrainingTimeout, annotationTags, annotationGroups} {
 		require.ErrorContains(t, warnings, key)
@@ -316,17 +316,24 @@ func TestNetworkNodeRules(t *testing.T) {
 		settings  settings
 		dual      bool
 		want      []string
+		spare     int
 	}{
-		"everybody implies the checks": {[]listenerWish{listener("TCP", trafficPort, 30080)}, all, settings{}, false, []string{"tcp 30080 0.0.0.0/0" + client}},
-		"another port for checks":      {[]listenerWish{listener("TCP", "32000", 30080)}, all, settings{}, false, []string{"tcp 30080 0.0.0.0/0" + client, "tcp 32000 10.0.0.0/24" + health}},
+		"everybody implies the checks": {[]listenerWish{listener("TCP", trafficPort, 30080)}, all, settings{}, false, []string{"tcp 30080 0.0.0.0/0" + client}, 1},
+		"beside UDP, too": {[]listenerWish{listener("UDP", trafficPort, 30053), listener("TCP", trafficPort, 30080)}, all, settings{}, false, []string{
+			"udp 30053 0.0.0.0/0" + client, "tcp 30080 0.0.0.0/0" + client, "tcp 30053 10.0.0.0/24" + health,
+		}, 1},
+		"one port is checked for all": {[]listenerWish{listener("TCP", "30080", 30080), listener("TCP", "30080", 30081)}, all, settings{}, false, []string{"tcp 30080 0.0.0.0/0" + client, "tcp 30081 0.0.0.0/0" + client}, 1},
+		"another port for checks":     {[]listenerWish{listener("TCP", "32000", 30080)}, all, settings{}, false, []string{"tcp 30080 0.0.0.0/0" + client, "tcp 32000 10.0.0.0/24" + health}, 0},
 		"ranges": {[]listenerWish{listener("TCP", trafficPort, 30080), listener("TCP", trafficPort, 30081)}, some, settings{}, false, []string{
 			"tcp 30080 192.0.2.0/24" + client, "tcp 30080 198.51.100.0/24" + client, "tcp 30081 192.0.2.0/24" + client, "tcp 30081 198.51.100.0/24" + client, "tcp 30080 10.0.0.0/24" + health, "tcp 30081 10.0.0.0/24" + health,
-		}},
-		"UDP is checked by TCP": {[]listenerWish{listener("UDP", trafficPort, 30053)}, all, settings{}, false, []string{"udp 30053 0.0.0.0/0" + client, "tcp 30053 10.0.0.0/24" + health}},
-		"hidden clients":        {[]listenerWish{listener("TCP", "32000", 30080)}, some[:1], settings{targetAttributes: map[string]string{attributePreserveClient: "false"}}, false, []string{"tcp 30080 192.0.2.0/24" + client, "tcp 30080 10.0.0.0/24" + client, "tcp 32000 10.0.0.0/24" + health}},
-		"clients by IPv6":       {[]listenerWish{listener("TCP", trafficPort, 30080)}, some[:1], settings{}, true, []string{"tcp 30080 192.0.2.0/24" + client, "tcp 30080 10.0.0.0/24" + client}},
+		}, 0},
+		"UDP is checked by TCP": {[]listenerWish{listener("UDP", trafficPort, 30053)}, all, settings{}, false, []string{"udp 30053 0.0.0.0/0" + client, "tcp 30053 10.0.0.0/24" + health}, 0},
+		"hidden clients":        {[]listenerWish{listener("TCP", "32000", 30080)}, some[:1], settings{targetAttributes: map[string]string{attributePreserveClient: "false"}}, false, []string{"tcp 30080 192.0.2.0/24" + client, "tcp 30080 10.0.0.0/24" + client, "tcp 32000 10.0.0.0/24" + health}, 0},
+		"clients by IPv6":       {[]listenerWish{listener("TCP", trafficPort, 30080)}, some[:1], settings{}, true, []string{"tcp 30080 192.0.2.0/24" + client, "tcp 30080 10.0.0.0/24" + client}, 0},
 	} {
-		assert.Equal(t, c.want, show(networkNodeRules("lb", c.listeners, c.ranges, subnets, c.settings, c.dual)), name)
+		wanted, spare := networkNodeRules("lb", c.listeners, c.ranges, subnets, c.settings, c.dual)
+		assert.Equal(t, c.want, show(wanted), name)
+		assert.Equal(t, c.spare, len(spare), name)
 	}
 }
 

@@ -480,13 +480,16 @@ func createNetwork(want networkWish) *elbv2.CreateLoadBalancerInput {
 type nodeRuleWish struct {
 	name  string
 	rules []rule
+	// spare are rules that are not made, and stay where they are.
+	spare []rule
 	// sharedPort is the port of a health check that several load balancers share; 0 if there is none.
 	sharedPort int32
 }
 
 // networkNodeRules are the rules that let clients and health checks in to the nodes. subnets are the networks of the load
-// balancer itself.
-func networkNodeRules(name string, listeners []listenerWish, ranges []netip.Prefix, subnets []netip.Prefix, s settings, dualStack bool) []rule {
+// balancer itself. spare are rules for checks of ports that are open anyway: AWS's own controller makes some of them, so that
+// those that there are stay.
+func networkNodeRules(name string, listeners []listenerWish, ranges []netip.Prefix, subnets []netip.Prefix, s settings, dualStack bool) (rules, spare []rule) {
 	var clients, checks []rule
 	add := func(list *[]rule, r rule) {
 		if !containsRule(clients, r) && !containsRule(checks, r) {
@@ -495,14 +498,15 @@ func networkNodeRules(name string, listeners []listenerWish, ranges []netip.Pref
 	}
 	// Through it come clients that the load balancer hides: of the other family, or by wish.
 	hidden := dualStack || s.targetAttributes[attributePreserveClient] == textFalse
-	everyone, tcpOnly := len(ranges) == 1 && ranges[0] == netip.MustParsePrefix("0.0.0.0/0"), true
-	nodePorts := map[int32]bool{}
+	everyone := len(ranges) == 1 && ranges[0].Bits() == 0
+	open := map[int32]bool{} // TCP ports that everybody gets in to
 	for _, l := range listeners {
 		protocol := protocolTCP
 		if l.group.protocol == "UDP" {
-			protocol, tcpOnly = protocolUDP, false
+			protocol = protocolUDP
+		} else if everyone {
+			open[l.group.port] = true
 		}
-		nodePorts[l.group.port] = true
 		for _, p := range ranges {
 			add(&clients, rule{protocol, l.group.port, l.group.port, ruleSource{cidr: p.String()}, descriptionClient + name})
 		}
@@ -512,16 +516,17 @@ func networkNodeRules(name string, listeners []listenerWish, ranges []netip.Pref
 			}
 		}
 	}
-	ports := checkPorts(listeners)
-	implied := everyone && tcpOnly && len(ports) == len(nodePorts) && !slices.ContainsFunc(ports, func(p int32) bool { return !nodePorts[p] })
-	if !implied {
-		for _, port := range ports {
-			for _, p := range subnets {
-				add(&checks, rule{protocolTCP, port, port, ruleSource{cidr: p.String()}, descriptionHealth + name})
+	for _, port := range checkPorts(listeners) {
+		for _, p := range subnets {
+			check := rule{protocolTCP, port, port, ruleSource{cidr: p.String()}, descriptionHealth + name}
+			if open[port] {
+				spare = append(spare, check)
+			} else {
+				add(&checks, check)
 			}
 		}
 	}
-	return slices.Concat(clients, checks)
+	return slices.Concat(clients, checks), spare
 }
 
 // checkPorts are the ports on nodes that health checks use.
@@ -543,6 +548,9 @@ func checkPorts(listeners []listenerWish) []int32 {
 // balancers, which may use the same shared health check.
 func networkNodeChange(g securityGroup, want nodeRuleWish, others []string) ruleChange {
 	mine := func(r rule) bool {
+		if containsRule(want.spare, r) {
+			return false
+		}
 		name, client := strings.CutPrefix(r.description, descriptionClient)
 		if !client {
 			var health bool

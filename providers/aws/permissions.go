@@ -35,7 +35,7 @@ func permissions() []registry.Permission {
 			"SetSecurityGroups", "SetSubnets", "DescribeTargetGroups", "CreateTargetGroup", "ModifyTargetGroup", "DeleteTargetGroup", "DescribeTargetGroupAttributes", "ModifyTargetGroupAttributes",
 			"DescribeTargetHealth", "RegisterTargets", "DeregisterTargets", "DescribeListeners", "CreateListener", "ModifyListener", "DeleteListener")},
 		{For: "the first load balancer of an account", Needs: []string{"iam:CreateServiceLinkedRole"}, Only: "the role AWSServiceRoleForElasticLoadBalancing does not exist yet"},
-		{For: "routes", Needs: both([]string{"DescribeRouteTables", "CreateRoute", "DeleteRoute", "ModifyInstanceAttribute", "ModifyNetworkInterfaceAttribute"}, nil), Only: "routes.clusterCIDR is set"},
+		{For: "routes", Needs: both([]string{"DescribeRouteTables", "CreateRoute", "ReplaceRoute", "DeleteRoute", "ModifyInstanceAttribute", "ModifyNetworkInterfaceAttribute"}, nil), Only: "routes.clusterCIDR is set"},
 		{For: "tags of instances", Needs: with(prefixEC2, "CreateTags", "DeleteTags"), Only: "the controller tagging runs"},
 		{For: "a role", Needs: []string{"sts:AssumeRole"}, Only: "RoleARN is set"},
 	}

@@ -29,6 +29,8 @@ const (
 	topologyBatch = 100
 	// layersFor is how long the place of an instance is remembered; it is asked for while its node is initialised.
 	layersFor = time.Hour
+	// topologyPause is how long a failure to read the place of instances is believed, by all whose nodes wait.
+	topologyPause = 10 * time.Second
 	// zonesRetry keeps an unknown zone from being asked for again and again.
 	zonesRetry = 10 * time.Second
 )
@@ -105,6 +107,9 @@ type topology struct {
 	mu sync.Mutex
 	// layers are the network nodes of instances that were read. They are kept for as long as nodes may ask for them.
 	layers map[string]place
+	// failure is why the latest read failed, and failed when.
+	failure error
+	failed  time.Time
 	// unsupported holds until when types, instances and the region ("") are known not to tell.
 	unsupported map[string]time.Time
 }
@@ -131,7 +136,12 @@ func (t *topology) of(ctx context.Context, one instance, company func() []string
 	}
 	defer unlock()
 	if !t.known(one) {
-		if err := t.read(ctx, one, company()); err != nil {
+		err := t.recentFailure()
+		if err == nil {
+			err = t.read(ctx, one, company())
+			t.noteFailure(ctx, err)
+		}
+		if err != nil {
 			if t.required.MatchString(one.kind) {
 				return nil, err
 			}
@@ -140,6 +150,25 @@ func (t *topology) of(ctx context.Context, one instance, company func() []string
 		}
 	}
 	return t.labels(one.id), nil
+}
+
+func (t *topology) recentFailure() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if time.Since(t.failed) < topologyPause {
+		return t.failure
+	}
+	return nil
+}
+
+// noteFailure lets those who wait for the same lock have the answer, instead of one try after the other.
+func (t *topology) noteFailure(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.failure, t.failed = err, time.Now()
 }
 
 func (t *topology) known(one instance) bool {

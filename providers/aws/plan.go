@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -117,10 +118,12 @@ func (l *loadBalancers) planClassic(ctx context.Context, service *v1.Service, s 
 		return nil, notAbsence(err)
 	}
 	tags, err := l.classicTags(ctx, lb)
-	if err != nil {
+	if err != nil && !l.tagsUnknown(err) {
 		return nil, notAbsence(err)
 	}
-	return append(planned, planSteps(object, planClassic(lb, settled.value, tags, want))...), nil
+	planned = append(planned, planSteps(object, planClassic(lb, settled.value, tags, want))...)
+	old, err := l.planOldGroup(ctx, classicGroupName(want.name), want.groups)
+	return append(planned, old...), err
 }
 
 func (l *loadBalancers) planNetwork(ctx context.Context, cluster string, service *v1.Service, s settings, lb *elbv2types.LoadBalancer, backends []backend) ([]guard.Planned, error) {
@@ -136,7 +139,7 @@ func (l *loadBalancers) planNetwork(ctx context.Context, cluster string, service
 			if err != nil {
 				return nil, err
 			}
-			planned, want.groups = own, []string{id}
+			planned, want.groups = own, []string{cmp.Or(id, managedGroupName(cluster, service))} // the name stands for a group that does not exist yet
 		}
 	}
 	object := "network load balancer " + want.name
@@ -159,7 +162,12 @@ func (l *loadBalancers) planNetwork(ctx context.Context, cluster string, service
 	if err != nil {
 		return nil, err
 	}
-	return append(append(planned, nodes...), planSteps(object, planNetwork(state, want))...), nil
+	planned = append(append(planned, nodes...), planSteps(object, planNetwork(state, want))...)
+	if l.config.NLBGroupMode != groupModeManaged || want.groups == nil {
+		return planned, nil
+	}
+	old, err := l.planOldGroup(ctx, managedGroupName(cluster, service), want.groups)
+	return append(planned, old...), err
 }
 
 // planNodeRules tells of the rules of the nodes' security groups.
@@ -171,13 +179,26 @@ func (l *loadBalancers) planNodeRules(ctx context.Context, service *v1.Service, 
 	if err != nil {
 		return nil, err
 	}
-	all, err := l.groups.all(ctx)
+	changes, _, err := l.networkNodeChanges(ctx, want, targets)
 	if err != nil {
 		return nil, err
 	}
 	var planned []guard.Planned
-	for _, id := range targets {
-		planned = append(planned, planRules(networkNodeChange(all[id], want, l.otherNetworks(want.name)))...)
+	for _, c := range changes {
+		planned = append(planned, planRules(c)...)
 	}
 	return planned, nil
+}
+
+// planOldGroup tells of the group of its own that a load balancer does not have any more.
+func (l *loadBalancers) planOldGroup(ctx context.Context, name string, have []string) ([]guard.Planned, error) {
+	_, id, err := l.api.ready(ctx)
+	if err != nil {
+		return nil, err
+	}
+	g, found, err := l.groups.named(ctx, name)
+	if err != nil || !found || slices.Contains(have, g.id) || !id.owned(g.tags) {
+		return nil, err
+	}
+	return []guard.Planned{{Action: guard.PlanDelete, Object: fmt.Sprintf("security group %s (%s)", g.id, g.name), Detail: "the load balancer has other security groups"}}, nil
 }

@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	listers "k8s.io/client-go/listers/core/v1"
@@ -76,8 +78,9 @@ func (r *routes) table(ctx context.Context, maxAge time.Duration) (routeTable, e
 	return found[0], nil
 }
 
-// ListRoutes implements cloudprovider.Routes. A route to an instance that lives and is no node of ours belongs to somebody
-// else and is not shown; one whose instance is gone is shown as a black hole.
+// ListRoutes implements cloudprovider.Routes. A route to an instance of the cluster whose Node is gone is shown under the
+// instance's own name, so that it goes; one to an instance that lives and is not the cluster's belongs to somebody else and is
+// not shown; one whose instance is gone is shown as a black hole.
 func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovider.Route, error) {
 	table, err := r.table(ctx, routesMaxAge)
 	if err != nil {
@@ -89,18 +92,19 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 	}
 	var list []*cloudprovider.Route
 	for _, one := range table.routes {
-		instanceID, cidr := aws.ToString(one.InstanceId), destinationOf(one)
-		blackhole := one.State == ec2types.RouteStateBlackhole
-		if cidr == "" || (instanceID == "" && !blackhole) || one.GatewayId != nil || one.NatGatewayId != nil || one.TransitGatewayId != nil || one.VpcPeeringConnectionId != nil {
-			continue
+		cidr := destinationOf(one)
+		use, err := r.useOf(ctx, one, nodes)
+		if err != nil {
+			return nil, err
 		}
 		shown := &cloudprovider.Route{Name: cluster + "-" + cidr, DestinationCIDR: cidr}
-		node, known := nodes[instanceID]
 		switch {
-		case blackhole:
+		case use.blackhole:
 			shown.Blackhole = true
-		case known:
-			shown.TargetNode = types.NodeName(node)
+		case use.node != "":
+			shown.TargetNode = types.NodeName(use.node)
+		case use.ours:
+			shown.TargetNode = types.NodeName(cmp.Or(use.instance.privateDNS, use.instance.id))
 		default:
 			continue
 		}
@@ -108,6 +112,41 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 	}
 	slices.SortFunc(list, func(a, b *cloudprovider.Route) int { return strings.Compare(a.DestinationCIDR, b.DestinationCIDR) })
 	return list, nil
+}
+
+// routeUse is what a route leads to.
+type routeUse struct {
+	// blackhole is set where it leads nowhere any more.
+	blackhole bool
+	// node is the Node of its instance, if that is one; instance is told where it is none.
+	node     string
+	instance instance
+	// ours is set where the route is the cluster's: that of a Node, or of an instance with the cluster's tag.
+	ours bool
+}
+
+// useOf finds out what a route leads to. What leads to anything but an instance is somebody else's.
+func (r *routes) useOf(ctx context.Context, one ec2types.Route, nodes map[string]*v1.Node) (routeUse, error) {
+	instanceID := aws.ToString(one.InstanceId)
+	blackhole := one.State == ec2types.RouteStateBlackhole
+	if destinationOf(one) == "" || (instanceID == "" && !blackhole) || one.GatewayId != nil || one.NatGatewayId != nil || one.TransitGatewayId != nil || one.VpcPeeringConnectionId != nil {
+		return routeUse{}, nil
+	}
+	if blackhole {
+		return routeUse{blackhole: true, ours: true}, nil
+	}
+	if node, known := nodes[instanceID]; known {
+		return routeUse{node: node.Name, ours: true}, nil
+	}
+	_, id, err := r.api.ready(ctx)
+	if err != nil {
+		return routeUse{}, err
+	}
+	found, err := r.instances.all.Get(ctx, instanceID, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge})
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return routeUse{}, nil // the next look shows a black hole
+	}
+	return routeUse{instance: found, ours: err == nil && id.ours(found.tags)}, err
 }
 
 // destinationOf is the network that a route is for; routes for prefix lists have none.
@@ -118,13 +157,13 @@ func destinationOf(r ec2types.Route) string {
 	return aws.ToString(r.DestinationIpv6CidrBlock)
 }
 
-func (r *routes) nodesByInstance() (map[string]string, error) {
+func (r *routes) nodesByInstance() (map[string]*v1.Node, error) {
 	r.mu.Lock()
 	lister := r.lister
 	r.mu.Unlock()
-	names := map[string]string{}
+	found := map[string]*v1.Node{}
 	if lister == nil {
-		return names, nil
+		return found, nil
 	}
 	nodes, err := lister.List(labels.Everything())
 	if err != nil {
@@ -132,14 +171,14 @@ func (r *routes) nodesByInstance() (map[string]string, error) {
 	}
 	for _, n := range nodes {
 		if id, err := parseProviderID(n.Spec.ProviderID); err == nil {
-			names[id] = n.Name
+			found[id] = n
 		}
 	}
-	return names, nil
+	return found, nil
 }
 
 // CreateRoute implements cloudprovider.Routes. An instance that forwards for pods must not check sources; a route of ours
-// that leads nowhere makes way.
+// that leads elsewhere makes way.
 func (r *routes) CreateRoute(ctx context.Context, _, _ string, route *cloudprovider.Route) error {
 	one, err := r.instanceOf(ctx, route.TargetNode)
 	if err != nil {
@@ -148,22 +187,33 @@ func (r *routes) CreateRoute(ctx context.Context, _, _ string, route *cloudprovi
 	if err := r.forwards(ctx, one); err != nil {
 		return err
 	}
-	table, err := r.table(ctx, routesMaxAge)
+	err = r.lead(ctx, route, one, routesMaxAge)
+	if codeOf(err) == "RouteAlreadyExists" {
+		err = r.lead(ctx, route, one, 0) // the picture was too old
+	}
+	return err
+}
+
+// lead makes a network's route lead to an instance.
+func (r *routes) lead(ctx context.Context, route *cloudprovider.Route, one instance, maxAge time.Duration) error {
+	table, err := r.table(ctx, maxAge)
 	if err != nil {
 		return err
 	}
 	for _, have := range table.routes {
-		if destinationOf(have) == route.DestinationCIDR && have.State == ec2types.RouteStateBlackhole {
-			if err := r.DeleteRoute(ctx, "", route); err != nil {
-				return err
-			}
+		if !sameNetwork(destinationOf(have), route.DestinationCIDR) {
+			continue
 		}
+		if have.State == ec2types.RouteStateActive && aws.ToString(have.InstanceId) == one.id {
+			return nil
+		}
+		if err := r.mayReplace(ctx, table, have, route); err != nil {
+			return err
+		}
+		return r.replace(ctx, table, route, one)
 	}
-	in := &ec2.CreateRouteInput{RouteTableId: aws.String(table.id), InstanceId: aws.String(one.id)}
-	if len(one.interfaces) > 1 {
-		// AWS does not choose among interfaces.
-		in.InstanceId, in.NetworkInterfaceId = nil, aws.String(one.interfaces[0].id)
-	}
+	in := &ec2.CreateRouteInput{RouteTableId: aws.String(table.id)}
+	in.InstanceId, in.NetworkInterfaceId = forwarder(one)
 	if in.DestinationCidrBlock, in.DestinationIpv6CidrBlock, err = destination(route.DestinationCIDR); err != nil {
 		return err
 	}
@@ -171,6 +221,64 @@ func (r *routes) CreateRoute(ctx context.Context, _, _ string, route *cloudprovi
 	_, err = call(ctx, r.api, fmt.Sprintf("creating the route of %s to node %s", route.DestinationCIDR, route.TargetNode), (*ec2.Client).CreateRoute, in)
 	r.changed(table.id)
 	return err
+}
+
+// mayReplace returns an error where a route is not the cluster's, or is that of another Node which has the network.
+func (r *routes) mayReplace(ctx context.Context, table routeTable, have ec2types.Route, route *cloudprovider.Route) error {
+	nodes, err := r.nodesByInstance()
+	if err != nil {
+		return err
+	}
+	use, err := r.useOf(ctx, have, nodes)
+	if err != nil {
+		return err
+	}
+	what := fmt.Sprintf("the route of %s in table %s", route.DestinationCIDR, table.id)
+	if !use.ours {
+		return &cloudapi.Error{Class: cloudapi.ErrConflict, Operation: "creating the route to node " + string(route.TargetNode), Message: what + " leads to something that is not this cluster's; remove it, or give the pods other networks"}
+	}
+	if node := nodes[aws.ToString(have.InstanceId)]; node != nil && node.Name != string(route.TargetNode) && slices.ContainsFunc(node.Spec.PodCIDRs, func(c string) bool { return sameNetwork(c, route.DestinationCIDR) }) {
+		return &cloudapi.Error{Class: cloudapi.ErrConflict, Operation: "creating the route to node " + string(route.TargetNode), Message: what + " leads to node " + node.Name + ", which has the same network; delete one of the two Nodes"}
+	}
+	return nil
+}
+
+// replace changes where a route leads. Without the permission for it, the route is deleted and made anew.
+func (r *routes) replace(ctx context.Context, table routeTable, route *cloudprovider.Route, one instance) error {
+	v4, v6, err := destination(route.DestinationCIDR)
+	if err != nil {
+		return err
+	}
+	in := &ec2.ReplaceRouteInput{RouteTableId: aws.String(table.id), DestinationCidrBlock: v4, DestinationIpv6CidrBlock: v6}
+	in.InstanceId, in.NetworkInterfaceId = forwarder(one)
+	klog.InfoS("Replacing route", "node", route.TargetNode, "destination", route.DestinationCIDR, "instance", one.id)
+	_, err = call(ctx, r.api, fmt.Sprintf("replacing the route of %s by one to node %s", route.DestinationCIDR, route.TargetNode), (*ec2.Client).ReplaceRoute, in)
+	r.changed(table.id)
+	if !permissionRefused(err) {
+		return err
+	}
+	if err := r.DeleteRoute(ctx, "", route); err != nil {
+		return err
+	}
+	made := &ec2.CreateRouteInput{RouteTableId: aws.String(table.id), DestinationCidrBlock: v4, DestinationIpv6CidrBlock: v6, InstanceId: in.InstanceId, NetworkInterfaceId: in.NetworkInterfaceId}
+	_, err = call(ctx, r.api, fmt.Sprintf("creating the route of %s to node %s", route.DestinationCIDR, route.TargetNode), (*ec2.Client).CreateRoute, made)
+	r.changed(table.id)
+	return err
+}
+
+// forwarder is what a route to an instance names: AWS does not choose among interfaces.
+func forwarder(one instance) (instanceID, networkInterface *string) {
+	if len(one.interfaces) > 1 {
+		return nil, aws.String(one.interfaces[0].id)
+	}
+	return aws.String(one.id), nil
+}
+
+// sameNetwork compares networks, whatever way they are written.
+func sameNetwork(a, b string) bool {
+	one, errA := netip.ParsePrefix(a)
+	other, errB := netip.ParsePrefix(b)
+	return a == b || (errA == nil && errB == nil && one.Masked() == other.Masked())
 }
 
 // changed makes the next look read the tables again.
@@ -228,14 +336,26 @@ func (r *routes) forwards(ctx context.Context, one instance) error {
 	return nil
 }
 
-// DeleteRoute implements cloudprovider.Routes. A route that is gone already is as wished.
+// DeleteRoute implements cloudprovider.Routes. A route that is gone already is as wished, and one that is not the cluster's by
+// now is left alone.
 func (r *routes) DeleteRoute(ctx context.Context, _ string, route *cloudprovider.Route) error {
-	table, err := r.table(ctx, routesMaxAge)
+	table, err := r.table(ctx, 0)
 	if err != nil {
 		return err
 	}
+	n := slices.IndexFunc(table.routes, func(have ec2types.Route) bool { return sameNetwork(destinationOf(have), route.DestinationCIDR) })
+	if n < 0 {
+		return nil
+	}
+	nodes, err := r.nodesByInstance()
+	if err != nil {
+		return err
+	}
+	if use, err := r.useOf(ctx, table.routes[n], nodes); err != nil || !use.ours {
+		return err
+	}
 	in := &ec2.DeleteRouteInput{RouteTableId: aws.String(table.id)}
-	if in.DestinationCidrBlock, in.DestinationIpv6CidrBlock, err = destination(route.DestinationCIDR); err != nil {
+	if in.DestinationCidrBlock, in.DestinationIpv6CidrBlock, err = destination(destinationOf(table.routes[n])); err != nil {
 		return err
 	}
 	klog.InfoS("Deleting route", "destination", route.DestinationCIDR)

@@ -51,7 +51,7 @@ func TestRoutes(t *testing.T) {
 	assert.Zero(t, w.server.Calls().ByOperation["EC2 ModifyInstanceAttribute"], "the check is switched off once")
 
 	// What is a node no more, and what never was one.
-	foreign := w.sim.AddInstance(awssim.Spec{Name: "nat"})
+	foreign := w.sim.AddInstance(awssim.Spec{Name: "nat", Untagged: true})
 	w.sim.ChangeTable(clusterTable, func(table *awssim.RouteTable) {
 		table.Routes = append(table.Routes, &awssim.Route{CIDR: "10.99.0.0/16", Instance: foreign}, &awssim.Route{CIDR: "10.98.0.0/16", Gateway: "nat-1"})
 	})
@@ -65,8 +65,49 @@ func TestRoutes(t *testing.T) {
 	require.NoError(t, w.routes.DeleteRoute(t.Context(), "kubernetes", routeTo(one, "10.244.2.0/24")), "what is gone is as wished")
 	require.Error(t, w.routes.CreateRoute(t.Context(), "kubernetes", "hint", routeTo(two, "10.244.2.0/24")))
 	err := w.routes.CreateRoute(t.Context(), "kubernetes", "hint", routeTo(one, "10.99.0.0/16"))
-	require.ErrorContains(t, err, "RouteAlreadyExists")
-	assert.Len(t, w.server.Calls().Refused, 1)
+	require.ErrorContains(t, err, "not this cluster's")
+	require.NoError(t, w.routes.DeleteRoute(t.Context(), "kubernetes", routeTo(one, "10.99.0.0/16")))
+	assert.Equal(t, foreign, shownTable(w)["10.99.0.0/16"], "the route of somebody else stays, whoever asks")
+	assert.Empty(t, w.server.Calls().Refused)
+}
+
+// shownTable is what the table of the cluster holds beside gateways, by network.
+func shownTable(w *world) map[string]string {
+	shown := map[string]string{}
+	for _, r := range w.sim.Routes() {
+		shown[r.CIDR+r.CIDRv6] = r.Instance
+	}
+	return shown
+}
+
+// TestRoutesOfDeletedNodes: a Node was deleted and its instance lives. Its route goes, and does not keep the next Node from
+// having the network; with the permission for it, by one call.
+func TestRoutesOfDeletedNodes(t *testing.T) {
+	t.Parallel()
+	w := newTestWorld(t, "", awssim.Options{})
+	gone, next := w.addNode(awssim.Spec{Name: "gone"}), w.addNode(awssim.Spec{Name: "next"})
+	for _, cidr := range []string{"10.244.1.0/24", "10.244.2.0/24", "10.244.3.0/24"} {
+		require.NoError(t, w.routes.CreateRoute(t.Context(), "kubernetes", "hint", routeTo(gone, cidr)))
+	}
+	gone.Spec.PodCIDRs = []string{"10.244.1.0/24"}
+	w.Unregister(gone)
+	w.restart()
+	assert.Equal(t, "gone", shownRoutes(t, w)["10.244.1.0/24"], "the framework deletes the route of a Node that it does not know")
+
+	w.server.ResetCalls()
+	require.NoError(t, w.routes.CreateRoute(t.Context(), "kubernetes", "hint", routeTo(next, "10.244.1.0/24")))
+	assert.Equal(t, 1, w.server.Calls().ByOperation["EC2 ReplaceRoute"])
+	assert.Equal(t, instanceOf(next), shownTable(w)["10.244.1.0/24"])
+	w.sim.Deny("ReplaceRoute", true)
+	require.NoError(t, w.routes.CreateRoute(t.Context(), "kubernetes", "hint", routeTo(next, "10.244.2.0/24")), "AWS's own controller does not need the permission")
+	assert.Equal(t, instanceOf(next), shownTable(w)["10.244.2.0/24"])
+	require.NoError(t, w.routes.DeleteRoute(t.Context(), "kubernetes", routeTo(gone, "10.244.3.0/24")))
+	assert.NotContains(t, shownTable(w), "10.244.3.0/24")
+
+	w.Register(gone)
+	gone.Spec.PodCIDRs = []string{"10.244.4.0/24"}
+	require.NoError(t, w.routes.CreateRoute(t.Context(), "kubernetes", "hint", routeTo(gone, "10.244.4.0/24")))
+	require.ErrorContains(t, w.routes.CreateRoute(t.Context(), "kubernetes", "hint", routeTo(next, "10.244.4.0/24")), "leads to node gone, which has the same network")
 }
 
 // TestRoutesCost: one listing, whoever asks.

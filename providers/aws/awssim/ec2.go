@@ -214,7 +214,7 @@ func ec2Operations() map[string]handler {
 		"DescribeNetworkInterfaces": (*Sim).describeInterfaces, "DescribeSubnets": (*Sim).describeSubnets, "DescribeRouteTables": (*Sim).describeRouteTables,
 		"DescribeSecurityGroups": (*Sim).describeGroups, "CreateSecurityGroup": (*Sim).createGroup, "DeleteSecurityGroup": (*Sim).deleteGroup,
 		"AuthorizeSecurityGroupIngress": (*Sim).authorize, "RevokeSecurityGroupIngress": (*Sim).revoke, "CreateTags": (*Sim).createTags, "DeleteTags": (*Sim).deleteTags,
-		"CreateRoute": (*Sim).createRoute, "DeleteRoute": (*Sim).deleteRoute, "ModifyInstanceAttribute": (*Sim).modifyInstance,
+		"CreateRoute": (*Sim).createRoute, "ReplaceRoute": (*Sim).replaceRoute, "DeleteRoute": (*Sim).deleteRoute, "ModifyInstanceAttribute": (*Sim).modifyInstance,
 		"ModifyNetworkInterfaceAttribute": (*Sim).modifyInterface,
 	}
 }

@@ -201,18 +201,43 @@ func (s *Sim) routeState(r *Route) string {
 	return "blackhole"
 }
 
-func (s *Sim) createRoute(p *params) (answer, error) {
+// readRoute reads the table and the route of a call.
+func (s *Sim) readRoute(p *params) (*RouteTable, *Route, error) {
 	table, r := p.required("RouteTableId"), &Route{CIDR: p.text("DestinationCidrBlock"), CIDRv6: p.text("DestinationIpv6CidrBlock"), Instance: p.text("InstanceId"), Interface: p.text("NetworkInterfaceId")}
 	if err := p.done(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	t := s.tables.byID[table]
 	if t == nil {
-		return nil, refuse("InvalidRouteTableID.NotFound", "The routeTable ID '%s' does not exist", table)
+		return nil, nil, refuse("InvalidRouteTableID.NotFound", "The routeTable ID '%s' does not exist", table)
 	}
 	destination, err := netip.ParsePrefix(r.CIDR + r.CIDRv6)
 	if err != nil || destination != destination.Masked() || destination.Addr().Is6() != (r.CIDRv6 != "") {
-		return nil, refuse("InvalidParameterValue", "Value (%s) for parameter destinationCidrBlock is invalid. This is not a valid CIDR block.", r.CIDR+r.CIDRv6)
+		return nil, nil, refuse("InvalidParameterValue", "Value (%s) for parameter destinationCidrBlock is invalid. This is not a valid CIDR block.", r.CIDR+r.CIDRv6)
+	}
+	return t, r, nil
+}
+
+func (s *Sim) replaceRoute(p *params) (answer, error) {
+	t, r, err := s.readRoute(p)
+	if err != nil {
+		return nil, err
+	}
+	n := slices.IndexFunc(t.Routes, func(have *Route) bool { return have.CIDR == r.CIDR && have.CIDRv6 == r.CIDRv6 })
+	if n < 0 || t.Routes[n].Gateway == "local" {
+		return nil, refuse("InvalidParameterValue", "There is no route defined for '%s' in the route table. Use CreateRoute instead.", r.CIDR+r.CIDRv6)
+	}
+	if err := s.resolveTarget(r); err != nil {
+		return nil, err
+	}
+	t.Routes[n] = r
+	return answer{tx("return", true)}, nil
+}
+
+func (s *Sim) createRoute(p *params) (answer, error) {
+	t, r, err := s.readRoute(p)
+	if err != nil {
+		return nil, err
 	}
 	for _, other := range t.Routes {
 		if other.CIDR == r.CIDR && other.CIDRv6 == r.CIDRv6 {

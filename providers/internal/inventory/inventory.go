@@ -628,6 +628,17 @@ func wait[V any](ctx context.Context, f *flight[V]) (V, error) {
 	}
 }
 
+// PeekIndex returns what is known of the objects with a key of an index, however old it is, without any read.
+func (i *Inventory[ID, V]) PeekIndex(index, key string) []V {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	var found []V
+	for id := range i.indexes[index][key] {
+		found = append(found, i.objects[id].value)
+	}
+	return found
+}
+
 // Peek returns what is known of an object, however old it is, without any read.
 func (i *Inventory[ID, V]) Peek(id ID) (V, bool) {
 	i.mu.Lock()

@@ -1,0 +1,130 @@
+package aws
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+)
+
+const (
+	// notRunningMaxAge is how old the record may be of an instance that is said not to run; nodes that join many load balancers
+	// share the read.
+	notRunningMaxAge = 5 * time.Second
+	// startingPatience is how long a reconciliation waits for instances to start, and startingPause when it comes back then.
+	startingPatience = 2 * time.Minute
+	startingPause    = 30 * time.Second
+)
+
+// backend is an instance behind a node.
+type backend struct {
+	node   string
+	id     string
+	groups []string
+	// fresh is set where the instance runs, so that it can be registered.
+	fresh bool
+	// starting is set where it is about to run.
+	starting bool
+}
+
+// backends returns the instances that serve, sorted by ID. A node that cannot is left out and holds nobody else up; doubt
+// about one is an error: a target is never dropped because a read failed.
+func (l *loadBalancers) backends(ctx context.Context, nodes []*v1.Node, s settings) ([]backend, error) {
+	_, id, err := l.api.ready(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ids := map[string]string{}
+	for _, n := range nodes {
+		instanceID, err := parseProviderID(n.Spec.ProviderID)
+		if !hasLabels(n, s.targetLabels) || n.Spec.ProviderID == "" || err != nil {
+			klog.V(2).InfoS("Leaving a node out of a load balancer", "node", n.Name, "providerID", n.Spec.ProviderID)
+			continue
+		}
+		ids[instanceID] = n.Name
+	}
+	sorted := slices.Sorted(maps.Keys(ids))
+	ctx = inventory.Also(ctx, func() []string { return sorted })
+	query := inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge, Expected: len(sorted)}
+	var list []backend
+	for _, instanceID := range sorted {
+		one, err := l.instances.all.Get(ctx, instanceID, query)
+		if err == nil && one.state != stateRunning {
+			// What was not running may run by now: the record is older than the answer that made the node ready.
+			query := query
+			query.MaxAge = notRunningMaxAge
+			one, err = l.instances.all.Get(ctx, instanceID, query)
+		}
+		switch {
+		case errors.Is(err, cloudapi.ErrNotFound):
+			continue // its Node may be kept for a while; nothing answers there
+		case err != nil:
+			return nil, fmt.Errorf("finding the instance of node %s: %w", ids[instanceID], err)
+		case !id.ours(one.tags), one.state == stateTerminated, one.state == stateShuttingDown:
+			klog.V(2).InfoS("Leaving an instance out of a load balancer", "node", ids[instanceID], "instance", instanceID, "state", one.state, "tagged", id.ours(one.tags))
+			continue
+		}
+		list = append(list, backend{ids[instanceID], instanceID, one.groups, one.state == stateRunning, one.state == statePending})
+	}
+	return list, nil
+}
+
+// hasLabels reports whether a node has all labels; an empty value asks for the key alone.
+func hasLabels(n *v1.Node, wanted map[string]string) bool {
+	for k, v := range wanted {
+		if have, ok := n.Labels[k]; !ok || (v != "" && have != v) {
+			return false
+		}
+	}
+	return true
+}
+
+// backendIDs are the instances that are to be registered, and those that may stay.
+func backendIDs(backends []backend) (fresh, eligible []string) {
+	for _, b := range backends {
+		eligible = append(eligible, b.id)
+		if b.fresh {
+			fresh = append(fresh, b.id)
+		}
+	}
+	return fresh, eligible
+}
+
+// withStarted does again what was done for the backends that run, when those run that were about to. AWS takes instances alone
+// that run, and nobody else comes back for them: a node whose instance is listed as pending is ready all the same.
+func (l *loadBalancers) withStarted(ctx context.Context, backends []backend, again func([]backend) error) error {
+	started := false
+	waiting, cancel := context.WithTimeout(ctx, startingPatience)
+	defer cancel()
+	for i := range backends {
+		b := &backends[i]
+		if !b.starting {
+			continue
+		}
+		what := fmt.Sprintf("instance %s of node %s to run", b.id, b.node)
+		one, err := l.instances.starting.Until(waiting, b.id, what, func(i instance) bool { return i.state != statePending })
+		switch {
+		case errors.Is(err, cloudapi.ErrNotFound):
+			continue
+		case err != nil && waiting.Err() != nil && ctx.Err() == nil:
+			return cloudproviderapi.NewRetryError("waiting for "+what, startingPause)
+		case err != nil:
+			return err
+		}
+		b.fresh = one.state == stateRunning
+		started = started || b.fresh
+	}
+	if !started {
+		return nil
+	}
+	return again(backends)
+}
