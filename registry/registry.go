@@ -38,6 +38,10 @@ type Permission struct {
 	Needs []string `json:"needs"`
 	// Only says when it is needed; empty means always.
 	Only string `json:"only,omitempty"`
+	// Beyond are those of Needs that the cloud's own controller does without, so that a credential made for it lacks them.
+	Beyond []string `json:"beyond,omitempty"`
+	// Without says what happens where those are refused.
+	Without string `json:"without,omitempty"`
 }
 
 // Inputs is everything from outside that a provider is made of.

@@ -86,6 +86,36 @@ func permissionsTable(rows []registry.Permission) string {
 	return b.String()
 }
 
+// migrationPage returns the page about coming from the clouds' own controllers with the rights that a credential made for them
+// lacks.
+func migrationPage(root string, providers []registry.Provider) (map[string][]byte, error) {
+	const path = "docs/migrating.md"
+	page, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		return nil, fmt.Errorf("reading a page: %w", err)
+	}
+	page, err = splice(page, "more permissions", morePermissionsTable(providers))
+	return map[string][]byte{path: page}, err
+}
+
+func morePermissionsTable(providers []registry.Provider) string {
+	var b strings.Builder
+	b.WriteString("| cloud | for | rights to add | when | without them |\n| --- | --- | --- | --- | --- |\n")
+	for _, p := range providers {
+		for _, r := range p.Permissions {
+			if len(r.Beyond) == 0 {
+				continue
+			}
+			rights := make([]string, len(r.Beyond))
+			for i, n := range r.Beyond {
+				rights[i] = code(n)
+			}
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", p.Title, cell(r.For), strings.Join(rights, ", "), cell(r.Only), cell(r.Without))
+		}
+	}
+	return b.String()
+}
+
 func annotationsTable(rows []schema.AnnotationRow) string {
 	var b strings.Builder
 	b.WriteString("| annotation | value | default | a later change | meaning |\n| --- | --- | --- | --- | --- |\n")

@@ -59,6 +59,11 @@ func Files(root string) (map[string][]byte, error) {
 		return nil, err
 	}
 	maps.Copy(files, common)
+	migration, err := migrationPage(root, registry.Linked().Providers())
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(files, migration)
 	chart, err := chartFiles(root, registry.Linked().Providers())
 	if err != nil {
 		return nil, err

@@ -49,6 +49,8 @@ type balancers struct {
 	classicSettings  *inventory.Inventory[string, named[elbtypes.LoadBalancerAttributes]]
 	classicTags      *inventory.Inventory[string, named[map[string]string]]
 	networkTags      *inventory.Inventory[string, named[map[string]string]]
+	// newBalancers and newGroups are load balancers, by name, and target groups, by ARN, that were just made.
+	newBalancers, newGroups newborns
 }
 
 func newBalancers(a *api) *balancers {
@@ -308,6 +310,7 @@ func (b *balancers) deleteClassic(ctx context.Context, name string) error {
 		return err
 	}
 	b.classics.Forget(name)
+	b.newBalancers.remove(name)
 	b.classicSettings.Forget(name)
 	b.classicTags.Forget(name)
 	return nil
@@ -320,6 +323,7 @@ func (b *balancers) deleteNetwork(ctx context.Context, arn string) error {
 	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 		return err
 	}
+	b.newBalancers.remove(balancerOfARN(arn))
 	b.listeners.Forget(arn)
 	b.attributes.Forget(arn)
 	b.networkTags.Forget(arn)
@@ -327,6 +331,7 @@ func (b *balancers) deleteNetwork(ctx context.Context, arn string) error {
 }
 
 func (b *balancers) forgetGroup(arn string) {
+	b.newGroups.remove(arn)
 	b.groups.Forget(arn)
 	b.targets.Forget(arn)
 	b.targetAttributes.Forget(arn)
@@ -391,6 +396,7 @@ func (b *balancers) makeGroup(ctx context.Context, s step, in *elbv2.CreateTarge
 	}
 	made := &out.TargetGroups[0]
 	b.groups.Put(made)
+	b.newGroups.add(aws.ToString(made.TargetGroupArn))
 	groups[s.group] = aws.ToString(made.TargetGroupArn)
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -81,6 +82,10 @@ func (l *loadBalancers) spared(service *v1.Service, groupID string) bool {
 // EnsureLoadBalancerDeleted implements cloudprovider.LoadBalancer. Each try begins with what is there: rules of nodes, the
 // load balancer, its target groups, its security group. What the load balancer has not let go of yet is waited for.
 func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) error {
+	return patiently(ctx, func() error { return l.delete(ctx, cluster, service) })
+}
+
+func (l *loadBalancers) delete(ctx context.Context, cluster string, service *v1.Service) error {
 	ctx = evidence.With(ctx, evidence.Demand{NotBefore: time.Now()}) // nothing is deleted on what was known before
 	p, err := l.findSurely(ctx, service)
 	if err != nil {
@@ -103,16 +108,29 @@ func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster s
 	if err := l.deleteBalancers(ctx, service, p); err != nil {
 		return err
 	}
+	if err := l.hiddenGroups(service, left.targetGroups); err != nil {
+		return err
+	}
 	for _, t := range left.targetGroups {
 		klog.InfoS("Deleting target group", "service", klog.KObj(service), "name", aws.ToString(t.TargetGroupName))
 		del := step{what: "deleting target group " + aws.ToString(t.TargetGroupName), input: &elbv2.DeleteTargetGroupInput{TargetGroupArn: t.TargetGroupArn}}
-		if err := patiently(ctx, "target group "+aws.ToString(t.TargetGroupName), func() error { return l.balancers.run(ctx, del, nil) }); err != nil {
+		if err := patiently(ctx, func() error { return l.balancers.run(ctx, del, nil) }); err != nil {
 			return err
 		}
 	}
 	for _, g := range left.groups {
-		if err := patiently(ctx, "security group "+g.id, func() error { return l.groups.remove(ctx, g) }); err != nil {
+		if err := patiently(ctx, func() error { return l.groups.remove(ctx, g) }); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// hiddenGroups returns a wish for patience while target groups of the Service that were just made are not among those listed.
+func (l *loadBalancers) hiddenGroups(service *v1.Service, listed []elbv2types.TargetGroup) error {
+	for _, arn := range l.balancers.newGroups.keys() {
+		if strings.Contains(arn, ":targetgroup/"+targetGroupPrefix(service)) && !slices.ContainsFunc(listed, func(t elbv2types.TargetGroup) bool { return aws.ToString(t.TargetGroupArn) == arn }) {
+			return l.balancers.newGroups.check(arn, "target group "+arn)
 		}
 	}
 	return nil

@@ -145,6 +145,9 @@ func (l *loadBalancers) findSurely(ctx context.Context, service *v1.Service) (pa
 	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 		return pair{}, err
 	}
+	if classic == nil && network == nil {
+		return pair{}, l.balancers.newBalancers.check(name, "load balancer "+name)
+	}
 	return pair{classic, network}, nil
 }
 
@@ -278,7 +281,11 @@ func (l *loadBalancers) served() []*v1.Service {
 // GetLoadBalancer implements cloudprovider.LoadBalancer. A load balancer exists as long as anything of it is left, so that
 // its Service stays until all of it is gone.
 func (l *loadBalancers) GetLoadBalancer(ctx context.Context, cluster string, service *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
-	p, err := l.findSurely(ctx, service)
+	var p pair
+	err := patiently(ctx, func() (err error) {
+		p, err = l.findSurely(ctx, service)
+		return err
+	})
 	if err != nil {
 		return nil, false, err
 	}
@@ -324,7 +331,7 @@ func (l *loadBalancers) settings(service *v1.Service) (settings, error) {
 }
 
 // EnsureLoadBalancer implements cloudprovider.LoadBalancer: observe, desire, plan, apply.
-func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
+func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (status *v1.LoadBalancerStatus, err error) {
 	if _, elsewhere := kindOf(service); elsewhere {
 		return nil, cloudprovider.ImplementedElsewhere
 	}
@@ -332,6 +339,14 @@ func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, 
 	if err != nil {
 		return nil, err
 	}
+	err = patiently(ctx, func() error {
+		status, err = l.ensure(ctx, cluster, service, s, nodes)
+		return err
+	})
+	return status, err
+}
+
+func (l *loadBalancers) ensure(ctx context.Context, cluster string, service *v1.Service, s settings, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
 	q := inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge}
 	p, err := l.find(ctx, service, q, inventory.Query{MaxAge: otherKindMaxAge, MaxUnlistedAge: otherKindMaxAge})
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	elb "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing"
 	v1 "k8s.io/api/core/v1"
+	cloudproviderapi "k8s.io/cloud-provider/api"
 	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
@@ -178,11 +179,16 @@ func (l *loadBalancers) createClassic(ctx context.Context, service *v1.Service, 
 	_, err := call(ctx, l.api, "creating classic load balancer "+want.name, (*elb.Client).CreateLoadBalancer, createClassic(want))
 	if err != nil {
 		l.balancers.classics.Distrust() // it may exist all the same, made by a call whose answer was lost
-		if codeOf(err) == "InvalidSecurityGroup" {
+		switch codeOf(err) {
+		case "InvalidSecurityGroup":
 			return nil, notVisible(&cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: err.Error()}, want.groups[0])
+		case "DuplicateLoadBalancerName":
+			l.balancers.newBalancers.add(want.name) // by a call whose answer was lost, or it does not show yet
+			return nil, cloudproviderapi.NewRetryError("AWS does not show classic load balancer "+want.name+" yet, which exists", groupVisiblePause)
 		}
 		return nil, err
 	}
+	l.balancers.newBalancers.add(want.name)
 	l.balancers.classicTags.Put(named[map[string]string]{want.name, want.tags})
 	return l.reread(ctx, want.name)
 }
@@ -192,6 +198,11 @@ func (l *loadBalancers) reread(ctx context.Context, name string) (*classicBalanc
 	lb, err := l.balancers.classics.Get(ctx, name, inventory.Query{})
 	if err != nil {
 		l.balancers.classics.Invalidate(name)
+	}
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		if later := l.balancers.newBalancers.check(name, "classic load balancer "+name); later != nil {
+			return nil, later
+		}
 	}
 	return lb, notAbsence(err)
 }

@@ -197,6 +197,7 @@ func (l *loadBalancers) createNetwork(ctx context.Context, service *v1.Service, 
 	}
 	lb := &out.LoadBalancers[0]
 	l.balancers.networks.Put(lb)
+	l.balancers.newBalancers.add(want.name)
 	l.balancers.networkTags.Put(named[map[string]string]{aws.ToString(lb.LoadBalancerArn), want.tags})
 	return lb, nil
 }

@@ -133,6 +133,25 @@ func TestPermissions(t *testing.T) {
 	assert.Empty(t, called, "called without being among the permissions")
 }
 
+// TestPermissionsBeyond: what AWS's own controller calls needs no addition; everything else does.
+func TestPermissionsBeyond(t *testing.T) {
+	t.Parallel()
+	theirs := strings.Fields(`ec2:DescribeInstances ec2:DescribeAvailabilityZones ec2:DescribeInstanceTopology ec2:DescribeNetworkInterfaces ec2:DescribeSubnets
+		ec2:DescribeRouteTables ec2:DescribeSecurityGroups ec2:CreateSecurityGroup ec2:DeleteSecurityGroup ec2:AuthorizeSecurityGroupIngress ec2:RevokeSecurityGroupIngress
+		ec2:CreateTags ec2:DeleteTags ec2:CreateRoute ec2:DeleteRoute ec2:ModifyInstanceAttribute iam:CreateServiceLinkedRole sts:AssumeRole`)
+	for _, name := range strings.Fields(`CreateLoadBalancer DeleteLoadBalancer DescribeLoadBalancers DescribeLoadBalancerAttributes ModifyLoadBalancerAttributes AddTags
+		RegisterInstancesWithLoadBalancer DeregisterInstancesFromLoadBalancer CreateLoadBalancerPolicy SetLoadBalancerPoliciesForBackendServer
+		SetLoadBalancerPoliciesOfListener AttachLoadBalancerToSubnets DetachLoadBalancerFromSubnets CreateLoadBalancerListeners DeleteLoadBalancerListeners
+		ApplySecurityGroupsToLoadBalancer ConfigureHealthCheck SetSecurityGroups CreateTargetGroup DescribeTargetGroups ModifyTargetGroup DeleteTargetGroup
+		DescribeTargetHealth DescribeTargetGroupAttributes ModifyTargetGroupAttributes RegisterTargets DeregisterTargets CreateListener DescribeListeners ModifyListener DeleteListener`) {
+		theirs = append(theirs, prefixELB+name)
+	}
+	for _, p := range permissions() {
+		assert.ElementsMatch(t, without(p.Needs, theirs), p.Beyond, p.For)
+		assert.Equal(t, len(p.Beyond) > 0, p.Without != "", p.For)
+	}
+}
+
 // TestPolicy: the policy on the page has no wildcard action and is for one region.
 func TestPolicy(t *testing.T) {
 	t.Parallel()

@@ -19,7 +19,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
 	"github.com/anyccm/cloud-controller-manager/registry/keylock"
-	"github.com/anyccm/cloud-controller-manager/registry/progress"
 )
 
 const (
@@ -28,8 +27,6 @@ const (
 	groupsMaxAge = 60 * time.Second
 	// groupReleasePause is the time between two looks whether a load balancer has let go of what it had.
 	groupReleasePause = 3 * time.Second
-	// releasePatience is how long that takes in most cases, which a deletion waits for.
-	releasePatience = 2 * time.Minute
 	// groupVisiblePause is how long EC2 may take to show a new security group to itself.
 	groupVisiblePause = 2 * time.Second
 
@@ -431,27 +428,6 @@ func (s *securityGroups) remove(ctx context.Context, g securityGroup) error {
 	}
 	s.known.Invalidate(g.id)
 	return stillInUse(err, fmt.Sprintf("security group %s (%s)", g.id, g.name))
-}
-
-// patiently deletes what a load balancer had, which AWS refuses for as long as the load balancer has not let go of it. That is
-// how a deletion goes, and waiting for it is no failure.
-func patiently(ctx context.Context, what string, del func() error) error {
-	defer progress.Note(ctx, what+" to be let go of by its load balancer")()
-	deadline := time.Now().Add(releasePatience)
-	for {
-		err := del()
-		later, inUse := errors.AsType[*cloudproviderapi.RetryError](err)
-		if !inUse || time.Now().Add(later.RetryAfter()).After(deadline) {
-			return err
-		}
-		timer := time.NewTimer(later.RetryAfter())
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return err
-		}
-	}
 }
 
 // stillInUse makes the refusal to delete what a load balancer had a wish for patience: it lets go some time after it is gone.

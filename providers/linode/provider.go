@@ -170,7 +170,7 @@ func permissions() []registry.Permission {
 		{For: "routes", Needs: []string{"linodes:read_write"}, Only: "enable-route-controller is set"},
 		{For: "VPC addresses", Needs: []string{"ips:read_only"}, Only: "VPCs are named"},
 		{For: "NodeBalancers", Needs: []string{"nodebalancers:read_write"}},
-		{For: "firewalls of NodeBalancers", Needs: []string{"firewall:read_only"}},
+		{For: "firewalls of NodeBalancers", Needs: []string{"firewall:read_only"}, Beyond: []string{"firewall:read_only"}, Without: "Services are not reconciled"},
 		{For: "changing firewalls", Needs: []string{"firewall:read_write"}, Only: "firewall-id or firewall-acl is used"},
 		{For: "releasing reserved addresses", Needs: []string{"ips:read_write"}, Only: "a Service reserves one"},
 	}

@@ -102,12 +102,12 @@ func noClassic(name string) error {
 
 func (s *Sim) describeClassics(p *params) (answer, error) {
 	names := p.list("LoadBalancerNames")
-	list := s.classics.all()
+	list := slices.DeleteFunc(s.classics.all(), func(lb *ClassicLB) bool { return s.lagging(lb.Created) })
 	if len(names) > 0 {
 		list = nil
 		for _, n := range names {
 			lb := s.classics.byID[n]
-			if lb == nil {
+			if lb == nil || s.lagging(lb.Created) {
 				return nil, noClassic(n)
 			}
 			list = append(list, lb)

@@ -120,7 +120,7 @@ func (s *Sim) network(p *params) (*LoadBalancer, error) {
 
 func (s *Sim) describeNetworks(p *params) (answer, error) {
 	names, arns := p.list("Names"), p.list("LoadBalancerArns")
-	list := s.networks.all()
+	list := slices.DeleteFunc(s.networks.all(), func(lb *LoadBalancer) bool { return s.lagging(lb.Created) })
 	if len(names)+len(arns) > 0 {
 		if len(names) > maxTagged || len(arns) > maxTagged || len(names)*len(arns) > 0 {
 			return nil, refuse("ValidationError", "at most %d names or ARNs", maxTagged)

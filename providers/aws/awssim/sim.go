@@ -61,7 +61,7 @@ type Options struct {
 	Activation time.Duration
 	// Release is how long a deleted load balancer holds on to its security groups and target groups.
 	Release time.Duration
-	// Lag is how long a new security group or instance is not seen by reads.
+	// Lag is how long a new security group, instance, load balancer or target group is not seen by reads.
 	Lag time.Duration
 	// PageLimit bounds every page; 0 means the services' own limits.
 	PageLimit int

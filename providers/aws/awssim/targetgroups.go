@@ -18,6 +18,7 @@ type TargetGroup struct {
 	Targets                                     []*Target
 	Attributes                                  map[string]string
 	Tags                                        Tags
+	Created                                     time.Time
 }
 
 // Target is an instance and a port; State is initial, healthy or draining.
@@ -72,7 +73,7 @@ func (s *Sim) attached(arn string) []string {
 
 func (s *Sim) describeTargetGroups(p *params) (answer, error) {
 	arns, names, of := p.list("TargetGroupArns"), p.list("Names"), p.text("LoadBalancerArn")
-	list := s.targets.all()
+	list := slices.DeleteFunc(s.targets.all(), func(t *TargetGroup) bool { return s.lagging(t.Created) })
 	if len(arns)+len(names) > 0 {
 		list = slices.DeleteFunc(list, func(t *TargetGroup) bool { return !slices.Contains(arns, t.ARN) && !slices.Contains(names, t.Name) })
 		if len(list) < len(arns)+len(names) {
@@ -175,7 +176,7 @@ func (s *Sim) createTargetGroup(p *params) (answer, error) {
 		}
 		return answer{listOf("TargetGroups", "member", []*TargetGroup{have}, s.showTargetGroup)}, nil
 	}
-	t.ARN = s.arn("targetgroup/" + t.Name)
+	t.ARN, t.Created = s.arn("targetgroup/"+t.Name), time.Now()
 	s.targets.put(t.ARN, t)
 	return answer{listOf("TargetGroups", "member", []*TargetGroup{t}, s.showTargetGroup)}, nil
 }
