@@ -17,7 +17,6 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
-	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials/stscreds"
 	"github.com/aws/aws-sdk-go-v2/feature/ec2/imds"
@@ -196,9 +195,6 @@ func (a *api) loadConfig(ctx context.Context, region string) (aws.Config, error)
 	add(c.MetadataDisabled, config.WithEC2IMDSClientEnableState(imds.ClientDisabled))
 	add(c.MetadataEndpoint != "", config.WithEC2IMDSEndpoint(c.MetadataEndpoint))
 	add(c.CABundle != "", config.WithCustomCABundle(caBundle(c.CABundle)))
-	if a.dial != nil {
-		add(true, config.WithHTTPClient(awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) { t.DialContext = a.dial })))
-	}
 	loaded, err := config.LoadDefaultConfig(ctx, options...)
 	if err != nil {
 		return aws.Config{}, fmt.Errorf("reading the settings of the SDK: %w", err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 	"time"
 
@@ -190,6 +191,9 @@ func (a *api) metadata(ctx context.Context, path string) (string, error) {
 	loaded, err := a.loadConfig(ctx, "")
 	if err != nil {
 		return "", err
+	}
+	if a.dial != nil {
+		loaded.HTTPClient = &http.Client{Transport: cloudapi.NewTransport(a.dial)}
 	}
 	client := imds.NewFromConfig(loaded, func(options *imds.Options) {
 		// Without an override, the SDK's settings stand, such as the mode of the endpoint for IPv6.

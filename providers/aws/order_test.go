@@ -85,14 +85,11 @@ func TestNamedGroupGoesByItself(t *testing.T) {
 func TestTargetGroupsOutliveBalancers(t *testing.T) {
 	t.Parallel()
 	prepare := func() (*world, *v1.Service) {
-		w := startWorld(t, "", awssim.Options{Release: 300 * time.Millisecond})
+		w := startWorld(t, "", awssim.Options{Release: 2 * time.Second})
 		s := nlb("web", nil, servicePort("http", 80, 30080), servicePort("https", 443, 30443))
 		w.Apply(s)
 		s = w.ensure(s)
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		require.Error(t, w.loadBalancers.EnsureLoadBalancerDeleted(ctx, w.cluster, s))
-		require.Empty(t, w.sim.Networks())
+		w.interruptedDeletion(s)
 		require.Len(t, w.sim.TargetGroups(), 2)
 		w.restart()
 		return w, s
@@ -115,6 +112,16 @@ func TestTargetGroupsOutliveBalancers(t *testing.T) {
 		}
 		return len(w.sim.TargetGroups()) == 0
 	}, 20*time.Second, 50*time.Millisecond)
+}
+
+// interruptedDeletion deletes a Service until its load balancer is gone, and no further.
+func (w *world) interruptedDeletion(s *v1.Service) {
+	ctx, cancel := context.WithCancel(w.T.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.loadBalancers.EnsureLoadBalancerDeleted(ctx, w.cluster, s) }()
+	require.Eventually(w.T, func() bool { return len(w.sim.Networks())+len(w.sim.Classics()) == 0 }, 10*time.Second, time.Millisecond)
+	cancel()
+	require.Error(w.T, <-done)
 }
 
 // TestOrphansAreLookedAtAgain: what people took over since it was found is left alone.
