@@ -17,7 +17,7 @@ import (
 const (
 	// patience is how long AWS takes in most cases to show what was made, and to let go of what a load balancer had. Within it
 	// an operation waits; after it the framework comes back, which it tells as a failure.
-	patience = time.Minute
+	patience = 3 * time.Minute
 	// showsWithin is how long reads may lack what was just made.
 	showsWithin = 6 * time.Second
 )
