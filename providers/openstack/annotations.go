@@ -79,7 +79,7 @@ type settings struct {
 
 	// The annotations as they are, before options fill in what they leave open.
 	Internal, KeepFloatingIP, ForwardedFor, Monitor                   string
-	NodeSelector, ClassName, PortID, Method, Proxy                    string
+	NodeSelector, ShareWith, ClassName, PortID, Method, Proxy         string
 	FloatingNetworkID, FloatingSubnetID, FloatingSubnet, FloatingTags string
 	SubnetID, NetworkID, MemberSubnetID                               string
 	FlavorID, Zone, Hostname, TLSContainerRef, ID, Address            string
@@ -120,6 +120,7 @@ var Annotations = schema.Annotations[settings]{
 	stringRow(annotationFloatingSubnetID, "Subnet of the floating address.", schema.AtCreation, func(s *settings) *string { return &s.FloatingSubnetID }, checkID),
 	stringRow(annotationFloatingSubnet, "Subnets of the floating address by name: a pattern, with ~ a regular expression, with ! all others.", schema.AtCreation, func(s *settings) *string { return &s.FloatingSubnet }, checkPattern),
 	stringRow(annotationFloatingSubnetTags, "Subnets of the floating address by tags: a,b for any; &a,b for all; ! before it for the others.", schema.AtCreation, func(s *settings) *string { return &s.FloatingTags }, nil),
+	stringRow(annotationShareWith, "Namespaces whose Services may share the load balancer of this one by its ID, separated by commas.", schema.InPlace, func(s *settings) *string { return &s.ShareWith }, nil),
 	stringRow(annotationClass, "Section [LoadBalancerClass] of the cloud config whose networks are used.", schema.AtCreation, func(s *settings) *string { return &s.ClassName }, nil),
 	switchRow(annotationKeepFloatingIP, "false", "Keep the floating address when the Service goes or becomes internal.", func(s *settings) *string { return &s.KeepFloatingIP }),
 	stringRow(annotationPortID, "Neutron port that holds the address of the load balancer.", schema.AtCreation, func(s *settings) *string { return &s.PortID }, checkID),

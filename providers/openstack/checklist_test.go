@@ -76,6 +76,7 @@ func checklist() map[string]conformance.Checked {
 		annotationHostname:           elsewhere("TestStatus", "no_hostname", "192.0.2.1"),
 		annotationTLSContainerRef:    elsewhere("TestCertificates", "x", "https://host/v1/orders/"+someID),
 		annotationID:                 elsewhere("TestSharing", "not an ID"),
+		annotationShareWith:          elsewhere("TestSharingAcrossNamespaces"),
 		annotationAddress:            elsewhere("TestTakeover"),
 		annotationSourceRanges:       {Legal: []conformance.Legal{at("192.0.2.7/24, 198.51.100.0/24", nil, listener("allowed_cidrs.0"), "192.0.2.0/24"), at("192.0.2.7/24, 198.51.100.0/24", nil, listener("allowed_cidrs.1"), "198.51.100.0/24"), at("", nil, listener("allowed_cidrs.0"), "0.0.0.0/0")}, Illegal: []string{"192.0.2.1", "x"}},
 	}

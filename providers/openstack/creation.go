@@ -30,10 +30,10 @@ func vipNetworks(s settings, o loadBalancerConfig) (networkID, subnetID string) 
 	return cmp.Or(s.serviceClass.NetworkID, s.NetworkID, o.NetworkID), cmp.Or(s.serviceClass.SubnetID, s.SubnetID, o.SubnetID)
 }
 
-// create makes the load balancer of a Service, with everything at once where its provider knows how. It always returns an
-// error: the load balancer has yet to be built. Its name is the same at every try, so that a creation whose answer was
+// create makes the load balancer of a Service, with everything at once where its provider knows how; it has yet to be built. Its
+// name is the same at every try, so that a creation whose answer was
 // lost is found.
-func (l *loadBalancers) create(ctx context.Context, cluster string, service *v1.Service, s settings, f features, nodes []*v1.Node) error {
+func (l *loadBalancers) create(ctx context.Context, cluster string, service *v1.Service, s settings, f features, nodes []*v1.Node) (*balancer, error) {
 	o := l.config.LoadBalancer
 	mark, err := l.cluster.Mark(ctx)
 	if err != nil {
@@ -43,24 +43,24 @@ func (l *loadBalancers) create(ctx context.Context, cluster string, service *v1.
 	request := l.birth(cluster, service, s, f, r)
 	members, err := l.backends(ctx, service, nodes, s)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	reachable := members
 	if len(members) == 0 {
 		// The subnet is that of the nodes, even if none of them is chosen yet.
 		if reachable, err = l.backends(ctx, service, nodes, settings{}); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	found, err := l.placeVIP(ctx, service, s, f, reachable, &request)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	planned := &balancer{Provider: o.Provider, AdditionalVIPs: request.AdditionalVIPs}
 	want, err := l.want(service, s, r, planned, memberSubnet(s, o, found), f, members)
 	if err != nil {
 		l.event(service, eventConfigError, err.Error())
-		return err
+		return nil, err
 	}
 	if !o.Serial {
 		for _, w := range want.ports {
@@ -79,14 +79,13 @@ func (l *loadBalancers) create(ctx context.Context, cluster string, service *v1.
 		if errors.Is(err, cloudapi.ErrInvalid) || errors.Is(err, cloudapi.ErrQuota) {
 			l.event(service, eventConfigError, err.Error())
 		}
-		return notAbsence(err)
+		return nil, notAbsence(err)
 	}
 	l.balancers.Put(lb)
-	l.works.begin(lb.ID)
 	if err := l.record(ctx, service, map[string]any{annotationID: lb.ID, annotationMade: lb.ID}); err != nil {
-		return err
+		return nil, err
 	}
-	return l.again(lb, "it is being built")
+	return lb, nil
 }
 
 // birth is the request for a new load balancer without its place and its ports.

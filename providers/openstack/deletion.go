@@ -42,12 +42,13 @@ func (l *loadBalancers) leave(ctx context.Context, service *v1.Service, s settin
 		return fmt.Errorf("waiting for another Service of load balancer %s: %w", lb.ID, err)
 	}
 	defer unlock()
-	if lb.pending() {
-		return l.again(lb, "waiting for "+lb.Status+" to end")
-	}
-	l.works.end(lb.ID)
-	// Somebody may have begun to share it a moment ago.
 	id := lb.ID
+	if lb.pending() {
+		if lb, err = l.idle(ctx, id, lb.Status); err != nil || lb == nil {
+			return err
+		}
+	}
+	// Somebody may have begun to share it a moment ago.
 	if lb, err = l.balancers.Get(ctx, id, inventory.Query{}); errors.Is(err, cloudapi.ErrNotFound) {
 		l.forget(id)
 		return nil
@@ -62,43 +63,30 @@ func (l *loadBalancers) leave(ctx context.Context, service *v1.Service, s settin
 	return l.destroy(ctx, service, s, lb, r)
 }
 
-// destroy deletes a load balancer and what belongs to it. Only its absence is the end of that: until then there is an error.
+// destroy deletes a load balancer and what belongs to it, and waits until it has gone.
 func (l *loadBalancers) destroy(ctx context.Context, service *v1.Service, s settings, lb *balancer, r role) error {
-	if err := l.releaseFloatingIP(ctx, lb, s, false); err != nil {
+	if err := l.releaseFloatingIP(ctx, service, lb, s, false); err != nil {
 		return err
 	}
-	if !l.config.LoadBalancer.CascadeDelete {
-		d, err := l.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: ensureMaxAge})
-		if err != nil {
-			return notAbsence(err)
-		}
-		if steps, _ := plan(lb, d, desired{}, role{name: r.name, mark: r.mark, owner: true}); len(steps) > 0 && lb.Status == statusActive {
-			if err := l.apply(ctx, service, lb, d, steps[0]); err != nil {
-				return err
-			}
-			return l.again(lb, fmt.Sprintf("%s, then %d more changes", steps[0].kind, len(steps)-1))
+	if !l.config.LoadBalancer.CascadeDelete && lb.Status == statusActive {
+		id, whole := lb.ID, role{name: r.name, mark: r.mark, owner: true}
+		var err error
+		lb, err = l.work(ctx, service, lb, func(lb *balancer, d *details) ([]step, error) { return plan(lb, d, desired{}, whole) })
+		switch {
+		case err != nil:
+			return err
+		case lb == nil:
+			l.forget(id)
+			return nil
 		}
 	}
 	klog.InfoS("Deleting load balancer", "service", klog.KObj(service), "loadBalancer", lb.ID)
-	err := l.api.deleteBalancer(ctx, lb.ID, l.config.LoadBalancer.CascadeDelete)
-	switch {
-	case errors.Is(err, cloudapi.ErrNotFound):
-		l.forget(lb.ID)
-		return nil
-	case err != nil:
-		l.balancers.Invalidate(lb.ID)
-		return err
-	}
-	going := *lb
-	going.Status = statusPendingDelete
-	l.balancers.Amend(&going)
-	return l.again(lb, "waiting until it is gone")
+	return l.remove(ctx, lb, l.config.LoadBalancer.CascadeDelete)
 }
 
 func (l *loadBalancers) forget(id string) {
 	l.balancers.Forget(id)
 	l.parts.Forget(id)
-	l.works.end(id)
 	l.looked.Delete(id)
 }
 
@@ -107,22 +95,6 @@ func (l *loadBalancers) leaveShared(ctx context.Context, service *v1.Service, lb
 	if lb.Status != statusActive {
 		return fmt.Errorf("load balancer %s has the provisioning status %s, in which the ports of the Service cannot be removed from it; others use it, so it is not deleted", lb.ID, lb.Status)
 	}
-	d, err := l.observe(ctx, lb)
-	if err != nil {
-		return err
-	}
-	steps := planLeave(lb, d, r)
-	if len(steps) == 0 {
-		return nil
-	}
-	if err := l.apply(ctx, service, lb, d, steps[0]); err != nil {
-		return err
-	}
-	if u, ok := steps[0].body.(balancerUpdate); ok {
-		left := *lb
-		left.Status, left.Tags = statusPendingUpdate, *u.Tags
-		l.balancers.Amend(&left)
-		return nil // the tag was the last of it
-	}
-	return l.again(lb, fmt.Sprintf("%s, then %d more changes", steps[0].kind, len(steps)-1))
+	_, err := l.work(ctx, service, lb, func(lb *balancer, d *details) ([]step, error) { return planLeave(lb, d, r), nil })
+	return err
 }

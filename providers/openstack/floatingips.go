@@ -24,8 +24,19 @@ type floatingIP struct {
 	Description string `json:"description"`
 }
 
-// made reports whether a controller of this kind made the address; others are their users'.
-func (f floatingIP) made() bool { return strings.Contains(f.Description, floatingDescription) }
+// madeFor reports whether a controller of this kind made the address for a Service, or for the one that a load balancer is
+// named after; others are their users'. service may be nil.
+func (f floatingIP) madeFor(service *v1.Service, lb *balancer) bool {
+	rest, made := strings.CutPrefix(f.Description, floatingDescription+" ")
+	who, cluster, found := strings.Cut(rest, " from cluster ")
+	if !made || !found {
+		return false
+	}
+	if service != nil && who == service.Namespace+"/"+service.Name {
+		return true
+	}
+	return lb.Name == cut(namePrefix+cluster+"_"+strings.Replace(who, "/", "_", 1))
+}
 
 type floatingIPRequest struct {
 	NetworkID   string `json:"floating_network_id"`
@@ -76,7 +87,7 @@ func (l *loadBalancers) publish(ctx context.Context, cluster string, service *v1
 	}
 	if s.internal {
 		if r.owner {
-			if err := l.releaseFloatingIP(ctx, lb, s, true); err != nil {
+			if err := l.releaseFloatingIP(ctx, service, lb, s, true); err != nil {
 				return "", err
 			}
 		}
@@ -199,15 +210,27 @@ func (l *loadBalancers) attach(ctx context.Context, f floatingIP, lb *balancer) 
 	return nil
 }
 
-// releaseFloatingIP takes the floating address off a load balancer: it goes if a controller made it and nobody asked to
-// keep it; else it is detached where that is asked for, and left otherwise, since it comes free with the load balancer.
-func (l *loadBalancers) releaseFloatingIP(ctx context.Context, lb *balancer, s settings, detach bool) error {
-	f, err := l.attached(ctx, lb, inventory.Query{MaxAge: floatingMaxAge, MaxMissAge: floatingMaxAge, MaxUnlistedAge: floatingMaxAge})
-	if err != nil || f == nil {
+// releaseFloatingIP takes the floating address off a load balancer: it goes if it was made for this Service, or for the one that
+// the load balancer was made for, and nobody asked to keep it; else it is detached where that is asked for, and left otherwise,
+// since it comes free with the load balancer. It is read right before: somebody may have moved it elsewhere meanwhile.
+func (l *loadBalancers) releaseFloatingIP(ctx context.Context, service *v1.Service, lb *balancer, s settings, detach bool) error {
+	known, err := l.attached(ctx, lb, inventory.Query{MaxAge: floatingMaxAge, MaxMissAge: floatingMaxAge, MaxUnlistedAge: floatingMaxAge})
+	if err != nil || known == nil {
 		return err
 	}
-	if f.made() && !s.keepFloatingIP {
-		return l.deleteFloatingIP(ctx, *f)
+	f, err := l.floating.Get(ctx, known.ID, inventory.Query{})
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound):
+		l.floating.Forget(known.ID)
+		return nil
+	case err != nil:
+		return err
+	case f.PortID != lb.VIPPortID:
+		klog.InfoS("Leaving a floating address alone that is somebody else's by now", "address", f.Address, "port", f.PortID, "loadBalancer", lb.ID)
+		return nil
+	}
+	if f.madeFor(service, lb) && !s.keepFloatingIP {
+		return l.deleteFloatingIP(ctx, f)
 	}
 	if !detach {
 		return nil
@@ -253,11 +276,19 @@ func (l *loadBalancers) left(ctx context.Context, cluster string, service *v1.Se
 
 // releaseLeft deletes the floating address that was left behind, unless it is to be kept.
 func (l *loadBalancers) releaseLeft(ctx context.Context, cluster string, service *v1.Service, s settings) error {
-	f, err := l.left(ctx, cluster, service)
-	if err != nil || f == nil || s.keepFloatingIP {
+	known, err := l.left(ctx, cluster, service)
+	if err != nil || known == nil || s.keepFloatingIP {
 		return err
 	}
-	return l.deleteFloatingIP(ctx, *f)
+	f, err := l.floating.Get(ctx, known.ID, inventory.Query{})
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound):
+		l.floating.Forget(known.ID)
+		return nil
+	case err != nil || f.PortID != "" || f.Description != known.Description:
+		return err // it has another user by now
+	}
+	return l.deleteFloatingIP(ctx, f)
 }
 
 // leftovers reports whether anything of a Service is left without its load balancer.

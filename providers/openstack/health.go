@@ -63,7 +63,7 @@ func (l *loadBalancers) mendAll(ctx context.Context, services listers.ServiceLis
 		if s == nil || lb.Status != statusError || ownership.Check("load balancer "+lb.ID, mark, lb.Tags) != nil {
 			continue
 		}
-		err := l.failOver(ctx, s, lb)
+		_, err := l.failOver(ctx, s, lb)
 		if _, later := errors.AsType[*cloudproviderapi.RetryError](err); !later {
 			problems = append(problems, err)
 		}

@@ -516,7 +516,28 @@ func (c Config) parseProviderID(text string) (string, error) {
 	case m[1] != "" && m[1] != c.Global.Region:
 		return "", fmt.Errorf("provider ID %q is of region %s; this controller serves region %q", text, m[1], c.Global.Region)
 	}
+	if !identifier.MatchString(m[2]) {
+		return "", fmt.Errorf("provider ID %q does not end with the ID of a server, which is a UUID", text)
+	}
 	return m[2], nil
+}
+
+// VerifyInstance implements guard.InstanceVerifier: the server behind the provider ID is named like the Node.
+func (c *cloud) VerifyInstance(ctx context.Context, node *v1.Node) (ok bool, why string, err error) {
+	id, err := c.config.parseProviderID(node.Spec.ProviderID)
+	if err != nil {
+		return false, err.Error(), nil //nolint:nilerr // a wrong ID is a refusal
+	}
+	s, err := c.instances.servers.Get(ctx, id, inventory.Query{MaxAge: sweepMaxAge, MaxMissAge: sweepMaxAge, Expected: c.instances.nodes.Counts().All})
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound):
+		return false, "server " + id + " does not exist", nil
+	case err != nil:
+		return false, "", err
+	case s.name != node.Name:
+		return false, fmt.Sprintf("server %s is named %q and not like the Node", id, s.name), nil
+	}
+	return true, "", nil
 }
 
 // warm begins the first listing before the first question.

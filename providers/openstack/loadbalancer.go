@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/record"
 	cloudprovider "k8s.io/cloud-provider"
 	cloudproviderapi "k8s.io/cloud-provider/api"
@@ -22,6 +23,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/waiting"
 	"github.com/anyccm/cloud-controller-manager/registry/keylock"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -44,6 +46,8 @@ const (
 
 	// annotationMade is ours: the load balancer that we made for the Service. Unlike load-balancer-id, users do not set it.
 	annotationMade = "anyccm.io/openstack-load-balancer-id"
+	// annotationShareWith is ours, on the Service that a load balancer was made for.
+	annotationShareWith = "anyccm.io/openstack-share-with-namespaces"
 )
 
 // Reasons of the events that the provider writes on Services. Those that begin with LoadBalancer and are listed in the
@@ -63,6 +67,7 @@ const (
 	eventBroken          = "LoadBalancerError"
 	eventNoMonitor       = "LoadBalancerHealthMonitorMissing"
 	eventSingleStack     = "LoadBalancerSingleStack"
+	eventShared          = "LoadBalancerShared"
 )
 
 // loadBalancers implements cloudprovider.LoadBalancer.
@@ -77,17 +82,23 @@ type loadBalancers struct {
 	groups    *inventory.Inventory[string, securityGroup]
 	monitors  *inventory.Inventory[string, *monitor]
 	cluster   *ownership.Cluster
-	works     works
+	// room is where everybody waits for Octavia.
+	room      *waiting.Room[string, *balancer]
+	failovers failovers
 	locks     keylock.Locks
 	// looked has the IDs of load balancers whose parts were read before.
 	looked sync.Map
 
 	// Set by Initialize, before any call of the framework.
-	kube   kubernetes.Interface
-	events record.EventRecorder
+	kube     kubernetes.Interface
+	services listers.ServiceLister
+	events   record.EventRecorder
 }
 
 var _ cloudprovider.LoadBalancer = (*loadBalancers)(nil)
+
+// pace is how often is looked at what Octavia works on: most changes take it a second or two, and there are many in a row.
+var pace = waiting.Pace{Least: 700 * time.Millisecond, Most: 3 * time.Second}
 
 const (
 	indexPort    = "port"
@@ -96,23 +107,18 @@ const (
 
 func newLoadBalancers(c Config, a *api, n *networks, i *instances) *loadBalancers {
 	l := &loadBalancers{
-		config: c, api: a, networks: n, instances: i, cluster: &ownership.Cluster{}, works: works{since: map[string]time.Time{}, failovers: map[string]time.Time{}},
+		config: c, api: a, networks: n, instances: i, cluster: &ownership.Cluster{}, failovers: failovers{last: map[string]time.Time{}},
 		balancers: inventory.New(inventory.Source[string, *balancer]{
 			Kind: "load balancer", ID: func(b *balancer) string { return b.ID }, List: a.listBalancers, Get: a.getBalancer,
 			Indexes: map[string]func(*balancer) []string{indexName: func(b *balancer) []string { return []string{b.Name} }},
 		}),
 		floating: newFloatingInventory(a), groups: newGroupInventory(a), monitors: newMonitorInventory(a),
 	}
+	l.room = waiting.New(l.balancers.Look, pace)
 	l.parts = inventory.New(inventory.Source[string, *details]{
 		Kind: "load balancer detail", ID: func(d *details) string { return d.balancerID }, Get: l.readParts,
 	})
 	return l
-}
-
-// again is the answer while Octavia works.
-func (l *loadBalancers) again(lb *balancer, doing string) error {
-	l.works.begin(lb.ID)
-	return cloudproviderapi.NewRetryError(fmt.Sprintf("load balancer %s: %s", lb.ID, doing), l.works.next(lb.ID))
 }
 
 // GetLoadBalancerName implements cloudprovider.LoadBalancer.
@@ -155,7 +161,11 @@ func furtherAddresses(lb *balancer) []string {
 	return list
 }
 
-// EnsureLoadBalancer implements cloudprovider.LoadBalancer: observe, desire, plan, make one change, and come back.
+// mostBirths bounds how often one call makes a load balancer, where the former one turns out to be going or broken.
+const mostBirths = 3
+
+// EnsureLoadBalancer implements cloudprovider.LoadBalancer: observe, desire, plan, make one change after another. What Octavia
+// does meanwhile is waited for inside, for the framework warns of every other answer.
 func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (status *v1.LoadBalancerStatus, err error) {
 	defer func(began time.Time) { countReconcile("loadbalancer_ensure", began, failed(err)) }(time.Now())
 	s, err := l.settings(service)
@@ -169,37 +179,66 @@ func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, 
 	if err != nil {
 		return nil, err
 	}
-	lb, err := l.find(ctx, cluster, service)
-	if err != nil {
-		return nil, err
+	for range mostBirths {
+		lb, err := l.find(ctx, cluster, service)
+		if err != nil {
+			return nil, err
+		}
+		l.reportUnsupported(service, s, lb, f)
+		if err := l.checkCertificates(ctx, service, s); err != nil {
+			return nil, err
+		}
+		if lb == nil {
+			if lb, err = l.create(ctx, cluster, service, s, f, nodes); err != nil {
+				return nil, err
+			}
+			service = recorded(service, map[string]string{annotationID: lb.ID, annotationMade: lb.ID})
+		}
+		status, gone, err := l.ensure(ctx, cluster, service, s, f, lb, nodes)
+		if err != nil || !gone {
+			return status, err
+		}
+		service = recorded(service, map[string]string{annotationID: "", annotationMade: ""})
 	}
-	l.reportUnsupported(service, s, lb, f)
-	if err := l.checkCertificates(ctx, service, s); err != nil {
-		return nil, err
+	return nil, errors.New("the load balancer of the Service went away as often as it was made; look into Octavia's log")
+}
+
+// recorded returns a Service with annotations that were written meanwhile; "" stands for one that was removed.
+func recorded(service *v1.Service, annotations map[string]string) *v1.Service {
+	service = service.DeepCopy()
+	for key, value := range annotations {
+		if value == "" {
+			delete(service.Annotations, key)
+			continue
+		}
+		metav1.SetMetaDataAnnotation(&service.ObjectMeta, key, value)
 	}
-	if lb == nil {
-		return nil, l.create(ctx, cluster, service, s, f, nodes)
-	}
+	return service
+}
+
+// ensure brings the load balancer of a Service to the wanted state. gone means that it has gone, and another one is due.
+func (l *loadBalancers) ensure(ctx context.Context, cluster string, service *v1.Service, s settings, f features, lb *balancer, nodes []*v1.Node) (status *v1.LoadBalancerStatus, gone bool, err error) {
 	r, err := l.roleOf(ctx, cluster, service, lb)
 	if err == nil && !r.owner {
 		err = l.checkShare(service, s, lb, r, f)
 	}
 	if err != nil {
 		l.event(service, eventNotOurs, err.Error())
-		return nil, err
+		return nil, false, err
 	}
 	unlock, err := l.locks.Lock(ctx, lb.ID)
 	if err != nil {
-		return nil, fmt.Errorf("waiting for another Service of load balancer %s: %w", lb.ID, err)
+		return nil, false, fmt.Errorf("waiting for another Service of load balancer %s: %w", lb.ID, err)
 	}
 	defer unlock()
 	if err := l.record(ctx, service, map[string]any{annotationID: lb.ID}); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	if done, err := l.settled(ctx, service, lb, r); !done {
-		return nil, err
+	if lb, err = l.settled(ctx, service, lb, r); err != nil || lb == nil {
+		return nil, lb == nil && err == nil, err
 	}
-	return l.converge(ctx, cluster, service, s, f, lb, r, nodes)
+	status, err = l.converge(ctx, cluster, service, s, f, lb, r, nodes)
+	return status, false, err
 }
 
 // failed keeps the answer "not yet" out of the count of failures.
@@ -210,33 +249,36 @@ func failed(err error) error {
 	return err
 }
 
-// settled reports whether a load balancer can be changed now, and otherwise what is done about it.
-func (l *loadBalancers) settled(ctx context.Context, service *v1.Service, lb *balancer, r role) (bool, error) {
-	switch {
-	case lb.pending():
-		return false, l.again(lb, "waiting for "+lb.Status+" to end")
-	case lb.Status == statusError:
-		return false, l.mend(ctx, service, lb, r)
-	case lb.Status != statusActive:
-		return false, fmt.Errorf("load balancer %s has the provisioning status %s, in which nothing can be done about it", lb.ID, lb.Status)
+// idle waits until Octavia works on a load balancer no longer; nil means that it has gone.
+func (l *loadBalancers) idle(ctx context.Context, id, doing string) (*balancer, error) {
+	lb, err := l.room.Until(ctx, id, fmt.Sprintf("load balancer %s: %s", id, doing), func(b *balancer) bool { return !b.pending() })
+	if errors.Is(err, cloudapi.ErrNotFound) || (err == nil && lb.Status == statusDeleted) {
+		l.forget(id)
+		return nil, nil //nolint:nilnil // absence is an answer here
 	}
-	if l.works.end(lb.ID) {
-		l.adoptTime(ctx, lb)
-	}
-	return true, nil
+	return lb, err
 }
 
-// adoptTime notes that what we wrote is what the load balancer was changed by.
-func (l *loadBalancers) adoptTime(ctx context.Context, lb *balancer) {
-	d, err := l.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: updatePartsMaxAge, MaxMissAge: updatePartsMaxAge})
-	if err == nil && d.asOf == "" {
-		after := d.clone()
-		after.asOf = lb.UpdatedAt
-		l.parts.Amend(after)
+// settled waits until a load balancer can be changed, and has one mended that broke; nil means that it has gone.
+func (l *loadBalancers) settled(ctx context.Context, service *v1.Service, lb *balancer, r role) (after *balancer, err error) {
+	if lb.pending() {
+		if lb, err = l.idle(ctx, lb.ID, lb.Status); err != nil || lb == nil {
+			return lb, err
+		}
 	}
+	if lb.Status == statusError {
+		if lb, err = l.mend(ctx, service, lb, r); err != nil || lb == nil {
+			return lb, err
+		}
+	}
+	if lb.Status != statusActive {
+		return nil, fmt.Errorf("load balancer %s has the provisioning status %s, in which nothing can be done about it", lb.ID, lb.Status)
+	}
+	return lb, nil
 }
 
-// observe returns the parts of a load balancer. They are read anew where it was changed after they were read.
+// observe returns the parts of a load balancer. They are read anew where it was changed after they were read, be it by us:
+// somebody else may have changed it right after that, and the time of the change does not tell whose it was.
 func (l *loadBalancers) observe(ctx context.Context, lb *balancer) (*details, error) {
 	d, err := l.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: partsMaxAge})
 	if err == nil && d.asOf != "" && d.asOf != lb.UpdatedAt {
@@ -253,12 +295,56 @@ func (l *loadBalancers) observe(ctx context.Context, lb *balancer) (*details, er
 	return d, nil
 }
 
-// converge brings a load balancer that can be changed to the wanted state, one change a call.
-func (l *loadBalancers) converge(ctx context.Context, cluster string, service *v1.Service, s settings, f features, lb *balancer, r role, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
-	d, err := l.observe(ctx, lb)
-	if err != nil {
-		return nil, err
+// mostRounds bounds how often a load balancer is looked at after our own work, and mended again, in one call.
+const mostRounds = 5
+
+// work makes the steps that a plan has, one after another, each planned anew from what the former ones have made. When they
+// are done it looks once at what is there, for somebody else may have changed it meanwhile. It returns the load balancer as it
+// then is; nil means that it has gone.
+func (l *loadBalancers) work(ctx context.Context, service *v1.Service, lb *balancer, next func(*balancer, *details) ([]step, error)) (*balancer, error) {
+	var busy error
+	for range mostRounds {
+		d, err := l.observe(ctx, lb)
+		if err != nil {
+			return nil, err
+		}
+		worked := false
+		for {
+			steps, err := next(lb, d)
+			if err != nil {
+				return nil, err
+			}
+			if len(steps) == 0 {
+				break
+			}
+			worked = true
+			after, parts, err := l.apply(ctx, service, lb, d, steps[0], len(steps)-1)
+			if errors.Is(err, errBusy) {
+				busy = err
+				break
+			}
+			if err != nil || after == nil {
+				return nil, err
+			}
+			lb, d, busy = after, parts, nil
+		}
+		if !worked {
+			return lb, nil
+		}
+		if busy != nil { // it was changed by somebody else, and is as it is
+			if lb, err = l.balancers.Get(ctx, lb.ID, inventory.Query{}); err != nil {
+				return nil, notAbsence(err)
+			}
+		}
 	}
+	if busy != nil {
+		return nil, busy
+	}
+	return nil, fmt.Errorf("load balancer %s was changed by somebody else as often as it was set right; find out who does that", lb.ID)
+}
+
+// converge brings a load balancer that can be changed to the wanted state.
+func (l *loadBalancers) converge(ctx context.Context, cluster string, service *v1.Service, s settings, f features, lb *balancer, r role, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
 	subnetID := memberSubnet(s, l.config.LoadBalancer, lb.VIPSubnetID)
 	members, err := l.backends(ctx, service, nodes, s)
 	if err != nil {
@@ -272,17 +358,19 @@ func (l *loadBalancers) converge(ctx context.Context, cluster string, service *v
 	if r.owner {
 		l.reportFixed(service, s, lb, f)
 	}
-	l.wantIdentity(service, lb, r, f, &want)
-	steps, err := plan(lb, d, want, r)
-	if err != nil {
-		l.event(service, eventConfigError, err.Error())
-		return nil, err
-	}
-	if len(steps) > 0 {
-		if err := l.apply(ctx, service, lb, d, steps[0]); err != nil {
-			return nil, err
+	lb, err = l.work(ctx, service, lb, func(lb *balancer, d *details) ([]step, error) {
+		l.wantIdentity(service, lb, r, f, &want)
+		steps, err := plan(lb, d, want, r)
+		if err != nil {
+			l.event(service, eventConfigError, err.Error())
 		}
-		return nil, l.again(lb, fmt.Sprintf("%s (%s), then %d more changes", steps[0].kind, steps[0].reason, len(steps)-1))
+		return steps, err
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case lb == nil:
+		return nil, errors.New("the load balancer went away while it was changed; it is made anew")
 	}
 	address, err := l.publish(ctx, cluster, service, s, lb, r)
 	if err != nil {
@@ -316,47 +404,65 @@ func (l *loadBalancers) want(service *v1.Service, s settings, r role, lb *balanc
 	return want, err
 }
 
-// apply makes the call of a step. Whatever fails may have taken effect, so the next look reads everything again.
-func (l *loadBalancers) apply(ctx context.Context, service *v1.Service, lb *balancer, d *details, st step) error {
+// errBusy: Octavia worked for somebody else, and does no longer; the step is to be planned anew.
+var errBusy = errors.New("the load balancer was busy")
+
+// apply makes the call of a step, waits until Octavia has done it, and returns what is there then, as far as we know. A nil
+// load balancer means that it has gone.
+func (l *loadBalancers) apply(ctx context.Context, service *v1.Service, lb *balancer, d *details, st step, more int) (*balancer, *details, error) {
 	if st.kind == updateMonitor || st.kind == deleteMonitor {
 		l.monitors.Invalidate(st.id)
 	}
-	klog.InfoS("Changing load balancer", "service", klog.KObj(service), "loadBalancer", lb.ID, "step", st.kind, "object", st.id, "reason", st.reason)
-	err := l.api.do(ctx, st)
-	switch {
-	case cloudapi.NotSent(err):
-		return err
-	case err != nil:
-		l.balancers.Invalidate(lb.ID)
-		l.parts.Invalidate(lb.ID)
-		if errors.Is(err, cloudapi.ErrConflict) {
-			// Octavia works on it already, for somebody else or for a call of ours whose answer was lost.
-			return errors.Join(l.again(lb, err.Error()), err)
-		}
-		if errors.Is(err, cloudapi.ErrInvalid) {
+	klog.InfoS("Changing load balancer", "service", klog.KObj(service), "loadBalancer", lb.ID, "step", st.kind, "object", st.id, "reason", st.reason, "more", more)
+	doing := fmt.Sprintf("%s (%s), then %d more changes", st.kind, st.reason, more)
+	made, err := l.order(ctx, lb, st)
+	if err != nil {
+		if errors.Is(err, cloudapi.ErrInvalid) && !cloudapi.NotSent(err) {
 			l.event(service, eventConfigError, err.Error())
 		}
-		return notAbsence(err)
+		return nil, nil, notAbsence(err)
 	}
+	after := d.after(st, made)
+	l.parts.Amend(after)
 	busy := *lb
 	busy.Status = statusPendingUpdate
 	l.balancers.Amend(&busy)
-	l.works.begin(lb.ID)
-	if after := d.after(st); after != nil {
-		l.parts.Amend(after)
-	} else {
-		l.parts.Invalidate(lb.ID) // new objects have IDs that must be read
+	idle, err := l.idle(ctx, lb.ID, doing)
+	if err != nil || idle == nil {
+		return nil, nil, err
 	}
-	return nil
+	if idle.Status != statusActive {
+		l.parts.Invalidate(lb.ID)
+		return nil, nil, fmt.Errorf("load balancer %s has the provisioning status %s after: %s", lb.ID, idle.Status, doing)
+	}
+	return idle, after, nil
 }
 
-// after returns the parts as a step leaves them, or nil where it made something that must be read.
-func (d *details) after(st step) *details {
+// order makes the call of a step, and returns the ID of what it made. Whatever fails may have taken effect, so the next look
+// reads everything again. Where Octavia works on the load balancer already, for somebody else or for a call of ours whose
+// answer was lost, the end of that is waited for: the step is planned anew then.
+func (l *loadBalancers) order(ctx context.Context, lb *balancer, st step) (made string, err error) {
+	made, err = l.api.do(ctx, st)
+	if err == nil || cloudapi.NotSent(err) {
+		return made, err
+	}
+	l.balancers.Invalidate(lb.ID)
+	l.parts.Invalidate(lb.ID)
+	if !errors.Is(err, cloudapi.ErrConflict) {
+		return "", err
+	}
+	if _, lookErr := l.idle(ctx, lb.ID, "the work of somebody else"); lookErr != nil {
+		return "", errors.Join(err, lookErr)
+	}
+	return "", fmt.Errorf("%w: %w", errBusy, err)
+}
+
+// after returns the parts as a step leaves them; made is the ID of what it made. They have no time: when all is done, they are
+// read once.
+func (d *details) after(st step, made string) *details {
 	after := d.clone()
-	after.asOf = ""
+	after.asOf = ours
 	switch st.kind {
-	case updateBalancer:
-		return after
 	case deletePool:
 		after.pools = slices.DeleteFunc(after.pools, func(p pool) bool { return p.ID == st.id })
 		for i := range after.listeners {
@@ -364,32 +470,115 @@ func (d *details) after(st step) *details {
 				after.listeners[i].DefaultPoolID = ""
 			}
 		}
-		return after
 	case deleteListener:
 		after.listeners = slices.DeleteFunc(after.listeners, func(l listener) bool { return l.ID == st.id })
-		return after
-	case setMembers, removeMember, deleteMonitor:
 		for i := range after.pools {
-			after.pools[i].change(st)
+			after.pools[i].Listeners = slices.DeleteFunc(slices.Clone(after.pools[i].Listeners), func(r reference) bool { return r.ID == st.id })
 		}
-		return after
-	case createListener, updateListener, createPool, updatePool, addMember, createMonitor, updateMonitor:
+	case createListener:
+		if request, ok := st.body.(listenerRequest); ok {
+			after.listeners = append(after.listeners, request.made(made))
+		}
+	case updateListener:
+		for i := range after.listeners {
+			if u, ok := st.body.(listenerUpdate); ok && after.listeners[i].ID == st.id {
+				after.listeners[i].change(u)
+			}
+		}
+	case createPool:
+		if request, ok := st.body.(poolRequest); ok {
+			after.pools = append(after.pools, pool{ID: made, Name: request.Name, Protocol: request.Protocol, Method: request.Method, Persistence: request.Persistence, Listeners: []reference{{st.id}}})
+		}
+	case updatePool, setMembers, addMember, removeMember, createMonitor, updateMonitor, deleteMonitor:
+		for i := range after.pools {
+			after.pools[i].change(st, made)
+		}
+	case updateBalancer:
 	}
-	return nil
+	return after
+}
+
+// made returns the listener that a request makes.
+func (r listenerRequest) made(id string) listener {
+	return listener{
+		ID: id, Name: r.Name, Protocol: r.Protocol, Port: r.Port, ConnectionLimit: r.ConnectionLimit, TLSContainerRef: r.TLSContainerRef, InsertHeaders: r.InsertHeaders,
+		AllowedCIDRs: r.AllowedCIDRs, ClientData: valueOf(r.ClientData), MemberConnect: valueOf(r.MemberConnect), MemberData: valueOf(r.MemberData), TCPInspect: valueOf(r.TCPInspect), Tags: r.Tags,
+	}
+}
+
+// change makes of a listener what an update makes of it.
+func (l *listener) change(u listenerUpdate) {
+	set(&l.Name, u.Name)
+	set(&l.ConnectionLimit, u.ConnectionLimit)
+	set(&l.Tags, u.Tags)
+	set(&l.ClientData, u.ClientData)
+	set(&l.MemberConnect, u.MemberConnect)
+	set(&l.MemberData, u.MemberData)
+	set(&l.TCPInspect, u.TCPInspect)
+	set(&l.InsertHeaders, u.InsertHeaders)
+	set(&l.AllowedCIDRs, u.AllowedCIDRs)
+	set(&l.TLSContainerRef, u.TLSContainerRef)
+}
+
+func set[T any](to, from *T) {
+	if from != nil {
+		*to = *from
+	}
 }
 
 // change makes of a pool what a step makes of it, if the step is about the pool.
-func (p *pool) change(st step) {
+func (p *pool) change(st step, made string) {
 	switch {
 	case st.kind == deleteMonitor && p.MonitorID == st.id:
 		p.MonitorID, p.monitor = "", nil
-	case st.kind == removeMember && p.ID == st.id:
+	case st.kind == updateMonitor && p.MonitorID == st.id:
+		if r, ok := st.body.(monitorRequest); ok {
+			after := r.made(st.id)
+			after.Type = p.monitor.Type
+			p.monitor = after
+		}
+	case p.ID != st.id:
+	case st.kind == createMonitor:
+		if r, ok := st.body.(monitorRequest); ok {
+			p.MonitorID, p.monitor = made, r.made(made)
+		}
+	case st.kind == removeMember:
 		p.members = slices.DeleteFunc(slices.Clone(p.members), func(m member) bool { return m.ID == st.member })
-	case st.kind == setMembers && p.ID == st.id:
+	case st.kind == addMember:
+		if m, ok := st.body.(memberRequest); ok {
+			p.members = append(slices.Clone(p.members), m.made(made))
+		}
+	case st.kind == setMembers:
 		p.members = nil
 		for _, m := range st.members {
-			p.members = append(p.members, member{Name: m.Name, Address: m.Address, Port: m.Port, SubnetID: m.SubnetID, MonitorPort: m.MonitorPort})
+			p.members = append(p.members, m.made(""))
 		}
+	case st.kind == updatePool:
+		if u, ok := st.body.(map[string]any); ok {
+			p.update(u)
+		}
+	}
+}
+
+func (p *pool) update(u map[string]any) {
+	if method, ok := u["lb_algorithm"].(string); ok {
+		p.Method = method
+	}
+	if kept, ok := u["session_persistence"].(*persistence); ok {
+		p.Persistence = kept
+	}
+	if name, ok := u["name"].(string); ok {
+		p.Name = name
+	}
+}
+
+func (m memberRequest) made(id string) member {
+	return member{ID: id, Name: m.Name, Address: m.Address, Port: m.Port, SubnetID: m.SubnetID, MonitorPort: m.MonitorPort}
+}
+
+func (r monitorRequest) made(id string) *monitor {
+	return &monitor{
+		ID: id, Name: r.Name, Type: r.Type, Delay: r.Delay, Timeout: r.Timeout, MaxRetries: r.MaxRetries, MaxRetriesDown: r.MaxRetriesDown, URLPath: r.URLPath, Codes: r.Codes,
 	}
 }
 
@@ -397,7 +586,7 @@ func (p *pool) change(st step) {
 var errNoNodes = errors.New("no node has an address for the load balancer; its members stay as they are")
 
 // UpdateLoadBalancer implements cloudprovider.LoadBalancer: the members alone, one batch a pool and only where they differ.
-// Where Octavia is busy, the framework reconciles the Service until it is done.
+// What is there besides is looked at by the next reconciliation.
 func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (err error) {
 	defer func(began time.Time) { countReconcile("loadbalancer_update", began, failed(err)) }(time.Now())
 	lb, r, err := l.findOurs(ctx, cluster, service)
@@ -420,12 +609,8 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 		return fmt.Errorf("waiting for another Service of load balancer %s: %w", lb.ID, err)
 	}
 	defer unlock()
-	if done, err := l.settled(ctx, service, lb, r); !done {
+	if lb, err = l.settled(ctx, service, lb, r); err != nil || lb == nil {
 		return err
-	}
-	d, err := l.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: updatePartsMaxAge})
-	if err != nil {
-		return notAbsence(err)
 	}
 	subnetID := memberSubnet(s, l.config.LoadBalancer, lb.VIPSubnetID)
 	members, err := l.backends(ctx, service, nodes, s)
@@ -436,59 +621,109 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 	if err != nil {
 		return err
 	}
-	steps := planMembers(d, want, r)
-	if len(steps) > 0 {
-		if err := l.apply(ctx, service, lb, d, steps[0]); err != nil {
-			return err
-		}
-	}
 	if err := l.ensureSecurityGroup(ctx, service, s, subnetID, members); err != nil {
 		return err
 	}
-	if len(steps) > 1 {
-		return l.again(lb, fmt.Sprintf("%d more changes of members", len(steps)-1))
-	}
-	return nil
+	return l.workMembers(ctx, service, lb, want, r)
 }
 
-// mend deals with a load balancer in ERROR. One that never served is made anew; one that did is failed over, which keeps
-// its address.
-func (l *loadBalancers) mend(ctx context.Context, service *v1.Service, lb *balancer, r role) error {
-	l.works.end(lb.ID)
-	fresh := len(service.Status.LoadBalancer.Ingress) == 0 && service.Annotations[annotationAddress] == ""
-	if fresh && r.owner && madeByController(lb, service) && !shared(lb, r) {
+// workMembers makes the changes of members that a change of nodes needs.
+func (l *loadBalancers) workMembers(ctx context.Context, service *v1.Service, lb *balancer, want desired, r role) error {
+	var last error
+	id := lb.ID
+	for range mostRounds {
+		d, err := l.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: updatePartsMaxAge})
+		if err != nil {
+			return notAbsence(err)
+		}
+		for steps := planMembers(d, want, r); len(steps) > 0; steps = planMembers(d, want, r) {
+			if lb, d, err = l.apply(ctx, service, lb, d, steps[0], len(steps)-1); err != nil || lb == nil {
+				break
+			}
+		}
+		if last = err; !errors.Is(err, errBusy) {
+			return err
+		}
+		if lb, err = l.balancers.Get(ctx, id, inventory.Query{}); err != nil {
+			return notAbsence(err)
+		}
+	}
+	return last
+}
+
+// mend deals with a load balancer in ERROR, and returns it when it can be changed again. One that never served is deleted, to
+// be made anew, and nil is returned; one that did is failed over, which keeps its address.
+func (l *loadBalancers) mend(ctx context.Context, service *v1.Service, lb *balancer, r role) (*balancer, error) {
+	if l.renewable(service, lb, r) {
 		l.event(service, eventRecreated, fmt.Sprintf("Octavia could not build load balancer %s; it is deleted and made anew", lb.ID))
-		if err := l.api.deleteBalancer(ctx, lb.ID, true); err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
-			l.balancers.Invalidate(lb.ID)
-			return err
+		if err := l.remove(ctx, lb, true); err != nil {
+			return nil, err
 		}
-		going := *lb
-		going.Status = statusPendingDelete
-		l.balancers.Amend(&going)
-		l.works.begin(lb.ID)
-		if err := l.record(ctx, service, map[string]any{annotationID: nil, annotationMade: nil}); err != nil {
-			return err
-		}
-		return l.again(lb, "it failed in Octavia and is made anew")
+		return nil, l.record(ctx, service, map[string]any{annotationID: nil, annotationMade: nil})
 	}
-	return l.failOver(ctx, service, lb)
+	ordered, err := l.failOver(ctx, service, lb)
+	if !ordered {
+		return nil, err
+	}
+	after, err := l.idle(ctx, lb.ID, "a failover, for it was in ERROR")
+	if err == nil && after != nil && after.Status == statusError {
+		return nil, cloudproviderapi.NewRetryError(adviceFor(lb), time.Minute)
+	}
+	return after, err
 }
 
-// failOver orders a failover of a load balancer in ERROR, or tells who can do that. It always returns an error: the load
-// balancer is not mended yet.
-func (l *loadBalancers) failOver(ctx context.Context, service *v1.Service, lb *balancer) error {
-	advice := fmt.Sprintf("load balancer %s is in ERROR: it may go on serving, but Octavia changes nothing of it. Ask an administrator of the cloud to run \"openstack loadbalancer failover %s\"", lb.ID, lb.ID)
-	if l.works.mayFailOver(lb.ID) {
+// renewable reports whether a load balancer is this Service's alone and never served.
+func (*loadBalancers) renewable(service *v1.Service, lb *balancer, r role) bool {
+	fresh := len(service.Status.LoadBalancer.Ingress) == 0 && service.Annotations[annotationAddress] == ""
+	return fresh && r.owner && madeByController(lb, service) && !shared(lb, r)
+}
+
+// remove deletes a load balancer, and waits until it has gone.
+func (l *loadBalancers) remove(ctx context.Context, lb *balancer, cascade bool) error {
+	for range mostRounds {
+		err := l.api.deleteBalancer(ctx, lb.ID, cascade)
+		if errors.Is(err, cloudapi.ErrNotFound) {
+			l.forget(lb.ID)
+			return nil
+		}
+		l.balancers.Invalidate(lb.ID)
+		if err != nil && !errors.Is(err, cloudapi.ErrConflict) {
+			return err
+		}
+		if err == nil {
+			going := *lb
+			going.Status = statusPendingDelete
+			l.balancers.Amend(&going)
+		}
+		now, err := l.idle(ctx, lb.ID, "its deletion")
+		switch {
+		case err != nil || now == nil:
+			return err
+		case now.Status == statusError:
+			return fmt.Errorf("load balancer %s is in ERROR after its deletion; it is tried again", lb.ID)
+		}
+		lb = now // it was busy, and is no longer
+	}
+	return fmt.Errorf("load balancer %s is still there after several deletions", lb.ID)
+}
+
+func adviceFor(lb *balancer) string {
+	return fmt.Sprintf("load balancer %s is in ERROR: it may go on serving, but Octavia changes nothing of it. Ask an administrator of the cloud to run \"openstack loadbalancer failover %s\"", lb.ID, lb.ID)
+}
+
+// failOver orders a failover of a load balancer in ERROR, or tells who can do that.
+func (l *loadBalancers) failOver(ctx context.Context, service *v1.Service, lb *balancer) (ordered bool, err error) {
+	if l.failovers.may(lb.ID) {
 		err := l.api.failOver(ctx, lb.ID)
 		if err == nil {
 			l.event(service, eventFailover, fmt.Sprintf("load balancer %s is in ERROR; a failover was ordered, which keeps its address", lb.ID))
 			l.balancers.Invalidate(lb.ID)
-			return l.again(lb, "it failed in Octavia and is failed over")
+			return true, nil
 		}
 		klog.InfoS("Octavia refused a failover", "loadBalancer", lb.ID, "reason", err.Error())
-		l.event(service, eventBroken, advice)
+		l.event(service, eventBroken, adviceFor(lb))
 	}
-	return cloudproviderapi.NewRetryError(advice, time.Minute)
+	return false, cloudproviderapi.NewRetryError(adviceFor(lb), time.Minute)
 }
 
 // settings reads the annotations and tells the Service what is wrong with them.

@@ -4,15 +4,19 @@ import (
 	"io"
 	"os"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/waiting"
 )
 
 func TestMain(m *testing.M) {
 	// The tests provoke thousands of failures; their log would hide the one that matters. Set -v to see it.
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
+	pace = waiting.Pace{Least: time.Millisecond, Most: 20 * time.Millisecond, Patience: time.Second}
 	if code := m.Run(); code != 0 {
 		os.Exit(code)
 	}

@@ -195,9 +195,12 @@ type details struct {
 	balancerID string
 	listeners  []listener
 	pools      []pool
-	// asOf is the load balancer's time of change when the parts were read, or written by us; "" if it is not known.
+	// asOf is the load balancer's time of change when the parts were read, or ours; "" if it is not known.
 	asOf string
 }
+
+// ours stands for the time of change of parts that we changed after they were read.
+const ours = "ours"
 
 // poolOf returns the pool of a listener, or nil.
 func (d *details) poolOf(l listener) *pool {
@@ -361,8 +364,8 @@ func (k stepKind) call() (method, path, key string) {
 	return "", "", ""
 }
 
-// do makes the call of a step. What is to go and has gone is no failure.
-func (a *api) do(ctx context.Context, st step) error {
+// do makes the call of a step, and returns the ID of what it made. What is to go and has gone is no failure.
+func (a *api) do(ctx context.Context, st step) (made string, err error) {
 	method, at, key := st.kind.call()
 	at = "lbaas/" + strings.Replace(at, "{}", st.id, 1) + st.member
 	doing := fmt.Sprintf("%s %s", st.kind, st.id)
@@ -370,18 +373,21 @@ func (a *api) do(ctx context.Context, st step) error {
 	case method == http.MethodDelete:
 		_, err := request[struct{}](ctx, a, loadBalancer, doing, method, at, nil, "", http.StatusNoContent, http.StatusAccepted)
 		if errors.Is(err, cloudapi.ErrNotFound) {
-			return nil
+			return "", nil
 		}
-		return err
+		return "", err
 	case st.kind == setMembers: // it answers with nothing
 		_, err := request[struct{}](ctx, a, loadBalancer, doing, method, at, wrap("members", append([]memberRequest{}, st.members...)), "", http.StatusAccepted, http.StatusNoContent)
-		return err
+		return "", err
 	}
 	after, err := request[reference](ctx, a, loadBalancer, doing, method, at, wrap(key, st.body), key, http.StatusOK, http.StatusCreated, http.StatusAccepted)
 	if err == nil && (after.ID == "" || (method == http.MethodPut && after.ID != st.id)) {
 		err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: doing, Message: errWrongAnswer.Error()}
 	}
-	return err
+	if err != nil {
+		return "", err
+	}
+	return after.ID, nil
 }
 
 // deleteBalancer deletes a load balancer, with its parts if cascade is set.

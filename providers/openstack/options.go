@@ -92,6 +92,7 @@ type loadBalancerConfig struct {
 	IngressHostname      bool
 	HostnameSuffix       string
 	MaxShared            int
+	ShareAcross          bool
 	TLSContainerRef      string
 	ContainerStore       string
 	Serial               bool
@@ -199,6 +200,7 @@ var Options = schema.Options[Config]{
 	toggle("LoadBalancer", "enable-ingress-hostname", "false", "With the PROXY protocol, show a hostname made of the address and ingress-hostname-suffix.", func(c *Config) *bool { return &c.LoadBalancer.IngressHostname }),
 	schema.StringOption(func(c *Config) *string { return &c.LoadBalancer.HostnameSuffix }, schema.OptionRow{FileKey: "[LoadBalancer] ingress-hostname-suffix", Spec: schema.Spec{Default: "nip.io", Help: "Domain of these hostnames."}}),
 	count("LoadBalancer", "max-shared-lb", "2", 1, 1000, "Services that may share a load balancer.", func(c *Config) *int { return &c.LoadBalancer.MaxShared }),
+	toggle("LoadBalancer", "share-across-namespaces", "false", "Let Services share load balancers of other namespaces without their agreement. Ours.", func(c *Config) *bool { return &c.LoadBalancer.ShareAcross }),
 	text("LoadBalancer", "default-tls-container-ref", "Certificates that every load balancer ends TLS with, by their reference in the key manager.", func(c *Config) *string { return &c.LoadBalancer.TLSContainerRef }),
 	schema.StringOption(func(c *Config) *string { return &c.LoadBalancer.ContainerStore }, schema.OptionRow{FileKey: "[LoadBalancer] container-store", Spec: schema.Spec{Default: storeBarbican, Help: "Where certificates are: barbican, where references are checked, or external."}}),
 	toggle("LoadBalancer", "provider-requires-serial-api-calls", "false", "Make and change everything one by one, for providers that know no more.", func(c *Config) *bool { return &c.LoadBalancer.Serial }),
@@ -210,7 +212,7 @@ var Options = schema.Options[Config]{
 	schema.ListOption(func(c *Config) *[]string { return &c.UserAgents }, schema.OptionRow{Flag: "user-agent", Repeatable: true, Spec: schema.Spec{Help: "Text put before the user agent of calls. May be given several times."}}),
 	schema.BoolOption(func(c *Config) *bool { return &c.Regional }, schema.OptionRow{Env: "OS_CCM_REGIONAL", Spec: schema.Spec{Default: "false", Help: "Put the region into provider IDs of new nodes."}}),
 	schema.BoolOption(func(c *Config) *bool { return &c.OwnershipTag }, schema.OptionRow{Env: "OPENSTACK_OWNERSHIP_TAG", Spec: schema.Spec{Default: "true", Help: "Tag new load balancers with the identity of the cluster, so that no other cluster takes them over. Ours."}}),
-	schema.StringOption(func(c *Config) *string { return &c.Unused.WaitSteps }, schema.OptionRow{Env: "OCCM_WAIT_LB_ACTIVE_STEPS", Spec: schema.Spec{Help: noEffect + "nothing waits for load balancers, they are looked at again."}}),
+	schema.StringOption(func(c *Config) *string { return &c.Unused.WaitSteps }, schema.OptionRow{Env: "OCCM_WAIT_LB_ACTIVE_STEPS", Spec: schema.Spec{Help: noEffect + "load balancers are waited for as long as they take."}}),
 }
 
 func checkSortOrder(v string) error {

@@ -86,6 +86,7 @@ availability-zone = az
 enable-ingress-hostname = TRUE
 ingress-hostname-suffix = example.com
 max-shared-lb = 5
+share-across-namespaces = true
 default-tls-container-ref = https://barbican/v1/containers/1
 container-store = external
 provider-requires-serial-api-calls = true
@@ -121,7 +122,7 @@ func TestCloudConfig(t *testing.T) {
 		class:    class{FloatingNetworkID: "f1", FloatingSubnetID: "f2", FloatingSubnet: "~ext.*", FloatingSubnetTags: "&a,b", NetworkID: "n1", SubnetID: "s1", MemberSubnetID: "s2"},
 		Provider: "octavia", Method: "LEAST_CONNECTIONS", ManageSecurityGroups: true, CreateMonitor: true, MonitorDelay: time.Minute, MonitorTimeout: 30 * time.Second,
 		MonitorRetries: 2, MonitorRetriesDown: 4, Internal: true, NodeSelector: "pool=edge,zone", FlavorID: "fl", AvailabilityZone: "az", IngressHostname: true,
-		HostnameSuffix: "example.com", MaxShared: 5, TLSContainerRef: "https://barbican/v1/containers/1", ContainerStore: "external", Serial: true,
+		HostnameSuffix: "example.com", MaxShared: 5, ShareAcross: true, TLSContainerRef: "https://barbican/v1/containers/1", ContainerStore: "external", Serial: true,
 	}, c.LoadBalancer)
 	assert.Equal(t, map[string]class{"edge": {"c1", "c2", "c3", "c4", "c5", "c6", "c7"}}, c.Classes)
 	assert.Equal(t, "r1", c.RouterID)

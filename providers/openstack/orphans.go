@@ -3,6 +3,7 @@ package openstack
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -54,8 +55,11 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Or
 func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	l := c.loadBalancers
 	lb, err := l.balancers.Get(ctx, o.ID, inventory.Query{})
+	if mark := l.cluster.Mark(ctx); err == nil && (mark == "" || !slices.Contains(lb.Tags, mark) || lb.Name != o.Name || shared(lb, role{name: lb.Name})) {
+		return fmt.Errorf("load balancer %s is no orphan of this cluster any more; it stays", o.ID)
+	}
 	if err == nil {
-		err = l.releaseFloatingIP(ctx, lb, settings{}, false)
+		err = l.releaseFloatingIP(ctx, nil, lb, settings{}, false)
 	}
 	if err == nil {
 		err = c.api.deleteBalancer(ctx, o.ID, true)

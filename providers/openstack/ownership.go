@@ -33,7 +33,12 @@ func (l *loadBalancers) find(ctx context.Context, cluster string, service *v1.Se
 	if id == "" {
 		return l.findByName(ctx, cluster, service)
 	}
-	lb, err := l.balancers.Get(ctx, id, l.works.query(id))
+	if !identifier.MatchString(id) {
+		problem := &schema.Problem{Place: "annotation " + annotationID, Value: id, Reason: "is not the ID of a load balancer, which is a UUID"}
+		l.event(service, eventConfigError, problem.Error())
+		return nil, problem
+	}
+	lb, err := l.balancers.Get(ctx, id, inventory.Query{MaxAge: ensureMaxAge, MaxMissAge: newMaxAge})
 	switch {
 	case err == nil && lb.leaving():
 		return lb, nil
@@ -60,14 +65,6 @@ func (l *loadBalancers) findByName(ctx context.Context, cluster string, service 
 		if err != nil {
 			return nil, err
 		}
-		for _, lb := range found {
-			if lb.pending() { // as it was when it was listed; by now the work may be over
-				if found, err = l.reread(ctx, found); err != nil {
-					return nil, err
-				}
-				break
-			}
-		}
 		found = slices.DeleteFunc(slices.Clone(found), func(lb *balancer) bool {
 			// Another cluster of the same name may have a Service of the same name.
 			return lb.leaving() || (len(found) > 1 && ownership.Check("load balancer "+lb.ID, mark, lb.Tags) != nil)
@@ -80,27 +77,6 @@ func (l *loadBalancers) findByName(ctx context.Context, cluster string, service 
 		}
 	}
 	return nil, nil //nolint:nilnil // absence is an answer here
-}
-
-// reread looks again at load balancers that Octavia works on; those that are gone are left out.
-func (l *loadBalancers) reread(ctx context.Context, found []*balancer) ([]*balancer, error) {
-	var list []*balancer
-	for _, lb := range found {
-		if lb.pending() {
-			l.works.begin(lb.ID)
-			now, err := l.balancers.Get(ctx, lb.ID, l.works.query(lb.ID))
-			if errors.Is(err, cloudapi.ErrNotFound) {
-				l.forget(lb.ID)
-				continue
-			}
-			if err != nil {
-				return nil, err
-			}
-			lb = now
-		}
-		list = append(list, lb)
-	}
-	return list, nil
 }
 
 // findOurs is find for everything but creation and change: what belongs to somebody else does not exist for this Service.
@@ -160,12 +136,42 @@ func (l *loadBalancers) checkShare(service *v1.Service, s settings, lb *balancer
 	switch {
 	case !f.tags():
 		return errors.New("sharing a load balancer needs version 2.5 of Octavia's API, and this cloud's is older; remove the annotation " + annotationID)
+	case !l.mayShare(service, lb, r):
+		return fmt.Errorf("load balancer %s is that of a Service in another namespace: it is shared within its namespace alone, unless its Service has the annotation %s with the namespace %s, or the option share-across-namespaces is true", lb.ID, annotationShareWith, service.Namespace)
 	case s.internal:
 		return fmt.Errorf("an internal Service cannot share load balancer %s; remove the annotation %s or %s", lb.ID, annotationInternal, annotationID)
 	case !slices.Contains(lb.Tags, r.name) && users >= l.config.LoadBalancer.MaxShared:
 		return fmt.Errorf("load balancer %s is already shared with %d Services, which max-shared-lb allows at most; Service %s/%s needs another one", lb.ID, users, service.Namespace, service.Name)
 	}
 	return nil
+}
+
+// mayShare reports whether a Service may join the load balancer of another one. What is shared already, as after a takeover,
+// stays, with a word about it.
+func (l *loadBalancers) mayShare(service *v1.Service, lb *balancer, r role) bool {
+	namespace, owner := ownerOf(lb)
+	if namespace == "" || namespace == service.Namespace || l.config.LoadBalancer.ShareAcross {
+		return true
+	}
+	if l.services != nil {
+		if s, err := l.services.Services(namespace).Get(owner); err == nil && slices.Contains(strings.FieldsFunc(s.Annotations[annotationShareWith], isSeparator), service.Namespace) {
+			return true
+		}
+	}
+	if !slices.Contains(lb.Tags, r.name) {
+		return false
+	}
+	l.event(service, eventShared, fmt.Sprintf("load balancer %s is shared with Service %s/%s of another namespace, which has not agreed to that; give that one the annotation %s", lb.ID, namespace, owner, annotationShareWith))
+	return true
+}
+
+func isSeparator(r rune) bool { return r == ',' || r == ' ' }
+
+// ownerOf returns the Service that a load balancer is named after; "" where a user made it.
+func ownerOf(lb *balancer) (namespace, name string) {
+	_, rest := splitName(lb.Name)
+	namespace, name, _ = strings.Cut(strings.TrimPrefix(rest, "_"), "_")
+	return namespace, name
 }
 
 // wantIdentity adds the name and tags that a load balancer should have.

@@ -39,6 +39,15 @@ func (c *cloud) PlanLoadBalancer(ctx context.Context, cluster string, service *v
 	if err != nil {
 		return nil, err
 	}
+	switch {
+	case lb.pending():
+		return nil, fmt.Errorf("load balancer %s is in %s; what there is to do shows when that has ended", lb.ID, lb.Status)
+	case lb.Status == statusError && l.renewable(service, lb, r):
+		planned, err := l.planCreation(ctx, cluster, service, s, f, nodes)
+		return append([]guard.Planned{{Action: guard.PlanDelete, Object: "load balancer " + lb.ID, Detail: "Octavia could not build it"}}, planned...), err
+	case lb.Status == statusError:
+		return []guard.Planned{{Action: guard.PlanChange, Object: "load balancer " + lb.ID, Detail: "failover, for it is in ERROR"}}, nil
+	}
 	d, err := l.observe(ctx, lb)
 	if err != nil {
 		return nil, err

@@ -69,6 +69,7 @@ var (
 	_ cloudprovider.InformerUser = (*cloud)(nil)
 	_ registry.CloudAPI          = (*cloud)(nil)
 	_ guard.Planner              = (*cloud)(nil)
+	_ guard.InstanceVerifier     = (*cloud)(nil)
 )
 
 func newCloud(in registry.Inputs) (*cloud, error) {
@@ -106,6 +107,7 @@ func (c *cloud) SetInformers(factory informers.SharedInformerFactory) {
 	c.routes.setLister(nodes)
 	services := factory.Core().V1().Services()
 	c.loadBalancers.cluster.SetServices(services.Lister())
+	c.loadBalancers.services = services.Lister()
 	if c.config.LoadBalancer.Enabled {
 		c.informed.Do(func() {
 			loop.New(c.loadBalancers.healthJob(services.Lister())).Start(c.stop, services.Informer().HasSynced)

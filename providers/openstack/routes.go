@@ -97,11 +97,9 @@ func (r *routes) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Rou
 	if err != nil {
 		return nil, err
 	}
-	owners := map[string]*v1.Node{}
-	for _, n := range nodes {
-		for _, a := range n.Status.Addresses {
-			owners[a.Address] = n
-		}
+	owners, err := r.owners(ctx, nodes)
+	if err != nil {
+		return nil, err
 	}
 	list := []*cloudprovider.Route{}
 	for _, one := range at.Routes {
@@ -128,6 +126,28 @@ func (r *routes) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Rou
 		list = append(list, shown)
 	}
 	return list, nil
+}
+
+// owners returns the nodes by the addresses of their servers' ports. What a Node says of itself counts for nothing: whoever
+// runs a kubelet could take the routes of others away.
+func (r *routes) owners(ctx context.Context, nodes []*v1.Node) (map[string]*v1.Node, error) {
+	owners := map[string]*v1.Node{}
+	for _, n := range nodes {
+		id, err := r.instances.config.parseProviderID(n.Spec.ProviderID)
+		if err != nil {
+			continue // it has no server here
+		}
+		ports, err := r.instances.portsOf(ctx, id, inventory.Query{MaxAge: pairsMaxAge, MaxMissAge: routesMaxAge, MaxUnlistedAge: routesMaxAge, Expected: len(nodes)})
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range ports {
+			for _, f := range p.FixedIPs {
+				owners[f.Address] = n
+			}
+		}
+	}
+	return owners, nil
 }
 
 func (r *routes) checkExtension(ctx context.Context) error {
@@ -192,15 +212,15 @@ func (r *routes) CreateRoute(ctx context.Context, _, _ string, wanted *cloudprov
 	if err != nil {
 		return err
 	}
-	hop := nextHop(node, wanted.DestinationCIDR)
-	if hop == "" {
-		return fmt.Errorf("node %s has no internal address of the family of %s", node.Name, wanted.DestinationCIDR)
-	}
-	one := route{wanted.DestinationCIDR, hop}
-	if err := r.change(ctx, one, true); err != nil {
+	hop, err := r.nextHop(ctx, node, wanted.DestinationCIDR)
+	if err != nil {
 		return err
 	}
-	return r.let(ctx, node, one, true)
+	one := route{wanted.DestinationCIDR, hop}
+	if err := r.let(ctx, node, one, true); err != nil { // the port comes first: a route to a closed one loses packets
+		return err
+	}
+	return r.change(ctx, one, true)
 }
 
 // DeleteRoute implements cloudprovider.Routes. The next hop is the one that the router has, not the one that a new route
@@ -218,8 +238,12 @@ func (r *routes) DeleteRoute(ctx context.Context, _ string, unwanted *cloudprovi
 		switch {
 		case node == nil && one.NextHop != string(unwanted.TargetNode):
 			continue
-		case node != nil && !slices.ContainsFunc(node.Status.Addresses, func(a v1.NodeAddress) bool { return a.Address == one.NextHop }):
-			continue
+		case node != nil:
+			if p, err := r.portOf(ctx, node, one.NextHop, pairsMaxAge); err != nil {
+				return err
+			} else if p == nil {
+				continue
+			}
 		}
 		if err := r.change(ctx, one, false); err != nil {
 			return err
@@ -240,18 +264,31 @@ func (r *routes) node(name string) (*v1.Node, error) {
 	return r.lister.Get(name)
 }
 
-// nextHop is the node's first internal address of the destination's family.
-func nextHop(node *v1.Node, destination string) string {
+// nextHop is the first internal address of the destination's family that a port of the node's server has. The cloud tells it,
+// and not the Node.
+func (r *routes) nextHop(ctx context.Context, node *v1.Node, destination string) (string, error) {
 	prefix, err := netip.ParsePrefix(destination)
 	if err != nil {
-		return ""
+		return "", fmt.Errorf("the destination of a route: %w", err)
 	}
-	for _, a := range node.Status.Addresses {
-		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == v1.NodeInternalIP && ip.Is4() == prefix.Addr().Is4() {
-			return a.Address
+	q := inventory.Query{MaxAge: updateMaxAge, MaxMissAge: missMaxAge, Expected: r.instances.nodes.Counts().All}
+	m, err := r.instances.metadata(ctx, node, q)
+	if err != nil {
+		return "", fmt.Errorf("finding the next hop of node %s: %w", node.Name, notAbsence(err))
+	}
+	for _, a := range m.NodeAddresses {
+		if ip, err := netip.ParseAddr(a.Address); err != nil || a.Type != v1.NodeInternalIP || ip.Is4() != prefix.Addr().Is4() {
+			continue
+		}
+		p, err := r.portOf(ctx, node, a.Address, updateMaxAge)
+		if err != nil {
+			return "", err
+		}
+		if p != nil {
+			return a.Address, nil
 		}
 	}
-	return ""
+	return "", fmt.Errorf("node %s has no internal address of the family of %s on a port of its server", node.Name, destination)
 }
 
 // change adds or removes one route of the router: alone where Neutron can, else by the whole list, which must not have

@@ -262,6 +262,12 @@ func (l *loadBalancers) removeSecurityGroup(ctx context.Context, service *v1.Ser
 	if err := l.takeOff(ctx, *g, ensureMaxAge, func(*port) bool { return true }); err != nil {
 		return err
 	}
+	if now, err := l.groups.Get(ctx, g.ID, inventory.Query{}); errors.Is(err, cloudapi.ErrNotFound) {
+		l.groups.Forget(g.ID)
+		return nil
+	} else if err != nil || now.Name != g.Name {
+		return err // somebody gave it another name, and with it another purpose
+	}
 	klog.InfoS("Deleting security group", "service", klog.KObj(service), "group", g.ID)
 	_, err = request[struct{}](ctx, l.api, network, "deleting security group "+g.Name, http.MethodDelete, "security-groups/"+g.ID, nil, "", http.StatusNoContent)
 	switch {

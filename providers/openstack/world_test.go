@@ -48,6 +48,7 @@ func (w *world) restart() {
 	c.loadBalancers.kube, c.loadBalancers.events = w.Kube, w.Recorder
 	c.loadBalancers.cluster.SetClient(w.Kube)
 	c.loadBalancers.cluster.SetServices(w.Services())
+	c.loadBalancers.services = w.Services()
 	c.instances.nodes.SetLister(w.Nodes())
 	c.routes.setLister(w.Nodes())
 	w.cloud = c

@@ -43,6 +43,7 @@ func Table() []Row {
 		{"Service", "LoadBalancerNodeSecurityGroupMissing", "Warning", "An instance has several security groups and none with the tag of the cluster, so none is opened for the load balancer.", "Tag one of them."},
 		{"Service", "LoadBalancerSecurityRuleKept", "Warning", "A security group still lets itself in after the deletion of a load balancer that had it; the rule is not marked as made for it.", "Remove the rule if nodes do not need it to reach each other."},
 		{"Service", "LoadBalancerSingleStack", "Warning", "The Service wants two IP families, and its load balancer gets an address of one.", "The message says what is missing."},
+		{"Service", "LoadBalancerShared", "Warning", "The load balancer is shared with a Service of another namespace that has not agreed to it; it stays so.", "Set the annotation in the message on that Service, or use a load balancer of its own."},
 		{"Service", "LoadBalancerRename", "Warning", "The cluster has another name; load balancer and parts are renamed.", "Nothing."},
 		{"Lease", "CloudAPIUnavailable", "Warning", "The cloud's API cannot be used, and why.", "Check network, credential and the cloud's status page. Nodes and load balancers stay as they are."},
 		{"Lease", "CloudAPIAvailable", "Normal", "The cloud's API works again.", ""},

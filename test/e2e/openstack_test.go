@@ -163,7 +163,7 @@ func TestOpenStackCosts(t *testing.T) {
 	t.Logf("a node joined %d Services of 2 ports in %.1f s with %d writes and %d reads: %v", n, took.Seconds(), got.Writes, got.Reads, got.ByOperation)
 	waitHoldings(t, c, n, fmt.Sprintf("%d nodes", nodes+1))
 	assert.Equal(t, 2*n, got.Writes)
-	assert.LessOrEqual(t, got.Reads, 10)
+	assert.LessOrEqual(t, got.Reads, 22, "two changes of 5 s each, and one listing for all every 0.7 to 3 s")
 	assert.Empty(t, got.Refused)
 
 	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
@@ -172,7 +172,7 @@ func TestOpenStackCosts(t *testing.T) {
 	got = calls(t, c)
 	t.Logf("a Service that did not change: %v", got.ByOperation)
 	assert.Zero(t, got.Writes)
-	assert.LessOrEqual(t, got.Reads, 4)
+	assert.LessOrEqual(t, got.Reads, 8, "the first look at the parts after our own changes")
 
 	// After a restart nothing is known; still nothing is written, and what Services share is read once.
 	m.Stop(10 * time.Second)

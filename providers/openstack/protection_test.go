@@ -1,0 +1,239 @@
+package openstack
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// TestMovedFloatingAddress: an address that somebody moved to another port a moment ago is theirs.
+func TestMovedFloatingAddress(t *testing.T) {
+	t.Parallel()
+	for name, leave := range map[string]func(*world, *v1.Service){
+		"the Service goes": func(w *world, s *v1.Service) { require.NoError(w.T, w.remove(s)) },
+		"the Service becomes internal": func(w *world, s *v1.Service) {
+			w.changed(s, func(s *v1.Service) { s.Annotations[annotationInternal] = textTrue })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, s := served(t, "", web(nil))
+			machine := w.sim.Ports()[0].ID
+			require.NoError(t, w.sim.AttachFloatingIP(w.sim.FloatingIPs()[0].ID, machine))
+			leave(w, s)
+			require.Len(t, w.sim.FloatingIPs(), 1)
+			assert.Equal(t, machine, valueOf(w.sim.FloatingIPs()[0].PortID))
+		})
+	}
+}
+
+// TestAddressOfAnother: only an address that was made for this Service goes with it; one that was made for another, and kept,
+// stays when a Service uses it.
+func TestAddressOfAnother(t *testing.T) {
+	t.Parallel()
+	w := newTestWorld(t, "", nil)
+	w.addNode(openstacksim.Spec{Name: "n1"})
+	w.sim.AddFloatingIP(w.sim.Networks()[0].ID, "203.0.113.50", floatingDescription+" prod/shop from cluster kubernetes")
+	s := web(nil)
+	s.Spec.LoadBalancerIP = "203.0.113.50"
+	w.Apply(s)
+	s, _ = w.ensure(s)
+	require.NoError(t, w.remove(s))
+	require.Len(t, w.sim.FloatingIPs(), 1)
+	assert.Nil(t, w.sim.FloatingIPs()[0].PortID)
+}
+
+// TestOrphanThatIsNone: what changed since it was listed is not deleted.
+func TestOrphanThatIsNone(t *testing.T) {
+	t.Parallel()
+	w, s := served(t, "", web(nil))
+	w.Withdraw(s)
+	found, err := w.Orphans(t.Context(), nil)
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	w.sim.ChangeLoadBalancer(found[0].ID, func(lb *openstacksim.LoadBalancer) { lb.Tags = append(lb.Tags, "kube_service_another_default_web") })
+	require.ErrorContains(t, w.DeleteOrphan(t.Context(), found[0]), "is no orphan of this cluster any more")
+	assert.Len(t, w.sim.LoadBalancers(), 1)
+	assert.Len(t, w.sim.FloatingIPs(), 1)
+}
+
+// TestOneCall: while Octavia works the calls wait, so that the framework has nothing to warn of.
+func TestOneCall(t *testing.T) {
+	t.Parallel()
+	w := newTestWorld(t, "", nil)
+	w.sim.SetActivation(30 * time.Millisecond)
+	w.addNode(openstacksim.Spec{Name: "n1"})
+	s := web(nil)
+	w.Apply(s)
+	status, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes)
+	require.NoError(t, err)
+	s = w.SetStatus(s, status)
+	s.Spec.Ports = []v1.ServicePort{servicePort("https", 443, 30443), servicePort("alt", 8080, 30081)}
+	w.Apply(s)
+	w.server.ResetCalls()
+	_, err = w.loadBalancers.EnsureLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes)
+	require.NoError(t, err)
+	assert.Len(t, w.sim.Listeners(), 2)
+	assert.Len(t, w.sim.Monitors(), 2)
+	w.addNode(openstacksim.Spec{Name: "n2"})
+	require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
+	for _, p := range w.sim.Pools() {
+		assert.Len(t, p.BackendMembers(), 2)
+	}
+	gone := w.Current(s).DeepCopy()
+	gone.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	require.NoError(t, w.loadBalancers.EnsureLoadBalancerDeleted(t.Context(), w.cluster, gone))
+	assert.Empty(t, w.sim.LoadBalancers())
+	assert.Empty(t, w.Events())
+	assert.Empty(t, w.server.Calls().Refused)
+}
+
+// TestChangedRightAfterUs: what somebody changes right after a change of ours is seen at the next look, though the time of
+// change is the one that our own work may have left.
+func TestChangedRightAfterUs(t *testing.T) {
+	t.Parallel()
+	w, s := served(t, "", web(nil))
+	w.addNode(openstacksim.Spec{Name: "n3"})
+	w.update(s)
+	w.sim.ChangePool(w.sim.Pools()[0].ID, func(p *openstacksim.Pool) { p.Algorithm = "SOURCE_IP" })
+	w.ensure(s)
+	assert.Equal(t, "ROUND_ROBIN", w.sim.Pools()[0].Algorithm)
+	w.requireNoWrites(s)
+}
+
+// TestSharingAcrossNamespaces: only with the owner's or the operator's agreement; what is shared already stays.
+func TestSharingAcrossNamespaces(t *testing.T) {
+	t.Parallel()
+	guest := func(id string) *v1.Service {
+		s := named(service("guest", map[string]string{annotationID: id}, servicePort("x", 81, 30081)), "guest")
+		s.Namespace = "tenant"
+		return s
+	}
+	t.Run("without agreement", func(t *testing.T) {
+		t.Parallel()
+		w, owner := served(t, "", web(nil))
+		g := guest(owner.Annotations[annotationID])
+		w.Apply(g)
+		w.server.ResetCalls()
+		_, err := w.try(g)
+		require.ErrorContains(t, err, annotationShareWith)
+		assert.Zero(t, w.server.Calls().Writes)
+	})
+	t.Run("the owner agrees", func(t *testing.T) {
+		t.Parallel()
+		w, owner := served(t, "", web(map[string]string{annotationShareWith: "other, tenant"}))
+		g := guest(owner.Annotations[annotationID])
+		w.Apply(g)
+		w.ensure(g)
+		assert.Len(t, w.sim.Listeners(), 2)
+		assert.NotContains(t, strings.Join(w.Events(), "\n"), eventShared)
+	})
+	t.Run("the operator agrees", func(t *testing.T) {
+		t.Parallel()
+		w, owner := served(t, "share-across-namespaces = true\n", web(nil))
+		g := guest(owner.Annotations[annotationID])
+		w.Apply(g)
+		w.ensure(g)
+		assert.Len(t, w.sim.Listeners(), 2)
+	})
+	t.Run("after a takeover", func(t *testing.T) {
+		t.Parallel()
+		w, owner := served(t, "", web(map[string]string{annotationShareWith: "tenant"}))
+		g := guest(owner.Annotations[annotationID])
+		w.Apply(g)
+		w.ensure(g)
+		w.changed(owner, func(s *v1.Service) { delete(s.Annotations, annotationShareWith) })
+		w.restart()
+		w.requireNoWrites(g)
+		assert.Contains(t, strings.Join(w.Events(), "\n"), eventShared)
+	})
+}
+
+// TestIDsHaveAForm: what is no ID is never asked about.
+func TestIDsHaveAForm(t *testing.T) {
+	t.Parallel()
+	w := newTestWorld(t, "", nil)
+	n := w.addNode(openstacksim.Spec{Name: "n1"})
+	w.server.ResetCalls()
+	for _, id := range []string{"detail?all_tenants=1", "..", "../os-hypervisors", "abc"} {
+		wrong := n.DeepCopy()
+		wrong.Spec.ProviderID = providerIDPrefix + "/" + id
+		_, err := w.instances.InstanceMetadata(t.Context(), wrong)
+		require.ErrorContains(t, err, "ID", id)
+		_, err = w.instances.InstanceExists(t.Context(), wrong)
+		require.Error(t, err, "and it is never absent")
+		s := web(map[string]string{annotationID: id})
+		_, err = w.loadBalancers.find(t.Context(), w.cluster, s)
+		require.ErrorContains(t, err, "is not the ID of a load balancer, which is a UUID")
+	}
+	assert.Zero(t, w.server.Calls().Total)
+}
+
+// TestVerifyInstance: an instance is a Node's if it has its name.
+func TestVerifyInstance(t *testing.T) {
+	t.Parallel()
+	w := newTestWorld(t, "", nil)
+	a, b := w.addNode(openstacksim.Spec{Name: "n1"}), w.addNode(openstacksim.Spec{Name: "n2"})
+	ok, _, err := w.VerifyInstance(t.Context(), a)
+	require.NoError(t, err)
+	assert.True(t, ok)
+	for want, id := range map[string]string{`is named "n2"`: b.Spec.ProviderID, "does not exist": providerIDPrefix + "/" + someID, "form": "", "UUID": providerIDPrefix + "/x"} {
+		liar := a.DeepCopy()
+		liar.Spec.ProviderID = id
+		ok, why, err := w.VerifyInstance(t.Context(), liar)
+		require.NoError(t, err)
+		assert.False(t, ok)
+		assert.Contains(t, why, want)
+	}
+}
+
+// TestPlanOfBrokenLoadBalancers: plan tells what is done about one in ERROR, and nothing of one that Octavia works on.
+func TestPlanOfBrokenLoadBalancers(t *testing.T) {
+	t.Parallel()
+	w, s := served(t, "", web(nil))
+	status := func(v string) {
+		w.sim.ChangeLoadBalancer(s.Annotations[annotationID], func(lb *openstacksim.LoadBalancer) { lb.ProvisioningStatus = v })
+		w.restart()
+	}
+	status(statusError)
+	planned, err := w.PlanLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes[:1])
+	require.NoError(t, err)
+	require.Len(t, planned, 1)
+	assert.Equal(t, guard.PlanChange, planned[0].Action)
+	assert.Contains(t, planned[0].Detail, "failover")
+}
+
+// TestLyingKubelets: a Node that claims other nodes' addresses takes no route away and gets none to them.
+func TestLyingKubelets(t *testing.T) {
+	t.Parallel()
+	w := routed(t)
+	require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
+	before := w.shown()
+	own := w.nodes[1].Status.Addresses
+	liar := w.nodes[1].DeepCopy()
+	liar.Status.Addresses = w.nodes[0].Status.Addresses
+	w.Register(liar)
+	assert.Equal(t, before, w.shown())
+	require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n2", "10.244.2.0/24")))
+	hops := map[string]string{}
+	for _, r := range w.sim.Routers()[0].Routes {
+		hops[r.Destination] = r.NextHop
+	}
+	assert.Equal(t, own[0].Address, hops["10.244.2.0/24"], "its own address")
+	assert.Equal(t, []string{"10.244.1.0/24 n1 false", "10.244.2.0/24 n2 false"}, w.shown())
+
+	homeless := w.nodes[1].DeepCopy()
+	homeless.Name, homeless.Spec.ProviderID = "n9", providerIDPrefix+"/"+someID
+	w.Register(homeless)
+	w.server.ResetCalls()
+	require.Error(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n9", "10.244.9.0/24")))
+	assert.Zero(t, w.server.Calls().Writes, "no route to a machine that is not there")
+}
