@@ -37,7 +37,7 @@ func (l *loadBalancers) create(ctx context.Context, cluster string, service *v1.
 	o := l.config.LoadBalancer
 	mark, err := l.cluster.Mark(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r := role{name: balancerName(cluster, service), mark: mark, owner: true}
 	request := l.birth(cluster, service, s, f, r)

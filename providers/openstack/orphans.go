@@ -55,7 +55,11 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Or
 func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	l := c.loadBalancers
 	lb, err := l.balancers.Get(ctx, o.ID, inventory.Query{})
-	if mark := l.cluster.Mark(ctx); err == nil && (mark == "" || !slices.Contains(lb.Tags, mark) || lb.Name != o.Name || shared(lb, role{name: lb.Name})) {
+	mark, markErr := l.cluster.Mark(ctx)
+	if markErr != nil {
+		return markErr
+	}
+	if err == nil && (mark == "" || !slices.Contains(lb.Tags, mark) || lb.Name != o.Name || shared(lb, role{name: lb.Name})) {
 		return fmt.Errorf("load balancer %s is no orphan of this cluster any more; it stays", o.ID)
 	}
 	if err == nil {
