@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
@@ -27,7 +28,9 @@ type world struct {
 	file    string
 	env     map[string]string
 	cluster string
-	nodes   []*v1.Node
+	// dial is nil for the system's network.
+	dial  cloudapi.DialFunc
+	nodes []*v1.Node
 }
 
 func newTestWorld(t *testing.T, file string, prepare func(*openstacksim.Sim)) *world {
@@ -43,7 +46,9 @@ func newTestWorld(t *testing.T, file string, prepare func(*openstacksim.Sim)) *w
 
 // restart makes the provider anew, with nothing in memory.
 func (w *world) restart() {
-	c, err := newCloud(testInputs(w.sim.CloudConfig(w.url)+w.file, w.env))
+	in := testInputs(w.sim.CloudConfig(w.url)+w.file, w.env)
+	in.Dial = w.dial
+	c, err := newCloud(in)
 	require.NoError(w.T, err)
 	c.loadBalancers.kube, c.loadBalancers.events = w.Kube, w.Recorder
 	c.loadBalancers.cluster.SetClient(w.Kube)

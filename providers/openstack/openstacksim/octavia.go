@@ -219,6 +219,7 @@ func (s *Sim) settle() {
 			continue
 		}
 		lb.ProvisioningStatus, lb.OperatingStatus = lb.outcome, "ONLINE"
+		lb.UpdatedAt = lb.ready.UTC().Format(octaviaTime) // Octavia's worker changes it, too, when it is done
 		for _, l := range s.listenersOf(lb.ID) {
 			l.ProvisioningStatus = Active
 		}
