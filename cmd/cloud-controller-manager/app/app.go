@@ -16,6 +16,7 @@ import (
 	"k8s.io/cloud-provider/options"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/logs"
+	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
@@ -26,6 +27,7 @@ import (
 func Main(providers *registry.Registry, args []string, stdout, stderr io.Writer) int {
 	tuneMemory(args)
 	logs.InitLogs()
+	klog.SetLogFilter(bodyFilter{})
 	defer logs.FlushLogs()
 
 	m := &manager{providers: providers, policy: guard.DefaultPolicy(), stderr: stderr, exit: exitProcess}
@@ -96,6 +98,7 @@ func (m *manager) command(stop <-chan struct{}) (*cobra.Command, error) {
 		if err := m.validate(); err != nil {
 			return err
 		}
+		logUnbuffered(cmd)
 		if err := run(cmd, args); err != nil {
 			return &printedError{err}
 		}
@@ -107,6 +110,7 @@ func (m *manager) command(stop <-chan struct{}) (*cobra.Command, error) {
 
 // openCloud is called by the framework on every replica, before leader election.
 func (m *manager) openCloud(c *config.CompletedConfig) cloudprovider.Interface {
+	logWithoutBodies()
 	trimInformers(c, m.services)
 	m.lease.watch(c)
 	in, err := m.inputs()

@@ -213,7 +213,9 @@ func (*relistCloud) GetLoadBalancer(context.Context, string, *v1.Service) (*v1.L
 	return &v1.LoadBalancerStatus{}, true, nil
 }
 
-func (*relistCloud) GetLoadBalancerName(_ context.Context, _ string, s *v1.Service) string { return s.Name }
+func (*relistCloud) GetLoadBalancerName(_ context.Context, _ string, s *v1.Service) string {
+	return s.Name
+}
 
 func (c *relistCloud) EnsureLoadBalancer(_ context.Context, _ string, s *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
 	c.note("ensure", s, nodes)
