@@ -26,9 +26,6 @@ func CheckServiceOf(p Provider, in Inputs, service *v1.Service) (warnings, err e
 	return errors.Join(append(warned, misspelt(table, service.Annotations), deprecated(table, service.Annotations))...), errors.Join(refused...)
 }
 
-// numbered is the end of a key that stands for many, one for each port.
-const numbered = "<port>"
-
 // misspelt reports annotations that are in no table, though they begin as those of the provider do or look like one.
 func misspelt(table []schema.AnnotationRow, given map[string]string) error {
 	keys := make([]string, len(table))
@@ -42,7 +39,7 @@ func misspelt(table []schema.AnnotationRow, given map[string]string) error {
 	var problems []error
 	for _, key := range slices.Sorted(maps.Keys(given)) {
 		if slices.ContainsFunc(keys, func(known string) bool {
-			many, ok := strings.CutSuffix(known, numbered)
+			many, ok := strings.CutSuffix(known, schema.Numbered)
 			return known == key || (ok && strings.HasPrefix(key, many))
 		}) {
 			continue

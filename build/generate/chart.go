@@ -66,17 +66,21 @@ func encode(v any) []byte {
 	return b.Bytes()
 }
 
-// providersOf is what the templates must know of each provider: the variable that names the file with its credential.
+// providersOf is what the templates must know of each provider: the variable that names the file with its credential, and the
+// keys of its cloud config that hold credentials.
 func providersOf(providers []registry.Provider) []byte {
 	all := object{}
 	for _, p := range providers {
-		variable := ""
+		variable, keys := "", []string{}
 		for _, o := range p.Options {
+			if _, key, ok := strings.Cut(o.FileKey, "] "); ok && o.Kind == schema.KindSecret {
+				keys = append(keys, key)
+			}
 			if o.Kind == schema.KindSecret && o.Env != "" && o.Required {
 				variable = o.Env + "_FILE"
 			}
 		}
-		all[p.Name] = object{"tokenVariable": variable}
+		all[p.Name] = object{"tokenVariable": variable, "secretKeys": keys}
 	}
 	return encode(all)
 }

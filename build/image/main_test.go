@@ -2,6 +2,8 @@ package main
 
 import (
 	"archive/tar"
+	"crypto/sha256"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -37,6 +39,13 @@ func TestImage(t *testing.T) {
 			t.Fatal(err)
 		}
 		digests = append(digests, digest)
+		top, err := os.ReadFile(filepath.Join(folder, "index.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sum := fmt.Sprintf("%x", sha256.Sum256(top)); sum != digest.Hex { // by which make publish signs
+			t.Errorf("the layout's index.json has the sum %s, the image has the digest %s", sum, digest)
+		}
 	}
 	if digests[0] != digests[1] {
 		t.Errorf("the same sources gave %s and %s", digests[0], digests[1])

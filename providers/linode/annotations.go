@@ -246,7 +246,7 @@ var Annotations = schema.Annotations[settings]{
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.FirewallACL }, schema.AnnotationRow{
 		Key: annotationFirewallACL, Changes: schema.InPlace,
-		Spec: schema.Spec{Help: `Make a firewall from a JSON object with either allowList or denyList, each with lists of networks: {"allowList": {"ipv4": ["192.0.2.0/24"], "ipv6": []}}.`, Check: func(v string) error { _, err := parseACL(v); return err }},
+		Spec: schema.Spec{MaxLength: aclMaxLength, Help: `Make a firewall from a JSON object with either allowList or denyList, each with lists of networks: {"allowList": {"ipv4": ["192.0.2.0/24"], "ipv6": []}}.`, Check: func(v string) error { _, err := parseACL(v); return err }},
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.ReservedIPv4 }, schema.AnnotationRow{
 		Key: annotationReservedIPv4, Changes: schema.AtCreation, Spec: schema.Spec{Check: checkIPv4, Help: "Reserved IPv4 address that the NodeBalancer gets."},
@@ -412,6 +412,9 @@ func (s settings) contradictions() []error {
 
 // frontend reports whether the NodeBalancer has its address in a VPC.
 func (s settings) frontend() bool { return s.FrontendSubnetID != 0 || s.FrontendSubnet != "" }
+
+// aclMaxLength is room for the addresses of all rules that a firewall can have.
+const aclMaxLength = 131072
 
 // parseACL decodes and checks the annotation firewall-acl.
 func parseACL(text string) (*acl, error) {

@@ -2,8 +2,10 @@ package schema
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Mutability says what happens when an annotation changes after the load balancer exists.
@@ -118,7 +120,18 @@ func (t Annotations[S]) Rows() []AnnotationRow {
 // among them (Problem.Warning) leave the default in force, the others make the settings unusable.
 func (t Annotations[S]) Parse(given map[string]string) (settings S, warnings, err error) {
 	var warned, refused []error
+	checked := map[string]bool{}
 	for _, a := range t {
+		if long := a.tooLong(given); long != nil {
+			if !checked[a.Key] { // several rows may share a key, each for Services of another kind
+				refused = append(refused, long...)
+			}
+			checked[a.Key] = true
+			continue
+		}
+		if strings.HasSuffix(a.Key, Numbered) {
+			continue // the provider reads these, port by port
+		}
 		text, present := given[a.Key]
 		if !a.Where.Holds(given) {
 			text, present = "", false
@@ -156,6 +169,29 @@ func (t Annotations[S]) Parse(given map[string]string) (settings S, warnings, er
 		}
 	}
 	return settings, errors.Join(warned...), errors.Join(refused...)
+}
+
+// Numbered is the end of a key that stands for many, one for each port.
+const Numbered = "<port>"
+
+// tooLong returns what is wrong with values that are longer than the row allows.
+func (r AnnotationRow) tooLong(given map[string]string) (problems []error) {
+	many, ok := strings.CutSuffix(r.Key, Numbered)
+	if !ok {
+		if p := r.checkLength("annotation "+r.Key, given[r.Key]); p != nil {
+			problems = append(problems, p)
+		}
+		return problems
+	}
+	for _, key := range slices.Sorted(maps.Keys(given)) {
+		if !strings.HasPrefix(key, many) {
+			continue
+		}
+		if p := r.checkLength("annotation "+key, given[key]); p != nil {
+			problems = append(problems, p)
+		}
+	}
+	return problems
 }
 
 // Defaults returns an error naming every row whose default is not a legal value, and every key that occurs twice.

@@ -181,6 +181,32 @@ func TestAnnotations(t *testing.T) {
 	require.ErrorContains(t, err, `default of annotation x/port: "no"`)
 }
 
+// TestAnnotationLength: a value longer than a row allows is refused, with a message that does not repeat it; one for each
+// port too.
+func TestAnnotationLength(t *testing.T) {
+	t.Parallel()
+	table := append(annotationTable(),
+		StringAnnotation(func(s *settings) *string { return &s.Sticky }, AnnotationRow{Key: "x/short", Spec: Spec{MaxLength: 3}}),
+		Annotation[settings]{AnnotationRow: AnnotationRow{Key: "x/port-<port>", Spec: Spec{Kind: KindString, MaxLength: 3}}},
+	)
+	_, _, err := table.Parse(map[string]string{"x/name": strings.Repeat("é", DefaultMaxLength), "x/short": "abc", "x/port-80": "abc", "x/port-<port>": "a"})
+	require.NoError(t, err)
+	_, warnings, err := table.Parse(map[string]string{
+		"x/name": strings.Repeat("é", DefaultMaxLength+1), "x/sticky": strings.Repeat("s", DefaultMaxLength+1), "x/rules": strings.Repeat(",", 250_000),
+		"x/short": "abcd", "x/port-80": "abcd", "x/port-443": "abc",
+	})
+	require.NoError(t, warnings, "a default is no answer to a flood")
+	messages := []string{}
+	for _, problem := range Problems(err) {
+		messages = append(messages, problem.Error())
+	}
+	assert.Equal(t, []string{
+		"annotation x/name: is 16385 characters long; use at most 16384", "annotation x/sticky: is 16385 characters long; use at most 16384",
+		"annotation x/rules: is 250000 characters long; use at most 16384", "annotation x/short: is 4 characters long; use at most 3",
+		"annotation x/port-80: is 4 characters long; use at most 3",
+	}, messages)
+}
+
 func TestNearest(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Kind is the type of a setting's value.
@@ -42,6 +43,8 @@ type Spec struct {
 	// Min and Max bound a number, both inclusive; nil means unbounded.
 	Min *float64 `json:"min,omitempty"`
 	Max *float64 `json:"max,omitempty"`
+	// MaxLength bounds the value of an annotation, in characters; 0 means DefaultMaxLength.
+	MaxLength int `json:"maxLength,omitempty"`
 	// Default is the value in force when the setting is absent, as text. It must itself be legal, or empty.
 	Default string `json:"default,omitempty"`
 	// DefaultHelp describes a default that is computed and so cannot be written as text.
@@ -53,6 +56,26 @@ type Spec struct {
 	Lenient bool `json:"lenient,omitempty"`
 	// Check adds a condition that kind, choices and range cannot express.
 	Check func(value string) error `json:"-"`
+}
+
+// DefaultMaxLength bounds the values of annotations that name no length of their own. Whoever writes Services decides what
+// stands in them; nothing that a cloud accepts is longer.
+const DefaultMaxLength = 16384
+
+// Longest returns how many characters a value may have.
+func (s Spec) Longest() int {
+	if s.MaxLength > 0 {
+		return s.MaxLength
+	}
+	return DefaultMaxLength
+}
+
+// checkLength returns what is wrong with a value that is too long. The value is no part of it.
+func (s Spec) checkLength(place, text string) *Problem {
+	if n := utf8.RuneCountInString(text); n > s.Longest() {
+		return &Problem{Place: place, Reason: fmt.Sprintf("is %d characters long; use at most %d", n, s.Longest())}
+	}
+	return nil
 }
 
 // Problem is one setting that cannot be used as it stands. It names the place, the value and what would be legal.

@@ -197,6 +197,81 @@ func TestRights(t *testing.T) {
 	}
 }
 
+// TestPermissionsDoNotGrow holds every right of the chart with everything switched on. What is added here gives a program that
+// holds a cloud's credential more power over the cluster: docs/security.md says for what it needs each.
+func TestPermissionsDoNotGrow(t *testing.T) {
+	t.Parallel()
+	everything := "controllers: [cloud-node-controller, cloud-node-lifecycle-controller, service-lb-controller, node-route-controller, tagging]\nadmissionPolicy: {enabled: true}\n" +
+		"kind: Deployment\nroutes: {clusterCIDR: 10.244.0.0/16, allocateNodeCIDRs: true}\nmetrics: {serviceMonitor: {enabled: true}}\n"
+	cluster := map[string]string{
+		"nodes": "delete get list patch update watch", "nodes/status": "patch", "services": "list patch watch", "services/status": "patch",
+		"events": "create patch update", "namespaces kube-system": "get",
+	}
+	namespaced := map[string]string{"coordination.k8s.io leases": "create", "coordination.k8s.io leases x-cloud-controller-manager": "get update"}
+	bound := []string{"ClusterRole ccm:x-cloud-controller-manager", "ClusterRole system:auth-delegator", "Role extension-apiserver-authentication-reader", "Role x-cloud-controller-manager"}
+	for provider, values := range map[string]string{"aws": "cloudProvider: aws\n", "digitalocean": digitalocean, "linode": linode, "openstack": openstack} {
+		t.Run(provider, func(t *testing.T) {
+			t.Parallel()
+			inCluster, inNamespace, roles := map[string]string{}, map[string]string{}, []string{}
+			for _, o := range objects(t, render(t, "x", values+everything)) {
+				switch o := o.(type) {
+				case *rbacv1.ClusterRole:
+					grants(inCluster, o.Rules)
+				case *rbacv1.Role:
+					assert.Equal(t, "ccm", o.Namespace)
+					grants(inNamespace, o.Rules)
+				case *rbacv1.ClusterRoleBinding:
+					roles = append(roles, o.RoleRef.Kind+" "+o.RoleRef.Name)
+				case *rbacv1.RoleBinding:
+					roles = append(roles, o.RoleRef.Kind+" "+o.RoleRef.Name)
+				}
+			}
+			assert.Equal(t, cluster, inCluster)
+			assert.Equal(t, namespaced, inNamespace)
+			assert.ElementsMatch(t, bound, roles)
+		})
+	}
+}
+
+// grants collects the verbs of rules by group, resource and name.
+func grants(into map[string]string, rules []rbacv1.PolicyRule) {
+	for _, r := range rules {
+		for _, group := range r.APIGroups {
+			for _, resource := range r.Resources {
+				key := strings.Join(strings.Fields(group+" "+resource+" "+strings.Join(r.ResourceNames, ",")), " ")
+				verbs := append(strings.Fields(into[key]), r.Verbs...)
+				slices.Sort(verbs)
+				into[key] = strings.Join(slices.Compact(verbs), " ")
+			}
+		}
+	}
+}
+
+// TestNoHashOfCredentials: nothing that is rendered outside of the Secret depends on a credential, so that nobody who sees pods
+// can try out guesses. What the program reads only at its start makes the pods start anew.
+func TestNoHashOfCredentials(t *testing.T) {
+	t.Parallel()
+	outside := func(values string) string {
+		var kept []string
+		for text := range strings.SplitSeq(render(t, "x", values), "\n---\n") {
+			if !strings.Contains(text, "kind: Secret\n") {
+				kept = append(kept, text)
+			}
+		}
+		return strings.Join(kept, "\n---\n")
+	}
+	other := strings.NewReplacer("secret-token", "another", "hush", "another", `a"b\c`, "another")
+	for _, values := range []string{digitalocean, awsKey, openstack} {
+		require.NotEqual(t, values, other.Replace(values))
+		assert.Equal(t, outside(values), outside(other.Replace(values)))
+	}
+	free := "cloudProvider: openstack\nopenstack:\n  extraCloudConfig: |\n"
+	first := free + "    [Global] Password = one\n    trustee-password=t\\\n    wo\n    region = A\n"
+	assert.Equal(t, outside(first), outside(strings.NewReplacer("one", "three", "wo", "four").Replace(first)), "in text, too")
+	assert.NotEqual(t, outside(first), outside(strings.Replace(first, "region = A", "region = B", 1)), "another region needs a new start")
+	assert.NotEqual(t, outside(openstack), outside(strings.Replace(openstack, "https://k/v3", "https://l/v3", 1)))
+}
+
 // TestReleases: two releases share no name, no lease and no account.
 func TestReleases(t *testing.T) {
 	t.Parallel()

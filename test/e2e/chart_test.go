@@ -101,6 +101,9 @@ func TestAdmissionPolicy(t *testing.T) {
 			require.NoError(t, err)
 			_, err = cluster.CreateService(t.Context(), "lenient", c.lenient)
 			require.NoError(t, err, "what counts as the default is a warning alone")
+			const key = "anyccm.io/retain-load-balancer"
+			_, err = cluster.CreateService(t.Context(), "long", map[string]string{key: strings.Repeat("t", 16385)})
+			require.ErrorContains(t, err, "annotation "+key+": is too long; use at most 16384 characters")
 		})
 	}
 }

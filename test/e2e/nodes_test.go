@@ -168,8 +168,14 @@ func TestDualStackNodesAreWrittenOnce(t *testing.T) {
 	c := newCluster(t)
 	require.NoError(t, c.Cloud.Call(t.Context(), http.MethodPost, "/v2/droplets", testToken, map[string]any{"name": "node-1", "size": "s-1vcpu-1gb", "image": "x", "ipv6": true}, nil))
 	m := startCCM(t, c, []string{"--node-status-update-frequency=1s"}, nil)
-	joinNodes(t, c, 1)
-	require.Len(t, node(t, c, "node-1").Status.Addresses, 4)
+	require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: "node-1", Ready: true, Address: "192.0.2.9"}))
+	require.NoError(t, harness.Eventually(t.Context(), patience, "the cloud's addresses", func(ctx context.Context) error {
+		n, err := c.Kube.CoreV1().Nodes().Get(ctx, "node-1", metav1.GetOptions{})
+		if err == nil && (len(n.Status.Addresses) != 4 || strings.Contains(fmt.Sprint(n.Status.Addresses), "192.0.2.9")) {
+			err = fmt.Errorf("they are %v", n.Status.Addresses)
+		}
+		return err
+	}))
 	waitAnswers(t, m, "droplet", 5, patience)
 	requests, err := c.API.Audit("cloud-controller-manager")
 	require.NoError(t, err)
@@ -214,9 +220,11 @@ func TestHybridCluster(t *testing.T) {
 		n := node(t, c, name)
 		assert.Equal(t, id, n.Spec.ProviderID, "each controller initialised its own")
 		assert.NotContains(t, fmt.Sprint(n.Spec.Taints), "shutdown")
-		if !strings.HasPrefix(name, "node-") {
-			assert.Contains(t, n.Status.Addresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: "192.0.2.1"})
+		address := "192.0.2.1" // of the clouds of test/othercloud
+		if strings.HasPrefix(name, "node-") {
+			address = "10.108.0.1"
 		}
+		assert.Contains(t, n.Status.Addresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: address}, name)
 	}
 	requireEvent(t, c, metav1.NamespaceDefault, "NodeNotOurs", "gamma-1", "its provider ID gamma://gamma-1 does not begin with")
 }

@@ -81,7 +81,7 @@ func TestServiceLifeCycle(t *testing.T) {
 	patchService(t, c, "web", `{"spec":{"ports":[{"name":"alt","port":8080,"protocol":"TCP"}]}}`)
 	waitHoldings(t, c, 1, "tcp/8080")
 
-	// A restart reads and writes nothing.
+	// A restart writes nothing.
 	m.Stop(10 * time.Second)
 	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
 	m = startCCM(t, c, nil, nil)
@@ -90,6 +90,10 @@ func TestServiceLifeCycle(t *testing.T) {
 	again, err := c.WaitServed(t.Context(), "web", patience)
 	require.NoError(t, err)
 	assert.Equal(t, address, again)
+
+	// Nodes join and leave as before the restart.
+	require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: "node-3", Ready: true}))
+	waitHoldings(t, c, 1, "3 droplets")
 
 	// Back to ClusterIP and the load balancer is gone; so it is with deletion.
 	patchService(t, c, "web", `{"spec":{"type":"ClusterIP"}}`)

@@ -25,6 +25,8 @@ import (
 type NodeSpec struct {
 	Name  string
 	Ready bool
+	// Address is what kubelet has found itself and writes before the cloud is asked; empty means none.
+	Address string
 	// Padding makes the node as large as one with many images: bytes of image names in its status.
 	Padding int
 }
@@ -50,6 +52,9 @@ func nodeStatus(s NodeSpec) v1.NodeStatus {
 		Capacity:    v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("110")},
 		Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("110")},
 		NodeInfo:    v1.NodeSystemInfo{KubeletVersion: "v1.37.1", OperatingSystem: "linux", Architecture: "amd64"},
+	}
+	if s.Address != "" {
+		status.Addresses = append([]v1.NodeAddress{{Type: v1.NodeInternalIP, Address: s.Address}}, status.Addresses...)
 	}
 	const name = 180
 	for i := range s.Padding / name {

@@ -86,6 +86,21 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if and (eq .Values.cloudProvider "aws") (or .Values.aws.cloudConfig .Values.aws.extraCloudConfig) }}true{{ end }}
 {{- end }}
 
+{{- /*
+What of the cloud config decides whether the pods must start anew. Credentials are left out: the program reads them again when
+they change, and a hash in the pod template would let whoever sees pods try out guesses.
+*/ -}}
+{{- define "ccm.cloudConfigWithoutSecrets" -}}
+{{- $p := include "ccm.provider" . | fromJson -}}
+{{- if or (hasKey $p "cloudConfig") (hasKey $p "extraCloudConfig") -}}
+{{- $text := include "ccm.cloudConf" $p | trim -}}
+{{- range (get (.Files.Get "files/providers.json" | fromJson) .Values.cloudProvider).secretKeys -}}
+{{- $text = regexReplaceAll (printf "(?i)%s[ \t]*=(.*\\\\\\r?\\n)*.*" (regexQuoteMeta .)) $text "" -}}
+{{- end -}}
+{{- if or (not $p.credentials.existingSecret) (include "ccm.hasCloudConfigMap" .) }}{{ $text }}{{ end -}}
+{{- end -}}
+{{- end }}
+
 {{- define "ccm.scraped" -}}
 {{- if or .Values.metrics.serviceMonitor.enabled .Values.metrics.podMonitor.enabled }}true{{ end }}
 {{- end }}

@@ -104,7 +104,7 @@ func (m *manager) command(stop <-chan struct{}) (*cobra.Command, error) {
 		}
 		return nil
 	}
-	cmd.AddCommand(providersCommand(m.providers), orphansCommand(m.providers), validateCommand(m.providers), preflightCommand(m.providers), planCommand(m.providers))
+	cmd.AddCommand(providersCommand(m.providers), orphansCommand(m.providers), handoverCommand(m.providers), validateCommand(m.providers), preflightCommand(m.providers), planCommand(m.providers))
 	return cmd, nil
 }
 

@@ -1,0 +1,143 @@
+// Package pins holds what a release is made with: everything that others could move is named by what it is.
+package pins
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+)
+
+const root = "../.."
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, path))
+	require.NoError(t, err)
+	return string(text)
+}
+
+type step struct {
+	Uses string            `json:"uses"`
+	Run  string            `json:"run"`
+	With map[string]any    `json:"with"`
+	Env  map[string]string `json:"env"`
+}
+
+type job struct {
+	Needs       []string          `json:"needs"`
+	Environment string            `json:"environment"`
+	Permissions map[string]string `json:"permissions"`
+	Steps       []step            `json:"steps"`
+}
+
+type workflow struct {
+	Permissions map[string]string `json:"permissions"`
+	Jobs        map[string]job    `json:"jobs"`
+}
+
+func workflows(t *testing.T) map[string]workflow {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yaml"))
+	require.NoError(t, err)
+	require.Len(t, files, 2)
+	all := map[string]workflow{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		var w workflow
+		require.NoError(t, yaml.Unmarshal(text, &w))
+		all[filepath.Base(file)] = w
+	}
+	return all
+}
+
+// TestActionsAndImages: actions are named by commit, base images by digest, modules by version.
+func TestActionsAndImages(t *testing.T) {
+	t.Parallel()
+	commit := regexp.MustCompile(`^[a-z-]+/[a-z-]+@[0-9a-f]{40}$`)
+	for name, w := range workflows(t) {
+		for _, j := range w.Jobs {
+			for _, s := range j.Steps {
+				if s.Uses != "" {
+					assert.Regexp(t, commit, s.Uses, name)
+				}
+			}
+		}
+	}
+	image := regexp.MustCompile(`(?m)^FROM (?:--platform=\S+ )?(\S+)`)
+	found := image.FindAllStringSubmatch(read(t, "build/Dockerfile"), -1)
+	require.Len(t, found, 2)
+	for _, f := range found {
+		if f[1] != "scratch" {
+			assert.Regexp(t, `@sha256:[0-9a-f]{64}$`, f[1])
+		}
+	}
+	for _, module := range regexp.MustCompile(`(?:go|\$\(GO\)) (?:run|install) (\S+\.\S+/\S+)`).FindAllStringSubmatch(read(t, "Makefile"), -1) {
+		assert.Regexp(t, `@v[0-9]+\.[0-9]+\.[0-9]+$`, module[1])
+	}
+}
+
+// TestReleaseRights: what runs tests can neither sign nor publish, and what signs and publishes runs no tests, waits for them,
+// and stands in a protected environment.
+func TestReleaseRights(t *testing.T) {
+	t.Parallel()
+	all := workflows(t)
+	for name, w := range all {
+		for _, right := range w.Permissions {
+			assert.Equal(t, "read", right, name)
+		}
+		for id, j := range w.Jobs {
+			writes := false
+			for _, right := range j.Permissions {
+				writes = writes || right == "write"
+			}
+			for _, s := range j.Steps {
+				tests := strings.Contains(s.Run, ".ci/run") || strings.Contains(s.Run, "make test") || strings.Contains(s.Run, "make vuln")
+				assert.False(t, tests && writes, "%s: job %s runs tests with rights", name, id)
+				if strings.HasPrefix(s.Uses, "actions/checkout@") {
+					assert.Equal(t, false, s.With["persist-credentials"], "%s: job %s keeps the token where every program finds it", name, id)
+				}
+			}
+			if writes {
+				assert.Equal(t, "release", j.Environment, "%s: job %s", name, id)
+			}
+		}
+	}
+	assert.ElementsMatch(t, []string{"test", "vulnerabilities"}, all["release.yaml"].Jobs["release"].Needs)
+}
+
+// TestVerification: the documented verification names the workflow and the tag, and covers all that is signed.
+func TestVerification(t *testing.T) {
+	t.Parallel()
+	page := read(t, "docs/releasing.md")
+	assert.Contains(t, page, "/.github/workflows/release.yaml@refs/tags/v1.2.3")
+	assert.NotContains(t, page, "identity-regexp")
+	for _, what := range []string{"verify-blob checksums.txt", "cosign verify registry.example.com/anyccm/cloud-controller-manager:", "cosign verify registry.example.com/anyccm/charts/cloud-controller-manager:"} {
+		assert.Contains(t, page, what)
+	}
+	makefile := read(t, "Makefile")
+	assert.Contains(t, makefile, "cosign sign --yes $$image@sha256:$$(sha256sum < $$layout/index.json")
+	assert.Contains(t, makefile, "cosign sign --yes $(REGISTRY)/charts/cloud-controller-manager@$$digest")
+}
+
+// TestVulnerabilities: they are looked for in the public workflows, and not where there may be no way to their database.
+func TestVulnerabilities(t *testing.T) {
+	t.Parallel()
+	assert.NotContains(t, read(t, ".ci/run"), "vuln")
+	for name, w := range workflows(t) {
+		runs := ""
+		for _, j := range w.Jobs {
+			for _, s := range j.Steps {
+				runs += s.Run + "\n"
+			}
+		}
+		assert.Contains(t, runs, "make vuln", name)
+	}
+	assert.Contains(t, read(t, "Makefile"), "NOT CHECKED")
+}

@@ -1,0 +1,59 @@
+package pins
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestSecurityPage: every line of what is defended names the tests that hold it, and these exist.
+func TestSecurityPage(t *testing.T) {
+	t.Parallel()
+	page := read(t, "docs/security.md")
+	begin, end := strings.Index(page, "## What is defended"), strings.Index(page, "## What is not defended")
+	require.Less(t, begin, end)
+	tests := testNames(t)
+	name := regexp.MustCompile("`(Test[A-Za-z0-9]+)")
+	lines := 0
+	for line := range strings.Lines(page[begin:end]) {
+		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| line ") || strings.HasPrefix(line, "| --- ") {
+			continue
+		}
+		lines++
+		found := name.FindAllStringSubmatch(line, -1)
+		assert.NotEmpty(t, found, "no test holds: %s", line)
+		for _, f := range found {
+			assert.True(t, tests[f[1]], "there is no %s, which is to hold: %s", f[1], line)
+		}
+	}
+	assert.Greater(t, lines, 20)
+}
+
+// testNames are the names of all tests of this repository.
+func testNames(t *testing.T) map[string]bool {
+	t.Helper()
+	test := regexp.MustCompile(`(?m)^func (Test[A-Za-z0-9]+)\(t \*testing\.T\)`)
+	names := map[string]bool{}
+	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && (entry.Name() == ".git" || entry.Name() == "bin" || entry.Name() == "dist"):
+			return filepath.SkipDir
+		case entry.IsDir() || !strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		for _, f := range test.FindAllStringSubmatch(string(text), -1) {
+			names[f[1]] = true
+		}
+		return err
+	}))
+	return names
+}

@@ -1,0 +1,171 @@
+package app
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// handover lists what another cluster has marked and Services of this one have recorded, and on request marks it anew. It is
+// for clusters that were restored, whose namespace kube-system has another UID since.
+type handover struct {
+	cloudCommand
+
+	clusterName string
+	from        string
+	output      string
+	yes         bool
+}
+
+func handoverCommand(providers *registry.Registry) *cobra.Command { return newHandover(providers).cmd }
+
+func newHandover(providers *registry.Registry) *handover {
+	h := &handover{cloudCommand: cloudCommand{providers: providers}}
+	h.cmd = &cobra.Command{
+		Use: "handover", Args: cobra.NoArgs,
+		Short: "List load balancers of this cluster's Services that carry another cluster's mark; with --from, mark them as ours",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), orphanSearch)
+			defer cancel()
+			return h.run(ctx)
+		},
+	}
+	fs := h.cmd.Flags()
+	h.addFlags()
+	fs.StringVar(&h.clusterName, "cluster-name", "kubernetes", "The name that has to be typed before anything is changed.")
+	fs.StringVar(&h.from, "from", "", "UID that the namespace kube-system had before the cluster was restored. What carries its mark is marked as ours, after the cluster's name was typed.")
+	fs.BoolVar(&h.yes, "yes", false, "Do not ask. Needs --from.")
+	fs.StringVarP(&h.output, "output", "o", "table", "Output format: table or json.")
+	setHelp(h.cmd)
+	return h
+}
+
+func (h *handover) run(ctx context.Context) error {
+	if h.output != "table" && h.output != "json" {
+		return fmt.Errorf("--output %q: use table or json", h.output)
+	}
+	if h.yes && h.from == "" {
+		return errors.New("--yes: needs --from, the UID whose load balancers are handed over")
+	}
+	cloud, client, err := h.open()
+	if err != nil {
+		return err
+	}
+	mover, ok := cloud.(guard.Handover)
+	if !ok {
+		return guard.ErrNoHandover
+	}
+	return h.move(ctx, mover, client)
+}
+
+// move lists, and hands over what --from names.
+func (h *handover) move(ctx context.Context, cloud guard.Handover, client kubernetes.Interface) error {
+	system, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("reading this cluster's UID from the namespace kube-system: %w", err)
+	}
+	if h.from == string(system.UID) {
+		return fmt.Errorf("--from=%s: is this cluster itself; name the UID that its namespace kube-system had before", h.from)
+	}
+	list, err := client.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing Services: %w", err)
+	}
+	services := make([]*v1.Service, len(list.Items))
+	for i := range list.Items {
+		services[i] = &list.Items[i]
+	}
+	found, err := cloud.Foreign(ctx, services)
+	if err != nil {
+		return fmt.Errorf("looking for load balancers that another cluster has marked: %w", err)
+	}
+	if err := h.print(found); err != nil {
+		return err
+	}
+	ours := slices.DeleteFunc(slices.Clone(found), func(f guard.Foreign) bool { return f.Cluster != h.from })
+	switch {
+	case h.from == "" && len(found) > 0:
+		fmt.Fprintln(h.cmd.ErrOrStderr(), "Nothing was changed. If this cluster had one of these UIDs before it was restored, and no program runs for that cluster any more, name it by --from.")
+		return nil
+	case len(ours) == 0:
+		return nil
+	}
+	if err := h.ask(len(ours)); err != nil {
+		return err
+	}
+	return h.mark(ctx, cloud, ours, services)
+}
+
+func (h *handover) print(found []guard.Foreign) error {
+	w := h.cmd.OutOrStdout()
+	if h.output == "json" {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		if found == nil {
+			found = []guard.Foreign{}
+		}
+		return e.Encode(found)
+	}
+	if len(found) == 0 {
+		fmt.Fprintln(w, "No load balancer of this cluster's Services carries another cluster's mark.")
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(t, "SERVICE\tKIND\tID\tNAME\tMARKED BY\tWITH --from")
+	for _, f := range found {
+		action := "stays"
+		if f.Cluster == h.from {
+			action = "marked as ours"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", f.Service, f.Kind, f.ID, f.Name, f.Cluster, action)
+	}
+	return t.Flush()
+}
+
+// ask demands the cluster's name, unless --yes was given.
+func (h *handover) ask(objects int) error {
+	if h.yes {
+		return nil
+	}
+	fmt.Fprintf(h.cmd.ErrOrStderr(), "No program may run any more for the cluster %s. Type the name of this cluster, %s, to mark these %d objects as its own: ", h.from, h.clusterName, objects)
+	line, err := bufio.NewReader(h.cmd.InOrStdin()).ReadString('\n')
+	if strings.TrimSpace(line) != h.clusterName {
+		return errors.Join(errors.New("nothing was changed: that is not the name of the cluster"), ignoreEOF(err))
+	}
+	return nil
+}
+
+// mark goes on after a failure: the command may be run again.
+func (h *handover) mark(ctx context.Context, cloud guard.Handover, ours []guard.Foreign, services []*v1.Service) error {
+	byName := map[string]*v1.Service{}
+	for _, s := range services {
+		byName[s.Namespace+"/"+s.Name] = s
+	}
+	var problems []error
+	for _, f := range ours {
+		service, ok := byName[f.Service]
+		if !ok {
+			problems = append(problems, fmt.Errorf("%s %s: there is no Service %s", f.Kind, f.ID, f.Service))
+			continue
+		}
+		if err := cloud.HandOver(ctx, f, service); err != nil {
+			problems = append(problems, fmt.Errorf("%s %s of Service %s: %w", f.Kind, f.ID, f.Service, err))
+			continue
+		}
+		fmt.Fprintf(h.cmd.ErrOrStderr(), "Marked %s %s as this cluster's.\n", f.Kind, f.ID)
+	}
+	return errors.Join(problems...)
+}

@@ -1,0 +1,117 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// markedCloud has load balancers with the marks of other clusters.
+type markedCloud struct {
+	found  []guard.Foreign
+	marked map[string]string
+	fails  string
+}
+
+func (c *markedCloud) Foreign(_ context.Context, services []*v1.Service) ([]guard.Foreign, error) {
+	if len(services) != 2 {
+		return nil, errors.New("not all Services are shown")
+	}
+	return c.found, nil
+}
+
+func (c *markedCloud) HandOver(_ context.Context, f guard.Foreign, service *v1.Service) error {
+	if f.ID == c.fails {
+		return errors.New("the cloud refuses")
+	}
+	c.marked[f.ID] = string(service.UID)
+	return nil
+}
+
+func TestHandover(t *testing.T) {
+	t.Parallel()
+	found := []guard.Foreign{
+		{Service: "shop/web", Kind: "load balancer", ID: "lb-1", Name: "a", Cluster: "before"},
+		{Service: "shop/api", Kind: "load balancer", ID: "lb-2", Name: "b", Cluster: "before"},
+		{Service: "shop/web", Kind: "load balancer", ID: "lb-3", Name: "c", Cluster: "a-neighbour"},
+	}
+	for name, c := range map[string]struct {
+		args, input, fails string
+		found              []guard.Foreign
+		marked             map[string]string
+		says, fault        string
+	}{
+		"a list alone":        {found: found, says: "name it by --from"},
+		"nothing foreign":     {args: "--from=before --yes", says: "No load balancer of this cluster's Services carries"},
+		"asked and agreed":    {args: "--from=before --cluster-name=prod", input: "prod\n", found: found, marked: map[string]string{"lb-1": "uid-web", "lb-2": "uid-api"}, says: "Marked load balancer lb-1"},
+		"asked and mistyped":  {args: "--from=before --cluster-name=prod", input: "production\n", found: found, fault: "nothing was changed: that is not the name of the cluster"},
+		"asked and no answer": {args: "--from=before", found: found, fault: "nothing was changed"},
+		"not asked":           {args: "--from=before --yes", found: found, marked: map[string]string{"lb-1": "uid-web", "lb-2": "uid-api"}, says: "stays"},
+		"another UID":         {args: "--from=long-ago --yes", found: found, says: "a-neighbour"},
+		"ourselves":           {args: "--from=now --yes", found: found, fault: "is this cluster itself"},
+		"one refused": {
+			args: "--from=before --yes", fails: "lb-1", found: found, marked: map[string]string{"lb-2": "uid-api"},
+			fault: "load balancer lb-1 of Service shop/web: the cloud refuses",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHandover(&registry.Registry{})
+			client := fake.NewClientset(
+				&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "now"}},
+				&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "uid-web"}},
+				&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "api", UID: "uid-api"}},
+			)
+			var output bytes.Buffer
+			h.cmd.SetOut(&output)
+			h.cmd.SetErr(&output)
+			h.cmd.SetIn(strings.NewReader(c.input))
+			require.NoError(t, h.cmd.ParseFlags(strings.Fields(c.args)))
+			cloud := &markedCloud{found: c.found, fails: c.fails, marked: map[string]string{}}
+			err := h.move(t.Context(), cloud, client)
+			if c.fault == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, c.fault)
+			}
+			assert.Contains(t, output.String(), c.says)
+			if c.marked == nil {
+				c.marked = map[string]string{}
+			}
+			assert.Equal(t, c.marked, cloud.marked)
+		})
+	}
+}
+
+func TestHandoverOutput(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"handover -o yaml": `--output "yaml": use table or json`,
+		"handover --yes":   "--yes: needs --from",
+	} {
+		cmd := handoverCommand(&registry.Registry{})
+		cmd.SetArgs(strings.Fields(args)[1:])
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		require.ErrorContains(t, cmd.ExecuteContext(t.Context()), want)
+	}
+	h := newHandover(&registry.Registry{})
+	h.output = "json"
+	var output bytes.Buffer
+	h.cmd.SetOut(&output)
+	require.NoError(t, h.print(nil))
+	var list []guard.Foreign
+	require.NoError(t, json.Unmarshal(output.Bytes(), &list))
+	assert.NotNil(t, list, "a program gets a list")
+}
