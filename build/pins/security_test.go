@@ -32,7 +32,7 @@ func TestSecurityPage(t *testing.T) {
 			assert.True(t, tests[f[1]], "there is no %s, which is to hold: %s", f[1], line)
 		}
 	}
-	assert.Greater(t, lines, 20)
+	assert.Greater(t, lines, 12, "the page was read")
 }
 
 // testNames are the names of all tests of this repository.
