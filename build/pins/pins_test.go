@@ -1,4 +1,3 @@
-// Package pins holds what a release is made with: everything that others could move is named by what it is.
 package pins
 
 import (
