@@ -12,6 +12,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
@@ -38,17 +39,18 @@ const (
 func newFixture(t testing.TB) *conformance.Fixture {
 	sim, server := awssim.New(newRegion(awssim.Options{}))
 	sim.AddGroup(awssim.Group{ID: extraGroup, Name: "extra"})
-	url := server.Start(t)
+	network := simkit.NewNetwork()
+	url := network.Serve(t, server)
 	file := sim.CloudConfig(url) + "NLBSecurityGroupMode = Managed\n"
 	return &conformance.Fixture{
-		Sim: server,
+		Sim: server, Network: network,
 		Open: func(policy guard.Policy) (cloudprovider.Interface, error) {
 			var r registry.Registry
 			if err := r.Add(Description()); err != nil {
 				return nil, err
 			}
 			in := testInputs(sim, url, file, map[string]string{"AWS_ACCESS_KEY_ID": awssim.Key})
-			in.Guard = &policy
+			in.Guard, in.Dial = &policy, network.Dial
 			return r.Open(Name, in)
 		},
 		AddInstance: func(name string) string {

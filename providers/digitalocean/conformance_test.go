@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceansim"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
@@ -50,11 +50,10 @@ func newFixture(t testing.TB) *conformance.Fixture { return newFixtureBehind(t, 
 // newFixtureBehind puts something between the provider and the simulator; faulty tells whether a fault is in force.
 func newFixtureBehind(t testing.TB, between func(sim *digitaloceansim.Sim, server http.Handler, faulty func() bool) http.Handler) *conformance.Fixture {
 	sim, server := digitaloceansim.New(digitaloceansim.Options{Token: testToken})
-	url := server.Start(t)
+	network := simkit.NewNetwork()
+	url := network.Serve(t, server)
 	if between != nil {
-		outer := httptest.NewServer(between(sim, server, func() bool { return len(server.Faults()) > 0 }))
-		t.Cleanup(outer.Close)
-		url = outer.URL
+		url = network.Serve(t, between(sim, server, func() bool { return len(server.Faults()) > 0 }))
 	}
 	certificate := sim.AddCertificate("web", "custom")
 	number := func(providerID string) int {
@@ -63,14 +62,14 @@ func newFixtureBehind(t testing.TB, between func(sim *digitaloceansim.Sim, serve
 		return id
 	}
 	return &conformance.Fixture{
-		Sim: server,
+		Sim: server, Network: network,
 		Open: func(policy guard.Policy) (cloudprovider.Interface, error) {
 			var r registry.Registry
 			if err := r.Add(Description()); err != nil {
 				return nil, err
 			}
 			in := testInputs(url, nil)
-			in.Guard = &policy
+			in.Guard, in.Dial = &policy, network.Dial
 			return r.Open(Name, in)
 		},
 		AddInstance: func(name string) string {

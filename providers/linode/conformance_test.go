@@ -46,7 +46,8 @@ const reservedIP = "198.19.200.7"
 
 func newFixture(t testing.TB) *conformance.Fixture {
 	sim, server := linodesim.New(linodesim.Options{Token: testToken, Seed: simkit.SeedOf(t)})
-	url := server.Start(t)
+	network := simkit.NewNetwork()
+	url := network.Serve(t, server)
 	sim.Reserve(reservedIP)
 	number := func(providerID string) int {
 		id, err := parseProviderID(providerID)
@@ -54,14 +55,14 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		return id
 	}
 	return &conformance.Fixture{
-		Sim: server,
+		Sim: server, Network: network,
 		Open: func(policy guard.Policy) (cloudprovider.Interface, error) {
 			var r registry.Registry
 			if err := r.Add(Description()); err != nil {
 				return nil, err
 			}
 			in := testInputs(url, nil, nil)
-			in.Guard = &policy
+			in.Guard, in.Dial = &policy, network.Dial
 			return r.Open(Name, in)
 		},
 		AddInstance: func(name string) string {

@@ -14,6 +14,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
@@ -44,17 +45,18 @@ func serverID(t testing.TB, providerID string) string {
 
 func newFixture(t testing.TB) *conformance.Fixture {
 	sim, server := openstacksim.New(openstacksim.Options{})
-	url := server.Start(t)
+	network := simkit.NewNetwork()
+	url := network.Serve(t, server)
 	file := sim.CloudConfig(url) + "manage-security-groups = true\n"
 	return &conformance.Fixture{
-		Sim: server,
+		Sim: server, Network: network,
 		Open: func(policy guard.Policy) (cloudprovider.Interface, error) {
 			var r registry.Registry
 			if err := r.Add(Description()); err != nil {
 				return nil, err
 			}
 			in := testInputs(file, nil)
-			in.Guard = &policy
+			in.Guard, in.Dial = &policy, network.Dial
 			return r.Open(Name, in)
 		},
 		AddInstance:     func(name string) string { return providerIDPrefix + "/" + sim.AddServer(openstacksim.Spec{Name: name}) },

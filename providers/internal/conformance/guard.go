@@ -70,8 +70,7 @@ func (w *world) passAtOnce(nodes []*v1.Node) []string {
 
 func runGuard(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
-	t.Run("one of ten goes after three answers", func(t *testing.T) {
-		t.Parallel()
+	virtual(t, "one of ten goes after three answers", func(t *testing.T) {
 		w := guardedWorld(t, newFixture(t), 10, limited)
 		w.pass(w.nodes) // all are seen
 		w.RemoveInstance(w.nodes[3].Spec.ProviderID)
@@ -83,8 +82,7 @@ func runGuard(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		}
 		assert.Equal(t, [][]string{nil, nil, {w.nodes[3].Name}}, passes)
 	})
-	t.Run("a newborn is kept", func(t *testing.T) {
-		t.Parallel()
+	virtual(t, "a newborn is kept", func(t *testing.T) {
 		policy := limited
 		policy.GracePeriod = time.Hour * 24
 		w := guardedWorld(t, newFixture(t), 3, policy)
@@ -93,8 +91,7 @@ func runGuard(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			assert.Empty(t, w.pass(w.nodes))
 		}
 	})
-	t.Run("another account: every instance vanishes", func(t *testing.T) {
-		t.Parallel()
+	virtual(t, "another account: every instance vanishes", func(t *testing.T) {
 		for _, n := range []int{2, 3, 10} {
 			w := guardedWorld(t, newFixture(t), n, limited)
 			w.OtherAccount()
@@ -104,8 +101,7 @@ func runGuard(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			}
 		}
 	})
-	t.Run("half the cluster vanishes", func(t *testing.T) {
-		t.Parallel()
+	virtual(t, "half the cluster vanishes", func(t *testing.T) {
 		w := guardedWorld(t, newFixture(t), 10, limited)
 		for _, n := range w.nodes[:5] {
 			w.RemoveInstance(n.Spec.ProviderID)
@@ -123,8 +119,7 @@ func runGuard(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		}
 		assert.Len(t, deleted, 5, "the operator has lifted the limit")
 	})
-	t.Run("an announced removal of every node", func(t *testing.T) {
-		t.Parallel()
+	virtual(t, "an announced removal of every node", func(t *testing.T) {
 		w := guardedWorld(t, newFixture(t), 6, limited)
 		for _, n := range w.nodes {
 			n.Spec.Taints = []v1.Taint{{Key: "ToBeDeletedByClusterAutoscaler", Effect: v1.TaintEffectNoSchedule}}
@@ -135,16 +130,14 @@ func runGuard(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		assert.Empty(t, w.pass(w.nodes))
 		assert.Len(t, w.pass(w.nodes), 6)
 	})
-	t.Run("an announced removal of a node that lives", func(t *testing.T) {
-		t.Parallel()
+	virtual(t, "an announced removal of a node that lives", func(t *testing.T) {
 		w := guardedWorld(t, newFixture(t), 3, limited)
 		w.nodes[0].Spec.Taints = []v1.Taint{{Key: "ToBeDeletedByClusterAutoscaler", Effect: v1.TaintEffectNoSchedule}}
 		for range 5 {
 			assert.Empty(t, w.pass(w.nodes[:1]))
 		}
 	})
-	t.Run("fifty nodes cost one proof each", func(t *testing.T) {
-		t.Parallel()
+	virtual(t, "fifty nodes cost one proof each", func(t *testing.T) {
 		const vanished, others = 50, 210
 		w := guardedWorld(t, newFixture(t), vanished+2, limited)
 		w.Sim.Seed(others)
@@ -166,8 +159,7 @@ func runGuard(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		assert.Len(t, deleted, vanished)
 		assert.LessOrEqual(t, w.Sim.Calls().Total, 75, "listings first, then one read of each")
 	})
-	t.Run("a witness is read after the suspicion", func(t *testing.T) {
-		t.Parallel()
+	virtual(t, "a witness is read after the suspicion", func(t *testing.T) {
 		w := guardedWorld(t, newFixture(t), 10, limited)
 		w.pass(w.nodes) // all were seen
 		w.OtherAccount()
@@ -175,8 +167,7 @@ func runGuard(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			assert.Empty(t, w.pass(w.nodes[:1]), "what was seen before says nothing of the credential now")
 		}
 	})
-	t.Run("the account cannot be read", func(t *testing.T) {
-		t.Parallel()
+	virtual(t, "the account cannot be read", func(t *testing.T) {
 		w := guardedWorld(t, newFixture(t), 1, limited)
 		w.RemoveInstance(w.nodes[0].Spec.ProviderID)
 		w.RefuseAccount()
@@ -184,8 +175,7 @@ func runGuard(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			assert.Empty(t, w.pass(w.nodes))
 		}
 	})
-	t.Run("the only node of a cluster is held, for nothing shows whose account answers", func(t *testing.T) {
-		t.Parallel()
+	virtual(t, "the only node of a cluster is held, for nothing shows whose account answers", func(t *testing.T) {
 		w := guardedWorld(t, newFixture(t), 1, limited)
 		w.RemoveInstance(w.nodes[0].Spec.ProviderID)
 		for range 5 {
@@ -197,8 +187,7 @@ func runGuard(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		assert.Empty(t, w.pass(w.nodes))
 		assert.Len(t, w.pass(w.nodes), 1, "the operator has lifted the limit")
 	})
-	t.Run("flapping answers", func(t *testing.T) {
-		t.Parallel()
+	virtual(t, "flapping answers", func(t *testing.T) {
 		w := guardedWorld(t, newFixture(t), 10, limited)
 		for range 3 { // two calls out of three say that a living instance is gone
 			w.restart()
@@ -209,8 +198,7 @@ func runGuard(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			w.Sim.ClearFaults()
 		}
 	})
-	t.Run("a stale listing", func(t *testing.T) {
-		t.Parallel()
+	virtual(t, "a stale listing", func(t *testing.T) {
 		w := guardedWorld(t, newFixture(t), 3, limited)
 		w.pass(w.nodes) // a listing is in memory
 		id := w.AddInstance("late")
@@ -221,8 +209,7 @@ func runGuard(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		}
 		w.requireExists(late, true)
 	})
-	t.Run("dry run", func(t *testing.T) {
-		t.Parallel()
+	virtual(t, "dry run", func(t *testing.T) {
 		policy := limited
 		policy.DryRun = true
 		w := guardedWorld(t, newFixture(t), 5, policy)
@@ -231,8 +218,7 @@ func runGuard(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			assert.Empty(t, w.pass(w.nodes))
 		}
 	})
-	t.Run("the selector", func(t *testing.T) {
-		t.Parallel()
+	virtual(t, "the selector", func(t *testing.T) {
 		policy := limited
 		policy.NodeSelector = "pool=ours"
 		w := guardedWorld(t, newFixture(t), 3, policy)

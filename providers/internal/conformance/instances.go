@@ -18,8 +18,7 @@ import (
 
 func runInstances(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
-	t.Run("metadata by name, then by provider ID", func(t *testing.T) {
-		t.Parallel()
+	virtual(t, "metadata by name, then by provider ID", func(t *testing.T) {
 		w := newWorld(t, newFixture(t))
 		id := w.AddInstance("worker")
 		node := bareNode("worker")
@@ -38,8 +37,7 @@ func runInstances(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		w.requireNothingRefused()
 	})
 
-	t.Run("life cycle", func(t *testing.T) {
-		t.Parallel()
+	virtual(t, "life cycle", func(t *testing.T) {
 		w := newWorld(t, newFixture(t))
 		node := w.addNode(t.Context(), "worker", nil)
 		w.AddInstance("other")
@@ -62,8 +60,7 @@ func runInstances(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		require.ErrorIs(t, err, cloudprovider.InstanceNotFound)
 	})
 
-	t.Run("a node without an instance is not found, and not gone", func(t *testing.T) {
-		t.Parallel()
+	virtual(t, "a node without an instance is not found, and not gone", func(t *testing.T) {
 		w := newWorld(t, newFixture(t))
 		w.AddInstance("other")
 		node := bareNode("ghost")
@@ -73,8 +70,7 @@ func runInstances(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		require.Error(t, err, "without a provider ID nothing is certain")
 	})
 
-	t.Run("foreign and malformed provider IDs", func(t *testing.T) {
-		t.Parallel()
+	virtual(t, "foreign and malformed provider IDs", func(t *testing.T) {
 		w := newWorld(t, newFixture(t))
 		w.AddInstance("worker")
 		w.Sim.ResetCalls()
@@ -102,8 +98,7 @@ func runInstances(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		assert.Zero(t, w.Sim.Calls().Total, "none of this costs a call")
 	})
 
-	t.Run("addresses as the API server stores them are not written", func(t *testing.T) {
-		t.Parallel()
+	virtual(t, "addresses as the API server stores them are not written", func(t *testing.T) {
 		w := newWorld(t, newFixture(t))
 		node := w.addNode(t.Context(), "worker", nil)
 		reported := node.Status.Addresses
@@ -133,8 +128,7 @@ func runInstances(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		assert.Equal(t, reported, m.NodeAddresses, "what is missing is written")
 	})
 
-	t.Run("an instance is one node's alone", func(t *testing.T) {
-		t.Parallel()
+	virtual(t, "an instance is one node's alone", func(t *testing.T) {
 		w := newWorld(t, newFixture(t))
 		first := w.addNode(t.Context(), "worker", nil)
 		second := bareNode("second")
@@ -147,8 +141,7 @@ func runInstances(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		require.NoError(t, err)
 	})
 
-	t.Run("many questions at once share their answers", func(t *testing.T) {
-		t.Parallel()
+	virtual(t, "many questions at once share their answers", func(t *testing.T) {
 		w := newWorld(t, newFixture(t))
 		const n = 300
 		w.Sim.Seed(n)
@@ -179,15 +172,14 @@ func runInstances(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		{Kind: simkit.FaultHTML},
 		{Kind: simkit.FaultHTML, Status: 404},
 		// The address of the listing is wrong, that of a single read is not.
-		{Kind: simkit.FaultStatus, Status: 404, Operation: newFixture(t).InstanceListing + "$"},
+		{Kind: simkit.FaultStatus, Status: 404, Operation: of(t, newFixture, func(f *Fixture) string { return f.InstanceListing }) + "$"},
 	}
-	for kind := range newFixture(t).Sim.Distortions() {
+	for _, kind := range of(t, newFixture, func(f *Fixture) []string { return sortedKeys(f.Sim.Distortions()) }) {
 		faults = append(faults, simkit.Fault{Kind: kind})
 	}
 	for _, fault := range faults {
 		name := strings.TrimSpace(fmt.Sprint("no living node is gone during ", fault.Kind, " ", fault.Status))
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		virtual(t, name, func(t *testing.T) {
 			w := newWorld(t, newFixture(t))
 			node := w.addNode(t.Context(), "worker", nil)
 			w.failCalls(fault)

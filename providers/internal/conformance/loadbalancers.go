@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -15,14 +16,10 @@ import (
 
 func runLoadBalancers(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
-	for _, name := range sortedKeys(newFixture(t).Services) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			runLifeCycle(t, newFixture(t), name)
-		})
+	for _, name := range of(t, newFixture, serviceNames) {
+		virtual(t, name, func(t *testing.T) { runLifeCycle(t, newFixture(t), name) })
 	}
-	t.Run("a change of nodes creates nothing", func(t *testing.T) {
-		t.Parallel()
+	virtual(t, "a change of nodes creates nothing", func(t *testing.T) {
 		w := newWorld(t, newFixture(t))
 		w.addNode(t.Context(), "worker", nil)
 		c := w.Services[sortedKeys(w.Services)[0]]
@@ -31,16 +28,13 @@ func runLoadBalancers(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		require.NoError(t, w.loadBalancer().UpdateLoadBalancer(t.Context(), clusterName, w.service(t.Context(), c.Service), w.nodes))
 		w.requireNoWrites("the Service was never ensured")
 	})
-	t.Run("an instance goes while its Node stays", func(t *testing.T) {
-		t.Parallel()
+	virtual(t, "an instance goes while its Node stays", func(t *testing.T) {
 		runLostInstance(t, newFixture(t))
 	})
-	t.Run("another cluster's load balancer is left alone", func(t *testing.T) {
-		t.Parallel()
+	virtual(t, "another cluster's load balancer is left alone", func(t *testing.T) {
 		runOtherCluster(t, newFixture(t))
 	})
-	t.Run("ensure, update and delete at once", func(t *testing.T) {
-		t.Parallel()
+	virtual(t, "ensure, update and delete at once", func(t *testing.T) {
 		w := newWorld(t, newFixture(t))
 		ctx := t.Context()
 		w.addNode(ctx, "worker-1", nil)
@@ -99,7 +93,7 @@ func runLifeCycle(t *testing.T, f *Fixture, name string) {
 	w.update(ctx, c.Service, nil)
 	assert.NotEqual(t, created, w.Snapshot(), "the node joined")
 	w.Sim.ResetCalls()
-	require.NoError(t, w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, c.Service), w.nodes))
+	w.update(ctx, c.Service, nil)
 	w.ensure(ctx, c.Service, nil)
 	w.requireNoWrites("the node is there already")
 
@@ -210,16 +204,17 @@ const mostCalls = 200
 // runInterruption breaks the life of every Service at every call, in every way, and demands the same result as without.
 func runInterruption(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
-	for _, name := range sortedKeys(newFixture(t).Services) {
+	for _, name := range of(t, newFixture, serviceNames) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			reference, calls := interruptedRun(t, newFixture(t), name, nil, false)
+			var reference []string
+			var calls int
+			synctest.Test(t, func(t *testing.T) { reference, calls = interruptedRun(t, newFixture(t), name, nil, false) })
 			require.Less(t, calls, mostCalls)
 			require.Positive(t, calls)
 			for _, in := range interruptions {
 				for k := 1; k <= calls; k++ {
-					t.Run(fmt.Sprintf("call %d of %d: %s", k, calls, in.name), func(t *testing.T) {
-						t.Parallel()
+					virtual(t, fmt.Sprintf("call %d of %d: %s", k, calls, in.name), func(t *testing.T) {
 						// The fault lasts as long as the transport keeps trying, so that it is really seen above.
 						fault := &simkit.Fault{Kind: in.kind, From: k, Count: 1}
 						states, _ := interruptedRun(t, newFixture(t), name, fault, in.restart)

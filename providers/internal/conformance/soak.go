@@ -30,8 +30,8 @@ const (
 	// steps of a schedule, with a quiet point after every some of them.
 	soakSteps  = 60
 	quietAfter = 15
-	// settling bounds how often the controllers run at a quiet point until everything must be as wanted.
-	settling = 40
+	// betweenPasses is the pause of the lifecycle loop, and of a Service's first retry.
+	betweenPasses = 5 * time.Second
 )
 
 // soakPolicy takes more than one answer for a deletion, but no share of the cluster holds it back: what is destroyed here
@@ -64,8 +64,7 @@ func Soak(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		seeds = append(seeds, first+uint64(i))
 	}
 	for _, seed := range seeds {
-		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			t.Parallel()
+		virtual(t, fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			newSoak(t, newFixture(t), seed).run(t.Context())
 		})
 	}
@@ -122,6 +121,7 @@ func (s *soak) run(ctx context.Context) {
 	for step := 1; step <= soakSteps; step++ {
 		s.random(ctx)
 		s.controllers(ctx)
+		time.Sleep(betweenPasses)
 		if step%quietAfter == 0 {
 			s.quiet(ctx)
 		}
@@ -344,16 +344,13 @@ func (s *soak) quiet(ctx context.Context) {
 			delete(s.cluster, name)
 		}
 	}
-	for i := range settling {
-		if i%10 == 0 {
-			// A start has nothing in memory; else answers of some seconds ago would have to be waited for. The passes
-			// after it have what the guard wants to remember.
-			s.restart()
-		}
-		// Done is done when nothing was left to do twice in a row: the first pass may have initialised a node that the
-		// second one makes a backend.
-		if first := s.controllers(ctx); s.controllers(ctx) && first {
-			break
+	// Done is done when nothing was left to do twice in a row: the first pass may have initialised a node that the second
+	// one makes a backend.
+	for began, done := time.Now(), 0; done < 2 && time.Since(began) < patience; time.Sleep(betweenPasses) {
+		if s.controllers(ctx) {
+			done++
+		} else {
+			done = 0
 		}
 	}
 	for name := range s.machines {

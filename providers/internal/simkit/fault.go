@@ -1,10 +1,15 @@
 package simkit
 
 import (
+	"bytes"
+	"cmp"
+	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,7 +32,47 @@ const (
 	FaultCut = "cut"
 	// FaultHTML answers with Fault.Status, or success, and a page that is no API answer, as a proxy in between does.
 	FaultHTML = "html"
+	// FaultNull puts a null in the place of the first object of a listing.
+	FaultNull = "null"
+	// FaultRedirect answers with Fault.Status, or 307, and sends the client to another host; the call does not take effect.
+	FaultRedirect = "redirect"
+	// FaultEndless answers every page of a listing with the first one, and says that another one follows; see Pager.
+	FaultEndless = "endless"
 )
+
+// common are the kinds above.
+var common = []string{FaultStatus, FaultStatusAfter, FaultHang, FaultReset, FaultLost, FaultCut, FaultHTML, FaultNull, FaultRedirect, FaultEndless}
+
+// usualStatus is Fault.Status where it is not set and not 500.
+var usualStatus = map[string]int{FaultHTML: http.StatusOK, FaultRedirect: http.StatusTemporaryRedirect}
+
+// ElsewhereHost is where FaultRedirect sends clients.
+const ElsewhereHost = "elsewhere.example"
+
+// Pager is implemented by clouds whose listings have pages, for FaultEndless.
+type Pager interface {
+	// FirstPage turns a request for any page of a listing into one for the first, and notes by SetPage which one was asked for;
+	// it returns false where r asks for no page.
+	FirstPage(r *http.Request) bool
+	// Followed makes the answer with a page say that another one follows.
+	Followed(r *http.Request, body []byte) []byte
+}
+
+const pageHeader = "X-Simulated-Page"
+
+// SetPage notes which page a request asks for, counted from 1; a number that cannot be read is that of the first.
+func SetPage(r *http.Request, number string) {
+	if n, err := strconv.Atoi(number); err != nil || n < 1 {
+		number = "1"
+	}
+	r.Header.Set(pageHeader, number)
+}
+
+// Page returns the page that SetPage noted.
+func Page(r *http.Request) int {
+	n, _ := strconv.Atoi(r.Header.Get(pageHeader)) // SetPage wrote it
+	return n
+}
 
 // Fault makes calls fail. The zero values of the conditions match every call, for ever.
 type Fault struct {
@@ -56,15 +101,12 @@ type Fault struct {
 
 // AddFault puts a fault in force and returns its ID.
 func (s *Server) AddFault(f Fault) (int, error) {
-	known := append(slices.Sorted(maps.Keys(s.cloud.Distort())), FaultStatus, FaultStatusAfter, FaultHang, FaultReset, FaultLost, FaultCut, FaultHTML)
+	known := append(slices.Sorted(maps.Keys(s.cloud.Distort())), common...)
 	if !slices.Contains(known, f.Kind) {
 		return 0, fmt.Errorf("unknown kind of fault %q; there are %s", f.Kind, strings.Join(known, ", "))
 	}
 	if f.Status == 0 {
-		f.Status = http.StatusInternalServerError
-		if f.Kind == FaultHTML {
-			f.Status = http.StatusOK
-		}
+		f.Status = cmp.Or(usualStatus[f.Kind], http.StatusInternalServerError)
 	}
 	f.From = max(f.From, 1)
 	if f.For > 0 {
@@ -112,6 +154,9 @@ func (s *Server) strikeLocked(r *http.Request, operation string, write bool) *Fa
 			f.Writes && !write:
 			continue
 		}
+		if f.Kind == FaultEndless && !pageable(s.cloud, r) {
+			continue
+		}
 		if distort, ok := s.cloud.Distort()[f.Kind]; ok {
 			if _, applies := distort(r, nil); !applies {
 				continue
@@ -139,6 +184,11 @@ func (f *Fault) before(c Cloud, w http.ResponseWriter, r *http.Request) bool {
 		w.Header().Set("Content-Type", "text/html")
 		w.WriteHeader(f.Status)
 		_, _ = w.Write([]byte("<!doctype html><title>Please sign in</title>\n"))
+	case FaultRedirect:
+		http.Redirect(w, r, "http://"+ElsewhereHost+r.URL.RequestURI(), f.Status)
+	case FaultEndless:
+		c.(Pager).FirstPage(r) //nolint:forcetypeassert // strikeLocked has asked
+		return false
 	default:
 		return false
 	}
@@ -159,6 +209,17 @@ func (f *Fault) after(c Cloud, w http.ResponseWriter, r *http.Request, answer *h
 		_, _ = w.Write(answer.Body.Bytes()[:answer.Body.Len()/2])
 		_ = http.NewResponseController(w).Flush() // the half must leave before the connection closes
 		hangUp(w)
+	case FaultNull, FaultEndless:
+		if answer.Code != http.StatusOK {
+			return false
+		}
+		body := answer.Body.Bytes()
+		if f.Kind == FaultNull {
+			body = withNull(body)
+		} else {
+			body = c.(Pager).Followed(r, body) //nolint:forcetypeassert // strikeLocked has asked
+		}
+		send(w, answer.Header(), answer.Code, body)
 	default:
 		distort, ok := c.Distort()[f.Kind]
 		if !ok || answer.Code != http.StatusOK {
@@ -168,6 +229,80 @@ func (f *Fault) after(c Cloud, w http.ResponseWriter, r *http.Request, answer *h
 		send(w, answer.Header(), answer.Code, body)
 	}
 	return true
+}
+
+// pageable reports whether a request is for a page of a listing, without changing it.
+func pageable(c Cloud, r *http.Request) bool {
+	pager, ok := c.(Pager)
+	if !ok {
+		return false
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return false
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	probe := r.Clone(r.Context())
+	probe.Body = io.NopCloser(bytes.NewReader(body))
+	return pager.FirstPage(probe)
+}
+
+// firstItem is the beginning of an element of a list in XML.
+var firstItem = regexp.MustCompile(`<(item|member)>`)
+
+// withNull puts a null in the place of the first object of the first list of an answer; in XML, an empty element.
+func withNull(body []byte) []byte {
+	if at := firstItem.FindSubmatchIndex(body); at != nil && bytes.HasPrefix(bytes.TrimSpace(body), []byte("<")) {
+		name := string(body[at[2]:at[3]])
+		if inner := bytes.Index(body, []byte("<instancesSet><item>")); inner >= 0 {
+			name, at[0] = "item", inner+len("<instancesSet>")
+		}
+		depth, end := 0, at[0]
+		for end < len(body) {
+			switch rest := body[end:]; {
+			case bytes.HasPrefix(rest, []byte("<"+name+">")):
+				depth++
+			case bytes.HasPrefix(rest, []byte("</"+name+">")):
+				depth--
+			}
+			end++
+			if depth == 0 {
+				end += len("</"+name+">") - 1
+				break
+			}
+		}
+		return slices.Concat(body[:at[0]], []byte("<"+name+"/>"), body[end:])
+	}
+	var answer any
+	if json.Unmarshal(body, &answer) != nil || !putNull(answer) {
+		return body
+	}
+	text, err := json.Marshal(answer)
+	if err != nil {
+		return body
+	}
+	return text
+}
+
+// putNull changes the first list of objects that it finds, in the order of the names.
+func putNull(v any) bool {
+	switch v := v.(type) {
+	case []any:
+		if len(v) == 0 {
+			return false
+		}
+		if _, object := v[0].(map[string]any); object {
+			v[0] = nil
+			return true
+		}
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			if putNull(v[name]) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (f *Fault) writeStatus(c Cloud, w http.ResponseWriter, r *http.Request) {

@@ -225,3 +225,29 @@ func TestUnreachable(t *testing.T) {
 	require.Error(t, err)
 	assert.Equal(t, 1, s.Calls().Total)
 }
+
+// TestNull: the first object of the first list becomes null; in XML, an empty element.
+func TestNull(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{
+		`{"links":{},"droplets":[{"id":1},{"id":2}]}`: `{"droplets":[null,{"id":2}],"links":{}}`,
+		`{"tags":["a"],"data":[{"id":1}]}`:            `{"data":[null],"tags":["a"]}`,
+		`{"data":[]}`:                                 `{"data":[]}`,
+		`no JSON`:                                     `no JSON`,
+		`<R><set><item><g><item>a</item></g></item><item>b</item></set></R>`:                                           `<R><set><item/><item>b</item></set></R>`,
+		`<R><set><item><instancesSet><item><g><item>a</item></g></item><item>b</item></instancesSet></item></set></R>`: `<R><set><item><instancesSet><item/><item>b</item></instancesSet></item></set></R>`,
+	} {
+		assert.Equal(t, want, string(withNull([]byte(body))))
+	}
+}
+
+// TestRedirectFault: the client is sent elsewhere, and the call does not take effect.
+func TestRedirectFault(t *testing.T) {
+	t.Parallel()
+	c, s, url := start(t)
+	_, err := s.AddFault(Fault{Kind: FaultRedirect})
+	require.NoError(t, err)
+	_, _, _, err = do(t, http.MethodPost, url+"/x", "")
+	require.ErrorContains(t, err, ElsewhereHost)
+	assert.Zero(t, c.value.Load())
+}
