@@ -247,7 +247,10 @@ func TestRedirectFault(t *testing.T) {
 	c, s, url := start(t)
 	_, err := s.AddFault(Fault{Kind: FaultRedirect})
 	require.NoError(t, err)
-	_, _, _, err = do(t, http.MethodPost, url+"/x", "")
-	require.ErrorContains(t, err, ElsewhereHost)
+	stay := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	status, _, header, err := doBy(t, stay, http.MethodPost, url+"/x", "")
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusTemporaryRedirect, status)
+	assert.Equal(t, "http://"+ElsewhereHost+"/x", header.Get("Location"))
 	assert.Zero(t, c.value.Load())
 }
