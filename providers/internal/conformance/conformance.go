@@ -114,7 +114,11 @@ type world struct {
 // atOnce is the guard's policy for tests that are about the provider: the guard lets every "gone" pass.
 var atOnce = guard.Policy{Confirmations: 1, Window: time.Hour, MaxShare: 1, Floor: 1000}
 
+// roundTrip is how long every call takes: without it nothing would ever be older than anything else in virtual time.
+const roundTrip = 20 * time.Millisecond
+
 func newWorld(t testing.TB, f *Fixture) *world {
+	f.Sim.Configure(func(s *simkit.Settings) { s.Latency = simkit.Duration(roundTrip) })
 	w := &world{Fixture: f, t: t, kube: newKube("cluster-1"), policy: atOnce}
 	w.restart()
 	return w
