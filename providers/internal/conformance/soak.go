@@ -151,6 +151,9 @@ func (s *soak) random(ctx context.Context) {
 	case n < 76:
 		s.note("restart")
 		s.restart()
+		for _, v := range s.services {
+			v.dirty = true // the framework looks at every Service after a start
+		}
 	case n < 96:
 		s.fail()
 	default:
@@ -347,7 +350,9 @@ func (s *soak) quiet(ctx context.Context) {
 	// Done is done when nothing was left to do twice in a row: the first pass may have initialised a node that the second
 	// one makes a backend.
 	for began, done := time.Now(), 0; done < 2 && time.Since(began) < patience; time.Sleep(betweenPasses) {
-		if s.controllers(ctx) {
+		settled := s.controllers(ctx)
+		s.waitForUpdates()
+		if settled {
 			done++
 		} else {
 			done = 0
