@@ -258,12 +258,15 @@ func (i *Inventory[ID, V]) All(ctx context.Context, q Query) ([]V, error) {
 	}
 }
 
+// written is when a write whose answer has just come took effect at the latest: a read that begins now sees it.
+func written() time.Time { return time.Now().Add(-time.Nanosecond) }
+
 // Put records the whole object that a write answered, so that nobody has to read it again.
 func (i *Inventory[ID, V]) Put(value V) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	delete(i.forgotten, i.source.ID(value))
-	i.putLocked(value, time.Now(), time.Now())
+	i.putLocked(value, time.Now(), written())
 }
 
 // Amend records what a write must have made of an object that the cloud did not answer with. The rest of it is as old
@@ -271,7 +274,7 @@ func (i *Inventory[ID, V]) Put(value V) {
 func (i *Inventory[ID, V]) Amend(value V) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.putLocked(value, i.objects[i.source.ID(value)].read, time.Now())
+	i.putLocked(value, i.objects[i.source.ID(value)].read, written())
 }
 
 // Forget records that an object was deleted.
@@ -279,7 +282,7 @@ func (i *Inventory[ID, V]) Forget(id ID) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.removeLocked(id)
-	i.forgotten[id] = time.Now()
+	i.forgotten[id] = written()
 }
 
 // Invalidate makes the next question about an object read it, for writes whose effect is not known. The object may also
