@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -39,8 +40,8 @@ type shop struct {
 }
 
 func (s *shop) room(pace Pace) *Room[int, work] {
-	return New(inventory.New(inventory.Source[int, work]{
-		Kind: "thing of a test", ID: func(w work) int { return w.id },
+	things := inventory.New(inventory.Source[string, work]{
+		Kind: "thing of a test", ID: func(w work) string { return strconv.Itoa(w.id) },
 		List: func(ctx context.Context) ([]work, int, error) {
 			s.asked(ctx, &s.lists)
 			s.mu.Lock()
@@ -51,7 +52,11 @@ func (s *shop) room(pace Pace) *Room[int, work] {
 			}
 			return all, 1, s.err
 		},
-		Get: func(ctx context.Context, id int) (work, error) {
+		Get: func(ctx context.Context, name string) (work, error) {
+			id, err := strconv.Atoi(name)
+			if err != nil {
+				return work{}, err
+			}
 			s.asked(ctx, &s.gets)
 			s.mu.Lock()
 			hangs := s.hang[id]
@@ -68,7 +73,18 @@ func (s *shop) room(pace Pace) *Room[int, work] {
 			}
 			return w, s.err
 		},
-	}).Look, pace)
+	})
+	return New(func(ctx context.Context, ids []int) map[int]inventory.Seen[work] {
+		names := make([]string, len(ids))
+		for i, id := range ids {
+			names[i] = strconv.Itoa(id)
+		}
+		looked, seen := things.Look(ctx, names), map[int]inventory.Seen[work]{}
+		for i, id := range ids {
+			seen[id] = looked[names[i]]
+		}
+		return seen
+	}, pace)
 }
 
 func (s *shop) asked(ctx context.Context, counter *int) {
