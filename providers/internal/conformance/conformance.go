@@ -76,6 +76,7 @@ func Run(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Run("Guard", func(t *testing.T) { t.Parallel(); runGuard(t, newFixture) })
 	t.Run("Instances", func(t *testing.T) { t.Parallel(); runInstances(t, newFixture) })
 	t.Run("LoadBalancers", func(t *testing.T) { t.Parallel(); runLoadBalancers(t, newFixture) })
+	t.Run("HostileAnswers", func(t *testing.T) { t.Parallel(); runHostileAnswers(t, newFixture) })
 	t.Run("Interruption", func(t *testing.T) { t.Parallel(); runInterruption(t, newFixture) })
 }
 

@@ -1,0 +1,96 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
+)
+
+// hostile are answers that no healthy cloud gives: whoever believes them loses nodes or load balancers, or hands the
+// credential to a stranger.
+var hostile = []string{simkit.FaultNull, simkit.FaultRedirect, simkit.FaultEndless}
+
+// runHostileAnswers: nothing crashes, nothing is deleted, no other host is asked, and afterwards the work goes on.
+func runHostileAnswers(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	for _, kind := range hostile {
+		virtual(t, kind+" while a Service is changed", func(t *testing.T) { runHostileAnswer(t, newFixture(t), kind) })
+		virtual(t, kind+" while a Node is asked for", func(t *testing.T) {
+			w := newWorld(t, newFixture(t))
+			node := w.addNode(t.Context(), "worker", nil)
+			w.beginHostile(kind)
+			for range 3 {
+				w.restart()
+				exists, err := w.instances().InstanceExists(t.Context(), node)
+				assert.True(t, exists || err != nil, "an answer or an error, but never gone")
+				w.requireNoCrash(err)
+				_, err = w.instances().InstanceMetadata(t.Context(), bareNode("worker"))
+				w.requireNoCrash(err)
+			}
+			w.endHostile()
+			w.requireExists(node, true)
+		})
+	}
+}
+
+func runHostileAnswer(t *testing.T, f *Fixture, kind string) {
+	t.Helper()
+	ctx := t.Context()
+	w := newWorld(t, f)
+	c := w.Services[sortedKeys(w.Services)[0]]
+	w.addNode(ctx, "worker-1", nil)
+	w.addNode(ctx, "worker-2", nil)
+	w.createService(ctx, c.Service)
+	w.ensure(ctx, c.Service, nil)
+	held := w.Snapshot()
+	w.beginHostile(kind)
+	for range 3 {
+		w.restart()
+		_, exists, err := w.loadBalancer().GetLoadBalancer(ctx, clusterName, w.service(ctx, c.Service))
+		assert.True(t, exists || err != nil, "there is a load balancer, or nobody knows")
+		w.requireNoCrash(err)
+		_, err = w.loadBalancer().EnsureLoadBalancer(ctx, clusterName, w.service(ctx, c.Service), w.nodes)
+		w.requireNoCrash(err)
+		if kind == simkit.FaultRedirect {
+			require.ErrorContains(t, err, simkit.ElsewhereHost, "the error names the host")
+		}
+		w.requireNoCrash(w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, c.Service), w.nodes))
+		time.Sleep(firstServicePause)
+	}
+	w.endHostile()
+	w.ensure(ctx, c.Service, nil)
+	assert.Equal(t, held, w.Snapshot(), "nothing is lost, nothing is there twice")
+	w.changeService(ctx, c.Service, c.Change)
+	w.ensure(ctx, c.Service, nil)
+	w.remove(ctx, c.Service, nil)
+	assert.Empty(t, w.Snapshot())
+}
+
+// beginHostile puts a kind of answer in force for all calls. Each takes some time, or a page that repeats would end no virtual
+// time-out.
+func (w *world) beginHostile(kind string) {
+	w.Sim.Configure(func(s *simkit.Settings) { s.Latency = simkit.Duration(50 * time.Millisecond) })
+	w.failCalls(simkit.Fault{Kind: kind})
+}
+
+func (w *world) endHostile() {
+	w.Sim.ClearFaults()
+	assert.Empty(w.t, w.Network.Strangers(), "nobody else is asked")
+	time.Sleep(time.Minute) // what was remembered of the failures is forgotten
+}
+
+// requireNoCrash: an error is an answer, or progress; a panic is neither.
+func (w *world) requireNoCrash(err error) {
+	w.t.Helper()
+	if _, hint := errors.AsType[*cloudproviderapi.RetryError](err); err == nil || hint || errors.Is(err, context.DeadlineExceeded) {
+		return
+	}
+	assert.NotContains(w.t, err.Error(), "this is a bug")
+}
