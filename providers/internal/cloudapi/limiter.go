@@ -12,8 +12,15 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/priority"
 )
 
-// reservedShare of a bucket's burst is kept for urgent calls: routine ones wait rather than use it up.
-const reservedShare = 5
+const (
+	// reservedShare of a bucket's burst is kept for urgent calls: routine ones wait rather than use it up.
+	reservedShare = 5
+	// routineShare of the calls is left to routine ones, however many urgent ones there are: without them nobody would
+	// notice what broke, nor that a node is gone.
+	routineShare = 5
+	// mostOwed bounds how many calls routine ones can save up by not asking.
+	mostOwed = 5
+)
 
 // Limit is a client-side token bucket. Over any span it lets through at most Burst + PerSecond × span.
 type Limit struct {
@@ -32,10 +39,14 @@ type limiter struct {
 	turn    chan struct{}
 	waiting atomic.Int64
 
-	limits      []Limit
+	limits []Limit
+	// taking keeps looking for tokens and taking them together.
+	taking      sync.Mutex
 	mu          sync.Mutex
 	pausedUntil time.Time
 	slowed      time.Time
+	// owed is how many calls urgent ones took from the share of routine ones.
+	owed float64
 }
 
 func newLimiter(limits []Limit) *limiter {
@@ -109,33 +120,68 @@ func (l *limiter) wait(ctx context.Context, maxWait time.Duration) error {
 			return err
 		}
 	}
-	return l.waitUrgent(ctx, until)
+	// Urgent calls look less far ahead than routine ones may wait, so that there is always room for what these are owed.
+	err := l.reserve(ctx, time.Now().Add(time.Until(until)*(routineShare-1)/routineShare))
+	if err == nil {
+		l.owe()
+	}
+	return err
 }
 
-// waitUrgent takes tokens ahead of time and waits until they are due.
-func (l *limiter) waitUrgent(ctx context.Context, until time.Time) error {
-	now := time.Now()
-	delay := l.pausedFor()
-	var taken []*rate.Reservation
+// reserve takes tokens ahead of time and waits until they are due.
+func (l *limiter) reserve(ctx context.Context, until time.Time) error {
+	taken, now, delay := l.take(until)
+	if taken == nil && len(l.buckets) > 0 || now.Add(delay).After(until) {
+		return tooLong(delay)
+	}
+	if !rest(ctx, delay, nil) {
+		for _, r := range taken {
+			r.CancelAt(now)
+		}
+		return gaveUp(ctx)
+	}
+	return nil
+}
+
+// take reserves a token of each bucket if they are due in time. Tokens that are given back are lost where others were taken
+// meanwhile, so none are taken that come too late.
+func (l *limiter) take(until time.Time) (taken []*rate.Reservation, now time.Time, delay time.Duration) {
+	delay = l.pausedFor()
+	l.taking.Lock()
+	defer l.taking.Unlock()
+	now = time.Now()
+	for _, b := range l.buckets {
+		if lack := 1 - b.TokensAt(now); lack > 0 {
+			delay = max(delay, time.Duration(lack/float64(b.Limit())*float64(time.Second)))
+		}
+	}
+	if now.Add(delay).After(until) {
+		return nil, now, delay
+	}
 	for _, b := range l.buckets {
 		r := b.ReserveN(now, 1)
 		taken = append(taken, r)
 		delay = max(delay, r.DelayFrom(now))
 	}
-	giveBack := func() {
-		for _, r := range taken {
-			r.CancelAt(now)
-		}
+	return taken, now, delay
+}
+
+// owe notes that an urgent call went out: for some of them a routine one may follow, whatever the reserve.
+func (l *limiter) owe() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.owed = min(l.owed+1./(routineShare-1), mostOwed)
+}
+
+// claim reports whether a routine call is owed, and takes it.
+func (l *limiter) claim() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.owed < 1 {
+		return false
 	}
-	if now.Add(delay).After(until) {
-		giveBack()
-		return tooLong(delay)
-	}
-	if !rest(ctx, delay, nil) {
-		giveBack()
-		return gaveUp(ctx)
-	}
-	return nil
+	l.owed--
+	return true
 }
 
 // waitRoutine waits for its turn, and then for tokens beyond the reserve. It returns false if the call became urgent.
@@ -143,6 +189,9 @@ func (l *limiter) waitRoutine(ctx context.Context, until time.Time) (done bool, 
 	behind := l.waiting.Add(1)
 	defer l.waiting.Add(-1)
 	if delay := l.routineDelay(int(behind)); time.Now().Add(delay).After(until) {
+		if l.claim() {
+			return true, l.reserve(ctx, until)
+		}
 		return false, tooLong(delay)
 	}
 	raised := priority.Raised(ctx)
@@ -170,6 +219,8 @@ func (l *limiter) waitRoutine(ctx context.Context, until time.Time) (done bool, 
 				b.AllowN(time.Now(), 1)
 			}
 			return true, nil
+		case l.claim():
+			return true, l.reserve(ctx, until)
 		case time.Now().Add(delay).After(until):
 			return false, tooLong(delay)
 		case !rest(ctx, delay, raised):

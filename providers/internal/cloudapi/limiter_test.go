@@ -123,3 +123,40 @@ func TestAdaptiveLimit(t *testing.T) {
 		assert.Equal(t, []float64{20, 100}, rates())
 	})
 }
+
+// TestUrgentCallsLeaveAShareToRoutineOnes: Services that cannot be made, as beyond the account's quota, are tried again and again.
+func TestUrgentCallsLeaveAShareToRoutineOnes(t *testing.T) {
+	t.Parallel()
+	for _, services := range []int{100, 200, 400, 4000} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLimiter([]Limit{{PerSecond: 2.5, Burst: 100}, {PerSecond: 1.1, Burst: 1000}}) // DigitalOcean's
+			urgent := priority.Urgent(t.Context())
+			began, asked, answered := time.Now(), 0, 0
+			var sent atomic.Int64
+			var due float64
+			for time.Since(began) < 6*time.Hour {
+				time.Sleep(10 * time.Second)
+				for due += float64(services) / 30; due >= 1; due-- { // each every 5 minutes
+					go func() {
+						if l.wait(urgent, maxPatience) == nil {
+							sent.Add(1)
+						}
+					}()
+				}
+				synctest.Wait()
+				asked++
+				if l.wait(t.Context(), maxPatience) == nil {
+					answered++
+				}
+			}
+			time.Sleep(maxPatience)
+			synctest.Wait()
+			assert.Equal(t, asked, answered, "%d Services: one routine call in 10 s is below a fifth of the rate", services)
+			span := time.Since(began).Seconds()
+			assert.LessOrEqual(t, float64(sent.Load())+float64(answered), 1000+1.1*span, "the cloud's limit holds")
+			if services >= 400 {
+				assert.Greater(t, float64(sent.Load()), 0.7*1.1*span, "and urgent ones get the rest")
+			}
+		})
+	}
+}

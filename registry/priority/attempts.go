@@ -1,0 +1,58 @@
+package priority
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+const (
+	// urgentAttempts is how many failures in a row an object may have while its calls still go first. What fails again and
+	// again, as beyond the account's quota, gains nothing by being early, and would hold up everything else for ever.
+	urgentAttempts = 5
+	// attemptsMemory is how long failures count, and bounds what is remembered of objects that nobody asks about any more.
+	attemptsMemory = time.Hour
+)
+
+// Attempts remembers which objects failed again and again. The zero value is ready.
+type Attempts struct {
+	mu     sync.Mutex
+	failed map[string]attempt
+}
+
+type attempt struct {
+	count int
+	last  time.Time
+}
+
+// Urgent returns a context whose calls go first, unless the object failed too often; done is told the outcome.
+func (a *Attempts) Urgent(ctx context.Context, object string) (urgent context.Context, done func(error)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	done = func(err error) { a.note(object, err) }
+	if f := a.failed[object]; f.count >= urgentAttempts && time.Since(f.last) < attemptsMemory {
+		return ctx, done
+	}
+	return Urgent(ctx), done
+}
+
+func (a *Attempts) note(object string, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err == nil {
+		delete(a.failed, object)
+		return
+	}
+	if a.failed == nil {
+		a.failed = map[string]attempt{}
+	}
+	f := a.failed[object]
+	if f.count == 0 {
+		for other, o := range a.failed {
+			if time.Since(o.last) >= attemptsMemory {
+				delete(a.failed, other)
+			}
+		}
+	}
+	a.failed[object] = attempt{f.count + 1, time.Now()}
+}
