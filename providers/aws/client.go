@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials/stscreds"
 	"github.com/aws/aws-sdk-go-v2/feature/ec2/imds"
@@ -194,6 +196,7 @@ func (a *api) loadConfig(ctx context.Context, region string) (aws.Config, error)
 	add(c.CredentialsFile != "", config.WithSharedCredentialsFiles([]string{c.CredentialsFile}))
 	add(c.MetadataDisabled, config.WithEC2IMDSClientEnableState(imds.ClientDisabled))
 	add(c.MetadataEndpoint != "", config.WithEC2IMDSEndpoint(c.MetadataEndpoint))
+	options = append(options, config.WithHTTPClient(credentialsHTTP()))
 	add(c.CABundle != "", config.WithCustomCABundle(caBundle(c.CABundle)))
 	loaded, err := config.LoadDefaultConfig(ctx, options...)
 	if err != nil {
@@ -209,6 +212,23 @@ func caBundle(path string) io.Reader {
 		return strings.NewReader("") // newTransport has read it before
 	}
 	return bytes.NewReader(data)
+}
+
+// credentialsHTTP is the client with which the SDK fetches credentials. Left alone it follows redirects, with the web identity's
+// token in the request. The SDK wants its own type of client, which asks for the proxy before it sends anything.
+func credentialsHTTP() *awshttp.BuildableClient {
+	return awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
+		proxy := t.Proxy
+		t.Proxy = func(r *http.Request) (*url.URL, error) {
+			if r.Response != nil && r.Response.Request != nil {
+				return nil, cloudapi.Redirected(r.Response.Request, r.Response)
+			}
+			if proxy == nil {
+				return nil, nil //nolint:nilnil // no proxy
+			}
+			return proxy(r)
+		}
+	})
 }
 
 // keyPair gives the access key of the environment or its files, as they are now.

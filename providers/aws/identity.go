@@ -193,7 +193,7 @@ func (a *api) metadata(ctx context.Context, path string) (string, error) {
 		return "", err
 	}
 	if a.dial != nil {
-		loaded.HTTPClient = &http.Client{Transport: cloudapi.NewTransport(a.dial)}
+		loaded.HTTPClient = &http.Client{Transport: cloudapi.NoRedirects(cloudapi.NewTransport(a.dial))}
 	}
 	client := imds.NewFromConfig(loaded, func(options *imds.Options) {
 		// Without an override, the SDK's settings stand, such as the mode of the endpoint for IPv6.

@@ -268,7 +268,7 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 		return c, nil, err
 	}
 	keys, rest, iniErr := Options.FromINI(entries)
-	overrides, rest, overrideErr := parseOverrides(rest)
+	overrides, rest, overrideErr := parseOverrides(rest, in.AllowInsecureEndpoints)
 	in.Keys = keys
 	c, err = Options.Parse(in.Sources)
 	c.Overrides = overrides
@@ -280,7 +280,7 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 }
 
 // parseOverrides reads the sections [ServiceOverride "label"].
-func parseOverrides(entries []schema.INIEntry) (list []override, rest []schema.INIEntry, err error) {
+func parseOverrides(entries []schema.INIEntry, allowInsecure bool) (list []override, rest []schema.INIEntry, err error) {
 	sections := map[string]*override{}
 	var problems []error
 	for _, e := range entries {
@@ -313,7 +313,7 @@ func parseOverrides(entries []schema.INIEntry) (list []override, rest []schema.I
 	places := map[string]string{}
 	for _, label := range slices.Sorted(maps.Keys(sections)) {
 		o := sections[label]
-		problems = append(problems, o.check(label, places)...)
+		problems = append(problems, o.check(label, places, allowInsecure)...)
 		list = append(list, *o)
 	}
 	return list, rest, errors.Join(problems...)
@@ -321,7 +321,7 @@ func parseOverrides(entries []schema.INIEntry) (list []override, rest []schema.I
 
 // check reports what a section lacks, and another one with the same service and region. It makes the name of the service
 // the SDK's.
-func (o *override) check(label string, places map[string]string) []error {
+func (o *override) check(label string, places map[string]string, allowInsecure bool) []error {
 	var problems []error
 	report := func(key, value, reason string) {
 		problems = append(problems, &schema.Problem{Place: fmt.Sprintf("key [ServiceOverride %q] %s of the cloud config", label, key), Value: value, Reason: reason})
@@ -333,6 +333,9 @@ func (o *override) check(label string, places map[string]string) []error {
 	}
 	if u, err := url.Parse(o.URL); o.URL != "" && (err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https")) {
 		report("URL", o.URL, `is not a URL of the form "https://host[:port]/"`)
+	}
+	if reason := schema.InsecureURL(o.URL, allowInsecure); reason != nil {
+		report("URL", o.URL, reason.Error())
 	}
 	if o.Service != "" {
 		known, ok := serviceNames()[strings.ToLower(o.Service)]

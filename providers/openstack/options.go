@@ -138,7 +138,7 @@ func methods() []string {
 
 // Options is the table of the provider's options: the keys of cloud.conf as OpenStack's own controller has them.
 var Options = schema.Options[Config]{
-	text("Global", "auth-url", "Address of Keystone. May come from clouds.yaml.", func(c *Config) *string { return &c.Global.AuthURL }),
+	schema.URLOption(func(c *Config) *string { return &c.Global.AuthURL }, schema.OptionRow{FileKey: "[Global] auth-url", Spec: schema.Spec{Help: "Address of Keystone. May come from clouds.yaml."}}),
 	text("Global", "user-id", "ID of the user.", func(c *Config) *string { return &c.Global.UserID }),
 	text("Global", "username", "Name of the user; needs the user's domain.", func(c *Config) *string { return &c.Global.Username }),
 	credential("password", "Password of the user.", func(c *Config) *schema.Secret { return &c.Global.Password }),

@@ -22,6 +22,7 @@ type instances struct {
 	deletions *deletions
 	claims    *claims
 	reports   *reports
+	attempts  priority.Attempts
 }
 
 // InstanceExists implements cloudprovider.InstancesV2. A Node that is not ours exists as far as we can say, and "gone"
@@ -74,16 +75,18 @@ func (i *instances) InstanceShutdown(ctx context.Context, node *v1.Node) (shutdo
 
 // InstanceMetadata implements cloudprovider.InstancesV2. It never returns nothing for a Node that the framework would
 // then dereference, and makes the failure to initialise a Node an event on it: the framework only logs it.
-func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
+func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (metadata *cloudprovider.InstanceMetadata, err error) {
 	if i.ownership.notOurs(node) {
 		return foreignMetadata(node), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
 	defer cancel()
 	if Uninitialized(node) {
-		ctx = priority.Urgent(ctx) // nothing runs on it until then
+		var tried func(error)
+		ctx, tried = i.attempts.Urgent(ctx, string(node.UID)+" "+node.Name) // nothing runs on it until then
+		defer func() { tried(err) }()
 	}
-	metadata, err := i.metadata(ctx, node)
+	metadata, err = i.metadata(ctx, node)
 	if errors.Is(err, cloudprovider.InstanceNotFound) && node.Spec.ProviderID != "" && ready(node) {
 		i.deletions.witnesses.miss(node)
 	}

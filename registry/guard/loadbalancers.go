@@ -64,6 +64,15 @@ type loadBalancers struct {
 	reports      *reports
 	locks        keylock.Locks
 	turns        turns
+	attempts     priority.Attempts
+}
+
+// failure returns the error unless it only says when to look again: work that is under way has not failed.
+func failure(err error) error {
+	if _, later := errors.AsType[*cloudproviderapi.RetryError](err); later {
+		return nil
+	}
+	return err
 }
 
 // wishes reads the common annotations.
@@ -135,7 +144,9 @@ func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, 
 		return service.Status.LoadBalancer.DeepCopy(), err
 	}
 	if len(service.Status.LoadBalancer.Ingress) == 0 {
-		ctx = priority.Urgent(ctx) // it serves nobody until then
+		var tried func(error)
+		ctx, tried = l.attempts.Urgent(ctx, string(service.UID)+" "+name(service)) // it serves nobody until then
+		defer func() { tried(failure(err)) }()
 	}
 	err = l.reconcile(ctx, cluster, service, nodes, func(ctx context.Context, nodes []*v1.Node) (err error) {
 		defer recovered(&err, "EnsureLoadBalancer", name(service))

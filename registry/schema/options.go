@@ -132,6 +132,8 @@ type Sources struct {
 	FilePath string
 	// Keys are the values of the file by OptionRow.FileKey where a provider's file has another syntax; nil otherwise.
 	Keys map[string]string
+	// AllowInsecureEndpoints lets endpoints without TLS pass, the flag --allow-insecure-endpoints.
+	AllowInsecureEndpoints bool
 }
 
 // Parse reads every option from its strongest source. All problems are reported together: each one names the source
@@ -153,6 +155,11 @@ func (t Options[C]) Parse(src Sources) (C, error) {
 		}
 		if err == nil && text != "" {
 			err = o.apply(&config, place, text)
+		}
+		if err == nil && o.Kind == KindURL && text != "" {
+			if reason := InsecureURL(text, src.AllowInsecureEndpoints); reason != nil {
+				err = &Problem{Place: place.name, Value: text, Reason: reason.Error()}
+			}
 		}
 		if err != nil {
 			problems = append(problems, err)

@@ -57,6 +57,7 @@ type manager struct {
 	policy    guard.Policy
 	services  serviceSelection
 	adopt     registry.Adoption
+	insecure  bool
 	options   *options.CloudControllerManagerOptions
 	cmd       *cobra.Command
 	stderr    io.Writer

@@ -24,6 +24,7 @@ type cloudCommand struct {
 	// readOnly keeps everything from the API server that would change it, events included.
 	readOnly bool
 	adopt    registry.Adoption
+	insecure bool
 }
 
 // addFlags declares the flags that choose cloud and cluster, and those of the providers.
@@ -33,6 +34,7 @@ func (c *cloudCommand) addFlags() {
 	fs.StringVar(&c.cloudConfig, "cloud-config", "", "The provider's configuration file.")
 	fs.StringVar(&c.kubeconfig, "kubeconfig", "", "Path of a kubeconfig; without it the ServiceAccount of the pod is used.")
 	c.adopt.AddFlag(fs)
+	addEndpointFlag(fs, &c.insecure)
 	for _, p := range c.providers.Providers() {
 		schema.AddFlags(fs, p.Options)
 	}
@@ -54,7 +56,7 @@ func (c *cloudCommand) openCloud() (cloudprovider.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := registry.Inputs{Version: version, Adopt: c.adopt, Sources: schema.Sources{LookupEnv: schema.Environment, Flags: schema.SetFlags(c.cmd.Flags(), p.Options)}}
+	in := registry.Inputs{Version: version, Adopt: c.adopt, Sources: schema.Sources{LookupEnv: schema.Environment, Flags: schema.SetFlags(c.cmd.Flags(), p.Options), AllowInsecureEndpoints: c.insecure}}
 	if c.cloudConfig != "" {
 		in.FilePath = c.cloudConfig
 		if in.File, err = os.ReadFile(c.cloudConfig); err != nil {

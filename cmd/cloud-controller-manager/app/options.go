@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	frameworkapp "k8s.io/cloud-provider/app"
@@ -62,9 +63,16 @@ func lateDefaults(cmd *cobra.Command, o *options.CloudControllerManagerOptions) 
 	}
 }
 
+// addEndpointFlag declares the flag that lets the clouds' endpoints be without TLS.
+func addEndpointFlag(fs *pflag.FlagSet, allow *bool) {
+	fs.BoolVar(allow, schema.FlagAllowInsecureEndpoints, *allow,
+		"Accept http:// endpoints of the cloud beside loopback addresses. Credentials then cross the network in clear.")
+}
+
 // commonFlags returns the flags that every provider shares.
-func commonFlags(p *guard.Policy, s *serviceSelection, adopt *registry.Adoption) cliflag.NamedFlagSets {
+func commonFlags(p *guard.Policy, s *serviceSelection, adopt *registry.Adoption, insecure *bool) cliflag.NamedFlagSets {
 	var sets cliflag.NamedFlagSets
+	addEndpointFlag(sets.FlagSet("cloud endpoints"), insecure)
 	p.AddFlags(sets.FlagSet("node guard"))
 	s.addFlags(sets.FlagSet("service selection"))
 	adopt.AddFlag(sets.FlagSet("load balancers"))
@@ -73,7 +81,7 @@ func commonFlags(p *guard.Policy, s *serviceSelection, adopt *registry.Adoption)
 
 // ourFlags returns the common flags, and one set for each provider that has any.
 func (m *manager) ourFlags() cliflag.NamedFlagSets {
-	sets := commonFlags(&m.policy, &m.services, &m.adopt)
+	sets := commonFlags(&m.policy, &m.services, &m.adopt, &m.insecure)
 	for _, p := range m.providers.Providers() {
 		schema.AddFlags(sets.FlagSet(p.Name), p.Options)
 	}
@@ -87,13 +95,13 @@ func (m *manager) flagClashes() error {
 	if err != nil {
 		return err
 	}
-	bare := frameworkapp.NewCloudControllerManagerCommand(o, nil, m.controllers(), names.CCMControllerAliases(), commonFlags(&guard.Policy{}, &serviceSelection{}, new(registry.Adoption)), nil)
+	bare := frameworkapp.NewCloudControllerManagerCommand(o, nil, m.controllers(), names.CCMControllerAliases(), commonFlags(&guard.Policy{}, &serviceSelection{}, new(registry.Adoption), new(bool)), nil)
 	return m.providers.FlagClashes(func(name string) bool { return bare.Flags().Lookup(name) != nil })
 }
 
 // inputs collects everything that the provider is made of.
 func (m *manager) inputs() (registry.Inputs, error) {
-	in := registry.Inputs{Version: version, Guard: &m.policy, Adopt: m.adopt, Sources: schema.Sources{LookupEnv: schema.Environment}}
+	in := registry.Inputs{Version: version, Guard: &m.policy, Adopt: m.adopt, Sources: schema.Sources{LookupEnv: schema.Environment, AllowInsecureEndpoints: m.insecure}}
 	shared := m.options.KubeCloudShared.CloudProvider
 	p, err := m.providers.Lookup(shared.Name)
 	if err != nil {

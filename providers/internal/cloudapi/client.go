@@ -239,7 +239,7 @@ var errNoAnswer = errors.New("no answer")
 // buffer replaces the body by its content, and tells the class of failure of the answer.
 func (t *transport) buffer(req *http.Request, resp *http.Response) (class, err error) {
 	defer resp.Body.Close()
-	if err := redirected(req, resp); err != nil {
+	if err := Redirected(req, resp); err != nil {
 		return nil, err
 	}
 	data, err := readBounded(resp)

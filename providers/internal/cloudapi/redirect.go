@@ -3,7 +3,6 @@ package cloudapi
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -16,9 +15,9 @@ var errFinal = errors.New("the request is not sent again")
 // refuseRedirect is the CheckRedirect of every client: a second line behind the transport, which lets no redirect through.
 func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// redirected refuses an answer that sends us elsewhere. No cloud's API does that, and whoever follows carries tokens and
+// Redirected refuses an answer that sends us elsewhere. No cloud's API does that, and whoever follows carries tokens and
 // passwords to a host that nobody configured. A list of versions (300, as OpenStack's services answer) leads nowhere by itself.
-func redirected(req *http.Request, resp *http.Response) error {
+func Redirected(req *http.Request, resp *http.Response) error {
 	switch resp.StatusCode {
 	case http.StatusMultipleChoices, http.StatusNotModified:
 		return nil
@@ -48,7 +47,7 @@ func (n noRedirects) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := redirected(req, resp); err != nil {
+	if err := Redirected(req, resp); err != nil {
 		_ = resp.Body.Close()
 		return nil, err
 	}
@@ -73,37 +72,4 @@ func HostOf(endpoint string) string {
 		return ""
 	}
 	return u.Scheme + "://" + u.Host
-}
-
-// CheckEndpoint refuses an endpoint that is no URL of a web server, and one without TLS: credentials and answers could be read
-// and changed on the way. A loopback address has no way; allowInsecure is the operator's --allow-insecure-endpoints. An empty
-// endpoint is fine: the default counts.
-func CheckEndpoint(option, endpoint string, allowInsecure bool) error {
-	if endpoint == "" {
-		return nil
-	}
-	u, err := url.Parse(endpoint)
-	switch {
-	case err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https"):
-		return fmt.Errorf("%s %q: must be a URL such as https://api.example.com", option, withoutUser(endpoint))
-	case u.Scheme == "http" && !allowInsecure && !loopback(u.Hostname()):
-		return fmt.Errorf("%s %q: whoever is on the way could read the credentials; use https://, or allow it with --allow-insecure-endpoints", option, u.Redacted())
-	}
-	return nil
-}
-
-// withoutUser drops what could be a password from a text that is no URL.
-func withoutUser(text string) string {
-	if at := strings.LastIndex(text, "@"); at >= 0 {
-		return "…" + text[at:]
-	}
-	return text
-}
-
-func loopback(host string) bool {
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
 }

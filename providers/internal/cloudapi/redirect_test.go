@@ -68,19 +68,3 @@ func TestTheCredentialIsForItsHostAlone(t *testing.T) {
 		assert.True(t, errors.Is(err, errFinal))
 	}
 }
-
-func TestCheckEndpoint(t *testing.T) {
-	t.Parallel()
-	for endpoint, good := range map[string]bool{
-		"": true, "https://api.example.com": true, "http://127.0.0.1:8080/v3": true, "http://[::1]:1": true, "http://localhost": true,
-		"http://api.example.com": false, "http://10.0.0.1": false, "http://localhost.example.com": false, "ftp://api.example.com": false, "api.example.com": false, "https://": false,
-	} {
-		err := CheckEndpoint("option URL", endpoint, false)
-		assert.Equal(t, good, err == nil, "%s: %v", endpoint, err)
-	}
-	require.NoError(t, CheckEndpoint("option URL", "http://api.example.com", true))
-	err := CheckEndpoint("option URL", "http://user:hunter2@api.example.com", false)
-	require.ErrorContains(t, err, "--allow-insecure-endpoints")
-	assert.NotContains(t, err.Error(), "hunter2")
-	assert.NotContains(t, CheckEndpoint("option URL", "user:hunter2@api.example.com", false).Error(), "hunter2")
-}

@@ -18,6 +18,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
 	"github.com/anyccm/cloud-controller-manager/registry/priority"
 	"github.com/anyccm/cloud-controller-manager/registry/progress"
+	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
 const (
@@ -95,7 +96,7 @@ func (r *Room[ID, V]) Until(ctx context.Context, id ID, what string, over func(V
 	r.waiters[w] = struct{}{}
 	if !r.running {
 		r.running = true
-		go r.run()
+		rescue.Go("waiting for the cloud's work", r.run)
 	} else {
 		r.wake()
 	}
@@ -143,7 +144,7 @@ func (r *Room[ID, V]) run() {
 			case <-r.joined:
 			}
 		default:
-			go func() { r.tell(due, r.safely(urgent, ids(due))) }()
+			rescue.Go("looking at the cloud's work", func() { r.tell(due, r.safely(urgent, ids(due))) })
 		}
 	}
 }
