@@ -12,7 +12,7 @@ func TestEndpointsWithoutTLS(t *testing.T) {
 	t.Parallel()
 	table := Options[config]{
 		URLOption(func(c *config) *string { return &c.URL }, OptionRow{Env: "X_URL", Spec: Spec{Help: "Base URL."}}),
-		SecretOption(func(c *config) *Secret { return &c.Token }, OptionRow{Env: "X_TOKEN", Spec: Spec{Help: "Token.", Required: true}}),
+		SecretOption(func(c *config) *Secret { return &c.Token }, OptionRow{Env: "X_TOKEN", Required: true, Spec: Spec{Help: "Token."}}),
 	}
 	for endpoint, good := range map[string]bool{
 		"https://api.example.com": true, "http://127.0.0.1:8080/v3": true, "http://[::1]:1": true, "http://localhost": true, "http://169.254.169.254/": true,
