@@ -98,6 +98,7 @@ func (s *shop) asked(ctx context.Context, counter *int) {
 func newShop(n int, takes time.Duration) *shop {
 	s := &shop{objects: map[int]work{}, answer: 100 * time.Millisecond, hang: map[int]bool{}}
 	for i := range n {
+		i++ // 0 is no identity
 		s.objects[i] = work{id: i, ends: time.Now().Add(takes)}
 	}
 	return s
@@ -114,6 +115,7 @@ func TestManyAtOnce(t *testing.T) {
 		var group sync.WaitGroup
 		var served atomic.Int32
 		for i := range n {
+			i++
 			group.Go(func() {
 				w, err := room.Until(t.Context(), i, "a thing", finished)
 				assert.NoError(t, err)
@@ -141,6 +143,7 @@ func TestOneAlone(t *testing.T) {
 		s := newShop(0, 0)
 		room := s.room(Pace{})
 		for i, takes := range []time.Duration{90 * time.Second, time.Second, 2500 * time.Millisecond} {
+			i++
 			s.objects[i] = work{i, time.Now().Add(takes)}
 			began := time.Now()
 			_, err := room.Until(t.Context(), i, "a thing", finished)
@@ -158,13 +161,13 @@ func TestLateJoiner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShop(1, 5*time.Minute)
 		room := s.room(Pace{})
-		go func() { _, _ = room.Until(t.Context(), 0, "slow", finished) }()
+		go func() { _, _ = room.Until(t.Context(), 1, "slow", finished) }()
 		time.Sleep(4*time.Minute + 300*time.Millisecond)
 		s.mu.Lock()
-		s.objects[1] = work{1, time.Now().Add(700 * time.Millisecond)}
+		s.objects[2] = work{2, time.Now().Add(700 * time.Millisecond)}
 		s.mu.Unlock()
 		began := time.Now()
-		_, err := room.Until(priority.Urgent(t.Context()), 1, "quick", finished)
+		_, err := room.Until(priority.Urgent(t.Context()), 2, "quick", finished)
 		require.NoError(t, err)
 		assert.Less(t, time.Since(began), 2500*time.Millisecond)
 		assert.True(t, s.urgent, "somebody urgent waits for the look")
@@ -185,7 +188,7 @@ func TestCancellation(t *testing.T) {
 			other <- err
 		}()
 		began := time.Now()
-		_, err := room.Until(ctx, 0, "the first", finished)
+		_, err := room.Until(ctx, 1, "the first", finished)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, "the first")
 		assert.Equal(t, 2*time.Second, time.Since(began))
@@ -223,6 +226,7 @@ func TestFailingLooks(t *testing.T) {
 				began := time.Now()
 				var group sync.WaitGroup
 				for i := range 3 {
+					i++
 					group.Go(func() {
 						_, err := room.Until(t.Context(), i, "a thing", finished)
 						assert.Equal(t, c.fails, err != nil, "%v", err)
@@ -249,7 +253,7 @@ func TestHangingLook(t *testing.T) {
 		s.hang[0] = true
 		room := s.room(Pace{})
 		ctx, cancel := context.WithCancel(t.Context())
-		go func() { _, _ = room.Until(ctx, 0, "what hangs", finished) }()
+		go func() { _, _ = room.Until(ctx, 1, "what hangs", finished) }()
 		time.Sleep(3 * time.Second)
 		s.mu.Lock()
 		s.objects[1] = work{1, time.Now().Add(time.Second)}
@@ -278,6 +282,7 @@ func TestGone(t *testing.T) {
 		var group sync.WaitGroup
 		began := time.Now()
 		for i := range 2 {
+			i++
 			group.Go(func() {
 				_, err := room.Until(t.Context(), i, "the deletion", func(work) bool { return false })
 				assert.ErrorIs(t, err, cloudapi.ErrNotFound)
@@ -296,7 +301,7 @@ func TestCrashingLook(t *testing.T) {
 		room := New(func(context.Context, []int) map[int]inventory.Seen[work] { panic("no") }, Pace{})
 		_, err := room.Until(t.Context(), 1, "a thing", finished)
 		require.ErrorIs(t, err, errLook)
-		_, err = newShop(1, 0).room(Pace{}).Until(t.Context(), 0, "a thing", func(work) bool { panic("no") })
+		_, err = newShop(1, 0).room(Pace{}).Until(t.Context(), 1, "a thing", func(work) bool { panic("no") })
 		require.ErrorIs(t, err, errLook)
 	})
 }
@@ -328,7 +333,7 @@ func TestProgress(t *testing.T) {
 		s := newShop(1, 5*time.Second)
 		done := make(chan error)
 		go func() {
-			_, err := s.room(Pace{}).Until(progress.With(t.Context(), board), 0, "load balancer 7 to be built", finished)
+			_, err := s.room(Pace{}).Until(progress.With(t.Context(), board), 1, "load balancer 7 to be built", finished)
 			done <- err
 		}()
 		time.Sleep(2 * time.Second)
