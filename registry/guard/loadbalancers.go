@@ -13,6 +13,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/keylock"
 	"github.com/anyccm/cloud-controller-manager/registry/priority"
 	"github.com/anyccm/cloud-controller-manager/registry/progress"
+	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -103,7 +104,7 @@ const (
 func (l *loadBalancers) tellOfLongWaits(ctx context.Context, service *v1.Service) (noted context.Context, stop func()) {
 	board := &progress.Board{}
 	ctx, cancel := context.WithCancel(ctx)
-	go func() {
+	rescue.Go("telling of long waits", func() {
 		for d := longWait; ; d = longWaitAgain {
 			if l.pause(ctx, d, nil); ctx.Err() != nil {
 				return
@@ -113,7 +114,7 @@ func (l *loadBalancers) tellOfLongWaits(ctx context.Context, service *v1.Service
 				return
 			}
 		}
-	}()
+	})
 	return progress.With(ctx, board), cancel
 }
 

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
 // A change of nodes comes from one single worker of the framework, which waits for all Services of a pass. A slow load
@@ -101,10 +103,10 @@ func (t *turns) noteLocked(s *turn, cluster string, service *v1.Service, nodes [
 // endWith ends what goes on by itself when stop is closed.
 func (t *turns) endWith(stop <-chan struct{}) {
 	ctx, cancel := context.WithCancel(context.Background())
-	go func() {
+	rescue.Go("ending updates", func() {
 		<-stop
 		cancel()
-	}()
+	})
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.base = ctx
@@ -163,7 +165,7 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 	u := &update{result: make(chan error, 2)} // one answer for work that goes on, one for its end
 	s.work = u
 	t.mu.Unlock()
-	go l.applyNewest(base, s, u)
+	rescue.Go("updating a load balancer", func() { l.applyNewest(base, s, u) })
 
 	timer := time.NewTimer(updatePatience)
 	defer timer.Stop()
