@@ -5,49 +5,50 @@ import (
 	"errors"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
-// Foreign is a load balancer, or what belongs to one, that a Service of this cluster has recorded and that carries the mark
-// of another cluster.
-type Foreign struct {
-	// Service is the Service of this cluster, as namespace/name.
-	Service string `json:"service"`
-	Kind    string `json:"kind"`
-	ID      string `json:"id"`
-	Name    string `json:"name"`
-	// Cluster is the UID of the namespace kube-system that the mark names.
-	Cluster string `json:"cluster"`
+// MarkedLoadBalancer is a load balancer in the cloud with marks of this program.
+type MarkedLoadBalancer struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	// Cluster is the UID of the namespace kube-system, and ServiceUID that of the Service, that the marks name; empty where
+	// there is no such mark.
+	Cluster    string `json:"cluster"`
+	ServiceUID string `json:"serviceUID"`
+	// Claims are the Services of this cluster that record it, as namespace/name.
+	Claims []string `json:"claims,omitempty"`
 }
 
-// Handover is implemented by clouds whose objects carry marks. A cluster that was restored has another UID of the namespace
-// kube-system, and with it no load balancer any more.
-type Handover interface {
-	// Foreign returns what the Services have recorded, or find by name, and another cluster has marked. It changes nothing.
-	Foreign(ctx context.Context, services []*v1.Service) ([]Foreign, error)
-	// HandOver replaces the mark of the other cluster by ours, and a mark of the Service by that of this one. It reads the object
-	// right before, and changes nothing where the mark is no longer that of f.Cluster.
-	HandOver(ctx context.Context, f Foreign, service *v1.Service) error
+// LoadBalancerHandover is implemented by clouds whose load balancers can be given the marks of this cluster, for one that
+// was restored with another identity.
+type LoadBalancerHandover interface {
+	// MarkedLoadBalancers returns every load balancer with a mark, of whichever cluster. It writes nothing.
+	MarkedLoadBalancers(ctx context.Context, services []*v1.Service) ([]MarkedLoadBalancer, error)
+	// RemarkLoadBalancer gives one of them the marks of this cluster and of a Service instead of its own. It refuses where the
+	// marks are others by now. Nothing else asks whether that is right: the operator has to.
+	RemarkLoadBalancer(ctx context.Context, m MarkedLoadBalancer, service types.UID) error
 }
 
-// ErrNoHandover is the answer of a cloud that cannot hand over.
+// ErrNoHandover is the answer of a cloud whose load balancers cannot be marked anew.
 var ErrNoHandover = errors.New("this provider cannot hand load balancers over")
 
-// Foreign implements Handover.
-func (c *Cloud) Foreign(ctx context.Context, services []*v1.Service) (found []Foreign, err error) {
-	h, ok := c.inner.(Handover)
+// MarkedLoadBalancers implements LoadBalancerHandover.
+func (c *Cloud) MarkedLoadBalancers(ctx context.Context, services []*v1.Service) (found []MarkedLoadBalancer, err error) {
+	h, ok := c.inner.(LoadBalancerHandover)
 	if !ok {
 		return nil, ErrNoHandover
 	}
-	defer recovered(&err, "Foreign", c.facts.Provider)
-	return h.Foreign(ctx, services)
+	defer recovered(&err, "MarkedLoadBalancers", c.facts.Provider)
+	return h.MarkedLoadBalancers(ctx, services)
 }
 
-// HandOver implements Handover.
-func (c *Cloud) HandOver(ctx context.Context, f Foreign, service *v1.Service) (err error) {
-	h, ok := c.inner.(Handover)
+// RemarkLoadBalancer implements LoadBalancerHandover.
+func (c *Cloud) RemarkLoadBalancer(ctx context.Context, m MarkedLoadBalancer, service types.UID) (err error) {
+	h, ok := c.inner.(LoadBalancerHandover)
 	if !ok {
 		return ErrNoHandover
 	}
-	defer recovered(&err, "HandOver", f.ID)
-	return h.HandOver(ctx, f, service)
+	defer recovered(&err, "RemarkLoadBalancer", m.ID)
+	return h.RemarkLoadBalancer(ctx, m, service)
 }

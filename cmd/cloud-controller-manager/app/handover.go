@@ -64,15 +64,53 @@ func (h *handover) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	mover, ok := cloud.(guard.Handover)
+	mover, ok := cloud.(guard.LoadBalancerHandover)
 	if !ok {
 		return guard.ErrNoHandover
 	}
 	return h.move(ctx, mover, client)
 }
 
+// foreign is a load balancer that one Service of this cluster has recorded and another cluster has marked.
+type foreign struct {
+	guard.MarkedLoadBalancer
+	// Decision says what happens to it, and why.
+	Decision string `json:"decision"`
+	service  *v1.Service
+	// ours is set where it is to be marked as ours.
+	ours bool
+}
+
+// foreigners decides about the marked load balancers. One without a Service here is none of our business, and where several
+// Services record one, nobody can say whose it is.
+func (h *handover) foreigners(marked []guard.MarkedLoadBalancer, services []*v1.Service, self string) []foreign {
+	byName := map[string]*v1.Service{}
+	for _, s := range services {
+		byName[s.Namespace+"/"+s.Name] = s
+	}
+	list := []foreign{}
+	for _, m := range marked {
+		if m.Cluster == "" || m.Cluster == self || len(m.Claims) == 0 {
+			continue
+		}
+		f := foreign{MarkedLoadBalancer: m, service: byName[m.Claims[0]]}
+		switch {
+		case len(m.Claims) > 1 || f.service == nil:
+			f.Decision = "stays: several Services record it; leave the record on one of them"
+		case h.from == "":
+			f.Decision = "stays: name the UID by --from"
+		case m.Cluster != h.from:
+			f.Decision = "stays: another cluster's"
+		default:
+			f.ours, f.Decision = true, "is marked as this cluster's"
+		}
+		list = append(list, f)
+	}
+	return list
+}
+
 // move lists, and hands over what --from names.
-func (h *handover) move(ctx context.Context, cloud guard.Handover, client kubernetes.Interface) error {
+func (h *handover) move(ctx context.Context, cloud guard.LoadBalancerHandover, client kubernetes.Interface) error {
 	system, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("reading this cluster's UID from the namespace kube-system: %w", err)
@@ -88,35 +126,32 @@ func (h *handover) move(ctx context.Context, cloud guard.Handover, client kubern
 	for i := range list.Items {
 		services[i] = &list.Items[i]
 	}
-	found, err := cloud.Foreign(ctx, services)
+	marked, err := cloud.MarkedLoadBalancers(ctx, services)
 	if err != nil {
 		return fmt.Errorf("looking for load balancers that another cluster has marked: %w", err)
 	}
+	found := h.foreigners(marked, services, string(system.UID))
 	if err := h.print(found); err != nil {
 		return err
 	}
-	ours := slices.DeleteFunc(slices.Clone(found), func(f guard.Foreign) bool { return f.Cluster != h.from })
-	switch {
-	case h.from == "" && len(found) > 0:
+	ours := slices.DeleteFunc(slices.Clone(found), func(f foreign) bool { return !f.ours })
+	if h.from == "" && len(found) > 0 {
 		fmt.Fprintln(h.cmd.ErrOrStderr(), "Nothing was changed. If this cluster had one of these UIDs before it was restored, and no program runs for that cluster any more, name it by --from.")
-		return nil
-	case len(ours) == 0:
+	}
+	if len(ours) == 0 {
 		return nil
 	}
 	if err := h.ask(len(ours)); err != nil {
 		return err
 	}
-	return h.mark(ctx, cloud, ours, services)
+	return h.mark(ctx, cloud, ours)
 }
 
-func (h *handover) print(found []guard.Foreign) error {
+func (h *handover) print(found []foreign) error {
 	w := h.cmd.OutOrStdout()
 	if h.output == "json" {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
-		if found == nil {
-			found = []guard.Foreign{}
-		}
 		return e.Encode(found)
 	}
 	if len(found) == 0 {
@@ -124,13 +159,9 @@ func (h *handover) print(found []guard.Foreign) error {
 		return nil
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(t, "SERVICE\tKIND\tID\tNAME\tMARKED BY\tWITH --from")
+	fmt.Fprintln(t, "SERVICE\tID\tNAME\tMARKED BY\tDECISION")
 	for _, f := range found {
-		action := "stays"
-		if f.Cluster == h.from {
-			action = "marked as ours"
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", f.Service, f.Kind, f.ID, f.Name, f.Cluster, action)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", strings.Join(f.Claims, ","), f.ID, f.Name, f.Cluster, f.Decision)
 	}
 	return t.Flush()
 }
@@ -140,7 +171,7 @@ func (h *handover) ask(objects int) error {
 	if h.yes {
 		return nil
 	}
-	fmt.Fprintf(h.cmd.ErrOrStderr(), "No program may run any more for the cluster %s. Type the name of this cluster, %s, to mark these %d objects as its own: ", h.from, h.clusterName, objects)
+	fmt.Fprintf(h.cmd.ErrOrStderr(), "No program may run any more for the cluster %s. Type the name of this cluster, %s, to mark these %d load balancers as its own: ", h.from, h.clusterName, objects)
 	line, err := bufio.NewReader(h.cmd.InOrStdin()).ReadString('\n')
 	if strings.TrimSpace(line) != h.clusterName {
 		return errors.Join(errors.New("nothing was changed: that is not the name of the cluster"), ignoreEOF(err))
@@ -149,23 +180,14 @@ func (h *handover) ask(objects int) error {
 }
 
 // mark goes on after a failure: the command may be run again.
-func (h *handover) mark(ctx context.Context, cloud guard.Handover, ours []guard.Foreign, services []*v1.Service) error {
-	byName := map[string]*v1.Service{}
-	for _, s := range services {
-		byName[s.Namespace+"/"+s.Name] = s
-	}
+func (h *handover) mark(ctx context.Context, cloud guard.LoadBalancerHandover, ours []foreign) error {
 	var problems []error
 	for _, f := range ours {
-		service, ok := byName[f.Service]
-		if !ok {
-			problems = append(problems, fmt.Errorf("%s %s: there is no Service %s", f.Kind, f.ID, f.Service))
+		if err := cloud.RemarkLoadBalancer(ctx, f.MarkedLoadBalancer, f.service.UID); err != nil {
+			problems = append(problems, fmt.Errorf("load balancer %s of Service %s: %w", f.ID, f.Claims[0], err))
 			continue
 		}
-		if err := cloud.HandOver(ctx, f, service); err != nil {
-			problems = append(problems, fmt.Errorf("%s %s of Service %s: %w", f.Kind, f.ID, f.Service, err))
-			continue
-		}
-		fmt.Fprintf(h.cmd.ErrOrStderr(), "Marked %s %s as this cluster's.\n", f.Kind, f.ID)
+		fmt.Fprintf(h.cmd.ErrOrStderr(), "Marked load balancer %s as this cluster's.\n", f.ID)
 	}
 	return errors.Join(problems...)
 }

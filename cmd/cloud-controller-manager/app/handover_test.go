@@ -12,44 +12,49 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// markedCloud has load balancers with the marks of other clusters.
+// markedCloud has load balancers with the marks of several clusters.
 type markedCloud struct {
-	found  []guard.Foreign
+	found  []guard.MarkedLoadBalancer
 	marked map[string]string
 	fails  string
 }
 
-func (c *markedCloud) Foreign(_ context.Context, services []*v1.Service) ([]guard.Foreign, error) {
+func (c *markedCloud) MarkedLoadBalancers(_ context.Context, services []*v1.Service) ([]guard.MarkedLoadBalancer, error) {
 	if len(services) != 2 {
 		return nil, errors.New("not all Services are shown")
 	}
 	return c.found, nil
 }
 
-func (c *markedCloud) HandOver(_ context.Context, f guard.Foreign, service *v1.Service) error {
-	if f.ID == c.fails {
+func (c *markedCloud) RemarkLoadBalancer(_ context.Context, m guard.MarkedLoadBalancer, service types.UID) error {
+	if m.ID == c.fails {
 		return errors.New("the cloud refuses")
 	}
-	c.marked[f.ID] = string(service.UID)
+	c.marked[m.ID] = string(service)
 	return nil
 }
 
 func TestHandover(t *testing.T) {
 	t.Parallel()
-	found := []guard.Foreign{
-		{Service: "shop/web", Kind: "load balancer", ID: "lb-1", Name: "a", Cluster: "before"},
-		{Service: "shop/api", Kind: "load balancer", ID: "lb-2", Name: "b", Cluster: "before"},
-		{Service: "shop/web", Kind: "load balancer", ID: "lb-3", Name: "c", Cluster: "a-neighbour"},
+	found := []guard.MarkedLoadBalancer{
+		{ID: "lb-1", Name: "a", Cluster: "before", ServiceUID: "old", Claims: []string{"shop/web"}},
+		{ID: "lb-2", Name: "b", Cluster: "before", Claims: []string{"shop/api"}},
+		{ID: "lb-3", Name: "c", Cluster: "a-neighbour", Claims: []string{"shop/web"}},
+		{ID: "lb-4", Name: "d", Cluster: "before", Claims: []string{"shop/api", "shop/web"}},
+		{ID: "lb-5", Name: "e", Cluster: "before"},
+		{ID: "lb-6", Name: "f", Cluster: "now", Claims: []string{"shop/web"}},
+		{ID: "lb-7", Name: "g", ServiceUID: "uid-web", Claims: []string{"shop/web"}},
 	}
 	for name, c := range map[string]struct {
 		args, input, fails string
-		found              []guard.Foreign
+		found              []guard.MarkedLoadBalancer
 		marked             map[string]string
 		says, fault        string
 	}{
@@ -58,7 +63,7 @@ func TestHandover(t *testing.T) {
 		"asked and agreed":    {args: "--from=before --cluster-name=prod", input: "prod\n", found: found, marked: map[string]string{"lb-1": "uid-web", "lb-2": "uid-api"}, says: "Marked load balancer lb-1"},
 		"asked and mistyped":  {args: "--from=before --cluster-name=prod", input: "production\n", found: found, fault: "nothing was changed: that is not the name of the cluster"},
 		"asked and no answer": {args: "--from=before", found: found, fault: "nothing was changed"},
-		"not asked":           {args: "--from=before --yes", found: found, marked: map[string]string{"lb-1": "uid-web", "lb-2": "uid-api"}, says: "stays"},
+		"not asked":           {args: "--from=before --yes", found: found, marked: map[string]string{"lb-1": "uid-web", "lb-2": "uid-api"}, says: "several Services record it"},
 		"another UID":         {args: "--from=long-ago --yes", found: found, says: "a-neighbour"},
 		"ourselves":           {args: "--from=now --yes", found: found, fault: "is this cluster itself"},
 		"one refused": {
@@ -110,8 +115,8 @@ func TestHandoverOutput(t *testing.T) {
 	h.output = "json"
 	var output bytes.Buffer
 	h.cmd.SetOut(&output)
-	require.NoError(t, h.print(nil))
-	var list []guard.Foreign
+	require.NoError(t, h.print(h.foreigners(nil, nil, "now")))
+	var list []foreign
 	require.NoError(t, json.Unmarshal(output.Bytes(), &list))
 	assert.NotNil(t, list, "a program gets a list")
 }
