@@ -111,6 +111,7 @@ func NewClient(c Config) *Client {
 	if c.Repeatable == nil {
 		c.Repeatable = func(r *http.Request) bool { return r.Method != http.MethodPost }
 	}
+	c.Operation = bounded(c.Operation)
 	if c.LimitsOf == nil {
 		c.LimitsOf = func(*http.Request) (string, []Limit) { return "", c.Limits }
 	}
@@ -149,6 +150,10 @@ func (t *transport) limiterOf(req *http.Request) *limiter {
 	t.limitersLock.Lock()
 	defer t.limitersLock.Unlock()
 	l := t.limiters[group]
+	if l == nil && len(t.limiters) >= maxOperations {
+		group = otherOperation // one that has something of a user's in it; it shares a limit with others of its kind
+		l = t.limiters[group]
+	}
 	if l == nil {
 		l = newLimiter(limits)
 		t.limiters[group] = l

@@ -1,0 +1,44 @@
+package cloudapi
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/component-base/metrics/legacyregistry"
+)
+
+// TestLabelsOfMetricsDoNotGrowWithInput: an ID out of an annotation that a provider does not recognise as one would become a label,
+// and labels are kept for as long as the process lives.
+func TestLabelsOfMetricsDoNotGrowWithInput(t *testing.T) {
+	s := &script{answers: []func(*http.Request) (*http.Response, error){status(http.StatusOK)}}
+	c := newTestClient(s, func(c *Config) {
+		c.Provider = "labels"
+		c.Operation = func(r *http.Request) string { return r.Method + " " + r.URL.Path }
+	})
+	for n := range 2000 {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("http://cloud.test/things/%d/%s", n, strings.Repeat("x", n)), nil)
+		require.NoError(t, err)
+		response, err := c.Do(request)
+		require.NoError(t, err)
+		response.Body.Close()
+	}
+	families, err := legacyregistry.DefaultGatherer.Gather()
+	require.NoError(t, err)
+	seen := 0
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				assert.LessOrEqual(t, len(l.GetValue()), 200)
+				if f.GetName() == "anyccm_cloud_api_requests_total" && l.GetName() == "provider" && l.GetValue() == "labels" {
+					seen++
+				}
+			}
+		}
+	}
+	assert.Positive(t, seen)
+	assert.LessOrEqual(t, seen, maxOperations+1)
+}
