@@ -95,7 +95,7 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 		availability: gophercloud.Availability(c.Global.EndpointType), region: c.Global.Region, services: map[kind]*gophercloud.ServiceClient{},
 		userAgents: append(slices.Clone(c.UserAgents), "anyccm/"+in.Version),
 		http: cloudapi.NewClient(cloudapi.Config{
-			Provider: Name, UserAgent: "anyccm/" + in.Version, Operation: operation, Timeout: c.RequestTimeout, Transport: transport,
+			Provider: Name, UserAgent: "anyccm/" + in.Version, Operation: operation, Timeout: c.RequestTimeout, Transport: loginGuard{transport},
 		}),
 	}
 	first := authOptions(c)
@@ -341,7 +341,7 @@ func (a *api) authenticate(ctx context.Context) (provider *gophercloud.ProviderC
 	provider.HTTPClient = *a.http.Client
 	provider.UserAgent.Prepend(a.userAgents...)
 	_, err = call(ctx, "logging in to Keystone", func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, openstack.Authenticate(ctx, provider, o)
+		return struct{}{}, openstack.Authenticate(loginOnlyAt(ctx, o.IdentityEndpoint), provider, o)
 	})
 	return provider, err
 }
