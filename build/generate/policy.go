@@ -68,7 +68,8 @@ func lengths(rows []schema.AnnotationRow) []validation {
 		list, size := "["+strings.Join(keys[most], ", ")+"]", fmt.Sprintf("size(variables.annotations[?k].orValue('')) > %d", most)
 		all = append(all, validation{
 			Expression:        "!" + list + ".exists(k, " + size + ")",
-			MessageExpression: "'annotation ' + " + list + ".filter(k, " + size + ").join(', ') + " + quoted(fmt.Sprintf(": is too long; use at most %d characters", most)),
+			MessageExpression: "'annotation ' + " + list + ".filter(k, " + size + ").join(', ') + " +
+				quoted(fmt.Sprintf(": is too long; use at most %d characters", most)),
 		})
 	}
 	return all

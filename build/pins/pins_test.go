@@ -100,7 +100,8 @@ func TestReleaseRights(t *testing.T) {
 				tests := strings.Contains(s.Run, ".ci/run") || strings.Contains(s.Run, "make test") || strings.Contains(s.Run, "make vuln")
 				assert.False(t, tests && writes, "%s: job %s runs tests with rights", name, id)
 				if strings.HasPrefix(s.Uses, "actions/checkout@") {
-					assert.Equal(t, false, s.With["persist-credentials"], "%s: job %s keeps the token where every program finds it", name, id)
+					kept := s.With["persist-credentials"]
+					assert.Equal(t, false, kept, "%s: job %s keeps the token where every program finds it", name, id)
 				}
 			}
 			if writes {
@@ -117,7 +118,10 @@ func TestVerification(t *testing.T) {
 	page := read(t, "docs/releasing.md")
 	assert.Contains(t, page, "/.github/workflows/release.yaml@refs/tags/v1.2.3")
 	assert.NotContains(t, page, "identity-regexp")
-	for _, what := range []string{"verify-blob checksums.txt", "cosign verify registry.example.com/anyccm/cloud-controller-manager:", "cosign verify registry.example.com/anyccm/charts/cloud-controller-manager:"} {
+	for _, what := range []string{
+		"verify-blob checksums.txt", "cosign verify registry.example.com/anyccm/cloud-controller-manager:",
+		"cosign verify registry.example.com/anyccm/charts/cloud-controller-manager:",
+	} {
 		assert.Contains(t, page, what)
 	}
 	makefile := read(t, "Makefile")
