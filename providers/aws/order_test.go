@@ -2,6 +2,7 @@ package aws
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -21,19 +22,20 @@ import (
 // the one that stands for it.
 func TestGroupsInAnyOrder(t *testing.T) {
 	t.Parallel()
-	for range 8 { // one order in two would be the right one by chance
-		w := startWorld(t, "", awssim.Options{})
-		s := service("web", map[string]string{annotationExtraGroups: extraGroup}, servicePort("http", 80, 30080))
-		w.Apply(s)
-		w.ensure(s)
-		own := "-1 0-0 " + w.group(classicGroupName(balancerName(s))).ID
+	w := startWorld(t, "", awssim.Options{})
+	s := service("web", map[string]string{annotationExtraGroups: extraGroup}, servicePort("http", 80, 30080))
+	w.Apply(s)
+	w.ensure(s)
+	own := "-1 0-0 " + w.group(classicGroupName(balancerName(s))).ID
+	for i := range 8 { // one order in two would be the right one by chance
 		w.restart()
-		w.addNode(awssim.Spec{Name: "joiner"})
+		w.addNode(awssim.Spec{Name: fmt.Sprint("joiner-", i)})
 		w.update(s)
 		require.Equal(t, []string{own}, rules(w.group("nodes")), "not to everything of the extra group")
-		require.NoError(t, w.remove(s))
-		require.Empty(t, rules(w.group("nodes")))
 	}
+	w.restart()
+	require.NoError(t, w.remove(s))
+	require.Empty(t, rules(w.group("nodes")))
 }
 
 // TestSharedGroupOfNodes: a load balancer may have the security group of the nodes themselves. The rule that was made for it

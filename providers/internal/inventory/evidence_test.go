@@ -117,3 +117,26 @@ func TestExpectedAbsenceGoesPastTheBatch(t *testing.T) {
 		assert.Equal(t, [2]int{1, 1}, c.counts())
 	})
 }
+
+// TestGoneCompanyIsNotProved: what goes along with somebody's read and is not answered has no proof of its own until somebody
+// asks for it.
+func TestGoneCompanyIsNotProved(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(5)
+		i := New(Source[int, object]{
+			Kind: "thing", ID: func(o object) int { return o.id }, Get: c.get, BatchSize: 100,
+			GetMany: func(context.Context, []int) ([]object, error) { return nil, nil },
+		})
+		for id := range 5 {
+			c.remove(id)
+		}
+		ctx := Also(t.Context(), func() []int { return []int{0, 1, 2, 3, 4} })
+		_, err := i.Get(ctx, 0, Query{})
+		require.ErrorIs(t, err, cloudapi.ErrNotFound)
+		assert.Equal(t, [2]int{0, 1}, c.counts())
+		_, err = i.Get(ctx, 1, Query{})
+		require.ErrorIs(t, err, cloudapi.ErrNotFound)
+		assert.Equal(t, [2]int{0, 2}, c.counts())
+	})
+}

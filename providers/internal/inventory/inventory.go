@@ -96,6 +96,8 @@ type Inventory[ID comparable, V any] struct {
 	missing map[ID]time.Time
 	// absent holds when the listing began that proved to somebody that an index has no such key.
 	absent map[string]time.Time
+	// unanswered are those that went along with a batch which did not answer about them: the next question goes past the batch.
+	unanswered map[ID]struct{}
 	// forgotten holds objects that we deleted, so that a listing begun before does not bring them back.
 	forgotten map[ID]time.Time
 	// listed is when the last complete listing began; zero if there was none. doubted is the end of what listings that
@@ -127,6 +129,8 @@ type flight[V any] struct {
 	began time.Time
 	// raise makes the read urgent, for when somebody urgent joins it.
 	raise func()
+	// asked is set where somebody waits for it: reads that go along with another one have no claim to one of their own.
+	asked bool
 	done  chan struct{}
 	value V
 	err   error
@@ -137,7 +141,7 @@ func New[ID comparable, V any](source Source[ID, V]) *Inventory[ID, V] {
 	registerMetrics()
 	i := &Inventory[ID, V]{
 		source: source.checked(), objects: map[ID]entry[V]{}, missing: map[ID]time.Time{}, absent: map[string]time.Time{}, forgotten: map[ID]time.Time{},
-		reads: map[ID]*flight[V]{}, indexes: map[string]map[string]map[ID]struct{}{},
+		reads: map[ID]*flight[V]{}, unanswered: map[ID]struct{}{}, indexes: map[string]map[string]map[ID]struct{}{},
 	}
 	for name := range source.Indexes {
 		i.indexes[name] = map[string]map[ID]struct{}{}
@@ -436,6 +440,7 @@ func (i *Inventory[ID, V]) replaceLocked(objects []V, began time.Time) {
 			i.removeLocked(id)
 		}
 	}
+	clear(i.unanswered)
 	maps.DeleteFunc(i.forgotten, func(_ ID, at time.Time) bool { return at.Before(began) })
 	maps.DeleteFunc(i.missing, func(_ ID, at time.Time) bool { return at.Before(began) })
 	maps.DeleteFunc(i.absent, func(_ string, at time.Time) bool { return began.Sub(at) > absentMemory })
@@ -448,11 +453,15 @@ func (i *Inventory[ID, V]) replaceLocked(objects []V, began time.Time) {
 // next batch.
 func (i *Inventory[ID, V]) readLocked(ctx context.Context, id ID, q Query, asked time.Time) *flight[V] {
 	if f := i.reads[id]; f != nil {
+		f.asked = true
 		return f.join(ctx)
 	}
 	shared, f := newFlight[V](ctx)
+	f.asked = true
 	i.reads[id] = f
-	if i.source.GetMany == nil || evidence.From(ctx).Single {
+	_, unanswered := i.unanswered[id]
+	delete(i.unanswered, id)
+	if i.source.GetMany == nil || unanswered || evidence.From(ctx).Single {
 		i.noteDirectLocked()
 		rescue.Go("reading "+i.source.Kind, func() { i.read(shared, f, id) })
 		return f
@@ -500,8 +509,11 @@ func (i *Inventory[ID, V]) runBatches(ctx context.Context) {
 	}
 }
 
-// readBatch reads objects by one call. What the call does not answer is read by itself; nothing is where it failed, so that
-// one refusal does not become many.
+// errUnanswered ends a read that nobody asked for and that its batch did not answer.
+var errUnanswered = errors.New("the batch did not answer about it")
+
+// readBatch reads objects by one call. What the call does not answer is read by itself if somebody asked for it; nothing is
+// where the call failed, so that one refusal does not become many.
 func (i *Inventory[ID, V]) readBatch(ctx context.Context, ids []ID) {
 	batchCtx, cancel := context.WithTimeout(ctx, readTimeout)
 	values, err := i.source.GetMany(batchCtx, ids)
@@ -519,6 +531,13 @@ func (i *Inventory[ID, V]) readBatch(ctx context.Context, ids []ID) {
 		f := i.reads[id]
 		if v, ok := found[id]; ok || err != nil {
 			i.landLocked(f, id, v, err)
+			i.mu.Unlock()
+			continue
+		}
+		if !f.asked {
+			var none V
+			i.unanswered[id] = struct{}{}
+			i.landLocked(f, id, none, errUnanswered)
 			i.mu.Unlock()
 			continue
 		}
@@ -579,6 +598,7 @@ func (i *Inventory[ID, V]) putLocked(value V, read, since time.Time) {
 	id := i.source.ID(value)
 	i.removeLocked(id)
 	delete(i.missing, id)
+	delete(i.unanswered, id)
 	i.objects[id] = entry[V]{value: value, read: read, since: since}
 	for name, keys := range i.source.Indexes {
 		for _, key := range keys(value) {
