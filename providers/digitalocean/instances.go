@@ -142,7 +142,7 @@ func (i *instances) existsQuery() inventory.Query {
 func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
 	query := inventory.Query{MaxAge: sweepMaxAge, MaxMissAge: missMaxAge, Expected: i.nodes.Counts().All}
 	if guard.Uninitialized(node) {
-		query.Expected = i.nodes.Counts().Uninitialized
+		query.Expected, query.Newcomer = i.nodes.Counts().Uninitialized, true
 	}
 	d, err := i.lookup(ctx, node, query)
 	if err == nil && d.incomplete() != "" {

@@ -148,7 +148,7 @@ func newInstances(c Config, a *api, v *vpcs) *instances {
 		i.external = netip.MustParsePrefix(strings.TrimSpace(c.ExternalSubnet)) // the table has checked it
 	}
 	i.linodes = inventory.New(inventory.Source[int, instance]{
-		Kind: "Linode", ID: func(l instance) int { return l.id },
+		Kind: "Linode", ID: func(l instance) int { return l.id }, GetCalls: v.callsOfOne(),
 		List: func(ctx context.Context) ([]instance, int, error) { return listInstances(ctx, a, v, c.TagFilter) },
 		Get:  func(ctx context.Context, id int) (instance, error) { return getInstance(ctx, a, v, id) },
 		Indexes: map[string]func(instance) []string{
@@ -227,7 +227,7 @@ func (i *instances) existsQuery() inventory.Query {
 func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
 	query := inventory.Query{MaxAge: sweepMaxAge, MaxMissAge: missMaxAge, Expected: i.nodes.Counts().All}
 	if guard.Uninitialized(node) {
-		query.Expected = i.nodes.Counts().Uninitialized
+		query.Expected, query.Newcomer = i.nodes.Counts().Uninitialized, true
 	}
 	l, err := i.lookup(ctx, node, query)
 	if err == nil && i.incomplete(l) != "" {

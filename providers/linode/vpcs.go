@@ -229,6 +229,14 @@ func (a *vpcAddresses) add(ip linodego.VPCIP) {
 	}
 }
 
+// callsOfOne is how many calls reading one Linode takes: itself, and the addresses of both families in each VPC.
+func (v *vpcs) callsOfOne() int {
+	if !v.config.inVPC() {
+		return 1
+	}
+	return 1 + 2*max(len(v.config.VPCNames)+len(v.config.VPCIDs), 1)
+}
+
 // bySubnets groups subnet IDs by their VPC.
 func bySubnets(own []subnet) map[int][]int {
 	groups := map[int][]int{}

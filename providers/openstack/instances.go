@@ -240,7 +240,7 @@ func (i *instances) existsQuery() inventory.Query {
 func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
 	query := inventory.Query{MaxAge: sweepMaxAge, MaxMissAge: missMaxAge, Expected: i.nodes.Counts().All}
 	if guard.Uninitialized(node) {
-		query.Expected = i.nodes.Counts().Uninitialized
+		query.Expected, query.Newcomer = i.nodes.Counts().Uninitialized, true
 	}
 	m, err := i.metadata(ctx, node, query)
 	if err == nil && len(m.NodeAddresses) == 0 {

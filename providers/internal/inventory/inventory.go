@@ -50,6 +50,8 @@ type Source[ID comparable, V any] struct {
 	// and any of those it refuses together as ErrNotFound or ErrInvalid, is read by Get, which alone proves absence.
 	GetMany   func(ctx context.Context, ids []ID) ([]V, error)
 	BatchSize int
+	// GetCalls is how many calls Get makes; 0 means one.
+	GetCalls int
 	// Indexes name further keys of an object, each with a function that returns its values.
 	Indexes map[string]func(V) []string
 }
@@ -66,6 +68,9 @@ type Query struct {
 	// Expected is how many objects are likely asked for at about the same time, as far as the caller knows. It makes
 	// the inventory list everything at once where that costs fewer calls than single reads.
 	Expected int
+	// Newcomer says that the object was likely made a moment ago, so that others like it are asked for now: all that wait are
+	// answered by one listing where that is cheaper, and together they cost no more than a call in gatherPerCall.
+	Newcomer bool
 }
 
 // demanded is the query with what the context demands of answers: nothing read before a time.
@@ -114,6 +119,9 @@ type Inventory[ID comparable, V any] struct {
 	failed   time.Time
 	failure  error
 	direct   []time.Time
+	// gathering are questions about newcomers that wait for each other; gathered is when the last ones were let go.
+	gathering *gathering
+	gathered  time.Time
 }
 
 type entry[V any] struct {
@@ -154,6 +162,7 @@ func New[ID comparable, V any](source Source[ID, V]) *Inventory[ID, V] {
 func (i *Inventory[ID, V]) Get(ctx context.Context, id ID, q Query) (V, error) {
 	asked, demand := time.Now(), evidence.From(ctx)
 	q = q.demanded(demand, asked)
+	alone := !q.Newcomer || demand.Single
 	for {
 		i.mu.Lock()
 		if e, ok := i.objects[id]; ok && !e.read.Before(asked.Add(-q.MaxAge)) {
@@ -173,6 +182,15 @@ func (i *Inventory[ID, V]) Get(ctx context.Context, id ID, q Query) (V, error) {
 			countAnswer(i.source.Kind, remembered)
 			var none V
 			return none, fmt.Errorf("%s %v is not listed: %w", i.source.Kind, id, cloudapi.ErrNotFound)
+		}
+		if !alone {
+			i.mu.Unlock()
+			if err := i.gather(ctx, id); err != nil {
+				var none V
+				return none, err
+			}
+			alone = true
+			continue
 		}
 		if oldest, due := i.listingDueLocked(id, q, demand, asked); due {
 			f, err := i.listLocked(ctx, oldest)
@@ -206,6 +224,7 @@ func (i *Inventory[ID, V]) Get(ctx context.Context, id ID, q Query) (V, error) {
 func (i *Inventory[ID, V]) Find(ctx context.Context, index, key string, q Query) ([]V, error) {
 	asked := time.Now()
 	q = q.demanded(evidence.From(ctx), asked)
+	alone := !q.Newcomer
 	for {
 		i.mu.Lock()
 		found, stale := i.matchesLocked(index, key, asked.Add(-q.MaxAge))
@@ -220,6 +239,14 @@ func (i *Inventory[ID, V]) Find(ctx context.Context, index, key string, q Query)
 			i.mu.Unlock()
 			countAnswer(i.source.Kind, remembered)
 			return found, nil
+		}
+		if !alone {
+			i.mu.Unlock()
+			if err := i.gather(ctx, nil); err != nil {
+				return nil, err
+			}
+			alone = true
+			continue
 		}
 		oldest := asked
 		if i.listing != nil && !i.listing.began.Before(asked.Add(-q.MaxAge)) {
@@ -332,7 +359,7 @@ func (i *Inventory[ID, V]) Affordable(perCall, least, most time.Duration) time.D
 
 // listingPaysLocked decides between listing everything and reading one object. Without any listing so far the number of
 // pages is unknown, and a listing is tried: it also answers everyone else.
-func (i *Inventory[ID, V]) listingPaysLocked(expected int) bool {
+func (i *Inventory[ID, V]) listingPaysLocked(q Query, known bool) bool {
 	if i.source.List == nil {
 		return false
 	}
@@ -341,8 +368,11 @@ func (i *Inventory[ID, V]) listingPaysLocked(expected int) bool {
 	}
 	i.trimDirectLocked()
 	// Once as many single reads were spent as a listing would have cost, the guess that few would ask was wrong.
-	batch := max(i.source.BatchSize, 1)
-	return max((expected+batch-1)/batch, len(i.direct)+1) > i.pages
+	spent := len(i.direct)*max(i.source.GetCalls, 1) + 1
+	if q.Newcomer && !known {
+		spent = 0 // a listing spares nobody else a read, and that single reads are cheaper was decided for all who wait
+	}
+	return max(i.singlesCost(q.Expected), spent) > i.pages
 }
 
 // unlistedLocked reports whether a listing that is enough for the demand proves that an object is missing.
@@ -356,11 +386,12 @@ func (i *Inventory[ID, V]) listingDueLocked(id ID, q Query, d evidence.Demand, a
 	if d.Single {
 		return time.Time{}, false
 	}
-	if _, known := i.objects[id]; !known && !d.ListedSince.IsZero() && i.source.List != nil && (i.pages == 0 || q.Expected > i.pages) {
+	_, known := i.objects[id]
+	if !known && !d.ListedSince.IsZero() && i.source.List != nil && (i.pages == 0 || q.Expected > i.pages) {
 		return d.ListedSince, true // a batch is no proof, so that many questions would become as many single reads
 	}
 	oldest = asked.Add(-q.MaxAge)
-	return oldest, i.listed.Before(oldest) && i.listingPaysLocked(q.Expected)
+	return oldest, i.listed.Before(oldest) && i.listingPaysLocked(q, known)
 }
 
 // noteDirectLocked counts a single read, where a listing could take its place.

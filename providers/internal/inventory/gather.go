@@ -1,0 +1,91 @@
+package inventory
+
+import (
+	"context"
+	"time"
+
+	"github.com/anyccm/cloud-controller-manager/registry/priority"
+	"github.com/anyccm/cloud-controller-manager/registry/rescue"
+)
+
+// gatherPerCall is how long newcomers wait for each other for each call that a listing takes. Together they cost no more than a
+// call in this time, whatever the speed at which they come, and one who comes alone waits for nobody.
+const gatherPerCall = 400 * time.Millisecond
+
+// gathering is a group of questions about newcomers that is answered by one listing, or by single reads where these are fewer.
+type gathering struct {
+	// ids are asked for by identity; named is set where somebody asks by a key, which only a listing answers.
+	ids    map[any]struct{}
+	named  bool
+	urgent bool
+	done   chan struct{}
+}
+
+// gather makes a question about a newcomer wait for others of its kind, if some were asked a moment ago. id is nil for a question
+// by a key. The lock is not held.
+func (i *Inventory[ID, V]) gather(ctx context.Context, id any) error {
+	i.mu.Lock()
+	if i.source.List == nil || i.pages == 0 {
+		i.mu.Unlock()
+		return nil
+	}
+	now, span := time.Now(), time.Duration(i.pages)*gatherPerCall
+	if i.gathering == nil && now.Sub(i.gathered) >= span {
+		i.gathered = now
+		if id == nil || i.singlesCost(1) <= i.pages {
+			i.mu.Unlock()
+			return nil
+		}
+		f, err := i.listLocked(ctx, now) // all pages are fewer calls than this one object
+		i.mu.Unlock()
+		if err == nil {
+			_, err = wait(ctx, f)
+		}
+		return err
+	}
+	g := i.gathering
+	if g == nil {
+		g = &gathering{ids: map[any]struct{}{}, done: make(chan struct{})}
+		i.gathering = g
+		at := i.gathered.Add(span)
+		rescue.Go("gathering questions about "+i.source.Kind+"s", func() {
+			time.Sleep(time.Until(at))
+			i.answer(g)
+		})
+	}
+	if id == nil {
+		g.named = true
+	} else {
+		g.ids[id] = struct{}{}
+	}
+	g.urgent = g.urgent || priority.IsUrgent(ctx)
+	i.mu.Unlock()
+	_, err := wait(ctx, &flight[struct{}]{done: g.done})
+	return err
+}
+
+// answer lists for all who wait, unless single reads are cheaper: then each of them goes on to its own.
+func (i *Inventory[ID, V]) answer(g *gathering) {
+	defer close(g.done)
+	ctx := context.Background() // nobody's own
+	if g.urgent {
+		ctx = priority.Urgent(ctx)
+	}
+	i.mu.Lock()
+	i.gathering, i.gathered = nil, time.Now()
+	if !g.named && i.singlesCost(len(g.ids)) < i.pages {
+		i.mu.Unlock()
+		return
+	}
+	f, err := i.listLocked(ctx, time.Now())
+	i.mu.Unlock()
+	if err == nil {
+		_, _ = wait(ctx, f) // who waits looks at what came of it, and asks again
+	}
+}
+
+// singlesCost is how many calls n single reads take.
+func (i *Inventory[ID, V]) singlesCost(n int) int {
+	batch := max(i.source.BatchSize, 1)
+	return (n + batch - 1) / batch * max(i.source.GetCalls, 1)
+}

@@ -1,0 +1,103 @@
+package inventory
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/anyccm/cloud-controller-manager/registry/priority"
+)
+
+// TestNewcomersShareTheirReads: nodes join at any speed, with objects that were made long ago or a moment before, and are looked
+// for by ID or by name. A joining node costs at most the calls of one single read, all of them together at most one call in
+// gatherPerCall, and who comes alone waits for nobody.
+func TestNewcomersShareTheirReads(t *testing.T) {
+	t.Parallel()
+	const n, pageSize = 1000, 200
+	for _, getCalls := range []int{1, 3} { // 3: a Linode and its addresses in a VPC
+		for _, every := range []time.Duration{0, 10 * time.Millisecond, 60 * time.Millisecond, 250 * time.Millisecond, time.Second, 5 * time.Second, 30 * time.Second} {
+			for _, seeded := range []bool{true, false} {
+				for _, byName := range []bool{false, true} {
+					name := fmt.Sprintf("%d calls, one every %s, seeded %t, by name %t", getCalls, every, seeded, byName)
+					t.Run(name, func(t *testing.T) {
+						t.Parallel()
+						synctest.Test(t, func(t *testing.T) { joinAll(t, n, pageSize, getCalls, every, seeded, byName) })
+					})
+				}
+			}
+		}
+	}
+}
+
+func joinAll(t *testing.T, n, pageSize, getCalls int, every time.Duration, seeded, byName bool) {
+	c := newCloud(0)
+	c.pageSize = pageSize
+	if seeded {
+		c = newCloud(n)
+		c.pageSize = pageSize
+	}
+	pages := 0
+	inv := New(Source[int, object]{
+		Kind: "thing", ID: func(o object) int { return o.id }, GetCalls: getCalls, Get: c.get,
+		List: func(ctx context.Context) ([]object, int, error) {
+			all, took, err := c.list(ctx)
+			c.mu.Lock()
+			pages += took
+			c.mu.Unlock()
+			return all, took, err
+		},
+		Indexes: map[string]func(object) []string{"name": func(o object) []string { return []string{o.name} }},
+	})
+	_, err := inv.All(t.Context(), Query{})
+	assert.NoError(t, err)
+	began := time.Now()
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	var slowest time.Duration
+	uninitialized := 0
+	for id := 1; id <= n; id++ {
+		group.Go(func() {
+			time.Sleep(time.Duration(id) * every)
+			c.set(object{id: id, name: fmt.Sprintf("n%d", id)})
+			mu.Lock()
+			uninitialized++
+			q := Query{MaxAge: time.Minute, MaxMissAge: 5 * time.Second, Expected: uninitialized, Newcomer: true}
+			mu.Unlock()
+			asked := time.Now()
+			if byName {
+				found, err := inv.Find(priority.Urgent(t.Context()), "name", fmt.Sprintf("n%d", id), q)
+				assert.NoError(t, err)
+				assert.Len(t, found, 1)
+			} else {
+				_, err := inv.Get(priority.Urgent(t.Context()), id, q)
+				assert.NoError(t, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			uninitialized--
+			slowest = max(slowest, time.Since(asked))
+		})
+	}
+	group.Wait()
+	most := n/pageSize + 1
+	calls := pages + c.gets*getCalls
+	span := time.Since(began)
+	start := 3 * most
+	assert.LessOrEqual(t, calls, start+int(span/gatherPerCall)+most, "no more than a call in %s", gatherPerCall)
+	if !byName {
+		assert.LessOrEqual(t, calls, start+n*getCalls, "no more than a single read each")
+	}
+	if seeded {
+		assert.LessOrEqual(t, calls, start+(int(span/time.Minute)+1)*(most+most), "what was listed is read once a minute")
+	}
+	longest := time.Duration(most)*gatherPerCall + 5*c.latency
+	assert.LessOrEqual(t, slowest, longest)
+	if every >= 5*time.Second {
+		assert.LessOrEqual(t, slowest, 2*c.latency, "who comes alone waits for nobody")
+	}
+}
