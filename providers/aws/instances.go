@@ -480,15 +480,7 @@ func (i *instances) lookup(ctx context.Context, node *v1.Node, q inventory.Query
 		// Without a provider ID no answer deletes anything, so the absence of a name needs no read of its own.
 		q.MaxMissAge = existsMost
 	}
-	found, err := i.all.Find(ctx, indexDNS, node.Name, q)
-	for _, address := range toldAddresses(node) {
-		if err != nil || len(found) > 0 {
-			break
-		}
-		if found, err = i.all.Find(ctx, indexIP, address, q); err == nil && len(found) == 1 {
-			err = i.checkTold(node, found[0], address)
-		}
-	}
+	found, err := i.byNameOrAddress(ctx, node, q)
 	switch {
 	case err != nil:
 		return instance{}, err
@@ -500,6 +492,20 @@ func (i *instances) lookup(ctx context.Context, node *v1.Node, q inventory.Query
 			"%d instances have the private DNS name or an address of %s; start kubelet with --provider-id=%s/<zone>/<instance ID>", len(found), node.Name, providerIDPrefix)}
 	}
 	return found[0], nil
+}
+
+// byNameOrAddress finds instances with the private DNS name of a node, else with an address that its kubelet tells.
+func (i *instances) byNameOrAddress(ctx context.Context, node *v1.Node, q inventory.Query) ([]instance, error) {
+	found, err := i.all.Find(ctx, indexDNS, node.Name, q)
+	for _, address := range toldAddresses(node) {
+		if err != nil || len(found) > 0 {
+			break
+		}
+		if found, err = i.all.Find(ctx, indexIP, address, q); err == nil && len(found) == 1 {
+			err = i.checkTold(node, found[0], address)
+		}
+	}
+	return found, err
 }
 
 // checkTold refuses an instance that is found by nothing but an address that the node's kubelet tells, where somebody else has a

@@ -221,10 +221,10 @@ func (l *loadBalancers) tagsReadable() error {
 
 // classicTags reads tags; those of the other load balancers that Services have come along.
 func (l *loadBalancers) classicTags(ctx context.Context, lb *classicBalancer) (map[string]string, error) {
-	if known, ok := l.balancers.classicTags.Peek(aws.ToString(lb.LoadBalancerName)); ok && l.tagsReadable() != nil {
-		return known.value, nil // what we gave it ourselves
-	}
 	if err := l.tagsReadable(); err != nil {
+		if known, ok := l.balancers.classicTags.Peek(aws.ToString(lb.LoadBalancerName)); ok {
+			return known.value, nil // what we gave it ourselves
+		}
 		return nil, err
 	}
 	ctx = inventory.Also(ctx, func() []string {

@@ -333,7 +333,7 @@ func TestNetworkNodeRules(t *testing.T) {
 	} {
 		wanted, spare := networkNodeRules("lb", c.listeners, c.ranges, subnets, c.settings, c.dual)
 		assert.Equal(t, c.want, show(wanted), name)
-		assert.Equal(t, c.spare, len(spare), name)
+		assert.Len(t, spare, c.spare, name)
 	}
 }
 

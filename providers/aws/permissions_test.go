@@ -139,7 +139,7 @@ func TestPermissionsBeyond(t *testing.T) {
 	theirs := strings.Fields(`ec2:DescribeInstances ec2:DescribeAvailabilityZones ec2:DescribeInstanceTopology ec2:DescribeNetworkInterfaces ec2:DescribeSubnets
 		ec2:DescribeRouteTables ec2:DescribeSecurityGroups ec2:CreateSecurityGroup ec2:DeleteSecurityGroup ec2:AuthorizeSecurityGroupIngress ec2:RevokeSecurityGroupIngress
 		ec2:CreateTags ec2:DeleteTags ec2:CreateRoute ec2:DeleteRoute ec2:ModifyInstanceAttribute iam:CreateServiceLinkedRole sts:AssumeRole`)
-	for _, name := range strings.Fields(`CreateLoadBalancer DeleteLoadBalancer DescribeLoadBalancers DescribeLoadBalancerAttributes ModifyLoadBalancerAttributes AddTags
+	for name := range strings.FieldsSeq(`CreateLoadBalancer DeleteLoadBalancer DescribeLoadBalancers DescribeLoadBalancerAttributes ModifyLoadBalancerAttributes AddTags
 		RegisterInstancesWithLoadBalancer DeregisterInstancesFromLoadBalancer CreateLoadBalancerPolicy SetLoadBalancerPoliciesForBackendServer
 		SetLoadBalancerPoliciesOfListener AttachLoadBalancerToSubnets DetachLoadBalancerFromSubnets CreateLoadBalancerListeners DeleteLoadBalancerListeners
 		ApplySecurityGroupsToLoadBalancer ConfigureHealthCheck SetSecurityGroups CreateTargetGroup DescribeTargetGroups ModifyTargetGroup DeleteTargetGroup

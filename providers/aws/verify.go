@@ -24,7 +24,7 @@ func (c *cloud) VerifyInstance(ctx context.Context, node *v1.Node) (ok bool, why
 	}
 	instanceID, err := parseProviderID(node.Spec.ProviderID)
 	if err != nil {
-		return false, err.Error(), nil
+		return false, err.Error(), nil //nolint:nilerr // an ID that is none is a refusal, which time does not mend
 	}
 	_, id, err := c.api.ready(ctx)
 	if err != nil {

@@ -129,7 +129,8 @@ type Zone struct{ Name, ID, Type string }
 // New returns a region with a VPC of three zones, each with a public and a private subnet, and nothing else.
 func New(o Options) (*Sim, *simkit.Server) {
 	s := &Sim{
-		options: o, key: cmp.Or(o.Key, Key), dice: rand.New(rand.NewPCG(1, 2)), holds: map[string]time.Time{}, ghosts: map[string]ghost{}, eips: map[string]string{}, topologies: map[string]bool{}, denied: map[string]bool{}, headers: map[string]http.Header{},
+		options: o, key: cmp.Or(o.Key, Key), dice: rand.New(rand.NewPCG(1, 2)), //nolint:gosec // a test must be reproducible
+		holds: map[string]time.Time{}, ghosts: map[string]ghost{}, eips: map[string]string{}, topologies: map[string]bool{}, denied: map[string]bool{}, headers: map[string]http.Header{},
 		zones: []Zone{
 			{Region + "a", "use1-az1", "availability-zone"},
 			{Region + "b", "use1-az2", "availability-zone"},
