@@ -1,6 +1,7 @@
 package cloudapi
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"hash/maphash"
@@ -106,39 +107,30 @@ func short(text string) string { return text[:min(len(text), 40)] }
 // hasNull reports whether a list that is directly in the outermost object of a JSON text, or is the outermost value, has null for
 // an element. That is where APIs put the objects that were asked for; SDKs make of null an object in which nothing is.
 func hasNull(data []byte) bool {
-	var open [2]byte // what the first two levels are
-	depth := 0
+	data = bytes.TrimLeft(data, " \t\r\n")
+	if len(data) == 0 || (data[0] != '{' && data[0] != '[') {
+		return false // no JSON, or no object
+	}
+	var at nesting
 	element := false // at the beginning of an element
 	for n := 0; n < len(data); n++ {
-		c := data[n]
-		list := depth > 0 && depth <= len(open) && open[depth-1] == '['
-		switch c {
+		switch c := data[n]; c {
 		case ' ', '\t', '\r', '\n':
 			continue
-		case '"':
-			n = endOfString(data, n)
 		case '[', '{':
-			if depth == 0 && n > 0 && !blank(data[:n]) {
-				return false // no JSON
-			}
-			if depth < len(open) {
-				open[depth] = c
-			}
-			depth++
-			element = c == '['
+			at.enter(c)
+			element = at.inList()
+			continue
+		case ',':
+			element = at.inList()
 			continue
 		case ']', '}':
-			depth--
-		case ',':
-			element = list
-			continue
+			at.depth--
+		case '"':
+			n = endOfString(data, n)
 		case 'n':
-			if element && list {
+			if element {
 				return true
-			}
-		default:
-			if depth == 0 {
-				return false // no JSON, or no object
 			}
 		}
 		element = false
@@ -146,13 +138,24 @@ func hasNull(data []byte) bool {
 	return false
 }
 
-func blank(data []byte) bool {
-	for _, c := range data {
-		if c != ' ' && c != '\t' && c != '\r' && c != '\n' {
-			return false
-		}
+// nesting is where in a JSON text one is: how deep, and what the two outermost levels are.
+type nesting struct {
+	depth        int
+	outer, inner byte
+}
+
+func (n *nesting) enter(c byte) {
+	switch n.depth++; n.depth {
+	case 1:
+		n.outer = c
+	case 2:
+		n.inner = c
 	}
-	return true
+}
+
+// inList reports whether the innermost level is a list, and one of the two outermost.
+func (n *nesting) inList() bool {
+	return (n.depth == 1 && n.outer == '[') || (n.depth == 2 && n.inner == '[')
 }
 
 // endOfString returns the place of the quote that ends the string which begins at n.

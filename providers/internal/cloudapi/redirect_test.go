@@ -1,7 +1,6 @@
 package cloudapi
 
 import (
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -65,6 +64,6 @@ func TestTheCredentialIsForItsHostAlone(t *testing.T) {
 			continue
 		}
 		require.ErrorIs(t, err, ErrInvalid, address)
-		assert.True(t, errors.Is(err, errFinal))
+		require.ErrorIs(t, err, errFinal)
 	}
 }

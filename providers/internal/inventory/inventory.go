@@ -173,50 +173,50 @@ func (i *Inventory[ID, V]) Get(ctx context.Context, id ID, q Query) (V, error) {
 		if at, ok := i.missing[id]; ok && !at.Before(asked.Add(-q.MaxMissAge)) {
 			i.mu.Unlock()
 			countAnswer(i.source.Kind, at.Before(asked))
-			var none V
-			return none, fmt.Errorf("%s %v: %w", i.source.Kind, id, cloudapi.ErrNotFound)
+			return *new(V), fmt.Errorf("%s %v: %w", i.source.Kind, id, cloudapi.ErrNotFound)
 		}
 		if i.unlistedLocked(id, demand) {
 			remembered := i.listed.Before(asked)
 			i.mu.Unlock()
 			countAnswer(i.source.Kind, remembered)
-			var none V
-			return none, fmt.Errorf("%s %v is not listed: %w", i.source.Kind, id, cloudapi.ErrNotFound)
+			return *new(V), fmt.Errorf("%s %v is not listed: %w", i.source.Kind, id, cloudapi.ErrNotFound)
 		}
 		if !alone {
 			i.mu.Unlock()
-			if err := i.gather(ctx, id); err != nil {
-				var none V
-				return none, err
-			}
 			alone = true
+			if err := i.gather(ctx, id); err != nil {
+				return *new(V), err
+			}
 			continue
 		}
 		if oldest, due := i.listingDueLocked(id, q, demand, asked); due {
 			f, err := i.listLocked(ctx, oldest)
 			i.mu.Unlock()
-			if err == nil {
-				_, err = wait(ctx, f)
-			}
-			if err != nil {
-				var none V
-				return none, err
+			if err := waitListed(ctx, f, err); err != nil {
+				return *new(V), err
 			}
 			continue
 		}
 		f := i.readLocked(ctx, id, q, asked)
 		i.mu.Unlock()
 		value, err := wait(ctx, f)
-		switch {
-		case err == nil && !f.began.Before(asked.Add(-q.MaxAge)):
+		if q.settledBy(err, asked.Sub(f.began)) {
+			if err != nil {
+				return *new(V), err
+			}
 			countAnswer(i.source.Kind, f.began.Before(asked))
 			return value, nil
-		case err != nil && (!errors.Is(err, cloudapi.ErrNotFound) || !f.began.Before(asked.Add(-q.MaxMissAge))):
-			var none V
-			return none, err
 		}
 		// The read that was in flight is too old for this question: it only proves that another one is due.
 	}
+}
+
+// settledBy reports whether a read answers the question, which began so long before it.
+func (q Query) settledBy(err error, age time.Duration) bool {
+	if err == nil {
+		return age <= q.MaxAge
+	}
+	return !errors.Is(err, cloudapi.ErrNotFound) || age <= q.MaxMissAge
 }
 
 // Find returns all objects whose index has the key. An empty result comes from a complete listing that began after the
@@ -255,10 +255,7 @@ func (i *Inventory[ID, V]) Find(ctx context.Context, index, key string, q Query)
 		}
 		f, err := i.listLocked(ctx, oldest)
 		i.mu.Unlock()
-		if err == nil {
-			_, err = wait(ctx, f)
-		}
-		if err != nil {
+		if err := waitListed(ctx, f, err); err != nil {
 			return nil, err
 		}
 	}
@@ -280,10 +277,7 @@ func (i *Inventory[ID, V]) All(ctx context.Context, q Query) ([]V, error) {
 		}
 		f, err := i.listLocked(ctx, oldest)
 		i.mu.Unlock()
-		if err == nil {
-			_, err = wait(ctx, f)
-		}
-		if err != nil {
+		if err := waitListed(ctx, f, err); err != nil {
 			return nil, err
 		}
 	}
@@ -670,6 +664,14 @@ func (i *Inventory[ID, V]) matchesLocked(index, key string, oldest time.Time) (f
 		}
 	}
 	return found, stale
+}
+
+// waitListed waits for a listing, unless there is none because of err.
+func waitListed(ctx context.Context, f *flight[struct{}], err error) error {
+	if err == nil {
+		_, err = wait(ctx, f)
+	}
+	return err
 }
 
 func wait[V any](ctx context.Context, f *flight[V]) (V, error) {
