@@ -48,7 +48,17 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	network := simkit.NewNetwork()
 	url := network.Serve(t, server)
 	file := sim.CloudConfig(url) + "manage-security-groups = true\n"
+	var adopt registry.Adoption
 	return &conformance.Fixture{
+		Claims: &conformance.Claims{
+			Of:      func(s *v1.Service) string { return s.Annotations[annotationID] },
+			Claim:   func(s *v1.Service, id string) { s.Annotations[annotationID] = id },
+			Foreign: func() string { return byHand(t, sim) },
+			Exists: func(id string) bool {
+				return slices.ContainsFunc(sim.LoadBalancers(), func(lb openstacksim.LoadBalancer) bool { return lb.ID == id })
+			},
+			Adopt: func(a registry.Adoption) { adopt = a },
+		},
 		Sim: server, Network: network,
 		Open: func(policy guard.Policy) (cloudprovider.Interface, error) {
 			var r registry.Registry
@@ -56,7 +66,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 				return nil, err
 			}
 			in := testInputs(file, nil)
-			in.Guard, in.Dial = &policy, network.Dial
+			in.Guard, in.Dial, in.Adopt = &policy, network.Dial, adopt
 			return r.Open(Name, in)
 		},
 		AddInstance:     func(name string) string { return providerIDPrefix + "/" + sim.AddServer(openstacksim.Spec{Name: name}) },
@@ -89,6 +99,14 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		},
 		Snapshot: func() string { return snapshot(t, sim) },
 	}
+}
+
+// byHand makes a load balancer as a user would, with a floating address.
+func byHand(t testing.TB, sim *openstacksim.Sim) string {
+	lb := sim.AddLoadBalancer("by-hand", firstSubnet)
+	address := sim.AddFloatingIP(sim.Networks()[0].ID, "203.0.113.90", "by hand")
+	require.NoError(t, sim.AttachFloatingIP(address, lb.VIPPortID))
+	return lb.ID
 }
 
 // snapshot is what the cloud holds for Services, less the identifiers and times that differ from run to run.

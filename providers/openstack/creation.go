@@ -14,6 +14,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -39,7 +40,7 @@ func (l *loadBalancers) create(ctx context.Context, cluster string, service *v1.
 	if err != nil {
 		return nil, err
 	}
-	r := role{name: balancerName(cluster, service), mark: mark, owner: true}
+	r := role{name: balancerName(cluster, service), mark: mark, serviceMark: ownership.ServiceMark(service.UID), owner: true}
 	request := l.birth(cluster, service, s, f, r)
 	members, err := l.backends(ctx, service, nodes, s)
 	if err != nil {
@@ -93,10 +94,7 @@ func (l *loadBalancers) birth(cluster string, service *v1.Service, s settings, f
 	provider := l.config.LoadBalancer.Provider
 	request := balancerRequest{Name: r.name, Description: balancerDescription(cluster, service), Provider: provider}
 	if f.tags() {
-		request.Tags = []string{r.name}
-		if r.mark != "" && l.config.OwnershipTag {
-			request.Tags = append(request.Tags, r.mark)
-		}
+		request.Tags = l.marked([]string{r.name}, r)
 	}
 	if f.flavors(provider) {
 		request.FlavorID = s.FlavorID

@@ -69,7 +69,7 @@ func (l *loadBalancers) destroy(ctx context.Context, service *v1.Service, s sett
 		return err
 	}
 	if !l.config.LoadBalancer.CascadeDelete && lb.Status == statusActive {
-		id, whole := lb.ID, role{name: r.name, mark: r.mark, owner: true}
+		id, whole := lb.ID, role{name: r.name, mark: r.mark, serviceMark: r.serviceMark, owner: true}
 		var err error
 		lb, err = l.work(ctx, service, lb, func(lb *balancer, d *details) ([]step, error) { return plan(lb, d, desired{}, whole) })
 		switch {

@@ -101,10 +101,7 @@ func TestRules(t *testing.T) {
 func TestGuestsOfAnotherName(t *testing.T) {
 	t.Parallel()
 	w, first := served(t, "", web(nil))
-	guest := newTestWorld(t, "", nil)
-	guest.sim, guest.server, guest.url, guest.cluster = w.sim, w.server, w.url, "elsewhere"
-	guest.restart()
-	guest.nodes = w.nodes
+	guest := w.anotherCluster("elsewhere", "share-across-namespaces = true\n")
 	s := named(service("web", map[string]string{annotationID: first.Annotations[annotationID]}, servicePort("x", 90, 30090)), "web")
 	guest.Apply(s)
 	s, _ = guest.ensure(s)

@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/record"
 	cloudprovider "k8s.io/cloud-provider"
 	cloudproviderapi "k8s.io/cloud-provider/api"
@@ -24,6 +23,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/waiting"
+	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/keylock"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -56,7 +56,7 @@ const (
 	eventConfigError     = "LoadBalancerConfigError"
 	eventIgnored         = "LoadBalancerAnnotationIgnored"
 	eventFixed           = "LoadBalancerAnnotationFixed"
-	eventNotOurs         = "LoadBalancerNotOurs"
+	eventNotOurs         = ownership.EventNotOurs
 	eventForcedInternal  = "LoadBalancerForcedInternal"
 	eventRangesIgnored   = "LoadBalancerSourceRangesIgnored"
 	eventZoneIgnored     = "LoadBalancerAvailabilityZonesIgnored"
@@ -82,6 +82,7 @@ type loadBalancers struct {
 	groups    *inventory.Inventory[string, securityGroup]
 	monitors  *inventory.Inventory[string, *monitor]
 	cluster   *ownership.Cluster
+	adopt     registry.Adoption
 	// room is where everybody waits for Octavia.
 	room      *waiting.Room[string, *balancer]
 	failovers failovers
@@ -91,7 +92,6 @@ type loadBalancers struct {
 
 	// Set by Initialize, before any call of the framework.
 	kube     kubernetes.Interface
-	services listers.ServiceLister
 	events   record.EventRecorder
 }
 
@@ -105,9 +105,9 @@ const (
 	indexAddress = "address"
 )
 
-func newLoadBalancers(c Config, a *api, n *networks, i *instances) *loadBalancers {
+func newLoadBalancers(c Config, a *api, n *networks, i *instances, adopt registry.Adoption) *loadBalancers {
 	l := &loadBalancers{
-		config: c, api: a, networks: n, instances: i, cluster: &ownership.Cluster{}, failovers: failovers{last: map[string]time.Time{}},
+		config: c, adopt: adopt, api: a, networks: n, instances: i, cluster: &ownership.Cluster{}, failovers: failovers{last: map[string]time.Time{}},
 		balancers: inventory.New(inventory.Source[string, *balancer]{
 			Kind: "load balancer", ID: func(b *balancer) string { return b.ID }, List: a.listBalancers, Get: a.getBalancer,
 			Indexes: map[string]func(*balancer) []string{indexName: func(b *balancer) []string { return []string{b.Name} }},
@@ -218,12 +218,8 @@ func recorded(service *v1.Service, annotations map[string]string) *v1.Service {
 
 // ensure brings the load balancer of a Service to the wanted state. gone means that it has gone, and another one is due.
 func (l *loadBalancers) ensure(ctx context.Context, cluster string, service *v1.Service, s settings, f features, lb *balancer, nodes []*v1.Node) (status *v1.LoadBalancerStatus, gone bool, err error) {
-	r, err := l.roleOf(ctx, cluster, service, lb)
-	if err == nil && !r.owner {
-		err = l.checkShare(service, s, lb, r, f)
-	}
+	r, err := l.admit(ctx, cluster, service, s, lb, f, nodes)
 	if err != nil {
-		l.event(service, eventNotOurs, err.Error())
 		return nil, false, err
 	}
 	unlock, err := l.locks.Lock(ctx, lb.ID)

@@ -15,6 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/internal/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
+	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
 // served returns a world with two nodes and a Service that is served.
@@ -898,6 +899,10 @@ func TestAdoptedLoadBalancer(t *testing.T) {
 	s := web(map[string]string{annotationID: lb.ID})
 	w.Apply(s)
 	_, err = w.try(s)
+	require.ErrorContains(t, err, "--adopt-load-balancers=any", "the operator has not agreed")
+	w.adopt = registry.AdoptAny
+	w.restart()
+	_, err = w.try(s)
 	require.ErrorContains(t, err, "has no floating address")
 	f := w.sim.AddFloatingIP(w.sim.Networks()[0].ID, "203.0.113.50", "mine")
 	require.NoError(t, w.sim.AttachFloatingIP(f, w.sim.LoadBalancers()[0].VIPPortID))
@@ -905,6 +910,9 @@ func TestAdoptedLoadBalancer(t *testing.T) {
 	s, status := w.ensure(s)
 	assert.Equal(t, "203.0.113.50", status.Ingress[0].IP)
 	assert.Len(t, w.sim.Listeners(), 2)
+	w.adopt = registry.AdoptNone
+	w.restart()
+	w.requireNoWrites(s) // what is used stays in use
 	require.NoError(t, w.remove(s))
 	require.Len(t, w.sim.LoadBalancers(), 1)
 	require.Len(t, w.sim.Listeners(), 1)
@@ -917,27 +925,25 @@ func TestAdoptedLoadBalancer(t *testing.T) {
 func TestClustersOfOneName(t *testing.T) {
 	t.Parallel()
 	w, first := served(t, "", web(nil))
-	other := newTestWorld(t, "", nil)
-	other.sim, other.server, other.url = w.sim, w.server, w.url
-	namespace, err := other.Kube.CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceSystem, metav1.GetOptions{})
-	require.NoError(t, err)
-	namespace.UID = "other-cluster"
-	_, err = other.Kube.CoreV1().Namespaces().Update(t.Context(), namespace, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	other.restart()
-	other.nodes = w.nodes
+	other := w.anotherCluster("kubernetes", "")
 	same := named(web(nil), "web")
 	other.Apply(same)
 	w.server.ResetCalls()
-	_, err = other.try(same)
+	_, err := other.try(same)
 	require.ErrorContains(t, err, "belongs to another cluster")
 	require.NoError(t, other.remove(same))
 	assert.Zero(t, w.server.Calls().Writes)
 	w.requireNoWrites(first)
 
-	// It may share the load balancer if it is told to, under a name of its own.
+	// It may share the load balancer if both it and its operator say so, under a name of its own.
 	guest := named(service("guest", map[string]string{annotationID: first.Annotations[annotationID]}, servicePort("x", 90, 30090)), "guest")
 	other.Apply(guest)
+	w.server.ResetCalls()
+	_, err = other.try(guest)
+	require.ErrorContains(t, err, "belongs to Service default/web, which is not of this cluster")
+	assert.Zero(t, w.server.Calls().Writes)
+	other.file = "share-across-namespaces = true\n"
+	other.restart()
 	guest, _ = other.ensure(guest)
 	w.requireNoWrites(first)
 	require.NoError(t, other.remove(guest))

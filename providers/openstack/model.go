@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -58,8 +59,8 @@ type role struct {
 	name string
 	// former is the name from before the cluster was given another one; "" where there is none.
 	former string
-	// mark is that of the cluster, or "".
-	mark string
+	// mark is that of the cluster, or ""; serviceMark is the Service's.
+	mark, serviceMark string
 	// owner is set where the load balancer is the Service's own; others share it.
 	owner bool
 }
@@ -77,7 +78,8 @@ func (r role) mine(l listener) bool {
 	return slices.Contains(l.Tags, r.name) || (r.former != "" && slices.Contains(l.Tags, r.former))
 }
 
-const markPrefix = "anyccm:"
+// The marks of clusters and Services among tags begin so.
+var markPrefix, servicePrefix = ownership.ClusterMark(""), ownership.ServiceMark("")
 
 // wantedPort is one port of the load balancer as the Service wants it.
 type wantedPort struct {
@@ -283,7 +285,9 @@ func planLeave(lb *balancer, d *details, r role) []step {
 	if err != nil {
 		klog.ErrorS(err, "Planning for no port at all cannot collide") // nothing is wanted
 	}
-	if tags := slices.DeleteFunc(slices.Clone(lb.Tags), func(t string) bool { return t == r.name || (t != "" && t == r.former) || (t == r.mark && r.owner) }); len(tags) != len(lb.Tags) {
+	if tags := slices.DeleteFunc(slices.Clone(lb.Tags), func(t string) bool {
+		return t == r.name || (t != "" && t == r.former) || ((t == r.mark || t == r.serviceMark) && r.owner)
+	}); len(tags) != len(lb.Tags) {
 		if len(tags) == 0 {
 			tags = []string{""} // OpenStack's own controller leaves an empty tag rather than an empty list
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -88,41 +89,174 @@ func (l *loadBalancers) findOurs(ctx context.Context, cluster string, service *v
 	if err != nil || lb == nil {
 		return nil, role{}, err
 	}
-	r, err := l.roleOf(ctx, cluster, service, lb)
-	if _, notOurs := errors.AsType[*ownership.NotOursError](err); notOurs {
-		klog.InfoS("Leaving a load balancer alone", "service", klog.KObj(service), "reason", err.Error())
+	r, d, err := l.roleOf(ctx, cluster, service, lb)
+	if err == nil && d.Verdict == ownership.Refused {
+		klog.InfoS("Leaving a load balancer alone", "service", klog.KObj(service), "reason", d.Err().Error())
 		return nil, role{}, nil
 	}
 	return lb, r, err
 }
 
-// roleOf tells what a Service is to a load balancer. It is a NotOursError where the Service would be the owner, and the
-// load balancer is another cluster's.
-func (l *loadBalancers) roleOf(ctx context.Context, cluster string, service *v1.Service, lb *balancer) (role, error) {
+// roleOf tells what a Service is to a load balancer, and whose that is. Refused is the load balancer that would be the
+// Service's own by its name, and is another one's; one that is not the Service's at all it may still share.
+func (l *loadBalancers) roleOf(ctx context.Context, cluster string, service *v1.Service, lb *balancer) (role, ownership.Decision, error) {
 	mark, err := l.cluster.Mark(ctx)
+	if err != nil {
+		return role{}, ownership.Decision{}, err
+	}
+	r := role{name: balancerName(cluster, service), mark: mark, serviceMark: ownership.ServiceMark(service.UID)}
+	own := lb.Name == r.name || lb.Name == legacyName(service) || service.Annotations[annotationID] == "" || slices.Contains(lb.Tags, r.serviceMark)
+	moved := clusterDiffers(lb.Name, r.name) && !slices.Contains(lb.Tags, r.name)
+	if !own && !moved {
+		return r, ownership.Decision{}, nil
+	}
+	d, err := l.judge(ctx, service, lb, l.rules(cluster, lb, mark), nil)
+	switch {
+	case err != nil:
+		return role{}, ownership.Decision{}, err
+	case d.Verdict != ownership.Refused:
+		r.owner = true
+		if clusterDiffers(lb.Name, r.name) {
+			r.former = lb.Name
+		}
+	case !own:
+		d = ownership.Decision{}
+	}
+	return r, d, nil
+}
+
+// judge says whose a load balancer is.
+func (l *loadBalancers) judge(ctx context.Context, service *v1.Service, lb *balancer, rules ownership.Rules, nodes []*v1.Node) (ownership.Decision, error) {
+	object := ownership.Object{Title: titleOf(lb), ID: lb.ID, Name: lb.Name, Marks: lb.Tags}
+	if !slices.Contains(rules.Names(service), lb.Name) && !slices.Contains(lb.Tags, ownership.ServiceMark(service.UID)) {
+		for _, a := range append(furtherAddresses(lb), lb.VIPAddress) {
+			// A private address may be another one's on another network.
+			if ip, err := netip.ParseAddr(a); err == nil && !ip.IsPrivate() {
+				object.Addresses = append(object.Addresses, a)
+			}
+		}
+		f, err := l.attached(ctx, lb, inventory.Query{MaxAge: floatingMaxAge, MaxMissAge: floatingMaxAge, MaxUnlistedAge: floatingMaxAge})
+		if err != nil {
+			return ownership.Decision{}, err
+		}
+		if f != nil {
+			object.Addresses = append(object.Addresses, f.Address)
+		}
+	}
+	return l.cluster.Judge(ctx, service, object, rules, func(ctx context.Context) (ownership.Targets, error) { return l.targets(ctx, lb, nodes) })
+}
+
+func titleOf(lb *balancer) string { return "load balancer " + lb.ID }
+
+func (l *loadBalancers) rules(cluster string, lb *balancer, mark string) ownership.Rules {
+	return ownership.Rules{
+		Adopt: l.adopt, Unmarked: !l.config.OwnershipTag,
+		Names: func(s *v1.Service) []string {
+			names := []string{legacyName(s)}
+			name := balancerName(cluster, s)
+			if len(name) < longestName { // one that was cut may be several Services'
+				names = append(names, name)
+			}
+			if mark != "" && slices.Contains(lb.Tags, mark) && clusterDiffers(lb.Name, name) {
+				names = append(names, lb.Name) // the cluster had another name
+			}
+			return names
+		},
+		Record: func(s *v1.Service) string { return s.Annotations[annotationID] },
+	}
+}
+
+// targets tells where a load balancer sends its traffic.
+func (l *loadBalancers) targets(ctx context.Context, lb *balancer, more []*v1.Node) (ownership.Targets, error) {
+	var t ownership.Targets
+	d, err := l.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: partsMaxAge})
+	if err != nil {
+		return t, notAbsence(err)
+	}
+	ours := map[string]bool{}
+	for _, n := range slices.Concat(more, l.instances.nodes.Nodes()) {
+		for _, family := range []v1.IPFamily{v1.IPv4Protocol, v1.IPv6Protocol} {
+			address, err := l.addressOf(ctx, n, family)
+			if err != nil {
+				return t, err
+			}
+			ours[address] = true
+		}
+	}
+	for i := range d.pools {
+		for _, m := range d.pools[i].members {
+			t.All++
+			if m.Address != "" && ours[m.Address] {
+				t.Ours++
+			}
+			if port := int32(m.Port); !slices.Contains(t.Ports, port) { //nolint:gosec // the API bounds ports to 1..65535
+				t.Ports = append(t.Ports, port)
+			}
+		}
+	}
+	return t, nil
+}
+
+// admit returns the role of a Service that may use a load balancer, and otherwise tells everybody concerned why it may not.
+func (l *loadBalancers) admit(ctx context.Context, cluster string, service *v1.Service, s settings, lb *balancer, f features, nodes []*v1.Node) (role, error) {
+	r, d, err := l.roleOf(ctx, cluster, service, lb)
 	if err != nil {
 		return role{}, err
 	}
-	r := role{name: balancerName(cluster, service), mark: mark}
-	if renamed(service, lb, r) {
-		r.former = lb.Name
+	if !r.owner && d.Verdict != ownership.Refused {
+		if d, err = l.joining(ctx, cluster, service, lb, r, nodes); err != nil {
+			return role{}, err
+		}
 	}
-	r.owner = lb.Name == r.name || lb.Name == legacyName(service) || service.Annotations[annotationID] == "" || r.former != ""
+	if d.Verdict == ownership.Refused {
+		ownership.Report(l.events, service, d)
+		return role{}, d.Err()
+	}
 	if !r.owner {
-		return r, nil
+		if err := l.checkShare(service, s, lb, r, f); err != nil {
+			l.event(service, eventNotOurs, err.Error())
+			return role{}, err
+		}
 	}
-	return r, ownership.Check("load balancer "+lb.ID, r.mark, lb.Tags)
+	return r, nil
 }
 
-// renamed reports whether a load balancer is the Service's own from before its cluster was given another name. The name
-// alone does not prove that, for a Service of another cluster may share it; that it served this Service does.
-func renamed(service *v1.Service, lb *balancer, r role) bool {
-	if !clusterDiffers(lb.Name, r.name) || slices.Contains(lb.Tags, r.name) || service.Annotations[annotationAddress] == "" {
-		return false
+// joining decides whether a Service may share a load balancer: one that was made for another Service with its agreement, and a
+// user's by the operator's policy. What is shared already, as after a takeover, stays: its tag is a controller's.
+func (l *loadBalancers) joining(ctx context.Context, cluster string, service *v1.Service, lb *balancer, r role, nodes []*v1.Node) (ownership.Decision, error) {
+	agreed, joined := ownership.Decision{Verdict: ownership.Adopted, Object: titleOf(lb)}, slices.Contains(lb.Tags, r.name)
+	owner, namespace, name, err := l.ownerOf(ctx, cluster, lb, r.mark)
+	if err != nil {
+		return ownership.Decision{}, err
 	}
-	marked := r.mark != "" && slices.Contains(lb.Tags, r.mark)
-	unmarked := !slices.ContainsFunc(lb.Tags, func(t string) bool { return strings.HasPrefix(t, markPrefix) })
-	return marked || (unmarked && len(service.Status.LoadBalancer.Ingress) > 0)
+	if namespace == "" {
+		if joined {
+			return agreed, nil
+		}
+		rules := l.rules(cluster, lb, r.mark)
+		rules.Unmarked = false // a guest's listeners are told by their tags
+		rules.Shares = func(s *v1.Service) bool { return s.Namespace == service.Namespace || l.config.LoadBalancer.ShareAcross }
+		return l.judge(ctx, service, lb, rules, nodes)
+	}
+	ours := ownership.Check("", r.mark, lb.Tags) == nil && (owner != nil || (r.mark != "" && slices.Contains(lb.Tags, r.mark)))
+	switch {
+	case l.config.LoadBalancer.ShareAcross, ours && namespace == service.Namespace, ours && owner != nil && agrees(owner, service.Namespace):
+		return agreed, nil
+	case joined:
+		l.event(service, eventShared, fmt.Sprintf("%s is shared with Service %s/%s of another namespace or cluster, which has not agreed to that; give that one the annotation %s", titleOf(lb), namespace, name, annotationShareWith))
+		return agreed, nil
+	}
+	who := fmt.Sprintf("Service %s/%s", namespace, name)
+	if !ours {
+		who += ", which is not of this cluster"
+	}
+	return ownership.Refuse(titleOf(lb), who, owner, fmt.Sprintf(
+		"it is shared within its namespace alone, unless its Service has the annotation %s with the namespace %s, or the option share-across-namespaces is true", annotationShareWith, service.Namespace)), nil
+}
+
+// agrees reports whether a Service lets those of another namespace share its load balancer.
+func agrees(owner *v1.Service, namespace string) bool {
+	return slices.Contains(strings.FieldsFunc(owner.Annotations[annotationShareWith], isSeparator), namespace)
 }
 
 // checkShare refuses what a Service cannot share.
@@ -136,8 +270,6 @@ func (l *loadBalancers) checkShare(service *v1.Service, s settings, lb *balancer
 	switch {
 	case !f.tags():
 		return errors.New("sharing a load balancer needs version 2.5 of Octavia's API, and this cloud's is older; remove the annotation " + annotationID)
-	case !l.mayShare(service, lb, r):
-		return fmt.Errorf("load balancer %s is that of a Service in another namespace: it is shared within its namespace alone, unless its Service has the annotation %s with the namespace %s, or the option share-across-namespaces is true", lb.ID, annotationShareWith, service.Namespace)
 	case s.internal:
 		return fmt.Errorf("an internal Service cannot share load balancer %s; remove the annotation %s or %s", lb.ID, annotationInternal, annotationID)
 	case !slices.Contains(lb.Tags, r.name) && users >= l.config.LoadBalancer.MaxShared:
@@ -146,32 +278,24 @@ func (l *loadBalancers) checkShare(service *v1.Service, s settings, lb *balancer
 	return nil
 }
 
-// mayShare reports whether a Service may join the load balancer of another one. What is shared already, as after a takeover,
-// stays, with a word about it.
-func (l *loadBalancers) mayShare(service *v1.Service, lb *balancer, r role) bool {
-	namespace, owner := ownerOf(lb)
-	if namespace == "" || namespace == service.Namespace || l.config.LoadBalancer.ShareAcross {
-		return true
-	}
-	if l.services != nil {
-		if s, err := l.services.Services(namespace).Get(owner); err == nil && slices.Contains(strings.FieldsFunc(s.Annotations[annotationShareWith], isSeparator), service.Namespace) {
-			return true
-		}
-	}
-	if !slices.Contains(lb.Tags, r.name) {
-		return false
-	}
-	l.event(service, eventShared, fmt.Sprintf("load balancer %s is shared with Service %s/%s of another namespace, which has not agreed to that; give that one the annotation %s", lb.ID, namespace, owner, annotationShareWith))
-	return true
-}
-
 func isSeparator(r rune) bool { return r == ',' || r == ' ' }
 
-// ownerOf returns the Service that a load balancer is named after; "" where a user made it.
-func ownerOf(lb *balancer) (namespace, name string) {
+// ownerOf returns the Service that a load balancer was made for: the living one, if it is of this cluster, else what the name
+// tells of it; no namespace where a user made it.
+func (l *loadBalancers) ownerOf(ctx context.Context, cluster string, lb *balancer, mark string) (owner *v1.Service, namespace, name string, err error) {
+	all, err := l.cluster.Services(ctx)
+	if err != nil {
+		return nil, "", "", fmt.Errorf("looking for the owner of load balancer %s: %w", lb.ID, err)
+	}
+	names := l.rules(cluster, lb, mark).Names
+	for _, s := range all {
+		if slices.Contains(lb.Tags, ownership.ServiceMark(s.UID)) || slices.Contains(names(s), lb.Name) {
+			return s, s.Namespace, s.Name, nil
+		}
+	}
 	_, rest := splitName(lb.Name)
 	namespace, name, _ = strings.Cut(strings.TrimPrefix(rest, "_"), "_")
-	return namespace, name
+	return nil, namespace, name, nil
 }
 
 // wantIdentity adds the name and tags that a load balancer should have.
@@ -185,7 +309,23 @@ func (l *loadBalancers) wantIdentity(service *v1.Service, lb *balancer, r role, 
 	if f.tags() && !slices.Contains(tags, r.name) {
 		tags = append(slices.DeleteFunc(tags, func(t string) bool { return t == "" }), r.name)
 	}
-	if f.tags() && !sameSet(tags, lb.Tags) {
-		want.tags = tags
+	if stale := func(t string) bool { return strings.HasPrefix(t, servicePrefix) && t != r.serviceMark }; r.owner && slices.ContainsFunc(tags, stale) {
+		tags = slices.DeleteFunc(tags, stale) // a Service of the same name that is gone
 	}
+	if f.tags() && !sameSet(tags, lb.Tags) {
+		want.tags = l.marked(tags, r)
+	}
+}
+
+// marked adds the marks to the tags of a load balancer that a Service owns, when they are written anyway.
+func (l *loadBalancers) marked(tags []string, r role) []string {
+	if !r.owner || !l.config.OwnershipTag {
+		return tags
+	}
+	for _, m := range []string{r.mark, r.serviceMark} {
+		if m != "" && !slices.Contains(tags, m) {
+			tags = append(tags, m)
+		}
+	}
+	return tags
 }

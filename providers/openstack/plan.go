@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
@@ -32,10 +33,7 @@ func (c *cloud) PlanLoadBalancer(ctx context.Context, cluster string, service *v
 	if lb == nil {
 		return l.planCreation(ctx, cluster, service, s, f, nodes)
 	}
-	r, err := l.roleOf(ctx, cluster, service, lb)
-	if err == nil && !r.owner {
-		err = l.checkShare(service, s, lb, r, f)
-	}
+	r, err := l.admit(ctx, cluster, service, s, lb, f, nodes)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +73,7 @@ func (l *loadBalancers) planCreation(ctx context.Context, cluster string, servic
 	if err != nil {
 		return nil, err
 	}
-	r := role{name: balancerName(cluster, service), mark: mark, owner: true}
+	r := role{name: balancerName(cluster, service), mark: mark, serviceMark: ownership.ServiceMark(service.UID), owner: true}
 	request := l.birth(cluster, service, s, f, r)
 	members, err := l.backends(ctx, service, nodes, s)
 	if err != nil {

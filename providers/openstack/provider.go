@@ -86,7 +86,7 @@ func newCloud(in registry.Inputs) (*cloud, error) {
 	}
 	n := newNetworks(a)
 	i := newInstances(config, a, n)
-	return &cloud{Cloud: cloudbase.Cloud{Name: Name, HTTP: a.http}, config: config, api: a, instances: i, loadBalancers: newLoadBalancers(config, a, n, i), routes: newRoutes(config, a, i)}, nil
+	return &cloud{Cloud: cloudbase.Cloud{Name: Name, HTTP: a.http}, config: config, api: a, instances: i, loadBalancers: newLoadBalancers(config, a, n, i, in.Adopt), routes: newRoutes(config, a, i)}, nil
 }
 
 // Initialize implements cloudprovider.Interface. The framework may call it twice.
@@ -107,7 +107,6 @@ func (c *cloud) SetInformers(factory informers.SharedInformerFactory) {
 	c.routes.setLister(nodes)
 	services := factory.Core().V1().Services()
 	c.loadBalancers.cluster.SetServices(services.Lister())
-	c.loadBalancers.services = services.Lister()
 	if c.config.LoadBalancer.Enabled {
 		c.informed.Do(func() {
 			loop.New(c.loadBalancers.healthJob(services.Lister())).Start(c.stop, services.Informer().HasSynced)

@@ -14,6 +14,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/internal/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
+	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
 // world is a provider without its guard, on a simulated cloud and a fake API server, for tests of single parts.
@@ -28,6 +29,7 @@ type world struct {
 	file    string
 	env     map[string]string
 	cluster string
+	adopt   registry.Adoption
 	// dial is nil for the system's network.
 	dial  cloudapi.DialFunc
 	nodes []*v1.Node
@@ -47,13 +49,12 @@ func newTestWorld(t *testing.T, file string, prepare func(*openstacksim.Sim)) *w
 // restart makes the provider anew, with nothing in memory.
 func (w *world) restart() {
 	in := testInputs(w.sim.CloudConfig(w.url)+w.file, w.env)
-	in.Dial = w.dial
+	in.Dial, in.Adopt = w.dial, w.adopt
 	c, err := newCloud(in)
 	require.NoError(w.T, err)
 	c.loadBalancers.kube, c.loadBalancers.events = w.Kube, w.Recorder
 	c.loadBalancers.cluster.SetClient(w.Kube)
 	c.loadBalancers.cluster.SetServices(w.Services())
-	c.loadBalancers.services = w.Services()
 	c.instances.nodes.SetLister(w.Nodes())
 	c.routes.setLister(w.Nodes())
 	w.cloud = c
@@ -97,6 +98,20 @@ func (w *world) update(s *v1.Service) {
 // remove deletes a Service as the framework does.
 func (w *world) remove(s *v1.Service) error {
 	return w.Remove(w.loadBalancers, w.cluster, s)
+}
+
+// anotherCluster returns a world on the same cloud that is another cluster, with the same machines.
+func (w *world) anotherCluster(name, file string) *world {
+	w.T.Helper()
+	other := &world{Bench: conformance.NewBench(w.T), sim: w.sim, server: w.server, url: w.url, file: file, env: map[string]string{}, cluster: name, nodes: w.nodes}
+	namespaces := other.Kube.CoreV1().Namespaces()
+	namespace, err := namespaces.Get(w.T.Context(), metav1.NamespaceSystem, metav1.GetOptions{})
+	require.NoError(w.T, err)
+	namespace.UID = "other-cluster"
+	_, err = namespaces.Update(w.T.Context(), namespace, metav1.UpdateOptions{})
+	require.NoError(w.T, err)
+	other.restart()
+	return other
 }
 
 // named gives a Service a name and an identity of its own.

@@ -58,6 +58,8 @@ type Fixture struct {
 	MalformedIDs []string
 	// Services are the Services to try, by name; each gets a life cycle and the interruption test.
 	Services map[string]Case
+	// Claims is how Services can ask for load balancers that they were not given.
+	Claims *Claims
 	// Snapshot describes everything in the cloud that belongs to Services, without identifiers that differ from run to
 	// run. An empty cloud is "".
 	Snapshot func() string
@@ -76,6 +78,7 @@ func Run(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Run("Guard", func(t *testing.T) { t.Parallel(); runGuard(t, newFixture) })
 	t.Run("Instances", func(t *testing.T) { t.Parallel(); runInstances(t, newFixture) })
 	t.Run("LoadBalancers", func(t *testing.T) { t.Parallel(); runLoadBalancers(t, newFixture) })
+	t.Run("Ownership", func(t *testing.T) { t.Parallel(); runOwnership(t, newFixture) })
 	t.Run("HostileAnswers", func(t *testing.T) { t.Parallel(); runHostileAnswers(t, newFixture) })
 	t.Run("Interruption", func(t *testing.T) { t.Parallel(); runInterruption(t, newFixture) })
 }

@@ -42,6 +42,8 @@ type Rules struct {
 	Names func(*v1.Service) []string
 	// Record returns the ID that the annotations of a Service record or ask for.
 	Record func(*v1.Service) string
+	// Shares reports whether another Service may have the object beside this one; nil means that none may.
+	Shares func(*v1.Service) bool
 }
 
 // Facts is all that Decide looks at.
@@ -97,6 +99,12 @@ func (d Decision) Err() error {
 func (d Decision) refuse(who string, owner *v1.Service) Decision {
 	d.Verdict, d.Deletable, d.Who, d.Owner = Refused, false, who, owner
 	return d
+}
+
+// Refuse is a refusal for a reason of the cloud's own: who has the object, the Service if it is one, and what to do.
+func Refuse(object, who string, owner *v1.Service, advice string) Decision {
+	d := Decision{Object: object, advice: advice}
+	return d.refuse(who, owner)
 }
 
 // Decide says whose an object is. What only a controller or the operator can write decides, in this order: marks in the
@@ -164,7 +172,7 @@ func (f Facts) adopt(d Decision, ours bool) Decision {
 
 // other returns a living Service other than this one of which something is true.
 func (f Facts) other(is func(*v1.Service) bool) *v1.Service {
-	if i := slices.IndexFunc(f.Others, is); i >= 0 {
+	if i := slices.IndexFunc(f.Others, func(s *v1.Service) bool { return is(s) && (f.Shares == nil || !f.Shares(s)) }); i >= 0 {
 		return f.Others[i]
 	}
 	return nil

@@ -201,6 +201,7 @@ func TestDecide(t *testing.T) {
 		targets *Targets
 		adopt   registry.Adoption
 		silent  bool // nothing is marked
+		shares  bool // the other Services may have it, too
 		mark    string
 		want    outcome
 	}{
@@ -234,9 +235,12 @@ func TestDecide(t *testing.T) {
 		"a user's, any adopted, nothing marked":               {adopt: registry.AdoptAny, silent: true, want: refused(nobody)},
 		"a user's, any adopted, asked for before":             {adopt: registry.AdoptAny, others: []*v1.Service{service("older", 0, nil)}, want: refused("Service ns/older")},
 		"a user's, any adopted, asked for in the same second": {adopt: registry.AdoptAny, others: []*v1.Service{service("later", 5, nil)}, mine: func(s *v1.Service) { s.UID = "z" }, want: refused("Service ns/later")},
-		"its node port on our nodes":                          {targets: nodePort, want: adopted},
-		"its node port on our nodes, none adopted":            {targets: nodePort, adopt: registry.AdoptNone, want: refused(nobody)},
-		"its node port, partly on other machines":             {targets: &Targets{All: 2, Ours: 1, Ports: []int32{30080}}, want: refused(nobody)},
+		"a user's, any adopted, shared with an older one": {
+			adopt: registry.AdoptAny, others: []*v1.Service{service("older", 0, served)}, shares: true, want: adopted,
+		},
+		"its node port on our nodes":               {targets: nodePort, want: adopted},
+		"its node port on our nodes, none adopted": {targets: nodePort, adopt: registry.AdoptNone, want: refused(nobody)},
+		"its node port, partly on other machines":  {targets: &Targets{All: 2, Ours: 1, Ports: []int32{30080}}, want: refused(nobody)},
 		"its node port and another Service's": {
 			targets: &Targets{All: 1, Ours: 1, Ports: []int32{30080, 30081}}, want: refused(nobody),
 			others: []*v1.Service{service("other", 0, func(s *v1.Service) { s.Annotations, s.Spec.Ports[0].NodePort = nil, 30081 })},
@@ -254,6 +258,7 @@ func TestDecide(t *testing.T) {
 			}
 			r := rules(c.adopt)
 			r.Unmarked = c.silent
+			r.Shares = func(*v1.Service) bool { return c.shares }
 			d := Decide(Facts{Service: service("mine", 5, c.mine), Mark: c.mark, Object: c.object, Targets: c.targets, Others: c.others, Rules: r})
 			assert.Equal(t, c.want, outcome{d.Verdict, d.Deletable, d.Who})
 			assert.Equal(t, c.want.verdict == Refused, d.Err() != nil)

@@ -232,3 +232,18 @@ func (s *Sim) DropLoadBalancer(id string) {
 	defer s.mu.Unlock()
 	s.dropBalancer(s.balancers.byID[id])
 }
+
+// AddLoadBalancer makes a load balancer as a user would by hand, without any tag.
+func (s *Sim) AddLoadBalancer(name, subnet string) LoadBalancer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lb := &LoadBalancer{
+		ID: s.newID(0x1b), Name: name, OperatingStatus: "ONLINE", AdminStateUp: true, Provider: "amphora", Tags: []string{}, ProjectID: Project,
+		CreatedAt: time.Now().UTC().Format(octaviaTime), ProvisioningStatus: Active,
+	}
+	if err := s.placeVIP(lb, createBalancer{VIPSubnetID: subnet}); err != nil {
+		panic(err) // a mistake in a test
+	}
+	s.balancers.put(lb.ID, lb)
+	return *lb
+}

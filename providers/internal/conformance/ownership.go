@@ -1,0 +1,120 @@
+package conformance
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+)
+
+// Claims is how a Service can ask for a load balancer that it was not given. It is nil on clouds where nothing that an
+// author of Services writes leads to one.
+type Claims struct {
+	// Of returns the ID of the load balancer that a Service has, and Claim makes a Service ask for one by its ID.
+	Of    func(*v1.Service) string
+	Claim func(s *v1.Service, id string)
+	// Foreign makes a load balancer as a user would by hand, without any mark, and returns its ID.
+	Foreign func() string
+	// Exists reports whether a load balancer exists.
+	Exists func(id string) bool
+	// Adopt sets the operator's policy of the provider that is opened next.
+	Adopt func(registry.Adoption)
+}
+
+func runOwnership(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	if !of(t, newFixture, func(f *Fixture) bool { return f.Claims != nil }) {
+		return
+	}
+	virtual(t, "an older Service claims another's load balancer", func(t *testing.T) { runOlderClaimer(t, newFixture(t)) })
+	virtual(t, "a user's load balancer is refused", func(t *testing.T) { runForeign(t, newFixture(t), registry.AdoptEvidence) })
+	virtual(t, "a user's load balancer is adopted where the operator allows it, and never deleted", func(t *testing.T) {
+		runForeign(t, newFixture(t), registry.AdoptAny)
+	})
+}
+
+// claimer is a Service of a tenant, older than any other.
+func claimer(c Case) *v1.Service {
+	s := c.Service.DeepCopy()
+	s.Namespace, s.Name, s.UID = "tenant", "claimer", "0a1f6b52-7a66-4b58-8b4b-0a61c1f9e0c3"
+	s.CreationTimestamp = metav1.NewTime(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
+	if s.Annotations == nil {
+		s.Annotations = map[string]string{}
+	}
+	for i := range s.Spec.Ports {
+		s.Spec.Ports[i].NodePort += 1000
+	}
+	return s
+}
+
+// runOlderClaimer: a tenant keeps an old Service of type ClusterIP, turns it into a load balancer, points it at somebody
+// else's and deletes it. Nothing of that one changes.
+func runOlderClaimer(t *testing.T, f *Fixture) {
+	t.Helper()
+	ctx := t.Context()
+	w := newWorld(t, f)
+	c := w.Services[sortedKeys(w.Services)[0]]
+	tenant := claimer(c)
+	tenant.Spec.Type = v1.ServiceTypeClusterIP
+	w.createService(ctx, tenant)
+	w.addNode(ctx, "worker-1", nil)
+	w.createService(ctx, c.Service)
+	w.ensure(ctx, c.Service, nil)
+	held := w.Snapshot()
+
+	w.changeService(ctx, tenant, func(s *v1.Service) {
+		s.Spec.Type = v1.ServiceTypeLoadBalancer
+		w.Claims.Claim(s, w.Claims.Of(w.service(ctx, c.Service)))
+	})
+	w.Sim.ResetCalls()
+	for range 2 {
+		_, err := w.loadBalancer().EnsureLoadBalancer(ctx, clusterName, w.service(ctx, tenant), w.nodes)
+		require.ErrorContains(t, err, "is left alone")
+		require.NoError(t, w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, tenant), nil))
+		w.remove(ctx, tenant, nil)
+		w.restart()
+	}
+	w.requireNoWrites("nothing of the other Service is touched")
+	assert.Equal(t, held, w.Snapshot())
+	w.ensure(ctx, c.Service, nil)
+	w.requireNoWrites("and it is served as before")
+}
+
+// runForeign: a Service names a load balancer that no controller made.
+func runForeign(t *testing.T, f *Fixture, adopt registry.Adoption) {
+	t.Helper()
+	ctx := t.Context()
+	f.Claims.Adopt(adopt)
+	w := newWorld(t, f)
+	c := w.Services[sortedKeys(w.Services)[0]]
+	w.addNode(ctx, "worker-1", nil)
+	id := w.Claims.Foreign()
+	before := w.Snapshot()
+	tenant := claimer(c)
+	w.Claims.Claim(tenant, id)
+	w.createService(ctx, tenant)
+	w.Sim.ResetCalls()
+	if adopt == registry.AdoptAny {
+		w.ensure(ctx, tenant, nil)
+		assert.NotEqual(t, before, w.Snapshot(), "it serves the Service")
+	} else {
+		_, err := w.loadBalancer().EnsureLoadBalancer(ctx, clusterName, w.service(ctx, tenant), w.nodes)
+		require.ErrorContains(t, err, "is left alone")
+		require.NoError(t, w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, tenant), nil))
+	}
+	// It is as little the Service's after a change of everything that the Service may say, and after a restart.
+	w.restart()
+	current := w.service(ctx, tenant)
+	current.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	require.NoError(t, w.loadBalancer().EnsureLoadBalancerDeleted(ctx, clusterName, current))
+	assert.True(t, w.Claims.Exists(id), "what no controller made is never deleted")
+	if adopt != registry.AdoptAny {
+		w.requireNoWrites("it is left alone")
+		assert.Equal(t, before, w.Snapshot())
+	}
+}

@@ -1,0 +1,122 @@
+package openstack
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
+	"github.com/anyccm/cloud-controller-manager/registry"
+)
+
+// TestMarks: what is made for a Service carries its UID, and that of the cluster; a Service of the same name that follows
+// takes over what the former one left.
+func TestMarks(t *testing.T) {
+	t.Parallel()
+	w, s := served(t, "", web(nil))
+	tags := w.sim.LoadBalancers()[0].Tags
+	assert.Contains(t, tags, ownership.ServiceMark(s.UID))
+	assert.True(t, strings.HasPrefix(tags[1], markPrefix), "%v", tags)
+	w.Withdraw(s)
+	again := named(web(nil), "web")
+	w.Apply(again)
+	again, _ = w.ensure(again)
+	lbs := w.sim.LoadBalancers()
+	require.Len(t, lbs, 1)
+	assert.Contains(t, lbs[0].Tags, ownership.ServiceMark(again.UID))
+	assert.NotContains(t, lbs[0].Tags, ownership.ServiceMark(s.UID))
+	w.requireNoWrites(again)
+}
+
+// TestClaims: a Service that names another one's load balancer gets nothing of it, however old it is, and both are told.
+func TestClaims(t *testing.T) {
+	t.Parallel()
+	claim := func(id string) *v1.Service {
+		s := named(service("tenant", map[string]string{annotationID: id}, servicePort("x", 81, 30081)), "tenant")
+		s.Namespace = "elsewhere"
+		return s
+	}
+	t.Run("of another namespace", func(t *testing.T) {
+		t.Parallel()
+		w, owner := served(t, "", web(nil))
+		w.refuses(claim(owner.Annotations[annotationID]), "belongs to Service default/web and is left alone")
+		events := strings.Join(w.Events(), "\n")
+		assert.Contains(t, events, ownership.EventNotOurs)
+		assert.Contains(t, events, ownership.EventClaimed)
+	})
+	t.Run("by the name of early releases", func(t *testing.T) {
+		t.Parallel()
+		w, owner := served(t, "", web(nil))
+		w.sim.ChangeLoadBalancer(owner.Annotations[annotationID], func(lb *openstacksim.LoadBalancer) { lb.Name, lb.Tags = legacyName(owner), []string{} })
+		w.restart()
+		w.refuses(claim(owner.Annotations[annotationID]), "belongs to Service default/web and is left alone")
+	})
+	t.Run("whose Service is of another cluster", func(t *testing.T) {
+		t.Parallel()
+		w := newTestWorld(t, "", nil)
+		w.addNode(openstacksim.Spec{Name: "n1"})
+		lb := w.sim.AddLoadBalancer("kube_service_kubernetes_elsewhere_web", firstSubnet)
+		w.refuses(claim(lb.ID), "which is not of this cluster")
+	})
+	t.Run("after another name of the cluster", func(t *testing.T) {
+		t.Parallel()
+		w := newTestWorld(t, "", nil)
+		w.addNode(openstacksim.Spec{Name: "n1"})
+		lb := w.sim.AddLoadBalancer("kube_service_production_default_web", firstSubnet)
+		s := web(map[string]string{annotationID: lb.ID, annotationAddress: lb.VIPAddress})
+		s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "203.0.113.77"}}
+		w.refuses(s, "which is not of this cluster")
+	})
+}
+
+// refuses tries to reconcile a Service, and to delete it: that fails, or does nothing, without any write.
+func (w *world) refuses(s *v1.Service, want string) {
+	w.T.Helper()
+	w.Apply(s)
+	w.server.ResetCalls()
+	_, err := w.try(s)
+	require.ErrorContains(w.T, err, want)
+	require.NoError(w.T, w.loadBalancers.UpdateLoadBalancer(w.T.Context(), w.cluster, w.Current(s), w.nodes))
+	require.NoError(w.T, w.remove(s))
+	assert.Zero(w.T, w.server.Calls().Writes, "%v", w.server.Calls().ByOperation)
+}
+
+// TestTakeoverOfARenamedCluster: without marks, what the status shows and what the members are tell whose it is.
+func TestTakeoverOfARenamedCluster(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		annotations map[string]string
+		adopt       registry.Adoption
+		refused     string
+	}{
+		"by its address":   {},
+		"by its members":   {annotations: map[string]string{annotationHostname: "web.example.com"}},
+		"nothing is taken": {adopt: registry.AdoptNone, refused: "which is not of this cluster"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newTestWorld(t, "", nil)
+			w.addNode(openstacksim.Spec{Name: "n1"})
+			s := web(c.annotations)
+			leave(t, w, s, left{hostname: c.annotations[annotationHostname]})
+			w.cluster, w.adopt = "production", c.adopt
+			w.restart()
+			w.Apply(s)
+			if c.refused != "" {
+				_, err := w.try(s)
+				require.ErrorContains(t, err, c.refused)
+				return
+			}
+			s, _ = w.ensure(s)
+			require.Len(t, w.sim.LoadBalancers(), 1)
+			assert.Equal(t, "kube_service_production_default_web", w.sim.LoadBalancers()[0].Name)
+			assert.Contains(t, w.sim.LoadBalancers()[0].Tags, ownership.ServiceMark(s.UID), "it is written anyway")
+			require.NoError(t, w.remove(s))
+			assert.Empty(t, w.sim.LoadBalancers(), "a controller made it")
+		})
+	}
+}
