@@ -67,7 +67,7 @@ func lengths(rows []schema.AnnotationRow) []validation {
 	for _, most := range slices.Sorted(maps.Keys(keys)) {
 		list, size := "["+strings.Join(keys[most], ", ")+"]", fmt.Sprintf("size(variables.annotations[?k].orValue('')) > %d", most)
 		all = append(all, validation{
-			Expression:        "!" + list + ".exists(k, " + size + ")",
+			Expression: "!" + list + ".exists(k, " + size + ")",
 			MessageExpression: "'annotation ' + " + list + ".filter(k, " + size + ").join(', ') + " +
 				quoted(fmt.Sprintf(": is too long; use at most %d characters", most)),
 		})

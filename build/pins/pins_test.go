@@ -134,13 +134,13 @@ func TestVulnerabilities(t *testing.T) {
 	t.Parallel()
 	assert.NotContains(t, read(t, ".ci/run"), "vuln")
 	for name, w := range workflows(t) {
-		runs := ""
+		var runs strings.Builder
 		for _, j := range w.Jobs {
 			for _, s := range j.Steps {
-				runs += s.Run + "\n"
+				runs.WriteString(s.Run + "\n")
 			}
 		}
-		assert.Contains(t, runs, "make vuln", name)
+		assert.Contains(t, runs.String(), "make vuln", name)
 	}
 	assert.Contains(t, read(t, "Makefile"), "NOT CHECKED")
 }

@@ -119,18 +119,11 @@ func (t Annotations[S]) Rows() []AnnotationRow {
 // Parse reads the annotations of a Service. Absent ones take their default. All problems come back together; warnings
 // among them (Problem.Warning) leave the default in force, the others make the settings unusable.
 func (t Annotations[S]) Parse(given map[string]string) (settings S, warnings, err error) {
-	var warned, refused []error
-	checked := map[string]bool{}
+	var warned []error
+	refused, long := t.tooLong(given)
 	for _, a := range t {
-		if long := a.tooLong(given); long != nil {
-			if !checked[a.Key] { // several rows may share a key, each for Services of another kind
-				refused = append(refused, long...)
-			}
-			checked[a.Key] = true
-			continue
-		}
-		if strings.HasSuffix(a.Key, Numbered) {
-			continue // the provider reads these, port by port
+		if long[a.Key] || strings.HasSuffix(a.Key, Numbered) {
+			continue // the provider reads what is numbered, port by port
 		}
 		text, present := given[a.Key]
 		if !a.Where.Holds(given) {
@@ -173,6 +166,20 @@ func (t Annotations[S]) Parse(given map[string]string) (settings S, warnings, er
 
 // Numbered is the end of a key that stands for many, one for each port.
 const Numbered = "<port>"
+
+// tooLong returns what is wrong with values that are longer than their rows allow, and the keys of these rows.
+func (t Annotations[S]) tooLong(given map[string]string) (problems []error, keys map[string]bool) {
+	keys = map[string]bool{}
+	for _, a := range t {
+		if keys[a.Key] {
+			continue // several rows may share a key, each for Services of another kind
+		}
+		if long := a.tooLong(given); long != nil {
+			problems, keys[a.Key] = append(problems, long...), true
+		}
+	}
+	return problems, keys
+}
 
 // tooLong returns what is wrong with values that are longer than the row allows.
 func (r AnnotationRow) tooLong(given map[string]string) (problems []error) {

@@ -26,7 +26,7 @@ func ask(t *testing.T, m *harness.CCM, method, path, token, body string) int {
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // a certificate of its own, on loopback
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	resp, err := client.Do(r)
 	require.NoError(t, err)
 	defer resp.Body.Close()
@@ -80,7 +80,9 @@ func TestNoTokenOrKeyInTheLog(t *testing.T) {
 			require.NoError(t, err)
 			log := string(text)
 			for _, kind := range []string{"Request", "Response"} {
-				assert.True(t, strings.Contains(log, `"`+kind+` Body" body="not logged, `), "the log is not at that verbosity, or has the body of a %s", kind)
+				if !strings.Contains(log, `"`+kind+` Body" body="not logged, `) { // the log itself would be a long message
+					assert.Fail(t, "the log is not at that verbosity, or has the body of a "+kind)
+				}
 			}
 			requireNoPiece(t, log, c.API.Token, "the token of an administrator")
 			requireNoPiece(t, log, token, "a refused token")

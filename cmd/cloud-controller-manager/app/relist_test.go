@@ -327,6 +327,6 @@ func requireUntouched(t *testing.T, api *relistAPI, class string) {
 	assert.Equal(t, class, *api.get("ours").Spec.LoadBalancerClass)
 	assert.Equal(t, []string{servicehelpers.LoadBalancerCleanupFinalizer}, api.get("other").Finalizers)
 	for _, name := range []string{"plain", "ours", "other"} {
-		assert.Empty(t, api.get(name).SelfLink)
+		assert.Empty(t, api.get(name).GetSelfLink())
 	}
 }

@@ -66,12 +66,13 @@ func (s *serviceSelection) selects(class *string) bool {
 // also take its finalizer off Services of other classes that are being deleted, and with it the other controller's
 // chance to clean up: their finalizer is hidden from it. A further pass changes nothing.
 func (s *serviceSelection) apply(service *v1.Service) {
-	if service.Spec.Type != v1.ServiceTypeLoadBalancer || service.SelfLink == selected {
+	if service.Spec.Type != v1.ServiceTypeLoadBalancer || service.GetSelfLink() == selected {
 		return
 	}
 	if s.selects(service.Spec.LoadBalancerClass) {
 		if service.Spec.LoadBalancerClass != nil {
-			service.Spec.LoadBalancerClass, service.SelfLink = nil, selected
+			service.Spec.LoadBalancerClass = nil
+			service.SetSelfLink(selected)
 		}
 		return
 	}
