@@ -115,6 +115,16 @@ func checkName(v string) error {
 	return nil
 }
 
+var uuidRule = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
+
+// checkUUID keeps anything else out of the paths of requests.
+func checkUUID(v string) error {
+	if !uuidRule.MatchString(v) {
+		return errors.New(`is not a UUID; use a form such as "4de7ac8b-495b-4884-9a69-1050c6793cd6"`)
+	}
+	return nil
+}
+
 func checkIPv4(v string) error {
 	if ip, err := netip.ParseAddr(strings.TrimSpace(v)); err != nil || !ip.Is4() {
 		return errors.New("is not an IPv4 address")
@@ -159,7 +169,7 @@ var layer7 = []string{
 var Annotations = schema.Annotations[settings]{
 	schema.StringAnnotation(func(s *settings) *string { return &s.ID }, schema.AnnotationRow{
 		Key: annotationID, Changes: schema.Written,
-		Spec: schema.Spec{Help: "UUID of the load balancer of this Service. Set it before creation to adopt one that exists."},
+		Spec: schema.Spec{Help: "UUID of the load balancer of this Service. Set it before creation to adopt one that exists, as far as --adopt-load-balancers allows.", Check: checkUUID},
 	}),
 	schema.BoolAnnotation(func(s *settings) *bool { return &s.Disown }, schema.AnnotationRow{
 		Key: annotationDisown, Changes: schema.InPlace,
@@ -226,7 +236,7 @@ var Annotations = schema.Annotations[settings]{
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.CertificateID }, schema.AnnotationRow{
 		Key: annotationCertificateID, Changes: schema.InPlace,
-		Spec: schema.Spec{Help: "UUID of the certificate for TLS ports; wins over the name. The controller follows the rotation of Let's Encrypt certificates here."},
+		Spec: schema.Spec{Help: "UUID of the certificate for TLS ports; wins over the name. The controller follows the rotation of Let's Encrypt certificates here.", Check: checkUUID},
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.CertificateName }, schema.AnnotationRow{
 		Key: annotationCertificateName, Changes: schema.InPlace, Spec: schema.Spec{Help: "Name of the certificate for TLS ports."},

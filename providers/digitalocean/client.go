@@ -68,7 +68,15 @@ var (
 	collection = regexp.MustCompile(`/tags/[^/]+`)
 )
 
-// operation names a request without identifiers: "GET /v2/droplets/{id}".
+// operations are the paths that are asked for, without identifiers.
+var operations = map[string]bool{
+	"/v2/droplets": true, "/v2/droplets/{id}": true, "/v2/load_balancers": true, "/v2/load_balancers/{id}": true,
+	"/v2/load_balancers/{id}/droplets": true, "/v2/certificates": true, "/v2/certificates/{id}": true, "/v2/firewalls": true,
+	"/v2/firewalls/{id}": true, "/v2/tags": true, "/v2/tags/{name}": true, "/v2/tags/{name}/resources": true, "/v2/account": true, "/v2/regions": true,
+}
+
+// operation names a request without identifiers, such as "GET /v2/droplets/{id}"; what is not known is "other", so that no
+// input makes metrics grow.
 func operation(r *http.Request) string {
 	p := collection.ReplaceAllString(path.Clean(r.URL.Path), "/tags/{name}")
 	segments := strings.Split(p, "/")
@@ -77,7 +85,10 @@ func operation(r *http.Request) string {
 			segments[i] = "{id}"
 		}
 	}
-	return r.Method + " " + strings.Join(segments, "/")
+	if p = strings.Join(segments, "/"); !operations[p] {
+		p = "other"
+	}
+	return r.Method + " " + p
 }
 
 func budget(h http.Header) (cloudapi.Budget, bool) {
@@ -260,6 +271,12 @@ func (a *api) tag(ctx context.Context, tag string, ids []string) error {
 		return err
 	}
 	return a.tagLoadBalancers(ctx, tag, ids)
+}
+
+func (a *api) untagLoadBalancer(ctx context.Context, tag, id string) error {
+	request := &godo.UntagResourcesRequest{Resources: []godo.Resource{{ID: id, Type: godo.LoadBalancerResourceType}}}
+	err := done(a.sdk.Tags.UntagResources(ctx, tag, request))
+	return apiError(err, fmt.Sprintf("taking the tag %s off load balancer %s", tag, id))
 }
 
 // account reads something that every credential may read, as a check.

@@ -1,13 +1,17 @@
 package digitalocean
 
 import (
+	"context"
 	"encoding/json"
 	"maps"
+	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/digitalocean/godo"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -61,7 +65,17 @@ func newFixtureBehind(t testing.TB, between func(sim *digitaloceansim.Sim, serve
 		require.NoError(t, err)
 		return id
 	}
+	var adopt registry.Adoption
 	return &conformance.Fixture{
+		Claims: &conformance.Claims{
+			Of:      func(s *v1.Service) string { return s.Annotations[annotationID] },
+			Claim:   func(s *v1.Service, id string) { s.Annotations[annotationID] = id },
+			Foreign: func() string { return byHand(t, url, network.Dial) },
+			Exists: func(id string) bool {
+				return slices.ContainsFunc(sim.LoadBalancers(), func(lb digitaloceansim.LoadBalancer) bool { return lb.ID == id })
+			},
+			Adopt: func(a registry.Adoption) { adopt = a },
+		},
 		Sim: server, Network: network,
 		Open: func(policy guard.Policy) (cloudprovider.Interface, error) {
 			var r registry.Registry
@@ -69,7 +83,7 @@ func newFixtureBehind(t testing.TB, between func(sim *digitaloceansim.Sim, serve
 				return nil, err
 			}
 			in := testInputs(url, nil)
-			in.Guard, in.Dial = &policy, network.Dial
+			in.Guard, in.Dial, in.Adopt = &policy, network.Dial, adopt
 			return r.Open(Name, in)
 		},
 		AddInstance: func(name string) string {
@@ -101,6 +115,20 @@ func newFixtureBehind(t testing.TB, between func(sim *digitaloceansim.Sim, serve
 		},
 		Snapshot: func() string { return snapshot(t, sim) },
 	}
+}
+
+// byHand makes a load balancer as somebody does in the control panel, and returns its ID.
+func byHand(t testing.TB, url string, dial func(ctx context.Context, network, address string) (net.Conn, error)) string {
+	t.Helper()
+	in := testInputs(url, nil)
+	in.Dial = dial
+	c, err := newCloud(in)
+	require.NoError(t, err)
+	lb, err := c.api.createLoadBalancer(context.Background(), &godo.LoadBalancerRequest{
+		Name: "by-hand", Region: "nyc3", ForwardingRules: []godo.ForwardingRule{{EntryProtocol: "tcp", EntryPort: 5432, TargetProtocol: "tcp", TargetPort: 5432}},
+	})
+	require.NoError(t, err)
+	return lb.ID
 }
 
 // snapshot is what the cloud holds for Services, less the times and identifiers that differ from run to run.

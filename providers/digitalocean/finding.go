@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,12 +27,21 @@ type finding struct {
 	ownership.Decision
 }
 
+// recordedID is the load balancer that a Service records or asks for; empty where that can be no ID, for it becomes part of
+// the path of a request.
+func recordedID(service *v1.Service) string {
+	if id := service.Annotations[annotationID]; checkUUID(id) == nil {
+		return id
+	}
+	return ""
+}
+
 // find returns the load balancer of a Service: by the recorded ID, else by the names that it may have been given, or by
 // its mark. These also count after an ID that leads nowhere, for an interrupted creation leaves a load balancer that no
 // annotation knows yet. What is found may be refused; nodes are further nodes of this cluster beside the known ones.
 func (l *loadBalancers) find(ctx context.Context, service *v1.Service, nodes []*v1.Node, q inventory.Query) (finding, error) {
 	asked := time.Now()
-	if id := service.Annotations[annotationID]; id != "" {
+	if id := recordedID(service); id != "" {
 		lb, err := l.observed.Get(ctx, id, q)
 		if err == nil && lb.Status != statusActive {
 			// An old picture of a load balancer that is being set up helps nobody; a read made just now does.
@@ -127,7 +137,7 @@ func (l *loadBalancers) rules() ownership.Rules {
 	return ownership.Rules{
 		Adopt: l.adopt, Unmarked: !l.config.OwnershipTag,
 		Names:  func(s *v1.Service) []string { return []string{defaultName(s)} },
-		Record: func(s *v1.Service) string { return s.Annotations[annotationID] },
+		Record: recordedID,
 	}
 }
 
@@ -192,4 +202,34 @@ func (l *loadBalancers) remark(ctx context.Context, service *v1.Service, found f
 
 func compareAge(a, b *godo.LoadBalancer) int {
 	return cmp.Or(strings.Compare(a.Created, b.Created), strings.Compare(a.ID, b.ID))
+}
+
+// cleanUpPrevious deletes the load balancers that were made for a Service which has moved to another one by its annotation.
+// Only those that carry its mark or its own name are looked for.
+func (l *loadBalancers) cleanUpPrevious(ctx context.Context, service *v1.Service, now *godo.LoadBalancer) error {
+	previous := map[string]bool{}
+	for index, key := range map[string]string{indexName: defaultName(service), indexTag: ownership.ServiceMark(service.UID)} {
+		found, err := l.observed.Find(ctx, index, key, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge, MaxUnlistedAge: backendMaxAge})
+		if err != nil {
+			return err
+		}
+		for _, lb := range found {
+			previous[lb.ID] = lb.ID != now.ID
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(previous)) {
+		if !previous[id] {
+			continue
+		}
+		found, err := l.now(ctx, service, finding{lb: &godo.LoadBalancer{ID: id}})
+		if err != nil {
+			return err
+		}
+		if found.lb != nil && found.Deletable {
+			if err := l.delete(ctx, service, id); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

@@ -28,6 +28,8 @@ const (
 	// firewallSpacing makes the Services of a whole release one write.
 	firewallSpacing = 3 * time.Second
 	firewallTimeout = 90 * time.Second
+	// fixedMaxAge is for what never changes once it exists.
+	fixedMaxAge = 24 * time.Hour
 
 	// eventFirewall: a port of the Service stays closed in the public access firewall.
 	eventFirewall = "FirewallPortClosed"
@@ -149,6 +151,14 @@ func (f *publicFirewall) write(operation string, call func() (*godo.Firewall, er
 	return nil
 }
 
+// stillGone reports whether a load balancer proved to be gone and was not seen since.
+func (f *publicFirewall) stillGone(id string) bool {
+	if _, seen := f.loadBalancers.observed.Peek(id); seen {
+		delete(f.gone, id)
+	}
+	return f.gone[id]
+}
+
 // lookForGone finds out which load balancers that Services name do not exist.
 func (f *publicFirewall) lookForGone(ctx context.Context, services []*v1.Service) error {
 	if !f.doubt {
@@ -160,8 +170,16 @@ func (f *publicFirewall) lookForGone(ctx context.Context, services []*v1.Service
 	}
 	clear(f.gone)
 	for _, s := range services {
-		id := s.Annotations[annotationID]
-		f.gone[id] = !slices.ContainsFunc(all, func(lb *godo.LoadBalancer) bool { return lb.ID == id })
+		id := recordedID(s)
+		if id == "" || slices.ContainsFunc(all, func(lb *godo.LoadBalancer) bool { return lb.ID == id }) {
+			continue
+		}
+		// A listing may lag behind; only a read of the load balancer itself proves that it is gone.
+		_, err := f.loadBalancers.observed.Get(ctx, id, inventory.Query{})
+		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+			return err
+		}
+		f.gone[id] = err != nil
 	}
 	return nil
 }
@@ -186,8 +204,8 @@ func (f *publicFirewall) want(ctx context.Context) (*godo.FirewallRequest, error
 		if err != nil {
 			return nil, err
 		}
-		id := s.Annotations[annotationID]
-		if f.gone[id] {
+		id := recordedID(s)
+		if f.stillGone(id) {
 			id = ""
 		}
 		needs, wrong := serviceAccess(s, lbType, network, id)
@@ -224,12 +242,21 @@ func (f *publicFirewall) tell(services []*v1.Service, faults map[types.UID][]err
 	f.told = told
 }
 
-// effective returns the type and network of a Service's load balancer. Annotations tell them, except where they are
-// illegal or not recorded yet: then it is what exists in the cloud, for a fault must not close the ports of a load
-// balancer that serves. Both are empty where nothing exists yet; the record of it will bring the next look.
+// effective returns the type and network of a Service's load balancer: its own where it exists, for they are fixed when it
+// is created and no annotation changes them, else what the annotations ask for. Both are empty where they are illegal and
+// nothing exists yet; the record of it will bring the next look.
 func (l *loadBalancers) effective(ctx context.Context, service *v1.Service) (lbType, network string, err error) {
 	if service.Spec.Type != v1.ServiceTypeLoadBalancer {
 		return "", "", nil
+	}
+	if recordedID(service) != "" || len(service.Status.LoadBalancer.Ingress) > 0 {
+		found, err := l.findOurs(ctx, service, nil, inventory.Query{MaxAge: fixedMaxAge, MaxMissAge: backendMaxAge})
+		if err != nil {
+			return "", "", err
+		}
+		if found.lb != nil {
+			return found.lb.Type, found.lb.Network, nil
+		}
 	}
 	lbType, network = service.Annotations[annotationType], cmp.Or(service.Annotations[annotationNetwork], godo.LoadBalancerNetworkTypeExternal)
 	legalType := lbType == godo.LoadBalancerTypeRegional || lbType == godo.LoadBalancerTypeRegionalNetwork
@@ -237,12 +264,5 @@ func (l *loadBalancers) effective(ctx context.Context, service *v1.Service) (lbT
 	if legalType && legalNetwork {
 		return lbType, network, nil
 	}
-	if service.Annotations[annotationID] == "" && len(service.Status.LoadBalancer.Ingress) == 0 {
-		return "", "", nil
-	}
-	found, err := l.findOurs(ctx, service, nil, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge})
-	if err != nil || found.lb == nil {
-		return "", "", err
-	}
-	return found.lb.Type, found.lb.Network, nil
+	return "", "", nil
 }

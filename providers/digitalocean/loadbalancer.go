@@ -158,7 +158,11 @@ func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, _ string, servic
 	if _, err := l.record(ctx, service, lb, certificateID); err != nil {
 		return nil, err
 	}
-	return ready(lb, s)
+	st, err := ready(lb, s)
+	if err == nil && recordedID(service) == lb.ID && !slices.Contains(lb.Tags, ownership.ServiceMark(service.UID)) {
+		err = l.cleanUpPrevious(ctx, service, lb)
+	}
+	return st, err
 }
 
 // UpdateLoadBalancer implements cloudprovider.LoadBalancer: the droplets alone, and only where they differ. Nothing is

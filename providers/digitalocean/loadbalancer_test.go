@@ -52,13 +52,13 @@ func TestLookup(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := lbWorld(t)
-			other := aged(service("", map[string]string{annotationName: c.existing, annotationType: typeRegional}, port("http", 80, 30080)), "other", 9)
+			other := aged(service("", map[string]string{annotationName: "made", annotationType: typeRegional}, port("http", 80, 30080)), "other", 9)
 			w.Apply(other)
 			other, shown := w.ensure(other)
 			id := other.Annotations[annotationID]
 			w.Withdraw(other)
 			// It is as DigitalOcean's own controller left it.
-			w.sim.ChangeLoadBalancer(id, func(lb *digitaloceansim.LoadBalancer) { lb.Tags = nil })
+			w.sim.ChangeLoadBalancer(id, func(lb *digitaloceansim.LoadBalancer) { lb.Name, lb.Tags = c.existing, nil })
 
 			s := aged(service("", maps.Clone(c.annotations), port("http", 80, 30080)), "web", 1)
 			if s.Annotations[annotationID] == "ID" {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -127,7 +128,18 @@ func precheck(service *v1.Service, defaultType string) error {
 	}
 	_, checkErr := healthCheck(service, s)
 	_, firewallErr := firewallRules(service, s)
-	return errors.Join(checkErr, firewallErr)
+	return errors.Join(checkErr, firewallErr, checkOwnName(service, s))
+}
+
+// defaultNames are the names that controllers give, each to the load balancer of one Service.
+var defaultNames = regexp.MustCompile(`^a[0-9a-f]{31}$`)
+
+// checkOwnName refuses the name by which controllers know the load balancer of another Service.
+func checkOwnName(service *v1.Service, s settings) error {
+	if defaultNames.MatchString(s.Name) && s.Name != defaultName(service) {
+		return &schema.Problem{Place: "annotation " + annotationName, Value: s.Name, Reason: "has the form of names that other Services' load balancers get from their UIDs; choose another one"}
+	}
+	return nil
 }
 
 // fixed returns the wishes of a Service that its load balancer cannot follow any more.

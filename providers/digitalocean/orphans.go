@@ -3,6 +3,7 @@ package digitalocean
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
@@ -36,12 +38,23 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Or
 	}
 	orphans := []guard.Orphan{}
 	for _, lb := range all {
-		if slices.Contains(lb.Tags, mark) && !slices.ContainsFunc(services, func(s *v1.Service) bool { return has(s, lb) }) {
+		if orphaned(lb, mark, services) {
 			orphans = append(orphans, guard.Orphan{Kind: "load balancer", ID: lb.ID, Name: lb.Name, Created: lb.Created})
 		}
 	}
 	slices.SortFunc(orphans, func(a, b guard.Orphan) int { return strings.Compare(a.ID, b.ID) })
 	return orphans, nil
+}
+
+// orphaned reports whether a load balancer carries the mark of this cluster, and no Service has it.
+func orphaned(lb *godo.LoadBalancer, mark string, services []*v1.Service) bool {
+	return slices.Contains(lb.Tags, mark) && !slices.ContainsFunc(services, func(s *v1.Service) bool { return has(s, lb) })
+}
+
+func shows(s *v1.Service, lb *godo.LoadBalancer) bool {
+	return slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(in v1.LoadBalancerIngress) bool {
+		return in.IP != "" && (in.IP == lb.IP || in.IP == lb.IPv6)
+	})
 }
 
 // has reports whether a Service has a load balancer, or would find it. A Service that was a load balancer and waits for
@@ -51,12 +64,35 @@ func has(s *v1.Service, lb *godo.LoadBalancer) bool {
 	if s.Spec.Type != v1.ServiceTypeLoadBalancer && !waits {
 		return false
 	}
-	return s.Annotations[annotationID] == lb.ID || lb.Name == defaultName(s) || (s.Annotations[annotationName] != "" && s.Annotations[annotationName] == lb.Name)
+	if id := recordedID(s); id != "" && id != lb.ID && len(s.Status.LoadBalancer.Ingress) > 0 && !shows(s, lb) {
+		return false // it moved to another one
+	}
+	return recordedID(s) == lb.ID || lb.Name == defaultName(s) || slices.Contains(lb.Tags, ownership.ServiceMark(s.UID)) ||
+		(s.Annotations[annotationName] != "" && s.Annotations[annotationName] == lb.Name)
 }
 
-// DeleteOrphan implements guard.OrphanFinder.
+// DeleteOrphan implements guard.OrphanFinder. Time has passed since it was found: it is looked at again right before.
 func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
-	err := c.api.deleteLoadBalancer(ctx, o.ID)
+	l := c.loadBalancers
+	lb, err := l.observed.Get(ctx, o.ID, inventory.Query{})
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	mark, err := l.cluster.Mark(ctx)
+	if err != nil {
+		return err
+	}
+	services, err := l.cluster.Services(ctx)
+	if err != nil {
+		return err
+	}
+	if mark == "" || !orphaned(lb, mark, services) {
+		return fmt.Errorf("load balancer %s is no orphan any more: it lost the mark of this cluster, or a Service has it", o.ID)
+	}
+	err = c.api.deleteLoadBalancer(ctx, o.ID)
 	c.loadBalancers.observed.Invalidate(o.ID)
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		return nil

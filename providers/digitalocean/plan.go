@@ -41,7 +41,7 @@ func (c *cloud) PlanLoadBalancer(ctx context.Context, _ string, service *v1.Serv
 		return []guard.Planned{{Action: guard.PlanCreate, Object: "load balancer " + want.Name, Detail: fmt.Sprintf("type %s, in %s, %s, %d droplets", want.Type, want.Region, rulesOf(want.ForwardingRules), len(want.DropletIDs))}}, nil
 	}
 	var planned []guard.Planned
-	for _, st := range plan(observed, want) {
+	for _, st := range plan(l.withoutVanished(ctx, observed, want.DropletIDs), want) {
 		detail := string(st.kind) + ": " + strings.Join(st.reasons, ", ")
 		planned = append(planned, guard.Planned{Action: guard.PlanChange, Object: "load balancer " + observed.ID, Detail: detail})
 	}

@@ -3,6 +3,7 @@ package digitaloceansim
 import (
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -190,6 +191,12 @@ func (s *Sim) tagResources(r *http.Request, name string) (int, any, error) {
 			resources[key] = true
 		} else {
 			delete(resources, key)
+		}
+		if lb := s.loadBalancers[resource.ID]; lb != nil && resource.Type == "load_balancer" {
+			lb.Tags = slices.DeleteFunc(slices.Clone(lb.Tags), func(t string) bool { return t == name })
+			if r.Method == http.MethodPost {
+				lb.Tags = append(lb.Tags, name)
+			}
 		}
 	}
 	return http.StatusNoContent, nil, nil

@@ -1,0 +1,278 @@
+package digitalocean
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/digitalocean/godo"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceansim"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// TestMarks: a new load balancer carries the marks of cluster and Service; one that DigitalOcean's own controller made gets
+// them with the first change.
+func TestMarks(t *testing.T) {
+	t.Parallel()
+	w := lbWorld(t)
+	s := aged(service("", nil, port("http", 80, 30080)), "web", 1)
+	w.Apply(s)
+	s, shown := w.ensure(s)
+	marks := []string{"k8s:c1", ownership.ServiceMark(s.UID), "anyccm:test-cluster"}
+	assert.Equal(t, marks, w.sim.LoadBalancers()[0].Tags)
+
+	w.sim.ChangeLoadBalancer(s.Annotations[annotationID], func(lb *digitaloceansim.LoadBalancer) { lb.Tags = nil })
+	s = w.SetStatus(s, shown)
+	w.restart()
+	w.server.ResetCalls()
+	w.ensure(s)
+	assert.Zero(t, w.server.Calls().Writes, "a takeover writes nothing")
+	s = s.DeepCopy()
+	s.Annotations[annotationName] = "front"
+	w.Apply(s)
+	s, _ = w.ensure(s)
+	assert.Subset(t, w.sim.LoadBalancers()[0].Tags, marks[1:], "it is known by more than its name from now on")
+	w.restart()
+	require.NoError(t, w.Remove(w.loadBalancers, "kubernetes", s))
+	assert.Empty(t, w.sim.LoadBalancers())
+}
+
+// TestPreviousLoadBalancer: the one that served a Service before its annotation moved to another one is deleted.
+func TestPreviousLoadBalancer(t *testing.T) {
+	t.Parallel()
+	w := lbWorld(t)
+	w.loadBalancers.adopt = "any"
+	s := aged(service("", nil, port("http", 80, 30080)), "web", 1)
+	w.Apply(s)
+	s, _ = w.ensure(s)
+	first, other := s.Annotations[annotationID], byHand(t, strings.TrimSuffix(w.env["DO_OVERRIDE_URL"], "/"), nil)
+	s = s.DeepCopy()
+	s.Annotations[annotationID] = other
+	w.Apply(s)
+	s, _ = w.ensure(s)
+	all := w.sim.LoadBalancers()
+	require.Len(t, all, 1)
+	assert.Equal(t, other, all[0].ID)
+	assert.NotEqual(t, first, other)
+	assert.Equal(t, "by-hand", all[0].Name, "it gets no name by which it would pass for a controller's")
+	require.NoError(t, w.Remove(w.loadBalancers, "kubernetes", s))
+	assert.Len(t, w.sim.LoadBalancers(), 1, "a user's load balancer stays")
+	assert.Contains(t, strings.Join(w.Events(), "\n"), guard.EventLoadBalancerRetained)
+}
+
+// TestOrphanIsLookedAtAgain: between the search and the deletion somebody may have given it away.
+func TestOrphanIsLookedAtAgain(t *testing.T) {
+	t.Parallel()
+	w := lbWorld(t)
+	s := aged(service("", nil, port("http", 80, 30080)), "web", 1)
+	w.Apply(s)
+	s, _ = w.ensure(s)
+	w.Withdraw(s)
+	found, err := w.Orphans(t.Context(), nil)
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	w.Apply(s)
+	require.ErrorContains(t, w.DeleteOrphan(t.Context(), found[0]), "is no orphan any more")
+	w.Withdraw(s)
+	id := found[0].ID
+	w.sim.ChangeLoadBalancer(id, func(lb *digitaloceansim.LoadBalancer) { lb.Tags = []string{"anyccm:other"} })
+	require.ErrorContains(t, w.DeleteOrphan(t.Context(), found[0]), "is no orphan any more")
+	w.sim.ChangeLoadBalancer(id, func(lb *digitaloceansim.LoadBalancer) { lb.Tags = []string{"anyccm:test-cluster"} })
+	require.NoError(t, w.DeleteOrphan(t.Context(), found[0]))
+	assert.Empty(t, w.sim.LoadBalancers())
+}
+
+// TestDeletionLooksAgain: nothing is deleted on a picture from before.
+func TestDeletionLooksAgain(t *testing.T) {
+	t.Parallel()
+	w := lbWorld(t)
+	s := aged(service("", nil, port("http", 80, 30080)), "web", 1)
+	w.Apply(s)
+	s, _ = w.ensure(s)
+	w.sim.ChangeLoadBalancer(s.Annotations[annotationID], func(lb *digitaloceansim.LoadBalancer) { lb.Tags = []string{"anyccm:other"} })
+	require.NoError(t, w.loadBalancers.EnsureLoadBalancerDeleted(t.Context(), "kubernetes", s))
+	assert.Len(t, w.sim.LoadBalancers(), 1, "it was handed to another cluster meanwhile")
+}
+
+// TestIDsAreChecked: what is no UUID never becomes part of a request.
+func TestIDsAreChecked(t *testing.T) {
+	t.Parallel()
+	for _, id := range []string{"../account", "..%2faccount", "x?y=z", "4de7ac8b-495b-4884-9a69-1050c6793cd6/droplets"} {
+		for _, key := range []string{annotationID, annotationCertificateID} {
+			w := lbWorld(t)
+			s := aged(service("", map[string]string{key: id, annotationType: typeRegional}, port("http", 80, 30080)), "web", 1)
+			w.Apply(s)
+			w.server.ResetCalls()
+			_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
+			require.ErrorContains(t, err, "is not a UUID")
+			assert.Zero(t, w.server.Calls().Total)
+			_, _, err = w.loadBalancers.GetLoadBalancer(t.Context(), "kubernetes", s)
+			require.NoError(t, err)
+			assert.Equal(t, map[string]int{"GET /v2/load_balancers": 1}, w.server.Calls().ByOperation, "the names alone are looked for")
+		}
+	}
+}
+
+// TestOperations: no input makes the names of operations grow.
+func TestOperations(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]string{
+		"/v2/droplets/17": "GET /v2/droplets/{id}", "/v2/load_balancers/x": "GET /v2/load_balancers/{id}", "/v2/load_balancers/../account": "GET /v2/account",
+		"/v2/load_balancers/a/b/c": "GET other", "/v2/certificates/x": "GET other", "/": "GET other", "/v2/tags/k8s:c1/resources": "GET /v2/tags/{name}/resources",
+	} {
+		assert.Equal(t, want, operation(httptest.NewRequest(http.MethodGet, "http://api"+path, nil)), path)
+	}
+}
+
+// TestNameOfAnother: no Service may take the name by which another one's load balancer is known.
+func TestNameOfAnother(t *testing.T) {
+	t.Parallel()
+	s := aged(service("", map[string]string{annotationName: "a3c1f6b527a664b588b4b0a61c1f9e0a"}, port("http", 80, 30080)), "web", 1)
+	require.ErrorContains(t, precheck(s, typeNetwork), "has the form of names that other Services' load balancers get")
+	s.Annotations[annotationName] = defaultName(s)
+	require.NoError(t, precheck(s, typeNetwork))
+}
+
+// TestVerifyInstance: the droplet has the Node's name.
+func TestVerifyInstance(t *testing.T) {
+	t.Parallel()
+	w := lbWorld(t)
+	ok, _, err := w.VerifyInstance(t.Context(), w.nodes[0])
+	require.NoError(t, err)
+	assert.True(t, ok)
+	for name, c := range map[string]struct{ name, id, why string }{
+		"another's droplet": {"node-2", w.nodes[0].Spec.ProviderID, `is named "node-1"`}, "no droplet": {"node-1", providerIDPrefix + "999999999", "there is no droplet"}, "no ID": {"node-1", providerIDPrefix + "x", "provider ID"},
+	} {
+		ok, why, err := w.VerifyInstance(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: c.name}, Spec: v1.NodeSpec{ProviderID: c.id}})
+		require.NoError(t, err, name)
+		assert.False(t, ok, name)
+		assert.Contains(t, why, c.why, name)
+	}
+}
+
+// TestHandover: a load balancer of a cluster that was restored with another identity gets the new marks.
+func TestHandover(t *testing.T) {
+	t.Parallel()
+	w := lbWorld(t)
+	s := aged(service("", nil, port("http", 80, 30080)), "web", 1)
+	w.Apply(s)
+	s, _ = w.ensure(s)
+	id := s.Annotations[annotationID]
+	w.sim.ChangeLoadBalancer(id, func(lb *digitaloceansim.LoadBalancer) { lb.Tags = nil })
+	for _, tag := range []string{"anyccm:before", "anyccm-svc:before"} {
+		require.NoError(t, w.api.tag(t.Context(), tag, []string{id}))
+	}
+	w.restart()
+	_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
+	require.ErrorContains(t, err, "belongs to another cluster")
+	foreign, err := w.Foreign(t.Context(), []*v1.Service{s})
+	require.NoError(t, err)
+	require.Equal(t, []guard.Foreign{{Service: "default/web", Kind: "load balancer", ID: id, Name: defaultName(s), Cluster: "before"}}, foreign)
+	require.NoError(t, w.HandOver(t.Context(), foreign[0], s))
+	assert.ElementsMatch(t, []string{"anyccm:test-cluster", ownership.ServiceMark(s.UID)}, w.sim.LoadBalancers()[0].Tags)
+	require.ErrorContains(t, w.HandOver(t.Context(), foreign[0], s), "no longer carries the mark")
+	w.ensure(s)
+}
+
+// TestFirewallFollowsTheLoadBalancer: an annotation that has no effect on a load balancer has none on its ports.
+func TestFirewallFollowsTheLoadBalancer(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]map[string]string{
+		"network": {annotationNetwork: godo.LoadBalancerNetworkTypeInternal}, "type": {annotationType: typeRegional}, "illegal": {annotationNetwork: "nowhere"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, f := firewallWorld(t)
+			s := aged(service("", nil, port("http", 80, 30081)), "web", 2)
+			w.Apply(s)
+			s, _ = w.ensure(s)
+			w.converge(f)
+			open := w.inbound()
+			require.NotEmpty(t, open)
+			s = s.DeepCopy()
+			for k, v := range change {
+				s.Annotations[k] = v
+			}
+			w.Apply(s)
+			w.converge(f)
+			assert.Equal(t, open, w.inbound())
+		})
+	}
+}
+
+// TestFirewallLaggingListing: a load balancer that one listing lacks is not gone; only a read of it would prove that.
+func TestFirewallLaggingListing(t *testing.T) {
+	t.Parallel()
+	var hidden atomic.Pointer[string]
+	env := map[string]string{envFirewallName: "public-access", envFirewallTags: "worker, gpu"}
+	w := newTestWorldBehind(t, env, func(server http.Handler, _ func() bool) http.Handler { return withoutListed(server, &hidden) })
+	w.addNode(digitaloceansim.Spec{Name: "node-1", Tags: []string{"worker", "gpu"}})
+	f := w.firewall()
+	a, b := aged(service("", nil, port("http", 80, 30081)), "a", 1), aged(service("", nil, port("http", 81, 30082)), "b", 2)
+	w.Apply(a)
+	a, _ = w.ensure(a)
+	w.converge(f)
+	require.NoError(t, w.api.deleteLoadBalancer(t.Context(), a.Annotations[annotationID])) // by hand
+	w.Apply(b)
+	b, _ = w.ensure(b)
+	id := b.Annotations[annotationID]
+	hidden.Store(&id)
+	w.converge(f)
+	assert.Contains(t, w.inbound(), "tcp 10256 "+id)
+	assert.NotContains(t, strings.Join(w.inbound(), " "), a.Annotations[annotationID], "this one is really gone")
+}
+
+// withoutListed leaves a load balancer out of listings, as an API server that lags behind.
+func withoutListed(server http.Handler, hidden *atomic.Pointer[string]) http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		id := hidden.Load()
+		if id == nil || r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, "/v2/load_balancers") {
+			server.ServeHTTP(rw, r)
+			return
+		}
+		answer := httptest.NewRecorder()
+		server.ServeHTTP(answer, r)
+		var body struct {
+			LoadBalancers []map[string]any `json:"load_balancers"`
+			Meta          map[string]any   `json:"meta"`
+		}
+		_ = json.Unmarshal(answer.Body.Bytes(), &body) // the simulator's own
+		body.LoadBalancers = slices.DeleteFunc(body.LoadBalancers, func(lb map[string]any) bool { return lb["id"] == *id })
+		body.Meta = map[string]any{"total": len(body.LoadBalancers)}
+		rw.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(rw).Encode(body) // a client that is gone needs no answer
+	})
+}
+
+// TestPlanOfVanishedDroplet: the cloud takes a destroyed droplet out by itself, so that is nothing to plan.
+func TestPlanOfVanishedDroplet(t *testing.T) {
+	t.Parallel()
+	w := lbWorld(t)
+	w.addNode(digitaloceansim.Spec{Name: "node-2"})
+	s := aged(service("", nil, port("http", 80, 30080)), "web", 1)
+	w.Apply(s)
+	s, _ = w.ensure(s)
+	id, err := parseProviderID(w.nodes[1].Spec.ProviderID)
+	require.NoError(t, err)
+	w.sim.RemoveDroplet(id)
+	w.sim.ChangeLoadBalancer(s.Annotations[annotationID], func(lb *digitaloceansim.LoadBalancer) {
+		if !slices.Contains(lb.DropletIDs, id) { // the API shows it for a while
+			lb.DropletIDs = append(slices.Clone(lb.DropletIDs), id)
+		}
+	})
+	w.nodes = w.nodes[:1]
+	w.restart()
+	planned, err := w.PlanLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
+	require.NoError(t, err)
+	assert.Empty(t, planned)
+}
