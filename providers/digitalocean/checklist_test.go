@@ -55,7 +55,7 @@ func checklist() map[string]checked {
 		return checked{legal: []legal{{"true", regional(), field, true}, {"1", regional(), field, true}, {"false", regional(), field, nil}}, illegal: []string{"yes", " true", "TrUe"}}
 	}
 	return map[string]checked{
-		annotationID:              {elsewhere: "TestLookup"},
+		annotationID:              {elsewhere: "TestLookup", illegal: []string{"web", "../account?x=y"}},
 		annotationDisown:          {elsewhere: "TestDisown", illegal: []string{"maybe"}},
 		annotationFirewallManaged: {elsewhere: "TestServiceAccess"},
 		annotationHostname:        {elsewhere: "TestStatus"},
@@ -89,7 +89,7 @@ func checklist() map[string]checked {
 			legal:   []legal{{"true", regional(annotationTLSPorts, "80"), "forwarding_rules.0.tls_passthrough", true}, {"", regional(), "forwarding_rules.0.tls_passthrough", nil}},
 			illegal: []string{"yes"}, event: eventIgnored,
 		},
-		annotationCertificateID:      {legal: []legal{{certificateOne, regional(annotationTLSPorts, "80"), "forwarding_rules.0.certificate_id", certificateOne}}},
+		annotationCertificateID:      {legal: []legal{{certificateOne, regional(annotationTLSPorts, "80"), "forwarding_rules.0.certificate_id", certificateOne}}, illegal: []string{"web", "../account", certificateOne + "/x"}},
 		annotationCertificateName:    {legal: []legal{{"web", regional(annotationTLSPorts, "80"), "forwarding_rules.0.certificate_id", certificateOne}}},
 		annotationNoLetsEncryptDNS:   {legal: []legal{{"true", nil, "disable_lets_encrypt_dns_records", true}, {"", nil, "disable_lets_encrypt_dns_records", false}}, illegal: []string{"yes"}},
 		annotationRedirect:           boolean("redirect_http_to_https"),
