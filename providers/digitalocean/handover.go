@@ -1,88 +1,92 @@
 package digitalocean
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
+	"github.com/digitalocean/godo"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-var _ guard.Handover = (*cloud)(nil)
+var _ guard.LoadBalancerHandover = (*cloud)(nil)
 
-// Foreign implements guard.Handover.
-func (c *cloud) Foreign(ctx context.Context, services []*v1.Service) ([]guard.Foreign, error) {
+// MarkedLoadBalancers implements guard.LoadBalancerHandover.
+func (c *cloud) MarkedLoadBalancers(ctx context.Context, services []*v1.Service) ([]guard.MarkedLoadBalancer, error) {
 	mark, err := c.loadBalancers.cluster.Mark(ctx)
 	if err != nil {
 		return nil, err
-	}
-	if mark == "" {
-		return nil, errNoMark
 	}
 	all, err := c.loadBalancers.observed.All(ctx, inventory.Query{MaxAge: ensureMaxAge})
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(all, compareAge)
-	foreign := []guard.Foreign{}
+	marked := []guard.MarkedLoadBalancer{}
 	for _, lb := range all {
-		// One whose handover broke off carries both marks.
-		other, _ := ownership.Marked(slices.DeleteFunc(slices.Clone(lb.Tags), func(tag string) bool { return tag == mark }))
-		if other == "" {
+		cluster, uid := marksOf(lb, mark)
+		if cluster == "" && uid == "" {
 			continue
 		}
+		m := guard.MarkedLoadBalancer{ID: lb.ID, Name: lb.Name, Cluster: cluster, ServiceUID: uid}
 		for _, s := range services {
-			if has(s, lb) {
-				foreign = append(foreign, guard.Foreign{Service: s.Namespace + "/" + s.Name, Kind: "load balancer", ID: lb.ID, Name: lb.Name, Cluster: other})
+			if recordedID(s) == lb.ID && s.Spec.Type == v1.ServiceTypeLoadBalancer {
+				m.Claims = append(m.Claims, s.Namespace+"/"+s.Name)
 			}
 		}
+		marked = append(marked, m)
 	}
-	return foreign, nil
+	slices.SortFunc(marked, func(a, b guard.MarkedLoadBalancer) int { return strings.Compare(a.ID, b.ID) })
+	return marked, nil
 }
 
-// HandOver implements guard.Handover. The new marks come first: with both it is nobody's, and one that broke off is found
-// and done again.
-func (c *cloud) HandOver(ctx context.Context, f guard.Foreign, service *v1.Service) error {
+// RemarkLoadBalancer implements guard.LoadBalancerHandover. The new marks come first: one that broke off is done again.
+func (c *cloud) RemarkLoadBalancer(ctx context.Context, m guard.MarkedLoadBalancer, service types.UID) error {
 	l := c.loadBalancers
-	lb, err := l.observed.Get(ctx, f.ID, inventory.Query{})
+	lb, err := l.observed.Get(ctx, m.ID, inventory.Query{})
 	if err != nil {
 		return err
-	}
-	if !slices.Contains(lb.Tags, ownership.ClusterMark(f.Cluster)) {
-		return fmt.Errorf("load balancer %s no longer carries the mark of the cluster %s; list what is there again", f.ID, f.Cluster)
 	}
 	mark, err := l.cluster.Mark(ctx)
 	if err != nil {
 		return err
 	}
-	switch mark {
-	case "":
+	if mark == "" {
 		return errNoMark
-	case ownership.ClusterMark(f.Cluster):
-		return fmt.Errorf("load balancer %s is this cluster's already", f.ID)
 	}
-	defer l.observed.Invalidate(f.ID)
-	wanted := []string{ownership.ServiceMark(service.UID), mark}
+	if cluster, uid := marksOf(lb, mark); cluster != m.Cluster || uid != m.ServiceUID {
+		return fmt.Errorf("load balancer %s carries other marks by now; list them again", m.ID)
+	}
+	defer l.observed.Invalidate(m.ID)
+	wanted := []string{mark, ownership.ServiceMark(service)}
 	for _, tag := range wanted {
 		if slices.Contains(lb.Tags, tag) {
 			continue
 		}
-		if err := l.api.tag(ctx, tag, []string{f.ID}); err != nil {
+		if err := l.api.tag(ctx, tag, []string{m.ID}); err != nil {
 			return err
 		}
 	}
-	// The mark of the other cluster goes last: by it this is found again.
-	old := slices.DeleteFunc(slices.Clone(lb.Tags), func(tag string) bool {
-		return !ownership.IsMark(tag) || slices.Contains(wanted, tag) || tag == ownership.ClusterMark(f.Cluster)
-	})
-	for _, tag := range append(old, ownership.ClusterMark(f.Cluster)) {
-		if err := l.api.untagLoadBalancer(ctx, tag, f.ID); err != nil {
-			return err
+	for _, tag := range lb.Tags {
+		if ownership.IsMark(tag) && !slices.Contains(wanted, tag) {
+			if err := l.api.untagLoadBalancer(ctx, tag, m.ID); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// marksOf returns the UIDs of the marks. One that was being handed over when that broke off carries the marks of two clusters,
+// and counts as the other one's until it is done again.
+func marksOf(lb *godo.LoadBalancer, mark string) (cluster, service string) {
+	cluster, service = ownership.Marked(lb.Tags)
+	other, _ := ownership.Marked(slices.DeleteFunc(slices.Clone(lb.Tags), func(tag string) bool { return tag == mark }))
+	return cmp.Or(other, cluster), service
 }

@@ -175,12 +175,18 @@ func TestHandover(t *testing.T) {
 	w.restart()
 	_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
 	require.ErrorContains(t, err, "belongs to another cluster")
-	foreign, err := w.Foreign(t.Context(), []*v1.Service{s})
+	marked, err := w.MarkedLoadBalancers(t.Context(), []*v1.Service{s})
 	require.NoError(t, err)
-	require.Equal(t, []guard.Foreign{{Service: "default/web", Kind: "load balancer", ID: id, Name: defaultName(s), Cluster: "before"}}, foreign)
-	require.NoError(t, w.HandOver(t.Context(), foreign[0], s))
+	require.Len(t, marked, 1)
+	assert.Equal(t, guard.MarkedLoadBalancer{ID: id, Name: defaultName(s), Cluster: "before", ServiceUID: "before", Claims: []string{"default/web"}}, marked[0])
+	require.NoError(t, w.api.tag(t.Context(), "anyccm:test-cluster", []string{id})) // one that broke off
+	w.restart()
+	again, err := w.MarkedLoadBalancers(t.Context(), []*v1.Service{s})
+	require.NoError(t, err)
+	require.Equal(t, marked, again)
+	require.NoError(t, w.RemarkLoadBalancer(t.Context(), marked[0], s.UID))
 	assert.ElementsMatch(t, []string{"anyccm:test-cluster", ownership.ServiceMark(s.UID)}, w.sim.LoadBalancers()[0].Tags)
-	require.ErrorContains(t, w.HandOver(t.Context(), foreign[0], s), "no longer carries the mark")
+	require.ErrorContains(t, w.RemarkLoadBalancer(t.Context(), marked[0], s.UID), "carries other marks by now")
 	w.ensure(s)
 }
 
