@@ -224,7 +224,7 @@ func credentialsHTTP() *awshttp.BuildableClient {
 				return nil, cloudapi.Redirected(r.Response.Request, r.Response)
 			}
 			if proxy == nil {
-				return nil, nil //nolint:nilnil // no proxy
+				return nil, nil // no proxy
 			}
 			return proxy(r)
 		}

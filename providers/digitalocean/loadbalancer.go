@@ -115,11 +115,7 @@ func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, _ string, servic
 		l.event(service, eventConfigError, err.Error())
 		return nil, err
 	}
-	found, err := l.find(ctx, service, nodes, inventory.Query{MaxAge: ensureMaxAge})
-	if err == nil {
-		ownership.Report(l.events, service, found.Decision)
-		err = found.Err()
-	}
+	found, err := l.claimed(ctx, service, nodes)
 	if err != nil {
 		return nil, err
 	}
@@ -163,6 +159,16 @@ func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, _ string, servic
 		err = l.cleanUpPrevious(ctx, service, lb)
 	}
 	return st, err
+}
+
+// claimed finds the Service's load balancer, and tells where it is not the Service's to have.
+func (l *loadBalancers) claimed(ctx context.Context, service *v1.Service, nodes []*v1.Node) (finding, error) {
+	f, err := l.find(ctx, service, nodes, inventory.Query{MaxAge: ensureMaxAge})
+	if err == nil {
+		ownership.Report(l.events, service, f.Decision)
+		err = f.Err()
+	}
+	return f, err
 }
 
 // UpdateLoadBalancer implements cloudprovider.LoadBalancer: the droplets alone, and only where they differ. Nothing is

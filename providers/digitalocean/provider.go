@@ -150,8 +150,10 @@ func permissions() []registry.Permission {
 		{For: "nodes", Needs: []string{"droplet:read"}},
 		{For: "load balancers", Needs: []string{"load_balancer:read", "load_balancer:create", "load_balancer:update", "load_balancer:delete"}},
 		{For: "certificates by name, and their rotation", Needs: []string{"certificate:read"}, Only: "Services name certificates"},
-		{For: "ownership mark", Needs: []string{"tag:read", "tag:create"}, Only: "DO_OWNERSHIP_TAG is not false, or DO_CLUSTER_ID is set",
-			Beyond: []string{"tag:read", "tag:create"}, Without: "set DO_OWNERSHIP_TAG=false: load balancers get no mark of the cluster"},
+		{
+			For: "ownership mark", Needs: []string{"tag:read", "tag:create"}, Only: "DO_OWNERSHIP_TAG is not false, or DO_CLUSTER_ID is set",
+			Beyond: []string{"tag:read", "tag:create"}, Without: "set DO_OWNERSHIP_TAG=false: load balancers get no mark of the cluster",
+		},
 		{For: "public access firewall", Needs: []string{"firewall:read", "firewall:create", "firewall:update"}, Only: "PUBLIC_ACCESS_FIREWALL_NAME is set"},
 		{For: "the region of new load balancers", Needs: []string{"regions:read"}, Only: "REGION is set"},
 		{For: "health server", Needs: []string{"account:read"}, Only: "DEBUG_ADDR is set"},

@@ -49,9 +49,12 @@ func whyKept(r *reservedAddress, mark string, nodeBalancer int) string {
 // releaseReserved gives back the reserved address of a NodeBalancer that is about to go, if the Service asks for it and it
 // may. It goes on serving until the NodeBalancer is deleted.
 func (l *loadBalancers) releaseReserved(ctx context.Context, service *v1.Service, s settings, nb *nodeBalancer) error {
-	ip, err := netip.ParseAddr(nb.IPv4)
-	if err != nil || s.RetainReservedIPv4 || s.ReservedIPv4 != nb.IPv4 {
+	if s.RetainReservedIPv4 || s.ReservedIPv4 != nb.IPv4 {
 		return nil
+	}
+	ip, err := netip.ParseAddr(nb.IPv4)
+	if err != nil {
+		return fmt.Errorf("the reserved address %q of NodeBalancer %d: %w", nb.IPv4, nb.ID, err)
 	}
 	mark, err := l.mark(ctx)
 	if err != nil {

@@ -198,27 +198,13 @@ type firewallPlan struct {
 func planFirewalls(w firewallWish, nodeBalancer int, attached []*linodego.Firewall, named *linodego.Firewall) firewallPlan {
 	var p firewallPlan
 	keep := w.attach
-	switch {
-	case w.attach != 0:
-	case w.rules != nil:
+	if w.attach == 0 && w.rules != nil {
 		foreign := slices.IndexFunc(attached, func(f *linodego.Firewall) bool { return f.ID != w.recorded && !w.ours(f) })
 		if foreign >= 0 {
 			p.stays = attached[foreign]
 			return p
 		}
-		own := named
-		if i := slices.IndexFunc(attached, w.ours); i >= 0 {
-			own = attached[i]
-		}
-		switch {
-		case own == nil:
-			p.steps = append(p.steps, firewallStep{kind: createFirewall})
-		case !sameRules(own.Rules, *w.rules):
-			p.steps = append(p.steps, firewallStep{kind: changeRules, firewall: own, id: own.ID})
-			fallthrough
-		default:
-			p.own, keep = own.ID, own.ID
-		}
+		keep = p.planOwn(w, attached, named)
 	}
 	if nodeBalancer == 0 {
 		return p
@@ -237,6 +223,23 @@ func planFirewalls(w firewallWish, nodeBalancer int, attached []*linodego.Firewa
 		}
 	}
 	return p
+}
+
+// planOwn decides about the Service's own firewall, and returns its ID, or 0 where it is still to be made.
+func (p *firewallPlan) planOwn(w firewallWish, attached []*linodego.Firewall, named *linodego.Firewall) int {
+	own := named
+	if i := slices.IndexFunc(attached, w.ours); i >= 0 {
+		own = attached[i]
+	}
+	if own == nil {
+		p.steps = append(p.steps, firewallStep{kind: createFirewall})
+		return 0
+	}
+	if !sameRules(own.Rules, *w.rules) {
+		p.steps = append(p.steps, firewallStep{kind: changeRules, firewall: own, id: own.ID})
+	}
+	p.own = own.ID
+	return own.ID
 }
 
 // madeFor reports whether a controller made a firewall for a Service: this one, which gives it the label of the Service, or

@@ -144,7 +144,7 @@ func TestMoves(t *testing.T) {
 			s, _ = w.ensure(s)
 			first := s.Annotations[annotationRecord]
 			users := w.users("users-own")
-			w.serves(users, 80, 30080)
+			w.serves(users, 30080)
 			s.Annotations[annotationID] = strconv.Itoa(users)
 			w.Apply(s)
 			s, status := w.ensure(s)
@@ -269,9 +269,9 @@ func (w *world) users(label string) int {
 }
 
 // serves makes the NodeBalancer of a user send its traffic to the first node at a node port.
-func (w *world) serves(id int, number, nodePort int) {
+func (w *world) serves(id, nodePort int) {
 	w.T.Helper()
-	c, err := w.api.createConfig(w.T.Context(), id, configFields{Port: number, Protocol: "tcp", Algorithm: "roundrobin", Check: "none", CheckInterval: 5, CheckTimeout: 3, CheckAttempts: 2})
+	c, err := w.api.createConfig(w.T.Context(), id, configFields{Port: 80, Protocol: "tcp", Algorithm: "roundrobin", Check: "none", CheckInterval: 5, CheckTimeout: 3, CheckAttempts: 2})
 	require.NoError(w.T, err)
 	private := ""
 	for _, a := range w.nodes[0].Status.Addresses {
@@ -289,8 +289,8 @@ func TestUsersNodeBalancer(t *testing.T) {
 	for _, moved := range []bool{true, false} {
 		w := lbWorld(t, 1)
 		x, y := w.users("mine-x"), w.users("mine-y")
-		w.serves(x, 80, 30080)
-		w.serves(y, 80, 30080)
+		w.serves(x, 30080)
+		w.serves(y, 30080)
 		s := service("web", map[string]string{annotationID: strconv.Itoa(x)}, port("http", 80, 30080))
 		w.Apply(s)
 		s, _ = w.ensure(s)
@@ -407,7 +407,7 @@ func TestPlanTellsOfFirewalls(t *testing.T) {
 		assert.Zero(t, w.server.Calls().Writes)
 		var told []string
 		for _, p := range planned {
-			told = append(told, strings.ReplaceAll(string(p.Action)+" "+p.Object, "firewall "+own, "firewall OWN"))
+			told = append(told, strings.ReplaceAll(p.Action+" "+p.Object, "firewall "+own, "firewall OWN"))
 		}
 		assert.Equal(t, c.want, told, "%v", c)
 		s, _ = w.ensure(s)

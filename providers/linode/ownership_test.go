@@ -94,7 +94,7 @@ func TestAdoption(t *testing.T) {
 				w.byLinodes(id)
 			}
 			if c.targets != 0 {
-				w.serves(id, 80, c.targets)
+				w.serves(id, c.targets)
 			}
 			s := service("web", map[string]string{annotationID: strconv.Itoa(id)}, port("http", 80, 30080))
 			w.Apply(s)

@@ -3,7 +3,7 @@ package linode
 import (
 	"flag"
 	"fmt"
-	"log"
+	"log" //nolint:depguard // the SDK writes to it
 	"os"
 	"path/filepath"
 	"strings"
@@ -54,7 +54,7 @@ func TestNoSecretIsLogged(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, string(logged), "Creating NodeBalancer", "it is listened to")
 	key := string(tls.Data[v1.TLSPrivateKeyKey])
-	for _, line := range strings.Split(strings.TrimSpace(key), "\n") {
+	for line := range strings.SplitSeq(strings.TrimSpace(key), "\n") {
 		if !strings.HasPrefix(line, "-----") {
 			assert.NotContains(t, string(logged), line)
 		}

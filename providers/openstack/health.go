@@ -31,11 +31,8 @@ func (l *loadBalancers) healthJob(services listers.ServiceLister) loop.Job {
 	}
 }
 
-func (l *loadBalancers) mendAll(ctx context.Context, services listers.ServiceLister) error {
-	all, err := services.List(labels.Everything())
-	if err != nil {
-		return fmt.Errorf("listing Services: %w", err)
-	}
+// servedBy returns the Services that are served, by the load balancer's ID; of those that share one, the oldest.
+func servedBy(all []*v1.Service) map[string]*v1.Service {
 	users := map[string]*v1.Service{}
 	for _, s := range all {
 		id := s.Annotations[annotationID]
@@ -43,9 +40,18 @@ func (l *loadBalancers) mendAll(ctx context.Context, services listers.ServiceLis
 			continue // the framework is at work on it
 		}
 		if first := users[id]; first == nil || s.CreationTimestamp.Before(&first.CreationTimestamp) {
-			users[id] = s // of those that share it, the oldest hears of it
+			users[id] = s
 		}
 	}
+	return users
+}
+
+func (l *loadBalancers) mendAll(ctx context.Context, services listers.ServiceLister) error {
+	all, err := services.List(labels.Everything())
+	if err != nil {
+		return fmt.Errorf("listing Services: %w", err)
+	}
+	users := servedBy(all)
 	if len(users) == 0 {
 		return nil
 	}

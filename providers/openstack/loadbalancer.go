@@ -460,12 +460,7 @@ func (d *details) after(st step, made string) *details {
 	after.asOf = ours
 	switch st.kind {
 	case deletePool:
-		after.pools = slices.DeleteFunc(after.pools, func(p pool) bool { return p.ID == st.id })
-		for i := range after.listeners {
-			if after.listeners[i].DefaultPoolID == st.id {
-				after.listeners[i].DefaultPoolID = ""
-			}
-		}
+		after.dropPool(st.id)
 	case deleteListener:
 		after.listeners = slices.DeleteFunc(after.listeners, func(l listener) bool { return l.ID == st.id })
 		for i := range after.pools {
@@ -492,6 +487,15 @@ func (d *details) after(st step, made string) *details {
 	case updateBalancer:
 	}
 	return after
+}
+
+func (d *details) dropPool(id string) {
+	d.pools = slices.DeleteFunc(d.pools, func(p pool) bool { return p.ID == id })
+	for i := range d.listeners {
+		if d.listeners[i].DefaultPoolID == id {
+			d.listeners[i].DefaultPoolID = ""
+		}
+	}
 }
 
 // made returns the listener that a request makes.

@@ -46,6 +46,13 @@ func (c *cloud) PlanLoadBalancer(ctx context.Context, cluster string, service *v
 	case lb.Status == statusError:
 		return []guard.Planned{{Action: guard.PlanChange, Object: "load balancer " + lb.ID, Detail: "failover, for it is in ERROR"}}, nil
 	}
+	return l.planChanges(ctx, service, s, f, r, lb, nodes)
+}
+
+// planChanges tells of the changes of a load balancer that exists and is at rest.
+func (l *loadBalancers) planChanges(
+	ctx context.Context, service *v1.Service, s settings, f features, r role, lb *balancer, nodes []*v1.Node,
+) ([]guard.Planned, error) {
 	d, err := l.observe(ctx, lb)
 	if err != nil {
 		return nil, err

@@ -163,7 +163,9 @@ func permissions() []registry.Permission {
 		{For: "certificates", Needs: []string{"reader of Barbican's containers and secrets"}, Only: "Services name certificates"},
 		{For: "routes", Needs: []string{"update_router", "update_port:allowed_address_pairs"}, Only: "[Route] router-id is set"},
 		{For: "a floating address by loadBalancerIP that does not exist yet", Needs: []string{"create_floatingip:floating_ip_address"}, Only: "a Service asks for one; an administrator's right by default"},
-		{For: "failover of load balancers in ERROR", Needs: []string{"load-balancer_admin"}, Only: "without it, events ask an administrator",
-			Beyond: []string{"load-balancer_admin"}, Without: "a load balancer in ERROR waits for an administrator"},
+		{
+			For: "failover of load balancers in ERROR", Needs: []string{"load-balancer_admin"}, Only: "without it, events ask an administrator",
+			Beyond: []string{"load-balancer_admin"}, Without: "a load balancer in ERROR waits for an administrator",
+		},
 	}
 }

@@ -7,17 +7,21 @@ import (
 )
 
 // plannedKeys are the taints and annotations by which the usual programs mark a Node whose instance they are about to remove.
-var plannedKeys = []string{
-	"ToBeDeletedByClusterAutoscaler",
-	"karpenter.sh/disrupted",
-	"karpenter.sh/disruption",
-	v1.TaintNodeOutOfService,
+func plannedKeys() []string {
+	return []string{
+		"ToBeDeletedByClusterAutoscaler",
+		"karpenter.sh/disrupted",
+		"karpenter.sh/disruption",
+		v1.TaintNodeOutOfService,
+	}
 }
 
 // planned reports whether somebody said beforehand that this Node goes. A kubelet can write annotations of its own Node, so
 // this never stands in for the proof that the instance is gone; it only says that the loss is no accident.
 func (p Policy) planned(node *v1.Node) bool {
-	marks := func(key string) bool { return slices.Contains(plannedKeys, key) || slices.Contains(p.PlannedKeys, key) }
+	marks := func(key string) bool {
+		return slices.Contains(plannedKeys(), key) || slices.Contains(p.PlannedKeys, key)
+	}
 	if node.DeletionTimestamp != nil || slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return marks(t.Key) }) {
 		return true
 	}

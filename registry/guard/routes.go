@@ -251,18 +251,21 @@ func (r *routes) DeleteRoute(ctx context.Context, cluster string, route *cloudpr
 }
 
 // routeBackoff are the pauses between the tries; they end well before the deadline.
-var routeBackoff = []time.Duration{time.Second, 4 * time.Second, 15 * time.Second}
+func routeBackoff() []time.Duration {
+	return []time.Duration{time.Second, 4 * time.Second, 15 * time.Second}
+}
 
 // retry calls until success, a failure that says that it is not temporary, or the end of the pauses.
 func retry(ctx context.Context, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, routeDeadline)
 	defer cancel()
+	pauses := routeBackoff()
 	for i := 0; ; i++ {
 		err := call(ctx)
-		if err == nil || i == len(routeBackoff) || !temporary(err) {
+		if err == nil || i == len(pauses) || !temporary(err) {
 			return err
 		}
-		timer := time.NewTimer(routeBackoff[i])
+		timer := time.NewTimer(pauses[i])
 		select {
 		case <-timer.C:
 		case <-ctx.Done():

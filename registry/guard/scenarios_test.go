@@ -104,9 +104,9 @@ func (c *cluster) join(prefix string, n int) {
 }
 
 // each changes the Nodes whose names begin so, from the first to before the last number.
-func (c *cluster) each(prefix string, from, to int, change func(*v1.Node)) {
+func (c *cluster) each(from, to int, change func(*v1.Node)) {
 	for i := from; i < to; i++ {
-		object, exists, err := c.nodes.GetByKey(fmt.Sprintf("%s%03d", prefix, i))
+		object, exists, err := c.nodes.GetByKey(fmt.Sprintf("%s%03d", "n", i))
 		require.NoError(c.t, err)
 		if node, ok := object.(*v1.Node); ok && exists {
 			node = node.DeepCopy()
@@ -222,8 +222,8 @@ func TestAnnouncedRemovalIsNotHeld(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCluster(t, s.nodes, s.change)
 				for from := 0; from < s.leave; from += s.perMinute {
-					c.each("n", from, from+s.perMinute, s.mark)
-					c.each("n", from, from+s.perMinute, c.vanish)
+					c.each(from, from+s.perMinute, s.mark)
+					c.each(from, from+s.perMinute, c.vanish)
 					c.join(fmt.Sprintf("new%d-", from), map[bool]int{true: s.perMinute}[strings.HasPrefix(name, "Karpenter")])
 					c.run(time.Minute)
 				}
@@ -248,7 +248,7 @@ func TestUnannouncedLossIsHeldForATime(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCluster(t, s.nodes, nil)
 				c.join("green", s.join)
-				c.each("n", 0, s.vanish, c.vanish)
+				c.each(0, s.vanish, c.vanish)
 				hold := kubeletGrace + c.policy.HoldTime
 				c.run(hold + 30*time.Minute)
 				assert.Zero(t, c.within(0, hold))
@@ -270,7 +270,7 @@ func TestSmallLossIsNotHeld(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				c := newCluster(t, s.nodes, nil)
-				c.each("n", 0, s.vanish, c.vanish)
+				c.each(0, s.vanish, c.vanish)
 				c.run(kubeletGrace + 20*time.Second)
 				assert.Len(t, c.deleted, s.vanish)
 				assert.LessOrEqual(t, c.cloud.singles, s.vanish+2, "one proof for each, and a witness")
@@ -287,10 +287,10 @@ func TestAnotherAccountDeletesNothing(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				c := newCluster(t, 20, nil)
-				c.each("n", 0, hidden, func(n *v1.Node) { c.cloud.hidden[n.Name] = true })
+				c.each(0, hidden, func(n *v1.Node) { c.cloud.hidden[n.Name] = true })
 				c.lead()
 				for round := range 4 { // kubelets of living machines are restarted
-					c.each("n", round*4, round*4+4, c.spell)
+					c.each(round*4, round*4+4, c.spell)
 					c.run(11 * time.Minute)
 				}
 				c.run(2 * time.Hour)
@@ -306,7 +306,7 @@ func TestVanishedClusterIsHeldUntilAPersonActs(t *testing.T) {
 	for _, n := range []int{1, 2, 10} {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCluster(t, n, nil)
-			c.each("n", 0, n, c.vanish)
+			c.each(0, n, c.vanish)
 			c.run(12 * time.Hour)
 			assert.Empty(t, c.deleted, "%d nodes", n)
 			told := c.told()
@@ -325,7 +325,7 @@ func TestNewLeaderBeginsTheHoldAnew(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 100, nil)
-		c.each("n", 0, 30, c.vanish)
+		c.each(0, 30, c.vanish)
 		c.run(12 * time.Minute)
 		c.lead()
 		c.run(14 * time.Minute)
@@ -335,8 +335,8 @@ func TestNewLeaderBeginsTheHoldAnew(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 30, nil)
-		c.each("n", 0, 10, taint("ToBeDeletedByClusterAutoscaler"))
-		c.each("n", 0, 10, c.vanish)
+		c.each(0, 10, taint("ToBeDeletedByClusterAutoscaler"))
+		c.each(0, 10, c.vanish)
 		c.run(kubeletGrace + 7*time.Second)
 		c.lead()
 		c.run(30 * time.Second)
@@ -348,7 +348,7 @@ func TestSuspectThatComesBackProlongsTheHold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 20, nil)
-		c.each("n", 0, 10, c.vanish)
+		c.each(0, 10, c.vanish)
 		c.run(10 * time.Minute)
 		delete(c.cloud.hidden, "n003")
 		c.run(13 * time.Minute)
@@ -362,7 +362,7 @@ func TestOutageIsNoProof(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 20, nil)
-		c.each("n", 0, 2, c.vanish)
+		c.each(0, 2, c.vanish)
 		c.cloud.failure = assert.AnError
 		c.run(time.Hour)
 		assert.Empty(t, c.deleted)
@@ -377,7 +377,7 @@ func TestSlowLossIsNoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 100, nil)
 		for i := range 40 { // 40 within 10 minutes
-			c.each("n", i, i+1, c.vanish)
+			c.each(i, i+1, c.vanish)
 			c.run(15 * time.Second)
 		}
 		assert.InDelta(t, 20, len(c.deleted), 2)
@@ -390,7 +390,7 @@ func TestDryRunDeletesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 20, func(p *Policy) { p.DryRun = true })
-		c.each("n", 0, 2, c.vanish)
+		c.each(0, 2, c.vanish)
 		c.run(time.Hour)
 		assert.Empty(t, c.deleted)
 		assert.Contains(t, c.told(), "--node-deletion-dry-run keeps it")

@@ -165,6 +165,7 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 	u := &update{result: make(chan error, 2)} // one answer for work that goes on, one for its end
 	s.work = u
 	t.mu.Unlock()
+	//nolint:contextcheck // what goes on in the background must not end with the caller
 	rescue.Go("updating a load balancer", func() { l.applyNewest(base, s, u) })
 
 	timer := time.NewTimer(updatePatience)
@@ -186,6 +187,9 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 	}
 }
 
+// settled reports whether nothing is left to be applied here. The lock is held.
+func (s *turn) settled() bool { return s.deleted || s.ensuring > 0 || s.newest.number <= s.applied }
+
 // applyNewest brings a load balancer to the newest nodes of its Service, however often they change meanwhile.
 func (l *loadBalancers) applyNewest(ctx context.Context, s *turn, u *update) {
 	t := &l.turns
@@ -197,7 +201,7 @@ func (l *loadBalancers) applyNewest(ctx context.Context, s *turn, u *update) {
 			s.applied, pause = max(s.applied, want.number), updatePauseLeast
 		}
 		hint, later := errors.AsType[*cloudproviderapi.RetryError](err)
-		over := s.deleted || s.ensuring > 0 || s.newest.number <= s.applied || ctx.Err() != nil
+		over := s.settled() || ctx.Err() != nil
 		if over || (err != nil && !later && !u.detached) {
 			if over {
 				err = ctx.Err() // a reconciliation, or nobody, is to try again

@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -134,7 +135,7 @@ func (w *witnesses) candidates(suspected func(*v1.Node) bool) []*v1.Node {
 			others = append(others, n)
 		}
 	}
-	all = append(likely, others...)
+	all = slices.Concat(likely, others)
 	if w.kin != nil && len(all) < witnessTries {
 		all = append(all, usable(w.kin())...)
 	}
@@ -186,10 +187,7 @@ func (w *witnesses) miss(node *v1.Node) {
 // the one that is longest so.
 func (w *witnesses) contradiction(expected func(*v1.Node) bool) (name string, since time.Time) {
 	w.mu.Lock()
-	noted := make(map[string]missed, len(w.missed))
-	for k, m := range w.missed {
-		noted[k] = m
-	}
+	noted := maps.Clone(w.missed)
 	w.mu.Unlock()
 	if len(noted) == 0 {
 		return "", time.Time{}

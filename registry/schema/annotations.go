@@ -150,11 +150,7 @@ func (t Annotations[S]) Parse(given map[string]string) (settings S, warnings, er
 			refused = append(refused, p)
 			continue
 		}
-		instead := strconv.Quote(a.Default)
-		if a.Default == "" && a.DefaultHelp != "" {
-			instead = a.DefaultHelp
-		}
-		p.Reason += "; " + instead + " is used instead"
+		p.Reason += "; " + a.instead() + " is used instead"
 		warned = append(warned, p)
 		if a.Default != "" {
 			// The default of a row is legal: a test over all tables holds it.
@@ -162,6 +158,14 @@ func (t Annotations[S]) Parse(given map[string]string) (settings S, warnings, er
 		}
 	}
 	return settings, errors.Join(warned...), errors.Join(refused...)
+}
+
+// instead names what is used in the place of a value that is not legal.
+func (r AnnotationRow) instead() string {
+	if r.Default == "" && r.DefaultHelp != "" {
+		return r.DefaultHelp
+	}
+	return strconv.Quote(r.Default)
 }
 
 // Numbered is the end of a key that stands for many, one for each port.

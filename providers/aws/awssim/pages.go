@@ -15,7 +15,9 @@ import (
 var _ simkit.Pager = (*Sim)(nil)
 
 // paged are the actions whose answers have pages.
-var paged = []string{"DescribeInstances", "DescribeLoadBalancers", "DescribeTargetGroups", "DescribeListeners", "DescribeSecurityGroups", "DescribeSubnets", "DescribeRouteTables"}
+func paged() []string {
+	return []string{"DescribeInstances", "DescribeLoadBalancers", "DescribeTargetGroups", "DescribeListeners", "DescribeSecurityGroups", "DescribeSubnets", "DescribeRouteTables"}
+}
 
 // endless begins the tokens of pages that repeat.
 const endless = "endless-"
@@ -27,7 +29,7 @@ func (*Sim) FirstPage(r *http.Request) bool {
 		return false
 	}
 	form, err := url.ParseQuery(string(body))
-	if err != nil || !slices.Contains(paged, form.Get("Action")) {
+	if err != nil || !slices.Contains(paged(), form.Get("Action")) {
 		return false
 	}
 	simkit.SetPage(r, strings.TrimPrefix(form.Get("NextToken")+form.Get("Marker"), endless))

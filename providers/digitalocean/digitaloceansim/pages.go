@@ -2,10 +2,10 @@ package digitaloceansim
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"path"
 	"slices"
+	"strconv"
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
 )
@@ -31,7 +31,7 @@ func (*Sim) Followed(r *http.Request, body []byte) []byte {
 		return body
 	}
 	q := r.URL.Query()
-	q.Set("page", fmt.Sprint(simkit.Page(r)+1))
+	q.Set("page", strconv.Itoa(simkit.Page(r)+1))
 	next := "http://" + r.Host + r.URL.Path + "?" + q.Encode()
 	page["links"], _ = json.Marshal(map[string]any{"pages": map[string]string{"next": next, "last": next}}) // strings have JSON
 	text, _ := json.Marshal(page)

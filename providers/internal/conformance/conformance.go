@@ -130,7 +130,7 @@ func newWorld(t testing.TB, f *Fixture) *world {
 
 // newKube returns a fake API server of a cluster with the given identity.
 func newKube(uid string) *fake.Clientset {
-	//nolint:staticcheck // its successor builds a whole REST mapper at every write, which is half of the time of the suite
+	// Its successor builds a whole REST mapper at every write, which is half of the time of the suite.
 	return fake.NewSimpleClientset(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: types.UID(uid)}})
 }
 

@@ -137,6 +137,13 @@ func runGuard(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			assert.Empty(t, w.pass(w.nodes[:1]))
 		}
 	})
+	runGuardCosts(t, newFixture)
+	runGuardDoubts(t, newFixture)
+}
+
+// runGuardCosts: many Nodes that go at once cost few calls.
+func runGuardCosts(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
 	virtual(t, "fifty nodes cost one proof each", func(t *testing.T) {
 		const vanished, others = 50, 210
 		w := guardedWorld(t, newFixture(t), vanished+2, limited)
@@ -159,6 +166,11 @@ func runGuard(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		assert.Len(t, deleted, vanished)
 		assert.LessOrEqual(t, w.Sim.Calls().Total, 75, "listings first, then one read of each")
 	})
+}
+
+// runGuardDoubts: what is no evidence deletes nothing.
+func runGuardDoubts(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
 	virtual(t, "a witness is read after the suspicion", func(t *testing.T) {
 		w := guardedWorld(t, newFixture(t), 10, limited)
 		w.pass(w.nodes) // all were seen

@@ -131,6 +131,11 @@ func Decide(f Facts) Decision {
 	if _, uid := Marked(f.Object.Marks); uid != "" && !ours {
 		return d.refuse("a Service with the UID "+uid+", which is not of this cluster", nil)
 	}
+	return f.decideByStatus(d, ours)
+}
+
+// decideByStatus decides about an object that neither a mark nor a name gives to any Service.
+func (f Facts) decideByStatus(d Decision, ours bool) Decision {
 	served := f.shows(f.Service)
 	if other := f.other(func(s *v1.Service) bool { return f.shows(s) && (!served || before(s, f.Service)) }); other != nil {
 		return d.refuse(serviceName(other), other)

@@ -185,7 +185,8 @@ func (f *Fault) before(c Cloud, w http.ResponseWriter, r *http.Request) bool {
 		w.WriteHeader(f.Status)
 		_, _ = w.Write([]byte("<!doctype html><title>Please sign in</title>\n"))
 	case FaultRedirect:
-		http.Redirect(w, r, "http://"+ElsewhereHost+r.URL.RequestURI(), f.Status)
+		w.Header().Set("Location", "http://"+ElsewhereHost+r.URL.RequestURI())
+		w.WriteHeader(f.Status)
 	case FaultEndless:
 		c.(Pager).FirstPage(r) //nolint:forcetypeassert // strikeLocked has asked
 		return false

@@ -3,7 +3,6 @@ package waiting
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -69,7 +68,7 @@ func (s *shop) room(pace Pace) *Room[int, work] {
 			defer s.mu.Unlock()
 			w, ok := s.objects[id]
 			if !ok && s.err == nil {
-				return w, &cloudapi.Error{Class: cloudapi.ErrNotFound, Message: fmt.Sprint(id)}
+				return w, &cloudapi.Error{Class: cloudapi.ErrNotFound, Message: strconv.Itoa(id)}
 			}
 			return w, s.err
 		},
