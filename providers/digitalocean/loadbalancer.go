@@ -24,6 +24,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/waiting"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
@@ -41,6 +42,8 @@ const (
 	// unlistedMaxAge is how old a listing may be that proves that a Service has no load balancer of the default name. It is
 	// short because of a process that led before this one, whose last request may still be under way.
 	unlistedMaxAge = 3 * time.Second
+	// setUpDelay is when to look again after the wait for a load balancer has ended without it.
+	setUpDelay = time.Second
 	// certificateMaxAge bounds how long the rotation of a certificate goes unnoticed when a Service is reconciled.
 	certificateMaxAge = 60 * time.Second
 )
@@ -62,8 +65,10 @@ type loadBalancers struct {
 	instances    *instances
 	observed     *inventory.Inventory[string, *godo.LoadBalancer]
 	certificates *inventory.Inventory[string, *godo.Certificate]
-	cluster      *ownership.Cluster
-	adopt        registry.Adoption
+	// room is where Services wait for load balancers that are being set up.
+	room    *waiting.Room[string, *godo.LoadBalancer]
+	cluster *ownership.Cluster
+	adopt   registry.Adoption
 
 	regionLock  sync.Mutex
 	regionFound string
@@ -76,7 +81,7 @@ type loadBalancers struct {
 var _ cloudprovider.LoadBalancer = (*loadBalancers)(nil)
 
 func newLoadBalancers(c Config, adopt registry.Adoption, a *api, i *instances) *loadBalancers {
-	return &loadBalancers{
+	l := &loadBalancers{
 		config: c, api: a, instances: i, cluster: &ownership.Cluster{}, adopt: adopt,
 		observed: inventory.New(inventory.Source[string, *godo.LoadBalancer]{
 			Kind: "load balancer", ID: func(lb *godo.LoadBalancer) string { return lb.ID }, List: a.loadBalancers, Get: a.loadBalancer,
@@ -90,6 +95,8 @@ func newLoadBalancers(c Config, adopt registry.Adoption, a *api, i *instances) *
 			Indexes: map[string]func(*godo.Certificate) []string{indexName: func(c *godo.Certificate) []string { return []string{c.Name} }},
 		}),
 	}
+	l.room = waiting.New(l.observed.Look, waiting.Pace{})
+	return l
 }
 
 // GetLoadBalancerName implements cloudprovider.LoadBalancer.
@@ -152,6 +159,9 @@ func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, _ string, servic
 		}
 	}
 	if _, err := l.record(ctx, service, lb, certificateID); err != nil {
+		return nil, err
+	}
+	if lb, err = l.setUp(ctx, lb); err != nil {
 		return nil, err
 	}
 	st, err := ready(lb, s)
@@ -520,13 +530,28 @@ func (l *loadBalancers) record(ctx context.Context, service *v1.Service, lb *god
 	return updated, nil
 }
 
+// setUp waits until a load balancer is no longer being set up, or the time for that is over.
+func (l *loadBalancers) setUp(ctx context.Context, lb *godo.LoadBalancer) (*godo.LoadBalancer, error) {
+	if lb.Status != statusNew {
+		return lb, nil
+	}
+	after, err := l.room.Until(ctx, lb.ID, fmt.Sprintf("load balancer %s to be set up", lb.ID), func(lb *godo.LoadBalancer) bool { return lb.Status != statusNew })
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return lb, nil
+	case errors.Is(err, cloudapi.ErrNotFound):
+		l.observed.Forget(lb.ID)
+	}
+	return after, err
+}
+
 // ready returns the status of a load balancer that serves, or an error that says when to look again.
 func ready(lb *godo.LoadBalancer, s settings) (*v1.LoadBalancerStatus, error) {
 	switch lb.Status {
 	case statusActive:
 		return status(lb, s), nil
 	case statusNew:
-		return nil, cloudproviderapi.NewRetryError(fmt.Sprintf("load balancer %s is being set up", lb.ID), pollDelay(lb, time.Now()))
+		return nil, cloudproviderapi.NewRetryError(fmt.Sprintf("load balancer %s is being set up", lb.ID), setUpDelay)
 	}
 	return nil, fmt.Errorf("load balancer %s is in state %q; look at it in the DigitalOcean control panel, or delete it there to have it created anew", lb.ID, lb.Status)
 }

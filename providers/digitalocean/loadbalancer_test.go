@@ -2,6 +2,7 @@ package digitalocean
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -376,7 +377,9 @@ func TestNotActive(t *testing.T) {
 		w.sim.AgeLoadBalancer(s.Annotations[annotationID], -time.Hour)
 		w.restart()
 		w.server.ResetCalls()
-		got, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		got, err := w.loadBalancers.EnsureLoadBalancer(ctx, "kubernetes", s, w.nodes)
+		cancel()
 		require.ErrorContains(t, err, says)
 		assert.Nil(t, got)
 		assert.Zero(t, w.server.Calls().Writes)

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/digitalocean/godo"
 	v1 "k8s.io/api/core/v1"
@@ -580,17 +579,6 @@ func status(lb *godo.LoadBalancer, s settings) *v1.LoadBalancerStatus {
 		}
 	}
 	return st
-}
-
-// pollDelay is when to look at a load balancer again that is being set up: soon at first, then less often, for
-// provisioning takes a minute or two.
-func pollDelay(lb *godo.LoadBalancer, now time.Time) time.Duration {
-	const shortest, longest = 2 * time.Second, 15 * time.Second
-	created, err := time.Parse(time.RFC3339, lb.Created)
-	if err != nil {
-		return longest
-	}
-	return min(max(now.Sub(created)/2, shortest), longest)
 }
 
 // certificateInUse is the first certificate that a load balancer terminates TLS with.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"testing"
-	"time"
 
 	"github.com/digitalocean/godo"
 	"github.com/stretchr/testify/assert"
@@ -379,15 +378,6 @@ func TestStatus(t *testing.T) {
 	lb := &godo.LoadBalancer{IP: "198.18.0.9", IPv6: "2001:db8::9"}
 	assert.Equal(t, []v1.LoadBalancerIngress{{IP: "198.18.0.9"}, {IP: "2001:db8::9"}}, status(lb, settings{}).Ingress)
 	assert.Equal(t, []v1.LoadBalancerIngress{{Hostname: "www.example.com"}}, status(lb, settings{Hostname: "WWW.example.com"}).Ingress)
-}
-
-func TestPollDelay(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 1, 1, 0, 1, 0, 0, time.UTC)
-	for age, want := range map[time.Duration]time.Duration{0: 2 * time.Second, 10 * time.Second: 5 * time.Second, time.Hour: 15 * time.Second} {
-		assert.Equal(t, want, pollDelay(&godo.LoadBalancer{Created: now.Add(-age).Format(time.RFC3339)}, now), age)
-	}
-	assert.Equal(t, 15*time.Second, pollDelay(&godo.LoadBalancer{}, now))
 }
 
 func TestProviderID(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceansim"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/waiting"
 )
 
 // world is a provider without its guard, on a simulated cloud and a fake API server, for tests of single parts.
@@ -60,6 +61,7 @@ func (w *world) restart() {
 	c.loadBalancers.kube, c.loadBalancers.events = w.Kube, w.Recorder
 	c.loadBalancers.cluster.SetClient(w.Kube)
 	c.loadBalancers.cluster.SetServices(w.Services())
+	c.loadBalancers.room = waiting.New(c.loadBalancers.observed.Look, waiting.Pace{Least: time.Millisecond})
 	w.cloud = c
 }
 
