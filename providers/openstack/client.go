@@ -31,8 +31,8 @@ import (
 )
 
 const (
-	// loginTimeout bounds a login, whoever waits for it.
-	loginTimeout = 30 * time.Second
+	// loginTimeout bounds a login, whoever waits for it: a lost answer must not hold up everybody for long.
+	loginTimeout = 10 * time.Second
 	// loginPause is how long a failed login is believed, so that an outage is not answered with a login for every call.
 	loginPause = 3 * time.Second
 	// renewBefore is how long before its end a token is renewed.

@@ -39,6 +39,8 @@ const (
 	sweepMaxAge = 60 * time.Second
 	// missMaxAge spares reads for a node that fails to initialise: the framework tries 9 times in the first second.
 	missMaxAge = 5 * time.Second
+	// readPatience is how long a read that nodes need is waited for alone: one attempt may take a minute here.
+	readPatience = 5 * time.Second
 	// networksMaxAge is for what administrators change: networks, subnets, flavors.
 	networksMaxAge = 10 * time.Minute
 
@@ -156,11 +158,11 @@ func newInstances(c Config, a *api, n *networks) *instances {
 	return &instances{
 		config: c, api: a, networks: n, nodes: &nodeview.View{}, flavors: map[string]string{},
 		servers: inventory.New(inventory.Source[string, server]{
-			Kind: "server", ID: func(s server) string { return s.id }, List: a.listServers, Get: a.getServer,
+			Kind: "server", Patience: readPatience, ID: func(s server) string { return s.id }, List: a.listServers, Get: a.getServer,
 			Indexes: map[string]func(server) []string{indexName: func(s server) []string { return []string{s.name} }},
 		}),
 		ports: inventory.New(inventory.Source[string, *port]{
-			Kind: "port", ID: func(p *port) string { return p.ID },
+			Kind: "port", Patience: readPatience, ID: func(p *port) string { return p.ID },
 			List: func(ctx context.Context) ([]*port, int, error) {
 				return listAll[*port](ctx, a, network, "ports", "ports", paged())
 			},

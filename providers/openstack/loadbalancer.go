@@ -91,8 +91,8 @@ type loadBalancers struct {
 	looked sync.Map
 
 	// Set by Initialize, before any call of the framework.
-	kube     kubernetes.Interface
-	events   record.EventRecorder
+	kube   kubernetes.Interface
+	events record.EventRecorder
 }
 
 var _ cloudprovider.LoadBalancer = (*loadBalancers)(nil)

@@ -45,7 +45,7 @@ type networks struct {
 func newNetworks(a *api) *networks {
 	return &networks{
 		networks: inventory.New(inventory.Source[string, networkBody]{
-			Kind: "network", ID: func(n networkBody) string { return n.ID },
+			Kind: "network", Patience: readPatience, ID: func(n networkBody) string { return n.ID },
 			List: func(ctx context.Context) ([]networkBody, int, error) {
 				return listAll[networkBody](ctx, a, network, "networks", "networks", paged())
 			},
@@ -55,7 +55,7 @@ func newNetworks(a *api) *networks {
 			},
 		}),
 		subnets: inventory.New(inventory.Source[string, subnet]{
-			Kind: "subnet", ID: func(s subnet) string { return s.ID },
+			Kind: "subnet", Patience: readPatience, ID: func(s subnet) string { return s.ID },
 			List: func(ctx context.Context) ([]subnet, int, error) {
 				return listAll[subnet](ctx, a, network, "subnets", "subnets", paged())
 			},

@@ -1,6 +1,7 @@
 package openstack
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
@@ -105,4 +107,37 @@ func TestManyServices(t *testing.T) {
 		assert.Less(w.T, time.Since(began), 90*time.Second)
 		assert.Less(w.T, w.server.Calls().ByOperation["GET /load-balancer/v2.0/lbaas/loadbalancers"], 100)
 	})
+}
+
+// TestNodeAfterSilence: a node is initialised soon after a cloud that did not answer answers again, whenever it was asked for.
+func TestNodeAfterSilence(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		after   time.Duration
+		restart bool
+	}{{0, false}, {7 * time.Second, false}, {28 * time.Second, false}, {0, true}, {28 * time.Second, true}} {
+		t.Run(fmt.Sprintf("asked %s after it began, restart %v", c.after, c.restart), func(t *testing.T) {
+			t.Parallel()
+			timed(t, func(w *world) {
+				w.addNode(openstacksim.Spec{Name: "n1"})
+				time.Sleep(time.Hour) // nothing known is young enough
+				w.sim.AddServer(openstacksim.Spec{Name: "n2"})
+				_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultHang})
+				require.NoError(w.T, err)
+				time.AfterFunc(30*time.Second, w.server.ClearFaults)
+				end := time.Now().Add(30 * time.Second)
+				if c.restart { // the first call is the login then
+					w.restart()
+				}
+				time.Sleep(c.after)
+				node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}
+				for err = errors.New("not yet"); err != nil; { // as the framework does
+					if _, err = w.instances.InstanceMetadata(w.T.Context(), node); err != nil {
+						time.Sleep(time.Second)
+					}
+				}
+				assert.LessOrEqual(w.T, time.Since(end), 15*time.Second)
+			})
+		})
+	}
 }

@@ -38,10 +38,7 @@ func (i *Inventory[ID, V]) gather(ctx context.Context, id any) error {
 		}
 		f, err := i.listLocked(ctx, now) // all pages are fewer calls than this one object
 		i.mu.Unlock()
-		if err == nil {
-			_, err = wait(ctx, f)
-		}
-		return err
+		return waitListed(ctx, f, err, now)
 	}
 	g := i.gathering
 	if g == nil {
@@ -79,9 +76,7 @@ func (i *Inventory[ID, V]) answer(g *gathering) {
 	}
 	f, err := i.listLocked(ctx, time.Now())
 	i.mu.Unlock()
-	if err == nil {
-		_, _ = wait(ctx, f) // who waits looks at what came of it, and asks again
-	}
+	_ = waitListed(ctx, f, err, time.Now()) // who waits looks at what came of it, and asks again
 }
 
 // singlesCost is how many calls n single reads take.

@@ -17,7 +17,6 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/registry/evidence"
-	"github.com/anyccm/cloud-controller-manager/registry/priority"
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
@@ -52,6 +51,10 @@ type Source[ID comparable, V any] struct {
 	BatchSize int
 	// GetCalls is how many calls Get makes; 0 means one.
 	GetCalls int
+	// Patience is how long a listing, or a read without GetMany, is waited for before another one is begun beside it: one whose
+	// answer is lost would else hold up everybody for as long as an attempt may take. 0 means that none is. It is for clouds
+	// whose attempts may take long, and grows with the time that they take there.
+	Patience time.Duration
 	// Indexes name further keys of an object, each with a function that returns its values.
 	Indexes map[string]func(V) []string
 }
@@ -119,6 +122,8 @@ type Inventory[ID comparable, V any] struct {
 	failed   time.Time
 	failure  error
 	direct   []time.Time
+	// listTook and readTook are how long the latest ones took.
+	listTook, readTook time.Duration
 	// gathering are questions about newcomers that wait for each other; gathered is when the last ones were let go.
 	gathering *gathering
 	gathered  time.Time
@@ -130,18 +135,6 @@ type entry[V any] struct {
 	read time.Time
 	// since is when the value became what it is, by a read or by a write of ours; what the cloud told before is older.
 	since time.Time
-}
-
-// flight is a read that several callers wait for.
-type flight[V any] struct {
-	began time.Time
-	// raise makes the read urgent, for when somebody urgent joins it.
-	raise func()
-	// asked is set where somebody waits for it: reads that go along with another one have no claim to one of their own.
-	asked bool
-	done  chan struct{}
-	value V
-	err   error
 }
 
 // New returns an empty inventory over a source.
@@ -192,7 +185,7 @@ func (i *Inventory[ID, V]) Get(ctx context.Context, id ID, q Query) (V, error) {
 		if oldest, due := i.listingDueLocked(id, q, demand, asked); due {
 			f, err := i.listLocked(ctx, oldest)
 			i.mu.Unlock()
-			if err := waitListed(ctx, f, err); err != nil {
+			if err := waitListed(ctx, f, err, asked); err != nil {
 				return *new(V), err
 			}
 			continue
@@ -200,7 +193,7 @@ func (i *Inventory[ID, V]) Get(ctx context.Context, id ID, q Query) (V, error) {
 		f := i.readLocked(ctx, id, q, asked)
 		i.mu.Unlock()
 		value, err := wait(ctx, f)
-		if q.settledBy(err, asked.Sub(f.began)) {
+		if !goesOn(err, asked) && q.settledBy(err, asked.Sub(f.began)) {
 			if err != nil {
 				return *new(V), err
 			}
@@ -255,7 +248,7 @@ func (i *Inventory[ID, V]) Find(ctx context.Context, index, key string, q Query)
 		}
 		f, err := i.listLocked(ctx, oldest)
 		i.mu.Unlock()
-		if err := waitListed(ctx, f, err); err != nil {
+		if err := waitListed(ctx, f, err, asked); err != nil {
 			return nil, err
 		}
 	}
@@ -277,7 +270,7 @@ func (i *Inventory[ID, V]) All(ctx context.Context, q Query) ([]V, error) {
 		}
 		f, err := i.listLocked(ctx, oldest)
 		i.mu.Unlock()
-		if err := waitListed(ctx, f, err); err != nil {
+		if err := waitListed(ctx, f, err, asked); err != nil {
 			return nil, err
 		}
 	}
@@ -404,7 +397,7 @@ func (i *Inventory[ID, V]) trimDirectLocked() {
 
 // listLocked joins a listing that began at oldest or later, or begins one.
 func (i *Inventory[ID, V]) listLocked(ctx context.Context, oldest time.Time) (*flight[struct{}], error) {
-	if i.listing != nil && !i.listing.began.Before(oldest) {
+	if i.listing != nil && !i.listing.began.Before(oldest) && !i.listing.hangs() {
 		return i.listing.join(ctx), nil
 	}
 	if i.failures >= failuresBeforeHold && time.Since(i.failed) < failureHold {
@@ -412,6 +405,7 @@ func (i *Inventory[ID, V]) listLocked(ctx context.Context, oldest time.Time) (*f
 			(failureHold - time.Since(i.failed)).Round(time.Second), i.failure)
 	}
 	shared, f := newFlight[struct{}](ctx)
+	f.bound(i.listing, i.source.Patience, i.listTook)
 	i.listing = f
 	i.direct = nil
 	rescue.Go("listing "+i.source.Kind+"s", func() { i.list(shared, f) })
@@ -429,15 +423,20 @@ func (i *Inventory[ID, V]) list(ctx context.Context, f *flight[struct{}]) {
 	if i.listing == f {
 		i.listing = nil
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			// A listing that is not found says nothing about any object: a wrong address looks like this.
 			err = &cloudapi.Error{Class: cloudapi.ErrTransient, Message: err.Error()}
 		}
 		f.err = fmt.Errorf("listing %ss: %w", i.source.Kind, err)
+		if f.hangs() && i.listed.After(f.began) {
+			break // a later one, begun beside it, was answered
+		}
 		i.failures++
 		i.failed, i.failure = time.Now(), err
-	} else {
+	default:
+		i.listTook = time.Since(f.began)
 		i.failures, i.pages = 0, max(pages, 1)
 		i.replaceLocked(objects, f.began)
 	}
@@ -477,13 +476,17 @@ func (i *Inventory[ID, V]) replaceLocked(objects []V, began time.Time) {
 // readLocked joins the single read of an object that is in flight, or begins one: alone where that is demanded, or in the
 // next batch.
 func (i *Inventory[ID, V]) readLocked(ctx context.Context, id ID, q Query, asked time.Time) *flight[V] {
-	if f := i.reads[id]; f != nil {
-		f.asked = true
-		return f.join(ctx)
+	former := i.reads[id]
+	if former != nil && !former.hangs() {
+		former.asked = true
+		return former.join(ctx)
 	}
 	shared, f := newFlight[V](ctx)
 	f.asked = true
 	i.reads[id] = f
+	if i.source.GetMany == nil {
+		f.bound(former, i.source.Patience, i.readTook)
+	}
 	_, unanswered := i.unanswered[id]
 	delete(i.unanswered, id)
 	if i.source.GetMany == nil || unanswered || evidence.From(ctx).Single {
@@ -572,20 +575,6 @@ func (i *Inventory[ID, V]) readBatch(ctx context.Context, ids []ID) {
 	}
 }
 
-// newFlight returns a read that outlives the caller who began it, and takes over nothing of theirs but the urgency.
-func newFlight[V any](ctx context.Context) (context.Context, *flight[V]) {
-	shared, raise := priority.Raisable(context.Background())
-	f := &flight[V]{began: time.Now(), done: make(chan struct{}), raise: raise}
-	return shared, f.join(ctx)
-}
-
-func (f *flight[V]) join(ctx context.Context) *flight[V] {
-	if priority.IsUrgent(ctx) {
-		f.raise()
-	}
-	return f
-}
-
 func (i *Inventory[ID, V]) read(ctx context.Context, f *flight[V], id ID) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -599,7 +588,12 @@ func (i *Inventory[ID, V]) read(ctx context.Context, f *flight[V], id ID) {
 
 // landLocked ends a read with its answer.
 func (i *Inventory[ID, V]) landLocked(f *flight[V], id ID, value V, err error) {
-	delete(i.reads, id)
+	if i.reads[id] == f {
+		delete(i.reads, id)
+	}
+	if err == nil {
+		i.readTook = time.Since(f.began)
+	}
 	f.value, f.err = value, err
 	switch {
 	case err == nil:
@@ -664,24 +658,6 @@ func (i *Inventory[ID, V]) matchesLocked(index, key string, oldest time.Time) (f
 		}
 	}
 	return found, stale
-}
-
-// waitListed waits for a listing, unless there is none because of err.
-func waitListed(ctx context.Context, f *flight[struct{}], err error) error {
-	if err == nil {
-		_, err = wait(ctx, f)
-	}
-	return err
-}
-
-func wait[V any](ctx context.Context, f *flight[V]) (V, error) {
-	select {
-	case <-f.done:
-		return f.value, f.err
-	case <-ctx.Done():
-		var none V
-		return none, fmt.Errorf("waiting for the cloud's answer: %w", ctx.Err())
-	}
 }
 
 // PeekIndex returns what is known of the objects with a key of an index, however old it is, without any read.

@@ -27,13 +27,7 @@ func (i *Inventory[ID, V]) Look(ctx context.Context, ids []ID) map[ID]Seen[V] {
 	i.mu.Unlock()
 	seen := make(map[ID]Seen[V], len(ids))
 	if lists {
-		i.mu.Lock()
-		f, err := i.listLocked(ctx, asked)
-		i.mu.Unlock()
-		if err == nil {
-			_, err = wait(ctx, f)
-		}
-		if err != nil {
+		if _, err := i.All(ctx, Query{}); err != nil {
 			for _, id := range ids {
 				seen[id] = Seen[V]{Err: err}
 			}
@@ -69,7 +63,7 @@ func (i *Inventory[ID, V]) single(ctx context.Context, id ID, asked time.Time) (
 		f := i.readLocked(ctx, id, Query{}, asked)
 		i.mu.Unlock()
 		value, err := wait(ctx, f)
-		if !f.began.Before(asked) {
+		if !f.began.Before(asked) && !goesOn(err, asked) {
 			return value, err
 		}
 		if ctx.Err() != nil {
