@@ -44,21 +44,37 @@ func (l *loadBalancers) backends(ctx context.Context, service *v1.Service, nodes
 	return list, nil
 }
 
-// addressOf prefers what the Node tells, and asks the cloud where it does not tell yet: the framework does not come back
-// for addresses.
+// addressOf chooses among the addresses of a node by what the Node tells; but whoever controls a kubelet may write there what he
+// likes, so that only what its server has counts. Where the Node tells nothing yet the server is asked: the framework does not
+// come back for addresses.
 func (l *loadBalancers) addressOf(ctx context.Context, node *v1.Node, family v1.IPFamily) (string, error) {
-	if told := nodeAddressFor(node.Status.Addresses, family); told != "" {
-		return told, nil
+	told := nodeAddressFor(node.Status.Addresses, family)
+	id, err := l.config.parseProviderID(node.Spec.ProviderID)
+	if err != nil {
+		return told, nil //nolint:nilerr // another cloud's node, about which nobody can be asked here
 	}
-	if _, err := l.config.parseProviderID(node.Spec.ProviderID); err != nil {
-		return "", nil //nolint:nilerr // another cloud's node, about which nobody can be asked here
+	all := l.instances.nodes.Counts().All
+	if told != "" {
+		ports, err := l.instances.portsOf(ctx, id, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: missMaxAge, Expected: all})
+		if err != nil {
+			return "", fmt.Errorf("finding the address of node %s: %w", node.Name, notAbsence(err))
+		}
+		if slices.ContainsFunc(ports, func(p *port) bool { return p.has(told) }) {
+			return told, nil
+		}
 	}
-	m, err := l.instances.metadata(ctx, node, inventory.Query{MaxAge: updateMaxAge, MaxMissAge: missMaxAge, Expected: l.instances.nodes.Counts().All})
+	m, err := l.instances.metadata(ctx, node, inventory.Query{MaxAge: updateMaxAge, MaxMissAge: missMaxAge, Expected: all})
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
 		return "", nil // its Node may be kept for a while; nothing answers there
 	case err != nil:
 		return "", fmt.Errorf("finding the address of node %s: %w", node.Name, err)
+	}
+	if told != "" && slices.ContainsFunc(m.NodeAddresses, func(a v1.NodeAddress) bool { return a.Address == told && a.Type != v1.NodeHostName }) {
+		return told, nil
+	}
+	if told != "" {
+		klog.V(2).InfoS("Leaving out an address that a Node tells and its server does not have", "node", node.Name, "address", told, "server", id)
 	}
 	return nodeAddressFor(m.NodeAddresses, family), nil
 }

@@ -34,6 +34,8 @@ const (
 	ensureMaxAge = 10 * time.Second
 	// updateMaxAge serves a change of nodes, which concerns every load balancer at about the same time.
 	updateMaxAge = 60 * time.Second
+	// backendMaxAge is for the ports of the servers behind the nodes.
+	backendMaxAge = 10 * time.Minute
 	// partsMaxAge is for listeners, pools and members: our own writes keep them true, and a load balancer tells when it was
 	// changed last, so that a change of somebody else is seen at the next look all the same.
 	partsMaxAge = 10 * time.Minute

@@ -264,6 +264,7 @@ func TestPlaces(t *testing.T) {
 	lost := named(web(nil), "lost")
 	w.Apply(lost)
 	w.nodes[0].Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "172.31.0.1"}}
+	w.nodes[0].Spec.ProviderID = "rke2://x"
 	_, err := w.try(lost)
 	require.ErrorContains(t, err, annotationSubnetID)
 }
