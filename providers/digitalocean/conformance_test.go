@@ -53,7 +53,7 @@ func newFixture(t testing.TB) *conformance.Fixture { return newFixtureBehind(t, 
 
 // newFixtureBehind puts something between the provider and the simulator; faulty tells whether a fault is in force.
 func newFixtureBehind(t testing.TB, between func(sim *digitaloceansim.Sim, server http.Handler, faulty func() bool) http.Handler) *conformance.Fixture {
-	sim, server := digitaloceansim.New(digitaloceansim.Options{Token: testToken})
+	sim, server := digitaloceansim.New(digitaloceansim.Options{Token: testToken, Seed: simkit.SeedOf(t)})
 	network := simkit.NewNetwork()
 	url := network.Serve(t, server)
 	if between != nil {

@@ -135,8 +135,21 @@ func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, _ string, servic
 	if err != nil {
 		return nil, err
 	}
-	observed = l.withoutVanished(ctx, observed, want.DropletIDs)
-	lb := observed
+	lb, err := l.converge(ctx, service, found, want, certificateID)
+	if err != nil {
+		return nil, err
+	}
+	st, err := ready(lb, s)
+	if err == nil && recordedID(service) == lb.ID && !slices.Contains(lb.Tags, ownership.ServiceMark(service.UID)) {
+		err = l.cleanUpPrevious(ctx, service, lb)
+	}
+	return st, err
+}
+
+// converge makes a load balancer what is wanted, records it, and waits until it is set up.
+func (l *loadBalancers) converge(ctx context.Context, service *v1.Service, found finding, want *godo.LoadBalancerRequest, certificateID string) (*godo.LoadBalancer, error) {
+	var err error
+	lb := l.withoutVanished(ctx, found.lb, want.DropletIDs)
 	if lb == nil {
 		// It is born under the default name, which never changes, and gets its own when it is recorded: were the answer lost
 		// and the wished name changed before the next try, nothing would lead to it any more.
@@ -161,14 +174,7 @@ func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, _ string, servic
 	if _, err := l.record(ctx, service, lb, certificateID); err != nil {
 		return nil, err
 	}
-	if lb, err = l.setUp(ctx, lb); err != nil {
-		return nil, err
-	}
-	st, err := ready(lb, s)
-	if err == nil && recordedID(service) == lb.ID && !slices.Contains(lb.Tags, ownership.ServiceMark(service.UID)) {
-		err = l.cleanUpPrevious(ctx, service, lb)
-	}
-	return st, err
+	return l.setUp(ctx, lb)
 }
 
 // claimed finds the Service's load balancer, and tells where it is not the Service's to have.

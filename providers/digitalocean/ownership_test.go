@@ -2,6 +2,7 @@ package digitalocean
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -206,9 +207,7 @@ func TestFirewallFollowsTheLoadBalancer(t *testing.T) {
 			open := w.inbound()
 			require.NotEmpty(t, open)
 			s = s.DeepCopy()
-			for k, v := range change {
-				s.Annotations[k] = v
-			}
+			maps.Copy(s.Annotations, change)
 			w.Apply(s)
 			w.converge(f)
 			assert.Equal(t, open, w.inbound())

@@ -38,7 +38,7 @@ func newTestWorld(t *testing.T, env map[string]string) *world {
 // newTestWorldBehind puts something between the provider and the simulator.
 func newTestWorldBehind(t *testing.T, env map[string]string, between func(server http.Handler, faulty func() bool) http.Handler) *world {
 	t.Helper()
-	sim, server := digitaloceansim.New(digitaloceansim.Options{Token: testToken})
+	sim, server := digitaloceansim.New(digitaloceansim.Options{Token: testToken, Seed: simkit.SeedOf(t)})
 	w := &world{Bench: conformance.NewBench(t), sim: sim, server: server, env: maps.Clone(env)}
 	if w.env == nil {
 		w.env = map[string]string{}

@@ -263,7 +263,7 @@ func (s *Sim) listDroplets(r *http.Request) (int, any, error) {
 		}
 		match = append(match, d)
 	}
-	return list(r, "droplets", match)
+	return list(r, "droplets", simkit.Scattered(&s.disorder, match, func(d *Droplet) string { return strconv.Itoa(d.ID) }))
 }
 
 func (s *Sim) dropletLocked(text string) (*Droplet, error) {

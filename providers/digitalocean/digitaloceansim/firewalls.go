@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
 )
 
 // DigitalOcean's documented limits on cloud firewalls.
@@ -171,6 +173,15 @@ func (s *Sim) firewallsLocked() []CloudFirewall {
 		all = append(all, f.view())
 	}
 	return all
+}
+
+// listFirewalls has no order, nor have the rules.
+func (s *Sim) listFirewalls(r *http.Request) (int, any, error) {
+	all := s.firewallsLocked()
+	for i := range all {
+		all[i].InboundRules, all[i].Tags = simkit.Shuffled(&s.disorder, all[i].InboundRules), simkit.Shuffled(&s.disorder, all[i].Tags)
+	}
+	return list(r, "firewalls", simkit.Scattered(&s.disorder, all, func(f CloudFirewall) string { return f.ID }))
 }
 
 // Firewalls returns copies of all cloud firewalls in order of creation.

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"time"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
 )
 
 // LoadBalancer is a load balancer as the API shows it.
@@ -342,7 +344,7 @@ func (s *Sim) createLoadBalancer(r *http.Request) (int, any, error) {
 		s.tagLocked(t)["load_balancer:"+lb.ID] = true
 	}
 	s.loadBalancers[lb.ID] = lb
-	return http.StatusAccepted, map[string]any{"load_balancer": lb.copy()}, nil
+	return http.StatusAccepted, map[string]any{"load_balancer": s.shown(lb)}, nil
 }
 
 // settle makes a load balancer active whose time has come.
@@ -365,6 +367,23 @@ func (lb *LoadBalancer) copy() LoadBalancer {
 	c := *lb
 	c.DropletIDs, c.ForwardingRules = slices.Clone(lb.DropletIDs), slices.Clone(lb.ForwardingRules)
 	return c
+}
+
+// shown is a load balancer as the API answers with it: its lists have no order.
+func (s *Sim) shown(lb *LoadBalancer) LoadBalancer {
+	c := lb.copy()
+	c.DropletIDs, c.ForwardingRules = simkit.Shuffled(&s.disorder, c.DropletIDs), simkit.Shuffled(&s.disorder, c.ForwardingRules)
+	c.Tags = simkit.Shuffled(&s.disorder, c.Tags)
+	c.Firewall.Allow, c.Firewall.Deny = simkit.Shuffled(&s.disorder, c.Firewall.Allow), simkit.Shuffled(&s.disorder, c.Firewall.Deny)
+	return c
+}
+
+func (s *Sim) listLoadBalancers(r *http.Request) (int, any, error) {
+	all := []LoadBalancer{}
+	for _, lb := range sorted(s.loadBalancers) {
+		all = append(all, s.shown(lb.settle()))
+	}
+	return list(r, "load_balancers", simkit.Scattered(&s.disorder, all, func(lb LoadBalancer) string { return lb.ID }))
 }
 
 func (s *Sim) loadBalancersLocked() []LoadBalancer {
@@ -406,7 +425,10 @@ func (s *Sim) loadBalancerLocked(id string) (*LoadBalancer, error) {
 
 func (s *Sim) getLoadBalancer(id string) (int, any, error) {
 	lb, err := s.loadBalancerLocked(id)
-	return http.StatusOK, map[string]any{"load_balancer": lb}, err
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, map[string]any{"load_balancer": s.shown(lb)}, nil
 }
 
 // replaceLoadBalancer: what cannot change after creation is refused where it differs.
@@ -444,7 +466,7 @@ func (s *Sim) replaceLoadBalancer(r *http.Request, id string) (int, any, error) 
 		lb.resizable = time.Now().Add(resizePause)
 	}
 	lb.set(&in)
-	return http.StatusOK, map[string]any{"load_balancer": lb.copy()}, nil
+	return http.StatusOK, map[string]any{"load_balancer": s.shown(lb)}, nil
 }
 
 func (s *Sim) deleteLoadBalancer(id string) (int, any, error) {

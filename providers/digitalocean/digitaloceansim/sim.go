@@ -47,6 +47,8 @@ type Sim struct {
 	certificates  map[string]*Certificate
 	tags          map[string]map[string]bool
 	firewalls     map[string]*CloudFirewall
+	// disorder takes every order away that the API does not promise.
+	disorder simkit.Disorder
 	// byName numbers seeded droplets on.
 	seeded int
 }
@@ -59,6 +61,8 @@ type Options struct {
 	Activation time.Duration
 	// PublishedLimits switches DigitalOcean's rate limits on.
 	PublishedLimits bool
+	// Seed makes listings, and the lists within objects, come in an order that nobody promises; 0 keeps that of creation.
+	Seed uint64
 }
 
 // New returns a simulated DigitalOcean with nothing in it.
@@ -68,6 +72,7 @@ func New(o Options) (*Sim, *simkit.Server) {
 		droplets: map[int]*Droplet{}, loadBalancers: map[string]*LoadBalancer{}, certificates: map[string]*Certificate{}, tags: map[string]map[string]bool{},
 		firewalls: map[string]*CloudFirewall{},
 	}
+	s.disorder.Seed(o.Seed)
 	server := simkit.New(s)
 	if o.PublishedLimits {
 		server.Configure(func(c *simkit.Settings) { c.PerMinute, c.PerHour = PublishedPerMinute, PublishedPerHour })
@@ -311,7 +316,7 @@ var routes = map[string]handler{
 	"DELETE droplets/{}": func(s *Sim, _ *http.Request, id string) (int, any, error) { return s.deleteDroplet(id) },
 
 	"GET load_balancers": func(s *Sim, r *http.Request, _ string) (int, any, error) {
-		return list(r, "load_balancers", s.loadBalancersLocked())
+		return s.listLoadBalancers(r)
 	},
 	"POST load_balancers":                       func(s *Sim, r *http.Request, _ string) (int, any, error) { return s.createLoadBalancer(r) },
 	"GET load_balancers/{}":                     func(s *Sim, _ *http.Request, id string) (int, any, error) { return s.getLoadBalancer(id) },
@@ -323,7 +328,7 @@ var routes = map[string]handler{
 	"DELETE load_balancers/{}/forwarding_rules": (*Sim).changeRules,
 
 	"GET firewalls": func(s *Sim, r *http.Request, _ string) (int, any, error) {
-		return list(r, "firewalls", s.firewallsLocked())
+		return s.listFirewalls(r)
 	},
 	"POST firewalls":      func(s *Sim, r *http.Request, _ string) (int, any, error) { return s.createFirewall(r) },
 	"GET firewalls/{}":    func(s *Sim, _ *http.Request, id string) (int, any, error) { return s.getFirewall(id) },
