@@ -207,7 +207,8 @@ func TestNodeJoinsFiftyLoadBalancers(t *testing.T) {
 
 func TestAdoption(t *testing.T) {
 	c := newCluster(t, "--instances=1")
-	m := startCCM(t, c, nil, nil)
+	adopt := []string{"--adopt-load-balancers=any"} // its Service is gone: nothing else shows whose it is
+	m := startCCM(t, c, adopt, nil)
 	joinNodes(t, c, 1)
 	_, err := c.CreateService(t.Context(), "web", map[string]string{annotations + "name": "front"})
 	require.NoError(t, err)
@@ -243,7 +244,7 @@ func TestAdoption(t *testing.T) {
 	m.Stop(10 * time.Second)
 	patchService(t, c, "by-id", `{"metadata":{"annotations":{"`+idKey+`":null}}}`)
 	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
-	startCCM(t, c, nil, nil)
+	startCCM(t, c, adopt, nil)
 	require.NoError(t, harness.Eventually(t.Context(), patience, "the record of the ID", func(ctx context.Context) error {
 		s, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "by-id", metav1.GetOptions{})
 		if err == nil && s.Annotations[idKey] != id {
@@ -425,7 +426,7 @@ func TestBadAnnotations(t *testing.T) {
 	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
 	_, err := c.CreateService(t.Context(), "bad", map[string]string{
 		annotations + "type": "REGIONAL", annotations + "protocol": "htpp", annotations + "http-ports": "eighty",
-		annotations + "tls-passthrough": "true", annotations + "certificate-id": "c", annotations + "size-slug": "lb-small", annotations + "size-unit": "2",
+		annotations + "tls-passthrough": "true", annotations + "certificate-id": "4de7ac8b-495b-4884-9a69-1050c6793cd6", annotations + "size-slug": "lb-small", annotations + "size-unit": "2",
 	})
 	require.NoError(t, err)
 	e := requireEvent(t, c, metav1.NamespaceDefault, "LoadBalancerConfigError", "bad")

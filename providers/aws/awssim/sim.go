@@ -346,7 +346,7 @@ func (s *Sim) WriteErrorFor(w http.ResponseWriter, r *http.Request, status int, 
 func (*Sim) InOrder(status int, body []byte) bool {
 	_, rest, _ := strings.Cut(string(body), "<Code>")
 	code, _, _ := strings.Cut(rest, "</Code>")
-	return status == http.StatusUnauthorized || status == http.StatusForbidden || strings.HasSuffix(code, "NotFound") || code == "DependencyViolation" ||
+	return status == http.StatusUnauthorized || status == http.StatusForbidden || strings.HasSuffix(code, "NotFound") || code == "DependencyViolation" || code == "ResourceInUse" ||
 		code == "InvalidTarget" || code == "InvalidInstance" || code == "UnsupportedOperation"
 }
 
