@@ -197,6 +197,9 @@ func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, 
 			service = recorded(service, map[string]string{annotationID: lb.ID, annotationMade: lb.ID})
 		}
 		status, gone, err := l.ensure(ctx, cluster, service, s, f, lb, nodes)
+		if err == nil && !gone {
+			err = l.leavePrevious(ctx, cluster, service, s, lb)
+		}
 		if err != nil || !gone {
 			return status, err
 		}

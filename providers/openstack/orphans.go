@@ -12,6 +12,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
@@ -36,19 +37,48 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Or
 	if err != nil {
 		return nil, err
 	}
+	listed := map[string]bool{}
+	for _, lb := range all {
+		listed[lb.ID] = true
+	}
 	orphans := []guard.Orphan{}
 	for _, lb := range all {
+		if !slices.Contains(lb.Tags, mark) || lb.leaving() || shared(lb, role{name: lb.Name}) {
+			continue
+		}
+		addresses, err := l.addressesOf(ctx, lb)
+		if err != nil {
+			return nil, err
+		}
 		used := slices.ContainsFunc(services, func(s *v1.Service) bool {
-			alive := s.Spec.Type == v1.ServiceTypeLoadBalancer || len(s.Finalizers) > 0
-			suffix := "_" + s.Namespace + "_" + s.Name
-			return alive && (s.Annotations[annotationID] == lb.ID || strings.HasSuffix(lb.Name, suffix) || slices.ContainsFunc(lb.Tags, func(t string) bool { return strings.HasSuffix(t, suffix) }))
+			elsewhere := listed[s.Annotations[annotationID]] && s.Annotations[annotationID] != lb.ID
+			return has(s, lb) && !(elsewhere && showsOther(s, addresses))
 		})
-		if slices.Contains(lb.Tags, mark) && !lb.leaving() && !used && !shared(lb, role{name: lb.Name}) {
+		if !used {
 			orphans = append(orphans, guard.Orphan{Kind: "load balancer", ID: lb.ID, Name: lb.Name})
 		}
 	}
 	slices.SortFunc(orphans, func(a, b guard.Orphan) int { return strings.Compare(a.ID, b.ID) })
 	return orphans, nil
+}
+
+// has reports whether a Service has a load balancer, or would find it. One that was a load balancer and waits for its clean-up
+// still has it.
+func has(s *v1.Service, lb *balancer) bool {
+	if s.Spec.Type != v1.ServiceTypeLoadBalancer && len(s.Finalizers) == 0 {
+		return false
+	}
+	suffix := "_" + s.Namespace + "_" + s.Name
+	return s.Annotations[annotationID] == lb.ID || strings.HasSuffix(lb.Name, suffix) || slices.Contains(lb.Tags, ownership.ServiceMark(s.UID)) ||
+		slices.ContainsFunc(lb.Tags, func(t string) bool { return strings.HasSuffix(t, suffix) })
+}
+
+// showsOther reports whether a Service is served by something that has none of the addresses. A host name tells nothing.
+func showsOther(s *v1.Service, addresses []string) bool {
+	shown := s.Status.LoadBalancer.Ingress
+	return len(shown) > 0 && !slices.ContainsFunc(shown, func(in v1.LoadBalancerIngress) bool {
+		return in.Hostname != "" || slices.Contains(addresses, in.IP)
+	})
 }
 
 // DeleteOrphan implements guard.OrphanFinder. A floating address that a controller made goes with its load balancer.

@@ -30,9 +30,9 @@ func madeByController(lb *balancer, service *v1.Service) bool {
 // find returns the load balancer of a Service, or nil if there is none: the one that is recorded, else the one with its
 // name.
 func (l *loadBalancers) find(ctx context.Context, cluster string, service *v1.Service) (*balancer, error) {
-	id := service.Annotations[annotationID]
+	id, fresh := service.Annotations[annotationID], inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: newMaxAge}
 	if id == "" {
-		return l.findByName(ctx, cluster, service)
+		return l.findByName(ctx, cluster, service, fresh)
 	}
 	if !identifier.MatchString(id) {
 		problem := &schema.Problem{Place: "annotation " + annotationID, Value: id, Reason: "is not the ID of a load balancer, which is a UUID"}
@@ -48,20 +48,19 @@ func (l *loadBalancers) find(ctx context.Context, cluster string, service *v1.Se
 	}
 	l.forget(id)
 	if id == service.Annotations[annotationMade] || service.DeletionTimestamp != nil || service.Spec.Type != v1.ServiceTypeLoadBalancer {
-		return l.findByName(ctx, cluster, service) // what we made and somebody removed is made again
+		return l.findByName(ctx, cluster, service, fresh) // what we made and somebody removed is made again
 	}
 	problem := &schema.Problem{Place: "annotation " + annotationID, Value: id, Reason: "is not the ID of a load balancer of the project; correct it, or remove it to have a new load balancer made"}
 	l.event(service, eventConfigError, problem.Error())
 	return nil, problem
 }
 
-func (l *loadBalancers) findByName(ctx context.Context, cluster string, service *v1.Service) (*balancer, error) {
+func (l *loadBalancers) findByName(ctx context.Context, cluster string, service *v1.Service, q inventory.Query) (*balancer, error) {
 	mark, err := l.cluster.Mark(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range []string{balancerName(cluster, service), legacyName(service)} {
-		q := inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: newMaxAge}
 		found, err := l.balancers.Find(ctx, indexName, name, q)
 		if err != nil {
 			return nil, err
