@@ -52,7 +52,7 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Or
 		}
 		used := slices.ContainsFunc(services, func(s *v1.Service) bool {
 			elsewhere := listed[s.Annotations[annotationID]] && s.Annotations[annotationID] != lb.ID
-			return has(s, lb) && !(elsewhere && showsOther(s, addresses))
+			return has(s, lb) && (!elsewhere || !showsOther(s, addresses))
 		})
 		if !used {
 			orphans = append(orphans, guard.Orphan{Kind: "load balancer", ID: lb.ID, Name: lb.Name})

@@ -43,14 +43,18 @@ func (l *loadBalancers) leavePrevious(ctx context.Context, cluster string, servi
 	if !r.owner || d.Verdict == ownership.Refused {
 		return l.record(ctx, service, map[string]any{annotationMade: nil})
 	}
-	marked := slices.Contains(lb.Tags, r.serviceMark) || (r.mark != "" && slices.Contains(lb.Tags, r.mark))
-	if !marked || recorded != lb.ID || kept(service) {
+	if recorded != lb.ID || !r.marked(lb) || kept(service) {
 		return l.tellRetained(ctx, service, lb, now)
 	}
 	if err := l.leave(ctx, before, s, lb, r); err != nil {
 		return fmt.Errorf("removing load balancer %s, which the Service had before: %w", lb.ID, err)
 	}
 	return l.record(ctx, service, map[string]any{annotationMade: nil})
+}
+
+// marked reports whether a load balancer carries a mark of the Service or its cluster.
+func (r role) marked(lb *balancer) bool {
+	return slices.ContainsFunc(lb.Tags, func(t string) bool { return t != "" && (t == r.serviceMark || t == r.mark) })
 }
 
 // tellRetained names what stays of a load balancer that the Service had before.

@@ -1,0 +1,104 @@
+package openstack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+var _ guard.LoadBalancerHandover = (*cloud)(nil)
+
+// MarkedLoadBalancers implements guard.LoadBalancerHandover. Where the Service that a load balancer is named after records it,
+// those that share it do not count.
+func (c *cloud) MarkedLoadBalancers(ctx context.Context, services []*v1.Service) ([]guard.MarkedLoadBalancer, error) {
+	all, err := c.loadBalancers.balancers.All(ctx, inventory.Query{MaxAge: ensureMaxAge})
+	if err != nil {
+		return nil, err
+	}
+	marked := []guard.MarkedLoadBalancer{}
+	for _, lb := range all {
+		cluster, uid := ownership.Marked(lb.Tags)
+		if lb.leaving() || (cluster == "" && uid == "") {
+			continue
+		}
+		m := guard.MarkedLoadBalancer{ID: lb.ID, Name: lb.Name, Cluster: cluster, ServiceUID: uid}
+		for _, s := range services {
+			if s.Spec.Type != v1.ServiceTypeLoadBalancer || s.Annotations[annotationID] != lb.ID {
+				continue
+			}
+			if strings.HasSuffix(lb.Name, "_"+s.Namespace+"_"+s.Name) {
+				m.Claims = []string{s.Namespace + "/" + s.Name}
+				break
+			}
+			m.Claims = append(m.Claims, s.Namespace+"/"+s.Name)
+		}
+		marked = append(marked, m)
+	}
+	slices.SortFunc(marked, func(a, b guard.MarkedLoadBalancer) int { return strings.Compare(a.ID, b.ID) })
+	return marked, nil
+}
+
+// RemarkLoadBalancer implements guard.LoadBalancerHandover. The listeners that the other cluster shared it by come first: one that
+// broke off is done again.
+func (c *cloud) RemarkLoadBalancer(ctx context.Context, m guard.MarkedLoadBalancer, service types.UID) error {
+	l := c.loadBalancers
+	unlock, err := l.locks.Lock(ctx, m.ID)
+	if err != nil {
+		return fmt.Errorf("waiting for somebody else who works on load balancer %s: %w", m.ID, err)
+	}
+	defer unlock()
+	lb, err := l.balancers.Get(ctx, m.ID, inventory.Query{})
+	if err != nil {
+		return err
+	}
+	mark, err := l.cluster.Mark(ctx)
+	if err != nil {
+		return err
+	}
+	if mark == "" {
+		return errNoMark
+	}
+	if cluster, uid := ownership.Marked(lb.Tags); cluster != m.Cluster || uid != m.ServiceUID {
+		return fmt.Errorf("load balancer %s carries other marks by now; list them again", m.ID)
+	}
+	if lb.Status != statusActive {
+		return fmt.Errorf("load balancer %s has the provisioning status %s, in which it cannot be changed; try again later", m.ID, lb.Status)
+	}
+	owner := &v1.Service{ObjectMeta: metav1.ObjectMeta{UID: service}}
+	after, err := l.work(ctx, owner, lb, func(lb *balancer, d *details) ([]step, error) {
+		return planRemark(lb, d, m.Cluster, mark, ownership.ServiceMark(service)), nil
+	})
+	if err == nil && after == nil {
+		err = errors.New("it went away meanwhile")
+	}
+	return err
+}
+
+// planRemark returns the steps by which a load balancer gets the marks of this cluster and of a Service instead of those of another
+// cluster.
+func planRemark(lb *balancer, d *details, other, mark, serviceMark string) []step {
+	var steps []step
+	for _, l := range d.listeners {
+		if i := slices.Index(l.Tags, ownership.ClusterMark(other)); other != "" && i >= 0 && ownership.ClusterMark(other) != mark {
+			tags := slices.Clone(l.Tags)
+			tags[i] = mark
+			steps = append(steps, step{kind: updateListener, id: l.ID, body: listenerUpdate{Tags: &tags}, reason: "handed over"})
+		}
+	}
+	tags := slices.DeleteFunc(slices.Clone(lb.Tags), func(t string) bool { return t == "" || ownership.IsMark(t) })
+	tags = append(tags, mark, serviceMark)
+	if !sameSet(tags, lb.Tags) {
+		steps = append(steps, step{kind: updateBalancer, id: lb.ID, body: balancerUpdate{Tags: &tags}, reason: "handed over"})
+	}
+	return steps
+}
