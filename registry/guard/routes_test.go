@@ -51,7 +51,7 @@ func routed(name, providerID string, age time.Duration, ranges ...string) *v1.No
 	}
 }
 
-func routing(t *testing.T, p Policy, nodes ...*v1.Node) (*Cloud, *router, cloudprovider.Routes, *record.FakeRecorder) {
+func routing(t *testing.T, p Policy, nodes ...*v1.Node) (*router, cloudprovider.Routes, *record.FakeRecorder) {
 	t.Helper()
 	inner := &router{}
 	g := Wrap(inner, Facts{Provider: "alpha", ProviderIDPrefixes: []string{"alpha://"}, ClusterCIDR: "10.2.0.0/16, fd00:2::/48", Policy: p})
@@ -64,7 +64,7 @@ func routing(t *testing.T, p Policy, nodes ...*v1.Node) (*Cloud, *router, cloudp
 	}
 	routes, ok := g.Routes()
 	require.True(t, ok)
-	return g, inner, routes, recorder
+	return inner, routes, recorder
 }
 
 func to(node, cidr string) *cloudprovider.Route {
@@ -92,7 +92,7 @@ func TestRoutesStayInsideTheCluster(t *testing.T) {
 		"new":      {"10.2.7.0/24", ""}, // what was refused to others takes nothing from it
 		"clash":    {"10.2.8.0/25", "overlaps that of node elsewhere"},
 	} {
-		_, inner, routes, recorder := routing(t, DefaultPolicy(), nodes...)
+		inner, routes, recorder := routing(t, DefaultPolicy(), nodes...)
 		err := routes.CreateRoute(t.Context(), "c", "hint", to(name, c.cidr))
 		if c.refused == "" {
 			require.NoError(t, err, name)
@@ -103,7 +103,7 @@ func TestRoutesStayInsideTheCluster(t *testing.T) {
 		assert.Empty(t, inner.created, name)
 		assert.Contains(t, <-recorder.Events, "Warning "+EventRouteRefused+" the Node gets no route", name)
 	}
-	_, inner, routes, _ := routing(t, DefaultPolicy(), nodes...)
+	inner, routes, _ := routing(t, DefaultPolicy(), nodes...)
 	require.NoError(t, routes.CreateRoute(t.Context(), "c", "hint", to("old", "fd00:2::1:0/112")))
 	require.NoError(t, routes.CreateRoute(t.Context(), "c", "hint", to("elsewhere", "10.2.8.0/24")), "not ours to make, and no failure")
 	assert.Equal(t, []string{"old fd00:2::1:0/112"}, inner.created)
@@ -111,7 +111,7 @@ func TestRoutesStayInsideTheCluster(t *testing.T) {
 
 func TestRefusedRoutesAreRemoved(t *testing.T) {
 	t.Parallel()
-	_, inner, routes, recorder := routing(t, DefaultPolicy(),
+	inner, routes, recorder := routing(t, DefaultPolicy(),
 		routed("old", "alpha://1", time.Hour, "10.2.1.0/24"), routed("thief", "alpha://2", time.Minute, "10.2.1.0/25"),
 		routed("outside", "alpha://3", time.Minute, "192.0.2.0/24"), routed("elsewhere", "beta://1", time.Hour, "10.2.8.0/24"))
 	byHand := to("old", "198.51.100.0/24") // a route that somebody made to a node, and no range of it
@@ -130,7 +130,7 @@ func TestOnlyVerifiedNodesBecomeNextHops(t *testing.T) {
 	t.Parallel()
 	p := DefaultPolicy()
 	p.VerifyInstances = true
-	_, inner, routes, recorder := routing(t, p, routed("good", "alpha://1", time.Hour, "10.2.1.0/24"), routed("bad", "alpha://2", time.Hour, "10.2.2.0/24"))
+	inner, routes, recorder := routing(t, p, routed("good", "alpha://1", time.Hour, "10.2.1.0/24"), routed("bad", "alpha://2", time.Hour, "10.2.2.0/24"))
 	inner.refused = map[string]string{"alpha://2": "its name is db-1"}
 	require.NoError(t, routes.CreateRoute(t.Context(), "c", "", to("good", "10.2.1.0/24")))
 	require.ErrorContains(t, routes.CreateRoute(t.Context(), "c", "", to("bad", "10.2.2.0/24")), "its name is db-1")
@@ -148,7 +148,7 @@ func TestProvidersSeeOurNodesAlone(t *testing.T) {
 	p := DefaultPolicy()
 	p.NodeSelector = "pool=ours"
 	labelled := func(n *v1.Node) *v1.Node { n.Labels = map[string]string{"pool": "ours"}; return n }
-	_, inner, _, _ := routing(t, p, labelled(routed("a", "alpha://1", 0)), routed("b", "alpha://2", 0), labelled(routed("c", "beta://3", 0)), labelled(routed("d", "", 0)))
+	inner, _, _ := routing(t, p, labelled(routed("a", "alpha://1", 0)), routed("b", "alpha://2", 0), labelled(routed("c", "beta://3", 0)), labelled(routed("d", "", 0)))
 	nodes := inner.informed.Core().V1().Nodes()
 	for _, lister := range []interface{ ListKeys() []string }{nodes.Informer().GetIndexer(), nodes.Informer().GetStore(), nodes.TypedInformer().GetIndexer()} {
 		assert.ElementsMatch(t, []string{"a", "d"}, lister.ListKeys())

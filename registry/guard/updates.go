@@ -145,6 +145,8 @@ func (t *turns) underWay() int {
 
 // UpdateLoadBalancer implements cloudprovider.LoadBalancer. The framework also calls it for Services that are being
 // deleted; their load balancer is on its way out and needs no backends.
+//
+//nolint:contextcheck // what goes on in the background must not end with the caller
 func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) error {
 	if service.DeletionTimestamp != nil {
 		return nil
@@ -165,7 +167,6 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 	u := &update{result: make(chan error, 2)} // one answer for work that goes on, one for its end
 	s.work = u
 	t.mu.Unlock()
-	//nolint:contextcheck // what goes on in the background must not end with the caller
 	rescue.Go("updating a load balancer", func() { l.applyNewest(base, s, u) })
 
 	timer := time.NewTimer(updatePatience)

@@ -38,7 +38,7 @@ type shop struct {
 	hang        map[int]bool
 }
 
-func (s *shop) room(pace Pace) *Room[int, work] {
+func (s *shop) room() *Room[int, work] {
 	things := inventory.New(inventory.Source[string, work]{
 		Kind: "thing of a test", ID: func(w work) string { return strconv.Itoa(w.id) },
 		List: func(ctx context.Context) ([]work, int, error) {
@@ -83,7 +83,7 @@ func (s *shop) room(pace Pace) *Room[int, work] {
 			seen[id] = looked[names[i]]
 		}
 		return seen
-	}, pace)
+	}, Pace{})
 }
 
 func (s *shop) asked(ctx context.Context, counter *int) {
@@ -109,7 +109,7 @@ func TestManyAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, takes = 500, 60 * time.Second
 		s := newShop(n, takes)
-		room := s.room(Pace{})
+		room := s.room()
 		began := time.Now()
 		var group sync.WaitGroup
 		var served atomic.Int32
@@ -140,7 +140,7 @@ func TestOneAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newShop(0, 0)
-		room := s.room(Pace{})
+		room := s.room()
 		for i, takes := range []time.Duration{90 * time.Second, time.Second, 2500 * time.Millisecond} {
 			i++
 			s.objects[i] = work{i, time.Now().Add(takes)}
@@ -159,7 +159,7 @@ func TestLateJoiner(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newShop(1, 5*time.Minute)
-		room := s.room(Pace{})
+		room := s.room()
 		go func() { _, _ = room.Until(t.Context(), 1, "slow", finished) }()
 		time.Sleep(4*time.Minute + 300*time.Millisecond)
 		s.mu.Lock()
@@ -178,7 +178,7 @@ func TestCancellation(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newShop(2, 10*time.Second)
-		room := s.room(Pace{})
+		room := s.room()
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		other := make(chan error)
@@ -221,7 +221,7 @@ func TestFailingLooks(t *testing.T) {
 					defer s.mu.Unlock()
 					s.err = nil
 				}()
-				room := s.room(Pace{})
+				room := s.room()
 				began := time.Now()
 				var group sync.WaitGroup
 				for i := range 3 {
@@ -250,7 +250,7 @@ func TestHangingLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShop(1, time.Hour)
 		s.hang[0] = true
-		room := s.room(Pace{})
+		room := s.room()
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { _, _ = room.Until(ctx, 1, "what hangs", finished) }()
 		time.Sleep(3 * time.Second)
@@ -271,7 +271,7 @@ func TestGone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newShop(2, time.Hour)
-		room := s.room(Pace{})
+		room := s.room()
 		go func() {
 			time.Sleep(4 * time.Second)
 			s.mu.Lock()
@@ -300,7 +300,7 @@ func TestCrashingLook(t *testing.T) {
 		room := New(func(context.Context, []int) map[int]inventory.Seen[work] { panic("no") }, Pace{})
 		_, err := room.Until(t.Context(), 1, "a thing", finished)
 		require.ErrorIs(t, err, errLook)
-		_, err = newShop(1, 0).room(Pace{}).Until(t.Context(), 1, "a thing", func(work) bool { panic("no") })
+		_, err = newShop(1, 0).room().Until(t.Context(), 1, "a thing", func(work) bool { panic("no") })
 		require.ErrorIs(t, err, errLook)
 	})
 }
@@ -332,7 +332,7 @@ func TestProgress(t *testing.T) {
 		s := newShop(1, 5*time.Second)
 		done := make(chan error)
 		go func() {
-			_, err := s.room(Pace{}).Until(progress.With(t.Context(), board), 1, "load balancer 7 to be built", finished)
+			_, err := s.room().Until(progress.With(t.Context(), board), 1, "load balancer 7 to be built", finished)
 			done <- err
 		}()
 		time.Sleep(2 * time.Second)
