@@ -1,9 +1,11 @@
 package linode
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -54,7 +56,17 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		require.NoError(t, err)
 		return id
 	}
+	var adopt registry.Adoption
 	return &conformance.Fixture{
+		Claims: &conformance.Claims{
+			Of:      func(s *v1.Service) string { return s.Annotations[annotationRecord] },
+			Claim:   func(s *v1.Service, id string) { s.Annotations[annotationID] = id },
+			Foreign: func() string { return byHand(t, url, network.Dial) },
+			Exists: func(id string) bool {
+				return slices.ContainsFunc(sim.NodeBalancers(), func(nb linodesim.NodeBalancer) bool { return strconv.Itoa(nb.ID) == id })
+			},
+			Adopt: func(a registry.Adoption) { adopt = a },
+		},
 		Sim: server, Network: network,
 		Open: func(policy guard.Policy) (cloudprovider.Interface, error) {
 			var r registry.Registry
@@ -62,7 +74,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 				return nil, err
 			}
 			in := testInputs(url, nil, nil)
-			in.Guard, in.Dial = &policy, network.Dial
+			in.Guard, in.Dial, in.Adopt = &policy, network.Dial, adopt
 			return r.Open(Name, in)
 		},
 		AddInstance: func(name string) string {
@@ -96,6 +108,21 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		},
 		Snapshot: func() string { return snapshot(t, sim) },
 	}
+}
+
+// byHand makes a NodeBalancer as somebody does in the Cloud Manager, and returns its ID.
+func byHand(t testing.TB, url string, dial func(ctx context.Context, network, address string) (net.Conn, error)) string {
+	t.Helper()
+	in := testInputs(url, nil, nil)
+	in.Dial = dial
+	c, err := newCloud(in)
+	require.NoError(t, err)
+	nb, err := c.api.createNodeBalancer(context.Background(), &nodeBalancerRequest{
+		Label: "by-hand", Region: linodesim.Region, Type: "common", Tags: []string{},
+		Configs: []configFields{{Port: 5432, Protocol: "tcp", Algorithm: "roundrobin", Check: "none", CheckInterval: 5, CheckTimeout: 3, CheckAttempts: 2}},
+	})
+	require.NoError(t, err)
+	return strconv.Itoa(nb.ID)
 }
 
 // snapshot is what the cloud holds for Services, less the times and identifiers that differ from run to run.
