@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,14 +20,14 @@ type verifier struct {
 	cloud
 	refused  map[string]string
 	failure  error
-	asked    int
+	asked    atomic.Int32
 	backends []*v1.Node
 }
 
 func (v *verifier) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return v, true }
 
 func (v *verifier) VerifyInstance(_ context.Context, node *v1.Node) (ok bool, why string, err error) {
-	v.asked++
+	v.asked.Add(1)
 	why, bad := v.refused[node.Spec.ProviderID]
 	return !bad, why, v.failure
 }
@@ -69,7 +70,7 @@ func TestOnlyVerifiedNodesBecomeBackends(t *testing.T) {
 		assert.Contains(t, <-recorder.Events, EventNodeInstanceNotVerified+" the Node is no backend of load balancers and gets no route (--verify-node-instances): its name is db-1")
 		require.NoError(t, lb.UpdateLoadBalancer(t.Context(), "c", &v1.Service{}, nodes))
 		assert.Equal(t, nodes[:1], v.backends)
-		assert.Equal(t, 2, v.asked, "a verdict is kept")
+		assert.EqualValues(t, 2, v.asked.Load(), "a verdict is kept")
 
 		time.Sleep(verdictMaxAge + time.Second)
 		v.failure = errors.New("503")
@@ -106,5 +107,5 @@ func TestWithoutTheOptionNothingIsVerified(t *testing.T) {
 	_, err := lb.EnsureLoadBalancer(t.Context(), "c", &v1.Service{}, backendNodes())
 	require.NoError(t, err)
 	assert.Len(t, v.backends, 3)
-	assert.Zero(t, v.asked)
+	assert.Zero(t, v.asked.Load())
 }
