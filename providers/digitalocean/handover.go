@@ -1,13 +1,11 @@
 package digitalocean
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/digitalocean/godo"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -30,7 +28,7 @@ func (c *cloud) MarkedLoadBalancers(ctx context.Context, services []*v1.Service)
 	}
 	marked := []guard.MarkedLoadBalancer{}
 	for _, lb := range all {
-		cluster, uid := marksOf(lb, mark)
+		cluster, uid := ownership.MarkedBefore(lb.Tags, mark)
 		if cluster == "" && uid == "" {
 			continue
 		}
@@ -60,7 +58,7 @@ func (c *cloud) RemarkLoadBalancer(ctx context.Context, m guard.MarkedLoadBalanc
 	if mark == "" {
 		return errNoMark
 	}
-	if cluster, uid := marksOf(lb, mark); cluster != m.Cluster || uid != m.ServiceUID {
+	if cluster, uid := ownership.MarkedBefore(lb.Tags, mark); cluster != m.Cluster || uid != m.ServiceUID {
 		return fmt.Errorf("load balancer %s carries other marks by now; list them again", m.ID)
 	}
 	defer l.observed.Invalidate(m.ID)
@@ -81,12 +79,4 @@ func (c *cloud) RemarkLoadBalancer(ctx context.Context, m guard.MarkedLoadBalanc
 		}
 	}
 	return nil
-}
-
-// marksOf returns the UIDs of the marks. One that was being handed over when that broke off carries the marks of two clusters,
-// and counts as the other one's until it is done again.
-func marksOf(lb *godo.LoadBalancer, mark string) (cluster, service string) {
-	cluster, service = ownership.Marked(lb.Tags)
-	other, _ := ownership.Marked(slices.DeleteFunc(slices.Clone(lb.Tags), func(tag string) bool { return tag == mark }))
-	return cmp.Or(other, cluster), service
 }

@@ -7,9 +7,11 @@
 package ownership
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -140,6 +142,15 @@ func Marked(tags []string) (cluster, service string) {
 		}
 	}
 	return cluster, service
+}
+
+// MarkedBefore is Marked for what may be handed over to the cluster of a mark: where marks of several clusters are on it, as after
+// a handover that broke off, another one's count until it is done again. The order of the tags does not matter.
+func MarkedBefore(tags []string, mark string) (cluster, service string) {
+	sorted := slices.Sorted(slices.Values(tags))
+	cluster, service = Marked(sorted)
+	other, _ := Marked(slices.DeleteFunc(sorted, func(tag string) bool { return tag == mark }))
+	return cmp.Or(other, cluster), service
 }
 
 // Check returns a NotOursError if the marks name another cluster.

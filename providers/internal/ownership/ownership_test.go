@@ -3,6 +3,7 @@ package ownership
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -152,6 +153,28 @@ func lister(t *testing.T, services ...*v1.Service) listers.ServiceLister {
 		require.NoError(t, indexer.Add(s))
 	}
 	return listers.NewServiceLister(indexer)
+}
+
+// TestMarkedBefore: where a handover broke off, the other cluster's mark counts, in whichever order the cloud lists the tags.
+func TestMarkedBefore(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		tags    []string
+		cluster string
+		service string
+	}{
+		"no mark":         {[]string{"k8s:x"}, "", ""},
+		"ours":            {[]string{ClusterMark("m"), ServiceMark("s")}, "m", "s"},
+		"another's":       {[]string{ClusterMark("z"), ServiceMark("s")}, "z", "s"},
+		"both, ours last": {[]string{ClusterMark("a"), ClusterMark("m")}, "a", ""},
+		"two Services":    {[]string{ClusterMark("z"), ClusterMark("m"), ServiceMark("a"), ServiceMark("b")}, "z", "b"},
+	} {
+		for range 2 {
+			cluster, service := MarkedBefore(c.tags, ClusterMark("m"))
+			assert.Equal(t, []string{c.cluster, c.service}, []string{cluster, service}, name)
+			slices.Reverse(c.tags)
+		}
+	}
 }
 
 func TestCheckRecords(t *testing.T) {

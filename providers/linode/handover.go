@@ -1,0 +1,141 @@
+package linode
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/linode/linodego"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+var _ guard.LoadBalancerHandover = (*cloud)(nil)
+
+// MarkedLoadBalancers implements guard.LoadBalancerHandover. Firewalls are not listed: they go with their NodeBalancers.
+func (c *cloud) MarkedLoadBalancers(ctx context.Context, services []*v1.Service) ([]guard.MarkedLoadBalancer, error) {
+	l := c.loadBalancers
+	mark, err := l.mark(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, err := l.observed.All(ctx, inventory.Query{MaxAge: ensureMaxAge})
+	if err != nil {
+		return nil, err
+	}
+	all = slices.SortedFunc(slices.Values(all), func(a, b *nodeBalancer) int { return cmp.Compare(a.ID, b.ID) })
+	recorded := l.rules().Record
+	marked := []guard.MarkedLoadBalancer{}
+	for _, nb := range all {
+		cluster, uid := ownership.MarkedBefore(nb.Tags, mark)
+		if cluster == "" && uid == "" {
+			continue
+		}
+		m := guard.MarkedLoadBalancer{ID: strconv.Itoa(nb.ID), Name: nb.Label, Cluster: cluster, ServiceUID: uid}
+		for _, s := range services {
+			if s.Spec.Type == v1.ServiceTypeLoadBalancer && recorded(s) == m.ID {
+				m.Claims = append(m.Claims, s.Namespace+"/"+s.Name)
+			}
+		}
+		marked = append(marked, m)
+	}
+	return marked, nil
+}
+
+// RemarkLoadBalancer implements guard.LoadBalancerHandover. The firewalls come first: the marks of the NodeBalancer lead to
+// them, so that one that broke off is done again.
+func (c *cloud) RemarkLoadBalancer(ctx context.Context, m guard.MarkedLoadBalancer, service types.UID) error {
+	l := c.loadBalancers
+	id := idOf(m.ID)
+	if id == 0 {
+		return fmt.Errorf("%q is not the ID of a NodeBalancer", m.ID)
+	}
+	mark, err := l.mark(ctx)
+	if err != nil || mark == "" {
+		return cmp.Or(err, errNoMark)
+	}
+	nb, err := l.observed.Get(ctx, id, inventory.Query{})
+	if err != nil {
+		return err
+	}
+	if cluster, uid := ownership.MarkedBefore(nb.Tags, mark); cluster != m.Cluster || uid != m.ServiceUID {
+		return fmt.Errorf("NodeBalancer %d carries other marks by now; list them again", id)
+	}
+	marks := []string{mark, ownership.ServiceMark(service)}
+	if err := l.remarkFirewalls(ctx, nb, m, mark, marks); err != nil {
+		return err
+	}
+	tags := remarked(nb.Tags, marks)
+	if sameSet(tags, nb.Tags) {
+		return nil
+	}
+	klog.InfoS("Handing over NodeBalancer", "nodeBalancer", id, "from", m.Cluster, "service", service)
+	after, err := l.api.updateNodeBalancer(ctx, id, nodeBalancerUpdate{Label: nb.Label, Throttle: nb.Throttle, Tags: tags})
+	if err != nil {
+		l.observed.Invalidate(id)
+		return err
+	}
+	l.observed.Put(after)
+	return nil
+}
+
+// remarkFirewalls gives the new marks to the firewalls of a NodeBalancer that were made for the Service which its marks name.
+// Without them, a firewall would be somebody else's, and stay as it is for ever.
+func (l *loadBalancers) remarkFirewalls(ctx context.Context, nb *nodeBalancer, m guard.MarkedLoadBalancer, mark string, marks []string) error {
+	attached, err := l.firewalls.Find(ctx, indexNodeBalancer, m.ID, inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge})
+	if err != nil {
+		return err
+	}
+	for _, seen := range attached {
+		if !madeWith(seen, nb, m, mark) {
+			continue
+		}
+		f, err := l.firewalls.Get(ctx, seen.ID, inventory.Query{})
+		if errors.Is(err, cloudapi.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		tags := remarked(f.Tags, marks)
+		if !madeWith(f, nb, m, mark) || sameSet(tags, f.Tags) {
+			continue
+		}
+		klog.InfoS("Handing over firewall", "firewall", f.ID, "nodeBalancer", nb.ID, "from", m.Cluster)
+		err = l.firewallCall(ctx, f.ID, fmt.Sprintf("marking firewall %d", f.ID), func(ctx context.Context) error {
+			_, err := l.api.sdk.UpdateFirewall(ctx, f.ID, linodego.FirewallUpdateOptions{Tags: &tags})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// madeWith reports whether a firewall was made for the Service that a NodeBalancer was made for: its marks say so, or, where
+// they name the cluster alone, the label that both got from the Service.
+func madeWith(f *linodego.Firewall, nb *nodeBalancer, m guard.MarkedLoadBalancer, mark string) bool {
+	cluster, uid := ownership.MarkedBefore(f.Tags, mark)
+	if cluster != m.Cluster {
+		return false
+	}
+	if uid == "" {
+		return cluster != "" && f.Label == nb.Label
+	}
+	return uid == m.ServiceUID
+}
+
+// remarked are tags with other marks than theirs.
+func remarked(tags, marks []string) []string {
+	return slices.Concat(slices.DeleteFunc(slices.Clone(tags), ownership.IsMark), marks)
+}
