@@ -64,11 +64,11 @@ func (i *Inventory[ID, V]) gather(ctx context.Context, id any) error {
 // answer lists for all who wait, unless single reads are cheaper: then each of them goes on to its own.
 func (i *Inventory[ID, V]) answer(g *gathering) {
 	defer close(g.done)
+	i.mu.Lock()
 	ctx := context.Background() // nobody's own
 	if g.urgent {
 		ctx = priority.Urgent(ctx)
 	}
-	i.mu.Lock()
 	i.gathering, i.gathered = nil, time.Now()
 	if !g.named && i.singlesCost(len(g.ids)) < i.pages {
 		i.mu.Unlock()
