@@ -148,7 +148,7 @@ func (p Policy) accidental(s situation) (hold, string) {
 	case s.contradiction != "" && s.now.Sub(s.contradicted) < contradictionGrace:
 		return holdUnconfirmed, fmt.Sprintf("node %s is ready although the cloud calls its instance gone too; that has to end, or to last %s", s.contradiction, contradictionGrace)
 	case s.contradiction != "":
-		return holdContradiction, fmt.Sprintf("node %s is ready although the cloud calls its instance gone too, as it is when the credential sees only a part of the "+
+		return holdContradiction, fmt.Sprintf("node %s is, or was for long, ready although the cloud calls its instance gone, as it is when the credential sees only a part of the "+
 			"cluster; check account, project, region and rights. If node %s is no instance of this cloud, keep it out by --node-selector; "+
 			"if the instances are really gone: kubectl delete node, or restart with --node-deletion-max-share=1", s.contradiction, s.contradiction)
 	case s.vanished <= limit:

@@ -164,7 +164,7 @@ func (d *deletions) gone(ctx context.Context, node *v1.Node, single bool) (hold,
 		}
 	}
 	sights := d.witnesses.sights()
-	contradiction, contradicted := d.witnesses.contradiction(p.planned)
+	contradiction, contradicted := d.witnesses.contradiction(node, p.planned)
 	total := d.count()
 
 	d.mu.Lock()

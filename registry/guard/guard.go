@@ -73,7 +73,7 @@ func Wrap(inner cloudprovider.Interface, facts Facts) *Cloud {
 	registerMetrics()
 	c := &Cloud{inner: inner, facts: facts, reports: &reports{}}
 	c.ownership = &ownership{facts: facts, reports: c.reports}
-	witnesses := &witnesses{nodes: c.ownership.list, kin: c.ownership.kin}
+	witnesses := &witnesses{nodes: c.ownership.list}
 	c.deletions = newDeletions(facts.Policy, c.ownership.count, c.CheckAPI, witnesses)
 	c.verification = newVerification(inner, facts.Policy, c.reports)
 	if in, ok := inner.InstancesV2(); ok && in != nil {

@@ -73,12 +73,6 @@ func (o *ownership) list() []*v1.Node {
 	return ours
 }
 
-// kin returns the Nodes that are not ours though their provider ID is of this cloud.
-func (o *ownership) kin() []*v1.Node {
-	all, _ := o.refresh()
-	return slices.DeleteFunc(slices.Clone(all), func(n *v1.Node) bool { return o.facts.instanceKey(n.Spec.ProviderID) == "" || o.foreign(n) == "" })
-}
-
 func (o *ownership) everyone() []*v1.Node {
 	all, _ := o.refresh()
 	return all

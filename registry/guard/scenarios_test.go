@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -278,6 +279,42 @@ func TestSmallLossIsNotHeld(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestContradictionOutlastsReadiness: Nodes that were ready for long while the cloud called their instances gone are not deleted
+// when their kubelets stop to answer, all at once or one alone.
+func TestContradictionOutlastsReadiness(t *testing.T) {
+	t.Parallel()
+	for _, hidden := range []int{1, 4, 15} {
+		t.Run(strconv.Itoa(hidden), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, 100, nil)
+				c.each(0, hidden, func(n *v1.Node) { c.cloud.hidden[n.Name] = true })
+				c.lead()
+				c.run(time.Hour)
+				c.each(0, hidden, c.spell)
+				c.run(2 * time.Minute)
+				assert.Empty(t, c.deleted)
+				assert.Contains(t, c.told(), EventNodeDeletionHeld)
+			})
+		})
+	}
+}
+
+// TestOthersNodesAreNoWitnesses: another release's Nodes may be in another account.
+func TestOthersNodesAreNoWitnesses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 7, func(p *Policy) { p.NodeSelector = "pool=a" })
+		c.each(0, 3, func(n *v1.Node) { n.Labels = map[string]string{"pool": "a"} })
+		c.lead()
+		c.run(time.Minute)
+		c.each(0, 3, func(n *v1.Node) { c.cloud.hidden[n.Name] = true })
+		c.each(0, 3, c.spell)
+		c.run(10 * time.Minute)
+		assert.Empty(t, c.deleted)
+	})
 }
 
 func TestAnotherAccountDeletesNothing(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 	"k8s.io/klog/v2"
 
@@ -95,9 +96,20 @@ func (t *turns) leaveLocked(service *v1.Service, s *turn) {
 	}
 }
 
+// noteLocked notes the nodes that a Service wants now. A pass over all Services takes them all at its start, so that its copy of
+// one may be older than what was reconciled meanwhile: the newer one stays, with the nodes that came last.
 func (t *turns) noteLocked(s *turn, cluster string, service *v1.Service, nodes []*v1.Node) {
 	t.number++
+	if known := s.newest.service; known != nil && older(service, known) {
+		service = known
+	}
 	s.newest, s.deleted = wanted{cluster, service, nodes, t.number}, false
+}
+
+// older reports whether one copy of a Service was stored before another one.
+func older(a, b *v1.Service) bool {
+	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
+	return err == nil && order < 0
 }
 
 // endWith ends what goes on by itself when stop is closed.

@@ -290,3 +290,53 @@ func TestLongWait(t *testing.T) {
 		assert.Equal(t, "Normal LoadBalancerWaiting this takes longer than usual; waiting for load balancer web", <-events.Events)
 	})
 }
+
+// TestOlderCopyOfAService: a pass of the framework takes all Services at its start; what was reconciled meanwhile stays.
+func TestOlderCopyOfAService(t *testing.T) {
+	t.Parallel()
+	updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, _ *record.FakeRecorder) {
+		c.ensures = 30 * time.Second
+		before, after := serviceNamed("a"), serviceNamed("a")
+		before.ResourceVersion, after.ResourceVersion = "99", "100"
+		after.Labels = map[string]string{"port": "31111"}
+		seen := &sawServices{slowCloud: c}
+		l.inner = seen
+		var group sync.WaitGroup
+		group.Go(func() {
+			time.Sleep(10 * time.Second)
+			assert.NoError(t, l.UpdateLoadBalancer(t.Context(), "", before, nodesNamed("n1", "n2", "n3")))
+		})
+		_, err := l.EnsureLoadBalancer(t.Context(), "", after, nodesNamed("n1", "n2"))
+		require.NoError(t, err)
+		group.Wait()
+		time.Sleep(time.Minute)
+		assert.Equal(t, "n1,n2,n3", c.nodesOf("a"))
+		assert.Equal(t, map[string]int{"100": 2}, seen.versions)
+	})
+}
+
+// sawServices counts the versions of the Services that it is called with.
+type sawServices struct {
+	*slowCloud
+	lock     sync.Mutex
+	versions map[string]int
+}
+
+func (c *sawServices) saw(s *v1.Service) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	if c.versions == nil {
+		c.versions = map[string]int{}
+	}
+	c.versions[s.ResourceVersion]++
+}
+
+func (c *sawServices) EnsureLoadBalancer(ctx context.Context, cluster string, s *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
+	c.saw(s)
+	return c.slowCloud.EnsureLoadBalancer(ctx, cluster, s, nodes)
+}
+
+func (c *sawServices) UpdateLoadBalancer(ctx context.Context, cluster string, s *v1.Service, nodes []*v1.Node) error {
+	c.saw(s)
+	return c.slowCloud.UpdateLoadBalancer(ctx, cluster, s, nodes)
+}

@@ -31,8 +31,6 @@ const (
 type witnesses struct {
 	// nodes returns the cluster's Nodes that are ours.
 	nodes func() []*v1.Node
-	// kin returns further Nodes of the cluster that have a provider ID of this cloud. They may be in another account.
-	kin func() []*v1.Node
 	// exists asks the cloud about a Node's instance.
 	exists func(context.Context, *v1.Node) (bool, error)
 
@@ -47,7 +45,14 @@ type witnesses struct {
 	missed map[string]missed
 }
 
-type missed struct{ first, last time.Time }
+// missed is what is known of a Node whose instance the cloud called gone although nothing else said so.
+type missed struct {
+	// first and last are when the cloud did; readyFirst and readyLast when it did while the Node was ready.
+	first, last, readyFirst, readyLast time.Time
+}
+
+// lasting reports whether the Node was ready for longer than a kubelet can seem so after its machine is gone.
+func (m missed) lasting() bool { return m.readyLast.Sub(m.readyFirst) >= contradictionGrace }
 
 // sights is what the witnesses say at one moment.
 type sights struct {
@@ -115,7 +120,8 @@ func (w *witnesses) search(ctx context.Context, since time.Time, suspected func(
 	w.mu.Unlock()
 }
 
-// candidates returns the Nodes to ask about, others each time: ready ones first, and those that are not ours last.
+// candidates returns the Nodes to ask about, others each time, and ready ones first. Nodes outside of --node-selector are none:
+// another release serves them, and another account may hold them, so that they show nothing of our credential.
 func (w *witnesses) candidates(suspected func(*v1.Node) bool) []*v1.Node {
 	usable := func(nodes []*v1.Node) []*v1.Node {
 		left := slices.DeleteFunc(slices.Clone(nodes), func(n *v1.Node) bool { return n.Spec.ProviderID == "" || Uninitialized(n) || suspected(n) })
@@ -136,9 +142,6 @@ func (w *witnesses) candidates(suspected func(*v1.Node) bool) []*v1.Node {
 		}
 	}
 	all = slices.Concat(likely, others)
-	if w.kin != nil && len(all) < witnessTries {
-		all = append(all, usable(w.kin())...)
-	}
 	return all[:min(len(all), witnessTries)]
 }
 
@@ -175,22 +178,32 @@ func (w *witnesses) miss(node *v1.Node) {
 		m.first = now
 	}
 	m.last = now
+	if ready(node) {
+		m.readyLast = now
+		if m.readyFirst.IsZero() {
+			m.readyFirst = now
+		}
+	}
 	w.missed[key(node)] = m
 	for k, old := range w.missed {
-		if now.Sub(old.last) > missedMaxAge {
+		if now.Sub(old.last) > missedMaxAge && !old.lasting() {
 			delete(w.missed, k)
 		}
 	}
 }
 
 // contradiction returns the name of a Node that is ready although the cloud calls its instance gone, and since when it does;
-// the one that is longest so.
-func (w *witnesses) contradiction(expected func(*v1.Node) bool) (name string, since time.Time) {
+// the one that is longest so. The suspect itself counts where it was ready for long while the cloud said so: that its kubelet
+// stops to answer now does not show that the cloud was right.
+func (w *witnesses) contradiction(suspected *v1.Node, expected func(*v1.Node) bool) (name string, since time.Time) {
 	w.mu.Lock()
 	noted := maps.Clone(w.missed)
 	w.mu.Unlock()
 	if len(noted) == 0 {
 		return "", time.Time{}
+	}
+	if m := noted[key(suspected)]; m.lasting() {
+		return suspected.Name, m.readyFirst
 	}
 	for _, node := range w.nodes() {
 		m, ok := noted[key(node)]
