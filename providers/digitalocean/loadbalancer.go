@@ -289,7 +289,7 @@ func (l *loadBalancers) want(ctx context.Context, service *v1.Service, s setting
 	if err == nil {
 		var want *godo.LoadBalancerRequest
 		if want, err = desire(l.config, region, service, s, certificateID, backends); err == nil {
-			if found.lb != nil && !found.Deletable && s.Name == "" {
+			if found.lb != nil && !found.Deletable && want.Name == defaultName(service) {
 				want.Name = observed.Name // under the Service's own it would pass for a controller's
 			}
 			marks, err := l.marks(ctx, service, found)

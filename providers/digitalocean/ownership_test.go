@@ -71,6 +71,30 @@ func TestPreviousLoadBalancer(t *testing.T) {
 	assert.Contains(t, strings.Join(w.Events(), "\n"), guard.EventLoadBalancerRetained)
 }
 
+// TestUsersLoadBalancerKeepsItsName: under the Service's own name it would pass for a controller's, and be deleted with the
+// Service, also where an annotation asks for that name.
+func TestUsersLoadBalancerKeepsItsName(t *testing.T) {
+	t.Parallel()
+	for _, asked := range []bool{false, true} {
+		w := lbWorld(t)
+		w.loadBalancers.adopt = "any"
+		s := aged(service("", nil, port("http", 80, 30080)), "web", 1)
+		s.Annotations = map[string]string{annotationID: byHand(t, strings.TrimSuffix(w.env["DO_OVERRIDE_URL"], "/"), nil)}
+		if asked {
+			s.Annotations[annotationName] = defaultName(s)
+		}
+		w.Apply(s)
+		s, _ = w.ensure(s)
+		w.restart()
+		w.loadBalancers.adopt = "any"
+		s, _ = w.ensure(s)
+		require.NoError(t, w.Remove(w.loadBalancers, "kubernetes", s))
+		all := w.sim.LoadBalancers()
+		require.Len(t, all, 1)
+		assert.Equal(t, "by-hand", all[0].Name)
+	}
+}
+
 // TestOrphanIsLookedAtAgain: between the search and the deletion somebody may have given it away.
 func TestOrphanIsLookedAtAgain(t *testing.T) {
 	t.Parallel()
