@@ -20,6 +20,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/loop"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
 )
 
 const (
@@ -250,11 +251,15 @@ func (l *loadBalancers) effective(ctx context.Context, service *v1.Service) (lbT
 		return "", "", nil
 	}
 	if recordedID(service) != "" || len(service.Status.LoadBalancer.Ingress) > 0 {
-		found, err := l.findOurs(ctx, service, nil, inventory.Query{MaxAge: fixedMaxAge, MaxMissAge: backendMaxAge})
+		found, err := l.find(ctx, service, nil, inventory.Query{MaxAge: fixedMaxAge, MaxMissAge: backendMaxAge})
 		if err != nil {
 			return "", "", err
 		}
-		if found.lb != nil {
+		refused := found.Verdict == ownership.Refused
+		if refused && len(service.Status.LoadBalancer.Ingress) == 0 {
+			return "", "", nil // it claims what is somebody else's, so that nothing is made for it
+		}
+		if found.lb != nil && !refused {
 			return found.lb.Type, found.lb.Network, nil
 		}
 	}

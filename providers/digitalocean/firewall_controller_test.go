@@ -275,3 +275,22 @@ func TestSourceRangesReachTheFirewall(t *testing.T) {
 	w.converge(f)
 	assert.Equal(t, []string{"tcp 80 198.51.100.0/24"}, w.inbound())
 }
+
+// TestRefusedClaimOpensNothing: a Service that claims another one's load balancer gets none, and no port of the nodes.
+func TestRefusedClaimOpensNothing(t *testing.T) {
+	t.Parallel()
+	w, f := firewallWorld(t)
+	owner := aged(service("", nil, port("http", 80, 30080)), "web", 1)
+	w.Apply(owner)
+	owner, _ = w.ensure(owner)
+	w.converge(f)
+	before := w.inbound()
+	claimer := aged(service("", nil, port("x", 10250, 30999)), "claimer", 2)
+	claimer.Annotations[annotationID] = owner.Annotations[annotationID]
+	claimer.Annotations[annotationType] = godo.LoadBalancerTypeRegionalNetwork
+	w.Apply(claimer)
+	_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", claimer, w.nodes)
+	require.ErrorContains(t, err, "belongs to Service default/web")
+	w.converge(f)
+	assert.Equal(t, before, w.inbound())
+}
