@@ -65,7 +65,7 @@ func (l *loadBalancers) leave(ctx context.Context, service *v1.Service, s settin
 
 // destroy deletes a load balancer and what belongs to it, and waits until it has gone.
 func (l *loadBalancers) destroy(ctx context.Context, service *v1.Service, s settings, lb *balancer, r role) error {
-	if err := l.releaseFloatingIP(ctx, service, lb, s, false); err != nil {
+	if err := l.releaseFloatingIP(ctx, r.name, lb, s, false); err != nil {
 		return err
 	}
 	if !l.config.LoadBalancer.CascadeDelete && lb.Status == statusActive {

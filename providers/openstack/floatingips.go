@@ -24,18 +24,16 @@ type floatingIP struct {
 	Description string `json:"description"`
 }
 
-// madeFor reports whether a controller of this kind made the address for a Service, or for the one that a load balancer is
-// named after; others are their users'. service may be nil.
-func (f floatingIP) madeFor(service *v1.Service, lb *balancer) bool {
+// madeFor reports whether a controller of this kind made the address for the Service of this cluster whose load balancer has a
+// name, or for the one that a load balancer is named after; others are their users'. name may be empty.
+func (f floatingIP) madeFor(name string, lb *balancer) bool {
 	rest, made := strings.CutPrefix(f.Description, floatingDescription+" ")
 	who, cluster, found := strings.Cut(rest, " from cluster ")
 	if !made || !found {
 		return false
 	}
-	if service != nil && who == service.Namespace+"/"+service.Name {
-		return true
-	}
-	return lb.Name == cut(namePrefix+cluster+"_"+strings.Replace(who, "/", "_", 1))
+	named := cut(namePrefix + cluster + "_" + strings.Replace(who, "/", "_", 1))
+	return named == name || named == lb.Name
 }
 
 type floatingIPRequest struct {
@@ -87,7 +85,7 @@ func (l *loadBalancers) publish(ctx context.Context, cluster string, service *v1
 	}
 	if s.internal {
 		if r.owner {
-			if err := l.releaseFloatingIP(ctx, service, lb, s, true); err != nil {
+			if err := l.releaseFloatingIP(ctx, r.name, lb, s, true); err != nil {
 				return "", err
 			}
 		}
@@ -210,10 +208,10 @@ func (l *loadBalancers) attach(ctx context.Context, f floatingIP, lb *balancer) 
 	return nil
 }
 
-// releaseFloatingIP takes the floating address off a load balancer: it goes if it was made for this Service, or for the one that
+// releaseFloatingIP takes the floating address off a load balancer: it goes if it was made for the Service named so, or for the one that
 // the load balancer was made for, and nobody asked to keep it; else it is detached where that is asked for, and left otherwise,
 // since it comes free with the load balancer. It is read right before: somebody may have moved it elsewhere meanwhile.
-func (l *loadBalancers) releaseFloatingIP(ctx context.Context, service *v1.Service, lb *balancer, s settings, detach bool) error {
+func (l *loadBalancers) releaseFloatingIP(ctx context.Context, name string, lb *balancer, s settings, detach bool) error {
 	known, err := l.attached(ctx, lb, inventory.Query{MaxAge: floatingMaxAge, MaxMissAge: floatingMaxAge, MaxUnlistedAge: floatingMaxAge})
 	if err != nil || known == nil {
 		return err
@@ -229,7 +227,7 @@ func (l *loadBalancers) releaseFloatingIP(ctx context.Context, service *v1.Servi
 		klog.InfoS("Leaving a floating address alone that is somebody else's by now", "address", f.Address, "port", f.PortID, "loadBalancer", lb.ID)
 		return nil
 	}
-	if f.madeFor(service, lb) && !s.keepFloatingIP {
+	if f.madeFor(name, lb) && !s.keepFloatingIP {
 		return l.deleteFloatingIP(ctx, f)
 	}
 	if !detach {

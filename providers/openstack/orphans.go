@@ -93,7 +93,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 		return fmt.Errorf("load balancer %s is no orphan of this cluster any more; it stays", o.ID)
 	}
 	if err == nil {
-		err = l.releaseFloatingIP(ctx, nil, lb, settings{}, false)
+		err = l.releaseFloatingIP(ctx, "", lb, settings{}, false)
 	}
 	if err == nil {
 		err = c.api.deleteBalancer(ctx, o.ID, true)

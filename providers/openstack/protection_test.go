@@ -40,16 +40,18 @@ func TestMovedFloatingAddress(t *testing.T) {
 // stays when a Service uses it.
 func TestAddressOfAnother(t *testing.T) {
 	t.Parallel()
-	w := newTestWorld(t, "", nil)
-	w.addNode(openstacksim.Spec{Name: "n1"})
-	w.sim.AddFloatingIP(w.sim.Networks()[0].ID, "203.0.113.50", floatingDescription+" prod/shop from cluster kubernetes")
-	s := web(nil)
-	s.Spec.LoadBalancerIP = "203.0.113.50"
-	w.Apply(s)
-	s, _ = w.ensure(s)
-	require.NoError(t, w.remove(s))
-	require.Len(t, w.sim.FloatingIPs(), 1)
-	assert.Nil(t, w.sim.FloatingIPs()[0].PortID)
+	for _, whose := range []string{"prod/shop from cluster kubernetes", "default/web from cluster production"} {
+		w := newTestWorld(t, "", nil)
+		w.addNode(openstacksim.Spec{Name: "n1"})
+		w.sim.AddFloatingIP(w.sim.Networks()[0].ID, "203.0.113.50", floatingDescription+" "+whose)
+		s := web(nil)
+		s.Spec.LoadBalancerIP = "203.0.113.50"
+		w.Apply(s)
+		s, _ = w.ensure(s)
+		require.NoError(t, w.remove(s))
+		require.Len(t, w.sim.FloatingIPs(), 1, whose)
+		assert.Nil(t, w.sim.FloatingIPs()[0].PortID)
+	}
 }
 
 // TestOrphanThatIsNone: what changed since it was listed is not deleted.
