@@ -125,7 +125,7 @@ func byHand(t testing.TB, url string, dial func(ctx context.Context, network, ad
 	c, err := newCloud(in)
 	require.NoError(t, err)
 	lb, err := c.api.createLoadBalancer(context.Background(), &godo.LoadBalancerRequest{
-		Name: "by-hand", Region: "nyc3", ForwardingRules: []godo.ForwardingRule{{EntryProtocol: "tcp", EntryPort: 5432, TargetProtocol: "tcp", TargetPort: 5432}},
+		Name: "by-hand", Region: "nyc3", Tag: "databases", ForwardingRules: []godo.ForwardingRule{{EntryProtocol: "tcp", EntryPort: 5432, TargetProtocol: "tcp", TargetPort: 5432}},
 	})
 	require.NoError(t, err)
 	return lb.ID

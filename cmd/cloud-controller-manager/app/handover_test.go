@@ -42,7 +42,6 @@ func (c *markedCloud) RemarkLoadBalancer(_ context.Context, m guard.MarkedLoadBa
 }
 
 func TestHandover(t *testing.T) {
-	t.Parallel()
 	found := []guard.MarkedLoadBalancer{
 		{ID: "lb-1", Name: "a", Cluster: "before", ServiceUID: "old", Claims: []string{"shop/web"}},
 		{ID: "lb-2", Name: "b", Cluster: "before", Claims: []string{"shop/api"}},
@@ -72,7 +71,6 @@ func TestHandover(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			h := newHandover(&registry.Registry{})
 			client := fake.NewClientset(
 				&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "now"}},
