@@ -91,7 +91,7 @@ func TestSlimBuilds(t *testing.T) {
 	for _, name := range providers(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			goTool(t, "vet", slimTags(name), "./cmd/cloud-controller-manager", "./registry/...")
+			goTool(t, "vet", "-trimpath", slimTags(name), "./cmd/cloud-controller-manager", "./registry/...")
 			deps := strings.Fields(goTool(t, "list", "-deps", slimTags(name), "./cmd/cloud-controller-manager"))
 			for _, p := range all {
 				has := slices.ContainsFunc(deps, func(d string) bool { return d == p.SDK || strings.HasPrefix(d, p.SDK+"/") })
@@ -129,7 +129,7 @@ func TestNoProvider(t *testing.T) {
 
 const (
 	// slimCeiling is 10 % above the largest slim program. The framework alone takes 44 MB.
-	slimCeiling = 51 << 20
+	slimCeiling = 52 << 20
 	// pruned is a method of an SDK that nothing calls. It is in the program only if the linker cannot drop unused
 	// methods, because some dependency looks methods up by name at run time.
 	pruned = "github.com/digitalocean/godo.(*AppsServiceOp).ListAlerts"
