@@ -128,7 +128,7 @@ func TestNoProvider(t *testing.T) {
 }
 
 const (
-	// slimCeiling is 10 % above the largest slim program. The framework alone takes 44 MB.
+	// slimCeiling is the largest limit of a slim program, as make size has them. The framework alone takes 44 MB.
 	slimCeiling = 52 << 20
 	// pruned is a method of an SDK that nothing calls. It is in the program only if the linker cannot drop unused
 	// methods, because some dependency looks methods up by name at run time.
