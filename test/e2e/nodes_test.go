@@ -134,8 +134,8 @@ func TestVanishedClusterIsKept(t *testing.T) {
 
 // TestTwoReleases: two releases share a cluster, each with nodes, a lease and a port of its own.
 func TestTwoReleases(t *testing.T) {
-	c := newCluster(t, "--instances=2")
-	for i, pool := range []string{"a", "b"} {
+	c := newCluster(t, "--instances=3")
+	for i, pool := range []string{"a", "b", "b"} { // a Node goes only where another one of its release is seen
 		name := fmt.Sprintf("node-%d", i+1)
 		require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: name, Ready: true}))
 		labelled := node(t, c, name)
@@ -155,7 +155,7 @@ func TestTwoReleases(t *testing.T) {
 	m, err := c.StartRelease(t.Context(), "second", c.Programs.CCM, second, nil, nil)
 	require.NoError(t, err)
 	require.NoError(t, m.WaitLeading(t.Context(), patience))
-	require.NoError(t, c.WaitInitialized(t.Context(), 2, patience))
+	require.NoError(t, c.WaitInitialized(t.Context(), 3, patience))
 
 	require.NoError(t, c.Cloud.Remove(t.Context(), "node-2"))
 	require.NoError(t, c.SetReady(t.Context(), "node-2", false))
