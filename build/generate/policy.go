@@ -109,9 +109,36 @@ func validationOf(row schema.AnnotationRow) (validation, bool) {
 		}
 		hint := rangeHint(row.Spec)
 		return validation{absent + " || (" + strings.Join(bounds, " && ") + ")", number + " ? " + said("is out of range"+hint) + " : " + said("is not a whole number"+hint)}, true
-	case schema.KindString, schema.KindFloat, schema.KindDuration, schema.KindURL, schema.KindList, schema.KindIntList, schema.KindSecret:
+	case schema.KindString, schema.KindList:
+		return idValidation(row, absent, value)
+	case schema.KindFloat, schema.KindDuration, schema.KindURL, schema.KindIntList, schema.KindSecret:
 	}
 	return validation{}, false
+}
+
+// idValidation returns the validation of a row that names objects of the cloud: the form of their IDs.
+func idValidation(row schema.AnnotationRow, absent, value string) (validation, bool) {
+	form := row.ID
+	if form == nil {
+		return validation{}, false
+	}
+	one := value
+	if row.Kind == schema.KindList {
+		one = "id.trim()"
+	} else if form.Blanks {
+		one += ".trim()"
+	}
+	right := one + ".matches(" + quoted(form.Pattern) + ")"
+	if form.NamedUnless != "" {
+		right = "!" + one + ".startsWith(" + quoted(form.NamedUnless) + ") || " + right
+	}
+	words := "is not " + form.Name
+	if row.Kind == schema.KindList {
+		right = value + ".split(',').all(id, " + one + " == '' || " + right + ")"
+		words = "holds what is not " + form.Name
+	}
+	message := quoted("annotation "+row.Key+`: "`) + " + " + value + " + " + quoted(`" `+words+"; use a form such as "+strconv.Quote(form.Example))
+	return validation{absent + " || " + right, message}, true
 }
 
 // elsewhere is the expression that holds for Services which a row says nothing about.

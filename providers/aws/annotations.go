@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -111,6 +110,11 @@ func list(key, help string, changes schema.Mutability, at func(*settings) *[]str
 	return schema.ListAnnotation(at, schema.AnnotationRow{Key: key, Changes: changes, Spec: schema.Spec{Help: help, Check: bounded(check)}})
 }
 
+// ids names objects of the cloud by IDs of a form.
+func ids(key, help string, changes schema.Mutability, at func(*settings) *[]string, form *schema.IDForm) schema.Annotation[settings] {
+	return schema.ListAnnotation(at, schema.AnnotationRow{Key: key, Changes: changes, Spec: schema.Spec{Help: help, ID: form, Check: bounded(nil)}})
+}
+
 func toggle(key, help string, at func(*settings) *bool) schema.Annotation[settings] {
 	return schema.BoolAnnotation(at, schema.AnnotationRow{Key: key, Changes: schema.InPlace, Spec: schema.Spec{Default: textFalse, Help: help}})
 }
@@ -140,9 +144,12 @@ var Annotations = limited(schema.Annotations[settings]{
 	number(annotationDrainingTimeout, "300", "Seconds that they get at most.", 1, 3600, func(s *settings) *int { return &s.DrainingTimeout }),
 	number(annotationIdleTimeout, "60", "Seconds after which a classic load balancer closes a silent connection.", 1, 4000, func(s *settings) *int { return &s.IdleTimeout }),
 	toggle(annotationCrossZone, "Spread traffic over the nodes of all zones.", func(s *settings) *bool { return &s.CrossZone }),
-	list(annotationExtraGroups, "Security groups of a classic load balancer beside its own.", schema.InPlace, func(s *settings) *[]string { return &s.ExtraGroups }, checkIDs("sg-")),
-	list(annotationGroups, "Security groups instead of its own; no rules are written into them. A network load balancer needs the option NLBSecurityGroupMode.", schema.InPlace, func(s *settings) *[]string { return &s.Groups }, checkIDs("sg-")),
-	text(annotationCertificate, "Certificate of the ports that end TLS: an ARN of ACM or IAM.", schema.InPlace, func(s *settings) *string { return &s.Certificate }, checkCertificate),
+	ids(annotationExtraGroups, "Security groups of a classic load balancer beside its own.", schema.InPlace, func(s *settings) *[]string { return &s.ExtraGroups }, schema.PrefixedHex("sg-")),
+	ids(annotationGroups, "Security groups instead of its own; no rules are written into them. A network load balancer needs the option NLBSecurityGroupMode.", schema.InPlace, func(s *settings) *[]string { return &s.Groups }, schema.PrefixedHex("sg-")),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Certificate }, schema.AnnotationRow{Key: annotationCertificate, Changes: schema.InPlace, Spec: schema.Spec{
+		Help: "Certificate of the ports that end TLS: an ARN of ACM or IAM.", Check: bounded(nil),
+		ID: schema.ARN("a certificate", "arn:aws:acm:us-east-1:123456789012:certificate/4de7ac8b-495b-4884-9a69-1050c6793cd6", "acm", "iam", "acm-pca"),
+	}}),
 	text(annotationTLSPorts, "Ports that end TLS, by number or name, separated by commas without blanks; * or empty means all.", schema.InPlace, func(s *settings) *string { return &s.TLSPorts }, nil),
 	text(annotationTLSPolicy, "Predefined policy of TLS, such as ELBSecurityPolicy-TLS13-1-2-2021-06.", schema.InPlace, func(s *settings) *string { return &s.TLSPolicy }, nil),
 	text(annotationBackendProtocol, "Protocol to the nodes. Classic: http, https, ssl, tcp. Network: ssl encrypts anew on ports that end TLS.", schema.InPlace, func(s *settings) *string { return &s.BackendProtocol }, nil),
@@ -157,11 +164,11 @@ var Annotations = limited(schema.Annotations[settings]{
 	number(annotationCheckTimeout, "5, for nlb AWS's own", "Seconds after which a check has failed.", 2, 120, func(s *settings) *int { return &s.CheckTimeout }),
 	number(annotationCheckInterval, "10, or 30 for nlb with externalTrafficPolicy Cluster", "Seconds between two checks.", 5, 300, func(s *settings) *int { return &s.CheckInterval }),
 	text(annotationTargetAttributes, "Attributes of the target groups of a network load balancer: "+attributePreserveClient+" and "+attributeProxyV2+", each =true or =false, separated by commas.", schema.InPlace, func(s *settings) *string { return &s.TargetAttributes }, checkTargetAttributes),
-	list(annotationEIPs, "Elastic addresses of a network load balancer, one for each subnet.", schema.AtCreation, func(s *settings) *[]string { return &s.EIPs }, checkIDs("eipalloc-")),
+	ids(annotationEIPs, "Elastic addresses of a network load balancer, one for each subnet.", schema.AtCreation, func(s *settings) *[]string { return &s.EIPs }, schema.PrefixedHex("eipalloc-")),
 	list(annotationPrivateAddresses, "Private addresses of an internal network load balancer, one for each subnet.", schema.AtCreation, func(s *settings) *[]string { return &s.PrivateAddresses }, checkAddressList),
 	text(annotationNodeLabels, "Labels of the nodes that are targets: key=value or key, separated by commas.", schema.InPlace, func(s *settings) *string { return &s.NodeLabels }, nil),
 	schema.ListAnnotation(func(s *settings) *[]string { return &s.Subnets }, schema.AnnotationRow{Key: annotationSubnets, Changes: schema.InPlace, RefuseEmpty: true, Spec: schema.Spec{
-		DefaultHelp: "found by tags", Check: bounded(checkSubnets), Help: "Subnets by ID or Name, in the order of addresses. A network load balancer can get more of them later, and lose none.",
+		DefaultHelp: "found by tags", Check: bounded(nil), ID: schema.PrefixedHex("subnet-").OrName("subnet-"), Help: "Subnets by ID or Name, in the order of addresses. A network load balancer can get more of them later, and lose none.",
 	}}),
 	list(annotationSourceRanges, "Networks that may come in, where spec.loadBalancerSourceRanges is empty.", schema.InPlace, func(s *settings) *[]string { return &s.SourceRanges }, checkRanges),
 })
@@ -210,46 +217,6 @@ func networkOnly() []string {
 func checkInterval(v string) error {
 	if n, err := strconv.Atoi(v); err == nil && n != 5 && n != 60 {
 		return errors.New("is out of range; use 5 or 60")
-	}
-	return nil
-}
-
-// resourceID is what follows the prefix of an ID of EC2.
-var resourceID = regexp.MustCompile(`^[0-9a-f]{8,32}$`)
-
-// isID reports whether a text is an ID of EC2 with a prefix.
-func isID(text, prefix string) bool {
-	rest, found := strings.CutPrefix(text, prefix)
-	return found && resourceID.MatchString(rest)
-}
-
-func checkIDs(prefix string) func(string) error {
-	return func(v string) error {
-		for one := range strings.SplitSeq(v, ",") {
-			if one = strings.TrimSpace(one); one != "" && !isID(one, prefix) {
-				return fmt.Errorf("holds %q, which is not an ID of the form %s0123456789abcdef0", one, prefix)
-			}
-		}
-		return nil
-	}
-}
-
-// checkSubnets lets names through, which are looked for among what is there.
-func checkSubnets(v string) error {
-	for one := range strings.SplitSeq(v, ",") {
-		if one = strings.TrimSpace(one); strings.HasPrefix(one, "subnet-") && !isID(one, "subnet-") {
-			return fmt.Errorf("holds %q, which is neither an ID of the form subnet-0123456789abcdef0 nor a Name", one)
-		}
-	}
-	return nil
-}
-
-// certificateForm is the form of the ARNs of certificates, of ACM and of IAM.
-var certificateForm = regexp.MustCompile(`^(?i:arn:aws[a-z-]*:(acm|iam|acm-pca):[a-z0-9-]*:[0-9]*:[a-z-]+)/[A-Za-z0-9+=,.@_/:-]{1,512}$`)
-
-func checkCertificate(v string) error {
-	if !certificateForm.MatchString(v) {
-		return errors.New(`is not the ARN of a certificate, such as "arn:aws:acm:us-east-1:123456789012:certificate/…"`)
 	}
 	return nil
 }

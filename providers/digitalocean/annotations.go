@@ -115,16 +115,6 @@ func checkName(v string) error {
 	return nil
 }
 
-var uuidRule = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
-
-// checkUUID keeps anything else out of the paths of requests.
-func checkUUID(v string) error {
-	if !uuidRule.MatchString(v) {
-		return errors.New(`is not a UUID; use a form such as "4de7ac8b-495b-4884-9a69-1050c6793cd6"`)
-	}
-	return nil
-}
-
 func checkIPv4(v string) error {
 	if ip, err := netip.ParseAddr(strings.TrimSpace(v)); err != nil || !ip.Is4() {
 		return errors.New("is not an IPv4 address")
@@ -169,7 +159,7 @@ var layer7 = []string{
 var Annotations = schema.Annotations[settings]{
 	schema.StringAnnotation(func(s *settings) *string { return &s.ID }, schema.AnnotationRow{
 		Key: annotationID, Changes: schema.Written,
-		Spec: schema.Spec{Help: "UUID of the load balancer of this Service. Set it before creation to adopt one that exists, as far as --adopt-load-balancers allows.", Check: checkUUID},
+		Spec: schema.Spec{Help: "UUID of the load balancer of this Service. Set it before creation to adopt one that exists, as far as --adopt-load-balancers allows.", ID: schema.UUID},
 	}),
 	schema.BoolAnnotation(func(s *settings) *bool { return &s.Disown }, schema.AnnotationRow{
 		Key: annotationDisown, Changes: schema.InPlace,
@@ -205,7 +195,7 @@ var Annotations = schema.Annotations[settings]{
 		Spec: schema.Spec{Help: "IPv4 address of your own (BYOIP) that is not assigned yet.", Check: checkIPv4},
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Subnet }, schema.AnnotationRow{
-		Key: annotationSubnet, Changes: schema.InPlace, Spec: schema.Spec{Help: "UUID of the VPC subnet."},
+		Key: annotationSubnet, Changes: schema.InPlace, Spec: schema.Spec{Help: "UUID of the VPC subnet.", ID: schema.UUID.Padded()},
 	}),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.Protocol }, schema.AnnotationRow{
 		Key: annotationProtocol, Changes: schema.InPlace, RefuseEmpty: true,
@@ -236,7 +226,7 @@ var Annotations = schema.Annotations[settings]{
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.CertificateID }, schema.AnnotationRow{
 		Key: annotationCertificateID, Changes: schema.InPlace,
-		Spec: schema.Spec{Help: "UUID of the certificate for TLS ports; wins over the name. The controller follows the rotation of Let's Encrypt certificates here.", Check: checkUUID},
+		Spec: schema.Spec{Help: "UUID of the certificate for TLS ports; wins over the name. The controller follows the rotation of Let's Encrypt certificates here.", ID: schema.UUID},
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.CertificateName }, schema.AnnotationRow{
 		Key: annotationCertificateName, Changes: schema.InPlace, Spec: schema.Spec{Help: "Name of the certificate for TLS ports."},

@@ -73,7 +73,7 @@ func checklist() map[string]checked {
 			illegal: []string{"IPV6"},
 		},
 		annotationIP:       {legal: []legal{{" 198.51.100.9 ", nil, "ip", "198.51.100.9"}, {"", nil, "ip", nil}}, illegal: []string{"198.51.100", "2001:db8::1"}},
-		annotationSubnet:   {legal: []legal{{" 5a4981aa-9653-4bd1-bef5-d6bff52042e4", nil, "subnet_uuid", "5a4981aa-9653-4bd1-bef5-d6bff52042e4"}, {"", nil, "subnet_uuid", nil}}},
+		annotationSubnet:   {legal: []legal{{" 5a4981aa-9653-4bd1-bef5-d6bff52042e4", nil, "subnet_uuid", "5a4981aa-9653-4bd1-bef5-d6bff52042e4"}, {"", nil, "subnet_uuid", nil}}, illegal: []string{"../account", "private"}},
 		annotationProtocol: {legal: []legal{{"tcp", regional(), "forwarding_rules.0.entry_protocol", "tcp"}, {"http", regional(), "forwarding_rules.0.entry_protocol", "http"}, {"https", secure, "forwarding_rules.0.entry_protocol", "https"}, {"http2", secure, "forwarding_rules.0.entry_protocol", "http2"}}, illegal: []string{"udp", "", "HTTP"}},
 		annotationHTTPPorts: {
 			legal:   []legal{{"80", regional(), "forwarding_rules.0.entry_protocol", "http"}, {"443, 80", regional(), "forwarding_rules.0.entry_protocol", "http"}, {"443", regional(), "forwarding_rules.0.entry_protocol", "tcp"}},
@@ -137,7 +137,7 @@ func TestAnnotationChecklist(t *testing.T) {
 		c, ok := list[row.Key]
 		require.True(t, ok, "the checklist lacks %s", row.Key)
 		delete(list, row.Key)
-		restricted := len(row.Choices) > 0 || row.Min != nil || row.Check != nil || row.Kind != "string"
+		restricted := len(row.Choices) > 0 || row.Min != nil || row.Check != nil || row.ID != nil || row.Kind != "string"
 		t.Run(strings.TrimPrefix(row.Key, annotationPrefix), func(t *testing.T) {
 			t.Parallel()
 			require.True(t, len(c.legal) > 0 || c.elsewhere != "", "no legal value is checked")

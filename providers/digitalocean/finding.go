@@ -17,6 +17,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 // This file finds the load balancer of a Service, and tells whether it is the Service's.
@@ -30,7 +31,7 @@ type finding struct {
 // recordedID is the load balancer that a Service records or asks for; empty where that can be no ID, for it becomes part of
 // the path of a request.
 func recordedID(service *v1.Service) string {
-	if id := service.Annotations[annotationID]; checkUUID(id) == nil {
+	if id := service.Annotations[annotationID]; schema.UUID.Holds(id) {
 		return id
 	}
 	return ""

@@ -162,10 +162,10 @@ func stickinesses() []string {
 // Annotations is the table of Service annotations.
 var Annotations = schema.Annotations[settings]{
 	schema.IntAnnotation(func(s *settings) *int { return &s.Record }, schema.AnnotationRow{
-		Key: annotationRecord, Changes: schema.Written, Spec: schema.Spec{Min: new(0.0), Help: "ID of the NodeBalancer that serves this Service. Ours."},
+		Key: annotationRecord, Changes: schema.Written, Spec: schema.Spec{ID: schema.Decimal, Min: new(0.0), Help: "ID of the NodeBalancer that serves this Service. Ours."},
 	}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.FirewallRecord }, schema.AnnotationRow{
-		Key: annotationFirewallRecord, Changes: schema.Written, Spec: schema.Spec{Min: new(0.0), Help: "ID of the firewall that was attached because of firewall-id. Ours."},
+		Key: annotationFirewallRecord, Changes: schema.Written, Spec: schema.Spec{ID: schema.Decimal, Min: new(0.0), Help: "ID of the firewall that was attached because of firewall-id. Ours."},
 	}),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.Protocol }, schema.AnnotationRow{
 		Key: annotationProtocol, Changes: schema.InPlace,
@@ -223,7 +223,7 @@ var Annotations = schema.Annotations[settings]{
 		Key: annotationPreserve, Changes: schema.InPlace, Spec: schema.Spec{Default: "false", Help: "Keep the NodeBalancer when the Service is deleted or moves to another one."},
 	}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.ID }, schema.AnnotationRow{
-		Key: annotationID, Changes: schema.InPlace, Spec: schema.Spec{Min: new(1.0), Help: "Use this NodeBalancer, which exists and serves this Service's node ports, or which --adopt-load-balancers allows. It outlives the Service unless a controller made it."},
+		Key: annotationID, Changes: schema.InPlace, Spec: schema.Spec{ID: schema.Decimal, Min: new(1.0), Help: "Use this NodeBalancer, which exists and serves this Service's node ports, or which --adopt-load-balancers allows. It outlives the Service unless a controller made it."},
 	}),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.Type }, schema.AnnotationRow{
 		Key: annotationType, Changes: schema.AtCreation,
@@ -242,7 +242,7 @@ var Annotations = schema.Annotations[settings]{
 		Key: annotationTags, Changes: schema.InPlace, Spec: schema.Spec{Help: "Further tags of the NodeBalancer."},
 	}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.FirewallID }, schema.AnnotationRow{
-		Key: annotationFirewallID, Changes: schema.InPlace, Spec: schema.Spec{Min: new(1.0), Help: "Attach this firewall, which exists. Counts before firewall-acl."},
+		Key: annotationFirewallID, Changes: schema.InPlace, Spec: schema.Spec{ID: schema.Decimal, Min: new(1.0), Help: "Attach this firewall, which exists. Counts before firewall-acl."},
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.FirewallACL }, schema.AnnotationRow{
 		Key: annotationFirewallACL, Changes: schema.InPlace,
@@ -264,10 +264,10 @@ var Annotations = schema.Annotations[settings]{
 		Key: annotationBackendSubnet, Changes: schema.AtCreation, Spec: schema.Spec{DefaultHelp: "the first of --subnet-names", Help: "Subnet of the backends."},
 	}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.BackendSubnetID }, schema.AnnotationRow{
-		Key: annotationBackendSubnetID, Changes: schema.AtCreation, Spec: schema.Spec{Min: new(1.0), Help: "ID of the subnet of the backends. Counts before the names."},
+		Key: annotationBackendSubnetID, Changes: schema.AtCreation, Spec: schema.Spec{ID: schema.Decimal, Min: new(1.0), Help: "ID of the subnet of the backends. Counts before the names."},
 	}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.FrontendSubnetID }, schema.AnnotationRow{
-		Key: annotationFrontendSubnetID, Changes: schema.AtCreation, Spec: schema.Spec{Min: new(1.0), Help: "ID of the subnet in which a private NodeBalancer has its address."},
+		Key: annotationFrontendSubnetID, Changes: schema.AtCreation, Spec: schema.Spec{ID: schema.Decimal, Min: new(1.0), Help: "ID of the subnet in which a private NodeBalancer has its address."},
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.FrontendVPC }, schema.AnnotationRow{
 		Key: annotationFrontendVPC, Changes: schema.AtCreation, Spec: schema.Spec{Help: "VPC of that subnet. Needs frontend-subnet-name."},

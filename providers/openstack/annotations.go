@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -99,6 +98,11 @@ func stringRow(key, help string, changes schema.Mutability, at func(*settings) *
 	return schema.StringAnnotation(at, schema.AnnotationRow{Key: key, Changes: changes, Spec: schema.Spec{Help: help, Check: check}})
 }
 
+// idRow names an object of the cloud by an ID of a form.
+func idRow(key, help string, changes schema.Mutability, at func(*settings) *string, form *schema.IDForm) schema.Annotation[settings] {
+	return schema.StringAnnotation(at, schema.AnnotationRow{Key: key, Changes: changes, Spec: schema.Spec{Help: help, ID: form}})
+}
+
 // switchRow is a switch that knows two words alone; on others OpenStack's own controller falls back to the default.
 func switchRow(key, standard, help string, at func(*settings) *string) schema.Annotation[settings] {
 	return schema.EnumAnnotation(at, schema.AnnotationRow{Key: key, Changes: schema.InPlace, Spec: schema.Spec{Choices: []string{textTrue, textFalse}, Lenient: true, DefaultHelp: standard, Help: help}})
@@ -116,25 +120,25 @@ var Annotations = schema.Annotations[settings]{
 	switchRow(annotationInternal, "the option internal-lb", "Give the load balancer no floating address. The option internal-lb cannot be overruled.", func(s *settings) *string { return &s.Internal }),
 	stringRow(annotationNodeSelector, "Labels of the nodes that are members: key=value or key, separated by commas; empty means all nodes.", schema.InPlace, func(s *settings) *string { return &s.NodeSelector }, checkSelector),
 	numberRow(annotationConnectionLimit, "-1", "", "Connections that each port takes at most; -1 is without a limit.", -1, 2147483647, func(s *settings) *int { return &s.ConnectionLimit }),
-	stringRow(annotationFloatingNetworkID, "Network of the floating address; empty looks for one.", schema.AtCreation, func(s *settings) *string { return &s.FloatingNetworkID }, checkID),
-	stringRow(annotationFloatingSubnetID, "Subnet of the floating address.", schema.AtCreation, func(s *settings) *string { return &s.FloatingSubnetID }, checkID),
+	idRow(annotationFloatingNetworkID, "Network of the floating address; empty looks for one.", schema.AtCreation, func(s *settings) *string { return &s.FloatingNetworkID }, schema.AnyUUID),
+	idRow(annotationFloatingSubnetID, "Subnet of the floating address.", schema.AtCreation, func(s *settings) *string { return &s.FloatingSubnetID }, schema.AnyUUID),
 	stringRow(annotationFloatingSubnet, "Subnets of the floating address by name: a pattern, with ~ a regular expression, with ! all others.", schema.AtCreation, func(s *settings) *string { return &s.FloatingSubnet }, checkPattern),
 	stringRow(annotationFloatingSubnetTags, "Subnets of the floating address by tags: a,b for any; &a,b for all; ! before it for the others.", schema.AtCreation, func(s *settings) *string { return &s.FloatingTags }, nil),
 	stringRow(annotationShareWith, "Namespaces whose Services may share the load balancer of this one by its ID, separated by commas.", schema.InPlace, func(s *settings) *string { return &s.ShareWith }, nil),
 	stringRow(annotationClass, "Section [LoadBalancerClass] of the cloud config whose networks are used.", schema.AtCreation, func(s *settings) *string { return &s.ClassName }, nil),
 	switchRow(annotationKeepFloatingIP, "false", "Keep the floating address when the Service goes or becomes internal.", func(s *settings) *string { return &s.KeepFloatingIP }),
-	stringRow(annotationPortID, "Neutron port that holds the address of the load balancer.", schema.AtCreation, func(s *settings) *string { return &s.PortID }, checkID),
+	idRow(annotationPortID, "Neutron port that holds the address of the load balancer.", schema.AtCreation, func(s *settings) *string { return &s.PortID }, schema.AnyUUID),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.Method }, schema.AnnotationRow{Key: annotationMethod, Changes: schema.InPlace, Spec: schema.Spec{Choices: methods(), DefaultHelp: "the option lb-method", Help: "Algorithm of the pools. The provider ovn knows SOURCE_IP_PORT alone."}}),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.Proxy }, schema.AnnotationRow{Key: annotationProxyProtocol, Changes: schema.InPlace, Spec: schema.Spec{Choices: []string{textFalse, textTrue, "v1", "v2"}, Default: textFalse, Lenient: true, Help: "Tell members the client's address by the PROXY protocol: v1, or true for it, or v2. Pools are made anew."}}),
-	stringRow(annotationSubnetID, "Subnet of the address of the load balancer, and of its members where no other is set.", schema.AtCreation, func(s *settings) *string { return &s.SubnetID }, checkID),
-	stringRow(annotationNetworkID, "Network of the address of the load balancer.", schema.AtCreation, func(s *settings) *string { return &s.NetworkID }, checkID),
-	stringRow(annotationMemberSubnetID, "Subnet of the members.", schema.InPlace, func(s *settings) *string { return &s.MemberSubnetID }, checkID),
+	idRow(annotationSubnetID, "Subnet of the address of the load balancer, and of its members where no other is set.", schema.AtCreation, func(s *settings) *string { return &s.SubnetID }, schema.AnyUUID),
+	idRow(annotationNetworkID, "Network of the address of the load balancer.", schema.AtCreation, func(s *settings) *string { return &s.NetworkID }, schema.AnyUUID),
+	idRow(annotationMemberSubnetID, "Subnet of the members.", schema.InPlace, func(s *settings) *string { return &s.MemberSubnetID }, schema.AnyUUID),
 	numberRow(annotationClientData, "50000", "", "Milliseconds that a client may be silent.", 0, mostMilliseconds, func(s *settings) *int { return &s.ClientData }),
 	numberRow(annotationMemberConnect, "5000", "", "Milliseconds to connect to a member.", 0, mostMilliseconds, func(s *settings) *int { return &s.MemberConnect }),
 	numberRow(annotationMemberData, "50000", "", "Milliseconds that a member may be silent.", 0, mostMilliseconds, func(s *settings) *int { return &s.MemberData }),
 	numberRow(annotationTCPInspect, "0", "", "Milliseconds to wait for more packets for content inspection.", 0, mostMilliseconds, func(s *settings) *int { return &s.TCPInspect }),
 	switchRow(annotationForwardedFor, "false", "Serve TCP ports as HTTP and tell members the client's address in the header X-Forwarded-For.", func(s *settings) *string { return &s.ForwardedFor }),
-	stringRow(annotationFlavorID, "Octavia's flavor; empty overrules the option flavor-id.", schema.AtCreation, func(s *settings) *string { return &s.FlavorID }, checkID),
+	idRow(annotationFlavorID, "Octavia's flavor; empty overrules the option flavor-id.", schema.AtCreation, func(s *settings) *string { return &s.FlavorID }, schema.AnyUUID),
 	stringRow(annotationZone, "Octavia's availability zone; empty overrules the option availability-zone.", schema.AtCreation, func(s *settings) *string { return &s.Zone }, nil),
 	switchRow(annotationMonitor, "the option create-monitor", "Check the health of members.", func(s *settings) *string { return &s.Monitor }),
 	numberRow(annotationMonitorDelay, "", "the option monitor-delay", "Seconds between two checks.", 1, 2147483647, func(s *settings) *int { return &s.Delay }),
@@ -142,19 +146,10 @@ var Annotations = schema.Annotations[settings]{
 	numberRow(annotationMonitorRetries, "", "the option monitor-max-retries", "Checks that must pass before a member serves.", 1, 10, func(s *settings) *int { return &s.Retries }),
 	numberRow(annotationMonitorRetriesDown, "", "the option monitor-max-retries-down", "Checks that must fail before a member is left out.", 1, 10, func(s *settings) *int { return &s.RetriesDown }),
 	stringRow(annotationHostname, "Hostname that the status shows instead of the address.", schema.InPlace, func(s *settings) *string { return &s.Hostname }, checkHostname),
-	stringRow(annotationTLSContainerRef, "Certificates that TLS is ended with, by their reference in the key manager; empty overrules the option default-tls-container-ref.", schema.InPlace, func(s *settings) *string { return &s.TLSContainerRef }, nil),
-	stringRow(annotationID, "Load balancer that serves the Service. Users may set it to share or adopt one.", schema.Written, func(s *settings) *string { return &s.ID }, checkID),
+	idRow(annotationTLSContainerRef, "Certificates that TLS is ended with, by their reference in the key manager; empty overrules the option default-tls-container-ref.", schema.InPlace, func(s *settings) *string { return &s.TLSContainerRef }, schema.Reference),
+	idRow(annotationID, "Load balancer that serves the Service. Users may set it to share or adopt one.", schema.Written, func(s *settings) *string { return &s.ID }, schema.AnyUUID),
 	stringRow(annotationAddress, "Address that is published.", schema.Written, func(s *settings) *string { return &s.Address }, nil),
 	schema.ListAnnotation(func(s *settings) *[]string { return &s.SourceRanges }, schema.AnnotationRow{Key: annotationSourceRanges, Changes: schema.InPlace, Spec: schema.Spec{Check: checkRanges, Help: "Networks that may come in, separated by commas, where spec.loadBalancerSourceRanges is empty."}}),
-}
-
-var idForm = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z_.-]*$`)
-
-func checkID(v string) error {
-	if !idForm.MatchString(v) {
-		return errors.New(`is not an ID; use a form such as "7a6c3b52-1f0e-4b58-8b4b-0a61c1f9e0a1"`)
-	}
-	return nil
 }
 
 func checkHostname(v string) error {
@@ -331,6 +326,9 @@ func splitReference(ref string) (kind, id string, err error) {
 	kind, id = parts[len(parts)-2], parts[len(parts)-1]
 	if kind != "containers" && kind != "secrets" {
 		return "", "", fmt.Errorf("names %q; use a reference of containers or secrets", kind)
+	}
+	if !schema.AnyUUID.Holds(id) {
+		return "", "", fmt.Errorf("ends in %q, which is not %s", id, schema.AnyUUID.Name)
 	}
 	return kind, id, nil
 }

@@ -54,6 +54,8 @@ type Spec struct {
 	// Lenient is set where the cloud's own controller falls back to the default on an illegal value.
 	// The value is then replaced by the default and reported as a warning, not refused.
 	Lenient bool `json:"lenient,omitempty"`
+	// ID is the form of the IDs by which the setting names objects of the cloud. Every setting that does so has one.
+	ID *IDForm `json:"-"`
 	// Check adds a condition that kind, choices and range cannot express.
 	Check func(value string) error `json:"-"`
 }
@@ -127,6 +129,9 @@ func bind[T, V any](kind Kind, s Spec, at func(*T) *V, parse func(Spec, string) 
 	return field[T]{spec: s, set: func(target *T, text string) error {
 		v, err := parse(s, text)
 		if err != nil {
+			return err
+		}
+		if err := s.checkID(text); err != nil {
 			return err
 		}
 		if s.Check != nil {

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"maps"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// namesObject finds the annotations by which a Service names an object of the cloud: by their own names, and by their help.
+var (
+	namedByKey  = regexp.MustCompile(`-(ids?|arns?|cert|ref|subnets?|groups?|security-groups|allocations)$`)
+	namedByHelp = regexp.MustCompile(`\b(IDs?|UUIDs?|ARNs?|reference)\b`)
+)
+
+// usesIDs are rows whose help speaks of an ID that is not their value.
+var usesIDs = map[string]string{
+	"anyccm.io/openstack-share-with-namespaces":  "its value is namespaces",
+	"loadbalancer.openstack.org/floating-subnet": "its value is a pattern of names",
+}
+
+// TestIDsHaveForms: whatever names an object of the cloud says which form its IDs have, and every cloud refuses a value of another
+// form before it makes a call.
+func TestIDsHaveForms(t *testing.T) {
+	t.Parallel()
+	providers := registry.Linked().Providers()
+	require.GreaterOrEqual(t, len(providers), 4)
+	for _, p := range providers {
+		t.Run(p.Name, func(t *testing.T) {
+			t.Parallel()
+			forms := 0
+			for _, row := range p.Annotations {
+				if row.ID == nil {
+					text := row.Kind == schema.KindString || row.Kind == schema.KindList || row.Kind == schema.KindInt
+					named := namedByKey.MatchString(row.Key) || namedByHelp.MatchString(row.Help)
+					assert.False(t, text && named && usesIDs[row.Key] == "", "%s names an object of the cloud: give it a form of IDs (schema.Spec.ID)", row.Key)
+					continue
+				}
+				forms++
+				refusesHostileIDs(t, p, row)
+			}
+			assert.Positive(t, forms)
+		})
+	}
+}
+
+func refusesHostileIDs(t *testing.T, p registry.Provider, row schema.AnnotationRow) {
+	t.Helper()
+	given := map[string]string{}
+	if row.Where != nil && len(row.Where.OneOf) > 0 {
+		given[row.Where.Key] = row.Where.OneOf[0]
+	}
+	judge := func(value string) string {
+		annotations := maps.Clone(given)
+		annotations[row.Key] = value
+		s := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "3c1f6b52-7a66-4b58-8b4b-0a61c1f9e0a1", Annotations: annotations}}
+		s.Spec.Type, s.Spec.Ports = v1.ServiceTypeLoadBalancer, []v1.ServicePort{{Name: "http", Port: 80}}
+		registry.AsStored(s)
+		_, err := registry.CheckServiceOf(p, registry.Inputs{}, s)
+		if err == nil {
+			return ""
+		}
+		return err.Error()
+	}
+	for _, hostile := range []string{"../account", "x?all_tenants=1", "a/../../b", "*", "a b", "a\nb"} {
+		hostile = row.ID.NamedUnless + hostile
+		assert.Contains(t, judge(hostile), row.Key, "%q is taken for an ID", hostile)
+	}
+	assert.False(t, strings.Contains(judge(row.ID.Example), "annotation "+row.Key+": "), "the example is refused: %s", judge(row.ID.Example))
+}
