@@ -98,3 +98,32 @@ func (l *loadBalancers) leaveShared(ctx context.Context, service *v1.Service, lb
 	_, err := l.work(ctx, service, lb, func(lb *balancer, d *details) ([]step, error) { return planLeave(lb, d, r), nil })
 	return err
 }
+
+// remove deletes a load balancer, and waits until it has gone.
+func (l *loadBalancers) remove(ctx context.Context, lb *balancer, cascade bool) error {
+	for range mostRounds {
+		err := l.api.deleteBalancer(ctx, lb.ID, cascade)
+		if errors.Is(err, cloudapi.ErrNotFound) {
+			l.forget(lb.ID)
+			return nil
+		}
+		l.balancers.Invalidate(lb.ID)
+		if err != nil && !errors.Is(err, cloudapi.ErrConflict) {
+			return err
+		}
+		if err == nil {
+			going := *lb
+			going.Status = statusPendingDelete
+			l.balancers.Amend(&going)
+		}
+		now, err := l.idle(ctx, lb.ID, "its deletion")
+		switch {
+		case err != nil || now == nil:
+			return err
+		case now.Status == statusError:
+			return fmt.Errorf("load balancer %s is in ERROR after its deletion; it is tried again", lb.ID)
+		}
+		lb = now // it was busy, and is no longer
+	}
+	return fmt.Errorf("load balancer %s is still there after several deletions", lb.ID)
+}

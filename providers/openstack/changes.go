@@ -1,0 +1,286 @@
+package openstack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+)
+
+// observe returns the parts of a load balancer. They are read anew where it was changed after they were read, be it by us:
+// somebody else may have changed it right after that, and the time of the change does not tell whose it was.
+func (l *loadBalancers) observe(ctx context.Context, lb *balancer) (*details, error) {
+	d, err := l.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: partsMaxAge})
+	if err == nil && d.asOf != "" && d.asOf != lb.UpdatedAt {
+		d, err = l.parts.Get(ctx, lb.ID, inventory.Query{})
+	}
+	if err != nil {
+		return nil, notAbsence(err)
+	}
+	if d.asOf != lb.UpdatedAt {
+		d = d.clone()
+		d.asOf = lb.UpdatedAt
+		l.parts.Amend(d)
+	}
+	return d, nil
+}
+
+// mostRounds bounds how often a load balancer is looked at after our own work, and mended again, in one call.
+const mostRounds = 5
+
+// work makes the steps that a plan has, one after another, each planned anew from what the former ones have made. When they
+// are done it looks once at what is there, for somebody else may have changed it meanwhile. It returns the load balancer as it
+// then is; nil means that it has gone.
+func (l *loadBalancers) work(ctx context.Context, service *v1.Service, lb *balancer, next func(*balancer, *details) ([]step, error)) (*balancer, error) {
+	var busy error
+	for range mostRounds {
+		d, err := l.observe(ctx, lb)
+		if err != nil {
+			return nil, err
+		}
+		worked := false
+		for {
+			steps, err := next(lb, d)
+			if err != nil {
+				return nil, err
+			}
+			if len(steps) == 0 {
+				break
+			}
+			worked = true
+			after, parts, err := l.apply(ctx, service, lb, d, steps[0], len(steps)-1)
+			if errors.Is(err, errBusy) {
+				busy = err
+				break
+			}
+			if err != nil || after == nil {
+				return nil, err
+			}
+			lb, d, busy = after, parts, nil
+		}
+		if !worked {
+			return lb, nil
+		}
+		if busy != nil { // it was changed by somebody else, and is as it is
+			if lb, err = l.balancers.Get(ctx, lb.ID, inventory.Query{}); err != nil {
+				return nil, notAbsence(err)
+			}
+		}
+	}
+	if busy != nil {
+		return nil, busy
+	}
+	return nil, fmt.Errorf("load balancer %s was changed by somebody else as often as it was set right; find out who does that", lb.ID)
+}
+
+// errBusy: Octavia worked for somebody else, and does no longer; the step is to be planned anew.
+var errBusy = errors.New("the load balancer was busy")
+
+// apply makes the call of a step, waits until Octavia has done it, and returns what is there then, as far as we know. A nil
+// load balancer means that it has gone.
+func (l *loadBalancers) apply(ctx context.Context, service *v1.Service, lb *balancer, d *details, st step, more int) (*balancer, *details, error) {
+	if st.kind == updateMonitor || st.kind == deleteMonitor {
+		l.monitors.Invalidate(st.id)
+	}
+	klog.InfoS("Changing load balancer", "service", klog.KObj(service), "loadBalancer", lb.ID, "step", st.kind, "object", st.id, "reason", st.reason, "more", more)
+	doing := fmt.Sprintf("%s (%s), then %d more changes", st.kind, st.reason, more)
+	made, err := l.order(ctx, lb, st)
+	if err != nil {
+		if errors.Is(err, cloudapi.ErrInvalid) && !cloudapi.NotSent(err) {
+			l.event(service, eventConfigError, err.Error())
+		}
+		return nil, nil, notAbsence(err)
+	}
+	after := d.after(st, made)
+	l.parts.Amend(after)
+	busy := *lb
+	busy.Status = statusPendingUpdate
+	l.balancers.Amend(&busy)
+	idle, err := l.idle(ctx, lb.ID, doing)
+	if err != nil || idle == nil {
+		return nil, nil, err
+	}
+	if idle.Status != statusActive {
+		l.parts.Invalidate(lb.ID)
+		return nil, nil, fmt.Errorf("load balancer %s has the provisioning status %s after: %s", lb.ID, idle.Status, doing)
+	}
+	return idle, after, nil
+}
+
+// order makes the call of a step, and returns the ID of what it made. Whatever fails may have taken effect, so the next look
+// reads everything again. Where Octavia works on the load balancer already, for somebody else or for a call of ours whose
+// answer was lost, the end of that is waited for: the step is planned anew then.
+func (l *loadBalancers) order(ctx context.Context, lb *balancer, st step) (made string, err error) {
+	made, err = l.api.do(ctx, st)
+	if err == nil || cloudapi.NotSent(err) {
+		return made, err
+	}
+	l.balancers.Invalidate(lb.ID)
+	l.parts.Invalidate(lb.ID)
+	if !errors.Is(err, cloudapi.ErrConflict) {
+		return "", err
+	}
+	if _, lookErr := l.idle(ctx, lb.ID, "the work of somebody else"); lookErr != nil {
+		return "", errors.Join(err, lookErr)
+	}
+	return "", fmt.Errorf("%w: %w", errBusy, err)
+}
+
+// after returns the parts as a step leaves them; made is the ID of what it made. They have no time: when all is done, they are
+// read once.
+func (d *details) after(st step, made string) *details {
+	after := d.clone()
+	after.asOf = ours
+	switch st.kind {
+	case deletePool:
+		after.dropPool(st.id)
+	case deleteListener:
+		after.listeners = slices.DeleteFunc(after.listeners, func(l listener) bool { return l.ID == st.id })
+		for i := range after.pools {
+			after.pools[i].Listeners = slices.DeleteFunc(slices.Clone(after.pools[i].Listeners), func(r reference) bool { return r.ID == st.id })
+		}
+	case createListener:
+		if request, ok := st.body.(listenerRequest); ok {
+			after.listeners = append(after.listeners, request.made(made))
+		}
+	case updateListener:
+		for i := range after.listeners {
+			if u, ok := st.body.(listenerUpdate); ok && after.listeners[i].ID == st.id {
+				after.listeners[i].change(u)
+			}
+		}
+	case createPool:
+		if request, ok := st.body.(poolRequest); ok {
+			after.pools = append(after.pools, pool{ID: made, Name: request.Name, Protocol: request.Protocol, Method: request.Method, Persistence: request.Persistence, Listeners: []reference{{st.id}}})
+		}
+	case updatePool, setMembers, addMember, removeMember, createMonitor, updateMonitor, deleteMonitor:
+		for i := range after.pools {
+			after.pools[i].change(st, made)
+		}
+	case updateBalancer:
+	}
+	return after
+}
+
+func (d *details) dropPool(id string) {
+	d.pools = slices.DeleteFunc(d.pools, func(p pool) bool { return p.ID == id })
+	for i := range d.listeners {
+		if d.listeners[i].DefaultPoolID == id {
+			d.listeners[i].DefaultPoolID = ""
+		}
+	}
+}
+
+// made returns the listener that a request makes.
+func (r listenerRequest) made(id string) listener {
+	return listener{
+		ID: id, Name: r.Name, Protocol: r.Protocol, Port: r.Port, ConnectionLimit: r.ConnectionLimit, TLSContainerRef: r.TLSContainerRef, InsertHeaders: r.InsertHeaders,
+		AllowedCIDRs: r.AllowedCIDRs, ClientData: valueOf(r.ClientData), MemberConnect: valueOf(r.MemberConnect), MemberData: valueOf(r.MemberData), TCPInspect: valueOf(r.TCPInspect), Tags: r.Tags,
+	}
+}
+
+// change makes of a listener what an update makes of it.
+func (l *listener) change(u listenerUpdate) {
+	set(&l.Name, u.Name)
+	set(&l.ConnectionLimit, u.ConnectionLimit)
+	set(&l.Tags, u.Tags)
+	set(&l.ClientData, u.ClientData)
+	set(&l.MemberConnect, u.MemberConnect)
+	set(&l.MemberData, u.MemberData)
+	set(&l.TCPInspect, u.TCPInspect)
+	set(&l.InsertHeaders, u.InsertHeaders)
+	set(&l.AllowedCIDRs, u.AllowedCIDRs)
+	set(&l.TLSContainerRef, u.TLSContainerRef)
+}
+
+func set[T any](to, from *T) {
+	if from != nil {
+		*to = *from
+	}
+}
+
+// change makes of a pool what a step makes of it, if the step is about the pool.
+func (p *pool) change(st step, made string) {
+	switch {
+	case st.kind == deleteMonitor && p.MonitorID == st.id:
+		p.MonitorID, p.monitor = "", nil
+	case st.kind == updateMonitor && p.MonitorID == st.id:
+		if r, ok := st.body.(monitorRequest); ok {
+			after := r.made(st.id)
+			after.Type = p.monitor.Type
+			p.monitor = after
+		}
+	case p.ID != st.id:
+	case st.kind == createMonitor:
+		if r, ok := st.body.(monitorRequest); ok {
+			p.MonitorID, p.monitor = made, r.made(made)
+		}
+	case st.kind == removeMember:
+		p.members = slices.DeleteFunc(slices.Clone(p.members), func(m member) bool { return m.ID == st.member })
+	case st.kind == addMember:
+		if m, ok := st.body.(memberRequest); ok {
+			p.members = append(slices.Clone(p.members), m.made(made))
+		}
+	case st.kind == setMembers:
+		p.members = nil
+		for _, m := range st.members {
+			p.members = append(p.members, m.made(""))
+		}
+	case st.kind == updatePool:
+		if u, ok := st.body.(map[string]any); ok {
+			p.update(u)
+		}
+	}
+}
+
+func (p *pool) update(u map[string]any) {
+	if method, ok := u["lb_algorithm"].(string); ok {
+		p.Method = method
+	}
+	if kept, ok := u["session_persistence"].(*persistence); ok {
+		p.Persistence = kept
+	}
+	if name, ok := u["name"].(string); ok {
+		p.Name = name
+	}
+}
+
+func (m memberRequest) made(id string) member {
+	return member{ID: id, Name: m.Name, Address: m.Address, Port: m.Port, SubnetID: m.SubnetID, MonitorPort: m.MonitorPort}
+}
+
+func (r monitorRequest) made(id string) *monitor {
+	return &monitor{
+		ID: id, Name: r.Name, Type: r.Type, Delay: r.Delay, Timeout: r.Timeout, MaxRetries: r.MaxRetries, MaxRetriesDown: r.MaxRetriesDown, URLPath: r.URLPath, Codes: r.Codes,
+	}
+}
+
+// workMembers makes the changes of members that a change of nodes needs.
+func (l *loadBalancers) workMembers(ctx context.Context, service *v1.Service, lb *balancer, want desired, r role) error {
+	var last error
+	id := lb.ID
+	for range mostRounds {
+		d, err := l.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: updatePartsMaxAge})
+		if err != nil {
+			return notAbsence(err)
+		}
+		for steps := planMembers(d, want, r); len(steps) > 0; steps = planMembers(d, want, r) {
+			if lb, d, err = l.apply(ctx, service, lb, d, steps[0], len(steps)-1); err != nil || lb == nil {
+				break
+			}
+		}
+		if last = err; !errors.Is(err, errBusy) {
+			return err
+		}
+		if lb, err = l.balancers.Get(ctx, id, inventory.Query{}); err != nil {
+			return notAbsence(err)
+		}
+	}
+	return last
+}
