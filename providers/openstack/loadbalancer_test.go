@@ -1054,6 +1054,7 @@ func TestOrphans(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, found, 1)
 	assert.Equal(t, s.Annotations[annotationID], found[0].ID)
+	w.vanish(s)
 	require.NoError(t, w.DeleteOrphan(t.Context(), found[0]))
 	assert.Empty(t, w.sim.LoadBalancers())
 	assert.Empty(t, w.sim.FloatingIPs())

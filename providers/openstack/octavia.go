@@ -32,6 +32,7 @@ type (
 	balancer struct {
 		ID             string          `json:"id"`
 		Name           string          `json:"name"`
+		Description    string          `json:"description"`
 		Status         string          `json:"provisioning_status"`
 		VIPAddress     string          `json:"vip_address"`
 		VIPPortID      string          `json:"vip_port_id"`

@@ -52,7 +52,7 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Or
 		}
 		used := slices.ContainsFunc(services, func(s *v1.Service) bool {
 			elsewhere := listed[s.Annotations[annotationID]] && s.Annotations[annotationID] != lb.ID
-			return has(s, lb) && (!elsewhere || !showsOther(s, addresses))
+			return shows(s, addresses) || (has(s, lb) && (!elsewhere || !showsOther(s, addresses)))
 		})
 		if !used {
 			orphans = append(orphans, guard.Orphan{Kind: "load balancer", ID: lb.ID, Name: lb.Name})
@@ -62,15 +62,25 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Or
 	return orphans, nil
 }
 
-// has reports whether a Service has a load balancer, or would find it. One that was a load balancer and waits for its clean-up
-// still has it.
+// has reports whether a Service has a load balancer, or would find it: by its record, a name or a description that a controller
+// gave, a tag or a mark. One that was a load balancer and waits for its clean-up still has it.
 func has(s *v1.Service, lb *balancer) bool {
 	if s.Spec.Type != v1.ServiceTypeLoadBalancer && len(s.Finalizers) == 0 {
 		return false
 	}
 	suffix := "_" + s.Namespace + "_" + s.Name
-	return s.Annotations[annotationID] == lb.ID || strings.HasSuffix(lb.Name, suffix) || slices.Contains(lb.Tags, ownership.ServiceMark(s.UID)) ||
+	return s.Annotations[annotationID] == lb.ID || s.Annotations[annotationMade] == lb.ID || strings.HasSuffix(lb.Name, suffix) ||
+		lb.Name == legacyName(s) || slices.Contains(lb.Tags, ownership.ServiceMark(s.UID)) ||
+		strings.HasPrefix(lb.Description, balancerDescription("", s)) ||
 		slices.ContainsFunc(lb.Tags, func(t string) bool { return strings.HasSuffix(t, suffix) })
+}
+
+// shows reports whether a Service is served by one of the addresses, as its status or the record beside it tells.
+func shows(s *v1.Service, addresses []string) bool {
+	recorded := s.Annotations[annotationAddress]
+	return (recorded != "" && slices.Contains(addresses, recorded)) || slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(in v1.LoadBalancerIngress) bool {
+		return in.IP != "" && slices.Contains(addresses, in.IP)
+	})
 }
 
 // showsOther reports whether a Service is served by something that has none of the addresses. A host name tells nothing.
@@ -81,26 +91,63 @@ func showsOther(s *v1.Service, addresses []string) bool {
 	})
 }
 
-// DeleteOrphan implements guard.OrphanFinder. A floating address that a controller made goes with its load balancer.
+// DeleteOrphan implements guard.OrphanFinder. A floating address that a controller made goes with its load balancer. Time has
+// passed since it was listed: the load balancer and the Services are read again right before, and every trace of a living
+// Service wins, also of one that moved to another load balancer since and could come back.
 func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	l := c.loadBalancers
+	unlock, err := l.locks.Lock(ctx, o.ID)
+	if err != nil {
+		return fmt.Errorf("waiting for a Service of load balancer %s: %w", o.ID, err)
+	}
+	defer unlock()
 	lb, err := l.balancers.Get(ctx, o.ID, inventory.Query{})
-	mark, markErr := l.cluster.Mark(ctx)
-	if markErr != nil {
-		return markErr
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return nil
 	}
-	if err == nil && (mark == "" || !slices.Contains(lb.Tags, mark) || lb.Name != o.Name || shared(lb, role{name: lb.Name})) {
-		return fmt.Errorf("load balancer %s is no orphan of this cluster any more; it stays", o.ID)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		err = l.releaseFloatingIP(ctx, "", lb, settings{}, false)
+	if err := l.checkOrphan(ctx, o, lb); err != nil {
+		return err
 	}
-	if err == nil {
-		err = c.api.deleteBalancer(ctx, o.ID, true)
-		l.balancers.Invalidate(o.ID)
+	if err := l.releaseFloatingIP(ctx, "", lb, settings{}, false); err != nil {
+		return err
 	}
+	err = c.api.deleteBalancer(ctx, o.ID, true)
+	l.balancers.Invalidate(o.ID)
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		return nil
 	}
 	return err
+}
+
+// checkOrphan refuses what was an orphan when it was listed, and is none by now.
+func (l *loadBalancers) checkOrphan(ctx context.Context, o guard.Orphan, lb *balancer) error {
+	mark, err := l.cluster.Mark(ctx)
+	if err != nil {
+		return err
+	}
+	if mark == "" || !slices.Contains(lb.Tags, mark) || lb.Name != o.Name || shared(lb, role{name: lb.Name}) ||
+		ownership.Check(titleOf(lb), mark, lb.Tags) != nil {
+		return fmt.Errorf("load balancer %s is no orphan of this cluster any more; it stays", o.ID)
+	}
+	addresses := append([]string{lb.VIPAddress}, furtherAddresses(lb)...)
+	f, err := l.attached(ctx, lb, inventory.Query{})
+	if err != nil {
+		return err
+	}
+	if f != nil {
+		addresses = append(addresses, f.Address)
+	}
+	services, err := l.cluster.Living(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range services {
+		if has(s, lb) || shows(s, addresses) {
+			return fmt.Errorf("load balancer %s is no orphan: Service %s/%s lives, and has it by its record, status, name or mark; it stays", o.ID, s.Namespace, s.Name)
+		}
+	}
+	return nil
 }

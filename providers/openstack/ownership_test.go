@@ -21,7 +21,7 @@ func TestMarks(t *testing.T) {
 	tags := w.sim.LoadBalancers()[0].Tags
 	assert.Contains(t, tags, ownership.ServiceMark(s.UID))
 	assert.True(t, strings.HasPrefix(tags[1], markPrefix), "%v", tags)
-	w.Withdraw(s)
+	w.vanish(s)
 	again := named(web(nil), "web")
 	w.Apply(again)
 	again, _ = w.ensure(again)

@@ -1,6 +1,7 @@
 package openstack
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -10,7 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
@@ -54,18 +58,93 @@ func TestAddressOfAnother(t *testing.T) {
 	}
 }
 
-// TestOrphanThatIsNone: what changed since it was listed is not deleted.
+// TestOrphanThatIsNone: what changed since it was listed is not deleted, and every trace of a living Service wins, also one that
+// the informer has not told of yet.
 func TestOrphanThatIsNone(t *testing.T) {
 	t.Parallel()
-	w, s := served(t, "", web(nil))
-	w.Withdraw(s)
-	found, err := w.Orphans(t.Context(), nil)
-	require.NoError(t, err)
-	require.Len(t, found, 1)
-	w.sim.ChangeLoadBalancer(found[0].ID, func(lb *openstacksim.LoadBalancer) { lb.Tags = append(lb.Tags, "kube_service_another_default_web") })
-	require.ErrorContains(t, w.DeleteOrphan(t.Context(), found[0]), "is no orphan of this cluster any more")
-	assert.Len(t, w.sim.LoadBalancers(), 1)
-	assert.Len(t, w.sim.FloatingIPs(), 1)
+	const gone = "is no orphan of this cluster any more"
+	const lives = "is no orphan: Service"
+	another := func() *v1.Service { // one that nothing but what a case gives it leads to the load balancer
+		return named(service("another", map[string]string{}, servicePort("x", 81, 30081)), "another")
+	}
+	// unseen puts a Service where the API server alone has it.
+	unseen := func(w *world, s *v1.Service) {
+		_, err := w.Kube.CoreV1().Services(s.Namespace).Create(w.T.Context(), s, metav1.CreateOptions{})
+		require.NoError(w.T, err)
+	}
+	for name, c := range map[string]struct {
+		since func(w *world, lb openstacksim.LoadBalancer, before *v1.Service)
+		want  string
+	}{
+		"another Service shares it": {func(w *world, lb openstacksim.LoadBalancer, _ *v1.Service) {
+			w.sim.ChangeLoadBalancer(lb.ID, func(lb *openstacksim.LoadBalancer) { lb.Tags = append(lb.Tags, "kube_service_another_default_web") })
+		}, gone},
+		"it has another cluster's mark, too": {func(w *world, lb openstacksim.LoadBalancer, _ *v1.Service) {
+			w.sim.ChangeLoadBalancer(lb.ID, func(lb *openstacksim.LoadBalancer) { lb.Tags = append(lb.Tags, markPrefix+"other") })
+		}, gone},
+		"its Service was made again, and is served": {func(w *world, _ openstacksim.LoadBalancer, _ *v1.Service) {
+			again := named(web(nil), "web")
+			again.UID = "made-again"
+			w.Apply(again)
+			w.ensure(again)
+		}, lives},
+		"its Service was made again": {func(w *world, _ openstacksim.LoadBalancer, _ *v1.Service) {
+			again := web(nil)
+			again.UID = "made-again"
+			unseen(w, again)
+		}, lives},
+		"its mark": {func(w *world, lb openstacksim.LoadBalancer, _ *v1.Service) {
+			s := another()
+			unseen(w, s)
+			w.sim.ChangeLoadBalancer(lb.ID, func(lb *openstacksim.LoadBalancer) { lb.Tags = append(lb.Tags, ownership.ServiceMark(s.UID)) })
+		}, lives},
+		"its description": {func(w *world, lb openstacksim.LoadBalancer, _ *v1.Service) {
+			s := another()
+			unseen(w, s)
+			w.sim.ChangeLoadBalancer(lb.ID, func(lb *openstacksim.LoadBalancer) { lb.Description = balancerDescription(w.cluster, s) })
+		}, lives},
+		"a record": {func(w *world, lb openstacksim.LoadBalancer, _ *v1.Service) {
+			s := another()
+			s.Annotations[annotationID] = lb.ID
+			unseen(w, s)
+		}, lives},
+		"the address in a status": {func(w *world, _ openstacksim.LoadBalancer, before *v1.Service) {
+			s := another()
+			s.Status = before.Status
+			unseen(w, s)
+		}, lives},
+		"its Service moved to another one and could come back": {func(w *world, lb openstacksim.LoadBalancer, before *v1.Service) {
+			s := web(map[string]string{annotationID: w.sim.AddLoadBalancer("by-hand", firstSubnet).ID, annotationHostname: "web.example.com"})
+			s.UID = before.UID
+			s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{Hostname: "web.example.com"}}
+			unseen(w, s)
+		}, lives},
+		"the Services cannot be read": {func(w *world, _ openstacksim.LoadBalancer, _ *v1.Service) {
+			w.Kube.PrependReactor("list", "services", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("not now") })
+		}, "not now"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, s := served(t, "", web(nil))
+			w.vanish(s)
+			found, err := w.Orphans(t.Context(), nil)
+			require.NoError(t, err)
+			require.Len(t, found, 1)
+			before := w.sim.LoadBalancers()
+			c.since(w, before[0], s)
+			require.ErrorContains(t, w.DeleteOrphan(t.Context(), found[0]), c.want)
+			assert.Contains(t, ids(w.sim.LoadBalancers()), before[0].ID)
+			assert.Len(t, w.sim.FloatingIPs(), 1)
+		})
+	}
+}
+
+func ids(balancers []openstacksim.LoadBalancer) []string {
+	var list []string
+	for _, lb := range balancers {
+		list = append(list, lb.ID)
+	}
+	return list
 }
 
 // TestOneCall: while Octavia works the calls wait, so that the framework has nothing to warn of.

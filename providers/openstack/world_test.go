@@ -114,6 +114,13 @@ func (w *world) anotherCluster(name, file string) *world {
 	return other
 }
 
+// vanish takes a Service away, from the API server and from the provider's view, without any clean-up.
+func (w *world) vanish(s *v1.Service) {
+	w.T.Helper()
+	w.Withdraw(s)
+	require.NoError(w.T, w.Kube.CoreV1().Services(s.Namespace).Delete(w.T.Context(), s.Name, metav1.DeleteOptions{}))
+}
+
 // named gives a Service a name and an identity of its own.
 func named(s *v1.Service, name string) *v1.Service {
 	s.Name, s.UID = name, types.UID("uid-of-"+name)

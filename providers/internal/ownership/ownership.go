@@ -200,6 +200,10 @@ func (c *Cluster) Services(ctx context.Context) ([]*v1.Service, error) {
 	case client == nil:
 		return nil, nil
 	}
+	return listServices(ctx, client)
+}
+
+func listServices(ctx context.Context, client kubernetes.Interface) ([]*v1.Service, error) {
 	list, err := client.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing Services: %w", err)
@@ -209,6 +213,21 @@ func (c *Cluster) Services(ctx context.Context) ([]*v1.Service, error) {
 		all[i] = &list.Items[i]
 	}
 	return all, nil
+}
+
+// errNoServices: who cannot see the Services cannot say that none has an object.
+var errNoServices = errors.New("the Services of the cluster are not known; nothing can be said to belong to none of them")
+
+// Living returns the Services that the API server has now. It is for what is about to be deleted because nobody has it: an
+// informer may lag behind, and no answer is no proof.
+func (c *Cluster) Living(ctx context.Context) ([]*v1.Service, error) {
+	c.mu.Lock()
+	client := c.client
+	c.mu.Unlock()
+	if client == nil {
+		return nil, errNoServices
+	}
+	return listServices(ctx, client)
 }
 
 // others returns the Services of the cluster but one.
