@@ -2,13 +2,18 @@ package openstack
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
 )
 
 // failoverPause keeps failovers that do not help from following each other.
@@ -31,10 +36,25 @@ func (f *failovers) may(id string) bool {
 	return true
 }
 
-// mend deals with a load balancer in ERROR, and returns it when it can be changed again. One that never served is deleted, to
-// be made anew, and nil is returned; one that did is failed over, which keeps its address.
+// mend deals with a load balancer in ERROR, and returns it when it can be changed again. One that was made for this Service and
+// never served is deleted, to be made again, and nil is returned; any other is failed over, which keeps its address.
 func (l *loadBalancers) mend(ctx context.Context, service *v1.Service, lb *balancer, r role) (*balancer, error) {
-	if l.renewable(service, lb, r) {
+	id := lb.ID
+	lb, err := l.balancers.Get(ctx, id, inventory.Query{}) // what was seen may have passed
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound):
+		l.forget(id)
+		return nil, nil //nolint:nilnil // absence is an answer here
+	case err == nil && lb.pending():
+		return l.idle(ctx, id, lb.Status)
+	case err != nil || lb.Status != statusError:
+		return lb, err
+	}
+	renew, err := l.renewable(ctx, service, lb, r)
+	if err != nil {
+		return nil, err
+	}
+	if renew {
 		l.event(service, eventRecreated, fmt.Sprintf("Octavia could not build load balancer %s; it is deleted and made anew", lb.ID))
 		if err := l.remove(ctx, lb, true); err != nil {
 			return nil, err
@@ -52,10 +72,17 @@ func (l *loadBalancers) mend(ctx context.Context, service *v1.Service, lb *balan
 	return after, err
 }
 
-// renewable reports whether a load balancer is this Service's alone and never served.
-func (*loadBalancers) renewable(service *v1.Service, lb *balancer, r role) bool {
+// renewable reports whether a load balancer in ERROR was made for this Service alone and never served: its mark, which nobody
+// but a controller writes, and our record both say so, and neither the Service nor a floating address tells of a time when it
+// served. What was kept from a Service before has that one's mark, or an address.
+func (l *loadBalancers) renewable(ctx context.Context, service *v1.Service, lb *balancer, r role) (bool, error) {
 	fresh := len(service.Status.LoadBalancer.Ingress) == 0 && service.Annotations[annotationAddress] == ""
-	return fresh && r.owner && madeByController(lb, service) && !shared(lb, r)
+	made := service.Annotations[annotationMade] == lb.ID && slices.Contains(lb.Tags, r.serviceMark)
+	if !fresh || !made || !r.owner || !madeByController(lb, service) || shared(lb, r) {
+		return false, nil
+	}
+	f, err := l.attached(ctx, lb, inventory.Query{MaxUnlistedAge: newMaxAge})
+	return err == nil && f == nil, err
 }
 
 func adviceFor(lb *balancer) string {

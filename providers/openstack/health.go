@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -13,7 +14,6 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/loop"
-	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
 )
 
 const (
@@ -31,17 +31,19 @@ func (l *loadBalancers) healthJob(services listers.ServiceLister) loop.Job {
 	}
 }
 
-// servedBy returns the Services that are served, by the load balancer's ID; of those that share one, the oldest.
-func servedBy(all []*v1.Service) map[string]*v1.Service {
-	users := map[string]*v1.Service{}
+// servedBy returns the Services that are served and name a load balancer, by its ID, the oldest first. Whether it is theirs is
+// another question: anybody may write an annotation.
+func servedBy(all []*v1.Service) map[string][]*v1.Service {
+	users := map[string][]*v1.Service{}
 	for _, s := range all {
 		id := s.Annotations[annotationID]
 		if id == "" || s.DeletionTimestamp != nil || s.Spec.Type != v1.ServiceTypeLoadBalancer || len(s.Status.LoadBalancer.Ingress) == 0 {
 			continue // the framework is at work on it
 		}
-		if first := users[id]; first == nil || s.CreationTimestamp.Before(&first.CreationTimestamp) {
-			users[id] = s
-		}
+		users[id] = append(users[id], s)
+	}
+	for _, list := range users {
+		slices.SortStableFunc(list, func(a, b *v1.Service) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
 	}
 	return users
 }
@@ -55,9 +57,9 @@ func (l *loadBalancers) mendAll(ctx context.Context, services listers.ServiceLis
 	if len(users) == 0 {
 		return nil
 	}
-	mark, err := l.cluster.Mark(ctx)
-	if err != nil {
-		return err
+	cluster, known := l.clusterName.Load().(string)
+	if !known {
+		return nil // no Service was looked at yet; a start looks at all of them
 	}
 	balancers, err := l.balancers.All(ctx, inventory.Query{MaxAge: healthPeriod / 2})
 	if err != nil {
@@ -65,14 +67,30 @@ func (l *loadBalancers) mendAll(ctx context.Context, services listers.ServiceLis
 	}
 	var problems []error
 	for _, lb := range balancers {
-		s := users[lb.ID]
-		if s == nil || lb.Status != statusError || ownership.Check("load balancer "+lb.ID, mark, lb.Tags) != nil {
+		if lb.Status != statusError || len(users[lb.ID]) == 0 {
 			continue
 		}
-		_, err := l.failOver(ctx, s, lb)
+		s, err := l.userOf(ctx, cluster, lb, users[lb.ID])
+		if err == nil && s != nil {
+			_, err = l.failOver(ctx, s, lb)
+		}
 		if _, later := errors.AsType[*cloudproviderapi.RetryError](err); !later {
 			problems = append(problems, err)
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// userOf returns the first of the Services that may use a load balancer, or nil.
+func (l *loadBalancers) userOf(ctx context.Context, cluster string, lb *balancer, all []*v1.Service) (*v1.Service, error) {
+	for _, s := range all {
+		ours, r, err := l.findOurs(ctx, cluster, s)
+		if err != nil {
+			return nil, err
+		}
+		if ours != nil && ours.ID == lb.ID && l.served(ours, r) {
+			return s, nil
+		}
+	}
+	return nil, nil //nolint:nilnil // absence is an answer here
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -66,6 +67,8 @@ type loadBalancers struct {
 	locks     keylock.Locks
 	// looked has the IDs of load balancers whose parts were read before.
 	looked sync.Map
+	// clusterName is what the framework calls the cluster, as it said last.
+	clusterName atomic.Value
 
 	// Set by Initialize, before any call of the framework.
 	kube   kubernetes.Interface

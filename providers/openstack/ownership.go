@@ -30,6 +30,7 @@ func madeByController(lb *balancer, service *v1.Service) bool {
 // find returns the load balancer of a Service, or nil if there is none: the one that is recorded, else the one with its
 // name.
 func (l *loadBalancers) find(ctx context.Context, cluster string, service *v1.Service) (*balancer, error) {
+	l.clusterName.Store(cluster)
 	id, fresh := service.Annotations[annotationID], inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: newMaxAge}
 	if id == "" {
 		return l.findByName(ctx, cluster, service, fresh)

@@ -40,11 +40,13 @@ func (c *cloud) PlanLoadBalancer(ctx context.Context, cluster string, service *v
 	switch {
 	case lb.pending():
 		return nil, fmt.Errorf("load balancer %s is in %s; what there is to do shows when that has ended", lb.ID, lb.Status)
-	case lb.Status == statusError && l.renewable(service, lb, r):
+	case lb.Status == statusError:
+		renew, err := l.renewable(ctx, service, lb, r)
+		if err != nil || !renew {
+			return []guard.Planned{{Action: guard.PlanChange, Object: "load balancer " + lb.ID, Detail: "failover, for it is in ERROR"}}, err
+		}
 		planned, err := l.planCreation(ctx, cluster, service, s, f, nodes)
 		return append([]guard.Planned{{Action: guard.PlanDelete, Object: "load balancer " + lb.ID, Detail: "Octavia could not build it"}}, planned...), err
-	case lb.Status == statusError:
-		return []guard.Planned{{Action: guard.PlanChange, Object: "load balancer " + lb.ID, Detail: "failover, for it is in ERROR"}}, nil
 	}
 	return l.planChanges(ctx, service, s, f, r, lb, nodes)
 }
