@@ -6,8 +6,12 @@ package evidence
 
 import (
 	"context"
+	"errors"
 	"time"
 )
+
+// ErrUnread is the answer to a question that demands what is remembered, where that is nothing.
+var ErrUnread = errors.New("it was not read since then")
 
 // Demand is what answers must rest on. The zero value demands nothing.
 type Demand struct {
@@ -18,6 +22,11 @@ type Demand struct {
 	ListedSince time.Time
 	// Single demands a read of this very object: it is expected to be missing, of which a listing or a batch is no proof.
 	Single bool
+	// Among is how many objects are asked about together: one complete listing answers for all of them where that costs no more
+	// calls than reading each.
+	Among int
+	// Remembered demands an answer without a call, from whatever was read since NotBefore; else it is ErrUnread.
+	Remembered bool
 }
 
 type key struct{}

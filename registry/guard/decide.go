@@ -44,7 +44,8 @@ type suspect struct {
 	single bool
 	// planned is set for a Node whose removal was announced.
 	planned bool
-	created time.Time
+	// heardOf is when this process first heard of the Node, which is at least as old.
+	heardOf time.Time
 }
 
 // situation is all that the decision about one suspect rests on.
@@ -59,9 +60,10 @@ type situation struct {
 	unseen string
 	// returned is when the instance of a suspect was last seen again.
 	returned time.Time
-	// contradiction names a Node that is ready although the cloud calls its instance gone, since when the cloud does.
-	contradiction string
-	contradicted  time.Time
+	// readable counts the other ready Nodes that nobody means to remove: an instance of one can be seen.
+	readable int
+	// against is what contradicts the evidence.
+	against contradiction
 	// released is when a Node last went after a hold by share.
 	released time.Time
 	// account is what an authenticated call met; it counts where the operator has lifted the limits.
@@ -102,10 +104,12 @@ func decide(p Policy, s situation) (hold, string) {
 	if why, message := p.unproven(s); why != holdNone {
 		return why, message
 	}
-	if !s.suspect.planned {
-		if why, message := p.accidental(s); why != holdNone {
-			return why, message
-		}
+	judge := p.accidental
+	if s.suspect.planned {
+		judge = p.announced
+	}
+	if why, message := judge(s); why != holdNone {
+		return why, message
 	}
 	if !s.suspect.single {
 		return holdUnconfirmed, "a read of this very instance has to confirm it"
@@ -119,8 +123,8 @@ func decide(p Policy, s situation) (hold, string) {
 // unproven holds what is not certain about the instance itself.
 func (p Policy) unproven(s situation) (hold, string) {
 	switch {
-	case s.now.Sub(s.suspect.created) < p.GracePeriod:
-		return holdYoung, fmt.Sprintf("the Node is younger than %s (--node-deletion-grace-period)", p.GracePeriod)
+	case s.now.Sub(s.suspect.heardOf) < p.GracePeriod:
+		return holdYoung, fmt.Sprintf("the Node is not known for %s yet (--node-deletion-grace-period)", p.GracePeriod)
 	case !p.confirmed(s.suspect):
 		return holdUnconfirmed, fmt.Sprintf("the cloud has said so %d times in %s; %d times in %s are needed",
 			s.suspect.answers, s.suspect.last.Sub(s.suspect.first).Round(time.Second), p.Confirmations, p.ConfirmationTime)
@@ -128,29 +132,36 @@ func (p Policy) unproven(s situation) (hold, string) {
 	return holdNone, ""
 }
 
+// seen reports whether an instance of the cluster was read after the suspicion began.
+func (s situation) seen() bool { return !s.witness.IsZero() && !s.witness.Before(s.suspect.first) }
+
+// announced holds what somebody has announced while the credential seems to be of another account: the mark may be old, or its
+// removal cancelled. Where no other Node is left whose instance could be seen, it goes.
+func (p Policy) announced(s situation) (hold, string) {
+	switch {
+	case p.lifted():
+		return holdNone, ""
+	case !s.seen() && s.readable > 0:
+		return holdAll, p.noWitness(s)
+	case s.against.proved:
+		return p.contradicted(s)
+	}
+	return holdNone, ""
+}
+
 // accidental holds what nobody has announced while it looks like an accident of the credential or of the cloud.
 func (p Policy) accidental(s situation) (hold, string) {
-	seen := !s.witness.IsZero() && !s.witness.Before(s.suspect.first)
 	limit := p.limit(s.total)
 	switch {
 	case p.lifted():
-		if !seen && s.account != nil {
+		if !s.seen() && s.account != nil {
 			return holdAccount, fmt.Sprintf("no instance of the cluster was seen, and the account cannot be read: %v", s.account)
 		}
 		return holdNone, ""
-	case !seen:
-		what := fmt.Sprintf("no instance of this cluster was seen since the cloud called this one gone (%s)", s.unseen)
-		if s.vanished >= s.total && s.total > 1 {
-			what = fmt.Sprintf("the instances of all %d Nodes are gone at once", s.total)
-		}
-		return holdAll, what + ", as it is when the credential belongs to another account or project; check it. Nodes are deleted again when one instance is seen. " +
-			"If they are really gone: kubectl delete node, or restart with --node-deletion-max-share=1"
-	case s.contradiction != "" && s.now.Sub(s.contradicted) < contradictionGrace:
-		return holdUnconfirmed, fmt.Sprintf("node %s is ready although the cloud calls its instance gone too; that has to end, or to last %s", s.contradiction, contradictionGrace)
-	case s.contradiction != "":
-		return holdContradiction, fmt.Sprintf("node %s is, or was for long, ready although the cloud calls its instance gone, as it is when the credential sees only a part of the "+
-			"cluster; check account, project, region and rights. If node %s is no instance of this cloud, keep it out by --node-selector; "+
-			"if the instances are really gone: kubectl delete node, or restart with --node-deletion-max-share=1", s.contradiction, s.contradiction)
+	case !s.seen():
+		return holdAll, p.noWitness(s)
+	case s.against.node != "":
+		return p.contradicted(s)
 	case s.vanished <= limit:
 		return holdNone, ""
 	case !p.served(s):
@@ -161,6 +172,27 @@ func (p Policy) accidental(s situation) (hold, string) {
 		return holdPace, fmt.Sprintf("after a hold one Node goes every %s", releasePause)
 	}
 	return holdNone, ""
+}
+
+// noWitness says that nothing of the cluster was seen, and what to do.
+func (Policy) noWitness(s situation) string {
+	what := fmt.Sprintf("no instance of this cluster was seen since the cloud called this one gone (%s)", s.unseen)
+	if s.vanished >= s.total && s.total > 1 {
+		what = fmt.Sprintf("the instances of all %d Nodes are gone at once", s.total)
+	}
+	return what + ", as it is when the credential belongs to another account or project; check it. Nodes are deleted again when one instance is seen. " +
+		"If they are really gone: kubectl delete node, or restart with --node-deletion-max-share=1"
+}
+
+// contradicted holds what a ready Node contradicts, with an event where that lasts.
+func (Policy) contradicted(s situation) (hold, string) {
+	name := s.against.node
+	if s.now.Sub(s.against.since) < contradictionGrace {
+		return holdUnconfirmed, fmt.Sprintf("node %s is ready although the cloud calls its instance gone too; that has to end, or to last %s", name, contradictionGrace)
+	}
+	return holdContradiction, fmt.Sprintf("node %s is, or was for long, ready although the cloud calls its instance gone, as it is when the credential sees only a part of the "+
+		"cluster; check account, project, region and rights. If node %s is no instance of this cloud, keep it out by --node-selector; "+
+		"if the instances are really gone: kubectl delete node, or restart with --node-deletion-max-share=1", name, name)
 }
 
 // outlook says how a hold by share ends by itself.

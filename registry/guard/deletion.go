@@ -30,6 +30,7 @@ type deletions struct {
 	// account makes a cheap authenticated call.
 	account   func(context.Context) error
 	witnesses *witnesses
+	heard     *heard
 
 	mu sync.Mutex
 	// suspects are Nodes whose instance was called gone and was not seen since, by UID. Those that were let go stay for the
@@ -70,7 +71,7 @@ type verdictOn struct {
 }
 
 func newDeletions(p Policy, count func() int, account func(context.Context) error, w *witnesses) *deletions {
-	return &deletions{policy: p, count: count, account: account, witnesses: w, suspects: map[string]*memory{}, known: map[string]time.Time{}}
+	return &deletions{policy: p, count: count, account: account, witnesses: w, heard: w.heard, suspects: map[string]*memory{}, known: map[string]time.Time{}}
 }
 
 func key(node *v1.Node) string {
@@ -84,6 +85,8 @@ func key(node *v1.Node) string {
 func (d *deletions) seen(node *v1.Node) {
 	now := time.Now()
 	d.witnesses.found(node)
+	d.heard.saw(node)
+	d.heard.sweep(d.witnesses.nodes)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if m, suspected := d.suspects[key(node)]; suspected {
@@ -155,16 +158,18 @@ func (d *deletions) gone(ctx context.Context, node *v1.Node, single bool) (hold,
 	s := d.record(node, single)
 	p := d.policy
 	var account error
-	if why, _ := p.unproven(situation{now: s.last, suspect: s}); why == holdNone && !s.planned {
+	if why, _ := p.unproven(situation{now: s.last, suspect: s}); why == holdNone {
 		if !p.lifted() {
 			// Every confirmed suspicion is older than the confirmation time, so that one read serves them all.
-			d.witnesses.need(ctx, s.first, s.last.Add(-p.ConfirmationTime), d.suspected)
-		} else if d.unseenFor() > p.Window {
+			doubt := d.witnesses.contradicts(node, s.first).node != ""
+			d.witnesses.need(ctx, s.first, s.last.Add(-p.ConfirmationTime), doubt, d.suspected)
+		} else if !s.planned && d.unseenFor() > p.Window {
 			account = d.account(ctx)
 		}
 	}
 	sights := d.witnesses.sights()
-	contradiction, contradicted := d.witnesses.contradiction(node, p.planned)
+	against := d.witnesses.contradicts(node, s.first)
+	readable := d.witnesses.readable(node)
 	total := d.count()
 
 	d.mu.Lock()
@@ -182,7 +187,7 @@ func (d *deletions) gone(ctx context.Context, node *v1.Node, single bool) (hold,
 	now := time.Now()
 	m.why, m.message = decide(p, situation{
 		now: now, suspect: m.suspect, vanished: vanished, total: total, witness: sights.last, covered: sights.covered, unseen: sights.unseen,
-		returned: d.returned, contradiction: contradiction, contradicted: contradicted, released: d.released, account: account,
+		readable: readable, returned: d.returned, against: against, released: d.released, account: account,
 	})
 	d.applyLocked(m, now, vanished > p.limit(total))
 	return m.why, m.message
@@ -190,7 +195,7 @@ func (d *deletions) gone(ctx context.Context, node *v1.Node, single bool) (hold,
 
 // record adds an answer to a suspicion.
 func (d *deletions) record(node *v1.Node, single bool) suspect {
-	now := time.Now()
+	now, heard := time.Now(), d.heard.note(node, false)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	m, known := d.suspects[key(node)]
@@ -199,7 +204,7 @@ func (d *deletions) record(node *v1.Node, single bool) suspect {
 		d.suspects[key(node)] = m
 	}
 	m.heard = now
-	m.last, m.answers, m.single, m.planned, m.created = now, m.answers+1, single, d.policy.planned(node), node.CreationTimestamp.Time
+	m.last, m.answers, m.single, m.planned, m.heardOf = now, m.answers+1, single, d.policy.planned(node), heard
 	if single {
 		m.read = now
 	}

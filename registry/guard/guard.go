@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/informers"
+	listers "k8s.io/client-go/listers/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/klog/v2"
 
@@ -73,8 +74,9 @@ func Wrap(inner cloudprovider.Interface, facts Facts) *Cloud {
 	registerMetrics()
 	c := &Cloud{inner: inner, facts: facts, reports: &reports{}}
 	c.ownership = &ownership{facts: facts, reports: c.reports}
-	witnesses := &witnesses{nodes: c.ownership.list}
+	witnesses := &witnesses{nodes: c.ownership.list, planned: facts.Policy.planned, heard: &heard{}}
 	c.deletions = newDeletions(facts.Policy, c.ownership.count, c.CheckAPI, witnesses)
+	witnesses.seen = c.deletions.seen
 	c.verification = newVerification(inner, facts.Policy, c.reports)
 	if in, ok := inner.InstancesV2(); ok && in != nil {
 		c.instances = &instances{inner: in, facts: facts, ownership: c.ownership, deletions: c.deletions, claims: &claims{}, reports: c.reports}
@@ -105,11 +107,16 @@ func (c *Cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <
 // but ours.
 func (c *Cloud) SetInformers(factory informers.SharedInformerFactory) {
 	c.ownership.setLister(factory.Core().V1().Nodes().Lister())
-	factory.Core().V1().Nodes().Informer()
+	if _, err := factory.Core().V1().Nodes().Informer().AddEventHandler(c.deletions.heard.handler()); err != nil {
+		klog.ErrorS(err, "Nodes are not heard of as they join; their age counts from the first question about them")
+	}
 	services := factory.Core().V1().Services()
-	services.Informer()
+	synced, lister := services.Informer().HasSynced, services.Lister()
+	if c.loadBalancers != nil {
+		c.loadBalancers.turns.know(func() (listers.ServiceLister, bool) { return lister, synced() })
+	}
 	c.orphanCount.Do(func() {
-		rescue.Go("counting load balancers", func() { c.countOrphans(c.stop, services.Informer().HasSynced, services.Lister()) })
+		rescue.Go("counting load balancers", func() { c.countOrphans(c.stop, synced, lister) })
 	})
 	if user, ok := c.inner.(cloudprovider.InformerUser); ok {
 		user.SetInformers(c.OurNodes(factory))

@@ -1,11 +1,14 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,23 +34,60 @@ const kubeletGrace = 50 * time.Second
 type shownCloud struct {
 	fake.Cloud
 
+	mu      sync.Mutex
 	hidden  map[string]bool
 	failure error
-	singles int
+	// failing are Nodes that cannot be asked about.
+	failing map[string]bool
+	// listing is set for a cloud where listing all instances is cheap; listed is when it was, and unlisted what was hidden then.
+	listing  bool
+	listed   time.Time
+	unlisted map[string]bool
+	// listings counts those, singles the reads that no listing could answer.
+	listings, singles int
 }
 
 func (c *shownCloud) InstancesV2() (cloudprovider.InstancesV2, bool) { return c, true }
 
+// InstanceExists answers as the shared view of a provider does: from a listing that is young enough, or by one where many are asked
+// about together, else by a single read.
 func (c *shownCloud) InstanceExists(ctx context.Context, n *v1.Node) (bool, error) {
-	if evidence.From(ctx).Single {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d := evidence.From(ctx)
+	if !d.Remembered && (c.failure != nil || c.failing[n.Name]) {
+		return false, cmp.Or(c.failure, assert.AnError)
+	}
+	listed := !d.ListedSince.IsZero()
+	if listed && c.listing && !d.Remembered && c.listed.Before(d.ListedSince) {
+		c.listings++
+		c.listed, c.unlisted = time.Now(), maps.Clone(c.hidden)
+	}
+	switch {
+	case listed && !c.listed.IsZero() && !c.listed.Before(d.ListedSince):
+		return !c.unlisted[n.Name], nil
+	case d.Remembered:
+		return false, evidence.ErrUnread
+	case !listed:
 		c.singles++
 	}
-	return !c.hidden[n.Name], c.failure
+	return !c.hidden[n.Name], nil
+}
+
+// hide is what another credential does not see.
+func (c *shownCloud) hide(nodes ...*v1.Node) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, n := range nodes {
+		c.hidden[n.Name] = true
+	}
 }
 
 func (c *shownCloud) InstanceShutdown(context.Context, *v1.Node) (bool, error) { return false, nil }
 
 func (c *shownCloud) InstanceMetadata(_ context.Context, n *v1.Node) (*cloudprovider.InstanceMetadata, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.hidden[n.Name] {
 		return nil, fmt.Errorf("node %s: %w", n.Name, cloudprovider.InstanceNotFound)
 	}
@@ -72,7 +112,7 @@ type cluster struct {
 func newCluster(t *testing.T, n int, change func(*Policy)) *cluster {
 	t.Helper()
 	c := &cluster{
-		t: t, policy: DefaultPolicy(), cloud: &shownCloud{hidden: map[string]bool{}}, began: time.Now(),
+		t: t, policy: DefaultPolicy(), cloud: &shownCloud{hidden: map[string]bool{}, listing: true}, began: time.Now(),
 		nodes:    cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}),
 		notReady: map[string]time.Time{}, until: map[string]time.Time{}, deleted: map[string]time.Duration{},
 	}
@@ -319,7 +359,7 @@ func TestOthersNodesAreNoWitnesses(t *testing.T) {
 
 func TestAnotherAccountDeletesNothing(t *testing.T) {
 	t.Parallel()
-	for name, hidden := range map[string]int{"another account": 20, "another project, one node seen": 19, "a part is seen": 10, "all but a few are seen": 16} {
+	for name, hidden := range map[string]int{"another account": 20, "another project, one node seen": 19, "a part is seen": 10, "a few are seen": 16} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -417,7 +457,9 @@ func TestSlowLossIsNoticed(t *testing.T) {
 			c.each(i, i+1, c.vanish)
 			c.run(15 * time.Second)
 		}
-		assert.InDelta(t, 20, len(c.deleted), 2)
+		// A fifth may go. Each waits for the kubelets that still look ready though their machines are gone too.
+		assert.LessOrEqual(t, len(c.deleted), 20)
+		assert.GreaterOrEqual(t, len(c.deleted), 12)
 		c.run(40 * time.Minute)
 		assert.Len(t, c.deleted, 40)
 	})

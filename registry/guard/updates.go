@@ -8,8 +8,10 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	listers "k8s.io/client-go/listers/core/v1"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 	"k8s.io/klog/v2"
 
@@ -22,8 +24,9 @@ import (
 //
 //   - The newest wanted nodes of a Service are noted before anything else. An operation that is under way on the Service applies
 //     them before it ends; else a goroutine begins that does.
-//   - It tries again after failures, until it succeeds, a reconciliation has applied newer nodes, or the Service has gone. What a
-//     reconciliation does not get done, the framework tries again with the nodes of then.
+//   - It tries again after failures, until it succeeds, a reconciliation has applied newer nodes, or the Service has gone: a pass
+//     of the framework may bring a Service along that was deleted meanwhile. What a reconciliation does not get done, the framework
+//     tries again with the nodes of then.
 //   - It ends with the process. The next leader reconciles every Service at its start.
 
 const (
@@ -72,6 +75,8 @@ type turns struct {
 	number uint64
 	// base ends with the process's leadership; nil means never.
 	base context.Context
+	// services are those of the cluster, once they are known.
+	services func() (listers.ServiceLister, bool)
 }
 
 // enterLocked returns the turn of a Service; leaveLocked gives it back.
@@ -110,6 +115,32 @@ func (t *turns) noteLocked(s *turn, cluster string, service *v1.Service, nodes [
 func older(a, b *v1.Service) bool {
 	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
 	return err == nil && order < 0
+}
+
+// know takes over where the Services of the cluster are found.
+func (t *turns) know(services func() (listers.ServiceLister, bool)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.services = services
+}
+
+// departed reports whether a Service is no more, or wants no load balancer any more.
+func (t *turns) departed(service *v1.Service) bool {
+	t.mu.Lock()
+	known := t.services
+	t.mu.Unlock()
+	if known == nil {
+		return false
+	}
+	lister, synced := known()
+	if !synced {
+		return false
+	}
+	now, err := lister.Services(service.Namespace).Get(service.Name)
+	if err != nil {
+		return apierrors.IsNotFound(err)
+	}
+	return now.UID != service.UID || now.DeletionTimestamp != nil || now.Spec.Type != v1.ServiceTypeLoadBalancer
 }
 
 // endWith ends what goes on by itself when stop is closed.
@@ -209,12 +240,13 @@ func (l *loadBalancers) applyNewest(ctx context.Context, s *turn, u *update) {
 	pause := updatePauseLeast
 	for {
 		want, err := l.applyOnce(ctx, s)
+		departed := err != nil && t.departed(want.service)
 		t.mu.Lock()
 		if err == nil && want.number > 0 {
 			s.applied, pause = max(s.applied, want.number), updatePauseLeast
 		}
 		hint, later := errors.AsType[*cloudproviderapi.RetryError](err)
-		over := s.settled() || ctx.Err() != nil
+		over := s.settled() || ctx.Err() != nil || departed
 		if over || (err != nil && !later && !u.detached) {
 			if over {
 				err = ctx.Err() // a reconciliation, or nobody, is to try again

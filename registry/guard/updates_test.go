@@ -15,6 +15,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	cloudprovider "k8s.io/cloud-provider"
 	cloudproviderapi "k8s.io/cloud-provider/api"
@@ -339,4 +341,49 @@ func (c *sawServices) EnsureLoadBalancer(ctx context.Context, cluster string, s 
 func (c *sawServices) UpdateLoadBalancer(ctx context.Context, cluster string, s *v1.Service, nodes []*v1.Node) error {
 	c.saw(s)
 	return c.slowCloud.UpdateLoadBalancer(ctx, cluster, s, nodes)
+}
+
+// TestUpdateAfterDeletion: a pass of the framework takes all Services at its start, and may bring along one that was deleted, or
+// wants no load balancer any more. What fails for such a one is tried again by nobody.
+func TestUpdateAfterDeletion(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*v1.Service) bool{
+		"deleted":               func(*v1.Service) bool { return false },
+		"being deleted":         func(s *v1.Service) bool { s.DeletionTimestamp = &metav1.Time{Time: time.Now()}; return true },
+		"deleted and made anew": func(s *v1.Service) bool { s.UID = "another"; return true },
+		"of another type":       func(s *v1.Service) bool { s.Spec.Type = v1.ServiceTypeClusterIP; return true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, events *record.FakeRecorder) {
+				stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+				l.turns.know(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
+				now := serviceNamed("web")
+				now.Spec.Type = v1.ServiceTypeLoadBalancer
+				if change(now) {
+					require.NoError(t, stored.Add(now))
+				}
+				require.NoError(t, l.EnsureLoadBalancerDeleted(t.Context(), "c", serviceNamed("web")))
+				c.updates["web"] = updatePatience + time.Second
+				c.failures["web"] = slices.Repeat([]error{errors.New("no such load balancer")}, 1000)
+				updateNow(t, l, "web", "a")
+				time.Sleep(6 * time.Hour)
+				assert.Len(t, c.calls, 1)
+				assert.Zero(t, l.turns.underWay())
+				assert.Empty(t, events.Events)
+			})
+		})
+	}
+	updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, _ *record.FakeRecorder) {
+		stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+		l.turns.know(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
+		now := serviceNamed("web")
+		now.Spec.Type = v1.ServiceTypeLoadBalancer
+		require.NoError(t, stored.Add(now))
+		c.updates["web"] = updatePatience + time.Second
+		c.failures["web"] = slices.Repeat([]error{errors.New("no")}, 20)
+		updateNow(t, l, "web", "a")
+		time.Sleep(2 * time.Hour)
+		assert.Equal(t, "a", c.nodesOf("web"), "one that is there is tried again as long as it takes")
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -15,9 +16,15 @@ import (
 )
 
 const (
-	// witnessPause bounds the searches for a witness, witnessTries the reads of one search.
+	// witnessPause bounds the searches for witnesses.
 	witnessPause = 5 * time.Second
-	witnessTries = 3
+	// witnessSample is how many ready Nodes one search reads where there are so many: one that exists shows only that the
+	// credential sees something of the cluster.
+	witnessSample = 5
+	// witnessUnread is how many Nodes a search reads at least of those that nothing was heard of since.
+	witnessUnread = 2
+	// witnessListing bounds the calls of a complete listing that a search may cause.
+	witnessListing = 20
 	// witnessMaxAge is how old the sight of an instance may be that lets another one's Node go.
 	witnessMaxAge = time.Minute
 	// witnessGap is the longest time between two sights that counts as seeing without a break.
@@ -33,14 +40,17 @@ type witnesses struct {
 	nodes func() []*v1.Node
 	// exists asks the cloud about a Node's instance.
 	exists func(context.Context, *v1.Node) (bool, error)
+	// seen is told of Nodes whose instance was read, planned reports those that are removed on purpose.
+	seen    func(*v1.Node)
+	planned func(*v1.Node) bool
+	heard   *heard
 
 	mu sync.Mutex
-	// last is a time after which an instance was read, covered the time since which that never ceased.
+	// last is a time after which instances were read, covered the time since which that never ceased.
 	last, covered time.Time
 	unseen        string
 	searching     chan struct{}
 	searched      time.Time
-	asked         int
 	// missed are Nodes that were ready while the cloud called their instance gone.
 	missed map[string]missed
 }
@@ -66,13 +76,13 @@ func (w *witnesses) sights() sights {
 	return sights{last: w.last, covered: w.covered, unseen: w.unseen}
 }
 
-// need makes sure that an instance was looked for lately, after suspicion; a search reads what is no older than since.
-// Nobody waits for more than one search.
-func (w *witnesses) need(ctx context.Context, suspicion, since time.Time, suspected func(*v1.Node) bool) {
+// need makes sure that instances were looked for lately, after suspicion; a search reads what is no older than since. Where a Node
+// is in doubt, ready ones that were missed are read again. Nobody waits for more than one search.
+func (w *witnesses) need(ctx context.Context, suspicion, since time.Time, doubt bool, suspected func(*v1.Node) bool) {
 	w.mu.Lock()
 	now := time.Now()
 	fresh := !w.last.IsZero() && !w.last.Before(suspicion) && now.Sub(w.last) < witnessMaxAge
-	if fresh || (w.searching == nil && now.Sub(w.searched) < witnessPause) {
+	if (fresh && !doubt) || (w.searching == nil && now.Sub(w.searched) < witnessPause) {
 		w.mu.Unlock()
 		return
 	}
@@ -93,69 +103,167 @@ func (w *witnesses) need(ctx context.Context, suspicion, since time.Time, suspec
 		w.mu.Unlock()
 		close(flight)
 	}()
+	if fresh {
+		(&search{w: w, since: now}).read(ctx, w.again(), nil)
+		return
+	}
 	w.search(ctx, since, suspected)
 }
 
-// search reads instances of Nodes that should exist until one does.
+// search looks at the ready Nodes, or at others where none is ready: at all of them as far as that is known or one listing tells,
+// and by a sample of reads else.
 func (w *witnesses) search(ctx context.Context, since time.Time, suspected func(*v1.Node) bool) {
-	var met []string
-	for _, node := range w.candidates(suspected) {
-		exists, err := w.exists(evidence.With(ctx, evidence.Demand{NotBefore: since, Single: true}), node)
-		switch {
-		case err != nil:
-			met = append(met, fmt.Sprintf("asking about node %s: %v", node.Name, err))
-		case exists:
-			w.saw(node, since)
-			return
-		default:
-			w.miss(node) // counts for our Nodes alone
-			met = append(met, fmt.Sprintf("the instance of node %s is called gone as well", node.Name))
-		}
+	nodes := w.candidates(suspected)
+	s := &search{w: w, since: since}
+	unread := s.remembered(ctx, nodes)
+	if len(unread) > witnessSample {
+		_, _ = s.ask(ctx, unread[0], evidence.Demand{ListedSince: since, Among: min(len(unread), witnessListing)})
+		unread = s.remembered(ctx, unread)
 	}
-	if len(met) == 0 {
-		met = []string{"there is no other Node to ask about"}
-	}
-	w.mu.Lock()
-	w.unseen = strings.Join(met, "; ")
-	w.mu.Unlock()
+	enough := max(witnessSample-s.seen, witnessUnread)
+	s.read(ctx, s.unlisted, unread[:min(len(unread), enough)])
+	s.conclude(len(nodes))
 }
 
-// candidates returns the Nodes to ask about, others each time, and ready ones first. Nodes outside of --node-selector are none:
-// another release serves them, and another account may hold them, so that they show nothing of our credential.
-func (w *witnesses) candidates(suspected func(*v1.Node) bool) []*v1.Node {
-	usable := func(nodes []*v1.Node) []*v1.Node {
-		left := slices.DeleteFunc(slices.Clone(nodes), func(n *v1.Node) bool { return n.Spec.ProviderID == "" || Uninitialized(n) || suspected(n) })
-		slices.SortFunc(left, func(a, b *v1.Node) int { return strings.Compare(a.Name, b.Name) })
-		return left
-	}
-	all := usable(w.nodes())
+// again returns ready Nodes whose instance was missed, the longest missed first.
+func (w *witnesses) again() []*v1.Node {
 	w.mu.Lock()
-	turn := w.asked
-	w.asked++
+	noted := maps.Clone(w.missed)
 	w.mu.Unlock()
+	doubtful := slices.DeleteFunc(slices.Clone(w.nodes()), func(n *v1.Node) bool {
+		_, ok := noted[key(n)]
+		return !ok || !ready(n)
+	})
+	slices.SortFunc(doubtful, func(a, b *v1.Node) int { return noted[key(a)].last.Compare(noted[key(b)].last) })
+	return doubtful[:min(len(doubtful), witnessSample)]
+}
+
+// candidates returns the Nodes to look at, in random order: the ready ones that nobody means to remove, or else all that may have
+// an instance. Suspects that are ready again are among them. Nodes outside of --node-selector are not: another release serves
+// them, and another account may hold them, so that they show nothing of our credential.
+func (w *witnesses) candidates(suspected func(*v1.Node) bool) []*v1.Node {
 	var likely, others []*v1.Node
-	for i := range all {
-		if n := all[(i+turn)%len(all)]; ready(n) {
+	for _, n := range w.nodes() {
+		switch {
+		case n.Spec.ProviderID == "" || Uninitialized(n) || (suspected(n) && !ready(n)):
+		case ready(n) && !w.planned(n):
 			likely = append(likely, n)
-		} else {
+		default:
 			others = append(others, n)
 		}
 	}
-	all = slices.Concat(likely, others)
-	return all[:min(len(all), witnessTries)]
+	if len(likely) == 0 {
+		likely = others
+	}
+	rand.Shuffle(len(likely), func(a, b int) { likely[a], likely[b] = likely[b], likely[a] })
+	return likely
+}
+
+// readable returns the number of ready Nodes beside one that nobody means to remove and that must have instances.
+func (w *witnesses) readable(suspect *v1.Node) int {
+	n := 0
+	for _, node := range w.nodes() {
+		if key(node) != key(suspect) && node.Spec.ProviderID != "" && ready(node) && !w.planned(node) && !w.heard.unproved(node) {
+			n++
+		}
+	}
+	return n
+}
+
+// search is one look for witnesses.
+type search struct {
+	w *witnesses
+	// since is a time that whatever is answered was read after.
+	since time.Time
+	// unlisted are Nodes whose instance a listing lacks, which a read has to prove.
+	unlisted []*v1.Node
+
+	mu           sync.Mutex
+	seen, failed int
+	met          []string
+}
+
+func (s *search) ask(ctx context.Context, node *v1.Node, d evidence.Demand) (bool, error) {
+	d.NotBefore = s.since
+	return s.w.exists(evidence.With(ctx, d), node)
+}
+
+// remembered looks at Nodes without a call, and returns those of which nothing is known.
+func (s *search) remembered(ctx context.Context, nodes []*v1.Node) (unread []*v1.Node) {
+	for _, node := range nodes {
+		exists, err := s.ask(ctx, node, evidence.Demand{ListedSince: s.since, Remembered: true})
+		switch {
+		case err != nil:
+			unread = append(unread, node)
+		case exists:
+			s.seen++
+			s.w.saw(node, s.since)
+		default:
+			s.unlisted = append(s.unlisted, node)
+		}
+	}
+	return unread
+}
+
+// read asks the cloud at once about some of the Nodes that it lacks, it seems, and about others as far as the sample reaches. What
+// seems missing counts as missed until it is its turn to be read.
+func (s *search) read(ctx context.Context, lacking, others []*v1.Node) {
+	sample := lacking[:min(len(lacking), witnessSample)]
+	for _, node := range lacking[len(sample):] {
+		s.w.miss(node)
+	}
+	sample = slices.Concat(sample, others[:min(len(others), witnessSample-len(sample))])
+	var group sync.WaitGroup
+	for _, node := range sample {
+		group.Go(func() {
+			exists, err := s.ask(ctx, node, evidence.Demand{})
+			s.note(node, exists, err)
+		})
+	}
+	group.Wait()
+}
+
+// note takes an answer over.
+func (s *search) note(node *v1.Node, exists bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case err != nil:
+		s.failed++
+		s.met = append(s.met, fmt.Sprintf("asking about node %s: %v", node.Name, err))
+	case exists:
+		s.seen++
+		s.w.saw(node, s.since)
+	default:
+		s.w.miss(node)
+		s.met = append(s.met, fmt.Sprintf("the instance of node %s is called gone as well", node.Name))
+	}
+}
+
+// conclude records what the search has shown. Where more reads fail than succeed, what failed may be what is hidden.
+func (s *search) conclude(candidates int) {
+	if candidates == 0 {
+		s.met = []string{"there is no other Node to ask about"}
+	}
+	w := s.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s.seen == 0 || s.failed > s.seen {
+		w.unseen = strings.Join(s.met[:min(len(s.met), 3)], "; ")
+		return
+	}
+	if w.last.IsZero() || s.since.Sub(w.last) > witnessGap {
+		w.covered = s.since
+	}
+	if s.since.After(w.last) {
+		w.last = s.since
+	}
 }
 
 // saw records that an instance was read after a time.
 func (w *witnesses) saw(node *v1.Node, after time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.missed, key(node))
-	if w.last.IsZero() || after.Sub(w.last) > witnessGap {
-		w.covered = after
-	}
-	if after.After(w.last) {
-		w.last = after
-	}
+	w.heard.sight(node, after)
+	w.seen(node)
 }
 
 // found voids what was said of a Node's instance before.
@@ -167,6 +275,9 @@ func (w *witnesses) found(node *v1.Node) {
 
 // miss records that the cloud called the instance of a Node gone that did not look like it.
 func (w *witnesses) miss(node *v1.Node) {
+	if w.planned(node) {
+		return // it is expected
+	}
 	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -192,24 +303,41 @@ func (w *witnesses) miss(node *v1.Node) {
 	}
 }
 
-// contradiction returns the name of a Node that is ready although the cloud calls its instance gone, and since when it does;
-// the one that is longest so. The suspect itself counts where it was ready for long while the cloud said so: that its kubelet
-// stops to answer now does not show that the cloud was right.
-func (w *witnesses) contradiction(suspected *v1.Node, expected func(*v1.Node) bool) (name string, since time.Time) {
+// contradiction is a Node that is ready although the cloud calls its instance gone.
+type contradiction struct {
+	// node is the Node's name, "" for none; since is when the cloud first called its instance gone.
+	node  string
+	since time.Time
+	// proved is set where this process saw the instance before, so that no kubelet can have made it up.
+	proved bool
+}
+
+// contradicts returns what speaks against the evidence about a suspect, the longest-standing first. The suspect itself counts
+// where it was ready for long while the cloud said so: that its kubelet stops to answer now does not show that the cloud was right.
+// A Node whose instance was read after the suspicion does not count: it vanished later, and the credential showed it until then.
+func (w *witnesses) contradicts(suspected *v1.Node, suspicion time.Time) contradiction {
 	w.mu.Lock()
 	noted := maps.Clone(w.missed)
 	w.mu.Unlock()
 	if len(noted) == 0 {
-		return "", time.Time{}
+		return contradiction{}
 	}
 	if m := noted[key(suspected)]; m.lasting() {
-		return suspected.Name, m.readyFirst
+		return contradiction{node: suspected.Name, since: m.readyFirst}
 	}
+	var most contradiction
 	for _, node := range w.nodes() {
 		m, ok := noted[key(node)]
-		if ok && ready(node) && !expected(node) && time.Since(m.last) <= missedMaxAge && (name == "" || m.first.Before(since)) {
-			name, since = node.Name, m.first
+		if !ok || key(node) == key(suspected) || !ready(node) || w.planned(node) || time.Since(m.last) > missedMaxAge || w.heard.unproved(node) {
+			continue
+		}
+		if at, ok := w.heard.sighted(node); ok && !at.Before(suspicion) {
+			continue
+		}
+		c := contradiction{node: node.Name, since: m.first, proved: w.heard.proved(node)}
+		if most.node == "" || (c.proved && !most.proved) || (c.proved == most.proved && c.since.Before(most.since)) {
+			most = c
 		}
 	}
-	return name, since
+	return most
 }

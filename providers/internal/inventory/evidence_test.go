@@ -140,3 +140,34 @@ func TestGoneCompanyIsNotProved(t *testing.T) {
 		assert.Equal(t, [2]int{0, 2}, c.counts())
 	})
 }
+
+// TestRememberedAnswersCostNoCall: what was read since a time answers, found or missing; what was not is no answer.
+func TestRememberedAnswersCostNoCall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(20)
+		i := newInventory(c)
+		since := time.Now()
+		ask := func(id int, d evidence.Demand) error {
+			d.NotBefore, d.ListedSince = since, since
+			_, err := i.Get(evidence.With(t.Context(), d), id, Query{MaxAge: time.Second, Expected: 1})
+			return err
+		}
+		remembered := evidence.Demand{Remembered: true}
+		require.ErrorIs(t, ask(1, remembered), evidence.ErrUnread)
+		assert.Equal(t, [2]int{0, 0}, c.counts())
+		require.NoError(t, ask(1, evidence.Demand{Among: 10}))
+		assert.Equal(t, [2]int{1, 0}, c.counts(), "one listing for all that are asked about together")
+
+		time.Sleep(10 * time.Second)
+		require.NoError(t, ask(2, remembered), "older than the question allows, but not than the demand")
+		require.ErrorIs(t, ask(99, remembered), cloudapi.ErrNotFound)
+		since = time.Now()
+		require.ErrorIs(t, ask(2, remembered), evidence.ErrUnread)
+		require.ErrorIs(t, ask(99, remembered), evidence.ErrUnread)
+		assert.Equal(t, [2]int{1, 0}, c.counts())
+		c.remove(2)
+		require.ErrorIs(t, ask(2, evidence.Demand{Single: true}), cloudapi.ErrNotFound)
+		require.ErrorIs(t, ask(2, remembered), cloudapi.ErrNotFound, "a proof is remembered too")
+	})
+}

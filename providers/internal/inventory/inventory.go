@@ -74,10 +74,18 @@ type Query struct {
 	// Newcomer says that the object was likely made a moment ago, so that others like it are asked for now: all that wait are
 	// answered by one listing where that is cheaper, and together they cost no more than a call in gatherPerCall.
 	Newcomer bool
+	// together says that Expected is no guess: so many questions follow, so that a listing pays which costs no more than they do.
+	together bool
 }
 
 // demanded is the query with what the context demands of answers: nothing read before a time.
 func (q Query) demanded(d evidence.Demand, asked time.Time) Query {
+	if d.Among > 0 {
+		q.Expected, q.together = max(q.Expected, d.Among), true
+	}
+	if age := asked.Sub(d.NotBefore); d.Remembered {
+		q.MaxAge, q.MaxMissAge, q.MaxUnlistedAge = age, age, age // nothing that is remembered is too old but for the demand
+	}
 	if !d.NotBefore.IsZero() {
 		age := max(asked.Sub(d.NotBefore), 0)
 		q.MaxAge, q.MaxMissAge, q.MaxUnlistedAge = min(q.MaxAge, age), min(q.MaxMissAge, age), min(q.MaxUnlistedAge, age)
@@ -173,6 +181,10 @@ func (i *Inventory[ID, V]) Get(ctx context.Context, id ID, q Query) (V, error) {
 			i.mu.Unlock()
 			countAnswer(i.source.Kind, remembered)
 			return *new(V), fmt.Errorf("%s %v is not listed: %w", i.source.Kind, id, cloudapi.ErrNotFound)
+		}
+		if demand.Remembered {
+			i.mu.Unlock()
+			return *new(V), fmt.Errorf("%s %v: %w", i.source.Kind, id, evidence.ErrUnread)
 		}
 		if !alone {
 			i.mu.Unlock()
@@ -359,7 +371,8 @@ func (i *Inventory[ID, V]) listingPaysLocked(q Query, known bool) bool {
 	if q.Newcomer && !known {
 		spent = 0 // a listing spares nobody else a read, and that single reads are cheaper was decided for all who wait
 	}
-	return max(i.singlesCost(q.Expected), spent) > i.pages
+	cost := max(i.singlesCost(q.Expected), spent)
+	return cost > i.pages || (q.together && cost == i.pages)
 }
 
 // unlistedLocked reports whether a listing that is enough for the demand proves that an object is missing.
