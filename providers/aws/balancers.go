@@ -106,22 +106,16 @@ func batched[V any](kind string, get func(context.Context, []string) ([]named[V]
 	})
 }
 
-func (a *api) listClassics(ctx context.Context) ([]*classicBalancer, int, error) {
+func (a *api) listClassics(ctx context.Context) (list []*classicBalancer, pages int, err error) {
 	in := &elb.DescribeLoadBalancersInput{PageSize: aws.Int32(balancerPage)}
-	var list []*classicBalancer
-	for pages := 1; ; pages++ {
-		out, err := call(ctx, a, "listing classic load balancers", (*elb.Client).DescribeLoadBalancers, in)
-		if err != nil {
-			return nil, pages, err
-		}
-		for n := range out.LoadBalancerDescriptions {
-			list = append(list, &out.LoadBalancerDescriptions[n])
-		}
-		if aws.ToString(out.NextMarker) == "" {
-			return list, pages, nil
-		}
-		in.Marker = out.NextMarker
-	}
+	pages, err = everyPage(ctx, a, "listing classic load balancers", (*elb.Client).DescribeLoadBalancers, in,
+		func(out *elb.DescribeLoadBalancersOutput) (int, *string) {
+			for n := range out.LoadBalancerDescriptions {
+				list = append(list, &out.LoadBalancerDescriptions[n])
+			}
+			return len(out.LoadBalancerDescriptions), out.NextMarker
+		}, func(token *string) { in.Marker = token })
+	return list, pages, err
 }
 
 func (a *api) getClassic(ctx context.Context, name string) (*classicBalancer, error) {
@@ -144,24 +138,18 @@ func incomplete(what string) error {
 // controllerName is the form of the names that controllers give load balancers: "a" and the UID of the Service.
 var controllerName = regexp.MustCompile(`^a[0-9a-zA-Z]{1,31}$`)
 
-func (a *api) listNetworks(ctx context.Context) ([]*elbv2types.LoadBalancer, int, error) {
+func (a *api) listNetworks(ctx context.Context) (list []*elbv2types.LoadBalancer, pages int, err error) {
 	in := &elbv2.DescribeLoadBalancersInput{PageSize: aws.Int32(balancerPage)}
-	var list []*elbv2types.LoadBalancer
-	for pages := 1; ; pages++ {
-		out, err := call(ctx, a, "listing network load balancers", (*elbv2.Client).DescribeLoadBalancers, in)
-		if err != nil {
-			return nil, pages, err
-		}
-		for n := range out.LoadBalancers {
-			if controllerName.MatchString(aws.ToString(out.LoadBalancers[n].LoadBalancerName)) {
-				list = append(list, &out.LoadBalancers[n])
+	pages, err = everyPage(ctx, a, "listing network load balancers", (*elbv2.Client).DescribeLoadBalancers, in,
+		func(out *elbv2.DescribeLoadBalancersOutput) (int, *string) {
+			for n := range out.LoadBalancers {
+				if controllerName.MatchString(aws.ToString(out.LoadBalancers[n].LoadBalancerName)) {
+					list = append(list, &out.LoadBalancers[n])
+				}
 			}
-		}
-		if aws.ToString(out.NextMarker) == "" {
-			return list, pages, nil
-		}
-		in.Marker = out.NextMarker
-	}
+			return len(out.LoadBalancers), out.NextMarker
+		}, func(token *string) { in.Marker = token })
+	return list, pages, err
 }
 
 func (a *api) getNetwork(ctx context.Context, name string) (*elbv2types.LoadBalancer, error) {
@@ -176,40 +164,28 @@ func (a *api) getNetwork(ctx context.Context, name string) (*elbv2types.LoadBala
 	return &out.LoadBalancers[0], nil
 }
 
-func (a *api) listTargetGroups(ctx context.Context) ([]*elbv2types.TargetGroup, int, error) {
+func (a *api) listTargetGroups(ctx context.Context) (list []*elbv2types.TargetGroup, pages int, err error) {
 	in := &elbv2.DescribeTargetGroupsInput{PageSize: aws.Int32(balancerPage)}
-	var list []*elbv2types.TargetGroup
-	for pages := 1; ; pages++ {
-		out, err := call(ctx, a, "listing target groups", (*elbv2.Client).DescribeTargetGroups, in)
-		if err != nil {
-			return nil, pages, err
-		}
-		for n := range out.TargetGroups {
-			if strings.HasPrefix(aws.ToString(out.TargetGroups[n].TargetGroupName), "k8s-") {
-				list = append(list, &out.TargetGroups[n])
+	pages, err = everyPage(ctx, a, "listing target groups", (*elbv2.Client).DescribeTargetGroups, in,
+		func(out *elbv2.DescribeTargetGroupsOutput) (int, *string) {
+			for n := range out.TargetGroups {
+				if strings.HasPrefix(aws.ToString(out.TargetGroups[n].TargetGroupName), "k8s-") {
+					list = append(list, &out.TargetGroups[n])
+				}
 			}
-		}
-		if aws.ToString(out.NextMarker) == "" {
-			return list, pages, nil
-		}
-		in.Marker = out.NextMarker
-	}
+			return len(out.TargetGroups), out.NextMarker
+		}, func(token *string) { in.Marker = token })
+	return list, pages, err
 }
 
-func (a *api) getListeners(ctx context.Context, arn string) ([]elbv2types.Listener, error) {
+func (a *api) getListeners(ctx context.Context, arn string) (list []elbv2types.Listener, err error) {
 	in := &elbv2.DescribeListenersInput{LoadBalancerArn: aws.String(arn)}
-	var list []elbv2types.Listener
-	for {
-		out, err := call(ctx, a, "reading the listeners of "+arn, (*elbv2.Client).DescribeListeners, in)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, out.Listeners...)
-		if aws.ToString(out.NextMarker) == "" {
-			return list, nil
-		}
-		in.Marker = out.NextMarker
-	}
+	_, err = everyPage(ctx, a, "reading the listeners of "+arn, (*elbv2.Client).DescribeListeners, in,
+		func(out *elbv2.DescribeListenersOutput) (int, *string) {
+			list = append(list, out.Listeners...)
+			return len(out.Listeners), out.NextMarker
+		}, func(token *string) { in.Marker = token })
+	return list, err
 }
 
 func (a *api) getTargets(ctx context.Context, arn string) ([]target, error) {

@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
 	"github.com/anyccm/cloud-controller-manager/registry/evidence"
@@ -112,6 +113,11 @@ func (l *loadBalancers) delete(ctx context.Context, cluster string, service *v1.
 		return err
 	}
 	for _, t := range left.targetGroups {
+		if ours, err := l.groupMayGo(ctx, service, &t); err != nil {
+			return err
+		} else if !ours {
+			continue
+		}
 		klog.InfoS("Deleting target group", "service", klog.KObj(service), "name", aws.ToString(t.TargetGroupName))
 		del := step{what: "deleting target group " + aws.ToString(t.TargetGroupName), input: &elbv2.DeleteTargetGroupInput{TargetGroupArn: t.TargetGroupArn}}
 		if err := patiently(ctx, func() error { return l.balancers.run(ctx, del, nil) }); err != nil {
@@ -124,6 +130,28 @@ func (l *loadBalancers) delete(ctx context.Context, cluster string, service *v1.
 		}
 	}
 	return nil
+}
+
+// groupMayGo reports whether a target group of a load balancer was made for its Service, and goes with it. People attach others by
+// hand.
+func (l *loadBalancers) groupMayGo(ctx context.Context, service *v1.Service, t *elbv2types.TargetGroup) (bool, error) {
+	_, id, err := l.api.ready(ctx)
+	if err != nil {
+		return false, err
+	}
+	name, arn := aws.ToString(t.TargetGroupName), aws.ToString(t.TargetGroupArn)
+	switch {
+	case !strings.HasPrefix(name, targetGroupPrefix(service)):
+		return false, nil
+	case l.namedFor(id, service, name):
+		return true, nil
+	}
+	tags, err := l.networkTags(ctx, arn)
+	if l.tagsUnknown(err) || errors.Is(err, cloudapi.ErrNotFound) {
+		return true, nil // its name and its load balancer are the Service's
+	}
+	of, told := tags[serviceTag]
+	return err == nil && id.otherOwner(tags) == "" && (!told || of == serviceName(service)), err
 }
 
 // hiddenGroups returns a wish for patience while target groups of the Service that were just made are not among those listed.
@@ -199,8 +227,9 @@ func (l *loadBalancers) sharedGroups(ctx context.Context, name string) ([]string
 	return groups, nil
 }
 
-// closeTagged removes the rules of the cluster's groups that let everything of a group in. A group that lets itself in without
-// our mark may be how nodes reach each other; taking that away would cut the cluster in pieces, so that it is told instead.
+// closeTagged removes the rules of the cluster's groups that let everything of a group in. Where a user chose that group, or it
+// lets itself in, a rule without our mark may be how other machines reach the nodes, or nodes each other; taking that away would
+// cut them off, so that it is told instead.
 func (l *loadBalancers) closeTagged(ctx context.Context, service *v1.Service, from string) error {
 	_, id, err := l.api.ready(ctx)
 	if err != nil {
@@ -210,15 +239,21 @@ func (l *loadBalancers) closeTagged(ctx context.Context, service *v1.Service, fr
 	if err != nil {
 		return err
 	}
+	given := l.givenByUser(all, service, from)
 	for _, g := range sortedGroups(all) {
-		mine := fromGroup(g.id, from)
-		if slices.ContainsFunc(g.rules, mine) && (id.ours(g.tags) || g.id == from) {
+		if !id.ours(g.tags) && g.id != from {
+			continue
+		}
+		mine := fromGroup(g.id, from, given)
+		if slices.ContainsFunc(g.rules, mine) {
 			if err := l.groups.sync(ctx, g.id, nil, mine); err != nil {
 				return err
 			}
 		}
-		if g.id == from && slices.ContainsFunc(g.rules, func(r rule) bool { return r.protocol == protocolAll && r.source.group == from && !mine(r) }) {
-			l.event(service, eventRuleKept, fmt.Sprintf("security group %s (%s) still lets itself in: the rule is not marked as made for this load balancer, and nodes may need it to reach each other; remove it if they do not", g.id, g.name))
+		kept := func(r rule) bool { return r.protocol == protocolAll && r.source.group == from && !mine(r) }
+		if slices.ContainsFunc(g.rules, kept) {
+			l.event(service, eventRuleKept, fmt.Sprintf("security group %s (%s) still lets all of %s in: the rule is not marked as made for "+
+				"this load balancer, and others may need it; remove it if nobody does", g.id, g.name, from))
 		}
 	}
 	return nil

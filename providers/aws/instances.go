@@ -248,26 +248,20 @@ func (a *api) getInstances(ctx context.Context, ids []string) ([]instance, error
 }
 
 // pagesOfInstances reads all pages of instances that pass a filter, and tells how many there were.
-func (a *api) pagesOfInstances(ctx context.Context, what string, f ec2types.Filter) ([]instance, int, error) {
+func (a *api) pagesOfInstances(ctx context.Context, what string, f ec2types.Filter) (list []instance, pages int, err error) {
 	in := &ec2.DescribeInstancesInput{MaxResults: aws.Int32(pageSize), Filters: []ec2types.Filter{f}}
-	var list []instance
-	for pages := 1; ; pages++ {
-		out, err := call(ctx, a, what, (*ec2.Client).DescribeInstances, in)
-		if err != nil {
-			return nil, pages, err
-		}
+	pages, err = everyPage(ctx, a, what, (*ec2.Client).DescribeInstances, in, func(out *ec2.DescribeInstancesOutput) (objects int, next *string) {
 		for _, r := range out.Reservations {
+			objects += len(r.Instances)
 			for n := range r.Instances {
 				if one := newInstance(&r.Instances[n]); one.id != "" {
 					list = append(list, one)
 				}
 			}
 		}
-		if aws.ToString(out.NextToken) == "" {
-			return list, pages, nil
-		}
-		in.NextToken = out.NextToken
-	}
+		return objects, out.NextToken
+	}, func(token *string) { in.NextToken = token })
+	return list, pages, err
 }
 
 // getInstance reads one instance by its ID. EC2 says of an ID that it does not know that it does not exist; an answer

@@ -61,6 +61,8 @@ const (
 	eventNoNodeGroup = "LoadBalancerNodeSecurityGroupMissing"
 	// eventRuleKept: a rule stays that AWS's own controller, or somebody else, made.
 	eventRuleKept = "LoadBalancerSecurityRuleKept"
+	// eventRangesIgnored: source ranges keep nobody out.
+	eventRangesIgnored = "LoadBalancerSourceRangesIgnored"
 	// eventSingleStack: the Service has both families, the load balancer one.
 	eventSingleStack = "LoadBalancerSingleStack"
 )

@@ -39,6 +39,7 @@ func (l *loadBalancers) ensureClassic(ctx context.Context, service *v1.Service, 
 	if err != nil && !l.tagsUnknown(err) {
 		return nil, notAbsence(err)
 	}
+	l.reportRanges(service, s, nil, nil)
 	// Openings of nodes come before the instances, or the first checks of their health fail.
 	if err := l.classicNodeRules(ctx, service, want.groups[0], backends); err != nil {
 		return nil, err
@@ -268,12 +269,29 @@ func (l *loadBalancers) classicNodeChanges(ctx context.Context, service *v1.Serv
 	if err != nil {
 		return nil, nil, err
 	}
+	given := l.givenByUser(all, service, from)
+	mine := func(g securityGroup) func(rule) bool { return fromGroup(g.id, from, given) }
+	if given {
+		spare := func(g securityGroup) bool {
+			return !slices.Contains(opened, g.id) && slices.ContainsFunc(g.rules, mine(g))
+		}
+		if slices.ContainsFunc(sortedGroups(all), spare) {
+			// Another Service may name the same group, and have its nodes elsewhere.
+			shared, err := l.sharedGroups(ctx, balancerName(service))
+			if err != nil {
+				return nil, nil, err
+			}
+			if slices.Contains(shared, from) {
+				mine = func(securityGroup) func(rule) bool { return func(rule) bool { return false } }
+			}
+		}
+	}
 	decide = func(g securityGroup) ruleChange {
 		var want []rule
 		if slices.Contains(opened, g.id) {
-			want = []rule{nodeRule(g.id, from)}
+			want = []rule{nodeRule(g.id, from, given)}
 		}
-		return exactly(g, want, fromGroup(g.id, from))
+		return exactly(g, want, mine(g))
 	}
 	for _, g := range sortedGroups(all) {
 		if !slices.Contains(opened, g.id) && (!id.ours(g.tags) || len(backends) == 0) {
@@ -304,20 +322,27 @@ func (l *loadBalancers) classicSource(ctx context.Context, s settings, lb *class
 	return given[0], nil
 }
 
-// nodeRule lets everything of a security group in to another one. Where both are the same group, as a user may wish, the
-// rule says that it is ours: people make the same rule, for their nodes to reach each other.
-func nodeRule(in, from string) rule {
+// givenByUser reports whether a security group that stands for a classic load balancer was chosen by an annotation. Authors of
+// Services can name any group there is, so that a rule for it may be anybody's.
+func (l *loadBalancers) givenByUser(all map[string]securityGroup, service *v1.Service, from string) bool {
+	own := classicGroupName(balancerName(service))
+	return from != l.config.ClassicGroup && from != own && all[from].name != own
+}
+
+// nodeRule lets everything of a security group in to another one. Where both are the same group, or where a user chose it, the
+// rule says that it is ours: people make the same rule, for their machines to reach the nodes.
+func nodeRule(in, from string, given bool) rule {
 	r := rule{protocol: protocolAll, source: ruleSource{group: from}}
-	if in == from {
+	if in == from || given {
 		r.description = descriptionSelf
 	}
 	return r
 }
 
 // fromGroup are the rules of a group that were made for load balancers of another one.
-func fromGroup(in, from string) func(rule) bool {
+func fromGroup(in, from string, given bool) func(rule) bool {
 	return func(r rule) bool {
-		return r.protocol == protocolAll && r.source.group == from && (in != from || r.description == descriptionSelf)
+		return r.protocol == protocolAll && r.source.group == from && ((in != from && !given) || r.description == descriptionSelf)
 	}
 }
 

@@ -38,11 +38,15 @@ func (l *loadBalancers) ensureNetwork(ctx context.Context, cluster string, servi
 	if err != nil {
 		return nil, err
 	}
+	l.reportRanges(service, s, lb, want.listeners)
 	// Openings of nodes come before the targets, or the first checks of their health fail.
 	if err := l.networkNodeRules(ctx, service, s, lb, want.listeners, backends); err != nil {
 		return nil, err
 	}
-	steps := planNetwork(state, want)
+	steps, err := l.ownSteps(ctx, service, state, planNetwork(state, want))
+	if err != nil {
+		return nil, err
+	}
 	if err := l.apply(ctx, service, lb, steps); err != nil {
 		return nil, err
 	}
@@ -60,6 +64,25 @@ func (l *loadBalancers) ensureNetwork(ctx context.Context, cluster string, servi
 		}
 	}
 	return lb, l.dropNetworkGroup(ctx, cluster, service, lb)
+}
+
+// ownSteps leaves out the deletion of target groups that were not made for the Service.
+func (l *loadBalancers) ownSteps(ctx context.Context, service *v1.Service, state networkState, steps []step) ([]step, error) {
+	var kept []step
+	for _, s := range steps {
+		if del, ok := s.input.(*elbv2.DeleteTargetGroupInput); ok {
+			n := slices.IndexFunc(state.groups, func(t elbv2types.TargetGroup) bool {
+				return aws.ToString(t.TargetGroupArn) == aws.ToString(del.TargetGroupArn)
+			})
+			if ours, err := l.groupMayGo(ctx, service, &state.groups[n]); err != nil {
+				return nil, err
+			} else if !ours {
+				continue
+			}
+		}
+		kept = append(kept, s)
+	}
+	return kept, nil
 }
 
 // networkWishes is what the Service asks for, but for its security groups.
@@ -99,12 +122,15 @@ func (l *loadBalancers) placeNetwork(ctx context.Context, service *v1.Service, s
 	}
 	var required bool
 	want.addressType, required = addressTypeOf(service, subnets)
-	if want.addressType == addressDualStack && l.unfiltered(s) {
+	if hidden := l.unfiltered(service, s); want.addressType == addressDualStack && hidden != "" {
 		if required {
-			return problemf(annotationSourceRanges, "", "(or spec.loadBalancerSourceRanges) cannot keep clients out that come by IPv6: a network load balancer hides them from nodes with IPv4; set NLBSecurityGroupMode = Managed, allow ::/0, or want IPv4 alone")
+			return problemf(annotationSourceRanges, "", "(or spec.loadBalancerSourceRanges) cannot keep clients out that come by %s: "+
+				"a network load balancer hides them from nodes with the other family; set NLBSecurityGroupMode = Managed, "+
+				"allow all of %s, or want one family alone", hidden, hidden)
 		}
 		want.addressType = addressIPv4
-		l.event(service, eventSingleStack, "the load balancer gets IPv4 alone: without a security group (NLBSecurityGroupMode = Managed) it would let everybody in by IPv6, whatever the source ranges say")
+		l.event(service, eventSingleStack, "the load balancer gets IPv4 alone: without a security group (NLBSecurityGroupMode = Managed) "+
+			"it would let everybody in by "+hidden+", whatever the source ranges say")
 	} else if !required && want.addressType == addressIPv4 && slices.Contains(service.Spec.IPFamilies, v1.IPv6Protocol) {
 		l.event(service, eventSingleStack, "the load balancer gets IPv4 alone: IPv6 needs a CIDR block for it in each of its subnets ("+strings.Join(idsOf(subnets), ", ")+") and no UDP port")
 	}
@@ -112,11 +138,14 @@ func (l *loadBalancers) placeNetwork(ctx context.Context, service *v1.Service, s
 	return err
 }
 
-// unfiltered reports whether source ranges would not hold for clients that a load balancer hides from the nodes: those of IPv6,
-// where nothing but the nodes' rules keeps anybody out.
-func (l *loadBalancers) unfiltered(s settings) bool {
-	all := func(p netip.Prefix) bool { return p.Bits() == 0 && p.Addr().Is6() }
-	return len(s.ranges) > 0 && !slices.ContainsFunc(s.ranges, all) && l.config.NLBGroupMode != groupModeManaged
+// unfiltered is the family that a new load balancer with both would hide from its nodes, where source ranges would not hold for
+// it; "" where they do.
+func (l *loadBalancers) unfiltered(service *v1.Service, s settings) string {
+	hidden := targetFamily(service) != addressIPv6
+	if _, all := covers(s.ranges, hidden); len(s.ranges) == 0 || all || l.config.NLBGroupMode == groupModeManaged {
+		return ""
+	}
+	return familyName(hidden)
 }
 
 // namedMappings are the subnets that the annotation names now. More of them are added; fewer have no effect.
@@ -390,9 +419,8 @@ func (l *loadBalancers) nodeRuleWish(ctx context.Context, service *v1.Service, s
 			ranges = append(ranges, p)
 		}
 	}
-	dual := lb.IpAddressType == elbv2types.IpAddressTypeDualstack && !v6
 	want = l.nothingFor(balancerName(service))
-	want.rules, want.spare = networkNodeRules(want.name, listeners, ranges, subnets, s, dual)
+	want.rules, want.spare = networkNodeRules(want.name, listeners, ranges, subnets, entranceOf(service, s, l.config, lb).hides(s))
 	return want, groups, nil
 }
 

@@ -313,25 +313,24 @@ func TestNetworkNodeRules(t *testing.T) {
 	for name, c := range map[string]struct {
 		listeners []listenerWish
 		ranges    []netip.Prefix
-		settings  settings
-		dual      bool
+		hidden    bool
 		want      []string
 		spare     int
 	}{
-		"everybody implies the checks": {[]listenerWish{listener("TCP", trafficPort, 30080)}, all, settings{}, false, []string{"tcp 30080 0.0.0.0/0" + client}, 1},
-		"beside UDP, too": {[]listenerWish{listener("UDP", trafficPort, 30053), listener("TCP", trafficPort, 30080)}, all, settings{}, false, []string{
+		"everybody implies the checks": {[]listenerWish{listener("TCP", trafficPort, 30080)}, all, false, []string{"tcp 30080 0.0.0.0/0" + client}, 1},
+		"beside UDP, too": {[]listenerWish{listener("UDP", trafficPort, 30053), listener("TCP", trafficPort, 30080)}, all, false, []string{
 			"udp 30053 0.0.0.0/0" + client, "tcp 30080 0.0.0.0/0" + client, "tcp 30053 10.0.0.0/24" + health,
 		}, 1},
-		"one port is checked for all": {[]listenerWish{listener("TCP", "30080", 30080), listener("TCP", "30080", 30081)}, all, settings{}, false, []string{"tcp 30080 0.0.0.0/0" + client, "tcp 30081 0.0.0.0/0" + client}, 1},
-		"another port for checks":     {[]listenerWish{listener("TCP", "32000", 30080)}, all, settings{}, false, []string{"tcp 30080 0.0.0.0/0" + client, "tcp 32000 10.0.0.0/24" + health}, 0},
-		"ranges": {[]listenerWish{listener("TCP", trafficPort, 30080), listener("TCP", trafficPort, 30081)}, some, settings{}, false, []string{
+		"one port is checked for all": {[]listenerWish{listener("TCP", "30080", 30080), listener("TCP", "30080", 30081)}, all, false, []string{"tcp 30080 0.0.0.0/0" + client, "tcp 30081 0.0.0.0/0" + client}, 1},
+		"another port for checks":     {[]listenerWish{listener("TCP", "32000", 30080)}, all, false, []string{"tcp 30080 0.0.0.0/0" + client, "tcp 32000 10.0.0.0/24" + health}, 0},
+		"ranges": {[]listenerWish{listener("TCP", trafficPort, 30080), listener("TCP", trafficPort, 30081)}, some, false, []string{
 			"tcp 30080 192.0.2.0/24" + client, "tcp 30080 198.51.100.0/24" + client, "tcp 30081 192.0.2.0/24" + client, "tcp 30081 198.51.100.0/24" + client, "tcp 30080 10.0.0.0/24" + health, "tcp 30081 10.0.0.0/24" + health,
 		}, 0},
-		"UDP is checked by TCP": {[]listenerWish{listener("UDP", trafficPort, 30053)}, all, settings{}, false, []string{"udp 30053 0.0.0.0/0" + client, "tcp 30053 10.0.0.0/24" + health}, 0},
-		"hidden clients":        {[]listenerWish{listener("TCP", "32000", 30080)}, some[:1], settings{targetAttributes: map[string]string{attributePreserveClient: "false"}}, false, []string{"tcp 30080 192.0.2.0/24" + client, "tcp 30080 10.0.0.0/24" + client, "tcp 32000 10.0.0.0/24" + health}, 0},
-		"clients by IPv6":       {[]listenerWish{listener("TCP", trafficPort, 30080)}, some[:1], settings{}, true, []string{"tcp 30080 192.0.2.0/24" + client, "tcp 30080 10.0.0.0/24" + client}, 0},
+		"UDP is checked by TCP": {[]listenerWish{listener("UDP", trafficPort, 30053)}, all, false, []string{"udp 30053 0.0.0.0/0" + client, "tcp 30053 10.0.0.0/24" + health}, 0},
+		"hidden clients":        {[]listenerWish{listener("TCP", "32000", 30080)}, some[:1], true, []string{"tcp 30080 192.0.2.0/24" + client, "tcp 30080 10.0.0.0/24" + client, "tcp 32000 10.0.0.0/24" + health}, 0},
+		"clients by IPv6":       {[]listenerWish{listener("TCP", trafficPort, 30080)}, some[:1], true, []string{"tcp 30080 192.0.2.0/24" + client, "tcp 30080 10.0.0.0/24" + client}, 0},
 	} {
-		wanted, spare := networkNodeRules("lb", c.listeners, c.ranges, subnets, c.settings, c.dual)
+		wanted, spare := networkNodeRules("lb", c.listeners, c.ranges, subnets, c.hidden)
 		assert.Equal(t, c.want, show(wanted), name)
 		assert.Len(t, spare, c.spare, name)
 	}

@@ -488,16 +488,14 @@ type nodeRuleWish struct {
 
 // networkNodeRules are the rules that let clients and health checks in to the nodes. subnets are the networks of the load
 // balancer itself. spare are rules for checks of ports that are open anyway: AWS's own controller makes some of them, so that
-// those that there are stay.
-func networkNodeRules(name string, listeners []listenerWish, ranges []netip.Prefix, subnets []netip.Prefix, s settings, dualStack bool) (rules, spare []rule) {
+// those that there are stay. hidden is set where clients come with addresses of the load balancer.
+func networkNodeRules(name string, listeners []listenerWish, ranges, subnets []netip.Prefix, hidden bool) (rules, spare []rule) {
 	var clients, checks []rule
 	add := func(list *[]rule, r rule) {
 		if !containsRule(clients, r) && !containsRule(checks, r) {
 			*list = append(*list, r)
 		}
 	}
-	// Through it come clients that the load balancer hides: of the other family, or by wish.
-	hidden := dualStack || s.targetAttributes[attributePreserveClient] == textFalse
 	everyone := len(ranges) == 1 && ranges[0].Bits() == 0
 	open := map[int32]bool{} // TCP ports that everybody gets in to
 	for _, l := range listeners {

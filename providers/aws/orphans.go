@@ -1,9 +1,11 @@
 package aws
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +14,7 @@ import (
 	elbv2 "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
 	elbv2types "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
@@ -30,25 +33,17 @@ const (
 )
 
 // Orphans implements guard.OrphanFinder: what the tags give to this cluster and no Service has. Target groups and security
-// groups count where no load balancer uses them.
+// groups count where no load balancer uses them. What sends to instances that run and are no Nodes here is another cluster's with
+// the same ID.
 func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Orphan, error) {
 	_, id, err := c.api.ready(ctx)
 	if err != nil {
 		return nil, err
 	}
-	living, servedNames := map[string]bool{}, map[string]bool{}
-	for _, s := range services {
-		if s.Spec.Type == v1.ServiceTypeLoadBalancer || len(s.Finalizers) > 0 {
-			living[balancerName(s)], servedNames[serviceName(s)] = true, true
-		}
-	}
+	living := livingOf(services)
 	orphans := []guard.Orphan{}
-	for _, find := range []func(context.Context, *identity, map[string]bool) ([]guard.Orphan, error){
-		c.orphanClassics, c.orphanNetworks,
-		func(ctx context.Context, id *identity, _ map[string]bool) ([]guard.Orphan, error) {
-			return c.orphanTargetGroups(ctx, id, servedNames)
-		},
-		c.orphanGroups,
+	for _, find := range []func(context.Context, *identity, livingServices) ([]guard.Orphan, error){
+		c.orphanClassics, c.orphanNetworks, c.orphanTargetGroups, c.orphanGroups,
 	} {
 		found, err := find(ctx, id, living)
 		if err != nil {
@@ -60,12 +55,103 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Or
 	return orphans, nil
 }
 
+// livingServices are what Services have: names of load balancers, names of Services as tags tell them, and how the names of target groups
+// and security groups of network load balancers begin.
+type livingServices struct {
+	balancers, services map[string]bool
+	prefixes            []string
+}
+
+func livingOf(services []*v1.Service) livingServices {
+	l := livingServices{map[string]bool{}, map[string]bool{}, nil}
+	for _, s := range services {
+		if s.Spec.Type == v1.ServiceTypeLoadBalancer || len(s.Finalizers) > 0 {
+			l.balancers[balancerName(s)], l.services[serviceName(s)] = true, true
+			l.prefixes = append(l.prefixes, targetGroupPrefix(s))
+		}
+	}
+	return l
+}
+
+// has reports whether a living Service has an orphan by now.
+func (l livingServices) has(o guard.Orphan) bool {
+	switch o.Kind {
+	case orphanClassic:
+		return l.balancers[o.ID]
+	case orphanNetwork:
+		return l.balancers[balancerOfARN(o.ID)]
+	case orphanTargetGroup:
+		return l.services[o.Name]
+	}
+	name, classic := strings.CutPrefix(o.Name, classicGroupPrefix)
+	return (classic && l.balancers[name]) || slices.ContainsFunc(l.prefixes, func(p string) bool { return strings.HasPrefix(o.Name, p) })
+}
+
+// servesOthers reports whether any of these instances runs and is no Node of this cluster.
+func (c *cloud) servesOthers(ctx context.Context, instanceIDs []string) (bool, error) {
+	if c.kube == nil || len(instanceIDs) == 0 {
+		return false, nil
+	}
+	nodes, err := c.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return false, fmt.Errorf("listing Nodes, to tell orphans from load balancers of another cluster: %w", err)
+	}
+	known := map[string]bool{}
+	for i := range nodes.Items {
+		known[instanceKey(nodes.Items[i].Spec.ProviderID)] = true
+	}
+	for _, id := range instanceIDs {
+		if known[id] {
+			continue
+		}
+		one, err := c.instances.all.Get(ctx, id, inventory.Query{MaxAge: orphanMaxAge, MaxMissAge: orphanMaxAge})
+		if errors.Is(err, cloudapi.ErrNotFound) {
+			continue
+		}
+		if err != nil || one.state != stateTerminated {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
+// classicTargets and networkTargets are the instances that a load balancer sends to.
+func classicTargets(lb *classicBalancer) []string {
+	var ids []string
+	for _, i := range lb.Instances {
+		ids = append(ids, aws.ToString(i.InstanceId))
+	}
+	return ids
+}
+
+func (c *cloud) networkTargets(ctx context.Context, arn string, maxAge time.Duration) ([]string, error) {
+	b := c.loadBalancers.balancers
+	all, err := b.groups.All(ctx, inventory.Query{MaxAge: maxAge})
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	for _, t := range all {
+		if !slices.Contains(t.LoadBalancerArns, arn) {
+			continue
+		}
+		found, err := b.targets.Get(ctx, aws.ToString(t.TargetGroupArn), inventory.Query{MaxAge: maxAge})
+		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+			return nil, err
+		}
+		for _, one := range found.value {
+			ids = append(ids, one.id)
+		}
+	}
+	return ids, nil
+}
+
 // orphanOf returns the Service that tags name, if they say that the cluster owns the thing.
 func orphanOf(id *identity, tags map[string]string) (string, bool) {
 	return tags[serviceTag], id.owned(tags) && tags[serviceTag] != ""
 }
 
-func (c *cloud) orphanClassics(ctx context.Context, id *identity, living map[string]bool) ([]guard.Orphan, error) {
+func (c *cloud) orphanClassics(ctx context.Context, id *identity, living livingServices) ([]guard.Orphan, error) {
 	b := c.loadBalancers.balancers
 	all, err := b.classics.All(ctx, inventory.Query{MaxAge: orphanMaxAge})
 	if err != nil {
@@ -74,14 +160,22 @@ func (c *cloud) orphanClassics(ctx context.Context, id *identity, living map[str
 	var orphans []guard.Orphan
 	for _, lb := range all {
 		name := aws.ToString(lb.LoadBalancerName)
-		if !controllerName.MatchString(name) || living[name] {
+		if !controllerName.MatchString(name) || living.balancers[name] {
 			continue
 		}
 		tags, err := tagsIfThere(b.classicTags.Get(ctx, name, inventory.Query{MaxAge: tagsMaxAge}))
 		if err != nil {
 			return nil, err
 		}
-		if service, orphan := orphanOf(id, tags); orphan {
+		service, orphan := orphanOf(id, tags)
+		if !orphan {
+			continue
+		}
+		others, err := c.servesOthers(ctx, classicTargets(lb))
+		if err != nil {
+			return nil, err
+		}
+		if !others {
 			orphans = append(orphans, guard.Orphan{Kind: orphanClassic, ID: name, Name: service, Created: created(lb.CreatedTime)})
 		}
 	}
@@ -96,7 +190,7 @@ func tagsIfThere(found named[map[string]string], err error) (map[string]string, 
 	return found.value, err
 }
 
-func (c *cloud) orphanNetworks(ctx context.Context, id *identity, living map[string]bool) ([]guard.Orphan, error) {
+func (c *cloud) orphanNetworks(ctx context.Context, id *identity, living livingServices) ([]guard.Orphan, error) {
 	b := c.loadBalancers.balancers
 	all, err := b.networks.All(ctx, inventory.Query{MaxAge: orphanMaxAge})
 	if err != nil {
@@ -104,7 +198,7 @@ func (c *cloud) orphanNetworks(ctx context.Context, id *identity, living map[str
 	}
 	var orphans []guard.Orphan
 	for _, lb := range all {
-		if living[aws.ToString(lb.LoadBalancerName)] {
+		if living.balancers[aws.ToString(lb.LoadBalancerName)] {
 			continue
 		}
 		arn := aws.ToString(lb.LoadBalancerArn)
@@ -112,7 +206,19 @@ func (c *cloud) orphanNetworks(ctx context.Context, id *identity, living map[str
 		if err != nil {
 			return nil, err
 		}
-		if service, orphan := orphanOf(id, tags); orphan {
+		service, orphan := orphanOf(id, tags)
+		if !orphan {
+			continue
+		}
+		targets, err := c.networkTargets(ctx, arn, orphanMaxAge)
+		if err != nil {
+			return nil, err
+		}
+		others, err := c.servesOthers(ctx, targets)
+		if err != nil {
+			return nil, err
+		}
+		if !others {
 			orphans = append(orphans, guard.Orphan{Kind: orphanNetwork, ID: arn, Name: service, Created: created(lb.CreatedTime)})
 		}
 	}
@@ -127,7 +233,7 @@ func created(at *time.Time) string {
 }
 
 // orphanTargetGroups finds target groups that no load balancer uses.
-func (c *cloud) orphanTargetGroups(ctx context.Context, id *identity, served map[string]bool) ([]guard.Orphan, error) {
+func (c *cloud) orphanTargetGroups(ctx context.Context, id *identity, living livingServices) ([]guard.Orphan, error) {
 	b := c.loadBalancers.balancers
 	all, err := b.groups.All(ctx, inventory.Query{MaxAge: orphanMaxAge})
 	if err != nil {
@@ -147,7 +253,7 @@ func (c *cloud) orphanTargetGroups(ctx context.Context, id *identity, served map
 		if err != nil {
 			return nil, err
 		}
-		if service, orphan := orphanOf(id, tags); orphan && !served[service] {
+		if service, orphan := orphanOf(id, tags); orphan && !living.services[service] {
 			orphans = append(orphans, guard.Orphan{Kind: orphanTargetGroup, ID: arn, Name: service})
 		}
 	}
@@ -174,20 +280,87 @@ func (c *cloud) inUse(ctx context.Context, t *elbv2types.TargetGroup, maxAge tim
 	return false, nil
 }
 
-// orphanGroups finds the security groups of classic load balancers of no Service.
-func (c *cloud) orphanGroups(ctx context.Context, id *identity, living map[string]bool) ([]guard.Orphan, error) {
+// managedGroupForm is the form of the names of the security groups of network load balancers.
+var managedGroupForm = regexp.MustCompile(`^k8s-[a-zA-Z0-9]{0,8}-[a-zA-Z0-9]{0,8}-[0-9a-f]{10}$`)
+
+// orphanGroups finds the security groups of load balancers of no Service.
+func (c *cloud) orphanGroups(ctx context.Context, id *identity, living livingServices) ([]guard.Orphan, error) {
 	all, err := c.loadBalancers.groups.known.All(ctx, inventory.Query{MaxAge: orphanMaxAge})
 	if err != nil {
 		return nil, err
 	}
 	var orphans []guard.Orphan
 	for _, g := range all {
-		name, own := strings.CutPrefix(g.name, classicGroupPrefix)
-		if own && id.owned(g.tags) && controllerName.MatchString(name) && !living[name] {
-			orphans = append(orphans, guard.Orphan{Kind: orphanGroup, ID: g.id, Name: g.name})
+		o := guard.Orphan{Kind: orphanGroup, ID: g.id, Name: g.name}
+		if !madeForBalancer(id, g) || living.has(o) {
+			continue
+		}
+		used, err := c.groupInUse(ctx, g.id, living, orphanMaxAge)
+		if err != nil {
+			return nil, err
+		}
+		if !used {
+			orphans = append(orphans, o)
 		}
 	}
 	return orphans, nil
+}
+
+// madeForBalancer reports whether a security group was made for one load balancer. AWS's other controller gives names and
+// descriptions of the same form, beside tags of its own.
+func madeForBalancer(id *identity, g securityGroup) bool {
+	if !id.owned(g.tags) {
+		return false
+	}
+	if name, classic := strings.CutPrefix(g.name, classicGroupPrefix); classic {
+		return controllerName.MatchString(name)
+	}
+	for key := range g.tags {
+		if strings.Contains(key, ".k8s.aws/") {
+			return false
+		}
+	}
+	return g.description == managedGroupDescription && managedGroupForm.MatchString(g.name)
+}
+
+// groupInUse reports whether a load balancer that is no orphan has a security group.
+func (c *cloud) groupInUse(ctx context.Context, groupID string, living livingServices, maxAge time.Duration) (bool, error) {
+	b := c.loadBalancers.balancers
+	classics, err := b.classics.All(ctx, inventory.Query{MaxAge: maxAge})
+	if err != nil {
+		return false, err
+	}
+	for _, lb := range classics {
+		if !slices.Contains(lb.SecurityGroups, groupID) {
+			continue
+		}
+		if living.balancers[aws.ToString(lb.LoadBalancerName)] {
+			return true, nil
+		}
+		if others, err := c.servesOthers(ctx, classicTargets(lb)); err != nil || others {
+			return others, err
+		}
+	}
+	networks, err := b.networks.All(ctx, inventory.Query{MaxAge: maxAge})
+	if err != nil {
+		return false, err
+	}
+	for _, lb := range networks {
+		if !slices.Contains(lb.SecurityGroups, groupID) {
+			continue
+		}
+		if living.balancers[aws.ToString(lb.LoadBalancerName)] {
+			return true, nil
+		}
+		targets, err := c.networkTargets(ctx, aws.ToString(lb.LoadBalancerArn), maxAge)
+		if err != nil {
+			return false, err
+		}
+		if others, err := c.servesOthers(ctx, targets); err != nil || others {
+			return others, err
+		}
+	}
+	return false, nil
 }
 
 // errNotOrphan is the answer where what was an orphan has an owner by now.
@@ -200,16 +373,18 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 		return err
 	}
 	l := c.loadBalancers
+	if err := c.stillNobodys(ctx, o); err != nil {
+		return err
+	}
 	switch o.Kind {
 	case orphanClassic:
 		if err = l.stillOrphan(ctx, id, o, l.balancers.classicTags); err == nil {
-			err = l.balancers.deleteClassic(ctx, o.ID)
+			err = c.deleteOrphanClassic(ctx, o)
 		}
 	case orphanNetwork:
 		if err = l.stillOrphan(ctx, id, o, l.balancers.networkTags); err == nil {
-			err = l.balancers.deleteNetwork(ctx, o.ID)
+			err = c.deleteOrphanNetwork(ctx, o)
 		}
-		l.balancers.networks.Forget(balancerOfARN(o.ID))
 	case orphanTargetGroup:
 		err = c.deleteOrphanTargetGroup(ctx, id, o)
 	case orphanGroup:
@@ -221,6 +396,55 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 		return nil
 	}
 	return err
+}
+
+// stillNobodys asks the API server again whether a living Service has what is about to be deleted.
+func (c *cloud) stillNobodys(ctx context.Context, o guard.Orphan) error {
+	living, err := c.livingNow(ctx)
+	if err == nil && living.has(o) {
+		err = fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan)
+	}
+	return err
+}
+
+func (c *cloud) livingNow(ctx context.Context) (livingServices, error) {
+	if c.kube == nil {
+		return livingServices{}, nil
+	}
+	list, err := c.kube.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return livingServices{}, fmt.Errorf("listing Services, to look again whether one has an orphan: %w", err)
+	}
+	services := make([]*v1.Service, len(list.Items))
+	for i := range list.Items {
+		services[i] = &list.Items[i]
+	}
+	return livingOf(services), nil
+}
+
+func (c *cloud) deleteOrphanClassic(ctx context.Context, o guard.Orphan) error {
+	b := c.loadBalancers.balancers
+	lb, err := b.classics.Get(ctx, o.ID, inventory.Query{})
+	if err != nil {
+		return err
+	}
+	if others, err := c.servesOthers(ctx, classicTargets(lb)); err != nil || others {
+		return cmp.Or(err, fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan))
+	}
+	return b.deleteClassic(ctx, o.ID)
+}
+
+func (c *cloud) deleteOrphanNetwork(ctx context.Context, o guard.Orphan) error {
+	targets, err := c.networkTargets(ctx, o.ID, 0)
+	if err != nil {
+		return err
+	}
+	if others, err := c.servesOthers(ctx, targets); err != nil || others {
+		return cmp.Or(err, fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan))
+	}
+	b := c.loadBalancers.balancers
+	defer b.networks.Forget(balancerOfARN(o.ID))
+	return b.deleteNetwork(ctx, o.ID)
 }
 
 // stillOrphan reads the tags of something that is about to be deleted.
@@ -264,7 +488,15 @@ func (c *cloud) deleteOrphanGroup(ctx context.Context, id *identity, o guard.Orp
 	if err != nil {
 		return err
 	}
-	if !id.owned(g.tags) || g.name != o.Name {
+	living, err := c.livingNow(ctx)
+	if err != nil {
+		return err
+	}
+	used, err := c.groupInUse(ctx, o.ID, living, 0)
+	if err != nil {
+		return err
+	}
+	if used || !madeForBalancer(id, g) || g.name != o.Name {
 		return fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan)
 	}
 	if err := c.loadBalancers.closeGroup(ctx, o.ID); err != nil {

@@ -162,7 +162,11 @@ func (l *loadBalancers) planNetwork(ctx context.Context, cluster string, service
 	if err != nil {
 		return nil, err
 	}
-	planned = append(append(planned, nodes...), planSteps(object, planNetwork(state, want))...)
+	steps, err := l.ownSteps(ctx, service, state, planNetwork(state, want))
+	if err != nil {
+		return nil, err
+	}
+	planned = append(append(planned, nodes...), planSteps(object, steps)...)
 	if l.config.NLBGroupMode != groupModeManaged || want.groups == nil {
 		return planned, nil
 	}

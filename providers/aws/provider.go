@@ -151,7 +151,11 @@ func checkService(in registry.Inputs, service *v1.Service) (warnings, err error)
 		return nil, nil
 	}
 	c, _, _ := parseConfig(in)
-	_, warnings, err = parseSettings(service, c)
+	s, warnings, err := parseSettings(service, c)
+	if err == nil {
+		listeners := networkListeners("", service, s, c)
+		warnings = errors.Join(warnings, rangesProblem(service, s, c, plannedEntrance(service, s, c), listeners))
+	}
 	if len(in.File) > 0 {
 		return warnings, err
 	}

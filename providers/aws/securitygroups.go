@@ -238,19 +238,14 @@ func (a *api) listGroups(ctx context.Context) ([]securityGroup, int, error) {
 	}
 	in := &ec2.DescribeSecurityGroupsInput{MaxResults: aws.Int32(pageSize), Filters: []ec2types.Filter{filter("vpc-id", id.vpc)}}
 	var list []securityGroup
-	for pages := 1; ; pages++ {
-		out, err := call(ctx, a, "listing security groups", (*ec2.Client).DescribeSecurityGroups, in)
-		if err != nil {
-			return nil, pages, err
-		}
-		for n := range out.SecurityGroups {
-			list = append(list, newGroup(&out.SecurityGroups[n]))
-		}
-		if aws.ToString(out.NextToken) == "" {
-			return list, pages, nil
-		}
-		in.NextToken = out.NextToken
-	}
+	pages, err := everyPage(ctx, a, "listing security groups", (*ec2.Client).DescribeSecurityGroups, in,
+		func(out *ec2.DescribeSecurityGroupsOutput) (int, *string) {
+			for n := range out.SecurityGroups {
+				list = append(list, newGroup(&out.SecurityGroups[n]))
+			}
+			return len(out.SecurityGroups), out.NextToken
+		}, func(token *string) { in.NextToken = token })
+	return list, pages, err
 }
 
 func (a *api) getGroup(ctx context.Context, id string) (securityGroup, error) {

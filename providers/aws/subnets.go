@@ -75,25 +75,23 @@ func (a *api) listSubnets(ctx context.Context) ([]subnet, int, error) {
 	}
 	in := &ec2.DescribeSubnetsInput{MaxResults: aws.Int32(pageSize), Filters: []ec2types.Filter{filter("vpc-id", id.vpc)}}
 	var list []subnet
-	for pages := 1; ; pages++ {
-		out, err := call(ctx, a, "listing subnets", (*ec2.Client).DescribeSubnets, in)
-		if err != nil {
-			return nil, pages, err
+	pages, err := everyPage(ctx, a, "listing subnets", (*ec2.Client).DescribeSubnets, in, func(out *ec2.DescribeSubnetsOutput) (int, *string) {
+		for n := range out.Subnets {
+			list = append(list, newSubnet(&out.Subnets[n]))
 		}
-		for _, s := range out.Subnets {
-			one := subnet{id: aws.ToString(s.SubnetId), zone: aws.ToString(s.AvailabilityZone), cidr: aws.ToString(s.CidrBlock), tags: keyed(s.Tags, ec2Tag)}
-			for _, a := range s.Ipv6CidrBlockAssociationSet {
-				if a.Ipv6CidrBlockState != nil && a.Ipv6CidrBlockState.State == ec2types.SubnetCidrBlockStateCodeAssociated {
-					one.cidrs6 = append(one.cidrs6, aws.ToString(a.Ipv6CidrBlock))
-				}
-			}
-			list = append(list, one)
+		return len(out.Subnets), out.NextToken
+	}, func(token *string) { in.NextToken = token })
+	return list, pages, err
+}
+
+func newSubnet(s *ec2types.Subnet) subnet {
+	one := subnet{id: aws.ToString(s.SubnetId), zone: aws.ToString(s.AvailabilityZone), cidr: aws.ToString(s.CidrBlock), tags: keyed(s.Tags, ec2Tag)}
+	for _, a := range s.Ipv6CidrBlockAssociationSet {
+		if a.Ipv6CidrBlockState != nil && a.Ipv6CidrBlockState.State == ec2types.SubnetCidrBlockStateCodeAssociated {
+			one.cidrs6 = append(one.cidrs6, aws.ToString(a.Ipv6CidrBlock))
 		}
-		if aws.ToString(out.NextToken) == "" {
-			return list, pages, nil
-		}
-		in.NextToken = out.NextToken
 	}
+	return one
 }
 
 func (a *api) listTables(ctx context.Context) ([]routeTable, int, error) {
@@ -103,26 +101,25 @@ func (a *api) listTables(ctx context.Context) ([]routeTable, int, error) {
 	}
 	in := &ec2.DescribeRouteTablesInput{MaxResults: aws.Int32(tablePage), Filters: []ec2types.Filter{filter("vpc-id", id.vpc)}}
 	var list []routeTable
-	for pages := 1; ; pages++ {
-		out, err := call(ctx, a, "listing route tables", (*ec2.Client).DescribeRouteTables, in)
-		if err != nil {
-			return nil, pages, err
-		}
-		for _, t := range out.RouteTables {
-			one := routeTable{id: aws.ToString(t.RouteTableId), routes: t.Routes, tags: keyed(t.Tags, ec2Tag)}
-			for _, a := range t.Associations {
-				one.main = one.main || aws.ToBool(a.Main)
-				if a.SubnetId != nil {
-					one.subnets = append(one.subnets, *a.SubnetId)
-				}
+	pages, err := everyPage(ctx, a, "listing route tables", (*ec2.Client).DescribeRouteTables, in,
+		func(out *ec2.DescribeRouteTablesOutput) (int, *string) {
+			for n := range out.RouteTables {
+				list = append(list, newTable(&out.RouteTables[n]))
 			}
-			list = append(list, one)
+			return len(out.RouteTables), out.NextToken
+		}, func(token *string) { in.NextToken = token })
+	return list, pages, err
+}
+
+func newTable(t *ec2types.RouteTable) routeTable {
+	one := routeTable{id: aws.ToString(t.RouteTableId), routes: t.Routes, tags: keyed(t.Tags, ec2Tag)}
+	for _, a := range t.Associations {
+		one.main = one.main || aws.ToBool(a.Main)
+		if a.SubnetId != nil {
+			one.subnets = append(one.subnets, *a.SubnetId)
 		}
-		if aws.ToString(out.NextToken) == "" {
-			return list, pages, nil
-		}
-		in.NextToken = out.NextToken
 	}
+	return one
 }
 
 // choose returns the subnets of a new load balancer, and of a classic one whose subnets may change.

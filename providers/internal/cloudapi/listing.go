@@ -29,6 +29,7 @@ type Listing struct {
 	seed                  maphash.Seed
 	pages, bytes, objects int
 	seen                  map[uint64]struct{}
+	tokens                map[string]struct{}
 }
 
 type listingKey struct{}
@@ -36,7 +37,7 @@ type listingKey struct{}
 // WatchListing returns a context for the calls of one listing. They fail once they answer more than any account holds, and where
 // an answer repeats an earlier one.
 func WatchListing(ctx context.Context) (context.Context, *Listing) {
-	l := &Listing{seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}}
+	l := &Listing{seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}, tokens: map[string]struct{}{}}
 	return context.WithValue(ctx, listingKey{}, l), l
 }
 
@@ -47,6 +48,18 @@ func (l *Listing) Add(objects int) error {
 	if l.objects += objects; l.objects > maxObjects {
 		return endless("more than %d objects", maxObjects)
 	}
+	return nil
+}
+
+// Turn notes the token of the next page. One that comes again leads back to a page that was read, whatever that page says then:
+// answers of some clouds differ by a request ID alone.
+func (l *Listing) Turn(token string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, repeated := l.tokens[token]; repeated {
+		return endless("the token of page %d is that of an earlier one", len(l.tokens)+2)
+	}
+	l.tokens[token] = struct{}{}
 	return nil
 }
 

@@ -1,0 +1,35 @@
+package aws
+
+import (
+	"context"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+)
+
+// everyPage reads all pages of a listing, and returns how many there were. take keeps what a page holds, and tells how many
+// objects these are and the token of the next page; turn puts that token into the request. A listing without an end is an error.
+func everyPage[C client, Option, In, Out any](
+	ctx context.Context, a *api, what string, do func(C, context.Context, *In, ...func(*Option)) (*Out, error), in *In,
+	take func(*Out) (objects int, next *string), turn func(token *string),
+) (pages int, err error) {
+	ctx, listing := cloudapi.WatchListing(ctx)
+	for pages = 1; ; pages++ {
+		out, err := call(ctx, a, what, do, in)
+		if err != nil {
+			return pages, err
+		}
+		objects, next := take(out)
+		if err := listing.Add(objects); err != nil {
+			return pages, apiError(err, nil, what)
+		}
+		if aws.ToString(next) == "" {
+			return pages, nil
+		}
+		if err := listing.Turn(aws.ToString(next)); err != nil {
+			return pages, apiError(err, nil, what)
+		}
+		turn(next)
+	}
+}

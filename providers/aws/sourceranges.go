@@ -1,0 +1,156 @@
+package aws
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	elbv2types "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// Source ranges hold where rules of a security group are written: those of the load balancer itself, or those of the nodes. This
+// file decides who gets in all the same, and says so.
+
+// entrance is what lets clients of a network load balancer in.
+type entrance struct {
+	// dualStack is set where clients come by both families, and v6 where targets are reached by IPv6.
+	dualStack, v6 bool
+	// filtered is set where rules are written into a security group of the load balancer itself.
+	filtered bool
+	// nodes is set where rules are written into those of the nodes.
+	nodes bool
+}
+
+// covers tells of source ranges what they say about a family: whether they name any of it, and whether all of it.
+func covers(ranges []netip.Prefix, v6 bool) (some, all bool) {
+	for _, p := range ranges {
+		if p.Addr().Is6() == v6 {
+			some, all = true, all || p.Bits() == 0
+		}
+	}
+	return some, all
+}
+
+// hides reports whether nodes see the load balancer's own address in place of that of clients who may come in: those of the
+// other family than the targets', or all by wish. No rule of the nodes can tell them from each other.
+func (e entrance) hides(s settings) bool {
+	some, _ := covers(s.ranges, e.v6)
+	other, _ := covers(s.ranges, !e.v6)
+	anybody := len(s.ranges) == 0
+	return (e.dualStack && (anybody || other)) || (s.targetAttributes[attributePreserveClient] == textFalse && (anybody || some))
+}
+
+// open are the families by which everybody gets in although the source ranges name some of it, or none. checked is set where
+// health checks use the ports that clients use, which the nodes let in from the load balancer.
+func (e entrance) open(s settings, checked bool) []string {
+	if len(s.ranges) == 0 || e.filtered {
+		return nil
+	}
+	var families []string
+	for _, v6 := range []bool{false, true} {
+		if v6 != e.v6 && !e.dualStack {
+			continue
+		}
+		_, all := covers(s.ranges, v6)
+		hidden := v6 != e.v6 || s.targetAttributes[attributePreserveClient] == textFalse
+		if all || (e.nodes && (!hidden || (!checked && !e.hides(s)))) {
+			continue
+		}
+		families = append(families, familyName(v6))
+	}
+	return families
+}
+
+func familyName(v6 bool) string {
+	if v6 {
+		return "IPv6"
+	}
+	return "IPv4"
+}
+
+// sharesPorts reports whether health checks use a port that clients use.
+func sharesPorts(listeners []listenerWish) bool {
+	for _, port := range checkPorts(listeners) {
+		if slices.ContainsFunc(listeners, func(l listenerWish) bool { return l.group.port == port }) {
+			return true
+		}
+	}
+	return false
+}
+
+// rangesPlace is where the source ranges of a Service stand.
+func rangesPlace(service *v1.Service) string {
+	if len(service.Spec.LoadBalancerSourceRanges) > 0 {
+		return "spec.loadBalancerSourceRanges"
+	}
+	return "annotation " + annotationSourceRanges
+}
+
+// rangesProblem says that the source ranges keep nobody out, and what to do; nil where they hold.
+func rangesProblem(service *v1.Service, s settings, c Config, e entrance, listeners []listenerWish) error {
+	problem := func(reason string, args ...any) error {
+		return &schema.Problem{Place: rangesPlace(service), Value: joined(s.ranges), Reason: fmt.Sprintf(reason, args...), Warning: true}
+	}
+	if len(s.ranges) == 0 {
+		return nil
+	}
+	if !s.network {
+		switch {
+		case len(s.Groups) > 0:
+			return problem("keeps nobody out: no rules are written into the security groups of %s; see to their rules, or remove it", annotationGroups)
+		case c.ClassicGroup != "":
+			return problem("keeps nobody out: no rules are written into the security group of the option ElbSecurityGroup; see to its rules")
+		}
+		return nil
+	}
+	families := strings.Join(e.open(s, sharesPorts(listeners)), " and ")
+	switch {
+	case families == "":
+		return nil
+	case !e.nodes:
+		return problem("keeps nobody out that comes by %s: the option DisableSecurityGroupIngress leaves the nodes' security groups alone, "+
+			"and none of the load balancer itself gets rules", families)
+	}
+	return problem("keeps nobody out that comes by %s: the load balancer hides the addresses of these clients from the nodes "+
+		"(%s=false, or the family that its targets do not have), and no security group of its own gets rules; set NLBSecurityGroupMode = Managed "+
+		"before the load balancer is made", families, attributePreserveClient)
+}
+
+func joined(ranges []netip.Prefix) string {
+	texts := make([]string, len(ranges))
+	for i, p := range ranges {
+		texts[i] = p.String()
+	}
+	return strings.Join(texts, ",")
+}
+
+// plannedEntrance is that of a network load balancer which is not made yet.
+func plannedEntrance(service *v1.Service, s settings, c Config) entrance {
+	return entrance{
+		v6:       targetFamily(service) == addressIPv6, // one with both families is made only where the ranges hold for both
+		filtered: c.NLBGroupMode == groupModeManaged && len(s.Groups) == 0, nodes: !c.NoNodeGroupRules,
+	}
+}
+
+// entranceOf is that of a network load balancer as it is.
+func entranceOf(service *v1.Service, s settings, c Config, lb *elbv2types.LoadBalancer) entrance {
+	e := plannedEntrance(service, s, c)
+	e.dualStack = lb.IpAddressType == elbv2types.IpAddressTypeDualstack
+	e.filtered = e.filtered && len(lb.SecurityGroups) > 0
+	return e
+}
+
+// reportRanges tells of source ranges that do not hold. lb is nil for a classic load balancer.
+func (l *loadBalancers) reportRanges(service *v1.Service, s settings, lb *elbv2types.LoadBalancer, listeners []listenerWish) {
+	var e entrance
+	if lb != nil {
+		e = entranceOf(service, s, l.config, lb)
+	}
+	if problem := rangesProblem(service, s, l.config, e, listeners); problem != nil {
+		l.event(service, eventRangesIgnored, problem.Error())
+	}
+}
