@@ -335,6 +335,7 @@ func (l *loadBalancers) settings(service *v1.Service) (settings, error) {
 // EnsureLoadBalancer implements cloudprovider.LoadBalancer: observe, desire, plan, apply.
 func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (status *v1.LoadBalancerStatus, err error) {
 	if _, elsewhere := kindOf(service); elsewhere {
+		l.reportPrevious(service)
 		return nil, cloudprovider.ImplementedElsewhere
 	}
 	s, err := l.settings(service)
@@ -346,6 +347,17 @@ func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, 
 		return err
 	})
 	return status, err
+}
+
+// reportPrevious tells of the load balancer that a Service had before another controller was to serve it. It costs no call.
+func (l *loadBalancers) reportPrevious(service *v1.Service) {
+	name := balancerName(service)
+	_, classic := l.balancers.classics.Peek(name)
+	_, network := l.balancers.networks.Peek(name)
+	if classic || network {
+		l.event(service, eventFixed, fmt.Sprintf("load balancer %s, which was made before annotation %s was %q, stays as it is and gets no "+
+			"changes of nodes; it goes with the Service", name, annotationType, service.Annotations[annotationType]))
+	}
 }
 
 func (l *loadBalancers) ensure(ctx context.Context, cluster string, service *v1.Service, s settings, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {

@@ -105,6 +105,7 @@ func (l *loadBalancers) networkWishes(ctx context.Context, service *v1.Service, 
 	if lb != nil {
 		l.reportScheme(service, s, string(lb.Scheme))
 		want.scheme, want.addressType = string(lb.Scheme), string(lb.IpAddressType)
+		l.reportAddresses(service, s, lb)
 		if len(s.Subnets) > 0 {
 			want.mappings, err = l.namedMappings(ctx, service, s, lb)
 		}
@@ -112,6 +113,28 @@ func (l *loadBalancers) networkWishes(ctx context.Context, service *v1.Service, 
 		return want, err
 	}
 	return want, err
+}
+
+// reportAddresses tells of fixed addresses that an annotation names and a load balancer does not have. They stay the user's: none
+// is ever released.
+func (l *loadBalancers) reportAddresses(service *v1.Service, s settings, lb *elbv2types.LoadBalancer) {
+	var elastic, private []string
+	for _, z := range lb.AvailabilityZones {
+		for _, a := range z.LoadBalancerAddresses {
+			if id := aws.ToString(a.AllocationId); id != "" {
+				elastic = append(elastic, id)
+			}
+			if ip := aws.ToString(a.PrivateIPv4Address); ip != "" {
+				private = append(private, ip)
+			}
+		}
+	}
+	if len(s.EIPs) > 0 && !sameSet(s.EIPs, elastic) {
+		l.reportFixed(service, annotationEIPs, strings.Join(s.EIPs, ","), strings.Join(elastic, ","))
+	}
+	if len(s.PrivateAddresses) > 0 && !sameSet(s.PrivateAddresses, private) {
+		l.reportFixed(service, annotationPrivateAddresses, strings.Join(s.PrivateAddresses, ","), strings.Join(private, ","))
+	}
 }
 
 // placeNetwork chooses where a new load balancer is, and what it offers to clients.

@@ -136,7 +136,7 @@ func TestClassicGroups(t *testing.T) {
 	w.ensure(s)
 	assert.Equal(t, []string{extraGroup}, w.sim.Classics()[0].Groups)
 	assert.Empty(t, w.group(own.Name).ID)
-	assert.Equal(t, []string{"-1 0-0 " + extraGroup}, rules(w.group("nodes")), "the rule of the former group is gone")
+	assert.Equal(t, []string{"-1 0-0 " + extraGroup + " " + descriptionSelf}, rules(w.group("nodes")), "the rule of the former group is gone")
 	assert.Empty(t, rules(w.group("extra")), "no rules are written into groups of others")
 	s = w.change(s, func(s *v1.Service) {
 		delete(s.Annotations, annotationGroups)

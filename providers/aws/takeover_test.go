@@ -265,12 +265,13 @@ func TestOrphans(t *testing.T) {
 	for _, o := range found {
 		kinds = append(kinds, o.Kind)
 	}
-	assert.Equal(t, []string{orphanClassic, orphanNetwork, orphanGroup, orphanTargetGroup}, kinds)
+	assert.Equal(t, []string{orphanClassic, orphanNetwork, orphanGroup, orphanGroup, orphanTargetGroup}, kinds)
 	for _, o := range found {
 		require.NoError(t, w.DeleteOrphan(t.Context(), o))
 		require.NoError(t, w.DeleteOrphan(t.Context(), o), "what is gone is as wished")
 	}
 	assert.Empty(t, w.sim.Classics())
 	assert.Len(t, w.sim.Networks(), 2, "the living one, and the one by hand")
+	assert.Len(t, w.sim.Groups(), 3, "the living one's, the nodes', and the extra one")
 	require.ErrorContains(t, w.DeleteOrphan(t.Context(), guard.Orphan{Kind: "volume"}), "no kind")
 }

@@ -82,6 +82,24 @@ func (s *Sim) AddElasticIP() string {
 	return id
 }
 
+// ElasticIPs returns the elastic addresses, and the load balancers that use them.
+func (s *Sim) ElasticIPs() map[string]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.eips)
+}
+
+// AttachTargetGroup makes the listener of a port forward to another target group, as people do by hand.
+func (s *Sim) AttachTargetGroup(name string, port int, targetGroup string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.listeners.all() {
+		if lb := s.networks.byID[l.LoadBalancer]; lb.Name == name && l.Port == port {
+			l.TargetGroup = targetGroup
+		}
+	}
+}
+
 func (s *Sim) arn(path string) string {
 	s.serial++
 	return fmt.Sprintf("arn:aws:elasticloadbalancing:%s:%s:%s/%016x", Region, Account, path, s.serial)
