@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
@@ -33,6 +34,8 @@ type world struct {
 	cluster string
 	nodes   []*v1.Node
 	limits  limitsFunc
+	// dial is nil for the system's network.
+	dial cloudapi.DialFunc
 }
 
 // unlimited lets calls through at once: what is counted here is not how long it takes.
@@ -45,6 +48,23 @@ func newTestWorld(t *testing.T, file string, options awssim.Options) *world {
 	t.Helper()
 	sim, server := awssim.New(newRegion(options))
 	w := &world{Bench: conformance.NewBench(t), sim: sim, server: server, url: server.Start(t), file: file, env: map[string]string{}, cluster: "kubernetes", limits: unlimited}
+	w.restart()
+	return w
+}
+
+// roundTrip is how long every call takes in virtual time.
+const roundTrip = 20 * time.Millisecond
+
+// newVirtualWorld is newTestWorld inside a bubble of virtual time, with the real limits on calls.
+func newVirtualWorld(t *testing.T, file string, options awssim.Options) *world {
+	t.Helper()
+	sim, server := awssim.New(newRegion(options))
+	network := simkit.NewNetwork()
+	server.Configure(func(s *simkit.Settings) { s.Latency = simkit.Duration(roundTrip) })
+	w := &world{
+		Bench: conformance.NewBench(t), sim: sim, server: server, url: network.Serve(t, server), file: file, env: map[string]string{},
+		cluster: "kubernetes", limits: limitsOf, dial: network.Dial,
+	}
 	w.restart()
 	return w
 }
@@ -65,6 +85,7 @@ func testInputs(sim *awssim.Sim, url, file string, more map[string]string) regis
 // restart makes the provider anew, with nothing in memory.
 func (w *world) restart() {
 	in := testInputs(w.sim, w.url, w.sim.CloudConfig(w.url)+w.file, w.env)
+	in.Dial = w.dial
 	config, _, err := parseConfig(in)
 	require.NoError(w.T, err)
 	c, err := buildCloud(config, in, w.limits)
