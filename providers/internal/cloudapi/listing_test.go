@@ -124,3 +124,12 @@ func TestAnEncodingThatWasNotAskedForIsRefused(t *testing.T) {
 	_, err := call(t, c, http.MethodGet, "")
 	require.ErrorContains(t, err, "encoding")
 }
+
+// TestTokensDoNotRepeat: answers that differ by a request ID alone end a listing all the same, by the token of the next page.
+func TestTokensDoNotRepeat(t *testing.T) {
+	t.Parallel()
+	_, listing := WatchListing(t.Context())
+	require.NoError(t, listing.Turn("a"))
+	require.NoError(t, listing.Turn("b"))
+	require.ErrorContains(t, listing.Turn("a"), "the token of page 4 is that of an earlier one")
+}
