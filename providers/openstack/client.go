@@ -61,6 +61,8 @@ type api struct {
 	availability gophercloud.Availability
 	region       string
 	userAgents   []string
+	// insecure is set where the operator allows endpoints without TLS.
+	insecure bool
 
 	mu       sync.Mutex
 	provider *gophercloud.ProviderClient
@@ -93,9 +95,9 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 	registerMetrics()
 	a := &api{
 		availability: gophercloud.Availability(c.Global.EndpointType), region: c.Global.Region, services: map[kind]*gophercloud.ServiceClient{},
-		userAgents: append(slices.Clone(c.UserAgents), "anyccm/"+in.Version),
+		userAgents: append(slices.Clone(c.UserAgents), "anyccm/"+in.Version), insecure: in.AllowInsecureEndpoints,
 		http: cloudapi.NewClient(cloudapi.Config{
-			Provider: Name, UserAgent: "anyccm/" + in.Version, Operation: operation, Timeout: c.RequestTimeout, Transport: loginGuard{transport},
+			Provider: Name, UserAgent: "anyccm/" + in.Version, Operation: operation, Timeout: c.RequestTimeout, Transport: endpointGuard{transport, in.AllowInsecureEndpoints},
 		}),
 	}
 	first := authOptions(c)

@@ -88,6 +88,7 @@ func (l *loadBalancers) forget(id string) {
 	l.balancers.Forget(id)
 	l.parts.Forget(id)
 	l.looked.Delete(id)
+	l.proved.Delete(id)
 }
 
 // leaveShared removes what belongs to the Service from a load balancer that stays.

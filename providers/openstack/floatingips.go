@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
 )
 
 // floatingIP is a Neutron floating address.
@@ -107,12 +109,13 @@ func (l *loadBalancers) publish(ctx context.Context, cluster string, service *v1
 			return "", err
 		}
 		if len(have) > 0 && have[0].PortID != "" {
-			err := fmt.Errorf("floating IP %s is not available: it is attached to port %s; detach it there, or choose another loadBalancerIP", wished, have[0].PortID)
-			l.event(service, eventConfigError, err.Error())
-			return "", err
+			return "", l.taken(service, have[0])
 		}
 		if len(have) > 0 {
-			return wished, l.attach(ctx, have[0], lb)
+			if err := l.claim(ctx, cluster, service, have[0], lb); err != nil {
+				return "", err
+			}
+			return wished, nil
 		}
 	}
 	return l.createFloatingIP(ctx, cluster, service, s, lb, wished)
@@ -192,6 +195,44 @@ func (l *loadBalancers) requestFloatingIP(ctx context.Context, r floatingIPReque
 // neutron is request for Neutron with a body and an answer under the same key.
 func neutron[T any](ctx context.Context, a *api, doing, method, at, key string, body any, accepted ...int) (*T, error) {
 	return request[T](ctx, a, network, doing, method, at, wrap(key, body), key, accepted...)
+}
+
+// claim attaches a free floating address that a Service asks for, unless it is another living Service's: its description says for
+// whom it was made, and a status who shows it, as while the load balancer there is made again. The address is read right before, for
+// Neutron would take it off any port that it has been given to meanwhile.
+func (l *loadBalancers) claim(ctx context.Context, cluster string, service *v1.Service, known floatingIP, lb *balancer) error {
+	f, err := l.floating.Get(ctx, known.ID, inventory.Query{})
+	if err != nil {
+		return notAbsence(err)
+	}
+	if f.PortID != "" {
+		return l.taken(service, f)
+	}
+	all, err := l.cluster.Services(ctx)
+	if err != nil {
+		return fmt.Errorf("looking whose floating address %s is: %w", f.Address, err)
+	}
+	for _, s := range all {
+		waits := s.Spec.Type == v1.ServiceTypeLoadBalancer || len(s.Finalizers) > 0
+		if s.UID != service.UID && waits && (f.Description == floatingIPDescription(cluster, s) || shown(s, f.Address)) {
+			d := ownership.Refuse("floating address "+f.Address, fmt.Sprintf("Service %s/%s", s.Namespace, s.Name), s, "choose another loadBalancerIP")
+			ownership.Report(l.events, service, d)
+			return d.Err()
+		}
+	}
+	return l.attach(ctx, f, lb)
+}
+
+// shown reports whether the status of a Service shows an address.
+func shown(s *v1.Service, address string) bool {
+	return slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(in v1.LoadBalancerIngress) bool { return in.IP == address })
+}
+
+// taken tells a Service that the address that it asks for is in use.
+func (l *loadBalancers) taken(service *v1.Service, f floatingIP) error {
+	err := fmt.Errorf("floating IP %s is not available: it is attached to port %s; detach it there, or choose another loadBalancerIP", f.Address, f.PortID)
+	l.event(service, eventConfigError, err.Error())
+	return err
 }
 
 // attach attaches a floating address to a load balancer.

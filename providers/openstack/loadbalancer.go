@@ -67,6 +67,8 @@ type loadBalancers struct {
 	locks     keylock.Locks
 	// looked has the IDs of load balancers whose parts were read before.
 	looked sync.Map
+	// proved has the UIDs of the Services whose a load balancer was proved to be that has only a likely name, by its ID.
+	proved sync.Map
 	// clusterName is what the framework calls the cluster, as it said last.
 	clusterName atomic.Value
 

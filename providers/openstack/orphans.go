@@ -77,10 +77,7 @@ func has(s *v1.Service, lb *balancer) bool {
 
 // shows reports whether a Service is served by one of the addresses, as its status or the record beside it tells.
 func shows(s *v1.Service, addresses []string) bool {
-	recorded := s.Annotations[annotationAddress]
-	return (recorded != "" && slices.Contains(addresses, recorded)) || slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(in v1.LoadBalancerIngress) bool {
-		return in.IP != "" && slices.Contains(addresses, in.IP)
-	})
+	return slices.ContainsFunc(addresses, func(a string) bool { return a != "" && (a == s.Annotations[annotationAddress] || shown(s, a)) })
 }
 
 // showsOther reports whether a Service is served by something that has none of the addresses. A host name tells nothing.

@@ -128,10 +128,12 @@ func (l *loadBalancers) roleOf(ctx context.Context, cluster string, service *v1.
 // judge says whose a load balancer is.
 func (l *loadBalancers) judge(ctx context.Context, service *v1.Service, lb *balancer, rules ownership.Rules, nodes []*v1.Node) (ownership.Decision, error) {
 	object := ownership.Object{Title: titleOf(lb), ID: lb.ID, Name: lb.Name, Marks: lb.Tags}
+	likely := slices.Contains(rules.Likely(service), lb.Name)
 	if !slices.Contains(rules.Names(service), lb.Name) && !slices.Contains(lb.Tags, ownership.ServiceMark(service.UID)) {
-		for _, a := range append(furtherAddresses(lb), lb.VIPAddress) {
-			// A private address may be another one's on another network.
-			if ip, err := netip.ParseAddr(a); err == nil && !ip.IsPrivate() {
+		all := append(furtherAddresses(lb), lb.VIPAddress)
+		for _, a := range all {
+			// A private address may be another one's on another network, which without the name tells nothing.
+			if ip, err := netip.ParseAddr(a); err == nil && (likely || !ip.IsPrivate()) {
 				object.Addresses = append(object.Addresses, a)
 			}
 		}
@@ -140,24 +142,45 @@ func (l *loadBalancers) judge(ctx context.Context, service *v1.Service, lb *bala
 			return ownership.Decision{}, err
 		}
 		if f != nil {
-			object.Addresses = append(object.Addresses, f.Address)
+			all, object.Addresses = append(all, f.Address), append(object.Addresses, f.Address)
 		}
+		rules.Recorded = func(s *v1.Service) bool { return records(s, lb, all) }
 	}
-	return l.cluster.Judge(ctx, service, object, rules, func(ctx context.Context) (ownership.Targets, error) { return l.targets(ctx, lb, nodes) })
+	d, err := l.cluster.Judge(ctx, service, object, rules, func(ctx context.Context) (ownership.Targets, error) { return l.targets(ctx, lb, nodes) })
+	if err == nil && likely && d.Verdict == ownership.Owned {
+		l.proved.Store(lb.ID, service.UID)
+	}
+	return d, err
+}
+
+// records reports whether the annotations of a Service record a load balancer by more than its ID: by its address or port, as
+// made by us, or as what is left to be cleaned up.
+func records(s *v1.Service, lb *balancer, addresses []string) bool {
+	address, portID := s.Annotations[annotationAddress], s.Annotations[annotationPortID]
+	more := (address != "" && slices.Contains(addresses, address)) || (portID != "" && portID == lb.VIPPortID) || s.Annotations[annotationMade] == lb.ID ||
+		s.DeletionTimestamp != nil || s.Spec.Type != v1.ServiceTypeLoadBalancer
+	return s.Annotations[annotationID] == lb.ID && more
 }
 
 func titleOf(lb *balancer) string { return "load balancer " + lb.ID }
 
+// rules are what tells a Service's load balancer. The name is only likely to be its own, for two clusters may be called alike,
+// until something else has proved it once: nodes and addresses change, and a load balancer does not change hands by that.
 func (l *loadBalancers) rules(cluster string, lb *balancer, mark string) ownership.Rules {
+	named := func(s *v1.Service) []string {
+		if name := balancerName(cluster, s); len(name) < longestName { // one that was cut may be several Services'
+			return []string{name}
+		}
+		return nil
+	}
 	return ownership.Rules{
-		Adopt: l.adopt, Unmarked: !l.config.OwnershipTag,
+		Adopt: l.adopt, Unmarked: !l.config.OwnershipTag, Likely: named,
 		Names: func(s *v1.Service) []string {
 			names := []string{legacyName(s)}
-			name := balancerName(cluster, s)
-			if len(name) < longestName { // one that was cut may be several Services'
-				names = append(names, name)
+			if uid, proved := l.proved.Load(lb.ID); proved && uid == s.UID {
+				names = append(names, named(s)...)
 			}
-			if mark != "" && slices.Contains(lb.Tags, mark) && clusterDiffers(lb.Name, name) {
+			if name := balancerName(cluster, s); mark != "" && slices.Contains(lb.Tags, mark) && clusterDiffers(lb.Name, name) {
 				names = append(names, lb.Name) // the cluster had another name
 			}
 			return names
@@ -173,21 +196,27 @@ func (l *loadBalancers) targets(ctx context.Context, lb *balancer, more []*v1.No
 	if err != nil {
 		return t, notAbsence(err)
 	}
-	ours := map[string]bool{}
+	ours := map[string]*v1.Node{}
 	for _, n := range slices.Concat(more, l.instances.nodes.Nodes()) {
 		for _, family := range []v1.IPFamily{v1.IPv4Protocol, v1.IPv6Protocol} {
 			address, err := l.addressOf(ctx, n, family)
 			if err != nil {
 				return t, err
 			}
-			ours[address] = true
+			ours[address] = n
 		}
 	}
 	for i := range d.pools {
 		for _, m := range d.pools[i].members {
 			t.All++
-			if m.Address != "" && ours[m.Address] {
-				t.Ours++
+			if n := ours[m.Address]; m.Address != "" && n != nil {
+				elsewhere, err := l.elsewhere(ctx, n, m)
+				if err != nil {
+					return t, err
+				}
+				if !elsewhere {
+					t.Ours++
+				}
 			}
 			if port := int32(m.Port); !slices.Contains(t.Ports, port) { //nolint:gosec // the API bounds ports to 1..65535
 				t.Ports = append(t.Ports, port)
@@ -195,6 +224,42 @@ func (l *loadBalancers) targets(ctx context.Context, lb *balancer, more []*v1.No
 		}
 	}
 	return t, nil
+}
+
+// elsewhere reports whether a member has the address of a node on another network, where networks of two clusters have the same
+// range. The subnet of a member may also be that of the load balancer, through which the address is reached.
+func (l *loadBalancers) elsewhere(ctx context.Context, node *v1.Node, m member) (bool, error) {
+	id, err := l.config.parseProviderID(node.Spec.ProviderID)
+	if err != nil || m.SubnetID == "" {
+		return false, nil //nolint:nilerr // another cloud's node, whose network nobody can be asked about here
+	}
+	ports, err := l.instances.portsOf(ctx, id, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: missMaxAge, Expected: l.instances.nodes.Counts().All})
+	if err != nil {
+		return false, notAbsence(err)
+	}
+	own := false
+	for _, p := range ports {
+		switch p.subnetOf(m.Address) {
+		case m.SubnetID:
+			return false, nil
+		case "":
+		default:
+			own = true
+		}
+	}
+	if !own {
+		return false, nil
+	}
+	at, err := l.networks.subnet(ctx, m.SubnetID)
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	address, addressErr := netip.ParseAddr(m.Address)
+	span, err := netip.ParsePrefix(at.CIDR)
+	return addressErr == nil && err == nil && span.Contains(address), nil
 }
 
 // admit returns the role of a Service that may use a load balancer, and otherwise tells everybody concerned why it may not.
@@ -238,7 +303,15 @@ func (l *loadBalancers) joining(ctx context.Context, cluster string, service *v1
 		rules.Shares = func(s *v1.Service) bool { return s.Namespace == service.Namespace || l.config.LoadBalancer.ShareAcross }
 		return l.judge(ctx, service, lb, rules, nodes)
 	}
-	ours := ownership.Check("", r.mark, lb.Tags) == nil && (owner != nil || (r.mark != "" && slices.Contains(lb.Tags, r.mark)))
+	ours := r.mark != "" && slices.Contains(lb.Tags, r.mark)
+	if owner != nil && !ours { // its name alone may be another cluster's
+		d, err := l.judge(ctx, owner, lb, l.rules(cluster, lb, r.mark), nodes)
+		if err != nil {
+			return ownership.Decision{}, err
+		}
+		ours = d.Verdict != ownership.Refused
+	}
+	ours = ours && ownership.Check("", r.mark, lb.Tags) == nil
 	switch {
 	case l.config.LoadBalancer.ShareAcross, ours && namespace == service.Namespace, ours && owner != nil && agrees(owner, service.Namespace):
 		return agreed, nil
@@ -287,9 +360,9 @@ func (l *loadBalancers) ownerOf(ctx context.Context, cluster string, lb *balance
 	if err != nil {
 		return nil, "", "", fmt.Errorf("looking for the owner of load balancer %s: %w", lb.ID, err)
 	}
-	names := l.rules(cluster, lb, mark).Names
+	rules := l.rules(cluster, lb, mark)
 	for _, s := range all {
-		if slices.Contains(lb.Tags, ownership.ServiceMark(s.UID)) || slices.Contains(names(s), lb.Name) {
+		if slices.Contains(lb.Tags, ownership.ServiceMark(s.UID)) || slices.Contains(slices.Concat(rules.Names(s), rules.Likely(s)), lb.Name) {
 			return s, s.Namespace, s.Name, nil
 		}
 	}

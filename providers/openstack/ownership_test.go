@@ -1,6 +1,8 @@
 package openstack
 
 import (
+	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -83,6 +85,100 @@ func (w *world) refuses(s *v1.Service, want string) {
 	require.NoError(w.T, w.loadBalancers.UpdateLoadBalancer(w.T.Context(), w.cluster, w.Current(s), w.nodes))
 	require.NoError(w.T, w.remove(s))
 	assert.Zero(w.T, w.server.Calls().Writes, "%v", w.server.Calls().ByOperation)
+}
+
+// TestClustersCalledAlike: the name that OpenStack's own controller gives is another cluster's, too, where both have the same name.
+// It takes the address in the status or a node of ours among the members to tell whose an unmarked load balancer is.
+func TestClustersCalledAlike(t *testing.T) {
+	t.Parallel()
+	const refused = "another cluster of the same name"
+	byName := left{hostname: "web.example.com"}
+	// replaced makes the nodes be others than those that the load balancer sends its traffic to.
+	replaced := func(w *world, _ *v1.Service) {
+		for _, n := range w.nodes {
+			w.Unregister(n)
+		}
+		w.nodes = nil
+		w.addNode(openstacksim.Spec{Name: fmt.Sprintf("new-%d", len(w.sim.Servers()))})
+	}
+	empty := func(w *world, _ *v1.Service) {
+		for _, p := range w.sim.Pools() {
+			w.sim.ChangePool(p.ID, func(p *openstacksim.Pool) { p.DropMembers() })
+		}
+	}
+	forget := func(_ *world, s *v1.Service) { s.Annotations, s.Status = map[string]string{}, v1.ServiceStatus{} }
+	claim := func(_ *world, s *v1.Service) { s.Status = v1.ServiceStatus{} } // all that an author can write
+	for name, c := range map[string]struct {
+		left    left
+		since   []func(*world, *v1.Service)
+		adopt   registry.Adoption
+		refused bool
+		writes  int
+	}{
+		"as it was left":                                {},
+		"as it was left, by a host name":                {left: byName},
+		"found by name alone":                           {since: []func(*world, *v1.Service){forget}},
+		"all nodes are others, the status shows it":     {since: []func(*world, *v1.Service){replaced}, writes: 1},
+		"all nodes are others, a private address":       {left: left{internal: true, annotations: map[string]string{annotationInternal: textTrue}}, since: []func(*world, *v1.Service){replaced}, writes: 1},
+		"all nodes are others, by a host name":          {left: byName, since: []func(*world, *v1.Service){replaced}, refused: true},
+		"all nodes are others, by a host name, allowed": {left: byName, since: []func(*world, *v1.Service){replaced}, adopt: registry.AdoptAny, writes: 1},
+		"another cluster's, found by name":              {since: []func(*world, *v1.Service){replaced, forget}, refused: true},
+		"another cluster's, named by annotations":       {since: []func(*world, *v1.Service){replaced, claim}, refused: true},
+		"another cluster's, named by annotations, none": {since: []func(*world, *v1.Service){replaced, claim}, adopt: registry.AdoptNone, refused: true},
+		"another cluster's, without members":            {since: []func(*world, *v1.Service){empty, forget}, refused: true},
+		"without members, with its address in a record": {since: []func(*world, *v1.Service){empty, claim}, writes: 1},
+		"another cluster's, on a network like this one's": {since: []func(*world, *v1.Service){func(w *world, _ *v1.Service) {
+			other := w.sim.AddSubnet(w.sim.AddNetwork("other", false), "other", "10.0.0.0/16")
+			for _, p := range w.sim.Pools() {
+				w.sim.ChangePool(p.ID, func(p *openstacksim.Pool) { p.MoveMembers(other) })
+			}
+		}, claim}, refused: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newTestWorld(t, "", nil)
+			w.addNode(openstacksim.Spec{Name: "n1"})
+			w.adopt = c.adopt
+			s := web(nil)
+			if c.left.annotations != nil {
+				s = web(maps.Clone(c.left.annotations))
+			}
+			if c.left.hostname != "" {
+				s.Annotations[annotationHostname] = c.left.hostname
+			}
+			leave(t, w, s, c.left)
+			for _, since := range c.since {
+				since(w, s)
+			}
+			w.restart()
+			if c.refused {
+				before := w.sim.LoadBalancers()
+				w.refuses(s, refused)
+				assert.Contains(t, strings.Join(w.Events(), "\n"), ownership.EventNotOurs)
+				assert.Equal(t, before, w.sim.LoadBalancers())
+				return
+			}
+			w.Apply(s)
+			w.server.ResetCalls()
+			s, _ = w.ensure(s)
+			assert.Equal(t, c.writes, w.server.Calls().Writes, "%v", w.server.Calls().ByOperation)
+			replaced(w, s) // what was proved stays so
+			w.update(s)
+			require.NoError(t, w.remove(s))
+			assert.Empty(t, w.sim.LoadBalancers())
+		})
+	}
+}
+
+// TestGuestsOfClustersCalledAlike: nobody joins another cluster's load balancer because a Service here has the same name.
+func TestGuestsOfClustersCalledAlike(t *testing.T) {
+	t.Parallel()
+	w := newTestWorld(t, "", nil)
+	w.addNode(openstacksim.Spec{Name: "n1"})
+	s := web(nil)
+	lb := w.sim.AddLoadBalancer(balancerName(w.cluster, s), firstSubnet)
+	w.Apply(s)
+	w.refuses(named(service("guest", map[string]string{annotationID: lb.ID}, servicePort("x", 81, 30081)), "guest"), "which is not of this cluster")
 }
 
 // TestTakeoverOfARenamedCluster: without marks, what the status shows and what the members are tell whose it is.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
@@ -55,6 +56,63 @@ func TestAddressOfAnother(t *testing.T) {
 		require.NoError(t, w.remove(s))
 		require.Len(t, w.sim.FloatingIPs(), 1, whose)
 		assert.Nil(t, w.sim.FloatingIPs()[0].PortID)
+	}
+}
+
+// TestAddressOfALivingService: a free floating address that was made for another living Service, or that one shows, is not attached
+// here, nor one that got a port a moment ago; what is left of one that is gone may be used.
+func TestAddressOfALivingService(t *testing.T) {
+	t.Parallel()
+	const address = "203.0.113.50"
+	shows := func(s *v1.Service) {
+		s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: address}}
+	}
+	for name, c := range map[string]struct {
+		description string
+		other       func(*v1.Service)
+		attached    bool
+		refused     string
+	}{
+		"made for it, and kept":     {description: "Floating IP for Kubernetes external service default/other from cluster kubernetes", refused: "belongs to Service default/other"},
+		"shown by it":               {other: shows, refused: "belongs to Service default/other"},
+		"made for one that is gone": {description: "Floating IP for Kubernetes external service default/gone from cluster kubernetes"},
+		"of one that is internal to the cluster now": {
+			description: "Floating IP for Kubernetes external service default/other from cluster kubernetes",
+			other:       func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeClusterIP },
+		},
+		"nobody's":              {},
+		"attached a moment ago": {attached: true, refused: "is not available"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newTestWorld(t, "", nil)
+			w.addNode(openstacksim.Spec{Name: "n1"})
+			id := w.sim.AddFloatingIP(w.sim.Networks()[0].ID, address, c.description)
+			other := named(service("other", nil, servicePort("x", 81, 30081)), "other")
+			if c.other != nil {
+				c.other(other)
+			}
+			w.Apply(other)
+			s := web(nil)
+			s.Spec.LoadBalancerIP = address
+			w.Apply(s)
+			if c.attached { // after it was seen to be free
+				_, err := w.loadBalancers.floating.All(t.Context(), inventory.Query{})
+				require.NoError(t, err)
+				require.NoError(t, w.sim.AttachFloatingIP(id, w.sim.Ports()[0].ID))
+			}
+			status, err := w.try(s)
+			port := valueOf(w.sim.FloatingIPs()[0].PortID)
+			if c.refused == "" {
+				require.NoError(t, err)
+				assert.Equal(t, address, status.Ingress[0].IP)
+				assert.Equal(t, w.sim.LoadBalancers()[0].VIPPortID, port)
+				return
+			}
+			require.ErrorContains(t, err, c.refused)
+			assert.NotEqual(t, w.sim.LoadBalancers()[0].VIPPortID, port)
+			assert.Equal(t, !c.attached, strings.Contains(strings.Join(w.Events(), "\n"), ownership.EventClaimed))
+		})
 	}
 }
 

@@ -115,7 +115,16 @@ func (c *cloud) SetInformers(factory informers.SharedInformerFactory) {
 }
 
 // CheckAPI implements registry.CloudAPI. The listing that it begins also serves the first questions about nodes.
-func (c *cloud) CheckAPI(ctx context.Context) error { return c.instances.warm(ctx) }
+func (c *cloud) CheckAPI(ctx context.Context) error {
+	services := []kind{compute, network}
+	if c.config.LoadBalancer.Enabled {
+		services = append(services, loadBalancer)
+	}
+	if err := c.api.checkCatalog(ctx, services...); err != nil {
+		return err
+	}
+	return c.instances.warm(ctx)
+}
 
 // InstancesV2 implements cloudprovider.Interface.
 func (c *cloud) InstancesV2() (cloudprovider.InstancesV2, bool) { return c.instances, true }

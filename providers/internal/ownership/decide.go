@@ -40,6 +40,11 @@ type Rules struct {
 	// Names returns the names that the cloud's own controller, or this program, gives to the load balancer of a Service
 	// and to no other one. Names that an annotation chooses are not among them.
 	Names func(*v1.Service) []string
+	// Likely returns names that a controller gives to the load balancer of a Service, and that another cluster may have
+	// given as well, as where the name holds only what clusters are called. They count with the address or the targets.
+	Likely func(*v1.Service) []string
+	// Recorded reports whether the annotations of a Service record the object together with its address or port.
+	Recorded func(*v1.Service) bool
 	// Record returns the ID that the annotations of a Service record or ask for.
 	Record func(*v1.Service) string
 	// Shares reports whether another Service may have the object beside this one; nil means that none may.
@@ -109,7 +114,8 @@ func Refuse(object, who string, owner *v1.Service, advice string) Decision {
 
 // Decide says whose an object is. What only a controller or the operator can write decides, in this order: marks in the
 // cloud, the name that holds the Service's identity, the address in the status of a Service (authors of Services may not
-// write the status), and the targets, for no two Services have the same node port. Annotations and ages prove nothing.
+// write the status), and the targets, for no two Services have the same node port. Annotations and ages prove nothing, and a
+// name that another cluster may have given proves something only together with one of the others.
 func Decide(f Facts) Decision {
 	d := Decision{Object: f.Object.Title}
 	if err := Check(f.Object.Title, f.Mark, f.Object.Marks); err != nil {
@@ -128,10 +134,33 @@ func Decide(f Facts) Decision {
 	if other := f.other(f.named); other != nil {
 		return d.refuse(serviceName(other), other)
 	}
+	if f.likely(f.Service) {
+		return f.decideByLikelyName(d, ours)
+	}
+	if other := f.other(f.likely); other != nil {
+		return d.refuse(serviceName(other), other)
+	}
 	if _, uid := Marked(f.Object.Marks); uid != "" && !ours {
 		return d.refuse("a Service with the UID "+uid+", which is not of this cluster", nil)
 	}
 	return f.decideByStatus(d, ours)
+}
+
+// decideByLikelyName decides about an object whose name another cluster may have given to it, too: it is the Service's if the
+// mark of the cluster, the address in the status or a node of the cluster among the targets says so. What has no targets and
+// serves nobody is taken on the word of the record.
+func (f Facts) decideByLikelyName(d Decision, ours bool) Decision {
+	byTargets := f.Targets != nil && (f.Targets.Ours > 0 || (f.Targets.All == 0 && f.Recorded != nil && f.Recorded(f.Service)))
+	switch {
+	case ours, f.shows(f.Service), byTargets:
+		return Decision{Verdict: Owned, Deletable: true, Object: d.Object}
+	case f.Adopt == registry.AdoptAny:
+		d.Verdict, d.TargetsMayTell = Adopted, f.Targets == nil
+		return d
+	}
+	d.TargetsMayTell = f.Targets == nil
+	d.advice = "if it is this Service's, let the operator allow it for once (--adopt-load-balancers=any); otherwise give the clusters different names (--cluster-name)"
+	return d.refuse("another cluster of the same name, as far as can be told: it has this Service's name, but no mark of this cluster, not the address in the Service's status, and no node of this cluster among its targets", nil)
 }
 
 // decideByStatus decides about an object that neither a mark nor a name gives to any Service.
@@ -185,6 +214,10 @@ func (f Facts) other(is func(*v1.Service) bool) *v1.Service {
 
 func (f Facts) named(s *v1.Service) bool {
 	return f.Names != nil && f.Object.Name != "" && slices.Contains(f.Names(s), f.Object.Name)
+}
+
+func (f Facts) likely(s *v1.Service) bool {
+	return f.Likely != nil && f.Object.Name != "" && slices.Contains(f.Likely(s), f.Object.Name)
 }
 
 // shows reports whether the status of a Service shows the object, and its annotations lead there, if they lead anywhere:

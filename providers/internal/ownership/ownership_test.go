@@ -216,6 +216,9 @@ func TestDecide(t *testing.T) {
 	}
 	owned, adopted := outcome{Owned, true, ""}, outcome{Adopted, false, ""}
 	refused := func(who string) outcome { return outcome{Refused, false, who} }
+	const alike = "another cluster of the same name, as far as can be told: it has this Service's name, but no mark of this cluster, " +
+		"not the address in the Service's status, and no node of this cluster among its targets"
+	recorded := func(s *v1.Service) { s.Annotations["address"] = "192.0.2.7" }
 	const nobody = "nobody that can be told: it carries no mark of this cluster, and neither its name nor its targets are this Service's"
 	for name, c := range map[string]struct {
 		mine    func(*v1.Service)
@@ -239,15 +242,26 @@ func TestDecide(t *testing.T) {
 			object: Object{Marks: []string{"anyccm-svc:other"}}, mark: "-", targets: nodePort,
 			others: []*v1.Service{service("other", 9, func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeClusterIP })}, want: refused("Service ns/other"),
 		},
-		"another cluster's":                      {object: Object{Marks: []string{"anyccm:u2"}, Name: "a-mine"}, mine: served, adopt: registry.AdoptAny, want: refused("another cluster, whose namespace kube-system has the UID u2")},
-		"a Service of another cluster":           {object: Object{Marks: []string{"anyccm-svc:far"}}, targets: nodePort, adopt: registry.AdoptAny, want: refused("a Service with the UID far, which is not of this cluster")},
-		"its default name":                       {object: Object{Name: "a-mine"}, adopt: registry.AdoptNone, want: owned},
-		"its default name, and another's mark":   {object: Object{Name: "a-mine", Marks: []string{"anyccm-svc:other"}}, others: []*v1.Service{service("other", 9, nil)}, want: refused("Service ns/other")},
-		"another's default name":                 {object: Object{Name: "a-other"}, others: []*v1.Service{service("other", 9, nil)}, targets: nodePort, adopt: registry.AdoptAny, want: refused("Service ns/other")},
-		"unmarked, in its status":                {mine: served, want: outcome{Owned, false, ""}},
-		"unmarked, in its status, none adopted":  {mine: served, adopt: registry.AdoptNone, want: refused(nobody)},
-		"of this cluster, in its status":         {mine: served, object: Object{Marks: []string{"anyccm:u1"}}, adopt: registry.AdoptNone, want: owned},
-		"where nothing is marked, in its status": {mine: served, silent: true, want: owned},
+		"another cluster's":                        {object: Object{Marks: []string{"anyccm:u2"}, Name: "a-mine"}, mine: served, adopt: registry.AdoptAny, want: refused("another cluster, whose namespace kube-system has the UID u2")},
+		"a Service of another cluster":             {object: Object{Marks: []string{"anyccm-svc:far"}}, targets: nodePort, adopt: registry.AdoptAny, want: refused("a Service with the UID far, which is not of this cluster")},
+		"its default name":                         {object: Object{Name: "a-mine"}, adopt: registry.AdoptNone, want: owned},
+		"its default name, and another's mark":     {object: Object{Name: "a-mine", Marks: []string{"anyccm-svc:other"}}, others: []*v1.Service{service("other", 9, nil)}, want: refused("Service ns/other")},
+		"another's default name":                   {object: Object{Name: "a-other"}, others: []*v1.Service{service("other", 9, nil)}, targets: nodePort, adopt: registry.AdoptAny, want: refused("Service ns/other")},
+		"a likely name alone":                      {object: Object{Name: "l-mine"}, targets: &Targets{All: 2, Ports: []int32{30080}}, want: refused(alike)},
+		"a likely name, targets unknown":           {object: Object{Name: "l-mine"}, want: refused(alike)},
+		"a likely name, no targets":                {object: Object{Name: "l-mine"}, targets: &Targets{}, want: refused(alike)},
+		"a likely name, no targets, recorded":      {object: Object{Name: "l-mine"}, targets: &Targets{}, mine: recorded, want: owned},
+		"a likely name, others' targets, recorded": {object: Object{Name: "l-mine"}, targets: &Targets{All: 1}, mine: recorded, want: refused(alike)},
+		"a likely name, one of our nodes":          {object: Object{Name: "l-mine"}, targets: &Targets{All: 2, Ours: 1}, adopt: registry.AdoptNone, want: owned},
+		"a likely name, in its status":             {object: Object{Name: "l-mine"}, mine: served, adopt: registry.AdoptNone, want: owned},
+		"a likely name, of this cluster":           {object: Object{Name: "l-mine", Marks: []string{"anyccm:u1", "anyccm-svc:gone"}}, want: owned},
+		"a likely name, another cluster's":         {object: Object{Name: "l-mine", Marks: []string{"anyccm:u2"}}, mine: served, want: refused("another cluster, whose namespace kube-system has the UID u2")},
+		"a likely name, any adopted":               {object: Object{Name: "l-mine"}, targets: &Targets{All: 1}, adopt: registry.AdoptAny, want: adopted},
+		"another's likely name":                    {object: Object{Name: "l-other"}, others: []*v1.Service{service("other", 9, nil)}, targets: nodePort, mine: served, adopt: registry.AdoptAny, want: refused("Service ns/other")},
+		"unmarked, in its status":                  {mine: served, want: outcome{Owned, false, ""}},
+		"unmarked, in its status, none adopted":    {mine: served, adopt: registry.AdoptNone, want: refused(nobody)},
+		"of this cluster, in its status":           {mine: served, object: Object{Marks: []string{"anyccm:u1"}}, adopt: registry.AdoptNone, want: owned},
+		"where nothing is marked, in its status":   {mine: served, silent: true, want: owned},
 		"in its status, recorded elsewhere": {
 			mine: func(s *v1.Service) { served(s); s.Annotations["id"] = "8" }, want: refused(nobody),
 		},
@@ -281,6 +295,8 @@ func TestDecide(t *testing.T) {
 			}
 			r := rules(c.adopt)
 			r.Unmarked = c.silent
+			r.Likely = func(s *v1.Service) []string { return []string{"l-" + s.Name} }
+			r.Recorded = func(s *v1.Service) bool { return s.Annotations["address"] == "192.0.2.7" }
 			r.Shares = func(*v1.Service) bool { return c.shares }
 			d := Decide(Facts{Service: service("mine", 5, c.mine), Mark: c.mark, Object: c.object, Targets: c.targets, Others: c.others, Rules: r})
 			assert.Equal(t, c.want, outcome{d.Verdict, d.Deletable, d.Who})

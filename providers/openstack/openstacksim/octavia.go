@@ -116,6 +116,16 @@ func (p Pool) BackendMembers() []Member {
 	return list
 }
 
+// DropMembers takes all members out of a pool.
+func (p *Pool) DropMembers() { p.members = nil }
+
+// MoveMembers puts all members of a pool on another subnet.
+func (p *Pool) MoveMembers(subnet string) {
+	for _, m := range p.members {
+		m.SubnetID = &subnet
+	}
+}
+
 // Member is a backend.
 type Member struct {
 	ID                 string   `json:"id"`
