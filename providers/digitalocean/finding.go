@@ -125,19 +125,24 @@ func (l *loadBalancers) now(ctx context.Context, service *v1.Service, before fin
 
 // judge says whose a load balancer is.
 func (l *loadBalancers) judge(ctx context.Context, service *v1.Service, lb *godo.LoadBalancer, nodes []*v1.Node) (finding, error) {
-	object := ownership.Object{
-		Title: "load balancer " + lb.ID, ID: lb.ID, Name: lb.Name, Marks: lb.Tags, Addresses: []string{lb.IP, lb.IPv6},
-	}
-	d, err := l.cluster.Judge(ctx, service, object, l.rules(), func(context.Context) (ownership.Targets, error) {
+	d, err := l.cluster.Judge(ctx, service, objectOf(lb), l.rules(), func(context.Context) (ownership.Targets, error) {
 		return targetsOf(lb, slices.Concat(nodes, l.instances.nodes.Nodes())), nil
 	})
 	return finding{lb, d}, err
+}
+
+// objectOf is what tells whose a load balancer is.
+func objectOf(lb *godo.LoadBalancer) ownership.Object {
+	return ownership.Object{
+		Title: "load balancer " + lb.ID, ID: lb.ID, Name: lb.Name, Marks: lb.Tags, Addresses: []string{lb.IP, lb.IPv6},
+	}
 }
 
 func (l *loadBalancers) rules() ownership.Rules {
 	return ownership.Rules{
 		Adopt: l.adopt, Unmarked: !l.config.OwnershipTag,
 		Names:  func(s *v1.Service) []string { return []string{defaultName(s)} },
+		Made:   defaultNames.MatchString,
 		Record: recordedID,
 	}
 }
@@ -165,7 +170,7 @@ func (l *loadBalancers) marks(ctx context.Context, service *v1.Service, found fi
 	if !l.config.OwnershipTag || (found.lb != nil && !found.Deletable) {
 		return nil, nil
 	}
-	marks := []string{ownership.ServiceMark(service.UID)}
+	marks := ownership.ServiceMarks(service)
 	mark, err := l.cluster.Mark(ctx)
 	if mark != "" {
 		marks = append(marks, mark)
@@ -198,7 +203,32 @@ func (l *loadBalancers) remark(ctx context.Context, service *v1.Service, found f
 		lb = &marked
 		l.observed.Amend(lb)
 	}
-	return lb, nil
+	return l.unmark(ctx, lb, marks)
+}
+
+// unmark takes the marks off by which a load balancer was another Service's, one that is gone: it may not have back what has
+// become this one's.
+func (l *loadBalancers) unmark(ctx context.Context, lb *godo.LoadBalancer, marks []string) (*godo.LoadBalancer, error) {
+	if len(marks) == 0 {
+		return lb, nil
+	}
+	stale := func(tag string) bool { return ownership.IsServiceMark(tag) && !slices.Contains(marks, tag) }
+	for _, tag := range lb.Tags {
+		if !stale(tag) {
+			continue
+		}
+		if err := l.api.untagLoadBalancer(ctx, tag, lb.ID); err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+			l.observed.Invalidate(lb.ID)
+			return nil, err
+		}
+	}
+	if !slices.ContainsFunc(lb.Tags, stale) {
+		return lb, nil
+	}
+	after := *lb
+	after.Tags = slices.DeleteFunc(slices.Clone(lb.Tags), stale)
+	l.observed.Amend(&after)
+	return &after, nil
 }
 
 func compareAge(a, b *godo.LoadBalancer) int {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/digitalocean/godo"
 	"github.com/stretchr/testify/assert"
@@ -170,31 +171,44 @@ func TestFirewallFailures(t *testing.T) {
 // restart follows. Never are there two firewalls, and the outcome is always the same.
 func TestFirewallInterruption(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []string{simkit.FaultReset, simkit.FaultLost, simkit.FaultStatusAfter, simkit.FaultHTML} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			for k := 1; ; k++ {
-				w, f := firewallWorld(t)
-				_, err := w.server.AddFault(simkit.Fault{Kind: kind, Status: 500, Operation: "firewalls", From: k, Count: 4})
-				require.NoError(t, err)
-				w.server.ResetCalls()
-				w.Apply(aged(nodePortService(nil, port("http", 80, 30080)), "np", 1))
-				if f.reconcile(t.Context()) != nil {
-					f = w.firewall()
-				}
-				w.converge(f)
-				w.Apply(aged(nodePortService(nil, port("http", 80, 30099)), "np", 1))
-				if f.reconcile(t.Context()) != nil {
-					f = w.firewall()
-				}
-				w.converge(f)
-				assert.Equal(t, []string{"tcp 30099 0.0.0.0/0 ::/0"}, w.inbound(), "call %d", k)
-				if w.server.Calls().Total < k {
-					require.Greater(t, k, 3)
-					return
-				}
+	// run makes a firewall and changes it, with faults from the k-th call on, and a restart after failures alone or always. It
+	// returns how many calls there were before the last convergence, and whether a fault struck.
+	run := func(t *testing.T, kind string, k int, restart bool) (int, bool) {
+		t.Helper()
+		w := newVirtualWorld(t, map[string]string{envFirewallName: "public-access", envFirewallTags: "worker, gpu"}, digitaloceansim.Options{})
+		w.addNode(digitaloceansim.Spec{Name: "node-1", Tags: []string{"worker", "gpu"}})
+		f := w.firewall()
+		if kind != "" {
+			_, err := w.server.AddFault(simkit.Fault{Kind: kind, Status: 500, Operation: "firewalls", From: k, Count: 4})
+			require.NoError(t, err)
+		}
+		w.server.ResetCalls()
+		for _, nodePort := range []int32{30080, 30099} {
+			w.Apply(aged(nodePortService(nil, port("http", 80, nodePort)), "np", 1))
+			if err := f.reconcile(t.Context()); err != nil || restart {
+				f = w.firewall()
 			}
-		})
+			w.converge(f)
+		}
+		calls := w.server.Calls()
+		assert.Equal(t, []string{"tcp 30099 0.0.0.0/0 ::/0"}, w.inbound(), "call %d", k)
+		return calls.ByOperation["GET /v2/firewalls"] + calls.ByOperation["POST /v2/firewalls"] + calls.ByOperation["PUT /v2/firewalls/{id}"],
+			slices.ContainsFunc(calls.Latest, func(c simkit.Call) bool { return c.Fault != "" })
+	}
+	for _, kind := range []string{simkit.FaultReset, simkit.FaultLost, simkit.FaultStatusAfter, simkit.FaultHTML} {
+		for _, restart := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, restart %v", kind, restart), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					count, _ := run(t, "", 0, restart)
+					require.GreaterOrEqual(t, count, 3, "a listing, a creation and a change")
+					for k := 1; k <= count; k++ {
+						_, struck := run(t, kind, k, restart)
+						assert.True(t, struck, "call %d", k)
+					}
+				})
+			})
+		}
 	}
 }
 

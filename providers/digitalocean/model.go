@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 
+	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -465,8 +466,10 @@ func keepFixed(observed *godo.LoadBalancer, want *godo.LoadBalancerRequest) *god
 		// No wish: the size that somebody gave it stays.
 		r.SizeSlug, r.SizeUnit = keptSize(observed)
 	}
+	owned := slices.ContainsFunc(r.Tags, ownership.IsServiceMark)
 	for _, tag := range observed.Tags {
-		if !slices.Contains(r.Tags, tag) {
+		// The marks of a Service that is gone, and whose this was, go.
+		if !slices.Contains(r.Tags, tag) && !(owned && ownership.IsServiceMark(tag)) {
 			r.Tags = append(slices.Clone(r.Tags), tag)
 		}
 	}

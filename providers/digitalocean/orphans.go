@@ -38,7 +38,7 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Or
 	}
 	orphans := []guard.Orphan{}
 	for _, lb := range all {
-		if orphaned(lb, mark, services) {
+		if c.loadBalancers.orphaned(lb, mark, services) {
 			orphans = append(orphans, guard.Orphan{Kind: "load balancer", ID: lb.ID, Name: lb.Name, Created: lb.Created})
 		}
 	}
@@ -46,26 +46,20 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Or
 	return orphans, nil
 }
 
-// orphaned reports whether a load balancer carries the mark of this cluster, and no Service has it.
-func orphaned(lb *godo.LoadBalancer, mark string, services []*v1.Service) bool {
-	return slices.Contains(lb.Tags, mark) && !slices.ContainsFunc(services, func(s *v1.Service) bool { return has(s, lb) })
-}
-
-func shows(s *v1.Service, lb *godo.LoadBalancer) bool {
-	return slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(in v1.LoadBalancerIngress) bool {
-		return in.IP != "" && (in.IP == lb.IP || in.IP == lb.IPv6)
+// orphaned reports whether a load balancer carries the mark of this cluster, and no Service has it. Whatever leads from a
+// living Service to it is enough, even where an annotation leads elsewhere as well.
+func (l *loadBalancers) orphaned(lb *godo.LoadBalancer, mark string, services []*v1.Service) bool {
+	rules, object := l.rules(), objectOf(lb)
+	return slices.Contains(lb.Tags, mark) && !slices.ContainsFunc(services, func(s *v1.Service) bool {
+		return ownership.Holds(s, object, rules) || has(s, lb)
 	})
 }
 
-// has reports whether a Service has a load balancer, or would find it. A Service that was a load balancer and waits for
-// its clean-up still has it.
+// has reports whether a Service would find a load balancer. A Service that was a load balancer and waits for its clean-up
+// still does.
 func has(s *v1.Service, lb *godo.LoadBalancer) bool {
-	waits := len(s.Finalizers) > 0
-	if s.Spec.Type != v1.ServiceTypeLoadBalancer && !waits {
+	if s.Spec.Type != v1.ServiceTypeLoadBalancer && len(s.Finalizers) == 0 {
 		return false
-	}
-	if id := recordedID(s); id != "" && id != lb.ID && len(s.Status.LoadBalancer.Ingress) > 0 && !shows(s, lb) {
-		return false // it moved to another one
 	}
 	return recordedID(s) == lb.ID || lb.Name == defaultName(s) || slices.Contains(lb.Tags, ownership.ServiceMark(s.UID)) ||
 		(s.Annotations[annotationName] != "" && s.Annotations[annotationName] == lb.Name)
@@ -89,7 +83,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	if err != nil {
 		return err
 	}
-	if mark == "" || !orphaned(lb, mark, services) {
+	if mark == "" || !l.orphaned(lb, mark, services) {
 		return fmt.Errorf("load balancer %s is no orphan any more: it lost the mark of this cluster, or a Service has it", o.ID)
 	}
 	err = c.api.deleteLoadBalancer(ctx, o.ID)

@@ -2,6 +2,7 @@ package digitalocean
 
 import (
 	"encoding/json"
+	"errors"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceansim"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
+	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
@@ -29,7 +31,7 @@ func TestMarks(t *testing.T) {
 	s := aged(service("", nil, port("http", 80, 30080)), "web", 1)
 	w.Apply(s)
 	s, shown := w.ensure(s)
-	marks := []string{"k8s:c1", ownership.ServiceMark(s.UID), "anyccm:test-cluster"}
+	marks := slices.Concat([]string{"k8s:c1"}, ownership.ServiceMarks(s), []string{"anyccm:test-cluster"})
 	assert.Equal(t, marks, w.sim.LoadBalancers()[0].Tags)
 
 	w.sim.ChangeLoadBalancer(s.Annotations[annotationID], func(lb *digitaloceansim.LoadBalancer) { lb.Tags = nil })
@@ -93,6 +95,157 @@ func TestUsersLoadBalancerKeepsItsName(t *testing.T) {
 		require.Len(t, all, 1)
 		assert.Equal(t, "by-hand", all[0].Name)
 	}
+}
+
+// adoptable is a Service of REGIONAL type, whose targets are node ports.
+func adoptable(namespace, name string, n int, annotations map[string]string) *v1.Service {
+	s := aged(service("", nil, port("http", 80, 30080)), name, n)
+	s.Namespace, s.Annotations = namespace, map[string]string{annotationType: typeRegional}
+	maps.Copy(s.Annotations, annotations)
+	return s
+}
+
+// TestRetainedLoadBalancer: who takes the freed node port of a Service has nothing of what it retained, unless the operator
+// allows it. Then it is that Service's alone, and the one that was there before does not have it back.
+func TestRetainedLoadBalancer(t *testing.T) {
+	t.Parallel()
+	for adopt, refused := range map[registry.Adoption]bool{registry.AdoptEvidence: true, registry.AdoptNone: true, registry.AdoptAny: false} {
+		t.Run(string(adopt), func(t *testing.T) {
+			t.Parallel()
+			w := lbWorld(t)
+			w.loadBalancers.adopt = adopt
+			first := adoptable("victims", "web", 1, nil)
+			w.Apply(first)
+			first, _ = w.ensure(first)
+			w.Withdraw(first)
+			id := map[string]string{annotationID: first.Annotations[annotationID]}
+			tenant := adoptable("tenant", "web", 2, id)
+			tenant.Spec.Ports[0].Port = 8080
+			w.Apply(tenant)
+			_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", tenant, w.nodes)
+			_, isNotOurs := errors.AsType[*ownership.NotOursError](err)
+			require.Equal(t, refused, isNotOurs, "%v", err)
+			tags := w.sim.LoadBalancers()[0].Tags
+			again := adoptable("victims", "web", 3, id)
+			if refused {
+				assert.Subset(t, tags, ownership.ServiceMarks(first), "its marks stay, by which its author has it back")
+				require.NoError(t, w.Remove(w.loadBalancers, "kubernetes", w.Current(tenant)))
+				require.Len(t, w.sim.LoadBalancers(), 1)
+				w.Apply(again)
+				w.ensure(again)
+				return
+			}
+			assert.ElementsMatch(t, slices.Concat([]string{"k8s:c1", "anyccm:test-cluster"}, ownership.ServiceMarks(tenant)), tags)
+			w.Withdraw(tenant)
+			w.loadBalancers.adopt = registry.AdoptEvidence
+			w.Apply(again)
+			_, err = w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", again, w.nodes)
+			require.ErrorContains(t, err, "belongs to a Service of this cluster that is gone")
+		})
+	}
+}
+
+// TestAdoptedByTargets: a load balancer made by hand for the node ports of a Service serves it, and stays when the Service goes,
+// also after its address came into the status. One port that is not the Service's is one too many, and a controller's name is
+// another Service's.
+func TestAdoptedByTargets(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change  func(*digitaloceansim.LoadBalancer)
+		refused bool
+	}{
+		"its port": {func(*digitaloceansim.LoadBalancer) {}, false},
+		"a port more": {func(lb *digitaloceansim.LoadBalancer) {
+			more := lb.ForwardingRules[0]
+			more.EntryPort, more.TargetPort = 81, 30081
+			lb.ForwardingRules = append(lb.ForwardingRules, more)
+		}, true},
+		"a controller's name": {func(lb *digitaloceansim.LoadBalancer) { lb.Name = "a3c1f6b527a664b588b4b0a61c1f9e0a" }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := lbWorld(t)
+			id := byHand(t, strings.TrimSuffix(w.env["DO_OVERRIDE_URL"], "/"), nil)
+			droplet, err := parseProviderID(w.nodes[0].Spec.ProviderID)
+			require.NoError(t, err)
+			w.sim.ChangeLoadBalancer(id, func(lb *digitaloceansim.LoadBalancer) {
+				lb.DropletIDs, lb.ForwardingRules[0].TargetPort = []int{droplet}, 30080
+				c.change(lb)
+			})
+			s := adoptable("default", "web", 1, map[string]string{annotationID: id})
+			w.Apply(s)
+			if c.refused {
+				_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
+				_, isNotOurs := errors.AsType[*ownership.NotOursError](err)
+				require.True(t, isNotOurs, "%v", err)
+				return
+			}
+			s, shown := w.ensure(s)
+			s = w.SetStatus(s, shown)
+			w.restart()
+			s, _ = w.ensure(s)
+			require.NoError(t, w.Remove(w.loadBalancers, "kubernetes", s))
+			assert.Len(t, w.sim.LoadBalancers(), 1)
+			assert.Contains(t, strings.Join(w.Events(), "\n"), guard.EventLoadBalancerRetained)
+		})
+	}
+}
+
+// TestOrphanOfALivingService: each of what leads from a living Service to a load balancer keeps it from being an orphan.
+func TestOrphanOfALivingService(t *testing.T) {
+	t.Parallel()
+	const other = "4de7ac8b-495b-4884-9a69-1050c6793cd6"
+	for name, c := range map[string]struct {
+		lb     func(*digitaloceansim.LoadBalancer)
+		change func(*v1.Service)
+		orphan bool
+	}{
+		"all of it":           {nil, func(*v1.Service) {}, false},
+		"a moved ID":          {nil, func(s *v1.Service) { s.Annotations[annotationID] = other }, false},
+		"no load balancer":    {nil, func(s *v1.Service) { s.Spec.Type, s.Status = v1.ServiceTypeClusterIP, v1.ServiceStatus{} }, false},
+		"its name alone":      {stripped("a000000017a664b588b4b0a61c1f9e0a"), func(s *v1.Service) { s.Annotations[annotationID], s.Status = other, v1.ServiceStatus{} }, false},
+		"its record alone":    {stripped("other"), func(s *v1.Service) { s.Status = v1.ServiceStatus{} }, false},
+		"its address alone":   {stripped("other"), func(s *v1.Service) { s.Annotations[annotationID] = other }, false},
+		"nothing leads there": {stripped("other"), func(s *v1.Service) { s.Annotations[annotationID], s.Status = other, v1.ServiceStatus{} }, true},
+	} {
+		hostnames := []string{"", "web.example.com"}
+		if name == "its address alone" {
+			hostnames = hostnames[:1] // a status that shows a name alone holds no address
+		}
+		for _, hostname := range hostnames {
+			t.Run(name+" "+hostname, func(t *testing.T) {
+				t.Parallel()
+				w := lbWorld(t)
+				s := aged(service("", nil, port("http", 80, 30080)), "web", 1)
+				if hostname != "" {
+					s.Annotations[annotationHostname] = hostname
+				}
+				w.Apply(s)
+				s, shown := w.ensure(s)
+				id := s.Annotations[annotationID]
+				s = w.SetStatus(s, shown).DeepCopy()
+				orphan := guard.Orphan{Kind: "load balancer", ID: id, Name: defaultName(s)}
+				if c.lb != nil {
+					w.sim.ChangeLoadBalancer(id, c.lb)
+				}
+				c.change(s)
+				w.Apply(s)
+				w.restart()
+				found, err := w.Orphans(t.Context(), []*v1.Service{s})
+				require.NoError(t, err)
+				assert.Equal(t, c.orphan, len(found) == 1)
+				if !c.orphan {
+					require.ErrorContains(t, w.DeleteOrphan(t.Context(), orphan), "is no orphan any more")
+				}
+				assert.Len(t, w.sim.LoadBalancers(), 1)
+			})
+		}
+	}
+}
+
+// stripped leaves a load balancer the mark of the cluster alone, and another name.
+func stripped(name string) func(*digitaloceansim.LoadBalancer) {
+	return func(lb *digitaloceansim.LoadBalancer) { lb.Name, lb.Tags = name, []string{"anyccm:test-cluster"} }
 }
 
 // TestOrphanIsLookedAtAgain: between the search and the deletion somebody may have given it away.

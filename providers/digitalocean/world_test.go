@@ -28,11 +28,27 @@ type world struct {
 	server *simkit.Server
 	env    map[string]string
 	nodes  []*v1.Node
+	// network replaces the loopback in virtual time.
+	network *simkit.Network
 }
 
 func newTestWorld(t *testing.T, env map[string]string) *world {
 	t.Helper()
 	return newTestWorldBehind(t, env, nil)
+}
+
+// newVirtualWorld is newTestWorld within a bubble of virtual time.
+func newVirtualWorld(t *testing.T, env map[string]string, o digitaloceansim.Options) *world {
+	t.Helper()
+	o.Token, o.Seed = testToken, simkit.SeedOf(t)
+	sim, server := digitaloceansim.New(o)
+	w := &world{Bench: conformance.NewBench(t), sim: sim, server: server, env: maps.Clone(env), network: simkit.NewNetwork()}
+	if w.env == nil {
+		w.env = map[string]string{}
+	}
+	w.env["DO_OVERRIDE_URL"] = w.network.Serve(t, server) + "/"
+	w.restart()
+	return w
 }
 
 // newTestWorldBehind puts something between the provider and the simulator.
@@ -56,6 +72,9 @@ func newTestWorldBehind(t *testing.T, env map[string]string, between func(server
 // restart makes the provider anew, with nothing in memory.
 func (w *world) restart() {
 	in := testInputs("", w.env)
+	if w.network != nil {
+		in.Dial = w.network.Dial
+	}
 	c, err := newCloud(in)
 	require.NoError(w.T, err)
 	c.loadBalancers.kube, c.loadBalancers.events = w.Kube, w.Recorder

@@ -116,28 +116,35 @@ func (l *loadBalancers) findOurs(ctx context.Context, service *v1.Service, nodes
 
 // judge says whose a NodeBalancer is.
 func (l *loadBalancers) judge(ctx context.Context, service *v1.Service, nb *nodeBalancer, nodes []*v1.Node) (finding, error) {
-	object := ownership.Object{Title: fmt.Sprintf("NodeBalancer %d", nb.ID), ID: strconv.Itoa(nb.ID), Name: nb.Label, Marks: nb.Tags}
-	if nb.FrontendAddressType != frontendVPC {
-		// An address in a VPC may be another one's in another VPC.
-		object.Addresses = []string{nb.IPv4, nb.IPv6, nb.Hostname}
-	}
 	targets := func(ctx context.Context) (ownership.Targets, error) { return l.targets(ctx, nb, nodes) }
-	d, err := l.cluster.Judge(ctx, service, object, l.rules(), targets)
+	d, err := l.cluster.Judge(ctx, service, objectOf(nb), l.rules(), targets)
 	if err != nil {
 		return finding{}, err
 	}
-	if d.Verdict == ownership.Refused && d.Owner == nil {
+	switch {
+	case d.Verdict == ownership.Owned:
+		// What Linode's own controller made goes with its Service, as it did; its labels say nothing about the Service.
+		d.Deletable = d.Deletable || madeByController(l.config.Prefix, nb.Label)
+	case d.Verdict == ownership.Refused && d.Owner == nil:
 		left, err := l.leftBehind(ctx, service, nb, nodes)
 		if err != nil {
 			return finding{}, err
 		}
 		if left {
-			d = ownership.Decision{Verdict: ownership.Owned, Object: object.Title}
+			d = ownership.Decision{Verdict: ownership.Adopted, Object: d.Object}
 		}
 	}
-	// What Linode's own controller made goes with its Service, as it did; its labels say nothing about the Service.
-	d.Deletable = d.Deletable || (d.Verdict != ownership.Refused && madeByController(l.config.Prefix, nb.Label))
 	return finding{nb, d}, nil
+}
+
+// objectOf is what tells whose a NodeBalancer is.
+func objectOf(nb *nodeBalancer) ownership.Object {
+	object := ownership.Object{Title: fmt.Sprintf("NodeBalancer %d", nb.ID), ID: strconv.Itoa(nb.ID), Name: nb.Label, Marks: nb.Tags}
+	if nb.FrontendAddressType != frontendVPC {
+		// An address in a VPC may be another one's in another VPC.
+		object.Addresses = []string{nb.IPv4, nb.IPv6, nb.Hostname}
+	}
+	return object
 }
 
 // frontendVPC is the kind of address of a NodeBalancer in a VPC.
@@ -147,6 +154,7 @@ func (l *loadBalancers) rules() ownership.Rules {
 	return ownership.Rules{
 		Adopt: l.adopt, Unmarked: !l.config.OwnershipTag,
 		Names: func(s *v1.Service) []string { return []string{label(l.config.Prefix, s)} },
+		Made:  func(name string) bool { return madeByController(l.config.Prefix, name) },
 		Record: func(s *v1.Service) string {
 			if id := idOf(s.Annotations[annotationID]); id != 0 {
 				return strconv.Itoa(id)
@@ -156,9 +164,9 @@ func (l *loadBalancers) rules() ownership.Rules {
 	}
 }
 
-// leftBehind reports whether a NodeBalancer is what a Service had that is no load balancer any more: the API server has taken
-// its status and node ports away, by which a NodeBalancer of Linode's own controller was the Service's. What is left as
-// evidence is that a controller made it, that it serves this cluster alone, and that it does nothing for another Service.
+// leftBehind reports whether a NodeBalancer may be what a Service had that is no load balancer any more: the API server has
+// taken its status and node ports away, by which a NodeBalancer of Linode's own controller was the Service's. What is left is
+// the record, which any author of Services can write. So the Service is told that it stays; it is never deleted.
 func (l *loadBalancers) leftBehind(ctx context.Context, service *v1.Service, nb *nodeBalancer, nodes []*v1.Node) (bool, error) {
 	marked := slices.ContainsFunc(nb.Tags, ownership.IsMark)
 	if service.Spec.Type == v1.ServiceTypeLoadBalancer || l.adopt == registry.AdoptNone || marked || l.services == nil ||
@@ -247,7 +255,34 @@ func (l *loadBalancers) marks(ctx context.Context, service *v1.Service) ([]strin
 	if err != nil || mark == "" {
 		return nil, err
 	}
-	return []string{mark, ownership.ServiceMark(service.UID)}, nil
+	return append([]string{mark}, ownership.ServiceMarks(service)...), nil
+}
+
+// remarked adds the marks to a change of a NodeBalancer which Linode's own controller made, or which was retained: from then on
+// more than its address in a status shows whose it is. Where nothing is to be changed, nothing is marked.
+func (l *loadBalancers) remarked(ctx context.Context, service *v1.Service, found finding, nb *nodeBalancer, want *desired, steps []step) ([]step, error) {
+	if len(steps) == 0 || !found.Deletable {
+		return steps, nil
+	}
+	marks, err := l.marks(ctx, service)
+	if err != nil || len(marks) == 0 {
+		return steps, err
+	}
+	tags := slices.DeleteFunc(withMarks(want.tags, nb.Tags), ownership.IsServiceMark)
+	for _, m := range marks {
+		if !slices.Contains(tags, m) {
+			tags = append(tags, m)
+		}
+	}
+	if sameSet(tags, nb.Tags) {
+		return steps, nil
+	}
+	update := nodeBalancerUpdate{Label: nb.Label, Throttle: want.throttle, Tags: tags}
+	if steps[0].kind == updateBalancer {
+		steps[0].update = update
+		return steps, nil
+	}
+	return append([]step{{kind: updateBalancer, reasons: []string{"marks"}, update: update}}, steps...), nil
 }
 
 // marked adds the marks to tags.

@@ -157,8 +157,11 @@ func (a *api) firewall(ctx context.Context, id int) (*linodego.Firewall, error) 
 
 // firewallWish is what a Service wants of firewalls.
 type firewallWish struct {
-	// attach is the firewall that the Service names; 0 if it names none. recorded is the one that it had us attach before.
-	attach, recorded int
+	// attach is the firewall that the Service names; 0 if it names none.
+	attach int
+	// noted are the firewalls of others which this program attached, as the tags of the NodeBalancer say. What the Service's
+	// annotations say of that, anybody may have written.
+	noted []int
 	// rules are those of the Service's own firewall; nil if it wants none.
 	rules *linodego.FirewallRuleSet
 	// ours reports whether a controller made a firewall for this very Service.
@@ -187,30 +190,37 @@ const (
 // firewallPlan is what leads to the wish.
 type firewallPlan struct {
 	steps []firewallStep
+	// attached are the firewalls that are attached before.
+	attached []int
 	// own is the Service's own firewall that exists, or 0.
 	own int
-	// stays is a firewall of somebody else that keeps the Service from getting its own.
+	// stays is a firewall of somebody else that keeps the Service from getting its own, or the one that it names.
 	stays *linodego.Firewall
 }
 
 // planFirewalls decides about the firewalls of a NodeBalancer. named is the firewall with the label of the Service's own,
-// or nil. A firewall that is not ours is attached and detached where the Service names another one, and else left alone.
+// or nil. A firewall that is not ours is attached where the Service names it, detached if we attached it, and else left alone.
 func planFirewalls(w firewallWish, nodeBalancer int, attached []*linodego.Firewall, named *linodego.Firewall) firewallPlan {
 	var p firewallPlan
-	keep := w.attach
+	for _, f := range attached {
+		p.attached = append(p.attached, f.ID)
+	}
+	keep, wanted := w.attach, w.attach != 0 || w.rules != nil
+	foreign := slices.IndexFunc(attached, func(f *linodego.Firewall) bool {
+		return f.ID != w.attach && !slices.Contains(w.noted, f.ID) && !w.ours(f)
+	})
+	if wanted && foreign >= 0 {
+		p.stays = attached[foreign]
+		return p
+	}
 	if w.attach == 0 && w.rules != nil {
-		foreign := slices.IndexFunc(attached, func(f *linodego.Firewall) bool { return f.ID != w.recorded && !w.ours(f) })
-		if foreign >= 0 {
-			p.stays = attached[foreign]
-			return p
-		}
 		keep = p.planOwn(w, attached, named)
 	}
 	if nodeBalancer == 0 {
 		return p
 	}
 	isAttached := slices.ContainsFunc(attached, func(f *linodego.Firewall) bool { return f.ID == keep })
-	if (w.attach != 0 || w.rules != nil) && !isAttached {
+	if wanted && !isAttached {
 		p.steps = append(p.steps, firewallStep{kind: attachFirewall, id: keep})
 	}
 	for _, f := range attached {
@@ -218,7 +228,7 @@ func planFirewalls(w firewallWish, nodeBalancer int, attached []*linodego.Firewa
 		case f.ID == keep:
 		case w.ours(f):
 			p.steps = append(p.steps, firewallStep{kind: dropFirewall, firewall: f, id: f.ID})
-		case keep != 0 || w.rules != nil || f.ID == w.recorded:
+		case slices.Contains(w.noted, f.ID):
 			p.steps = append(p.steps, firewallStep{kind: detachFirewall, firewall: f, id: f.ID})
 		}
 	}
@@ -249,7 +259,8 @@ func madeFor(f *linodego.Firewall, service *v1.Service, prefix, mark string, nod
 		return false
 	}
 	if _, uid := ownership.Marked(f.Tags); uid != "" {
-		return uid == string(service.UID)
+		again := mark != "" && slices.Contains(f.Tags, mark) && slices.Contains(f.Tags, ownership.NameMark(service.Namespace, service.Name))
+		return uid == string(service.UID) || again
 	}
 	if f.Label == label(prefix, service) {
 		return true
@@ -277,7 +288,10 @@ func (l *loadBalancers) firewallPlan(ctx context.Context, service *v1.Service, s
 			return firewallPlan{}, firewallWish{}, err
 		}
 	}
-	w := firewallWish{attach: s.FirewallID, recorded: s.FirewallRecord, ours: func(f *linodego.Firewall) bool { return madeFor(f, service, l.config.Prefix, mark, id) }}
+	w := firewallWish{attach: s.FirewallID, ours: func(f *linodego.Firewall) bool { return madeFor(f, service, l.config.Prefix, mark, id) }}
+	if nb != nil {
+		w.noted = notedFirewalls(nb.Tags)
+	}
 	if s.ACL == nil || s.FirewallID != 0 {
 		return planFirewalls(w, id, attached, nil), w, nil
 	}
@@ -305,12 +319,12 @@ func (l *loadBalancers) firewallPlan(ctx context.Context, service *v1.Service, s
 	return planFirewalls(w, id, attached, named), w, nil
 }
 
-// ensureFirewall makes the firewalls of a NodeBalancer what the Service says, and returns the one that it has, or 0. nb is
-// nil before it is made.
-func (l *loadBalancers) ensureFirewall(ctx context.Context, service *v1.Service, s settings, nb *nodeBalancer, want *desired) (int, error) {
+// ensureFirewall makes the firewalls of a NodeBalancer what the Service says, and returns the one that it has, or 0, and what was
+// planned. nb is nil before it is made.
+func (l *loadBalancers) ensureFirewall(ctx context.Context, service *v1.Service, s settings, nb *nodeBalancer, want *desired) (int, firewallPlan, error) {
 	p, w, err := l.firewallPlan(ctx, service, s, nb)
 	if err != nil {
-		return 0, err
+		return 0, p, err
 	}
 	if p.stays != nil {
 		l.reportForeignFirewall(service, nb, p.stays)
@@ -340,20 +354,72 @@ func (l *loadBalancers) ensureFirewall(ctx context.Context, service *v1.Service,
 			}
 		}
 		if err != nil {
-			return 0, err
+			return 0, p, err
 		}
 	}
-	return own, nil
+	return own, p, nil
+}
+
+// firewallMarkPrefix begins the tag by which a NodeBalancer notes a firewall of somebody else that this program attached.
+const firewallMarkPrefix = "anyccm-firewall:"
+
+func firewallMark(id int) string { return firewallMarkPrefix + strconv.Itoa(id) }
+
+// notedFirewalls are the firewalls that tags note.
+func notedFirewalls(tags []string) []int {
+	var noted []int
+	for _, t := range tags {
+		if id := idOf(strings.TrimPrefix(t, firewallMarkPrefix)); id != 0 && t == firewallMark(id) {
+			noted = append(noted, id)
+		}
+	}
+	return noted
+}
+
+// notes are the tags of a NodeBalancer after a plan about its firewalls. A note of what is not attached any more goes: whoever
+// attaches that firewall next may be somebody else.
+func (p firewallPlan) notes(tags []string, attach int) []string {
+	after := slices.DeleteFunc(slices.Clone(tags), func(t string) bool {
+		noted := notedFirewalls([]string{t})
+		return len(noted) > 0 && !slices.Contains(p.attached, noted[0])
+	})
+	for _, step := range p.steps {
+		switch mark := firewallMark(step.id); {
+		case step.kind == attachFirewall && step.id == attach && attach != 0 && !slices.Contains(after, mark):
+			after = append(after, mark)
+		case step.kind == detachFirewall:
+			after = slices.DeleteFunc(after, func(t string) bool { return t == mark })
+		}
+	}
+	return after
+}
+
+// noteFirewalls writes on the NodeBalancer which firewalls of others we attached.
+func (l *loadBalancers) noteFirewalls(ctx context.Context, s settings, nb *nodeBalancer, p firewallPlan) (*nodeBalancer, error) {
+	tags := p.notes(nb.Tags, s.FirewallID)
+	if !l.config.OwnershipTag || sameSet(tags, nb.Tags) {
+		return nb, nil
+	}
+	after, err := l.api.updateNodeBalancer(ctx, nb.ID, nodeBalancerUpdate{Label: nb.Label, Throttle: nb.Throttle, Tags: tags})
+	if err != nil {
+		l.observed.Invalidate(nb.ID)
+		return nil, err
+	}
+	l.observed.Put(after)
+	return after, nil
 }
 
 // reportForeignFirewall tells that a firewall which somebody attached keeps the Service from getting its own.
 func (l *loadBalancers) reportForeignFirewall(service *v1.Service, nb *nodeBalancer, f *linodego.Firewall) {
 	what, reason := "annotation "+annotationFirewallACL, eventIgnored
-	if service.Annotations[annotationFirewallACL] == "" {
+	switch {
+	case service.Annotations[annotationFirewallID] != "":
+		what = "annotation " + annotationFirewallID
+	case service.Annotations[annotationFirewallACL] == "":
 		what, reason = placeSourceRanges, eventRangesIgnored
 	}
 	l.event(service, v1.EventTypeWarning, reason, fmt.Sprintf(
-		"%s has no effect: firewall %d (%s) of NodeBalancer %d, which no controller made for this Service, stays; detach it to let the Service have its own", what, f.ID, f.Label, nb.ID))
+		"%s has no effect: firewall %d (%s) of NodeBalancer %d, which no controller made or attached for this Service, stays; detach it to let the Service have its own", what, f.ID, f.Label, nb.ID))
 }
 
 // createFirewall makes the firewall of a Service. Like the NodeBalancer it has the same label at every try.

@@ -135,7 +135,9 @@ func madeWith(f *linodego.Firewall, nb *nodeBalancer, m guard.MarkedLoadBalancer
 	return uid == m.ServiceUID
 }
 
-// remarked are tags with other marks than theirs.
+// remarked are tags with other marks than theirs. What they note of firewalls is as true as before.
 func remarked(tags, marks []string) []string {
-	return slices.Concat(slices.DeleteFunc(slices.Clone(tags), ownership.IsMark), marks)
+	return slices.Concat(slices.DeleteFunc(slices.Clone(tags), func(t string) bool {
+		return ownership.IsMark(t) && len(notedFirewalls([]string{t})) == 0
+	}), marks)
 }

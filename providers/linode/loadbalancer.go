@@ -140,7 +140,7 @@ func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, 
 		if nb, err = l.create(ctx, service, s, want); err != nil {
 			return nil, err
 		}
-	} else if nb, err = l.converge(ctx, service, s, nb, want); err != nil {
+	} else if nb, err = l.converge(ctx, service, s, found, want); err != nil {
 		return nil, err
 	}
 	previous := service.Annotations[annotationRecord]
@@ -154,16 +154,25 @@ func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, 
 }
 
 // converge brings a NodeBalancer that exists to the wanted state.
-func (l *loadBalancers) converge(ctx context.Context, service *v1.Service, s settings, nb *nodeBalancer, want *desired) (*nodeBalancer, error) {
+func (l *loadBalancers) converge(ctx context.Context, service *v1.Service, s settings, found finding, want *desired) (*nodeBalancer, error) {
+	nb := found.nb
 	l.reportFixed(service, s, nb)
-	if _, err := l.ensureFirewall(ctx, service, s, nb, want); err != nil {
+	_, done, err := l.ensureFirewall(ctx, service, s, nb, want)
+	if err != nil {
+		return nil, err
+	}
+	if nb, err = l.noteFirewalls(ctx, s, nb, done); err != nil {
 		return nil, err
 	}
 	d, err := l.details.Get(ctx, nb.ID, inventory.Query{MaxAge: ensureDetailsMaxAge})
 	if err != nil {
 		return nil, err
 	}
-	return l.apply(ctx, service, nb, d, plan(nb, d, want))
+	steps, err := l.remarked(ctx, service, found, nb, want, plan(nb, d, want))
+	if err != nil {
+		return nil, err
+	}
+	return l.apply(ctx, service, nb, d, steps)
 }
 
 // UpdateLoadBalancer implements cloudprovider.LoadBalancer: the nodes alone, and only where they differ. Nothing is
@@ -232,7 +241,8 @@ func (l *loadBalancers) remove(ctx context.Context, service *v1.Service, s setti
 		return err
 	}
 	if !now.Deletable {
-		l.event(service, v1.EventTypeNormal, eventKept, fmt.Sprintf("NodeBalancer %d was not made by a cloud controller manager and is kept", nb.ID))
+		l.event(service, v1.EventTypeNormal, eventKept, fmt.Sprintf(
+			"NodeBalancer %d is kept: nothing that only a controller can write shows that one made it for this Service; delete it in the cloud if it is not needed", nb.ID))
 		return nil
 	}
 	if err := l.adoptFirewallForDeletion(ctx, service, nb); err != nil {
@@ -391,8 +401,11 @@ func (l *loadBalancers) create(ctx context.Context, service *v1.Service, s setti
 		l.event(service, v1.EventTypeWarning, eventConfigError, err.Error())
 		return nil, err
 	}
-	if request.FirewallID, err = l.ensureFirewall(ctx, service, s, nil, want); err != nil {
+	if request.FirewallID, _, err = l.ensureFirewall(ctx, service, s, nil, want); err != nil {
 		return nil, err
+	}
+	if s.FirewallID != 0 && l.config.OwnershipTag {
+		request.Tags = append(request.Tags, firewallMark(s.FirewallID))
 	}
 	klog.InfoS("Creating NodeBalancer", "service", klog.KObj(service), "label", request.Label, "ports", len(request.Configs))
 	nb, err := l.api.createNodeBalancer(ctx, request)

@@ -158,7 +158,7 @@ func TestMoves(t *testing.T) {
 			}
 			require.NoError(t, w.loadBalancers.EnsureLoadBalancerDeleted(t.Context(), "kubernetes", s))
 			require.Len(t, w.sim.NodeBalancers(), 1, "the user made it")
-			assert.Contains(t, strings.Join(w.Events(), "\n"), "was not made by a cloud controller manager and is kept")
+			assert.Contains(t, strings.Join(w.Events(), "\n"), "is kept: nothing that only a controller can write")
 		})
 	}
 	t.Run("an ID that leads nowhere", func(t *testing.T) {

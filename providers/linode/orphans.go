@@ -16,6 +16,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
@@ -65,19 +66,17 @@ func (l *loadBalancers) orphanedNodeBalancer(nb *nodeBalancer, mark string, serv
 }
 
 func (l *loadBalancers) orphanedFirewall(f *linodego.Firewall, mark string, services []*v1.Service) bool {
-	named := func(s *v1.Service) bool { return alive(s) && label(l.config.Prefix, s) == f.Label }
-	return slices.Contains(f.Tags, mark) && len(f.Entities) == 0 && !slices.ContainsFunc(services, named)
+	held := func(s *v1.Service) bool {
+		return label(l.config.Prefix, s) == f.Label || slices.Contains(f.Tags, ownership.ServiceMark(s.UID)) ||
+			s.Annotations[annotationFirewallID] == strconv.Itoa(f.ID)
+	}
+	return slices.Contains(f.Tags, mark) && len(f.Entities) == 0 && !slices.ContainsFunc(services, held)
 }
 
-// alive: a Service that was a load balancer and waits for its clean-up still has it.
-func alive(s *v1.Service) bool {
-	return s.Spec.Type == v1.ServiceTypeLoadBalancer || len(s.Finalizers) > 0
-}
-
-// has reports whether a Service has a NodeBalancer, or would find it.
+// has reports whether a Service has a NodeBalancer, or would find it. Whatever leads from a living Service to it is enough.
 func (l *loadBalancers) has(s *v1.Service, nb *nodeBalancer) bool {
 	id := strconv.Itoa(nb.ID)
-	return alive(s) && (s.Annotations[annotationRecord] == id || s.Annotations[annotationID] == id || label(l.config.Prefix, s) == nb.Label)
+	return ownership.Holds(s, objectOf(nb), l.rules()) || s.Annotations[annotationRecord] == id || s.Annotations[annotationID] == id
 }
 
 // DeleteOrphan implements guard.OrphanFinder. What was listed is read again right before, and deleted only if it still is

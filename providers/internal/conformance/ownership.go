@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 // Claims is how a Service can ask for a load balancer that it was not given. It is nil on clouds where nothing that an
@@ -36,6 +37,59 @@ func runOwnership(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	virtual(t, "a user's load balancer is adopted where the operator allows it, and never deleted", func(t *testing.T) {
 		runForeign(t, newFixture(t), registry.AdoptAny)
 	})
+	for _, name := range of(t, newFixture, serviceNames) {
+		virtual(t, name+" is retained and goes to nobody who takes its node ports", func(t *testing.T) { runRetained(t, newFixture(t), name) })
+	}
+}
+
+// runRetained: a Service is gone and its load balancer stays, as an annotation asked. A tenant who takes the node ports that are
+// free now gets nothing of it; a Service of the same namespace and name has it back.
+func runRetained(t *testing.T, f *Fixture, name string) {
+	t.Helper()
+	ctx := t.Context()
+	w := newWorld(t, f)
+	c := w.Services[name]
+	w.addNode(ctx, "worker-1", nil)
+	w.createService(ctx, c.Service)
+	shown := w.ensure(ctx, c.Service, nil)
+	w.changeService(ctx, c.Service, func(s *v1.Service) {
+		if s.Annotations == nil {
+			s.Annotations = map[string]string{}
+		}
+		s.Annotations[guard.AnnotationRetain] = "true"
+	})
+	w.remove(ctx, c.Service, nil)
+	id := w.Claims.Of(w.service(ctx, c.Service))
+	require.True(t, w.Claims.Exists(id))
+	require.NoError(t, w.kube.CoreV1().Services(c.Service.Namespace).Delete(ctx, c.Service.Name, metav1.DeleteOptions{}))
+	w.restart()
+	held := w.Snapshot()
+
+	tenant := claimer(c)
+	tenant.Spec.Ports = c.Service.Spec.Ports
+	w.Claims.Claim(tenant, id)
+	w.createService(ctx, tenant)
+	w.Sim.ResetCalls()
+	for range 2 {
+		_, err := w.loadBalancer().EnsureLoadBalancer(ctx, clusterName, w.service(ctx, tenant), w.nodes)
+		require.ErrorContains(t, err, "is left alone")
+		require.NoError(t, w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, tenant), w.nodes))
+		w.remove(ctx, tenant, nil)
+		w.restart()
+	}
+	w.requireNoWrites("nothing of it is touched")
+	assert.Equal(t, held, w.Snapshot())
+
+	again := c.Service.DeepCopy()
+	again.UID = "5e1f6b52-7a66-4b58-8b4b-0a61c1f9e0d4"
+	if again.Annotations == nil {
+		again.Annotations = map[string]string{}
+	}
+	w.Claims.Claim(again, id)
+	w.createService(ctx, again)
+	assert.Equal(t, shown.Ingress[0].IP, w.ensure(ctx, again, nil).Ingress[0].IP, "the author of the first one has the address back")
+	w.remove(ctx, again, nil)
+	assert.False(t, w.Claims.Exists(id), "and may delete it")
 }
 
 // claimer is a Service of a tenant, older than any other.

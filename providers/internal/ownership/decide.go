@@ -45,6 +45,9 @@ type Rules struct {
 	Likely func(*v1.Service) []string
 	// Recorded reports whether the annotations of a Service record the object together with its address or port.
 	Recorded func(*v1.Service) bool
+	// Made reports whether a name has the form that a controller gives to the load balancer of some Service; nil means that
+	// the names of the cloud do not tell.
+	Made func(name string) bool
 	// Record returns the ID that the annotations of a Service record or ask for.
 	Record func(*v1.Service) string
 	// Shares reports whether another Service may have the object beside this one; nil means that none may.
@@ -80,8 +83,9 @@ const (
 // Decision is a verdict and its reasons.
 type Decision struct {
 	Verdict Verdict
-	// Deletable is set where a controller made the object for this Service, or for one that is gone. What is not
-	// deletable is never deleted, nor given a name or a mark by which it would later pass for a controller's.
+	// Deletable is set where a controller made the object for this Service, or the operator let the Service have what one made
+	// for a Service that is gone. What is not deletable is never deleted, nor given a name or a mark by which it would later
+	// pass for a controller's.
 	Deletable bool
 	// Object is the title of the object.
 	Object string
@@ -115,7 +119,8 @@ func Refuse(object, who string, owner *v1.Service, advice string) Decision {
 // Decide says whose an object is. What only a controller or the operator can write decides, in this order: marks in the
 // cloud, the name that holds the Service's identity, the address in the status of a Service (authors of Services may not
 // write the status), and the targets, for no two Services have the same node port. Annotations and ages prove nothing, and a
-// name that another cluster may have given proves something only together with one of the others.
+// name that another cluster may have given proves something only together with one of the others. Node ports are free again
+// once their Service is gone: what bears a trace of another one is not given away by them.
 func Decide(f Facts) Decision {
 	d := Decision{Object: f.Object.Title}
 	if err := Check(f.Object.Title, f.Mark, f.Object.Marks); err != nil {
@@ -172,14 +177,23 @@ func (f Facts) decideByStatus(d Decision, ours bool) Decision {
 	if served && (ours || f.Unmarked || f.Adopt != registry.AdoptNone) {
 		return Decision{Verdict: Owned, Deletable: ours || f.Unmarked, Object: d.Object}
 	}
+	if ours && slices.Contains(f.Object.Marks, NameMark(f.Service.Namespace, f.Service.Name)) {
+		// It was retained by a Service of this namespace and name.
+		return Decision{Verdict: Owned, Deletable: true, Object: d.Object}
+	}
 	return f.adopt(d, ours)
 }
 
 // adopt decides about an object that nothing gives to any Service.
 func (f Facts) adopt(d Decision, ours bool) Decision {
 	who := "nobody that can be told: it carries no mark of this cluster, and neither its name nor its targets are this Service's"
-	if ours {
+	// Who takes a free node port may not have what stood behind it for somebody else.
+	others := slices.ContainsFunc(f.Object.Marks, IsMark) || (f.Made != nil && f.Made(f.Object.Name))
+	switch {
+	case ours:
 		who = "a Service of this cluster that is gone"
+	case others:
+		who = "another Service, as its name or its marks tell, which is gone or of another cluster"
 	}
 	switch {
 	case f.Adopt == registry.AdoptAny && !f.Unmarked:
@@ -187,20 +201,21 @@ func (f Facts) adopt(d Decision, ours bool) Decision {
 		if other := f.other(func(s *v1.Service) bool { return f.records(s) && before(s, f.Service) }); other != nil {
 			return d.refuse(serviceName(other), other)
 		}
+		d.Verdict, d.Deletable = Adopted, ours
+		return d
 	case f.Adopt == registry.AdoptNone || f.Unmarked:
 		d.advice = "the operator allows no adoption (--adopt-load-balancers=none); choose another name or ID"
 		if f.Unmarked {
 			d.advice = "without marks no load balancer can be adopted safely, for it could not be told from one that was made for the Service; choose another name or ID"
 		}
 		return d.refuse(who, nil)
-	case f.Targets == nil:
-		d.TargetsMayTell = true
-		fallthrough
-	case !f.targetsOurs():
+	}
+	d.TargetsMayTell = !others && f.Targets == nil
+	if others || f.Targets == nil || !f.targetsOurs() {
 		d.advice = "choose another name or ID, or ask the operator to allow it (--adopt-load-balancers=any)"
 		return d.refuse(who, nil)
 	}
-	d.Verdict, d.Deletable = Adopted, ours
+	d.Verdict = Adopted
 	return d
 }
 
@@ -246,14 +261,32 @@ func (f Facts) recordOf(s *v1.Service) string {
 	return f.Record(s)
 }
 
-// targetsOurs reports whether the object does what the Service's own would do: all of its targets are nodes of this
-// cluster, by a node port of this Service, and by none of another one.
+// targetsOurs reports whether the object does what the Service's own would do, and nothing else: all of its targets are nodes
+// of this cluster, all of its ports node ports of this Service, and none of them another one's.
 func (f Facts) targetsOurs() bool {
-	if f.Targets.All == 0 || f.Targets.Ours < f.Targets.All {
+	t := f.Targets
+	if t.All == 0 || t.Ours < t.All || len(t.Ports) == 0 {
 		return false
 	}
-	hasPort := func(s *v1.Service) bool {
-		return slices.ContainsFunc(s.Spec.Ports, func(p v1.ServicePort) bool { return p.NodePort != 0 && slices.Contains(f.Targets.Ports, p.NodePort) })
+	has := func(s *v1.Service, port int32) bool {
+		return port != 0 && slices.ContainsFunc(s.Spec.Ports, func(p v1.ServicePort) bool { return p.NodePort == port })
 	}
-	return hasPort(f.Service) && f.other(hasPort) == nil
+	if slices.ContainsFunc(t.Ports, func(port int32) bool { return !has(f.Service, port) }) {
+		return false
+	}
+	return f.other(func(s *v1.Service) bool {
+		return slices.ContainsFunc(t.Ports, func(port int32) bool { return has(s, port) })
+	}) == nil
+}
+
+// Holds reports whether a living Service has an object: by its mark, by the name that controllers give to it, by the ID that it
+// records, or by the address that it shows. Each is enough, for what is held is no orphan. An address counts whatever the
+// annotations say: a Service that an annotation is about to move is still served there.
+func Holds(s *v1.Service, object Object, rules Rules) bool {
+	f := Facts{Object: object, Rules: rules}
+	if slices.Contains(object.Marks, ServiceMark(s.UID)) || f.named(s) || f.likely(s) || (object.ID != "" && f.recordOf(s) == object.ID) {
+		return true
+	}
+	f.Record = nil
+	return f.shows(s)
 }

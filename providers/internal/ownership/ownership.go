@@ -9,6 +9,8 @@ package ownership
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -32,6 +34,12 @@ const (
 	// what every cloud allows in a tag, and 50 characters are what every cloud has room for.
 	markPrefix        = "anyccm:"
 	serviceMarkPrefix = "anyccm-svc:"
+	// nameMarkPrefix begins the mark of a Service's namespace and name, which outlive its UID.
+	nameMarkPrefix = "anyccm-for:"
+	// reservedPrefix begins every other mark.
+	reservedPrefix = "anyccm-"
+	// nameMarkBytes of a digest are more than anybody can find a second name for, and fit into 50 characters.
+	nameMarkBytes = 16
 )
 
 // refusedFor is how long the API server's refusal to show the cluster's identity is believed.
@@ -126,9 +134,26 @@ func ClusterMark(uid string) string { return markPrefix + uid }
 // ServiceMark is the mark of a Service.
 func ServiceMark(uid types.UID) string { return serviceMarkPrefix + string(uid) }
 
+// NameMark is the mark of a Service's namespace and name. What a Service retained, one of the same namespace and name may have
+// back: it is the same author's. Names may be longer than a tag, so it is a digest of them.
+func NameMark(namespace, name string) string {
+	sum := sha256.Sum256([]byte(namespace + "/" + name))
+	return nameMarkPrefix + hex.EncodeToString(sum[:nameMarkBytes])
+}
+
+// ServiceMarks are the marks of a Service, in the order in which they are written: its UID decides, so that it comes first.
+func ServiceMarks(service *v1.Service) []string {
+	return []string{ServiceMark(service.UID), NameMark(service.Namespace, service.Name)}
+}
+
 // IsMark reports whether a tag is a mark. Users may not set such tags by annotation.
 func IsMark(tag string) bool {
-	return strings.HasPrefix(tag, markPrefix) || strings.HasPrefix(tag, serviceMarkPrefix)
+	return strings.HasPrefix(tag, markPrefix) || strings.HasPrefix(tag, reservedPrefix)
+}
+
+// IsServiceMark reports whether a tag is a mark of a Service, by its UID or its name.
+func IsServiceMark(tag string) bool {
+	return strings.HasPrefix(tag, serviceMarkPrefix) || strings.HasPrefix(tag, nameMarkPrefix)
 }
 
 // Marked returns the UIDs that the marks among tags name; "" where there is none.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -197,6 +198,7 @@ func rules(adopt registry.Adoption) Rules {
 	return Rules{
 		Adopt:  adopt,
 		Names:  func(s *v1.Service) []string { return []string{"a-" + string(s.UID)} },
+		Made:   func(name string) bool { return strings.HasPrefix(name, "a-") },
 		Record: func(s *v1.Service) string { return s.Annotations["id"] },
 	}
 }
@@ -220,6 +222,7 @@ func TestDecide(t *testing.T) {
 		"not the address in the Service's status, and no node of this cluster among its targets"
 	recorded := func(s *v1.Service) { s.Annotations["address"] = "192.0.2.7" }
 	const nobody = "nobody that can be told: it carries no mark of this cluster, and neither its name nor its targets are this Service's"
+	const others = "another Service, as its name or its marks tell, which is gone or of another cluster"
 	for name, c := range map[string]struct {
 		mine    func(*v1.Service)
 		others  []*v1.Service
@@ -282,10 +285,37 @@ func TestDecide(t *testing.T) {
 			targets: &Targets{All: 1, Ours: 1, Ports: []int32{30080, 30081}}, want: refused(nobody),
 			others: []*v1.Service{service("other", 0, func(s *v1.Service) { s.Annotations, s.Spec.Ports[0].NodePort = nil, 30081 })},
 		},
-		"no targets":                     {targets: &Targets{}, want: refused(nobody)},
-		"a gone Service's":               {object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone"}}, targets: &Targets{}, want: refused("a Service of this cluster that is gone")},
-		"a gone Service's, any adopted":  {object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone"}}, adopt: registry.AdoptAny, want: outcome{Adopted, true, ""}},
-		"a gone Service's, by node port": {object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone"}}, targets: nodePort, want: outcome{Adopted, true, ""}},
+		"no targets":                    {targets: &Targets{}, want: refused(nobody)},
+		"a gone Service's":              {object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone"}}, targets: &Targets{}, want: refused("a Service of this cluster that is gone")},
+		"a gone Service's, any adopted": {object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone"}}, adopt: registry.AdoptAny, want: outcome{Adopted, true, ""}},
+		"a gone Service's, by its freed node port": {
+			object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone"}}, targets: nodePort, want: refused("a Service of this cluster that is gone"),
+		},
+		"a gone Service's, by its freed node port, without the mark of the UID": {
+			object: Object{Marks: []string{"anyccm:u1"}}, targets: nodePort, want: refused("a Service of this cluster that is gone"),
+		},
+		"a gone Service's of the same name": {object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone", NameMark("ns", "mine")}}, adopt: registry.AdoptNone, want: owned},
+		"a gone Service's of the same name, which another Service has now": {
+			object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone", NameMark("ns", "mine")}},
+			others: []*v1.Service{service("other", 9, served)}, want: refused("Service ns/other"),
+		},
+		"a gone Service's of another name": {
+			object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone", NameMark("ns", "other")}}, targets: nodePort, want: refused("a Service of this cluster that is gone"),
+		},
+		"a gone Service's of the same name in another cluster": {
+			object: Object{Marks: []string{"anyccm:u2", "anyccm-svc:gone", NameMark("ns", "mine")}}, targets: nodePort, adopt: registry.AdoptAny,
+			want: refused("another cluster, whose namespace kube-system has the UID u2"),
+		},
+		"of the same name, by whom nobody can tell": {
+			object: Object{Marks: []string{NameMark("ns", "mine")}}, targets: nodePort, want: refused(others),
+		},
+		"a gone Service's by its name, on its freed node port": {object: Object{Name: "a-gone"}, targets: nodePort, want: refused(others)},
+		"its node port and one that nobody has":                {targets: &Targets{All: 1, Ours: 1, Ports: []int32{30080, 30081}}, want: refused(nobody)},
+		"two of its node ports": {
+			targets: &Targets{All: 1, Ours: 1, Ports: []int32{30080, 30081}}, want: adopted,
+			mine: func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Port: 443, NodePort: 30081}) },
+		},
+		"no port": {targets: &Targets{All: 1, Ours: 1}, mine: func(s *v1.Service) { s.Spec.Ports[0].NodePort = 0 }, want: refused(nobody)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -346,4 +376,41 @@ func TestServicesWithoutInformer(t *testing.T) {
 	all, err := c.Services(t.Context())
 	require.NoError(t, err)
 	assert.Len(t, all, 1)
+}
+
+// TestHolds: each trace of a living Service is enough for what it has to be no orphan.
+func TestHolds(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		object Object
+		change func(*v1.Service)
+		want   bool
+	}{
+		"its mark":                       {Object{ID: "8", Marks: []string{ServiceMark("web")}}, nil, true},
+		"its mark, recorded elsewhere":   {Object{ID: "8", Marks: []string{ServiceMark("web")}, Addresses: []string{"192.0.2.8"}}, served, true},
+		"its mark, no load balancer now": {Object{ID: "8", Marks: []string{ServiceMark("web")}}, func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeClusterIP }, true},
+		"its name":                       {Object{ID: "8", Name: "a-web"}, nil, true},
+		"its record":                     {Object{ID: "7"}, nil, true},
+		"its address":                    {Object{ID: "8", Addresses: []string{"192.0.2.7"}}, served, true},
+		"nothing":                        {Object{ID: "8", Name: "a-other", Marks: []string{ServiceMark("other")}, Addresses: []string{"192.0.2.8"}}, served, false},
+		"nothing known":                  {Object{}, func(s *v1.Service) { s.Annotations = nil }, false},
+	} {
+		assert.Equal(t, c.want, Holds(service("web", 1, c.change), c.object, rules("")), name)
+	}
+}
+
+// TestNameMark: it fits everywhere, and namespace and name are told apart.
+func TestNameMark(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 63)
+	assert.LessOrEqual(t, len(NameMark(long, long)), 50, "Linode's longest tag")
+	assert.NotEqual(t, NameMark("a", "b"), NameMark("b", "a"))
+	assert.Equal(t, NameMark("a", "b"), NameMark("a", "b"))
+	for _, m := range append(ServiceMarks(service("a", 1, nil)), ClusterMark("c"), "anyccm-other:1") {
+		assert.True(t, IsMark(m), m)
+	}
+	assert.False(t, IsServiceMark(ClusterMark("c")))
+	assert.False(t, IsMark("k8s:anyccm"))
+	cluster, uid := Marked([]string{NameMark("a", "b")})
+	assert.Empty(t, cluster+uid)
 }

@@ -265,9 +265,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeError(s.cloud, w, r, http.StatusTooManyRequests, "API Rate limit exceeded.")
 		return
 	}
-	if fault != nil && fault.before(s.cloud, w, r) {
-		s.end(call, fault.Status, fault.Kind)
-		return
+	if fault != nil {
+		s.end(call, 0, fault.Kind) // it may hang up, which ends this function
+		if fault.before(s.cloud, w, r) {
+			s.end(call, fault.Status, fault.Kind)
+			return
+		}
 	}
 	answer := httptest.NewRecorder()
 	maps.Copy(answer.Header(), w.Header())
