@@ -20,6 +20,8 @@ import (
 type rules struct {
 	Errors   []validation `json:"errors"`
 	Warnings []validation `json:"warnings"`
+	// Adoption keeps annotations that ask for what exists to those who may adopt.
+	Adoption []validation `json:"adoption"`
 }
 
 // validation is one of a ValidatingAdmissionPolicy.
@@ -33,10 +35,13 @@ type validation struct {
 func admissionPolicy(providers []registry.Provider) ([]byte, error) {
 	all := map[string]rules{}
 	for _, p := range providers {
-		one := rules{Errors: []validation{}, Warnings: []validation{}}
+		one := rules{Errors: []validation{}, Warnings: []validation{}, Adoption: []validation{}}
 		rows := slices.Concat(p.Annotations, guard.Annotations.Rows())
 		one.Errors = append(one.Errors, lengths(rows)...)
 		for _, row := range rows {
+			if row.Adopting() {
+				one.Adoption = append(one.Adoption, adoption(row))
+			}
 			v, ok := validationOf(row)
 			switch {
 			case !ok:
@@ -114,6 +119,16 @@ func validationOf(row schema.AnnotationRow) (validation, bool) {
 	case schema.KindFloat, schema.KindDuration, schema.KindURL, schema.KindIntList, schema.KindSecret:
 	}
 	return validation{}, false
+}
+
+// adoption refuses a value that was not there before from whoever may not adopt. The chart says who that is, and what was before.
+func adoption(row schema.AnnotationRow) validation {
+	value := "variables.annotations[?" + quoted(row.Key) + "].orValue('')"
+	return validation{
+		Expression: value + " in ['', variables.before[?" + quoted(row.Key) + "].orValue('')] || variables.adopter",
+		MessageExpression: quoted("annotation "+row.Key+`: "`) + " + " + value + " + " +
+			quoted(`" asks for what exists in the cloud, which needs the right to "adopt" the resource "loadbalancers" of the group "anyccm.io" in the namespace`),
+	}
 }
 
 // idValidation returns the validation of a row that names objects of the cloud: the form of their IDs.

@@ -76,3 +76,24 @@ func refusesHostileIDs(t *testing.T, p registry.Provider, row schema.AnnotationR
 	}
 	assert.False(t, strings.Contains(judge(row.ID.Example), "annotation "+row.Key+": "), "the example is refused: %s", judge(row.ID.Example))
 }
+
+// TestAdoptingAnnotations: what is recorded by the controller, or speaks of taking what exists, is marked as adopting, so that the
+// chart's policy can refuse it. AWS's load balancers are known by their names and tags alone.
+func TestAdoptingAnnotations(t *testing.T) {
+	t.Parallel()
+	speaks := regexp.MustCompile(`(?i)adopt|use this|name of the load balancer|that serves (this|the) service`)
+	found := map[string][]string{}
+	for _, p := range registry.Linked().Providers() {
+		for _, row := range p.Annotations {
+			if row.Adopting() {
+				found[p.Name] = append(found[p.Name], row.Key)
+			}
+			assert.False(t, speaks.MatchString(row.Help) && !row.Adopting(), "%s asks for what exists: set AnnotationRow.Adopts", row.Key)
+		}
+	}
+	assert.Equal(t, map[string][]string{
+		"digitalocean": {"kubernetes.digitalocean.com/load-balancer-id", "service.beta.kubernetes.io/do-loadbalancer-name"},
+		"linode":       {"anyccm.io/linode-nodebalancer-id", "anyccm.io/linode-firewall-id", "service.beta.kubernetes.io/linode-loadbalancer-nodebalancer-id"},
+		"openstack":    {"loadbalancer.openstack.org/load-balancer-id", "loadbalancer.openstack.org/load-balancer-address"},
+	}, found)
+}

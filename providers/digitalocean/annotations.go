@@ -166,7 +166,7 @@ var Annotations = schema.Annotations[settings]{
 		Spec: schema.Spec{Default: "false", Help: "Leave the load balancer alone: it is neither changed nor deleted while this is true."},
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Name }, schema.AnnotationRow{
-		Key: annotationName, Changes: schema.InPlace,
+		Key: annotationName, Changes: schema.InPlace, Adopts: true,
 		Spec: schema.Spec{DefaultHelp: "a followed by the Service's UID without dashes", Help: "Name of the load balancer.", Check: checkName},
 	}),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.Type }, schema.AnnotationRow{

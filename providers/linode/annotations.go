@@ -223,7 +223,7 @@ var Annotations = schema.Annotations[settings]{
 		Key: annotationPreserve, Changes: schema.InPlace, Spec: schema.Spec{Default: "false", Help: "Keep the NodeBalancer when the Service is deleted or moves to another one."},
 	}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.ID }, schema.AnnotationRow{
-		Key: annotationID, Changes: schema.InPlace, Spec: schema.Spec{ID: schema.Decimal, Min: new(1.0), Help: "Use this NodeBalancer, which exists and serves this Service's node ports, or which --adopt-load-balancers allows. It outlives the Service unless a controller made it."},
+		Key: annotationID, Changes: schema.InPlace, Adopts: true, Spec: schema.Spec{ID: schema.Decimal, Min: new(1.0), Help: "Use this NodeBalancer, which exists and serves this Service's node ports, or which --adopt-load-balancers allows. It outlives the Service unless a controller made it."},
 	}),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.Type }, schema.AnnotationRow{
 		Key: annotationType, Changes: schema.AtCreation,

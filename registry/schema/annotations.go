@@ -30,6 +30,9 @@ type AnnotationRow struct {
 	Changes Mutability `json:"changes"`
 	// Deprecated says what to use instead; empty while the annotation is current.
 	Deprecated string `json:"deprecated,omitempty"`
+	// Adopts is set where the annotation asks for an object of the cloud that exists, which its Service then has. What the
+	// controller records does so without being marked: see Adopting.
+	Adopts bool `json:"adopts,omitempty"`
 	// PresenceOnly is set where the annotation acts by being there, whatever its value.
 	PresenceOnly bool `json:"presenceOnly,omitempty"`
 	// Where limits the row to Services of some kind; nil means that it counts for all.
@@ -55,6 +58,10 @@ func (w *Where) Holds(given map[string]string) bool {
 	}
 	return !slices.Contains(w.NoneOf, given[w.Key])
 }
+
+// Adopting reports whether a Service can ask by the annotation for an object of the cloud that exists. The admission policy of the
+// chart can keep it to those who may.
+func (r AnnotationRow) Adopting() bool { return r.Adopts || r.Changes == Written }
 
 // Annotation is a row bound to the field of S that receives its value.
 type Annotation[S any] struct {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -91,7 +92,7 @@ const (
 // TestSnapshots shows every change of what is rendered to whoever reviews it. -update writes them anew.
 func TestSnapshots(t *testing.T) {
 	t.Parallel()
-	everything := "kind: Deployment\nadmissionPolicy: {enabled: true}\nnetworkPolicy: {enabled: true}\nimagePullSecrets: [{name: registry}]\nserviceAccount: {annotations: {a: b}}\n" +
+	everything := "kind: Deployment\nadmissionPolicy: {enabled: true, refuseAdoption: true}\nnetworkPolicy: {enabled: true}\nimagePullSecrets: [{name: registry}]\nserviceAccount: {annotations: {a: b}}\n" +
 		"metrics: {serviceMonitor: {enabled: true, labels: {release: prometheus}}, podMonitor: {enabled: true}, rules: {enabled: true}}\nroutes: {clusterCIDR: 10.244.0.0/16, allocateNodeCIDRs: true}\n"
 	for name, values := range map[string]string{"aws": aws, "aws-key": awsKey, "digitalocean": digitalocean, "linode": linode, "openstack": openstack, "everything": linode + everything} {
 		t.Run(name, func(t *testing.T) {
@@ -276,12 +277,49 @@ func TestNoHashOfCredentials(t *testing.T) {
 	assert.NotEqual(t, outside(openstack), outside(strings.Replace(openstack, "https://k/v3", "https://l/v3", 1)))
 }
 
+// TestAdoptionPolicy: the value by itself makes the policy that refuses what asks for existing load balancers, for each cloud where
+// an annotation does so; without it nothing is refused.
+func TestAdoptionPolicy(t *testing.T) {
+	t.Parallel()
+	const name = "ValidatingAdmissionPolicy/ccm-cloud-controller-manager-service-adoption"
+	for values, keys := range map[string][]string{
+		digitalocean: {"kubernetes.digitalocean.com/load-balancer-id", "service.beta.kubernetes.io/do-loadbalancer-name"},
+		linode:       {"anyccm.io/linode-nodebalancer-id", "anyccm.io/linode-firewall-id", "service.beta.kubernetes.io/linode-loadbalancer-nodebalancer-id"},
+		openstack:    {"loadbalancer.openstack.org/load-balancer-id", "loadbalancer.openstack.org/load-balancer-address"},
+		aws:          nil,
+	} {
+		for _, without := range []string{"", "admissionPolicy: {enabled: true, action: Deny}\n"} {
+			require.NotContains(t, objects(t, render(t, "cloud-controller-manager", values+without)), name)
+		}
+		all := objects(t, render(t, "cloud-controller-manager", values+"admissionPolicy: {refuseAdoption: true}\n"))
+		if keys == nil {
+			require.NotContains(t, all, name, "a policy without any rule would be refused")
+			continue
+		}
+		require.Contains(t, all, name)
+		policy, ok := all[name].(*admissionv1.ValidatingAdmissionPolicy)
+		require.True(t, ok)
+		require.Len(t, policy.Spec.Validations, len(keys))
+		for i, key := range keys {
+			assert.Contains(t, policy.Spec.Validations[i].Expression, "variables.annotations[?'"+key+"']")
+		}
+		assert.Equal(t, admissionv1.Fail, *policy.Spec.FailurePolicy)
+		binding, ok := all[strings.Replace(name, "Policy/", "PolicyBinding/", 1)].(*admissionv1.ValidatingAdmissionPolicyBinding)
+		require.True(t, ok)
+		assert.Equal(t, []admissionv1.ValidationAction{admissionv1.Deny}, binding.Spec.ValidationActions)
+		assert.NotContains(t, all, strings.Replace(name, "adoption", "annotation-errors", 1), "judging the values is another switch")
+	}
+	named := render(t, "cloud-controller-manager", linode+"admissionPolicy: {refuseAdoption: true}\nserviceAccount: {name: mine}\nloadBalancerClassMode: named\nloadBalancerClass: example.com/lb\n")
+	assert.Contains(t, named, "request.userInfo.username == 'system:serviceaccount:ccm:mine'")
+	assert.Contains(t, named, "object.spec.type != 'LoadBalancer' || (object.spec.type == 'LoadBalancer' && has(object.spec.loadBalancerClass) && object.spec.loadBalancerClass == 'example.com/lb')")
+}
+
 // TestReleases: two releases share no name, no lease and no account.
 func TestReleases(t *testing.T) {
 	t.Parallel()
 	names := func(release string) []string {
 		var list []string
-		for name := range objects(t, render(t, release, digitalocean+"kind: Deployment\nadmissionPolicy: {enabled: true}\n")) {
+		for name := range objects(t, render(t, release, digitalocean+"kind: Deployment\nadmissionPolicy: {enabled: true, refuseAdoption: true}\n")) {
 			list = append(list, name)
 		}
 		return list

@@ -10,7 +10,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/test/harness"
 )
@@ -105,5 +111,121 @@ func TestAdmissionPolicy(t *testing.T) {
 			_, err = cluster.CreateService(t.Context(), "long", map[string]string{key: strings.Repeat("t", 16385)})
 			require.ErrorContains(t, err, "annotation "+key+": is too long; use at most 16384 characters")
 		})
+	}
+}
+
+// TestAdoptionIsRefused: with the chart's value, only this program and those who have the right to adopt say which load balancer of
+// the cloud a Service has; everything else about Services stays with their authors.
+func TestAdoptionIsRefused(t *testing.T) {
+	const id = "4de7ac8b-495b-4884-9a69-1050c6793cd6"
+	for provider, key := range map[string]string{
+		"digitalocean": "kubernetes.digitalocean.com/load-balancer-id",
+		"linode":       linodeAnnotations + "nodebalancer-id",
+		"openstack":    "loadbalancer.openstack.org/load-balancer-id",
+	} {
+		t.Run(provider, func(t *testing.T) {
+			cluster := newClusterOn(t, provider, "--instances=1")
+			value := id
+			if provider == "linode" {
+				value = "7"
+			}
+			values := harness.Values{"admissionPolicy.refuseAdoption": true}
+			if provider == "digitalocean" {
+				startRelease(t, cluster, values, nil, nil)
+				joinNodes(t, cluster, 1)
+			} else {
+				_, err := cluster.Install(t.Context(), "cloud-controller-manager", values)
+				require.NoError(t, err)
+			}
+			tenant := asTenant(t, cluster, "tenant")
+			tries := 0
+			require.NoError(t, harness.Eventually(t.Context(), patience, "the policy to be in force", func(ctx context.Context) error {
+				tries++
+				_, err := tenant.Create(ctx, serviceOf(fmt.Sprintf("claims-%d", tries), v1.ServiceTypeLoadBalancer, map[string]string{key: value}), metav1.CreateOptions{})
+				if err == nil {
+					return errors.New("the Service was taken")
+				}
+				if !strings.Contains(err.Error(), `annotation `+key+`: "`+value+`" asks for what exists in the cloud`) {
+					return fmt.Errorf("refused with other words: %w", err)
+				}
+				return nil
+			}))
+			detours(t, tenant, key, value)
+
+			adopter := asTenant(t, cluster, "adopter", rbacv1.PolicyRule{APIGroups: []string{"anyccm.io"}, Resources: []string{"loadbalancers"}, Verbs: []string{"adopt"}})
+			_, err := adopter.Create(t.Context(), serviceOf("adopted", v1.ServiceTypeLoadBalancer, map[string]string{key: value}), metav1.CreateOptions{})
+			require.NoError(t, err, "who has the right may")
+			_, err = tenant.Patch(t.Context(), "adopted", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
+			require.NoError(t, err, "what is there already stays")
+			_, err = tenant.Patch(t.Context(), "adopted", types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+key+`":null}}}`), metav1.PatchOptions{})
+			require.NoError(t, err, "and may go")
+			if provider == "digitalocean" {
+				servedForTenant(t, cluster, tenant, key)
+			}
+		})
+	}
+}
+
+// detours are other ways to the same annotation.
+func detours(t *testing.T, tenant typedv1.ServiceInterface, key, value string) {
+	t.Helper()
+	_, err := tenant.Create(t.Context(), serviceOf("plain", v1.ServiceTypeClusterIP, nil), metav1.CreateOptions{})
+	require.NoError(t, err)
+	patch := []byte(`{"metadata":{"annotations":{"` + key + `":"` + value + `"}}}`)
+	for _, subresource := range [][]string{nil, {"status"}} {
+		_, err = tenant.Patch(t.Context(), "plain", types.MergePatchType, patch, metav1.PatchOptions{}, subresource...)
+		require.ErrorContains(t, err, "asks for what exists in the cloud", "a Service that may become a load balancer's: %v", subresource)
+	}
+	_, err = tenant.Patch(t.Context(), "plain", types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+key+`":"`+value+`"}},"spec":{"type":"LoadBalancer"}}`), metav1.PatchOptions{})
+	require.ErrorContains(t, err, "asks for what exists in the cloud")
+	other := serviceOf("of-another-class", v1.ServiceTypeLoadBalancer, map[string]string{key: value})
+	other.Spec.LoadBalancerClass = new("example.com/another")
+	_, err = tenant.Create(t.Context(), other, metav1.CreateOptions{})
+	require.NoError(t, err, "another controller's Services are its own affair")
+}
+
+// servedForTenant: the program records its load balancers, and the author of the Service goes on as before.
+func servedForTenant(t *testing.T, c *harness.Cluster, tenant typedv1.ServiceInterface, key string) {
+	t.Helper()
+	_, err := tenant.Create(t.Context(), serviceOf("own", v1.ServiceTypeLoadBalancer, nil), metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = c.WaitServed(t.Context(), "own", patience)
+	require.NoError(t, err)
+	s, err := tenant.Get(t.Context(), "own", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.NotEmpty(t, s.Annotations[key], "the program is not refused")
+	_, err = tenant.Patch(t.Context(), "own", types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+key+`":"00000000-495b-4884-9a69-1050c6793cd6"}}}`), metav1.PatchOptions{})
+	require.ErrorContains(t, err, "asks for what exists in the cloud")
+	require.NoError(t, tenant.Delete(t.Context(), "own", metav1.DeleteOptions{}))
+	require.NoError(t, harness.Eventually(t.Context(), patience, "the Service to go", func(ctx context.Context) error {
+		if _, err := tenant.Get(ctx, "own", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is still there: %w", err)
+		}
+		return nil
+	}))
+}
+
+// asTenant returns the Services of the namespace default as a user sees them who may write these and has further rights.
+func asTenant(t *testing.T, c *harness.Cluster, name string, further ...rbacv1.PolicyRule) typedv1.ServiceInterface {
+	t.Helper()
+	rules := append(further, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"services", "services/status"}, Verbs: []string{"get", "create", "update", "patch", "delete"}})
+	_, err := c.Kube.RbacV1().Roles(metav1.NamespaceDefault).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = c.Kube.RbacV1().RoleBindings(metav1.NamespaceDefault).Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	config := c.API.Config()
+	config.Impersonate.UserName = name
+	client, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	return client.CoreV1().Services(metav1.NamespaceDefault)
+}
+
+func serviceOf(name string, kind v1.ServiceType, annotations map[string]string) *v1.Service {
+	return &v1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
+		Spec:       v1.ServiceSpec{Type: kind, Selector: map[string]string{"app": name}, Ports: []v1.ServicePort{{Name: "http", Port: 80}}},
 	}
 }

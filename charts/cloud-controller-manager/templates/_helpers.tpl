@@ -114,3 +114,15 @@ they change, and a hash in the pod template would let whoever sees pods try out 
 {{- define "ccm.runs" -}}
 {{- if has .name .root.Values.controllers }}true{{ end }}
 {{- end }}
+
+{{- /* Whether a Service of type LoadBalancer is served here, in the API server's expressions. */ -}}
+{{- define "ccm.served" -}}
+{{- $class := .Values.loadBalancerClass | squote -}}
+{{- if eq .Values.loadBalancerClassMode "unclassed" -}}
+object.spec.type == 'LoadBalancer' && !has(object.spec.loadBalancerClass)
+{{- else if eq .Values.loadBalancerClassMode "named" -}}
+object.spec.type == 'LoadBalancer' && has(object.spec.loadBalancerClass) && object.spec.loadBalancerClass == {{ $class }}
+{{- else -}}
+object.spec.type == 'LoadBalancer' && (!has(object.spec.loadBalancerClass) || object.spec.loadBalancerClass == {{ $class }})
+{{- end }}
+{{- end }}
