@@ -105,11 +105,36 @@ func action(r *http.Request) (service, name string) {
 	return awsmiddleware.GetServiceID(r.Context()), awsmiddleware.GetOperationName(r.Context())
 }
 
-// operation names a call for metrics and logs.
+// operation names a call for metrics and logs: by a name of the list, so that no input makes metrics grow.
 func operation(r *http.Request) string {
 	service, name := action(r)
-	return service + " " + name
+	if name = service + " " + name; !operations()[name] {
+		return cloudapi.OtherOperation
+	}
+	return name
 }
+
+// operations are the names of all calls: those that the permissions name, and what finds the credential and the place of the
+// program, which need none.
+var operations = sync.OnceValue(func() map[string]bool {
+	services := map[string][]string{"ec2": {serviceEC2}, "elasticloadbalancing": {serviceELB, serviceELBv2}, "sts": {serviceSTS}}
+	known := map[string]bool{}
+	for _, p := range permissions() {
+		for _, need := range p.Needs {
+			prefix, name, _ := strings.Cut(need, ":")
+			for _, service := range services[prefix] {
+				known[service+" "+name] = true
+			}
+		}
+	}
+	for _, name := range []string{"GetToken", "GetMetadata", "GetDynamicData", "GetRegion", "GetInstanceIdentityDocument", "GetIAMInfo"} {
+		known[serviceMetadata+" "+name] = true
+	}
+	for _, name := range []string{"AssumeRoleWithWebIdentity", "GetCallerIdentity"} {
+		known[serviceSTS+" "+name] = true
+	}
+	return known
+})
 
 // repeatable: what creates is not sent twice, everything else ends in the same state however often it is sent.
 func repeatable(r *http.Request) bool {

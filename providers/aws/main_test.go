@@ -7,6 +7,8 @@ import (
 
 	"go.uber.org/goleak"
 	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/conformance"
 )
 
 func TestMain(m *testing.M) {
@@ -15,6 +17,10 @@ func TestMain(m *testing.M) {
 	klog.SetOutput(io.Discard)
 	if code := m.Run(); code != 0 {
 		os.Exit(code)
+	}
+	if err := conformance.CheckOperations(Name); err != nil {
+		_, _ = io.WriteString(os.Stderr, err.Error()+"\n")
+		os.Exit(1)
 	}
 	if err := checkPermissions(); err != nil {
 		_, _ = io.WriteString(os.Stderr, err.Error()+"\n")

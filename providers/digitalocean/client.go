@@ -86,7 +86,7 @@ func operation(r *http.Request) string {
 		}
 	}
 	if p = strings.Join(segments, "/"); !operations[p] {
-		p = "other"
+		p = cloudapi.OtherOperation
 	}
 	return r.Method + " " + p
 }

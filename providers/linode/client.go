@@ -111,7 +111,7 @@ func operation(r *http.Request) string {
 	}
 	name := r.Method + " " + strings.Join(segments, "/")
 	if methodOf(name) == "" || !versionForm.MatchString(segments[min(1, len(segments)-1)]) {
-		return "other"
+		return cloudapi.OtherOperation
 	}
 	return name
 }

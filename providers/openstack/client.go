@@ -219,7 +219,29 @@ func oneOf(id, name string) (string, string) {
 
 var identifier = regexp.MustCompile(`^([0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|[0-9a-f]{32})$`)
 
-// operation names a request without identifiers: "GET /compute/v2.1/servers/{id}".
+// templates are the calls, from the part of a path on that our own code writes.
+var templates = []string{
+	"auth/tokens", "servers/detail", "servers/{id}", "flavors/detail", "flavors/{id}", "extensions",
+	"networks", "networks/{id}", "subnets", "subnets/{id}", "ports", "ports/{id}", "floatingips", "floatingips/{id}",
+	"routers", "routers/{id}", "routers/{id}/add_extraroutes", "routers/{id}/remove_extraroutes",
+	"security-groups", "security-groups/{id}", "security-group-rules", "security-group-rules/{id}",
+	"lbaas/loadbalancers", "lbaas/loadbalancers/{id}", "lbaas/loadbalancers/{id}/failover", "lbaas/listeners", "lbaas/listeners/{id}",
+	"lbaas/pools", "lbaas/pools/{id}", "lbaas/pools/{id}/members", "lbaas/pools/{id}/members/{id}",
+	"lbaas/healthmonitors", "lbaas/healthmonitors/{id}", "containers/{id}", "secrets/{id}",
+}
+
+// roots are how they begin. What stands before is the address of the service in the catalog.
+var roots = sync.OnceValue(func() map[string]bool {
+	first := map[string]bool{}
+	for _, t := range templates {
+		root, _, _ := strings.Cut(t, "/")
+		first[root] = true
+	}
+	return first
+})
+
+// operation names a request without identifiers: "GET /compute/v2.1/servers/{id}". Of what is no call of ours only the method is
+// told, so that no input makes metrics grow.
 func operation(r *http.Request) string {
 	segments := strings.Split(path.Clean(r.URL.Path), "/")
 	for i, s := range segments {
@@ -230,6 +252,13 @@ func operation(r *http.Request) string {
 		if identifier.MatchString(s) || (after == "flavors" && s != "detail") || after == "tags" {
 			segments[i] = "{id}"
 		}
+	}
+	root := slices.IndexFunc(segments, func(s string) bool { return roots()[s] })
+	switch {
+	case root < 0:
+		return r.Method + " /" // the address of a service by itself, by which its version is asked for
+	case root < 0 || !slices.Contains(templates, strings.Join(segments[root:], "/")):
+		return r.Method + " " + cloudapi.OtherOperation
 	}
 	return r.Method + " " + strings.Join(segments, "/")
 }

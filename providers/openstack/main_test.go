@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 	"k8s.io/klog/v2"
 
+	"github.com/anyccm/cloud-controller-manager/providers/internal/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/waiting"
 )
 
@@ -19,6 +20,10 @@ func TestMain(m *testing.M) {
 	pace = waiting.Pace{Least: time.Millisecond, Most: 20 * time.Millisecond, Patience: time.Second}
 	if code := m.Run(); code != 0 {
 		os.Exit(code)
+	}
+	if err := conformance.CheckOperations(Name); err != nil {
+		_, _ = io.WriteString(os.Stderr, err.Error()+"\n")
+		os.Exit(1)
 	}
 	if err := goleak.Find(goleak.IgnoreAnyFunction("k8s.io/klog/v2.(*flushDaemon).run.func1")); err != nil {
 		_, _ = io.WriteString(os.Stderr, err.Error()+"\n")

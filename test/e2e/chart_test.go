@@ -130,12 +130,11 @@ func TestAdoptionIsRefused(t *testing.T) {
 				value = "7"
 			}
 			values := harness.Values{"admissionPolicy.refuseAdoption": true}
+			_, err := cluster.Install(t.Context(), "cloud-controller-manager", values)
+			require.NoError(t, err)
 			if provider == "digitalocean" {
 				startRelease(t, cluster, values, nil, nil)
 				joinNodes(t, cluster, 1)
-			} else {
-				_, err := cluster.Install(t.Context(), "cloud-controller-manager", values)
-				require.NoError(t, err)
 			}
 			tenant := asTenant(t, cluster, "tenant")
 			tries := 0
@@ -153,7 +152,7 @@ func TestAdoptionIsRefused(t *testing.T) {
 			detours(t, tenant, key, value)
 
 			adopter := asTenant(t, cluster, "adopter", rbacv1.PolicyRule{APIGroups: []string{"anyccm.io"}, Resources: []string{"loadbalancers"}, Verbs: []string{"adopt"}})
-			_, err := adopter.Create(t.Context(), serviceOf("adopted", v1.ServiceTypeLoadBalancer, map[string]string{key: value}), metav1.CreateOptions{})
+			_, err = adopter.Create(t.Context(), serviceOf("adopted", v1.ServiceTypeLoadBalancer, map[string]string{key: value}), metav1.CreateOptions{})
 			require.NoError(t, err, "who has the right may")
 			_, err = tenant.Patch(t.Context(), "adopted", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
 			require.NoError(t, err, "what is there already stays")

@@ -151,7 +151,7 @@ func (t *transport) limiterOf(req *http.Request) *limiter {
 	defer t.limitersLock.Unlock()
 	l := t.limiters[group]
 	if l == nil && len(t.limiters) >= maxOperations {
-		group = otherOperation // one that has something of a user's in it; it shares a limit with others of its kind
+		group = OtherOperation // one that has something of a user's in it; it shares a limit with others of its kind
 		l = t.limiters[group]
 	}
 	if l == nil {

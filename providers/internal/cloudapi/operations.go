@@ -10,11 +10,14 @@ const (
 	maxOperations = 150
 	// maxOperationName bounds one name.
 	maxOperationName = 120
-	// otherOperation stands for them all.
-	otherOperation = "other"
 )
 
-// bounded keeps names of operations from growing with input: each is a label of metrics, which live as long as the process.
+// OtherOperation names what is no call of a provider's. Each provider has a fixed list of its calls, so that no label of a metric
+// holds anything that somebody wrote into a Service or a Node.
+const OtherOperation = "other"
+
+// bounded is the second line behind the lists of the providers: names of operations do not grow without end, for each is a label of
+// metrics, which live as long as the process.
 func bounded(name func(*http.Request) string) func(*http.Request) string {
 	var mu sync.Mutex
 	known := map[string]struct{}{}
@@ -26,7 +29,7 @@ func bounded(name func(*http.Request) string) func(*http.Request) string {
 			return text
 		}
 		if len(known) >= maxOperations || len(text) > maxOperationName {
-			return otherOperation
+			return OtherOperation
 		}
 		known[text] = struct{}{}
 		return text

@@ -80,6 +80,7 @@ func Run(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Run("LoadBalancers", func(t *testing.T) { t.Parallel(); runLoadBalancers(t, newFixture) })
 	t.Run("Ownership", func(t *testing.T) { t.Parallel(); runOwnership(t, newFixture) })
 	t.Run("HostileAnswers", func(t *testing.T) { t.Parallel(); runHostileAnswers(t, newFixture) })
+	t.Run("Labels", func(t *testing.T) { t.Parallel(); runLabels(t, newFixture) })
 	t.Run("Interruption", func(t *testing.T) { t.Parallel(); runInterruption(t, newFixture) })
 }
 
