@@ -93,14 +93,6 @@ func (q Query) demanded(d evidence.Demand, asked time.Time) Query {
 	return q
 }
 
-// Also returns a context whose single reads take further objects along, where the cloud reads several by one call: those
-// that are likely asked for next, as far as they are not known.
-func Also[ID comparable](ctx context.Context, ids func() []ID) context.Context {
-	return context.WithValue(ctx, alsoKey{}, ids)
-}
-
-type alsoKey struct{}
-
 // Inventory is the shared view. Create it with New; it is safe for concurrent use.
 type Inventory[ID comparable, V any] struct {
 	source Source[ID, V]
@@ -123,13 +115,15 @@ type Inventory[ID comparable, V any] struct {
 
 	listing *flight[struct{}]
 	reads   map[ID]*flight[V]
-	// pending are reads that wait for the next batch; batching is set while batches are under way.
-	pending  []ID
-	batching bool
-	failures int
-	failed   time.Time
-	failure  error
-	direct   []time.Time
+	// pending are reads that wait for the next batch; batching is set while batches are under way. companies say what else the
+	// next one reads.
+	pending   []ID
+	companies []company[ID]
+	batching  bool
+	failures  int
+	failed    time.Time
+	failure   error
+	direct    []time.Time
 	// listTook and readTook are how long the latest ones took.
 	listTook, readTook time.Duration
 	// gathering are questions about newcomers that wait for each other; gathered is when the last ones were let go.
@@ -508,84 +502,14 @@ func (i *Inventory[ID, V]) readLocked(ctx context.Context, id ID, q Query, asked
 		return f
 	}
 	i.pending = append(i.pending, id)
-	i.companyLocked(ctx, q, asked)
+	if also, ok := ctx.Value(alsoKey{}).(func() []ID); ok {
+		i.companies = append(i.companies, company[ID]{ctx: ctx, ids: also, oldest: asked.Add(-q.MaxAge)})
+	}
 	if !i.batching {
 		i.batching = true
 		rescue.Go("reading "+i.source.Kind+"s", func() { i.runBatches(shared) })
 	}
 	return f
-}
-
-// companyLocked puts the objects that are likely asked for next beside the one that is read.
-func (i *Inventory[ID, V]) companyLocked(ctx context.Context, q Query, asked time.Time) {
-	also, ok := ctx.Value(alsoKey{}).(func() []ID)
-	if !ok {
-		return
-	}
-	for _, id := range also() {
-		e, known := i.objects[id]
-		if i.reads[id] != nil || (known && !e.read.Before(asked.Add(-q.MaxAge))) || len(i.pending) >= i.source.BatchSize {
-			continue
-		}
-		_, f := newFlight[V](ctx)
-		i.reads[id] = f
-		i.pending = append(i.pending, id)
-	}
-}
-
-// runBatches reads what waits, batch by batch, until nothing waits any more. Whoever asks meanwhile gets into the next one.
-func (i *Inventory[ID, V]) runBatches(ctx context.Context) {
-	for {
-		i.mu.Lock()
-		ids := slices.Clone(i.pending[:min(len(i.pending), i.source.BatchSize)])
-		i.pending = slices.Clone(i.pending[len(ids):])
-		if len(ids) == 0 {
-			i.batching = false
-			i.mu.Unlock()
-			return
-		}
-		i.noteDirectLocked()
-		i.mu.Unlock()
-		i.readBatch(ctx, ids)
-	}
-}
-
-// errUnanswered ends a read that nobody asked for and that its batch did not answer.
-var errUnanswered = errors.New("the batch did not answer about it")
-
-// readBatch reads objects by one call. What the call does not answer is read by itself if somebody asked for it; nothing is
-// where the call failed, so that one refusal does not become many.
-func (i *Inventory[ID, V]) readBatch(ctx context.Context, ids []ID) {
-	batchCtx, cancel := context.WithTimeout(ctx, readTimeout)
-	values, err := i.source.GetMany(batchCtx, ids)
-	cancel()
-	countRead(i.source.Kind, "get", err)
-	if errors.Is(err, cloudapi.ErrNotFound) || errors.Is(err, cloudapi.ErrInvalid) {
-		values, err = nil, nil // one of them is to blame
-	}
-	found := map[ID]V{}
-	for _, v := range values {
-		found[i.source.ID(v)] = v
-	}
-	for _, id := range ids {
-		i.mu.Lock()
-		f := i.reads[id]
-		if v, ok := found[id]; ok || err != nil {
-			i.landLocked(f, id, v, err)
-			i.mu.Unlock()
-			continue
-		}
-		if !f.asked {
-			var none V
-			i.unanswered[id] = struct{}{}
-			i.landLocked(f, id, none, errUnanswered)
-			i.mu.Unlock()
-			continue
-		}
-		i.mu.Unlock()
-		// Whoever waits for the next batch does not wait for the proofs of this one.
-		rescue.Go("reading "+i.source.Kind, func() { i.read(ctx, f, id) })
-	}
 }
 
 func (i *Inventory[ID, V]) read(ctx context.Context, f *flight[V], id ID) {
@@ -683,6 +607,12 @@ func (i *Inventory[ID, V]) PeekIndex(index, key string) []V {
 	}
 	return found
 }
+
+// ID returns the identity of an object.
+func (i *Inventory[ID, V]) ID(value V) ID { return i.source.ID(value) }
+
+// ReadsBatches reports whether several objects are read by one call.
+func (i *Inventory[ID, V]) ReadsBatches() bool { return i.source.GetMany != nil }
 
 // Peek returns what is known of an object, however old it is, without any read.
 func (i *Inventory[ID, V]) Peek(id ID) (V, bool) {

@@ -1,0 +1,112 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/registry/rescue"
+)
+
+// Also returns a context whose single reads take further objects along, where the cloud reads several by one call: those
+// that are likely asked for next, as far as they are not known. The function may use the inventory.
+func Also[ID comparable](ctx context.Context, ids func() []ID) context.Context {
+	return context.WithValue(ctx, alsoKey{}, ids)
+}
+
+type alsoKey struct{}
+
+// company is what a question takes along into its batch: objects that are likely asked for next.
+type company[ID comparable] struct {
+	ctx    context.Context
+	ids    func() []ID
+	oldest time.Time
+}
+
+// inviteCompany puts the objects that are likely asked for next beside those that are read. Who they are is asked without the
+// lock, because the answer may come from what the inventory knows.
+func (i *Inventory[ID, V]) inviteCompany() {
+	i.mu.Lock()
+	companies := i.companies
+	i.companies = nil
+	i.mu.Unlock()
+	for _, c := range companies {
+		i.mu.Lock()
+		full := len(i.pending) >= i.source.BatchSize
+		i.mu.Unlock()
+		if full {
+			return
+		}
+		var ids []ID
+		rescue.Do("choosing what to read along", func() { ids = c.ids() })
+		i.mu.Lock()
+		for _, id := range ids {
+			e, known := i.objects[id]
+			if i.reads[id] != nil || (known && !e.read.Before(c.oldest)) || len(i.pending) >= i.source.BatchSize {
+				continue
+			}
+			_, f := newFlight[V](c.ctx)
+			i.reads[id] = f
+			i.pending = append(i.pending, id)
+		}
+		i.mu.Unlock()
+	}
+}
+
+// runBatches reads what waits, batch by batch, until nothing waits any more. Whoever asks meanwhile gets into the next one.
+func (i *Inventory[ID, V]) runBatches(ctx context.Context) {
+	for {
+		i.inviteCompany()
+		i.mu.Lock()
+		ids := slices.Clone(i.pending[:min(len(i.pending), i.source.BatchSize)])
+		i.pending = slices.Clone(i.pending[len(ids):])
+		if len(ids) == 0 {
+			i.batching = false
+			i.mu.Unlock()
+			return
+		}
+		i.noteDirectLocked()
+		i.mu.Unlock()
+		i.readBatch(ctx, ids)
+	}
+}
+
+// errUnanswered ends a read that nobody asked for and that its batch did not answer.
+var errUnanswered = errors.New("the batch did not answer about it")
+
+// readBatch reads objects by one call. What the call does not answer is read by itself if somebody asked for it; nothing is
+// where the call failed, so that one refusal does not become many.
+func (i *Inventory[ID, V]) readBatch(ctx context.Context, ids []ID) {
+	batchCtx, cancel := context.WithTimeout(ctx, readTimeout)
+	values, err := i.source.GetMany(batchCtx, ids)
+	cancel()
+	countRead(i.source.Kind, "get", err)
+	if errors.Is(err, cloudapi.ErrNotFound) || errors.Is(err, cloudapi.ErrInvalid) {
+		values, err = nil, nil // one of them is to blame
+	}
+	found := map[ID]V{}
+	for _, v := range values {
+		found[i.source.ID(v)] = v
+	}
+	for _, id := range ids {
+		i.mu.Lock()
+		f := i.reads[id]
+		if v, ok := found[id]; ok || err != nil {
+			i.landLocked(f, id, v, err)
+			i.mu.Unlock()
+			continue
+		}
+		if !f.asked {
+			var none V
+			i.unanswered[id] = struct{}{}
+			i.landLocked(f, id, none, errUnanswered)
+			i.mu.Unlock()
+			continue
+		}
+		i.mu.Unlock()
+		// Whoever waits for the next batch does not wait for the proofs of this one.
+		rescue.Go("reading "+i.source.Kind, func() { i.read(ctx, f, id) })
+	}
+}

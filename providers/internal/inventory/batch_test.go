@@ -1,0 +1,53 @@
+package inventory
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestCompanyAsksTheInventory: what to read along may depend on what is known, such as which object has a name.
+func TestCompanyAsksTheInventory(t *testing.T) {
+	t.Parallel()
+	cloud := &batchCloud{objects: map[int]string{1: "a", 2: "b"}}
+	i := New(Source[int, object]{
+		Kind: "thing", ID: func(o object) int { return o.id }, Get: cloud.get, GetMany: cloud.getMany, BatchSize: 3,
+		Indexes: map[string]func(object) []string{"name": func(o object) []string { return []string{o.name} }},
+	})
+	i.Put(object{id: 2, name: "b"})
+	company := Also(t.Context(), func() []int {
+		var ids []int
+		for _, o := range i.PeekIndex("name", "b") {
+			ids = append(ids, i.ID(o))
+		}
+		return ids
+	})
+	answered := make(chan error, 1)
+	go func() {
+		_, err := i.Get(company, 1, Query{})
+		answered <- err
+	}()
+	select {
+	case err := <-answered:
+		require.NoError(t, err)
+	case <-time.After(10 * time.Second):
+		t.Fatal("the inventory waits for itself")
+	}
+	cloud.mu.Lock()
+	defer cloud.mu.Unlock()
+	assert.Equal(t, [][]int{{1, 2}}, cloud.batches)
+	assert.True(t, i.ReadsBatches())
+}
+
+// TestCompanyCrashes: the objects that were asked for are read all the same.
+func TestCompanyCrashes(t *testing.T) {
+	t.Parallel()
+	cloud := &batchCloud{objects: map[int]string{1: "a"}}
+	i := New(Source[int, object]{Kind: "thing", ID: func(o object) int { return o.id }, Get: cloud.get, GetMany: cloud.getMany, BatchSize: 3})
+	for range 2 {
+		_, err := i.Get(Also(t.Context(), func() []int { panic("no") }), 1, Query{})
+		require.NoError(t, err)
+	}
+}
