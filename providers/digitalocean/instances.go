@@ -2,7 +2,6 @@ package digitalocean
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -13,10 +12,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 
-	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/nodes"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/nodeview"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 const (
@@ -24,16 +22,8 @@ const (
 
 	statusOff = "off"
 
-	// The age of the answer "this droplet exists" spares 2 reads every 5 s for each node that is not ready, and keeps a
-	// deleted droplet's Node that much longer. It grows with the account: at one call in 2.5 s, nodes that are down for
-	// good cost 1,440 calls an hour at most, of 5,000.
-	existsPerCall = 2500 * time.Millisecond
-	existsLeast   = 10 * time.Second
-	existsMost    = 45 * time.Second
-	// sweepMaxAge serves the address loop, which asks about every node every 5 minutes.
-	sweepMaxAge = 60 * time.Second
-	// missMaxAge spares reads for a node that fails to initialise: the framework tries 9 times in the first second.
-	missMaxAge = 5 * time.Second
+	// callPrice makes nodes that are down for good cost 1,440 calls an hour at most, of 5,000.
+	callPrice = 2500 * time.Millisecond
 
 	indexName = "name"
 	indexTag  = "tag"
@@ -107,93 +97,56 @@ func newDropletInventory(a *api) *inventory.Inventory[int, droplet] {
 	})
 }
 
-// instances implements cloudprovider.InstancesV2.
+// instances are the droplets, and what they say about nodes.
 type instances struct {
+	*nodes.Instances[int, droplet]
 	droplets *inventory.Inventory[int, droplet]
 	nodes    *nodeview.View
 }
 
-var _ cloudprovider.InstancesV2 = (*instances)(nil)
-
-// InstanceExists reports whether the node's droplet exists, in whatever state. Only the API's own answer to a read of
-// that very droplet counts as its absence; a node without a provider ID is never absent, for names can change.
-func (i *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
-	_, err := i.lookup(ctx, node, i.existsQuery())
-	if errors.Is(err, cloudapi.ErrNotFound) && node.Spec.ProviderID != "" {
-		return false, nil
-	}
-	return err == nil, err
+func newInstances(a *api) *instances {
+	i := &instances{droplets: newDropletInventory(a), nodes: &nodeview.View{}}
+	i.Instances = nodes.New(nodes.Cloud[int, droplet]{
+		Kind: "droplet", Inventory: i.droplets, Nodes: i.nodes, Price: callPrice,
+		Form: providerIDPrefix + "<droplet ID>", Parse: parseProviderID, Print: droplet.providerID,
+		Search: i.search, State: droplet.state, Metadata: i.describe,
+		Verify: i.verify, Absent: "there is no droplet %d",
+	})
+	return i
 }
 
-// InstanceShutdown reports whether the node's droplet is powered off.
-func (i *instances) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, error) {
-	d, err := i.lookup(ctx, node, i.existsQuery())
-	if err != nil {
-		return false, err
-	}
-	return d.status == statusOff, nil
+// search finds a droplet by name, then by address, because some nodes are named by one.
+func (*instances) search(_ context.Context, node *v1.Node) (nodes.Search[int, droplet], error) {
+	return nodes.Search[int, droplet]{Keys: []nodes.Key[droplet]{
+		{Index: indexName, Value: strings.ToLower(node.Name)},
+		{Index: indexIP, Value: node.Name},
+	}}, nil
 }
 
-func (i *instances) existsQuery() inventory.Query {
-	return inventory.Query{MaxAge: i.droplets.Affordable(existsPerCall, existsLeast, existsMost), Expected: i.nodes.Counts().NotReady}
+func (d droplet) state() (nodes.State, error) {
+	if d.status == statusOff {
+		return nodes.ShutDown, nil
+	}
+	return nodes.Existing, nil
 }
 
-// InstanceMetadata returns what the node's droplet tells about the node.
-func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
-	query := inventory.Query{MaxAge: sweepMaxAge, MaxMissAge: missMaxAge, Expected: i.nodes.Counts().All}
-	if guard.Uninitialized(node) {
-		query.Expected, query.Newcomer = i.nodes.Counts().Uninitialized, true
-	}
-	d, err := i.lookup(ctx, node, query)
-	if err == nil && d.incomplete() != "" {
-		// A listing may have caught the droplet in the making.
-		query.MaxAge = 0
-		d, err = i.lookup(ctx, node, query)
-	}
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		return nil, fmt.Errorf("node %s: %w: %w", node.Name, cloudprovider.InstanceNotFound, err)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("node %s: %w", node.Name, err)
-	}
+// describe returns what a droplet says about its node.
+func (*instances) describe(_ context.Context, _ *v1.Node, d droplet, _ inventory.Query) (*cloudprovider.InstanceMetadata, error) {
 	if lack := d.incomplete(); lack != "" {
-		return nil, fmt.Errorf("node %s: droplet %d cannot become a node: %s", node.Name, d.id, lack)
+		return nil, &nodes.Incomplete{Reason: fmt.Sprintf("droplet %d cannot become a node: %s", d.id, lack)}
 	}
-	return &cloudprovider.InstanceMetadata{
-		ProviderID: providerIDPrefix + strconv.Itoa(d.id), InstanceType: d.size, Region: d.region, NodeAddresses: d.addresses(),
-	}, nil
+	return &cloudprovider.InstanceMetadata{InstanceType: d.size, Region: d.region, NodeAddresses: d.addresses()}, nil
 }
 
-// lookup finds the droplet of a node: by provider ID, or while it has none by name, then by address for nodes that are
-// named by one.
-func (i *instances) lookup(ctx context.Context, node *v1.Node, q inventory.Query) (droplet, error) {
-	if node.Spec.ProviderID != "" {
-		id, err := parseProviderID(node.Spec.ProviderID)
-		if err != nil {
-			return droplet{}, err
-		}
-		return i.droplets.Get(ctx, id, q)
+// verify compares names: nobody who controls a kubelet alone can rename a droplet.
+func (*instances) verify(_ context.Context, node *v1.Node, d droplet) (why string, err error) {
+	if d.name != node.Name {
+		return fmt.Sprintf("the droplet %d is named %q", d.id, d.name), nil
 	}
-	if q.MaxMissAge == 0 {
-		// Without a provider ID no answer deletes anything, so the absence of a name needs no read of its own.
-		q.MaxMissAge = existsMost
-	}
-	found, err := i.droplets.Find(ctx, indexName, strings.ToLower(node.Name), q)
-	if err == nil && len(found) == 0 {
-		found, err = i.droplets.Find(ctx, indexIP, node.Name, q)
-	}
-	switch {
-	case err != nil:
-		return droplet{}, err
-	case len(found) == 0:
-		return droplet{}, &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: "finding the droplet of the node", Message: fmt.Sprintf(
-			"no droplet is named %s; name the droplet like the node, or start kubelet with --provider-id=%s<droplet ID>", node.Name, providerIDPrefix)}
-	case len(found) > 1:
-		return droplet{}, &cloudapi.Error{Class: cloudapi.ErrConflict, Operation: "finding the droplet of the node", Message: fmt.Sprintf(
-			"%d droplets are named %s; rename all but one, or start kubelet with --provider-id=%s<droplet ID>", len(found), node.Name, providerIDPrefix)}
-	}
-	return found[0], nil
+	return "", nil
 }
+
+func (d droplet) providerID() string { return providerIDPrefix + strconv.Itoa(d.id) }
 
 // parseProviderID returns the droplet ID of a provider ID.
 func parseProviderID(text string) (int, error) {
@@ -209,10 +162,4 @@ func parseProviderID(text string) (int, error) {
 		return 0, fmt.Errorf("provider ID %q: %q is not a droplet ID, which is a positive whole number", text, number)
 	}
 	return id, nil
-}
-
-// warm begins the first listing before the first question.
-func (i *instances) warm(ctx context.Context) error {
-	_, err := i.droplets.All(ctx, inventory.Query{MaxAge: existsLeast})
-	return err
 }

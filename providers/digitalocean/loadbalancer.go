@@ -409,7 +409,7 @@ func (l *loadBalancers) dropletOf(ctx context.Context, node *v1.Node, id int) (d
 	if id != 0 {
 		return l.instances.droplets.Get(ctx, id, q)
 	}
-	return l.instances.lookup(ctx, node, q)
+	return l.instances.Find(ctx, node, q)
 }
 
 // classify takes over addresses and reports whether there were any that matter.

@@ -14,7 +14,6 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/loop"
-	"github.com/anyccm/cloud-controller-manager/providers/internal/nodeview"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/events"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
@@ -50,6 +49,7 @@ func init() {
 // cloud implements cloudprovider.Interface.
 type cloud struct {
 	cloudbase.Cloud
+	cloudbase.WithNodes
 	config        Config
 	api           *api
 	instances     *instances
@@ -64,6 +64,7 @@ var (
 	_ cloudprovider.InformerUser = (*cloud)(nil)
 	_ registry.CloudAPI          = (*cloud)(nil)
 	_ guard.Planner              = (*cloud)(nil)
+	_ guard.InstanceVerifier     = (*cloud)(nil)
 )
 
 func newCloud(in registry.Inputs) (*cloud, error) {
@@ -75,8 +76,11 @@ func newCloud(in registry.Inputs) (*cloud, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &instances{droplets: newDropletInventory(a), nodes: &nodeview.View{}}
-	return &cloud{Cloud: cloudbase.Cloud{Name: Name, HTTP: a.http}, config: config, api: a, instances: i, loadBalancers: newLoadBalancers(config, in.Adopt, a, i)}, nil
+	i := newInstances(a)
+	return &cloud{
+		Cloud: cloudbase.Cloud{Name: Name, HTTP: a.http}, WithNodes: cloudbase.WithNodes{NodeAPI: i},
+		config: config, api: a, instances: i, loadBalancers: newLoadBalancers(config, in.Adopt, a, i),
+	}, nil
 }
 
 // Initialize implements cloudprovider.Interface. The framework may call it twice.
@@ -129,11 +133,8 @@ func (c *cloud) CheckAPI(ctx context.Context) error {
 			return fmt.Errorf("environment variable REGION: %q is not a region of this account; there are %s", c.config.Region, strings.Join(slugs, ", "))
 		}
 	}
-	return c.instances.warm(ctx)
+	return c.instances.CheckAPI(ctx)
 }
-
-// InstancesV2 implements cloudprovider.Interface.
-func (c *cloud) InstancesV2() (cloudprovider.InstancesV2, bool) { return c.instances, true }
 
 // LoadBalancer implements cloudprovider.Interface.
 func (c *cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return c.loadBalancers, true }

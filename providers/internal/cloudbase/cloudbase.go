@@ -2,11 +2,14 @@
 package cloudbase
 
 import (
+	"context"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/nodes"
 )
 
 // Cloud answers the parts of cloudprovider.Interface and registry.CloudAPI that do not depend on the cloud.
@@ -38,3 +41,20 @@ func (Cloud) Zones() (cloudprovider.Zones, bool) { return nil, false }
 
 // Clusters implements cloudprovider.Interface; the legacy interface is not offered.
 func (Cloud) Clusters() (cloudprovider.Clusters, bool) { return nil, false }
+
+// WithNodes answers the parts that a cloud with nodes has, for its type to embed beside Cloud.
+type WithNodes struct {
+	// NodeAPI answers the questions about nodes.
+	NodeAPI nodes.API
+}
+
+// InstancesV2 implements cloudprovider.Interface.
+func (w WithNodes) InstancesV2() (cloudprovider.InstancesV2, bool) { return w.NodeAPI, true }
+
+// CheckAPI implements registry.CloudAPI.
+func (w WithNodes) CheckAPI(ctx context.Context) error { return w.NodeAPI.CheckAPI(ctx) }
+
+// VerifyInstance implements guard.InstanceVerifier.
+func (w WithNodes) VerifyInstance(ctx context.Context, node *v1.Node) (ok bool, why string, err error) {
+	return w.NodeAPI.VerifyInstance(ctx, node)
+}

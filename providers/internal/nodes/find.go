@@ -1,0 +1,204 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/nodeview"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// Search says how the instance of a Node without a provider ID is found.
+type Search[ID comparable, T any] struct {
+	// IDs are instances that the Node can be, known without a search; the first that exists is its own.
+	IDs []ID
+	// Proves says that the IDs come from the name of the Node, which therefore goes with its instance. Other IDs prove nothing.
+	Proves bool
+	// Keys are tried one after the other, where there are no IDs, until one of them is found.
+	Keys []Key[T]
+	// None says that no instance is found and what to do about it, Several that there is more than one, with "%d" for their
+	// number. " start kubelet with --provider-id=…" is added to both. "" means that the keys are names of instances.
+	None, Several string
+}
+
+// Key is one value of an index by which an instance may be found.
+type Key[T any] struct {
+	Index, Value string
+	// Check refuses an instance that is found by this key, unless it is nil.
+	Check func(T) error
+}
+
+// identity is by what a node's instance is known.
+type identity int
+
+const (
+	// byKey: names and addresses change hands, so that no answer proves that the node's instance is gone.
+	byKey identity = iota
+	// byName: the name of the node contains the ID of its instance.
+	byName
+	byProviderID
+)
+
+type found[T any] struct {
+	instance T
+	identity identity
+}
+
+// Find returns the instance of a node: by provider ID, or in the way of Cloud.Search where the node has none.
+func (i *Instances[ID, T]) Find(ctx context.Context, node *v1.Node, q inventory.Query) (T, error) {
+	f, err := i.find(ctx, node, q)
+	return f.instance, err
+}
+
+func (i *Instances[ID, T]) find(ctx context.Context, node *v1.Node, q inventory.Query) (found[T], error) {
+	if i.cloud.Inventory.ReadsBatches() {
+		asker := ctx
+		ctx = inventory.Also(asker, func() []ID { return i.askedNext(asker, node) })
+	}
+	if i.named(node) {
+		id, err := i.cloud.Parse(node.Spec.ProviderID)
+		if err != nil {
+			return found[T]{}, notAbsence(err)
+		}
+		instance, err := i.cloud.Inventory.Get(ctx, id, q)
+		return found[T]{instance, byProviderID}, err
+	}
+	s, err := i.search(ctx, node)
+	switch {
+	case err != nil:
+		return found[T]{}, notAbsence(err)
+	case s.Proves:
+		q.MaxMissAge = max(q.MaxMissAge, namedMissAge)
+		instance, err := i.firstOf(ctx, s.IDs, q)
+		return found[T]{instance, byName}, err
+	}
+	if q.MaxMissAge == 0 {
+		// No answer deletes anything here, so absence needs no read of its own.
+		q.MaxMissAge = maxExistsAge
+	}
+	if len(s.IDs) > 0 {
+		instance, err := i.firstOf(ctx, s.IDs, q)
+		return found[T]{instance, byKey}, err
+	}
+	instance, err := i.byKeys(ctx, node, s, q)
+	return found[T]{instance, byKey}, err
+}
+
+func (i *Instances[ID, T]) named(node *v1.Node) bool {
+	id := node.Spec.ProviderID
+	return id != "" && (i.cloud.Names == nil || i.cloud.Names(id))
+}
+
+func (i *Instances[ID, T]) search(ctx context.Context, node *v1.Node) (Search[ID, T], error) {
+	if i.cloud.Search == nil {
+		return Search[ID, T]{}, fmt.Errorf("node %s has no provider ID of the form %s", node.Name, i.cloud.Form)
+	}
+	return i.cloud.Search(ctx, node)
+}
+
+// firstOf returns the first instance that exists. The error is cloudapi.ErrNotFound only if each of them is proved not to.
+func (i *Instances[ID, T]) firstOf(ctx context.Context, ids []ID, q inventory.Query) (instance T, err error) {
+	err = fmt.Errorf("no %s is known of the node", i.cloud.Kind)
+	for _, id := range ids {
+		instance, err = i.cloud.Inventory.Get(ctx, id, q)
+		if !errors.Is(err, cloudapi.ErrNotFound) {
+			break
+		}
+	}
+	return instance, err
+}
+
+// byKeys returns the only instance that has the first key of the search which any has.
+func (i *Instances[ID, T]) byKeys(ctx context.Context, node *v1.Node, s Search[ID, T], q inventory.Query) (T, error) {
+	var all []T
+	for _, k := range s.Keys {
+		var err error
+		if all, err = i.cloud.Inventory.Find(ctx, k.Index, k.Value, q); err != nil {
+			return *new(T), err
+		}
+		if len(all) == 1 && k.Check != nil {
+			err = k.Check(all[0])
+		}
+		if err != nil {
+			return *new(T), notAbsence(err)
+		}
+		if len(all) > 0 {
+			break
+		}
+	}
+	switch len(all) {
+	case 0:
+		if s.None == "" {
+			s.None = fmt.Sprintf("no %s is named %s; name the %s like the node, or", i.cloud.Kind, node.Name, i.cloud.Kind)
+		}
+		return *new(T), i.undecided(cloudapi.ErrNotFound, s.None)
+	case 1:
+		return all[0], nil
+	}
+	if s.Several == "" {
+		s.Several = "%d " + i.cloud.Kind + "s are named " + node.Name + "; rename all but one, or"
+	}
+	return *new(T), i.undecided(cloudapi.ErrConflict, fmt.Sprintf(s.Several, len(all)))
+}
+
+// undecided is the error of a search, with the remedy that always helps.
+func (i *Instances[ID, T]) undecided(class error, message string) error {
+	return &cloudapi.Error{
+		Class: class, Operation: "finding the " + i.cloud.Kind + " of the node",
+		Message: message + " start kubelet with --provider-id=" + i.cloud.Form,
+	}
+}
+
+// askedNext returns the instances that are likely asked about after that of a node: those of the other nodes that wait to be
+// initialised, or those of the other nodes that are not ready.
+func (i *Instances[ID, T]) askedNext(ctx context.Context, node *v1.Node) []ID {
+	if guard.Uninitialized(node) {
+		return i.Uninitialized(ctx)
+	}
+	return i.idsOf(ctx, func(n *v1.Node) bool { return !nodeview.Ready(n) })
+}
+
+// Uninitialized returns the instances of nodes that wait to be initialised, as far as they are known without a read.
+func (i *Instances[ID, T]) Uninitialized(ctx context.Context) []ID {
+	return i.idsOf(ctx, guard.Uninitialized)
+}
+
+func (i *Instances[ID, T]) idsOf(ctx context.Context, chosen func(*v1.Node) bool) []ID {
+	var ids []ID
+	for _, n := range i.cloud.Nodes.Nodes() {
+		if !chosen(n) {
+			continue
+		}
+		if id, ok := i.knownID(ctx, n); ok {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// knownID is the ID of a node's instance as far as it is known without a read: from the provider ID, from the name, or because
+// one instance alone is known to have the first key.
+func (i *Instances[ID, T]) knownID(ctx context.Context, node *v1.Node) (id ID, ok bool) {
+	if i.named(node) {
+		id, err := i.cloud.Parse(node.Spec.ProviderID)
+		return id, err == nil
+	}
+	s, err := i.search(ctx, node)
+	switch {
+	case err != nil:
+		return id, false
+	case len(s.IDs) > 0:
+		return s.IDs[0], true
+	case len(s.Keys) == 0:
+		return id, false
+	}
+	if all := i.cloud.Inventory.PeekIndex(s.Keys[0].Index, s.Keys[0].Value); len(all) == 1 {
+		return i.cloud.Inventory.ID(all[0]), true
+	}
+	return id, false
+}

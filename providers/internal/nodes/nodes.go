@@ -1,0 +1,268 @@
+// Package nodes answers the questions about nodes for every cloud: it implements cloudprovider.InstancesV2, the check of the
+// cloud's API and the verification of instances from a description of the cloud's instances.
+//
+// It is the only place that says that an instance is gone, and says so only of an instance that a Node names itself, by its
+// provider ID or, where the cloud has such names, by its name, and only on the proof that package inventory gives: a read of
+// that instance alone, or what the guard accepts instead (evidence.Demand), that the cloud answered with "not found". An error,
+// an empty answer and a name that is not found are never taken as proof.
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/nodeview"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// How old an answer about a node may be.
+const (
+	// minExistsAge and maxExistsAge bound how old the answer "this instance exists" may be. Between them it grows with the
+	// calls that a listing takes, at Cloud.Price for each. It saves 2 reads every 5 s for each node that is not ready, and
+	// keeps the Node of a deleted instance that much longer.
+	minExistsAge = 10 * time.Second
+	maxExistsAge = 45 * time.Second
+	// SweepMaxAge serves the loop over the addresses of all nodes, which asks about each every 5 minutes.
+	SweepMaxAge = 60 * time.Second
+	// MissMaxAge saves reads for a node that fails to initialise: the framework tries 9 times in the first second.
+	MissMaxAge = 5 * time.Second
+	// namedMissAge does so for a node whose name is the ID of an instance that does not exist, unless the caller demands more.
+	namedMissAge = 30 * time.Second
+	// verifiedMaxAge serves the verification of instances, whose names and tags rarely change. A refusal rests on a newer read,
+	// so that an operator who has corrected the instance need not wait.
+	verifiedMaxAge = 10 * time.Minute
+)
+
+// State is what matters to Kubernetes about an instance that the cloud shows.
+type State int
+
+// States of an instance.
+const (
+	// Existing is every state but the ones below: running, starting, stopping, broken.
+	Existing State = iota
+	// ShutDown instances do not run, and may be started again.
+	ShutDown
+	// Terminated instances are still shown by the cloud but will never run again. They count as gone.
+	Terminated
+)
+
+// Cloud describes the instances of a cloud.
+type Cloud[ID comparable, T any] struct {
+	// Kind is the cloud's word for an instance, such as "droplet".
+	Kind string
+	// Inventory is the shared view that every answer comes from.
+	Inventory *inventory.Inventory[ID, T]
+	// Nodes are the nodes of the cluster, which tell what is likely asked next.
+	Nodes *nodeview.View
+	// Price is the time in which one call may be spent on nodes that are not ready: the share of the cloud's rate limit that
+	// nodes which are down for good may use.
+	Price time.Duration
+	// MinAge is the least age at which an answer about such nodes is still used; 0 means 10 s.
+	MinAge time.Duration
+
+	// Form is the form of provider IDs in messages, such as "digitalocean://<droplet ID>".
+	Form string
+	// Parse returns the ID of the instance in a provider ID, in every form that a Node of this cloud may carry. Two forms of one
+	// instance give one ID.
+	Parse func(providerID string) (ID, error)
+	// Print returns the provider ID for a new Node. It is not needed where Metadata sets one.
+	Print func(T) string
+	// Names reports whether a provider ID names an instance; nil means that each does which is not empty. The instance of a Node
+	// whose provider ID does not is found as if the Node had none, and is never called gone.
+	Names func(providerID string) bool
+	// Search says how the instance of a Node without a provider ID is found; nil means that it is not.
+	Search func(ctx context.Context, node *v1.Node) (Search[ID, T], error)
+
+	// State returns the state of an instance. An error means that the cloud did not say. A nil function means that every instance
+	// which is shown exists and is never shut down.
+	State func(T) (State, error)
+	// Metadata returns what the instance says about its node: addresses, type, zone, region, additional labels. The instance
+	// answered the query, by which further objects may be asked. The error is an Incomplete where something is still missing.
+	Metadata func(ctx context.Context, node *v1.Node, instance T, q inventory.Query) (*cloudprovider.InstanceMetadata, error)
+	// Verify says why an instance is not shown to be the node's, or "" if it is, by something that no kubelet can write. An error
+	// is no verdict. A nil function means that such instances cannot be verified.
+	Verify func(ctx context.Context, node *v1.Node, instance T) (why string, err error)
+	// Absent is the verdict on an ID without an instance, a format for the ID; "" means "<kind> <ID> does not exist".
+	Absent string
+	// BadID reports whether the error of a read says that the ID itself is wrong, which is a verdict too; nil means that none does.
+	BadID func(error) bool
+}
+
+// Incomplete is the error of Cloud.Metadata for an instance that lacks something which a node needs. A listing may have shown it
+// while it was being created, so the instance is read again before this becomes an error.
+type Incomplete struct {
+	// Reason says what is missing, and what to do.
+	Reason string
+	// Metadata is answered all the same for a Node that is initialised already; nil means that none is.
+	Metadata *cloudprovider.InstanceMetadata
+	// Refresh is called before the instance is read again, unless it is nil.
+	Refresh func(context.Context) error
+}
+
+// Error implements error.
+func (i *Incomplete) Error() string { return i.Reason }
+
+// API is what a cloud answers about its nodes.
+type API interface {
+	cloudprovider.InstancesV2
+	guard.InstanceVerifier
+	// CheckAPI asks the cloud a question that needs an accepted credential.
+	CheckAPI(ctx context.Context) error
+}
+
+// Instances implements API for the instances of a cloud.
+type Instances[ID comparable, T any] struct {
+	cloud Cloud[ID, T]
+}
+
+var _ API = (*Instances[string, string])(nil)
+
+// New returns the answers about nodes of a cloud.
+func New[ID comparable, T any](c Cloud[ID, T]) *Instances[ID, T] {
+	if c.MinAge == 0 {
+		c.MinAge = minExistsAge
+	}
+	if c.Absent == "" {
+		c.Absent = c.Kind + " %v does not exist"
+	}
+	return &Instances[ID, T]{c}
+}
+
+// InstanceExists reports whether the node's instance exists, in whatever state.
+func (i *Instances[ID, T]) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
+	found, err := i.find(ctx, node, i.existsQuery())
+	state := Existing
+	if err == nil {
+		state, err = i.stateOf(found.instance)
+	}
+	switch absent := errors.Is(err, cloudapi.ErrNotFound); {
+	case (absent && found.identity != byKey) || (state == Terminated && found.identity == byProviderID):
+		return false, nil // gone
+	case err != nil:
+		return false, err
+	case state == Terminated:
+		return false, fmt.Errorf("%s %v is terminated, but node %s has no provider ID that proves it is its own",
+			i.cloud.Kind, i.cloud.Inventory.ID(found.instance), node.Name)
+	}
+	return true, nil
+}
+
+// InstanceShutdown reports whether the node's instance is shut down.
+func (i *Instances[ID, T]) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, error) {
+	if i.cloud.State == nil {
+		return false, nil
+	}
+	found, err := i.find(ctx, node, i.existsQuery())
+	if err != nil {
+		return false, err
+	}
+	state, err := i.stateOf(found.instance)
+	return state == ShutDown, err
+}
+
+// stateOf keeps an error about the state from being taken for the absence of the instance.
+func (i *Instances[ID, T]) stateOf(instance T) (State, error) {
+	if i.cloud.State == nil {
+		return Existing, nil
+	}
+	state, err := i.cloud.State(instance)
+	if err != nil {
+		return Existing, notAbsence(err)
+	}
+	return state, nil
+}
+
+func (i *Instances[ID, T]) existsQuery() inventory.Query {
+	age := i.cloud.Inventory.Affordable(i.cloud.Price, i.cloud.MinAge, maxExistsAge)
+	return inventory.Query{MaxAge: age, Expected: i.cloud.Nodes.Counts().NotReady}
+}
+
+// InstanceMetadata returns what the node's instance says about the node.
+func (i *Instances[ID, T]) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
+	m, err := i.metadata(ctx, node)
+	if err != nil {
+		return nil, fmt.Errorf("node %s: %w", node.Name, err)
+	}
+	return m, nil
+}
+
+func (i *Instances[ID, T]) metadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
+	query := inventory.Query{MaxAge: SweepMaxAge, MaxMissAge: MissMaxAge, Expected: i.cloud.Nodes.Counts().All}
+	if guard.Uninitialized(node) {
+		// Where one call reads several instances, those of other new nodes go along; elsewhere new nodes wait for each other.
+		query.Expected, query.Newcomer = i.cloud.Nodes.Counts().Uninitialized, !i.cloud.Inventory.ReadsBatches()
+	}
+	m, err := i.describe(ctx, node, query)
+	incomplete, lacks := errors.AsType[*Incomplete](err)
+	if lacks && incomplete.Refresh != nil {
+		if err := incomplete.Refresh(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if lacks {
+		query.MaxAge = 0
+		m, err = i.describe(ctx, node, query)
+		incomplete, lacks = errors.AsType[*Incomplete](err)
+	}
+	if lacks && incomplete.Metadata != nil && !guard.Uninitialized(node) {
+		return incomplete.Metadata, nil
+	}
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return nil, fmt.Errorf("%w: %w", cloudprovider.InstanceNotFound, err)
+	}
+	return m, err
+}
+
+// Describe finds a node's instance and returns its metadata, as far as the instance has any, for questions of the cloud's own.
+func (i *Instances[ID, T]) Describe(ctx context.Context, node *v1.Node, q inventory.Query) (*cloudprovider.InstanceMetadata, error) {
+	m, err := i.describe(ctx, node, q)
+	if incomplete, ok := errors.AsType[*Incomplete](err); ok && incomplete.Metadata != nil {
+		return incomplete.Metadata, nil
+	}
+	return m, err
+}
+
+// describe returns metadata with a provider ID. An error that is cloudapi.ErrNotFound is about the instance, and nothing else.
+func (i *Instances[ID, T]) describe(ctx context.Context, node *v1.Node, q inventory.Query) (*cloudprovider.InstanceMetadata, error) {
+	found, err := i.find(ctx, node, q)
+	if err != nil {
+		return nil, err
+	}
+	m, err := i.cloud.Metadata(ctx, node, found.instance, q)
+	incomplete, lacks := errors.AsType[*Incomplete](err)
+	if lacks && incomplete.Metadata != nil {
+		incomplete.Metadata = i.identified(incomplete.Metadata, found.instance)
+	}
+	if err != nil {
+		return nil, notAbsence(err)
+	}
+	return i.identified(m, found.instance), nil
+}
+
+func (i *Instances[ID, T]) identified(m *cloudprovider.InstanceMetadata, instance T) *cloudprovider.InstanceMetadata {
+	if m.ProviderID == "" {
+		m.ProviderID = i.cloud.Print(instance)
+	}
+	return m
+}
+
+// notAbsence keeps the absence of something else from being taken for the instance's.
+func notAbsence(err error) error {
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return &cloudapi.Error{Class: cloudapi.ErrTransient, Message: err.Error()}
+	}
+	return err
+}
+
+// CheckAPI lists the instances, which also serves the first questions about nodes.
+func (i *Instances[ID, T]) CheckAPI(ctx context.Context) error {
+	_, err := i.cloud.Inventory.All(ctx, inventory.Query{MaxAge: i.cloud.MinAge})
+	return err
+}

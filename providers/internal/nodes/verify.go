@@ -1,0 +1,40 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+)
+
+// VerifyInstance implements guard.InstanceVerifier.
+func (i *Instances[ID, T]) VerifyInstance(ctx context.Context, node *v1.Node) (ok bool, why string, err error) {
+	if i.cloud.Verify == nil {
+		return false, "a " + i.cloud.Kind + " cannot be verified", nil
+	}
+	id, err := i.cloud.Parse(node.Spec.ProviderID)
+	if err != nil {
+		return false, err.Error(), nil //nolint:nilerr // a wrong ID is a verdict, which time does not change
+	}
+	query := inventory.Query{MaxAge: verifiedMaxAge, MaxMissAge: MissMaxAge, Expected: i.cloud.Nodes.Counts().All}
+	if why, err = i.verdict(ctx, node, id, query); err == nil && why != "" {
+		query.MaxAge = SweepMaxAge
+		why, err = i.verdict(ctx, node, id, query)
+	}
+	return why == "" && err == nil, why, err
+}
+
+func (i *Instances[ID, T]) verdict(ctx context.Context, node *v1.Node, id ID, q inventory.Query) (why string, err error) {
+	instance, err := i.cloud.Inventory.Get(ctx, id, q)
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound), err != nil && i.cloud.BadID != nil && i.cloud.BadID(err):
+		return fmt.Sprintf(i.cloud.Absent, id), nil
+	case err != nil:
+		return "", err
+	}
+	return i.cloud.Verify(ctx, node, instance)
+}
