@@ -16,22 +16,18 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/nodes"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/nodeview"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 const (
 	providerIDPrefix = "linode://"
 
-	// The age of the answer "this Linode exists" spares reads for nodes that are not ready. Listings have a limit of their
-	// own, 200 a minute for each kind; a page in a second is a third of it.
-	existsPerCall = time.Second
-	existsLeast   = 10 * time.Second
-	existsMost    = 45 * time.Second
-	// sweepMaxAge serves the address loop, which asks about every node every 5 minutes.
-	sweepMaxAge = 60 * time.Second
-	// missMaxAge spares reads for a node that fails to initialise: the framework tries 9 times in the first second.
-	missMaxAge = 5 * time.Second
+	// callPrice: listings have a limit of their own, 200 a minute for each kind; a page in a second is a third of it.
+	callPrice = time.Second
+	// sweepMaxAge and missMaxAge are how old records may be of Linodes that exist, and that are missing.
+	sweepMaxAge = nodes.SweepMaxAge
+	missMaxAge  = nodes.MissMaxAge
 
 	indexLabel = "label"
 	indexIP    = "ip"
@@ -131,16 +127,15 @@ func (i instance) publicIPs(external netip.Prefix) []string {
 	return slices.DeleteFunc(slices.Clone(i.ipv4), func(ip string) bool { return private(ip, external) })
 }
 
-// instances implements cloudprovider.InstancesV2.
+// instances are the Linodes, and what they say about nodes.
 type instances struct {
+	*nodes.Instances[int, instance]
 	linodes  *inventory.Inventory[int, instance]
 	nodes    *nodeview.View
 	vpcs     *vpcs
 	external netip.Prefix
 	inVPC    bool
 }
-
-var _ cloudprovider.InstancesV2 = (*instances)(nil)
 
 func newInstances(c Config, a *api, v *vpcs) *instances {
 	i := &instances{nodes: &nodeview.View{}, vpcs: v, inVPC: c.inVPC()}
@@ -155,6 +150,12 @@ func newInstances(c Config, a *api, v *vpcs) *instances {
 			indexLabel: func(l instance) []string { return []string{strings.ToLower(l.label)} },
 			indexIP:    func(l instance) []string { return l.publicIPs(i.external) },
 		},
+	})
+	i.Instances = nodes.New(nodes.Cloud[int, instance]{
+		Kind: "Linode", Inventory: i.linodes, Nodes: i.nodes, Price: callPrice,
+		Form: providerIDPrefix + "<Linode ID>", Parse: parseProviderID, Print: instance.providerID,
+		Names:  func(providerID string) bool { return strings.HasPrefix(providerID, providerIDPrefix) },
+		Search: i.search, State: instance.state, Metadata: i.describe, Verify: i.verify,
 	})
 	return i
 }
@@ -200,78 +201,56 @@ func getInstance(ctx context.Context, a *api, v *vpcs, id int) (instance, error)
 	return kept, nil
 }
 
-// InstanceExists reports whether the node's Linode exists, in whatever state. Only the API's own answer to a read of that
-// very Linode counts as its absence; a node without a provider ID is never absent, for names can change.
-func (i *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
-	_, err := i.lookup(ctx, node, i.existsQuery())
-	if errors.Is(err, cloudapi.ErrNotFound) && strings.HasPrefix(node.Spec.ProviderID, providerIDPrefix) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// InstanceShutdown reports whether the node's Linode is powered off, or about to be.
-func (i *instances) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, error) {
-	l, err := i.lookup(ctx, node, i.existsQuery())
-	if err != nil {
-		return false, err
-	}
-	return l.status == string(linodego.InstanceOffline) || l.status == string(linodego.InstanceShuttingDown), nil
-}
-
-func (i *instances) existsQuery() inventory.Query {
-	return inventory.Query{MaxAge: i.linodes.Affordable(existsPerCall, existsLeast, existsMost), Expected: i.nodes.Counts().NotReady}
-}
-
-// InstanceMetadata returns what the node's Linode tells about the node.
-func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
-	query := inventory.Query{MaxAge: sweepMaxAge, MaxMissAge: missMaxAge, Expected: i.nodes.Counts().All}
-	if guard.Uninitialized(node) {
-		query.Expected, query.Newcomer = i.nodes.Counts().Uninitialized, true
-	}
-	l, err := i.lookup(ctx, node, query)
-	if err == nil && i.incomplete(l) != "" {
-		if l.vpc == nil {
-			// Its subnet may have been made anew, under another ID.
-			if _, err := i.vpcs.resolve(ctx, i.vpcs.again); err != nil {
-				return nil, fmt.Errorf("node %s: %w", node.Name, err)
-			}
+// search finds a Linode by its label, else by a public address.
+func (*instances) search(_ context.Context, node *v1.Node) (nodes.Search[int, instance], error) {
+	keys := []nodes.Key[instance]{{Index: indexLabel, Value: strings.ToLower(node.Name)}}
+	for _, a := range node.Status.Addresses {
+		if a.Type == v1.NodeExternalIP || a.Type == v1.NodeInternalIP {
+			keys = append(keys, nodes.Key[instance]{Index: indexIP, Value: a.Address})
 		}
-		// A listing may have caught the Linode in the making.
-		query.MaxAge = 0
-		l, err = i.lookup(ctx, node, query)
 	}
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		return nil, fmt.Errorf("node %s: %w: %w", node.Name, cloudprovider.InstanceNotFound, err)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("node %s: %w", node.Name, err)
-	}
-	if lack := i.incomplete(l); lack != "" {
-		return nil, fmt.Errorf("node %s: Linode %d cannot become a node: %s", node.Name, l.id, lack)
-	}
-	return &cloudprovider.InstanceMetadata{
-		ProviderID: providerIDPrefix + strconv.Itoa(l.id), InstanceType: l.plan, Region: l.region, NodeAddresses: withKubelets(node, l.addresses(i.external)),
+	return nodes.Search[int, instance]{
+		Keys:    keys,
+		None:    fmt.Sprintf("no Linode has the label %s, nor a public address of the node; give the Linode that label, or", node.Name),
+		Several: "%d Linodes could be " + node.Name + ";",
 	}, nil
 }
 
-// verify reports whether the Linode behind a node's provider ID is that node's, and if not, why: its label is the node's name.
-// Labels are unique in an account, and no kubelet can change them.
-func (i *instances) verify(ctx context.Context, node *v1.Node) (ok bool, why string, err error) {
-	id, err := parseProviderID(node.Spec.ProviderID)
-	if err != nil {
-		return false, err.Error(), nil //nolint:nilerr // an ID without a form is a verdict, not a failure
+// state counts a Linode that is about to be powered off as shut down.
+func (i instance) state() (nodes.State, error) {
+	if i.status == string(linodego.InstanceOffline) || i.status == string(linodego.InstanceShuttingDown) {
+		return nodes.ShutDown, nil
 	}
-	l, err := i.linodes.Get(ctx, id, inventory.Query{MaxAge: sweepMaxAge, MaxMissAge: missMaxAge, Expected: i.nodes.Counts().All})
-	switch {
-	case errors.Is(err, cloudapi.ErrNotFound):
-		return false, fmt.Sprintf("Linode %d does not exist", id), nil
-	case err != nil:
-		return false, "", err
-	case !strings.EqualFold(l.label, node.Name):
-		return false, fmt.Sprintf("Linode %d has the label %s, which is not the name of the node; give it that label, or correct --provider-id of kubelet", id, l.label), nil
+	return nodes.Existing, nil
+}
+
+func (i instance) providerID() string { return providerIDPrefix + strconv.Itoa(i.id) }
+
+// describe returns what a Linode says about its node.
+func (i *instances) describe(_ context.Context, node *v1.Node, l instance, _ inventory.Query) (*cloudprovider.InstanceMetadata, error) {
+	if lack := i.incomplete(l); lack != "" {
+		e := &nodes.Incomplete{Reason: fmt.Sprintf("Linode %d cannot become a node: %s", l.id, lack)}
+		if l.vpc == nil {
+			// Its subnet may have been created again, with another ID.
+			e.Refresh = func(ctx context.Context) error {
+				_, err := i.vpcs.resolve(ctx, i.vpcs.again)
+				return err
+			}
+		}
+		return nil, e
 	}
-	return true, "", nil
+	return &cloudprovider.InstanceMetadata{
+		InstanceType: l.plan, Region: l.region, NodeAddresses: withKubelets(node, l.addresses(i.external)),
+	}, nil
+}
+
+// verify compares the label with the node's name. Labels are unique in an account, and no kubelet can change them.
+func (*instances) verify(_ context.Context, node *v1.Node, l instance) (why string, err error) {
+	if strings.EqualFold(l.label, node.Name) {
+		return "", nil
+	}
+	return fmt.Sprintf("Linode %d has the label %s, which is not the name of the node; give it that label, or correct --provider-id of kubelet",
+		l.id, l.label), nil
 }
 
 // incomplete says what a Linode lacks to become a node, or "".
@@ -296,41 +275,6 @@ func withKubelets(node *v1.Node, addresses []v1.NodeAddress) []v1.NodeAddress {
 	return addresses
 }
 
-// lookup finds the Linode of a node: by provider ID, else by name, else by a public address.
-func (i *instances) lookup(ctx context.Context, node *v1.Node, q inventory.Query) (instance, error) {
-	if strings.HasPrefix(node.Spec.ProviderID, providerIDPrefix) {
-		id, err := parseProviderID(node.Spec.ProviderID)
-		if err != nil {
-			return instance{}, err
-		}
-		return i.linodes.Get(ctx, id, q)
-	}
-	if q.MaxMissAge == 0 {
-		// Without a provider ID no answer deletes anything, so the absence of a name needs no read of its own.
-		q.MaxMissAge = existsMost
-	}
-	found, err := i.linodes.Find(ctx, indexLabel, strings.ToLower(node.Name), q)
-	for _, a := range node.Status.Addresses {
-		if err != nil || len(found) > 0 {
-			break
-		}
-		if a.Type == v1.NodeExternalIP || a.Type == v1.NodeInternalIP {
-			found, err = i.linodes.Find(ctx, indexIP, a.Address, q)
-		}
-	}
-	switch {
-	case err != nil:
-		return instance{}, err
-	case len(found) == 0:
-		return instance{}, &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: "finding the Linode of the node", Message: fmt.Sprintf(
-			"no Linode has the label %s, nor a public address of the node; give the Linode that label, or start kubelet with --provider-id=%s<Linode ID>", node.Name, providerIDPrefix)}
-	case len(found) > 1:
-		return instance{}, &cloudapi.Error{Class: cloudapi.ErrConflict, Operation: "finding the Linode of the node", Message: fmt.Sprintf(
-			"%d Linodes could be %s; start kubelet with --provider-id=%s<Linode ID>", len(found), node.Name, providerIDPrefix)}
-	}
-	return found[0], nil
-}
-
 // parseProviderID returns the Linode ID of a provider ID.
 func parseProviderID(text string) (int, error) {
 	number, ok := strings.CutPrefix(text, providerIDPrefix)
@@ -342,10 +286,4 @@ func parseProviderID(text string) (int, error) {
 		return 0, fmt.Errorf("provider ID %q: %q is not a Linode ID, which is a positive whole number", text, number)
 	}
 	return id, nil
-}
-
-// warm begins the first listing before the first question.
-func (i *instances) warm(ctx context.Context) error {
-	_, err := i.linodes.All(ctx, inventory.Query{MaxAge: existsLeast})
-	return err
 }

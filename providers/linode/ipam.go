@@ -305,10 +305,10 @@ func (a *ipam) choose(ctx context.Context, node *v1.Node, taken map[netip.Prefix
 func (a *ipam) ipv6Range(ctx context.Context, node *v1.Node, expected int) (netip.Prefix, error) {
 	// The ranges of a Linode stay: what was read when its node was initialised will do, however slowly nodes arrive.
 	q := inventory.Query{MaxAge: backendMaxAge, MaxMissAge: missMaxAge, Expected: expected}
-	l, err := a.instances.lookup(ctx, node, q)
+	l, err := a.instances.Find(ctx, node, q)
 	if err == nil && (l.vpc == nil || len(l.vpc.rangesV6) == 0) {
 		q.MaxAge = missMaxAge
-		l, err = a.instances.lookup(ctx, node, q)
+		l, err = a.instances.Find(ctx, node, q)
 	}
 	if err != nil {
 		return netip.Prefix{}, err

@@ -54,7 +54,7 @@ func (m *metadata) run(ctx context.Context) error {
 		if !strings.HasPrefix(node.Spec.ProviderID, providerIDPrefix) {
 			continue
 		}
-		l, err := m.instances.lookup(ctx, node, inventory.Query{MaxAge: m.maxAge, MaxMissAge: max(m.maxAge, sweepMaxAge), Expected: len(all)})
+		l, err := m.instances.Find(ctx, node, inventory.Query{MaxAge: m.maxAge, MaxMissAge: max(m.maxAge, sweepMaxAge), Expected: len(all)})
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			continue
 		}

@@ -2,11 +2,9 @@
 package linode
 
 import (
-	"context"
 	"sync"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	cloudprovider "k8s.io/cloud-provider"
@@ -52,6 +50,7 @@ func init() {
 // cloud implements cloudprovider.Interface.
 type cloud struct {
 	cloudbase.Cloud
+	cloudbase.WithNodes
 	config        Config
 	api           *api
 	instances     *instances
@@ -88,7 +87,10 @@ func newCloud(in registry.Inputs) (*cloud, error) {
 	i := newInstances(config, a, v)
 	l := newLoadBalancers(config, a, v, i)
 	l.adopt = in.Adopt
-	return &cloud{Cloud: cloudbase.Cloud{Name: Name, HTTP: a.http}, config: config, api: a, instances: i, loadBalancers: l, routes: newRoutes(a, i)}, nil
+	return &cloud{
+		Cloud: cloudbase.Cloud{Name: Name, HTTP: a.http}, WithNodes: cloudbase.WithNodes{NodeAPI: i},
+		config: config, api: a, instances: i, loadBalancers: l, routes: newRoutes(a, i),
+	}, nil
 }
 
 // Initialize implements cloudprovider.Interface. The framework may call it twice.
@@ -140,17 +142,6 @@ func (c *cloud) begin(l *loop.Loop, informer cache.SharedIndexInformer, interest
 	})
 	l.Start(c.stop, informer.HasSynced)
 }
-
-// CheckAPI implements registry.CloudAPI. The listing that it begins also serves the first questions about nodes.
-func (c *cloud) CheckAPI(ctx context.Context) error { return c.instances.warm(ctx) }
-
-// VerifyInstance implements guard.InstanceVerifier.
-func (c *cloud) VerifyInstance(ctx context.Context, node *v1.Node) (ok bool, why string, err error) {
-	return c.instances.verify(ctx, node)
-}
-
-// InstancesV2 implements cloudprovider.Interface.
-func (c *cloud) InstancesV2() (cloudprovider.InstancesV2, bool) { return c.instances, true }
 
 // LoadBalancer implements cloudprovider.Interface.
 func (c *cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return c.loadBalancers, true }

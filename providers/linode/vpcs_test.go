@@ -52,7 +52,7 @@ func TestNetworksMadeLater(t *testing.T) {
 		}
 	}
 	require.NoError(t, m)
-	l, err := w.instances.lookup(t.Context(), node, inventory.Query{MaxAge: sweepMaxAge})
+	l, err := w.instances.Find(t.Context(), node, inventory.Query{MaxAge: sweepMaxAge})
 	require.NoError(t, err)
 	require.NotNil(t, l.vpc)
 	assert.NotEmpty(t, l.vpc.ipv4)
