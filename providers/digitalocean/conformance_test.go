@@ -55,7 +55,7 @@ func newFixture(t testing.TB) *conformance.Fixture { return newFixtureBehind(t, 
 func newFixtureBehind(t testing.TB, between func(sim *digitaloceansim.Sim, server http.Handler, faulty func() bool) http.Handler) *conformance.Fixture {
 	sim, server := digitaloceansim.New(digitaloceansim.Options{Token: testToken, Seed: simkit.SeedOf(t)})
 	network := simkit.NewNetwork()
-	url := network.Serve(t, server)
+	url, env := network.Serve(t, server), map[string]string{}
 	if between != nil {
 		url = network.Serve(t, between(sim, server, func() bool { return len(server.Faults()) > 0 }))
 	}
@@ -77,12 +77,18 @@ func newFixtureBehind(t testing.TB, between func(sim *digitaloceansim.Sim, serve
 			Adopt: func(a registry.Adoption) { adopt = a },
 		},
 		Sim: server, Network: network,
+		Limited: func() {
+			env["DO_API_RATE_LIMIT_QPS"] = ""
+			server.Configure(func(c *simkit.Settings) {
+				c.PerMinute, c.PerHour = digitaloceansim.PublishedPerMinute, digitaloceansim.PublishedPerHour
+			})
+		},
 		Open: func(policy guard.Policy) (cloudprovider.Interface, error) {
 			var r registry.Registry
 			if err := r.Add(Description()); err != nil {
 				return nil, err
 			}
-			in := testInputs(url, nil)
+			in := testInputs(url, env)
 			in.Guard, in.Dial, in.Adopt = &policy, network.Dial, adopt
 			return r.Open(Name, in)
 		},

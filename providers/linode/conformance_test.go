@@ -58,6 +58,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	}
 	var adopt registry.Adoption
 	return &conformance.Fixture{
+		Limited: func() { server.Configure(func(c *simkit.Settings) { c.PerOperation = true }) },
 		Claims: &conformance.Claims{
 			Of:      func(s *v1.Service) string { return s.Annotations[annotationRecord] },
 			Claim:   func(s *v1.Service, id string) { s.Annotations[annotationID] = id },

@@ -58,6 +58,9 @@ type Fixture struct {
 	MalformedIDs []string
 	// Services are the Services to try, by name; each gets a life cycle and the interruption test.
 	Services map[string]Case
+	// Limited puts the cloud's published limits in force, in the simulator and in the provider that is opened next; nil where
+	// the cloud publishes none that a test could hold.
+	Limited func()
 	// Claims is how Services can ask for load balancers that they were not given.
 	Claims *Claims
 	// Snapshot describes everything in the cloud that belongs to Services, without identifiers that differ from run to

@@ -2,6 +2,8 @@ package conformance
 
 import (
 	"fmt"
+	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -138,6 +140,7 @@ func runGuard(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		}
 	})
 	runGuardCosts(t, newFixture)
+	runGuardLimits(t, newFixture)
 	runGuardDoubts(t, newFixture)
 }
 
@@ -165,6 +168,55 @@ func runGuardCosts(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		}
 		assert.Len(t, deleted, vanished)
 		assert.LessOrEqual(t, w.Sim.Calls().Total, 75, "listings first, then one read of each")
+	})
+}
+
+const (
+	// monitorPeriod is how often the framework asks for Nodes that are not ready.
+	monitorPeriod = 5 * time.Second
+	// leasePeriod is how long a kubelet is silent before its Node is not ready.
+	leasePeriod = 40 * time.Second
+)
+
+// runGuardLimits: fifty Nodes go within 20 s of being asked for, with the cloud's published limits in force and the provider keeping to them.
+func runGuardLimits(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	if !of(t, newFixture, func(f *Fixture) bool { return f.Limited != nil }) {
+		return
+	}
+	virtual(t, "fifty nodes go within 20 s under the published limits", func(t *testing.T) {
+		const vanished, others, most, limit = 50, 210, 75, 20 * time.Second
+		w := guardedWorld(t, newFixture(t), vanished+2, limited)
+		w.Sim.Seed(others)
+		for i := range others {
+			n := bareNode(fmt.Sprintf("seeded-%d", i))
+			n.Spec.Taints = nil
+			w.shown = append(w.shown, n)
+		}
+		w.Limited()
+		w.restart()
+		w.pass(w.nodes) // the provider runs
+		for _, n := range w.nodes[:vanished] {
+			w.RemoveInstance(n.Spec.ProviderID)
+		}
+		time.Sleep(leasePeriod)
+		w.Sim.ResetCalls()
+		began, left := time.Now(), slices.Clone(w.nodes[:vanished])
+		for len(left) > 0 && time.Since(began) < 2*limit {
+			tick := time.Now()
+			deleted := w.passAtOnce(left)
+			left = slices.DeleteFunc(left, func(n *v1.Node) bool { return slices.Contains(deleted, n.Name) })
+			if len(left) > 0 {
+				time.Sleep(max(0, monitorPeriod-time.Since(tick)))
+			}
+		}
+		assert.Empty(t, left)
+		assert.LessOrEqual(t, time.Since(began), limit)
+		calls := w.Sim.Calls()
+		assert.LessOrEqual(t, calls.Total, most)
+		for _, c := range calls.Latest {
+			assert.NotEqual(t, http.StatusTooManyRequests, c.Status, "the provider keeps to the limits by itself")
+		}
 	})
 }
 
