@@ -94,9 +94,10 @@ func (s situation) calmSince() time.Time {
 	return since
 }
 
-// served reports whether a hold by share has lasted long enough.
+// served reports whether a hold by share has lasted long enough. While no other Node is ready, it does not end: kubelets that are
+// missed by the whole cluster say nothing of the machines.
 func (p Policy) served(s situation) bool {
-	return p.HoldTime > 0 && s.now.Sub(s.calmSince()) >= p.HoldTime
+	return p.HoldTime > 0 && s.readable > 0 && s.now.Sub(s.calmSince()) >= p.HoldTime
 }
 
 // decide says whether the Node of a suspect may be deleted, or why not, and what to do about that. It makes no call.
@@ -181,7 +182,7 @@ func (Policy) noWitness(s situation) string {
 		what = fmt.Sprintf("the instances of all %d Nodes are gone at once", s.total)
 	}
 	return what + ", as it is when the credential belongs to another account or project; check it. Nodes are deleted again when one instance is seen. " +
-		"If they are really gone: kubectl delete node, or restart with --node-deletion-max-share=1"
+		"What is no instance of this cloud has to be kept out by --node-selector. If they are really gone: kubectl delete node, or restart with --node-deletion-max-share=1"
 }
 
 // contradicted holds what a ready Node contradicts, with an event where that lasts.
@@ -200,5 +201,5 @@ func (p Policy) outlook() string {
 	if p.HoldTime <= 0 {
 		return "They are kept until a person acts (--node-deletion-hold-time=0)."
 	}
-	return fmt.Sprintf("If they stay away for %s while others are seen, they go one by one (--node-deletion-hold-time).", p.HoldTime)
+	return fmt.Sprintf("If they stay away for %s while others are seen and ready, they go one by one (--node-deletion-hold-time).", p.HoldTime)
 }

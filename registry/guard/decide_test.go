@@ -17,7 +17,7 @@ func TestDecide(t *testing.T) {
 	// usual is one of a hundred, confirmed by a single read while others are seen.
 	usual := func() (Policy, situation) {
 		return DefaultPolicy(), situation{
-			now: now, vanished: 1, total: 100, witness: ago(5 * time.Second), covered: ago(time.Hour),
+			now: now, vanished: 1, total: 100, readable: 90, witness: ago(5 * time.Second), covered: ago(time.Hour),
 			suspect: suspect{first: ago(12 * time.Second), last: now, answers: 3, single: true, heardOf: ago(time.Hour)},
 		}
 	}
@@ -35,7 +35,9 @@ func TestDecide(t *testing.T) {
 		"announced, by a listing":     {func(_ *Policy, s *situation) { s.suspect.planned, s.suspect.single = true, false }, holdUnconfirmed},
 		"no witness ever":             {func(_ *Policy, s *situation) { s.witness = time.Time{} }, holdAll},
 		"a witness before suspicion":  {func(_ *Policy, s *situation) { s.witness = ago(13 * time.Second) }, holdAll},
-		"no witness, announced":       {func(_ *Policy, s *situation) { s.witness, s.suspect.planned = time.Time{}, true }, holdNone},
+		"no witness, announced, no other is ready": {func(_ *Policy, s *situation) {
+			s.witness, s.suspect.planned, s.readable = time.Time{}, true, 0
+		}, holdNone},
 		"no witness, announced, others are ready": {func(_ *Policy, s *situation) {
 			s.witness, s.suspect.planned, s.readable = time.Time{}, true, 1
 		}, holdAll},
@@ -58,6 +60,9 @@ func TestDecide(t *testing.T) {
 		}, holdPace},
 		"more, for long, one came back": {func(_ *Policy, s *situation) {
 			s.vanished, s.suspect.first, s.returned = 21, ago(time.Hour), ago(14*time.Minute)
+		}, holdShare},
+		"more, for long, no other is ready": {func(_ *Policy, s *situation) {
+			s.vanished, s.suspect.first, s.readable = 21, ago(time.Hour), 0
 		}, holdShare},
 		"more, for long, nothing seen between": {func(_ *Policy, s *situation) {
 			s.vanished, s.suspect.first, s.covered = 21, ago(time.Hour), ago(14*time.Minute)

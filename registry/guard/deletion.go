@@ -84,11 +84,14 @@ func key(node *v1.Node) string {
 // seen records that an instance exists. Whatever was said of it before is void.
 func (d *deletions) seen(node *v1.Node) {
 	now := time.Now()
-	d.witnesses.found(node)
+	retracted := d.witnesses.found(node)
 	d.heard.saw(node)
 	d.heard.sweep(d.witnesses.nodes)
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if retracted {
+		d.voidLocked(now)
+	}
 	if m, suspected := d.suspects[key(node)]; suspected {
 		if !m.read.IsZero() {
 			d.returned = now
@@ -97,6 +100,17 @@ func (d *deletions) seen(node *v1.Node) {
 	}
 	d.known[key(node)], d.alive = now, now
 	d.sweepLocked(now)
+}
+
+// voidLocked begins every suspicion again: the cloud took back what it said of one Node, as it does when the credential changes or
+// when not all of its servers know the same, so that what it said of others meanwhile is worth no more.
+func (d *deletions) voidLocked(now time.Time) {
+	d.returned = now
+	for _, m := range d.suspects {
+		if !m.gone {
+			m.first, m.answers, m.single, m.wanted, m.next = now, 0, false, false, time.Time{}
+		}
+	}
 }
 
 // suspected reports whether the instance of a Node was called gone and not seen since.
@@ -111,7 +125,7 @@ func (d *deletions) suspected(node *v1.Node) bool {
 // answers may come from listings, which many Nodes share; the last one is a single read of the instance.
 func (d *deletions) question(node *v1.Node) (demand evidence.Demand, ask bool, standing verdictOn) {
 	now := time.Now()
-	sights := d.witnesses.sights()
+	sights, readable := d.witnesses.sights(), d.witnesses.readable(node)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	m, known := d.suspects[key(node)]
@@ -126,7 +140,7 @@ func (d *deletions) question(node *v1.Node) (demand evidence.Demand, ask bool, s
 	case known && now.Before(m.next):
 		return evidence.Demand{}, false, verdictOn{m.why, m.message}
 	case m.why == holdShare || m.why == holdPace:
-		if d.policy.served(situation{now: now, suspect: m.suspect, covered: sights.covered, returned: d.returned}) {
+		if d.policy.served(situation{now: now, suspect: m.suspect, covered: sights.covered, returned: d.returned, readable: readable}) {
 			if now.Sub(d.turn) < releasePause {
 				return evidence.Demand{}, false, verdictOn{m.why, m.message}
 			}

@@ -3,6 +3,7 @@ package guard
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -39,6 +40,8 @@ type shownCloud struct {
 	failure error
 	// failing are Nodes that cannot be asked about.
 	failing map[string]bool
+	// senseless are Nodes with an ID that no call is made for.
+	senseless map[string]bool
 	// listing is set for a cloud where listing all instances is cheap; listed is when it was, and unlisted what was hidden then.
 	listing  bool
 	listed   time.Time
@@ -55,6 +58,9 @@ func (c *shownCloud) InstanceExists(ctx context.Context, n *v1.Node) (bool, erro
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	d := evidence.From(ctx)
+	if c.senseless[n.Name] {
+		return false, errors.New("this is no ID")
+	}
 	if !d.Remembered && (c.failure != nil || c.failing[n.Name]) {
 		return false, cmp.Or(c.failure, assert.AnError)
 	}
@@ -80,6 +86,15 @@ func (c *shownCloud) hide(nodes ...*v1.Node) {
 	defer c.mu.Unlock()
 	for _, n := range nodes {
 		c.hidden[n.Name] = true
+	}
+}
+
+// show takes it back.
+func (c *shownCloud) show(names ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, n := range names {
+		delete(c.hidden, n)
 	}
 }
 

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -16,7 +17,7 @@ import (
 )
 
 const (
-	// witnessPause bounds the searches for witnesses.
+	// witnessPause is the least time between two searches for witnesses; it doubles after those in vain, up to holdPause.
 	witnessPause = 5 * time.Second
 	// witnessSample is how many ready Nodes one search reads where there are so many: one that exists shows only that the
 	// credential sees something of the cluster.
@@ -51,6 +52,8 @@ type witnesses struct {
 	unseen        string
 	searching     chan struct{}
 	searched      time.Time
+	// vain counts the searches in a row that showed nothing.
+	vain int
 	// missed are Nodes that were ready while the cloud called their instance gone.
 	missed map[string]missed
 }
@@ -82,7 +85,7 @@ func (w *witnesses) need(ctx context.Context, suspicion, since time.Time, doubt 
 	w.mu.Lock()
 	now := time.Now()
 	fresh := !w.last.IsZero() && !w.last.Before(suspicion) && now.Sub(w.last) < witnessMaxAge
-	if (fresh && !doubt) || (w.searching == nil && now.Sub(w.searched) < witnessPause) {
+	if (fresh && !doubt) || (w.searching == nil && now.Sub(w.searched) < w.pauseLocked(fresh)) {
 		w.mu.Unlock()
 		return
 	}
@@ -108,6 +111,14 @@ func (w *witnesses) need(ctx context.Context, suspicion, since time.Time, doubt 
 		return
 	}
 	w.search(ctx, since, suspected)
+}
+
+// pauseLocked is the time between two searches; fresh is set where only doubts are looked at again.
+func (w *witnesses) pauseLocked(fresh bool) time.Duration {
+	if fresh {
+		return doubtPause
+	}
+	return min(witnessPause<<min(w.vain, 8), holdPause)
 }
 
 // search looks at the ready Nodes, or at others where none is ready: at all of them as far as that is known or one listing tells,
@@ -193,8 +204,10 @@ func (s *search) remembered(ctx context.Context, nodes []*v1.Node) (unread []*v1
 	for _, node := range nodes {
 		exists, err := s.ask(ctx, node, evidence.Demand{ListedSince: s.since, Remembered: true})
 		switch {
-		case err != nil:
+		case errors.Is(err, evidence.ErrUnread):
 			unread = append(unread, node)
+		case err != nil: // no call can answer, such as for an ID that makes no sense
+			s.met = append(s.met, fmt.Sprintf("asking about node %s: %v", node.Name, err))
 		case exists:
 			s.seen++
 			s.w.saw(node, s.since)
@@ -250,8 +263,10 @@ func (s *search) conclude(candidates int) {
 	defer w.mu.Unlock()
 	if s.seen == 0 || s.failed > s.seen {
 		w.unseen = strings.Join(s.met[:min(len(s.met), 3)], "; ")
+		w.vain++
 		return
 	}
+	w.vain = 0
 	if w.last.IsZero() || s.since.Sub(w.last) > witnessGap {
 		w.covered = s.since
 	}
@@ -266,11 +281,13 @@ func (w *witnesses) saw(node *v1.Node, after time.Time) {
 	w.seen(node)
 }
 
-// found voids what was said of a Node's instance before.
-func (w *witnesses) found(node *v1.Node) {
+// found voids what was said of a Node's instance before, and reports whether the cloud has taken back what it said.
+func (w *witnesses) found(node *v1.Node) (retracted bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	_, retracted = w.missed[key(node)]
 	delete(w.missed, key(node))
+	return retracted
 }
 
 // miss records that the cloud called the instance of a Node gone that did not look like it.

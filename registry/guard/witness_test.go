@@ -159,3 +159,70 @@ func TestWitnessesAreChosenWithoutBias(t *testing.T) {
 		assert.Len(t, first, 20)
 	})
 }
+
+// TestRetractedAnswersVoidOthers: what the cloud said of one Node while it said something of another that it took back has to be said
+// again.
+func TestRetractedAnswersVoidOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 4, nil)
+		c.run(time.Minute)
+		c.cloud.hide(c.list()[:2]...)
+		c.notReady["n000"] = time.Now()
+		c.run(40 * time.Second)
+		assert.Empty(t, c.deleted, "n001 is ready and gone")
+		c.cloud.show("n001")
+		c.run(15 * time.Second)
+		assert.Empty(t, c.deleted, "n001 was looked at again; what was said of n000 before counts no more")
+		c.run(20 * time.Second)
+		assert.Len(t, c.deleted, 1)
+	})
+}
+
+// TestHoldLastsWhileNoNodeIsReady: when the cluster misses all kubelets at once, that says nothing of their machines.
+func TestHoldLastsWhileNoNodeIsReady(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 20, nil)
+		c.run(time.Minute)
+		c.cloud.hide(c.list()[10:]...)
+		c.each(0, 20, func(n *v1.Node) { c.notReady[n.Name] = time.Now() })
+		c.run(6 * time.Hour)
+		assert.Empty(t, c.deleted)
+	})
+}
+
+// TestSearchesInVainBecomeRarer: many suspects that are asked about one after another do not search all the time.
+func TestSearchesInVainBecomeRarer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 100, nil)
+		c.cloud.listing = false
+		c.run(time.Minute)
+		c.cloud.hide(c.list()...)
+		for i := range 40 {
+			c.each(i, i+1, func(n *v1.Node) { c.notReady[n.Name] = time.Now() })
+			c.run(5 * time.Second)
+		}
+		c.cloud.singles = 0
+		c.run(10 * time.Minute)
+		assert.LessOrEqual(t, c.cloud.singles, 40*3+10*2*witnessSample, "a read of each suspect in 5 minutes, and a search in 30 s")
+		assert.Empty(t, c.deleted)
+	})
+}
+
+// TestIDsThatMakeNoSense do not stand in the way of those that do.
+func TestIDsThatMakeNoSense(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 30, nil)
+		c.run(time.Minute)
+		c.cloud.senseless = map[string]bool{}
+		for _, n := range c.list()[10:25] {
+			c.cloud.senseless[n.Name] = true
+		}
+		c.each(0, 1, c.vanish)
+		c.run(kubeletGrace + 20*time.Second)
+		assert.Len(t, c.deleted, 1)
+	})
+}

@@ -142,6 +142,7 @@ func runGuard(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	runGuardCosts(t, newFixture)
 	runGuardLimits(t, newFixture)
 	runGuardDoubts(t, newFixture)
+	runGuardCredentials(t, newFixture)
 }
 
 // runGuardCosts: many Nodes that go at once cost few calls.
@@ -231,8 +232,10 @@ func runGuardDoubts(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			assert.Empty(t, w.pass(w.nodes[:1]), "what was seen before says nothing of the credential now")
 		}
 	})
-	virtual(t, "the account cannot be read", func(t *testing.T) {
-		w := guardedWorld(t, newFixture(t), 1, limited)
+	virtual(t, "the credential is refused", func(t *testing.T) {
+		policy := limited
+		policy.MaxShare = 1 // no limit holds what a provider calls gone
+		w := guardedWorld(t, newFixture(t), 3, policy)
 		w.RemoveInstance(w.nodes[0].Spec.ProviderID)
 		w.RefuseAccount()
 		for range 5 {
@@ -298,5 +301,65 @@ func runGuardDoubts(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		require.NoError(t, err)
 		assert.Nil(t, m)
 		assert.Zero(t, w.Sim.Calls().Total, "nodes outside the selector cost no call")
+	})
+}
+
+// kubelet makes Nodes look as their kubelets leave them, and waits until everybody has heard of that and no answer of before serves.
+func kubelet(status v1.ConditionStatus, nodes ...*v1.Node) {
+	for _, n := range nodes {
+		n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: status}}
+	}
+	time.Sleep(time.Minute)
+}
+
+// runGuardCredentials: another credential takes the place of the first one while the program runs, and kubelets stop for a while.
+func runGuardCredentials(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	marked := func(n *v1.Node) {
+		n.Spec.Taints = []v1.Taint{{Key: v1.TaintNodeOutOfService, Effect: v1.TaintEffectNoExecute}}
+	}
+	virtual(t, "another account while running", func(t *testing.T) {
+		w := guardedWorld(t, newFixture(t), 10, limited)
+		kubelet(v1.ConditionTrue, w.nodes...)
+		w.pass(w.nodes)
+		marked(w.nodes[1])
+		w.OtherAccount()
+		for round := range 3 {
+			kubelet(v1.ConditionUnknown, w.nodes[:round+1]...)
+			for range 5 {
+				assert.Empty(t, w.pass(w.nodes[:round+1]))
+			}
+		}
+	})
+	virtual(t, "a part of the account while running", func(t *testing.T) {
+		w := guardedWorld(t, newFixture(t), 30, limited)
+		kubelet(v1.ConditionTrue, w.nodes...)
+		w.pass(w.nodes)
+		for _, n := range w.nodes[26:] {
+			w.RemoveInstance(n.Spec.ProviderID)
+		}
+		marked(w.nodes[26])
+		kubelet(v1.ConditionUnknown, w.nodes[26:28]...)
+		w.Sim.ResetCalls()
+		for range 3 {
+			assert.Empty(t, w.pass(w.nodes[26:28]), "others are ready although their instances are not seen")
+		}
+		assert.LessOrEqual(t, w.Sim.Calls().Total, 20)
+		// Now their machines are missed, too, as they are where they are really gone.
+		kubelet(v1.ConditionUnknown, w.nodes[28:]...)
+		assert.Len(t, w.pass(w.nodes[26:28]), 2)
+	})
+	virtual(t, "an announced removal of all nodes but those that are ready", func(t *testing.T) {
+		w := guardedWorld(t, newFixture(t), 8, limited)
+		kubelet(v1.ConditionTrue, w.nodes...)
+		w.pass(w.nodes)
+		for _, n := range w.nodes[2:] {
+			marked(n)
+			w.RemoveInstance(n.Spec.ProviderID)
+		}
+		kubelet(v1.ConditionUnknown, w.nodes[2:]...)
+		assert.Empty(t, w.pass(w.nodes[2:]))
+		assert.Empty(t, w.pass(w.nodes[2:]))
+		assert.Len(t, w.pass(w.nodes[2:]), 6)
 	})
 }
