@@ -48,7 +48,7 @@ demo: tools-for-tests ## Show everything on this machine: PROVIDER=digitalocean 
 
 .PHONY: bench
 bench: tools-for-tests ## Measure 100, 1,000 and 5,000 nodes; BENCH_FLAGS="-nodes=100 -args=--kube-api-qps=50"
-	ANYCCM_BIN=$(BIN) $(GO) run -trimpath -tags $(TAGS) ./test/bench $(BENCH_FLAGS)
+	ANYCCM_BIN=$(BIN) $(GO) run -trimpath -tags $(TAGS) ./test/bench -provider=$(PROVIDER) $(BENCH_FLAGS)
 
 # Tests. TESTFLAGS are added to every `go test`. Those that start programs or render the chart have -count=1, for go does not
 # see that these have changed and would answer from its cache.
@@ -100,7 +100,7 @@ test-chart: $(BIN)/helm ## What the Helm chart renders, for each Kubernetes mino
 	CGO_ENABLED=0 $(GO) -C build/kubernetes test -trimpath ./...
 	for module in 1.34.mod 1.35.mod 1.36.mod go.mod; do \
 		echo "Kubernetes types of $$(awk '$$1 == "k8s.io/api" {print $$2}' build/kubernetes/$$module)"; \
-		CGO_ENABLED=0 $(GO) run -C build/kubernetes -trimpath -modfile=$$module . $(CURDIR)/test/chart/testdata/*.yaml || exit 1; \
+		CGO_ENABLED=0 $(GO) run -C build/kubernetes -trimpath -modfile=$$module . $(CURDIR)/test/chart/testdata/*/rendered.yaml $(CURDIR)/providers/*/testdata/chart/*/rendered.yaml || exit 1; \
 	done
 
 .PHONY: test-e2e

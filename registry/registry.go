@@ -69,7 +69,7 @@ type Provider struct {
 	Title string
 	// Stability is alpha, beta or stable.
 	Stability string
-	// SDK is the Go module that talks to the cloud.
+	// SDK is the Go module that talks to the cloud; empty for a client of the provider's own.
 	SDK string
 	// ProviderIDPrefixes are the beginnings of spec.providerID of this cloud's nodes, such as "digitalocean://".
 	ProviderIDPrefixes []string
@@ -80,13 +80,14 @@ type Provider struct {
 	Features    Features
 	// Extras name in a few words what the provider does beside nodes, load balancers and routes.
 	Extras []string
-	// Controllers are names for --controllers of controllers beside the framework's, which are off unless they are named. The
-	// cloud starts them as a ControllerRunner.
-	Controllers []string
+	// Controllers are those beside the framework's. The cloud starts them as a ControllerRunner.
+	Controllers []Controller
 	Options     []schema.OptionRow
 	Annotations []schema.AnnotationRow
 	// Permissions are what the credential must be allowed, by what it is for.
 	Permissions []Permission
+	// Installation says what installing the provider takes.
+	Installation Installation
 	// Sections are further generated parts of the provider's page, by the name in their markers.
 	Sections map[string]string
 	// Routes reports whether the inputs ask for routes; nil means that Features.Routes decides alone.

@@ -3,9 +3,9 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"regexp"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -19,39 +19,35 @@ const chartFolder = "charts/cloud-controller-manager/"
 // object is a JSON object whose keys are written in order.
 type object = map[string]any
 
-// chartFiles returns the generated files of the chart: the schema of its values, its page, what it knows of the providers,
-// and the admission policy.
-func chartFiles(root string, providers []registry.Provider) (map[string][]byte, error) {
-	text, err := os.ReadFile(filepath.Join(root, chartFolder, "values.yaml"))
-	if err != nil {
-		return nil, fmt.Errorf("reading the chart's values: %w", err)
-	}
+var keywords = regexp.MustCompile(`(?m)^keywords: \[.*\]$`)
+
+// chart writes the generated files of the chart: the schema of its values, its page, what it knows of the providers, its
+// keywords, and the admission policy.
+func (w *writer) chart(providers []registry.Provider) {
+	text, err := w.read(chartFolder+"values.yaml", "")
 	var document yaml.Node
-	if err := yaml.Unmarshal(text, &document); err != nil {
-		return nil, fmt.Errorf("reading the chart's values: %w", err)
+	if err == nil {
+		err = yaml.Unmarshal(text, &document)
+	}
+	if err != nil {
+		w.problem(fmt.Errorf("reading the chart's values: %w", err))
+		return
 	}
 	values := document.Content[0]
-	valuesSchema, err := schemaOf(values, providers)
-	if err != nil {
-		return nil, err
-	}
-	page, err := os.ReadFile(filepath.Join(root, chartFolder, "README.md"))
-	if err != nil {
-		return nil, fmt.Errorf("reading a page: %w", err)
-	}
-	if page, err = splice(page, "values", valuesTable(values)); err != nil {
-		return nil, fmt.Errorf("the chart's page: %w", err)
-	}
+	w.add(chartFolder+"values.schema.json", schemaOf(values, providers), nil)
+	w.page(chartFolder+"README.md", "", map[string]string{"values": valuesTable(values), "clouds": cloudValues(providers)})
+	w.add(chartFolder+"files/providers.json", providersOf(providers), nil)
 	policy, err := admissionPolicy(providers)
-	if err != nil {
-		return nil, err
+	w.add(chartFolder+"files/policies.yaml", policy, err)
+	names := []string{"cloud-controller-manager", "kubernetes"}
+	for _, p := range providers {
+		names = append(names, p.Name)
 	}
-	return map[string][]byte{
-		chartFolder + "values.schema.json":   valuesSchema,
-		chartFolder + "README.md":            page,
-		chartFolder + "files/providers.json": providersOf(providers),
-		chartFolder + "files/policies.yaml":  policy,
-	}, nil
+	chart, err := w.read(chartFolder+"Chart.yaml", "")
+	if err == nil && !keywords.Match(chart) {
+		err = errors.New("the line of keywords is missing")
+	}
+	w.add(chartFolder+"Chart.yaml", keywords.ReplaceAll(chart, []byte("keywords: ["+strings.Join(names, ", ")+"]")), err)
 }
 
 // encode writes JSON as it stands in a repository.
@@ -66,23 +62,69 @@ func encode(v any) []byte {
 	return b.Bytes()
 }
 
-// providersOf is what the templates must know of each provider: the variable that names the file with its credential, and the
-// keys of its cloud config that hold credentials.
+// cloudOf is what the templates must know of a provider.
+type cloudOf struct {
+	Credentials  []credentialOf `json:"credentials"`
+	Config       configOf       `json:"config"`
+	Controllers  []controllerOf `json:"controllers"`
+	ReadsSecrets bool           `json:"readsSecrets"`
+}
+
+type credentialOf struct {
+	Name     string `json:"name"`
+	Key      string `json:"key"`
+	Env      string `json:"env"`
+	Optional bool   `json:"optional"`
+}
+
+type configOf struct {
+	Format           registry.ConfigFormat `json:"format"`
+	File             string                `json:"file"`
+	HoldsCredentials bool                  `json:"holdsCredentials"`
+	Required         bool                  `json:"required"`
+	SecretKeys       []string              `json:"secretKeys"`
+}
+
+type controllerOf struct {
+	Name   string           `json:"name"`
+	Rights []registry.Right `json:"rights"`
+}
+
 func providersOf(providers []registry.Provider) []byte {
-	all := object{}
+	all := map[string]cloudOf{}
 	for _, p := range providers {
-		variable, keys := "", []string{}
+		i := p.Installation
+		one := cloudOf{
+			Credentials: []credentialOf{}, Controllers: []controllerOf{}, ReadsSecrets: i.ReadsSecrets != "",
+			Config: configOf{
+				Format: i.Config.Format, File: i.Config.File, HoldsCredentials: i.Config.HoldsCredentials, Required: i.Config.Required,
+				SecretKeys: []string{},
+			},
+		}
+		for _, c := range i.Credentials {
+			one.Credentials = append(one.Credentials, credentialOf{c.Name, c.Key, c.Env, c.Optional})
+		}
+		for _, c := range p.Controllers {
+			one.Controllers = append(one.Controllers, controllerOf{c.Name, c.Rights})
+		}
 		for _, o := range p.Options {
-			if _, key, ok := strings.Cut(o.FileKey, "] "); ok && o.Kind == schema.KindSecret {
-				keys = append(keys, key)
-			}
-			if o.Kind == schema.KindSecret && o.Env != "" && o.Required {
-				variable = o.Env + "_FILE"
+			if o.Kind == schema.KindSecret && o.FileKey != "" {
+				_, key := configKey(o.FileKey)
+				one.Config.SecretKeys = append(one.Config.SecretKeys, key)
 			}
 		}
-		all[p.Name] = object{"tokenVariable": variable, "secretKeys": keys}
+		all[p.Name] = one
 	}
 	return encode(all)
+}
+
+// configKey splits an option's file key into the section, which a key of YAML has none of, and the key.
+func configKey(fileKey string) (section, key string) {
+	if inside, ok := strings.CutPrefix(fileKey, "["); ok {
+		section, key, _ = strings.Cut(inside, "] ")
+		return section, key
+	}
+	return "", fileKey
 }
 
 // choices are the values of the chart that are one of a few words.
@@ -106,25 +148,23 @@ func choices(path string, providers []registry.Provider) []any {
 	return nil
 }
 
-// schemaOf derives the schema of the chart's values from their defaults and comments, and from the tables of options.
-func schemaOf(values *yaml.Node, providers []registry.Provider) ([]byte, error) {
+// schemaOf derives the schema of the chart's values from their defaults and comments, and for each cloud from the description
+// of its provider.
+func schemaOf(values *yaml.Node, providers []registry.Provider) []byte {
 	root := objectSchema(values, "", providers)
 	properties, _ := root["properties"].(object)
-	for _, p := range providers {
-		block, ok := properties[p.Name].(object)
-		if !ok {
-			return nil, fmt.Errorf("values.yaml has no block for provider %s", p.Name)
-		}
-		inner, _ := block["properties"].(object)
-		inner["options"] = optionsSchema(p)
-		if sections := sectionsSchema(p); len(sections) > 0 {
-			inner["cloudConfig"] = object{"type": "object", "description": "Sections and keys of the cloud config.", "properties": sections, "additionalProperties": false}
-		}
-	}
 	properties["global"] = object{"type": "object", "description": "Values that charts share; this one uses none."}
 	root["$schema"] = "https://json-schema.org/draft-07/schema#"
 	root["title"] = "Values of the chart cloud-controller-manager"
-	return encode(root), nil
+	clouds := make([]any, len(providers))
+	for i, p := range providers {
+		clouds[i] = object{
+			"if":   object{"properties": object{"cloudProvider": object{"const": p.Name}}, "required": []string{"cloudProvider"}},
+			"then": object{"properties": cloudSchema(p)},
+		}
+	}
+	root["allOf"] = clouds
+	return encode(root)
 }
 
 func objectSchema(node *yaml.Node, path string, providers []registry.Provider) object {
@@ -187,72 +227,6 @@ func comment(key *yaml.Node) string {
 		}
 	}
 	return strings.Join(lines, " ")
-}
-
-// optionsSchema are the options of a provider that are flags or environment variables, without secrets.
-func optionsSchema(p registry.Provider) object {
-	properties := object{}
-	for _, o := range p.Options {
-		name := o.Env
-		if name == "" {
-			name = o.Flag
-		}
-		if name != "" && o.Kind != schema.KindSecret {
-			properties[name] = specSchema(o.Spec)
-		}
-	}
-	return object{"type": "object", "description": "Options by the name of their environment variable or flag.", "properties": properties, "additionalProperties": false}
-}
-
-// sectionsSchema are the sections of a provider's cloud config, if it has any.
-func sectionsSchema(p registry.Provider) object {
-	sections := object{}
-	for _, o := range p.Options {
-		section, key, ok := strings.Cut(strings.TrimPrefix(o.FileKey, "["), "] ")
-		if !ok || !strings.HasPrefix(o.FileKey, "[") {
-			continue
-		}
-		one, known := sections[section].(object)
-		if !known {
-			one = object{"type": "object", "properties": object{}, "additionalProperties": false}
-			sections[section] = one
-		}
-		properties, _ := one["properties"].(object)
-		properties[key] = specSchema(o.Spec)
-	}
-	return sections
-}
-
-// specSchema is the schema of an option. Everything may be written as a text; what is a number or a switch need not be.
-func specSchema(s schema.Spec) object {
-	one := object{"description": s.Help}
-	switch s.Kind {
-	case schema.KindBool:
-		one["enum"] = []any{true, false, "true", "false"}
-	case schema.KindInt, schema.KindFloat:
-		kind := object{"type": "integer"}
-		if s.Kind == schema.KindFloat {
-			kind["type"] = "number"
-		}
-		if s.Min != nil {
-			kind["minimum"] = *s.Min
-		}
-		if s.Max != nil {
-			kind["maximum"] = *s.Max
-		}
-		one["anyOf"] = []any{kind, object{"type": "string"}}
-	case schema.KindEnum:
-		if s.AnyCase {
-			one["type"] = "string"
-			break
-		}
-		one["enum"] = s.Choices
-	case schema.KindList, schema.KindIntList:
-		one["type"] = []string{"array", "string", "integer"}
-	case schema.KindString, schema.KindDuration, schema.KindURL, schema.KindSecret:
-		one["type"] = []string{"string", "integer", "boolean"}
-	}
-	return one
 }
 
 // valuesTable is the table of values on the chart's page.

@@ -3,10 +3,8 @@
 package main
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
-	"go/format"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,71 +20,93 @@ func main() {
 	}
 }
 
+// run writes what can be made, and returns everything that is missing.
 func run(root string) error {
-	files, err := Files(root)
-	if err != nil {
-		return err
-	}
+	files, missing := Files(root, registry.Linked().Providers())
 	for path, content := range files {
-		if err := os.WriteFile(filepath.Join(root, path), content, 0o644); err != nil { //nolint:gosec // sources are for everybody
+		path = filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // sources are for everybody
+			return fmt.Errorf("making a folder: %w", err)
+		}
+		if err := os.WriteFile(path, content, 0o644); err != nil { //nolint:gosec // sources are for everybody
 			return fmt.Errorf("writing %s: %w", path, err)
 		}
 	}
-	return nil
+	return missing
 }
 
-// Files returns the generated files by their path from the root of the checkout.
-func Files(root string) (map[string][]byte, error) {
-	providers, err := Providers(root)
+// Files returns the generated files by their path from the root of the checkout, and everything that is missing for them.
+func Files(root string, providers []registry.Provider) (map[string][]byte, error) {
+	w := &writer{root: root, files: map[string][]byte{}}
+	folders, err := folders(root)
 	if err != nil {
 		return nil, err
 	}
-	simulators, err := simulators(root, providers)
-	if err != nil {
-		return nil, err
+	w.problem(unlinked(folders, providers))
+	for _, p := range providers {
+		w.problem(p.Missing())
+		w.problem(missingFiles(root, p.Name))
 	}
-	reference, sections, err := referencePages(root, registry.Linked().Providers())
-	if err != nil {
-		return nil, err
-	}
-	files, err := providerPages(root, registry.Linked().Providers(), sections)
-	if err != nil {
-		return nil, err
-	}
-	maps.Copy(files, reference)
-	common, err := ownershipPage(root)
-	if err != nil {
-		return nil, err
-	}
-	maps.Copy(files, common)
-	migration, err := migrationPage(root, registry.Linked().Providers())
-	if err != nil {
-		return nil, err
-	}
-	maps.Copy(files, migration)
-	chart, err := chartFiles(root, registry.Linked().Providers())
-	if err != nil {
-		return nil, err
-	}
-	maps.Copy(files, chart)
-	releases, err := release(root, providers)
-	if err != nil {
-		return nil, err
-	}
-	maps.Copy(files, releases)
-	files["cmd/cloudsim/zz_generated.simulators.go"] = simulators
-	return files, nil
+	w.reference(providers)
+	w.providerPages(providers)
+	w.chart(providers)
+	w.release(folders)
+	w.simulators(folders)
+	return w.files, errors.Join(w.problems...)
 }
 
-// Providers returns the names of the provider folders, sorted.
-func Providers(root string) ([]string, error) {
+// writer collects files and what is missing for them.
+type writer struct {
+	root     string
+	files    map[string][]byte
+	problems []error
+}
+
+func (w *writer) problem(err error) {
+	if err != nil {
+		w.problems = append(w.problems, err)
+	}
+}
+
+// add takes a file unless it could not be made.
+func (w *writer) add(path string, content []byte, err error) {
+	if err != nil {
+		w.problem(fmt.Errorf("%s: %w", path, err))
+		return
+	}
+	w.files[path] = content
+}
+
+// read returns a file as it is so far, and start if there is none.
+func (w *writer) read(path, start string) ([]byte, error) {
+	if have, ok := w.files[path]; ok {
+		return have, nil
+	}
+	text, err := os.ReadFile(filepath.Join(w.root, filepath.FromSlash(path)))
+	if errors.Is(err, os.ErrNotExist) && start != "" {
+		return []byte(start), nil
+	}
+	return text, err
+}
+
+// page makes the generated parts of a page anew; a page that is absent begins with start.
+func (w *writer) page(path, start string, parts map[string]string) {
+	page, err := w.read(path, start)
+	if err == nil {
+		page, err = spliceAll(page, parts)
+	}
+	w.add(path, page, err)
+}
+
+// folders returns the names of the provider folders, sorted.
+func folders(root string) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(root, "providers"))
 	if err != nil {
 		return nil, fmt.Errorf("listing the providers: %w", err)
 	}
 	var names []string
 	for _, e := range entries {
-		if e.IsDir() && e.Name() != "internal" {
+		if e.IsDir() && e.Name() != "internal" && e.Name() != "kit" {
 			names = append(names, e.Name())
 		}
 	}
@@ -94,16 +114,30 @@ func Providers(root string) ([]string, error) {
 	return names, nil
 }
 
-func simulators(root string, providers []string) ([]byte, error) {
-	var imports, entries bytes.Buffer
-	for _, p := range providers {
-		pkg := p + "sim"
-		if _, err := os.Stat(filepath.Join(root, "providers", p, pkg)); err != nil {
-			return nil, fmt.Errorf("provider %s has no simulator: %w", p, err)
+// unlinked returns an error for every folder of a provider that no file in registry/linked imports.
+func unlinked(folders []string, linked []registry.Provider) error {
+	var problems []error
+	for _, name := range folders {
+		if !slices.ContainsFunc(linked, func(p registry.Provider) bool { return p.Name == name }) {
+			problems = append(problems, fmt.Errorf("registry/linked/%s.go is missing, or does not import providers/%s; copy one of its neighbours", name, name))
 		}
-		fmt.Fprintf(&imports, "\t%q\n", "github.com/anyccm/cloud-controller-manager/providers/"+p+"/"+pkg)
-		fmt.Fprintf(&entries, "\t%q: func(token string, activation time.Duration, publishedLimits bool) simulator {\n\t\treturn %s.NewServer(token, activation, publishedLimits)\n\t},\n", p, pkg)
 	}
-	source := fmt.Sprintf("// Code generated by build/generate; DO NOT EDIT.\n\npackage main\n\nimport (\n\t\"time\"\n\n%s)\n\n// simulators are the clouds that can be simulated, one for each provider folder.\nvar simulators = map[string]constructor{\n%s}\n", imports.String(), entries.String())
-	return format.Source([]byte(source))
+	return errors.Join(problems...)
+}
+
+// missingFiles returns an error for every file that a provider's folder must have for tests outside of it.
+func missingFiles(root, provider string) error {
+	var problems []error
+	for _, f := range []struct{ path, holds string }{
+		{provider + "sim", "the simulator"},
+		{"testdata/chart", "values of the chart, which test/chart renders"},
+		{"testdata/scenarios.yaml", "what the cloud's own controller is held to by tests, and our tests for it"},
+		{"testdata/expectations.yaml", "what the tests over all clouds expect of this one"},
+	} {
+		path := filepath.Join("providers", provider, f.path)
+		if _, err := os.Stat(filepath.Join(root, path)); err != nil {
+			problems = append(problems, fmt.Errorf("%s is missing; it holds %s, see docs/developing-a-provider.md", path, f.holds))
+		}
+	}
+	return errors.Join(problems...)
 }

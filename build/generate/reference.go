@@ -6,8 +6,6 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -15,6 +13,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/events"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 // source is what a folder of the code says about events and metrics.
@@ -172,25 +171,24 @@ func providerEventsTable(rows []events.Row) string {
 	return b.String()
 }
 
-// referencePages returns the pages about all clouds whose tables come from the code, and the sections of the providers'
-// pages.
-func referencePages(root string, providers []registry.Provider) (pages map[string][]byte, sections map[string]map[string]string, err error) {
-	sections, clouds := map[string]map[string]string{}, map[string][]string{}
+// reference writes the pages about all clouds whose tables come from the code.
+func (w *writer) reference(providers []registry.Provider) {
+	clouds := map[string][]string{}
 	for _, p := range providers {
-		found, err := readSource(filepath.Join(root, "providers", p.Name))
+		found, err := readSource(filepath.Join(w.root, "providers", p.Name))
 		if err != nil {
-			return nil, nil, fmt.Errorf("reading the code of provider %s: %w", p.Name, err)
+			continue // the provider's own page reports it
 		}
-		sections[p.Name] = map[string]string{"events": providerEventsTable(eventRows(found.reasons)), "metrics": metricsTable(found.metrics)}
 		for _, reason := range found.reasons {
 			clouds[reason] = append(clouds[reason], p.Title)
 		}
 	}
 	var common []metric
 	for _, dir := range []string{"cmd/cloud-controller-manager", "registry", "providers/internal"} {
-		found, err := readSource(filepath.Join(root, filepath.FromSlash(dir)))
+		found, err := readSource(filepath.Join(w.root, filepath.FromSlash(dir)))
 		if err != nil {
-			return nil, nil, fmt.Errorf("reading the code: %w", err)
+			w.problem(fmt.Errorf("reading the code: %w", err))
+			continue
 		}
 		common = append(common, found.metrics...)
 		for _, reason := range found.reasons {
@@ -198,31 +196,14 @@ func referencePages(root string, providers []registry.Provider) (pages map[strin
 		}
 	}
 	slices.SortFunc(common, func(a, b metric) int { return strings.Compare(a.name, b.name) })
-	pages = map[string][]byte{}
-	for path, parts := range map[string]map[string]string{
-		"docs/events.md":        {"events": eventsTable(clouds)},
-		"docs/observability.md": {"metrics": metricsTable(common)},
-		"README.md":             {"clouds": cloudsTable(providers)},
-	} {
-		if pages[path], err = spliced(root, path, parts); err != nil {
-			return nil, nil, err
-		}
-	}
-	return pages, sections, nil
-}
-
-// spliced is a page with its generated parts made anew.
-func spliced(root, path string, parts map[string]string) ([]byte, error) {
-	page, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(path)))
-	if err != nil {
-		return nil, fmt.Errorf("reading a page: %w", err)
-	}
-	for _, section := range slices.Sorted(maps.Keys(parts)) {
-		if page, err = splice(page, section, parts[section]); err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-	}
-	return page, nil
+	w.page("docs/events.md", "", map[string]string{"events": eventsTable(clouds)})
+	w.page("docs/observability.md", "", map[string]string{"metrics": metricsTable(common)})
+	w.page("docs/load-balancer-ownership.md", "", map[string]string{"annotations": annotationsTable(guard.Annotations.Rows())})
+	w.page("docs/installing.md", "", map[string]string{"clouds": installations(providers)})
+	w.page("docs/migrating.md", "", map[string]string{
+		"clouds": migrations(providers), "more permissions": morePermissionsTable(providers), "notes": migrationNotes(providers),
+	})
+	w.page("README.md", "", map[string]string{"clouds": cloudsTable(providers)})
 }
 
 // cloudsTable is the matrix of what is done on each cloud.

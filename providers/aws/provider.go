@@ -31,10 +31,11 @@ func Description() registry.Provider {
 		InstanceKey:        instanceKey,
 		Features:           registry.Features{Instances: true, LoadBalancers: true, Routes: true},
 		Extras:             []string{"Fargate", "tagging of instances"},
-		Controllers:        []string{taggingController},
+		Controllers:        []registry.Controller{{Name: taggingController, Rights: []registry.Right{{Resources: []string{"nodes"}, Verbs: []string{"patch"}}}}},
 		Options:            Options.Rows(),
 		Annotations:        Annotations.Rows(),
 		Permissions:        permissions(),
+		Installation:       installation(),
 		Sections:           map[string]string{"policy": policyDocument()},
 		Validate:           validate,
 		CheckService:       checkService,
@@ -166,4 +167,38 @@ func checkService(in registry.Inputs, service *v1.Service) (warnings, err error)
 		}
 	}
 	return errors.Join(kept...), err
+}
+
+// installation says what installing the provider takes.
+func installation() registry.Installation {
+	return registry.Installation{
+		Credentials: []registry.Credential{
+			{Name: "accessKeyID", Key: "access-key-id", Env: "AWS_ACCESS_KEY_ID_FILE", Optional: true, Help: "ID of an access key."},
+			{Name: "secretAccessKey", Key: "secret-access-key", Env: "AWS_SECRET_ACCESS_KEY_FILE", Optional: true, Help: "Secret of that access key."},
+		},
+		Config: registry.CloudConfig{Format: registry.INI, File: "cloud.conf", Example: "Global: {KubernetesClusterID: production}"},
+		Secret: Name,
+		Notes: []string{
+			"The role of the control plane's instances needs [this policy](providers/aws.md#permissions); instances, their security group and " +
+				"the subnets need the tag `kubernetes.io/cluster/<ID>`. Instead of that role, the ServiceAccount can have one: `--set " +
+				`serviceAccount.annotations."eks\.amazonaws\.com/role-arn"=arn:aws:iam::…` + "`. An access key is the last resort.",
+			"Off EC2, and where pods cannot reach the metadata service, set `Region`, `VPC`, `SubnetID` and `KubernetesClusterID` under " +
+				"`cloudConfig.Global`.",
+			"Kubelets name their nodes by the private DNS name or the ID of the instance, or run with `--provider-id`. For routes set " +
+				"`routes.clusterCIDR`.",
+		},
+		Migration: registry.Migration{
+			Credentials: "none where a role gives them; `serviceAccount.annotations` can stay",
+			ClusterName: "part of the names of managed security groups, keep it",
+			Written:     "nothing, except a health check's time-out and unhealthy threshold that had no effect so far",
+			Notes: []string{
+				"AWS's published policy also lacks `elasticloadbalancing:DescribeTargetGroupAttributes`, " +
+					"`elasticloadbalancing:ModifyTargetGroupAttributes`, `ec2:DescribeNetworkInterfaces` and `ec2:DeleteTags`, which AWS's own " +
+					"controller calls as well.",
+				"AWS's own controller needs `--configure-cloud-routes=false` on most clusters; here routes are off unless `routes.clusterCIDR` is " +
+					"set. Its lease has the same name, so step 3 works unchanged. Where the tagging controller runs, add `tagging` to `controllers`.",
+			},
+		},
+		MaxSlimMiB: 52,
+	}
 }

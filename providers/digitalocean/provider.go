@@ -32,6 +32,7 @@ func Description() registry.Provider {
 		Options:            Options.Rows(),
 		Annotations:        Annotations.Rows(),
 		Permissions:        permissions(),
+		Installation:       installation(),
 		Validate:           validate,
 		CheckService:       checkService,
 		New: func(in registry.Inputs) (cloudprovider.Interface, error) {
@@ -158,5 +159,21 @@ func permissions() []registry.Permission {
 		{For: "public access firewall", Needs: []string{"firewall:read", "firewall:create", "firewall:update"}, Only: "PUBLIC_ACCESS_FIREWALL_NAME is set"},
 		{For: "the region of new load balancers", Needs: []string{"regions:read"}, Only: "REGION is set"},
 		{For: "health server", Needs: []string{"account:read"}, Only: "DEBUG_ADDR is set"},
+	}
+}
+
+// installation says what installing the provider takes.
+func installation() registry.Installation {
+	return registry.Installation{
+		Credentials: []registry.Credential{{Name: "token", Key: "access-token", Env: "DO_ACCESS_TOKEN_FILE", Help: "API token."}},
+		Config:      registry.CloudConfig{Format: registry.YAML, File: "config.yaml", Example: "region: nyc3"},
+		Secret:      Name,
+		Migration: registry.Migration{
+			Credentials: "the Secret `digitalocean` with the key `access-token` can stay",
+			ClusterName: "no name in the cloud",
+			Written:     "nothing",
+			Notes:       []string{"DigitalOcean's own controller runs without leader election: stop it before step 3."},
+		},
+		MaxSlimMiB: 46,
 	}
 }

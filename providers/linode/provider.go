@@ -29,6 +29,7 @@ func Description() registry.Provider {
 		Options:            Options.Rows(),
 		Annotations:        Annotations.Rows(),
 		Permissions:        permissions(),
+		Installation:       installation(),
 		Validate:           validate,
 		CheckService:       checkService,
 		Routes: func(in registry.Inputs) bool {
@@ -164,5 +165,26 @@ func permissions() []registry.Permission {
 		{For: "firewalls of NodeBalancers", Needs: []string{"firewall:read_only"}, Beyond: []string{"firewall:read_only"}, Without: "Services are not reconciled"},
 		{For: "changing firewalls", Needs: []string{"firewall:read_write"}, Only: "firewall-id or firewall-acl is used"},
 		{For: "releasing reserved addresses", Needs: []string{"ips:read_write"}, Only: "a Service reserves one"},
+	}
+}
+
+// installation says what installing the provider takes.
+func installation() registry.Installation {
+	return registry.Installation{
+		Credentials:  []registry.Credential{{Name: "token", Key: "token", Env: "LINODE_API_TOKEN_FILE", Help: "API token."}},
+		Config:       registry.CloudConfig{Format: registry.YAML, File: "config.yaml", Example: "region: us-sea"},
+		ReadsSecrets: "TLS ports of NodeBalancers",
+		Secret:       Name,
+		Set:          []string{"options.LINODE_REGION=us-sea"},
+		Notes: []string{
+			"In a VPC: `--set options.vpc-names=cluster`. For routes also `--set options.enable-route-controller=true " +
+				"--set routes.clusterCIDR=10.192.0.0/10`. For TLS ports see `readSecrets`.",
+		},
+		Migration: registry.Migration{
+			Credentials: "the Secret `ccm-linode` can stay: `credentials.keys.token=apiToken`",
+			ClusterName: "no name in the cloud",
+			Written:     "`anyccm.io/linode-nodebalancer-id` on each Service; a firewall for those with `loadBalancerSourceRanges`",
+		},
+		MaxSlimMiB: 46,
 	}
 }

@@ -33,6 +33,7 @@ func Description() registry.Provider {
 		Options:            Options.Rows(),
 		Annotations:        Annotations.Rows(),
 		Permissions:        permissions(),
+		Installation:       installation(),
 		Validate:           validate,
 		CheckService:       checkService,
 		Routes: func(in registry.Inputs) bool {
@@ -176,5 +177,22 @@ func permissions() []registry.Permission {
 			For: "failover of load balancers in ERROR", Needs: []string{"load-balancer_admin"}, Only: "without it, events ask an administrator",
 			Beyond: []string{"load-balancer_admin"}, Without: "a load balancer in ERROR waits for an administrator",
 		},
+	}
+}
+
+// installation says what installing the provider takes.
+func installation() registry.Installation {
+	return registry.Installation{
+		Config: registry.CloudConfig{
+			Format: registry.INI, File: "cloud.conf", HoldsCredentials: true, Required: true, Example: "Global: {auth-url: https://keystone/v3}",
+		},
+		Secret: Name,
+		Notes:  []string{"For routes set `[Route] router-id` and `routes.clusterCIDR`."},
+		Migration: registry.Migration{
+			Credentials: "the Secret with `cloud.conf` can stay",
+			ClusterName: "part of the names of load balancers, keep it",
+			Written:     "nothing",
+		},
+		MaxSlimMiB: 46,
 	}
 }

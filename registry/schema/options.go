@@ -42,6 +42,15 @@ func (r OptionRow) Name() string {
 	return "key " + r.FileKey + " of the cloud config"
 }
 
+// EnvOfFile is the environment variable that names the file with the option's value: a secret has one beside its own, other
+// options are themselves the path.
+func (r OptionRow) EnvOfFile() string {
+	if r.Kind == KindSecret && r.Env != "" {
+		return r.Env + "_FILE"
+	}
+	return r.Env
+}
+
 // Option is a row bound to the field of C that receives its value.
 type Option[C any] struct {
 	OptionRow

@@ -6,6 +6,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"flag"
+	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,8 +22,14 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	_ "github.com/anyccm/cloud-controller-manager/registry/linked" // the providers to install
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+	"github.com/anyccm/cloud-controller-manager/test/expectations"
 )
 
 var update = flag.Bool("update", false, "write the snapshots anew")
@@ -49,6 +57,12 @@ func helm(t *testing.T, values string, args ...string) (stdout string, err error
 }
 
 func render(t *testing.T, release, values string) string {
+	t.Helper()
+	return renderOf(t, folder, release, values)
+}
+
+// renderOf renders the chart in a folder.
+func renderOf(t *testing.T, folder, release, values string) string {
 	t.Helper()
 	out, err := helm(t, values, "template", release, folder, "--namespace=ccm")
 	require.NoError(t, err, out)
@@ -81,26 +95,52 @@ func objects(t *testing.T, rendered string) map[string]any {
 	return all
 }
 
-const (
-	digitalocean = "cloudProvider: digitalocean\ndigitalocean: {credentials: {token: secret-token}, options: {REGION: nyc3, DO_API_RATE_LIMIT_QPS: 3}}\n"
-	linode       = "cloudProvider: linode\nlinode: {credentials: {existingSecret: mine, tokenKey: api}, options: {LINODE_REGION: us-sea, vpc-names: [a, b]}}\n"
-	aws          = "cloudProvider: aws\naws: {cloudConfig: {Global: {KubernetesClusterID: one, NodeIPFamilies: [ipv6, ipv4]}}, options: {AWS_REGION: eu-central-1, tags: team=web}}\ncontrollers: [cloud-node-controller, tagging]\nserviceAccount: {annotations: {eks.amazonaws.com/role-arn: 'arn:aws:iam::123456789012:role/ccm'}}\n"
-	awsKey       = "cloudProvider: aws\naws: {credentials: {accessKeyID: AKIA1, secretAccessKey: hush}}\n"
-	openstack    = "cloudProvider: openstack\nopenstack: {cloudConfig: {Global: {auth-url: 'https://k/v3', password: 'a\"b\\c'}, Networking: {public-network-name: [ext1, ext2]}, LoadBalancer: {create-monitor: true}}, extraCloudConfig: \"[LoadBalancerClass \\\"edge\\\"]\\nsubnet-id = s\\n\", options: {OS_CCM_REGIONAL: true, user-agent: [p, q]}}\n"
-)
+// clouds are the linked providers.
+func clouds() []registry.Provider { return registry.Linked().Providers() }
+
+// given are the values of a release for a cloud whose credentials are in a Secret already.
+func given(p registry.Provider) string {
+	values := "cloudProvider: " + p.Name + "\n"
+	if p.Installation.Secret != "" {
+		values += "credentials: {existingSecret: mine}\n"
+	}
+	if c := p.Installation.Config; c.Required && !c.HoldsCredentials {
+		values += "cloudConfig: {" + c.Example + "}\n"
+	}
+	return values
+}
+
+// cases are the values in a provider's folder, by name.
+func cases(t *testing.T, p registry.Provider) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("../../providers", p.Name, "testdata/chart/*/values.yaml"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files, "provider %s has no values for these tests; write providers/%s/testdata/chart/<case>/values.yaml", p.Name, p.Name)
+	all := map[string]string{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		all[filepath.Dir(file)] = string(text)
+	}
+	return all
+}
 
 // TestSnapshots shows every change of what is rendered to whoever reviews it. -update writes them anew.
 func TestSnapshots(t *testing.T) {
 	t.Parallel()
 	everything := "kind: Deployment\nadmissionPolicy: {enabled: true, refuseAdoption: true}\nnetworkPolicy: {enabled: true}\nimagePullSecrets: [{name: registry}]\nserviceAccount: {annotations: {a: b}}\n" +
 		"metrics: {serviceMonitor: {enabled: true, labels: {release: prometheus}}, podMonitor: {enabled: true}, rules: {enabled: true}}\nroutes: {clusterCIDR: 10.244.0.0/16, allocateNodeCIDRs: true}\n"
-	for name, values := range map[string]string{"aws": aws, "aws-key": awsKey, "digitalocean": digitalocean, "linode": linode, "openstack": openstack, "everything": linode + everything} {
-		t.Run(name, func(t *testing.T) {
+	all := map[string]string{"testdata/everything": given(clouds()[0]) + everything}
+	for _, p := range clouds() {
+		maps.Copy(all, cases(t, p))
+	}
+	for dir, values := range all {
+		t.Run(dir, func(t *testing.T) {
 			t.Parallel()
 			have := render(t, "cloud-controller-manager", values)
-			file := filepath.Join("testdata", name+".yaml")
+			file := filepath.Join(dir, "rendered.yaml")
 			if *update {
-				require.NoError(t, os.MkdirAll("testdata", 0o755))
+				require.NoError(t, os.MkdirAll(dir, 0o755))
 				require.NoError(t, os.WriteFile(file, []byte(have), 0o600))
 			}
 			want, err := os.ReadFile(file)
@@ -124,7 +164,7 @@ func container(t *testing.T, all map[string]any) (v1.PodSpec, v1.Container) {
 // TestBareControlPlane: the pod runs before there is a pod network, a DNS and an initialised node, without any privilege.
 func TestBareControlPlane(t *testing.T) {
 	t.Parallel()
-	pod, c := container(t, objects(t, render(t, "x", digitalocean)))
+	pod, c := container(t, objects(t, render(t, "x", given(clouds()[0]))))
 	assert.True(t, pod.HostNetwork)
 	assert.Equal(t, v1.DNSDefault, pod.DNSPolicy)
 	assert.Equal(t, "system-cluster-critical", pod.PriorityClassName)
@@ -139,31 +179,9 @@ func TestBareControlPlane(t *testing.T) {
 	assert.Contains(t, c.Args, "--bind-address=127.0.0.1")
 	assert.Equal(t, "127.0.0.1", c.LivenessProbe.HTTPGet.Host)
 	assert.Equal(t, "/healthz", c.LivenessProbe.HTTPGet.Path)
-	for _, a := range append(c.Args, c.Env[0].Value) {
-		assert.NotContains(t, a, "secret-token")
-	}
-	_, scraped := container(t, objects(t, render(t, "x", digitalocean+"metrics: {podMonitor: {enabled: true}}\n")))
+	_, scraped := container(t, objects(t, render(t, "x", given(clouds()[0])+"metrics: {podMonitor: {enabled: true}}\n")))
 	assert.Contains(t, scraped.Args, "--bind-address=0.0.0.0")
 	assert.Empty(t, scraped.LivenessProbe.HTTPGet.Host)
-}
-
-// TestOptions: options become flags or variables, and sections of cloud.conf.
-func TestOptions(t *testing.T) {
-	t.Parallel()
-	_, c := container(t, objects(t, render(t, "x", linode)))
-	assert.Contains(t, c.Args, "--vpc-names=a,b")
-	assert.Contains(t, c.Env, v1.EnvVar{Name: "LINODE_REGION", Value: "us-sea"})
-	assert.Contains(t, c.Env, v1.EnvVar{Name: "LINODE_API_TOKEN_FILE", Value: "/etc/anyccm/credentials/api"})
-	all := objects(t, render(t, "x", openstack))
-	_, c = container(t, all)
-	assert.Contains(t, c.Args, "--user-agent=p,q")
-	assert.Contains(t, c.Args, "--cloud-config=/etc/anyccm/credentials/cloud.conf")
-	secret, _ := all["Secret/x-cloud-controller-manager-credentials"].(*v1.Secret)
-	require.NotNil(t, secret)
-	text := string(secret.Data["cloud.conf"])
-	for _, line := range []string{`password = "a\"b\\c"`, `public-network-name = "ext1"`, `public-network-name = "ext2"`, `create-monitor = "true"`, `[LoadBalancerClass "edge"]`} {
-		assert.Contains(t, text, line)
-	}
 }
 
 // TestRights: roles grant what the controllers need, without wildcards, and no Secrets unless that is asked for.
@@ -186,16 +204,21 @@ func TestRights(t *testing.T) {
 		slices.Sort(list)
 		return slices.Compact(list)
 	}
-	assert.Equal(t, []string{"delete", "get", "list", "patch", "update", "watch"}, verbs(linode, "nodes"))
-	assert.Empty(t, verbs(linode, "secrets"))
-	assert.Equal(t, []string{"get", "list", "watch"}, verbs(strings.Replace(linode, "linode: {", "linode: {readTLSSecrets: true, ", 1), "secrets"))
-	services := digitalocean + "controllers: [service-lb-controller]\n"
+	for _, p := range clouds() {
+		assert.Equal(t, []string{"delete", "get", "list", "patch", "update", "watch"}, verbs(given(p), "nodes"), p.Name)
+		assert.Empty(t, verbs(given(p), "secrets"), p.Name)
+		if p.Installation.ReadsSecrets != "" {
+			assert.Equal(t, []string{"get", "list", "watch"}, verbs(given(p)+"readSecrets: true\n", "secrets"), p.Name)
+		}
+	}
+	one := given(clouds()[0])
+	services := one + "controllers: [service-lb-controller]\n"
 	assert.Equal(t, []string{"get", "list", "watch"}, verbs(services, "nodes"))
 	assert.Equal(t, []string{"list", "patch", "watch"}, verbs(services, "services"))
-	nodes := digitalocean + "controllers: [cloud-node-controller]\n"
+	nodes := one + "controllers: [cloud-node-controller]\n"
 	assert.Equal(t, []string{"list", "watch"}, verbs(nodes, "services"))
 	assert.NotContains(t, verbs(nodes, "nodes"), "delete")
-	for name := range objects(t, render(t, "x", digitalocean+"rbac: {create: false}\nserviceAccount: {create: false, name: mine}\n")) {
+	for name := range objects(t, render(t, "x", one+"rbac: {create: false}\nserviceAccount: {create: false, name: mine}\n")) {
 		assert.NotRegexp(t, `^(ClusterRole|Role|ServiceAccount)`, name)
 	}
 }
@@ -204,7 +227,7 @@ func TestRights(t *testing.T) {
 // holds a cloud's credential more power over the cluster: docs/security.md says for what it needs each.
 func TestPermissionsDoNotGrow(t *testing.T) {
 	t.Parallel()
-	everything := "controllers: [cloud-node-controller, cloud-node-lifecycle-controller, service-lb-controller, node-route-controller, tagging]\nadmissionPolicy: {enabled: true}\n" +
+	everything := "controllers: [cloud-node-controller, cloud-node-lifecycle-controller, service-lb-controller, node-route-controller%s]\nadmissionPolicy: {enabled: true}\n" +
 		"kind: Deployment\nroutes: {clusterCIDR: 10.244.0.0/16, allocateNodeCIDRs: true}\nmetrics: {serviceMonitor: {enabled: true}}\n"
 	cluster := map[string]string{
 		"nodes": "delete get list patch update watch", "nodes/status": "patch", "services": "list patch watch", "services/status": "patch",
@@ -212,11 +235,15 @@ func TestPermissionsDoNotGrow(t *testing.T) {
 	}
 	namespaced := map[string]string{"coordination.k8s.io leases": "create", "coordination.k8s.io leases x-cloud-controller-manager": "get update"}
 	bound := []string{"ClusterRole ccm:x-cloud-controller-manager", "ClusterRole system:auth-delegator", "Role extension-apiserver-authentication-reader", "Role x-cloud-controller-manager"}
-	for provider, values := range map[string]string{"aws": "cloudProvider: aws\n", "digitalocean": digitalocean, "linode": linode, "openstack": openstack} {
-		t.Run(provider, func(t *testing.T) {
+	for _, p := range clouds() {
+		further := ""
+		for _, c := range p.Controllers {
+			further += ", " + c.Name
+		}
+		t.Run(p.Name, func(t *testing.T) {
 			t.Parallel()
 			inCluster, inNamespace, roles := map[string]string{}, map[string]string{}, []string{}
-			for _, o := range objects(t, render(t, "x", values+everything)) {
+			for _, o := range objects(t, render(t, "x", given(p)+fmt.Sprintf(everything, further))) {
 				switch o := o.(type) {
 				case *rbacv1.ClusterRole:
 					grants(inCluster, o.Rules)
@@ -265,16 +292,52 @@ func TestNoHashOfCredentials(t *testing.T) {
 		sum := sha256.Sum256([]byte(strings.Join(kept, "\n---\n")))
 		return hex.EncodeToString(sum[:])
 	}
-	other := strings.NewReplacer("secret-token", "another", "hush", "another", `a"b\c`, "another")
-	for _, values := range []string{digitalocean, awsKey, openstack} {
-		require.NotEqual(t, values, other.Replace(values))
-		assert.Equal(t, outside(values), outside(other.Replace(values)), "it shows outside of the Secret: %s", values)
+	for _, p := range clouds() {
+		replaced := 0
+		for name, values := range cases(t, p) {
+			other, n := otherCredentials(t, p, values)
+			replaced += n
+			assert.Equal(t, outside(values), outside(other), "it shows outside of the Secret: %s", name)
+			if n > 0 {
+				assert.NotEqual(t, render(t, "x", values), render(t, "x", other))
+			}
+		}
+		if len(p.Installation.Credentials) > 0 || p.Installation.Config.HoldsCredentials {
+			assert.NotZero(t, replaced, "no case of provider %s has credentials in its values", p.Name)
+		}
 	}
-	free := "cloudProvider: openstack\nopenstack:\n  extraCloudConfig: |\n"
-	first := free + "    [Global] Password = zebra\n    trustee-password=t\\\n    xyz\n    region = A\n"
-	assert.Equal(t, outside(first), outside(strings.NewReplacer("zebra", "three", "xyz", "four").Replace(first)), "in text, too")
-	assert.NotEqual(t, outside(first), outside(strings.Replace(first, "region = A", "region = B", 1)), "another region needs a new start")
-	assert.NotEqual(t, outside(openstack), outside(strings.Replace(openstack, "https://k/v3", "https://l/v3", 1)))
+}
+
+// otherCredentials replaces the credentials in values of the chart, and counts them.
+func otherCredentials(t *testing.T, p registry.Provider, text string) (other string, n int) {
+	t.Helper()
+	var values struct {
+		Credentials struct{ Values map[string]any }
+	}
+	var all map[string]any
+	require.NoError(t, yaml.Unmarshal([]byte(text), &values))
+	require.NoError(t, yaml.Unmarshal([]byte(text), &all))
+	for name := range values.Credentials.Values {
+		require.NoError(t, unstructured.SetNestedField(all, "another", "credentials", "values", name))
+		n++
+	}
+	for _, o := range p.Options {
+		if o.Kind != schema.KindSecret || o.FileKey == "" {
+			continue
+		}
+		path := strings.Split(o.FileKey, ".")
+		if section, key, ok := strings.Cut(strings.TrimPrefix(o.FileKey, "["), "] "); ok {
+			path = []string{section, key}
+		}
+		path = append([]string{"cloudConfig"}, path...)
+		if _, found, err := unstructured.NestedFieldNoCopy(all, path...); found && err == nil {
+			require.NoError(t, unstructured.SetNestedField(all, "another", path...))
+			n++
+		}
+	}
+	out, err := yaml.Marshal(all)
+	require.NoError(t, err)
+	return string(out), n
 }
 
 // TestAdoptionPolicy: the value by itself makes the policy that refuses what asks for existing load balancers, for each cloud where
@@ -282,12 +345,11 @@ func TestNoHashOfCredentials(t *testing.T) {
 func TestAdoptionPolicy(t *testing.T) {
 	t.Parallel()
 	const name = "ValidatingAdmissionPolicy/ccm-cloud-controller-manager-service-adoption"
-	for values, keys := range map[string][]string{
-		digitalocean: {"kubernetes.digitalocean.com/load-balancer-id", "service.beta.kubernetes.io/do-loadbalancer-name"},
-		linode:       {"anyccm.io/linode-nodebalancer-id", "anyccm.io/linode-firewall-id", "service.beta.kubernetes.io/linode-loadbalancer-nodebalancer-id"},
-		openstack:    {"loadbalancer.openstack.org/load-balancer-id", "loadbalancer.openstack.org/load-balancer-address"},
-		aws:          nil,
-	} {
+	asking := ""
+	for _, p := range clouds() {
+		expected, err := expectations.Read("../..", p)
+		require.NoError(t, err)
+		values, keys := given(p), expected.Adoption.Annotations
 		for _, without := range []string{"", "admissionPolicy: {enabled: true, action: Deny}\n"} {
 			require.NotContains(t, objects(t, render(t, "cloud-controller-manager", values+without)), name)
 		}
@@ -296,6 +358,7 @@ func TestAdoptionPolicy(t *testing.T) {
 			require.NotContains(t, all, name, "a policy without any rule would be refused")
 			continue
 		}
+		asking = values
 		require.Contains(t, all, name)
 		policy, ok := all[name].(*admissionv1.ValidatingAdmissionPolicy)
 		require.True(t, ok)
@@ -309,7 +372,7 @@ func TestAdoptionPolicy(t *testing.T) {
 		assert.Equal(t, []admissionv1.ValidationAction{admissionv1.Deny}, binding.Spec.ValidationActions)
 		assert.NotContains(t, all, strings.Replace(name, "adoption", "annotation-errors", 1), "judging the values is another switch")
 	}
-	named := render(t, "cloud-controller-manager", linode+"admissionPolicy: {refuseAdoption: true}\nserviceAccount: {name: mine}\nloadBalancerClassMode: named\nloadBalancerClass: example.com/lb\n")
+	named := render(t, "cloud-controller-manager", asking+"admissionPolicy: {refuseAdoption: true}\nserviceAccount: {name: mine}\nloadBalancerClassMode: named\nloadBalancerClass: example.com/lb\n")
 	assert.Contains(t, named, "request.userInfo.username == 'system:serviceaccount:ccm:mine'")
 	assert.Contains(t, named, "object.spec.type != 'LoadBalancer' || (object.spec.type == 'LoadBalancer' && has(object.spec.loadBalancerClass) && object.spec.loadBalancerClass == 'example.com/lb')")
 }
@@ -319,7 +382,7 @@ func TestReleases(t *testing.T) {
 	t.Parallel()
 	names := func(release string) []string {
 		var list []string
-		for name := range objects(t, render(t, release, digitalocean+"kind: Deployment\nadmissionPolicy: {enabled: true, refuseAdoption: true}\n")) {
+		for name := range objects(t, render(t, release, given(clouds()[0])+"kind: Deployment\nadmissionPolicy: {enabled: true, refuseAdoption: true}\n")) {
 			list = append(list, name)
 		}
 		return list
@@ -328,52 +391,95 @@ func TestReleases(t *testing.T) {
 	for _, name := range names("second") {
 		assert.NotContains(t, first, name)
 	}
-	_, c := container(t, objects(t, render(t, "second", digitalocean)))
+	_, c := container(t, objects(t, render(t, "second", given(clouds()[0]))))
 	assert.Contains(t, c.Args, "--leader-elect-resource-name=second-cloud-controller-manager")
-	_, c = container(t, objects(t, render(t, "cloud-controller-manager", digitalocean)))
+	_, c = container(t, objects(t, render(t, "cloud-controller-manager", given(clouds()[0]))))
 	assert.Contains(t, c.Args, "--leader-elect-resource-name=cloud-controller-manager", "it waits for the cloud's own controller")
 }
 
 func TestImages(t *testing.T) {
 	t.Parallel()
+	p := clouds()[0]
 	for values, want := range map[string]string{
 		"image: {repository: r.example/ccm, tag: v1}\n":                          "r.example/ccm:v1",
-		"image: {repository: r.example/ccm, tag: v1, slim: true}\n":              "r.example/ccm-digitalocean:v1",
+		"image: {repository: r.example/ccm, tag: v1, slim: true}\n":              "r.example/ccm-" + p.Name + ":v1",
 		"image: {repository: r.example/ccm, tag: v1, digest: 'sha256:abc'}\n":    "r.example/ccm@sha256:abc",
-		"image: {repository: r.example/ccm, digest: 'sha256:abc', slim: true}\n": "r.example/ccm-digitalocean@sha256:abc",
+		"image: {repository: r.example/ccm, digest: 'sha256:abc', slim: true}\n": "r.example/ccm-" + p.Name + "@sha256:abc",
 	} {
-		_, c := container(t, objects(t, render(t, "x", digitalocean+values)))
+		_, c := container(t, objects(t, render(t, "x", given(p)+values)))
 		assert.Equal(t, want, c.Image)
 	}
+}
+
+func refused(t *testing.T, values, want string) {
+	t.Helper()
+	out, err := helm(t, values, "template", "x", folder)
+	require.Error(t, err, values)
+	assert.Contains(t, out, want, values)
 }
 
 // TestRefusals: what cannot work is refused with what to do.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	for values, want := range map[string]string{
-		"":                       `cloudProvider is ""; set it to one of aws, digitalocean, linode, openstack`,
-		"cloudProvider: azure\n": "value must be one of '', 'aws', 'digitalocean', 'linode', 'openstack'",
-		"cloudProvider: aws\naws: {credentials: {accessKeyID: a}}\n":              "aws.credentials.secretAccessKey must be set",
-		"cloudProvider: aws\naws: {cloudConfig: {Global: {Regoin: us-east-1}}}\n": "Regoin",
-		"cloudProvider: linode\n":     "linode.credentials.existingSecret or linode.credentials.token must be set",
-		"cloudProvider: openstack\n":  "openstack.credentials.existingSecret or openstack.cloudConfig must be set",
-		digitalocean + "replica: 3\n": "additional properties 'replica' not allowed",
-		"cloudProvider: digitalocean\ndigitalocean: {options: {REGOIN: nyc3}}\n":                    "additional properties 'REGOIN' not allowed",
-		"cloudProvider: openstack\nopenstack: {cloudConfig: {LoadBalancer: {lb-methode: x}}}\n":     "additional properties 'lb-methode' not allowed",
-		"cloudProvider: openstack\nopenstack: {cloudConfig: {LoadBalancer: {lb-method: RANDOM}}}\n": "value must be one of 'ROUND_ROBIN'",
-		digitalocean + "kind: StatefulSet\n":                                                        "value must be one of 'DaemonSet', 'Deployment'",
-	} {
-		out, err := helm(t, values, "template", "x", folder)
-		require.Error(t, err, values)
-		assert.Contains(t, out, want, values)
+	names := registry.Linked().Names()
+	refused(t, "", `cloudProvider is ""; set it to one of `+strings.Join(names, ", "))
+	refused(t, "cloudProvider: nowhere\n", "value must be one of '', '"+strings.Join(names, "', '")+"'")
+	one := given(clouds()[0])
+	refused(t, one+"replica: 3\n", "additional properties 'replica' not allowed")
+	refused(t, one+"kind: StatefulSet\n", "value must be one of 'DaemonSet', 'Deployment'")
+	refused(t, one+names[0]+": {options: {}}\n", "additional properties '"+names[0]+"' not allowed")
+}
+
+// TestRefusalsOfEachCloud: the values of one cloud are not those of another, and every name that it does not have is refused
+// with those that it has.
+func TestRefusalsOfEachCloud(t *testing.T) {
+	t.Parallel()
+	for _, p := range clouds() {
+		t.Run(p.Name, func(t *testing.T) {
+			t.Parallel()
+			i, has, values := p.Installation, "none", "cloudProvider: "+p.Name+"\n"
+			if len(i.Credentials) > 0 {
+				list := make([]string, len(i.Credentials))
+				for k, c := range i.Credentials {
+					list[k] = c.Name
+				}
+				slices.Sort(list)
+				has = strings.Join(list, ", ")
+			}
+			refused(t, values+"credentials: {values: {nonesuch: x}}\n", "at '/credentials/values/nonesuch': value must be 'absent: "+p.Title+" has no such credential; it has "+has+"'")
+			refused(t, values+"credentials: {keys: {nonesuch: x}}\n", "at '/credentials/keys/nonesuch': value must be 'absent: "+p.Title+" has no such credential; it has ")
+			refused(t, given(p)+"options: {NONESUCH: x}\n", "at '/options/NONESUCH': value must be 'absent: "+p.Title+" has no such option; it has ")
+			refused(t, values+"cloudConfig: {nonesuch: {a: b}}\n", "at '/cloudConfig/nonesuch': value must be 'absent: the cloud config of "+p.Title+" has no such key; it has ")
+			refused(t, given(p)+"controllers: [nonesuch]\n", "at '/controllers/0': value must be one of ")
+			if i.ReadsSecrets == "" {
+				refused(t, given(p)+"readSecrets: true\n", "at '/readSecrets': value must be false")
+			}
+			if i.Config.Format == registry.NoConfig {
+				refused(t, given(p)+"extraCloudConfig: x\n", "at '/extraCloudConfig': value must be ''")
+			}
+			if i.Config.HoldsCredentials {
+				refused(t, values, p.Name+": cloudConfig must be set, or credentials.existingSecret with the key "+i.Config.File)
+				refused(t, given(p)+"extraCloudConfig: x\n", "credentials.existingSecret holds the cloud config: leave cloudConfig and extraCloudConfig empty")
+			}
+			for k, c := range i.Credentials {
+				if !c.Optional {
+					refused(t, values, p.Name+": credentials.values."+c.Name+" must be set, or credentials.existingSecret with the key "+c.Key)
+				} else if k > 0 {
+					refused(t, values+"credentials: {values: {"+i.Credentials[0].Name+": x}}\n", "credentials.values."+c.Name+" must be set")
+				}
+			}
+			if len(i.Credentials) > 0 {
+				refused(t, values+"credentials: {existingSecret: mine, values: {"+i.Credentials[0].Name+": x}}\n", "credentials.existingSecret and credentials.values are both set; keep one")
+			}
+		})
 	}
 }
 
 // TestLint: helm finds nothing to complain of.
 func TestLint(t *testing.T) {
 	t.Parallel()
-	for _, values := range []string{digitalocean, linode, openstack} {
-		out, err := helm(t, values, "lint", "--strict", folder)
+	for _, p := range clouds() {
+		out, err := helm(t, given(p), "lint", "--strict", folder)
 		require.NoError(t, err, out)
 	}
 }

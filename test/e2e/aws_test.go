@@ -99,7 +99,7 @@ func (s awsState) left() error {
 func TestAWSTagging(t *testing.T) {
 	c := newClusterOn(t, "aws", "--instances=2")
 	startRelease(t, c, harness.Values{
-		"controllers": []string{"cloud-node-controller", "tagging"}, "aws.options.tags": "team=web", "aws.options.resources": "instance",
+		"controllers": []string{"cloud-node-controller", "tagging"}, "options.tags": "team=web", "options.resources": "instance",
 	}, nil, nil)
 	joinNodes(t, c, 2)
 	require.NoError(t, harness.Eventually(t.Context(), patience, "tags on both instances", func(ctx context.Context) error {

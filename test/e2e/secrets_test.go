@@ -53,7 +53,7 @@ func TestNoTokenOrKeyInTheLog(t *testing.T) {
 	for name, level := range map[string]string{"from the start": "-v=10", "while it runs": "-v=2"} {
 		t.Run(name, func(t *testing.T) {
 			c := newClusterOn(t, "linode", "--instances=1")
-			values := harness.Values{"linode.readTLSSecrets": true}
+			values := harness.Values{"readSecrets": true}
 			_, err := c.Install(t.Context(), "cloud-controller-manager", values)
 			require.NoError(t, err)
 			m := startRelease(t, c, values, []string{level, "--profiling=true"}, nil)

@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/anyccm/cloud-controller-manager/test/expectations"
 	"github.com/anyccm/cloud-controller-manager/test/harness"
 )
 
@@ -49,46 +50,45 @@ func waitRounds(t *testing.T, m *harness.CCM, nodes, rounds int) {
 // own. Once the Nodes have what their cloud reports, neither the address loop nor a restart writes them.
 func TestNodesAreWrittenOnce(t *testing.T) {
 	const n = 4
-	for _, provider := range []string{"aws", "digitalocean", "linode", "openstack"} {
-		t.Run(provider, func(t *testing.T) {
-			c := newClusterOn(t, provider, fmt.Sprintf("--instances=%d", n))
-			often := []string{"--node-status-update-frequency=1s"}
-			m := startCCM(t, c, often, nil)
-			for i := range n {
-				spec := harness.NodeSpec{Name: fmt.Sprintf("node-%d", i+1), Ready: true, Address: fmt.Sprintf("192.0.2.%d", i+1)}
-				require.NoError(t, c.RegisterNode(t.Context(), spec))
+	onEachCloud(t, hasNodes, func(t *testing.T, provider string, expected expectations.Cloud) {
+		c := newClusterOn(t, provider, fmt.Sprintf("--instances=%d", n))
+		often := []string{"--node-status-update-frequency=1s"}
+		m := startCCM(t, c, often, nil)
+		for i := range n {
+			spec := harness.NodeSpec{Name: fmt.Sprintf("node-%d", i+1), Ready: true, Address: fmt.Sprintf("192.0.2.%d", i+1)}
+			require.NoError(t, c.RegisterNode(t.Context(), spec))
+		}
+		require.NoError(t, harness.Eventually(t.Context(), patience, "the cloud's addresses", func(ctx context.Context) error {
+			list, err := c.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return err
 			}
-			require.NoError(t, harness.Eventually(t.Context(), patience, "the cloud's addresses", func(ctx context.Context) error {
-				list, err := c.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-				if err != nil {
-					return err
+			for _, node := range list.Items {
+				reported := func(a v1.NodeAddress) bool {
+					return (a.Type == v1.NodeInternalIP || a.Type == v1.NodeExternalIP) && !strings.HasPrefix(a.Address, "192.0.2.")
 				}
-				for _, node := range list.Items {
-					reported := func(a v1.NodeAddress) bool {
-						return (a.Type == v1.NodeInternalIP || a.Type == v1.NodeExternalIP) && !strings.HasPrefix(a.Address, "192.0.2.")
-					}
-					if !harness.Initialized(&node) || !slices.ContainsFunc(node.Status.Addresses, reported) {
-						return fmt.Errorf("%s has %v", node.Name, node.Status.Addresses)
-					}
+				if !harness.Initialized(&node) || !slices.ContainsFunc(node.Status.Addresses, reported) {
+					return fmt.Errorf("%s has %v", node.Name, node.Status.Addresses)
 				}
-				return nil
-			}))
-			if provider == "linode" { // which reports two addresses of one type, and keeps what only kubelet knows
-				requireTwoOfOneType(t, node(t, c, "node-1"))
 			}
-			waitRounds(t, m, n, 2)
-			before := nodeWrites(t, c)
-			require.NotEmpty(t, before, "the audit log shows what the program writes")
-			waitRounds(t, m, n, 3)
-			assert.Empty(t, nodeWrites(t, c)[len(before):], "at a resync")
+			return nil
+		}))
+		assert.Regexp(t, expected.ProviderID, node(t, c, "node-1").Spec.ProviderID)
+		if expected.TwoAddressesOfOneType {
+			requireTwoOfOneType(t, node(t, c, "node-1"))
+		}
+		waitRounds(t, m, n, 2)
+		before := nodeWrites(t, c)
+		require.NotEmpty(t, before, "the audit log shows what the program writes")
+		waitRounds(t, m, n, 3)
+		assert.Empty(t, nodeWrites(t, c)[len(before):], "at a resync")
 
-			m.Stop(10 * time.Second)
-			before = nodeWrites(t, c)
-			m = startCCM(t, c, often, nil)
-			waitRounds(t, m, n, 3)
-			assert.Empty(t, nodeWrites(t, c)[len(before):], "at a restart")
-		})
-	}
+		m.Stop(10 * time.Second)
+		before = nodeWrites(t, c)
+		m = startCCM(t, c, often, nil)
+		waitRounds(t, m, n, 3)
+		assert.Empty(t, nodeWrites(t, c)[len(before):], "at a restart")
+	})
 }
 
 // requireTwoOfOneType: two addresses of one type are what the API server stores in another order than they are written.

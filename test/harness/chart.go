@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -52,30 +53,61 @@ func (v Values) Set(path string, value any) Values {
 	return v
 }
 
+// described is what the chart knows of a cloud.
+type described struct {
+	Credentials []struct{ Name, Env string }
+}
+
+// describe reads what the chart knows of the cluster's cloud.
+func (c *Cluster) describe() (described, error) {
+	all := map[string]described{}
+	text, err := charts.Files.ReadFile(chartName + "/files/providers.json")
+	if err == nil {
+		err = json.Unmarshal(text, &all)
+	}
+	if err != nil {
+		return described{}, fmt.Errorf("reading what the chart knows of the clouds: %w", err)
+	}
+	cloud, ok := all[c.Provider]
+	if !ok {
+		return described{}, fmt.Errorf("the chart knows no cloud %q; run make generate", c.Provider)
+	}
+	return cloud, nil
+}
+
+// credential returns the name of the credential that a variable of the program holds, or whose file it names.
+func (d described) credential(variable string) (string, bool) {
+	for _, c := range d.Credentials {
+		if c.Env != "" && (c.Env == variable || c.Env == variable+"_FILE") {
+			return c.Name, true
+		}
+	}
+	return "", false
+}
+
 // ChartValues are the values with which the chart is installed for the simulated cloud.
 func (c *Cluster) ChartValues(ctx context.Context) (Values, error) {
 	values := Values{}.Set("cloudProvider", c.Provider)
+	cloud, err := c.describe()
+	if err != nil {
+		return nil, err
+	}
 	env, err := c.Cloud.Environment(ctx)
 	if err != nil {
 		return nil, err
 	}
 	options := map[string]any{}
 	for name, value := range env {
-		switch {
-		case strings.HasSuffix(name, "_TOKEN"):
-			values.Set(c.Provider+".credentials.token", value)
-		case strings.HasSuffix(name, "_ACCESS_KEY_ID"):
-			values.Set(c.Provider+".credentials.accessKeyID", value)
-		case strings.HasSuffix(name, "_SECRET_ACCESS_KEY"):
-			values.Set(c.Provider+".credentials.secretAccessKey", value)
-		default:
-			options[name] = value
+		if credential, ok := cloud.credential(name); ok {
+			values.Set("credentials.values."+credential, value)
+			continue
 		}
+		options[name] = value
 	}
-	values.Set(c.Provider+".options", options)
+	values.Set("options", options)
 	file, err := c.Cloud.CloudConfig(ctx)
 	if err == nil && file != "" {
-		values.Set(c.Provider+".extraCloudConfig", file+c.CloudConfig)
+		values.Set("extraCloudConfig", file+c.CloudConfig)
 	}
 	return values, err
 }

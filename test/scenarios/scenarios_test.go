@@ -16,12 +16,17 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	_ "github.com/anyccm/cloud-controller-manager/registry/linked" // the providers with a list
 )
 
 // table is one cloud's list.
 type table struct {
-	Provider string           `json:"provider"`
-	Groups   map[int]scenario `json:"groups"`
+	Provider string `json:"provider"`
+	// Catalogue is the number of groups of the catalogue, which are numbered from 1 without gaps.
+	Catalogue int              `json:"catalogue"`
+	Groups    map[int]scenario `json:"groups"`
 	// Extra are scenarios that the other tests leave out.
 	Extra []scenario `json:"extra"`
 }
@@ -32,21 +37,18 @@ type scenario struct {
 	Differs  string   `json:"differs"`
 }
 
-// sizes are the numbers of groups in the catalogue of each cloud.
-func sizes() map[string]int {
-	return map[string]int{"aws": 42, "digitalocean": 51, "linode": 29, "openstack": 30}
-}
-
 func TestEveryScenarioHasATest(t *testing.T) {
 	t.Parallel()
-	for provider, groups := range sizes() {
-		text, err := os.ReadFile(provider + ".yaml")
-		require.NoError(t, err)
+	for _, provider := range registry.Linked().Names() {
+		file := filepath.Join("..", "..", "providers", provider, "testdata", "scenarios.yaml")
+		text, err := os.ReadFile(file)
+		require.NoError(t, err, "write the list: docs/developing-a-provider.md says what is in it")
 		var list table
-		require.NoError(t, yaml.UnmarshalStrict(text, &list))
+		require.NoError(t, yaml.UnmarshalStrict(text, &list), file)
 		assert.Equal(t, provider, list.Provider)
-		assert.Len(t, list.Groups, groups)
-		for n := range groups {
+		assert.Positive(t, list.Catalogue, file)
+		assert.Len(t, list.Groups, list.Catalogue, file)
+		for n := range list.Catalogue {
 			assert.NotEmpty(t, list.Groups[n+1].Tests, "%s: group %d", provider, n+1)
 		}
 		known := map[string]map[string]bool{}

@@ -44,27 +44,49 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if .Values.image.digest }}{{ printf "%s@%s" $name .Values.image.digest }}{{ else }}{{ printf "%s:%s" $name (default .Chart.AppVersion .Values.image.tag) }}{{ end }}
 {{- end }}
 
-{{- define "ccm.provider" -}}
+{{- /* What the chart knows of the cloud: a part of files/providers.json, which follows from the descriptions of the providers. */ -}}
+{{- define "ccm.cloud" -}}
 {{- $known := .Files.Get "files/providers.json" | fromJson -}}
 {{- if not (hasKey $known .Values.cloudProvider) }}
 {{- fail (printf "cloudProvider is %q; set it to one of %s" .Values.cloudProvider (keys $known | sortAlpha | join ", ")) }}
 {{- end }}
-{{- toJson (get .Values .Values.cloudProvider) }}
+{{- get $known .Values.cloudProvider | toJson }}
 {{- end }}
 
 {{- define "ccm.secret" -}}
-{{- $p := include "ccm.provider" . | fromJson -}}
-{{- default (printf "%s-credentials" (include "ccm.fullname" .)) $p.credentials.existingSecret }}
+{{- default (printf "%s-credentials" (include "ccm.fullname" .)) .Values.credentials.existingSecret }}
 {{- end }}
 
-{{- /* The file in which the program finds its credential, and the variable that says so. */ -}}
-{{- define "ccm.tokenVariable" -}}
-{{- (get (.Files.Get "files/providers.json" | fromJson) .Values.cloudProvider).tokenVariable }}
+{{- /* The keys of the Secret by credential. A cloud config that holds credentials is one of them. */ -}}
+{{- define "ccm.secretKeys" -}}
+{{- $cloud := include "ccm.cloud" . | fromJson -}}
+{{- $keys := dict -}}
+{{- range $cloud.credentials }}{{ $_ := set $keys .name .key }}{{ end -}}
+{{- if $cloud.config.holdsCredentials }}{{ $_ := set $keys "cloudConfig" $cloud.config.file }}{{ end -}}
+{{- merge (dict) .Values.credentials.keys $keys | toJson }}
 {{- end }}
 
-{{- /* The cloud config of a provider whose values are given. */ -}}
-{{- define "ccm.cloudConf" -}}
-{{- range $section, $keys := .cloudConfig }}
+{{- /* Optional credentials are mounted where any is given; the others always. */ -}}
+{{- define "ccm.hasCredentials" -}}
+{{- $cloud := include "ccm.cloud" . | fromJson -}}
+{{- $needed := $cloud.config.holdsCredentials -}}
+{{- range $cloud.credentials }}{{ if not .optional }}{{ $needed = true }}{{ end }}{{ end -}}
+{{- if or $needed .Values.credentials.existingSecret .Values.credentials.values }}true{{ end }}
+{{- end }}
+
+{{- define "ccm.hasCloudConfig" -}}
+{{- if or .Values.cloudConfig .Values.extraCloudConfig }}true{{ end }}
+{{- end }}
+
+{{- /* The file of a cloud config that holds no secret. */ -}}
+{{- define "ccm.hasCloudConfigMap" -}}
+{{- $config := (include "ccm.cloud" . | fromJson).config -}}
+{{- if and $config.format (not $config.holdsCredentials) (include "ccm.hasCloudConfig" .) }}true{{ end }}
+{{- end }}
+
+{{- define "ccm.cloudConfig" -}}
+{{- if eq (include "ccm.cloud" . | fromJson).config.format "INI" }}
+{{- range $section, $keys := .Values.cloudConfig }}
 [{{ $section }}]
 {{- range $key, $value := $keys }}
 {{- range (kindIs "slice" $value | ternary $value (list $value)) }}
@@ -72,32 +94,31 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- end }}
 {{ end }}
-{{- .extraCloudConfig }}
-{{- end }}
-
-{{- /* AWS needs no credential where a role gives one. */ -}}
-{{- define "ccm.hasCredentials" -}}
-{{- $p := include "ccm.provider" . | fromJson -}}
-{{- if or (ne .Values.cloudProvider "aws") $p.credentials.existingSecret $p.credentials.accessKeyID }}true{{ end }}
-{{- end }}
-
-{{- /* The file of a cloud config that holds no secret. */ -}}
-{{- define "ccm.hasCloudConfigMap" -}}
-{{- if and (eq .Values.cloudProvider "aws") (or .Values.aws.cloudConfig .Values.aws.extraCloudConfig) }}true{{ end }}
+{{- else if .Values.cloudConfig }}
+{{- toYaml .Values.cloudConfig }}
+{{ end }}
+{{- .Values.extraCloudConfig }}
 {{- end }}
 
 {{- /*
 What of the cloud config decides whether the pods must start anew. Credentials are left out: the program reads them again when
-they change, and a hash in the pod template would let whoever sees pods try out guesses.
+they change, and a hash in the pod template would let whoever sees pods try out guesses. In YAML a credential may span lines, so
+that of a file with credentials only the keys count that hold none, and no text.
 */ -}}
 {{- define "ccm.cloudConfigWithoutSecrets" -}}
-{{- $p := include "ccm.provider" . | fromJson -}}
-{{- if or (hasKey $p "cloudConfig") (hasKey $p "extraCloudConfig") -}}
-{{- $text := include "ccm.cloudConf" $p | trim -}}
-{{- range (get (.Files.Get "files/providers.json" | fromJson) .Values.cloudProvider).secretKeys -}}
+{{- $config := (include "ccm.cloud" . | fromJson).config -}}
+{{- if and (include "ccm.hasCloudConfig" .) (eq $config.format "INI") -}}
+{{- $text := include "ccm.cloudConfig" . | trim -}}
+{{- range $config.secretKeys -}}
 {{- $text = regexReplaceAll (printf "(?i)%s[ \t]*=(.*\\\\\\r?\\n)*.*" (regexQuoteMeta .)) $text "" -}}
 {{- end -}}
-{{- if or (not $p.credentials.existingSecret) (include "ccm.hasCloudConfigMap" .) }}{{ $text }}{{ end -}}
+{{- $text }}
+{{- else if $config.holdsCredentials -}}
+{{- $open := deepCopy .Values.cloudConfig -}}
+{{- range $config.secretKeys }}{{ $open = omit $open (splitList "." . | first) }}{{ end -}}
+{{- with $open }}{{ toYaml . }}{{ end }}
+{{- else if include "ccm.hasCloudConfig" . -}}
+{{- include "ccm.cloudConfig" . | trim }}
 {{- end -}}
 {{- end }}
 

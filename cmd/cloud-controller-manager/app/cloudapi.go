@@ -75,7 +75,9 @@ func (m *manager) controllers() map[string]frameworkapp.ControllerInitFuncConstr
 func (m *manager) ownControllers() []string {
 	var all []string
 	for _, p := range m.providers.Providers() {
-		all = append(all, p.Controllers...)
+		for _, c := range p.Controllers {
+			all = append(all, c.Name)
+		}
 	}
 	return all
 }

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+)
+
+// cloudValues lists on the chart's page what the values hold on each cloud.
+func cloudValues(providers []registry.Provider) string {
+	var b strings.Builder
+	for i, p := range providers {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		fmt.Fprintf(&b, "### %s\n\n| value | on %s |\n| --- | --- |\n", p.Title, p.Title)
+		fmt.Fprintf(&b, "| `cloudProvider` | `%s` |\n", p.Name)
+		for _, c := range p.Installation.Credentials {
+			optional := ""
+			if c.Optional {
+				optional = " Optional."
+			}
+			fmt.Fprintf(&b, "| `credentials.values.%s` | %s%s Key of the Secret: %s, or `credentials.keys.%s`. |\n", c.Name, cell(c.Help), optional, code(c.Key), c.Name)
+		}
+		fmt.Fprintf(&b, "| `cloudConfig` | %s |\n", configCell(p.Installation.Config))
+		fmt.Fprintf(&b, "| `options` | [The names in the columns environment and flag](../../docs/providers/%s.md#options). |\n", p.Name)
+		if r := p.Installation.ReadsSecrets; r != "" {
+			fmt.Fprintf(&b, "| `readSecrets` | For %s. |\n", cell(r))
+		}
+		for _, c := range p.Controllers {
+			fmt.Fprintf(&b, "| `controllers` | Also %s. |\n", code(c.Name))
+		}
+	}
+	return b.String()
+}
+
+func configCell(c registry.CloudConfig) string {
+	if c.Format == registry.NoConfig {
+		return "None."
+	}
+	text := fmt.Sprintf("%s, such as %s.", c.Format, code(c.Example))
+	if c.HoldsCredentials {
+		return text + fmt.Sprintf(" It holds the credentials; key of the Secret: %s, or `credentials.keys.%s`.", code(c.File), registry.ConfigCredential)
+	}
+	if c.Required {
+		return text + " Required."
+	}
+	return text
+}
+
+// example is the installation of a release on a cloud.
+func example(p registry.Provider) string {
+	i := p.Installation
+	var b strings.Builder
+	b.WriteString("```\n")
+	secret, files := false, ""
+	for _, c := range i.Credentials {
+		if !c.Optional {
+			secret = true
+			files += fmt.Sprintf(" --from-file=%s=%s", c.Key, strings.ToLower(c.Name))
+		}
+	}
+	if i.Config.HoldsCredentials {
+		secret = true
+		files += " --from-file=" + i.Config.File
+	}
+	if secret {
+		fmt.Fprintf(&b, "kubectl -n kube-system create secret generic %s%s\n", i.Secret, files)
+	}
+	set := []string{"cloudProvider=" + p.Name}
+	if secret {
+		set = append(set, "credentials.existingSecret="+i.Secret)
+	}
+	set = append(append(set, i.Set...), "clusterName=production")
+	b.WriteString("helm install cloud-controller-manager charts/cloud-controller-manager --namespace kube-system \\\n ")
+	for _, s := range set {
+		b.WriteString(" --set " + s)
+	}
+	b.WriteString(" \\\n  --set image.repository=registry.example.com/cloud-controller-manager --set image.tag=v1\n```\n")
+	return b.String()
+}
+
+// installations is the part of the page about installing that has a section for each cloud.
+func installations(providers []registry.Provider) string {
+	var b strings.Builder
+	for i, p := range providers {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		fmt.Fprintf(&b, "## %s\n\n%s", p.Title, example(p))
+		for _, n := range p.Installation.Notes {
+			fmt.Fprintf(&b, "\n%s\n", n)
+		}
+		fmt.Fprintf(&b, "\n[Options](providers/%s.md#options); [values](../charts/cloud-controller-manager/README.md#values-on-each-cloud).\n", p.Name)
+	}
+	return b.String()
+}
+
+// migrations is the table of what coming from each cloud's own controller means.
+func migrations(providers []registry.Provider) string {
+	var b strings.Builder
+	b.WriteString("| cloud | credentials | `clusterName` is | written at the change | differences |\n| --- | --- | --- | --- | --- |\n")
+	for _, p := range providers {
+		m := p.Installation.Migration
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | [list](providers/%s.md#differences-from-the-clouds-own-controller) |\n", p.Title, cell(m.Credentials), cell(m.ClusterName), cell(m.Written), p.Name)
+	}
+	return b.String()
+}
+
+// migrationNotes are the paragraphs on single clouds.
+func migrationNotes(providers []registry.Provider) string {
+	var parts []string
+	for _, p := range providers {
+		parts = append(parts, p.Installation.Migration.Notes...)
+	}
+	return strings.Join(parts, "\n\n") + "\n"
+}

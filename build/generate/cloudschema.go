@@ -1,0 +1,144 @@
+package main
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// cloudSchema says what the values hold on one cloud.
+func cloudSchema(p registry.Provider) object {
+	i := p.Installation
+	keys, values := object{}, object{}
+	for _, c := range i.Credentials {
+		keys[c.Name] = object{"type": "string", "minLength": 1, "description": "Key of the Secret; usually " + c.Key + "."}
+		values[c.Name] = object{"type": "string", "description": c.Help}
+	}
+	if i.Config.HoldsCredentials {
+		keys[registry.ConfigCredential] = object{"type": "string", "minLength": 1, "description": "Key of the Secret with the cloud config; usually " + i.Config.File + "."}
+	}
+	properties := object{
+		"credentials":      object{"properties": object{"keys": named(keys, p.Title+" has no such credential"), "values": named(values, p.Title+" has no such credential")}},
+		"options":          named(optionsSchema(p), p.Title+" has no such option"),
+		"cloudConfig":      configSchema(p),
+		"extraCloudConfig": object{"type": "string"},
+		"controllers":      object{"items": object{"enum": controllersOf(p)}},
+	}
+	if i.Config.Format == registry.NoConfig {
+		properties["extraCloudConfig"] = object{"const": ""}
+	}
+	if i.ReadsSecrets == "" {
+		properties["readSecrets"] = object{"const": false}
+	}
+	return properties
+}
+
+// named is an object with these properties alone. A validator only says "not allowed" of others, so that they are held to a
+// value that nobody writes: the message shows where they are and what to do.
+func named(properties object, no string) object {
+	has := "none"
+	if len(properties) > 0 {
+		has = strings.Join(slices.Sorted(maps.Keys(properties)), ", ")
+	}
+	return object{"type": "object", "properties": properties, "additionalProperties": object{"const": "absent: " + no + "; it has " + has}}
+}
+
+// controllersOf are the names that --controllers takes on a cloud and that the chart's roles know.
+func controllersOf(p registry.Provider) []string {
+	list := []string{"cloud-node-controller", "cloud-node-lifecycle-controller", "service-lb-controller", "node-route-controller"}
+	for _, c := range p.Controllers {
+		list = append(list, c.Name)
+	}
+	return list
+}
+
+// optionsSchema are the options of a provider that are flags or environment variables, without those that are credentials.
+func optionsSchema(p registry.Provider) object {
+	properties := object{}
+	for _, o := range p.Options {
+		name := o.Env
+		if name == "" {
+			name = o.Flag
+		}
+		credential := func(c registry.Credential) bool { return c.Env == o.EnvOfFile() }
+		if name != "" && o.Kind != schema.KindSecret && !slices.ContainsFunc(p.Installation.Credentials, credential) {
+			properties[name] = specSchema(o.Spec)
+		}
+	}
+	return properties
+}
+
+// configSchema are the keys of a provider's cloud config, in their sections or mappings.
+func configSchema(p registry.Provider) object {
+	root := object{}
+	for _, o := range p.Options {
+		if o.FileKey == "" {
+			continue
+		}
+		section, key := configKey(o.FileKey)
+		path := []string{section, key}
+		if section == "" {
+			path = strings.Split(key, ".")
+		}
+		at := root
+		for _, name := range path[:len(path)-1] {
+			if _, ok := at[name]; !ok {
+				at[name] = object{}
+			}
+			at, _ = at[name].(object)
+		}
+		at[path[len(path)-1]] = leaf(specSchema(o.Spec))
+	}
+	return closed(root, "the cloud config of "+p.Title)
+}
+
+// leaf is the schema of a key, told apart from a mapping of keys.
+type leaf object
+
+// closed is the schema of a tree of keys.
+func closed(tree object, name string) object {
+	properties := object{}
+	for key, v := range tree {
+		if below, ok := v.(object); ok {
+			properties[key] = closed(below, key)
+			continue
+		}
+		properties[key] = v
+	}
+	return named(properties, name+" has no such key")
+}
+
+// specSchema is the schema of an option. Everything may be written as a text; what is a number or a switch need not be.
+func specSchema(s schema.Spec) object {
+	one := object{"description": s.Help}
+	switch s.Kind {
+	case schema.KindBool:
+		one["enum"] = []any{true, false, "true", "false"}
+	case schema.KindInt, schema.KindFloat:
+		kind := object{"type": "integer"}
+		if s.Kind == schema.KindFloat {
+			kind["type"] = "number"
+		}
+		if s.Min != nil {
+			kind["minimum"] = *s.Min
+		}
+		if s.Max != nil {
+			kind["maximum"] = *s.Max
+		}
+		one["anyOf"] = []any{kind, object{"type": "string"}}
+	case schema.KindEnum:
+		if s.AnyCase {
+			one["type"] = "string"
+			break
+		}
+		one["enum"] = s.Choices
+	case schema.KindList, schema.KindIntList:
+		one["type"] = []string{"array", "string", "integer"}
+	case schema.KindString, schema.KindDuration, schema.KindURL, schema.KindSecret:
+		one["type"] = []string{"string", "integer", "boolean"}
+	}
+	return one
+}

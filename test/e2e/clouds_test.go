@@ -1,0 +1,30 @@
+package e2e
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	_ "github.com/anyccm/cloud-controller-manager/registry/linked" // the clouds that are tested
+	"github.com/anyccm/cloud-controller-manager/test/expectations"
+	"github.com/stretchr/testify/require"
+)
+
+// onEachCloud runs a subtest on every linked cloud that does what is wanted. A cloud without expectations fails.
+func onEachCloud(t *testing.T, does func(registry.Features) bool, test func(t *testing.T, provider string, expected expectations.Cloud)) {
+	t.Helper()
+	for _, p := range registry.Linked().Providers() {
+		if !does(p.Features) {
+			continue
+		}
+		t.Run(p.Name, func(t *testing.T) {
+			expected, err := expectations.Read(filepath.Join("..", ".."), p)
+			require.NoError(t, err)
+			test(t, p.Name, expected)
+		})
+	}
+}
+
+func hasNodes(f registry.Features) bool { return f.Instances }
+
+func hasNodesAndLoadBalancers(f registry.Features) bool { return f.Instances && f.LoadBalancers }

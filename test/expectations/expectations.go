@@ -1,0 +1,72 @@
+// Package expectations reads what the tests over all clouds expect of each one from the folders of the providers.
+package expectations
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+)
+
+// Cloud is what the tests expect of one cloud: testdata/expectations.yaml in the provider's folder.
+type Cloud struct {
+	// ProviderID is a regular expression that provider IDs match.
+	ProviderID string `json:"providerID"`
+	// TwoAddressesOfOneType is set where nodes of the simulated cloud have them.
+	TwoAddressesOfOneType bool `json:"twoAddressesOfOneType"`
+	// Service are annotations with which a Service is served.
+	Service map[string]string `json:"service"`
+	// Admission are annotations as the admission policy takes them.
+	Admission Admission `json:"admission"`
+	// Adoption is how a Service asks for what exists in the cloud; empty where it cannot.
+	Adoption Adoption `json:"adoption"`
+}
+
+// Admission are annotations as the admission policy takes them.
+type Admission struct {
+	// Bad annotations are refused with these words.
+	Bad   map[string]string `json:"bad"`
+	Words string            `json:"words"`
+	// Good annotations are taken; Lenient ones as well, with a warning.
+	Good    map[string]string `json:"good"`
+	Lenient map[string]string `json:"lenient"`
+}
+
+// Adoption is how a Service asks for what exists in the cloud.
+type Adoption struct {
+	// Annotations are all that ask for it, in the order of the provider's table.
+	Annotations []string `json:"annotations"`
+	// Asks is one of them with a legal value.
+	Asks map[string]string `json:"asks"`
+	// Recorded is the annotation that the program itself writes.
+	Recorded string `json:"recorded"`
+}
+
+// Read returns what is expected of a provider's cloud; root is the root of the checkout.
+func Read(root string, p registry.Provider) (Cloud, error) {
+	path := filepath.Join("providers", p.Name, "testdata", "expectations.yaml")
+	var c Cloud
+	text, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		return c, fmt.Errorf("%s is missing; docs/developing-a-provider.md says what is in it: %w", path, err)
+	}
+	if err := yaml.UnmarshalStrict(text, &c); err != nil {
+		return c, fmt.Errorf("%s: %w", path, err)
+	}
+	var problems []error
+	missing := func(bad bool, what string) {
+		if bad {
+			problems = append(problems, fmt.Errorf("%s: %s is missing", path, what))
+		}
+	}
+	missing(p.Features.Instances && c.ProviderID == "", "providerID")
+	missing(p.Features.LoadBalancers && len(c.Admission.Bad) == 0, "admission.bad")
+	missing(p.Features.LoadBalancers && c.Admission.Words == "", "admission.words")
+	missing(p.Features.LoadBalancers && len(c.Admission.Good) == 0, "admission.good")
+	missing(len(c.Adoption.Annotations) > 0 && len(c.Adoption.Asks) != 1, "one annotation in adoption.asks")
+	return c, errors.Join(problems...)
+}
