@@ -47,7 +47,7 @@ func TestMissing(t *testing.T) {
 		`credential key: its name or its key "token" is taken`:                     func(p *Provider) { p.Installation.Credentials[1].Key = "token" },
 		"credential cloudConfig: its name or its key":                              func(p *Provider) { p.Installation.Credentials[1].Name = ConfigCredential },
 		"credential key: Key must be a key of a Secret":                            func(p *Provider) { p.Installation.Credentials[1].Key = "a/b" },
-		"no option reads the environment variable A_TOKEN":                         func(p *Provider) { p.Installation.Credentials[0].Env = "A_TOKEN" },
+		"no option reads the environment variable A_OTHER":                         func(p *Provider) { p.Installation.Credentials[1].Env = "A_OTHER" },
 		"no credential serves the required option environment variable A_TOKEN":    func(p *Provider) { p.Installation.Credentials = p.Installation.Credentials[1:] },
 		"Installation.Config has no Format, but options have file keys":            func(p *Provider) { p.Installation.Config = CloudConfig{} },
 		"Installation.Config lacks File, which must be a key of a Secret, or":      func(p *Provider) { p.Installation.Config.File = "" },
