@@ -63,7 +63,7 @@ func (l *loadBalancers) addressOf(ctx context.Context, node *v1.Node, family v1.
 			return told, nil
 		}
 	}
-	m, err := l.instances.metadata(ctx, node, inventory.Query{MaxAge: updateMaxAge, MaxMissAge: missMaxAge, Expected: all})
+	m, err := l.instances.Describe(ctx, node, inventory.Query{MaxAge: updateMaxAge, MaxMissAge: missMaxAge, Expected: all})
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
 		return "", nil // its Node may be kept for a while; nothing answers there

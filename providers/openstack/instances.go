@@ -20,8 +20,8 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/nodes"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/nodeview"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 const (
@@ -31,14 +31,11 @@ const (
 	statusShutOff = "SHUTOFF"
 	portActive    = "ACTIVE"
 
-	// The age of the answer "this server exists" spares reads for nodes that are not ready: one listing, whoever asks.
-	existsPerCall = 5 * time.Second
-	existsLeast   = 15 * time.Second
-	existsMost    = 45 * time.Second
-	// sweepMaxAge serves the address loop, which asks about every node every 5 minutes.
-	sweepMaxAge = 60 * time.Second
-	// missMaxAge spares reads for a node that fails to initialise: the framework tries 9 times in the first second.
-	missMaxAge = 5 * time.Second
+	// callPrice and minAge are what nodes that are not ready may cost: one listing for all of them.
+	callPrice = 5 * time.Second
+	minAge    = 15 * time.Second
+	// missMaxAge is how old the record may be of a port or a network that is missing.
+	missMaxAge = nodes.MissMaxAge
 	// readPatience is how long a read that nodes need is waited for alone: one attempt may take a minute here.
 	readPatience = 5 * time.Second
 	// networksMaxAge is for what administrators change: networks, subnets, flavors.
@@ -139,8 +136,9 @@ func (p *port) subnetOf(ip string) string {
 
 func (p *port) has(ip string) bool { return p.subnetOf(ip) != "" }
 
-// instances implements cloudprovider.InstancesV2.
+// instances are the servers with their ports, and what they say about nodes.
 type instances struct {
+	*nodes.Instances[string, server]
 	config   Config
 	api      *api
 	servers  *inventory.Inventory[string, server]
@@ -152,10 +150,8 @@ type instances struct {
 	flavors map[string]string // names by ID, which never change
 }
 
-var _ cloudprovider.InstancesV2 = (*instances)(nil)
-
 func newInstances(c Config, a *api, n *networks) *instances {
-	return &instances{
+	i := &instances{
 		config: c, api: a, networks: n, nodes: &nodeview.View{}, flavors: map[string]string{},
 		servers: inventory.New(inventory.Source[string, server]{
 			Kind: "server", Patience: readPatience, ID: func(s server) string { return s.id }, List: a.listServers, Get: a.getServer,
@@ -175,6 +171,12 @@ func newInstances(c Config, a *api, n *networks) *instances {
 			},
 		}),
 	}
+	i.Instances = nodes.New(nodes.Cloud[string, server]{
+		Kind: "server", Inventory: i.servers, Nodes: i.nodes, Price: callPrice, MinAge: minAge,
+		Form: providerIDPrefix + "/<server ID>", Parse: c.parseProviderID, Print: i.providerID,
+		Search: i.search, State: server.state, Metadata: i.describe, Verify: i.verify,
+	})
+	return i
 }
 
 func (a *api) listServers(ctx context.Context) ([]server, int, error) {
@@ -218,73 +220,55 @@ func withoutMicroversion[T any](ctx context.Context, a *api, read func() (T, int
 	return read()
 }
 
-// InstanceExists reports whether the node's server exists, in whatever status. Only Nova's own answer to a read of that
-// very server counts as its absence; a node without a provider ID is never absent, for names can change.
-func (i *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
-	_, err := i.lookup(ctx, node, i.existsQuery())
-	if errors.Is(err, cloudapi.ErrNotFound) && node.Spec.ProviderID != "" {
-		return false, nil
-	}
-	return err == nil, err
+// search finds a server by its name.
+func (*instances) search(_ context.Context, node *v1.Node) (nodes.Search[string, server], error) {
+	return nodes.Search[string, server]{Keys: []nodes.Key[server]{{Index: indexName, Value: node.Name}}}, nil
 }
 
-// InstanceShutdown reports whether the node's server is powered off.
-func (i *instances) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, error) {
-	s, err := i.lookup(ctx, node, i.existsQuery())
-	return err == nil && s.status == statusShutOff, err
+func (s server) state() (nodes.State, error) {
+	if s.status == statusShutOff {
+		return nodes.ShutDown, nil
+	}
+	return nodes.Existing, nil
 }
 
-func (i *instances) existsQuery() inventory.Query {
-	return inventory.Query{MaxAge: i.servers.Affordable(existsPerCall, existsLeast, existsMost), Expected: i.nodes.Counts().NotReady}
+func (i *instances) providerID(s server) string {
+	if i.config.Regional {
+		return providerIDPrefix + i.config.Global.Region + "/" + s.id
+	}
+	return providerIDPrefix + "/" + s.id
 }
 
-// InstanceMetadata returns what the node's server tells about the node.
-func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
-	query := inventory.Query{MaxAge: sweepMaxAge, MaxMissAge: missMaxAge, Expected: i.nodes.Counts().All}
-	if guard.Uninitialized(node) {
-		query.Expected, query.Newcomer = i.nodes.Counts().Uninitialized, true
+// verify compares names.
+func (*instances) verify(_ context.Context, node *v1.Node, s server) (why string, err error) {
+	if s.name != node.Name {
+		return fmt.Sprintf("server %s is named %q and not like the Node", s.id, s.name), nil
 	}
-	m, err := i.metadata(ctx, node, query)
-	if err == nil && len(m.NodeAddresses) == 0 {
-		// A listing may have caught the server in the making.
-		query.MaxAge = 0
-		m, err = i.metadata(ctx, node, query)
-	}
-	switch {
-	case errors.Is(err, cloudapi.ErrNotFound):
-		return nil, fmt.Errorf("node %s: %w: %w", node.Name, cloudprovider.InstanceNotFound, err)
-	case err != nil:
-		return nil, fmt.Errorf("node %s: %w", node.Name, err)
-	case len(m.NodeAddresses) == 0 && guard.Uninitialized(node):
-		return nil, fmt.Errorf("node %s: its server has no usable address yet; check its ports, and internal-network-name", node.Name)
-	}
-	return m, nil
+	return "", nil
 }
 
-func (i *instances) metadata(ctx context.Context, node *v1.Node, q inventory.Query) (*cloudprovider.InstanceMetadata, error) {
-	s, err := i.lookup(ctx, node, q)
+// describe returns what a server and its ports say about its node.
+func (i *instances) describe(ctx context.Context, _ *v1.Node, s server, q inventory.Query) (*cloudprovider.InstanceMetadata, error) {
+	ports, err := i.portsOf(ctx, s.id, q)
 	if err != nil {
 		return nil, err
 	}
-	ports, err := i.portsOf(ctx, s.id, q)
-	if err != nil {
-		return nil, notAbsence(err)
-	}
 	trunked, err := i.trunked(ctx, ports, q)
 	if err != nil {
-		return nil, notAbsence(err)
+		return nil, err
 	}
 	flavor, err := i.flavor(ctx, s)
 	if err != nil {
-		return nil, notAbsence(err)
+		return nil, err
 	}
-	id := providerIDPrefix + "/" + s.id
-	if i.config.Regional {
-		id = providerIDPrefix + i.config.Global.Region + "/" + s.id
+	m := &cloudprovider.InstanceMetadata{
+		InstanceType: flavor, Zone: sanitize(s.zone), Region: i.config.Global.Region,
+		NodeAddresses: nodeAddresses(s, ports, trunked, i.config.Networking),
 	}
-	return &cloudprovider.InstanceMetadata{
-		ProviderID: id, InstanceType: flavor, Zone: sanitize(s.zone), Region: i.config.Global.Region, NodeAddresses: nodeAddresses(s, ports, trunked, i.config.Networking),
-	}, nil
+	if len(m.NodeAddresses) == 0 {
+		return nil, &nodes.Incomplete{Reason: "its server has no usable address yet; check its ports, and internal-network-name", Metadata: m}
+	}
+	return m, nil
 }
 
 // notAbsence keeps the absence of something beside the server from being taken for the server's.
@@ -460,33 +444,6 @@ func sortAddresses(list []v1.NodeAddress, order string) []v1.NodeAddress {
 	return list
 }
 
-// lookup finds the server of a node: by provider ID, else by name.
-func (i *instances) lookup(ctx context.Context, node *v1.Node, q inventory.Query) (server, error) {
-	if node.Spec.ProviderID != "" {
-		id, err := i.config.parseProviderID(node.Spec.ProviderID)
-		if err != nil {
-			return server{}, err
-		}
-		return i.servers.Get(ctx, id, q)
-	}
-	if q.MaxMissAge == 0 {
-		// Without a provider ID no answer deletes anything, so the absence of a name needs no read of its own.
-		q.MaxMissAge = existsMost
-	}
-	found, err := i.servers.Find(ctx, indexName, node.Name, q)
-	switch {
-	case err != nil:
-		return server{}, err
-	case len(found) == 0:
-		return server{}, &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: "finding the server of the node", Message: fmt.Sprintf(
-			"no server is named %s; name the server like the node, or start kubelet with --provider-id=%s/<server ID>", node.Name, providerIDPrefix)}
-	case len(found) > 1:
-		return server{}, &cloudapi.Error{Class: cloudapi.ErrConflict, Operation: "finding the server of the node", Message: fmt.Sprintf(
-			"%d servers are named %s; rename all but one, or start kubelet with --provider-id=%s/<server ID>", len(found), node.Name, providerIDPrefix)}
-	}
-	return found[0], nil
-}
-
 var providerIDForm = regexp.MustCompile(`^openstack://([^/]*)/([^/]+)$`)
 
 // instanceKey is the ID of the server behind a provider ID in any of its forms, "" for another cloud's, and for what names no
@@ -522,28 +479,4 @@ func (c Config) parseProviderID(text string) (string, error) {
 		return "", fmt.Errorf("provider ID %q does not end with the ID of a server, which is a UUID", text)
 	}
 	return m[2], nil
-}
-
-// VerifyInstance implements guard.InstanceVerifier: the server behind the provider ID is named like the Node.
-func (c *cloud) VerifyInstance(ctx context.Context, node *v1.Node) (ok bool, why string, err error) {
-	id, err := c.config.parseProviderID(node.Spec.ProviderID)
-	if err != nil {
-		return false, err.Error(), nil //nolint:nilerr // a wrong ID is a refusal
-	}
-	s, err := c.instances.servers.Get(ctx, id, inventory.Query{MaxAge: sweepMaxAge, MaxMissAge: sweepMaxAge, Expected: c.instances.nodes.Counts().All})
-	switch {
-	case errors.Is(err, cloudapi.ErrNotFound):
-		return false, "server " + id + " does not exist", nil
-	case err != nil:
-		return false, "", err
-	case s.name != node.Name:
-		return false, fmt.Sprintf("server %s is named %q and not like the Node", id, s.name), nil
-	}
-	return true, "", nil
-}
-
-// warm begins the first listing before the first question.
-func (i *instances) warm(ctx context.Context) error {
-	_, err := i.servers.All(ctx, inventory.Query{MaxAge: existsLeast})
-	return err
 }

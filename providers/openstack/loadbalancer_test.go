@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/internal/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -904,7 +905,7 @@ func TestSecurityGroups(t *testing.T) {
 	theirs, err := w.loadBalancers.createSecurityGroup(t.Context(), named(web(nil), "theirs"))
 	require.NoError(t, err)
 	n4 := w.addNode(openstacksim.Spec{Name: "n4"})
-	ports, err := w.instances.portsOf(t.Context(), serverID(t, n4.Spec.ProviderID), w.instances.existsQuery())
+	ports, err := w.instances.portsOf(t.Context(), serverID(t, n4.Spec.ProviderID), inventory.Query{MaxAge: minAge})
 	require.NoError(t, err)
 	w.sim.ChangePort(ports[0].ID, func(p *openstacksim.Port) { p.SecurityGroups = []string{theirs.ID} })
 	for range 3 {

@@ -55,6 +55,7 @@ func init() {
 // cloud implements cloudprovider.Interface.
 type cloud struct {
 	cloudbase.Cloud
+	cloudbase.WithNodes
 	config        Config
 	api           *api
 	instances     *instances
@@ -87,7 +88,10 @@ func newCloud(in registry.Inputs) (*cloud, error) {
 	}
 	n := newNetworks(a)
 	i := newInstances(config, a, n)
-	return &cloud{Cloud: cloudbase.Cloud{Name: Name, HTTP: a.http}, config: config, api: a, instances: i, loadBalancers: newLoadBalancers(config, a, n, i, in.Adopt), routes: newRoutes(config, a, i)}, nil
+	return &cloud{
+		Cloud: cloudbase.Cloud{Name: Name, HTTP: a.http}, WithNodes: cloudbase.WithNodes{NodeAPI: i},
+		config: config, api: a, instances: i, loadBalancers: newLoadBalancers(config, a, n, i, in.Adopt), routes: newRoutes(config, a, i),
+	}, nil
 }
 
 // Initialize implements cloudprovider.Interface. The framework may call it twice.
@@ -124,11 +128,8 @@ func (c *cloud) CheckAPI(ctx context.Context) error {
 	if err := c.api.checkCatalog(ctx, services...); err != nil {
 		return err
 	}
-	return c.instances.warm(ctx)
+	return c.instances.CheckAPI(ctx)
 }
-
-// InstancesV2 implements cloudprovider.Interface.
-func (c *cloud) InstancesV2() (cloudprovider.InstancesV2, bool) { return c.instances, true }
 
 // LoadBalancer implements cloudprovider.Interface; an option switches it off.
 func (c *cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) {

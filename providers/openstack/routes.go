@@ -272,7 +272,7 @@ func (r *routes) nextHop(ctx context.Context, node *v1.Node, destination string)
 		return "", fmt.Errorf("the destination of a route: %w", err)
 	}
 	q := inventory.Query{MaxAge: updateMaxAge, MaxMissAge: missMaxAge, Expected: r.instances.nodes.Counts().All}
-	m, err := r.instances.metadata(ctx, node, q)
+	m, err := r.instances.Describe(ctx, node, q)
 	if err != nil {
 		return "", fmt.Errorf("finding the next hop of node %s: %w", node.Name, notAbsence(err))
 	}
