@@ -7,6 +7,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -49,8 +50,9 @@ type balancers struct {
 	classicSettings  *inventory.Inventory[string, named[elbtypes.LoadBalancerAttributes]]
 	classicTags      *inventory.Inventory[string, named[map[string]string]]
 	networkTags      *inventory.Inventory[string, named[map[string]string]]
-	// newBalancers and newGroups are load balancers, by name, and target groups, by ARN, that were just made.
-	newBalancers, newGroups newborns
+	// newBalancers and newGroups are load balancers, by name, and target groups, by ARN, that were just made; newListeners are
+	// listeners, by the ARN of the load balancer and the port.
+	newBalancers, newGroups, newListeners newborns
 }
 
 func newBalancers(a *api) *balancers {
@@ -403,14 +405,22 @@ func (b *balancers) runListener(ctx context.Context, s step, arn func(*string) *
 	a := b.api
 	switch in := s.input.(type) {
 	case *elbv2.CreateListenerInput:
+		key := aws.ToString(in.LoadBalancerArn) + " " + strconv.Itoa(int(aws.ToInt32(in.Port)))
+		if later := b.newListeners.check(key, "the listener of a port"); later != nil {
+			return later
+		}
 		in.DefaultActions[0].TargetGroupArn = arn(in.DefaultActions[0].TargetGroupArn)
 		_, err := call(ctx, a, s.what, (*elbv2.Client).CreateListener, in)
+		if err == nil {
+			b.newListeners.add(key)
+		}
 		return err
 	case *elbv2.ModifyListenerInput:
 		in.DefaultActions[0].TargetGroupArn = arn(in.DefaultActions[0].TargetGroupArn)
 		_, err := call(ctx, a, s.what, (*elbv2.Client).ModifyListener, in)
 		return err
 	case *elbv2.DeleteListenerInput:
+		b.newListeners.clear() // the port may get another one
 		_, err := call(ctx, a, s.what, (*elbv2.Client).DeleteListener, in)
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			return nil

@@ -103,6 +103,9 @@ func (l *loadBalancers) delete(ctx context.Context, cluster string, service *v1.
 	if err != nil {
 		return err
 	}
+	if err := l.hiddenRules(ctx, service, p); err != nil {
+		return err
+	}
 	if err := l.closeNodes(ctx, service, p, left); err != nil {
 		return err
 	}
@@ -162,6 +165,18 @@ func (l *loadBalancers) hiddenGroups(service *v1.Service, listed []elbv2types.Ta
 		}
 	}
 	return nil
+}
+
+// hiddenRules returns a wish for patience while rules that were just made for the load balancer are not among those listed.
+func (l *loadBalancers) hiddenRules(ctx context.Context, service *v1.Service, p pair) error {
+	all, err := l.groups.all(ctx)
+	if err != nil {
+		return err
+	}
+	name := balancerName(service)
+	return l.groups.added.hidden(all, func(r rule) bool {
+		return ofBalancer(r, name) || (p.classic != nil && r.protocol == protocolAll && slices.Contains(p.classic.SecurityGroups, r.source.group))
+	})
 }
 
 // closeNodes removes the rules that let the load balancer in to nodes.

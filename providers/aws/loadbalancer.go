@@ -366,6 +366,13 @@ func (l *loadBalancers) ensure(ctx context.Context, cluster string, service *v1.
 	if err != nil {
 		return nil, err
 	}
+	if p.none() { // it may not show yet
+		if later := l.balancers.newBalancers.check(balancerName(service), "load balancer "+balancerName(service)); later != nil {
+			l.balancers.classics.Distrust()
+			l.balancers.networks.Distrust()
+			return nil, later
+		}
+	}
 	if err := l.checkOwner(ctx, p); err != nil {
 		l.event(service, eventNotOurs, err.Error())
 		return nil, err

@@ -33,11 +33,11 @@ func (l *loadBalancers) ensureClassic(ctx context.Context, service *v1.Service, 
 	}
 	settled, err := l.balancers.classicSettings.Get(ctx, want.name, inventory.Query{MaxAge: ensureMaxAge})
 	if err != nil {
-		return nil, notAbsence(err)
+		return nil, l.classicGone(want.name, err)
 	}
 	tags, err := l.classicTags(ctx, lb)
 	if err != nil && !l.tagsUnknown(err) {
-		return nil, notAbsence(err)
+		return nil, l.classicGone(want.name, err)
 	}
 	l.reportRanges(service, s, nil, nil)
 	// Openings of nodes come before the instances, or the first checks of their health fail.
@@ -200,12 +200,17 @@ func (l *loadBalancers) reread(ctx context.Context, name string) (*classicBalanc
 	if err != nil {
 		l.balancers.classics.Invalidate(name)
 	}
+	return lb, l.classicGone(name, err)
+}
+
+// classicGone makes the absence of a load balancer a wish for patience where it was just made.
+func (l *loadBalancers) classicGone(name string, err error) error {
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		if later := l.balancers.newBalancers.check(name, "classic load balancer "+name); later != nil {
-			return nil, later
+			return later
 		}
 	}
-	return lb, notAbsence(err)
+	return notAbsence(err)
 }
 
 // notAbsence keeps the absence of something that we just saw or made from being taken for an answer about the Service.

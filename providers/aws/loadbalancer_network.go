@@ -276,13 +276,13 @@ func (l *loadBalancers) networkState(ctx context.Context, service *v1.Service, s
 		tg := aws.ToString(t.TargetGroupArn)
 		found, err := l.balancers.targets.Get(ctx, tg, q)
 		if err != nil {
-			return state, notAbsence(err)
+			return state, l.groupGone(tg, err)
 		}
 		state.targets[tg] = found.value
 		if len(s.targetAttributes) > 0 {
 			a, err := l.balancers.targetAttributes.Get(ctx, tg, q)
 			if err != nil {
-				return state, notAbsence(err)
+				return state, l.groupGone(tg, err)
 			}
 			state.targetAttributes[tg] = a.value
 		}
@@ -292,8 +292,22 @@ func (l *loadBalancers) networkState(ctx context.Context, service *v1.Service, s
 
 // networkGone makes the next try look for the load balancer again, where a part of it told that it does not exist.
 func (l *loadBalancers) networkGone(lb *elbv2types.LoadBalancer, err error) error {
+	name := aws.ToString(lb.LoadBalancerName)
 	if errors.Is(err, cloudapi.ErrNotFound) {
-		l.balancers.networks.Invalidate(aws.ToString(lb.LoadBalancerName))
+		if later := l.balancers.newBalancers.check(name, "network load balancer "+name); later != nil {
+			return later
+		}
+		l.balancers.networks.Invalidate(name)
+	}
+	return notAbsence(err)
+}
+
+// groupGone makes the absence of a target group a wish for patience where it was just made.
+func (l *loadBalancers) groupGone(arn string, err error) error {
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		if later := l.balancers.newGroups.check(arn, "target group "+arn); later != nil {
+			return later
+		}
 	}
 	return notAbsence(err)
 }
@@ -388,6 +402,9 @@ func (l *loadBalancers) apply(ctx context.Context, service *v1.Service, lb *elbv
 			if codeOf(err) == "InvalidConfigurationRequest" && l.fixedChecks.CompareAndSwap(false, true) {
 				return cloudproviderapi.NewRetryError("AWS does not change this health check; the target group is replaced", groupVisiblePause)
 			}
+		}
+		if codeOf(err) == "DuplicateListener" {
+			err = cloudproviderapi.NewRetryError("AWS does not show all listeners of load balancer "+balancerName(service)+" yet", groupVisiblePause)
 		}
 		if attached != "" {
 			l.balancers.listeners.Invalidate(arn)
@@ -545,7 +562,7 @@ func (l *loadBalancers) updateNetwork(ctx context.Context, service *v1.Service, 
 		arn := aws.ToString(t.TargetGroupArn)
 		found, err := l.balancers.targets.Get(ctx, arn, inventory.Query{MaxAge: updateTargetsMaxAge})
 		if err != nil {
-			return fmt.Errorf("load balancer %s: %w", balancerName(service), notAbsence(err))
+			return fmt.Errorf("load balancer %s: %w", balancerName(service), l.groupGone(arn, err))
 		}
 		g := targetGroupWish{name: aws.ToString(t.TargetGroupName), port: aws.ToInt32(t.Port)}
 		if err := l.run(ctx, service, planTargets(arn, g, found.value, fresh, eligible, s.keepTargets), nil); err != nil {

@@ -73,6 +73,12 @@ func (n *newborns) remove(key string) {
 	delete(n.made, key)
 }
 
+func (n *newborns) clear() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	clear(n.made)
+}
+
 func (n *newborns) keys() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -37,6 +37,8 @@ type routes struct {
 
 	mu     sync.Mutex
 	lister listers.NodeLister
+	// made are routes that were just made.
+	made newborns
 }
 
 var _ cloudprovider.Routes = (*routes)(nil)
@@ -187,9 +189,15 @@ func (r *routes) CreateRoute(ctx context.Context, _, _ string, route *cloudprovi
 	if err := r.forwards(ctx, one); err != nil {
 		return err
 	}
-	err = r.lead(ctx, route, one, routesMaxAge)
-	if codeOf(err) == "RouteAlreadyExists" {
+	made := route.DestinationCIDR + " " + one.id
+	if r.made.check(made, "the route") != nil {
+		return nil // the listing does not show it yet
+	}
+	if err = r.lead(ctx, route, one, routesMaxAge); codeOf(err) == "RouteAlreadyExists" {
 		err = r.lead(ctx, route, one, 0) // the picture was too old
+	}
+	if err == nil {
+		r.made.add(made)
 	}
 	return err
 }
@@ -359,6 +367,7 @@ func (r *routes) DeleteRoute(ctx context.Context, _ string, route *cloudprovider
 		return err
 	}
 	klog.InfoS("Deleting route", "destination", route.DestinationCIDR)
+	r.made.remove(destinationOf(table.routes[n]) + " " + aws.ToString(table.routes[n].InstanceId))
 	_, err = call(ctx, r.api, "deleting the route of "+route.DestinationCIDR, (*ec2.Client).DeleteRoute, in)
 	r.changed(table.id)
 	if errors.Is(err, cloudapi.ErrNotFound) {

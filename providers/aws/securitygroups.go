@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -222,6 +223,48 @@ type securityGroups struct {
 	known *inventory.Inventory[string, securityGroup]
 	// writing keeps two load balancers from changing the same group on the ground of the same picture.
 	writing keylock.Locks
+	// made are the names of groups that were just made.
+	made newborns
+	// added are rules that were just added, which listings may lack.
+	added newRules
+}
+
+// newRules are rules that were just added, by their group.
+type newRules struct {
+	mu   sync.Mutex
+	made map[addedRule]time.Time
+}
+
+type addedRule struct {
+	group string
+	rule
+}
+
+func (n *newRules) note(group string, add, remove []rule) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.made == nil {
+		n.made = map[addedRule]time.Time{}
+	}
+	maps.DeleteFunc(n.made, func(_ addedRule, at time.Time) bool { return time.Since(at) > showsWithin })
+	for _, r := range add {
+		n.made[addedRule{group, r}] = time.Now()
+	}
+	for _, r := range remove {
+		maps.DeleteFunc(n.made, func(a addedRule, _ time.Time) bool { return a.group == group && a.key() == r.key() })
+	}
+}
+
+// hidden returns a wish for patience while groups lack rules that were just added to them, of those that mine says yes to.
+func (n *newRules) hidden(groups map[string]securityGroup, mine func(rule) bool) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for a, at := range n.made {
+		if g, ok := groups[a.group]; ok && mine(a.rule) && !containsRule(g.rules, a.rule) && time.Since(at) < showsWithin {
+			return cloudproviderapi.NewRetryError("EC2 does not show all rules of security group "+a.group+" yet", groupVisiblePause)
+		}
+	}
+	return nil
 }
 
 func newSecurityGroups(a *api) *securityGroups {
@@ -296,6 +339,10 @@ func (s *securityGroups) ensure(ctx context.Context, name, description string, t
 	if found {
 		return s.adopt(ctx, id, g, wanted)
 	}
+	if later := s.made.check(name, "security group "+name); later != nil {
+		s.known.Distrust()
+		return securityGroup{}, later
+	}
 	what := "creating security group " + name
 	klog.InfoS("Creating security group", "name", name)
 	out, err := call(ctx, s.api, what, (*ec2.Client).CreateSecurityGroup, &ec2.CreateSecurityGroupInput{
@@ -304,6 +351,9 @@ func (s *securityGroups) ensure(ctx context.Context, name, description string, t
 	})
 	if err != nil {
 		s.known.Distrust() // it may exist all the same, made by a call whose answer was lost
+		if codeOf(err) == "InvalidGroup.Duplicate" {
+			err = cloudproviderapi.NewRetryError("EC2 does not show security group "+name+" yet, which exists", groupVisiblePause)
+		}
 		return securityGroup{}, err
 	}
 	g = securityGroup{id: aws.ToString(out.GroupId), name: name, description: description, tags: wanted}
@@ -312,6 +362,7 @@ func (s *securityGroups) ensure(ctx context.Context, name, description string, t
 		return securityGroup{}, fmt.Errorf("%s: %w", what, errIncomplete)
 	}
 	s.known.Put(g)
+	s.made.add(name)
 	return g, nil
 }
 
@@ -373,10 +424,14 @@ func (s *securityGroups) apply(ctx context.Context, c ruleChange, removeFirst bo
 	for _, step := range steps {
 		if err := step(); err != nil {
 			s.known.Invalidate(c.group.id)
+			if code := codeOf(err); code == "InvalidPermission.Duplicate" || code == "InvalidPermission.NotFound" {
+				err = cloudproviderapi.NewRetryError("EC2 shows the rules of security group "+c.group.id+" late", groupVisiblePause)
+			}
 			return err
 		}
 	}
 	if !c.empty() {
+		s.added.note(c.group.id, c.add, c.remove)
 		s.known.Amend(c.result())
 	}
 	return nil
@@ -419,6 +474,7 @@ func (s *securityGroups) remove(ctx context.Context, g securityGroup) error {
 	switch {
 	case err == nil, errors.Is(err, cloudapi.ErrNotFound):
 		s.known.Forget(g.id)
+		s.made.remove(g.name)
 		return nil
 	}
 	s.known.Invalidate(g.id)

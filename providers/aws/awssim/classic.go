@@ -60,16 +60,14 @@ func (s *Sim) Classics() []ClassicLB { return copies(s, &s.classics, ClassicLB.c
 
 // AddClassic adds a classic load balancer as another controller made it.
 func (s *Sim) AddClassic(lb ClassicLB) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	lb.DNSName, lb.Created = lb.Name+"-1."+Region+".elb.amazonaws.com", time.Now()
 	s.classics.put(lb.Name, &lb)
 }
 
 // ChangeClassic alters a classic load balancer behind the API's back.
 func (s *Sim) ChangeClassic(name string, change func(*ClassicLB)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	change(s.classics.byID[name])
 }
 

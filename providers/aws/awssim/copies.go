@@ -7,8 +7,7 @@ import (
 
 // copies returns the objects of a collection as they are now; nothing of them is shared with the simulator.
 func copies[T any](s *Sim, c *collection[*T], clone func(T) *T) []T {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	list := make([]T, len(c.order))
 	for i, one := range c.all() {
 		list[i] = *clone(*one)
@@ -22,6 +21,27 @@ func each[T any](list []*T, clone func(T) *T) []*T {
 		out[i] = clone(*one)
 	}
 	return out
+}
+
+func (r *region) clone() region {
+	return region{
+		instances: cloned(r.instances, Instance.clone), interfaces: cloned(r.interfaces, Interface.clone), subnets: cloned(r.subnets, Subnet.clone),
+		tables: cloned(r.tables, RouteTable.clone), groups: cloned(r.groups, Group.clone), classics: cloned(r.classics, ClassicLB.clone),
+		networks: cloned(r.networks, LoadBalancer.clone), listeners: cloned(r.listeners, Listener.clone), targets: cloned(r.targets, TargetGroup.clone),
+	}
+}
+
+func cloned[T any](c collection[*T], clone func(T) *T) collection[*T] {
+	out := collection[*T]{byID: make(map[string]*T, len(c.byID)), order: slices.Clone(c.order)}
+	for id, one := range c.byID {
+		out.byID[id] = clone(*one)
+	}
+	return out
+}
+
+func (t RouteTable) clone() *RouteTable {
+	t.Subnets, t.Routes, t.Tags = slices.Clone(t.Subnets), each(t.Routes, plain), maps.Clone(t.Tags)
+	return &t
 }
 
 func plain[T any](v T) *T { return new(v) }

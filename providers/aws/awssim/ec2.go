@@ -63,8 +63,7 @@ type Spec struct {
 
 // AddInstance starts an instance and returns its ID.
 func (s *Sim) AddInstance(spec Spec) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	return s.addInstance(spec)
 }
 
@@ -114,8 +113,7 @@ func (s *Sim) addInstance(spec Spec) string {
 
 // AddInterface adds a network interface that belongs to no instance, as Fargate's pods have.
 func (s *Sim) AddInterface(e Interface) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	e.ID, e.Status, e.Attachment, e.VPC = s.newID("eni"), "in-use", cmp.Or(e.Attachment, "attached"), VPC
 	s.interfaces.put(e.ID, &e)
 	return e.ID
@@ -123,22 +121,19 @@ func (s *Sim) AddInterface(e Interface) string {
 
 // RemoveInterface takes it away.
 func (s *Sim) RemoveInterface(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	s.interfaces.remove(id)
 }
 
 // Change alters an instance.
 func (s *Sim) Change(id string, change func(*Instance)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	change(s.instances.byID[id])
 }
 
 // SetState changes the state of an instance, such as to stopped.
 func (s *Sim) SetState(id, state string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	i := s.instances.byID[id]
 	if i == nil {
 		return fmt.Errorf("there is no instance %q", id)
@@ -152,8 +147,7 @@ func (s *Sim) SetState(id, state string) error {
 
 // Remove lets an instance vanish, as it does some time after it was terminated.
 func (s *Sim) Remove(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	s.instances.remove(id)
 	s.dropTargets(id)
 }
@@ -184,8 +178,7 @@ func (s *Sim) List() []Instance { return copies(s, &s.instances, Instance.clone)
 
 // Seed implements simkit.Cloud.
 func (s *Sim) Seed(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	for range n {
 		s.seeded++
 		s.addInstance(Spec{Name: fmt.Sprintf("node-%d", s.seeded)})
@@ -203,8 +196,7 @@ func (s *Sim) Instances() []simkit.Instance {
 
 // SetTopology makes instances of a type tell where they are in the network.
 func (s *Sim) SetTopology(instanceType string, supported bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	s.topologies[instanceType] = supported
 }
 

@@ -29,8 +29,7 @@ func (s *Sim) Networks() []LoadBalancer { return copies(s, &s.networks, LoadBala
 
 // ChangeNetwork alters a load balancer behind the API's back.
 func (s *Sim) ChangeNetwork(name string, change func(*LoadBalancer)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	for _, lb := range s.networks.all() {
 		if lb.Name == name {
 			change(lb)
@@ -40,16 +39,14 @@ func (s *Sim) ChangeNetwork(name string, change func(*LoadBalancer)) {
 
 // AddNetwork adds a load balancer that somebody else made.
 func (s *Sim) AddNetwork(name, kind string, tags Tags) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	s.putNetwork(&LoadBalancer{Name: name, Type: kind, Scheme: "internet-facing", AddressType: "ipv4", Tags: tags})
 }
 
 // ImportNetwork adds a network load balancer as another controller made it. Each listener sends to the target group with
 // the same index, and each target group to the instance.
 func (s *Sim) ImportNetwork(name string, lb LoadBalancer, targets []TargetGroup, listeners []Listener, instance string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	lb.Name, lb.Type = name, "network"
 	attributes := lb.Attributes
 	s.putNetwork(&lb)
@@ -65,8 +62,7 @@ func (s *Sim) ImportNetwork(name string, lb LoadBalancer, targets []TargetGroup,
 
 // DeleteNetwork deletes a load balancer and its listeners behind the API's back.
 func (s *Sim) DeleteNetwork(arn string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	for _, l := range s.listenersOf(arn) {
 		s.listeners.remove(l.ARN)
 	}
@@ -75,8 +71,7 @@ func (s *Sim) DeleteNetwork(arn string) {
 
 // AddElasticIP adds an elastic address and returns its allocation ID.
 func (s *Sim) AddElasticIP() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	id := s.newID("eipalloc")
 	s.eips[id] = ""
 	return id
@@ -84,15 +79,13 @@ func (s *Sim) AddElasticIP() string {
 
 // ElasticIPs returns the elastic addresses, and the load balancers that use them.
 func (s *Sim) ElasticIPs() map[string]string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	return maps.Clone(s.eips)
 }
 
 // AttachTargetGroup makes the listener of a port forward to another target group, as people do by hand.
 func (s *Sim) AttachTargetGroup(name string, port int, targetGroup string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	for _, l := range s.listeners.all() {
 		if lb := s.networks.byID[l.LoadBalancer]; lb.Name == name && l.Port == port {
 			l.TargetGroup = targetGroup

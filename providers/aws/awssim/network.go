@@ -50,8 +50,7 @@ func (r Rule) same(o Rule) bool {
 
 // AddSubnet adds a subnet, public or private by the table it is put into; an empty table means the main one.
 func (s *Sim) AddSubnet(n Subnet, table string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	n.ID, n.VPC = cmp.Or(n.ID, s.newID("subnet")), cmp.Or(n.VPC, VPC)
 	if n.Tags == nil {
 		n.Tags = Tags{}
@@ -68,8 +67,7 @@ func (s *Sim) Subnets() []Subnet { return copies(s, &s.subnets, Subnet.clone) }
 
 // RemoveSubnets takes all subnets away.
 func (s *Sim) RemoveSubnets() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	s.subnets = collection[*Subnet]{}
 	for _, t := range s.tables.all() {
 		t.Subnets = nil
@@ -81,8 +79,7 @@ const PublicTable = "rtb-0000000000000000a"
 
 // ChangeTable alters a route table.
 func (s *Sim) ChangeTable(id string, change func(*RouteTable)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	t := s.tables.byID[id]
 	if t == nil {
 		t = &RouteTable{ID: id, VPC: VPC, Tags: Tags{}}
@@ -93,8 +90,7 @@ func (s *Sim) ChangeTable(id string, change func(*RouteTable)) {
 
 // Routes returns the routes of all tables to instances and interfaces.
 func (s *Sim) Routes() []Route {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	var list []Route
 	for _, t := range s.tables.all() {
 		for _, r := range t.Routes {
@@ -108,8 +104,7 @@ func (s *Sim) Routes() []Route {
 
 // AddGroup adds a security group.
 func (s *Sim) AddGroup(g Group) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	g.ID, g.VPC = cmp.Or(g.ID, s.newID("sg")), VPC
 	if g.Tags == nil {
 		g.Tags = Tags{}
@@ -123,8 +118,7 @@ func (s *Sim) Groups() []Group { return copies(s, &s.groups, Group.clone) }
 
 // ChangeGroup alters a security group.
 func (s *Sim) ChangeGroup(id string, change func(*Group)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	change(s.groups.byID[id])
 }
 

@@ -61,7 +61,8 @@ type Options struct {
 	Activation time.Duration
 	// Release is how long a deleted load balancer holds on to its security groups and target groups.
 	Release time.Duration
-	// Lag is how long a new security group, instance, load balancer or target group is not seen by reads.
+	// Lag is how long reads may show what was before a write: each is answered by any state that is not older. What is new may
+	// not exist for that long, for those calls too that name it.
 	Lag time.Duration
 	// PageLimit bounds every page; 0 means the services' own limits.
 	PageLimit int
@@ -83,15 +84,9 @@ type Sim struct {
 	self    string
 	roles   []string
 
-	instances  collection[*Instance]
-	interfaces collection[*Interface]
-	subnets    collection[*Subnet]
-	tables     collection[*RouteTable]
-	groups     collection[*Group]
-	classics   collection[*ClassicLB]
-	networks   collection[*LoadBalancer]
-	listeners  collection[*Listener]
-	targets    collection[*TargetGroup]
+	// region is what reads show, of now or of a moment before.
+	region
+	past simkit.Lagging[region]
 	// holds are security groups that interfaces of deleted load balancers still use, and until when.
 	holds map[string]time.Time
 	// ghosts are deleted load balancers that their target groups still show, by the ARN of the target group.
@@ -109,6 +104,46 @@ type Sim struct {
 	dice *rand.Rand
 }
 
+// region is everything that reads show.
+type region struct {
+	instances  collection[*Instance]
+	interfaces collection[*Interface]
+	subnets    collection[*Subnet]
+	tables     collection[*RouteTable]
+	groups     collection[*Group]
+	classics   collection[*ClassicLB]
+	networks   collection[*LoadBalancer]
+	listeners  collection[*Listener]
+	targets    collection[*TargetGroup]
+}
+
+// lock begins a change, or a look, from outside; the function that it returns ends it.
+func (s *Sim) lock() (unlock func()) {
+	s.mu.Lock()
+	return func() {
+		s.wrote()
+		s.mu.Unlock()
+	}
+}
+
+// wrote notes what reads may see from now on. The lock is held.
+func (s *Sim) wrote() {
+	if s.options.Lag > 0 {
+		s.past.Wrote(s.region.clone())
+	}
+}
+
+// seeing runs a read on a state of now or of some time before. The lock is held.
+func (s *Sim) seeing(read func() (answer, error)) (answer, error) {
+	if s.options.Lag == 0 {
+		return read()
+	}
+	now := s.region
+	defer func() { s.region = now }()
+	s.region, _ = s.past.Any(s.dice.IntN)
+	return read()
+}
+
 // anyOrder returns a list in an order that says nothing.
 func anyOrder[T any](s *Sim, list []T) []T {
 	list = slices.Clone(list)
@@ -118,8 +153,7 @@ func anyOrder[T any](s *Sim, list []T) []T {
 
 // Header returns a header of the latest call of an operation.
 func (s *Sim) Header(operation, name string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	return s.headers[operation].Get(name)
 }
 
@@ -159,6 +193,7 @@ func New(o Options) (*Sim, *simkit.Server) {
 	s.tables.put(public.ID, public)
 	s.tables.put(private.ID, private)
 	s.groups.put(NodeGroup, &Group{ID: NodeGroup, Name: "nodes", Description: "nodes", VPC: VPC, Tags: Tags{clusterTag + ClusterID: "owned"}})
+	s.past.SetLag(o.Lag, s.region.clone())
 	return s, simkit.New(s)
 }
 
@@ -306,7 +341,12 @@ func (s *Sim) call(r *http.Request, service, action string, values url.Values) (
 	}
 	var wrong error
 	p := &params{values: values, member: member, used: map[string]bool{}, fault: &wrong}
-	return handle(s, p)
+	if strings.HasPrefix(action, "Describe") {
+		return s.seeing(func() (answer, error) { return handle(s, p) })
+	}
+	body, err := handle(s, p)
+	s.wrote()
+	return body, err
 }
 
 func operations(service string) map[string]handler {
@@ -342,12 +382,14 @@ func (s *Sim) WriteErrorFor(w http.ResponseWriter, r *http.Request, status int, 
 	writeFault(w, service, f)
 }
 
-// InOrder implements simkit.Refusals: what is gone, in use, or refused for the credential was asked for properly.
+// InOrder implements simkit.Refusals: what is gone, held by something that is gone, or refused for the credential was asked for
+// properly. To delete what a living listener uses is a fault.
 func (*Sim) InOrder(status int, body []byte) bool {
 	_, rest, _ := strings.Cut(string(body), "<Code>")
 	code, _, _ := strings.Cut(rest, "</Code>")
-	return status == http.StatusUnauthorized || status == http.StatusForbidden || strings.HasSuffix(code, "NotFound") || code == "DependencyViolation" || code == "ResourceInUse" ||
-		code == "InvalidTarget" || code == "InvalidInstance" || code == "UnsupportedOperation"
+	held := code == "ResourceInUse" && strings.Contains(string(body), goneBalancer)
+	return status == http.StatusUnauthorized || status == http.StatusForbidden || held || strings.HasSuffix(code, "NotFound") ||
+		slices.Contains([]string{"DependencyViolation", "InvalidTarget", "InvalidInstance", "UnsupportedOperation"}, code)
 }
 
 // RateHeaders implements simkit.Cloud: AWS tells nothing.
@@ -444,29 +486,25 @@ func (s *Sim) Actions() map[string]func(json.RawMessage) error {
 
 // SetKey changes the access key ID that is accepted.
 func (s *Sim) SetKey(key string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	s.key, s.roles = key, nil
 }
 
 // Deny refuses an action for lack of a permission.
 func (s *Sim) Deny(action string, denied bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	s.denied[action] = denied
 }
 
 // Blind makes this another account, which sees none of the instances.
 func (s *Sim) Blind() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	s.blind = true
 }
 
 // Environment implements simkit.Cloud.
 func (s *Sim) Environment(url string) map[string]string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	return map[string]string{
 		"AWS_ACCESS_KEY_ID": s.key, "AWS_SECRET_ACCESS_KEY": "simulated", "AWS_ENDPOINT_URL": url,
 		"AWS_EC2_METADATA_SERVICE_ENDPOINT": url,
@@ -480,8 +518,7 @@ func (s *Sim) CloudConfig(string) string {
 
 // Holdings implements simkit.Cloud.
 func (s *Sim) Holdings() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	lines := []string{}
 	for _, lb := range s.classics.all() {
 		ports := []string{}
@@ -507,8 +544,7 @@ func (s *Sim) Holdings() []string {
 
 // State implements simkit.Cloud.
 func (s *Sim) State() json.RawMessage {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	return simkit.Snapshot(map[string]any{
 		"instances": s.instances.all(), "subnets": s.subnets.all(), "routeTables": s.tables.all(), "securityGroups": s.groups.all(),
 		"classicLoadBalancers": s.classics.all(), "loadBalancers": s.networks.all(), "listeners": s.listeners.all(), "targetGroups": s.targets.all(),
@@ -541,8 +577,7 @@ func (s *Sim) metadata(w http.ResponseWriter, r *http.Request) {
 
 // Self makes the metadata service answer as on an instance.
 func (s *Sim) Self(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	s.self = id
 }
 

@@ -33,15 +33,13 @@ func (s *Sim) TargetGroups() []TargetGroup { return copies(s, &s.targets, Target
 
 // ChangeTargetGroup alters a target group behind the API's back.
 func (s *Sim) ChangeTargetGroup(arn string, change func(*TargetGroup)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	change(s.targets.byID[arn])
 }
 
 // AddTargetGroup adds a target group that somebody else made.
 func (s *Sim) AddTargetGroup(t TargetGroup) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.lock()()
 	t.ARN = s.arn("targetgroup/" + t.Name)
 	s.targets.put(t.ARN, &t)
 }
@@ -51,6 +49,9 @@ type ghost struct {
 	balancer string
 	until    time.Time
 }
+
+// goneBalancer is in the refusal to delete what a deleted load balancer still holds, which nobody can know.
+const goneBalancer = "a load balancer that was deleted"
 
 // haunt keeps a target group in use for a while after its load balancer is gone.
 func (s *Sim) haunt(targetGroup, balancer string) {
@@ -228,8 +229,11 @@ func (s *Sim) deleteTargetGroup(p *params) (answer, error) {
 	if err := p.done(); err != nil {
 		return nil, err
 	}
-	if len(s.attached(arn)) > 0 {
+	if slices.ContainsFunc(s.listeners.all(), func(l *Listener) bool { return l.TargetGroup == arn }) {
 		return nil, refuse("ResourceInUse", "Target group '%s' is currently in use by a listener or a rule", arn)
+	}
+	if len(s.attached(arn)) > 0 {
+		return nil, refuse("ResourceInUse", "Target group '%s' is currently in use by %s", arn, goneBalancer)
 	}
 	s.targets.remove(arn)
 	return nil, nil

@@ -114,6 +114,18 @@ func (l *Lagging[S]) Seen() (state S, lags bool) {
 	return l.states[0].state, true
 }
 
+// Any returns one of the states that a read may see, as replicas that lag by different times show them, and false if there is
+// only the current one. choose returns a number below n; a later read may see an earlier state.
+func (l *Lagging[S]) Any(choose func(n int) int) (state S, lags bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lag == 0 {
+		return state, false
+	}
+	l.dropLocked()
+	return l.states[choose(len(l.states))].state, true
+}
+
 // dropLocked forgets what no read can see any more: all but the newest of the states that are old enough.
 func (l *Lagging[S]) dropLocked() {
 	visible := time.Now().Add(-l.lag)
