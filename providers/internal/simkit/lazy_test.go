@@ -58,3 +58,26 @@ func TestLagging(t *testing.T) {
 		assert.Equal(t, 4, seen())
 	})
 }
+
+// TestReplicas: a read sees any state that is not older than the lag allows, and none that is.
+func TestReplicas(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var l Lagging[int]
+		first, last := func(int) int { return 0 }, func(n int) int { return n - 1 }
+		_, lags := l.Any(first)
+		assert.False(t, lags)
+		l.SetLag(4*time.Second, 1)
+		time.Sleep(time.Minute)
+		l.Wrote(2)
+		time.Sleep(3 * time.Second)
+		for want, choose := range map[int]func(int) int{1: first, 2: last} {
+			got, lags := l.Any(choose)
+			assert.True(t, lags)
+			assert.Equal(t, want, got)
+		}
+		time.Sleep(time.Second)
+		got, _ := l.Any(first)
+		assert.Equal(t, 2, got)
+	})
+}
