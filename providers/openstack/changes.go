@@ -34,10 +34,13 @@ func (l *loadBalancers) observe(ctx context.Context, lb *balancer) (*details, er
 // mostRounds bounds how often a load balancer is looked at after our own work, and mended again, in one call.
 const mostRounds = 5
 
+// planner returns the steps that are due on a load balancer with its parts.
+type planner func(*balancer, *details) ([]step, error)
+
 // work makes the steps that a plan has, one after another, each planned anew from what the former ones have made. When they
 // are done it looks once at what is there, for somebody else may have changed it meanwhile. It returns the load balancer as it
 // then is; nil means that it has gone.
-func (l *loadBalancers) work(ctx context.Context, service *v1.Service, lb *balancer, next func(*balancer, *details) ([]step, error)) (*balancer, error) {
+func (l *loadBalancers) work(ctx context.Context, service *v1.Service, lb *balancer, next planner) (*balancer, error) {
 	var busy error
 	for range mostRounds {
 		d, err := l.observe(ctx, lb)
@@ -228,9 +231,14 @@ func (p *pool) change(st step, made string) {
 			p.members = append(slices.Clone(p.members), m.made(made))
 		}
 	case st.kind == setMembers:
+		before := p.members
 		p.members = nil
 		for _, m := range st.members {
-			p.members = append(p.members, m.made(""))
+			id := "" // of a new one it is not told
+			if i := slices.IndexFunc(before, func(b member) bool { return b.Address == m.Address && b.Port == m.Port }); i >= 0 {
+				id = before[i].ID
+			}
+			p.members = append(p.members, m.made(id))
 		}
 	case st.kind == updatePool:
 		if u, ok := st.body.(map[string]any); ok {
@@ -261,26 +269,44 @@ func (r monitorRequest) made(id string) *monitor {
 	}
 }
 
-// workMembers makes the changes of members that a change of nodes needs.
-func (l *loadBalancers) workMembers(ctx context.Context, service *v1.Service, lb *balancer, want desired, r role) error {
-	var last error
-	id := lb.ID
-	for range mostRounds {
-		d, err := l.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: updatePartsMaxAge})
+// workMembers makes the changes of members that a change of nodes needs. Then it looks once at what is there, for somebody else may
+// have changed it right after, and has that set right by next.
+func (l *loadBalancers) workMembers(ctx context.Context, service *v1.Service, lb *balancer, members, next planner) error {
+	d, err := l.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: updatePartsMaxAge})
+	if err != nil {
+		return notAbsence(err)
+	}
+	worked := false
+	for {
+		steps, err := members(lb, d)
 		if err != nil {
-			return notAbsence(err)
-		}
-		for steps := planMembers(d, want, r); len(steps) > 0; steps = planMembers(d, want, r) {
-			if lb, d, err = l.apply(ctx, service, lb, d, steps[0], len(steps)-1); err != nil || lb == nil {
-				break
-			}
-		}
-		if last = err; !errors.Is(err, errBusy) {
 			return err
 		}
-		if lb, err = l.balancers.Get(ctx, id, inventory.Query{}); err != nil {
-			return notAbsence(err)
+		if len(steps) == 0 {
+			break
 		}
+		after, parts, err := l.apply(ctx, service, lb, d, steps[0], len(steps)-1)
+		if errors.Is(err, errBusy) { // it was changed by somebody else, and is as it is
+			if lb, err = l.balancers.Get(ctx, lb.ID, inventory.Query{}); err != nil {
+				return notAbsence(err)
+			}
+			_, err = l.work(ctx, service, lb, next)
+			return err
+		}
+		if err != nil || after == nil {
+			return err
+		}
+		lb, d, worked = after, parts, true
 	}
-	return last
+	if !worked {
+		return nil
+	}
+	if d, err = l.glance(ctx, lb, d); err != nil {
+		return err
+	}
+	if steps, err := next(lb, d); err != nil || len(steps) == 0 {
+		return err
+	}
+	_, err = l.work(ctx, service, lb, next)
+	return err
 }

@@ -56,6 +56,7 @@ type loadBalancers struct {
 	networks  *networks
 	balancers *inventory.Inventory[string, *balancer]
 	parts     *inventory.Inventory[string, *details]
+	outlines  *inventory.Inventory[string, *outline]
 	floating  *inventory.Inventory[string, floatingIP]
 	groups    *inventory.Inventory[string, securityGroup]
 	monitors  *inventory.Inventory[string, *monitor]
@@ -69,6 +70,8 @@ type loadBalancers struct {
 	looked sync.Map
 	// proved has the UIDs of the Services whose a load balancer was proved to be that has only a likely name, by its ID.
 	proved sync.Map
+	// updating is how many load balancers get other members at the moment.
+	updating atomic.Int64
 	// clusterName is what the framework calls the cluster, as it said last.
 	clusterName atomic.Value
 
@@ -94,7 +97,7 @@ func newLoadBalancers(c Config, a *api, n *networks, i *instances, adopt registr
 			Kind: "load balancer", ID: func(b *balancer) string { return b.ID }, List: a.listBalancers, Get: a.getBalancer,
 			Indexes: map[string]func(*balancer) []string{indexName: func(b *balancer) []string { return []string{b.Name} }},
 		}),
-		floating: newFloatingInventory(a), groups: newGroupInventory(a), monitors: newMonitorInventory(a),
+		floating: newFloatingInventory(a), groups: newGroupInventory(a), monitors: newMonitorInventory(a), outlines: newOutlineInventory(a),
 	}
 	l.room = waiting.New(l.balancers.Look, pace)
 	l.parts = inventory.New(inventory.Source[string, *details]{
@@ -322,16 +325,18 @@ func (l *loadBalancers) want(service *v1.Service, s settings, r role, lb *balanc
 // errNoNodes keeps a Service without any usable node from losing all its members at once.
 var errNoNodes = errors.New("no node has an address for the load balancer; its members stay as they are")
 
-// UpdateLoadBalancer implements cloudprovider.LoadBalancer: the members alone, one batch a pool and only where they differ.
-// What is there besides is looked at by the next reconciliation.
+// UpdateLoadBalancer implements cloudprovider.LoadBalancer: the members alone, one batch a pool and only where they differ. Where it
+// changed something it looks at what is there besides; where it did not, that is left to the next reconciliation.
 func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (err error) {
 	defer func(began time.Time) { countReconcile("loadbalancer_update", began, failed(err)) }(time.Now())
 	lb, r, err := l.findOurs(ctx, cluster, service)
 	if err != nil || lb == nil || !l.served(lb, r) {
 		return err
 	}
-	s, _, err := parseSettings(service, l.config)
-	if err := concerning(err, annotationNodeSelector, annotationProxyProtocol, annotationForwardedFor, annotationTLSContainerRef); err != nil {
+	l.updating.Add(1)
+	defer l.updating.Add(-1)
+	s, _, settingsErr := parseSettings(service, l.config)
+	if err := concerning(settingsErr, annotationNodeSelector, annotationProxyProtocol, annotationForwardedFor, annotationTLSContainerRef); err != nil {
 		return err
 	}
 	f, err := l.api.octavia(ctx)
@@ -361,5 +366,14 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 	if err := l.ensureSecurityGroup(ctx, service, s, subnetID, members); err != nil {
 		return err
 	}
-	return l.workMembers(ctx, service, lb, want, r)
+	planned := func(_ *balancer, d *details) ([]step, error) { return planMembers(d, want, r), nil }
+	return l.workMembers(ctx, service, lb, planned, func(lb *balancer, d *details) ([]step, error) {
+		whole := want
+		l.wantIdentity(service, lb, r, f, &whole)
+		steps, err := plan(lb, d, whole, r)
+		if settingsErr != nil || err != nil { // the next reconciliation tells what is wrong
+			return planned(lb, d)
+		}
+		return steps, nil
+	})
 }

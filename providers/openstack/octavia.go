@@ -66,6 +66,7 @@ type (
 		MemberData      int               `json:"timeout_member_data"`
 		TCPInspect      int               `json:"timeout_tcp_inspect"`
 		Tags            []string          `json:"tags"`
+		Owners          []reference       `json:"loadbalancers"`
 	}
 
 	persistence struct {
@@ -80,6 +81,9 @@ type (
 		Persistence *persistence `json:"session_persistence"`
 		Listeners   []reference  `json:"listeners"`
 		MonitorID   string       `json:"healthmonitor_id"`
+		// Owners are the load balancers that it belongs to, MemberIDs its members.
+		Owners    []reference `json:"loadbalancers"`
+		MemberIDs []reference `json:"members"`
 
 		members []member
 		monitor *monitor
@@ -267,8 +271,9 @@ func newMonitorInventory(a *api) *inventory.Inventory[string, *monitor] {
 const (
 	// firstMonitorsMaxAge lets one listing of monitors serve all load balancers that are looked at after a start.
 	firstMonitorsMaxAge = time.Minute
-	// monitorsMaxAge is for later looks, which have a change for their reason. Our own changes are read at once.
-	monitorsMaxAge = 2 * time.Second
+	// monitorsMaxAge is for later looks, which have a change for their reason: less than any change takes. Our own changes are
+	// read at once.
+	monitorsMaxAge = 500 * time.Millisecond
 )
 
 // readParts reads the parts of a load balancer; monitors are read only if there are any.
@@ -291,7 +296,7 @@ func (l *loadBalancers) readParts(ctx context.Context, id string) (*details, err
 			return nil, err
 		}
 		if p.MonitorID != "" {
-			if p.monitor, err = l.monitors.Get(ctx, p.MonitorID, inventory.Query{MaxAge: age}); err != nil {
+			if p.monitor, err = l.monitors.Get(ctx, p.MonitorID, inventory.Query{MaxAge: age, Expected: len(d.pools)}); err != nil {
 				return nil, err
 			}
 		}

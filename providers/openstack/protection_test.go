@@ -236,17 +236,59 @@ func TestOneCall(t *testing.T) {
 	assert.Empty(t, w.server.Calls().Refused)
 }
 
-// TestChangedRightAfterUs: what somebody changes right after a change of ours is seen at the next look, though the time of
-// change is the one that our own work may have left.
+// TestChangedRightAfterUs: what somebody changes right after a change of ours is found and set right at once, also after a mere
+// change of nodes, though the time of change is the one that our own work may have left.
 func TestChangedRightAfterUs(t *testing.T) {
 	t.Parallel()
-	w, s := served(t, "", web(nil))
-	w.addNode(openstacksim.Spec{Name: "n3"})
-	w.update(s)
-	w.sim.ChangePool(w.sim.Pools()[0].ID, func(p *openstacksim.Pool) { p.Algorithm = "SOURCE_IP" })
-	w.ensure(s)
-	assert.Equal(t, "ROUND_ROBIN", w.sim.Pools()[0].Algorithm)
-	w.requireNoWrites(s)
+	algorithm := func(p *openstacksim.Pool) { p.Algorithm = "SOURCE_IP" }
+	for name, c := range map[string]struct {
+		change func(*openstacksim.Pool)
+		ours   func(*world, *v1.Service)
+	}{
+		"a node joins":                  {change: algorithm},
+		"a node joins, its member goes": {change: func(p *openstacksim.Pool) { p.DropMembers() }},
+		"a port changes": {change: algorithm, ours: func(w *world, s *v1.Service) {
+			w.changed(s, func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, servicePort("more", 81, 30081)) })
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, s := served(t, "", web(nil))
+			w.sim.ChangeAfterWork(w.sim.Pools()[0].ID, c.change)
+			if c.ours != nil {
+				c.ours(w, s)
+			} else {
+				w.addNode(openstacksim.Spec{Name: "n3"})
+				require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
+			}
+			assert.Equal(t, "ROUND_ROBIN", w.sim.Pools()[0].Algorithm)
+			assert.Len(t, w.sim.Pools()[0].BackendMembers(), len(w.nodes))
+			w.requireNoWrites(w.Current(s))
+		})
+	}
+	t.Run("after we looked", func(t *testing.T) {
+		t.Parallel()
+		w, s := served(t, "", web(nil))
+		w.addNode(openstacksim.Spec{Name: "n3"})
+		w.update(s)
+		w.sim.ChangeAfterWork(w.sim.Pools()[0].ID, algorithm)
+		w.addNode(openstacksim.Spec{Name: "n4"})
+		w.update(s)
+		w.ensure(s)
+		assert.Equal(t, "ROUND_ROBIN", w.sim.Pools()[0].Algorithm)
+		w.requireNoWrites(s)
+	})
+	t.Run("where annotations are at fault", func(t *testing.T) {
+		t.Parallel()
+		w, s := served(t, "", web(nil))
+		s = w.Current(s)
+		s.Annotations[annotationConnectionLimit] = "many"
+		w.Apply(s)
+		w.sim.ChangeAfterWork(w.sim.Pools()[0].ID, func(p *openstacksim.Pool) { p.DropMembers() })
+		w.addNode(openstacksim.Spec{Name: "n3"})
+		require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, s, w.nodes))
+		assert.Len(t, w.sim.Pools()[0].BackendMembers(), 3)
+	})
 }
 
 // TestSharingAcrossNamespaces: only with the owner's or the operator's agreement; what is shared already stays.

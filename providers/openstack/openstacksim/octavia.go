@@ -217,6 +217,32 @@ func (s *Sim) ChangePool(id string, change func(*Pool)) {
 	change(s.pools.byID[id])
 }
 
+// ChangeAfterWork has somebody else change a pool as soon as the work on its load balancer that is under way, or comes next, is
+// done, before anybody sees that. Octavia works on that change, too.
+func (s *Sim) ChangeAfterWork(id string, change func(*Pool)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.after = append(s.after, laterChange{id, change})
+}
+
+type laterChange struct {
+	pool   string
+	change func(*Pool)
+}
+
+// intrude makes the changes that wait for the work on a load balancer.
+func (s *Sim) intrude(lb *LoadBalancer) {
+	s.after = slices.DeleteFunc(s.after, func(c laterChange) bool {
+		p := s.pools.byID[c.pool]
+		if p == nil || p.LoadBalancers[0].ID != lb.ID {
+			return false
+		}
+		c.change(p)
+		s.begin(lb, PendingUpdate)
+		return true
+	})
+}
+
 // settle lets finished work take effect.
 func (s *Sim) settle() {
 	now := time.Now()
@@ -236,6 +262,7 @@ func (s *Sim) settle() {
 		for _, p := range s.poolsOf(lb.ID) {
 			p.ProvisioningStatus = Active
 		}
+		s.intrude(lb)
 	}
 }
 

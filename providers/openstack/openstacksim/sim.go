@@ -59,6 +59,7 @@ type Sim struct {
 	providers    []string
 	mayFailOver  bool
 	failCreates  int
+	after        []laterChange
 	quotas       map[string]int
 	extensions   []string
 	novaMaxMinor int

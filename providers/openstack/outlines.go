@@ -1,0 +1,106 @@
+package openstack
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+)
+
+// outline is what the listings of listeners and pools show of one load balancer: everything but its members, of which they have
+// the IDs. They cost as little for all load balancers as for one.
+type outline struct {
+	balancerID string
+	listeners  []listener
+	pools      []pool
+}
+
+func newOutlineInventory(a *api) *inventory.Inventory[string, *outline] {
+	return inventory.New(inventory.Source[string, *outline]{
+		Kind: "load balancer outline", ID: func(o *outline) string { return o.balancerID }, GetCalls: 2,
+		List: func(ctx context.Context) ([]*outline, int, error) {
+			listeners, before, err := listAll[listener](ctx, a, loadBalancer, "lbaas/listeners", "listeners", paged())
+			if err != nil {
+				return nil, before, err
+			}
+			pools, more, err := listAll[pool](ctx, a, loadBalancer, "lbaas/pools", "pools", paged())
+			return outlinesOf(listeners, pools), before + more, err
+		},
+		Get: func(ctx context.Context, id string) (*outline, error) {
+			o := &outline{balancerID: id}
+			var err error
+			if o.listeners, _, err = listAll[listener](ctx, a, loadBalancer, "lbaas/listeners", "listeners", paged("loadbalancer_id", id)); err != nil {
+				return nil, err
+			}
+			o.pools, _, err = listAll[pool](ctx, a, loadBalancer, "lbaas/pools", "pools", paged("loadbalancer_id", id))
+			return o, err
+		},
+	})
+}
+
+// outlinesOf sorts listeners and pools by load balancer.
+func outlinesOf(listeners []listener, pools []pool) []*outline {
+	byID := map[string]*outline{}
+	var all []*outline
+	of := func(id string) *outline {
+		if byID[id] == nil {
+			byID[id] = &outline{balancerID: id}
+			all = append(all, byID[id])
+		}
+		return byID[id]
+	}
+	for _, l := range listeners {
+		for _, owner := range l.Owners {
+			o := of(owner.ID)
+			o.listeners = append(o.listeners, l)
+		}
+	}
+	for _, p := range pools {
+		for _, owner := range p.Owners {
+			o := of(owner.ID)
+			o.pools = append(o.pools, p)
+		}
+	}
+	return all
+}
+
+// glance returns the parts of a load balancer as they are after changes of our own, for somebody else may have changed them
+// right after. Many that change at the same time, as when a node joins, share the listings. Members are read where those of a
+// pool are not the ones that our changes have left there.
+func (l *loadBalancers) glance(ctx context.Context, lb *balancer, d *details) (*details, error) {
+	o, err := l.outlines.Get(ctx, lb.ID, inventory.Query{Expected: int(l.updating.Load())})
+	if errors.Is(err, cloudapi.ErrNotFound) { // it has neither listeners nor pools
+		return l.observe(ctx, lb)
+	}
+	if err != nil {
+		return nil, notAbsence(err)
+	}
+	after := d.clone()
+	after.listeners, after.pools, after.asOf = slices.Clone(o.listeners), slices.Clone(o.pools), lb.UpdatedAt
+	for i := range after.pools {
+		p := &after.pools[i]
+		known := slices.IndexFunc(d.pools, func(before pool) bool { return before.ID == p.ID })
+		if known >= 0 && sameMembers(d.pools[known].members, p.MemberIDs) {
+			p.members = d.pools[known].members
+		} else if p.members, _, err = listAll[member](ctx, l.api, loadBalancer, "lbaas/pools/"+p.ID+"/members", "members", paged()); err != nil {
+			return nil, notAbsence(err)
+		}
+		if p.MonitorID != "" {
+			q := inventory.Query{MaxAge: monitorsMaxAge, Expected: len(after.pools) * max(1, int(l.updating.Load()))}
+			if p.monitor, err = l.monitors.Get(ctx, p.MonitorID, q); err != nil {
+				return nil, notAbsence(err)
+			}
+		}
+	}
+	l.parts.Amend(after)
+	return after, nil
+}
+
+// sameMembers reports whether a pool has the members that it should have: each of those whose ID is known, and as many.
+func sameMembers(wanted []member, have []reference) bool {
+	return len(wanted) == len(have) && !slices.ContainsFunc(wanted, func(m member) bool {
+		return m.ID != "" && !slices.Contains(have, reference{m.ID})
+	})
+}
