@@ -178,6 +178,9 @@ func (s *Sim) firewallsLocked() []CloudFirewall {
 // listFirewalls has no order, nor have the rules.
 func (s *Sim) listFirewalls(r *http.Request) (int, any, error) {
 	all := s.firewallsLocked()
+	if seen, lags := s.listed.Seen(); lags {
+		all = slices.Clone(seen.firewalls)
+	}
 	for i := range all {
 		all[i].InboundRules, all[i].Tags = simkit.Shuffled(&s.disorder, all[i].InboundRules), simkit.Shuffled(&s.disorder, all[i].Tags)
 	}

@@ -379,9 +379,13 @@ func (s *Sim) shown(lb *LoadBalancer) LoadBalancer {
 }
 
 func (s *Sim) listLoadBalancers(r *http.Request) (int, any, error) {
+	seen, lags := s.listed.Seen()
+	if !lags {
+		seen.loadBalancers = s.loadBalancersLocked()
+	}
 	all := []LoadBalancer{}
-	for _, lb := range sorted(s.loadBalancers) {
-		all = append(all, s.shown(lb.settle()))
+	for i := range seen.loadBalancers {
+		all = append(all, s.shown(&seen.loadBalancers[i]))
 	}
 	return list(r, "load_balancers", simkit.Scattered(&s.disorder, all, func(lb LoadBalancer) string { return lb.ID }))
 }
@@ -406,6 +410,7 @@ func (s *Sim) ChangeLoadBalancer(id string, change func(*LoadBalancer)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change(s.loadBalancers[id])
+	s.listed.Wrote(s.listedLocked())
 }
 
 // AgeLoadBalancer lets time pass for a load balancer.

@@ -49,6 +49,8 @@ type Sim struct {
 	firewalls     map[string]*CloudFirewall
 	// disorder takes every order away that the API does not promise.
 	disorder simkit.Disorder
+	// listed is what listings of load balancers and firewalls show; single reads are never old.
+	listed simkit.Lagging[listed]
 	// byName numbers seeded droplets on.
 	seeded int
 }
@@ -287,7 +289,25 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.WriteError(w, http.StatusBadRequest, err.Error())
 		return
 	}
+	if r.Method != http.MethodGet {
+		s.listed.Wrote(s.listedLocked())
+	}
 	write(w, status, answer)
+}
+
+// listed is what a listing shows.
+type listed struct {
+	loadBalancers []LoadBalancer
+	firewalls     []CloudFirewall
+}
+
+func (s *Sim) listedLocked() listed { return listed{s.loadBalancersLocked(), s.firewallsLocked()} }
+
+// SetListingLag makes listings show what is written only after a while; 0 makes them show it at once.
+func (s *Sim) SetListingLag(lag time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listed.SetLag(lag, s.listedLocked())
 }
 
 func write(w http.ResponseWriter, status int, answer any) {
