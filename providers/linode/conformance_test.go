@@ -90,8 +90,8 @@ func newFixture(t testing.TB) *conformance.Fixture {
 				sim.RemoveLinode(l.ID)
 			}
 		},
-		AddressBackends: true,
-		MalformedIDs:    []string{providerIDPrefix, providerIDPrefix + "12x", providerIDPrefix + "-1", providerIDPrefix + "0", providerIDPrefix + "007", providerIDPrefix + "+7", providerIDPrefix + "../../account", providerIDPrefix + "7?page=1"},
+		LeftBehind:   func(state, _ string) string { return state },
+		MalformedIDs: []string{providerIDPrefix, providerIDPrefix + "12x", providerIDPrefix + "-1", providerIDPrefix + "0", providerIDPrefix + "007", providerIDPrefix + "+7", providerIDPrefix + "../../account", providerIDPrefix + "7?page=1"},
 		Services: map[string]conformance.Case{
 			"plain": {
 				Service: service("plain", nil, port("http", 80, 30080)),

@@ -51,9 +51,10 @@ type Fixture struct {
 	OtherCluster func()
 	// RefuseAccount makes the cloud refuse our credential.
 	RefuseAccount func()
-	// AddressBackends is set where load balancers know backends by address alone: the cloud then takes an instance that is
-	// gone for one that does not answer, which its health checks are for.
-	AddressBackends bool
+	// LeftBehind is set where load balancers know backends by address alone: the cloud takes an instance that is gone for one
+	// that does not answer, which its health checks are for. It returns a state (Snapshot) with that backend, less what the
+	// cloud itself removes together with the instance of that name. It is nil where the backend goes with the instance.
+	LeftBehind func(state, instance string) string
 	// MalformedIDs begin like the provider's own but name nothing.
 	MalformedIDs []string
 	// Services are the Services to try, by name; each gets a life cycle and the interruption test.
