@@ -1,8 +1,8 @@
 package guard
 
 import (
-	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,7 +15,7 @@ import (
 func TestRandomSchedules(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(24) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := &schedule{cluster: newCluster(t, 40, nil), random: rand.New(rand.NewPCG(seed, 1)), died: map[string]bool{}, hidden: map[string]bool{}}

@@ -124,8 +124,11 @@ func (t *turns) know(services func() (listers.ServiceLister, bool)) {
 	t.services = services
 }
 
-// departed reports whether a Service is no more, or wants no load balancer any more.
-func (t *turns) departed(service *v1.Service) bool {
+// departed reports whether something failed for a Service that is no more, or wants no load balancer any more.
+func (t *turns) departed(service *v1.Service, failure error) bool {
+	if failure == nil {
+		return false
+	}
 	t.mu.Lock()
 	known := t.services
 	t.mu.Unlock()
@@ -240,7 +243,7 @@ func (l *loadBalancers) applyNewest(ctx context.Context, s *turn, u *update) {
 	pause := updatePauseLeast
 	for {
 		want, err := l.applyOnce(ctx, s)
-		departed := err != nil && t.departed(want.service)
+		departed := t.departed(want.service, err)
 		t.mu.Lock()
 		if err == nil && want.number > 0 {
 			s.applied, pause = max(s.applied, want.number), updatePauseLeast

@@ -166,6 +166,7 @@ func (w *witnesses) candidates(suspected func(*v1.Node) bool) []*v1.Node {
 	if len(likely) == 0 {
 		likely = others
 	}
+	//nolint:gosec // a sample without bias; nothing secret rests on it
 	rand.Shuffle(len(likely), func(a, b int) { likely[a], likely[b] = likely[b], likely[a] })
 	return likely
 }
@@ -345,10 +346,7 @@ func (w *witnesses) contradicts(suspected *v1.Node, suspicion time.Time) contrad
 	var most contradiction
 	for _, node := range w.nodes() {
 		m, ok := noted[key(node)]
-		if !ok || key(node) == key(suspected) || !ready(node) || w.planned(node) || time.Since(m.last) > missedMaxAge || w.heard.unproved(node) {
-			continue
-		}
-		if at, ok := w.heard.sighted(node); ok && !at.Before(suspicion) {
+		if !ok || key(node) == key(suspected) || time.Since(m.last) > missedMaxAge || !w.speaks(node, suspicion) {
 			continue
 		}
 		c := contradiction{node: node.Name, since: m.first, proved: w.heard.proved(node)}
@@ -357,4 +355,13 @@ func (w *witnesses) contradicts(suspected *v1.Node, suspicion time.Time) contrad
 		}
 	}
 	return most
+}
+
+// speaks reports whether the absence of a Node's instance contradicts what was said since the suspicion began.
+func (w *witnesses) speaks(node *v1.Node, suspicion time.Time) bool {
+	if !ready(node) || w.planned(node) || w.heard.unproved(node) {
+		return false
+	}
+	at, sighted := w.heard.sighted(node)
+	return !sighted || at.Before(suspicion)
 }
