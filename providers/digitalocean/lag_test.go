@@ -74,3 +74,27 @@ func TestListingsThatLag(t *testing.T) {
 		}
 	}
 }
+
+// TestLostRecordWhileListingsLag: a Service that loses its record right after the creation keeps its load balancer, which no
+// listing shows yet: what we made is known without one.
+func TestLostRecordWhileListingsLag(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newVirtualWorld(t, nil, digitaloceansim.Options{})
+		w.addNode(digitaloceansim.Spec{Name: "node-1"})
+		w.sim.SetListingLag(5 * time.Second)
+		s := aged(service("", nil, port("http", 80, 30081)), "web", 1)
+		w.Apply(s)
+		s, _ = w.ensure(s)
+		id := s.Annotations[annotationID]
+		for range 12 {
+			time.Sleep(time.Second)
+			s = s.DeepCopy()
+			delete(s.Annotations, annotationID)
+			w.Apply(s)
+			s, _ = w.ensure(s)
+			require.Len(t, w.sim.LoadBalancers(), 1)
+			assert.Equal(t, id, s.Annotations[annotationID])
+		}
+	})
+}

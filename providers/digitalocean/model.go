@@ -469,7 +469,7 @@ func keepFixed(observed *godo.LoadBalancer, want *godo.LoadBalancerRequest) *god
 	owned := slices.ContainsFunc(r.Tags, ownership.IsServiceMark)
 	for _, tag := range observed.Tags {
 		// The marks of a Service that is gone, and whose this was, go.
-		if !slices.Contains(r.Tags, tag) && !(owned && ownership.IsServiceMark(tag)) {
+		if !slices.Contains(r.Tags, tag) && (!owned || !ownership.IsServiceMark(tag)) {
 			r.Tags = append(slices.Clone(r.Tags), tag)
 		}
 	}

@@ -98,8 +98,8 @@ func TestUsersLoadBalancerKeepsItsName(t *testing.T) {
 }
 
 // adoptable is a Service of REGIONAL type, whose targets are node ports.
-func adoptable(namespace, name string, n int, annotations map[string]string) *v1.Service {
-	s := aged(service("", nil, port("http", 80, 30080)), name, n)
+func adoptable(namespace string, n int, annotations map[string]string) *v1.Service {
+	s := aged(service("", nil, port("http", 80, 30080)), "web", n)
 	s.Namespace, s.Annotations = namespace, map[string]string{annotationType: typeRegional}
 	maps.Copy(s.Annotations, annotations)
 	return s
@@ -114,19 +114,19 @@ func TestRetainedLoadBalancer(t *testing.T) {
 			t.Parallel()
 			w := lbWorld(t)
 			w.loadBalancers.adopt = adopt
-			first := adoptable("victims", "web", 1, nil)
+			first := adoptable("victims", 1, nil)
 			w.Apply(first)
 			first, _ = w.ensure(first)
 			w.Withdraw(first)
 			id := map[string]string{annotationID: first.Annotations[annotationID]}
-			tenant := adoptable("tenant", "web", 2, id)
+			tenant := adoptable("tenant", 2, id)
 			tenant.Spec.Ports[0].Port = 8080
 			w.Apply(tenant)
 			_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", tenant, w.nodes)
 			_, isNotOurs := errors.AsType[*ownership.NotOursError](err)
 			require.Equal(t, refused, isNotOurs, "%v", err)
 			tags := w.sim.LoadBalancers()[0].Tags
-			again := adoptable("victims", "web", 3, id)
+			again := adoptable("victims", 3, id)
 			if refused {
 				assert.Subset(t, tags, ownership.ServiceMarks(first), "its marks stay, by which its author has it back")
 				require.NoError(t, w.Remove(w.loadBalancers, "kubernetes", w.Current(tenant)))
@@ -172,7 +172,7 @@ func TestAdoptedByTargets(t *testing.T) {
 				lb.DropletIDs, lb.ForwardingRules[0].TargetPort = []int{droplet}, 30080
 				c.change(lb)
 			})
-			s := adoptable("default", "web", 1, map[string]string{annotationID: id})
+			s := adoptable("default", 1, map[string]string{annotationID: id})
 			w.Apply(s)
 			if c.refused {
 				_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
