@@ -15,6 +15,8 @@ COMMIT    ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 TAGS      := grpcnotrace
 STAMP     := -X $(MODULE)/cmd/cloud-controller-manager/app.version=$(VERSION) -X $(MODULE)/cmd/cloud-controller-manager/app.commit=$(COMMIT)
 BUILD     := CGO_ENABLED=0 $(GO) build -trimpath -tags $(TAGS)
+# The same with a line of progress every few seconds.
+TOOL      := $(GO) run ./build/tool
 comma     := ,
 space     := $(subst ,, )
 
@@ -33,18 +35,26 @@ else
 	$(BUILD) -ldflags "-s -w $(STAMP)" -o $(BIN)/cloud-controller-manager ./cmd/cloud-controller-manager
 endif
 
+# A helm on the PATH is used if its version fits.
 $(BIN)/helm: build/helm/go.mod build/helm/go.sum
-	@echo "Building helm from source; this happens once and takes a minute or two."
-	CGO_ENABLED=0 $(GO) build -C build/helm -trimpath -ldflags "-s -w" -o $@ helm.sh/helm/v4/cmd/helm
+	@$(TOOL) helm -o $@
 
 .PHONY: tools-for-tests
 tools-for-tests: build $(BIN)/helm
 	$(BUILD) -ldflags "-s -w" -o $(BIN)/cloudsim ./cmd/cloudsim
 
+# The demo runs one cloud, so the programs of that cloud alone are built.
+DEMO      := $(BIN)/demo-$(PROVIDER)
+DEMO_TAGS := $(TAGS),slim,provider_$(PROVIDER)
+
 .PHONY: demo
-demo: tools-for-tests ## Show everything on this machine: PROVIDER=digitalocean NODES=3 ONESHOT=1
-	$(BUILD) -ldflags "-s -w" -o $(BIN)/demo ./test/demo
-	ANYCCM_BIN=$(BIN) $(BIN)/demo -provider=$(PROVIDER) -nodes=$(NODES) $(if $(ONESHOT),-oneshot)
+demo: $(BIN)/helm ## Show everything on this machine: PROVIDER=digitalocean NODES=3 ONESHOT=1
+	@test -d providers/$(PROVIDER) || { echo "Error: there is no provider $(PROVIDER)"; exit 1; }
+	@mkdir -p $(DEMO) && ln -sf ../helm $(DEMO)/helm
+	@$(TOOL) build -name cloud-controller-manager -tags $(DEMO_TAGS) -ldflags "-s -w $(STAMP)" -o $(DEMO)/cloud-controller-manager ./cmd/cloud-controller-manager
+	@$(TOOL) build -name cloudsim -tags $(DEMO_TAGS) -o $(DEMO)/cloudsim ./cmd/cloudsim
+	@$(TOOL) build -name demo -tags $(TAGS) -o $(DEMO)/demo ./test/demo
+	@ANYCCM_BIN=$(DEMO) $(DEMO)/demo -provider=$(PROVIDER) -nodes=$(NODES) $(if $(ONESHOT),-oneshot)
 
 .PHONY: bench
 bench: tools-for-tests ## Measure 100, 1,000 and 5,000 nodes; BENCH_FLAGS="-nodes=100 -args=--kube-api-qps=50"
@@ -120,16 +130,16 @@ generate: ## Write the files that follow from the providers' folders
 	CGO_ENABLED=0 $(GO) run -trimpath -tags $(TAGS) ./build/generate
 
 $(BIN)/golangci-lint: build/tools/go.mod build/tools/go.sum
-	@echo "Building golangci-lint from source; this happens once and takes some minutes."
-	CGO_ENABLED=0 $(GO) build -C build/tools -trimpath -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@echo "Building golangci-lint from source; this happens once."
+	@$(TOOL) build -name golangci-lint -C build/tools -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## Run the linters
 	CGO_ENABLED=0 GOFLAGS=-trimpath $(BIN)/golangci-lint run ./...
 
 $(BIN)/goreleaser: build/goreleaser/go.mod build/goreleaser/go.sum
-	@echo "Building goreleaser from source; this happens once and takes some minutes."
-	CGO_ENABLED=0 $(GO) build -C build/goreleaser -trimpath -ldflags "-s -w" -o $@ github.com/goreleaser/goreleaser/v2
+	@echo "Building goreleaser from source; this happens once."
+	@$(TOOL) build -name goreleaser -C build/goreleaser -o $@ github.com/goreleaser/goreleaser/v2
 
 $(BIN)/materials: $(wildcard build/materials/*.go)
 	$(BUILD) -o $@ ./build/materials
@@ -142,10 +152,17 @@ licenses: build $(BIN)/materials ## Write dist/THIRD-PARTY-LICENSES; fails on a 
 # The version of chart and images; that of the binaries comes from the same tag.
 RELEASE   = $(patsubst v%,%,$(shell git describe --tags --exact-match 2>/dev/null))
 
+# What is released is made with the pinned helm alone, whatever is on the PATH.
+PINNED    := $(BIN)/pinned/helm
+
+$(PINNED): build/helm/go.mod build/helm/go.sum
+	@echo "Building helm from source; this happens once."
+	@$(TOOL) build -name helm -C build/helm -o $@ helm.sh/helm/v4/cmd/helm
+
 .PHONY: release-files
-release-files: licenses $(BIN)/helm $(BIN)/goreleaser
+release-files: licenses $(PINNED) $(BIN)/goreleaser
 	@test -n "$(RELEASE)" || { echo "Error: this commit has no tag; check one out, or run make snapshot"; exit 1; }
-	rm -rf dist/charts && $(BIN)/helm package charts/cloud-controller-manager --version $(RELEASE) --app-version $(RELEASE) -d dist/charts
+	rm -rf dist/charts && $(PINNED) package charts/cloud-controller-manager --version $(RELEASE) --app-version $(RELEASE) -d dist/charts
 	awk '/^## /{n++} n==1' CHANGELOG.md > dist/notes.md
 
 # An image holds the very binaries of the archives.
@@ -180,7 +197,7 @@ publish: ## Push what a release or snapshot made: REGISTRY=registry.example.com/
 		$(CRANE) push --index $$layout $$image:$(RELEASE) || exit 1; \
 		test -z "$(SIGN)" || cosign sign --yes $$image@sha256:$$(sha256sum < $$layout/index.json | cut -d' ' -f1) || exit 1; \
 	done
-	$(BIN)/helm push dist/charts/cloud-controller-manager-$(RELEASE).tgz oci://$(REGISTRY)/charts $(HELM_PUSH_FLAGS) 2>&1 | tee dist/chart.push
+	$(PINNED) push dist/charts/cloud-controller-manager-$(RELEASE).tgz oci://$(REGISTRY)/charts $(HELM_PUSH_FLAGS) 2>&1 | tee dist/chart.push
 	@digest=$$(sed -n 's/^Digest: *//p' dist/chart.push); \
 	test -n "$$digest" || { echo "Error: the chart was not pushed"; exit 1; }; \
 	test -z "$(SIGN)" || cosign sign --yes $(REGISTRY)/charts/cloud-controller-manager@$$digest

@@ -97,7 +97,7 @@ func TestWhatIsAbsentIsMade(t *testing.T) {
 		chartFolder + "README.md":                 "| `credentials.values.token` | Token. Key of the Secret: `token`",
 		chartFolder + "values.schema.json":        `"const": "absent: place has no such key; it has zone"`,
 		chartFolder + "files/providers.json":      `"env": "TOY_TOKEN_FILE"`,
-		"cmd/cloudsim/zz_generated.simulators.go": `"toy": func(token string`,
+		"cmd/cloudsim/zz_generated.toy.go":        `simulators["toy"] = func(token string`,
 		".goreleaser.yaml":                        "provider_toy]",
 	} {
 		assert.Contains(t, string(files[path]), want, path)

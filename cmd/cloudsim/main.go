@@ -31,6 +31,9 @@ type simulator interface {
 // constructor makes a simulator; token is the only credential that is accepted, or empty for any.
 type constructor func(token string, activation time.Duration, publishedLimits bool) simulator
 
+// simulators are the clouds that can be simulated; each registers itself in a file of its own.
+var simulators = map[string]constructor{}
+
 func main() {
 	if err := run(os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "Error:", err)
@@ -43,7 +46,11 @@ func run(args []string) error {
 	defer stop()
 	names := slices.Sorted(maps.Keys(simulators))
 	fs := flag.NewFlagSet("cloudsim", flag.ContinueOnError)
-	provider := fs.String("provider", "digitalocean", "the cloud to simulate: "+strings.Join(names, ", "))
+	standard := "digitalocean"
+	if len(names) == 1 {
+		standard = names[0] // a slim program
+	}
+	provider := fs.String("provider", standard, "the cloud to simulate: "+strings.Join(names, ", "))
 	address := fs.String("address", "127.0.0.1:0", "loopback address and port to listen on; port 0 takes a free one")
 	urlFile := fs.String("url-file", "", "file to write the URL to once the port is open")
 	token := fs.String("token", "", "the only credential that is accepted; empty accepts any")

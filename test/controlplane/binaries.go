@@ -2,7 +2,6 @@
 package controlplane
 
 import (
-	"bufio"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -10,11 +9,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"time"
+
+	"github.com/anyccm/cloud-controller-manager/build/gobuild"
 )
 
 // binary is one program of the control plane and the package that it is built from.
@@ -28,8 +27,9 @@ var binaries = []binary{
 // assetsVariable names a folder with ready-made binaries, as the envtest tools use it.
 const assetsVariable = "KUBEBUILDER_ASSETS"
 
-// Binaries returns the folder that holds etcd and kube-apiserver. They come from KUBEBUILDER_ASSETS if that is set; else
-// they are built once from source, through the Go module proxy, into the user's cache folder. Progress goes to w.
+// Binaries returns the folder that holds etcd and kube-apiserver. They come from KUBEBUILDER_ASSETS if that is set, or from
+// where setup-envtest keeps them if there is a version that fits; else they are built once from source, through the Go
+// module proxy, into the user's cache folder. Progress goes to w.
 func Binaries(ctx context.Context, w io.Writer) (string, error) {
 	if dir := os.Getenv(assetsVariable); dir != "" {
 		for _, b := range binaries {
@@ -37,6 +37,10 @@ func Binaries(ctx context.Context, w io.Writer) (string, error) {
 				return "", fmt.Errorf("%s=%s: %w", assetsVariable, dir, err)
 			}
 		}
+		return dir, nil
+	}
+	if dir := installed(envtestFolders()); dir != "" {
+		fmt.Fprintf(w, "Using the control plane of setup-envtest: %s\n", dir)
 		return dir, nil
 	}
 	source, err := sourceDir()
@@ -125,11 +129,11 @@ func build(ctx context.Context, source, cache string, w io.Writer) error {
 	defer os.RemoveAll(staging)
 	began := time.Now()
 	for _, b := range binaries {
-		args := append([]string{"build", "-v", "-o", filepath.Join(staging, b.name)}, append(buildFlags(), b.pkg)...)
-		cmd := exec.CommandContext(ctx, "go", args...)
-		cmd.Dir = source
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false", "GOWORK=off")
-		if err := runShowing(cmd, b.name, w); err != nil {
+		err := gobuild.Build{
+			Name: b.name, Dir: source, Env: []string{"CGO_ENABLED=0", "GOFLAGS=-buildvcs=false", "GOWORK=off"},
+			Flags: buildFlags(), Output: filepath.Join(staging, b.name), Package: b.pkg,
+		}.Run(ctx, w)
+		if err != nil {
 			return err
 		}
 	}
@@ -137,36 +141,5 @@ func build(ctx context.Context, source, cache string, w io.Writer) error {
 	if err := os.Rename(staging, cache); err != nil {
 		return fmt.Errorf("keeping the binaries: %w", err)
 	}
-	return nil
-}
-
-// progressPeriod is how often the number of packages is shown.
-const progressPeriod = 5 * time.Second
-
-// runShowing runs a build and shows how many packages it has compiled so far.
-func runShowing(cmd *exec.Cmd, what string, w io.Writer) error {
-	out, err := cmd.StderrPipe()
-	if err != nil {
-		return fmt.Errorf("building %s: %w", what, err)
-	}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("building %s: %w", what, err)
-	}
-	began, shown, packages := time.Now(), time.Now(), 0
-	var tail []string
-	lines := bufio.NewScanner(out)
-	for lines.Scan() {
-		packages++
-		tail = append(tail, lines.Text())
-		tail = tail[max(0, len(tail)-20):]
-		if time.Since(shown) > progressPeriod {
-			shown = time.Now()
-			fmt.Fprintf(w, "  %s: %d packages after %s\n", what, packages, time.Since(began).Round(time.Second))
-		}
-	}
-	if err := cmd.Wait(); err != nil {
-		return fmt.Errorf("building %s: %w\n%s", what, err, strings.Join(tail, "\n"))
-	}
-	fmt.Fprintf(w, "  %s: done after %s\n", what, time.Since(began).Round(time.Second))
 	return nil
 }

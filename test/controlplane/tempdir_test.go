@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -33,10 +34,11 @@ func TestProcess(t *testing.T) {
 	p, err := Start("sleeper", t.TempDir(), "/bin/sh", []string{"-c", "echo ready; exec sleep 600"}, nil)
 	require.NoError(t, err)
 	assert.Positive(t, p.PID())
+	require.Eventually(t, func() bool { return p.Tail(5) == "ready" }, time.Minute, time.Millisecond, "what it wrote is kept")
 	p.Stop(0)
 	<-p.Done()
 	assert.Equal(t, -1, p.ExitCode())
-	assert.Equal(t, "ready", p.Tail(5))
+	assert.Equal(t, "ready", p.Tail(5), "also after its end")
 	_, err = Start("nobody", t.TempDir(), "/nowhere/at/all", nil, nil)
 	require.ErrorContains(t, err, "starting nobody")
 }

@@ -1,0 +1,172 @@
+// Package gobuild runs `go build` and shows how far it is. A cold build of a control plane takes minutes, and silence looks
+// like a hang.
+package gobuild
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Build is one run of `go build`.
+type Build struct {
+	// Name is what the progress calls it.
+	Name string
+	// Dir is the folder of the module; empty means the working folder.
+	Dir string
+	// Env is added to the environment.
+	Env []string
+	// Flags are those of `go build` besides -v and -o.
+	Flags []string
+	// Output is the file to write.
+	Output string
+	// Package is what is built.
+	Package string
+}
+
+// Period is how often a line of progress is shown.
+const Period = 5 * time.Second
+
+// Run builds, with a line of progress on w every few seconds. A build that ends sooner shows nothing.
+func (b Build) Run(ctx context.Context, w io.Writer) error {
+	cmd := b.command(ctx, append(append([]string{"build", "-v"}, b.Flags...), "-o", b.Output, b.Package))
+	out, err := cmd.StderrPipe()
+	if err != nil {
+		return fmt.Errorf("building %s: %w", b.Name, err)
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("building %s: %w", b.Name, err)
+	}
+	p := &progress{name: b.Name, began: time.Now()}
+	ctx, cancel := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	done.Go(func() { p.show(ctx, w, b.stale) })
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		p.line(lines.Text())
+	}
+	err = cmd.Wait()
+	cancel()
+	done.Wait()
+	if err != nil {
+		return fmt.Errorf("building %s: %w\n%s", b.Name, err, strings.Join(p.tail, "\n"))
+	}
+	if p.shown {
+		fmt.Fprintf(w, "  %s: built after %s\n", b.Name, time.Since(p.began).Round(time.Second))
+	}
+	return nil
+}
+
+func (b Build) command(ctx context.Context, args []string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "go", args...) //nolint:gosec // the arguments are this repository's own
+	cmd.Dir = b.Dir
+	cmd.Env = append(os.Environ(), b.Env...)
+	return cmd
+}
+
+// stale counts the packages that are not in the build cache yet. It is asked while the build runs, and only of builds that
+// take a while, for the answer takes seconds itself.
+func (b Build) stale(ctx context.Context) (int, error) {
+	cmd := b.command(ctx, append(append([]string{"list", "-deps"}, b.Flags...), "-f", "{{if .Stale}}x{{end}}", b.Package))
+	out, err := cmd.Output()
+	if err != nil {
+		return 0, fmt.Errorf("counting the packages of %s: %w", b.Name, err)
+	}
+	return bytes.Count(out, []byte("x")), nil
+}
+
+// progress is what is known of a running build.
+type progress struct {
+	name  string
+	began time.Time
+	// shown tells whether there was a line of progress.
+	shown bool
+
+	mu sync.Mutex
+	// tail are the last lines, for the message of a build that failed.
+	tail []string
+	// compiled and downloaded count packages and modules.
+	compiled, downloaded int
+	// counted is the number of packages that were compiled when total became known, after the time from the beginning.
+	counted int
+	after   time.Duration
+	// total is the number of packages to compile, 0 while it is not known.
+	total int
+}
+
+const downloading = "go: downloading "
+
+func (p *progress) line(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if strings.HasPrefix(text, downloading) {
+		p.downloaded++
+		return
+	}
+	p.compiled++
+	p.tail = append(p.tail, text)
+	p.tail = p.tail[max(0, len(p.tail)-20):]
+}
+
+// show writes a line in every period until ctx ends. The packages are counted once modules are there.
+func (p *progress) show(ctx context.Context, w io.Writer, stale func(context.Context) (int, error)) {
+	ticker := time.NewTicker(Period)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if p.wantsTotal() {
+			if n, err := stale(ctx); err == nil {
+				p.setTotal(n)
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		p.shown = true
+		fmt.Fprintf(w, "  %s\n", p.text(time.Since(p.began)))
+	}
+}
+
+func (p *progress) wantsTotal() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.total == 0 && p.compiled > 0
+}
+
+func (p *progress) setTotal(stale int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.total, p.counted, p.after = p.compiled+stale, p.compiled, time.Since(p.began)
+}
+
+// text says what is done, how far, and about how long it takes. The rate is that since the packages were counted, since
+// the time before has the downloads in it.
+func (p *progress) text(elapsed time.Duration) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.compiled == 0 && p.downloaded > 0:
+		return fmt.Sprintf("%s: %d modules downloaded after %s", p.name, p.downloaded, elapsed.Round(time.Second))
+	case p.total == 0:
+		return fmt.Sprintf("%s: %d packages compiled after %s", p.name, p.compiled, elapsed.Round(time.Second))
+	case p.compiled >= p.total:
+		return fmt.Sprintf("%s: compiled, linking after %s", p.name, elapsed.Round(time.Second))
+	}
+	text := fmt.Sprintf("%s: %d of %d packages compiled after %s", p.name, p.compiled, p.total, elapsed.Round(time.Second))
+	if done := p.compiled - p.counted; done > 0 && elapsed > p.after {
+		left := time.Duration(float64(elapsed-p.after) / float64(done) * float64(p.total-p.compiled))
+		text += fmt.Sprintf(", about %s more", left.Round(Period))
+	}
+	return text
+}

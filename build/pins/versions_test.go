@@ -1,0 +1,32 @@
+package pins
+
+import (
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var requirement = regexp.MustCompile(`(?m)^\s+(\S+) (v\S+)(?: // indirect)?$`)
+
+// TestToolsShareTheBuildCache: Helm and the control plane have the product's versions of what they have in common. One
+// module that differs changes all packages above it, and each of the three programs is compiled from nothing.
+func TestToolsShareTheBuildCache(t *testing.T) {
+	t.Parallel()
+	product := map[string]string{}
+	for _, m := range requirement.FindAllStringSubmatch(read(t, "go.mod"), -1) {
+		product[m[1]] = m[2]
+	}
+	require.NotEmpty(t, product["k8s.io/client-go"])
+	for _, file := range []string{"build/helm/go.mod", "build/controlplane/go.mod"} {
+		common := 0
+		for _, m := range requirement.FindAllStringSubmatch(read(t, file), -1) {
+			if version, ok := product[m[1]]; ok {
+				common++
+				assert.Equal(t, version, m[2], "%s: %s", file, m[1])
+			}
+		}
+		assert.Greater(t, common, 40, file)
+	}
+}

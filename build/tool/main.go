@@ -1,0 +1,103 @@
+// Command tool builds a program and shows how far it is, or takes one that is already on this machine. The Makefile runs it.
+//
+//	tool build  -name NAME [-C FOLDER] -o FILE [-tags TAGS] [-ldflags FLAGS] PACKAGE
+//	tool helm   -o FILE
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+
+	"github.com/anyccm/cloud-controller-manager/build/gobuild"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "Error:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, w io.Writer) error {
+	if len(args) == 0 {
+		return fmt.Errorf("say what to do: tool build … or tool helm …")
+	}
+	fs := flag.NewFlagSet("tool "+args[0], flag.ContinueOnError)
+	b := gobuild.Build{Env: []string{"CGO_ENABLED=0"}}
+	fs.StringVar(&b.Name, "name", args[0], "what the progress calls the program")
+	fs.StringVar(&b.Dir, "C", "", "folder of the module")
+	fs.StringVar(&b.Output, "o", "", "file to write")
+	tags, ldflags := fs.String("tags", "", "build tags"), fs.String("ldflags", "-s -w", "flags of the linker")
+	if err := fs.Parse(args[1:]); err != nil {
+		return err
+	}
+	b.Flags = []string{"-trimpath", "-tags=" + *tags, "-ldflags=" + *ldflags}
+	var err error
+	if b.Output, err = filepath.Abs(b.Output); err != nil {
+		return fmt.Errorf("-o: %w", err)
+	}
+	switch args[0] {
+	case "build":
+		if fs.NArg() != 1 {
+			return fmt.Errorf("tool build: name one package, not %q", fs.Args())
+		}
+		b.Package = fs.Arg(0)
+		return b.Run(ctx, w)
+	case "helm":
+		return helm(ctx, b, w)
+	}
+	return fmt.Errorf("unknown %q: there are build and helm", args[0])
+}
+
+// helm takes the one on the PATH if its version fits, else it builds the pinned one.
+func helm(ctx context.Context, b gobuild.Build, w io.Writer) error {
+	if path, version := found(ctx, "helm", "version", "--template={{.Version}}"); helmFits(version) {
+		fmt.Fprintf(w, "Using helm %s: %s\n", version, path)
+		return refer(b.Output, path)
+	}
+	fmt.Fprintln(w, "Building helm from source; this happens once.")
+	b.Dir, b.Package = filepath.Join("build", "helm"), "helm.sh/helm/v4/cmd/helm"
+	return b.Run(ctx, w)
+}
+
+// found returns the path of a program on the PATH and what it answers to the arguments; nothing if it is not there.
+func found(ctx context.Context, name string, args ...string) (path, answer string) {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", ""
+	}
+	out, err := exec.CommandContext(ctx, path, args...).Output() //nolint:gosec // the user's own PATH
+	if err != nil {
+		return "", ""
+	}
+	return path, strings.TrimSpace(string(out))
+}
+
+// helmVersion: the chart's tests compare what is rendered byte by byte, which major versions may differ in.
+var helmVersion = regexp.MustCompile(`^v4\.\d+\.\d+(\+\S+)?$`)
+
+func helmFits(version string) bool { return helmVersion.MatchString(version) }
+
+// refer writes a script that runs another program, so that make sees a new file and nothing is copied.
+func refer(file, path string) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return fmt.Errorf("making the folder of programs: %w", err)
+	}
+	quoted := "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+	_ = os.Remove(file)                                                                              // a running program cannot be overwritten
+	if err := os.WriteFile(file, []byte("#!/bin/sh\nexec "+quoted+" \"$@\"\n"), 0o755); err != nil { //nolint:gosec // a program
+		return fmt.Errorf("referring to %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestHelmFits(t *testing.T) {
+	for version, want := range map[string]bool{
+		"v4.0.0": true, "v4.3.1": true, "v4.3.1+gabcdef": true,
+		"v4.3.0-rc.1": false, "v3.19.0": false, "v5.0.0": false, "": false, "v4": false, "xv4.0.0": false,
+	} {
+		assert.Equal(t, want, helmFits(version), version)
+	}
+}
+
+// A helm on the PATH is used in place, also from a folder with an unusual name; one that does not answer is not.
+func TestFoundHelm(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "it's here")
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	script := "#!/bin/sh\ntest \"$1\" = version && echo v4.1.0 || echo \"$@\"\n"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "helm"), []byte(script), 0o700)) //nolint:gosec // a program
+	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	out := filepath.Join(t.TempDir(), "bin", "helm")
+	require.NoError(t, run(t.Context(), []string{"helm", "-o", out}, t.Output()))
+	answer, err := exec.CommandContext(t.Context(), out, "template", "two words").Output()
+	require.NoError(t, err)
+	assert.Equal(t, "template two words\n", string(answer))
+
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "helm"), []byte("#!/bin/sh\nexit 1\n"), 0o700)) //nolint:gosec // a program
+	path, version := found(t.Context(), "helm", "version")
+	assert.Empty(t, path+version)
+}
