@@ -24,29 +24,44 @@ const (
 	PlanDelete = "delete"
 )
 
+// Finding is something that the user of a Service should know, as its event would say it.
+type Finding struct {
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+	Warning bool   `json:"warning"`
+}
+
+// Plan is what the reconciliation of a Service would do.
+type Plan struct {
+	// Changes are in order, none where everything is as it should be.
+	Changes []Planned
+	// Findings are those that are known so far, also beside an error.
+	Findings []Finding
+}
+
 // Planner is implemented by clouds that can tell what the reconciliation of a Service would do.
 type Planner interface {
-	// PlanLoadBalancer returns it in order, none where everything is as it should be. It writes nothing, neither in the cloud
-	// nor in the cluster. A Service that cannot be reconciled gets the error that its event would have.
-	PlanLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) ([]Planned, error)
+	// PlanLoadBalancer writes nothing, neither in the cloud nor in the cluster. A Service that cannot be reconciled gets the
+	// error that its event would have.
+	PlanLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (Plan, error)
 }
 
 // ErrNoPlan is the answer of a cloud that cannot tell.
 var ErrNoPlan = errors.New("this provider cannot tell what it would do")
 
 // PlanLoadBalancer implements Planner for the Nodes that are ours.
-func (c *Cloud) PlanLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (planned []Planned, err error) {
+func (c *Cloud) PlanLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (plan Plan, err error) {
 	planner, ok := c.inner.(Planner)
 	if !ok {
-		return nil, ErrNoPlan
+		return plan, ErrNoPlan
 	}
 	w, _, err := Annotations.Parse(service.Annotations)
 	if err != nil || w.Disown {
-		return nil, err
+		return plan, err
 	}
 	backends, err := c.verification.verified(ctx, c.ownership.ours(nodes))
 	if err != nil {
-		return nil, err
+		return plan, err
 	}
 	defer recovered(&err, "PlanLoadBalancer", name(service))
 	return planner.PlanLoadBalancer(ctx, cluster, service, backends)

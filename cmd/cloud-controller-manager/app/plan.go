@@ -48,7 +48,9 @@ type plan struct {
 type plannedService struct {
 	Service string          `json:"service"`
 	Planned []guard.Planned `json:"planned"`
-	Error   string          `json:"error,omitempty"`
+	// Findings are what the events on the Service would say.
+	Findings []guard.Finding `json:"findings,omitempty"`
+	Error    string          `json:"error,omitempty"`
 }
 
 func planCommand(providers *registry.Registry) *cobra.Command {
@@ -166,9 +168,9 @@ func (p *plan) plan(ctx context.Context, planner guard.Planner, client kubernete
 	result := plannedService{Service: namespaced(manifest), Planned: []guard.Planned{}}
 	service, err := dryRun(ctx, client, manifest)
 	if err == nil {
-		var planned []guard.Planned
+		var planned guard.Plan
 		planned, err = planner.PlanLoadBalancer(ctx, p.clusterName, service, nodes)
-		result.Planned = append(result.Planned, planned...)
+		result.Planned, result.Findings = append(result.Planned, planned.Changes...), planned.Findings
 	}
 	if errors.Is(err, cloudprovider.ImplementedElsewhere) {
 		err = nil // another controller's
@@ -222,6 +224,9 @@ func (p *plan) print(all []plannedService) error {
 		return e.Encode(all)
 	}
 	for _, s := range all {
+		for _, f := range s.Findings {
+			fmt.Fprintf(w, "Service %s: %s: %s: %s\n", s.Service, map[bool]string{true: "warning", false: "note"}[f.Warning], f.Reason, f.Message)
+		}
 		switch {
 		case s.Error != "":
 			fmt.Fprintf(w, "Service %s: error: %s\n", s.Service, s.Error)

@@ -1,0 +1,311 @@
+// Package services reconciles Services of type LoadBalancer. It has the order of the steps, and a cloud supplies the parts as
+// a Reconciler: what is there, whose it is, what should be there, and the changes between the two.
+//
+// EnsureLoadBalancer, UpdateLoadBalancer, EnsureLoadBalancerDeleted and the command plan all run the same parts, so that plan
+// tells what would be done. Parts that compute write nothing: what they have to say to the user is a Finding, which only
+// reconciliation turns into an event.
+package services
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/record"
+	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// Purpose is what a Reconciler is asked for. It decides how old an answer may be, and what an object of somebody else means.
+type Purpose string
+
+// Purposes.
+const (
+	// Ensure: the Service is to get all that it asks for.
+	Ensure Purpose = "ensure"
+	// Plan: what Ensure would do is to be told. Nothing is written.
+	Plan Purpose = "plan"
+	// UpdateNodes: the nodes changed, and nothing else is to be done.
+	UpdateNodes Purpose = "nodes"
+	// Delete: the Service goes.
+	Delete Purpose = "delete"
+	// Lookup: somebody asks whether there is a load balancer.
+	Lookup Purpose = "lookup"
+)
+
+// Request is what a reconciliation is about.
+type Request struct {
+	Purpose Purpose
+	// Cluster is the value of --cluster-name.
+	Cluster string
+	// Service is never changed in place. A Change that writes annotations puts the Service as it then is here.
+	Service *v1.Service
+	// Nodes are those behind the load balancer; none for Delete and Lookup.
+	Nodes []*v1.Node
+}
+
+// Finding is something that the user of a Service should know.
+type Finding struct {
+	// Reason is that of the event.
+	Reason  string
+	Message string
+	// Normal is set where nothing is wrong.
+	Normal bool
+	// On is the Service that the event belongs to; nil means that of the request.
+	On *v1.Service
+}
+
+// Warning returns a Finding about something that is wrong.
+func Warning(reason, format string, args ...any) Finding {
+	return Finding{Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// Notice returns a Finding about something that is in order.
+func Notice(reason, format string, args ...any) Finding {
+	return Finding{Reason: reason, Message: fmt.Sprintf(format, args...), Normal: true}
+}
+
+// Change brings what is observed nearer to what is desired, by one call or by a few that belong together.
+type Change[O any] struct {
+	guard.Planned
+	// Make carries it out, and returns what is there afterwards. Whatever fails may have taken effect: it sees to it that the
+	// next look reads what it may have changed.
+	Make func(ctx context.Context, r *Request, observed O) (O, error)
+	// Replan is set where what follows depends on what this change makes: everything after it is computed again.
+	Replan bool
+}
+
+// Reconciler is what a cloud supplies for one kind of load balancer. O is what is observed, D what is desired.
+type Reconciler[O, D any] interface {
+	// Observe reads what is there for a Service. It writes nothing.
+	Observe(ctx context.Context, r Request) (O, error)
+	// CheckOwner decides whether what was observed is the Service's to have. For Ensure and Plan, an object of somebody else is
+	// an error; for the other purposes it is left out of what is returned, as if it were not there.
+	CheckOwner(ctx context.Context, r Request, observed O) (O, []Finding, error)
+	// Desire computes what should be there. It may read, and writes nothing.
+	Desire(ctx context.Context, r Request, observed O) (D, []Finding, error)
+	// Changes are those between the two, in order; none where all is as it should be. It makes no call.
+	Changes(r Request, observed O, desired D) ([]Change[O], error)
+	// Complete does what is due when all changes are made: it records on the Service what was made, waits until the cloud has
+	// set it up, and removes what the Service had before. It makes no call where nothing is due.
+	Complete(ctx context.Context, r *Request, observed O, desired D) (O, error)
+	// Status is that of the Service, or an error that says when to look again.
+	Status(r Request, observed O, desired D) (*v1.LoadBalancerStatus, error)
+	// NodeChanges are those that follow from the nodes alone. Nothing is created by them, and a fault in an annotation keeps no
+	// node from joining or leaving.
+	NodeChanges(ctx context.Context, r Request, observed O) ([]Change[O], error)
+	// Deletions are what is to be done when the Service goes. What a Finding says stays in the cloud.
+	Deletions(ctx context.Context, r Request, observed O) ([]Change[O], []Finding, error)
+	// Exists reports whether anything is left that Deletions would remove, and the status if there is a load balancer.
+	Exists(ctx context.Context, r Request, observed O) (*v1.LoadBalancerStatus, bool, error)
+}
+
+// maxRounds bounds how often changes are computed again in one call. It is far above what any cloud needs, where a change is a
+// round; beyond it, a change does not have the effect that it should.
+const maxRounds = 500
+
+// maxLooks bounds how often one call looks at what is there after its own changes.
+const maxLooks = 5
+
+// LoadBalancer implements cloudprovider.LoadBalancer and plan by a Reconciler.
+type LoadBalancer[O, D any] struct {
+	Reconciler Reconciler[O, D]
+	// Name is that of the load balancer of a Service, for messages of the framework.
+	Name func(cluster string, service *v1.Service) string
+	// LookAgain is set where others may change a load balancer while we do, and what they did must not pass for ours: when our
+	// changes are made, Observe is asked again until there is nothing left to change.
+	LookAgain bool
+	// Events receives the findings; nil drops them. It is set before the first call.
+	Events record.EventRecorder
+}
+
+// GetLoadBalancerName implements cloudprovider.LoadBalancer.
+func (l *LoadBalancer[O, D]) GetLoadBalancerName(_ context.Context, cluster string, service *v1.Service) string {
+	return l.Name(cluster, service)
+}
+
+// GetLoadBalancer implements cloudprovider.LoadBalancer.
+func (l *LoadBalancer[O, D]) GetLoadBalancer(ctx context.Context, cluster string, service *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
+	r := Request{Purpose: Lookup, Cluster: cluster, Service: service}
+	observed, err := l.observe(ctx, r, &report{})
+	if err != nil {
+		return nil, false, err
+	}
+	return l.Reconciler.Exists(ctx, r, observed)
+}
+
+// EnsureLoadBalancer implements cloudprovider.LoadBalancer.
+func (l *LoadBalancer[O, D]) EnsureLoadBalancer(
+	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node,
+) (*v1.LoadBalancerStatus, error) {
+	r := Request{Purpose: Ensure, Cluster: cluster, Service: service, Nodes: nodes}
+	findings := &report{events: l.Events, service: service}
+	var desired D
+	observed, err := l.converge(ctx, &r, findings, func(observed O) ([]Change[O], error) {
+		var found []Finding
+		var err error
+		desired, found, err = l.Reconciler.Desire(ctx, r, observed)
+		findings.add(found)
+		if err != nil {
+			return nil, err
+		}
+		return l.Reconciler.Changes(r, observed, desired)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if observed, err = l.Reconciler.Complete(ctx, &r, observed, desired); err != nil {
+		return nil, err
+	}
+	return l.Reconciler.Status(r, observed, desired)
+}
+
+// UpdateLoadBalancer implements cloudprovider.LoadBalancer.
+func (l *LoadBalancer[O, D]) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) error {
+	r := Request{Purpose: UpdateNodes, Cluster: cluster, Service: service, Nodes: nodes}
+	_, err := l.converge(ctx, &r, &report{events: l.Events, service: service}, func(observed O) ([]Change[O], error) {
+		return l.Reconciler.NodeChanges(ctx, r, observed)
+	})
+	return err
+}
+
+// EnsureLoadBalancerDeleted implements cloudprovider.LoadBalancer.
+func (l *LoadBalancer[O, D]) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) error {
+	r := Request{Purpose: Delete, Cluster: cluster, Service: service}
+	findings := &report{events: l.Events, service: service}
+	_, err := l.converge(ctx, &r, findings, func(observed O) ([]Change[O], error) {
+		changes, found, err := l.Reconciler.Deletions(ctx, r, observed)
+		findings.add(found)
+		return changes, err
+	})
+	return err
+}
+
+// PlanLoadBalancer implements guard.Planner.
+func (l *LoadBalancer[O, D]) PlanLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (guard.Plan, error) {
+	r := Request{Purpose: Plan, Cluster: cluster, Service: service, Nodes: nodes}
+	findings := &report{service: service}
+	plan, err := l.plan(ctx, r, findings)
+	plan.Findings = findings.planned()
+	return plan, err
+}
+
+func (l *LoadBalancer[O, D]) plan(ctx context.Context, r Request, findings *report) (plan guard.Plan, err error) {
+	observed, err := l.observe(ctx, r, findings)
+	if err != nil {
+		return plan, err
+	}
+	desired, found, err := l.Reconciler.Desire(ctx, r, observed)
+	findings.add(found)
+	if err != nil {
+		return plan, err
+	}
+	changes, err := l.Reconciler.Changes(r, observed, desired)
+	for _, c := range changes {
+		plan.Changes = append(plan.Changes, c.Planned)
+	}
+	return plan, err
+}
+
+// observe reads what is there and leaves out, or refuses, what is somebody else's.
+func (l *LoadBalancer[O, D]) observe(ctx context.Context, r Request, findings *report) (O, error) {
+	observed, err := l.Reconciler.Observe(ctx, r)
+	if err != nil {
+		return observed, err
+	}
+	observed, found, err := l.Reconciler.CheckOwner(ctx, r, observed)
+	findings.add(found)
+	return observed, err
+}
+
+// converge makes changes until there are none left, and returns what is there then.
+func (l *LoadBalancer[O, D]) converge(ctx context.Context, r *Request, findings *report, changes func(O) ([]Change[O], error)) (O, error) {
+	observed, err := l.observe(ctx, *r, findings)
+	if err != nil {
+		return observed, err
+	}
+	looks, worked := 0, false
+	for range maxRounds {
+		due, err := changes(observed)
+		if err != nil {
+			return observed, err
+		}
+		again := false
+		for i, c := range due {
+			klog.InfoS("Changing load balancer", "service", klog.KObj(r.Service), "action", c.Action, "object", c.Object, "detail", c.Detail, "more", len(due)-i-1)
+			if observed, err = c.Make(ctx, r, observed); err != nil {
+				return observed, err
+			}
+			worked = true
+			if c.Replan {
+				again = true
+				break
+			}
+		}
+		switch {
+		case again:
+		case !worked || !l.LookAgain:
+			return observed, nil
+		case looks == maxLooks:
+			return observed, fmt.Errorf("%s was changed by somebody else as often as it was set right; find out who does that", l.Name(r.Cluster, r.Service))
+		default:
+			looks++
+			worked = false
+			if observed, err = l.observe(ctx, *r, findings); err != nil {
+				return observed, err
+			}
+		}
+	}
+	return observed, fmt.Errorf("%s: the changes of %s have no end: each look finds more to change", l.Name(r.Cluster, r.Service), r.Purpose)
+}
+
+// report turns findings into events, each once in a call however often it is found.
+type report struct {
+	events  record.EventRecorder
+	service *v1.Service
+	found   []Finding
+}
+
+func (r *report) add(findings []Finding) {
+	for _, f := range findings {
+		if f.On == nil {
+			f.On = r.service
+		}
+		if r.has(f) {
+			continue
+		}
+		r.found = append(r.found, f)
+		if r.events == nil {
+			continue
+		}
+		kind := v1.EventTypeWarning
+		if f.Normal {
+			kind = v1.EventTypeNormal
+		}
+		r.events.Event(f.On, kind, f.Reason, f.Message)
+	}
+}
+
+func (r *report) has(f Finding) bool {
+	for _, o := range r.found {
+		if o.Reason == f.Reason && o.Message == f.Message && o.On == f.On {
+			return true
+		}
+	}
+	return false
+}
+
+// planned are the findings about the Service itself.
+func (r *report) planned() []guard.Finding {
+	var list []guard.Finding
+	for _, f := range r.found {
+		if f.On == r.service {
+			list = append(list, guard.Finding{Reason: f.Reason, Message: f.Message, Warning: !f.Normal})
+		}
+	}
+	return list
+}
+
+var _ cloudprovider.LoadBalancer = (*LoadBalancer[struct{}, struct{}])(nil)

@@ -1,0 +1,301 @@
+package services
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// shelf is a cloud whose load balancers are lists of words. What is desired is a list too.
+type shelf struct {
+	// stored is what the cloud holds; nil means that there is no load balancer.
+	stored []string
+	// want is what the Service asks for.
+	want []string
+	// foreign is set where the load balancer is somebody else's.
+	foreign bool
+	// meddle changes what is stored after each of our changes, as another person would.
+	meddle func(s *shelf)
+	fail   string
+	calls  []string
+	looks  int
+}
+
+var errForeign = errors.New("it is somebody else's")
+
+func (s *shelf) Observe(_ context.Context, r Request) ([]string, error) {
+	s.looks++
+	if s.fail == "observe" {
+		return nil, errors.New("no answer")
+	}
+	s.calls = append(s.calls, "observe "+string(r.Purpose))
+	return slices.Clone(s.stored), nil
+}
+
+func (s *shelf) CheckOwner(_ context.Context, r Request, observed []string) ([]string, []Finding, error) {
+	switch {
+	case !s.foreign || observed == nil:
+		return observed, nil, nil
+	case r.Purpose == Ensure || r.Purpose == Plan:
+		return nil, []Finding{Warning("NotOurs", "it is somebody else's")}, errForeign
+	}
+	return nil, nil, nil
+}
+
+func (s *shelf) Desire(_ context.Context, r Request, _ []string) ([]string, []Finding, error) {
+	findings := []Finding{Warning("Ignored", "an annotation has no effect"), Notice("Shared", "it is shared")}
+	if s.fail == "desire" {
+		return nil, append(findings, Warning("ConfigError", "nonsense")), errors.New("nonsense")
+	}
+	return s.want, findings, nil
+}
+
+func (s *shelf) Changes(_ Request, observed, desired []string) ([]Change[[]string], error) {
+	if observed == nil {
+		return []Change[[]string]{s.change(guard.PlanCreate, "load balancer", true, func() { s.stored = []string{} })}, nil
+	}
+	var list []Change[[]string]
+	for _, w := range desired {
+		if !slices.Contains(observed, w) {
+			list = append(list, s.change(guard.PlanCreate, w, false, func() { s.stored = append(s.stored, w) }))
+		}
+	}
+	for _, o := range observed {
+		if !slices.Contains(desired, o) {
+			list = append(list, s.change(guard.PlanDelete, o, false, func() { s.stored = slices.DeleteFunc(s.stored, func(x string) bool { return x == o }) }))
+		}
+	}
+	return list, nil
+}
+
+func (s *shelf) change(action, object string, replan bool, do func()) Change[[]string] {
+	return Change[[]string]{
+		Planned: guard.Planned{Action: action, Object: object}, Replan: replan,
+		Make: func(context.Context, *Request, []string) ([]string, error) {
+			s.calls = append(s.calls, action+" "+object)
+			if s.fail == object {
+				return nil, errors.New("refused")
+			}
+			do()
+			after := slices.Clone(s.stored)
+			if s.meddle != nil {
+				s.meddle(s)
+			}
+			return after, nil
+		},
+	}
+}
+
+func (s *shelf) Complete(_ context.Context, _ *Request, observed, _ []string) ([]string, error) {
+	s.calls = append(s.calls, "complete")
+	return observed, nil
+}
+
+func (s *shelf) Status(_ Request, observed, _ []string) (*v1.LoadBalancerStatus, error) {
+	return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{Hostname: fmt.Sprint(observed)}}}, nil
+}
+
+func (s *shelf) NodeChanges(_ context.Context, r Request, observed []string) ([]Change[[]string], error) {
+	if observed == nil {
+		return nil, nil
+	}
+	return s.Changes(r, observed, s.want)
+}
+
+func (s *shelf) Deletions(_ context.Context, _ Request, observed []string) ([]Change[[]string], []Finding, error) {
+	if observed == nil {
+		return nil, []Finding{Notice("Retained", "something stays")}, nil
+	}
+	return []Change[[]string]{s.change(guard.PlanDelete, "load balancer", true, func() { s.stored = nil })}, nil, nil
+}
+
+func (s *shelf) Exists(_ context.Context, _ Request, observed []string) (*v1.LoadBalancerStatus, bool, error) {
+	return &v1.LoadBalancerStatus{}, observed != nil, nil
+}
+
+func serve(s *shelf) (*LoadBalancer[[]string, []string], *record.FakeRecorder, *v1.Service) {
+	events := record.NewFakeRecorder(20)
+	return &LoadBalancer[[]string, []string]{
+		Reconciler: s, Events: events, Name: func(string, *v1.Service) string { return "shelf" },
+	}, events, &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}}
+}
+
+func drain(events *record.FakeRecorder) []string {
+	var list []string
+	for len(events.Events) > 0 {
+		list = append(list, <-events.Events)
+	}
+	return list
+}
+
+func TestEnsure(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		shelf     shelf
+		lookAgain bool
+		calls     []string
+		stored    []string
+		err       string
+	}{
+		"nothing is there": {
+			shelf: shelf{want: []string{"a", "b"}}, stored: []string{"a", "b"},
+			calls: []string{"observe ensure", "create load balancer", "create a", "create b", "complete"},
+		},
+		"all is as it should be": {
+			shelf: shelf{stored: []string{"a"}, want: []string{"a"}}, stored: []string{"a"},
+			calls: []string{"observe ensure", "complete"},
+		},
+		"a change fails": {
+			shelf: shelf{stored: []string{"b"}, want: []string{"a", "c"}, fail: "c"}, stored: []string{"b", "a"}, err: "refused",
+			calls: []string{"observe ensure", "create a", "create c"},
+		},
+		"it is looked at again": {
+			shelf: shelf{stored: []string{}, want: []string{"a"}}, lookAgain: true, stored: []string{"a"},
+			calls: []string{"observe ensure", "create a", "observe ensure", "complete"},
+		},
+		"nothing was done, so nothing is looked at again": {
+			shelf: shelf{stored: []string{"a"}, want: []string{"a"}}, lookAgain: true, stored: []string{"a"},
+			calls: []string{"observe ensure", "complete"},
+		},
+		"somebody changed it meanwhile": {
+			shelf: shelf{stored: []string{}, want: []string{"a"}, meddle: func(s *shelf) {
+				if len(s.calls) == 2 {
+					s.stored = []string{"x"}
+				}
+			}},
+			lookAgain: true, stored: []string{"a"},
+			calls: []string{"observe ensure", "create a", "observe ensure", "create a", "delete x", "observe ensure", "complete"},
+		},
+		"somebody else's": {
+			shelf: shelf{stored: []string{"x"}, want: []string{"a"}, foreign: true}, stored: []string{"x"}, err: errForeign.Error(),
+			calls: []string{"observe ensure"},
+		},
+		"no answer is not absence": {
+			shelf: shelf{want: []string{"a"}, fail: "observe"}, err: "no answer",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := tc.shelf
+			l, _, service := serve(&s)
+			l.LookAgain = tc.lookAgain
+			status, err := l.EnsureLoadBalancer(t.Context(), "kubernetes", service, nil)
+			assert.Equal(t, tc.calls, s.calls)
+			assert.Equal(t, tc.stored, s.stored)
+			if tc.err != "" {
+				require.ErrorContains(t, err, tc.err)
+				assert.Nil(t, status)
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, fmt.Sprint(tc.stored), status.Ingress[0].Hostname, "the status is that of what is there afterwards")
+		})
+	}
+}
+
+// Each finding is one event in a call, however often the changes are computed again.
+func TestFindings(t *testing.T) {
+	t.Parallel()
+	s := &shelf{want: []string{"a"}}
+	l, events, service := serve(s)
+	_, err := l.EnsureLoadBalancer(t.Context(), "kubernetes", service, nil)
+	require.NoError(t, err)
+	want := []string{"Warning Ignored an annotation has no effect", "Normal Shared it is shared"}
+	assert.Equal(t, want, drain(events))
+
+	s.fail = "desire"
+	_, err = l.EnsureLoadBalancer(t.Context(), "kubernetes", service, nil)
+	require.ErrorContains(t, err, "nonsense")
+	assert.Equal(t, append(want, "Warning ConfigError nonsense"), drain(events), "also those beside an error")
+}
+
+// Plan tells what Ensure would do, and writes neither to the cloud nor events.
+func TestPlan(t *testing.T) {
+	t.Parallel()
+	s := &shelf{stored: []string{"b"}, want: []string{"a"}}
+	l, events, service := serve(s)
+	plan, err := l.PlanLoadBalancer(t.Context(), "kubernetes", service, nil)
+	require.NoError(t, err)
+	assert.Equal(t, guard.Plan{
+		Changes: []guard.Planned{{Action: "create", Object: "a"}, {Action: "delete", Object: "b"}},
+		Findings: []guard.Finding{
+			{Reason: "Ignored", Message: "an annotation has no effect", Warning: true}, {Reason: "Shared", Message: "it is shared"},
+		},
+	}, plan)
+	assert.Equal(t, []string{"observe plan"}, s.calls)
+	assert.Empty(t, drain(events))
+
+	s.fail = "desire"
+	plan, err = l.PlanLoadBalancer(t.Context(), "kubernetes", service, nil)
+	require.ErrorContains(t, err, "nonsense")
+	assert.Len(t, plan.Findings, 3, "what is wrong is told beside the error")
+}
+
+func TestUpdate(t *testing.T) {
+	t.Parallel()
+	s := &shelf{stored: []string{"b"}, want: []string{"a"}}
+	l, events, service := serve(s)
+	require.NoError(t, l.UpdateLoadBalancer(t.Context(), "kubernetes", service, nil))
+	assert.Equal(t, []string{"observe nodes", "create a", "delete b"}, s.calls)
+	assert.Empty(t, drain(events))
+
+	for _, s := range []*shelf{{want: []string{"a"}}, {stored: []string{"x"}, want: []string{"a"}, foreign: true}} {
+		l, _, service = serve(s)
+		require.NoError(t, l.UpdateLoadBalancer(t.Context(), "kubernetes", service, nil))
+		assert.Equal(t, []string{"observe nodes"}, s.calls, "nothing is created, and nothing of others is changed")
+	}
+}
+
+func TestDelete(t *testing.T) {
+	t.Parallel()
+	s := &shelf{stored: []string{"b"}}
+	l, events, service := serve(s)
+	require.NoError(t, l.EnsureLoadBalancerDeleted(t.Context(), "kubernetes", service))
+	assert.Equal(t, []string{"observe delete", "delete load balancer"}, s.calls)
+	_, exists, err := l.GetLoadBalancer(t.Context(), "kubernetes", service)
+	require.NoError(t, err)
+	assert.False(t, exists)
+	assert.Equal(t, []string{"Normal Retained something stays"}, drain(events))
+
+	s = &shelf{stored: []string{"x"}, foreign: true}
+	l, _, service = serve(s)
+	require.NoError(t, l.EnsureLoadBalancerDeleted(t.Context(), "kubernetes", service))
+	assert.Equal(t, []string{"observe delete"}, s.calls, "what is somebody else's stays")
+	s = &shelf{stored: []string{"b"}, fail: "load balancer"}
+	l, _, service = serve(s)
+	require.ErrorContains(t, l.EnsureLoadBalancerDeleted(t.Context(), "kubernetes", service), "refused")
+}
+
+// Neither a person who always undoes what is done nor a change without effect keeps a worker for ever.
+func TestNoEnd(t *testing.T) {
+	t.Parallel()
+	s := &shelf{stored: []string{}, want: []string{"a"}, meddle: func(s *shelf) { s.stored = []string{} }}
+	l, _, service := serve(s)
+	l.LookAgain = true
+	_, err := l.EnsureLoadBalancer(t.Context(), "kubernetes", service, nil)
+	require.ErrorContains(t, err, "changed by somebody else")
+	assert.Equal(t, maxLooks+1, s.looks)
+
+	s = &shelf{stored: nil, want: []string{"a"}, meddle: func(s *shelf) { s.stored = nil }}
+	l, _, service = serve(s)
+	l.Reconciler = forgetful{s}
+	_, err = l.EnsureLoadBalancer(t.Context(), "kubernetes", service, nil)
+	require.ErrorContains(t, err, "no end")
+}
+
+// forgetful returns from each change that nothing is there.
+type forgetful struct{ *shelf }
+
+func (f forgetful) Changes(r Request, _, desired []string) ([]Change[[]string], error) {
+	return f.shelf.Changes(r, nil, desired)
+}
