@@ -1,0 +1,2 @@
+// Package imports holds the direction of imports: cmd → registry/linked → providers/<name> → providers/kit → registry.
+package imports
