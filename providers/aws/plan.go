@@ -17,7 +17,12 @@ import (
 )
 
 // PlanLoadBalancer implements guard.Planner.
-func (c *cloud) PlanLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) ([]guard.Planned, error) {
+func (c *cloud) PlanLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (guard.Plan, error) {
+	changes, err := c.plannedChanges(ctx, cluster, service, nodes)
+	return guard.Plan{Changes: changes}, err
+}
+
+func (c *cloud) plannedChanges(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) ([]guard.Planned, error) {
 	l := c.loadBalancers
 	if _, elsewhere := kindOf(service); elsewhere {
 		return nil, cloudprovider.ImplementedElsewhere

@@ -34,8 +34,9 @@ func TestPlan(t *testing.T) {
 			w := startWorld(t, "", awssim.Options{})
 			w.Apply(c.service)
 			w.server.ResetCalls()
-			planned, err := w.PlanLoadBalancer(t.Context(), w.cluster, w.Current(c.service), w.nodes)
+			plan, err := w.PlanLoadBalancer(t.Context(), w.cluster, w.Current(c.service), w.nodes)
 			require.NoError(t, err)
+			planned := plan.Changes
 			for i := range planned {
 				if i < len(c.want) && c.want[i].Detail == "" {
 					planned[i].Detail = ""
@@ -45,8 +46,9 @@ func TestPlan(t *testing.T) {
 			assert.Zero(t, w.server.Calls().Writes)
 
 			s := w.ensure(c.service)
-			planned, err = w.PlanLoadBalancer(t.Context(), w.cluster, s, w.nodes)
+			plan, err = w.PlanLoadBalancer(t.Context(), w.cluster, s, w.nodes)
 			require.NoError(t, err)
+			planned = plan.Changes
 			assert.Empty(t, planned)
 		})
 	}

@@ -454,7 +454,8 @@ func TestPlanOfVanishedDroplet(t *testing.T) {
 	})
 	w.nodes = w.nodes[:1]
 	w.restart()
-	planned, err := w.PlanLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
+	plan, err := w.PlanLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
 	require.NoError(t, err)
+	planned := plan.Changes
 	assert.Empty(t, planned)
 }

@@ -402,8 +402,9 @@ func TestPlanTellsOfFirewalls(t *testing.T) {
 			own = strconv.Itoa(all[1].ID)
 		}
 		w.server.ResetCalls()
-		planned, err := w.PlanLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
+		plan, err := w.PlanLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
 		require.NoError(t, err)
+		planned := plan.Changes
 		assert.Zero(t, w.server.Calls().Writes)
 		var told []string
 		for _, p := range planned {
@@ -411,14 +412,16 @@ func TestPlanTellsOfFirewalls(t *testing.T) {
 		}
 		assert.Equal(t, c.want, told, "%v", c)
 		s, _ = w.ensure(s)
-		planned, err = w.PlanLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
+		plan, err = w.PlanLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
 		require.NoError(t, err)
+		planned = plan.Changes
 		assert.Empty(t, planned, "%v: it is done", c)
 	}
 	fresh := service("fresh", map[string]string{annotationFirewallACL: allowACL}, port("http", 80, 30081))
 	fresh.UID = "9c1f6b52-7a66-4b58-8b4b-0a61c1f9e0a1"
-	planned, err := w.PlanLoadBalancer(t.Context(), "kubernetes", fresh, w.nodes)
+	plan, err := w.PlanLoadBalancer(t.Context(), "kubernetes", fresh, w.nodes)
 	require.NoError(t, err)
+	planned := plan.Changes
 	require.Len(t, planned, 2)
 	assert.Equal(t, "firewall ccm-9c1f6b527a66", planned[0].Object)
 }

@@ -13,7 +13,12 @@ import (
 
 // PlanLoadBalancer implements guard.Planner. Floating addresses and security groups follow when the load balancer is there;
 // of them it tells what the Service wants.
-func (c *cloud) PlanLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) ([]guard.Planned, error) {
+func (c *cloud) PlanLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (guard.Plan, error) {
+	changes, err := c.plannedChanges(ctx, cluster, service, nodes)
+	return guard.Plan{Changes: changes}, err
+}
+
+func (c *cloud) plannedChanges(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) ([]guard.Planned, error) {
 	l := c.loadBalancers
 	s, err := l.settings(service)
 	if err != nil {

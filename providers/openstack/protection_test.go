@@ -386,8 +386,9 @@ func TestPlanOfBrokenLoadBalancers(t *testing.T) {
 		w.restart()
 	}
 	status(statusError)
-	planned, err := w.PlanLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes[:1])
+	plan, err := w.PlanLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes[:1])
 	require.NoError(t, err)
+	planned := plan.Changes
 	require.Len(t, planned, 1)
 	assert.Equal(t, guard.PlanChange, planned[0].Action)
 	assert.Contains(t, planned[0].Detail, "failover")
