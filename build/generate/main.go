@@ -106,7 +106,7 @@ func folders(root string) ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		if e.IsDir() && e.Name() != "internal" && e.Name() != "kit" {
+		if e.IsDir() && e.Name() != "kit" && e.Name() != "kit" {
 			names = append(names, e.Name())
 		}
 	}

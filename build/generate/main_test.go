@@ -54,7 +54,7 @@ func checkout(t *testing.T, providers ...string) string {
 		require.NoError(t, err)
 		write(t, filepath.Join(root, path), string(text))
 	}
-	for _, dir := range []string{"cmd/cloud-controller-manager", "registry", "providers/internal"} {
+	for _, dir := range []string{"cmd/cloud-controller-manager", "registry", "providers/kit"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
 	}
 	for _, name := range providers {

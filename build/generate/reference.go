@@ -184,7 +184,7 @@ func (w *writer) reference(providers []registry.Provider) {
 		}
 	}
 	var common []metric
-	for _, dir := range []string{"cmd/cloud-controller-manager", "registry", "providers/internal"} {
+	for _, dir := range []string{"cmd/cloud-controller-manager", "registry", "providers/kit"} {
 		found, err := readSource(filepath.Join(w.root, filepath.FromSlash(dir)))
 		if err != nil {
 			w.problem(fmt.Errorf("reading the code: %w", err))

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
-	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 )
 
 // TestEndpointsOfTheSharedFile: endpoints of the shared config file count where nothing overrides them.

@@ -14,7 +14,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
-	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
 // unchanged demands that a reconciliation writes nothing, warm and after a restart.

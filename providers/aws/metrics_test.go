@@ -8,7 +8,7 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
-	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
 // TestMetrics: the metrics of AWS's own controller count under its names and labels. Other tests count, too, so that only

@@ -15,7 +15,7 @@ import (
 
 	"github.com/digitalocean/godo"
 
-	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 

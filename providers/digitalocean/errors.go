@@ -8,7 +8,7 @@ import (
 
 	"github.com/digitalocean/godo"
 
-	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 )
 
 // apiError maps an error of the SDK to the common vocabulary and names the operation.

@@ -10,7 +10,7 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 
-	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 )
 
 // firewallMetrics have the names, labels and buckets of DigitalOcean's own controller, for dashboards that exist.

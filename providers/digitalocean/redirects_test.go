@@ -7,7 +7,7 @@ import (
 	"github.com/digitalocean/godo"
 	"github.com/stretchr/testify/require"
 
-	"github.com/anyccm/cloud-controller-manager/providers/internal/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/registry/priority"
 )
 

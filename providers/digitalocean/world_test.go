@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceansim"
-	"github.com/anyccm/cloud-controller-manager/providers/internal/conformance"
-	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
-	"github.com/anyccm/cloud-controller-manager/providers/internal/waiting"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 )
 
 // world is a provider without its guard, on a simulated cloud and a fake API server, for tests of single parts.

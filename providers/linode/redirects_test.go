@@ -7,7 +7,7 @@ import (
 	"github.com/linode/linodego"
 	"github.com/stretchr/testify/require"
 
-	"github.com/anyccm/cloud-controller-manager/providers/internal/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
 
 // TestRedirects: the SDK's client, as the provider makes it, follows none; nor does the SDK's own request path.

@@ -8,8 +8,8 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
-	"github.com/anyccm/cloud-controller-manager/providers/internal/loop"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
 )
 
 const (

@@ -9,8 +9,8 @@ import (
 	"go.uber.org/goleak"
 	"k8s.io/klog/v2"
 
-	"github.com/anyccm/cloud-controller-manager/providers/internal/conformance"
-	"github.com/anyccm/cloud-controller-manager/providers/internal/waiting"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 )
 
 func TestMain(m *testing.M) {

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
-	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 )
 
 // outline is what the listings of listeners and pools show of one load balancer: everything but its members, of which they have

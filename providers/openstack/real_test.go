@@ -13,9 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-base/metrics/legacyregistry"
 
-	"github.com/anyccm/cloud-controller-manager/providers/internal/conformance"
-	"github.com/anyccm/cloud-controller-manager/providers/internal/inventory"
-	"github.com/anyccm/cloud-controller-manager/providers/internal/waiting"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 )
 
 // realCloudConfig names the cloud.conf of an OpenStack on which TestRealOctavia may make load balancers. Its project needs six

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
 // Instance is a machine.

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
 var _ simkit.Pager = (*Sim)(nil)

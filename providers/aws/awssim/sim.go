@@ -22,7 +22,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
 // LoadBalancer is a load balancer as the API shows it.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
 var _ simkit.Pager = (*Sim)(nil)

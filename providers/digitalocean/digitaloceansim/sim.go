@@ -19,7 +19,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
 // Name is the provider that the simulator stands for.

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
-	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
 // hostile are answers that no healthy cloud gives: whoever believes them loses nodes or load balancers, or hands the

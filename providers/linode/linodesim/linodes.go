@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
 // Linode is a Linode as the API shows it.

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
 // NodeBalancer is a NodeBalancer as the API shows it.

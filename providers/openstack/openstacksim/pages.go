@@ -6,7 +6,7 @@ import (
 	"path"
 	"slices"
 
-	"github.com/anyccm/cloud-controller-manager/providers/internal/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
 var _ simkit.Pager = (*Sim)(nil)

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
