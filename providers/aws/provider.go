@@ -36,6 +36,7 @@ func Description() registry.Provider {
 		Annotations:        Annotations.Rows(),
 		Permissions:        permissions(),
 		Installation:       installation(),
+		Events:             eventRows(),
 		Sections:           map[string]string{"policy": policyDocument()},
 		Validate:           validate,
 		CheckService:       checkService,
