@@ -316,7 +316,7 @@ func (r *routes) instanceOf(ctx context.Context, name types.NodeName) (instance,
 	if err != nil {
 		return instance{}, fmt.Errorf("finding node %s for its route: %w", name, err)
 	}
-	one, err := r.instances.lookup(ctx, node, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: missMaxAge})
+	one, err := r.instances.byNode.Find(ctx, node, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: missMaxAge})
 	if err != nil {
 		return instance{}, fmt.Errorf("finding the instance of node %s for its route: %w", name, err)
 	}
