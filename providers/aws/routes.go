@@ -190,8 +190,8 @@ func (r *routes) CreateRoute(ctx context.Context, _, _ string, route *cloudprovi
 		return err
 	}
 	made := route.DestinationCIDR + " " + one.id
-	if r.made.check(made, "the route") != nil {
-		return nil // the listing does not show it yet
+	if r.made.has(made) {
+		return nil // the listing may not show it yet
 	}
 	if err = r.lead(ctx, route, one, routesMaxAge); codeOf(err) == "RouteAlreadyExists" {
 		err = r.lead(ctx, route, one, 0) // the picture was too old
