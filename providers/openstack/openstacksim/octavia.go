@@ -310,7 +310,10 @@ func (s *Sim) settleParts(lb *LoadBalancer) {
 // above them. How long that takes varies by half of the usual time to either side, in every run alike.
 func (s *Sim) begin(lb *LoadBalancer, status string, parts ...*string) {
 	lb.ProvisioningStatus, lb.outcome = status, Active
-	lb.ready = time.Now().Add(s.activation/2 + time.Duration(s.dice.Int64N(int64(s.activation)+1)))
+	lb.ready = time.Now().Add(s.activation)
+	if !s.steady {
+		lb.ready = time.Now().Add(s.activation/2 + time.Duration(s.dice.Int64N(int64(s.activation)+1)))
+	}
 	lb.UpdatedAt = time.Now().UTC().Format(octaviaTime)
 	for _, part := range parts {
 		if *part == Active {

@@ -62,6 +62,7 @@ type Sim struct {
 	failCreates  int
 	after        []laterChange
 	dice         *rand.Rand
+	steady       bool
 	quotas       map[string]int
 	extensions   []string
 	novaMaxMinor int
@@ -122,6 +123,7 @@ func New(o Options) (*Sim, *simkit.Server) {
 // publishes none.
 func NewServer(token string, activation time.Duration, _ bool) *simkit.Server {
 	s, server := New(Options{Activation: activation})
+	s.steady = true // what programs cost is counted, and looks at Octavia's work are part of that
 	if token != "" {
 		s.password = token
 	}
