@@ -19,6 +19,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 
+	"github.com/anyccm/cloud-controller-manager/registry/events"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -88,6 +89,8 @@ type Provider struct {
 	Permissions []Permission
 	// Installation says what installing the provider takes.
 	Installation Installation
+	// Events are those that this provider alone writes; the others are in package events.
+	Events []events.Row
 	// Sections are further generated parts of the provider's page, by the name in their markers.
 	Sections map[string]string
 	// Routes reports whether the inputs ask for routes; nil means that Features.Routes decides alone.

@@ -23,7 +23,7 @@ func (w *writer) providerPages(providers []registry.Provider) {
 		}
 		sections := map[string]string{
 			"options": optionsTable(p.Options), "annotations": annotationsTable(p.Annotations), "permissions": permissionsTable(p.Permissions),
-			"events": providerEventsTable(eventRows(found.reasons)), "metrics": metricsTable(found.metrics),
+			"events": providerEventsTable(eventsOf(providers, found.reasons)), "metrics": metricsTable(found.metrics),
 		}
 		maps.Copy(sections, p.Sections)
 		w.page("docs/providers/"+p.Name+".md", newPage(p), sections)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/events"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -57,8 +59,14 @@ func checkout(t *testing.T, providers ...string) string {
 	for _, dir := range []string{"cmd/cloud-controller-manager", "registry", "providers/kit"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
 	}
-	for _, name := range providers {
-		write(t, filepath.Join(root, "providers", name, "provider.go"), "package "+name+"\n")
+	for i, name := range providers {
+		code := "package " + name + "\n"
+		for k, r := range events.Table() {
+			if i == 0 {
+				code += fmt.Sprintf("const event%d = %q\n", k, r.Reason)
+			}
+		}
+		write(t, filepath.Join(root, "providers", name, "provider.go"), code)
 	}
 	return root
 }
@@ -114,7 +122,9 @@ func TestEverythingMissingIsReported(t *testing.T) {
 	root := checkout(t, "bare", "toy", "unlinked")
 	write(t, filepath.Join(root, "docs", "providers", "toy.md"), "# Toy Cloud\n")
 	write(t, filepath.Join(root, "README.md"), "# AnyCCM\n")
+	write(t, filepath.Join(root, "providers", "toy", "more.go"), "package toy\nconst eventToy = \"ToyBroken\"\n")
 	bad := toy()
+	bad.Events = []events.Row{{On: "Node", Reason: "ToyForgotten"}, {On: "Node", Reason: "RouteRefused"}}
 	bad.Installation.MaxSlimMiB = 0
 	bad.Installation.Credentials[0].Env = "TOY_KEY_FILE"
 	_, err := Files(root, []registry.Provider{{Name: "bare"}, bad})
@@ -127,6 +137,7 @@ func TestEverythingMissingIsReported(t *testing.T) {
 		"providers/toy/testdata/scenarios.yaml is missing", "providers/toy/testdata/expectations.yaml is missing",
 		"docs/providers/toy.md: the markers of section annotations are missing", "the markers of section permissions are missing", "the markers of section limits are missing",
 		"README.md: the markers of section clouds are missing",
+		"event ToyBroken of Toy Cloud has no row", "event ToyForgotten has a row, and no code writes it", "event RouteRefused has several rows",
 	} {
 		assert.ErrorContains(t, err, want)
 	}

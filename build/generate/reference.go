@@ -1,11 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -147,16 +149,50 @@ func metricsTable(list []metric) string {
 	return b.String()
 }
 
-// eventRows are the table's rows with these reasons.
-func eventRows(reasons []string) []events.Row {
-	return slices.DeleteFunc(events.Table(), func(r events.Row) bool { return !slices.Contains(reasons, r.Reason) })
+// eventRows are the events of all clouds by the kind of object: those of several clouds before those of one.
+func eventRows(providers []registry.Provider) []events.Row {
+	rows := events.Table()
+	for _, p := range providers {
+		rows = append(rows, p.Events...)
+	}
+	kinds := []string{"Node", "Service", "Lease"}
+	slices.SortStableFunc(rows, func(a, b events.Row) int { return slices.Index(kinds, a.On) - slices.Index(kinds, b.On) })
+	return rows
+}
+
+// eventsOf are the rows of the events that a provider's code writes.
+func eventsOf(providers []registry.Provider, reasons []string) []events.Row {
+	return slices.DeleteFunc(eventRows(providers), func(r events.Row) bool { return !slices.Contains(reasons, r.Reason) })
+}
+
+// eventProblems are reasons without a row or with several, and rows that no code writes.
+func eventProblems(providers []registry.Provider, clouds map[string][]string) error {
+	var problems []error
+	rows := map[string]int{}
+	for _, r := range eventRows(providers) {
+		rows[r.Reason]++
+		if len(clouds[r.Reason]) == 0 {
+			problems = append(problems, fmt.Errorf("event %s has a row, and no code writes it", r.Reason))
+		}
+	}
+	for _, reason := range slices.Sorted(maps.Keys(clouds)) {
+		switch {
+		case rows[reason] == 0:
+			problems = append(problems, fmt.Errorf(
+				"event %s of %s has no row: write what it means and what to do in events.go of the provider, or in registry/events",
+				reason, strings.Join(clouds[reason], ", ")))
+		case rows[reason] > 1:
+			problems = append(problems, fmt.Errorf("event %s has several rows; what several providers write has its row in registry/events", reason))
+		}
+	}
+	return errors.Join(problems...)
 }
 
 // eventsTable is the table of all events, with the clouds that write them.
-func eventsTable(clouds map[string][]string) string {
+func eventsTable(rows []events.Row, clouds map[string][]string) string {
 	var b strings.Builder
 	b.WriteString("| on | reason | type | clouds | what happened | what to do |\n| --- | --- | --- | --- | --- | --- |\n")
-	for _, r := range events.Table() {
+	for _, r := range rows {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", r.On, code(r.Reason), r.Type, strings.Join(clouds[r.Reason], ", "), cell(r.What), cell(r.Do))
 	}
 	return b.String()
@@ -196,7 +232,8 @@ func (w *writer) reference(providers []registry.Provider) {
 		}
 	}
 	slices.SortFunc(common, func(a, b metric) int { return strings.Compare(a.name, b.name) })
-	w.page("docs/events.md", "", map[string]string{"events": eventsTable(clouds)})
+	w.problem(eventProblems(providers, clouds))
+	w.page("docs/events.md", "", map[string]string{"events": eventsTable(eventRows(providers), clouds)})
 	w.page("docs/observability.md", "", map[string]string{"metrics": metricsTable(common)})
 	w.page("docs/load-balancer-ownership.md", "", map[string]string{"annotations": annotationsTable(guard.Annotations.Rows())})
 	w.page("docs/installing.md", "", map[string]string{"clouds": installations(providers)})

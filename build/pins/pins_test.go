@@ -142,5 +142,8 @@ func TestVulnerabilities(t *testing.T) {
 		}
 		assert.Contains(t, runs.String(), "make vuln", name)
 	}
+	_, target, _ := strings.Cut(read(t, "Makefile"), "\nvuln: ")
+	target, _, _ = strings.Cut(target, "\n\n")
+	assert.Equal(t, 2, strings.Count(target, "echo $(NOT_CHECKED); exit 2; }"), "where it cannot look it says so, and fails")
 	assert.Contains(t, read(t, "Makefile"), "NOT CHECKED")
 }

@@ -80,8 +80,10 @@ func TestTargetGroupsOfOthersStay(t *testing.T) {
 		s := nlb("web", nil, servicePort("http", 80, 30080))
 		w.Apply(s)
 		w.ensure(s)
-		byHand := awssim.TargetGroup{Name: "k8s-shop-byhand", Protocol: "TCP", Type: "instance", AddressType: "ipv4", Port: 30099, CheckPort: "traffic-port",
-			CheckProtocol: "TCP", Interval: 30, Timeout: 10, Healthy: 3, Unhealthy: 3, Attributes: usualAttributes(), Tags: awssim.Tags{}}
+		byHand := awssim.TargetGroup{
+			Name: "k8s-shop-byhand", Protocol: "TCP", Type: "instance", AddressType: "ipv4", Port: 30099, CheckPort: "traffic-port",
+			CheckProtocol: "TCP", Interval: 30, Timeout: 10, Healthy: 3, Unhealthy: 3, Attributes: usualAttributes(), Tags: awssim.Tags{},
+		}
 		w.sim.AddTargetGroup(byHand)
 		all := w.sim.TargetGroups()
 		require.Len(t, all, 2)

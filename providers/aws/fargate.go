@@ -15,6 +15,8 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 const fargatePrefix = "fargate-"
@@ -43,6 +45,41 @@ func fargateKey(providerID string) (string, bool) {
 	}
 	_, err = netip.ParseAddr(name) // anything else would be a pattern to EC2's filters
 	return name, err == nil
+}
+
+func onFargate(node *v1.Node) bool {
+	_, ok := fargateKey(node.Spec.ProviderID)
+	return ok
+}
+
+// fargate answers the questions about nodes on Fargate, which are never shut down.
+type fargate struct {
+	*nodes.Instances[string, podInterface]
+	instances *instances
+}
+
+func newFargate(i *instances) fargate {
+	f := fargate{instances: i}
+	f.Instances = nodes.New(nodes.Cloud[string, podInterface]{
+		Kind: "pod", Nodes: i.nodes, Price: callPrice, MinAge: minAge, Form: providerIDPrefix + "/<zone>/<ID>/" + fargatePrefix + "<address>",
+		Inventory: inventory.New(inventory.Source[string, podInterface]{
+			Kind: "network interface", ID: func(e podInterface) string { return e.key }, Get: i.getPodInterface,
+		}),
+		Parse: func(providerID string) (string, error) {
+			key, ok := fargateKey(providerID)
+			if !ok {
+				return "", fmt.Errorf("provider ID %q is not one of Fargate", providerID)
+			}
+			return key, nil
+		},
+		Metadata: f.describe,
+	})
+	return f
+}
+
+// VerifyInstance implements guard.InstanceVerifier.
+func (fargate) VerifyInstance(context.Context, *v1.Node) (ok bool, why string, err error) {
+	return false, "it runs on Fargate, which has no instance", nil
 }
 
 // getPodInterface looks for the interface with an address. EC2 does not say of an address that it is in no use, it leaves
@@ -95,7 +132,7 @@ func (i *instances) getPodInterface(ctx context.Context, ip string) (podInterfac
 
 // witness is the address of an instance that runs, or "" if there is none.
 func (i *instances) witness(ctx context.Context) (string, error) {
-	all, err := i.all.All(ctx, inventory.Query{MaxAge: sweepMaxAge})
+	all, err := i.all.All(ctx, inventory.Query{MaxAge: nodes.SweepMaxAge})
 	if err != nil {
 		return "", err
 	}
@@ -107,17 +144,10 @@ func (i *instances) witness(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// podMetadata is the metadata of a node on Fargate.
-func (i *instances) podMetadata(ctx context.Context, node *v1.Node, ip string, q inventory.Query) (*cloudprovider.InstanceMetadata, error) {
-	e, err := i.pods.Get(ctx, ip, q)
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		return nil, fmt.Errorf("node %s: %w: %w", node.Name, cloudprovider.InstanceNotFound, err)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("node %s: %w", node.Name, err)
-	}
+// describe returns what the interface of a pod says about its node.
+func (f fargate) describe(ctx context.Context, node *v1.Node, e podInterface, _ inventory.Query) (*cloudprovider.InstanceMetadata, error) {
 	m := &cloudprovider.InstanceMetadata{ProviderID: node.Spec.ProviderID, Zone: e.zone}
-	for _, family := range i.config.NodeIPFamilies {
+	for _, family := range f.instances.config.NodeIPFamilies {
 		switch {
 		case family == familyIPv4:
 			m.NodeAddresses = append(m.NodeAddresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: e.privateIP})
@@ -128,11 +158,16 @@ func (i *instances) podMetadata(ctx context.Context, node *v1.Node, ip string, q
 			m.NodeAddresses = append(m.NodeAddresses, v1.NodeAddress{Type: v1.NodeInternalDNS, Address: e.privateDNS})
 		}
 	}
-	if err := checkAddresses(ip, m.NodeAddresses); err != nil {
-		return nil, fmt.Errorf("node %s: %w", node.Name, err)
+	if err := checkAddresses(e.key, m.NodeAddresses); err != nil {
+		return nil, err
 	}
-	if err := i.place(ctx, node, instance{}, m); err != nil {
-		return nil, fmt.Errorf("node %s: %w", node.Name, err)
+	_, id, err := f.instances.api.ready(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return m, nil
+	m.Region = id.region
+	if guard.Uninitialized(node) {
+		m.AdditionalLabels, err = f.instances.labelsOf(ctx, node, instance{zone: e.zone})
+	}
+	return m, err
 }

@@ -15,12 +15,11 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	listers "k8s.io/client-go/listers/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodeview"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
@@ -29,18 +28,11 @@ import (
 const (
 	providerIDPrefix = "aws://"
 
-	// The age of the answer "this instance exists" spares reads for nodes that are not ready: one call, whoever asks.
-	existsPerCall = 2 * time.Second
-	existsLeast   = 15 * time.Second
-	existsMost    = 45 * time.Second
-	// sweepMaxAge serves the address loop, which asks about every node every 5 minutes.
-	sweepMaxAge = 60 * time.Second
-	// missMaxAge spares reads for a node that fails to initialise: the framework tries 9 times in the first second.
-	missMaxAge = 5 * time.Second
-
-	// namedMissAge is how long it is believed that the instance does not exist which a node without a provider ID is named after,
-	// unless whoever asks demands more.
-	namedMissAge = 30 * time.Second
+	// callPrice and minAge are what nodes that are not ready may cost: one call for all of them.
+	callPrice = 2 * time.Second
+	minAge    = 15 * time.Second
+	// missMaxAge is how old the record may be of an instance that is missing.
+	missMaxAge = nodes.MissMaxAge
 
 	// pageSize is EC2's largest page; batchSize its limit on the values of a filter.
 	pageSize  = 1000
@@ -190,27 +182,27 @@ func toldAddresses(node *v1.Node) []string {
 	return slices.DeleteFunc(all, func(a string) bool { return a == "" })
 }
 
-// instances implements cloudprovider.InstancesV2.
+// instances are the instances, the pods on Fargate, and what they say about nodes.
 type instances struct {
+	nodes.Split
+	// byNode finds the instances of nodes that are not on Fargate.
+	byNode *nodes.Instances[string, instance]
 	config Config
 	api    *api
 	all    *inventory.Inventory[string, instance]
 	// starting is where load balancers wait for instances to run.
 	starting *waiting.Room[string, instance]
-	pods     *inventory.Inventory[string, podInterface]
 	zones    *zones
 	topology *topology
 	nodes    *nodeview.View
-	lister   listers.NodeLister
 }
-
-var _ cloudprovider.InstancesV2 = (*instances)(nil)
 
 func newInstances(c Config, a *api) *instances {
 	i := &instances{config: c, api: a, zones: &zones{api: a}, nodes: &nodeview.View{}}
 	i.topology = newTopology(c, a)
 	i.all = inventory.New(inventory.Source[string, instance]{
-		Kind: "instance", ID: func(i instance) string { return i.id }, List: a.listInstances, Get: a.getInstance, GetMany: a.getInstances, BatchSize: batchSize,
+		Kind: "instance", ID: func(i instance) string { return i.id },
+		List: a.listInstances, Get: a.getInstance, GetMany: a.getInstances, BatchSize: batchSize,
 		Indexes: map[string]func(instance) []string{indexDNS: func(i instance) []string {
 			if i.state == stateTerminated {
 				return nil // its name may be another one's by now
@@ -219,16 +211,14 @@ func newInstances(c Config, a *api) *instances {
 		}, indexIP: instance.privateAddresses},
 	})
 	i.starting = waiting.New(i.all.Look, waiting.Pace{})
-	i.pods = inventory.New(inventory.Source[string, podInterface]{
-		Kind: "network interface", ID: func(e podInterface) string { return e.key }, Get: i.getPodInterface,
+	i.byNode = nodes.New(nodes.Cloud[string, instance]{
+		Kind: "instance", Inventory: i.all, Nodes: i.nodes, Price: callPrice, MinAge: minAge,
+		Form: providerIDPrefix + "/<zone>/<instance ID>", Parse: parseProviderID, Print: instance.providerID,
+		Search: i.search, State: instance.nodeState, Metadata: i.describe,
+		Verify: i.verify, Absent: "EC2 knows no instance %s", BadID: func(err error) bool { return errors.Is(err, cloudapi.ErrInvalid) },
 	})
+	i.Split = nodes.Split{API: i.byNode, IsOther: onFargate, Other: newFargate(i)}
 	return i
-}
-
-// setLister gives the nodes, which tell who is likely asked about next.
-func (i *instances) setLister(l listers.NodeLister) {
-	i.lister = l
-	i.nodes.SetLister(l)
 }
 
 // listInstances reads all instances with a tag of the cluster.
@@ -296,210 +286,92 @@ func filter(name string, values ...string) ec2types.Filter {
 	return ec2types.Filter{Name: aws.String(name), Values: values}
 }
 
-// InstanceExists reports whether the node's instance exists: everything but terminated does. Only EC2's own answer about
-// that very instance counts as its absence; a node without a provider ID is never absent, for names can change, unless its name
-// is the ID of its instance.
-func (i *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
-	if pod, ok := fargateKey(node.Spec.ProviderID); ok {
-		_, err := i.pods.Get(ctx, pod, i.existsQuery())
-		if errors.Is(err, cloudapi.ErrNotFound) {
-			return false, nil
-		}
-		return err == nil, err
+// nodeState is gone for terminated instances alone, which EC2 shows for about an hour.
+func (i instance) nodeState() (nodes.State, error) {
+	switch i.state {
+	case "":
+		return nodes.Existing, fmt.Errorf("EC2 does not tell the state of instance %s", i.id)
+	case stateTerminated:
+		return nodes.Terminated, nil
+	case stateStopped:
+		return nodes.ShutDown, nil
 	}
-	one, err := i.lookup(ctx, node, i.existsQuery())
-	switch {
-	case errors.Is(err, cloudapi.ErrNotFound) && (node.Spec.ProviderID != "" || namedByID(node)):
-		return false, nil
-	case err != nil:
-		return false, err
-	case one.state == "":
-		return false, fmt.Errorf("EC2 does not tell the state of instance %s", one.id)
-	case one.state == stateTerminated && node.Spec.ProviderID == "":
-		return false, fmt.Errorf("instance %s is terminated, but node %s has no provider ID that proves it is its own", one.id, node.Name)
-	}
-	return one.state != stateTerminated, nil
+	return nodes.Existing, nil
 }
 
-// InstanceShutdown reports whether the node's instance is stopped. What runs on Fargate is never stopped.
-func (i *instances) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, error) {
-	if _, ok := fargateKey(node.Spec.ProviderID); ok {
-		return false, nil
-	}
-	one, err := i.lookup(ctx, node, i.existsQuery())
-	return err == nil && one.state == stateStopped, err
-}
+func (i instance) providerID() string { return providerIDPrefix + "/" + i.zone + "/" + i.id }
 
-func (i *instances) existsQuery() inventory.Query {
-	return inventory.Query{MaxAge: i.all.Affordable(existsPerCall, existsLeast, existsMost), Expected: i.nodes.Counts().NotReady}
-}
-
-// InstanceMetadata returns what the node's instance tells about the node.
-func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
-	query := inventory.Query{MaxAge: sweepMaxAge, MaxMissAge: missMaxAge, Expected: i.nodes.Counts().All}
-	if guard.Uninitialized(node) {
-		query.Expected = i.nodes.Counts().Uninitialized
+// describe returns what an instance says about its node. A provider ID stays in the form that the Node has.
+func (i *instances) describe(ctx context.Context, node *v1.Node, one instance, _ inventory.Query) (*cloudprovider.InstanceMetadata, error) {
+	if one.zone == "" {
+		return nil, &nodes.Incomplete{Reason: fmt.Sprintf("EC2 does not tell where instance %s runs", one.id)}
 	}
-	if pod, ok := fargateKey(node.Spec.ProviderID); ok {
-		return i.podMetadata(ctx, node, pod, query)
-	}
-	one, err := i.lookup(ctx, node, query)
-	if err == nil && (one.zone == "" || len(one.interfaces) == 0) {
-		// A listing may have caught the instance in the making.
-		query.MaxAge = 0
-		one, err = i.lookup(ctx, node, query)
-	}
-	switch {
-	case errors.Is(err, cloudapi.ErrNotFound):
-		return nil, fmt.Errorf("node %s: %w: %w", node.Name, cloudprovider.InstanceNotFound, err)
-	case err != nil:
-		return nil, fmt.Errorf("node %s: %w", node.Name, err)
-	case one.zone == "":
-		return nil, fmt.Errorf("node %s: EC2 does not tell where instance %s runs", node.Name, one.id)
-	}
-	m := &cloudprovider.InstanceMetadata{ProviderID: node.Spec.ProviderID, InstanceType: one.kind, Zone: one.zone}
-	if m.ProviderID == "" {
-		m.ProviderID = providerIDPrefix + "/" + one.zone + "/" + one.id
-	}
-	if m.NodeAddresses, err = one.addresses(i.config.NodeIPFamilies); err == nil {
-		err = i.place(ctx, node, one, m)
-	}
+	list, err := one.addresses(i.config.NodeIPFamilies)
 	if err != nil {
-		return nil, fmt.Errorf("node %s: %w", node.Name, err)
+		return nil, err
 	}
-	if len(m.NodeAddresses) == 0 && guard.Uninitialized(node) {
-		return nil, fmt.Errorf("node %s: instance %s has no address of the families %s; check NodeIPFamilies", node.Name, one.id, strings.Join(i.config.NodeIPFamilies, ", "))
-	}
-	return m, nil
-}
-
-// place adds the region, and for a node that is new the labels of its place, which count at initialisation alone.
-func (i *instances) place(ctx context.Context, node *v1.Node, one instance, m *cloudprovider.InstanceMetadata) error {
 	_, id, err := i.api.ready(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	m.Region = id.region
-	if !guard.Uninitialized(node) {
-		return nil
+	m := &cloudprovider.InstanceMetadata{
+		ProviderID: node.Spec.ProviderID, InstanceType: one.kind, Zone: one.zone, Region: id.region, NodeAddresses: list,
 	}
-	m.AdditionalLabels = map[string]string{}
+	lack := fmt.Sprintf("instance %s has no address of the families %s; check NodeIPFamilies",
+		one.id, strings.Join(i.config.NodeIPFamilies, ", "))
+	switch {
+	case len(one.interfaces) == 0:
+		return nil, &nodes.Incomplete{Reason: lack, Metadata: m}
+	case !guard.Uninitialized(node):
+		return m, nil
+	case len(list) == 0:
+		return nil, errors.New(lack)
+	}
+	m.AdditionalLabels, err = i.labelsOf(ctx, node, one)
+	return m, err
+}
+
+// labelsOf returns the labels of an instance's place, which count at initialisation alone.
+func (i *instances) labelsOf(ctx context.Context, node *v1.Node, one instance) (map[string]string, error) {
+	labels := map[string]string{}
 	if _, known := node.Labels[labelZoneID]; !known {
-		z, err := i.zones.get(ctx, m.Zone)
+		z, err := i.zones.get(ctx, one.zone)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		m.AdditionalLabels[labelZoneID] = z.id
+		labels[labelZoneID] = z.id
 	}
 	if _, known := node.Labels[labelNetworkLayer+"1"]; known || one.id == "" {
-		return nil
+		return labels, nil
 	}
-	layers, err := i.topology.of(ctx, one, i.newcomers)
-	maps.Copy(m.AdditionalLabels, layers)
-	return err
+	layers, err := i.topology.of(ctx, one, func() []string { return i.byNode.Uninitialized(ctx) })
+	maps.Copy(labels, layers)
+	return labels, err
 }
 
-// newcomers are the instances of nodes that wait to be initialised.
-func (i *instances) newcomers() []string {
-	return i.idsOf(guard.Uninitialized)
-}
-
-// unready are the instances of nodes that the lifecycle loop asks about.
-func (i *instances) unready() []string {
-	return i.idsOf(func(n *v1.Node) bool { return !nodeview.Ready(n) })
-}
-
-func (i *instances) idsOf(chosen func(*v1.Node) bool) []string {
-	if i.lister == nil {
-		return nil
-	}
-	nodes, err := i.lister.List(labels.Everything())
-	if err != nil {
-		return nil
-	}
-	var ids []string
-	for _, n := range nodes {
-		if !chosen(n) {
-			continue
-		}
-		if id, ok := i.knownID(n); ok {
-			ids = append(ids, id)
-		}
-	}
-	return ids
-}
-
-// knownID is the ID of a node's instance as far as it is known without a read: from the provider ID, from the name, or from the
-// listing that has an instance of that DNS name.
-func (i *instances) knownID(n *v1.Node) (string, bool) {
-	if id, err := parseProviderID(n.Spec.ProviderID); err == nil || n.Spec.ProviderID != "" {
-		return id, err == nil
-	}
-	if id, ok := idInName(n.Name); ok {
-		return id, true
-	}
-	if found := i.all.PeekIndex(indexDNS, n.Name); len(found) == 1 {
-		return found[0].id, true
-	}
-	return "", false
-}
-
-// lookup finds the instance of a node: by provider ID, else by a name that is the instance's ID, else by its private DNS
-// name.
-func (i *instances) lookup(ctx context.Context, node *v1.Node, q inventory.Query) (instance, error) {
-	company := i.unready
-	if guard.Uninitialized(node) {
-		company = i.newcomers
-	}
-	ctx = inventory.Also(ctx, company)
-	if node.Spec.ProviderID != "" {
-		id, err := parseProviderID(node.Spec.ProviderID)
-		if err != nil {
-			return instance{}, err
-		}
-		return i.all.Get(ctx, id, q)
-	}
+// search finds an instance by a name that is its ID, else by its private DNS name, else by an address that kubelet reports.
+func (i *instances) search(ctx context.Context, node *v1.Node) (nodes.Search[string, instance], error) {
 	if id, ok := idInName(node.Name); ok {
-		q.MaxMissAge = max(q.MaxMissAge, namedMissAge)
-		return i.all.Get(ctx, id, q)
+		return nodes.Search[string, instance]{IDs: []string{id}, Proves: true}, nil
 	}
 	_, self, err := i.api.ready(ctx)
 	if err != nil {
-		return instance{}, err
+		return nodes.Search[string, instance]{}, err
 	}
 	if self.selfID != "" && node.Name == self.selfDNS {
-		return i.all.Get(ctx, self.selfID, q)
+		return nodes.Search[string, instance]{IDs: []string{self.selfID}}, nil
 	}
-	if q.MaxMissAge == 0 {
-		// Without a provider ID no answer deletes anything, so the absence of a name needs no read of its own.
-		q.MaxMissAge = existsMost
-	}
-	found, err := i.byNameOrAddress(ctx, node, q)
-	switch {
-	case err != nil:
-		return instance{}, err
-	case len(found) == 0:
-		return instance{}, &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: "finding the instance of the node", Message: fmt.Sprintf(
-			"no instance with the tag %s has the private DNS name %s, nor an address of the node; tag the instance, name the node like it, or start kubelet with --provider-id=%s/<zone>/<instance ID>", self.clusterTag(), node.Name, providerIDPrefix)}
-	case len(found) > 1:
-		return instance{}, &cloudapi.Error{Class: cloudapi.ErrConflict, Operation: "finding the instance of the node", Message: fmt.Sprintf(
-			"%d instances have the private DNS name or an address of %s; start kubelet with --provider-id=%s/<zone>/<instance ID>", len(found), node.Name, providerIDPrefix)}
-	}
-	return found[0], nil
-}
-
-// byNameOrAddress finds instances with the private DNS name of a node, else with an address that its kubelet tells.
-func (i *instances) byNameOrAddress(ctx context.Context, node *v1.Node, q inventory.Query) ([]instance, error) {
-	found, err := i.all.Find(ctx, indexDNS, node.Name, q)
+	keys := []nodes.Key[instance]{{Index: indexDNS, Value: node.Name}}
 	for _, address := range toldAddresses(node) {
-		if err != nil || len(found) > 0 {
-			break
-		}
-		if found, err = i.all.Find(ctx, indexIP, address, q); err == nil && len(found) == 1 {
-			err = i.checkTold(node, found[0], address)
-		}
+		claim := func(one instance) error { return i.checkTold(node, one, address) }
+		keys = append(keys, nodes.Key[instance]{Index: indexIP, Value: address, Check: claim})
 	}
-	return found, err
+	return nodes.Search[string, instance]{
+		Keys: keys,
+		None: fmt.Sprintf("no instance with the tag %s has the private DNS name %s, nor an address of the node; "+
+			"tag the instance, name the node like it, or", self.clusterTag(), node.Name),
+		Several: "%d instances have the private DNS name or an address of " + node.Name + ";",
+	}, nil
 }
 
 // checkTold refuses an instance that is found by nothing but an address that the node's kubelet tells, where somebody else has a
@@ -512,14 +384,7 @@ func (i *instances) checkTold(node *v1.Node, one instance, address string) error
 	if len(one.interfaces) == 0 || one.interfaces[0].index != 0 || !slices.Contains(slices.Concat(one.interfaces[0].privateIPs, one.interfaces[0].ipv6), address) {
 		return refuse("not on its first interface")
 	}
-	if i.lister == nil {
-		return nil
-	}
-	nodes, err := i.lister.List(labels.Everything())
-	if err != nil {
-		return fmt.Errorf("looking for other nodes of instance %s: %w", one.id, err)
-	}
-	for _, other := range nodes {
+	for _, other := range i.nodes.Nodes() {
 		if other.Name == node.Name {
 			continue
 		}
@@ -537,11 +402,6 @@ var idForm = regexp.MustCompile(`^i-[0-9a-f]{8}([0-9a-f]{9})?$`)
 func idInName(name string) (string, bool) {
 	id, _, _ := strings.Cut(name, ".")
 	return id, idForm.MatchString(id)
-}
-
-func namedByID(node *v1.Node) bool {
-	_, named := idInName(node.Name)
-	return named
 }
 
 // parseProviderID returns the instance ID of a provider ID: the last part of its path.
@@ -576,10 +436,4 @@ func lastSegment(text string) (string, error) {
 	}
 	path = strings.Trim(path, "/")
 	return path[strings.LastIndex(path, "/")+1:], nil
-}
-
-// warm begins the first listing before the first question.
-func (i *instances) warm(ctx context.Context) error {
-	_, err := i.all.All(ctx, inventory.Query{MaxAge: existsLeast})
-	return err
 }

@@ -275,21 +275,9 @@ func (l *loadBalancers) classicNodeChanges(ctx context.Context, service *v1.Serv
 		return nil, nil, err
 	}
 	given := l.givenByUser(all, service, from)
-	mine := func(g securityGroup) func(rule) bool { return fromGroup(g.id, from, given) }
-	if given {
-		spare := func(g securityGroup) bool {
-			return !slices.Contains(opened, g.id) && slices.ContainsFunc(g.rules, mine(g))
-		}
-		if slices.ContainsFunc(sortedGroups(all), spare) {
-			// Another Service may name the same group, and have its nodes elsewhere.
-			shared, err := l.sharedGroups(ctx, balancerName(service))
-			if err != nil {
-				return nil, nil, err
-			}
-			if slices.Contains(shared, from) {
-				mine = func(securityGroup) func(rule) bool { return func(rule) bool { return false } }
-			}
-		}
+	mine, err := l.removableRules(ctx, service, all, from, given, opened)
+	if err != nil {
+		return nil, nil, err
 	}
 	decide = func(g securityGroup) ruleChange {
 		var want []rule
@@ -325,6 +313,25 @@ func (l *loadBalancers) classicSource(ctx context.Context, s settings, lb *class
 		return "", nil
 	}
 	return given[0], nil
+}
+
+// removableRules are the rules for a security group that may be taken away from a group of nodes. Those for one that a user chose
+// stay while another Service has chosen it, too, whose nodes may be elsewhere.
+func (l *loadBalancers) removableRules(
+	ctx context.Context, service *v1.Service, all map[string]securityGroup, from string, given bool, opened []string,
+) (func(securityGroup) func(rule) bool, error) {
+	mine := func(g securityGroup) func(rule) bool { return fromGroup(g.id, from, given) }
+	spare := func(g securityGroup) bool {
+		return !slices.Contains(opened, g.id) && slices.ContainsFunc(g.rules, mine(g))
+	}
+	if !given || !slices.ContainsFunc(sortedGroups(all), spare) {
+		return mine, nil
+	}
+	shared, err := l.sharedGroups(ctx, balancerName(service))
+	if err != nil || !slices.Contains(shared, from) {
+		return mine, err
+	}
+	return func(securityGroup) func(rule) bool { return func(rule) bool { return false } }, nil
 }
 
 // givenByUser reports whether a security group that stands for a classic load balancer was chosen by an annotation. Authors of

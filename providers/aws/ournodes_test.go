@@ -47,9 +47,9 @@ func guarded(t *testing.T, w *world, selector string, flags map[string]string) c
 	t.Cleanup(cancel)
 	c.Initialize(oneClient{kube: w.Kube}, ctx.Done())
 	factory := informers.NewSharedInformerFactory(w.Kube, 0)
-	c.(cloudprovider.InformerUser).SetInformers(factory) //nolint:forcetypeassert // the guard is one
+	c.(cloudprovider.InformerUser).SetInformers(factory)
 	synced := factory.Core().V1().Nodes().Informer().HasSynced
-	started, err := c.(registry.ControllerRunner).StartController(ctx, taggingController) //nolint:forcetypeassert // and one of these
+	started, err := c.(registry.ControllerRunner).StartController(ctx, taggingController)
 	require.NoError(t, err)
 	require.True(t, started)
 	factory.Start(ctx.Done())

@@ -73,6 +73,9 @@ func (n *newborns) remove(key string) {
 	delete(n.made, key)
 }
 
+// has reports whether a thing was just made.
+func (n *newborns) has(key string) bool { return n.check(key, key) != nil }
+
 func (n *newborns) clear() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

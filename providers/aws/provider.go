@@ -36,6 +36,7 @@ func Description() registry.Provider {
 		Annotations:        Annotations.Rows(),
 		Permissions:        permissions(),
 		Installation:       installation(),
+		Events:             eventRows(),
 		Sections:           map[string]string{"policy": policyDocument()},
 		Validate:           validate,
 		CheckService:       checkService,
@@ -55,6 +56,7 @@ func init() {
 // cloud implements cloudprovider.Interface.
 type cloud struct {
 	cloudbase.Cloud
+	cloudbase.WithNodes
 	config        Config
 	api           *api
 	instances     *instances
@@ -72,6 +74,7 @@ var (
 	_ cloudprovider.InformerUser = (*cloud)(nil)
 	_ registry.CloudAPI          = (*cloud)(nil)
 	_ guard.Planner              = (*cloud)(nil)
+	_ guard.InstanceVerifier     = (*cloud)(nil)
 	_ registry.ControllerRunner  = (*cloud)(nil)
 )
 
@@ -95,7 +98,8 @@ func buildCloud(config Config, in registry.Inputs, limits limitsFunc) (*cloud, e
 	i := newInstances(config, a)
 	n := newNetwork(a, i.zones)
 	return &cloud{
-		Cloud: cloudbase.Cloud{Name: Name, HTTP: a.http}, config: config, api: a, instances: i, network: n, loadBalancers: newLoadBalancers(config, a, i, n), routes: newRoutes(config, a, i, n),
+		Cloud: cloudbase.Cloud{Name: Name, HTTP: a.http}, WithNodes: cloudbase.WithNodes{NodeAPI: i},
+		config: config, api: a, instances: i, network: n, loadBalancers: newLoadBalancers(config, a, i, n), routes: newRoutes(config, a, i, n),
 		tagging: newTagging(config, a), hasRoutes: in.ClusterCIDR != "",
 	}, nil
 }
@@ -111,7 +115,7 @@ func (c *cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <
 // SetInformers implements cloudprovider.InformerUser.
 func (c *cloud) SetInformers(factory informers.SharedInformerFactory) {
 	nodes := factory.Core().V1().Nodes()
-	c.instances.setLister(nodes.Lister())
+	c.instances.nodes.SetLister(nodes.Lister())
 	c.routes.setLister(nodes.Lister())
 	c.tagging.informer = nodes.Informer()
 	c.tagging.lister = nodes.Lister()
@@ -128,12 +132,6 @@ func (c *cloud) StartController(ctx context.Context, name string) (bool, error) 
 	}
 	return true, c.tagging.start(ctx, c.kube)
 }
-
-// CheckAPI implements registry.CloudAPI. The listing that it begins also serves the first questions about nodes.
-func (c *cloud) CheckAPI(ctx context.Context) error { return c.instances.warm(ctx) }
-
-// InstancesV2 implements cloudprovider.Interface.
-func (c *cloud) InstancesV2() (cloudprovider.InstancesV2, bool) { return c.instances, true }
 
 // LoadBalancer implements cloudprovider.Interface.
 func (c *cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return c.loadBalancers, true }

@@ -190,8 +190,8 @@ func (r *routes) CreateRoute(ctx context.Context, _, _ string, route *cloudprovi
 		return err
 	}
 	made := route.DestinationCIDR + " " + one.id
-	if r.made.check(made, "the route") != nil {
-		return nil // the listing does not show it yet
+	if r.made.has(made) {
+		return nil // the listing may not show it yet
 	}
 	if err = r.lead(ctx, route, one, routesMaxAge); codeOf(err) == "RouteAlreadyExists" {
 		err = r.lead(ctx, route, one, 0) // the picture was too old
@@ -316,7 +316,7 @@ func (r *routes) instanceOf(ctx context.Context, name types.NodeName) (instance,
 	if err != nil {
 		return instance{}, fmt.Errorf("finding node %s for its route: %w", name, err)
 	}
-	one, err := r.instances.lookup(ctx, node, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: missMaxAge})
+	one, err := r.instances.byNode.Find(ctx, node, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: missMaxAge})
 	if err != nil {
 		return instance{}, fmt.Errorf("finding the instance of node %s for its route: %w", name, err)
 	}

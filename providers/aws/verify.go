@@ -2,43 +2,20 @@ package aws
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-
-	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-var _ guard.InstanceVerifier = (*cloud)(nil)
-
-// VerifyInstance implements guard.InstanceVerifier: an instance is a Node's where it is of this cluster, by its tags and its
-// VPC, and the Node is named after it, by its ID or its private DNS name. A Node with a name of its own counts where the tag
-// Name of its instance says so.
-func (c *cloud) VerifyInstance(ctx context.Context, node *v1.Node) (ok bool, why string, err error) {
-	if _, pod := fargateKey(node.Spec.ProviderID); pod {
-		return false, "it runs on Fargate, which has no instance", nil
-	}
-	instanceID, err := parseProviderID(node.Spec.ProviderID)
+// verify accepts an instance of this cluster, by its tags and its VPC, if the Node is named after it, by its ID or its private DNS
+// name. A Node with a name of its own counts where the tag Name of its instance says so.
+func (i *instances) verify(ctx context.Context, node *v1.Node, one instance) (why string, err error) {
+	_, id, err := i.api.ready(ctx)
 	if err != nil {
-		return false, err.Error(), nil //nolint:nilerr // an ID that is none is a refusal, which time does not mend
+		return "", err
 	}
-	_, id, err := c.api.ready(ctx)
-	if err != nil {
-		return false, "", err
-	}
-	one, err := c.instances.all.Get(ctx, instanceID, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: missMaxAge, Expected: c.instances.nodes.Counts().All})
-	switch {
-	case errors.Is(err, cloudapi.ErrNotFound), errors.Is(err, cloudapi.ErrInvalid):
-		return false, "EC2 knows no instance " + instanceID, nil
-	case err != nil:
-		return false, "", fmt.Errorf("verifying node %s: %w", node.Name, err)
-	}
-	why = unverified(id, node.Name, one)
-	return why == "", why, nil
+	return unverified(id, node.Name, one), nil
 }
 
 // unverified says why an instance is not shown to be a Node's, or "".

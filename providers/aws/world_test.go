@@ -92,7 +92,7 @@ func (w *world) restart() {
 	require.NoError(w.T, err)
 	c.loadBalancers.events = w.Recorder
 	c.loadBalancers.services = w.Services()
-	c.instances.setLister(w.Nodes())
+	c.instances.nodes.SetLister(w.Nodes())
 	c.routes.setLister(w.Nodes())
 	w.cloud = c
 }

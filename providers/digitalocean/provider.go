@@ -33,6 +33,7 @@ func Description() registry.Provider {
 		Annotations:        Annotations.Rows(),
 		Permissions:        permissions(),
 		Installation:       installation(),
+		Events:             eventRows(),
 		Validate:           validate,
 		CheckService:       checkService,
 		New: func(in registry.Inputs) (cloudprovider.Interface, error) {

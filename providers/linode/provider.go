@@ -30,6 +30,7 @@ func Description() registry.Provider {
 		Annotations:        Annotations.Rows(),
 		Permissions:        permissions(),
 		Installation:       installation(),
+		Events:             eventRows(),
 		Validate:           validate,
 		CheckService:       checkService,
 		Routes: func(in registry.Inputs) bool {

@@ -171,11 +171,11 @@ func snapshotListeners(sim *openstacksim.Sim, show func(any)) {
 			slices.Sort(lines)
 			m := monitors[p.MonitorID]
 			delete(monitors, m.ID)
-			m.ID, m.Pools = "", nil
-			p.ID, p.MonitorID, p.Members, p.Listeners, p.LoadBalancers = "", "", nil, nil, nil
+			m.ID, m.Pools, m.UpdatedAt = "", nil, nil
+			p.ID, p.MonitorID, p.Members, p.Listeners, p.LoadBalancers, p.UpdatedAt = "", "", nil, nil, nil, nil
 			show([]any{p, lines, m})
 		}
-		l.ID, l.DefaultPoolID, l.LoadBalancers = "", nil, nil
+		l.ID, l.DefaultPoolID, l.LoadBalancers, l.UpdatedAt = "", nil, nil, nil
 		l.AllowedCIDRs = slices.Sorted(slices.Values(l.AllowedCIDRs)) // their order means nothing
 		show(l)
 	}

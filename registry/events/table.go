@@ -13,7 +13,8 @@ type Row struct {
 	Do   string `json:"do,omitempty"`
 }
 
-// Table returns every event that this program writes. Which clouds write it shows from their code.
+// Table returns the events that are not one cloud's alone. Which clouds write them shows from their code. The others are part of
+// the description of their cloud.
 func Table() []Row {
 	return []Row{
 		{"Node", "NodeInitializationFailed", "Warning", "The cloud's answer about a new Node makes it impossible to initialise it: no instance of that name, several of one name, refused credential, rate limit.", "The message names the next step. It is tried again by itself."},
@@ -21,30 +22,15 @@ func Table() []Row {
 		{"Node", "NodeInstanceNotVerified", "Warning", "`--verify-node-instances` is set, and the cloud does not show that the instance behind the provider ID is this Node's. The Node is no backend and no next hop.", "Name or tag the instance as the cloud's page says; if the provider ID is wrong, find out who wrote it."},
 		{"Node", "RouteRefused", "Warning", "The Node gets no route, and one that was made is removed: its pod range is outside `--cluster-cidr` or overlaps that of an older Node, or its instance is not verified.", "Find out who wrote `spec.podCIDRs`; delete the Node and let it register again."},
 		{"Node", "NodeNotOurs", "Normal", "The Node belongs to another cloud or is outside `--node-selector`. It is left alone.", "Nothing, unless it should be ours."},
-		{"Node", "CIDRNotAvailable", "Warning", "The Node gets no pod range: none is free, or its Linode has no IPv6 range.", "The message names the ways out."},
-		{"Node", "CIDRAssignmentFailed", "Warning", "The pod range could not be written on the Node.", "It is tried again by itself."},
 		{"Service", "LoadBalancerConfigError", "Warning", "Annotations, ports or nodes of which no load balancer can be made. Every fault is named, with the value and the legal ones.", "Change the annotation."},
 		{"Service", "LoadBalancerAnnotationIgnored", "Warning", "An annotation has no effect: its value counts as the default, or this type of load balancer does not look at it.", "Remove or change it."},
 		{"Service", "LoadBalancerAnnotationFixed", "Warning", "An annotation was changed that is fixed when the load balancer is created. It has no effect; the type is set back.", "Delete and create the Service to change it."},
-		{"Service", "NodeBalancerIPChangeIgnored", "Warning", "The annotation names another address than the NodeBalancer has, which cannot change.", "Delete and create the Service to change it."},
-		{"Service", "FirewallPortClosed", "Warning", "A port of the Service stays closed in the public access firewall, because the firewall knows no such protocol or has no room; or its annotation is no boolean.", "The message names the ways out."},
 		{"Service", "LoadBalancerRetained", "Normal", "The Service is gone or is no load balancer any more; its load balancer stays in the cloud, as `anyccm.io/retain-load-balancer` or a disown annotation asks, or because a user made it. Or the Service has another one by its annotation, and nothing shows that the one before was made for it by this program.", "Delete it in the cloud if it is not needed."},
 		{"Service", "LoadBalancerWaiting", "Normal", "The cloud works on the load balancer for longer than usual; the message says what is waited for.", ""},
 		{"Service", "LoadBalancerNotOurs", "Warning", "The Service claims a load balancer of another cluster, of another Service, or of nobody that can be told. It is neither changed nor deleted.", "Choose another name or ID; see [whose load balancer is it](load-balancer-ownership.md)."},
 		{"Service", "LoadBalancerClaimed", "Warning", "Another Service claims this Service's load balancer by its annotations or its name. That is refused.", "Ask the author of the other Service."},
-		{"Service", "LoadBalancerRecreated", "Warning", "Octavia could not build the load balancer; it is deleted and made again.", "Nothing, unless it happens again: then ask the cloud."},
-		{"Service", "LoadBalancerFailover", "Warning", "The load balancer is in ERROR; a failover was ordered, which keeps its address.", "Nothing."},
-		{"Service", "LoadBalancerError", "Warning", "The load balancer is in ERROR, and the credential may not fail it over. It may go on serving; nothing of it can be changed.", "Ask an administrator of the cloud to run the command in the message."},
-		{"Service", "LoadBalancerForcedInternal", "Warning", "There is no external network for a floating address; the Service shows the internal one.", "Set `floating-network-id`, or make the Service internal."},
-		{"Service", "LoadBalancerFloatingIPSkipped", "Warning", "An IPv6 address gets no floating address.", "Nothing; the internal annotation makes it quiet."},
 		{"Service", "LoadBalancerSourceRangesIgnored", "Warning", "Nobody is kept out: this Octavia, or its provider, cannot restrict who comes in; the NodeBalancer has a firewall that somebody else attached, which stays; or a network load balancer of AWS hides its clients from the nodes and has no security group that gets rules, or the security groups are named by an annotation.", "OpenStack: use `manage-security-groups` with ovn, or another provider. Linode: detach that firewall. AWS: the message says what to set."},
-		{"Service", "LoadBalancerAvailabilityZonesIgnored", "Warning", "This Octavia, or its provider, knows no availability zones.", "Remove the annotation."},
-		{"Service", "LoadBalancerHealthMonitorMissing", "Warning", "ExternalTrafficPolicy is Local and there are no health monitors, so connections are lost.", "Set `enable-health-monitor` or `create-monitor`."},
-		{"Service", "LoadBalancerNodeSecurityGroupMissing", "Warning", "An instance has several security groups and none with the tag of the cluster, so none is opened for the load balancer.", "Tag one of them."},
-		{"Service", "LoadBalancerSecurityRuleKept", "Warning", "A security group of the nodes still lets all of a group in after the deletion of a load balancer that had that group by annotation; the rule is not marked as made for it.", "Remove the rule if neither nodes nor other machines need it."},
 		{"Service", "LoadBalancerSingleStack", "Warning", "The Service wants two IP families, and its load balancer gets an address of one.", "The message says what is missing."},
-		{"Service", "LoadBalancerShared", "Warning", "The load balancer is shared with a Service of another namespace that has not agreed to it; it stays so.", "Set the annotation in the message on that Service, or use a load balancer of its own."},
-		{"Service", "LoadBalancerRename", "Warning", "The cluster has another name; load balancer and parts are renamed.", "Nothing."},
 		{"Lease", "CloudAPIUnavailable", "Warning", "The cloud's API cannot be used, and why.", "Check network, credential and the cloud's status page. Nodes and load balancers stay as they are."},
 		{"Lease", "CloudAPIAvailable", "Normal", "The cloud's API works again.", ""},
 	}

@@ -129,7 +129,7 @@ func (s *Sim) lock() (unlock func()) {
 // wrote notes what reads may see from now on. The lock is held.
 func (s *Sim) wrote() {
 	if s.options.Lag > 0 {
-		s.past.Wrote(s.region.clone())
+		s.past.Wrote(s.clone())
 	}
 }
 
@@ -193,7 +193,7 @@ func New(o Options) (*Sim, *simkit.Server) {
 	s.tables.put(public.ID, public)
 	s.tables.put(private.ID, private)
 	s.groups.put(NodeGroup, &Group{ID: NodeGroup, Name: "nodes", Description: "nodes", VPC: VPC, Tags: Tags{clusterTag + ClusterID: "owned"}})
-	s.past.SetLag(o.Lag, s.region.clone())
+	s.past.SetLag(o.Lag, s.clone())
 	return s, simkit.New(s)
 }
 

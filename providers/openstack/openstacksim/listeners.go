@@ -190,7 +190,7 @@ func (s *Sim) serveListeners(w http.ResponseWriter, r *http.Request, id string) 
 	}
 	switch r.Method {
 	case http.MethodDelete:
-		s.listeners.remove(id)
+		l.ProvisioningStatus = PendingDelete
 		s.begin(lb, PendingUpdate)
 		w.WriteHeader(http.StatusNoContent)
 		return nil
@@ -198,7 +198,7 @@ func (s *Sim) serveListeners(w http.ResponseWriter, r *http.Request, id string) 
 		if err := s.updateListener(r, lb, l); err != nil {
 			return err
 		}
-		s.begin(lb, PendingUpdate)
+		s.begin(lb, PendingUpdate, &l.ProvisioningStatus)
 	}
 	write(w, http.StatusOK, map[string]any{"listener": l})
 	return nil

@@ -79,6 +79,7 @@ type Listener struct {
 	AdminStateUp         bool              `json:"admin_state_up"`
 	ProvisioningStatus   string            `json:"provisioning_status"`
 	OperatingStatus      string            `json:"operating_status"`
+	UpdatedAt            *string           `json:"updated_at"`
 	ProjectID            string            `json:"project_id"`
 }
 
@@ -102,6 +103,7 @@ type Pool struct {
 	AdminStateUp       bool         `json:"admin_state_up"`
 	ProvisioningStatus string       `json:"provisioning_status"`
 	OperatingStatus    string       `json:"operating_status"`
+	UpdatedAt          *string      `json:"updated_at"`
 	ProjectID          string       `json:"project_id"`
 
 	members []*Member
@@ -141,6 +143,7 @@ type Member struct {
 	Tags               []string `json:"tags"`
 	ProvisioningStatus string   `json:"provisioning_status"`
 	OperatingStatus    string   `json:"operating_status"`
+	UpdatedAt          *string  `json:"updated_at"`
 }
 
 // Monitor checks the members of a pool.
@@ -159,6 +162,7 @@ type Monitor struct {
 	AdminStateUp       bool    `json:"admin_state_up"`
 	ProvisioningStatus string  `json:"provisioning_status"`
 	OperatingStatus    string  `json:"operating_status"`
+	UpdatedAt          *string `json:"updated_at"`
 	ProjectID          string  `json:"project_id"`
 }
 
@@ -174,7 +178,7 @@ func (s *Sim) Pools() []Pool { return copies(s, &s.pools) }
 // Monitors returns all health monitors.
 func (s *Sim) Monitors() []Monitor { return copies(s, &s.monitors) }
 
-// SetActivation sets how long Octavia works on each change that begins from now on.
+// SetActivation sets how long Octavia works on a change that begins from now on, half of it more or less.
 func (s *Sim) SetActivation(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -256,20 +260,77 @@ func (s *Sim) settle() {
 		}
 		lb.ProvisioningStatus, lb.OperatingStatus = lb.outcome, "ONLINE"
 		lb.UpdatedAt = lb.ready.UTC().Format(octaviaTime) // Octavia's worker changes it, too, when it is done
-		for _, l := range s.listenersOf(lb.ID) {
-			l.ProvisioningStatus = Active
-		}
-		for _, p := range s.poolsOf(lb.ID) {
-			p.ProvisioningStatus = Active
+		if lb.outcome == Active {                         // the parts of one that failed stay as they were
+			s.settleParts(lb)
 		}
 		s.intrude(lb)
 	}
 }
 
-func (s *Sim) begin(lb *LoadBalancer, status string) {
+// settleParts ends the work on the parts of a load balancer: what was to go has gone, and what was worked on has a time of its own.
+func (s *Sim) settleParts(lb *LoadBalancer) {
+	at := lb.ready.UTC().Format(octaviaTime)
+	done := func(status *string, updated **string) {
+		if strings.HasPrefix(*status, "PENDING") {
+			*status, *updated = Active, &at
+		}
+	}
+	for _, p := range s.poolsOf(lb.ID) {
+		if m := s.monitors.byID[p.MonitorID]; m != nil && (m.ProvisioningStatus == PendingDelete || p.ProvisioningStatus == PendingDelete) {
+			s.monitors.remove(m.ID)
+			p.MonitorID = ""
+		} else if m != nil {
+			done(&m.ProvisioningStatus, &m.UpdatedAt)
+		}
+		p.members = slices.DeleteFunc(slices.Clone(p.members), func(m *Member) bool { return m.ProvisioningStatus == PendingDelete })
+		for _, m := range p.members {
+			done(&m.ProvisioningStatus, &m.UpdatedAt)
+		}
+		if p.ProvisioningStatus == PendingDelete {
+			s.pools.remove(p.ID)
+			for _, l := range s.listenersOf(lb.ID) {
+				if deref(l.DefaultPoolID) == p.ID {
+					l.DefaultPoolID = nil
+				}
+			}
+			continue
+		}
+		done(&p.ProvisioningStatus, &p.UpdatedAt)
+	}
+	for _, l := range s.listenersOf(lb.ID) {
+		if l.ProvisioningStatus == PendingDelete {
+			s.listeners.remove(l.ID)
+			continue
+		}
+		done(&l.ProvisioningStatus, &l.UpdatedAt)
+	}
+}
+
+// begin has Octavia work on a load balancer, and on the parts whose statuses are given: those that a change is about, and those
+// above them. How long that takes varies by half of the usual time to either side, in every run alike.
+func (s *Sim) begin(lb *LoadBalancer, status string, parts ...*string) {
 	lb.ProvisioningStatus, lb.outcome = status, Active
 	lb.ready = time.Now().Add(s.activation)
+	if !s.steady {
+		lb.ready = time.Now().Add(s.activation/2 + time.Duration(s.dice.Int64N(int64(s.activation)+1)))
+	}
 	lb.UpdatedAt = time.Now().UTC().Format(octaviaTime)
+	for _, part := range parts {
+		if *part == Active {
+			*part = PendingUpdate
+		}
+	}
+}
+
+// above are the statuses of a pool and of the listeners that lead to it.
+func (s *Sim) above(p *Pool) []*string {
+	statuses := []*string{&p.ProvisioningStatus}
+	for _, l := range s.listeners.all() {
+		if deref(l.DefaultPoolID) == p.ID {
+			statuses = append(statuses, &l.ProvisioningStatus)
+		}
+	}
+	return statuses
 }
 
 // dropBalancer removes a load balancer and what belongs to it.

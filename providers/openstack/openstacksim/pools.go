@@ -83,9 +83,10 @@ func (s *Sim) setMembers(p *Pool, list []createMember) error {
 		if in.SubnetID != nil && s.subnets.byID[*in.SubnetID] == nil {
 			return failure(http.StatusNotFound, "", "Subnet %s not found.", *in.SubnetID)
 		}
-		m := &Member{Address: in.Address, ProtocolPort: in.ProtocolPort, Weight: 1, AdminStateUp: true, Tags: []string{}, ProvisioningStatus: Active, OperatingStatus: "NO_MONITOR"}
+		m := &Member{Address: in.Address, ProtocolPort: in.ProtocolPort, Weight: 1, AdminStateUp: true, Tags: []string{}, ProvisioningStatus: PendingCreate, OperatingStatus: "NO_MONITOR"}
 		if i := slices.IndexFunc(p.members, func(have *Member) bool { return have.Address == in.Address && have.ProtocolPort == in.ProtocolPort }); i >= 0 {
 			*m = *p.members[i]
+			m.ProvisioningStatus = PendingUpdate
 		} else {
 			m.ID = s.newID(0x3e)
 		}
@@ -94,6 +95,12 @@ func (s *Sim) setMembers(p *Pool, list []createMember) error {
 			m.Weight = *in.Weight
 		}
 		after = append(after, m)
+	}
+	for _, m := range p.members { // what is not named goes, and is there until Octavia has done it
+		if !seen[fmt.Sprint(m.Address, " ", m.ProtocolPort)] {
+			m.ProvisioningStatus = PendingDelete
+			after = append(after, m)
+		}
 	}
 	p.members = after
 	return nil
@@ -125,7 +132,7 @@ func (s *Sim) addMonitor(lb *LoadBalancer, p *Pool, in createMonitor) error {
 	m := &Monitor{
 		ID: s.newID(0x40), Name: in.Name, Type: in.Type, Delay: in.Delay, Timeout: in.Timeout, MaxRetries: in.MaxRetries, MaxRetriesDown: in.MaxRetriesDown,
 		URLPath: orNull(in.URLPath), Method: orNull(in.Method), ExpectedCodes: orNull(in.ExpectedCodes), Pools: []Ref{{p.ID}}, AdminStateUp: true,
-		ProvisioningStatus: Active, OperatingStatus: "ONLINE", ProjectID: Project,
+		ProvisioningStatus: PendingCreate, OperatingStatus: "ONLINE", ProjectID: Project,
 	}
 	if m.MaxRetriesDown == 0 {
 		m.MaxRetriesDown = 3
@@ -165,21 +172,15 @@ func (s *Sim) servePools(w http.ResponseWriter, r *http.Request, id string) erro
 	}
 	switch r.Method {
 	case http.MethodDelete:
-		s.monitors.remove(p.MonitorID)
-		s.pools.remove(id)
-		for _, l := range s.listenersOf(lb.ID) {
-			if deref(l.DefaultPoolID) == id {
-				l.DefaultPoolID = nil
-			}
-		}
-		s.begin(lb, PendingUpdate)
+		s.begin(lb, PendingUpdate, s.above(p)...)
+		p.ProvisioningStatus = PendingDelete
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	case http.MethodPut:
 		if err := updatePool(r, lb, p); err != nil {
 			return err
 		}
-		s.begin(lb, PendingUpdate)
+		s.begin(lb, PendingUpdate, s.above(p)...)
 	}
 	write(w, http.StatusOK, map[string]any{"pool": s.showPool(p)})
 	return nil
@@ -209,7 +210,7 @@ func (s *Sim) createPool(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	l.DefaultPoolID = &p.ID
-	s.begin(lb, PendingUpdate)
+	s.begin(lb, PendingUpdate, &l.ProvisioningStatus)
 	write(w, http.StatusCreated, map[string]any{"pool": s.showPool(p)})
 	return nil
 }
@@ -272,14 +273,14 @@ func (s *Sim) serveMembers(w http.ResponseWriter, r *http.Request, pool string, 
 		if i < 0 {
 			return octaviaNotFound("Member", parts[3])
 		}
-		p.members = slices.Delete(slices.Clone(p.members), i, i+1)
+		p.members[i].ProvisioningStatus = PendingDelete
 	default:
 		err = failure(http.StatusMethodNotAllowed, "", "not simulated")
 	}
 	if err != nil {
 		return err
 	}
-	s.begin(lb, PendingUpdate)
+	s.begin(lb, PendingUpdate, s.above(p)...)
 	if body == nil {
 		w.WriteHeader(status)
 		return nil
@@ -336,16 +337,15 @@ func (s *Sim) serveMonitors(w http.ResponseWriter, r *http.Request, id string) e
 	}
 	switch r.Method {
 	case http.MethodDelete:
-		p.MonitorID = ""
-		s.monitors.remove(id)
-		s.begin(lb, PendingUpdate)
+		m.ProvisioningStatus = PendingDelete
+		s.begin(lb, PendingUpdate, s.above(p)...)
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	case http.MethodPut:
 		if err := updateMonitor(r, m); err != nil {
 			return err
 		}
-		s.begin(lb, PendingUpdate)
+		s.begin(lb, PendingUpdate, append(s.above(p), &m.ProvisioningStatus)...)
 	}
 	write(w, http.StatusOK, map[string]any{"healthmonitor": m})
 	return nil
@@ -367,7 +367,7 @@ func (s *Sim) createMonitor(w http.ResponseWriter, r *http.Request) error {
 	if err := s.addMonitor(lb, p, in); err != nil {
 		return err
 	}
-	s.begin(lb, PendingUpdate)
+	s.begin(lb, PendingUpdate, s.above(p)...)
 	write(w, http.StatusCreated, map[string]any{"healthmonitor": s.monitors.byID[p.MonitorID]})
 	return nil
 }

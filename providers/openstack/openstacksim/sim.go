@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"path"
@@ -60,6 +61,8 @@ type Sim struct {
 	mayFailOver  bool
 	failCreates  int
 	after        []laterChange
+	dice         *rand.Rand
+	steady       bool
 	quotas       map[string]int
 	extensions   []string
 	novaMaxMinor int
@@ -83,10 +86,12 @@ type Sim struct {
 
 // Options set up a simulator.
 type Options struct {
-	// Activation is how long Octavia works on each change.
+	// Activation is how long Octavia works on a change, half of it more or less.
 	Activation time.Duration
 	// OctaviaMinor is the newest version of Octavia's API, 2.x; 0 means the newest known here.
 	OctaviaMinor int
+	// Seed chooses among the runs that differ in how long each change takes.
+	Seed uint64
 }
 
 // newestOctavia is the API version of release 2023.1 and later.
@@ -98,6 +103,7 @@ func New(o Options) (*Sim, *simkit.Server) {
 		o.OctaviaMinor = newestOctavia
 	}
 	s := &Sim{
+		dice:     rand.New(rand.NewPCG(1, o.Seed)), //nolint:gosec // times that vary, and no secrets
 		password: Password, tokens: map[string]time.Time{}, tokenTTL: time.Hour, activation: o.Activation, octavia: o.OctaviaMinor,
 		providers: []string{"amphora", "octavia", "ovn"}, quotas: map[string]int{}, containers: map[string]bool{}, novaMaxMinor: 95,
 		extensions: []string{"router", "external-net", "allowed-address-pairs", "extraroute", "extraroute-atomic", "security-group", "standard-attr-tag", "standard-attr-revisions", "revision-if-match", "trunk-details"},
@@ -117,6 +123,7 @@ func New(o Options) (*Sim, *simkit.Server) {
 // publishes none.
 func NewServer(token string, activation time.Duration, _ bool) *simkit.Server {
 	s, server := New(Options{Activation: activation})
+	s.steady = true // what programs cost is counted, and looks at Octavia's work are part of that
 	if token != "" {
 		s.password = token
 	}

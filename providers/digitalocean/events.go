@@ -1,0 +1,14 @@
+package digitalocean
+
+import "github.com/anyccm/cloud-controller-manager/registry/events"
+
+// eventRows are the events that this provider alone writes.
+func eventRows() []events.Row {
+	return []events.Row{
+		{
+			On: "Service", Reason: "FirewallPortClosed", Type: "Warning",
+			What: "A port of the Service stays closed in the public access firewall, because the firewall knows no such protocol or has no room; or its annotation is no boolean.",
+			Do:   "The message names the ways out.",
+		},
+	}
+}

@@ -1,0 +1,54 @@
+package openstack
+
+import "github.com/anyccm/cloud-controller-manager/registry/events"
+
+// eventRows are the events that this provider alone writes.
+func eventRows() []events.Row {
+	return []events.Row{
+		{
+			On: "Service", Reason: "LoadBalancerRecreated", Type: "Warning",
+			What: "Octavia could not build the load balancer; it is deleted and made again.",
+			Do:   "Nothing, unless it happens again: then ask the cloud.",
+		},
+		{
+			On: "Service", Reason: "LoadBalancerFailover", Type: "Warning",
+			What: "The load balancer is in ERROR; a failover was ordered, which keeps its address.",
+			Do:   "Nothing.",
+		},
+		{
+			On: "Service", Reason: "LoadBalancerError", Type: "Warning",
+			What: "The load balancer is in ERROR, and the credential may not fail it over. It may go on serving; nothing of it can be changed.",
+			Do:   "Ask an administrator of the cloud to run the command in the message.",
+		},
+		{
+			On: "Service", Reason: "LoadBalancerForcedInternal", Type: "Warning",
+			What: "There is no external network for a floating address; the Service shows the internal one.",
+			Do:   "Set `floating-network-id`, or make the Service internal.",
+		},
+		{
+			On: "Service", Reason: "LoadBalancerFloatingIPSkipped", Type: "Warning",
+			What: "An IPv6 address gets no floating address.",
+			Do:   "Nothing; the internal annotation makes it quiet.",
+		},
+		{
+			On: "Service", Reason: "LoadBalancerAvailabilityZonesIgnored", Type: "Warning",
+			What: "This Octavia, or its provider, knows no availability zones.",
+			Do:   "Remove the annotation.",
+		},
+		{
+			On: "Service", Reason: "LoadBalancerHealthMonitorMissing", Type: "Warning",
+			What: "ExternalTrafficPolicy is Local and there are no health monitors, so connections are lost.",
+			Do:   "Set `enable-health-monitor` or `create-monitor`.",
+		},
+		{
+			On: "Service", Reason: "LoadBalancerShared", Type: "Warning",
+			What: "The load balancer is shared with a Service of another namespace that has not agreed to it; it stays so.",
+			Do:   "Set the annotation in the message on that Service, or use a load balancer of its own.",
+		},
+		{
+			On: "Service", Reason: "LoadBalancerRename", Type: "Warning",
+			What: "The cluster has another name; load balancer and parts are renamed.",
+			Do:   "Nothing.",
+		},
+	}
+}
