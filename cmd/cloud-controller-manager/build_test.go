@@ -46,7 +46,7 @@ func providers(t *testing.T) []string {
 	require.NoError(t, err)
 	var names []string
 	for _, e := range entries {
-		if e.IsDir() && e.Name() != "internal" {
+		if e.IsDir() && e.Name() != "internal" && e.Name() != "kit" {
 			names = append(names, e.Name())
 		}
 	}
