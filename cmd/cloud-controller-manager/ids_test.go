@@ -13,6 +13,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
+	"github.com/anyccm/cloud-controller-manager/test/expectations"
 )
 
 // namesObject finds the annotations by which a Service names an object of the cloud: by their own names, and by their help.
@@ -21,33 +22,27 @@ var (
 	namedByHelp = regexp.MustCompile(`\b(IDs?|UUIDs?|ARNs?|reference)\b`)
 )
 
-// usesIDs are rows whose help speaks of an ID that is not their value.
-var usesIDs = map[string]string{
-	"anyccm.io/openstack-share-with-namespaces":  "its value is namespaces",
-	"loadbalancer.openstack.org/floating-subnet": "its value is a pattern of names",
-}
-
 // TestIDsHaveForms: whatever names an object of the cloud says which form its IDs have, and every cloud refuses a value of another
 // form before it makes a call.
 func TestIDsHaveForms(t *testing.T) {
 	t.Parallel()
-	providers := registry.Linked().Providers()
-	require.GreaterOrEqual(t, len(providers), 4)
-	for _, p := range providers {
+	for _, p := range registry.Linked().Providers() {
 		t.Run(p.Name, func(t *testing.T) {
 			t.Parallel()
+			expected, err := expectations.Read(root, p)
+			require.NoError(t, err)
 			forms := 0
 			for _, row := range p.Annotations {
 				if row.ID == nil {
 					text := row.Kind == schema.KindString || row.Kind == schema.KindList || row.Kind == schema.KindInt
 					named := namedByKey.MatchString(row.Key) || namedByHelp.MatchString(row.Help)
-					assert.False(t, text && named && usesIDs[row.Key] == "", "%s names an object of the cloud: give it a form of IDs (schema.Spec.ID)", row.Key)
+					assert.False(t, text && named && expected.NoIDs[row.Key] == "", "%s names an object of the cloud: give it a form of IDs (schema.Spec.ID)", row.Key)
 					continue
 				}
 				forms++
 				refusesHostileIDs(t, p, row)
 			}
-			assert.Positive(t, forms)
+			assert.Equal(t, expected.IDs, forms, "annotations that name objects of the cloud")
 		})
 	}
 }
@@ -78,22 +73,20 @@ func refusesHostileIDs(t *testing.T, p registry.Provider, row schema.AnnotationR
 }
 
 // TestAdoptingAnnotations: what is recorded by the controller, or speaks of taking what exists, is marked as adopting, so that the
-// chart's policy can refuse it. AWS's load balancers are known by their names and tags alone.
+// chart's policy can refuse it.
 func TestAdoptingAnnotations(t *testing.T) {
 	t.Parallel()
 	speaks := regexp.MustCompile(`(?i)adopt|use this|name of the load balancer|that serves (this|the) service`)
-	found := map[string][]string{}
 	for _, p := range registry.Linked().Providers() {
+		expected, err := expectations.Read(root, p)
+		require.NoError(t, err)
+		var found []string
 		for _, row := range p.Annotations {
 			if row.Adopting() {
-				found[p.Name] = append(found[p.Name], row.Key)
+				found = append(found, row.Key)
 			}
 			assert.False(t, speaks.MatchString(row.Help) && !row.Adopting(), "%s asks for what exists: set AnnotationRow.Adopts", row.Key)
 		}
+		assert.Equal(t, expected.Adoption.Annotations, found, p.Name)
 	}
-	assert.Equal(t, map[string][]string{
-		"digitalocean": {"kubernetes.digitalocean.com/load-balancer-id", "service.beta.kubernetes.io/do-loadbalancer-name"},
-		"linode":       {"anyccm.io/linode-nodebalancer-id", "anyccm.io/linode-firewall-id", "service.beta.kubernetes.io/linode-loadbalancer-nodebalancer-id"},
-		"openstack":    {"loadbalancer.openstack.org/load-balancer-id", "loadbalancer.openstack.org/load-balancer-address"},
-	}, found)
 }

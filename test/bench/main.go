@@ -46,7 +46,7 @@ type result struct {
 
 func main() {
 	sizes := flag.String("nodes", "0,100,1000,5000,5000x18432", "comma-separated numbers of nodes, each with the bytes of a node after an x")
-	provider := flag.String("provider", "digitalocean", "the cloud to simulate")
+	provider := flag.String("provider", harness.AnyProvider, "the cloud to simulate")
 	latency := flag.Duration("latency", 40*time.Millisecond, "time that every cloud call takes")
 	limits := flag.Bool("published-limits", true, "switch on the cloud's published rate limits")
 	args := flag.String("args", "", "further arguments of the program, separated by spaces")

@@ -130,7 +130,9 @@ func TestSnapshots(t *testing.T) {
 	t.Parallel()
 	everything := "kind: Deployment\nadmissionPolicy: {enabled: true, refuseAdoption: true}\nnetworkPolicy: {enabled: true}\nimagePullSecrets: [{name: registry}]\nserviceAccount: {annotations: {a: b}}\n" +
 		"metrics: {serviceMonitor: {enabled: true, labels: {release: prometheus}}, podMonitor: {enabled: true}, rules: {enabled: true}}\nroutes: {clusterCIDR: 10.244.0.0/16, allocateNodeCIDRs: true}\n"
-	adopts := slices.IndexFunc(clouds(), func(p registry.Provider) bool { return slices.ContainsFunc(p.Annotations, schema.AnnotationRow.Adopting) })
+	adopts := slices.IndexFunc(clouds(), func(p registry.Provider) bool {
+		return slices.ContainsFunc(p.Annotations, schema.AnnotationRow.Adopting)
+	})
 	all := map[string]string{"testdata/everything": given(clouds()[adopts]) + everything}
 	for _, p := range clouds() {
 		maps.Copy(all, cases(t, p))

@@ -23,7 +23,7 @@ import (
 const patience = time.Minute
 
 func main() {
-	provider := flag.String("provider", "digitalocean", "the cloud to simulate")
+	provider := flag.String("provider", harness.AnyProvider, "the cloud to simulate")
 	nodes := flag.Int("nodes", 3, "number of nodes")
 	oneshot := flag.Bool("oneshot", false, "end after the last step instead of waiting for Ctrl-C")
 	flag.Parse()

@@ -44,7 +44,7 @@ const testToken = "dop_v1_5up3r53cr3tt0k3nf0rt35t5"
 // newCluster starts a cluster for one test; cloud are further arguments of the simulated cloud.
 func newCluster(t *testing.T, cloud ...string) *harness.Cluster {
 	t.Helper()
-	return newClusterOn(t, "digitalocean", cloud...)
+	return newClusterOn(t, harness.AnyProvider, cloud...)
 }
 
 func newClusterOn(t *testing.T, provider string, cloud ...string) *harness.Cluster {

@@ -22,6 +22,10 @@ type Cloud struct {
 	Service map[string]string `json:"service"`
 	// Admission are annotations as the admission policy takes them.
 	Admission Admission `json:"admission"`
+	// IDs is the number of annotations that name objects of the cloud, and so have a form of IDs; NoIDs are those whose help speaks
+	// of one that is not their value, and what that is.
+	IDs   int               `json:"ids"`
+	NoIDs map[string]string `json:"noIDs"`
 	// Adoption is how a Service asks for what exists in the cloud; empty where it cannot.
 	Adoption Adoption `json:"adoption"`
 }

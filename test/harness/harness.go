@@ -29,6 +29,9 @@ const account = "cloud-controller-manager"
 // binariesVariable names a folder with the built programs; they are built if it is not set.
 const binariesVariable = "ANYCCM_BIN"
 
+// AnyProvider is the cloud of tests and demonstrations that need one and do not care which.
+const AnyProvider = "digitalocean"
+
 // Programs are the paths of the built programs.
 type Programs struct{ CCM, Cloudsim, Helm string }
 

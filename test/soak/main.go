@@ -35,7 +35,7 @@ const (
 func main() {
 	duration := flag.Duration("duration", 3*time.Minute, "how long to go on")
 	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "the seed of the run")
-	provider := flag.String("provider", "digitalocean", "the cloud to simulate")
+	provider := flag.String("provider", harness.AnyProvider, "the cloud to simulate")
 	flag.Parse()
 	if err := run(*provider, *seed, *duration); err != nil {
 		fmt.Fprintf(os.Stderr, "The run with -seed=%d failed: %v\n", *seed, err)

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+)
+
+// mayNameClouds are files outside of the providers' folders that name a cloud, and why.
+var mayNameClouds = map[string]string{
+	"cmd/cloudsim/main.go":                    "the default of a flag",
+	"registry/schema/schema_test.go":          "words that are near each other",
+	"test/harness/harness.go":                 "the cloud of tests that need any",
+	"test/e2e/aws_test.go":                    "tests of one cloud",
+	"test/e2e/linode_test.go":                 "tests of one cloud",
+	"test/e2e/openstack_test.go":              "tests of one cloud",
+	"test/e2e/secrets_test.go":                "a cloud that reads Secrets",
+	"test/e2e/start_test.go":                  "the metrics of the cloud of tests that need any",
+	"cmd/cloudsim/zz_generated.simulators.go": "generated from the folders",
+}
+
+// TestNobodyAsksForTheCloud: outside of its folder and registry/linked no code compares with the name of a cloud, and no template
+// of the chart holds one. What differs between clouds belongs into their descriptions.
+func TestNobodyAsksForTheCloud(t *testing.T) {
+	t.Parallel()
+	names := registry.Linked().Names()
+	word := regexp.MustCompile(`(?i)\b(` + strings.Join(names, "|") + `)\b`)
+	for _, dir := range []string{"build", "charts", "cmd", "registry", "test", "providers/kit", "providers/kit"} {
+		err := filepath.WalkDir(filepath.Join(root, filepath.FromSlash(dir)), func(path string, _ fs.DirEntry, err error) error {
+			if os.IsNotExist(err) {
+				return nil
+			}
+			require.NoError(t, err)
+			name, err := filepath.Rel(root, path)
+			require.NoError(t, err)
+			name = filepath.ToSlash(name)
+			switch {
+			case strings.HasPrefix(name, "registry/linked/") || mayNameClouds[name] != "":
+			case strings.Contains(name, "/templates/"):
+				if text, err := os.ReadFile(path); err == nil {
+					assert.Empty(t, word.FindString(string(text)), name)
+				}
+			case strings.HasSuffix(name, ".go"):
+				for _, literal := range literals(t, path) {
+					assert.False(t, slices.Contains(names, literal), "%s names the cloud %q", name, literal)
+				}
+			}
+			return nil
+		})
+		require.NoError(t, err)
+	}
+	for name := range mayNameClouds {
+		_, err := os.Stat(filepath.Join(root, filepath.FromSlash(name)))
+		require.NoError(t, err, "the exception is not needed any more")
+	}
+}
+
+// literals are the texts in a file of Go.
+func literals(t *testing.T, path string) []string {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+	require.NoError(t, err)
+	var list []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.STRING {
+			text, err := strconv.Unquote(l.Value)
+			require.NoError(t, err)
+			list = append(list, text)
+		}
+		return true
+	})
+	return list
+}
+
+// TestImportsRunOneWay: no provider imports another one, and what they share imports none, tests included.
+func TestImportsRunOneWay(t *testing.T) {
+	t.Parallel()
+	const format = `{{.ImportPath}} {{join .Imports " "}} {{join .TestImports " "}} {{join .XTestImports " "}}`
+	providers := providers(t)
+	owner := func(pkg string) string {
+		rest, ok := strings.CutPrefix(pkg, module+"/providers/")
+		name, _, _ := strings.Cut(rest, "/")
+		if !ok || !slices.Contains(providers, name) {
+			return ""
+		}
+		return name
+	}
+	lines := strings.Split(strings.TrimSpace(goTool(t, "list", "-trimpath", "-tags=grpcnotrace", "-f", format, "./providers/...", "./registry/...")), "\n")
+	require.Greater(t, len(lines), len(providers))
+	for _, line := range lines {
+		fields := strings.Fields(line)
+		if fields[0] == module+"/registry/linked" {
+			continue
+		}
+		for _, imported := range fields[1:] {
+			assert.Contains(t, []string{"", owner(fields[0])}, owner(imported), "%s imports %s", fields[0], imported)
+		}
+	}
+}
