@@ -334,6 +334,9 @@ func parseSettings(service *v1.Service, c Config) (s settings, warnings, err err
 	var rangeProblems []error
 	s.ranges, rangeProblems = sourceRanges(service, s.SourceRanges)
 	problems = append(problems, rangeProblems...)
+	if tooMany := tooManyRules(service, s, c); tooMany != nil {
+		problems = append(problems, tooMany)
+	}
 	problems = append(problems, s.contradictions(service, c)...)
 	problems = append(problems, checkSpec(service, s.network)...)
 	if s.network && len(s.Groups) > 0 && c.NLBGroupMode != groupModeManaged {
@@ -439,16 +442,17 @@ func sourceRanges(service *v1.Service, annotated []string) (ranges []netip.Prefi
 	if len(given) == 0 {
 		given, place = annotated, "annotation "+annotationSourceRanges
 	}
+	known := map[netip.Prefix]bool{}
 	for _, text := range given {
 		p, err := netip.ParsePrefix(strings.TrimSpace(text))
 		if err != nil {
-			if place == "spec.loadBalancerSourceRanges" {
+			if place == "spec.loadBalancerSourceRanges" && len(problems) < mostShown {
 				problems = append(problems, &schema.Problem{Place: place, Value: text, Reason: `is not a network; use a form such as "192.0.2.0/24"`})
 			}
 			continue // the table reports those of the annotation
 		}
-		if p = p.Masked(); !slices.Contains(ranges, p) {
-			ranges = append(ranges, p)
+		if p = p.Masked(); !known[p] {
+			ranges, known[p] = append(ranges, p), true
 		}
 	}
 	return ranges, problems

@@ -373,6 +373,13 @@ func (b *balancers) makeGroup(ctx context.Context, s step, in *elbv2.CreateTarge
 		return err
 	}
 	made := &out.TargetGroups[0]
+	for _, user := range made.LoadBalancerArns {
+		if balancerOfARN(user) != balancerOfARN(s.balancer) { // no target of ours is registered there
+			b.groups.Invalidate(aws.ToString(made.TargetGroupArn))
+			return &cloudapi.Error{Class: cloudapi.ErrConflict, Operation: s.what, Message: fmt.Sprintf("target group %s (%s) exists and is used by "+
+				"another load balancer, %s; delete that one if nobody needs it, or change the name or the ports of the Service", aws.ToString(made.TargetGroupName), aws.ToString(made.TargetGroupArn), user)}
+		}
+	}
 	b.groups.Put(made)
 	b.newGroups.add(aws.ToString(made.TargetGroupArn))
 	groups[s.group] = aws.ToString(made.TargetGroupArn)

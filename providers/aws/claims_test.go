@@ -40,7 +40,7 @@ func TestRulesForNamedGroupsStay(t *testing.T) {
 }
 
 // TestGroupOfAnotherService: a Service that names the security group of another one's load balancer closes none of that one's
-// nodes.
+// nodes. It does not get a group that was made for the other one: that could not be deleted then.
 func TestGroupOfAnotherService(t *testing.T) {
 	t.Parallel()
 	for _, named := range []bool{false, true} { // the other one's own group, or one that both name
@@ -60,14 +60,23 @@ func TestGroupOfAnotherService(t *testing.T) {
 
 		tenant := service("tenant", map[string]string{annotationGroups: from, annotationNodeLabels: "pool=one"}, servicePort("http", 80, 30081))
 		w.Apply(tenant)
-		w.ensure(tenant)
-		w.update(tenant)
+		if named {
+			w.ensure(tenant)
+			w.update(tenant)
+		} else {
+			w.Events()
+			_, err := w.try(tenant)
+			require.ErrorContains(t, err, "another Service")
+			assert.Contains(t, strings.Join(w.Events(), "\n"), eventConfigError)
+			assert.Len(t, w.sim.Classics(), 1)
+		}
 		require.NoError(t, w.remove(tenant))
 		assert.Equal(t, opened, rules(w.group("nodes of a second group")))
 		assert.Len(t, rules(w.group("nodes")), 1)
 		w.unchanged(victim, "nothing of it was touched")
 		require.NoError(t, w.remove(victim))
 		assert.Empty(t, rules(w.group("nodes")))
+		assert.Empty(t, rules(w.group("nodes of a second group")))
 	}
 }
 

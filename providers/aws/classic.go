@@ -194,6 +194,8 @@ type step struct {
 	input any
 	// group is the name of the target group whose ARN the input gets; it may be one that an earlier step makes.
 	group string
+	// balancer is the ARN of the load balancer that a target group is made for.
+	balancer string
 }
 
 // planClassic returns the calls that make a classic load balancer what it should be.

@@ -3,7 +3,6 @@ package aws
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -14,9 +13,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+<<<<<<< HEAD
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+=======
+	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
+>>>>>>> main
 	"github.com/anyccm/cloud-controller-manager/registry/evidence"
 )
 
@@ -51,23 +55,43 @@ func (l *loadBalancers) leftovers(ctx context.Context, cluster string, service *
 			left.groups = append(left.groups, g)
 		}
 	}
+	if !l.config.NoNodeGroupRules {
+		left.opened, err = l.openedFor(ctx, service, all, left.groups)
+	}
+	return left, err
+}
+
+// openedFor are the security groups with rules for a Service's load balancer that nobody else needs.
+func (l *loadBalancers) openedFor(ctx context.Context, service *v1.Service, all map[string]securityGroup, own []securityGroup) ([]securityGroup, error) {
+	name := balancerName(service)
+	classic, err := l.classicRulesOf(ctx, service, nil)
+	if err != nil {
+		return nil, err
+	}
+	changes := classic.changes()
+	if err := l.spareShared(ctx, &classic, &changes); err != nil {
+		return nil, err
+	}
+	var opened []securityGroup
 	for _, g := range sortedGroups(all) {
 		opens := func(r rule) bool {
-			return slices.ContainsFunc(left.groups, func(o securityGroup) bool { return o.id == r.source.group && o.id != g.id })
+			return slices.ContainsFunc(own, func(o securityGroup) bool { return o.id == r.source.group && o.id != g.id })
 		}
-		named := func(r rule) bool {
-			return ofBalancer(r, name) && !networkNodeChange(g, l.nothingFor(name), l.otherNetworks(name)).empty()
+		named := func(r rule) bool { return ofBalancer(r, name) }
+		switch {
+		case slices.ContainsFunc(g.rules, opens), !classic.change(g).empty():
+		case slices.ContainsFunc(g.rules, named) && !networkNodeChange(g, l.nothingFor(name), l.otherNetworks(ctx, name)).empty():
+		default:
+			continue
 		}
-		if !l.config.NoNodeGroupRules && slices.ContainsFunc(g.rules, func(r rule) bool { return opens(r) || named(r) }) {
-			left.opened = append(left.opened, g)
-		}
+		opened = append(opened, g)
 	}
-	return left, nil
+	return opened, nil
 }
 
 // nothingFor is the wish of a load balancer that goes.
 func (l *loadBalancers) nothingFor(name string) nodeRuleWish {
-	w := nodeRuleWish{name: name}
+	w := nodeRuleWish{name: name, goes: true}
 	if l.config.HealthProbeMode == probeShared {
 		w.sharedPort = int32(l.config.SharedProbePort) //nolint:gosec // the table bounds it
 	}
@@ -106,11 +130,14 @@ func (l *loadBalancers) delete(ctx context.Context, cluster string, service *v1.
 	if err := l.hiddenRules(ctx, service, p); err != nil {
 		return err
 	}
-	if err := l.closeNodes(ctx, service, p, left); err != nil {
-		return err
+	steps := []func() error{func() error { return l.closeNodes(ctx, service, p, left) }, func() error { return l.deleteBalancers(ctx, service, p) }}
+	if p.network != nil {
+		slices.Reverse(steps) // one that is protected from deletion goes on serving
 	}
-	if err := l.deleteBalancers(ctx, service, p); err != nil {
-		return err
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
 	}
 	if err := l.hiddenGroups(service, left.targetGroups); err != nil {
 		return err
@@ -175,7 +202,8 @@ func (l *loadBalancers) hiddenRules(ctx context.Context, service *v1.Service, p 
 	}
 	name := balancerName(service)
 	return l.groups.added.hidden(all, func(r rule) bool {
-		return ofBalancer(r, name) || (p.classic != nil && r.protocol == protocolAll && slices.Contains(p.classic.SecurityGroups, r.source.group))
+		marked, _ := classicMark(r)
+		return ofBalancer(r, name) || marked == name || (p.classic != nil && r.protocol == protocolAll && slices.Contains(p.classic.SecurityGroups, r.source.group))
 	})
 }
 
@@ -184,8 +212,7 @@ func (l *loadBalancers) closeNodes(ctx context.Context, service *v1.Service, p p
 	if l.config.NoNodeGroupRules {
 		return nil
 	}
-	name := balancerName(service)
-	if err := l.changeNodeRules(ctx, l.nothingFor(name), nil); err != nil {
+	if err := l.changeNodeRules(ctx, l.nothingFor(balancerName(service)), nil, wholeChange); err != nil {
 		return err
 	}
 	for _, g := range left.groups {
@@ -193,23 +220,7 @@ func (l *loadBalancers) closeNodes(ctx context.Context, service *v1.Service, p p
 			return err
 		}
 	}
-	if p.classic == nil {
-		return nil
-	}
-	sources := l.classicSources(service, p.classic)
-	if len(sources) == 0 {
-		return nil
-	}
-	shared, err := l.sharedGroups(ctx, name)
-	if err != nil {
-		return err
-	}
-	for _, from := range without(sources, shared) {
-		if err := l.closeTagged(ctx, service, from); err != nil {
-			return err
-		}
-	}
-	return nil
+	return l.closeClassic(ctx, service, p.classic)
 }
 
 // classicSources are the security groups that may stand for a load balancer in rules of nodes, beside its own: the one that is
@@ -220,58 +231,6 @@ func (l *loadBalancers) classicSources(service *v1.Service, lb *classicBalancer)
 		return given[:1]
 	}
 	return slices.Sorted(slices.Values(without(lb.SecurityGroups, s.ExtraGroups)))
-}
-
-// sharedGroups are the security groups of other Services' classic load balancers, as users may name them: the rules for them
-// look the same.
-func (l *loadBalancers) sharedGroups(ctx context.Context, name string) ([]string, error) {
-	all, err := l.balancers.classics.All(ctx, inventory.Query{MaxAge: ensureMaxAge})
-	if err != nil {
-		return nil, err
-	}
-	living := map[string]bool{}
-	for _, s := range l.served() {
-		living[balancerName(s)] = s.DeletionTimestamp == nil
-	}
-	var groups []string
-	for _, lb := range all {
-		if other := aws.ToString(lb.LoadBalancerName); other != name && living[other] {
-			groups = append(groups, lb.SecurityGroups...)
-		}
-	}
-	return groups, nil
-}
-
-// closeTagged removes the rules of the cluster's groups that let everything of a group in. Where a user chose that group, or it
-// lets itself in, a rule without our mark may be how other machines reach the nodes, or nodes each other; taking that away would
-// cut them off, so that it is told instead.
-func (l *loadBalancers) closeTagged(ctx context.Context, service *v1.Service, from string) error {
-	_, id, err := l.api.ready(ctx)
-	if err != nil {
-		return err
-	}
-	all, err := l.groups.all(ctx)
-	if err != nil {
-		return err
-	}
-	given := l.givenByUser(all, service, from)
-	for _, g := range sortedGroups(all) {
-		if !id.ours(g.tags) && g.id != from {
-			continue
-		}
-		mine := fromGroup(g.id, from, given)
-		if slices.ContainsFunc(g.rules, mine) {
-			if err := l.groups.sync(ctx, g.id, nil, mine); err != nil {
-				return err
-			}
-		}
-		kept := func(r rule) bool { return r.protocol == protocolAll && r.source.group == from && !mine(r) }
-		if slices.ContainsFunc(g.rules, kept) {
-			l.event(service, eventRuleKept, fmt.Sprintf("security group %s (%s) still lets all of %s in: the rule is not marked as made for "+
-				"this load balancer, and others may need it; remove it if nobody does", g.id, g.name, from))
-		}
-	}
-	return nil
 }
 
 // deleteBalancers deletes the load balancers themselves.

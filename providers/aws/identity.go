@@ -59,6 +59,19 @@ func (i *identity) otherOwner(tags map[string]string) string {
 	return tags[legacyClusterTag]
 }
 
+// otherOwned reports whether tags say that another cluster made the thing, and not this one.
+func (i *identity) otherOwned(tags map[string]string) bool {
+	if i.ours(tags) {
+		return false
+	}
+	for key, value := range tags {
+		if (strings.HasPrefix(key, clusterTagPrefix) && value == ownedValue) || key == legacyClusterTag {
+			return true
+		}
+	}
+	return false
+}
+
 // ownershipTags are the tags of what the cluster owns.
 func (i *identity) ownershipTags() map[string]string {
 	tags := map[string]string{i.clusterTag(): ownedValue}

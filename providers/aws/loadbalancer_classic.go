@@ -23,11 +23,14 @@ func (l *loadBalancers) ensureClassic(ctx context.Context, service *v1.Service, 
 	if err != nil {
 		return nil, err
 	}
+	if err := l.checkGroups(ctx, service, attachedClassic(lb), l.namedClassicGroups(s)); err != nil {
+		return nil, err
+	}
 	if err := l.ensureClassicGroup(ctx, service, s, &want); err != nil {
 		return nil, err
 	}
 	if lb == nil {
-		if lb, err = l.createClassic(ctx, service, want); err != nil {
+		if lb, err = l.createClassic(ctx, service, s, want); err != nil {
 			return nil, err
 		}
 	}
@@ -41,7 +44,7 @@ func (l *loadBalancers) ensureClassic(ctx context.Context, service *v1.Service, 
 	}
 	l.reportRanges(service, s, nil, nil)
 	// Openings of nodes come before the instances, or the first checks of their health fail.
-	if err := l.classicNodeRules(ctx, service, want.groups[0], backends); err != nil {
+	if err := l.classicNodeRules(ctx, service, want.groups[0], backends, opening); err != nil {
 		return nil, err
 	}
 	steps := planClassic(lb, settled.value, tags, want)
@@ -52,6 +55,9 @@ func (l *loadBalancers) ensureClassic(ctx context.Context, service *v1.Service, 
 		if lb, err = l.reread(ctx, want.name); err != nil {
 			return nil, err
 		}
+	}
+	if err := l.classicNodeRules(ctx, service, want.groups[0], backends, closing); err != nil {
+		return nil, err
 	}
 	return lb, l.dropClassicGroup(ctx, service, want)
 }
@@ -175,14 +181,16 @@ func cloneTags(sets ...map[string]string) map[string]string {
 	return tags
 }
 
-func (l *loadBalancers) createClassic(ctx context.Context, service *v1.Service, want classicWish) (*classicBalancer, error) {
+func (l *loadBalancers) createClassic(ctx context.Context, service *v1.Service, s settings, want classicWish) (*classicBalancer, error) {
 	klog.InfoS("Creating classic load balancer", "service", klog.KObj(service), "name", want.name)
 	_, err := call(ctx, l.api, "creating classic load balancer "+want.name, (*elb.Client).CreateLoadBalancer, createClassic(want))
 	if err != nil {
 		l.balancers.classics.Distrust() // it may exist all the same, made by a call whose answer was lost
 		switch codeOf(err) {
 		case "InvalidSecurityGroup":
-			return nil, notVisible(&cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: err.Error()}, want.groups[0])
+			if own := len(l.givenClassicGroups(s)) == 0; own { // it exists: we made or found it
+				return nil, notVisible(&cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: err.Error()}, want.groups[0])
+			}
 		case "DuplicateLoadBalancerName":
 			l.balancers.newBalancers.add(want.name) // by a call whose answer was lost, or it does not show yet
 			return nil, cloudproviderapi.NewRetryError("AWS does not show classic load balancer "+want.name+" yet, which exists", groupVisiblePause)
@@ -241,62 +249,6 @@ func (l *loadBalancers) notDone(err error, doubt func()) error {
 	return err
 }
 
-// classicNodeRules lets the load balancer in to its nodes, by the security group that stands for it, and closes what no node of
-// it uses.
-func (l *loadBalancers) classicNodeRules(ctx context.Context, service *v1.Service, from string, backends []backend) error {
-	changes, decide, err := l.classicNodeChanges(ctx, service, from, backends)
-	if err != nil {
-		return err
-	}
-	for _, c := range changes {
-		if err := l.groups.change(ctx, c.group.id, false, decide); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// classicNodeChanges are the changes of the security groups of nodes, by what is known of these groups; decide is what to do
-// with one as it is when it is changed.
-func (l *loadBalancers) classicNodeChanges(ctx context.Context, service *v1.Service, from string, backends []backend) (changes []ruleChange, decide func(securityGroup) ruleChange, err error) {
-	if l.config.NoNodeGroupRules || from == "" {
-		return nil, nil, nil
-	}
-	_, id, err := l.api.ready(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	opened, err := l.nodeGroups(ctx, service, backends)
-	if err != nil {
-		return nil, nil, err
-	}
-	all, err := l.groups.all(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	given := l.givenByUser(all, service, from)
-	mine, err := l.removableRules(ctx, service, all, from, given, opened)
-	if err != nil {
-		return nil, nil, err
-	}
-	decide = func(g securityGroup) ruleChange {
-		var want []rule
-		if slices.Contains(opened, g.id) {
-			want = []rule{nodeRule(g.id, from, given)}
-		}
-		return exactly(g, want, mine(g))
-	}
-	for _, g := range sortedGroups(all) {
-		if !slices.Contains(opened, g.id) && (!id.ours(g.tags) || len(backends) == 0) {
-			continue
-		}
-		if c := decide(g); !c.empty() {
-			changes = append(changes, c)
-		}
-	}
-	return changes, decide, nil
-}
-
 // classicSource is the security group that stands for a load balancer where nodes let it in: the first one that is named,
 // else its own. AWS lists its groups in any order, so that a place among them says nothing. It is "" where the load balancer
 // does not have that group yet, or any more; a reconciliation sees to it first.
@@ -313,49 +265,6 @@ func (l *loadBalancers) classicSource(ctx context.Context, s settings, lb *class
 		return "", nil
 	}
 	return given[0], nil
-}
-
-// removableRules are the rules for a security group that may be taken away from a group of nodes. Those for one that a user chose
-// stay while another Service has chosen it, too, whose nodes may be elsewhere.
-func (l *loadBalancers) removableRules(
-	ctx context.Context, service *v1.Service, all map[string]securityGroup, from string, given bool, opened []string,
-) (func(securityGroup) func(rule) bool, error) {
-	mine := func(g securityGroup) func(rule) bool { return fromGroup(g.id, from, given) }
-	spare := func(g securityGroup) bool {
-		return !slices.Contains(opened, g.id) && slices.ContainsFunc(g.rules, mine(g))
-	}
-	if !given || !slices.ContainsFunc(sortedGroups(all), spare) {
-		return mine, nil
-	}
-	shared, err := l.sharedGroups(ctx, balancerName(service))
-	if err != nil || !slices.Contains(shared, from) {
-		return mine, err
-	}
-	return func(securityGroup) func(rule) bool { return func(rule) bool { return false } }, nil
-}
-
-// givenByUser reports whether a security group that stands for a classic load balancer was chosen by an annotation. Authors of
-// Services can name any group there is, so that a rule for it may be anybody's.
-func (l *loadBalancers) givenByUser(all map[string]securityGroup, service *v1.Service, from string) bool {
-	own := classicGroupName(balancerName(service))
-	return from != l.config.ClassicGroup && from != own && all[from].name != own
-}
-
-// nodeRule lets everything of a security group in to another one. Where both are the same group, or where a user chose it, the
-// rule says that it is ours: people make the same rule, for their machines to reach the nodes.
-func nodeRule(in, from string, given bool) rule {
-	r := rule{protocol: protocolAll, source: ruleSource{group: from}}
-	if in == from || given {
-		r.description = descriptionSelf
-	}
-	return r
-}
-
-// fromGroup are the rules of a group that were made for load balancers of another one.
-func fromGroup(in, from string, given bool) func(rule) bool {
-	return func(r rule) bool {
-		return r.protocol == protocolAll && r.source.group == from && ((in != from && !given) || r.description == descriptionSelf)
-	}
 }
 
 // dropClassicGroup deletes the group of its own that a load balancer does not have any more.
@@ -413,7 +322,7 @@ func (l *loadBalancers) updateClassic(ctx context.Context, service *v1.Service, 
 	if err != nil {
 		return err
 	}
-	if err := l.classicNodeRules(ctx, service, from, backends); err != nil {
+	if err := l.classicNodeRules(ctx, service, from, backends, opening); err != nil {
 		return err
 	}
 	fresh, eligible := backendIDs(backends)
@@ -421,5 +330,5 @@ func (l *loadBalancers) updateClassic(ctx context.Context, service *v1.Service, 
 	if err := l.run(ctx, service, steps, nil); err != nil {
 		return l.notDone(err, func() { l.balancers.classics.Invalidate(balancerName(service)) })
 	}
-	return nil
+	return l.classicNodeRules(ctx, service, from, backends, closing)
 }

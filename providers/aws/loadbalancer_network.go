@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +31,7 @@ func (l *loadBalancers) ensureNetwork(ctx context.Context, cluster string, servi
 		return nil, err
 	}
 	if lb == nil {
-		if lb, err = l.createNetwork(ctx, service, want); err != nil {
+		if lb, err = l.createNetwork(ctx, service, s, want); err != nil {
 			return nil, err
 		}
 	}
@@ -39,8 +40,9 @@ func (l *loadBalancers) ensureNetwork(ctx context.Context, cluster string, servi
 		return nil, err
 	}
 	l.reportRanges(service, s, lb, want.listeners)
-	// Openings of nodes come before the targets, or the first checks of their health fail.
-	if err := l.networkNodeRules(ctx, service, s, lb, want.listeners, backends); err != nil {
+	// Openings of nodes come before the targets, or the first checks of their health fail. What is not needed any more is closed
+	// when the load balancer does not use it any more.
+	if err := l.networkNodeRules(ctx, service, s, lb, want.listeners, backends, opening); err != nil {
 		return nil, err
 	}
 	steps, err := l.ownSteps(ctx, service, state, planNetwork(state, want))
@@ -48,6 +50,9 @@ func (l *loadBalancers) ensureNetwork(ctx context.Context, cluster string, servi
 		return nil, err
 	}
 	if err := l.apply(ctx, service, lb, steps); err != nil {
+		return nil, err
+	}
+	if err := l.networkNodeRules(ctx, service, s, lb, want.listeners, backends, closing); err != nil {
 		return nil, err
 	}
 	if slices.ContainsFunc(steps, func(s step) bool {
@@ -207,7 +212,7 @@ func (l *loadBalancers) networkGroups(ctx context.Context, cluster string, servi
 	}
 	if len(s.Groups) > 0 {
 		want.groups = s.Groups
-		return nil
+		return l.checkGroups(ctx, service, attachedNetwork(lb), groupNames{"annotation " + annotationGroups: s.Groups})
 	}
 	_, id, err := l.api.ready(ctx)
 	if err != nil {
@@ -233,7 +238,7 @@ func networkFrontRules(want networkWish, s settings) []rule {
 	return frontRules(ports, rangesOf(s, want.addressType == addressDualStack), descriptionFront+want.name)
 }
 
-func (l *loadBalancers) createNetwork(ctx context.Context, service *v1.Service, want networkWish) (*elbv2types.LoadBalancer, error) {
+func (l *loadBalancers) createNetwork(ctx context.Context, service *v1.Service, s settings, want networkWish) (*elbv2types.LoadBalancer, error) {
 	klog.InfoS("Creating network load balancer", "service", klog.KObj(service), "name", want.name)
 	what := "creating network load balancer " + want.name
 	out, err := call(ctx, l.api, what, (*elbv2.Client).CreateLoadBalancer, createNetwork(want))
@@ -242,7 +247,7 @@ func (l *loadBalancers) createNetwork(ctx context.Context, service *v1.Service, 
 	}
 	if err != nil {
 		l.balancers.networks.Distrust() // it may exist all the same, made by a call whose answer was lost
-		if codeOf(err) == "InvalidSecurityGroup" && len(want.groups) > 0 {
+		if codeOf(err) == "InvalidSecurityGroup" && len(want.groups) > 0 && len(s.Groups) == 0 {
 			return nil, notVisible(&cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: err.Error()}, want.groups[0])
 		}
 		return nil, err
@@ -431,8 +436,8 @@ func (l *loadBalancers) noteAttached(group, lb string, err error) {
 	}
 }
 
-// networkNodeRules lets clients and health checks in to the nodes, and closes what this load balancer opened elsewhere.
-func (l *loadBalancers) networkNodeRules(ctx context.Context, service *v1.Service, s settings, lb *elbv2types.LoadBalancer, listeners []listenerWish, backends []backend) error {
+// networkNodeRules lets clients and health checks in to the nodes, or closes what this load balancer does not need any more.
+func (l *loadBalancers) networkNodeRules(ctx context.Context, service *v1.Service, s settings, lb *elbv2types.LoadBalancer, listeners []listenerWish, backends []backend, part changePart) error {
 	if l.config.NoNodeGroupRules || len(backends) == 0 {
 		return nil
 	}
@@ -440,7 +445,7 @@ func (l *loadBalancers) networkNodeRules(ctx context.Context, service *v1.Servic
 	if err != nil {
 		return err
 	}
-	return l.changeNodeRules(ctx, want, targets)
+	return l.changeNodeRules(ctx, want, targets, part)
 }
 
 // nodeRuleWish is what a load balancer needs of the security groups of its nodes, and which groups these are.
@@ -448,30 +453,48 @@ func (l *loadBalancers) nodeRuleWish(ctx context.Context, service *v1.Service, s
 	if groups, err = l.nodeGroups(ctx, service, backends); err != nil {
 		return want, nil, err
 	}
-	v6 := targetFamily(service) == addressIPv6
-	subnets, err := l.network.cidrsOf(ctx, subnetsOf(lb), v6)
+	subnets, complete, err := l.network.cidrsOf(ctx, subnetsOf(lb), targetFamily(service) == addressIPv6)
 	if err != nil {
 		return want, nil, err
 	}
+	want = l.nothingFor(balancerName(service))
+	want.rules, want.spare = l.rulesOn(service, s, lb, listeners, subnets)
+	want.partial, want.goes = !complete, false
+	return want, groups, nil
+}
+
+// rulesOn are the rules that a load balancer in some networks needs.
+func (l *loadBalancers) rulesOn(service *v1.Service, s settings, lb *elbv2types.LoadBalancer, listeners []listenerWish, subnets []netip.Prefix) (rules []rule, spare ruleKeys) {
+	v6 := targetFamily(service) == addressIPv6
 	var ranges []netip.Prefix
 	for _, p := range rangesOf(s, v6) {
 		if p.Addr().Is6() == v6 {
 			ranges = append(ranges, p)
 		}
 	}
-	want = l.nothingFor(balancerName(service))
-	want.rules, want.spare = networkNodeRules(want.name, listeners, ranges, subnets, entranceOf(service, s, l.config, lb).hides(s))
-	return want, groups, nil
+	name := balancerName(service)
+	rules, spare = networkNodeRules(name, listeners, ranges, subnets, entranceOf(service, s, l.config, lb).hides(s))
+	if _, told := s.targetAttributes[attributePreserveClient]; told {
+		return rules, spare
+	}
+	// A target group keeps the attribute when its annotation goes: what lets the load balancer's own addresses in stays, too.
+	for _, listener := range listeners {
+		for _, p := range subnets {
+			port := listener.group.port
+			spare[rule{protocolTCP, port, port, ruleSource{cidr: p.String()}, descriptionClient + name}] = true
+		}
+	}
+	return rules, spare
 }
 
-// changeNodeRules opens the groups of targets, and removes the rules of the load balancer from all others of the cluster.
-func (l *loadBalancers) changeNodeRules(ctx context.Context, want nodeRuleWish, targets []string) error {
+// changeNodeRules opens the groups of targets, or removes the rules of the load balancer from all others of the cluster.
+func (l *loadBalancers) changeNodeRules(ctx context.Context, want nodeRuleWish, targets []string, part changePart) error {
 	changes, decide, err := l.networkNodeChanges(ctx, want, targets)
 	if err != nil {
 		return err
 	}
 	for _, c := range changes {
-		if err := l.groups.change(ctx, c.group.id, true, decide); err != nil {
+		if err := l.groups.change(ctx, c.group.id, part, decide); err != nil {
 			return err
 		}
 	}
@@ -489,7 +512,8 @@ func (l *loadBalancers) networkNodeChanges(ctx context.Context, want nodeRuleWis
 	if err != nil {
 		return nil, nil, err
 	}
-	others, none := l.otherNetworks(want.name), l.nothingFor(want.name)
+	others, none := l.otherNetworks(ctx, want.name), l.nothingFor(want.name)
+	none.partial, none.goes = want.partial, want.goes
 	decide = func(g securityGroup) ruleChange {
 		if slices.Contains(targets, g.id) {
 			return networkNodeChange(g, want, others)
@@ -509,18 +533,71 @@ func (l *loadBalancers) networkNodeChanges(ctx context.Context, want nodeRuleWis
 
 // ofBalancer reports whether a rule was made for a load balancer.
 func ofBalancer(r rule, name string) bool {
-	return r.description == descriptionClient+name || r.description == descriptionHealth+name
+	of, _ := ruleOf(r)
+	return of == name
 }
 
-// otherNetworks are the names of the other Services' network load balancers.
-func (l *loadBalancers) otherNetworks(name string) []string {
-	var names []string
+// otherNetworks are the other Services' network load balancers.
+func (l *loadBalancers) otherNetworks(ctx context.Context, name string) otherRules {
+	var others []*v1.Service
+	known := map[string]bool{}
 	for _, s := range l.served() {
+		known[balancerName(s)] = true
 		if network, _ := kindOf(s); network && balancerName(s) != name && s.DeletionTimestamp == nil {
-			names = append(names, balancerName(s))
+			others = append(others, s)
 		}
 	}
-	return names
+	names := make([]string, len(others))
+	for i, s := range others {
+		names[i] = balancerName(s)
+	}
+	return otherRules{
+		names: names,
+		needs: func(ports map[int32]bool) (ruleKeys, error) { return l.neededBy(ctx, others, ports) },
+		gone: func(name string) bool {
+			if known[name] || !controllerName.MatchString(name) {
+				return false
+			}
+			_, err := l.balancers.networks.Get(ctx, name, inventory.Query{MaxAge: ensureMaxAge, MaxMissAge: ensureMaxAge})
+			return errors.Is(err, cloudapi.ErrNotFound)
+		},
+	}
+}
+
+// neededBy are the rules for some ports that network load balancers of Services need. One that is not made yet opens the nodes
+// itself.
+func (l *loadBalancers) neededBy(ctx context.Context, services []*v1.Service, ports map[int32]bool) (ruleKeys, error) {
+	needed := ruleKeys{}
+	_, id, err := l.api.ready(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, service := range services {
+		s, _, faults := parseSettings(service, l.config)
+		listeners := networkListeners(id.clusterID, service, s, l.config)
+		if !slices.ContainsFunc(checkPorts(listeners), func(p int32) bool { return ports[p] }) &&
+			!slices.ContainsFunc(listeners, func(one listenerWish) bool { return ports[one.group.port] }) {
+			continue
+		}
+		if faults != nil {
+			return nil, fmt.Errorf("the wishes of Service %s: %w", serviceName(service), faults)
+		}
+		found, err := l.balancers.networks.Find(ctx, indexName, balancerName(service), inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge})
+		if err != nil {
+			return nil, err
+		}
+		for _, lb := range found {
+			subnets, complete, err := l.network.cidrsOf(ctx, subnetsOf(lb), targetFamily(service) == addressIPv6)
+			if err != nil || !complete {
+				return nil, cmp.Or(err, errIncomplete)
+			}
+			rules, _ := l.rulesOn(service, s, lb, listeners, subnets)
+			for _, r := range rules {
+				needed[r.key()] = true
+			}
+		}
+	}
+	return needed, nil
 }
 
 // dropNetworkGroup deletes the group of its own that a load balancer does not have any more.
@@ -548,10 +625,14 @@ func (l *loadBalancers) updateNetwork(ctx context.Context, service *v1.Service, 
 	if err != nil {
 		return err
 	}
-	if sound {
-		if err := l.networkNodeRules(ctx, service, s, lb, networkListeners(id.clusterID, service, s, l.config), backends); err != nil {
-			return err
+	rules := func(part changePart) error {
+		if !sound {
+			return nil
 		}
+		return l.networkNodeRules(ctx, service, s, lb, networkListeners(id.clusterID, service, s, l.config), backends, part)
+	}
+	if err := rules(opening); err != nil {
+		return err
 	}
 	groups, err := l.groupsOf(ctx, service, lb, updateMaxAge)
 	if err != nil {
@@ -569,5 +650,5 @@ func (l *loadBalancers) updateNetwork(ctx context.Context, service *v1.Service, 
 			return l.notDone(err, func() { l.balancers.targets.Invalidate(arn) })
 		}
 	}
-	return nil
+	return rules(closing)
 }

@@ -346,19 +346,19 @@ func TestNetworkNodeChange(t *testing.T) {
 	mtu := func(cidr string) rule { return rule{"icmp", 3, 4, ruleSource{cidr: cidr}, descriptionMTU} }
 	byHand := rule{"tcp", 22, 22, ruleSource{cidr: "10.0.0.0/8"}, ""}
 	g := securityGroup{rules: []rule{client(1, "192.0.2.0/24", "a"), client(2, "192.0.2.0/24", "b"), mtu("192.0.2.0/24"), byHand}}
-	c := networkNodeChange(g, nodeRuleWish{name: "a", rules: []rule{client(1, "198.51.100.0/24", "a")}}, nil)
+	c := networkNodeChange(g, nodeRuleWish{name: "a", rules: []rule{client(1, "198.51.100.0/24", "a")}}, otherRules{})
 	assert.Equal(t, []rule{client(1, "198.51.100.0/24", "a"), mtu("198.51.100.0/24")}, c.add)
 	assert.Equal(t, []rule{client(1, "192.0.2.0/24", "a")}, c.remove)
-	c = networkNodeChange(g, nodeRuleWish{name: "b"}, nil)
+	c = networkNodeChange(g, nodeRuleWish{name: "b"}, otherRules{})
 	assert.Equal(t, []rule{client(2, "192.0.2.0/24", "b")}, c.remove, "the other one needs the ICMP rule still")
-	c = networkNodeChange(securityGroup{rules: []rule{client(1, "192.0.2.0/24", "a"), mtu("192.0.2.0/24"), byHand}}, nodeRuleWish{name: "a"}, nil)
+	c = networkNodeChange(securityGroup{rules: []rule{client(1, "192.0.2.0/24", "a"), mtu("192.0.2.0/24"), byHand}}, nodeRuleWish{name: "a"}, otherRules{})
 	assert.Equal(t, []rule{client(1, "192.0.2.0/24", "a"), mtu("192.0.2.0/24")}, c.remove)
-	assert.True(t, networkNodeChange(securityGroup{rules: []rule{mtu("192.0.2.0/24")}}, nodeRuleWish{name: "a"}, nil).empty(), "without a change of its own nothing is tidied up")
+	assert.True(t, networkNodeChange(securityGroup{rules: []rule{mtu("192.0.2.0/24")}}, nodeRuleWish{name: "a"}, otherRules{}).empty(), "without a change of its own nothing is tidied up")
 
 	shared := rule{"tcp", 10256, 10256, ruleSource{cidr: "10.0.0.0/24"}, descriptionHealth + "first"}
 	g = securityGroup{rules: []rule{shared}}
-	assert.True(t, networkNodeChange(g, nodeRuleWish{name: "first", sharedPort: 10256}, []string{"second"}).empty(), "the second one is checked through it")
-	assert.Equal(t, []rule{shared}, networkNodeChange(g, nodeRuleWish{name: "second", sharedPort: 10256}, nil).remove, "the last one takes it along, whoever made it")
+	assert.True(t, networkNodeChange(g, nodeRuleWish{name: "first", sharedPort: 10256}, otherRules{names: []string{"second"}}).empty(), "the second one is checked through it")
+	assert.Equal(t, []rule{shared}, networkNodeChange(g, nodeRuleWish{name: "second", sharedPort: 10256}, otherRules{}).remove, "the last one takes it along, whoever made it")
 }
 
 // TestPlanTargets: what leaves goes first, by a hundred at a time, and what may stay is not registered again.

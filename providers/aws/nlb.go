@@ -13,6 +13,7 @@ import (
 	elbv2 "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
 	elbv2types "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 )
 
 // Defaults of AWS's own controller for network load balancers.
@@ -342,7 +343,7 @@ func (w networkWish) planGroup(state networkState, arn string, g targetGroupWish
 	var have []target
 	var attributes map[string]string
 	if arn == "" {
-		steps = append(steps, step{what: "creating target group " + g.name, input: createTargetGroup(g, aws.ToString(state.lb.VpcId), w.tags), group: g.name})
+		steps = append(steps, step{what: "creating target group " + g.name, input: createTargetGroup(g, aws.ToString(state.lb.VpcId), w.tags), group: g.name, balancer: aws.ToString(state.lb.LoadBalancerArn)})
 		attributes = map[string]string{attributeProxyV2: textFalse}
 		if g.protocol == "TCP" || g.protocol == protocolTLS {
 			attributes[attributePreserveClient] = textTrue
@@ -481,18 +482,24 @@ type nodeRuleWish struct {
 	name  string
 	rules []rule
 	// spare are rules that are not made, and stay where they are.
-	spare []rule
+	spare ruleKeys
 	// sharedPort is the port of a health check that several load balancers share; 0 if there is none.
 	sharedPort int32
+	// partial is set where not all that is needed is known, so that nothing is removed.
+	partial bool
+	// goes is set where the load balancer goes.
+	goes bool
 }
 
 // networkNodeRules are the rules that let clients and health checks in to the nodes. subnets are the networks of the load
 // balancer itself. spare are rules for checks of ports that are open anyway: AWS's own controller makes some of them, so that
 // those that there are stay. hidden is set where clients come with addresses of the load balancer.
-func networkNodeRules(name string, listeners []listenerWish, ranges, subnets []netip.Prefix, hidden bool) (rules, spare []rule) {
+func networkNodeRules(name string, listeners []listenerWish, ranges, subnets []netip.Prefix, hidden bool) (rules []rule, spare ruleKeys) {
 	var clients, checks []rule
+	taken := ruleKeys{}
+	spare = ruleKeys{}
 	add := func(list *[]rule, r rule) {
-		if !containsRule(clients, r) && !containsRule(checks, r) {
+		if taken.fresh(r) {
 			*list = append(*list, r)
 		}
 	}
@@ -508,7 +515,7 @@ func networkNodeRules(name string, listeners []listenerWish, ranges, subnets []n
 		for _, p := range ranges {
 			add(&clients, rule{protocol, l.group.port, l.group.port, ruleSource{cidr: p.String()}, descriptionClient + name})
 		}
-		if hidden {
+		if hidden && !everyone {
 			for _, p := range subnets {
 				add(&clients, rule{protocol, l.group.port, l.group.port, ruleSource{cidr: p.String()}, descriptionClient + name})
 			}
@@ -518,7 +525,7 @@ func networkNodeRules(name string, listeners []listenerWish, ranges, subnets []n
 		for _, p := range subnets {
 			check := rule{protocolTCP, port, port, ruleSource{cidr: p.String()}, descriptionHealth + name}
 			if open[port] {
-				spare = append(spare, check)
+				spare[check.key()] = true
 			} else {
 				add(&checks, check)
 			}
@@ -542,39 +549,84 @@ func checkPorts(listeners []listenerWish) []int32 {
 	return ports
 }
 
-// networkNodeChange decides about one security group of nodes. others are the names of the cluster's other network load
-// balancers, which may use the same shared health check.
-func networkNodeChange(g securityGroup, want nodeRuleWish, others []string) ruleChange {
+// otherRules is what the security groups of nodes hold for other network load balancers.
+type otherRules struct {
+	// names are those of the cluster's other network load balancers.
+	names []string
+	// needs are the rules for some ports that they cannot do without. An equal rule is there once, with the name of whoever came
+	// first.
+	needs func(ports map[int32]bool) (ruleKeys, error)
+	// gone reports whether no load balancer has a name any more.
+	gone func(name string) bool
+}
+
+// left reports whether a rule is left of a load balancer that is gone.
+func (o otherRules) left(name string) bool { return o.gone != nil && o.gone(name) }
+
+// without are rules that no other load balancer needs. Where that is not known, none may go.
+func (o otherRules) without(rules []rule) []rule {
+	if len(rules) == 0 || len(o.names) == 0 {
+		return rules
+	}
+	ports := map[int32]bool{}
+	for _, r := range rules {
+		ports[r.from] = true
+	}
+	needed, err := o.needs(ports)
+	if err != nil {
+		klog.ErrorS(err, "Rules of nodes stay: it is not known whether other network load balancers need them")
+		return nil
+	}
+	return slices.DeleteFunc(rules, func(r rule) bool { return needed[r.key()] })
+}
+
+// networkNodeChange decides about one security group of nodes.
+func networkNodeChange(g securityGroup, want nodeRuleWish, others otherRules) ruleChange {
 	mine := func(r rule) bool {
-		if containsRule(want.spare, r) {
+		name, health := ruleOf(r)
+		if want.partial || want.spare[r.key()] || want.spare[r] || name == "" {
 			return false
 		}
-		name, client := strings.CutPrefix(r.description, descriptionClient)
-		if !client {
-			var health bool
-			if name, health = strings.CutPrefix(r.description, descriptionHealth); !health {
-				return false
-			}
-			if r.from == want.sharedPort && want.sharedPort != 0 {
-				// The rule serves whoever is left, and goes with the last.
-				return len(others) == 0
-			}
+		if health && r.from == want.sharedPort && want.sharedPort != 0 {
+			// The rule serves whoever is left, and goes with the last.
+			return len(others.names) == 0
 		}
 		return name == want.name
 	}
 	c := exactly(g, want.rules, mine)
+	if len(c.remove) > 0 || want.goes {
+		// What the load balancer used of one that went before is looked at as well.
+		used := func(r rule) bool {
+			name, _ := ruleOf(r)
+			return mine(r) || (name != "" && !want.partial && !want.spare[r.key()] && r.from != want.sharedPort && name != want.name && others.left(name))
+		}
+		c = exactly(g, want.rules, used)
+		c.remove = others.without(c.remove)
+	}
 	if c.empty() {
 		return c
 	}
-	after := c.result()
+	after, taken := c.result(), ruleKeys{}
 	var mtu []rule
 	for _, r := range after.rules {
 		one := rule{protocolICMP, fragmentationType, fragmentationCode, ruleSource{cidr: r.source.cidr}, descriptionMTU}
-		if strings.HasPrefix(r.description, descriptionClient) && r.source.cidr != "" && !r.v6() && !containsRule(mtu, one) {
+		if strings.HasPrefix(r.description, descriptionClient) && r.source.cidr != "" && !r.v6() && taken.fresh(one) {
 			mtu = append(mtu, one)
 		}
 	}
 	m := exactly(after, mtu, func(r rule) bool { return r.description == descriptionMTU })
 	c.add, c.remove = append(c.add, m.add...), append(c.remove, m.remove...)
 	return c
+}
+
+// ruleOf is the name of the network load balancer that a rule was made for; "" if it was made for none. health is set where it
+// lets health checks in.
+func ruleOf(r rule) (name string, health bool) {
+	if name, client := strings.CutPrefix(r.description, descriptionClient); client {
+		return name, false
+	}
+	if name, health = strings.CutPrefix(r.description, descriptionHealth); !health {
+		return "", false
+	}
+	return name, health
 }

@@ -76,7 +76,7 @@ func TestNamedGroupGoesByItself(t *testing.T) {
 	w.ensure(b)
 	w.restart()
 	require.NoError(t, w.remove(a))
-	assert.Equal(t, []string{"-1 0-0 " + extraGroup + " " + descriptionSelf}, rules(w.group("nodes")), "the other load balancer needs it")
+	assert.Equal(t, []string{"-1 0-0 " + extraGroup + " " + descriptionSelf + "=" + balancerName(a)}, rules(w.group("nodes")), "the other load balancer needs it")
 	w.restart()
 	require.NoError(t, w.remove(b))
 	assert.Empty(t, rules(w.group("nodes")))

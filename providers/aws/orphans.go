@@ -160,7 +160,7 @@ func (c *cloud) orphanClassics(ctx context.Context, id *identity, living livingS
 	var orphans []guard.Orphan
 	for _, lb := range all {
 		name := aws.ToString(lb.LoadBalancerName)
-		if !controllerName.MatchString(name) || living.balancers[name] {
+		if !controllerName.MatchString(name) || living.balancers[name] || aws.ToString(lb.VPCId) != id.vpc {
 			continue
 		}
 		tags, err := tagsIfThere(b.classicTags.Get(ctx, name, inventory.Query{MaxAge: tagsMaxAge}))
@@ -198,7 +198,7 @@ func (c *cloud) orphanNetworks(ctx context.Context, id *identity, living livingS
 	}
 	var orphans []guard.Orphan
 	for _, lb := range all {
-		if living.balancers[aws.ToString(lb.LoadBalancerName)] {
+		if living.balancers[aws.ToString(lb.LoadBalancerName)] || aws.ToString(lb.VpcId) != id.vpc {
 			continue
 		}
 		arn := aws.ToString(lb.LoadBalancerArn)
@@ -379,11 +379,11 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	switch o.Kind {
 	case orphanClassic:
 		if err = l.stillOrphan(ctx, id, o, l.balancers.classicTags); err == nil {
-			err = c.deleteOrphanClassic(ctx, o)
+			err = c.deleteOrphanClassic(ctx, id, o)
 		}
 	case orphanNetwork:
 		if err = l.stillOrphan(ctx, id, o, l.balancers.networkTags); err == nil {
-			err = c.deleteOrphanNetwork(ctx, o)
+			err = c.deleteOrphanNetwork(ctx, id, o)
 		}
 	case orphanTargetGroup:
 		err = c.deleteOrphanTargetGroup(ctx, id, o)
@@ -422,11 +422,14 @@ func (c *cloud) livingNow(ctx context.Context) (livingServices, error) {
 	return livingOf(services), nil
 }
 
-func (c *cloud) deleteOrphanClassic(ctx context.Context, o guard.Orphan) error {
+func (c *cloud) deleteOrphanClassic(ctx context.Context, id *identity, o guard.Orphan) error {
 	b := c.loadBalancers.balancers
 	lb, err := b.classics.Get(ctx, o.ID, inventory.Query{})
 	if err != nil {
 		return err
+	}
+	if aws.ToString(lb.VPCId) != id.vpc {
+		return fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan)
 	}
 	if others, err := c.servesOthers(ctx, classicTargets(lb)); err != nil || others {
 		return cmp.Or(err, fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan))
@@ -434,7 +437,15 @@ func (c *cloud) deleteOrphanClassic(ctx context.Context, o guard.Orphan) error {
 	return b.deleteClassic(ctx, o.ID)
 }
 
-func (c *cloud) deleteOrphanNetwork(ctx context.Context, o guard.Orphan) error {
+func (c *cloud) deleteOrphanNetwork(ctx context.Context, id *identity, o guard.Orphan) error {
+	b := c.loadBalancers.balancers
+	lb, err := b.networks.Get(ctx, balancerOfARN(o.ID), inventory.Query{})
+	if err != nil {
+		return err
+	}
+	if aws.ToString(lb.LoadBalancerArn) != o.ID || aws.ToString(lb.VpcId) != id.vpc {
+		return fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan)
+	}
 	targets, err := c.networkTargets(ctx, o.ID, 0)
 	if err != nil {
 		return err
@@ -442,7 +453,6 @@ func (c *cloud) deleteOrphanNetwork(ctx context.Context, o guard.Orphan) error {
 	if others, err := c.servesOthers(ctx, targets); err != nil || others {
 		return cmp.Or(err, fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan))
 	}
-	b := c.loadBalancers.balancers
 	defer b.networks.Forget(balancerOfARN(o.ID))
 	return b.deleteNetwork(ctx, o.ID)
 }

@@ -103,7 +103,10 @@ func (l *loadBalancers) planClassic(ctx context.Context, service *v1.Service, s 
 		planned, want.groups = own, []string{cmp.Or(id, name)} // the name stands for a group that does not exist yet
 	}
 	want.groups = withExtra(want.groups, s)
-	changes, _, err := l.classicNodeChanges(ctx, service, want.groups[0], backends)
+	if err := l.checkGroups(ctx, service, attachedClassic(lb), l.namedClassicGroups(s)); err != nil {
+		return nil, err
+	}
+	_, changes, err := l.classicNodeChanges(ctx, service, want.groups[0], backends)
 	if err != nil {
 		return nil, err
 	}
@@ -138,6 +141,9 @@ func (l *loadBalancers) planNetwork(ctx context.Context, cluster string, service
 	}
 	var planned []guard.Planned
 	if l.config.NLBGroupMode == groupModeManaged && (lb == nil || len(lb.SecurityGroups) > 0) {
+		if err := l.checkGroups(ctx, service, attachedNetwork(lb), groupNames{"annotation " + annotationGroups: s.Groups}); err != nil {
+			return nil, err
+		}
 		want.groups = s.Groups
 		if len(want.groups) == 0 {
 			own, id, err := l.planOwnGroup(ctx, managedGroupName(cluster, service), networkFrontRules(want, s), descriptionFront+want.name)

@@ -26,6 +26,8 @@ const (
 	indexName = "name"
 	// groupsMaxAge is how old the knowledge of security groups may be; our own writes are in it at once.
 	groupsMaxAge = 60 * time.Second
+	// groupsMaxMiss is how long the answer is believed that a named group does not exist.
+	groupsMaxMiss = 10 * time.Second
 	// groupReleasePause is the time between two looks whether a load balancer has let go of what it had.
 	groupReleasePause = 3 * time.Second
 	// groupVisiblePause is how long EC2 may take to show a new security group to itself.
@@ -42,7 +44,8 @@ const (
 	descriptionClient = "kubernetes.io/rule/nlb/client="
 	descriptionHealth = "kubernetes.io/rule/nlb/health="
 	descriptionMTU    = "kubernetes.io/rule/nlb/mtu"
-	// descriptionSelf is ours: the rule by which a group lets itself in that nodes and their load balancer share.
+	// descriptionSelf is ours: a rule that lets the group of a classic load balancer in to nodes. Behind it stands "=" and the
+	// load balancer's name; earlier releases wrote no name.
 	descriptionSelf = "anyccm.io/rule/classic"
 	// descriptionFront is ours: rules for IPv6 of the group of a load balancer itself.
 	descriptionFront = "anyccm.io/rule/front="
@@ -102,16 +105,17 @@ func newGroup(g *ec2types.SecurityGroup) securityGroup {
 // ipPermissions are rules in the form of EC2's API: those of the same protocol and ports together.
 func ipPermissions(rules []rule) []ec2types.IpPermission {
 	var list []ec2types.IpPermission
+	places := map[rule]int{}
 	for _, r := range rules {
-		n := slices.IndexFunc(list, func(p ec2types.IpPermission) bool {
-			return aws.ToString(p.IpProtocol) == r.protocol && aws.ToInt32(p.FromPort) == r.from && aws.ToInt32(p.ToPort) == r.to
-		})
-		if n < 0 {
+		ports := rule{protocol: r.protocol, from: r.from, to: r.to}
+		n, known := places[ports]
+		if !known {
 			p := ec2types.IpPermission{IpProtocol: aws.String(r.protocol)}
 			if r.protocol != protocolAll {
 				p.FromPort, p.ToPort = aws.Int32(r.from), aws.Int32(r.to)
 			}
 			list, n = append(list, p), len(list)
+			places[ports] = n
 		}
 		about := orNil(r.description)
 		switch {
@@ -138,26 +142,41 @@ func (c ruleChange) empty() bool { return len(c.add)+len(c.remove) == 0 }
 
 // result is the group after the change.
 func (c ruleChange) result() securityGroup {
-	g := c.group
-	g.rules = slices.DeleteFunc(slices.Clone(g.rules), func(r rule) bool { return containsRule(c.remove, r) })
+	g, gone := c.group, keysOf(c.remove)
+	g.rules = slices.DeleteFunc(slices.Clone(g.rules), func(r rule) bool { return gone[r.key()] })
 	g.rules = append(g.rules, c.add...)
 	return g
 }
 
-func containsRule(rules []rule, r rule) bool {
-	return slices.ContainsFunc(rules, func(o rule) bool { return o.key() == r.key() })
+// ruleKeys are rules as EC2 tells them from others.
+type ruleKeys map[rule]bool
+
+func keysOf(rules []rule) ruleKeys {
+	keys := make(ruleKeys, len(rules))
+	for _, r := range rules {
+		keys[r.key()] = true
+	}
+	return keys
+}
+
+// fresh reports whether a rule was not among them, and takes it in.
+func (k ruleKeys) fresh(r rule) bool {
+	known := k[r.key()]
+	k[r.key()] = true
+	return !known
 }
 
 // exactly makes the rules of a group those that are wanted. What mine says no to stays, as do equal rules of others.
 func exactly(g securityGroup, want []rule, mine func(rule) bool) ruleChange {
 	c := ruleChange{group: g}
+	have, wanted := keysOf(g.rules), keysOf(want)
 	for _, r := range want {
-		if !containsRule(g.rules, r) && !containsRule(c.add, r) {
+		if have.fresh(r) {
 			c.add = append(c.add, r)
 		}
 	}
 	for _, r := range g.rules {
-		if mine(r) && !containsRule(want, r) {
+		if !wanted[r.key()] && mine(r) {
 			c.remove = append(c.remove, r)
 		}
 	}
@@ -260,7 +279,7 @@ func (n *newRules) hidden(groups map[string]securityGroup, mine func(rule) bool)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for a, at := range n.made {
-		if g, ok := groups[a.group]; ok && mine(a.rule) && !containsRule(g.rules, a.rule) && time.Since(at) < showsWithin {
+		if g, ok := groups[a.group]; ok && mine(a.rule) && !slices.ContainsFunc(g.rules, func(r rule) bool { return r.key() == a.key() }) && time.Since(at) < showsWithin {
 			return cloudproviderapi.NewRetryError("EC2 does not show all rules of security group "+a.group+" yet", groupVisiblePause)
 		}
 	}
@@ -288,6 +307,9 @@ func (a *api) listGroups(ctx context.Context) ([]securityGroup, int, error) {
 			}
 			return len(out.SecurityGroups), out.NextToken
 		}, func(token *string) { in.NextToken = token })
+	if err == nil && len(list) == 0 { // each VPC has its default group
+		err = fmt.Errorf("listing security groups of %s: %w", id.vpc, errIncomplete)
+	}
 	return list, pages, err
 }
 
@@ -298,6 +320,13 @@ func (a *api) getGroup(ctx context.Context, id string) (securityGroup, error) {
 	}
 	if len(out.SecurityGroups) != 1 || aws.ToString(out.SecurityGroups[0].GroupId) != id {
 		return securityGroup{}, fmt.Errorf("reading security group %s: %w", id, errIncomplete)
+	}
+	_, self, err := a.ready(ctx)
+	if err != nil {
+		return securityGroup{}, err
+	}
+	if vpc := aws.ToString(out.SecurityGroups[0].VpcId); vpc != self.vpc {
+		return securityGroup{}, &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: "reading security group " + id, Message: "it belongs to the VPC " + vpc}
 	}
 	return newGroup(&out.SecurityGroups[0]), nil
 }
@@ -398,11 +427,21 @@ func (s *securityGroups) adopt(ctx context.Context, id *identity, g securityGrou
 
 // sync makes the rules of one group exact.
 func (s *securityGroups) sync(ctx context.Context, groupID string, want []rule, mine func(rule) bool) error {
-	return s.change(ctx, groupID, false, func(g securityGroup) ruleChange { return exactly(g, want, mine) })
+	return s.change(ctx, groupID, wholeChange, func(g securityGroup) ruleChange { return exactly(g, want, mine) })
 }
 
+// changePart is the part of a change that is carried out: what a load balancer needs is opened before it is changed, and what it
+// does not need any more is closed afterwards.
+type changePart int
+
+const (
+	wholeChange changePart = iota
+	opening
+	closing
+)
+
 // change carries out what is decided about one group on the ground of what it is now.
-func (s *securityGroups) change(ctx context.Context, groupID string, removeFirst bool, decide func(securityGroup) ruleChange) error {
+func (s *securityGroups) change(ctx context.Context, groupID string, part changePart, decide func(securityGroup) ruleChange) error {
 	unlock, err := s.writing.Lock(ctx, groupID)
 	if err != nil {
 		return fmt.Errorf("waiting for another change of security group %s: %w", groupID, err)
@@ -412,29 +451,57 @@ func (s *securityGroups) change(ctx context.Context, groupID string, removeFirst
 	if err != nil {
 		return notVisible(err, groupID)
 	}
-	return s.apply(ctx, decide(g), removeFirst)
+	return s.apply(ctx, decide(g), part)
 }
 
 // apply carries out a change of rules. The lock of the group is held.
-func (s *securityGroups) apply(ctx context.Context, c ruleChange, removeFirst bool) error {
-	steps := []func() error{func() error { return s.authorize(ctx, c.group.id, c.add) }, func() error { return s.revoke(ctx, c.group.id, c.remove) }}
-	if removeFirst {
-		slices.Reverse(steps)
+func (s *securityGroups) apply(ctx context.Context, c ruleChange, part changePart) error {
+	later := c.remove
+	switch part {
+	case opening:
+		c.remove = nil
+	case closing:
+		c.add, later = nil, nil
+	case wholeChange:
 	}
-	for _, step := range steps {
-		if err := step(); err != nil {
-			s.known.Invalidate(c.group.id)
-			if code := codeOf(err); code == "InvalidPermission.Duplicate" || code == "InvalidPermission.NotFound" {
-				err = cloudproviderapi.NewRetryError("EC2 shows the rules of security group "+c.group.id+" late", groupVisiblePause)
-			}
-			return err
+	if c.empty() {
+		return nil
+	}
+	err := s.authorize(ctx, c.group.id, c.add)
+	if codeOf(err) == codeTooManyRules && len(later) > 0 {
+		c.remove = later
+		err = s.swap(ctx, c.group.id, c.add, later)
+	} else if err == nil {
+		err = s.revoke(ctx, c.group.id, c.remove)
+	}
+	if err != nil {
+		s.known.Invalidate(c.group.id)
+		if code := codeOf(err); code == "InvalidPermission.Duplicate" || code == "InvalidPermission.NotFound" {
+			err = cloudproviderapi.NewRetryError("EC2 shows the rules of security group "+c.group.id+" late", groupVisiblePause)
 		}
+		return err
 	}
-	if !c.empty() {
-		s.added.note(c.group.id, c.add, c.remove)
-		s.known.Amend(c.result())
-	}
+	s.added.note(c.group.id, c.add, c.remove)
+	s.known.Amend(c.result())
 	return nil
+}
+
+// codeTooManyRules is EC2's refusal of a rule for which a group has no room.
+const codeTooManyRules = "RulesPerSecurityGroupLimitExceeded"
+
+// swap makes room in a full group first. What was removed comes back where the rest does not fit all the same.
+func (s *securityGroups) swap(ctx context.Context, groupID string, add, remove []rule) error {
+	if err := s.revoke(ctx, groupID, remove); err != nil {
+		return err
+	}
+	err := s.authorize(ctx, groupID, add)
+	if err == nil {
+		return nil
+	}
+	if back := s.authorize(context.WithoutCancel(ctx), groupID, remove); back != nil {
+		return errors.Join(err, fmt.Errorf("putting back the %d rules that made room: %w", len(remove), back))
+	}
+	return err
 }
 
 func (s *securityGroups) authorize(ctx context.Context, groupID string, rules []rule) error {

@@ -120,12 +120,36 @@ func rangesProblem(service *v1.Service, s settings, c Config, e entrance, listen
 		"before the load balancer is made", families, attributePreserveClient)
 }
 
+// mostShown is how many source ranges a message names.
+const mostShown = 20
+
 func joined(ranges []netip.Prefix) string {
-	texts := make([]string, len(ranges))
-	for i, p := range ranges {
+	shown := ranges[:min(len(ranges), mostShown)]
+	texts := make([]string, len(shown))
+	for i, p := range shown {
 		texts[i] = p.String()
 	}
+	if len(shown) < len(ranges) {
+		texts = append(texts, "...")
+	}
 	return strings.Join(texts, ",")
+}
+
+// mostRules is how many rules EC2 lets a security group have at most, whatever the quota is.
+const mostRules = 1000
+
+// tooManyRules refuses source ranges that fit into no security group, before any rule is made of them.
+func tooManyRules(service *v1.Service, s settings, c Config) error {
+	filtered := len(s.Groups) == 0 && c.ClassicGroup == ""
+	if s.network {
+		filtered = !c.NoNodeGroupRules || (len(s.Groups) == 0 && c.NLBGroupMode == groupModeManaged)
+	}
+	rules := len(s.ranges) * len(service.Spec.Ports)
+	if !filtered || rules <= mostRules {
+		return nil
+	}
+	return &schema.Problem{Place: rangesPlace(service), Value: joined(s.ranges), Reason: fmt.Sprintf("holds %d networks, which are %d rules for %d ports: "+
+		"a security group holds %d at most, and 60 without a higher quota; use fewer and larger networks", len(s.ranges), rules, len(service.Spec.Ports), mostRules)}
 }
 
 // plannedEntrance is that of a network load balancer which is not made yet.

@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
+	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
@@ -284,17 +285,28 @@ func (n *network) zonesOf(ctx context.Context) (map[string]string, error) {
 	return zones, err
 }
 
-// cidrsOf returns the networks of subnets by their IDs, of one family.
-func (n *network) cidrsOf(ctx context.Context, ids []string, v6 bool) ([]netip.Prefix, error) {
-	all, err := n.subnets.All(ctx, inventory.Query{MaxAge: 10 * networkMaxAge})
-	if err != nil {
-		return nil, err
+// cidrsOf returns the networks of subnets by their IDs, of one family. It is complete where each of them is listed.
+func (n *network) cidrsOf(ctx context.Context, ids []string, v6 bool) (list []netip.Prefix, complete bool, err error) {
+	var found int
+	for _, maxAge := range []time.Duration{10 * networkMaxAge, networkMaxAge} { // one that is missing may be new
+		if list, found, err = n.cidrsKnown(ctx, ids, v6, maxAge); err != nil || found == len(ids) {
+			return list, true, err
+		}
 	}
-	var list []netip.Prefix
+	klog.InfoS("Some subnets of a load balancer are not listed; no rule of the nodes is removed", "subnets", ids, "listed", found)
+	return list, false, nil
+}
+
+func (n *network) cidrsKnown(ctx context.Context, ids []string, v6 bool, maxAge time.Duration) (list []netip.Prefix, found int, err error) {
+	all, err := n.subnets.All(ctx, inventory.Query{MaxAge: maxAge})
+	if err != nil {
+		return nil, 0, err
+	}
 	for _, s := range all {
 		if !slices.Contains(ids, s.id) {
 			continue
 		}
+		found++
 		texts := []string{s.cidr}
 		if v6 {
 			texts = s.cidrs6
@@ -306,7 +318,7 @@ func (n *network) cidrsOf(ctx context.Context, ids []string, v6 bool) ([]netip.P
 		}
 	}
 	slices.SortFunc(list, func(a, b netip.Prefix) int { return strings.Compare(a.String(), b.String()) })
-	return list, nil
+	return list, found, nil
 }
 
 func idsOf(subnets []subnet) []string {

@@ -1,6 +1,7 @@
 package awssim
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/http"
@@ -13,13 +14,13 @@ import (
 
 // ClassicLB is a load balancer of the first generation.
 type ClassicLB struct {
-	Name, DNSName, Scheme string
-	Listeners             []*ClassicListener
-	Subnets, Groups       []string
-	Instances             []string
-	Tags                  Tags
-	Check                 *HealthCheck
-	Policies              map[string]ClassicPolicy
+	Name, DNSName, Scheme, VPC string
+	Listeners                  []*ClassicListener
+	Subnets, Groups            []string
+	Instances                  []string
+	Tags                       Tags
+	Check                      *HealthCheck
+	Policies                   map[string]ClassicPolicy
 	// Backends are the policies of instance ports.
 	Backends   map[int][]string
 	Attributes ClassicAttributes
@@ -124,7 +125,7 @@ func (s *Sim) showClassic(lb *ClassicLB) []elem {
 		check = el("HealthCheck", tx("Target", lb.Check.Target), tx("Interval", lb.Check.Interval), tx("Timeout", lb.Check.Timeout), tx("HealthyThreshold", lb.Check.Healthy), tx("UnhealthyThreshold", lb.Check.Unhealthy))
 	}
 	return []elem{
-		tx("LoadBalancerName", lb.Name), tx("DNSName", lb.DNSName), tx("CanonicalHostedZoneNameID", "Z35SXDOTRQ7X7K"), tx("CreatedTime", lb.Created), tx("VPCId", VPC), tx("Scheme", lb.Scheme),
+		tx("LoadBalancerName", lb.Name), tx("DNSName", lb.DNSName), tx("CanonicalHostedZoneNameID", "Z35SXDOTRQ7X7K"), tx("CreatedTime", lb.Created), tx("VPCId", cmp.Or(lb.VPC, VPC)), tx("Scheme", lb.Scheme),
 		listOf("ListenerDescriptions", "member", anyOrder(s, lb.Listeners), func(l *ClassicListener) []elem {
 			return []elem{
 				el("Listener", tx("Protocol", l.Protocol), tx("LoadBalancerPort", l.Port), tx("InstanceProtocol", l.InstanceProtocol), tx("InstancePort", l.InstancePort), tx("SSLCertificateId", l.Certificate)),

@@ -11,11 +11,11 @@ import (
 
 // LoadBalancer is a network load balancer; Type tells where it is an application load balancer.
 type LoadBalancer struct {
-	ARN, Name, DNSName, Scheme, Type, AddressType string
-	Mappings                                      []Mapping
-	Groups                                        []string
-	Tags                                          Tags
-	Attributes                                    map[string]string
+	ARN, Name, DNSName, Scheme, Type, AddressType, VPC string
+	Mappings                                           []Mapping
+	Groups                                             []string
+	Tags                                               Tags
+	Attributes                                         map[string]string
 	// State overrides what the time since the creation says.
 	State   string
 	Created time.Time
@@ -155,7 +155,7 @@ func (s *Sim) showNetwork(lb *LoadBalancer) []elem {
 	}
 	return []elem{
 		tx("LoadBalancerArn", lb.ARN), tx("LoadBalancerName", lb.Name), tx("DNSName", lb.DNSName), tx("CanonicalHostedZoneId", "Z26RNL4JYFTOTI"), tx("CreatedTime", lb.Created),
-		tx("Scheme", lb.Scheme), tx("Type", lb.Type), tx("VpcId", VPC), tx("IpAddressType", lb.AddressType), el("State", tx("Code", s.stateOf(lb))), groups,
+		tx("Scheme", lb.Scheme), tx("Type", lb.Type), tx("VpcId", cmp.Or(lb.VPC, VPC)), tx("IpAddressType", lb.AddressType), el("State", tx("Code", s.stateOf(lb))), groups,
 		listOf("AvailabilityZones", "member", anyOrder(s, lb.Mappings), func(m Mapping) []elem {
 			zone := ""
 			if n := s.subnets.byID[m.Subnet]; n != nil {
