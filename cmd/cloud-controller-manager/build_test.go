@@ -46,11 +46,7 @@ func providers(t *testing.T) []string {
 	require.NoError(t, err)
 	var names []string
 	for _, e := range entries {
-<<<<<<< HEAD
 		if e.IsDir() && e.Name() != "kit" {
-=======
-		if e.IsDir() && e.Name() != "kit" && e.Name() != "kit" {
->>>>>>> main
 			names = append(names, e.Name())
 		}
 	}

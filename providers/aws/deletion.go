@@ -13,14 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
-<<<<<<< HEAD
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
-=======
-	"github.com/anyccm/cloud-controller-manager/providers/internal/cloudapi"
-	"github.com/anyccm/cloud-controller-manager/providers/internal/ownership"
->>>>>>> main
 	"github.com/anyccm/cloud-controller-manager/registry/evidence"
 )
 
