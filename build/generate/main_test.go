@@ -97,16 +97,16 @@ func TestWhatIsAbsentIsMade(t *testing.T) {
 	files, err := Files(root, []registry.Provider{toy()})
 	require.NoError(t, err)
 	for path, want := range map[string]string{
-		"docs/providers/toy.md":                   "| `TOY_TOKEN` |",
-		"README.md":                               "| [Toy Cloud](docs/providers/toy.md) | alpha |",
-		"docs/installing.md":                      "--set cloudProvider=toy --set credentials.existingSecret=toy",
-		"docs/migrating.md":                       "| Toy Cloud | none |",
-		chartFolder + "Chart.yaml":                "keywords: [cloud-controller-manager, kubernetes, toy]\n",
-		chartFolder + "README.md":                 "| `credentials.values.token` | Token. Key of the Secret: `token`",
-		chartFolder + "values.schema.json":        `"const": "absent: place has no such key; it has zone"`,
-		chartFolder + "files/providers.json":      `"env": "TOY_TOKEN_FILE"`,
-		"cmd/cloudsim/zz_generated.toy.go":        `simulators["toy"] = func(token string`,
-		".goreleaser.yaml":                        "provider_toy]",
+		"docs/providers/toy.md":              "| `TOY_TOKEN` |",
+		"README.md":                          "| [Toy Cloud](docs/providers/toy.md) | alpha |",
+		"docs/installing.md":                 "--set cloudProvider=toy --set credentials.existingSecret=toy",
+		"docs/migrating.md":                  "| Toy Cloud | none |",
+		chartFolder + "Chart.yaml":           "keywords: [cloud-controller-manager, kubernetes, toy]\n",
+		chartFolder + "README.md":            "| `credentials.values.token` | Token. Key of the Secret: `token`",
+		chartFolder + "values.schema.json":   `"const": "absent: place has no such key; it has zone"`,
+		chartFolder + "files/providers.json": `"env": "TOY_TOKEN_FILE"`,
+		"cmd/cloudsim/zz_generated.toy.go":   `simulators["toy"] = func(token string`,
+		".goreleaser.yaml":                   "provider_toy]",
 	} {
 		assert.Contains(t, string(files[path]), want, path)
 	}

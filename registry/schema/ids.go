@@ -30,8 +30,8 @@ func newIDForm(name, example, pattern string) *IDForm {
 }
 
 const (
-	hexUUID    = `[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}`
-	plainUUID  = `[0-9a-fA-F]{32}`
+	hexUUID   = `[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}`
+	plainUUID = `[0-9a-fA-F]{32}`
 	// segment is one of a path; it does not begin with a dot, so that it leads nowhere else.
 	segment    = `[A-Za-z0-9_~:@+=\[\]-][A-Za-z0-9._~:@+=\[\]-]*`
 	uuidSample = "4de7ac8b-495b-4884-9a69-1050c6793cd6"
