@@ -307,17 +307,15 @@ func TestErrorsAreNeverGone(t *testing.T) {
 		read   error
 		list   error
 	}{
-		"a failed read":         {node: node("web", "fake://1"), read: failure, list: failure},
-		"a failed read by name": {node: node("web", ""), list: failure},
-		"an unauthorized read":  {node: node("web", "fake://1"), read: &cloudapi.Error{Class: cloudapi.ErrUnauthorized}, list: failure},
-		"an invalid read":       {node: node("web", "fake://9"), read: &cloudapi.Error{Class: cloudapi.ErrInvalid}},
-		"a listing not found":   {node: node("web", ""), list: notFound},
-		"a name not found":      {node: node("nobody", "")},
-		"a candidate not found": {node: node("elsewhere", ""), change: named},
-		"no way to find it":     {node: node("web", ""), change: func(c *description, _ *source) { c.Search = nil }},
-		"a parser's not found": {node: node("web", "fake://1"), change: func(c *description, _ *source) {
-			c.Parse = func(string) (int, error) { return 0, notFound }
-		}},
+		"a failed read":           {node: node("web", "fake://1"), read: failure, list: failure},
+		"a failed read by name":   {node: node("web", ""), list: failure},
+		"an unauthorized read":    {node: node("web", "fake://1"), read: &cloudapi.Error{Class: cloudapi.ErrUnauthorized}, list: failure},
+		"an invalid read":         {node: node("web", "fake://9"), read: &cloudapi.Error{Class: cloudapi.ErrInvalid}},
+		"a listing not found":     {node: node("web", ""), list: notFound},
+		"a name not found":        {node: node("nobody", "")},
+		"a candidate not found":   {node: node("elsewhere", ""), change: named},
+		"no way to find it":       {node: node("web", ""), change: func(c *description, _ *source) { c.Search = nil }},
+		"a parser's not found":    {node: node("web", "fake://1"), change: failingParse(notFound)},
 		"a search's not found":    {node: node("web", ""), change: failingSearch(notFound)},
 		"a search that fails":     {node: node("web", ""), change: failingSearch(failure)},
 		"a name without any ID":   {node: node("web", ""), change: emptyProof},
