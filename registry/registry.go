@@ -192,22 +192,21 @@ func (r *Registry) Lookup(name string) (Provider, error) {
 	return Provider{}, errors.New(msg)
 }
 
-// FlagClashes returns an error for every flag that two providers of the set declare, or that is already in taken.
+// FlagClashes returns an error for every flag of a provider that is already in taken, or that it declares twice. Two providers may
+// share a name: the flag is that of the provider that runs.
 func (r *Registry) FlagClashes(taken func(name string) bool) error {
 	var problems []error
-	owner := map[string]string{}
 	for _, p := range r.Providers() {
+		own := map[string]bool{}
 		for _, o := range p.Options {
-			if o.Flag == "" {
-				continue
+			switch {
+			case o.Flag == "":
+			case taken(o.Flag):
+				problems = append(problems, fmt.Errorf("flag --%s of provider %q already belongs to the framework or to a command", o.Flag, p.Name))
+			case own[o.Flag]:
+				problems = append(problems, fmt.Errorf("flag --%s is declared twice by provider %q", o.Flag, p.Name))
 			}
-			if taken(o.Flag) {
-				problems = append(problems, fmt.Errorf("flag --%s of provider %q already belongs to the framework", o.Flag, p.Name))
-			}
-			if first, ok := owner[o.Flag]; ok {
-				problems = append(problems, fmt.Errorf("flag --%s is declared by provider %q and by provider %q", o.Flag, first, p.Name))
-			}
-			owner[o.Flag] = p.Name
+			own[o.Flag] = true
 		}
 	}
 	return errors.Join(problems...)

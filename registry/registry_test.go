@@ -118,10 +118,13 @@ func TestFlagClashes(t *testing.T) {
 		p.Options = []schema.OptionRow{{Flag: "same"}, {Flag: name}, {Env: "NO_FLAG"}}
 		require.NoError(t, r.Add(p))
 	}
+	gamma := described("gamma")
+	gamma.Options = []schema.OptionRow{{Flag: "twice"}, {Flag: "twice"}}
+	require.NoError(t, r.Add(gamma))
 	err := r.FlagClashes(func(name string) bool { return name == "beta" })
-	require.ErrorContains(t, err, `flag --same is declared by provider "alpha" and by provider "beta"`)
-	require.ErrorContains(t, err, `flag --beta of provider "beta" already belongs to the framework`)
-	assert.Len(t, schema.Problems(err), 2)
+	require.ErrorContains(t, err, `flag --beta of provider "beta" already belongs to the framework or to a command`)
+	require.ErrorContains(t, err, `flag --twice is declared twice by provider "gamma"`)
+	assert.Len(t, schema.Problems(err), 2, "two providers may share a flag")
 }
 
 // apiCloud can tell whether its API works.

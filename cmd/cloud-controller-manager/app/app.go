@@ -30,7 +30,7 @@ func Main(providers *registry.Registry, args []string, stdout, stderr io.Writer)
 	klog.SetLogFilter(bodyFilter{})
 	defer logs.FlushLogs()
 
-	m := &manager{providers: providers, policy: guard.DefaultPolicy(), stderr: stderr, exit: exitProcess}
+	m := &manager{providers: providers, args: args, policy: guard.DefaultPolicy(), stderr: stderr, exit: exitProcess}
 	cmd, err := m.command(apiserver.SetupSignalHandler())
 	if err != nil {
 		fmt.Fprintln(stderr, "Error:", err)
@@ -54,6 +54,7 @@ func Main(providers *registry.Registry, args []string, stdout, stderr io.Writer)
 // manager is one run of the program.
 type manager struct {
 	providers *registry.Registry
+	args      []string
 	policy    guard.Policy
 	services  serviceSelection
 	adopt     registry.Adoption
@@ -78,7 +79,11 @@ func (m *manager) command(stop <-chan struct{}) (*cobra.Command, error) {
 		return nil, err
 	}
 	m.options = o
-	cmd := frameworkapp.NewCloudControllerManagerCommand(o, m.openCloud, m.controllers(), names.CCMControllerAliases(), m.ourFlags(), stop)
+	chosen := choose(m.providers, m.args)
+	flags := commonFlags(&m.policy, &m.services, &m.adopt, &m.insecure)
+	showAll := chosen.addTo(&flags)
+	cmd := frameworkapp.NewCloudControllerManagerCommand(o, m.openCloud, m.controllers(), names.CCMControllerAliases(), flags, stop)
+	showAll()
 	m.cmd = cmd
 	if err := m.flagClashes(); err != nil {
 		return nil, err
@@ -88,7 +93,7 @@ func (m *manager) command(stop <-chan struct{}) (*cobra.Command, error) {
 	cmd.Long = longHelp(m.providers)
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
 	cmd.SetGlobalNormalizationFunc(cliflag.WordSepNormalizeFunc)
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w; see --help", err) })
+	cmd.SetFlagErrorFunc(chosen.explain)
 
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -105,8 +110,15 @@ func (m *manager) command(stop <-chan struct{}) (*cobra.Command, error) {
 		}
 		return nil
 	}
-	cmd.AddCommand(providersCommand(m.providers), orphansCommand(m.providers), handoverCommand(m.providers), validateCommand(m.providers), preflightCommand(m.providers), planCommand(m.providers))
+	cmd.AddCommand(subcommands(chosen)...)
 	return cmd, nil
+}
+
+// subcommands are the commands beside running.
+func subcommands(c choice) []*cobra.Command {
+	return []*cobra.Command{
+		providersCommand(c.providers), orphansCommand(c), handoverCommand(c), validateCommand(c), preflightCommand(c), planCommand(c),
+	}
 }
 
 // openCloud is called by the framework on every replica, before leader election.

@@ -53,12 +53,13 @@ func newManager(t *testing.T, providers ...registry.Provider) *manager {
 // check parses arguments and returns what the program would refuse them with.
 func check(t *testing.T, m *manager, args ...string) error {
 	t.Helper()
+	m.args = args
 	cmd, err := m.command(nil)
 	if err != nil {
 		return err
 	}
 	if err := cmd.ParseFlags(args); err != nil {
-		return err
+		return cmd.FlagErrorFunc()(cmd, err)
 	}
 	return m.validate()
 }
@@ -133,10 +134,10 @@ func TestProviderFlags(t *testing.T) {
 			p.Options = []schema.OptionRow{{Flag: flag, Spec: schema.Spec{Kind: schema.KindString, Help: "Help."}}}
 		}
 	}
-	_, err := newManager(t, provider("alpha", withFlag("same")), provider("beta", withFlag("same"))).command(nil)
-	require.ErrorContains(t, err, `flag --same is declared by provider "alpha" and by provider "beta"`)
-	_, err = newManager(t, provider("alpha", withFlag("kubeconfig"))).command(nil)
-	require.ErrorContains(t, err, `flag --kubeconfig of provider "alpha" already belongs to the framework`)
+	for flag, of := range map[string]string{"kubeconfig": "the framework", "filename": "a command", "node-deletion-confirmations": "us"} {
+		_, err := newManager(t, provider("alpha", withFlag(flag))).command(nil)
+		require.ErrorContains(t, err, "flag --"+flag+` of provider "alpha" already belongs to`, of)
+	}
 
 	var got registry.Inputs
 	m := newManager(t, provider("alpha", func(p *registry.Provider) {

@@ -54,8 +54,8 @@ type verdict struct {
 	Findings []finding `json:"findings"`
 }
 
-func validateCommand(providers *registry.Registry) *cobra.Command {
-	c := &serviceCheck{providers: providers}
+func validateCommand(chosen choice) *cobra.Command {
+	c := &serviceCheck{providers: chosen.providers}
 	c.cmd = &cobra.Command{
 		Use: "validate -f FILE", Args: cobra.NoArgs,
 		Short: "Check Services in files before they are applied; needs neither a cluster nor the cloud",
@@ -66,10 +66,7 @@ func validateCommand(providers *registry.Registry) *cobra.Command {
 	fs.StringVar(&c.cloudConfig, "cloud-config", "", "The provider's configuration file, for the defaults that it sets.")
 	fs.StringArrayVarP(&c.files, "filename", "f", nil, "A file of manifests as YAML or JSON, or - for standard input; may be repeated.")
 	fs.StringVarP(&c.output, "output", "o", "text", "Output format: text or json.")
-	for _, p := range providers.Providers() {
-		schema.AddFlags(fs, p.Options)
-	}
-	setHelp(c.cmd)
+	chosen.addFlags(c.cmd)
 	return c.cmd
 }
 

@@ -49,7 +49,7 @@ func colours() *registry.Registry {
 // validateRun runs the command and returns what it printed. Not in parallel: cobra writes to global variables.
 func validateRun(t *testing.T, input string, args ...string) (string, error) {
 	t.Helper()
-	cmd := validateCommand(colours())
+	cmd := validateCommand(choose(colours(), args))
 	out := &bytes.Buffer{}
 	cmd.SetArgs(args)
 	cmd.SetIn(strings.NewReader(input))

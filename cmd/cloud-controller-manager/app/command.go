@@ -27,7 +27,7 @@ type cloudCommand struct {
 	insecure bool
 }
 
-// addFlags declares the flags that choose cloud and cluster, and those of the providers.
+// addFlags declares the flags that choose cloud and cluster.
 func (c *cloudCommand) addFlags() {
 	fs := c.cmd.Flags()
 	fs.StringVar(&c.provider, "cloud-provider", "", "The cloud.")
@@ -35,9 +35,6 @@ func (c *cloudCommand) addFlags() {
 	fs.StringVar(&c.kubeconfig, "kubeconfig", "", "Path of a kubeconfig; without it the ServiceAccount of the pod is used.")
 	c.adopt.AddFlag(fs)
 	addEndpointFlag(fs, &c.insecure)
-	for _, p := range c.providers.Providers() {
-		schema.AddFlags(fs, p.Options)
-	}
 }
 
 // open makes the cloud and a client of the API server.

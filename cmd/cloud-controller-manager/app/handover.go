@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
@@ -30,10 +29,10 @@ type handover struct {
 	yes         bool
 }
 
-func handoverCommand(providers *registry.Registry) *cobra.Command { return newHandover(providers).cmd }
+func handoverCommand(c choice) *cobra.Command { return newHandover(c).cmd }
 
-func newHandover(providers *registry.Registry) *handover {
-	h := &handover{cloudCommand: cloudCommand{providers: providers}}
+func newHandover(c choice) *handover {
+	h := &handover{cloudCommand: cloudCommand{providers: c.providers}}
 	h.cmd = &cobra.Command{
 		Use: "handover", Args: cobra.NoArgs,
 		Short: "List load balancers of this cluster's Services that carry another cluster's mark; with --from, mark them as ours",
@@ -49,7 +48,7 @@ func newHandover(providers *registry.Registry) *handover {
 	fs.StringVar(&h.from, "from", "", "UID that the namespace kube-system had before the cluster was restored. What carries its mark is marked as ours, after the cluster's name was typed.")
 	fs.BoolVar(&h.yes, "yes", false, "Do not ask. Needs --from.")
 	fs.StringVarP(&h.output, "output", "o", "table", "Output format: table or json.")
-	setHelp(h.cmd)
+	c.addFlags(h.cmd)
 	return h
 }
 

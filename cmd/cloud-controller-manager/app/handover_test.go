@@ -71,7 +71,7 @@ func TestHandover(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHandover(&registry.Registry{})
+			h := newHandover(choice{providers: &registry.Registry{}})
 			client := fake.NewClientset(
 				&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "now"}},
 				&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "uid-web"}},
@@ -104,12 +104,12 @@ func TestHandoverOutput(t *testing.T) {
 		"handover -o yaml": `--output "yaml": use table or json`,
 		"handover --yes":   "--yes: needs --from",
 	} {
-		cmd := handoverCommand(&registry.Registry{})
+		cmd := handoverCommand(choice{providers: &registry.Registry{}})
 		cmd.SetArgs(strings.Fields(args)[1:])
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		require.ErrorContains(t, cmd.ExecuteContext(t.Context()), want)
 	}
-	h := newHandover(&registry.Registry{})
+	h := newHandover(choice{providers: &registry.Registry{}})
 	h.output = "json"
 	var output bytes.Buffer
 	h.cmd.SetOut(&output)

@@ -3,6 +3,7 @@ package app
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -79,24 +80,19 @@ func commonFlags(p *guard.Policy, s *serviceSelection, adopt *registry.Adoption,
 	return sets
 }
 
-// ourFlags returns the common flags, and one set for each provider that has any.
-func (m *manager) ourFlags() cliflag.NamedFlagSets {
-	sets := commonFlags(&m.policy, &m.services, &m.adopt, &m.insecure)
-	for _, p := range m.providers.Providers() {
-		schema.AddFlags(sets.FlagSet(p.Name), p.Options)
-	}
-	return sets
-}
-
-// flagClashes refuses a flag that two providers declare, or that is the framework's: which variable such a flag sets
-// would be a matter of chance.
+// flagClashes refuses a flag of a provider that is the framework's, or ours: which variable such a flag sets would be a matter of
+// chance.
 func (m *manager) flagClashes() error {
 	o, err := newOptions()
 	if err != nil {
 		return err
 	}
-	bare := frameworkapp.NewCloudControllerManagerCommand(o, nil, m.controllers(), names.CCMControllerAliases(), commonFlags(&guard.Policy{}, &serviceSelection{}, new(registry.Adoption), new(bool)), nil)
-	return m.providers.FlagClashes(func(name string) bool { return bare.Flags().Lookup(name) != nil })
+	ours := commonFlags(&guard.Policy{}, &serviceSelection{}, new(registry.Adoption), new(bool))
+	commands := append(subcommands(choose(&registry.Registry{}, nil)),
+		frameworkapp.NewCloudControllerManagerCommand(o, nil, m.controllers(), names.CCMControllerAliases(), ours, nil))
+	return m.providers.FlagClashes(func(name string) bool {
+		return slices.ContainsFunc(commands, func(c *cobra.Command) bool { return c.Flags().Lookup(name) != nil })
+	})
 }
 
 // inputs collects everything that the provider is made of.

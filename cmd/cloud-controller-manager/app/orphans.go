@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
@@ -32,8 +31,8 @@ type orphans struct {
 	remove      bool
 }
 
-func orphansCommand(providers *registry.Registry) *cobra.Command {
-	o := &orphans{cloudCommand: cloudCommand{providers: providers}}
+func orphansCommand(c choice) *cobra.Command {
+	o := &orphans{cloudCommand: cloudCommand{providers: c.providers}}
 	o.cmd = &cobra.Command{
 		Use: "orphans", Args: cobra.NoArgs,
 		Short: "List what carries this cluster's mark in the cloud and belongs to no Service",
@@ -48,7 +47,7 @@ func orphansCommand(providers *registry.Registry) *cobra.Command {
 	fs.StringVar(&o.clusterName, "cluster-name", "kubernetes", "The name that has to be typed before anything is deleted.")
 	fs.StringVarP(&o.output, "output", "o", "table", "Output format: table or json.")
 	fs.BoolVar(&o.remove, "delete", false, "Delete what was listed, after the cluster's name was typed.")
-	setHelp(o.cmd)
+	c.addFlags(o.cmd)
 	return o.cmd
 }
 

@@ -22,7 +22,6 @@ import (
 	restclient "k8s.io/client-go/rest"
 	cloudprovider "k8s.io/cloud-provider"
 
-	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
@@ -53,8 +52,8 @@ type plannedService struct {
 	Error    string          `json:"error,omitempty"`
 }
 
-func planCommand(providers *registry.Registry) *cobra.Command {
-	p := &plan{cloudCommand: cloudCommand{providers: providers, readOnly: true}}
+func planCommand(c choice) *cobra.Command {
+	p := &plan{cloudCommand: cloudCommand{providers: c.providers, readOnly: true}}
 	p.cmd = &cobra.Command{
 		Use: "plan -f FILE", Args: cobra.NoArgs,
 		Short: "Show what would be created, changed and deleted in the cloud for Services in files; nothing is written",
@@ -65,7 +64,7 @@ func planCommand(providers *registry.Registry) *cobra.Command {
 	fs.StringVar(&p.clusterName, "cluster-name", "kubernetes", "The name of the cluster, as the controllers are given it.")
 	fs.StringArrayVarP(&p.files, "filename", "f", nil, "A file of manifests as YAML or JSON, or - for standard input; may be repeated.")
 	fs.StringVarP(&p.output, "output", "o", "text", "Output format: text or json.")
-	setHelp(p.cmd)
+	c.addFlags(p.cmd)
 	return p.cmd
 }
 

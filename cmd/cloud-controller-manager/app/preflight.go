@@ -48,8 +48,8 @@ type result struct {
 	Fix string `json:"fix,omitempty"`
 }
 
-func preflightCommand(providers *registry.Registry) *cobra.Command {
-	p := &preflight{cloudCommand: cloudCommand{providers: providers}}
+func preflightCommand(c choice) *cobra.Command {
+	p := &preflight{cloudCommand: cloudCommand{providers: c.providers}}
 	p.cmd = &cobra.Command{
 		Use: "preflight", Args: cobra.NoArgs,
 		Short: "Try settings, cloud, cluster, rights and nodes before the program runs; nothing is changed",
@@ -65,7 +65,7 @@ func preflightCommand(providers *registry.Registry) *cobra.Command {
 	}
 	p.addFlags()
 	p.cmd.Flags().StringVarP(&p.output, "output", "o", "text", "Output format: text or json.")
-	setHelp(p.cmd)
+	c.addFlags(p.cmd)
 	return p.cmd
 }
 

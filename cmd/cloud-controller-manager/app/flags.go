@@ -1,0 +1,142 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	cliflag "k8s.io/component-base/cli/flag"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// choice is the cloud that the arguments name. It has to be known before they are parsed: two clouds may mean different things by
+// a flag of one name, which is then that of the cloud that runs.
+type choice struct {
+	providers *registry.Registry
+	provider  registry.Provider
+	// err says why no cloud is chosen.
+	err error
+}
+
+// choose looks for --cloud-provider among arguments; the last one counts, as it does when they are parsed.
+func choose(providers *registry.Registry, args []string) choice {
+	const flag = "cloud-provider"
+	name := ""
+	for i, arg := range args {
+		if arg == "--" {
+			break
+		}
+		given, value, assigned := strings.Cut(arg, "=")
+		if strings.ReplaceAll(given, "_", "-") != "--"+flag {
+			continue
+		}
+		if !assigned && i+1 < len(args) {
+			value = args[i+1]
+		}
+		name = value
+	}
+	p, err := providers.Lookup(name)
+	return choice{providers, p, err}
+}
+
+// others are the clouds that do not run.
+func (c choice) others() []registry.Provider {
+	return slices.DeleteFunc(c.providers.Providers(), func(p registry.Provider) bool { return c.err == nil && p.Name == c.provider.Name })
+}
+
+// heading names the group of a cloud's flags.
+func heading(p registry.Provider) string {
+	if p.Title == "" {
+		return p.Name
+	}
+	return p.Title
+}
+
+// addTo adds a group of flags for each cloud. A flag that several have is parsed as that of the chosen one; shown adds the others
+// to their groups, which is for help alone.
+func (c choice) addTo(sets *cliflag.NamedFlagSets) (shown func()) {
+	taken := map[string]bool{}
+	var repeated []func()
+	add := func(p registry.Provider) {
+		var fresh []schema.OptionRow
+		for _, o := range p.Options {
+			switch {
+			case o.Flag == "":
+			case taken[o.Flag]:
+				repeated = append(repeated, func() { schema.AddFlags(sets.FlagSet(heading(p)), []schema.OptionRow{o}) })
+			default:
+				fresh = append(fresh, o)
+			}
+		}
+		for _, o := range fresh {
+			taken[o.Flag] = true
+		}
+		schema.AddFlags(sets.FlagSet(heading(p)), fresh)
+	}
+	if c.err == nil {
+		add(c.provider)
+	}
+	for _, p := range c.others() {
+		add(p)
+	}
+	slices.Sort(sets.Order[len(sets.Order)-len(c.providers.Providers()):])
+	return func() {
+		for _, show := range repeated {
+			show()
+		}
+	}
+}
+
+// explain says more about an argument that cannot be parsed: without a cloud its flags mean nothing, and a flag may be another
+// cloud's.
+func (c choice) explain(_ *cobra.Command, err error) error {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
+		if c.err != nil {
+			return errors.Join(c.err, err)
+		}
+		return fmt.Errorf("%w; see --help", err)
+	}
+	var owners []string
+	for _, p := range c.others() {
+		if slices.ContainsFunc(p.Options, func(o schema.OptionRow) bool { return o.Flag != "" && o.Flag == unknown.GetSpecifiedName() }) {
+			owners = append(owners, p.Name)
+		}
+	}
+	switch {
+	case len(owners) > 0 && c.err != nil:
+		return fmt.Errorf("--%s is a flag of %s: %w", unknown.GetSpecifiedName(), strings.Join(owners, " and "), c.err)
+	case len(owners) > 0:
+		return fmt.Errorf("--%s is a flag of %s, and this is --cloud-provider=%s; leave it out", unknown.GetSpecifiedName(), strings.Join(owners, " and "), c.provider.Name)
+	}
+	return fmt.Errorf("%w; see --help", err)
+}
+
+// addFlags declares the flags of the chosen cloud on a subcommand, and help that shows them below the command's own.
+func (c choice) addFlags(cmd *cobra.Command) {
+	clouds := pflag.NewFlagSet("", pflag.ContinueOnError)
+	if c.err == nil {
+		schema.AddFlags(clouds, c.provider.Options)
+	}
+	cmd.Flags().AddFlagSet(clouds)
+	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
+		w, own := cmd.OutOrStdout(), pflag.NewFlagSet("", pflag.ContinueOnError)
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if clouds.Lookup(f.Name) == nil {
+				own.AddFlag(f)
+			}
+		})
+		fmt.Fprintf(w, "%s.\n\nUsage:\n  %s\n\nFlags:\n%s", cmd.Short, cmd.UseLine(), own.FlagUsages())
+		switch {
+		case c.err != nil:
+			fmt.Fprintf(w, "\nWith --cloud-provider (%s) also the flags of that cloud.\n", strings.Join(c.providers.Names(), ", "))
+		case clouds.HasFlags():
+			fmt.Fprintf(w, "\n%s flags:\n%s", heading(c.provider), clouds.FlagUsages())
+		}
+	})
+}
