@@ -231,19 +231,24 @@ func (p *pool) change(st step, made string) {
 			p.members = append(slices.Clone(p.members), m.made(made))
 		}
 	case st.kind == setMembers:
-		before := p.members
-		p.members = nil
-		for _, m := range st.members {
-			id := "" // of a new one it is not told
-			if i := slices.IndexFunc(before, func(b member) bool { return b.Address == m.Address && b.Port == m.Port }); i >= 0 {
-				id = before[i].ID
-			}
-			p.members = append(p.members, m.made(id))
-		}
+		p.setMembers(st.members)
 	case st.kind == updatePool:
 		if u, ok := st.body.(map[string]any); ok {
 			p.update(u)
 		}
+	}
+}
+
+// setMembers makes the members be those of a batch. The IDs of new ones are not told.
+func (p *pool) setMembers(list []memberRequest) {
+	before := p.members
+	p.members = nil
+	for _, m := range list {
+		id := ""
+		if i := slices.IndexFunc(before, func(b member) bool { return b.Address == m.Address && b.Port == m.Port }); i >= 0 {
+			id = before[i].ID
+		}
+		p.members = append(p.members, m.made(id))
 	}
 }
 
@@ -270,21 +275,17 @@ func (r monitorRequest) made(id string) *monitor {
 }
 
 // workMembers makes the changes of members that a change of nodes needs. Then it looks once at what is there, for somebody else may
-// have changed it right after, and has that set right by next.
-func (l *loadBalancers) workMembers(ctx context.Context, service *v1.Service, lb *balancer, members, next planner) error {
+// have changed it right after, and makes the steps of whole.
+func (l *loadBalancers) workMembers(
+	ctx context.Context, service *v1.Service, lb *balancer, members func(*details) []step, whole func(*balancer, *details) []step,
+) error {
+	next := func(lb *balancer, d *details) ([]step, error) { return whole(lb, d), nil }
 	d, err := l.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: updatePartsMaxAge})
 	if err != nil {
 		return notAbsence(err)
 	}
 	worked := false
-	for {
-		steps, err := members(lb, d)
-		if err != nil {
-			return err
-		}
-		if len(steps) == 0 {
-			break
-		}
+	for steps := members(d); len(steps) > 0; steps = members(d) {
 		after, parts, err := l.apply(ctx, service, lb, d, steps[0], len(steps)-1)
 		if errors.Is(err, errBusy) { // it was changed by somebody else, and is as it is
 			if lb, err = l.balancers.Get(ctx, lb.ID, inventory.Query{}); err != nil {
@@ -304,8 +305,8 @@ func (l *loadBalancers) workMembers(ctx context.Context, service *v1.Service, lb
 	if d, err = l.glance(ctx, lb, d); err != nil {
 		return err
 	}
-	if steps, err := next(lb, d); err != nil || len(steps) == 0 {
-		return err
+	if len(whole(lb, d)) == 0 {
+		return nil
 	}
 	_, err = l.work(ctx, service, lb, next)
 	return err

@@ -61,13 +61,15 @@ func (a *api) checkCatalog(ctx context.Context, services ...kind) error {
 	for _, of := range services {
 		wanted := gophercloud.EndpointOpts{Region: a.region, Availability: a.availability}
 		wanted.ApplyDefaults(string(of))
-		at, err := openstack.V3EndpointURL(catalog, wanted)
+		at, err := openstack.V3EndpointURL(catalog, wanted) //nolint:staticcheck // its successor sends the token to the endpoint
 		if err != nil {
 			continue
 		}
 		if reason := schema.InsecureURL(at, a.insecure); reason != nil {
-			problems = append(problems, &cloudapi.Error{Class: cloudapi.ErrInvalid, Operation: "reading Keystone's catalog",
-				Message: fmt.Sprintf("the endpoint %s of the service %s %s", cloudapi.HostOf(at), of, reason)})
+			problems = append(problems, &cloudapi.Error{
+				Class: cloudapi.ErrInvalid, Operation: "reading Keystone's catalog",
+				Message: fmt.Sprintf("the endpoint %s of the service %s %s", cloudapi.HostOf(at), of, reason),
+			})
 		}
 	}
 	return errors.Join(problems...)

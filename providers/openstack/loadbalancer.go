@@ -366,14 +366,14 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 	if err := l.ensureSecurityGroup(ctx, service, s, subnetID, members); err != nil {
 		return err
 	}
-	planned := func(_ *balancer, d *details) ([]step, error) { return planMembers(d, want, r), nil }
-	return l.workMembers(ctx, service, lb, planned, func(lb *balancer, d *details) ([]step, error) {
+	planned := func(d *details) []step { return planMembers(d, want, r) }
+	return l.workMembers(ctx, service, lb, planned, func(lb *balancer, d *details) []step {
 		whole := want
 		l.wantIdentity(service, lb, r, f, &whole)
 		steps, err := plan(lb, d, whole, r)
 		if settingsErr != nil || err != nil { // the next reconciliation tells what is wrong
-			return planned(lb, d)
+			return planned(d)
 		}
-		return steps, nil
+		return steps
 	})
 }

@@ -70,7 +70,9 @@ func outlinesOf(listeners []listener, pools []pool) []*outline {
 // right after. Many that change at the same time, as when a node joins, share the listings. Members are read where those of a
 // pool are not the ones that our changes have left there.
 func (l *loadBalancers) glance(ctx context.Context, lb *balancer, d *details) (*details, error) {
-	o, err := l.outlines.Get(ctx, lb.ID, inventory.Query{Expected: int(l.updating.Load())})
+	// A change of somebody else that ended before the load balancer was seen at rest began earlier than this, for none is quicker
+	// than a look; so those who were woken by the same look share a listing.
+	o, err := l.outlines.Get(ctx, lb.ID, inventory.Query{MaxAge: pace.Least / 2, Expected: int(l.updating.Load())})
 	if errors.Is(err, cloudapi.ErrNotFound) { // it has neither listeners nor pools
 		return l.observe(ctx, lb)
 	}
