@@ -26,6 +26,8 @@ import (
 type finding struct {
 	lb *godo.LoadBalancer
 	ownership.Decision
+	// created is set once this very reconciliation has created it.
+	created bool
 }
 
 // recordedID is the load balancer that a Service records or asks for; empty where that can be no ID, for it becomes part of
@@ -92,20 +94,6 @@ func (l *loadBalancers) oldestOf(ctx context.Context, service *v1.Service, index
 	return first, nil
 }
 
-// findOurs is find for everything but creation and change: what belongs to somebody else does not exist for this Service,
-// and is neither shown, changed nor deleted with it.
-func (l *loadBalancers) findOurs(ctx context.Context, service *v1.Service, nodes []*v1.Node, q inventory.Query) (finding, error) {
-	found, err := l.find(ctx, service, nodes, q)
-	if err != nil {
-		return finding{}, err
-	}
-	if found.Verdict == ownership.Refused {
-		klog.InfoS("Leaving a load balancer alone", "service", klog.KObj(service), "reason", found.Err().Error())
-		return finding{}, nil
-	}
-	return found, nil
-}
-
 // now looks again, right before something that cannot be undone.
 func (l *loadBalancers) now(ctx context.Context, service *v1.Service, before finding) (finding, error) {
 	lb, err := l.observed.Get(ctx, before.lb.ID, inventory.Query{})
@@ -128,7 +116,7 @@ func (l *loadBalancers) judge(ctx context.Context, service *v1.Service, lb *godo
 	d, err := l.cluster.Judge(ctx, service, objectOf(lb), l.rules(), func(context.Context) (ownership.Targets, error) {
 		return targetsOf(lb, slices.Concat(nodes, l.instances.nodes.Nodes())), nil
 	})
-	return finding{lb, d}, err
+	return finding{lb: lb, Decision: d}, err
 }
 
 // objectOf is what tells whose a load balancer is.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -16,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/record"
 	cloudprovider "k8s.io/cloud-provider"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 	"k8s.io/klog/v2"
@@ -24,6 +22,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
@@ -58,8 +57,10 @@ const (
 	eventFixed = "LoadBalancerAnnotationFixed"
 )
 
-// loadBalancers implements cloudprovider.LoadBalancer.
+// loadBalancers implements cloudprovider.LoadBalancer; the order of the steps is that of services.LoadBalancer.
 type loadBalancers struct {
+	services.LoadBalancer[finding, desired]
+
 	config       Config
 	api          *api
 	instances    *instances
@@ -73,9 +74,18 @@ type loadBalancers struct {
 	regionLock  sync.Mutex
 	regionFound string
 
-	// Set by Initialize, before any call of the framework.
-	kube   kubernetes.Interface
-	events record.EventRecorder
+	// kube is set by Initialize, before any call of the framework.
+	kube kubernetes.Interface
+}
+
+// desired is what a Service wants, as far as it can be had.
+type desired struct {
+	settings settings
+	request  *godo.LoadBalancerRequest
+	// vanished are droplets that are not wanted and do not exist any more.
+	vanished []int
+	// certificateID is the certificate that the Service should record from now on; empty means that it did not change.
+	certificateID string
 }
 
 var _ cloudprovider.LoadBalancer = (*loadBalancers)(nil)
@@ -96,142 +106,266 @@ func newLoadBalancers(c Config, adopt registry.Adoption, a *api, i *instances) *
 		}),
 	}
 	l.room = waiting.New(l.observed.Look, waiting.Pace{})
+	l.Reconciler, l.Name = l, func(_ string, service *v1.Service) string {
+		return loadBalancerName(service, settings{Name: service.Annotations[annotationName]})
+	}
 	return l
 }
 
-// GetLoadBalancerName implements cloudprovider.LoadBalancer.
-func (*loadBalancers) GetLoadBalancerName(_ context.Context, _ string, service *v1.Service) string {
-	return loadBalancerName(service, settings{Name: service.Annotations[annotationName]})
-}
-
-// GetLoadBalancer implements cloudprovider.LoadBalancer.
-func (l *loadBalancers) GetLoadBalancer(ctx context.Context, _ string, service *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
-	found, err := l.findOurs(ctx, service, nil, inventory.Query{MaxAge: ensureMaxAge})
-	if err != nil || found.lb == nil {
-		return nil, false, err
-	}
-	return status(found.lb, settings{Hostname: service.Annotations[annotationHostname]}), true, nil
-}
-
-// EnsureLoadBalancer implements cloudprovider.LoadBalancer: observe, desire, plan, apply, and tell the Service.
-func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, _ string, service *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
+// EnsureLoadBalancer implements cloudprovider.LoadBalancer.
+func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
 	if disowned, err := isDisowned(service); err != nil || disowned {
 		return service.Status.LoadBalancer.DeepCopy(), err
 	}
-	if err := precheck(service, l.config.DefaultType); err != nil {
-		l.event(service, eventConfigError, err.Error())
-		return nil, err
-	}
-	found, err := l.claimed(ctx, service, nodes)
-	if err != nil {
-		return nil, err
-	}
-	observed := found.lb
-	s, err := l.settings(service, observed)
-	if err != nil {
-		return nil, err
-	}
-	want, certificateID, err := l.want(ctx, service, s, found, nodes)
-	if err != nil {
-		return nil, err
-	}
-	lb, err := l.converge(ctx, service, found, want, certificateID)
-	if err != nil {
-		return nil, err
-	}
-	st, err := ready(lb, s)
-	if err == nil && recordedID(service) == lb.ID && !slices.Contains(lb.Tags, ownership.ServiceMark(service.UID)) {
-		err = l.cleanUpPrevious(ctx, service, lb)
-	}
-	return st, err
+	return l.LoadBalancer.EnsureLoadBalancer(ctx, cluster, service, nodes)
 }
 
-// converge makes a load balancer what is wanted, records it, and waits until it is set up.
-func (l *loadBalancers) converge(ctx context.Context, service *v1.Service, found finding, want *godo.LoadBalancerRequest, certificateID string) (*godo.LoadBalancer, error) {
-	var err error
-	lb := l.withoutVanished(ctx, found.lb, want.DropletIDs)
-	if lb == nil {
-		// It is born under the default name, which never changes, and gets its own when it is recorded: were the answer lost
-		// and the wished name changed before the next try, nothing would lead to it any more.
-		if lb, err = l.apply(ctx, service, nil, birth(want, service)); err != nil {
-			return nil, err
-		}
-		if service, err = l.record(ctx, service, lb, ""); err != nil {
-			return nil, err
-		}
+// UpdateLoadBalancer implements cloudprovider.LoadBalancer.
+func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) error {
+	if disowned, err := isDisowned(service); err != nil || disowned {
+		return err
 	}
-	steps := plan(lb, want)
-	if found.lb != nil && len(steps) > 0 {
-		if lb, err = l.remark(ctx, service, found, lb); err != nil {
-			return nil, err
-		}
-	}
-	for _, st := range steps {
-		if lb, err = l.apply(ctx, service, lb, st); err != nil {
-			return nil, err
-		}
-	}
-	if _, err := l.record(ctx, service, lb, certificateID); err != nil {
-		return nil, err
-	}
-	return l.setUp(ctx, lb)
+	return l.LoadBalancer.UpdateLoadBalancer(ctx, cluster, service, nodes)
 }
 
-// claimed finds the Service's load balancer, and tells where it is not the Service's to have.
-func (l *loadBalancers) claimed(ctx context.Context, service *v1.Service, nodes []*v1.Node) (finding, error) {
-	f, err := l.find(ctx, service, nodes, inventory.Query{MaxAge: ensureMaxAge})
+// EnsureLoadBalancerDeleted implements cloudprovider.LoadBalancer.
+func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) error {
+	if disowned, err := isDisowned(service); err != nil || disowned {
+		return err
+	}
+	return l.LoadBalancer.EnsureLoadBalancerDeleted(ctx, cluster, service)
+}
+
+// PlanLoadBalancer implements guard.Planner.
+func (c *cloud) PlanLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (guard.Plan, error) {
+	if disowned, err := isDisowned(service); err != nil || disowned {
+		return guard.Plan{}, err
+	}
+	return c.loadBalancers.PlanLoadBalancer(ctx, cluster, service, nodes)
+}
+
+// Validate implements services.Reconciler.
+func (l *loadBalancers) Validate(r services.Request) ([]services.Finding, error) {
+	return refused(precheck(r.Service, l.config.DefaultType))
+}
+
+// refused is the finding about settings that cannot be had.
+func refused(err error) ([]services.Finding, error) {
 	if err == nil {
-		ownership.Report(l.events, service, f.Decision)
-		err = f.Err()
+		return nil, nil
+	}
+	return []services.Finding{services.Warning(eventConfigError, "%s", err)}, err
+}
+
+// Observe implements services.Reconciler.
+func (l *loadBalancers) Observe(ctx context.Context, r services.Request) (finding, error) {
+	q := inventory.Query{MaxAge: ensureMaxAge}
+	if r.Purpose == services.UpdateNodes {
+		q = inventory.Query{MaxAge: updateMaxAge, MaxMissAge: updateMaxAge}
+	}
+	return l.find(ctx, r.Service, r.Nodes, q)
+}
+
+// CheckOwner implements services.Reconciler.
+func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, f finding) (finding, []services.Finding, error) {
+	switch {
+	case r.Purpose == services.Ensure || r.Purpose == services.Plan:
+		return f, services.Refused(r.Service, f.Decision), f.Err()
+	case f.Verdict == ownership.Refused:
+		klog.InfoS("Leaving a load balancer alone", "service", klog.KObj(r.Service), "reason", f.Err().Error())
+		return finding{}, nil, nil
+	case r.Purpose == services.Delete && f.lb != nil:
+		f, err := l.now(ctx, r.Service, f)
+		return f, nil, err
+	}
+	return f, nil, nil
+}
+
+// Desire implements services.Reconciler.
+func (l *loadBalancers) Desire(ctx context.Context, r services.Request, f finding) (desired, []services.Finding, error) {
+	s, findings, err := l.settings(r.Service, f.lb)
+	if err != nil {
+		return desired{}, findings, err
+	}
+	d := desired{settings: s}
+	var certificateID string
+	if certificateID, d.certificateID, err = l.certificate(ctx, s, f.lb); err != nil {
+		return d, findings, err
+	}
+	backends, err := l.backends(ctx, r.Nodes)
+	if err != nil {
+		return d, findings, err
+	}
+	network, region := s.Network, ""
+	if f.lb != nil {
+		network = f.lb.Network
+	} else if region, err = l.region(ctx); err != nil {
+		return d, findings, err
+	}
+	if backends, err = eligible(backends, s.Type, network); err == nil {
+		d.request, err = desire(l.config, region, r.Service, s, certificateID, backends)
+	}
+	if err != nil {
+		more, err := refused(err)
+		return d, append(findings, more...), err
+	}
+	if f.lb != nil && !f.Deletable && d.request.Name == defaultName(r.Service) {
+		d.request.Name = f.lb.Name // under the Service's own it would pass for a controller's
+	}
+	marks, err := l.marks(ctx, r.Service, f)
+	d.request.Tags = append(d.request.Tags, marks...)
+	d.vanished = l.vanished(ctx, f.lb, d.request.DropletIDs)
+	return d, findings, err
+}
+
+// settings reads the annotations, and finds what is wrong with them.
+func (l *loadBalancers) settings(service *v1.Service, observed *godo.LoadBalancer) (settings, []services.Finding, error) {
+	actualType := ""
+	if observed != nil {
+		actualType = observed.Type
+		if actualType == godo.LoadBalancerTypeGlobal {
+			return settings{}, nil, fmt.Errorf("load balancer %s is of type %s, which cannot serve a Service; remove the annotation %s", observed.ID, actualType, annotationID)
+		}
+	}
+	s, warnings, err := parseSettings(service.Annotations, l.config.DefaultType, actualType)
+	s.Exists = observed
+	var findings []services.Finding
+	for _, w := range schema.Problems(warnings) {
+		findings = append(findings, services.Warning(eventIgnored, "%s", w))
+	}
+	for _, f := range fixed(service.Annotations, observed) {
+		findings = append(findings, services.Warning(eventFixed, "%s", f))
+	}
+	more, err := refused(err)
+	return s, append(findings, more...), err
+}
+
+// Changes implements services.Reconciler. A load balancer is created under the default name, which never changes, and gets its
+// own when it is recorded: were the answer lost and the desired name changed before the next try, nothing would lead to it.
+func (l *loadBalancers) Changes(r services.Request, f finding, d desired) ([]services.Change[finding], error) {
+	if f.lb == nil {
+		return []services.Change[finding]{l.creation(d.request, r.Service)}, nil
+	}
+	changes := l.changes(f.lb, d.vanished, plan(withoutDroplets(f.lb, d.vanished), d.request))
+	if len(changes) > 0 && l.unmarked(f, d) {
+		return append([]services.Change[finding]{l.marking(f.lb)}, changes...), nil
+	}
+	return changes, nil
+}
+
+func (l *loadBalancers) creation(want *godo.LoadBalancerRequest, service *v1.Service) services.Change[finding] {
+	st := creation(want, service)
+	return services.Change[finding]{
+		Planned: guard.Planned{Action: guard.PlanCreate, Object: "load balancer " + want.Name, Detail: fmt.Sprintf(
+			"type %s, in %s, %s, %d droplets", want.Type, want.Region, rulesOf(want.ForwardingRules), len(want.DropletIDs))},
+		Replan: true,
+		Make: func(ctx context.Context, r *services.Request, _ finding) (finding, error) {
+			lb, err := l.apply(ctx, nil, st)
+			if err == nil {
+				r.Service, err = l.record(ctx, r.Service, lb, "")
+			}
+			return finding{lb: lb, created: true, Decision: ownership.Decision{Verdict: ownership.Owned, Deletable: true}}, err
+		},
+	}
+}
+
+// changes are the calls of a plan. Each goes on from the load balancer as the one before has left it, without the droplets that
+// the cloud has taken out by itself.
+func (l *loadBalancers) changes(lb *godo.LoadBalancer, vanished []int, steps []step) []services.Change[finding] {
+	var changes []services.Change[finding]
+	for _, st := range steps {
+		detail := fmt.Sprintf("%s: %s", st.kind, strings.Join(st.reasons, ", "))
+		changes = append(changes, services.Change[finding]{
+			Planned: guard.Planned{Action: guard.PlanChange, Object: "load balancer " + lb.ID, Detail: detail},
+			Make: func(ctx context.Context, _ *services.Request, f finding) (finding, error) {
+				var err error
+				f.lb, err = l.apply(ctx, withoutDroplets(f.lb, vanished), st)
+				return f, err
+			},
+		})
+	}
+	return changes
+}
+
+// unmarked reports whether a load balancer lacks marks that it should have, or has those of a Service that is gone.
+func (l *loadBalancers) unmarked(f finding, d desired) bool {
+	marks := slices.DeleteFunc(slices.Clone(d.request.Tags), func(tag string) bool { return !ownership.IsMark(tag) })
+	missing := func(tag string) bool { return !slices.Contains(f.lb.Tags, tag) }
+	stale := func(tag string) bool { return ownership.IsServiceMark(tag) && !slices.Contains(marks, tag) }
+	return len(marks) > 0 && !f.created && (slices.ContainsFunc(marks, missing) || slices.ContainsFunc(f.lb.Tags, stale))
+}
+
+func (l *loadBalancers) marking(lb *godo.LoadBalancer) services.Change[finding] {
+	return services.Change[finding]{
+		Planned: guard.Planned{Action: guard.PlanChange, Object: "load balancer " + lb.ID, Detail: "tag it as this Service's"},
+		Make: func(ctx context.Context, r *services.Request, f finding) (finding, error) {
+			var err error
+			f.lb, err = l.remark(ctx, r.Service, f, f.lb)
+			return f, err
+		},
+	}
+}
+
+// Complete implements services.Reconciler.
+func (l *loadBalancers) Complete(ctx context.Context, r *services.Request, f finding, d desired) (finding, error) {
+	_, err := l.record(ctx, r.Service, f.lb, d.certificateID)
+	if err == nil {
+		f.lb, err = l.setUp(ctx, f.lb)
+	}
+	if err != nil || f.lb.Status != statusActive || f.created {
+		return f, err
+	}
+	if recordedID(r.Service) == f.lb.ID && !slices.Contains(f.lb.Tags, ownership.ServiceMark(r.Service.UID)) {
+		err = l.cleanUpPrevious(ctx, r.Service, f.lb)
 	}
 	return f, err
 }
 
-// UpdateLoadBalancer implements cloudprovider.LoadBalancer: the droplets alone, and only where they differ. Nothing is
-// created here, and faults in annotations do not keep nodes from joining or leaving.
-func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, _ string, service *v1.Service, nodes []*v1.Node) error {
-	if disowned, err := isDisowned(service); err != nil || disowned {
-		return err
-	}
-	found, err := l.findOurs(ctx, service, nodes, inventory.Query{MaxAge: updateMaxAge, MaxMissAge: updateMaxAge})
-	if err != nil || found.lb == nil {
-		return err
-	}
-	lb := found.lb
-	backends, err := l.backends(ctx, nodes)
-	if err != nil {
-		return err
-	}
-	if backends, err = eligible(backends, lb.Type, lb.Network); err != nil {
-		return err
-	}
-	want := dropletIDs(backends)
-	lb = l.withoutVanished(ctx, lb, want)
-	for _, st := range planDroplets(lb, want) {
-		if lb, err = l.apply(ctx, service, lb, st); err != nil {
-			return err
-		}
-	}
-	return nil
+// Status implements services.Reconciler.
+func (l *loadBalancers) Status(_ services.Request, f finding, d desired) (*v1.LoadBalancerStatus, error) {
+	return ready(f.lb, d.settings)
 }
 
-// EnsureLoadBalancerDeleted implements cloudprovider.LoadBalancer.
-func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, _ string, service *v1.Service) error {
-	if disowned, err := isDisowned(service); err != nil || disowned {
-		return err
+// NodeChanges implements services.Reconciler: the droplets alone, and only where they differ.
+func (l *loadBalancers) NodeChanges(ctx context.Context, r services.Request, f finding) ([]services.Change[finding], error) {
+	if f.lb == nil {
+		return nil, nil
 	}
-	found, err := l.findOurs(ctx, service, nil, inventory.Query{MaxAge: ensureMaxAge})
-	if err == nil && found.lb != nil {
-		found, err = l.now(ctx, service, found)
+	backends, err := l.backends(ctx, r.Nodes)
+	if err == nil {
+		backends, err = eligible(backends, f.lb.Type, f.lb.Network)
 	}
+	if err != nil {
+		return nil, err
+	}
+	want := dropletIDs(backends)
+	vanished := l.vanished(ctx, f.lb, want)
+	return l.changes(f.lb, vanished, planDroplets(withoutDroplets(f.lb, vanished), want)), nil
+}
+
+// Deletions implements services.Reconciler.
+func (l *loadBalancers) Deletions(_ context.Context, r services.Request, f finding) ([]services.Change[finding], []services.Finding, error) {
 	switch {
-	case err != nil || found.lb == nil:
-		return err
-	case !found.Deletable:
-		l.normal(service, guard.EventLoadBalancerRetained, fmt.Sprintf("load balancer %s stays in the cloud, for nothing shows that a controller made it; delete it there if it is not needed", found.lb.ID))
-		return nil
+	case f.lb == nil:
+		return nil, nil, nil
+	case !f.Deletable:
+		return nil, []services.Finding{services.Notice(guard.EventLoadBalancerRetained,
+			"load balancer %s stays in the cloud, for nothing shows that a controller made it; delete it there if it is not needed", f.lb.ID)}, nil
 	}
-	return l.delete(ctx, service, found.lb.ID)
+	return []services.Change[finding]{{
+		Planned: guard.Planned{Action: guard.PlanDelete, Object: "load balancer " + f.lb.ID},
+		Make: func(ctx context.Context, r *services.Request, f finding) (finding, error) {
+			return finding{}, l.delete(ctx, r.Service, f.lb.ID)
+		},
+	}}, nil, nil
+}
+
+// Exists implements services.Reconciler.
+func (l *loadBalancers) Exists(_ context.Context, r services.Request, f finding) (*v1.LoadBalancerStatus, bool, error) {
+	if f.lb == nil {
+		return nil, false, nil
+	}
+	return status(f.lb, settings{Hostname: r.Service.Annotations[annotationHostname]}), true, nil
 }
 
 func (l *loadBalancers) delete(ctx context.Context, service *v1.Service, id string) error {
@@ -245,233 +379,13 @@ func (l *loadBalancers) delete(ctx context.Context, service *v1.Service, id stri
 	return nil
 }
 
-// settings reads the annotations and tells the Service what is wrong with them.
-func (l *loadBalancers) settings(service *v1.Service, observed *godo.LoadBalancer) (settings, error) {
-	actualType := ""
-	if observed != nil {
-		actualType = observed.Type
-		if actualType == godo.LoadBalancerTypeGlobal {
-			return settings{}, fmt.Errorf("load balancer %s is of type %s, which cannot serve a Service; remove the annotation %s", observed.ID, actualType, annotationID)
-		}
-	}
-	s, warnings, err := parseSettings(service.Annotations, l.config.DefaultType, actualType)
-	s.Exists = observed
-	for _, w := range schema.Problems(warnings) {
-		l.event(service, eventIgnored, w.Error())
-	}
-	for _, f := range fixed(service.Annotations, observed) {
-		l.event(service, eventFixed, f.Error())
-	}
-	if err != nil {
-		l.event(service, eventConfigError, err.Error())
-	}
-	return s, err
-}
-
-// want computes the desired state, and the certificate that the Service should record from now on, if that changed.
-func (l *loadBalancers) want(ctx context.Context, service *v1.Service, s settings, found finding, nodes []*v1.Node) (*godo.LoadBalancerRequest, string, error) {
-	observed := found.lb
-	certificateID, rotatedTo, err := l.certificate(ctx, s, observed)
-	if err != nil {
-		return nil, "", err
-	}
-	backends, err := l.backends(ctx, nodes)
-	if err != nil {
-		return nil, "", err
-	}
-	network, region := s.Network, ""
-	if observed != nil {
-		network = observed.Network
-	} else if region, err = l.region(ctx); err != nil {
-		return nil, "", err
-	}
-	backends, err = eligible(backends, s.Type, network)
-	if err == nil {
-		var want *godo.LoadBalancerRequest
-		if want, err = desire(l.config, region, service, s, certificateID, backends); err == nil {
-			if found.lb != nil && !found.Deletable && want.Name == defaultName(service) {
-				want.Name = observed.Name // under the Service's own it would pass for a controller's
-			}
-			marks, err := l.marks(ctx, service, found)
-			want.Tags = append(want.Tags, marks...)
-			return want, rotatedTo, err
-		}
-	}
-	l.event(service, eventConfigError, err.Error())
-	return nil, "", err
-}
-
-// certificate resolves the certificate of the Service and follows the rotation of Let's Encrypt certificates. rotatedTo
-// is set where the Service names a certificate by an ID that the renewal has replaced.
-func (l *loadBalancers) certificate(ctx context.Context, s settings, observed *godo.LoadBalancer) (id, rotatedTo string, err error) {
-	if s.CertificateID == "" && s.CertificateName == "" {
-		return "", "", nil
-	}
-	if s.Type == godo.LoadBalancerTypeRegionalNetwork {
-		return "", "", nil // it terminates no TLS
-	}
-	query := inventory.Query{MaxAge: certificateMaxAge}
-	if s.CertificateID == "" {
-		found, err := l.certificates.Find(ctx, indexName, s.CertificateName, query)
-		if err != nil {
-			return "", "", err
-		}
-		if len(found) == 0 {
-			return "", "", &schema.Problem{Place: "annotation " + annotationCertificateName, Value: s.CertificateName, Reason: "is not the name of a certificate of this account"}
-		}
-		return found[0].ID, "", nil
-	}
-	if observed == nil {
-		return s.CertificateID, "", nil
-	}
-	inUseID := certificateInUse(observed)
-	if inUseID == "" || inUseID == s.CertificateID {
-		return s.CertificateID, "", nil
-	}
-	inUse, err := l.certificateByID(ctx, inUseID, query)
-	if err != nil || inUse == nil || inUse.Type != letsEncrypt {
-		return s.CertificateID, "", err
-	}
-	wanted, err := l.certificateByID(ctx, s.CertificateID, query)
-	if err != nil {
-		return "", "", err
-	}
-	if rotated(inUse, wanted) {
-		return inUseID, inUseID, nil
-	}
-	return s.CertificateID, "", nil
-}
-
-// certificateByID returns nil for a certificate that does not exist.
-func (l *loadBalancers) certificateByID(ctx context.Context, id string, q inventory.Query) (*godo.Certificate, error) {
-	c, err := l.certificates.Get(ctx, id, q)
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		return nil, nil //nolint:nilnil // absence is an answer here
-	}
-	return c, err
-}
-
-// region returns where load balancers are created: as configured, else where the program runs.
-func (l *loadBalancers) region(ctx context.Context) (string, error) {
-	if l.config.Region != "" {
-		return l.config.Region, nil
-	}
-	l.regionLock.Lock()
-	defer l.regionLock.Unlock()
-	if l.regionFound == "" {
-		region, err := l.api.ownRegion(ctx)
-		if err != nil {
-			return "", err
-		}
-		l.regionFound = region
-	}
-	return l.regionFound, nil
-}
-
-// backends returns the droplets behind the nodes. Nodes of other clouds, and nodes that are not initialised yet, are
-// left out; the framework comes back when a node gets its provider ID. Doubt about a droplet is an error: a backend is
-// never dropped because a read failed.
-func (l *loadBalancers) backends(ctx context.Context, nodes []*v1.Node) ([]backend, error) {
-	var list []backend
-	for _, node := range nodes {
-		b := backend{node: node.Name}
-		if strings.HasPrefix(node.Spec.ProviderID, providerIDPrefix) {
-			id, err := parseProviderID(node.Spec.ProviderID)
-			if err != nil {
-				klog.ErrorS(err, "Leaving a node out of load balancers", "node", node.Name)
-				continue
-			}
-			b.dropletID = id
-		} else if node.Spec.ProviderID != "" || guard.Uninitialized(node) {
-			continue
-		}
-		d, err := l.dropletOf(ctx, node, b.dropletID)
-		if errors.Is(err, cloudapi.ErrNotFound) {
-			// Its Node may be kept for a while; the API refuses a load balancer that names a droplet which is gone.
-			klog.V(2).InfoS("Leaving a node without a droplet out of load balancers", "node", node.Name)
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("finding the droplet of node %s: %w", node.Name, err)
-		}
-		b.dropletID = d.id
-		if !b.classify(node.Status.Addresses) {
-			// A node joins before its addresses are written, and the framework does not come back for addresses.
-			b.classify(d.addresses())
-		}
-		list = append(list, b)
-	}
-	return list, nil
-}
-
-func (l *loadBalancers) dropletOf(ctx context.Context, node *v1.Node, id int) (droplet, error) {
-	q := inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge, Expected: l.instances.nodes.Counts().All}
-	if id != 0 {
-		return l.instances.droplets.Get(ctx, id, q)
-	}
-	return l.instances.Find(ctx, node, q)
-}
-
-// classify takes over addresses and reports whether there were any that matter.
-func (b *backend) classify(addresses []v1.NodeAddress) bool {
-	known := false
-	for _, a := range addresses {
-		ip, err := netip.ParseAddr(a.Address)
-		if err != nil {
-			continue
-		}
-		switch {
-		case a.Type == v1.NodeExternalIP && ip.Is4():
-			b.publicV4, known = true, true
-		case a.Type == v1.NodeExternalIP:
-			b.publicV6, known = true, true
-		case a.Type == v1.NodeInternalIP && ip.Is4() && ip.IsPrivate():
-			b.private, known = true, true
-		case a.Type == v1.NodeInternalIP:
-			known = true
-		}
-	}
-	return known
-}
-
-func dropletIDs(backends []backend) []int {
-	ids := make([]int, len(backends))
-	for i, b := range backends {
-		ids[i] = b.dropletID
-	}
-	return ids
-}
-
-// withoutVanished leaves out droplets that are not wanted and do not exist any more: the cloud takes a destroyed droplet
-// out of its load balancers by itself, and refuses to be asked for it.
-func (l *loadBalancers) withoutVanished(ctx context.Context, observed *godo.LoadBalancer, want []int) *godo.LoadBalancer {
-	if observed == nil {
-		return nil
-	}
-	var vanished []int
-	for _, id := range without(observed.DropletIDs, want) {
-		_, err := l.instances.droplets.Get(ctx, id, inventory.Query{MaxAge: updateMaxAge, MaxMissAge: backendMaxAge})
-		if errors.Is(err, cloudapi.ErrNotFound) {
-			vanished = append(vanished, id)
-		}
-	}
-	if len(vanished) == 0 {
-		return observed
-	}
-	after := *observed
-	after.DropletIDs = without(observed.DropletIDs, vanished)
-	l.observed.Amend(&after)
-	return &after
-}
-
 // apply makes one call and returns the load balancer as it is afterwards. Whatever fails may have taken effect, so the
 // next look reads it again.
-func (l *loadBalancers) apply(ctx context.Context, service *v1.Service, lb *godo.LoadBalancer, st step) (*godo.LoadBalancer, error) {
+func (l *loadBalancers) apply(ctx context.Context, lb *godo.LoadBalancer, st step) (*godo.LoadBalancer, error) {
 	id := ""
 	if lb != nil {
 		id = lb.ID
 	}
-	klog.InfoS("Changing load balancer", "service", klog.KObj(service), "loadBalancer", id, "step", st.kind, "fields", st.reasons, "droplets", len(st.droplets))
 	after, err := l.call(ctx, lb, st)
 	if cloudapi.NotSent(err) {
 		return nil, err
@@ -568,13 +482,32 @@ func isDisowned(service *v1.Service) (bool, error) {
 }
 
 func (l *loadBalancers) event(service *v1.Service, reason, message string) {
-	if l.events != nil {
-		l.events.Event(service, v1.EventTypeWarning, reason, message)
+	if l.Events != nil {
+		l.Events.Event(service, v1.EventTypeWarning, reason, message)
 	}
 }
 
-func (l *loadBalancers) normal(service *v1.Service, reason, message string) {
-	if l.events != nil {
-		l.events.Event(service, v1.EventTypeNormal, reason, message)
+// region returns where load balancers are created: as configured, else where the program runs.
+func (l *loadBalancers) region(ctx context.Context) (string, error) {
+	if l.config.Region != "" {
+		return l.config.Region, nil
 	}
+	l.regionLock.Lock()
+	defer l.regionLock.Unlock()
+	if l.regionFound == "" {
+		region, err := l.api.ownRegion(ctx)
+		if err != nil {
+			return "", err
+		}
+		l.regionFound = region
+	}
+	return l.regionFound, nil
+}
+
+func rulesOf(rules []godo.ForwardingRule) string {
+	texts := make([]string, len(rules))
+	for i, r := range rules {
+		texts[i] = fmt.Sprintf("%s/%d to %s/%d", r.EntryProtocol, r.EntryPort, r.TargetProtocol, r.TargetPort)
+	}
+	return strings.Join(texts, ", ")
 }

@@ -98,7 +98,7 @@ func TestLookup(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	t.Parallel()
-	l := &loadBalancers{}
+	l := lbWorld(t).loadBalancers
 	assert.Equal(t, "a3c1f6b527a664b588b4b0a61c1f9e0a", l.GetLoadBalancerName(t.Context(), "kubernetes", service("web", nil)))
 	assert.Equal(t, "front", l.GetLoadBalancerName(t.Context(), "kubernetes", service("web", map[string]string{annotationName: "front"})))
 }
@@ -373,8 +373,8 @@ func TestNotActive(t *testing.T) {
 	w.Apply(s)
 	s, _ = w.ensure(s)
 	for status, says := range map[string]string{"new": "is being set up", "errored": `is in state "errored"; look at it in the DigitalOcean control panel`} {
-		w.sim.ChangeLoadBalancer(s.Annotations[annotationID], func(lb *digitaloceansim.LoadBalancer) { lb.Status = status })
 		w.sim.AgeLoadBalancer(s.Annotations[annotationID], -time.Hour)
+		w.sim.ChangeLoadBalancer(s.Annotations[annotationID], func(lb *digitaloceansim.LoadBalancer) { lb.Status = status })
 		w.restart()
 		w.server.ResetCalls()
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)

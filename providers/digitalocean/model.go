@@ -387,8 +387,8 @@ const (
 	removeDroplets stepKind = "remove droplets"
 )
 
-// birth is the call that creates a load balancer: as wanted, but under the default name.
-func birth(want *godo.LoadBalancerRequest, service *v1.Service) step {
+// creation is the call that creates a load balancer: as wanted, but under the default name.
+func creation(want *godo.LoadBalancerRequest, service *v1.Service) step {
 	request := *want
 	request.Name = defaultName(service)
 	return step{kind: create, request: &request}

@@ -315,10 +315,10 @@ func TestPlan(t *testing.T) {
 	want, err := build(s, "", twoBackends)
 	require.NoError(t, err)
 
-	assert.Equal(t, step{kind: create, request: want}, birth(want, s))
+	assert.Equal(t, step{kind: create, request: want}, creation(want, s))
 	named := *want
 	named.Name = "front"
-	assert.Equal(t, want.Name, birth(&named, s).request.Name, "the name of its own comes after the record")
+	assert.Equal(t, want.Name, creation(&named, s).request.Name, "the name of its own comes after the record")
 	assert.Equal(t, "front", named.Name)
 	assert.Empty(t, plan(existing(want), want), "what is as wanted is left alone")
 

@@ -92,7 +92,7 @@ func (c *cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <
 		c.stop = stop
 		c.loadBalancers.kube = client
 		c.loadBalancers.cluster.SetClient(client)
-		c.loadBalancers.events = events.NewRecorder(client, Name+"-cloud-controller-manager", stop)
+		c.loadBalancers.Events = events.NewRecorder(client, Name+"-cloud-controller-manager", stop)
 		c.startServers(stop)
 	})
 }

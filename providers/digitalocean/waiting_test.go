@@ -40,7 +40,7 @@ func TestManyAtOnce(t *testing.T) {
 				require.NoError(t, err)
 				bench := conformance.NewBench(t)
 				l := cloud.loadBalancers
-				l.kube, l.events = bench.Kube, bench.Recorder
+				l.kube, l.Events = bench.Kube, bench.Recorder
 				l.cluster.SetClient(bench.Kube)
 				l.cluster.SetServices(bench.Services())
 				sim.AddDroplet(digitaloceansim.Spec{Name: "node-1"})

@@ -77,7 +77,7 @@ func (w *world) restart() {
 	}
 	c, err := newCloud(in)
 	require.NoError(w.T, err)
-	c.loadBalancers.kube, c.loadBalancers.events = w.Kube, w.Recorder
+	c.loadBalancers.kube, c.loadBalancers.Events = w.Kube, w.Recorder
 	c.loadBalancers.cluster.SetClient(w.Kube)
 	c.loadBalancers.cluster.SetServices(w.Services())
 	c.loadBalancers.room = waiting.New(c.loadBalancers.observed.Look, waiting.Pace{Least: time.Millisecond})

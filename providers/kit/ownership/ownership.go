@@ -301,7 +301,11 @@ func Report(recorder record.EventRecorder, service *v1.Service, d Decision) {
 	}
 	recorder.Event(service, v1.EventTypeWarning, EventNotOurs, d.Err().Error())
 	if d.Owner != nil {
-		recorder.Event(d.Owner, v1.EventTypeWarning, EventClaimed,
-			fmt.Sprintf("%s claims %s, which is this Service's, by its annotations or its name; that is refused", serviceName(service), d.Object))
+		recorder.Event(d.Owner, v1.EventTypeWarning, EventClaimed, ClaimOf(service, d))
 	}
+}
+
+// ClaimOf tells the owner of an object who claims it.
+func ClaimOf(service *v1.Service, d Decision) string {
+	return fmt.Sprintf("%s claims %s, which is this Service's, by its annotations or its name; that is refused", serviceName(service), d.Object)
 }

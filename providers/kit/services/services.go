@@ -15,6 +15,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/klog/v2"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
@@ -67,6 +68,18 @@ func Notice(reason, format string, args ...any) Finding {
 	return Finding{Reason: reason, Message: fmt.Sprintf(format, args...), Normal: true}
 }
 
+// Refused are the findings about a claim that was refused: on the Service that claims, and on the one that has the object.
+func Refused(service *v1.Service, d ownership.Decision) []Finding {
+	if d.Verdict != ownership.Refused {
+		return nil
+	}
+	findings := []Finding{Warning(ownership.EventNotOurs, "%s", d.Err())}
+	if d.Owner != nil {
+		findings = append(findings, Finding{On: d.Owner, Reason: ownership.EventClaimed, Message: ownership.ClaimOf(service, d)})
+	}
+	return findings
+}
+
 // Change brings what is observed nearer to what is desired, by one call or by a few that belong together.
 type Change[O any] struct {
 	guard.Planned
@@ -79,6 +92,8 @@ type Change[O any] struct {
 
 // Reconciler is what a cloud supplies for one kind of load balancer. O is what is observed, D what is desired.
 type Reconciler[O, D any] interface {
+	// Validate judges the Service by itself, before anything is read for Ensure and Plan. It makes no call.
+	Validate(r Request) ([]Finding, error)
 	// Observe reads what is there for a Service. It writes nothing.
 	Observe(ctx context.Context, r Request) (O, error)
 	// CheckOwner decides whether what was observed is the Service's to have. For Ensure and Plan, an object of somebody else is
@@ -210,9 +225,15 @@ func (l *LoadBalancer[O, D]) plan(ctx context.Context, r Request, findings *repo
 }
 
 // observe reads what is there and leaves out, or refuses, what is somebody else's.
-func (l *LoadBalancer[O, D]) observe(ctx context.Context, r Request, findings *report) (O, error) {
-	observed, err := l.Reconciler.Observe(ctx, r)
-	if err != nil {
+func (l *LoadBalancer[O, D]) observe(ctx context.Context, r Request, findings *report) (observed O, err error) {
+	if r.Purpose == Ensure || r.Purpose == Plan {
+		found, err := l.Reconciler.Validate(r)
+		findings.add(found)
+		if err != nil {
+			return observed, err
+		}
+	}
+	if observed, err = l.Reconciler.Observe(ctx, r); err != nil {
 		return observed, err
 	}
 	observed, found, err := l.Reconciler.CheckOwner(ctx, r, observed)

@@ -33,6 +33,13 @@ type shelf struct {
 
 var errForeign = errors.New("it is somebody else's")
 
+func (s *shelf) Validate(Request) ([]Finding, error) {
+	if s.fail == "validate" {
+		return []Finding{Warning("ConfigError", "not legal")}, errors.New("not legal")
+	}
+	return nil, nil
+}
+
 func (s *shelf) Observe(_ context.Context, r Request) ([]string, error) {
 	s.looks++
 	if s.fail == "observe" {
@@ -217,6 +224,13 @@ func TestFindings(t *testing.T) {
 	_, err = l.EnsureLoadBalancer(t.Context(), "kubernetes", service, nil)
 	require.ErrorContains(t, err, "nonsense")
 	assert.Equal(t, append(want, "Warning ConfigError nonsense"), drain(events), "also those beside an error")
+
+	s.fail, s.calls = "validate", nil
+	_, err = l.EnsureLoadBalancer(t.Context(), "kubernetes", service, nil)
+	require.ErrorContains(t, err, "not legal")
+	assert.Equal(t, []string{"Warning ConfigError not legal"}, drain(events))
+	assert.Empty(t, s.calls, "nothing is read for a Service that is not legal")
+	require.NoError(t, l.UpdateLoadBalancer(t.Context(), "kubernetes", service, nil), "and nodes join all the same")
 }
 
 // Plan tells what Ensure would do, and writes neither to the cloud nor events.

@@ -1,0 +1,120 @@
+package digitalocean
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/digitalocean/godo"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// backends returns the droplets behind the nodes. Nodes of other clouds, and nodes that are not initialised yet, are
+// left out; the framework comes back when a node gets its provider ID. Doubt about a droplet is an error: a backend is
+// never dropped because a read failed.
+func (l *loadBalancers) backends(ctx context.Context, nodes []*v1.Node) ([]backend, error) {
+	var list []backend
+	for _, node := range nodes {
+		b := backend{node: node.Name}
+		if strings.HasPrefix(node.Spec.ProviderID, providerIDPrefix) {
+			id, err := parseProviderID(node.Spec.ProviderID)
+			if err != nil {
+				klog.ErrorS(err, "Leaving a node out of load balancers", "node", node.Name)
+				continue
+			}
+			b.dropletID = id
+		} else if node.Spec.ProviderID != "" || guard.Uninitialized(node) {
+			continue
+		}
+		d, err := l.dropletOf(ctx, node, b.dropletID)
+		if errors.Is(err, cloudapi.ErrNotFound) {
+			// Its Node may be kept for a while; the API refuses a load balancer that names a droplet which is gone.
+			klog.V(2).InfoS("Leaving a node without a droplet out of load balancers", "node", node.Name)
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("finding the droplet of node %s: %w", node.Name, err)
+		}
+		b.dropletID = d.id
+		if !b.classify(node.Status.Addresses) {
+			// A node joins before its addresses are written, and the framework does not come back for addresses.
+			b.classify(d.addresses())
+		}
+		list = append(list, b)
+	}
+	return list, nil
+}
+
+func (l *loadBalancers) dropletOf(ctx context.Context, node *v1.Node, id int) (droplet, error) {
+	q := inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge, Expected: l.instances.nodes.Counts().All}
+	if id != 0 {
+		return l.instances.droplets.Get(ctx, id, q)
+	}
+	return l.instances.Find(ctx, node, q)
+}
+
+// classify takes over addresses and reports whether there were any that matter.
+func (b *backend) classify(addresses []v1.NodeAddress) bool {
+	known := false
+	for _, a := range addresses {
+		ip, err := netip.ParseAddr(a.Address)
+		if err != nil {
+			continue
+		}
+		switch {
+		case a.Type == v1.NodeExternalIP && ip.Is4():
+			b.publicV4, known = true, true
+		case a.Type == v1.NodeExternalIP:
+			b.publicV6, known = true, true
+		case a.Type == v1.NodeInternalIP && ip.Is4() && ip.IsPrivate():
+			b.private, known = true, true
+		case a.Type == v1.NodeInternalIP:
+			known = true
+		}
+	}
+	return known
+}
+
+func dropletIDs(backends []backend) []int {
+	ids := make([]int, len(backends))
+	for i, b := range backends {
+		ids[i] = b.dropletID
+	}
+	return ids
+}
+
+// vanished are the droplets of a load balancer that are not wanted and do not exist any more: the cloud takes a destroyed
+// droplet out of its load balancers by itself, and refuses to be asked for it.
+func (l *loadBalancers) vanished(ctx context.Context, observed *godo.LoadBalancer, want []int) []int {
+	if observed == nil {
+		return nil
+	}
+	var vanished []int
+	for _, id := range without(observed.DropletIDs, want) {
+		_, err := l.instances.droplets.Get(ctx, id, inventory.Query{MaxAge: updateMaxAge, MaxMissAge: backendMaxAge})
+		if errors.Is(err, cloudapi.ErrNotFound) {
+			vanished = append(vanished, id)
+		}
+	}
+	if len(vanished) > 0 {
+		l.observed.Amend(withoutDroplets(observed, vanished))
+	}
+	return vanished
+}
+
+// withoutDroplets returns a load balancer without some of its droplets.
+func withoutDroplets(lb *godo.LoadBalancer, droplets []int) *godo.LoadBalancer {
+	if lb == nil || len(droplets) == 0 {
+		return lb
+	}
+	after := *lb
+	after.DropletIDs = without(lb.DropletIDs, droplets)
+	return &after
+}
