@@ -8,10 +8,12 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
@@ -125,6 +127,8 @@ func (l *loadBalancers) judge(ctx context.Context, service *v1.Service, nb *node
 	case d.Verdict == ownership.Owned:
 		// What Linode's own controller made goes with its Service, as it did; its labels say nothing about the Service.
 		d.Deletable = d.Deletable || madeByController(l.config.Prefix, nb.Label)
+	case d.Verdict == ownership.Refused && d.Owner == nil && l.served.by(service, nb.ID):
+		d = ownership.Decision{Verdict: ownership.Owned, Deletable: madeByController(l.config.Prefix, nb.Label), Object: d.Object}
 	case d.Verdict == ownership.Refused && d.Owner == nil:
 		left, err := l.leftBehind(ctx, service, nb, nodes)
 		if err != nil {
@@ -164,9 +168,38 @@ func (l *loadBalancers) rules() ownership.Rules {
 	}
 }
 
+// served remembers which NodeBalancer this process has seen to be a Service's. The API server takes the evidence away with the
+// type of the Service, right before its NodeBalancer is to go.
+type served struct {
+	mu sync.Mutex
+	of map[types.UID]int
+}
+
+func (m *served) note(service *v1.Service, id int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.of == nil {
+		m.of = map[types.UID]int{}
+	}
+	m.of[service.UID] = id
+}
+
+func (m *served) forget(service *v1.Service) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.of, service.UID)
+}
+
+func (m *served) by(service *v1.Service, id int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.of[service.UID] == id && id != 0
+}
+
 // leftBehind reports whether a NodeBalancer may be what a Service had that is no load balancer any more: the API server has
 // taken its status and node ports away, by which a NodeBalancer of Linode's own controller was the Service's. What is left is
-// the record, which any author of Services can write. So the Service is told that it stays; it is never deleted.
+// the record, which any author of Services can write. So the Service is told that it stays; it is never deleted, unless this very
+// process has seen whose it was.
 func (l *loadBalancers) leftBehind(ctx context.Context, service *v1.Service, nb *nodeBalancer, nodes []*v1.Node) (bool, error) {
 	marked := slices.ContainsFunc(nb.Tags, ownership.IsMark)
 	if service.Spec.Type == v1.ServiceTypeLoadBalancer || l.adopt == registry.AdoptNone || marked || l.services == nil ||

@@ -69,7 +69,8 @@ type loadBalancers struct {
 	firewalls *inventory.Inventory[int, *linodego.Firewall]
 	cluster   *ownership.Cluster
 	// adopt is the operator's policy about NodeBalancers without a mark.
-	adopt registry.Adoption
+	adopt  registry.Adoption
+	served served
 	// services are those of the cluster; set by SetInformers.
 	services listers.ServiceLister
 
@@ -132,6 +133,9 @@ func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, 
 		return nil, err
 	}
 	nb := found.nb
+	if found.Verdict == ownership.Owned {
+		l.served.note(service, nb.ID)
+	}
 	want, err := l.want(ctx, cluster, service, s, nodes)
 	if err != nil {
 		return nil, err
@@ -219,7 +223,11 @@ func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, _ string,
 			return err
 		}
 	}
-	return l.deleteOwnFirewall(ctx, service)
+	if err := l.deleteOwnFirewall(ctx, service); err != nil {
+		return err
+	}
+	l.served.forget(service)
+	return nil
 }
 
 // remove deletes a NodeBalancer that we, or Linode's own controller, made; another one gets its ports back as they were

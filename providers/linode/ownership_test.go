@@ -123,16 +123,19 @@ func TestLeftBehind(t *testing.T) {
 		other  *v1.Service
 		change bool // the NodeBalancer was changed by us before
 		forged bool // the record is somebody else's, and the Service is gone
+		same   bool // it is the same process that has served the Service
 		left   int
 		told   bool
 	}{
-		"nobody else's":                       {nil, false, false, 1, true},
-		"nobody else's, changed by us before": {nil, true, false, 0, false},
-		"another one has its port":            {service("other", nil, port("http", 80, 30080)), false, false, 1, false},
-		"another one recorded it":             {service("other", map[string]string{annotationRecord: "ID"}, port("http", 80, 30999)), false, false, 1, false},
-		"another one has other ports":         {service("other", nil, port("http", 80, 30999)), false, false, 1, true},
-		"a forged record":                     {nil, false, true, 1, true},
-		"a forged record, changed by us":      {nil, true, true, 1, false},
+		"nobody else's":                       {nil, false, false, false, 1, true},
+		"nobody else's, changed by us before": {nil, true, false, false, 0, false},
+		"another one has its port":            {service("other", nil, port("http", 80, 30080)), false, false, false, 1, false},
+		"another one recorded it":             {service("other", map[string]string{annotationRecord: "ID"}, port("http", 80, 30999)), false, false, false, 1, false},
+		"another one has other ports":         {service("other", nil, port("http", 80, 30999)), false, false, false, 1, true},
+		"a forged record":                     {nil, false, true, false, 1, true},
+		"a forged record, changed by us":      {nil, true, true, false, 1, false},
+		"nobody else's, the same process":     {nil, false, false, true, 0, false},
+		"a forged record, the same process":   {nil, false, true, true, 1, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -169,7 +172,9 @@ func TestLeftBehind(t *testing.T) {
 				}
 				w.Apply(c.other)
 			}
-			w.restart()
+			if !c.same {
+				w.restart()
+			}
 			w.Events()
 			require.NoError(t, w.Remove(w.loadBalancers, "kubernetes", s))
 			assert.Len(t, w.sim.NodeBalancers(), c.left)

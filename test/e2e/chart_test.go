@@ -189,7 +189,13 @@ func asTenant(t *testing.T, c *harness.Cluster, name string, further ...rbacv1.P
 	config.Impersonate.UserName = name
 	client, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
-	return client.CoreV1().Services(metav1.NamespaceDefault)
+	services := client.CoreV1().Services(metav1.NamespaceDefault)
+	// The authorizer hears of a new role a moment later.
+	require.NoError(t, harness.Eventually(t.Context(), patience, "the role to count", func(ctx context.Context) error {
+		_, err := services.Create(ctx, serviceOf("probe", v1.ServiceTypeClusterIP, nil), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}))
+	return services
 }
 
 func serviceOf(name string, kind v1.ServiceType, annotations map[string]string) *v1.Service {
