@@ -85,7 +85,9 @@ type settings struct {
 	internal bool
 	// keepTargets is set where there are no nodes at all: what serves goes on serving.
 	keepTargets bool
-	ranges      []netip.Prefix
+	// blind is set where there are nodes, and EC2 shows none of their instances; keepTargets is set then, too.
+	blind  bool
+	ranges []netip.Prefix
 	// tags, targetLabels and targetAttributes are the annotations taken apart.
 	tags, targetLabels, targetAttributes map[string]string
 
@@ -270,10 +272,16 @@ func checkRanges(v string) error {
 	return nil
 }
 
+// controllerDomains are those of controllers that find what they work on by its tags.
+var controllerDomains = []string{"kubernetes.io", "k8s.io", "k8s.aws", "karpenter.sh", "karpenter.k8s.aws"}
+
 // reservedTag reports whether a tag says which cluster or controller has a resource, which no Service may say.
 func reservedTag(key string) bool {
 	key = strings.ToLower(key)
-	return strings.HasPrefix(key, "kubernetes.io/") || key == strings.ToLower(legacyClusterTag) || strings.HasPrefix(key, "anyccm") || strings.HasPrefix(key, "aws:")
+	if domain, _, found := strings.Cut(key, "/"); found && slices.ContainsFunc(controllerDomains, func(d string) bool { return domain == d || strings.HasSuffix(domain, "."+d) }) {
+		return true
+	}
+	return key == strings.ToLower(legacyClusterTag) || slices.ContainsFunc([]string{"anyccm", "aws:", "eks:"}, func(p string) bool { return strings.HasPrefix(key, p) })
 }
 
 // parsePairs reads key=value pairs as AWS's own controller does: what has no key is dropped, and of a value with a further

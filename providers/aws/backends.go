@@ -78,6 +78,32 @@ func (l *loadBalancers) backends(ctx context.Context, nodes []*v1.Node, s settin
 	return list, nil
 }
 
+// blind reports whether EC2 shows none of the instances of nodes that are to be targets, or none of them with the cluster's tag.
+// That is more likely a fault, of the account or of a tool that sets tags, than the loss of all nodes at once, so that what is
+// registered stays.
+func blind(nodes []*v1.Node, s settings, backends []backend) bool {
+	return len(backends) == 0 && slices.ContainsFunc(nodes, func(n *v1.Node) bool {
+		_, err := parseProviderID(n.Spec.ProviderID)
+		return err == nil && n.Spec.ProviderID != "" && hasLabels(n, s.targetLabels)
+	})
+}
+
+// targetsOf are the backends of a Service, and whether those that are registered stay whatever they are.
+func (l *loadBalancers) targetsOf(ctx context.Context, nodes []*v1.Node, s *settings) ([]backend, error) {
+	backends, err := l.backends(ctx, nodes, *s)
+	s.blind = err == nil && blind(nodes, *s, backends)
+	s.keepTargets = len(nodes) == 0 || s.blind
+	return backends, err
+}
+
+// reportBlind tells that a load balancer keeps targets that nobody can see.
+func (l *loadBalancers) reportBlind(service *v1.Service, s settings, registered int) {
+	if s.blind && registered > 0 {
+		l.event(service, eventTargetsKept, fmt.Sprintf("the %d targets of the load balancer stay: EC2 shows none of the nodes' instances with the tag of the "+
+			"cluster; see to the tags of the instances, and to the account and the region", registered))
+	}
+}
+
 // hasLabels reports whether a node has all labels; an empty value asks for the key alone.
 func hasLabels(n *v1.Node, wanted map[string]string) bool {
 	for k, v := range wanted {

@@ -3,6 +3,7 @@ package aws
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/registry/evidence"
 )
@@ -43,9 +45,10 @@ func (l *loadBalancers) leftovers(ctx context.Context, cluster string, service *
 		return left, err
 	}
 	name := balancerName(service)
-	own := []string{classicGroupName(name), managedGroupName(cluster, service)}
+	own, attached := []string{classicGroupName(name), managedGroupName(cluster, service)}, attachedNetwork(p.network)
 	for _, g := range sortedGroups(all) {
-		if slices.Contains(own, g.name) && id.owned(g.tags) && !l.spared(service, g.id) {
+		made := slices.Contains(own, g.name) || (slices.Contains(attached, g.id) && managedFor(id, service, g))
+		if made && id.owned(g.tags) && !l.spared(service, g.id) {
 			left.groups = append(left.groups, g)
 		}
 	}
@@ -124,6 +127,9 @@ func (l *loadBalancers) delete(ctx context.Context, cluster string, service *v1.
 	if err := l.hiddenRules(ctx, service, p); err != nil {
 		return err
 	}
+	if err := l.groupsListed(ctx, p.network, left.targetGroups); err != nil {
+		return err
+	}
 	steps := []func() error{func() error { return l.closeNodes(ctx, service, p, left) }, func() error { return l.deleteBalancers(ctx, service, p) }}
 	if p.network != nil {
 		slices.Reverse(steps) // one that is protected from deletion goes on serving
@@ -184,6 +190,23 @@ func (l *loadBalancers) hiddenGroups(service *v1.Service, listed []elbv2types.Ta
 		if strings.Contains(arn, ":targetgroup/"+targetGroupPrefix(service)) && !slices.ContainsFunc(listed, func(t elbv2types.TargetGroup) bool { return aws.ToString(t.TargetGroupArn) == arn }) {
 			return l.balancers.newGroups.check(arn, "target group "+arn)
 		}
+	}
+	return nil
+}
+
+// groupsListed returns an error where a load balancer sends to target groups and none was listed: they would stay behind.
+func (l *loadBalancers) groupsListed(ctx context.Context, lb *elbv2types.LoadBalancer, listed []elbv2types.TargetGroup) error {
+	if lb == nil || len(listed) > 0 {
+		return nil
+	}
+	arn := aws.ToString(lb.LoadBalancerArn)
+	listeners, err := l.balancers.listeners.Get(ctx, arn, inventory.Query{MaxAge: updateTargetsMaxAge})
+	if err != nil {
+		return l.networkGone(lb, err)
+	}
+	if slices.ContainsFunc(listeners.value, func(one elbv2types.Listener) bool { return forwardsTo(&one) != "" }) {
+		l.balancers.groups.Distrust()
+		return fmt.Errorf("listing the target groups of load balancer %s: %w", aws.ToString(lb.LoadBalancerName), errIncomplete)
 	}
 	return nil
 }

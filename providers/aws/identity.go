@@ -108,6 +108,12 @@ func (a *api) ready(ctx context.Context) (*clients, *identity, error) {
 	return c, id, nil
 }
 
+// elsewhere reports whether a VPC is not the cluster's. Private names and addresses are those of one VPC alone.
+func (a *api) elsewhere(vpc string) bool {
+	_, id, _ := a.known()
+	return id != nil && vpc != "" && id.vpc != "" && vpc != id.vpc
+}
+
 func (a *api) known() (*clients, *identity, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

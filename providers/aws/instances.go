@@ -204,11 +204,16 @@ func newInstances(c Config, a *api) *instances {
 		Kind: "instance", ID: func(i instance) string { return i.id },
 		List: a.listInstances, Get: a.getInstance, GetMany: a.getInstances, BatchSize: batchSize,
 		Indexes: map[string]func(instance) []string{indexDNS: func(i instance) []string {
-			if i.state == stateTerminated {
-				return nil // its name may be another one's by now
+			if i.state == stateTerminated || a.elsewhere(i.vpc) {
+				return nil // its name may be another one's by now, or is another one's here
 			}
 			return []string{i.privateDNS}
-		}, indexIP: instance.privateAddresses},
+		}, indexIP: func(i instance) []string {
+			if a.elsewhere(i.vpc) {
+				return nil
+			}
+			return i.privateAddresses()
+		}},
 	})
 	i.starting = waiting.New(i.all.Look, waiting.Pace{})
 	i.byNode = nodes.New(nodes.Cloud[string, instance]{

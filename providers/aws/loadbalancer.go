@@ -61,6 +61,8 @@ const (
 	eventNoNodeGroup = "LoadBalancerNodeSecurityGroupMissing"
 	// eventRuleKept: a rule stays that AWS's own controller, or somebody else, made.
 	eventRuleKept = "LoadBalancerSecurityRuleKept"
+	// eventTargetsKept: none of the nodes' instances shows, so that what is registered stays.
+	eventTargetsKept = "LoadBalancerTargetsKept"
 	// eventRangesIgnored: source ranges keep nobody out.
 	eventRangesIgnored = "LoadBalancerSourceRangesIgnored"
 	// eventSingleStack: the Service has both families, the load balancer one.
@@ -80,6 +82,9 @@ type loadBalancers struct {
 	// tagsRefused is when the permission to read tags was refused, and tagsWarned tells of it once.
 	tagsRefused atomic.Pointer[time.Time]
 	tagsWarned  sync.Once
+
+	// cluster is the value of --cluster-name, once a Service was reconciled.
+	cluster atomic.Pointer[string]
 
 	services listers.ServiceLister
 	// Set by Initialize, before any call of the framework.
@@ -334,6 +339,7 @@ func (l *loadBalancers) settings(service *v1.Service) (settings, error) {
 
 // EnsureLoadBalancer implements cloudprovider.LoadBalancer: observe, desire, plan, apply.
 func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (status *v1.LoadBalancerStatus, err error) {
+	l.cluster.Store(&cluster)
 	if _, elsewhere := kindOf(service); elsewhere {
 		l.reportPrevious(service)
 		return nil, cloudprovider.ImplementedElsewhere
@@ -381,8 +387,7 @@ func (l *loadBalancers) ensure(ctx context.Context, cluster string, service *v1.
 		l.event(service, eventConfigError, err.Error())
 		return nil, err
 	}
-	s.keepTargets = len(nodes) == 0
-	backends, err := l.backends(ctx, nodes, s)
+	backends, err := l.targetsOf(ctx, nodes, &s)
 	if err != nil {
 		return nil, err
 	}
@@ -456,8 +461,7 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, _ string, servic
 		return err
 	}
 	s, _, faults := parseSettings(service, l.config)
-	s.keepTargets = len(nodes) == 0
-	backends, err := l.backends(ctx, nodes, s)
+	backends, err := l.targetsOf(ctx, nodes, &s)
 	if err != nil {
 		return err
 	}

@@ -43,6 +43,7 @@ func (l *loadBalancers) ensureClassic(ctx context.Context, service *v1.Service, 
 		return nil, l.classicGone(want.name, err)
 	}
 	l.reportRanges(service, s, nil, nil)
+	l.reportBlind(service, s, len(lb.Instances))
 	// Openings of nodes come before the instances, or the first checks of their health fail.
 	if err := l.classicNodeRules(ctx, service, want.groups[0], backends, opening); err != nil {
 		return nil, err
@@ -318,6 +319,7 @@ func sortedGroups(all map[string]securityGroup) []securityGroup {
 
 // updateClassic brings instances and openings up to date.
 func (l *loadBalancers) updateClassic(ctx context.Context, service *v1.Service, s settings, lb *classicBalancer, backends []backend) error {
+	l.reportBlind(service, s, len(lb.Instances))
 	from, err := l.classicSource(ctx, s, lb)
 	if err != nil {
 		return err

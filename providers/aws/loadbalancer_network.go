@@ -23,6 +23,7 @@ import (
 
 // ensureNetwork makes the network load balancer of a Service what it should be, and returns it.
 func (l *loadBalancers) ensureNetwork(ctx context.Context, cluster string, service *v1.Service, s settings, lb *elbv2types.LoadBalancer, backends []backend) (*elbv2types.LoadBalancer, error) {
+	former := attachedNetwork(lb)
 	want, err := l.networkWishes(ctx, service, s, lb, backends)
 	if err == nil {
 		err = l.networkGroups(ctx, cluster, service, s, lb, &want)
@@ -40,6 +41,7 @@ func (l *loadBalancers) ensureNetwork(ctx context.Context, cluster string, servi
 		return nil, err
 	}
 	l.reportRanges(service, s, lb, want.listeners)
+	l.reportBlind(service, s, registered(state.targets))
 	// Openings of nodes come before the targets, or the first checks of their health fail. What is not needed any more is closed
 	// when the load balancer does not use it any more.
 	if err := l.networkNodeRules(ctx, service, s, lb, want.listeners, backends, opening); err != nil {
@@ -68,7 +70,14 @@ func (l *loadBalancers) ensureNetwork(ctx context.Context, cluster string, servi
 			return nil, notAbsence(err)
 		}
 	}
-	return lb, l.dropNetworkGroup(ctx, cluster, service, lb)
+	return lb, l.dropNetworkGroups(ctx, cluster, service, former, lb)
+}
+
+func registered(targets map[string][]target) (n int) {
+	for _, list := range targets {
+		n += len(list)
+	}
+	return n
 }
 
 // ownSteps leaves out the deletion of target groups that were not made for the Service.
@@ -600,8 +609,9 @@ func (l *loadBalancers) neededBy(ctx context.Context, services []*v1.Service, po
 	return needed, nil
 }
 
-// dropNetworkGroup deletes the group of its own that a load balancer does not have any more.
-func (l *loadBalancers) dropNetworkGroup(ctx context.Context, cluster string, service *v1.Service, lb *elbv2types.LoadBalancer) error {
+// dropNetworkGroups deletes groups of its own that a load balancer does not have any more. They may have the name that another
+// value of --cluster-name gives.
+func (l *loadBalancers) dropNetworkGroups(ctx context.Context, cluster string, service *v1.Service, former []string, lb *elbv2types.LoadBalancer) error {
 	if l.config.NLBGroupMode != groupModeManaged {
 		return nil
 	}
@@ -609,14 +619,29 @@ func (l *loadBalancers) dropNetworkGroup(ctx context.Context, cluster string, se
 	if err != nil {
 		return err
 	}
-	g, found, err := l.groups.named(ctx, managedGroupName(cluster, service))
-	if err != nil || !found || slices.Contains(lb.SecurityGroups, g.id) || !id.owned(g.tags) {
+	all, err := l.groups.all(ctx)
+	if err != nil {
 		return err
 	}
-	if err := l.closeGroup(ctx, g.id); err != nil {
-		return err
+	name := managedGroupName(cluster, service)
+	for _, g := range sortedGroups(all) {
+		own := g.name == name || (slices.Contains(former, g.id) && managedFor(id, service, g))
+		if !own || slices.Contains(lb.SecurityGroups, g.id) || !id.owned(g.tags) {
+			continue
+		}
+		if err := l.closeGroup(ctx, g.id); err != nil {
+			return err
+		}
+		if err := l.groups.remove(ctx, g); err != nil {
+			return err
+		}
 	}
-	return l.groups.remove(ctx, g)
+	return nil
+}
+
+// managedFor reports whether a group that a network load balancer of a Service has was made for it.
+func managedFor(id *identity, service *v1.Service, g securityGroup) bool {
+	return madeForBalancer(id, g) && strings.HasPrefix(g.name, targetGroupPrefix(service))
 }
 
 // updateNetwork brings targets and openings up to date.
@@ -645,6 +670,7 @@ func (l *loadBalancers) updateNetwork(ctx context.Context, service *v1.Service, 
 		if err != nil {
 			return fmt.Errorf("load balancer %s: %w", balancerName(service), l.groupGone(arn, err))
 		}
+		l.reportBlind(service, s, len(found.value))
 		g := targetGroupWish{name: aws.ToString(t.TargetGroupName), port: aws.ToInt32(t.Port)}
 		if err := l.run(ctx, service, planTargets(arn, g, found.value, fresh, eligible, s.keepTargets), nil); err != nil {
 			return l.notDone(err, func() { l.balancers.targets.Invalidate(arn) })

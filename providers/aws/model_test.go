@@ -285,7 +285,7 @@ func TestExactRules(t *testing.T) {
 	assert.True(t, exactly(c.result(), []rule{tcp("192.0.2.0/24", ""), tcp("198.51.100.0/24", "")}, frontMine("mine")).empty())
 
 	ranges := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32")}
-	assert.Equal(t, []rule{tcp("10.0.0.0/8", ""), {"icmp", 3, 4, ruleSource{cidr: "10.0.0.0/8"}, ""}, {"tcp", 80, 80, ruleSource{cidr: "2001:db8::/32"}, "mine"}}, frontRules([]frontPort{{"tcp", 80}}, ranges, "mine"))
+	assert.Equal(t, []rule{tcp("10.0.0.0/8", ""), {"icmp", 3, 4, ruleSource{cidr: "10.0.0.0/8"}, ""}, {"tcp", 80, 80, ruleSource{cidr: "2001:db8::/32"}, "mine"}, {"icmpv6", 2, 0, ruleSource{cidr: "2001:db8::/32"}, "mine"}}, frontRules([]frontPort{{"tcp", 80}}, ranges, "mine"))
 	in := ipPermissions([]rule{tcp("10.0.0.0/8", "a"), byHand6, list, {"tcp", 80, 80, ruleSource{group: "sg-1"}, ""}, {"-1", 0, 0, ruleSource{group: "sg-1"}, ""}})
 	require.Len(t, in, 2, "one for each protocol and port")
 	assert.Len(t, in[0].IpRanges, 1)

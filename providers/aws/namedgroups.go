@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 
 	elbv2types "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
 	v1 "k8s.io/api/core/v1"
@@ -85,7 +84,7 @@ func (l *loadBalancers) refusedGroup(ctx context.Context, service *v1.Service, g
 	switch {
 	case byOperator:
 		return "", nil
-	case madeForBalancer(id, g) && g.name != classicGroupName(balancerName(service)) && !strings.HasPrefix(g.name, targetGroupPrefix(service)):
+	case madeForBalancer(id, g) && g.name != classicGroupName(balancerName(service)):
 		return "(" + g.name + ") was made for the load balancer of another Service, and goes with it; name a group of yours", nil
 	case id.otherOwned(g.tags):
 		return "(" + g.name + ") is owned by another cluster, whose machines would reach all ports of the nodes; name a group of this cluster's, or of none", nil

@@ -40,7 +40,7 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Or
 	if err != nil {
 		return nil, err
 	}
-	living := livingOf(services)
+	living := c.livingOf(services)
 	orphans := []guard.Orphan{}
 	for _, find := range []func(context.Context, *identity, livingServices) ([]guard.Orphan, error){
 		c.orphanClassics, c.orphanNetworks, c.orphanTargetGroups, c.orphanGroups,
@@ -59,15 +59,23 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Or
 // and security groups of network load balancers begin.
 type livingServices struct {
 	balancers, services map[string]bool
-	prefixes            []string
+	// groups are the names of security groups of network load balancers, where --cluster-name is known by then; else prefixes are
+	// how they begin.
+	groups   map[string]bool
+	prefixes []string
 }
 
-func livingOf(services []*v1.Service) livingServices {
-	l := livingServices{map[string]bool{}, map[string]bool{}, nil}
+func (c *cloud) livingOf(services []*v1.Service) livingServices {
+	cluster := c.loadBalancers.cluster.Load()
+	l := livingServices{map[string]bool{}, map[string]bool{}, map[string]bool{}, nil}
 	for _, s := range services {
 		if s.Spec.Type == v1.ServiceTypeLoadBalancer || len(s.Finalizers) > 0 {
 			l.balancers[balancerName(s)], l.services[serviceName(s)] = true, true
-			l.prefixes = append(l.prefixes, targetGroupPrefix(s))
+			if cluster != nil {
+				l.groups[managedGroupName(*cluster, s)] = true
+			} else {
+				l.prefixes = append(l.prefixes, targetGroupPrefix(s))
+			}
 		}
 	}
 	return l
@@ -84,7 +92,7 @@ func (l livingServices) has(o guard.Orphan) bool {
 		return l.services[o.Name]
 	}
 	name, classic := strings.CutPrefix(o.Name, classicGroupPrefix)
-	return (classic && l.balancers[name]) || slices.ContainsFunc(l.prefixes, func(p string) bool { return strings.HasPrefix(o.Name, p) })
+	return (classic && l.balancers[name]) || l.groups[o.Name] || slices.ContainsFunc(l.prefixes, func(p string) bool { return strings.HasPrefix(o.Name, p) })
 }
 
 // servesOthers reports whether any of these instances runs and is no Node of this cluster.
@@ -419,7 +427,7 @@ func (c *cloud) livingNow(ctx context.Context) (livingServices, error) {
 	for i := range list.Items {
 		services[i] = &list.Items[i]
 	}
-	return livingOf(services), nil
+	return c.livingOf(services), nil
 }
 
 func (c *cloud) deleteOrphanClassic(ctx context.Context, id *identity, o guard.Orphan) error {

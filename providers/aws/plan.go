@@ -42,8 +42,7 @@ func (c *cloud) plannedChanges(ctx context.Context, cluster string, service *v1.
 	if err != nil {
 		return nil, err
 	}
-	s.keepTargets = len(nodes) == 0
-	backends, err := l.backends(ctx, nodes, s)
+	backends, err := l.targetsOf(ctx, nodes, &s)
 	if err != nil {
 		return nil, err
 	}

@@ -127,28 +127,42 @@ type routeUse struct {
 	ours bool
 }
 
-// useOf finds out what a route leads to. What leads to anything but an instance is somebody else's.
+// useOf finds out what a route leads to. What leads to anything but an instance is somebody else's. A route to an instance that is
+// stopped is a black hole to EC2, and whose it was all the same.
 func (r *routes) useOf(ctx context.Context, one ec2types.Route, nodes map[string]*v1.Node) (routeUse, error) {
 	instanceID := aws.ToString(one.InstanceId)
 	blackhole := one.State == ec2types.RouteStateBlackhole
-	if destinationOf(one) == "" || (instanceID == "" && !blackhole) || one.GatewayId != nil || one.NatGatewayId != nil || one.TransitGatewayId != nil || one.VpcPeeringConnectionId != nil {
+	if destinationOf(one) == "" || (instanceID == "" && !blackhole) || toGateway(one) {
 		return routeUse{}, nil
-	}
-	if blackhole {
-		return routeUse{blackhole: true, ours: true}, nil
 	}
 	if node, known := nodes[instanceID]; known {
 		return routeUse{node: node.Name, ours: true}, nil
+	}
+	if instanceID == "" {
+		return routeUse{blackhole: true, ours: true}, nil
 	}
 	_, id, err := r.api.ready(ctx)
 	if err != nil {
 		return routeUse{}, err
 	}
 	found, err := r.instances.all.Get(ctx, instanceID, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge})
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		return routeUse{}, nil // the next look shows a black hole
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound):
+		return routeUse{blackhole: blackhole, ours: blackhole}, nil // the next look shows a black hole
+	case err != nil:
+		return routeUse{}, err
+	case blackhole:
+		ours := id.ours(found.tags) || found.state == stateTerminated
+		return routeUse{blackhole: ours, ours: ours}, nil
 	}
-	return routeUse{instance: found, ours: err == nil && id.ours(found.tags)}, err
+	return routeUse{instance: found, ours: id.ours(found.tags)}, nil
+}
+
+// toGateway reports whether a route leads to something that is no instance.
+func toGateway(r ec2types.Route) bool {
+	return slices.ContainsFunc([]*string{
+		r.GatewayId, r.NatGatewayId, r.TransitGatewayId, r.VpcPeeringConnectionId, r.EgressOnlyInternetGatewayId, r.CarrierGatewayId, r.LocalGatewayId, r.CoreNetworkArn,
+	}, func(target *string) bool { return aws.ToString(target) != "" })
 }
 
 // destinationOf is the network that a route is for; routes for prefix lists have none.
@@ -212,7 +226,7 @@ func (r *routes) lead(ctx context.Context, route *cloudprovider.Route, one insta
 		if !sameNetwork(destinationOf(have), route.DestinationCIDR) {
 			continue
 		}
-		if have.State == ec2types.RouteStateActive && aws.ToString(have.InstanceId) == one.id {
+		if (have.State == ec2types.RouteStateActive || one.state == stateStopped) && aws.ToString(have.InstanceId) == one.id {
 			return nil
 		}
 		if err := r.mayReplace(ctx, table, have, route); err != nil {

@@ -35,11 +35,16 @@ const (
 
 	protocolAll  = "-1"
 	protocolICMP = "icmp"
-	protocolTCP  = "tcp"
-	protocolUDP  = "udp"
+	// protocolICMPv6 is ICMP for IPv6.
+	protocolICMPv6 = "icmpv6"
+	protocolTCP    = "tcp"
+	protocolUDP    = "udp"
 	// fragmentationType and fragmentationCode are ICMP's "fragmentation needed", which path MTU discovery lives on.
 	fragmentationType = 3
 	fragmentationCode = 4
+	// tooBigType and tooBigCode are the same for IPv6, "packet too big".
+	tooBigType = 2
+	tooBigCode = 0
 
 	descriptionClient = "kubernetes.io/rule/nlb/client="
 	descriptionHealth = "kubernetes.io/rule/nlb/health="
@@ -197,6 +202,8 @@ func frontRules(ports []frontPort, ranges []netip.Prefix, description string) []
 		}
 		if p.Addr().Is4() {
 			list = append(list, rule{protocolICMP, fragmentationType, fragmentationCode, ruleSource{cidr: p.String()}, ""})
+		} else {
+			list = append(list, rule{protocolICMPv6, tooBigType, tooBigCode, ruleSource{cidr: p.String()}, about})
 		}
 	}
 	return list
@@ -476,6 +483,9 @@ func (s *securityGroups) apply(ctx context.Context, c ruleChange, part changePar
 	}
 	if err != nil {
 		s.known.Invalidate(c.group.id)
+		if codeOf(err) == codeTooManyRules {
+			return fmt.Errorf("%w; %s", err, c.group.fullOf())
+		}
 		if code := codeOf(err); code == "InvalidPermission.Duplicate" || code == "InvalidPermission.NotFound" {
 			err = cloudproviderapi.NewRetryError("EC2 shows the rules of security group "+c.group.id+" late", groupVisiblePause)
 		}
@@ -484,6 +494,24 @@ func (s *securityGroups) apply(ctx context.Context, c ruleChange, part changePar
 	s.added.note(c.group.id, c.add, c.remove)
 	s.known.Amend(c.result())
 	return nil
+}
+
+// fullOf says whose rules fill a group.
+func (g securityGroup) fullOf() string {
+	most, of := "", map[string]int{}
+	for _, r := range g.rules {
+		if name, _ := ruleOf(r); name != "" {
+			of[name]++
+			if of[name] > of[most] || (of[name] == of[most] && name < most) {
+				most = name
+			}
+		}
+	}
+	told := fmt.Sprintf("security group %s (%s) has %d rules, for %d network load balancers", g.id, g.name, len(g.rules), len(of))
+	if most != "" {
+		told += fmt.Sprintf(", %d of them for %s alone", of[most], most)
+	}
+	return told + "; use fewer ports and source ranges, raise the quota of rules, or open the node ports yourself and set DisableSecurityGroupIngress"
 }
 
 // codeTooManyRules is EC2's refusal of a rule for which a group has no room.
