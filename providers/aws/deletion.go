@@ -127,7 +127,7 @@ func (l *loadBalancers) delete(ctx context.Context, cluster string, service *v1.
 	if err := l.hiddenRules(ctx, service, p); err != nil {
 		return err
 	}
-	if err := l.groupsListed(ctx, p.network, left.targetGroups); err != nil {
+	if err := l.groupsListed(ctx, service, p.network, left.targetGroups); err != nil {
 		return err
 	}
 	steps := []func() error{func() error { return l.closeNodes(ctx, service, p, left) }, func() error { return l.deleteBalancers(ctx, service, p) }}
@@ -195,9 +195,12 @@ func (l *loadBalancers) hiddenGroups(service *v1.Service, listed []elbv2types.Ta
 }
 
 // groupsListed returns an error where a load balancer sends to target groups and none was listed: they would stay behind.
-func (l *loadBalancers) groupsListed(ctx context.Context, lb *elbv2types.LoadBalancer, listed []elbv2types.TargetGroup) error {
+func (l *loadBalancers) groupsListed(ctx context.Context, service *v1.Service, lb *elbv2types.LoadBalancer, listed []elbv2types.TargetGroup) error {
 	if lb == nil || len(listed) > 0 {
 		return nil
+	}
+	if err := l.hiddenGroups(service, listed); err != nil {
+		return err
 	}
 	arn := aws.ToString(lb.LoadBalancerArn)
 	listeners, err := l.balancers.listeners.Get(ctx, arn, inventory.Query{MaxAge: updateTargetsMaxAge})

@@ -428,7 +428,7 @@ func TestDualStack(t *testing.T) {
 	w.ensure(s)
 	assert.Equal(t, "dualstack", w.sim.Networks()[0].AddressType)
 	assert.Equal(t, "ipv4", w.sim.TargetGroups()[0].AddressType)
-	assert.Equal(t, []string{"icmp 3-4 0.0.0.0/0", "tcp 80-80 0.0.0.0/0", "tcp 80-80 ::/0 " + descriptionFront + balancerName(s)}, rules(w.group(managedGroupName("kubernetes", s))))
+	assert.Equal(t, []string{"icmp 3-4 0.0.0.0/0", "icmpv6 2-0 ::/0 " + descriptionFront + balancerName(s), "tcp 80-80 0.0.0.0/0", "tcp 80-80 ::/0 " + descriptionFront + balancerName(s)}, rules(w.group(managedGroupName("kubernetes", s))))
 	assert.Contains(t, strings.Join(rules(w.group("nodes")), "\n"), "tcp 30080-30080 0.0.0.0/0")
 	w.unchanged(s, "both families")
 

@@ -373,3 +373,29 @@ func TestGroupOfAnotherClusterIsRefused(t *testing.T) {
 	w.restart()
 	w.unchanged(s, "a load balancer that has the group, as after a takeover")
 }
+
+// TestTakeoverOfNamedGroups: AWS's own controller does not mark the rules for groups that somebody names. They are found and not
+// written to, and stay when the Service goes: who else reaches the nodes by them is not known, so that it is told.
+func TestTakeoverOfNamedGroups(t *testing.T) {
+	t.Parallel()
+	for _, file := range []string{"", "ElbSecurityGroup = " + extraGroup + "\n"} {
+		w := startWorld(t, file, awssim.Options{})
+		w.ownedGroup(mastersGroup, "masters", awssim.Rule{Protocol: "-1", Group: extraGroup})
+		s := service("web", nil, servicePort("http", 80, 30080))
+		if file == "" {
+			s.Annotations[annotationGroups] = extraGroup
+		}
+		w.Apply(s)
+		w.ensure(s)
+		theirs := []awssim.Rule{{Protocol: "-1", Group: extraGroup}}
+		w.sim.ChangeGroup(awssim.NodeGroup, func(g *awssim.Group) { g.Rules = theirs })
+		w.restart()
+		w.unchanged(s, "what the other controller made")
+		w.update(s)
+		w.Events()
+		require.NoError(t, w.remove(s))
+		assert.Equal(t, theirs, w.group("nodes").Rules)
+		assert.Len(t, w.group("masters").Rules, 1)
+		assert.Contains(t, strings.Join(w.Events(), "\n"), eventRuleKept)
+	}
+}

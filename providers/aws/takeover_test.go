@@ -206,16 +206,8 @@ func laterCases() map[string]taken {
 		s.Annotations = map[string]string{annotationType: "nlb", annotationTargetAttributes: attributePreserveClient + "=false"}
 	}
 	plain.nodes = []awssim.Rule{cidrRule("tcp", 30080, 30080, "0.0.0.0/0", client), cidrRule("icmp", 3, 4, "0.0.0.0/0", "kubernetes.io/rule/nlb/mtu")}
-	named := takenCases()["classic"]
-	lbNamed := *named.classic
-	lbNamed.Groups = []string{takenGroup, awssim.NodeGroup}
-	named.classic, named.oneWay, named.front = &lbNamed, true, &awssim.Group{ID: takenGroup, Name: "by hand"}
-	named.service = func(s *v1.Service) {
-		s.Annotations = map[string]string{annotationGroups: takenGroup + "," + awssim.NodeGroup}
-	}
 	return map[string]taken{
 		"open to everybody, who comes by the load balancer's address": plain,
-		"classic with groups that an annotation names":                named,
 		"TCP beside UDP": mixed(),
 		"TCP beside UDP, with checks of open ports":  spare,
 		"classic with subnets of the same zones":     classic,
