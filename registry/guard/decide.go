@@ -60,8 +60,10 @@ type situation struct {
 	unseen string
 	// returned is when the instance of a suspect was last seen again.
 	returned time.Time
-	// readable counts the other ready Nodes that nobody means to remove: an instance of one can be seen.
-	readable int
+	// putOff is set where a witness will be looked for in a moment.
+	putOff bool
+	// readable is set where another ready Node is there that nobody means to remove: its instance can be seen.
+	readable bool
 	// against is what contradicts the evidence.
 	against contradiction
 	// released is when a Node last went after a hold by share.
@@ -97,7 +99,7 @@ func (s situation) calmSince() time.Time {
 // served reports whether a hold by share has lasted long enough. While no other Node is ready, it does not end: kubelets that are
 // missed by the whole cluster say nothing of the machines.
 func (p Policy) served(s situation) bool {
-	return p.HoldTime > 0 && s.readable > 0 && s.now.Sub(s.calmSince()) >= p.HoldTime
+	return p.HoldTime > 0 && s.readable && s.now.Sub(s.calmSince()) >= p.HoldTime
 }
 
 // decide says whether the Node of a suspect may be deleted, or why not, and what to do about that. It makes no call.
@@ -133,8 +135,11 @@ func (p Policy) unproven(s situation) (hold, string) {
 	return holdNone, ""
 }
 
-// seen reports whether an instance of the cluster was read after the suspicion began.
-func (s situation) seen() bool { return !s.witness.IsZero() && !s.witness.Before(s.suspect.first) }
+// witnessed reports whether an instance of the cluster was read after the suspicion began, and lately: the credential may have
+// become another one since.
+func (p Policy) witnessed(s situation) bool {
+	return !s.witness.IsZero() && !s.witness.Before(s.suspect.first) && s.now.Sub(s.witness) <= witnessMaxAge+p.ConfirmationTime
+}
 
 // announced holds what somebody has announced while the credential seems to be of another account: the mark may be old, or its
 // removal cancelled. Where no other Node is left whose instance could be seen, it goes.
@@ -142,8 +147,8 @@ func (p Policy) announced(s situation) (hold, string) {
 	switch {
 	case p.lifted():
 		return holdNone, ""
-	case !s.seen() && s.readable > 0:
-		return holdAll, p.noWitness(s)
+	case !p.witnessed(s) && s.readable:
+		return p.noWitness(s)
 	case s.against.proved:
 		return p.contradicted(s)
 	}
@@ -155,12 +160,12 @@ func (p Policy) accidental(s situation) (hold, string) {
 	limit := p.limit(s.total)
 	switch {
 	case p.lifted():
-		if !s.seen() && s.account != nil {
+		if !p.witnessed(s) && s.account != nil {
 			return holdAccount, fmt.Sprintf("no instance of the cluster was seen, and the account cannot be read: %v", s.account)
 		}
 		return holdNone, ""
-	case !s.seen():
-		return holdAll, p.noWitness(s)
+	case !p.witnessed(s):
+		return p.noWitness(s)
 	case s.against.node != "":
 		return p.contradicted(s)
 	case s.vanished <= limit:
@@ -176,12 +181,15 @@ func (p Policy) accidental(s situation) (hold, string) {
 }
 
 // noWitness says that nothing of the cluster was seen, and what to do.
-func (Policy) noWitness(s situation) string {
+func (Policy) noWitness(s situation) (hold, string) {
+	if s.putOff {
+		return holdUnconfirmed, fmt.Sprintf("other instances are looked for at most every %s", witnessPause)
+	}
 	what := fmt.Sprintf("no instance of this cluster was seen since the cloud called this one gone (%s)", s.unseen)
 	if s.vanished >= s.total && s.total > 1 {
 		what = fmt.Sprintf("the instances of all %d Nodes are gone at once", s.total)
 	}
-	return what + ", as it is when the credential belongs to another account or project; check it. Nodes are deleted again when one instance is seen. " +
+	return holdAll, what + ", as it is when the credential belongs to another account or project; check it. Nodes are deleted again when one instance is seen. " +
 		"What is no instance of this cloud has to be kept out by --node-selector. If they are really gone: kubectl delete node, or restart with --node-deletion-max-share=1"
 }
 

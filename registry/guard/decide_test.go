@@ -17,7 +17,7 @@ func TestDecide(t *testing.T) {
 	// usual is one of a hundred, confirmed by a single read while others are seen.
 	usual := func() (Policy, situation) {
 		return DefaultPolicy(), situation{
-			now: now, vanished: 1, total: 100, readable: 90, witness: ago(5 * time.Second), covered: ago(time.Hour),
+			now: now, vanished: 1, total: 100, readable: true, witness: ago(5 * time.Second), covered: ago(time.Hour),
 			suspect: suspect{first: ago(12 * time.Second), last: now, answers: 3, single: true, heardOf: ago(time.Hour)},
 		}
 	}
@@ -34,16 +34,22 @@ func TestDecide(t *testing.T) {
 		"the last one from a listing": {func(_ *Policy, s *situation) { s.suspect.single = false }, holdUnconfirmed},
 		"announced, by a listing":     {func(_ *Policy, s *situation) { s.suspect.planned, s.suspect.single = true, false }, holdUnconfirmed},
 		"no witness ever":             {func(_ *Policy, s *situation) { s.witness = time.Time{} }, holdAll},
-		"a witness before suspicion":  {func(_ *Policy, s *situation) { s.witness = ago(13 * time.Second) }, holdAll},
+		"a witness of long ago": {func(_ *Policy, s *situation) {
+			s.suspect.first, s.witness = ago(time.Hour), ago(2*time.Minute)
+		}, holdAll},
+		"a witness before suspicion, another search soon": {func(_ *Policy, s *situation) {
+			s.witness, s.putOff = ago(13*time.Second), true
+		}, holdUnconfirmed},
+		"a witness before suspicion": {func(_ *Policy, s *situation) { s.witness = ago(13 * time.Second) }, holdAll},
 		"no witness, announced, no other is ready": {func(_ *Policy, s *situation) {
-			s.witness, s.suspect.planned, s.readable = time.Time{}, true, 0
+			s.witness, s.suspect.planned, s.readable = time.Time{}, true, false
 		}, holdNone},
 		"no witness, announced, others are ready": {func(_ *Policy, s *situation) {
-			s.witness, s.suspect.planned, s.readable = time.Time{}, true, 1
+			s.witness, s.suspect.planned, s.readable = time.Time{}, true, true
 		}, holdAll},
-		"a witness, announced, others are ready": {func(_ *Policy, s *situation) { s.suspect.planned, s.readable = true, 90 }, holdNone},
+		"a witness, announced, others are ready": {func(_ *Policy, s *situation) { s.suspect.planned, s.readable = true, true }, holdNone},
 		"no witness, announced, others are ready, lifted": {func(p *Policy, s *situation) {
-			p.MaxShare, s.witness, s.suspect.planned, s.readable = 1, time.Time{}, true, 1
+			p.MaxShare, s.witness, s.suspect.planned, s.readable = 1, time.Time{}, true, true
 		}, holdNone},
 		"no witness, lifted":         {func(p *Policy, s *situation) { p.MaxShare, s.witness = 1, time.Time{} }, holdNone},
 		"lifted, account refused":    {func(p *Policy, s *situation) { p.MaxShare, s.witness, s.account = 1, time.Time{}, errors.New("401") }, holdAccount},
@@ -62,7 +68,7 @@ func TestDecide(t *testing.T) {
 			s.vanished, s.suspect.first, s.returned = 21, ago(time.Hour), ago(14*time.Minute)
 		}, holdShare},
 		"more, for long, no other is ready": {func(_ *Policy, s *situation) {
-			s.vanished, s.suspect.first, s.readable = 21, ago(time.Hour), 0
+			s.vanished, s.suspect.first, s.readable = 21, ago(time.Hour), false
 		}, holdShare},
 		"more, for long, nothing seen between": {func(_ *Policy, s *situation) {
 			s.vanished, s.suspect.first, s.covered = 21, ago(time.Hour), ago(14*time.Minute)

@@ -27,6 +27,8 @@ type deletions struct {
 	policy Policy
 	// count returns the number of our Nodes in the cluster.
 	count func() int
+	// changed says how a Node differs from the copy that is asked about, "" where it does not.
+	changed func(*v1.Node) string
 	// account makes a cheap authenticated call.
 	account   func(context.Context) error
 	witnesses *witnesses
@@ -70,8 +72,8 @@ type verdictOn struct {
 	message string
 }
 
-func newDeletions(p Policy, count func() int, account func(context.Context) error, w *witnesses) *deletions {
-	return &deletions{policy: p, count: count, account: account, witnesses: w, heard: w.heard, suspects: map[string]*memory{}, known: map[string]time.Time{}}
+func newDeletions(p Policy, count func() int, changed func(*v1.Node) string, account func(context.Context) error, w *witnesses) *deletions {
+	return &deletions{policy: p, count: count, changed: changed, account: account, witnesses: w, heard: w.heard, suspects: map[string]*memory{}, known: map[string]time.Time{}}
 }
 
 func key(node *v1.Node) string {
@@ -86,7 +88,9 @@ func (d *deletions) seen(node *v1.Node) {
 	now := time.Now()
 	retracted := d.witnesses.found(node)
 	d.heard.saw(node)
-	d.heard.sweep(d.witnesses.nodes)
+	if existing := d.heard.sweep(d.witnesses.nodes); existing != nil {
+		d.witnesses.forget(existing)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if retracted {
@@ -172,11 +176,12 @@ func (d *deletions) gone(ctx context.Context, node *v1.Node, single bool) (hold,
 	s := d.record(node, single)
 	p := d.policy
 	var account error
+	putOff := false
 	if why, _ := p.unproven(situation{now: s.last, suspect: s}); why == holdNone {
 		if !p.lifted() {
 			// Every confirmed suspicion is older than the confirmation time, so that one read serves them all.
 			doubt := d.witnesses.contradicts(node, s.first).node != ""
-			d.witnesses.need(ctx, s.first, s.last.Add(-p.ConfirmationTime), doubt, d.suspected)
+			putOff = d.witnesses.need(ctx, s.first, s.last.Add(-p.ConfirmationTime), doubt, d.suspected)
 		} else if !s.planned && d.unseenFor() > p.Window {
 			account = d.account(ctx)
 		}
@@ -185,6 +190,9 @@ func (d *deletions) gone(ctx context.Context, node *v1.Node, single bool) (hold,
 	against := d.witnesses.contradicts(node, s.first)
 	readable := d.witnesses.readable(node)
 	total := d.count()
+	if changed := d.changed(node); changed != "" {
+		return holdUnconfirmed, changed
+	}
 
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -201,15 +209,19 @@ func (d *deletions) gone(ctx context.Context, node *v1.Node, single bool) (hold,
 	now := time.Now()
 	m.why, m.message = decide(p, situation{
 		now: now, suspect: m.suspect, vanished: vanished, total: total, witness: sights.last, covered: sights.covered, unseen: sights.unseen,
-		readable: readable, returned: d.returned, against: against, released: d.released, account: account,
+		putOff: putOff, readable: readable, returned: d.returned, against: against, released: d.released, account: account,
 	})
 	d.applyLocked(m, now, vanished > p.limit(total))
+	if putOff && m.why == holdUnconfirmed && m.single {
+		m.next = now.Add(witnessPause)
+	}
 	return m.why, m.message
 }
 
 // record adds an answer to a suspicion.
 func (d *deletions) record(node *v1.Node, single bool) suspect {
-	now, heard := time.Now(), d.heard.note(node, false)
+	now, planned := time.Now(), d.policy.planned(node)
+	heard := d.heard.since(node, planned)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	m, known := d.suspects[key(node)]
@@ -218,7 +230,7 @@ func (d *deletions) record(node *v1.Node, single bool) suspect {
 		d.suspects[key(node)] = m
 	}
 	m.heard = now
-	m.last, m.answers, m.single, m.planned, m.heardOf = now, m.answers+1, single, d.policy.planned(node), heard
+	m.last, m.answers, m.single, m.planned, m.heardOf = now, m.answers+1, single, planned, heard
 	if single {
 		m.read = now
 	}

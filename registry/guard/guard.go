@@ -75,7 +75,7 @@ func Wrap(inner cloudprovider.Interface, facts Facts) *Cloud {
 	c := &Cloud{inner: inner, facts: facts, reports: &reports{}}
 	c.ownership = &ownership{facts: facts, reports: c.reports}
 	witnesses := &witnesses{nodes: c.ownership.list, planned: facts.Policy.planned, heard: &heard{}}
-	c.deletions = newDeletions(facts.Policy, c.ownership.count, c.CheckAPI, witnesses)
+	c.deletions = newDeletions(facts.Policy, c.ownership.count, c.ownership.changed, c.CheckAPI, witnesses)
 	witnesses.seen = c.deletions.seen
 	c.verification = newVerification(inner, facts.Policy, c.reports)
 	if in, ok := inner.InstancesV2(); ok && in != nil {

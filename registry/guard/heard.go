@@ -24,6 +24,8 @@ type hearing struct {
 	at time.Time
 	// joined is set for a Node that came after the first list of all Nodes.
 	joined bool
+	// listed is set for a Node of that list.
+	listed bool
 	// seen is set once its instance was seen.
 	seen bool
 	// sighted is a time after which its instance was read.
@@ -35,10 +37,37 @@ func (h *heard) handler() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(object any, initial bool) {
 			if node, ok := object.(*v1.Node); ok {
-				h.note(node, !initial)
+				h.add(node, initial)
+			}
+		},
+		UpdateFunc: func(before, now any) {
+			old, _ := before.(*v1.Node)
+			if node, ok := now.(*v1.Node); ok && old != nil && key(old) != key(node) {
+				h.add(node, false) // deleted and made again while nobody watched
 			}
 		},
 	}
+}
+
+// add takes over what the informer says of a new Node, whoever was heard of first.
+func (h *heard) add(node *v1.Node, initial bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	known := h.noteLocked(node, !initial)
+	known.listed = known.listed || initial
+	known.joined = !known.listed
+}
+
+// since returns since when a Node is known to be there. The age that it says of itself counts only where its removal was announced
+// and it was there before this process: else every restart would delay what is wanted.
+func (h *heard) since(node *v1.Node, planned bool) time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	known := h.noteLocked(node, false)
+	if created := node.CreationTimestamp.Time; planned && known.listed && !created.IsZero() && created.Before(known.at) {
+		return created
+	}
+	return known.at
 }
 
 // note records that a Node is there, and returns since when that is known.
@@ -109,8 +138,8 @@ func (h *heard) unproved(node *v1.Node) bool {
 	return Uninitialized(node) || (ok && known.joined)
 }
 
-// sweep forgets Nodes that are no more, given those that are.
-func (h *heard) sweep(existing func() []*v1.Node) {
+// sweep forgets Nodes that are no more, given those that are, and returns these if it was time to.
+func (h *heard) sweep(existing func() []*v1.Node) map[string]struct{} {
 	now := time.Now()
 	h.mu.Lock()
 	due := now.Sub(h.swept) >= heardSweep
@@ -119,11 +148,11 @@ func (h *heard) sweep(existing func() []*v1.Node) {
 	}
 	h.mu.Unlock()
 	if !due {
-		return
+		return nil
 	}
 	nodes := existing()
 	if len(nodes) == 0 {
-		return // the informers have not listed yet
+		return nil // the informers have not listed yet
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -136,4 +165,5 @@ func (h *heard) sweep(existing func() []*v1.Node) {
 			delete(h.nodes, k)
 		}
 	}
+	return exist
 }

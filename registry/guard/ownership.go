@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	listers "k8s.io/client-go/listers/core/v1"
 )
@@ -76,6 +77,36 @@ func (o *ownership) list() []*v1.Node {
 func (o *ownership) everyone() []*v1.Node {
 	all, _ := o.refresh()
 	return all
+}
+
+// named returns the Node of a name as it is now, and nil without an error before anything is known of the cluster.
+func (o *ownership) named(name string) (*v1.Node, error) {
+	o.mu.Lock()
+	lister := o.lister
+	o.mu.Unlock()
+	if lister == nil {
+		return nil, nil
+	}
+	return lister.Get(name)
+}
+
+// changed says how a Node differs from a copy of it, "" where it does not: a pass over all Nodes takes their copies at its start, and
+// the framework deletes by name.
+func (o *ownership) changed(node *v1.Node) string {
+	now, err := o.named(node.Name)
+	switch {
+	case err == nil && now == nil:
+		return ""
+	case apierrors.IsNotFound(err):
+		return "the Node itself is gone by now"
+	case err != nil:
+		return fmt.Sprintf("it cannot be told whether the Node has changed: %v", err)
+	case key(now) != key(node):
+		return "another Node has this name by now"
+	case ready(now):
+		return "the Node is ready by now"
+	}
+	return ""
 }
 
 // count returns the number of our Nodes.

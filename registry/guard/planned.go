@@ -6,21 +6,21 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// plannedKeys are the taints and annotations by which the usual programs mark a Node whose instance they are about to remove.
-func plannedKeys() []string {
-	return []string{
-		"ToBeDeletedByClusterAutoscaler",
-		"karpenter.sh/disrupted",
-		"karpenter.sh/disruption",
-		v1.TaintNodeOutOfService,
+// announces reports whether a taint or annotation is one by which the usual programs mark a Node whose instance they are about to
+// remove. It is asked for all keys of all Nodes.
+func announces(key string) bool {
+	switch key {
+	case "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "karpenter.sh/disruption", v1.TaintNodeOutOfService:
+		return true
 	}
+	return false
 }
 
 // planned reports whether somebody said beforehand that this Node goes. A kubelet can write annotations of its own Node, so
 // this never stands in for the proof that the instance is gone; it only says that the loss is no accident.
 func (p Policy) planned(node *v1.Node) bool {
 	marks := func(key string) bool {
-		return slices.Contains(plannedKeys(), key) || slices.Contains(p.PlannedKeys, key)
+		return announces(key) || slices.Contains(p.PlannedKeys, key)
 	}
 	if node.DeletionTimestamp != nil || slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return marks(t.Key) }) {
 		return true

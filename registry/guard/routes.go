@@ -221,19 +221,21 @@ func (refusedRoute) Temporary() bool { return false }
 // CreateRoute implements cloudprovider.Routes. The framework may not come back for a route whose creation failed until a
 // node changes, so it is tried again here. A Node that is not ours needs no route of ours: that is no failure.
 func (r *routes) CreateRoute(ctx context.Context, cluster, hint string, route *cloudprovider.Route) error {
-	nodes := r.ownership.everyone()
-	i := slices.IndexFunc(nodes, func(n *v1.Node) bool { return n.Name == string(route.TargetNode) })
-	if i >= 0 && r.ownership.foreign(nodes[i]) != "" {
-		return nil
+	target, err := r.ownership.named(string(route.TargetNode))
+	if err != nil {
+		return fmt.Errorf("no route is made to a Node that is not known: %w", err)
 	}
-	if i >= 0 {
-		why, err := r.refused(ctx, r.ranges(nodes), nodes[i], route.DestinationCIDR)
+	if target != nil {
+		if r.ownership.foreign(target) != "" {
+			return nil
+		}
+		why, err := r.refused(ctx, r.ranges(r.ownership.everyone()), target, route.DestinationCIDR)
 		if err != nil {
 			return err
 		}
 		if why != "" {
-			r.reports.warn(nodes[i], EventRouteRefused, "the Node gets no route: "+why)
-			return refusedRoute{nodes[i].Name, why}
+			r.reports.warn(target, EventRouteRefused, "the Node gets no route: "+why)
+			return refusedRoute{target.Name, why}
 		}
 	}
 	return retry(ctx, func(ctx context.Context) (err error) {

@@ -80,14 +80,15 @@ func (w *witnesses) sights() sights {
 }
 
 // need makes sure that instances were looked for lately, after suspicion; a search reads what is no older than since. Where a Node
-// is in doubt, ready ones that were missed are read again. Nobody waits for more than one search.
-func (w *witnesses) need(ctx context.Context, suspicion, since time.Time, doubt bool, suspected func(*v1.Node) bool) {
+// is in doubt, ready ones that were missed are read again. Nobody waits for more than one search: putOff is set where another one is
+// due, and nothing speaks against it but that one ended a moment ago.
+func (w *witnesses) need(ctx context.Context, suspicion, since time.Time, doubt bool, suspected func(*v1.Node) bool) (putOff bool) {
 	w.mu.Lock()
 	now := time.Now()
 	fresh := !w.last.IsZero() && !w.last.Before(suspicion) && now.Sub(w.last) < witnessMaxAge
 	if (fresh && !doubt) || (w.searching == nil && now.Sub(w.searched) < w.pauseLocked(fresh)) {
-		w.mu.Unlock()
-		return
+		defer w.mu.Unlock()
+		return !fresh && w.vain == 0
 	}
 	if flight := w.searching; flight != nil {
 		w.mu.Unlock()
@@ -95,7 +96,9 @@ func (w *witnesses) need(ctx context.Context, suspicion, since time.Time, doubt 
 		case <-flight:
 		case <-ctx.Done():
 		}
-		return
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.vain == 0 && w.last.Before(suspicion)
 	}
 	flight := make(chan struct{})
 	w.searching, w.searched = flight, now
@@ -108,9 +111,10 @@ func (w *witnesses) need(ctx context.Context, suspicion, since time.Time, doubt 
 	}()
 	if fresh {
 		(&search{w: w, since: now}).read(ctx, w.again(), nil)
-		return
+		return false
 	}
 	w.search(ctx, since, suspected)
+	return false
 }
 
 // pauseLocked is the time between two searches; fresh is set where only doubts are looked at again.
@@ -171,15 +175,12 @@ func (w *witnesses) candidates(suspected func(*v1.Node) bool) []*v1.Node {
 	return likely
 }
 
-// readable returns the number of ready Nodes beside one that nobody means to remove and that must have instances.
-func (w *witnesses) readable(suspect *v1.Node) int {
-	n := 0
-	for _, node := range w.nodes() {
-		if key(node) != key(suspect) && node.Spec.ProviderID != "" && ready(node) && !w.planned(node) && !w.heard.unproved(node) {
-			n++
-		}
-	}
-	return n
+// readable reports whether there is a ready Node beside one that nobody means to remove and that must have an instance. It is asked
+// for every suspect in every pass, so that it ends with the first.
+func (w *witnesses) readable(suspect *v1.Node) bool {
+	return slices.ContainsFunc(w.nodes(), func(node *v1.Node) bool {
+		return ready(node) && key(node) != key(suspect) && node.Spec.ProviderID != "" && !w.planned(node) && !w.heard.unproved(node)
+	})
 }
 
 // search is one look for witnesses.
@@ -282,13 +283,25 @@ func (w *witnesses) saw(node *v1.Node, after time.Time) {
 	w.seen(node)
 }
 
-// found voids what was said of a Node's instance before, and reports whether the cloud has taken back what it said.
+// found voids what was said of a Node's instance before, and reports whether the cloud has taken back what it said. A new instance
+// that is not shown everywhere at first takes nothing back.
 func (w *witnesses) found(node *v1.Node) (retracted bool) {
+	fresh := w.heard.unproved(node)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_, retracted = w.missed[key(node)]
 	delete(w.missed, key(node))
-	return retracted
+	return retracted && !fresh
+}
+
+// forget drops what is known of Nodes that are no more, given those that are.
+func (w *witnesses) forget(existing map[string]struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	maps.DeleteFunc(w.missed, func(k string, m missed) bool {
+		_, exists := existing[k]
+		return !exists && time.Since(m.last) > heardSweep
+	})
 }
 
 // miss records that the cloud called the instance of a Node gone that did not look like it.

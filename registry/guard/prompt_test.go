@@ -1,0 +1,206 @@
+package guard
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cloudprovider "k8s.io/cloud-provider"
+)
+
+// TestFrequentPassesHoldNobody: with --node-monitor-period below the pause between two searches, Nodes that are lost one after another
+// go in time, and no event says that nothing was seen.
+func TestFrequentPassesHoldNobody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 100, nil)
+		c.run(time.Minute)
+		in, _ := c.guard.InstancesV2()
+		const lost, period = 15, 2 * time.Second
+		for pass := range 30 {
+			for _, n := range c.list()[:lost-len(c.deleted)] {
+				var number int
+				_, err := fmt.Sscanf(n.Name, "n%d", &number)
+				require.NoError(t, err)
+				if number > pass {
+					continue
+				}
+				n = n.DeepCopy()
+				n.Status.Conditions[0].Status = v1.ConditionUnknown
+				require.NoError(t, c.nodes.Update(n))
+				c.cloud.hide(n)
+				if exists, err := in.InstanceExists(t.Context(), n); err == nil && !exists {
+					c.deleted[n.Name] = time.Duration(pass-number) * period
+					require.NoError(t, c.nodes.Delete(n))
+				}
+			}
+			time.Sleep(period)
+		}
+		assert.Len(t, c.deleted, lost)
+		for name, after := range c.deleted {
+			assert.LessOrEqual(t, after, 20*time.Second, name)
+		}
+		assert.Empty(t, c.told())
+	})
+}
+
+// TestOldCopiesDeleteNobody: a pass takes the Nodes at its start, and the framework deletes by name. Whoever has the name by then, or is
+// ready again, stays.
+func TestOldCopiesDeleteNobody(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*v1.Node){
+		"made again, and not ready yet": func(n *v1.Node) { n.UID = types.UID("another") },
+		"ready again":                   func(n *v1.Node) { n.Status.Conditions[0].Status = v1.ConditionTrue },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, 30, nil)
+				c.run(time.Minute)
+				in, _ := c.guard.InstancesV2()
+				old := c.list()[0].DeepCopy()
+				old.Status.Conditions[0].Status = v1.ConditionUnknown
+				require.NoError(t, c.nodes.Update(old))
+				c.cloud.hide(old)
+				ask := func() {
+					exists, err := in.InstanceExists(t.Context(), old)
+					require.Error(t, err)
+					assert.True(t, exists)
+				}
+				ask()
+				time.Sleep(5 * time.Second)
+				ask()
+				time.Sleep(5 * time.Second)
+				now := old.DeepCopy()
+				change(now)
+				require.NoError(t, c.nodes.Update(now))
+				ask()
+				require.NoError(t, c.nodes.Update(old))
+				time.Sleep(10 * time.Second)
+				exists, err := in.InstanceExists(t.Context(), old)
+				require.NoError(t, err, "but for that it would have gone")
+				assert.False(t, exists)
+			})
+		})
+	}
+}
+
+// TestRestartsDoNotDelayWhatWasAnnounced: the grace period is not for Nodes that were there before this process, if they are removed on
+// purpose.
+func TestRestartsDoNotDelayWhatWasAnnounced(t *testing.T) {
+	t.Parallel()
+	for name, s := range map[string]struct {
+		initial bool
+		age     time.Duration
+		gone    int
+	}{
+		"there before": {true, time.Hour, 10}, "joined": {false, time.Hour, 0}, "new": {true, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, 30, nil)
+				c.each(0, 10, taint("ToBeDeletedByClusterAutoscaler"))
+				c.each(0, 10, c.vanish)
+				c.run(kubeletGrace)
+				c.each(0, 10, func(n *v1.Node) { n.CreationTimestamp = metav1.NewTime(time.Now().Add(-s.age)) })
+				c.lead()
+				for _, n := range c.list() {
+					c.guard.deletions.heard.handler().OnAdd(n, s.initial)
+				}
+				c.run(15 * time.Second)
+				assert.Len(t, c.deleted, s.gone)
+				c.run(15 * time.Second)
+				assert.Len(t, c.deleted, 10)
+			})
+		})
+	}
+}
+
+// TestNewInstancesProlongNoHold: an instance that the cloud does not show everywhere at first takes back nothing that was said of others.
+func TestNewInstancesProlongNoHold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 100, nil)
+		c.run(time.Minute)
+		in, _ := c.guard.InstancesV2()
+		c.each(0, 30, c.vanish)
+		for i := range 10 {
+			c.join(fmt.Sprintf("new%d-", i), 1)
+			object, _, err := c.nodes.GetByKey(fmt.Sprintf("new%d-000", i))
+			require.NoError(t, err)
+			n, _ := object.(*v1.Node)
+			c.guard.deletions.heard.handler().OnAdd(n, false)
+			c.cloud.hide(n)
+			_, err = in.InstanceMetadata(t.Context(), n)
+			require.ErrorIs(t, err, cloudprovider.InstanceNotFound)
+			c.cloud.show(n.Name)
+			_, err = in.InstanceMetadata(t.Context(), n)
+			require.NoError(t, err)
+			c.run(3 * time.Minute)
+		}
+		assert.Len(t, c.deleted, 30)
+	})
+}
+
+// TestManySuspectsCostLittle: a pass over a thousand suspects of a large cluster looks at few other Nodes for each.
+func TestManySuspectsCostLittle(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 2000, nil)
+		looked := 0
+		w := c.guard.deletions.witnesses
+		planned := w.planned
+		w.planned = func(n *v1.Node) bool { looked++; return planned(n) }
+		for _, n := range c.list()[:400] {
+			c.guard.deletions.question(n)
+		}
+		assert.LessOrEqual(t, looked, 2*400)
+	})
+}
+
+// TestDepartedContradictionsAreForgotten: what was ready for long while it was called gone is remembered until the Node has gone.
+func TestDepartedContradictionsAreForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 30, nil)
+		c.each(0, 3, func(n *v1.Node) { c.cloud.hidden[n.Name] = true })
+		c.run(time.Hour)
+		require.Len(t, c.guard.deletions.witnesses.missed, 3)
+		for _, n := range c.list()[:3] {
+			require.NoError(t, c.nodes.Delete(n))
+		}
+		c.run(20 * time.Minute)
+		assert.Empty(t, c.guard.deletions.witnesses.missed)
+	})
+}
+
+// TestNodeMadeAgainIsNew: one that was deleted and made again while nobody watched comes as a change of the old one.
+func TestNodeMadeAgainIsNew(t *testing.T) {
+	t.Parallel()
+	h := &heard{}
+	before, now := node("alpha://1", false), node("alpha://1", false)
+	before.UID, now.UID = "1", "2"
+	h.handler().OnAdd(before, true)
+	h.note(now, false) // asked about before the informer has told
+	h.handler().OnUpdate(before, now)
+	assert.False(t, h.unproved(before))
+	assert.True(t, h.unproved(now))
+}
+
+// TestRoutesOfNewNodes: the list of all Nodes is a second old at times; a Node that is not on it gets no route unseen.
+func TestRoutesOfNewNodes(t *testing.T) {
+	t.Parallel()
+	inner, routes, _ := routing(t, DefaultPolicy(), routed("old", "alpha://1", time.Hour, "10.2.1.0/24"))
+	require.NoError(t, routes.CreateRoute(t.Context(), "c", "hint", to("old", "10.2.1.0/24")))
+	synctest.Test(t, func(t *testing.T) {
+		require.Error(t, routes.CreateRoute(t.Context(), "c", "hint", to("unknown", "192.0.2.0/24")))
+	})
+	assert.Len(t, inner.created, 1)
+}
