@@ -33,6 +33,12 @@ func (w *world) ports(cidr string) []int {
 	return ports
 }
 
+// reached sees to it that the health checks of a Service's load balancer reach all its targets, of which it has some.
+func (w *world) reached(s *v1.Service) {
+	w.T.Helper()
+	assert.Empty(w.T, w.sim.CutOff(balancerName(s)), "targets that %s does not reach: %v", s.Name, rules(w.group("nodes")))
+}
+
 // TestControlPlaneStaysInReach: what nodes and the control plane let in of each other stays, whichever security group a Service
 // names, and by whichever annotation.
 func TestControlPlaneStaysInReach(t *testing.T) {
@@ -109,8 +115,11 @@ func TestSharedGroupOpensAllNodes(t *testing.T) {
 			w.update(b)
 		}
 		assert.Zero(t, w.server.Calls().Writes)
+		w.reached(a)
+		w.reached(b)
 		w.restart()
 		require.NoError(t, w.remove(a))
+		w.reached(b)
 		assert.Equal(t, []string{extraGroup}, opened("gpu"), file)
 		w.restart()
 		require.NoError(t, w.remove(b))
@@ -201,6 +210,7 @@ func TestEqualRulesOfTwo(t *testing.T) {
 				assert.Contains(t, w.ports("10.0.0.0/24"), 10257)
 			}
 			assert.Contains(t, w.ports("10.0.0.0/24"), 10256, "the other one's checks get in")
+			w.reached(b)
 			w.unchanged(b, "its rules are there, by whatever name")
 			if !goes {
 				require.NoError(t, w.remove(a))
@@ -230,6 +240,7 @@ func TestPortOfAnotherToCheck(t *testing.T) {
 	for _, cidr := range []string{"10.0.0.0/24", "10.0.2.0/24", "10.0.4.0/24", "192.0.2.0/24"} {
 		assert.Contains(t, w.ports(cidr), 30080, cidr)
 	}
+	w.reached(victim)
 	w.unchanged(victim, "nothing of it was touched")
 	require.NoError(t, w.remove(victim))
 	assert.Empty(t, rules(w.group("nodes")))
@@ -398,4 +409,30 @@ func TestTakeoverOfNamedGroups(t *testing.T) {
 		assert.Len(t, w.group("masters").Rules, 1)
 		assert.Contains(t, strings.Join(w.Events(), "\n"), eventRuleKept)
 	}
+}
+
+// TestHealthFollowsRules: what the tests above rely on: the simulator's targets are healthy by the rules of their security groups.
+func TestHealthFollowsRules(t *testing.T) {
+	t.Parallel()
+	for _, network := range []bool{false, true} {
+		w := startWorld(t, "", awssim.Options{})
+		s := service("web", nil, servicePort("http", 80, 30080))
+		if network {
+			s.Annotations[annotationType] = typeNLB
+		}
+		w.Apply(s)
+		w.ensure(s)
+		w.reached(s)
+		w.sim.ChangeGroup(awssim.NodeGroup, func(g *awssim.Group) { g.Rules = nil })
+		assert.Len(t, w.sim.CutOff(balancerName(s)), 1)
+	}
+	w := startWorld(t, "", awssim.Options{})
+	many := []string{extraGroup}
+	for range 5 {
+		many = append(many, w.sim.AddGroup(awssim.Group{Name: fmt.Sprint("group-", len(many))}))
+	}
+	s := service("web", map[string]string{annotationGroups: strings.Join(many, ",")}, servicePort("http", 80, 30080))
+	w.Apply(s)
+	_, err := w.try(s)
+	require.ErrorContains(t, err, "at most 5 security groups")
 }

@@ -186,6 +186,9 @@ func orZero(n *int) *int {
 	return n
 }
 
+// mostGroups is how many security groups a load balancer can have.
+const mostGroups = 5
+
 func (s *Sim) checkPlaces(subnets, groups []string) error {
 	zones := map[string]bool{}
 	for _, id := range subnets {
@@ -197,6 +200,9 @@ func (s *Sim) checkPlaces(subnets, groups []string) error {
 			return refuse("InvalidConfigurationRequest", "A load balancer cannot be attached to multiple subnets in the same Availability Zone")
 		}
 		zones[n.Zone] = true
+	}
+	if len(groups) > mostGroups {
+		return refuse("InvalidConfigurationRequest", "a load balancer has at most %d security groups", mostGroups)
 	}
 	for _, id := range groups {
 		if g := s.groups.byID[id]; g == nil || s.lagging(g.Created) {
@@ -387,6 +393,8 @@ func (s *Sim) registerInstances(p *params) (answer, error) {
 	for _, id := range ids {
 		if i := s.instances.byID[id]; i == nil || i.State == "terminated" {
 			return nil, refuse("InvalidInstance", "Could not find EC2 instance %s.", id)
+		} else if i.VPC != VPC {
+			return nil, refuse("InvalidInstance", "EC2 instance %s is not in the same VPC as ELB.", id)
 		}
 	}
 	for _, id := range ids {

@@ -275,10 +275,16 @@ func (s *Sim) describeTargetHealth(p *params) (answer, error) {
 		return nil, err
 	}
 	return answer{listOf("TargetHealthDescriptions", "member", anyOrder(s, t.Targets), func(one *Target) []elem {
-		health := el("TargetHealth", tx("State", one.State))
-		if one.State == "draining" {
-			health.kids = append(health.kids, tx("Reason", "Target.DeregistrationInProgress"))
+		state, reason := one.State, ""
+		switch {
+		case state == "draining":
+			reason = "Target.DeregistrationInProgress"
+		case s.usedBy(t) == nil:
+			state, reason = "unused", "Target.NotInUse"
+		case !s.checked(t, one):
+			state, reason = "unhealthy", "Target.FailedHealthChecks"
 		}
+		health := el("TargetHealth", tx("State", state), tx("Reason", reason))
 		return []elem{el("Target", tx("Id", one.ID), tx("Port", one.Port)), tx("HealthCheckPort", one.Port), health}
 	})}, nil
 }
@@ -307,6 +313,8 @@ func (s *Sim) registerTargets(p *params) (answer, error) {
 	for _, one := range list {
 		if i := s.instances.byID[one.ID]; i == nil || i.State != "running" {
 			return nil, refuse("InvalidTarget", "The following targets are not in a running state and cannot be registered: '%s'", one.ID)
+		} else if i.VPC != VPC {
+			return nil, refuse("InvalidTarget", "The following targets are not in the target group VPC '%s': '%s'", VPC, one.ID)
 		}
 	}
 	for _, one := range list {
