@@ -95,10 +95,8 @@ func (o *ownership) named(name string) (*v1.Node, error) {
 func (o *ownership) changed(node *v1.Node) string {
 	now, err := o.named(node.Name)
 	switch {
-	case err == nil && now == nil:
-		return ""
-	case apierrors.IsNotFound(err):
-		return "the Node itself is gone by now"
+	case (err == nil && now == nil) || apierrors.IsNotFound(err):
+		return "" // there is nobody to delete
 	case err != nil:
 		return fmt.Sprintf("it cannot be told whether the Node has changed: %v", err)
 	case key(now) != key(node):
