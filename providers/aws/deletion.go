@@ -142,7 +142,20 @@ func (l *loadBalancers) delete(ctx context.Context, cluster string, service *v1.
 	if err := l.hiddenGroups(service, left.targetGroups); err != nil {
 		return err
 	}
-	for _, t := range left.targetGroups {
+	if err := l.deleteTargetGroups(ctx, service, left.targetGroups); err != nil {
+		return err
+	}
+	for _, g := range left.groups {
+		if err := patiently(ctx, func() error { return l.groups.remove(ctx, g) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deleteTargetGroups deletes those target groups that were made for the Service.
+func (l *loadBalancers) deleteTargetGroups(ctx context.Context, service *v1.Service, groups []elbv2types.TargetGroup) error {
+	for _, t := range groups {
 		if ours, err := l.groupMayGo(ctx, service, &t); err != nil {
 			return err
 		} else if !ours {
@@ -151,11 +164,6 @@ func (l *loadBalancers) delete(ctx context.Context, cluster string, service *v1.
 		klog.InfoS("Deleting target group", "service", klog.KObj(service), "name", aws.ToString(t.TargetGroupName))
 		del := step{what: "deleting target group " + aws.ToString(t.TargetGroupName), input: &elbv2.DeleteTargetGroupInput{TargetGroupArn: t.TargetGroupArn}}
 		if err := patiently(ctx, func() error { return l.balancers.run(ctx, del, nil) }); err != nil {
-			return err
-		}
-	}
-	for _, g := range left.groups {
-		if err := patiently(ctx, func() error { return l.groups.remove(ctx, g) }); err != nil {
 			return err
 		}
 	}

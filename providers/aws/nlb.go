@@ -580,43 +580,54 @@ func (o otherRules) without(rules []rule) []rule {
 	return slices.DeleteFunc(rules, func(r rule) bool { return needed[r.key()] })
 }
 
+// mine reports whether a rule was made for the load balancer, and may go where it is not wanted any more. others are the names
+// of the cluster's other network load balancers.
+func (w nodeRuleWish) mine(r rule, others []string) bool {
+	name, health := ruleOf(r)
+	switch {
+	case w.stays(r) || name == "":
+		return false
+	case health && r.from == w.sharedPort && w.sharedPort != 0:
+		return len(others) == 0 // it serves whoever is left, and goes with the last
+	}
+	return name == w.name
+}
+
+// stays reports whether a rule is not looked at.
+func (w nodeRuleWish) stays(r rule) bool { return w.partial || w.spare[r.key()] || w.spare[r] }
+
 // networkNodeChange decides about one security group of nodes.
 func networkNodeChange(g securityGroup, want nodeRuleWish, others otherRules) ruleChange {
-	mine := func(r rule) bool {
-		name, health := ruleOf(r)
-		if want.partial || want.spare[r.key()] || want.spare[r] || name == "" {
-			return false
-		}
-		if health && r.from == want.sharedPort && want.sharedPort != 0 {
-			// The rule serves whoever is left, and goes with the last.
-			return len(others.names) == 0
-		}
-		return name == want.name
-	}
+	mine := func(r rule) bool { return want.mine(r, others.names) }
 	c := exactly(g, want.rules, mine)
 	if len(c.remove) > 0 || want.goes {
 		// What the load balancer used of one that went before is looked at as well.
-		used := func(r rule) bool {
+		c = exactly(g, want.rules, func(r rule) bool {
 			name, _ := ruleOf(r)
-			return mine(r) || (name != "" && !want.partial && !want.spare[r.key()] && r.from != want.sharedPort && name != want.name && others.left(name))
-		}
-		c = exactly(g, want.rules, used)
+			former := name != "" && name != want.name && r.from != want.sharedPort && !want.stays(r)
+			return mine(r) || (former && others.left(name))
+		})
 		c.remove = others.without(c.remove)
 	}
 	if c.empty() {
 		return c
 	}
-	after, taken := c.result(), ruleKeys{}
+	m := mtuChange(c.result())
+	c.add, c.remove = append(c.add, m.add...), append(c.remove, m.remove...)
+	return c
+}
+
+// mtuChange is what a group lacks of the rules for path MTU discovery, one for each network of clients, and has too much.
+func mtuChange(g securityGroup) ruleChange {
+	taken := ruleKeys{}
 	var mtu []rule
-	for _, r := range after.rules {
+	for _, r := range g.rules {
 		one := rule{protocolICMP, fragmentationType, fragmentationCode, ruleSource{cidr: r.source.cidr}, descriptionMTU}
 		if strings.HasPrefix(r.description, descriptionClient) && r.source.cidr != "" && !r.v6() && taken.fresh(one) {
 			mtu = append(mtu, one)
 		}
 	}
-	m := exactly(after, mtu, func(r rule) bool { return r.description == descriptionMTU })
-	c.add, c.remove = append(c.add, m.add...), append(c.remove, m.remove...)
-	return c
+	return exactly(g, mtu, func(r rule) bool { return r.description == descriptionMTU })
 }
 
 // ruleOf is the name of the network load balancer that a rule was made for; "" if it was made for none. health is set where it

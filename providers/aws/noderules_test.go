@@ -256,7 +256,7 @@ func TestTooManySourceRanges(t *testing.T) {
 			s.Annotations[annotationType] = typeNLB
 		}
 		for i := range 20 {
-			s.Spec.Ports = append(s.Spec.Ports, servicePort(fmt.Sprint("p", i), int32(1000+i), int32(30000+i))) //nolint:gosec // small
+			s.Spec.Ports = append(s.Spec.Ports, servicePort(fmt.Sprint("p", i), int32(1000+i), int32(30000+i)))
 		}
 		for i := range 20000 {
 			s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, fmt.Sprintf("11.%d.%d.0/24", i/250, i%250))

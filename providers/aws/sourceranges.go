@@ -125,9 +125,9 @@ const mostShown = 20
 
 func joined(ranges []netip.Prefix) string {
 	shown := ranges[:min(len(ranges), mostShown)]
-	texts := make([]string, len(shown))
-	for i, p := range shown {
-		texts[i] = p.String()
+	texts := make([]string, 0, len(shown)+1)
+	for _, p := range shown {
+		texts = append(texts, p.String())
 	}
 	if len(shown) < len(ranges) {
 		texts = append(texts, "...")
