@@ -125,6 +125,10 @@ soak: tools-for-tests ## Random schedules, then a random run of the built progra
 	CGO_ENABLED=0 SOAK_SCHEDULES=200 $(GOTEST) -parallel 10 -run TestSchedules ./providers/...
 	ANYCCM_BIN=$(BIN) $(GO) run -trimpath -tags $(TAGS) ./test/soak -duration=$(SOAK) $(if $(SEED),-seed=$(SEED)) -provider=$(PROVIDER)
 
+.PHONY: new-provider
+new-provider: ## Write the folder of a new provider, which compiles and passes its tests: NAME=toy
+	CGO_ENABLED=0 $(GO) run -trimpath -tags $(TAGS) ./build/newprovider -name=$(NAME)
+
 .PHONY: generate
 generate: ## Write the files that follow from the providers' folders
 	CGO_ENABLED=0 $(GO) run -trimpath -tags $(TAGS) ./build/generate

@@ -28,20 +28,20 @@ func TestGeneratedFilesAreFresh(t *testing.T) {
 	}
 }
 
-// toy is a provider whose folder holds nothing but a file with code.
-func toy() registry.Provider {
+// imagined is a provider whose folder holds nothing but a file with code.
+func imagined() registry.Provider {
 	return registry.Provider{
-		Name: "toy", Title: "Toy Cloud", Stability: "alpha", Features: registry.Features{Instances: true},
-		Permissions: []registry.Permission{{For: "nodes", Needs: []string{"toy:read"}}},
+		Name: "imagined", Title: "Imagined Cloud", Stability: "alpha", Features: registry.Features{Instances: true},
+		Permissions: []registry.Permission{{For: "nodes", Needs: []string{"imagined:read"}}},
 		Options: []schema.OptionRow{
-			{Env: "TOY_TOKEN", Required: true, Spec: schema.Spec{Kind: schema.KindSecret, Help: "Token."}},
-			{Flag: "toy-zone", FileKey: "place.zone", Spec: schema.Spec{Kind: schema.KindString, Help: "Zone."}},
+			{Env: "IMAGINED_TOKEN", Required: true, Spec: schema.Spec{Kind: schema.KindSecret, Help: "Token."}},
+			{Flag: "imagined-zone", FileKey: "place.zone", Spec: schema.Spec{Kind: schema.KindString, Help: "Zone."}},
 		},
 		Sections: map[string]string{"limits": "None.\n"},
 		Installation: registry.Installation{
-			Credentials: []registry.Credential{{Name: "token", Key: "token", Env: "TOY_TOKEN_FILE", Help: "Token."}},
-			Config:      registry.CloudConfig{Format: registry.YAML, File: "toy.yaml", Example: "place: {zone: a}"},
-			Secret:      "toy", MaxSlimMiB: 40,
+			Credentials: []registry.Credential{{Name: "token", Key: "token", Env: "IMAGINED_TOKEN_FILE", Help: "Token."}},
+			Config:      registry.CloudConfig{Format: registry.YAML, File: "imagined.yaml", Example: "place: {zone: a}"},
+			Secret:      "imagined", MaxSlimMiB: 40,
 			Migration: registry.Migration{Credentials: "none", ClusterName: "nothing", Written: "nothing"},
 		},
 	}
@@ -90,28 +90,28 @@ func write(t *testing.T, path, text string) {
 // TestWhatIsAbsentIsMade: a new provider gets its page, and stands in the matrix, the chart and its schema.
 func TestWhatIsAbsentIsMade(t *testing.T) {
 	t.Parallel()
-	root := checkout(t, "toy")
-	for _, path := range []string{"toysim/sim.go", "testdata/chart/plain/values.yaml", "testdata/scenarios.yaml", "testdata/expectations.yaml"} {
-		write(t, filepath.Join(root, "providers", "toy", path), "package toysim\n")
+	root := checkout(t, "imagined")
+	for _, path := range []string{"imaginedsim/sim.go", "testdata/chart/plain/values.yaml", "testdata/scenarios.yaml", "testdata/expectations.yaml"} {
+		write(t, filepath.Join(root, "providers", "imagined", path), "package imaginedsim\n")
 	}
-	files, err := Files(root, []registry.Provider{toy()})
+	files, err := Files(root, []registry.Provider{imagined()})
 	require.NoError(t, err)
 	for path, want := range map[string]string{
-		"docs/providers/toy.md":              "| `TOY_TOKEN` |",
-		"README.md":                          "| [Toy Cloud](docs/providers/toy.md) | alpha |",
-		"docs/installing.md":                 "--set cloudProvider=toy --set credentials.existingSecret=toy",
-		"docs/migrating.md":                  "| Toy Cloud | none |",
-		chartFolder + "Chart.yaml":           "keywords: [cloud-controller-manager, kubernetes, toy]\n",
-		chartFolder + "README.md":            "| `credentials.values.token` | Token. Key of the Secret: `token`",
-		chartFolder + "values.schema.json":   `"const": "absent: place has no such key; it has zone"`,
-		chartFolder + "files/providers.json": `"env": "TOY_TOKEN_FILE"`,
-		"cmd/cloudsim/zz_generated.toy.go":   `simulators["toy"] = func(token string`,
-		".goreleaser.yaml":                   "provider_toy]",
+		"docs/providers/imagined.md":            "| `IMAGINED_TOKEN` |",
+		"README.md":                             "| [Imagined Cloud](docs/providers/imagined.md) | alpha |",
+		"docs/installing.md":                    "--set cloudProvider=imagined --set credentials.existingSecret=imagined",
+		"docs/migrating.md":                     "| Imagined Cloud | none |",
+		chartFolder + "Chart.yaml":              "keywords: [cloud-controller-manager, kubernetes, imagined]\n",
+		chartFolder + "README.md":               "| `credentials.values.token` | Token. Key of the Secret: `token`",
+		chartFolder + "values.schema.json":      `"const": "absent: place has no such key; it has zone"`,
+		chartFolder + "files/providers.json":    `"env": "IMAGINED_TOKEN_FILE"`,
+		"cmd/cloudsim/zz_generated.imagined.go": `simulators["imagined"] = func(token string`,
+		".goreleaser.yaml":                      "provider_imagined]",
 	} {
 		assert.Contains(t, string(files[path]), want, path)
 	}
-	page := string(files["docs/providers/toy.md"])
-	for _, want := range []string{"# Toy Cloud\n", "toy:read", "## Limits\n", "None.\n"} {
+	page := string(files["docs/providers/imagined.md"])
+	for _, want := range []string{"# Imagined Cloud\n", "imagined:read", "## Limits\n", "None.\n"} {
 		assert.Contains(t, page, want)
 	}
 }
@@ -119,25 +119,25 @@ func TestWhatIsAbsentIsMade(t *testing.T) {
 // TestEverythingMissingIsReported: in one run, with what to do, for every provider.
 func TestEverythingMissingIsReported(t *testing.T) {
 	t.Parallel()
-	root := checkout(t, "bare", "toy", "unlinked")
-	write(t, filepath.Join(root, "docs", "providers", "toy.md"), "# Toy Cloud\n")
+	root := checkout(t, "bare", "imagined", "unlinked")
+	write(t, filepath.Join(root, "docs", "providers", "imagined.md"), "# Imagined Cloud\n")
 	write(t, filepath.Join(root, "README.md"), "# AnyCCM\n")
-	write(t, filepath.Join(root, "providers", "toy", "more.go"), "package toy\nconst eventToy = \"ToyBroken\"\n")
-	bad := toy()
+	write(t, filepath.Join(root, "providers", "imagined", "more.go"), "package imagined\nconst eventToy = \"ToyBroken\"\n")
+	bad := imagined()
 	bad.Events = []events.Row{{On: "Node", Reason: "ToyForgotten"}, {On: "Node", Reason: "RouteRefused"}}
 	bad.Installation.MaxSlimMiB = 0
-	bad.Installation.Credentials[0].Env = "TOY_KEY_FILE"
+	bad.Installation.Credentials[0].Env = "IMAGINED_KEY_FILE"
 	_, err := Files(root, []registry.Provider{{Name: "bare"}, bad})
 	require.Error(t, err)
 	for _, want := range []string{
 		"registry/linked/unlinked.go is missing", "provider bare: Title is empty", "provider bare: Permissions are empty", "provider bare: Stability",
-		"provider toy: Installation.MaxSlimMiB is empty", "provider toy: credential token: no option reads the environment variable TOY_KEY_FILE",
-		"provider toy: no credential serves the required option environment variable TOY_TOKEN",
-		"providers/toy/toysim is missing; it holds the simulator", "providers/bare/baresim is missing", "providers/toy/testdata/chart is missing",
-		"providers/toy/testdata/scenarios.yaml is missing", "providers/toy/testdata/expectations.yaml is missing",
-		"docs/providers/toy.md: the markers of section annotations are missing", "the markers of section permissions are missing", "the markers of section limits are missing",
+		"provider imagined: Installation.MaxSlimMiB is empty", "provider imagined: credential token: no option reads the environment variable IMAGINED_KEY_FILE",
+		"provider imagined: no credential serves the required option environment variable IMAGINED_TOKEN",
+		"providers/imagined/imaginedsim is missing; it holds the simulator", "providers/bare/baresim is missing", "providers/imagined/testdata/chart is missing",
+		"providers/imagined/testdata/scenarios.yaml is missing", "providers/imagined/testdata/expectations.yaml is missing",
+		"docs/providers/imagined.md: the markers of section annotations are missing", "the markers of section permissions are missing", "the markers of section limits are missing",
 		"README.md: the markers of section clouds are missing",
-		"event ToyBroken of Toy Cloud has no row", "event ToyForgotten has a row, and no code writes it", "event RouteRefused has several rows",
+		"event ToyBroken of Imagined Cloud has no row", "event ToyForgotten has a row, and no code writes it", "event RouteRefused has several rows",
 	} {
 		assert.ErrorContains(t, err, want)
 	}

@@ -33,6 +33,8 @@ func toyChart(t *testing.T) string {
 	require.NoError(t, os.CopyFS(dir, os.DirFS(folder)))
 	require.NoError(t, os.Remove(filepath.Join(dir, "values.schema.json")))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "files", "providers.json"), []byte(toys), 0o600))
+	policies := "bare: {errors: [{expression: 'true', messageExpression: \"''\"}], warnings: [], adoption: []}\n"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "files", "policies.yaml"), []byte(policies), 0o600))
 	return dir
 }
 
@@ -47,6 +49,10 @@ func TestAnyCloud(t *testing.T) {
 	assert.Contains(t, c.Args, "--toy-switch=true")
 	assert.Contains(t, c.Env, v1.EnvVar{Name: "TOY_REGION", Value: "a"})
 	assert.Empty(t, pod.Volumes)
+
+	all = objects(t, renderOf(t, chart, "x", "cloudProvider: bare\nadmissionPolicy: {enabled: true, refuseAdoption: true}\n"))
+	assert.Contains(t, all, "ValidatingAdmissionPolicy/ccm-x-cloud-controller-manager-service-annotation-errors")
+	assert.NotContains(t, all, "ValidatingAdmissionPolicy/ccm-x-cloud-controller-manager-service-annotation-warnings", "a policy without any rule would be refused")
 
 	file := "cloudProvider: file\ncloudConfig: {Global: {zone: [z1, z2]}}\n"
 	_, c = container(t, objects(t, renderOf(t, chart, "x", file+"credentials: {existingSecret: mine, keys: {extra: other}}\n")))

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bytes"
+	"go/format"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const root = "../.."
+
+// TestANewProvider: what make new-provider writes builds, passes vet and its conformance suite, and the generator makes the rest;
+// nothing else of the checkout changes.
+func TestANewProvider(t *testing.T) {
+	t.Parallel()
+	const name = "newcomer"
+	dir := checkout(t)
+	files, err := Files(name)
+	require.NoError(t, err)
+	require.NoError(t, write(dir, name, files))
+	require.ErrorContains(t, write(dir, name, files), "is there already")
+
+	goTool(t, dir, "run", "./build/generate")
+	goTool(t, dir, "vet", "./providers/"+name+"/...", "./registry/linked", "./cmd/...")
+	goTool(t, dir, "build", "-tags=grpcnotrace,slim,provider_"+name, "-o", os.DevNull, "./cmd/cloud-controller-manager")
+	goTool(t, dir, "test", "-run=^(TestConformance|TestGeneratedFilesAreFresh|TestEveryScenarioHasATest)$", "./providers/"+name, "./build/generate", "./test/scenarios")
+
+	for _, path := range changed(t, dir) {
+		written := files[path] != ""
+		generated := slices.ContainsFunc([]string{
+			"README.md", ".goreleaser.yaml", "docs/", "charts/cloud-controller-manager/", "cmd/cloudsim/zz_generated.",
+		}, func(p string) bool { return strings.HasPrefix(path, p) })
+		assert.True(t, written || generated, "%s was changed", path)
+	}
+}
+
+// TestNames: what cannot be a name is refused with an example, and any name gives sources in the usual format.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"", "Toy", "toy-cloud", "1toy", "kit", "../toy"} {
+		_, err := Files(name)
+		require.ErrorContains(t, err, "make new-provider NAME=toy", name)
+	}
+	for _, name := range []string{"a", "toy", "zebra", "averyveryverylongname"} {
+		files, err := Files(name)
+		require.NoError(t, err)
+		for path, text := range files {
+			assert.NotContains(t, strings.ToLower(path+text), placeholder)
+			if strings.HasSuffix(path, ".go") {
+				formatted, err := format.Source([]byte(text))
+				require.NoError(t, err, path)
+				assert.Equal(t, string(formatted), text, path)
+			}
+		}
+	}
+}
+
+// checkout is a copy of the sources.
+func checkout(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	walk(t, root, func(path string) {
+		text, err := os.ReadFile(filepath.Join(root, path))
+		require.NoError(t, err)
+		to := filepath.Join(dir, path)
+		require.NoError(t, os.MkdirAll(filepath.Dir(to), 0o755))
+		require.NoError(t, os.WriteFile(to, text, 0o600))
+	})
+	return dir
+}
+
+// changed are the files of a copy that differ from the sources.
+func changed(t *testing.T, dir string) []string {
+	t.Helper()
+	var list []string
+	walk(t, dir, func(path string) {
+		have, err := os.ReadFile(filepath.Join(dir, path))
+		require.NoError(t, err)
+		if was, err := os.ReadFile(filepath.Join(root, path)); err != nil || !bytes.Equal(was, have) {
+			list = append(list, filepath.ToSlash(path))
+		}
+	})
+	require.NotEmpty(t, list)
+	return list
+}
+
+// walk visits the files of a checkout, without what was built there.
+func walk(t *testing.T, dir string, visit func(path string)) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		relative, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		switch {
+		case entry.IsDir() && slices.Contains([]string{".git", "bin", "dist"}, relative):
+			return fs.SkipDir
+		case entry.Type().IsRegular() && relative != ".git":
+			visit(relative)
+		}
+		return nil
+	}))
+}
+
+// goTool runs the go command with the project's flags, so that what is built already serves here as well.
+func goTool(t *testing.T, dir string, args ...string) {
+	t.Helper()
+	flags := []string{args[0], "-trimpath"}
+	if !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "-tags=") }) {
+		flags = append(flags, "-tags=grpcnotrace")
+	}
+	cmd := exec.CommandContext(t.Context(), "go", append(flags, args[1:]...)...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "go %s\n%s", strings.Join(args, " "), out)
+}
