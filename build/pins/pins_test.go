@@ -33,6 +33,8 @@ type job struct {
 	Environment string            `json:"environment"`
 	Permissions map[string]string `json:"permissions"`
 	Steps       []step            `json:"steps"`
+	// Uses calls another workflow, which none does.
+	Uses string `json:"uses"`
 }
 
 type workflow struct {
@@ -42,7 +44,7 @@ type workflow struct {
 
 func workflows(t *testing.T) map[string]workflow {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yaml"))
+	files, err := filepath.Glob(filepath.Join(root, ".github/workflows/*"))
 	require.NoError(t, err)
 	require.Len(t, files, 2)
 	all := map[string]workflow{}
@@ -62,6 +64,7 @@ func TestActionsAndImages(t *testing.T) {
 	commit := regexp.MustCompile(`^[a-z-]+/[a-z-]+@[0-9a-f]{40}$`)
 	for name, w := range workflows(t) {
 		for _, j := range w.Jobs {
+			assert.Empty(t, j.Uses, name)
 			for _, s := range j.Steps {
 				if s.Uses != "" {
 					assert.Regexp(t, commit, s.Uses, name)
@@ -77,7 +80,9 @@ func TestActionsAndImages(t *testing.T) {
 			assert.Regexp(t, `@sha256:[0-9a-f]{64}$`, f[1])
 		}
 	}
-	for _, module := range regexp.MustCompile(`(?:go|\$\(GO\)) (?:run|install) (\S+\.\S+/\S+)`).FindAllStringSubmatch(read(t, "Makefile"), -1) {
+	modules := regexp.MustCompile(`(?:go|\$\(GO\)) (?:run|install) (\w\S*\.\S+/\S+)`).FindAllStringSubmatch(read(t, "Makefile"), -1)
+	require.NotEmpty(t, modules)
+	for _, module := range modules {
 		assert.Regexp(t, `@v[0-9]+\.[0-9]+\.[0-9]+$`, module[1])
 	}
 }
@@ -87,7 +92,11 @@ func TestActionsAndImages(t *testing.T) {
 func TestReleaseRights(t *testing.T) {
 	t.Parallel()
 	all := workflows(t)
+	assert.Contains(t, read(t, ".github/workflows/release.yaml"), "\non:\n  push: {tags: [\"v*\"]}\n", "a tag alone becomes a release")
 	for name, w := range all {
+		text := read(t, ".github/workflows/"+name)
+		assert.NotRegexp(t, "pull_request_target|workflow_run|issue_comment", text, "%s: strangers' code would run with rights", name)
+		require.NotNil(t, w.Permissions, "%s: without permissions, a workflow has those of the repository's settings", name)
 		for _, right := range w.Permissions {
 			assert.Equal(t, "read", right, name)
 		}
@@ -98,7 +107,11 @@ func TestReleaseRights(t *testing.T) {
 			}
 			for _, s := range j.Steps {
 				tests := strings.Contains(s.Run, ".ci/run") || strings.Contains(s.Run, "make test") || strings.Contains(s.Run, "make vuln")
-				assert.False(t, tests && writes, "%s: job %s runs tests with rights", name, id)
+				assert.False(t, tests && (writes || j.Environment != ""), "%s: job %s runs tests with rights", name, id)
+				assert.NotContains(t, s.Run, "${{", "%s: job %s: a name of somebody's choice becomes a part of the script", name, id)
+				for _, value := range s.Env {
+					assert.False(t, strings.Contains(value, "secrets.") && j.Environment != "release", "%s: job %s has a secret", name, id)
+				}
 				if strings.HasPrefix(s.Uses, "actions/checkout@") {
 					kept := s.With["persist-credentials"]
 					assert.Equal(t, false, kept, "%s: job %s keeps the token where every program finds it", name, id)
@@ -124,6 +137,10 @@ func TestVerification(t *testing.T) {
 	} {
 		assert.Contains(t, page, what)
 	}
+	assert.Contains(t, read(t, ".goreleaser.yaml"), `- artifacts: checksum
+  cmd: cosign
+  signature: "${artifact}.sigstore.json"
+  args: ["sign-blob", "--yes",`)
 	makefile := read(t, "Makefile")
 	assert.Contains(t, makefile, "cosign sign --yes $$image@sha256:$$(sha256sum < $$layout/index.json")
 	assert.Contains(t, makefile, "cosign sign --yes $(REGISTRY)/charts/cloud-controller-manager@$$digest")

@@ -19,6 +19,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceansim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
@@ -336,6 +337,11 @@ func TestVerifyInstance(t *testing.T) {
 		assert.False(t, ok, name)
 		assert.Contains(t, why, c.why, name)
 	}
+	_, err = w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusServiceUnavailable})
+	require.NoError(t, err)
+	w.restart()
+	_, _, err = w.VerifyInstance(t.Context(), w.nodes[0])
+	require.Error(t, err, "a failure is no verdict")
 }
 
 // TestHandover: a load balancer of a cluster that was restored with another identity gets the new marks.
@@ -353,7 +359,9 @@ func TestHandover(t *testing.T) {
 	w.restart()
 	_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
 	require.ErrorContains(t, err, "belongs to another cluster")
-	marked, err := w.MarkedLoadBalancers(t.Context(), []*v1.Service{s})
+	other, gone := service("other", nil, port("http", 80, 30081)), service("gone", map[string]string{annotationID: id}, port("http", 80, 30082))
+	gone.Spec.Type = v1.ServiceTypeClusterIP
+	marked, err := w.MarkedLoadBalancers(t.Context(), []*v1.Service{other, gone, s})
 	require.NoError(t, err)
 	require.Len(t, marked, 1)
 	assert.Equal(t, guard.MarkedLoadBalancer{ID: id, Name: defaultName(s), Cluster: "before", ServiceUID: "before", Claims: []string{"default/web"}}, marked[0])

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
@@ -62,17 +63,36 @@ func TestAnotherLoadBalancer(t *testing.T) {
 	}
 }
 
-// TestServingIsNoOrphan: what a Service shows is no orphan, though an annotation names something that it does not get.
+// TestServingIsNoOrphan: what a Service shows is no orphan, nor what has its name, though an annotation names something that it
+// does not get. Each is enough.
 func TestServingIsNoOrphan(t *testing.T) {
 	t.Parallel()
-	w, s := served(t, "", web(nil))
-	s.Annotations[annotationID] = w.sim.AddLoadBalancer("by-hand", firstSubnet).ID
-	w.Apply(s)
-	_, err := w.try(s)
-	require.Error(t, err)
-	w.restart()
-	orphans, err := w.Orphans(t.Context(), []*v1.Service{w.Current(s)})
-	require.NoError(t, err)
-	assert.Empty(t, orphans)
-	assert.Len(t, w.sim.LoadBalancers(), 2)
+	for name, alone := range map[string]func(w *world, s *v1.Service){
+		"its address": func(w *world, s *v1.Service) {
+			w.sim.ChangeLoadBalancer(s.Annotations[annotationID], func(lb *openstacksim.LoadBalancer) {
+				cluster, _ := ownership.Marked(lb.Tags)
+				lb.Name, lb.Description, lb.Tags = "renamed", "", []string{ownership.ClusterMark(cluster)}
+			})
+		},
+		"its name": func(_ *world, s *v1.Service) {
+			s.Status = v1.ServiceStatus{}
+			delete(s.Annotations, annotationAddress)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, s := served(t, "", web(nil))
+			alone(w, s)
+			s.Annotations[annotationID] = w.sim.AddLoadBalancer("by-hand", firstSubnet).ID
+			w.Apply(s)
+			w.restart()
+			_, err := w.try(s)
+			require.Error(t, err)
+			w.restart()
+			orphans, err := w.Orphans(t.Context(), []*v1.Service{s})
+			require.NoError(t, err)
+			assert.Empty(t, orphans)
+			assert.Len(t, w.sim.LoadBalancers(), 2)
+		})
+	}
 }

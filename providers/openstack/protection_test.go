@@ -2,6 +2,7 @@ package openstack
 
 import (
 	"errors"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
@@ -375,6 +377,11 @@ func TestVerifyInstance(t *testing.T) {
 		assert.False(t, ok)
 		assert.Contains(t, why, want)
 	}
+	_, err = w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusServiceUnavailable, Operation: "GET /compute"})
+	require.NoError(t, err)
+	w.restart()
+	_, _, err = w.VerifyInstance(t.Context(), a)
+	require.Error(t, err, "a failure is no verdict")
 }
 
 // TestPlanOfBrokenLoadBalancers: plan tells what is done about one in ERROR, and nothing of one that Octavia works on.

@@ -178,7 +178,9 @@ func TestBareControlPlane(t *testing.T) {
 	assert.Equal(t, v1.SeccompProfileTypeRuntimeDefault, pod.SecurityContext.SeccompProfile.Type)
 	assert.True(t, *c.SecurityContext.ReadOnlyRootFilesystem)
 	assert.False(t, *c.SecurityContext.AllowPrivilegeEscalation)
-	assert.Equal(t, []v1.Capability{"ALL"}, c.SecurityContext.Capabilities.Drop)
+	assert.Equal(t, v1.Capabilities{Drop: []v1.Capability{"ALL"}}, *c.SecurityContext.Capabilities)
+	assert.Nil(t, c.SecurityContext.Privileged)
+	assert.False(t, pod.HostPID || pod.HostIPC)
 	assert.Contains(t, c.Args, "--bind-address=127.0.0.1")
 	assert.Equal(t, "127.0.0.1", c.LivenessProbe.HTTPGet.Host)
 	assert.Equal(t, "/healthz", c.LivenessProbe.HTTPGet.Path)
@@ -227,7 +229,7 @@ func TestRights(t *testing.T) {
 }
 
 // TestPermissionsDoNotGrow holds every right of the chart with everything switched on. What is added here gives a program that
-// holds a cloud's credential more power over the cluster: docs/security.md says for what it needs each.
+// holds a cloud's credential more power over the cluster.
 func TestPermissionsDoNotGrow(t *testing.T) {
 	t.Parallel()
 	everything := "controllers: [cloud-node-controller, cloud-node-lifecycle-controller, service-lb-controller, node-route-controller%s]\nadmissionPolicy: {enabled: true}\n" +

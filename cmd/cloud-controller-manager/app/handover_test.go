@@ -90,6 +90,7 @@ func TestHandover(t *testing.T) {
 				require.ErrorContains(t, err, c.fault)
 			}
 			assert.Contains(t, output.String(), c.says)
+			assert.NotRegexp(t, "lb-[567]", output.String(), "what has no Service here, and what has no other cluster's mark, is not listed")
 			if c.marked == nil {
 				c.marked = map[string]string{}
 			}

@@ -17,6 +17,10 @@ import (
 // credential to a stranger.
 var hostile = []string{simkit.FaultNull, simkit.FaultRedirect, simkit.FaultEndless}
 
+// mostAsked is how many calls two questions about a Node may cost whatever is answered; a listing without an end makes as many as
+// there is time for.
+const mostAsked = 60
+
 // runHostileAnswers: nothing crashes, nothing is deleted, no other host is asked, and afterwards the work goes on.
 func runHostileAnswers(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
@@ -28,11 +32,13 @@ func runHostileAnswers(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			w.beginHostile(kind)
 			for range 3 {
 				w.restart()
+				w.Sim.ResetCalls()
 				exists, err := w.instances().InstanceExists(t.Context(), node)
 				assert.True(t, exists || err != nil, "an answer or an error, but never gone")
 				w.requireNoCrash(err)
 				_, err = w.instances().InstanceMetadata(t.Context(), bareNode("worker"))
 				w.requireNoCrash(err)
+				assert.LessOrEqual(t, w.Sim.Calls().Total, mostAsked, "what leads nowhere is given up")
 			}
 			w.endHostile()
 			w.requireExists(node, true)

@@ -124,9 +124,10 @@ func TestGoneCompanyIsNotProved(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(5)
+		batches := 0
 		i := New(Source[int, object]{
 			Kind: "thing", ID: func(o object) int { return o.id }, Get: c.get, BatchSize: 100,
-			GetMany: func(context.Context, []int) ([]object, error) { return nil, nil },
+			GetMany: func(context.Context, []int) ([]object, error) { batches++; return nil, nil },
 		})
 		for id := range 5 {
 			c.remove(id)
@@ -138,6 +139,7 @@ func TestGoneCompanyIsNotProved(t *testing.T) {
 		_, err = i.Get(ctx, 1, Query{})
 		require.ErrorIs(t, err, cloudapi.ErrNotFound)
 		assert.Equal(t, [2]int{0, 2}, c.counts())
+		assert.Equal(t, 1, batches, "what a batch did not answer once is not asked for by another one")
 	})
 }
 

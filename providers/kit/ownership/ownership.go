@@ -188,21 +188,6 @@ func Check(object, mark string, marks []string) error {
 	return nil
 }
 
-// CheckRecords returns a NotOursError if another living Service of the cluster records the same ID under the annotation
-// and was made before. It looks at records alone, which anybody may write; Judge looks at what they cannot.
-func (c *Cluster) CheckRecords(object, annotation, id string, service *v1.Service) error {
-	others, err := c.others(context.Background(), service)
-	if err != nil {
-		return fmt.Errorf("looking for other owners of %s: %w", object, err)
-	}
-	for _, other := range others {
-		if id != "" && other.Annotations[annotation] == id && other.Spec.Type == v1.ServiceTypeLoadBalancer && before(other, service) {
-			return &NotOursError{Object: object, Owner: serviceName(other)}
-		}
-	}
-	return nil
-}
-
 // before reports whether a Service is the older one. Creation times have seconds; the UID breaks the tie.
 func before(a, b *v1.Service) bool {
 	if a.CreationTimestamp.Time.Equal(b.CreationTimestamp.Time) {

@@ -111,7 +111,8 @@ func TestMarkHoldsNoLock(t *testing.T) {
 	}()
 	<-asked
 	c.SetServices(lister(t))
-	require.NoError(t, c.CheckRecords("lb", "k", "1", service("a", 1, nil)), "records are looked at meanwhile")
+	_, err := c.Services(t.Context())
+	require.NoError(t, err, "Services are looked at meanwhile")
 	close(answer)
 	assert.Equal(t, "anyccm:u1", <-done)
 }
@@ -176,22 +177,6 @@ func TestMarkedBefore(t *testing.T) {
 			slices.Reverse(c.tags)
 		}
 	}
-}
-
-func TestCheckRecords(t *testing.T) {
-	t.Parallel()
-	first, second, twin := service("first", 1, nil), service("second", 2, nil), service("twin", 2, nil)
-	was := service("was", 0, func(s *v1.Service) { s.Spec.Type, s.Annotations["id"] = v1.ServiceTypeClusterIP, "8" })
-	var c Cluster
-	require.NoError(t, c.CheckRecords("lb 7", "id", "7", second), "nothing to look at yet")
-	c.SetServices(lister(t, first, second, was))
-	require.NoError(t, c.CheckRecords("lb 7", "id", "7", first))
-	require.EqualError(t, c.CheckRecords("lb 7", "id", "7", second), "lb 7 belongs to Service ns/first and is left alone; choose another name or ID, or remove it from there first")
-	require.NoError(t, c.CheckRecords("lb 8", "id", "8", second), "a Service that is no load balancer any more has none")
-	require.NoError(t, c.CheckRecords("lb", "id", "", second))
-	c.SetServices(lister(t, second, twin))
-	require.NoError(t, c.CheckRecords("lb 7", "id", "7", second))
-	require.ErrorContains(t, c.CheckRecords("lb 7", "id", "7", twin), "Service ns/second", "of two that were made in the same second, the UID decides")
 }
 
 func rules(adopt registry.Adoption) Rules {
@@ -364,6 +349,7 @@ func TestJudge(t *testing.T) {
 	d, err = c.Judge(t.Context(), mine, Object{Title: "lb 7", ID: "7", Marks: []string{ServiceMark("other")}}, rules(""), targets)
 	require.NoError(t, err)
 	Report(recorder, mine, d)
+	require.Len(t, recorder.Events, 2)
 	assert.Equal(t, "Warning LoadBalancerNotOurs lb 7 belongs to Service ns/other and is left alone; choose another name or ID, or remove it from there first", <-recorder.Events)
 	assert.Equal(t, "Warning LoadBalancerClaimed Service ns/mine claims lb 7, which is this Service's, by its annotations or its name; that is refused", <-recorder.Events)
 }

@@ -154,23 +154,54 @@ func TestOneAlone(t *testing.T) {
 	})
 }
 
-// TestLateJoiner: who joins while others wait is looked at in time, by a look that began afterwards.
+// TestLateJoiner: who joins while others wait is looked at in time, by a look that began afterwards, whenever between two looks
+// at the others that is.
 func TestLateJoiner(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newShop(1, 5*time.Minute)
-		room := s.room()
-		go func() { _, _ = room.Until(t.Context(), 1, "slow", finished) }()
-		time.Sleep(4*time.Minute + 300*time.Millisecond)
-		s.mu.Lock()
-		s.objects[2] = work{2, time.Now().Add(700 * time.Millisecond)}
-		s.mu.Unlock()
-		began := time.Now()
-		_, err := room.Until(priority.Urgent(t.Context()), 2, "quick", finished)
-		require.NoError(t, err)
-		assert.Less(t, time.Since(began), 2500*time.Millisecond)
-		assert.True(t, s.urgent, "somebody urgent waits for the look")
-	})
+	for after := time.Duration(0); after < 3*time.Second; after += 300 * time.Millisecond {
+		synctest.Test(t, func(t *testing.T) {
+			s := newShop(1, 5*time.Minute)
+			room := s.room()
+			go func() { _, _ = room.Until(t.Context(), 1, "slow", finished) }()
+			time.Sleep(4*time.Minute + after)
+			s.mu.Lock()
+			s.objects[2] = work{2, time.Now().Add(700 * time.Millisecond)}
+			s.mu.Unlock()
+			began := time.Now()
+			_, err := room.Until(priority.Urgent(t.Context()), 2, "quick", finished)
+			require.NoError(t, err)
+			assert.Less(t, time.Since(began), 1800*time.Millisecond, "joined %s later", after)
+			assert.True(t, s.urgent, "somebody urgent waits for the look")
+		})
+	}
+}
+
+// TestLooksAreFew: those that come one after another share their looks, of which there is at most one a second.
+func TestLooksAreFew(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		n, most int
+		apart   time.Duration
+	}{
+		"two, soon after each other": {2, 30, 400 * time.Millisecond},
+		"many, one after another":    {150, 75, 100 * time.Millisecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newShop(c.n, time.Minute)
+			room := s.room()
+			var group sync.WaitGroup
+			for i := range c.n {
+				i++
+				group.Go(func() {
+					_, err := room.Until(t.Context(), i, "a thing", finished)
+					assert.NoError(t, err)
+				})
+				time.Sleep(c.apart)
+			}
+			group.Wait()
+			assert.Less(t, s.lists+s.gets, c.most, name)
+		})
+	}
 }
 
 // TestCancellation: who gives up gets the context's error at once, and does not change anything for the others.
@@ -244,21 +275,44 @@ func TestFailingLooks(t *testing.T) {
 	}
 }
 
+// TestFailuresInARow: looks that fail now and then never add up to an outage.
+func TestFailuresInARow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newShop(1, time.Minute)
+		go func() {
+			fail := func(err error, lasts time.Duration) {
+				s.mu.Lock()
+				s.err = err
+				s.mu.Unlock()
+				time.Sleep(lasts)
+			}
+			for range 4 {
+				fail(&cloudapi.Error{Class: cloudapi.ErrTransient, Message: "no"}, 9*time.Second)
+				fail(nil, 5*time.Second)
+			}
+		}()
+		_, err := s.room().Until(t.Context(), 1, "a thing", finished)
+		require.NoError(t, err)
+	})
+}
+
 // TestHangingLook: a read that hangs holds up nobody who waits for something else.
 func TestHangingLook(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newShop(1, time.Hour)
-		s.hang[0] = true
+		s := newShop(2, time.Hour)
+		s.hang[1] = true
 		room := s.room()
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { _, _ = room.Until(ctx, 1, "what hangs", finished) }()
 		time.Sleep(3 * time.Second)
 		s.mu.Lock()
-		s.objects[1] = work{1, time.Now().Add(time.Second)}
+		require.Positive(t, s.gets, "the read has begun")
+		s.objects[2] = work{2, time.Now().Add(time.Second)}
 		s.mu.Unlock()
 		began := time.Now()
-		_, err := room.Until(t.Context(), 1, "what works", finished)
+		_, err := room.Until(t.Context(), 2, "what works", finished)
 		require.NoError(t, err)
 		assert.Less(t, time.Since(began), 3*time.Second)
 		cancel()
