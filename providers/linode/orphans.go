@@ -12,7 +12,6 @@ import (
 
 	"github.com/linode/linodego"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
@@ -91,7 +90,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	if err != nil || mark == "" {
 		return cmp.Or(err, errNoMark)
 	}
-	services, err := l.living(ctx)
+	services, err := l.cluster.Living(ctx)
 	if err != nil {
 		return err
 	}
@@ -130,19 +129,3 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 
 // errChanged: what was listed as an orphan is another thing by now.
 var errChanged = errors.New("it is not the orphan any more that was listed, and is left alone; list again")
-
-// living returns the Services of the cluster as the API server has them now; none where nobody can tell.
-func (l *loadBalancers) living(ctx context.Context) ([]*v1.Service, error) {
-	if l.kube == nil {
-		return nil, nil
-	}
-	list, err := l.kube.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("listing Services: %w", err)
-	}
-	services := make([]*v1.Service, len(list.Items))
-	for i := range list.Items {
-		services[i] = &list.Items[i]
-	}
-	return services, nil
-}

@@ -257,6 +257,19 @@ func TestOrphanOfALivingService(t *testing.T) {
 	}
 }
 
+// TestOrphanWithoutAClient: who cannot see the Services deletes nothing.
+func TestOrphanWithoutAClient(t *testing.T) {
+	t.Parallel()
+	w := lbWorld(t, 1)
+	s := service("web", nil, port("http", 80, 30080))
+	w.Apply(s)
+	w.ensure(s)
+	nb := w.sim.NodeBalancers()[0]
+	w.loadBalancers.kube = nil
+	require.Error(t, w.DeleteOrphan(t.Context(), guard.Orphan{Kind: kindNodeBalancer, ID: strconv.Itoa(nb.ID), Name: nb.Label}))
+	assert.Len(t, w.sim.NodeBalancers(), 1)
+}
+
 // relabelled gives a NodeBalancer a label as Linode's own controller makes them, and takes the mark of its Service off.
 func relabelled(marked bool) func(*linodesim.NodeBalancer) {
 	return func(nb *linodesim.NodeBalancer) {

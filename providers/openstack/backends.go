@@ -1,6 +1,7 @@
 package openstack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,8 +41,30 @@ func (l *loadBalancers) backends(ctx context.Context, service *v1.Service, nodes
 		id, _ := l.config.parseProviderID(n.Spec.ProviderID) // nodes of another cloud may be members, too
 		list = append(list, backend{n.Name, address, id})
 	}
+	return distinct(list), nil
+}
+
+// distinct returns backends by name, and one of those that have the same address: Octavia refuses a list with two such members, and
+// with it everybody else's change. A node that has its server here comes before one that only says what it has.
+func distinct(list []backend) []backend {
+	slices.SortFunc(list, func(a, b backend) int {
+		if (a.serverID == "") != (b.serverID == "") {
+			return cmp.Compare(a.serverID, b.serverID) * -1
+		}
+		return strings.Compare(a.name, b.name)
+	})
+	taken := map[string]string{}
+	list = slices.DeleteFunc(list, func(b backend) bool {
+		other, twice := taken[b.address]
+		if twice {
+			klog.InfoS("Leaving a node out of load balancers whose address another one has", "node", b.name, "address", b.address, "other", other)
+			return true
+		}
+		taken[b.address] = b.name
+		return false
+	})
 	slices.SortFunc(list, func(a, b backend) int { return strings.Compare(a.name, b.name) })
-	return list, nil
+	return list
 }
 
 // addressOf chooses among the addresses of a node by what the Node tells; but whoever controls a kubelet may write there what he

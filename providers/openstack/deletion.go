@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 )
 
 // EnsureLoadBalancerDeleted implements cloudprovider.LoadBalancer. What is ours goes, and what others use stays.
@@ -20,14 +22,8 @@ func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster s
 	if err := concerning(err, annotationKeepFloatingIP); err != nil {
 		return err // in doubt nothing is deleted
 	}
-	lb, r, err := l.findOurs(ctx, cluster, service)
-	if err != nil {
+	if err := l.leaveAll(ctx, cluster, service, s); err != nil {
 		return err
-	}
-	if lb != nil && l.served(lb, r) {
-		if err := l.leave(ctx, service, s, lb, r); err != nil {
-			return err
-		}
 	}
 	if err := l.releaseLeft(ctx, cluster, service, s); err != nil {
 		return err
@@ -35,8 +31,32 @@ func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster s
 	return l.removeSecurityGroup(ctx, service, ensureMaxAge)
 }
 
+// leaveAll takes a Service off its load balancer, and off others that were made for it at the same time.
+func (l *loadBalancers) leaveAll(ctx context.Context, cluster string, service *v1.Service, s settings) error {
+	left := ""
+	for range mostBirths {
+		lb, r, err := l.findOurs(ctx, cluster, service)
+		if err != nil || lb == nil || !l.served(lb, r) || lb.ID == left {
+			return err
+		}
+		if err := l.leave(ctx, cluster, service, s, lb, r); err != nil {
+			return err
+		}
+		left = lb.ID
+		if !r.owner || lb.Name != r.name {
+			return nil // an annotation has moved the Service, and what it had before is told of
+		}
+		service = recorded(service, map[string]string{annotationID: "", annotationMade: ""})
+		if twin, err := l.findByName(ctx, cluster, service, inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge}); err != nil || twin == nil ||
+			!slices.Contains(twin.Tags, r.serviceMark) {
+			return err
+		}
+	}
+	return nil
+}
+
 // leave takes a Service off its load balancer, and deletes that where nobody else uses it. nil means that it is done.
-func (l *loadBalancers) leave(ctx context.Context, service *v1.Service, s settings, lb *balancer, r role) error {
+func (l *loadBalancers) leave(ctx context.Context, cluster string, service *v1.Service, s settings, lb *balancer, r role) error {
 	unlock, err := l.locks.Lock(ctx, lb.ID)
 	if err != nil {
 		return fmt.Errorf("waiting for another Service of load balancer %s: %w", lb.ID, err)
@@ -60,7 +80,30 @@ func (l *loadBalancers) leave(ctx context.Context, service *v1.Service, s settin
 	} else if f.tags() && shared(lb, r) || !madeByController(lb, service) {
 		return l.leaveShared(ctx, service, lb, r)
 	}
+	if owned, err := l.ownedByAnother(ctx, cluster, lb, r); err != nil {
+		return err
+	} else if owned {
+		return l.leaveShared(ctx, service, lb, r)
+	}
 	return l.destroy(ctx, service, s, lb, r)
+}
+
+// ownedByAnother reports whether a load balancer that a Service only shares has an owner that lives, or one in another cluster, though
+// its tag is missing: a controller of before tags made it, or somebody wrote the tags anew.
+func (l *loadBalancers) ownedByAnother(ctx context.Context, cluster string, lb *balancer, r role) (bool, error) {
+	if r.owner {
+		return false, nil
+	}
+	if ownership.Check("", r.mark, lb.Tags) != nil {
+		return true, nil
+	}
+	owner, _, _, err := l.ownerOf(ctx, cluster, lb, r.mark)
+	if err != nil || owner == nil {
+		return false, err
+	}
+	waits := owner.Spec.Type == v1.ServiceTypeLoadBalancer || len(owner.Finalizers) > 0
+	id := owner.Annotations[annotationID]
+	return waits && balancerName(cluster, owner) != r.name && (id == "" || id == lb.ID), nil
 }
 
 // destroy deletes a load balancer and what belongs to it, and waits until it has gone.
@@ -81,7 +124,8 @@ func (l *loadBalancers) destroy(ctx context.Context, service *v1.Service, s sett
 		}
 	}
 	klog.InfoS("Deleting load balancer", "service", klog.KObj(service), "loadBalancer", lb.ID)
-	return l.remove(ctx, lb, l.config.LoadBalancer.CascadeDelete)
+	// Octavia changes no part of one in ERROR, so that the parts cannot go first.
+	return l.remove(ctx, lb, l.config.LoadBalancer.CascadeDelete || lb.Status == statusError)
 }
 
 func (l *loadBalancers) forget(id string) {

@@ -133,7 +133,7 @@ func (l *loadBalancers) GetLoadBalancer(ctx context.Context, cluster string, ser
 
 // served reports whether a Service has a part in a load balancer. One that it would share, and has not joined, is none.
 func (l *loadBalancers) served(lb *balancer, r role) bool {
-	return r.owner || slices.Contains(lb.Tags, r.name)
+	return r.owner || (slices.Contains(lb.Tags, r.name) && !r.apart)
 }
 
 func furtherAddresses(lb *balancer) []string {
@@ -336,7 +336,8 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 	l.updating.Add(1)
 	defer l.updating.Add(-1)
 	s, _, settingsErr := parseSettings(service, l.config)
-	if err := concerning(settingsErr, annotationNodeSelector, annotationProxyProtocol, annotationForwardedFor, annotationTLSContainerRef); err != nil {
+	if err := concerning(settingsErr, annotationNodeSelector, annotationProxyProtocol, annotationForwardedFor, annotationTLSContainerRef,
+		annotationClass, annotationMemberSubnetID, annotationSubnetID, annotationSourceRanges); err != nil {
 		return err
 	}
 	f, err := l.api.octavia(ctx)

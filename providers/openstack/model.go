@@ -22,6 +22,7 @@ const (
 	floatingDescription = "Floating IP for Kubernetes external service"
 	forwardedFor        = "X-Forwarded-For"
 	healthPath          = "/healthz"
+	groupPrefix         = "lb-sg-"
 )
 
 func cut(name string) string { return name[:min(len(name), longestName)] }
@@ -46,7 +47,7 @@ func floatingIPDescription(cluster string, s *v1.Service) string {
 }
 
 func securityGroupName(s *v1.Service) string {
-	return cut(fmt.Sprintf("lb-sg-%s-%s-%s", s.UID, s.Namespace, s.Name))
+	return cut(fmt.Sprintf("%s%s-%s-%s", groupPrefix, s.UID, s.Namespace, s.Name))
 }
 
 func partName(part string, index int, balancer string) string {
@@ -63,6 +64,8 @@ type role struct {
 	mark, serviceMark string
 	// owner is set where the load balancer is the Service's own; others share it.
 	owner bool
+	// apart is set where the tag with the name is that of another cluster's Service.
+	apart bool
 }
 
 // mine reports whether a listener belongs to the Service.

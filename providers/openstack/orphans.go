@@ -113,10 +113,11 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	}
 	err = c.api.deleteBalancer(ctx, o.ID, true)
 	l.balancers.Invalidate(o.ID)
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		return nil
+	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+		return err
 	}
-	return err
+	_, uid := ownership.Marked(lb.Tags)
+	return l.dropGroupsOf(ctx, uid)
 }
 
 // checkOrphan refuses what was an orphan when it was listed, and is none by now.

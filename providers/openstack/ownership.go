@@ -70,6 +70,12 @@ func (l *loadBalancers) findByName(ctx context.Context, cluster string, service 
 			// Another cluster of the same name may have a Service of the same name.
 			return lb.leaving() || (len(found) > 1 && ownership.Check("load balancer "+lb.ID, mark, lb.Tags) != nil)
 		})
+		if len(found) > 1 { // two processes made one each, or the answer to a creation came too late
+			made := slices.DeleteFunc(slices.Clone(found), func(lb *balancer) bool { return !slices.Contains(lb.Tags, ownership.ServiceMark(service.UID)) })
+			if len(made) > 0 {
+				return l.first(ctx, service, made)
+			}
+		}
 		switch {
 		case len(found) > 1:
 			return nil, fmt.Errorf("%d load balancers are named %s; delete all but one, or record one in the annotation %s", len(found), name, annotationID)
@@ -78,6 +84,30 @@ func (l *loadBalancers) findByName(ctx context.Context, cluster string, service 
 		}
 	}
 	return nil, nil //nolint:nilnil // absence is an answer here
+}
+
+// first returns, of load balancers that were all made for a Service, the one that serves: whose address the status shows, else with a
+// floating address, else the first one that works.
+func (l *loadBalancers) first(ctx context.Context, service *v1.Service, made []*balancer) (*balancer, error) {
+	slices.SortFunc(made, func(a, b *balancer) int { return strings.Compare(a.ID, b.ID) })
+	rank := map[string]int{}
+	for _, lb := range made {
+		addresses, err := l.addressesOf(ctx, lb)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case slices.ContainsFunc(addresses, func(a string) bool { return shown(service, a) }):
+			rank[lb.ID] = 0
+		case len(addresses) > 1+len(furtherAddresses(lb)):
+			rank[lb.ID] = 1
+		case lb.Status != statusError:
+			rank[lb.ID] = 2
+		default:
+			rank[lb.ID] = 3
+		}
+	}
+	return slices.MinFunc(made, func(a, b *balancer) int { return rank[a.ID] - rank[b.ID] }), nil
 }
 
 // findOurs is find for everything but creation and change: what belongs to somebody else does not exist for this Service.
@@ -108,7 +138,8 @@ func (l *loadBalancers) roleOf(ctx context.Context, cluster string, service *v1.
 	own := lb.Name == r.name || lb.Name == legacyName(service) || service.Annotations[annotationID] == "" || slices.Contains(lb.Tags, r.serviceMark)
 	moved := clusterDiffers(lb.Name, r.name) && !slices.Contains(lb.Tags, r.name)
 	if !own && !moved {
-		return r, ownership.Decision{}, nil
+		r.apart, err = l.apart(ctx, lb, r)
+		return r, ownership.Decision{}, err
 	}
 	d, err := l.judge(ctx, service, lb, l.rules(cluster, lb, mark), nil)
 	switch {
@@ -123,6 +154,20 @@ func (l *loadBalancers) roleOf(ctx context.Context, cluster string, service *v1.
 		d = ownership.Decision{}
 	}
 	return r, d, nil
+}
+
+// apart reports whether the tag by which a Service seems to share another cluster's load balancer is that of a Service which is
+// called alike in a cluster called alike: none of the listeners with the tag is this cluster's.
+func (l *loadBalancers) apart(ctx context.Context, lb *balancer, r role) (bool, error) {
+	if l.config.LoadBalancer.ShareAcross || !slices.Contains(lb.Tags, r.name) || ownership.Check("", r.mark, lb.Tags) == nil {
+		return false, nil
+	}
+	d, err := l.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: partsMaxAge})
+	if err != nil {
+		return false, notAbsence(err)
+	}
+	tagged := func(l listener) bool { return slices.Contains(l.Tags, r.name) }
+	return slices.ContainsFunc(d.listeners, tagged) && !slices.ContainsFunc(d.listeners, func(l listener) bool { return tagged(l) && r.mine(l) }), nil
 }
 
 // judge says whose a load balancer is.
@@ -198,6 +243,9 @@ func (l *loadBalancers) targets(ctx context.Context, lb *balancer, more []*v1.No
 	}
 	ours := map[string]*v1.Node{}
 	for _, n := range slices.Concat(more, l.instances.nodes.Nodes()) {
+		if _, err := l.config.parseProviderID(n.Spec.ProviderID); err != nil {
+			continue // what a Node says of itself proves nothing, and nobody can be asked about its machine here
+		}
 		for _, family := range []v1.IPFamily{v1.IPv4Protocol, v1.IPv6Protocol} {
 			address, err := l.addressOf(ctx, n, family)
 			if err != nil {
@@ -289,7 +337,7 @@ func (l *loadBalancers) admit(ctx context.Context, cluster string, service *v1.S
 // joining decides whether a Service may share a load balancer: one that was made for another Service with its agreement, and a
 // user's by the operator's policy. What is shared already, as after a takeover, stays: its tag is a controller's.
 func (l *loadBalancers) joining(ctx context.Context, cluster string, service *v1.Service, lb *balancer, r role, nodes []*v1.Node) (ownership.Decision, error) {
-	agreed, joined := ownership.Decision{Verdict: ownership.Adopted, Object: titleOf(lb)}, slices.Contains(lb.Tags, r.name)
+	agreed, joined := ownership.Decision{Verdict: ownership.Adopted, Object: titleOf(lb)}, slices.Contains(lb.Tags, r.name) && !r.apart
 	owner, namespace, name, err := l.ownerOf(ctx, cluster, lb, r.mark)
 	if err != nil {
 		return ownership.Decision{}, err

@@ -46,7 +46,7 @@ func (l *loadBalancers) leavePrevious(ctx context.Context, cluster string, servi
 	if recorded != lb.ID || !r.marked(lb) || kept(service) {
 		return l.tellRetained(ctx, service, lb, now)
 	}
-	if err := l.leave(ctx, before, s, lb, r); err != nil {
+	if err := l.leave(ctx, cluster, before, s, lb, r); err != nil {
 		return fmt.Errorf("removing load balancer %s, which the Service had before: %w", lb.ID, err)
 	}
 	return l.record(ctx, service, map[string]any{annotationMade: nil})

@@ -53,6 +53,8 @@ type routes struct {
 
 	mu     sync.Mutex
 	lister listers.NodeLister
+	// known are the routes that were seen to lead to a node.
+	known map[route]bool
 	// writing keeps changes of the whole list from overtaking each other.
 	writing sync.Mutex
 }
@@ -60,7 +62,7 @@ type routes struct {
 var _ cloudprovider.Routes = (*routes)(nil)
 
 func newRoutes(c Config, a *api, i *instances) *routes {
-	return &routes{id: c.RouterID, api: a, instances: i, routers: inventory.New(inventory.Source[string, *router]{
+	return &routes{id: c.RouterID, api: a, instances: i, known: map[route]bool{}, routers: inventory.New(inventory.Source[string, *router]{
 		Kind: "router", ID: func(r *router) string { return r.ID },
 		Get: func(ctx context.Context, id string) (*router, error) {
 			return get(ctx, a, network, "reading router "+id, "routers/"+id, "router", func(r *router) bool { return r.ID == id })
@@ -113,12 +115,13 @@ func (r *routes) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Rou
 				continue // the framework makes it again, and with it what is missing
 			}
 			shown.TargetNode = types.NodeName(n.Name)
+			r.remember(one)
 		} else {
-			held, err := r.held(ctx, one.NextHop)
+			foreign, err := r.foreign(ctx, one)
 			if err != nil {
 				return nil, err
 			}
-			if held {
+			if foreign {
 				continue
 			}
 			shown.TargetNode, shown.Blackhole = types.NodeName(one.NextHop), true
@@ -167,10 +170,34 @@ func (r *routes) read(ctx context.Context, age time.Duration) (*router, error) {
 	return at, err
 }
 
-// held reports whether a port of the project has an address.
-func (r *routes) held(ctx context.Context, ip string) (bool, error) {
+// holders are the ports of the project that have an address.
+func (r *routes) holders(ctx context.Context, ip string) ([]*port, error) {
 	all, err := r.instances.ports.All(ctx, inventory.Query{MaxAge: routesMaxAge})
-	return slices.ContainsFunc(all, func(p *port) bool { return p.has(ip) }), err
+	return slices.DeleteFunc(all, func(p *port) bool { return !p.has(ip) }), err
+}
+
+// foreign reports whether a route leads to a machine that is there, and was not seen as a node of this cluster.
+func (r *routes) foreign(ctx context.Context, one route) (bool, error) {
+	r.mu.Lock()
+	known := r.known[one]
+	r.mu.Unlock()
+	if known {
+		return false, nil
+	}
+	holders, err := r.holders(ctx, one.NextHop)
+	return len(holders) > 0, err
+}
+
+func (r *routes) remember(one route) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.known[one] = true
+}
+
+func (r *routes) forget(one route) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.known, one)
 }
 
 // passes reports whether the node's port lets packets of the route's destination through.
@@ -217,10 +244,62 @@ func (r *routes) CreateRoute(ctx context.Context, _, _ string, wanted *cloudprov
 		return err
 	}
 	one := route{wanted.DestinationCIDR, hop}
+	if one, err = r.alone(ctx, node, one); err != nil {
+		return err
+	}
 	if err := r.let(ctx, node, one, true); err != nil { // the port comes first: a route to a closed one loses packets
 		return err
 	}
 	return r.change(ctx, one, true)
+}
+
+// alone returns the route that is to be made where the router has one with the same destination: with two, a part of the packets would
+// go to the wrong machine. One that leads to another address of the node is kept; one that led to a node of ours, or leads nowhere, is
+// removed; any other one is somebody else's.
+func (r *routes) alone(ctx context.Context, node *v1.Node, wanted route) (route, error) {
+	at, err := r.read(ctx, routesMaxAge)
+	if err != nil {
+		return wanted, err
+	}
+	for _, one := range at.Routes {
+		if one.Destination != wanted.Destination || one.NextHop == wanted.NextHop {
+			continue
+		}
+		if p, err := r.portOf(ctx, node, one.NextHop, updateMaxAge); err != nil || p != nil {
+			return one, err
+		}
+		foreign, err := r.foreign(ctx, one)
+		if err != nil {
+			return wanted, err
+		}
+		if foreign {
+			return wanted, fmt.Errorf("router %s leads %s to %s already, which is no node of this cluster; remove that route, or give the clusters different pod ranges",
+				r.id, one.Destination, one.NextHop)
+		}
+		if err := r.remove(ctx, nil, one); err != nil {
+			return wanted, err
+		}
+	}
+	return wanted, nil
+}
+
+// remove takes a route off the router, and its destination off the port that it led to; node is nil for one that is gone.
+func (r *routes) remove(ctx context.Context, node *v1.Node, one route) error {
+	if err := r.change(ctx, one, false); err != nil {
+		return err
+	}
+	r.forget(one)
+	if node != nil {
+		return r.let(ctx, node, one, false)
+	}
+	if has, err := r.api.hasExtension(ctx, extensionAddressPairs); err != nil || !has {
+		return err
+	}
+	holders, err := r.holders(ctx, one.NextHop)
+	if err != nil || len(holders) != 1 {
+		return err // its machine is gone, or networks with the same range do not tell which one it was
+	}
+	return r.open(ctx, holders[0], one, false)
 }
 
 // DeleteRoute implements cloudprovider.Routes. The next hop is the one that the router has, not the one that a new route
@@ -245,11 +324,8 @@ func (r *routes) DeleteRoute(ctx context.Context, _ string, unwanted *cloudprovi
 				continue
 			}
 		}
-		if err := r.change(ctx, one, false); err != nil {
+		if err := r.remove(ctx, node, one); err != nil || node != nil {
 			return err
-		}
-		if node != nil {
-			return r.let(ctx, node, one, false)
 		}
 	}
 	return nil
@@ -344,7 +420,25 @@ func (r *routes) let(ctx context.Context, node *v1.Node, one route, through bool
 		return err
 	case p == nil && through:
 		return fmt.Errorf("no port of node %s has its address %s, so the packets of %s would be dropped", node.Name, one.NextHop, one.Destination)
-	case p == nil || !p.secured() || p.passes(one.Destination) == through:
+	case p == nil:
+		return nil
+	}
+	id := p.ID
+	err = r.open(ctx, p, one, through)
+	for range mostRounds { // somebody else changed the port meanwhile; without its route nobody would come back for the pair
+		if through || !errors.Is(err, cloudapi.ErrConflict) {
+			break
+		}
+		if p, err = r.instances.ports.Get(ctx, id, inventory.Query{}); err == nil {
+			err = r.open(ctx, p, one, through)
+		}
+	}
+	return err
+}
+
+// open makes a port let packets of a route through, or no longer.
+func (r *routes) open(ctx context.Context, p *port, one route, through bool) error {
+	if !p.secured() || p.passes(one.Destination) == through {
 		return nil
 	}
 	pairs := slices.DeleteFunc(slices.Clone(p.AddressPairs), func(a addressPair) bool { return a.Address == one.Destination })

@@ -198,3 +198,44 @@ func TestManyRoutes(t *testing.T) {
 	err := w.routes.CreateRoute(t.Context(), "", "", podRoute("n2", "10.244.2.0/24"))
 	require.ErrorContains(t, err, "quota")
 }
+
+// TestOneRouteForAPodRange: a pod range never leads to two machines. The route of a node that left goes, and its port lets the
+// range through no longer; another cluster's route stays.
+func TestOneRouteForAPodRange(t *testing.T) {
+	t.Parallel()
+	for name, seen := range map[string]bool{"seen before": true, "unknown": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := routed(t)
+			require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
+			if seen {
+				w.shown()
+			}
+			w.Unregister(w.nodes[0])
+			err := w.routes.CreateRoute(t.Context(), "", "", podRoute("n2", "10.244.1.0/24"))
+			require.Len(t, w.sim.Routers()[0].Routes, 1)
+			assert.Equal(t, !seen, len(w.pairs("n1")) == 1)
+			if seen {
+				require.NoError(t, err)
+				assert.Equal(t, []string{"10.244.1.0/24 n2 false"}, w.shown())
+				return
+			}
+			require.ErrorContains(t, err, "which is no node of this cluster")
+		})
+	}
+}
+
+// TestPairsGoWithTheirRoute: a port that somebody else changed since it was read loses the pod range all the same.
+func TestPairsGoWithTheirRoute(t *testing.T) {
+	t.Parallel()
+	w := routed(t)
+	require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
+	w.shown()
+	for _, p := range w.sim.Ports() {
+		if providerIDPrefix+"/"+p.DeviceID == w.nodes[0].Spec.ProviderID {
+			w.sim.ChangePort(p.ID, func(p *openstacksim.Port) { p.SecurityGroups = []string{} })
+		}
+	}
+	require.NoError(t, w.routes.DeleteRoute(t.Context(), "", podRoute("n1", "10.244.1.0/24")))
+	assert.Empty(t, w.pairs("n1"))
+}

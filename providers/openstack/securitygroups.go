@@ -57,17 +57,13 @@ func newGroupInventory(a *api) *inventory.Inventory[string, securityGroup] {
 	})
 }
 
-// securityGroup returns the security group of a Service, or nil. Its name holds the Service's UID, so nobody else makes it.
-func (l *loadBalancers) securityGroup(ctx context.Context, service *v1.Service, age time.Duration) (*securityGroup, error) {
-	name := securityGroupName(service)
-	found, err := l.groups.Find(ctx, indexName, name, inventory.Query{MaxAge: age, MaxMissAge: age, MaxUnlistedAge: age})
-	switch {
-	case err != nil || len(found) == 0:
-		return nil, err
-	case len(found) > 1:
-		return nil, fmt.Errorf("%d security groups are named %s; delete all but one", len(found), name)
-	}
-	return &found[0], nil
+// securityGroups returns the security groups of a Service. Their name holds the Service's UID, so nobody else makes them; there are
+// several where two processes made one each, or the answer to a creation came too late, and all but the first are to go.
+func (l *loadBalancers) securityGroups(ctx context.Context, service *v1.Service, age time.Duration) ([]securityGroup, error) {
+	found, err := l.groups.Find(ctx, indexName, securityGroupName(service), inventory.Query{MaxAge: age, MaxMissAge: age, MaxUnlistedAge: age})
+	found = slices.Clone(found)
+	slices.SortFunc(found, func(a, b securityGroup) int { return strings.Compare(a.ID, b.ID) })
+	return found, err
 }
 
 // ensureSecurityGroup opens the node ports of a Service where the option asks for it, and else removes what it opened
@@ -84,19 +80,24 @@ func (l *loadBalancers) ensureSecurityGroup(ctx context.Context, service *v1.Ser
 	if err != nil {
 		return err
 	}
-	g, err := l.securityGroup(ctx, service, newMaxAge)
+	groups, err := l.securityGroups(ctx, service, newMaxAge)
 	if err != nil {
 		return err
 	}
-	if g == nil {
-		if g, err = l.createSecurityGroup(ctx, service); err != nil {
+	if len(groups) == 0 {
+		g, err := l.createSecurityGroup(ctx, service)
+		if err != nil {
 			return err
 		}
+		groups = []securityGroup{*g}
 	}
-	if err := l.syncRules(ctx, *g, wanted); err != nil {
+	if err := l.syncRules(ctx, groups[0], wanted); err != nil {
 		return err
 	}
-	return l.syncPorts(ctx, *g, subnetID, members)
+	if err := l.syncPorts(ctx, groups[0], subnetID, members); err != nil {
+		return err
+	}
+	return l.dropGroups(ctx, groups[1:])
 }
 
 func (l *loadBalancers) createSecurityGroup(ctx context.Context, service *v1.Service) (*securityGroup, error) {
@@ -255,11 +256,36 @@ func (l *loadBalancers) setGroups(ctx context.Context, p *port, groups []string)
 
 // removeSecurityGroup takes the security group of a Service off all ports and deletes it, if there is one.
 func (l *loadBalancers) removeSecurityGroup(ctx context.Context, service *v1.Service, age time.Duration) error {
-	g, err := l.securityGroup(ctx, service, age)
-	if err != nil || g == nil {
+	groups, err := l.securityGroups(ctx, service, age)
+	if err != nil {
 		return err
 	}
-	if err := l.takeOff(ctx, *g, ensureMaxAge, func(*port) bool { return true }); err != nil {
+	return l.dropGroups(ctx, groups)
+}
+
+func (l *loadBalancers) dropGroups(ctx context.Context, groups []securityGroup) error {
+	for _, g := range groups {
+		if err := l.dropGroup(ctx, g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropGroupsOf deletes the security groups of a Service that is gone.
+func (l *loadBalancers) dropGroupsOf(ctx context.Context, uid string) error {
+	if uid == "" || !l.config.LoadBalancer.ManageSecurityGroups {
+		return nil
+	}
+	all, err := l.groups.All(ctx, inventory.Query{MaxAge: ensureMaxAge})
+	if err != nil {
+		return err
+	}
+	return l.dropGroups(ctx, slices.DeleteFunc(all, func(g securityGroup) bool { return !strings.HasPrefix(g.Name, groupPrefix+uid+"-") }))
+}
+
+func (l *loadBalancers) dropGroup(ctx context.Context, g securityGroup) error {
+	if err := l.takeOff(ctx, g, ensureMaxAge, func(*port) bool { return true }); err != nil {
 		return err
 	}
 	if now, err := l.groups.Get(ctx, g.ID, inventory.Query{}); errors.Is(err, cloudapi.ErrNotFound) {
@@ -268,8 +294,8 @@ func (l *loadBalancers) removeSecurityGroup(ctx context.Context, service *v1.Ser
 	} else if err != nil || now.Name != g.Name {
 		return err // somebody gave it another name, and with it another purpose
 	}
-	klog.InfoS("Deleting security group", "service", klog.KObj(service), "group", g.ID)
-	_, err = request[struct{}](ctx, l.api, network, "deleting security group "+g.Name, http.MethodDelete, "security-groups/"+g.ID, nil, "", http.StatusNoContent)
+	klog.InfoS("Deleting security group", "group", g.ID, "name", g.Name)
+	_, err := request[struct{}](ctx, l.api, network, "deleting security group "+g.Name, http.MethodDelete, "security-groups/"+g.ID, nil, "", http.StatusNoContent)
 	switch {
 	case errors.Is(err, cloudapi.ErrConflict):
 		l.instances.ports.Distrust() // a port has it that was not seen with it
