@@ -157,19 +157,7 @@ func (p Provider) credentialProblems() []error {
 func (p Provider) configProblems() []error {
 	var problems []error
 	c := p.Installation.Config
-	keys, sections, secrets := 0, 0, 0
-	for _, o := range p.Options {
-		if o.FileKey == "" {
-			continue
-		}
-		keys++
-		if strings.HasPrefix(o.FileKey, "[") {
-			sections++
-		}
-		if o.Kind == schema.KindSecret {
-			secrets++
-		}
-	}
+	keys, sections, secrets := p.fileKeys()
 	switch {
 	case c.Format == NoConfig && (c != CloudConfig{} || keys > 0):
 		problems = append(problems, errors.New("Installation.Config has no Format, but options have file keys, or its other fields are set"))
@@ -183,4 +171,21 @@ func (p Provider) configProblems() []error {
 		problems = append(problems, errors.New("options that are secrets have file keys; set Installation.Config.HoldsCredentials"))
 	}
 	return problems
+}
+
+// fileKeys counts the options with keys in the cloud config, and of those the ones in sections and the secrets.
+func (p Provider) fileKeys() (keys, sections, secrets int) {
+	for _, o := range p.Options {
+		if o.FileKey == "" {
+			continue
+		}
+		keys++
+		if strings.HasPrefix(o.FileKey, "[") {
+			sections++
+		}
+		if o.Kind == schema.KindSecret {
+			secrets++
+		}
+	}
+	return keys, sections, secrets
 }

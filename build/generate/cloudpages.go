@@ -54,19 +54,20 @@ func example(p registry.Provider) string {
 	i := p.Installation
 	var b strings.Builder
 	b.WriteString("```\n")
-	secret, files := false, ""
+	secret := false
+	var files strings.Builder
 	for _, c := range i.Credentials {
 		if !c.Optional {
 			secret = true
-			files += fmt.Sprintf(" --from-file=%s=%s", c.Key, strings.ToLower(c.Name))
+			fmt.Fprintf(&files, " --from-file=%s=%s", c.Key, strings.ToLower(c.Name))
 		}
 	}
 	if i.Config.HoldsCredentials {
 		secret = true
-		files += " --from-file=" + i.Config.File
+		files.WriteString(" --from-file=" + i.Config.File)
 	}
 	if secret {
-		fmt.Fprintf(&b, "kubectl -n kube-system create secret generic %s%s\n", i.Secret, files)
+		fmt.Fprintf(&b, "kubectl -n kube-system create secret generic %s%s\n", i.Secret, files.String())
 	}
 	set := []string{"cloudProvider=" + p.Name}
 	if secret {

@@ -60,13 +60,14 @@ func checkout(t *testing.T, providers ...string) string {
 		require.NoError(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
 	}
 	for i, name := range providers {
-		code := "package " + name + "\n"
+		var code strings.Builder
+		code.WriteString("package " + name + "\n")
 		for k, r := range events.Table() {
 			if i == 0 {
-				code += fmt.Sprintf("const event%d = %q\n", k, r.Reason)
+				fmt.Fprintf(&code, "const event%d = %q\n", k, r.Reason)
 			}
 		}
-		write(t, filepath.Join(root, "providers", name, "provider.go"), code)
+		write(t, filepath.Join(root, "providers", name, "provider.go"), code.String())
 	}
 	return root
 }

@@ -22,23 +22,54 @@ func area(pkg string) string {
 	return first
 }
 
+// rules are the directions that imports must not take, and why.
+var rules = []struct {
+	broken func(from, to string) bool
+	why    string
+}{
+	{
+		func(from, to string) bool { return provider(from) && provider(to) && area(from) != area(to) },
+		"a provider never imports another one; what two of them need belongs in providers/kit",
+	},
+	{
+		func(from, to string) bool { return area(from) == "providers/kit" && provider(to) },
+		"what clouds are built from knows none of them",
+	},
+	{
+		func(from, to string) bool { return area(from) == "registry" && strings.HasPrefix(to, "providers/") },
+		"the registry imports no provider; only registry/linked names them",
+	},
+	{
+		func(from, to string) bool {
+			return strings.HasPrefix(from, "providers/") && (area(to) == "cmd" || area(to) == "registry/linked")
+		},
+		"imports run from cmd to providers, never back",
+	},
+	{
+		func(from, to string) bool {
+			return provider(to) && area(from) != area(to) && area(from) != "registry/linked" && from != "cmd/cloudsim"
+		},
+		"nothing outside a provider's folder asks which provider runs",
+	},
+	{
+		func(from, to string) bool {
+			return to == "providers/kit/simkit" && (area(from) == "registry" || strings.HasPrefix(from, "cmd/cloud-controller-manager"))
+		},
+		"simulators are for tests and cmd/cloudsim",
+	},
+}
+
+// provider reports whether a package belongs to a cloud.
+func provider(pkg string) bool {
+	return strings.HasPrefix(area(pkg), "providers/") && area(pkg) != "providers/kit"
+}
+
 // forbidden says why a package may not import another one of this module; "" means that it may.
 func forbidden(from, to string) string {
-	a, b := area(from), area(to)
-	provider := func(area string) bool { return strings.HasPrefix(area, "providers/") && area != "providers/kit" }
-	switch {
-	case provider(a) && provider(b) && a != b:
-		return "a provider never imports another one; what two of them need belongs in providers/kit"
-	case a == "providers/kit" && provider(b):
-		return "what clouds are built from knows none of them"
-	case a == "registry" && strings.HasPrefix(b, "providers/"):
-		return "the registry imports no provider; only registry/linked names them"
-	case strings.HasPrefix(a, "providers/") && (b == "cmd" || b == "registry/linked"):
-		return "imports run from cmd to providers, never back"
-	case provider(b) && a != b && a != "registry/linked" && from != "cmd/cloudsim":
-		return "nothing outside a provider's folder asks which provider runs"
-	case strings.HasSuffix(to, "providers/kit/simkit") && (a == "registry" || from == "cmd/cloud-controller-manager" || strings.HasPrefix(from, "cmd/cloud-controller-manager/")):
-		return "simulators are for tests and cmd/cloudsim"
+	for _, r := range rules {
+		if r.broken(from, to) {
+			return r.why
+		}
 	}
 	return ""
 }

@@ -22,8 +22,9 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		os.Exit(1)
 	}
@@ -91,7 +92,7 @@ func helmFits(version string) bool { return helmVersion.MatchString(version) }
 
 // refer writes a script that runs another program, so that make sees a new file and nothing is copied.
 func refer(file, path string) error {
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil { //nolint:gosec // programs are for everybody
 		return fmt.Errorf("making the folder of programs: %w", err)
 	}
 	quoted := "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"

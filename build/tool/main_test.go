@@ -24,7 +24,7 @@ func TestFoundHelm(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "it's here")
 	require.NoError(t, os.MkdirAll(dir, 0o755))
 	script := "#!/bin/sh\ntest \"$1\" = version && echo v4.1.0 || echo \"$@\"\n"
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "helm"), []byte(script), 0o700)) //nolint:gosec // a program
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "helm"), []byte(script), 0o700))
 	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 	out := filepath.Join(t.TempDir(), "bin", "helm")
 	require.NoError(t, run(t.Context(), []string{"helm", "-o", out}, t.Output()))
@@ -32,7 +32,7 @@ func TestFoundHelm(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "template two words\n", string(answer))
 
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "helm"), []byte("#!/bin/sh\nexit 1\n"), 0o700)) //nolint:gosec // a program
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "helm"), []byte("#!/bin/sh\nexit 1\n"), 0o700))
 	path, version := found(t.Context(), "helm", "version")
 	assert.Empty(t, path+version)
 }

@@ -24,7 +24,8 @@ func TestIDForms(t *testing.T) {
 		"prefixed": {PrefixedHex("sg-"), []string{"sg-01234567", "sg-0123456789abcdef0"}, []string{"sg-", "sg-*", "SG-01234567", "subnet-01234567", "sg-0123456", "xsg-01234567"}},
 		"or name":  {PrefixedHex("subnet-").OrName("subnet-"), []string{"subnet-01234567", "private a", "subnets"}, []string{"subnet-*", "subnet-x"}},
 		"ARN": {
-			certificate, []string{"arn:aws:acm:eu-west-1:123456789012:certificate/" + dashed, "arn:aws-cn:iam::1:server-certificate/path/web"},
+			certificate,
+			[]string{"arn:aws:acm:eu-west-1:123456789012:certificate/" + dashed, "arn:aws-cn:iam::1:server-certificate/path/web"},
 			[]string{"arn:aws:s3:::bucket/x", "arn:aws:acm:eu-west-1:1:certificate/", "arn:aws:acm:eu-west-1:1:certificate/x y"},
 		},
 		"reference": {Reference, []string{"https://host:9311/v1/secrets/" + dashed, "vault://web"}, []string{"https://host/v1?x=y", "https://host/v1#x", "/v1/secrets", "a b", "https://host/../x"}},

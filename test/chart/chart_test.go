@@ -241,10 +241,11 @@ func TestPermissionsDoNotGrow(t *testing.T) {
 	namespaced := map[string]string{"coordination.k8s.io leases": "create", "coordination.k8s.io leases x-cloud-controller-manager": "get update"}
 	bound := []string{"ClusterRole ccm:x-cloud-controller-manager", "ClusterRole system:auth-delegator", "Role extension-apiserver-authentication-reader", "Role x-cloud-controller-manager"}
 	for _, p := range clouds() {
-		further := ""
+		var names []string
 		for _, c := range p.Controllers {
-			further += ", " + c.Name
+			names = append(names, ", "+c.Name)
 		}
+		further := strings.Join(names, "")
 		t.Run(p.Name, func(t *testing.T) {
 			t.Parallel()
 			inCluster, inNamespace, roles := map[string]string{}, map[string]string{}, []string{}

@@ -177,7 +177,9 @@ func servedForTenant(t *testing.T, c *harness.Cluster, tenant typedv1.ServiceInt
 // asTenant returns the Services of the namespace default as a user sees them who may write these and has further rights.
 func asTenant(t *testing.T, c *harness.Cluster, name string, further ...rbacv1.PolicyRule) typedv1.ServiceInterface {
 	t.Helper()
-	rules := append(further, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"services", "services/status"}, Verbs: []string{"get", "create", "update", "patch", "delete"}})
+	rules := slices.Concat(further, []rbacv1.PolicyRule{{
+		APIGroups: []string{""}, Resources: []string{"services", "services/status"}, Verbs: []string{"get", "create", "update", "patch", "delete"},
+	}})
 	_, err := c.Kube.RbacV1().Roles(metav1.NamespaceDefault).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	_, err = c.Kube.RbacV1().RoleBindings(metav1.NamespaceDefault).Create(t.Context(), &rbacv1.RoleBinding{

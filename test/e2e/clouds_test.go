@@ -4,10 +4,11 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/anyccm/cloud-controller-manager/registry"
 	_ "github.com/anyccm/cloud-controller-manager/registry/linked" // the clouds that are tested
 	"github.com/anyccm/cloud-controller-manager/test/expectations"
-	"github.com/stretchr/testify/require"
 )
 
 // onEachCloud runs a subtest on every linked cloud that does what is wanted. A cloud without expectations fails.

@@ -145,12 +145,12 @@ func runLostInstance(t *testing.T, f *Fixture) {
 	w.changeService(ctx, c.Service, c.Change)
 	w.ensure(ctx, c.Service, nil)
 	assert.NotEqual(t, unchanged, w.Snapshot(), "the change is applied")
-	want := alone // the lost backend is left out
+	expected := alone // the lost backend is left out
 	if w.LeftBehind != nil {
-		want = w.LeftBehind(both, "worker-2") // or it is for the health checks to find
-		require.NotEqual(t, alone, want)
+		expected = w.LeftBehind(both, "worker-2") // or it is for the health checks to find
+		require.NotEqual(t, alone, expected)
 	}
-	assert.Equal(t, want, w.Snapshot(), "the change is applied, and everything else stays")
+	assert.Equal(t, expected, w.Snapshot(), "the change is applied, and everything else stays")
 	w.nodes = w.nodes[:1]
 	w.update(ctx, c.Service, nil)
 	assert.Equal(t, alone, w.Snapshot(), "with the Node goes the backend")
