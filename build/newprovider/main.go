@@ -17,13 +17,17 @@ import (
 	"strings"
 )
 
-// template is a provider whose files end in .txt, so that they are no part of this module.
+// template is a provider of a cloud that does not exist. It is a package of this module, so that it compiles and is tested like any
+// other, but no program links it.
 //
-//go:embed template
+//go:embed xcloud
 var template embed.FS
 
-// placeholder is the name of the provider in the template, in three spellings.
-const placeholder = "xcloud"
+const (
+	// placeholder is the name of the provider in the template, in three spellings.
+	placeholder = "xcloud"
+	module      = "github.com/anyccm/cloud-controller-manager/"
+)
 
 var validName = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
 
@@ -51,12 +55,12 @@ func Files(name string) (map[string]string, error) {
 		return nil, fmt.Errorf("NAME %q: use lower-case letters and digits, beginning with a letter, such as make new-provider NAME=toy", name)
 	}
 	title := strings.ToUpper(name[:1]) + name[1:]
-	rename := strings.NewReplacer(placeholder, name, strings.ToUpper(placeholder), strings.ToUpper(name), "Xcloud", title)
+	rename := strings.NewReplacer(module+"build/newprovider/"+placeholder, module+"providers/"+name, placeholder, name, strings.ToUpper(placeholder), strings.ToUpper(name), "Xcloud", title)
 	files := map[string]string{
 		"registry/linked/" + name + ".go": fmt.Sprintf("//go:build !slim || provider_%s\n\npackage linked\n\nimport _ %q // registers the provider\n",
-			name, "github.com/anyccm/cloud-controller-manager/providers/"+name),
+			name, module+"providers/"+name),
 	}
-	err := fs.WalkDir(template, "template", func(at string, entry fs.DirEntry, err error) error {
+	err := fs.WalkDir(template, placeholder, func(at string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
@@ -64,7 +68,7 @@ func Files(name string) (map[string]string, error) {
 		if err != nil {
 			return err
 		}
-		to := rename.Replace(path.Join("providers", name, strings.TrimSuffix(strings.TrimPrefix(at, "template/"), ".txt")))
+		to := rename.Replace(path.Join("providers", at))
 		renamed := []byte(rename.Replace(string(text)))
 		if strings.HasSuffix(to, ".go") { // another name is another order of imports
 			if renamed, err = format.Source(renamed); err != nil {

@@ -33,6 +33,19 @@ type reconciler struct {
 
 var _ services.Reconciler[*loadBalancer, spec] = (*reconciler)(nil)
 
+// Validate judges the Service by itself.
+func (*reconciler) Validate(q services.Request) ([]services.Finding, error) {
+	_, warnings, err := parseSettings(q.Service)
+	var findings []services.Finding
+	for _, w := range schema.Problems(warnings) {
+		findings = append(findings, services.Warning(eventIgnored, "%v", w))
+	}
+	if err != nil {
+		findings = append(findings, services.Warning(eventConfigError, "%v", err))
+	}
+	return findings, err
+}
+
 // Observe reads the load balancer by its name, which holds the UID of the Service.
 func (r *reconciler) Observe(ctx context.Context, q services.Request) (*loadBalancer, error) {
 	name := loadBalancerName(q.Cluster, q.Service)
@@ -77,23 +90,19 @@ func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, lb *loa
 
 // Desire computes what should be there.
 func (r *reconciler) Desire(ctx context.Context, q services.Request, _ *loadBalancer) (spec, []services.Finding, error) {
-	s, warnings, err := parseSettings(q.Service)
-	var findings []services.Finding
-	for _, w := range schema.Problems(warnings) {
-		findings = append(findings, services.Warning(eventIgnored, "%v", w))
-	}
+	s, _, err := parseSettings(q.Service) // Validate has judged them
 	if err != nil {
-		return spec{}, append(findings, services.Warning(eventConfigError, "%v", err)), err
+		return spec{}, nil, err
 	}
 	tags := ownership.ServiceMarks(q.Service)
 	mark, err := r.cluster.Mark(ctx)
 	if err != nil {
-		return spec{}, findings, err
+		return spec{}, nil, err
 	}
 	if mark != "" {
 		tags = append([]string{mark}, tags...)
 	}
-	return desire(q.Service, q.Nodes, s, tags), findings, nil
+	return desire(q.Service, q.Nodes, s, tags), nil, nil
 }
 
 // Changes are those between what is there and what should be.
