@@ -368,6 +368,8 @@ func TestUpdateAfterDeletion(t *testing.T) {
 				c.failures["web"] = slices.Repeat([]error{errors.New("no such load balancer")}, 1000)
 				updateNow(t, l, "web", "a")
 				time.Sleep(6 * time.Hour)
+				c.mu.Lock()
+				defer c.mu.Unlock()
 				assert.Len(t, c.calls, 1)
 				assert.Zero(t, l.turns.underWay())
 				assert.Empty(t, events.Events)
