@@ -77,6 +77,7 @@ func newFixtureBehind(t testing.TB, between func(sim *digitaloceansim.Sim, serve
 			Adopt: func(a registry.Adoption) { adopt = a },
 		},
 		Sim: server, Network: network,
+		Lag: sim.SetListingLag,
 		Limited: func() {
 			env["DO_API_RATE_LIMIT_QPS"] = ""
 			server.Configure(func(c *simkit.Settings) {

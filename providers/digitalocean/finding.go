@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -251,4 +252,23 @@ func (l *loadBalancers) cleanUpPrevious(ctx context.Context, service *v1.Service
 		}
 	}
 	return nil
+}
+
+// asWritten reports whether a listed load balancer is as we know it, in what we write. Lists have no order, and what the cloud
+// sets itself may have changed.
+func asWritten(known, listed *godo.LoadBalancer) bool {
+	written := func(lb *godo.LoadBalancer) *godo.LoadBalancer {
+		c := *lb
+		c.Status, c.IP, c.IPv6 = "", "", ""
+		c.DropletIDs, c.Tags = slices.Sorted(slices.Values(lb.DropletIDs)), slices.Sorted(slices.Values(lb.Tags))
+		c.ForwardingRules = slices.SortedFunc(slices.Values(lb.ForwardingRules), func(a, b godo.ForwardingRule) int {
+			return cmp.Or(cmp.Compare(a.EntryPort, b.EntryPort), strings.Compare(a.EntryProtocol, b.EntryProtocol))
+		})
+		c.Firewall = nil
+		if f := lb.Firewall; f != nil && len(f.Allow)+len(f.Deny) > 0 {
+			c.Firewall = &godo.LBFirewall{Allow: slices.Sorted(slices.Values(f.Allow)), Deny: slices.Sorted(slices.Values(f.Deny))}
+		}
+		return &c
+	}
+	return reflect.DeepEqual(written(known), written(listed))
 }

@@ -69,6 +69,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 			Adopt: func(a registry.Adoption) { adopt = a },
 		},
 		Sim: server, Network: network,
+		Lag: sim.SetListingLag,
 		Open: func(policy guard.Policy) (cloudprovider.Interface, error) {
 			var r registry.Registry
 			if err := r.Add(Description()); err != nil {

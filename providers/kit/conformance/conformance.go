@@ -20,6 +20,7 @@ import (
 	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	cloudprovider "k8s.io/cloud-provider"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
@@ -62,6 +63,9 @@ type Fixture struct {
 	// Limited puts the cloud's published limits in force, in the simulator and in the provider that is opened next; nil where
 	// the cloud publishes none that a test could hold.
 	Limited func()
+	// Lag makes reads show what was before for a while, as the cloud's own may; nil on clouds whose reads show at once what was
+	// written.
+	Lag func(time.Duration)
 	// Claims is how Services can ask for load balancers that they were not given.
 	Claims *Claims
 	// Snapshot describes everything in the cloud that belongs to Services, without identifiers that differ from run to
@@ -83,6 +87,7 @@ func Run(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Run("Instances", func(t *testing.T) { t.Parallel(); runInstances(t, newFixture) })
 	t.Run("LoadBalancers", func(t *testing.T) { t.Parallel(); runLoadBalancers(t, newFixture) })
 	t.Run("Ownership", func(t *testing.T) { t.Parallel(); runOwnership(t, newFixture) })
+	t.Run("Lag", func(t *testing.T) { t.Parallel(); runLag(t, newFixture) })
 	t.Run("HostileAnswers", func(t *testing.T) { t.Parallel(); runHostileAnswers(t, newFixture) })
 	t.Run("Labels", func(t *testing.T) { t.Parallel(); runLabels(t, newFixture) })
 	t.Run("Interruption", func(t *testing.T) { t.Parallel(); runInterruption(t, newFixture) })
@@ -116,6 +121,8 @@ type world struct {
 	policy guard.Policy
 	// shown are the Nodes that the informers show; no loop of the provider's starts, for they never say that they have synced.
 	shown []*v1.Node
+	// services is what the informers of the provider that runs know of Services: what the API server has.
+	services cache.Store
 	// stop ends the provider that runs.
 	stop context.CancelFunc
 }
@@ -156,8 +163,25 @@ func (w *world) restart() {
 		for _, n := range w.shown {
 			require.NoError(w.t, factory.Core().V1().Nodes().Informer().GetStore().Add(n))
 		}
+		w.services = factory.Core().V1().Services().Informer().GetStore()
+		w.show()
 	}
 	w.cloud = cloud
+}
+
+// show brings the informer of Services up to date, as its watch does: it never begins here, for the provider's loops would
+// then run beside the test.
+func (w *world) show() {
+	if w.services == nil {
+		return
+	}
+	list, err := w.kube.CoreV1().Services(metav1.NamespaceAll).List(context.Background(), metav1.ListOptions{})
+	require.NoError(w.t, err)
+	all := make([]any, len(list.Items))
+	for i := range list.Items {
+		all[i] = &list.Items[i]
+	}
+	require.NoError(w.t, w.services.Replace(all, ""))
 }
 
 func (w *world) instances() cloudprovider.InstancesV2 {
@@ -167,6 +191,7 @@ func (w *world) instances() cloudprovider.InstancesV2 {
 }
 
 func (w *world) loadBalancer() cloudprovider.LoadBalancer {
+	w.show()
 	lb, ok := w.cloud.LoadBalancer()
 	require.True(w.t, ok)
 	return lb

@@ -128,7 +128,7 @@ func runOlderClaimer(t *testing.T, f *Fixture) {
 	w.Sim.ResetCalls()
 	for range 2 {
 		_, err := w.loadBalancer().EnsureLoadBalancer(ctx, clusterName, w.service(ctx, tenant), w.nodes)
-		require.ErrorContains(t, err, "is left alone")
+		require.ErrorContains(t, err, "belongs to Service "+c.Service.Namespace+"/"+c.Service.Name+" and is left alone", "the living owner is known")
 		require.NoError(t, w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, tenant), nil))
 		w.remove(ctx, tenant, nil)
 		w.restart()

@@ -55,6 +55,9 @@ type Source[ID comparable, V any] struct {
 	// answer is lost would else hold up everybody for as long as an attempt may take. 0 means that none is. It is for clouds
 	// whose attempts may take long, and grows with the time that they take there.
 	Patience time.Duration
+	// Wrote reports whether a listed object is as we know it, in what we write of it. Where it is not, soon after a write of ours,
+	// the listing may show what was before, and a read of the object alone tells. nil believes listings.
+	Wrote func(known, listed V) bool
 	// Indexes name further keys of an object, each with a function that returns its values.
 	Indexes map[string]func(V) []string
 }
@@ -106,7 +109,7 @@ type Inventory[ID comparable, V any] struct {
 	absent map[string]time.Time
 	// unanswered are those that went along with a batch which did not answer about them: the next question goes past the batch.
 	unanswered map[ID]struct{}
-	// forgotten holds objects that we deleted, so that a listing begun before does not bring them back.
+	// forgotten holds objects that we deleted, so that a listing begun before, or one that lags, does not bring them back.
 	forgotten map[ID]time.Time
 	// listed is when the last complete listing began; zero if there was none. doubted is the end of what listings that
 	// began before it can prove.
@@ -137,6 +140,10 @@ type entry[V any] struct {
 	read time.Time
 	// since is when the value became what it is, by a read or by a write of ours; what the cloud told before is older.
 	since time.Time
+	// wrote is when we wrote the object last; zero if we did not. doubtful is set where the latest listing told otherwise than
+	// we wrote, and nothing was read of the object alone since.
+	wrote    time.Time
+	doubtful bool
 }
 
 // New returns an empty inventory over a source.
@@ -226,7 +233,14 @@ func (i *Inventory[ID, V]) Find(ctx context.Context, index, key string, q Query)
 	alone := !q.Newcomer
 	for {
 		i.mu.Lock()
-		found, stale := i.matchesLocked(index, key, asked.Add(-q.MaxAge))
+		found, doubtful, stale := i.matchesLocked(index, key, asked.Add(-q.MaxAge))
+		if len(doubtful) > 0 && !stale {
+			if err := i.settle(ctx, doubtful, q, asked); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		stale = stale || len(doubtful) > 0
 		id := index + " " + key
 		none := len(found) == 0 && !stale
 		if none && !i.listed.Before(asked.Add(-q.MaxUnlistedAge)) {
@@ -280,33 +294,6 @@ func (i *Inventory[ID, V]) All(ctx context.Context, q Query) ([]V, error) {
 			return nil, err
 		}
 	}
-}
-
-// written is when a write whose answer has just come took effect at the latest: a read that begins now sees it.
-func written() time.Time { return time.Now().Add(-time.Nanosecond) }
-
-// Put records the whole object that a write answered, so that nobody has to read it again.
-func (i *Inventory[ID, V]) Put(value V) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	delete(i.forgotten, i.source.ID(value))
-	i.putLocked(value, time.Now(), written())
-}
-
-// Amend records what a write must have made of an object that the cloud did not answer with. The rest of it is as old
-// as before, and counts so.
-func (i *Inventory[ID, V]) Amend(value V) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.putLocked(value, i.objects[i.source.ID(value)].read, written())
-}
-
-// Forget records that an object was deleted.
-func (i *Inventory[ID, V]) Forget(id ID) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.removeLocked(id)
-	i.forgotten[id] = written()
 }
 
 // Invalidate makes the next question about an object read it, for writes whose effect is not known. The object may also
@@ -459,20 +446,30 @@ func (i *Inventory[ID, V]) replaceLocked(objects []V, began time.Time) {
 	for _, v := range objects {
 		id := i.source.ID(v)
 		listed[id] = struct{}{}
-		if at, ok := i.forgotten[id]; ok && !at.Before(began) {
+		if at, ok := i.forgotten[id]; ok && began.Sub(at) < ownMemory {
 			continue
 		}
-		if e, ok := i.objects[id]; !ok || e.since.Before(began) {
+		e, ok := i.objects[id]
+		switch {
+		case ok && !e.since.Before(began):
+		case ok && i.ownLocked(e, began) && i.source.Wrote != nil && !i.source.Wrote(e.value, v):
+			i.doubtListedLocked(id)
+		default:
 			i.putLocked(v, began, began)
 		}
 	}
 	for id, e := range i.objects {
-		if _, ok := listed[id]; !ok && e.since.Before(began) {
+		if _, ok := listed[id]; ok || !e.since.Before(began) {
+			continue
+		}
+		if i.ownLocked(e, began) {
+			i.doubtListedLocked(id)
+		} else {
 			i.removeLocked(id)
 		}
 	}
 	clear(i.unanswered)
-	maps.DeleteFunc(i.forgotten, func(_ ID, at time.Time) bool { return at.Before(began) })
+	maps.DeleteFunc(i.forgotten, func(_ ID, at time.Time) bool { return began.Sub(at) >= ownMemory })
 	maps.DeleteFunc(i.missing, func(_ ID, at time.Time) bool { return at.Before(began) })
 	maps.DeleteFunc(i.absent, func(_ string, at time.Time) bool { return began.Sub(at) > absentMemory })
 	if !began.Before(i.doubted) {
@@ -540,6 +537,7 @@ func (i *Inventory[ID, V]) landLocked(f *flight[V], id ID, value V, err error) {
 			} else {
 				i.putLocked(value, f.began, f.began)
 			}
+			delete(i.forgotten, id)
 		}
 	case errors.Is(err, cloudapi.ErrNotFound):
 		if e, ok := i.objects[id]; !ok || e.since.Before(f.began) {
@@ -552,10 +550,11 @@ func (i *Inventory[ID, V]) landLocked(f *flight[V], id ID, value V, err error) {
 
 func (i *Inventory[ID, V]) putLocked(value V, read, since time.Time) {
 	id := i.source.ID(value)
+	wrote := i.objects[id].wrote
 	i.removeLocked(id)
 	delete(i.missing, id)
 	delete(i.unanswered, id)
-	i.objects[id] = entry[V]{value: value, read: read, since: since}
+	i.objects[id] = entry[V]{value: value, read: read, since: since, wrote: wrote}
 	for name, keys := range i.source.Indexes {
 		for _, key := range keys(value) {
 			delete(i.absent, name+" "+key)
@@ -585,16 +584,20 @@ func (i *Inventory[ID, V]) removeLocked(id ID) {
 	}
 }
 
-// matchesLocked returns the objects with a key that are young enough, and whether there are others, too old to tell.
-func (i *Inventory[ID, V]) matchesLocked(index, key string, oldest time.Time) (found []V, stale bool) {
+// matchesLocked returns the objects with a key that are young enough, those that only a read of them alone makes younger, and
+// whether there are others, too old to tell.
+func (i *Inventory[ID, V]) matchesLocked(index, key string, oldest time.Time) (found []V, doubtful []ID, stale bool) {
 	for id := range i.indexes[index][key] {
-		if e := i.objects[id]; e.read.Before(oldest) {
-			stale = true
-		} else {
+		switch e := i.objects[id]; {
+		case !e.read.Before(oldest):
 			found = append(found, e.value)
+		case e.doubtful:
+			doubtful = append(doubtful, id)
+		default:
+			stale = true
 		}
 	}
-	return found, stale
+	return found, doubtful, stale
 }
 
 // PeekIndex returns what is known of the objects with a key of an index, however old it is, without any read.

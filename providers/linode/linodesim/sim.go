@@ -49,6 +49,7 @@ type Sim struct {
 	reserved      map[string]*reservation
 	disorder      simkit.Disorder
 	frozen        time.Time
+	lag           time.Duration
 	made          map[int]time.Time
 	gone          map[int]departed
 	seeded        int
@@ -461,6 +462,13 @@ func (s *Sim) FreezeListings() {
 	s.frozen = time.Now()
 }
 
+// SetListingLag makes listings show what came and went only after a while; 0 makes them show it at once.
+func (s *Sim) SetListingLag(lag time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lag = lag
+}
+
 // ThawListings makes listings show what there is.
 func (s *Sim) ThawListings() {
 	s.mu.Lock()
@@ -485,10 +493,13 @@ type departed struct {
 
 // shown returns the objects of one kind that a listing shows.
 func shown[V any](s *Sim, objects map[int]*V) []*V {
-	if s.frozen.IsZero() {
+	if s.frozen.IsZero() && s.lag == 0 {
 		return sorted(objects)
 	}
 	visible := s.frozen
+	if visible.IsZero() {
+		visible = time.Now().Add(-s.lag)
+	}
 	all := maps.Clone(objects)
 	maps.DeleteFunc(all, func(id int, _ *V) bool { return s.made[id].After(visible) })
 	for id, d := range s.gone {

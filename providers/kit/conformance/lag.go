@@ -1,0 +1,107 @@
+package conformance
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// lags are how far reads may be behind writes: as clouds are every day, and on a bad one.
+var lags = []time.Duration{time.Second, 5 * time.Second, 20 * time.Second, 30 * time.Second}
+
+func runLag(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	if !of(t, newFixture, func(f *Fixture) bool { return f.Lag != nil }) {
+		return
+	}
+	for _, name := range of(t, newFixture, serviceNames) {
+		for _, lag := range lags {
+			virtual(t, name+" loses its records while reads lag by "+lag.String(), func(t *testing.T) { runLostRecords(t, newFixture(t), name, lag) })
+			virtual(t, name+" is deleted and made anew while reads lag by "+lag.String(), func(t *testing.T) { runMadeAnew(t, newFixture(t), name, lag) })
+			virtual(t, name+" is changed while reads lag by "+lag.String(), func(t *testing.T) { runFlapping(t, newFixture(t), name, lag) })
+		}
+	}
+}
+
+// lagging is a world with a node and a Service that was just made, while reads lag.
+func lagging(t *testing.T, f *Fixture, name string, lag time.Duration) (*world, Case) {
+	t.Helper()
+	w := newWorld(t, f)
+	c := w.Services[name]
+	w.addNode(t.Context(), "worker-1", nil)
+	w.addNode(t.Context(), "worker-2", nil)
+	w.Lag(lag)
+	w.createService(t.Context(), c.Service)
+	return w, c
+}
+
+// runLostRecords: its author takes everything off a Service that was written on it, again and again from the moment of its
+// creation on, and other Services make the program list. What was made is not made twice.
+func runLostRecords(t *testing.T, f *Fixture, name string, lag time.Duration) {
+	t.Helper()
+	ctx := t.Context()
+	w, c := lagging(t, f, name, lag)
+	shown := w.ensure(ctx, c.Service, nil)
+	once := w.Snapshot()
+	for began := time.Now(); time.Since(began) < 2*lag+30*time.Second; {
+		w.changeService(ctx, c.Service, func(s *v1.Service) {
+			s.Annotations = c.Service.DeepCopy().Annotations
+			s.Status = v1.ServiceStatus{}
+		})
+		assert.Equal(t, shown, w.ensure(ctx, c.Service, nil))
+		require.Equal(t, once, w.Snapshot(), "after %s", time.Since(began))
+		time.Sleep(max(lag/4, time.Second))
+	}
+	w.remove(ctx, c.Service, nil)
+	assert.Empty(t, w.Snapshot())
+}
+
+// runMadeAnew: a Service is deleted, and one of the same name made at once. The new one has a load balancer of its own, and the
+// old one's is gone, though reads show it.
+func runMadeAnew(t *testing.T, f *Fixture, name string, lag time.Duration) {
+	t.Helper()
+	ctx := t.Context()
+	w, c := lagging(t, f, name, lag)
+	w.ensure(ctx, c.Service, nil)
+	once := w.Snapshot()
+	time.Sleep(2 * lag) // until reads show it
+	w.remove(ctx, c.Service, nil)
+	require.Empty(t, w.Snapshot())
+	require.NoError(t, w.kube.CoreV1().Services(c.Service.Namespace).Delete(ctx, c.Service.Name, metav1.DeleteOptions{}))
+	w.createService(ctx, c.Service)
+	w.ensure(ctx, c.Service, nil)
+	assert.Equal(t, once, w.Snapshot())
+	w.remove(ctx, c.Service, nil)
+	assert.Empty(t, w.Snapshot())
+	time.Sleep(2 * lag)
+	w.remove(ctx, c.Service, nil)
+	assert.Empty(t, w.Snapshot())
+}
+
+// runFlapping: a node leaves and comes back, while others make the program list what was before. It is among the backends
+// again.
+func runFlapping(t *testing.T, f *Fixture, name string, lag time.Duration) {
+	t.Helper()
+	ctx := t.Context()
+	w, c := lagging(t, f, name, lag)
+	w.ensure(ctx, c.Service, nil)
+	both := w.Snapshot()
+	time.Sleep(2 * lag)
+	nodes := w.nodes
+	w.nodes = nodes[:1]
+	w.update(ctx, c.Service, nil)
+	one := w.Snapshot()
+	require.NotEqual(t, both, one)
+	time.Sleep(lag / 4)
+	other := c.Service.DeepCopy() // one that has nothing yet makes the program list
+	other.Name, other.UID, other.Annotations = "other", "5b3f6b52-7a66-4b58-8b4b-0a61c1f9e0aa", nil
+	_, _, err := w.loadBalancer().GetLoadBalancer(ctx, clusterName, other)
+	require.NoError(t, err)
+	w.nodes = nodes
+	w.update(ctx, c.Service, nil)
+	assert.Equal(t, both, w.Snapshot(), "the node is back")
+}

@@ -1,0 +1,81 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+)
+
+// This file keeps what we know of our own writes from listings that are behind them.
+
+// ownMemory is for how long what we wrote ourselves is known better than from listings, which may lag: what we made is there
+// though a listing lacks it, and what we deleted is gone though one shows it. A read of the object alone ends that.
+const ownMemory = 2 * time.Minute
+
+// written is when a write whose answer has just come took effect at the latest: a read that begins now sees it.
+func written() time.Time { return time.Now().Add(-time.Nanosecond) }
+
+// Put records the whole object that a write answered, so that nobody has to read it again.
+func (i *Inventory[ID, V]) Put(value V) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	id := i.source.ID(value)
+	delete(i.forgotten, id)
+	i.putLocked(value, time.Now(), written())
+	i.wroteLocked(id)
+}
+
+// wroteLocked notes that we know an object by a write of ours.
+func (i *Inventory[ID, V]) wroteLocked(id ID) {
+	e := i.objects[id]
+	e.wrote = e.since
+	i.objects[id] = e
+}
+
+// Amend records what a write must have made of an object that the cloud did not answer with. The rest of it is as old
+// as before, and counts so.
+func (i *Inventory[ID, V]) Amend(value V) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	id := i.source.ID(value)
+	i.putLocked(value, i.objects[id].read, written())
+	i.wroteLocked(id)
+}
+
+// Forget records that an object was deleted.
+func (i *Inventory[ID, V]) Forget(id ID) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.removeLocked(id)
+	i.forgotten[id] = written()
+}
+
+// ownLocked reports whether a listing that began at a time may be behind a write of ours. Where nothing is read alone, listings
+// are all that there is.
+func (i *Inventory[ID, V]) ownLocked(e entry[V], began time.Time) bool {
+	return i.source.Get != nil && !e.wrote.IsZero() && began.Sub(e.wrote) < ownMemory
+}
+
+// doubtListedLocked notes that a listing tells of an object otherwise than we know. It becomes no younger by it.
+func (i *Inventory[ID, V]) doubtListedLocked(id ID) {
+	e := i.objects[id]
+	e.doubtful = true
+	i.objects[id] = e
+}
+
+// settle reads objects alone of which a listing told otherwise than we know. The lock is held before, and not after.
+func (i *Inventory[ID, V]) settle(ctx context.Context, ids []ID, q Query, asked time.Time) error {
+	flights := make([]*flight[V], len(ids))
+	for n, id := range ids {
+		flights[n] = i.readLocked(ctx, id, q, asked)
+	}
+	i.mu.Unlock()
+	for _, f := range flights {
+		if _, err := wait(ctx, f); err != nil && !goesOn(err, asked) && !errors.Is(err, cloudapi.ErrNotFound) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,163 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+)
+
+// lagCloud is a cloud whose listings show an older state than reads of single objects.
+type lagCloud struct {
+	*fakeCloud
+	shown map[int]object
+}
+
+func (c *lagCloud) inventory() *Inventory[int, object] {
+	return New(Source[int, object]{
+		Kind: "thing", ID: func(o object) int { return o.id }, Get: c.get,
+		List: func(ctx context.Context) ([]object, int, error) {
+			if _, _, err := c.list(ctx); err != nil {
+				return nil, 0, err
+			}
+			return slices.Collect(maps.Values(c.shown)), 1, nil
+		},
+		Wrote:   func(known, listed object) bool { return known.rev == listed.rev },
+		Indexes: map[string]func(object) []string{"name": func(o object) []string { return []string{o.name} }},
+	})
+}
+
+var known = Query{MaxAge: 10 * time.Second}
+
+func found(t *testing.T, i *Inventory[int, object], name string) []object {
+	t.Helper()
+	all, err := i.Find(t.Context(), "name", name, known)
+	require.NoError(t, err)
+	return all
+}
+
+// TestOwnCreationsOutliveListings: what we made is found by its name for as long as listings may lag, one that shows it and a
+// later one that does not included; it costs a read of its own only where it is too old for the question.
+func TestOwnCreationsOutliveListings(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &lagCloud{fakeCloud: newCloud(0)}
+		i := c.inventory()
+		made := object{id: 7, name: "mine"}
+		c.set(made)
+		i.Put(made)
+		for s := range 80 {
+			time.Sleep(time.Second)
+			c.shown = nil
+			if s%10 == 3 {
+				c.shown = map[int]object{7: made} // by another replica
+			}
+			_, err := i.All(t.Context(), Query{})
+			require.NoError(t, err)
+			require.Equal(t, []object{made}, found(t, i, "mine"), "after %d s", s)
+			require.Empty(t, found(t, i, "other"))
+		}
+		assert.LessOrEqual(t, c.counts()[1], 11, "it is read when it is too old, not at each question")
+
+		time.Sleep(time.Hour)
+		c.shown = nil
+		gets := c.counts()[1]
+		_, err := i.All(t.Context(), Query{})
+		require.NoError(t, err)
+		assert.Empty(t, found(t, i, "mine"), "in the end listings tell")
+		assert.Equal(t, gets, c.counts()[1])
+	})
+}
+
+// TestOwnCreationThatIsGone: a read of the object alone ends the memory of it, at once where somebody asks for it, and with the
+// next question by a key.
+func TestOwnCreationThatIsGone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &lagCloud{fakeCloud: newCloud(0)}
+		i := c.inventory()
+		for id, ask := range map[int]func() bool{
+			7: func() bool { return len(found(t, i, "mine")) > 0 },
+			8: func() bool { _, err := i.Get(t.Context(), 8, known); return !errors.Is(err, cloudapi.ErrNotFound) },
+			9: func() bool { return i.Look(t.Context(), []int{9})[9].Err == nil },
+		} {
+			i.Put(object{id: id, name: "mine"}) // and somebody deletes it in the control panel
+			time.Sleep(11 * time.Second)
+			assert.False(t, ask(), "%d", id)
+			assert.Empty(t, found(t, i, "mine"))
+		}
+		c.setFail(&cloudapi.Error{Class: cloudapi.ErrTransient})
+		i.Put(object{id: 7, name: "mine"})
+		time.Sleep(11 * time.Second)
+		_, err := i.Find(t.Context(), "name", "mine", known)
+		require.Error(t, err, "no answer is no absence")
+	})
+}
+
+// TestDeletedStaysDeleted: what we deleted is not brought back by a listing that lags, but by a read of it alone.
+func TestDeletedStaysDeleted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &lagCloud{fakeCloud: newCloud(1), shown: map[int]object{1: {id: 1, name: "n1"}}}
+		i := c.inventory()
+		require.Len(t, found(t, i, "n1"), 1)
+		i.Forget(1)
+		for range 30 {
+			time.Sleep(time.Second)
+			require.Empty(t, found(t, i, "n1"))
+		}
+		_, err := i.Get(t.Context(), 1, known)
+		require.NoError(t, err, "the cloud has it all the same")
+		assert.Len(t, found(t, i, "n1"), 1)
+		time.Sleep(15 * time.Second)
+		assert.Len(t, found(t, i, "n1"), 1, "and listings tell of it again")
+		c.remove(1)
+		c.shown = nil
+		time.Sleep(15 * time.Second)
+		assert.Empty(t, found(t, i, "n1"))
+	})
+}
+
+// TestOwnChangesOutliveListings: a listing that shows an object as it was before our write does not make us believe that: what
+// is written next would follow from it, or not be written at all. What others change is seen.
+func TestOwnChangesOutliveListings(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &lagCloud{fakeCloud: newCloud(1), shown: map[int]object{1: {id: 1, name: "n1"}}}
+		i := c.inventory()
+		require.Len(t, found(t, i, "n1"), 1)
+		for rev, write := range []func(object){1: i.Put, 2: i.Amend} {
+			if write == nil {
+				continue
+			}
+			now := object{id: 1, name: "n1", rev: rev}
+			c.set(now)
+			write(now)
+			for range 30 {
+				time.Sleep(time.Second)
+				_, err := i.All(t.Context(), Query{})
+				require.NoError(t, err)
+				got, err := i.Get(t.Context(), 1, known)
+				require.NoError(t, err)
+				require.Equal(t, now, got)
+				require.Equal(t, []object{now}, found(t, i, "n1"))
+			}
+		}
+		c.set(object{id: 1, name: "n1", rev: 9}) // somebody else's
+		c.shown = map[int]object{1: {id: 1, name: "n1", rev: 9}}
+		time.Sleep(11 * time.Second)
+		assert.Equal(t, 9, found(t, i, "n1")[0].rev)
+		gets := c.counts()[1]
+		time.Sleep(11 * time.Second)
+		assert.Equal(t, 9, found(t, i, "n1")[0].rev)
+		assert.Equal(t, gets, c.counts()[1], "what a listing confirms is not read alone")
+	})
+}
