@@ -123,12 +123,14 @@ func (l *loadBalancers) judge(ctx context.Context, service *v1.Service, nb *node
 	if err != nil {
 		return finding{}, err
 	}
+	made := madeByController(l.config.Prefix, nb.Label) && !slices.ContainsFunc(nb.Tags, ownership.IsServiceMark)
 	switch {
 	case d.Verdict == ownership.Owned:
 		// What Linode's own controller made goes with its Service, as it did; its labels say nothing about the Service.
-		d.Deletable = d.Deletable || madeByController(l.config.Prefix, nb.Label)
+		// What another Service retained has that one's mark.
+		d.Deletable = d.Deletable || made
 	case d.Verdict == ownership.Refused && d.Owner == nil && l.served.by(service, nb.ID):
-		d = ownership.Decision{Verdict: ownership.Owned, Deletable: madeByController(l.config.Prefix, nb.Label), Object: d.Object}
+		d = ownership.Decision{Verdict: ownership.Owned, Deletable: made, Object: d.Object}
 	case d.Verdict == ownership.Refused && d.Owner == nil:
 		left, err := l.leftBehind(ctx, service, nb, nodes)
 		if err != nil {

@@ -83,9 +83,9 @@ const (
 // Decision is a verdict and its reasons.
 type Decision struct {
 	Verdict Verdict
-	// Deletable is set where a controller made the object for this Service, or the operator let the Service have what one made
-	// for a Service that is gone. What is not deletable is never deleted, nor given a name or a mark by which it would later
-	// pass for a controller's.
+	// Deletable is set where a controller made the object for this Service, or for one of its namespace and name. What is not
+	// deletable is never deleted, nor given a name or a mark by which it would later pass for this Service's: it is a user's,
+	// or somebody retained it, who wanted it kept.
 	Deletable bool
 	// Object is the title of the object.
 	Object string
@@ -174,12 +174,13 @@ func (f Facts) decideByStatus(d Decision, ours bool) Decision {
 	if other := f.other(func(s *v1.Service) bool { return f.shows(s) && (!served || before(s, f.Service)) }); other != nil {
 		return d.refuse(serviceName(other), other)
 	}
-	if served && (ours || f.Unmarked || f.Adopt != registry.AdoptNone) {
-		return Decision{Verdict: Owned, Deletable: ours || f.Unmarked, Object: d.Object}
-	}
 	if ours && slices.Contains(f.Object.Marks, NameMark(f.Service.Namespace, f.Service.Name)) {
 		// It was retained by a Service of this namespace and name.
 		return Decision{Verdict: Owned, Deletable: true, Object: d.Object}
+	}
+	if served && (ours || f.Unmarked || f.Adopt != registry.AdoptNone) {
+		retained := slices.ContainsFunc(f.Object.Marks, IsServiceMark)
+		return Decision{Verdict: Owned, Deletable: (ours && !retained) || f.Unmarked, Object: d.Object}
 	}
 	return f.adopt(d, ours)
 }
@@ -201,7 +202,7 @@ func (f Facts) adopt(d Decision, ours bool) Decision {
 		if other := f.other(func(s *v1.Service) bool { return f.records(s) && before(s, f.Service) }); other != nil {
 			return d.refuse(serviceName(other), other)
 		}
-		d.Verdict, d.Deletable = Adopted, ours
+		d.Verdict = Adopted
 		return d
 	case f.Adopt == registry.AdoptNone || f.Unmarked:
 		d.advice = "the operator allows no adoption (--adopt-load-balancers=none); choose another name or ID"

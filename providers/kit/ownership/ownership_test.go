@@ -272,7 +272,14 @@ func TestDecide(t *testing.T) {
 		},
 		"no targets":                    {targets: &Targets{}, want: refused(nobody)},
 		"a gone Service's":              {object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone"}}, targets: &Targets{}, want: refused("a Service of this cluster that is gone")},
-		"a gone Service's, any adopted": {object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone"}}, adopt: registry.AdoptAny, want: outcome{Adopted, true, ""}},
+		"a gone Service's, any adopted": {object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone"}}, adopt: registry.AdoptAny, want: adopted},
+		"a gone Service's, any adopted, without the mark of the UID": {object: Object{Marks: []string{"anyccm:u1"}}, adopt: registry.AdoptAny, want: adopted},
+		"a gone Service's, which it was allowed to have and shows": {
+			object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone", NameMark("ns", "other")}}, mine: served, want: outcome{Owned, false, ""},
+		},
+		"a gone Service's of the same name, which it shows": {
+			object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone", NameMark("ns", "mine")}}, mine: served, want: owned,
+		},
 		"a gone Service's, by its freed node port": {
 			object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone"}}, targets: nodePort, want: refused("a Service of this cluster that is gone"),
 		},
