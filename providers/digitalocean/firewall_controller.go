@@ -165,22 +165,19 @@ func (f *publicFirewall) lookForGone(ctx context.Context, services []*v1.Service
 	if !f.doubt {
 		return nil
 	}
-	all, err := f.loadBalancers.observed.All(ctx, inventory.Query{})
-	if err != nil {
-		return err
-	}
-	clear(f.gone)
+	var ids []string
 	for _, s := range services {
-		id := recordedID(s)
-		if id == "" || slices.ContainsFunc(all, func(lb *godo.LoadBalancer) bool { return lb.ID == id }) {
-			continue
+		if id := recordedID(s); id != "" {
+			ids = append(ids, id)
 		}
-		// A listing may lag behind; only a read of the load balancer itself proves that it is gone.
-		_, err := f.loadBalancers.observed.Get(ctx, id, inventory.Query{})
-		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
-			return err
+	}
+	// A listing may lag behind; only a read of a load balancer itself proves that it is gone, or that one which we made is there.
+	clear(f.gone)
+	for id, seen := range f.loadBalancers.observed.Look(ctx, ids) {
+		if seen.Err != nil && !errors.Is(seen.Err, cloudapi.ErrNotFound) {
+			return seen.Err
 		}
-		f.gone[id] = err != nil
+		f.gone[id] = seen.Err != nil
 	}
 	return nil
 }
