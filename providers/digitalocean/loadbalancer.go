@@ -315,7 +315,7 @@ func (l *loadBalancers) Complete(ctx context.Context, r *services.Request, f fin
 	if err != nil || f.lb.Status != statusActive || f.created {
 		return f, err
 	}
-	if recordedID(r.Service) == f.lb.ID && !slices.Contains(f.lb.Tags, ownership.ServiceMark(r.Service.UID)) {
+	if recordedID(r.Service) == f.lb.ID && !slices.Contains(f.lb.Tags, ownership.ServiceMark(r.Service.UID)) && !guard.Keeps(r.Service) {
 		err = l.cleanUpPrevious(ctx, r.Service, f.lb)
 	}
 	return f, err

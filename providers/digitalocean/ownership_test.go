@@ -74,6 +74,27 @@ func TestPreviousLoadBalancer(t *testing.T) {
 	assert.Contains(t, strings.Join(w.Events(), "\n"), guard.EventLoadBalancerRetained)
 }
 
+// TestPreviousIsKept: the annotations that keep a load balancer keep the one that served before, too.
+func TestPreviousIsKept(t *testing.T) {
+	t.Parallel()
+	for _, annotation := range []string{guard.AnnotationRetain, guard.AnnotationProtect} {
+		w := lbWorld(t)
+		w.loadBalancers.adopt = "any"
+		s := aged(service("", nil, port("http", 80, 30080)), "web", 1)
+		w.Apply(s)
+		s, _ = w.ensure(s)
+		first := s.Annotations[annotationID]
+		s = s.DeepCopy()
+		s.Annotations[annotationID] = byHand(t, strings.TrimSuffix(w.env["DO_OVERRIDE_URL"], "/"), nil)
+		s.Annotations[annotation] = "true"
+		w.Apply(s)
+		w.ensure(s)
+		all := w.sim.LoadBalancers()
+		require.Len(t, all, 2, annotation)
+		assert.Equal(t, first, all[0].ID)
+	}
+}
+
 // TestUsersLoadBalancerKeepsItsName: under the Service's own name it would pass for a controller's, and be deleted with the
 // Service, also where an annotation asks for that name.
 func TestUsersLoadBalancerKeepsItsName(t *testing.T) {

@@ -26,6 +26,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -480,7 +481,7 @@ func (l *loadBalancers) frontendVPCs(ctx context.Context, s settings) ([]vpcOpti
 
 // cleanUpPrevious removes the NodeBalancer that served the Service before it moved to another one.
 func (l *loadBalancers) cleanUpPrevious(ctx context.Context, service *v1.Service, s settings, now *nodeBalancer, recorded string) error {
-	if service.Annotations[annotationID] == "" || s.Preserve {
+	if service.Annotations[annotationID] == "" || s.Preserve || guard.Keeps(service) {
 		return nil
 	}
 	without := service.DeepCopy()

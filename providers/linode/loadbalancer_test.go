@@ -16,6 +16,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/linode/linodesim"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 func lbWorld(t *testing.T, nodes int) *world {
@@ -133,13 +134,16 @@ func TestStatus(t *testing.T) {
 func TestMoves(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		preserve bool
-		left     int
-	}{"the old one goes": {false, 1}, "the old one is preserved": {true, 2}} {
+		annotation, value string
+		kept              bool
+	}{
+		"the old one goes": {annotationPreserve, "false", false}, "the old one is preserved": {annotationPreserve, "true", true},
+		"the old one is retained": {guard.AnnotationRetain, "true", true}, "the old one is protected": {guard.AnnotationProtect, "true", true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := lbWorld(t, 1)
-			s := service("web", map[string]string{annotationPreserve: strconv.FormatBool(c.preserve)}, port("http", 80, 30080))
+			s := service("web", map[string]string{c.annotation: c.value}, port("http", 80, 30080))
 			w.Apply(s)
 			s, _ = w.ensure(s)
 			first := s.Annotations[annotationRecord]
@@ -151,8 +155,8 @@ func TestMoves(t *testing.T) {
 			assert.Equal(t, strconv.Itoa(users), s.Annotations[annotationRecord])
 			balancers := w.sim.NodeBalancers()
 			assert.Equal(t, balancers[len(balancers)-1].IPv4, status.Ingress[0].IP)
-			require.Len(t, balancers, c.left)
-			if c.preserve {
+			require.Len(t, balancers, map[bool]int{false: 1, true: 2}[c.kept])
+			if c.kept {
 				assert.Equal(t, first, strconv.Itoa(balancers[0].ID))
 				return
 			}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -43,7 +42,7 @@ func (l *loadBalancers) leavePrevious(ctx context.Context, cluster string, servi
 	if !r.owner || d.Verdict == ownership.Refused {
 		return l.record(ctx, service, map[string]any{annotationMade: nil})
 	}
-	if recorded != lb.ID || !r.marked(lb) || kept(service) {
+	if recorded != lb.ID || !r.marked(lb) || guard.Keeps(service) {
 		return l.tellRetained(ctx, service, lb, now)
 	}
 	if err := l.leave(ctx, cluster, before, s, lb, r); err != nil {
@@ -93,14 +92,4 @@ func (l *loadBalancers) previous(ctx context.Context, cluster string, service *v
 // recordedAs returns a Service as it was when it had a load balancer.
 func recordedAs(service *v1.Service, id string) *v1.Service {
 	return recorded(service, map[string]string{annotationID: id})
-}
-
-// kept reports whether the author of a Service wants its load balancers kept.
-func kept(service *v1.Service) bool {
-	for _, key := range []string{guard.AnnotationRetain, guard.AnnotationProtect} {
-		if yes, err := strconv.ParseBool(service.Annotations[key]); service.Annotations[key] != "" && (yes || err != nil) {
-			return true
-		}
-	}
-	return false
 }

@@ -58,6 +58,13 @@ var Annotations = schema.Annotations[wishes]{
 	}),
 }
 
+// Keeps reports whether the author of a Service wants its load balancers kept, those included that served it before. What
+// cannot be read is no wish for a deletion.
+func Keeps(service *v1.Service) bool {
+	w, _, err := Annotations.Parse(service.Annotations)
+	return err != nil || w.Retain || w.Protect
+}
+
 type loadBalancers struct {
 	inner        cloudprovider.LoadBalancer
 	ownership    *ownership

@@ -132,7 +132,9 @@ type Spec struct {
 func (s *Sim) AddDroplet(spec Spec) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.addDropletLocked(spec).ID
+	id := s.addDropletLocked(spec).ID
+	s.listed.Wrote(s.listedLocked())
+	return id
 }
 
 func (s *Sim) addDropletLocked(spec Spec) *Droplet {
@@ -188,6 +190,7 @@ func (s *Sim) SetStatus(id int, status string) error {
 		return fmt.Errorf("there is no droplet %d", id)
 	}
 	d.Status = status
+	s.listed.Wrote(s.listedLocked())
 	return nil
 }
 
@@ -196,6 +199,7 @@ func (s *Sim) ChangeDroplet(id int, change func(*Droplet)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change(s.droplets[id])
+	s.listed.Wrote(s.listedLocked())
 }
 
 // RemoveDroplet destroys a droplet; it also leaves its load balancers.
@@ -203,6 +207,7 @@ func (s *Sim) RemoveDroplet(id int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.removeDropletLocked(id)
+	s.listed.Wrote(s.listedLocked())
 }
 
 func (s *Sim) removeDropletLocked(id int) {
@@ -256,8 +261,11 @@ func (s *Sim) listDroplets(r *http.Request) (int, any, error) {
 	if kind != "" && kind != "droplets" && kind != "gpus" {
 		return 0, nil, invalid("type must be droplets or gpus")
 	}
-	match := []*Droplet{}
-	for _, d := range sorted(s.droplets) {
+	match, all := []*Droplet{}, sorted(s.droplets)
+	if seen, lags := s.listed.Seen(); lags {
+		all = seen.droplets
+	}
+	for _, d := range all {
 		if d.gpu != (kind == "gpus") || (name != "" && !strings.EqualFold(d.Name, name)) || (tag != "" && !slices.Contains(d.Tags, tag)) {
 			continue
 		}

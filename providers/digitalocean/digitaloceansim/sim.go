@@ -49,7 +49,7 @@ type Sim struct {
 	firewalls     map[string]*CloudFirewall
 	// disorder takes every order away that the API does not promise.
 	disorder simkit.Disorder
-	// listed is what listings of load balancers and firewalls show; single reads are never old.
+	// listed is what listings of droplets, load balancers and firewalls show; single reads are never old.
 	listed simkit.Lagging[listed]
 	// byName numbers seeded droplets on.
 	seeded int
@@ -297,11 +297,19 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // listed is what a listing shows.
 type listed struct {
+	droplets      []*Droplet
 	loadBalancers []LoadBalancer
 	firewalls     []CloudFirewall
 }
 
-func (s *Sim) listedLocked() listed { return listed{s.loadBalancersLocked(), s.firewallsLocked()} }
+func (s *Sim) listedLocked() listed {
+	droplets := sorted(s.droplets)
+	for i, d := range droplets {
+		c := *d
+		droplets[i] = &c
+	}
+	return listed{droplets, s.loadBalancersLocked(), s.firewallsLocked()}
+}
 
 // SetListingLag makes listings show what is written only after a while; 0 makes them show it at once.
 func (s *Sim) SetListingLag(lag time.Duration) {
