@@ -94,7 +94,7 @@ func (l *loadBalancers) ownedByAnother(ctx context.Context, cluster string, lb *
 	if r.owner {
 		return false, nil
 	}
-	if ownership.Check("", r.mark, lb.Tags) != nil {
+	if foreign := ownership.Check("", r.mark, lb.Tags) != nil; foreign {
 		return true, nil
 	}
 	owner, _, _, err := l.ownerOf(ctx, cluster, lb, r.mark)

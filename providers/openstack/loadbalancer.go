@@ -133,7 +133,7 @@ func (l *loadBalancers) GetLoadBalancer(ctx context.Context, cluster string, ser
 
 // served reports whether a Service has a part in a load balancer. One that it would share, and has not joined, is none.
 func (l *loadBalancers) served(lb *balancer, r role) bool {
-	return r.owner || (slices.Contains(lb.Tags, r.name) && !r.apart)
+	return r.owner || r.joined(lb)
 }
 
 func furtherAddresses(lb *balancer) []string {

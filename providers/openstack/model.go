@@ -68,6 +68,9 @@ type role struct {
 	apart bool
 }
 
+// joined reports whether the Service shares a load balancer already.
+func (r role) joined(lb *balancer) bool { return slices.Contains(lb.Tags, r.name) && !r.apart }
+
 // mine reports whether a listener belongs to the Service.
 func (r role) mine(l listener) bool {
 	if len(l.Tags) == 0 {

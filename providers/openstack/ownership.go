@@ -337,7 +337,7 @@ func (l *loadBalancers) admit(ctx context.Context, cluster string, service *v1.S
 // joining decides whether a Service may share a load balancer: one that was made for another Service with its agreement, and a
 // user's by the operator's policy. What is shared already, as after a takeover, stays: its tag is a controller's.
 func (l *loadBalancers) joining(ctx context.Context, cluster string, service *v1.Service, lb *balancer, r role, nodes []*v1.Node) (ownership.Decision, error) {
-	agreed, joined := ownership.Decision{Verdict: ownership.Adopted, Object: titleOf(lb)}, slices.Contains(lb.Tags, r.name) && !r.apart
+	agreed, joined := ownership.Decision{Verdict: ownership.Adopted, Object: titleOf(lb)}, r.joined(lb)
 	owner, namespace, name, err := l.ownerOf(ctx, cluster, lb, r.mark)
 	if err != nil {
 		return ownership.Decision{}, err

@@ -218,6 +218,7 @@ func TestOneRouteForAPodRange(t *testing.T) {
 			if seen {
 				require.NoError(t, err)
 				assert.Equal(t, []string{"10.244.1.0/24 n2 false"}, w.shown())
+				assert.Len(t, w.pairs("n2"), 1)
 				return
 			}
 			require.ErrorContains(t, err, "which is no node of this cluster")
