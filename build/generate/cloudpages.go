@@ -21,7 +21,8 @@ func cloudValues(providers []registry.Provider) string {
 			if c.Optional {
 				optional = " Optional."
 			}
-			fmt.Fprintf(&b, "| `credentials.values.%s` | %s%s Key of the Secret: %s, or `credentials.keys.%s`. |\n", c.Name, cell(c.Help), optional, code(c.Key), c.Name)
+			fmt.Fprintf(&b, "| `credentials.values.%s` | %s%s Key of the Secret: %s, or `credentials.keys.%s`. |\n",
+				c.Name, cell(c.Help), optional, code(c.Key), c.Name)
 		}
 		fmt.Fprintf(&b, "| `cloudConfig` | %s |\n", configCell(p.Installation.Config))
 		fmt.Fprintf(&b, "| `options` | [The names in the columns environment and flag](../../docs/providers/%s.md#options). |\n", p.Name)
@@ -41,7 +42,8 @@ func configCell(c registry.CloudConfig) string {
 	}
 	text := fmt.Sprintf("%s, such as %s.", c.Format, code(c.Example))
 	if c.HoldsCredentials {
-		return text + fmt.Sprintf(" It holds the credentials; key of the Secret: %s, or `credentials.keys.%s`.", code(c.File), registry.ConfigCredential)
+		return text + fmt.Sprintf(" It holds the credentials; key of the Secret: %s, or `credentials.keys.%s`.",
+			code(c.File), registry.ConfigCredential)
 	}
 	if c.Required {
 		return text + " Required."
@@ -93,7 +95,8 @@ func installations(providers []registry.Provider) string {
 		for _, n := range p.Installation.Notes {
 			fmt.Fprintf(&b, "\n%s\n", n)
 		}
-		fmt.Fprintf(&b, "\n[Options](providers/%s.md#options); [values](../charts/cloud-controller-manager/README.md#values-on-each-cloud).\n", p.Name)
+		fmt.Fprintf(&b, "\n[Options](providers/%s.md#options); [values](../charts/cloud-controller-manager/README.md#values-on-each-cloud).\n",
+			p.Name)
 	}
 	return b.String()
 }
@@ -104,7 +107,8 @@ func migrations(providers []registry.Provider) string {
 	b.WriteString("| cloud | credentials | `clusterName` is | written at the change | differences |\n| --- | --- | --- | --- | --- |\n")
 	for _, p := range providers {
 		m := p.Installation.Migration
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | [list](providers/%s.md#differences-from-the-clouds-own-controller) |\n", p.Title, cell(m.Credentials), cell(m.ClusterName), cell(m.Written), p.Name)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | [list](providers/%s.md#differences-from-the-clouds-own-controller) |\n",
+			p.Title, cell(m.Credentials), cell(m.ClusterName), cell(m.Written), p.Name)
 	}
 	return b.String()
 }

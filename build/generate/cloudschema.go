@@ -18,10 +18,13 @@ func cloudSchema(p registry.Provider) object {
 		values[c.Name] = object{"type": "string", "description": c.Help}
 	}
 	if i.Config.HoldsCredentials {
-		keys[registry.ConfigCredential] = object{"type": "string", "minLength": 1, "description": "Key of the Secret with the cloud config; usually " + i.Config.File + "."}
+		keys[registry.ConfigCredential] = object{
+			"type": "string", "minLength": 1, "description": "Key of the Secret with the cloud config; usually " + i.Config.File + ".",
+		}
 	}
+	noCredential := p.Title + " has no such credential"
 	properties := object{
-		"credentials":      object{"properties": object{"keys": named(keys, p.Title+" has no such credential"), "values": named(values, p.Title+" has no such credential")}},
+		"credentials":      object{"properties": object{"keys": named(keys, noCredential), "values": named(values, noCredential)}},
 		"options":          named(optionsSchema(p), p.Title+" has no such option"),
 		"cloudConfig":      configSchema(p),
 		"extraCloudConfig": object{"type": "string"},

@@ -119,7 +119,8 @@ func unlinked(folders []string, linked []registry.Provider) error {
 	var problems []error
 	for _, name := range folders {
 		if !slices.ContainsFunc(linked, func(p registry.Provider) bool { return p.Name == name }) {
-			problems = append(problems, fmt.Errorf("registry/linked/%s.go is missing, or does not import providers/%s; copy one of its neighbours", name, name))
+			problems = append(problems, fmt.Errorf(
+				"registry/linked/%s.go is missing, or does not import providers/%s; copy one of its neighbours", name, name))
 		}
 	}
 	return errors.Join(problems...)

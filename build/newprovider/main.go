@@ -45,7 +45,8 @@ func main() {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		os.Exit(1)
 	}
-	fmt.Printf("providers/%s and registry/linked/%s.go are written. Go on with:\n\n  make generate\n  make test-unit\n  make test-chart TESTFLAGS=-update\n  make demo PROVIDER=%s ONESHOT=1\n\n"+
+	fmt.Printf("providers/%s and registry/linked/%s.go are written. Go on with:\n\n"+
+		"  make generate\n  make test-unit\n  make test-chart TESTFLAGS=-update\n  make demo PROVIDER=%s ONESHOT=1\n\n"+
 		"docs/developing-a-provider.md says what a provider must do.\n", *name, *name, *name)
 }
 

@@ -31,7 +31,8 @@ func TestANewProvider(t *testing.T) {
 	goTool(t, dir, "run", "./build/generate")
 	goTool(t, dir, "vet", "./providers/"+name+"/...", "./registry/linked")
 	goTool(t, dir, "build", "-tags=grpcnotrace,slim,provider_"+name, "-o", os.DevNull, "./cmd/cloud-controller-manager")
-	goTool(t, dir, "test", "-run=^(TestConformance|TestGeneratedFilesAreFresh|TestEveryScenarioHasATest)$", "./providers/"+name, "./build/generate", "./test/scenarios")
+	goTool(t, dir, "test", "-run=^(TestConformance|TestGeneratedFilesAreFresh|TestEveryScenarioHasATest)$",
+		"./providers/"+name, "./build/generate", "./test/scenarios")
 
 	for _, path := range changed(t, dir) {
 		written := files[path] != ""

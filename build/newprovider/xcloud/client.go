@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
@@ -85,7 +86,7 @@ type page[T any] struct {
 func list[T any](ctx context.Context, a *api, what, path string, query url.Values) (all []T, pages int, err error) {
 	ctx, listing := cloudapi.WatchListing(ctx)
 	for number := 1; ; number++ {
-		query.Set("page", fmt.Sprint(number))
+		query.Set("page", strconv.Itoa(number))
 		var p page[T]
 		if err = a.call(ctx, "listing "+what, http.MethodGet, path+"?"+query.Encode(), nil, &p); err == nil {
 			err = listing.Add(len(p.Items))

@@ -65,14 +65,14 @@ func newFixture(t testing.TB) *conformance.Fixture {
 			},
 		},
 		Snapshot: func() string {
-			text := ""
+			var text []byte
 			for _, lb := range sim.LoadBalancers() {
 				lb.ID, lb.Address = "", ""
 				one, err := json.Marshal(lb)
 				require.NoError(t, err)
-				text += string(one) + "\n"
+				text = append(append(text, one...), '\n')
 			}
-			return text
+			return string(text)
 		},
 	}
 }

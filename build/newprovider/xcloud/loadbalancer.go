@@ -169,7 +169,7 @@ func (r *reconciler) Deletions(_ context.Context, _ services.Request, lb *loadBa
 			if err := r.api.remove(ctx, lb.ID); !errors.Is(err, cloudapi.ErrNotFound) {
 				return nil, err
 			}
-			return nil, nil //nolint:nilnil // nil is a load balancer that does not exist
+			return nil, nil
 		},
 	}}, nil, nil
 }

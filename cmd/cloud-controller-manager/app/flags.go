@@ -112,7 +112,8 @@ func (c choice) explain(_ *cobra.Command, err error) error {
 	case len(owners) > 0 && c.err != nil:
 		return fmt.Errorf("--%s is a flag of %s: %w", unknown.GetSpecifiedName(), strings.Join(owners, " and "), c.err)
 	case len(owners) > 0:
-		return fmt.Errorf("--%s is a flag of %s, and this is --cloud-provider=%s; leave it out", unknown.GetSpecifiedName(), strings.Join(owners, " and "), c.provider.Name)
+		return fmt.Errorf("--%s is a flag of %s, and this is --cloud-provider=%s; leave it out",
+			unknown.GetSpecifiedName(), strings.Join(owners, " and "), c.provider.Name)
 	}
 	return fmt.Errorf("%w; see --help", err)
 }
