@@ -133,6 +133,10 @@ func TestCommandsHaveTheFlagsOfTheirCloud(t *testing.T) {
 		assert.Contains(t, out, "With --cloud-provider (round, square) also the flags of that cloud.")
 		assert.NotContains(t, out, "--size")
 
+		_, err = executed(t, command, "--cloud-provider=square", "--size=6", "--wide", "--square-account=x")
+		require.Error(t, err, "these toys cannot be opened, and no file is named")
+		assert.NotContains(t, err.Error(), "flag", "the cloud's flags are parsed")
+
 		_, err = executed(t, command, "--cloud-provider=round", "--square-account=x")
 		require.EqualError(t, err, "--square-account is a flag of square, and this is --cloud-provider=round; leave it out")
 		_, err = executed(t, command, "--square-account=x")
