@@ -73,6 +73,8 @@ func TestServingIsNoOrphan(t *testing.T) {
 				cluster, _ := ownership.Marked(lb.Tags)
 				lb.Name, lb.Description, lb.Tags = "renamed", "", []string{ownership.ClusterMark(cluster)}
 			})
+			delete(s.Annotations, annotationMade)
+			delete(s.Annotations, annotationAddress)
 		},
 		"its name": func(_ *world, s *v1.Service) {
 			s.Status = v1.ServiceStatus{}
