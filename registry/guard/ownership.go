@@ -79,23 +79,24 @@ func (o *ownership) everyone() []*v1.Node {
 	return all
 }
 
-// named returns the Node of a name as it is now, and nil without an error before anything is known of the cluster.
-func (o *ownership) named(name string) (*v1.Node, error) {
+// named returns the Node of a name as it is now. known is false before anything is known of the cluster.
+func (o *ownership) named(name string) (node *v1.Node, known bool, err error) {
 	o.mu.Lock()
 	lister := o.lister
 	o.mu.Unlock()
 	if lister == nil {
-		return nil, nil
+		return nil, false, nil
 	}
-	return lister.Get(name)
+	node, err = lister.Get(name)
+	return node, true, err
 }
 
 // changed says how a Node differs from a copy of it, "" where it does not: a pass over all Nodes takes their copies at its start, and
 // the framework deletes by name.
 func (o *ownership) changed(node *v1.Node) string {
-	now, err := o.named(node.Name)
+	now, known, err := o.named(node.Name)
 	switch {
-	case (err == nil && now == nil) || apierrors.IsNotFound(err):
+	case !known || apierrors.IsNotFound(err):
 		return "" // there is nobody to delete
 	case err != nil:
 		return fmt.Sprintf("it cannot be told whether the Node has changed: %v", err)

@@ -221,11 +221,11 @@ func (refusedRoute) Temporary() bool { return false }
 // CreateRoute implements cloudprovider.Routes. The framework may not come back for a route whose creation failed until a
 // node changes, so it is tried again here. A Node that is not ours needs no route of ours: that is no failure.
 func (r *routes) CreateRoute(ctx context.Context, cluster, hint string, route *cloudprovider.Route) error {
-	target, err := r.ownership.named(string(route.TargetNode))
+	target, known, err := r.ownership.named(string(route.TargetNode))
 	if err != nil {
 		return fmt.Errorf("no route is made to a Node that is not known: %w", err)
 	}
-	if target != nil {
+	if known {
 		if r.ownership.foreign(target) != "" {
 			return nil
 		}

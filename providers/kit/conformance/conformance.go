@@ -175,7 +175,7 @@ func (w *world) show() {
 	if w.services == nil {
 		return
 	}
-	list, err := w.kube.CoreV1().Services(metav1.NamespaceAll).List(context.Background(), metav1.ListOptions{})
+	list, err := w.kube.CoreV1().Services(metav1.NamespaceAll).List(context.WithoutCancel(w.t.Context()), metav1.ListOptions{})
 	require.NoError(w.t, err)
 	all := make([]any, len(list.Items))
 	for i := range list.Items {

@@ -148,7 +148,7 @@ func runLostInstance(t *testing.T, f *Fixture) {
 	expected := alone // the lost backend is left out
 	if w.LeftBehind != nil {
 		expected = w.LeftBehind(both, "worker-2") // or it is for the health checks to find
-		require.NotEqual(t, alone, expected)
+		require.NotEqual(t, expected, alone)
 	}
 	assert.Equal(t, expected, w.Snapshot(), "the change is applied, and everything else stays")
 	w.nodes = w.nodes[:1]

@@ -241,13 +241,7 @@ func (i *Inventory[ID, V]) Find(ctx context.Context, index, key string, q Query)
 			continue
 		}
 		stale = stale || len(doubtful) > 0
-		id := index + " " + key
-		none := len(found) == 0 && !stale
-		if none && !i.listed.Before(asked.Add(-q.MaxUnlistedAge)) {
-			i.absent[id] = i.listed
-		}
-		provenAt, proven := i.absent[id]
-		if (len(found) > 0 && !stale) || (none && proven && !provenAt.Before(asked.Add(-max(q.MaxMissAge, q.MaxUnlistedAge)))) {
+		if !stale && (len(found) > 0 || i.provenAbsentLocked(index+" "+key, q, asked)) {
 			remembered := i.listed.Before(asked)
 			i.mu.Unlock()
 			countAnswer(i.source.Kind, remembered)
@@ -272,6 +266,15 @@ func (i *Inventory[ID, V]) Find(ctx context.Context, index, key string, q Query)
 			return nil, err
 		}
 	}
+}
+
+// provenAbsentLocked reports whether a listing that is young enough showed nothing with a key.
+func (i *Inventory[ID, V]) provenAbsentLocked(key string, q Query, asked time.Time) bool {
+	if !i.listed.Before(asked.Add(-q.MaxUnlistedAge)) {
+		i.absent[key] = i.listed
+	}
+	provenAt, proven := i.absent[key]
+	return proven && !provenAt.Before(asked.Add(-max(q.MaxMissAge, q.MaxUnlistedAge)))
 }
 
 // All returns every object of a complete listing that began no longer than MaxAge before the question, in no order.
