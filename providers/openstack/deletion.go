@@ -94,7 +94,7 @@ func (l *loadBalancers) ownedByAnother(ctx context.Context, cluster string, lb *
 	if r.owner {
 		return false, nil
 	}
-	if foreign := ownership.Check("", r.mark, lb.Tags) != nil; foreign {
+	if ownership.Foreign(r.mark, lb.Tags) {
 		return true, nil
 	}
 	owner, _, _, err := l.ownerOf(ctx, cluster, lb, r.mark)

@@ -188,6 +188,9 @@ func Check(object, mark string, marks []string) error {
 	return nil
 }
 
+// Foreign reports whether the marks name another cluster.
+func Foreign(mark string, marks []string) bool { return Check("", mark, marks) != nil }
+
 // before reports whether a Service is the older one. Creation times have seconds; the UID breaks the tie.
 func before(a, b *v1.Service) bool {
 	if a.CreationTimestamp.Time.Equal(b.CreationTimestamp.Time) {
