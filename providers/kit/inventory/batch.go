@@ -27,7 +27,7 @@ type company[ID comparable] struct {
 
 // inviteCompany puts the objects that are likely asked for next beside those that are read. Who they are is asked without the
 // lock, because the answer may come from what the inventory knows.
-func (i *Inventory[ID, V]) inviteCompany() {
+func (i *view[ID, V]) inviteCompany() {
 	i.mu.Lock()
 	companies := i.companies
 	i.companies = nil
@@ -56,7 +56,7 @@ func (i *Inventory[ID, V]) inviteCompany() {
 }
 
 // runBatches reads what waits, batch by batch, until nothing waits any more. Whoever asks meanwhile gets into the next one.
-func (i *Inventory[ID, V]) runBatches(ctx context.Context) {
+func (i *view[ID, V]) runBatches(ctx context.Context) {
 	for {
 		i.inviteCompany()
 		i.mu.Lock()
@@ -78,7 +78,7 @@ var errUnanswered = errors.New("the batch did not answer about it")
 
 // readBatch reads objects by one call. What the call does not answer is read by itself if somebody asked for it; nothing is
 // where the call failed, so that one refusal does not become many.
-func (i *Inventory[ID, V]) readBatch(ctx context.Context, ids []ID) {
+func (i *view[ID, V]) readBatch(ctx context.Context, ids []ID) {
 	batchCtx, cancel := context.WithTimeout(ctx, readTimeout)
 	values, err := i.source.GetMany(batchCtx, ids)
 	cancel()

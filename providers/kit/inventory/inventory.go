@@ -96,8 +96,9 @@ func (q Query) demanded(d evidence.Demand, asked time.Time) Query {
 	return q
 }
 
-// Inventory is the shared view. Create it with New; it is safe for concurrent use.
-type Inventory[ID comparable, V any] struct {
+// view is the shared view behind an Inventory. All of them keep their objects as any, so that the compiler writes this code
+// once for each type of identity, and not once for each kind of object.
+type view[ID comparable, V any] struct {
 	source Source[ID, V]
 
 	mu      sync.Mutex
@@ -146,11 +147,10 @@ type entry[V any] struct {
 	doubtful bool
 }
 
-// New returns an empty inventory over a source.
-func New[ID comparable, V any](source Source[ID, V]) *Inventory[ID, V] {
+func newView[ID comparable, V any](source Source[ID, V]) *view[ID, V] {
 	registerMetrics()
-	i := &Inventory[ID, V]{
-		source: source.checked(), objects: map[ID]entry[V]{}, missing: map[ID]time.Time{}, absent: map[string]time.Time{}, forgotten: map[ID]time.Time{},
+	i := &view[ID, V]{
+		source: source, objects: map[ID]entry[V]{}, missing: map[ID]time.Time{}, absent: map[string]time.Time{}, forgotten: map[ID]time.Time{},
 		reads: map[ID]*flight[V]{}, unanswered: map[ID]struct{}{}, indexes: map[string]map[string]map[ID]struct{}{},
 	}
 	for name := range source.Indexes {
@@ -161,7 +161,7 @@ func New[ID comparable, V any](source Source[ID, V]) *Inventory[ID, V] {
 
 // Get returns one object. The error is cloudapi.ErrNotFound only if a single read of that object said so, or a complete
 // listing where the context demands no more (evidence.Demand).
-func (i *Inventory[ID, V]) Get(ctx context.Context, id ID, q Query) (V, error) {
+func (i *view[ID, V]) Get(ctx context.Context, id ID, q Query) (V, error) {
 	asked, demand := time.Now(), evidence.From(ctx)
 	q = q.demanded(demand, asked)
 	alone := !q.Newcomer || demand.Single
@@ -227,7 +227,7 @@ func (q Query) settledBy(err error, age time.Duration) bool {
 
 // Find returns all objects whose index has the key. An empty result comes from a complete listing that began after the
 // question; or, for a key that was asked about before, after an earlier question no longer than MaxMissAge ago.
-func (i *Inventory[ID, V]) Find(ctx context.Context, index, key string, q Query) ([]V, error) {
+func (i *view[ID, V]) Find(ctx context.Context, index, key string, q Query) ([]V, error) {
 	asked := time.Now()
 	q = q.demanded(evidence.From(ctx), asked)
 	alone := !q.Newcomer
@@ -269,7 +269,7 @@ func (i *Inventory[ID, V]) Find(ctx context.Context, index, key string, q Query)
 }
 
 // provenAbsentLocked reports whether a listing that is young enough showed nothing with a key.
-func (i *Inventory[ID, V]) provenAbsentLocked(key string, q Query, asked time.Time) bool {
+func (i *view[ID, V]) provenAbsentLocked(key string, q Query, asked time.Time) bool {
 	if !i.listed.Before(asked.Add(-q.MaxUnlistedAge)) {
 		i.absent[key] = i.listed
 	}
@@ -278,7 +278,7 @@ func (i *Inventory[ID, V]) provenAbsentLocked(key string, q Query, asked time.Ti
 }
 
 // All returns every object of a complete listing that began no longer than MaxAge before the question, in no order.
-func (i *Inventory[ID, V]) All(ctx context.Context, q Query) ([]V, error) {
+func (i *view[ID, V]) All(ctx context.Context, q Query) ([]V, error) {
 	asked := time.Now()
 	oldest := asked.Add(-q.demanded(evidence.From(ctx), asked).MaxAge)
 	for {
@@ -301,7 +301,7 @@ func (i *Inventory[ID, V]) All(ctx context.Context, q Query) ([]V, error) {
 
 // Invalidate makes the next question about an object read it, for writes whose effect is not known. The object may also
 // be one that nobody knows yet.
-func (i *Inventory[ID, V]) Invalidate(id ID) {
+func (i *view[ID, V]) Invalidate(id ID) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.doubtLocked(id)
@@ -309,7 +309,7 @@ func (i *Inventory[ID, V]) Invalidate(id ID) {
 }
 
 // Distrust makes every further question read the cloud, for when an answer has shown that the view is out of date.
-func (i *Inventory[ID, V]) Distrust() {
+func (i *view[ID, V]) Distrust() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for id := range i.objects {
@@ -319,7 +319,7 @@ func (i *Inventory[ID, V]) Distrust() {
 }
 
 // doubtLocked makes an object too old for any question; a read that is in flight does not make it young again.
-func (i *Inventory[ID, V]) doubtLocked(id ID) {
+func (i *view[ID, V]) doubtLocked(id ID) {
 	if e, ok := i.objects[id]; ok {
 		e.read, e.since = time.Time{}, time.Now().Add(-time.Nanosecond) // a read that begins now is later
 		i.objects[id] = e
@@ -327,14 +327,14 @@ func (i *Inventory[ID, V]) doubtLocked(id ID) {
 }
 
 // doubtListingsLocked makes every listing so far, and one that is in flight, prove nothing.
-func (i *Inventory[ID, V]) doubtListingsLocked() {
+func (i *view[ID, V]) doubtListingsLocked() {
 	i.listed, i.doubted = time.Time{}, time.Now()
 	clear(i.absent)
 }
 
 // Affordable returns how old answers may be so that reading everything over and over stays within a share of the cloud's
 // rate limit: one call every perCall, but no younger than least and no older than most.
-func (i *Inventory[ID, V]) Affordable(perCall, least, most time.Duration) time.Duration {
+func (i *view[ID, V]) Affordable(perCall, least, most time.Duration) time.Duration {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return min(max(time.Duration(i.pages)*perCall, least), most)
@@ -342,7 +342,7 @@ func (i *Inventory[ID, V]) Affordable(perCall, least, most time.Duration) time.D
 
 // listingPaysLocked decides between listing everything and reading one object. Without any listing so far the number of
 // pages is unknown, and a listing is tried: it also answers everyone else.
-func (i *Inventory[ID, V]) listingPaysLocked(q Query, known bool) bool {
+func (i *view[ID, V]) listingPaysLocked(q Query, known bool) bool {
 	if i.source.List == nil {
 		return false
 	}
@@ -360,13 +360,13 @@ func (i *Inventory[ID, V]) listingPaysLocked(q Query, known bool) bool {
 }
 
 // unlistedLocked reports whether a listing that is enough for the demand proves that an object is missing.
-func (i *Inventory[ID, V]) unlistedLocked(id ID, d evidence.Demand) bool {
+func (i *view[ID, V]) unlistedLocked(id ID, d evidence.Demand) bool {
 	_, known := i.objects[id]
 	return !known && !d.ListedSince.IsZero() && !i.listed.Before(d.ListedSince)
 }
 
 // listingDueLocked decides whether a question is answered by a listing, and how old that one may be.
-func (i *Inventory[ID, V]) listingDueLocked(id ID, q Query, d evidence.Demand, asked time.Time) (oldest time.Time, due bool) {
+func (i *view[ID, V]) listingDueLocked(id ID, q Query, d evidence.Demand, asked time.Time) (oldest time.Time, due bool) {
 	if d.Single {
 		return time.Time{}, false
 	}
@@ -379,7 +379,7 @@ func (i *Inventory[ID, V]) listingDueLocked(id ID, q Query, d evidence.Demand, a
 }
 
 // noteDirectLocked counts a single read, where a listing could take its place.
-func (i *Inventory[ID, V]) noteDirectLocked() {
+func (i *view[ID, V]) noteDirectLocked() {
 	if i.source.List == nil {
 		return
 	}
@@ -387,13 +387,13 @@ func (i *Inventory[ID, V]) noteDirectLocked() {
 	i.direct = append(i.direct, time.Now())
 }
 
-func (i *Inventory[ID, V]) trimDirectLocked() {
+func (i *view[ID, V]) trimDirectLocked() {
 	horizon := time.Now().Add(-directWindow)
 	i.direct = slices.DeleteFunc(i.direct, func(at time.Time) bool { return at.Before(horizon) })
 }
 
 // listLocked joins a listing that began at oldest or later, or begins one.
-func (i *Inventory[ID, V]) listLocked(ctx context.Context, oldest time.Time) (*flight[struct{}], error) {
+func (i *view[ID, V]) listLocked(ctx context.Context, oldest time.Time) (*flight[struct{}], error) {
 	if i.listing != nil && !i.listing.began.Before(oldest) && !i.listing.hangs() {
 		return i.listing.join(ctx), nil
 	}
@@ -409,7 +409,7 @@ func (i *Inventory[ID, V]) listLocked(ctx context.Context, oldest time.Time) (*f
 	return f, nil
 }
 
-func (i *Inventory[ID, V]) list(ctx context.Context, f *flight[struct{}]) {
+func (i *view[ID, V]) list(ctx context.Context, f *flight[struct{}]) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	objects, pages, err := i.source.List(ctx)
@@ -441,7 +441,7 @@ func (i *Inventory[ID, V]) list(ctx context.Context, f *flight[struct{}]) {
 }
 
 // replaceLocked takes over a complete listing. What was read or written after the listing began is newer and stays.
-func (i *Inventory[ID, V]) replaceLocked(objects []V, began time.Time) {
+func (i *view[ID, V]) replaceLocked(objects []V, began time.Time) {
 	if began.Before(i.listed) {
 		return
 	}
@@ -482,7 +482,7 @@ func (i *Inventory[ID, V]) replaceLocked(objects []V, began time.Time) {
 
 // readLocked joins the single read of an object that is in flight, or begins one: alone where that is demanded, or in the
 // next batch.
-func (i *Inventory[ID, V]) readLocked(ctx context.Context, id ID, q Query, asked time.Time) *flight[V] {
+func (i *view[ID, V]) readLocked(ctx context.Context, id ID, q Query, asked time.Time) *flight[V] {
 	former := i.reads[id]
 	if former != nil && !former.hangs() {
 		former.asked = true
@@ -512,7 +512,7 @@ func (i *Inventory[ID, V]) readLocked(ctx context.Context, id ID, q Query, asked
 	return f
 }
 
-func (i *Inventory[ID, V]) read(ctx context.Context, f *flight[V], id ID) {
+func (i *view[ID, V]) read(ctx context.Context, f *flight[V], id ID) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	value, err := i.source.Get(ctx, id)
@@ -524,7 +524,7 @@ func (i *Inventory[ID, V]) read(ctx context.Context, f *flight[V], id ID) {
 }
 
 // landLocked ends a read with its answer.
-func (i *Inventory[ID, V]) landLocked(f *flight[V], id ID, value V, err error) {
+func (i *view[ID, V]) landLocked(f *flight[V], id ID, value V, err error) {
 	if i.reads[id] == f {
 		delete(i.reads, id)
 	}
@@ -551,7 +551,7 @@ func (i *Inventory[ID, V]) landLocked(f *flight[V], id ID, value V, err error) {
 	close(f.done)
 }
 
-func (i *Inventory[ID, V]) putLocked(value V, read, since time.Time) {
+func (i *view[ID, V]) putLocked(value V, read, since time.Time) {
 	id := i.source.ID(value)
 	wrote := i.objects[id].wrote
 	i.removeLocked(id)
@@ -571,7 +571,7 @@ func (i *Inventory[ID, V]) putLocked(value V, read, since time.Time) {
 	}
 }
 
-func (i *Inventory[ID, V]) removeLocked(id ID) {
+func (i *view[ID, V]) removeLocked(id ID) {
 	e, ok := i.objects[id]
 	if !ok {
 		return
@@ -589,7 +589,7 @@ func (i *Inventory[ID, V]) removeLocked(id ID) {
 
 // matchesLocked returns the objects with a key that are young enough, those that only a read of them alone makes younger, and
 // whether there are others, too old to tell.
-func (i *Inventory[ID, V]) matchesLocked(index, key string, oldest time.Time) (found []V, doubtful []ID, stale bool) {
+func (i *view[ID, V]) matchesLocked(index, key string, oldest time.Time) (found []V, doubtful []ID, stale bool) {
 	for id := range i.indexes[index][key] {
 		switch e := i.objects[id]; {
 		case !e.read.Before(oldest):
@@ -604,7 +604,7 @@ func (i *Inventory[ID, V]) matchesLocked(index, key string, oldest time.Time) (f
 }
 
 // PeekIndex returns what is known of the objects with a key of an index, however old it is, without any read.
-func (i *Inventory[ID, V]) PeekIndex(index, key string) []V {
+func (i *view[ID, V]) PeekIndex(index, key string) []V {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	var found []V
@@ -614,14 +614,11 @@ func (i *Inventory[ID, V]) PeekIndex(index, key string) []V {
 	return found
 }
 
-// ID returns the identity of an object.
-func (i *Inventory[ID, V]) ID(value V) ID { return i.source.ID(value) }
-
 // ReadsBatches reports whether several objects are read by one call.
-func (i *Inventory[ID, V]) ReadsBatches() bool { return i.source.GetMany != nil }
+func (i *view[ID, V]) ReadsBatches() bool { return i.source.GetMany != nil }
 
 // Peek returns what is known of an object, however old it is, without any read.
-func (i *Inventory[ID, V]) Peek(id ID) (V, bool) {
+func (i *view[ID, V]) Peek(id ID) (V, bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	e, ok := i.objects[id]

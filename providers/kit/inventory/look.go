@@ -18,7 +18,7 @@ type Seen[V any] struct {
 
 // Look reads objects anew, in as few calls as that takes: by one listing where single reads would be more calls than its
 // pages. It is for objects that change by themselves; every answer is from a read that began after the question.
-func (i *Inventory[ID, V]) Look(ctx context.Context, ids []ID) map[ID]Seen[V] {
+func (i *view[ID, V]) Look(ctx context.Context, ids []ID) map[ID]Seen[V] {
 	asked := time.Now()
 	i.mu.Lock()
 	batch := max(i.source.BatchSize, 1)
@@ -53,7 +53,7 @@ func (i *Inventory[ID, V]) Look(ctx context.Context, ids []ID) map[ID]Seen[V] {
 
 // single returns an object as a read shows it that began at asked or later: from memory where there was one since, else by a
 // read of that object alone.
-func (i *Inventory[ID, V]) single(ctx context.Context, id ID, asked time.Time) (V, error) {
+func (i *view[ID, V]) single(ctx context.Context, id ID, asked time.Time) (V, error) {
 	for {
 		i.mu.Lock()
 		if e, ok := i.objects[id]; ok && !e.read.Before(asked) {

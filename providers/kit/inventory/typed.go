@@ -1,0 +1,128 @@
+package inventory
+
+import (
+	"context"
+)
+
+// Inventory is the shared view of one kind of objects. Create it with New; it is safe for concurrent use.
+type Inventory[ID comparable, V any] struct {
+	*view[ID, any]
+	id func(V) ID
+}
+
+// New returns an empty inventory over a source.
+func New[ID comparable, V any](source Source[ID, V]) *Inventory[ID, V] {
+	return &Inventory[ID, V]{view: newView(source.checked().untyped()), id: source.ID}
+}
+
+// untyped is the source of objects of any type.
+func (s Source[ID, V]) untyped() Source[ID, any] {
+	u := Source[ID, any]{
+		Kind: s.Kind, BatchSize: s.BatchSize, GetCalls: s.GetCalls, Patience: s.Patience,
+		ID: func(v any) ID { return s.ID(typed[V](v)) },
+	}
+	if s.List != nil {
+		u.List = func(ctx context.Context) ([]any, int, error) {
+			objects, pages, err := s.List(ctx)
+			return boxed(objects), pages, err
+		}
+	}
+	if s.Get != nil {
+		u.Get = func(ctx context.Context, id ID) (any, error) { return s.Get(ctx, id) }
+	}
+	if s.GetMany != nil {
+		u.GetMany = func(ctx context.Context, ids []ID) ([]any, error) {
+			objects, err := s.GetMany(ctx, ids)
+			return boxed(objects), err
+		}
+	}
+	if s.Wrote != nil {
+		u.Wrote = func(known, listed any) bool { return s.Wrote(typed[V](known), typed[V](listed)) }
+	}
+	if s.Indexes != nil {
+		u.Indexes = make(map[string]func(any) []string, len(s.Indexes))
+		for name, keys := range s.Indexes {
+			u.Indexes[name] = func(v any) []string { return keys(typed[V](v)) }
+		}
+	}
+	return u
+}
+
+// typed returns an object as its own type, and the zero value where there is none.
+func typed[V any](v any) V {
+	object, _ := v.(V)
+	return object
+}
+
+func typedAll[V any](objects []any) []V {
+	if objects == nil {
+		return nil
+	}
+	all := make([]V, len(objects))
+	for i, o := range objects {
+		all[i] = typed[V](o)
+	}
+	return all
+}
+
+func boxed[V any](objects []V) []any {
+	if objects == nil {
+		return nil
+	}
+	all := make([]any, len(objects))
+	for i, o := range objects {
+		all[i] = o
+	}
+	return all
+}
+
+// Get returns one object. The error is cloudapi.ErrNotFound only if a single read of that object said so, or a complete
+// listing where the context demands no more (evidence.Demand).
+func (i *Inventory[ID, V]) Get(ctx context.Context, id ID, q Query) (V, error) {
+	v, err := i.view.Get(ctx, id, q)
+	return typed[V](v), err
+}
+
+// Find returns all objects whose index has the key. An empty result comes from a complete listing that began after the
+// question; or, for a key that was asked about before, after an earlier question no longer than MaxMissAge ago.
+func (i *Inventory[ID, V]) Find(ctx context.Context, index, key string, q Query) ([]V, error) {
+	found, err := i.view.Find(ctx, index, key, q)
+	return typedAll[V](found), err
+}
+
+// All returns every object of a complete listing that began no longer than MaxAge before the question, in no order.
+func (i *Inventory[ID, V]) All(ctx context.Context, q Query) ([]V, error) {
+	all, err := i.view.All(ctx, q)
+	return typedAll[V](all), err
+}
+
+// Look reads objects anew, in as few calls as that takes: by one listing where single reads would be more calls than its
+// pages. It is for objects that change by themselves; every answer is from a read that began after the question.
+func (i *Inventory[ID, V]) Look(ctx context.Context, ids []ID) map[ID]Seen[V] {
+	found := i.view.Look(ctx, ids)
+	seen := make(map[ID]Seen[V], len(found))
+	for id, s := range found {
+		seen[id] = Seen[V]{Value: typed[V](s.Value), Err: s.Err}
+	}
+	return seen
+}
+
+// Peek returns what is known of an object, however old that is. It makes no call.
+func (i *Inventory[ID, V]) Peek(id ID) (V, bool) {
+	v, ok := i.view.Peek(id)
+	return typed[V](v), ok
+}
+
+// PeekIndex returns what is known to have a key, however old that is. It makes no call.
+func (i *Inventory[ID, V]) PeekIndex(index, key string) []V {
+	return typedAll[V](i.view.PeekIndex(index, key))
+}
+
+// ID returns an object's identity.
+func (i *Inventory[ID, V]) ID(value V) ID { return i.id(value) }
+
+// Put takes in an object that we made or replaced, as the cloud's answer shows it.
+func (i *Inventory[ID, V]) Put(value V) { i.view.Put(value) }
+
+// Amend takes in an object as a write of ours leaves it, where the cloud did not show the whole of it.
+func (i *Inventory[ID, V]) Amend(value V) { i.view.Amend(value) }
