@@ -81,6 +81,10 @@ func newJudge(t *testing.T, path string) *judge {
 			ip.Value.ReadOnly = false
 		}
 	}
+	// Nor does it know load balancers among what can be tagged, on which DigitalOcean's own controller relies.
+	resource := doc.Components.Schemas["tags_resource"].Value.Properties["resources"].Value.Items.Value.Properties["resource_type"].Value
+	require.Contains(t, resource.Enum, "droplet")
+	resource.Enum = append(resource.Enum, "load_balancer")
 	router, err := gorillamux.NewRouter(doc)
 	require.NoError(t, err)
 	return &judge{router: router, found: map[string]int{}}
