@@ -1,7 +1,9 @@
 package pins
 
 import (
+	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -28,5 +30,21 @@ func TestToolsShareTheBuildCache(t *testing.T) {
 			}
 		}
 		assert.Greater(t, common, 40, file)
+	}
+}
+
+// TestToolsHaveChecksums: each module of tools has the checksums of all that it requires, so that Go refuses other sources.
+func TestToolsHaveChecksums(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(filepath.Join(root, "build", "*", "*.mod"))
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(files), 6)
+	for _, file := range files {
+		sums := read(t, strings.TrimPrefix(strings.TrimSuffix(filepath.ToSlash(file), ".mod")+".sum", root+"/"))
+		required := requirement.FindAllStringSubmatch(read(t, strings.TrimPrefix(filepath.ToSlash(file), root+"/")), -1)
+		require.NotEmpty(t, required, file)
+		for _, m := range required {
+			assert.Contains(t, sums, m[1]+" "+m[2], "%s requires what has no checksum", file)
+		}
 	}
 }
