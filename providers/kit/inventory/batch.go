@@ -27,7 +27,7 @@ type company[ID comparable] struct {
 
 // inviteCompany puts the objects that are likely asked for next beside those that are read. Who they are is asked without the
 // lock, because the answer may come from what the inventory knows.
-func (i *view[ID, V]) inviteCompany() {
+func (i *view[ID]) inviteCompany() {
 	i.mu.Lock()
 	companies := i.companies
 	i.companies = nil
@@ -47,7 +47,7 @@ func (i *view[ID, V]) inviteCompany() {
 			if i.reads[id] != nil || (known && !e.read.Before(c.oldest)) || len(i.pending) >= i.source.BatchSize {
 				continue
 			}
-			_, f := newFlight[V](c.ctx)
+			_, f := newFlight(c.ctx)
 			i.reads[id] = f
 			i.pending = append(i.pending, id)
 		}
@@ -56,7 +56,7 @@ func (i *view[ID, V]) inviteCompany() {
 }
 
 // runBatches reads what waits, batch by batch, until nothing waits any more. Whoever asks meanwhile gets into the next one.
-func (i *view[ID, V]) runBatches(ctx context.Context) {
+func (i *view[ID]) runBatches(ctx context.Context) {
 	for {
 		i.inviteCompany()
 		i.mu.Lock()
@@ -78,7 +78,7 @@ var errUnanswered = errors.New("the batch did not answer about it")
 
 // readBatch reads objects by one call. What the call does not answer is read by itself if somebody asked for it; nothing is
 // where the call failed, so that one refusal does not become many.
-func (i *view[ID, V]) readBatch(ctx context.Context, ids []ID) {
+func (i *view[ID]) readBatch(ctx context.Context, ids []ID) {
 	batchCtx, cancel := context.WithTimeout(ctx, readTimeout)
 	values, err := i.source.GetMany(batchCtx, ids)
 	cancel()
@@ -86,7 +86,7 @@ func (i *view[ID, V]) readBatch(ctx context.Context, ids []ID) {
 	if errors.Is(err, cloudapi.ErrNotFound) || errors.Is(err, cloudapi.ErrInvalid) {
 		values, err = nil, nil // one of them is to blame
 	}
-	found := map[ID]V{}
+	found := map[ID]any{}
 	for _, v := range values {
 		found[i.source.ID(v)] = v
 	}
@@ -99,9 +99,8 @@ func (i *view[ID, V]) readBatch(ctx context.Context, ids []ID) {
 			continue
 		}
 		if !f.asked {
-			var none V
 			i.unanswered[id] = struct{}{}
-			i.landLocked(f, id, none, errUnanswered)
+			i.landLocked(f, id, nil, errUnanswered)
 			i.mu.Unlock()
 			continue
 		}

@@ -11,7 +11,7 @@ import (
 )
 
 // flight is a read that several callers wait for.
-type flight[V any] struct {
+type flight struct {
 	began time.Time
 	// patience is how long it is waited for; 0 is without an end. beside counts the ones before it that hang.
 	patience time.Duration
@@ -21,18 +21,18 @@ type flight[V any] struct {
 	// asked is set where somebody waits for it: reads that go along with another one have no claim to one of their own.
 	asked bool
 	done  chan struct{}
-	value V
+	value any
 	err   error
 }
 
 // newFlight returns a read that outlives the caller who began it, and takes over nothing of theirs but the urgency.
-func newFlight[V any](ctx context.Context) (context.Context, *flight[V]) {
+func newFlight(ctx context.Context) (context.Context, *flight) {
 	shared, raise := priority.Raisable(context.Background())
-	f := &flight[V]{began: time.Now(), done: make(chan struct{}), raise: raise}
+	f := &flight{began: time.Now(), done: make(chan struct{}), raise: raise}
 	return shared, f.join(ctx)
 }
 
-func (f *flight[V]) join(ctx context.Context) *flight[V] {
+func (f *flight) join(ctx context.Context) *flight {
 	if priority.IsUrgent(ctx) {
 		f.raise()
 	}
@@ -43,7 +43,7 @@ func (f *flight[V]) join(ctx context.Context) *flight[V] {
 const mostImpatient = 3
 
 // bound sets how long a read is waited for: longer where reads take long, and where several hang already.
-func (f *flight[V]) bound(former *flight[V], patience, took time.Duration) {
+func (f *flight) bound(former *flight, patience, took time.Duration) {
 	if patience == 0 {
 		return
 	}
@@ -57,7 +57,7 @@ func (f *flight[V]) bound(former *flight[V], patience, took time.Duration) {
 }
 
 // hangs reports whether nobody waits for a read any more.
-func (f *flight[V]) hangs() bool { return f.patience > 0 && time.Since(f.began) >= f.patience }
+func (f *flight) hangs() bool { return f.patience > 0 && time.Since(f.began) >= f.patience }
 
 // errHangs is the answer of a read that takes longer than it is waited for.
 var errHangs = &cloudapi.Error{Class: cloudapi.ErrTransient, Message: "the cloud does not answer"}
@@ -67,7 +67,7 @@ func goesOn(err error, asked time.Time) bool {
 	return errors.Is(err, errHangs) && time.Since(asked) < readTimeout
 }
 
-func wait[V any](ctx context.Context, f *flight[V]) (V, error) {
+func wait(ctx context.Context, f *flight) (any, error) {
 	var over <-chan time.Time
 	if f.patience > 0 {
 		timer := time.NewTimer(time.Until(f.began.Add(f.patience)))
@@ -78,16 +78,14 @@ func wait[V any](ctx context.Context, f *flight[V]) (V, error) {
 	case <-f.done:
 		return f.value, f.err
 	case <-over:
-		var none V
-		return none, errHangs
+		return nil, errHangs
 	case <-ctx.Done():
-		var none V
-		return none, fmt.Errorf("waiting for the cloud's answer: %w", ctx.Err())
+		return nil, fmt.Errorf("waiting for the cloud's answer: %w", ctx.Err())
 	}
 }
 
 // waitListed waits for a listing, unless there is none because of err.
-func waitListed(ctx context.Context, f *flight[struct{}], err error, asked time.Time) error {
+func waitListed(ctx context.Context, f *flight, err error, asked time.Time) error {
 	if err == nil {
 		_, err = wait(ctx, f)
 	}

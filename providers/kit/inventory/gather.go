@@ -23,7 +23,7 @@ type gathering struct {
 
 // gather makes a question about a newcomer wait for others of its kind, if some were asked a moment ago. id is nil for a question
 // by a key. The lock is not held.
-func (i *view[ID, V]) gather(ctx context.Context, id any) error {
+func (i *view[ID]) gather(ctx context.Context, id any) error {
 	i.mu.Lock()
 	if i.source.List == nil || i.pages == 0 {
 		i.mu.Unlock()
@@ -57,12 +57,12 @@ func (i *view[ID, V]) gather(ctx context.Context, id any) error {
 	}
 	g.urgent = g.urgent || priority.IsUrgent(ctx)
 	i.mu.Unlock()
-	_, err := wait(ctx, &flight[struct{}]{done: g.done})
+	_, err := wait(ctx, &flight{done: g.done})
 	return err
 }
 
 // answer lists for all who wait, unless single reads are cheaper: then each of them goes on to its own.
-func (i *view[ID, V]) answer(g *gathering) {
+func (i *view[ID]) answer(g *gathering) {
 	defer close(g.done)
 	i.mu.Lock()
 	ctx := context.Background() // nobody's own
@@ -80,7 +80,7 @@ func (i *view[ID, V]) answer(g *gathering) {
 }
 
 // singlesCost is how many calls n single reads take.
-func (i *view[ID, V]) singlesCost(n int) int {
+func (i *view[ID]) singlesCost(n int) int {
 	batch := max(i.source.BatchSize, 1)
 	return (n + batch - 1) / batch * max(i.source.GetCalls, 1)
 }

@@ -96,13 +96,13 @@ func (q Query) demanded(d evidence.Demand, asked time.Time) Query {
 	return q
 }
 
-// view is the shared view behind an Inventory. All of them keep their objects as any, so that the compiler writes this code
-// once for each type of identity, and not once for each kind of object.
-type view[ID comparable, V any] struct {
-	source Source[ID, V]
+// view is the shared view behind an Inventory. It keeps objects as any, so that the compiler writes this code once for each type
+// of identity, and not once for each kind of object.
+type view[ID comparable] struct {
+	source Source[ID, any]
 
 	mu      sync.Mutex
-	objects map[ID]entry[V]
+	objects map[ID]entry
 	indexes map[string]map[string]map[ID]struct{}
 	// missing holds when a single read of an object that was not found began.
 	missing map[ID]time.Time
@@ -117,8 +117,8 @@ type view[ID comparable, V any] struct {
 	listed, doubted time.Time
 	pages           int
 
-	listing *flight[struct{}]
-	reads   map[ID]*flight[V]
+	listing *flight
+	reads   map[ID]*flight
 	// pending are reads that wait for the next batch; batching is set while batches are under way. companies say what else the
 	// next one reads.
 	pending   []ID
@@ -135,8 +135,8 @@ type view[ID comparable, V any] struct {
 	gathered  time.Time
 }
 
-type entry[V any] struct {
-	value V
+type entry struct {
+	value any
 	// read is when the read that produced the value began; it says how fresh the value is.
 	read time.Time
 	// since is when the value became what it is, by a read or by a write of ours; what the cloud told before is older.
@@ -147,11 +147,11 @@ type entry[V any] struct {
 	doubtful bool
 }
 
-func newView[ID comparable, V any](source Source[ID, V]) *view[ID, V] {
+func newView[ID comparable](source Source[ID, any]) *view[ID] {
 	registerMetrics()
-	i := &view[ID, V]{
-		source: source, objects: map[ID]entry[V]{}, missing: map[ID]time.Time{}, absent: map[string]time.Time{}, forgotten: map[ID]time.Time{},
-		reads: map[ID]*flight[V]{}, unanswered: map[ID]struct{}{}, indexes: map[string]map[string]map[ID]struct{}{},
+	i := &view[ID]{
+		source: source, objects: map[ID]entry{}, missing: map[ID]time.Time{}, absent: map[string]time.Time{}, forgotten: map[ID]time.Time{},
+		reads: map[ID]*flight{}, unanswered: map[ID]struct{}{}, indexes: map[string]map[string]map[ID]struct{}{},
 	}
 	for name := range source.Indexes {
 		i.indexes[name] = map[string]map[ID]struct{}{}
@@ -161,7 +161,7 @@ func newView[ID comparable, V any](source Source[ID, V]) *view[ID, V] {
 
 // Get returns one object. The error is cloudapi.ErrNotFound only if a single read of that object said so, or a complete
 // listing where the context demands no more (evidence.Demand).
-func (i *view[ID, V]) Get(ctx context.Context, id ID, q Query) (V, error) {
+func (i *view[ID]) Get(ctx context.Context, id ID, q Query) (any, error) {
 	asked, demand := time.Now(), evidence.From(ctx)
 	q = q.demanded(demand, asked)
 	alone := !q.Newcomer || demand.Single
@@ -175,23 +175,23 @@ func (i *view[ID, V]) Get(ctx context.Context, id ID, q Query) (V, error) {
 		if at, ok := i.missing[id]; ok && !at.Before(asked.Add(-q.MaxMissAge)) {
 			i.mu.Unlock()
 			countAnswer(i.source.Kind, at.Before(asked))
-			return *new(V), fmt.Errorf("%s %v: %w", i.source.Kind, id, cloudapi.ErrNotFound)
+			return nil, fmt.Errorf("%s %v: %w", i.source.Kind, id, cloudapi.ErrNotFound)
 		}
 		if i.unlistedLocked(id, demand) {
 			remembered := i.listed.Before(asked)
 			i.mu.Unlock()
 			countAnswer(i.source.Kind, remembered)
-			return *new(V), fmt.Errorf("%s %v is not listed: %w", i.source.Kind, id, cloudapi.ErrNotFound)
+			return nil, fmt.Errorf("%s %v is not listed: %w", i.source.Kind, id, cloudapi.ErrNotFound)
 		}
 		if demand.Remembered {
 			i.mu.Unlock()
-			return *new(V), fmt.Errorf("%s %v: %w", i.source.Kind, id, evidence.ErrUnread)
+			return nil, fmt.Errorf("%s %v: %w", i.source.Kind, id, evidence.ErrUnread)
 		}
 		if !alone {
 			i.mu.Unlock()
 			alone = true
 			if err := i.gather(ctx, id); err != nil {
-				return *new(V), err
+				return nil, err
 			}
 			continue
 		}
@@ -199,7 +199,7 @@ func (i *view[ID, V]) Get(ctx context.Context, id ID, q Query) (V, error) {
 			f, err := i.listLocked(ctx, oldest)
 			i.mu.Unlock()
 			if err := waitListed(ctx, f, err, asked); err != nil {
-				return *new(V), err
+				return nil, err
 			}
 			continue
 		}
@@ -208,7 +208,7 @@ func (i *view[ID, V]) Get(ctx context.Context, id ID, q Query) (V, error) {
 		value, err := wait(ctx, f)
 		if !goesOn(err, asked) && q.settledBy(err, asked.Sub(f.began)) {
 			if err != nil {
-				return *new(V), err
+				return nil, err
 			}
 			countAnswer(i.source.Kind, f.began.Before(asked))
 			return value, nil
@@ -227,7 +227,7 @@ func (q Query) settledBy(err error, age time.Duration) bool {
 
 // Find returns all objects whose index has the key. An empty result comes from a complete listing that began after the
 // question; or, for a key that was asked about before, after an earlier question no longer than MaxMissAge ago.
-func (i *view[ID, V]) Find(ctx context.Context, index, key string, q Query) ([]V, error) {
+func (i *view[ID]) Find(ctx context.Context, index, key string, q Query) ([]any, error) {
 	asked := time.Now()
 	q = q.demanded(evidence.From(ctx), asked)
 	alone := !q.Newcomer
@@ -269,7 +269,7 @@ func (i *view[ID, V]) Find(ctx context.Context, index, key string, q Query) ([]V
 }
 
 // provenAbsentLocked reports whether a listing that is young enough showed nothing with a key.
-func (i *view[ID, V]) provenAbsentLocked(key string, q Query, asked time.Time) bool {
+func (i *view[ID]) provenAbsentLocked(key string, q Query, asked time.Time) bool {
 	if !i.listed.Before(asked.Add(-q.MaxUnlistedAge)) {
 		i.absent[key] = i.listed
 	}
@@ -278,13 +278,13 @@ func (i *view[ID, V]) provenAbsentLocked(key string, q Query, asked time.Time) b
 }
 
 // All returns every object of a complete listing that began no longer than MaxAge before the question, in no order.
-func (i *view[ID, V]) All(ctx context.Context, q Query) ([]V, error) {
+func (i *view[ID]) All(ctx context.Context, q Query) ([]any, error) {
 	asked := time.Now()
 	oldest := asked.Add(-q.demanded(evidence.From(ctx), asked).MaxAge)
 	for {
 		i.mu.Lock()
 		if !i.listed.Before(oldest) {
-			all := make([]V, 0, len(i.objects))
+			all := make([]any, 0, len(i.objects))
 			for _, e := range i.objects {
 				all = append(all, e.value)
 			}
@@ -301,7 +301,7 @@ func (i *view[ID, V]) All(ctx context.Context, q Query) ([]V, error) {
 
 // Invalidate makes the next question about an object read it, for writes whose effect is not known. The object may also
 // be one that nobody knows yet.
-func (i *view[ID, V]) Invalidate(id ID) {
+func (i *view[ID]) Invalidate(id ID) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.doubtLocked(id)
@@ -309,7 +309,7 @@ func (i *view[ID, V]) Invalidate(id ID) {
 }
 
 // Distrust makes every further question read the cloud, for when an answer has shown that the view is out of date.
-func (i *view[ID, V]) Distrust() {
+func (i *view[ID]) Distrust() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for id := range i.objects {
@@ -319,22 +319,22 @@ func (i *view[ID, V]) Distrust() {
 }
 
 // doubtLocked makes an object too old for any question; a read that is in flight does not make it young again.
-func (i *view[ID, V]) doubtLocked(id ID) {
+func (i *view[ID]) doubtLocked(id ID) {
 	if e, ok := i.objects[id]; ok {
-		e.read, e.since = time.Time{}, time.Now().Add(-time.Nanosecond) // a read that begins now is later
+		e.read, e.since = time.Time{}, written()
 		i.objects[id] = e
 	}
 }
 
 // doubtListingsLocked makes every listing so far, and one that is in flight, prove nothing.
-func (i *view[ID, V]) doubtListingsLocked() {
+func (i *view[ID]) doubtListingsLocked() {
 	i.listed, i.doubted = time.Time{}, time.Now()
 	clear(i.absent)
 }
 
 // Affordable returns how old answers may be so that reading everything over and over stays within a share of the cloud's
 // rate limit: one call every perCall, but no younger than least and no older than most.
-func (i *view[ID, V]) Affordable(perCall, least, most time.Duration) time.Duration {
+func (i *view[ID]) Affordable(perCall, least, most time.Duration) time.Duration {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return min(max(time.Duration(i.pages)*perCall, least), most)
@@ -342,7 +342,7 @@ func (i *view[ID, V]) Affordable(perCall, least, most time.Duration) time.Durati
 
 // listingPaysLocked decides between listing everything and reading one object. Without any listing so far the number of
 // pages is unknown, and a listing is tried: it also answers everyone else.
-func (i *view[ID, V]) listingPaysLocked(q Query, known bool) bool {
+func (i *view[ID]) listingPaysLocked(q Query, known bool) bool {
 	if i.source.List == nil {
 		return false
 	}
@@ -360,13 +360,13 @@ func (i *view[ID, V]) listingPaysLocked(q Query, known bool) bool {
 }
 
 // unlistedLocked reports whether a listing that is enough for the demand proves that an object is missing.
-func (i *view[ID, V]) unlistedLocked(id ID, d evidence.Demand) bool {
+func (i *view[ID]) unlistedLocked(id ID, d evidence.Demand) bool {
 	_, known := i.objects[id]
 	return !known && !d.ListedSince.IsZero() && !i.listed.Before(d.ListedSince)
 }
 
 // listingDueLocked decides whether a question is answered by a listing, and how old that one may be.
-func (i *view[ID, V]) listingDueLocked(id ID, q Query, d evidence.Demand, asked time.Time) (oldest time.Time, due bool) {
+func (i *view[ID]) listingDueLocked(id ID, q Query, d evidence.Demand, asked time.Time) (oldest time.Time, due bool) {
 	if d.Single {
 		return time.Time{}, false
 	}
@@ -379,7 +379,7 @@ func (i *view[ID, V]) listingDueLocked(id ID, q Query, d evidence.Demand, asked 
 }
 
 // noteDirectLocked counts a single read, where a listing could take its place.
-func (i *view[ID, V]) noteDirectLocked() {
+func (i *view[ID]) noteDirectLocked() {
 	if i.source.List == nil {
 		return
 	}
@@ -387,13 +387,13 @@ func (i *view[ID, V]) noteDirectLocked() {
 	i.direct = append(i.direct, time.Now())
 }
 
-func (i *view[ID, V]) trimDirectLocked() {
+func (i *view[ID]) trimDirectLocked() {
 	horizon := time.Now().Add(-directWindow)
 	i.direct = slices.DeleteFunc(i.direct, func(at time.Time) bool { return at.Before(horizon) })
 }
 
 // listLocked joins a listing that began at oldest or later, or begins one.
-func (i *view[ID, V]) listLocked(ctx context.Context, oldest time.Time) (*flight[struct{}], error) {
+func (i *view[ID]) listLocked(ctx context.Context, oldest time.Time) (*flight, error) {
 	if i.listing != nil && !i.listing.began.Before(oldest) && !i.listing.hangs() {
 		return i.listing.join(ctx), nil
 	}
@@ -401,7 +401,7 @@ func (i *view[ID, V]) listLocked(ctx context.Context, oldest time.Time) (*flight
 		return nil, fmt.Errorf("listing %ss failed %d times in a row, next try in %s: %w", i.source.Kind, i.failures,
 			(failureHold - time.Since(i.failed)).Round(time.Second), i.failure)
 	}
-	shared, f := newFlight[struct{}](ctx)
+	shared, f := newFlight(ctx)
 	f.bound(i.listing, i.source.Patience, i.listTook)
 	i.listing = f
 	i.direct = nil
@@ -409,7 +409,7 @@ func (i *view[ID, V]) listLocked(ctx context.Context, oldest time.Time) (*flight
 	return f, nil
 }
 
-func (i *view[ID, V]) list(ctx context.Context, f *flight[struct{}]) {
+func (i *view[ID]) list(ctx context.Context, f *flight) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	objects, pages, err := i.source.List(ctx)
@@ -441,7 +441,7 @@ func (i *view[ID, V]) list(ctx context.Context, f *flight[struct{}]) {
 }
 
 // replaceLocked takes over a complete listing. What was read or written after the listing began is newer and stays.
-func (i *view[ID, V]) replaceLocked(objects []V, began time.Time) {
+func (i *view[ID]) replaceLocked(objects []any, began time.Time) {
 	if began.Before(i.listed) {
 		return
 	}
@@ -482,13 +482,13 @@ func (i *view[ID, V]) replaceLocked(objects []V, began time.Time) {
 
 // readLocked joins the single read of an object that is in flight, or begins one: alone where that is demanded, or in the
 // next batch.
-func (i *view[ID, V]) readLocked(ctx context.Context, id ID, q Query, asked time.Time) *flight[V] {
+func (i *view[ID]) readLocked(ctx context.Context, id ID, q Query, asked time.Time) *flight {
 	former := i.reads[id]
 	if former != nil && !former.hangs() {
 		former.asked = true
 		return former.join(ctx)
 	}
-	shared, f := newFlight[V](ctx)
+	shared, f := newFlight(ctx)
 	f.asked = true
 	i.reads[id] = f
 	if i.source.GetMany == nil {
@@ -512,7 +512,7 @@ func (i *view[ID, V]) readLocked(ctx context.Context, id ID, q Query, asked time
 	return f
 }
 
-func (i *view[ID, V]) read(ctx context.Context, f *flight[V], id ID) {
+func (i *view[ID]) read(ctx context.Context, f *flight, id ID) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	value, err := i.source.Get(ctx, id)
@@ -524,7 +524,7 @@ func (i *view[ID, V]) read(ctx context.Context, f *flight[V], id ID) {
 }
 
 // landLocked ends a read with its answer.
-func (i *view[ID, V]) landLocked(f *flight[V], id ID, value V, err error) {
+func (i *view[ID]) landLocked(f *flight, id ID, value any, err error) {
 	if i.reads[id] == f {
 		delete(i.reads, id)
 	}
@@ -551,13 +551,13 @@ func (i *view[ID, V]) landLocked(f *flight[V], id ID, value V, err error) {
 	close(f.done)
 }
 
-func (i *view[ID, V]) putLocked(value V, read, since time.Time) {
+func (i *view[ID]) putLocked(value any, read, since time.Time) {
 	id := i.source.ID(value)
 	wrote := i.objects[id].wrote
 	i.removeLocked(id)
 	delete(i.missing, id)
 	delete(i.unanswered, id)
-	i.objects[id] = entry[V]{value: value, read: read, since: since, wrote: wrote}
+	i.objects[id] = entry{value: value, read: read, since: since, wrote: wrote}
 	for name, keys := range i.source.Indexes {
 		for _, key := range keys(value) {
 			delete(i.absent, name+" "+key)
@@ -571,7 +571,7 @@ func (i *view[ID, V]) putLocked(value V, read, since time.Time) {
 	}
 }
 
-func (i *view[ID, V]) removeLocked(id ID) {
+func (i *view[ID]) removeLocked(id ID) {
 	e, ok := i.objects[id]
 	if !ok {
 		return
@@ -589,7 +589,7 @@ func (i *view[ID, V]) removeLocked(id ID) {
 
 // matchesLocked returns the objects with a key that are young enough, those that only a read of them alone makes younger, and
 // whether there are others, too old to tell.
-func (i *view[ID, V]) matchesLocked(index, key string, oldest time.Time) (found []V, doubtful []ID, stale bool) {
+func (i *view[ID]) matchesLocked(index, key string, oldest time.Time) (found []any, doubtful []ID, stale bool) {
 	for id := range i.indexes[index][key] {
 		switch e := i.objects[id]; {
 		case !e.read.Before(oldest):
@@ -604,10 +604,10 @@ func (i *view[ID, V]) matchesLocked(index, key string, oldest time.Time) (found 
 }
 
 // PeekIndex returns what is known of the objects with a key of an index, however old it is, without any read.
-func (i *view[ID, V]) PeekIndex(index, key string) []V {
+func (i *view[ID]) PeekIndex(index, key string) []any {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	var found []V
+	var found []any
 	for id := range i.indexes[index][key] {
 		found = append(found, i.objects[id].value)
 	}
@@ -615,10 +615,10 @@ func (i *view[ID, V]) PeekIndex(index, key string) []V {
 }
 
 // ReadsBatches reports whether several objects are read by one call.
-func (i *view[ID, V]) ReadsBatches() bool { return i.source.GetMany != nil }
+func (i *view[ID]) ReadsBatches() bool { return i.source.GetMany != nil }
 
 // Peek returns what is known of an object, however old it is, without any read.
-func (i *view[ID, V]) Peek(id ID) (V, bool) {
+func (i *view[ID]) Peek(id ID) (any, bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	e, ok := i.objects[id]

@@ -18,18 +18,18 @@ type Seen[V any] struct {
 
 // Look reads objects anew, in as few calls as that takes: by one listing where single reads would be more calls than its
 // pages. It is for objects that change by themselves; every answer is from a read that began after the question.
-func (i *view[ID, V]) Look(ctx context.Context, ids []ID) map[ID]Seen[V] {
+func (i *view[ID]) Look(ctx context.Context, ids []ID) map[ID]Seen[any] {
 	asked := time.Now()
 	i.mu.Lock()
 	batch := max(i.source.BatchSize, 1)
 	reads := (len(ids) + batch - 1) / batch
 	lists := i.source.List != nil && reads > 1 && reads >= i.pages
 	i.mu.Unlock()
-	seen := make(map[ID]Seen[V], len(ids))
+	seen := make(map[ID]Seen[any], len(ids))
 	if lists {
 		if _, err := i.All(ctx, Query{}); err != nil {
 			for _, id := range ids {
-				seen[id] = Seen[V]{Err: err}
+				seen[id] = Seen[any]{Err: err}
 			}
 			return seen
 		}
@@ -44,7 +44,7 @@ func (i *view[ID, V]) Look(ctx context.Context, ids []ID) map[ID]Seen[V] {
 			v, err := i.single(ctx, id, asked)
 			mu.Lock()
 			defer mu.Unlock()
-			seen[id] = Seen[V]{v, err}
+			seen[id] = Seen[any]{v, err}
 		})
 	}
 	group.Wait()
@@ -53,7 +53,7 @@ func (i *view[ID, V]) Look(ctx context.Context, ids []ID) map[ID]Seen[V] {
 
 // single returns an object as a read shows it that began at asked or later: from memory where there was one since, else by a
 // read of that object alone.
-func (i *view[ID, V]) single(ctx context.Context, id ID, asked time.Time) (V, error) {
+func (i *view[ID]) single(ctx context.Context, id ID, asked time.Time) (any, error) {
 	for {
 		i.mu.Lock()
 		if e, ok := i.objects[id]; ok && !e.read.Before(asked) {
@@ -67,8 +67,7 @@ func (i *view[ID, V]) single(ctx context.Context, id ID, asked time.Time) (V, er
 			return value, err
 		}
 		if ctx.Err() != nil {
-			var none V
-			return none, fmt.Errorf("reading a %s: %w", i.source.Kind, ctx.Err())
+			return nil, fmt.Errorf("reading a %s: %w", i.source.Kind, ctx.Err())
 		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 
 // Inventory is the shared view of one kind of objects. Create it with New; it is safe for concurrent use.
 type Inventory[ID comparable, V any] struct {
-	*view[ID, any]
+	*view[ID]
 	id func(V) ID
 }
 

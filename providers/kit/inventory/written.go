@@ -14,11 +14,11 @@ import (
 // though a listing lacks it, and what we deleted is gone though one shows it. A read of the object alone ends that.
 const ownMemory = 2 * time.Minute
 
-// written is when a write whose answer has just come took effect at the latest: a read that begins now sees it.
+// written is when a write whose answer has just come took effect at the latest: a read that begins now is later, and sees it.
 func written() time.Time { return time.Now().Add(-time.Nanosecond) }
 
 // Put records the whole object that a write answered, so that nobody has to read it again.
-func (i *view[ID, V]) Put(value V) {
+func (i *view[ID]) Put(value any) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	id := i.source.ID(value)
@@ -28,7 +28,7 @@ func (i *view[ID, V]) Put(value V) {
 }
 
 // wroteLocked notes that we know an object by a write of ours.
-func (i *view[ID, V]) wroteLocked(id ID) {
+func (i *view[ID]) wroteLocked(id ID) {
 	e := i.objects[id]
 	e.wrote = e.since
 	i.objects[id] = e
@@ -36,7 +36,7 @@ func (i *view[ID, V]) wroteLocked(id ID) {
 
 // Amend records what a write must have made of an object that the cloud did not answer with. The rest of it is as old
 // as before, and counts so.
-func (i *view[ID, V]) Amend(value V) {
+func (i *view[ID]) Amend(value any) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	id := i.source.ID(value)
@@ -45,7 +45,7 @@ func (i *view[ID, V]) Amend(value V) {
 }
 
 // Forget records that an object was deleted.
-func (i *view[ID, V]) Forget(id ID) {
+func (i *view[ID]) Forget(id ID) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.removeLocked(id)
@@ -54,20 +54,20 @@ func (i *view[ID, V]) Forget(id ID) {
 
 // ownLocked reports whether a listing that began at a time may be behind a write of ours. Where nothing is read alone, listings
 // are all that there is.
-func (i *view[ID, V]) ownLocked(e entry[V], began time.Time) bool {
+func (i *view[ID]) ownLocked(e entry, began time.Time) bool {
 	return i.source.Get != nil && !e.wrote.IsZero() && began.Sub(e.wrote) < ownMemory
 }
 
 // doubtListedLocked notes that a listing tells of an object otherwise than we know. It becomes no younger by it.
-func (i *view[ID, V]) doubtListedLocked(id ID) {
+func (i *view[ID]) doubtListedLocked(id ID) {
 	e := i.objects[id]
 	e.doubtful = true
 	i.objects[id] = e
 }
 
 // settle reads objects alone of which a listing told otherwise than we know. The lock is held before, and not after.
-func (i *view[ID, V]) settle(ctx context.Context, ids []ID, q Query, asked time.Time) error {
-	flights := make([]*flight[V], len(ids))
+func (i *view[ID]) settle(ctx context.Context, ids []ID, q Query, asked time.Time) error {
+	flights := make([]*flight, len(ids))
 	for n, id := range ids {
 		flights[n] = i.readLocked(ctx, id, q, asked)
 	}
