@@ -45,7 +45,13 @@ type Request struct {
 	Service *v1.Service
 	// Nodes are those behind the load balancer; none for Delete and Lookup.
 	Nodes []*v1.Node
+	// reported is what came up while changes were made.
+	reported []Finding
 }
+
+// Report tells the user of the Service what came up while changes were made, which are given the Request itself. Parts that
+// compute are given a copy, and return their findings.
+func (r *Request) Report(findings ...Finding) { r.reported = append(r.reported, findings...) }
 
 // Finding is something that the user of a Service should know.
 type Finding struct {
@@ -97,7 +103,8 @@ type Reconciler[O, D any] interface {
 	// Observe reads what is there for a Service. It writes nothing.
 	Observe(ctx context.Context, r Request) (O, error)
 	// CheckOwner decides whether what was observed is the Service's to have. For Ensure and Plan, an object of somebody else is
-	// an error; for the other purposes it is left out of what is returned, as if it were not there.
+	// an error; for the other purposes it is left out of what is returned, as if it were not there. What belongs to an object is
+	// not worth a read before it is known to be the Service's, and may be read here.
 	CheckOwner(ctx context.Context, r Request, observed O) (O, []Finding, error)
 	// Desire computes what should be there. It may read, and writes nothing.
 	Desire(ctx context.Context, r Request, observed O) (D, []Finding, error)
@@ -171,7 +178,9 @@ func (l *LoadBalancer[O, D]) EnsureLoadBalancer(
 	if err != nil {
 		return nil, err
 	}
-	if observed, err = l.Reconciler.Complete(ctx, &r, observed, desired); err != nil {
+	observed, err = l.Reconciler.Complete(ctx, &r, observed, desired)
+	findings.take(&r)
+	if err != nil {
 		return nil, err
 	}
 	return l.Reconciler.Status(r, observed, desired)
@@ -256,7 +265,9 @@ func (l *LoadBalancer[O, D]) converge(ctx context.Context, r *Request, findings 
 		again := false
 		for i, c := range due {
 			klog.InfoS("Changing load balancer", "service", klog.KObj(r.Service), "action", c.Action, "object", c.Object, "detail", c.Detail, "more", len(due)-i-1)
-			if observed, err = c.Make(ctx, r, observed); err != nil {
+			observed, err = c.Make(ctx, r, observed)
+			findings.take(r)
+			if err != nil {
 				return observed, err
 			}
 			worked = true
@@ -307,6 +318,13 @@ func (r *report) add(findings []Finding) {
 		}
 		r.events.Event(f.On, kind, f.Reason, f.Message)
 	}
+}
+
+// take adds what was reported while a change was made.
+func (r *report) take(from *Request) {
+	found := from.reported
+	from.reported = nil
+	r.add(found)
 }
 
 func (r *report) has(f Finding) bool {

@@ -27,8 +27,10 @@ type shelf struct {
 	// meddle changes what is stored after each of our changes, as another person would.
 	meddle func(s *shelf)
 	fail   string
-	calls  []string
-	looks  int
+	// says is reported by each change.
+	says  string
+	calls []string
+	looks int
 }
 
 var errForeign = errors.New("it is somebody else's")
@@ -88,7 +90,10 @@ func (s *shelf) Changes(_ Request, observed, desired []string) ([]Change[[]strin
 func (s *shelf) change(action, object string, replan bool, do func()) Change[[]string] {
 	return Change[[]string]{
 		Planned: guard.Planned{Action: action, Object: object}, Replan: replan,
-		Make: func(context.Context, *Request, []string) ([]string, error) {
+		Make: func(_ context.Context, r *Request, _ []string) ([]string, error) {
+			if s.says != "" {
+				r.Report(Notice("Slow", "%s", s.says))
+			}
 			s.calls = append(s.calls, action+" "+object)
 			if s.fail == object {
 				return nil, errors.New("refused")
@@ -103,7 +108,10 @@ func (s *shelf) change(action, object string, replan bool, do func()) Change[[]s
 	}
 }
 
-func (s *shelf) Complete(_ context.Context, _ *Request, observed, _ []string) ([]string, error) {
+func (s *shelf) Complete(_ context.Context, r *Request, observed, _ []string) ([]string, error) {
+	if s.says != "" {
+		r.Report(Notice("Slow", "complete: %s", s.says))
+	}
 	s.calls = append(s.calls, "complete")
 	return observed, nil
 }
@@ -288,6 +296,26 @@ func TestDelete(t *testing.T) {
 	s = &shelf{stored: []string{"b"}, fail: "load balancer"}
 	l, _, service = serve(s)
 	require.ErrorContains(t, l.EnsureLoadBalancerDeleted(t.Context(), "kubernetes", service), "refused")
+}
+
+// What comes up while changes are made is told once, whether they succeed or not; a plan, which makes none, has none of it.
+func TestReport(t *testing.T) {
+	t.Parallel()
+	s := &shelf{want: []string{"a", "b"}, says: "it took long"}
+	l, events, service := serve(s)
+	_, err := l.PlanLoadBalancer(t.Context(), "kubernetes", service, nil)
+	require.NoError(t, err)
+	assert.Empty(t, drain(events))
+	_, err = l.EnsureLoadBalancer(t.Context(), "kubernetes", service, nil)
+	require.NoError(t, err)
+	told := drain(events)
+	assert.Equal(t, []string{"Normal Slow it took long", "Normal Slow complete: it took long"}, told[len(told)-2:])
+	assert.Len(t, told, 4, "with the two findings of Desire, each once: %v", told)
+
+	s.want, s.fail = []string{"a", "b", "c"}, "c"
+	_, err = l.EnsureLoadBalancer(t.Context(), "kubernetes", service, nil)
+	require.ErrorContains(t, err, "refused")
+	assert.Contains(t, drain(events), "Normal Slow it took long")
 }
 
 // Neither a person who always undoes what is done nor a change without effect keeps a worker for ever.
