@@ -5,7 +5,7 @@ PROVIDER  ?= digitalocean
 NODES     ?= 3
 ONESHOT   ?=
 BIN       := $(CURDIR)/bin
-MODULE    := github.com/anyccm/cloud-controller-manager
+APP       := github.com/anyccm/cloud-controller-manager/cmd/cloud-controller-manager/app
 
 VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT    ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
@@ -13,7 +13,7 @@ COMMIT    ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 # One set of build flags everywhere, so that the build cache is shared and the linker can drop unused SDK methods: the
 # tag grpcnotrace keeps html/template, whose reflection would hold them all, out of the binary.
 TAGS      := grpcnotrace
-STAMP     := -X $(MODULE)/cmd/cloud-controller-manager/app.version=$(VERSION) -X $(MODULE)/cmd/cloud-controller-manager/app.commit=$(COMMIT)
+STAMP     := -X $(APP).version=$(VERSION) -X $(APP).commit=$(COMMIT)
 BUILD     := CGO_ENABLED=0 $(GO) build -trimpath -tags $(TAGS)
 # The same with a line of progress every few seconds.
 TOOL      := $(GO) run ./build/tool
@@ -76,8 +76,8 @@ test-unit: ## Unit, conformance and interruption tests, with the race detector w
 	CGO_ENABLED=$(if $(CC_FOUND),1,0) $(GOTEST) $(if $(CC_FOUND),-race) ./registry/... ./providers/... ./cmd/cloud-controller-manager/app/... ./cmd/cloudsim/... ./build/... ./test/controlplane/... ./test/scenarios/...
 
 .PHONY: test-build
-test-build: ## Slim builds of every provider, size and linking of the program
-	CGO_ENABLED=0 $(GOTEST) -count=1 ./cmd/cloud-controller-manager
+test-build: ## Slim builds of every provider, a provider in a module of its own, size and linking of the program
+	CGO_ENABLED=0 $(GOTEST) -count=1 ./cmd/cloud-controller-manager ./test/othermodule
 	@echo "What cannot run with the race detector, for the framework itself has a race"
 	CGO_ENABLED=0 $(GOTEST) -count=1 -run '^TestRelist$$' ./cmd/cloud-controller-manager/app
 
@@ -126,8 +126,8 @@ soak: tools-for-tests ## Random schedules, then a random run of the built progra
 	ANYCCM_BIN=$(BIN) $(GO) run -trimpath -tags $(TAGS) ./test/soak -duration=$(SOAK) $(if $(SEED),-seed=$(SEED)) -provider=$(PROVIDER)
 
 .PHONY: new-provider
-new-provider: ## Write the folder of a new provider, which compiles and passes its tests: NAME=toy
-	CGO_ENABLED=0 $(GO) run -trimpath -tags $(TAGS) ./build/newprovider -name=$(NAME)
+new-provider: ## Write a new provider that compiles and passes its tests: NAME=toy, or as a module of its own NAME=toy MODULE=example.com/toy-ccm DIR=../toy-ccm
+	CGO_ENABLED=0 $(GO) run -trimpath -tags $(TAGS) ./build/newprovider -name=$(NAME) -module=$(MODULE) -dir=$(DIR)
 
 .PHONY: generate
 generate: ## Write the files that follow from the providers' folders

@@ -22,11 +22,11 @@ const root = "../.."
 func TestANewProvider(t *testing.T) {
 	t.Parallel()
 	const name = "newcomer"
-	dir := checkout(t)
+	dir := copied(t)
 	files, err := Files(name)
 	require.NoError(t, err)
-	require.NoError(t, write(dir, name, files))
-	require.ErrorContains(t, write(dir, name, files), "is there already")
+	require.NoError(t, write(dir, files, "providers/"+name))
+	require.ErrorContains(t, write(dir, files, "providers/"+name), "is there already")
 
 	goTool(t, dir, "run", "./build/generate")
 	goTool(t, dir, "vet", "./providers/"+name+"/...", "./registry/linked")
@@ -64,8 +64,36 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// checkout is a copy of the sources.
-func checkout(t *testing.T) string {
+// TestModuleOfItsOwn: the files of a module of its own name it and nothing of the template, and take this module from the checkout.
+func TestModuleOfItsOwn(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	files, err := ModuleFiles("toy", "example.com/toy-ccm", root, dir)
+	require.NoError(t, err)
+	for path, text := range files {
+		assert.NotContains(t, strings.ToLower(path+text), placeholder)
+		assert.NotContains(t, path+text, program)
+		assert.NotContains(t, path, "testdata")
+	}
+	assert.Contains(t, files["main.go"], "Command toy-ccm is")
+	assert.Contains(t, files["main.go"], `_ "example.com/toy-ccm/toy"`)
+	assert.Contains(t, files["toy/conformance_test.go"], `"example.com/toy-ccm/toy/toysim"`)
+	_, replaced, ok := strings.Cut(files["go.mod"], "replace "+checkout+" => ")
+	require.True(t, ok)
+	assert.FileExists(t, filepath.Join(dir, strings.TrimSpace(replaced), "build", "newprovider", "main.go"))
+
+	for _, wrong := range []string{"toy", "toy/ccm", "example.com", "example.com/toy ccm", "../toy"} {
+		_, err := ModuleFiles("toy", wrong, root, dir)
+		require.ErrorContains(t, err, "such as example.com/toy-ccm", wrong)
+	}
+	_, err = ModuleFiles("Toy", "example.com/toy-ccm", root, dir)
+	require.ErrorContains(t, err, "make new-provider NAME=toy")
+	_, err = run("toy", "example.com/toy-ccm", "")
+	require.ErrorContains(t, err, "MODULE and DIR belong together")
+}
+
+// copied is a copy of the sources.
+func copied(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	walk(t, root, func(path string) {

@@ -1,0 +1,2 @@
+// Package othermodule tests that a cloud can live in another repository.
+package othermodule
