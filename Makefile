@@ -115,7 +115,7 @@ test-chart: $(BIN)/helm ## What the Helm chart renders, for each Kubernetes mino
 
 .PHONY: test-e2e
 test-e2e: tools-for-tests ## The built program against a real kube-apiserver and simulated clouds
-	ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -count=1 -parallel 12 -v ./test/e2e
+	ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -count=1 -parallel 10 -v ./test/e2e
 
 SOAK      ?= 3m
 SEED      ?=

@@ -21,8 +21,9 @@ import (
 )
 
 const (
-	// startTimeout bounds one try to start a program on a busy machine.
-	startTimeout = 90 * time.Second
+	// startTimeout bounds one try to start a program on a busy machine. A program that ends by itself, such as one whose port
+	// somebody else has taken, is tried again at once.
+	startTimeout = 5 * time.Minute
 	// attempts: a port may be taken between being found free and being used.
 	attempts    = 3
 	stopGrace   = 5 * time.Second

@@ -126,7 +126,7 @@ func TestAWSTagging(t *testing.T) {
 // TestAWSThousandNodes counts the calls for 1,000 nodes: their initialisation, and a minute in which nothing happens.
 func TestAWSThousandNodes(t *testing.T) {
 	const n = 1000
-	c := newClusterOn(t, "aws", fmt.Sprintf("--instances=%d", n), "--latency=40ms")
+	c := newBigClusterOn(t, "aws", fmt.Sprintf("--instances=%d", n), "--latency=40ms")
 	m := startCCM(t, c, []string{"--node-status-update-frequency=1m"}, nil)
 	require.NoError(t, c.RegisterNodes(t.Context(), 1, n, harness.NodeSpec{Ready: true}))
 	require.NoError(t, c.WaitInitialized(t.Context(), n, 3*time.Minute))

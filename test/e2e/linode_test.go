@@ -272,7 +272,7 @@ func TestLinodeCosts(t *testing.T) {
 // TestLinodeThousandNodesInAVPC: nodes with both families, routes and pod ranges, within the published limits.
 func TestLinodeThousandNodesInAVPC(t *testing.T) {
 	const n = 1000
-	c := newClusterOn(t, "linode", "--latency=40ms", "--published-limits")
+	c := newBigClusterOn(t, "linode", "--latency=40ms", "--published-limits")
 	require.NoError(t, c.Cloud.Do(t.Context(), "vpc", object{"label": "cluster", "subnet": "default", "ipv4": "10.0.0.0/8"}))
 	require.NoError(t, c.Cloud.Seed(t.Context(), n))
 	m := startRelease(t, c, harness.Values{"routes.clusterCIDR": "10.192.0.0/10", "routes.allocateNodeCIDRs": true},

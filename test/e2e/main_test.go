@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -50,6 +51,11 @@ func newCluster(t *testing.T, cloud ...string) *harness.Cluster {
 func newClusterOn(t *testing.T, provider string, cloud ...string) *harness.Cluster {
 	t.Helper()
 	t.Parallel()
+	return startCluster(t, provider, cloud...)
+}
+
+func startCluster(t *testing.T, provider string, cloud ...string) *harness.Cluster {
+	t.Helper()
 	name := strings.ToLower(strings.NewReplacer("/", "-", " ", "-", ",", "").Replace(t.Name()))
 	c, err := stage.Start(t.Context(), name, harness.Options{
 		Provider: provider, Cloud: append([]string{"--token=" + testToken, "--activation=1s"}, cloud...),
@@ -60,6 +66,19 @@ func newClusterOn(t *testing.T, provider string, cloud ...string) *harness.Clust
 		requireNothingDenied(t, c)
 	})
 	return c
+}
+
+// bigClusters is held by one test at a time: several clusters of a thousand nodes beside each other need longer than one after
+// the other, and leave nothing to the small ones.
+var bigClusters sync.Mutex
+
+// newBigClusterOn is newClusterOn for a test with a thousand nodes.
+func newBigClusterOn(t *testing.T, provider string, cloud ...string) *harness.Cluster {
+	t.Helper()
+	t.Parallel()
+	bigClusters.Lock()
+	t.Cleanup(bigClusters.Unlock)
+	return startCluster(t, provider, cloud...)
 }
 
 // requireNothingDenied: the rights that the program is given are those that it needs.

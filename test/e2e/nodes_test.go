@@ -231,7 +231,7 @@ func TestHybridCluster(t *testing.T) {
 
 func TestThousandNodes(t *testing.T) {
 	const n = 1000
-	c := newCluster(t, fmt.Sprintf("--instances=%d", n), "--latency=40ms", "--published-limits")
+	c := newBigClusterOn(t, harness.AnyProvider, fmt.Sprintf("--instances=%d", n), "--latency=40ms", "--published-limits")
 	// The address loop runs soon after the start and then every minute.
 	m := startCCM(t, c, []string{"--node-status-update-frequency=1m", "-v=4"}, everything(t, c))
 	requireWorked(t, m, "firewall")

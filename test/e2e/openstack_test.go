@@ -193,7 +193,7 @@ func TestOpenStackCosts(t *testing.T) {
 // nodes that are not ready.
 func TestOpenStackThousandNodes(t *testing.T) {
 	const n = 1000
-	c := newClusterOn(t, "openstack", fmt.Sprintf("--instances=%d", n), "--latency=40ms")
+	c := newBigClusterOn(t, "openstack", fmt.Sprintf("--instances=%d", n), "--latency=40ms")
 	// The address loop runs soon after the start and then every minute.
 	m := startCCM(t, c, []string{"--node-status-update-frequency=1m"}, nil)
 	require.NoError(t, c.RegisterNodes(t.Context(), 1, n, harness.NodeSpec{Ready: true}))

@@ -279,21 +279,34 @@ func overlaid(base, over map[string]string) map[string]string {
 	return all
 }
 
-// Eventually calls check until it succeeds or the time is over; the last failure is part of the error.
+// Eventually calls check until it succeeds, or until the failure that it reports has stayed the same for the given time: on a
+// busy machine what counts on goes on for longer, and what stands still fails as early. The last failure is part of the error.
 func Eventually(ctx context.Context, within time.Duration, what string, check func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, within)
+	ctx, cancel := context.WithTimeout(ctx, maxPatience*within)
 	defer cancel()
-	last := errors.New("not asked yet")
+	still := time.AfterFunc(within, cancel)
+	defer still.Stop()
+	began, last := time.Now(), errors.New("not asked yet")
 	for {
-		if err := check(ctx); err == nil {
+		asked := time.Now()
+		err := check(ctx)
+		if err == nil {
 			return nil
-		} else if ctx.Err() == nil {
+		}
+		if ctx.Err() == nil {
+			if err.Error() != last.Error() {
+				still.Reset(within)
+			}
 			last = err
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waited %s for %s: %w", within, what, last)
-		case <-time.After(100 * time.Millisecond):
+			return fmt.Errorf("waited %s for %s: %w", time.Since(began).Round(time.Second), what, last)
+		// A check that is expensive, such as a listing of a thousand nodes, must not slow down what it waits for.
+		case <-time.After(max(100*time.Millisecond, 5*time.Since(asked))):
 		}
 	}
 }
+
+// maxPatience is how many times the given time Eventually waits at most for something that keeps making progress.
+const maxPatience = 5

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -17,11 +18,17 @@ type Stage struct {
 	Programs Programs
 	Binaries string
 	Etcd     *controlplane.Etcd
+
+	starting chan struct{}
 }
+
+// maxStarting is how many clusters start at a time. A start needs a core for some seconds: a dozen at once take so long that
+// the API servers' own time limits end them.
+const maxStarting = 2
 
 // NewStage builds what is not built yet, with progress on w, and starts etcd. what names the run.
 func NewStage(ctx context.Context, what string, w io.Writer) (*Stage, error) {
-	s := &Stage{}
+	s := &Stage{starting: make(chan struct{}, maxStarting)}
 	if err := s.set(ctx, what, w); err != nil {
 		s.Close()
 		return nil, err
@@ -55,6 +62,12 @@ func (s *Stage) Close() {
 
 // Start starts a cluster on the stage; the stage's own fields of the options are filled in.
 func (s *Stage) Start(ctx context.Context, name string, o Options) (*Cluster, error) {
+	select {
+	case s.starting <- struct{}{}:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("waiting to start cluster %s: %w", name, ctx.Err())
+	}
+	defer func() { <-s.starting }()
 	o.Dir, o.Programs, o.Binaries, o.Etcd = filepath.Join(s.Dir, name), s.Programs, s.Binaries, s.Etcd
 	return Start(ctx, o)
 }
