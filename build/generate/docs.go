@@ -13,7 +13,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// providerPages writes the page of every provider with its tables made anew.
+// providerPages writes the page of every provider with fresh tables.
 func (w *writer) providerPages(providers []registry.Provider) {
 	for _, p := range providers {
 		found, err := readSource(filepath.Join(w.root, "providers", p.Name))

@@ -89,7 +89,7 @@ func (w *writer) read(path, start string) ([]byte, error) {
 	return text, err
 }
 
-// page makes the generated parts of a page anew; a page that is absent begins with start.
+// page writes the generated parts of a page; a page that is absent begins with start.
 func (w *writer) page(path, start string, parts map[string]string) {
 	page, err := w.read(path, start)
 	if err == nil {
@@ -106,7 +106,7 @@ func folders(root string) ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		if e.IsDir() && e.Name() != "kit" && e.Name() != "kit" {
+		if e.IsDir() && e.Name() != "kit" {
 			names = append(names, e.Name())
 		}
 	}

@@ -15,6 +15,26 @@ import (
 	"time"
 )
 
+// Tag is a build tag of everything that is built here: gRPC's tracing would pull in html/template, whose reflection keeps every
+// method of every SDK in the program.
+const Tag = "grpcnotrace"
+
+// Env is the environment of every build: static programs, wherever there is a C compiler.
+func Env() []string { return []string{"CGO_ENABLED=0"} }
+
+// Flags are those of `go build` for the product, and for whatever shall share its build cache: stripped, without paths of this
+// machine. Tags are added to Tag, ldflags to those of the linker.
+func Flags(tags, ldflags []string) []string {
+	return []string{
+		"-trimpath",
+		"-tags=" + strings.Join(append([]string{Tag}, tags...), ","),
+		"-ldflags=" + strings.Join(append([]string{"-s -w"}, ldflags...), " "),
+	}
+}
+
+// SlimTags are those of the program with one cloud alone.
+func SlimTags(provider string) []string { return []string{"slim", "provider_" + provider} }
+
 // Build is one run of `go build`.
 type Build struct {
 	// Name is what the progress calls it.

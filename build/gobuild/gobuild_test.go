@@ -55,6 +55,13 @@ func TestLinesComeWithoutPackages(t *testing.T) {
 	})
 }
 
+// TestFlags: whatever is built has the same flags but for what it adds, else it shares no cache with the rest.
+func TestFlags(t *testing.T) {
+	assert.Equal(t, []string{"-trimpath", "-tags=grpcnotrace", "-ldflags=-s -w"}, Flags(nil, nil))
+	assert.Equal(t, []string{"-trimpath", "-tags=grpcnotrace,slim,provider_toy", "-ldflags=-s -w -X a=b"},
+		Flags(SlimTags("toy"), []string{"-X a=b"}))
+}
+
 func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module example.com/x\n\ngo 1.26\n"), 0o600))

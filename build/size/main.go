@@ -9,10 +9,10 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 
+	"github.com/anyccm/cloud-controller-manager/build/gobuild"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	_ "github.com/anyccm/cloud-controller-manager/registry/linked" // the providers to build
 )
@@ -44,7 +44,7 @@ func run(ctx context.Context, write bool) error {
 	table.WriteString("| build | MiB | at most |\n| --- | --- | --- |\n")
 	var problems []error
 	for _, b := range builds() {
-		size, err := build(ctx, filepath.Join(dir, "program"), b.provider)
+		size, err := build(ctx, filepath.Join(dir, "program"), b)
 		if err != nil {
 			return err
 		}
@@ -76,15 +76,16 @@ func builds() []limited {
 	return list
 }
 
-func build(ctx context.Context, path, provider string) (int64, error) {
-	tags := "grpcnotrace"
-	if provider != "" {
-		tags += ",slim,provider_" + provider
+func build(ctx context.Context, path string, b limited) (int64, error) {
+	var tags []string
+	if b.provider != "" {
+		tags = gobuild.SlimTags(b.provider)
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", tags, "-ldflags=-s -w", "-o", path, "./cmd/cloud-controller-manager") //nolint:gosec // the names of linked providers
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return 0, fmt.Errorf("building with %q: %w: %s", tags, err, out)
+	if err := (gobuild.Build{
+		Name: b.title, Env: append(gobuild.Env(), "GOOS=linux", "GOARCH=amd64"), Flags: gobuild.Flags(tags, nil),
+		Output: path, Package: "./cmd/cloud-controller-manager",
+	}).Run(ctx, os.Stdout); err != nil {
+		return 0, err
 	}
 	info, err := os.Stat(path)
 	if err != nil {

@@ -35,7 +35,7 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 		return fmt.Errorf("say what to do: tool build … or tool helm …")
 	}
 	fs := flag.NewFlagSet("tool "+args[0], flag.ContinueOnError)
-	b := gobuild.Build{Env: []string{"CGO_ENABLED=0"}}
+	b := gobuild.Build{Env: gobuild.Env()}
 	fs.StringVar(&b.Name, "name", args[0], "what the progress calls the program")
 	fs.StringVar(&b.Dir, "C", "", "folder of the module")
 	fs.StringVar(&b.Output, "o", "", "file to write")

@@ -53,7 +53,7 @@ func (h *heard) handler() cache.ResourceEventHandler {
 func (h *heard) add(node *v1.Node, initial bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	known := h.noteLocked(node, !initial)
+	known := h.noteLocked(node)
 	known.listed = known.listed || initial
 	known.joined = !known.listed
 }
@@ -63,7 +63,7 @@ func (h *heard) add(node *v1.Node, initial bool) {
 func (h *heard) since(node *v1.Node, planned bool) time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	known := h.noteLocked(node, false)
+	known := h.noteLocked(node)
 	if created := node.CreationTimestamp.Time; planned && known.listed && !created.IsZero() && created.Before(known.at) {
 		return created
 	}
@@ -71,19 +71,19 @@ func (h *heard) since(node *v1.Node, planned bool) time.Time {
 }
 
 // note records that a Node is there, and returns since when that is known.
-func (h *heard) note(node *v1.Node, joined bool) time.Time {
+func (h *heard) note(node *v1.Node) time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.noteLocked(node, joined).at
+	return h.noteLocked(node).at
 }
 
-func (h *heard) noteLocked(node *v1.Node, joined bool) *hearing {
+func (h *heard) noteLocked(node *v1.Node) *hearing {
 	if h.nodes == nil {
 		h.nodes = map[string]*hearing{}
 	}
 	known, ok := h.nodes[key(node)]
 	if !ok {
-		known = &hearing{at: time.Now(), joined: joined}
+		known = &hearing{at: time.Now()}
 		h.nodes[key(node)] = known
 	}
 	return known
@@ -93,14 +93,14 @@ func (h *heard) noteLocked(node *v1.Node, joined bool) *hearing {
 func (h *heard) saw(node *v1.Node) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.noteLocked(node, false).seen = true
+	h.noteLocked(node).seen = true
 }
 
 // sight records that the instance of a Node was read after a time.
 func (h *heard) sight(node *v1.Node, after time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	known := h.noteLocked(node, false)
+	known := h.noteLocked(node)
 	known.seen = true
 	if after.After(known.sighted) {
 		known.sighted = after

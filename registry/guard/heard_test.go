@@ -103,8 +103,8 @@ func TestNodesAreHeardOf(t *testing.T) {
 		joined := time.Now()
 		time.Sleep(time.Minute)
 		h := g.deletions.heard
-		assert.Equal(t, joined.Add(-time.Minute), h.note(named("before"), true))
-		assert.Equal(t, joined, h.note(named("after"), false))
+		assert.Equal(t, joined.Add(-time.Minute), h.note(named("before")))
+		assert.Equal(t, joined, h.note(named("after")))
 		assert.False(t, h.unproved(named("before")))
 		assert.True(t, h.unproved(named("after")))
 		h.saw(named("after"))

@@ -79,7 +79,7 @@ func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (metada
 	if i.ownership.notOurs(node) {
 		return foreignMetadata(node), nil
 	}
-	i.deletions.heard.note(node, false)
+	i.deletions.heard.note(node)
 	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
 	defer cancel()
 	if Uninitialized(node) {

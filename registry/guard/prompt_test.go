@@ -189,7 +189,7 @@ func TestNodeMadeAgainIsNew(t *testing.T) {
 	before, now := node("alpha://1", false), node("alpha://1", false)
 	before.UID, now.UID = "1", "2"
 	h.handler().OnAdd(before, true)
-	h.note(now, false) // asked about before the informer has told
+	h.note(now) // asked about before the informer has told
 	h.handler().OnUpdate(before, now)
 	assert.False(t, h.unproved(before))
 	assert.True(t, h.unproved(now))

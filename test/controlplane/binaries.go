@@ -117,7 +117,7 @@ const kubeVersion = "v1.37.1"
 
 // buildFlags are those of the product, so that both share the packages that they have in common in the build cache.
 func buildFlags() []string {
-	return []string{"-trimpath", "-tags=grpcnotrace", "-ldflags=-s -w -X k8s.io/component-base/version.gitVersion=" + kubeVersion}
+	return gobuild.Flags(nil, []string{"-X k8s.io/component-base/version.gitVersion=" + kubeVersion})
 }
 
 func build(ctx context.Context, source, cache string, w io.Writer) error {
@@ -130,7 +130,7 @@ func build(ctx context.Context, source, cache string, w io.Writer) error {
 	began := time.Now()
 	for _, b := range binaries {
 		err := gobuild.Build{
-			Name: b.name, Dir: source, Env: []string{"CGO_ENABLED=0", "GOFLAGS=-buildvcs=false", "GOWORK=off"},
+			Name: b.name, Dir: source, Env: append(gobuild.Env(), "GOFLAGS=-buildvcs=false", "GOWORK=off"),
 			Flags: buildFlags(), Output: filepath.Join(staging, b.name), Package: b.pkg,
 		}.Run(ctx, w)
 		if err != nil {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/anyccm/cloud-controller-manager/build/gobuild"
 	"github.com/anyccm/cloud-controller-manager/test/controlplane"
 )
 
@@ -59,12 +59,9 @@ func Build(ctx context.Context, dir string) (Programs, error) {
 
 // BuildProgram builds a package of this module with the flags of the product.
 func BuildProgram(ctx context.Context, path, pkg string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags=grpcnotrace", "-ldflags=-s -w", "-o", path, "github.com/anyccm/cloud-controller-manager/"+pkg)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("building %s: %w\n%s", pkg, err, out)
-	}
-	return nil
+	return gobuild.Build{
+		Name: pkg, Env: gobuild.Env(), Flags: gobuild.Flags(nil, nil), Output: path, Package: "github.com/anyccm/cloud-controller-manager/" + pkg,
+	}.Run(ctx, os.Stderr)
 }
 
 // Options say what a cluster is like.

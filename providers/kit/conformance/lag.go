@@ -21,7 +21,7 @@ func runLag(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	for _, name := range of(t, newFixture, serviceNames) {
 		for _, lag := range lags {
 			virtual(t, name+" loses its records while reads lag by "+lag.String(), func(t *testing.T) { runLostRecords(t, newFixture(t), name, lag) })
-			virtual(t, name+" is deleted and made anew while reads lag by "+lag.String(), func(t *testing.T) { runMadeAnew(t, newFixture(t), name, lag) })
+			virtual(t, name+" is deleted and created again while reads lag by "+lag.String(), func(t *testing.T) { runCreatedAgain(t, newFixture(t), name, lag) })
 			virtual(t, name+" is changed while reads lag by "+lag.String(), func(t *testing.T) { runFlapping(t, newFixture(t), name, lag) })
 		}
 	}
@@ -60,9 +60,9 @@ func runLostRecords(t *testing.T, f *Fixture, name string, lag time.Duration) {
 	assert.Empty(t, w.Snapshot())
 }
 
-// runMadeAnew: a Service is deleted, and one of the same name made at once. The new one has a load balancer of its own, and the
+// runCreatedAgain: a Service is deleted, and one of the same name made at once. The new one has a load balancer of its own, and the
 // old one's is gone, though reads show it.
-func runMadeAnew(t *testing.T, f *Fixture, name string, lag time.Duration) {
+func runCreatedAgain(t *testing.T, f *Fixture, name string, lag time.Duration) {
 	t.Helper()
 	ctx := t.Context()
 	w, c := lagging(t, f, name, lag)
