@@ -7,10 +7,10 @@ import (
 	"net/netip"
 	"slices"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
 // reservedAddress is a reserved address as the API shows it; the SDK leaves out whose it is.
@@ -48,7 +48,7 @@ func whyKept(r *reservedAddress, mark string, nodeBalancer int) string {
 
 // releaseReserved gives back the reserved address of a NodeBalancer that is about to go, if the Service asks for it and it
 // may. It goes on serving until the NodeBalancer is deleted.
-func (l *loadBalancers) releaseReserved(ctx context.Context, service *v1.Service, s settings, nb *nodeBalancer) error {
+func (l *loadBalancers) releaseReserved(ctx context.Context, r *services.Request, s settings, nb *nodeBalancer) error {
 	if s.RetainReservedIPv4 || s.ReservedIPv4 != nb.IPv4 {
 		return nil
 	}
@@ -60,18 +60,18 @@ func (l *loadBalancers) releaseReserved(ctx context.Context, service *v1.Service
 	if err != nil {
 		return err
 	}
-	r, err := l.api.reservedAddress(ctx, ip)
+	reserved, err := l.api.reservedAddress(ctx, ip)
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		return nil // it is not reserved any more
 	}
 	if err != nil {
 		return err
 	}
-	if why := whyKept(r, mark, nb.ID); why != "" {
-		l.event(service, v1.EventTypeNormal, eventKept, fmt.Sprintf("the address %s stays reserved: %s", ip, why))
+	if why := whyKept(reserved, mark, nb.ID); why != "" {
+		r.Report(services.Notice(eventKept, "the address %s stays reserved: %s", ip, why))
 		return nil
 	}
-	klog.InfoS("Releasing a reserved address", "service", klog.KObj(service), "address", ip.String())
+	klog.InfoS("Releasing a reserved address", "service", klog.KObj(r.Service), "address", ip.String())
 	err = do(ctx, fmt.Sprintf("releasing the reserved address %s", ip), func(ctx context.Context) error {
 		return l.api.sdk.DeleteReservedIPAddress(ctx, ip.String())
 	})

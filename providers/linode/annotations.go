@@ -85,7 +85,7 @@ const (
 	longestTag    = 50
 	mostCheckText = 255
 	mostPortText  = 1024
-	mostNetworks  = mostRules * mostRuleAddresses
+	mostNetworks  = maxRules * maxRuleAddresses
 
 	defaultUDPCheckPort = 80
 	mostThrottle        = 20

@@ -14,7 +14,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
@@ -28,6 +27,12 @@ import (
 // finding is what was found for a Service, and what the Service may do with it. The zero value means that there is nothing.
 type finding struct {
 	nb *nodeBalancer
+	// details are its ports and their nodes, read where they matter.
+	details *details
+	// firewall is the one that was just made for it.
+	firewall int
+	// unknown is the problem with an annotation that names no NodeBalancer.
+	unknown error
 	ownership.Decision
 }
 
@@ -44,8 +49,7 @@ func (l *loadBalancers) find(ctx context.Context, service *v1.Service, nodes []*
 		if service.DeletionTimestamp != nil || service.Spec.Type != v1.ServiceTypeLoadBalancer {
 			return l.findByRecords(ctx, service, nodes, q)
 		}
-		l.event(service, v1.EventTypeWarning, eventConfigError, problem.Error())
-		return finding{}, problem
+		return finding{unknown: problem}, nil
 	}
 	if err != nil {
 		return finding{}, err
@@ -103,17 +107,20 @@ func (l *loadBalancers) findByRecords(ctx context.Context, service *v1.Service, 
 	return refused, nil
 }
 
-// findOurs is find for everything but creation and change: what belongs to somebody else does not exist for this Service.
-func (l *loadBalancers) findOurs(ctx context.Context, service *v1.Service, nodes []*v1.Node, q inventory.Query) (finding, error) {
-	found, err := l.find(ctx, service, nodes, q)
+// now looks again, right before something that cannot be undone: an earlier look may have seen what is somebody else's by now.
+func (l *loadBalancers) now(ctx context.Context, service *v1.Service, before finding) (finding, error) {
+	nb, err := l.observed.Get(ctx, before.nb.ID, inventory.Query{})
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return finding{}, nil
+	}
 	if err != nil {
 		return finding{}, err
 	}
-	if found.Verdict == ownership.Refused {
-		klog.InfoS("Leaving a NodeBalancer alone", "service", klog.KObj(service), "reason", found.Err().Error())
-		return finding{}, nil
+	found, err := l.judge(ctx, service, nb, nil)
+	if err == nil {
+		err = found.Err()
 	}
-	return found, nil
+	return found, err
 }
 
 // judge says whose a NodeBalancer is.
@@ -140,7 +147,7 @@ func (l *loadBalancers) judge(ctx context.Context, service *v1.Service, nb *node
 			d = ownership.Decision{Verdict: ownership.Adopted, Object: d.Object}
 		}
 	}
-	return finding{nb, d}, nil
+	return finding{nb: nb, Decision: d}, nil
 }
 
 // objectOf is what tells whose a NodeBalancer is.
@@ -295,13 +302,9 @@ func (l *loadBalancers) marks(ctx context.Context, service *v1.Service) ([]strin
 
 // remarked adds the marks to a change of a NodeBalancer which Linode's own controller made, or which was retained: from then on
 // more than its address in a status shows whose it is. Where nothing is to be changed, nothing is marked.
-func (l *loadBalancers) remarked(ctx context.Context, service *v1.Service, found finding, nb *nodeBalancer, want *desired, steps []step) ([]step, error) {
-	if len(steps) == 0 || !found.Deletable {
-		return steps, nil
-	}
-	marks, err := l.marks(ctx, service)
-	if err != nil || len(marks) == 0 {
-		return steps, err
+func remarked(nb *nodeBalancer, want *desired, marks []string, steps []step) []step {
+	if len(steps) == 0 || len(marks) == 0 {
+		return steps
 	}
 	tags := slices.DeleteFunc(withMarks(want.tags, nb.Tags), ownership.IsServiceMark)
 	for _, m := range marks {
@@ -310,18 +313,12 @@ func (l *loadBalancers) remarked(ctx context.Context, service *v1.Service, found
 		}
 	}
 	if sameSet(tags, nb.Tags) {
-		return steps, nil
+		return steps
 	}
 	update := nodeBalancerUpdate{Label: nb.Label, Throttle: want.throttle, Tags: tags}
 	if steps[0].kind == updateBalancer {
 		steps[0].update = update
-		return steps, nil
+		return steps
 	}
-	return append([]step{{kind: updateBalancer, reasons: []string{"marks"}, update: update}}, steps...), nil
-}
-
-// marked adds the marks to tags.
-func (l *loadBalancers) marked(ctx context.Context, service *v1.Service, tags []string) ([]string, error) {
-	marks, err := l.marks(ctx, service)
-	return slices.Concat([]string{}, tags, marks), err
+	return append([]step{{kind: updateBalancer, reasons: []string{"marks"}, update: update}}, steps...)
 }

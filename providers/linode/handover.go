@@ -74,7 +74,7 @@ func (c *cloud) RemarkLoadBalancer(ctx context.Context, m guard.MarkedLoadBalanc
 	if err := l.remarkFirewalls(ctx, nb, m, mark, marks); err != nil {
 		return err
 	}
-	tags := remarked(nb.Tags, marks)
+	tags := withOtherMarks(nb.Tags, marks)
 	if sameSet(tags, nb.Tags) {
 		return nil
 	}
@@ -106,7 +106,7 @@ func (l *loadBalancers) remarkFirewalls(ctx context.Context, nb *nodeBalancer, m
 		if err != nil {
 			return err
 		}
-		tags := remarked(f.Tags, marks)
+		tags := withOtherMarks(f.Tags, marks)
 		if !madeWith(f, nb, m, mark) || sameSet(tags, f.Tags) {
 			continue
 		}
@@ -135,8 +135,8 @@ func madeWith(f *linodego.Firewall, nb *nodeBalancer, m guard.MarkedLoadBalancer
 	return uid == m.ServiceUID
 }
 
-// remarked are tags with other marks than theirs. What they note of firewalls is as true as before.
-func remarked(tags, marks []string) []string {
+// withOtherMarks are tags with other marks than theirs. What they note of firewalls is as true as before.
+func withOtherMarks(tags, marks []string) []string {
 	return slices.Concat(slices.DeleteFunc(slices.Clone(tags), func(t string) bool {
 		return ownership.IsMark(t) && len(notedFirewalls([]string{t})) == 0
 	}), marks)

@@ -1,15 +1,11 @@
 package linode
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/linode/linodego"
@@ -18,13 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	listers "k8s.io/client-go/listers/core/v1"
-	"k8s.io/client-go/tools/record"
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
@@ -50,17 +46,18 @@ const (
 	eventConfigError = "LoadBalancerConfigError"
 	eventIgnored     = "LoadBalancerAnnotationIgnored"
 	eventFixed       = "LoadBalancerAnnotationFixed"
-	eventNotOurs     = ownership.EventNotOurs
 	// eventIPChange has the name that Linode's own controller uses.
 	eventIPChange = "NodeBalancerIPChangeIgnored"
 	// eventRangesIgnored: spec.loadBalancerSourceRanges has no effect.
 	eventRangesIgnored = "LoadBalancerSourceRangesIgnored"
 	// eventKept: something of the user's outlives the Service.
-	eventKept = "LoadBalancerRetained"
+	eventKept = guard.EventLoadBalancerRetained
 )
 
-// loadBalancers implements cloudprovider.LoadBalancer.
+// loadBalancers implements cloudprovider.LoadBalancer; the order of the steps is that of services.LoadBalancer.
 type loadBalancers struct {
+	services.LoadBalancer[finding, *desiredState]
+
 	config    Config
 	api       *api
 	vpcs      *vpcs
@@ -75,15 +72,25 @@ type loadBalancers struct {
 	// services are those of the cluster; set by SetInformers.
 	services listers.ServiceLister
 
-	// Set by Initialize, before any call of the framework.
-	kube   kubernetes.Interface
-	events record.EventRecorder
+	// kube is set by Initialize, before any call of the framework.
+	kube kubernetes.Interface
+}
+
+// desiredState is all that a Service should have.
+type desiredState struct {
+	settings settings
+	balancer *desired
+	// request creates the NodeBalancer; nil where there is one.
+	request   *nodeBalancerRequest
+	firewalls firewallPlan
+	// marks are those of what is made for the Service.
+	marks []string
 }
 
 var _ cloudprovider.LoadBalancer = (*loadBalancers)(nil)
 
 func newLoadBalancers(c Config, a *api, v *vpcs, i *instances) *loadBalancers {
-	return &loadBalancers{
+	l := &loadBalancers{
 		config: c, api: a, vpcs: v, instances: i, cluster: &ownership.Cluster{},
 		observed: inventory.New(inventory.Source[int, *nodeBalancer]{
 			Kind: "NodeBalancer", ID: func(nb *nodeBalancer) int { return nb.ID }, List: a.nodeBalancers, Get: a.nodeBalancer,
@@ -97,171 +104,251 @@ func newLoadBalancers(c Config, a *api, v *vpcs, i *instances) *loadBalancers {
 		}),
 		firewalls: newFirewallInventory(a),
 	}
+	l.Reconciler, l.Name = l, func(_ string, service *v1.Service) string { return label(c.Prefix, service) }
+	return l
 }
 
-// GetLoadBalancerName implements cloudprovider.LoadBalancer.
-func (l *loadBalancers) GetLoadBalancerName(_ context.Context, _ string, service *v1.Service) string {
-	return label(l.config.Prefix, service)
-}
-
-// GetLoadBalancer implements cloudprovider.LoadBalancer.
-func (l *loadBalancers) GetLoadBalancer(ctx context.Context, _ string, service *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
-	found, err := l.findOurs(ctx, service, nil, inventory.Query{MaxAge: ensureMaxAge})
-	if err != nil {
-		return nil, false, err
-	}
-	if found.nb == nil {
-		// The framework deletes nothing where it hears of nothing, and a firewall outlives its NodeBalancer for a moment.
-		left, err := l.leftFirewalls(ctx, service)
-		return &v1.LoadBalancerStatus{}, len(left) > 0, err
-	}
-	s, _, _ := parseSettings(service, l.config) // a fault in other annotations does not hide what is there
-	return status(found.nb, s), true, nil
-}
-
-// EnsureLoadBalancer implements cloudprovider.LoadBalancer: observe, desire, plan, apply, and tell the Service.
-func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
-	s, err := l.settings(service)
-	if err != nil {
-		return nil, err
-	}
-	found, err := l.find(ctx, service, nodes, inventory.Query{MaxAge: ensureMaxAge})
-	if err != nil {
-		return nil, err
-	}
-	if err := found.Err(); err != nil {
-		ownership.Report(l.events, service, found.Decision)
-		return nil, err
-	}
-	nb := found.nb
-	if found.Verdict == ownership.Owned {
-		l.served.note(service, nb.ID)
-	}
-	want, err := l.want(ctx, cluster, service, s, nodes)
-	if err != nil {
-		return nil, err
-	}
-	if nb == nil {
-		if nb, err = l.create(ctx, service, s, want); err != nil {
-			return nil, err
-		}
-	} else if nb, err = l.converge(ctx, service, s, found, want); err != nil {
-		return nil, err
-	}
-	previous := service.Annotations[annotationRecord]
-	if err := l.record(ctx, service, s, nb); err != nil {
-		return nil, err
-	}
-	if err := l.cleanUpPrevious(ctx, service, s, nb, previous); err != nil {
-		return nil, err
-	}
-	return status(nb, s), nil
-}
-
-// converge brings a NodeBalancer that exists to the wanted state.
-func (l *loadBalancers) converge(ctx context.Context, service *v1.Service, s settings, found finding, want *desired) (*nodeBalancer, error) {
-	nb := found.nb
-	l.reportFixed(service, s, nb)
-	_, done, err := l.ensureFirewall(ctx, service, s, nb, want)
-	if err != nil {
-		return nil, err
-	}
-	if nb, err = l.noteFirewalls(ctx, s, nb, done); err != nil {
-		return nil, err
-	}
-	d, err := l.details.Get(ctx, nb.ID, inventory.Query{MaxAge: ensureDetailsMaxAge})
-	if err != nil {
-		return nil, err
-	}
-	steps, err := l.remarked(ctx, service, found, nb, want, plan(nb, d, want))
-	if err != nil {
-		return nil, err
-	}
-	return l.apply(ctx, service, nb, d, steps)
-}
-
-// UpdateLoadBalancer implements cloudprovider.LoadBalancer: the nodes alone, and only where they differ. Nothing is
-// created here. Faults in annotations do not keep nodes from joining or leaving, unless they leave open how the nodes are
-// reached.
-func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) error {
-	found, err := l.findOurs(ctx, service, nodes, inventory.Query{MaxAge: detailsMaxAge, MaxMissAge: updateMaxAge})
-	if err != nil || found.nb == nil {
-		return err
-	}
-	nb := found.nb
-	d, err := l.details.Get(ctx, nb.ID, inventory.Query{MaxAge: detailsMaxAge})
-	if err != nil {
-		return err
-	}
-	s, _, err := parseSettings(service, l.config)
-	if err := concerning(err, backendAnnotations()...); err != nil {
-		return err
-	}
-	want, err := l.wantNodes(ctx, service, s, d, nodes)
-	if err != nil {
-		return err
-	}
-	_, err = l.apply(ctx, service, nb, d, planNodes(d, want))
-	return err
-}
-
-// EnsureLoadBalancerDeleted implements cloudprovider.LoadBalancer. What is ours goes, and what is the user's stays: the
-// NodeBalancer first, so that it never serves without its firewall.
-func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, _ string, service *v1.Service) error {
-	s, _, err := bound().Parse(service.Annotations)
-	if err := concerning(err, annotationPreserve, annotationRetainReservedIPv4); err != nil {
-		return err // in doubt nothing is deleted
-	}
-	found, err := l.findOurs(ctx, service, nil, inventory.Query{MaxAge: ensureMaxAge})
-	if err != nil {
-		return err
-	}
-	if s.Preserve {
-		return nil
-	}
-	if found.nb != nil {
-		if err := l.remove(ctx, service, s, found.nb); err != nil {
-			return err
-		}
-	}
-	if err := l.deleteOwnFirewall(ctx, service); err != nil {
+// EnsureLoadBalancerDeleted implements cloudprovider.LoadBalancer.
+func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) error {
+	if err := l.LoadBalancer.EnsureLoadBalancerDeleted(ctx, cluster, service); err != nil {
 		return err
 	}
 	l.served.forget(service)
 	return nil
 }
 
-// remove deletes a NodeBalancer that we, or Linode's own controller, made; another one gets its ports back as they were
-// for others to use, which is not ours to decide, so it is left as it is. It is read right before: an earlier look may have
-// seen what is somebody else's by now.
-func (l *loadBalancers) remove(ctx context.Context, service *v1.Service, s settings, seen *nodeBalancer) error {
-	nb, err := l.observed.Get(ctx, seen.ID, inventory.Query{})
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		return nil
+// Validate implements services.Reconciler.
+func (l *loadBalancers) Validate(r services.Request) ([]services.Finding, error) {
+	_, warnings, err := parseSettings(r.Service, l.config)
+	var findings []services.Finding
+	for _, w := range schema.Problems(warnings) {
+		findings = append(findings, services.Warning(eventIgnored, "%s", w))
 	}
-	if err != nil {
-		return err
-	}
-	now, err := l.judge(ctx, service, nb, nil)
+	return append(findings, refused(err)...), err
+}
+
+// refused is the finding about what cannot be had.
+func refused(err error) []services.Finding {
 	if err == nil {
-		err = now.Err()
-	}
-	if err != nil {
-		return err
-	}
-	if !now.Deletable {
-		l.event(service, v1.EventTypeNormal, eventKept, fmt.Sprintf(
-			"NodeBalancer %d is kept: nothing that only a controller can write shows that one made it for this Service; delete it in the cloud if it is not needed", nb.ID))
 		return nil
 	}
-	if err := l.adoptFirewallForDeletion(ctx, service, nb); err != nil {
+	return []services.Finding{services.Warning(eventConfigError, "%s", err)}
+}
+
+// Observe implements services.Reconciler.
+func (l *loadBalancers) Observe(ctx context.Context, r services.Request) (finding, error) {
+	q := inventory.Query{MaxAge: ensureMaxAge}
+	if r.Purpose == services.UpdateNodes {
+		q = inventory.Query{MaxAge: detailsMaxAge, MaxMissAge: updateMaxAge}
+	}
+	return l.find(ctx, r.Service, r.Nodes, q)
+}
+
+// CheckOwner implements services.Reconciler. It reads the ports and nodes of a NodeBalancer that is the Service's.
+func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, f finding) (finding, []services.Finding, error) {
+	whole := r.Purpose == services.Ensure || r.Purpose == services.Plan
+	q := inventory.Query{MaxAge: detailsMaxAge}
+	switch {
+	case f.unknown != nil:
+		return f, refused(f.unknown), f.unknown
+	case whole && f.Verdict == ownership.Refused:
+		return f, services.Refused(r.Service, f.Decision), f.Err()
+	case f.Verdict == ownership.Refused:
+		klog.InfoS("Leaving a NodeBalancer alone", "service", klog.KObj(r.Service), "reason", f.Err().Error())
+		return finding{}, nil, nil
+	case f.nb == nil || r.Purpose == services.Lookup:
+		return f, nil, nil
+	case r.Purpose == services.Delete:
+		if _, kept, err := deletionSettings(r.Service); kept || err != nil {
+			return f, nil, nil
+		}
+		f, err := l.now(ctx, r.Service, f)
+		return f, nil, err
+	case whole:
+		q.MaxAge = ensureDetailsMaxAge
+	}
+	if r.Purpose == services.Ensure && f.Verdict == ownership.Owned {
+		l.served.note(r.Service, f.nb.ID)
+	}
+	var err error
+	f.details, err = l.details.Get(ctx, f.nb.ID, q)
+	return f, nil, err
+}
+
+// Desire implements services.Reconciler.
+func (l *loadBalancers) Desire(ctx context.Context, r services.Request, f finding) (*desiredState, []services.Finding, error) {
+	s, _, err := parseSettings(r.Service, l.config) // Validate has told what is wrong with them
+	if err != nil {
+		return nil, nil, err
+	}
+	d := &desiredState{settings: s}
+	backends, err := l.backends(ctx, s, r.Nodes)
+	if err != nil {
+		return nil, nil, err
+	}
+	secrets, err := l.secrets(ctx, r.Service, s)
+	if err == nil {
+		d.balancer, err = desire(r.Service, s, tagsOf(r.Cluster, l.config, s), backends, secrets)
+	}
+	if err != nil {
+		return nil, refused(err), err
+	}
+	if d.marks, err = l.marks(ctx, r.Service); err != nil {
+		return nil, nil, err
+	}
+	findings := fixed(r.Service, s, f.nb)
+	if f.nb == nil {
+		if d.request, err = l.request(ctx, r.Service, d); err != nil {
+			return nil, append(findings, refused(err)...), err
+		}
+	}
+	var found []services.Finding
+	d.firewalls, found, err = l.desireFirewalls(ctx, r.Service, s, f.nb)
+	return d, append(findings, found...), err
+}
+
+// fixed are the findings about settings that came too late.
+func fixed(service *v1.Service, s settings, nb *nodeBalancer) (findings []services.Finding) {
+	if nb == nil {
+		return nil
+	}
+	if s.ReservedIPv4 != "" && s.ReservedIPv4 != nb.IPv4 {
+		findings = append(findings, services.Warning(eventIPChange,
+			"IPv4 annotation changed to %s, but NodeBalancer (%d) IP cannot be updated after creation. It will remain %s",
+			s.ReservedIPv4, nb.ID, nb.IPv4))
+	}
+	if service.Annotations[annotationType] != "" && nb.Type != "" && s.Type != nb.Type {
+		findings = append(findings, services.Warning(eventFixed,
+			"annotation %s: %q has no effect, it stays %q: it is fixed when the NodeBalancer is created; delete and create the Service to change it",
+			annotationType, s.Type, nb.Type))
+	}
+	if s.FrontendSubnetID != 0 && nb.FrontendSubnetID != s.FrontendSubnetID {
+		findings = append(findings, services.Warning(eventFixed,
+			"annotation %s: \"%d\" has no effect: the network of a NodeBalancer is fixed when it is created; delete and create the Service to change it",
+			annotationFrontendSubnetID, s.FrontendSubnetID))
+	}
+	return findings
+}
+
+// Changes implements services.Reconciler: firewalls come first, for a NodeBalancer never serves without its own.
+func (l *loadBalancers) Changes(_ services.Request, f finding, d *desiredState) ([]services.Change[finding], error) {
+	changes := l.firewallChanges(f.nb, d)
+	if f.nb == nil {
+		return append(changes, l.creation(d.request, d.firewalls.own)), nil
+	}
+	nb := *f.nb
+	nb.Tags = l.notes(f.nb, d)
+	steps := plan(&nb, f.details, d.balancer)
+	if f.Deletable {
+		steps = remarked(&nb, d.balancer, d.marks, steps)
+	}
+	return append(changes, l.changes(&nb, steps)...), nil
+}
+
+// Complete implements services.Reconciler.
+func (l *loadBalancers) Complete(ctx context.Context, r *services.Request, f finding, d *desiredState) (finding, error) {
+	recorded := r.Service.Annotations[annotationRecord]
+	err := l.record(ctx, r.Service, d.settings, f.nb)
+	if err == nil {
+		err = l.cleanUpPrevious(ctx, r, d.settings, f.nb, recorded)
+	}
+	return f, err
+}
+
+// Status implements services.Reconciler.
+func (*loadBalancers) Status(_ services.Request, f finding, d *desiredState) (*v1.LoadBalancerStatus, error) {
+	return status(f.nb, d.settings), nil
+}
+
+// NodeChanges implements services.Reconciler: the nodes alone, and only where they differ. Faults in annotations do not keep
+// nodes from joining or leaving, unless they leave open how the nodes are reached.
+func (l *loadBalancers) NodeChanges(ctx context.Context, r services.Request, f finding) ([]services.Change[finding], error) {
+	if f.nb == nil {
+		return nil, nil
+	}
+	s, _, err := parseSettings(r.Service, l.config)
+	if err := concerning(err, backendAnnotations()...); err != nil {
+		return nil, err
+	}
+	want, err := l.wantNodes(ctx, r.Service, s, f.details, r.Nodes)
+	if err != nil {
+		return nil, err
+	}
+	return l.changes(f.nb, planNodes(f.details, want)), nil
+}
+
+// Deletions implements services.Reconciler. What is ours goes, and what is the user's stays: the NodeBalancer first, so that it
+// never serves without its firewall.
+func (l *loadBalancers) Deletions(
+	ctx context.Context, r services.Request, f finding,
+) (changes []services.Change[finding], findings []services.Finding, err error) {
+	s, preserved, err := deletionSettings(r.Service)
+	if err != nil || preserved {
+		return nil, nil, err // in doubt nothing is deleted
+	}
+	switch {
+	case f.nb == nil:
+	case f.Deletable:
+		return []services.Change[finding]{{
+			Planned: guard.Planned{Action: guard.PlanDelete, Object: fmt.Sprintf("NodeBalancer %d", f.nb.ID)},
+			Replan:  true,
+			Make: func(ctx context.Context, r *services.Request, f finding) (finding, error) {
+				return finding{}, l.delete(ctx, r, s, f.nb)
+			},
+		}}, nil, nil
+	default:
+		findings = append(findings, kept(f.nb))
+	}
+	left, err := l.leftFirewalls(ctx, r.Service)
+	for _, firewall := range left {
+		changes = append(changes, services.Change[finding]{
+			Planned: guard.Planned{Action: guard.PlanDelete, Object: fmt.Sprintf("firewall %d", firewall.ID)},
+			Make: func(ctx context.Context, _ *services.Request, f finding) (finding, error) {
+				return f, l.deleteFirewall(ctx, firewall.ID)
+			},
+		})
+	}
+	return changes, findings, err
+}
+
+// deletionSettings are what a Service says of its end, and whether what it has is preserved. Faults elsewhere do not matter.
+func deletionSettings(service *v1.Service) (s settings, preserved bool, err error) {
+	s, _, err = bound().Parse(service.Annotations)
+	err = concerning(err, annotationPreserve, annotationRetainReservedIPv4)
+	return s, s.Preserve, err
+}
+
+// kept says that a NodeBalancer outlives its Service: whoever made it decides what becomes of it.
+func kept(nb *nodeBalancer) services.Finding {
+	return services.Notice(eventKept,
+		"NodeBalancer %d is kept: nothing that only a controller can write shows that one made it for this Service; "+
+			"delete it in the cloud if it is not needed", nb.ID)
+}
+
+// Exists implements services.Reconciler. The framework deletes nothing where it hears of nothing, and a firewall outlives its
+// NodeBalancer for a moment.
+func (l *loadBalancers) Exists(ctx context.Context, r services.Request, f finding) (*v1.LoadBalancerStatus, bool, error) {
+	if f.nb == nil {
+		left, err := l.leftFirewalls(ctx, r.Service)
+		if err != nil {
+			return nil, false, err
+		}
+		return &v1.LoadBalancerStatus{}, len(left) > 0, nil
+	}
+	s, _, _ := parseSettings(r.Service, l.config) // a fault in other annotations does not hide what is there
+	return status(f.nb, s), true, nil
+}
+
+// delete deletes a NodeBalancer that a controller made.
+func (l *loadBalancers) delete(ctx context.Context, r *services.Request, s settings, nb *nodeBalancer) error {
+	if err := l.adoptFirewallForDeletion(ctx, r.Service, nb); err != nil {
 		return err
 	}
 	// The address goes first: once the NodeBalancer is gone, nothing leads to it, and a release that failed would be forgotten.
-	if err := l.releaseReserved(ctx, service, s, nb); err != nil {
+	if err := l.releaseReserved(ctx, r, s, nb); err != nil {
 		return err
 	}
-	klog.InfoS("Deleting NodeBalancer", "service", klog.KObj(service), "nodeBalancer", nb.ID)
+	klog.InfoS("Deleting NodeBalancer", "service", klog.KObj(r.Service), "nodeBalancer", nb.ID)
 	if err := l.api.deleteNodeBalancer(ctx, nb.ID); err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 		l.observed.Invalidate(nb.ID)
 		return err
@@ -271,331 +358,27 @@ func (l *loadBalancers) remove(ctx context.Context, service *v1.Service, s setti
 	return nil
 }
 
-// settings reads the annotations and tells the Service what is wrong with them.
-func (l *loadBalancers) settings(service *v1.Service) (settings, error) {
-	s, warnings, err := parseSettings(service, l.config)
-	for _, w := range schema.Problems(warnings) {
-		l.event(service, v1.EventTypeWarning, eventIgnored, w.Error())
-	}
-	if err != nil {
-		l.event(service, v1.EventTypeWarning, eventConfigError, err.Error())
-	}
-	return s, err
-}
-
-// reportFixed tells of wishes that came too late.
-func (l *loadBalancers) reportFixed(service *v1.Service, s settings, nb *nodeBalancer) {
-	if s.ReservedIPv4 != "" && s.ReservedIPv4 != nb.IPv4 {
-		l.event(service, v1.EventTypeWarning, eventIPChange, fmt.Sprintf(
-			"IPv4 annotation changed to %s, but NodeBalancer (%d) IP cannot be updated after creation. It will remain %s", s.ReservedIPv4, nb.ID, nb.IPv4))
-	}
-	if service.Annotations[annotationType] != "" && nb.Type != "" && s.Type != nb.Type {
-		l.event(service, v1.EventTypeWarning, eventFixed, fmt.Sprintf(
-			"annotation %s: %q has no effect, it stays %q: it is fixed when the NodeBalancer is created; delete and create the Service to change it", annotationType, s.Type, nb.Type))
-	}
-	if s.FrontendSubnetID != 0 && nb.FrontendSubnetID != s.FrontendSubnetID {
-		l.event(service, v1.EventTypeWarning, eventFixed, fmt.Sprintf(
-			"annotation %s: \"%d\" has no effect: the network of a NodeBalancer is fixed when it is created; delete and create the Service to change it", annotationFrontendSubnetID, s.FrontendSubnetID))
-	}
-}
-
-// want computes the desired state.
-func (l *loadBalancers) want(ctx context.Context, cluster string, service *v1.Service, s settings, nodes []*v1.Node) (*desired, error) {
-	backends, err := l.backends(ctx, s, nodes)
-	if err != nil {
-		return nil, err
-	}
-	secrets, err := l.secrets(ctx, service, s)
-	if err == nil {
-		var want *desired
-		if want, err = desire(service, s, tagsOf(cluster, l.config, s), backends, secrets); err == nil {
-			return want, nil
-		}
-	}
-	l.event(service, v1.EventTypeWarning, eventConfigError, err.Error())
-	return nil, err
-}
-
-// wantNodes computes the desired nodes of ports that exist, whose other fields stay as they are.
-func (l *loadBalancers) wantNodes(ctx context.Context, service *v1.Service, s settings, d *details, nodes []*v1.Node) (*desired, error) {
-	backends, err := l.backends(ctx, s, nodes)
-	if err != nil {
-		return nil, err
-	}
-	if len(backends) == 0 {
-		return nil, errNoBackends
-	}
-	want := &desired{}
-	for _, port := range service.Spec.Ports {
-		for _, udp := range []bool{false, true} {
-			i := slices.IndexFunc(d.configs, func(c config) bool {
-				return c.Port == int(port.Port) && udp == (c.Protocol == linodego.ProtocolUDP) && udp == (port.Protocol == v1.ProtocolUDP || s.ports[port.Port].Protocol == protocolUDP || s.Protocol == protocolUDP)
-			})
-			if i < 0 {
-				continue
-			}
-			f := configFields{Port: int(port.Port), Protocol: string(d.configs[i].Protocol), UDPCheckPort: d.configs[i].UDPCheckPort}
-			for _, b := range backends {
-				f.Nodes = append(f.Nodes, nodeOptions{
-					Address: netip.AddrPortFrom(b.address, uint16(port.NodePort)).String(), //nolint:gosec // a port of the API server
-					Label:   nodeLabel(b.node), Weight: nodeWeight, Mode: mode(f.Protocol), SubnetID: b.subnetID,
-				})
-			}
-			want.configs = append(want.configs, f)
-		}
-	}
-	if err := l.withSecrets(ctx, service, s, d, want); err != nil {
-		return nil, err
-	}
-	return want, nil
-}
-
-// withSecrets adds certificates where a rebuild needs them: the API does not give them back.
-func (l *loadBalancers) withSecrets(ctx context.Context, service *v1.Service, s settings, d *details, want *desired) error {
-	for i, f := range want.configs {
-		n := slices.IndexFunc(d.configs, func(c config) bool { return samePort(c, f) })
-		if f.Protocol != protocolHTTPS || n < 0 {
-			continue
-		}
-		add, remove, change := nodeChanges(d.configs[n], f)
-		if len(add)+len(remove)+change < 2 {
-			continue
-		}
-		secrets, err := l.secrets(ctx, service, s)
-		if err != nil {
-			return err
-		}
-		found := secrets[s.ports[int32(f.Port)].TLSSecret] //nolint:gosec // a port
-		want.configs[i].Cert, want.configs[i].Key = found.Cert, found.Key
-	}
-	return nil
-}
-
-// secrets reads the TLS Secrets that the ports of a Service name.
-func (l *loadBalancers) secrets(ctx context.Context, service *v1.Service, s settings) (map[string]secret, error) {
-	found := map[string]secret{}
-	for _, port := range service.Spec.Ports {
-		name := s.ports[port.Port].TLSSecret
-		if name == "" || pick(s.ports[port.Port].Protocol, s.Protocol, strings.ToLower(string(port.Protocol))) != protocolHTTPS || l.kube == nil {
-			continue
-		}
-		object, err := l.kube.CoreV1().Secrets(service.Namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return nil, fmt.Errorf("port %d: reading its TLS secret %s: %w", port.Port, name, err)
-		}
-		one := secret{Cert: strings.TrimSpace(string(object.Data[v1.TLSCertKey])), Key: privateKey(strings.TrimSpace(string(object.Data[v1.TLSPrivateKeyKey])))}
-		if fingerprint(one.Cert) == "" || one.Key == "" {
-			return nil, fmt.Errorf("port %d: the secret %s holds no certificate and key under %s and %s", port.Port, name, v1.TLSCertKey, v1.TLSPrivateKeyKey)
-		}
-		found[name] = one
-	}
-	return found, nil
-}
-
-// create makes the NodeBalancer of a Service with everything that it has. Its label is the same at every try, and labels
-// are unique in an account: where the answer to a creation was lost, it is found, or the API refuses a second one.
-func (l *loadBalancers) create(ctx context.Context, service *v1.Service, s settings, want *desired) (*nodeBalancer, error) {
-	request := &nodeBalancerRequest{
-		Label: label(l.config.Prefix, service), Region: l.config.Region, Type: s.Type, Throttle: want.throttle, Configs: want.configs,
-		IPv4: s.ReservedIPv4,
-	}
-	var err error
-	if request.Tags, err = l.marked(ctx, service, want.tags); err != nil {
-		return nil, err
-	}
-	if request.BackendVPCs, err = l.backendVPCs(ctx, s); err == nil {
-		request.FrontendVPCs, err = l.frontendVPCs(ctx, s)
-	}
-	if err != nil {
-		l.event(service, v1.EventTypeWarning, eventConfigError, err.Error())
-		return nil, err
-	}
-	if request.FirewallID, _, err = l.ensureFirewall(ctx, service, s, nil, want); err != nil {
-		return nil, err
-	}
-	if s.FirewallID != 0 && l.config.OwnershipTag {
-		request.Tags = append(request.Tags, firewallMark(s.FirewallID))
-	}
-	klog.InfoS("Creating NodeBalancer", "service", klog.KObj(service), "label", request.Label, "ports", len(request.Configs))
-	nb, err := l.api.createNodeBalancer(ctx, request)
-	if request.FirewallID != 0 {
-		l.firewalls.Invalidate(request.FirewallID) // it has, or may have, a new device
-	}
-	if err != nil {
-		if !cloudapi.NotSent(err) {
-			l.observed.Invalidate(0)
-		}
-		return nil, err
-	}
-	l.observed.Put(nb)
-	return nb, nil
-}
-
-// backendVPCs attaches the NodeBalancer to the network of its backends; the first rule that applies counts.
-func (l *loadBalancers) backendVPCs(ctx context.Context, s settings) ([]vpcOptions, error) {
-	subnetID, err := l.backendSubnet(ctx, s)
-	if err != nil || subnetID == 0 {
-		return nil, err
-	}
-	o := vpcOptions{SubnetID: subnetID}
-	switch {
-	case s.BackendRange != "":
-		if err := inside(s.BackendRange, l.config.BackendSubnet); err != nil {
-			return nil, err
-		}
-		o.IPv4Range = s.BackendRange
-	case s.BackendVPC != "" || s.BackendSubnet != "":
-	case l.config.BackendSubnetID != 0:
-		o.SubnetID = l.config.BackendSubnetID
-	case l.config.BackendSubnet != "":
-		o.IPv4Range, o.IPv4RangeAutoAssign = l.config.BackendSubnet, true
-	}
-	return []vpcOptions{o}, nil
-}
-
-// inside refuses a range that is not within the one that the option names.
-func inside(text, bound string) error {
-	if bound == "" {
-		return nil
-	}
-	inner, outer := netip.MustParsePrefix(text), netip.MustParsePrefix(strings.TrimSpace(bound)) // both are checked by their tables
-	if !outer.Contains(inner.Addr()) || inner.Bits() < outer.Bits() {
-		return &schema.Problem{Place: "annotation " + annotationBackendRange, Value: text, Reason: "is not inside --nodebalancer-backend-ipv4-subnet, " + bound}
-	}
-	return nil
-}
-
-func (l *loadBalancers) frontendVPCs(ctx context.Context, s settings) ([]vpcOptions, error) {
-	if !s.frontend() {
-		return nil, nil
-	}
-	id := s.FrontendSubnetID
-	if id == 0 {
-		var err error
-		if id, err = l.vpcs.subnetID(ctx, s.FrontendVPC, s.FrontendSubnet); err != nil {
-			return nil, err
-		}
-	}
-	return []vpcOptions{{SubnetID: id, IPv4Range: s.FrontendRangeV4, IPv6Range: s.FrontendRangeV6}}, nil
-}
-
 // cleanUpPrevious removes the NodeBalancer that served the Service before it moved to another one.
-func (l *loadBalancers) cleanUpPrevious(ctx context.Context, service *v1.Service, s settings, now *nodeBalancer, recorded string) error {
-	if service.Annotations[annotationID] == "" || s.Preserve || guard.Keeps(service) {
+func (l *loadBalancers) cleanUpPrevious(ctx context.Context, r *services.Request, s settings, now *nodeBalancer, recorded string) error {
+	if r.Service.Annotations[annotationID] == "" || s.Preserve || guard.Keeps(r.Service) {
 		return nil
 	}
-	without := service.DeepCopy()
+	without := r.Service.DeepCopy()
 	delete(without.Annotations, annotationID)
 	without.Annotations[annotationRecord] = recorded
 	previous, err := l.findByRecords(ctx, without, nil, inventory.Query{MaxAge: ensureMaxAge})
 	if err != nil || previous.nb == nil || previous.nb.ID == now.ID || previous.Verdict == ownership.Refused {
 		return err
 	}
-	return l.remove(ctx, without, s, previous.nb)
-}
-
-// apply makes the planned calls. Whatever fails may have taken effect, so the next look reads everything again.
-func (l *loadBalancers) apply(ctx context.Context, service *v1.Service, nb *nodeBalancer, d *details, steps []step) (*nodeBalancer, error) {
-	for _, st := range steps {
-		klog.InfoS("Changing NodeBalancer", "service", klog.KObj(service), "nodeBalancer", nb.ID, "step", st.kind, "port", cmp.Or(st.fields.Port, st.config.Port), "fields", st.reasons)
-		after, changed, err := l.call(ctx, nb, d, st)
-		if cloudapi.NotSent(err) {
-			return nil, err
-		}
-		if err != nil {
-			l.observed.Invalidate(nb.ID)
-			l.details.Invalidate(nb.ID)
-			if errors.Is(err, cloudapi.ErrInvalid) {
-				l.instances.linodes.Distrust() // a node may have gone, or have another address
-			}
-			return nil, err
-		}
-		if after != nil {
-			nb = after
-			l.observed.Put(nb)
-		}
-		if changed != nil {
-			d = changed
-			l.details.Amend(d)
-		}
+	previous, err = l.now(ctx, without, previous)
+	switch {
+	case err != nil || previous.nb == nil:
+		return err
+	case !previous.Deletable:
+		r.Report(kept(previous.nb))
+		return nil
 	}
-	return nb, nil
-}
-
-// call makes one call and returns what is known to be different after it.
-func (l *loadBalancers) call(ctx context.Context, nb *nodeBalancer, d *details, st step) (*nodeBalancer, *details, error) {
-	switch st.kind {
-	case updateBalancer:
-		after, err := l.api.updateNodeBalancer(ctx, nb.ID, st.update)
-		return after, nil, err
-	case deletePort:
-		err := l.api.deleteConfig(ctx, nb.ID, st.config.ID, st.config.Port)
-		if errors.Is(err, cloudapi.ErrNotFound) {
-			err = nil
-		}
-		return nil, d.without(st.config.ID), err
-	case createPort:
-		c, err := l.api.createConfig(ctx, nb.ID, st.fields)
-		if err != nil {
-			return nil, nil, err
-		}
-		st.config.ID = c.ID
-		after, changed, err := l.rebuild(ctx, nb, d, st)
-		if err != nil {
-			l.details.Invalidate(nb.ID) // the port is there, whatever became of its nodes
-		}
-		return after, changed, err
-	case updatePort:
-		c, err := l.api.updateConfig(ctx, nb.ID, st.config.ID, st.fields)
-		if err != nil {
-			return nil, nil, err
-		}
-		return nil, d.with(config{NodeBalancerConfig: *c, nodes: st.config.nodes}), nil
-	case rebuildPort:
-		return l.rebuild(ctx, nb, d, st)
-	case addNode:
-		n, err := l.api.addNode(ctx, nb.ID, st.config.ID, st.add)
-		if err != nil {
-			return nil, nil, err
-		}
-		changed := st.config
-		changed.nodes = append(slices.Clone(st.config.nodes), *n)
-		return nil, d.with(changed), nil
-	case removeNode:
-		err := l.api.removeNode(ctx, nb.ID, st.config.ID, st.remove)
-		if errors.Is(err, cloudapi.ErrNotFound) {
-			err = nil
-		}
-		changed := st.config
-		changed.nodes = slices.DeleteFunc(slices.Clone(st.config.nodes), func(n linodego.NodeBalancerNode) bool { return n.ID == st.remove.ID })
-		return nil, d.with(changed), err
-	}
-	return nil, nil, fmt.Errorf("unknown step %q", st.kind)
-}
-
-// rebuild replaces a config and its nodes. The answer does not tell the IDs of new nodes, so they are read once.
-func (l *loadBalancers) rebuild(ctx context.Context, nb *nodeBalancer, d *details, st step) (*nodeBalancer, *details, error) {
-	c, err := l.api.rebuildConfig(ctx, nb.ID, st.config.ID, st.fields)
-	if err != nil {
-		return nil, nil, err
-	}
-	nodes, _, err := listAll[linodego.NodeBalancerNode](ctx, l.api, fmt.Sprintf("nodes of port %d of NodeBalancer %d", c.Port, nb.ID), fmt.Sprintf("nodebalancers/%d/configs/%d/nodes", nb.ID, c.ID), "")
-	if err != nil {
-		l.details.Invalidate(nb.ID)
-		return nil, nil, err
-	}
-	return nil, d.with(config{NodeBalancerConfig: *c, nodes: nodes}), nil
-}
-
-// with returns the details with one config replaced or added.
-func (d *details) with(c config) *details {
-	after := d.without(c.ID)
-	after.configs = append(after.configs, c)
-	return after
-}
-
-func (d *details) without(id int) *details {
-	return &details{nodeBalancerID: d.nodeBalancerID, configs: slices.DeleteFunc(slices.Clone(d.configs), func(c config) bool { return c.ID == id })}
+	return l.delete(ctx, r, s, previous.nb)
 }
 
 // record writes the ID of the NodeBalancer on the Service, and that of a firewall that it had us attach.
@@ -622,10 +405,4 @@ func (l *loadBalancers) record(ctx context.Context, service *v1.Service, s setti
 		return fmt.Errorf("recording NodeBalancer %d on the Service: %w", nb.ID, err)
 	}
 	return nil
-}
-
-func (l *loadBalancers) event(service *v1.Service, kind, reason, message string) {
-	if l.events != nil {
-		l.events.Event(service, kind, reason, message)
-	}
 }

@@ -24,10 +24,10 @@ import (
 // This file decides and calls nobody: what a NodeBalancer should be, and which calls lead there from what it is.
 
 const (
-	labelDigits   = 12
-	mostNodeLabel = 32
-	nodeWeight    = 100
-	modeAccept    = "accept"
+	labelDigits  = 12
+	maxNodeLabel = 32
+	nodeWeight   = 100
+	modeAccept   = "accept"
 
 	fieldCertificate = "ssl_cert"
 )
@@ -135,7 +135,7 @@ func nodeLabel(name string) string {
 	if len(name) < 3 {
 		name = "node-" + name
 	}
-	return name[:min(len(name), mostNodeLabel)]
+	return name[:min(len(name), maxNodeLabel)]
 }
 
 func pick(own, fallback, builtIn string) string {
@@ -256,6 +256,21 @@ const (
 	addNode        stepKind = "add node"
 	removeNode     stepKind = "remove node"
 )
+
+// title names a step with its port.
+func (s step) title() string {
+	switch port := cmp.Or(s.fields.Port, s.config.Port); s.kind {
+	case updateBalancer:
+		return string(s.kind)
+	case addNode:
+		return fmt.Sprintf("%s to port %d", s.kind, port)
+	case removeNode:
+		return fmt.Sprintf("%s from port %d", s.kind, port)
+	case deletePort, createPort, updatePort, rebuildPort:
+		return fmt.Sprintf("%s %d", s.kind, port)
+	}
+	return string(s.kind)
+}
 
 // plan returns the calls that lead from what is observed to what is wanted, none where nothing differs. Where one node is
 // all that differs on a port it is added or removed by itself; with more, one rebuild does it, which keeps the nodes that

@@ -2,9 +2,11 @@
 package linode
 
 import (
+	"context"
 	"sync"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	cloudprovider "k8s.io/cloud-provider"
@@ -102,7 +104,7 @@ func (c *cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <
 		c.stop = stop
 		c.loadBalancers.kube = client
 		c.loadBalancers.cluster.SetClient(client)
-		c.loadBalancers.events = events.NewRecorder(client, Name+"-cloud-controller-manager", stop)
+		c.loadBalancers.Events = events.NewRecorder(client, Name+"-cloud-controller-manager", stop)
 		if c.config.TokenHealth {
 			loop.New(tokenJob(c.api)).Start(stop)
 		}
@@ -119,7 +121,7 @@ func (c *cloud) SetInformers(factory informers.SharedInformerFactory) {
 		c.begin(loop.New(m.job(time.Duration(c.config.MetadataTTL)*time.Second)), nodes.Informer(), unlabelled)
 		if c.config.AllocateNodeCIDRs {
 			i := newIPAM(c.config, c.loadBalancers.vpcs, c.instances)
-			i.kube, i.events, i.nodes = c.loadBalancers.kube, c.loadBalancers.events, nodes.Lister()
+			i.kube, i.events, i.nodes = c.loadBalancers.kube, c.loadBalancers.Events, nodes.Lister()
 			c.begin(loop.New(i.job()), nodes.Informer(), nil)
 		}
 		t := newTLSRotation(c.loadBalancers, services.Lister())
@@ -143,6 +145,11 @@ func (c *cloud) begin(l *loop.Loop, informer cache.SharedIndexInformer, interest
 		AddFunc: trigger, UpdateFunc: func(_, object any) { trigger(object) }, DeleteFunc: func(any) { trigger(nil) },
 	})
 	l.Start(c.stop, informer.HasSynced)
+}
+
+// PlanLoadBalancer implements guard.Planner.
+func (c *cloud) PlanLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (guard.Plan, error) {
+	return c.loadBalancers.PlanLoadBalancer(ctx, cluster, service, nodes)
 }
 
 // LoadBalancer implements cloudprovider.Interface.

@@ -52,7 +52,7 @@ func TestNoSecretIsLogged(t *testing.T) {
 	klog.Flush()
 	logged, err := os.ReadFile(path)
 	require.NoError(t, err)
-	assert.Contains(t, string(logged), "Creating NodeBalancer", "it is listened to")
+	assert.Contains(t, string(logged), "NodeBalancer ccm-3c1f6b527a66", "it is listened to")
 	key := string(tls.Data[v1.TLSPrivateKeyKey])
 	for line := range strings.SplitSeq(strings.TrimSpace(key), "\n") {
 		if !strings.HasPrefix(line, "-----") {

@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
@@ -89,30 +89,36 @@ func (t *tlsRotation) rotate(ctx context.Context, service *v1.Service, s setting
 	}
 	secrets, err := l.secrets(ctx, service, s)
 	if err != nil {
-		l.event(service, v1.EventTypeWarning, eventConfigError, err.Error())
+		if l.Events != nil {
+			l.Events.Event(service, v1.EventTypeWarning, eventConfigError, err.Error())
+		}
 		return err
 	}
-	found, err := l.findOurs(ctx, service, nil, inventory.Query{MaxAge: detailsMaxAge, MaxMissAge: updateMaxAge})
-	if err != nil || found.nb == nil {
+	r := services.Request{Purpose: services.UpdateNodes, Service: service}
+	f, err := l.Observe(ctx, r)
+	if err == nil {
+		f, _, err = l.CheckOwner(ctx, r, f)
+	}
+	if err != nil || f.nb == nil {
 		return err
 	}
-	nb := found.nb
-	d, err := l.details.Get(ctx, nb.ID, inventory.Query{MaxAge: detailsMaxAge})
-	if err != nil {
-		return err
-	}
+	d := f.details
 	var steps []step
 	for _, port := range service.Spec.Ports {
-		f, err := desireConfig(port, s, secrets)
-		i := slices.IndexFunc(d.configs, func(c config) bool { return samePort(c, f) })
-		if err != nil || i < 0 || f.Protocol != protocolHTTPS || !slices.Contains(configDifferences(d.configs[i], f), fieldCertificate) {
+		want, err := desireConfig(port, s, secrets)
+		i := slices.IndexFunc(d.configs, func(c config) bool { return samePort(c, want) })
+		if err != nil || i < 0 || want.Protocol != protocolHTTPS || !slices.Contains(configDifferences(d.configs[i], want), fieldCertificate) {
 			continue
 		}
-		kept := asObserved(d.configs[i], f)
-		steps = append(steps, step{kind: updatePort, config: d.configs[i], fields: kept, reasons: []string{fieldCertificate}})
+		steps = append(steps, step{kind: updatePort, config: d.configs[i], fields: asObserved(d.configs[i], want), reasons: []string{fieldCertificate}})
 	}
-	_, err = l.apply(ctx, service, nb, d, steps)
-	return err
+	for _, st := range steps {
+		klog.InfoS("Changing NodeBalancer", "service", klog.KObj(service), "nodeBalancer", f.nb.ID, "step", st.title(), "fields", st.reasons)
+		if f, err = l.apply(ctx, f, st); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // watch begins the watches that are missing and ends those that nobody needs any more.

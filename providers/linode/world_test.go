@@ -43,7 +43,7 @@ func newTestWorld(t *testing.T, flags map[string]string, prepare func(*linodesim
 func (w *world) restart() {
 	c, err := newCloud(testInputs(w.url, w.flags, w.env))
 	require.NoError(w.T, err)
-	c.loadBalancers.kube, c.loadBalancers.events = w.Kube, w.Recorder
+	c.loadBalancers.kube, c.loadBalancers.Events = w.Kube, w.Recorder
 	c.loadBalancers.cluster.SetClient(w.Kube)
 	c.loadBalancers.cluster.SetServices(w.Services())
 	c.loadBalancers.services = w.Services()

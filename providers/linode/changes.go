@@ -1,0 +1,324 @@
+package linode
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/linode/linodego"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// This file turns what is desired into changes, and makes them.
+
+// request is the creation of a NodeBalancer with everything that it has. Its label is the same at every try, and labels are
+// unique in an account: where the answer to a creation was lost, it is found, or the API refuses a second one.
+func (l *loadBalancers) request(ctx context.Context, service *v1.Service, d *desiredState) (r *nodeBalancerRequest, err error) {
+	r = &nodeBalancerRequest{
+		Label: label(l.config.Prefix, service), Region: l.config.Region, Type: d.settings.Type, Throttle: d.balancer.throttle,
+		Configs: d.balancer.configs, IPv4: d.settings.ReservedIPv4, FirewallID: d.settings.FirewallID,
+		Tags: slices.Concat([]string{}, d.balancer.tags, d.marks),
+	}
+	if r.FirewallID != 0 && l.config.OwnershipTag {
+		r.Tags = append(r.Tags, firewallMark(r.FirewallID))
+	}
+	if r.BackendVPCs, err = l.backendVPCs(ctx, d.settings); err == nil {
+		r.FrontendVPCs, err = l.frontendVPCs(ctx, d.settings)
+	}
+	return r, err
+}
+
+// creation makes the NodeBalancer, with the firewall that it names, or that was found or made for it.
+func (l *loadBalancers) creation(request *nodeBalancerRequest, own int) services.Change[finding] {
+	return services.Change[finding]{
+		Planned: guard.Planned{
+			Action: guard.PlanCreate, Object: "NodeBalancer " + request.Label, Detail: fmt.Sprintf("in %s, %s", request.Region, portsOf(request.Configs)),
+		},
+		Make: func(ctx context.Context, _ *services.Request, f finding) (finding, error) {
+			r := *request
+			r.FirewallID = cmp.Or(r.FirewallID, own, f.firewall)
+			nb, err := l.api.createNodeBalancer(ctx, &r)
+			if r.FirewallID != 0 {
+				l.firewalls.Invalidate(r.FirewallID) // it has, or may have, a new device
+			}
+			if err != nil {
+				if !cloudapi.NotSent(err) {
+					l.observed.Invalidate(0)
+				}
+				return f, err
+			}
+			l.observed.Put(nb)
+			f.nb = nb
+			return f, nil
+		},
+	}
+}
+
+// changes are the calls of a plan. Each goes on from what the one before has left.
+func (l *loadBalancers) changes(nb *nodeBalancer, steps []step) []services.Change[finding] {
+	var changes []services.Change[finding]
+	for _, st := range steps {
+		changes = append(changes, services.Change[finding]{
+			Planned: guard.Planned{
+				Action: actionOf(st.kind), Object: fmt.Sprintf("NodeBalancer %d", nb.ID),
+				Detail: strings.TrimSuffix(st.title()+": "+strings.Join(st.reasons, ", "), ": "),
+			},
+			Make: func(ctx context.Context, _ *services.Request, f finding) (finding, error) { return l.apply(ctx, f, st) },
+		})
+	}
+	return changes
+}
+
+// apply makes the call of a step. Whatever fails may have taken effect, so the next look reads everything again.
+func (l *loadBalancers) apply(ctx context.Context, f finding, st step) (finding, error) {
+	nb, changed, err := l.call(ctx, f.nb, f.details, st)
+	if cloudapi.NotSent(err) {
+		return f, err
+	}
+	if err != nil {
+		l.observed.Invalidate(f.nb.ID)
+		l.details.Invalidate(f.nb.ID)
+		if errors.Is(err, cloudapi.ErrInvalid) {
+			l.instances.linodes.Distrust() // a node may have gone, or have another address
+		}
+		return f, err
+	}
+	if nb != nil {
+		f.nb = nb
+		l.observed.Put(nb)
+	}
+	if changed != nil {
+		f.details = changed
+		l.details.Amend(changed)
+	}
+	return f, nil
+}
+
+// call makes one call and returns what is known to be different after it.
+func (l *loadBalancers) call(ctx context.Context, nb *nodeBalancer, d *details, st step) (*nodeBalancer, *details, error) {
+	switch st.kind {
+	case updateBalancer:
+		after, err := l.api.updateNodeBalancer(ctx, nb.ID, st.update)
+		return after, nil, err
+	case deletePort:
+		err := l.api.deleteConfig(ctx, nb.ID, st.config.ID, st.config.Port)
+		if errors.Is(err, cloudapi.ErrNotFound) {
+			err = nil
+		}
+		return nil, d.without(st.config.ID), err
+	case createPort:
+		c, err := l.api.createConfig(ctx, nb.ID, st.fields)
+		if err != nil {
+			return nil, nil, err
+		}
+		st.config.ID = c.ID
+		after, changed, err := l.rebuild(ctx, nb, d, st)
+		if err != nil {
+			l.details.Invalidate(nb.ID) // the port is there, whatever became of its nodes
+		}
+		return after, changed, err
+	case updatePort:
+		c, err := l.api.updateConfig(ctx, nb.ID, st.config.ID, st.fields)
+		if err != nil {
+			return nil, nil, err
+		}
+		return nil, d.with(config{NodeBalancerConfig: *c, nodes: st.config.nodes}), nil
+	case rebuildPort:
+		return l.rebuild(ctx, nb, d, st)
+	case addNode:
+		n, err := l.api.addNode(ctx, nb.ID, st.config.ID, st.add)
+		if err != nil {
+			return nil, nil, err
+		}
+		changed := st.config
+		changed.nodes = append(slices.Clone(st.config.nodes), *n)
+		return nil, d.with(changed), nil
+	case removeNode:
+		err := l.api.removeNode(ctx, nb.ID, st.config.ID, st.remove)
+		if errors.Is(err, cloudapi.ErrNotFound) {
+			err = nil
+		}
+		changed := st.config
+		changed.nodes = slices.DeleteFunc(slices.Clone(st.config.nodes), func(n linodego.NodeBalancerNode) bool { return n.ID == st.remove.ID })
+		return nil, d.with(changed), err
+	}
+	return nil, nil, fmt.Errorf("unknown step %q", st.kind)
+}
+
+// rebuild replaces a config and its nodes. The answer does not tell the IDs of new nodes, so they are read once.
+func (l *loadBalancers) rebuild(ctx context.Context, nb *nodeBalancer, d *details, st step) (*nodeBalancer, *details, error) {
+	c, err := l.api.rebuildConfig(ctx, nb.ID, st.config.ID, st.fields)
+	if err != nil {
+		return nil, nil, err
+	}
+	nodes, _, err := listAll[linodego.NodeBalancerNode](ctx, l.api, fmt.Sprintf("nodes of port %d of NodeBalancer %d", c.Port, nb.ID), fmt.Sprintf("nodebalancers/%d/configs/%d/nodes", nb.ID, c.ID), "")
+	if err != nil {
+		l.details.Invalidate(nb.ID)
+		return nil, nil, err
+	}
+	return nil, d.with(config{NodeBalancerConfig: *c, nodes: nodes}), nil
+}
+
+// with returns the details with one config replaced or added.
+func (d *details) with(c config) *details {
+	after := d.without(c.ID)
+	after.configs = append(after.configs, c)
+	return after
+}
+
+func (d *details) without(id int) *details {
+	return &details{nodeBalancerID: d.nodeBalancerID, configs: slices.DeleteFunc(slices.Clone(d.configs), func(c config) bool { return c.ID == id })}
+}
+
+// wantNodes computes the desired nodes of ports that exist, whose other fields stay as they are.
+func (l *loadBalancers) wantNodes(ctx context.Context, service *v1.Service, s settings, d *details, nodes []*v1.Node) (*desired, error) {
+	backends, err := l.backends(ctx, s, nodes)
+	if err != nil {
+		return nil, err
+	}
+	if len(backends) == 0 {
+		return nil, errNoBackends
+	}
+	want := &desired{}
+	for _, port := range service.Spec.Ports {
+		for _, udp := range []bool{false, true} {
+			i := slices.IndexFunc(d.configs, func(c config) bool {
+				return c.Port == int(port.Port) && udp == (c.Protocol == linodego.ProtocolUDP) && udp == (port.Protocol == v1.ProtocolUDP || s.ports[port.Port].Protocol == protocolUDP || s.Protocol == protocolUDP)
+			})
+			if i < 0 {
+				continue
+			}
+			f := configFields{Port: int(port.Port), Protocol: string(d.configs[i].Protocol), UDPCheckPort: d.configs[i].UDPCheckPort}
+			for _, b := range backends {
+				f.Nodes = append(f.Nodes, nodeOptions{
+					Address: netip.AddrPortFrom(b.address, uint16(port.NodePort)).String(), //nolint:gosec // a port of the API server
+					Label:   nodeLabel(b.node), Weight: nodeWeight, Mode: mode(f.Protocol), SubnetID: b.subnetID,
+				})
+			}
+			want.configs = append(want.configs, f)
+		}
+	}
+	if err := l.withSecrets(ctx, service, s, d, want); err != nil {
+		return nil, err
+	}
+	return want, nil
+}
+
+// withSecrets adds certificates where a rebuild needs them: the API does not give them back.
+func (l *loadBalancers) withSecrets(ctx context.Context, service *v1.Service, s settings, d *details, want *desired) error {
+	for i, f := range want.configs {
+		n := slices.IndexFunc(d.configs, func(c config) bool { return samePort(c, f) })
+		if f.Protocol != protocolHTTPS || n < 0 {
+			continue
+		}
+		add, remove, change := nodeChanges(d.configs[n], f)
+		if len(add)+len(remove)+change < 2 {
+			continue
+		}
+		secrets, err := l.secrets(ctx, service, s)
+		if err != nil {
+			return err
+		}
+		found := secrets[s.ports[int32(f.Port)].TLSSecret] //nolint:gosec // a port
+		want.configs[i].Cert, want.configs[i].Key = found.Cert, found.Key
+	}
+	return nil
+}
+
+// secrets reads the TLS Secrets that the ports of a Service name.
+func (l *loadBalancers) secrets(ctx context.Context, service *v1.Service, s settings) (map[string]secret, error) {
+	found := map[string]secret{}
+	for _, port := range service.Spec.Ports {
+		name := s.ports[port.Port].TLSSecret
+		if name == "" || pick(s.ports[port.Port].Protocol, s.Protocol, strings.ToLower(string(port.Protocol))) != protocolHTTPS || l.kube == nil {
+			continue
+		}
+		object, err := l.kube.CoreV1().Secrets(service.Namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("port %d: reading its TLS secret %s: %w", port.Port, name, err)
+		}
+		one := secret{Cert: strings.TrimSpace(string(object.Data[v1.TLSCertKey])), Key: privateKey(strings.TrimSpace(string(object.Data[v1.TLSPrivateKeyKey])))}
+		if fingerprint(one.Cert) == "" || one.Key == "" {
+			return nil, fmt.Errorf("port %d: the secret %s holds no certificate and key under %s and %s", port.Port, name, v1.TLSCertKey, v1.TLSPrivateKeyKey)
+		}
+		found[name] = one
+	}
+	return found, nil
+}
+
+// backendVPCs attaches the NodeBalancer to the network of its backends; the first rule that applies counts.
+func (l *loadBalancers) backendVPCs(ctx context.Context, s settings) ([]vpcOptions, error) {
+	subnetID, err := l.backendSubnet(ctx, s)
+	if err != nil || subnetID == 0 {
+		return nil, err
+	}
+	o := vpcOptions{SubnetID: subnetID}
+	switch {
+	case s.BackendRange != "":
+		if err := inside(s.BackendRange, l.config.BackendSubnet); err != nil {
+			return nil, err
+		}
+		o.IPv4Range = s.BackendRange
+	case s.BackendVPC != "" || s.BackendSubnet != "":
+	case l.config.BackendSubnetID != 0:
+		o.SubnetID = l.config.BackendSubnetID
+	case l.config.BackendSubnet != "":
+		o.IPv4Range, o.IPv4RangeAutoAssign = l.config.BackendSubnet, true
+	}
+	return []vpcOptions{o}, nil
+}
+
+// inside refuses a range that is not within the one that the option names.
+func inside(text, bound string) error {
+	if bound == "" {
+		return nil
+	}
+	inner, outer := netip.MustParsePrefix(text), netip.MustParsePrefix(strings.TrimSpace(bound)) // both are checked by their tables
+	if !outer.Contains(inner.Addr()) || inner.Bits() < outer.Bits() {
+		return &schema.Problem{Place: "annotation " + annotationBackendRange, Value: text, Reason: "is not inside --nodebalancer-backend-ipv4-subnet, " + bound}
+	}
+	return nil
+}
+
+func (l *loadBalancers) frontendVPCs(ctx context.Context, s settings) ([]vpcOptions, error) {
+	if !s.frontend() {
+		return nil, nil
+	}
+	id := s.FrontendSubnetID
+	if id == 0 {
+		var err error
+		if id, err = l.vpcs.subnetID(ctx, s.FrontendVPC, s.FrontendSubnet); err != nil {
+			return nil, err
+		}
+	}
+	return []vpcOptions{{SubnetID: id, IPv4Range: s.FrontendRangeV4, IPv6Range: s.FrontendRangeV6}}, nil
+}
+
+func actionOf(kind stepKind) string {
+	switch kind {
+	case createPort, addNode:
+		return guard.PlanCreate
+	case deletePort, removeNode:
+		return guard.PlanDelete
+	case updateBalancer, updatePort, rebuildPort:
+	}
+	return guard.PlanChange
+}
+
+func portsOf(configs []configFields) string {
+	texts := make([]string, len(configs))
+	for i, f := range configs {
+		texts[i] = fmt.Sprintf("%s/%d with %d nodes", f.Protocol, f.Port, len(f.Nodes))
+	}
+	return strings.Join(texts, ", ")
+}

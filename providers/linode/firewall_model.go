@@ -1,0 +1,276 @@
+package linode
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/linode/linodego"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+)
+
+// Linode's documented limits on firewalls.
+const (
+	maxRules         = 25
+	maxRuleAddresses = 255
+	maxPortPieces    = 15
+	maxRuleLabel     = 32
+	maxDescription   = 100
+)
+
+const (
+	actionAccept = "ACCEPT"
+	actionDrop   = "DROP"
+
+	deviceNodeBalancer = "nodebalancer"
+	// madeMark begins the descriptions of rules that Linode's own controller and ours make.
+	madeMark = "Created by linode-ccm"
+
+	indexNodeBalancer = "nodebalancer"
+)
+
+// firewallRules computes the rules that an access list stands for.
+func firewallRules(a *acl, service *v1.Service, firewallLabel string) (linodego.FirewallRuleSet, error) {
+	list, action, policy := a.Allow, actionAccept, actionDrop
+	if list == nil {
+		list, action, policy = a.Deny, actionDrop, actionAccept
+	}
+	set := linodego.FirewallRuleSet{InboundPolicy: policy, OutboundPolicy: actionAccept, Outbound: []linodego.FirewallRule{}}
+	ports := portList(service)
+	if strings.Count(ports, ",")+1 > maxPortPieces {
+		return set, fmt.Errorf("annotation %s: a firewall rule holds at most %d ports, and the Service has more", annotationFirewallACL, maxPortPieces)
+	}
+	rule := func(description string, v4, v6 []string) linodego.FirewallRule {
+		r := linodego.FirewallRule{
+			Action: action, Label: cut(action+"-"+service.Name, maxRuleLabel), Description: cutWithDots(description, maxDescription),
+			Ports: ports, Protocol: linodego.TCP,
+		}
+		if len(v4) > 0 {
+			r.Addresses.IPv4 = &v4
+		}
+		if len(v6) > 0 {
+			r.Addresses.IPv6 = &v6
+		}
+		return r
+	}
+	text := fmt.Sprintf("%s: %s, for %s", madeMark, firewallLabel, service.Name)
+	if len(list.IPv4)+len(list.IPv6) <= maxRuleAddresses {
+		set.Inbound = []linodego.FirewallRule{rule(text, list.IPv4, list.IPv6)}
+		return set, nil
+	}
+	for chunk := range slices.Chunk(list.IPv4, maxRuleAddresses) {
+		set.Inbound = append(set.Inbound, rule(fmt.Sprintf("Rule %d, %s", len(set.Inbound), text), chunk, nil))
+	}
+	for chunk := range slices.Chunk(list.IPv6, maxRuleAddresses) {
+		set.Inbound = append(set.Inbound, rule(fmt.Sprintf("Rule %d, %s", len(set.Inbound), text), nil, chunk))
+	}
+	if len(set.Inbound) > maxRules {
+		return set, fmt.Errorf("annotation %s: too many networks: a firewall holds %d rules of %d networks", annotationFirewallACL, maxRules, maxRuleAddresses)
+	}
+	return set, nil
+}
+
+func portList(service *v1.Service) string {
+	var ports []string
+	for _, p := range service.Spec.Ports {
+		if text := strconv.Itoa(int(p.Port)); !slices.Contains(ports, text) {
+			ports = append(ports, text)
+		}
+	}
+	return strings.Join(ports, ",")
+}
+
+func cut(text string, limit int) string { return text[:min(len(text), limit)] }
+
+func cutWithDots(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	return text[:limit-3] + "..."
+}
+
+// sameRules compares what rules let through: how they are split and called does not matter.
+func sameRules(a, b linodego.FirewallRuleSet) bool {
+	return a.InboundPolicy == b.InboundPolicy && slices.Equal(ruleTexts(a), ruleTexts(b))
+}
+
+// ruleTexts is one text for each network and port, sorted.
+func ruleTexts(set linodego.FirewallRuleSet) []string {
+	var texts []string
+	for _, r := range set.Inbound {
+		var networks []string
+		for _, list := range []*[]string{r.Addresses.IPv4, r.Addresses.IPv6} {
+			if list != nil {
+				networks = append(networks, *list...)
+			}
+		}
+		for port := range strings.SplitSeq(r.Ports, ",") {
+			for _, n := range networks {
+				if p, err := netip.ParsePrefix(n); err == nil {
+					n = p.Masked().String() // the API may spell it in another way
+				}
+				texts = append(texts, r.Action+" "+strings.TrimSpace(port)+" "+n)
+			}
+		}
+	}
+	slices.Sort(texts)
+	return slices.Compact(texts)
+}
+
+// desiredFirewalls is what a Service asks for about firewalls.
+type desiredFirewalls struct {
+	// attach is the firewall that the Service names; 0 if it names none.
+	attach int
+	// noted are the firewalls of others which this program attached, as the tags of the NodeBalancer say. What the Service's
+	// annotations say of that, anybody may have written.
+	noted []int
+	// rules are those of the Service's own firewall; nil if it wants none.
+	rules *linodego.FirewallRuleSet
+	// ours reports whether a controller made a firewall for this very Service.
+	ours func(*linodego.Firewall) bool
+}
+
+// firewallStep is one change of firewalls.
+type firewallStep struct {
+	kind firewallStepKind
+	// firewall is the one that is changed; nil where it is still to be made, or known by its ID alone.
+	firewall *linodego.Firewall
+	id       int
+}
+
+type firewallStepKind string
+
+const (
+	createFirewall firewallStepKind = "create firewall"
+	changeRules    firewallStepKind = "change rules"
+	attachFirewall firewallStepKind = "attach firewall"
+	detachFirewall firewallStepKind = "detach firewall"
+	// dropFirewall detaches it, and deletes it unless it protects something else too.
+	dropFirewall firewallStepKind = "delete firewall"
+)
+
+// firewallPlan is what leads there.
+type firewallPlan struct {
+	steps []firewallStep
+	// attached are the firewalls that are attached before.
+	attached []int
+	// own is the Service's own firewall that exists, or 0; name and rules are those that it should have.
+	own   int
+	name  string
+	rules *linodego.FirewallRuleSet
+	// stays is a firewall of somebody else that keeps the Service from getting its own, or the one that it names.
+	stays *linodego.Firewall
+}
+
+// planFirewalls decides about the firewalls of a NodeBalancer. named is the firewall with the label of the Service's own,
+// or nil. A firewall that is not ours is attached where the Service names it, detached if we attached it, and else left alone.
+func planFirewalls(w desiredFirewalls, nodeBalancer int, attached []*linodego.Firewall, named *linodego.Firewall) firewallPlan {
+	p := firewallPlan{rules: w.rules}
+	for _, f := range attached {
+		p.attached = append(p.attached, f.ID)
+	}
+	keep, wanted := w.attach, w.attach != 0 || w.rules != nil
+	foreign := slices.IndexFunc(attached, func(f *linodego.Firewall) bool {
+		return f.ID != w.attach && !slices.Contains(w.noted, f.ID) && !w.ours(f)
+	})
+	if wanted && foreign >= 0 {
+		p.stays = attached[foreign]
+		return p
+	}
+	if w.attach == 0 && w.rules != nil {
+		keep = p.planOwn(w, attached, named)
+	}
+	if nodeBalancer == 0 {
+		return p
+	}
+	isAttached := slices.ContainsFunc(attached, func(f *linodego.Firewall) bool { return f.ID == keep })
+	if wanted && !isAttached {
+		p.steps = append(p.steps, firewallStep{kind: attachFirewall, id: keep})
+	}
+	for _, f := range attached {
+		switch {
+		case f.ID == keep:
+		case w.ours(f):
+			p.steps = append(p.steps, firewallStep{kind: dropFirewall, firewall: f, id: f.ID})
+		case slices.Contains(w.noted, f.ID):
+			p.steps = append(p.steps, firewallStep{kind: detachFirewall, firewall: f, id: f.ID})
+		}
+	}
+	return p
+}
+
+// planOwn decides about the Service's own firewall, and returns its ID, or 0 where it is still to be made.
+func (p *firewallPlan) planOwn(w desiredFirewalls, attached []*linodego.Firewall, named *linodego.Firewall) int {
+	own := named
+	if i := slices.IndexFunc(attached, w.ours); i >= 0 {
+		own = attached[i]
+	}
+	if own == nil {
+		p.steps = append(p.steps, firewallStep{kind: createFirewall})
+		return 0
+	}
+	if !sameRules(own.Rules, *w.rules) {
+		p.steps = append(p.steps, firewallStep{kind: changeRules, firewall: own, id: own.ID})
+	}
+	p.own = own.ID
+	return own.ID
+}
+
+// madeFor reports whether a controller made a firewall for a Service: this one, which gives it the label of the Service, or
+// Linode's own, whose firewall protects nothing but the Service's NodeBalancer. Labels are unique in an account.
+func madeFor(f *linodego.Firewall, service *v1.Service, prefix, mark string, nodeBalancer int) bool {
+	if ownership.Check("", mark, f.Tags) != nil {
+		return false
+	}
+	if _, uid := ownership.Marked(f.Tags); uid != "" {
+		again := mark != "" && slices.Contains(f.Tags, mark) && slices.Contains(f.Tags, ownership.NameMark(service.Namespace, service.Name))
+		return uid == string(service.UID) || again
+	}
+	if f.Label == label(prefix, service) {
+		return true
+	}
+	marked := slices.ContainsFunc(f.Tags, ownership.IsMark)
+	alone := !slices.ContainsFunc(f.Entities, func(e linodego.FirewallDeviceEntity) bool {
+		return e.Type != deviceNodeBalancer || e.ID != nodeBalancer
+	})
+	return !marked && alone && madeByController(prefix, f.Label) &&
+		slices.ContainsFunc(f.Rules.Inbound, func(r linodego.FirewallRule) bool { return strings.Contains(r.Description, madeMark) })
+}
+
+// firewallMarkPrefix begins the tag by which a NodeBalancer notes a firewall of somebody else that this program attached.
+const firewallMarkPrefix = "anyccm-firewall:"
+
+func firewallMark(id int) string { return firewallMarkPrefix + strconv.Itoa(id) }
+
+// notedFirewalls are the firewalls that tags note.
+func notedFirewalls(tags []string) []int {
+	var noted []int
+	for _, t := range tags {
+		if id := idOf(strings.TrimPrefix(t, firewallMarkPrefix)); id != 0 && t == firewallMark(id) {
+			noted = append(noted, id)
+		}
+	}
+	return noted
+}
+
+// notes are the tags of a NodeBalancer after a plan about its firewalls. A note of what is not attached any more goes: whoever
+// attaches that firewall next may be somebody else.
+func (p firewallPlan) notes(tags []string, attach int) []string {
+	after := slices.DeleteFunc(slices.Clone(tags), func(t string) bool {
+		noted := notedFirewalls([]string{t})
+		return len(noted) > 0 && !slices.Contains(p.attached, noted[0])
+	})
+	for _, step := range p.steps {
+		switch mark := firewallMark(step.id); {
+		case step.kind == attachFirewall && step.id == attach && attach != 0 && !slices.Contains(after, mark):
+			after = append(after, mark)
+		case step.kind == detachFirewall:
+			after = slices.DeleteFunc(after, func(t string) bool { return t == mark })
+		}
+	}
+	return after
+}
