@@ -101,7 +101,7 @@ type request struct {
 	Algorithm                    string          `json:"algorithm"`
 	Region                       string          `json:"region"`
 	Size                         string          `json:"size"`
-	SizeUnit                     int             `json:"size_unit"`
+	SizeUnit                     *int            `json:"size_unit"`
 	Type                         string          `json:"type"`
 	ForwardingRules              []Rule          `json:"forwarding_rules"`
 	HealthCheck                  *HealthCheck    `json:"health_check"`
@@ -125,6 +125,14 @@ type request struct {
 	IP                           string          `json:"ip"`
 }
 
+// sizeUnit is that of the request, or the default.
+func (r *request) sizeUnit() int {
+	if r.SizeUnit == nil {
+		return 1
+	}
+	return *r.SizeUnit
+}
+
 const (
 	regional     = "REGIONAL"
 	networkType  = "REGIONAL_NETWORK"
@@ -146,8 +154,8 @@ func (s *Sim) check(r *request) error {
 	}{
 		{!namePattern.MatchString(r.Name), "name is invalid"},
 		{len(r.ForwardingRules) == 0, "forwarding_rules must hold at least one rule"},
-		{r.Size != "" && r.SizeUnit != 0, "size and size_unit are mutually exclusive"},
-		{r.SizeUnit < 0 || r.SizeUnit > 100, "size_unit must be between 1 and 100"},
+		{r.Size != "" && r.SizeUnit != nil, "size and size_unit are mutually exclusive"},
+		{r.SizeUnit != nil && (*r.SizeUnit < 1 || *r.SizeUnit > 100), "size_unit must be between 1 and 100"},
 		{r.Tag != "" && len(r.DropletIDs) > 0, "droplet_ids and tag are mutually exclusive"},
 		{!within(r.HTTPIdleTimeoutSeconds, 30, 600), "http_idle_timeout_seconds must be between 30 and 600"},
 		{r.Network == internal && r.NetworkStack == stackDual, "an INTERNAL load balancer cannot be DUALSTACK"},
@@ -190,6 +198,9 @@ func (s *Sim) checkReferences(r *request) error {
 }
 
 func checkSticky(s *StickySessions) error {
+	if s != nil && !slices.Contains([]string{"", "cookies", "none"}, s.Type) {
+		return invalid("sticky_sessions type %q is invalid", s.Type)
+	}
 	if s != nil && s.Type == "cookies" && (s.CookieName == "" || s.CookieTTLSeconds <= 0) {
 		return invalid("sticky_sessions of type cookies need cookie_name and cookie_ttl_seconds")
 	}
@@ -290,7 +301,7 @@ func first[T comparable](values ...T) T {
 // set takes over a request: what it does not name goes back to its default, on PUT as well as on POST.
 func (lb *LoadBalancer) set(r *request) {
 	lb.Name, lb.Algorithm = r.Name, first(r.Algorithm, "round_robin")
-	lb.Size, lb.SizeUnit = r.Size, first(r.SizeUnit, 1)
+	lb.Size, lb.SizeUnit = r.Size, r.sizeUnit()
 	lb.ForwardingRules, lb.DropletIDs = r.ForwardingRules, append([]int{}, r.DropletIDs...)
 	lb.Tag = r.Tag
 	lb.RedirectHTTPToHTTPS, lb.EnableProxyProtocol, lb.EnableBackendKeepalive = r.RedirectHTTPToHTTPS, r.EnableProxyProtocol, r.EnableBackendKeepalive
@@ -460,7 +471,7 @@ func (s *Sim) replaceLoadBalancer(r *http.Request, id string) (int, any, error) 
 			return 0, nil, invalid("%s of a load balancer cannot change", f.field)
 		}
 	}
-	resized := units(in.Size, in.SizeUnit) != units(lb.Size, lb.SizeUnit)
+	resized := units(in.Size, in.sizeUnit()) != units(lb.Size, lb.SizeUnit)
 	if resized && time.Now().Before(lb.resizable) {
 		return 0, nil, invalid("a load balancer can be resized once an hour, and not in its first hour")
 	}
