@@ -136,10 +136,11 @@ func TestAWSThousandNodes(t *testing.T) {
 	assert.Empty(t, got.Refused)
 
 	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
+	began := time.Now()
 	waitAnswers(t, m, "instance", n, 3*time.Minute)
 	got = calls(t, c)
 	t.Logf("a resync of %d nodes took %d requests: %v", n, got.Total, got.ByOperation)
-	assert.LessOrEqual(t, got.Total, 3)
+	assert.LessOrEqual(t, got.Total, 3+minutesSince(began))
 }
 
 // TestAWSFirstNode logs how long a start takes until the first node is initialised. Times are not asserted.

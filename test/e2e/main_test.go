@@ -128,6 +128,10 @@ func joinNodes(t *testing.T, c *harness.Cluster, n int) {
 	require.NoError(t, c.WaitInitialized(t.Context(), n, patience))
 }
 
+// minutesSince is how many whole minutes have passed. On a slow machine what is measured takes longer than an answer is used
+// for, so that a minute more may cost a listing more.
+func minutesSince(began time.Time) int { return int(time.Since(began) / time.Minute) }
+
 func calls(t *testing.T, c *harness.Cluster) harness.Calls {
 	t.Helper()
 	n, err := c.Cloud.Calls(t.Context())
