@@ -68,6 +68,9 @@ func newFloatingInventory(a *api) *inventory.Inventory[string, floatingIP] {
 	})
 }
 
+// attachedNow is for the floating address of a load balancer that is to have one: nobody may have given it one a while ago.
+var attachedNow = inventory.Query{MaxAge: floatingMaxAge, MaxUnlistedAge: newMaxAge}
+
 // attached returns the floating address of a load balancer, or nil.
 func (l *loadBalancers) attached(ctx context.Context, lb *balancer, q inventory.Query) (*floatingIP, error) {
 	found, err := l.floating.Find(ctx, indexPort, lb.VIPPortID, q)
@@ -93,7 +96,7 @@ func (l *loadBalancers) publish(ctx context.Context, cluster string, service *v1
 		}
 		return lb.VIPAddress, nil
 	}
-	f, err := l.attached(ctx, lb, inventory.Query{MaxAge: floatingMaxAge, MaxUnlistedAge: newMaxAge})
+	f, err := l.attached(ctx, lb, attachedNow)
 	switch {
 	case err != nil:
 		return "", err

@@ -233,8 +233,8 @@ func failed(err error) error {
 }
 
 // idle waits until Octavia works on a load balancer no longer; nil means that it has gone.
-func (l *loadBalancers) idle(ctx context.Context, id, doing string) (*balancer, error) {
-	lb, err := l.room.Until(ctx, id, fmt.Sprintf("load balancer %s: %s", id, doing), func(b *balancer) bool { return !b.pending() })
+func (l *loadBalancers) idle(ctx context.Context, id, doing string, with ...waiting.Option) (*balancer, error) {
+	lb, err := l.room.Until(ctx, id, fmt.Sprintf("load balancer %s: %s", id, doing), func(b *balancer) bool { return !b.pending() }, with...)
 	if errors.Is(err, cloudapi.ErrNotFound) || (err == nil && lb.Status == statusDeleted) {
 		l.forget(id)
 		return nil, nil //nolint:nilnil // absence is an answer here
@@ -244,10 +244,14 @@ func (l *loadBalancers) idle(ctx context.Context, id, doing string) (*balancer, 
 
 // settled waits until a load balancer can be changed, and has one mended that broke; nil means that it has gone.
 func (l *loadBalancers) settled(ctx context.Context, service *v1.Service, lb *balancer, r role) (after *balancer, err error) {
-	if lb.pending() {
-		if lb, err = l.idle(ctx, lb.ID, lb.Status); err != nil || lb == nil {
-			return lb, err
-		}
+	switch {
+	case lb.Status == statusPendingCreate:
+		lb, err = l.built(ctx, service, lb, r)
+	case lb.pending():
+		lb, err = l.idle(ctx, lb.ID, lb.Status)
+	}
+	if err != nil || lb == nil {
+		return lb, err
 	}
 	if lb.Status == statusError {
 		if lb, err = l.mend(ctx, service, lb, r); err != nil || lb == nil {
@@ -259,6 +263,39 @@ func (l *loadBalancers) settled(ctx context.Context, service *v1.Service, lb *ba
 	}
 	return lb, nil
 }
+
+// buildLooks are left out while a load balancer is built from machines, which takes a few seconds at least.
+const buildLooks = 3
+
+// built waits until a new load balancer is built. What can be read meanwhile is read then, and what has to be read afterwards is read
+// at once, so that what follows finds all of it in memory.
+func (l *loadBalancers) built(ctx context.Context, service *v1.Service, lb *balancer, r role) (*balancer, error) {
+	var with []waiting.Option
+	if lb.providerOr(l.config.LoadBalancer.Provider) != providerOVN { // whose load balancers are no machines
+		with = append(with, waiting.SkipLooks(buildLooks))
+	}
+	after := lb
+	err := waiting.Together(
+		func() (err error) { after, err = l.idle(ctx, lb.ID, lb.Status, with...); return err },
+		func() error {
+			if l.config.LoadBalancer.ManageSecurityGroups {
+				return nil // they are read right before they are changed
+			}
+			_, err := l.securityGroups(ctx, service, networksMaxAge)
+			return ignored(err)
+		},
+	)
+	if err != nil || after == nil || after.Status != statusActive || !r.owner {
+		return after, err
+	}
+	return after, waiting.Together(
+		func() error { _, err := l.observe(ctx, after); return err },
+		func() error { _, err := l.attached(ctx, after, attachedNow); return ignored(err) },
+	)
+}
+
+// ignored is for a read that is only made early: whoever needs what it reads gets the failure.
+func ignored(error) error { return nil }
 
 // converge brings a load balancer that can be changed to the wanted state.
 func (l *loadBalancers) converge(ctx context.Context, cluster string, service *v1.Service, s settings, f features, lb *balancer, r role, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 )
 
 // Provisioning statuses of Octavia.
@@ -19,6 +20,7 @@ const (
 	statusActive        = "ACTIVE"
 	statusError         = "ERROR"
 	statusDeleted       = "DELETED"
+	statusPendingCreate = "PENDING_CREATE"
 	statusPendingDelete = "PENDING_DELETE"
 	statusPendingUpdate = "PENDING_UPDATE"
 )
@@ -284,24 +286,42 @@ func (l *loadBalancers) readParts(ctx context.Context, id string) (*details, err
 		age = firstMonitorsMaxAge
 	}
 	var err error
-	if d.listeners, _, err = listAll[listener](ctx, l.api, loadBalancer, "lbaas/listeners", "listeners", paged("loadbalancer_id", id)); err != nil {
+	if d.listeners, d.pools, _, err = l.api.listParts(ctx, "loadbalancer_id", id); err != nil {
 		return nil, err
 	}
-	if d.pools, _, err = listAll[pool](ctx, l.api, loadBalancer, "lbaas/pools", "pools", paged("loadbalancer_id", id)); err != nil {
-		return nil, err
-	}
+	var reads []func() error
 	for i := range d.pools {
 		p := &d.pools[i]
-		if p.members, _, err = listAll[member](ctx, l.api, loadBalancer, "lbaas/pools/"+p.ID+"/members", "members", paged()); err != nil {
-			return nil, err
-		}
+		reads = append(reads, func() (err error) { p.members, err = l.readMembers(ctx, p.ID); return err })
 		if p.MonitorID != "" {
-			if p.monitor, err = l.monitors.Get(ctx, p.MonitorID, inventory.Query{MaxAge: age, Expected: len(d.pools)}); err != nil {
-				return nil, err
-			}
+			reads = append(reads, func() (err error) {
+				p.monitor, err = l.monitors.Get(ctx, p.MonitorID, inventory.Query{MaxAge: age, Expected: len(d.pools)})
+				return err
+			})
 		}
 	}
-	return d, nil
+	return d, waiting.Together(reads...)
+}
+
+// listParts lists the listeners and pools that a filter lets through, and counts the calls.
+func (a *api) listParts(ctx context.Context, filter ...string) (listeners []listener, pools []pool, calls int, err error) {
+	var more int
+	err = waiting.Together(
+		func() (err error) {
+			listeners, calls, err = listAll[listener](ctx, a, loadBalancer, "lbaas/listeners", "listeners", paged(filter...))
+			return err
+		},
+		func() (err error) {
+			pools, more, err = listAll[pool](ctx, a, loadBalancer, "lbaas/pools", "pools", paged(filter...))
+			return err
+		},
+	)
+	return listeners, pools, calls + more, err
+}
+
+func (l *loadBalancers) readMembers(ctx context.Context, poolID string) ([]member, error) {
+	members, _, err := listAll[member](ctx, l.api, loadBalancer, "lbaas/pools/"+poolID+"/members", "members", paged())
+	return members, err
 }
 
 // stepKind is a change of one object of a load balancer. Octavia makes one change to a load balancer at a time.

@@ -21,21 +21,12 @@ func newOutlineInventory(a *api) *inventory.Inventory[string, *outline] {
 	return inventory.New(inventory.Source[string, *outline]{
 		Kind: "load balancer outline", ID: func(o *outline) string { return o.balancerID }, GetCalls: 2,
 		List: func(ctx context.Context) ([]*outline, int, error) {
-			listeners, before, err := listAll[listener](ctx, a, loadBalancer, "lbaas/listeners", "listeners", paged())
-			if err != nil {
-				return nil, before, err
-			}
-			pools, more, err := listAll[pool](ctx, a, loadBalancer, "lbaas/pools", "pools", paged())
-			return outlinesOf(listeners, pools), before + more, err
+			listeners, pools, calls, err := a.listParts(ctx)
+			return outlinesOf(listeners, pools), calls, err
 		},
 		Get: func(ctx context.Context, id string) (*outline, error) {
-			o := &outline{balancerID: id}
-			var err error
-			if o.listeners, _, err = listAll[listener](ctx, a, loadBalancer, "lbaas/listeners", "listeners", paged("loadbalancer_id", id)); err != nil {
-				return nil, err
-			}
-			o.pools, _, err = listAll[pool](ctx, a, loadBalancer, "lbaas/pools", "pools", paged("loadbalancer_id", id))
-			return o, err
+			listeners, pools, _, err := a.listParts(ctx, "loadbalancer_id", id)
+			return &outline{balancerID: id, listeners: listeners, pools: pools}, err
 		},
 	})
 }
@@ -86,7 +77,7 @@ func (l *loadBalancers) glance(ctx context.Context, lb *balancer, d *details) (*
 		known := slices.IndexFunc(d.pools, func(before pool) bool { return before.ID == p.ID })
 		if known >= 0 && sameMembers(d.pools[known].members, p.MemberIDs) {
 			p.members = d.pools[known].members
-		} else if p.members, _, err = listAll[member](ctx, l.api, loadBalancer, "lbaas/pools/"+p.ID+"/members", "members", paged()); err != nil {
+		} else if p.members, err = l.readMembers(ctx, p.ID); err != nil {
 			return nil, notAbsence(err)
 		}
 		if p.MonitorID != "" {

@@ -25,6 +25,8 @@ const (
 	defaultLeast    = time.Second
 	defaultMost     = 3 * time.Second
 	defaultPatience = 20 * time.Second
+	// quick is how long work is taken to end soon: looks are an eighth of the time apart that has passed, and a quarter later.
+	quick = 10 * time.Second
 	// mostLooks bounds the looks that are under way at once, so that one that hangs holds up nobody who waits for another
 	// object, and an outage does not pile them up.
 	mostLooks = 4
@@ -32,12 +34,29 @@ const (
 
 // Pace says how often is looked. The zero value means every 1 to 3 s, and 20 s of looks that fail.
 type Pace struct {
-	// Least is the time before the first look at new work, and between two looks; Most is that at work that takes long.
+	// Least is the time before the first look at new work, and between two looks; Most is that at work that takes long. What is
+	// lost by looking too late grows with the work, and is never more than Most.
 	Least, Most time.Duration
 	// Patience is how long looks may fail in a row before those that wait get the error. Failures that time does not mend are
 	// theirs at once.
 	Patience time.Duration
 }
+
+// interval is the time until the next look at work that has been waited for so long.
+func (p Pace) interval(waited time.Duration) time.Duration {
+	if waited < quick {
+		return min(max(waited/8, p.Least), p.Most)
+	}
+	return min(max(waited/4, p.Least), p.Most)
+}
+
+// Option is about one wait.
+type Option func(*options)
+
+type options struct{ skipped int }
+
+// SkipLooks is for work that takes a known while at least: so many looks at the beginning are left out.
+func SkipLooks(n int) Option { return func(o *options) { o.skipped = n } }
 
 // Look reads objects anew, in as few calls as that takes. It must answer about every one of them.
 type Look[ID comparable, V any] func(ctx context.Context, ids []ID) map[ID]inventory.Seen[V]
@@ -88,10 +107,17 @@ func New[ID comparable, V any](look Look[ID, V], pace Pace) *Room[ID, V] {
 // Until waits until over says of an object, as a look shows it, that the work on it has come to its end, and returns the
 // object. The error is cloudapi.ErrNotFound where the object is gone, which is what a deletion waits for, that of the looks
 // where they keep failing, or the context's. what tells users what is waited for.
-func (r *Room[ID, V]) Until(ctx context.Context, id ID, what string, over func(V) bool) (V, error) {
+func (r *Room[ID, V]) Until(ctx context.Context, id ID, what string, over func(V) bool, with ...Option) (V, error) {
 	defer progress.Note(ctx, what)()
+	var o options
+	for _, set := range with {
+		set(&o)
+	}
 	now := time.Now()
-	w := &waiter[ID, V]{id: id, urgent: priority.IsUrgent(ctx), since: now, next: now.Add(r.pace.Least), over: over, result: make(chan inventory.Seen[V], 1)}
+	w := &waiter[ID, V]{
+		id: id, urgent: priority.IsUrgent(ctx), since: now, next: now.Add(time.Duration(1+o.skipped) * r.pace.Least), over: over,
+		result: make(chan inventory.Seen[V], 1),
+	}
 	r.mu.Lock()
 	r.waiters[w] = struct{}{}
 	if !r.running {
@@ -241,7 +267,7 @@ func (r *Room[ID, V]) tell(due []*waiter[ID, V], seen map[ID]inventory.Seen[V]) 
 			w.result <- s
 			continue
 		}
-		w.next = now.Add(min(max(now.Sub(w.since)/4, r.pace.Least), r.pace.Most))
+		w.next = now.Add(r.pace.interval(now.Sub(w.since)))
 		if pause := pauseOf(s.Err); pause > 0 {
 			w.next = now.Add(max(pause, r.pace.Least))
 		}

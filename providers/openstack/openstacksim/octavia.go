@@ -185,6 +185,13 @@ func (s *Sim) SetActivation(d time.Duration) {
 	s.activation = d
 }
 
+// Works returns how long Octavia has worked on each change so far, in order.
+func (s *Sim) Works() []time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.works)
+}
+
 // SetOctaviaMinor sets the newest version of Octavia's API, 2.x.
 func (s *Sim) SetOctaviaMinor(minor int) {
 	s.mu.Lock()
@@ -314,6 +321,7 @@ func (s *Sim) begin(lb *LoadBalancer, status string, parts ...*string) {
 	if !s.steady {
 		lb.ready = time.Now().Add(s.activation/2 + time.Duration(s.dice.Int64N(int64(s.activation)+1)))
 	}
+	s.works = append(s.works, time.Until(lb.ready))
 	lb.UpdatedAt = time.Now().UTC().Format(octaviaTime)
 	for _, part := range parts {
 		if *part == Active {

@@ -56,6 +56,7 @@ type Sim struct {
 	appID        string
 	appSecret    string
 	activation   time.Duration
+	works        []time.Duration
 	octavia      int // minor version
 	providers    []string
 	mayFailOver  bool

@@ -1,0 +1,39 @@
+package waiting
+
+import (
+	"sync"
+
+	"github.com/anyccm/cloud-controller-manager/registry/rescue"
+)
+
+// maxTogether bounds how much is done at the same time for one caller.
+const maxTogether = 4
+
+// Together does pieces of work at the same time, such as reads that do not need each other's answers, a few at a time, and waits for
+// all of them. It returns the error of the first, in their order, that failed.
+func Together(work ...func() error) error {
+	var group sync.WaitGroup
+	room := make(chan struct{}, maxTogether)
+	failures := make([]error, len(work))
+	for i, do := range work {
+		room <- struct{}{}
+		group.Add(1)
+		rescue.Go("work for a waiting caller", func() {
+			defer group.Done()
+			defer func() { <-room }()
+			failures[i] = safely(do)
+		})
+	}
+	group.Wait()
+	for _, err := range failures {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func safely(do func() error) (err error) {
+	defer rescue.Into(&err, "work for a waiting caller")
+	return do()
+}
