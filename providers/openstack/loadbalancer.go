@@ -265,7 +265,7 @@ func (l *loadBalancers) settled(ctx context.Context, service *v1.Service, lb *ba
 }
 
 // buildLooks are left out while a load balancer is built from machines, which takes a few seconds at least.
-const buildLooks = 3
+const buildLooks = 4
 
 // built waits until a new load balancer is built. What can be read meanwhile is read then, and what has to be read afterwards is read
 // at once, so that what follows finds all of it in memory.
