@@ -327,20 +327,22 @@ func (l *loadBalancers) Status(_ services.Request, f finding, d desired) (*v1.Lo
 }
 
 // NodeChanges implements services.Reconciler: the droplets alone, and only where they differ.
-func (l *loadBalancers) NodeChanges(ctx context.Context, r services.Request, f finding) ([]services.Change[finding], error) {
+func (l *loadBalancers) NodeChanges(
+	ctx context.Context, r services.Request, f finding,
+) ([]services.Change[finding], []services.Finding, error) {
 	if f.lb == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
 	backends, err := l.backends(ctx, r.Nodes)
 	if err == nil {
 		backends, err = eligible(backends, f.lb.Type, f.lb.Network)
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	want := dropletIDs(backends)
 	vanished := l.vanished(ctx, f.lb, want)
-	return l.changes(f.lb, vanished, planDroplets(withoutDroplets(f.lb, vanished), want)), nil
+	return l.changes(f.lb, vanished, planDroplets(withoutDroplets(f.lb, vanished), want)), nil, nil
 }
 
 // Deletions implements services.Reconciler.

@@ -262,19 +262,21 @@ func (*loadBalancers) Status(_ services.Request, f finding, d *desiredState) (*v
 
 // NodeChanges implements services.Reconciler: the nodes alone, and only where they differ. Faults in annotations do not keep
 // nodes from joining or leaving, unless they leave open how the nodes are reached.
-func (l *loadBalancers) NodeChanges(ctx context.Context, r services.Request, f finding) ([]services.Change[finding], error) {
+func (l *loadBalancers) NodeChanges(
+	ctx context.Context, r services.Request, f finding,
+) ([]services.Change[finding], []services.Finding, error) {
 	if f.nb == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
 	s, _, err := parseSettings(r.Service, l.config)
 	if err := concerning(err, backendAnnotations()...); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	want, err := l.wantNodes(ctx, r.Service, s, f.details, r.Nodes)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return l.changes(f.nb, planNodes(f.details, want)), nil
+	return l.changes(f.nb, planNodes(f.details, want)), nil, nil
 }
 
 // Deletions implements services.Reconciler. What is ours goes, and what is the user's stays: the NodeBalancer first, so that it

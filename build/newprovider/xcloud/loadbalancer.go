@@ -149,13 +149,15 @@ func statusOf(lb *loadBalancer) *v1.LoadBalancerStatus {
 }
 
 // NodeChanges are those that follow from the nodes alone.
-func (r *reconciler) NodeChanges(_ context.Context, q services.Request, lb *loadBalancer) ([]services.Change[*loadBalancer], error) {
+func (r *reconciler) NodeChanges(
+	_ context.Context, q services.Request, lb *loadBalancer,
+) ([]services.Change[*loadBalancer], []services.Finding, error) {
 	if lb == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
 	desired := lb.spec
 	desired.Backends = backends(q.Nodes)
-	return r.changesTo(lb, desired), nil
+	return r.changesTo(lb, desired), nil, nil
 }
 
 // Deletions are what is to be done when the Service goes.

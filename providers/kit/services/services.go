@@ -9,6 +9,7 @@ package services
 import (
 	"context"
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/record"
@@ -90,10 +91,13 @@ func Refused(service *v1.Service, d ownership.Decision) []Finding {
 type Change[O any] struct {
 	guard.Planned
 	// Make carries it out, and returns what is there afterwards. Whatever fails may have taken effect: it sees to it that the
-	// next look reads what it may have changed.
+	// next look reads what it may have changed. What stands behind a change with Replan only tells plan what will follow, and
+	// needs none.
 	Make func(ctx context.Context, r *Request, observed O) (O, error)
 	// Replan is set where what follows depends on what this change makes: everything after it is computed again.
 	Replan bool
+	// Wait is set where nothing is written: Make waits for the cloud, and plan does not mention it.
+	Wait bool
 }
 
 // Reconciler is what a cloud supplies for one kind of load balancer. O is what is observed, D what is desired.
@@ -117,7 +121,7 @@ type Reconciler[O, D any] interface {
 	Status(r Request, observed O, desired D) (*v1.LoadBalancerStatus, error)
 	// NodeChanges are those that follow from the nodes alone. Nothing is created by them, and a fault in an annotation keeps no
 	// node from joining or leaving.
-	NodeChanges(ctx context.Context, r Request, observed O) ([]Change[O], error)
+	NodeChanges(ctx context.Context, r Request, observed O) ([]Change[O], []Finding, error)
 	// Deletions are what is to be done when the Service goes. What a Finding says stays in the cloud.
 	Deletions(ctx context.Context, r Request, observed O) ([]Change[O], []Finding, error)
 	// Exists reports whether anything is left that Deletions would remove, and the status if there is a load balancer.
@@ -139,6 +143,9 @@ type LoadBalancer[O, D any] struct {
 	// LookAgain is set where others may change a load balancer while we do, and what they did must not pass for ours: when our
 	// changes are made, Observe is asked again until there is nothing left to change.
 	LookAgain bool
+	// Patience is for how long EnsureLoadBalancer starts over by itself where a part asks for more time with a RetryError, before
+	// the framework comes back for it, which it tells the user as a failure. 0 leaves that to the framework at once.
+	Patience time.Duration
 	// Events receives the findings; nil drops them. It is set before the first call.
 	Events record.EventRecorder
 }
@@ -164,33 +171,45 @@ func (l *LoadBalancer[O, D]) EnsureLoadBalancer(
 ) (*v1.LoadBalancerStatus, error) {
 	r := Request{Purpose: Ensure, Cluster: cluster, Service: service, Nodes: nodes}
 	findings := &report{events: l.Events, service: service}
+	var status *v1.LoadBalancerStatus
+	err := Patiently(ctx, l.Patience, func() (err error) {
+		status, err = l.ensure(ctx, &r, findings)
+		return err
+	})
+	return status, err
+}
+
+func (l *LoadBalancer[O, D]) ensure(ctx context.Context, r *Request, findings *report) (*v1.LoadBalancerStatus, error) {
 	var desired D
-	observed, err := l.converge(ctx, &r, findings, func(observed O) ([]Change[O], error) {
+	observed, err := l.converge(ctx, r, findings, func(observed O) ([]Change[O], error) {
 		var found []Finding
 		var err error
-		desired, found, err = l.Reconciler.Desire(ctx, r, observed)
+		desired, found, err = l.Reconciler.Desire(ctx, *r, observed)
 		findings.add(found)
 		if err != nil {
 			return nil, err
 		}
-		return l.Reconciler.Changes(r, observed, desired)
+		return l.Reconciler.Changes(*r, observed, desired)
 	})
 	if err != nil {
 		return nil, err
 	}
-	observed, err = l.Reconciler.Complete(ctx, &r, observed, desired)
-	findings.take(&r)
+	observed, err = l.Reconciler.Complete(ctx, r, observed, desired)
+	findings.take(r)
 	if err != nil {
 		return nil, err
 	}
-	return l.Reconciler.Status(r, observed, desired)
+	return l.Reconciler.Status(*r, observed, desired)
 }
 
 // UpdateLoadBalancer implements cloudprovider.LoadBalancer.
 func (l *LoadBalancer[O, D]) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) error {
 	r := Request{Purpose: UpdateNodes, Cluster: cluster, Service: service, Nodes: nodes}
-	_, err := l.converge(ctx, &r, &report{events: l.Events, service: service}, func(observed O) ([]Change[O], error) {
-		return l.Reconciler.NodeChanges(ctx, r, observed)
+	findings := &report{events: l.Events, service: service}
+	_, err := l.converge(ctx, &r, findings, func(observed O) ([]Change[O], error) {
+		changes, found, err := l.Reconciler.NodeChanges(ctx, r, observed)
+		findings.add(found)
+		return changes, err
 	})
 	return err
 }
@@ -228,7 +247,9 @@ func (l *LoadBalancer[O, D]) plan(ctx context.Context, r Request, findings *repo
 	}
 	changes, err := l.Reconciler.Changes(r, observed, desired)
 	for _, c := range changes {
-		plan.Changes = append(plan.Changes, c.Planned)
+		if !c.Wait {
+			plan.Changes = append(plan.Changes, c.Planned)
+		}
 	}
 	return plan, err
 }
@@ -264,13 +285,16 @@ func (l *LoadBalancer[O, D]) converge(ctx context.Context, r *Request, findings 
 		}
 		again := false
 		for i, c := range due {
-			klog.InfoS("Changing load balancer", "service", klog.KObj(r.Service), "action", c.Action, "object", c.Object, "detail", c.Detail, "more", len(due)-i-1)
+			if !c.Wait {
+				klog.InfoS("Changing load balancer", "service", klog.KObj(r.Service), "action", c.Action, "object", c.Object,
+					"detail", c.Detail, "more", len(due)-i-1)
+			}
 			observed, err = c.Make(ctx, r, observed)
 			findings.take(r)
 			if err != nil {
 				return observed, err
 			}
-			worked = true
+			worked = worked || !c.Wait
 			if c.Replan {
 				again = true
 				break

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
+	cloudproviderapi "k8s.io/cloud-provider/api"
 
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
@@ -31,6 +34,8 @@ type shelf struct {
 	says  string
 	calls []string
 	looks int
+	// nodesFinding is told of the nodes.
+	nodesFinding *Finding
 }
 
 var errForeign = errors.New("it is somebody else's")
@@ -120,11 +125,15 @@ func (s *shelf) Status(_ Request, observed, _ []string) (*v1.LoadBalancerStatus,
 	return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{Hostname: fmt.Sprint(observed)}}}, nil
 }
 
-func (s *shelf) NodeChanges(_ context.Context, r Request, observed []string) ([]Change[[]string], error) {
+func (s *shelf) NodeChanges(_ context.Context, r Request, observed []string) ([]Change[[]string], []Finding, error) {
 	if observed == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
-	return s.Changes(r, observed, s.want)
+	changes, err := s.Changes(r, observed, s.want)
+	if s.nodesFinding == nil {
+		return changes, nil, err
+	}
+	return changes, []Finding{*s.nodesFinding}, err
 }
 
 func (s *shelf) Deletions(_ context.Context, _ Request, observed []string) ([]Change[[]string], []Finding, error) {
@@ -340,4 +349,78 @@ type forgetful struct{ *shelf }
 
 func (f forgetful) Changes(r Request, _, desired []string) ([]Change[[]string], error) {
 	return f.shelf.Changes(r, nil, desired)
+}
+
+// waits is a shelf whose load balancer takes time: it asks for more until it was looked at often enough, and is waited for.
+type waits struct {
+	*shelf
+	until  int
+	waited bool
+}
+
+func (w *waits) Observe(ctx context.Context, r Request) ([]string, error) {
+	observed, err := w.shelf.Observe(ctx, r)
+	if err == nil && w.looks < w.until {
+		err = cloudproviderapi.NewRetryError("it does not show yet", time.Second)
+	}
+	return observed, err
+}
+
+func (w *waits) Changes(r Request, observed, desired []string) ([]Change[[]string], error) {
+	changes, err := w.shelf.Changes(r, observed, desired)
+	if w.waited {
+		return changes, err
+	}
+	return append(changes, Change[[]string]{
+		Wait: true, Replan: true,
+		Make: func(context.Context, *Request, []string) ([]string, error) {
+			w.calls, w.waited = append(w.calls, "wait"), true
+			return slices.Clone(w.stored), nil
+		},
+	}), err
+}
+
+// A Reconciler that asks for more time gets it for as long as patience lasts, and what is found meanwhile is told once. What is
+// waited for is no change: plan does not mention it, and nothing is looked at again because of it.
+func TestPatience(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{stored: []string{"a"}, want: []string{"a"}}
+		w := &waits{shelf: s, until: 3}
+		l, events, service := serve(s)
+		l.Reconciler, l.LookAgain, l.Patience = w, true, 5*time.Second
+		before := time.Now()
+		_, err := l.EnsureLoadBalancer(t.Context(), "kubernetes", service, nil)
+		require.NoError(t, err)
+		assert.Equal(t, 2*time.Second, time.Since(before))
+		assert.Equal(t, []string{"observe ensure", "observe ensure", "observe ensure", "wait", "complete"}, s.calls)
+		assert.Len(t, drain(events), 2)
+
+		w.waited, s.looks = false, 0
+		_, err = l.PlanLoadBalancer(t.Context(), "kubernetes", service, nil)
+		require.ErrorContains(t, err, "does not show yet", "plan does not wait")
+		w.until = 0
+		plan, err := l.PlanLoadBalancer(t.Context(), "kubernetes", service, nil)
+		require.NoError(t, err)
+		assert.Empty(t, plan.Changes)
+
+		w.until, l.Patience = 100, 5*time.Second
+		before = time.Now()
+		_, err = l.EnsureLoadBalancer(t.Context(), "kubernetes", service, nil)
+		require.ErrorContains(t, err, "does not show yet")
+		assert.Equal(t, 5*time.Second, time.Since(before))
+		l.Patience, before = 0, time.Now()
+		_, err = l.EnsureLoadBalancer(t.Context(), "kubernetes", service, nil)
+		require.ErrorContains(t, err, "does not show yet")
+		assert.Zero(t, time.Since(before), "the framework comes back")
+	})
+}
+
+// What is found while nodes join and leave is told as well.
+func TestFindingsOfNodes(t *testing.T) {
+	t.Parallel()
+	s := &shelf{stored: []string{"a"}, want: []string{"a"}, nodesFinding: &Finding{Reason: "NodeLeftOut", Message: "it has no address"}}
+	l, events, service := serve(s)
+	require.NoError(t, l.UpdateLoadBalancer(t.Context(), "kubernetes", service, nil))
+	assert.Equal(t, []string{"Warning NodeLeftOut it has no address"}, drain(events))
 }
