@@ -8,6 +8,7 @@ package services
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/keylock"
 )
 
 // Purpose is what a Reconciler is asked for. It decides how old an answer may be, and what an object of somebody else means.
@@ -141,13 +143,15 @@ type LoadBalancer[O, D any] struct {
 	// Name is that of the load balancer of a Service, for messages of the framework.
 	Name func(cluster string, service *v1.Service) string
 	// LookAgain is set where others may change a load balancer while we do, and what they did must not pass for ours: when our
-	// changes are made, Observe is asked again until there is nothing left to change.
+	// changes are made, Observe is asked again until there is nothing left to change. After a deletion nobody looks.
 	LookAgain bool
 	// Patience is for how long EnsureLoadBalancer starts over by itself where a part asks for more time with a RetryError, before
 	// the framework comes back for it, which it tells the user as a failure. 0 leaves that to the framework at once.
 	Patience time.Duration
 	// Events receives the findings; nil drops them. It is set before the first call.
 	Events record.EventRecorder
+
+	locks keylock.Locks
 }
 
 // GetLoadBalancerName implements cloudprovider.LoadBalancer.
@@ -272,49 +276,84 @@ func (l *LoadBalancer[O, D]) observe(ctx context.Context, r Request, findings *r
 }
 
 // converge makes changes until there are none left, and returns what is there then.
-func (l *LoadBalancer[O, D]) converge(ctx context.Context, r *Request, findings *report, changes func(O) ([]Change[O], error)) (O, error) {
-	observed, err := l.observe(ctx, *r, findings)
-	if err != nil {
-		return observed, err
-	}
-	looks, worked := 0, false
+func (l *LoadBalancer[O, D]) converge(
+	ctx context.Context, r *Request, findings *report, changes func(O) ([]Change[O], error),
+) (observed O, err error) {
+	turn := turn{locks: &l.locks}
+	defer turn.end()
+	look, worked, looks, losses := true, false, 0, 0
 	for range maxRounds {
-		due, err := changes(observed)
-		if err != nil {
-			return observed, err
+		if look {
+			observed, err = l.observe(ctx, *r, findings)
 		}
-		again := false
-		for i, c := range due {
-			if !c.Wait {
-				klog.InfoS("Changing load balancer", "service", klog.KObj(r.Service), "action", c.Action, "object", c.Object,
-					"detail", c.Detail, "more", len(due)-i-1)
-			}
-			observed, err = c.Make(ctx, r, observed)
-			findings.take(r)
-			if err != nil {
-				return observed, err
-			}
-			worked = worked || !c.Wait
-			if c.Replan {
-				again = true
-				break
-			}
+		if err == nil {
+			observed, err = l.settle(ctx, r, &turn, findings, observed)
 		}
+		var due []Change[O]
+		if err == nil {
+			due, err = changes(observed)
+		}
+		var did outcome
+		if err == nil {
+			observed, did, err = l.makeAll(ctx, r, findings, due, observed)
+		}
+		worked, look = worked || did.wrote, false
 		switch {
-		case again:
-		case !worked || !l.LookAgain:
+		case errors.Is(err, ErrGone):
+			if losses++; losses == maxLosses {
+				return observed, fmt.Errorf("%s went away as often as it was made; look into the cloud's log", l.Name(r.Cluster, r.Service))
+			}
+			look, err = true, nil
+		case err != nil:
+			return observed, err
+		case did.replan:
+		case !worked || !l.LookAgain || r.Purpose == Delete:
 			return observed, nil
 		case looks == maxLooks:
 			return observed, fmt.Errorf("%s was changed by somebody else as often as it was set right; find out who does that", l.Name(r.Cluster, r.Service))
 		default:
 			looks++
-			worked = false
-			if observed, err = l.observe(ctx, *r, findings); err != nil {
-				return observed, err
-			}
+			look, worked = true, false
 		}
 	}
 	return observed, fmt.Errorf("%s: the changes of %s have no end: each look finds more to change", l.Name(r.Cluster, r.Service), r.Purpose)
+}
+
+// settle waits for the turn of a Service on what was observed, and for the cloud's own work on it.
+func (l *LoadBalancer[O, D]) settle(ctx context.Context, r *Request, turn *turn, findings *report, observed O) (O, error) {
+	cloud, works := l.Reconciler.(Asynchronous[O])
+	if !works {
+		return observed, nil
+	}
+	if err := turn.take(ctx, cloud.Key(*r, observed)); err != nil {
+		return observed, err
+	}
+	observed, err := cloud.Settle(ctx, r, observed)
+	findings.take(r)
+	return observed, err
+}
+
+// outcome is what came of a list of changes: whether anything was written, and whether the rest is to be computed again.
+type outcome struct{ wrote, replan bool }
+
+// makeAll makes changes, up to one after which the rest is computed again.
+func (l *LoadBalancer[O, D]) makeAll(
+	ctx context.Context, r *Request, findings *report, due []Change[O], observed O,
+) (after O, did outcome, err error) {
+	for i, c := range due {
+		if !c.Wait {
+			klog.InfoS("Changing load balancer", "service", klog.KObj(r.Service), "action", c.Action, "object", c.Object,
+				"detail", c.Detail, "more", len(due)-i-1)
+		}
+		observed, err = c.Make(ctx, r, observed)
+		findings.take(r)
+		did.wrote = did.wrote || !c.Wait
+		if err != nil || c.Replan {
+			did.replan = c.Replan
+			return observed, did, err
+		}
+	}
+	return observed, did, nil
 }
 
 // report turns findings into events, each once in a call however often it is found.

@@ -3,6 +3,11 @@
 // While anybody waits, one goroutine looks every second or so at all that is waited for, in as few calls as that takes, and
 // wakes those whose work has come to its end. Nobody holds up anybody else, and nothing is learnt of how long work takes: the
 // time that somebody waited is not the time that it took.
+//
+// What is waited for is whatever the cloud shows its work by: the load balancer itself, with a status or a flag that says that it is
+// being changed, or the operation, work request or job that a change was answered with. The Look of an inventory reads the former, by
+// one listing where there are many, and Each reads what cannot be listed. Work that failed has ended too: what over is asked about,
+// and Until returns, says how.
 package waiting
 
 import (
