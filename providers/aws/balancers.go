@@ -369,7 +369,7 @@ func (b *balancers) makeGroup(ctx context.Context, s step, in *elbv2.CreateTarge
 		err = incomplete(s.what)
 	}
 	if err != nil {
-		b.groups.Distrust()
+		b.groups.InvalidateAll()
 		return err
 	}
 	made := &out.TargetGroups[0]

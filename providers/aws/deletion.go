@@ -216,7 +216,7 @@ func (l *loadBalancers) groupsListed(ctx context.Context, service *v1.Service, l
 		return l.networkGone(lb, err)
 	}
 	if slices.ContainsFunc(listeners.value, func(one elbv2types.Listener) bool { return forwardsTo(&one) != "" }) {
-		l.balancers.groups.Distrust()
+		l.balancers.groups.InvalidateAll()
 		return fmt.Errorf("listing the target groups of load balancer %s: %w", aws.ToString(lb.LoadBalancerName), errIncomplete)
 	}
 	return nil

@@ -329,7 +329,7 @@ func TestNodesCost(t *testing.T) {
 			for _, n := range w.nodes {
 				n.Spec.Taints = nil
 			}
-			w.instances.all.Distrust()
+			w.instances.all.InvalidateAll()
 			w.server.ResetCalls()
 			for _, n := range w.nodes {
 				_, err := w.instances.InstanceMetadata(t.Context(), n)

@@ -374,8 +374,8 @@ func (l *loadBalancers) ensure(ctx context.Context, cluster string, service *v1.
 	}
 	if p.none() { // it may not show yet
 		if later := l.balancers.newBalancers.check(balancerName(service), "load balancer "+balancerName(service)); later != nil {
-			l.balancers.classics.Distrust()
-			l.balancers.networks.Distrust()
+			l.balancers.classics.InvalidateAll()
+			l.balancers.networks.InvalidateAll()
 			return nil, later
 		}
 	}

@@ -186,7 +186,7 @@ func (l *loadBalancers) createClassic(ctx context.Context, service *v1.Service, 
 	klog.InfoS("Creating classic load balancer", "service", klog.KObj(service), "name", want.name)
 	_, err := call(ctx, l.api, "creating classic load balancer "+want.name, (*elb.Client).CreateLoadBalancer, createClassic(want))
 	if err != nil {
-		l.balancers.classics.Distrust() // it may exist all the same, made by a call whose answer was lost
+		l.balancers.classics.InvalidateAll() // it may exist all the same, made by a call whose answer was lost
 		switch codeOf(err) {
 		case "InvalidSecurityGroup":
 			if own := len(l.givenClassicGroups(s)) == 0; own { // it exists: we made or found it
@@ -245,7 +245,7 @@ func (l *loadBalancers) run(ctx context.Context, service *v1.Service, steps []st
 func (l *loadBalancers) notDone(err error, doubt func()) error {
 	doubt()
 	if refusedTarget(err) {
-		l.instances.all.Distrust()
+		l.instances.all.InvalidateAll()
 	}
 	return err
 }

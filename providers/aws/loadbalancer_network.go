@@ -255,7 +255,7 @@ func (l *loadBalancers) createNetwork(ctx context.Context, service *v1.Service, 
 		err = incomplete(what)
 	}
 	if err != nil {
-		l.balancers.networks.Distrust() // it may exist all the same, made by a call whose answer was lost
+		l.balancers.networks.InvalidateAll() // it may exist all the same, made by a call whose answer was lost
 		if codeOf(err) == "InvalidSecurityGroup" && len(want.groups) > 0 && len(s.Groups) == 0 {
 			return nil, notVisible(&cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: err.Error()}, want.groups[0])
 		}
@@ -435,7 +435,7 @@ func (l *loadBalancers) apply(ctx context.Context, service *v1.Service, lb *elbv
 func (l *loadBalancers) noteAttached(group, lb string, err error) {
 	known, ok := l.balancers.groups.Peek(group)
 	if err != nil || !ok {
-		l.balancers.groups.Distrust()
+		l.balancers.groups.InvalidateAll()
 		return
 	}
 	if !slices.Contains(known.LoadBalancerArns, lb) {

@@ -304,7 +304,7 @@ func sameNetwork(a, b string) bool {
 }
 
 // changed makes the next look read the tables again.
-func (r *routes) changed(string) { r.network.tables.Distrust() }
+func (r *routes) changed(string) { r.network.tables.InvalidateAll() }
 
 // destination is the network of a route in the parameter of its family.
 func destination(cidr string) (v4, v6 *string, err error) {

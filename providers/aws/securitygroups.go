@@ -376,7 +376,7 @@ func (s *securityGroups) ensure(ctx context.Context, name, description string, t
 		return s.adopt(ctx, id, g, wanted)
 	}
 	if later := s.made.check(name, "security group "+name); later != nil {
-		s.known.Distrust()
+		s.known.InvalidateAll()
 		return securityGroup{}, later
 	}
 	what := "creating security group " + name
@@ -386,7 +386,7 @@ func (s *securityGroups) ensure(ctx context.Context, name, description string, t
 		TagSpecifications: []ec2types.TagSpecification{{ResourceType: ec2types.ResourceTypeSecurityGroup, Tags: ec2Tags(wanted)}},
 	})
 	if err != nil {
-		s.known.Distrust() // it may exist all the same, made by a call whose answer was lost
+		s.known.InvalidateAll() // it may exist all the same, made by a call whose answer was lost
 		if codeOf(err) == "InvalidGroup.Duplicate" {
 			err = cloudproviderapi.NewRetryError("EC2 does not show security group "+name+" yet, which exists", groupVisiblePause)
 		}
@@ -394,7 +394,7 @@ func (s *securityGroups) ensure(ctx context.Context, name, description string, t
 	}
 	g = securityGroup{id: aws.ToString(out.GroupId), name: name, description: description, tags: wanted}
 	if g.id == "" {
-		s.known.Distrust()
+		s.known.InvalidateAll()
 		return securityGroup{}, fmt.Errorf("%s: %w", what, errIncomplete)
 	}
 	s.known.Put(g)

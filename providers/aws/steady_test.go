@@ -305,7 +305,7 @@ func TestRoutesOfStoppedInstances(t *testing.T) {
 		}
 		assert.Equal(t, map[string]bool{"10.244.1.0/24": false, "10.244.2.0/24": true}, shown)
 		require.NoError(t, w.routes.CreateRoute(t.Context(), "kubernetes", "hint", routes["10.244.1.0/24"]))
-		w.network.tables.Distrust()
+		w.network.tables.InvalidateAll()
 	}
 	assert.Zero(t, w.server.Calls().Writes)
 	assert.Equal(t, vpn, shownTable(w)["10.244.9.0/24"])

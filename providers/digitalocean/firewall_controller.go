@@ -145,7 +145,7 @@ func (f *publicFirewall) write(operation string, call func() (*godo.Firewall, er
 	f.metrics.operation(operation, began, err)
 	f.doubt = errors.Is(err, cloudapi.ErrInvalid)
 	if err != nil {
-		f.observed.Distrust()
+		f.observed.InvalidateAll()
 		return err
 	}
 	f.observed.Put(after)

@@ -396,7 +396,7 @@ func (l *loadBalancers) apply(ctx context.Context, lb *godo.LoadBalancer, st ste
 		l.observed.Invalidate(id)
 		if errors.Is(err, cloudapi.ErrInvalid) {
 			// A droplet may have gone since it was last seen.
-			l.instances.droplets.Distrust()
+			l.instances.droplets.InvalidateAll()
 		}
 		return nil, err
 	}

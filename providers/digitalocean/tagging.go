@@ -65,7 +65,7 @@ func (t *tagging) run(ctx context.Context) error {
 	}
 	klog.InfoS("Tagging load balancers", "tag", t.tag, "loadBalancers", ids)
 	if err := t.api.tag(ctx, t.tag, ids); err != nil {
-		t.loadBalancers.observed.Distrust()
+		t.loadBalancers.observed.InvalidateAll()
 		return err
 	}
 	for _, lb := range untagged {

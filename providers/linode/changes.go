@@ -89,7 +89,7 @@ func (l *loadBalancers) apply(ctx context.Context, f finding, st step) (finding,
 		l.observed.Invalidate(f.nb.ID)
 		l.details.Invalidate(f.nb.ID)
 		if errors.Is(err, cloudapi.ErrInvalid) {
-			l.instances.linodes.Distrust() // a node may have gone, or have another address
+			l.instances.linodes.InvalidateAll() // a node may have gone, or have another address
 		}
 		return f, err
 	}

@@ -298,7 +298,7 @@ func (l *loadBalancers) dropGroup(ctx context.Context, g securityGroup) error {
 	_, err := request[struct{}](ctx, l.api, network, "deleting security group "+g.Name, http.MethodDelete, "security-groups/"+g.ID, nil, "", http.StatusNoContent)
 	switch {
 	case errors.Is(err, cloudapi.ErrConflict):
-		l.instances.ports.Distrust() // a port has it that was not seen with it
+		l.instances.ports.InvalidateAll() // a port has it that was not seen with it
 		return err
 	case err != nil && !errors.Is(err, cloudapi.ErrNotFound):
 		l.groups.Invalidate(g.ID)

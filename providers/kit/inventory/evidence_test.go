@@ -62,7 +62,7 @@ func TestFailedListingProvesNothing(t *testing.T) {
 		require.Error(t, err)
 		require.NotErrorIs(t, err, cloudapi.ErrNotFound)
 		c.setFail(nil)
-		i.Distrust()
+		i.InvalidateAll()
 		_, err = i.Get(listedSince(t, time.Second), 4, Query{Expected: 10})
 		require.NoError(t, err)
 	})

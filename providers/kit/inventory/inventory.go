@@ -304,30 +304,30 @@ func (i *view[ID]) All(ctx context.Context, q Query) ([]any, error) {
 func (i *view[ID]) Invalidate(id ID) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.doubtLocked(id)
-	i.doubtListingsLocked()
+	i.invalidateLocked(id)
+	i.invalidateListingsLocked()
 }
 
-// Distrust makes every further question read the cloud, for when an answer has shown that the view is out of date.
-func (i *view[ID]) Distrust() {
+// InvalidateAll makes every further question read the cloud, for when an answer has shown that the view is out of date.
+func (i *view[ID]) InvalidateAll() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for id := range i.objects {
-		i.doubtLocked(id)
+		i.invalidateLocked(id)
 	}
-	i.doubtListingsLocked()
+	i.invalidateListingsLocked()
 }
 
-// doubtLocked makes an object too old for any question; a read that is in flight does not make it young again.
-func (i *view[ID]) doubtLocked(id ID) {
+// invalidateLocked makes an object too old for any question; a read that is in flight does not make it young again.
+func (i *view[ID]) invalidateLocked(id ID) {
 	if e, ok := i.objects[id]; ok {
 		e.read, e.since = time.Time{}, written()
 		i.objects[id] = e
 	}
 }
 
-// doubtListingsLocked makes every listing so far, and one that is in flight, prove nothing.
-func (i *view[ID]) doubtListingsLocked() {
+// invalidateListingsLocked makes every listing so far, and one that is in flight, prove nothing.
+func (i *view[ID]) invalidateListingsLocked() {
 	i.listed, i.doubted = time.Time{}, time.Now()
 	clear(i.absent)
 }

@@ -328,7 +328,7 @@ func TestARecentListingProvesTheAbsenceOfWhatNobodyElseMakes(t *testing.T) {
 		go func() { _, _ = inv.All(t.Context(), Query{}) }()
 		time.Sleep(c.latency / 2)
 		c.set(object{id: 11, name: "late"})
-		inv.Distrust()
+		inv.InvalidateAll()
 		time.Sleep(c.latency)
 		assert.Equal(t, 1, ask("late"))
 	})
