@@ -94,13 +94,13 @@ func (i *view[ID]) readBatch(ctx context.Context, ids []ID) {
 		i.mu.Lock()
 		f := i.reads[id]
 		if v, ok := found[id]; ok || err != nil {
-			i.landLocked(f, id, v, err)
+			i.completeLocked(f, id, v, err)
 			i.mu.Unlock()
 			continue
 		}
 		if !f.asked {
 			i.unanswered[id] = struct{}{}
-			i.landLocked(f, id, nil, errUnanswered)
+			i.completeLocked(f, id, nil, errUnanswered)
 			i.mu.Unlock()
 			continue
 		}

@@ -520,11 +520,11 @@ func (i *view[ID]) read(ctx context.Context, f *flight, id ID) {
 
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.landLocked(f, id, value, err)
+	i.completeLocked(f, id, value, err)
 }
 
-// landLocked ends a read with its answer.
-func (i *view[ID]) landLocked(f *flight, id ID, value any, err error) {
+// completeLocked ends a read with its answer.
+func (i *view[ID]) completeLocked(f *flight, id ID, value any, err error) {
 	if i.reads[id] == f {
 		delete(i.reads, id)
 	}
