@@ -405,7 +405,7 @@ func (b *balancers) noteTargets(arn string, added, removed []elbv2types.TargetDe
 	for _, d := range added {
 		changed = append(changed, target{aws.ToString(d.Id), aws.ToInt32(d.Port)})
 	}
-	b.targets.Amend(named[[]target]{arn, changed})
+	b.targets.PutPartial(named[[]target]{arn, changed})
 }
 
 func (b *balancers) runListener(ctx context.Context, s step, arn func(*string) *string) error {
@@ -458,7 +458,7 @@ func (b *balancers) noteAttributes(in *elbv2.ModifyLoadBalancerAttributesInput, 
 	for _, a := range in.Attributes {
 		changed[aws.ToString(a.Key)] = aws.ToString(a.Value)
 	}
-	b.attributes.Amend(named[map[string]string]{arn, changed})
+	b.attributes.PutPartial(named[map[string]string]{arn, changed})
 }
 
 // runClassic carries out a step of a classic load balancer.
@@ -518,5 +518,5 @@ func (b *balancers) noteInstances(name string, added, removed []elbtypes.Instanc
 		return slices.ContainsFunc(removed, func(r elbtypes.Instance) bool { return aws.ToString(r.InstanceId) == aws.ToString(i.InstanceId) })
 	})
 	changed.Instances = append(changed.Instances, added...)
-	b.classics.Amend(&changed)
+	b.classics.PutPartial(&changed)
 }

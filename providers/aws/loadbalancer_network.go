@@ -441,7 +441,7 @@ func (l *loadBalancers) noteAttached(group, lb string, err error) {
 	if !slices.Contains(known.LoadBalancerArns, lb) {
 		changed := *known
 		changed.LoadBalancerArns = append(slices.Clone(known.LoadBalancerArns), lb)
-		l.balancers.groups.Amend(&changed)
+		l.balancers.groups.PutPartial(&changed)
 	}
 }
 

@@ -354,7 +354,7 @@ func (r *routes) forwards(ctx context.Context, one instance) error {
 		return err
 	}
 	one.checksSource = false
-	r.instances.all.Amend(one)
+	r.instances.all.PutPartial(one)
 	return nil
 }
 

@@ -428,7 +428,7 @@ func (s *securityGroups) adopt(ctx context.Context, id *identity, g securityGrou
 	}
 	g.tags = maps.Clone(g.tags)
 	maps.Copy(g.tags, wanted)
-	s.known.Amend(g)
+	s.known.PutPartial(g)
 	return g, nil
 }
 
@@ -492,7 +492,7 @@ func (s *securityGroups) apply(ctx context.Context, c ruleChange, part changePar
 		return err
 	}
 	s.added.note(c.group.id, c.add, c.remove)
-	s.known.Amend(c.result())
+	s.known.PutPartial(c.result())
 	return nil
 }
 

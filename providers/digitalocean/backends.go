@@ -104,7 +104,7 @@ func (l *loadBalancers) vanished(ctx context.Context, observed *godo.LoadBalance
 		}
 	}
 	if len(vanished) > 0 {
-		l.observed.Amend(withoutDroplets(observed, vanished))
+		l.observed.PutPartial(withoutDroplets(observed, vanished))
 	}
 	return vanished
 }

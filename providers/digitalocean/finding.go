@@ -190,7 +190,7 @@ func (l *loadBalancers) remark(ctx context.Context, service *v1.Service, found f
 		marked := *lb
 		marked.Tags = append(slices.Clone(lb.Tags), tag)
 		lb = &marked
-		l.observed.Amend(lb)
+		l.observed.PutPartial(lb)
 	}
 	return l.unmark(ctx, lb, marks)
 }
@@ -216,7 +216,7 @@ func (l *loadBalancers) unmark(ctx context.Context, lb *godo.LoadBalancer, marks
 	}
 	after := *lb
 	after.Tags = slices.DeleteFunc(slices.Clone(lb.Tags), stale)
-	l.observed.Amend(&after)
+	l.observed.PutPartial(&after)
 	return &after, nil
 }
 

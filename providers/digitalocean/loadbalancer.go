@@ -403,7 +403,7 @@ func (l *loadBalancers) apply(ctx context.Context, lb *godo.LoadBalancer, st ste
 	if st.kind == create || st.kind == replace {
 		l.observed.Put(after)
 	} else {
-		l.observed.Amend(after)
+		l.observed.PutPartial(after)
 	}
 	return after, nil
 }

@@ -71,7 +71,7 @@ func (t *tagging) run(ctx context.Context) error {
 	for _, lb := range untagged {
 		tagged := *lb
 		tagged.Tags = append(slices.Clone(lb.Tags), t.tag)
-		t.loadBalancers.observed.Amend(&tagged)
+		t.loadBalancers.observed.PutPartial(&tagged)
 	}
 	return nil
 }

@@ -99,7 +99,7 @@ func (l *loadBalancers) apply(ctx context.Context, f finding, st step) (finding,
 	}
 	if changed != nil {
 		f.details = changed
-		l.details.Amend(changed)
+		l.details.PutPartial(changed)
 	}
 	return f, nil
 }

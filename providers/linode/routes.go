@@ -202,7 +202,7 @@ func (r *routes) change(ctx context.Context, route *cloudprovider.Route, desire 
 	changed := *l.vpc
 	changed.ranges = ranges
 	l.vpc = &changed
-	r.instances.linodes.Amend(l)
+	r.instances.linodes.PutPartial(l)
 	return nil
 }
 

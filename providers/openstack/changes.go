@@ -26,7 +26,7 @@ func (l *loadBalancers) observe(ctx context.Context, lb *balancer) (*details, er
 	if d.asOf != lb.UpdatedAt {
 		d = d.clone()
 		d.asOf = lb.UpdatedAt
-		l.parts.Amend(d)
+		l.parts.PutPartial(d)
 	}
 	return d, nil
 }
@@ -101,10 +101,10 @@ func (l *loadBalancers) apply(ctx context.Context, service *v1.Service, lb *bala
 		return nil, nil, notAbsence(err)
 	}
 	after := d.after(st, made)
-	l.parts.Amend(after)
+	l.parts.PutPartial(after)
 	busy := *lb
 	busy.Status = statusPendingUpdate
-	l.balancers.Amend(&busy)
+	l.balancers.PutPartial(&busy)
 	idle, err := l.idle(ctx, lb.ID, doing)
 	if err != nil || idle == nil {
 		return nil, nil, err

@@ -159,7 +159,7 @@ func (l *loadBalancers) remove(ctx context.Context, lb *balancer, cascade bool) 
 		if err == nil {
 			going := *lb
 			going.Status = statusPendingDelete
-			l.balancers.Amend(&going)
+			l.balancers.PutPartial(&going)
 		}
 		now, err := l.idle(ctx, lb.ID, "its deletion")
 		switch {

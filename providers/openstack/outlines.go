@@ -87,7 +87,7 @@ func (l *loadBalancers) glance(ctx context.Context, lb *balancer, d *details) (*
 			}
 		}
 	}
-	l.parts.Amend(after)
+	l.parts.PutPartial(after)
 	return after, nil
 }
 

@@ -470,7 +470,7 @@ func TestAmendKeepsTheAge(t *testing.T) {
 		_, err := inv.Get(t.Context(), 1, fresh)
 		require.NoError(t, err)
 		time.Sleep(20 * time.Second)
-		inv.Amend(object{id: 1, name: "n1", rev: 5})
+		inv.PutPartial(object{id: 1, name: "n1", rev: 5})
 		o, err := inv.Get(t.Context(), 1, fresh)
 		require.NoError(t, err)
 		assert.Equal(t, 5, o.rev)

@@ -124,5 +124,5 @@ func (i *Inventory[ID, V]) ID(value V) ID { return i.id(value) }
 // Put takes in an object that we made or replaced, as the cloud's answer shows it.
 func (i *Inventory[ID, V]) Put(value V) { i.view.Put(value) }
 
-// Amend takes in an object as a write of ours leaves it, where the cloud did not show the whole of it.
-func (i *Inventory[ID, V]) Amend(value V) { i.view.Amend(value) }
+// PutPartial takes in an object as a write of ours leaves it, where the cloud did not show the whole of it.
+func (i *Inventory[ID, V]) PutPartial(value V) { i.view.PutPartial(value) }

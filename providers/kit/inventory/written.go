@@ -34,9 +34,9 @@ func (i *view[ID]) wroteLocked(id ID) {
 	i.objects[id] = e
 }
 
-// Amend records what a write must have made of an object that the cloud did not answer with. The rest of it is as old
+// PutPartial records what a write must have made of an object that the cloud did not answer with. The rest of it is as old
 // as before, and counts so.
-func (i *view[ID]) Amend(value any) {
+func (i *view[ID]) PutPartial(value any) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	id := i.source.ID(value)

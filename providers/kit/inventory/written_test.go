@@ -134,7 +134,7 @@ func TestOwnChangesOutliveListings(t *testing.T) {
 		c := &lagCloud{fakeCloud: newCloud(1), shown: map[int]object{1: {id: 1, name: "n1"}}}
 		i := c.inventory()
 		require.Len(t, found(t, i, "n1"), 1)
-		for rev, write := range []func(object){1: i.Put, 2: i.Amend} {
+		for rev, write := range []func(object){1: i.Put, 2: i.PutPartial} {
 			if write == nil {
 				continue
 			}
