@@ -332,12 +332,12 @@ func (i *view[ID]) invalidateListingsLocked() {
 	clear(i.absent)
 }
 
-// Affordable returns how old answers may be so that reading everything over and over stays within a share of the cloud's
+// MaxAgeWithinBudget returns how old answers may be so that reading everything over and over stays within a share of the cloud's
 // rate limit: one call every perCall, but no younger than least and no older than most.
-func (i *view[ID]) Affordable(perCall, least, most time.Duration) time.Duration {
+func (i *view[ID]) MaxAgeWithinBudget(perCall, minAge, maxAge time.Duration) time.Duration {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return min(max(time.Duration(i.pages)*perCall, least), most)
+	return min(max(time.Duration(i.pages)*perCall, minAge), maxAge)
 }
 
 // listingPaysLocked decides between listing everything and reading one object. Without any listing so far the number of

@@ -180,7 +180,7 @@ func (i *Instances[ID, T]) stateOf(instance T) (State, error) {
 }
 
 func (i *Instances[ID, T]) existsQuery() inventory.Query {
-	age := i.cloud.Inventory.Affordable(i.cloud.Price, i.cloud.MinAge, maxExistsAge)
+	age := i.cloud.Inventory.MaxAgeWithinBudget(i.cloud.Price, i.cloud.MinAge, maxExistsAge)
 	return inventory.Query{MaxAge: age, Expected: i.cloud.Nodes.Counts().NotReady}
 }
 
