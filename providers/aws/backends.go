@@ -53,7 +53,7 @@ func (l *loadBalancers) backends(ctx context.Context, nodes []*v1.Node, s settin
 		ids[instanceID] = n.Name
 	}
 	sorted := slices.Sorted(maps.Keys(ids))
-	ctx = inventory.Also(ctx, func() []string { return sorted })
+	ctx = inventory.WithPrefetch(ctx, func() []string { return sorted })
 	query := inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge, Expected: len(sorted)}
 	var list []backend
 	for _, instanceID := range sorted {

@@ -234,7 +234,7 @@ func (l *loadBalancers) classicTags(ctx context.Context, lb *classicBalancer) (m
 		}
 		return nil, err
 	}
-	ctx = inventory.Also(ctx, func() []string {
+	ctx = inventory.WithPrefetch(ctx, func() []string {
 		return l.ofServices(func(name string) string {
 			if _, known := l.balancers.classics.Peek(name); known {
 				return name
@@ -250,7 +250,7 @@ func (l *loadBalancers) networkTags(ctx context.Context, arn string) (map[string
 	if err := l.tagsReadable(); err != nil {
 		return nil, err
 	}
-	ctx = inventory.Also(ctx, func() []string {
+	ctx = inventory.WithPrefetch(ctx, func() []string {
 		return l.ofServices(func(name string) string {
 			if lb, known := l.balancers.networks.Peek(name); known {
 				return aws.ToString(lb.LoadBalancerArn)

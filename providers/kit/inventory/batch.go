@@ -10,29 +10,29 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
-// Also returns a context whose single reads take further objects along, where the cloud reads several by one call: those
+// WithPrefetch returns a context whose single reads take further objects along, where the cloud reads several by one call: those
 // that are likely asked for next, as far as they are not known. The function may use the inventory.
-func Also[ID comparable](ctx context.Context, ids func() []ID) context.Context {
+func WithPrefetch[ID comparable](ctx context.Context, ids func() []ID) context.Context {
 	return context.WithValue(ctx, alsoKey{}, ids)
 }
 
 type alsoKey struct{}
 
-// company is what a question takes along into its batch: objects that are likely asked for next.
-type company[ID comparable] struct {
+// prefetch is what a question takes along into its batch: objects that are likely asked for next.
+type prefetch[ID comparable] struct {
 	ctx    context.Context
 	ids    func() []ID
 	oldest time.Time
 }
 
-// inviteCompany puts the objects that are likely asked for next beside those that are read. Who they are is asked without the
+// addPrefetches puts the objects that are likely asked for next beside those that are read. Who they are is asked without the
 // lock, because the answer may come from what the inventory knows.
-func (i *view[ID]) inviteCompany() {
+func (i *view[ID]) addPrefetches() {
 	i.mu.Lock()
-	companies := i.companies
-	i.companies = nil
+	prefetches := i.prefetches
+	i.prefetches = nil
 	i.mu.Unlock()
-	for _, c := range companies {
+	for _, c := range prefetches {
 		i.mu.Lock()
 		full := len(i.pending) >= i.source.BatchSize
 		i.mu.Unlock()
@@ -58,7 +58,7 @@ func (i *view[ID]) inviteCompany() {
 // runBatches reads what waits, batch by batch, until nothing waits any more. Whoever asks meanwhile gets into the next one.
 func (i *view[ID]) runBatches(ctx context.Context) {
 	for {
-		i.inviteCompany()
+		i.addPrefetches()
 		i.mu.Lock()
 		ids := slices.Clone(i.pending[:min(len(i.pending), i.source.BatchSize)])
 		i.pending = slices.Clone(i.pending[len(ids):])

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCompanyAsksTheInventory: what to read along may depend on what is known, such as which object has a name.
-func TestCompanyAsksTheInventory(t *testing.T) {
+// TestPrefetchAsksTheInventory: what to read along may depend on what is known, such as which object has a name.
+func TestPrefetchAsksTheInventory(t *testing.T) {
 	t.Parallel()
 	cloud := &batchCloud{objects: map[int]string{1: "a", 2: "b"}}
 	i := New(Source[int, object]{
@@ -17,7 +17,7 @@ func TestCompanyAsksTheInventory(t *testing.T) {
 		Indexes: map[string]func(object) []string{"name": func(o object) []string { return []string{o.name} }},
 	})
 	i.Put(object{id: 2, name: "b"})
-	company := Also(t.Context(), func() []int {
+	prefetch := WithPrefetch(t.Context(), func() []int {
 		var ids []int
 		for _, o := range i.PeekIndex("name", "b") {
 			ids = append(ids, i.ID(o))
@@ -26,7 +26,7 @@ func TestCompanyAsksTheInventory(t *testing.T) {
 	})
 	answered := make(chan error, 1)
 	go func() {
-		_, err := i.Get(company, 1, Query{})
+		_, err := i.Get(prefetch, 1, Query{})
 		answered <- err
 	}()
 	select {
@@ -47,7 +47,7 @@ func TestCompanyCrashes(t *testing.T) {
 	cloud := &batchCloud{objects: map[int]string{1: "a"}}
 	i := New(Source[int, object]{Kind: "thing", ID: func(o object) int { return o.id }, Get: cloud.get, GetMany: cloud.getMany, BatchSize: 3})
 	for range 2 {
-		_, err := i.Get(Also(t.Context(), func() []int { panic("no") }), 1, Query{})
+		_, err := i.Get(WithPrefetch(t.Context(), func() []int { panic("no") }), 1, Query{})
 		require.NoError(t, err)
 	}
 }

@@ -132,7 +132,7 @@ func TestGoneCompanyIsNotProved(t *testing.T) {
 		for id := range 5 {
 			c.remove(id)
 		}
-		ctx := Also(t.Context(), func() []int { return []int{0, 1, 2, 3, 4} })
+		ctx := WithPrefetch(t.Context(), func() []int { return []int{0, 1, 2, 3, 4} })
 		_, err := i.Get(ctx, 0, Query{})
 		require.ErrorIs(t, err, cloudapi.ErrNotFound)
 		assert.Equal(t, [2]int{0, 1}, c.counts())

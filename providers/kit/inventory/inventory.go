@@ -119,15 +119,15 @@ type view[ID comparable] struct {
 
 	listing *flight
 	reads   map[ID]*flight
-	// pending are reads that wait for the next batch; batching is set while batches are under way. companies say what else the
+	// pending are reads that wait for the next batch; batching is set while batches are under way. prefetches say what else the
 	// next one reads.
-	pending   []ID
-	companies []company[ID]
-	batching  bool
-	failures  int
-	failed    time.Time
-	failure   error
-	direct    []time.Time
+	pending    []ID
+	prefetches []prefetch[ID]
+	batching   bool
+	failures   int
+	failed     time.Time
+	failure    error
+	direct     []time.Time
 	// listTook and readTook are how long the latest ones took.
 	listTook, readTook time.Duration
 	// gathering are questions about newcomers that wait for each other; gathered is when the last ones were let go.
@@ -503,7 +503,7 @@ func (i *view[ID]) readLocked(ctx context.Context, id ID, q Query, asked time.Ti
 	}
 	i.pending = append(i.pending, id)
 	if also, ok := ctx.Value(alsoKey{}).(func() []ID); ok {
-		i.companies = append(i.companies, company[ID]{ctx: ctx, ids: also, oldest: asked.Add(-q.MaxAge)})
+		i.prefetches = append(i.prefetches, prefetch[ID]{ctx: ctx, ids: also, oldest: asked.Add(-q.MaxAge)})
 	}
 	if !i.batching {
 		i.batching = true

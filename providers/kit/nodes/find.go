@@ -58,7 +58,7 @@ func (i *Instances[ID, T]) Find(ctx context.Context, node *v1.Node, q inventory.
 func (i *Instances[ID, T]) find(ctx context.Context, node *v1.Node, q inventory.Query) (found[T], error) {
 	if i.cloud.Inventory.ReadsBatches() {
 		asker := ctx
-		ctx = inventory.Also(asker, func() []ID { return i.askedNext(asker, node) })
+		ctx = inventory.WithPrefetch(asker, func() []ID { return i.askedNext(asker, node) })
 	}
 	if i.named(node) {
 		id, err := i.cloud.Parse(node.Spec.ProviderID)
