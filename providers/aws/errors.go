@@ -89,7 +89,7 @@ func codeOf(err error) string {
 }
 
 // apiError maps an error of the SDK to the common vocabulary and names the operation.
-func apiError(err error, caught *cloudapi.Caught, operation string) error {
+func apiError(err error, caught *cloudapi.LastResponse, operation string) error {
 	if err == nil {
 		return nil
 	}

@@ -58,7 +58,7 @@ func metricRequests() map[string]string {
 }
 
 // count notes a call that is over.
-func (*callMetrics) count(caught *cloudapi.Caught, began time.Time, err error) {
+func (*callMetrics) count(caught *cloudapi.LastResponse, began time.Time, err error) {
 	name := caught.Operation()
 	if request, ok := metricRequests()[name]; ok && err == nil {
 		requestDuration.WithLabelValues(request).Observe(time.Since(began).Seconds())

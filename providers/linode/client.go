@@ -134,7 +134,7 @@ var errWrongAnswer = errors.New("the answer does not hold the object that was as
 
 // call makes one call of the SDK and maps its error.
 func call[T any](ctx context.Context, doing string, make func(context.Context) (T, error)) (T, error) {
-	ctx, caught := cloudapi.Catch(ctx)
+	ctx, caught := cloudapi.RecordLastResponse(ctx)
 	v, err := make(ctx)
 	countCall(caught.Operation(), err)
 	return v, apiError(err, caught, doing)

@@ -13,7 +13,7 @@ import (
 
 // apiError maps an error of the SDK to the common vocabulary and names the operation. The SDK keeps the text of errors
 // alone; what the transport knows more comes from caught.
-func apiError(err error, caught *cloudapi.Caught, operation string) error {
+func apiError(err error, caught *cloudapi.LastResponse, operation string) error {
 	if err == nil {
 		return nil
 	}

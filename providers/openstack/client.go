@@ -414,7 +414,7 @@ func (a *api) service(ctx context.Context, of kind) (*gophercloud.ServiceClient,
 
 // call makes one call of the SDK and maps its error.
 func call[T any](ctx context.Context, doing string, make func(context.Context) (T, error)) (T, error) {
-	ctx, caught := cloudapi.Catch(ctx)
+	ctx, caught := cloudapi.RecordLastResponse(ctx)
 	began := time.Now()
 	v, err := make(ctx)
 	countCall(caught.Operation(), began, err)

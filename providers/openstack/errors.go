@@ -15,7 +15,7 @@ import (
 
 // apiError maps an error of the SDK to the common vocabulary and names the operation. What the transport knows more comes
 // from caught.
-func apiError(err error, caught *cloudapi.Caught, operation string) error {
+func apiError(err error, caught *cloudapi.LastResponse, operation string) error {
 	if err == nil {
 		return nil
 	}

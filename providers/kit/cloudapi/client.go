@@ -164,7 +164,7 @@ func (t *transport) limiterOf(req *http.Request) *limiter {
 // RoundTrip implements http.RoundTripper: limit, send, read the whole answer, and try again where that is safe.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.roundTrip(req)
-	noteCaught(req.Context(), t.Operation(req), resp, err)
+	recordLastResponse(req.Context(), t.Operation(req), resp, err)
 	return resp, err
 }
 

@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// Caught is what the transport saw last of the calls of a context. Some SDKs keep only the text of an error; its class
+// LastResponse is what the transport saw last of the calls of a context. Some SDKs keep only the text of an error; its class
 // and the time to wait would be lost with it.
-type Caught struct {
+type LastResponse struct {
 	mu        sync.Mutex
 	operation string
 	answer    *Answer
@@ -21,30 +21,30 @@ type Answer struct {
 	Header http.Header
 }
 
-type caughtKey struct{}
+type lastResponseKey struct{}
 
-// Catch returns a context whose calls are noted.
-func Catch(ctx context.Context) (context.Context, *Caught) {
-	c := &Caught{}
-	return context.WithValue(ctx, caughtKey{}, c), c
+// RecordLastResponse returns a context whose calls are noted.
+func RecordLastResponse(ctx context.Context) (context.Context, *LastResponse) {
+	c := &LastResponse{}
+	return context.WithValue(ctx, lastResponseKey{}, c), c
 }
 
 // Last returns the last answer, or the last error of the transport; both are nil before any call.
-func (c *Caught) Last() (*Answer, error) {
+func (c *LastResponse) Last() (*Answer, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.answer, c.err
 }
 
 // Operation names the last call.
-func (c *Caught) Operation() string {
+func (c *LastResponse) Operation() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.operation
 }
 
-func noteCaught(ctx context.Context, operation string, response *http.Response, err error) {
-	if c, ok := ctx.Value(caughtKey{}).(*Caught); ok {
+func recordLastResponse(ctx context.Context, operation string, response *http.Response, err error) {
+	if c, ok := ctx.Value(lastResponseKey{}).(*LastResponse); ok {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.operation, c.answer, c.err = operation, nil, err
