@@ -9,10 +9,10 @@ import (
 // Locks is one lock a key, kept only while somebody holds or wants it. The zero value has none.
 type Locks struct {
 	mu   sync.Mutex
-	held map[string]*turnstile
+	held map[string]*entry
 }
 
-type turnstile struct {
+type entry struct {
 	// token holds one element while the key is free.
 	token chan struct{}
 	users int
@@ -22,11 +22,11 @@ type turnstile struct {
 func (k *Locks) Lock(ctx context.Context, key string) (unlock func(), err error) {
 	k.mu.Lock()
 	if k.held == nil {
-		k.held = map[string]*turnstile{}
+		k.held = map[string]*entry{}
 	}
 	t := k.held[key]
 	if t == nil {
-		t = &turnstile{token: make(chan struct{}, 1)}
+		t = &entry{token: make(chan struct{}, 1)}
 		t.token <- struct{}{}
 		k.held[key] = t
 	}
