@@ -31,14 +31,14 @@ const (
 
 const component = "cloud-controller-manager-guard"
 
-// repeatFirst and repeatMost bound the pauses between two events of one kind on one Node; they double in between.
+// repeatFirst and repeatMax bound the pauses between two events of one kind on one Node; they double in between.
 const (
 	repeatFirst = 30 * time.Second
-	repeatMost  = 10 * time.Minute
+	repeatMax   = 10 * time.Minute
 	// forgetAfter drops what was reported about Nodes of which nothing was heard since.
 	forgetAfter = time.Hour
-	// mostTold bounds the memory of foreign Nodes; a cluster has far fewer.
-	mostTold = 20000
+	// maxReported bounds the memory of foreign Nodes; a cluster has far fewer.
+	maxReported = 20000
 )
 
 // reports writes events on Nodes, each kind on each Node less and less often.
@@ -47,8 +47,8 @@ type reports struct {
 	mu     sync.Mutex
 	events record.EventRecorder
 	last   map[string]report
-	// told holds the foreign Nodes that were reported.
-	told map[string]struct{}
+	// reported holds the foreign Nodes that were reported.
+	reported map[string]struct{}
 }
 
 type report struct {
@@ -102,13 +102,13 @@ func (r *reports) foreign(node *v1.Node, why string) {
 	if r.events == nil {
 		return
 	}
-	if _, told := r.told[key(node)]; told {
+	if _, reported := r.reported[key(node)]; reported {
 		return
 	}
-	if r.told == nil || len(r.told) >= mostTold {
-		r.told = map[string]struct{}{}
+	if r.reported == nil || len(r.reported) >= maxReported {
+		r.reported = map[string]struct{}{}
 	}
-	r.told[key(node)] = struct{}{}
+	r.reported[key(node)] = struct{}{}
 	r.events.Event(node, v1.EventTypeNormal, EventNodeNotOurs, "this cloud controller manager leaves the Node alone: "+why)
 }
 
@@ -132,7 +132,7 @@ func (r *reports) write(node *v1.Node, reason, message string) {
 		if now.Sub(before.at) < before.pause {
 			return
 		}
-		pause = min(before.pause*2, repeatMost)
+		pause = min(before.pause*2, repeatMax)
 	}
 	for k, l := range r.last {
 		if now.Sub(l.at) > forgetAfter*2 {
