@@ -27,9 +27,9 @@ const (
 	pace    = 700 * time.Millisecond
 	stretch = 25
 	// patience is how long the cluster may take to settle at a quiet point: backoffs of the framework included.
-	patience  = 3 * time.Minute
-	mostNodes = 12
-	mostLBs   = 8
+	patience = 3 * time.Minute
+	maxNodes = 12
+	maxLBs   = 8
 )
 
 func main() {
@@ -155,7 +155,7 @@ func pick(rnd *rand.Rand, from map[string]bool) (string, bool) {
 }
 
 func (s *soak) join(ctx context.Context) error {
-	if len(s.alive) >= mostNodes {
+	if len(s.alive) >= maxNodes {
 		return nil
 	}
 	s.joined++
@@ -189,7 +189,7 @@ func ignoreNotFound(err error) error {
 }
 
 func (s *soak) create(ctx context.Context) error {
-	if len(s.services) >= mostLBs {
+	if len(s.services) >= maxLBs {
 		return nil
 	}
 	s.created++

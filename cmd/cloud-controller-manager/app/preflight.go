@@ -22,10 +22,10 @@ import (
 
 const (
 	preflightTimeout = 5 * time.Minute
-	// mostSkew is what signatures of requests and tokens bear.
-	mostSkew = 2 * time.Minute
-	// mostNamed bounds how many nodes one message names.
-	mostNamed = 5
+	// maxSkew is what signatures of requests and tokens bear.
+	maxSkew = 2 * time.Minute
+	// maxNamed bounds how many nodes one message names.
+	maxNamed = 5
 
 	passed = "ok"
 )
@@ -112,7 +112,7 @@ func (p *preflight) checkCloud(ctx context.Context, cloud cloudprovider.Interfac
 	}
 	p.note("cloud API", passed, "the cloud answers, and takes the credential", "")
 	if clock, ok := cloud.(registry.Clock); ok {
-		if ahead, known := clock.ClockSkew(); known && ahead.Abs() > mostSkew {
+		if ahead, known := clock.ClockSkew(); known && ahead.Abs() > maxSkew {
 			p.note("clock", severityError, fmt.Sprintf("the clock of this machine is %s off the cloud's", ahead.Abs().Round(time.Second)), "set the clock, by NTP for example: tokens and signatures are refused otherwise")
 		} else if known {
 			p.note("clock", passed, "the clock agrees with the cloud's", "")
@@ -222,8 +222,8 @@ func (p *preflight) checkNodes(ctx context.Context, client kubernetes.Interface,
 }
 
 func some(names []string) string {
-	if len(names) > mostNamed {
-		return strings.Join(names[:mostNamed], ", ") + fmt.Sprintf(" and %d more", len(names)-mostNamed)
+	if len(names) > maxNamed {
+		return strings.Join(names[:maxNamed], ", ") + fmt.Sprintf(" and %d more", len(names)-maxNamed)
 	}
 	return strings.Join(names, ", ")
 }

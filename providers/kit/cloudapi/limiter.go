@@ -18,8 +18,8 @@ const (
 	// routineShare of the calls is left to routine ones, however many urgent ones there are: without them nobody would
 	// notice what broke, nor that a node is gone.
 	routineShare = 5
-	// mostOwed bounds how many calls routine ones can save up by not asking.
-	mostOwed = 5
+	// maxOwed bounds how many calls routine ones can save up by not asking.
+	maxOwed = 5
 )
 
 // Limit is a client-side token bucket. Over any span it lets through at most Burst + PerSecond × span.
@@ -170,7 +170,7 @@ func (l *limiter) take(until time.Time) (taken []*rate.Reservation, now time.Tim
 func (l *limiter) owe() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.owed = min(l.owed+1./(routineShare-1), mostOwed)
+	l.owed = min(l.owed+1./(routineShare-1), maxOwed)
 }
 
 // claim reports whether a routine call is owed, and takes it.

@@ -15,9 +15,9 @@ import (
 // credential to a stranger.
 var hostile = []string{simkit.FaultNull, simkit.FaultRedirect, simkit.FaultEndless}
 
-// mostAsked is how many calls two questions about a Node may cost whatever is answered; a listing without an end makes as many as
+// maxAsked is how many calls two questions about a Node may cost whatever is answered; a listing without an end makes as many as
 // there is time for.
-const mostAsked = 60
+const maxAsked = 60
 
 // runHostileAnswers: nothing crashes, nothing is deleted, no other host is asked, and afterwards the work goes on.
 func runHostileAnswers(t *testing.T, newFixture func(t testing.TB) *Fixture) {
@@ -36,7 +36,7 @@ func runHostileAnswers(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 				w.requireNoCrash(err)
 				_, err = w.instances().InstanceMetadata(t.Context(), bareNode("worker"))
 				w.requireNoCrash(err)
-				assert.LessOrEqual(t, w.Sim.Calls().Total, mostAsked, "what leads nowhere is given up")
+				assert.LessOrEqual(t, w.Sim.Calls().Total, maxAsked, "what leads nowhere is given up")
 			}
 			w.endHostile()
 			w.requireExists(node, true)

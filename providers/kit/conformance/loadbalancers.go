@@ -213,8 +213,8 @@ var interruptions = []struct {
 	{"restart after it took effect", simkit.FaultLost, true},
 }
 
-// mostCalls bounds the search for the last call of a run.
-const mostCalls = 200
+// maxCalls bounds the search for the last call of a run.
+const maxCalls = 200
 
 // runInterruption breaks the life of every Service at every call, in every way, and demands the same result as without.
 func runInterruption(t *testing.T, newFixture func(t testing.TB) *Fixture) {
@@ -225,7 +225,7 @@ func runInterruption(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			var reference []string
 			var calls int
 			synctest.Test(t, func(t *testing.T) { reference, calls = interruptedRun(t, newFixture(t), name, nil, false) })
-			require.Less(t, calls, mostCalls)
+			require.Less(t, calls, maxCalls)
 			require.Positive(t, calls)
 			for _, in := range interruptions {
 				for k := 1; k <= calls; k++ {

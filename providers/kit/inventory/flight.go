@@ -39,8 +39,8 @@ func (f *flight) join(ctx context.Context) *flight {
 	return f
 }
 
-// mostImpatient is how many reads are begun beside one that hangs before the next one is given more time.
-const mostImpatient = 3
+// maxImpatient is how many reads are begun beside one that hangs before the next one is given more time.
+const maxImpatient = 3
 
 // bound sets how long a read is waited for: longer where reads take long, and where several hang already.
 func (f *flight) bound(former *flight, patience, took time.Duration) {
@@ -51,7 +51,7 @@ func (f *flight) bound(former *flight, patience, took time.Duration) {
 	if former != nil {
 		f.beside = former.beside + 1
 	}
-	if f.beside >= mostImpatient {
+	if f.beside >= maxImpatient {
 		f.patience *= 2
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 const (
 	firstBackoff = time.Second
-	mostBackoff  = 5 * time.Minute
+	maxBackoff   = 5 * time.Minute
 )
 
 // Job is a piece of work that brings the cloud to a wished state and may be done at any time.
@@ -45,7 +45,7 @@ type Loop struct {
 // New returns a loop that does not run yet.
 func New(job Job) *Loop {
 	return &Loop{job: job, queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstBackoff, mostBackoff),
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstBackoff, maxBackoff),
 		workqueue.TypedRateLimitingQueueConfig[string]{Name: job.Name},
 	)}
 }

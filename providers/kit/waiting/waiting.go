@@ -32,9 +32,9 @@ const (
 	defaultPatience = 20 * time.Second
 	// quick is how long work is taken to end soon: looks are an eighth of the time apart that has passed, and a quarter later.
 	quick = 10 * time.Second
-	// mostLooks bounds the looks that are under way at once, so that one that hangs holds up nobody who waits for another
+	// maxLooks bounds the looks that are under way at once, so that one that hangs holds up nobody who waits for another
 	// object, and an outage does not pile them up.
-	mostLooks = 4
+	maxLooks = 4
 )
 
 // Pace says how often is looked. The zero value means every 1 to 3 s, and 20 s of looks that fail.
@@ -191,7 +191,7 @@ func (r *Room[ID, V]) due() (due []*waiter[ID, V], urgent bool, pause time.Durat
 		r.running = false
 		return nil, false, -1
 	}
-	if r.looks >= mostLooks {
+	if r.looks >= maxLooks {
 		return nil, false, idle
 	}
 	now := time.Now()
