@@ -19,8 +19,8 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/nodeview"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
@@ -194,11 +194,11 @@ type instances struct {
 	starting *waiting.Room[string, instance]
 	zones    *zones
 	topology *topology
-	nodes    *nodeview.View
+	nodes    *nodecount.Counter
 }
 
 func newInstances(c Config, a *api) *instances {
-	i := &instances{config: c, api: a, zones: &zones{api: a}, nodes: &nodeview.View{}}
+	i := &instances{config: c, api: a, zones: &zones{api: a}, nodes: &nodecount.Counter{}}
 	i.topology = newTopology(c, a)
 	i.all = inventory.New(inventory.Source[string, instance]{
 		Kind: "instance", ID: func(i instance) string { return i.id },

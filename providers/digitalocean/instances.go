@@ -13,8 +13,8 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/nodeview"
 )
 
 const (
@@ -101,11 +101,11 @@ func newDropletInventory(a *api) *inventory.Inventory[int, droplet] {
 type instances struct {
 	*nodes.Instances[int, droplet]
 	droplets *inventory.Inventory[int, droplet]
-	nodes    *nodeview.View
+	nodes    *nodecount.Counter
 }
 
 func newInstances(a *api) *instances {
-	i := &instances{droplets: newDropletInventory(a), nodes: &nodeview.View{}}
+	i := &instances{droplets: newDropletInventory(a), nodes: &nodecount.Counter{}}
 	i.Instances = nodes.New(nodes.Cloud[int, droplet]{
 		Kind: "droplet", Inventory: i.droplets, Nodes: i.nodes, Price: callPrice,
 		Form: providerIDPrefix + "<droplet ID>", Parse: parseProviderID, Print: droplet.providerID,

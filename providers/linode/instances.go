@@ -16,8 +16,8 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/nodeview"
 )
 
 const (
@@ -131,14 +131,14 @@ func (i instance) publicIPs(external netip.Prefix) []string {
 type instances struct {
 	*nodes.Instances[int, instance]
 	linodes  *inventory.Inventory[int, instance]
-	nodes    *nodeview.View
+	nodes    *nodecount.Counter
 	vpcs     *vpcs
 	external netip.Prefix
 	inVPC    bool
 }
 
 func newInstances(c Config, a *api, v *vpcs) *instances {
-	i := &instances{nodes: &nodeview.View{}, vpcs: v, inVPC: c.inVPC()}
+	i := &instances{nodes: &nodecount.Counter{}, vpcs: v, inVPC: c.inVPC()}
 	if c.ExternalSubnet != "" {
 		i.external = netip.MustParsePrefix(strings.TrimSpace(c.ExternalSubnet)) // the table has checked it
 	}

@@ -20,8 +20,8 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/nodeview"
 )
 
 const (
@@ -144,7 +144,7 @@ type instances struct {
 	servers  *inventory.Inventory[string, server]
 	ports    *inventory.Inventory[string, *port]
 	networks *networks
-	nodes    *nodeview.View
+	nodes    *nodecount.Counter
 
 	mu      sync.Mutex
 	flavors map[string]string // names by ID, which never change
@@ -152,7 +152,7 @@ type instances struct {
 
 func newInstances(c Config, a *api, n *networks) *instances {
 	i := &instances{
-		config: c, api: a, networks: n, nodes: &nodeview.View{}, flavors: map[string]string{},
+		config: c, api: a, networks: n, nodes: &nodecount.Counter{}, flavors: map[string]string{},
 		servers: inventory.New(inventory.Source[string, server]{
 			Kind: "server", Patience: readPatience, ID: func(s server) string { return s.id }, List: a.listServers, Get: a.getServer,
 			Indexes: map[string]func(server) []string{indexName: func(s server) []string { return []string{s.name} }},

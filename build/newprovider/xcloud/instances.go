@@ -11,8 +11,8 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/nodeview"
 )
 
 const (
@@ -36,11 +36,11 @@ type instance struct {
 // instances are the cloud's instances, and what they say about nodes.
 type instances struct {
 	*nodes.Instances[string, instance]
-	nodes *nodeview.View
+	nodes *nodecount.Counter
 }
 
 func newInstances(a *api) *instances {
-	i := &instances{nodes: &nodeview.View{}}
+	i := &instances{nodes: &nodecount.Counter{}}
 	i.Instances = nodes.New(nodes.Cloud[string, instance]{
 		Kind: "instance", Nodes: i.nodes, Price: callPrice,
 		Inventory: inventory.New(inventory.Source[string, instance]{

@@ -9,7 +9,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/nodeview"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
@@ -160,7 +160,7 @@ func (i *Instances[ID, T]) askedNext(ctx context.Context, node *v1.Node) []ID {
 	if guard.Uninitialized(node) {
 		return i.Uninitialized(ctx)
 	}
-	return i.idsOf(ctx, func(n *v1.Node) bool { return !nodeview.Ready(n) })
+	return i.idsOf(ctx, func(n *v1.Node) bool { return !nodecount.Ready(n) })
 }
 
 // Uninitialized returns the instances of nodes that wait to be initialised, as far as they are known without a read.

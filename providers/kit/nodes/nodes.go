@@ -18,7 +18,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/nodeview"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
@@ -60,7 +60,7 @@ type Cloud[ID comparable, T any] struct {
 	// Inventory is the shared view that every answer comes from.
 	Inventory *inventory.Inventory[ID, T]
 	// Nodes are the nodes of the cluster, which tell what is likely asked next.
-	Nodes *nodeview.View
+	Nodes *nodecount.Counter
 	// Price is the time in which one call may be spent on nodes that are not ready: the share of the cloud's rate limit that
 	// nodes which are down for good may use.
 	Price time.Duration

@@ -21,7 +21,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/nodeview"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/registry/evidence"
 )
 
@@ -99,13 +99,13 @@ type (
 // fixture is a cloud with the answers about its nodes.
 type fixture struct {
 	cloud *fakeCloud
-	view  *nodeview.View
+	view  *nodecount.Counter
 	*Instances[int, machine]
 }
 
 // newFixture makes a cloud whose description and source tests may change.
 func newFixture(edit change, machines ...machine) *fixture {
-	f := &fixture{cloud: &fakeCloud{machines: map[int]machine{}, hidden: map[int]bool{}}, view: &nodeview.View{}}
+	f := &fixture{cloud: &fakeCloud{machines: map[int]machine{}, hidden: map[int]bool{}}, view: &nodecount.Counter{}}
 	for _, m := range machines {
 		f.cloud.machines[m.id] = m
 	}

@@ -1,6 +1,6 @@
-// Package nodeview counts the cluster's nodes by the questions that the framework is about to ask about them, so that
+// Package nodecount counts the cluster's nodes by the questions that the framework is about to ask about them, so that
 // an inventory knows whether a listing pays.
-package nodeview
+package nodecount
 
 import (
 	"slices"
@@ -17,8 +17,8 @@ import (
 // refresh is how long a count serves: counting 5,000 nodes for each of 5,000 questions would cost more than it saves.
 const refresh = time.Second
 
-// View counts nodes. The zero value, without a lister, counts none.
-type View struct {
+// Counter counts nodes. The zero value, without a lister, counts none.
+type Counter struct {
 	mu     sync.Mutex
 	lister listers.NodeLister
 	at     time.Time
@@ -36,14 +36,14 @@ type Counts struct {
 }
 
 // SetLister gives the view the nodes to count.
-func (v *View) SetLister(l listers.NodeLister) {
+func (v *Counter) SetLister(l listers.NodeLister) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.lister = l
 }
 
 // Counts returns numbers that are at most a second old.
-func (v *View) Counts() Counts {
+func (v *Counter) Counts() Counts {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.lister == nil {
@@ -61,7 +61,7 @@ func (v *View) Counts() Counts {
 }
 
 // Nodes returns the nodes of the cluster; none before they are known. They are shared and may not be changed.
-func (v *View) Nodes() []*v1.Node {
+func (v *Counter) Nodes() []*v1.Node {
 	v.mu.Lock()
 	lister := v.lister
 	v.mu.Unlock()
