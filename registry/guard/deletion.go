@@ -45,9 +45,9 @@ type deletions struct {
 	alive time.Time
 	// returned is when the instance of a suspect was last seen after a single read had called it gone.
 	returned time.Time
-	// released is when a Node last went after a hold by share, turn when one was last asked about to go.
-	released, turn time.Time
-	swept          time.Time
+	// released is when a Node last went after a hold by share, lastAsked when one was last asked about to go.
+	released, lastAsked time.Time
+	swept               time.Time
 }
 
 // memory is what is kept of a suspect.
@@ -145,10 +145,10 @@ func (d *deletions) question(node *v1.Node) (demand evidence.Demand, ask bool, s
 		return evidence.Demand{}, false, verdictOn{m.why, m.message}
 	case m.why == holdShare || m.why == holdPace:
 		if d.policy.served(situation{now: now, suspect: m.suspect, covered: sights.covered, returned: d.returned, readable: readable}) {
-			if now.Sub(d.turn) < releasePause {
+			if now.Sub(d.lastAsked) < releasePause {
 				return evidence.Demand{}, false, verdictOn{m.why, m.message}
 			}
-			d.turn = now
+			d.lastAsked = now
 			return single, true, verdictOn{}
 		}
 	}

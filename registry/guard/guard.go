@@ -98,7 +98,7 @@ func (c *Cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <
 	c.reports.start(clients, stop)
 	c.stop = stop
 	if c.loadBalancers != nil {
-		c.loadBalancers.turns.endWith(stop)
+		c.loadBalancers.states.endWith(stop)
 	}
 	c.inner.Initialize(clients, stop)
 }
@@ -113,7 +113,7 @@ func (c *Cloud) SetInformers(factory informers.SharedInformerFactory) {
 	services := factory.Core().V1().Services()
 	synced, lister := services.Informer().HasSynced, services.Lister()
 	if c.loadBalancers != nil {
-		c.loadBalancers.turns.know(func() (listers.ServiceLister, bool) { return lister, synced() })
+		c.loadBalancers.states.know(func() (listers.ServiceLister, bool) { return lister, synced() })
 	}
 	c.orphanCount.Do(func() {
 		rescue.Go("counting load balancers", func() { c.countOrphans(c.stop, synced, lister) })

@@ -71,7 +71,7 @@ type loadBalancers struct {
 	verification *verification
 	reports      *reports
 	locks        keylock.Locks
-	turns        turns
+	states       serviceStates
 	attempts     priority.Attempts
 }
 
@@ -216,7 +216,7 @@ func hinted(err error) error {
 
 // EnsureLoadBalancerDeleted implements cloudprovider.LoadBalancer.
 func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) (err error) {
-	defer l.turns.withdraw(service)()
+	defer l.states.withdraw(service)()
 	ctx, leave, err := l.enter(ctx, service)
 	if err != nil {
 		return err

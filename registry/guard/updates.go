@@ -47,8 +47,8 @@ type wanted struct {
 	number  uint64
 }
 
-// turn is what goes on for one Service; it is kept only while anything does.
-type turn struct {
+// serviceState is what goes on for one Service; it is kept only while anything does.
+type serviceState struct {
 	newest wanted
 	// applied is the number of what was applied last.
 	applied uint64
@@ -68,10 +68,10 @@ type update struct {
 	detached bool
 }
 
-// turns holds every Service that something goes on for.
-type turns struct {
+// serviceStates holds every Service that something goes on for.
+type serviceStates struct {
 	mu     sync.Mutex
-	byID   map[types.UID]*turn
+	byID   map[types.UID]*serviceState
 	number uint64
 	// base ends with the process's leadership; nil means never.
 	base context.Context
@@ -79,21 +79,21 @@ type turns struct {
 	services func() (listers.ServiceLister, bool)
 }
 
-// enterLocked returns the turn of a Service; leaveLocked gives it back.
-func (t *turns) enterLocked(service *v1.Service) *turn {
+// enterLocked returns the serviceState of a Service; leaveLocked gives it back.
+func (t *serviceStates) enterLocked(service *v1.Service) *serviceState {
 	if t.byID == nil {
-		t.byID = map[types.UID]*turn{}
+		t.byID = map[types.UID]*serviceState{}
 	}
 	s := t.byID[service.UID]
 	if s == nil {
-		s = &turn{changed: make(chan struct{})}
+		s = &serviceState{changed: make(chan struct{})}
 		t.byID[service.UID] = s
 	}
 	s.users++
 	return s
 }
 
-func (t *turns) leaveLocked(service *v1.Service, s *turn) {
+func (t *serviceStates) leaveLocked(service *v1.Service, s *serviceState) {
 	close(s.changed)
 	s.changed = make(chan struct{})
 	if s.users--; s.users == 0 {
@@ -103,7 +103,7 @@ func (t *turns) leaveLocked(service *v1.Service, s *turn) {
 
 // noteLocked notes the nodes that a Service wants now. A pass over all Services takes them all at its start, so that its copy of
 // one may be older than what was reconciled meanwhile: the newer one stays, with the nodes that came last.
-func (t *turns) noteLocked(s *turn, cluster string, service *v1.Service, nodes []*v1.Node) {
+func (t *serviceStates) noteLocked(s *serviceState, cluster string, service *v1.Service, nodes []*v1.Node) {
 	t.number++
 	if known := s.newest.service; known != nil && older(service, known) {
 		service = known
@@ -118,14 +118,14 @@ func older(a, b *v1.Service) bool {
 }
 
 // know takes over where the Services of the cluster are found.
-func (t *turns) know(services func() (listers.ServiceLister, bool)) {
+func (t *serviceStates) know(services func() (listers.ServiceLister, bool)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.services = services
 }
 
 // departed reports whether something failed for a Service that is no more, or wants no load balancer any more.
-func (t *turns) departed(service *v1.Service, failure error) bool {
+func (t *serviceStates) departed(service *v1.Service, failure error) bool {
 	if failure == nil {
 		return false
 	}
@@ -147,7 +147,7 @@ func (t *turns) departed(service *v1.Service, failure error) bool {
 }
 
 // endWith ends what goes on by itself when stop is closed.
-func (t *turns) endWith(stop <-chan struct{}) {
+func (t *serviceStates) endWith(stop <-chan struct{}) {
 	ctx, cancel := context.WithCancel(context.Background())
 	rescue.Go("ending updates", func() {
 		<-stop
@@ -159,7 +159,7 @@ func (t *turns) endWith(stop <-chan struct{}) {
 }
 
 // background is the context of what outlives its caller.
-func (t *turns) background() context.Context {
+func (t *serviceStates) background() context.Context {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.base == nil {
@@ -173,11 +173,11 @@ func (c *Cloud) UpdatesUnderWay() int {
 	if c.loadBalancers == nil {
 		return 0
 	}
-	return c.loadBalancers.turns.underWay()
+	return c.loadBalancers.states.underWay()
 }
 
 // underWay returns how many Services' changes of nodes are under way or waiting to be tried again.
-func (t *turns) underWay() int {
+func (t *serviceStates) underWay() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := 0
@@ -200,7 +200,7 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 	if wishes, err := l.wishes(service); err != nil || wishes.Disown {
 		return err
 	}
-	t := &l.turns
+	t := &l.states
 	base := t.background()
 	t.mu.Lock()
 	s := t.enterLocked(service)
@@ -235,11 +235,13 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 }
 
 // settled reports whether nothing is left to be applied here. The lock is held.
-func (s *turn) settled() bool { return s.deleted || s.ensuring > 0 || s.newest.number <= s.applied }
+func (s *serviceState) settled() bool {
+	return s.deleted || s.ensuring > 0 || s.newest.number <= s.applied
+}
 
 // applyNewest brings a load balancer to the newest nodes of its Service, however often they change meanwhile.
-func (l *loadBalancers) applyNewest(ctx context.Context, s *turn, u *update) {
-	t := &l.turns
+func (l *loadBalancers) applyNewest(ctx context.Context, s *serviceState, u *update) {
+	t := &l.states
 	pause := updatePauseLeast
 	for {
 		want, err := l.applyOnce(ctx, s)
@@ -282,19 +284,19 @@ func (l *loadBalancers) applyNewest(ctx context.Context, s *turn, u *update) {
 }
 
 // applyOnce calls the provider with the newest nodes. What a reconciliation applies, or will, is left to it.
-func (l *loadBalancers) applyOnce(ctx context.Context, s *turn) (want wanted, err error) {
-	l.turns.mu.Lock()
+func (l *loadBalancers) applyOnce(ctx context.Context, s *serviceState) (want wanted, err error) {
+	l.states.mu.Lock()
 	want = s.newest
-	l.turns.mu.Unlock()
+	l.states.mu.Unlock()
 	ctx, leave, err := l.enter(ctx, want.service)
 	if err != nil {
 		return want, err
 	}
 	defer leave()
-	l.turns.mu.Lock()
+	l.states.mu.Lock()
 	want = s.newest
 	over := s.deleted || s.ensuring > 0 || want.number <= s.applied
-	l.turns.mu.Unlock()
+	l.states.mu.Unlock()
 	if over {
 		return wanted{service: want.service}, nil
 	}
@@ -324,7 +326,7 @@ func (*loadBalancers) pause(ctx context.Context, d time.Duration, changed <-chan
 
 // reconcile calls ensure with the nodes that were wanted last, and applies those that came meanwhile before it returns.
 func (l *loadBalancers) reconcile(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node, ensure func(context.Context, []*v1.Node) error) (err error) {
-	t := &l.turns
+	t := &l.states
 	t.mu.Lock()
 	s := t.enterLocked(service)
 	s.ensuring++
@@ -375,7 +377,7 @@ func sameNodes(a, b []*v1.Node) bool {
 }
 
 // withdraw tells that a Service's load balancer is to go, and needs no nodes any more.
-func (t *turns) withdraw(service *v1.Service) (done func()) {
+func (t *serviceStates) withdraw(service *v1.Service) (done func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.enterLocked(service)

@@ -115,12 +115,12 @@ func updating(t *testing.T, test func(t *testing.T, c *slowCloud, l *loadBalance
 		recorder := record.NewFakeRecorder(100)
 		g.reports.use(recorder)
 		stop := make(chan struct{})
-		g.loadBalancers.turns.endWith(stop)
+		g.loadBalancers.states.endWith(stop)
 		test(t, c, g.loadBalancers, recorder)
 		close(stop)
 		synctest.Wait()
 		assert.Zero(t, g.UpdatesUnderWay(), "what goes on by itself ends with the process")
-		assert.Empty(t, g.loadBalancers.turns.byID, "nothing is remembered of what is over")
+		assert.Empty(t, g.loadBalancers.states.byID, "nothing is remembered of what is over")
 		assert.Zero(t, g.loadBalancers.locks.Held())
 	})
 }
@@ -357,7 +357,7 @@ func TestUpdateAfterDeletion(t *testing.T) {
 			t.Parallel()
 			updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, events *record.FakeRecorder) {
 				stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-				l.turns.know(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
+				l.states.know(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
 				now := serviceNamed("web")
 				now.Spec.Type = v1.ServiceTypeLoadBalancer
 				if change(now) {
@@ -371,14 +371,14 @@ func TestUpdateAfterDeletion(t *testing.T) {
 				c.mu.Lock()
 				defer c.mu.Unlock()
 				assert.Len(t, c.calls, 1)
-				assert.Zero(t, l.turns.underWay())
+				assert.Zero(t, l.states.underWay())
 				assert.Empty(t, events.Events)
 			})
 		})
 	}
 	updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, _ *record.FakeRecorder) {
 		stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-		l.turns.know(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
+		l.states.know(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
 		now := serviceNamed("web")
 		now.Spec.Type = v1.ServiceTypeLoadBalancer
 		require.NoError(t, stored.Add(now))

@@ -13,10 +13,10 @@ import (
 // WithPrefetch returns a context whose single reads take further objects along, where the cloud reads several by one call: those
 // that are likely asked for next, as far as they are not known. The function may use the inventory.
 func WithPrefetch[ID comparable](ctx context.Context, ids func() []ID) context.Context {
-	return context.WithValue(ctx, alsoKey{}, ids)
+	return context.WithValue(ctx, prefetchKey{}, ids)
 }
 
-type alsoKey struct{}
+type prefetchKey struct{}
 
 // prefetch is what a question takes along into its batch: objects that are likely asked for next.
 type prefetch[ID comparable] struct {

@@ -502,8 +502,8 @@ func (i *view[ID]) readLocked(ctx context.Context, id ID, q Query, asked time.Ti
 		return f
 	}
 	i.pending = append(i.pending, id)
-	if also, ok := ctx.Value(alsoKey{}).(func() []ID); ok {
-		i.prefetches = append(i.prefetches, prefetch[ID]{ctx: ctx, ids: also, oldest: asked.Add(-q.MaxAge)})
+	if ids, ok := ctx.Value(prefetchKey{}).(func() []ID); ok {
+		i.prefetches = append(i.prefetches, prefetch[ID]{ctx: ctx, ids: ids, oldest: asked.Add(-q.MaxAge)})
 	}
 	if !i.batching {
 		i.batching = true

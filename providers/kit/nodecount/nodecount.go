@@ -35,36 +35,36 @@ type Counts struct {
 	Uninitialized int
 }
 
-// SetLister gives the view the nodes to count.
-func (v *Counter) SetLister(l listers.NodeLister) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.lister = l
+// SetLister gives the counter the nodes to count.
+func (c *Counter) SetLister(l listers.NodeLister) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lister = l
 }
 
 // Counts returns numbers that are at most a second old.
-func (v *Counter) Counts() Counts {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.lister == nil {
+func (c *Counter) Counts() Counts {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lister == nil {
 		return Counts{}
 	}
-	if time.Since(v.at) < refresh {
-		return v.counts
+	if time.Since(c.at) < refresh {
+		return c.counts
 	}
-	nodes, err := v.lister.List(labels.Everything())
+	nodes, err := c.lister.List(labels.Everything())
 	if err != nil {
-		return v.counts
+		return c.counts
 	}
-	v.counts, v.at = count(nodes), time.Now()
-	return v.counts
+	c.counts, c.at = count(nodes), time.Now()
+	return c.counts
 }
 
 // Nodes returns the nodes of the cluster; none before they are known. They are shared and may not be changed.
-func (v *Counter) Nodes() []*v1.Node {
-	v.mu.Lock()
-	lister := v.lister
-	v.mu.Unlock()
+func (c *Counter) Nodes() []*v1.Node {
+	c.mu.Lock()
+	lister := c.lister
+	c.mu.Unlock()
 	if lister == nil {
 		return nil
 	}
