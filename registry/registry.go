@@ -24,13 +24,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// Features says what a provider does, for the feature matrix and for checks at start.
-type Features struct {
-	Instances     bool `json:"instances"`
-	LoadBalancers bool `json:"loadBalancers"`
-	Routes        bool `json:"routes"`
-}
-
 // Permission is a right that a provider's credential needs.
 type Permission struct {
 	// For says what needs it, such as "nodes".
@@ -72,7 +65,8 @@ type Provider struct {
 	Stability string
 	// SDK is the Go module that talks to the cloud; empty for a client of the provider's own.
 	SDK string
-	// ProviderIDPrefixes are the beginnings of spec.providerID of this cloud's nodes, such as "digitalocean://".
+	// ProviderIDPrefixes are the beginnings of spec.providerID of this cloud's nodes, such as "digitalocean://". A provider without
+	// nodes has none, and takes every Node for one of its cluster.
 	ProviderIDPrefixes []string
 	// InstanceKey returns what identifies the instance behind a provider ID in whichever of its forms, also without a prefix
 	// where the cloud's own controller accepts that, and "" for one that is not the provider's. nil: the ID as it is, where it
@@ -136,7 +130,7 @@ func (r *Registry) Add(p Provider) error {
 		return fmt.Errorf("registering provider %q: the name must be lower-case letters and digits", p.Name)
 	case p.Validate == nil || p.New == nil:
 		return fmt.Errorf("registering provider %q: Validate and New must be set", p.Name)
-	case len(p.ProviderIDPrefixes) == 0:
+	case p.Features.Instances == Done && len(p.ProviderIDPrefixes) == 0:
 		return fmt.Errorf("registering provider %q: at least one provider ID prefix must be declared", p.Name)
 	}
 	for _, other := range r.providers {

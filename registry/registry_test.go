@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -20,7 +21,7 @@ func described(name string, prefixes ...string) Provider {
 		prefixes = []string{name + "://"}
 	}
 	return Provider{
-		Name: name, ProviderIDPrefixes: prefixes,
+		Name: name, ProviderIDPrefixes: prefixes, Features: Features{Instances: Done},
 		Validate: func(Inputs) error { return nil },
 		New:      func(Inputs) (cloudprovider.Interface, error) { return &fake.Cloud{EnableInstancesV2: true}, nil },
 	}
@@ -42,6 +43,18 @@ func TestAddRefusesClashes(t *testing.T) {
 	unprefixed.ProviderIDPrefixes = nil
 	require.ErrorContains(t, r.Add(unprefixed), "provider ID prefix must be declared")
 	assert.Equal(t, []string{"alpha"}, r.Names())
+	unprefixed.Features = Features{LoadBalancers: Done}
+	require.NoError(t, r.Add(unprefixed), "without nodes there are no provider IDs")
+}
+
+// TestFeatures: what is done, what is not done yet and what the cloud does not have are three things.
+func TestFeatures(t *testing.T) {
+	t.Parallel()
+	text, err := json.Marshal(Features{Instances: Done, Routes: CloudHasNone})
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"instances": "yes", "loadBalancers": "not yet", "routes": "the cloud has none"}`, string(text))
+	_, err = json.Marshal(Features{Instances: 7})
+	require.Error(t, err)
 }
 
 func TestLookup(t *testing.T) {

@@ -31,7 +31,7 @@ func TestGeneratedFilesAreFresh(t *testing.T) {
 // imagined is a provider whose folder holds nothing but a file with code.
 func imagined() registry.Provider {
 	return registry.Provider{
-		Name: "imagined", Title: "Imagined Cloud", Stability: "alpha", Features: registry.Features{Instances: true},
+		Name: "imagined", Title: "Imagined Cloud", Stability: "alpha", Features: registry.Features{Instances: registry.Done},
 		Permissions: []registry.Permission{{For: "nodes", Needs: []string{"imagined:read"}}},
 		Options: []schema.OptionRow{
 			{Env: "IMAGINED_TOKEN", Required: true, Spec: schema.Spec{Kind: schema.KindSecret, Help: "Token."}},

@@ -245,17 +245,11 @@ func (w *writer) reference(providers []registry.Provider) {
 
 // cloudsTable is the matrix of what is done on each cloud.
 func cloudsTable(providers []registry.Provider) string {
-	mark := func(has bool) string {
-		if has {
-			return "yes"
-		}
-		return "the cloud has none"
-	}
 	var b strings.Builder
 	b.WriteString("| cloud | support | nodes | load balancers | routes | further | options | annotations |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, p := range providers {
-		fmt.Fprintf(&b, "| [%s](docs/providers/%s.md) | %s | %s | %s | %s | %s | %d | %d |\n", p.Title, p.Name, p.Stability, mark(p.Features.Instances), mark(p.Features.LoadBalancers), mark(p.Features.Routes),
-			strings.Join(p.Extras, ", "), len(p.Options), len(p.Annotations))
+		fmt.Fprintf(&b, "| [%s](docs/providers/%s.md) | %s | %s | %s | %s | %s | %d | %d |\n", p.Title, p.Name, p.Stability,
+			p.Features.Instances, p.Features.LoadBalancers, p.Features.Routes, strings.Join(p.Extras, ", "), len(p.Options), len(p.Annotations))
 	}
 	return b.String()
 }

@@ -8,13 +8,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 func TestConformance(t *testing.T) {
@@ -42,17 +40,16 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	network := simkit.NewNetwork()
 	url := network.Serve(t, server)
 	file := sim.CloudConfig(url) + "NLBSecurityGroupMode = Managed\n"
+	pods := ""
 	return &conformance.Fixture{
 		Sim: server, Network: network,
-		Open: func(policy guard.Policy) (cloudprovider.Interface, error) {
-			var r registry.Registry
-			if err := r.Add(Description()); err != nil {
-				return nil, err
-			}
+		Provider: Description(),
+		Inputs: func() registry.Inputs {
 			in := testInputs(sim, url, file, map[string]string{"AWS_ACCESS_KEY_ID": awssim.Key})
-			in.Guard, in.Dial = &policy, network.Dial
-			return r.Open(Name, in)
+			in.ClusterCIDR = pods
+			return in
 		},
+		Routes: func() { pods = conformance.ClusterCIDR },
 		AddInstance: func(name string) string {
 			id := sim.AddInstance(awssim.Spec{Name: name})
 			for _, i := range sim.List() {

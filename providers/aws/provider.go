@@ -29,7 +29,7 @@ func Description() registry.Provider {
 		Name: Name, Title: "AWS", Stability: "alpha", SDK: "github.com/aws/aws-sdk-go-v2",
 		ProviderIDPrefixes: []string{providerIDPrefix, "i-", "/"}, // the latter without a scheme, as older kubelets had them
 		InstanceKey:        instanceKey,
-		Features:           registry.Features{Instances: true, LoadBalancers: true, Routes: true},
+		Features:           registry.Features{Instances: registry.Done, LoadBalancers: registry.Done, Routes: registry.Done},
 		Extras:             []string{"Fargate", "tagging of instances"},
 		Controllers:        []registry.Controller{{Name: taggingController, Rights: []registry.Right{{Resources: []string{"nodes"}, Verbs: []string{"patch"}}}}},
 		Options:            Options.Rows(),

@@ -15,13 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceansim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -65,7 +63,6 @@ func newFixtureBehind(t testing.TB, between func(sim *digitaloceansim.Sim, serve
 		require.NoError(t, err)
 		return id
 	}
-	var adopt registry.Adoption
 	return &conformance.Fixture{
 		Claims: &conformance.Claims{
 			Of:      func(s *v1.Service) string { return s.Annotations[annotationID] },
@@ -74,7 +71,6 @@ func newFixtureBehind(t testing.TB, between func(sim *digitaloceansim.Sim, serve
 			Exists: func(id string) bool {
 				return slices.ContainsFunc(sim.LoadBalancers(), func(lb digitaloceansim.LoadBalancer) bool { return lb.ID == id })
 			},
-			Adopt: func(a registry.Adoption) { adopt = a },
 		},
 		Sim: server, Network: network,
 		Lag: sim.SetListingLag,
@@ -84,15 +80,8 @@ func newFixtureBehind(t testing.TB, between func(sim *digitaloceansim.Sim, serve
 				c.PerMinute, c.PerHour = digitaloceansim.PublishedPerMinute, digitaloceansim.PublishedPerHour
 			})
 		},
-		Open: func(policy guard.Policy) (cloudprovider.Interface, error) {
-			var r registry.Registry
-			if err := r.Add(Description()); err != nil {
-				return nil, err
-			}
-			in := testInputs(url, env)
-			in.Guard, in.Dial, in.Adopt = &policy, network.Dial, adopt
-			return r.Open(Name, in)
-		},
+		Provider: Description(),
+		Inputs:   func() registry.Inputs { return testInputs(url, env) },
 		AddInstance: func(name string) string {
 			return providerIDPrefix + strconv.Itoa(sim.AddDroplet(digitaloceansim.Spec{Name: name}))
 		},

@@ -27,7 +27,7 @@ func Description() registry.Provider {
 	return registry.Provider{
 		Name: Name, Title: "DigitalOcean", Stability: "alpha", SDK: "github.com/digitalocean/godo",
 		ProviderIDPrefixes: []string{providerIDPrefix},
-		Features:           registry.Features{Instances: true, LoadBalancers: true},
+		Features:           registry.Features{Instances: registry.Done, LoadBalancers: registry.Done, Routes: registry.CloudHasNone},
 		Extras:             []string{"tags of load balancers", "public access firewall"},
 		Options:            Options.Rows(),
 		Annotations:        Annotations.Rows(),

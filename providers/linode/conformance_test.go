@@ -14,13 +14,11 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/linode/linodesim"
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -51,12 +49,13 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	network := simkit.NewNetwork()
 	url := network.Serve(t, server)
 	sim.Reserve(reservedIP)
+	var flags map[string]string
+	subnet := 0
 	number := func(providerID string) int {
 		id, err := parseProviderID(providerID)
 		require.NoError(t, err)
 		return id
 	}
-	var adopt registry.Adoption
 	return &conformance.Fixture{
 		Limited: func() { server.Configure(func(c *simkit.Settings) { c.PerOperation = true }) },
 		Claims: &conformance.Claims{
@@ -66,21 +65,17 @@ func newFixture(t testing.TB) *conformance.Fixture {
 			Exists: func(id string) bool {
 				return slices.ContainsFunc(sim.NodeBalancers(), func(nb linodesim.NodeBalancer) bool { return strconv.Itoa(nb.ID) == id })
 			},
-			Adopt: func(a registry.Adoption) { adopt = a },
 		},
 		Sim: server, Network: network,
-		Lag: sim.SetListingLag,
-		Open: func(policy guard.Policy) (cloudprovider.Interface, error) {
-			var r registry.Registry
-			if err := r.Add(Description()); err != nil {
-				return nil, err
-			}
-			in := testInputs(url, nil, nil)
-			in.Guard, in.Dial, in.Adopt = &policy, network.Dial, adopt
-			return r.Open(Name, in)
+		Lag:      sim.SetListingLag,
+		Provider: Description(),
+		Inputs:   func() registry.Inputs { return testInputs(url, flags, nil) },
+		Routes: func() {
+			_, subnets := sim.AddVPC("cluster", [2]string{"default", "10.0.0.0/16"})
+			flags, subnet = map[string]string{"vpc-names": "cluster", "enable-route-controller": "true"}, subnets[0]
 		},
 		AddInstance: func(name string) string {
-			return providerIDPrefix + strconv.Itoa(sim.AddLinode(linodesim.Spec{Label: name, Private: true}))
+			return providerIDPrefix + strconv.Itoa(sim.AddLinode(linodesim.Spec{Label: name, Private: true, SubnetID: subnet}))
 		},
 		RemoveInstance:  func(id string) { sim.RemoveLinode(number(id)) },
 		PowerOff:        func(id string) { require.NoError(t, sim.SetStatus(number(id), "offline")) },

@@ -26,7 +26,7 @@ func Description() registry.Provider {
 	return registry.Provider{
 		Name: Name, Title: "Linode (Akamai)", Stability: "alpha", SDK: "github.com/linode/linodego",
 		ProviderIDPrefixes: []string{providerIDPrefix},
-		Features:           registry.Features{Instances: true, LoadBalancers: true, Routes: true},
+		Features:           registry.Features{Instances: registry.Done, LoadBalancers: registry.Done, Routes: registry.Done},
 		Extras:             []string{"node metadata", "pod ranges", "firewalls", "TLS secrets"},
 		Options:            Options.Rows(),
 		Annotations:        Annotations.Rows(),

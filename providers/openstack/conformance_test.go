@@ -11,13 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -48,7 +46,6 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	network := simkit.NewNetwork()
 	url := network.Serve(t, server)
 	file := sim.CloudConfig(url) + "manage-security-groups = true\n"
-	var adopt registry.Adoption
 	return &conformance.Fixture{
 		Claims: &conformance.Claims{
 			Of:      func(s *v1.Service) string { return s.Annotations[annotationID] },
@@ -57,18 +54,11 @@ func newFixture(t testing.TB) *conformance.Fixture {
 			Exists: func(id string) bool {
 				return slices.ContainsFunc(sim.LoadBalancers(), func(lb openstacksim.LoadBalancer) bool { return lb.ID == id })
 			},
-			Adopt: func(a registry.Adoption) { adopt = a },
 		},
 		Sim: server, Network: network,
-		Open: func(policy guard.Policy) (cloudprovider.Interface, error) {
-			var r registry.Registry
-			if err := r.Add(Description()); err != nil {
-				return nil, err
-			}
-			in := testInputs(file, nil)
-			in.Guard, in.Dial, in.Adopt = &policy, network.Dial, adopt
-			return r.Open(Name, in)
-		},
+		Provider:        Description(),
+		Inputs:          func() registry.Inputs { return testInputs(file, nil) },
+		Routes:          func() { file += "[Route]\nrouter-id = " + sim.Routers()[0].ID + "\n" },
 		AddInstance:     func(name string) string { return providerIDPrefix + "/" + sim.AddServer(openstacksim.Spec{Name: name}) },
 		RemoveInstance:  func(id string) { sim.RemoveServer(serverID(t, id)) },
 		PowerOff:        func(id string) { require.NoError(t, sim.SetStatus(serverID(t, id), "SHUTOFF")) },

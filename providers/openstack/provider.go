@@ -28,7 +28,7 @@ func Description() registry.Provider {
 		Name: Name, Title: "OpenStack", Stability: "alpha", SDK: "github.com/gophercloud/gophercloud/v2",
 		ProviderIDPrefixes: []string{providerIDPrefix},
 		InstanceKey:        instanceKey,
-		Features:           registry.Features{Instances: true, LoadBalancers: true, Routes: true},
+		Features:           registry.Features{Instances: registry.Done, LoadBalancers: registry.Done, Routes: registry.Done},
 		Extras:             []string{"load balancers shared between Services", "repair of load balancers in ERROR"},
 		Options:            Options.Rows(),
 		Annotations:        Annotations.Rows(),

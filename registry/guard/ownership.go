@@ -131,6 +131,9 @@ func (f Facts) instanceKey(id string) string {
 	if f.InstanceKey != nil {
 		return f.InstanceKey(id)
 	}
+	if len(f.ProviderIDPrefixes) == 0 {
+		return id // a provider without nodes serves those of any cloud
+	}
 	if slices.ContainsFunc(f.ProviderIDPrefixes, func(p string) bool { return strings.HasPrefix(id, p) }) {
 		return id
 	}

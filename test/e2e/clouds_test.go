@@ -26,6 +26,6 @@ func onEachCloud(t *testing.T, does func(registry.Features) bool, test func(t *t
 	}
 }
 
-func hasNodes(f registry.Features) bool { return f.Instances }
+func hasNodes(f registry.Features) bool { return f.Instances == registry.Done }
 
-func hasNodesAndLoadBalancers(f registry.Features) bool { return f.Instances && f.LoadBalancers }
+func hasNodesAndLoadBalancers(f registry.Features) bool { return f.Instances == registry.Done && f.LoadBalancers == registry.Done }

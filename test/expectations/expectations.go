@@ -67,10 +67,10 @@ func Read(root string, p registry.Provider) (Cloud, error) {
 			problems = append(problems, fmt.Errorf("%s: %s is missing", path, what))
 		}
 	}
-	missing(p.Features.Instances && c.ProviderID == "", "providerID")
-	missing(p.Features.LoadBalancers && len(c.Admission.Bad) == 0, "admission.bad")
-	missing(p.Features.LoadBalancers && c.Admission.Words == "", "admission.words")
-	missing(p.Features.LoadBalancers && len(c.Admission.Good) == 0, "admission.good")
+	missing(p.Features.Instances == registry.Done && c.ProviderID == "", "providerID")
+	missing(p.Features.LoadBalancers == registry.Done && len(c.Admission.Bad) == 0, "admission.bad")
+	missing(p.Features.LoadBalancers == registry.Done && c.Admission.Words == "", "admission.words")
+	missing(p.Features.LoadBalancers == registry.Done && len(c.Admission.Good) == 0, "admission.good")
 	missing(len(c.Adoption.Annotations) > 0 && len(c.Adoption.Asks) != 1, "one annotation in adoption.asks")
 	return c, errors.Join(problems...)
 }

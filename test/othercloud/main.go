@@ -37,7 +37,7 @@ func main() {
 func guarded(name string) int {
 	var r registry.Registry
 	if err := r.Add(registry.Provider{
-		Name: name, Title: name, ProviderIDPrefixes: []string{name + "://"}, Features: registry.Features{Instances: true},
+		Name: name, Title: name, ProviderIDPrefixes: []string{name + "://"}, Features: registry.Features{Instances: registry.Done},
 		Validate: func(registry.Inputs) error { return nil },
 		New:      func(registry.Inputs) (cloudprovider.Interface, error) { return &cloud{name: name}, nil },
 	}); err != nil {

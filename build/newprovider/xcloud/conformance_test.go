@@ -7,13 +7,11 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/build/newprovider/xcloud/xcloudsim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -36,13 +34,10 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	env := map[string]string{"XCLOUD_TOKEN": testToken, "XCLOUD_URL": network.Serve(t, server)}
 	return &conformance.Fixture{
 		Sim: server, Network: network,
-		Open: func(policy guard.Policy) (cloudprovider.Interface, error) {
-			var r registry.Registry
-			if err := r.Add(Description()); err != nil {
-				return nil, err
-			}
+		Provider: Description(),
+		Inputs: func() registry.Inputs {
 			lookup := func(k string) (string, bool) { v, ok := env[k]; return v, ok }
-			return r.Open(Name, registry.Inputs{Version: "test", Guard: &policy, Dial: network.Dial, Sources: schema.Sources{LookupEnv: lookup}})
+			return registry.Inputs{Version: "test", Sources: schema.Sources{LookupEnv: lookup}}
 		},
 		AddInstance:     func(name string) string { return providerIDPrefix + sim.AddInstance(name) },
 		RemoveInstance:  func(id string) { sim.RemoveInstanceByID(instanceOf(t, id)) },

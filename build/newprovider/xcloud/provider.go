@@ -24,7 +24,7 @@ func Description() registry.Provider {
 	return registry.Provider{
 		Name: Name, Title: "Xcloud", Stability: "alpha", // SDK: the Go module that talks to the cloud, if there is one
 		ProviderIDPrefixes: []string{providerIDPrefix},
-		Features:           registry.Features{Instances: true, LoadBalancers: true},
+		Features:           registry.Features{Instances: registry.Done, LoadBalancers: registry.Done, Routes: registry.NotYet},
 		Options:            Options.Rows(),
 		Annotations:        Annotations.Rows(),
 		Permissions:        permissions(),

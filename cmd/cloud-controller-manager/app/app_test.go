@@ -65,7 +65,7 @@ func check(t *testing.T, m *manager, args ...string) error {
 }
 
 func TestValidate(t *testing.T) {
-	routes := func(p *registry.Provider) { p.Features.Routes = true }
+	routes := func(p *registry.Provider) { p.Features.Routes = registry.Done }
 	for name, c := range map[string]struct {
 		providers []registry.Provider
 		args      []string

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"k8s.io/cloud-provider/names"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
 // validate refuses nonsense before anything starts. The provider's name comes first and alone: without it nothing else
@@ -41,7 +43,7 @@ func (m *manager) validate() error {
 			strings.Join(m.options.Generic.Controllers, ","), names.NodeRouteController))
 	}
 	in, err := m.inputs()
-	routes := p.Features.Routes && (p.Routes == nil || (err == nil && p.Routes(in)))
+	routes := p.Features.Routes == registry.Done && (p.Routes == nil || (err == nil && p.Routes(in)))
 	if routes && shared.ConfigureCloudRoutes && enabled.Has(names.NodeRouteController) && shared.ClusterCIDR == "" {
 		problems = append(problems, fmt.Errorf("--cluster-cidr is missing: provider %s manages routes; set it to the range of pod addresses, or set --configure-cloud-routes=false", p.Name))
 	}

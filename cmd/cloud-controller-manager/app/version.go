@@ -100,14 +100,7 @@ func printTable(w io.Writer, list []listing) error {
 	fmt.Fprintln(t, "NAME\tTITLE\tSTABILITY\tNODES\tLOAD BALANCERS\tROUTES\tSDK")
 	for _, p := range list {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s %s\n", p.Name, p.Title, p.Stability,
-			yes(p.Features.Instances), yes(p.Features.LoadBalancers), yes(p.Features.Routes), p.SDK, p.SDKVersion)
+			p.Features.Instances, p.Features.LoadBalancers, p.Features.Routes, p.SDK, p.SDKVersion)
 	}
 	return t.Flush()
-}
-
-func yes(b bool) string {
-	if b {
-		return "yes"
-	}
-	return "-"
 }

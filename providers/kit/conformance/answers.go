@@ -22,8 +22,14 @@ const maxAsked = 60
 // runHostileAnswers: nothing crashes, nothing is deleted, no other host is asked, and afterwards the work goes on.
 func runHostileAnswers(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
+	nodes, loadBalancers := of(t, newFixture, (*Fixture).hasNodes), of(t, newFixture, (*Fixture).hasLoadBalancers)
 	for _, kind := range hostile {
-		virtual(t, kind+" while a Service is changed", func(t *testing.T) { runHostileAnswer(t, newFixture(t), kind) })
+		if loadBalancers {
+			virtual(t, kind+" while a Service is changed", func(t *testing.T) { runHostileAnswer(t, newFixture(t), kind) })
+		}
+		if !nodes {
+			continue
+		}
 		virtual(t, kind+" while a Node is asked for", func(t *testing.T) {
 			w := newWorld(t, newFixture(t))
 			node := w.addNode(t.Context(), "worker", nil)

@@ -5,6 +5,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -25,17 +26,22 @@ import (
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// Fixture is one simulated cloud, and how to reach it as the provider does.
+// Fixture is one simulated cloud, and how to reach it as the provider does. What concerns nodes, load balancers or routes is set
+// where the provider has them.
 type Fixture struct {
+	// Provider is the description of the provider. Its Features say what is tried.
+	Provider registry.Provider
+	// Inputs are those of the provider that is opened next. The suite adds the guard, the way to the simulated cloud and the
+	// operator's policy about adoption.
+	Inputs func() registry.Inputs
 	// Sim is the simulated cloud.
 	Sim *simkit.Server
 	// Network is where the provider reaches it.
 	Network *simkit.Network
-	// Open makes the provider through the registry, guard included, with empty caches: as a start of the program.
-	Open func(guard.Policy) (cloudprovider.Interface, error)
 	// AddInstance starts an instance and returns its provider ID.
 	AddInstance func(name string) string
 	// RemoveInstance destroys an instance.
@@ -66,11 +72,34 @@ type Fixture struct {
 	// Lag makes reads show what was before for a while, as the cloud's own may; nil on clouds whose reads show at once what was
 	// written.
 	Lag func(time.Duration)
+	// Routes makes the provider that is opened next one that makes routes, in the networks of ClusterCIDR, and instances such
+	// that can have them.
+	Routes func()
 	// Claims is how Services can ask for load balancers that they were not given.
 	Claims *Claims
 	// Snapshot describes everything in the cloud that belongs to Services, without identifiers that differ from run to
 	// run. An empty cloud is "".
 	Snapshot func() string
+
+	adopt registry.Adoption
+}
+
+// ClusterCIDR are the networks of the pods where routes are tried.
+const ClusterCIDR = "10.244.0.0/16"
+
+func (f *Fixture) hasNodes() bool         { return f.Provider.Features.Instances == registry.Done }
+func (f *Fixture) hasLoadBalancers() bool { return f.Provider.Features.LoadBalancers == registry.Done }
+func (f *Fixture) hasRoutes() bool        { return f.Provider.Features.Routes == registry.Done }
+
+// open makes the provider through the registry, guard included, with empty caches: as a start of the program.
+func (f *Fixture) open(policy guard.Policy) (cloudprovider.Interface, error) {
+	var r registry.Registry
+	if err := r.Add(f.Provider); err != nil {
+		return nil, err
+	}
+	in := f.Inputs()
+	in.Guard, in.Dial, in.Adopt = &policy, f.Network.Dial, f.adopt
+	return r.Open(f.Provider.Name, in)
 }
 
 // Case is a Service and a later change of it.
@@ -83,14 +112,65 @@ type Case struct {
 // Run runs the whole suite. Every test gets a fixture of its own, and runs in virtual time: whatever waits costs nothing.
 func Run(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
-	t.Run("Guard", func(t *testing.T) { t.Parallel(); runGuard(t, newFixture) })
-	t.Run("Instances", func(t *testing.T) { t.Parallel(); runInstances(t, newFixture) })
-	t.Run("LoadBalancers", func(t *testing.T) { t.Parallel(); runLoadBalancers(t, newFixture) })
-	t.Run("Ownership", func(t *testing.T) { t.Parallel(); runOwnership(t, newFixture) })
-	t.Run("Lag", func(t *testing.T) { t.Parallel(); runLag(t, newFixture) })
-	t.Run("HostileAnswers", func(t *testing.T) { t.Parallel(); runHostileAnswers(t, newFixture) })
-	t.Run("Labels", func(t *testing.T) { t.Parallel(); runLabels(t, newFixture) })
-	t.Run("Interruption", func(t *testing.T) { t.Parallel(); runInterruption(t, newFixture) })
+	virtual(t, "Features", func(t *testing.T) {
+		f := newFixture(t)
+		require.NoError(t, f.checkFeatures())
+	})
+	for _, part := range parts {
+		if of(t, newFixture, part.applies) {
+			t.Run(part.name, func(t *testing.T) { t.Parallel(); part.run(t, newFixture) })
+		}
+	}
+}
+
+// parts are those of the suite, and which providers they are for.
+var parts = []struct {
+	name    string
+	applies func(*Fixture) bool
+	run     func(t *testing.T, newFixture func(t testing.TB) *Fixture)
+}{
+	{"Guard", (*Fixture).hasNodes, runGuard},
+	{"Instances", (*Fixture).hasNodes, runInstances},
+	{"LoadBalancers", (*Fixture).hasLoadBalancers, runLoadBalancers},
+	{"Ownership", func(f *Fixture) bool { return f.hasLoadBalancers() && f.Claims != nil }, runOwnership},
+	{"Lag", func(f *Fixture) bool { return f.hasLoadBalancers() && f.Lag != nil }, runLag},
+	{"Routes", (*Fixture).hasRoutes, runRoutes},
+	{"HostileAnswers", func(*Fixture) bool { return true }, runHostileAnswers},
+	{"Labels", func(*Fixture) bool { return true }, runLabels},
+	{"Interruption", (*Fixture).hasLoadBalancers, runInterruption},
+}
+
+// checkFeatures compares what the description says with what the provider offers, and with what the fixture can try.
+func (f *Fixture) checkFeatures() error {
+	cloud, err := f.open(atOnce)
+	if err != nil {
+		return err
+	}
+	_, nodes := cloud.InstancesV2()
+	_, loadBalancers := cloud.LoadBalancer()
+	_, routes := cloud.Routes()
+	features := f.Provider.Features
+	var problems []error
+	for _, c := range []struct {
+		what       string
+		said       registry.Support
+		done, able bool
+	}{
+		{"nodes", features.Instances, nodes, f.AddInstance != nil},
+		{"load balancers", features.LoadBalancers, loadBalancers, len(f.Services) > 0},
+		{"routes", features.Routes, routes || features.Routes == registry.Done, f.Routes != nil}, // an option may have to ask for them
+	} {
+		if (c.said == registry.Done) != c.done {
+			problems = append(problems, fmt.Errorf("%s: the description says %q, and the provider offers them: %t", c.what, c.said, c.done))
+		}
+		if c.said == registry.Done && !c.able {
+			problems = append(problems, fmt.Errorf("%s: the fixture lacks what trying them takes", c.what))
+		}
+	}
+	if !f.hasNodes() && !f.hasLoadBalancers() && !f.hasRoutes() {
+		problems = append(problems, errors.New("the description says that nothing is done"))
+	}
+	return errors.Join(problems...)
 }
 
 // virtual runs a subtest in virtual time, beside others. Inside of it there are no further subtests.
@@ -119,6 +199,8 @@ type world struct {
 	cloud  cloudprovider.Interface
 	nodes  []*v1.Node
 	policy guard.Policy
+	// serial is the number of the last node that another cloud's controller initialised.
+	serial int
 	// shown are the Nodes that the informers show; no loop of the provider's starts, for they never say that they have synced.
 	shown []*v1.Node
 	// services is what the informers of the provider that runs know of Services: what the API server has.
@@ -151,7 +233,7 @@ func (w *world) restart() {
 	if w.stop != nil {
 		w.stop()
 	}
-	cloud, err := w.Open(w.policy)
+	cloud, err := w.open(w.policy)
 	require.NoError(w.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	w.t.Cleanup(cancel)
@@ -186,7 +268,7 @@ func (w *world) show() {
 
 func (w *world) instances() cloudprovider.InstancesV2 {
 	i, ok := w.cloud.InstancesV2()
-	require.True(w.t, ok, "every provider has InstancesV2")
+	require.True(w.t, ok)
 	return i
 }
 
@@ -200,8 +282,14 @@ func (w *world) loadBalancer() cloudprovider.LoadBalancer {
 // addNode starts an instance and adds its node, initialised as the framework does it: it tries again after failures, with
 // pauses that double, and whenever kubelet writes the Node's status.
 func (w *world) addNode(ctx context.Context, name string, onError func()) *v1.Node {
-	w.AddInstance(name)
 	node := bareNode(name)
+	if !w.hasNodes() {
+		w.serial++
+		initializeElsewhere(node, w.serial)
+		w.nodes = append(w.nodes, node)
+		return node
+	}
+	w.AddInstance(name)
 	began, pause := time.Now(), firstNodePause
 	for {
 		m, err := w.instances().InstanceMetadata(ctx, node)
@@ -217,6 +305,12 @@ func (w *world) addNode(ctx context.Context, name string, onError func()) *v1.No
 		time.Sleep(pause)
 		pause = min(2*pause, kubeletWrites)
 	}
+}
+
+// initializeElsewhere makes a node what another cloud's controller makes of it.
+func initializeElsewhere(node *v1.Node, number int) {
+	node.Spec.ProviderID, node.Spec.Taints = "elsewhere://"+node.Name, nil
+	node.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: fmt.Sprintf("10.0.%d.%d", number/250, number%250+1)}}
 }
 
 // bareNode is a node as kubelet registers it with --cloud-provider=external.

@@ -14,7 +14,6 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
-	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
 // Marks by which what somebody wrote is found again: as a text, in an ID of hexadecimal digits, in a number.
@@ -33,14 +32,22 @@ var writings = []string{
 // runLabels: labels of metrics are kept for as long as the process lives, so that nothing in them may come from a Service or a Node.
 func runLabels(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
+	if of(t, newFixture, (*Fixture).hasLoadBalancers) {
+		runLabelsOfServices(t, newFixture)
+	}
+	if of(t, newFixture, (*Fixture).hasNodes) {
+		runLabelsOfNodes(t, newFixture)
+	}
+}
+
+func runLabelsOfServices(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
 	virtual(t, "no label holds what a Service says", func(t *testing.T) {
 		w := newWorld(t, newFixture(t))
 		w.addNode(t.Context(), "worker", nil)
-		provider, err := registry.Linked().Lookup(w.cloud.ProviderName())
-		require.NoError(t, err)
 		c := w.Services[sortedKeys(w.Services)[0]]
 		n := 0
-		for _, row := range provider.Annotations {
+		for _, row := range w.Provider.Annotations {
 			for _, text := range writings {
 				n++
 				s := c.Service.DeepCopy()
@@ -57,15 +64,17 @@ func runLabels(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		}
 		w.requireCleanLabels()
 	})
+}
+
+func runLabelsOfNodes(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
 	virtual(t, "no label holds what a Node says", func(t *testing.T) {
 		w := newWorld(t, newFixture(t))
 		w.addNode(t.Context(), "worker", nil)
-		provider, err := registry.Linked().Lookup(w.cloud.ProviderName())
-		require.NoError(t, err)
 		for _, text := range append(writings, "i-"+markHex+"aaaaa") {
 			node := bareNode(text)
 			_, _ = w.instances().InstanceMetadata(t.Context(), node)
-			for _, prefix := range provider.ProviderIDPrefixes {
+			for _, prefix := range w.Provider.ProviderIDPrefixes {
 				for _, slash := range []string{"", "/"} {
 					node.Spec.ProviderID = prefix + slash + text
 					_, _ = w.instances().InstanceExists(t.Context(), node)

@@ -15,9 +15,6 @@ var lags = []time.Duration{time.Second, 5 * time.Second, 20 * time.Second, 30 * 
 
 func runLag(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
-	if !of(t, newFixture, func(f *Fixture) bool { return f.Lag != nil }) {
-		return
-	}
 	for _, name := range of(t, newFixture, serviceNames) {
 		for _, lag := range lags {
 			virtual(t, name+" loses its records while reads lag by "+lag.String(), func(t *testing.T) { runLostRecords(t, newFixture(t), name, lag) })

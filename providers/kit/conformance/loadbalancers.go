@@ -29,9 +29,9 @@ func runLoadBalancers(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		require.NoError(t, w.loadBalancer().UpdateLoadBalancer(t.Context(), clusterName, w.service(t.Context(), c.Service), w.nodes))
 		w.requireNoWrites("the Service was never ensured")
 	})
-	virtual(t, "an instance goes while its Node stays", func(t *testing.T) {
-		runLostInstance(t, newFixture(t))
-	})
+	if of(t, newFixture, (*Fixture).hasNodes) {
+		virtual(t, "an instance goes while its Node stays", func(t *testing.T) { runLostInstance(t, newFixture(t)) })
+	}
 	virtual(t, "another cluster's load balancer is left alone", func(t *testing.T) {
 		runOtherCluster(t, newFixture(t))
 	})

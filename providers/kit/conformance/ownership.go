@@ -23,15 +23,10 @@ type Claims struct {
 	Foreign func() string
 	// Exists reports whether a load balancer exists.
 	Exists func(id string) bool
-	// Adopt sets the operator's policy of the provider that is opened next.
-	Adopt func(registry.Adoption)
 }
 
 func runOwnership(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
-	if !of(t, newFixture, func(f *Fixture) bool { return f.Claims != nil }) {
-		return
-	}
 	virtual(t, "an older Service claims another's load balancer", func(t *testing.T) { runOlderClaimer(t, newFixture(t)) })
 	virtual(t, "a user's load balancer is refused", func(t *testing.T) { runForeign(t, newFixture(t), registry.AdoptEvidence) })
 	virtual(t, "a user's load balancer is adopted where the operator allows it, and never deleted", func(t *testing.T) {
@@ -143,7 +138,7 @@ func runOlderClaimer(t *testing.T, f *Fixture) {
 func runForeign(t *testing.T, f *Fixture, adopt registry.Adoption) {
 	t.Helper()
 	ctx := t.Context()
-	f.Claims.Adopt(adopt)
+	f.adopt = adopt
 	w := newWorld(t, f)
 	c := w.Services[sortedKeys(w.Services)[0]]
 	w.addNode(ctx, "worker-1", nil)
