@@ -96,11 +96,17 @@ func literal(e ast.Expr, texts map[string]string) (string, bool) {
 	return "", false
 }
 
-// metricOf reads a call such as metrics.NewCounterVec(&metrics.CounterOpts{…}, []string{"label"}).
+// metricOf reads a call such as metrics.NewCounterVec(&metrics.CounterOpts{…}, []string{"label"}), or as
+// metrics.NewDesc("name", "help", []string{"label"}, …), which describes a gauge.
 func metricOf(call *ast.CallExpr, texts map[string]string) (metric, bool) {
 	function, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || len(call.Args) == 0 {
 		return metric{}, false
+	}
+	if function.Sel.Name == "NewDesc" && len(call.Args) > 2 {
+		name, named := literal(call.Args[0], texts)
+		help, helped := literal(call.Args[1], texts)
+		return metric{name, "gauge", labelsOf(call.Args[2], texts), help}, named && helped
 	}
 	kind := strings.TrimSuffix(strings.TrimPrefix(function.Sel.Name, "New"), "Vec")
 	if !slices.Contains([]string{"Counter", "Gauge", "Histogram"}, kind) {
@@ -128,16 +134,23 @@ func metricOf(call *ast.CallExpr, texts map[string]string) (metric, bool) {
 	parts := slices.DeleteFunc([]string{fields["Namespace"], fields["Subsystem"], fields["Name"]}, func(s string) bool { return s == "" })
 	m := metric{name: strings.Join(parts, "_"), kind: strings.ToLower(kind), help: fields["Help"]}
 	if len(call.Args) > 1 {
-		if list, ok := call.Args[1].(*ast.CompositeLit); ok {
-			var labels []string
-			for _, e := range list.Elts {
-				text, _ := literal(e, texts)
-				labels = append(labels, text)
-			}
-			m.labels = strings.Join(labels, ", ")
-		}
+		m.labels = labelsOf(call.Args[1], texts)
 	}
 	return m, true
+}
+
+// labelsOf are the names of labels in a literal list.
+func labelsOf(e ast.Expr, texts map[string]string) string {
+	list, ok := e.(*ast.CompositeLit)
+	if !ok {
+		return ""
+	}
+	var labels []string
+	for _, e := range list.Elts {
+		text, _ := literal(e, texts)
+		labels = append(labels, text)
+	}
+	return strings.Join(labels, ", ")
 }
 
 func metricsTable(list []metric) string {

@@ -8,7 +8,6 @@ import (
 	_ "golang.org/x/crypto/x509roots/fallback"            // certificate authorities, where the image has none
 	_ "k8s.io/component-base/logs/json/register"          // --logging-format=json
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // rest_client and workqueue metrics
-	_ "k8s.io/component-base/metrics/prometheus/version"  // kubernetes_build_info
 
 	"github.com/anyccm/cloud-controller-manager/cmd/cloud-controller-manager/app"
 	"github.com/anyccm/cloud-controller-manager/registry"

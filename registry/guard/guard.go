@@ -71,7 +71,6 @@ var (
 
 // Wrap puts the guard above a cloud.
 func Wrap(inner cloudprovider.Interface, facts Facts) *Cloud {
-	registerMetrics()
 	c := &Cloud{inner: inner, facts: facts, reports: &reports{}}
 	c.ownership = &ownership{facts: facts, reports: c.reports}
 	witnesses := &witnesses{nodes: c.ownership.list, planned: facts.Policy.planned, heard: &heard{}}
@@ -90,6 +89,7 @@ func Wrap(inner cloudprovider.Interface, facts Facts) *Cloud {
 			inner: r, ownership: c.ownership, verification: c.verification, reports: c.reports, cluster: parseNetworks(facts.ClusterCIDR),
 		}
 	}
+	registerMetrics(c)
 	return c
 }
 

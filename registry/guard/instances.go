@@ -96,6 +96,7 @@ func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (metada
 	}
 	if err != nil {
 		if Uninitialized(node) {
+			initializationsFailed.WithLabelValues(i.facts.Provider).Inc()
 			i.reports.warn(node, EventNodeInitializationFailed, err.Error())
 		}
 		return nil, err

@@ -73,6 +73,7 @@ type loadBalancers struct {
 	locks        keylock.Locks
 	states       serviceStates
 	attempts     priority.Attempts
+	retained     retained
 }
 
 // failure returns the error unless it only says when to look again: work that is under way has not failed.
@@ -230,6 +231,7 @@ func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster s
 		return fmt.Errorf("the load balancer of Service %s is protected: remove the annotation %s to have it deleted", name(service), AnnotationProtect)
 	case wishes.Retain, wishes.Disown:
 		l.reports.retained(service)
+		l.retained.add(service)
 		return nil
 	}
 	defer recovered(&err, "EnsureLoadBalancerDeleted", name(service))

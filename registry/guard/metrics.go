@@ -1,8 +1,10 @@
 package guard
 
 import (
+	"maps"
 	"sync"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 )
@@ -24,10 +26,116 @@ var (
 		Namespace: "anyccm", Subsystem: "guard", Name: "foreign_nodes", StabilityLevel: metrics.ALPHA,
 		Help: "Nodes of the cluster that are not ours and are left alone.",
 	}, []string{"provider"})
+	initializationsFailed = metrics.NewCounterVec(&metrics.CounterOpts{
+		Namespace: "anyccm", Subsystem: "guard", Name: "node_initializations_failed_total", StabilityLevel: metrics.ALPHA,
+		Help: "Times that a new Node could not be initialised; the event NodeInitializationFailed says why.",
+	}, []string{"provider"})
+
+	uninitializedNodes = metrics.NewDesc("anyccm_guard_uninitialized_nodes",
+		"Nodes that wait to be initialised.", []string{"provider"}, nil, metrics.ALPHA, "")
+	oldestUninitialized = metrics.NewDesc("anyccm_guard_oldest_uninitialized_node_timestamp_seconds",
+		"When the Node was made that has waited longest to be initialised, in seconds since 1970; 0 while none waits.",
+		[]string{"provider"}, nil, metrics.ALPHA, "")
+	heldNodes = metrics.NewDesc("anyccm_guard_held_nodes",
+		"Nodes that are kept until something changes although the cloud calls their instances gone, by reason.",
+		[]string{"provider", "reason"}, nil, metrics.ALPHA, "")
 
 	registerOnce sync.Once
+	counted      = &collector{}
 )
 
-func registerMetrics() {
-	registerOnce.Do(func() { legacyregistry.MustRegister(deletionsAllowed, deletionsHeld, foreignNodes, orphans) })
+// holds are all reasons for which a Node is kept.
+func holds() []hold {
+	return []hold{holdYoung, holdUnconfirmed, holdPace, holdShare, holdAll, holdContradiction, holdAccount, holdDryRun}
+}
+
+// registerMetrics makes the metrics of a cloud visible. Counters begin at 0: the first increase of one that appears with its first
+// value would be invisible.
+func registerMetrics(c *Cloud) {
+	registerOnce.Do(func() {
+		legacyregistry.MustRegister(deletionsAllowed, deletionsHeld, foreignNodes, orphans, initializationsFailed)
+		legacyregistry.CustomMustRegister(counted)
+	})
+	provider := c.facts.Provider
+	deletionsAllowed.WithLabelValues(provider).Add(0)
+	initializationsFailed.WithLabelValues(provider).Add(0)
+	for _, why := range holds() {
+		deletionsHeld.WithLabelValues(provider, string(why)).Add(0)
+	}
+	counted.add(c)
+}
+
+// collector counts Nodes when somebody asks for metrics: what is counted at events stays wrong when one is missed.
+type collector struct {
+	metrics.BaseStableCollector
+
+	mu     sync.Mutex
+	clouds map[string]*Cloud
+}
+
+func (c *collector) add(cloud *Cloud) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.clouds == nil {
+		c.clouds = map[string]*Cloud{}
+	}
+	c.clouds[cloud.facts.Provider] = cloud
+}
+
+// DescribeWithStability implements metrics.StableCollector.
+func (*collector) DescribeWithStability(ch chan<- *metrics.Desc) {
+	for _, d := range []*metrics.Desc{uninitializedNodes, oldestUninitialized, heldNodes} {
+		ch <- d
+	}
+}
+
+// CollectWithStability implements metrics.StableCollector.
+func (c *collector) CollectWithStability(ch chan<- metrics.Metric) {
+	c.mu.Lock()
+	clouds := maps.Clone(c.clouds)
+	c.mu.Unlock()
+	for provider, cloud := range clouds {
+		nodes, known := cloud.ownership.current()
+		if !known {
+			continue
+		}
+		count, oldest := waiting(nodes)
+		ch <- metrics.NewLazyConstMetric(uninitializedNodes, metrics.GaugeValue, float64(count), provider)
+		ch <- metrics.NewLazyConstMetric(oldestUninitialized, metrics.GaugeValue, oldest, provider)
+		for why, n := range cloud.deletions.held(nodes) {
+			ch <- metrics.NewLazyConstMetric(heldNodes, metrics.GaugeValue, float64(n), provider, string(why))
+		}
+	}
+}
+
+// waiting counts the Nodes that wait to be initialised, and says when the oldest of them was made.
+func waiting(nodes []*v1.Node) (count int, oldest float64) {
+	for _, n := range nodes {
+		if !Uninitialized(n) {
+			continue
+		}
+		count++
+		if made := float64(n.CreationTimestamp.Unix()); oldest == 0 || made < oldest {
+			oldest = made
+		}
+	}
+	return count, oldest
+}
+
+// held counts those of the Nodes that are kept until something changes, by reason; each reason is there.
+func (d *deletions) held(nodes []*v1.Node) map[hold]int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := map[hold]int{}
+	for _, why := range holds() {
+		if why.lasting() {
+			all[why] = 0
+		}
+	}
+	for _, n := range nodes {
+		if m, ok := d.suspects[key(n)]; ok && m.why.lasting() {
+			all[m.why]++
+		}
+	}
+	return all
 }

@@ -3,6 +3,8 @@ package guard
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -87,10 +89,42 @@ func (c *Cloud) countOrphansOnce(services listers.ServiceLister) error {
 	if err != nil {
 		return err
 	}
+	if c.loadBalancers != nil {
+		all = slices.Concat(all, c.loadBalancers.retained.list())
+	}
 	found, err := c.Orphans(ctx, all)
 	if err != nil {
 		return err
 	}
 	orphans.WithLabelValues(c.facts.Provider).Set(float64(len(found)))
 	return nil
+}
+
+// maxRetained bounds the memory of Services whose load balancers are kept.
+const maxRetained = 1000
+
+// retained are the Services whose load balancers were kept when they went, as somebody wanted: those are no orphans. Nothing of it
+// outlives the process, for the cloud is not written to.
+type retained struct {
+	mu       sync.Mutex
+	services []*v1.Service
+}
+
+func (r *retained) add(service *v1.Service) {
+	kept := service.DeepCopy()
+	// The annotations lead to the load balancer as long as the Service counts as one that has it.
+	kept.Spec.Type = v1.ServiceTypeLoadBalancer
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.services = slices.DeleteFunc(r.services, func(s *v1.Service) bool { return s.UID == kept.UID })
+	if len(r.services) >= maxRetained {
+		r.services = slices.Delete(r.services, 0, 1)
+	}
+	r.services = append(r.services, kept)
+}
+
+func (r *retained) list() []*v1.Service {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.services)
 }

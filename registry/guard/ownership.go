@@ -34,6 +34,18 @@ func (o *ownership) setLister(l listers.NodeLister) {
 	o.lister = l
 }
 
+// current returns our Nodes as they are now; known is false on a replica that does not lead, for it has no source of Nodes.
+func (o *ownership) current() (ours []*v1.Node, known bool) {
+	o.mu.Lock()
+	lister := o.lister
+	o.mu.Unlock()
+	if lister == nil {
+		return nil, false
+	}
+	nodes, err := lister.List(labels.Everything())
+	return o.ours(nodes), err == nil
+}
+
 // foreign says why a Node is not ours, or "" if it is.
 func (o *ownership) foreign(node *v1.Node) string {
 	o.parse.Do(func() {

@@ -126,6 +126,11 @@ that of a file with credentials only the keys count that hold none, and no text.
 {{- if or .Values.metrics.serviceMonitor.enabled .Values.metrics.podMonitor.enabled }}true{{ end }}
 {{- end }}
 
+{{- /* What tells the series of this release from those of others: as the monitors of the chart label them. */ -}}
+{{- define "ccm.series" -}}
+{{- default (printf "namespace=%q,job=~%q" .Release.Namespace (printf "(%s/)?%s(-metrics)?" .Release.Namespace (include "ccm.fullname" .))) .Values.metrics.rules.selector }}
+{{- end }}
+
 {{- define "ccm.bindAddress" -}}
 {{- if .Values.bindAddress }}{{ .Values.bindAddress }}
 {{- else if and .Values.hostNetwork (not (include "ccm.scraped" .)) }}127.0.0.1

@@ -130,6 +130,7 @@ func (m *manager) openCloud(c *config.CompletedConfig) cloudprovider.Interface {
 	if err == nil {
 		var cloud cloudprovider.Interface
 		if cloud, err = m.providers.Open(c.ComponentConfig.KubeCloudShared.CloudProvider.Name, in); err == nil {
+			tellBuild(m.providers, cloud.ProviderName())
 			return cloud
 		}
 	}

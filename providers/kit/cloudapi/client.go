@@ -95,7 +95,7 @@ type Client struct {
 
 // NewClient makes the HTTP client that an SDK is given.
 func NewClient(c Config) *Client {
-	registerMetrics()
+	registerMetrics(c.Provider)
 	if c.Timeout == 0 {
 		c.Timeout = defaultTimeout
 	}
@@ -170,6 +170,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 
 func (t *transport) roundTrip(req *http.Request) (*http.Response, error) {
 	operation, limiter := t.Operation(req), t.limiterOf(req)
+	retriesTotal.WithLabelValues(t.Provider, Label(operation)).Add(0)
 	for attempt := 0; ; attempt++ {
 		waitBegan := time.Now()
 		if err := limiter.wait(req.Context(), maxPatience); err != nil {
@@ -193,7 +194,7 @@ func (t *transport) roundTrip(req *http.Request) (*http.Response, error) {
 		if req, err = rewind(req); err != nil {
 			return nil, err
 		}
-		retriesTotal.WithLabelValues(t.Provider, operation).Inc()
+		retriesTotal.WithLabelValues(t.Provider, Label(operation)).Inc()
 	}
 }
 
@@ -232,8 +233,8 @@ func (t *transport) attempt(req *http.Request, operation string) (resp *http.Res
 			err = fmt.Errorf("%w within %s", errNoAnswer, t.Timeout)
 		}
 	}
-	requestsTotal.WithLabelValues(t.Provider, operation, code).Inc()
-	requestDuration.WithLabelValues(t.Provider, operation).Observe(took.Seconds())
+	requestsTotal.WithLabelValues(t.Provider, Label(operation), code).Inc()
+	requestDuration.WithLabelValues(t.Provider, Label(operation)).Observe(took.Seconds())
 	klog.V(6).InfoS("Cloud API call", "provider", t.Provider, "operation", operation, "path", req.URL.Path, "code", code, "took", took, "err", err)
 	return resp, class, err
 }
@@ -308,6 +309,7 @@ func (t *transport) learn(ctx context.Context, limiter *limiter, operation strin
 func (t *transport) report(operation string, err error) {
 	if err == nil {
 		up.WithLabelValues(t.Provider).Set(1)
+		lastSuccess.WithLabelValues(t.Provider).SetToCurrentTime()
 		t.health.set(nil)
 		return
 	}

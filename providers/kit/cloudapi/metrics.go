@@ -1,6 +1,7 @@
 package cloudapi
 
 import (
+	"strings"
 	"sync"
 
 	"k8s.io/component-base/metrics"
@@ -44,14 +45,25 @@ var (
 		Namespace: namespace, Subsystem: "cloud_api", Name: "up", StabilityLevel: metrics.ALPHA,
 		Help: "1 if the last call got a useful answer, 0 if the API failed, was unreachable or refused the credential.",
 	}, []string{"provider"})
+	lastSuccess = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Namespace: namespace, Subsystem: "cloud_api", Name: "last_success_timestamp_seconds", StabilityLevel: metrics.ALPHA,
+		Help: "When the last useful answer came, in seconds since 1970; 0 before the first one.",
+	}, []string{"provider"})
 
 	registerOnce sync.Once
 )
 
-// registerMetrics is called when the first client is made, so that a program that only prints its version has none.
-func registerMetrics() {
+// registerMetrics is called when a client is made, so that a program that only prints its version has none. What has no other
+// label than the provider's begins at 0: the first increase of a series that appears with its first value would be invisible.
+func registerMetrics(provider string) {
 	registerOnce.Do(func() {
 		legacyregistry.MustRegister(requestsTotal, requestDuration, requestsInFlight, retriesTotal, limiterWait,
-			budgetRemaining, budgetLimit, up)
+			budgetRemaining, budgetLimit, up, lastSuccess)
 	})
+	requestsInFlight.WithLabelValues(provider).Add(0)
+	limiterWait.WithLabelValues(provider)
+	lastSuccess.WithLabelValues(provider).Add(0)
 }
+
+// Label is a text as the value of a label: without blanks, which every query would have to quote and every matcher to escape.
+func Label(text string) string { return strings.ReplaceAll(text, " ", "_") }

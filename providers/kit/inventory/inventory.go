@@ -148,7 +148,7 @@ type entry struct {
 }
 
 func newView[ID comparable](source Source[ID, any]) *view[ID] {
-	registerMetrics()
+	registerMetrics(source.Kind)
 	i := &view[ID]{
 		source: source, objects: map[ID]entry{}, missing: map[ID]time.Time{}, absent: map[string]time.Time{}, forgotten: map[ID]time.Time{},
 		reads: map[ID]*flight{}, unanswered: map[ID]struct{}{}, indexes: map[string]map[string]map[ID]struct{}{},

@@ -23,8 +23,17 @@ var (
 	registerOnce sync.Once
 )
 
-func registerMetrics() {
+// registerMetrics makes the counters of a kind visible, at 0.
+func registerMetrics(kind string) {
 	registerOnce.Do(func() { legacyregistry.MustRegister(answersTotal, readsTotal) })
+	for _, from := range []string{"cloud", "memory"} {
+		answersTotal.WithLabelValues(cloudapi.Label(kind), from).Add(0)
+	}
+	for _, read := range []string{"list", "get"} {
+		for _, result := range []string{"success", "not_found", "error"} {
+			readsTotal.WithLabelValues(cloudapi.Label(kind), read, result).Add(0)
+		}
+	}
 }
 
 func countAnswer(kind string, fromMemory bool) {
@@ -32,7 +41,7 @@ func countAnswer(kind string, fromMemory bool) {
 	if fromMemory {
 		from = "memory"
 	}
-	answersTotal.WithLabelValues(kind, from).Inc()
+	answersTotal.WithLabelValues(cloudapi.Label(kind), from).Inc()
 }
 
 func countRead(kind, read string, err error) {
@@ -43,5 +52,5 @@ func countRead(kind, read string, err error) {
 	case err != nil:
 		result = "error"
 	}
-	readsTotal.WithLabelValues(kind, read, result).Inc()
+	readsTotal.WithLabelValues(cloudapi.Label(kind), read, result).Inc()
 }
