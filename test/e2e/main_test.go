@@ -56,6 +56,9 @@ func newClusterOn(t *testing.T, provider string, cloud ...string) *harness.Clust
 
 func startCluster(t *testing.T, provider string, cloud ...string) *harness.Cluster {
 	t.Helper()
+	if provider != harness.AnyProvider { // its clusters serve the tests that concern no cloud in particular
+		skipUnlessSelected(t, provider)
+	}
 	name := strings.ToLower(strings.NewReplacer("/", "-", " ", "-", ",", "").Replace(t.Name()))
 	c, err := stage.Start(t.Context(), name, harness.Options{
 		Provider: provider, Cloud: append([]string{"--token=" + testToken, "--activation=1s"}, cloud...),

@@ -1,0 +1,114 @@
+// Command affected prints the arguments of make by which .ci/run tests no more clouds than a change concerns. It compares the working
+// folder with the commit where it left the main branch. Where that is not known, nothing is left out.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/build/selection"
+)
+
+// baseVariable names the commit or branch to compare with, where it is not the main branch.
+const baseVariable = "CI_BASE"
+
+func main() {
+	if err := run(context.Background(), ".", os.Getenv(baseVariable), os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "Error:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, dir, base string, out, log io.Writer) error {
+	clouds, err := cloudsIn(dir)
+	if err != nil {
+		return err
+	}
+	s := choose(ctx, dir, base, clouds)
+	fmt.Fprintf(log, "Clouds to test: %s.\n", s.Why)
+	for _, v := range s.Variables(clouds) {
+		fmt.Fprintln(out, v)
+	}
+	return nil
+}
+
+// choose never fails: what cannot be found out is a reason to test everything.
+func choose(ctx context.Context, dir, base string, clouds []string) selection.Selection {
+	commit, err := mergeBase(ctx, dir, base)
+	if err != nil {
+		return selection.Everything(clouds, "everything, because "+err.Error())
+	}
+	changed, err := changedSince(ctx, dir, commit)
+	if err != nil {
+		return selection.Everything(clouds, "everything, because "+err.Error())
+	}
+	return selection.Decide(changed, clouds)
+}
+
+// cloudsIn returns the folders of clouds.
+func cloudsIn(dir string) ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(dir, "providers"))
+	if err != nil {
+		return nil, fmt.Errorf("listing the providers: %w", err)
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() && e.Name() != "kit" {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// mergeBase returns the commit where the working folder left the base. A base of the environment is the only candidate: a mistake in
+// its name is not guessed around.
+func mergeBase(ctx context.Context, dir, base string) (string, error) {
+	candidates := []string{"refs/remotes/origin/main", "refs/heads/main"}
+	if base != "" {
+		candidates = []string{base}
+	}
+	for _, c := range candidates {
+		if out, err := git(ctx, dir, "merge-base", "HEAD", c); err == nil && len(out) > 0 {
+			return strings.TrimSpace(string(out)), nil
+		}
+	}
+	return "", errors.New("no common commit is known with any of: " + strings.Join(candidates, ", "))
+}
+
+// changedSince returns the paths in which the working folder differs from a commit, with what git does not know yet.
+func changedSince(ctx context.Context, dir, commit string) ([]string, error) {
+	tracked, err := git(ctx, dir, "diff", "--name-only", "--no-renames", "--no-ext-diff", "--ignore-submodules=none", "-z", commit)
+	if err != nil {
+		return nil, err
+	}
+	untracked, err := git(ctx, dir, "ls-files", "--others", "--exclude-standard", "-z")
+	if err != nil {
+		return nil, err
+	}
+	var paths []string
+	for _, path := range bytes.Split(append(tracked, untracked...), []byte{0}) {
+		if len(path) > 0 {
+			paths = append(paths, string(path))
+		}
+	}
+	return paths, nil
+}
+
+func git(ctx context.Context, dir string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, "git", args...) //nolint:gosec // the arguments are ours, and a base that the caller chose
+	cmd.Dir = dir
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("git %s: %w: %s", args[0], err, strings.TrimSpace(stderr.String()))
+	}
+	return out, nil
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// repository is a git repository with two clouds and a kit, on a branch that left main. It has no settings of this machine's user.
+func repository(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	command(t, dir, "init", "-q", "-b", "main")
+	for _, path := range []string{"providers/kit/kit.go", "providers/aws/aws.go", "providers/linode/linode.go", "README.md", "Makefile"} {
+		edit(t, dir, path)
+	}
+	commit(t, dir)
+	command(t, dir, "checkout", "-q", "-b", "change")
+	return dir
+}
+
+func command(t *testing.T, dir string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "git", append([]string{"-c", "user.name=x", "-c", "user.email=x@example.com", "-c", "commit.gpgsign=false"}, args...)...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+func commit(t *testing.T, dir string) {
+	t.Helper()
+	command(t, dir, "add", "-A")
+	command(t, dir, "commit", "-q", "-m", "x")
+}
+
+// edit changes a file, or writes it.
+func edit(t *testing.T, dir, path string) {
+	t.Helper()
+	path = filepath.Join(dir, path)
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	was, err := os.ReadFile(path)
+	if err != nil {
+		was = nil
+	}
+	require.NoError(t, os.WriteFile(path, append(was, 'x'), 0o600))
+}
+
+func printed(t *testing.T, dir, base string) string {
+	t.Helper()
+	var out, log strings.Builder
+	require.NoError(t, run(t.Context(), dir, base, &out, &log))
+	assert.Contains(t, log.String(), "Clouds to test: ")
+	return out.String()
+}
+
+const everything = "CLOUDS=all\nRACE=all\n"
+
+// TestAffected: what a branch changed since it left main is looked at, committed or not.
+func TestAffected(t *testing.T) {
+	t.Parallel()
+	dir := repository(t)
+	edit(t, dir, "providers/linode/linode.go")
+	assert.Equal(t, "CLOUDS=linode\nRACE=linode\n", printed(t, dir, ""), "not committed")
+	commit(t, dir)
+	assert.Equal(t, "CLOUDS=linode\nRACE=linode\n", printed(t, dir, ""), "committed")
+	edit(t, dir, "providers/aws/new.go")
+	assert.Equal(t, everything, printed(t, dir, ""), "both clouds, one of them by a file that git does not know")
+	require.NoError(t, os.Remove(filepath.Join(dir, "providers/aws/new.go")))
+
+	command(t, dir, "mv", "providers/linode/linode.go", "providers/kit/linode.go")
+	assert.Equal(t, "CLOUDS=all\nRACE=linode\n", printed(t, dir, ""), "a file that moved counts at both ends")
+	command(t, dir, "reset", "-q", "--hard")
+	edit(t, dir, "README.md")
+	command(t, dir, "checkout", "-q", "main")
+	command(t, dir, "checkout", "-q", "-b", "words")
+	assert.Equal(t, "CLOUDS=none\nRACE=none\n", printed(t, dir, ""), "words alone")
+}
+
+// TestAnUnknownBaseLeavesNothingOut: without history, on the main branch, outside of git, or with a base that does not exist.
+func TestAnUnknownBaseLeavesNothingOut(t *testing.T) {
+	t.Parallel()
+	dir := repository(t)
+	assert.Equal(t, everything, printed(t, dir, ""), "nothing changed: this is the base")
+	edit(t, dir, "providers/linode/linode.go")
+	commit(t, dir)
+	assert.Equal(t, everything, printed(t, dir, "nosuch"), "the base that was asked for does not exist")
+	assert.Equal(t, "CLOUDS=linode\nRACE=linode\n", printed(t, dir, "main"))
+
+	shallow := t.TempDir()
+	command(t, shallow, "clone", "-q", "--depth=1", "--branch=change", "file://"+filepath.ToSlash(dir), "clone")
+	assert.Equal(t, everything, printed(t, filepath.Join(shallow, "clone"), ""), "a clone without history")
+
+	command(t, dir, "branch", "-f", "main", "change")
+	assert.Equal(t, everything, printed(t, dir, ""), "the main branch itself")
+
+	command(t, dir, "checkout", "-q", "--orphan", "other")
+	commit(t, dir)
+	assert.Equal(t, everything, printed(t, dir, ""), "no common commit")
+
+	plain := t.TempDir()
+	edit(t, plain, "providers/aws/aws.go")
+	var out, log strings.Builder
+	require.NoError(t, run(context.WithoutCancel(t.Context()), plain, "", &out, &log))
+	assert.Equal(t, everything, out.String(), "sources without git")
+}
