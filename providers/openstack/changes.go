@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 // observe returns the parts of a load balancer. They are read anew where it was changed after they were read, be it by us:
@@ -31,18 +33,69 @@ func (l *loadBalancers) observe(ctx context.Context, lb *balancer) (*details, er
 	return d, nil
 }
 
-// mostRounds bounds how often a load balancer is looked at after our own work, and mended again, in one call.
-const mostRounds = 5
+// maxRounds bounds how often in one call a load balancer is looked at after our own work, and set right again.
+const maxRounds = 5
 
 // planner returns the steps that are due on a load balancer with its parts.
 type planner func(*balancer, *details) ([]step, error)
 
-// work makes the steps that a plan has, one after another, each planned anew from what the former ones have made. When they
-// are done it looks once at what is there, for somebody else may have changed it meanwhile. It returns the load balancer as it
-// then is; nil means that it has gone.
-func (l *loadBalancers) work(ctx context.Context, service *v1.Service, lb *balancer, next planner) (*balancer, error) {
+// stepChanges are the changes of a load balancer that exists.
+func (l *loadBalancers) stepChanges(lb *balancer, steps []step) []change {
+	changes := make([]change, len(steps))
+	for i, st := range steps {
+		changes[i] = change{
+			Planned: guard.Planned{
+				Action: actionOf(st.kind), Object: "load balancer " + lb.ID, Detail: strings.TrimSuffix(fmt.Sprintf("%s: %s", st.kind, st.reason), ": "),
+			},
+			Replan: true,
+			Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
+				return l.take(ctx, r, o, st, len(steps)-i-1)
+			},
+		}
+	}
+	return changes
+}
+
+func actionOf(kind stepKind) string {
+	switch text := string(kind); {
+	case strings.HasPrefix(text, "create"), strings.HasPrefix(text, "add"):
+		return guard.PlanCreate
+	case strings.HasPrefix(text, "delete"), strings.HasPrefix(text, "remove"):
+		return guard.PlanDelete
+	}
+	return guard.PlanChange
+}
+
+// take makes one step. Where somebody else has changed the load balancer meanwhile, it is as it is, and is planned anew.
+func (l *loadBalancers) take(ctx context.Context, r *services.Request, o observation, st step, more int) (observation, error) {
+	lb, parts, err := l.apply(ctx, r, o.lb, o.parts, st, more)
+	switch {
+	case errors.Is(err, errBusy):
+		if o.conflicts++; o.conflicts == maxRounds {
+			return o, err
+		}
+		if o.lb, err = l.balancers.Get(ctx, o.lb.ID, inventory.Query{}); err != nil {
+			return o, notAbsence(err)
+		}
+		o.settled, o.changed = false, true
+		return o, nil
+	case err != nil:
+		return o, err
+	case lb == nil && r.Purpose == services.Ensure:
+		return o, errors.New("the load balancer went away while it was changed; it is made anew")
+	case lb == nil:
+		return observation{}, nil
+	}
+	o.lb, o.parts, o.conflicts = lb, parts, 0
+	return o, nil
+}
+
+// work makes the steps that a plan has on a load balancer that the Service leaves, one after another, each planned anew from what the
+// former ones have made. When they are done it looks once at what is there, for somebody else may have changed it meanwhile. It
+// returns the load balancer as it then is; nil means that it has gone.
+func (l *loadBalancers) work(ctx context.Context, r *services.Request, lb *balancer, next planner) (*balancer, error) {
 	var busy error
-	for range mostRounds {
+	for range maxRounds {
 		d, err := l.observe(ctx, lb)
 		if err != nil {
 			return nil, err
@@ -57,7 +110,9 @@ func (l *loadBalancers) work(ctx context.Context, service *v1.Service, lb *balan
 				break
 			}
 			worked = true
-			after, parts, err := l.apply(ctx, service, lb, d, steps[0], len(steps)-1)
+			klog.InfoS("Changing load balancer", "service", klog.KObj(r.Service), "loadBalancer", lb.ID, "step", steps[0].kind,
+				"object", steps[0].id, "reason", steps[0].reason, "more", len(steps)-1)
+			after, parts, err := l.apply(ctx, r, lb, d, steps[0], len(steps)-1)
 			if errors.Is(err, errBusy) {
 				busy = err
 				break
@@ -87,16 +142,17 @@ var errBusy = errors.New("the load balancer was busy")
 
 // apply makes the call of a step, waits until Octavia has done it, and returns what is there then, as far as we know. A nil
 // load balancer means that it has gone.
-func (l *loadBalancers) apply(ctx context.Context, service *v1.Service, lb *balancer, d *details, st step, more int) (*balancer, *details, error) {
+func (l *loadBalancers) apply(
+	ctx context.Context, r *services.Request, lb *balancer, d *details, st step, more int,
+) (*balancer, *details, error) {
 	if st.kind == updateMonitor || st.kind == deleteMonitor {
 		l.monitors.Invalidate(st.id)
 	}
-	klog.InfoS("Changing load balancer", "service", klog.KObj(service), "loadBalancer", lb.ID, "step", st.kind, "object", st.id, "reason", st.reason, "more", more)
 	doing := fmt.Sprintf("%s (%s), then %d more changes", st.kind, st.reason, more)
 	made, err := l.order(ctx, lb, st)
 	if err != nil {
 		if errors.Is(err, cloudapi.ErrInvalid) && !cloudapi.NotSent(err) {
-			l.event(service, eventConfigError, err.Error())
+			r.Report(services.Warning(eventConfigError, "%s", err))
 		}
 		return nil, nil, notAbsence(err)
 	}
@@ -272,42 +328,4 @@ func (r monitorRequest) made(id string) *monitor {
 	return &monitor{
 		ID: id, Name: r.Name, Type: r.Type, Delay: r.Delay, Timeout: r.Timeout, MaxRetries: r.MaxRetries, MaxRetriesDown: r.MaxRetriesDown, URLPath: r.URLPath, Codes: r.Codes,
 	}
-}
-
-// workMembers makes the changes of members that a change of nodes needs. Then it looks once at what is there, for somebody else may
-// have changed it right after, and makes the steps of whole.
-func (l *loadBalancers) workMembers(
-	ctx context.Context, service *v1.Service, lb *balancer, members func(*details) []step, whole func(*balancer, *details) []step,
-) error {
-	next := func(lb *balancer, d *details) ([]step, error) { return whole(lb, d), nil }
-	d, err := l.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: updatePartsMaxAge})
-	if err != nil {
-		return notAbsence(err)
-	}
-	worked := false
-	for steps := members(d); len(steps) > 0; steps = members(d) {
-		after, parts, err := l.apply(ctx, service, lb, d, steps[0], len(steps)-1)
-		if errors.Is(err, errBusy) { // it was changed by somebody else, and is as it is
-			if lb, err = l.balancers.Get(ctx, lb.ID, inventory.Query{}); err != nil {
-				return notAbsence(err)
-			}
-			_, err = l.work(ctx, service, lb, next)
-			return err
-		}
-		if err != nil || after == nil {
-			return err
-		}
-		lb, d, worked = after, parts, true
-	}
-	if !worked {
-		return nil
-	}
-	if d, err = l.glance(ctx, lb, d); err != nil {
-		return err
-	}
-	if len(whole(lb, d)) == 0 {
-		return nil
-	}
-	_, err = l.work(ctx, service, lb, next)
-	return err
 }

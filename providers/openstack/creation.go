@@ -15,6 +15,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -31,66 +33,103 @@ func vipNetworks(s settings, o loadBalancerConfig) (networkID, subnetID string) 
 	return cmp.Or(s.serviceClass.NetworkID, s.NetworkID, o.NetworkID), cmp.Or(s.serviceClass.SubnetID, s.SubnetID, o.SubnetID)
 }
 
-// create makes the load balancer of a Service, with everything at once where its provider knows how; it has yet to be built. Its
-// name is the same at every try, so that a creation whose answer was
-// lost is found.
-func (l *loadBalancers) create(ctx context.Context, cluster string, service *v1.Service, s settings, f features, nodes []*v1.Node) (*balancer, error) {
-	o := l.config.LoadBalancer
+// desireNew computes the load balancer that a Service gets that has none: with everything at once where its provider knows how. Its
+// name is the same at every try, so that a creation whose answer was lost is found.
+func (l *loadBalancers) desireNew(
+	ctx context.Context, r services.Request, s settings, f features,
+) (d desired, findings []services.Finding, err error) {
 	mark, err := l.cluster.Mark(ctx)
 	if err != nil {
-		return nil, err
+		return d, nil, err
 	}
-	r := role{name: balancerName(cluster, service), mark: mark, serviceMark: ownership.ServiceMark(service.UID), owner: true}
-	request := l.birth(cluster, service, s, f, r)
-	members, err := l.backends(ctx, service, nodes, s)
-	if err != nil {
-		return nil, err
+	service, o := r.Service, l.config.LoadBalancer
+	d.settings = s
+	d.role = role{name: balancerName(r.Cluster, service), mark: mark, serviceMark: ownership.ServiceMark(service.UID), owner: true}
+	request := l.createRequest(r.Cluster, service, s, f, d.role)
+	d.request = &request
+	if d.members, err = l.backends(ctx, service, r.Nodes, s); err != nil {
+		return d, nil, err
 	}
-	reachable := members
-	if len(members) == 0 {
+	reachable := d.members
+	if len(reachable) == 0 {
 		// The subnet is that of the nodes, even if none of them is chosen yet.
-		if reachable, err = l.backends(ctx, service, nodes, settings{}); err != nil {
-			return nil, err
+		if reachable, err = l.backends(ctx, service, r.Nodes, settings{}); err != nil {
+			return d, nil, err
 		}
 	}
-	found, err := l.placeVIP(ctx, service, s, f, reachable, &request)
+	found, findings, err := l.placeVIP(ctx, service, s, f, reachable, &request)
 	if err != nil {
-		return nil, err
+		return d, findings, err
 	}
 	planned := &balancer{Provider: o.Provider, AdditionalVIPs: request.AdditionalVIPs}
-	want, err := l.want(service, s, r, planned, memberSubnet(s, o, found), f, members)
+	want, err := l.want(service, s, d.role, planned, memberSubnet(s, o, found), f, d.members)
 	if err != nil {
-		l.event(service, eventConfigError, err.Error())
-		return nil, err
+		more, err := refused(err)
+		return d, append(findings, more...), err
 	}
+	d.ports = want.ports
 	if !o.Serial {
 		for _, w := range want.ports {
-			one, p := w.listener, w.pool
+			withPool, p := w.listener, w.pool
 			p.Monitor = w.monitor
-			one.Pool = &p
-			request.Listeners = append(request.Listeners, one)
+			withPool.Pool = &p
+			request.Listeners = append(request.Listeners, withPool)
 		}
 	}
-	klog.InfoS("Creating load balancer", "service", klog.KObj(service), "name", request.Name, "ports", len(want.ports))
+	return d, findings, nil
+}
+
+// creation is the change by which a load balancer is made, and what will follow when it is there.
+func (l *loadBalancers) creation(service *v1.Service, d desired) []change {
+	ports := make([]string, len(d.ports))
+	for i, w := range d.ports {
+		ports[i] = fmt.Sprintf("%s/%d with %d members", w.listener.Protocol, w.listener.Port, len(d.members))
+	}
+	changes := []change{{
+		Planned: guard.Planned{Action: guard.PlanCreate, Object: "load balancer " + d.request.Name, Detail: strings.Join(ports, ", ")},
+		Replan:  true,
+		Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
+			lb, err := l.create(ctx, r, *d.request)
+			return observation{lb: lb, role: d.role, features: o.features}, err
+		},
+	}}
+	if !d.settings.internal {
+		changes = append(changes, change{Planned: guard.Planned{
+			Action: guard.PlanCreate, Object: "floating address", Detail: "unless one of the Service's is there",
+		}})
+	}
+	if l.config.LoadBalancer.ManageSecurityGroups {
+		changes = append(changes, change{Planned: guard.Planned{Action: guard.PlanCreate, Object: "security group " + securityGroupName(service)}})
+	}
+	return changes
+}
+
+// creationAfter is the creation that follows when a load balancer that could not be built is deleted. It is computed for plan alone.
+func (l *loadBalancers) creationAfter(service *v1.Service, d desired) []change {
+	if d.request == nil {
+		return nil
+	}
+	return l.creation(service, d)
+}
+
+// create makes a load balancer, which has yet to be built, and records it on the Service.
+func (l *loadBalancers) create(ctx context.Context, r *services.Request, request balancerRequest) (*balancer, error) {
 	lb, err := l.api.createBalancer(ctx, request)
 	if err != nil {
 		if !cloudapi.NotSent(err) {
 			l.balancers.Invalidate("")
 		}
 		if errors.Is(err, cloudapi.ErrInvalid) || errors.Is(err, cloudapi.ErrQuota) {
-			l.event(service, eventConfigError, err.Error())
+			r.Report(services.Warning(eventConfigError, "%s", err))
 		}
 		return nil, notAbsence(err)
 	}
 	l.balancers.Put(lb)
-	if err := l.record(ctx, service, map[string]any{annotationID: lb.ID, annotationMade: lb.ID}); err != nil {
-		return nil, err
-	}
-	return lb, nil
+	return lb, l.record(ctx, r, map[string]string{annotationID: lb.ID, annotationMade: lb.ID})
 }
 
-// birth is the request for a new load balancer without its place and its ports.
-func (l *loadBalancers) birth(cluster string, service *v1.Service, s settings, f features, r role) balancerRequest {
+// createRequest is the request for a new load balancer without its place and its ports.
+func (l *loadBalancers) createRequest(cluster string, service *v1.Service, s settings, f features, r role) balancerRequest {
 	provider := l.config.LoadBalancer.Provider
 	request := balancerRequest{Name: r.name, Description: balancerDescription(cluster, service), Provider: provider}
 	if f.tags() {
@@ -106,13 +145,15 @@ func (l *loadBalancers) birth(cluster string, service *v1.Service, s settings, f
 }
 
 // placeVIP says where the address of a new load balancer is to be, and returns the subnet that was found for it.
-func (l *loadBalancers) placeVIP(ctx context.Context, service *v1.Service, s settings, f features, members []backend, request *balancerRequest) (found string, err error) {
+func (l *loadBalancers) placeVIP(
+	ctx context.Context, service *v1.Service, s settings, f features, members []backend, request *balancerRequest,
+) (found string, findings []services.Finding, err error) {
 	networkID, subnetID := vipNetworks(s, l.config.LoadBalancer)
 	if networkID == "" && subnetID == "" {
 		if subnetID, err = l.subnetOf(ctx, members); err != nil {
 			if s.PortID == "" {
-				l.event(service, eventConfigError, err.Error())
-				return "", err
+				findings, err = refused(err)
+				return "", findings, err
 			}
 			klog.V(2).InfoS("No subnet for members was found", "service", klog.KObj(service), "reason", err.Error())
 		}
@@ -128,15 +169,17 @@ func (l *loadBalancers) placeVIP(ctx context.Context, service *v1.Service, s set
 	if len(service.Spec.IPFamilies) > 1 && s.PortID == "" {
 		second, err := l.secondSubnet(ctx, networkID, subnetID, f)
 		if err != nil {
-			return "", err
+			return "", nil, err
 		}
 		if second == "" {
-			l.event(service, eventSingleStack, fmt.Sprintf("the load balancer gets an address of %s alone: a second one needs version 2.26 of Octavia's API, a provider that knows it, and a subnet of the other family on the same network", service.Spec.IPFamilies[0]))
+			findings = append(findings, services.Warning(eventSingleStack, "the load balancer gets an address of %s alone: a second one needs "+
+				"version 2.26 of Octavia's API, a provider that knows it, and a subnet of the other family on the same network",
+				service.Spec.IPFamilies[0]))
 		} else {
 			request.AdditionalVIPs = []additionalVIP{{SubnetID: second}}
 		}
 	}
-	return subnetID, nil
+	return subnetID, findings, nil
 }
 
 // subnetOf is the subnet of the first member whose port is known.

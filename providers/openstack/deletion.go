@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
@@ -13,53 +12,76 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// EnsureLoadBalancerDeleted implements cloudprovider.LoadBalancer. What is ours goes, and what others use stays.
-func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) (err error) {
-	defer func(began time.Time) { countReconcile("loadbalancer_delete", began, failed(err)) }(time.Now())
-	s, _, err := parseSettings(service, l.config)
-	if err := concerning(err, annotationKeepFloatingIP); err != nil {
-		return err // in doubt nothing is deleted
+// maxTwins bounds how many load balancers one call deletes that were made for a Service at the same time.
+const maxTwins = 3
+
+// Deletions implements services.Reconciler. What is ours goes, and what others use stays.
+func (l *loadBalancers) Deletions(ctx context.Context, r services.Request, o observation) ([]change, []services.Finding, error) {
+	s, _, _ := parseSettings(r.Service, l.config) // what decides about deletion was looked at before
+	if o.lb != nil {
+		return []change{{
+			Planned: guard.Planned{Action: guard.PlanDelete, Object: titleOf(o.lb), Detail: "or the ports of the Service, where others use it"},
+			Replan:  true,
+			Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
+				return observation{}, l.leaveAll(ctx, r, s, o.lb, o.role)
+			},
+		}}, nil, nil
 	}
-	if err := l.leaveAll(ctx, cluster, service, s); err != nil {
-		return err
+	var changes []change
+	f, err := l.left(ctx, r.Cluster, r.Service)
+	if err != nil {
+		return nil, nil, err
 	}
-	if err := l.releaseLeft(ctx, cluster, service, s); err != nil {
-		return err
+	if f != nil && !s.keepFloatingIP {
+		changes = append(changes, deletionOf("floating address "+f.Address, func(ctx context.Context) error { return l.releaseLeft(ctx, *f) }))
 	}
-	return l.removeSecurityGroup(ctx, service, ensureMaxAge)
+	groups, err := l.securityGroups(ctx, r.Service, ensureMaxAge)
+	for _, g := range groups {
+		changes = append(changes, deletionOf("security group "+g.Name, func(ctx context.Context) error { return l.dropGroup(ctx, g) }))
+	}
+	return changes, nil, err
+}
+
+// deletionOf is the deletion of what is left when the load balancer has gone.
+func deletionOf(object string, do func(context.Context) error) change {
+	return change{
+		Planned: guard.Planned{Action: guard.PlanDelete, Object: object},
+		Make:    func(ctx context.Context, _ *services.Request, o observation) (observation, error) { return o, do(ctx) },
+	}
 }
 
 // leaveAll takes a Service off its load balancer, and off others that were made for it at the same time.
-func (l *loadBalancers) leaveAll(ctx context.Context, cluster string, service *v1.Service, s settings) error {
-	left := ""
-	for range mostBirths {
-		lb, r, err := l.findOurs(ctx, cluster, service)
-		if err != nil || lb == nil || !l.served(lb, r) || lb.ID == left {
+func (l *loadBalancers) leaveAll(ctx context.Context, r *services.Request, s settings, lb *balancer, as role) error {
+	for range maxTwins {
+		if err := l.leave(ctx, r, s, lb, as); err != nil {
 			return err
 		}
-		if err := l.leave(ctx, cluster, service, s, lb, r); err != nil {
-			return err
-		}
-		left = lb.ID
-		if !r.owner || lb.Name != r.name {
+		if !as.owner || lb.Name != as.name {
 			return nil // an annotation has moved the Service, and what it had before is told of
 		}
-		service = recorded(service, map[string]string{annotationID: "", annotationMade: ""})
-		if twin, err := l.findByName(ctx, cluster, service, inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge}); err != nil || twin == nil ||
-			!slices.Contains(twin.Tags, r.serviceMark) {
+		r.Service = recorded(r.Service, map[string]string{annotationID: "", annotationMade: ""})
+		twin, err := l.findByName(ctx, r.Cluster, r.Service, inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge})
+		if err != nil || twin == nil || twin.ID == lb.ID || !slices.Contains(twin.Tags, as.serviceMark) {
 			return err
 		}
+		ours := false
+		if as, ours, err = l.ours(ctx, r.Cluster, r.Service, twin); err != nil || !ours {
+			return err
+		}
+		lb = twin
 	}
 	return nil
 }
 
 // leave takes a Service off its load balancer, and deletes that where nobody else uses it. nil means that it is done.
-func (l *loadBalancers) leave(ctx context.Context, cluster string, service *v1.Service, s settings, lb *balancer, r role) error {
-	unlock, err := l.locks.Lock(ctx, lb.ID)
+func (l *loadBalancers) leave(ctx context.Context, r *services.Request, s settings, lb *balancer, as role) error {
+	unlock, err := l.Lock(ctx, lb.ID)
 	if err != nil {
-		return fmt.Errorf("waiting for another Service of load balancer %s: %w", lb.ID, err)
+		return err
 	}
 	defer unlock()
 	id := lb.ID
@@ -77,15 +99,15 @@ func (l *loadBalancers) leave(ctx context.Context, cluster string, service *v1.S
 	}
 	if f, err := l.api.octavia(ctx); err != nil {
 		return err
-	} else if f.tags() && shared(lb, r) || !madeByController(lb, service) {
-		return l.leaveShared(ctx, service, lb, r)
+	} else if f.tags() && shared(lb, as) || !madeByController(lb, r.Service) {
+		return l.leaveShared(ctx, r, lb, as)
 	}
-	if owned, err := l.ownedByAnother(ctx, cluster, lb, r); err != nil {
+	if owned, err := l.ownedByAnother(ctx, r.Cluster, lb, as); err != nil {
 		return err
 	} else if owned {
-		return l.leaveShared(ctx, service, lb, r)
+		return l.leaveShared(ctx, r, lb, as)
 	}
-	return l.destroy(ctx, service, s, lb, r)
+	return l.destroy(ctx, r, s, lb, as)
 }
 
 // ownedByAnother reports whether a load balancer that a Service only shares has an owner that lives, or one in another cluster, though
@@ -107,14 +129,14 @@ func (l *loadBalancers) ownedByAnother(ctx context.Context, cluster string, lb *
 }
 
 // destroy deletes a load balancer and what belongs to it, and waits until it has gone.
-func (l *loadBalancers) destroy(ctx context.Context, service *v1.Service, s settings, lb *balancer, r role) error {
-	if err := l.releaseFloatingIP(ctx, r.name, lb, s, false); err != nil {
+func (l *loadBalancers) destroy(ctx context.Context, r *services.Request, s settings, lb *balancer, as role) error {
+	if err := l.releaseFloatingIP(ctx, as.name, lb, s, false); err != nil {
 		return err
 	}
 	if !l.config.LoadBalancer.CascadeDelete && lb.Status == statusActive {
-		id, whole := lb.ID, role{name: r.name, mark: r.mark, serviceMark: r.serviceMark, owner: true}
+		id, whole := lb.ID, role{name: as.name, mark: as.mark, serviceMark: as.serviceMark, owner: true}
 		var err error
-		lb, err = l.work(ctx, service, lb, func(lb *balancer, d *details) ([]step, error) { return plan(lb, d, desired{}, whole) })
+		lb, err = l.work(ctx, r, lb, func(lb *balancer, d *details) ([]step, error) { return plan(lb, d, wantedState{}, whole) })
 		switch {
 		case err != nil:
 			return err
@@ -123,7 +145,7 @@ func (l *loadBalancers) destroy(ctx context.Context, service *v1.Service, s sett
 			return nil
 		}
 	}
-	klog.InfoS("Deleting load balancer", "service", klog.KObj(service), "loadBalancer", lb.ID)
+	klog.InfoS("Deleting load balancer", "service", klog.KObj(r.Service), "loadBalancer", lb.ID)
 	// Octavia changes no part of one in ERROR, so that the parts cannot go first.
 	return l.remove(ctx, lb, l.config.LoadBalancer.CascadeDelete || lb.Status == statusError)
 }
@@ -136,17 +158,18 @@ func (l *loadBalancers) forget(id string) {
 }
 
 // leaveShared removes what belongs to the Service from a load balancer that stays.
-func (l *loadBalancers) leaveShared(ctx context.Context, service *v1.Service, lb *balancer, r role) error {
+func (l *loadBalancers) leaveShared(ctx context.Context, r *services.Request, lb *balancer, as role) error {
 	if lb.Status != statusActive {
-		return fmt.Errorf("load balancer %s has the provisioning status %s, in which the ports of the Service cannot be removed from it; others use it, so it is not deleted", lb.ID, lb.Status)
+		return fmt.Errorf("load balancer %s has the provisioning status %s, in which the ports of the Service cannot be removed from it; "+
+			"others use it, so it is not deleted", lb.ID, lb.Status)
 	}
-	_, err := l.work(ctx, service, lb, func(lb *balancer, d *details) ([]step, error) { return planLeave(lb, d, r), nil })
+	_, err := l.work(ctx, r, lb, func(lb *balancer, d *details) ([]step, error) { return planLeave(lb, d, as), nil })
 	return err
 }
 
 // remove deletes a load balancer, and waits until it has gone.
 func (l *loadBalancers) remove(ctx context.Context, lb *balancer, cascade bool) error {
-	for range mostRounds {
+	for range maxRounds {
 		err := l.api.deleteBalancer(ctx, lb.ID, cascade)
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			l.forget(lb.ID)

@@ -2,7 +2,6 @@ package openstack
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -12,8 +11,9 @@ import (
 	cloudproviderapi "k8s.io/cloud-provider/api"
 	"k8s.io/klog/v2"
 
-	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 // failoverPause keeps failovers that do not help from following each other.
@@ -36,40 +36,49 @@ func (f *failovers) may(id string) bool {
 	return true
 }
 
-// mend deals with a load balancer in ERROR, and returns it when it can be changed again. One that was made for this Service and
-// never served is deleted, to be made again, and nil is returned; any other is failed over, which keeps its address.
-func (l *loadBalancers) mend(ctx context.Context, service *v1.Service, lb *balancer, r role) (*balancer, error) {
-	id := lb.ID
-	lb, err := l.balancers.Get(ctx, id, inventory.Query{}) // what was seen may have passed
-	switch {
-	case errors.Is(err, cloudapi.ErrNotFound):
-		l.forget(id)
-		return nil, nil //nolint:nilnil // absence is an answer here
-	case err == nil && lb.pending():
-		return l.idle(ctx, id, lb.Status)
-	case err != nil || lb.Status != statusError:
-		return lb, err
-	}
-	renew, err := l.renewable(ctx, service, lb, r)
-	if err != nil {
-		return nil, err
-	}
+// repairs are the changes of a load balancer in ERROR. One that was made for this Service and never served is deleted, to be made
+// anew; any other is failed over, which keeps its address.
+func (l *loadBalancers) repairs(lb *balancer, renew bool) []change {
 	if renew {
-		l.event(service, eventRecreated, fmt.Sprintf("Octavia could not build load balancer %s; it is deleted and made anew", lb.ID))
-		if err := l.remove(ctx, lb, true); err != nil {
-			return nil, err
-		}
-		return nil, l.record(ctx, service, map[string]any{annotationID: nil, annotationMade: nil})
+		return []change{{
+			Planned: guard.Planned{Action: guard.PlanDelete, Object: titleOf(lb), Detail: "Octavia could not build it"},
+			Replan:  true, Make: l.deleteBroken,
+		}}
 	}
-	ordered, err := l.failOver(ctx, service, lb)
+	return []change{{
+		Planned: guard.Planned{Action: guard.PlanChange, Object: titleOf(lb), Detail: "failover, for it is in ERROR"},
+		Replan:  true, Make: l.repair,
+	}}
+}
+
+func (l *loadBalancers) deleteBroken(ctx context.Context, r *services.Request, o observation) (observation, error) {
+	r.Report(services.Warning(eventRecreated, "Octavia could not build load balancer %s; it is deleted and made anew", o.lb.ID))
+	if err := l.remove(ctx, o.lb, true); err != nil {
+		return o, err
+	}
+	if err := l.record(ctx, r, map[string]string{annotationID: "", annotationMade: ""}); err != nil {
+		return o, err
+	}
+	return l.gone(r)
+}
+
+func (l *loadBalancers) repair(ctx context.Context, r *services.Request, o observation) (observation, error) {
+	ordered, findings, err := l.failOver(ctx, o.lb)
+	r.Report(findings...)
 	if !ordered {
-		return nil, err
+		return o, err
 	}
-	after, err := l.idle(ctx, lb.ID, "a failover, for it was in ERROR")
-	if err == nil && after != nil && after.Status == statusError {
-		return nil, cloudproviderapi.NewRetryError(adviceFor(lb), time.Minute)
+	after, err := l.idle(ctx, o.lb.ID, "a failover, for it was in ERROR")
+	switch {
+	case err != nil:
+		return o, err
+	case after == nil:
+		return l.gone(r)
+	case after.Status == statusError:
+		return o, cloudproviderapi.NewRetryError(adviceFor(o.lb), time.Minute)
 	}
-	return after, err
+	o.lb, o.settled = after, false
+	return o, nil
 }
 
 // renewable reports whether a load balancer in ERROR was made for this Service alone and never served: its mark, which nobody
@@ -89,17 +98,17 @@ func adviceFor(lb *balancer) string {
 	return fmt.Sprintf("load balancer %s is in ERROR: it may go on serving, but Octavia changes nothing of it. Ask an administrator of the cloud to run \"openstack loadbalancer failover %s\"", lb.ID, lb.ID)
 }
 
-// failOver orders a failover of a load balancer in ERROR, or tells who can do that.
-func (l *loadBalancers) failOver(ctx context.Context, service *v1.Service, lb *balancer) (ordered bool, err error) {
+// failOver orders a failover of a load balancer in ERROR, or finds who can do that.
+func (l *loadBalancers) failOver(ctx context.Context, lb *balancer) (ordered bool, findings []services.Finding, err error) {
 	if l.failovers.may(lb.ID) {
 		err := l.api.failOver(ctx, lb.ID)
 		if err == nil {
-			l.event(service, eventFailover, fmt.Sprintf("load balancer %s is in ERROR; a failover was ordered, which keeps its address", lb.ID))
 			l.balancers.Invalidate(lb.ID)
-			return true, nil
+			return true, []services.Finding{services.Warning(eventFailover,
+				"load balancer %s is in ERROR; a failover was ordered, which keeps its address", lb.ID)}, nil
 		}
 		klog.InfoS("Octavia refused a failover", "loadBalancer", lb.ID, "reason", err.Error())
-		l.event(service, eventBroken, adviceFor(lb))
+		findings = []services.Finding{services.Warning(eventBroken, "%s", adviceFor(lb))}
 	}
-	return false, cloudproviderapi.NewRetryError(adviceFor(lb), time.Minute)
+	return false, findings, cloudproviderapi.NewRetryError(adviceFor(lb), time.Minute)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
 // floatingIP is a Neutron floating address.
@@ -81,16 +82,16 @@ func (l *loadBalancers) attached(ctx context.Context, lb *balancer, q inventory.
 }
 
 // publish returns the address that the Service shows, and attaches or detaches a floating one for that.
-func (l *loadBalancers) publish(ctx context.Context, cluster string, service *v1.Service, s settings, lb *balancer, r role) (string, error) {
+func (l *loadBalancers) publish(ctx context.Context, r *services.Request, s settings, lb *balancer, as role) (string, error) {
 	if isIPv6(lb.VIPAddress) {
 		if !s.internal {
-			l.event(service, eventFloatingSkipped, "an address of IPv6 needs no floating address, and gets none")
+			r.Report(services.Warning(eventFloatingSkipped, "an address of IPv6 needs no floating address, and gets none"))
 		}
 		return lb.VIPAddress, nil
 	}
 	if s.internal {
-		if r.owner {
-			if err := l.releaseFloatingIP(ctx, r.name, lb, s, true); err != nil {
+		if as.owner {
+			if err := l.releaseFloatingIP(ctx, as.name, lb, s, true); err != nil {
 				return "", err
 			}
 		}
@@ -102,26 +103,26 @@ func (l *loadBalancers) publish(ctx context.Context, cluster string, service *v1
 		return "", err
 	case f != nil:
 		return f.Address, nil
-	case !r.owner:
+	case !as.owner:
 		return "", fmt.Errorf("load balancer %s has no floating address: cannot attach a floating IP to a load balancer for a shared Service, only the owner Service can do that", lb.ID)
 	}
-	wished := service.Spec.LoadBalancerIP
-	if wished != "" {
-		have, err := l.floating.Find(ctx, indexAddress, wished, inventory.Query{MaxUnlistedAge: newMaxAge})
+	wanted := r.Service.Spec.LoadBalancerIP
+	if wanted != "" {
+		have, err := l.floating.Find(ctx, indexAddress, wanted, inventory.Query{MaxUnlistedAge: newMaxAge})
 		if err != nil {
 			return "", err
 		}
 		if len(have) > 0 && have[0].PortID != "" {
-			return "", l.taken(service, have[0])
+			return "", taken(r, have[0])
 		}
 		if len(have) > 0 {
-			if err := l.claim(ctx, cluster, service, have[0], lb); err != nil {
+			if err := l.claim(ctx, r, have[0], lb); err != nil {
 				return "", err
 			}
-			return wished, nil
+			return wanted, nil
 		}
 	}
-	return l.createFloatingIP(ctx, cluster, service, s, lb, wished)
+	return l.createFloatingIP(ctx, r, s, lb, wanted)
 }
 
 // floatingNetwork is the network of a new floating address; "" if there is none.
@@ -146,27 +147,32 @@ func floatingWish(s settings, o loadBalancerConfig) subnetWish {
 }
 
 // createFloatingIP makes a floating address that is attached from the start, so that one whose answer was lost is found.
-func (l *loadBalancers) createFloatingIP(ctx context.Context, cluster string, service *v1.Service, s settings, lb *balancer, wished string) (string, error) {
-	networkID, err := l.floatingNetwork(ctx, service, s)
+func (l *loadBalancers) createFloatingIP(
+	ctx context.Context, r *services.Request, s settings, lb *balancer, wanted string,
+) (string, error) {
+	networkID, err := l.floatingNetwork(ctx, r.Service, s)
 	if err != nil {
 		return "", err
 	}
 	if networkID == "" {
-		l.event(service, eventForcedInternal, "there is no external network to take a floating address from; the Service shows the internal address. Set the option floating-network-id or "+annotationFloatingNetworkID)
+		r.Report(services.Warning(eventForcedInternal, "there is no external network to take a floating address from; the Service shows "+
+			"the internal address. Set the option floating-network-id or %s", annotationFloatingNetworkID))
 		return lb.VIPAddress, nil
 	}
 	candidates := []subnet{{}}
-	if wish := floatingWish(s, l.config.LoadBalancer); wish != (subnetWish{}) && (wished == "" || wish.id != "") {
+	if wish := floatingWish(s, l.config.LoadBalancer); wish != (subnetWish{}) && (wanted == "" || wish.id != "") {
 		if candidates, err = l.networks.matching(ctx, networkID, wish); err != nil {
-			l.event(service, eventConfigError, err.Error())
+			r.Report(services.Warning(eventConfigError, "%s", err))
 			return "", err
 		}
 	}
 	for _, c := range candidates {
 		var made *floatingIP
-		made, err = l.requestFloatingIP(ctx, floatingIPRequest{NetworkID: networkID, PortID: lb.VIPPortID, Description: floatingIPDescription(cluster, service), SubnetID: c.ID, Address: wished})
+		made, err = l.requestFloatingIP(ctx, floatingIPRequest{
+			NetworkID: networkID, PortID: lb.VIPPortID, Description: floatingIPDescription(r.Cluster, r.Service), SubnetID: c.ID, Address: wanted,
+		})
 		if err == nil {
-			klog.InfoS("Created floating address", "service", klog.KObj(service), "address", made.Address, "loadBalancer", lb.ID)
+			klog.InfoS("Created floating address", "service", klog.KObj(r.Service), "address", made.Address, "loadBalancer", lb.ID)
 			return made.Address, nil
 		}
 		if !errors.Is(err, cloudapi.ErrQuota) && !errors.Is(err, cloudapi.ErrInvalid) {
@@ -174,7 +180,7 @@ func (l *loadBalancers) createFloatingIP(ctx context.Context, cluster string, se
 		}
 	}
 	if errors.Is(err, cloudapi.ErrInvalid) || errors.Is(err, cloudapi.ErrQuota) || errors.Is(err, cloudapi.ErrNotFound) {
-		l.event(service, eventConfigError, err.Error())
+		r.Report(services.Warning(eventConfigError, "%s", err))
 	}
 	return "", notAbsence(err)
 }
@@ -203,13 +209,13 @@ func neutron[T any](ctx context.Context, a *api, doing, method, at, key string, 
 // claim attaches a free floating address that a Service asks for, unless it is another living Service's: its description says for
 // whom it was made, and a status who shows it, as while the load balancer there is made again. The address is read right before, for
 // Neutron would take it off any port that it has been given to meanwhile.
-func (l *loadBalancers) claim(ctx context.Context, cluster string, service *v1.Service, known floatingIP, lb *balancer) error {
+func (l *loadBalancers) claim(ctx context.Context, r *services.Request, known floatingIP, lb *balancer) error {
 	f, err := l.floating.Get(ctx, known.ID, inventory.Query{})
 	if err != nil {
 		return notAbsence(err)
 	}
 	if f.PortID != "" {
-		return l.taken(service, f)
+		return taken(r, f)
 	}
 	all, err := l.cluster.Services(ctx)
 	if err != nil {
@@ -217,9 +223,9 @@ func (l *loadBalancers) claim(ctx context.Context, cluster string, service *v1.S
 	}
 	for _, s := range all {
 		waits := s.Spec.Type == v1.ServiceTypeLoadBalancer || len(s.Finalizers) > 0
-		if s.UID != service.UID && waits && (f.Description == floatingIPDescription(cluster, s) || shown(s, f.Address)) {
+		if s.UID != r.Service.UID && waits && (f.Description == floatingIPDescription(r.Cluster, s) || shown(s, f.Address)) {
 			d := ownership.Refuse("floating address "+f.Address, fmt.Sprintf("Service %s/%s", s.Namespace, s.Name), s, "choose another loadBalancerIP")
-			ownership.Report(l.events, service, d)
+			r.Report(services.Refused(r.Service, d)...)
 			return d.Err()
 		}
 	}
@@ -232,9 +238,9 @@ func shown(s *v1.Service, address string) bool {
 }
 
 // taken tells a Service that the address that it asks for is in use.
-func (l *loadBalancers) taken(service *v1.Service, f floatingIP) error {
+func taken(r *services.Request, f floatingIP) error {
 	err := fmt.Errorf("floating IP %s is not available: it is attached to port %s; detach it there, or choose another loadBalancerIP", f.Address, f.PortID)
-	l.event(service, eventConfigError, err.Error())
+	r.Report(services.Warning(eventConfigError, "%s", err))
 	return err
 }
 
@@ -316,19 +322,15 @@ func (l *loadBalancers) left(ctx context.Context, cluster string, service *v1.Se
 	return nil, nil //nolint:nilnil // absence is an answer here
 }
 
-// releaseLeft deletes the floating address that was left behind, unless it is to be kept.
-func (l *loadBalancers) releaseLeft(ctx context.Context, cluster string, service *v1.Service, s settings) error {
-	known, err := l.left(ctx, cluster, service)
-	if err != nil || known == nil || s.keepFloatingIP {
-		return err
-	}
+// releaseLeft deletes a floating address that was left behind. It is read right before: it may have another user by now.
+func (l *loadBalancers) releaseLeft(ctx context.Context, known floatingIP) error {
 	f, err := l.floating.Get(ctx, known.ID, inventory.Query{})
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
 		l.floating.Forget(known.ID)
 		return nil
 	case err != nil || f.PortID != "" || f.Description != known.Description:
-		return err // it has another user by now
+		return err
 	}
 	return l.deleteFloatingIP(ctx, f)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
@@ -20,19 +21,19 @@ var _ guard.LoadBalancerHandover = (*cloud)(nil)
 
 // MarkedLoadBalancers implements guard.LoadBalancerHandover. Where the Service that a load balancer is named after records it,
 // those that share it do not count.
-func (c *cloud) MarkedLoadBalancers(ctx context.Context, services []*v1.Service) ([]guard.MarkedLoadBalancer, error) {
-	all, err := c.loadBalancers.balancers.All(ctx, inventory.Query{MaxAge: ensureMaxAge})
+func (c *cloud) MarkedLoadBalancers(ctx context.Context, all []*v1.Service) ([]guard.MarkedLoadBalancer, error) {
+	balancers, err := c.loadBalancers.balancers.All(ctx, inventory.Query{MaxAge: ensureMaxAge})
 	if err != nil {
 		return nil, err
 	}
 	marked := []guard.MarkedLoadBalancer{}
-	for _, lb := range all {
+	for _, lb := range balancers {
 		cluster, uid := ownership.Marked(lb.Tags)
 		if lb.leaving() || (cluster == "" && uid == "") {
 			continue
 		}
 		m := guard.MarkedLoadBalancer{ID: lb.ID, Name: lb.Name, Cluster: cluster, ServiceUID: uid}
-		for _, s := range services {
+		for _, s := range all {
 			if s.Spec.Type != v1.ServiceTypeLoadBalancer || s.Annotations[annotationID] != lb.ID {
 				continue
 			}
@@ -52,7 +53,7 @@ func (c *cloud) MarkedLoadBalancers(ctx context.Context, services []*v1.Service)
 // broke off is done again.
 func (c *cloud) RemarkLoadBalancer(ctx context.Context, m guard.MarkedLoadBalancer, service types.UID) error {
 	l := c.loadBalancers
-	unlock, err := l.locks.Lock(ctx, m.ID)
+	unlock, err := l.Lock(ctx, m.ID)
 	if err != nil {
 		return fmt.Errorf("waiting for somebody else who works on load balancer %s: %w", m.ID, err)
 	}
@@ -74,7 +75,7 @@ func (c *cloud) RemarkLoadBalancer(ctx context.Context, m guard.MarkedLoadBalanc
 	if lb.Status != statusActive {
 		return fmt.Errorf("load balancer %s has the provisioning status %s, in which it cannot be changed; try again later", m.ID, lb.Status)
 	}
-	owner := &v1.Service{ObjectMeta: metav1.ObjectMeta{UID: service}}
+	owner := &services.Request{Service: &v1.Service{ObjectMeta: metav1.ObjectMeta{UID: service}}}
 	after, err := l.work(ctx, owner, lb, func(lb *balancer, d *details) ([]step, error) {
 		return planRemark(lb, d, m.Cluster, mark, ownership.ServiceMark(service)), nil
 	})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
 const (
@@ -24,10 +25,10 @@ const (
 
 // healthJob finds load balancers of Services that are in ERROR. The framework does not look at a Service that does not
 // change.
-func (l *loadBalancers) healthJob(services listers.ServiceLister) loop.Job {
+func (l *loadBalancers) healthJob(all listers.ServiceLister) loop.Job {
 	return loop.Job{
 		Name: "load-balancer-health", Period: healthPeriod, Spacing: time.Minute, Timeout: healthTimeout,
-		Run: func(ctx context.Context) error { return l.mendAll(ctx, services) },
+		Run: func(ctx context.Context) error { return l.repairAll(ctx, all) },
 	}
 }
 
@@ -48,8 +49,8 @@ func servedBy(all []*v1.Service) map[string][]*v1.Service {
 	return users
 }
 
-func (l *loadBalancers) mendAll(ctx context.Context, services listers.ServiceLister) error {
-	all, err := services.List(labels.Everything())
+func (l *loadBalancers) repairAll(ctx context.Context, lister listers.ServiceLister) error {
+	all, err := lister.List(labels.Everything())
 	if err != nil {
 		return fmt.Errorf("listing Services: %w", err)
 	}
@@ -72,7 +73,9 @@ func (l *loadBalancers) mendAll(ctx context.Context, services listers.ServiceLis
 		}
 		s, err := l.userOf(ctx, cluster, lb, users[lb.ID])
 		if err == nil && s != nil {
-			_, err = l.failOver(ctx, s, lb)
+			var findings []services.Finding
+			_, findings, err = l.failOver(ctx, lb)
+			l.tell(s, findings)
 		}
 		if _, later := errors.AsType[*cloudproviderapi.RetryError](err); !later {
 			problems = append(problems, err)
@@ -84,11 +87,15 @@ func (l *loadBalancers) mendAll(ctx context.Context, services listers.ServiceLis
 // userOf returns the first of the Services that may use a load balancer, or nil.
 func (l *loadBalancers) userOf(ctx context.Context, cluster string, lb *balancer, all []*v1.Service) (*v1.Service, error) {
 	for _, s := range all {
-		ours, r, err := l.findOurs(ctx, cluster, s)
+		r := services.Request{Purpose: services.Lookup, Cluster: cluster, Service: s}
+		o, err := l.Observe(ctx, r)
+		if err == nil {
+			o, _, err = l.CheckOwner(ctx, r, o)
+		}
 		if err != nil {
 			return nil, err
 		}
-		if ours != nil && ours.ID == lb.ID && l.served(ours, r) {
+		if o.lb != nil && o.lb.ID == lb.ID {
 			return s, nil
 		}
 	}

@@ -9,18 +9,18 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/record"
 	cloudprovider "k8s.io/cloud-provider"
 	cloudproviderapi "k8s.io/cloud-provider/api"
+	"k8s.io/klog/v2"
 
-	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/keylock"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 const (
@@ -47,24 +47,26 @@ const (
 	annotationShareWith = "anyccm.io/openstack-share-with-namespaces"
 )
 
-// loadBalancers implements cloudprovider.LoadBalancer.
+// loadBalancers implements cloudprovider.LoadBalancer; the order of the steps is that of services.LoadBalancer.
 type loadBalancers struct {
-	config    Config
-	api       *api
-	instances *instances
-	networks  *networks
-	balancers *inventory.Inventory[string, *balancer]
-	parts     *inventory.Inventory[string, *details]
-	outlines  *inventory.Inventory[string, *outline]
-	floating  *inventory.Inventory[string, floatingIP]
-	groups    *inventory.Inventory[string, securityGroup]
-	monitors  *inventory.Inventory[string, *monitor]
-	cluster   *ownership.Cluster
-	adopt     registry.Adoption
+	services.LoadBalancer[observation, desired]
+
+	config       Config
+	api          *api
+	instances    *instances
+	networks     *networks
+	balancers    *inventory.Inventory[string, *balancer]
+	parts        *inventory.Inventory[string, *details]
+	outlines     *inventory.Inventory[string, *outline]
+	floating     *inventory.Inventory[string, floatingIP]
+	groups       *inventory.Inventory[string, securityGroup]
+	monitors     *inventory.Inventory[string, *monitor]
+	certificates *inventory.Inventory[string, certificate]
+	cluster      *ownership.Cluster
+	adopt        registry.Adoption
 	// room is where everybody waits for Octavia.
 	room      *waiting.Room[string, *balancer]
 	failovers failovers
-	locks     keylock.Locks
 	// looked has the IDs of load balancers whose parts were read before.
 	looked sync.Map
 	// proved has the UIDs of the Services whose a load balancer was proved to be that has only a likely name, by its ID.
@@ -74,12 +76,53 @@ type loadBalancers struct {
 	// clusterName is what the framework calls the cluster, as it said last.
 	clusterName atomic.Value
 
-	// Set by Initialize, before any call of the framework.
-	kube   kubernetes.Interface
-	events record.EventRecorder
+	// kube is set by Initialize, before any call of the framework.
+	kube kubernetes.Interface
 }
 
-var _ cloudprovider.LoadBalancer = (*loadBalancers)(nil)
+// observation is what is there for a Service.
+type observation struct {
+	// lb is nil where there is no load balancer, or none in which the Service has a part.
+	lb   *balancer
+	role role
+	// parts are those of a load balancer that can be changed; they are read when it is the Service's turn.
+	parts    *details
+	features features
+	// problem is what is wrong with the annotation that names the load balancer.
+	problem error
+	// settled is set when it was waited for.
+	settled bool
+	// changed is set when changes of ours were looked at afterwards.
+	changed bool
+	// conflicts is how often in a row Octavia worked for somebody else when it was asked for a change.
+	conflicts int
+	// address is what the Service shows.
+	address string
+}
+
+// desired is what a Service wants.
+type desired struct {
+	settings settings
+	// subnetID is the subnet of the members, which are those of the nodes.
+	subnetID string
+	members  []backend
+	// request is for a load balancer that does not exist yet, with what the Service is to it.
+	request *balancerRequest
+	role    role
+	ports   []wantedPort
+	// steps are those that an existing one needs.
+	steps []step
+	// renew is set where it is in ERROR and is to be made anew.
+	renew bool
+}
+
+// change is one change of what is there for a Service.
+type change = services.Change[observation]
+
+var (
+	_ cloudprovider.LoadBalancer         = (*loadBalancers)(nil)
+	_ services.Asynchronous[observation] = (*loadBalancers)(nil)
+)
 
 // pace is how often is looked at what Octavia works on: most changes take it a second or two, and there are many in a row.
 var pace = waiting.Pace{Least: 700 * time.Millisecond, Most: 3 * time.Second}
@@ -91,137 +134,49 @@ const (
 
 func newLoadBalancers(c Config, a *api, n *networks, i *instances, adopt registry.Adoption) *loadBalancers {
 	l := &loadBalancers{
-		config: c, adopt: adopt, api: a, networks: n, instances: i, cluster: &ownership.Cluster{}, failovers: failovers{last: map[string]time.Time{}},
+		config: c, adopt: adopt, api: a, networks: n, instances: i, cluster: &ownership.Cluster{},
+		failovers: failovers{last: map[string]time.Time{}},
 		balancers: inventory.New(inventory.Source[string, *balancer]{
 			Kind: "load balancer", ID: func(b *balancer) string { return b.ID }, List: a.listBalancers, Get: a.getBalancer,
 			Indexes: map[string]func(*balancer) []string{indexName: func(b *balancer) []string { return []string{b.Name} }},
 		}),
 		floating: newFloatingInventory(a), groups: newGroupInventory(a), monitors: newMonitorInventory(a), outlines: newOutlineInventory(a),
+		certificates: newCertificateInventory(a),
 	}
 	l.room = waiting.New(l.balancers.Look, pace)
 	l.parts = inventory.New(inventory.Source[string, *details]{
 		Kind: "load balancer detail", ID: func(d *details) string { return d.balancerID }, Get: l.readParts,
 	})
+	l.Reconciler, l.Name, l.LookAgain = l, balancerName, true
 	return l
 }
 
-// GetLoadBalancerName implements cloudprovider.LoadBalancer.
-func (l *loadBalancers) GetLoadBalancerName(_ context.Context, cluster string, service *v1.Service) string {
-	return balancerName(cluster, service)
-}
-
-// GetLoadBalancer implements cloudprovider.LoadBalancer.
-func (l *loadBalancers) GetLoadBalancer(ctx context.Context, cluster string, service *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
-	lb, r, err := l.findOurs(ctx, cluster, service)
-	if err != nil {
-		return nil, false, err
-	}
-	if lb == nil || !l.served(lb, r) {
-		left, err := l.leftovers(ctx, cluster, service)
-		return &v1.LoadBalancerStatus{}, left, err
-	}
-	s, _, _ := parseSettings(service, l.config) // a fault in other annotations does not hide what is there
-	address := lb.VIPAddress
-	if f, err := l.attached(ctx, lb, inventory.Query{MaxAge: floatingMaxAge, MaxMissAge: floatingMaxAge, MaxUnlistedAge: floatingMaxAge}); err != nil {
-		return nil, false, err
-	} else if f != nil {
-		address = f.Address
-	}
-	return statusOf(address, furtherAddresses(lb), s, l.config.LoadBalancer), true, nil
-}
-
-// served reports whether a Service has a part in a load balancer. One that it would share, and has not joined, is none.
-func (l *loadBalancers) served(lb *balancer, r role) bool {
-	return r.owner || r.joined(lb)
-}
-
-func furtherAddresses(lb *balancer) []string {
-	var list []string
-	for _, v := range lb.AdditionalVIPs {
-		if v.Address != "" {
-			list = append(list, v.Address)
-		}
-	}
-	return list
-}
-
-// mostBirths bounds how often one call makes a load balancer, where the former one turns out to be going or broken.
-const mostBirths = 3
-
-// EnsureLoadBalancer implements cloudprovider.LoadBalancer: observe, desire, plan, make one change after another. What Octavia
-// does meanwhile is waited for inside, for the framework warns of every other answer.
-func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (status *v1.LoadBalancerStatus, err error) {
+// EnsureLoadBalancer implements cloudprovider.LoadBalancer. What Octavia does meanwhile is waited for inside, for the framework
+// warns of every other answer.
+func (l *loadBalancers) EnsureLoadBalancer(
+	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node,
+) (status *v1.LoadBalancerStatus, err error) {
 	defer func(began time.Time) { countReconcile("loadbalancer_ensure", began, failed(err)) }(time.Now())
-	s, err := l.settings(service)
-	if err != nil {
-		return nil, err
-	}
-	if len(nodes) == 0 {
-		return nil, fmt.Errorf("there are no available nodes for LoadBalancer service %s/%s", service.Namespace, service.Name)
-	}
-	f, err := l.api.octavia(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for range mostBirths {
-		lb, err := l.find(ctx, cluster, service)
-		if err != nil {
-			return nil, err
-		}
-		l.reportUnsupported(service, s, lb, f)
-		if err := l.checkCertificates(ctx, service, s); err != nil {
-			return nil, err
-		}
-		if lb == nil {
-			if lb, err = l.create(ctx, cluster, service, s, f, nodes); err != nil {
-				return nil, err
-			}
-			service = recorded(service, map[string]string{annotationID: lb.ID, annotationMade: lb.ID})
-		}
-		status, gone, err := l.ensure(ctx, cluster, service, s, f, lb, nodes)
-		if err == nil && !gone {
-			err = l.leavePrevious(ctx, cluster, service, s, lb)
-		}
-		if err != nil || !gone {
-			return status, err
-		}
-		service = recorded(service, map[string]string{annotationID: "", annotationMade: ""})
-	}
-	return nil, errors.New("the load balancer of the Service went away as often as it was made; look into Octavia's log")
+	return l.LoadBalancer.EnsureLoadBalancer(ctx, cluster, service, nodes)
 }
 
-// recorded returns a Service with annotations that were written meanwhile; "" stands for one that was removed.
-func recorded(service *v1.Service, annotations map[string]string) *v1.Service {
-	service = service.DeepCopy()
-	for key, value := range annotations {
-		if value == "" {
-			delete(service.Annotations, key)
-			continue
-		}
-		metav1.SetMetaDataAnnotation(&service.ObjectMeta, key, value)
-	}
-	return service
+// UpdateLoadBalancer implements cloudprovider.LoadBalancer.
+func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (err error) {
+	defer func(began time.Time) { countReconcile("loadbalancer_update", began, failed(err)) }(time.Now())
+	l.updating.Add(1)
+	defer l.updating.Add(-1)
+	return l.LoadBalancer.UpdateLoadBalancer(ctx, cluster, service, nodes)
 }
 
-// ensure brings the load balancer of a Service to the wanted state. gone means that it has gone, and another one is due.
-func (l *loadBalancers) ensure(ctx context.Context, cluster string, service *v1.Service, s settings, f features, lb *balancer, nodes []*v1.Node) (status *v1.LoadBalancerStatus, gone bool, err error) {
-	r, err := l.admit(ctx, cluster, service, s, lb, f, nodes)
-	if err != nil {
-		return nil, false, err
-	}
-	unlock, err := l.locks.Lock(ctx, lb.ID)
-	if err != nil {
-		return nil, false, fmt.Errorf("waiting for another Service of load balancer %s: %w", lb.ID, err)
-	}
-	defer unlock()
-	if err := l.record(ctx, service, map[string]any{annotationID: lb.ID}); err != nil {
-		return nil, false, err
-	}
-	if lb, err = l.settled(ctx, service, lb, r); err != nil || lb == nil {
-		return nil, lb == nil && err == nil, err
-	}
-	status, err = l.converge(ctx, cluster, service, s, f, lb, r, nodes)
-	return status, false, err
+// EnsureLoadBalancerDeleted implements cloudprovider.LoadBalancer. What is ours goes, and what others use stays.
+func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) (err error) {
+	defer func(began time.Time) { countReconcile("loadbalancer_delete", began, failed(err)) }(time.Now())
+	return l.LoadBalancer.EnsureLoadBalancerDeleted(ctx, cluster, service)
+}
+
+// PlanLoadBalancer implements guard.Planner.
+func (c *cloud) PlanLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (guard.Plan, error) {
+	return c.loadBalancers.PlanLoadBalancer(ctx, cluster, service, nodes)
 }
 
 // failed keeps the answer "not yet" out of the count of failures.
@@ -232,116 +187,151 @@ func failed(err error) error {
 	return err
 }
 
-// idle waits until Octavia works on a load balancer no longer; nil means that it has gone.
-func (l *loadBalancers) idle(ctx context.Context, id, doing string, with ...waiting.Option) (*balancer, error) {
-	lb, err := l.room.Until(ctx, id, fmt.Sprintf("load balancer %s: %s", id, doing), func(b *balancer) bool { return !b.pending() }, with...)
-	if errors.Is(err, cloudapi.ErrNotFound) || (err == nil && lb.Status == statusDeleted) {
-		l.forget(id)
-		return nil, nil //nolint:nilnil // absence is an answer here
+// refused is the finding about what cannot be had.
+func refused(err error) ([]services.Finding, error) {
+	if err == nil {
+		return nil, nil
 	}
-	return lb, err
+	return []services.Finding{services.Warning(eventConfigError, "%s", err)}, err
 }
 
-// settled waits until a load balancer can be changed, and has one mended that broke; nil means that it has gone.
-func (l *loadBalancers) settled(ctx context.Context, service *v1.Service, lb *balancer, r role) (after *balancer, err error) {
-	switch {
-	case lb.Status == statusPendingCreate:
-		lb, err = l.built(ctx, service, lb, r)
-	case lb.pending():
-		lb, err = l.idle(ctx, lb.ID, lb.Status)
+// Validate implements services.Reconciler.
+func (l *loadBalancers) Validate(r services.Request) ([]services.Finding, error) {
+	_, warnings, err := parseSettings(r.Service, l.config)
+	var findings []services.Finding
+	for _, w := range schema.Problems(warnings) {
+		findings = append(findings, services.Warning(eventIgnored, "%s", w))
 	}
-	if err != nil || lb == nil {
-		return lb, err
+	more, err := refused(err)
+	if err == nil && r.Purpose == services.Ensure && len(r.Nodes) == 0 {
+		err = fmt.Errorf("there are no available nodes for LoadBalancer service %s/%s", r.Service.Namespace, r.Service.Name)
 	}
-	if lb.Status == statusError {
-		if lb, err = l.mend(ctx, service, lb, r); err != nil || lb == nil {
-			return lb, err
+	return append(findings, more...), err
+}
+
+// Observe implements services.Reconciler.
+func (l *loadBalancers) Observe(ctx context.Context, r services.Request) (o observation, err error) {
+	switch r.Purpose {
+	case services.Ensure, services.Plan:
+		if o.features, err = l.api.octavia(ctx); err != nil {
+			return o, err
 		}
-	}
-	if lb.Status != statusActive {
-		return nil, fmt.Errorf("load balancer %s has the provisioning status %s, in which nothing can be done about it", lb.ID, lb.Status)
-	}
-	return lb, nil
-}
-
-// buildLooks are left out while a load balancer is built from machines, which takes a few seconds at least.
-const buildLooks = 4
-
-// built waits until a new load balancer is built. What can be read meanwhile is read then, and what has to be read afterwards is read
-// at once, so that what follows finds all of it in memory.
-func (l *loadBalancers) built(ctx context.Context, service *v1.Service, lb *balancer, r role) (*balancer, error) {
-	var with []waiting.Option
-	if lb.providerOr(l.config.LoadBalancer.Provider) != providerOVN { // whose load balancers are no machines
-		with = append(with, waiting.SkipLooks(buildLooks))
-	}
-	after := lb
-	err := waiting.Together(
-		func() (err error) { after, err = l.idle(ctx, lb.ID, lb.Status, with...); return err },
-		func() error {
-			if l.config.LoadBalancer.ManageSecurityGroups {
-				return nil // they are read right before they are changed
-			}
-			_, err := l.securityGroups(ctx, service, networksMaxAge)
-			return ignored(err)
-		},
-	)
-	if err != nil || after == nil || after.Status != statusActive || !r.owner {
-		return after, err
-	}
-	return after, waiting.Together(
-		func() error { _, err := l.observe(ctx, after); return err },
-		func() error { _, err := l.attached(ctx, after, attachedNow); return ignored(err) },
-	)
-}
-
-// ignored is for a read that is only made early: whoever needs what it reads gets the failure.
-func ignored(error) error { return nil }
-
-// converge brings a load balancer that can be changed to the wanted state.
-func (l *loadBalancers) converge(ctx context.Context, cluster string, service *v1.Service, s settings, f features, lb *balancer, r role, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
-	subnetID := memberSubnet(s, l.config.LoadBalancer, lb.VIPSubnetID)
-	members, err := l.backends(ctx, service, nodes, s)
-	if err != nil {
-		return nil, err
-	}
-	want, err := l.want(service, s, r, lb, subnetID, f, members)
-	if err != nil {
-		l.event(service, eventConfigError, err.Error())
-		return nil, err
-	}
-	if r.owner {
-		l.reportFixed(service, s, lb, f)
-	}
-	lb, err = l.work(ctx, service, lb, func(lb *balancer, d *details) ([]step, error) {
-		l.wantIdentity(service, lb, r, f, &want)
-		steps, err := plan(lb, d, want, r)
-		if err != nil {
-			l.event(service, eventConfigError, err.Error())
+	case services.Delete:
+		_, _, err := parseSettings(r.Service, l.config)
+		if err := concerning(err, annotationKeepFloatingIP); err != nil {
+			return o, err // in doubt nothing is deleted
 		}
-		return steps, err
-	})
+	case services.UpdateNodes, services.Lookup:
+	}
+	o.lb, err = l.find(ctx, r.Cluster, r.Service)
+	if problem, wrong := errors.AsType[*schema.Problem](err); wrong {
+		return observation{problem: problem}, nil
+	}
+	return o, err
+}
+
+// CheckOwner implements services.Reconciler.
+func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, o observation) (observation, []services.Finding, error) {
+	wants := r.Purpose == services.Ensure || r.Purpose == services.Plan
 	switch {
-	case err != nil:
-		return nil, err
-	case lb == nil:
-		return nil, errors.New("the load balancer went away while it was changed; it is made anew")
+	case o.problem != nil && wants:
+		findings, err := refused(o.problem)
+		return o, findings, err
+	case o.lb == nil:
+		return observation{features: o.features}, nil, nil // a recorded one is gone
+	case wants:
+		role, findings, err := l.admit(ctx, r, o)
+		o.role = role
+		if err == nil && r.Purpose == services.Plan && o.lb.Status == statusActive {
+			o.parts, err = l.observe(ctx, o.lb)
+		}
+		return o, findings, err
 	}
-	address, err := l.publish(ctx, cluster, service, s, lb, r)
+	role, ours, err := l.ours(ctx, r.Cluster, r.Service, o.lb)
+	if err != nil || !ours {
+		return observation{}, nil, err
+	}
+	o.role = role
+	if r.Purpose == services.UpdateNodes {
+		o.features, err = l.updatable(ctx, r)
+	}
+	return o, nil, err
+}
+
+// errNoNodes keeps a Service without any usable node from losing all its members at once.
+var errNoNodes = errors.New("no node has an address for the load balancer; its members stay as they are")
+
+// updatable refuses a change of nodes where it is in doubt what the members should be.
+func (l *loadBalancers) updatable(ctx context.Context, r services.Request) (f features, err error) {
+	_, _, err = parseSettings(r.Service, l.config)
+	if err := concerning(err, annotationNodeSelector, annotationProxyProtocol, annotationForwardedFor, annotationTLSContainerRef,
+		annotationClass, annotationMemberSubnetID, annotationSubnetID, annotationSourceRanges); err != nil {
+		return f, err
+	}
+	if f, err = l.api.octavia(ctx); err == nil && len(r.Nodes) == 0 {
+		err = errNoNodes
+	}
+	return f, err
+}
+
+// Desire implements services.Reconciler.
+func (l *loadBalancers) Desire(ctx context.Context, r services.Request, o observation) (desired, []services.Finding, error) {
+	s, _, err := parseSettings(r.Service, l.config)
 	if err != nil {
-		return nil, err
+		return desired{}, nil, err
 	}
-	if err := l.ensureSecurityGroup(ctx, service, s, subnetID, members); err != nil {
-		return nil, err
+	findings := l.unsupported(r.Service, s, o.lb, o.features)
+	if found, err := l.checkCertificates(ctx, s); err != nil {
+		return desired{}, append(findings, found...), err
 	}
-	if err := l.record(ctx, service, map[string]any{annotationAddress: address}); err != nil {
-		return nil, err
+	if o.lb == nil {
+		d, found, err := l.desireNew(ctx, r, s, o.features)
+		return d, append(findings, found...), err
 	}
-	return statusOf(address, furtherAddresses(lb), s, l.config.LoadBalancer), nil
+	if o.lb.Status == statusError {
+		d := desired{settings: s}
+		if d.renew, err = l.renewable(ctx, r.Service, o.lb, o.role); err != nil || !d.renew || r.Purpose != services.Plan {
+			return d, findings, err
+		}
+		d, found, err := l.desireNew(ctx, r, s, o.features)
+		d.renew = true
+		return d, append(findings, found...), err
+	}
+	if o.parts == nil {
+		return desired{settings: s}, findings, nil
+	}
+	d, found, err := l.desire(ctx, r, s, o)
+	return d, append(findings, found...), err
+}
+
+// desire computes what a load balancer that can be changed should be, and the steps to that.
+func (l *loadBalancers) desire(ctx context.Context, r services.Request, s settings, o observation) (desired, []services.Finding, error) {
+	d := desired{settings: s, subnetID: memberSubnet(s, l.config.LoadBalancer, o.lb.VIPSubnetID)}
+	var err error
+	if d.members, err = l.backends(ctx, r.Service, r.Nodes, s); err != nil {
+		return d, nil, err
+	}
+	want, err := l.want(r.Service, s, o.role, o.lb, d.subnetID, o.features, d.members)
+	if err != nil {
+		findings, err := refused(err)
+		return d, findings, err
+	}
+	var findings []services.Finding
+	if o.role.owner {
+		findings = fixedSettings(r.Service, s, o.lb, o.features, l.config.LoadBalancer.Provider)
+	}
+	findings = append(findings, l.wantIdentity(o.lb, o.role, o.features, &want)...)
+	d.ports = want.ports
+	d.steps, err = plan(o.lb, o.parts, want, o.role)
+	more, err := refused(err)
+	return d, append(findings, more...), err
 }
 
 // want computes the ports that a Service wants. lb is nil before there is one.
-func (l *loadBalancers) want(service *v1.Service, s settings, r role, lb *balancer, subnetID string, f features, backends []backend) (desired, error) {
-	want := desired{serial: l.config.LoadBalancer.Serial}
+func (l *loadBalancers) want(
+	service *v1.Service, s settings, r role, lb *balancer, subnetID string, f features, backends []backend,
+) (wantedState, error) {
+	want := wantedState{serial: l.config.LoadBalancer.Serial}
 	provider := lb.providerOr(l.config.LoadBalancer.Provider)
 	preferIPv6 := familyOf(service) == v1.IPv6Protocol
 	var err error
@@ -358,59 +348,120 @@ func (l *loadBalancers) want(service *v1.Service, s settings, r role, lb *balanc
 	return want, err
 }
 
-// errNoNodes keeps a Service without any usable node from losing all its members at once.
-var errNoNodes = errors.New("no node has an address for the load balancer; its members stay as they are")
+// Changes implements services.Reconciler. Each step is planned anew from what the one before has made.
+func (l *loadBalancers) Changes(r services.Request, o observation, d desired) ([]change, error) {
+	switch {
+	case o.lb == nil:
+		return l.creation(r.Service, d), nil
+	case o.lb.pending():
+		return nil, fmt.Errorf("load balancer %s is in %s; what there is to do shows when that has ended", o.lb.ID, o.lb.Status)
+	case o.lb.Status == statusError:
+		return append(l.repairs(o.lb, d.renew), l.creationAfter(r.Service, d)...), nil
+	}
+	return l.stepChanges(o.lb, d.steps), unchangeable(o.lb)
+}
 
-// UpdateLoadBalancer implements cloudprovider.LoadBalancer: the members alone, one batch a pool and only where they differ. Where it
-// changed something it looks at what is there besides; where it did not, that is left to the next reconciliation.
-func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (err error) {
-	defer func(began time.Time) { countReconcile("loadbalancer_update", began, failed(err)) }(time.Now())
-	lb, r, err := l.findOurs(ctx, cluster, service)
-	if err != nil || lb == nil || !l.served(lb, r) {
-		return err
+// unchangeable is the error about a load balancer in a status that is neither work nor failure.
+func unchangeable(lb *balancer) error {
+	if lb.Status == statusActive {
+		return nil
 	}
-	l.updating.Add(1)
-	defer l.updating.Add(-1)
-	s, _, settingsErr := parseSettings(service, l.config)
-	if err := concerning(settingsErr, annotationNodeSelector, annotationProxyProtocol, annotationForwardedFor, annotationTLSContainerRef,
-		annotationClass, annotationMemberSubnetID, annotationSubnetID, annotationSourceRanges); err != nil {
-		return err
+	return fmt.Errorf("load balancer %s has the provisioning status %s, in which nothing can be done about it", lb.ID, lb.Status)
+}
+
+// Complete implements services.Reconciler: the address, the security group, and what the Service had before.
+func (l *loadBalancers) Complete(ctx context.Context, r *services.Request, o observation, d desired) (observation, error) {
+	var err error
+	if o.address, err = l.publish(ctx, r, d.settings, o.lb, o.role); err != nil {
+		return o, err
 	}
-	f, err := l.api.octavia(ctx)
-	if err != nil {
-		return err
+	if err := l.ensureSecurityGroup(ctx, r.Service, d.settings, d.subnetID, d.members); err != nil {
+		return o, err
 	}
-	if len(nodes) == 0 {
-		return errNoNodes
+	if err := l.record(ctx, r, map[string]string{annotationAddress: o.address}); err != nil {
+		return o, err
 	}
-	unlock, err := l.locks.Lock(ctx, lb.ID)
-	if err != nil {
-		return fmt.Errorf("waiting for another Service of load balancer %s: %w", lb.ID, err)
-	}
-	defer unlock()
-	if lb, err = l.settled(ctx, service, lb, r); err != nil || lb == nil {
-		return err
-	}
-	subnetID := memberSubnet(s, l.config.LoadBalancer, lb.VIPSubnetID)
-	members, err := l.backends(ctx, service, nodes, s)
-	if err != nil {
-		return err
-	}
-	want, err := l.want(service, s, r, lb, subnetID, f, members)
-	if err != nil {
-		return err
-	}
-	if err := l.ensureSecurityGroup(ctx, service, s, subnetID, members); err != nil {
-		return err
-	}
-	planned := func(d *details) []step { return planMembers(d, want, r) }
-	return l.workMembers(ctx, service, lb, planned, func(lb *balancer, d *details) []step {
-		whole := want
-		l.wantIdentity(service, lb, r, f, &whole)
-		steps, err := plan(lb, d, whole, r)
-		if settingsErr != nil || err != nil { // the next reconciliation tells what is wrong
-			return planned(d)
+	return o, l.leavePrevious(ctx, r, d.settings, o.lb)
+}
+
+// Status implements services.Reconciler.
+func (l *loadBalancers) Status(_ services.Request, o observation, d desired) (*v1.LoadBalancerStatus, error) {
+	return statusOf(o.address, furtherAddresses(o.lb), d.settings, l.config.LoadBalancer), nil
+}
+
+// NodeChanges implements services.Reconciler: the members alone, one batch a pool and only where they differ. Where something was
+// changed, what is there besides is set right, too; where nothing was, that is left to the next reconciliation.
+func (l *loadBalancers) NodeChanges(ctx context.Context, r services.Request, o observation) ([]change, []services.Finding, error) {
+	switch {
+	case o.lb == nil:
+		return nil, nil, nil
+	case o.lb.Status == statusError:
+		renew, err := l.renewable(ctx, r.Service, o.lb, o.role)
+		if err != nil {
+			return nil, nil, err
 		}
-		return steps
-	})
+		return l.repairs(o.lb, renew), nil, nil
+	case o.parts == nil:
+		return nil, nil, unchangeable(o.lb)
+	}
+	s, _, settingsErr := parseSettings(r.Service, l.config)
+	members, err := l.backends(ctx, r.Service, r.Nodes, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	want, err := l.want(r.Service, s, o.role, o.lb, memberSubnet(s, l.config.LoadBalancer, o.lb.VIPSubnetID), o.features, members)
+	if err != nil {
+		return nil, nil, err
+	}
+	steps := planMembers(o.parts, want, o.role)
+	if o.changed && settingsErr == nil {
+		l.wantIdentity(o.lb, o.role, o.features, &want)
+		if whole, err := plan(o.lb, o.parts, want, o.role); err == nil { // the next reconciliation tells what is wrong
+			steps = whole
+		}
+	}
+	return l.stepChanges(o.lb, steps), nil, nil
+}
+
+// Exists implements services.Reconciler.
+func (l *loadBalancers) Exists(ctx context.Context, r services.Request, o observation) (*v1.LoadBalancerStatus, bool, error) {
+	if o.lb == nil {
+		left, err := l.leftovers(ctx, r.Cluster, r.Service)
+		return &v1.LoadBalancerStatus{}, left, err
+	}
+	s, _, _ := parseSettings(r.Service, l.config) // a fault in other annotations does not hide what is there
+	address := o.lb.VIPAddress
+	f, err := l.attached(ctx, o.lb, inventory.Query{MaxAge: floatingMaxAge, MaxMissAge: floatingMaxAge, MaxUnlistedAge: floatingMaxAge})
+	if err != nil {
+		return nil, false, err
+	}
+	if f != nil {
+		address = f.Address
+	}
+	return statusOf(address, furtherAddresses(o.lb), s, l.config.LoadBalancer), true, nil
+}
+
+func furtherAddresses(lb *balancer) []string {
+	var list []string
+	for _, v := range lb.AdditionalVIPs {
+		if v.Address != "" {
+			list = append(list, v.Address)
+		}
+	}
+	return list
+}
+
+// tell writes findings that no reconciliation has brought up.
+func (l *loadBalancers) tell(service *v1.Service, findings []services.Finding) {
+	if l.Events == nil {
+		return
+	}
+	for _, f := range findings {
+		l.Events.Event(service, v1.EventTypeWarning, f.Reason, f.Message)
+	}
+}
+
+// logLeftAlone says why a Service has no part in a load balancer that its annotation or its name leads to.
+func logLeftAlone(service *v1.Service, reason error) {
+	klog.InfoS("Leaving a load balancer alone", "service", klog.KObj(service), "reason", reason.Error())
 }

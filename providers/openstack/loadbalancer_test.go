@@ -15,6 +15,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -519,7 +520,7 @@ func TestOVN(t *testing.T) {
 	w.requireNoWrites(s)
 	for _, key := range []string{annotationProxyProtocol, annotationForwardedFor} {
 		bad := named(web(map[string]string{key: textTrue}), "bad")
-		_, err := w.loadBalancers.settings(bad)
+		_, err := w.loadBalancers.Validate(services.Request{Purpose: services.Ensure, Service: bad, Nodes: w.nodes})
 		require.ErrorContains(t, err, "is not possible with the provider ovn")
 	}
 
@@ -703,7 +704,7 @@ func TestBrokenLoadBalancers(t *testing.T) {
 		_, _, err := w.loadBalancers.GetLoadBalancer(t.Context(), w.cluster, w.Current(s))
 		require.NoError(t, err)
 		w.server.ResetCalls()
-		require.NoError(t, w.loadBalancers.mendAll(t.Context(), w.Services()))
+		require.NoError(t, w.loadBalancers.repairAll(t.Context(), w.Services()))
 		assert.Equal(t, 1, w.server.Calls().Writes, "%v", w.server.Calls().ByOperation)
 		for _, lb := range w.sim.LoadBalancers() {
 			assert.Equal(t, lb.ID == stranger.ID, lb.ProvisioningStatus == openstacksim.Failed, lb.Name)

@@ -94,8 +94,8 @@ type wantedPort struct {
 	monitor  *monitorRequest
 }
 
-// desired is the load balancer as the Service wants it.
-type desired struct {
+// wantedState is a load balancer as the Service wants it.
+type wantedState struct {
 	ports []wantedPort
 	// name and tags are those of the load balancer; nil leaves them as they are.
 	name *string
@@ -221,7 +221,7 @@ func allowed(cidrs []netip.Prefix, preferIPv6 bool) []string {
 
 // plan compares a load balancer with what a Service wants, and returns the steps in the order in which Octavia takes them.
 // Steps that need an object that does not exist yet are left for the next plan.
-func plan(lb *balancer, d *details, want desired, r role) ([]step, error) {
+func plan(lb *balancer, d *details, want wantedState, r role) ([]step, error) {
 	var steps []step
 	kept := map[string]bool{}
 	var creates, changes []step
@@ -287,7 +287,7 @@ func orphanedPools(d *details, r role) []step {
 
 // planLeave returns the steps by which a Service leaves a load balancer that stays.
 func planLeave(lb *balancer, d *details, r role) []step {
-	steps, err := plan(lb, d, desired{}, r)
+	steps, err := plan(lb, d, wantedState{}, r)
 	if err != nil {
 		klog.ErrorS(err, "Planning for no port at all cannot collide") // nothing is wanted
 	}
@@ -303,7 +303,7 @@ func planLeave(lb *balancer, d *details, r role) []step {
 }
 
 // planMembers returns the steps that a change of nodes needs, and no others.
-func planMembers(d *details, want desired, r role) []step {
+func planMembers(d *details, want wantedState, r role) []step {
 	var steps []step
 	for _, w := range want.ports {
 		for _, l := range d.listeners {
@@ -318,7 +318,7 @@ func planMembers(d *details, want desired, r role) []step {
 	return steps
 }
 
-func balancerChanges(lb *balancer, want desired) (balancerUpdate, string) {
+func balancerChanges(lb *balancer, want wantedState) (balancerUpdate, string) {
 	var u balancerUpdate
 	var reasons []string
 	if want.name != nil && *want.name != lb.Name {

@@ -93,7 +93,7 @@ func showsOther(s *v1.Service, addresses []string) bool {
 // Service wins, also of one that moved to another load balancer since and could come back.
 func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	l := c.loadBalancers
-	unlock, err := l.locks.Lock(ctx, o.ID)
+	unlock, err := l.Lock(ctx, o.ID)
 	if err != nil {
 		return fmt.Errorf("waiting for a Service of load balancer %s: %w", o.ID, err)
 	}

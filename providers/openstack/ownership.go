@@ -9,11 +9,11 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -36,9 +36,7 @@ func (l *loadBalancers) find(ctx context.Context, cluster string, service *v1.Se
 		return l.findByName(ctx, cluster, service, fresh)
 	}
 	if !identifier.MatchString(id) {
-		problem := &schema.Problem{Place: "annotation " + annotationID, Value: id, Reason: "is not the ID of a load balancer, which is a UUID"}
-		l.event(service, eventConfigError, problem.Error())
-		return nil, problem
+		return nil, &schema.Problem{Place: "annotation " + annotationID, Value: id, Reason: "is not the ID of a load balancer, which is a UUID"}
 	}
 	lb, err := l.balancers.Get(ctx, id, inventory.Query{MaxAge: ensureMaxAge, MaxMissAge: newMaxAge})
 	switch {
@@ -51,9 +49,10 @@ func (l *loadBalancers) find(ctx context.Context, cluster string, service *v1.Se
 	if id == service.Annotations[annotationMade] || service.DeletionTimestamp != nil || service.Spec.Type != v1.ServiceTypeLoadBalancer {
 		return l.findByName(ctx, cluster, service, fresh) // what we made and somebody removed is made again
 	}
-	problem := &schema.Problem{Place: "annotation " + annotationID, Value: id, Reason: "is not the ID of a load balancer of the project; correct it, or remove it to have a new load balancer made"}
-	l.event(service, eventConfigError, problem.Error())
-	return nil, problem
+	return nil, &schema.Problem{
+		Place: "annotation " + annotationID, Value: id,
+		Reason: "is not the ID of a load balancer of the project; correct it, or remove it to have a new load balancer made",
+	}
 }
 
 func (l *loadBalancers) findByName(ctx context.Context, cluster string, service *v1.Service, q inventory.Query) (*balancer, error) {
@@ -110,21 +109,18 @@ func (l *loadBalancers) first(ctx context.Context, service *v1.Service, made []*
 	return slices.MinFunc(made, func(a, b *balancer) int { return rank[a.ID] - rank[b.ID] }), nil
 }
 
-// findOurs is find for everything but creation and change: what belongs to somebody else does not exist for this Service.
-func (l *loadBalancers) findOurs(ctx context.Context, cluster string, service *v1.Service) (*balancer, role, error) {
-	lb, err := l.find(ctx, cluster, service)
-	if _, wrong := errors.AsType[*schema.Problem](err); wrong {
-		return nil, role{}, nil // the recorded one is gone
-	}
-	if err != nil || lb == nil {
-		return nil, role{}, err
-	}
+// ours returns what a Service is to a load balancer; false where it is another one's, or the Service has no part in it. That is for
+// everything but creation and change: what belongs to somebody else does not exist for this Service.
+func (l *loadBalancers) ours(ctx context.Context, cluster string, service *v1.Service, lb *balancer) (role, bool, error) {
 	r, d, err := l.roleOf(ctx, cluster, service, lb)
-	if err == nil && d.Verdict == ownership.Refused {
-		klog.InfoS("Leaving a load balancer alone", "service", klog.KObj(service), "reason", d.Err().Error())
-		return nil, role{}, nil
+	if err != nil {
+		return role{}, false, err
 	}
-	return lb, r, err
+	if d.Verdict == ownership.Refused {
+		logLeftAlone(service, d.Err())
+		return role{}, false, nil
+	}
+	return r, r.owner || r.joined(lb), nil // one that it would share, and has not joined, is none
 }
 
 // roleOf tells what a Service is to a load balancer, and whose that is. Refused is the load balancer that would be the
@@ -310,69 +306,73 @@ func (l *loadBalancers) elsewhere(ctx context.Context, node *v1.Node, m member) 
 	return addressErr == nil && err == nil && span.Contains(address), nil
 }
 
-// admit returns the role of a Service that may use a load balancer, and otherwise tells everybody concerned why it may not.
-func (l *loadBalancers) admit(ctx context.Context, cluster string, service *v1.Service, s settings, lb *balancer, f features, nodes []*v1.Node) (role, error) {
-	r, d, err := l.roleOf(ctx, cluster, service, lb)
+// admit returns the role of a Service that may use a load balancer, and otherwise finds what everybody concerned is to know.
+func (l *loadBalancers) admit(ctx context.Context, r services.Request, o observation) (role, []services.Finding, error) {
+	as, d, err := l.roleOf(ctx, r.Cluster, r.Service, o.lb)
 	if err != nil {
-		return role{}, err
+		return role{}, nil, err
 	}
-	if !r.owner && d.Verdict != ownership.Refused {
-		if d, err = l.joining(ctx, cluster, service, lb, r, nodes); err != nil {
-			return role{}, err
+	var findings []services.Finding
+	if !as.owner && d.Verdict != ownership.Refused {
+		if d, findings, err = l.joining(ctx, r, o.lb, as); err != nil {
+			return role{}, findings, err
 		}
 	}
 	if d.Verdict == ownership.Refused {
-		ownership.Report(l.events, service, d)
-		return role{}, d.Err()
+		return role{}, append(findings, services.Refused(r.Service, d)...), d.Err()
 	}
-	if !r.owner {
-		if err := l.checkShare(service, s, lb, r, f); err != nil {
-			l.event(service, eventNotOurs, err.Error())
-			return role{}, err
+	if !as.owner {
+		s, _, _ := parseSettings(r.Service, l.config) // they were looked at before
+		if err := l.checkShare(r.Service, s, o.lb, as, o.features); err != nil {
+			return role{}, append(findings, services.Warning(eventNotOurs, "%s", err)), err
 		}
 	}
-	return r, nil
+	return as, findings, nil
 }
 
 // joining decides whether a Service may share a load balancer: one that was made for another Service with its agreement, and a
 // user's by the operator's policy. What is shared already, as after a takeover, stays: its tag is a controller's.
-func (l *loadBalancers) joining(ctx context.Context, cluster string, service *v1.Service, lb *balancer, r role, nodes []*v1.Node) (ownership.Decision, error) {
+func (l *loadBalancers) joining(
+	ctx context.Context, request services.Request, lb *balancer, r role,
+) (d ownership.Decision, findings []services.Finding, err error) {
+	cluster, service := request.Cluster, request.Service
 	agreed, joined := ownership.Decision{Verdict: ownership.Adopted, Object: titleOf(lb)}, r.joined(lb)
 	owner, namespace, name, err := l.ownerOf(ctx, cluster, lb, r.mark)
 	if err != nil {
-		return ownership.Decision{}, err
+		return d, nil, err
 	}
 	if namespace == "" {
 		if joined {
-			return agreed, nil
+			return agreed, nil, nil
 		}
 		rules := l.rules(cluster, lb, r.mark)
 		rules.Unmarked = false // a guest's listeners are told by their tags
 		rules.Shares = func(s *v1.Service) bool { return s.Namespace == service.Namespace || l.config.LoadBalancer.ShareAcross }
-		return l.judge(ctx, service, lb, rules, nodes)
+		d, err = l.judge(ctx, service, lb, rules, request.Nodes)
+		return d, nil, err
 	}
 	ours := r.mark != "" && slices.Contains(lb.Tags, r.mark)
 	if owner != nil && !ours { // its name alone may be another cluster's
-		d, err := l.judge(ctx, owner, lb, l.rules(cluster, lb, r.mark), nodes)
+		judged, err := l.judge(ctx, owner, lb, l.rules(cluster, lb, r.mark), request.Nodes)
 		if err != nil {
-			return ownership.Decision{}, err
+			return d, nil, err
 		}
-		ours = d.Verdict != ownership.Refused
+		ours = judged.Verdict != ownership.Refused
 	}
 	ours = ours && ownership.Check("", r.mark, lb.Tags) == nil
 	switch {
 	case l.config.LoadBalancer.ShareAcross, ours && namespace == service.Namespace, ours && owner != nil && agrees(owner, service.Namespace):
-		return agreed, nil
+		return agreed, nil, nil
 	case joined:
-		l.event(service, eventShared, fmt.Sprintf("%s is shared with Service %s/%s of another namespace or cluster, which has not agreed to that; give that one the annotation %s", titleOf(lb), namespace, name, annotationShareWith))
-		return agreed, nil
+		return agreed, []services.Finding{services.Warning(eventShared, "%s is shared with Service %s/%s of another namespace or cluster, "+
+			"which has not agreed to that; give that one the annotation %s", titleOf(lb), namespace, name, annotationShareWith)}, nil
 	}
 	who := fmt.Sprintf("Service %s/%s", namespace, name)
 	if !ours {
 		who += ", which is not of this cluster"
 	}
-	return ownership.Refuse(titleOf(lb), who, owner, fmt.Sprintf(
-		"it is shared within its namespace alone, unless its Service has the annotation %s with the namespace %s, or the option share-across-namespaces is true", annotationShareWith, service.Namespace)), nil
+	return ownership.Refuse(titleOf(lb), who, owner, fmt.Sprintf("it is shared within its namespace alone, unless its Service has the "+
+		"annotation %s with the namespace %s, or the option share-across-namespaces is true", annotationShareWith, service.Namespace)), nil, nil
 }
 
 // agrees reports whether a Service lets those of another namespace share its load balancer.
@@ -420,12 +420,13 @@ func (l *loadBalancers) ownerOf(ctx context.Context, cluster string, lb *balance
 }
 
 // wantIdentity adds the name and tags that a load balancer should have.
-func (l *loadBalancers) wantIdentity(service *v1.Service, lb *balancer, r role, f features, want *desired) {
+func (l *loadBalancers) wantIdentity(lb *balancer, r role, f features, want *wantedState) (findings []services.Finding) {
 	tags := slices.Clone(lb.Tags)
 	if r.owner && clusterDiffers(lb.Name, r.name) {
 		want.name = &r.name
 		tags = slices.DeleteFunc(tags, func(t string) bool { return t == lb.Name })
-		l.event(service, eventRename, fmt.Sprintf("load balancer %s and its parts are renamed from %s to %s, for the cluster has another name", lb.ID, lb.Name, r.name))
+		findings = []services.Finding{services.Warning(eventRename,
+			"load balancer %s and its parts are renamed from %s to %s, for the cluster has another name", lb.ID, lb.Name, r.name)}
 	}
 	if f.tags() && !slices.Contains(tags, r.name) {
 		tags = append(slices.DeleteFunc(tags, func(t string) bool { return t == "" }), r.name)
@@ -436,6 +437,7 @@ func (l *loadBalancers) wantIdentity(service *v1.Service, lb *balancer, r role, 
 	if f.tags() && !sameSet(tags, lb.Tags) {
 		want.tags = l.marked(tags, r)
 	}
+	return findings
 }
 
 // marked adds the marks to the tags of a load balancer that a Service owns, when they are written anyway.

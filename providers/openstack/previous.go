@@ -13,6 +13,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
@@ -22,33 +23,34 @@ const previousMaxAge = 10 * time.Minute
 
 // leavePrevious removes the load balancer that was made for a Service which an annotation has moved to another one, with its
 // address. One that is not both marked and recorded stays, and the Service is told so.
-func (l *loadBalancers) leavePrevious(ctx context.Context, cluster string, service *v1.Service, s settings, now *balancer) error {
-	recorded := service.Annotations[annotationMade]
-	if recorded == now.ID || now.Name == balancerName(cluster, service) || now.Name == legacyName(service) {
+func (l *loadBalancers) leavePrevious(ctx context.Context, r *services.Request, s settings, now *balancer) error {
+	service, made := r.Service, r.Service.Annotations[annotationMade]
+	if made == now.ID || now.Name == balancerName(r.Cluster, service) || now.Name == legacyName(service) {
 		return nil
 	}
-	lb, err := l.previous(ctx, cluster, service, recorded)
+	lb, err := l.previous(ctx, r.Cluster, service, made)
 	if err != nil {
 		return err
 	}
 	if lb == nil || lb.ID == now.ID || lb.leaving() {
-		return l.record(ctx, service, map[string]any{annotationMade: nil})
+		return l.record(ctx, r, map[string]string{annotationMade: ""})
 	}
-	before := recordedAs(service, lb.ID)
-	r, d, err := l.roleOf(ctx, cluster, before, lb)
+	before := *r
+	before.Service = recorded(service, map[string]string{annotationID: lb.ID})
+	as, d, err := l.roleOf(ctx, r.Cluster, before.Service, lb)
 	if err != nil {
 		return err
 	}
-	if !r.owner || d.Verdict == ownership.Refused {
-		return l.record(ctx, service, map[string]any{annotationMade: nil})
+	if !as.owner || d.Verdict == ownership.Refused {
+		return l.record(ctx, r, map[string]string{annotationMade: ""})
 	}
-	if recorded != lb.ID || !r.marked(lb) || guard.Keeps(service) {
-		return l.tellRetained(ctx, service, lb, now)
+	if made != lb.ID || !as.marked(lb) || guard.Keeps(service) {
+		return l.reportRetained(ctx, r, lb, now)
 	}
-	if err := l.leave(ctx, cluster, before, s, lb, r); err != nil {
+	if err := l.leave(ctx, &before, s, lb, as); err != nil {
 		return fmt.Errorf("removing load balancer %s, which the Service had before: %w", lb.ID, err)
 	}
-	return l.record(ctx, service, map[string]any{annotationMade: nil})
+	return l.record(ctx, r, map[string]string{annotationMade: ""})
 }
 
 // marked reports whether a load balancer carries a mark of the Service or its cluster.
@@ -56,14 +58,15 @@ func (r role) marked(lb *balancer) bool {
 	return slices.ContainsFunc(lb.Tags, func(t string) bool { return t != "" && (t == r.serviceMark || t == r.mark) })
 }
 
-// tellRetained names what stays of a load balancer that the Service had before.
-func (l *loadBalancers) tellRetained(ctx context.Context, service *v1.Service, lb, now *balancer) error {
+// reportRetained names what stays of a load balancer that the Service had before.
+func (l *loadBalancers) reportRetained(ctx context.Context, r *services.Request, lb, now *balancer) error {
 	addresses, err := l.addressesOf(ctx, lb)
-	if err == nil && l.events != nil {
-		l.events.Event(service, v1.EventTypeNormal, guard.EventLoadBalancerRetained, fmt.Sprintf("load balancer %s, which was made for this Service, stays in the cloud with %s, "+
-			"though the Service has load balancer %s now; delete it there if it is not needed", lb.ID, strings.Join(addresses, " and "), now.ID))
+	if err != nil {
+		return err
 	}
-	return err
+	r.Report(services.Notice(guard.EventLoadBalancerRetained, "load balancer %s, which was made for this Service, stays in the cloud with %s, "+
+		"though the Service has load balancer %s now; delete it there if it is not needed", lb.ID, strings.Join(addresses, " and "), now.ID))
+	return nil
 }
 
 // addressesOf are the addresses that a Service of a load balancer may show.
@@ -87,9 +90,4 @@ func (l *loadBalancers) previous(ctx context.Context, cluster string, service *v
 		}
 	}
 	return l.findByName(ctx, cluster, service, q)
-}
-
-// recordedAs returns a Service as it was when it had a load balancer.
-func recordedAs(service *v1.Service, id string) *v1.Service {
-	return recorded(service, map[string]string{annotationID: id})
 }

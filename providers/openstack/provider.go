@@ -102,7 +102,7 @@ func (c *cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <
 		c.stop = stop
 		c.loadBalancers.kube = client
 		c.loadBalancers.cluster.SetClient(client)
-		c.loadBalancers.events = events.NewRecorder(client, "cloud-provider-"+Name, stop)
+		c.loadBalancers.Events = events.NewRecorder(client, "cloud-provider-"+Name, stop)
 	})
 }
 

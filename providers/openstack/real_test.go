@@ -85,7 +85,7 @@ func realWorld(t *testing.T, path string) *world {
 	w := &world{Bench: conformance.NewBench(t), cluster: fmt.Sprintf("measured-%d", time.Now().Unix())}
 	c, err := newCloud(testInputs(string(file), nil))
 	require.NoError(t, err)
-	c.loadBalancers.kube, c.loadBalancers.events = w.Kube, w.Recorder
+	c.loadBalancers.kube, c.loadBalancers.Events = w.Kube, w.Recorder
 	c.loadBalancers.cluster.SetClient(w.Kube)
 	c.loadBalancers.cluster.SetServices(w.Services())
 	c.loadBalancers.room = waiting.New(c.loadBalancers.balancers.Look, realPace)

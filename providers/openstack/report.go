@@ -12,7 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -36,37 +38,29 @@ const (
 	eventShared          = "LoadBalancerShared"
 )
 
-// settings reads the annotations and tells the Service what is wrong with them.
-func (l *loadBalancers) settings(service *v1.Service) (settings, error) {
-	s, warnings, err := parseSettings(service, l.config)
-	for _, w := range schema.Problems(warnings) {
-		l.event(service, eventIgnored, w.Error())
-	}
-	if err != nil {
-		l.event(service, eventConfigError, err.Error())
-	}
-	return s, err
-}
-
-// reportUnsupported tells of wishes that this Octavia, or its provider, cannot fulfil.
-func (l *loadBalancers) reportUnsupported(service *v1.Service, s settings, lb *balancer, f features) {
+// unsupported finds settings that this Octavia, or its provider, does not have.
+func (l *loadBalancers) unsupported(service *v1.Service, s settings, lb *balancer, f features) (findings []services.Finding) {
 	provider := lb.providerOr(l.config.LoadBalancer.Provider)
 	if len(s.cidrs) > 0 && !f.acl(provider) && (provider != providerOVN || !l.config.LoadBalancer.ManageSecurityGroups) {
-		l.event(service, eventRangesIgnored, fmt.Sprintf("the source ranges of the Service have no effect: this Octavia with provider %s cannot restrict who comes in", provider))
+		findings = append(findings, services.Warning(eventRangesIgnored,
+			"the source ranges of the Service have no effect: this Octavia with provider %s cannot restrict who comes in", provider))
 	}
 	if s.Zone != "" && !f.zones(provider) {
-		l.event(service, eventZoneIgnored, fmt.Sprintf("the availability zone %q has no effect: this Octavia with provider %s knows none", s.Zone, provider))
+		findings = append(findings, services.Warning(eventZoneIgnored,
+			"the availability zone %q has no effect: this Octavia with provider %s knows none", s.Zone, provider))
 	}
 	if service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && !s.monitor {
-		l.event(service, eventNoMonitor, fmt.Sprintf("with externalTrafficPolicy Local and without health monitors, connections to nodes that run no pod of the Service are lost; set %s or the option create-monitor to true", annotationMonitor))
+		findings = append(findings, services.Warning(eventNoMonitor, "with externalTrafficPolicy Local and without health monitors, "+
+			"connections to nodes that run no pod of the Service are lost; set %s or the option create-monitor to true", annotationMonitor))
 	}
+	return findings
 }
 
-// reportFixed tells of wishes that came too late.
-func (l *loadBalancers) reportFixed(service *v1.Service, s settings, lb *balancer, f features) {
+// fixedSettings finds settings that came too late.
+func fixedSettings(service *v1.Service, s settings, lb *balancer, f features, standard string) (findings []services.Finding) {
 	networkID, subnetID := vipNetworks(s, loadBalancerConfig{})
-	provider := lb.providerOr(l.config.LoadBalancer.Provider)
-	for _, one := range []struct {
+	provider := lb.providerOr(standard)
+	for _, c := range []struct {
 		key, wanted, have string
 		applies           bool
 	}{
@@ -76,53 +70,84 @@ func (l *loadBalancers) reportFixed(service *v1.Service, s settings, lb *balance
 		{annotationFlavorID, s.FlavorID, lb.FlavorID, f.flavors(provider)},
 		{annotationZone, s.Zone, lb.Zone, f.zones(provider)},
 	} {
-		if service.Annotations[one.key] != "" && one.applies && one.wanted != "" && one.wanted != one.have {
-			l.event(service, eventFixed, fmt.Sprintf("annotation %s: %q has no effect, it stays %q: it is fixed when the load balancer is created; delete and create the Service to change it", one.key, one.wanted, one.have))
+		if service.Annotations[c.key] != "" && c.applies && c.wanted != "" && c.wanted != c.have {
+			findings = append(findings, services.Warning(eventFixed, "annotation %s: %q has no effect, it stays %q: it is fixed when the "+
+				"load balancer is created; delete and create the Service to change it", c.key, c.wanted, c.have))
 		}
 	}
+	return findings
+}
+
+// certificate is a reference that the key manager knows.
+type certificate struct{ ref string }
+
+func newCertificateInventory(a *api) *inventory.Inventory[string, certificate] {
+	return inventory.New(inventory.Source[string, certificate]{
+		Kind: "certificate", ID: func(c certificate) string { return c.ref },
+		Get: func(ctx context.Context, ref string) (certificate, error) {
+			kind, id, err := splitReference(ref)
+			if err != nil {
+				return certificate{}, err
+			}
+			_, err = request[json.RawMessage](ctx, a, keyManager, "reading the certificates "+ref, http.MethodGet, kind+"/"+id, nil, "status",
+				http.StatusOK)
+			return certificate{ref}, err
+		},
+	})
 }
 
 // checkCertificates asks the key manager whether a reference exists.
-func (l *loadBalancers) checkCertificates(ctx context.Context, service *v1.Service, s settings) error {
+func (l *loadBalancers) checkCertificates(ctx context.Context, s settings) ([]services.Finding, error) {
 	if s.TLSContainerRef == "" || l.config.LoadBalancer.ContainerStore != storeBarbican {
-		return nil
+		return nil, nil
 	}
-	kind, id, err := splitReference(s.TLSContainerRef)
-	if err != nil {
-		return err
-	}
-	_, err = request[json.RawMessage](ctx, l.api, keyManager, "reading the certificates "+s.TLSContainerRef, http.MethodGet, kind+"/"+id, nil, "status", http.StatusOK)
+	_, err := l.certificates.Get(ctx, s.TLSContainerRef, inventory.Query{MaxAge: updateMaxAge})
 	if errors.Is(err, cloudapi.ErrNotFound) {
-		problem := &schema.Problem{Place: "annotation " + annotationTLSContainerRef, Value: s.TLSContainerRef, Reason: "is not in the key manager, or its access list does not let the project read it"}
-		l.event(service, eventConfigError, problem.Error())
-		return problem
+		return refused(&schema.Problem{
+			Place: "annotation " + annotationTLSContainerRef, Value: s.TLSContainerRef,
+			Reason: "is not in the key manager, or its access list does not let the project read it",
+		})
 	}
-	return err
+	return nil, err
 }
 
-// record writes annotations on the Service where they differ; nil removes one.
-func (l *loadBalancers) record(ctx context.Context, service *v1.Service, wanted map[string]any) error {
+// recorded returns a Service with annotations that were written meanwhile; "" stands for one that was removed.
+func recorded(service *v1.Service, annotations map[string]string) *v1.Service {
+	service = service.DeepCopy()
+	for key, value := range annotations {
+		if value == "" {
+			delete(service.Annotations, key)
+			continue
+		}
+		metav1.SetMetaDataAnnotation(&service.ObjectMeta, key, value)
+	}
+	return service
+}
+
+// record writes annotations on the Service where they differ, and puts the Service as it then is into the request; "" removes one.
+func (l *loadBalancers) record(ctx context.Context, r *services.Request, wanted map[string]string) error {
 	changes := map[string]any{}
 	for key, value := range wanted {
-		if have, present := service.Annotations[key]; (value == nil && present) || (value != nil && have != value) {
+		switch have, present := r.Service.Annotations[key]; {
+		case value == "" && present:
+			changes[key] = nil
+		case value != "" && have != value:
 			changes[key] = value
 		}
 	}
-	if len(changes) == 0 || l.kube == nil {
+	if len(changes) == 0 {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": service.UID, "annotations": changes}})
-	if err != nil {
-		return fmt.Errorf("recording the load balancer on the Service: %w", err)
+	if l.kube != nil {
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": r.Service.UID, "annotations": changes}})
+		if err != nil {
+			return fmt.Errorf("recording the load balancer on the Service: %w", err)
+		}
+		_, err = l.kube.CoreV1().Services(r.Service.Namespace).Patch(ctx, r.Service.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+		if err != nil {
+			return fmt.Errorf("recording the load balancer on the Service: %w", err)
+		}
 	}
-	if _, err := l.kube.CoreV1().Services(service.Namespace).Patch(ctx, service.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
-		return fmt.Errorf("recording the load balancer on the Service: %w", err)
-	}
+	r.Service = recorded(r.Service, wanted)
 	return nil
-}
-
-func (l *loadBalancers) event(service *v1.Service, reason, message string) {
-	if l.events != nil {
-		l.events.Event(service, v1.EventTypeWarning, reason, message)
-	}
 }

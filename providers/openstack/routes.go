@@ -425,7 +425,7 @@ func (r *routes) let(ctx context.Context, node *v1.Node, one route, through bool
 	}
 	id := p.ID
 	err = r.open(ctx, p, one, through)
-	for range mostRounds { // somebody else changed the port meanwhile; without its route nobody would come back for the pair
+	for range maxRounds { // somebody else changed the port meanwhile; without its route nobody would come back for the pair
 		if through || !errors.Is(err, cloudapi.ErrConflict) {
 			break
 		}

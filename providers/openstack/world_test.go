@@ -52,7 +52,7 @@ func (w *world) restart() {
 	in.Dial, in.Adopt = w.dial, w.adopt
 	c, err := newCloud(in)
 	require.NoError(w.T, err)
-	c.loadBalancers.kube, c.loadBalancers.events = w.Kube, w.Recorder
+	c.loadBalancers.kube, c.loadBalancers.Events = w.Kube, w.Recorder
 	c.loadBalancers.cluster.SetClient(w.Kube)
 	c.loadBalancers.cluster.SetServices(w.Services())
 	c.instances.nodes.SetLister(w.Nodes())

@@ -1,0 +1,151 @@
+package openstack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
+)
+
+// Key implements services.Asynchronous. A Service that goes may leave several load balancers, each in its turn.
+func (l *loadBalancers) Key(r services.Request, o observation) string {
+	if o.lb == nil || r.Purpose == services.Delete {
+		return ""
+	}
+	return o.lb.ID
+}
+
+// Settle implements services.Asynchronous.
+func (l *loadBalancers) Settle(ctx context.Context, r *services.Request, o observation) (observation, error) {
+	if o.lb == nil || o.settled || r.Purpose == services.Delete {
+		return o, nil
+	}
+	if r.Purpose == services.Ensure {
+		if err := l.record(ctx, r, map[string]string{annotationID: o.lb.ID}); err != nil {
+			return o, err
+		}
+	}
+	// Another Service may have changed it while this one waited for its turn, which our own memory has.
+	lb, err := l.balancers.Get(ctx, o.lb.ID, inventory.Query{MaxAge: ensureMaxAge})
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		l.forget(o.lb.ID)
+		return l.gone(r)
+	}
+	if err == nil {
+		lb, err = l.atRest(ctx, *r, lb, o.role)
+	}
+	switch {
+	case err != nil:
+		return o, err
+	case lb == nil:
+		return l.gone(r)
+	}
+	o.lb, o.settled = lb, true
+	switch {
+	case lb.Status != statusActive:
+	case r.Purpose == services.Ensure || o.changed:
+		o.parts, err = l.observe(ctx, lb)
+	default:
+		o.parts, o.changed, err = l.partsForUpdate(ctx, *r, lb)
+	}
+	return o, err
+}
+
+// gone is the answer where a load balancer has gone: another one is due, unless only the nodes have changed.
+func (l *loadBalancers) gone(r *services.Request) (observation, error) {
+	if r.Purpose != services.Ensure {
+		return observation{}, nil
+	}
+	r.Service = recorded(r.Service, map[string]string{annotationID: "", annotationMade: ""})
+	return observation{}, services.ErrGone
+}
+
+// atRest waits until Octavia works on a load balancer no longer; nil means that it has gone.
+func (l *loadBalancers) atRest(ctx context.Context, r services.Request, lb *balancer, as role) (_ *balancer, err error) {
+	id := lb.ID
+	switch {
+	case lb.Status == statusPendingCreate && r.Purpose == services.Ensure:
+		lb, err = l.built(ctx, r.Service, lb, as)
+	case lb.pending():
+		lb, err = l.idle(ctx, lb.ID, lb.Status)
+	}
+	if err != nil || lb == nil || lb.Status != statusError {
+		return lb, err
+	}
+	lb, err = l.balancers.Get(ctx, lb.ID, inventory.Query{}) // what was seen may have passed
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound):
+		l.forget(id)
+		return nil, nil //nolint:nilnil // absence is an answer here
+	case err == nil && lb.pending():
+		return l.idle(ctx, lb.ID, lb.Status)
+	}
+	return lb, err
+}
+
+// idle waits until Octavia works on a load balancer no longer; nil means that it has gone.
+func (l *loadBalancers) idle(ctx context.Context, id, doing string, with ...waiting.Option) (*balancer, error) {
+	lb, err := l.room.Until(ctx, id, fmt.Sprintf("load balancer %s: %s", id, doing), func(b *balancer) bool { return !b.pending() }, with...)
+	if errors.Is(err, cloudapi.ErrNotFound) || (err == nil && lb.Status == statusDeleted) {
+		l.forget(id)
+		return nil, nil //nolint:nilnil // absence is an answer here
+	}
+	return lb, err
+}
+
+// buildLooks are left out while a load balancer is built from machines, which takes a few seconds at least.
+const buildLooks = 4
+
+// built waits until a new load balancer is built. What can be read meanwhile is read then, and what has to be read afterwards is read
+// at once, so that what follows finds all of it in memory.
+func (l *loadBalancers) built(ctx context.Context, service *v1.Service, lb *balancer, r role) (*balancer, error) {
+	var with []waiting.Option
+	if lb.providerOr(l.config.LoadBalancer.Provider) != providerOVN { // whose load balancers are no machines
+		with = append(with, waiting.SkipLooks(buildLooks))
+	}
+	after := lb
+	err := waiting.Together(
+		func() (err error) { after, err = l.idle(ctx, lb.ID, lb.Status, with...); return err },
+		func() error {
+			if l.config.LoadBalancer.ManageSecurityGroups {
+				return nil // they are read right before they are changed
+			}
+			_, err := l.securityGroups(ctx, service, networksMaxAge)
+			return ignored(err)
+		},
+	)
+	if err != nil || after == nil || after.Status != statusActive || !r.owner {
+		return after, err
+	}
+	return after, waiting.Together(
+		func() error { _, err := l.observe(ctx, after); return err },
+		func() error { _, err := l.attached(ctx, after, attachedNow); return ignored(err) },
+	)
+}
+
+// ignored is for a read that is only made early: whoever needs what it reads gets the failure.
+func ignored(error) error { return nil }
+
+// partsForUpdate are the parts of a load balancer whose members may have to change. After changes of our own they are looked at once,
+// for somebody else may have changed them right after. The node ports are open before anything is sent there.
+func (l *loadBalancers) partsForUpdate(ctx context.Context, r services.Request, lb *balancer) (d *details, changed bool, err error) {
+	if d, err = l.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: updatePartsMaxAge}); err != nil {
+		return nil, false, notAbsence(err)
+	}
+	if d.asOf == ours {
+		d, err = l.glance(ctx, lb, d)
+		return d, true, err
+	}
+	s, _, _ := parseSettings(r.Service, l.config)
+	members, err := l.backends(ctx, r.Service, r.Nodes, s)
+	if err != nil {
+		return nil, false, err
+	}
+	return d, false, l.ensureSecurityGroup(ctx, r.Service, s, memberSubnet(s, l.config.LoadBalancer, lb.VIPSubnetID), members)
+}
