@@ -77,7 +77,7 @@ func (l *loadBalancers) take(ctx context.Context, r *services.Request, o observa
 		if o.lb, err = l.balancers.Get(ctx, o.lb.ID, inventory.Query{}); err != nil {
 			return o, notAbsence(err)
 		}
-		o.settled, o.changed = false, true
+		o.parts, o.settled, o.changed = nil, false, true
 		return o, nil
 	case err != nil:
 		return o, err

@@ -77,7 +77,7 @@ func (l *loadBalancers) repair(ctx context.Context, r *services.Request, o obser
 	case after.Status == statusError:
 		return o, cloudproviderapi.NewRetryError(adviceFor(o.lb), time.Minute)
 	}
-	o.lb, o.settled = after, false
+	o.lb, o.parts, o.settled = after, nil, false
 	return o, nil
 }
 

@@ -35,9 +35,8 @@ func (l *loadBalancers) leavePrevious(ctx context.Context, r *services.Request, 
 	if lb == nil || lb.ID == now.ID || lb.leaving() {
 		return l.record(ctx, r, map[string]string{annotationMade: ""})
 	}
-	before := *r
-	before.Service = recorded(service, map[string]string{annotationID: lb.ID})
-	as, d, err := l.roleOf(ctx, r.Cluster, before.Service, lb)
+	before := recorded(service, map[string]string{annotationID: lb.ID})
+	as, d, err := l.roleOf(ctx, r.Cluster, before, lb)
 	if err != nil {
 		return err
 	}
@@ -47,7 +46,9 @@ func (l *loadBalancers) leavePrevious(ctx context.Context, r *services.Request, 
 	if made != lb.ID || !as.marked(lb) || guard.Keeps(service) {
 		return l.reportRetained(ctx, r, lb, now)
 	}
-	if err := l.leave(ctx, &before, s, lb, as); err != nil {
+	r.Service = before
+	err = l.leave(ctx, r, s, lb, as)
+	if r.Service = service; err != nil {
 		return fmt.Errorf("removing load balancer %s, which the Service had before: %w", lb.ID, err)
 	}
 	return l.record(ctx, r, map[string]string{annotationMade: ""})
