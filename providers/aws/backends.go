@@ -14,6 +14,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
 const (
@@ -36,10 +37,16 @@ type backend struct {
 	starting bool
 }
 
+// targetReader finds the instances behind nodes.
+type targetReader struct {
+	api       *api
+	instances *instances
+}
+
 // backends returns the instances that serve, sorted by ID. A node that cannot is left out and holds nobody else up; doubt
 // about one is an error: a target is never dropped because a read failed.
-func (l *loadBalancers) backends(ctx context.Context, nodes []*v1.Node, s settings) ([]backend, error) {
-	_, id, err := l.api.ready(ctx)
+func (t targetReader) backends(ctx context.Context, nodes []*v1.Node, s settings) ([]backend, error) {
+	_, id, err := t.api.ready(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -57,12 +64,12 @@ func (l *loadBalancers) backends(ctx context.Context, nodes []*v1.Node, s settin
 	query := inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge, Expected: len(sorted)}
 	var list []backend
 	for _, instanceID := range sorted {
-		one, err := l.instances.all.Get(ctx, instanceID, query)
+		one, err := t.instances.all.Get(ctx, instanceID, query)
 		if err == nil && one.state != stateRunning {
 			// What was not running may run by now: the record is older than the answer that made the node ready.
 			query := query
 			query.MaxAge = notRunningMaxAge
-			one, err = l.instances.all.Get(ctx, instanceID, query)
+			one, err = t.instances.all.Get(ctx, instanceID, query)
 		}
 		switch {
 		case errors.Is(err, cloudapi.ErrNotFound):
@@ -70,7 +77,8 @@ func (l *loadBalancers) backends(ctx context.Context, nodes []*v1.Node, s settin
 		case err != nil:
 			return nil, fmt.Errorf("finding the instance of node %s: %w", ids[instanceID], err)
 		case !id.ours(one.tags), one.state == stateTerminated, one.state == stateShuttingDown:
-			klog.V(2).InfoS("Leaving an instance out of a load balancer", "node", ids[instanceID], "instance", instanceID, "state", one.state, "tagged", id.ours(one.tags))
+			klog.V(2).InfoS("Leaving an instance out of a load balancer", "node", ids[instanceID], "instance", instanceID,
+				"state", one.state, "tagged", id.ours(one.tags))
 			continue
 		}
 		list = append(list, backend{ids[instanceID], instanceID, one.groups, one.state == stateRunning, one.state == statePending})
@@ -88,20 +96,12 @@ func blind(nodes []*v1.Node, s settings, backends []backend) bool {
 	})
 }
 
-// targetsOf are the backends of a Service, and whether those that are registered stay whatever they are.
-func (l *loadBalancers) targetsOf(ctx context.Context, nodes []*v1.Node, s *settings) ([]backend, error) {
-	backends, err := l.backends(ctx, nodes, *s)
+// of are the backends of a Service. The settings get to know whether those that are registered stay whatever they are.
+func (t targetReader) of(ctx context.Context, nodes []*v1.Node, s *settings) ([]backend, error) {
+	backends, err := t.backends(ctx, nodes, *s)
 	s.blind = err == nil && blind(nodes, *s, backends)
 	s.keepTargets = len(nodes) == 0 || s.blind
 	return backends, err
-}
-
-// reportBlind tells that a load balancer keeps targets that nobody can see.
-func (l *loadBalancers) reportBlind(service *v1.Service, s settings, registered int) {
-	if s.blind && registered > 0 {
-		l.event(service, eventTargetsKept, fmt.Sprintf("the %d targets of the load balancer stay: EC2 shows none of the nodes' instances with the tag of the "+
-			"cluster; see to the tags of the instances, and to the account and the region", registered))
-	}
 }
 
 // hasLabels reports whether a node has all labels; an empty value asks for the key alone.
@@ -125,32 +125,40 @@ func backendIDs(backends []backend) (fresh, eligible []string) {
 	return fresh, eligible
 }
 
-// withStarted does again what was done for the backends that run, when those run that were about to. AWS takes instances alone
-// that run, and nobody else comes back for them: a node whose instance is listed as pending is ready all the same.
-func (l *loadBalancers) withStarted(ctx context.Context, backends []backend, again func([]backend) error) error {
-	started := false
+// waitChanges wait for instances that are about to run, after which changes are computed again. AWS takes only instances that run,
+// and nobody else comes back for them: a node whose instance is listed as pending is ready all the same.
+func waitChanges[O any](
+	t targetReader, backends []backend, after func(context.Context, services.Request, O) (O, error),
+) []services.Change[O] {
+	starting := slices.DeleteFunc(slices.Clone(backends), func(b backend) bool { return !b.starting })
+	if len(starting) == 0 {
+		return nil
+	}
+	return []services.Change[O]{{
+		Wait: true, Replan: true,
+		Make: func(ctx context.Context, r *services.Request, observed O) (O, error) {
+			if err := t.await(ctx, starting); err != nil {
+				return observed, err
+			}
+			return after(ctx, *r, observed)
+		},
+	}}
+}
+
+// await waits until none of the instances is about to run any more.
+func (t targetReader) await(ctx context.Context, starting []backend) error {
 	waiting, cancel := context.WithTimeout(ctx, startingPatience)
 	defer cancel()
-	for i := range backends {
-		b := &backends[i]
-		if !b.starting {
-			continue
-		}
+	for _, b := range starting {
 		what := fmt.Sprintf("instance %s of node %s to run", b.id, b.node)
-		one, err := l.instances.starting.Until(waiting, b.id, what, func(i instance) bool { return i.state != statePending })
+		_, err := t.instances.starting.Until(waiting, b.id, what, func(i instance) bool { return i.state != statePending })
 		switch {
 		case errors.Is(err, cloudapi.ErrNotFound):
-			continue
 		case err != nil && waiting.Err() != nil && ctx.Err() == nil:
 			return cloudproviderapi.NewRetryError("waiting for "+what, startingPause)
 		case err != nil:
 			return err
 		}
-		b.fresh = one.state == stateRunning
-		started = started || b.fresh
 	}
-	if !started {
-		return nil
-	}
-	return again(backends)
+	return nil
 }

@@ -96,7 +96,7 @@ func TestTargetGroupsOfOthersStay(t *testing.T) {
 		w.sim.AddTargetGroup(byHand)
 		all := w.sim.TargetGroups()
 		require.Len(t, all, 2)
-		w.sim.AttachTargetGroup(balancerName(s), 80, all[1].ARN)
+		w.sim.AttachTargetGroup(loadBalancerName(s), 80, all[1].ARN)
 		w.restart()
 		if restored {
 			w.ensure(s)
@@ -161,7 +161,7 @@ func TestNothingIsClaimed(t *testing.T) {
 	}
 	before := snapshot(w.sim)
 	for _, victim := range victims {
-		name := balancerName(victim)
+		name := loadBalancerName(victim)
 		thief := victim.DeepCopy()
 		thief.Namespace, thief.Name, thief.UID, thief.ResourceVersion = "tenant", victim.Name, "uid-of-thief", ""
 		thief.CreationTimestamp = metav1.Time{}
@@ -189,7 +189,7 @@ func TestAddressesStayTheUsers(t *testing.T) {
 	s := nlb("web", subnets, servicePort("http", 80, 30080))
 	w.Apply(s)
 	s = w.ensure(s)
-	name := balancerName(s)
+	name := loadBalancerName(s)
 	require.Equal(t, map[string]string{first: name, second: ""}, w.sim.ElasticIPs())
 	told := func(want string) {
 		assert.Contains(t, strings.Join(w.Events(), "\n"), "Warning "+eventFixed, want)

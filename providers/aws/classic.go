@@ -1,419 +1,413 @@
 package aws
 
 import (
-	"cmp"
+	"context"
+	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	elb "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing"
 	elbtypes "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing/types"
 	v1 "k8s.io/api/core/v1"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// Defaults of AWS's own controller for classic load balancers.
-const (
-	classicHealthy   = 2
-	classicUnhealthy = 6
-	classicTimeout   = 5
-	classicInterval  = 10
-	classicIdle      = 60
-	// mostClassicTimeout is AWS's bound on the time-out of a health check.
-	mostClassicTimeout = 60
-	// localCheckPath is where kube-proxy tells whether a node runs pods of a Service.
-	localCheckPath = "/healthz"
+// classicReconciler reconciles classic load balancers.
+type classicReconciler struct{ *shared }
 
-	schemeInternal = "internal"
-	schemePublic   = "internet-facing"
-)
+var _ services.Reconciler[classicObserved, desiredClassic] = (*classicReconciler)(nil)
 
-// classicBalancer is a classic load balancer as the API shows it, listeners, instances and policies included.
-type classicBalancer = elbtypes.LoadBalancerDescription
+// classicChange is a change of a classic load balancer, or of what belongs to it.
+type classicChange = services.Change[classicObserved]
 
-// classicListener is a port of a classic load balancer.
-type classicListener struct {
-	port, instancePort         int32
-	protocol, instanceProtocol string
-	certificate                string
+// classicObserved is what there is for a Service with a classic load balancer.
+type classicObserved struct {
+	bothKinds
+	attributes elbtypes.LoadBalancerAttributes
+	// tags are empty where they may not be read.
+	tags map[string]string
+	// groups are the security groups of the VPC.
+	groups map[string]securityGroup
+	// foreign is set where the load balancer is somebody else's.
+	foreign bool
+	// waited is set once instances that are about to run were waited for.
+	waited bool
 }
 
-func (l classicListener) tls() bool { return l.protocol == "SSL" || l.protocol == "HTTPS" }
-
-func newClassicListener(l *elbtypes.Listener) classicListener {
-	return classicListener{
-		l.LoadBalancerPort, aws.ToInt32(l.InstancePort), strings.ToUpper(aws.ToString(l.Protocol)),
-		cmp.Or(strings.ToUpper(aws.ToString(l.InstanceProtocol)), strings.ToUpper(aws.ToString(l.Protocol))), aws.ToString(l.SSLCertificateId),
+// Observe implements services.Reconciler.
+func (c *classicReconciler) Observe(ctx context.Context, r services.Request) (o classicObserved, err error) {
+	if r.Purpose != services.Delete && r.Purpose != services.Lookup {
+		o.bothKinds, err = c.observe(ctx, r)
+		return o, err
 	}
-}
-
-func (l classicListener) sdk() elbtypes.Listener {
-	return elbtypes.Listener{
-		LoadBalancerPort: l.port, InstancePort: aws.Int32(l.instancePort), Protocol: aws.String(l.protocol), InstanceProtocol: aws.String(l.instanceProtocol),
-		SSLCertificateId: orNil(l.certificate),
+	// It is read by itself: what is not found then does not exist.
+	name := loadBalancerName(r.Service)
+	o.classic, err = c.records.classics.Get(ctx, name, inventory.Query{MaxAge: deleteMaxAge})
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return classicObserved{}, c.records.newClassics.check(name, "load balancer "+name)
 	}
+	return o, err
 }
 
-// same compares as AWS does: the ARN of a certificate counts in any case.
-func (l classicListener) same(o classicListener) bool {
-	if !strings.EqualFold(l.certificate, o.certificate) {
-		return false
+// CheckOwner implements services.Reconciler, and reads what the load balancer is made of.
+func (c *classicReconciler) CheckOwner(
+	ctx context.Context, r services.Request, o classicObserved,
+) (classicObserved, []services.Finding, error) {
+	foreign, findings, err := c.judge(ctx, r, o.bothKinds)
+	if foreign {
+		return classicObserved{foreign: true}, nil, nil
 	}
-	l.certificate, o.certificate = "", ""
-	return l == o
+	if err == nil {
+		o, err = c.readParts(ctx, r, o)
+	}
+	return o, findings, err
 }
 
-// classicWish is what a classic load balancer should be.
-type classicWish struct {
-	name, scheme string
-	listeners    []classicListener
-	subnets      []string
-	// zones are those of all subnets of the VPC, by ID.
-	zones map[string]string
-	// groups are the security groups; ownGroup is the one among them that is made for it alone.
-	groups   []string
-	check    elbtypes.HealthCheck
-	settings elbtypes.LoadBalancerAttributes
-	// proxyPorts are the instance ports that get the PROXY protocol.
-	proxyPorts []int32
-	tlsPolicy  string
-	tags       map[string]string
-	instances  []string
+func (c *classicReconciler) readParts(ctx context.Context, r services.Request, o classicObserved) (classicObserved, error) {
+	var err error
+	if o.groups, err = c.groups.all(ctx); err != nil || o.classic == nil || (r.Purpose != services.Ensure && r.Purpose != services.Plan) {
+		return o, err
+	}
+	name := loadBalancerName(r.Service)
+	attributes, err := c.records.classicSettings.Get(ctx, name, inventory.Query{MaxAge: ensureMaxAge})
+	if err != nil {
+		return o, c.gone(name, err)
+	}
+	o.attributes = attributes.value
+	if o.tags, err = c.tags.classic(ctx, o.classic); err != nil && !c.tags.unreadable(err) {
+		return o, c.gone(name, err)
+	}
+	return o, nil
 }
 
-// classicListeners are the listeners of a Service. A port without a node port has none.
-func classicListeners(service *v1.Service, s settings) []classicListener {
-	var list []classicListener
-	for _, p := range service.Spec.Ports {
-		if p.NodePort == 0 {
-			continue
+// Desire implements services.Reconciler.
+func (c *classicReconciler) Desire(
+	ctx context.Context, r services.Request, o classicObserved,
+) (d desiredClassic, findings []services.Finding, err error) {
+	s, _, _ := parseSettings(r.Service, c.config) // Validate has judged it
+	backends, err := c.targets.of(ctx, r.Nodes, &s)
+	if err == nil {
+		d, findings, err = c.desire(ctx, r.Service, s, o, backends)
+	}
+	return d, append(findings, configError(err)...), err
+}
+
+func (c *classicReconciler) desire(
+	ctx context.Context, service *v1.Service, s settings, o classicObserved, backends []backend,
+) (d desiredClassic, findings []services.Finding, err error) {
+	_, id, err := c.api.ready(ctx)
+	if err != nil {
+		return d, nil, err
+	}
+	scheme := schemePublic
+	if s.internal {
+		scheme = schemeInternal
+	}
+	if o.classic != nil {
+		scheme = aws.ToString(o.classic.Scheme)
+		findings = schemeFindings(service, s, scheme)
+	}
+	subnets, err := c.vpc.choose(ctx, s, scheme == schemeInternal)
+	if err != nil {
+		return d, findings, err
+	}
+	d = desireClassic(service, s, c.config, id, scheme, idsOf(subnets), backends)
+	if len(d.listeners) == 0 {
+		return d, findings, errNoNodePort
+	}
+	if o.classic != nil {
+		if d.zones, err = c.vpc.zonesOf(ctx); err != nil {
+			return d, findings, err
 		}
-		l := classicListener{port: p.Port, instancePort: p.NodePort, protocol: "TCP", instanceProtocol: "TCP"}
-		switch {
-		case s.tls(p):
-			l.protocol, l.certificate = "SSL", s.Certificate
-			switch s.BackendProtocol {
-			case backendSSL:
-				l.instanceProtocol = "SSL"
-			case backendHTTP, backendHTTPS:
-				l.protocol, l.instanceProtocol = "HTTPS", strings.ToUpper(s.BackendProtocol)
-			}
-		case s.BackendProtocol == backendHTTP:
-			l.protocol, l.instanceProtocol = "HTTP", "HTTP"
-		}
-		list = append(list, l)
+		findings = append(findings, onlySubnetFindings(o.classic, d)...)
+		findings = append(findings, keptFindings(s, len(o.classic.Instances))...)
+		d.instances = stayingInstances(o.classic, s, backends)
+		d.tags = s.tags // those that say whose it is were given at its creation
 	}
-	return list
+	findings = append(findings, rangesFindings(service, s, c.config, entrance{}, nil)...)
+	if err := c.groups.check(ctx, service, attachedClassic(o.classic), namedClassicGroups(s, c.config)); err != nil {
+		return d, findings, err
+	}
+	if err := d.desireGroups(service, s, c.config, id, o.groups); err != nil {
+		return d, findings, err
+	}
+	rules, found, err := c.nodeRules(ctx, service, o, d.groups[0], backends)
+	d.rules = rules
+	return d, append(findings, found...), err
 }
 
-// classicCheck is the health check of a Service.
-func classicCheck(service *v1.Service, s settings, c Config, listeners []classicListener) elbtypes.HealthCheck {
-	protocol, path := "TCP", ""
-	port := int32(0)
-	if len(listeners) > 0 {
-		port = listeners[0].instancePort
+// Changes implements services.Reconciler. Openings of nodes come before the instances, or the first checks of their health fail.
+func (c *classicReconciler) Changes(r services.Request, o classicObserved, d desiredClassic) ([]classicChange, error) {
+	changes := ownGroupChanges(c.groups, d.own, o.groups, c.rereadGroups)
+	changes = append(changes, nodeRuleChanges[classicObserved](c.groups, d.rules.nodeRules(), opening)...)
+	if o.classic == nil {
+		return append(changes, c.creation(d)), nil
 	}
-	first := port
-	if backend := strings.ToLower(s.BackendProtocol); backend == backendHTTPS || backend == backendSSL {
-		protocol = "SSL"
+	steps := classicSteps(o.classic, o.attributes, o.tags, d)
+	changes = append(changes, stepChanges("classic load balancer "+d.name, steps, c.run, c.rereadAll)...)
+	changes = append(changes, nodeRuleChanges[classicObserved](c.groups, d.rules.nodeRules(), closing)...)
+	changes = append(changes, obsoleteGroupChanges[classicObserved](c.groups, d.obsolete)...)
+	if !o.waited {
+		changes = append(changes, waitChanges(c.targets, d.backends, c.afterWait)...)
 	}
-	local := service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && service.Spec.HealthCheckNodePort != 0
+	return changes, nil
+}
+
+// Complete implements services.Reconciler: nothing is due beside the changes.
+func (*classicReconciler) Complete(_ context.Context, _ *services.Request, o classicObserved, _ desiredClassic) (classicObserved, error) {
+	return o, nil
+}
+
+// Status implements services.Reconciler.
+func (*classicReconciler) Status(r services.Request, o classicObserved, _ desiredClassic) (*v1.LoadBalancerStatus, error) {
+	return statusOrFailed(r.Service, aws.ToString(o.classic.DNSName))
+}
+
+// NodeChanges implements services.Reconciler: instances and what nodes let in, and only where they differ. Faults in annotations do
+// not keep nodes from joining or leaving.
+func (c *classicReconciler) NodeChanges(
+	ctx context.Context, r services.Request, o classicObserved,
+) ([]classicChange, []services.Finding, error) {
+	if o.classic == nil {
+		return nil, nil, nil
+	}
+	s, _, _ := parseSettings(r.Service, c.config)
+	backends, err := c.targets.of(ctx, r.Nodes, &s)
+	if err != nil {
+		return nil, nil, err
+	}
+	rules, findings, err := c.nodeRules(ctx, r.Service, o, classicSource(s, c.config, o.classic, o.groups), backends)
+	if err != nil {
+		return nil, findings, err
+	}
+	findings = append(findings, keptFindings(s, len(o.classic.Instances))...)
+	changes := nodeRuleChanges[classicObserved](c.groups, rules.nodeRules(), opening)
+	steps := classicInstanceSteps(o.classic, stayingInstances(o.classic, s, backends))
+	known := func(_ context.Context, r services.Request, o classicObserved) (classicObserved, error) {
+		if lb, ok := c.records.classics.Peek(loadBalancerName(r.Service)); ok {
+			o.classic = lb // with what was registered
+		}
+		return o, nil
+	}
+	changes = append(changes, stepChanges("classic load balancer "+loadBalancerName(r.Service), steps, c.run, known)...)
+	changes = append(changes, nodeRuleChanges[classicObserved](c.groups, rules.nodeRules(), closing)...)
+	if !o.waited {
+		changes = append(changes, waitChanges(c.targets, backends, c.afterWait)...)
+	}
+	return changes, findings, nil
+}
+
+// Deletions implements services.Reconciler: rules of nodes, the load balancer, its security group. A rule for a group of it that is
+// neither marked nor for a group that was made for it may be how other machines reach the nodes, or nodes each other; removing
+// that would cut them off, so that it is a finding instead.
+func (c *classicReconciler) Deletions(
+	ctx context.Context, r services.Request, o classicObserved,
+) ([]classicChange, []services.Finding, error) {
+	if o.foreign {
+		return nil, nil, nil
+	}
+	if err := c.groups.added.hidden(o.groups, classicRuleOf(r.Service, o.classic)); err != nil {
+		return nil, nil, err
+	}
+	left, err := c.leftovers(ctx, r.Service, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	var changes []classicChange
+	if len(left.opened) > 0 {
+		changes = append(changes, closingChange[classicObserved](c.groups, left))
+	}
+	name := loadBalancerName(r.Service)
+	if o.classic != nil {
+		changes = append(changes, classicChange{
+			Planned: guard.Planned{Action: guard.PlanDelete, Object: "classic load balancer " + name},
+			Make: func(ctx context.Context, _ *services.Request, o classicObserved) (classicObserved, error) {
+				return o, c.records.deleteClassic(ctx, name)
+			},
+		})
+	}
+	return append(changes, groupDeletions[classicObserved](c.groups, left.groups)...), left.findings, nil
+}
+
+// Exists implements services.Reconciler.
+func (c *classicReconciler) Exists(ctx context.Context, r services.Request, o classicObserved) (*v1.LoadBalancerStatus, bool, error) {
 	switch {
-	case local:
-		protocol, port, path = "HTTP", service.Spec.HealthCheckNodePort, localCheckPath
-	case c.HealthProbeMode == probeShared:
-		protocol, port, path = "HTTP", int32(c.SharedProbePort), c.SharedProbePath //nolint:gosec // the table bounds it
+	case o.foreign:
+		return nil, false, nil
+	case o.classic != nil:
+		return statusOf(aws.ToString(o.classic.DNSName)), true, nil
 	}
-	if s.CheckProtocol != "" {
-		protocol = strings.ToUpper(s.CheckProtocol)
-	}
-	if s.CheckPort == trafficPort {
-		port = first
-	} else if n, err := strconv.ParseInt(s.CheckPort, 10, 32); err == nil {
-		port = int32(n)
-	}
-	path = cmp.Or(s.CheckPath, path, "/")
-	if protocol != "HTTP" && protocol != "HTTPS" {
-		path = ""
-	}
-	or := func(n, standard int) *int32 { return aws.Int32(int32(cmp.Or(n, standard))) } //nolint:gosec // the table bounds it
-	return elbtypes.HealthCheck{
-		Target: aws.String(fmt.Sprintf("%s:%d%s", protocol, port, path)), HealthyThreshold: or(s.Healthy, classicHealthy), UnhealthyThreshold: or(s.Unhealthy, classicUnhealthy),
-		Timeout: or(s.CheckTimeout, classicTimeout), Interval: or(s.CheckInterval, classicInterval),
-	}
+	left, err := c.leftovers(ctx, r.Service, o)
+	return &v1.LoadBalancerStatus{}, err == nil && left.any(), err
 }
 
-// classicSettings are the attributes of a Service; those that are nil stay as they are.
-func classicSettings(s settings) elbtypes.LoadBalancerAttributes {
-	number := func(n int) *int32 {
-		if n == 0 {
-			return nil
-		}
-		return aws.Int32(int32(n)) //nolint:gosec // the table bounds it
+// leftovers is what belongs to a Service beside its classic load balancer. It is found by names, descriptions and tags, so that
+// it is found as well when the load balancer is gone.
+func (c *classicReconciler) leftovers(ctx context.Context, service *v1.Service, o classicObserved) (left leftovers, err error) {
+	_, id, err := c.api.ready(ctx)
+	if err != nil {
+		return left, err
 	}
-	a := elbtypes.LoadBalancerAttributes{
-		AccessLog:              &elbtypes.AccessLog{Enabled: s.AccessLog},
-		ConnectionDraining:     &elbtypes.ConnectionDraining{Enabled: s.Draining, Timeout: number(s.DrainingTimeout)},
-		ConnectionSettings:     &elbtypes.ConnectionSettings{IdleTimeout: aws.Int32(int32(cmp.Or(s.IdleTimeout, classicIdle)))}, //nolint:gosec // the table bounds it
-		CrossZoneLoadBalancing: &elbtypes.CrossZoneLoadBalancing{Enabled: s.CrossZone},
-	}
-	if s.AccessLog {
-		a.AccessLog.EmitInterval, a.AccessLog.S3BucketName, a.AccessLog.S3BucketPrefix = number(s.AccessLogInterval), orNil(s.AccessLogBucket), orNil(s.AccessLogPrefix)
-	}
-	return a
-}
-
-// sameSettings reports whether attributes are as wanted; what is not wanted does not count.
-func sameSettings(want, have elbtypes.LoadBalancerAttributes) bool {
-	number := func(want, have *int32) bool { return want == nil || (have != nil && *want == *have) }
-	text := func(want, have *string) bool { return aws.ToString(want) == aws.ToString(have) }
-	if have.AccessLog == nil || have.ConnectionDraining == nil || have.ConnectionSettings == nil || have.CrossZoneLoadBalancing == nil {
-		return false
-	}
-	logs := want.AccessLog.Enabled == have.AccessLog.Enabled
-	if want.AccessLog.Enabled {
-		logs = logs && text(want.AccessLog.S3BucketName, have.AccessLog.S3BucketName) && text(want.AccessLog.S3BucketPrefix, have.AccessLog.S3BucketPrefix) && number(want.AccessLog.EmitInterval, have.AccessLog.EmitInterval)
-	}
-	draining := want.ConnectionDraining.Enabled == have.ConnectionDraining.Enabled && (!want.ConnectionDraining.Enabled || number(want.ConnectionDraining.Timeout, have.ConnectionDraining.Timeout))
-	return logs && draining && number(want.ConnectionSettings.IdleTimeout, have.ConnectionSettings.IdleTimeout) && want.CrossZoneLoadBalancing.Enabled == have.CrossZoneLoadBalancing.Enabled
-}
-
-// sameCheck reports whether a health check is as wanted; an answer without one is not.
-func sameCheck(want elbtypes.HealthCheck, have *elbtypes.HealthCheck) bool {
-	return have != nil && aws.ToString(want.Target) == aws.ToString(have.Target) && aws.ToInt32(want.HealthyThreshold) == aws.ToInt32(have.HealthyThreshold) &&
-		aws.ToInt32(want.UnhealthyThreshold) == aws.ToInt32(have.UnhealthyThreshold) && aws.ToInt32(want.Timeout) == aws.ToInt32(have.Timeout) && aws.ToInt32(want.Interval) == aws.ToInt32(have.Interval)
-}
-
-// step is one call that changes a load balancer.
-type step struct {
-	// what tells the step in logs and errors.
-	what string
-	// input is the call's input, which also tells which call it is.
-	input any
-	// group is the name of the target group whose ARN the input gets; it may be one that an earlier step makes.
-	group string
-	// balancer is the ARN of the load balancer that a target group is made for.
-	balancer string
-}
-
-// planClassic returns the calls that make a classic load balancer what it should be.
-func planClassic(lb *classicBalancer, attributes elbtypes.LoadBalancerAttributes, tags map[string]string, want classicWish) []step {
-	name := lb.LoadBalancerName
-	var steps []step
-	add := func(what string, input any) { steps = append(steps, step{what: what, input: input}) }
-
-	steps = append(steps, planClassicSubnets(lb, want)...)
-	if len(want.groups) > 0 && !sameSet(lb.SecurityGroups, want.groups) {
-		add("setting security groups", &elb.ApplySecurityGroupsToLoadBalancerInput{LoadBalancerName: name, SecurityGroups: want.groups})
-	}
-	steps = append(steps, planClassicListeners(lb, want)...)
-	steps = append(steps, planProxy(lb, want)...)
-	if missing := lackingTags(want.tags, tags); len(missing) > 0 {
-		add("adding tags", &elb.AddTagsInput{LoadBalancerNames: []string{aws.ToString(name)}, Tags: elbTags(missing)})
-	}
-	if !sameSettings(want.settings, attributes) {
-		add("changing attributes", &elb.ModifyLoadBalancerAttributesInput{LoadBalancerName: name, LoadBalancerAttributes: &want.settings})
-	}
-	steps = append(steps, planTLSPolicy(lb, want)...)
-	if len(want.listeners) > 0 && !sameCheck(want.check, lb.HealthCheck) {
-		add("setting the health check", &elb.ConfigureHealthCheckInput{LoadBalancerName: name, HealthCheck: &want.check})
-	}
-	return append(steps, planClassicInstances(lb, want.instances)...)
-}
-
-// planClassicSubnets replaces subnets. A load balancer always has one, and no two of a zone: subnets of zones that it does not
-// have yet come first, then the others take the places of their zones one by one, and what is left over goes last. The only
-// subnet cannot be replaced by another one of its zone.
-func planClassicSubnets(lb *classicBalancer, want classicWish) []step {
-	if len(want.subnets) == 0 {
-		return nil
-	}
-	var steps []step
-	attach := func(ids ...string) {
-		steps = append(steps, step{what: "attaching subnets", input: &elb.AttachLoadBalancerToSubnetsInput{LoadBalancerName: lb.LoadBalancerName, Subnets: ids}})
-	}
-	detach := func(ids ...string) {
-		steps = append(steps, step{what: "detaching subnets", input: &elb.DetachLoadBalancerFromSubnetsInput{LoadBalancerName: lb.LoadBalancerName, Subnets: ids}})
-	}
-	gone, fresh := without(lb.Subnets, want.subnets), without(want.subnets, lb.Subnets)
-	slices.Sort(gone)
-	inTheWay := func(id string) int {
-		return slices.IndexFunc(gone, func(g string) bool { return want.zones[g] != "" && want.zones[g] == want.zones[id] })
-	}
-	free := slices.DeleteFunc(slices.Clone(fresh), func(id string) bool { return inTheWay(id) >= 0 })
-	if len(free) > 0 {
-		attach(free...)
-	}
-	attached := len(lb.Subnets) + len(free)
-	for _, id := range without(fresh, free) {
-		if n := inTheWay(id); n >= 0 && attached > 1 {
-			detach(gone[n])
-			attach(id)
-			gone = slices.Delete(gone, n, n+1)
+	own := classicGroupName(loadBalancerName(service))
+	for _, g := range groupsByID(o.groups) {
+		if g.name == own && id.owned(g.tags) && !namedByUser(service, c.config, g.id) {
+			left.groups = append(left.groups, g)
 		}
 	}
-	if len(gone) > 0 && len(gone) < attached {
-		detach(gone...)
+	if c.config.NoNodeGroupRules {
+		return left, nil
 	}
-	return steps
+	rules := classicRules{id: id, all: o.groups, name: loadBalancerName(service)}
+	if o.classic != nil {
+		rules.sources = classicSources(service, c.config, o.classic)
+	}
+	if err := c.spareShared(ctx, &rules); err != nil {
+		return left, err
+	}
+	left.opened, left.decide = left.openings(o.groups, rules.change), rules.change
+	left.findings = rules.keptFindings()
+	return left, nil
 }
 
-func planClassicListeners(lb *classicBalancer, want classicWish) []step {
-	var gone []int32
-	var fresh []elbtypes.Listener
-	for _, d := range lb.ListenerDescriptions {
-		if d.Listener == nil || !slices.ContainsFunc(want.listeners, newClassicListener(d.Listener).same) {
-			if d.Listener != nil {
-				gone = append(gone, d.Listener.LoadBalancerPort)
+// creation creates the load balancer.
+func (c *classicReconciler) creation(d desiredClassic) classicChange {
+	ports := make([]string, len(d.listeners))
+	for i, p := range d.listeners {
+		ports[i] = fmt.Sprintf("%s/%d to %s/%d", p.protocol, p.port, p.instanceProtocol, p.instancePort)
+	}
+	return classicChange{
+		Planned: guard.Planned{Action: guard.PlanCreate, Object: "classic load balancer " + d.name, Detail: fmt.Sprintf(
+			"%s, %s, subnets %s, %d instances", d.scheme, strings.Join(ports, ", "), strings.Join(d.subnets, ", "), len(d.instances))},
+		Replan: true,
+		Make: func(ctx context.Context, r *services.Request, o classicObserved) (classicObserved, error) {
+			if err := c.create(ctx, d); err != nil {
+				return o, err
 			}
-		}
+			return c.rereadAll(ctx, *r, o)
+		},
 	}
-	for _, l := range want.listeners {
-		if !slices.ContainsFunc(lb.ListenerDescriptions, func(d elbtypes.ListenerDescription) bool {
-			return d.Listener != nil && newClassicListener(d.Listener).same(l)
-		}) {
-			fresh = append(fresh, l.sdk())
-		}
-	}
-	var steps []step
-	if len(gone) > 0 {
-		steps = append(steps, step{what: "deleting listeners", input: &elb.DeleteLoadBalancerListenersInput{LoadBalancerName: lb.LoadBalancerName, LoadBalancerPorts: gone}})
-	}
-	if len(fresh) > 0 {
-		steps = append(steps, step{what: "creating listeners", input: &elb.CreateLoadBalancerListenersInput{LoadBalancerName: lb.LoadBalancerName, Listeners: fresh}})
-	}
-	return steps
 }
 
-// planProxy switches the PROXY protocol of instance ports.
-func planProxy(lb *classicBalancer, want classicWish) []step {
-	has := map[int32][]string{}
-	for _, b := range lb.BackendServerDescriptions {
-		has[aws.ToInt32(b.InstancePort)] = b.PolicyNames
-	}
-	var steps []step
-	for _, port := range want.proxyPorts {
-		if slices.Contains(has[port], policyProxy) {
-			continue
-		}
-		if steps == nil && !slices.Contains(policiesOf(lb), policyProxy) {
-			steps = append(steps, step{what: "creating the policy of the PROXY protocol", input: &elb.CreateLoadBalancerPolicyInput{
-				LoadBalancerName: lb.LoadBalancerName, PolicyName: aws.String(policyProxy), PolicyTypeName: aws.String("ProxyProtocolPolicyType"),
-				PolicyAttributes: []elbtypes.PolicyAttribute{{AttributeName: aws.String("ProxyProtocol"), AttributeValue: aws.String("true")}},
-			}})
-		}
-		steps = append(steps, step{what: "switching on the PROXY protocol", input: &elb.SetLoadBalancerPoliciesForBackendServerInput{
-			LoadBalancerName: lb.LoadBalancerName, InstancePort: aws.Int32(port), PolicyNames: append(slices.Clone(has[port]), policyProxy),
-		}})
-	}
-	for _, port := range slices.Sorted(maps.Keys(has)) {
-		if slices.Contains(has[port], policyProxy) && !slices.Contains(want.proxyPorts, port) {
-			left := slices.DeleteFunc(slices.Clone(has[port]), func(p string) bool { return p == policyProxy })
-			steps = append(steps, step{what: "switching off the PROXY protocol", input: &elb.SetLoadBalancerPoliciesForBackendServerInput{
-				LoadBalancerName: lb.LoadBalancerName, InstancePort: aws.Int32(port), PolicyNames: append([]string{}, left...),
-			}})
-		}
-	}
-	return steps
-}
-
-func policiesOf(lb *classicBalancer) []string {
-	if lb.Policies == nil {
+func (c *classicReconciler) create(ctx context.Context, d desiredClassic) error {
+	what := "creating classic load balancer " + d.name
+	_, err := call(ctx, c.api, what, (*elb.Client).CreateLoadBalancer, createClassic(d))
+	if err == nil {
+		c.records.newClassics.add(d.name)
+		c.records.classicTags.Put(keyedValue[map[string]string]{d.name, d.tags})
 		return nil
 	}
-	return lb.Policies.OtherPolicies
+	c.records.classics.InvalidateAll() // it may exist all the same, made by a call whose answer was lost
+	switch codeOf(err) {
+	case "InvalidSecurityGroup":
+		if d.own != nil { // it exists: we made or found it
+			return notVisible(&cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: err.Error()}, d.groups[0])
+		}
+	case "DuplicateLoadBalancerName":
+		c.records.newClassics.add(d.name) // by a call whose answer was lost, or it does not show yet
+		return cloudproviderapi.NewRetryError("AWS does not show classic load balancer "+d.name+" yet, which exists", groupVisiblePause)
+	}
+	return err
 }
 
-// planTLSPolicy sets the policy of TLS on every listener that ends it, those that are new included.
-func planTLSPolicy(lb *classicBalancer, want classicWish) []step {
-	if want.tlsPolicy == "" {
-		return nil
+// run makes one call.
+func (c *classicReconciler) run(ctx context.Context, r services.Request, s step) error {
+	name := loadBalancerName(r.Service)
+	if err := c.records.run(ctx, s, nil); err != nil {
+		return c.notDone(fmt.Errorf("load balancer %s: %w", name, err), func() { c.records.classics.Invalidate(name) })
 	}
-	policy := policyTLSPrefix + want.tlsPolicy
-	has := map[int32]bool{}
-	for _, d := range lb.ListenerDescriptions {
-		// A listener that is made anew has no policy yet.
-		if d.Listener != nil && slices.ContainsFunc(want.listeners, newClassicListener(d.Listener).same) {
-			has[d.Listener.LoadBalancerPort] = slices.Contains(d.PolicyNames, policy)
+	return nil
+}
+
+// rereadGroups brings what is observed of security groups up to date, which costs no call.
+func (c *classicReconciler) rereadGroups(ctx context.Context, o classicObserved) (classicObserved, error) {
+	var err error
+	o.groups, err = c.groups.all(ctx)
+	return o, err
+}
+
+// rereadAll reads a load balancer after a change. Where that fails, what is known of it is worth nothing.
+func (c *classicReconciler) rereadAll(ctx context.Context, r services.Request, o classicObserved) (classicObserved, error) {
+	name := loadBalancerName(r.Service)
+	lb, err := c.records.classics.Get(ctx, name, inventory.Query{})
+	if err != nil {
+		c.records.classics.Invalidate(name)
+		return o, c.gone(name, err)
+	}
+	o.classic = lb
+	return c.readParts(ctx, r, o)
+}
+
+func (c *classicReconciler) afterWait(ctx context.Context, r services.Request, o classicObserved) (classicObserved, error) {
+	o.waited = true
+	return c.readParts(ctx, r, o)
+}
+
+// gone asks for more time where a load balancer that was just made is missing.
+func (c *classicReconciler) gone(name string, err error) error {
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		if later := c.records.newClassics.check(name, "classic load balancer "+name); later != nil {
+			return later
 		}
 	}
-	var steps []step
-	for _, l := range want.listeners {
-		if !l.tls() || has[l.port] {
-			continue
-		}
-		if steps == nil && !slices.Contains(policiesOf(lb), policy) {
-			steps = append(steps, step{what: "creating the policy of TLS", input: &elb.CreateLoadBalancerPolicyInput{
-				LoadBalancerName: lb.LoadBalancerName, PolicyName: aws.String(policy), PolicyTypeName: aws.String("SSLNegotiationPolicyType"),
-				PolicyAttributes: []elbtypes.PolicyAttribute{{AttributeName: aws.String("Reference-Security-Policy"), AttributeValue: aws.String(want.tlsPolicy)}},
-			}})
-		}
-		steps = append(steps, step{what: "setting the policy of TLS", input: &elb.SetLoadBalancerPoliciesOfListenerInput{
-			LoadBalancerName: lb.LoadBalancerName, LoadBalancerPort: l.port, PolicyNames: []string{policy},
-		}})
-	}
-	return steps
+	return notAbsence(err)
 }
 
-func planClassicInstances(lb *classicBalancer, want []string) []step {
-	var have []string
-	for _, i := range lb.Instances {
-		have = append(have, aws.ToString(i.InstanceId))
+// notAbsence keeps the absence of something that we just saw or made from being taken for an answer about the Service.
+func notAbsence(err error) error {
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return &cloudapi.Error{Class: cloudapi.ErrConflict, Message: err.Error()}
 	}
-	var steps []step
-	if fresh := without(want, have); len(fresh) > 0 {
-		steps = append(steps, step{what: "registering instances", input: &elb.RegisterInstancesWithLoadBalancerInput{LoadBalancerName: lb.LoadBalancerName, Instances: elbInstances(fresh)}})
-	}
-	if gone := without(have, want); len(gone) > 0 {
-		steps = append(steps, step{what: "deregistering instances", input: &elb.DeregisterInstancesFromLoadBalancerInput{LoadBalancerName: lb.LoadBalancerName, Instances: elbInstances(gone)}})
-	}
-	return steps
+	return err
 }
 
-func elbInstances(ids []string) []elbtypes.Instance {
-	list := make([]elbtypes.Instance, len(ids))
-	for i, id := range ids {
-		list[i] = elbtypes.Instance{InstanceId: aws.String(id)}
+// nodeRules are the rules of nodes for a load balancer that a security group stands for; nil where nothing is to be changed.
+func (c *classicReconciler) nodeRules(
+	ctx context.Context, service *v1.Service, o classicObserved, from string, backends []backend,
+) (*classicRules, []services.Finding, error) {
+	if c.config.NoNodeGroupRules || from == "" || len(backends) == 0 {
+		return nil, nil, nil
 	}
-	return list
+	_, id, err := c.api.ready(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	opened, findings := nodeGroupsOf(id, o.groups, backends)
+	rules := &classicRules{id: id, all: o.groups, name: loadBalancerName(service), sources: []string{from}, from: from, opened: opened}
+	return rules, findings, c.spareShared(ctx, rules)
 }
 
-func elbTags(tags map[string]string) []elbtypes.Tag {
-	var list []elbtypes.Tag
-	for _, k := range slices.Sorted(maps.Keys(tags)) {
-		list = append(list, elbtypes.Tag{Key: aws.String(k), Value: aws.String(tags[k])})
+// spareShared leaves the rules alone that other load balancers need, whose nodes may be in other groups. They are asked for only
+// where something is to be removed.
+func (c *classicReconciler) spareShared(ctx context.Context, rules *classicRules) (err error) {
+	if slices.ContainsFunc(rules.changes(), func(one ruleChange) bool { return len(one.remove) > 0 }) {
+		rules.shared, err = c.sharedGroups(ctx, rules.name)
 	}
-	return list
+	return err
 }
 
-// createClassic is the call that makes a classic load balancer.
-func createClassic(want classicWish) *elb.CreateLoadBalancerInput {
-	in := &elb.CreateLoadBalancerInput{LoadBalancerName: aws.String(want.name), Subnets: want.subnets, SecurityGroups: want.groups, Tags: elbTags(want.tags)}
-	if want.scheme == schemeInternal {
-		in.Scheme = aws.String(schemeInternal)
+// sharedGroups are the security groups of other Services' classic load balancers, as users may name them: the rules for them
+// look the same.
+func (c *classicReconciler) sharedGroups(ctx context.Context, name string) ([]string, error) {
+	all, err := c.records.classics.All(ctx, inventory.Query{MaxAge: ensureMaxAge})
+	if err != nil {
+		return nil, err
 	}
-	for _, l := range want.listeners {
-		in.Listeners = append(in.Listeners, l.sdk())
+	living := map[string]bool{}
+	for _, s := range c.served.all() {
+		living[loadBalancerName(s)] = s.DeletionTimestamp == nil
 	}
-	return in
-}
-
-// without returns what is in list and not in others, in its order.
-func without(list, others []string) []string {
-	return slices.DeleteFunc(slices.Clone(list), func(v string) bool { return slices.Contains(others, v) })
-}
-
-func sameSet(a, b []string) bool { return len(without(a, b)) == 0 && len(without(b, a)) == 0 }
-
-// lackingTags are the tags that are wanted and are not there with that value.
-func lackingTags(want, have map[string]string) map[string]string {
-	lacking := map[string]string{}
-	for k, v := range want {
-		if got, ok := have[k]; !ok || got != v {
-			lacking[k] = v
+	var groups []string
+	for _, lb := range all {
+		if other := aws.ToString(lb.LoadBalancerName); other != name && living[other] {
+			groups = append(groups, lb.SecurityGroups...)
 		}
 	}
-	return lacking
+	return groups, nil
 }

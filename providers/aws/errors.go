@@ -154,3 +154,9 @@ func answerClass(status int, body []byte) error {
 	}
 	return nil
 }
+
+// refusedTarget reports whether AWS refused an instance that is gone, or not running any more.
+func refusedTarget(err error) bool {
+	code := codeOf(err)
+	return strings.HasPrefix(code, "InvalidTarget") || strings.HasPrefix(code, "InvalidInstance")
+}

@@ -99,7 +99,7 @@ func TestMissingHealthCheck(t *testing.T) {
 	s := service("web", nil, servicePort("http", 80, 30080))
 	w.Apply(s)
 	w.ensure(s)
-	w.sim.ChangeClassic(balancerName(s), func(lb *awssim.ClassicLB) { lb.NoCheck = true })
+	w.sim.ChangeClassic(loadBalancerName(s), func(lb *awssim.ClassicLB) { lb.NoCheck = true })
 	w.restart()
 	w.server.ResetCalls()
 	w.ensure(s)
@@ -114,7 +114,7 @@ func TestClassicGroups(t *testing.T) {
 	s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24", " 198.51.100.0/24 "}
 	w.Apply(s)
 	w.ensure(s)
-	own := w.group(classicGroupName(balancerName(s)))
+	own := w.group(classicGroupName(loadBalancerName(s)))
 	assert.Equal(t, awssim.Tags{"kubernetes.io/cluster/simulated": "owned", "team": "web"}, own.Tags, "no tag of the Service")
 	assert.Equal(t, []string{
 		"icmp 3-4 192.0.2.0/24", "icmp 3-4 198.51.100.0/24", "tcp 80-80 192.0.2.0/24", "tcp 80-80 198.51.100.0/24", "tcp 8080-8080 192.0.2.0/24", "tcp 8080-8080 198.51.100.0/24",
@@ -136,7 +136,7 @@ func TestClassicGroups(t *testing.T) {
 	w.ensure(s)
 	assert.Equal(t, []string{extraGroup}, w.sim.Classics()[0].Groups)
 	assert.Empty(t, w.group(own.Name).ID)
-	assert.Equal(t, []string{"-1 0-0 " + extraGroup + " " + descriptionSelf + "=" + balancerName(s)}, rules(w.group("nodes")), "the rule of the former group is gone")
+	assert.Equal(t, []string{"-1 0-0 " + extraGroup + " " + descriptionSelf + "=" + loadBalancerName(s)}, rules(w.group("nodes")), "the rule of the former group is gone")
 	assert.Empty(t, rules(w.group("extra")), "no rules are written into groups of others")
 	s = w.change(s, func(s *v1.Service) {
 		delete(s.Annotations, annotationGroups)
@@ -160,7 +160,7 @@ func TestClassicGroups(t *testing.T) {
 	shared.ensure(b)
 	assert.Len(t, shared.sim.Groups(), 2, "the global group serves all")
 	require.NoError(t, shared.remove(a))
-	assert.Equal(t, []string{"-1 0-0 " + extraGroup + " " + descriptionSelf + "=" + balancerName(a)}, rules(shared.group("nodes")), "the other load balancer needs the rule")
+	assert.Equal(t, []string{"-1 0-0 " + extraGroup + " " + descriptionSelf + "=" + loadBalancerName(a)}, rules(shared.group("nodes")), "the other load balancer needs the rule")
 	require.NoError(t, shared.remove(b))
 	assert.NotEmpty(t, shared.group("extra").ID)
 	assert.Empty(t, rules(shared.group("nodes")))
@@ -180,7 +180,7 @@ func TestGroupOfAnotherCluster(t *testing.T) {
 	w := startWorld(t, "", awssim.Options{})
 	s := service("web", nil, servicePort("http", 80, 30080))
 	w.Apply(s)
-	id := w.sim.AddGroup(awssim.Group{Name: classicGroupName(balancerName(s)), Tags: awssim.Tags{"kubernetes.io/cluster/two": "owned"}})
+	id := w.sim.AddGroup(awssim.Group{Name: classicGroupName(loadBalancerName(s)), Tags: awssim.Tags{"kubernetes.io/cluster/two": "owned"}})
 	_, err := w.try(s)
 	require.ErrorContains(t, err, "belongs to another cluster, two")
 	w.sim.ChangeGroup(id, func(g *awssim.Group) { g.Tags = awssim.Tags{"kubernetes.io/cluster/simulated": "shared"} })
@@ -190,7 +190,7 @@ func TestGroupOfAnotherCluster(t *testing.T) {
 	w.sim.ChangeGroup(id, func(g *awssim.Group) { g.Tags = awssim.Tags{} })
 	w.restart()
 	w.ensure(s)
-	assert.Equal(t, awssim.Tags{"kubernetes.io/cluster/simulated": "owned"}, w.group(classicGroupName(balancerName(s))).Tags)
+	assert.Equal(t, awssim.Tags{"kubernetes.io/cluster/simulated": "owned"}, w.group(classicGroupName(loadBalancerName(s))).Tags)
 }
 
 // TestNetworkGroups is the table of what NLBSecurityGroupMode does.
@@ -428,7 +428,7 @@ func TestDualStack(t *testing.T) {
 	w.ensure(s)
 	assert.Equal(t, "dualstack", w.sim.Networks()[0].AddressType)
 	assert.Equal(t, "ipv4", w.sim.TargetGroups()[0].AddressType)
-	assert.Equal(t, []string{"icmp 3-4 0.0.0.0/0", "icmpv6 2-0 ::/0 " + descriptionFront + balancerName(s), "tcp 80-80 0.0.0.0/0", "tcp 80-80 ::/0 " + descriptionFront + balancerName(s)}, rules(w.group(managedGroupName("kubernetes", s))))
+	assert.Equal(t, []string{"icmp 3-4 0.0.0.0/0", "icmpv6 2-0 ::/0 " + descriptionFront + loadBalancerName(s), "tcp 80-80 0.0.0.0/0", "tcp 80-80 ::/0 " + descriptionFront + loadBalancerName(s)}, rules(w.group(managedGroupName("kubernetes", s))))
 	assert.Contains(t, strings.Join(rules(w.group("nodes")), "\n"), "tcp 30080-30080 0.0.0.0/0")
 	w.unchanged(s, "both families")
 
@@ -545,7 +545,7 @@ func TestMixedProtocols(t *testing.T) {
 	w.Apply(s)
 	w.ensure(s)
 	assert.Equal(t, []string{"icmp 3-4 0.0.0.0/0", "tcp 80-80 0.0.0.0/0", "udp 53-53 0.0.0.0/0"}, rules(w.group(managedGroupName("kubernetes", s))))
-	assert.Contains(t, rules(w.group("nodes")), "udp 30053-30053 0.0.0.0/0 "+descriptionClient+balancerName(s))
+	assert.Contains(t, rules(w.group("nodes")), "udp 30053-30053 0.0.0.0/0 "+descriptionClient+loadBalancerName(s))
 	w.unchanged(s, "mixed")
 	s = w.change(s, func(s *v1.Service) { s.Spec.Ports = s.Spec.Ports[1:] })
 	w.ensure(s)
@@ -559,7 +559,7 @@ func TestKindChange(t *testing.T) {
 	s := service("web", nil, servicePort("http", 80, 30080))
 	w.Apply(s)
 	s = w.ensure(s)
-	w.sim.ChangeClassic(balancerName(s), func(lb *awssim.ClassicLB) { lb.DNSName = "web-1.cn-north-1.elb.amazonaws.com.cn" })
+	w.sim.ChangeClassic(loadBalancerName(s), func(lb *awssim.ClassicLB) { lb.DNSName = "web-1.cn-north-1.elb.amazonaws.com.cn" })
 	w.restart()
 	s = w.ensure(s)
 	assert.Equal(t, "web-1.cn-north-1.elb.amazonaws.com.cn", s.Status.LoadBalancer.Ingress[0].Hostname)
@@ -608,7 +608,7 @@ func TestElsewhere(t *testing.T) {
 	w := startWorld(t, "", awssim.Options{})
 	s := nlb("web", nil, servicePort("http", 80, 30080))
 	w.Apply(s)
-	w.sim.AddNetwork(balancerName(s), "application", awssim.Tags{})
+	w.sim.AddNetwork(loadBalancerName(s), "application", awssim.Tags{})
 	_, err := w.try(s)
 	require.ErrorContains(t, err, "of the type application")
 	require.NoError(t, w.remove(s))
@@ -626,12 +626,12 @@ func TestLoadBalancerStates(t *testing.T) {
 	assert.Contains(t, host, ".elb.us-east-1.amazonaws.com", "it is shown while it is provisioned")
 	assert.Nil(t, s.Status.LoadBalancer.Ingress[0].IPMode)
 	for _, state := range []string{"active", "active_impaired"} {
-		w.sim.ChangeNetwork(balancerName(s), func(lb *awssim.LoadBalancer) { lb.State = state })
+		w.sim.ChangeNetwork(loadBalancerName(s), func(lb *awssim.LoadBalancer) { lb.State = state })
 		w.restart()
 		s = w.ensure(s)
 		assert.Equal(t, host, s.Status.LoadBalancer.Ingress[0].Hostname, state)
 	}
-	w.sim.ChangeNetwork(balancerName(s), func(lb *awssim.LoadBalancer) { lb.State = "failed" })
+	w.sim.ChangeNetwork(loadBalancerName(s), func(lb *awssim.LoadBalancer) { lb.State = "failed" })
 	w.restart()
 	_, err := w.try(s)
 	require.ErrorContains(t, err, "has the state failed")
@@ -704,7 +704,7 @@ func TestDeletionFinishes(t *testing.T) {
 		s := service("web", nil, servicePort("http", 80, 30080))
 		w.Apply(s)
 		w.ensure(s)
-		w.sim.ChangeClassic(balancerName(s), func(lb *awssim.ClassicLB) { lb.Groups = nil })
+		w.sim.ChangeClassic(loadBalancerName(s), func(lb *awssim.ClassicLB) { lb.Groups = nil })
 		w.restart()
 		require.NoError(t, w.remove(s))
 		assert.Empty(t, w.sim.Classics())

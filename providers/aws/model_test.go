@@ -222,7 +222,7 @@ func TestDiscoverSubnets(t *testing.T) {
 		"role before cluster":            {[]subnet{{id: "p1", zone: "a", tags: mine}, {id: "p2", zone: "a", tags: role}}, false, []string{"p2"}},
 		"cluster before none":            {[]subnet{{id: "p1", zone: "a"}, {id: "p2", zone: "a", tags: mine}}, false, []string{"p2"}},
 		"the smallest ID":                {[]subnet{{id: "p2", zone: "a", tags: mine}, {id: "p1", zone: "a", tags: mine}}, false, []string{"p1"}},
-		"the role of the scheme":         {[]subnet{{id: "p1", zone: "a", tags: cloneTags(mine, role)}, {id: "x", zone: "a", tags: cloneTags(mine, internalRole)}}, true, []string{"x"}},
+		"the role of the scheme":         {[]subnet{{id: "p1", zone: "a", tags: mergeTags(mine, role)}, {id: "x", zone: "a", tags: mergeTags(mine, internalRole)}}, true, []string{"x"}},
 		"one of each zone, sorted by it": {[]subnet{{id: "p1", zone: "c", tags: mine}, {id: "p2", zone: "b", tags: mine}, {id: "p3", zone: "a", tags: mine}, {id: "p4", zone: "a", tags: mine}}, false, []string{"p3", "p2", "p1"}},
 		"without a zone or an ID":        {[]subnet{{id: "p1", tags: mine}, {zone: "a", tags: mine}, {id: "p2", zone: "b", tags: mine}}, false, []string{"p2"}},
 	} {
@@ -299,8 +299,8 @@ func TestNetworkNodeRules(t *testing.T) {
 	t.Parallel()
 	all, subnets := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}
 	some := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.51.100.0/24")}
-	listener := func(protocol, check string, port int32) listenerWish {
-		return listenerWish{group: targetGroupWish{protocol: protocol, port: port, check: healthCheck{port: check}}}
+	listener := func(protocol, check string, port int32) desiredListener {
+		return desiredListener{group: desiredTargetGroup{protocol: protocol, port: port, check: healthCheck{port: check}}}
 	}
 	show := func(rules []rule) []string {
 		list := []string{}
@@ -311,24 +311,24 @@ func TestNetworkNodeRules(t *testing.T) {
 	}
 	client, health := " kubernetes.io/rule/nlb/client=lb", " kubernetes.io/rule/nlb/health=lb"
 	for name, c := range map[string]struct {
-		listeners []listenerWish
+		listeners []desiredListener
 		ranges    []netip.Prefix
 		hidden    bool
 		want      []string
 		spare     int
 	}{
-		"everybody implies the checks": {[]listenerWish{listener("TCP", trafficPort, 30080)}, all, false, []string{"tcp 30080 0.0.0.0/0" + client}, 1},
-		"beside UDP, too": {[]listenerWish{listener("UDP", trafficPort, 30053), listener("TCP", trafficPort, 30080)}, all, false, []string{
+		"everybody implies the checks": {[]desiredListener{listener("TCP", trafficPort, 30080)}, all, false, []string{"tcp 30080 0.0.0.0/0" + client}, 1},
+		"beside UDP, too": {[]desiredListener{listener("UDP", trafficPort, 30053), listener("TCP", trafficPort, 30080)}, all, false, []string{
 			"udp 30053 0.0.0.0/0" + client, "tcp 30080 0.0.0.0/0" + client, "tcp 30053 10.0.0.0/24" + health,
 		}, 1},
-		"one port is checked for all": {[]listenerWish{listener("TCP", "30080", 30080), listener("TCP", "30080", 30081)}, all, false, []string{"tcp 30080 0.0.0.0/0" + client, "tcp 30081 0.0.0.0/0" + client}, 1},
-		"another port for checks":     {[]listenerWish{listener("TCP", "32000", 30080)}, all, false, []string{"tcp 30080 0.0.0.0/0" + client, "tcp 32000 10.0.0.0/24" + health}, 0},
-		"ranges": {[]listenerWish{listener("TCP", trafficPort, 30080), listener("TCP", trafficPort, 30081)}, some, false, []string{
+		"one port is checked for all": {[]desiredListener{listener("TCP", "30080", 30080), listener("TCP", "30080", 30081)}, all, false, []string{"tcp 30080 0.0.0.0/0" + client, "tcp 30081 0.0.0.0/0" + client}, 1},
+		"another port for checks":     {[]desiredListener{listener("TCP", "32000", 30080)}, all, false, []string{"tcp 30080 0.0.0.0/0" + client, "tcp 32000 10.0.0.0/24" + health}, 0},
+		"ranges": {[]desiredListener{listener("TCP", trafficPort, 30080), listener("TCP", trafficPort, 30081)}, some, false, []string{
 			"tcp 30080 192.0.2.0/24" + client, "tcp 30080 198.51.100.0/24" + client, "tcp 30081 192.0.2.0/24" + client, "tcp 30081 198.51.100.0/24" + client, "tcp 30080 10.0.0.0/24" + health, "tcp 30081 10.0.0.0/24" + health,
 		}, 0},
-		"UDP is checked by TCP": {[]listenerWish{listener("UDP", trafficPort, 30053)}, all, false, []string{"udp 30053 0.0.0.0/0" + client, "tcp 30053 10.0.0.0/24" + health}, 0},
-		"hidden clients":        {[]listenerWish{listener("TCP", "32000", 30080)}, some[:1], true, []string{"tcp 30080 192.0.2.0/24" + client, "tcp 30080 10.0.0.0/24" + client, "tcp 32000 10.0.0.0/24" + health}, 0},
-		"clients by IPv6":       {[]listenerWish{listener("TCP", trafficPort, 30080)}, some[:1], true, []string{"tcp 30080 192.0.2.0/24" + client, "tcp 30080 10.0.0.0/24" + client}, 0},
+		"UDP is checked by TCP": {[]desiredListener{listener("UDP", trafficPort, 30053)}, all, false, []string{"udp 30053 0.0.0.0/0" + client, "tcp 30053 10.0.0.0/24" + health}, 0},
+		"hidden clients":        {[]desiredListener{listener("TCP", "32000", 30080)}, some[:1], true, []string{"tcp 30080 192.0.2.0/24" + client, "tcp 30080 10.0.0.0/24" + client, "tcp 32000 10.0.0.0/24" + health}, 0},
+		"clients by IPv6":       {[]desiredListener{listener("TCP", trafficPort, 30080)}, some[:1], true, []string{"tcp 30080 192.0.2.0/24" + client, "tcp 30080 10.0.0.0/24" + client}, 0},
 	} {
 		wanted, spare := networkNodeRules("lb", c.listeners, c.ranges, subnets, c.hidden)
 		assert.Equal(t, c.want, show(wanted), name)
@@ -346,19 +346,19 @@ func TestNetworkNodeChange(t *testing.T) {
 	mtu := func(cidr string) rule { return rule{"icmp", 3, 4, ruleSource{cidr: cidr}, descriptionMTU} }
 	byHand := rule{"tcp", 22, 22, ruleSource{cidr: "10.0.0.0/8"}, ""}
 	g := securityGroup{rules: []rule{client(1, "192.0.2.0/24", "a"), client(2, "192.0.2.0/24", "b"), mtu("192.0.2.0/24"), byHand}}
-	c := networkNodeChange(g, nodeRuleWish{name: "a", rules: []rule{client(1, "198.51.100.0/24", "a")}}, otherRules{})
+	c := networkNodeChange(g, desiredNodeRules{name: "a", rules: []rule{client(1, "198.51.100.0/24", "a")}}, otherRules{})
 	assert.Equal(t, []rule{client(1, "198.51.100.0/24", "a"), mtu("198.51.100.0/24")}, c.add)
 	assert.Equal(t, []rule{client(1, "192.0.2.0/24", "a")}, c.remove)
-	c = networkNodeChange(g, nodeRuleWish{name: "b"}, otherRules{})
+	c = networkNodeChange(g, desiredNodeRules{name: "b"}, otherRules{})
 	assert.Equal(t, []rule{client(2, "192.0.2.0/24", "b")}, c.remove, "the other one needs the ICMP rule still")
-	c = networkNodeChange(securityGroup{rules: []rule{client(1, "192.0.2.0/24", "a"), mtu("192.0.2.0/24"), byHand}}, nodeRuleWish{name: "a"}, otherRules{})
+	c = networkNodeChange(securityGroup{rules: []rule{client(1, "192.0.2.0/24", "a"), mtu("192.0.2.0/24"), byHand}}, desiredNodeRules{name: "a"}, otherRules{})
 	assert.Equal(t, []rule{client(1, "192.0.2.0/24", "a"), mtu("192.0.2.0/24")}, c.remove)
-	assert.True(t, networkNodeChange(securityGroup{rules: []rule{mtu("192.0.2.0/24")}}, nodeRuleWish{name: "a"}, otherRules{}).empty(), "without a change of its own nothing is tidied up")
+	assert.True(t, networkNodeChange(securityGroup{rules: []rule{mtu("192.0.2.0/24")}}, desiredNodeRules{name: "a"}, otherRules{}).empty(), "without a change of its own nothing is tidied up")
 
 	shared := rule{"tcp", 10256, 10256, ruleSource{cidr: "10.0.0.0/24"}, descriptionHealth + "first"}
 	g = securityGroup{rules: []rule{shared}}
-	assert.True(t, networkNodeChange(g, nodeRuleWish{name: "first", sharedPort: 10256}, otherRules{names: []string{"second"}}).empty(), "the second one is checked through it")
-	assert.Equal(t, []rule{shared}, networkNodeChange(g, nodeRuleWish{name: "second", sharedPort: 10256}, otherRules{}).remove, "the last one takes it along, whoever made it")
+	assert.True(t, networkNodeChange(g, desiredNodeRules{name: "first", sharedPort: 10256}, otherRules{names: []string{"second"}}).empty(), "the second one is checked through it")
+	assert.Equal(t, []rule{shared}, networkNodeChange(g, desiredNodeRules{name: "second", sharedPort: 10256}, otherRules{}).remove, "the last one takes it along, whoever made it")
 }
 
 // TestPlanTargets: what leaves goes first, by a hundred at a time, and what may stay is not registered again.
@@ -376,19 +376,19 @@ func TestPlanTargets(t *testing.T) {
 		}
 		return all
 	}
-	g := targetGroupWish{name: "g", port: 30080}
+	g := desiredTargetGroup{name: "g", port: 30080}
 	kinds := func(steps []step) (list []string) {
 		for _, s := range steps {
 			list = append(list, s.what)
 		}
 		return list
 	}
-	assert.Empty(t, planTargets("arn", g, targets(30080, ids(0, 3)), ids(0, 3), nil, false))
-	assert.Equal(t, []string{"deregistering targets", "registering targets"}, kinds(planTargets("arn", g, targets(30080, ids(0, 3)), ids(1, 4), nil, false)))
-	assert.Empty(t, planTargets("arn", g, targets(30080, ids(0, 3)), ids(0, 2), ids(0, 3), false), "one that stopped may stay")
-	assert.Empty(t, planTargets("arn", g, targets(30080, ids(0, 3)), nil, nil, true), "no nodes at all change nothing")
-	assert.Len(t, planTargets("arn", g, targets(30080, ids(0, 250)), ids(250, 500), nil, false), 6)
-	assert.Equal(t, []string{"deregistering targets", "registering targets"}, kinds(planTargets("arn", g, targets(30081, ids(0, 1)), ids(0, 1), nil, false)), "the port counts")
+	assert.Empty(t, targetSteps("arn", g, targets(30080, ids(0, 3)), ids(0, 3), nil, false))
+	assert.Equal(t, []string{"deregistering targets", "registering targets"}, kinds(targetSteps("arn", g, targets(30080, ids(0, 3)), ids(1, 4), nil, false)))
+	assert.Empty(t, targetSteps("arn", g, targets(30080, ids(0, 3)), ids(0, 2), ids(0, 3), false), "one that stopped may stay")
+	assert.Empty(t, targetSteps("arn", g, targets(30080, ids(0, 3)), nil, nil, true), "no nodes at all change nothing")
+	assert.Len(t, targetSteps("arn", g, targets(30080, ids(0, 250)), ids(250, 500), nil, false), 6)
+	assert.Equal(t, []string{"deregistering targets", "registering targets"}, kinds(targetSteps("arn", g, targets(30081, ids(0, 1)), ids(0, 1), nil, false)), "the port counts")
 }
 
 func TestHasLabels(t *testing.T) {

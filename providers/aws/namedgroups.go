@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 
-	elbv2types "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
@@ -21,37 +20,37 @@ type groupNames map[string][]string
 const placeClassicGroup = "option ElbSecurityGroup"
 
 // namedClassicGroups are the security groups of a classic load balancer that somebody names.
-func (l *loadBalancers) namedClassicGroups(s settings) groupNames {
+func namedClassicGroups(s settings, c Config) groupNames {
 	named := groupNames{"annotation " + annotationGroups: s.Groups, "annotation " + annotationExtraGroups: s.ExtraGroups}
-	if len(s.Groups) == 0 && l.config.ClassicGroup != "" {
-		named[placeClassicGroup] = []string{l.config.ClassicGroup}
+	if len(s.Groups) == 0 && c.ClassicGroup != "" {
+		named[placeClassicGroup] = []string{c.ClassicGroup}
 	}
 	return named
 }
 
-func attachedClassic(lb *classicBalancer) []string {
+func attachedClassic(lb *classicLoadBalancer) []string {
 	if lb == nil {
 		return nil
 	}
 	return lb.SecurityGroups
 }
 
-func attachedNetwork(lb *elbv2types.LoadBalancer) []string {
+func attachedNetwork(lb *networkLoadBalancer) []string {
 	if lb == nil {
 		return nil
 	}
 	return lb.SecurityGroups
 }
 
-// checkGroups refuses groups that a load balancer cannot have, and those that an author of a Service may not give it, before
+// check refuses groups that a load balancer cannot have, and those that an author of a Service may not give it, before
 // anything is made. What it has already is not looked at, so that nothing changes for it.
-func (l *loadBalancers) checkGroups(ctx context.Context, service *v1.Service, attached []string, named groupNames) error {
+func (s *securityGroups) check(ctx context.Context, service *v1.Service, attached []string, named groupNames) error {
 	for _, place := range slices.Sorted(maps.Keys(named)) {
 		for _, groupID := range named[place] {
 			if slices.Contains(attached, groupID) {
 				continue
 			}
-			if reason, err := l.refusedGroup(ctx, service, groupID, place == placeClassicGroup); err != nil {
+			if reason, err := s.refused(ctx, service, groupID, place == placeClassicGroup); err != nil {
 				return err
 			} else if reason != "" {
 				return &schema.Problem{Place: place, Value: groupID, Reason: reason}
@@ -61,19 +60,19 @@ func (l *loadBalancers) checkGroups(ctx context.Context, service *v1.Service, at
 	return nil
 }
 
-// refusedGroup says why a load balancer may not have a group; "" where it may.
-func (l *loadBalancers) refusedGroup(ctx context.Context, service *v1.Service, groupID string, byOperator bool) (string, error) {
-	_, id, err := l.api.ready(ctx)
+// refused says why a load balancer may not have a group; "" where it may.
+func (s *securityGroups) refused(ctx context.Context, service *v1.Service, groupID string, byOperator bool) (string, error) {
+	_, id, err := s.api.ready(ctx)
 	if err != nil {
 		return "", err
 	}
-	all, err := l.groups.all(ctx)
+	all, err := s.all(ctx)
 	if err != nil {
 		return "", err
 	}
 	g, known := all[groupID]
 	if !known { // it may be new
-		g, err = l.groups.known.Get(ctx, groupID, inventory.Query{MaxAge: groupsMaxAge, MaxMissAge: groupsMaxMiss})
+		g, err = s.known.Get(ctx, groupID, inventory.Query{MaxAge: groupsMaxAge, MaxMissAge: groupsMaxMiss})
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			return "is no security group of the VPC " + id.vpc + "; name one that exists", nil
 		}
@@ -84,7 +83,7 @@ func (l *loadBalancers) refusedGroup(ctx context.Context, service *v1.Service, g
 	switch {
 	case byOperator:
 		return "", nil
-	case madeForBalancer(id, g) && g.name != classicGroupName(balancerName(service)):
+	case madeForLoadBalancer(id, g) && g.name != classicGroupName(loadBalancerName(service)):
 		return "(" + g.name + ") was made for the load balancer of another Service, and goes with it; name a group of yours", nil
 	case id.otherOwned(g.tags):
 		return "(" + g.name + ") is owned by another cluster, whose machines would reach all ports of the nodes; name a group of this cluster's, or of none", nil

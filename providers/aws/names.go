@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"regexp"
 	"strconv"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
@@ -25,8 +26,10 @@ const (
 	managedGroupDescription = "[k8s] Managed SecurityGroup for LoadBalancer"
 )
 
-// balancerName is the name of both kinds of load balancers, which is the framework's.
-func balancerName(service *v1.Service) string { return cloudprovider.DefaultLoadBalancerName(service) }
+// loadBalancerName is the name of both kinds of load balancers, which is the framework's.
+func loadBalancerName(service *v1.Service) string {
+	return cloudprovider.DefaultLoadBalancerName(service)
+}
 
 func serviceName(service *v1.Service) string { return service.Namespace + "/" + service.Name }
 
@@ -57,8 +60,15 @@ func targetGroupPrefix(service *v1.Service) string {
 }
 
 // targetGroupName is the name of the target group of a port.
-func targetGroupName(clusterID string, service *v1.Service, port int32, t targetGroupWish) string {
+func targetGroupName(clusterID string, service *v1.Service, port int32, t desiredTargetGroup) string {
 	sum := sha1.Sum([]byte(clusterID + service.Namespace + service.Name + strconv.Itoa(int(port)) + strconv.Itoa(int(t.port)) + t.protocol + t.targetType + //nolint:gosec // no secret
 		t.check.protocol + strconv.Itoa(int(t.check.interval))))
 	return targetGroupPrefix(service) + hex.EncodeToString(sum[:])[:hashPart]
+}
+
+// loadBalancerOfARN is the name in the ARN of a network load balancer, which no two have at a time; "" if it is of another kind.
+func loadBalancerOfARN(arn string) string {
+	_, path, _ := strings.Cut(arn, ":loadbalancer/net/")
+	name, _, _ := strings.Cut(path, "/")
+	return name
 }

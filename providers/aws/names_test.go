@@ -16,7 +16,7 @@ func identified(namespace, name, uid string) *v1.Service {
 // TestNames holds names byte by byte to those that AWS's own controller gives.
 func TestNames(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, "a1111111122223333444455555555555", balancerName(identified("default", "web", "11111111-2222-3333-4444-555555555555")))
+	assert.Equal(t, "a1111111122223333444455555555555", loadBalancerName(identified("default", "web", "11111111-2222-3333-4444-555555555555")))
 	assert.Equal(t, "k8s-elb-a1111111122223333444455555555555", classicGroupName("a1111111122223333444455555555555"))
 	assert.Equal(t, "Security group for Kubernetes ELB a1 (default/web)", classicGroupDescription("a1", identified("default", "web", "1")))
 	for _, c := range []struct{ cluster, namespace, name, uid, want string }{
@@ -28,8 +28,8 @@ func TestNames(t *testing.T) {
 		assert.Equal(t, c.want, managedGroupName(c.cluster, identified(c.namespace, c.name, c.uid)))
 	}
 	s := identified("default", "service-a", "1")
-	group := func(targetType, protocol string, interval int32) targetGroupWish {
-		return targetGroupWish{protocol: "TCP", targetType: targetType, port: 8080, check: healthCheck{protocol: protocol, interval: interval}}
+	group := func(targetType, protocol string, interval int32) desiredTargetGroup {
+		return desiredTargetGroup{protocol: "TCP", targetType: targetType, port: 8080, check: healthCheck{protocol: protocol, interval: interval}}
 	}
 	base := targetGroupName("cluster-a", s, 80, group("instance", "TCP", 30))
 	assert.Equal(t, "k8s-default-servicea-7dc8c715c5", base)
@@ -40,8 +40,8 @@ func TestNames(t *testing.T) {
 		targetGroupName("cluster-a", identified("other", "service-a", "1"), 80, group("instance", "TCP", 30)),
 		targetGroupName("cluster-a", identified("default", "service-b", "1"), 80, group("instance", "TCP", 30)),
 		targetGroupName("cluster-a", s, 81, group("instance", "TCP", 30)),
-		targetGroupName("cluster-a", s, 80, targetGroupWish{protocol: "TCP", targetType: "instance", port: 8081, check: healthCheck{protocol: "TCP", interval: 30}}),
-		targetGroupName("cluster-a", s, 80, targetGroupWish{protocol: "UDP", targetType: "instance", port: 8080, check: healthCheck{protocol: "TCP", interval: 30}}),
+		targetGroupName("cluster-a", s, 80, desiredTargetGroup{protocol: "TCP", targetType: "instance", port: 8081, check: healthCheck{protocol: "TCP", interval: 30}}),
+		targetGroupName("cluster-a", s, 80, desiredTargetGroup{protocol: "UDP", targetType: "instance", port: 8080, check: healthCheck{protocol: "TCP", interval: 30}}),
 		targetGroupName("cluster-a", s, 80, group("instance", "HTTP", 30)),
 		targetGroupName("cluster-a", s, 80, group("instance", "TCP", 10)),
 	} {

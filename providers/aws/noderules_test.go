@@ -36,7 +36,7 @@ func (w *world) ports(cidr string) []int {
 // reached sees to it that the health checks of a Service's load balancer reach all its targets, of which it has some.
 func (w *world) reached(s *v1.Service) {
 	w.T.Helper()
-	assert.Empty(w.T, w.sim.CutOff(balancerName(s)), "targets that %s does not reach: %v", s.Name, rules(w.group("nodes")))
+	assert.Empty(w.T, w.sim.CutOff(loadBalancerName(s)), "targets that %s does not reach: %v", s.Name, rules(w.group("nodes")))
 }
 
 // TestControlPlaneStaysInReach: what nodes and the control plane let in of each other stays, whichever security group a Service
@@ -154,7 +154,7 @@ func TestFormerGroupsGetInNoMore(t *testing.T) {
 		require.Equal(t, []string{mastersGroup}, sources(), "the order has changed")
 		s = w.change(s, func(s *v1.Service) { delete(s.Annotations, annotationGroups) })
 		w.ensure(s)
-		require.Equal(t, []string{w.group(classicGroupName(balancerName(s))).ID}, sources(), "a group of its own")
+		require.Equal(t, []string{w.group(classicGroupName(loadBalancerName(s))).ID}, sources(), "a group of its own")
 		s = w.change(s, func(s *v1.Service) { s.Annotations[annotationGroups] = extraGroup })
 		w.ensure(s)
 		w.restart()
@@ -327,7 +327,7 @@ func TestTargetGroupOfAnotherCluster(t *testing.T) {
 	for range 2 {
 		_, err := theirs.try(b)
 		require.ErrorContains(t, err, "used by another load balancer")
-		require.ErrorContains(t, err, balancerName(a))
+		require.ErrorContains(t, err, loadBalancerName(a))
 	}
 	require.Len(t, w.sim.TargetGroups(), 1)
 	assert.Len(t, w.sim.TargetGroups()[0].Targets, 1)
@@ -424,7 +424,7 @@ func TestHealthFollowsRules(t *testing.T) {
 		w.ensure(s)
 		w.reached(s)
 		w.sim.ChangeGroup(awssim.NodeGroup, func(g *awssim.Group) { g.Rules = nil })
-		assert.Len(t, w.sim.CutOff(balancerName(s)), 1)
+		assert.Len(t, w.sim.CutOff(loadBalancerName(s)), 1)
 	}
 	w := startWorld(t, "", awssim.Options{})
 	many := []string{extraGroup}

@@ -26,7 +26,7 @@ func TestGroupsInAnyOrder(t *testing.T) {
 	s := service("web", map[string]string{annotationExtraGroups: extraGroup}, servicePort("http", 80, 30080))
 	w.Apply(s)
 	w.ensure(s)
-	own := "-1 0-0 " + w.group(classicGroupName(balancerName(s))).ID
+	own := "-1 0-0 " + w.group(classicGroupName(loadBalancerName(s))).ID
 	for i := range 8 { // one order in two would be the right one by chance
 		w.restart()
 		w.addNode(awssim.Spec{Name: fmt.Sprint("joiner-", i)})
@@ -76,7 +76,7 @@ func TestNamedGroupGoesByItself(t *testing.T) {
 	w.ensure(b)
 	w.restart()
 	require.NoError(t, w.remove(a))
-	assert.Equal(t, []string{"-1 0-0 " + extraGroup + " " + descriptionSelf + "=" + balancerName(a)}, rules(w.group("nodes")), "the other load balancer needs it")
+	assert.Equal(t, []string{"-1 0-0 " + extraGroup + " " + descriptionSelf + "=" + loadBalancerName(a)}, rules(w.group("nodes")), "the other load balancer needs it")
 	w.restart()
 	require.NoError(t, w.remove(b))
 	assert.Empty(t, rules(w.group("nodes")))
@@ -224,7 +224,7 @@ func TestSubnetPlan(t *testing.T) {
 	} {
 		var steps []string
 		lb := &elbtypes.LoadBalancerDescription{LoadBalancerName: aws.String("a1"), Subnets: strings.Split(c.have, ",")}
-		for _, s := range planClassicSubnets(lb, classicWish{subnets: strings.Split(c.want, ","), zones: zones}) {
+		for _, s := range classicSubnetSteps(lb, desiredClassic{subnets: strings.Split(c.want, ","), zones: zones}) {
 			switch in := s.input.(type) {
 			case *elb.AttachLoadBalancerToSubnetsInput:
 				steps = append(steps, "+"+strings.Join(in.Subnets, ","))

@@ -58,7 +58,7 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Or
 // livingServices are what Services have: names of load balancers, names of Services as tags tell them, and how the names of target groups
 // and security groups of network load balancers begin.
 type livingServices struct {
-	balancers, services map[string]bool
+	loadBalancers, services map[string]bool
 	// groups are the names of security groups of network load balancers, where --cluster-name is known by then; else prefixes are
 	// how they begin.
 	groups   map[string]bool
@@ -70,7 +70,7 @@ func (c *cloud) livingOf(services []*v1.Service) livingServices {
 	l := livingServices{map[string]bool{}, map[string]bool{}, map[string]bool{}, nil}
 	for _, s := range services {
 		if s.Spec.Type == v1.ServiceTypeLoadBalancer || len(s.Finalizers) > 0 {
-			l.balancers[balancerName(s)], l.services[serviceName(s)] = true, true
+			l.loadBalancers[loadBalancerName(s)], l.services[serviceName(s)] = true, true
 			if cluster != nil {
 				l.groups[managedGroupName(*cluster, s)] = true
 			} else {
@@ -85,14 +85,14 @@ func (c *cloud) livingOf(services []*v1.Service) livingServices {
 func (l livingServices) has(o guard.Orphan) bool {
 	switch o.Kind {
 	case orphanClassic:
-		return l.balancers[o.ID]
+		return l.loadBalancers[o.ID]
 	case orphanNetwork:
-		return l.balancers[balancerOfARN(o.ID)]
+		return l.loadBalancers[loadBalancerOfARN(o.ID)]
 	case orphanTargetGroup:
 		return l.services[o.Name]
 	}
 	name, classic := strings.CutPrefix(o.Name, classicGroupPrefix)
-	return (classic && l.balancers[name]) || l.groups[o.Name] || slices.ContainsFunc(l.prefixes, func(p string) bool { return strings.HasPrefix(o.Name, p) })
+	return (classic && l.loadBalancers[name]) || l.groups[o.Name] || slices.ContainsFunc(l.prefixes, func(p string) bool { return strings.HasPrefix(o.Name, p) })
 }
 
 // servesOthers reports whether any of these instances runs and is no Node of this cluster.
@@ -124,7 +124,7 @@ func (c *cloud) servesOthers(ctx context.Context, instanceIDs []string) (bool, e
 }
 
 // classicTargets and networkTargets are the instances that a load balancer sends to.
-func classicTargets(lb *classicBalancer) []string {
+func classicTargets(lb *classicLoadBalancer) []string {
 	var ids []string
 	for _, i := range lb.Instances {
 		ids = append(ids, aws.ToString(i.InstanceId))
@@ -133,7 +133,7 @@ func classicTargets(lb *classicBalancer) []string {
 }
 
 func (c *cloud) networkTargets(ctx context.Context, arn string, maxAge time.Duration) ([]string, error) {
-	b := c.loadBalancers.balancers
+	b := c.loadBalancers.records
 	all, err := b.groups.All(ctx, inventory.Query{MaxAge: maxAge})
 	if err != nil {
 		return nil, err
@@ -160,7 +160,7 @@ func orphanOf(id *identity, tags map[string]string) (string, bool) {
 }
 
 func (c *cloud) orphanClassics(ctx context.Context, id *identity, living livingServices) ([]guard.Orphan, error) {
-	b := c.loadBalancers.balancers
+	b := c.loadBalancers.records
 	all, err := b.classics.All(ctx, inventory.Query{MaxAge: orphanMaxAge})
 	if err != nil {
 		return nil, err
@@ -168,7 +168,7 @@ func (c *cloud) orphanClassics(ctx context.Context, id *identity, living livingS
 	var orphans []guard.Orphan
 	for _, lb := range all {
 		name := aws.ToString(lb.LoadBalancerName)
-		if !controllerName.MatchString(name) || living.balancers[name] || aws.ToString(lb.VPCId) != id.vpc {
+		if !controllerName.MatchString(name) || living.loadBalancers[name] || aws.ToString(lb.VPCId) != id.vpc {
 			continue
 		}
 		tags, err := tagsIfThere(b.classicTags.Get(ctx, name, inventory.Query{MaxAge: tagsMaxAge}))
@@ -191,7 +191,7 @@ func (c *cloud) orphanClassics(ctx context.Context, id *identity, living livingS
 }
 
 // tagsIfThere are no tags where the thing is gone meanwhile.
-func tagsIfThere(found named[map[string]string], err error) (map[string]string, error) {
+func tagsIfThere(found keyedValue[map[string]string], err error) (map[string]string, error) {
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		return map[string]string{}, nil
 	}
@@ -199,14 +199,14 @@ func tagsIfThere(found named[map[string]string], err error) (map[string]string, 
 }
 
 func (c *cloud) orphanNetworks(ctx context.Context, id *identity, living livingServices) ([]guard.Orphan, error) {
-	b := c.loadBalancers.balancers
+	b := c.loadBalancers.records
 	all, err := b.networks.All(ctx, inventory.Query{MaxAge: orphanMaxAge})
 	if err != nil {
 		return nil, err
 	}
 	var orphans []guard.Orphan
 	for _, lb := range all {
-		if living.balancers[aws.ToString(lb.LoadBalancerName)] || aws.ToString(lb.VpcId) != id.vpc {
+		if living.loadBalancers[aws.ToString(lb.LoadBalancerName)] || aws.ToString(lb.VpcId) != id.vpc {
 			continue
 		}
 		arn := aws.ToString(lb.LoadBalancerArn)
@@ -242,7 +242,7 @@ func created(at *time.Time) string {
 
 // orphanTargetGroups finds target groups that no load balancer uses.
 func (c *cloud) orphanTargetGroups(ctx context.Context, id *identity, living livingServices) ([]guard.Orphan, error) {
-	b := c.loadBalancers.balancers
+	b := c.loadBalancers.records
 	all, err := b.groups.All(ctx, inventory.Query{MaxAge: orphanMaxAge})
 	if err != nil {
 		return nil, err
@@ -272,11 +272,11 @@ func (c *cloud) orphanTargetGroups(ctx context.Context, id *identity, living liv
 // controllers count as living, for they are not known here.
 func (c *cloud) inUse(ctx context.Context, t *elbv2types.TargetGroup, maxAge time.Duration) (bool, error) {
 	for _, arn := range t.LoadBalancerArns {
-		name := balancerOfARN(arn)
+		name := loadBalancerOfARN(arn)
 		if !controllerName.MatchString(name) {
 			return true, nil
 		}
-		lb, err := c.loadBalancers.balancers.networks.Get(ctx, name, inventory.Query{MaxAge: maxAge, MaxMissAge: maxAge})
+		lb, err := c.loadBalancers.records.networks.Get(ctx, name, inventory.Query{MaxAge: maxAge, MaxMissAge: maxAge})
 		switch {
 		case errors.Is(err, cloudapi.ErrNotFound):
 		case err != nil:
@@ -300,7 +300,7 @@ func (c *cloud) orphanGroups(ctx context.Context, id *identity, living livingSer
 	var orphans []guard.Orphan
 	for _, g := range all {
 		o := guard.Orphan{Kind: orphanGroup, ID: g.id, Name: g.name}
-		if !madeForBalancer(id, g) || living.has(o) {
+		if !madeForLoadBalancer(id, g) || living.has(o) {
 			continue
 		}
 		used, err := c.groupInUse(ctx, g.id, living, orphanMaxAge)
@@ -314,9 +314,9 @@ func (c *cloud) orphanGroups(ctx context.Context, id *identity, living livingSer
 	return orphans, nil
 }
 
-// madeForBalancer reports whether a security group was made for one load balancer. AWS's other controller gives names and
+// madeForLoadBalancer reports whether a security group was made for one load balancer. AWS's other controller gives names and
 // descriptions of the same form, beside tags of its own.
-func madeForBalancer(id *identity, g securityGroup) bool {
+func madeForLoadBalancer(id *identity, g securityGroup) bool {
 	if !id.owned(g.tags) {
 		return false
 	}
@@ -333,7 +333,7 @@ func madeForBalancer(id *identity, g securityGroup) bool {
 
 // groupInUse reports whether a load balancer that is no orphan has a security group.
 func (c *cloud) groupInUse(ctx context.Context, groupID string, living livingServices, maxAge time.Duration) (bool, error) {
-	b := c.loadBalancers.balancers
+	b := c.loadBalancers.records
 	classics, err := b.classics.All(ctx, inventory.Query{MaxAge: maxAge})
 	if err != nil {
 		return false, err
@@ -342,7 +342,7 @@ func (c *cloud) groupInUse(ctx context.Context, groupID string, living livingSer
 		if !slices.Contains(lb.SecurityGroups, groupID) {
 			continue
 		}
-		if living.balancers[aws.ToString(lb.LoadBalancerName)] {
+		if living.loadBalancers[aws.ToString(lb.LoadBalancerName)] {
 			return true, nil
 		}
 		if others, err := c.servesOthers(ctx, classicTargets(lb)); err != nil || others {
@@ -357,7 +357,7 @@ func (c *cloud) groupInUse(ctx context.Context, groupID string, living livingSer
 		if !slices.Contains(lb.SecurityGroups, groupID) {
 			continue
 		}
-		if living.balancers[aws.ToString(lb.LoadBalancerName)] {
+		if living.loadBalancers[aws.ToString(lb.LoadBalancerName)] {
 			return true, nil
 		}
 		targets, err := c.networkTargets(ctx, aws.ToString(lb.LoadBalancerArn), maxAge)
@@ -386,11 +386,11 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	}
 	switch o.Kind {
 	case orphanClassic:
-		if err = l.stillOrphan(ctx, id, o, l.balancers.classicTags); err == nil {
+		if err = stillOrphan(ctx, id, o, l.records.classicTags); err == nil {
 			err = c.deleteOrphanClassic(ctx, id, o)
 		}
 	case orphanNetwork:
-		if err = l.stillOrphan(ctx, id, o, l.balancers.networkTags); err == nil {
+		if err = stillOrphan(ctx, id, o, l.records.networkTags); err == nil {
 			err = c.deleteOrphanNetwork(ctx, id, o)
 		}
 	case orphanTargetGroup:
@@ -431,7 +431,7 @@ func (c *cloud) livingNow(ctx context.Context) (livingServices, error) {
 }
 
 func (c *cloud) deleteOrphanClassic(ctx context.Context, id *identity, o guard.Orphan) error {
-	b := c.loadBalancers.balancers
+	b := c.loadBalancers.records
 	lb, err := b.classics.Get(ctx, o.ID, inventory.Query{})
 	if err != nil {
 		return err
@@ -446,8 +446,8 @@ func (c *cloud) deleteOrphanClassic(ctx context.Context, id *identity, o guard.O
 }
 
 func (c *cloud) deleteOrphanNetwork(ctx context.Context, id *identity, o guard.Orphan) error {
-	b := c.loadBalancers.balancers
-	lb, err := b.networks.Get(ctx, balancerOfARN(o.ID), inventory.Query{})
+	b := c.loadBalancers.records
+	lb, err := b.networks.Get(ctx, loadBalancerOfARN(o.ID), inventory.Query{})
 	if err != nil {
 		return err
 	}
@@ -461,12 +461,12 @@ func (c *cloud) deleteOrphanNetwork(ctx context.Context, id *identity, o guard.O
 	if others, err := c.servesOthers(ctx, targets); err != nil || others {
 		return cmp.Or(err, fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan))
 	}
-	defer b.networks.Forget(balancerOfARN(o.ID))
+	defer b.networks.Forget(loadBalancerOfARN(o.ID))
 	return b.deleteNetwork(ctx, o.ID)
 }
 
 // stillOrphan reads the tags of something that is about to be deleted.
-func (*loadBalancers) stillOrphan(ctx context.Context, id *identity, o guard.Orphan, tags *inventory.Inventory[string, named[map[string]string]]) error {
+func stillOrphan(ctx context.Context, id *identity, o guard.Orphan, tags *inventory.Inventory[string, keyedValue[map[string]string]]) error {
 	found, err := tags.Get(ctx, o.ID, inventory.Query{})
 	if err != nil {
 		return err
@@ -478,7 +478,7 @@ func (*loadBalancers) stillOrphan(ctx context.Context, id *identity, o guard.Orp
 }
 
 func (c *cloud) deleteOrphanTargetGroup(ctx context.Context, id *identity, o guard.Orphan) error {
-	b := c.loadBalancers.balancers
+	b := c.loadBalancers.records
 	all, err := b.groups.All(ctx, inventory.Query{})
 	if err != nil {
 		return err
@@ -487,7 +487,7 @@ func (c *cloud) deleteOrphanTargetGroup(ctx context.Context, id *identity, o gua
 	if n < 0 {
 		return nil
 	}
-	if err := c.loadBalancers.stillOrphan(ctx, id, o, b.networkTags); err != nil {
+	if err := stillOrphan(ctx, id, o, b.networkTags); err != nil {
 		return err
 	}
 	used, err := c.inUse(ctx, all[n], 0)
@@ -514,10 +514,10 @@ func (c *cloud) deleteOrphanGroup(ctx context.Context, id *identity, o guard.Orp
 	if err != nil {
 		return err
 	}
-	if used || !madeForBalancer(id, g) || g.name != o.Name {
+	if used || !madeForLoadBalancer(id, g) || g.name != o.Name {
 		return fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan)
 	}
-	if err := c.loadBalancers.closeGroup(ctx, o.ID); err != nil {
+	if err := groups.closeTo(ctx, o.ID); err != nil {
 		return err
 	}
 	return groups.remove(ctx, g)

@@ -1,8 +1,6 @@
 package aws
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,8 +8,6 @@ import (
 	"time"
 
 	cloudproviderapi "k8s.io/cloud-provider/api"
-
-	"github.com/anyccm/cloud-controller-manager/registry/progress"
 )
 
 const (
@@ -22,38 +18,13 @@ const (
 	showsWithin = 6 * time.Second
 )
 
-// patiently does something again for as long as it asks for more time.
-func patiently(ctx context.Context, do func() error) error {
-	deadline := time.Now().Add(patience)
-	for {
-		err := do()
-		later, asks := errors.AsType[*cloudproviderapi.RetryError](err)
-		if !asks || time.Now().Add(later.RetryAfter()).After(deadline) || !pause(ctx, later) {
-			return err
-		}
-	}
-}
-
-// pause waits as long as is asked for; it returns false if the context ends before.
-func pause(ctx context.Context, later *cloudproviderapi.RetryError) bool {
-	defer progress.Note(ctx, later.Error())()
-	timer := time.NewTimer(later.RetryAfter())
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// newborns are what was just made, which reads may lack for a moment: its absence then is no absence.
-type newborns struct {
+// recentlyMade are what was just made, which reads may lack for a moment: its absence then is no absence.
+type recentlyMade struct {
 	mu   sync.Mutex
 	made map[string]time.Time
 }
 
-func (n *newborns) add(key string) {
+func (n *recentlyMade) add(key string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.made == nil {
@@ -67,29 +38,29 @@ func (n *newborns) add(key string) {
 	}
 }
 
-func (n *newborns) remove(key string) {
+func (n *recentlyMade) remove(key string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.made, key)
 }
 
 // has reports whether a thing was just made.
-func (n *newborns) has(key string) bool { return n.check(key, key) != nil }
+func (n *recentlyMade) has(key string) bool { return n.check(key, key) != nil }
 
-func (n *newborns) clear() {
+func (n *recentlyMade) clear() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	clear(n.made)
 }
 
-func (n *newborns) keys() []string {
+func (n *recentlyMade) keys() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Sorted(maps.Keys(n.made))
 }
 
 // check returns a wish for patience where a thing that no read shows was just made.
-func (n *newborns) check(key, object string) error {
+func (n *recentlyMade) check(key, object string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if at, ok := n.made[key]; ok && time.Since(at) < showsWithin {

@@ -60,7 +60,7 @@ type cloud struct {
 	config        Config
 	api           *api
 	instances     *instances
-	network       *network
+	network       *vpcNetwork
 	loadBalancers *loadBalancers
 	routes        *routes
 	tagging       *tagging
@@ -108,7 +108,7 @@ func buildCloud(config Config, in registry.Inputs, limits limitsFunc) (*cloud, e
 func (c *cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
 	c.initialize.Do(func() {
 		c.kube = clients.ClientOrDie("cloud-provider-" + Name)
-		c.loadBalancers.events = events.NewRecorder(c.kube, "cloud-provider-"+Name, stop)
+		c.loadBalancers.setEvents(events.NewRecorder(c.kube, "cloud-provider-"+Name, stop))
 	})
 }
 
@@ -119,7 +119,7 @@ func (c *cloud) SetInformers(factory informers.SharedInformerFactory) {
 	c.routes.setLister(nodes.Lister())
 	c.tagging.informer = nodes.Informer()
 	c.tagging.lister = nodes.Lister()
-	c.loadBalancers.services = factory.Core().V1().Services().Lister()
+	c.loadBalancers.setServices(factory.Core().V1().Services().Lister())
 }
 
 // StartController implements registry.ControllerRunner.
@@ -135,6 +135,11 @@ func (c *cloud) StartController(ctx context.Context, name string) (bool, error) 
 
 // LoadBalancer implements cloudprovider.Interface.
 func (c *cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return c.loadBalancers, true }
+
+// PlanLoadBalancer implements guard.Planner.
+func (c *cloud) PlanLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (guard.Plan, error) {
+	return c.loadBalancers.PlanLoadBalancer(ctx, cluster, service, nodes)
+}
 
 // Routes implements cloudprovider.Interface; they are offered where the pods' network is known.
 func (c *cloud) Routes() (cloudprovider.Routes, bool) {

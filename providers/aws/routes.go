@@ -33,17 +33,17 @@ type routes struct {
 	config    Config
 	api       *api
 	instances *instances
-	network   *network
+	network   *vpcNetwork
 
 	mu     sync.Mutex
 	lister listers.NodeLister
 	// made are routes that were just made.
-	made newborns
+	made recentlyMade
 }
 
 var _ cloudprovider.Routes = (*routes)(nil)
 
-func newRoutes(c Config, a *api, i *instances, n *network) *routes {
+func newRoutes(c Config, a *api, i *instances, n *vpcNetwork) *routes {
 	return &routes{config: c, api: a, instances: i, network: n}
 }
 

@@ -250,7 +250,7 @@ type securityGroups struct {
 	// writing keeps two load balancers from changing the same group on the ground of the same picture.
 	writing keylock.Locks
 	// made are the names of groups that were just made.
-	made newborns
+	made recentlyMade
 	// added are rules that were just added, which listings may lack.
 	added newRules
 }
@@ -410,18 +410,14 @@ func ec2Tags(tags map[string]string) []ec2types.Tag {
 	return list
 }
 
-// adopt checks that a group with the right name is ours, and tags it where nobody has.
+// adopt tags a group with the right name where nobody has.
 func (s *securityGroups) adopt(ctx context.Context, id *identity, g securityGroup, wanted map[string]string) (securityGroup, error) {
-	if other := id.otherOwner(g.tags); other != "" {
-		return g, fmt.Errorf("security group %s (%s) belongs to another cluster, %s, and is left alone; rename or remove it", g.id, g.name, other)
+	untagged, err := adoptable(id, g)
+	if err != nil || !untagged {
+		return g, err
 	}
-	if id.owned(g.tags) {
-		return g, nil
-	}
-	if value, tagged := g.tags[id.clusterTag()]; tagged {
-		return g, fmt.Errorf("security group %s (%s) has the tag %s=%s, which says that the cluster did not make it; set it to %s or rename the group", g.id, g.name, id.clusterTag(), value, ownedValue)
-	}
-	_, err := call(ctx, s.api, "tagging security group "+g.id, (*ec2.Client).CreateTags, &ec2.CreateTagsInput{Resources: []string{g.id}, Tags: ec2Tags(wanted)})
+	_, err = call(ctx, s.api, "tagging security group "+g.id, (*ec2.Client).CreateTags,
+		&ec2.CreateTagsInput{Resources: []string{g.id}, Tags: ec2Tags(wanted)})
 	if err != nil {
 		s.known.Invalidate(g.id)
 		return g, err
@@ -430,6 +426,30 @@ func (s *securityGroups) adopt(ctx context.Context, id *identity, g securityGrou
 	maps.Copy(g.tags, wanted)
 	s.known.PutPartial(g)
 	return g, nil
+}
+
+// closeTo removes the rules of other groups that let a group in.
+func (s *securityGroups) closeTo(ctx context.Context, id string) error {
+	all, err := s.all(ctx)
+	if err != nil {
+		return err
+	}
+	mine := func(r rule) bool { return r.source.group == id }
+	for _, g := range groupsByID(all) {
+		if g.id == id || !slices.ContainsFunc(g.rules, mine) {
+			continue
+		}
+		if err := s.sync(ctx, g.id, nil, mine); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func groupsByID(all map[string]securityGroup) []securityGroup {
+	list := slices.Collect(maps.Values(all))
+	slices.SortFunc(list, func(a, b securityGroup) int { return strings.Compare(a.id, b.id) })
+	return list
 }
 
 // sync makes the rules of one group exact.
@@ -537,7 +557,13 @@ func (s *securityGroups) authorize(ctx context.Context, groupID string, rules []
 		return nil
 	}
 	_, err := call(ctx, s.api, "adding rules to security group "+groupID, (*ec2.Client).AuthorizeSecurityGroupIngress, &ec2.AuthorizeSecurityGroupIngressInput{GroupId: aws.String(groupID), IpPermissions: ipPermissions(rules)})
-	return notVisible(err, groupID)
+	err = notVisible(err, groupID)
+	for _, r := range rules {
+		if source, ok := s.known.Peek(r.source.group); ok && s.made.has(source.name) {
+			err = notVisible(err, source.id)
+		}
+	}
+	return err
 }
 
 func (s *securityGroups) revoke(ctx context.Context, groupID string, rules []rule) error {

@@ -9,6 +9,7 @@ import (
 	elbv2types "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -73,9 +74,9 @@ func familyName(v6 bool) string {
 }
 
 // sharesPorts reports whether health checks use a port that clients use.
-func sharesPorts(listeners []listenerWish) bool {
+func sharesPorts(listeners []desiredListener) bool {
 	for _, port := range checkPorts(listeners) {
-		if slices.ContainsFunc(listeners, func(l listenerWish) bool { return l.group.port == port }) {
+		if slices.ContainsFunc(listeners, func(l desiredListener) bool { return l.group.port == port }) {
 			return true
 		}
 	}
@@ -91,7 +92,7 @@ func rangesPlace(service *v1.Service) string {
 }
 
 // rangesProblem says that the source ranges keep nobody out, and what to do; nil where they hold.
-func rangesProblem(service *v1.Service, s settings, c Config, e entrance, listeners []listenerWish) error {
+func rangesProblem(service *v1.Service, s settings, c Config, e entrance, listeners []desiredListener) error {
 	problem := func(reason string, args ...any) error {
 		return &schema.Problem{Place: rangesPlace(service), Value: joined(s.ranges), Reason: fmt.Sprintf(reason, args...), Warning: true}
 	}
@@ -161,20 +162,18 @@ func plannedEntrance(service *v1.Service, s settings, c Config) entrance {
 }
 
 // entranceOf is that of a network load balancer as it is.
-func entranceOf(service *v1.Service, s settings, c Config, lb *elbv2types.LoadBalancer) entrance {
+func entranceOf(service *v1.Service, s settings, c Config, lb *networkLoadBalancer) entrance {
 	e := plannedEntrance(service, s, c)
 	e.dualStack = lb.IpAddressType == elbv2types.IpAddressTypeDualstack
 	e.filtered = e.filtered && len(lb.SecurityGroups) > 0
 	return e
 }
 
-// reportRanges tells of source ranges that do not hold. lb is nil for a classic load balancer.
-func (l *loadBalancers) reportRanges(service *v1.Service, s settings, lb *elbv2types.LoadBalancer, listeners []listenerWish) {
-	var e entrance
-	if lb != nil {
-		e = entranceOf(service, s, l.config, lb)
+// rangesFindings tell of source ranges that do not hold.
+func rangesFindings(service *v1.Service, s settings, c Config, e entrance, listeners []desiredListener) []services.Finding {
+	problem := rangesProblem(service, s, c, e, listeners)
+	if problem == nil {
+		return nil
 	}
-	if problem := rangesProblem(service, s, l.config, e, listeners); problem != nil {
-		l.event(service, eventRangesIgnored, problem.Error())
-	}
+	return []services.Finding{services.Warning(eventRangesIgnored, "%s", problem)}
 }

@@ -64,7 +64,7 @@ func TestSourceRangesThatDoNotHold(t *testing.T) {
 	const managed = "NLBSecurityGroupMode = Managed\n"
 	hidden := map[string]string{annotationType: typeNLB, annotationTargetAttributes: hideClients}
 	with := func(key, value string) map[string]string {
-		return cloneTags(hidden, map[string]string{key: value})
+		return mergeTags(hidden, map[string]string{key: value})
 	}
 	for name, c := range map[string]struct {
 		file        string
@@ -115,7 +115,7 @@ func TestRangesOfExistingBalancers(t *testing.T) {
 
 	s = w.change(s, func(s *v1.Service) { s.Annotations[annotationTargetAttributes] = attributePreserveClient + "=true" })
 	w.ensure(s)
-	w.sim.ChangeNetwork(balancerName(s), func(lb *awssim.LoadBalancer) { lb.AddressType = addressDualStack })
+	w.sim.ChangeNetwork(loadBalancerName(s), func(lb *awssim.LoadBalancer) { lb.AddressType = addressDualStack })
 	w.restart()
 	w.Events()
 	w.ensure(s)

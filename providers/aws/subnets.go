@@ -53,16 +53,16 @@ func (t routeTable) public() bool {
 	return slices.ContainsFunc(t.routes, func(r ec2types.Route) bool { return strings.HasPrefix(aws.ToString(r.GatewayId), "igw") })
 }
 
-// network is the VPC as load balancers and routes see it.
-type network struct {
+// vpcNetwork is the VPC as load balancers and routes see it.
+type vpcNetwork struct {
 	api     *api
 	zones   *zones
 	subnets *inventory.Inventory[string, subnet]
 	tables  *inventory.Inventory[string, routeTable]
 }
 
-func newNetwork(a *api, z *zones) *network {
-	return &network{
+func newNetwork(a *api, z *zones) *vpcNetwork {
+	return &vpcNetwork{
 		api: a, zones: z,
 		subnets: inventory.New(inventory.Source[string, subnet]{Kind: "subnet", ID: func(s subnet) string { return s.id }, List: a.listSubnets}),
 		tables:  inventory.New(inventory.Source[string, routeTable]{Kind: "route table", ID: func(t routeTable) string { return t.id }, List: a.listTables}),
@@ -124,7 +124,7 @@ func newTable(t *ec2types.RouteTable) routeTable {
 }
 
 // choose returns the subnets of a new load balancer, and of a classic one whose subnets may change.
-func (n *network) choose(ctx context.Context, s settings, internal bool) ([]subnet, error) {
+func (n *vpcNetwork) choose(ctx context.Context, s settings, internal bool) ([]subnet, error) {
 	_, id, err := n.api.ready(ctx)
 	if err != nil {
 		return nil, err
@@ -276,7 +276,7 @@ func discover(id *identity, all []subnet, tables []routeTable, internal bool) ([
 }
 
 // zonesOf returns the zones of all subnets of the VPC.
-func (n *network) zonesOf(ctx context.Context) (map[string]string, error) {
+func (n *vpcNetwork) zonesOf(ctx context.Context) (map[string]string, error) {
 	all, err := n.subnets.All(ctx, inventory.Query{MaxAge: 10 * networkMaxAge})
 	zones := make(map[string]string, len(all))
 	for _, s := range all {
@@ -286,7 +286,7 @@ func (n *network) zonesOf(ctx context.Context) (map[string]string, error) {
 }
 
 // cidrsOf returns the networks of subnets by their IDs, of one family. It is complete where each of them is listed.
-func (n *network) cidrsOf(ctx context.Context, ids []string, v6 bool) (list []netip.Prefix, complete bool, err error) {
+func (n *vpcNetwork) cidrsOf(ctx context.Context, ids []string, v6 bool) (list []netip.Prefix, complete bool, err error) {
 	var found int
 	for _, maxAge := range []time.Duration{10 * networkMaxAge, networkMaxAge} { // one that is missing may be new
 		if list, found, err = n.cidrsKnown(ctx, ids, v6, maxAge); err != nil || found == len(ids) {
@@ -297,7 +297,7 @@ func (n *network) cidrsOf(ctx context.Context, ids []string, v6 bool) (list []ne
 	return list, false, nil
 }
 
-func (n *network) cidrsKnown(ctx context.Context, ids []string, v6 bool, maxAge time.Duration) (list []netip.Prefix, found int, err error) {
+func (n *vpcNetwork) cidrsKnown(ctx context.Context, ids []string, v6 bool, maxAge time.Duration) (list []netip.Prefix, found int, err error) {
 	all, err := n.subnets.All(ctx, inventory.Query{MaxAge: maxAge})
 	if err != nil {
 		return nil, 0, err

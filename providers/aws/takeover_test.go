@@ -277,10 +277,10 @@ func TestUntaggedIsAdopted(t *testing.T) {
 	s := nlb("web", nil, servicePort("http", 80, 30080))
 	w.Apply(s)
 	w.ensure(s)
-	w.sim.ChangeNetwork(balancerName(s), func(lb *awssim.LoadBalancer) { lb.Tags = awssim.Tags{} })
+	w.sim.ChangeNetwork(loadBalancerName(s), func(lb *awssim.LoadBalancer) { lb.Tags = awssim.Tags{} })
 	w.restart()
 	w.unchanged(s, "adopted")
-	w.sim.ChangeNetwork(balancerName(s), func(lb *awssim.LoadBalancer) { lb.Tags = awssim.Tags{"kubernetes.io/cluster/two": "owned"} })
+	w.sim.ChangeNetwork(loadBalancerName(s), func(lb *awssim.LoadBalancer) { lb.Tags = awssim.Tags{"kubernetes.io/cluster/two": "owned"} })
 	w.restart()
 	_, err := w.try(s)
 	require.ErrorContains(t, err, `belongs to another cluster, "two" by its tags`)
@@ -303,7 +303,7 @@ func TestLegacyCluster(t *testing.T) {
 	both := awssim.Tags{"KubernetesCluster": "simulated", "kubernetes.io/cluster/simulated": "owned", serviceTag: "default/classic"}
 	assert.Equal(t, both, w.sim.Classics()[0].Tags)
 	assert.Equal(t, "simulated", w.sim.TargetGroups()[0].Tags["KubernetesCluster"])
-	assert.Equal(t, awssim.Tags{"KubernetesCluster": "simulated", "kubernetes.io/cluster/simulated": "owned"}, w.group(classicGroupName(balancerName(service("classic", nil)))).Tags)
+	assert.Equal(t, awssim.Tags{"KubernetesCluster": "simulated", "kubernetes.io/cluster/simulated": "owned"}, w.group(classicGroupName(loadBalancerName(service("classic", nil)))).Tags)
 }
 
 // TestOrphans: what no Service has, and nothing else.

@@ -90,8 +90,8 @@ func (w *world) restart() {
 	require.NoError(w.T, err)
 	c, err := buildCloud(config, in, w.limits)
 	require.NoError(w.T, err)
-	c.loadBalancers.events = w.Recorder
-	c.loadBalancers.services = w.Services()
+	c.loadBalancers.setEvents(w.Recorder)
+	c.loadBalancers.setServices(w.Services())
 	c.instances.nodes.SetLister(w.Nodes())
 	c.routes.setLister(w.Nodes())
 	w.cloud = c

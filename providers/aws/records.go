@@ -22,45 +22,45 @@ import (
 )
 
 const (
-	// balancerPage is the largest page of load balancers, target groups and listeners.
-	balancerPage = 400
+	// loadBalancerPage is the largest page of load balancers, target groups and listeners.
+	loadBalancerPage = 400
 	// tagBatch is the limit of names or ARNs of DescribeTags and DescribeLoadBalancers.
 	tagBatch = 20
 
-	indexBalancer = "load balancer"
+	indexLoadBalancer = "load balancer"
 )
 
-// named is a value with the name, or the ARN, that it was read by.
-type named[V any] struct {
+// keyedValue is a value with the name, or the ARN, that it was read by.
+type keyedValue[V any] struct {
 	key   string
 	value V
 }
 
-// balancers is what AWS holds for Services, as far as it was read.
-type balancers struct {
+// records is what AWS holds for Services, as far as it was read.
+type records struct {
 	api        *api
-	classics   *inventory.Inventory[string, *classicBalancer]
+	classics   *inventory.Inventory[string, *classicLoadBalancer]
 	networks   *inventory.Inventory[string, *elbv2types.LoadBalancer]
 	groups     *inventory.Inventory[string, *elbv2types.TargetGroup]
-	listeners  *inventory.Inventory[string, named[[]elbv2types.Listener]]
-	targets    *inventory.Inventory[string, named[[]target]]
-	attributes *inventory.Inventory[string, named[map[string]string]]
+	listeners  *inventory.Inventory[string, keyedValue[[]elbv2types.Listener]]
+	targets    *inventory.Inventory[string, keyedValue[[]target]]
+	attributes *inventory.Inventory[string, keyedValue[map[string]string]]
 	// targetAttributes are those of target groups, by ARN.
-	targetAttributes *inventory.Inventory[string, named[map[string]string]]
-	classicSettings  *inventory.Inventory[string, named[elbtypes.LoadBalancerAttributes]]
-	classicTags      *inventory.Inventory[string, named[map[string]string]]
-	networkTags      *inventory.Inventory[string, named[map[string]string]]
-	// newBalancers and newGroups are load balancers, by name, and target groups, by ARN, that were just made; newListeners are
-	// listeners, by the ARN of the load balancer and the port.
-	newBalancers, newGroups, newListeners newborns
+	targetAttributes *inventory.Inventory[string, keyedValue[map[string]string]]
+	classicSettings  *inventory.Inventory[string, keyedValue[elbtypes.LoadBalancerAttributes]]
+	classicTags      *inventory.Inventory[string, keyedValue[map[string]string]]
+	networkTags      *inventory.Inventory[string, keyedValue[map[string]string]]
+	// newClassics, newNetworks and newGroups are load balancers, by name, and target groups, by ARN, that were just made;
+	// newListeners are listeners, by the ARN of the load balancer and the port.
+	newClassics, newNetworks, newGroups, newListeners recentlyMade
 }
 
-func newBalancers(a *api) *balancers {
-	return &balancers{
+func newRecords(a *api) *records {
+	return &records{
 		api: a,
-		classics: inventory.New(inventory.Source[string, *classicBalancer]{
-			Kind: "classic load balancer", ID: func(lb *classicBalancer) string { return aws.ToString(lb.LoadBalancerName) }, List: a.listClassics, Get: a.getClassic,
-			Indexes: map[string]func(*classicBalancer) []string{indexName: func(lb *classicBalancer) []string { return []string{aws.ToString(lb.LoadBalancerName)} }},
+		classics: inventory.New(inventory.Source[string, *classicLoadBalancer]{
+			Kind: "classic load balancer", ID: func(lb *classicLoadBalancer) string { return aws.ToString(lb.LoadBalancerName) }, List: a.listClassics, Get: a.getClassic,
+			Indexes: map[string]func(*classicLoadBalancer) []string{indexName: func(lb *classicLoadBalancer) []string { return []string{aws.ToString(lb.LoadBalancerName)} }},
 		}),
 		networks: inventory.New(inventory.Source[string, *elbv2types.LoadBalancer]{
 			Kind: "network load balancer", ID: func(lb *elbv2types.LoadBalancer) string { return aws.ToString(lb.LoadBalancerName) }, List: a.listNetworks, Get: a.getNetwork,
@@ -68,7 +68,7 @@ func newBalancers(a *api) *balancers {
 		}),
 		groups: inventory.New(inventory.Source[string, *elbv2types.TargetGroup]{
 			Kind: "target group", ID: func(t *elbv2types.TargetGroup) string { return aws.ToString(t.TargetGroupArn) }, List: a.listTargetGroups,
-			Indexes: map[string]func(*elbv2types.TargetGroup) []string{indexBalancer: func(t *elbv2types.TargetGroup) []string { return t.LoadBalancerArns }},
+			Indexes: map[string]func(*elbv2types.TargetGroup) []string{indexLoadBalancer: func(t *elbv2types.TargetGroup) []string { return t.LoadBalancerArns }},
 		}),
 		listeners:        single("listeners", a.getListeners),
 		targets:          single("targets", a.getTargets),
@@ -81,35 +81,35 @@ func newBalancers(a *api) *balancers {
 }
 
 // single is an inventory of what can only be read one by one.
-func single[V any](kind string, get func(context.Context, string) (V, error)) *inventory.Inventory[string, named[V]] {
-	return inventory.New(inventory.Source[string, named[V]]{
-		Kind: kind, ID: func(n named[V]) string { return n.key },
-		Get: func(ctx context.Context, key string) (named[V], error) {
+func single[V any](kind string, get func(context.Context, string) (V, error)) *inventory.Inventory[string, keyedValue[V]] {
+	return inventory.New(inventory.Source[string, keyedValue[V]]{
+		Kind: kind, ID: func(n keyedValue[V]) string { return n.key },
+		Get: func(ctx context.Context, key string) (keyedValue[V], error) {
 			v, err := get(ctx, key)
-			return named[V]{key, v}, err
+			return keyedValue[V]{key, v}, err
 		},
 	})
 }
 
 // batched is an inventory of what is read by names, several at once.
-func batched[V any](kind string, get func(context.Context, []string) ([]named[V], error)) *inventory.Inventory[string, named[V]] {
-	return inventory.New(inventory.Source[string, named[V]]{
-		Kind: kind, ID: func(n named[V]) string { return n.key }, GetMany: get, BatchSize: tagBatch,
-		Get: func(ctx context.Context, key string) (named[V], error) {
+func batched[V any](kind string, get func(context.Context, []string) ([]keyedValue[V], error)) *inventory.Inventory[string, keyedValue[V]] {
+	return inventory.New(inventory.Source[string, keyedValue[V]]{
+		Kind: kind, ID: func(n keyedValue[V]) string { return n.key }, GetMany: get, BatchSize: tagBatch,
+		Get: func(ctx context.Context, key string) (keyedValue[V], error) {
 			list, err := get(ctx, []string{key})
 			if err == nil && (len(list) != 1 || list[0].key != key) {
 				err = fmt.Errorf("reading %s of %s: %w", kind, key, errIncomplete)
 			}
 			if err != nil {
-				return named[V]{}, err
+				return keyedValue[V]{}, err
 			}
 			return list[0], nil
 		},
 	})
 }
 
-func (a *api) listClassics(ctx context.Context) (list []*classicBalancer, pages int, err error) {
-	in := &elb.DescribeLoadBalancersInput{PageSize: aws.Int32(balancerPage)}
+func (a *api) listClassics(ctx context.Context) (list []*classicLoadBalancer, pages int, err error) {
+	in := &elb.DescribeLoadBalancersInput{PageSize: aws.Int32(loadBalancerPage)}
 	pages, err = everyPage(ctx, a, "listing classic load balancers", (*elb.Client).DescribeLoadBalancers, in,
 		func(out *elb.DescribeLoadBalancersOutput) (int, *string) {
 			for n := range out.LoadBalancerDescriptions {
@@ -120,7 +120,7 @@ func (a *api) listClassics(ctx context.Context) (list []*classicBalancer, pages 
 	return list, pages, err
 }
 
-func (a *api) getClassic(ctx context.Context, name string) (*classicBalancer, error) {
+func (a *api) getClassic(ctx context.Context, name string) (*classicLoadBalancer, error) {
 	what := "reading classic load balancer " + name
 	out, err := call(ctx, a, what, (*elb.Client).DescribeLoadBalancers, &elb.DescribeLoadBalancersInput{LoadBalancerNames: []string{name}})
 	if err != nil {
@@ -141,7 +141,7 @@ func incomplete(what string) error {
 var controllerName = regexp.MustCompile(`^a[0-9a-zA-Z]{1,31}$`)
 
 func (a *api) listNetworks(ctx context.Context) (list []*elbv2types.LoadBalancer, pages int, err error) {
-	in := &elbv2.DescribeLoadBalancersInput{PageSize: aws.Int32(balancerPage)}
+	in := &elbv2.DescribeLoadBalancersInput{PageSize: aws.Int32(loadBalancerPage)}
 	pages, err = everyPage(ctx, a, "listing network load balancers", (*elbv2.Client).DescribeLoadBalancers, in,
 		func(out *elbv2.DescribeLoadBalancersOutput) (int, *string) {
 			for n := range out.LoadBalancers {
@@ -167,7 +167,7 @@ func (a *api) getNetwork(ctx context.Context, name string) (*elbv2types.LoadBala
 }
 
 func (a *api) listTargetGroups(ctx context.Context) (list []*elbv2types.TargetGroup, pages int, err error) {
-	in := &elbv2.DescribeTargetGroupsInput{PageSize: aws.Int32(balancerPage)}
+	in := &elbv2.DescribeTargetGroupsInput{PageSize: aws.Int32(loadBalancerPage)}
 	pages, err = everyPage(ctx, a, "listing target groups", (*elbv2.Client).DescribeTargetGroups, in,
 		func(out *elbv2.DescribeTargetGroupsOutput) (int, *string) {
 			for n := range out.TargetGroups {
@@ -256,39 +256,39 @@ func (a *api) getClassicSettings(ctx context.Context, name string) (elbtypes.Loa
 	return *out.LoadBalancerAttributes, nil
 }
 
-func (a *api) getClassicTags(ctx context.Context, names []string) ([]named[map[string]string], error) {
+func (a *api) getClassicTags(ctx context.Context, names []string) ([]keyedValue[map[string]string], error) {
 	out, err := call(ctx, a, "reading the tags of "+strings.Join(names, ", "), (*elb.Client).DescribeTags, &elb.DescribeTagsInput{LoadBalancerNames: names})
 	if err != nil {
 		return nil, err
 	}
-	var list []named[map[string]string]
+	var list []keyedValue[map[string]string]
 	for _, d := range out.TagDescriptions {
-		list = append(list, named[map[string]string]{aws.ToString(d.LoadBalancerName), keyed(d.Tags, classicTag)})
+		list = append(list, keyedValue[map[string]string]{aws.ToString(d.LoadBalancerName), keyed(d.Tags, classicTag)})
 	}
 	return list, nil
 }
 
-func (a *api) getNetworkTags(ctx context.Context, arns []string) ([]named[map[string]string], error) {
+func (a *api) getNetworkTags(ctx context.Context, arns []string) ([]keyedValue[map[string]string], error) {
 	out, err := call(ctx, a, "reading the tags of "+strings.Join(arns, ", "), (*elbv2.Client).DescribeTags, &elbv2.DescribeTagsInput{ResourceArns: arns})
 	if err != nil {
 		return nil, err
 	}
-	var list []named[map[string]string]
+	var list []keyedValue[map[string]string]
 	for _, d := range out.TagDescriptions {
-		list = append(list, named[map[string]string]{aws.ToString(d.ResourceArn), keyed(d.Tags, networkTag)})
+		list = append(list, keyedValue[map[string]string]{aws.ToString(d.ResourceArn), keyed(d.Tags, networkTag)})
 	}
 	return list, nil
 }
 
 // deleteClassic deletes a classic load balancer; one that is gone already is no error.
-func (b *balancers) deleteClassic(ctx context.Context, name string) error {
+func (b *records) deleteClassic(ctx context.Context, name string) error {
 	_, err := call(ctx, b.api, "deleting classic load balancer "+name, (*elb.Client).DeleteLoadBalancer, &elb.DeleteLoadBalancerInput{LoadBalancerName: aws.String(name)})
 	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 		b.classics.Invalidate(name)
 		return err
 	}
 	b.classics.Forget(name)
-	b.newBalancers.remove(name)
+	b.newClassics.remove(name)
 	b.classicSettings.Forget(name)
 	b.classicTags.Forget(name)
 	return nil
@@ -296,19 +296,19 @@ func (b *balancers) deleteClassic(ctx context.Context, name string) error {
 
 // deleteNetwork deletes a network load balancer; one that is gone already is no error. What is known by its name is for the
 // caller to forget.
-func (b *balancers) deleteNetwork(ctx context.Context, arn string) error {
+func (b *records) deleteNetwork(ctx context.Context, arn string) error {
 	_, err := call(ctx, b.api, "deleting network load balancer "+arn, (*elbv2.Client).DeleteLoadBalancer, &elbv2.DeleteLoadBalancerInput{LoadBalancerArn: aws.String(arn)})
 	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 		return err
 	}
-	b.newBalancers.remove(balancerOfARN(arn))
+	b.newNetworks.remove(loadBalancerOfARN(arn))
 	b.listeners.Forget(arn)
 	b.attributes.Forget(arn)
 	b.networkTags.Forget(arn)
 	return nil
 }
 
-func (b *balancers) forgetGroup(arn string) {
+func (b *records) forgetGroup(arn string) {
 	b.newGroups.remove(arn)
 	b.groups.Forget(arn)
 	b.targets.Forget(arn)
@@ -317,7 +317,7 @@ func (b *balancers) forgetGroup(arn string) {
 }
 
 // run carries out one step. group gives the ARN of target groups that were made before it, by name.
-func (b *balancers) run(ctx context.Context, s step, groups map[string]string) error {
+func (b *records) run(ctx context.Context, s step, groups map[string]string) error {
 	arn := func(given *string) *string {
 		if given != nil {
 			return given
@@ -363,7 +363,7 @@ func (b *balancers) run(ctx context.Context, s step, groups map[string]string) e
 }
 
 // makeGroup makes a target group. A call whose answer was lost has made it, too; the same call answers with it then.
-func (b *balancers) makeGroup(ctx context.Context, s step, in *elbv2.CreateTargetGroupInput, groups map[string]string) error {
+func (b *records) makeGroup(ctx context.Context, s step, in *elbv2.CreateTargetGroupInput, groups map[string]string) error {
 	out, err := call(ctx, b.api, s.what, (*elbv2.Client).CreateTargetGroup, in)
 	if err == nil && (len(out.TargetGroups) != 1 || out.TargetGroups[0].TargetGroupArn == nil) {
 		err = incomplete(s.what)
@@ -374,7 +374,7 @@ func (b *balancers) makeGroup(ctx context.Context, s step, in *elbv2.CreateTarge
 	}
 	made := &out.TargetGroups[0]
 	for _, user := range made.LoadBalancerArns {
-		if balancerOfARN(user) != balancerOfARN(s.balancer) { // no target of ours is registered there
+		if loadBalancerOfARN(user) != loadBalancerOfARN(s.loadBalancer) { // no target of ours is registered there
 			b.groups.Invalidate(aws.ToString(made.TargetGroupArn))
 			return &cloudapi.Error{Class: cloudapi.ErrConflict, Operation: s.what, Message: fmt.Sprintf("target group %s (%s) exists and is used by "+
 				"another load balancer, %s; delete that one if nobody needs it, or change the name or the ports of the Service", aws.ToString(made.TargetGroupName), aws.ToString(made.TargetGroupArn), user)}
@@ -387,7 +387,7 @@ func (b *balancers) makeGroup(ctx context.Context, s step, in *elbv2.CreateTarge
 }
 
 // noteTargets keeps the knowledge of the targets of a group true after a write.
-func (b *balancers) noteTargets(arn string, added, removed []elbv2types.TargetDescription, err error) {
+func (b *records) noteTargets(arn string, added, removed []elbv2types.TargetDescription, err error) {
 	if err != nil {
 		b.targets.Invalidate(arn)
 		return
@@ -405,10 +405,10 @@ func (b *balancers) noteTargets(arn string, added, removed []elbv2types.TargetDe
 	for _, d := range added {
 		changed = append(changed, target{aws.ToString(d.Id), aws.ToInt32(d.Port)})
 	}
-	b.targets.PutPartial(named[[]target]{arn, changed})
+	b.targets.PutPartial(keyedValue[[]target]{arn, changed})
 }
 
-func (b *balancers) runListener(ctx context.Context, s step, arn func(*string) *string) error {
+func (b *records) runListener(ctx context.Context, s step, arn func(*string) *string) error {
 	a := b.api
 	switch in := s.input.(type) {
 	case *elbv2.CreateListenerInput:
@@ -447,7 +447,7 @@ func (b *balancers) runListener(ctx context.Context, s step, arn func(*string) *
 	return b.runClassic(ctx, s)
 }
 
-func (b *balancers) noteAttributes(in *elbv2.ModifyLoadBalancerAttributesInput, err error) {
+func (b *records) noteAttributes(in *elbv2.ModifyLoadBalancerAttributesInput, err error) {
 	arn := aws.ToString(in.LoadBalancerArn)
 	known, ok := b.attributes.Peek(arn)
 	if err != nil || !ok {
@@ -458,11 +458,11 @@ func (b *balancers) noteAttributes(in *elbv2.ModifyLoadBalancerAttributesInput, 
 	for _, a := range in.Attributes {
 		changed[aws.ToString(a.Key)] = aws.ToString(a.Value)
 	}
-	b.attributes.PutPartial(named[map[string]string]{arn, changed})
+	b.attributes.PutPartial(keyedValue[map[string]string]{arn, changed})
 }
 
 // runClassic carries out a step of a classic load balancer.
-func (b *balancers) runClassic(ctx context.Context, s step) error {
+func (b *records) runClassic(ctx context.Context, s step) error {
 	a := b.api
 	var err error
 	switch in := s.input.(type) {
@@ -489,7 +489,7 @@ func (b *balancers) runClassic(ctx context.Context, s step) error {
 		if _, known := b.classicTags.Peek(in.LoadBalancerNames[0]); known || err != nil {
 			b.classicTags.Invalidate(in.LoadBalancerNames[0])
 		} else { // they cannot be read
-			b.classicTags.Put(named[map[string]string]{in.LoadBalancerNames[0], keyed(in.Tags, classicTag)})
+			b.classicTags.Put(keyedValue[map[string]string]{in.LoadBalancerNames[0], keyed(in.Tags, classicTag)})
 		}
 	case *elb.ModifyLoadBalancerAttributesInput:
 		_, err = call(ctx, a, s.what, (*elb.Client).ModifyLoadBalancerAttributes, in)
@@ -507,7 +507,7 @@ func (b *balancers) runClassic(ctx context.Context, s step) error {
 }
 
 // noteInstances keeps the knowledge of the instances of a classic load balancer true after a write.
-func (b *balancers) noteInstances(name string, added, removed []elbtypes.Instance, err error) {
+func (b *records) noteInstances(name string, added, removed []elbtypes.Instance, err error) {
 	known, ok := b.classics.Peek(name)
 	if err != nil || !ok {
 		b.classics.Invalidate(name)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,7 +12,8 @@ import (
 	elbv2 "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
 	elbv2types "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
 // Defaults of AWS's own controller for network load balancers.
@@ -49,36 +49,164 @@ type healthCheck struct {
 	healthyCount, unhealthyCount int32
 }
 
-// targetGroupWish is what the target group of a port should be.
-type targetGroupWish struct {
+// desiredTargetGroup is what the target group of a port should be.
+type desiredTargetGroup struct {
 	name, protocol, targetType, addressType string
 	port                                    int32
 	check                                   healthCheck
 }
 
-// listenerWish is what a port should be.
-type listenerWish struct {
+// desiredListener is what a port should be.
+type desiredListener struct {
 	port                          int32
 	protocol, certificate, policy string
-	group                         targetGroupWish
+	group                         desiredTargetGroup
 }
 
-// networkWish is what a network load balancer should be.
-type networkWish struct {
+// desiredNetwork is what a network load balancer should be.
+type desiredNetwork struct {
 	name, scheme, addressType string
 	mappings                  []elbv2types.SubnetMapping
-	// groups are the security groups; nil leaves those that there are.
-	groups           []string
+	// groups are the security groups; nil leaves those that there are. own is the one that is made for it, nil where others are
+	// given. A name stands for one that does not exist yet.
+	groups []string
+	own    *ownGroup
+	// obsolete are groups that were made for it and that it does not have any more.
+	obsolete []securityGroup
+	// rules are those of nodes.
+	rules nodeRules
+	// kept are target groups that it does not need, and that are not the Service's to delete.
+	kept             []string
 	tags             map[string]string
-	listeners        []listenerWish
+	listeners        []desiredListener
 	attributes       map[string]string
 	targetAttributes map[string]string
 	// targets are the instances that should serve, and eligible those that may go on doing so.
 	targets, eligible []string
-	// keep leaves targets that there are: no nodes at all are more likely a mistake than a wish.
+	// backends are all that may serve, those that do not run yet included.
+	backends []backend
+	// keep leaves targets that there are: no nodes at all are more likely a mistake than what is meant.
 	keep bool
 	// fixedChecks is set where the API refuses to change protocol and interval of a health check.
 	fixedChecks bool
+}
+
+// desireNetwork is what a Service asks for, but for its place and its security groups.
+func desireNetwork(service *v1.Service, s settings, c Config, id *identity, backends []backend) desiredNetwork {
+	running, eligible := backendIDs(backends)
+	d := desiredNetwork{
+		name: loadBalancerName(service), scheme: schemePublic, tags: tagsFor(id, service, s), attributes: networkAttributes(s),
+		targetAttributes: s.targetAttributes, targets: running, eligible: eligible, backends: backends, keep: s.keepTargets,
+		listeners: networkListeners(id.clusterID, service, s, c),
+	}
+	if s.internal {
+		d.scheme = schemeInternal
+	}
+	return d
+}
+
+// placeIn chooses what a new load balancer in some subnets offers to clients.
+func (d *desiredNetwork) placeIn(service *v1.Service, s settings, c Config, subnets []subnet) (findings []services.Finding, err error) {
+	var required bool
+	d.addressType, required = addressTypeOf(service, subnets)
+	if hidden := unfiltered(service, s, c); d.addressType == addressDualStack && hidden != "" {
+		if required {
+			return nil, problemf(annotationSourceRanges, "", "(or spec.loadBalancerSourceRanges) cannot keep clients out that come by %s: "+
+				"a network load balancer hides them from nodes with the other family; set NLBSecurityGroupMode = Managed, "+
+				"allow all of %s, or want one family alone", hidden, hidden)
+		}
+		d.addressType = addressIPv4
+		findings = append(findings, services.Warning(eventSingleStack, "the load balancer gets IPv4 alone: without a security group "+
+			"(NLBSecurityGroupMode = Managed) it would let everybody in by %s, whatever the source ranges say", hidden))
+	} else if !required && d.addressType == addressIPv4 && slices.Contains(service.Spec.IPFamilies, v1.IPv6Protocol) {
+		findings = append(findings, services.Warning(eventSingleStack, "the load balancer gets IPv4 alone: IPv6 needs a CIDR block for it "+
+			"in each of its subnets (%s) and no UDP port", strings.Join(idsOf(subnets), ", ")))
+	}
+	d.mappings, err = mappingsOf(subnets, s)
+	return findings, err
+}
+
+// unfiltered is the family that a new load balancer with both would hide from its nodes, where source ranges would not hold for
+// it; "" where they do.
+func unfiltered(service *v1.Service, s settings, c Config) string {
+	hidden := targetFamily(service) != addressIPv6
+	if _, all := covers(s.ranges, hidden); len(s.ranges) == 0 || all || c.NLBGroupMode == groupModeManaged {
+		return ""
+	}
+	return familyName(hidden)
+}
+
+// growTo adds the subnets that the annotation names now. More of them are added; fewer have no effect.
+func (d *desiredNetwork) growTo(s settings, lb *networkLoadBalancer, subnets []subnet) (findings []services.Finding, err error) {
+	have := subnetsOf(lb)
+	fixed := []services.Finding{fixedFinding(annotationSubnets, strings.Join(s.Subnets, ","), strings.Join(have, ","))}
+	if len(without(have, idsOf(subnets))) > 0 {
+		return fixed, nil
+	}
+	if len(s.EIPs) > 0 || len(s.PrivateAddresses) > 0 {
+		if len(without(idsOf(subnets), have)) > 0 {
+			return fixed, nil
+		}
+		return nil, nil
+	}
+	d.mappings, err = mappingsOf(subnets, s)
+	return nil, err
+}
+
+func subnetsOf(lb *networkLoadBalancer) []string {
+	var ids []string
+	for _, z := range lb.AvailabilityZones {
+		ids = append(ids, aws.ToString(z.SubnetId))
+	}
+	return ids
+}
+
+// addressFindings tell of fixed addresses that an annotation names and a load balancer does not have. They stay the user's: none
+// is ever released.
+func addressFindings(s settings, lb *networkLoadBalancer) (findings []services.Finding) {
+	var elastic, private []string
+	for _, z := range lb.AvailabilityZones {
+		for _, a := range z.LoadBalancerAddresses {
+			if id := aws.ToString(a.AllocationId); id != "" {
+				elastic = append(elastic, id)
+			}
+			if ip := aws.ToString(a.PrivateIPv4Address); ip != "" {
+				private = append(private, ip)
+			}
+		}
+	}
+	if len(s.EIPs) > 0 && !sameSet(s.EIPs, elastic) {
+		findings = append(findings, fixedFinding(annotationEIPs, strings.Join(s.EIPs, ","), strings.Join(elastic, ",")))
+	}
+	if len(s.PrivateAddresses) > 0 && !sameSet(s.PrivateAddresses, private) {
+		findings = append(findings, fixedFinding(annotationPrivateAddresses, strings.Join(s.PrivateAddresses, ","), strings.Join(private, ",")))
+	}
+	return findings
+}
+
+// ownGroup adds the security group that is made for the load balancer.
+func (d *desiredNetwork) ownGroup(r services.Request, s settings, id *identity, all map[string]securityGroup) error {
+	d.own = &ownGroup{
+		name: managedGroupName(r.Cluster, r.Service), description: managedGroupDescription, tags: mergeTags(s.tags, id.ownershipTags()),
+		rules: networkFrontRules(*d, s), mine: frontMine(descriptionFront + d.name),
+	}
+	if err := d.own.find(id, all); err != nil {
+		return err
+	}
+	d.groups = []string{cmp.Or(d.own.id, d.own.name)}
+	return nil
+}
+
+// networkFrontRules are what may come in to a network load balancer. TLS is TCP to a security group.
+func networkFrontRules(d desiredNetwork, s settings) []rule {
+	ports := make([]frontPort, len(d.listeners))
+	for i, p := range d.listeners {
+		ports[i] = frontPort{protocolTCP, p.port}
+		if p.protocol == "UDP" {
+			ports[i].protocol = protocolUDP
+		}
+	}
+	return frontRules(ports, rangesOf(s, d.addressType == addressDualStack), descriptionFront+d.name)
 }
 
 // networkCheck is the health check of a Service.
@@ -107,15 +235,15 @@ func networkCheck(service *v1.Service, s settings, c Config) healthCheck {
 }
 
 // networkListeners are the listeners of a Service. A port without a node port has none.
-func networkListeners(clusterID string, service *v1.Service, s settings, c Config) []listenerWish {
-	var list []listenerWish
+func networkListeners(clusterID string, service *v1.Service, s settings, c Config) []desiredListener {
+	var list []desiredListener
 	check := networkCheck(service, s, c)
 	for _, p := range service.Spec.Ports {
 		if p.NodePort == 0 {
 			continue
 		}
 		protocol := string(cmp.Or(p.Protocol, v1.ProtocolTCP))
-		l := listenerWish{port: p.Port, protocol: protocol, group: targetGroupWish{protocol: protocol, targetType: targetTypeInstance, addressType: targetFamily(service), port: p.NodePort, check: check}}
+		l := desiredListener{port: p.Port, protocol: protocol, group: desiredTargetGroup{protocol: protocol, targetType: targetTypeInstance, addressType: targetFamily(service), port: p.NodePort, check: check}}
 		if s.tls(p) {
 			l.protocol, l.certificate, l.policy = protocolTLS, s.Certificate, s.TLSPolicy
 			if s.BackendProtocol == backendSSL {
@@ -180,7 +308,18 @@ func mappingsOf(subnets []subnet, s settings) ([]elbv2types.SubnetMapping, error
 	return list, nil
 }
 
-// networkState is a network load balancer as the API shows it.
+// networkLoadBalancer is a network load balancer as the API shows it.
+type networkLoadBalancer = elbv2types.LoadBalancer
+
+// hostOf is the name by which clients find a load balancer; "" where it has failed.
+func hostOf(lb *networkLoadBalancer) string {
+	if lb.State != nil && lb.State.Code == elbv2types.LoadBalancerStateEnumFailed {
+		return ""
+	}
+	return aws.ToString(lb.DNSName)
+}
+
+// networkState is a network load balancer with all that it is made of, as the API shows it.
 type networkState struct {
 	lb         elbv2types.LoadBalancer
 	listeners  []elbv2types.Listener
@@ -189,6 +328,23 @@ type networkState struct {
 	// targets and targetAttributes are by the ARN of the target group.
 	targets          map[string][]target
 	targetAttributes map[string]map[string]string
+}
+
+// registered is how many targets there are.
+func (s networkState) registered() (n int) {
+	for _, list := range s.targets {
+		n += len(list)
+	}
+	return n
+}
+
+// movesLoadBalancer reports whether a step changes security groups or subnets.
+func (s step) movesLoadBalancer() bool {
+	switch s.input.(type) {
+	case *elbv2.SetSecurityGroupsInput, *elbv2.SetSubnetsInput:
+		return true
+	}
+	return false
 }
 
 // target of a target group that serves or is about to; those that are leaving are none.
@@ -238,7 +394,7 @@ func (h healthCheck) differs(have healthCheck) bool {
 }
 
 // serves reports whether a target group can become the wanted one, by a change of its health check at most.
-func (w networkWish) serves(t *elbv2types.TargetGroup, g targetGroupWish) bool {
+func (w desiredNetwork) serves(t *elbv2types.TargetGroup, g desiredTargetGroup) bool {
 	if aws.ToInt32(t.Port) != g.port || string(t.Protocol) != g.protocol || string(t.TargetType) != g.targetType || cmp.Or(string(t.IpAddressType), addressIPv4) != g.addressType {
 		return false
 	}
@@ -247,7 +403,7 @@ func (w networkWish) serves(t *elbv2types.TargetGroup, g targetGroupWish) bool {
 }
 
 // match finds the target group of each wanted listener among those that exist; it is "" where one has to be made.
-func (w networkWish) match(state networkState) []string {
+func (w desiredNetwork) match(state networkState) []string {
 	arns := make([]string, len(w.listeners))
 	taken := map[string]bool{}
 	current := map[int32]string{}
@@ -279,9 +435,9 @@ func forwardsTo(l *elbv2types.Listener) string {
 	return ""
 }
 
-// planNetwork returns the calls that make a network load balancer what it should be. Target groups come before the
+// networkSteps returns the calls that make a network load balancer what it should be. Target groups come before the
 // listeners that use them, and those that nothing uses go last.
-func planNetwork(state networkState, want networkWish) []step {
+func networkSteps(state networkState, want desiredNetwork) []step {
 	var steps []step
 	lbARN := state.lb.LoadBalancerArn
 	if want.groups != nil && len(state.lb.SecurityGroups) > 0 && !sameSet(want.groups, state.lb.SecurityGroups) {
@@ -292,19 +448,19 @@ func planNetwork(state networkState, want networkWish) []step {
 	}
 	arns := want.match(state)
 	for i, l := range want.listeners {
-		steps = append(steps, want.planGroup(state, arns[i], l.group)...)
+		steps = append(steps, want.groupSteps(state, arns[i], l.group)...)
 	}
 	for i, l := range want.listeners {
-		steps = append(steps, planListener(state, arns[i], l, want.tags)...)
+		steps = append(steps, listenerSteps(state, arns[i], l, want.tags)...)
 	}
 	for n := range state.listeners {
 		l := &state.listeners[n]
-		if !slices.ContainsFunc(want.listeners, func(w listenerWish) bool { return w.port == aws.ToInt32(l.Port) }) {
+		if !slices.ContainsFunc(want.listeners, func(w desiredListener) bool { return w.port == aws.ToInt32(l.Port) }) {
 			steps = append(steps, step{what: fmt.Sprintf("deleting the listener of port %d", aws.ToInt32(l.Port)), input: &elbv2.DeleteListenerInput{ListenerArn: l.ListenerArn}})
 		}
 	}
 	for _, t := range state.groups {
-		if !slices.Contains(arns, aws.ToString(t.TargetGroupArn)) {
+		if arn := aws.ToString(t.TargetGroupArn); !slices.Contains(arns, arn) && !slices.Contains(want.kept, arn) {
 			steps = append(steps, step{what: "deleting target group " + aws.ToString(t.TargetGroupName), input: &elbv2.DeleteTargetGroupInput{TargetGroupArn: t.TargetGroupArn}})
 		}
 	}
@@ -320,7 +476,7 @@ func planNetwork(state networkState, want networkWish) []step {
 
 // grownSubnets are the subnets of a load balancer that gets more of them; nil where it does not. Subnets with fixed
 // addresses cannot be named this way.
-func grownSubnets(lb elbv2types.LoadBalancer, want networkWish) []string {
+func grownSubnets(lb elbv2types.LoadBalancer, want desiredNetwork) []string {
 	have, wanted := []string{}, []string{}
 	for _, z := range lb.AvailabilityZones {
 		have = append(have, aws.ToString(z.SubnetId))
@@ -337,13 +493,13 @@ func grownSubnets(lb elbv2types.LoadBalancer, want networkWish) []string {
 	return wanted
 }
 
-// planGroup makes one target group, or what it should be.
-func (w networkWish) planGroup(state networkState, arn string, g targetGroupWish) []step {
+// groupSteps makes one target group, or what it should be.
+func (w desiredNetwork) groupSteps(state networkState, arn string, g desiredTargetGroup) []step {
 	var steps []step
 	var have []target
 	var attributes map[string]string
 	if arn == "" {
-		steps = append(steps, step{what: "creating target group " + g.name, input: createTargetGroup(g, aws.ToString(state.lb.VpcId), w.tags), group: g.name, balancer: aws.ToString(state.lb.LoadBalancerArn)})
+		steps = append(steps, step{what: "creating target group " + g.name, input: createTargetGroup(g, aws.ToString(state.lb.VpcId), w.tags), group: g.name, loadBalancer: aws.ToString(state.lb.LoadBalancerArn)})
 		attributes = map[string]string{attributeProxyV2: textFalse}
 		if g.protocol == "TCP" || g.protocol == protocolTLS {
 			attributes[attributePreserveClient] = textTrue
@@ -362,15 +518,15 @@ func (w networkWish) planGroup(state networkState, arn string, g targetGroupWish
 		}
 		steps = append(steps, step{what: "changing attributes of target group " + g.name, input: &elbv2.ModifyTargetGroupAttributesInput{TargetGroupArn: orNil(arn), Attributes: list}, group: g.name})
 	}
-	return append(steps, planTargets(arn, g, have, w.targets, w.eligible, w.keep)...)
+	return append(steps, targetSteps(arn, g, have, w.targets, w.eligible, w.keep)...)
 }
 
 // targetsAtOnce is how many targets one call registers or deregisters.
 const targetsAtOnce = 100
 
-// planTargets deregisters first: a target group that is full has room then. What is eligible stays where it is and is not
+// targetSteps deregisters first: a target group that is full has room then. What is eligible stays where it is and is not
 // registered anew.
-func planTargets(arn string, g targetGroupWish, have []target, want, eligible []string, keep bool) []step {
+func targetSteps(arn string, g desiredTargetGroup, have []target, want, eligible []string, keep bool) []step {
 	var gone, fresh []elbv2types.TargetDescription
 	known := map[string]bool{}
 	for _, t := range have {
@@ -395,8 +551,8 @@ func planTargets(arn string, g targetGroupWish, have []target, want, eligible []
 	return steps
 }
 
-// planListener makes one listener, or what it should be. A port that changes its protocol keeps its listener.
-func planListener(state networkState, groupARN string, l listenerWish, tags map[string]string) []step {
+// listenerSteps makes one listener, or what it should be. A port that changes its protocol keeps its listener.
+func listenerSteps(state networkState, groupARN string, l desiredListener, tags map[string]string) []step {
 	certificates := []elbv2types.Certificate(nil)
 	if l.certificate != "" {
 		certificates = []elbv2types.Certificate{{CertificateArn: aws.String(l.certificate)}}
@@ -411,7 +567,7 @@ func planListener(state networkState, groupARN string, l listenerWish, tags map[
 		if len(have.Certificates) > 0 {
 			certificate = aws.ToString(have.Certificates[0].CertificateArn)
 		}
-		// Without the wish for a policy, AWS's own choice stands.
+		// Where no policy is asked for, AWS's own choice stands.
 		samePolicy := l.policy == "" || aws.ToString(have.SslPolicy) == l.policy
 		if string(have.Protocol) == l.protocol && samePolicy && strings.EqualFold(certificate, l.certificate) && groupARN != "" && forwardsTo(have) == groupARN {
 			return nil
@@ -429,7 +585,7 @@ func planListener(state networkState, groupARN string, l listenerWish, tags map[
 	}}}
 }
 
-func createTargetGroup(g targetGroupWish, vpc string, tags map[string]string) *elbv2.CreateTargetGroupInput {
+func createTargetGroup(g desiredTargetGroup, vpc string, tags map[string]string) *elbv2.CreateTargetGroupInput {
 	in := &elbv2.CreateTargetGroupInput{
 		Name: aws.String(g.name), Port: aws.Int32(g.port), Protocol: elbv2types.ProtocolEnum(g.protocol), TargetType: elbv2types.TargetTypeEnum(g.targetType), VpcId: aws.String(vpc), Tags: elbv2Tags(tags),
 		HealthCheckProtocol: elbv2types.ProtocolEnum(g.check.protocol), HealthCheckPort: aws.String(g.check.port), HealthCheckPath: orNil(g.check.path),
@@ -464,7 +620,7 @@ func elbv2Tags(tags map[string]string) []elbv2types.Tag {
 }
 
 // createNetwork is the call that makes a network load balancer.
-func createNetwork(want networkWish) *elbv2.CreateLoadBalancerInput {
+func createNetwork(want desiredNetwork) *elbv2.CreateLoadBalancerInput {
 	in := &elbv2.CreateLoadBalancerInput{
 		Name: aws.String(want.name), Type: elbv2types.LoadBalancerTypeEnumNetwork, SubnetMappings: want.mappings, SecurityGroups: want.groups, Tags: elbv2Tags(want.tags),
 	}
@@ -475,169 +631,4 @@ func createNetwork(want networkWish) *elbv2.CreateLoadBalancerInput {
 		in.IpAddressType = elbv2types.IpAddressTypeDualstack
 	}
 	return in
-}
-
-// nodeRuleWish is what a network load balancer needs of the security groups of nodes.
-type nodeRuleWish struct {
-	name  string
-	rules []rule
-	// spare are rules that are not made, and stay where they are.
-	spare ruleKeys
-	// sharedPort is the port of a health check that several load balancers share; 0 if there is none.
-	sharedPort int32
-	// partial is set where not all that is needed is known, so that nothing is removed.
-	partial bool
-	// goes is set where the load balancer goes.
-	goes bool
-}
-
-// networkNodeRules are the rules that let clients and health checks in to the nodes. subnets are the networks of the load
-// balancer itself. spare are rules for checks of ports that are open anyway: AWS's own controller makes some of them, so that
-// those that there are stay. hidden is set where clients come with addresses of the load balancer.
-func networkNodeRules(name string, listeners []listenerWish, ranges, subnets []netip.Prefix, hidden bool) (rules []rule, spare ruleKeys) {
-	var clients, checks []rule
-	taken := ruleKeys{}
-	spare = ruleKeys{}
-	add := func(list *[]rule, r rule) {
-		if taken.fresh(r) {
-			*list = append(*list, r)
-		}
-	}
-	everyone := len(ranges) == 1 && ranges[0].Bits() == 0
-	open := map[int32]bool{} // TCP ports that everybody gets in to
-	for _, l := range listeners {
-		protocol := protocolTCP
-		if l.group.protocol == "UDP" {
-			protocol = protocolUDP
-		} else if everyone {
-			open[l.group.port] = true
-		}
-		for _, p := range ranges {
-			add(&clients, rule{protocol, l.group.port, l.group.port, ruleSource{cidr: p.String()}, descriptionClient + name})
-		}
-		if hidden && !everyone {
-			for _, p := range subnets {
-				add(&clients, rule{protocol, l.group.port, l.group.port, ruleSource{cidr: p.String()}, descriptionClient + name})
-			}
-		}
-	}
-	for _, port := range checkPorts(listeners) {
-		for _, p := range subnets {
-			check := rule{protocolTCP, port, port, ruleSource{cidr: p.String()}, descriptionHealth + name}
-			if open[port] {
-				spare[check.key()] = true
-			} else {
-				add(&checks, check)
-			}
-		}
-	}
-	return slices.Concat(clients, checks), spare
-}
-
-// checkPorts are the ports on nodes that health checks use.
-func checkPorts(listeners []listenerWish) []int32 {
-	var ports []int32
-	for _, l := range listeners {
-		port := l.group.port
-		if n, err := strconv.ParseInt(l.group.check.port, 10, 32); err == nil {
-			port = int32(n)
-		}
-		if !slices.Contains(ports, port) {
-			ports = append(ports, port)
-		}
-	}
-	return ports
-}
-
-// otherRules is what the security groups of nodes hold for other network load balancers.
-type otherRules struct {
-	// names are those of the cluster's other network load balancers.
-	names []string
-	// needs are the rules for some ports that they cannot do without. An equal rule is there once, with the name of whoever came
-	// first.
-	needs func(ports map[int32]bool) (ruleKeys, error)
-	// gone reports whether no load balancer has a name any more.
-	gone func(name string) bool
-}
-
-// left reports whether a rule is left of a load balancer that is gone.
-func (o otherRules) left(name string) bool { return o.gone != nil && o.gone(name) }
-
-// without are rules that no other load balancer needs. Where that is not known, none may go.
-func (o otherRules) without(rules []rule) []rule {
-	if len(rules) == 0 || len(o.names) == 0 {
-		return rules
-	}
-	ports := map[int32]bool{}
-	for _, r := range rules {
-		ports[r.from] = true
-	}
-	needed, err := o.needs(ports)
-	if err != nil {
-		klog.ErrorS(err, "Rules of nodes stay: it is not known whether other network load balancers need them")
-		return nil
-	}
-	return slices.DeleteFunc(rules, func(r rule) bool { return needed[r.key()] })
-}
-
-// mine reports whether a rule was made for the load balancer, and may go where it is not wanted any more. others are the names
-// of the cluster's other network load balancers.
-func (w nodeRuleWish) mine(r rule, others []string) bool {
-	name, health := ruleOf(r)
-	switch {
-	case w.stays(r) || name == "":
-		return false
-	case health && r.from == w.sharedPort && w.sharedPort != 0:
-		return len(others) == 0 // it serves whoever is left, and goes with the last
-	}
-	return name == w.name
-}
-
-// stays reports whether a rule is not looked at.
-func (w nodeRuleWish) stays(r rule) bool { return w.partial || w.spare[r.key()] || w.spare[r] }
-
-// networkNodeChange decides about one security group of nodes.
-func networkNodeChange(g securityGroup, want nodeRuleWish, others otherRules) ruleChange {
-	mine := func(r rule) bool { return want.mine(r, others.names) }
-	c := exactly(g, want.rules, mine)
-	if len(c.remove) > 0 || want.goes {
-		// What the load balancer used of one that went before is looked at as well.
-		c = exactly(g, want.rules, func(r rule) bool {
-			name, _ := ruleOf(r)
-			former := name != "" && name != want.name && r.from != want.sharedPort && !want.stays(r)
-			return mine(r) || (former && others.left(name))
-		})
-		c.remove = others.without(c.remove)
-	}
-	if c.empty() {
-		return c
-	}
-	m := mtuChange(c.result())
-	c.add, c.remove = append(c.add, m.add...), append(c.remove, m.remove...)
-	return c
-}
-
-// mtuChange is what a group lacks of the rules for path MTU discovery, one for each network of clients, and has too much.
-func mtuChange(g securityGroup) ruleChange {
-	taken := ruleKeys{}
-	var mtu []rule
-	for _, r := range g.rules {
-		one := rule{protocolICMP, fragmentationType, fragmentationCode, ruleSource{cidr: r.source.cidr}, descriptionMTU}
-		if strings.HasPrefix(r.description, descriptionClient) && r.source.cidr != "" && !r.v6() && taken.fresh(one) {
-			mtu = append(mtu, one)
-		}
-	}
-	return exactly(g, mtu, func(r rule) bool { return r.description == descriptionMTU })
-}
-
-// ruleOf is the name of the network load balancer that a rule was made for; "" if it was made for none. health is set where it
-// lets health checks in.
-func ruleOf(r rule) (name string, health bool) {
-	if name, client := strings.CutPrefix(r.description, descriptionClient); client {
-		return name, false
-	}
-	if name, health = strings.CutPrefix(r.description, descriptionHealth); !health {
-		return "", false
-	}
-	return name, health
 }

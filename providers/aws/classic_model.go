@@ -1,0 +1,528 @@
+package aws
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	elb "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing"
+	elbtypes "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing/types"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// Defaults of AWS's own controller for classic load balancers.
+const (
+	classicHealthy   = 2
+	classicUnhealthy = 6
+	classicTimeout   = 5
+	classicInterval  = 10
+	classicIdle      = 60
+	// mostClassicTimeout is AWS's bound on the time-out of a health check.
+	mostClassicTimeout = 60
+	// localCheckPath is where kube-proxy tells whether a node runs pods of a Service.
+	localCheckPath = "/healthz"
+
+	schemeInternal = "internal"
+	schemePublic   = "internet-facing"
+)
+
+// classicLoadBalancer is a classic load balancer as the API shows it, listeners, instances and policies included.
+type classicLoadBalancer = elbtypes.LoadBalancerDescription
+
+// classicListener is a port of a classic load balancer.
+type classicListener struct {
+	port, instancePort         int32
+	protocol, instanceProtocol string
+	certificate                string
+}
+
+func (l classicListener) tls() bool { return l.protocol == "SSL" || l.protocol == "HTTPS" }
+
+func newClassicListener(l *elbtypes.Listener) classicListener {
+	return classicListener{
+		l.LoadBalancerPort, aws.ToInt32(l.InstancePort), strings.ToUpper(aws.ToString(l.Protocol)),
+		cmp.Or(strings.ToUpper(aws.ToString(l.InstanceProtocol)), strings.ToUpper(aws.ToString(l.Protocol))), aws.ToString(l.SSLCertificateId),
+	}
+}
+
+func (l classicListener) sdk() elbtypes.Listener {
+	return elbtypes.Listener{
+		LoadBalancerPort: l.port, InstancePort: aws.Int32(l.instancePort), Protocol: aws.String(l.protocol), InstanceProtocol: aws.String(l.instanceProtocol),
+		SSLCertificateId: orNil(l.certificate),
+	}
+}
+
+// same compares as AWS does: the ARN of a certificate counts in any case.
+func (l classicListener) same(o classicListener) bool {
+	if !strings.EqualFold(l.certificate, o.certificate) {
+		return false
+	}
+	l.certificate, o.certificate = "", ""
+	return l == o
+}
+
+// errNoNodePort is the failure of a Service without any port that a load balancer could send to.
+var errNoNodePort = errors.New("no port of the Service has a node port; set spec.allocateLoadBalancerNodePorts to true")
+
+// desiredClassic is what a classic load balancer should be.
+type desiredClassic struct {
+	name, scheme string
+	listeners    []classicListener
+	subnets      []string
+	// zones are those of all subnets of the VPC, by ID.
+	zones map[string]string
+	// groups are the security groups, of which the first stands for it in rules of nodes; own is the one that is made for it alone,
+	// nil where others are given. A name stands for one that does not exist yet.
+	groups []string
+	own    *ownGroup
+	// obsolete are groups that were made for it and that it does not have any more.
+	obsolete []securityGroup
+	// rules are those of nodes; nil where they are left alone.
+	rules    *classicRules
+	check    elbtypes.HealthCheck
+	settings elbtypes.LoadBalancerAttributes
+	// proxyPorts are the instance ports that get the PROXY protocol.
+	proxyPorts []int32
+	tlsPolicy  string
+	tags       map[string]string
+	instances  []string
+	// backends are all that may serve, those that do not run yet included.
+	backends []backend
+}
+
+// desireClassic is what a Service asks for, but for its security groups.
+func desireClassic(service *v1.Service, s settings, c Config, id *identity, scheme string, subnets []string, backends []backend) desiredClassic {
+	running, _ := backendIDs(backends)
+	d := desiredClassic{
+		name: loadBalancerName(service), scheme: scheme, listeners: classicListeners(service, s), subnets: subnets,
+		settings: classicSettings(s), tags: tagsFor(id, service, s), tlsPolicy: s.TLSPolicy, instances: running, backends: backends,
+	}
+	d.check = classicCheck(service, s, c, d.listeners)
+	if s.ProxyProtocol == "" {
+		return d
+	}
+	for _, port := range d.listeners {
+		if !slices.Contains(d.proxyPorts, port.instancePort) {
+			d.proxyPorts = append(d.proxyPorts, port.instancePort)
+		}
+	}
+	return d
+}
+
+// desireGroups adds the security groups: those that annotations or the option name, else one of its own.
+func (d *desiredClassic) desireGroups(service *v1.Service, s settings, c Config, id *identity, all map[string]securityGroup) error {
+	name := classicGroupName(d.name)
+	if d.groups = givenClassicGroups(s, c); len(d.groups) == 0 {
+		d.own = &ownGroup{
+			name: name, description: classicGroupDescription(d.name, service), tags: mergeTags(s.tags, id.ownershipTags()),
+			rules: classicFrontRules(*d, s), mine: frontMine(descriptionFront + d.name),
+		}
+		if err := d.own.find(id, all); err != nil {
+			return err
+		}
+		d.groups = []string{cmp.Or(d.own.id, name)}
+	}
+	for _, g := range s.ExtraGroups {
+		if !slices.Contains(d.groups, g) {
+			d.groups = append(d.groups, g)
+		}
+	}
+	for _, g := range groupsByID(all) {
+		if g.name == name && !slices.Contains(d.groups, g.id) && id.owned(g.tags) {
+			d.obsolete = append(d.obsolete, g)
+		}
+	}
+	return nil
+}
+
+// givenClassicGroups are the security groups that the annotation or the option names; without any it has one of its own.
+func givenClassicGroups(s settings, c Config) []string {
+	if len(s.Groups) == 0 && c.ClassicGroup != "" {
+		return []string{c.ClassicGroup}
+	}
+	return slices.Clone(s.Groups)
+}
+
+// classicFrontRules are what may come in to a classic load balancer.
+func classicFrontRules(d desiredClassic, s settings) []rule {
+	ports := make([]frontPort, len(d.listeners))
+	for i, p := range d.listeners {
+		ports[i] = frontPort{protocolTCP, p.port}
+	}
+	return frontRules(ports, rangesOf(s, false), descriptionFront+d.name)
+}
+
+// stayingInstances are the instances that run, and those that are registered and may stay.
+func stayingInstances(lb *classicLoadBalancer, s settings, backends []backend) []string {
+	running, eligible := backendIDs(backends)
+	want := slices.Clone(running)
+	for _, i := range lb.Instances {
+		if id := aws.ToString(i.InstanceId); (s.keepTargets || slices.Contains(eligible, id)) && !slices.Contains(want, id) {
+			want = append(want, id)
+		}
+	}
+	return want
+}
+
+// onlySubnetFindings tell of a subnet that AWS does not let go of.
+func onlySubnetFindings(lb *classicLoadBalancer, d desiredClassic) []services.Finding {
+	if len(lb.Subnets) != 1 || len(d.subnets) != 1 || lb.Subnets[0] == d.subnets[0] || d.zones[lb.Subnets[0]] != d.zones[d.subnets[0]] {
+		return nil
+	}
+	return []services.Finding{services.Warning(eventFixed, "the load balancer stays in subnet %s: AWS does not replace the only subnet by "+
+		"another one of the same zone, %s; name one of another zone as well in %s", lb.Subnets[0], d.subnets[0], annotationSubnets)}
+}
+
+// classicListeners are the listeners of a Service. A port without a node port has none.
+func classicListeners(service *v1.Service, s settings) []classicListener {
+	var list []classicListener
+	for _, p := range service.Spec.Ports {
+		if p.NodePort == 0 {
+			continue
+		}
+		l := classicListener{port: p.Port, instancePort: p.NodePort, protocol: "TCP", instanceProtocol: "TCP"}
+		switch {
+		case s.tls(p):
+			l.protocol, l.certificate = "SSL", s.Certificate
+			switch s.BackendProtocol {
+			case backendSSL:
+				l.instanceProtocol = "SSL"
+			case backendHTTP, backendHTTPS:
+				l.protocol, l.instanceProtocol = "HTTPS", strings.ToUpper(s.BackendProtocol)
+			}
+		case s.BackendProtocol == backendHTTP:
+			l.protocol, l.instanceProtocol = "HTTP", "HTTP"
+		}
+		list = append(list, l)
+	}
+	return list
+}
+
+// classicCheck is the health check of a Service.
+func classicCheck(service *v1.Service, s settings, c Config, listeners []classicListener) elbtypes.HealthCheck {
+	protocol, path := "TCP", ""
+	port := int32(0)
+	if len(listeners) > 0 {
+		port = listeners[0].instancePort
+	}
+	first := port
+	if backend := strings.ToLower(s.BackendProtocol); backend == backendHTTPS || backend == backendSSL {
+		protocol = "SSL"
+	}
+	local := service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && service.Spec.HealthCheckNodePort != 0
+	switch {
+	case local:
+		protocol, port, path = "HTTP", service.Spec.HealthCheckNodePort, localCheckPath
+	case c.HealthProbeMode == probeShared:
+		protocol, port, path = "HTTP", int32(c.SharedProbePort), c.SharedProbePath //nolint:gosec // the table bounds it
+	}
+	if s.CheckProtocol != "" {
+		protocol = strings.ToUpper(s.CheckProtocol)
+	}
+	if s.CheckPort == trafficPort {
+		port = first
+	} else if n, err := strconv.ParseInt(s.CheckPort, 10, 32); err == nil {
+		port = int32(n)
+	}
+	path = cmp.Or(s.CheckPath, path, "/")
+	if protocol != "HTTP" && protocol != "HTTPS" {
+		path = ""
+	}
+	or := func(n, standard int) *int32 { return aws.Int32(int32(cmp.Or(n, standard))) } //nolint:gosec // the table bounds it
+	return elbtypes.HealthCheck{
+		Target: aws.String(fmt.Sprintf("%s:%d%s", protocol, port, path)), HealthyThreshold: or(s.Healthy, classicHealthy), UnhealthyThreshold: or(s.Unhealthy, classicUnhealthy),
+		Timeout: or(s.CheckTimeout, classicTimeout), Interval: or(s.CheckInterval, classicInterval),
+	}
+}
+
+// classicSettings are the attributes of a Service; those that are nil stay as they are.
+func classicSettings(s settings) elbtypes.LoadBalancerAttributes {
+	number := func(n int) *int32 {
+		if n == 0 {
+			return nil
+		}
+		return aws.Int32(int32(n)) //nolint:gosec // the table bounds it
+	}
+	a := elbtypes.LoadBalancerAttributes{
+		AccessLog:              &elbtypes.AccessLog{Enabled: s.AccessLog},
+		ConnectionDraining:     &elbtypes.ConnectionDraining{Enabled: s.Draining, Timeout: number(s.DrainingTimeout)},
+		ConnectionSettings:     &elbtypes.ConnectionSettings{IdleTimeout: aws.Int32(int32(cmp.Or(s.IdleTimeout, classicIdle)))}, //nolint:gosec // the table bounds it
+		CrossZoneLoadBalancing: &elbtypes.CrossZoneLoadBalancing{Enabled: s.CrossZone},
+	}
+	if s.AccessLog {
+		a.AccessLog.EmitInterval, a.AccessLog.S3BucketName, a.AccessLog.S3BucketPrefix = number(s.AccessLogInterval), orNil(s.AccessLogBucket), orNil(s.AccessLogPrefix)
+	}
+	return a
+}
+
+// sameSettings reports whether attributes are as wanted; what is not wanted does not count.
+func sameSettings(want, have elbtypes.LoadBalancerAttributes) bool {
+	number := func(want, have *int32) bool { return want == nil || (have != nil && *want == *have) }
+	text := func(want, have *string) bool { return aws.ToString(want) == aws.ToString(have) }
+	if have.AccessLog == nil || have.ConnectionDraining == nil || have.ConnectionSettings == nil || have.CrossZoneLoadBalancing == nil {
+		return false
+	}
+	logs := want.AccessLog.Enabled == have.AccessLog.Enabled
+	if want.AccessLog.Enabled {
+		logs = logs && text(want.AccessLog.S3BucketName, have.AccessLog.S3BucketName) && text(want.AccessLog.S3BucketPrefix, have.AccessLog.S3BucketPrefix) && number(want.AccessLog.EmitInterval, have.AccessLog.EmitInterval)
+	}
+	draining := want.ConnectionDraining.Enabled == have.ConnectionDraining.Enabled && (!want.ConnectionDraining.Enabled || number(want.ConnectionDraining.Timeout, have.ConnectionDraining.Timeout))
+	return logs && draining && number(want.ConnectionSettings.IdleTimeout, have.ConnectionSettings.IdleTimeout) && want.CrossZoneLoadBalancing.Enabled == have.CrossZoneLoadBalancing.Enabled
+}
+
+// sameCheck reports whether a health check is as wanted; an answer without one is not.
+func sameCheck(want elbtypes.HealthCheck, have *elbtypes.HealthCheck) bool {
+	return have != nil && aws.ToString(want.Target) == aws.ToString(have.Target) && aws.ToInt32(want.HealthyThreshold) == aws.ToInt32(have.HealthyThreshold) &&
+		aws.ToInt32(want.UnhealthyThreshold) == aws.ToInt32(have.UnhealthyThreshold) && aws.ToInt32(want.Timeout) == aws.ToInt32(have.Timeout) && aws.ToInt32(want.Interval) == aws.ToInt32(have.Interval)
+}
+
+// step is one call that changes a load balancer.
+type step struct {
+	// what tells the step in logs and errors.
+	what string
+	// input is the call's input, which also tells which call it is.
+	input any
+	// group is the name of the target group whose ARN the input gets; it may be one that an earlier step makes.
+	group string
+	// loadBalancer is the ARN of the load balancer that a target group is made for.
+	loadBalancer string
+}
+
+// action is what plan calls the step.
+func (s step) action() string {
+	switch verb, _, _ := strings.Cut(s.what, " "); verb {
+	case "creating", "registering", "adding", "attaching":
+		return guard.PlanCreate
+	case "deleting", "deregistering", "detaching":
+		return guard.PlanDelete
+	}
+	return guard.PlanChange
+}
+
+// classicSteps returns the calls that make a classic load balancer what it should be.
+func classicSteps(lb *classicLoadBalancer, attributes elbtypes.LoadBalancerAttributes, tags map[string]string, want desiredClassic) []step {
+	name := lb.LoadBalancerName
+	var steps []step
+	add := func(what string, input any) { steps = append(steps, step{what: what, input: input}) }
+
+	steps = append(steps, classicSubnetSteps(lb, want)...)
+	if len(want.groups) > 0 && !sameSet(lb.SecurityGroups, want.groups) {
+		add("setting security groups", &elb.ApplySecurityGroupsToLoadBalancerInput{LoadBalancerName: name, SecurityGroups: want.groups})
+	}
+	steps = append(steps, classicListenerSteps(lb, want)...)
+	steps = append(steps, proxySteps(lb, want)...)
+	if missing := lackingTags(want.tags, tags); len(missing) > 0 {
+		add("adding tags", &elb.AddTagsInput{LoadBalancerNames: []string{aws.ToString(name)}, Tags: elbTags(missing)})
+	}
+	if !sameSettings(want.settings, attributes) {
+		add("changing attributes", &elb.ModifyLoadBalancerAttributesInput{LoadBalancerName: name, LoadBalancerAttributes: &want.settings})
+	}
+	steps = append(steps, tlsPolicySteps(lb, want)...)
+	if len(want.listeners) > 0 && !sameCheck(want.check, lb.HealthCheck) {
+		add("setting the health check", &elb.ConfigureHealthCheckInput{LoadBalancerName: name, HealthCheck: &want.check})
+	}
+	return append(steps, classicInstanceSteps(lb, want.instances)...)
+}
+
+// classicSubnetSteps replaces subnets. A load balancer always has one, and no two of a zone: subnets of zones that it does not
+// have yet come first, then the others take the places of their zones one by one, and what is left over goes last. The only
+// subnet cannot be replaced by another one of its zone.
+func classicSubnetSteps(lb *classicLoadBalancer, want desiredClassic) []step {
+	if len(want.subnets) == 0 {
+		return nil
+	}
+	var steps []step
+	attach := func(ids ...string) {
+		steps = append(steps, step{what: "attaching subnets", input: &elb.AttachLoadBalancerToSubnetsInput{LoadBalancerName: lb.LoadBalancerName, Subnets: ids}})
+	}
+	detach := func(ids ...string) {
+		steps = append(steps, step{what: "detaching subnets", input: &elb.DetachLoadBalancerFromSubnetsInput{LoadBalancerName: lb.LoadBalancerName, Subnets: ids}})
+	}
+	gone, fresh := without(lb.Subnets, want.subnets), without(want.subnets, lb.Subnets)
+	slices.Sort(gone)
+	inTheWay := func(id string) int {
+		return slices.IndexFunc(gone, func(g string) bool { return want.zones[g] != "" && want.zones[g] == want.zones[id] })
+	}
+	free := slices.DeleteFunc(slices.Clone(fresh), func(id string) bool { return inTheWay(id) >= 0 })
+	if len(free) > 0 {
+		attach(free...)
+	}
+	attached := len(lb.Subnets) + len(free)
+	for _, id := range without(fresh, free) {
+		if n := inTheWay(id); n >= 0 && attached > 1 {
+			detach(gone[n])
+			attach(id)
+			gone = slices.Delete(gone, n, n+1)
+		}
+	}
+	if len(gone) > 0 && len(gone) < attached {
+		detach(gone...)
+	}
+	return steps
+}
+
+func classicListenerSteps(lb *classicLoadBalancer, want desiredClassic) []step {
+	var gone []int32
+	var fresh []elbtypes.Listener
+	for _, d := range lb.ListenerDescriptions {
+		if d.Listener == nil || !slices.ContainsFunc(want.listeners, newClassicListener(d.Listener).same) {
+			if d.Listener != nil {
+				gone = append(gone, d.Listener.LoadBalancerPort)
+			}
+		}
+	}
+	for _, l := range want.listeners {
+		if !slices.ContainsFunc(lb.ListenerDescriptions, func(d elbtypes.ListenerDescription) bool {
+			return d.Listener != nil && newClassicListener(d.Listener).same(l)
+		}) {
+			fresh = append(fresh, l.sdk())
+		}
+	}
+	var steps []step
+	if len(gone) > 0 {
+		steps = append(steps, step{what: "deleting listeners", input: &elb.DeleteLoadBalancerListenersInput{LoadBalancerName: lb.LoadBalancerName, LoadBalancerPorts: gone}})
+	}
+	if len(fresh) > 0 {
+		steps = append(steps, step{what: "creating listeners", input: &elb.CreateLoadBalancerListenersInput{LoadBalancerName: lb.LoadBalancerName, Listeners: fresh}})
+	}
+	return steps
+}
+
+// proxySteps switches the PROXY protocol of instance ports.
+func proxySteps(lb *classicLoadBalancer, want desiredClassic) []step {
+	has := map[int32][]string{}
+	for _, b := range lb.BackendServerDescriptions {
+		has[aws.ToInt32(b.InstancePort)] = b.PolicyNames
+	}
+	var steps []step
+	for _, port := range want.proxyPorts {
+		if slices.Contains(has[port], policyProxy) {
+			continue
+		}
+		if steps == nil && !slices.Contains(policiesOf(lb), policyProxy) {
+			steps = append(steps, step{what: "creating the policy of the PROXY protocol", input: &elb.CreateLoadBalancerPolicyInput{
+				LoadBalancerName: lb.LoadBalancerName, PolicyName: aws.String(policyProxy), PolicyTypeName: aws.String("ProxyProtocolPolicyType"),
+				PolicyAttributes: []elbtypes.PolicyAttribute{{AttributeName: aws.String("ProxyProtocol"), AttributeValue: aws.String("true")}},
+			}})
+		}
+		steps = append(steps, step{what: "switching on the PROXY protocol", input: &elb.SetLoadBalancerPoliciesForBackendServerInput{
+			LoadBalancerName: lb.LoadBalancerName, InstancePort: aws.Int32(port), PolicyNames: append(slices.Clone(has[port]), policyProxy),
+		}})
+	}
+	for _, port := range slices.Sorted(maps.Keys(has)) {
+		if slices.Contains(has[port], policyProxy) && !slices.Contains(want.proxyPorts, port) {
+			left := slices.DeleteFunc(slices.Clone(has[port]), func(p string) bool { return p == policyProxy })
+			steps = append(steps, step{what: "switching off the PROXY protocol", input: &elb.SetLoadBalancerPoliciesForBackendServerInput{
+				LoadBalancerName: lb.LoadBalancerName, InstancePort: aws.Int32(port), PolicyNames: append([]string{}, left...),
+			}})
+		}
+	}
+	return steps
+}
+
+func policiesOf(lb *classicLoadBalancer) []string {
+	if lb.Policies == nil {
+		return nil
+	}
+	return lb.Policies.OtherPolicies
+}
+
+// tlsPolicySteps sets the policy of TLS on every listener that ends it, those that are new included.
+func tlsPolicySteps(lb *classicLoadBalancer, want desiredClassic) []step {
+	if want.tlsPolicy == "" {
+		return nil
+	}
+	policy := policyTLSPrefix + want.tlsPolicy
+	has := map[int32]bool{}
+	for _, d := range lb.ListenerDescriptions {
+		// A listener that is made anew has no policy yet.
+		if d.Listener != nil && slices.ContainsFunc(want.listeners, newClassicListener(d.Listener).same) {
+			has[d.Listener.LoadBalancerPort] = slices.Contains(d.PolicyNames, policy)
+		}
+	}
+	var steps []step
+	for _, l := range want.listeners {
+		if !l.tls() || has[l.port] {
+			continue
+		}
+		if steps == nil && !slices.Contains(policiesOf(lb), policy) {
+			steps = append(steps, step{what: "creating the policy of TLS", input: &elb.CreateLoadBalancerPolicyInput{
+				LoadBalancerName: lb.LoadBalancerName, PolicyName: aws.String(policy), PolicyTypeName: aws.String("SSLNegotiationPolicyType"),
+				PolicyAttributes: []elbtypes.PolicyAttribute{{AttributeName: aws.String("Reference-Security-Policy"), AttributeValue: aws.String(want.tlsPolicy)}},
+			}})
+		}
+		steps = append(steps, step{what: "setting the policy of TLS", input: &elb.SetLoadBalancerPoliciesOfListenerInput{
+			LoadBalancerName: lb.LoadBalancerName, LoadBalancerPort: l.port, PolicyNames: []string{policy},
+		}})
+	}
+	return steps
+}
+
+func classicInstanceSteps(lb *classicLoadBalancer, want []string) []step {
+	var have []string
+	for _, i := range lb.Instances {
+		have = append(have, aws.ToString(i.InstanceId))
+	}
+	var steps []step
+	if fresh := without(want, have); len(fresh) > 0 {
+		steps = append(steps, step{what: "registering instances", input: &elb.RegisterInstancesWithLoadBalancerInput{LoadBalancerName: lb.LoadBalancerName, Instances: elbInstances(fresh)}})
+	}
+	if gone := without(have, want); len(gone) > 0 {
+		steps = append(steps, step{what: "deregistering instances", input: &elb.DeregisterInstancesFromLoadBalancerInput{LoadBalancerName: lb.LoadBalancerName, Instances: elbInstances(gone)}})
+	}
+	return steps
+}
+
+func elbInstances(ids []string) []elbtypes.Instance {
+	list := make([]elbtypes.Instance, len(ids))
+	for i, id := range ids {
+		list[i] = elbtypes.Instance{InstanceId: aws.String(id)}
+	}
+	return list
+}
+
+func elbTags(tags map[string]string) []elbtypes.Tag {
+	var list []elbtypes.Tag
+	for _, k := range slices.Sorted(maps.Keys(tags)) {
+		list = append(list, elbtypes.Tag{Key: aws.String(k), Value: aws.String(tags[k])})
+	}
+	return list
+}
+
+// createClassic is the call that makes a classic load balancer.
+func createClassic(want desiredClassic) *elb.CreateLoadBalancerInput {
+	in := &elb.CreateLoadBalancerInput{LoadBalancerName: aws.String(want.name), Subnets: want.subnets, SecurityGroups: want.groups, Tags: elbTags(want.tags)}
+	if want.scheme == schemeInternal {
+		in.Scheme = aws.String(schemeInternal)
+	}
+	for _, l := range want.listeners {
+		in.Listeners = append(in.Listeners, l.sdk())
+	}
+	return in
+}
+
+// without returns what is in list and not in others, in its order.
+func without(list, others []string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(v string) bool { return slices.Contains(others, v) })
+}
+
+func sameSet(a, b []string) bool { return len(without(a, b)) == 0 && len(without(b, a)) == 0 }
+
+// lackingTags are the tags that are wanted and are not there with that value.
+func lackingTags(want, have map[string]string) map[string]string {
+	lacking := map[string]string{}
+	for k, v := range want {
+		if got, ok := have[k]; !ok || got != v {
+			lacking[k] = v
+		}
+	}
+	return lacking
+}

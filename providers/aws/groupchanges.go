@@ -1,0 +1,231 @@
+package aws
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	elbv2types "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// This file has the changes of security groups that both kinds of load balancers make: of the group that is made for one load
+// balancer, and of those of the nodes. The latter are shared with others, so that each change is decided again under the lock of
+// its group.
+
+// ownGroup is the security group that is made for one load balancer.
+type ownGroup struct {
+	name, description string
+	tags              map[string]string
+	rules             []rule
+	// mine reports whether a rule is kept exact.
+	mine func(rule) bool
+	// id is "" where the group does not exist yet; untagged is set where nothing says whose it is.
+	id       string
+	untagged bool
+}
+
+// find looks for the group among all. One with the right name that is not ours is an error.
+func (o *ownGroup) find(id *identity, all map[string]securityGroup) (err error) {
+	for _, g := range groupsByID(all) {
+		if g.name == o.name {
+			o.id = g.id
+			o.untagged, err = adoptable(id, g)
+			return err
+		}
+	}
+	return nil
+}
+
+// adoptable checks that a group with the right name is ours, and reports whether nobody has tagged it.
+func adoptable(id *identity, g securityGroup) (untagged bool, err error) {
+	if other := id.otherOwner(g.tags); other != "" {
+		return false, fmt.Errorf("security group %s (%s) belongs to another cluster, %s, and is left alone; rename or remove it", g.id, g.name, other)
+	}
+	if id.owned(g.tags) {
+		return false, nil
+	}
+	if value, tagged := g.tags[id.clusterTag()]; tagged {
+		return false, fmt.Errorf("security group %s (%s) has the tag %s=%s, which says that the cluster did not make it; "+
+			"set it to %s or rename the group", g.id, g.name, id.clusterTag(), value, ownedValue)
+	}
+	return true, nil
+}
+
+// ownGroupChanges make the group of a load balancer what it should be. reread brings what is observed up to date.
+func ownGroupChanges[O any](
+	groups *securityGroups, own *ownGroup, all map[string]securityGroup, reread func(context.Context, O) (O, error),
+) []services.Change[O] {
+	if own == nil {
+		return nil
+	}
+	if own.id == "" {
+		return []services.Change[O]{{
+			Planned: guard.Planned{
+				Action: guard.PlanCreate, Object: "security group " + own.name, Detail: fmt.Sprintf("%d rules", len(own.rules)),
+			},
+			Replan: true,
+			Make: func(ctx context.Context, _ *services.Request, o O) (O, error) {
+				g, err := groups.ensure(ctx, own.name, own.description, own.tags)
+				if err == nil {
+					err = groups.sync(ctx, g.id, own.rules, own.mine)
+				}
+				if err != nil {
+					return o, err
+				}
+				return reread(ctx, o)
+			},
+		}}
+	}
+	var changes []services.Change[O]
+	if own.untagged {
+		changes = append(changes, services.Change[O]{
+			Planned: guard.Planned{Action: guard.PlanChange, Object: all[own.id].title(), Detail: "tag it as the cluster's"},
+			Make: func(ctx context.Context, _ *services.Request, o O) (O, error) {
+				_, err := groups.ensure(ctx, own.name, own.description, own.tags)
+				return o, err
+			},
+		})
+	}
+	if c := exactly(all[own.id], own.rules, own.mine); !c.empty() {
+		changes = append(changes, services.Change[O]{
+			Planned: c.planned(),
+			Make: func(ctx context.Context, _ *services.Request, o O) (O, error) {
+				return o, groups.sync(ctx, own.id, own.rules, own.mine)
+			},
+		})
+	}
+	return changes
+}
+
+func (g securityGroup) title() string { return fmt.Sprintf("security group %s (%s)", g.id, g.name) }
+
+// planned is a change of rules as plan tells it.
+func (c ruleChange) planned() guard.Planned {
+	return guard.Planned{
+		Action: guard.PlanChange, Object: c.group.title(), Detail: fmt.Sprintf("rules: %d more, %d less", len(c.add), len(c.remove)),
+	}
+}
+
+// part is the part of a change of rules that is carried out.
+func (c ruleChange) part(part changePart) ruleChange {
+	switch part {
+	case opening:
+		c.remove = nil
+	case closing:
+		c.add = nil
+	case wholeChange:
+	}
+	return c
+}
+
+// nodeRules are changes of the security groups of nodes by what is known of them; decide says what to do with a group as it is when
+// it is changed.
+type nodeRules struct {
+	due    []ruleChange
+	decide func(securityGroup) ruleChange
+}
+
+// nodeRuleChanges carry out one part of changes of nodes' security groups.
+func nodeRuleChanges[O any](groups *securityGroups, rules nodeRules, part changePart) []services.Change[O] {
+	var changes []services.Change[O]
+	for _, c := range rules.due {
+		if c = c.part(part); c.empty() {
+			continue
+		}
+		changes = append(changes, services.Change[O]{
+			Planned: c.planned(),
+			Make: func(ctx context.Context, _ *services.Request, o O) (O, error) {
+				return o, groups.change(ctx, c.group.id, part, rules.decide)
+			},
+		})
+	}
+	return changes
+}
+
+// obsoleteGroupChanges delete groups of its own that a load balancer does not have any more.
+func obsoleteGroupChanges[O any](groups *securityGroups, obsolete []securityGroup) []services.Change[O] {
+	changes := make([]services.Change[O], len(obsolete))
+	for i, g := range obsolete {
+		changes[i] = services.Change[O]{
+			Planned: guard.Planned{Action: guard.PlanDelete, Object: g.title(), Detail: "the load balancer has other security groups"},
+			Make: func(ctx context.Context, _ *services.Request, o O) (O, error) {
+				if err := groups.closeTo(ctx, g.id); err != nil {
+					return o, err
+				}
+				return o, groups.remove(ctx, g)
+			},
+		}
+	}
+	return changes
+}
+
+// leftovers is what belongs to a Service beside its load balancer.
+type leftovers struct {
+	targetGroups []elbv2types.TargetGroup
+	groups       []securityGroup
+	// opened are security groups with rules for the load balancer, and decide is what to do with them.
+	opened []securityGroup
+	decide func(securityGroup) ruleChange
+	// findings tell what stays in the cloud.
+	findings []services.Finding
+}
+
+func (l leftovers) any() bool { return len(l.targetGroups)+len(l.groups)+len(l.opened) > 0 }
+
+// openings are the security groups that let those in which are left over, or that decide would change.
+func (l leftovers) openings(all map[string]securityGroup, decide func(securityGroup) ruleChange) []securityGroup {
+	var opened []securityGroup
+	for _, g := range groupsByID(all) {
+		opens := func(r rule) bool {
+			return slices.ContainsFunc(l.groups, func(o securityGroup) bool { return o.id == r.source.group && o.id != g.id })
+		}
+		if slices.ContainsFunc(g.rules, opens) || !decide(g).empty() {
+			opened = append(opened, g)
+		}
+	}
+	return opened
+}
+
+// closingChange removes the rules of nodes for a load balancer that is deleted.
+func closingChange[O any](groups *securityGroups, left leftovers) services.Change[O] {
+	return services.Change[O]{
+		Planned: guard.Planned{Action: guard.PlanDelete, Object: "rules of nodes", Detail: fmt.Sprintf("in %d security groups", len(left.opened))},
+		Make: func(ctx context.Context, _ *services.Request, o O) (O, error) {
+			for _, g := range left.groups {
+				if err := groups.closeTo(ctx, g.id); err != nil {
+					return o, err
+				}
+			}
+			for _, g := range left.opened {
+				if err := groups.change(ctx, g.id, wholeChange, left.decide); err != nil {
+					return o, err
+				}
+			}
+			return o, nil
+		},
+	}
+}
+
+// groupDeletions delete the security groups of a load balancer that is deleted, which lets go of them after a while.
+func groupDeletions[O any](groups *securityGroups, list []securityGroup) []services.Change[O] {
+	changes := make([]services.Change[O], len(list))
+	for i, g := range list {
+		changes[i] = services.Change[O]{
+			Planned: guard.Planned{Action: guard.PlanDelete, Object: g.title()},
+			Make: func(ctx context.Context, _ *services.Request, o O) (O, error) {
+				return o, services.Patiently(ctx, patience, func() error { return groups.remove(ctx, g) })
+			},
+		}
+	}
+	return changes
+}
+
+// namedByUser reports whether users named a security group: it is theirs, whatever its tags say.
+func namedByUser(service *v1.Service, c Config, groupID string) bool {
+	s, _, _ := Annotations.Parse(service.Annotations)
+	return groupID == c.ClassicGroup || slices.Contains(s.Groups, groupID) || slices.Contains(s.ExtraGroups, groupID)
+}

@@ -1,0 +1,590 @@
+package aws
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	elbv2 "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
+	elbv2types "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
+	v1 "k8s.io/api/core/v1"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// networkReconciler reconciles network load balancers.
+type networkReconciler struct {
+	*shared
+	// fixedChecks is set once the API has refused to change protocol or interval of a health check.
+	fixedChecks atomic.Bool
+}
+
+var _ services.Reconciler[networkObserved, desiredNetwork] = (*networkReconciler)(nil)
+
+// networkChange is a change of a network load balancer, or of what belongs to it.
+type networkChange = services.Change[networkObserved]
+
+// networkObserved is what there is for a Service with a network load balancer.
+type networkObserved struct {
+	bothKinds
+	// state is what the load balancer is made of. Without one it has the target groups that were made for the Service, when the
+	// Service is deleted.
+	state networkState
+	// groups are the security groups of the VPC, where they are needed.
+	groups map[string]securityGroup
+	// foreign is set where the load balancer is somebody else's.
+	foreign bool
+	// waited is set once instances that are about to run were waited for.
+	waited bool
+}
+
+// Observe implements services.Reconciler.
+func (c *networkReconciler) Observe(ctx context.Context, r services.Request) (o networkObserved, err error) {
+	if r.Purpose != services.Delete && r.Purpose != services.Lookup {
+		o.bothKinds, err = c.observe(ctx, r)
+		return o, err
+	}
+	// It is read by itself: what is not found then does not exist.
+	name := loadBalancerName(r.Service)
+	o.network, err = c.records.networks.Get(ctx, name, inventory.Query{MaxAge: deleteMaxAge})
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return networkObserved{}, c.records.newNetworks.check(name, "load balancer "+name)
+	}
+	return o, err
+}
+
+// CheckOwner implements services.Reconciler, and reads what the load balancer is made of.
+func (c *networkReconciler) CheckOwner(
+	ctx context.Context, r services.Request, o networkObserved,
+) (networkObserved, []services.Finding, error) {
+	foreign, findings, err := c.judge(ctx, r, o.bothKinds)
+	if foreign {
+		return networkObserved{foreign: true}, nil, nil
+	}
+	if err == nil {
+		o, err = c.readParts(ctx, r, o)
+	}
+	return o, findings, err
+}
+
+func (c *networkReconciler) readParts(ctx context.Context, r services.Request, o networkObserved) (networkObserved, error) {
+	var err error
+	switch r.Purpose {
+	case services.Delete, services.Lookup:
+		if o.state.groups, err = c.targetGroups().of(ctx, r.Service, o.network, deleteMaxAge); err != nil {
+			return o, err
+		}
+	case services.UpdateNodes:
+		if o.network == nil {
+			return o, nil
+		}
+		if o.state, err = c.readTargets(ctx, r.Service, o.network, updateMaxAge, updateTargetsMaxAge); err != nil {
+			return o, fmt.Errorf("load balancer %s: %w", loadBalancerName(r.Service), err)
+		}
+	default:
+		if o, err = c.readState(ctx, r.Service, o); err != nil {
+			return o, err
+		}
+	}
+	unneeded := c.config.NoNodeGroupRules && c.config.NLBGroupMode != groupModeManaged
+	if unneeded && r.Purpose != services.Delete && r.Purpose != services.Lookup {
+		return o, nil
+	}
+	return c.rereadGroups(ctx, o)
+}
+
+// rereadGroups brings what is observed of security groups up to date, which costs no call.
+func (c *networkReconciler) rereadGroups(ctx context.Context, o networkObserved) (networkObserved, error) {
+	var err error
+	o.groups, err = c.groups.all(ctx)
+	return o, err
+}
+
+// readTargets reads the target groups of a load balancer, and their targets.
+func (c *networkReconciler) readTargets(
+	ctx context.Context, service *v1.Service, lb *networkLoadBalancer, maxAge, maxTargetsAge time.Duration,
+) (networkState, error) {
+	state := networkState{lb: *lb, targets: map[string][]target{}, targetAttributes: map[string]map[string]string{}}
+	var err error
+	if state.groups, err = c.targetGroups().of(ctx, service, lb, maxAge); err != nil {
+		return state, err
+	}
+	for _, t := range state.groups {
+		arn := aws.ToString(t.TargetGroupArn)
+		found, err := c.records.targets.Get(ctx, arn, inventory.Query{MaxAge: maxTargetsAge})
+		if err != nil {
+			return state, c.targetGroups().gone(arn, err)
+		}
+		state.targets[arn] = found.value
+	}
+	return state, nil
+}
+
+// readState reads all that a load balancer is made of.
+func (c *networkReconciler) readState(ctx context.Context, service *v1.Service, o networkObserved) (networkObserved, error) {
+	if o.network == nil {
+		return o, nil
+	}
+	arn, q := aws.ToString(o.network.LoadBalancerArn), inventory.Query{MaxAge: ensureMaxAge}
+	listeners, err := c.records.listeners.Get(ctx, arn, q)
+	if err != nil {
+		return o, c.networkGone(o.network, err)
+	}
+	attributes, err := c.records.attributes.Get(ctx, arn, q)
+	if err != nil {
+		return o, c.networkGone(o.network, err)
+	}
+	if o.state, err = c.readTargets(ctx, service, o.network, ensureMaxAge, ensureMaxAge); err != nil {
+		return o, err
+	}
+	o.state.listeners, o.state.attributes = listeners.value, attributes.value
+	if s, _, _ := parseSettings(service, c.config); len(s.targetAttributes) == 0 {
+		return o, nil
+	}
+	for _, t := range o.state.groups {
+		arn := aws.ToString(t.TargetGroupArn)
+		found, err := c.records.targetAttributes.Get(ctx, arn, q)
+		if err != nil {
+			return o, c.targetGroups().gone(arn, err)
+		}
+		o.state.targetAttributes[arn] = found.value
+	}
+	return o, nil
+}
+
+// networkGone makes the next try look for the load balancer again, where a part of it said that it does not exist.
+func (c *shared) networkGone(lb *networkLoadBalancer, err error) error {
+	name := aws.ToString(lb.LoadBalancerName)
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		if later := c.records.newNetworks.check(name, "network load balancer "+name); later != nil {
+			return later
+		}
+		c.records.networks.Invalidate(name)
+	}
+	return notAbsence(err)
+}
+
+func (c *networkReconciler) targetGroups() targetGroups { return targetGroups{c.shared} }
+func (c *networkReconciler) nodeRules() networkRules    { return networkRules{c.shared} }
+
+// Desire implements services.Reconciler.
+func (c *networkReconciler) Desire(
+	ctx context.Context, r services.Request, o networkObserved,
+) (d desiredNetwork, findings []services.Finding, err error) {
+	s, _, _ := parseSettings(r.Service, c.config) // Validate has judged it
+	backends, err := c.targets.of(ctx, r.Nodes, &s)
+	if err == nil {
+		d, findings, err = c.desire(ctx, r, s, o, backends)
+	}
+	return d, append(findings, configError(err)...), err
+}
+
+func (c *networkReconciler) desire(
+	ctx context.Context, r services.Request, s settings, o networkObserved, backends []backend,
+) (d desiredNetwork, findings []services.Finding, err error) {
+	_, id, err := c.api.ready(ctx)
+	if err != nil {
+		return d, nil, err
+	}
+	d = desireNetwork(r.Service, s, c.config, id, backends)
+	d.fixedChecks = c.fixedChecks.Load()
+	if len(d.listeners) == 0 {
+		return d, nil, errNoNodePort
+	}
+	if findings, err = c.place(ctx, r.Service, s, o.network, &d); err != nil {
+		return d, findings, err
+	}
+	if err := c.desireGroups(ctx, r, s, id, o, &d); err != nil || o.network == nil {
+		return d, findings, err
+	}
+	findings = append(findings, rangesFindings(r.Service, s, c.config, entranceOf(r.Service, s, c.config, o.network), d.listeners)...)
+	findings = append(findings, keptFindings(s, o.state.registered())...)
+	rules, found, err := c.nodeRules().of(ctx, r.Service, s, o.network, d.listeners, backends, o.groups)
+	d.rules, findings = rules, append(findings, found...)
+	if err != nil {
+		return d, findings, err
+	}
+	d.kept, err = c.keptTargetGroups(ctx, r.Service, o.state, d)
+	return d, findings, err
+}
+
+// keptTargetGroups are those that the load balancer does not need, and that were not made for the Service.
+func (c *networkReconciler) keptTargetGroups(
+	ctx context.Context, service *v1.Service, state networkState, d desiredNetwork,
+) (kept []string, err error) {
+	for _, s := range networkSteps(state, d) {
+		del, ok := s.input.(*elbv2.DeleteTargetGroupInput)
+		if !ok {
+			continue
+		}
+		arn := aws.ToString(del.TargetGroupArn)
+		n := slices.IndexFunc(state.groups, func(t elbv2types.TargetGroup) bool { return aws.ToString(t.TargetGroupArn) == arn })
+		if ours, err := c.targetGroups().madeFor(ctx, service, &state.groups[n]); err != nil {
+			return nil, err
+		} else if !ours {
+			kept = append(kept, arn)
+		}
+	}
+	return kept, nil
+}
+
+// place adds where the load balancer is, and what it offers to clients.
+func (c *networkReconciler) place(
+	ctx context.Context, service *v1.Service, s settings, lb *networkLoadBalancer, d *desiredNetwork,
+) (findings []services.Finding, err error) {
+	if lb == nil {
+		subnets, err := c.vpc.choose(ctx, s, s.internal)
+		if err != nil {
+			return nil, err
+		}
+		return d.placeIn(service, s, c.config, subnets)
+	}
+	d.scheme, d.addressType = string(lb.Scheme), string(lb.IpAddressType)
+	findings = append(schemeFindings(service, s, d.scheme), addressFindings(s, lb)...)
+	if len(s.Subnets) == 0 {
+		return findings, nil
+	}
+	subnets, err := c.vpc.choose(ctx, s, d.scheme == schemeInternal)
+	if err != nil {
+		return findings, err
+	}
+	found, err := d.growTo(s, lb, subnets)
+	return append(findings, found...), err
+}
+
+// desireGroups adds the security groups: in the mode Managed, those that the annotation names or one of its own. A load
+// balancer that was made without any can never get one. What was made for it under another value of --cluster-name is obsolete.
+func (c *networkReconciler) desireGroups(
+	ctx context.Context, r services.Request, s settings, id *identity, o networkObserved, d *desiredNetwork,
+) error {
+	if c.config.NLBGroupMode != groupModeManaged {
+		return nil
+	}
+	attached := attachedNetwork(o.network)
+	switch {
+	case o.network != nil && len(attached) == 0:
+	case len(s.Groups) > 0:
+		d.groups = s.Groups
+		if err := c.groups.check(ctx, r.Service, attached, groupNames{"annotation " + annotationGroups: s.Groups}); err != nil {
+			return err
+		}
+	default:
+		if err := d.ownGroup(r, s, id, o.groups); err != nil {
+			return err
+		}
+	}
+	if o.network == nil {
+		return nil
+	}
+	name := managedGroupName(r.Cluster, r.Service)
+	for _, g := range groupsByID(o.groups) {
+		made := g.name == name || (slices.Contains(attached, g.id) && managedFor(id, r.Service, g))
+		if made && !slices.Contains(d.groups, g.id) && id.owned(g.tags) {
+			d.obsolete = append(d.obsolete, g)
+		}
+	}
+	return nil
+}
+
+// Changes implements services.Reconciler. Openings of nodes come before the targets, or the first checks of their health fail. What
+// is not needed any more is closed when the load balancer does not use it any more.
+func (c *networkReconciler) Changes(r services.Request, o networkObserved, d desiredNetwork) ([]networkChange, error) {
+	changes := ownGroupChanges(c.groups, d.own, o.groups, c.rereadGroups)
+	if o.network == nil {
+		return append(changes, c.creation(d)...), nil
+	}
+	changes = append(changes, nodeRuleChanges[networkObserved](c.groups, d.rules, opening)...)
+	steps, made := networkSteps(o.state, d), map[string]string{}
+	run := func(ctx context.Context, r services.Request, s step) error {
+		return c.run(ctx, r.Service, o.network, s, made)
+	}
+	reread := func(ctx context.Context, r services.Request, o networkObserved) (networkObserved, error) {
+		return c.rereadPlace(ctx, r, o, steps)
+	}
+	changes = append(changes, stepChanges("network load balancer "+d.name, steps, run, reread)...)
+	changes = append(changes, nodeRuleChanges[networkObserved](c.groups, d.rules, closing)...)
+	changes = append(changes, obsoleteGroupChanges[networkObserved](c.groups, d.obsolete)...)
+	if !o.waited {
+		changes = append(changes, waitChanges(c.targets, d.backends, c.afterWait)...)
+	}
+	return changes, nil
+}
+
+// rereadPlace reads a load balancer whose security groups or subnets were changed.
+func (c *networkReconciler) rereadPlace(ctx context.Context, r services.Request, o networkObserved, steps []step) (networkObserved, error) {
+	if !slices.ContainsFunc(steps, step.movesLoadBalancer) {
+		return o, nil
+	}
+	name := loadBalancerName(r.Service)
+	lb, err := c.records.networks.Get(ctx, name, inventory.Query{})
+	if err != nil {
+		c.records.networks.Invalidate(name)
+		return o, notAbsence(err)
+	}
+	o.network = lb
+	return o, nil
+}
+
+func (c *networkReconciler) afterWait(ctx context.Context, r services.Request, o networkObserved) (networkObserved, error) {
+	o.waited = true
+	return c.readParts(ctx, r, o)
+}
+
+// creation creates the load balancer. What it is made of follows.
+func (c *networkReconciler) creation(d desiredNetwork) []networkChange {
+	var subnets []string
+	for _, m := range d.mappings {
+		subnets = append(subnets, aws.ToString(m.SubnetId))
+	}
+	changes := []networkChange{{
+		Planned: guard.Planned{
+			Action: guard.PlanCreate, Object: "network load balancer " + d.name,
+			Detail: fmt.Sprintf("%s, %s, subnets %s", d.scheme, d.addressType, strings.Join(subnets, ", ")),
+		},
+		Replan: true,
+		Make: func(ctx context.Context, r *services.Request, o networkObserved) (networkObserved, error) {
+			lb, err := c.create(ctx, d)
+			if err != nil {
+				return o, err
+			}
+			o.network = lb
+			return c.readParts(ctx, *r, o)
+		},
+	}}
+	for _, p := range d.listeners {
+		changes = append(changes, networkChange{Planned: guard.Planned{
+			Action: guard.PlanCreate, Object: fmt.Sprintf("listener %s/%d", p.protocol, p.port),
+			Detail: fmt.Sprintf("target group %s, %s/%d, %d targets", p.group.name, p.group.protocol, p.group.port, len(d.targets)),
+		}})
+	}
+	return changes
+}
+
+func (c *networkReconciler) create(ctx context.Context, d desiredNetwork) (*networkLoadBalancer, error) {
+	what := "creating network load balancer " + d.name
+	out, err := call(ctx, c.api, what, (*elbv2.Client).CreateLoadBalancer, createNetwork(d))
+	if err == nil && (len(out.LoadBalancers) != 1 || out.LoadBalancers[0].LoadBalancerArn == nil) {
+		err = incomplete(what)
+	}
+	if err != nil {
+		c.records.networks.InvalidateAll() // it may exist all the same, made by a call whose answer was lost
+		if codeOf(err) == "InvalidSecurityGroup" && d.own != nil {
+			return nil, notVisible(&cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: err.Error()}, d.groups[0])
+		}
+		return nil, err
+	}
+	lb := &out.LoadBalancers[0]
+	c.records.networks.Put(lb)
+	c.records.newNetworks.add(d.name)
+	c.records.networkTags.Put(keyedValue[map[string]string]{aws.ToString(lb.LoadBalancerArn), d.tags})
+	return lb, nil
+}
+
+// run makes one call, and keeps what is known of the load balancer true. made are the target groups that earlier calls made.
+func (c *networkReconciler) run(ctx context.Context, service *v1.Service, lb *networkLoadBalancer, s step, made map[string]string) error {
+	name, arn := loadBalancerName(service), aws.ToString(lb.LoadBalancerArn)
+	err := c.records.run(ctx, s, made)
+	if err != nil {
+		err = fmt.Errorf("load balancer %s: %w", name, err)
+	}
+	attached := ""
+	switch in := s.input.(type) {
+	case *elbv2.CreateTargetGroupInput:
+		if tg := made[s.group]; tg != "" {
+			c.records.networkTags.Put(keyedValue[map[string]string]{tg, keyed(in.Tags, networkTag)})
+		}
+	case *elbv2.CreateListenerInput:
+		attached = aws.ToString(in.DefaultActions[0].TargetGroupArn)
+	case *elbv2.ModifyListenerInput:
+		attached = aws.ToString(in.DefaultActions[0].TargetGroupArn)
+	case *elbv2.DeleteListenerInput:
+		c.records.listeners.Invalidate(arn)
+	case *elbv2.SetSecurityGroupsInput, *elbv2.SetSubnetsInput:
+		if err != nil {
+			c.records.networks.Invalidate(name)
+		}
+	case *elbv2.ModifyTargetGroupInput:
+		if codeOf(err) == "InvalidConfigurationRequest" && c.fixedChecks.CompareAndSwap(false, true) {
+			return cloudproviderapi.NewRetryError("AWS does not change this health check; the target group is replaced", groupVisiblePause)
+		}
+	}
+	if codeOf(err) == "DuplicateListener" {
+		err = cloudproviderapi.NewRetryError("AWS does not show all listeners of load balancer "+name+" yet", groupVisiblePause)
+	}
+	if attached != "" {
+		c.records.listeners.Invalidate(arn)
+		c.targetGroups().noteAttached(attached, arn, err)
+	}
+	if err != nil {
+		return c.notDone(err, func() { c.records.listeners.Invalidate(arn) })
+	}
+	return nil
+}
+
+// Complete implements services.Reconciler: nothing is due beside the changes.
+func (*networkReconciler) Complete(_ context.Context, _ *services.Request, o networkObserved, _ desiredNetwork) (networkObserved, error) {
+	return o, nil
+}
+
+// Status implements services.Reconciler.
+func (*networkReconciler) Status(r services.Request, o networkObserved, _ desiredNetwork) (*v1.LoadBalancerStatus, error) {
+	return statusOrFailed(r.Service, hostOf(o.network))
+}
+
+// NodeChanges implements services.Reconciler: targets and what nodes let in, and only where they differ. Faults in annotations do not
+// keep nodes from joining or leaving.
+func (c *networkReconciler) NodeChanges(
+	ctx context.Context, r services.Request, o networkObserved,
+) (changes []networkChange, findings []services.Finding, err error) {
+	if o.network == nil {
+		return nil, nil, nil
+	}
+	_, id, err := c.api.ready(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, _, faults := parseSettings(r.Service, c.config)
+	backends, err := c.targets.of(ctx, r.Nodes, &s)
+	if err != nil {
+		return nil, nil, err
+	}
+	var rules nodeRules
+	if faults == nil {
+		listeners := networkListeners(id.clusterID, r.Service, s, c.config)
+		if rules, findings, err = c.nodeRules().of(ctx, r.Service, s, o.network, listeners, backends, o.groups); err != nil {
+			return nil, findings, err
+		}
+	}
+	changes = nodeRuleChanges[networkObserved](c.groups, rules, opening)
+	run := func(ctx context.Context, r services.Request, s step) error {
+		return c.run(ctx, r.Service, o.network, s, nil)
+	}
+	same := func(_ context.Context, _ services.Request, o networkObserved) (networkObserved, error) { return o, nil }
+	running, eligible := backendIDs(backends)
+	for _, t := range o.state.groups {
+		arn := aws.ToString(t.TargetGroupArn)
+		targets := o.state.targets[arn]
+		findings = append(findings, keptFindings(s, len(targets))...)
+		g := desiredTargetGroup{name: aws.ToString(t.TargetGroupName), port: aws.ToInt32(t.Port)}
+		steps := targetSteps(arn, g, targets, running, eligible, s.keepTargets)
+		changes = append(changes, stepChanges("target group "+g.name, steps, run, same)...)
+	}
+	changes = append(changes, nodeRuleChanges[networkObserved](c.groups, rules, closing)...)
+	if !o.waited {
+		changes = append(changes, waitChanges(c.targets, backends, c.afterWait)...)
+	}
+	return changes, findings, nil
+}
+
+// Deletions implements services.Reconciler: the load balancer, the rules of nodes, its target groups, its security group. One that is
+// protected from deletion goes on serving.
+func (c *networkReconciler) Deletions(
+	ctx context.Context, r services.Request, o networkObserved,
+) ([]networkChange, []services.Finding, error) {
+	if o.foreign {
+		return nil, nil, nil
+	}
+	name := loadBalancerName(r.Service)
+	if err := c.groups.added.hidden(o.groups, func(one rule) bool { return ofLoadBalancer(one, name) }); err != nil {
+		return nil, nil, err
+	}
+	if err := c.targetGroups().listed(ctx, r.Service, o.network, o.state.groups); err != nil {
+		return nil, nil, err
+	}
+	left, err := c.leftovers(ctx, r, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	var changes []networkChange
+	if o.network != nil {
+		changes = append(changes, c.deletion(name, aws.ToString(o.network.LoadBalancerArn)))
+	}
+	if len(left.opened) > 0 {
+		changes = append(changes, closingChange[networkObserved](c.groups, left))
+	}
+	for _, t := range left.targetGroups {
+		if ours, err := c.targetGroups().madeFor(ctx, r.Service, &t); err != nil {
+			return nil, nil, err
+		} else if ours {
+			changes = append(changes, c.targetGroupDeletion(t))
+		}
+	}
+	return append(changes, groupDeletions[networkObserved](c.groups, left.groups)...), nil, nil
+}
+
+func (c *networkReconciler) deletion(name, arn string) networkChange {
+	return networkChange{
+		Planned: guard.Planned{Action: guard.PlanDelete, Object: "network load balancer " + name},
+		Make: func(ctx context.Context, _ *services.Request, o networkObserved) (networkObserved, error) {
+			if err := c.records.deleteNetwork(ctx, arn); err != nil {
+				c.records.networks.Invalidate(name)
+				return o, err
+			}
+			c.records.networks.Forget(name)
+			return o, nil
+		},
+	}
+}
+
+// targetGroupDeletion deletes a target group, which the load balancer lets go of after a while.
+func (c *networkReconciler) targetGroupDeletion(t elbv2types.TargetGroup) networkChange {
+	name := aws.ToString(t.TargetGroupName)
+	del := step{what: "deleting target group " + name, input: &elbv2.DeleteTargetGroupInput{TargetGroupArn: t.TargetGroupArn}}
+	return networkChange{
+		Planned: guard.Planned{Action: guard.PlanDelete, Object: "target group " + name},
+		Make: func(ctx context.Context, _ *services.Request, o networkObserved) (networkObserved, error) {
+			return o, services.Patiently(ctx, patience, func() error { return c.records.run(ctx, del, nil) })
+		},
+	}
+}
+
+// Exists implements services.Reconciler.
+func (c *networkReconciler) Exists(ctx context.Context, r services.Request, o networkObserved) (*v1.LoadBalancerStatus, bool, error) {
+	switch {
+	case o.foreign:
+		return nil, false, nil
+	case o.network != nil:
+		return statusOf(hostOf(o.network)), true, nil
+	}
+	left, err := c.leftovers(ctx, r, o)
+	return &v1.LoadBalancerStatus{}, err == nil && left.any(), err
+}
+
+// leftovers is what belongs to a Service beside its network load balancer. It is found by names, descriptions and tags, so that
+// it is found as well when the load balancer is gone.
+func (c *networkReconciler) leftovers(ctx context.Context, r services.Request, o networkObserved) (left leftovers, err error) {
+	_, id, err := c.api.ready(ctx)
+	if err != nil {
+		return left, err
+	}
+	left.targetGroups = o.state.groups
+	own, attached := managedGroupName(r.Cluster, r.Service), attachedNetwork(o.network)
+	for _, g := range groupsByID(o.groups) {
+		made := g.name == own || (slices.Contains(attached, g.id) && managedFor(id, r.Service, g))
+		if made && id.owned(g.tags) && !namedByUser(r.Service, c.config, g.id) {
+			left.groups = append(left.groups, g)
+		}
+	}
+	if c.config.NoNodeGroupRules {
+		return left, nil
+	}
+	name := loadBalancerName(r.Service)
+	left.decide = c.nodeRules().changes(ctx, id, nothingFor(name, c.config), nil, nil).decide
+	left.opened = left.openings(o.groups, func(g securityGroup) ruleChange {
+		// What others left behind is cleaned up as well, but keeps no Service from going.
+		if hasRuleOf(g, name) || (r.Purpose == services.Delete && id.ours(g.tags)) {
+			return left.decide(g)
+		}
+		return ruleChange{}
+	})
+	return left, nil
+}

@@ -1,0 +1,152 @@
+package aws
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+)
+
+// networkRules finds out what network load balancers need of the security groups of nodes.
+type networkRules struct{ *shared }
+
+// rulesOn are the rules that a load balancer in some networks needs.
+func (n networkRules) rulesOn(service *v1.Service, s settings, lb *networkLoadBalancer, listeners []desiredListener, subnets []netip.Prefix) (rules []rule, spare ruleKeys) {
+	v6 := targetFamily(service) == addressIPv6
+	var ranges []netip.Prefix
+	for _, p := range rangesOf(s, v6) {
+		if p.Addr().Is6() == v6 {
+			ranges = append(ranges, p)
+		}
+	}
+	name := loadBalancerName(service)
+	rules, spare = networkNodeRules(name, listeners, ranges, subnets, entranceOf(service, s, n.config, lb).hides(s))
+	if _, told := s.targetAttributes[attributePreserveClient]; told {
+		return rules, spare
+	}
+	// A target group keeps the attribute when its annotation goes: what lets the load balancer's own addresses in stays, too.
+	for _, listener := range listeners {
+		for _, p := range subnets {
+			port := listener.group.port
+			spare[rule{protocolTCP, port, port, ruleSource{cidr: p.String()}, descriptionClient + name}] = true
+		}
+	}
+	return rules, spare
+}
+
+// of are the rules that a load balancer needs in the security groups of its nodes.
+func (n networkRules) of(
+	ctx context.Context, service *v1.Service, s settings, lb *networkLoadBalancer, listeners []desiredListener, backends []backend,
+	all map[string]securityGroup,
+) (rules nodeRules, findings []services.Finding, err error) {
+	if n.config.NoNodeGroupRules || len(backends) == 0 {
+		return rules, nil, nil
+	}
+	_, id, err := n.api.ready(ctx)
+	if err != nil {
+		return rules, nil, err
+	}
+	groups, findings := nodeGroupsOf(id, all, backends)
+	subnets, complete, err := n.vpc.cidrsOf(ctx, subnetsOf(lb), targetFamily(service) == addressIPv6)
+	if err != nil {
+		return rules, findings, err
+	}
+	want := nothingFor(loadBalancerName(service), n.config)
+	want.rules, want.spare = n.rulesOn(service, s, lb, listeners, subnets)
+	want.partial, want.goes = !complete, false
+	return n.changes(ctx, id, want, groups, all), findings, nil
+}
+
+// changes open the groups of targets, and remove the rules of the load balancer from all others of the cluster.
+func (n networkRules) changes(
+	ctx context.Context, id *identity, want desiredNodeRules, targets []string, all map[string]securityGroup,
+) nodeRules {
+	others, none := n.otherNetworks(ctx, want.name), nothingFor(want.name, n.config)
+	none.partial, none.goes = want.partial, want.goes
+	rules := nodeRules{decide: func(g securityGroup) ruleChange {
+		if slices.Contains(targets, g.id) {
+			return networkNodeChange(g, want, others)
+		}
+		return networkNodeChange(g, none, others)
+	}}
+	for _, g := range groupsByID(all) {
+		if !slices.Contains(targets, g.id) && !id.ours(g.tags) && !hasRuleOf(g, want.name) {
+			continue
+		}
+		if c := rules.decide(g); !c.empty() {
+			rules.due = append(rules.due, c)
+		}
+	}
+	return rules
+}
+
+// otherNetworks are the other Services' network load balancers.
+func (n networkRules) otherNetworks(ctx context.Context, name string) otherRules {
+	var others []*v1.Service
+	known := map[string]bool{}
+	for _, s := range n.served.all() {
+		known[loadBalancerName(s)] = true
+		if network, _ := kindOf(s); network && loadBalancerName(s) != name && s.DeletionTimestamp == nil {
+			others = append(others, s)
+		}
+	}
+	names := make([]string, len(others))
+	for i, s := range others {
+		names[i] = loadBalancerName(s)
+	}
+	return otherRules{
+		names: names,
+		needs: func(ports map[int32]bool) (ruleKeys, error) { return n.neededBy(ctx, others, ports) },
+		gone: func(name string) bool {
+			if known[name] || !controllerName.MatchString(name) {
+				return false
+			}
+			_, err := n.records.networks.Get(ctx, name, inventory.Query{MaxAge: ensureMaxAge, MaxMissAge: ensureMaxAge})
+			return errors.Is(err, cloudapi.ErrNotFound)
+		},
+	}
+}
+
+// neededBy are the rules for some ports that network load balancers of Services need. One that is not made yet opens the nodes
+// itself.
+func (n networkRules) neededBy(ctx context.Context, services []*v1.Service, ports map[int32]bool) (ruleKeys, error) {
+	needed := ruleKeys{}
+	_, id, err := n.api.ready(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, service := range services {
+		s, _, faults := parseSettings(service, n.config)
+		listeners := networkListeners(id.clusterID, service, s, n.config)
+		if !slices.ContainsFunc(checkPorts(listeners), func(p int32) bool { return ports[p] }) &&
+			!slices.ContainsFunc(listeners, func(one desiredListener) bool { return ports[one.group.port] }) {
+			continue
+		}
+		if faults != nil {
+			return nil, fmt.Errorf("the settings of Service %s: %w", serviceName(service), faults)
+		}
+		found, err := n.records.networks.Find(ctx, indexName, loadBalancerName(service), inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge})
+		if err != nil {
+			return nil, err
+		}
+		for _, lb := range found {
+			subnets, complete, err := n.vpc.cidrsOf(ctx, subnetsOf(lb), targetFamily(service) == addressIPv6)
+			if err != nil || !complete {
+				return nil, cmp.Or(err, errIncomplete)
+			}
+			rules, _ := n.rulesOn(service, s, lb, listeners, subnets)
+			for _, r := range rules {
+				needed[r.key()] = true
+			}
+		}
+	}
+	return needed, nil
+}

@@ -1,0 +1,203 @@
+package aws
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+)
+
+// This file decides about the rules of nodes' security groups for network load balancers, and calls nobody.
+
+// desiredNodeRules is what a network load balancer needs of the security groups of nodes.
+type desiredNodeRules struct {
+	name  string
+	rules []rule
+	// spare are rules that are not made, and stay where they are.
+	spare ruleKeys
+	// sharedPort is the port of a health check that several load balancers share; 0 if there is none.
+	sharedPort int32
+	// partial is set where not all that is needed is known, so that nothing is removed.
+	partial bool
+	// goes is set where the load balancer goes.
+	goes bool
+}
+
+// networkNodeRules are the rules that let clients and health checks in to the nodes. subnets are the networks of the load
+// balancer itself. spare are rules for checks of ports that are open anyway: AWS's own controller makes some of them, so that
+// those that there are stay. hidden is set where clients come with addresses of the load balancer.
+func networkNodeRules(name string, listeners []desiredListener, ranges, subnets []netip.Prefix, hidden bool) (rules []rule, spare ruleKeys) {
+	var clients, checks []rule
+	taken := ruleKeys{}
+	spare = ruleKeys{}
+	add := func(list *[]rule, r rule) {
+		if taken.fresh(r) {
+			*list = append(*list, r)
+		}
+	}
+	everyone := len(ranges) == 1 && ranges[0].Bits() == 0
+	open := map[int32]bool{} // TCP ports that everybody gets in to
+	for _, l := range listeners {
+		protocol := protocolTCP
+		if l.group.protocol == "UDP" {
+			protocol = protocolUDP
+		} else if everyone {
+			open[l.group.port] = true
+		}
+		for _, p := range ranges {
+			add(&clients, rule{protocol, l.group.port, l.group.port, ruleSource{cidr: p.String()}, descriptionClient + name})
+		}
+		if hidden && !everyone {
+			for _, p := range subnets {
+				add(&clients, rule{protocol, l.group.port, l.group.port, ruleSource{cidr: p.String()}, descriptionClient + name})
+			}
+		}
+	}
+	for _, port := range checkPorts(listeners) {
+		for _, p := range subnets {
+			check := rule{protocolTCP, port, port, ruleSource{cidr: p.String()}, descriptionHealth + name}
+			if open[port] {
+				spare[check.key()] = true
+			} else {
+				add(&checks, check)
+			}
+		}
+	}
+	return slices.Concat(clients, checks), spare
+}
+
+// checkPorts are the ports on nodes that health checks use.
+func checkPorts(listeners []desiredListener) []int32 {
+	var ports []int32
+	for _, l := range listeners {
+		port := l.group.port
+		if n, err := strconv.ParseInt(l.group.check.port, 10, 32); err == nil {
+			port = int32(n)
+		}
+		if !slices.Contains(ports, port) {
+			ports = append(ports, port)
+		}
+	}
+	return ports
+}
+
+// otherRules is what the security groups of nodes hold for other network load balancers.
+type otherRules struct {
+	// names are those of the cluster's other network load balancers.
+	names []string
+	// needs are the rules for some ports that they cannot do without. An equal rule is there once, with the name of whoever came
+	// first.
+	needs func(ports map[int32]bool) (ruleKeys, error)
+	// gone reports whether no load balancer has a name any more.
+	gone func(name string) bool
+}
+
+// left reports whether a rule is left of a load balancer that is gone.
+func (o otherRules) left(name string) bool { return o.gone != nil && o.gone(name) }
+
+// without are rules that no other load balancer needs. Where that is not known, none may go.
+func (o otherRules) without(rules []rule) []rule {
+	if len(rules) == 0 || len(o.names) == 0 {
+		return rules
+	}
+	ports := map[int32]bool{}
+	for _, r := range rules {
+		ports[r.from] = true
+	}
+	needed, err := o.needs(ports)
+	if err != nil {
+		klog.ErrorS(err, "Rules of nodes stay: it is not known whether other network load balancers need them")
+		return nil
+	}
+	return slices.DeleteFunc(rules, func(r rule) bool { return needed[r.key()] })
+}
+
+// mine reports whether a rule was made for the load balancer, and may go where it is not wanted any more. others are the names
+// of the cluster's other network load balancers.
+func (w desiredNodeRules) mine(r rule, others []string) bool {
+	name, health := ruleOf(r)
+	switch {
+	case w.stays(r) || name == "":
+		return false
+	case health && r.from == w.sharedPort && w.sharedPort != 0:
+		return len(others) == 0 // it serves whoever is left, and goes with the last
+	}
+	return name == w.name
+}
+
+// stays reports whether a rule is not looked at.
+func (w desiredNodeRules) stays(r rule) bool { return w.partial || w.spare[r.key()] || w.spare[r] }
+
+// networkNodeChange decides about one security group of nodes.
+func networkNodeChange(g securityGroup, want desiredNodeRules, others otherRules) ruleChange {
+	mine := func(r rule) bool { return want.mine(r, others.names) }
+	c := exactly(g, want.rules, mine)
+	if len(c.remove) > 0 || want.goes {
+		// What the load balancer used of one that went before is looked at as well.
+		c = exactly(g, want.rules, func(r rule) bool {
+			name, _ := ruleOf(r)
+			former := name != "" && name != want.name && r.from != want.sharedPort && !want.stays(r)
+			return mine(r) || (former && others.left(name))
+		})
+		c.remove = others.without(c.remove)
+	}
+	if c.empty() {
+		return c
+	}
+	m := mtuChange(c.result())
+	c.add, c.remove = append(c.add, m.add...), append(c.remove, m.remove...)
+	return c
+}
+
+// mtuChange is what a group lacks of the rules for path MTU discovery, one for each network of clients, and has too much.
+func mtuChange(g securityGroup) ruleChange {
+	taken := ruleKeys{}
+	var mtu []rule
+	for _, r := range g.rules {
+		one := rule{protocolICMP, fragmentationType, fragmentationCode, ruleSource{cidr: r.source.cidr}, descriptionMTU}
+		if strings.HasPrefix(r.description, descriptionClient) && r.source.cidr != "" && !r.v6() && taken.fresh(one) {
+			mtu = append(mtu, one)
+		}
+	}
+	return exactly(g, mtu, func(r rule) bool { return r.description == descriptionMTU })
+}
+
+// ruleOf is the name of the network load balancer that a rule was made for; "" if it was made for none. health is set where it
+// lets health checks in.
+func ruleOf(r rule) (name string, health bool) {
+	if name, client := strings.CutPrefix(r.description, descriptionClient); client {
+		return name, false
+	}
+	if name, health = strings.CutPrefix(r.description, descriptionHealth); !health {
+		return "", false
+	}
+	return name, health
+}
+
+// ofLoadBalancer reports whether a rule was made for a network load balancer.
+func ofLoadBalancer(r rule, name string) bool {
+	of, _ := ruleOf(r)
+	return of == name
+}
+
+// hasRuleOf reports whether a group has a rule that was made for a network load balancer.
+func hasRuleOf(g securityGroup, name string) bool {
+	return slices.ContainsFunc(g.rules, func(r rule) bool { return ofLoadBalancer(r, name) })
+}
+
+// nothingFor is what a load balancer needs that is deleted.
+func nothingFor(name string, c Config) desiredNodeRules {
+	d := desiredNodeRules{name: name, goes: true}
+	if c.HealthProbeMode == probeShared {
+		d.sharedPort = int32(c.SharedProbePort) //nolint:gosec // the table bounds it
+	}
+	return d
+}
+
+// managedFor reports whether a group that a network load balancer of a Service has was made for it.
+func managedFor(id *identity, service *v1.Service, g securityGroup) bool {
+	return madeForLoadBalancer(id, g) && strings.HasPrefix(g.name, targetGroupPrefix(service))
+}

@@ -1,0 +1,306 @@
+package aws
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	elbv2types "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// Reasons of the events that the provider writes on Services.
+const (
+	// eventConfigError: the Service cannot be served as it asks.
+	eventConfigError = "LoadBalancerConfigError"
+	// eventIgnored: an annotation has no effect.
+	eventIgnored = "LoadBalancerAnnotationIgnored"
+	// eventFixed: what is asked for differs from what was fixed when the load balancer was created.
+	eventFixed = "LoadBalancerAnnotationFixed"
+	// eventNotOurs: the Service claims a load balancer of another cluster.
+	eventNotOurs = "LoadBalancerNotOurs"
+	// eventNoNodeGroup: a node has no security group that could be opened.
+	eventNoNodeGroup = "LoadBalancerNodeSecurityGroupMissing"
+	// eventRuleKept: a rule stays that AWS's own controller, or somebody else, made.
+	eventRuleKept = "LoadBalancerSecurityRuleKept"
+	// eventTargetsKept: none of the nodes' instances shows, so that what is registered stays.
+	eventTargetsKept = "LoadBalancerTargetsKept"
+	// eventRangesIgnored: source ranges keep nobody out.
+	eventRangesIgnored = "LoadBalancerSourceRangesIgnored"
+	// eventSingleStack: the Service has both families, the load balancer one.
+	eventSingleStack = "LoadBalancerSingleStack"
+)
+
+// shared is what the reconcilers of both kinds of load balancers use.
+type shared struct {
+	config  Config
+	api     *api
+	targets targetReader
+	vpc     *vpcNetwork
+	groups  *securityGroups
+	records *records
+	tags    *tagReader
+	served  *servedServices
+}
+
+func newShared(c Config, a *api, i *instances, n *vpcNetwork) *shared {
+	known, served := newRecords(a), &servedServices{}
+	return &shared{
+		config: c, api: a, targets: targetReader{a, i}, vpc: n, groups: newSecurityGroups(a), records: known,
+		tags: &tagReader{records: known, served: served}, served: served,
+	}
+}
+
+// problemf is a fault of an annotation that shows only in the cloud.
+func problemf(annotation, value, reason string, args ...any) error {
+	return &schema.Problem{Place: "annotation " + annotation, Value: value, Reason: fmt.Sprintf(reason, args...)}
+}
+
+// configError is the finding about a fault of the Service.
+func configError(err error) []services.Finding {
+	if _, fault := errors.AsType[*schema.Problem](err); !fault {
+		return nil
+	}
+	return []services.Finding{services.Warning(eventConfigError, "%s", err)}
+}
+
+// Validate implements services.Reconciler.
+func (c *shared) Validate(r services.Request) ([]services.Finding, error) {
+	_, warnings, err := parseSettings(r.Service, c.config)
+	var findings []services.Finding
+	for _, w := range schema.Problems(warnings) {
+		findings = append(findings, services.Warning(eventIgnored, "%s", w))
+	}
+	if err != nil {
+		findings = append(findings, services.Warning(eventConfigError, "%s", err))
+	}
+	return findings, err
+}
+
+// observe finds the load balancers of a Service that is not deleted.
+func (c *shared) observe(ctx context.Context, r services.Request) (bothKinds, error) {
+	maxAge := ensureMaxAge
+	if r.Purpose == services.UpdateNodes {
+		maxAge = updateMaxAge
+	}
+	have, err := c.find(ctx, r.Service, maxAge)
+	if err != nil || !have.none() || r.Purpose != services.Ensure {
+		return have, err
+	}
+	name := loadBalancerName(r.Service)
+	for _, made := range []*recentlyMade{&c.records.newClassics, &c.records.newNetworks} {
+		if later := made.check(name, "load balancer "+name); later != nil { // it may not show yet
+			c.records.classics.InvalidateAll()
+			c.records.networks.InvalidateAll()
+			return have, later
+		}
+	}
+	return have, nil
+}
+
+// judge decides whether the load balancers of a Service are its own. leave is set where somebody else's is to be left alone.
+func (c *shared) judge(ctx context.Context, r services.Request, have bothKinds) (leave bool, findings []services.Finding, err error) {
+	err = c.checkOwner(ctx, have)
+	_, notOurs := errors.AsType[*ownership.NotOursError](err)
+	claims := r.Purpose == services.Ensure || r.Purpose == services.Plan
+	switch {
+	case notOurs && claims:
+		return false, []services.Finding{services.Warning(eventNotOurs, "%s", err)}, err
+	case notOurs:
+		klog.InfoS("Leaving a load balancer alone", "service", klog.KObj(r.Service), "reason", err.Error())
+		return true, nil, nil
+	case err != nil || !claims:
+		return false, nil, err
+	}
+	err = kindChanged(r.Service, have)
+	return false, configError(err), err
+}
+
+// checkOwner returns a NotOursError where tags give a load balancer to another cluster. One without such tags is as its
+// users left it, and is adopted.
+func (c *shared) checkOwner(ctx context.Context, have bothKinds) error {
+	_, id, err := c.api.ready(ctx)
+	if err != nil {
+		return err
+	}
+	check := func(object string, tags map[string]string) error {
+		if other := id.otherOwner(tags); other != "" {
+			return &ownership.NotOursError{
+				Object: object, Owner: fmt.Sprintf("another cluster, %q by its tags; this one is %q", other, id.clusterID),
+			}
+		}
+		return nil
+	}
+	if have.classic != nil {
+		tags, err := c.tags.classic(ctx, have.classic)
+		if err == nil {
+			err = check("classic load balancer "+aws.ToString(have.classic.LoadBalancerName), tags)
+		}
+		if err != nil && !c.tags.unreadable(err) {
+			return err
+		}
+	}
+	if have.network == nil {
+		return nil
+	}
+	name := aws.ToString(have.network.LoadBalancerName)
+	if have.network.Type != elbv2types.LoadBalancerTypeEnumNetwork {
+		return &ownership.NotOursError{
+			Object: "load balancer " + name, Owner: "somebody else: it is of the type " + string(have.network.Type),
+		}
+	}
+	tags, err := c.tags.network(ctx, aws.ToString(have.network.LoadBalancerArn))
+	if c.tags.unreadable(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return check("network load balancer "+name, tags)
+}
+
+// kindChanged refuses a Service that asks for another kind of load balancer than it has: the new one would have another
+// address, and the old one would be left behind.
+func kindChanged(service *v1.Service, have bothKinds) error {
+	network, _ := kindOf(service)
+	kind := ""
+	switch {
+	case network && have.classic != nil:
+		kind = "a classic load balancer"
+	case !network && have.network != nil:
+		kind = "a network load balancer"
+	}
+	if kind == "" {
+		return nil
+	}
+	return problemf(annotationType, service.Annotations[annotationType], "differs from the load balancer that the Service has, which is "+
+		"%s; change it back, or delete and create the Service", kind)
+}
+
+// statusOf is what a Service shows of a load balancer with a host name.
+func statusOf(host string) *v1.LoadBalancerStatus {
+	if host == "" {
+		return &v1.LoadBalancerStatus{}
+	}
+	return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{Hostname: host}}}
+}
+
+// statusOrFailed is the status of a load balancer that was reconciled.
+func statusOrFailed(service *v1.Service, host string) (*v1.LoadBalancerStatus, error) {
+	if host == "" {
+		return nil, fmt.Errorf("load balancer %s has the state failed; delete it in AWS to have it made anew, or delete the Service",
+			loadBalancerName(service))
+	}
+	return statusOf(host), nil
+}
+
+// rangesOf are the networks that may come in; where none are given, everybody.
+func rangesOf(s settings, v6 bool) []netip.Prefix {
+	if len(s.ranges) > 0 {
+		return s.ranges
+	}
+	everybody := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}
+	if v6 {
+		everybody = append(everybody, netip.MustParsePrefix("::/0"))
+	}
+	return everybody
+}
+
+// nodeGroupsOf are the security groups of backends that rules go into. A node that has none is a finding.
+func nodeGroupsOf(id *identity, all map[string]securityGroup, backends []backend) (list []string, findings []services.Finding) {
+	for _, b := range backends {
+		g, err := nodeGroup(id, b.groups, all)
+		if err != nil {
+			findings = append(findings, services.Warning(eventNoNodeGroup,
+				"node %s (%s) lets the load balancer in only if its own rules do: %v", b.node, b.id, err))
+			continue
+		}
+		if g != "" && !slices.Contains(list, g) {
+			list = append(list, g)
+		}
+	}
+	slices.Sort(list)
+	return list, findings
+}
+
+// tagsFor are the tags of what is made for a Service.
+func tagsFor(id *identity, service *v1.Service, s settings) map[string]string {
+	tags := maps.Clone(s.tags)
+	if tags == nil {
+		tags = map[string]string{}
+	}
+	tags[serviceTag] = serviceName(service)
+	maps.Copy(tags, id.ownershipTags())
+	return tags
+}
+
+func mergeTags(sets ...map[string]string) map[string]string {
+	tags := map[string]string{}
+	for _, set := range sets {
+		maps.Copy(tags, set)
+	}
+	return tags
+}
+
+// fixedFinding tells of a setting that came too late.
+func fixedFinding(key, wanted, have string) services.Finding {
+	return services.Warning(eventFixed, "annotation %s: %q has no effect, it stays %q: it is fixed when the load balancer is created; "+
+		"delete and create the Service to change it", key, wanted, have)
+}
+
+// schemeFindings tell of a load balancer that is internal against the annotation, or the other way round.
+func schemeFindings(service *v1.Service, s settings, scheme string) []services.Finding {
+	if s.internal == (scheme == schemeInternal) {
+		return nil
+	}
+	return []services.Finding{fixedFinding(annotationInternal, service.Annotations[annotationInternal], scheme)}
+}
+
+// keptFindings tell that a load balancer keeps targets that nobody can see.
+func keptFindings(s settings, registered int) []services.Finding {
+	if !s.blind || registered == 0 {
+		return nil
+	}
+	return []services.Finding{services.Warning(eventTargetsKept, "the %d targets of the load balancer stay: EC2 shows none of the nodes' "+
+		"instances with the tag of the cluster; see to the tags of the instances, and to the account and the region", registered)}
+}
+
+// stepChanges are the changes of a load balancer itself. after brings what is observed up to date when the last one is made.
+func stepChanges[O any](
+	object string, steps []step, run func(context.Context, services.Request, step) error,
+	after func(context.Context, services.Request, O) (O, error),
+) []services.Change[O] {
+	changes := make([]services.Change[O], len(steps))
+	for i, s := range steps {
+		last := i == len(steps)-1
+		changes[i] = services.Change[O]{
+			Planned: guard.Planned{Action: s.action(), Object: object, Detail: s.what},
+			Make: func(ctx context.Context, r *services.Request, observed O) (O, error) {
+				if err := run(ctx, *r, s); err != nil || !last {
+					return observed, err
+				}
+				return after(ctx, *r, observed)
+			},
+		}
+	}
+	return changes
+}
+
+// notDone makes the next try read again what a failed write may have changed.
+func (c *shared) notDone(err error, invalidate func()) error {
+	invalidate()
+	if refusedTarget(err) {
+		c.targets.instances.all.InvalidateAll()
+	}
+	return err
+}

@@ -1,0 +1,122 @@
+package aws
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+)
+
+// servedServices are the Services of type LoadBalancer.
+type servedServices struct {
+	// lister is set before the first call of the framework.
+	lister listers.ServiceLister
+}
+
+func (s *servedServices) all() []*v1.Service {
+	if s.lister == nil {
+		return nil
+	}
+	all, err := s.lister.List(labels.Everything())
+	if err != nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(s *v1.Service) bool { return s.Spec.Type != v1.ServiceTypeLoadBalancer })
+}
+
+// collect returns something about the load balancer of every Service.
+func (s *servedServices) collect(about func(name string) string) []string {
+	var list []string
+	for _, service := range s.all() {
+		if v := about(loadBalancerName(service)); v != "" {
+			list = append(list, v)
+		}
+	}
+	return list
+}
+
+// tagReader reads the tags of load balancers and target groups, as far as that is permitted.
+type tagReader struct {
+	records *records
+	served  *servedServices
+	// refused is when the permission was refused, and warned says so once.
+	refused atomic.Pointer[time.Time]
+	warned  sync.Once
+}
+
+// errTagsRefused is the answer about tags for a while after the permission to read them was refused.
+var errTagsRefused = errors.New("the permission elasticloadbalancing:DescribeTags is refused")
+
+// tagsRefusedFor is how long that is believed.
+const tagsRefusedFor = 10 * time.Minute
+
+// unreadable reports whether tags could not be read for lack of a permission that AWS's own controller does not need. What has
+// the name is the Service's all the same: the name carries its UID.
+func (t *tagReader) unreadable(err error) bool {
+	if errors.Is(err, errTagsRefused) {
+		return true
+	}
+	if !permissionRefused(err) {
+		return false
+	}
+	t.refused.Store(new(time.Now()))
+	t.warned.Do(func() {
+		klog.Warning("Load balancers are told by their names alone, for their tags may not be read: allow elasticloadbalancing:DescribeTags")
+	})
+	return true
+}
+
+// permitted returns errTagsRefused while the refusal is believed.
+func (t *tagReader) permitted() error {
+	if at := t.refused.Load(); at != nil && time.Since(*at) < tagsRefusedFor {
+		return errTagsRefused
+	}
+	return nil
+}
+
+// classic reads the tags of a classic load balancer; those of the other load balancers that Services have come along.
+func (t *tagReader) classic(ctx context.Context, lb *classicLoadBalancer) (map[string]string, error) {
+	if err := t.permitted(); err != nil {
+		if known, ok := t.records.classicTags.Peek(aws.ToString(lb.LoadBalancerName)); ok {
+			return known.value, nil // what we gave it ourselves
+		}
+		return nil, err
+	}
+	ctx = inventory.WithPrefetch(ctx, func() []string {
+		return t.served.collect(func(name string) string {
+			if _, known := t.records.classics.Peek(name); known {
+				return name
+			}
+			return ""
+		})
+	})
+	found, err := t.records.classicTags.Get(ctx, aws.ToString(lb.LoadBalancerName), inventory.Query{MaxAge: tagsMaxAge})
+	return found.value, err
+}
+
+// network reads the tags of a network load balancer or a target group.
+func (t *tagReader) network(ctx context.Context, arn string) (map[string]string, error) {
+	if err := t.permitted(); err != nil {
+		return nil, err
+	}
+	ctx = inventory.WithPrefetch(ctx, func() []string {
+		return t.served.collect(func(name string) string {
+			if lb, known := t.records.networks.Peek(name); known {
+				return aws.ToString(lb.LoadBalancerArn)
+			}
+			return ""
+		})
+	})
+	found, err := t.records.networkTags.Get(ctx, arn, inventory.Query{MaxAge: tagsMaxAge})
+	return found.value, err
+}
