@@ -114,15 +114,21 @@ func list(key, help string, changes schema.Mutability, at func(*settings) *[]str
 
 // ids names objects of the cloud by IDs of a form.
 func ids(key, help string, changes schema.Mutability, at func(*settings) *[]string, form *schema.IDForm) schema.Annotation[settings] {
-	return schema.ListAnnotation(at, schema.AnnotationRow{Key: key, Changes: changes, Spec: schema.Spec{Help: help, ID: form, Check: bounded(nil)}})
+	return schema.ListAnnotation(at, schema.AnnotationRow{
+		Key: key, Changes: changes, Spec: schema.Spec{Help: help, ID: form, Check: bounded(nil)},
+	})
 }
 
 func toggle(key, help string, at func(*settings) *bool) schema.Annotation[settings] {
-	return schema.BoolAnnotation(at, schema.AnnotationRow{Key: key, Changes: schema.InPlace, Spec: schema.Spec{Default: textFalse, Help: help}})
+	return schema.BoolAnnotation(at, schema.AnnotationRow{
+		Key: key, Changes: schema.InPlace, Spec: schema.Spec{Default: textFalse, Help: help},
+	})
 }
 
 func number(key, otherwise, help string, least, most float64, at func(*settings) *int) schema.Annotation[settings] {
-	return schema.IntAnnotation(at, schema.AnnotationRow{Key: key, Changes: schema.InPlace, Spec: schema.Spec{DefaultHelp: otherwise, Min: &least, Max: &most, Help: help}})
+	return schema.IntAnnotation(at, schema.AnnotationRow{
+		Key: key, Changes: schema.InPlace, Spec: schema.Spec{DefaultHelp: otherwise, Min: &least, Max: &most, Help: help},
+	})
 }
 
 // Annotations is the table of the provider's annotations. Other controllers have annotations of the same names; what they
@@ -133,11 +139,15 @@ var Annotations = limited(schema.Annotations[settings]{
 		Help: "Kind of load balancer: nlb is a network load balancer; nlb-ip and external leave the Service to another controller.",
 	}}),
 	text(annotationInternal, "Give the load balancer private addresses alone: any text but false does.", schema.AtCreation, func(s *settings) *string { return &s.Internal }, nil),
-	schema.EnumAnnotation(func(s *settings) *string { return &s.ProxyProtocol }, schema.AnnotationRow{Key: annotationProxyProtocol, Changes: schema.InPlace, Spec: schema.Spec{
+	schema.EnumAnnotation(func(s *settings) *string {
+		return &s.ProxyProtocol
+	}, schema.AnnotationRow{Key: annotationProxyProtocol, Changes: schema.InPlace, Spec: schema.Spec{
 		Choices: []string{"*"}, DefaultHelp: "off", Help: "With * a classic load balancer tells nodes the client's address by the PROXY protocol. On a network load balancer, use " + annotationTargetAttributes + ".",
 	}}),
 	toggle(annotationAccessLog, "Write access logs to S3.", func(s *settings) *bool { return &s.AccessLog }),
-	schema.IntAnnotation(func(s *settings) *int { return &s.AccessLogInterval }, schema.AnnotationRow{Key: annotationAccessLogInterval, Changes: schema.InPlace, Spec: schema.Spec{
+	schema.IntAnnotation(func(s *settings) *int {
+		return &s.AccessLogInterval
+	}, schema.AnnotationRow{Key: annotationAccessLogInterval, Changes: schema.InPlace, Spec: schema.Spec{
 		DefaultHelp: "60", Check: checkInterval, Help: "Minutes between two access logs of a classic load balancer: 5 or 60.",
 	}}),
 	text(annotationAccessLogBucket, "Bucket of the access logs.", schema.InPlace, func(s *settings) *string { return &s.AccessLogBucket }, nil),
@@ -156,16 +166,25 @@ var Annotations = limited(schema.Annotations[settings]{
 	text(annotationTLSPolicy, "Predefined policy of TLS, such as ELBSecurityPolicy-TLS13-1-2-2021-06.", schema.InPlace, func(s *settings) *string { return &s.TLSPolicy }, nil),
 	text(annotationBackendProtocol, "Protocol to the nodes. Classic: http, https, ssl, tcp. Network: ssl encrypts anew on ports that end TLS.", schema.InPlace, func(s *settings) *string { return &s.BackendProtocol }, nil),
 	text(annotationTags, "Tags of everything that is made: key=value, separated by commas. A classic load balancer gets further ones later, too; none is ever taken away.", schema.AtCreation, func(s *settings) *string { return &s.Tags }, nil),
-	schema.EnumAnnotation(func(s *settings) *string { return &s.CheckProtocol }, schema.AnnotationRow{Key: annotationCheckProtocol, Changes: schema.InPlace, Spec: schema.Spec{
-		Choices: []string{checkTCP, checkHTTP, checkHTTPS, checkSSL}, AnyCase: true, DefaultHelp: "tcp; http with externalTrafficPolicy Local", Help: "Protocol of the health check; ssl is for classic load balancers.",
+	schema.EnumAnnotation(func(s *settings) *string {
+		return &s.CheckProtocol
+	}, schema.AnnotationRow{Key: annotationCheckProtocol, Changes: schema.InPlace, Spec: schema.Spec{
+		Choices: []string{checkTCP, checkHTTP, checkHTTPS, checkSSL}, AnyCase: true, DefaultHelp: "tcp; http with externalTrafficPolicy Local",
+		Help: "Protocol of the health check; ssl is for classic load balancers.",
 	}}),
 	text(annotationCheckPort, "Port of the health check, or traffic-port.", schema.InPlace, func(s *settings) *string { return &s.CheckPort }, checkPort),
 	text(annotationCheckPath, "Path of the health check for http and https.", schema.InPlace, func(s *settings) *string { return &s.CheckPath }, checkPath),
 	number(annotationHealthyThreshold, "2, or 3 for nlb with externalTrafficPolicy Cluster", "Checks that must pass before a node serves.", 2, 10, func(s *settings) *int { return &s.Healthy }),
-	number(annotationUnhealthyThreshold, "6, or 3 for nlb, 2 with externalTrafficPolicy Local", "Checks that must fail before a node is left out.", 2, 10, func(s *settings) *int { return &s.Unhealthy }),
+	number(
+		annotationUnhealthyThreshold, "6, or 3 for nlb, 2 with externalTrafficPolicy Local", "Checks that must fail before a node is left out.", 2, 10,
+		func(s *settings) *int { return &s.Unhealthy },
+	),
 	number(annotationCheckTimeout, "5, for nlb AWS's own", "Seconds after which a check has failed.", 2, 120, func(s *settings) *int { return &s.CheckTimeout }),
 	number(annotationCheckInterval, "10, or 30 for nlb with externalTrafficPolicy Cluster", "Seconds between two checks.", 5, 300, func(s *settings) *int { return &s.CheckInterval }),
-	text(annotationTargetAttributes, "Attributes of the target groups of a network load balancer: "+attributePreserveClient+" and "+attributeProxyV2+", each =true or =false, separated by commas.", schema.InPlace, func(s *settings) *string { return &s.TargetAttributes }, checkTargetAttributes),
+	text(
+		annotationTargetAttributes, "Attributes of the target groups of a network load balancer: "+attributePreserveClient+" and "+attributeProxyV2+", each =true or =false, separated by commas.",
+		schema.InPlace, func(s *settings) *string { return &s.TargetAttributes }, checkTargetAttributes,
+	),
 	ids(annotationEIPs, "Elastic addresses of a network load balancer, one for each subnet.", schema.AtCreation, func(s *settings) *[]string { return &s.EIPs }, schema.PrefixedHex("eipalloc-")),
 	list(annotationPrivateAddresses, "Private addresses of an internal network load balancer, one for each subnet.", schema.AtCreation, func(s *settings) *[]string { return &s.PrivateAddresses }, checkAddressList),
 	text(annotationNodeLabels, "Labels of the nodes that are targets: key=value or key, separated by commas.", schema.InPlace, func(s *settings) *string { return &s.NodeLabels }, nil),
@@ -209,7 +228,10 @@ func limited(table schema.Annotations[settings]) schema.Annotations[settings] {
 
 // classicOnly and networkOnly are annotations that one kind of load balancer knows; on the other they have no effect.
 func classicOnly() []string {
-	return []string{annotationProxyProtocol, annotationAccessLogInterval, annotationDraining, annotationDrainingTimeout, annotationIdleTimeout, annotationExtraGroups}
+	return []string{
+		annotationProxyProtocol, annotationAccessLogInterval, annotationDraining, annotationDrainingTimeout, annotationIdleTimeout,
+		annotationExtraGroups,
+	}
 }
 
 func networkOnly() []string {
@@ -278,10 +300,12 @@ var controllerDomains = []string{"kubernetes.io", "k8s.io", "k8s.aws", "karpente
 // reservedTag reports whether a tag says which cluster or controller has a resource, which no Service may say.
 func reservedTag(key string) bool {
 	key = strings.ToLower(key)
-	if domain, _, found := strings.Cut(key, "/"); found && slices.ContainsFunc(controllerDomains, func(d string) bool { return domain == d || strings.HasSuffix(domain, "."+d) }) {
+	if domain, _, found := strings.Cut(key, "/"); found &&
+		slices.ContainsFunc(controllerDomains, func(d string) bool { return domain == d || strings.HasSuffix(domain, "."+d) }) {
 		return true
 	}
-	return key == strings.ToLower(legacyClusterTag) || slices.ContainsFunc([]string{"anyccm", "aws:", "eks:"}, func(p string) bool { return strings.HasPrefix(key, p) })
+	return key == strings.ToLower(legacyClusterTag) ||
+		slices.ContainsFunc([]string{"anyccm", "aws:", "eks:"}, func(p string) bool { return strings.HasPrefix(key, p) })
 }
 
 // parsePairs reads key=value pairs as AWS's own controller does: what has no key is dropped, and of a value with a further
@@ -328,7 +352,9 @@ func parseSettings(service *v1.Service, c Config) (s settings, warnings, err err
 	for _, key := range slices.Sorted(maps.Keys(s.tags)) {
 		if reservedTag(key) {
 			delete(s.tags, key)
-			warned = append(warned, &schema.Problem{Place: "annotation " + annotationTags, Value: s.Tags, Reason: "holds the tag " + key + ", which is left out: it says whose a resource is, and only controllers and AWS set it", Warning: true})
+			warned = append(warned, &schema.Problem{
+				Place: "annotation " + annotationTags, Value: s.Tags, Reason: "holds the tag " + key + ", which is left out: it says whose a resource is, and only controllers and AWS set it", Warning: true,
+			})
 		}
 	}
 	for _, key := range cut {
@@ -337,7 +363,9 @@ func parseSettings(service *v1.Service, c Config) (s settings, warnings, err err
 	s.targetLabels, _ = parsePairs(s.NodeLabels)
 	s.targetAttributes, _ = parseTargetAttributes(s.TargetAttributes) // the table has checked it
 	for _, port := range unmatchedTLSPorts(service, s) {
-		warned = append(warned, &schema.Problem{Place: "annotation " + annotationTLSPorts, Value: s.TLSPorts, Reason: fmt.Sprintf("holds %q, which is no port of the Service", port), Warning: true})
+		warned = append(warned, &schema.Problem{
+			Place: "annotation " + annotationTLSPorts, Value: s.TLSPorts, Reason: fmt.Sprintf("holds %q, which is no port of the Service", port), Warning: true,
+		})
 	}
 	var rangeProblems []error
 	s.ranges, rangeProblems = sourceRanges(service, s.SourceRanges)
@@ -399,9 +427,15 @@ func (s *settings) contradictions(service *v1.Service, c Config) []error {
 		report(len(s.EIPs) > 0 && s.internal, annotationEIPs, "", "cannot be used with an internal load balancer; remove one of the two")
 		report(len(s.PrivateAddresses) > 0 && !s.internal, annotationPrivateAddresses, "", "is for internal load balancers; set "+annotationInternal)
 		check := networkCheck(service, *s, c)
-		report(check.timeout >= check.interval, annotationCheckTimeout, strconv.Itoa(int(check.timeout)), fmt.Sprintf("is not shorter than %s, which is %d", annotationCheckInterval, check.interval))
+		report(
+			check.timeout >= check.interval, annotationCheckTimeout, strconv.Itoa(int(check.timeout)),
+			fmt.Sprintf("is not shorter than %s, which is %d", annotationCheckInterval, check.interval),
+		)
 		udp := slices.ContainsFunc(service.Spec.Ports, func(p v1.ServicePort) bool { return p.Protocol == v1.ProtocolUDP })
-		report(udp && s.targetAttributes[attributePreserveClient] == textFalse, annotationTargetAttributes, s.TargetAttributes, attributePreserveClient+"=false cannot be used with a UDP port")
+		report(
+			udp && s.targetAttributes[attributePreserveClient] == textFalse, annotationTargetAttributes, s.TargetAttributes,
+			attributePreserveClient+"=false cannot be used with a UDP port",
+		)
 		return problems
 	}
 	report(attributes, annotationTargetAttributes, "", "cannot be used with a classic load balancer; remove it")

@@ -55,7 +55,8 @@ func newClassicListener(l *elbtypes.Listener) classicListener {
 
 func (l classicListener) sdk() elbtypes.Listener {
 	return elbtypes.Listener{
-		LoadBalancerPort: l.port, InstancePort: aws.Int32(l.instancePort), Protocol: aws.String(l.protocol), InstanceProtocol: aws.String(l.instanceProtocol),
+		LoadBalancerPort: l.port, InstancePort: aws.Int32(l.instancePort), Protocol: aws.String(l.protocol),
+		InstanceProtocol: aws.String(l.instanceProtocol),
 		SSLCertificateId: orNil(l.certificate),
 	}
 }
@@ -99,7 +100,9 @@ type desiredClassic struct {
 }
 
 // desireClassic is what a Service asks for, but for its security groups.
-func desireClassic(service *v1.Service, s settings, c Config, id *identity, scheme string, subnets []string, backends []backend) desiredClassic {
+func desireClassic(
+	service *v1.Service, s settings, c Config, id *identity, scheme string, subnets []string, backends []backend,
+) desiredClassic {
 	running, _ := backendIDs(backends)
 	d := desiredClassic{
 		name: loadBalancerName(service), scheme: scheme, listeners: classicListeners(service, s), subnets: subnets,
@@ -238,8 +241,9 @@ func classicCheck(service *v1.Service, s settings, c Config, listeners []classic
 	}
 	or := func(n, standard int) *int32 { return aws.Int32(int32(cmp.Or(n, standard))) } //nolint:gosec // the table bounds it
 	return elbtypes.HealthCheck{
-		Target: aws.String(fmt.Sprintf("%s:%d%s", protocol, port, path)), HealthyThreshold: or(s.Healthy, classicHealthy), UnhealthyThreshold: or(s.Unhealthy, classicUnhealthy),
-		Timeout: or(s.CheckTimeout, classicTimeout), Interval: or(s.CheckInterval, classicInterval),
+		Target: aws.String(fmt.Sprintf("%s:%d%s", protocol, port, path)), HealthyThreshold: or(s.Healthy, classicHealthy),
+		UnhealthyThreshold: or(s.Unhealthy, classicUnhealthy),
+		Timeout:            or(s.CheckTimeout, classicTimeout), Interval: or(s.CheckInterval, classicInterval),
 	}
 }
 
@@ -254,11 +258,12 @@ func classicSettings(s settings) elbtypes.LoadBalancerAttributes {
 	a := elbtypes.LoadBalancerAttributes{
 		AccessLog:              &elbtypes.AccessLog{Enabled: s.AccessLog},
 		ConnectionDraining:     &elbtypes.ConnectionDraining{Enabled: s.Draining, Timeout: number(s.DrainingTimeout)},
-		ConnectionSettings:     &elbtypes.ConnectionSettings{IdleTimeout: aws.Int32(int32(cmp.Or(s.IdleTimeout, classicIdle)))}, //nolint:gosec // the table bounds it
+		ConnectionSettings:     &elbtypes.ConnectionSettings{IdleTimeout: number(cmp.Or(s.IdleTimeout, classicIdle))},
 		CrossZoneLoadBalancing: &elbtypes.CrossZoneLoadBalancing{Enabled: s.CrossZone},
 	}
 	if s.AccessLog {
-		a.AccessLog.EmitInterval, a.AccessLog.S3BucketName, a.AccessLog.S3BucketPrefix = number(s.AccessLogInterval), orNil(s.AccessLogBucket), orNil(s.AccessLogPrefix)
+		a.AccessLog.EmitInterval = number(s.AccessLogInterval)
+		a.AccessLog.S3BucketName, a.AccessLog.S3BucketPrefix = orNil(s.AccessLogBucket), orNil(s.AccessLogPrefix)
 	}
 	return a
 }
@@ -272,16 +277,21 @@ func sameSettings(want, have elbtypes.LoadBalancerAttributes) bool {
 	}
 	logs := want.AccessLog.Enabled == have.AccessLog.Enabled
 	if want.AccessLog.Enabled {
-		logs = logs && text(want.AccessLog.S3BucketName, have.AccessLog.S3BucketName) && text(want.AccessLog.S3BucketPrefix, have.AccessLog.S3BucketPrefix) && number(want.AccessLog.EmitInterval, have.AccessLog.EmitInterval)
+		logs = logs && text(want.AccessLog.S3BucketName, have.AccessLog.S3BucketName) &&
+			text(want.AccessLog.S3BucketPrefix, have.AccessLog.S3BucketPrefix) && number(want.AccessLog.EmitInterval, have.AccessLog.EmitInterval)
 	}
-	draining := want.ConnectionDraining.Enabled == have.ConnectionDraining.Enabled && (!want.ConnectionDraining.Enabled || number(want.ConnectionDraining.Timeout, have.ConnectionDraining.Timeout))
-	return logs && draining && number(want.ConnectionSettings.IdleTimeout, have.ConnectionSettings.IdleTimeout) && want.CrossZoneLoadBalancing.Enabled == have.CrossZoneLoadBalancing.Enabled
+	draining := want.ConnectionDraining.Enabled == have.ConnectionDraining.Enabled &&
+		(!want.ConnectionDraining.Enabled || number(want.ConnectionDraining.Timeout, have.ConnectionDraining.Timeout))
+	return logs && draining && number(want.ConnectionSettings.IdleTimeout, have.ConnectionSettings.IdleTimeout) &&
+		want.CrossZoneLoadBalancing.Enabled == have.CrossZoneLoadBalancing.Enabled
 }
 
 // sameCheck reports whether a health check is as wanted; an answer without one is not.
 func sameCheck(want elbtypes.HealthCheck, have *elbtypes.HealthCheck) bool {
-	return have != nil && aws.ToString(want.Target) == aws.ToString(have.Target) && aws.ToInt32(want.HealthyThreshold) == aws.ToInt32(have.HealthyThreshold) &&
-		aws.ToInt32(want.UnhealthyThreshold) == aws.ToInt32(have.UnhealthyThreshold) && aws.ToInt32(want.Timeout) == aws.ToInt32(have.Timeout) && aws.ToInt32(want.Interval) == aws.ToInt32(have.Interval)
+	return have != nil && aws.ToString(want.Target) == aws.ToString(have.Target) &&
+		aws.ToInt32(want.HealthyThreshold) == aws.ToInt32(have.HealthyThreshold) &&
+		aws.ToInt32(want.UnhealthyThreshold) == aws.ToInt32(have.UnhealthyThreshold) && aws.ToInt32(want.Timeout) == aws.ToInt32(have.Timeout) &&
+		aws.ToInt32(want.Interval) == aws.ToInt32(have.Interval)
 }
 
 // step is one call that changes a load balancer.
@@ -388,10 +398,14 @@ func classicListenerSteps(lb *classicLoadBalancer, want desiredClassic) []step {
 	}
 	var steps []step
 	if len(gone) > 0 {
-		steps = append(steps, step{what: "deleting listeners", input: &elb.DeleteLoadBalancerListenersInput{LoadBalancerName: lb.LoadBalancerName, LoadBalancerPorts: gone}})
+		steps = append(steps, step{
+			what: "deleting listeners", input: &elb.DeleteLoadBalancerListenersInput{LoadBalancerName: lb.LoadBalancerName, LoadBalancerPorts: gone},
+		})
 	}
 	if len(fresh) > 0 {
-		steps = append(steps, step{what: "creating listeners", input: &elb.CreateLoadBalancerListenersInput{LoadBalancerName: lb.LoadBalancerName, Listeners: fresh}})
+		steps = append(steps, step{
+			what: "creating listeners", input: &elb.CreateLoadBalancerListenersInput{LoadBalancerName: lb.LoadBalancerName, Listeners: fresh},
+		})
 	}
 	return steps
 }
@@ -473,10 +487,14 @@ func classicInstanceSteps(lb *classicLoadBalancer, want []string) []step {
 	}
 	var steps []step
 	if fresh := without(want, have); len(fresh) > 0 {
-		steps = append(steps, step{what: "registering instances", input: &elb.RegisterInstancesWithLoadBalancerInput{LoadBalancerName: lb.LoadBalancerName, Instances: elbInstances(fresh)}})
+		steps = append(steps, step{
+			what: "registering instances", input: &elb.RegisterInstancesWithLoadBalancerInput{LoadBalancerName: lb.LoadBalancerName, Instances: elbInstances(fresh)},
+		})
 	}
 	if gone := without(have, want); len(gone) > 0 {
-		steps = append(steps, step{what: "deregistering instances", input: &elb.DeregisterInstancesFromLoadBalancerInput{LoadBalancerName: lb.LoadBalancerName, Instances: elbInstances(gone)}})
+		steps = append(steps, step{
+			what: "deregistering instances", input: &elb.DeregisterInstancesFromLoadBalancerInput{LoadBalancerName: lb.LoadBalancerName, Instances: elbInstances(gone)},
+		})
 	}
 	return steps
 }
@@ -499,7 +517,9 @@ func elbTags(tags map[string]string) []elbtypes.Tag {
 
 // createClassic is the call that makes a classic load balancer.
 func createClassic(want desiredClassic) *elb.CreateLoadBalancerInput {
-	in := &elb.CreateLoadBalancerInput{LoadBalancerName: aws.String(want.name), Subnets: want.subnets, SecurityGroups: want.groups, Tags: elbTags(want.tags)}
+	in := &elb.CreateLoadBalancerInput{
+		LoadBalancerName: aws.String(want.name), Subnets: want.subnets, SecurityGroups: want.groups, Tags: elbTags(want.tags),
+	}
 	if want.scheme == schemeInternal {
 		in.Scheme = aws.String(schemeInternal)
 	}

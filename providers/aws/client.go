@@ -187,7 +187,8 @@ func (h sdkHTTP) Do(r *http.Request) (*http.Response, error) {
 	resp.Body = io.NopCloser(bytes.NewReader(data))
 	_, name := action(r)
 	root := rootOf(data)
-	if (resp.StatusCode < http.StatusMultipleChoices && root != name+"Response") || (resp.StatusCode >= http.StatusMultipleChoices && root != "Response" && root != "ErrorResponse") {
+	if (resp.StatusCode < http.StatusMultipleChoices && root != name+"Response") ||
+		(resp.StatusCode >= http.StatusMultipleChoices && root != "Response" && root != "ErrorResponse") {
 		return nil, &cloudapi.Error{
 			Class: cloudapi.ErrTransient, Status: resp.StatusCode,
 			Message: "an answer that is none of AWS's; check the endpoint, and proxies",
@@ -261,7 +262,9 @@ type keyPair struct{ c Config }
 
 // Retrieve implements aws.CredentialsProvider.
 func (k keyPair) Retrieve(context.Context) (aws.Credentials, error) {
-	kept := aws.Credentials{AccessKeyID: k.c.AccessKeyID.Reveal(), SecretAccessKey: k.c.SecretAccessKey.Reveal(), SessionToken: k.c.SessionToken.Reveal(), Source: "environment"}
+	kept := aws.Credentials{
+		AccessKeyID: k.c.AccessKeyID.Reveal(), SecretAccessKey: k.c.SecretAccessKey.Reveal(), SessionToken: k.c.SessionToken.Reveal(), Source: "environment",
+	}
 	kept.CanExpire, kept.Expires = true, time.Now().Add(keyPairMaxAge)
 	return kept, nil
 }
@@ -337,7 +340,9 @@ func (a *api) assumedRole(base aws.Config, region string) aws.CredentialsProvide
 		setEndpoint(&o.BaseEndpoint, url)
 		signed(o, sign, sts.WithSigV4SigningRegion, sts.WithSigV4SigningName)
 		o.APIOptions = append(o.APIOptions, func(stack *middleware.Stack) error {
-			return stack.Build.Add(middleware.BuildMiddlewareFunc("SourceHeaders", func(ctx context.Context, in middleware.BuildInput, next middleware.BuildHandler) (middleware.BuildOutput, middleware.Metadata, error) {
+			return stack.Build.Add(middleware.BuildMiddlewareFunc("SourceHeaders", func(
+				ctx context.Context, in middleware.BuildInput, next middleware.BuildHandler,
+			) (middleware.BuildOutput, middleware.Metadata, error) {
 				if r, ok := in.Request.(*smithyhttp.Request); ok {
 					r.Header.Set("x-amz-source-account", a.config.RoleAccount)
 					if a.config.SourceARN != "" {
@@ -367,7 +372,9 @@ func of[C client](c *clients) (found C) {
 }
 
 // call carries out one operation of the SDK and describes its failure.
-func call[C client, Option, In, Out any](ctx context.Context, a *api, what string, do func(C, context.Context, *In, ...func(*Option)) (*Out, error), in *In) (*Out, error) {
+func call[C client, Option, In, Out any](
+	ctx context.Context, a *api, what string, do func(C, context.Context, *In, ...func(*Option)) (*Out, error), in *In,
+) (*Out, error) {
 	c, _, err := a.ready(ctx)
 	if err != nil {
 		return nil, err
@@ -375,8 +382,10 @@ func call[C client, Option, In, Out any](ctx context.Context, a *api, what strin
 	return callWith(ctx, a, c, what, do, in)
 }
 
-func callWith[C client, Option, In, Out any](ctx context.Context, a *api, c *clients, what string, do func(C, context.Context, *In, ...func(*Option)) (*Out, error), in *In) (*Out, error) {
-	ctx, caught := cloudapi.RecordLastResponse(ctx)
+func callWith[C client, Option, In, Out any](
+	ctx context.Context, a *api, c *clients, what string, do func(C, context.Context, *In, ...func(*Option)) (*Out, error), in *In,
+) (*Out, error) {
+	ctx, caught := cloudapi.Catch(ctx)
 	began := time.Now()
 	out, err := do(of[C](c), ctx, in)
 	a.metrics.count(caught, began, err)

@@ -31,7 +31,9 @@ func TestEndpointsOfTheSharedFile(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "config")
 		require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, text, url), 0o600))
 		server.ResetCalls()
-		c, err := newCloud(testInputs(nil, "", sim.CloudConfig(url), map[string]string{"AWS_CONFIG_FILE": file, "AWS_ACCESS_KEY_ID": awssim.Key, "AWS_SECRET_ACCESS_KEY": "simulated"}))
+		c, err := newCloud(
+			testInputs(nil, "", sim.CloudConfig(url), map[string]string{"AWS_CONFIG_FILE": file, "AWS_ACCESS_KEY_ID": awssim.Key, "AWS_SECRET_ACCESS_KEY": "simulated"}),
+		)
 		require.NoError(t, err)
 		require.NoError(t, c.CheckAPI(t.Context()), name)
 		assert.Equal(t, 1, server.Calls().Total, name)

@@ -50,7 +50,8 @@ func quotaCodes() []string {
 // absenceCodes say that a very thing does not exist.
 func absenceCodes() []string {
 	return []string{
-		"InvalidInstanceID.NotFound", "LoadBalancerNotFound", "AccessPointNotFound", "TargetGroupNotFound", "ListenerNotFound", "InvalidGroup.NotFound", "InvalidGroupId.NotFound",
+		"InvalidInstanceID.NotFound", "LoadBalancerNotFound", "AccessPointNotFound", "TargetGroupNotFound", "ListenerNotFound", "InvalidGroup.NotFound",
+		"InvalidGroupId.NotFound",
 		"InvalidRoute.NotFound", "InvalidRouteTableID.NotFound", "InvalidSubnetID.NotFound", "InvalidPermission.NotFound", "PolicyNotFound", "InvalidNetworkInterfaceID.NotFound",
 	}
 }

@@ -98,7 +98,9 @@ func (i *instances) getPodInterface(ctx context.Context, ip string) (podInterfac
 	if witness != "" {
 		addresses = append(addresses, witness)
 	}
-	out, err := call(ctx, i.api, what, (*ec2.Client).DescribeNetworkInterfaces, &ec2.DescribeNetworkInterfacesInput{Filters: []ec2types.Filter{filter("attachment.status", "attached"), filter("vpc-id", id.vpc), filter("private-ip-address", addresses...)}})
+	out, err := call(ctx, i.api, what, (*ec2.Client).DescribeNetworkInterfaces, &ec2.DescribeNetworkInterfacesInput{
+		Filters: []ec2types.Filter{filter("attachment.status", "attached"), filter("vpc-id", id.vpc), filter("private-ip-address", addresses...)},
+	})
 	if err != nil {
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: what, Message: err.Error()}

@@ -134,7 +134,9 @@ func (a *api) identify(ctx context.Context) (*clients, *identity, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	id := &identity{region: region, vpc: c.VPC, subnet: c.SubnetID, clusterID: cmp.Or(c.ClusterID, c.LegacyClusterID), legacy: c.LegacyClusterID != ""}
+	id := &identity{
+		region: region, vpc: c.VPC, subnet: c.SubnetID, clusterID: cmp.Or(c.ClusterID, c.LegacyClusterID), legacy: c.LegacyClusterID != "",
+	}
 	if c.offInstance() {
 		return made, id, nil
 	}

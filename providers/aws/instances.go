@@ -72,7 +72,8 @@ const unattached = 1 << 30
 func newInstance(i *ec2types.Instance) instance {
 	kept := instance{
 		id: aws.ToString(i.InstanceId), kind: string(i.InstanceType), vpc: aws.ToString(i.VpcId), subnet: aws.ToString(i.SubnetId),
-		privateDNS: aws.ToString(i.PrivateDnsName), publicDNS: aws.ToString(i.PublicDnsName), publicIP: aws.ToString(i.PublicIpAddress), tags: keyed(i.Tags, ec2Tag),
+		privateDNS: aws.ToString(i.PrivateDnsName), publicDNS: aws.ToString(i.PublicDnsName), publicIP: aws.ToString(i.PublicIpAddress),
+		tags:         keyed(i.Tags, ec2Tag),
 		checksSource: aws.ToBool(i.SourceDestCheck),
 	}
 	if i.State != nil {
@@ -245,7 +246,9 @@ func (a *api) getInstances(ctx context.Context, ids []string) ([]instance, error
 // pagesOfInstances reads all pages of instances that pass a filter, and tells how many there were.
 func (a *api) pagesOfInstances(ctx context.Context, what string, f ec2types.Filter) (list []instance, pages int, err error) {
 	in := &ec2.DescribeInstancesInput{MaxResults: aws.Int32(pageSize), Filters: []ec2types.Filter{f}}
-	pages, err = everyPage(ctx, a, what, (*ec2.Client).DescribeInstances, in, func(out *ec2.DescribeInstancesOutput) (objects int, next *string) {
+	pages, err = everyPage(ctx, a, what, (*ec2.Client).DescribeInstances, in, func(
+		out *ec2.DescribeInstancesOutput,
+	) (objects int, next *string) {
 		for _, r := range out.Reservations {
 			objects += len(r.Instances)
 			for n := range r.Instances {
@@ -386,14 +389,16 @@ func (i *instances) checkTold(node *v1.Node, one instance, address string) error
 		return &cloudapi.Error{Class: cloudapi.ErrConflict, Operation: "finding the instance of the node", Message: fmt.Sprintf(
 			"instance %s has the address %s that kubelet tells, but %s; name the node like its instance, or start kubelet with --provider-id=%s/<zone>/<instance ID>", one.id, address, reason, providerIDPrefix)}
 	}
-	if len(one.interfaces) == 0 || one.interfaces[0].index != 0 || !slices.Contains(slices.Concat(one.interfaces[0].privateIPs, one.interfaces[0].ipv6), address) {
+	if len(one.interfaces) == 0 || one.interfaces[0].index != 0 ||
+		!slices.Contains(slices.Concat(one.interfaces[0].privateIPs, one.interfaces[0].ipv6), address) {
 		return refuse("not on its first interface")
 	}
 	for _, other := range i.nodes.Nodes() {
 		if other.Name == node.Name {
 			continue
 		}
-		if id, err := parseProviderID(other.Spec.ProviderID); (err == nil && id == one.id) || other.Name == one.privateDNS || strings.HasPrefix(other.Name, one.id) {
+		if id, err := parseProviderID(other.Spec.ProviderID); (err == nil && id == one.id) || other.Name == one.privateDNS ||
+			strings.HasPrefix(other.Name, one.id) {
 			return refuse("node " + other.Name + " is that instance")
 		}
 	}

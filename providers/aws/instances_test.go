@@ -22,13 +22,17 @@ func TestProviderIDs(t *testing.T) {
 	t.Parallel()
 	const one = "i-0123456789abcdef0"
 	for text, want := range map[string]string{
-		"aws:///us-east-1a/" + one: one, "aws:////" + one: one, "aws://us-east-1a/" + one: one, "aws:///a/b/" + one + "/": one, "/us-east-1a/" + one: one, one: one, "foo/" + one: one,
+		"aws:///us-east-1a/" + one: one, "aws:////" + one: one, "aws://us-east-1a/" + one: one, "aws:///a/b/" + one + "/": one, "/us-east-1a/" + one: one, one: one,
+		"foo/" + one: one,
 	} {
 		got, err := parseProviderID(text)
 		require.NoError(t, err, text)
 		assert.Equal(t, want, got, text)
 	}
-	for _, text := range []string{"", "aws://" + one, "vol-1", "aws:///us-east-1a/i-0123456789abcdef0/suffix", "eks-hybrid:///us-east-1/c/mi-1", "openstack:///" + one, "gce://a/b/" + one, "aws:///us-east-1a/i-*", "aws:///us-east-1a/i-0123456789abcdef?", "aws:///us-east-1a/i-1", "i-0123456789ABCDEF0"} {
+	for _, text := range []string{
+		"", "aws://" + one, "vol-1", "aws:///us-east-1a/i-0123456789abcdef0/suffix", "eks-hybrid:///us-east-1/c/mi-1", "openstack:///" + one, "gce://a/b/" + one, "aws:///us-east-1a/i-*",
+		"aws:///us-east-1a/i-0123456789abcdef?", "aws:///us-east-1a/i-1", "i-0123456789ABCDEF0",
+	} {
 		_, err := parseProviderID(text)
 		assert.Error(t, err, text)
 	}
@@ -67,7 +71,10 @@ func TestNodeAddresses(t *testing.T) {
 		{Index: 2, Status: "available", PrivateIPs: []string{"172.20.9.9"}},
 	}
 	full := awssim.Spec{Name: "ip-172-20-0-100.ec2.internal", PublicIP: "1.2.3.4", PublicDNS: "ec2-1-2-3-4.compute.amazonaws.com", Interfaces: two}
-	v4 := []string{"InternalIP 172.20.0.100", "InternalIP 172.20.0.101", "InternalIP 172.20.1.1", "InternalIP 172.20.1.2", "ExternalIP 1.2.3.4", "InternalDNS ip-172-20-0-100.ec2.internal", "Hostname ip-172-20-0-100.ec2.internal", "ExternalDNS ec2-1-2-3-4.compute.amazonaws.com"}
+	v4 := []string{
+		"InternalIP 172.20.0.100", "InternalIP 172.20.0.101", "InternalIP 172.20.1.1", "InternalIP 172.20.1.2", "ExternalIP 1.2.3.4", "InternalDNS ip-172-20-0-100.ec2.internal",
+		"Hostname ip-172-20-0-100.ec2.internal", "ExternalDNS ec2-1-2-3-4.compute.amazonaws.com",
+	}
 	v6 := []string{"InternalIP 2001:db8::1", "InternalIP 2001:db8::3"}
 	for name, c := range map[string]struct {
 		file string
@@ -77,7 +84,10 @@ func TestNodeAddresses(t *testing.T) {
 		"ipv4":       {"", full, v4},
 		"ipv6 alone": {"NodeIPFamilies = ipv6\n", full, v6},
 		"both":       {"NodeIPFamilies = ipv6\nNodeIPFamilies = ipv4\n", full, append(append([]string{}, v6...), v4...)},
-		"private":    {"", awssim.Spec{Name: "n", Interfaces: []*awssim.Interface{{PrivateIPs: []string{"10.0.0.1"}}}}, []string{"InternalIP 10.0.0.1", "InternalDNS n", "Hostname n"}},
+		"private": {
+			"", awssim.Spec{Name: "n", Interfaces: []*awssim.Interface{{PrivateIPs: []string{"10.0.0.1"}}}},
+			[]string{"InternalIP 10.0.0.1", "InternalDNS n", "Hostname n"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -159,7 +169,9 @@ func TestNodeNames(t *testing.T) {
 	require.ErrorContains(t, err, "2 instances have the private DNS name or an address of twin")
 
 	// A VPC with names of its own: the address that kubelet tells leads to the instance.
-	other := w.sim.AddInstance(awssim.Spec{Name: "ip-10-9-0-1.ec2.internal", Interfaces: []*awssim.Interface{{PrivateIPs: []string{"10.9.0.1"}, IPv6: []string{"2001:db8::9"}}}})
+	other := w.sim.AddInstance(
+		awssim.Spec{Name: "ip-10-9-0-1.ec2.internal", Interfaces: []*awssim.Interface{{PrivateIPs: []string{"10.9.0.1"}, IPv6: []string{"2001:db8::9"}}}},
+	)
 	for _, told := range []string{"10.9.0.1", "2001:db8::9"} {
 		node := bare("worker-1.example.com")
 		node.Annotations = map[string]string{annotationNodeIP: told}
@@ -177,7 +189,8 @@ func TestNodeNames(t *testing.T) {
 func TestStates(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[string]struct{ exists, shutdown bool }{
-		"pending": {true, false}, "running": {true, false}, "shutting-down": {true, false}, "stopping": {true, false}, "stopped": {true, true}, "terminated": {false, false},
+		"pending": {true, false}, "running": {true, false}, "shutting-down": {true, false}, "stopping": {true, false}, "stopped": {true, true},
+		"terminated": {false, false},
 	} {
 		w := newTestWorld(t, "", awssim.Options{})
 		id := w.sim.AddInstance(awssim.Spec{Name: "n", State: state})
@@ -412,7 +425,9 @@ func TestFargate(t *testing.T) {
 	t.Parallel()
 	const byIP, byName = "aws:///us-east-1a/x/fargate-10.0.1.77", "aws:///us-east-1a/x/fargate-ip-10-0-1-77.ec2.internal"
 	w := newTestWorld(t, "NodeIPFamilies = ipv4\nNodeIPFamilies = ipv6\n", awssim.Options{})
-	eni := w.sim.AddInterface(awssim.Interface{PrivateIPs: []string{"10.0.1.77"}, IPv6: []string{"2001:db8::7"}, PrivateDNS: "fargate-ip-10-0-1-77.ec2.internal", Zone: "us-east-1a"})
+	eni := w.sim.AddInterface(
+		awssim.Interface{PrivateIPs: []string{"10.0.1.77"}, IPv6: []string{"2001:db8::7"}, PrivateDNS: "fargate-ip-10-0-1-77.ec2.internal", Zone: "us-east-1a"},
+	)
 	for _, id := range []string{byIP, byName} {
 		m, err := w.instances.InstanceMetadata(t.Context(), withID("f", id))
 		require.NoError(t, err)

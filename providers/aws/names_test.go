@@ -40,8 +40,12 @@ func TestNames(t *testing.T) {
 		targetGroupName("cluster-a", identified("other", "service-a", "1"), 80, group("instance", "TCP", 30)),
 		targetGroupName("cluster-a", identified("default", "service-b", "1"), 80, group("instance", "TCP", 30)),
 		targetGroupName("cluster-a", s, 81, group("instance", "TCP", 30)),
-		targetGroupName("cluster-a", s, 80, desiredTargetGroup{protocol: "TCP", targetType: "instance", port: 8081, check: healthCheck{protocol: "TCP", interval: 30}}),
-		targetGroupName("cluster-a", s, 80, desiredTargetGroup{protocol: "UDP", targetType: "instance", port: 8080, check: healthCheck{protocol: "TCP", interval: 30}}),
+		targetGroupName("cluster-a", s, 80, desiredTargetGroup{
+			protocol: "TCP", targetType: "instance", port: 8081, check: healthCheck{protocol: "TCP", interval: 30},
+		}),
+		targetGroupName("cluster-a", s, 80, desiredTargetGroup{
+			protocol: "UDP", targetType: "instance", port: 8080, check: healthCheck{protocol: "TCP", interval: 30},
+		}),
 		targetGroupName("cluster-a", s, 80, group("instance", "HTTP", 30)),
 		targetGroupName("cluster-a", s, 80, group("instance", "TCP", 10)),
 	} {

@@ -216,7 +216,10 @@ func networkCheck(service *v1.Service, s settings, c Config) healthCheck {
 	shared := !local && c.HealthProbeMode == probeShared
 	switch {
 	case local:
-		h = healthCheck{protocol: "HTTP", port: strconv.Itoa(int(service.Spec.HealthCheckNodePort)), path: localCheckPath, interval: nlbLocalInterval, healthyCount: nlbLocalThreshold, unhealthyCount: nlbLocalThreshold}
+		h = healthCheck{
+			protocol: "HTTP", port: strconv.Itoa(int(service.Spec.HealthCheckNodePort)), path: localCheckPath, interval: nlbLocalInterval,
+			healthyCount: nlbLocalThreshold, unhealthyCount: nlbLocalThreshold,
+		}
 	case shared:
 		h.protocol, h.port, h.path = "HTTP", strconv.Itoa(c.SharedProbePort), c.SharedProbePath
 	}
@@ -243,7 +246,12 @@ func networkListeners(clusterID string, service *v1.Service, s settings, c Confi
 			continue
 		}
 		protocol := string(cmp.Or(p.Protocol, v1.ProtocolTCP))
-		l := desiredListener{port: p.Port, protocol: protocol, group: desiredTargetGroup{protocol: protocol, targetType: targetTypeInstance, addressType: targetFamily(service), port: p.NodePort, check: check}}
+		l := desiredListener{
+			port: p.Port, protocol: protocol,
+			group: desiredTargetGroup{
+				protocol: protocol, targetType: targetTypeInstance, addressType: targetFamily(service), port: p.NodePort, check: check,
+			},
+		}
 		if s.tls(p) {
 			l.protocol, l.certificate, l.policy = protocolTLS, s.Certificate, s.TLSPolicy
 			if s.BackendProtocol == backendSSL {
@@ -292,7 +300,9 @@ func networkAttributes(s settings) map[string]string {
 func mappingsOf(subnets []subnet, s settings) ([]elbv2types.SubnetMapping, error) {
 	for key, addresses := range map[string][]string{annotationEIPs: s.EIPs, annotationPrivateAddresses: s.PrivateAddresses} {
 		if len(addresses) > 0 && len(addresses) != len(subnets) {
-			return nil, problemf(key, strings.Join(addresses, ","), "names %d addresses for %d subnets (%s); name one for each, and the subnets by %s", len(addresses), len(subnets), strings.Join(idsOf(subnets), ", "), annotationSubnets)
+			return nil, problemf(
+				key, strings.Join(addresses, ","), "names %d addresses for %d subnets (%s); name one for each, and the subnets by %s", len(addresses), len(subnets), strings.Join(idsOf(subnets), ", "), annotationSubnets,
+			)
 		}
 	}
 	list := make([]elbv2types.SubnetMapping, len(subnets))
@@ -355,7 +365,8 @@ type target struct {
 
 func checkOf(t *elbv2types.TargetGroup) healthCheck {
 	return healthCheck{
-		string(t.HealthCheckProtocol), aws.ToString(t.HealthCheckPort), aws.ToString(t.HealthCheckPath), aws.ToInt32(t.HealthCheckIntervalSeconds),
+		string(t.HealthCheckProtocol), aws.ToString(t.HealthCheckPort), aws.ToString(t.HealthCheckPath),
+		aws.ToInt32(t.HealthCheckIntervalSeconds),
 		aws.ToInt32(t.HealthCheckTimeoutSeconds), aws.ToInt32(t.HealthyThresholdCount), aws.ToInt32(t.UnhealthyThresholdCount),
 	}
 }
@@ -395,7 +406,8 @@ func (h healthCheck) differs(have healthCheck) bool {
 
 // serves reports whether a target group can become the wanted one, by a change of its health check at most.
 func (w desiredNetwork) serves(t *elbv2types.TargetGroup, g desiredTargetGroup) bool {
-	if aws.ToInt32(t.Port) != g.port || string(t.Protocol) != g.protocol || string(t.TargetType) != g.targetType || cmp.Or(string(t.IpAddressType), addressIPv4) != g.addressType {
+	if aws.ToInt32(t.Port) != g.port || string(t.Protocol) != g.protocol || string(t.TargetType) != g.targetType ||
+		cmp.Or(string(t.IpAddressType), addressIPv4) != g.addressType {
 		return false
 	}
 	have := checkOf(t)
@@ -461,7 +473,9 @@ func networkSteps(state networkState, want desiredNetwork) []step {
 	}
 	for _, t := range state.groups {
 		if arn := aws.ToString(t.TargetGroupArn); !slices.Contains(arns, arn) && !slices.Contains(want.kept, arn) {
-			steps = append(steps, step{what: "deleting target group " + aws.ToString(t.TargetGroupName), input: &elbv2.DeleteTargetGroupInput{TargetGroupArn: t.TargetGroupArn}})
+			steps = append(steps, step{
+				what: "deleting target group " + aws.ToString(t.TargetGroupName), input: &elbv2.DeleteTargetGroupInput{TargetGroupArn: t.TargetGroupArn},
+			})
 		}
 	}
 	if changed := lackingTags(want.attributes, state.attributes); len(changed) > 0 {
@@ -499,7 +513,10 @@ func (w desiredNetwork) groupSteps(state networkState, arn string, g desiredTarg
 	var have []target
 	var attributes map[string]string
 	if arn == "" {
-		steps = append(steps, step{what: "creating target group " + g.name, input: createTargetGroup(g, aws.ToString(state.lb.VpcId), w.tags), group: g.name, loadBalancer: aws.ToString(state.lb.LoadBalancerArn)})
+		steps = append(steps, step{
+			what: "creating target group " + g.name, input: createTargetGroup(g, aws.ToString(state.lb.VpcId), w.tags), group: g.name,
+			loadBalancer: aws.ToString(state.lb.LoadBalancerArn),
+		})
 		attributes = map[string]string{attributeProxyV2: textFalse}
 		if g.protocol == "TCP" || g.protocol == protocolTLS {
 			attributes[attributePreserveClient] = textTrue
@@ -507,7 +524,9 @@ func (w desiredNetwork) groupSteps(state networkState, arn string, g desiredTarg
 	} else {
 		n := slices.IndexFunc(state.groups, func(t elbv2types.TargetGroup) bool { return aws.ToString(t.TargetGroupArn) == arn })
 		if g.check.differs(checkOf(&state.groups[n])) {
-			steps = append(steps, step{what: "changing the health check of target group " + aws.ToString(state.groups[n].TargetGroupName), input: modifyTargetGroup(arn, g.check.changed(checkOf(&state.groups[n])))})
+			steps = append(steps, step{
+				what: "changing the health check of target group " + aws.ToString(state.groups[n].TargetGroupName), input: modifyTargetGroup(arn, g.check.changed(checkOf(&state.groups[n]))),
+			})
 		}
 		have, attributes = state.targets[arn], state.targetAttributes[arn]
 	}
@@ -516,7 +535,9 @@ func (w desiredNetwork) groupSteps(state networkState, arn string, g desiredTarg
 		for _, k := range slices.Sorted(maps.Keys(changed)) {
 			list = append(list, elbv2types.TargetGroupAttribute{Key: aws.String(k), Value: aws.String(changed[k])})
 		}
-		steps = append(steps, step{what: "changing attributes of target group " + g.name, input: &elbv2.ModifyTargetGroupAttributesInput{TargetGroupArn: orNil(arn), Attributes: list}, group: g.name})
+		steps = append(steps, step{
+			what: "changing attributes of target group " + g.name, input: &elbv2.ModifyTargetGroupAttributesInput{TargetGroupArn: orNil(arn), Attributes: list}, group: g.name,
+		})
 	}
 	return append(steps, targetSteps(arn, g, have, w.targets, w.eligible, w.keep)...)
 }
@@ -569,7 +590,8 @@ func listenerSteps(state networkState, groupARN string, l desiredListener, tags 
 		}
 		// Where no policy is asked for, AWS's own choice stands.
 		samePolicy := l.policy == "" || aws.ToString(have.SslPolicy) == l.policy
-		if string(have.Protocol) == l.protocol && samePolicy && strings.EqualFold(certificate, l.certificate) && groupARN != "" && forwardsTo(have) == groupARN {
+		if string(have.Protocol) == l.protocol && samePolicy && strings.EqualFold(certificate, l.certificate) && groupARN != "" &&
+			forwardsTo(have) == groupARN {
 			return nil
 		}
 		policy := l.policy
@@ -577,19 +599,24 @@ func listenerSteps(state networkState, groupARN string, l desiredListener, tags 
 			policy = cmp.Or(policy, usualTLSPolicy) // AWS has a default at the creation alone
 		}
 		return []step{{what: fmt.Sprintf("changing the listener of port %d", l.port), group: l.group.name, input: &elbv2.ModifyListenerInput{
-			ListenerArn: have.ListenerArn, Port: aws.Int32(l.port), Protocol: elbv2types.ProtocolEnum(l.protocol), SslPolicy: orNil(policy), Certificates: certificates, DefaultActions: actions,
+			ListenerArn: have.ListenerArn, Port: aws.Int32(l.port), Protocol: elbv2types.ProtocolEnum(l.protocol), SslPolicy: orNil(policy),
+			Certificates: certificates, DefaultActions: actions,
 		}}}
 	}
 	return []step{{what: fmt.Sprintf("creating the listener of port %d", l.port), group: l.group.name, input: &elbv2.CreateListenerInput{
-		LoadBalancerArn: state.lb.LoadBalancerArn, Port: aws.Int32(l.port), Protocol: elbv2types.ProtocolEnum(l.protocol), SslPolicy: orNil(l.policy), Certificates: certificates, DefaultActions: actions, Tags: elbv2Tags(tags),
+		LoadBalancerArn: state.lb.LoadBalancerArn, Port: aws.Int32(l.port), Protocol: elbv2types.ProtocolEnum(l.protocol),
+		SslPolicy: orNil(l.policy), Certificates: certificates, DefaultActions: actions, Tags: elbv2Tags(tags),
 	}}}
 }
 
 func createTargetGroup(g desiredTargetGroup, vpc string, tags map[string]string) *elbv2.CreateTargetGroupInput {
 	in := &elbv2.CreateTargetGroupInput{
-		Name: aws.String(g.name), Port: aws.Int32(g.port), Protocol: elbv2types.ProtocolEnum(g.protocol), TargetType: elbv2types.TargetTypeEnum(g.targetType), VpcId: aws.String(vpc), Tags: elbv2Tags(tags),
-		HealthCheckProtocol: elbv2types.ProtocolEnum(g.check.protocol), HealthCheckPort: aws.String(g.check.port), HealthCheckPath: orNil(g.check.path),
-		HealthCheckIntervalSeconds: aws.Int32(g.check.interval), HealthyThresholdCount: aws.Int32(g.check.healthyCount), UnhealthyThresholdCount: aws.Int32(g.check.unhealthyCount),
+		Name: aws.String(g.name), Port: aws.Int32(g.port), Protocol: elbv2types.ProtocolEnum(g.protocol),
+		TargetType: elbv2types.TargetTypeEnum(g.targetType), VpcId: aws.String(vpc), Tags: elbv2Tags(tags),
+		HealthCheckProtocol: elbv2types.ProtocolEnum(g.check.protocol), HealthCheckPort: aws.String(g.check.port),
+		HealthCheckPath:            orNil(g.check.path),
+		HealthCheckIntervalSeconds: aws.Int32(g.check.interval), HealthyThresholdCount: aws.Int32(g.check.healthyCount),
+		UnhealthyThresholdCount: aws.Int32(g.check.unhealthyCount),
 	}
 	if timeout := g.check.fitting(); timeout > 0 {
 		in.HealthCheckTimeoutSeconds = aws.Int32(timeout)
@@ -602,8 +629,10 @@ func createTargetGroup(g desiredTargetGroup, vpc string, tags map[string]string)
 
 func modifyTargetGroup(arn string, c healthCheck) *elbv2.ModifyTargetGroupInput {
 	in := &elbv2.ModifyTargetGroupInput{
-		TargetGroupArn: aws.String(arn), HealthCheckProtocol: elbv2types.ProtocolEnum(c.protocol), HealthCheckPort: aws.String(c.port), HealthCheckPath: orNil(c.path),
-		HealthCheckIntervalSeconds: aws.Int32(c.interval), HealthyThresholdCount: aws.Int32(c.healthyCount), UnhealthyThresholdCount: aws.Int32(c.unhealthyCount),
+		TargetGroupArn: aws.String(arn), HealthCheckProtocol: elbv2types.ProtocolEnum(c.protocol), HealthCheckPort: aws.String(c.port),
+		HealthCheckPath:            orNil(c.path),
+		HealthCheckIntervalSeconds: aws.Int32(c.interval), HealthyThresholdCount: aws.Int32(c.healthyCount),
+		UnhealthyThresholdCount: aws.Int32(c.unhealthyCount),
 	}
 	if c.timeout > 0 {
 		in.HealthCheckTimeoutSeconds = aws.Int32(c.timeout)
@@ -622,7 +651,8 @@ func elbv2Tags(tags map[string]string) []elbv2types.Tag {
 // createNetwork is the call that makes a network load balancer.
 func createNetwork(want desiredNetwork) *elbv2.CreateLoadBalancerInput {
 	in := &elbv2.CreateLoadBalancerInput{
-		Name: aws.String(want.name), Type: elbv2types.LoadBalancerTypeEnumNetwork, SubnetMappings: want.mappings, SecurityGroups: want.groups, Tags: elbv2Tags(want.tags),
+		Name: aws.String(want.name), Type: elbv2types.LoadBalancerTypeEnumNetwork, SubnetMappings: want.mappings, SecurityGroups: want.groups,
+		Tags: elbv2Tags(want.tags),
 	}
 	if want.scheme == schemeInternal {
 		in.Scheme = elbv2types.LoadBalancerSchemeEnumInternal

@@ -19,7 +19,9 @@ import (
 type networkRules struct{ *shared }
 
 // rulesOn are the rules that a load balancer in some networks needs.
-func (n networkRules) rulesOn(service *v1.Service, s settings, lb *networkLoadBalancer, listeners []desiredListener, subnets []netip.Prefix) (rules []rule, spare ruleKeys) {
+func (n networkRules) rulesOn(
+	service *v1.Service, s settings, lb *networkLoadBalancer, listeners []desiredListener, subnets []netip.Prefix,
+) (rules []rule, spare ruleKeys) {
 	v6 := targetFamily(service) == addressIPv6
 	var ranges []netip.Prefix
 	for _, p := range rangesOf(s, v6) {
@@ -133,7 +135,9 @@ func (n networkRules) neededBy(ctx context.Context, services []*v1.Service, port
 		if faults != nil {
 			return nil, fmt.Errorf("the settings of Service %s: %w", serviceName(service), faults)
 		}
-		found, err := n.records.networks.Find(ctx, indexName, loadBalancerName(service), inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge})
+		found, err := n.records.networks.Find(ctx, indexName, loadBalancerName(service), inventory.Query{
+			MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge,
+		})
 		if err != nil {
 			return nil, err
 		}

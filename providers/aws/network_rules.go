@@ -29,7 +29,9 @@ type desiredNodeRules struct {
 // networkNodeRules are the rules that let clients and health checks in to the nodes. subnets are the networks of the load
 // balancer itself. spare are rules for checks of ports that are open anyway: AWS's own controller makes some of them, so that
 // those that there are stay. hidden is set where clients come with addresses of the load balancer.
-func networkNodeRules(name string, listeners []desiredListener, ranges, subnets []netip.Prefix, hidden bool) (rules []rule, spare ruleKeys) {
+func networkNodeRules(
+	name string, listeners []desiredListener, ranges, subnets []netip.Prefix, hidden bool,
+) (rules []rule, spare ruleKeys) {
 	var clients, checks []rule
 	taken := ruleKeys{}
 	spare = ruleKeys{}

@@ -82,7 +82,8 @@ const (
 func serviceNames() map[string]string {
 	return map[string]string{
 		"ec2": serviceEC2, "elastic load balancing": serviceELB, "elastic load balancing v2": serviceELBv2, "elasticloadbalancingv2": serviceELBv2,
-		"elasticloadbalancing": serviceELB, "elbv2": serviceELBv2, "elb": serviceELB, "kms": serviceKMS, "ec2imds": serviceMetadata, "ec2metadata": serviceMetadata, "sts": serviceSTS,
+		"elasticloadbalancing": serviceELB, "elbv2": serviceELBv2, "elb": serviceELB, "kms": serviceKMS, "ec2imds": serviceMetadata, "ec2metadata": serviceMetadata,
+		"sts": serviceSTS,
 	}
 }
 
@@ -141,17 +142,27 @@ var Options = schema.Options[Config]{
 		FileKey: "[Global] NLBSecurityGroupMode", Spec: schema.Spec{Choices: []string{groupModeManaged}, DefaultHelp: "none", Help: "Managed gives new network load balancers a security group. Without it they have none."},
 	}),
 
-	schema.SecretOption(func(c *Config) *schema.Secret { return &c.AccessKeyID }, schema.OptionRow{Env: "AWS_ACCESS_KEY_ID", Spec: schema.Spec{Help: "Access key. Prefer the role of the instance, or of the ServiceAccount."}}),
-	schema.SecretOption(func(c *Config) *schema.Secret { return &c.SecretAccessKey }, schema.OptionRow{Env: "AWS_SECRET_ACCESS_KEY", Spec: schema.Spec{Help: "Its secret."}}),
-	schema.SecretOption(func(c *Config) *schema.Secret { return &c.SessionToken }, schema.OptionRow{Env: "AWS_SESSION_TOKEN", Spec: schema.Spec{Help: "Session token of a temporary access key."}}),
+	schema.SecretOption(func(c *Config) *schema.Secret { return &c.AccessKeyID }, schema.OptionRow{
+		Env: "AWS_ACCESS_KEY_ID", Spec: schema.Spec{Help: "Access key. Prefer the role of the instance, or of the ServiceAccount."},
+	}),
+	schema.SecretOption(func(c *Config) *schema.Secret { return &c.SecretAccessKey }, schema.OptionRow{
+		Env: "AWS_SECRET_ACCESS_KEY", Spec: schema.Spec{Help: "Its secret."},
+	}),
+	schema.SecretOption(func(c *Config) *schema.Secret { return &c.SessionToken }, schema.OptionRow{
+		Env: "AWS_SESSION_TOKEN", Spec: schema.Spec{Help: "Session token of a temporary access key."},
+	}),
 	environment("AWS_REGION", "Region where the cloud config has none.", func(c *Config) *string { return &c.RegionEnv }),
 	endpoint("AWS_ENDPOINT_URL", "all services", func(c *Config) *string { return &c.Endpoint }),
 	endpoint("AWS_ENDPOINT_URL_EC2", "EC2", func(c *Config) *string { return &c.EndpointEC2 }),
 	endpoint("AWS_ENDPOINT_URL_ELASTIC_LOAD_BALANCING", "Elastic Load Balancing for classic load balancers", func(c *Config) *string { return &c.EndpointELB }),
 	endpoint("AWS_ENDPOINT_URL_ELASTIC_LOAD_BALANCING_V2", "Elastic Load Balancing for network load balancers", func(c *Config) *string { return &c.EndpointELBv2 }),
 	endpoint("AWS_ENDPOINT_URL_STS", "STS", func(c *Config) *string { return &c.EndpointSTS }),
-	schema.URLOption(func(c *Config) *string { return &c.MetadataEndpoint }, schema.OptionRow{Env: "AWS_EC2_METADATA_SERVICE_ENDPOINT", Spec: schema.Spec{Help: "Endpoint of the instance metadata service."}}),
-	schema.BoolOption(func(c *Config) *bool { return &c.MetadataDisabled }, schema.OptionRow{Env: "AWS_EC2_METADATA_DISABLED", Spec: schema.Spec{Default: "false", Help: "Never ask the instance metadata service."}}),
+	schema.URLOption(func(c *Config) *string { return &c.MetadataEndpoint }, schema.OptionRow{
+		Env: "AWS_EC2_METADATA_SERVICE_ENDPOINT", Spec: schema.Spec{Help: "Endpoint of the instance metadata service."},
+	}),
+	schema.BoolOption(func(c *Config) *bool { return &c.MetadataDisabled }, schema.OptionRow{
+		Env: "AWS_EC2_METADATA_DISABLED", Spec: schema.Spec{Default: "false", Help: "Never ask the instance metadata service."},
+	}),
 	environment("AWS_CA_BUNDLE", "File with the certificates that the endpoints' must be signed by, instead of the system's.", func(c *Config) *string { return &c.CABundle }),
 	environment("AWS_PROFILE", "Profile of the shared files.", func(c *Config) *string { return &c.Profile }),
 	environment("AWS_CONFIG_FILE", "Path of the shared config file.", func(c *Config) *string { return &c.ConfigFile }),
@@ -359,7 +370,9 @@ func (c *Config) contradictions() (warnings []error, err error) {
 	var problems []error
 	key := func(name string) string { return "key [Global] " + name + " of the cloud config" }
 	if c.ClusterID != "" && c.LegacyClusterID != "" && c.ClusterID != c.LegacyClusterID {
-		problems = append(problems, &schema.Problem{Place: key("KubernetesClusterTag"), Value: c.LegacyClusterID, Reason: fmt.Sprintf("and KubernetesClusterID %q name two clusters; make them equal or keep one", c.ClusterID)})
+		problems = append(problems, &schema.Problem{
+			Place: key("KubernetesClusterTag"), Value: c.LegacyClusterID, Reason: fmt.Sprintf("and KubernetesClusterID %q name two clusters; make them equal or keep one", c.ClusterID),
+		})
 	}
 	if c.AccessKeyID.IsZero() != c.SecretAccessKey.IsZero() {
 		problems = append(problems, &schema.Problem{Place: "environment variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY", Reason: "belong together; set both"})

@@ -92,7 +92,8 @@ func (l livingServices) has(o guard.Orphan) bool {
 		return l.services[o.Name]
 	}
 	name, classic := strings.CutPrefix(o.Name, classicGroupPrefix)
-	return (classic && l.loadBalancers[name]) || l.groups[o.Name] || slices.ContainsFunc(l.prefixes, func(p string) bool { return strings.HasPrefix(o.Name, p) })
+	return (classic && l.loadBalancers[name]) || l.groups[o.Name] ||
+		slices.ContainsFunc(l.prefixes, func(p string) bool { return strings.HasPrefix(o.Name, p) })
 }
 
 // servesOthers reports whether any of these instances runs and is no Node of this cluster.
@@ -466,7 +467,9 @@ func (c *cloud) deleteOrphanNetwork(ctx context.Context, id *identity, o guard.O
 }
 
 // stillOrphan reads the tags of something that is about to be deleted.
-func stillOrphan(ctx context.Context, id *identity, o guard.Orphan, tags *inventory.Inventory[string, keyedValue[map[string]string]]) error {
+func stillOrphan(
+	ctx context.Context, id *identity, o guard.Orphan, tags *inventory.Inventory[string, keyedValue[map[string]string]],
+) error {
 	found, err := tags.Get(ctx, o.ID, inventory.Query{})
 	if err != nil {
 		return err

@@ -121,7 +121,8 @@ type place struct {
 }
 
 func newTopology(c Config, a *api) *topology {
-	return &topology{api: a, required: regexp.MustCompile(c.TopologyTypes), layers: map[string]place{}, unsupported: map[string]time.Time{}} // the table has checked it
+	// the table has checked it
+	return &topology{api: a, required: regexp.MustCompile(c.TopologyTypes), layers: map[string]place{}, unsupported: map[string]time.Time{}}
 }
 
 // of returns the labels of an instance's place in the network. company are instances that are asked about at about the

@@ -60,15 +60,22 @@ func newRecords(a *api) *records {
 		api: a,
 		classics: inventory.New(inventory.Source[string, *classicLoadBalancer]{
 			Kind: "classic load balancer", ID: func(lb *classicLoadBalancer) string { return aws.ToString(lb.LoadBalancerName) }, List: a.listClassics, Get: a.getClassic,
-			Indexes: map[string]func(*classicLoadBalancer) []string{indexName: func(lb *classicLoadBalancer) []string { return []string{aws.ToString(lb.LoadBalancerName)} }},
+			Indexes: map[string]func(*classicLoadBalancer) []string{
+				indexName: func(lb *classicLoadBalancer) []string { return []string{aws.ToString(lb.LoadBalancerName)} },
+			},
 		}),
 		networks: inventory.New(inventory.Source[string, *elbv2types.LoadBalancer]{
-			Kind: "network load balancer", ID: func(lb *elbv2types.LoadBalancer) string { return aws.ToString(lb.LoadBalancerName) }, List: a.listNetworks, Get: a.getNetwork,
-			Indexes: map[string]func(*elbv2types.LoadBalancer) []string{indexName: func(lb *elbv2types.LoadBalancer) []string { return []string{aws.ToString(lb.LoadBalancerName)} }},
+			Kind: "network load balancer", ID: func(lb *elbv2types.LoadBalancer) string { return aws.ToString(lb.LoadBalancerName) }, List: a.listNetworks,
+			Get: a.getNetwork,
+			Indexes: map[string]func(*elbv2types.LoadBalancer) []string{
+				indexName: func(lb *elbv2types.LoadBalancer) []string { return []string{aws.ToString(lb.LoadBalancerName)} },
+			},
 		}),
 		groups: inventory.New(inventory.Source[string, *elbv2types.TargetGroup]{
 			Kind: "target group", ID: func(t *elbv2types.TargetGroup) string { return aws.ToString(t.TargetGroupArn) }, List: a.listTargetGroups,
-			Indexes: map[string]func(*elbv2types.TargetGroup) []string{indexLoadBalancer: func(t *elbv2types.TargetGroup) []string { return t.LoadBalancerArns }},
+			Indexes: map[string]func(*elbv2types.TargetGroup) []string{
+				indexLoadBalancer: func(t *elbv2types.TargetGroup) []string { return t.LoadBalancerArns },
+			},
 		}),
 		listeners:        single("listeners", a.getListeners),
 		targets:          single("targets", a.getTargets),
@@ -206,7 +213,9 @@ func (a *api) getTargets(ctx context.Context, arn string) ([]target, error) {
 
 func (a *api) getNetworkAttributes(ctx context.Context, arn string) (map[string]string, error) {
 	what := "reading the attributes of " + arn
-	out, err := call(ctx, a, what, (*elbv2.Client).DescribeLoadBalancerAttributes, &elbv2.DescribeLoadBalancerAttributesInput{LoadBalancerArn: aws.String(arn)})
+	out, err := call(ctx, a, what, (*elbv2.Client).DescribeLoadBalancerAttributes, &elbv2.DescribeLoadBalancerAttributesInput{
+		LoadBalancerArn: aws.String(arn),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -215,7 +224,9 @@ func (a *api) getNetworkAttributes(ctx context.Context, arn string) (map[string]
 
 func (a *api) getTargetAttributes(ctx context.Context, arn string) (map[string]string, error) {
 	what := "reading the attributes of " + arn
-	out, err := call(ctx, a, what, (*elbv2.Client).DescribeTargetGroupAttributes, &elbv2.DescribeTargetGroupAttributesInput{TargetGroupArn: aws.String(arn)})
+	out, err := call(ctx, a, what, (*elbv2.Client).DescribeTargetGroupAttributes, &elbv2.DescribeTargetGroupAttributesInput{
+		TargetGroupArn: aws.String(arn),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -246,7 +257,9 @@ func ec2Tag(t ec2types.Tag) (key, value *string)       { return t.Key, t.Value }
 
 func (a *api) getClassicSettings(ctx context.Context, name string) (elbtypes.LoadBalancerAttributes, error) {
 	what := "reading the attributes of classic load balancer " + name
-	out, err := call(ctx, a, what, (*elb.Client).DescribeLoadBalancerAttributes, &elb.DescribeLoadBalancerAttributesInput{LoadBalancerName: aws.String(name)})
+	out, err := call(ctx, a, what, (*elb.Client).DescribeLoadBalancerAttributes, &elb.DescribeLoadBalancerAttributesInput{
+		LoadBalancerName: aws.String(name),
+	})
 	if err == nil && out.LoadBalancerAttributes == nil {
 		err = incomplete(what)
 	}

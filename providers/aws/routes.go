@@ -161,7 +161,8 @@ func (r *routes) useOf(ctx context.Context, one ec2types.Route, nodes map[string
 // toGateway reports whether a route leads to something that is no instance.
 func toGateway(r ec2types.Route) bool {
 	return slices.ContainsFunc([]*string{
-		r.GatewayId, r.NatGatewayId, r.TransitGatewayId, r.VpcPeeringConnectionId, r.EgressOnlyInternetGatewayId, r.CarrierGatewayId, r.LocalGatewayId, r.CoreNetworkArn,
+		r.GatewayId, r.NatGatewayId, r.TransitGatewayId, r.VpcPeeringConnectionId, r.EgressOnlyInternetGatewayId, r.CarrierGatewayId,
+		r.LocalGatewayId, r.CoreNetworkArn,
 	}, func(target *string) bool { return aws.ToString(target) != "" })
 }
 
@@ -257,10 +258,16 @@ func (r *routes) mayReplace(ctx context.Context, table routeTable, have ec2types
 	}
 	what := fmt.Sprintf("the route of %s in table %s", route.DestinationCIDR, table.id)
 	if !use.ours {
-		return &cloudapi.Error{Class: cloudapi.ErrConflict, Operation: "creating the route to node " + string(route.TargetNode), Message: what + " leads to something that is not this cluster's; remove it, or give the pods other networks"}
+		return &cloudapi.Error{
+			Class: cloudapi.ErrConflict, Operation: "creating the route to node " + string(route.TargetNode), Message: what + " leads to something that is not this cluster's; remove it, or give the pods other networks",
+		}
 	}
-	if node := nodes[aws.ToString(have.InstanceId)]; node != nil && node.Name != string(route.TargetNode) && slices.ContainsFunc(node.Spec.PodCIDRs, func(c string) bool { return sameNetwork(c, route.DestinationCIDR) }) {
-		return &cloudapi.Error{Class: cloudapi.ErrConflict, Operation: "creating the route to node " + string(route.TargetNode), Message: what + " leads to node " + node.Name + ", which has the same network; delete one of the two Nodes"}
+	if node := nodes[aws.ToString(have.InstanceId)]; node != nil && node.Name != string(route.TargetNode) &&
+		slices.ContainsFunc(node.Spec.PodCIDRs, func(c string) bool { return sameNetwork(c, route.DestinationCIDR) }) {
+		return &cloudapi.Error{
+			Class: cloudapi.ErrConflict, Operation: "creating the route to node " + string(route.TargetNode),
+			Message: what + " leads to node " + node.Name + ", which has the same network; delete one of the two Nodes",
+		}
 	}
 	return nil
 }
@@ -282,7 +289,10 @@ func (r *routes) replace(ctx context.Context, table routeTable, route *cloudprov
 	if err := r.DeleteRoute(ctx, "", route); err != nil {
 		return err
 	}
-	made := &ec2.CreateRouteInput{RouteTableId: aws.String(table.id), DestinationCidrBlock: v4, DestinationIpv6CidrBlock: v6, InstanceId: in.InstanceId, NetworkInterfaceId: in.NetworkInterfaceId}
+	made := &ec2.CreateRouteInput{
+		RouteTableId: aws.String(table.id), DestinationCidrBlock: v4, DestinationIpv6CidrBlock: v6, InstanceId: in.InstanceId,
+		NetworkInterfaceId: in.NetworkInterfaceId,
+	}
 	_, err = call(ctx, r.api, fmt.Sprintf("creating the route of %s to node %s", route.DestinationCIDR, route.TargetNode), (*ec2.Client).CreateRoute, made)
 	r.changed(table.id)
 	return err
@@ -346,9 +356,13 @@ func (r *routes) forwards(ctx context.Context, one instance) error {
 	what := "switching off the source/destination check of instance " + one.id
 	var err error
 	if len(one.interfaces) > 1 {
-		_, err = call(ctx, r.api, what, (*ec2.Client).ModifyNetworkInterfaceAttribute, &ec2.ModifyNetworkInterfaceAttributeInput{NetworkInterfaceId: aws.String(one.interfaces[0].id), SourceDestCheck: off})
+		_, err = call(ctx, r.api, what, (*ec2.Client).ModifyNetworkInterfaceAttribute, &ec2.ModifyNetworkInterfaceAttributeInput{
+			NetworkInterfaceId: aws.String(one.interfaces[0].id), SourceDestCheck: off,
+		})
 	} else {
-		_, err = call(ctx, r.api, what, (*ec2.Client).ModifyInstanceAttribute, &ec2.ModifyInstanceAttributeInput{InstanceId: aws.String(one.id), SourceDestCheck: off})
+		_, err = call(ctx, r.api, what, (*ec2.Client).ModifyInstanceAttribute, &ec2.ModifyInstanceAttributeInput{
+			InstanceId: aws.String(one.id), SourceDestCheck: off,
+		})
 	}
 	if err != nil {
 		return err

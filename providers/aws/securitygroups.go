@@ -83,7 +83,9 @@ type securityGroup struct {
 }
 
 func newGroup(g *ec2types.SecurityGroup) securityGroup {
-	kept := securityGroup{id: aws.ToString(g.GroupId), name: aws.ToString(g.GroupName), description: aws.ToString(g.Description), tags: keyed(g.Tags, ec2Tag)}
+	kept := securityGroup{
+		id: aws.ToString(g.GroupId), name: aws.ToString(g.GroupName), description: aws.ToString(g.Description), tags: keyed(g.Tags, ec2Tag),
+	}
 	for _, p := range g.IpPermissions {
 		base := rule{protocol: aws.ToString(p.IpProtocol), from: aws.ToInt32(p.FromPort), to: aws.ToInt32(p.ToPort)}
 		add := func(source ruleSource, description *string) {
@@ -125,9 +127,13 @@ func ipPermissions(rules []rule) []ec2types.IpPermission {
 		about := orNil(r.description)
 		switch {
 		case r.source.group != "":
-			list[n].UserIdGroupPairs = append(list[n].UserIdGroupPairs, ec2types.UserIdGroupPair{GroupId: aws.String(r.source.group), Description: about})
+			list[n].UserIdGroupPairs = append(list[n].UserIdGroupPairs, ec2types.UserIdGroupPair{
+				GroupId: aws.String(r.source.group), Description: about,
+			})
 		case r.source.prefixList != "":
-			list[n].PrefixListIds = append(list[n].PrefixListIds, ec2types.PrefixListId{PrefixListId: aws.String(r.source.prefixList), Description: about})
+			list[n].PrefixListIds = append(list[n].PrefixListIds, ec2types.PrefixListId{
+				PrefixListId: aws.String(r.source.prefixList), Description: about,
+			})
 		case r.v6():
 			list[n].Ipv6Ranges = append(list[n].Ipv6Ranges, ec2types.Ipv6Range{CidrIpv6: aws.String(r.source.cidr), Description: about})
 		default:
@@ -286,7 +292,8 @@ func (n *newRules) hidden(groups map[string]securityGroup, mine func(rule) bool)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for a, at := range n.made {
-		if g, ok := groups[a.group]; ok && mine(a.rule) && !slices.ContainsFunc(g.rules, func(r rule) bool { return r.key() == a.key() }) && time.Since(at) < showsWithin {
+		if g, ok := groups[a.group]; ok && mine(a.rule) && !slices.ContainsFunc(g.rules, func(r rule) bool { return r.key() == a.key() }) &&
+			time.Since(at) < showsWithin {
 			return cloudproviderapi.NewRetryError("EC2 does not show all rules of security group "+a.group+" yet", groupVisiblePause)
 		}
 	}
@@ -556,7 +563,10 @@ func (s *securityGroups) authorize(ctx context.Context, groupID string, rules []
 	if len(rules) == 0 {
 		return nil
 	}
-	_, err := call(ctx, s.api, "adding rules to security group "+groupID, (*ec2.Client).AuthorizeSecurityGroupIngress, &ec2.AuthorizeSecurityGroupIngressInput{GroupId: aws.String(groupID), IpPermissions: ipPermissions(rules)})
+	_, err := call(
+		ctx, s.api, "adding rules to security group "+groupID, (*ec2.Client).AuthorizeSecurityGroupIngress,
+		&ec2.AuthorizeSecurityGroupIngressInput{GroupId: aws.String(groupID), IpPermissions: ipPermissions(rules)},
+	)
 	err = notVisible(err, groupID)
 	for _, r := range rules {
 		if source, ok := s.known.Peek(r.source.group); ok && s.made.has(source.name) {
@@ -574,7 +584,10 @@ func (s *securityGroups) revoke(ctx context.Context, groupID string, rules []rul
 	for i, r := range rules {
 		bare[i] = r.key()
 	}
-	_, err := call(ctx, s.api, "removing rules from security group "+groupID, (*ec2.Client).RevokeSecurityGroupIngress, &ec2.RevokeSecurityGroupIngressInput{GroupId: aws.String(groupID), IpPermissions: ipPermissions(bare)})
+	_, err := call(
+		ctx, s.api, "removing rules from security group "+groupID, (*ec2.Client).RevokeSecurityGroupIngress,
+		&ec2.RevokeSecurityGroupIngressInput{GroupId: aws.String(groupID), IpPermissions: ipPermissions(bare)},
+	)
 	return err
 }
 

@@ -75,7 +75,8 @@ func TestRecordsOfStartsAreReadAgain(t *testing.T) {
 func TestTagsMayNotBeRead(t *testing.T) {
 	t.Parallel()
 	for name, s := range map[string]*v1.Service{
-		"classic": service("web", map[string]string{annotationTags: "team=web"}, servicePort("http", 80, 30080)), "network": nlb("web", nil, servicePort("http", 80, 30080)),
+		"classic": service("web", map[string]string{annotationTags: "team=web"}, servicePort("http", 80, 30080)),
+		"network": nlb("web", nil, servicePort("http", 80, 30080)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -155,9 +156,15 @@ func TestBoundedAnnotations(t *testing.T) {
 func TestToldAddresses(t *testing.T) {
 	t.Parallel()
 	w := newTestWorld(t, "", awssim.Options{})
-	victim := w.addNode(awssim.Spec{Name: "victim", Interfaces: []*awssim.Interface{{PrivateIPs: []string{"10.9.0.1"}}, {PrivateIPs: []string{"10.9.0.2"}}}})
-	w.sim.AddInstance(awssim.Spec{Name: "second", Interfaces: []*awssim.Interface{{PrivateIPs: []string{"10.9.0.3"}}, {PrivateIPs: []string{"10.9.0.4"}}}})
-	for told, want := range map[string]string{"10.9.0.1": "node victim is that instance", "10.9.0.2": "not on its first interface", "10.9.0.4": "not on its first interface"} {
+	victim := w.addNode(
+		awssim.Spec{Name: "victim", Interfaces: []*awssim.Interface{{PrivateIPs: []string{"10.9.0.1"}}, {PrivateIPs: []string{"10.9.0.2"}}}},
+	)
+	w.sim.AddInstance(
+		awssim.Spec{Name: "second", Interfaces: []*awssim.Interface{{PrivateIPs: []string{"10.9.0.3"}}, {PrivateIPs: []string{"10.9.0.4"}}}},
+	)
+	for told, want := range map[string]string{
+		"10.9.0.1": "node victim is that instance", "10.9.0.2": "not on its first interface", "10.9.0.4": "not on its first interface",
+	} {
 		node := bare("worker.example.com")
 		node.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: told}}
 		_, err := w.instances.InstanceMetadata(t.Context(), node)

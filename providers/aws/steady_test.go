@@ -242,7 +242,10 @@ func TestOpeningsComeFirst(t *testing.T) {
 func TestPreserveAnnotationGoes(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t, "", awssim.Options{})
-	s := nlb("web", map[string]string{annotationTargetAttributes: attributePreserveClient + "=false", annotationCheckPort: "10256"}, servicePort("http", 80, 30080))
+	s := nlb(
+		"web", map[string]string{annotationTargetAttributes: attributePreserveClient + "=false", annotationCheckPort: "10256"},
+		servicePort("http", 80, 30080),
+	)
 	s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
 	w.Apply(s)
 	w.ensure(s)

@@ -86,7 +86,9 @@ func (a *api) listSubnets(ctx context.Context) ([]subnet, int, error) {
 }
 
 func newSubnet(s *ec2types.Subnet) subnet {
-	one := subnet{id: aws.ToString(s.SubnetId), zone: aws.ToString(s.AvailabilityZone), cidr: aws.ToString(s.CidrBlock), tags: keyed(s.Tags, ec2Tag)}
+	one := subnet{
+		id: aws.ToString(s.SubnetId), zone: aws.ToString(s.AvailabilityZone), cidr: aws.ToString(s.CidrBlock), tags: keyed(s.Tags, ec2Tag),
+	}
 	for _, a := range s.Ipv6CidrBlockAssociationSet {
 		if a.Ipv6CidrBlockState != nil && a.Ipv6CidrBlockState.State == ec2types.SubnetCidrBlockStateCodeAssociated {
 			one.cidrs6 = append(one.cidrs6, aws.ToString(a.Ipv6CidrBlock))
@@ -192,7 +194,8 @@ func namedSubnets(all []subnet, names []string) ([]subnet, error) {
 
 // candidate reports whether a subnet is the cluster's, or nobody's.
 func candidate(id *identity, s subnet) bool {
-	return id.ours(s.tags) || !slices.ContainsFunc(slices.Collect(maps.Keys(s.tags)), func(k string) bool { return strings.HasPrefix(k, clusterTagPrefix) })
+	return id.ours(s.tags) ||
+		!slices.ContainsFunc(slices.Collect(maps.Keys(s.tags)), func(k string) bool { return strings.HasPrefix(k, clusterTagPrefix) })
 }
 
 // ownSubnet is the last resort: the subnet that we run in.
@@ -297,7 +300,9 @@ func (n *vpcNetwork) cidrsOf(ctx context.Context, ids []string, v6 bool) (list [
 	return list, false, nil
 }
 
-func (n *vpcNetwork) cidrsKnown(ctx context.Context, ids []string, v6 bool, maxAge time.Duration) (list []netip.Prefix, found int, err error) {
+func (n *vpcNetwork) cidrsKnown(
+	ctx context.Context, ids []string, v6 bool, maxAge time.Duration,
+) (list []netip.Prefix, found int, err error) {
 	all, err := n.subnets.All(ctx, inventory.Query{MaxAge: maxAge})
 	if err != nil {
 		return nil, 0, err

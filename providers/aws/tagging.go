@@ -107,7 +107,9 @@ func (t *tagging) limiter() workqueue.TypedRateLimiter[taggingItem] {
 	if t.limited() {
 		perSecond, burst = t.config.RateLimit, t.config.Burst
 	}
-	return workqueue.NewTypedMaxOfRateLimiter(each, &workqueue.TypedBucketRateLimiter[taggingItem]{Limiter: rate.NewLimiter(rate.Limit(perSecond), burst)})
+	return workqueue.NewTypedMaxOfRateLimiter(each, &workqueue.TypedBucketRateLimiter[taggingItem]{
+		Limiter: rate.NewLimiter(rate.Limit(perSecond), burst),
+	})
 }
 
 func (t *tagging) limited() bool { return t.config.RateLimit > 0 && t.config.Burst > 0 }

@@ -62,7 +62,10 @@ func (w *taggingWorld) run(flags map[string]string) {
 // create registers a node with the API server.
 func (w *taggingWorld) create(name, providerID string, age time.Duration, labels map[string]string) {
 	w.T.Helper()
-	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, CreationTimestamp: metav1.NewTime(time.Now().Add(-age))}, Spec: v1.NodeSpec{ProviderID: providerID}}
+	n := &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, CreationTimestamp: metav1.NewTime(time.Now().Add(-age))},
+		Spec:       v1.NodeSpec{ProviderID: providerID},
+	}
 	_, err := w.Kube.CoreV1().Nodes().Create(w.T.Context(), n, metav1.CreateOptions{})
 	require.NoError(w.T, err)
 }

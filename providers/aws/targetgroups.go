@@ -21,7 +21,9 @@ type targetGroups struct{ *shared }
 
 // of returns the target groups of a load balancer, and those that were made for its Service and that none uses yet,
 // or any more: AWS shows a load balancer that was deleted for a while. lb is nil where there is no load balancer.
-func (c targetGroups) of(ctx context.Context, service *v1.Service, lb *networkLoadBalancer, maxAge time.Duration) ([]elbv2types.TargetGroup, error) {
+func (c targetGroups) of(
+	ctx context.Context, service *v1.Service, lb *networkLoadBalancer, maxAge time.Duration,
+) ([]elbv2types.TargetGroup, error) {
 	_, id, err := c.api.ready(ctx)
 	if err != nil {
 		return nil, err
@@ -38,7 +40,9 @@ func (c targetGroups) of(ctx context.Context, service *v1.Service, lb *networkLo
 		switch {
 		case lb != nil && slices.Contains(t.LoadBalancerArns, aws.ToString(lb.LoadBalancerArn)):
 			list = append(list, *t)
-		case len(slices.DeleteFunc(slices.Clone(t.LoadBalancerArns), gone)) == 0 && strings.HasPrefix(aws.ToString(t.TargetGroupName), targetGroupPrefix(service)) && aws.ToString(t.VpcId) == id.vpc:
+		case len(slices.DeleteFunc(slices.Clone(t.LoadBalancerArns), gone)) == 0 && strings.HasPrefix(
+			aws.ToString(t.TargetGroupName), targetGroupPrefix(service),
+		) && aws.ToString(t.VpcId) == id.vpc:
 			ours, err := c.isOf(ctx, id, t, service)
 			if err != nil {
 				return nil, err
@@ -74,7 +78,9 @@ func (c targetGroups) isOf(ctx context.Context, id *identity, t *elbv2types.Targ
 // cluster and the Service.
 func (c targetGroups) namedFor(id *identity, service *v1.Service, name string) bool {
 	s, _, _ := parseSettings(service, c.config)
-	return slices.ContainsFunc(networkListeners(id.clusterID, service, s, c.config), func(w desiredListener) bool { return w.group.name == name })
+	return slices.ContainsFunc(
+		networkListeners(id.clusterID, service, s, c.config), func(w desiredListener) bool { return w.group.name == name },
+	)
 }
 
 // madeFor reports whether a target group of a load balancer was made for its Service, and goes with it. People attach others by
@@ -102,7 +108,8 @@ func (c targetGroups) madeFor(ctx context.Context, service *v1.Service, t *elbv2
 // hidden asks for more time while target groups of the Service that were just made are not among those listed.
 func (c targetGroups) hidden(service *v1.Service, listed []elbv2types.TargetGroup) error {
 	for _, arn := range c.records.newGroups.keys() {
-		if strings.Contains(arn, ":targetgroup/"+targetGroupPrefix(service)) && !slices.ContainsFunc(listed, func(t elbv2types.TargetGroup) bool { return aws.ToString(t.TargetGroupArn) == arn }) {
+		if strings.Contains(arn, ":targetgroup/"+targetGroupPrefix(service)) &&
+			!slices.ContainsFunc(listed, func(t elbv2types.TargetGroup) bool { return aws.ToString(t.TargetGroupArn) == arn }) {
 			return c.records.newGroups.check(arn, "target group "+arn)
 		}
 	}

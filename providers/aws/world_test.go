@@ -47,7 +47,10 @@ func unlimited(r *http.Request) (group string, limits []cloudapi.Limit) {
 func newTestWorld(t *testing.T, file string, options awssim.Options) *world {
 	t.Helper()
 	sim, server := awssim.New(newRegion(options))
-	w := &world{Bench: conformance.NewBench(t), sim: sim, server: server, url: server.Start(t), file: file, env: map[string]string{}, cluster: "kubernetes", limits: unlimited}
+	w := &world{
+		Bench: conformance.NewBench(t), sim: sim, server: server, url: server.Start(t), file: file, env: map[string]string{}, cluster: "kubernetes",
+		limits: unlimited,
+	}
 	w.restart()
 	return w
 }
@@ -118,7 +121,9 @@ func (w *world) addNodes(n int) {
 		ids[i] = w.sim.AddInstance(awssim.Spec{Name: fmt.Sprintf("n%d", i)})
 	}
 	for i, id := range ids {
-		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d", i), Labels: map[string]string{}}, Spec: v1.NodeSpec{ProviderID: "aws:///us-east-1a/" + id}}
+		node := &v1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d", i), Labels: map[string]string{}}, Spec: v1.NodeSpec{ProviderID: "aws:///us-east-1a/" + id},
+		}
 		w.nodes = append(w.nodes, node)
 		w.Register(node)
 	}
@@ -168,8 +173,9 @@ func service(name string, annotations map[string]string, ports ...v1.ServicePort
 	return &v1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-of-" + name), Annotations: annotations},
 		Spec: v1.ServiceSpec{
-			Type: v1.ServiceTypeLoadBalancer, Ports: ports, IPFamilies: []v1.IPFamily{v1.IPv4Protocol}, ExternalTrafficPolicy: v1.ServiceExternalTrafficPolicyCluster,
-			SessionAffinity: v1.ServiceAffinityNone,
+			Type: v1.ServiceTypeLoadBalancer, Ports: ports, IPFamilies: []v1.IPFamily{v1.IPv4Protocol},
+			ExternalTrafficPolicy: v1.ServiceExternalTrafficPolicyCluster,
+			SessionAffinity:       v1.ServiceAffinityNone,
 		},
 	}
 }

@@ -122,21 +122,32 @@ func (s *Sim) describeClassics(p *params) (answer, error) {
 func (s *Sim) showClassic(lb *ClassicLB) []elem {
 	check := elem{}
 	if lb.Check != nil && !lb.NoCheck {
-		check = el("HealthCheck", tx("Target", lb.Check.Target), tx("Interval", lb.Check.Interval), tx("Timeout", lb.Check.Timeout), tx("HealthyThreshold", lb.Check.Healthy), tx("UnhealthyThreshold", lb.Check.Unhealthy))
+		check = el(
+			"HealthCheck", tx("Target", lb.Check.Target), tx("Interval", lb.Check.Interval), tx("Timeout", lb.Check.Timeout),
+			tx("HealthyThreshold", lb.Check.Healthy), tx("UnhealthyThreshold", lb.Check.Unhealthy),
+		)
 	}
 	return []elem{
-		tx("LoadBalancerName", lb.Name), tx("DNSName", lb.DNSName), tx("CanonicalHostedZoneNameID", "Z35SXDOTRQ7X7K"), tx("CreatedTime", lb.Created), tx("VPCId", cmp.Or(lb.VPC, VPC)), tx("Scheme", lb.Scheme),
+		tx("LoadBalancerName", lb.Name), tx("DNSName", lb.DNSName), tx("CanonicalHostedZoneNameID", "Z35SXDOTRQ7X7K"), tx("CreatedTime", lb.Created),
+		tx("VPCId", cmp.Or(lb.VPC, VPC)), tx("Scheme", lb.Scheme),
 		listOf("ListenerDescriptions", "member", anyOrder(s, lb.Listeners), func(l *ClassicListener) []elem {
 			return []elem{
-				el("Listener", tx("Protocol", l.Protocol), tx("LoadBalancerPort", l.Port), tx("InstanceProtocol", l.InstanceProtocol), tx("InstancePort", l.InstancePort), tx("SSLCertificateId", l.Certificate)),
+				el(
+					"Listener", tx("Protocol", l.Protocol), tx("LoadBalancerPort", l.Port), tx("InstanceProtocol", l.InstanceProtocol), tx("InstancePort", l.InstancePort),
+					tx("SSLCertificateId", l.Certificate),
+				),
 				texts("PolicyNames", "member", l.Policies),
 			}
 		}),
-		el("Policies", el("AppCookieStickinessPolicies"), el("LBCookieStickinessPolicies"), texts("OtherPolicies", "member", anyOrder(s, slices.Sorted(maps.Keys(lb.Policies))))),
+		el(
+			"Policies", el("AppCookieStickinessPolicies"), el("LBCookieStickinessPolicies"),
+			texts("OtherPolicies", "member", anyOrder(s, slices.Sorted(maps.Keys(lb.Policies)))),
+		),
 		listOf("BackendServerDescriptions", "member", anyOrder(s, slices.Sorted(maps.Keys(lb.Backends))), func(port int) []elem {
 			return []elem{tx("InstancePort", port), texts("PolicyNames", "member", lb.Backends[port])}
 		}),
-		texts("AvailabilityZones", "member", anyOrder(s, s.zonesOf(lb.Subnets))), texts("Subnets", "member", anyOrder(s, lb.Subnets)), texts("SecurityGroups", "member", anyOrder(s, lb.Groups)),
+		texts("AvailabilityZones", "member", anyOrder(s, s.zonesOf(lb.Subnets))), texts("Subnets", "member", anyOrder(s, lb.Subnets)),
+		texts("SecurityGroups", "member", anyOrder(s, lb.Groups)),
 		el("SourceSecurityGroup", tx("OwnerAlias", Account), tx("GroupName", "group")),
 		listOf("Instances", "member", anyOrder(s, lb.Instances), func(id string) []elem { return []elem{tx("InstanceId", id)} }), check,
 	}
@@ -159,15 +170,18 @@ func (s *Sim) classicListeners(p *params) ([]*ClassicListener, error) {
 	protocols := []string{"HTTP", "HTTPS", "TCP", "SSL"}
 	for _, in := range p.structs("Listeners") {
 		l := &ClassicListener{
-			Protocol: strings.ToUpper(in.required("Protocol")), InstanceProtocol: strings.ToUpper(in.text("InstanceProtocol")), Certificate: in.text("SSLCertificateId"),
-			Port: *orZero(in.within("LoadBalancerPort", 1, 65535)), InstancePort: *orZero(in.within("InstancePort", 1, 65535)),
+			Protocol: strings.ToUpper(in.required("Protocol")), InstanceProtocol: strings.ToUpper(in.text("InstanceProtocol")),
+			Certificate: in.text("SSLCertificateId"),
+			Port:        *orZero(in.within("LoadBalancerPort", 1, 65535)), InstancePort: *orZero(in.within("InstancePort", 1, 65535)),
 		}
 		if l.InstanceProtocol == "" {
 			l.InstanceProtocol = l.Protocol
 		}
 		layer7 := func(p string) bool { return strings.HasPrefix(p, "HTTP") }
 		switch {
-		case !slices.Contains(protocols, l.Protocol) || !slices.Contains(protocols, l.InstanceProtocol) || layer7(l.Protocol) != layer7(l.InstanceProtocol):
+		case !slices.Contains(protocols, l.Protocol) || !slices.Contains(
+			protocols, l.InstanceProtocol,
+		) || layer7(l.Protocol) != layer7(l.InstanceProtocol):
 			return nil, refuse("ValidationError", "the protocols %s and %s do not go together", l.Protocol, l.InstanceProtocol)
 		case (l.Protocol == "HTTPS" || l.Protocol == "SSL") != (l.Certificate != ""):
 			return nil, refuse("ValidationError", "a certificate is for HTTPS and SSL, which need one")
@@ -219,8 +233,10 @@ func (s *Sim) createClassic(p *params) (answer, error) {
 	}
 	name := p.required("LoadBalancerName")
 	lb := &ClassicLB{
-		Name: name, Scheme: p.choice("Scheme", "internal", "internet-facing"), Listeners: listeners, Subnets: p.list("Subnets"), Groups: p.list("SecurityGroups"), Tags: p.tags("Tags"),
-		Policies: map[string]ClassicPolicy{}, Backends: map[int][]string{}, Attributes: ClassicAttributes{IdleTimeout: 60, DrainingTimeout: 300}, Created: time.Now(),
+		Name: name, Scheme: p.choice("Scheme", "internal", "internet-facing"), Listeners: listeners, Subnets: p.list("Subnets"),
+		Groups: p.list("SecurityGroups"), Tags: p.tags("Tags"),
+		Policies: map[string]ClassicPolicy{}, Backends: map[int][]string{}, Attributes: ClassicAttributes{IdleTimeout: 60, DrainingTimeout: 300},
+		Created: time.Now(),
 	}
 	if err := p.done(); err != nil {
 		return nil, err
@@ -332,7 +348,9 @@ func (s *Sim) modifyClassicAttributes(p *params) (answer, error) {
 const maxTagged = 20
 
 func showELBTags(tags Tags) elem {
-	return listOf("Tags", "member", slices.Sorted(maps.Keys(tags)), func(k string) []elem { return []elem{tx("Key", k), {name: "Value", text: tags[k]}} })
+	return listOf(
+		"Tags", "member", slices.Sorted(maps.Keys(tags)), func(k string) []elem { return []elem{tx("Key", k), {name: "Value", text: tags[k]}} },
+	)
 }
 
 func (s *Sim) describeClassicTags(p *params) (answer, error) {
@@ -513,7 +531,9 @@ func (s *Sim) describePolicies(p *params) (answer, error) {
 		names = slices.Sorted(maps.Keys(lb.Policies))
 	}
 	return answer{listOf("PolicyDescriptions", "member", names, func(n string) []elem {
-		return []elem{tx("PolicyName", n), tx("PolicyTypeName", lb.Policies[n].Type), listOf("PolicyAttributeDescriptions", "member", slices.Sorted(maps.Keys(lb.Policies[n].Attributes)), func(k string) []elem {
+		return []elem{tx("PolicyName", n), tx(
+			"PolicyTypeName", lb.Policies[n].Type,
+		), listOf("PolicyAttributeDescriptions", "member", slices.Sorted(maps.Keys(lb.Policies[n].Attributes)), func(k string) []elem {
 			return []elem{tx("AttributeName", k), tx("AttributeValue", lb.Policies[n].Attributes[k])}
 		})}
 	})}, nil

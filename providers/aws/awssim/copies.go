@@ -25,9 +25,11 @@ func each[T any](list []*T, clone func(T) *T) []*T {
 
 func (r *region) clone() region {
 	return region{
-		instances: cloned(r.instances, Instance.clone), interfaces: cloned(r.interfaces, Interface.clone), subnets: cloned(r.subnets, Subnet.clone),
-		tables: cloned(r.tables, RouteTable.clone), groups: cloned(r.groups, Group.clone), classics: cloned(r.classics, ClassicLB.clone),
-		networks: cloned(r.networks, LoadBalancer.clone), listeners: cloned(r.listeners, Listener.clone), targets: cloned(r.targets, TargetGroup.clone),
+		instances: cloned(r.instances, Instance.clone), interfaces: cloned(r.interfaces, Interface.clone),
+		subnets: cloned(r.subnets, Subnet.clone),
+		tables:  cloned(r.tables, RouteTable.clone), groups: cloned(r.groups, Group.clone), classics: cloned(r.classics, ClassicLB.clone),
+		networks: cloned(r.networks, LoadBalancer.clone), listeners: cloned(r.listeners, Listener.clone),
+		targets: cloned(r.targets, TargetGroup.clone),
 	}
 }
 

@@ -268,7 +268,9 @@ func (p *params) pass(conditions []condition, tags Tags, attributes map[string][
 }
 
 func showTags(tags Tags) elem {
-	return listOf("tagSet", "item", slices.Sorted(maps.Keys(tags)), func(k string) []elem { return []elem{tx("key", k), {name: "value", text: tags[k]}} })
+	return listOf(
+		"tagSet", "item", slices.Sorted(maps.Keys(tags)), func(k string) []elem { return []elem{tx("key", k), {name: "value", text: tags[k]}} },
+	)
 }
 
 func showGroups(ids []string) elem {
@@ -344,14 +346,16 @@ func (s *Sim) showInstance(i *Instance) []elem {
 		tx("instanceId", i.ID), state, tx("privateDnsName", i.PrivateDNS),
 		{name: "dnsName", text: i.PublicDNS},
 		tx("instanceType", i.Type), placement,
-		tx("launchTime", i.Launched), tx("subnetId", i.Subnet), tx("vpcId", i.VPC), tx("privateIpAddress", primary), tx("ipAddress", i.PublicIP), tx("sourceDestCheck", i.SourceDest), showTags(i.Tags),
+		tx("launchTime", i.Launched), tx("subnetId", i.Subnet), tx("vpcId", i.VPC), tx("privateIpAddress", primary), tx("ipAddress", i.PublicIP),
+		tx("sourceDestCheck", i.SourceDest), showTags(i.Tags),
 		listOf("networkInterfaceSet", "item", anyOrder(s, i.Interfaces), func(e *Interface) []elem {
 			attachment := el("attachment", tx("attachmentId", "eni-attach-1"), tx("deviceIndex", e.Index), tx("status", "attached"))
 			if e.Index < 0 {
 				attachment = elem{}
 			}
 			return []elem{
-				tx("networkInterfaceId", e.ID), tx("status", e.Status), tx("subnetId", e.Subnet), tx("vpcId", e.VPC), attachment, showGroups(e.Groups), tx("sourceDestCheck", e.SourceDest),
+				tx("networkInterfaceId", e.ID), tx("status", e.Status), tx("subnetId", e.Subnet), tx("vpcId", e.VPC), attachment, showGroups(e.Groups),
+				tx("sourceDestCheck", e.SourceDest),
 				listOf("privateIpAddressesSet", "item", e.PrivateIPs, func(ip string) []elem {
 					return []elem{tx("privateIpAddress", ip), tx("primary", ip == e.PrivateIPs[0])}
 				}),

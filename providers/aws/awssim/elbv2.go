@@ -114,9 +114,11 @@ func networkOperations() map[string]handler {
 		"DescribeLoadBalancerAttributes": (*Sim).describeNetworkAttributes, "ModifyLoadBalancerAttributes": (*Sim).modifyNetworkAttributes,
 		"SetSecurityGroups": (*Sim).setGroups, "SetSubnets": (*Sim).setSubnets, "DescribeTags": (*Sim).describeNetworkTags, "AddTags": (*Sim).addNetworkTags,
 		"DescribeTargetGroups": (*Sim).describeTargetGroups, "CreateTargetGroup": (*Sim).createTargetGroup, "ModifyTargetGroup": (*Sim).modifyTargetGroup,
-		"DeleteTargetGroup": (*Sim).deleteTargetGroup, "DescribeTargetGroupAttributes": (*Sim).describeTargetGroupAttributes, "ModifyTargetGroupAttributes": (*Sim).modifyTargetGroupAttributes,
-		"DescribeTargetHealth": (*Sim).describeTargetHealth, "RegisterTargets": (*Sim).registerTargets, "DeregisterTargets": (*Sim).deregisterTargets,
-		"DescribeListeners": (*Sim).describeListeners, "CreateListener": (*Sim).createListener, "ModifyListener": (*Sim).modifyListener, "DeleteListener": (*Sim).deleteListener,
+		"DeleteTargetGroup": (*Sim).deleteTargetGroup, "DescribeTargetGroupAttributes": (*Sim).describeTargetGroupAttributes,
+		"ModifyTargetGroupAttributes": (*Sim).modifyTargetGroupAttributes,
+		"DescribeTargetHealth":        (*Sim).describeTargetHealth, "RegisterTargets": (*Sim).registerTargets, "DeregisterTargets": (*Sim).deregisterTargets,
+		"DescribeListeners": (*Sim).describeListeners, "CreateListener": (*Sim).createListener, "ModifyListener": (*Sim).modifyListener,
+		"DeleteListener": (*Sim).deleteListener,
 	}
 }
 
@@ -154,8 +156,10 @@ func (s *Sim) showNetwork(lb *LoadBalancer) []elem {
 		groups = elem{}
 	}
 	return []elem{
-		tx("LoadBalancerArn", lb.ARN), tx("LoadBalancerName", lb.Name), tx("DNSName", lb.DNSName), tx("CanonicalHostedZoneId", "Z26RNL4JYFTOTI"), tx("CreatedTime", lb.Created),
-		tx("Scheme", lb.Scheme), tx("Type", lb.Type), tx("VpcId", cmp.Or(lb.VPC, VPC)), tx("IpAddressType", lb.AddressType), el("State", tx("Code", s.stateOf(lb))), groups,
+		tx("LoadBalancerArn", lb.ARN), tx("LoadBalancerName", lb.Name), tx("DNSName", lb.DNSName), tx("CanonicalHostedZoneId", "Z26RNL4JYFTOTI"),
+		tx("CreatedTime", lb.Created),
+		tx("Scheme", lb.Scheme), tx("Type", lb.Type), tx("VpcId", cmp.Or(lb.VPC, VPC)), tx("IpAddressType", lb.AddressType),
+		el("State", tx("Code", s.stateOf(lb))), groups,
 		listOf("AvailabilityZones", "member", anyOrder(s, lb.Mappings), func(m Mapping) []elem {
 			zone := ""
 			if n := s.subnets.byID[m.Subnet]; n != nil {
@@ -227,7 +231,8 @@ func (s *Sim) createNetwork(p *params) (answer, error) {
 
 // sameAs reports whether the settings are those of another creation, which then answers with what exists.
 func (lb *LoadBalancer) sameAs(o *LoadBalancer) bool {
-	return lb.Scheme == o.Scheme && lb.Type == o.Type && lb.AddressType == o.AddressType && slices.Equal(lb.Groups, o.Groups) && slices.Equal(lb.Mappings, o.Mappings) && maps.Equal(lb.Tags, o.Tags)
+	return lb.Scheme == o.Scheme && lb.Type == o.Type && lb.AddressType == o.AddressType && slices.Equal(lb.Groups, o.Groups) &&
+		slices.Equal(lb.Mappings, o.Mappings) && maps.Equal(lb.Tags, o.Tags)
 }
 
 func (s *Sim) checkMappings(lb *LoadBalancer) error {
@@ -280,7 +285,9 @@ func (s *Sim) deleteNetwork(p *params) (answer, error) {
 }
 
 func showAttributes(a map[string]string) elem {
-	return listOf("Attributes", "member", slices.Sorted(maps.Keys(a)), func(k string) []elem { return []elem{tx("Key", k), {name: "Value", text: a[k]}} })
+	return listOf(
+		"Attributes", "member", slices.Sorted(maps.Keys(a)), func(k string) []elem { return []elem{tx("Key", k), {name: "Value", text: a[k]}} },
+	)
 }
 
 func (p *params) attributes(known map[string]string) map[string]string {

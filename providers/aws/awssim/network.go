@@ -197,7 +197,9 @@ func (s *Sim) routeState(r *Route) string {
 
 // readRoute reads the table and the route of a call.
 func (s *Sim) readRoute(p *params) (*RouteTable, *Route, error) {
-	table, r := p.required("RouteTableId"), &Route{CIDR: p.text("DestinationCidrBlock"), CIDRv6: p.text("DestinationIpv6CidrBlock"), Instance: p.text("InstanceId"), Interface: p.text("NetworkInterfaceId")}
+	table, r := p.required("RouteTableId"), &Route{
+		CIDR: p.text("DestinationCidrBlock"), CIDRv6: p.text("DestinationIpv6CidrBlock"), Instance: p.text("InstanceId"), Interface: p.text("NetworkInterfaceId"),
+	}
 	if err := p.done(); err != nil {
 		return nil, nil, err
 	}

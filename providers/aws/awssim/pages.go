@@ -16,7 +16,9 @@ var _ simkit.Pager = (*Sim)(nil)
 
 // paged are the actions whose answers have pages.
 func paged() []string {
-	return []string{"DescribeInstances", "DescribeLoadBalancers", "DescribeTargetGroups", "DescribeListeners", "DescribeSecurityGroups", "DescribeSubnets", "DescribeRouteTables"}
+	return []string{
+		"DescribeInstances", "DescribeLoadBalancers", "DescribeTargetGroups", "DescribeListeners", "DescribeSecurityGroups", "DescribeSubnets", "DescribeRouteTables",
+	}
 }
 
 // endless begins the tokens of pages that repeat.

@@ -164,7 +164,8 @@ type Zone struct{ Name, ID, Type string }
 func New(o Options) (*Sim, *simkit.Server) {
 	s := &Sim{
 		options: o, key: cmp.Or(o.Key, Key), dice: rand.New(rand.NewPCG(1, 2)), //nolint:gosec // a test must be reproducible
-		holds: map[string]time.Time{}, ghosts: map[string]ghost{}, eips: map[string]string{}, topologies: map[string]bool{}, denied: map[string]bool{}, headers: map[string]http.Header{},
+		holds: map[string]time.Time{}, ghosts: map[string]ghost{}, eips: map[string]string{}, topologies: map[string]bool{},
+		denied: map[string]bool{}, headers: map[string]http.Header{},
 		zones: []Zone{
 			{Region + "a", "use1-az1", "availability-zone"},
 			{Region + "b", "use1-az2", "availability-zone"},
@@ -172,8 +173,13 @@ func New(o Options) (*Sim, *simkit.Server) {
 			{Region + "-bos-1a", "use1-bos1-az1", "local-zone"},
 		},
 	}
-	public := &RouteTable{ID: "rtb-0000000000000000a", VPC: VPC, Tags: Tags{"Name": "public"}, Routes: []*Route{{CIDR: "10.0.0.0/16", Gateway: "local"}, {CIDR: "0.0.0.0/0", Gateway: "igw-0123456789abcdef0"}}}
-	private := &RouteTable{ID: "rtb-0000000000000000b", VPC: VPC, Main: true, Tags: Tags{clusterTag + ClusterID: "owned"}, Routes: []*Route{{CIDR: "10.0.0.0/16", Gateway: "local"}}}
+	public := &RouteTable{
+		ID: "rtb-0000000000000000a", VPC: VPC, Tags: Tags{"Name": "public"},
+		Routes: []*Route{{CIDR: "10.0.0.0/16", Gateway: "local"}, {CIDR: "0.0.0.0/0", Gateway: "igw-0123456789abcdef0"}},
+	}
+	private := &RouteTable{
+		ID: "rtb-0000000000000000b", VPC: VPC, Main: true, Tags: Tags{clusterTag + ClusterID: "owned"}, Routes: []*Route{{CIDR: "10.0.0.0/16", Gateway: "local"}},
+	}
 	for i, zone := range s.zones[:3] {
 		for j, kind := range []string{"public", "private"} {
 			n := &Subnet{
@@ -591,7 +597,9 @@ func (s *Sim) assumeRole(p *params) (answer, error) {
 	key := fmt.Sprintf("ASIAROLE%012d", len(s.roles)+1)
 	s.roles = append(s.roles, key)
 	return answer{
-		el("Credentials", tx("AccessKeyId", key), tx("SecretAccessKey", "simulated"), tx("SessionToken", "simulated"), tx("Expiration", time.Now().Add(time.Hour))),
+		el(
+			"Credentials", tx("AccessKeyId", key), tx("SecretAccessKey", "simulated"), tx("SessionToken", "simulated"), tx("Expiration", time.Now().Add(time.Hour)),
+		),
 		el("AssumedRoleUser", tx("Arn", role+"/"+session), tx("AssumedRoleId", "AROASIMULATED:"+session)),
 	}, nil
 }

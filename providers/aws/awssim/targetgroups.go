@@ -96,9 +96,11 @@ func (s *Sim) describeTargetGroups(p *params) (answer, error) {
 
 func (s *Sim) showTargetGroup(t *TargetGroup) []elem {
 	return []elem{
-		tx("TargetGroupArn", t.ARN), tx("TargetGroupName", t.Name), tx("Protocol", t.Protocol), tx("Port", t.Port), tx("VpcId", VPC), tx("TargetType", t.Type), tx("IpAddressType", t.AddressType),
+		tx("TargetGroupArn", t.ARN), tx("TargetGroupName", t.Name), tx("Protocol", t.Protocol), tx("Port", t.Port), tx("VpcId", VPC), tx("TargetType", t.Type),
+		tx("IpAddressType", t.AddressType),
 		tx("HealthCheckEnabled", true), tx("HealthCheckProtocol", t.CheckProtocol), tx("HealthCheckPort", t.CheckPort), tx("HealthCheckPath", t.CheckPath),
-		tx("HealthCheckIntervalSeconds", t.Interval), tx("HealthCheckTimeoutSeconds", t.Timeout), tx("HealthyThresholdCount", t.Healthy), tx("UnhealthyThresholdCount", t.Unhealthy),
+		tx("HealthCheckIntervalSeconds", t.Interval), tx("HealthCheckTimeoutSeconds", t.Timeout), tx("HealthyThresholdCount", t.Healthy),
+		tx("UnhealthyThresholdCount", t.Unhealthy),
 		texts("LoadBalancerArns", "member", s.attached(t.ARN)),
 	}
 }
@@ -152,9 +154,13 @@ func (p *params) healthCheck(t *TargetGroup) {
 
 func (s *Sim) createTargetGroup(p *params) (answer, error) {
 	t := &TargetGroup{
-		Name: p.required("Name"), Protocol: p.choice("Protocol", "TCP", "UDP", "TLS", "TCP_UDP"), Port: *orZero(p.within("Port", 1, 65535)), Type: p.choice("TargetType", "instance"),
-		AddressType: p.choice("IpAddressType", "ipv4", "ipv6"), CheckProtocol: "TCP", CheckPort: "traffic-port", Interval: 30, Timeout: 10, Healthy: 5, Unhealthy: 2, Tags: p.tags("Tags"),
-		Attributes: map[string]string{"proxy_protocol_v2.enabled": "false", "preserve_client_ip.enabled": "true", "deregistration_delay.timeout_seconds": "300", "stickiness.enabled": "false"},
+		Name: p.required("Name"), Protocol: p.choice("Protocol", "TCP", "UDP", "TLS", "TCP_UDP"), Port: *orZero(p.within("Port", 1, 65535)),
+		Type:        p.choice("TargetType", "instance"),
+		AddressType: p.choice("IpAddressType", "ipv4", "ipv6"), CheckProtocol: "TCP", CheckPort: "traffic-port", Interval: 30, Timeout: 10, Healthy: 5,
+		Unhealthy: 2, Tags: p.tags("Tags"),
+		Attributes: map[string]string{
+			"proxy_protocol_v2.enabled": "false", "preserve_client_ip.enabled": "true", "deregistration_delay.timeout_seconds": "300", "stickiness.enabled": "false",
+		},
 	}
 	p.healthCheck(t)
 	vpc := p.required("VpcId")
