@@ -385,7 +385,7 @@ func call[C client, Option, In, Out any](
 func callWith[C client, Option, In, Out any](
 	ctx context.Context, a *api, c *clients, what string, do func(C, context.Context, *In, ...func(*Option)) (*Out, error), in *In,
 ) (*Out, error) {
-	ctx, caught := cloudapi.Catch(ctx)
+	ctx, caught := cloudapi.RecordLastResponse(ctx)
 	began := time.Now()
 	out, err := do(of[C](c), ctx, in)
 	a.metrics.count(caught, began, err)
