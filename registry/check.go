@@ -8,7 +8,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/registry/defaults"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -16,14 +18,54 @@ import (
 // wrong with it (err), and what is ignored, deprecated or probably misspelt (warnings). Both are made of problems that
 // schema.Problems takes apart.
 func CheckServiceOf(p Provider, in Inputs, service *v1.Service) (warnings, err error) {
-	_, common, commonErr := guard.Annotations.Parse(service.Annotations)
-	warned, refused := []error{common}, []error{commonErr}
+	t := Translate(p, in, service)
+	_, common, commonErr := guard.Annotations.Parse(t.Service.Annotations)
+	warned, refused := append([]error{common}, t.Warnings...), []error{commonErr, t.Err}
 	if p.CheckService != nil {
-		w, e := p.CheckService(in, service)
-		warned, refused = append(warned, w), append(refused, e)
+		w, e := p.CheckService(in, t.Service)
+		warned, refused = append(warned, named(t, w)...), append(refused, named(t, e)...)
 	}
-	table := slices.Concat(p.Annotations, guard.Annotations.Rows())
+	table := slices.Concat(p.Annotations, guard.Annotations.Rows(), portable.Annotations.Rows())
 	return errors.Join(append(warned, misspelt(table, service.Annotations), deprecated(table, service.Annotations))...), errors.Join(refused...)
+}
+
+// named names in each problem the portable annotation that it comes from.
+func named(t portable.Translation, err error) []error {
+	problems := schema.Problems(err)
+	for i := range problems {
+		problems[i] = t.Named(problems[i])
+	}
+	return problems
+}
+
+// Translate says in the provider's own annotations what a Service, or the defaults of its class, ask for in portable ones. A Service
+// that asks for nothing portable, and has no defaults, is returned as it is.
+func Translate(p Provider, in Inputs, service *v1.Service) portable.Translation {
+	class := defaults.ClassOf(service)
+	given := in.Defaults.Of(class)
+	if len(given) == 0 && !portable.Asks(service.Annotations) {
+		return portable.Translation{Service: service}
+	}
+	cloud := p.Cloud()
+	with, added := portable.WithDefaults(cloud, service, given)
+	if p.LeavesAlone != nil && p.LeavesAlone(with) {
+		return portable.Translation{Service: with}
+	}
+	t := portable.Translate(cloud, with)
+	t.Defaults, t.Class = added, class
+	if p.Unserved != nil && portable.Asks(with.Annotations) {
+		t.Err = errors.Join(t.Err, p.Unserved(in, t.Service))
+	}
+	return t
+}
+
+// Cloud is what translations have to know of the provider.
+func (p Provider) Cloud() portable.Cloud {
+	title := p.Title
+	if title == "" {
+		title = p.Name
+	}
+	return portable.Cloud{Title: title, Rows: slices.Concat(p.Annotations, p.Fields)}
 }
 
 // misspelt reports annotations that are in no table, though they begin as those of the provider do or look like one.

@@ -19,8 +19,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 
+	"github.com/anyccm/cloud-controller-manager/registry/defaults"
 	"github.com/anyccm/cloud-controller-manager/registry/events"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -53,6 +55,8 @@ type Inputs struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Adopt says which load balancers without a mark a Service may have; empty means AdoptEvidence.
 	Adopt Adoption
+	// Defaults are annotations for Services that have none of their own; nil where there are none.
+	Defaults *defaults.Source
 }
 
 // Provider describes one cloud.
@@ -79,6 +83,14 @@ type Provider struct {
 	Controllers []Controller
 	Options     []schema.OptionRow
 	Annotations []schema.AnnotationRow
+	// Fields are fields of Services by which the cloud serves portable annotations; portable.FieldLoadBalancerIP is the only one.
+	Fields []schema.AnnotationRow
+	// Unserved says what is wrong with portable annotations that rows cannot tell, because it depends on options. It gets the Service
+	// as it was translated, which has the portable annotations as well; nil where nothing depends on options.
+	Unserved func(Inputs, *v1.Service) error
+	// LeavesAlone reports whether the provider leaves a Service to another controller, so that nothing is said about it; nil where it
+	// leaves none.
+	LeavesAlone func(*v1.Service) bool
 	// Permissions are what the credential must be allowed, by what it is for.
 	Permissions []Permission
 	// Installation says what installing the provider takes.
@@ -231,6 +243,7 @@ func (r *Registry) Open(name string, in Inputs) (cloudprovider.Interface, error)
 	}
 	return guard.Wrap(cloud, guard.Facts{
 		Provider: p.Name, ProviderIDPrefixes: p.ProviderIDPrefixes, InstanceKey: p.InstanceKey, ClusterCIDR: in.ClusterCIDR, Policy: policy,
+		Translate: func(s *v1.Service) portable.Translation { return Translate(p, in, s) },
 	}), nil
 }
 

@@ -212,7 +212,9 @@ func bounded(check func(string) error) func(string) error {
 
 // limited puts the condition on every row under which it counts.
 func limited(table schema.Annotations[settings]) schema.Annotations[settings] {
+	portables := portableRows()
 	for i := range table {
+		table[i].Serves = portables[table[i].Key]
 		switch row := &table[i].AnnotationRow; {
 		case row.Key == annotationType:
 		case slices.Contains(networkOnly(), row.Key):

@@ -42,6 +42,8 @@ func Description() registry.Provider {
 		Sections:     map[string]string{"policy": policyDocument()},
 		Validate:     validate,
 		CheckService: checkService,
+		Unserved:     unserved,
+		LeavesAlone:  func(s *v1.Service) bool { _, elsewhere := kindOf(s); return elsewhere },
 		Routes:       func(in registry.Inputs) bool { return in.ClusterCIDR != "" },
 		New: func(in registry.Inputs) (cloudprovider.Interface, error) {
 			return newCloud(in)

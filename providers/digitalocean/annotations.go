@@ -7,9 +7,11 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/digitalocean/godo"
 
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -168,7 +170,7 @@ var Annotations = schema.Annotations[settings]{
 	schema.StringAnnotation(func(s *settings) *string { return &s.Name }, schema.AnnotationRow{
 		Key: annotationName, Changes: schema.InPlace, Adopts: true,
 		Spec: schema.Spec{DefaultHelp: "a followed by the Service's UID without dashes", Help: "Name of the load balancer.", Check: checkName},
-	}),
+	}).Serving(schema.Serves{Portable: portable.Name}),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.Type }, schema.AnnotationRow{
 		Key: annotationType, Changes: schema.AtCreation,
 		Spec: schema.Spec{
@@ -182,7 +184,9 @@ var Annotations = schema.Annotations[settings]{
 			Choices: []string{godo.LoadBalancerNetworkTypeExternal, godo.LoadBalancerNetworkTypeInternal},
 			Default: godo.LoadBalancerNetworkTypeExternal, Help: "EXTERNAL has a public address, INTERNAL is reachable in the VPC only.",
 		},
-	}),
+	}).Serving(schema.Serves{Portable: portable.Scheme, Values: map[string]string{
+		portable.SchemePublic: godo.LoadBalancerNetworkTypeExternal, portable.SchemeInternal: godo.LoadBalancerNetworkTypeInternal,
+	}}),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.NetworkStack }, schema.AnnotationRow{
 		Key: annotationNetworkStack, Changes: schema.AtCreation,
 		Spec: schema.Spec{
@@ -193,10 +197,10 @@ var Annotations = schema.Annotations[settings]{
 	schema.StringAnnotation(func(s *settings) *string { return &s.IP }, schema.AnnotationRow{
 		Key: annotationIP, Changes: schema.AtCreation,
 		Spec: schema.Spec{Help: "IPv4 address of your own (BYOIP) that is not assigned yet.", Check: checkIPv4},
-	}),
+	}).Serving(schema.Serves{Portable: portable.Address, Only: "one of your own (BYOIP), IPv4"}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Subnet }, schema.AnnotationRow{
 		Key: annotationSubnet, Changes: schema.InPlace, Spec: schema.Spec{Help: "UUID of the VPC subnet.", ID: schema.UUID.Padded()},
-	}),
+	}).Serving(schema.Serves{Portable: portable.Subnet, Only: "one, by its ID"}),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.Protocol }, schema.AnnotationRow{
 		Key: annotationProtocol, Changes: schema.InPlace, RefuseEmpty: true,
 		Spec: schema.Spec{
@@ -211,6 +215,8 @@ var Annotations = schema.Annotations[settings]{
 	schema.IntListAnnotation(func(s *settings) *[]int { return &s.TLSPorts }, schema.AnnotationRow{
 		Key: annotationTLSPorts, Changes: schema.InPlace, RefuseEmpty: true,
 		Spec: schema.Spec{Min: portMin, Max: portMax, DefaultHelp: "443 where a certificate or passthrough is set", Help: "Service ports that speak HTTPS. REGIONAL only."},
+	}).Serving(schema.Serves{
+		Portable: portable.TLSPorts, Where: onRegional, Choose: true, Translate: portableTLSPorts,
 	}),
 	schema.IntListAnnotation(func(s *settings) *[]int { return &s.HTTP2Ports }, schema.AnnotationRow{
 		Key: annotationHTTP2Ports, Changes: schema.InPlace, RefuseEmpty: true,
@@ -227,6 +233,8 @@ var Annotations = schema.Annotations[settings]{
 	schema.StringAnnotation(func(s *settings) *string { return &s.CertificateID }, schema.AnnotationRow{
 		Key: annotationCertificateID, Changes: schema.InPlace,
 		Spec: schema.Spec{Help: "UUID of the certificate for TLS ports; wins over the name. The controller follows the rotation of Let's Encrypt certificates here.", ID: schema.UUID},
+	}).Serving(schema.Serves{
+		Portable: portable.Certificate, Where: onRegional, Choose: true, Translate: portableCertificate, Rivals: []string{annotationCertificateID, annotationCertificateName},
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.CertificateName }, schema.AnnotationRow{
 		Key: annotationCertificateName, Changes: schema.InPlace, Spec: schema.Spec{Help: "Name of the certificate for TLS ports."},
@@ -240,14 +248,14 @@ var Annotations = schema.Annotations[settings]{
 	}),
 	schema.BoolAnnotation(func(s *settings) *bool { return &s.ProxyProtocol }, schema.AnnotationRow{
 		Key: annotationProxyProtocol, Changes: schema.InPlace, Spec: schema.Spec{Default: "false", Help: "Send the PROXY protocol header to the nodes."},
-	}),
+	}).Serving(schema.Serves{Portable: portable.ProxyProtocol, Values: map[string]string{portable.ProxyNone: "false", portable.ProxyV1: "true"}}),
 	schema.BoolAnnotation(func(s *settings) *bool { return &s.Keepalive }, schema.AnnotationRow{
 		Key: annotationKeepalive, Changes: schema.InPlace, Spec: schema.Spec{Default: "false", Help: "Keep HTTP connections to the nodes open."},
 	}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.IdleTimeout }, schema.AnnotationRow{
 		Key: annotationIdleTimeout, Changes: schema.InPlace, RefuseEmpty: true,
 		Spec: schema.Spec{Min: new(30.0), Max: new(600.0), DefaultHelp: "60, by DigitalOcean", Help: "Seconds after which an idle HTTP connection is closed."},
-	}),
+	}).Serving(schema.Serves{Portable: portable.IdleTimeout, Unit: time.Second, Only: "of HTTP"}),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.StickyType }, schema.AnnotationRow{
 		Key: annotationStickyType, Changes: schema.InPlace,
 		Spec: schema.Spec{Choices: []string{stickyNone, stickyCookies}, Default: stickyNone, Lenient: true, Help: "Session affinity."},
@@ -274,37 +282,37 @@ var Annotations = schema.Annotations[settings]{
 	schema.IntAnnotation(func(s *settings) *int { return &s.CheckInterval }, schema.AnnotationRow{
 		Key: annotationCheckInterval, Changes: schema.InPlace, RefuseEmpty: true,
 		Spec: schema.Spec{Min: checkMin, Max: checkMax, Default: "3", Help: "Seconds between two health checks."},
-	}),
+	}).Serving(schema.Serves{Portable: portable.CheckInterval, Unit: time.Second}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.CheckTimeout }, schema.AnnotationRow{
 		Key: annotationCheckTimeout, Changes: schema.InPlace, RefuseEmpty: true,
 		Spec: schema.Spec{Min: checkMin, Max: checkMax, Default: "5", Help: "Seconds after which a health check has failed."},
-	}),
+	}).Serving(schema.Serves{Portable: portable.CheckTimeout, Unit: time.Second}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.UnhealthyThreshold }, schema.AnnotationRow{
 		Key: annotationUnhealthyThreshold, Changes: schema.InPlace, RefuseEmpty: true,
 		Spec: schema.Spec{Min: countMin, Max: countMax, Default: "3", Help: "Failed checks in a row that take a node out."},
-	}),
+	}).Serving(schema.Serves{Portable: portable.UnhealthyThreshold}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.HealthyThreshold }, schema.AnnotationRow{
 		Key: annotationHealthyThreshold, Changes: schema.InPlace, RefuseEmpty: true,
 		Spec: schema.Spec{Min: countMin, Max: countMax, Default: "5", Help: "Passed checks in a row that take a node in."},
-	}),
+	}).Serving(schema.Serves{Portable: portable.HealthyThreshold}),
 	schema.PresenceAnnotation(func(s *settings) *bool { return &s.OverrideCheck }, schema.AnnotationRow{
 		Key: annotationOverrideCheck, Changes: schema.InPlace,
 		Spec: schema.Spec{Help: "Check a port of the Service instead of kube-proxy; makes the path, port and protocol of the check effective. Any value turns it on."},
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.CheckPath }, schema.AnnotationRow{
 		Key: annotationCheckPath, Changes: schema.InPlace, Spec: schema.Spec{Help: "Path of the health check. Only with override-health-check."},
-	}),
+	}).Serving(schema.Serves{Portable: portable.CheckPath, Also: overrideCheck}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.CheckPort }, schema.AnnotationRow{
 		Key: annotationCheckPort, Changes: schema.InPlace,
 		Spec: schema.Spec{Min: portMin, Max: portMax, DefaultHelp: "the first TCP port", Help: "Service port whose node port is checked. Only with override-health-check."},
-	}),
+	}).Serving(schema.Serves{Portable: portable.CheckPort, Also: overrideCheck, Translate: portableCheckPort}),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.CheckProtocol }, schema.AnnotationRow{
 		Key: annotationCheckProtocol, Changes: schema.InPlace,
 		Spec: schema.Spec{Choices: []string{protocolTCP, protocolHTTP, protocolHTTPS}, DefaultHelp: "http where a path is set, else tcp", Help: "Protocol of the health check. Only with override-health-check."},
-	}),
+	}).Serving(schema.Serves{Portable: portable.CheckProtocol, Also: overrideCheck}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Hostname }, schema.AnnotationRow{
 		Key: annotationHostname, Changes: schema.InPlace, Spec: schema.Spec{Help: "DNS name that the Service's status shows instead of addresses."},
-	}),
+	}).Serving(schema.Serves{Portable: portable.Hostname}),
 	schema.ListAnnotation(func(s *settings) *[]string { return &s.DenyRules }, schema.AnnotationRow{
 		Key: annotationDenyRules, Changes: schema.InPlace, Spec: schema.Spec{Help: "Sources that the load balancer refuses, such as cidr:192.0.2.0/24.", Check: checkRules},
 	}),

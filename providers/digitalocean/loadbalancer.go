@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -445,10 +446,17 @@ func (l *loadBalancers) record(ctx context.Context, service *v1.Service, lb *god
 	if err != nil {
 		return nil, fmt.Errorf("recording load balancer %s on the Service: %w", lb.ID, err)
 	}
-	updated, err := l.kube.CoreV1().Services(service.Namespace).Patch(ctx, service.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	stored, err := l.kube.CoreV1().Services(service.Namespace).Patch(ctx, service.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("recording load balancer %s on the Service: %w", lb.ID, err)
 	}
+	// What is stored lacks what was translated from portable annotations.
+	updated := service.DeepCopy()
+	updated.ResourceVersion = stored.ResourceVersion
+	if updated.Annotations == nil {
+		updated.Annotations = map[string]string{}
+	}
+	maps.Copy(updated.Annotations, changes)
 	return updated, nil
 }
 

@@ -8,10 +8,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -174,11 +176,15 @@ var Annotations = schema.Annotations[settings]{
 	{AnnotationRow: schema.AnnotationRow{
 		Key: annotationPort + "<port>", Changes: schema.InPlace,
 		Spec: schema.Spec{Kind: schema.KindString, Help: `Settings of one Service port, as a JSON object with texts: protocol, proxy-protocol, algorithm, stickiness, tls-secret-name, udp-check-port. Each counts before its default- annotation.`},
+		Serves: []schema.Serves{
+			{Portable: portable.Certificate, Translate: portableCertificate, Merge: mergePort, Only: "secret:<name>"},
+			{Portable: portable.TLSPorts, Translate: withCertificate},
+		},
 	}},
 	schema.EnumAnnotation(func(s *settings) *string { return &s.ProxyProtocol }, schema.AnnotationRow{
 		Key: annotationProxyProtocol, Changes: schema.InPlace,
 		Spec: schema.Spec{Choices: proxies(), AnyCase: true, DefaultHelp: proxyNone, Help: "PROXY protocol of ports without a setting of their own; tcp only."},
-	}),
+	}).Serving(schema.Serves{Portable: portable.ProxyProtocol, Rivals: []string{annotationOldProxyProtocol}}),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.OldProxy }, schema.AnnotationRow{
 		Key: annotationOldProxyProtocol, Changes: schema.InPlace, Deprecated: "use " + annotationProxyProtocol,
 		Spec: schema.Spec{Choices: proxies(), AnyCase: true, DefaultHelp: proxyNone, Help: "Counts where the newer annotation is absent."},
@@ -186,7 +192,9 @@ var Annotations = schema.Annotations[settings]{
 	schema.EnumAnnotation(func(s *settings) *string { return &s.Algorithm }, schema.AnnotationRow{
 		Key: annotationAlgorithm, Changes: schema.InPlace,
 		Spec: schema.Spec{Choices: algorithms(), AnyCase: true, DefaultHelp: algorithmRoundRobin, Help: "Balancing algorithm; source is for tcp, http and https, ring_hash for udp."},
-	}),
+	}).Serving(schema.Serves{Portable: portable.Algorithm, Values: map[string]string{
+		portable.RoundRobin: algorithmRoundRobin, portable.LeastConnections: "leastconn", portable.SourceIP: "source",
+	}}),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.Stickiness }, schema.AnnotationRow{
 		Key: annotationStickiness, Changes: schema.InPlace,
 		Spec: schema.Spec{Choices: stickinesses(), AnyCase: true, DefaultHelp: "table for http and https, session for udp", Help: "Stickiness; http and https: none, table, http_cookie; udp: none, session, source_ip."},
@@ -194,22 +202,22 @@ var Annotations = schema.Annotations[settings]{
 	schema.EnumAnnotation(func(s *settings) *string { return &s.CheckType }, schema.AnnotationRow{
 		Key: annotationCheckType, Changes: schema.InPlace,
 		Spec: schema.Spec{Choices: []string{checkNone, checkConnection, checkHTTP, checkHTTPBody}, DefaultHelp: "connection; none for UDP ports", Help: "Active health check of the nodes."},
-	}),
+	}).Serving(schema.Serves{Portable: portable.CheckProtocol, Values: map[string]string{portable.CheckTCP: checkConnection, portable.CheckHTTP: checkHTTP}}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.CheckPath }, schema.AnnotationRow{
 		Key: annotationCheckPath, Changes: schema.InPlace, Spec: schema.Spec{DefaultHelp: "/", Help: "Path of http and http_body checks."},
-	}),
+	}).Serving(schema.Serves{Portable: portable.CheckPath}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.CheckBody }, schema.AnnotationRow{
 		Key: annotationCheckBody, Changes: schema.InPlace, Spec: schema.Spec{Help: "Text or expression that the answer must hold; required for http_body."},
 	}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.CheckInterval }, schema.AnnotationRow{
 		Key: annotationCheckInterval, Changes: schema.InPlace, Spec: schema.Spec{Default: "5", Min: new(2.0), Max: new(3600.0), Help: "Seconds between two checks; more than the timeout."},
-	}),
+	}).Serving(schema.Serves{Portable: portable.CheckInterval, Unit: time.Second}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.CheckTimeout }, schema.AnnotationRow{
 		Key: annotationCheckTimeout, Changes: schema.InPlace, Spec: schema.Spec{Default: "3", Min: new(1.0), Max: new(30.0), Help: "Seconds after which a check has failed."},
-	}),
+	}).Serving(schema.Serves{Portable: portable.CheckTimeout, Unit: time.Second}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.CheckTries }, schema.AnnotationRow{
 		Key: annotationCheckAttempts, Changes: schema.InPlace, Spec: schema.Spec{Default: "2", Min: new(1.0), Max: new(30.0), Help: "Failed checks in a row that take a node out."},
-	}),
+	}).Serving(schema.Serves{Portable: portable.UnhealthyThreshold}),
 	schema.BoolAnnotation(func(s *settings) *bool { return &s.CheckPassive }, schema.AnnotationRow{
 		Key: annotationCheckPassive, Changes: schema.InPlace, Spec: schema.Spec{Default: "true", Help: "Take nodes out that answer with server errors. Never for udp."},
 	}),
@@ -240,17 +248,17 @@ var Annotations = schema.Annotations[settings]{
 	}),
 	schema.ListAnnotation(func(s *settings) *[]string { return &s.Tags }, schema.AnnotationRow{
 		Key: annotationTags, Changes: schema.InPlace, Spec: schema.Spec{Help: "Further tags of the NodeBalancer."},
-	}),
+	}).Serving(schema.Serves{Portable: portable.Tags}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.FirewallID }, schema.AnnotationRow{
 		Key: annotationFirewallID, Changes: schema.InPlace, Spec: schema.Spec{ID: schema.Decimal, Min: new(1.0), Help: "Attach this firewall, which exists. Counts before firewall-acl."},
-	}),
+	}).Serving(schema.Serves{Portable: portable.SecurityGroups, Only: "one firewall, by its ID", Rivals: []string{annotationFirewallACL}}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.FirewallACL }, schema.AnnotationRow{
 		Key: annotationFirewallACL, Changes: schema.InPlace,
 		Spec: schema.Spec{MaxLength: aclMaxLength, Help: `Make a firewall from a JSON object with either allowList or denyList, each with lists of networks: {"allowList": {"ipv4": ["192.0.2.0/24"], "ipv6": []}}.`, Check: func(v string) error { _, err := parseACL(v); return err }},
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.ReservedIPv4 }, schema.AnnotationRow{
 		Key: annotationReservedIPv4, Changes: schema.AtCreation, Spec: schema.Spec{Check: checkIPv4, Help: "Reserved IPv4 address that the NodeBalancer gets."},
-	}),
+	}).Serving(schema.Serves{Portable: portable.Address, Only: "IPv4"}),
 	schema.BoolAnnotation(func(s *settings) *bool { return &s.RetainReservedIPv4 }, schema.AnnotationRow{
 		Key: annotationRetainReservedIPv4, Changes: schema.InPlace, Spec: schema.Spec{Default: "true", Help: "Keep the reserved address when the NodeBalancer is deleted. false releases one that has the tag of the cluster."},
 	}),
@@ -268,10 +276,13 @@ var Annotations = schema.Annotations[settings]{
 	}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.FrontendSubnetID }, schema.AnnotationRow{
 		Key: annotationFrontendSubnetID, Changes: schema.AtCreation, Spec: schema.Spec{ID: schema.Decimal, Min: new(1.0), Help: "ID of the subnet in which a private NodeBalancer has its address."},
-	}),
+	}).Serving(
+		schema.Serves{Portable: portable.Scheme, Translate: portableScheme, Only: "internal with a subnet"},
+		schema.Serves{Portable: portable.Subnet, Translate: portableSubnet, Only: "one; with internal", Rivals: frontendKeys()},
+	),
 	schema.StringAnnotation(func(s *settings) *string { return &s.FrontendVPC }, schema.AnnotationRow{
 		Key: annotationFrontendVPC, Changes: schema.AtCreation, Spec: schema.Spec{Help: "VPC of that subnet. Needs frontend-subnet-name."},
-	}),
+	}).Serving(schema.Serves{Portable: portable.Network, Translate: portableNetwork, Only: "with internal and a subnet by name", Rivals: frontendKeys()}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.FrontendSubnet }, schema.AnnotationRow{
 		Key: annotationFrontendSubnet, Changes: schema.AtCreation, Spec: schema.Spec{Help: "Label of that subnet. Needs frontend-vpc-name."},
 	}),

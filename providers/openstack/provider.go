@@ -37,6 +37,8 @@ func Description() registry.Provider {
 		Events:             eventRows(),
 		Validate:           validate,
 		CheckService:       checkService,
+		Unserved:           unserved,
+		Fields:             fields(),
 		Routes: func(in registry.Inputs) bool {
 			c, _, err := parseConfig(in)
 			return err == nil && c.RouterID != ""

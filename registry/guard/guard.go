@@ -12,11 +12,13 @@ import (
 	"sync"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 	listers "k8s.io/client-go/listers/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/klog/v2"
 
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
@@ -44,6 +46,8 @@ type Facts struct {
 	ClusterCIDR string
 	// Policy says which Nodes are ours and when one may be deleted.
 	Policy Policy
+	// Translate says in the provider's own annotations what a Service asks for in portable ones; nil changes nothing.
+	Translate func(*v1.Service) portable.Translation
 }
 
 // Cloud is a guarded cloud.
@@ -82,7 +86,7 @@ func Wrap(inner cloudprovider.Interface, facts Facts) *Cloud {
 		witnesses.exists = c.instances.ask
 	}
 	if lb, ok := inner.LoadBalancer(); ok && lb != nil {
-		c.loadBalancers = &loadBalancers{inner: lb, ownership: c.ownership, verification: c.verification, reports: c.reports}
+		c.loadBalancers = &loadBalancers{inner: lb, facts: facts, ownership: c.ownership, verification: c.verification, reports: c.reports}
 	}
 	if r, ok := inner.Routes(); ok && r != nil {
 		c.routes = &routes{
@@ -114,12 +118,15 @@ func (c *Cloud) SetInformers(factory informers.SharedInformerFactory) {
 	synced, lister := services.Informer().HasSynced, services.Lister()
 	if c.loadBalancers != nil {
 		c.loadBalancers.states.know(func() (listers.ServiceLister, bool) { return lister, synced() })
+		if _, err := factory.Core().V1().Nodes().Informer().AddEventHandler(c.loadBalancers.labelHandler()); err != nil {
+			klog.ErrorS(err, "Changes of labels are not heard of; "+portable.BackendSelector+" follows them when Nodes come and go")
+		}
 	}
 	c.orphanCount.Do(func() {
 		rescue.Go("counting load balancers", func() { c.countOrphans(c.stop, synced, lister) })
 	})
 	if user, ok := c.inner.(cloudprovider.InformerUser); ok {
-		user.SetInformers(c.OurNodes(factory))
+		user.SetInformers(c.providersView(factory))
 	}
 }
 

@@ -40,7 +40,7 @@ func (c *Cloud) MarkedLoadBalancers(ctx context.Context, services []*v1.Service)
 		return nil, ErrNoHandover
 	}
 	defer recovered(&err, "MarkedLoadBalancers", c.facts.Provider)
-	return h.MarkedLoadBalancers(ctx, services)
+	return h.MarkedLoadBalancers(ctx, c.facts.translated(services))
 }
 
 // RemarkLoadBalancer implements LoadBalancerHandover.

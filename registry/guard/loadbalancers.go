@@ -74,6 +74,7 @@ type loadBalancers struct {
 	states       serviceStates
 	attempts     priority.Attempts
 	retained     retained
+	facts        Facts
 }
 
 // failure returns the error unless it only says when to look again: work that is under way has not failed.
@@ -134,23 +135,28 @@ func (l *loadBalancers) GetLoadBalancer(ctx context.Context, cluster string, ser
 	ctx, cancel := context.WithTimeout(ctx, loadBalancerDeadline)
 	defer cancel()
 	defer recovered(&err, "GetLoadBalancer", name(service))
-	status, exists, err = l.inner.GetLoadBalancer(ctx, cluster, service)
-	if wishes, wrong := l.wishes(service); wrong == nil {
-		status = wishes.shape(status, service)
+	t := l.facts.translate(service)
+	status, exists, err = l.inner.GetLoadBalancer(ctx, cluster, t.Service)
+	if wishes, wrong := l.wishes(t.Service); wrong == nil {
+		status = wishes.shape(named(status, t.Hostname), service)
 	}
 	return status, exists, err
 }
 
 // GetLoadBalancerName implements cloudprovider.LoadBalancer.
 func (l *loadBalancers) GetLoadBalancerName(ctx context.Context, cluster string, service *v1.Service) string {
-	return l.inner.GetLoadBalancerName(ctx, cluster, service)
+	return l.inner.GetLoadBalancerName(ctx, cluster, l.facts.translate(service).Service)
 }
 
 // EnsureLoadBalancer implements cloudprovider.LoadBalancer.
 func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (status *v1.LoadBalancerStatus, err error) {
-	wishes, err := l.wishes(service)
+	t := l.facts.translate(service)
+	wishes, err := l.wishes(t.Service)
 	if err != nil || wishes.Disown {
 		return service.Status.LoadBalancer.DeepCopy(), err
+	}
+	if err := l.report(service, t); err != nil {
+		return nil, err
 	}
 	if len(service.Status.LoadBalancer.Ingress) == 0 {
 		var tried func(error)
@@ -159,19 +165,37 @@ func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, 
 	}
 	err = l.reconcile(ctx, cluster, service, nodes, func(ctx context.Context, nodes []*v1.Node) (err error) {
 		defer recovered(&err, "EnsureLoadBalancer", name(service))
-		if nodes, err = l.verification.verified(ctx, nodes); err != nil {
+		if nodes, err = l.backends(ctx, t.Service, nodes); err != nil {
 			return err
 		}
-		status, err = l.inner.EnsureLoadBalancer(ctx, cluster, service, nodes)
+		status, err = l.inner.EnsureLoadBalancer(ctx, cluster, t.Service, nodes)
 		if err == nil && status == nil {
 			err = fmt.Errorf("the provider returned no status for Service %s", name(service))
 		}
 		return err
 	})
 	if err != nil {
-		return nil, hinted(err)
+		return nil, hinted(t.Explain(err))
 	}
-	return wishes.shape(status, service), nil
+	return wishes.shape(named(status, t.Hostname), service), nil
+}
+
+// backends are the Nodes that a provider gets for a Service: those that its selector leaves and that may be trusted.
+func (l *loadBalancers) backends(ctx context.Context, service *v1.Service, nodes []*v1.Node) ([]*v1.Node, error) {
+	nodes, err := l.selected(service, nodes)
+	if err != nil {
+		l.reports.failed(service, EventConfigError, err.Error())
+		return nil, err
+	}
+	return l.verification.verified(ctx, nodes)
+}
+
+// named is a status that shows a hostname instead of its addresses, where there is one.
+func named(status *v1.LoadBalancerStatus, hostname string) *v1.LoadBalancerStatus {
+	if hostname == "" || status == nil || len(status.Ingress) == 0 {
+		return status
+	}
+	return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{Hostname: hostname}}}
 }
 
 // shape applies the wished ipMode to the addresses of a status; a hostname has none. Where neither the wish nor the
@@ -223,7 +247,8 @@ func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster s
 		return err
 	}
 	defer leave()
-	wishes, err := l.wishes(service)
+	t := l.facts.translate(service)
+	wishes, err := l.wishes(t.Service)
 	switch {
 	case err != nil:
 		return err
@@ -235,5 +260,5 @@ func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster s
 		return nil
 	}
 	defer recovered(&err, "EnsureLoadBalancerDeleted", name(service))
-	return l.inner.EnsureLoadBalancerDeleted(ctx, cluster, service)
+	return l.inner.EnsureLoadBalancerDeleted(ctx, cluster, t.Service)
 }

@@ -47,7 +47,7 @@ func (c *Cloud) Orphans(ctx context.Context, services []*v1.Service) (found []Or
 		return nil, ErrNoOrphans
 	}
 	defer recovered(&err, "Orphans", c.facts.Provider)
-	return finder.Orphans(ctx, services)
+	return finder.Orphans(ctx, c.facts.translated(services))
 }
 
 // DeleteOrphan implements OrphanFinder.

@@ -55,14 +55,26 @@ func (c *Cloud) PlanLoadBalancer(ctx context.Context, cluster string, service *v
 	if !ok {
 		return plan, ErrNoPlan
 	}
-	w, _, err := Annotations.Parse(service.Annotations)
+	t := c.facts.translate(service)
+	w, _, err := Annotations.Parse(t.Service.Annotations)
 	if err != nil || w.Disown {
 		return plan, err
 	}
-	backends, err := c.verification.verified(ctx, c.ownership.ours(nodes))
-	if err != nil {
+	said := findings(t)
+	defer func() { plan.Findings = append(said, plan.Findings...) }()
+	if t.Err != nil {
+		return plan, t.Err
+	}
+	backends := c.ownership.ours(nodes)
+	if c.loadBalancers != nil {
+		if backends, err = c.loadBalancers.selected(t.Service, backends); err != nil {
+			return plan, err
+		}
+	}
+	if backends, err = c.verification.verified(ctx, backends); err != nil {
 		return plan, err
 	}
 	defer recovered(&err, "PlanLoadBalancer", name(service))
-	return planner.PlanLoadBalancer(ctx, cluster, service, backends)
+	plan, err = planner.PlanLoadBalancer(ctx, cluster, t.Service, backends)
+	return plan, t.Explain(err)
 }

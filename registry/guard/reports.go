@@ -49,6 +49,8 @@ type reports struct {
 	last   map[string]report
 	// reported holds the foreign Nodes that were reported.
 	reported map[string]struct{}
+	// defaults are the defaults that each Service was told of.
+	defaults map[string]string
 }
 
 type report struct {
@@ -93,6 +95,24 @@ func (r *reports) failed(service *v1.Service, reason, message string) {
 	if r.events != nil {
 		r.events.Event(service, v1.EventTypeWarning, reason, message)
 	}
+}
+
+// defaulted tells once which defaults a Service has.
+func (r *reports) defaulted(service *v1.Service, which string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.events == nil {
+		return
+	}
+	id := "defaults of " + string(service.UID)
+	if r.defaults[id] == which {
+		return
+	}
+	if r.defaults == nil || len(r.defaults) >= maxReported {
+		r.defaults = map[string]string{}
+	}
+	r.defaults[id] = which
+	r.events.Event(service, v1.EventTypeNormal, EventDefaulted, "this Service has "+which)
 }
 
 // foreign tells once that a Node is left alone.

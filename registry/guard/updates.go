@@ -15,6 +15,7 @@ import (
 	cloudproviderapi "k8s.io/cloud-provider/api"
 	"k8s.io/klog/v2"
 
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
@@ -45,6 +46,8 @@ type wanted struct {
 	service *v1.Service
 	nodes   []*v1.Node
 	number  uint64
+	// labels counts changes of labels that the selector of the Service looks at.
+	labels uint64
 }
 
 // serviceState is what goes on for one Service; it is kept only while anything does.
@@ -77,6 +80,8 @@ type serviceStates struct {
 	base context.Context
 	// services are those of the cluster, once they are known.
 	services func() (listers.ServiceLister, bool)
+	// selected is what Services with a selector of their backends want.
+	selected map[types.UID]wanted
 }
 
 // enterLocked returns the serviceState of a Service; leaveLocked gives it back.
@@ -103,12 +108,13 @@ func (t *serviceStates) leaveLocked(service *v1.Service, s *serviceState) {
 
 // noteLocked notes the nodes that a Service wants now. A pass over all Services takes them all at its start, so that its copy of
 // one may be older than what was reconciled meanwhile: the newer one stays, with the nodes that came last.
-func (t *serviceStates) noteLocked(s *serviceState, cluster string, service *v1.Service, nodes []*v1.Node) {
+func (t *serviceStates) noteLocked(s *serviceState, cluster string, service *v1.Service, nodes []*v1.Node, selects bool) {
 	t.number++
 	if known := s.newest.service; known != nil && older(service, known) {
 		service = known
 	}
-	s.newest, s.deleted = wanted{cluster, service, nodes, t.number}, false
+	s.newest, s.deleted = wanted{cluster, service, nodes, t.number, s.newest.labels}, false
+	t.rememberLocked(s.newest, selects)
 }
 
 // older reports whether one copy of a Service was stored before another one.
@@ -191,20 +197,46 @@ func (t *serviceStates) underWay() int {
 
 // UpdateLoadBalancer implements cloudprovider.LoadBalancer. The framework also calls it for Services that are being
 // deleted; their load balancer is on its way out and needs no backends.
-//
-//nolint:contextcheck // what goes on in the background must not end with the caller
 func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) error {
 	if service.DeletionTimestamp != nil {
 		return nil
 	}
-	if wishes, err := l.wishes(service); err != nil || wishes.Disown {
+	translated := l.facts.translate(service)
+	if wishes, err := l.wishes(translated.Service); err != nil || wishes.Disown {
 		return err
 	}
+	ours, selects := l.ownership.ours(nodes), portable.Selector(translated.Service.Annotations) != nil
+	return l.renew(ctx, service, func(s *serviceState) bool {
+		l.states.noteLocked(s, cluster, service, ours, selects)
+		return true
+	})
+}
+
+// follow applies again what a Service with a selector was noted with last, for labels of Nodes have changed.
+func (l *loadBalancers) follow(ctx context.Context, service *v1.Service) error {
+	return l.renew(ctx, service, func(s *serviceState) bool {
+		want, ok := l.states.selected[service.UID]
+		if ok {
+			l.states.noteLocked(s, want.cluster, want.service, want.nodes, true)
+			s.newest.labels++
+		}
+		return ok
+	})
+}
+
+// renew brings a load balancer to what note notes under the lock, and waits for that for a moment.
+//
+//nolint:contextcheck // what goes on in the background must not end with the caller
+func (l *loadBalancers) renew(ctx context.Context, service *v1.Service, note func(*serviceState) bool) error {
 	t := &l.states
 	base := t.background()
 	t.mu.Lock()
 	s := t.enterLocked(service)
-	t.noteLocked(s, cluster, service, l.ownership.ours(nodes))
+	if !note(s) {
+		t.leaveLocked(service, s)
+		t.mu.Unlock()
+		return nil
+	}
 	if s.ensuring > 0 || s.work != nil {
 		t.leaveLocked(service, s) // whatever is under way applies it
 		t.mu.Unlock()
@@ -306,11 +338,12 @@ func (l *loadBalancers) applyOnce(ctx context.Context, s *serviceState) (want wa
 // update calls the provider.
 func (l *loadBalancers) update(ctx context.Context, want wanted) (err error) {
 	defer recovered(&err, "UpdateLoadBalancer", name(want.service))
-	backends, err := l.verification.verified(ctx, want.nodes)
+	t := l.facts.translate(want.service)
+	backends, err := l.backends(ctx, t.Service, want.nodes)
 	if err != nil {
 		return err
 	}
-	return l.inner.UpdateLoadBalancer(ctx, want.cluster, want.service, backends)
+	return t.Explain(l.inner.UpdateLoadBalancer(ctx, want.cluster, t.Service, backends))
 }
 
 // pause waits, at most until changed is closed.
@@ -326,11 +359,11 @@ func (*loadBalancers) pause(ctx context.Context, d time.Duration, changed <-chan
 
 // reconcile calls ensure with the nodes that were wanted last, and applies those that came meanwhile before it returns.
 func (l *loadBalancers) reconcile(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node, ensure func(context.Context, []*v1.Node) error) (err error) {
-	t := &l.states
+	t, selects := &l.states, l.selects(service)
 	t.mu.Lock()
 	s := t.enterLocked(service)
 	s.ensuring++
-	t.noteLocked(s, cluster, service, l.ownership.ours(nodes))
+	t.noteLocked(s, cluster, service, l.ownership.ours(nodes), selects)
 	t.mu.Unlock()
 	ended := false
 	end := func() { s.ensuring--; ended = true; t.leaveLocked(service, s) }
@@ -351,7 +384,7 @@ func (l *loadBalancers) reconcile(ctx context.Context, cluster string, service *
 	t.mu.Unlock()
 	for err = ensure(ctx, want.nodes); err == nil; err = l.update(ctx, want) {
 		t.mu.Lock()
-		if sameNodes(want.nodes, s.newest.nodes) {
+		if sameNodes(want.nodes, s.newest.nodes) && want.labels == s.newest.labels {
 			s.applied = max(s.applied, s.newest.number)
 			end()
 			t.mu.Unlock()
@@ -382,6 +415,7 @@ func (t *serviceStates) withdraw(service *v1.Service) (done func()) {
 	defer t.mu.Unlock()
 	s := t.enterLocked(service)
 	s.deleted = true
+	delete(t.selected, service.UID)
 	return func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()

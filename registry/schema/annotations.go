@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Mutability says what happens when an annotation changes after the load balancer exists.
@@ -39,6 +40,8 @@ type AnnotationRow struct {
 	Where *Where `json:"where,omitempty"`
 	// RefuseEmpty is set where an annotation that is present but empty is a fault, not an absence.
 	RefuseEmpty bool `json:"refuseEmpty,omitempty"`
+	// Serves are the portable annotations that the row serves: see package portable.
+	Serves []Serves `json:"-"`
 }
 
 // Where is a condition on another annotation, whose absence counts as the empty value. One of the lists is set.
@@ -96,6 +99,11 @@ func IntAnnotation[S any](at func(*S) *int, r AnnotationRow) Annotation[S] {
 	return annotation(KindInt, r, at, parseInt)
 }
 
+// DurationAnnotation declares a duration.
+func DurationAnnotation[S any](at func(*S) *time.Duration, r AnnotationRow) Annotation[S] {
+	return annotation(KindDuration, r, at, parseDuration)
+}
+
 // EnumAnnotation declares a choice among Spec.Choices.
 func EnumAnnotation[S any](at func(*S) *string, r AnnotationRow) Annotation[S] {
 	return annotation(KindEnum, r, at, parseEnum)
@@ -109,6 +117,12 @@ func ListAnnotation[S any](at func(*S) *[]string, r AnnotationRow) Annotation[S]
 // IntListAnnotation declares a comma-separated list of whole numbers.
 func IntListAnnotation[S any](at func(*S) *[]int, r AnnotationRow) Annotation[S] {
 	return annotation(KindIntList, r, at, parseIntList)
+}
+
+// Serving returns an annotation that serves portable ones.
+func (a Annotation[S]) Serving(serves ...Serves) Annotation[S] {
+	a.Serves = append(slices.Clone(a.Serves), serves...)
+	return a
 }
 
 // Annotations is a provider's table of annotations, bound to its settings S.

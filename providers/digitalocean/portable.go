@@ -1,0 +1,58 @@
+package digitalocean
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/digitalocean/godo"
+
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// onRegional is where load balancers end TLS.
+var onRegional = &schema.Where{Key: annotationType, OneOf: []string{godo.LoadBalancerTypeRegional}}
+
+// overrideCheck makes the path, port and protocol of the health check effective.
+var overrideCheck = map[string]string{annotationOverrideCheck: "true"}
+
+// portableCertificate translates the portable certificate, which is for all ports unless the Service names some.
+func portableCertificate(value string, a schema.Asked) (map[string]string, error) {
+	if strings.HasPrefix(value, portable.SecretPrefix) {
+		return nil, errors.New("is a Secret, which DigitalOcean does not take; use the ID or name of a certificate there")
+	}
+	own := map[string]string{annotationCertificateName: value}
+	if schema.UUID.Holds(value) {
+		own = map[string]string{annotationCertificateID: value}
+	}
+	if a.Portable[portable.TLSPorts] == "" && a.Own[annotationTLSPorts] == "" && a.Own[annotationHTTP2Ports] == "" {
+		own[annotationTLSPorts] = numbers(a.PortsNamed(""))
+	}
+	return own, nil
+}
+
+func portableTLSPorts(value string, a schema.Asked) (map[string]string, error) {
+	return map[string]string{annotationTLSPorts: numbers(a.PortsNamed(value))}, nil
+}
+
+func numbers(ports []schema.Port) string {
+	texts := make([]string, len(ports))
+	for i, p := range ports {
+		texts[i] = strconv.Itoa(int(p.Number))
+	}
+	return strings.Join(texts, ",")
+}
+
+// portableCheckPort translates the port of the health check, which DigitalOcean's annotation names by the port of the Service.
+func portableCheckPort(value string, a schema.Asked) (map[string]string, error) {
+	for _, p := range a.PortsNamed("") {
+		if value == portable.NodePort || value == strconv.Itoa(int(p.NodePort)) {
+			return map[string]string{annotationCheckPort: strconv.Itoa(int(p.Number))}, nil
+		}
+	}
+	if value == portable.NodePort {
+		return nil, errors.New("cannot be served on DigitalOcean for a Service without a TCP port; remove it")
+	}
+	return nil, errors.New("is no node port of the Service, and DigitalOcean checks no other; use " + portable.NodePort)
+}

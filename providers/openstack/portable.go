@@ -1,0 +1,64 @@
+package openstack
+
+import (
+	"errors"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// fields are the fields of Services by which portable annotations are served.
+func fields() []schema.AnnotationRow {
+	return []schema.AnnotationRow{{
+		Key: portable.FieldLoadBalancerIP, Spec: schema.Spec{Kind: schema.KindString, Check: checkOneAddress},
+		Serves: []schema.Serves{{Portable: portable.Address, Only: "one"}},
+	}}
+}
+
+func checkOneAddress(v string) error {
+	if !isIP(v) {
+		return errors.New("is not one IP address, which is all that OpenStack takes")
+	}
+	return nil
+}
+
+// withMonitor makes settings of the health check effective.
+var withMonitor = map[string]string{annotationMonitor: textTrue}
+
+// sameProxy compares protocols, of which v1 has two names.
+func sameProxy(own, translated string) bool {
+	return settings{Proxy: own}.proxy() == settings{Proxy: translated}.proxy()
+}
+
+func portableCertificate(value string, _ schema.Asked) (map[string]string, error) {
+	if strings.HasPrefix(value, portable.SecretPrefix) {
+		return nil, errors.New("is a Secret, which OpenStack does not take; use a reference of the key manager there")
+	}
+	return map[string]string{annotationTLSContainerRef: value}, nil
+}
+
+// portableTLSPorts refuses what Octavia's settings cannot say: a certificate is for all TCP ports of a Service.
+func portableTLSPorts(value string, a schema.Asked) (map[string]string, error) {
+	if len(a.PortsNamed(value)) < len(a.PortsNamed("")) {
+		return nil, errors.New("leaves out TCP ports of the Service, and on OpenStack a certificate is for all of them; remove it, or use two Services")
+	}
+	return nil, nil
+}
+
+// unserved refuses a public load balancer where the option internal-lb lets there be none.
+func unserved(in registry.Inputs, service *v1.Service) error {
+	scheme := service.Annotations[portable.Scheme]
+	if scheme != portable.SchemePublic {
+		return nil
+	}
+	if c, _, _ := parseConfig(in); !c.LoadBalancer.Internal {
+		return nil
+	}
+	return &schema.Problem{
+		Place: "annotation " + portable.Scheme, Value: scheme, Reason: portable.Refusal("OpenStack") + "; the option internal-lb makes all load balancers internal",
+	}
+}

@@ -1,0 +1,198 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
+	"github.com/anyccm/cloud-controller-manager/registry/rescue"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// Reasons of the events that the guard writes about annotations of Services. docs/events.md describes each.
+const (
+	// EventConfigError: what a Service asks for cannot be made of this cloud's load balancers.
+	EventConfigError = "LoadBalancerConfigError"
+	// EventAnnotationIgnored: an annotation has no effect.
+	EventAnnotationIgnored = "LoadBalancerAnnotationIgnored"
+	// EventDefaulted: a Service has annotations by the defaults of its class.
+	EventDefaulted = "LoadBalancerDefaulted"
+)
+
+// logDefaults is the verbosity at which Services are told which defaults they have.
+const logDefaults = 4
+
+// translate says in the provider's own annotations what a Service asks for in portable ones.
+func (f Facts) translate(service *v1.Service) portable.Translation {
+	if f.Translate == nil {
+		return portable.Translation{Service: service}
+	}
+	return f.Translate(service)
+}
+
+// translated are Services as the provider gets to see them.
+func (f Facts) translated(services []*v1.Service) []*v1.Service {
+	if f.Translate == nil {
+		return services
+	}
+	all := make([]*v1.Service, len(services))
+	for i, s := range services {
+		all[i] = f.translate(s).Service
+	}
+	return all
+}
+
+// report writes what is to be said about the translation of a Service, and returns why it is refused.
+func (l *loadBalancers) report(service *v1.Service, t portable.Translation) error {
+	for _, w := range t.Warnings {
+		l.reports.failed(service, EventAnnotationIgnored, w.Error())
+	}
+	if len(t.Defaults) > 0 && klog.V(logDefaults).Enabled() {
+		l.reports.defaulted(service, defaultsOf(t))
+	}
+	if t.Err != nil {
+		l.reports.failed(service, EventConfigError, oneLine(t.Err))
+	}
+	return t.Err
+}
+
+// oneLine joins the problems of an error, as an event says them.
+func oneLine(err error) string {
+	problems := schema.Problems(err)
+	texts := make([]string, len(problems))
+	for i, p := range problems {
+		texts[i] = p.Error()
+	}
+	return strings.Join(texts, "; ")
+}
+
+// defaultsOf says which annotations a Service has by the defaults of its class.
+func defaultsOf(t portable.Translation) string {
+	texts := make([]string, 0, len(t.Defaults))
+	for _, key := range slices.Sorted(maps.Keys(t.Defaults)) {
+		texts = append(texts, fmt.Sprintf("%s: %q", key, t.Defaults[key]))
+	}
+	return strings.Join(texts, ", ") + " by the defaults of " + className(t.Class)
+}
+
+func className(class string) string {
+	if class == "" {
+		return "Services without a class"
+	}
+	return "the class " + class
+}
+
+// findings are what is said about a translation in a plan, with where each value comes from.
+func findings(t portable.Translation) []Finding {
+	var all []Finding
+	for _, key := range slices.Sorted(maps.Keys(t.Defaults)) {
+		all = append(all, Finding{Reason: EventDefaulted, Message: fmt.Sprintf("annotation %s: %q comes from the defaults of %s", key, t.Defaults[key], className(t.Class))})
+	}
+	for _, own := range slices.Sorted(maps.Keys(t.From)) {
+		all = append(all, Finding{Reason: "LoadBalancerTranslated", Message: fmt.Sprintf("annotation %s: %q comes from %s", own, t.Service.Annotations[own], t.From[own])})
+	}
+	for _, w := range t.Warnings {
+		all = append(all, Finding{Reason: EventAnnotationIgnored, Message: w.Error(), Warning: true})
+	}
+	for _, p := range schema.Problems(t.Err) {
+		all = append(all, Finding{Reason: EventConfigError, Message: p.Error(), Warning: true})
+	}
+	return all
+}
+
+// selecting returns what each Service with a selector was noted with last.
+func (t *serviceStates) selecting() []wanted {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Collect(maps.Values(t.selected))
+}
+
+// rememberLocked keeps what a Service with a selector wants, so that a change of labels finds it.
+func (t *serviceStates) rememberLocked(want wanted, selects bool) {
+	if !selects {
+		delete(t.selected, want.service.UID)
+		return
+	}
+	if t.selected == nil {
+		t.selected = map[types.UID]wanted{}
+	}
+	t.selected[want.service.UID] = want
+}
+
+// selects reports whether a Service has a selector.
+func (l *loadBalancers) selects(service *v1.Service) bool {
+	return portable.Selector(l.facts.translate(service).Service.Annotations) != nil
+}
+
+// selected returns those of the Nodes that the selector of a Service leaves, by their labels of now. None of them left is an error:
+// a load balancer never loses all its backends to a selector.
+func (l *loadBalancers) selected(service *v1.Service, nodes []*v1.Node) ([]*v1.Node, error) {
+	selector := portable.Selector(service.Annotations)
+	if selector == nil || len(nodes) == 0 {
+		return nodes, nil
+	}
+	left := slices.DeleteFunc(slices.Clone(nodes), func(n *v1.Node) bool {
+		if now, known, err := l.ownership.named(n.Name); known && err == nil {
+			n = now
+		}
+		return !selector.Matches(labelSet(n.Labels))
+	})
+	if len(left) > 0 {
+		return left, nil
+	}
+	return nil, &schema.Problem{Place: "annotation " + portable.BackendSelector, Value: service.Annotations[portable.BackendSelector], Reason: fmt.Sprintf(
+		"matches none of the %d nodes that may receive traffic, so that the load balancer stays as it is; change it, or label nodes", len(nodes))}
+}
+
+// labelSet are labels as a selector looks at them.
+type labelSet map[string]string
+
+// Has implements labels.Labels.
+func (s labelSet) Has(label string) bool { _, has := s[label]; return has }
+
+// Get implements labels.Labels.
+func (s labelSet) Get(label string) string { return s[label] }
+
+// Lookup implements labels.Labels.
+func (s labelSet) Lookup(label string) (string, bool) { value, has := s[label]; return value, has }
+
+// relabeled applies a change of a Node's labels to the load balancers whose selector it concerns: the framework tells of Nodes that
+// come and go alone.
+func (l *loadBalancers) relabeled(before, now *v1.Node) {
+	if maps.Equal(before.Labels, now.Labels) {
+		return
+	}
+	for _, w := range l.states.selecting() {
+		selector := portable.Selector(l.facts.translate(w.service).Service.Annotations)
+		listed := slices.ContainsFunc(w.nodes, func(n *v1.Node) bool { return n.Name == now.Name })
+		if selector == nil || !listed || selector.Matches(labelSet(before.Labels)) == selector.Matches(labelSet(now.Labels)) {
+			continue
+		}
+		rescue.Go("following labels", func() {
+			err := l.follow(l.states.background(), w.service)
+			if err != nil && !errors.Is(err, context.Canceled) {
+				klog.ErrorS(err, "A change of labels could not be followed", "service", klog.KObj(w.service), "node", klog.KObj(now))
+			}
+		})
+	}
+}
+
+// labelHandler hears of changes of labels.
+func (l *loadBalancers) labelHandler() cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{UpdateFunc: func(before, now any) {
+		a, okA := before.(*v1.Node)
+		b, okB := now.(*v1.Node)
+		if okA && okB {
+			l.relabeled(a, b)
+		}
+	}}
+}

@@ -1,0 +1,61 @@
+package portable
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// WithDefaults returns a Service with annotations where it has none of its own, and those that were added. A default gives way to
+// whatever the Service says of the same: a portable default to the cloud's own annotation, and one of the cloud's own to a portable.
+func WithDefaults(cloud Cloud, service *v1.Service, defaults map[string]string) (with *v1.Service, added map[string]string) {
+	for key, value := range defaults {
+		if _, present := service.Annotations[key]; present || says(cloud, service.Annotations, key) {
+			continue
+		}
+		if added == nil {
+			added = map[string]string{}
+		}
+		added[key] = value
+	}
+	if added == nil {
+		return service, nil
+	}
+	with = service.DeepCopy()
+	if with.Annotations == nil {
+		with.Annotations = map[string]string{}
+	}
+	for key, value := range added {
+		with.Annotations[key] = value
+	}
+	return with, added
+}
+
+// says reports whether a Service already says by another annotation what the default of a key would.
+func says(cloud Cloud, given map[string]string, key string) bool {
+	for _, row := range cloud.Rows {
+		for _, serves := range row.Serves {
+			own := append([]string{row.Key}, serves.Rivals...)
+			if serves.Portable == key && slices.ContainsFunc(own, func(k string) bool { return given[k] != "" }) {
+				return true
+			}
+			if slices.Contains(own, key) && given[serves.Portable] != "" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Serves returns the rows of a cloud that serve a portable annotation.
+func (c Cloud) Serves(key string) []schema.AnnotationRow {
+	var rows []schema.AnnotationRow
+	for _, p := range pairsOf(c.Rows, key) {
+		if !slices.ContainsFunc(rows, func(r schema.AnnotationRow) bool { return r.Key == p.row.Key }) {
+			rows = append(rows, p.row)
+		}
+	}
+	return rows
+}

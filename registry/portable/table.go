@@ -1,0 +1,211 @@
+// Package portable has the annotations of Services that mean the same on every cloud, and translates them to each cloud's own before
+// the cloud parses anything. It is pure: it reads tables and a Service, and returns a Service and what is to be said about it.
+package portable
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// Prefix is the beginning of every portable annotation.
+const Prefix = "anyccm.io/load-balancer-"
+
+// The portable annotations.
+const (
+	Scheme             = Prefix + "scheme"
+	Name               = Prefix + "name"
+	Address            = Prefix + "address"
+	Network            = Prefix + "network"
+	Subnet             = Prefix + "subnet"
+	SecurityGroups     = Prefix + "security-groups"
+	ProxyProtocol      = Prefix + "proxy-protocol"
+	CheckProtocol      = Prefix + "health-check-protocol"
+	CheckPath          = Prefix + "health-check-path"
+	CheckPort          = Prefix + "health-check-port"
+	CheckInterval      = Prefix + "health-check-interval"
+	CheckTimeout       = Prefix + "health-check-timeout"
+	HealthyThreshold   = Prefix + "health-check-healthy-threshold"
+	UnhealthyThreshold = Prefix + "health-check-unhealthy-threshold"
+	IdleTimeout        = Prefix + "idle-timeout"
+	Algorithm          = Prefix + "algorithm"
+	Certificate        = Prefix + "certificate"
+	TLSPorts           = Prefix + "tls-ports"
+	BackendSelector    = Prefix + "backend-selector"
+	Hostname           = Prefix + "hostname"
+	Tags               = Prefix + "tags"
+)
+
+// Values of portable annotations.
+const (
+	SchemePublic   = "public"
+	SchemeInternal = "internal"
+
+	ProxyNone = "none"
+	ProxyV1   = "v1"
+	ProxyV2   = "v2"
+
+	CheckTCP   = "tcp"
+	CheckHTTP  = "http"
+	CheckHTTPS = "https"
+
+	// NodePort is the health check's port where it is the node port itself.
+	NodePort = "node-port"
+
+	RoundRobin       = "round-robin"
+	LeastConnections = "least-connections"
+	SourceIP         = "source-ip"
+
+	// SecretPrefix begins a certificate that is a Secret of the Service's namespace.
+	SecretPrefix = "secret:"
+)
+
+// settings are the typed values.
+type settings struct {
+	Scheme, Name, Network, ProxyProtocol, CheckProtocol, CheckPath, CheckPort string
+	Address, Subnet, SecurityGroups, TLSPorts                                 []string
+	CheckInterval, CheckTimeout, IdleTimeout                                  time.Duration
+	Healthy, Unhealthy                                                        int
+	Algorithm, Certificate, BackendSelector, Hostname, Tags                   string
+}
+
+const asTheCloud = "as the cloud has it"
+
+// maxText is the longest value that is taken apart.
+const maxText = 4096
+
+func row(key, help string, spec schema.Spec) schema.AnnotationRow {
+	spec.Help, spec.DefaultHelp, spec.MaxLength = help, asTheCloud, maxText
+	return schema.AnnotationRow{Key: key, Changes: schema.InPlace, Spec: spec}
+}
+
+// Annotations is the table of the portable annotations.
+var Annotations = schema.Annotations[settings]{
+	schema.EnumAnnotation(func(s *settings) *string { return &s.Scheme }, row(Scheme, "Reachable from the internet, or from the private network alone.",
+		schema.Spec{Choices: []string{SchemePublic, SchemeInternal}})),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Name }, row(Name, "Name in the cloud, where one can be chosen.", schema.Spec{})),
+	schema.ListAnnotation(func(s *settings) *[]string { return &s.Address }, row(Address,
+		"Reserved address to use: an IP address, or one of IPv4 and one of IPv6 separated by a comma. It wins over spec.loadBalancerIP.", schema.Spec{Check: checkAddress})),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Network }, row(Network, "Network of the load balancer, by name or ID.", schema.Spec{})),
+	schema.ListAnnotation(func(s *settings) *[]string { return &s.Subnet }, row(Subnet, "Subnets of the load balancer, by name or ID.", schema.Spec{})),
+	schema.ListAnnotation(func(s *settings) *[]string { return &s.SecurityGroups }, row(SecurityGroups,
+		"Security groups in front of it, by name or ID, where the cloud has such groups.", schema.Spec{})),
+	schema.EnumAnnotation(func(s *settings) *string { return &s.ProxyProtocol }, row(ProxyProtocol, "Header of the PROXY protocol that is sent to the backends.",
+		schema.Spec{Choices: []string{ProxyNone, ProxyV1, ProxyV2}})),
+	schema.EnumAnnotation(func(s *settings) *string { return &s.CheckProtocol }, row(CheckProtocol, "Protocol of the health check.",
+		schema.Spec{Choices: []string{CheckTCP, CheckHTTP, CheckHTTPS}})),
+	schema.StringAnnotation(func(s *settings) *string { return &s.CheckPath }, row(CheckPath, "Path of the health check, for http and https.", schema.Spec{Check: checkPath})),
+	schema.StringAnnotation(func(s *settings) *string { return &s.CheckPort }, row(CheckPort,
+		"Port of the nodes that is checked: a number, or "+NodePort+" for that of the traffic.", schema.Spec{Check: checkPort})),
+	schema.DurationAnnotation(func(s *settings) *time.Duration { return &s.CheckInterval }, row(CheckInterval, "Time between two health checks, such as 10s.", schema.Spec{})),
+	schema.DurationAnnotation(func(s *settings) *time.Duration { return &s.CheckTimeout }, row(CheckTimeout, "Time after which a health check has failed.", schema.Spec{})),
+	schema.IntAnnotation(func(s *settings) *int { return &s.Healthy }, row(HealthyThreshold, "Health checks in a row that must pass before a node serves.", schema.Spec{Min: new(1.0)})),
+	schema.IntAnnotation(func(s *settings) *int { return &s.Unhealthy }, row(UnhealthyThreshold, "Health checks in a row that must fail before a node is left out.", schema.Spec{Min: new(1.0)})),
+	schema.DurationAnnotation(func(s *settings) *time.Duration { return &s.IdleTimeout }, row(IdleTimeout, "Time after which a silent connection is closed.", schema.Spec{})),
+	schema.EnumAnnotation(func(s *settings) *string { return &s.Algorithm }, row(Algorithm, "How backends are chosen.",
+		schema.Spec{Choices: []string{RoundRobin, LeastConnections, SourceIP}})),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Certificate }, row(Certificate,
+		"Certificate that TLS is ended with: the cloud's ID, ARN or name of one, or secret:<name> for a Secret of the Service's namespace where the cloud takes uploads.",
+		schema.Spec{Check: checkCertificate})),
+	schema.ListAnnotation(func(s *settings) *[]string { return &s.TLSPorts }, row(TLSPorts,
+		"Ports that the certificate is for, by number or name; all where absent.", schema.Spec{})),
+	schema.StringAnnotation(func(s *settings) *string { return &s.BackendSelector }, row(BackendSelector,
+		"Label selector of the Nodes that receive traffic, among those that are eligible.", schema.Spec{Check: checkSelector})),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Hostname }, row(Hostname, "DNS name that the status shows instead of the addresses.",
+		schema.Spec{Check: checkHostname})),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Tags }, row(Tags, "Tags or labels of what is created: key=value, separated by commas.", schema.Spec{Check: checkTags})),
+}
+
+// essential are those that a cloud which cannot serve them refuses: a load balancer that is open to the internet, unencrypted, at
+// another address or without the clients' addresses is not what was asked for.
+var essential = []string{Scheme, Certificate, TLSPorts, Address, SecurityGroups, ProxyProtocol}
+
+// Essential reports whether a Service is refused where the cloud cannot serve the annotation. The others have no effect there.
+func Essential(key string) bool { return slices.Contains(essential, key) }
+
+// Shared reports whether an annotation is served above all clouds. A cloud's own annotation for it counts before.
+func Shared(key string) bool { return key == BackendSelector || key == Hostname }
+
+func checkAddress(v string) error {
+	parts := strings.Split(v, ",")
+	var families []bool
+	for _, one := range parts {
+		ip, err := netip.ParseAddr(strings.TrimSpace(one))
+		if err != nil {
+			return errors.New("is not an IP address, or one of IPv4 and one of IPv6 separated by a comma")
+		}
+		families = append(families, ip.Is4())
+	}
+	if len(families) > 2 || (len(families) == 2 && families[0] == families[1]) {
+		return errors.New("holds several addresses of a family; use one, or one of IPv4 and one of IPv6 separated by a comma")
+	}
+	return nil
+}
+
+func checkPath(v string) error {
+	if !strings.HasPrefix(v, "/") || strings.ContainsFunc(v, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return errors.New(`is not a path; use a form such as "/healthz"`)
+	}
+	return nil
+}
+
+func checkPort(v string) error {
+	if n, err := strconv.Atoi(v); v != NodePort && (err != nil || n < 1 || n > 65535) {
+		return fmt.Errorf("is not a port; use %s or 1 to 65535", NodePort)
+	}
+	return nil
+}
+
+func checkCertificate(v string) error {
+	if name, ok := strings.CutPrefix(v, SecretPrefix); ok && len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return errors.New("is not the name of a Secret; use a form such as " + SecretPrefix + "web-tls")
+	}
+	return nil
+}
+
+func checkSelector(v string) error {
+	if _, err := labels.Parse(v); err != nil {
+		return errors.New(`is not a label selector; use a form such as "pool=edge,zone in (a,b)"`)
+	}
+	return nil
+}
+
+func checkHostname(v string) error {
+	_, err := netip.ParseAddr(v)
+	if err == nil || len(validation.IsDNS1123Subdomain(v)) > 0 {
+		return errors.New(`is not a hostname such as "web.example.com"`)
+	}
+	return nil
+}
+
+func checkTags(v string) error {
+	for one := range strings.SplitSeq(v, ",") {
+		key, value, found := strings.Cut(one, "=")
+		if strings.TrimSpace(key) == "" || !found || strings.Contains(value, "=") {
+			return fmt.Errorf(`holds %.80q; use a form such as "team=web,stage=prod"`, one)
+		}
+	}
+	return nil
+}
+
+// Selector returns the selector of the nodes behind a Service's load balancer; nil where it has none, or none that can be read.
+func Selector(annotations map[string]string) labels.Selector {
+	text := annotations[BackendSelector]
+	if text == "" {
+		return nil
+	}
+	selector, err := labels.Parse(text)
+	if err != nil {
+		return nil
+	}
+	return selector
+}

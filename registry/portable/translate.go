@@ -1,0 +1,483 @@
+package portable
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// FieldLoadBalancerIP is the key of a row for the field of a Service by which some clouds are asked for an address.
+const FieldLoadBalancerIP = "spec.loadBalancerIP"
+
+// Cloud is what a translation has to know of a cloud.
+type Cloud struct {
+	// Title is the cloud's name in prose.
+	Title string
+	// Rows are its annotations, and fields of Services by which it serves portable ones.
+	Rows []schema.AnnotationRow
+}
+
+// Translation is a Service in the words of a cloud.
+type Translation struct {
+	// Service is what the cloud gets to see. Where nothing portable is asked for, it is the Service itself. Where Err is set, it has
+	// what could be translated, by which the load balancer is found and its nodes are changed.
+	Service *v1.Service
+	// Warnings are about what has no effect, and about what the cloud's own annotations overrule.
+	Warnings []error
+	// Err is set where the Service is refused: nothing may be created or changed for its annotations.
+	Err error
+	// From are the portable annotations that the cloud's own ones in Service were made of, by the key of the latter.
+	From map[string]string
+	// Defaults are the annotations that the Service has from the defaults of its class, which is Class.
+	Defaults map[string]string
+	Class    string
+	// Hostname is what the status shows instead of the addresses, where the cloud has no annotation of its own for that.
+	Hostname string
+}
+
+// Asks reports whether annotations ask for anything portable.
+func Asks(annotations map[string]string) bool {
+	for key, value := range annotations {
+		if value != "" && strings.HasPrefix(key, Prefix) && slices.ContainsFunc(Annotations, func(a schema.Annotation[settings]) bool { return a.Key == key }) {
+			return true
+		}
+	}
+	return false
+}
+
+// Translate says in a cloud's own annotations what a Service asks for in portable ones.
+func Translate(cloud Cloud, service *v1.Service) Translation {
+	if !Asks(service.Annotations) {
+		return Translation{Service: service}
+	}
+	t := &translator{
+		cloud: cloud, given: service.Annotations, own: maps.Clone(service.Annotations), from: map[string]string{},
+		asked: map[string]string{}, ports: portsOf(service),
+	}
+	t.check()
+	for _, a := range Annotations {
+		t.choose(a.Key)
+	}
+	for _, a := range Annotations {
+		t.translate(a.Key)
+	}
+	return t.result(service)
+}
+
+func portsOf(service *v1.Service) []schema.Port {
+	ports := make([]schema.Port, len(service.Spec.Ports))
+	for i, p := range service.Spec.Ports {
+		ports[i] = schema.Port{Name: p.Name, Number: p.Port, NodePort: p.NodePort, TCP: p.Protocol == v1.ProtocolTCP || p.Protocol == ""}
+	}
+	return ports
+}
+
+type translator struct {
+	cloud Cloud
+	// given are the annotations of the Service, own those with what was translated.
+	given, own map[string]string
+	// asked are the portable annotations whose values are legal.
+	asked    map[string]string
+	from     map[string]string
+	ports    []schema.Port
+	warnings []error
+	problems []error
+	hostname string
+	// contradicted are the pairs of annotations of which was told.
+	contradicted map[string]bool
+	// address is the value for spec.loadBalancerIP.
+	address string
+}
+
+// check sorts the portable annotations into those that are legal and faults.
+func (t *translator) check() {
+	_, _, err := Annotations.Parse(t.given)
+	t.problems = schema.Problems(err)
+	for _, a := range Annotations {
+		value := t.given[a.Key]
+		if value == "" || slices.ContainsFunc(t.problems, func(one error) bool {
+			p, ok := errors.AsType[*schema.Problem](one)
+			return ok && p.Place == place(a.Key)
+		}) {
+			continue
+		}
+		t.asked[a.Key] = value
+	}
+	t.checkTLSPorts()
+}
+
+// checkTLSPorts holds the ports of the certificate against those of the Service.
+func (t *translator) checkTLSPorts() {
+	list, ok := t.asked[TLSPorts]
+	if !ok {
+		return
+	}
+	asked := t.view()
+	for one := range strings.SplitSeq(list, ",") {
+		one = strings.TrimSpace(one)
+		if one != "" && len(asked.PortsNamed(one)) == 0 {
+			t.refuse(TLSPorts, fmt.Sprintf("holds %q, which is no TCP port of the Service", one))
+			delete(t.asked, TLSPorts)
+			return
+		}
+	}
+	if t.asked[Certificate] == "" && t.given[Certificate] == "" && !t.hasOwn(Certificate) {
+		t.refuse(TLSPorts, "needs "+Certificate)
+		delete(t.asked, TLSPorts)
+	}
+}
+
+// hasOwn reports whether the Service has an annotation of the cloud's own for a portable one.
+func (t *translator) hasOwn(key string) bool {
+	return slices.ContainsFunc(t.pairs(key), func(p pair) bool {
+		return t.given[p.row.Key] != "" || slices.ContainsFunc(p.serves.Rivals, func(k string) bool { return t.given[k] != "" })
+	})
+}
+
+func place(key string) string { return "annotation " + key }
+
+func (t *translator) view() schema.Asked {
+	return schema.Asked{Portable: t.asked, Own: t.own, Ports: t.ports}
+}
+
+func (t *translator) refuse(key, reason string) {
+	t.problems = append(t.problems, &schema.Problem{Place: place(key), Value: t.given[key], Reason: reason})
+}
+
+func (t *translator) warn(key, reason string) {
+	t.warnings = append(t.warnings, &schema.Problem{Place: place(key), Value: t.given[key], Reason: reason, Warning: true})
+}
+
+// pair is a row of the cloud with one of the portable annotations that it serves.
+type pair struct {
+	row    schema.AnnotationRow
+	serves schema.Serves
+}
+
+// pairs returns the rows that serve a portable annotation, each perhaps for Services of another kind.
+func (t *translator) pairs(key string) []pair { return pairsOf(t.cloud.Rows, key) }
+
+func pairsOf(rows []schema.AnnotationRow, key string) []pair {
+	var all []pair
+	for _, r := range rows {
+		for _, s := range r.Serves {
+			if s.Portable == key {
+				all = append(all, pair{r, s})
+			}
+		}
+	}
+	return all
+}
+
+func (p pair) holds(own map[string]string) bool {
+	return p.row.Where.Holds(own) && p.serves.Where.Holds(own)
+}
+
+// choice is the condition that a Service may be given.
+func (p pair) choice() *schema.Where {
+	switch {
+	case !p.serves.Choose:
+		return nil
+	case p.serves.Where != nil:
+		return p.serves.Where
+	}
+	return p.row.Where
+}
+
+// outcome returns the cloud's own annotations for a portable value.
+func (p pair) outcome(title, value string, asked schema.Asked) (map[string]string, error) {
+	s := p.serves
+	switch {
+	case s.Translate != nil:
+		return s.Translate(value, asked)
+	case s.Values != nil:
+		own, ok := s.Values[value]
+		if !ok {
+			return nil, errors.New(valuesWords(p, title))
+		}
+		return map[string]string{p.row.Key: own}, nil
+	case s.Unit != 0:
+		own, err := s.InUnit(p.row.Spec, value)
+		return map[string]string{p.row.Key: own}, err
+	case p.row.Kind == schema.KindInt && (s.Min != nil || s.Max != nil):
+		return map[string]string{p.row.Key: value}, s.Whole(p.row.Spec, value)
+	}
+	return map[string]string{p.row.Key: value}, nil
+}
+
+// valuesWords says which values a row serves, in the order of the table.
+func valuesWords(p pair, title string) string {
+	var legal []string
+	for _, a := range Annotations {
+		if a.Key != p.serves.Portable {
+			continue
+		}
+		for _, c := range a.Choices {
+			if _, ok := p.serves.Values[c]; ok {
+				legal = append(legal, strconv.Quote(c))
+			}
+		}
+	}
+	return "is not one of " + strings.Join(legal, ", ") + " on " + title
+}
+
+// judged returns what a row makes of a value, and checks it by the row.
+func (t *translator) judged(p pair, value string) (map[string]string, error) {
+	out, err := p.outcome(t.cloud.Title, value, t.view())
+	if err != nil {
+		return nil, err
+	}
+	for key, own := range out {
+		spec, ok := t.specOf(p, key)
+		if own == "" || !ok {
+			continue
+		}
+		if err := spec.Legal(own); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// specOf finds what is legal for an annotation of the cloud.
+func (t *translator) specOf(p pair, key string) (schema.Spec, bool) {
+	if p.row.Key == key {
+		return p.row.Spec, true
+	}
+	for _, r := range t.cloud.Rows {
+		many, numbered := strings.CutSuffix(r.Key, schema.Numbered)
+		if r.Key == key || (numbered && strings.HasPrefix(key, many)) {
+			return r.Spec, true
+		}
+	}
+	return schema.Spec{}, false
+}
+
+// choose gives a Service the kind of load balancer that can serve what it asks for, where it names none.
+func (t *translator) choose(key string) {
+	value, ok := t.asked[key]
+	if !ok {
+		return
+	}
+	pairs := t.pairs(key)
+	for _, p := range pairs {
+		if _, err := t.judged(p, value); p.holds(t.own) && err == nil {
+			return
+		}
+	}
+	for _, p := range pairs {
+		where := p.choice()
+		if where == nil || len(where.OneOf) == 0 || t.own[where.Key] != "" {
+			continue
+		}
+		before := t.own
+		t.own = maps.Clone(before)
+		t.own[where.Key] = where.OneOf[0]
+		if _, err := t.judged(p, value); p.holds(t.own) && err == nil {
+			t.from[where.Key] = key
+			return
+		}
+		t.own = before
+	}
+}
+
+// translate serves one portable annotation, or says why it cannot.
+func (t *translator) translate(key string) {
+	value, ok := t.asked[key]
+	if !ok {
+		return
+	}
+	pairs := t.pairs(key)
+	holding := slices.DeleteFunc(slices.Clone(pairs), func(p pair) bool { return !p.holds(t.own) })
+	switch {
+	case len(holding) == 0 && key == Hostname:
+		t.hostname = value
+		return
+	case len(holding) == 0 && Shared(key):
+		return
+	case len(holding) == 0 && Essential(key):
+		t.refuse(key, Refusal(t.cloud.Title)+t.needs(pairs))
+		return
+	case len(holding) == 0:
+		t.warn(key, Effectless(t.cloud.Title)+t.needs(pairs))
+		return
+	}
+	for _, p := range holding {
+		out, err := t.judged(p, value)
+		if reason, none := errors.AsType[schema.NoEffect](err); none {
+			t.warn(key, "has no effect on "+t.cloud.Title+": "+string(reason))
+			continue
+		}
+		if err != nil {
+			t.refuse(key, err.Error())
+			return
+		}
+		for _, ownKey := range slices.Sorted(maps.Keys(out)) {
+			t.set(p, ownKey, out[ownKey])
+		}
+	}
+}
+
+// Refusal and Effectless are the words about what a cloud cannot do.
+func Refusal(title string) string {
+	return "cannot be served on " + title + ", so that nothing is created or changed; remove it"
+}
+
+// Effectless is what is said of an annotation that a cloud has nothing for.
+func Effectless(title string) string { return "has no effect on " + title + "; remove it" }
+
+// needs says which annotation of the cloud is in the way of those rows that would serve.
+func (t *translator) needs(pairs []pair) string {
+	for _, p := range pairs {
+		for _, w := range []*schema.Where{p.serves.Where, p.row.Where} {
+			switch {
+			case w == nil || w.Holds(t.own):
+			case len(w.OneOf) > 0:
+				return ", or set " + w.Key + " to " + w.OneOf[0]
+			default:
+				return ", or change " + w.Key + ", which is " + strconv.Quote(t.own[w.Key])
+			}
+		}
+	}
+	return ""
+}
+
+// set writes an annotation of the cloud, unless the Service has its own.
+func (t *translator) set(p pair, ownKey, value string) {
+	key := p.serves.Portable
+	if ownKey == FieldLoadBalancerIP {
+		t.address = value
+		return
+	}
+	if have, present := t.given[ownKey]; present {
+		if p.serves.Merge != nil && have != "" {
+			merged, contradict := p.serves.Merge(have, value)
+			t.own[ownKey] = merged
+			if contradict {
+				t.contradiction(key, ownKey)
+			}
+			return
+		}
+		if !same(p.serves, have, value) {
+			t.contradiction(key, ownKey)
+		}
+		return
+	}
+	for _, rival := range p.serves.Rivals {
+		if have, present := t.given[rival]; present && have != "" {
+			if !same(p.serves, have, value) {
+				t.contradiction(key, rival)
+			}
+			return
+		}
+	}
+	if value == "" {
+		return
+	}
+	t.own[ownKey], t.from[ownKey] = value, key
+	for k, v := range p.serves.Also {
+		if _, present := t.given[k]; !present {
+			t.own[k], t.from[k] = v, key
+		}
+	}
+}
+
+// contradiction names a portable annotation and the cloud's own, which wins.
+func (t *translator) contradiction(key, own string) {
+	if t.contradicted == nil {
+		t.contradicted = map[string]bool{}
+	}
+	if t.contradicted[key+" "+own] {
+		return
+	}
+	t.contradicted[key+" "+own] = true
+	t.warnings = append(t.warnings, &schema.Problem{
+		Place: "annotations " + key + " and " + own, Warning: true,
+		Reason: fmt.Sprintf("contradict: %q and %q; the latter is the cloud's own and wins, remove one of them", t.given[key], t.given[own]),
+	})
+}
+
+// same reports whether two values of a row mean the same.
+func same(s schema.Serves, own, translated string) bool {
+	if s.Same != nil {
+		return s.Same(own, translated)
+	}
+	if strings.EqualFold(strings.TrimSpace(own), translated) {
+		return true
+	}
+	a, errA := strconv.ParseBool(own)
+	b, errB := strconv.ParseBool(translated)
+	if errA == nil && errB == nil {
+		return a == b
+	}
+	return slices.Equal(items(own), items(translated))
+}
+
+func items(list string) []string {
+	var all []string
+	for one := range strings.SplitSeq(list, ",") {
+		if one = strings.TrimSpace(one); one != "" {
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
+func (t *translator) result(service *v1.Service) Translation {
+	r := Translation{Service: service, Warnings: t.warnings, Err: errors.Join(t.problems...), From: t.from, Hostname: t.hostname}
+	_, address := t.asked[Address]
+	if len(t.from) == 0 && !address && maps.Equal(t.own, t.given) {
+		return r
+	}
+	r.Service = service.DeepCopy()
+	r.Service.Annotations = t.own
+	if address {
+		r.Service.Spec.LoadBalancerIP = t.address
+	}
+	return r
+}
+
+// Explain says of an error in the cloud's own words which portable annotations they come from.
+func (t Translation) Explain(err error) error {
+	if err == nil || len(t.From) == 0 {
+		return err
+	}
+	text := err.Error()
+	var said []string
+	for _, own := range slices.Sorted(maps.Keys(t.From)) {
+		if strings.Contains(text, own) {
+			said = append(said, own+" comes from "+t.From[own])
+		}
+	}
+	if len(said) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w (%s)", err, strings.Join(said, ", "))
+}
+
+// Named puts the portable annotation into the place of a problem that is about one of the cloud's own which was made of it.
+func (t Translation) Named(err error) error {
+	p, ok := errors.AsType[*schema.Problem](err)
+	if !ok {
+		return err
+	}
+	best := ""
+	for own := range t.From {
+		if len(own) > len(best) && strings.Contains(p.Place, own) {
+			best = own
+		}
+	}
+	if best == "" {
+		return err
+	}
+	named := *p
+	named.Place = strings.Replace(p.Place, best, t.From[best], 1) + ", which is " + best
+	return &named
+}
