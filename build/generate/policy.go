@@ -12,6 +12,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -37,10 +38,10 @@ func admissionPolicy(providers []registry.Provider) ([]byte, error) {
 	for _, p := range providers {
 		one := rules{Errors: []validation{}, Warnings: []validation{}, Adoption: []validation{}}
 		rows := slices.Concat(p.Annotations, guard.Annotations.Rows())
-		one.Errors = append(one.Errors, lengths(rows)...)
+		one.Errors = append(one.Errors, lengths(slices.Concat(rows, portable.Annotations.Rows()))...)
 		for _, row := range rows {
 			if row.Adopting() {
-				one.Adoption = append(one.Adoption, adoption(row))
+				one.Adoption = append(one.Adoption, adoption(row.Key))
 			}
 			v, ok := validationOf(row)
 			switch {
@@ -51,6 +52,7 @@ func admissionPolicy(providers []registry.Provider) ([]byte, error) {
 				one.Errors = append(one.Errors, v)
 			}
 		}
+		one.addPortable(p)
 		all[p.Name] = one
 	}
 	text, err := yaml.Marshal(all)
@@ -85,11 +87,28 @@ func validationOf(row schema.AnnotationRow) (validation, bool) {
 	if row.PresenceOnly || strings.Contains(row.Key, schema.Numbered) {
 		return validation{}, false
 	}
-	value := "variables.annotations[" + quoted(row.Key) + "]"
-	absent := "!(" + quoted(row.Key) + " in variables.annotations) || " + value + " == ''" + elsewhere(row.Where)
-	said := func(reason string) string {
-		return quoted("annotation "+row.Key+`: "`) + " + " + value + " + " + quoted(`" `+reason)
-	}
+	legal, message, ok := judgement(row)
+	return validation{absent(row.Key) + elsewhere(row.Where) + " || " + legal, message}, ok
+}
+
+// valueOf is the value of an annotation that is there, absent holds where it is not or is empty, and said are words about it.
+func valueOf(key string) string { return "variables.annotations[" + quoted(key) + "]" }
+
+func absent(key string) string {
+	return "!(" + quoted(key) + " in variables.annotations) || " + valueOf(key) + " == ''"
+}
+
+func said(key, reason string) string {
+	return quoted("annotation "+key+`: "`) + " + " + valueOf(key) + " + " + quoted(`" `+reason)
+}
+
+// durations matches what is a duration; the values of some are more than the language holds.
+const durations = `^[+]?(?:0|(?:(?:[0-9]{1,9}(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+)$`
+
+// judgement returns when the value of a row is legal, if that can be said as an expression, and what is said otherwise.
+func judgement(row schema.AnnotationRow) (legal, message string, ok bool) {
+	value := valueOf(row.Key)
+	said := func(reason string) string { return said(row.Key, reason) }
 	switch row.Kind {
 	case schema.KindEnum:
 		given, list := value, make([]string, len(row.Choices))
@@ -99,9 +118,9 @@ func validationOf(row schema.AnnotationRow) (validation, bool) {
 		for i, c := range row.Choices {
 			list[i] = quoted(c)
 		}
-		return validation{absent + " || " + given + " in [" + strings.Join(list, ", ") + "]", said("is not one of " + quotedList(row.Choices))}, true
+		return given + " in [" + strings.Join(list, ", ") + "]", said("is not one of " + quotedList(row.Choices)), true
 	case schema.KindBool:
-		return validation{absent + " || " + value + ` in ['1', 't', 'T', 'TRUE', 'true', 'True', '0', 'f', 'F', 'FALSE', 'false', 'False']`, said(`is not a boolean; use "true" or "false"`)}, true
+		return value + ` in ['1', 't', 'T', 'TRUE', 'true', 'True', '0', 'f', 'F', 'FALSE', 'false', 'False']`, said(`is not a boolean; use "true" or "false"`), true
 	case schema.KindInt:
 		// 18 digits are what a number of the language surely holds.
 		number := value + ".matches('^[+-]?[0-9]{1,18}$')"
@@ -113,29 +132,31 @@ func validationOf(row schema.AnnotationRow) (validation, bool) {
 			bounds = append(bounds, "int("+value+") <= "+whole(*row.Max))
 		}
 		hint := rangeHint(row.Spec)
-		return validation{absent + " || (" + strings.Join(bounds, " && ") + ")", number + " ? " + said("is out of range"+hint) + " : " + said("is not a whole number"+hint)}, true
+		return "(" + strings.Join(bounds, " && ") + ")", number + " ? " + said("is out of range"+hint) + " : " + said("is not a whole number"+hint), true
 	case schema.KindString, schema.KindList:
-		return idValidation(row, absent, value)
-	case schema.KindFloat, schema.KindDuration, schema.KindURL, schema.KindIntList, schema.KindSecret:
+		return idJudgement(row, value)
+	case schema.KindDuration:
+		return value + ".matches(" + quoted(durations) + ")", said(`is not a duration; use a form such as "90s" or "5m"`), true
+	case schema.KindFloat, schema.KindURL, schema.KindIntList, schema.KindSecret:
 	}
-	return validation{}, false
+	return "", "", false
 }
 
 // adoption refuses a value that was not there before from whoever may not adopt. The chart says who that is, and what was before.
-func adoption(row schema.AnnotationRow) validation {
-	value := "variables.annotations[?" + quoted(row.Key) + "].orValue('')"
+func adoption(key string) validation {
+	value := "variables.annotations[?" + quoted(key) + "].orValue('')"
 	return validation{
-		Expression: value + " in ['', variables.before[?" + quoted(row.Key) + "].orValue('')] || variables.adopter",
-		MessageExpression: quoted("annotation "+row.Key+`: "`) + " + " + value + " + " +
+		Expression: value + " in ['', variables.before[?" + quoted(key) + "].orValue('')] || variables.adopter",
+		MessageExpression: quoted("annotation "+key+`: "`) + " + " + value + " + " +
 			quoted(`" asks for what exists in the cloud, which needs the right to "adopt" the resource "loadbalancers" of the group "anyccm.io" in the namespace`),
 	}
 }
 
-// idValidation returns the validation of a row that names objects of the cloud: the form of their IDs.
-func idValidation(row schema.AnnotationRow, absent, value string) (validation, bool) {
+// idJudgement is that of a row that names objects of the cloud: the form of their IDs.
+func idJudgement(row schema.AnnotationRow, value string) (legal, message string, ok bool) {
 	form := row.ID
 	if form == nil {
-		return validation{}, false
+		return "", "", false
 	}
 	one := value
 	if row.Kind == schema.KindList {
@@ -152,8 +173,7 @@ func idValidation(row schema.AnnotationRow, absent, value string) (validation, b
 		right = value + ".split(',').all(id, " + one + " == '' || " + right + ")"
 		words = "holds what is not " + form.Name
 	}
-	message := quoted("annotation "+row.Key+`: "`) + " + " + value + " + " + quoted(`" `+words+"; use a form such as "+strconv.Quote(form.Example))
-	return validation{absent + " || " + right, message}, true
+	return "(" + right + ")", said(row.Key, words+"; use a form such as "+strconv.Quote(form.Example)), true
 }
 
 // elsewhere is the expression that holds for Services which a row says nothing about.

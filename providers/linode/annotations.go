@@ -202,7 +202,10 @@ var Annotations = schema.Annotations[settings]{
 	schema.EnumAnnotation(func(s *settings) *string { return &s.CheckType }, schema.AnnotationRow{
 		Key: annotationCheckType, Changes: schema.InPlace,
 		Spec: schema.Spec{Choices: []string{checkNone, checkConnection, checkHTTP, checkHTTPBody}, DefaultHelp: "connection; none for UDP ports", Help: "Active health check of the nodes."},
-	}).Serving(schema.Serves{Portable: portable.CheckProtocol, Values: map[string]string{portable.CheckTCP: checkConnection, portable.CheckHTTP: checkHTTP}}),
+	}).Serving(
+		schema.Serves{Portable: portable.CheckProtocol, Values: map[string]string{portable.CheckTCP: checkConnection, portable.CheckHTTP: checkHTTP}},
+		schema.Serves{Portable: portable.CheckPort, Translate: portable.NodePortAlone("NodeBalancers check"), Only: "`node-port` alone"},
+	),
 	schema.StringAnnotation(func(s *settings) *string { return &s.CheckPath }, schema.AnnotationRow{
 		Key: annotationCheckPath, Changes: schema.InPlace, Spec: schema.Spec{DefaultHelp: "/", Help: "Path of http and http_body checks."},
 	}).Serving(schema.Serves{Portable: portable.CheckPath}),

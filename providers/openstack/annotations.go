@@ -146,7 +146,9 @@ var Annotations = schema.Annotations[settings]{
 	switchRow(annotationForwardedFor, "false", "Serve TCP ports as HTTP and tell members the client's address in the header X-Forwarded-For.", func(s *settings) *string { return &s.ForwardedFor }),
 	idRow(annotationFlavorID, "Octavia's flavor; empty overrules the option flavor-id.", schema.AtCreation, func(s *settings) *string { return &s.FlavorID }, schema.AnyUUID),
 	stringRow(annotationZone, "Octavia's availability zone; empty overrules the option availability-zone.", schema.AtCreation, func(s *settings) *string { return &s.Zone }, nil),
-	switchRow(annotationMonitor, "the option create-monitor", "Check the health of members.", func(s *settings) *string { return &s.Monitor }),
+	switchRow(annotationMonitor, "the option create-monitor", "Check the health of members.", func(s *settings) *string { return &s.Monitor }).Serving(
+		schema.Serves{Portable: portable.CheckPort, Translate: portable.NodePortAlone("Octavia checks"), Only: "`node-port` alone"},
+	),
 	numberRow(annotationMonitorDelay, "", "the option monitor-delay", "Seconds between two checks.", 1, 2147483647, func(s *settings) *int { return &s.Delay }).Serving(schema.Serves{Portable: portable.CheckInterval, Unit: time.Second, Also: withMonitor}),
 	numberRow(annotationMonitorTimeout, "", "the option monitor-timeout", "Seconds after which a check has failed.", 1, 2147483647, func(s *settings) *int { return &s.Timeout }).Serving(schema.Serves{Portable: portable.CheckTimeout, Unit: time.Second, Also: withMonitor}),
 	numberRow(annotationMonitorRetries, "", "the option monitor-max-retries", "Checks that must pass before a member serves.", 1, 10, func(s *settings) *int { return &s.Retries }).Serving(schema.Serves{Portable: portable.HealthyThreshold, Also: withMonitor}),

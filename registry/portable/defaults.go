@@ -4,8 +4,6 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-
-	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 // WithDefaults returns a Service with annotations where it has none of its own, and those that were added. A default gives way to
@@ -47,15 +45,4 @@ func says(cloud Cloud, given map[string]string, key string) bool {
 		}
 	}
 	return false
-}
-
-// Serves returns the rows of a cloud that serve a portable annotation.
-func (c Cloud) Serves(key string) []schema.AnnotationRow {
-	var rows []schema.AnnotationRow
-	for _, p := range pairsOf(c.Rows, key) {
-		if !slices.ContainsFunc(rows, func(r schema.AnnotationRow) bool { return r.Key == p.row.Key }) {
-			rows = append(rows, p.row)
-		}
-	}
-	return rows
 }

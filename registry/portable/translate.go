@@ -136,8 +136,8 @@ func (t *translator) checkTLSPorts() {
 
 // hasOwn reports whether the Service has an annotation of the cloud's own for a portable one.
 func (t *translator) hasOwn(key string) bool {
-	return slices.ContainsFunc(t.pairs(key), func(p pair) bool {
-		return t.given[p.row.Key] != "" || slices.ContainsFunc(p.serves.Rivals, func(k string) bool { return t.given[k] != "" })
+	return slices.ContainsFunc(t.pairs(key), func(p Pair) bool {
+		return t.given[p.Row.Key] != "" || slices.ContainsFunc(p.Serves.Rivals, func(k string) bool { return t.given[k] != "" })
 	})
 }
 
@@ -155,72 +155,72 @@ func (t *translator) warn(key, reason string) {
 	t.warnings = append(t.warnings, &schema.Problem{Place: place(key), Value: t.given[key], Reason: reason, Warning: true})
 }
 
-// pair is a row of the cloud with one of the portable annotations that it serves.
-type pair struct {
-	row    schema.AnnotationRow
-	serves schema.Serves
+// Pair is a row of the cloud with one of the portable annotations that it serves.
+type Pair struct {
+	Row    schema.AnnotationRow
+	Serves schema.Serves
 }
 
-// pairs returns the rows that serve a portable annotation, each perhaps for Services of another kind.
-func (t *translator) pairs(key string) []pair { return pairsOf(t.cloud.Rows, key) }
+func (t *translator) pairs(key string) []Pair { return t.cloud.Pairs(key) }
 
-func pairsOf(rows []schema.AnnotationRow, key string) []pair {
-	var all []pair
-	for _, r := range rows {
+// Pairs returns the rows that serve a portable annotation, each perhaps for Services of another kind.
+func (c Cloud) Pairs(key string) []Pair {
+	var all []Pair
+	for _, r := range c.Rows {
 		for _, s := range r.Serves {
 			if s.Portable == key {
-				all = append(all, pair{r, s})
+				all = append(all, Pair{r, s})
 			}
 		}
 	}
 	return all
 }
 
-func (p pair) holds(own map[string]string) bool {
-	return p.row.Where.Holds(own) && p.serves.Where.Holds(own)
+func (p Pair) holds(own map[string]string) bool {
+	return p.Row.Where.Holds(own) && p.Serves.Where.Holds(own)
 }
 
-// choice is the condition that a Service may be given.
-func (p pair) choice() *schema.Where {
+// Choice is the condition that a Service may be given.
+func (p Pair) Choice() *schema.Where {
 	switch {
-	case !p.serves.Choose:
+	case !p.Serves.Choose:
 		return nil
-	case p.serves.Where != nil:
-		return p.serves.Where
+	case p.Serves.Where != nil:
+		return p.Serves.Where
 	}
-	return p.row.Where
+	return p.Row.Where
 }
 
 // outcome returns the cloud's own annotations for a portable value.
-func (p pair) outcome(title, value string, asked schema.Asked) (map[string]string, error) {
-	s := p.serves
+func (p Pair) outcome(title, value string, asked schema.Asked) (map[string]string, error) {
+	s := p.Serves
 	switch {
 	case s.Translate != nil:
 		return s.Translate(value, asked)
 	case s.Values != nil:
 		own, ok := s.Values[value]
 		if !ok {
-			return nil, errors.New(valuesWords(p, title))
+			return nil, errors.New(ValuesWords(p, title))
 		}
-		return map[string]string{p.row.Key: own}, nil
+		return map[string]string{p.Row.Key: own}, nil
 	case s.Unit != 0:
-		own, err := s.InUnit(p.row.Spec, value)
-		return map[string]string{p.row.Key: own}, err
-	case p.row.Kind == schema.KindInt && (s.Min != nil || s.Max != nil):
-		return map[string]string{p.row.Key: value}, s.Whole(p.row.Spec, value)
+		own, err := s.InUnit(p.Row.Spec, value)
+		return map[string]string{p.Row.Key: own}, err
+	case p.Row.Kind == schema.KindInt && (s.Min != nil || s.Max != nil):
+		return map[string]string{p.Row.Key: value}, s.Whole(p.Row.Spec, value)
 	}
-	return map[string]string{p.row.Key: value}, nil
+	return map[string]string{p.Row.Key: value}, nil
 }
 
-// valuesWords says which values a row serves, in the order of the table.
-func valuesWords(p pair, title string) string {
+// ValuesWords says which values a row serves, in the order of the table.
+func ValuesWords(p Pair, title string) string {
 	var legal []string
 	for _, a := range Annotations {
-		if a.Key != p.serves.Portable {
+		if a.Key != p.Serves.Portable {
 			continue
 		}
 		for _, c := range a.Choices {
-			if _, ok := p.serves.Values[c]; ok {
+			if _, ok := p.Serves.Values[c]; ok {
 				legal = append(legal, strconv.Quote(c))
 			}
 		}
@@ -229,7 +229,7 @@ func valuesWords(p pair, title string) string {
 }
 
 // judged returns what a row makes of a value, and checks it by the row.
-func (t *translator) judged(p pair, value string) (map[string]string, error) {
+func (t *translator) judged(p Pair, value string) (map[string]string, error) {
 	out, err := p.outcome(t.cloud.Title, value, t.view())
 	if err != nil {
 		return nil, err
@@ -247,9 +247,9 @@ func (t *translator) judged(p pair, value string) (map[string]string, error) {
 }
 
 // specOf finds what is legal for an annotation of the cloud.
-func (t *translator) specOf(p pair, key string) (schema.Spec, bool) {
-	if p.row.Key == key {
-		return p.row.Spec, true
+func (t *translator) specOf(p Pair, key string) (schema.Spec, bool) {
+	if p.Row.Key == key {
+		return p.Row.Spec, true
 	}
 	for _, r := range t.cloud.Rows {
 		many, numbered := strings.CutSuffix(r.Key, schema.Numbered)
@@ -273,7 +273,7 @@ func (t *translator) choose(key string) {
 		}
 	}
 	for _, p := range pairs {
-		where := p.choice()
+		where := p.Choice()
 		if where == nil || len(where.OneOf) == 0 || t.own[where.Key] != "" {
 			continue
 		}
@@ -295,7 +295,7 @@ func (t *translator) translate(key string) {
 		return
 	}
 	pairs := t.pairs(key)
-	holding := slices.DeleteFunc(slices.Clone(pairs), func(p pair) bool { return !p.holds(t.own) })
+	holding := slices.DeleteFunc(slices.Clone(pairs), func(p Pair) bool { return !p.holds(t.own) })
 	switch {
 	case len(holding) == 0 && key == Hostname:
 		t.hostname = value
@@ -334,9 +334,9 @@ func Refusal(title string) string {
 func Effectless(title string) string { return "has no effect on " + title + "; remove it" }
 
 // needs says which annotation of the cloud is in the way of those rows that would serve.
-func (t *translator) needs(pairs []pair) string {
+func (t *translator) needs(pairs []Pair) string {
 	for _, p := range pairs {
-		for _, w := range []*schema.Where{p.serves.Where, p.row.Where} {
+		for _, w := range []*schema.Where{p.Serves.Where, p.Row.Where} {
 			switch {
 			case w == nil || w.Holds(t.own):
 			case len(w.OneOf) > 0:
@@ -350,29 +350,29 @@ func (t *translator) needs(pairs []pair) string {
 }
 
 // set writes an annotation of the cloud, unless the Service has its own.
-func (t *translator) set(p pair, ownKey, value string) {
-	key := p.serves.Portable
+func (t *translator) set(p Pair, ownKey, value string) {
+	key := p.Serves.Portable
 	if ownKey == FieldLoadBalancerIP {
 		t.address = value
 		return
 	}
 	if have, present := t.given[ownKey]; present {
-		if p.serves.Merge != nil && have != "" {
-			merged, contradict := p.serves.Merge(have, value)
+		if p.Serves.Merge != nil && have != "" {
+			merged, contradict := p.Serves.Merge(have, value)
 			t.own[ownKey] = merged
 			if contradict {
 				t.contradiction(key, ownKey)
 			}
 			return
 		}
-		if !same(p.serves, have, value) {
+		if !same(p.Serves, have, value) {
 			t.contradiction(key, ownKey)
 		}
 		return
 	}
-	for _, rival := range p.serves.Rivals {
+	for _, rival := range p.Serves.Rivals {
 		if have, present := t.given[rival]; present && have != "" {
-			if !same(p.serves, have, value) {
+			if !same(p.Serves, have, value) {
 				t.contradiction(key, rival)
 			}
 			return
@@ -382,7 +382,7 @@ func (t *translator) set(p pair, ownKey, value string) {
 		return
 	}
 	t.own[ownKey], t.from[ownKey] = value, key
-	for k, v := range p.serves.Also {
+	for k, v := range p.Serves.Also {
 		if _, present := t.given[k]; !present {
 			t.own[k], t.from[k] = v, key
 		}
@@ -480,4 +480,14 @@ func (t Translation) Named(err error) error {
 	named := *p
 	named.Place = strings.Replace(p.Place, best, t.From[best], 1) + ", which is " + best
 	return &named
+}
+
+// NodePortAlone is the translation of the health check's port on a cloud that checks the node port and no other. who says so.
+func NodePortAlone(who string) func(string, schema.Asked) (map[string]string, error) {
+	return func(value string, _ schema.Asked) (map[string]string, error) {
+		if value == NodePort {
+			return nil, nil
+		}
+		return nil, schema.NoEffect(who + " the node port alone; use " + NodePort + ", or remove it")
+	}
 }
