@@ -126,6 +126,7 @@ test-image: build ## The image is the same each time, and its program runs from 
 .PHONY: test-chart
 test-chart: $(BIN)/helm ## What the Helm chart renders, for each Kubernetes minor version; TESTFLAGS=-update writes the snapshots anew
 	ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GO) test -count=1 -trimpath -tags $(TAGS) -timeout 5m ./test/chart $(TESTFLAGS)
+	CGO_ENABLED=0 $(GO) -C build/prometheus test -trimpath -tags $(TAGS) ./...
 	CGO_ENABLED=0 $(GO) -C build/kubernetes test -trimpath ./...
 	for module in 1.34.mod 1.35.mod 1.36.mod go.mod; do \
 		echo "Kubernetes types of $$(awk '$$1 == "k8s.io/api" {print $$2}' build/kubernetes/$$module)"; \

@@ -209,7 +209,8 @@ func valueSchema(node *yaml.Node, path string, providers []registry.Provider) ob
 // passedOn are values that Kubernetes judges.
 func passedOn(path string) bool {
 	switch path {
-	case "nodeSelector", "resources", "podSecurityContext", "securityContext", "metrics.dashboard.labels":
+	case "nodeSelector", "resources", "podSecurityContext", "securityContext", "metrics.dashboard.labels", "strategy", "updateStrategy",
+		"livenessProbe", "readinessProbe":
 		return true
 	}
 	return false

@@ -64,7 +64,7 @@ func render(t *testing.T, release, values string) string {
 // renderOf renders the chart in a folder.
 func renderOf(t *testing.T, folder, release, values string) string {
 	t.Helper()
-	out, err := helm(t, values, "template", release, folder, "--namespace=ccm")
+	out, err := helm(t, values, "template", release, folder, "--namespace=ccm", "--api-versions=monitoring.coreos.com/v1")
 	require.NoError(t, err, out)
 	return out
 }
@@ -239,7 +239,7 @@ func TestPermissionsDoNotGrow(t *testing.T) {
 		"events": "create patch update", "namespaces kube-system": "get",
 	}
 	namespaced := map[string]string{"coordination.k8s.io leases": "create", "coordination.k8s.io leases x-cloud-controller-manager": "get update"}
-	bound := []string{"ClusterRole ccm:x-cloud-controller-manager", "ClusterRole system:auth-delegator", "Role extension-apiserver-authentication-reader", "Role x-cloud-controller-manager"}
+	bound := []string{"ClusterRole ccm:x-cloud-controller-manager", "ClusterRole ccm:x-cloud-controller-manager:metrics", "ClusterRole system:auth-delegator", "Role extension-apiserver-authentication-reader", "Role x-cloud-controller-manager"}
 	for _, p := range clouds() {
 		var names []string
 		for _, c := range p.Controllers {
@@ -252,11 +252,17 @@ func TestPermissionsDoNotGrow(t *testing.T) {
 			for _, o := range objects(t, render(t, "x", given(p)+fmt.Sprintf(everything, further))) {
 				switch o := o.(type) {
 				case *rbacv1.ClusterRole:
+					if o.Name == "ccm:x-cloud-controller-manager:metrics" { // another account's
+						assert.Equal(t, []rbacv1.PolicyRule{{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}}, o.Rules)
+						continue
+					}
 					grants(inCluster, o.Rules)
 				case *rbacv1.Role:
 					assert.Equal(t, "ccm", o.Namespace)
 					grants(inNamespace, o.Rules)
 				case *rbacv1.ClusterRoleBinding:
+					own := o.RoleRef.Name != "ccm:x-cloud-controller-manager:metrics"
+					assert.Equal(t, own, o.Subjects[0].Name == "x-cloud-controller-manager", "the program does not read its own metrics, and the scraper nothing else")
 					roles = append(roles, o.RoleRef.Kind+" "+o.RoleRef.Name)
 				case *rbacv1.RoleBinding:
 					roles = append(roles, o.RoleRef.Kind+" "+o.RoleRef.Name)

@@ -128,7 +128,7 @@ func (c *Cluster) Render(ctx context.Context, release string, values Values) ([]
 	if err != nil {
 		return nil, fmt.Errorf("writing the values: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, c.Programs.Helm, "template", release, chart, "--namespace="+metav1.NamespaceSystem, "--values=-")
+	cmd := exec.CommandContext(ctx, c.Programs.Helm, "template", release, chart, "--namespace="+metav1.NamespaceSystem, "--values=-", "--api-versions=monitoring.coreos.com/v1")
 	cmd.Stdin = bytes.NewReader(text)
 	cmd.Env = append(os.Environ(), "HOME="+c.Dir, "KUBECONFIG=/nonexistent")
 	var stderr bytes.Buffer

@@ -17,12 +17,26 @@ app.kubernetes.io/name: {{ include "ccm.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{- define "ccm.namespace" -}}
+{{- default .Release.Namespace .Values.namespaceOverride }}
+{{- end }}
+
+{{- /* Annotations of an object, as a part of its metadata: those of all objects, and more of its own. */ -}}
+{{- define "ccm.annotations" -}}
+{{- with merge (dict) (default (dict) .more) .root.Values.commonAnnotations -}}
+{{- dict "annotations" . | toYaml | nindent 2 }}
+{{- end }}
+{{- end }}
+
 {{- define "ccm.labels" -}}
 {{ include "ccm.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 app.kubernetes.io/component: {{ .Values.cloudProvider }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "ccm.serviceAccount" -}}
@@ -35,7 +49,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{- /* Names of objects outside of namespaces carry the namespace, so that releases do not clash. */ -}}
 {{- define "ccm.clusterName" -}}
-{{- printf "%s:%s" .Release.Namespace (include "ccm.fullname" .) }}
+{{- printf "%s:%s" (include "ccm.namespace" .) (include "ccm.fullname" .) }}
 {{- end }}
 
 {{- define "ccm.image" -}}
@@ -122,13 +136,18 @@ that of a file with credentials only the keys count that hold none, and no text.
 {{- end -}}
 {{- end }}
 
+{{- /* Whether the API server knows the kinds of the Prometheus operator. */ -}}
+{{- define "ccm.monitors" -}}
+{{- if .Capabilities.APIVersions.Has "monitoring.coreos.com/v1" }}true{{ end }}
+{{- end }}
+
 {{- define "ccm.scraped" -}}
 {{- if or .Values.metrics.serviceMonitor.enabled .Values.metrics.podMonitor.enabled }}true{{ end }}
 {{- end }}
 
 {{- /* What tells the series of this release from those of others: as the monitors of the chart label them. */ -}}
 {{- define "ccm.series" -}}
-{{- default (printf "namespace=%q,job=~%q" .Release.Namespace (printf "(%s/)?%s(-metrics)?" .Release.Namespace (include "ccm.fullname" .))) .Values.metrics.rules.selector }}
+{{- default (printf "namespace=%q,job=~%q" (include "ccm.namespace" .) (printf "(%s/)?%s(-metrics)?" (default (include "ccm.namespace" .) .Values.metrics.namespace) (include "ccm.fullname" .))) .Values.metrics.rules.selector }}
 {{- end }}
 
 {{- define "ccm.bindAddress" -}}
