@@ -78,7 +78,8 @@ func TestAlerts(t *testing.T) {
 		if c.scrapes == nil || c.scrapes[0] == down {
 			continue
 		}
-		if want := map[string]int{`rate(calls_total{job=~"$job"}[5m])`: 1, "up_now == 2": 0}; c.hold != "30s" && !reflect.DeepEqual(a.Series, want) {
+		want := map[string]int{`rate(calls_total{job=~"$job"}[5m])`: 1, "up_now == 2": 0}
+		if c.hold != "30s" && !reflect.DeepEqual(a.Series, want) {
 			t.Errorf("%s: the dashboard has %v", name, a.Series)
 		}
 	}

@@ -239,7 +239,10 @@ func TestPermissionsDoNotGrow(t *testing.T) {
 		"events": "create patch update", "namespaces kube-system": "get",
 	}
 	namespaced := map[string]string{"coordination.k8s.io leases": "create", "coordination.k8s.io leases x-cloud-controller-manager": "get update"}
-	bound := []string{"ClusterRole ccm:x-cloud-controller-manager", "ClusterRole ccm:x-cloud-controller-manager:metrics", "ClusterRole system:auth-delegator", "Role extension-apiserver-authentication-reader", "Role x-cloud-controller-manager"}
+	bound := []string{
+		"ClusterRole ccm:x-cloud-controller-manager", "ClusterRole ccm:x-cloud-controller-manager:metrics", "ClusterRole system:auth-delegator",
+		"Role extension-apiserver-authentication-reader", "Role x-cloud-controller-manager",
+	}
 	for _, p := range clouds() {
 		var names []string
 		for _, c := range p.Controllers {

@@ -157,18 +157,7 @@ func TestAlerts(t *testing.T) {
 	require.NoError(t, c.Kube.CoreV1().Nodes().Delete(t.Context(), "nameless", metav1.DeleteOptions{}))
 	waitMetric(t, m, 0, "anyccm_guard_uninitialized_nodes", of)
 
-	require.NoError(t, c.Cloud.AddFault(t.Context(), harness.Fault{Kind: "status", Status: 500}))
-	require.NoError(t, c.SetReady(t.Context(), "node-1", false)) // somebody has to ask
-	waitMetric(t, m, 0, "anyccm_cloud_api_up", of)
-	shown = monitors.requireRings(t, "the cloud is down", []*harness.CCM{m}, map[string]string{"CloudControllerManagerCloudAPIDown": of})
-	for expression, series := range shown {
-		if strings.Contains(expression, "code!~") {
-			assert.NotZero(t, series, expression)
-		}
-	}
-	require.NoError(t, c.Cloud.ClearFaults(t.Context()))
-	waitMetric(t, m, 1, "anyccm_cloud_api_up", of)
-
+	requireOutageRings(t, c, monitors, m)
 	for i := range n - 1 {
 		name := fmt.Sprintf("node-%d", i+1)
 		require.NoError(t, c.Cloud.Remove(t.Context(), name))
@@ -176,6 +165,22 @@ func TestAlerts(t *testing.T) {
 	}
 	waitMetric(t, m, n-1, "anyccm_guard_held_nodes", of, `reason="all"`)
 	monitors.requireRings(t, "all instances vanished", []*harness.CCM{m}, map[string]string{"CloudControllerManagerNodeDeletionHeld": `reason="all"`})
+}
+
+// requireOutageRings makes the cloud fail, and mends it.
+func requireOutageRings(t *testing.T, c *harness.Cluster, monitors *monitoring, m *harness.CCM) {
+	t.Helper()
+	require.NoError(t, c.Cloud.AddFault(t.Context(), harness.Fault{Kind: "status", Status: 500}))
+	require.NoError(t, c.SetReady(t.Context(), "node-1", false)) // somebody has to ask
+	waitMetric(t, m, 0, "anyccm_cloud_api_up", of)
+	shown := monitors.requireRings(t, "the cloud is down", []*harness.CCM{m}, map[string]string{"CloudControllerManagerCloudAPIDown": of})
+	for expression, series := range shown {
+		if strings.Contains(expression, "code!~") {
+			assert.NotZero(t, series, expression)
+		}
+	}
+	require.NoError(t, c.Cloud.ClearFaults(t.Context()))
+	waitMetric(t, m, 1, "anyccm_cloud_api_up", of)
 }
 
 // TestOrphanAlert: a load balancer that its Service left behind rings; one that was left on purpose does not. The program looks for
