@@ -87,7 +87,8 @@ func TestAlerts(t *testing.T) {
 
 func TestFaults(t *testing.T) {
 	t.Parallel()
-	if _, err := evaluate(t, strings.Replace(rules, "max by", "maximum by", 1), "1m", "up_now 1\n"); err == nil || !strings.Contains(err.Error(), "Down") {
+	wrong := strings.Replace(rules, "max by", "maximum by", 1)
+	if _, err := evaluate(t, wrong, "1m", "up_now 1\n"); err == nil || !strings.Contains(err.Error(), "Down") {
 		t.Errorf("a rule that cannot be parsed: %v", err)
 	}
 	if _, err := evaluate(t, rules, "1m", "up_now{ 1\n"); err == nil {
