@@ -114,7 +114,7 @@ func (p Provider) Missing() error {
 	}
 	i := p.Installation
 	missing(p.Title == "", "Title is empty; write the cloud's name")
-	missing(!slices.Contains([]string{"alpha", "beta", "stable"}, p.Stability), "Stability %q is none of alpha, beta, stable", p.Stability)
+	missing(!slices.Contains([]string{"alpha", "beta", "stable"}, p.Stability), "Stability %q is not one of alpha, beta, stable", p.Stability)
 	missing(len(p.Permissions) == 0, "Permissions are empty; name the rights that the credential needs")
 	missing(i.MaxSlimMiB <= 0, "Installation.MaxSlimMiB is empty; limit the size of the slim program")
 	missing(i.Migration.ClusterName == "", "Installation.Migration.ClusterName is empty; say what the cluster's name is part of")

@@ -40,7 +40,7 @@ func main() {
 
 func run(args []string) error {
 	fs := flag.NewFlagSet("image", flag.ContinueOnError)
-	out := fs.String("out", "", "folder of the OCI layout, which is made anew")
+	out := fs.String("out", "", "folder of the OCI layout, which is replaced")
 	version := fs.String("version", "dev", "version, for the labels")
 	revision := fs.String("revision", "unknown", "commit, for the labels")
 	if err := fs.Parse(args); err != nil {

@@ -152,7 +152,7 @@ func modulesOf(ctx context.Context, info *debug.BuildInfo) ([]module, error) {
 // read takes the licences and notices from the module's folder.
 func (m *module) read(folder string) error {
 	if folder == "" {
-		return errors.New("the module is not in the module cache, or the binary was built from another go.mod: run go mod download and build it anew")
+		return errors.New("the module is not in the module cache, or the binary was built from another go.mod: run go mod download and build it again")
 	}
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -174,7 +174,7 @@ func (m *module) read(folder string) error {
 		}
 		found := identify(string(text))
 		if len(found) == 0 {
-			return fmt.Errorf("%s is none of the licences that this program may be linked with; look at it, then at the list in build/materials", e.Name())
+			return fmt.Errorf("%s is not among the licences that this program may be linked with; check it, then the list in build/materials", e.Name())
 		}
 		for _, id := range found {
 			if !slices.Contains(m.Licences, id) {

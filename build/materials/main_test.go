@@ -40,7 +40,7 @@ func TestModuleWithoutGoodLicenceIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ file, text, problem string }{
 		"none":      {"README", "Read me.", "there is no licence file"},
-		"forbidden": {"LICENSE", "GNU AFFERO GENERAL PUBLIC LICENSE", "LICENSE is none of the licences"},
+		"forbidden": {"LICENSE", "GNU AFFERO GENERAL PUBLIC LICENSE", "LICENSE is not among the licences"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

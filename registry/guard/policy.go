@@ -50,18 +50,18 @@ func DefaultPolicy() Policy {
 
 // AddFlags declares a flag for every limit.
 func (p *Policy) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&p.NodeSelector, "node-selector", p.NodeSelector, "Label selector of the Nodes that this program manages. Others are neither initialized, updated, tainted nor deleted, and cost no cloud call. Empty means all.")
+	fs.StringVar(&p.NodeSelector, "node-selector", p.NodeSelector, "Label selector of the Nodes that this program manages. Other Nodes are neither initialized, updated, tainted nor deleted, and cost no API calls. Empty means all.")
 	fs.DurationVar(&p.GracePeriod, "node-deletion-grace-period", p.GracePeriod, "Age below which a Node is never deleted.")
-	fs.IntVar(&p.Confirmations, "node-deletion-confirmations", p.Confirmations, "How often in a row the cloud must say that an instance is gone before its Node is deleted.")
-	fs.DurationVar(&p.ConfirmationTime, "node-deletion-confirmation-time", p.ConfirmationTime, "Least time between the first and the last of these answers.")
-	fs.DurationVar(&p.Window, "node-deletion-window", p.Window, "Span over which Nodes that vanish unannounced are counted against --node-deletion-max-share and --node-deletion-floor.")
-	fs.Float64Var(&p.MaxShare, "node-deletion-max-share", p.MaxShare, "Share of the cluster's Nodes, from 0 to 1, that may vanish unannounced within the window. If more do, they are held. 1 lifts this limit, the one on a cluster that vanishes as a whole, and the need to see an instance that exists.")
-	fs.IntVar(&p.Floor, "node-deletion-floor", p.Floor, "Number of Nodes that may vanish unannounced within the window whatever share of the cluster they are.")
-	fs.DurationVar(&p.HoldTime, "node-deletion-hold-time", p.HoldTime, "How long Nodes beyond the share are held. If until then the cloud keeps calling their instances gone, other instances are seen all the time and none comes back, the Nodes go one by one. 0 holds them until a person acts.")
-	fs.StringSliceVar(&p.PlannedKeys, "node-deletion-planned-keys", p.PlannedKeys, "Further keys of taints or annotations that announce the removal of a Node, beside those of Cluster Autoscaler and Karpenter and node.kubernetes.io/out-of-service. Such a Node is neither held by the share nor counted; that its instance is gone must be proved all the same.")
-	fs.BoolVar(&p.VerifyInstances, "verify-node-instances", p.VerifyInstances, "Make a Node a backend of load balancers or the next hop of routes only if the cloud shows that the instance behind its provider ID is a node of this cluster: by its name or by the cluster's mark, as the cloud's page says. Without it the provider ID that kubelet may choose is believed.")
+	fs.IntVar(&p.Confirmations, "node-deletion-confirmations", p.Confirmations, "How many times in a row the cloud must say that an instance is gone before its Node is deleted.")
+	fs.DurationVar(&p.ConfirmationTime, "node-deletion-confirmation-time", p.ConfirmationTime, "Minimum time between the first and the last of these answers.")
+	fs.DurationVar(&p.Window, "node-deletion-window", p.Window, "Period over which Nodes that vanish without an announcement count towards --node-deletion-max-share and --node-deletion-floor.")
+	fs.Float64Var(&p.MaxShare, "node-deletion-max-share", p.MaxShare, "Share of the cluster's Nodes, from 0 to 1, that may vanish without an announcement within the window. If more do, they are held. 1 disables this limit, the one on a cluster that vanishes as a whole, and the requirement to see an existing instance.")
+	fs.IntVar(&p.Floor, "node-deletion-floor", p.Floor, "Number of Nodes that may vanish without an announcement within the window, whatever share of the cluster they are.")
+	fs.DurationVar(&p.HoldTime, "node-deletion-hold-time", p.HoldTime, "How long Nodes beyond the share are held. If by then the cloud has called their instances gone all the time, other instances were seen and none came back, the Nodes are deleted one by one. 0 holds them until a person acts.")
+	fs.StringSliceVar(&p.PlannedKeys, "node-deletion-planned-keys", p.PlannedKeys, "Further keys of taints or annotations that announce the removal of a Node, in addition to those of Cluster Autoscaler and Karpenter and node.kubernetes.io/out-of-service. Such a Node does not count towards the share and is not held by it; its instance must still be proved gone.")
+	fs.BoolVar(&p.VerifyInstances, "verify-node-instances", p.VerifyInstances, "Make a Node a backend of load balancers or the next hop of routes only if the cloud shows that the instance behind its provider ID is a node of this cluster: by its name or by the cluster's mark, as the cloud's page says. Without this flag the provider ID is trusted, which kubelet can choose.")
 	p.Addresses.AddFlags(fs)
-	fs.BoolVar(&p.DryRun, "node-deletion-dry-run", p.DryRun, "Report Nodes that would be deleted by events, and delete none.")
+	fs.BoolVar(&p.DryRun, "node-deletion-dry-run", p.DryRun, "Delete no Nodes; report with events which ones would be deleted.")
 }
 
 // Validate reports all limits that make no sense.

@@ -32,7 +32,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/test/expectations"
 )
 
-var update = flag.Bool("update", false, "write the snapshots anew")
+var update = flag.Bool("update", false, "update the snapshots")
 
 const folder = "../../charts/cloud-controller-manager"
 

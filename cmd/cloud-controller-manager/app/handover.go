@@ -44,9 +44,9 @@ func newHandover(c choice) *handover {
 	}
 	fs := h.cmd.Flags()
 	h.addFlags()
-	fs.StringVar(&h.clusterName, "cluster-name", "kubernetes", "The name that has to be typed before anything is changed.")
-	fs.StringVar(&h.from, "from", "", "UID that the namespace kube-system had before the cluster was restored. What carries its mark is marked as ours, after the cluster's name was typed.")
-	fs.BoolVar(&h.yes, "yes", false, "Do not ask. Needs --from.")
+	fs.StringVar(&h.clusterName, "cluster-name", "kubernetes", "The name to type before anything is changed.")
+	fs.StringVar(&h.from, "from", "", "UID that the namespace kube-system had before the cluster was restored. Load balancers with its mark are marked as ours, after asking for the cluster's name.")
+	fs.BoolVar(&h.yes, "yes", false, "Do not ask. Requires --from.")
 	fs.StringVarP(&h.output, "output", "o", "table", "Output format: table or json.")
 	c.addFlags(h.cmd)
 	return h

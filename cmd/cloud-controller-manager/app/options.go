@@ -67,7 +67,7 @@ func lateDefaults(cmd *cobra.Command, o *options.CloudControllerManagerOptions) 
 // addEndpointFlag declares the flag that lets the clouds' endpoints be without TLS.
 func addEndpointFlag(fs *pflag.FlagSet, allow *bool) {
 	fs.BoolVar(allow, schema.FlagAllowInsecureEndpoints, *allow,
-		"Accept http:// endpoints of the cloud beside loopback addresses. Credentials then cross the network in clear.")
+		"Accept http:// endpoints of the cloud that are not loopback addresses. Credentials then cross the network unencrypted.")
 }
 
 // commonFlags returns the flags that every provider shares.

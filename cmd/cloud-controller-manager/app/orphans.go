@@ -35,7 +35,7 @@ func orphansCommand(c choice) *cobra.Command {
 	o := &orphans{cloudCommand: cloudCommand{providers: c.providers}}
 	o.cmd = &cobra.Command{
 		Use: "orphans", Args: cobra.NoArgs,
-		Short: "List what carries this cluster's mark in the cloud and belongs to no Service",
+		Short: "List objects in the cloud that carry this cluster's mark and belong to no Service",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), orphanSearch)
 			defer cancel()
@@ -44,9 +44,9 @@ func orphansCommand(c choice) *cobra.Command {
 	}
 	fs := o.cmd.Flags()
 	o.addFlags()
-	fs.StringVar(&o.clusterName, "cluster-name", "kubernetes", "The name that has to be typed before anything is deleted.")
+	fs.StringVar(&o.clusterName, "cluster-name", "kubernetes", "The name to type before anything is deleted.")
 	fs.StringVarP(&o.output, "output", "o", "table", "Output format: table or json.")
-	fs.BoolVar(&o.remove, "delete", false, "Delete what was listed, after the cluster's name was typed.")
+	fs.BoolVar(&o.remove, "delete", false, "Delete the listed objects, after asking for the cluster's name.")
 	c.addFlags(o.cmd)
 	return o.cmd
 }

@@ -52,7 +52,7 @@ func preflightCommand(c choice) *cobra.Command {
 	p := &preflight{cloudCommand: cloudCommand{providers: c.providers}}
 	p.cmd = &cobra.Command{
 		Use: "preflight", Args: cobra.NoArgs,
-		Short: "Try settings, cloud, cluster, rights and nodes before the program runs; nothing is changed",
+		Short: "Check settings, cloud, cluster, rights and nodes before the program runs; nothing is changed",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if p.output != "text" && p.output != "json" {
 				return fmt.Errorf("--output %q: use text or json", p.output)
@@ -82,7 +82,7 @@ func (p *preflight) run(ctx context.Context) {
 		}
 		return
 	}
-	p.note("settings", passed, "every setting is legal", "")
+	p.note("settings", passed, "all settings are valid", "")
 	works := p.checkCloud(ctx, cloud)
 	client, err := p.connect(cloud)
 	if err != nil {

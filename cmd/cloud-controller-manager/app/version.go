@@ -46,7 +46,7 @@ func printVersion(w io.Writer, providers *registry.Registry) {
 }
 
 func longHelp(providers *registry.Registry) string {
-	return "The cloud controller manager initialises the nodes of a Kubernetes cluster, removes those whose instance is gone,\n" +
+	return "The cloud controller manager initialises the nodes of a Kubernetes cluster, removes Nodes whose instance is gone,\n" +
 		"and serves Services of type LoadBalancer, on the cloud that --cloud-provider names.\n\n" +
 		"Linked providers: " + strings.Join(providers.Names(), ", ")
 }

@@ -207,7 +207,7 @@ func (f Facts) adopt(d Decision, ours bool) Decision {
 	case f.Adopt == registry.AdoptNone || f.Unmarked:
 		d.advice = "the operator allows no adoption (--adopt-load-balancers=none); choose another name or ID"
 		if f.Unmarked {
-			d.advice = "without marks no load balancer can be adopted safely, for it could not be told from one that was made for the Service; choose another name or ID"
+			d.advice = "without marks no load balancer can be adopted safely, because it could not be told from one that was created for the Service; choose another name or ID"
 		}
 		return d.refuse(who, nil)
 	}
