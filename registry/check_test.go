@@ -30,15 +30,18 @@ func TestCheckServiceOf(t *testing.T) {
 		given         map[string]string
 		warned, wrong []string
 	}{
-		"nothing":                 {p, nil, nil, nil},
-		"known":                   {p, map[string]string{"lb.example.com/alpha-protocol": "x", "lb.example.com/alpha-port-443": "{}"}, nil, nil},
-		"of somebody else":        {p, map[string]string{"lb.example.com/beta-protocol": "x", "example.com/protocol": "x", "plain": "x"}, nil, nil},
-		"misspelt":                {p, map[string]string{"lb.example.com/alpha-prottocol": "x"}, []string{"annotation lb.example.com/alpha-prottocol: is unknown and has no effect; did you mean lb.example.com/alpha-protocol?"}, nil},
-		"misspelt in the domain":  {p, map[string]string{"lb.exampel.com/alpha-protocol": "x"}, []string{"annotation lb.exampel.com/alpha-protocol: is unknown and has no effect; did you mean lb.example.com/alpha-protocol?"}, nil},
-		"of the family":           {p, map[string]string{"lb.example.com/alpha-something-else": "x"}, []string{"annotation lb.example.com/alpha-something-else: is unknown and has no effect"}, nil},
-		"deprecated":              {p, map[string]string{"lb.example.com/alpha-size": "x"}, []string{"annotation lb.example.com/alpha-size: is deprecated: use lb.example.com/alpha-units"}, nil},
-		"common to all providers": {p, map[string]string{guard.AnnotationRetain: "perhaps"}, nil, []string{`annotation ` + guard.AnnotationRetain + `: "perhaps" is not a boolean; use "true" or "false"`}},
-		"what the provider says":  {said, nil, []string{"a warning"}, []string{"a fault", "another"}},
+		"nothing":                {p, nil, nil, nil},
+		"known":                  {p, map[string]string{"lb.example.com/alpha-protocol": "x", "lb.example.com/alpha-port-443": "{}"}, nil, nil},
+		"of somebody else":       {p, map[string]string{"lb.example.com/beta-protocol": "x", "example.com/protocol": "x", "plain": "x"}, nil, nil},
+		"misspelt":               {p, map[string]string{"lb.example.com/alpha-prottocol": "x"}, []string{"annotation lb.example.com/alpha-prottocol: is unknown and has no effect; did you mean lb.example.com/alpha-protocol?"}, nil},
+		"misspelt in the domain": {p, map[string]string{"lb.exampel.com/alpha-protocol": "x"}, []string{"annotation lb.exampel.com/alpha-protocol: is unknown and has no effect; did you mean lb.example.com/alpha-protocol?"}, nil},
+		"of the family":          {p, map[string]string{"lb.example.com/alpha-something-else": "x"}, []string{"annotation lb.example.com/alpha-something-else: is unknown and has no effect"}, nil},
+		"deprecated":             {p, map[string]string{"lb.example.com/alpha-size": "x"}, []string{"annotation lb.example.com/alpha-size: is deprecated: use lb.example.com/alpha-units"}, nil},
+		"common to all providers": {
+			p, map[string]string{guard.AnnotationRetain: "perhaps"}, nil,
+			[]string{`annotation ` + guard.AnnotationRetain + `: "perhaps" is not a boolean; use "true" or "false"`},
+		},
+		"what the provider says": {said, nil, []string{"a warning"}, []string{"a fault", "another"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -62,7 +62,10 @@ func run(args []string) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", arch, err)
 		}
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}})
+		index = mutate.AppendManifests(
+			index,
+			mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}},
+		)
 	}
 	if err := os.RemoveAll(*out); err != nil {
 		return fmt.Errorf("removing the old layout: %w", err)
@@ -90,11 +93,16 @@ func build(arch, binary string, labels map[string]string) (v1.Image, error) {
 	if err := errors.Join(w.WriteHeader(header), write(w, content), w.Close()); err != nil {
 		return nil, fmt.Errorf("packing the binary: %w", err)
 	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(files.Bytes())), nil }, tarball.WithMediaType(types.OCILayer))
+	layer, err := tarball.LayerFromOpener(
+		func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(files.Bytes())), nil },
+		tarball.WithMediaType(types.OCILayer),
+	)
 	if err != nil {
 		return nil, fmt.Errorf("packing the binary: %w", err)
 	}
-	image, err := mutate.AppendLayers(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON), layer)
+	image, err := mutate.AppendLayers(
+		mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON), layer,
+	)
 	if err != nil {
 		return nil, fmt.Errorf("adding the layer: %w", err)
 	}

@@ -20,7 +20,8 @@ import (
 var waits = map[string]bool{
 	"time.Sleep": true, "time.After": true, "time.Tick": true, "time.NewTimer": true, "time.NewTicker": true, "time.AfterFunc": true,
 	"context.WithTimeout": true, "context.WithDeadline": true,
-	"require.Eventually": true, "assert.Eventually": true, "require.EventuallyWithT": true, "assert.EventuallyWithT": true, "require.Never": true, "assert.Never": true,
+	"require.Eventually": true, "assert.Eventually": true,
+	"require.EventuallyWithT": true, "assert.EventuallyWithT": true, "require.Never": true, "assert.Never": true,
 }
 
 // TestWaitsAreVirtual: a test that waits does so in virtual time, or docs/testing.md names it with the reason why not.

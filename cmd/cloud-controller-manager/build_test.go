@@ -191,7 +191,11 @@ func culprits(t *testing.T) string {
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	binary := filepath.Join(t.TempDir(), "stamped")
-	goTool(t, "build", "-trimpath", "-tags=grpcnotrace", "-ldflags=-s -w -X "+module+"/cmd/cloud-controller-manager/app.version=v0.1.0 -X "+module+"/cmd/cloud-controller-manager/app.commit=abc", "-o", binary, "./cmd/cloud-controller-manager")
+	goTool(
+		t, "build", "-trimpath", "-tags=grpcnotrace",
+		"-ldflags=-s -w -X "+module+"/cmd/cloud-controller-manager/app.version=v0.1.0 -X "+module+"/cmd/cloud-controller-manager/app.commit=abc",
+		"-o", binary, "./cmd/cloud-controller-manager",
+	)
 	out, err := exec.CommandContext(t.Context(), binary, "--version").Output()
 	require.NoError(t, err)
 	for _, want := range []string{"AnyCCM v0.1.0 (commit abc, ", "Kubernetes libraries v0.37.", "Linked providers: " + strings.Join(registry.Linked().Names(), ", ")} {

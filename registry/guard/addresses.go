@@ -90,7 +90,9 @@ func (p AddressPolicy) compile(place func(name string) string) (chooser, error) 
 
 // of returns the policy for one Node: an annotation takes the place of the flag of the same name.
 func (p AddressPolicy) of(node *v1.Node) (chooser, error) {
-	for key, list := range map[string]*[]string{AnnotationAddressFamilies: &p.Families, AnnotationAddressInclude: &p.Include, AnnotationAddressExclude: &p.Exclude} {
+	for key, list := range map[string]*[]string{
+		AnnotationAddressFamilies: &p.Families, AnnotationAddressInclude: &p.Include, AnnotationAddressExclude: &p.Exclude,
+	} {
 		if text, ok := node.Annotations[key]; ok {
 			*list = split(text)
 		}

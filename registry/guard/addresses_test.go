@@ -37,15 +37,23 @@ func TestAddressPolicy(t *testing.T) {
 		want        string
 		refused     string
 	}{
-		"as reported":              {AddressPolicy{}, nil, "n 10.0.0.1 fd00::1 198.18.0.1 2001:db8::1 n.example.com", ""},
-		"IPv4 alone":               {AddressPolicy{Families: []string{"ipv4"}}, nil, "n 10.0.0.1 198.18.0.1 n.example.com", ""},
-		"IPv6 first":               {AddressPolicy{Families: []string{"ipv6", "ipv4"}}, nil, "n fd00::1 10.0.0.1 2001:db8::1 198.18.0.1 n.example.com", ""},
-		"IPv4 first":               {AddressPolicy{Families: []string{"ipv4", "ipv6"}}, nil, "n 10.0.0.1 fd00::1 198.18.0.1 2001:db8::1 n.example.com", ""},
-		"inside":                   {AddressPolicy{Include: []string{"10.0.0.0/8", "2001:db8::/32"}}, nil, "n 10.0.0.1 2001:db8::1 n.example.com", ""},
-		"outside":                  {AddressPolicy{Exclude: []string{"198.18.0.0/15"}}, nil, "n 10.0.0.1 fd00::1 2001:db8::1 n.example.com", ""},
-		"exclusion wins":           {AddressPolicy{Include: []string{"10.0.0.0/8", "fd00::/8"}, Exclude: []string{"10.0.0.0/24"}}, nil, "n fd00::1 n.example.com", ""},
-		"the Node overrides":       {AddressPolicy{Families: []string{"ipv4"}}, map[string]string{AnnotationAddressFamilies: "ipv6", AnnotationAddressExclude: " fd00::/8 "}, "n 2001:db8::1 n.example.com", ""},
-		"the Node lifts":           {AddressPolicy{Families: []string{"ipv4"}, Exclude: []string{"::/0"}}, map[string]string{AnnotationAddressFamilies: "", AnnotationAddressExclude: ""}, "n 10.0.0.1 fd00::1 198.18.0.1 2001:db8::1 n.example.com", ""},
+		"as reported":    {AddressPolicy{}, nil, "n 10.0.0.1 fd00::1 198.18.0.1 2001:db8::1 n.example.com", ""},
+		"IPv4 alone":     {AddressPolicy{Families: []string{"ipv4"}}, nil, "n 10.0.0.1 198.18.0.1 n.example.com", ""},
+		"IPv6 first":     {AddressPolicy{Families: []string{"ipv6", "ipv4"}}, nil, "n fd00::1 10.0.0.1 2001:db8::1 198.18.0.1 n.example.com", ""},
+		"IPv4 first":     {AddressPolicy{Families: []string{"ipv4", "ipv6"}}, nil, "n 10.0.0.1 fd00::1 198.18.0.1 2001:db8::1 n.example.com", ""},
+		"inside":         {AddressPolicy{Include: []string{"10.0.0.0/8", "2001:db8::/32"}}, nil, "n 10.0.0.1 2001:db8::1 n.example.com", ""},
+		"outside":        {AddressPolicy{Exclude: []string{"198.18.0.0/15"}}, nil, "n 10.0.0.1 fd00::1 2001:db8::1 n.example.com", ""},
+		"exclusion wins": {AddressPolicy{Include: []string{"10.0.0.0/8", "fd00::/8"}, Exclude: []string{"10.0.0.0/24"}}, nil, "n fd00::1 n.example.com", ""},
+		"the Node overrides": {
+			AddressPolicy{Families: []string{"ipv4"}},
+			map[string]string{AnnotationAddressFamilies: "ipv6", AnnotationAddressExclude: " fd00::/8 "},
+			"n 2001:db8::1 n.example.com", "",
+		},
+		"the Node lifts": {
+			AddressPolicy{Families: []string{"ipv4"}, Exclude: []string{"::/0"}},
+			map[string]string{AnnotationAddressFamilies: "", AnnotationAddressExclude: ""},
+			"n 10.0.0.1 fd00::1 198.18.0.1 2001:db8::1 n.example.com", "",
+		},
 		"nothing is left":          {AddressPolicy{Include: []string{"192.0.2.0/24"}}, nil, "", "no address of node n is left: the cloud reports Hostname n, InternalIP 10.0.0.1"},
 		"senseless annotation":     {AddressPolicy{}, map[string]string{AnnotationAddressInclude: "10.0.0.1"}, "", `annotation anyccm.io/node-address-include: "10.0.0.1" is not a network`},
 		"unknown family in a Node": {AddressPolicy{}, map[string]string{AnnotationAddressFamilies: "ipv5"}, "", `annotation anyccm.io/node-address-families: "ipv5" is not ipv4, ipv6 or both`},
@@ -67,7 +75,10 @@ func TestAddressPolicy(t *testing.T) {
 	got, err := AddressPolicy{Families: []string{"ipv6", "ipv4"}}.choose(node("alpha://1", true), scattered)
 	require.NoError(t, err)
 	assert.Equal(t, "fd00::1 2001:db8::1 10.0.0.1 198.18.0.1", texts(got))
-	for _, bad := range []AddressPolicy{{Families: []string{"ipv4", "ipv4"}}, {Families: []string{"IPv4"}}, {Include: []string{"x"}}, {Exclude: []string{"10.0.0.0/33"}}} {
+	for _, bad := range []AddressPolicy{
+		{Families: []string{"ipv4", "ipv4"}}, {Families: []string{"IPv4"}}, {Include: []string{"x"}},
+		{Exclude: []string{"10.0.0.0/33"}},
+	} {
 		require.ErrorContains(t, bad.Validate(), "--node-address-", fmt.Sprint(bad))
 	}
 }

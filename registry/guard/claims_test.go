@@ -91,9 +91,10 @@ func TestAnInstanceIsOneNodesAlone(t *testing.T) {
 
 func TestProviderIDsInOtherForms(t *testing.T) {
 	t.Parallel()
-	o := &ownership{reports: &reports{}, facts: Facts{ProviderIDPrefixes: []string{"alpha://"}, Policy: DefaultPolicy(), InstanceKey: func(id string) string {
+	facts := Facts{ProviderIDPrefixes: []string{"alpha://"}, Policy: DefaultPolicy(), InstanceKey: func(id string) string {
 		return map[bool]string{true: id}[strings.HasPrefix(id, "alpha://") || strings.HasPrefix(id, "/")]
-	}}}
+	}}
+	o := &ownership{reports: &reports{}, facts: facts}
 	assert.Empty(t, o.foreign(node("/1", false)), "without a scheme, which the provider accepts")
 	assert.Empty(t, o.foreign(node("alpha://1", false)))
 	assert.NotEmpty(t, o.foreign(node("beta://1", false)))

@@ -73,7 +73,10 @@ type verdictOn struct {
 }
 
 func newDeletions(p Policy, count func() int, changed func(*v1.Node) string, account func(context.Context) error, w *witnesses) *deletions {
-	return &deletions{policy: p, count: count, changed: changed, account: account, witnesses: w, heard: w.heard, suspects: map[string]*memory{}, known: map[string]time.Time{}}
+	return &deletions{
+		policy: p, count: count, changed: changed, account: account, witnesses: w, heard: w.heard, suspects: map[string]*memory{},
+		known: map[string]time.Time{},
+	}
 }
 
 func key(node *v1.Node) string {

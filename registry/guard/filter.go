@@ -95,12 +95,16 @@ func (i ourInformer) AddEventHandler(handler cache.ResourceEventHandler) (cache.
 }
 
 // AddEventHandlerWithResyncPeriod implements cache.SharedInformer.
-func (i ourInformer) AddEventHandlerWithResyncPeriod(handler cache.ResourceEventHandler, period time.Duration) (cache.ResourceEventHandlerRegistration, error) {
+func (i ourInformer) AddEventHandlerWithResyncPeriod(
+	handler cache.ResourceEventHandler, period time.Duration,
+) (cache.ResourceEventHandlerRegistration, error) {
 	return i.SharedIndexInformer.AddEventHandlerWithResyncPeriod(i.filtered(handler), period)
 }
 
 // AddEventHandlerWithOptions implements cache.SharedInformer.
-func (i ourInformer) AddEventHandlerWithOptions(handler cache.ResourceEventHandler, o cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
+func (i ourInformer) AddEventHandlerWithOptions(
+	handler cache.ResourceEventHandler, o cache.HandlerOptions,
+) (cache.ResourceEventHandlerRegistration, error) {
 	return i.SharedIndexInformer.AddEventHandlerWithOptions(i.filtered(handler), o)
 }
 

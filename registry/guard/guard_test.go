@@ -80,7 +80,9 @@ func TestMetadata(t *testing.T) {
 		"foreign ID":     {&cloudprovider.InstanceMetadata{ProviderID: "beta://1"}, nil, `returned provider ID "beta://1"`},
 		"error":          {nil, cloudprovider.InstanceNotFound, "instance not found"},
 	} {
-		instances, _ := guarded(&cloud{metadata: func(context.Context) (*cloudprovider.InstanceMetadata, error) { return c.answer, c.err }}).InstancesV2()
+		instances, _ := guarded(&cloud{
+			metadata: func(context.Context) (*cloudprovider.InstanceMetadata, error) { return c.answer, c.err },
+		}).InstancesV2()
 		got, err := instances.InstanceMetadata(t.Context(), node("", true))
 		if c.refused == "" {
 			require.NoError(t, err, name)
@@ -186,7 +188,11 @@ func TestLoadBalancerAnswers(t *testing.T) {
 	assert.Same(t, retry, err, "the framework reads the delay from the error")
 
 	lb, _ = guarded(&cloud{update: func() error { return errors.New("called") }}).LoadBalancer()
-	require.NoError(t, lb.UpdateLoadBalancer(t.Context(), "c", &v1.Service{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{}}}, nil), "a Service that is being deleted gets no backends")
+	require.NoError(
+		t,
+		lb.UpdateLoadBalancer(t.Context(), "c", &v1.Service{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{}}}, nil),
+		"a Service that is being deleted gets no backends",
+	)
 	require.EqualError(t, lb.UpdateLoadBalancer(t.Context(), "c", &v1.Service{}, nil), "called")
 }
 
@@ -382,7 +388,9 @@ func TestDeadlines(t *testing.T) {
 		assert.Equal(t, instanceDeadline, time.Since(began))
 
 		release := make(chan struct{})
-		lb, _ := guarded(&cloud{ensure: func(context.Context) (*v1.LoadBalancerStatus, error) { <-release; return &v1.LoadBalancerStatus{}, nil }}).LoadBalancer()
+		lb, _ := guarded(&cloud{
+			ensure: func(context.Context) (*v1.LoadBalancerStatus, error) { <-release; return &v1.LoadBalancerStatus{}, nil },
+		}).LoadBalancer()
 		go func() { _, _ = lb.EnsureLoadBalancer(context.Background(), "c", &v1.Service{}, nil) }()
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -148,9 +148,14 @@ func TestProvidersSeeOurNodesAlone(t *testing.T) {
 	p := DefaultPolicy()
 	p.NodeSelector = "pool=ours"
 	labelled := func(n *v1.Node) *v1.Node { n.Labels = map[string]string{"pool": "ours"}; return n }
-	inner, _, _ := routing(t, p, labelled(routed("a", "alpha://1", 0)), routed("b", "alpha://2", 0), labelled(routed("c", "beta://3", 0)), labelled(routed("d", "", 0)))
+	inner, _, _ := routing(
+		t, p, labelled(routed("a", "alpha://1", 0)), routed("b", "alpha://2", 0), labelled(routed("c", "beta://3", 0)),
+		labelled(routed("d", "", 0)),
+	)
 	nodes := inner.informed.Core().V1().Nodes()
-	for _, lister := range []interface{ ListKeys() []string }{nodes.Informer().GetIndexer(), nodes.Informer().GetStore(), nodes.TypedInformer().GetIndexer()} {
+	for _, lister := range []interface{ ListKeys() []string }{
+		nodes.Informer().GetIndexer(), nodes.Informer().GetStore(), nodes.TypedInformer().GetIndexer(),
+	} {
 		assert.ElementsMatch(t, []string{"a", "d"}, lister.ListKeys())
 	}
 	all, err := nodes.Lister().List(everything)

@@ -18,7 +18,10 @@ func TestRandomSchedules(t *testing.T) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s := &schedule{cluster: newCluster(t, 40, nil), random: rand.New(rand.NewPCG(seed, 1)), died: map[string]bool{}, hidden: map[string]bool{}}
+				s := &schedule{
+					cluster: newCluster(t, 40, nil), random: rand.New(rand.NewPCG(seed, 1)), died: map[string]bool{},
+					hidden: map[string]bool{},
+				}
 				for range 150 {
 					s.step()
 				}

@@ -333,7 +333,9 @@ func (c *sawServices) saw(s *v1.Service) {
 	c.versions[s.ResourceVersion]++
 }
 
-func (c *sawServices) EnsureLoadBalancer(ctx context.Context, cluster string, s *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
+func (c *sawServices) EnsureLoadBalancer(
+	ctx context.Context, cluster string, s *v1.Service, nodes []*v1.Node,
+) (*v1.LoadBalancerStatus, error) {
 	c.saw(s)
 	return c.slowCloud.EnsureLoadBalancer(ctx, cluster, s, nodes)
 }

@@ -113,7 +113,9 @@ func onOff(on bool) string {
 
 func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
-func measure(ctx context.Context, stage *harness.Stage, name, provider string, latency time.Duration, s scenario, args []string) (result, error) {
+func measure(
+	ctx context.Context, stage *harness.Stage, name, provider string, latency time.Duration, s scenario, args []string,
+) (result, error) {
 	var r result
 	cloud := []string{fmt.Sprintf("--instances=%d", s.nodes), fmt.Sprintf("--latency=%s", latency)}
 	if s.limits {

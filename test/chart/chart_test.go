@@ -171,8 +171,15 @@ func TestBareControlPlane(t *testing.T) {
 	assert.True(t, pod.HostNetwork)
 	assert.Equal(t, v1.DNSDefault, pod.DNSPolicy)
 	assert.Equal(t, "system-cluster-critical", pod.PriorityClassName)
-	for _, key := range []string{"node.cloudprovider.kubernetes.io/uninitialized", "node-role.kubernetes.io/control-plane", "node.kubernetes.io/not-ready", "node.kubernetes.io/network-unavailable"} {
-		assert.True(t, slices.ContainsFunc(pod.Tolerations, func(x v1.Toleration) bool { return x.Key == key && x.Operator == v1.TolerationOpExists }), key)
+	for _, key := range []string{
+		"node.cloudprovider.kubernetes.io/uninitialized", "node-role.kubernetes.io/control-plane", "node.kubernetes.io/not-ready",
+		"node.kubernetes.io/network-unavailable",
+	} {
+		assert.True(
+			t,
+			slices.ContainsFunc(pod.Tolerations, func(x v1.Toleration) bool { return x.Key == key && x.Operator == v1.TolerationOpExists }),
+			key,
+		)
 	}
 	assert.True(t, *pod.SecurityContext.RunAsNonRoot)
 	assert.Equal(t, v1.SeccompProfileTypeRuntimeDefault, pod.SecurityContext.SeccompProfile.Type)

@@ -68,7 +68,10 @@ func TestAnyCloud(t *testing.T) {
 	role, _ := all["ClusterRole/ccm:x-cloud-controller-manager"].(*rbacv1.ClusterRole)
 	require.NotNil(t, role)
 	assert.Contains(t, role.Rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes", "nodes/status"}, Verbs: []string{"update"}})
-	assert.Contains(t, role.Rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch"}})
+	assert.Contains(
+		t, role.Rules,
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch"}},
+	)
 
 	for values, want := range map[string]string{
 		"cloudProvider: toy\n":                                       `cloudProvider is "toy"; set it to one of bare, file, ini, yaml`,

@@ -19,7 +19,9 @@ const awsAnnotations = "service.beta.kubernetes.io/aws-load-balancer-"
 
 // TestAWSLifeCycle: nodes, and a Service of each kind from its creation to its end, on the fourth cloud.
 func TestAWSLifeCycle(t *testing.T) {
-	for kind, annotations := range map[string]map[string]string{"network": {awsAnnotations + "type": "nlb", awsAnnotations + "cross-zone-load-balancing-enabled": "true"}, "classic": {}} {
+	for kind, annotations := range map[string]map[string]string{
+		"network": {awsAnnotations + "type": "nlb", awsAnnotations + "cross-zone-load-balancing-enabled": "true"}, "classic": {},
+	} {
 		t.Run(kind, func(t *testing.T) {
 			c := newClusterOn(t, "aws", "--instances=3")
 			m := startCCM(t, c, nil, nil)

@@ -29,7 +29,8 @@ import (
 func TestChartInstallation(t *testing.T) {
 	c := newCluster(t, "--instances=1")
 	everything := harness.Values{
-		"kind": "Deployment", "networkPolicy.enabled": true, "metrics.dashboard.enabled": true, "admissionPolicy.enabled": true, "loadBalancerClassMode": "named", "loadBalancerClass": "example.com/lb",
+		"kind": "Deployment", "networkPolicy.enabled": true, "metrics.dashboard.enabled": true,
+		"admissionPolicy.enabled": true, "loadBalancerClassMode": "named", "loadBalancerClass": "example.com/lb",
 		"podAnnotations": map[string]string{"a": "b"}, "podLabels": map[string]string{"c": "d"}, "extraArgs": []string{"--node-deletion-dry-run"},
 	}
 	_, err := c.Install(t.Context(), "extra", nil)
@@ -111,7 +112,10 @@ func TestAdoptionIsRefused(t *testing.T) {
 		tries := 0
 		require.NoError(t, harness.Eventually(t.Context(), patience, "the policy to be in force", func(ctx context.Context) error {
 			tries++
-			_, err := tenant.Create(ctx, serviceOf(fmt.Sprintf("claims-%d", tries), v1.ServiceTypeLoadBalancer, map[string]string{key: value}), metav1.CreateOptions{})
+			_, err := tenant.Create(
+				ctx, serviceOf(fmt.Sprintf("claims-%d", tries), v1.ServiceTypeLoadBalancer, map[string]string{key: value}),
+				metav1.CreateOptions{},
+			)
 			if err == nil {
 				return errors.New("the Service was taken")
 			}
@@ -122,7 +126,10 @@ func TestAdoptionIsRefused(t *testing.T) {
 		}))
 		detours(t, tenant, key, value)
 
-		adopter := asTenant(t, cluster, "adopter", rbacv1.PolicyRule{APIGroups: []string{"anyccm.io"}, Resources: []string{"loadbalancers"}, Verbs: []string{"adopt"}})
+		adopter := asTenant(
+			t, cluster, "adopter",
+			rbacv1.PolicyRule{APIGroups: []string{"anyccm.io"}, Resources: []string{"loadbalancers"}, Verbs: []string{"adopt"}},
+		)
 		_, err = adopter.Create(t.Context(), serviceOf("adopted", v1.ServiceTypeLoadBalancer, map[string]string{key: value}), metav1.CreateOptions{})
 		require.NoError(t, err, "who has the right may")
 		_, err = tenant.Patch(t.Context(), "adopted", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
@@ -145,7 +152,10 @@ func detours(t *testing.T, tenant typedv1.ServiceInterface, key, value string) {
 		_, err = tenant.Patch(t.Context(), "plain", types.MergePatchType, patch, metav1.PatchOptions{}, subresource...)
 		require.ErrorContains(t, err, "asks for what exists in the cloud", "a Service that may become a load balancer's: %v", subresource)
 	}
-	_, err = tenant.Patch(t.Context(), "plain", types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+key+`":"`+value+`"}},"spec":{"type":"LoadBalancer"}}`), metav1.PatchOptions{})
+	_, err = tenant.Patch(
+		t.Context(), "plain", types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"`+key+`":"`+value+`"}},"spec":{"type":"LoadBalancer"}}`), metav1.PatchOptions{},
+	)
 	require.ErrorContains(t, err, "asks for what exists in the cloud")
 	other := serviceOf("of-another-class", v1.ServiceTypeLoadBalancer, map[string]string{key: value})
 	other.Spec.LoadBalancerClass = new("example.com/another")
@@ -180,7 +190,9 @@ func asTenant(t *testing.T, c *harness.Cluster, name string, further ...rbacv1.P
 	rules := slices.Concat(further, []rbacv1.PolicyRule{{
 		APIGroups: []string{""}, Resources: []string{"services", "services/status"}, Verbs: []string{"get", "create", "update", "patch", "delete"},
 	}})
-	_, err := c.Kube.RbacV1().Roles(metav1.NamespaceDefault).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{})
+	_, err := c.Kube.RbacV1().Roles(metav1.NamespaceDefault).Create(
+		t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{},
+	)
 	require.NoError(t, err)
 	_, err = c.Kube.RbacV1().RoleBindings(metav1.NamespaceDefault).Create(t.Context(), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},

@@ -152,7 +152,9 @@ func requireEvent(t *testing.T, c *harness.Cluster, namespace, reason, object st
 			return err
 		}
 		for i := range list.Items {
-			if e := &list.Items[i]; e.Reason == reason && e.InvolvedObject.Name == object && !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(e.Message, text) }) {
+			if e := &list.Items[i]; e.Reason == reason && e.InvolvedObject.Name == object && !slices.ContainsFunc(
+				texts, func(text string) bool { return !strings.Contains(e.Message, text) },
+			) {
 				found = e
 				return nil
 			}

@@ -76,12 +76,18 @@ func leftKinds() map[string]leftByLinode {
 	return map[string]leftByLinode{
 		"plain": {},
 		"web": {
-			annotations: map[string]string{linodeAnnotations + "default-protocol": "HTTP", linodeAnnotations + "check-type": "http", linodeAnnotations + "check-path": "/ready", linodeAnnotations + "check-interval": "10"},
-			config:      object{"protocol": "http", "stickiness": "table", "check": "http", "check_path": "/ready", "check_interval": 10},
+			annotations: map[string]string{
+				linodeAnnotations + "default-protocol": "HTTP", linodeAnnotations + "check-type": "http",
+				linodeAnnotations + "check-path": "/ready", linodeAnnotations + "check-interval": "10",
+			},
+			config: object{"protocol": "http", "stickiness": "table", "check": "http", "check_path": "/ready", "check_interval": 10},
 		},
 		"proxied": {
-			annotations: map[string]string{linodeAnnotations + "proxy-protocol": "v2", linodeAnnotations + "throttle": "7", linodeAnnotations + "tags": "one,two", linodeAnnotations + "default-algorithm": "leastconn"},
-			config:      object{"proxy_protocol": "v2", "algorithm": "leastconn"}, throttle: 7, tags: []string{"one", "two"},
+			annotations: map[string]string{
+				linodeAnnotations + "proxy-protocol": "v2", linodeAnnotations + "throttle": "7", linodeAnnotations + "tags": "one,two",
+				linodeAnnotations + "default-algorithm": "leastconn",
+			},
+			config: object{"proxy_protocol": "v2", "algorithm": "leastconn"}, throttle: 7, tags: []string{"one", "two"},
 		},
 		"udp": {
 			protocol: v1.ProtocolUDP,
@@ -129,12 +135,19 @@ func leaveOnLinode(t *testing.T, c *harness.Cluster, name string, l leftByLinode
 		node["mode"] = "accept"
 	}
 	request := object{
-		"label": fmt.Sprintf("ccm-%012x", number), "region": "us-sea", "client_conn_throttle": l.throttle, "tags": append([]string{"kubernetes"}, l.tags...), "type": "common",
+		"label": fmt.Sprintf("ccm-%012x", number), "region": "us-sea", "client_conn_throttle": l.throttle,
+		"tags": append([]string{"kubernetes"}, l.tags...), "type": "common",
 		"configs": []object{config},
 	}
 	if l.firewall != nil {
 		var fw struct{ ID int }
-		require.NoError(t, c.Cloud.Call(t.Context(), http.MethodPost, "/v4/networking/firewalls", testToken, object{"label": "ccm-00000000aaaa", "rules": l.firewall, "tags": []string{"kubernetes"}}, &fw))
+		require.NoError(
+			t,
+			c.Cloud.Call(
+				t.Context(), http.MethodPost, "/v4/networking/firewalls", testToken,
+				object{"label": "ccm-00000000aaaa", "rules": l.firewall, "tags": []string{"kubernetes"}}, &fw,
+			),
+		)
 		request["firewall_id"] = fw.ID
 	}
 	var nb struct {

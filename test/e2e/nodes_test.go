@@ -81,7 +81,10 @@ func TestForeignNodesAreLeftAlone(t *testing.T) {
 	joinNodes(t, c, 2) // one goes below, and the other one shows that this is the right account
 	// Both twins exist before any new Node asks for a listing: one that held the first alone would name it.
 	for range 2 {
-		require.NoError(t, c.Cloud.Call(t.Context(), http.MethodPost, "/v2/droplets", testToken, map[string]any{"name": "twin", "size": "s-1vcpu-1gb", "image": "x"}, nil))
+		require.NoError(
+			t,
+			c.Cloud.Call(t.Context(), http.MethodPost, "/v2/droplets", testToken, map[string]any{"name": "twin", "size": "s-1vcpu-1gb", "image": "x"}, nil),
+		)
 	}
 	require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: "elsewhere"}))
 	foreign := node(t, c, "elsewhere")
@@ -166,7 +169,13 @@ func TestTwoReleases(t *testing.T) {
 // TestDualStackNodesAreWrittenOnce: two addresses of one type make the framework believe in a change in every cycle.
 func TestDualStackNodesAreWrittenOnce(t *testing.T) {
 	c := newCluster(t)
-	require.NoError(t, c.Cloud.Call(t.Context(), http.MethodPost, "/v2/droplets", testToken, map[string]any{"name": "node-1", "size": "s-1vcpu-1gb", "image": "x", "ipv6": true}, nil))
+	require.NoError(
+		t,
+		c.Cloud.Call(
+			t.Context(), http.MethodPost, "/v2/droplets", testToken,
+			map[string]any{"name": "node-1", "size": "s-1vcpu-1gb", "image": "x", "ipv6": true}, nil,
+		),
+	)
 	m := startCCM(t, c, []string{"--node-status-update-frequency=1s"}, nil)
 	require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: "node-1", Ready: true, Address: "192.0.2.9"}))
 	require.NoError(t, harness.Eventually(t.Context(), patience, "the cloud's addresses", func(ctx context.Context) error {

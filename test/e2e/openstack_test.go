@@ -33,7 +33,10 @@ func TestOpenStackLifeCycle(t *testing.T) {
 	assert.Equal(t, "nova", node.Labels[v1.LabelTopologyZone])
 	assert.Equal(t, "m1.small", node.Labels[v1.LabelInstanceTypeStable])
 
-	_, err = c.CreateService(t.Context(), "web", map[string]string{openstackAnnotations + "proxy-protocol": "v2", openstackAnnotations + "connection-limit": "100"})
+	_, err = c.CreateService(
+		t.Context(), "web",
+		map[string]string{openstackAnnotations + "proxy-protocol": "v2", openstackAnnotations + "connection-limit": "100"},
+	)
 	require.NoError(t, err)
 	address, err := c.WaitServed(t.Context(), "web", patience)
 	require.NoError(t, err)

@@ -65,7 +65,9 @@ func TestNoTokenOrKeyInTheLog(t *testing.T) {
 			key, err := os.ReadFile(filepath.Join(c.API.Dir, "server.key"))
 			require.NoError(t, err)
 			_, err = c.Kube.CoreV1().Secrets(metav1.NamespaceDefault).Create(t.Context(), &v1.Secret{
-				ObjectMeta: metav1.ObjectMeta{Name: "web-tls"}, Type: v1.SecretTypeTLS, Data: map[string][]byte{v1.TLSCertKey: certificate, v1.TLSPrivateKeyKey: key},
+				ObjectMeta: metav1.ObjectMeta{Name: "web-tls"}, Type: v1.SecretTypeTLS, Data: map[string][]byte{
+					v1.TLSCertKey: certificate, v1.TLSPrivateKeyKey: key,
+				},
 			}, metav1.CreateOptions{})
 			require.NoError(t, err)
 			_, err = c.CreateService(t.Context(), "web", map[string]string{linodeAnnotations + "port-80": `{"protocol": "https", "tls-secret-name": "web-tls"}`})

@@ -51,7 +51,9 @@ func waitHoldings(t *testing.T, c *harness.Cluster, n int, containing string) {
 
 func patchService(t *testing.T, c *harness.Cluster, name, patch string) {
 	t.Helper()
-	_, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).Patch(t.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).Patch(
+		t.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{},
+	)
 	require.NoError(t, err)
 }
 
@@ -59,7 +61,10 @@ func TestServiceLifeCycle(t *testing.T) {
 	c := newCluster(t, "--instances=3")
 	m := startCCM(t, c, nil, nil)
 	joinNodes(t, c, 2)
-	_, err := c.CreateService(t.Context(), "web", map[string]string{annotations + "type": "REGIONAL", annotations + "http-ports": "80", annotations + "name": "front"})
+	_, err := c.CreateService(
+		t.Context(), "web",
+		map[string]string{annotations + "type": "REGIONAL", annotations + "http-ports": "80", annotations + "name": "front"},
+	)
 	require.NoError(t, err)
 	address, err := c.WaitServed(t.Context(), "web", patience)
 	require.NoError(t, err)
@@ -287,7 +292,10 @@ func backends(t *testing.T, c *harness.Cluster, loadBalancers, droplets int) (id
 // have put it on.
 func createOfClass(t *testing.T, c *harness.Cluster, name, class string, finalizers ...string) {
 	t.Helper()
-	s := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: finalizers}, Spec: v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer, Ports: []v1.ServicePort{{Port: 80}}}}
+	s := &v1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: finalizers},
+		Spec:       v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer, Ports: []v1.ServicePort{{Port: 80}}},
+	}
 	if class != "" {
 		s.Spec.LoadBalancerClass = &class
 	}
@@ -372,7 +380,10 @@ func TestOrphans(t *testing.T) {
 	env, err := c.Cloud.Environment(t.Context())
 	require.NoError(t, err)
 	orphans := func(input string, args ...string) (string, error) {
-		cmd := exec.CommandContext(t.Context(), c.Programs.CCM, append([]string{"orphans", "--cloud-provider=digitalocean", "--kubeconfig=" + c.Kubeconfig, "--cluster-name=prod"}, args...)...)
+		cmd := exec.CommandContext(
+			t.Context(), c.Programs.CCM,
+			append([]string{"orphans", "--cloud-provider=digitalocean", "--kubeconfig=" + c.Kubeconfig, "--cluster-name=prod"}, args...)...,
+		)
 		for k, v := range env {
 			cmd.Env = append(cmd.Env, k+"="+v)
 		}
@@ -426,7 +437,8 @@ func TestBadAnnotations(t *testing.T) {
 	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
 	_, err := c.CreateService(t.Context(), "bad", map[string]string{
 		annotations + "type": "REGIONAL", annotations + "protocol": "htpp", annotations + "http-ports": "eighty",
-		annotations + "tls-passthrough": "true", annotations + "certificate-id": "4de7ac8b-495b-4884-9a69-1050c6793cd6", annotations + "size-slug": "lb-small", annotations + "size-unit": "2",
+		annotations + "tls-passthrough": "true", annotations + "certificate-id": "4de7ac8b-495b-4884-9a69-1050c6793cd6",
+		annotations + "size-slug": "lb-small", annotations + "size-unit": "2",
 	})
 	require.NoError(t, err)
 	e := requireEvent(t, c, metav1.NamespaceDefault, "LoadBalancerConfigError", "bad")

@@ -63,7 +63,10 @@ func TestRefusedStart(t *testing.T) {
 		env  map[string]string
 		want []string
 	}{
-		"misspelt provider": {args: []string{"--cloud-provider=digitalocaen", "--kubeconfig=/nowhere"}, want: []string{`unknown --cloud-provider "digitalocaen"; linked providers: `, `did you mean "digitalocean"?`}},
+		"misspelt provider": {
+			args: []string{"--cloud-provider=digitalocaen", "--kubeconfig=/nowhere"},
+			want: []string{`unknown --cloud-provider "digitalocaen"; linked providers: `, `did you mean "digitalocean"?`},
+		},
 		"several faults": {
 			args: []string{"--concurrent-service-syncs=0", "--concurrent-node-syncs=0"},
 			env:  map[string]string{"DO_ACCESS_TOKEN": "", "DO_OVERRIDE_URL": "api.example", "DEFAULT_LB_TYPE": "regional", "DO_API_RATE_LIMIT_QPS": "0"},

@@ -108,7 +108,9 @@ func takenOver(certificate string) map[string]left {
 			spec: ports(tcp("a", 80), tcp("b", 443)),
 			request: func(s *v1.Service) object {
 				return regional(s, object{
-					"forwarding_rules":       []object{rule("http", 80, "http", s.Spec.Ports[0].NodePort), secureRule("https", 443, s.Spec.Ports[1].NodePort, certificate)},
+					"forwarding_rules": []object{
+						rule("http", 80, "http", s.Spec.Ports[0].NodePort), secureRule("https", 443, s.Spec.Ports[1].NodePort, certificate),
+					},
 					"redirect_http_to_https": true, "enable_backend_keepalive": true, "http_idle_timeout_seconds": 120, "algorithm": "least_connections",
 				})
 			},
@@ -272,7 +274,10 @@ func leave(t *testing.T, c *harness.Cluster, name string, l left, droplets []int
 	services := c.Kube.CoreV1().Services(metav1.NamespaceDefault)
 	s := &v1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}, Finalizers: []string{"service.kubernetes.io/load-balancer-cleanup"}},
-		Spec:       v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer, Selector: map[string]string{"app": name}, Ports: []v1.ServicePort{{Name: "http", Protocol: v1.ProtocolTCP, Port: 80}}},
+		Spec: v1.ServiceSpec{
+			Type: v1.ServiceTypeLoadBalancer, Selector: map[string]string{"app": name},
+			Ports: []v1.ServicePort{{Name: "http", Protocol: v1.ProtocolTCP, Port: 80}},
+		},
 	}
 	maps.Copy(s.Annotations, l.annotations)
 	if l.spec != nil {
@@ -318,7 +323,8 @@ func otherFirewall(t *testing.T, c *harness.Cluster) object {
 		if s.Spec.Type == v1.ServiceTypeNodePort {
 			open(s.Spec.Ports[0].Protocol, s.Spec.Ports[0].NodePort)
 		}
-		if s.Spec.Type != v1.ServiceTypeLoadBalancer || s.Annotations[typeAnnotation] != "REGIONAL_NETWORK" || s.Annotations[annotations+"network"] == "INTERNAL" {
+		if s.Spec.Type != v1.ServiceTypeLoadBalancer ||
+			s.Annotations[typeAnnotation] != "REGIONAL_NETWORK" || s.Annotations[annotations+"network"] == "INTERNAL" {
 			continue
 		}
 		check := "10256"
@@ -333,7 +339,9 @@ func otherFirewall(t *testing.T, c *harness.Cluster) object {
 	return object{
 		"name": firewallName, "inbound_rules": inbound, "droplet_ids": nil, "tags": []string{"worker"},
 		"outbound_rules": []object{
-			{"protocol": "tcp", "ports": "all", "destinations": world}, {"protocol": "udp", "ports": "all", "destinations": world}, {"protocol": "icmp", "destinations": world},
+			{
+				"protocol": "tcp", "ports": "all", "destinations": world,
+			}, {"protocol": "udp", "ports": "all", "destinations": world}, {"protocol": "icmp", "destinations": world},
 		},
 	}
 }
@@ -407,7 +415,10 @@ func TestTheWayBack(t *testing.T) {
 	for name, l := range kinds {
 		s := &v1.Service{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: l.annotations},
-			Spec:       v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer, Selector: map[string]string{"app": name}, Ports: []v1.ServicePort{{Name: "http", Protocol: v1.ProtocolTCP, Port: 80}}},
+			Spec: v1.ServiceSpec{
+				Type: v1.ServiceTypeLoadBalancer, Selector: map[string]string{"app": name},
+				Ports: []v1.ServicePort{{Name: "http", Protocol: v1.ProtocolTCP, Port: 80}},
+			},
 		}
 		if l.spec != nil {
 			l.spec(&s.Spec)

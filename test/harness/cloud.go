@@ -56,7 +56,10 @@ type Fault struct {
 
 func (c *Cluster) startCloud(ctx context.Context) (*Cloud, error) {
 	urlFile := filepath.Join(c.Dir, "cloud-url")
-	p, err := controlplane.Start("cloudsim", c.Dir, c.Programs.Cloudsim, append([]string{"--provider=" + c.Provider, "--url-file=" + urlFile}, c.Options.Cloud...), nil)
+	p, err := controlplane.Start(
+		"cloudsim", c.Dir, c.Programs.Cloudsim,
+		append([]string{"--provider=" + c.Provider, "--url-file=" + urlFile}, c.Options.Cloud...), nil,
+	)
 	if err != nil {
 		return nil, err
 	}

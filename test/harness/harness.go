@@ -115,7 +115,9 @@ func (c *Cluster) start(ctx context.Context) error {
 	if c.Cloud, err = c.startCloud(ctx); err != nil {
 		return err
 	}
-	if c.API, err = controlplane.StartAPIServer(ctx, c.Binaries, filepath.Join(c.Dir, "apiserver"), c.Etcd, "/"+filepath.Base(c.Dir), !c.NoAudit); err != nil {
+	if c.API, err = controlplane.StartAPIServer(
+		ctx, c.Binaries, filepath.Join(c.Dir, "apiserver"), c.Etcd, "/"+filepath.Base(c.Dir), !c.NoAudit,
+	); err != nil {
 		return err
 	}
 	c.processes = append(c.processes, c.API.Process)
@@ -168,7 +170,10 @@ func (c *Cluster) Install(ctx context.Context, release string, more Values) ([]*
 func (c *Cluster) AllowLease(ctx context.Context, name string) error {
 	role := &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "lease-" + name},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{name}, Verbs: []string{"get", "update"}}},
+		Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{name},
+			Verbs: []string{"get", "update"},
+		}},
 	}
 	binding := &rbacv1.RoleBinding{
 		ObjectMeta: role.ObjectMeta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
@@ -213,7 +218,9 @@ func (c *Cluster) StartOther(ctx context.Context, program string, args []string,
 
 // StartRelease starts a release of the chart with further values: with exactly its arguments, environment and files, as its
 // ServiceAccount. Only where the API server is must be told, for the program is in no pod.
-func (c *Cluster) StartRelease(ctx context.Context, release, program string, more Values, args []string, env map[string]string) (*CCM, error) {
+func (c *Cluster) StartRelease(
+	ctx context.Context, release, program string, more Values, args []string, env map[string]string,
+) (*CCM, error) {
 	c.managers++
 	name := fmt.Sprintf("ccm-%d", c.managers)
 	ports, err := controlplane.FreePorts(1)

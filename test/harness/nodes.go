@@ -35,9 +35,13 @@ type NodeSpec struct {
 // its condition.
 func (c *Cluster) RegisterNode(ctx context.Context, s NodeSpec) error {
 	node := &v1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: s.Name, Labels: map[string]string{v1.LabelHostname: s.Name, v1.LabelOSStable: "linux", v1.LabelArchStable: "amd64"}},
-		Spec:       v1.NodeSpec{Taints: []v1.Taint{{Key: cloudproviderapi.TaintExternalCloudProvider, Value: "true", Effect: v1.TaintEffectNoSchedule}}},
-		Status:     nodeStatus(s),
+		ObjectMeta: metav1.ObjectMeta{
+			Name: s.Name, Labels: map[string]string{v1.LabelHostname: s.Name, v1.LabelOSStable: "linux", v1.LabelArchStable: "amd64"},
+		},
+		Spec: v1.NodeSpec{
+			Taints: []v1.Taint{{Key: cloudproviderapi.TaintExternalCloudProvider, Value: "true", Effect: v1.TaintEffectNoSchedule}},
+		},
+		Status: nodeStatus(s),
 	}
 	if _, err := c.Kube.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("registering node %s: %w", s.Name, err)
@@ -47,11 +51,17 @@ func (c *Cluster) RegisterNode(ctx context.Context, s NodeSpec) error {
 
 func nodeStatus(s NodeSpec) v1.NodeStatus {
 	status := v1.NodeStatus{
-		Addresses:   []v1.NodeAddress{{Type: v1.NodeHostName, Address: s.Name}},
-		Conditions:  []v1.NodeCondition{readyCondition(s.Ready)},
-		Capacity:    v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("110")},
-		Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("110")},
-		NodeInfo:    v1.NodeSystemInfo{KubeletVersion: "v1.37.1", OperatingSystem: "linux", Architecture: "amd64"},
+		Addresses:  []v1.NodeAddress{{Type: v1.NodeHostName, Address: s.Name}},
+		Conditions: []v1.NodeCondition{readyCondition(s.Ready)},
+		Capacity: v1.ResourceList{
+			v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("4Gi"),
+			v1.ResourcePods: resource.MustParse("110"),
+		},
+		Allocatable: v1.ResourceList{
+			v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("4Gi"),
+			v1.ResourcePods: resource.MustParse("110"),
+		},
+		NodeInfo: v1.NodeSystemInfo{KubeletVersion: "v1.37.1", OperatingSystem: "linux", Architecture: "amd64"},
 	}
 	if s.Address != "" {
 		status.Addresses = append([]v1.NodeAddress{{Type: v1.NodeInternalIP, Address: s.Address}}, status.Addresses...)
@@ -115,7 +125,9 @@ func (c *Cluster) SetReady(ctx context.Context, name string, ready bool) error {
 	}
 	patch := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":%q,"reason":"Kubelet","lastHeartbeatTime":%q,"lastTransitionTime":%q}]}}`,
 		status, time.Now().UTC().Format(time.RFC3339), time.Now().UTC().Format(time.RFC3339))
-	if _, err := c.Kube.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
+	if _, err := c.Kube.CoreV1().Nodes().Patch(
+		ctx, name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status",
+	); err != nil {
 		return fmt.Errorf("changing the condition of node %s: %w", name, err)
 	}
 	return nil
@@ -256,7 +268,9 @@ func (m *CCM) Metric(ctx context.Context, name string, labels ...string) (float6
 			continue
 		}
 		series, value := line[:space], line[space+1:]
-		if bare, _, _ := strings.Cut(series, "{"); bare != name || slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(series, l) }) {
+		if bare, _, _ := strings.Cut(series, "{"); bare != name || slices.ContainsFunc(
+			labels, func(l string) bool { return !strings.Contains(series, l) },
+		) {
 			continue
 		}
 		if v, err := strconv.ParseFloat(value, 64); err == nil {

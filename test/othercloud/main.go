@@ -63,7 +63,9 @@ func bare(name string) int {
 		}
 		return opened
 	}
-	return cli.Run(frameworkapp.NewCloudControllerManagerCommand(o, open, frameworkapp.DefaultInitFuncConstructors, names.CCMControllerAliases(), cliflag.NamedFlagSets{}, wait.NeverStop))
+	return cli.Run(frameworkapp.NewCloudControllerManagerCommand(
+		o, open, frameworkapp.DefaultInitFuncConstructors, names.CCMControllerAliases(), cliflag.NamedFlagSets{}, wait.NeverStop,
+	))
 }
 
 // cloud is in memory and knows nodes by their name.

@@ -118,7 +118,11 @@ func (s *soak) goOn(ctx context.Context, duration time.Duration) error {
 
 // start starts the program with the limit on vanishing Nodes lifted: what is destroyed here is really gone.
 func (s *soak) start(ctx context.Context) (err error) {
-	s.ccm, err = s.cluster.StartCCM(ctx, []string{"--node-deletion-max-share=1", "--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=1s"}, nil)
+	s.ccm, err = s.cluster.StartCCM(
+		ctx,
+		[]string{"--node-deletion-max-share=1", "--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=1s"},
+		nil,
+	)
 	return err
 }
 

@@ -161,7 +161,9 @@ func (r *reconciler) NodeChanges(
 }
 
 // Deletions are what is to be done when the Service goes.
-func (r *reconciler) Deletions(_ context.Context, _ services.Request, lb *loadBalancer) ([]services.Change[*loadBalancer], []services.Finding, error) {
+func (r *reconciler) Deletions(
+	_ context.Context, _ services.Request, lb *loadBalancer,
+) ([]services.Change[*loadBalancer], []services.Finding, error) {
 	if lb == nil {
 		return nil, nil, nil
 	}

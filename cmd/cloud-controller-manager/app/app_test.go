@@ -74,7 +74,10 @@ func TestValidate(t *testing.T) {
 		"defaults":                 {[]registry.Provider{provider("alpha", nil)}, nil, nil},
 		"one provider is the one":  {[]registry.Provider{provider("alpha", nil)}, []string{"--cloud-provider="}, nil},
 		"of two one must be named": {[]registry.Provider{provider("alpha", nil), provider("beta", nil)}, nil, []string{"--cloud-provider is missing; linked providers: alpha, beta"}},
-		"unknown provider":         {[]registry.Provider{provider("alpha", nil)}, []string{"--cloud-provider=alpah", "--concurrent-service-syncs=0"}, []string{`unknown --cloud-provider "alpah"; linked providers: alpha; did you mean "alpha"?`}},
+		"unknown provider": {
+			[]registry.Provider{provider("alpha", nil)}, []string{"--cloud-provider=alpah", "--concurrent-service-syncs=0"},
+			[]string{`unknown --cloud-provider "alpah"; linked providers: alpha; did you mean "alpha"?`},
+		},
 		"no workers": {
 			[]registry.Provider{provider("alpha", nil)},
 			[]string{"--concurrent-service-syncs=0", "--concurrent-node-syncs=0", "--concurrent-node-lifecycle-syncs=0", "--concurrent-node-status-updates=0"},
@@ -85,9 +88,15 @@ func TestValidate(t *testing.T) {
 			[]string{"--node-deletion-confirmations=0", "--node-deletion-max-share=2", "--node-deletion-window=1s", "--node-selector=a in"},
 			[]string{"--node-deletion-confirmations=0", "--node-deletion-max-share=2", "--node-deletion-window=1s", `--node-selector "a in"`},
 		},
-		"mode without a class":        {[]registry.Provider{provider("alpha", nil)}, []string{"--load-balancer-class-mode=named"}, []string{"--load-balancer-class-mode=named: needs --load-balancer-class"}},
-		"class without a mode":        {[]registry.Provider{provider("alpha", nil)}, []string{"--load-balancer-class=example.com/x"}, []string{"has no effect with --load-balancer-class-mode=unclassed"}},
-		"unknown mode, bad class":     {[]registry.Provider{provider("alpha", nil)}, []string{"--load-balancer-class=x y", "--load-balancer-class-mode=both"}, []string{"--load-balancer-class-mode=both: use unclassed, named or named-and-unclassed"}},
+		"mode without a class": {[]registry.Provider{provider("alpha", nil)}, []string{"--load-balancer-class-mode=named"}, []string{"--load-balancer-class-mode=named: needs --load-balancer-class"}},
+		"class without a mode": {
+			[]registry.Provider{provider("alpha", nil)}, []string{"--load-balancer-class=example.com/x"},
+			[]string{"has no effect with --load-balancer-class-mode=unclassed"},
+		},
+		"unknown mode, bad class": {
+			[]registry.Provider{provider("alpha", nil)}, []string{"--load-balancer-class=x y", "--load-balancer-class-mode=both"},
+			[]string{"--load-balancer-class-mode=both: use unclassed, named or named-and-unclassed"},
+		},
 		"only exclusions":             {[]registry.Provider{provider("alpha", nil)}, []string{"--controllers=-service"}, []string{"--controllers=-service: starts no controller"}},
 		"an alias is a controller":    {[]registry.Provider{provider("alpha", nil)}, []string{"--controllers=service"}, nil},
 		"all but one":                 {[]registry.Provider{provider("alpha", nil)}, []string{"--controllers=*,-route"}, nil},
@@ -155,7 +164,10 @@ func TestServiceSelection(t *testing.T) {
 		unclassed: {true, false, false}, named: {false, true, false}, namedAndUnclassed: {true, true, false},
 	} {
 		for i, class := range []*string{nil, new("example.com/ours"), new("example.com/other")} {
-			s := &v1.Service{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{finalizer, "mine"}}, Spec: v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer, LoadBalancerClass: class}}
+			s := &v1.Service{
+				ObjectMeta: metav1.ObjectMeta{Finalizers: []string{finalizer, "mine"}},
+				Spec:       v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer, LoadBalancerClass: class},
+			}
 			selection := serviceSelection{mode: mode, class: "example.com/ours"}
 			selection.apply(s)
 			assert.Equal(t, served[i], s.Spec.LoadBalancerClass == nil, "%s %d", mode, i)
@@ -176,8 +188,11 @@ func TestServiceSelection(t *testing.T) {
 func TestTrim(t *testing.T) {
 	t.Parallel()
 	node := &v1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d"}, Finalizers: []string{"f"}, ManagedFields: []metav1.ManagedFieldsEntry{{}}},
-		Spec:       v1.NodeSpec{ProviderID: "x://1", PodCIDRs: []string{"10.0.0.0/24"}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "n", Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d"}, Finalizers: []string{"f"},
+			ManagedFields: []metav1.ManagedFieldsEntry{{}},
+		},
+		Spec: v1.NodeSpec{ProviderID: "x://1", PodCIDRs: []string{"10.0.0.0/24"}},
 		Status: v1.NodeStatus{
 			Images: []v1.ContainerImage{{}}, Addresses: []v1.NodeAddress{{Type: v1.NodeHostName, Address: "n"}},
 			Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, Message: "long"}},

@@ -53,7 +53,12 @@ func (c *cloudCommand) openCloud() (cloudprovider.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := registry.Inputs{Version: version, Adopt: c.adopt, Sources: schema.Sources{LookupEnv: schema.Environment, Flags: schema.SetFlags(c.cmd.Flags(), p.Options), AllowInsecureEndpoints: c.insecure}}
+	in := registry.Inputs{
+		Version: version, Adopt: c.adopt,
+		Sources: schema.Sources{
+			LookupEnv: schema.Environment, Flags: schema.SetFlags(c.cmd.Flags(), p.Options), AllowInsecureEndpoints: c.insecure,
+		},
+	}
 	if c.cloudConfig != "" {
 		in.FilePath = c.cloudConfig
 		if in.File, err = os.ReadFile(c.cloudConfig); err != nil {

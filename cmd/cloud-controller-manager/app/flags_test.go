@@ -32,13 +32,25 @@ func rivals(into *shape) (square, round registry.Provider) {
 		})
 	}
 	square = describe("square", schema.Options[shape]{
-		schema.IntOption(func(s *shape) *int { return &s.Size }, schema.OptionRow{Flag: "size", Env: "TOY_SIZE", Spec: schema.Spec{Default: "4", Help: "Corners."}}),
+		schema.IntOption(
+			func(s *shape) *int { return &s.Size },
+			schema.OptionRow{Flag: "size", Env: "TOY_SIZE", Spec: schema.Spec{Default: "4", Help: "Corners."}},
+		),
 		schema.BoolOption(func(s *shape) *bool { return &s.Wide }, schema.OptionRow{Flag: "wide", Spec: schema.Spec{Help: "Twice as wide."}}),
-		schema.StringOption(func(s *shape) *string { return &s.Account }, schema.OptionRow{Flag: "square-account", Env: "TOY_ACCOUNT", Spec: schema.Spec{Help: "Account."}}),
+		schema.StringOption(
+			func(s *shape) *string { return &s.Account },
+			schema.OptionRow{Flag: "square-account", Env: "TOY_ACCOUNT", Spec: schema.Spec{Help: "Account."}},
+		),
 	})
 	round = describe("round", schema.Options[shape]{
-		schema.ListOption(func(s *shape) *[]string { return &s.Names }, schema.OptionRow{Flag: "size", Env: "TOY_SIZE", Repeatable: true, Spec: schema.Spec{Default: "small,large", Help: "Circles."}}),
-		schema.StringOption(func(s *shape) *string { return &s.Account }, schema.OptionRow{Flag: "wide", Spec: schema.Spec{Default: "no", Help: "How wide."}}),
+		schema.ListOption(
+			func(s *shape) *[]string { return &s.Names },
+			schema.OptionRow{Flag: "size", Env: "TOY_SIZE", Repeatable: true, Spec: schema.Spec{Default: "small,large", Help: "Circles."}},
+		),
+		schema.StringOption(
+			func(s *shape) *string { return &s.Account },
+			schema.OptionRow{Flag: "wide", Spec: schema.Spec{Default: "no", Help: "How wide."}},
+		),
 	})
 	return square, round
 }
@@ -51,15 +63,21 @@ func TestSharedFlags(t *testing.T) {
 		want shape
 		err  string
 	}{
-		"defaults of one":             {args: []string{"--cloud-provider=square"}, want: shape{Size: 4}},
-		"defaults of the other":       {args: []string{"--cloud-provider=round"}, want: shape{Names: []string{"small", "large"}, Account: "no"}},
-		"a number":                    {args: []string{"--cloud-provider=square", "--size=6", "--wide"}, want: shape{Size: 6, Wide: true}},
-		"a list":                      {args: []string{"--size=a", "--cloud-provider", "round", "--size=b", "--wide=very"}, want: shape{Names: []string{"a", "b"}, Account: "very"}},
-		"one variable":                {args: []string{"--cloud-provider=square"}, env: "7", want: shape{Size: 7}},
-		"the same variable":           {args: []string{"--cloud-provider=round"}, env: "x,y", want: shape{Names: []string{"x", "y"}, Account: "no"}},
-		"what is the other's kind":    {args: []string{"--cloud-provider=square", "--size=a"}, err: `flag --size: "a" is not a whole number`},
-		"a switch elsewhere":          {args: []string{"--cloud-provider=round", "--wide"}, err: "flag needs an argument: --wide; see --help"},
-		"the last cloud counts":       {args: []string{"--cloud-provider=square", "--cloud_provider=round", "--size=a"}, want: shape{Names: []string{"a"}, Account: "no"}},
+		"defaults of one":       {args: []string{"--cloud-provider=square"}, want: shape{Size: 4}},
+		"defaults of the other": {args: []string{"--cloud-provider=round"}, want: shape{Names: []string{"small", "large"}, Account: "no"}},
+		"a number":              {args: []string{"--cloud-provider=square", "--size=6", "--wide"}, want: shape{Size: 6, Wide: true}},
+		"a list": {
+			args: []string{"--size=a", "--cloud-provider", "round", "--size=b", "--wide=very"},
+			want: shape{Names: []string{"a", "b"}, Account: "very"},
+		},
+		"one variable":             {args: []string{"--cloud-provider=square"}, env: "7", want: shape{Size: 7}},
+		"the same variable":        {args: []string{"--cloud-provider=round"}, env: "x,y", want: shape{Names: []string{"x", "y"}, Account: "no"}},
+		"what is the other's kind": {args: []string{"--cloud-provider=square", "--size=a"}, err: `flag --size: "a" is not a whole number`},
+		"a switch elsewhere":       {args: []string{"--cloud-provider=round", "--wide"}, err: "flag needs an argument: --wide; see --help"},
+		"the last cloud counts": {
+			args: []string{"--cloud-provider=square", "--cloud_provider=round", "--size=a"},
+			want: shape{Names: []string{"a"}, Account: "no"},
+		},
 		"no cloud":                    {args: []string{"--wide"}, err: "--cloud-provider is missing; linked providers: round, square"},
 		"a cloud that does not exist": {args: []string{"--cloud-provider=oval", "--size=a"}, err: `unknown --cloud-provider "oval"`},
 		"a flag of nobody":            {args: []string{"--cloud-provider=square", "--deep"}, err: "unknown flag: --deep; see --help"},
@@ -107,7 +125,10 @@ func TestHelpGroupsFlags(t *testing.T) {
 		require.True(t, ok, out)
 		round, square, ok := strings.Cut(rest, "\nSquare Cloud flags:\n")
 		require.True(t, ok, out)
-		for text, want := range map[string][]string{round: {"--size stringArray", "Circles.", "How wide."}, square: {"--size string ", "Corners.", "Twice as wide.", "--square-account"}} {
+		for text, want := range map[string][]string{
+			round:  {"--size stringArray", "Circles.", "How wide."},
+			square: {"--size string ", "Corners.", "Twice as wide.", "--square-account"},
+		} {
 			for _, w := range want {
 				assert.Contains(t, text, w)
 			}

@@ -57,14 +57,20 @@ func TestHandover(t *testing.T) {
 		marked             map[string]string
 		says, fault        string
 	}{
-		"a list alone":        {found: found, says: "name it by --from"},
-		"nothing foreign":     {args: "--from=before --yes", says: "No load balancer of this cluster's Services carries"},
-		"asked and agreed":    {args: "--from=before --cluster-name=prod", input: "prod\n", found: found, marked: map[string]string{"lb-1": "uid-web", "lb-2": "uid-api"}, says: "Marked load balancer lb-1"},
+		"a list alone":    {found: found, says: "name it by --from"},
+		"nothing foreign": {args: "--from=before --yes", says: "No load balancer of this cluster's Services carries"},
+		"asked and agreed": {
+			args: "--from=before --cluster-name=prod", input: "prod\n", found: found,
+			marked: map[string]string{"lb-1": "uid-web", "lb-2": "uid-api"}, says: "Marked load balancer lb-1",
+		},
 		"asked and mistyped":  {args: "--from=before --cluster-name=prod", input: "production\n", found: found, fault: "nothing was changed: that is not the name of the cluster"},
 		"asked and no answer": {args: "--from=before", found: found, fault: "nothing was changed"},
-		"not asked":           {args: "--from=before --yes", found: found, marked: map[string]string{"lb-1": "uid-web", "lb-2": "uid-api"}, says: "several Services record it"},
-		"another UID":         {args: "--from=long-ago --yes", found: found, says: "a-neighbour"},
-		"ourselves":           {args: "--from=now --yes", found: found, fault: "is this cluster itself"},
+		"not asked": {
+			args: "--from=before --yes", found: found, marked: map[string]string{"lb-1": "uid-web", "lb-2": "uid-api"},
+			says: "several Services record it",
+		},
+		"another UID": {args: "--from=long-ago --yes", found: found, says: "a-neighbour"},
+		"ourselves":   {args: "--from=now --yes", found: found, fault: "is this cluster itself"},
 		"one refused": {
 			args: "--from=before --yes", fails: "lb-1", found: found, marked: map[string]string{"lb-2": "uid-api"},
 			fault: "load balancer lb-1 of Service shop/web: the cloud refuses",

@@ -15,21 +15,24 @@ import (
 // trimInformers replaces the shared informers by ones that drop what no controller reads, before anybody asked for one.
 // On 5,000 nodes of 18 kB each this is the difference between 256 MB and 83 MB.
 func trimInformers(c *config.CompletedConfig, services serviceSelection) {
-	least := c.ComponentConfig.Generic.MinResyncPeriod.Duration
-	resync := least + time.Duration(rand.Float64()*float64(least)) //nolint:gosec // spreads load, as the framework does
-	c.SharedInformers = informers.NewSharedInformerFactoryWithOptions(c.VersionedClient, resync, informers.WithTransform(func(obj any) (any, error) {
+	shortest := c.ComponentConfig.Generic.MinResyncPeriod.Duration
+	resync := shortest + time.Duration(rand.Float64()*float64(shortest)) //nolint:gosec // spreads load, as the framework does
+	transform := informers.WithTransform(func(obj any) (any, error) {
 		if s, ok := obj.(*v1.Service); ok {
 			services.apply(s)
 		}
 		return trim(obj)
-	}))
+	})
+	c.SharedInformers = informers.NewSharedInformerFactoryWithOptions(c.VersionedClient, resync, transform)
 }
 
 // withOurNodes starts a controller with the Nodes alone that are the cloud's: the route controller judges the network of every
 // Node that it sees.
 func withOurNodes(inner frameworkapp.ControllerInitFuncConstructor) frameworkapp.ControllerInitFuncConstructor {
 	construct := inner.Constructor
-	inner.Constructor = func(i frameworkapp.ControllerInitContext, c *config.CompletedConfig, cloud cloudprovider.Interface) frameworkapp.InitFunc {
+	inner.Constructor = func(
+		i frameworkapp.ControllerInitContext, c *config.CompletedConfig, cloud cloudprovider.Interface,
+	) frameworkapp.InitFunc {
 		if filter, ok := cloud.(interface {
 			OurNodes(informers.SharedInformerFactory) informers.SharedInformerFactory
 		}); ok {

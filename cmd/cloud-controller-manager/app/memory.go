@@ -51,7 +51,10 @@ func tuneMemory(args []string) {
 
 // returnMemory gives memory back to the system that no longer holds anything.
 func returnMemory(ctx context.Context) {
-	unused := []metrics.Sample{{Name: "/memory/classes/heap/free:bytes"}, {Name: "/memory/classes/heap/unused:bytes"}, {Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/objects:bytes"}}
+	unused := []metrics.Sample{
+		{Name: "/memory/classes/heap/free:bytes"}, {Name: "/memory/classes/heap/unused:bytes"}, {Name: "/gc/heap/live:bytes"},
+		{Name: "/memory/classes/heap/objects:bytes"},
+	}
 	wait.UntilWithContext(ctx, func(context.Context) {
 		metrics.Read(unused)
 		garbage := int64(unused[3].Value.Uint64()) - int64(unused[2].Value.Uint64()) //nolint:gosec // sizes of a heap

@@ -97,7 +97,10 @@ func (m *manager) flagClashes() error {
 
 // inputs collects everything that the provider is made of.
 func (m *manager) inputs() (registry.Inputs, error) {
-	in := registry.Inputs{Version: version, Guard: &m.policy, Adopt: m.adopt, Sources: schema.Sources{LookupEnv: schema.Environment, AllowInsecureEndpoints: m.insecure}}
+	in := registry.Inputs{
+		Version: version, Guard: &m.policy, Adopt: m.adopt,
+		Sources: schema.Sources{LookupEnv: schema.Environment, AllowInsecureEndpoints: m.insecure},
+	}
 	shared := m.options.KubeCloudShared.CloudProvider
 	p, err := m.providers.Lookup(shared.Name)
 	if err != nil {

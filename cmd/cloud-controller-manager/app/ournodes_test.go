@@ -23,7 +23,12 @@ func TestRouteControllerSeesOurNodesAlone(t *testing.T) {
 	t.Parallel()
 	factory := informers.NewSharedInformerFactory(kubefake.NewClientset(), time.Hour)
 	for name, id := range map[string]string{"ours": "alpha://1", "other": "beta://1"} {
-		require.NoError(t, factory.Core().V1().Nodes().Informer().GetStore().Add(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.NodeSpec{ProviderID: id}}))
+		require.NoError(
+			t,
+			factory.Core().V1().Nodes().Informer().GetStore().Add(&v1.Node{
+				ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.NodeSpec{ProviderID: id},
+			}),
+		)
 	}
 	var seen []string
 	wrapped := withOurNodes(frameworkapp.ControllerInitFuncConstructor{

@@ -158,7 +158,9 @@ func servicesIn(data []byte) ([]*v1.Service, error) {
 }
 
 // plan asks the API server what it would make of a manifest, and the cloud what it would take.
-func (p *plan) plan(ctx context.Context, planner guard.Planner, client kubernetes.Interface, manifest *v1.Service, nodes []*v1.Node) plannedService {
+func (p *plan) plan(
+	ctx context.Context, planner guard.Planner, client kubernetes.Interface, manifest *v1.Service, nodes []*v1.Node,
+) plannedService {
 	ctx, cancel := context.WithTimeout(ctx, planTimeout)
 	defer cancel()
 	if manifest.Namespace == "" {

@@ -211,10 +211,18 @@ func (p *preflight) checkNodes(ctx context.Context, client kubernetes.Interface,
 		}
 	}
 	if len(lost) > 0 {
-		p.note("nodes", severityError, fmt.Sprintf("%d of %d nodes cannot be served: %s; the last: %s", len(lost), len(list.Items), some(lost), reason), "see the message for what is missing in the cloud; nodes of other clouds are left alone")
+		p.note(
+			"nodes", severityError,
+			fmt.Sprintf("%d of %d nodes cannot be served: %s; the last: %s", len(lost), len(list.Items), some(lost), reason),
+			"see the message for what is missing in the cloud; nodes of other clouds are left alone",
+		)
 	}
 	if len(plain) > 0 {
-		p.note("nodes", severityWarning, fmt.Sprintf("%d of %d nodes have neither a provider ID nor the taint of new nodes: %s", len(plain), len(list.Items), some(plain)), "start their kubelets with --cloud-provider=external")
+		p.note(
+			"nodes", severityWarning,
+			fmt.Sprintf("%d of %d nodes have neither a provider ID nor the taint of new nodes: %s", len(plain), len(list.Items), some(plain)),
+			"start their kubelets with --cloud-provider=external",
+		)
 	}
 	if len(lost)+len(plain) == 0 {
 		p.note("nodes", passed, fmt.Sprintf("all %d nodes have an instance, or are another cloud's", len(list.Items)), "")

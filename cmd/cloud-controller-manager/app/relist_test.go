@@ -42,7 +42,10 @@ type relistAPI struct {
 }
 
 func newRelistAPI() *relistAPI {
-	return &relistAPI{services: map[string]*v1.Service{}, nodes: map[string]*v1.Node{}, watchers: map[*io.PipeWriter]string{}, streamed: map[string]int{}}
+	return &relistAPI{
+		services: map[string]*v1.Service{}, nodes: map[string]*v1.Node{}, watchers: map[*io.PipeWriter]string{},
+		streamed: map[string]int{},
+	}
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -128,7 +131,8 @@ func (a *relistAPI) addService(s *v1.Service) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.version++
-	s.TypeMeta, s.Namespace, s.UID, s.ResourceVersion = metav1.TypeMeta{Kind: "Service", APIVersion: "v1"}, "default", types.UID(s.Name), strconv.Itoa(a.version)
+	s.TypeMeta = metav1.TypeMeta{Kind: "Service", APIVersion: "v1"}
+	s.Namespace, s.UID, s.ResourceVersion = "default", types.UID(s.Name), strconv.Itoa(a.version)
 	a.services[s.Name] = s
 	a.send("services", watchEvent("ADDED", s))
 }
@@ -138,7 +142,9 @@ func (a *relistAPI) addNode(name string) {
 	defer a.mu.Unlock()
 	a.version++
 	n := &v1.Node{
-		TypeMeta: metav1.TypeMeta{Kind: "Node", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), ResourceVersion: strconv.Itoa(a.version)},
+		TypeMeta: metav1.TypeMeta{Kind: "Node", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{
+			Name: name, UID: types.UID(name), ResourceVersion: strconv.Itoa(a.version),
+		},
 		Spec:   v1.NodeSpec{ProviderID: "fake://" + name},
 		Status: v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}},
 	}
@@ -271,7 +277,9 @@ func TestRelist(t *testing.T) {
 				settle := func() []string { time.Sleep(20 * time.Minute); synctest.Wait(); return cloud.since() }
 				settle()
 				for name, wanted := range map[string]*string{"plain": nil, "ours": new(class), "other": new("example.com/other")} {
-					s := &v1.Service{Spec: v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer, LoadBalancerClass: wanted, Ports: []v1.ServicePort{{Port: 80}}}}
+					s := &v1.Service{
+						Spec: v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer, LoadBalancerClass: wanted, Ports: []v1.ServicePort{{Port: 80}}},
+					}
 					s.Name = name
 					if name == "other" {
 						s.Finalizers = []string{servicehelpers.LoadBalancerCleanupFinalizer}

@@ -53,7 +53,9 @@ func hang(r *http.Request) (*http.Response, error) {
 }
 
 func cutBody(*http.Request) (*http.Response, error) {
-	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(io.MultiReader(strings.NewReader("{"), errReader{}))}, nil
+	return &http.Response{
+		StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(io.MultiReader(strings.NewReader("{"), errReader{})),
+	}, nil
 }
 
 type errReader struct{}

@@ -21,7 +21,8 @@ func TestNullInAListing(t *testing.T) {
 	for text, want := range map[string]bool{
 		`{"data":[null]}`: true, `{"data":[{"id":1},null,{"id":2}]}`: true, `{"a":{"b":[]},"data":[ {"x":[[]]} , null ]}`: true, `[null]`: true, " [1,\n null]": true,
 		`{"data":[]}`: false, `{"data":null}`: false, `{"data":[{"id":null}]}`: false, `{"data":[{"ids":[null]}]}`: false, `{"data":["null"]}`: false,
-		`{"data":["a,null","\",null"]}`: false, `{"next":null,"data":[{"a":"[null"}]}`: false, ``: false, `null`: false, `<a>[null]</a>`: false, `{"data":[true,nul`: true, `no [null]`: false,
+		`{"data":["a,null","\",null"]}`: false, `{"next":null,"data":[{"a":"[null"}]}`: false,
+		``: false, `null`: false, `<a>[null]</a>`: false, `{"data":[true,nul`: true, `no [null]`: false,
 	} {
 		assert.Equal(t, want, hasNull([]byte(text)), text)
 	}

@@ -13,7 +13,10 @@ import (
 // TestNoRedirectIsFollowed: whoever follows one carries the credential to a host that nobody configured.
 func TestNoRedirectIsFollowed(t *testing.T) {
 	t.Parallel()
-	for _, status := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
+	for _, status := range []int{
+		http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect,
+		http.StatusPermanentRedirect,
+	} {
 		var reached, asked atomic.Int64
 		other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
 		t.Cleanup(other.Close)

@@ -29,7 +29,8 @@ func NewBench(t *testing.T) *Bench {
 	t.Helper()
 	return &Bench{
 		T: t, Kube: newKube("test-cluster"), Recorder: record.NewFakeRecorder(1000),
-		services: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}), nodes: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}),
+		services: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}),
+		nodes:    cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}),
 	}
 }
 
@@ -77,7 +78,9 @@ func (b *Bench) SetStatus(s *v1.Service, status *v1.LoadBalancerStatus) *v1.Serv
 }
 
 // Reconcile ensures the load balancer of a Service, again for as long as the provider asks for more time.
-func (b *Bench) Reconcile(lb cloudprovider.LoadBalancer, cluster string, s *v1.Service, nodes []*v1.Node) (status *v1.LoadBalancerStatus, err error) {
+func (b *Bench) Reconcile(
+	lb cloudprovider.LoadBalancer, cluster string, s *v1.Service, nodes []*v1.Node,
+) (status *v1.LoadBalancerStatus, err error) {
 	for range manyTries {
 		status, err = lb.EnsureLoadBalancer(b.T.Context(), cluster, b.Current(s), nodes)
 		if _, later := errors.AsType[*cloudproviderapi.RetryError](err); !later {

@@ -88,7 +88,8 @@ func (c Checklist) Run(t *testing.T) {
 		item, ok := items[row.Key]
 		require.True(t, ok, "the checklist lacks %s", row.Key)
 		delete(items, row.Key)
-		restricted := len(row.Choices) > 0 || row.Min != nil || row.Check != nil || row.ID != nil || (row.Kind != schema.KindString && row.Kind != schema.KindList)
+		restricted := len(row.Choices) > 0 || row.Min != nil ||
+			row.Check != nil || row.ID != nil || (row.Kind != schema.KindString && row.Kind != schema.KindList)
 		t.Run(strings.TrimPrefix(row.Key, c.Prefix), func(t *testing.T) {
 			t.Parallel()
 			require.True(t, len(item.Legal) > 0 || item.Elsewhere != "", "no legal value is checked")

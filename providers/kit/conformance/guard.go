@@ -179,7 +179,8 @@ const (
 	leasePeriod = 40 * time.Second
 )
 
-// runGuardLimits: fifty Nodes go within 20 s of being asked for, with the cloud's published limits in force and the provider keeping to them.
+// runGuardLimits: fifty Nodes go within 20 s of being asked for, with the cloud's published limits in force and the provider
+// keeping to them.
 func runGuardLimits(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
 	if !of(t, newFixture, func(f *Fixture) bool { return f.Limited != nil }) {

@@ -46,7 +46,10 @@ func Redirects(t *testing.T, secret string, calls func(t *testing.T, url string)
 	t.Cleanup(api.Close)
 	ours := calls(t, api.URL)
 	require.NotEmpty(t, ours)
-	for _, code := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
+	for _, code := range []int{
+		http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect,
+		http.StatusPermanentRedirect,
+	} {
 		for where, url := range map[string]string{"another host": secure.URL, "another host without TLS": plain.URL, "the same host": api.URL} {
 			for name, call := range ours {
 				title := fmt.Sprintf("%s, %d to %s", name, code, where)

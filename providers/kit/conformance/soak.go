@@ -219,7 +219,9 @@ func (s *soak) create(ctx context.Context) {
 		return
 	}
 	kind := kinds[s.rnd.IntN(len(kinds))]
-	if slices.ContainsFunc(sortedKeys(s.services), func(n string) bool { return s.services[n].service.Labels["kind"] == kind }) && kind != kinds[0] {
+	if slices.ContainsFunc(
+		sortedKeys(s.services), func(n string) bool { return s.services[n].service.Labels["kind"] == kind },
+	) && kind != kinds[0] {
 		return // Services with a name of their own in the cloud exist once
 	}
 	s.serial++

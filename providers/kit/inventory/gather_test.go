@@ -20,7 +20,9 @@ func TestNewcomersShareTheirReads(t *testing.T) {
 	t.Parallel()
 	const n, pageSize = 1000, 200
 	for _, getCalls := range []int{1, 3} { // 3: a Linode and its addresses in a VPC
-		for _, every := range []time.Duration{0, 10 * time.Millisecond, 60 * time.Millisecond, 250 * time.Millisecond, time.Second, 5 * time.Second, 30 * time.Second} {
+		for _, every := range []time.Duration{
+			0, 10 * time.Millisecond, 60 * time.Millisecond, 250 * time.Millisecond, time.Second, 5 * time.Second, 30 * time.Second,
+		} {
 			for _, seeded := range []bool{true, false} {
 				for _, byName := range []bool{false, true} {
 					name := fmt.Sprintf("%d calls, one every %s, seeded %t, by name %t", getCalls, every, seeded, byName)

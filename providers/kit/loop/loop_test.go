@@ -39,7 +39,10 @@ func TestWaitsForCaches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs atomic.Int32
 		var filled atomic.Bool
-		l := begin(t, Job{Name: "t2", Period: time.Hour, Timeout: time.Second, Run: func(context.Context) error { runs.Add(1); return nil }}, filled.Load)
+		l := begin(
+			t, Job{Name: "t2", Period: time.Hour, Timeout: time.Second, Run: func(context.Context) error { runs.Add(1); return nil }},
+			filled.Load,
+		)
 		l.Trigger()
 		time.Sleep(10 * time.Second)
 		assert.Zero(t, runs.Load(), "an empty cache looks like a cluster without Services")
@@ -69,7 +72,14 @@ func TestTriggersDuringARunLeadToOneMore(t *testing.T) {
 func TestManyChangesInARowLeadToFewRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs atomic.Int32
-		l := begin(t, Job{Name: "t6", Period: time.Hour, Spacing: 5 * time.Second, Timeout: time.Minute, Run: func(context.Context) error { runs.Add(1); return nil }}, ready)
+		l := begin(
+			t,
+			Job{
+				Name: "t6", Period: time.Hour, Spacing: 5 * time.Second, Timeout: time.Minute,
+				Run: func(context.Context) error { runs.Add(1); return nil },
+			},
+			ready,
+		)
 		time.Sleep(time.Minute)
 		runs.Store(0)
 		l.Trigger()

@@ -260,7 +260,9 @@ func (c *Cluster) others(ctx context.Context, service *v1.Service) ([]*v1.Servic
 
 // Judge gathers what Decide needs and decides. targets reads where the object sends its traffic, which costs calls on
 // some clouds: it is asked only where the answer matters, and may be nil where a cloud cannot tell.
-func (c *Cluster) Judge(ctx context.Context, service *v1.Service, object Object, rules Rules, targets func(context.Context) (Targets, error)) (Decision, error) {
+func (c *Cluster) Judge(
+	ctx context.Context, service *v1.Service, object Object, rules Rules, targets func(context.Context) (Targets, error),
+) (Decision, error) {
 	mark, err := c.Mark(ctx)
 	if err != nil {
 		return Decision{}, err

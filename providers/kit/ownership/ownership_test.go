@@ -224,17 +224,31 @@ func TestDecide(t *testing.T) {
 			object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:mine"}}, others: []*v1.Service{service("older", 0, served)}, want: owned,
 		},
 		"the mark of a younger Service": {
-			object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:other"}}, others: []*v1.Service{service("other", 9, nil)}, mine: served, want: refused("Service ns/other"),
+			object: Object{
+				Marks: []string{"anyccm:u1", "anyccm-svc:other"},
+			}, others: []*v1.Service{service("other", 9, nil)}, mine: served, want: refused("Service ns/other"),
 		},
 		"the mark of a Service that is no load balancer now and keeps its own": {
 			object: Object{Marks: []string{"anyccm-svc:other"}}, mark: "-", targets: nodePort,
 			others: []*v1.Service{service("other", 9, func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeClusterIP })}, want: refused("Service ns/other"),
 		},
-		"another cluster's":                        {object: Object{Marks: []string{"anyccm:u2"}, Name: "a-mine"}, mine: served, adopt: registry.AdoptAny, want: refused("another cluster, whose namespace kube-system has the UID u2")},
-		"a Service of another cluster":             {object: Object{Marks: []string{"anyccm-svc:far"}}, targets: nodePort, adopt: registry.AdoptAny, want: refused("a Service with the UID far, which is not of this cluster")},
-		"its default name":                         {object: Object{Name: "a-mine"}, adopt: registry.AdoptNone, want: owned},
-		"its default name, and another's mark":     {object: Object{Name: "a-mine", Marks: []string{"anyccm-svc:other"}}, others: []*v1.Service{service("other", 9, nil)}, want: refused("Service ns/other")},
-		"another's default name":                   {object: Object{Name: "a-other"}, others: []*v1.Service{service("other", 9, nil)}, targets: nodePort, adopt: registry.AdoptAny, want: refused("Service ns/other")},
+		"another cluster's": {
+			object: Object{Marks: []string{"anyccm:u2"}, Name: "a-mine"}, mine: served, adopt: registry.AdoptAny,
+			want: refused("another cluster, whose namespace kube-system has the UID u2"),
+		},
+		"a Service of another cluster": {
+			object: Object{Marks: []string{"anyccm-svc:far"}}, targets: nodePort, adopt: registry.AdoptAny,
+			want: refused("a Service with the UID far, which is not of this cluster"),
+		},
+		"its default name": {object: Object{Name: "a-mine"}, adopt: registry.AdoptNone, want: owned},
+		"its default name, and another's mark": {
+			object: Object{Name: "a-mine", Marks: []string{"anyccm-svc:other"}}, others: []*v1.Service{service("other", 9, nil)},
+			want: refused("Service ns/other"),
+		},
+		"another's default name": {
+			object: Object{Name: "a-other"}, others: []*v1.Service{service("other", 9, nil)}, targets: nodePort,
+			adopt: registry.AdoptAny, want: refused("Service ns/other"),
+		},
 		"a likely name alone":                      {object: Object{Name: "l-mine"}, targets: &Targets{All: 2, Ports: []int32{30080}}, want: refused(alike)},
 		"a likely name, targets unknown":           {object: Object{Name: "l-mine"}, want: refused(alike)},
 		"a likely name, no targets":                {object: Object{Name: "l-mine"}, targets: &Targets{}, want: refused(alike)},
@@ -243,23 +257,36 @@ func TestDecide(t *testing.T) {
 		"a likely name, one of our nodes":          {object: Object{Name: "l-mine"}, targets: &Targets{All: 2, Ours: 1}, adopt: registry.AdoptNone, want: owned},
 		"a likely name, in its status":             {object: Object{Name: "l-mine"}, mine: served, adopt: registry.AdoptNone, want: owned},
 		"a likely name, of this cluster":           {object: Object{Name: "l-mine", Marks: []string{"anyccm:u1", "anyccm-svc:gone"}}, want: owned},
-		"a likely name, another cluster's":         {object: Object{Name: "l-mine", Marks: []string{"anyccm:u2"}}, mine: served, want: refused("another cluster, whose namespace kube-system has the UID u2")},
-		"a likely name, any adopted":               {object: Object{Name: "l-mine"}, targets: &Targets{All: 1}, adopt: registry.AdoptAny, want: adopted},
-		"another's likely name":                    {object: Object{Name: "l-other"}, others: []*v1.Service{service("other", 9, nil)}, targets: nodePort, mine: served, adopt: registry.AdoptAny, want: refused("Service ns/other")},
-		"unmarked, in its status":                  {mine: served, want: outcome{Owned, false, ""}},
-		"unmarked, in its status, none adopted":    {mine: served, adopt: registry.AdoptNone, want: refused(nobody)},
-		"of this cluster, in its status":           {mine: served, object: Object{Marks: []string{"anyccm:u1"}}, adopt: registry.AdoptNone, want: owned},
-		"where nothing is marked, in its status":   {mine: served, silent: true, want: owned},
+		"a likely name, another cluster's": {
+			object: Object{Name: "l-mine", Marks: []string{"anyccm:u2"}}, mine: served,
+			want: refused("another cluster, whose namespace kube-system has the UID u2"),
+		},
+		"a likely name, any adopted": {object: Object{Name: "l-mine"}, targets: &Targets{All: 1}, adopt: registry.AdoptAny, want: adopted},
+		"another's likely name": {
+			object: Object{Name: "l-other"}, others: []*v1.Service{service("other", 9, nil)}, targets: nodePort, mine: served,
+			adopt: registry.AdoptAny, want: refused("Service ns/other"),
+		},
+		"unmarked, in its status":                {mine: served, want: outcome{Owned, false, ""}},
+		"unmarked, in its status, none adopted":  {mine: served, adopt: registry.AdoptNone, want: refused(nobody)},
+		"of this cluster, in its status":         {mine: served, object: Object{Marks: []string{"anyccm:u1"}}, adopt: registry.AdoptNone, want: owned},
+		"where nothing is marked, in its status": {mine: served, silent: true, want: owned},
 		"in its status, recorded elsewhere": {
 			mine: func(s *v1.Service) { served(s); s.Annotations["id"] = "8" }, want: refused(nobody),
 		},
-		"in a younger Service's status":                       {others: []*v1.Service{service("other", 9, served)}, adopt: registry.AdoptAny, want: refused("Service ns/other")},
-		"in both statuses":                                    {mine: served, others: []*v1.Service{service("other", 9, served)}, want: outcome{Owned, false, ""}},
-		"a user's":                                            {targets: &Targets{All: 1, Ours: 0, Ports: []int32{80}}, want: refused(nobody)},
-		"a user's, any adopted":                               {adopt: registry.AdoptAny, want: adopted},
-		"a user's, any adopted, nothing marked":               {adopt: registry.AdoptAny, silent: true, want: refused(nobody)},
-		"a user's, any adopted, asked for before":             {adopt: registry.AdoptAny, others: []*v1.Service{service("older", 0, nil)}, want: refused("Service ns/older")},
-		"a user's, any adopted, asked for in the same second": {adopt: registry.AdoptAny, others: []*v1.Service{service("later", 5, nil)}, mine: func(s *v1.Service) { s.UID = "z" }, want: refused("Service ns/later")},
+		"in a younger Service's status": {
+			others: []*v1.Service{service("other", 9, served)}, adopt: registry.AdoptAny, want: refused("Service ns/other"),
+		},
+		"in both statuses": {
+			mine: served, others: []*v1.Service{service("other", 9, served)}, want: outcome{Owned, false, ""},
+		},
+		"a user's":                                {targets: &Targets{All: 1, Ours: 0, Ports: []int32{80}}, want: refused(nobody)},
+		"a user's, any adopted":                   {adopt: registry.AdoptAny, want: adopted},
+		"a user's, any adopted, nothing marked":   {adopt: registry.AdoptAny, silent: true, want: refused(nobody)},
+		"a user's, any adopted, asked for before": {adopt: registry.AdoptAny, others: []*v1.Service{service("older", 0, nil)}, want: refused("Service ns/older")},
+		"a user's, any adopted, asked for in the same second": {
+			adopt: registry.AdoptAny, others: []*v1.Service{service("later", 5, nil)}, mine: func(s *v1.Service) { s.UID = "z" },
+			want: refused("Service ns/later"),
+		},
 		"a user's, any adopted, shared with an older one": {
 			adopt: registry.AdoptAny, others: []*v1.Service{service("older", 0, served)}, shares: true, want: adopted,
 		},
@@ -270,9 +297,14 @@ func TestDecide(t *testing.T) {
 			targets: &Targets{All: 1, Ours: 1, Ports: []int32{30080, 30081}}, want: refused(nobody),
 			others: []*v1.Service{service("other", 0, func(s *v1.Service) { s.Annotations, s.Spec.Ports[0].NodePort = nil, 30081 })},
 		},
-		"no targets":                    {targets: &Targets{}, want: refused(nobody)},
-		"a gone Service's":              {object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone"}}, targets: &Targets{}, want: refused("a Service of this cluster that is gone")},
-		"a gone Service's, any adopted": {object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone"}}, adopt: registry.AdoptAny, want: adopted},
+		"no targets": {targets: &Targets{}, want: refused(nobody)},
+		"a gone Service's": {
+			object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone"}}, targets: &Targets{},
+			want: refused("a Service of this cluster that is gone"),
+		},
+		"a gone Service's, any adopted": {
+			object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone"}}, adopt: registry.AdoptAny, want: adopted,
+		},
 		"a gone Service's, any adopted, without the mark of the UID": {object: Object{Marks: []string{"anyccm:u1"}}, adopt: registry.AdoptAny, want: adopted},
 		"a gone Service's, which it was allowed to have and shows": {
 			object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone", NameMark("ns", "other")}}, mine: served, want: outcome{Owned, false, ""},
@@ -349,7 +381,10 @@ func TestJudge(t *testing.T) {
 	assert.Equal(t, Adopted, d.Verdict)
 	assert.Equal(t, 1, reads)
 	broken := errors.New("no answer")
-	_, err = c.Judge(t.Context(), mine, Object{Title: "lb", ID: "7"}, rules(""), func(context.Context) (Targets, error) { return Targets{}, broken })
+	_, err = c.Judge(
+		t.Context(), mine, Object{Title: "lb", ID: "7"}, rules(""),
+		func(context.Context) (Targets, error) { return Targets{}, broken },
+	)
 	require.ErrorIs(t, err, broken)
 
 	recorder := record.NewFakeRecorder(10)
@@ -385,8 +420,10 @@ func TestHolds(t *testing.T) {
 		"its name":                       {Object{ID: "8", Name: "a-web"}, nil, true},
 		"its record":                     {Object{ID: "7"}, nil, true},
 		"its address":                    {Object{ID: "8", Addresses: []string{"192.0.2.7"}}, served, true},
-		"nothing":                        {Object{ID: "8", Name: "a-other", Marks: []string{ServiceMark("other")}, Addresses: []string{"192.0.2.8"}}, served, false},
-		"nothing known":                  {Object{}, func(s *v1.Service) { s.Annotations = nil }, false},
+		"nothing": {
+			Object{ID: "8", Name: "a-other", Marks: []string{ServiceMark("other")}, Addresses: []string{"192.0.2.8"}}, served, false,
+		},
+		"nothing known": {Object{}, func(s *v1.Service) { s.Annotations = nil }, false},
 	} {
 		assert.Equal(t, c.want, Holds(service("web", 1, c.change), c.object, rules("")), name)
 	}

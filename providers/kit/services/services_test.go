@@ -86,7 +86,10 @@ func (s *shelf) Changes(_ Request, observed, desired []string) ([]Change[[]strin
 	}
 	for _, o := range observed {
 		if !slices.Contains(desired, o) {
-			list = append(list, s.change(guard.PlanDelete, o, false, func() { s.stored = slices.DeleteFunc(s.stored, func(x string) bool { return x == o }) }))
+			list = append(
+				list,
+				s.change(guard.PlanDelete, o, false, func() { s.stored = slices.DeleteFunc(s.stored, func(x string) bool { return x == o }) }),
+			)
 		}
 	}
 	return list, nil

@@ -41,7 +41,10 @@ const (
 )
 
 // common are the kinds above.
-var common = []string{FaultStatus, FaultStatusAfter, FaultHang, FaultReset, FaultLost, FaultCut, FaultHTML, FaultNull, FaultRedirect, FaultEndless}
+var common = []string{
+	FaultStatus, FaultStatusAfter, FaultHang, FaultReset, FaultLost, FaultCut, FaultHTML, FaultNull, FaultRedirect,
+	FaultEndless,
+}
 
 // usualStatus is Fault.Status where it is not set and not 500.
 var usualStatus = map[string]int{FaultHTML: http.StatusOK, FaultRedirect: http.StatusTemporaryRedirect}

@@ -208,7 +208,10 @@ func (s *Sim) createLoadBalancer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.number++
-	lb := &LoadBalancer{Spec: asked, ID: fmt.Sprintf("lb%06d", s.number), Address: fmt.Sprintf("203.0.113.%d", s.number%250+1), active: time.Now().Add(s.activation)}
+	lb := &LoadBalancer{
+		Spec: asked, ID: fmt.Sprintf("lb%06d", s.number), Address: fmt.Sprintf("203.0.113.%d", s.number%250+1),
+		active: time.Now().Add(s.activation),
+	}
 	s.loadBalancers = append(s.loadBalancers, lb)
 	write(w, http.StatusCreated, s.current(lb))
 }
