@@ -1,5 +1,7 @@
 package events
 
+import "slices"
+
 // Row tells of one event: what it means, and what to do.
 type Row struct {
 	// On is the kind of the object that it is written on.
@@ -8,31 +10,108 @@ type Row struct {
 	Reason string `json:"reason"`
 	// Type is Warning or Normal.
 	Type string `json:"type"`
-	// What happened, and what to do; the latter is empty where there is nothing to do.
+	// What happened, and what to do; the latter is empty if there is nothing to do.
 	What string `json:"what"`
 	Do   string `json:"do,omitempty"`
 }
 
 // Table returns the events that are not one cloud's alone. Which clouds write them shows from their code. The others are part of
 // the description of their cloud.
-func Table() []Row {
+func Table() []Row { return slices.Concat(nodeRows(), serviceRows(), leaseRows()) }
+
+func nodeRows() []Row {
 	return []Row{
-		{"Node", "NodeInitializationFailed", "Warning", "The cloud's answer about a new Node makes it impossible to initialise it: no instance of that name, several of one name, refused credential, rate limit.", "The message names the next step. It is tried again by itself."},
-		{"Node", "NodeDeletionHeld", "Warning", "The cloud says that the instance is gone, but the Node is kept: too many vanish unannounced, or no instance of the cluster is seen by which the account could be told to be the right one. The message says what ends it.", "See [node deletion](node-deletion.md)."},
-		{"Node", "NodeInstanceNotVerified", "Warning", "`--verify-node-instances` is set, and the cloud does not show that the instance behind the provider ID is this Node's. The Node is no backend and no next hop.", "Name or tag the instance as the cloud's page says; if the provider ID is wrong, find out who wrote it."},
-		{"Node", "RouteRefused", "Warning", "The Node gets no route, and one that was made is removed: its pod range is outside `--cluster-cidr` or overlaps that of an older Node, or its instance is not verified.", "Find out who wrote `spec.podCIDRs`; delete the Node and let it register again."},
-		{"Node", "NodeNotOurs", "Normal", "The Node belongs to another cloud or is outside `--node-selector`. It is left alone.", "Nothing, unless it should be ours."},
-		{"Service", "LoadBalancerConfigError", "Warning", "Annotations, ports or nodes of which no load balancer can be made, or a portable annotation that this cloud cannot serve. Every fault is named, with the value and the legal ones. Nothing is created or changed.", "Change the annotation."},
-		{"Service", "LoadBalancerAnnotationIgnored", "Warning", "An annotation has no effect: its value counts as the default, this type of load balancer does not look at it, the cloud has nothing for a portable annotation, or an annotation of the cloud's own contradicts that and wins.", "Remove or change it."},
-		{"Service", "LoadBalancerDefaulted", "Normal", "The Service has annotations by the defaults of its class (`--service-defaults`). Told once, at `-v=4`.", ""},
-		{"Service", "LoadBalancerAnnotationFixed", "Warning", "An annotation was changed that is fixed when the load balancer is created. It has no effect; the type is set back.", "Delete and create the Service to change it."},
-		{"Service", "LoadBalancerRetained", "Normal", "The Service is gone or is no load balancer any more; its load balancer stays in the cloud, as `anyccm.io/retain-load-balancer` or a disown annotation asks, or because a user made it. Or the Service has another one by its annotation, and nothing shows that the one before was made for it by this program.", "Delete it in the cloud if it is not needed."},
-		{"Service", "LoadBalancerWaiting", "Normal", "The cloud works on the load balancer for longer than usual; the message says what is waited for.", ""},
-		{"Service", "LoadBalancerNotOurs", "Warning", "The Service claims a load balancer of another cluster, of another Service, or of nobody that can be told. It is neither changed nor deleted.", "Choose another name or ID; see [whose load balancer is it](load-balancer-ownership.md)."},
-		{"Service", "LoadBalancerClaimed", "Warning", "Another Service claims this Service's load balancer by its annotations or its name. That is refused.", "Ask the author of the other Service."},
-		{"Service", "LoadBalancerSourceRangesIgnored", "Warning", "Nobody is kept out: this Octavia, or its provider, cannot restrict who comes in; the NodeBalancer has a firewall that somebody else attached, which stays; or a network load balancer of AWS hides its clients from the nodes and has no security group that gets rules, or the security groups are named by an annotation.", "OpenStack: use `manage-security-groups` with ovn, or another provider. Linode: detach that firewall. AWS: the message says what to set."},
-		{"Service", "LoadBalancerSingleStack", "Warning", "The Service wants two IP families, and its load balancer gets an address of one.", "The message says what is missing."},
-		{"Lease", "CloudAPIUnavailable", "Warning", "The cloud's API cannot be used, and why.", "Check network, credential and the cloud's status page. Nodes and load balancers stay as they are."},
-		{"Lease", "CloudAPIAvailable", "Normal", "The cloud's API works again.", ""},
+		{
+			On: "Node", Reason: "NodeInitializationFailed", Type: "Warning",
+			What: "The cloud's answer about a new Node makes it impossible to initialise it: no instance of that name, several of one name, refused credential, rate limit.",
+			Do:   "The message names the next step. It is retried automatically.",
+		},
+		{
+			On: "Node", Reason: "NodeDeletionHeld", Type: "Warning",
+			What: "The cloud says that the instance is gone, but the Node is kept: too many vanish without an announcement, or no other instance of the cluster is visible to prove that this is the right account. The message says what ends the hold.",
+			Do:   "See [node deletion](node-deletion.md).",
+		},
+		{
+			On: "Node", Reason: "NodeInstanceNotVerified", Type: "Warning",
+			What: "`--verify-node-instances` is set, and the cloud does not show that the instance behind the provider ID is this Node's. The Node does not become a backend or next hop.",
+			Do:   "Name or tag the instance as the cloud's page says; if the provider ID is wrong, find out who wrote it.",
+		},
+		{
+			On: "Node", Reason: "RouteRefused", Type: "Warning",
+			What: "The Node gets no route, and an existing one is removed: its pod range is outside `--cluster-cidr` or overlaps that of an older Node, or its instance is not verified.",
+			Do:   "Find out who wrote `spec.podCIDRs`; delete the Node and let it register again.",
+		},
+		{
+			On: "Node", Reason: "NodeNotOurs", Type: "Normal",
+			What: "The Node belongs to another cloud or is outside `--node-selector`. It is left alone.",
+			Do:   "Nothing, unless it should be ours.",
+		},
+	}
+}
+
+func serviceRows() []Row {
+	return []Row{
+		{
+			On: "Service", Reason: "LoadBalancerConfigError", Type: "Warning",
+			What: "No load balancer can be created from these annotations, ports or nodes, or the cloud cannot serve a portable annotation. The message names every problem, with the value and the allowed values. Nothing is created or changed.",
+			Do:   "Change the annotation.",
+		},
+		{
+			On: "Service", Reason: "LoadBalancerAnnotationIgnored", Type: "Warning",
+			What: "An annotation has no effect: its value counts as the default, this type of load balancer ignores it, the cloud has no equivalent for a portable annotation, or one of the cloud's own annotations contradicts that and wins.",
+			Do:   "Remove or change it.",
+		},
+		{
+			On: "Service", Reason: "LoadBalancerDefaulted", Type: "Normal",
+			What: "Defaults of its class (`--service-defaults`) set annotations of the Service. Written once, at `-v=4`.",
+		},
+		{
+			On: "Service", Reason: "LoadBalancerAnnotationFixed", Type: "Warning",
+			What: "An annotation was changed that only counts when the load balancer is created. The change has no effect; the type is set back.",
+			Do:   "Delete and create the Service to change it.",
+		},
+		{
+			On: "Service", Reason: "LoadBalancerRetained", Type: "Normal",
+			What: "The Service was deleted or changed its type; its load balancer stays in the cloud, because of `anyccm.io/retain-load-balancer` or a disown annotation, or because a user created it. Or an annotation gave the Service another load balancer, and nothing proves that this program created the previous one for it.",
+			Do:   "Delete it in the cloud if you do not need it.",
+		},
+		{
+			On: "Service", Reason: "LoadBalancerWaiting", Type: "Normal",
+			What: "The cloud takes longer than usual to change the load balancer; the message says what it is waiting for.",
+		},
+		{
+			On: "Service", Reason: "LoadBalancerNotOurs", Type: "Warning",
+			What: "The Service claims a load balancer of another cluster or another Service, or one whose owner is unknown. It is neither changed nor deleted.",
+			Do:   "Choose another name or ID; see [load balancer ownership](load-balancer-ownership.md).",
+		},
+		{
+			On: "Service", Reason: "LoadBalancerClaimed", Type: "Warning",
+			What: "Another Service claims this Service's load balancer by its annotations or its name. The claim is refused.",
+			Do:   "Ask the author of the other Service.",
+		},
+		{
+			On: "Service", Reason: "LoadBalancerSourceRangesIgnored", Type: "Warning",
+			What: "The source ranges have no effect: this Octavia, or its provider, cannot restrict clients; the NodeBalancer has a firewall that somebody else attached, which stays; or a network load balancer of AWS hides its clients from the nodes and has no security group that gets rules, or the security groups are named by an annotation.",
+			Do:   "OpenStack: use `manage-security-groups` with ovn, or another provider. Linode: detach that firewall. AWS: the message says what to set.",
+		},
+		{
+			On: "Service", Reason: "LoadBalancerSingleStack", Type: "Warning",
+			What: "The Service asks for two IP families, but its load balancer has addresses of only one.",
+			Do:   "The message says what is missing.",
+		},
+	}
+}
+
+func leaseRows() []Row {
+	return []Row{
+		{
+			On: "Lease", Reason: "CloudAPIUnavailable", Type: "Warning",
+			What: "The cloud's API cannot be used, and why.",
+			Do:   "Check network, credential and the cloud's status page. Nodes and load balancers stay as they are.",
+		},
+		{
+			On: "Lease", Reason: "CloudAPIAvailable", Type: "Normal",
+			What: "The cloud's API works again.",
+		},
 	}
 }
