@@ -259,6 +259,18 @@ func Register(p Provider) {
 	if err := linked.Add(p); err != nil {
 		panic(err)
 	}
+	cloudprovider.RegisterCloudProvider(p.Name, Factory(p))
+}
+
+// Maker makes a provider's New of its constructor.
+func Maker[C cloudprovider.Interface](make func(Inputs) (C, error)) func(Inputs) (cloudprovider.Interface, error) {
+	return func(in Inputs) (cloudprovider.Interface, error) {
+		cloud, err := make(in)
+		if err != nil {
+			return nil, err
+		}
+		return cloud, nil
+	}
 }
 
 // Factory adapts a description to the framework's plugin registry. The framework hands over the content of

@@ -21,7 +21,7 @@ const root = "../.."
 // nothing else of the checkout changes.
 func TestANewProvider(t *testing.T) {
 	t.Parallel()
-	const name = "newcomer"
+	const name = "toy"
 	dir := copied(t)
 	files, err := Files(name)
 	require.NoError(t, err)

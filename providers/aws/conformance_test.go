@@ -40,16 +40,13 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	network := simkit.NewNetwork()
 	url := network.Serve(t, server)
 	file := sim.CloudConfig(url) + "NLBSecurityGroupMode = Managed\n"
-	pods := ""
 	return &conformance.Fixture{
 		Sim: server, Network: network,
 		Provider: Description(),
 		Inputs: func() registry.Inputs {
-			in := testInputs(sim, url, file, map[string]string{"AWS_ACCESS_KEY_ID": awssim.Key})
-			in.ClusterCIDR = pods
-			return in
+			return testInputs(sim, url, file, map[string]string{"AWS_ACCESS_KEY_ID": awssim.Key})
 		},
-		Routes: func() { pods = conformance.ClusterCIDR },
+		Routes: func() {}, // the inputs have ClusterCIDR
 		AddInstance: func(name string) string {
 			id := sim.AddInstance(awssim.Spec{Name: name})
 			for _, i := range sim.List() {

@@ -5,18 +5,14 @@ package aws
 import (
 	"context"
 	"errors"
-	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/events"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -34,33 +30,22 @@ func Description() registry.Provider {
 		Controllers: []registry.Controller{
 			{Name: taggingController, Rights: []registry.Right{{Resources: []string{"nodes"}, Verbs: []string{"patch"}}}},
 		},
-		Options:      Options.Rows(),
-		Annotations:  Annotations.Rows(),
-		Permissions:  permissions(),
-		Installation: installation(),
-		Events:       eventRows(),
-		Sections:     map[string]string{"policy": policyDocument()},
-		Validate:     validate,
-		CheckService: checkService,
-		Unserved:     unserved,
-		LeavesAlone:  func(s *v1.Service) bool { _, elsewhere := kindOf(s); return elsewhere },
-		Routes:       func(in registry.Inputs) bool { return in.ClusterCIDR != "" },
-		New: func(in registry.Inputs) (cloudprovider.Interface, error) {
-			return newCloud(in)
-		},
+		Unserved:    unserved,
+		LeavesAlone: func(s *v1.Service) bool { _, elsewhere := kindOf(s); return elsewhere },
+		Sections:    map[string]string{"policy": policyDocument()},
+		Routes:      func(in registry.Inputs) bool { return in.ClusterCIDR != "" },
+		Options:     Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
+		Permissions: permissions(), Installation: installation(),
+		Validate: validate, CheckService: checkService, New: registry.Maker(newCloud),
 	}
 }
 
-func init() {
-	d := Description()
-	registry.Register(d)
-	cloudprovider.RegisterCloudProvider(Name, registry.Factory(d))
-}
+func init() { registry.Register(Description()) }
 
 // cloud implements cloudprovider.Interface.
 type cloud struct {
-	cloudbase.Cloud
-	cloudbase.WithNodes
+	cloudbase.Whole
+
 	config        Config
 	api           *api
 	instances     *instances
@@ -68,19 +53,10 @@ type cloud struct {
 	loadBalancers *loadBalancers
 	routes        *routes
 	tagging       *tagging
-	hasRoutes     bool
-	initialize    sync.Once
 	kube          kubernetes.Interface
 }
 
-var (
-	_ cloudprovider.Interface    = (*cloud)(nil)
-	_ cloudprovider.InformerUser = (*cloud)(nil)
-	_ registry.CloudAPI          = (*cloud)(nil)
-	_ guard.Planner              = (*cloud)(nil)
-	_ guard.InstanceVerifier     = (*cloud)(nil)
-	_ registry.ControllerRunner  = (*cloud)(nil)
-)
+var _ registry.ControllerRunner = (*cloud)(nil)
 
 func newCloud(in registry.Inputs) (*cloud, error) {
 	config, warnings, err := parseConfig(in)
@@ -101,19 +77,22 @@ func buildCloud(config Config, in registry.Inputs, limits limitsFunc) (*cloud, e
 	}
 	i := newInstances(config, a)
 	n := newNetwork(a, i.zones)
-	return &cloud{
-		Cloud: cloudbase.Cloud{Name: Name, HTTP: a.http}, WithNodes: cloudbase.WithNodes{NodeAPI: i},
+	c := &cloud{
 		config: config, api: a, instances: i, network: n, loadBalancers: newLoadBalancers(config, a, i, n), routes: newRoutes(config, a, i, n),
-		tagging: newTagging(config, a), hasRoutes: in.ClusterCIDR != "",
-	}, nil
+		tagging: newTagging(config, a),
+	}
+	c.ServiceAPI = c.loadBalancers
+	if in.ClusterCIDR != "" {
+		c.RouteAPI = c.routes
+	}
+	c.Name, c.HTTP, c.NodeAPI, c.Begin = Name, a.http, i, c.begin
+	return c, nil
 }
 
-// Initialize implements cloudprovider.Interface. The framework may call it twice.
-func (c *cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
-	c.initialize.Do(func() {
-		c.kube = clients.ClientOrDie("cloud-provider-" + Name)
-		c.loadBalancers.setEvents(events.NewRecorder(c.kube, "cloud-provider-"+Name, stop))
-	})
+// begin makes what the program leads known to the parts.
+func (c *cloud) begin(b cloudbase.Begun) {
+	c.kube = b.Kube
+	c.loadBalancers.setEvents(b.Events)
 }
 
 // SetInformers implements cloudprovider.InformerUser.
@@ -135,22 +114,6 @@ func (c *cloud) StartController(ctx context.Context, name string) (bool, error) 
 		return false, err
 	}
 	return true, c.tagging.start(ctx, c.kube)
-}
-
-// LoadBalancer implements cloudprovider.Interface.
-func (c *cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return c.loadBalancers, true }
-
-// PlanLoadBalancer implements guard.Planner.
-func (c *cloud) PlanLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (guard.Plan, error) {
-	return c.loadBalancers.PlanLoadBalancer(ctx, cluster, service, nodes)
-}
-
-// Routes implements cloudprovider.Interface; they are offered where the pods' network is known.
-func (c *cloud) Routes() (cloudprovider.Routes, bool) {
-	if !c.hasRoutes {
-		return nil, false
-	}
-	return c.routes, true
 }
 
 // checkService judges a Service without any network. One that another controller serves is none of ours.

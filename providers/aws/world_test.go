@@ -162,9 +162,8 @@ func (w *world) remove(s *v1.Service) error {
 	return w.Remove(w.loadBalancers, w.cluster, s)
 }
 
-func servicePort(name string, number, nodePort int32) v1.ServicePort {
-	return v1.ServicePort{Name: name, Protocol: v1.ProtocolTCP, Port: number, NodePort: nodePort}
-}
+// servicePort is a port of a Service.
+var servicePort = conformance.Port
 
 func service(name string, annotations map[string]string, ports ...v1.ServicePort) *v1.Service {
 	if annotations == nil {

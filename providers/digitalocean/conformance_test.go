@@ -14,13 +14,11 @@ import (
 	"github.com/digitalocean/godo"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceansim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 func TestConformance(t *testing.T) {
@@ -44,8 +42,14 @@ func testInputs(url string, more map[string]string) registry.Inputs {
 		"DO_API_RATE_LIMIT_QPS": "100000",
 	}
 	maps.Copy(env, more)
-	return registry.Inputs{Version: "test", Sources: schema.Sources{LookupEnv: func(k string) (string, bool) { v, ok := env[k]; return v, ok }}}
+	return conformance.Inputs(nil, env)
 }
+
+// The Services that the tests try.
+var (
+	service = conformance.Service
+	port    = conformance.Port
+)
 
 func newFixture(t testing.TB) *conformance.Fixture { return newFixtureBehind(t, nil) }
 
@@ -137,20 +141,6 @@ func snapshot(t testing.TB, sim *digitaloceansim.Sim) string {
 		all.Write(text)
 	}
 	return all.String()
-}
-
-func port(name string, number, nodePort int32) v1.ServicePort {
-	return v1.ServicePort{Name: name, Protocol: v1.ProtocolTCP, Port: number, NodePort: nodePort}
-}
-
-func service(name string, annotations map[string]string, ports ...v1.ServicePort) *v1.Service {
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
-	return &v1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "3c1f6b52-7a66-4b58-8b4b-0a61c1f9e0a1", Annotations: annotations},
-		Spec:       v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer, Ports: ports},
-	}
 }
 
 // richService uses everything at once that does not exclude something else.

@@ -138,11 +138,11 @@ func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster s
 }
 
 // PlanLoadBalancer implements guard.Planner.
-func (c *cloud) PlanLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (guard.Plan, error) {
+func (l *loadBalancers) PlanLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (guard.Plan, error) {
 	if disowned, err := isDisowned(service); err != nil || disowned {
 		return guard.Plan{}, err
 	}
-	return c.loadBalancers.PlanLoadBalancer(ctx, cluster, service, nodes)
+	return l.LoadBalancer.PlanLoadBalancer(ctx, cluster, service, nodes)
 }
 
 // Validate implements services.Reconciler.

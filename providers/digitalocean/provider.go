@@ -10,13 +10,10 @@ import (
 
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
-	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/events"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 // Name is the value of --cloud-provider, and the scheme of provider IDs.
@@ -29,45 +26,27 @@ func Description() registry.Provider {
 		ProviderIDPrefixes: []string{providerIDPrefix},
 		Features:           registry.Features{Instances: registry.Done, LoadBalancers: registry.Done, Routes: registry.CloudHasNone},
 		Extras:             []string{"tags of load balancers", "public access firewall"},
-		Options:            Options.Rows(),
-		Annotations:        Annotations.Rows(),
-		Permissions:        permissions(),
-		Installation:       installation(),
-		Events:             eventRows(),
-		Validate:           validate,
-		CheckService:       checkService,
-		New: func(in registry.Inputs) (cloudprovider.Interface, error) {
-			return newCloud(in)
-		},
+		Options:            Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
+		Permissions: permissions(), Installation: installation(),
+		Validate: validate, CheckService: checkService, New: registry.Maker(newCloud),
 	}
 }
 
-func init() {
-	d := Description()
-	registry.Register(d)
-	cloudprovider.RegisterCloudProvider(Name, registry.Factory(d))
-}
+func init() { registry.Register(Description()) }
 
 // cloud implements cloudprovider.Interface.
 type cloud struct {
 	cloudbase.Cloud
 	cloudbase.WithNodes
+	cloudbase.WithLoadBalancers
+
 	config        Config
 	api           *api
 	instances     *instances
 	loadBalancers *loadBalancers
-	initialize    sync.Once
 	informed      sync.Once
 	stop          <-chan struct{}
 }
-
-var (
-	_ cloudprovider.Interface    = (*cloud)(nil)
-	_ cloudprovider.InformerUser = (*cloud)(nil)
-	_ registry.CloudAPI          = (*cloud)(nil)
-	_ guard.Planner              = (*cloud)(nil)
-	_ guard.InstanceVerifier     = (*cloud)(nil)
-)
 
 func newCloud(in registry.Inputs) (*cloud, error) {
 	config, err := parseConfig(in)
@@ -79,22 +58,21 @@ func newCloud(in registry.Inputs) (*cloud, error) {
 		return nil, err
 	}
 	i := newInstances(a)
-	return &cloud{
-		Cloud: cloudbase.Cloud{Name: Name, HTTP: a.http}, WithNodes: cloudbase.WithNodes{NodeAPI: i},
-		config: config, api: a, instances: i, loadBalancers: newLoadBalancers(config, in.Adopt, a, i),
-	}, nil
+	l := newLoadBalancers(config, in.Adopt, a, i)
+	c := &cloud{
+		config: config, api: a, instances: i, loadBalancers: l,
+	}
+	c.Name, c.HTTP, c.EventSource, c.Begin = Name, a.http, Name+"-cloud-controller-manager", c.begin
+	c.NodeAPI, c.ServiceAPI = i, l
+	return c, nil
 }
 
-// Initialize implements cloudprovider.Interface. The framework may call it twice.
-func (c *cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
-	c.initialize.Do(func() {
-		client := clients.ClientOrDie("cloud-provider-" + Name)
-		c.stop = stop
-		c.loadBalancers.kube = client
-		c.loadBalancers.cluster.SetClient(client)
-		c.loadBalancers.Events = events.NewRecorder(client, Name+"-cloud-controller-manager", stop)
-		c.startServers(stop)
-	})
+// begin makes what the program leads known to the parts.
+func (c *cloud) begin(b cloudbase.Begun) {
+	c.stop = b.Stop
+	c.loadBalancers.kube, c.loadBalancers.Events = b.Kube, b.Events
+	c.loadBalancers.cluster.SetClient(b.Kube)
+	c.startServers(b.Stop)
 }
 
 // SetInformers implements cloudprovider.InformerUser. It comes after Initialize, and begins the provider's own
@@ -137,12 +115,6 @@ func (c *cloud) CheckAPI(ctx context.Context) error {
 	}
 	return c.instances.CheckAPI(ctx)
 }
-
-// LoadBalancer implements cloudprovider.Interface.
-func (c *cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return c.loadBalancers, true }
-
-// Routes implements cloudprovider.Interface: a VPC routes pod addresses only through the CNI.
-func (*cloud) Routes() (cloudprovider.Routes, bool) { return nil, false }
 
 // HasClusterID implements cloudprovider.Interface.
 func (c *cloud) HasClusterID() bool { return c.config.ClusterID != "" }

@@ -161,7 +161,7 @@ func (l *loadBalancers) rebuild(ctx context.Context, nb *nodeBalancer, d *detail
 	if err != nil {
 		return nil, nil, err
 	}
-	nodes, _, err := listAll[linodego.NodeBalancerNode](ctx, l.api, fmt.Sprintf("nodes of port %d of NodeBalancer %d", c.Port, nb.ID), fmt.Sprintf("nodebalancers/%d/configs/%d/nodes", nb.ID, c.ID), "")
+	nodes, err := l.api.nodes(ctx, nb.ID, *c)
 	if err != nil {
 		l.details.Invalidate(nb.ID)
 		return nil, nil, err
@@ -177,7 +177,8 @@ func (d *details) with(c config) *details {
 }
 
 func (d *details) without(id int) *details {
-	return &details{nodeBalancerID: d.nodeBalancerID, configs: slices.DeleteFunc(slices.Clone(d.configs), func(c config) bool { return c.ID == id })}
+	others := slices.DeleteFunc(slices.Clone(d.configs), func(c config) bool { return c.ID == id })
+	return &details{nodeBalancerID: d.nodeBalancerID, configs: others}
 }
 
 // wantNodes computes the desired nodes of ports that exist, whose other fields stay as they are.
@@ -193,7 +194,8 @@ func (l *loadBalancers) wantNodes(ctx context.Context, service *v1.Service, s se
 	for _, port := range service.Spec.Ports {
 		for _, udp := range []bool{false, true} {
 			i := slices.IndexFunc(d.configs, func(c config) bool {
-				return c.Port == int(port.Port) && udp == (c.Protocol == linodego.ProtocolUDP) && udp == (port.Protocol == v1.ProtocolUDP || s.ports[port.Port].Protocol == protocolUDP || s.Protocol == protocolUDP)
+				asked := port.Protocol == v1.ProtocolUDP || s.ports[port.Port].Protocol == protocolUDP || s.Protocol == protocolUDP
+				return c.Port == int(port.Port) && udp == (c.Protocol == linodego.ProtocolUDP) && udp == asked
 			})
 			if i < 0 {
 				continue
@@ -247,7 +249,10 @@ func (l *loadBalancers) secrets(ctx context.Context, service *v1.Service, s sett
 		if err != nil {
 			return nil, fmt.Errorf("port %d: reading its TLS secret %s: %w", port.Port, name, err)
 		}
-		one := secret{Cert: strings.TrimSpace(string(object.Data[v1.TLSCertKey])), Key: privateKey(strings.TrimSpace(string(object.Data[v1.TLSPrivateKeyKey])))}
+		one := secret{
+			Cert: strings.TrimSpace(string(object.Data[v1.TLSCertKey])),
+			Key:  privateKey(strings.TrimSpace(string(object.Data[v1.TLSPrivateKeyKey]))),
+		}
 		if fingerprint(one.Cert) == "" || one.Key == "" {
 			return nil, fmt.Errorf("port %d: the secret %s holds no certificate and key under %s and %s", port.Port, name, v1.TLSCertKey, v1.TLSPrivateKeyKey)
 		}

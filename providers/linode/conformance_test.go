@@ -13,13 +13,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/linode/linodesim"
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 func TestConformance(t *testing.T) {
@@ -39,10 +37,16 @@ const testToken = "linode-test-token"
 func testInputs(url string, flags, more map[string]string) registry.Inputs {
 	env := map[string]string{"LINODE_API_TOKEN": testToken, "LINODE_URL": url, "LINODE_REGION": linodesim.Region}
 	maps.Copy(env, more)
-	return registry.Inputs{Version: "test", Sources: schema.Sources{Flags: flags, LookupEnv: func(k string) (string, bool) { v, ok := env[k]; return v, ok }}}
+	return conformance.Inputs(flags, env)
 }
 
 const reservedIP = "198.19.200.7"
+
+// The Services that the tests try.
+var (
+	service = conformance.Service
+	port    = conformance.Port
+)
 
 func newFixture(t testing.TB) *conformance.Fixture {
 	sim, server := linodesim.New(linodesim.Options{Token: testToken, Seed: simkit.SeedOf(t)})
@@ -154,20 +158,6 @@ func snapshot(t testing.TB, sim *linodesim.Sim) string {
 		show(len(f.Devices()))
 	}
 	return all.String()
-}
-
-func port(name string, number, nodePort int32) v1.ServicePort {
-	return v1.ServicePort{Name: name, Protocol: v1.ProtocolTCP, Port: number, NodePort: nodePort}
-}
-
-func service(name string, annotations map[string]string, ports ...v1.ServicePort) *v1.Service {
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
-	return &v1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "3c1f6b52-7a66-4b58-8b4b-0a61c1f9e0a1", Annotations: annotations},
-		Spec:       v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer, Ports: ports},
-	}
 }
 
 // richService uses everything at once that does not exclude something else.

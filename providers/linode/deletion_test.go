@@ -77,15 +77,18 @@ func TestDeletion(t *testing.T) {
 		reserved    bool
 		refused     string
 	}{
-		"all of it":                  {map[string]string{annotationFirewallACL: allowACL, annotationReservedIPv4: reservedIP}, nil, 0, 0, true, ""},
-		"with its address":           {map[string]string{annotationReservedIPv4: reservedIP, annotationRetainReservedIPv4: "false"}, mayGo, 0, 0, false, ""},
-		"with the operator's":        {map[string]string{annotationReservedIPv4: reservedIP, annotationRetainReservedIPv4: "false"}, nil, 0, 0, true, ""},
-		"preserved":                  {map[string]string{annotationPreserve: "true", annotationFirewallACL: allowACL}, nil, 1, 1, true, ""},
-		"preserved or not":           {map[string]string{annotationPreserve: "yes"}, nil, 1, 0, true, annotationPreserve},
-		"released or not":            {map[string]string{annotationRetainReservedIPv4: "yes"}, nil, 1, 0, true, annotationRetainReservedIPv4},
-		"a fault in another place":   {map[string]string{annotationPreserve: "false", annotationCheckType: "tea"}, nil, 0, 0, true, ""},
-		"the user's firewall":        {nil, func(w *world, nb int) { w.sim.AddFirewall("users", nb) }, 0, 1, true, ""},
-		"deleted behind our back":    {map[string]string{annotationFirewallACL: allowACL}, func(w *world, nb int) { _ = w.api.deleteNodeBalancer(w.T.Context(), nb) }, 0, 0, true, ""},
+		"all of it":                {map[string]string{annotationFirewallACL: allowACL, annotationReservedIPv4: reservedIP}, nil, 0, 0, true, ""},
+		"with its address":         {map[string]string{annotationReservedIPv4: reservedIP, annotationRetainReservedIPv4: "false"}, mayGo, 0, 0, false, ""},
+		"with the operator's":      {map[string]string{annotationReservedIPv4: reservedIP, annotationRetainReservedIPv4: "false"}, nil, 0, 0, true, ""},
+		"preserved":                {map[string]string{annotationPreserve: "true", annotationFirewallACL: allowACL}, nil, 1, 1, true, ""},
+		"preserved or not":         {map[string]string{annotationPreserve: "yes"}, nil, 1, 0, true, annotationPreserve},
+		"released or not":          {map[string]string{annotationRetainReservedIPv4: "yes"}, nil, 1, 0, true, annotationRetainReservedIPv4},
+		"a fault in another place": {map[string]string{annotationPreserve: "false", annotationCheckType: "tea"}, nil, 0, 0, true, ""},
+		"the user's firewall":      {nil, func(w *world, nb int) { w.sim.AddFirewall("users", nb) }, 0, 1, true, ""},
+		"deleted behind our back": {
+			map[string]string{annotationFirewallACL: allowACL},
+			func(w *world, nb int) { _ = w.api.deleteNodeBalancer(w.T.Context(), nb) }, 0, 0, true, "",
+		},
 		"an address of another kind": {map[string]string{annotationRetainReservedIPv4: "false"}, nil, 0, 0, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -156,7 +159,9 @@ func TestReleaseIsNotForgotten(t *testing.T) {
 // users makes a NodeBalancer that no controller made.
 func (w *world) users(label string) int {
 	w.T.Helper()
-	nb, err := w.api.createNodeBalancer(w.T.Context(), &nodeBalancerRequest{Label: label, Region: linodesim.Region, Type: "common", Tags: []string{}, Configs: []configFields{}})
+	nb, err := w.api.createNodeBalancer(w.T.Context(), &nodeBalancerRequest{
+		Label: label, Region: linodesim.Region, Type: "common", Tags: []string{}, Configs: []configFields{},
+	})
 	require.NoError(w.T, err)
 	return nb.ID
 }
@@ -164,7 +169,9 @@ func (w *world) users(label string) int {
 // serves makes the NodeBalancer of a user send its traffic to the first node at a node port.
 func (w *world) serves(id, nodePort int) {
 	w.T.Helper()
-	c, err := w.api.createConfig(w.T.Context(), id, configFields{Port: 80, Protocol: "tcp", Algorithm: "roundrobin", Check: "none", CheckInterval: 5, CheckTimeout: 3, CheckAttempts: 2})
+	c, err := w.api.createConfig(w.T.Context(), id, configFields{
+		Port: 80, Protocol: "tcp", Algorithm: "roundrobin", Check: "none", CheckInterval: 5, CheckTimeout: 3, CheckAttempts: 2,
+	})
 	require.NoError(w.T, err)
 	private := ""
 	for _, a := range w.nodes[0].Status.Addresses {
@@ -172,7 +179,9 @@ func (w *world) serves(id, nodePort int) {
 			private = a.Address
 		}
 	}
-	_, err = w.api.addNode(w.T.Context(), id, c.ID, nodeOptions{Address: fmt.Sprintf("%s:%d", private, nodePort), Label: "one", Weight: 100, Mode: modeAccept})
+	_, err = w.api.addNode(w.T.Context(), id, c.ID, nodeOptions{
+		Address: fmt.Sprintf("%s:%d", private, nodePort), Label: "one", Weight: 100, Mode: modeAccept,
+	})
 	require.NoError(w.T, err)
 }
 
@@ -218,8 +227,12 @@ func TestNothingIsDeletedOnAnOldPicture(t *testing.T) {
 	w.sim.ChangeFirewall(f.ID, func(f *linodesim.Firewall) { f.Tags = []string{"anyccm:another"} })
 	require.NoError(t, w.loadBalancers.deleteUnusedFirewall(t.Context(), s, f.ID, nb.ID))
 	assert.Len(t, w.sim.Firewalls(), 1)
+}
 
-	// What was listed as an orphan, and got another name, another cluster, another use or a Service since, stays.
+// TestNoOrphanIsDeletedOnAnOldPicture: what was listed as an orphan, and got another name, another cluster, another use or a Service
+// since, stays.
+func TestNoOrphanIsDeletedOnAnOldPicture(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		prepare func(w *world, nb, f int, s *v1.Service)
 		left    int

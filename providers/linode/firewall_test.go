@@ -141,7 +141,9 @@ func TestFirewallTransitions(t *testing.T) {
 						attached = append(attached, map[bool]string{true: f.Label, false: policy}[strings.HasPrefix(f.Label, "users")])
 					}
 				}
-				want := map[string][]string{"none": {}, "id": {"users-one"}, "other-id": {"users-two"}, "allow": {"DROP ACCEPT 80,8080"}, "deny": {"ACCEPT DROP 80,8080"}}[to]
+				want := map[string][]string{
+					"none": {}, "id": {"users-one"}, "other-id": {"users-two"}, "allow": {"DROP ACCEPT 80,8080"}, "deny": {"ACCEPT DROP 80,8080"},
+				}[to]
 				assert.Equal(t, want, attached)
 				ours := 0
 				if to == "allow" || to == "deny" {

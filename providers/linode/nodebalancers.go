@@ -166,13 +166,20 @@ func (a *api) details(ctx context.Context, id int) (*details, error) {
 	}
 	d := &details{nodeBalancerID: id}
 	for _, c := range configs {
-		nodes, _, err := listAll[linodego.NodeBalancerNode](ctx, a, fmt.Sprintf("nodes of port %d of NodeBalancer %d", c.Port, id), fmt.Sprintf("nodebalancers/%d/configs/%d/nodes", id, c.ID), "")
+		nodes, err := a.nodes(ctx, id, c)
 		if err != nil {
 			return nil, err
 		}
 		d.configs = append(d.configs, config{NodeBalancerConfig: c, nodes: nodes})
 	}
 	return d, nil
+}
+
+// nodes reads the nodes of a config.
+func (a *api) nodes(ctx context.Context, id int, c linodego.NodeBalancerConfig) ([]linodego.NodeBalancerNode, error) {
+	what := fmt.Sprintf("nodes of port %d of NodeBalancer %d", c.Port, id)
+	nodes, _, err := listAll[linodego.NodeBalancerNode](ctx, a, what, fmt.Sprintf("nodebalancers/%d/configs/%d/nodes", id, c.ID), "")
+	return nodes, err
 }
 
 func (a *api) sendConfig(ctx context.Context, doing, method, endpoint string, fields any) (*linodego.NodeBalancerConfig, error) {

@@ -2,20 +2,15 @@
 package linode
 
 import (
-	"context"
 	"sync"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
-	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/events"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 // Name is the value of --cloud-provider, and the scheme of provider IDs.
@@ -28,50 +23,30 @@ func Description() registry.Provider {
 		ProviderIDPrefixes: []string{providerIDPrefix},
 		Features:           registry.Features{Instances: registry.Done, LoadBalancers: registry.Done, Routes: registry.Done},
 		Extras:             []string{"node metadata", "pod ranges", "firewalls", "TLS secrets"},
-		Options:            Options.Rows(),
-		Annotations:        Annotations.Rows(),
-		Permissions:        permissions(),
-		Installation:       installation(),
-		Events:             eventRows(),
-		Validate:           validate,
-		CheckService:       checkService,
 		Routes: func(in registry.Inputs) bool {
 			c, err := parseConfig(in)
 			return err == nil && c.Routes
 		},
-		New: func(in registry.Inputs) (cloudprovider.Interface, error) {
-			return newCloud(in)
-		},
+		Options: Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
+		Permissions: permissions(), Installation: installation(),
+		Validate: validate, CheckService: checkService, New: registry.Maker(newCloud),
 	}
 }
 
-func init() {
-	d := Description()
-	registry.Register(d)
-	cloudprovider.RegisterCloudProvider(Name, registry.Factory(d))
-}
+func init() { registry.Register(Description()) }
 
 // cloud implements cloudprovider.Interface.
 type cloud struct {
-	cloudbase.Cloud
-	cloudbase.WithNodes
+	cloudbase.Whole
+
 	config        Config
 	api           *api
 	instances     *instances
 	loadBalancers *loadBalancers
 	routes        *routes
-	initialize    sync.Once
 	informed      sync.Once
 	stop          <-chan struct{}
 }
-
-var (
-	_ cloudprovider.Interface    = (*cloud)(nil)
-	_ cloudprovider.InformerUser = (*cloud)(nil)
-	_ registry.CloudAPI          = (*cloud)(nil)
-	_ guard.Planner              = (*cloud)(nil)
-	_ guard.InstanceVerifier     = (*cloud)(nil)
-)
 
 func newCloud(in registry.Inputs) (*cloud, error) {
 	config, err := parseConfig(in)
@@ -91,24 +66,25 @@ func newCloud(in registry.Inputs) (*cloud, error) {
 	i := newInstances(config, a, v)
 	l := newLoadBalancers(config, a, v, i)
 	l.adopt = in.Adopt
-	return &cloud{
-		Cloud: cloudbase.Cloud{Name: Name, HTTP: a.http}, WithNodes: cloudbase.WithNodes{NodeAPI: i},
+	c := &cloud{
 		config: config, api: a, instances: i, loadBalancers: l, routes: newRoutes(a, i),
-	}, nil
+	}
+	if config.Routes {
+		c.RouteAPI = c.routes
+	}
+	c.Name, c.HTTP, c.EventSource, c.Begin = Name, a.http, Name+"-cloud-controller-manager", c.begin
+	c.NodeAPI, c.ServiceAPI = i, l
+	return c, nil
 }
 
-// Initialize implements cloudprovider.Interface. The framework may call it twice.
-func (c *cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
-	c.initialize.Do(func() {
-		client := clients.ClientOrDie("cloud-provider-" + Name)
-		c.stop = stop
-		c.loadBalancers.kube = client
-		c.loadBalancers.cluster.SetClient(client)
-		c.loadBalancers.Events = events.NewRecorder(client, Name+"-cloud-controller-manager", stop)
-		if c.config.TokenHealth {
-			loop.New(tokenJob(c.api)).Start(stop)
-		}
-	})
+// begin makes what the program leads known to the parts.
+func (c *cloud) begin(b cloudbase.Begun) {
+	c.stop = b.Stop
+	c.loadBalancers.kube, c.loadBalancers.Events = b.Kube, b.Events
+	c.loadBalancers.cluster.SetClient(b.Kube)
+	if c.config.TokenHealth {
+		loop.New(tokenJob(c.api)).Start(b.Stop)
+	}
 }
 
 // SetInformers implements cloudprovider.InformerUser.
@@ -118,23 +94,23 @@ func (c *cloud) SetInformers(factory informers.SharedInformerFactory) {
 	c.routes.setLister(nodes.Lister())
 	c.informed.Do(func() {
 		m := &metadata{kube: c.loadBalancers.kube, instances: c.instances, nodes: nodes.Lister()}
-		c.begin(loop.New(m.job(time.Duration(c.config.MetadataTTL)*time.Second)), nodes.Informer(), unlabelled)
+		c.start(loop.New(m.job(time.Duration(c.config.MetadataTTL)*time.Second)), nodes.Informer(), unlabelled)
 		if c.config.AllocateNodeCIDRs {
 			i := newIPAM(c.config, c.loadBalancers.vpcs, c.instances)
 			i.kube, i.events, i.nodes = c.loadBalancers.kube, c.loadBalancers.Events, nodes.Lister()
-			c.begin(loop.New(i.job()), nodes.Informer(), nil)
+			c.start(loop.New(i.job()), nodes.Informer(), nil)
 		}
 		t := newTLSRotation(c.loadBalancers, services.Lister())
 		l := loop.New(t.job())
 		t.changed, t.stop = l.Trigger, c.stop
-		c.begin(l, services.Informer(), nil)
+		c.start(l, services.Informer(), nil)
 	})
 	c.loadBalancers.services = services.Lister()
 	c.loadBalancers.cluster.SetServices(services.Lister())
 }
 
-// begin starts a controller of the provider; objects that interest it, or all, make it run.
-func (c *cloud) begin(l *loop.Loop, informer cache.SharedIndexInformer, interesting func(any) bool) {
+// start starts a controller of the provider; objects that interest it, or all, make it run.
+func (c *cloud) start(l *loop.Loop, informer cache.SharedIndexInformer, interesting func(any) bool) {
 	trigger := func(object any) {
 		if interesting == nil || interesting(object) {
 			l.Trigger()
@@ -145,22 +121,6 @@ func (c *cloud) begin(l *loop.Loop, informer cache.SharedIndexInformer, interest
 		AddFunc: trigger, UpdateFunc: func(_, object any) { trigger(object) }, DeleteFunc: func(any) { trigger(nil) },
 	})
 	l.Start(c.stop, informer.HasSynced)
-}
-
-// PlanLoadBalancer implements guard.Planner.
-func (c *cloud) PlanLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (guard.Plan, error) {
-	return c.loadBalancers.PlanLoadBalancer(ctx, cluster, service, nodes)
-}
-
-// LoadBalancer implements cloudprovider.Interface.
-func (c *cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return c.loadBalancers, true }
-
-// Routes implements cloudprovider.Interface; they are offered where the option asks for them.
-func (c *cloud) Routes() (cloudprovider.Routes, bool) {
-	if !c.config.Routes {
-		return nil, false
-	}
-	return c.routes, true
 }
 
 // permissions are the rights that the credential needs.

@@ -110,7 +110,8 @@ func (t *tlsRotation) rotate(ctx context.Context, service *v1.Service, s setting
 		if err != nil || i < 0 || want.Protocol != protocolHTTPS || !slices.Contains(configDifferences(d.configs[i], want), fieldCertificate) {
 			continue
 		}
-		steps = append(steps, step{kind: updatePort, config: d.configs[i], fields: asObserved(d.configs[i], want), reasons: []string{fieldCertificate}})
+		c := d.configs[i]
+		steps = append(steps, step{kind: updatePort, config: c, fields: asObserved(c, want), reasons: []string{fieldCertificate}})
 	}
 	for _, st := range steps {
 		klog.InfoS("Changing NodeBalancer", "service", klog.KObj(service), "nodeBalancer", f.nb.ID, "step", st.title(), "fields", st.reasons)

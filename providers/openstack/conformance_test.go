@@ -16,7 +16,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 func TestConformance(t *testing.T) {
@@ -32,7 +31,9 @@ func TestSchedules(t *testing.T) {
 
 // testInputs are the inputs of a provider with a cloud.conf.
 func testInputs(file string, env map[string]string) registry.Inputs {
-	return registry.Inputs{Version: "test", Sources: schema.Sources{File: []byte(file), LookupEnv: func(k string) (string, bool) { v, ok := env[k]; return v, ok }}}
+	in := conformance.Inputs(nil, env)
+	in.File = []byte(file)
+	return in
 }
 
 func serverID(t testing.TB, providerID string) string {
@@ -174,9 +175,8 @@ func snapshotListeners(sim *openstacksim.Sim, show func(any)) {
 	}
 }
 
-func servicePort(name string, number, nodePort int32) v1.ServicePort {
-	return v1.ServicePort{Name: name, Protocol: v1.ProtocolTCP, Port: number, NodePort: nodePort}
-}
+// servicePort is a port of a Service.
+var servicePort = conformance.Port
 
 func service(name string, annotations map[string]string, ports ...v1.ServicePort) *v1.Service {
 	if annotations == nil {

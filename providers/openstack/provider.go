@@ -8,14 +8,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
-	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/events"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -30,52 +27,31 @@ func Description() registry.Provider {
 		InstanceKey:        instanceKey,
 		Features:           registry.Features{Instances: registry.Done, LoadBalancers: registry.Done, Routes: registry.Done},
 		Extras:             []string{"load balancers shared between Services", "repair of load balancers in ERROR"},
-		Options:            Options.Rows(),
-		Annotations:        Annotations.Rows(),
-		Permissions:        permissions(),
-		Installation:       installation(),
-		Events:             eventRows(),
-		Validate:           validate,
-		CheckService:       checkService,
-		Unserved:           unserved,
-		Fields:             fields(),
+		Unserved:           unserved, Fields: fields(),
 		Routes: func(in registry.Inputs) bool {
 			c, _, err := parseConfig(in)
 			return err == nil && c.RouterID != ""
 		},
-		New: func(in registry.Inputs) (cloudprovider.Interface, error) {
-			return newCloud(in)
-		},
+		Options: Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
+		Permissions: permissions(), Installation: installation(),
+		Validate: validate, CheckService: checkService, New: registry.Maker(newCloud),
 	}
 }
 
-func init() {
-	d := Description()
-	registry.Register(d)
-	cloudprovider.RegisterCloudProvider(Name, registry.Factory(d))
-}
+func init() { registry.Register(Description()) }
 
 // cloud implements cloudprovider.Interface.
 type cloud struct {
-	cloudbase.Cloud
-	cloudbase.WithNodes
+	cloudbase.Whole
+
 	config        Config
 	api           *api
 	instances     *instances
 	loadBalancers *loadBalancers
 	routes        *routes
-	initialize    sync.Once
 	informed      sync.Once
 	stop          <-chan struct{}
 }
-
-var (
-	_ cloudprovider.Interface    = (*cloud)(nil)
-	_ cloudprovider.InformerUser = (*cloud)(nil)
-	_ registry.CloudAPI          = (*cloud)(nil)
-	_ guard.Planner              = (*cloud)(nil)
-	_ guard.InstanceVerifier     = (*cloud)(nil)
-)
 
 func newCloud(in registry.Inputs) (*cloud, error) {
 	config, warnings, err := parseConfig(in)
@@ -91,21 +67,24 @@ func newCloud(in registry.Inputs) (*cloud, error) {
 	}
 	n := newNetworks(a)
 	i := newInstances(config, a, n)
-	return &cloud{
-		Cloud: cloudbase.Cloud{Name: Name, HTTP: a.http}, WithNodes: cloudbase.WithNodes{NodeAPI: i},
+	c := &cloud{
 		config: config, api: a, instances: i, loadBalancers: newLoadBalancers(config, a, n, i, in.Adopt), routes: newRoutes(config, a, i),
-	}, nil
+	}
+	if config.LoadBalancer.Enabled {
+		c.ServiceAPI = c.loadBalancers
+	}
+	if config.RouterID != "" {
+		c.RouteAPI = c.routes
+	}
+	c.Name, c.HTTP, c.NodeAPI, c.Begin = Name, a.http, i, c.begin
+	return c, nil
 }
 
-// Initialize implements cloudprovider.Interface. The framework may call it twice.
-func (c *cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
-	c.initialize.Do(func() {
-		client := clients.ClientOrDie("cloud-provider-" + Name)
-		c.stop = stop
-		c.loadBalancers.kube = client
-		c.loadBalancers.cluster.SetClient(client)
-		c.loadBalancers.Events = events.NewRecorder(client, "cloud-provider-"+Name, stop)
-	})
+// begin makes what the program leads known to the parts.
+func (c *cloud) begin(b cloudbase.Begun) {
+	c.stop = b.Stop
+	c.loadBalancers.kube, c.loadBalancers.Events = b.Kube, b.Events
+	c.loadBalancers.cluster.SetClient(b.Kube)
 }
 
 // SetInformers implements cloudprovider.InformerUser.
@@ -132,19 +111,6 @@ func (c *cloud) CheckAPI(ctx context.Context) error {
 		return err
 	}
 	return c.instances.CheckAPI(ctx)
-}
-
-// LoadBalancer implements cloudprovider.Interface; an option switches it off.
-func (c *cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) {
-	return c.loadBalancers, c.config.LoadBalancer.Enabled
-}
-
-// Routes implements cloudprovider.Interface; they are offered where the option names a router.
-func (c *cloud) Routes() (cloudprovider.Routes, bool) {
-	if c.config.RouterID == "" {
-		return nil, false
-	}
-	return c.routes, true
 }
 
 // checkService judges a Service without any network. Credentials that are missing say nothing about it, nor does a class

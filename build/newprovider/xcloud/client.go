@@ -107,39 +107,3 @@ func list[T any](ctx context.Context, a *api, what, path string, query url.Value
 		}
 	}
 }
-
-func (a *api) instances(ctx context.Context) ([]instance, int, error) {
-	return list[instance](ctx, a, "instances", "/v1/instances", url.Values{})
-}
-
-func (a *api) instance(ctx context.Context, id string) (i instance, err error) {
-	err = a.call(ctx, "reading instance "+id, http.MethodGet, "/v1/instances/"+url.PathEscape(id), nil, &i)
-	if err == nil && i.ID != id {
-		err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "reading instance " + id, Message: "the answer is about another instance"}
-	}
-	return i, err
-}
-
-// loadBalancers returns those of a name, or all.
-func (a *api) loadBalancers(ctx context.Context, name string) ([]loadBalancer, error) {
-	query := url.Values{}
-	if name != "" {
-		query.Set("name", name)
-	}
-	all, _, err := list[loadBalancer](ctx, a, "load balancers", "/v1/load_balancers", query)
-	return all, err
-}
-
-func (a *api) create(ctx context.Context, s spec) (*loadBalancer, error) {
-	lb := &loadBalancer{}
-	return lb, a.call(ctx, "creating load balancer "+s.Name, http.MethodPost, "/v1/load_balancers", s, lb)
-}
-
-func (a *api) update(ctx context.Context, id string, s spec) (*loadBalancer, error) {
-	lb := &loadBalancer{}
-	return lb, a.call(ctx, "changing load balancer "+s.Name, http.MethodPut, "/v1/load_balancers/"+url.PathEscape(id), s, lb)
-}
-
-func (a *api) remove(ctx context.Context, id string) error {
-	return a.call(ctx, "deleting load balancer "+id, http.MethodDelete, "/v1/load_balancers/"+url.PathEscape(id), nil, nil)
-}

@@ -4,8 +4,8 @@ import "github.com/anyccm/cloud-controller-manager/registry/events"
 
 // Reasons of events that several providers write have their rows in package events.
 const (
-	eventConfigError = "LoadBalancerConfigError"
-	eventIgnored     = "LoadBalancerAnnotationIgnored"
+	eventConfigError = "LoadBalancerConfigError"       // load balancers
+	eventIgnored     = "LoadBalancerAnnotationIgnored" // load balancers
 )
 
 // eventRows are the events that this provider alone writes.

@@ -3,13 +3,17 @@ package xcloud
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
@@ -51,6 +55,23 @@ func newInstances(a *api) *instances {
 		Search: search, State: instance.state, Metadata: describe, Verify: verify,
 	})
 	return i
+}
+
+func (a *api) instances(ctx context.Context) ([]instance, int, error) {
+	return list[instance](ctx, a, "instances", "/v1/instances", url.Values{})
+}
+
+func (a *api) instance(ctx context.Context, id string) (i instance, err error) {
+	err = a.call(ctx, "reading instance "+id, http.MethodGet, "/v1/instances/"+url.PathEscape(id), nil, &i)
+	if err == nil && i.ID != id {
+		err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "reading instance " + id, Message: "the answer is about another instance"}
+	}
+	return i, err
+}
+
+// ours are the nodes that are this cloud's.
+func ours(nodes []*v1.Node) []*v1.Node {
+	return slices.DeleteFunc(slices.Clone(nodes), func(n *v1.Node) bool { return !strings.HasPrefix(n.Spec.ProviderID, providerIDPrefix) })
 }
 
 // search finds the instance of a node without a provider ID.

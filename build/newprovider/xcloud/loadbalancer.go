@@ -3,6 +3,8 @@ package xcloud
 import (
 	"context"
 	"errors"
+	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -192,4 +194,34 @@ func (*reconciler) Exists(_ context.Context, _ services.Request, lb *loadBalance
 // held reports whether a Service has a load balancer.
 func (r *reconciler) held(lb *loadBalancer, list []*v1.Service) bool {
 	return slices.ContainsFunc(list, func(s *v1.Service) bool { return ownership.Holds(s, objectOf(lb), r.rules()) })
+}
+
+// check asks for the first page of the load balancers, which takes no more than a credential that works.
+func (a *api) check(ctx context.Context) error {
+	_, err := a.loadBalancers(ctx, "none")
+	return err
+}
+
+// loadBalancers returns those of a name, or all.
+func (a *api) loadBalancers(ctx context.Context, name string) ([]loadBalancer, error) {
+	query := url.Values{}
+	if name != "" {
+		query.Set("name", name)
+	}
+	all, _, err := list[loadBalancer](ctx, a, "load balancers", "/v1/load_balancers", query)
+	return all, err
+}
+
+func (a *api) create(ctx context.Context, s spec) (*loadBalancer, error) {
+	lb := &loadBalancer{}
+	return lb, a.call(ctx, "creating load balancer "+s.Name, http.MethodPost, "/v1/load_balancers", s, lb)
+}
+
+func (a *api) update(ctx context.Context, id string, s spec) (*loadBalancer, error) {
+	lb := &loadBalancer{}
+	return lb, a.call(ctx, "changing load balancer "+s.Name, http.MethodPut, "/v1/load_balancers/"+url.PathEscape(id), s, lb)
+}
+
+func (a *api) remove(ctx context.Context, id string) error {
+	return a.call(ctx, "deleting load balancer "+id, http.MethodDelete, "/v1/load_balancers/"+url.PathEscape(id), nil, nil)
 }

@@ -47,13 +47,11 @@ func desire(service *v1.Service, nodes []*v1.Node, s settings, tags []string) sp
 	return d
 }
 
-// backends are the internal addresses of the nodes that are this cloud's.
+// backends are the internal addresses of the nodes.
 func backends(nodes []*v1.Node) []string {
 	list := []string{}
+	nodes = ours(nodes) // nodes
 	for _, n := range nodes {
-		if !strings.HasPrefix(n.Spec.ProviderID, providerIDPrefix) {
-			continue
-		}
 		for _, a := range n.Status.Addresses {
 			if a.Type == v1.NodeInternalIP {
 				list = append(list, a.Address)

@@ -14,6 +14,8 @@ import (
 
 var errNoMark = errors.New("the identity of the cluster is unknown: grant get on the namespace kube-system")
 
+var _ guard.OrphanFinder = (*cloud)(nil)
+
 // Orphans implements guard.OrphanFinder: load balancers with the mark of this cluster that no Service has.
 func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]guard.Orphan, error) {
 	mark, err := c.reconciler.cluster.Mark(ctx)

@@ -1,48 +1,106 @@
-// Package cloudbase has what the clouds of this program answer alike, for their types to embed.
+// Package cloudbase has what the clouds of this program answer alike, for their types to embed: Cloud, and one of the other types for
+// each thing that a cloud has.
 package cloudbase
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/record"
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
+	"github.com/anyccm/cloud-controller-manager/registry/events"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// Cloud answers the parts of cloudprovider.Interface and registry.CloudAPI that do not depend on the cloud.
+// Cloud answers the parts of cloudprovider.Interface and registry.CloudAPI that do not depend on the cloud. What is embedded beside
+// it wins over what it answers for a cloud that has nothing.
 type Cloud struct {
+	nothing
+
 	// Name is the value of --cloud-provider.
 	Name string
 	// HTTP is the client that every call to the cloud's API goes through.
 	HTTP *cloudapi.Client
+	// EventSource is what events name as their source; empty means cloud-provider-<name>.
+	EventSource string
+	// Begin is called once, by the first Initialize, before the framework asks anything; nil where there is nothing to do.
+	Begin func(Begun)
+
+	once sync.Once
+}
+
+// Begun is what a cloud works with once the program leads.
+type Begun struct {
+	Kube   kubernetes.Interface
+	Events record.EventRecorder
+	// Stop is closed when the program ends.
+	Stop <-chan struct{}
+}
+
+// Initialize implements cloudprovider.Interface. The framework may call it twice.
+func (c *Cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
+	c.once.Do(func() {
+		source := "cloud-provider-" + c.Name
+		client := clients.ClientOrDie(source)
+		if c.EventSource != "" {
+			source = c.EventSource
+		}
+		if c.Begin != nil {
+			c.Begin(Begun{Kube: client, Events: events.NewRecorder(client, source, stop), Stop: stop})
+		}
+	})
 }
 
 // APIHealth implements registry.CloudAPI.
-func (c Cloud) APIHealth() error { return c.HTTP.Health() }
+func (c *Cloud) APIHealth() error { return c.HTTP.Health() }
 
 // ClockSkew implements registry.Clock.
-func (c Cloud) ClockSkew() (time.Duration, bool) { return c.HTTP.ClockSkew() }
+func (c *Cloud) ClockSkew() (time.Duration, bool) { return c.HTTP.ClockSkew() }
 
 // ProviderName implements cloudprovider.Interface.
-func (c Cloud) ProviderName() string { return c.Name }
+func (c *Cloud) ProviderName() string { return c.Name }
 
 // HasClusterID implements cloudprovider.Interface. The program need not wait for an ID to start; where one is needed, nothing
 // is done before it is known.
-func (Cloud) HasClusterID() bool { return true }
+func (*Cloud) HasClusterID() bool { return true }
 
 // Instances implements cloudprovider.Interface; the legacy interface is not offered.
-func (Cloud) Instances() (cloudprovider.Instances, bool) { return nil, false }
+func (*Cloud) Instances() (cloudprovider.Instances, bool) { return nil, false }
 
-// Zones implements cloudprovider.Interface; the legacy interface is not offered, for the metadata of instances carries zones.
-func (Cloud) Zones() (cloudprovider.Zones, bool) { return nil, false }
+// Zones implements cloudprovider.Interface; the legacy interface is not offered, because the metadata of instances carries zones.
+func (*Cloud) Zones() (cloudprovider.Zones, bool) { return nil, false }
 
 // Clusters implements cloudprovider.Interface; the legacy interface is not offered.
-func (Cloud) Clusters() (cloudprovider.Clusters, bool) { return nil, false }
+func (*Cloud) Clusters() (cloudprovider.Clusters, bool) { return nil, false }
 
-// WithNodes answers the parts that a cloud with nodes has, for its type to embed beside Cloud.
+// Whole is for a cloud that has everything.
+type Whole struct {
+	Cloud
+	WithNodes
+	WithLoadBalancers
+	WithRoutes
+}
+
+// nothing is what a cloud answers about what it does not have.
+type nothing struct{}
+
+// InstancesV2 implements cloudprovider.Interface.
+func (nothing) InstancesV2() (cloudprovider.InstancesV2, bool) { return nil, false }
+
+// LoadBalancer implements cloudprovider.Interface.
+func (nothing) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return nil, false }
+
+// Routes implements cloudprovider.Interface.
+func (nothing) Routes() (cloudprovider.Routes, bool) { return nil, false }
+
+// WithNodes answers the parts that a cloud with nodes has.
 type WithNodes struct {
 	// NodeAPI answers the questions about nodes.
 	NodeAPI nodes.API
@@ -51,10 +109,57 @@ type WithNodes struct {
 // InstancesV2 implements cloudprovider.Interface.
 func (w WithNodes) InstancesV2() (cloudprovider.InstancesV2, bool) { return w.NodeAPI, true }
 
-// CheckAPI implements registry.CloudAPI.
+// CheckAPI implements registry.CloudAPI. The listing that it begins also serves the first questions about nodes.
 func (w WithNodes) CheckAPI(ctx context.Context) error { return w.NodeAPI.CheckAPI(ctx) }
 
 // VerifyInstance implements guard.InstanceVerifier.
 func (w WithNodes) VerifyInstance(ctx context.Context, node *v1.Node) (ok bool, why string, err error) {
 	return w.NodeAPI.VerifyInstance(ctx, node)
 }
+
+// WithLoadBalancers answers the parts that a cloud with load balancers has.
+type WithLoadBalancers struct {
+	Checked
+
+	// ServiceAPI serves Services, and is a guard.Planner; nil where an option switches that off.
+	ServiceAPI cloudprovider.LoadBalancer
+}
+
+// Checked is how a cloud without nodes tells whether its API works; one with nodes has a better way.
+type Checked struct {
+	// Check makes a cheap authenticated read.
+	Check func(context.Context) error
+}
+
+// CheckAPI implements registry.CloudAPI.
+func (c Checked) CheckAPI(ctx context.Context) error {
+	if c.Check == nil {
+		return nil
+	}
+	return c.Check(ctx)
+}
+
+// LoadBalancer implements cloudprovider.Interface.
+func (w WithLoadBalancers) LoadBalancer() (cloudprovider.LoadBalancer, bool) {
+	return w.ServiceAPI, w.ServiceAPI != nil
+}
+
+// PlanLoadBalancer implements guard.Planner.
+func (w WithLoadBalancers) PlanLoadBalancer(
+	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node,
+) (guard.Plan, error) {
+	planner, ok := w.ServiceAPI.(guard.Planner)
+	if !ok {
+		return guard.Plan{}, errors.New("this provider serves no Services, or cannot say beforehand what it would do")
+	}
+	return planner.PlanLoadBalancer(ctx, cluster, service, nodes)
+}
+
+// WithRoutes answers the part that a cloud with routes has.
+type WithRoutes struct {
+	// RouteAPI makes routes; nil where nobody asks for them.
+	RouteAPI cloudprovider.Routes
+}
+
+// Routes implements cloudprovider.Interface.
+func (w WithRoutes) Routes() (cloudprovider.Routes, bool) { return w.RouteAPI, w.RouteAPI != nil }

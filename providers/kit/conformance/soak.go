@@ -265,8 +265,10 @@ func (s *soak) fail() {
 		{Kind: simkit.FaultCut},
 		{Kind: simkit.FaultHTML},
 	}
-	for _, kind := range sortedKeys(s.Sim.Distortions()) {
-		kinds = append(kinds, simkit.Fault{Kind: kind, Operation: s.InstanceListing})
+	if s.hasNodes() { // what lies about instances must show in no decision; about load balancers, nothing else tells the truth
+		for _, kind := range sortedKeys(s.Sim.Distortions()) {
+			kinds = append(kinds, simkit.Fault{Kind: kind, Operation: s.InstanceListing})
+		}
 	}
 	f := kinds[s.rnd.IntN(len(kinds))]
 	f.From, f.Count, f.Writes = 1+s.rnd.IntN(3), 1+s.rnd.IntN(6), f.Operation == "" && s.rnd.IntN(3) == 0
