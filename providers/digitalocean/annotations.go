@@ -362,7 +362,7 @@ func parseSettings(given map[string]string, defaultType, actualType string) (s s
 		skip(onlyWithOverride, "is ignored without "+annotationOverrideCheck)
 	}
 	if actualType != "" {
-		// What exists cannot change its type; that the wish differs is reported by the reconciler, which knows both.
+		// What exists cannot change its type; that the setting differs is reported by the reconciler, which knows both.
 		skip([]string{annotationType}, "")
 	}
 	s, lenient, err := table.Parse(given)

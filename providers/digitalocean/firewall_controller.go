@@ -118,14 +118,14 @@ func (f *publicFirewall) converge(ctx context.Context) (changed bool, err error)
 		}
 		// Somebody deleted it, and may have made a new one of the same name.
 		f.observed.Forget(have.ID)
-		return false, fmt.Errorf("it is gone and will be made anew: %w", err)
+		return false, fmt.Errorf("it is gone and will be made again: %w", err)
 	}
 	klog.InfoS("Creating the public access firewall", "name", f.name, "inboundRules", len(want.InboundRules))
 	return true, f.write("create", func() (*godo.Firewall, error) { return f.api.createFirewall(ctx, want) })
 }
 
 // find returns the firewall, or nil if there is none. Its name is looked up every time, so that one which was deleted and
-// made anew by hand is the one that is kept.
+// made again by hand is the one that is kept.
 func (f *publicFirewall) find(ctx context.Context) (*godo.Firewall, error) {
 	began := time.Now()
 	found, err := f.observed.Find(ctx, indexName, f.name, inventory.Query{MaxAge: firewallPeriod - time.Second})

@@ -114,7 +114,7 @@ func TestFirewallLookUp(t *testing.T) {
 	w.converge(f)
 	assert.Equal(t, map[string]int{"GET /v2/firewalls": 2}, w.server.Calls().ByOperation)
 
-	// Deleted by hand: a change finds out, and makes it anew, once.
+	// Deleted by hand: a change finds out, and makes it again, once.
 	mine := w.sim.Firewalls()[250]
 	deleteFirewall(t, w, mine.ID)
 	w.Apply(aged(nodePortService(nil, port("http", 80, 30080)), "np", 1))
@@ -124,7 +124,7 @@ func TestFirewallLookUp(t *testing.T) {
 	require.Len(t, all, 251)
 	assert.NotEqual(t, mine.ID, all[250].ID)
 
-	// Deleted and made anew by hand, with other rules: the new one is the one that is kept.
+	// Deleted and made again by hand, with other rules: the new one is the one that is kept.
 	deleteFirewall(t, w, all[250].ID)
 	r, _ := desiredFirewall("public-access", nil, nil)
 	byHand, err := w.api.createFirewall(t.Context(), r)

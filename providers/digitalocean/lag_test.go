@@ -13,7 +13,7 @@ import (
 )
 
 // TestListingsThatLag: a listing that does not show our own writes yet makes no second load balancer, takes none back, and is no
-// proof that one is gone; with the program running through or starting anew between any two steps.
+// proof that one is gone; with the program running through or starting again between any two steps.
 func TestListingsThatLag(t *testing.T) {
 	t.Parallel()
 	for _, lag := range []time.Duration{time.Second, 5 * time.Second, 20 * time.Second} {

@@ -37,7 +37,7 @@ const (
 	// updateMaxAge serves a change of nodes, which concerns every load balancer at about the same time.
 	updateMaxAge = 60 * time.Second
 	// backendMaxAge is for the droplets behind the nodes: their addresses do not change, and one that went meanwhile makes
-	// the API refuse the write, after which they are read anew.
+	// the API refuse the write, after which they are read again.
 	backendMaxAge = 10 * time.Minute
 	// unlistedMaxAge is how old a listing may be that proves that a Service has no load balancer of the default name. It is
 	// short because of a process that led before this one, whose last request may still be under way.
@@ -54,7 +54,7 @@ const (
 	eventConfigError = "LoadBalancerConfigError"
 	// eventIgnored: an annotation has no effect.
 	eventIgnored = "LoadBalancerAnnotationIgnored"
-	// eventFixed: the wish differs from what was fixed when the load balancer was created.
+	// eventFixed: the setting differs from what was fixed when the load balancer was created.
 	eventFixed = "LoadBalancerAnnotationFixed"
 )
 
@@ -483,7 +483,7 @@ func ready(lb *godo.LoadBalancer, s settings) (*v1.LoadBalancerStatus, error) {
 	case statusNew:
 		return nil, cloudproviderapi.NewRetryError(fmt.Sprintf("load balancer %s is being set up", lb.ID), setUpDelay)
 	}
-	return nil, fmt.Errorf("load balancer %s is in state %q; look at it in the DigitalOcean control panel, or delete it there to have it created anew", lb.ID, lb.Status)
+	return nil, fmt.Errorf("load balancer %s is in state %q; look at it in the DigitalOcean control panel, or delete it there to have it created again", lb.ID, lb.Status)
 }
 
 func isDisowned(service *v1.Service) (bool, error) {

@@ -91,7 +91,7 @@ func TestLookup(t *testing.T) {
 			assert.Equal(t, typeRegional, after.Annotations[annotationType], "the real type is recorded")
 			assert.Len(t, w.sim.LoadBalancers(), 1)
 			name := cmp.Or(s.Annotations[annotationName], c.existing)
-			assert.Equal(t, name, w.sim.LoadBalancers()[0].Name, "it is renamed to the Service's wish, and not to a name by which it would pass for ours")
+			assert.Equal(t, name, w.sim.LoadBalancers()[0].Name, "it is renamed as the Service asks, and not to a name by which it would pass for ours")
 		})
 	}
 }
@@ -218,21 +218,21 @@ func TestCertificates(t *testing.T) {
 			w.moveTo(id, w.sim.AddCertificate("web", "lets_encrypt"))
 			return nil
 		}, recorded: true},
-		"another one of another name is wished": {kind: "lets_encrypt", then: func(w *world, id string) map[string]string {
+		"another one of another name is asked for": {kind: "lets_encrypt", then: func(w *world, id string) map[string]string {
 			return map[string]string{annotationCertificateID: w.sim.AddCertificate("second", "lets_encrypt")}
 		}},
 		"the one in use vanished": {kind: "lets_encrypt", then: func(w *world, id string) map[string]string {
-			wish := w.sim.AddCertificate("second", "lets_encrypt")
+			asked := w.sim.AddCertificate("second", "lets_encrypt")
 			w.moveTo(id, "00000000-0000-4000-8000-000000000000")
-			return map[string]string{annotationCertificateID: wish}
+			return map[string]string{annotationCertificateID: asked}
 		}},
-		"custom, another one is wished": {kind: "custom", then: func(w *world, id string) map[string]string {
+		"custom, another one is asked for": {kind: "custom", then: func(w *world, id string) map[string]string {
 			return map[string]string{annotationCertificateID: w.sim.AddCertificate("second", "custom")}
 		}},
 		"custom, another one of the same name": {kind: "custom", then: func(w *world, id string) map[string]string {
 			return map[string]string{annotationCertificateID: w.sim.AddCertificate("web", "custom")}
 		}},
-		"custom, a Let's Encrypt one is wished": {kind: "custom", then: func(w *world, id string) map[string]string {
+		"custom, a Let's Encrypt one is asked for": {kind: "custom", then: func(w *world, id string) map[string]string {
 			return map[string]string{annotationCertificateID: w.sim.AddCertificate("web", "lets_encrypt")}
 		}},
 		"the annotation is removed": {kind: "lets_encrypt", then: func(*world, string) map[string]string { return map[string]string{} }, plain: true},
@@ -247,12 +247,12 @@ func TestCertificates(t *testing.T) {
 			w.Apply(s)
 			s, _ = w.ensure(s)
 			if c.then != nil {
-				if wish := c.then(w, id); wish != nil {
+				if asked := c.then(w, id); asked != nil {
 					delete(s.Annotations, annotationCertificateID)
-					maps.Copy(s.Annotations, wish)
+					maps.Copy(s.Annotations, asked)
 				}
 			}
-			wished := s.Annotations[annotationCertificateID]
+			asked := s.Annotations[annotationCertificateID]
 			w.Apply(s)
 			w.restart()
 			s, _ = w.ensure(s)
@@ -267,7 +267,7 @@ func TestCertificates(t *testing.T) {
 				assert.NotEqual(t, id, rule.CertificateID, "the new one stays in use")
 				assert.Equal(t, rule.CertificateID, s.Annotations[annotationCertificateID], "and is recorded")
 			default:
-				assert.Equal(t, wished, rule.CertificateID, "the wish is followed")
+				assert.Equal(t, asked, rule.CertificateID, "what is asked for is done")
 			}
 			w.server.ResetCalls()
 			w.ensure(s)

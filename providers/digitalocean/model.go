@@ -142,7 +142,7 @@ func checkOwnName(service *v1.Service, s settings) error {
 	return nil
 }
 
-// fixed returns the wishes of a Service that its load balancer cannot follow any more.
+// fixed returns the settings of a Service that its load balancer cannot follow any more.
 func fixed(given map[string]string, lb *godo.LoadBalancer) []error {
 	if lb == nil {
 		return nil
@@ -154,9 +154,9 @@ func fixed(given map[string]string, lb *godo.LoadBalancer) []error {
 		{annotationNetworkStack, lb.NetworkStack, "has no effect, it stays"},
 		{annotationIP, lb.IP, "has no effect, it stays"},
 	} {
-		wish := strings.TrimSpace(given[f.key])
-		if wish != "" && f.is != "" && wish != f.is {
-			all = append(all, &schema.Problem{Place: "annotation " + f.key, Value: wish, Reason: fmt.Sprintf(
+		asked := strings.TrimSpace(given[f.key])
+		if asked != "" && f.is != "" && asked != f.is {
+			all = append(all, &schema.Problem{Place: "annotation " + f.key, Value: asked, Reason: fmt.Sprintf(
 				"%s %q: it is fixed when the load balancer is created; delete and create the Service to change it", f.outcome, f.is)})
 		}
 	}
@@ -164,7 +164,7 @@ func fixed(given map[string]string, lb *godo.LoadBalancer) []error {
 }
 
 // desire computes the whole load balancer of a Service. backends are the eligible ones; certificateID is the resolved
-// certificate. What the API fixes at creation is as the Service wishes it; keepFixed puts in what it is.
+// certificate. What the API fixes at creation is as the Service asks; keepFixed puts in what it is.
 func desire(c Config, region string, service *v1.Service, s settings, certificateID string, backends []backend) (*godo.LoadBalancerRequest, error) {
 	rules, rulesErr := forwardingRules(service, s, certificateID)
 	check, checkErr := healthCheck(service, s)
@@ -463,7 +463,7 @@ func keepFixed(observed *godo.LoadBalancer, want *godo.LoadBalancerRequest) *god
 		r.Region = cmp.Or(observed.Region.Slug, r.Region)
 	}
 	if r.SizeSlug == "" && r.SizeUnit == 0 {
-		// No wish: the size that somebody gave it stays.
+		// Nothing is asked for: the size that somebody gave it stays.
 		r.SizeSlug, r.SizeUnit = keptSize(observed)
 	}
 	owned := slices.ContainsFunc(r.Tags, ownership.IsServiceMark)

@@ -162,9 +162,9 @@ func TestNetworkStack(t *testing.T) {
 	v4, dual, private := backend{node: "v4", publicV4: true}, backend{node: "dual", publicV4: true, publicV6: true}, backend{node: "private", private: true}
 	v6 := backend{node: "v6", publicV6: true}
 	for _, c := range []struct {
-		kind, network, wish string
-		backends            []backend
-		want, refused       string
+		kind, network, asked string
+		backends             []backend
+		want, refused        string
 	}{
 		{"REGIONAL", "EXTERNAL", "", []backend{v4}, "DUALSTACK", ""},
 		{"REGIONAL", "INTERNAL", "", []backend{dual}, "IPV4", ""},
@@ -182,7 +182,7 @@ func TestNetworkStack(t *testing.T) {
 		{"REGIONAL_NETWORK", "INTERNAL", "", nil, "IPV4", ""},
 		{"REGIONAL_NETWORK", "EXTERNAL", "DUALSTACK", nil, "DUALSTACK", ""},
 	} {
-		got, err := networkStack(settings{Type: c.kind, Network: c.network, NetworkStack: c.wish}, c.backends)
+		got, err := networkStack(settings{Type: c.kind, Network: c.network, NetworkStack: c.asked}, c.backends)
 		if c.refused != "" {
 			require.ErrorContains(t, err, c.refused)
 			continue

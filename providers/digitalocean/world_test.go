@@ -69,7 +69,7 @@ func newTestWorldBehind(t *testing.T, env map[string]string, between func(server
 	return w
 }
 
-// restart makes the provider anew, with nothing in memory.
+// restart makes a new provider, with nothing in memory.
 func (w *world) restart() {
 	in := testInputs("", w.env)
 	if w.network != nil {

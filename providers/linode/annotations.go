@@ -82,15 +82,15 @@ const (
 
 	// Limits on what an annotation may hold: tags as the API takes them, texts that become patterns, and networks as many as a
 	// firewall has room for.
-	mostTags      = 100
-	shortestTag   = 3
-	longestTag    = 50
-	mostCheckText = 255
-	mostPortText  = 1024
-	mostNetworks  = maxRules * maxRuleAddresses
+	maxTags      = 100
+	shortestTag  = 3
+	longestTag   = 50
+	maxCheckText = 255
+	maxPortText  = 1024
+	maxNetworks  = maxRules * maxRuleAddresses
 
 	defaultUDPCheckPort = 80
-	mostThrottle        = 20
+	maxThrottle         = 20
 )
 
 // settings are the typed annotations of one Service.
@@ -307,7 +307,7 @@ func parseSettings(service *v1.Service, c Config) (s settings, warnings, err err
 	given := service.Annotations
 	s, warnings, err = bound().Parse(given)
 	problems := schema.Problems(err)
-	s.Throttle = min(max(s.Throttle, 0), mostThrottle)
+	s.Throttle = min(max(s.Throttle, 0), maxThrottle)
 	for key, apply := range map[string]func(){
 		annotationHostnameOnly: func() { s.HostnameOnly = c.HostnameOnly },
 		annotationIPv6Ingress:  func() { s.IPv6Ingress = c.IPv6Ingress },
@@ -334,8 +334,8 @@ func parseSettings(service *v1.Service, c Config) (s settings, warnings, err err
 		key := annotationPort + strconv.Itoa(int(p.Port))
 		if text := given[key]; text != "" {
 			var one portSettings
-			if len(text) > mostPortText {
-				problems = append(problems, &schema.Problem{Place: "annotation " + key, Reason: fmt.Sprintf("has more than %d characters", mostPortText)})
+			if len(text) > maxPortText {
+				problems = append(problems, &schema.Problem{Place: "annotation " + key, Reason: fmt.Sprintf("has more than %d characters", maxPortText)})
 				continue
 			}
 			if err := json.Unmarshal([]byte(text), &one); err != nil {
@@ -365,8 +365,8 @@ func concerning(err error, keys ...string) error {
 func sourceRanges(ranges []string) (*acl, error) {
 	list := &addressList{}
 	var problems []error
-	if len(ranges) > mostNetworks {
-		return nil, &schema.Problem{Place: placeSourceRanges, Reason: fmt.Sprintf("holds %d networks; a firewall has room for %d", len(ranges), mostNetworks)}
+	if len(ranges) > maxNetworks {
+		return nil, &schema.Problem{Place: placeSourceRanges, Reason: fmt.Sprintf("holds %d networks; a firewall has room for %d", len(ranges), maxNetworks)}
 	}
 	for _, text := range ranges {
 		p, err := netip.ParsePrefix(strings.TrimSpace(text))
@@ -410,13 +410,13 @@ func (s settings) contradictions() []error {
 			problems = append(problems, &schema.Problem{Place: "annotation " + key, Reason: reason})
 		}
 	}
-	report(len(s.Tags) > mostTags, annotationTags, fmt.Sprintf("holds more than %d tags", mostTags))
-	for _, tag := range s.Tags[:min(len(s.Tags), mostTags)] {
+	report(len(s.Tags) > maxTags, annotationTags, fmt.Sprintf("holds more than %d tags", maxTags))
+	for _, tag := range s.Tags[:min(len(s.Tags), maxTags)] {
 		report(ownership.IsMark(tag), annotationTags, fmt.Sprintf("holds %q, by which NodeBalancers are told apart; choose another one", tag))
 		report(len(tag) < shortestTag || len(tag) > longestTag, annotationTags, fmt.Sprintf("holds a tag that has not %d to %d characters", shortestTag, longestTag))
 	}
-	report(len(s.CheckBody) > mostCheckText, annotationCheckBody, fmt.Sprintf("has more than %d characters", mostCheckText))
-	report(len(s.CheckPath) > mostCheckText, annotationCheckPath, fmt.Sprintf("has more than %d characters", mostCheckText))
+	report(len(s.CheckBody) > maxCheckText, annotationCheckBody, fmt.Sprintf("has more than %d characters", maxCheckText))
+	report(len(s.CheckPath) > maxCheckText, annotationCheckPath, fmt.Sprintf("has more than %d characters", maxCheckText))
 	report(s.CheckType == checkHTTPBody && s.CheckBody == "", annotationCheckBody, "is required for checks of type http_body")
 	report(s.CheckTimeout >= s.CheckInterval && s.CheckInterval > 0, annotationCheckTimeout, fmt.Sprintf("must be less than the interval of %d s", s.CheckInterval))
 	report((s.FrontendVPC == "") != (s.FrontendSubnet == "") && s.FrontendSubnetID == 0, annotationFrontendVPC, "and "+annotationFrontendSubnet+" belong together; set both")
@@ -446,8 +446,8 @@ func parseACL(text string) (*acl, error) {
 	switch n := len(list.IPv4) + len(list.IPv6); {
 	case n == 0:
 		return nil, errors.New("holds no network")
-	case n > mostNetworks:
-		return nil, fmt.Errorf("holds %d networks; a firewall has room for %d", n, mostNetworks)
+	case n > maxNetworks:
+		return nil, fmt.Errorf("holds %d networks; a firewall has room for %d", n, maxNetworks)
 	}
 	for _, network := range slices.Concat(list.IPv4, list.IPv6) {
 		if _, err := netip.ParsePrefix(network); err != nil {

@@ -34,7 +34,7 @@ func checklist() map[string]conformance.Checked {
 		annotationFirewallID:         {Elsewhere: "TestFirewallTransitions", Illegal: []string{"x", "0"}},
 		annotationFirewallACL: {Elsewhere: "TestFirewallTransitions", Illegal: []string{
 			"x", "{}", `{"allowList": {"ipv4": ["192.0.2.0/24"]}, "denyList": {"ipv4": ["192.0.2.0/24"]}}`, `{"allowList": {}}`, `{"allowList": {"ipv4": ["192.0.2.1"]}}`,
-			`{"allowList": {"ipv4": ["192.0.2.0/24"` + strings.Repeat(`,"192.0.2.0/24"`, mostNetworks) + `]}}`,
+			`{"allowList": {"ipv4": ["192.0.2.0/24"` + strings.Repeat(`,"192.0.2.0/24"`, maxNetworks) + `]}}`,
 		}},
 		annotationProtocol: {Legal: []conformance.Legal{conformance.Arrives("HTTP", nil, first("protocol"), "http"), conformance.Arrives("tcp", nil, first("protocol"), "tcp"), conformance.Arrives("udp", nil, first("protocol"), "udp"), conformance.Arrives("", nil, first("protocol"), "tcp")}, Illegal: []string{"sctp"}},
 		annotationPort + "<port>": {Legal: []conformance.Legal{

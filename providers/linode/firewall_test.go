@@ -110,7 +110,7 @@ func TestFirewallTransitions(t *testing.T) {
 				w := lbWorld(t, 1)
 				ids := map[string]int{"id": w.sim.AddFirewall("users-one"), "other-id": w.sim.AddFirewall("users-two")}
 				s := service("web", nil, port("http", 80, 30080), port("alt", 8080, 30081))
-				wish := func(state string) {
+				ask := func(state string) {
 					delete(s.Annotations, annotationFirewallID)
 					delete(s.Annotations, annotationFirewallACL)
 					switch state {
@@ -123,7 +123,7 @@ func TestFirewallTransitions(t *testing.T) {
 					}
 				}
 				for _, state := range []string{from, to} {
-					wish(state)
+					ask(state)
 					w.Apply(s)
 					s, _ = w.ensure(s)
 					s, _ = w.ensure(s)
@@ -202,8 +202,8 @@ func TestSourceRanges(t *testing.T) {
 func TestFirewallOfSomebodyElse(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		wish func(*v1.Service)
-		told string
+		asked func(*v1.Service)
+		told  string
 	}{
 		"access list":   {func(s *v1.Service) { s.Annotations[annotationFirewallACL] = allowACL }, "Warning LoadBalancerAnnotationIgnored annotation " + annotationFirewallACL},
 		"source ranges": {func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24"} }, "Warning LoadBalancerSourceRangesIgnored spec.loadBalancerSourceRanges"},
@@ -219,7 +219,7 @@ func TestFirewallOfSomebodyElse(t *testing.T) {
 			w.restart()
 			s, _ = w.ensure(s)
 			require.Len(t, w.sim.Firewalls(), 1)
-			c.wish(s)
+			c.asked(s)
 			s.Spec.Ports = append(s.Spec.Ports, port("https", 443, 30443))
 			w.Apply(s)
 			w.ensure(s)

@@ -43,7 +43,7 @@ func builtAnew(t *testing.T) (*world, *v1.Service, int) {
 	return w, s, id
 }
 
-// TestHandover: a NodeBalancer of a cluster that was built anew gets the new marks with its firewall, and is the Service's again.
+// TestHandover: a NodeBalancer of a cluster that was rebuilt gets the new marks with its firewall, and is the Service's again.
 func TestHandover(t *testing.T) {
 	t.Parallel()
 	w, s, id := builtAnew(t)

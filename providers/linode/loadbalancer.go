@@ -33,7 +33,7 @@ const (
 	// updateMaxAge serves a change of nodes, which concerns every NodeBalancer at about the same time.
 	updateMaxAge = 60 * time.Second
 	// detailsMaxAge is for ports and nodes when nodes change: our own writes keep them true, and a write that the API
-	// refuses makes them be read anew. Reading them for every node that joins would cost a call for each port.
+	// refuses makes them be read again. Reading them for every node that joins would cost a call for each port.
 	detailsMaxAge = 24 * time.Hour
 	// ensureDetailsMaxAge is for them when a Service is reconciled.
 	ensureDetailsMaxAge = 60 * time.Second

@@ -242,7 +242,7 @@ func TestVPCOptions(t *testing.T) {
 	}
 }
 
-// TestReservedAddress: it goes into the creation, and a later wish is an event.
+// TestReservedAddress: it goes into the creation, and a later one is an event.
 func TestReservedAddress(t *testing.T) {
 	t.Parallel()
 	w := lbWorld(t, 1)

@@ -47,7 +47,7 @@ func checkTokenAtStart(a *api) error {
 }
 
 // tokenJob tries the token also while nothing else calls the API. Its answers show like those of all calls, at
-// /healthz?cloud-api and in events. It does not end the program: the token is read anew at each call, so that a new one
+// /healthz?cloud-api and in events. It does not end the program: the token is read again at each call, so that a new one
 // in its file is enough.
 func tokenJob(a *api) loop.Job {
 	return loop.Job{

@@ -18,7 +18,7 @@ import (
 const (
 	// networkMaxAge is how long a VPC and its subnets are taken to be what they were.
 	networkMaxAge = time.Hour
-	// lookAgain bounds how often something that is missing is looked for: it may have been made, or made anew, since.
+	// lookAgain bounds how often something that is missing is looked for: it may have been made, or made again, since.
 	lookAgain = 15 * time.Second
 )
 
@@ -132,7 +132,7 @@ func (v *vpcs) vpcID(ctx context.Context, label string, maxAge time.Duration) (i
 	return found[0].ID, nil
 }
 
-// subnetsOf returns the subnets of a VPC. One that is not found any more may have been made anew, under another ID.
+// subnetsOf returns the subnets of a VPC. One that is not found any more may have been made again, under another ID.
 func (v *vpcs) subnetsOf(ctx context.Context, vpcID int, maxAge time.Duration) ([]linodego.VPCSubnet, error) {
 	s, err := v.subnets.Get(ctx, vpcID, inventory.Query{MaxAge: maxAge, MaxMissAge: v.again})
 	if errors.Is(err, cloudapi.ErrNotFound) {

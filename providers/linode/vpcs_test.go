@@ -12,7 +12,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/linode/linodesim"
 )
 
-// TestNetworksMadeLater: a VPC or subnet that is missing is looked for again, at a bounded rate, and one that was made anew
+// TestNetworksMadeLater: a VPC or subnet that is missing is looked for again, at a bounded rate, and one that was made again
 // is found under its new ID, all without a restart.
 func TestNetworksMadeLater(t *testing.T) {
 	t.Parallel()
@@ -40,7 +40,7 @@ func TestNetworksMadeLater(t *testing.T) {
 	require.NoError(t, err)
 	assert.Zero(t, w.server.Calls().Total, "what was found is remembered")
 
-	// Both are made anew behind our back: the first question about a Linode in it finds out.
+	// Both are made again behind our back: the first question about a Linode in it finds out.
 	w.sim.RemoveVPC(vpcID)
 	_, ids := w.sim.AddVPC("cluster", [2]string{"later", "10.1.0.0/16"})
 	w.sim.AddLinode(linodesim.Spec{Label: "worker", SubnetID: ids[0]})

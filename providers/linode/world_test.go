@@ -39,7 +39,7 @@ func newTestWorld(t *testing.T, flags map[string]string, prepare func(*linodesim
 	return w
 }
 
-// restart makes the provider anew, with nothing in memory.
+// restart makes a new provider, with nothing in memory.
 func (w *world) restart() {
 	c, err := newCloud(testInputs(w.url, w.flags, w.env))
 	require.NoError(w.T, err)

@@ -228,7 +228,7 @@ func newKube(uid string) *fake.Clientset {
 	return fake.NewSimpleClientset(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: types.UID(uid)}})
 }
 
-// restart ends the provider and makes it anew, with nothing in memory.
+// restart ends the provider and makes a new one, with nothing in memory.
 func (w *world) restart() {
 	if w.stop != nil {
 		w.stop()

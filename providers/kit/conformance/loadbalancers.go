@@ -251,7 +251,7 @@ func interruptedRun(t *testing.T, f *Fixture, name string, fault *simkit.Fault, 
 	w.addNode(ctx, "worker-1", nil)
 	w.createService(ctx, c.Service)
 	if restart {
-		// The provider is opened anew after the failure; before it, its caches are as empty as after a start.
+		// The provider is opened again after the failure; before it, its caches are as empty as after a start.
 		w.restart()
 	}
 	w.Sim.ResetCalls()

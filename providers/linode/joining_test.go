@@ -19,9 +19,9 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/priority"
 )
 
-// TestNewcomersInAVPC: a Linode in a VPC takes several calls to read. Nodes that join at any speed share their listings all the
+// TestNodesThatJoinInAVPC: a Linode in a VPC takes several calls to read. Nodes that join at any speed share their listings all the
 // same, in calls over the wire: who joins alone costs one single read or one listing, and many together a part of a call each.
-func TestNewcomersInAVPC(t *testing.T) {
+func TestNodesThatJoinInAVPC(t *testing.T) {
 	t.Parallel()
 	const n, roundTrip, gather = 60, 20 * time.Millisecond, 400 * time.Millisecond
 	for _, every := range []time.Duration{0, 10 * time.Millisecond, 250 * time.Millisecond, time.Second, 5 * time.Second, 30 * time.Second} {
