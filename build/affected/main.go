@@ -93,7 +93,7 @@ func changedSince(ctx context.Context, dir, commit string) ([]string, error) {
 		return nil, err
 	}
 	var paths []string
-	for _, path := range bytes.Split(append(tracked, untracked...), []byte{0}) {
+	for path := range bytes.SplitSeq(append(tracked, untracked...), []byte{0}) {
 		if len(path) > 0 {
 			paths = append(paths, string(path))
 		}
