@@ -186,7 +186,15 @@ $(PINNED): build/helm/go.mod build/helm/go.sum
 .PHONY: release-files
 release-files: licenses $(PINNED) $(BIN)/goreleaser
 	@test -n "$(RELEASE)" || { echo "Error: this commit has no tag; check one out, or run make snapshot"; exit 1; }
-	rm -rf dist/charts && $(PINNED) package charts/cloud-controller-manager --version $(RELEASE) --app-version $(RELEASE) -d dist/charts
+	rm -rf dist/charts dist/chart && mkdir -p dist/chart && cp -R charts/cloud-controller-manager dist/chart/
+	$(if $(REGISTRY),sed -i.orig 's|^  repository: cloud-controller-manager$$|  repository: $(REGISTRY)/cloud-controller-manager|' dist/chart/cloud-controller-manager/values.yaml && rm dist/chart/cloud-controller-manager/values.yaml.orig)
+	$(PINNED) package dist/chart/cloud-controller-manager --version $(RELEASE) --app-version $(RELEASE) -d dist/charts
+	rm -rf dist/manifests && mkdir -p dist/manifests
+	for values in charts/cloud-controller-manager/ci/*-values.yaml; do \
+		name=$$(basename $${values%-values.yaml}); \
+		$(PINNED) template cloud-controller-manager dist/charts/cloud-controller-manager-$(RELEASE).tgz --namespace kube-system --values $$values \
+			--set image.repository=$(or $(REGISTRY),registry.example.com)/cloud-controller-manager > dist/manifests/cloud-controller-manager-$$name.yaml || exit 1; \
+	done
 	awk '/^## /{n++} n==1' CHANGELOG.md > dist/notes.md
 
 # An image holds the very binaries of the archives.

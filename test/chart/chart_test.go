@@ -36,8 +36,18 @@ var update = flag.Bool("update", false, "update the snapshots")
 
 const folder = "../../charts/cloud-controller-manager"
 
-// helm runs helm as it was built for the tests.
+// helm runs helm as it was built for the tests. It returns what helm prints, or what it says to a failure.
 func helm(t *testing.T, values string, args ...string) (stdout string, err error) {
+	t.Helper()
+	stdout, stderr, err := helmSays(t, values, args...)
+	if err != nil {
+		return stderr, err
+	}
+	return stdout, nil
+}
+
+// helmSays is helm with all that it says.
+func helmSays(t *testing.T, values string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	bin := os.Getenv("ANYCCM_BIN")
 	require.NotEmpty(t, bin, "run these tests by make test-chart, which builds helm")
@@ -50,10 +60,8 @@ func helm(t *testing.T, values string, args ...string) (stdout string, err error
 	cmd.Env = []string{"HOME=" + t.TempDir(), "KUBECONFIG=/nonexistent"}
 	var out, fault bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &fault
-	if err := cmd.Run(); err != nil {
-		return fault.String(), err
-	}
-	return out.String(), nil
+	err = cmd.Run()
+	return out.String(), fault.String(), err
 }
 
 func render(t *testing.T, release, values string) string {
@@ -423,10 +431,10 @@ func TestImages(t *testing.T) {
 	t.Parallel()
 	p := clouds()[0]
 	for values, want := range map[string]string{
-		"image: {repository: r.example/ccm, tag: v1}\n":                          "r.example/ccm:v1",
-		"image: {repository: r.example/ccm, tag: v1, slim: true}\n":              "r.example/ccm-" + p.Name + ":v1",
-		"image: {repository: r.example/ccm, tag: v1, digest: 'sha256:abc'}\n":    "r.example/ccm@sha256:abc",
-		"image: {repository: r.example/ccm, digest: 'sha256:abc', slim: true}\n": "r.example/ccm-" + p.Name + "@sha256:abc",
+		"image: {repository: r.example/ccm, tag: v1}\n":                                                      "r.example/ccm:v1",
+		"image: {repository: r.example/ccm, tag: v1, slim: true}\n":                                          "r.example/ccm-" + p.Name + ":v1",
+		"image: {repository: r.example/ccm, tag: v1, digest: 'sha256:" + strings.Repeat("a", 64) + "'}\n":    "r.example/ccm@sha256:" + strings.Repeat("a", 64) + "",
+		"image: {repository: r.example/ccm, digest: 'sha256:" + strings.Repeat("a", 64) + "', slim: true}\n": "r.example/ccm-" + p.Name + "@sha256:" + strings.Repeat("a", 64) + "",
 	} {
 		_, c := container(t, objects(t, render(t, "x", given(p)+values)))
 		assert.Equal(t, want, c.Image)

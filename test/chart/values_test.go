@@ -120,3 +120,105 @@ func TestMonitorsWithoutTheirKinds(t *testing.T) {
 	assert.NotContains(t, out, "apiVersion: monitoring.coreos.com/v1")
 	assert.Contains(t, out, "WARNING: this cluster has no monitoring.coreos.com/v1")
 }
+
+// TestLintOfDefaults: with its defaults the chart says what to set, and nothing else is wrong.
+func TestLintOfDefaults(t *testing.T) {
+	t.Parallel()
+	out, said, err := helmSays(t, "", "lint", folder)
+	require.NoError(t, err, out+said)
+	assert.Contains(t, said, `message="cloudProvider is \"\"; set it to one of `)
+	for _, p := range clouds() {
+		out, err := helm(t, "", "lint", folder, "--strict", "--values="+filepath.Join(folder, "ci", p.Name+"-values.yaml"))
+		require.NoError(t, err, "%s: %s", p.Name, out)
+		assert.NotContains(t, out, "[INFO]")
+		assert.NotContains(t, out, "[WARNING]")
+	}
+}
+
+// TestImageWithoutRegistry: whoever installs the chart as it is in the repository hears what is missing.
+func TestImageWithoutRegistry(t *testing.T) {
+	t.Parallel()
+	for repository, want := range map[string]bool{"cloud-controller-manager": true, "registry.example.com/ccm": false} {
+		out, err := helm(t, given(clouds()[0])+"image: {repository: "+repository+"}\n", "install", "x", folder, "--dry-run=client", "--namespace=ccm")
+		require.NoError(t, err, out)
+		assert.Equal(t, want, strings.Contains(out, "names no registry"), repository)
+	}
+}
+
+// TestIllegalValues: what the API server or the program would refuse after the installation is refused before.
+func TestIllegalValues(t *testing.T) {
+	t.Parallel()
+	for values, want := range map[string]string{
+		"loadBalancerClassMode: named\n":                         "/loadBalancerClass",
+		"loadBalancerClassMode: named-and-unclassed\n":           "/loadBalancerClass",
+		"loadBalancerClass: example.com/lb\n":                    "/loadBalancerClass",
+		"logLevel: 11\n":                                         "/logLevel",
+		"securePort: 0\n":                                        "/securePort",
+		"securePort: 70000\n":                                    "/securePort",
+		"image: {digest: latest}\n":                              "/image/digest",
+		"image: {repository: ''}\n":                              "/image/repository",
+		"fullnameOverride: Upper\n":                              "/fullnameOverride",
+		"namespaceOverride: a.b\n":                               "/namespaceOverride",
+		"serviceAccount: {name: a_b}\n":                          "/serviceAccount/name",
+		"leaderElection: {leaseName: 'a b'}\n":                   "/leaderElection/leaseName",
+		"clusterName: ''\n":                                      "/clusterName",
+		"routes: {clusterCIDR: 10.0.0.0}\n":                      "/routes/clusterCIDR",
+		"bindAddress: localhost\n":                               "/bindAddress",
+		"podLabels: {app.kubernetes.io/name: x}\n":               "the pods are chosen by this label",
+		"commonLabels: {app.kubernetes.io/instance: x}\n":        "the pods are chosen by this label",
+		"controllers: []\n":                                      "/controllers",
+		"controllers: [service-lb-controller, nonesuch]\n":       "/controllers/1",
+		"logFormat: xml\n":                                       "/logFormat",
+		"metrics: {podMonitor: {interval: often}}\n":             "/metrics/podMonitor/interval",
+		"extraEnv: [{name: A, value: b}, {name: A, value: c}]\n": "extraEnv sets A, which is set already",
+		"extraEnv: [{name: POD_NAMESPACE, value: b}]\n":          "extraEnv sets POD_NAMESPACE",
+	} {
+		refused(t, given(clouds()[0])+values, want)
+	}
+	for _, values := range []string{
+		"loadBalancerClassMode: named\nloadBalancerClass: example.com/lb\n", "routes: {clusterCIDR: '10.0.0.0/16,fd00::/48'}\n", "bindAddress: '::'\n",
+		"image: {digest: 'sha256:" + strings.Repeat("a", 64) + "'}\n", "serviceAccount: {name: a.b}\n", "logLevel: 10\n", "global: {other: 1}\n",
+	} {
+		render(t, "x", given(clouds()[0])+values)
+	}
+}
+
+// TestPackagedRepository: make release REGISTRY=… writes the registry into the chart that it packages, at the line that is there.
+func TestPackagedRepository(t *testing.T) {
+	t.Parallel()
+	makefile, err := os.ReadFile("../../Makefile")
+	require.NoError(t, err)
+	values, err := os.ReadFile(folder + "/values.yaml")
+	require.NoError(t, err)
+	const line = "  repository: cloud-controller-manager"
+	assert.Equal(t, 1, strings.Count(string(values), "\n"+line+"\n"))
+	assert.Contains(t, string(makefile), "s|^"+line+"$$|  repository: $(REGISTRY)/cloud-controller-manager|")
+}
+
+// TestPlainManifests: each release holds what the chart renders for each cloud, ready for kubectl once its Secret is there.
+func TestPlainManifests(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]string{
+		"../../Makefile": "> dist/manifests/cloud-controller-manager-$$name.yaml", "../../.goreleaser.yaml": "- glob: dist/manifests/*.yaml\n",
+	} {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		assert.Contains(t, string(text), want)
+	}
+	for _, p := range clouds() {
+		values, err := os.ReadFile(filepath.Join(folder, "ci", p.Name+"-values.yaml"))
+		require.NoError(t, err)
+		all := objects(t, render(t, "cloud-controller-manager", string(values)))
+		pod, c := container(t, all)
+		assert.Contains(t, c.Args, "--cloud-provider="+p.Name)
+		assert.Contains(t, c.Image, "registry.example.com/cloud-controller-manager:")
+		for _, v := range pod.Volumes {
+			if v.Secret != nil {
+				assert.Equal(t, p.Installation.Secret, v.Secret.SecretName)
+			}
+		}
+		for name := range all {
+			assert.NotRegexp(t, "^Secret/", name, "no manifest of a release holds a credential")
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package main
+
+// What the API server or the program would refuse only after an installation.
+const (
+	// labelName is a name of an object as most kinds have it, dnsName one with dots; both may be empty here.
+	labelName = `^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$`
+	dnsName   = `^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?$`
+	// network is one network, or one of each family, as --cluster-cidr takes them; its numbers are left to the program.
+	network = `^([0-9a-fA-F.:]+/[0-9]{1,3}(,[0-9a-fA-F.:]+/[0-9]{1,3})?)?$`
+	address = `^([0-9.]+|[0-9a-fA-F:.]*:[0-9a-fA-F:.]*)?$`
+	digest  = `^(sha256:[0-9a-f]{64})?$`
+	// duration is one of Prometheus.
+	duration = `^([0-9]+(ms|[smhdwy]))*$`
+	class    = `^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`
+)
+
+// limits are what a value is held to besides its type.
+func limits(path string) object {
+	switch path {
+	case "logLevel":
+		return object{"maximum": 10}
+	case "securePort":
+		return object{"minimum": 1, "maximum": 65535}
+	case "image.repository", "clusterName":
+		return object{"minLength": 1}
+	case "image.digest":
+		return object{"pattern": digest}
+	case "nameOverride", "fullnameOverride", "namespaceOverride", "metrics.namespace":
+		return object{"pattern": labelName}
+	case "serviceAccount.name", "credentials.existingSecret", "leaderElection.leaseName", "metrics.scraper.existingSecret", "priorityClassName":
+		return object{"pattern": dnsName}
+	case "routes.clusterCIDR":
+		return object{"pattern": network}
+	case "bindAddress":
+		return object{"pattern": address}
+	case "metrics.serviceMonitor.interval", "metrics.podMonitor.interval", "metrics.serviceMonitor.scrapeTimeout", "metrics.podMonitor.scrapeTimeout":
+		return object{"pattern": duration}
+	case "podLabels", "commonLabels":
+		chosen := object{"const": "absent: the pods are chosen by this label"}
+		return object{"properties": object{"app.kubernetes.io/name": chosen, "app.kubernetes.io/instance": chosen}}
+	case "controllers":
+		return object{"minItems": 1, "uniqueItems": true}
+	}
+	return object{}
+}
+
+// classRules hold the class of load balancers to the mode: the program refuses one without the other.
+func classRules() []any {
+	mode := func(values ...any) object {
+		return object{"properties": object{"loadBalancerClassMode": object{"enum": values}}, "required": []string{"loadBalancerClassMode"}}
+	}
+	held := func(to object) object {
+		return object{"properties": object{"loadBalancerClass": to}, "required": []string{"loadBalancerClass"}}
+	}
+	return []any{
+		object{"if": mode("named", "named-and-unclassed"), "then": held(object{"pattern": class})},
+		object{"if": mode("unclassed"), "then": held(object{"const": ""})},
+	}
+}
