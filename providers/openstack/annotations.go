@@ -71,7 +71,7 @@ const (
 	textFalse = "false"
 )
 
-// settings are the wishes of one Service, with the options filled in.
+// settings are what one Service asks for, with the options filled in.
 type settings struct {
 	internal, keepFloatingIP, forwardedFor, monitor bool
 	serviceClass                                    class
@@ -114,8 +114,8 @@ func numberRow(key, standard, otherwise, help string, least, most float64, at fu
 	return schema.IntAnnotation(at, schema.AnnotationRow{Key: key, Changes: schema.InPlace, Spec: schema.Spec{Default: standard, DefaultHelp: otherwise, Min: &least, Max: &most, Lenient: true, Help: help}})
 }
 
-// mostMilliseconds is Octavia's bound on timeouts: a year.
-const mostMilliseconds = 31536000000
+// maxMilliseconds is Octavia's bound on timeouts: a year.
+const maxMilliseconds = 31536000000
 
 // Annotations is the table of the provider's annotations.
 var Annotations = schema.Annotations[settings]{
@@ -139,10 +139,10 @@ var Annotations = schema.Annotations[settings]{
 	idRow(annotationSubnetID, "Subnet of the address of the load balancer, and of its members where no other is set.", schema.AtCreation, func(s *settings) *string { return &s.SubnetID }, schema.AnyUUID).Serving(schema.Serves{Portable: portable.Subnet, Only: "one, by its ID"}),
 	idRow(annotationNetworkID, "Network of the address of the load balancer.", schema.AtCreation, func(s *settings) *string { return &s.NetworkID }, schema.AnyUUID).Serving(schema.Serves{Portable: portable.Network, Only: "by its ID"}),
 	idRow(annotationMemberSubnetID, "Subnet of the members.", schema.InPlace, func(s *settings) *string { return &s.MemberSubnetID }, schema.AnyUUID),
-	numberRow(annotationClientData, "50000", "", "Milliseconds that a client may be silent.", 0, mostMilliseconds, func(s *settings) *int { return &s.ClientData }).Serving(schema.Serves{Portable: portable.IdleTimeout, Unit: time.Millisecond}),
-	numberRow(annotationMemberConnect, "5000", "", "Milliseconds to connect to a member.", 0, mostMilliseconds, func(s *settings) *int { return &s.MemberConnect }),
-	numberRow(annotationMemberData, "50000", "", "Milliseconds that a member may be silent.", 0, mostMilliseconds, func(s *settings) *int { return &s.MemberData }).Serving(schema.Serves{Portable: portable.IdleTimeout, Unit: time.Millisecond}),
-	numberRow(annotationTCPInspect, "0", "", "Milliseconds to wait for more packets for content inspection.", 0, mostMilliseconds, func(s *settings) *int { return &s.TCPInspect }),
+	numberRow(annotationClientData, "50000", "", "Milliseconds that a client may be silent.", 0, maxMilliseconds, func(s *settings) *int { return &s.ClientData }).Serving(schema.Serves{Portable: portable.IdleTimeout, Unit: time.Millisecond}),
+	numberRow(annotationMemberConnect, "5000", "", "Milliseconds to connect to a member.", 0, maxMilliseconds, func(s *settings) *int { return &s.MemberConnect }),
+	numberRow(annotationMemberData, "50000", "", "Milliseconds that a member may be silent.", 0, maxMilliseconds, func(s *settings) *int { return &s.MemberData }).Serving(schema.Serves{Portable: portable.IdleTimeout, Unit: time.Millisecond}),
+	numberRow(annotationTCPInspect, "0", "", "Milliseconds to wait for more packets for content inspection.", 0, maxMilliseconds, func(s *settings) *int { return &s.TCPInspect }),
 	switchRow(annotationForwardedFor, "false", "Serve TCP ports as HTTP and tell members the client's address in the header X-Forwarded-For.", func(s *settings) *string { return &s.ForwardedFor }),
 	idRow(annotationFlavorID, "Octavia's flavor; empty overrules the option flavor-id.", schema.AtCreation, func(s *settings) *string { return &s.FlavorID }, schema.AnyUUID),
 	stringRow(annotationZone, "Octavia's availability zone; empty overrules the option availability-zone.", schema.AtCreation, func(s *settings) *string { return &s.Zone }, nil),

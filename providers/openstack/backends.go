@@ -27,7 +27,7 @@ type backend struct {
 func (l *loadBalancers) backends(ctx context.Context, service *v1.Service, nodes []*v1.Node, s settings) ([]backend, error) {
 	var list []backend
 	for _, n := range nodes {
-		if !selected(n, s) {
+		if !isSelected(n, s) {
 			continue
 		}
 		address, err := l.addressOf(ctx, n, familyOf(service))
@@ -41,12 +41,12 @@ func (l *loadBalancers) backends(ctx context.Context, service *v1.Service, nodes
 		id, _ := l.config.parseProviderID(n.Spec.ProviderID) // nodes of another cloud may be members, too
 		list = append(list, backend{n.Name, address, id})
 	}
-	return distinct(list), nil
+	return distinctBackends(list), nil
 }
 
-// distinct returns backends by name, and one of those that have the same address: Octavia refuses a list with two such members, and
+// distinctBackends returns backends by name, and one of those that have the same address: Octavia refuses a list with two such members, and
 // with it everybody else's change. A node that has its server here comes before one that only says what it has.
-func distinct(list []backend) []backend {
+func distinctBackends(list []backend) []backend {
 	slices.SortFunc(list, func(a, b backend) int {
 		if (a.serverID == "") != (b.serverID == "") {
 			return cmp.Compare(a.serverID, b.serverID) * -1
@@ -80,7 +80,7 @@ func (l *loadBalancers) addressOf(ctx context.Context, node *v1.Node, family v1.
 	if told != "" {
 		ports, err := l.instances.portsOf(ctx, id, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: missMaxAge, Expected: all})
 		if err != nil {
-			return "", fmt.Errorf("finding the address of node %s: %w", node.Name, notAbsence(err))
+			return "", fmt.Errorf("finding the address of node %s: %w", node.Name, cloudapi.NotAbsence(err))
 		}
 		if slices.ContainsFunc(ports, func(p *port) bool { return p.has(told) }) {
 			return told, nil

@@ -23,7 +23,7 @@ func (l *loadBalancers) observe(ctx context.Context, lb *balancer) (*details, er
 		d, err = l.parts.Get(ctx, lb.ID, inventory.Query{})
 	}
 	if err != nil {
-		return nil, notAbsence(err)
+		return nil, cloudapi.NotAbsence(err)
 	}
 	if d.asOf != lb.UpdatedAt {
 		d = d.clone()
@@ -49,7 +49,7 @@ func (l *loadBalancers) stepChanges(lb *balancer, steps []step) []change {
 			},
 			Replan: true,
 			Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
-				return l.take(ctx, r, o, st, len(steps)-i-1)
+				return l.makeStep(ctx, r, o, st, len(steps)-i-1)
 			},
 		}
 	}
@@ -66,8 +66,8 @@ func actionOf(kind stepKind) string {
 	return guard.PlanChange
 }
 
-// take makes one step. Where somebody else has changed the load balancer meanwhile, it is as it is, and is planned anew.
-func (l *loadBalancers) take(ctx context.Context, r *services.Request, o observation, st step, more int) (observation, error) {
+// makeStep makes one step. Where somebody else has changed the load balancer meanwhile, it is as it is, and is planned anew.
+func (l *loadBalancers) makeStep(ctx context.Context, r *services.Request, o observation, st step, more int) (observation, error) {
 	lb, parts, err := l.apply(ctx, r, o.lb, o.parts, st, more)
 	switch {
 	case errors.Is(err, errBusy):
@@ -75,7 +75,7 @@ func (l *loadBalancers) take(ctx context.Context, r *services.Request, o observa
 			return o, err
 		}
 		if o.lb, err = l.balancers.Get(ctx, o.lb.ID, inventory.Query{}); err != nil {
-			return o, notAbsence(err)
+			return o, cloudapi.NotAbsence(err)
 		}
 		o.parts, o.settled, o.changed = nil, false, true
 		return o, nil
@@ -127,7 +127,7 @@ func (l *loadBalancers) work(ctx context.Context, r *services.Request, lb *balan
 		}
 		if busy != nil { // it was changed by somebody else, and is as it is
 			if lb, err = l.balancers.Get(ctx, lb.ID, inventory.Query{}); err != nil {
-				return nil, notAbsence(err)
+				return nil, cloudapi.NotAbsence(err)
 			}
 		}
 	}
@@ -154,7 +154,7 @@ func (l *loadBalancers) apply(
 		if errors.Is(err, cloudapi.ErrInvalid) && !cloudapi.NotSent(err) {
 			r.Report(services.Warning(eventConfigError, "%s", err))
 		}
-		return nil, nil, notAbsence(err)
+		return nil, nil, cloudapi.NotAbsence(err)
 	}
 	after := d.after(st, made)
 	l.parts.PutPartial(after)
@@ -246,19 +246,19 @@ func (r listenerRequest) made(id string) listener {
 
 // change makes of a listener what an update makes of it.
 func (l *listener) change(u listenerUpdate) {
-	set(&l.Name, u.Name)
-	set(&l.ConnectionLimit, u.ConnectionLimit)
-	set(&l.Tags, u.Tags)
-	set(&l.ClientData, u.ClientData)
-	set(&l.MemberConnect, u.MemberConnect)
-	set(&l.MemberData, u.MemberData)
-	set(&l.TCPInspect, u.TCPInspect)
-	set(&l.InsertHeaders, u.InsertHeaders)
-	set(&l.AllowedCIDRs, u.AllowedCIDRs)
-	set(&l.TLSContainerRef, u.TLSContainerRef)
+	setGiven(&l.Name, u.Name)
+	setGiven(&l.ConnectionLimit, u.ConnectionLimit)
+	setGiven(&l.Tags, u.Tags)
+	setGiven(&l.ClientData, u.ClientData)
+	setGiven(&l.MemberConnect, u.MemberConnect)
+	setGiven(&l.MemberData, u.MemberData)
+	setGiven(&l.TCPInspect, u.TCPInspect)
+	setGiven(&l.InsertHeaders, u.InsertHeaders)
+	setGiven(&l.AllowedCIDRs, u.AllowedCIDRs)
+	setGiven(&l.TLSContainerRef, u.TLSContainerRef)
 }
 
-func set[T any](to, from *T) {
+func setGiven[T any](to, from *T) {
 	if from != nil {
 		*to = *from
 	}

@@ -126,7 +126,7 @@ func reloaded(in registry.Inputs, before gophercloud.AuthOptions) gophercloud.Au
 
 func newTransport(g global, dial cloudapi.DialFunc) (http.RoundTripper, error) {
 	t := cloudapi.NewTransport(dial)
-	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: g.TLSInsecure == "true"} //nolint:gosec // the operator's wish
+	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: g.TLSInsecure == "true"} //nolint:gosec // the operator asked for it
 	roots := []byte(g.CAFileContents)
 	if g.CAFile != "" {
 		var err error

@@ -122,7 +122,7 @@ func (l *loadBalancers) create(ctx context.Context, r *services.Request, request
 		if errors.Is(err, cloudapi.ErrInvalid) || errors.Is(err, cloudapi.ErrQuota) {
 			r.Report(services.Warning(eventConfigError, "%s", err))
 		}
-		return nil, notAbsence(err)
+		return nil, cloudapi.NotAbsence(err)
 	}
 	l.balancers.Put(lb)
 	return lb, l.record(ctx, r, map[string]string{annotationID: lb.ID, annotationMade: lb.ID})
@@ -211,7 +211,7 @@ func (l *loadBalancers) secondSubnet(ctx context.Context, networkID, subnetID st
 	if subnetID != "" {
 		first, err := l.networks.subnet(ctx, subnetID)
 		if err != nil {
-			return "", notAbsence(err)
+			return "", cloudapi.NotAbsence(err)
 		}
 		networkID, family = first.NetworkID, first.IPVersion
 	}

@@ -32,7 +32,7 @@ func (l *loadBalancers) Deletions(ctx context.Context, r services.Request, o obs
 		}}, nil, nil
 	}
 	var changes []change
-	f, err := l.left(ctx, r.Cluster, r.Service)
+	f, err := l.leftFloatingIP(ctx, r.Cluster, r.Service)
 	if err != nil {
 		return nil, nil, err
 	}

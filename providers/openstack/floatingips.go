@@ -35,7 +35,7 @@ func (f floatingIP) madeFor(name string, lb *balancer) bool {
 	if !made || !found {
 		return false
 	}
-	named := cut(namePrefix + cluster + "_" + strings.Replace(who, "/", "_", 1))
+	named := cutName(namePrefix + cluster + "_" + strings.Replace(who, "/", "_", 1))
 	return named == name || named == lb.Name
 }
 
@@ -113,7 +113,7 @@ func (l *loadBalancers) publish(ctx context.Context, r *services.Request, s sett
 			return "", err
 		}
 		if len(have) > 0 && have[0].PortID != "" {
-			return "", taken(r, have[0])
+			return "", addressTaken(r, have[0])
 		}
 		if len(have) > 0 {
 			if err := l.claim(ctx, r, have[0], lb); err != nil {
@@ -137,12 +137,12 @@ func (l *loadBalancers) floatingNetwork(ctx context.Context, service *v1.Service
 	return l.networks.externalNetwork(ctx)
 }
 
-// floatingWish is which subnets of it a new floating address may come from.
-func floatingWish(s settings, o loadBalancerConfig) subnetWish {
+// floatingSubnetChoice is which subnets of it a new floating address may come from.
+func floatingSubnetChoice(s settings, o loadBalancerConfig) subnetChoice {
 	return cmp.Or(
-		subnetWish{s.serviceClass.FloatingSubnetID, s.serviceClass.FloatingSubnet, s.serviceClass.FloatingSubnetTags},
-		subnetWish{s.FloatingSubnetID, s.FloatingSubnet, s.FloatingTags},
-		subnetWish{o.FloatingSubnetID, o.FloatingSubnet, o.FloatingSubnetTags},
+		subnetChoice{s.serviceClass.FloatingSubnetID, s.serviceClass.FloatingSubnet, s.serviceClass.FloatingSubnetTags},
+		subnetChoice{s.FloatingSubnetID, s.FloatingSubnet, s.FloatingTags},
+		subnetChoice{o.FloatingSubnetID, o.FloatingSubnet, o.FloatingSubnetTags},
 	)
 }
 
@@ -160,8 +160,8 @@ func (l *loadBalancers) createFloatingIP(
 		return lb.VIPAddress, nil
 	}
 	candidates := []subnet{{}}
-	if wish := floatingWish(s, l.config.LoadBalancer); wish != (subnetWish{}) && (wanted == "" || wish.id != "") {
-		if candidates, err = l.networks.matching(ctx, networkID, wish); err != nil {
+	if choice := floatingSubnetChoice(s, l.config.LoadBalancer); choice != (subnetChoice{}) && (wanted == "" || choice.id != "") {
+		if candidates, err = l.networks.matching(ctx, networkID, choice); err != nil {
 			r.Report(services.Warning(eventConfigError, "%s", err))
 			return "", err
 		}
@@ -182,7 +182,7 @@ func (l *loadBalancers) createFloatingIP(
 	if errors.Is(err, cloudapi.ErrInvalid) || errors.Is(err, cloudapi.ErrQuota) || errors.Is(err, cloudapi.ErrNotFound) {
 		r.Report(services.Warning(eventConfigError, "%s", err))
 	}
-	return "", notAbsence(err)
+	return "", cloudapi.NotAbsence(err)
 }
 
 func (l *loadBalancers) requestFloatingIP(ctx context.Context, r floatingIPRequest) (*floatingIP, error) {
@@ -203,7 +203,7 @@ func (l *loadBalancers) requestFloatingIP(ctx context.Context, r floatingIPReque
 
 // neutron is request for Neutron with a body and an answer under the same key.
 func neutron[T any](ctx context.Context, a *api, doing, method, at, key string, body any, accepted ...int) (*T, error) {
-	return request[T](ctx, a, network, doing, method, at, wrap(key, body), key, accepted...)
+	return request[T](ctx, a, network, doing, method, at, underKey(key, body), key, accepted...)
 }
 
 // claim attaches a free floating address that a Service asks for, unless it is another living Service's: its description says for
@@ -212,10 +212,10 @@ func neutron[T any](ctx context.Context, a *api, doing, method, at, key string, 
 func (l *loadBalancers) claim(ctx context.Context, r *services.Request, known floatingIP, lb *balancer) error {
 	f, err := l.floating.Get(ctx, known.ID, inventory.Query{})
 	if err != nil {
-		return notAbsence(err)
+		return cloudapi.NotAbsence(err)
 	}
 	if f.PortID != "" {
-		return taken(r, f)
+		return addressTaken(r, f)
 	}
 	all, err := l.cluster.Services(ctx)
 	if err != nil {
@@ -223,7 +223,7 @@ func (l *loadBalancers) claim(ctx context.Context, r *services.Request, known fl
 	}
 	for _, s := range all {
 		waits := s.Spec.Type == v1.ServiceTypeLoadBalancer || len(s.Finalizers) > 0
-		if s.UID != r.Service.UID && waits && (f.Description == floatingIPDescription(r.Cluster, s) || shown(s, f.Address)) {
+		if s.UID != r.Service.UID && waits && (f.Description == floatingIPDescription(r.Cluster, s) || showsAddress(s, f.Address)) {
 			d := ownership.Refuse("floating address "+f.Address, fmt.Sprintf("Service %s/%s", s.Namespace, s.Name), s, "choose another loadBalancerIP")
 			r.Report(services.Refused(r.Service, d)...)
 			return d.Err()
@@ -232,13 +232,13 @@ func (l *loadBalancers) claim(ctx context.Context, r *services.Request, known fl
 	return l.attach(ctx, f, lb)
 }
 
-// shown reports whether the status of a Service shows an address.
-func shown(s *v1.Service, address string) bool {
+// showsAddress reports whether the status of a Service shows an address.
+func showsAddress(s *v1.Service, address string) bool {
 	return slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(in v1.LoadBalancerIngress) bool { return in.IP == address })
 }
 
-// taken tells a Service that the address that it asks for is in use.
-func taken(r *services.Request, f floatingIP) error {
+// addressTaken tells a Service that the address that it asks for is in use.
+func addressTaken(r *services.Request, f floatingIP) error {
 	err := fmt.Errorf("floating IP %s is not available: it is attached to port %s; detach it there, or choose another loadBalancerIP", f.Address, f.PortID)
 	r.Report(services.Warning(eventConfigError, "%s", err))
 	return err
@@ -252,7 +252,7 @@ func (l *loadBalancers) attach(ctx context.Context, f floatingIP, lb *balancer) 
 	}
 	if err != nil {
 		l.floating.Invalidate(f.ID)
-		return notAbsence(err)
+		return cloudapi.NotAbsence(err)
 	}
 	l.floating.Put(*after)
 	return nil
@@ -286,7 +286,7 @@ func (l *loadBalancers) releaseFloatingIP(ctx context.Context, name string, lb *
 	after, err := neutron[floatingIP](ctx, l.api, "detaching floating address "+f.Address, http.MethodPut, "floatingips/"+f.ID, "floatingip", map[string]any{"port_id": nil}, http.StatusOK)
 	if err != nil {
 		l.floating.Invalidate(f.ID)
-		return notAbsence(err)
+		return cloudapi.NotAbsence(err)
 	}
 	l.floating.Put(*after)
 	return nil
@@ -303,11 +303,11 @@ func (l *loadBalancers) deleteFloatingIP(ctx context.Context, f floatingIP) erro
 	return nil
 }
 
-// left returns the floating address that a Service published and that a load balancer which is gone has left behind. Its
+// leftFloatingIP returns the floating address that a Service published and that a load balancer which is gone has left behind. Its
 // description, the record on the Service and its status together prove whose it is.
-func (l *loadBalancers) left(ctx context.Context, cluster string, service *v1.Service) (*floatingIP, error) {
+func (l *loadBalancers) leftFloatingIP(ctx context.Context, cluster string, service *v1.Service) (*floatingIP, error) {
 	address := service.Annotations[annotationAddress]
-	if address == "" || !shown(service, address) { // an author may have written the record, and a cluster called alike has equal descriptions
+	if address == "" || !showsAddress(service, address) { // an author may have written the record, and a cluster called alike has equal descriptions
 		return nil, nil //nolint:nilnil // absence is an answer here
 	}
 	found, err := l.floating.Find(ctx, indexAddress, address, inventory.Query{MaxAge: ensureMaxAge, MaxMissAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge})
@@ -337,7 +337,7 @@ func (l *loadBalancers) releaseLeft(ctx context.Context, known floatingIP) error
 
 // leftovers reports whether anything of a Service is left without its load balancer.
 func (l *loadBalancers) leftovers(ctx context.Context, cluster string, service *v1.Service) (bool, error) {
-	f, err := l.left(ctx, cluster, service)
+	f, err := l.leftFloatingIP(ctx, cluster, service)
 	if s, _, _ := parseSettings(service, l.config); err != nil || (f != nil && !s.keepFloatingIP) {
 		return true, err
 	}

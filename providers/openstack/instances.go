@@ -201,7 +201,7 @@ func (a *api) getServer(ctx context.Context, id string) (server, error) {
 	return newServer(*b), nil
 }
 
-// withoutMicroversion repeats a call without the wish for embedded flavors where Nova is too old for it.
+// withoutMicroversion repeats a call without asking for embedded flavors where Nova is too old for it.
 func withoutMicroversion[T any](ctx context.Context, a *api, read func() (T, int, error)) (T, int, error) {
 	v, pages, err := read()
 	if e, ok := errors.AsType[*cloudapi.Error](err); !ok || e.Status != http.StatusNotAcceptable {
@@ -269,14 +269,6 @@ func (i *instances) describe(ctx context.Context, _ *v1.Node, s server, q invent
 		return nil, &nodes.Incomplete{Reason: "its server has no usable address yet; check its ports, and internal-network-name", Metadata: m}
 	}
 	return m, nil
-}
-
-// notAbsence keeps the absence of something beside the server from being taken for the server's.
-func notAbsence(err error) error {
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		return &cloudapi.Error{Class: cloudapi.ErrTransient, Message: err.Error()}
-	}
-	return err
 }
 
 // portsOf returns the ports of a server in a fixed order: as Neutron lists them is no order at all.

@@ -57,7 +57,7 @@ type loadBalancers struct {
 	networks     *networks
 	balancers    *inventory.Inventory[string, *balancer]
 	parts        *inventory.Inventory[string, *details]
-	outlines     *inventory.Inventory[string, *outline]
+	listedParts  *inventory.Inventory[string, *partsListing]
 	floating     *inventory.Inventory[string, floatingIP]
 	groups       *inventory.Inventory[string, securityGroup]
 	monitors     *inventory.Inventory[string, *monitor]
@@ -140,7 +140,7 @@ func newLoadBalancers(c Config, a *api, n *networks, i *instances, adopt registr
 			Kind: "load balancer", ID: func(b *balancer) string { return b.ID }, List: a.listBalancers, Get: a.getBalancer,
 			Indexes: map[string]func(*balancer) []string{indexName: func(b *balancer) []string { return []string{b.Name} }},
 		}),
-		floating: newFloatingInventory(a), groups: newGroupInventory(a), monitors: newMonitorInventory(a), outlines: newOutlineInventory(a),
+		floating: newFloatingInventory(a), groups: newGroupInventory(a), monitors: newMonitorInventory(a), listedParts: newListedPartsInventory(a),
 		certificates: newCertificateInventory(a),
 	}
 	l.room = waiting.New(l.balancers.Look, pace)

@@ -25,11 +25,11 @@ const (
 	groupPrefix         = "lb-sg-"
 )
 
-func cut(name string) string { return name[:min(len(name), longestName)] }
+func cutName(name string) string { return name[:min(len(name), longestName)] }
 
 // balancerName is the name of a Service's load balancer, and the tag of what belongs to it.
 func balancerName(cluster string, s *v1.Service) string {
-	return cut(fmt.Sprintf("%s%s_%s_%s", namePrefix, cluster, s.Namespace, s.Name))
+	return cutName(fmt.Sprintf("%s%s_%s_%s", namePrefix, cluster, s.Namespace, s.Name))
 }
 
 // legacyName is the name that releases before 1.16 gave.
@@ -47,11 +47,11 @@ func floatingIPDescription(cluster string, s *v1.Service) string {
 }
 
 func securityGroupName(s *v1.Service) string {
-	return cut(fmt.Sprintf("%s%s-%s-%s", groupPrefix, s.UID, s.Namespace, s.Name))
+	return cutName(fmt.Sprintf("%s%s-%s-%s", groupPrefix, s.UID, s.Namespace, s.Name))
 }
 
 func partName(part string, index int, balancer string) string {
-	return cut(fmt.Sprintf("%s_%d_%s", part, index, balancer))
+	return cutName(fmt.Sprintf("%s_%d_%s", part, index, balancer))
 }
 
 // role is what a Service is to its load balancer.
@@ -168,7 +168,7 @@ func wantPort(service *v1.Service, index int, s settings, r role, backends []bac
 		}
 	}
 	if f.acl(provider) {
-		l.AllowedCIDRs = allowed(s.cidrs, preferIPv6)
+		l.AllowedCIDRs = allowedNetworks(s.cidrs, preferIPv6)
 	}
 	byHealthPort := checksHealthPort(service, s, protocol, provider, f)
 	w := wantedPort{listener: l, pool: poolRequest{Name: partName("pool", index, r.name), Protocol: poolProtocol(protocol, s), Method: s.Method}}
@@ -203,8 +203,8 @@ func monitorType(protocol string) string {
 	return "UDP-CONNECT"
 }
 
-// allowed are the networks that may come in, as Octavia is told: everybody, where none is named.
-func allowed(cidrs []netip.Prefix, preferIPv6 bool) []string {
+// allowedNetworks are the networks that may come in, as Octavia is told: everybody, where none is named.
+func allowedNetworks(cidrs []netip.Prefix, preferIPv6 bool) []string {
 	if len(cidrs) == 0 {
 		if preferIPv6 {
 			return []string{"::/0"}
@@ -478,7 +478,7 @@ func memberSteps(p *pool, want []memberRequest, serial bool) []step {
 		if _, ok := have[k]; !ok {
 			same = false
 			m := wanted[k]
-			m.Name, m.SubnetID, m.MonitorPort = cut(fmt.Sprintf("member_%s_%s_%d", m.Name, m.Address, m.Port)), "", 0
+			m.Name, m.SubnetID, m.MonitorPort = cutName(fmt.Sprintf("member_%s_%s_%d", m.Name, m.Address, m.Port)), "", 0
 			steps = append(steps, step{kind: addMember, id: p.ID, body: m, reason: "missing"})
 		}
 	}
@@ -548,9 +548,9 @@ func familyOf(service *v1.Service) v1.IPFamily {
 	return service.Spec.IPFamilies[0]
 }
 
-// selected reports whether a node may be a member of a Service's pools. One without a provider ID comes again when it has
+// isSelected reports whether a node may be a member of a Service's pools. One without a provider ID comes again when it has
 // one.
-func selected(n *v1.Node, s settings) bool {
+func isSelected(n *v1.Node, s settings) bool {
 	return n.Spec.ProviderID != "" && !slices.ContainsFunc(s.nodeSelector, func(r requirement) bool { return !r.matches(n.Labels) })
 }
 

@@ -110,17 +110,17 @@ func (n *networks) externalNetwork(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// subnetWish chooses subnets of floating addresses: one by its ID, or several by name and tags.
-type subnetWish struct{ id, name, tags string }
+// subnetChoice chooses subnets of floating addresses: one by its ID, or several by name and tags.
+type subnetChoice struct{ id, name, tags string }
 
-// matching returns the subnets of a network that a wish chooses, in a fixed order.
-func (n *networks) matching(ctx context.Context, networkID string, w subnetWish) ([]subnet, error) {
+// matching returns the subnets of a network that a choice names, in a fixed order.
+func (n *networks) matching(ctx context.Context, networkID string, w subnetChoice) ([]subnet, error) {
 	if w.id != "" {
 		s, err := n.subnet(ctx, w.id)
 		if err == nil && s.NetworkID != networkID {
 			err = &cloudapi.Error{Class: cloudapi.ErrInvalid, Operation: "choosing the subnet of the floating address", Message: fmt.Sprintf("subnet %s is not of network %s", w.id, networkID)}
 		}
-		return []subnet{s}, notAbsence(err)
+		return []subnet{s}, cloudapi.NotAbsence(err)
 	}
 	all, err := n.subnets.All(ctx, inventory.Query{MaxAge: networksMaxAge})
 	if err != nil {
@@ -154,11 +154,11 @@ func matchesName(pattern, name string) bool {
 
 // matchesTags compares tags as the manual of OpenStack's own controller says: a,b is any of them, &a,b is all; with !
 // before it, !a,b is none of them, and !&a,b is not all.
-func matchesTags(wish string, have []string) bool {
-	if wish == "" {
+func matchesTags(choice string, have []string) bool {
+	if choice == "" {
 		return true
 	}
-	rest, negated := strings.CutPrefix(wish, "!")
+	rest, negated := strings.CutPrefix(choice, "!")
 	rest, all := strings.CutPrefix(rest, "&")
 	wanted := strings.Split(rest, ",")
 	found := 0
@@ -250,7 +250,7 @@ func (a *api) octavia(ctx context.Context) (features, error) {
 		return answer.Versions, err
 	})
 	if err != nil {
-		return features{}, notAbsence(err)
+		return features{}, cloudapi.NotAbsence(err)
 	}
 	f := features{}
 	for _, v := range list {
@@ -285,7 +285,7 @@ func (a *api) hasExtension(ctx context.Context, alias string) (bool, error) {
 			err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "listing extensions", Message: errNoExtensions.Error()}
 		}
 		if err != nil {
-			return false, notAbsence(err)
+			return false, cloudapi.NotAbsence(err)
 		}
 		known = map[string]bool{}
 		for _, e := range list {

@@ -245,18 +245,18 @@ func (a *api) getBalancer(ctx context.Context, id string) (*balancer, error) {
 }
 
 func (a *api) createBalancer(ctx context.Context, r balancerRequest) (*balancer, error) {
-	return identified(request[balancer](ctx, a, loadBalancer, "creating load balancer "+r.Name, http.MethodPost, "lbaas/loadbalancers", wrap("loadbalancer", r), "loadbalancer", http.StatusCreated, http.StatusAccepted))
+	return withID(request[balancer](ctx, a, loadBalancer, "creating load balancer "+r.Name, http.MethodPost, "lbaas/loadbalancers", underKey("loadbalancer", r), "loadbalancer", http.StatusCreated, http.StatusAccepted))
 }
 
-// identified refuses an answer to a creation that does not name what was created.
-func identified(b *balancer, err error) (*balancer, error) {
+// withID refuses an answer to a creation that does not name what was created.
+func withID(b *balancer, err error) (*balancer, error) {
 	if err == nil && b.ID == "" {
 		return nil, &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "creating a load balancer", Message: errWrongAnswer.Error()}
 	}
 	return b, err
 }
 
-func wrap(key string, v any) map[string]any { return map[string]any{key: v} }
+func underKey(key string, v any) map[string]any { return map[string]any{key: v} }
 
 func newMonitorInventory(a *api) *inventory.Inventory[string, *monitor] {
 	return inventory.New(inventory.Source[string, *monitor]{
@@ -403,10 +403,10 @@ func (a *api) do(ctx context.Context, st step) (made string, err error) {
 		}
 		return "", err
 	case st.kind == setMembers: // it answers with nothing
-		_, err := request[struct{}](ctx, a, loadBalancer, doing, method, at, wrap("members", append([]memberRequest{}, st.members...)), "", http.StatusAccepted, http.StatusNoContent)
+		_, err := request[struct{}](ctx, a, loadBalancer, doing, method, at, underKey("members", append([]memberRequest{}, st.members...)), "", http.StatusAccepted, http.StatusNoContent)
 		return "", err
 	}
-	after, err := request[reference](ctx, a, loadBalancer, doing, method, at, wrap(key, st.body), key, http.StatusOK, http.StatusCreated, http.StatusAccepted)
+	after, err := request[reference](ctx, a, loadBalancer, doing, method, at, underKey(key, st.body), key, http.StatusOK, http.StatusCreated, http.StatusAccepted)
 	if err == nil && (after.ID == "" || (method == http.MethodPut && after.ID != st.id)) {
 		err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: doing, Message: errWrongAnswer.Error()}
 	}

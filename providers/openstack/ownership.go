@@ -96,7 +96,7 @@ func (l *loadBalancers) first(ctx context.Context, service *v1.Service, made []*
 			return nil, err
 		}
 		switch {
-		case slices.ContainsFunc(addresses, func(a string) bool { return shown(service, a) }):
+		case slices.ContainsFunc(addresses, func(a string) bool { return showsAddress(service, a) }):
 			rank[lb.ID] = 0
 		case len(addresses) > 1+len(furtherAddresses(lb)):
 			rank[lb.ID] = 1
@@ -160,7 +160,7 @@ func (l *loadBalancers) apart(ctx context.Context, lb *balancer, r role) (bool, 
 	}
 	d, err := l.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: partsMaxAge})
 	if err != nil {
-		return false, notAbsence(err)
+		return false, cloudapi.NotAbsence(err)
 	}
 	tagged := func(l listener) bool { return slices.Contains(l.Tags, r.name) }
 	return slices.ContainsFunc(d.listeners, tagged) && !slices.ContainsFunc(d.listeners, func(l listener) bool { return tagged(l) && r.mine(l) }), nil
@@ -235,7 +235,7 @@ func (l *loadBalancers) targets(ctx context.Context, lb *balancer, more []*v1.No
 	var t ownership.Targets
 	d, err := l.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: partsMaxAge})
 	if err != nil {
-		return t, notAbsence(err)
+		return t, cloudapi.NotAbsence(err)
 	}
 	ours := map[string]*v1.Node{}
 	for _, n := range slices.Concat(more, l.instances.nodes.Nodes()) {
@@ -279,7 +279,7 @@ func (l *loadBalancers) elsewhere(ctx context.Context, node *v1.Node, m member) 
 	}
 	ports, err := l.instances.portsOf(ctx, id, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: missMaxAge, Expected: l.instances.nodes.Counts().All})
 	if err != nil {
-		return false, notAbsence(err)
+		return false, cloudapi.NotAbsence(err)
 	}
 	own := false
 	for _, p := range ports {

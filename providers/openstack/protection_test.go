@@ -406,19 +406,19 @@ func TestLyingKubelets(t *testing.T) {
 	t.Parallel()
 	w := routed(t)
 	require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
-	before := w.shown()
+	before := w.showsAddress()
 	own := w.nodes[1].Status.Addresses
 	liar := w.nodes[1].DeepCopy()
 	liar.Status.Addresses = w.nodes[0].Status.Addresses
 	w.Register(liar)
-	assert.Equal(t, before, w.shown())
+	assert.Equal(t, before, w.showsAddress())
 	require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n2", "10.244.2.0/24")))
 	hops := map[string]string{}
 	for _, r := range w.sim.Routers()[0].Routes {
 		hops[r.Destination] = r.NextHop
 	}
 	assert.Equal(t, own[0].Address, hops["10.244.2.0/24"], "its own address")
-	assert.Equal(t, []string{"10.244.1.0/24 n1 false", "10.244.2.0/24 n2 false"}, w.shown())
+	assert.Equal(t, []string{"10.244.1.0/24 n1 false", "10.244.2.0/24 n2 false"}, w.showsAddress())
 
 	homeless := w.nodes[1].DeepCopy()
 	homeless.Name, homeless.Spec.ProviderID = "n9", providerIDPrefix+"/"+someID

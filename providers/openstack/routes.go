@@ -165,7 +165,7 @@ func (r *routes) checkExtension(ctx context.Context) error {
 func (r *routes) read(ctx context.Context, age time.Duration) (*router, error) {
 	at, err := r.routers.Get(ctx, r.id, inventory.Query{MaxAge: age})
 	if errors.Is(err, cloudapi.ErrNotFound) {
-		return nil, fmt.Errorf("the router of the section [Route]: %w", notAbsence(err))
+		return nil, fmt.Errorf("the router of the section [Route]: %w", cloudapi.NotAbsence(err))
 	}
 	return at, err
 }
@@ -350,7 +350,7 @@ func (r *routes) nextHop(ctx context.Context, node *v1.Node, destination string)
 	q := inventory.Query{MaxAge: updateMaxAge, MaxMissAge: missMaxAge, Expected: r.instances.nodes.Counts().All}
 	m, err := r.instances.Describe(ctx, node, q)
 	if err != nil {
-		return "", fmt.Errorf("finding the next hop of node %s: %w", node.Name, notAbsence(err))
+		return "", fmt.Errorf("finding the next hop of node %s: %w", node.Name, cloudapi.NotAbsence(err))
 	}
 	for _, a := range m.NodeAddresses {
 		if ip, err := netip.ParseAddr(a.Address); err != nil || a.Type != v1.NodeInternalIP || ip.Is4() != prefix.Addr().Is4() {
@@ -403,7 +403,7 @@ func (r *routes) change(ctx context.Context, one route, add bool) error {
 	}
 	if err != nil {
 		r.routers.Invalidate(r.id)
-		return notAbsence(err)
+		return cloudapi.NotAbsence(err)
 	}
 	r.routers.Put(after)
 	return nil
@@ -452,7 +452,7 @@ func (r *routes) open(ctx context.Context, p *port, one route, through bool) err
 	}
 	if err != nil {
 		r.instances.ports.Invalidate(p.ID)
-		return notAbsence(err)
+		return cloudapi.NotAbsence(err)
 	}
 	r.instances.ports.Put(after)
 	return nil

@@ -36,7 +36,7 @@ func podRoute(node, cidr string) *cloudprovider.Route {
 }
 
 // shown are the routes as the framework sees them.
-func (w *world) shown() []string {
+func (w *world) showsAddress() []string {
 	w.T.Helper()
 	list, err := w.routes.ListRoutes(w.T.Context(), "kubernetes")
 	require.NoError(w.T, err)
@@ -74,22 +74,22 @@ func TestRoutes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := routed(t, c.extensions...)
-			assert.Empty(t, w.shown())
+			assert.Empty(t, w.showsAddress())
 			w.server.ResetCalls()
 			require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
 			require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n2", "10.244.2.0/24")))
 			assert.Equal(t, 2, w.server.Calls().ByOperation[c.write])
-			assert.Equal(t, []string{"10.244.1.0/24 n1 false", "10.244.2.0/24 n2 false"}, w.shown())
+			assert.Equal(t, []string{"10.244.1.0/24 n1 false", "10.244.2.0/24 n2 false"}, w.showsAddress())
 			assert.Len(t, w.pairs("n1"), c.pairs)
 			w.server.ResetCalls()
 			require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
 			for range 12 {
-				w.shown()
+				w.showsAddress()
 			}
 			assert.Zero(t, w.server.Calls().Total, "a minute at rest costs nothing: %v", w.server.Calls().ByOperation)
 			require.NoError(t, w.routes.DeleteRoute(t.Context(), "", podRoute("n1", "10.244.1.0/24")))
 			require.NoError(t, w.routes.DeleteRoute(t.Context(), "", podRoute("n1", "10.244.1.0/24")))
-			assert.Equal(t, []string{"10.244.2.0/24 n2 false"}, w.shown())
+			assert.Equal(t, []string{"10.244.2.0/24 n2 false"}, w.showsAddress())
 			assert.Empty(t, w.pairs("n1"))
 			assert.Empty(t, w.server.Calls().Refused)
 		})
@@ -128,9 +128,9 @@ func TestRoutesOfOthers(t *testing.T) {
 		r.Routes = []openstacksim.Route{{Destination: "10.244.7.0/24", NextHop: address}, {Destination: "10.244.8.0/24", NextHop: "10.0.99.99"}}
 	})
 	w.restart()
-	assert.Equal(t, []string{"10.244.8.0/24 10.0.99.99 true"}, w.shown())
+	assert.Equal(t, []string{"10.244.8.0/24 10.0.99.99 true"}, w.showsAddress())
 	require.NoError(t, w.routes.DeleteRoute(t.Context(), "", &cloudprovider.Route{TargetNode: "10.0.99.99", DestinationCIDR: "10.244.8.0/24", Blackhole: true}))
-	assert.Empty(t, w.shown())
+	assert.Empty(t, w.showsAddress())
 	assert.Equal(t, []openstacksim.Route{{Destination: "10.244.7.0/24", NextHop: address}}, w.sim.Routers()[0].Routes)
 }
 
@@ -145,10 +145,10 @@ func TestRoutesAreRepaired(t *testing.T) {
 		}
 	}
 	w.restart()
-	assert.Empty(t, w.shown())
+	assert.Empty(t, w.showsAddress())
 	require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
 	assert.Len(t, w.pairs("n1"), 1)
-	assert.Equal(t, []string{"10.244.1.0/24 n1 false"}, w.shown())
+	assert.Equal(t, []string{"10.244.1.0/24 n1 false"}, w.showsAddress())
 
 	require.ErrorContains(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n2", "2001:db8::/64")), "no internal address of the family")
 	w.sim.ChangeRouter(w.config.RouterID, func(r *openstacksim.Router) {
@@ -163,7 +163,7 @@ func TestRoutesAreRepaired(t *testing.T) {
 func TestRoutesOfTwoWriters(t *testing.T) {
 	t.Parallel()
 	w := routed(t, "extraroute", "allowed-address-pairs")
-	assert.Empty(t, w.shown())
+	assert.Empty(t, w.showsAddress())
 	theirs := openstacksim.Route{Destination: "192.168.9.0/24", NextHop: "10.0.0.1"}
 	_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 500, Operation: "PUT /networking/v2.0/routers/{id}", Count: 8})
 	require.NoError(t, err)
@@ -175,7 +175,7 @@ func TestRoutesOfTwoWriters(t *testing.T) {
 	assert.Len(t, w.sim.Routers()[0].Routes, 2)
 
 	// The view is a moment old when somebody else writes: the write is refused, and made again on what is there.
-	w.shown()
+	w.showsAddress()
 	w.sim.ChangeRouter(w.config.RouterID, func(r *openstacksim.Router) {
 		r.Routes = append(r.Routes, openstacksim.Route{Destination: "192.168.10.0/24", NextHop: "10.0.0.1"})
 	})
@@ -209,7 +209,7 @@ func TestOneRouteForAPodRange(t *testing.T) {
 			w := routed(t)
 			require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
 			if seen {
-				w.shown()
+				w.showsAddress()
 			}
 			w.Unregister(w.nodes[0])
 			err := w.routes.CreateRoute(t.Context(), "", "", podRoute("n2", "10.244.1.0/24"))
@@ -217,7 +217,7 @@ func TestOneRouteForAPodRange(t *testing.T) {
 			assert.Equal(t, !seen, len(w.pairs("n1")) == 1)
 			if seen {
 				require.NoError(t, err)
-				assert.Equal(t, []string{"10.244.1.0/24 n2 false"}, w.shown())
+				assert.Equal(t, []string{"10.244.1.0/24 n2 false"}, w.showsAddress())
 				assert.Len(t, w.pairs("n2"), 1)
 				return
 			}
@@ -231,7 +231,7 @@ func TestPairsGoWithTheirRoute(t *testing.T) {
 	t.Parallel()
 	w := routed(t)
 	require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
-	w.shown()
+	w.showsAddress()
 	for _, p := range w.sim.Ports() {
 		if providerIDPrefix+"/"+p.DeviceID == w.nodes[0].Spec.ProviderID {
 			w.sim.ChangePort(p.ID, func(p *openstacksim.Port) { p.SecurityGroups = []string{} })

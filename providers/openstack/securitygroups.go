@@ -74,7 +74,7 @@ func (l *loadBalancers) ensureSecurityGroup(ctx context.Context, service *v1.Ser
 	}
 	from, err := l.networks.subnet(ctx, subnetID)
 	if err != nil {
-		return notAbsence(fmt.Errorf("finding the network that the load balancer reaches nodes from: %w", err))
+		return cloudapi.NotAbsence(fmt.Errorf("finding the network that the load balancer reaches nodes from: %w", err))
 	}
 	wanted, err := wantedRules(service, s, from.CIDR, l.config.LoadBalancer.Provider)
 	if err != nil {
@@ -108,7 +108,7 @@ func (l *loadBalancers) createSecurityGroup(ctx context.Context, service *v1.Ser
 	}
 	if err != nil {
 		l.groups.Invalidate("")
-		return nil, notAbsence(err)
+		return nil, cloudapi.NotAbsence(err)
 	}
 	l.groups.Put(*g)
 	return g, nil
@@ -124,7 +124,7 @@ func wantedRules(service *v1.Service, s settings, members, provider string) ([]s
 			from = append(from, c.String())
 		}
 		if len(from) == 0 {
-			from = allowed(nil, familyOf(service) == v1.IPv6Protocol)
+			from = allowedNetworks(nil, familyOf(service) == v1.IPv6Protocol)
 		}
 	}
 	var rules []securityRule
@@ -170,7 +170,7 @@ func (l *loadBalancers) syncRules(ctx context.Context, g securityGroup, wanted [
 		made, err := neutron[securityRule](ctx, l.api, "opening a port", http.MethodPost, "security-group-rules", "security_group_rule", w, http.StatusCreated)
 		if err != nil {
 			l.groups.Invalidate(g.ID)
-			return notAbsence(err)
+			return cloudapi.NotAbsence(err)
 		}
 		after.Rules = append(after.Rules, *made)
 		l.groups.Put(after)

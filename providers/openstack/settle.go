@@ -136,10 +136,10 @@ func ignored(error) error { return nil }
 // for somebody else may have changed them right after. The node ports are open before anything is sent there.
 func (l *loadBalancers) partsForUpdate(ctx context.Context, r services.Request, lb *balancer) (d *details, changed bool, err error) {
 	if d, err = l.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: updatePartsMaxAge}); err != nil {
-		return nil, false, notAbsence(err)
+		return nil, false, cloudapi.NotAbsence(err)
 	}
 	if d.asOf == ours {
-		d, err = l.glance(ctx, lb, d)
+		d, err = l.partsAfterChange(ctx, lb, d)
 		return d, true, err
 	}
 	s, _, _ := parseSettings(r.Service, l.config)

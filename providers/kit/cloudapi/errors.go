@@ -161,3 +161,12 @@ func ParseRetryAfter(h http.Header, now time.Time) time.Duration {
 	}
 	return 0
 }
+
+// NotAbsence keeps the absence of something else from being taken for that of the object in question: not found becomes a failure
+// that passes.
+func NotAbsence(err error) error {
+	if errors.Is(err, ErrNotFound) {
+		return &Error{Class: ErrTransient, Message: err.Error()}
+	}
+	return err
+}

@@ -42,3 +42,16 @@ func TestLabelsOfMetricsDoNotGrowWithInput(t *testing.T) {
 	assert.Positive(t, seen)
 	assert.LessOrEqual(t, seen, maxOperations+1)
 }
+
+// TestNotAbsence: what is not found becomes a failure that passes, and every other error stays what it is.
+func TestNotAbsence(t *testing.T) {
+	t.Parallel()
+	missing := fmt.Errorf("reading a subnet: %w", &Error{Class: ErrNotFound, Message: "no subnet x"})
+	got := NotAbsence(missing)
+	require.ErrorIs(t, got, ErrTransient)
+	require.NotErrorIs(t, got, ErrNotFound)
+	require.ErrorContains(t, got, "no subnet x")
+	refused := &Error{Class: ErrUnauthorized, Message: "no"}
+	require.Equal(t, error(refused), NotAbsence(refused))
+	require.NoError(t, NotAbsence(nil))
+}

@@ -63,7 +63,7 @@ func (i *Instances[ID, T]) find(ctx context.Context, node *v1.Node, q inventory.
 	if i.named(node) {
 		id, err := i.cloud.Parse(node.Spec.ProviderID)
 		if err != nil {
-			return found[T]{}, notAbsence(err)
+			return found[T]{}, cloudapi.NotAbsence(err)
 		}
 		instance, err := i.cloud.Inventory.Get(ctx, id, q)
 		return found[T]{instance, byProviderID}, err
@@ -71,7 +71,7 @@ func (i *Instances[ID, T]) find(ctx context.Context, node *v1.Node, q inventory.
 	s, err := i.search(ctx, node)
 	switch {
 	case err != nil:
-		return found[T]{}, notAbsence(err)
+		return found[T]{}, cloudapi.NotAbsence(err)
 	case s.Proves:
 		q.MaxMissAge = max(q.MaxMissAge, namedMissAge)
 		instance, err := i.firstOf(ctx, s.IDs, q)
@@ -125,7 +125,7 @@ func (i *Instances[ID, T]) byKeys(ctx context.Context, node *v1.Node, s Search[I
 			err = k.Check(all[0])
 		}
 		if err != nil {
-			return *new(T), notAbsence(err)
+			return *new(T), cloudapi.NotAbsence(err)
 		}
 		if len(all) > 0 {
 			break

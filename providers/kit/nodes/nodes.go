@@ -174,7 +174,7 @@ func (i *Instances[ID, T]) stateOf(instance T) (State, error) {
 	}
 	state, err := i.cloud.State(instance)
 	if err != nil {
-		return Existing, notAbsence(err)
+		return Existing, cloudapi.NotAbsence(err)
 	}
 	return state, nil
 }
@@ -241,7 +241,7 @@ func (i *Instances[ID, T]) describe(ctx context.Context, node *v1.Node, q invent
 		incomplete.Metadata = i.identified(incomplete.Metadata, found.instance)
 	}
 	if err != nil {
-		return nil, notAbsence(err)
+		return nil, cloudapi.NotAbsence(err)
 	}
 	return i.identified(m, found.instance), nil
 }
@@ -251,14 +251,6 @@ func (i *Instances[ID, T]) identified(m *cloudprovider.InstanceMetadata, instanc
 		m.ProviderID = i.cloud.Print(instance)
 	}
 	return m
-}
-
-// notAbsence keeps the absence of something else from being taken for the instance's.
-func notAbsence(err error) error {
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		return &cloudapi.Error{Class: cloudapi.ErrTransient, Message: err.Error()}
-	}
-	return err
 }
 
 // CheckAPI lists the instances, which also serves the first questions about nodes.

@@ -9,35 +9,35 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 )
 
-// outline is what the listings of listeners and pools show of one load balancer: everything but its members, of which they have
+// partsListing is what the listings of listeners and pools show of one load balancer: everything but its members, of which they have
 // the IDs. They cost as little for all load balancers as for one.
-type outline struct {
+type partsListing struct {
 	balancerID string
 	listeners  []listener
 	pools      []pool
 }
 
-func newOutlineInventory(a *api) *inventory.Inventory[string, *outline] {
-	return inventory.New(inventory.Source[string, *outline]{
-		Kind: "load balancer outline", ID: func(o *outline) string { return o.balancerID }, GetCalls: 2,
-		List: func(ctx context.Context) ([]*outline, int, error) {
+func newListedPartsInventory(a *api) *inventory.Inventory[string, *partsListing] {
+	return inventory.New(inventory.Source[string, *partsListing]{
+		Kind: "load balancer outline", ID: func(o *partsListing) string { return o.balancerID }, GetCalls: 2,
+		List: func(ctx context.Context) ([]*partsListing, int, error) {
 			listeners, pools, calls, err := a.listParts(ctx)
-			return outlinesOf(listeners, pools), calls, err
+			return partsByLoadBalancer(listeners, pools), calls, err
 		},
-		Get: func(ctx context.Context, id string) (*outline, error) {
+		Get: func(ctx context.Context, id string) (*partsListing, error) {
 			listeners, pools, _, err := a.listParts(ctx, "loadbalancer_id", id)
-			return &outline{balancerID: id, listeners: listeners, pools: pools}, err
+			return &partsListing{balancerID: id, listeners: listeners, pools: pools}, err
 		},
 	})
 }
 
-// outlinesOf sorts listeners and pools by load balancer.
-func outlinesOf(listeners []listener, pools []pool) []*outline {
-	byID := map[string]*outline{}
-	var all []*outline
-	of := func(id string) *outline {
+// partsByLoadBalancer sorts listeners and pools by load balancer.
+func partsByLoadBalancer(listeners []listener, pools []pool) []*partsListing {
+	byID := map[string]*partsListing{}
+	var all []*partsListing
+	of := func(id string) *partsListing {
 		if byID[id] == nil {
-			byID[id] = &outline{balancerID: id}
+			byID[id] = &partsListing{balancerID: id}
 			all = append(all, byID[id])
 		}
 		return byID[id]
@@ -57,18 +57,18 @@ func outlinesOf(listeners []listener, pools []pool) []*outline {
 	return all
 }
 
-// glance returns the parts of a load balancer as they are after changes of our own, for somebody else may have changed them
+// partsAfterChange returns the parts of a load balancer as they are after changes of our own, for somebody else may have changed them
 // right after. Many that change at the same time, as when a node joins, share the listings. Members are read where those of a
 // pool are not the ones that our changes have left there.
-func (l *loadBalancers) glance(ctx context.Context, lb *balancer, d *details) (*details, error) {
+func (l *loadBalancers) partsAfterChange(ctx context.Context, lb *balancer, d *details) (*details, error) {
 	// A change of somebody else that ended before the load balancer was seen at rest began earlier than this, for none is quicker
 	// than a look; so those who were woken by the same look share a listing.
-	o, err := l.outlines.Get(ctx, lb.ID, inventory.Query{MaxAge: pace.Least / 2, Expected: int(l.updating.Load())})
+	o, err := l.listedParts.Get(ctx, lb.ID, inventory.Query{MaxAge: pace.Least / 2, Expected: int(l.updating.Load())})
 	if errors.Is(err, cloudapi.ErrNotFound) { // it has neither listeners nor pools
 		return l.observe(ctx, lb)
 	}
 	if err != nil {
-		return nil, notAbsence(err)
+		return nil, cloudapi.NotAbsence(err)
 	}
 	after := d.clone()
 	after.listeners, after.pools, after.asOf = slices.Clone(o.listeners), slices.Clone(o.pools), lb.UpdatedAt
@@ -78,12 +78,12 @@ func (l *loadBalancers) glance(ctx context.Context, lb *balancer, d *details) (*
 		if known >= 0 && sameMembers(d.pools[known].members, p.MemberIDs) {
 			p.members = d.pools[known].members
 		} else if p.members, err = l.readMembers(ctx, p.ID); err != nil {
-			return nil, notAbsence(err)
+			return nil, cloudapi.NotAbsence(err)
 		}
 		if p.MonitorID != "" {
 			q := inventory.Query{MaxAge: monitorsMaxAge, Expected: len(after.pools) * max(1, int(l.updating.Load()))}
 			if p.monitor, err = l.monitors.Get(ctx, p.MonitorID, q); err != nil {
-				return nil, notAbsence(err)
+				return nil, cloudapi.NotAbsence(err)
 			}
 		}
 	}
