@@ -57,6 +57,11 @@ func TestFloatingIPs(t *testing.T) {
 			assert.Empty(t, w.server.Calls().Refused)
 		})
 	}
+}
+
+// TestFloatingIPsOfNobody: where no address is to be had, or to be taken.
+func TestFloatingIPsOfNobody(t *testing.T) {
+	t.Parallel()
 	t.Run("the option wins over the annotation", func(t *testing.T) {
 		t.Parallel()
 		w, _ := served(t, "internal-lb = true\n", web(map[string]string{annotationInternal: textFalse}))
@@ -92,15 +97,17 @@ func TestFloatingIPs(t *testing.T) {
 	})
 }
 
+// withFloatingSubnets adds two subnets to the external network, and returns the ID of the first one.
+func withFloatingSubnets(s *openstacksim.Sim) (gold string) {
+	public := s.Networks()[0].ID
+	gold = s.AddSubnet(public, "ext-gold", "198.51.100.0/24", "gold", "fast")
+	s.AddSubnet(public, "ext-silver", "192.0.2.0/24", "silver")
+	return gold
+}
+
 // TestFloatingSubnets: which subnet the floating address is of.
 func TestFloatingSubnets(t *testing.T) {
 	t.Parallel()
-	prepare := func(s *openstacksim.Sim) (gold, silver string) {
-		public := s.Networks()[0].ID
-		gold = s.AddSubnet(public, "ext-gold", "198.51.100.0/24", "gold", "fast")
-		silver = s.AddSubnet(public, "ext-silver", "192.0.2.0/24", "silver")
-		return gold, silver
-	}
 	for name, c := range map[string]struct {
 		annotations map[string]string
 		file        string
@@ -125,7 +132,7 @@ func TestFloatingSubnets(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var gold string
-			w := newTestWorld(t, c.file, func(s *openstacksim.Sim) { gold, _ = prepare(s) })
+			w := newTestWorld(t, c.file, func(s *openstacksim.Sim) { gold = withFloatingSubnets(s) })
 			w.addNode(openstacksim.Spec{Name: "n1"})
 			annotations := map[string]string{}
 			for k, v := range c.annotations {
@@ -147,7 +154,7 @@ func TestFloatingSubnets(t *testing.T) {
 	t.Run("the next subnet where one is full", func(t *testing.T) {
 		t.Parallel()
 		var gold string
-		w := newTestWorld(t, "", func(s *openstacksim.Sim) { gold, _ = prepare(s) })
+		w := newTestWorld(t, "", func(s *openstacksim.Sim) { gold = withFloatingSubnets(s) })
 		w.sim.ExhaustSubnet(gold)
 		w.addNode(openstacksim.Spec{Name: "n1"})
 		s := web(map[string]string{annotationFloatingSubnet: "ext-*"})
@@ -209,7 +216,8 @@ func TestPlaces(t *testing.T) {
 	t.Parallel()
 	w := newTestWorld(t, "", nil)
 	w.addNode(openstacksim.Spec{Name: "n1"})
-	p := w.sim.AddPort(openstacksim.Port{NetworkID: firstNet, FixedIPs: []openstacksim.FixedIP{{SubnetID: firstSubnet, Address: "10.0.77.7"}}, PortSecurity: true})
+	fixed := []openstacksim.FixedIP{{SubnetID: firstSubnet, Address: "10.0.77.7"}}
+	p := w.sim.AddPort(openstacksim.Port{NetworkID: firstNet, FixedIPs: fixed, PortSecurity: true})
 	byPort := web(map[string]string{annotationPortID: p})
 	w.Apply(byPort)
 	w.ensure(byPort)

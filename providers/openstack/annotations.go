@@ -96,7 +96,9 @@ type requirement struct {
 	anyValue   bool
 }
 
-func stringRow(key, help string, changes schema.Mutability, at func(*settings) *string, check func(string) error) schema.Annotation[settings] {
+func stringRow(
+	key, help string, changes schema.Mutability, at func(*settings) *string, check func(string) error,
+) schema.Annotation[settings] {
 	return schema.StringAnnotation(at, schema.AnnotationRow{Key: key, Changes: changes, Spec: schema.Spec{Help: help, Check: check}})
 }
 
@@ -107,11 +109,15 @@ func idRow(key, help string, changes schema.Mutability, at func(*settings) *stri
 
 // switchRow is a switch that knows two words alone; on others OpenStack's own controller falls back to the default.
 func switchRow(key, standard, help string, at func(*settings) *string) schema.Annotation[settings] {
-	return schema.EnumAnnotation(at, schema.AnnotationRow{Key: key, Changes: schema.InPlace, Spec: schema.Spec{Choices: []string{textTrue, textFalse}, Lenient: true, DefaultHelp: standard, Help: help}})
+	return schema.EnumAnnotation(at, schema.AnnotationRow{Key: key, Changes: schema.InPlace, Spec: schema.Spec{
+		Choices: []string{textTrue, textFalse}, Lenient: true, DefaultHelp: standard, Help: help,
+	}})
 }
 
 func numberRow(key, standard, otherwise, help string, least, most float64, at func(*settings) *int) schema.Annotation[settings] {
-	return schema.IntAnnotation(at, schema.AnnotationRow{Key: key, Changes: schema.InPlace, Spec: schema.Spec{Default: standard, DefaultHelp: otherwise, Min: &least, Max: &most, Lenient: true, Help: help}})
+	return schema.IntAnnotation(at, schema.AnnotationRow{Key: key, Changes: schema.InPlace, Spec: schema.Spec{
+		Default: standard, DefaultHelp: otherwise, Min: &least, Max: &most, Lenient: true, Help: help,
+	}})
 }
 
 // maxMilliseconds is Octavia's bound on timeouts: a year.
@@ -119,7 +125,9 @@ const maxMilliseconds = 31536000000
 
 // Annotations is the table of the provider's annotations.
 var Annotations = schema.Annotations[settings]{
-	switchRow(annotationInternal, "the option internal-lb", "Give the load balancer no floating address. The option internal-lb cannot be overruled.", func(s *settings) *string { return &s.Internal }).Serving(schema.Serves{Portable: portable.Scheme, Values: map[string]string{portable.SchemePublic: textFalse, portable.SchemeInternal: textTrue}}),
+	switchRow(annotationInternal, "the option internal-lb", "Give the load balancer no floating address. The option internal-lb cannot be overruled.", func(s *settings) *string { return &s.Internal }).Serving(
+		schema.Serves{Portable: portable.Scheme, Values: map[string]string{portable.SchemePublic: textFalse, portable.SchemeInternal: textTrue}},
+	),
 	stringRow(annotationNodeSelector, "Labels of the nodes that are members: key=value or key, separated by commas; empty means all nodes.", schema.InPlace, func(s *settings) *string { return &s.NodeSelector }, checkSelector),
 	numberRow(annotationConnectionLimit, "-1", "", "Connections that each port takes at most; -1 is without a limit.", -1, 2147483647, func(s *settings) *int { return &s.ConnectionLimit }),
 	idRow(annotationFloatingNetworkID, "Network of the floating address; empty looks for one.", schema.AtCreation, func(s *settings) *string { return &s.FloatingNetworkID }, schema.AnyUUID),
@@ -130,18 +138,34 @@ var Annotations = schema.Annotations[settings]{
 	stringRow(annotationClass, "Section [LoadBalancerClass] of the cloud config whose networks are used.", schema.AtCreation, func(s *settings) *string { return &s.ClassName }, nil),
 	switchRow(annotationKeepFloatingIP, "false", "Keep the floating address when the Service goes or becomes internal.", func(s *settings) *string { return &s.KeepFloatingIP }),
 	idRow(annotationPortID, "Neutron port that holds the address of the load balancer.", schema.AtCreation, func(s *settings) *string { return &s.PortID }, schema.AnyUUID),
-	schema.EnumAnnotation(func(s *settings) *string { return &s.Method }, schema.AnnotationRow{Key: annotationMethod, Changes: schema.InPlace, Spec: schema.Spec{Choices: methods(), DefaultHelp: "the option lb-method", Help: "Algorithm of the pools. The provider ovn knows SOURCE_IP_PORT alone."}}).Serving(schema.Serves{Portable: portable.Algorithm, Values: map[string]string{
+	schema.EnumAnnotation(func(s *settings) *string { return &s.Method }, schema.AnnotationRow{
+		Key: annotationMethod, Changes: schema.InPlace, Spec: schema.Spec{Choices: methods(), DefaultHelp: "the option lb-method", Help: "Algorithm of the pools. The provider ovn knows SOURCE_IP_PORT alone."},
+	}).Serving(schema.Serves{Portable: portable.Algorithm, Values: map[string]string{
 		portable.RoundRobin: "ROUND_ROBIN", portable.LeastConnections: "LEAST_CONNECTIONS", portable.SourceIP: "SOURCE_IP",
 	}}),
-	schema.EnumAnnotation(func(s *settings) *string { return &s.Proxy }, schema.AnnotationRow{Key: annotationProxyProtocol, Changes: schema.InPlace, Spec: schema.Spec{Choices: []string{textFalse, textTrue, "v1", "v2"}, Default: textFalse, Lenient: true, Help: "Tell members the client's address by the PROXY protocol: v1, or true for it, or v2. Pools are made anew."}}).Serving(schema.Serves{Portable: portable.ProxyProtocol, Same: sameProxy, Values: map[string]string{
+	schema.EnumAnnotation(
+		func(s *settings) *string { return &s.Proxy }, schema.AnnotationRow{
+			Key: annotationProxyProtocol, Changes: schema.InPlace, Spec: schema.Spec{
+				Choices: []string{textFalse, textTrue, "v1", "v2"}, Default: textFalse, Lenient: true, Help: "Tell members the client's address by the PROXY protocol: v1, or true for it, or v2. Pools are made anew.",
+			},
+		},
+	).Serving(schema.Serves{Portable: portable.ProxyProtocol, Same: sameProxy, Values: map[string]string{
 		portable.ProxyNone: textFalse, portable.ProxyV1: "v1", portable.ProxyV2: "v2",
 	}}),
-	idRow(annotationSubnetID, "Subnet of the address of the load balancer, and of its members where no other is set.", schema.AtCreation, func(s *settings) *string { return &s.SubnetID }, schema.AnyUUID).Serving(schema.Serves{Portable: portable.Subnet, Only: "one, by its ID"}),
-	idRow(annotationNetworkID, "Network of the address of the load balancer.", schema.AtCreation, func(s *settings) *string { return &s.NetworkID }, schema.AnyUUID).Serving(schema.Serves{Portable: portable.Network, Only: "by its ID"}),
+	idRow(annotationSubnetID, "Subnet of the address of the load balancer, and of its members where no other is set.", schema.AtCreation, func(s *settings) *string { return &s.SubnetID }, schema.AnyUUID).Serving(
+		schema.Serves{Portable: portable.Subnet, Only: "one, by its ID"},
+	),
+	idRow(annotationNetworkID, "Network of the address of the load balancer.", schema.AtCreation, func(s *settings) *string { return &s.NetworkID }, schema.AnyUUID).Serving(
+		schema.Serves{Portable: portable.Network, Only: "by its ID"},
+	),
 	idRow(annotationMemberSubnetID, "Subnet of the members.", schema.InPlace, func(s *settings) *string { return &s.MemberSubnetID }, schema.AnyUUID),
-	numberRow(annotationClientData, "50000", "", "Milliseconds that a client may be silent.", 0, maxMilliseconds, func(s *settings) *int { return &s.ClientData }).Serving(schema.Serves{Portable: portable.IdleTimeout, Unit: time.Millisecond}),
+	numberRow(annotationClientData, "50000", "", "Milliseconds that a client may be silent.", 0, maxMilliseconds, func(s *settings) *int { return &s.ClientData }).Serving(
+		schema.Serves{Portable: portable.IdleTimeout, Unit: time.Millisecond},
+	),
 	numberRow(annotationMemberConnect, "5000", "", "Milliseconds to connect to a member.", 0, maxMilliseconds, func(s *settings) *int { return &s.MemberConnect }),
-	numberRow(annotationMemberData, "50000", "", "Milliseconds that a member may be silent.", 0, maxMilliseconds, func(s *settings) *int { return &s.MemberData }).Serving(schema.Serves{Portable: portable.IdleTimeout, Unit: time.Millisecond}),
+	numberRow(annotationMemberData, "50000", "", "Milliseconds that a member may be silent.", 0, maxMilliseconds, func(s *settings) *int { return &s.MemberData }).Serving(
+		schema.Serves{Portable: portable.IdleTimeout, Unit: time.Millisecond},
+	),
 	numberRow(annotationTCPInspect, "0", "", "Milliseconds to wait for more packets for content inspection.", 0, maxMilliseconds, func(s *settings) *int { return &s.TCPInspect }),
 	switchRow(annotationForwardedFor, "false", "Serve TCP ports as HTTP and tell members the client's address in the header X-Forwarded-For.", func(s *settings) *string { return &s.ForwardedFor }),
 	idRow(annotationFlavorID, "Octavia's flavor; empty overrules the option flavor-id.", schema.AtCreation, func(s *settings) *string { return &s.FlavorID }, schema.AnyUUID),
@@ -149,18 +173,30 @@ var Annotations = schema.Annotations[settings]{
 	switchRow(annotationMonitor, "the option create-monitor", "Check the health of members.", func(s *settings) *string { return &s.Monitor }).Serving(
 		schema.Serves{Portable: portable.CheckPort, Translate: portable.NodePortAlone("Octavia checks"), Only: "`node-port` alone"},
 	),
-	numberRow(annotationMonitorDelay, "", "the option monitor-delay", "Seconds between two checks.", 1, 2147483647, func(s *settings) *int { return &s.Delay }).Serving(schema.Serves{Portable: portable.CheckInterval, Unit: time.Second, Also: withMonitor}),
-	numberRow(annotationMonitorTimeout, "", "the option monitor-timeout", "Seconds after which a check has failed.", 1, 2147483647, func(s *settings) *int { return &s.Timeout }).Serving(schema.Serves{Portable: portable.CheckTimeout, Unit: time.Second, Also: withMonitor}),
-	numberRow(annotationMonitorRetries, "", "the option monitor-max-retries", "Checks that must pass before a member serves.", 1, 10, func(s *settings) *int { return &s.Retries }).Serving(schema.Serves{Portable: portable.HealthyThreshold, Also: withMonitor}),
-	numberRow(annotationMonitorRetriesDown, "", "the option monitor-max-retries-down", "Checks that must fail before a member is left out.", 1, 10, func(s *settings) *int { return &s.RetriesDown }).Serving(schema.Serves{Portable: portable.UnhealthyThreshold, Also: withMonitor}),
-	stringRow(annotationHostname, "Hostname that the status shows instead of the address.", schema.InPlace, func(s *settings) *string { return &s.Hostname }, checkHostname).Serving(schema.Serves{Portable: portable.Hostname}),
+	numberRow(annotationMonitorDelay, "", "the option monitor-delay", "Seconds between two checks.", 1, 2147483647, func(s *settings) *int { return &s.Delay }).Serving(
+		schema.Serves{Portable: portable.CheckInterval, Unit: time.Second, Also: withMonitor},
+	),
+	numberRow(
+		annotationMonitorTimeout, "", "the option monitor-timeout", "Seconds after which a check has failed.", 1, 2147483647, func(s *settings) *int { return &s.Timeout },
+	).Serving(schema.Serves{Portable: portable.CheckTimeout, Unit: time.Second, Also: withMonitor}),
+	numberRow(annotationMonitorRetries, "", "the option monitor-max-retries", "Checks that must pass before a member serves.", 1, 10, func(s *settings) *int { return &s.Retries }).Serving(
+		schema.Serves{Portable: portable.HealthyThreshold, Also: withMonitor},
+	),
+	numberRow(
+		annotationMonitorRetriesDown, "", "the option monitor-max-retries-down", "Checks that must fail before a member is left out.", 1, 10, func(s *settings) *int { return &s.RetriesDown },
+	).Serving(schema.Serves{Portable: portable.UnhealthyThreshold, Also: withMonitor}),
+	stringRow(annotationHostname, "Hostname that the status shows instead of the address.", schema.InPlace, func(s *settings) *string { return &s.Hostname }, checkHostname).Serving(
+		schema.Serves{Portable: portable.Hostname},
+	),
 	idRow(annotationTLSContainerRef, "Certificates that TLS is ended with, by their reference in the key manager; empty overrules the option default-tls-container-ref.", schema.InPlace, func(s *settings) *string { return &s.TLSContainerRef }, schema.Reference).Serving(
 		schema.Serves{Portable: portable.Certificate, Translate: portableCertificate, Only: "by its reference in the key manager"},
 		schema.Serves{Portable: portable.TLSPorts, Translate: portableTLSPorts, Only: "all TCP ports"},
 	),
 	idRow(annotationID, "Load balancer that serves the Service. Users may set it to share or adopt one.", schema.Written, func(s *settings) *string { return &s.ID }, schema.AnyUUID),
 	stringRow(annotationAddress, "Address that is published.", schema.Written, func(s *settings) *string { return &s.Address }, nil),
-	schema.ListAnnotation(func(s *settings) *[]string { return &s.SourceRanges }, schema.AnnotationRow{Key: annotationSourceRanges, Changes: schema.InPlace, Spec: schema.Spec{Check: checkRanges, Help: "Networks that may come in, separated by commas, where spec.loadBalancerSourceRanges is empty."}}),
+	schema.ListAnnotation(func(s *settings) *[]string { return &s.SourceRanges }, schema.AnnotationRow{
+		Key: annotationSourceRanges, Changes: schema.InPlace, Spec: schema.Spec{Check: checkRanges, Help: "Networks that may come in, separated by commas, where spec.loadBalancerSourceRanges is empty."},
+	}),
 }
 
 func checkHostname(v string) error {

@@ -93,7 +93,9 @@ func (l *loadBalancers) addressOf(ctx context.Context, node *v1.Node, family v1.
 	case err != nil:
 		return "", fmt.Errorf("finding the address of node %s: %w", node.Name, err)
 	}
-	if told != "" && slices.ContainsFunc(m.NodeAddresses, func(a v1.NodeAddress) bool { return a.Address == told && a.Type != v1.NodeHostName }) {
+	if told != "" && slices.ContainsFunc(
+		m.NodeAddresses, func(a v1.NodeAddress) bool { return a.Address == told && a.Type != v1.NodeHostName },
+	) {
 		return told, nil
 	}
 	if told != "" {

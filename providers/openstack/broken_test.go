@@ -59,7 +59,9 @@ func TestBrokenFoundThoughNothingChanges(t *testing.T) {
 	job = w.loadBalancers.healthJob(w.Services())
 	w.server.ResetCalls()
 	require.NoError(t, job.Run(t.Context()))
-	assert.Equal(t, 2, w.server.Calls().Total-w.server.Calls().ByOperation["POST /identity/v3/auth/tokens"]-w.server.Calls().ByOperation["GET /load-balancer"], "a listing and the failover")
+	made := w.server.Calls()
+	logins, versions := made.ByOperation["POST /identity/v3/auth/tokens"], made.ByOperation["GET /load-balancer"]
+	assert.Equal(t, 2, made.Total-logins-versions, "a listing and the failover")
 	assert.Equal(t, openstacksim.Active, w.sim.LoadBalancers()[0].ProvisioningStatus)
 	assert.Contains(t, strings.Join(w.Events(), "\n"), eventFailover)
 }
@@ -129,6 +131,14 @@ func TestBrokenDeletedBehindOurBack(t *testing.T) {
 	assert.Equal(t, w.sim.LoadBalancers()[0].ID, s.Annotations[annotationID])
 }
 
+// madeAgain replaces a Service by another one of its name.
+func madeAgain(w *world, s *v1.Service, annotations map[string]string) *v1.Service {
+	w.vanish(s)
+	again := web(annotations)
+	again.UID = "made-again"
+	return again
+}
+
 // A load balancer that was kept, or that served, is failed over, whatever the Service remembers of it.
 func TestBrokenAndKept(t *testing.T) {
 	t.Parallel()
@@ -136,17 +146,9 @@ func TestBrokenAndKept(t *testing.T) {
 		prepare func(w *world, s *v1.Service) *v1.Service
 		fails   bool
 	}{
-		"kept, and its Service comes back": {prepare: func(w *world, s *v1.Service) *v1.Service {
-			w.vanish(s)
-			again := web(nil)
-			again.UID = "made-again"
-			return again
-		}},
+		"kept, and its Service comes back": {prepare: func(w *world, s *v1.Service) *v1.Service { return madeAgain(w, s, nil) }},
 		"kept, and its Service comes back with a record": {prepare: func(w *world, s *v1.Service) *v1.Service {
-			w.vanish(s)
-			again := web(map[string]string{annotationID: s.Annotations[annotationID], annotationMade: s.Annotations[annotationID]})
-			again.UID = "made-again"
-			return again
+			return madeAgain(w, s, map[string]string{annotationID: s.Annotations[annotationID], annotationMade: s.Annotations[annotationID]})
 		}},
 		"kept, and its Service is a load balancer again": {prepare: func(_ *world, s *v1.Service) *v1.Service {
 			s.Annotations, s.Status = map[string]string{}, v1.ServiceStatus{}
@@ -159,10 +161,7 @@ func TestBrokenAndKept(t *testing.T) {
 		}},
 		"nobody may fail it over": {fails: true, prepare: func(w *world, s *v1.Service) *v1.Service {
 			w.sim.AllowFailover(false)
-			w.vanish(s)
-			again := web(nil)
-			again.UID = "made-again"
-			return again
+			return madeAgain(w, s, nil)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -216,7 +216,10 @@ func (d *details) after(st step, made string) *details {
 		}
 	case createPool:
 		if request, ok := st.body.(poolRequest); ok {
-			after.pools = append(after.pools, pool{ID: made, Name: request.Name, Protocol: request.Protocol, Method: request.Method, Persistence: request.Persistence, Listeners: []reference{{st.id}}})
+			after.pools = append(after.pools, pool{
+				ID: made, Name: request.Name, Protocol: request.Protocol, Method: request.Method, Persistence: request.Persistence,
+				Listeners: []reference{{st.id}},
+			})
 		}
 	case updatePool, setMembers, addMember, removeMember, createMonitor, updateMonitor, deleteMonitor:
 		for i := range after.pools {
@@ -239,8 +242,10 @@ func (d *details) dropPool(id string) {
 // made returns the listener that a request makes.
 func (r listenerRequest) made(id string) listener {
 	return listener{
-		ID: id, Name: r.Name, Protocol: r.Protocol, Port: r.Port, ConnectionLimit: r.ConnectionLimit, TLSContainerRef: r.TLSContainerRef, InsertHeaders: r.InsertHeaders,
-		AllowedCIDRs: r.AllowedCIDRs, ClientData: valueOf(r.ClientData), MemberConnect: valueOf(r.MemberConnect), MemberData: valueOf(r.MemberData), TCPInspect: valueOf(r.TCPInspect), Tags: r.Tags,
+		ID: id, Name: r.Name, Protocol: r.Protocol, Port: r.Port, ConnectionLimit: r.ConnectionLimit,
+		TLSContainerRef: r.TLSContainerRef, InsertHeaders: r.InsertHeaders,
+		AllowedCIDRs: r.AllowedCIDRs, ClientData: valueOf(r.ClientData), MemberConnect: valueOf(r.MemberConnect),
+		MemberData: valueOf(r.MemberData), TCPInspect: valueOf(r.TCPInspect), Tags: r.Tags,
 	}
 }
 
@@ -326,6 +331,7 @@ func (m memberRequest) made(id string) member {
 
 func (r monitorRequest) made(id string) *monitor {
 	return &monitor{
-		ID: id, Name: r.Name, Type: r.Type, Delay: r.Delay, Timeout: r.Timeout, MaxRetries: r.MaxRetries, MaxRetriesDown: r.MaxRetriesDown, URLPath: r.URLPath, Codes: r.Codes,
+		ID: id, Name: r.Name, Type: r.Type, Delay: r.Delay, Timeout: r.Timeout, MaxRetries: r.MaxRetries,
+		MaxRetriesDown: r.MaxRetriesDown, URLPath: r.URLPath, Codes: r.Codes,
 	}
 }

@@ -97,7 +97,8 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 		availability: gophercloud.Availability(c.Global.EndpointType), region: c.Global.Region, services: map[kind]*gophercloud.ServiceClient{},
 		userAgents: append(slices.Clone(c.UserAgents), "anyccm/"+in.Version), insecure: in.AllowInsecureEndpoints,
 		http: cloudapi.NewClient(cloudapi.Config{
-			Provider: Name, UserAgent: "anyccm/" + in.Version, Operation: operation, Timeout: c.RequestTimeout, Transport: endpointGuard{transport, in.AllowInsecureEndpoints},
+			Provider: Name, UserAgent: "anyccm/" + in.Version, Operation: operation, Timeout: c.RequestTimeout,
+			Transport: endpointGuard{transport, in.AllowInsecureEndpoints},
 		}),
 	}
 	first := authOptions(c)
@@ -513,7 +514,9 @@ func onePage[T any](ctx context.Context, a *api, of kind, doing, at, key string,
 		if len(query) > 0 {
 			address += "?" + query.Encode()
 		}
-		if err := fetch(ctx, client, http.MethodGet, address, &gophercloud.RequestOpts{OkCodes: []int{http.StatusOK}, JSONResponse: &answer}); err != nil {
+		if err := fetch(
+			ctx, client, http.MethodGet, address, &gophercloud.RequestOpts{OkCodes: []int{http.StatusOK}, JSONResponse: &answer},
+		); err != nil {
 			return page{}, err
 		}
 		var p page

@@ -59,7 +59,8 @@ func withClouds(keys map[string]string, in registry.Inputs) error {
 		v, _ := in.LookupEnv(name)
 		return v
 	}
-	one, err := readClouds(cmp.Or(keys["[Global] clouds-file"], lookup("OS_CLIENT_CONFIG_FILE")), cmp.Or(keys["[Global] cloud"], lookup("OS_CLOUD")), cmp.Or(lookup("XDG_CONFIG_HOME"), filepath.Join(lookup("HOME"), ".config")))
+	file, cloud := cmp.Or(keys["[Global] clouds-file"], lookup("OS_CLIENT_CONFIG_FILE")), cmp.Or(keys["[Global] cloud"], lookup("OS_CLOUD"))
+	one, err := readClouds(file, cloud, cmp.Or(lookup("XDG_CONFIG_HOME"), filepath.Join(lookup("HOME"), ".config")))
 	if err != nil {
 		return &schema.Problem{Place: "clouds.yaml", Reason: err.Error()}
 	}

@@ -188,7 +188,9 @@ func (l *loadBalancers) subnetOf(ctx context.Context, members []backend) (string
 		if m.serverID == "" {
 			continue
 		}
-		ports, err := l.instances.portsOf(ctx, m.serverID, inventory.Query{MaxAge: updateMaxAge, MaxMissAge: missMaxAge, Expected: l.instances.nodes.Counts().All})
+		ports, err := l.instances.portsOf(
+			ctx, m.serverID, inventory.Query{MaxAge: updateMaxAge, MaxMissAge: missMaxAge, Expected: l.instances.nodes.Counts().All},
+		)
 		if err != nil {
 			return "", err
 		}

@@ -246,7 +246,9 @@ func addressTaken(r *services.Request, f floatingIP) error {
 
 // attach attaches a floating address to a load balancer.
 func (l *loadBalancers) attach(ctx context.Context, f floatingIP, lb *balancer) error {
-	after, err := neutron[floatingIP](ctx, l.api, "attaching floating address "+f.Address, http.MethodPut, "floatingips/"+f.ID, "floatingip", map[string]any{"port_id": lb.VIPPortID}, http.StatusOK)
+	after, err := neutron[floatingIP](
+		ctx, l.api, "attaching floating address "+f.Address, http.MethodPut, "floatingips/"+f.ID, "floatingip", map[string]any{"port_id": lb.VIPPortID}, http.StatusOK,
+	)
 	if err == nil && after.ID != f.ID {
 		err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "attaching floating address " + f.Address, Message: errWrongAnswer.Error()}
 	}
@@ -283,7 +285,9 @@ func (l *loadBalancers) releaseFloatingIP(ctx context.Context, name string, lb *
 	if !detach {
 		return nil
 	}
-	after, err := neutron[floatingIP](ctx, l.api, "detaching floating address "+f.Address, http.MethodPut, "floatingips/"+f.ID, "floatingip", map[string]any{"port_id": nil}, http.StatusOK)
+	after, err := neutron[floatingIP](
+		ctx, l.api, "detaching floating address "+f.Address, http.MethodPut, "floatingips/"+f.ID, "floatingip", map[string]any{"port_id": nil}, http.StatusOK,
+	)
 	if err != nil {
 		l.floating.Invalidate(f.ID)
 		return cloudapi.NotAbsence(err)
@@ -294,7 +298,9 @@ func (l *loadBalancers) releaseFloatingIP(ctx context.Context, name string, lb *
 
 func (l *loadBalancers) deleteFloatingIP(ctx context.Context, f floatingIP) error {
 	klog.InfoS("Deleting floating address", "address", f.Address)
-	_, err := request[struct{}](ctx, l.api, network, "deleting floating address "+f.Address, http.MethodDelete, "floatingips/"+f.ID, nil, "", http.StatusNoContent, http.StatusAccepted)
+	_, err := request[struct{}](
+		ctx, l.api, network, "deleting floating address "+f.Address, http.MethodDelete, "floatingips/"+f.ID, nil, "", http.StatusNoContent, http.StatusAccepted,
+	)
 	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 		l.floating.Invalidate(f.ID)
 		return err
@@ -310,7 +316,9 @@ func (l *loadBalancers) leftFloatingIP(ctx context.Context, cluster string, serv
 	if address == "" || !showsAddress(service, address) { // an author may have written the record, and a cluster called alike has equal descriptions
 		return nil, nil //nolint:nilnil // absence is an answer here
 	}
-	found, err := l.floating.Find(ctx, indexAddress, address, inventory.Query{MaxAge: ensureMaxAge, MaxMissAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge})
+	found, err := l.floating.Find(
+		ctx, indexAddress, address, inventory.Query{MaxAge: ensureMaxAge, MaxMissAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge},
+	)
 	if err != nil {
 		return nil, err
 	}

@@ -140,8 +140,8 @@ func newLoadBalancers(c Config, a *api, n *networks, i *instances, adopt registr
 			Kind: "load balancer", ID: func(b *balancer) string { return b.ID }, List: a.listBalancers, Get: a.getBalancer,
 			Indexes: map[string]func(*balancer) []string{indexName: func(b *balancer) []string { return []string{b.Name} }},
 		}),
-		floating: newFloatingInventory(a), groups: newGroupInventory(a), monitors: newMonitorInventory(a), listedParts: newListedPartsInventory(a),
-		certificates: newCertificateInventory(a),
+		floating: newFloatingInventory(a), groups: newGroupInventory(a), monitors: newMonitorInventory(a),
+		listedParts: newListedPartsInventory(a), certificates: newCertificateInventory(a),
 	}
 	l.room = waiting.New(l.balancers.Look, pace)
 	l.parts = inventory.New(inventory.Source[string, *details]{

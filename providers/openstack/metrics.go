@@ -24,7 +24,9 @@ var (
 	}, []string{"request"})
 	reconcileDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{
 		Name: "cloudprovider_openstack_reconcile_duration_seconds", Help: "Time of one pass over a load balancer, by operation.", StabilityLevel: metrics.ALPHA,
-		Buckets: []float64{0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 7.5, 10.0, 12.5, 15.0, 17.5, 20.0, 22.5, 25.0, 27.5, 30.0, 50.0, 75.0, 100.0, 1000.0},
+		Buckets: []float64{
+			0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 7.5, 10.0, 12.5, 15.0, 17.5, 20.0, 22.5, 25.0, 27.5, 30.0, 50.0, 75.0, 100.0, 1000.0,
+		},
 	}, []string{"operation"})
 	reconcileTotal = metrics.NewCounterVec(&metrics.CounterOpts{
 		Name: "cloudprovider_openstack_reconcile_total", Help: "Passes over load balancers, by operation.", StabilityLevel: metrics.ALPHA,

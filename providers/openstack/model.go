@@ -145,7 +145,9 @@ func checksHealthPort(service *v1.Service, s settings, protocol, provider string
 }
 
 // wantPort computes one port.
-func wantPort(service *v1.Service, index int, s settings, r role, backends []backend, subnetID, provider string, f features, preferIPv6 bool) wantedPort {
+func wantPort(
+	service *v1.Service, index int, s settings, r role, backends []backend, subnetID, provider string, f features, preferIPv6 bool,
+) wantedPort {
 	p := service.Spec.Ports[index]
 	protocol := listenerProtocol(p, s)
 	l := listenerRequest{Name: partName("listener", index, r.name), Protocol: protocol, Port: int(p.Port), ConnectionLimit: s.ConnectionLimit}
@@ -187,7 +189,8 @@ func wantPort(service *v1.Service, index int, s settings, r role, backends []bac
 	}
 	if s.monitor {
 		w.monitor = &monitorRequest{
-			Name: partName("monitor", index, r.name), Type: monitorType(protocol), Delay: s.Delay, Timeout: s.Timeout, MaxRetries: s.Retries, MaxRetriesDown: s.RetriesDown,
+			Name: partName("monitor", index, r.name), Type: monitorType(protocol), Delay: s.Delay, Timeout: s.Timeout,
+			MaxRetries: s.Retries, MaxRetriesDown: s.RetriesDown,
 		}
 		if byHealthPort {
 			w.monitor.Type, w.monitor.URLPath, w.monitor.Method, w.monitor.Codes = protocolHTTP, healthPath, "GET", "200"
@@ -514,7 +517,8 @@ func monitorSteps(p *pool, want *monitorRequest) []step {
 	case have.Type != want.Type:
 		return []step{{kind: deleteMonitor, id: have.ID, reason: "type"}, create()}
 	}
-	differs := have.Name != want.Name || have.Delay != want.Delay || have.Timeout != want.Timeout || have.MaxRetries != want.MaxRetries || have.MaxRetriesDown != want.MaxRetriesDown ||
+	differs := have.Name != want.Name || have.Delay != want.Delay || have.Timeout != want.Timeout ||
+		have.MaxRetries != want.MaxRetries || have.MaxRetriesDown != want.MaxRetriesDown ||
 		(want.URLPath != "" && have.URLPath != want.URLPath) || (want.Codes != "" && have.Codes != want.Codes)
 	if !differs {
 		return nil
@@ -532,7 +536,8 @@ func nodeAddressFor(addresses []v1.NodeAddress, family v1.IPFamily) string {
 			if a.Type != kind || !isIP(a.Address) {
 				continue
 			}
-			if family == "" && kind == v1.NodeInternalIP || family == v1.IPv6Protocol && isIPv6(a.Address) || family == v1.IPv4Protocol && !isIPv6(a.Address) {
+			if family == "" && kind == v1.NodeInternalIP || family == v1.IPv6Protocol && isIPv6(a.Address) ||
+				family == v1.IPv4Protocol && !isIPv6(a.Address) {
 				return a.Address
 			}
 		}

@@ -131,7 +131,10 @@ func (n *networks) matching(ctx context.Context, networkID string, w subnetChoic
 	})
 	slices.SortFunc(chosen, func(a, b subnet) int { return strings.Compare(a.ID, b.ID) })
 	if len(chosen) == 0 {
-		return nil, &cloudapi.Error{Class: cloudapi.ErrInvalid, Operation: "choosing the subnet of the floating address", Message: fmt.Sprintf("no subnet of network %s matches name %q and tags %q", networkID, w.name, w.tags)}
+		return nil, &cloudapi.Error{
+			Class: cloudapi.ErrInvalid, Operation: "choosing the subnet of the floating address",
+			Message: fmt.Sprintf("no subnet of network %s matches name %q and tags %q", networkID, w.name, w.tags),
+		}
 	}
 	return chosen, nil
 }
@@ -243,7 +246,9 @@ func (a *api) octavia(ctx context.Context) (features, error) {
 		var answer struct {
 			Versions []version `json:"versions"`
 		}
-		err := fetch(ctx, client, http.MethodGet, root, &gophercloud.RequestOpts{OkCodes: []int{http.StatusOK, http.StatusMultipleChoices}, JSONResponse: &answer})
+		err := fetch(ctx, client, http.MethodGet, root, &gophercloud.RequestOpts{
+			OkCodes: []int{http.StatusOK, http.StatusMultipleChoices}, JSONResponse: &answer,
+		})
 		if err == nil && len(answer.Versions) == 0 {
 			err = errWrongAnswer
 		}

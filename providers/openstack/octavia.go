@@ -245,7 +245,8 @@ func (a *api) getBalancer(ctx context.Context, id string) (*balancer, error) {
 }
 
 func (a *api) createBalancer(ctx context.Context, r balancerRequest) (*balancer, error) {
-	return withID(request[balancer](ctx, a, loadBalancer, "creating load balancer "+r.Name, http.MethodPost, "lbaas/loadbalancers", underKey("loadbalancer", r), "loadbalancer", http.StatusCreated, http.StatusAccepted))
+	return withID(request[balancer](ctx, a, loadBalancer, "creating load balancer "+r.Name, http.MethodPost, "lbaas/loadbalancers",
+		underKey("loadbalancer", r), "loadbalancer", http.StatusCreated, http.StatusAccepted))
 }
 
 // withID refuses an answer to a creation that does not name what was created.
@@ -403,10 +404,13 @@ func (a *api) do(ctx context.Context, st step) (made string, err error) {
 		}
 		return "", err
 	case st.kind == setMembers: // it answers with nothing
-		_, err := request[struct{}](ctx, a, loadBalancer, doing, method, at, underKey("members", append([]memberRequest{}, st.members...)), "", http.StatusAccepted, http.StatusNoContent)
+		all := underKey("members", append([]memberRequest{}, st.members...))
+		_, err := request[struct{}](ctx, a, loadBalancer, doing, method, at, all, "", http.StatusAccepted, http.StatusNoContent)
 		return "", err
 	}
-	after, err := request[reference](ctx, a, loadBalancer, doing, method, at, underKey(key, st.body), key, http.StatusOK, http.StatusCreated, http.StatusAccepted)
+	after, err := request[reference](
+		ctx, a, loadBalancer, doing, method, at, underKey(key, st.body), key, http.StatusOK, http.StatusCreated, http.StatusAccepted,
+	)
 	if err == nil && (after.ID == "" || (method == http.MethodPut && after.ID != st.id)) {
 		err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: doing, Message: errWrongAnswer.Error()}
 	}
@@ -428,7 +432,9 @@ func (a *api) deleteBalancer(ctx context.Context, id string, cascade bool) error
 
 // failOver has Octavia build the machines of a load balancer anew; its address and settings stay.
 func (a *api) failOver(ctx context.Context, id string) error {
-	_, err := request[struct{}](ctx, a, loadBalancer, "failing load balancer "+id+" over", http.MethodPut, "lbaas/loadbalancers/"+id+"/failover", nil, "", http.StatusAccepted, http.StatusNoContent, http.StatusOK)
+	_, err := request[struct{}](
+		ctx, a, loadBalancer, "failing load balancer "+id+" over", http.MethodPut, "lbaas/loadbalancers/"+id+"/failover", nil, "", http.StatusAccepted, http.StatusNoContent, http.StatusOK,
+	)
 	return err
 }
 

@@ -113,11 +113,15 @@ func toggle(section, key, standard, help string, at func(*Config) *bool) schema.
 }
 
 func choice(section, key, standard, help string, choices []string, at func(*Config) *string) schema.Option[Config] {
-	return schema.EnumOption(at, schema.OptionRow{FileKey: "[" + section + "] " + key, Spec: schema.Spec{Default: standard, Choices: choices, Help: help}})
+	return schema.EnumOption(
+		at, schema.OptionRow{FileKey: "[" + section + "] " + key, Spec: schema.Spec{Default: standard, Choices: choices, Help: help}},
+	)
 }
 
 func span(section, key, standard, help string, at func(*Config) *time.Duration) schema.Option[Config] {
-	return schema.DurationOption(at, schema.OptionRow{FileKey: "[" + section + "] " + key, Spec: schema.Spec{Default: standard, Help: help, Check: checkSeconds}})
+	return schema.DurationOption(
+		at, schema.OptionRow{FileKey: "[" + section + "] " + key, Spec: schema.Spec{Default: standard, Help: help, Check: checkSeconds}},
+	)
 }
 
 func checkSeconds(v string) error {
@@ -128,7 +132,9 @@ func checkSeconds(v string) error {
 }
 
 func count(section, key, standard string, least, most float64, help string, at func(*Config) *int) schema.Option[Config] {
-	return schema.IntOption(at, schema.OptionRow{FileKey: "[" + section + "] " + key, Spec: schema.Spec{Default: standard, Min: &least, Max: &most, Help: help}})
+	return schema.IntOption(
+		at, schema.OptionRow{FileKey: "[" + section + "] " + key, Spec: schema.Spec{Default: standard, Min: &least, Max: &most, Help: help}},
+	)
 }
 
 // methods are the algorithms that Octavia knows; ovn knows the last alone.
@@ -138,7 +144,9 @@ func methods() []string {
 
 // Options is the table of the provider's options: the keys of cloud.conf as OpenStack's own controller has them.
 var Options = schema.Options[Config]{
-	schema.URLOption(func(c *Config) *string { return &c.Global.AuthURL }, schema.OptionRow{FileKey: "[Global] auth-url", Spec: schema.Spec{Help: "Address of Keystone. May come from clouds.yaml."}}),
+	schema.URLOption(
+		func(c *Config) *string { return &c.Global.AuthURL }, schema.OptionRow{FileKey: "[Global] auth-url", Spec: schema.Spec{Help: "Address of Keystone. May come from clouds.yaml."}},
+	),
 	text("Global", "user-id", "ID of the user.", func(c *Config) *string { return &c.Global.UserID }),
 	text("Global", "username", "Name of the user; needs the user's domain.", func(c *Config) *string { return &c.Global.Username }),
 	credential("password", "Password of the user.", func(c *Config) *schema.Secret { return &c.Global.Password }),
@@ -158,7 +166,9 @@ var Options = schema.Options[Config]{
 	credential("application-credential-secret", "Secret of the application credential.", func(c *Config) *schema.Secret { return &c.Global.ApplicationCredentialSecret }),
 	credential("token", "Token to log in with; needs a project. It cannot be renewed after its end.", func(c *Config) *schema.Secret { return &c.Global.Token }),
 	text("Global", "region", "Region whose endpoints are used, and that nodes are labelled with.", func(c *Config) *string { return &c.Global.Region }),
-	choice("Global", "os-endpoint-type", "public", "Interface of the endpoints.", []string{"public", "internal", "admin"}, func(c *Config) *string { return &c.Global.EndpointType }),
+	choice("Global", "os-endpoint-type", "public", "Interface of the endpoints.", []string{
+		"public", "internal", "admin",
+	}, func(c *Config) *string { return &c.Global.EndpointType }),
 	text("Global", "ca-file", "File with the certificates that the cloud's must be signed by, instead of the system's.", func(c *Config) *string { return &c.Global.CAFile }),
 	text("Global", "CAFileContents", "The same in the place of a file, where ca-file is not set.", func(c *Config) *string { return &c.Global.CAFileContents }),
 	text("Global", "cert-file", "File with a client certificate; needs key-file.", func(c *Config) *string { return &c.Global.CertFile }),
@@ -167,24 +177,36 @@ var Options = schema.Options[Config]{
 	toggle("Global", "use-clouds", "false", "Take what this section leaves open from clouds.yaml.", func(c *Config) *bool { return &c.Global.UseClouds }),
 	text("Global", "clouds-file", "Path of clouds.yaml; without it the usual places are searched.", func(c *Config) *string { return &c.Global.CloudsFile }),
 	text("Global", "cloud", "Entry of clouds.yaml; without it OS_CLOUD, or the only entry.", func(c *Config) *string { return &c.Global.Cloud }),
-	schema.StringOption(func(c *Config) *string { return &c.Global.CloudsFileEnv }, schema.OptionRow{Env: "OS_CLIENT_CONFIG_FILE", Spec: schema.Spec{Help: "Path of clouds.yaml where clouds-file is not set. Only with use-clouds."}}),
+	schema.StringOption(
+		func(c *Config) *string { return &c.Global.CloudsFileEnv }, schema.OptionRow{Env: "OS_CLIENT_CONFIG_FILE", Spec: schema.Spec{Help: "Path of clouds.yaml where clouds-file is not set. Only with use-clouds."}},
+	),
 	schema.StringOption(func(c *Config) *string { return &c.Global.CloudEnv }, schema.OptionRow{Env: "OS_CLOUD", Spec: schema.Spec{Help: "Entry of clouds.yaml where cloud is not set. Only with use-clouds."}}),
 
 	toggle("Networking", "ipv6-support-disabled", "false", "Leave IPv6 addresses of nodes out.", func(c *Config) *bool { return &c.Networking.IPv6Disabled }),
-	schema.ListOption(func(c *Config) *[]string { return &c.Networking.PublicNetworks }, schema.OptionRow{FileKey: "[Networking] public-network-name", Spec: schema.Spec{Help: "Networks, by name, whose addresses are external. May be repeated."}}),
-	schema.ListOption(func(c *Config) *[]string { return &c.Networking.InternalNetworks }, schema.OptionRow{FileKey: "[Networking] internal-network-name", Spec: schema.Spec{Help: "Networks, by name, whose addresses are internal; those of other networks are left out. May be repeated."}}),
-	schema.StringOption(func(c *Config) *string { return &c.Networking.SortOrder }, schema.OptionRow{FileKey: "[Networking] address-sort-order", Spec: schema.Spec{Check: checkSortOrder, Help: "Networks, separated by commas or blanks, in whose order addresses are sorted."}}),
+	schema.ListOption(func(c *Config) *[]string { return &c.Networking.PublicNetworks }, schema.OptionRow{
+		FileKey: "[Networking] public-network-name", Spec: schema.Spec{Help: "Networks, by name, whose addresses are external. May be repeated."},
+	}),
+	schema.ListOption(func(c *Config) *[]string { return &c.Networking.InternalNetworks }, schema.OptionRow{
+		FileKey: "[Networking] internal-network-name", Spec: schema.Spec{Help: "Networks, by name, whose addresses are internal; those of other networks are left out. May be repeated."},
+	}),
+	schema.StringOption(func(c *Config) *string { return &c.Networking.SortOrder }, schema.OptionRow{
+		FileKey: "[Networking] address-sort-order", Spec: schema.Spec{Check: checkSortOrder, Help: "Networks, separated by commas or blanks, in whose order addresses are sorted."},
+	}),
 
 	toggle("LoadBalancer", "enabled", "true", "Serve Services of type LoadBalancer.", func(c *Config) *bool { return &c.LoadBalancer.Enabled }),
 	choice("LoadBalancer", "lb-version", "v2", noEffect+"there is one version.", []string{"v2"}, func(c *Config) *string { return &c.Unused.LBVersion }),
-	schema.StringOption(func(c *Config) *string { return &c.LoadBalancer.Provider }, schema.OptionRow{FileKey: "[LoadBalancer] lb-provider", Spec: schema.Spec{Default: "amphora", Help: "Octavia's provider of new load balancers, such as amphora or ovn."}}),
+	schema.StringOption(func(c *Config) *string { return &c.LoadBalancer.Provider }, schema.OptionRow{
+		FileKey: "[LoadBalancer] lb-provider", Spec: schema.Spec{Default: "amphora", Help: "Octavia's provider of new load balancers, such as amphora or ovn."},
+	}),
 	choice("LoadBalancer", "lb-method", "ROUND_ROBIN", "Algorithm of pools. The provider ovn needs SOURCE_IP_PORT, which is its default.", methods(), func(c *Config) *string { return &c.LoadBalancer.Method }),
 	text("LoadBalancer", "subnet-id", "Subnet of the address of load balancers, and of members where no other is set.", func(c *Config) *string { return &c.LoadBalancer.SubnetID }),
 	text("LoadBalancer", "member-subnet-id", "Subnet of members.", func(c *Config) *string { return &c.LoadBalancer.MemberSubnetID }),
 	text("LoadBalancer", "network-id", "Network of the address of load balancers.", func(c *Config) *string { return &c.LoadBalancer.NetworkID }),
 	text("LoadBalancer", "floating-network-id", "Network of floating addresses; without it the first external network that will do.", func(c *Config) *string { return &c.LoadBalancer.FloatingNetworkID }),
 	text("LoadBalancer", "floating-subnet-id", "Subnet of floating addresses.", func(c *Config) *string { return &c.LoadBalancer.FloatingSubnetID }),
-	schema.StringOption(func(c *Config) *string { return &c.LoadBalancer.FloatingSubnet }, schema.OptionRow{FileKey: "[LoadBalancer] floating-subnet", Spec: schema.Spec{Check: checkPattern, Help: "Subnets of floating addresses by name: a pattern, with ~ a regular expression, with ! all others."}}),
+	schema.StringOption(func(c *Config) *string { return &c.LoadBalancer.FloatingSubnet }, schema.OptionRow{
+		FileKey: "[LoadBalancer] floating-subnet", Spec: schema.Spec{Check: checkPattern, Help: "Subnets of floating addresses by name: a pattern, with ~ a regular expression, with ! all others."},
+	}),
 	text("LoadBalancer", "floating-subnet-tags", "Subnets of floating addresses by tags: a,b for any; &a,b for all; ! before it for the others.", func(c *Config) *string { return &c.LoadBalancer.FloatingSubnetTags }),
 	toggle("LoadBalancer", "manage-security-groups", "false", "Open the node ports by a security group for each Service.", func(c *Config) *bool { return &c.LoadBalancer.ManageSecurityGroups }),
 	toggle("LoadBalancer", "create-monitor", "false", "Check the health of members. Services with externalTrafficPolicy Local need it.", func(c *Config) *bool { return &c.LoadBalancer.CreateMonitor }),
@@ -198,21 +220,37 @@ var Options = schema.Options[Config]{
 	text("LoadBalancer", "flavor-id", "Octavia's flavor of new load balancers.", func(c *Config) *string { return &c.LoadBalancer.FlavorID }),
 	text("LoadBalancer", "availability-zone", "Octavia's availability zone of new load balancers.", func(c *Config) *string { return &c.LoadBalancer.AvailabilityZone }),
 	toggle("LoadBalancer", "enable-ingress-hostname", "false", "With the PROXY protocol, show a hostname made of the address and ingress-hostname-suffix.", func(c *Config) *bool { return &c.LoadBalancer.IngressHostname }),
-	schema.StringOption(func(c *Config) *string { return &c.LoadBalancer.HostnameSuffix }, schema.OptionRow{FileKey: "[LoadBalancer] ingress-hostname-suffix", Spec: schema.Spec{Default: "nip.io", Help: "Domain of these hostnames."}}),
+	schema.StringOption(func(c *Config) *string { return &c.LoadBalancer.HostnameSuffix }, schema.OptionRow{
+		FileKey: "[LoadBalancer] ingress-hostname-suffix", Spec: schema.Spec{Default: "nip.io", Help: "Domain of these hostnames."},
+	}),
 	count("LoadBalancer", "max-shared-lb", "2", 1, 1000, "Services that may share a load balancer.", func(c *Config) *int { return &c.LoadBalancer.MaxShared }),
 	toggle("LoadBalancer", "share-across-namespaces", "false", "Let Services share load balancers of other namespaces without their agreement. Ours.", func(c *Config) *bool { return &c.LoadBalancer.ShareAcross }),
 	text("LoadBalancer", "default-tls-container-ref", "Certificates that every load balancer ends TLS with, by their reference in the key manager.", func(c *Config) *string { return &c.LoadBalancer.TLSContainerRef }),
-	schema.StringOption(func(c *Config) *string { return &c.LoadBalancer.ContainerStore }, schema.OptionRow{FileKey: "[LoadBalancer] container-store", Spec: schema.Spec{Default: storeBarbican, Help: "Where certificates are: barbican, where references are checked, or external."}}),
+	schema.StringOption(func(c *Config) *string { return &c.LoadBalancer.ContainerStore }, schema.OptionRow{
+		FileKey: "[LoadBalancer] container-store", Spec: schema.Spec{Default: storeBarbican, Help: "Where certificates are: barbican, where references are checked, or external."},
+	}),
 	toggle("LoadBalancer", "provider-requires-serial-api-calls", "false", "Make and change everything one by one, for providers that know no more.", func(c *Config) *bool { return &c.LoadBalancer.Serial }),
 
 	text("Route", "router-id", "Router that pod ranges are routed by; without it there are no routes.", func(c *Config) *string { return &c.RouterID }),
-	schema.ListOption(func(c *Config) *[]string { return &c.SearchOrder }, schema.OptionRow{FileKey: "[Metadata] search-order", Spec: schema.Spec{Default: "configDrive,metadataService", Check: checkSearchOrder, Help: noEffect + "no metadata service is asked."}}),
-	schema.DurationOption(func(c *Config) *time.Duration { return &c.RequestTimeout }, schema.OptionRow{FileKey: "[Metadata] request-timeout", Spec: schema.Spec{Default: "60s", Help: "Time after which one attempt at a call is given up."}}),
+	schema.ListOption(func(c *Config) *[]string { return &c.SearchOrder }, schema.OptionRow{FileKey: "[Metadata] search-order", Spec: schema.Spec{
+		Default: "configDrive,metadataService", Check: checkSearchOrder, Help: noEffect + "no metadata service is asked.",
+	}}),
+	schema.DurationOption(func(c *Config) *time.Duration { return &c.RequestTimeout }, schema.OptionRow{
+		FileKey: "[Metadata] request-timeout", Spec: schema.Spec{Default: "60s", Help: "Time after which one attempt at a call is given up."},
+	}),
 
-	schema.ListOption(func(c *Config) *[]string { return &c.UserAgents }, schema.OptionRow{Flag: "user-agent", Repeatable: true, Spec: schema.Spec{Help: "Text put before the user agent of calls. May be given several times."}}),
-	schema.BoolOption(func(c *Config) *bool { return &c.Regional }, schema.OptionRow{Env: "OS_CCM_REGIONAL", Spec: schema.Spec{Default: "false", Help: "Put the region into provider IDs of new nodes."}}),
-	schema.BoolOption(func(c *Config) *bool { return &c.OwnershipTag }, schema.OptionRow{Env: "OPENSTACK_OWNERSHIP_TAG", Spec: schema.Spec{Default: "true", Help: "Tag new load balancers with the identity of the cluster, so that no other cluster takes them over. Ours."}}),
-	schema.StringOption(func(c *Config) *string { return &c.Unused.WaitSteps }, schema.OptionRow{Env: "OCCM_WAIT_LB_ACTIVE_STEPS", Spec: schema.Spec{Help: noEffect + "load balancers are waited for as long as they take."}}),
+	schema.ListOption(
+		func(c *Config) *[]string { return &c.UserAgents }, schema.OptionRow{Flag: "user-agent", Repeatable: true, Spec: schema.Spec{Help: "Text put before the user agent of calls. May be given several times."}},
+	),
+	schema.BoolOption(
+		func(c *Config) *bool { return &c.Regional }, schema.OptionRow{Env: "OS_CCM_REGIONAL", Spec: schema.Spec{Default: "false", Help: "Put the region into provider IDs of new nodes."}},
+	),
+	schema.BoolOption(func(c *Config) *bool { return &c.OwnershipTag }, schema.OptionRow{
+		Env: "OPENSTACK_OWNERSHIP_TAG", Spec: schema.Spec{Default: "true", Help: "Tag new load balancers with the identity of the cluster, so that no other cluster takes them over. Ours."},
+	}),
+	schema.StringOption(func(c *Config) *string { return &c.Unused.WaitSteps }, schema.OptionRow{
+		Env: "OCCM_WAIT_LB_ACTIVE_STEPS", Spec: schema.Spec{Help: noEffect + "load balancers are waited for as long as they take."},
+	}),
 }
 
 func checkSortOrder(v string) error {
@@ -298,7 +336,9 @@ func parseClasses(entries []schema.INIEntry) (classes map[string]class, rest []s
 		one := classes[e.Subsection]
 		at, known := classTable(&one)[strings.ToLower(e.Key)]
 		if !known {
-			p := &schema.Problem{Place: "key " + e.FileKey() + " of the cloud config", Reason: "is unknown; a class has " + strings.Join(slices.Sorted(maps.Keys(classTable(&one))), ", ")}
+			p := &schema.Problem{
+				Place: "key " + e.FileKey() + " of the cloud config", Reason: "is unknown; a class has " + strings.Join(slices.Sorted(maps.Keys(classTable(&one))), ", "),
+			}
 			problems = append(problems, p)
 			continue
 		}

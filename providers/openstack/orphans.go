@@ -77,7 +77,9 @@ func has(s *v1.Service, lb *balancer) bool {
 
 // shows reports whether a Service is served by one of the addresses, as its status or the record beside it tells.
 func shows(s *v1.Service, addresses []string) bool {
-	return slices.ContainsFunc(addresses, func(a string) bool { return a != "" && (a == s.Annotations[annotationAddress] || showsAddress(s, a)) })
+	return slices.ContainsFunc(
+		addresses, func(a string) bool { return a != "" && (a == s.Annotations[annotationAddress] || showsAddress(s, a)) },
+	)
 }
 
 // showsOther reports whether a Service is served by something that has none of the addresses. A host name tells nothing.

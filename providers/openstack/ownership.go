@@ -70,7 +70,9 @@ func (l *loadBalancers) findByName(ctx context.Context, cluster string, service 
 			return lb.leaving() || (len(found) > 1 && ownership.Check("load balancer "+lb.ID, mark, lb.Tags) != nil)
 		})
 		if len(found) > 1 { // two processes made one each, or the answer to a creation came too late
-			made := slices.DeleteFunc(slices.Clone(found), func(lb *balancer) bool { return !slices.Contains(lb.Tags, ownership.ServiceMark(service.UID)) })
+			made := slices.DeleteFunc(
+				slices.Clone(found), func(lb *balancer) bool { return !slices.Contains(lb.Tags, ownership.ServiceMark(service.UID)) },
+			)
 			if len(made) > 0 {
 				return l.first(ctx, service, made)
 			}
@@ -131,7 +133,8 @@ func (l *loadBalancers) roleOf(ctx context.Context, cluster string, service *v1.
 		return role{}, ownership.Decision{}, err
 	}
 	r := role{name: balancerName(cluster, service), mark: mark, serviceMark: ownership.ServiceMark(service.UID)}
-	own := lb.Name == r.name || lb.Name == legacyName(service) || service.Annotations[annotationID] == "" || slices.Contains(lb.Tags, r.serviceMark)
+	own := lb.Name == r.name || lb.Name == legacyName(service) || service.Annotations[annotationID] == "" ||
+		slices.Contains(lb.Tags, r.serviceMark)
 	moved := clusterDiffers(lb.Name, r.name) && !slices.Contains(lb.Tags, r.name)
 	if !own && !moved {
 		r.apart, err = l.apart(ctx, lb, r)
@@ -163,11 +166,15 @@ func (l *loadBalancers) apart(ctx context.Context, lb *balancer, r role) (bool, 
 		return false, cloudapi.NotAbsence(err)
 	}
 	tagged := func(l listener) bool { return slices.Contains(l.Tags, r.name) }
-	return slices.ContainsFunc(d.listeners, tagged) && !slices.ContainsFunc(d.listeners, func(l listener) bool { return tagged(l) && r.mine(l) }), nil
+	return slices.ContainsFunc(d.listeners, tagged) && !slices.ContainsFunc(
+		d.listeners, func(l listener) bool { return tagged(l) && r.mine(l) },
+	), nil
 }
 
 // judge says whose a load balancer is.
-func (l *loadBalancers) judge(ctx context.Context, service *v1.Service, lb *balancer, rules ownership.Rules, nodes []*v1.Node) (ownership.Decision, error) {
+func (l *loadBalancers) judge(
+	ctx context.Context, service *v1.Service, lb *balancer, rules ownership.Rules, nodes []*v1.Node,
+) (ownership.Decision, error) {
 	object := ownership.Object{Title: titleOf(lb), ID: lb.ID, Name: lb.Name, Marks: lb.Tags}
 	likely := slices.Contains(rules.Likely(service), lb.Name)
 	if !slices.Contains(rules.Names(service), lb.Name) && !slices.Contains(lb.Tags, ownership.ServiceMark(service.UID)) {
@@ -187,7 +194,9 @@ func (l *loadBalancers) judge(ctx context.Context, service *v1.Service, lb *bala
 		}
 		rules.Recorded = func(s *v1.Service) bool { return records(s, lb, all) }
 	}
-	d, err := l.cluster.Judge(ctx, service, object, rules, func(ctx context.Context) (ownership.Targets, error) { return l.targets(ctx, lb, nodes) })
+	d, err := l.cluster.Judge(
+		ctx, service, object, rules, func(ctx context.Context) (ownership.Targets, error) { return l.targets(ctx, lb, nodes) },
+	)
 	if err == nil && likely && d.Verdict == ownership.Owned {
 		l.proved.Store(lb.ID, service.UID)
 	}
@@ -198,7 +207,8 @@ func (l *loadBalancers) judge(ctx context.Context, service *v1.Service, lb *bala
 // made by us, or as what is left to be cleaned up.
 func records(s *v1.Service, lb *balancer, addresses []string) bool {
 	address, portID := s.Annotations[annotationAddress], s.Annotations[annotationPortID]
-	more := (address != "" && slices.Contains(addresses, address)) || (portID != "" && portID == lb.VIPPortID) || s.Annotations[annotationMade] == lb.ID ||
+	more := (address != "" && slices.Contains(addresses, address)) || (portID != "" && portID == lb.VIPPortID) ||
+		s.Annotations[annotationMade] == lb.ID ||
 		s.DeletionTimestamp != nil || s.Spec.Type != v1.ServiceTypeLoadBalancer
 	return s.Annotations[annotationID] == lb.ID && more
 }
@@ -277,7 +287,9 @@ func (l *loadBalancers) elsewhere(ctx context.Context, node *v1.Node, m member) 
 	if err != nil || m.SubnetID == "" {
 		return false, nil //nolint:nilerr // another cloud's node, whose network nobody can be asked about here
 	}
-	ports, err := l.instances.portsOf(ctx, id, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: missMaxAge, Expected: l.instances.nodes.Counts().All})
+	ports, err := l.instances.portsOf(
+		ctx, id, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: missMaxAge, Expected: l.instances.nodes.Counts().All},
+	)
 	if err != nil {
 		return false, cloudapi.NotAbsence(err)
 	}
@@ -403,7 +415,9 @@ func isSeparator(r rune) bool { return r == ',' || r == ' ' }
 
 // ownerOf returns the Service that a load balancer was made for: the living one, if it is of this cluster, else what the name
 // tells of it; no namespace where a user made it.
-func (l *loadBalancers) ownerOf(ctx context.Context, cluster string, lb *balancer, mark string) (owner *v1.Service, namespace, name string, err error) {
+func (l *loadBalancers) ownerOf(
+	ctx context.Context, cluster string, lb *balancer, mark string,
+) (owner *v1.Service, namespace, name string, err error) {
 	all, err := l.cluster.Services(ctx)
 	if err != nil {
 		return nil, "", "", fmt.Errorf("looking for the owner of load balancer %s: %w", lb.ID, err)
@@ -431,7 +445,8 @@ func (l *loadBalancers) wantIdentity(lb *balancer, r role, f features, want *wan
 	if f.tags() && !slices.Contains(tags, r.name) {
 		tags = append(slices.DeleteFunc(tags, func(t string) bool { return t == "" }), r.name)
 	}
-	if stale := func(t string) bool { return strings.HasPrefix(t, servicePrefix) && t != r.serviceMark }; r.owner && slices.ContainsFunc(tags, stale) {
+	stale := func(t string) bool { return strings.HasPrefix(t, servicePrefix) && t != r.serviceMark }
+	if r.owner && slices.ContainsFunc(tags, stale) {
 		tags = slices.DeleteFunc(tags, stale) // a Service of the same name that is gone
 	}
 	if f.tags() && !sameSet(tags, lb.Tags) {

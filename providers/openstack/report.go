@@ -143,7 +143,9 @@ func (l *loadBalancers) record(ctx context.Context, r *services.Request, wanted 
 		if err != nil {
 			return fmt.Errorf("recording the load balancer on the Service: %w", err)
 		}
-		_, err = l.kube.CoreV1().Services(r.Service.Namespace).Patch(ctx, r.Service.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+		_, err = l.kube.CoreV1().Services(r.Service.Namespace).Patch(
+			ctx, r.Service.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{},
+		)
 		if err != nil {
 			return fmt.Errorf("recording the load balancer on the Service: %w", err)
 		}

@@ -140,7 +140,9 @@ func (r *routes) owners(ctx context.Context, nodes []*v1.Node) (map[string]*v1.N
 		if err != nil {
 			continue // it has no server here
 		}
-		ports, err := r.instances.portsOf(ctx, id, inventory.Query{MaxAge: pairsMaxAge, MaxMissAge: routesMaxAge, MaxUnlistedAge: routesMaxAge, Expected: len(nodes)})
+		ports, err := r.instances.portsOf(
+			ctx, id, inventory.Query{MaxAge: pairsMaxAge, MaxMissAge: routesMaxAge, MaxUnlistedAge: routesMaxAge, Expected: len(nodes)},
+		)
 		if err != nil {
 			return nil, err
 		}
@@ -446,7 +448,9 @@ func (r *routes) open(ctx context.Context, p *port, one route, through bool) err
 		pairs = append(pairs, addressPair{Address: one.Destination})
 	}
 	doing := "changing the allowed address pairs of port " + p.ID
-	after, err := neutron[port](ifRevision(ctx, p.Revision), r.api, doing, http.MethodPut, "ports/"+p.ID, "port", map[string]any{"allowed_address_pairs": append([]addressPair{}, pairs...)}, http.StatusOK, http.StatusCreated)
+	after, err := neutron[port](ifRevision(ctx, p.Revision), r.api, doing, http.MethodPut, "ports/"+p.ID, "port", map[string]any{
+		"allowed_address_pairs": append([]addressPair{}, pairs...),
+	}, http.StatusOK, http.StatusCreated)
 	if err == nil && after.ID != p.ID {
 		err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: doing, Message: errWrongAnswer.Error()}
 	}

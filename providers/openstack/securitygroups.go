@@ -68,7 +68,9 @@ func (l *loadBalancers) securityGroups(ctx context.Context, service *v1.Service,
 
 // ensureSecurityGroup opens the node ports of a Service where the option asks for it, and else removes what it opened
 // before.
-func (l *loadBalancers) ensureSecurityGroup(ctx context.Context, service *v1.Service, s settings, subnetID string, members []backend) error {
+func (l *loadBalancers) ensureSecurityGroup(
+	ctx context.Context, service *v1.Service, s settings, subnetID string, members []backend,
+) error {
 	if !l.config.LoadBalancer.ManageSecurityGroups {
 		return l.removeSecurityGroup(ctx, service, networksMaxAge)
 	}
@@ -226,7 +228,9 @@ func (l *loadBalancers) takeOff(ctx context.Context, g securityGroup, age time.D
 	}
 	for _, p := range having {
 		if condition(p) {
-			if err := l.setGroups(ctx, p, slices.DeleteFunc(slices.Clone(p.SecurityGroups), func(id string) bool { return id == g.ID })); err != nil {
+			if err := l.setGroups(
+				ctx, p, slices.DeleteFunc(slices.Clone(p.SecurityGroups), func(id string) bool { return id == g.ID }),
+			); err != nil {
 				return err
 			}
 		}
@@ -238,7 +242,9 @@ func (l *loadBalancers) takeOff(ctx context.Context, g securityGroup, age time.D
 // needs none.
 func (l *loadBalancers) setGroups(ctx context.Context, p *port, groups []string) error {
 	klog.InfoS("Changing the security groups of a port", "port", p.ID, "device", p.DeviceID, "groups", groups)
-	after, err := neutron[port](ifRevision(ctx, p.Revision), l.api, "changing the security groups of port "+p.ID, http.MethodPut, "ports/"+p.ID, "port", map[string]any{"security_groups": groups}, http.StatusOK, http.StatusCreated)
+	after, err := neutron[port](ifRevision(ctx, p.Revision), l.api, "changing the security groups of port "+p.ID, http.MethodPut, "ports/"+p.ID, "port", map[string]any{
+		"security_groups": groups,
+	}, http.StatusOK, http.StatusCreated)
 	if err == nil && after.ID != p.ID {
 		err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "changing the security groups of port " + p.ID, Message: errWrongAnswer.Error()}
 	}

@@ -13,16 +13,21 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
+// join adds a Service that asks for a load balancer by its ID.
+func (w *world) join(id, name string, port int32, annotations map[string]string) *v1.Service {
+	s := named(service(name, map[string]string{annotationID: id}, servicePort("x", port, 30000+port)), name)
+	maps.Copy(s.Annotations, annotations)
+	w.Apply(s)
+	return s
+}
+
 // TestSharing: Services share a load balancer by its ID, each with ports of its own, and leave it one by one.
 func TestSharing(t *testing.T) {
 	t.Parallel()
 	w, owner := served(t, "max-shared-lb = 3\n", web(nil))
 	id := owner.Annotations[annotationID]
 	join := func(name string, port int32, annotations map[string]string) *v1.Service {
-		s := named(service(name, map[string]string{annotationID: id}, servicePort("x", port, 30000+port)), name)
-		maps.Copy(s.Annotations, annotations)
-		w.Apply(s)
-		return s
+		return w.join(id, name, port, annotations)
 	}
 	second := join("second", 81, nil)
 	second, status := w.ensure(second)
@@ -83,7 +88,8 @@ func TestAdoptedLoadBalancer(t *testing.T) {
 	t.Parallel()
 	w := newTestWorld(t, "", nil)
 	w.addNode(openstacksim.Spec{Name: "n1"})
-	lb, err := w.api.createBalancer(t.Context(), balancerRequest{Name: "mine", VIPSubnetID: firstSubnet, Listeners: []listenerRequest{{Name: "own", Protocol: "HTTP", Port: 8080, ConnectionLimit: -1}}})
+	own := listenerRequest{Name: "own", Protocol: "HTTP", Port: 8080, ConnectionLimit: -1}
+	lb, err := w.api.createBalancer(t.Context(), balancerRequest{Name: "mine", VIPSubnetID: firstSubnet, Listeners: []listenerRequest{own}})
 	require.NoError(t, err)
 	s := web(map[string]string{annotationID: lb.ID})
 	w.Apply(s)

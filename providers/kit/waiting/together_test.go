@@ -50,7 +50,8 @@ func TestInterval(t *testing.T) {
 	t.Parallel()
 	pace := Pace{Least: 700 * time.Millisecond, Most: 3 * time.Second}
 	for waited, want := range map[time.Duration]time.Duration{
-		0: pace.Least, 3 * time.Second: pace.Least, 8 * time.Second: time.Second, 10 * time.Second: 2500 * time.Millisecond, time.Minute: pace.Most,
+		0: pace.Least, 3 * time.Second: pace.Least, 8 * time.Second: time.Second,
+		10 * time.Second: 2500 * time.Millisecond, time.Minute: pace.Most,
 	} {
 		assert.Equal(t, want, pace.interval(waited), waited)
 	}
