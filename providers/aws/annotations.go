@@ -79,7 +79,7 @@ const (
 	textFalse = "false"
 )
 
-// settings are the wishes of one Service.
+// settings are what one Service asks for.
 type settings struct {
 	network  bool
 	internal bool
@@ -104,104 +104,112 @@ type settings struct {
 	EIPs, PrivateAddresses, Subnets, SourceRanges   []string
 }
 
-func text(key, help string, changes schema.Mutability, at func(*settings) *string, check func(string) error) schema.Annotation[settings] {
+func textRow(
+	key, help string, changes schema.Mutability, at func(*settings) *string, check func(string) error,
+) schema.Annotation[settings] {
 	return schema.StringAnnotation(at, schema.AnnotationRow{Key: key, Changes: changes, Spec: schema.Spec{Help: help, Check: bounded(check)}})
 }
 
-func list(key, help string, changes schema.Mutability, at func(*settings) *[]string, check func(string) error) schema.Annotation[settings] {
+func listRow(
+	key, help string, changes schema.Mutability, at func(*settings) *[]string, check func(string) error,
+) schema.Annotation[settings] {
 	return schema.ListAnnotation(at, schema.AnnotationRow{Key: key, Changes: changes, Spec: schema.Spec{Help: help, Check: bounded(check)}})
 }
 
 // ids names objects of the cloud by IDs of a form.
-func ids(key, help string, changes schema.Mutability, at func(*settings) *[]string, form *schema.IDForm) schema.Annotation[settings] {
+func idRow(key, help string, changes schema.Mutability, at func(*settings) *[]string, form *schema.IDForm) schema.Annotation[settings] {
 	return schema.ListAnnotation(at, schema.AnnotationRow{
 		Key: key, Changes: changes, Spec: schema.Spec{Help: help, ID: form, Check: bounded(nil)},
 	})
 }
 
-func toggle(key, help string, at func(*settings) *bool) schema.Annotation[settings] {
+func boolRow(key, help string, at func(*settings) *bool) schema.Annotation[settings] {
 	return schema.BoolAnnotation(at, schema.AnnotationRow{
 		Key: key, Changes: schema.InPlace, Spec: schema.Spec{Default: textFalse, Help: help},
 	})
 }
 
-func number(key, otherwise, help string, least, most float64, at func(*settings) *int) schema.Annotation[settings] {
+func numberRow(key, otherwise, help string, lowest, highest float64, at func(*settings) *int) schema.Annotation[settings] {
 	return schema.IntAnnotation(at, schema.AnnotationRow{
-		Key: key, Changes: schema.InPlace, Spec: schema.Spec{DefaultHelp: otherwise, Min: &least, Max: &most, Help: help},
+		Key: key, Changes: schema.InPlace, Spec: schema.Spec{DefaultHelp: otherwise, Min: &lowest, Max: &highest, Help: help},
 	})
 }
 
 // Annotations is the table of the provider's annotations. Other controllers have annotations of the same names; what they
 // serve is not judged here.
 var Annotations = limited(schema.Annotations[settings]{
-	schema.EnumAnnotation(func(s *settings) *string { return &s.Type }, schema.AnnotationRow{Key: annotationType, Changes: schema.AtCreation, Spec: schema.Spec{
-		Choices: []string{typeNLB, typeNLBIP, typeExternal}, Lenient: true, DefaultHelp: "a classic load balancer",
-		Help: "Kind of load balancer: nlb is a network load balancer; nlb-ip and external leave the Service to another controller.",
-	}}),
-	text(annotationInternal, "Give the load balancer private addresses alone: any text but false does.", schema.AtCreation, func(s *settings) *string { return &s.Internal }, nil),
+	schema.EnumAnnotation(func(s *settings) *string { return &s.Type }, schema.AnnotationRow{
+		Key: annotationType, Changes: schema.AtCreation, Spec: schema.Spec{
+			Choices: []string{typeNLB, typeNLBIP, typeExternal}, Lenient: true, DefaultHelp: "a classic load balancer",
+			Help: "Kind of load balancer: nlb is a network load balancer; nlb-ip and external leave the Service to another controller.",
+		}}),
+	textRow(annotationInternal, "Give the load balancer private addresses alone: any text but false does.", schema.AtCreation, func(s *settings) *string { return &s.Internal }, nil),
 	schema.EnumAnnotation(func(s *settings) *string {
 		return &s.ProxyProtocol
 	}, schema.AnnotationRow{Key: annotationProxyProtocol, Changes: schema.InPlace, Spec: schema.Spec{
 		Choices: []string{"*"}, DefaultHelp: "off", Help: "With * a classic load balancer tells nodes the client's address by the PROXY protocol. On a network load balancer, use " + annotationTargetAttributes + ".",
 	}}),
-	toggle(annotationAccessLog, "Write access logs to S3.", func(s *settings) *bool { return &s.AccessLog }),
+	boolRow(annotationAccessLog, "Write access logs to S3.", func(s *settings) *bool { return &s.AccessLog }),
 	schema.IntAnnotation(func(s *settings) *int {
 		return &s.AccessLogInterval
 	}, schema.AnnotationRow{Key: annotationAccessLogInterval, Changes: schema.InPlace, Spec: schema.Spec{
 		DefaultHelp: "60", Check: checkInterval, Help: "Minutes between two access logs of a classic load balancer: 5 or 60.",
 	}}),
-	text(annotationAccessLogBucket, "Bucket of the access logs.", schema.InPlace, func(s *settings) *string { return &s.AccessLogBucket }, nil),
-	text(annotationAccessLogPrefix, "Prefix of the access logs in the bucket.", schema.InPlace, func(s *settings) *string { return &s.AccessLogPrefix }, nil),
-	toggle(annotationDraining, "Let open connections of a classic load balancer end when a node leaves.", func(s *settings) *bool { return &s.Draining }),
-	number(annotationDrainingTimeout, "300", "Seconds that they get at most.", 1, 3600, func(s *settings) *int { return &s.DrainingTimeout }),
-	number(annotationIdleTimeout, "60", "Seconds after which a classic load balancer closes a silent connection.", 1, 4000, func(s *settings) *int { return &s.IdleTimeout }),
-	toggle(annotationCrossZone, "Spread traffic over the nodes of all zones.", func(s *settings) *bool { return &s.CrossZone }),
-	ids(annotationExtraGroups, "Security groups of a classic load balancer beside its own.", schema.InPlace, func(s *settings) *[]string { return &s.ExtraGroups }, schema.PrefixedHex("sg-")),
-	ids(annotationGroups, "Security groups instead of its own; no rules are written into them. A network load balancer needs the option NLBSecurityGroupMode.", schema.InPlace, func(s *settings) *[]string { return &s.Groups }, schema.PrefixedHex("sg-")),
-	schema.StringAnnotation(func(s *settings) *string { return &s.Certificate }, schema.AnnotationRow{Key: annotationCertificate, Changes: schema.InPlace, Spec: schema.Spec{
-		Help: "Certificate of the ports that end TLS: an ARN of ACM or IAM.", Check: bounded(nil),
-		ID: schema.ARN("a certificate", "arn:aws:acm:us-east-1:123456789012:certificate/4de7ac8b-495b-4884-9a69-1050c6793cd6", "acm", "iam", "acm-pca"),
-	}}),
-	text(annotationTLSPorts, "Ports that end TLS, by number or name, separated by commas without blanks; * or empty means all.", schema.InPlace, func(s *settings) *string { return &s.TLSPorts }, nil),
-	text(annotationTLSPolicy, "Predefined policy of TLS, such as ELBSecurityPolicy-TLS13-1-2-2021-06.", schema.InPlace, func(s *settings) *string { return &s.TLSPolicy }, nil),
-	text(annotationBackendProtocol, "Protocol to the nodes. Classic: http, https, ssl, tcp. Network: ssl encrypts anew on ports that end TLS.", schema.InPlace, func(s *settings) *string { return &s.BackendProtocol }, nil),
-	text(annotationTags, "Tags of everything that is made: key=value, separated by commas. A classic load balancer gets further ones later, too; none is ever taken away.", schema.AtCreation, func(s *settings) *string { return &s.Tags }, nil),
+	textRow(annotationAccessLogBucket, "Bucket of the access logs.", schema.InPlace, func(s *settings) *string { return &s.AccessLogBucket }, nil),
+	textRow(annotationAccessLogPrefix, "Prefix of the access logs in the bucket.", schema.InPlace, func(s *settings) *string { return &s.AccessLogPrefix }, nil),
+	boolRow(annotationDraining, "Let open connections of a classic load balancer end when a node leaves.", func(s *settings) *bool { return &s.Draining }),
+	numberRow(annotationDrainingTimeout, "300", "Seconds that they get at most.", 1, 3600, func(s *settings) *int { return &s.DrainingTimeout }),
+	numberRow(annotationIdleTimeout, "60", "Seconds after which a classic load balancer closes a silent connection.", 1, 4000, func(s *settings) *int { return &s.IdleTimeout }),
+	boolRow(annotationCrossZone, "Spread traffic over the nodes of all zones.", func(s *settings) *bool { return &s.CrossZone }),
+	idRow(annotationExtraGroups, "Security groups of a classic load balancer beside its own.", schema.InPlace, func(s *settings) *[]string { return &s.ExtraGroups }, schema.PrefixedHex("sg-")),
+	idRow(annotationGroups, "Security groups instead of its own; no rules are written into them. A network load balancer needs the option NLBSecurityGroupMode.", schema.InPlace, func(s *settings) *[]string { return &s.Groups }, schema.PrefixedHex("sg-")),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Certificate }, schema.AnnotationRow{
+		Key: annotationCertificate, Changes: schema.InPlace, Spec: schema.Spec{
+			Help: "Certificate of the ports that end TLS: an ARN of ACM or IAM.", Check: bounded(nil),
+			ID: schema.ARN("a certificate", "arn:aws:acm:us-east-1:123456789012:certificate/4de7ac8b-495b-4884-9a69-1050c6793cd6", "acm", "iam", "acm-pca"),
+		}}),
+	textRow(annotationTLSPorts, "Ports that end TLS, by number or name, separated by commas without blanks; * or empty means all.", schema.InPlace, func(s *settings) *string { return &s.TLSPorts }, nil),
+	textRow(annotationTLSPolicy, "Predefined policy of TLS, such as ELBSecurityPolicy-TLS13-1-2-2021-06.", schema.InPlace, func(s *settings) *string { return &s.TLSPolicy }, nil),
+	textRow(annotationBackendProtocol, "Protocol to the nodes. Classic: http, https, ssl, tcp. Network: ssl encrypts anew on ports that end TLS.", schema.InPlace, func(s *settings) *string { return &s.BackendProtocol }, nil),
+	textRow(annotationTags, "Tags of everything that is made: key=value, separated by commas. A classic load balancer gets further ones later, too; none is ever taken away.", schema.AtCreation, func(s *settings) *string { return &s.Tags }, nil),
 	schema.EnumAnnotation(func(s *settings) *string {
 		return &s.CheckProtocol
 	}, schema.AnnotationRow{Key: annotationCheckProtocol, Changes: schema.InPlace, Spec: schema.Spec{
 		Choices: []string{checkTCP, checkHTTP, checkHTTPS, checkSSL}, AnyCase: true, DefaultHelp: "tcp; http with externalTrafficPolicy Local",
 		Help: "Protocol of the health check; ssl is for classic load balancers.",
 	}}),
-	text(annotationCheckPort, "Port of the health check, or traffic-port.", schema.InPlace, func(s *settings) *string { return &s.CheckPort }, checkPort),
-	text(annotationCheckPath, "Path of the health check for http and https.", schema.InPlace, func(s *settings) *string { return &s.CheckPath }, checkPath),
-	number(annotationHealthyThreshold, "2, or 3 for nlb with externalTrafficPolicy Cluster", "Checks that must pass before a node serves.", 2, 10, func(s *settings) *int { return &s.Healthy }),
-	number(
+	textRow(annotationCheckPort, "Port of the health check, or traffic-port.", schema.InPlace, func(s *settings) *string { return &s.CheckPort }, checkPort),
+	textRow(annotationCheckPath, "Path of the health check for http and https.", schema.InPlace, func(s *settings) *string { return &s.CheckPath }, checkPath),
+	numberRow(annotationHealthyThreshold, "2, or 3 for nlb with externalTrafficPolicy Cluster", "Checks that must pass before a node serves.", 2, 10,
+		func(s *settings) *int { return &s.Healthy }),
+	numberRow(
 		annotationUnhealthyThreshold, "6, or 3 for nlb, 2 with externalTrafficPolicy Local", "Checks that must fail before a node is left out.", 2, 10,
 		func(s *settings) *int { return &s.Unhealthy },
 	),
-	number(annotationCheckTimeout, "5, for nlb AWS's own", "Seconds after which a check has failed.", 2, 120, func(s *settings) *int { return &s.CheckTimeout }),
-	number(annotationCheckInterval, "10, or 30 for nlb with externalTrafficPolicy Cluster", "Seconds between two checks.", 5, 300, func(s *settings) *int { return &s.CheckInterval }),
-	text(
+	numberRow(annotationCheckTimeout, "5, for nlb AWS's own", "Seconds after which a check has failed.", 2, 120, func(s *settings) *int { return &s.CheckTimeout }),
+	numberRow(annotationCheckInterval, "10, or 30 for nlb with externalTrafficPolicy Cluster", "Seconds between two checks.", 5, 300, func(s *settings) *int { return &s.CheckInterval }),
+	textRow(
 		annotationTargetAttributes, "Attributes of the target groups of a network load balancer: "+attributePreserveClient+" and "+attributeProxyV2+", each =true or =false, separated by commas.",
 		schema.InPlace, func(s *settings) *string { return &s.TargetAttributes }, checkTargetAttributes,
 	),
-	ids(annotationEIPs, "Elastic addresses of a network load balancer, one for each subnet.", schema.AtCreation, func(s *settings) *[]string { return &s.EIPs }, schema.PrefixedHex("eipalloc-")),
-	list(annotationPrivateAddresses, "Private addresses of an internal network load balancer, one for each subnet.", schema.AtCreation, func(s *settings) *[]string { return &s.PrivateAddresses }, checkAddressList),
-	text(annotationNodeLabels, "Labels of the nodes that are targets: key=value or key, separated by commas.", schema.InPlace, func(s *settings) *string { return &s.NodeLabels }, nil),
-	schema.ListAnnotation(func(s *settings) *[]string { return &s.Subnets }, schema.AnnotationRow{Key: annotationSubnets, Changes: schema.InPlace, RefuseEmpty: true, Spec: schema.Spec{
-		DefaultHelp: "found by tags", Check: bounded(nil), ID: schema.PrefixedHex("subnet-").OrName("subnet-"), Help: "Subnets by ID or Name, in the order of addresses. A network load balancer can get more of them later, and lose none.",
-	}}),
-	list(annotationSourceRanges, "Networks that may come in, where spec.loadBalancerSourceRanges is empty.", schema.InPlace, func(s *settings) *[]string { return &s.SourceRanges }, checkRanges),
+	idRow(annotationEIPs, "Elastic addresses of a network load balancer, one for each subnet.", schema.AtCreation, func(s *settings) *[]string { return &s.EIPs }, schema.PrefixedHex("eipalloc-")),
+	listRow(annotationPrivateAddresses, "Private addresses of an internal network load balancer, one for each subnet.", schema.AtCreation, func(s *settings) *[]string { return &s.PrivateAddresses }, checkAddressList),
+	textRow(annotationNodeLabels, "Labels of the nodes that are targets: key=value or key, separated by commas.", schema.InPlace, func(s *settings) *string { return &s.NodeLabels }, nil),
+	schema.ListAnnotation(func(s *settings) *[]string { return &s.Subnets }, schema.AnnotationRow{
+		Key: annotationSubnets, Changes: schema.InPlace, RefuseEmpty: true, Spec: schema.Spec{
+			DefaultHelp: "found by tags", Check: bounded(nil), ID: schema.PrefixedHex("subnet-").OrName("subnet-"), Help: "Subnets by ID or Name, in the order of addresses. A network load balancer can get more of them later, and lose none.",
+		}}),
+	listRow(annotationSourceRanges, "Networks that may come in, where spec.loadBalancerSourceRanges is empty.", schema.InPlace, func(s *settings) *[]string { return &s.SourceRanges }, checkRanges),
 })
 
-// mostText is the longest value of an annotation that is taken apart; AWS takes no list that is longer.
-const mostText = 4096
+// maxText is the longest value of an annotation that is taken apart; AWS takes no list that is longer.
+const maxText = 4096
 
 // bounded refuses values that nobody writes by hand, before anything is made of them.
 func bounded(check func(string) error) func(string) error {
 	return func(v string) error {
-		if len(v) > mostText {
-			return fmt.Errorf("is %d characters long; use %d at most", len(v), mostText)
+		if len(v) > maxText {
+			return fmt.Errorf("is %d characters long; use %d at most", len(v), maxText)
 		}
 		if check == nil {
 			return nil
@@ -441,7 +449,7 @@ func (s *settings) contradictions(service *v1.Service, c Config) []error {
 		return problems
 	}
 	report(attributes, annotationTargetAttributes, "", "cannot be used with a classic load balancer; remove it")
-	report(s.CheckTimeout > mostClassicTimeout, annotationCheckTimeout, strconv.Itoa(s.CheckTimeout), "is out of range for a classic load balancer; use 2 to 60")
+	report(s.CheckTimeout > maxClassicTimeout, annotationCheckTimeout, strconv.Itoa(s.CheckTimeout), "is out of range for a classic load balancer; use 2 to 60")
 	check, interval := cmp.Or(s.CheckTimeout, classicTimeout), cmp.Or(s.CheckInterval, classicInterval)
 	report(check >= interval, annotationCheckTimeout, strconv.Itoa(check), fmt.Sprintf("is not shorter than %s, which is %d", annotationCheckInterval, interval))
 	known := slices.Contains([]string{"", backendTCP, backendSSL, backendHTTP, backendHTTPS}, s.BackendProtocol)
@@ -490,7 +498,7 @@ func sourceRanges(service *v1.Service, annotated []string) (ranges []netip.Prefi
 	for _, text := range given {
 		p, err := netip.ParsePrefix(strings.TrimSpace(text))
 		if err != nil {
-			if place == "spec.loadBalancerSourceRanges" && len(problems) < mostShown {
+			if place == "spec.loadBalancerSourceRanges" && len(problems) < maxShown {
 				problems = append(problems, &schema.Problem{Place: place, Value: text, Reason: `is not a network; use a form such as "192.0.2.0/24"`})
 			}
 			continue // the table reports those of the annotation

@@ -84,7 +84,7 @@ func checklist() map[string]conformance.Checked {
 		annotationSubnets, annotationNodeLabels, annotationTags, annotationBackendProtocol, annotationTLSPolicy, annotationTLSPorts, annotationAccessLogBucket, annotationAccessLogPrefix, annotationInternal,
 	} {
 		item := all[key]
-		item.Illegal = append(item.Illegal, strings.Repeat("a", mostText+1))
+		item.Illegal = append(item.Illegal, strings.Repeat("a", maxText+1))
 		all[key] = item
 	}
 	return all

@@ -25,8 +25,8 @@ const (
 	classicTimeout   = 5
 	classicInterval  = 10
 	classicIdle      = 60
-	// mostClassicTimeout is AWS's bound on the time-out of a health check.
-	mostClassicTimeout = 60
+	// maxClassicTimeout is AWS's bound on the time-out of a health check.
+	maxClassicTimeout = 60
 	// localCheckPath is where kube-proxy tells whether a node runs pods of a Service.
 	localCheckPath = "/healthz"
 
@@ -61,8 +61,8 @@ func (l classicListener) sdk() elbtypes.Listener {
 	}
 }
 
-// same compares as AWS does: the ARN of a certificate counts in any case.
-func (l classicListener) same(o classicListener) bool {
+// equals compares as AWS does: the ARN of a certificate counts in any case.
+func (l classicListener) equals(o classicListener) bool {
 	if !strings.EqualFold(l.certificate, o.certificate) {
 		return false
 	}
@@ -356,7 +356,7 @@ func classicSubnetSteps(lb *classicLoadBalancer, want desiredClassic) []step {
 	detach := func(ids ...string) {
 		steps = append(steps, step{what: "detaching subnets", input: &elb.DetachLoadBalancerFromSubnetsInput{LoadBalancerName: lb.LoadBalancerName, Subnets: ids}})
 	}
-	gone, fresh := without(lb.Subnets, want.subnets), without(want.subnets, lb.Subnets)
+	gone, fresh := difference(lb.Subnets, want.subnets), difference(want.subnets, lb.Subnets)
 	slices.Sort(gone)
 	inTheWay := func(id string) int {
 		return slices.IndexFunc(gone, func(g string) bool { return want.zones[g] != "" && want.zones[g] == want.zones[id] })
@@ -366,7 +366,7 @@ func classicSubnetSteps(lb *classicLoadBalancer, want desiredClassic) []step {
 		attach(free...)
 	}
 	attached := len(lb.Subnets) + len(free)
-	for _, id := range without(fresh, free) {
+	for _, id := range difference(fresh, free) {
 		if n := inTheWay(id); n >= 0 && attached > 1 {
 			detach(gone[n])
 			attach(id)
@@ -383,7 +383,7 @@ func classicListenerSteps(lb *classicLoadBalancer, want desiredClassic) []step {
 	var gone []int32
 	var fresh []elbtypes.Listener
 	for _, d := range lb.ListenerDescriptions {
-		if d.Listener == nil || !slices.ContainsFunc(want.listeners, newClassicListener(d.Listener).same) {
+		if d.Listener == nil || !slices.ContainsFunc(want.listeners, newClassicListener(d.Listener).equals) {
 			if d.Listener != nil {
 				gone = append(gone, d.Listener.LoadBalancerPort)
 			}
@@ -391,7 +391,7 @@ func classicListenerSteps(lb *classicLoadBalancer, want desiredClassic) []step {
 	}
 	for _, l := range want.listeners {
 		if !slices.ContainsFunc(lb.ListenerDescriptions, func(d elbtypes.ListenerDescription) bool {
-			return d.Listener != nil && newClassicListener(d.Listener).same(l)
+			return d.Listener != nil && newClassicListener(d.Listener).equals(l)
 		}) {
 			fresh = append(fresh, l.sdk())
 		}
@@ -458,7 +458,7 @@ func tlsPolicySteps(lb *classicLoadBalancer, want desiredClassic) []step {
 	has := map[int32]bool{}
 	for _, d := range lb.ListenerDescriptions {
 		// A listener that is made anew has no policy yet.
-		if d.Listener != nil && slices.ContainsFunc(want.listeners, newClassicListener(d.Listener).same) {
+		if d.Listener != nil && slices.ContainsFunc(want.listeners, newClassicListener(d.Listener).equals) {
 			has[d.Listener.LoadBalancerPort] = slices.Contains(d.PolicyNames, policy)
 		}
 	}
@@ -486,12 +486,12 @@ func classicInstanceSteps(lb *classicLoadBalancer, want []string) []step {
 		have = append(have, aws.ToString(i.InstanceId))
 	}
 	var steps []step
-	if fresh := without(want, have); len(fresh) > 0 {
+	if fresh := difference(want, have); len(fresh) > 0 {
 		steps = append(steps, step{
 			what: "registering instances", input: &elb.RegisterInstancesWithLoadBalancerInput{LoadBalancerName: lb.LoadBalancerName, Instances: elbInstances(fresh)},
 		})
 	}
-	if gone := without(have, want); len(gone) > 0 {
+	if gone := difference(have, want); len(gone) > 0 {
 		steps = append(steps, step{
 			what: "deregistering instances", input: &elb.DeregisterInstancesFromLoadBalancerInput{LoadBalancerName: lb.LoadBalancerName, Instances: elbInstances(gone)},
 		})
@@ -529,12 +529,12 @@ func createClassic(want desiredClassic) *elb.CreateLoadBalancerInput {
 	return in
 }
 
-// without returns what is in list and not in others, in its order.
-func without(list, others []string) []string {
+// difference returns what is in list and not in others, in its order.
+func difference(list, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(v string) bool { return slices.Contains(others, v) })
 }
 
-func sameSet(a, b []string) bool { return len(without(a, b)) == 0 && len(without(b, a)) == 0 }
+func sameSet(a, b []string) bool { return len(difference(a, b)) == 0 && len(difference(b, a)) == 0 }
 
 // lackingTags are the tags that are wanted and are not there with that value.
 func lackingTags(want, have map[string]string) map[string]string {

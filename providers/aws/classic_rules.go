@@ -138,7 +138,7 @@ func classicSources(service *v1.Service, c Config, lb *classicLoadBalancer) []st
 	if given := givenClassicGroups(s, c); len(given) > 0 && slices.Contains(lb.SecurityGroups, given[0]) {
 		return given[:1]
 	}
-	return slices.Sorted(slices.Values(without(lb.SecurityGroups, s.ExtraGroups)))
+	return slices.Sorted(slices.Values(difference(lb.SecurityGroups, s.ExtraGroups)))
 }
 
 // classicRuleOf reports whether a rule was made for the classic load balancer of a Service, or is for a group that it has.

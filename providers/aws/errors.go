@@ -69,7 +69,8 @@ func classOf(code string, status int) error {
 		return cloudapi.ErrConflict
 	case slices.Contains(quotaCodes(), code):
 		return cloudapi.ErrQuota
-	case status >= http.StatusInternalServerError, code == "InternalError", code == "InternalFailure", code == "ServiceUnavailable", code == "Unavailable", code == "IDPCommunicationError", code == "":
+	case status >= http.StatusInternalServerError, code == "InternalError", code == "InternalFailure", code == "ServiceUnavailable",
+		code == "Unavailable", code == "IDPCommunicationError", code == "":
 		return cloudapi.ErrTransient
 	}
 	return cloudapi.ErrInvalid

@@ -148,7 +148,7 @@ func (a *api) identify(ctx context.Context) (*clients, *identity, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	self, ok := only(out, selfID)
+	self, ok := instanceIn(out, selfID)
 	if !ok {
 		return nil, nil, fmt.Errorf("reading the instance %s that runs this program: %w", selfID, errIncomplete)
 	}

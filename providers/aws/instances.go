@@ -73,7 +73,7 @@ func newInstance(i *ec2types.Instance) instance {
 	kept := instance{
 		id: aws.ToString(i.InstanceId), kind: string(i.InstanceType), vpc: aws.ToString(i.VpcId), subnet: aws.ToString(i.SubnetId),
 		privateDNS: aws.ToString(i.PrivateDnsName), publicDNS: aws.ToString(i.PublicDnsName), publicIP: aws.ToString(i.PublicIpAddress),
-		tags:         keyed(i.Tags, ec2Tag),
+		tags:         mapOf(i.Tags, ec2Tag),
 		checksSource: aws.ToBool(i.SourceDestCheck),
 	}
 	if i.State != nil {
@@ -272,14 +272,14 @@ func (a *api) getInstance(ctx context.Context, id string) (instance, error) {
 		}
 		return instance{}, err
 	}
-	found, ok := only(out, id)
+	found, ok := instanceIn(out, id)
 	if !ok {
 		return instance{}, &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "reading instance " + id, Message: "EC2 answered without the instance, which says nothing about it"}
 	}
 	return found, nil
 }
 
-func only(out *ec2.DescribeInstancesOutput, id string) (instance, bool) {
+func instanceIn(out *ec2.DescribeInstancesOutput, id string) (instance, bool) {
 	for _, r := range out.Reservations {
 		for n := range r.Instances {
 			if aws.ToString(r.Instances[n].InstanceId) == id {

@@ -400,7 +400,7 @@ func TestSubnets(t *testing.T) {
 	require.ErrorContains(t, err, "could not find any suitable subnets for creating the ELB")
 }
 
-// TestScheme: the scheme is fixed at the creation; a later wish is told, and chooses no other subnets.
+// TestScheme: the scheme is fixed at the creation; a later change is an event, and chooses no other subnets.
 func TestScheme(t *testing.T) {
 	t.Parallel()
 	for _, s := range []*v1.Service{service("classic", nil, servicePort("http", 80, 30080)), nlb("network", nil, servicePort("http", 80, 30080))} {

@@ -48,7 +48,7 @@ func TestClassicListeners(t *testing.T) {
 	one := classicListener{80, 30080, "TCP", "TCP", ""}
 	assert.True(
 		t,
-		one.same(
+		one.equals(
 			newClassicListener(
 				&elbtypes.Listener{LoadBalancerPort: 80, InstancePort: aws.Int32(30080), Protocol: aws.String("tcp"), InstanceProtocol: aws.String("Tcp")},
 			),
@@ -58,10 +58,10 @@ func TestClassicListeners(t *testing.T) {
 		{81, 30080, "TCP", "TCP", ""}, {80, 30081, "TCP", "TCP", ""}, {80, 30080, "HTTP", "TCP", ""}, {80, 30080, "TCP", "HTTP", ""},
 		{80, 30080, "TCP", "TCP", "arn:x"},
 	} {
-		assert.False(t, one.same(other))
+		assert.False(t, one.equals(other))
 	}
 	one.certificate = "ARN:x"
-	assert.True(t, one.same(classicListener{80, 30080, "TCP", "TCP", "arn:X"}))
+	assert.True(t, one.equals(classicListener{80, 30080, "TCP", "TCP", "arn:X"}))
 }
 
 // TestTLSPorts: by number and by name, and what each kind of load balancer makes of the case of names.

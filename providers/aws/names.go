@@ -61,8 +61,11 @@ func targetGroupPrefix(service *v1.Service) string {
 
 // targetGroupName is the name of the target group of a port.
 func targetGroupName(clusterID string, service *v1.Service, port int32, t desiredTargetGroup) string {
-	sum := sha1.Sum([]byte(clusterID + service.Namespace + service.Name + strconv.Itoa(int(port)) + strconv.Itoa(int(t.port)) + t.protocol + t.targetType + //nolint:gosec // no secret
-		t.check.protocol + strconv.Itoa(int(t.check.interval))))
+	parts := []string{
+		clusterID, service.Namespace, service.Name, strconv.Itoa(int(port)), strconv.Itoa(int(t.port)), t.protocol, t.targetType,
+		t.check.protocol, strconv.Itoa(int(t.check.interval)),
+	}
+	sum := sha1.Sum([]byte(strings.Join(parts, ""))) //nolint:gosec // no secret
 	return targetGroupPrefix(service) + hex.EncodeToString(sum[:])[:hashPart]
 }
 

@@ -400,7 +400,7 @@ func (c *networkReconciler) run(ctx context.Context, service *v1.Service, lb *ne
 	switch in := s.input.(type) {
 	case *elbv2.CreateTargetGroupInput:
 		if tg := made[s.group]; tg != "" {
-			c.records.networkTags.Put(keyedValue[map[string]string]{tg, keyed(in.Tags, networkTag)})
+			c.records.networkTags.Put(keyedValue[map[string]string]{tg, mapOf(in.Tags, networkTag)})
 		}
 	case *elbv2.CreateListenerInput:
 		attached = aws.ToString(in.DefaultActions[0].TargetGroupArn)

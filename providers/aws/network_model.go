@@ -140,11 +140,11 @@ func unfiltered(service *v1.Service, s settings, c Config) string {
 func (d *desiredNetwork) growTo(s settings, lb *networkLoadBalancer, subnets []subnet) (findings []services.Finding, err error) {
 	have := subnetsOf(lb)
 	fixed := []services.Finding{fixedFinding(annotationSubnets, strings.Join(s.Subnets, ","), strings.Join(have, ","))}
-	if len(without(have, idsOf(subnets))) > 0 {
+	if len(difference(have, idsOf(subnets))) > 0 {
 		return fixed, nil
 	}
 	if len(s.EIPs) > 0 || len(s.PrivateAddresses) > 0 {
-		if len(without(idsOf(subnets), have)) > 0 {
+		if len(difference(idsOf(subnets), have)) > 0 {
 			return fixed, nil
 		}
 		return nil, nil
@@ -501,7 +501,7 @@ func grownSubnets(lb elbv2types.LoadBalancer, want desiredNetwork) []string {
 		}
 		wanted = append(wanted, aws.ToString(m.SubnetId))
 	}
-	if len(without(have, wanted)) > 0 || len(without(wanted, have)) == 0 {
+	if len(difference(have, wanted)) > 0 || len(difference(wanted, have)) == 0 {
 		return nil
 	}
 	return wanted

@@ -97,11 +97,11 @@ type otherRules struct {
 	gone func(name string) bool
 }
 
-// left reports whether a rule is left of a load balancer that is gone.
-func (o otherRules) left(name string) bool { return o.gone != nil && o.gone(name) }
+// isGone reports whether a rule is left of a load balancer that is gone.
+func (o otherRules) isGone(name string) bool { return o.gone != nil && o.gone(name) }
 
-// without are rules that no other load balancer needs. Where that is not known, none may go.
-func (o otherRules) without(rules []rule) []rule {
+// unneeded are rules that no other load balancer needs. Where that is not known, none may go.
+func (o otherRules) unneeded(rules []rule) []rule {
 	if len(rules) == 0 || len(o.names) == 0 {
 		return rules
 	}
@@ -142,9 +142,9 @@ func networkNodeChange(g securityGroup, want desiredNodeRules, others otherRules
 		c = exactly(g, want.rules, func(r rule) bool {
 			name, _ := ruleOf(r)
 			former := name != "" && name != want.name && r.from != want.sharedPort && !want.stays(r)
-			return mine(r) || (former && others.left(name))
+			return mine(r) || (former && others.isGone(name))
 		})
-		c.remove = others.without(c.remove)
+		c.remove = others.unneeded(c.remove)
 	}
 	if c.empty() {
 		return c

@@ -59,7 +59,7 @@ func (n *recentlyMade) keys() []string {
 	return slices.Sorted(maps.Keys(n.made))
 }
 
-// check returns a wish for patience where a thing that no read shows was just made.
+// check asks for more time where a thing that no read shows was just made.
 func (n *recentlyMade) check(key, object string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -35,14 +35,16 @@ func permissions() []registry.Permission {
 			),
 		},
 		{
-			For: "classic load balancers", Needs: with(prefixELB, "DescribeLoadBalancers", "DescribeTags", "CreateLoadBalancer", "DeleteLoadBalancer", "AddTags", "DescribeLoadBalancerAttributes", "ModifyLoadBalancerAttributes",
+			For: "classic load balancers", Needs: with(prefixELB, "DescribeLoadBalancers", "DescribeTags", "CreateLoadBalancer",
+				"DeleteLoadBalancer", "AddTags", "DescribeLoadBalancerAttributes", "ModifyLoadBalancerAttributes",
 				"RegisterInstancesWithLoadBalancer", "DeregisterInstancesFromLoadBalancer", "CreateLoadBalancerListeners", "DeleteLoadBalancerListeners", "ConfigureHealthCheck",
 				"ApplySecurityGroupsToLoadBalancer",
 				"AttachLoadBalancerToSubnets", "DetachLoadBalancerFromSubnets", "CreateLoadBalancerPolicy", "SetLoadBalancerPoliciesForBackendServer", "SetLoadBalancerPoliciesOfListener"),
 			Beyond: with(prefixELB, "DescribeTags"), Without: "load balancers are told by their names, which carry the UID of the Service; tags by annotation are given again after a restart",
 		},
 		{
-			For: "network load balancers", Needs: with(prefixELB, "DescribeLoadBalancers", "DescribeTags", "CreateLoadBalancer", "DeleteLoadBalancer", "AddTags", "DescribeLoadBalancerAttributes", "ModifyLoadBalancerAttributes",
+			For: "network load balancers", Needs: with(prefixELB, "DescribeLoadBalancers", "DescribeTags", "CreateLoadBalancer",
+				"DeleteLoadBalancer", "AddTags", "DescribeLoadBalancerAttributes", "ModifyLoadBalancerAttributes",
 				"SetSecurityGroups", "SetSubnets", "DescribeTargetGroups", "CreateTargetGroup", "ModifyTargetGroup", "DeleteTargetGroup", "DescribeTargetGroupAttributes",
 				"ModifyTargetGroupAttributes",
 				"DescribeTargetHealth", "RegisterTargets", "DeregisterTargets", "DescribeListeners", "CreateListener", "ModifyListener", "DeleteListener"),

@@ -147,7 +147,7 @@ func TestPermissionsBeyond(t *testing.T) {
 		theirs = append(theirs, prefixELB+name)
 	}
 	for _, p := range permissions() {
-		assert.ElementsMatch(t, without(p.Needs, theirs), p.Beyond, p.For)
+		assert.ElementsMatch(t, difference(p.Needs, theirs), p.Beyond, p.For)
 		assert.Equal(t, len(p.Beyond) > 0, p.Without != "", p.For)
 	}
 }

@@ -53,3 +53,72 @@ func TestPlan(t *testing.T) {
 		})
 	}
 }
+
+// TestPlanTellsWhatEventsWill: what is wrong with a Service is a finding of its plan, word for word what the events of the work say,
+// and a plan writes no event. The work tells each once, however often it begins again.
+func TestPlanTellsWhatEventsWill(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		service *v1.Service
+		change  func(s *v1.Service)
+		reasons []string
+	}{
+		"classic": {
+			service("web", map[string]string{annotationEIPs: "eipalloc-00000001"}, servicePort("http", 80, 30080)),
+			func(s *v1.Service) {
+				s.Annotations[annotationInternal] = "true"
+				s.Annotations[annotationGroups] = "sg-00000001"
+				s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
+			},
+			[]string{eventIgnored, eventFixed, eventRangesIgnored},
+		},
+		"network": {
+			nlb("web", map[string]string{annotationDraining: "true"}, servicePort("http", 80, 30080)),
+			func(s *v1.Service) { s.Annotations[annotationInternal] = "true" },
+			[]string{eventIgnored, eventFixed},
+		},
+		"refused": {
+			service("web", map[string]string{annotationSubnets: "subnet-99999999"}, servicePort("http", 80, 30080)), nil,
+			[]string{eventConfigError},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := startWorld(t, "", awssim.Options{})
+			w.sim.AddGroup(awssim.Group{ID: "sg-00000001", Name: "given"})
+			w.Apply(c.service)
+			s := c.service
+			if c.change != nil {
+				s = w.change(w.ensure(s), c.change)
+				w.Events()
+			}
+			plan, planErr := w.PlanLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes)
+			assert.Empty(t, w.Events(), "a plan writes no event")
+			_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes)
+			assert.Equal(t, planErr, err)
+			var findings, reasons []string
+			for _, f := range plan.Findings {
+				assert.True(t, f.Warning)
+				findings, reasons = append(findings, "Warning "+f.Reason+" "+f.Message), append(reasons, f.Reason)
+			}
+			assert.Equal(t, c.reasons, reasons)
+			assert.Equal(t, findings, w.Events())
+		})
+	}
+}
+
+// TestDeletionReads: what is left of either kind is looked for once when a Service is deleted, whatever kind it has.
+func TestDeletionReads(t *testing.T) {
+	t.Parallel()
+	for _, s := range []*v1.Service{
+		service("web", nil, servicePort("http", 80, 30080)), nlb("web", nil, servicePort("http", 80, 30080)),
+	} {
+		w := startWorld(t, "", awssim.Options{})
+		w.Apply(s)
+		s = w.ensure(s)
+		w.server.ResetCalls()
+		require.NoError(t, w.remove(s))
+		assert.LessOrEqual(t, w.server.Calls().Reads, 6, "%v", w.server.Calls().ByOperation)
+		assert.Empty(t, snapshot(w.sim))
+	}
+}

@@ -35,7 +35,7 @@ func portableRows() map[string][]schema.Serves {
 		annotationHealthyThreshold:   {{Portable: portable.HealthyThreshold}},
 		annotationUnhealthyThreshold: {{Portable: portable.UnhealthyThreshold}},
 		annotationCheckTimeout: {
-			{Portable: portable.CheckTimeout, Unit: time.Second, Max: new(float64(mostClassicTimeout)), Where: classicKind()},
+			{Portable: portable.CheckTimeout, Unit: time.Second, Max: new(float64(maxClassicTimeout)), Where: classicKind()},
 			{Portable: portable.CheckTimeout, Unit: time.Second, Where: networkKind()},
 		},
 		annotationCheckInterval:    {{Portable: portable.CheckInterval, Unit: time.Second}},

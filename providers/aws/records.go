@@ -219,7 +219,7 @@ func (a *api) getNetworkAttributes(ctx context.Context, arn string) (map[string]
 	if err != nil {
 		return nil, err
 	}
-	return pairs(what, out.Attributes, func(a elbv2types.LoadBalancerAttribute) (key, value *string) { return a.Key, a.Value })
+	return attributeMap(what, out.Attributes, func(a elbv2types.LoadBalancerAttribute) (key, value *string) { return a.Key, a.Value })
 }
 
 func (a *api) getTargetAttributes(ctx context.Context, arn string) (map[string]string, error) {
@@ -230,19 +230,19 @@ func (a *api) getTargetAttributes(ctx context.Context, arn string) (map[string]s
 	if err != nil {
 		return nil, err
 	}
-	return pairs(what, out.Attributes, func(a elbv2types.TargetGroupAttribute) (key, value *string) { return a.Key, a.Value })
+	return attributeMap(what, out.Attributes, func(a elbv2types.TargetGroupAttribute) (key, value *string) { return a.Key, a.Value })
 }
 
-// pairs makes a map of attributes; everything has some, so that none is no answer.
-func pairs[A any](what string, attributes []A, of func(A) (key, value *string)) (map[string]string, error) {
+// attributeMap makes a map of attributes; everything has some, so that none is no answer.
+func attributeMap[A any](what string, attributes []A, of func(A) (key, value *string)) (map[string]string, error) {
 	if len(attributes) == 0 {
 		return nil, incomplete(what)
 	}
-	return keyed(attributes, of), nil
+	return mapOf(attributes, of), nil
 }
 
-// keyed makes a map of what the SDK has as a list of keys and values.
-func keyed[T any](list []T, of func(T) (key, value *string)) map[string]string {
+// mapOf makes a map of what the SDK has as a list of keys and values.
+func mapOf[T any](list []T, of func(T) (key, value *string)) map[string]string {
 	values := make(map[string]string, len(list))
 	for _, one := range list {
 		key, value := of(one)
@@ -276,7 +276,7 @@ func (a *api) getClassicTags(ctx context.Context, names []string) ([]keyedValue[
 	}
 	var list []keyedValue[map[string]string]
 	for _, d := range out.TagDescriptions {
-		list = append(list, keyedValue[map[string]string]{aws.ToString(d.LoadBalancerName), keyed(d.Tags, classicTag)})
+		list = append(list, keyedValue[map[string]string]{aws.ToString(d.LoadBalancerName), mapOf(d.Tags, classicTag)})
 	}
 	return list, nil
 }
@@ -288,7 +288,7 @@ func (a *api) getNetworkTags(ctx context.Context, arns []string) ([]keyedValue[m
 	}
 	var list []keyedValue[map[string]string]
 	for _, d := range out.TagDescriptions {
-		list = append(list, keyedValue[map[string]string]{aws.ToString(d.ResourceArn), keyed(d.Tags, networkTag)})
+		list = append(list, keyedValue[map[string]string]{aws.ToString(d.ResourceArn), mapOf(d.Tags, networkTag)})
 	}
 	return list, nil
 }
@@ -502,7 +502,7 @@ func (b *records) runClassic(ctx context.Context, s step) error {
 		if _, known := b.classicTags.Peek(in.LoadBalancerNames[0]); known || err != nil {
 			b.classicTags.Invalidate(in.LoadBalancerNames[0])
 		} else { // they cannot be read
-			b.classicTags.Put(keyedValue[map[string]string]{in.LoadBalancerNames[0], keyed(in.Tags, classicTag)})
+			b.classicTags.Put(keyedValue[map[string]string]{in.LoadBalancerNames[0], mapOf(in.Tags, classicTag)})
 		}
 	case *elb.ModifyLoadBalancerAttributesInput:
 		_, err = call(ctx, a, s.what, (*elb.Client).ModifyLoadBalancerAttributes, in)

@@ -372,7 +372,7 @@ func (r *routes) forwards(ctx context.Context, one instance) error {
 	return nil
 }
 
-// DeleteRoute implements cloudprovider.Routes. A route that is gone already is as wished, and one that is not the cluster's by
+// DeleteRoute implements cloudprovider.Routes. A route that is gone already is no error, and one that is not the cluster's by
 // now is left alone.
 func (r *routes) DeleteRoute(ctx context.Context, _ string, route *cloudprovider.Route) error {
 	table, err := r.table(ctx, 0)

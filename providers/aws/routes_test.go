@@ -62,7 +62,7 @@ func TestRoutes(t *testing.T) {
 
 	require.NoError(t, w.routes.CreateRoute(t.Context(), "kubernetes", "hint", routeTo(one, "10.244.2.0/24")), "a black hole makes way")
 	require.NoError(t, w.routes.DeleteRoute(t.Context(), "kubernetes", routeTo(one, "10.244.2.0/24")))
-	require.NoError(t, w.routes.DeleteRoute(t.Context(), "kubernetes", routeTo(one, "10.244.2.0/24")), "what is gone is as wished")
+	require.NoError(t, w.routes.DeleteRoute(t.Context(), "kubernetes", routeTo(one, "10.244.2.0/24")), "what is gone is no error")
 	require.Error(t, w.routes.CreateRoute(t.Context(), "kubernetes", "hint", routeTo(two, "10.244.2.0/24")))
 	err := w.routes.CreateRoute(t.Context(), "kubernetes", "hint", routeTo(one, "10.99.0.0/16"))
 	require.ErrorContains(t, err, "not this cluster's")

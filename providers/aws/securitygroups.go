@@ -84,7 +84,7 @@ type securityGroup struct {
 
 func newGroup(g *ec2types.SecurityGroup) securityGroup {
 	kept := securityGroup{
-		id: aws.ToString(g.GroupId), name: aws.ToString(g.GroupName), description: aws.ToString(g.Description), tags: keyed(g.Tags, ec2Tag),
+		id: aws.ToString(g.GroupId), name: aws.ToString(g.GroupName), description: aws.ToString(g.Description), tags: mapOf(g.Tags, ec2Tag),
 	}
 	for _, p := range g.IpPermissions {
 		base := rule{protocol: aws.ToString(p.IpProtocol), from: aws.ToInt32(p.FromPort), to: aws.ToInt32(p.ToPort)}
@@ -287,7 +287,7 @@ func (n *newRules) note(group string, add, remove []rule) {
 	}
 }
 
-// hidden returns a wish for patience while groups lack rules that were just added to them, of those that mine says yes to.
+// hidden asks for more time while groups lack rules that were just added to them, of those that mine says yes to.
 func (n *newRules) hidden(groups map[string]securityGroup, mine func(rule) bool) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -525,18 +525,18 @@ func (s *securityGroups) apply(ctx context.Context, c ruleChange, part changePar
 
 // fullOf says whose rules fill a group.
 func (g securityGroup) fullOf() string {
-	most, of := "", map[string]int{}
+	largest, of := "", map[string]int{}
 	for _, r := range g.rules {
 		if name, _ := ruleOf(r); name != "" {
 			of[name]++
-			if of[name] > of[most] || (of[name] == of[most] && name < most) {
-				most = name
+			if of[name] > of[largest] || (of[name] == of[largest] && name < largest) {
+				largest = name
 			}
 		}
 	}
 	told := fmt.Sprintf("security group %s (%s) has %d rules, for %d network load balancers", g.id, g.name, len(g.rules), len(of))
-	if most != "" {
-		told += fmt.Sprintf(", %d of them for %s alone", of[most], most)
+	if largest != "" {
+		told += fmt.Sprintf(", %d of them for %s alone", of[largest], largest)
 	}
 	return told + "; use fewer ports and source ranges, raise the quota of rules, or open the node ports yourself and set DisableSecurityGroupIngress"
 }
@@ -591,7 +591,7 @@ func (s *securityGroups) revoke(ctx context.Context, groupID string, rules []rul
 	return err
 }
 
-// notVisible makes the answer that a group does not exist, which we know it does, a wish for patience: EC2 takes a moment to
+// notVisible makes the answer that a group does not exist, which we know it does, a request for more time: EC2 takes a moment to
 // show what is new.
 func notVisible(err error, groupID string) error {
 	if errors.Is(err, cloudapi.ErrNotFound) && strings.Contains(err.Error(), groupID) {
@@ -615,7 +615,7 @@ func (s *securityGroups) remove(ctx context.Context, g securityGroup) error {
 	return stillInUse(err, fmt.Sprintf("security group %s (%s)", g.id, g.name))
 }
 
-// stillInUse makes the refusal to delete what a load balancer had a wish for patience: it lets go some time after it is gone.
+// stillInUse makes the refusal to delete what a load balancer had a request for more time: it lets go some time after it is gone.
 func stillInUse(err error, object string) error {
 	if code := codeOf(err); code == "DependencyViolation" || code == "ResourceInUse" || code == "InvalidGroup.InUse" {
 		return cloudproviderapi.NewRetryError(object+" is still in use; it is deleted when the load balancer has let go of it", groupReleasePause)

@@ -37,7 +37,7 @@ func covers(ranges []netip.Prefix, v6 bool) (some, all bool) {
 }
 
 // hides reports whether nodes see the load balancer's own address in place of that of clients who may come in: those of the
-// other family than the targets', or all by wish. No rule of the nodes can tell them from each other.
+// other family than the targets', or all by choice. No rule of the nodes can tell them from each other.
 func (e entrance) hides(s settings) bool {
 	some, _ := covers(s.ranges, e.v6)
 	other, _ := covers(s.ranges, !e.v6)
@@ -94,7 +94,7 @@ func rangesPlace(service *v1.Service) string {
 // rangesProblem says that the source ranges keep nobody out, and what to do; nil where they hold.
 func rangesProblem(service *v1.Service, s settings, c Config, e entrance, listeners []desiredListener) error {
 	problem := func(reason string, args ...any) error {
-		return &schema.Problem{Place: rangesPlace(service), Value: joined(s.ranges), Reason: fmt.Sprintf(reason, args...), Warning: true}
+		return &schema.Problem{Place: rangesPlace(service), Value: joinRanges(s.ranges), Reason: fmt.Sprintf(reason, args...), Warning: true}
 	}
 	if len(s.ranges) == 0 {
 		return nil
@@ -121,11 +121,11 @@ func rangesProblem(service *v1.Service, s settings, c Config, e entrance, listen
 		"before the load balancer is made", families, attributePreserveClient)
 }
 
-// mostShown is how many source ranges a message names.
-const mostShown = 20
+// maxShown is how many source ranges a message names.
+const maxShown = 20
 
-func joined(ranges []netip.Prefix) string {
-	shown := ranges[:min(len(ranges), mostShown)]
+func joinRanges(ranges []netip.Prefix) string {
+	shown := ranges[:min(len(ranges), maxShown)]
 	texts := make([]string, 0, len(shown)+1)
 	for _, p := range shown {
 		texts = append(texts, p.String())
@@ -136,8 +136,8 @@ func joined(ranges []netip.Prefix) string {
 	return strings.Join(texts, ",")
 }
 
-// mostRules is how many rules EC2 lets a security group have at most, whatever the quota is.
-const mostRules = 1000
+// maxRules is how many rules EC2 lets a security group have at most, whatever the quota is.
+const maxRules = 1000
 
 // tooManyRules refuses source ranges that fit into no security group, before any rule is made of them.
 func tooManyRules(service *v1.Service, s settings, c Config) error {
@@ -146,11 +146,11 @@ func tooManyRules(service *v1.Service, s settings, c Config) error {
 		filtered = !c.NoNodeGroupRules || (len(s.Groups) == 0 && c.NLBGroupMode == groupModeManaged)
 	}
 	rules := len(s.ranges) * len(service.Spec.Ports)
-	if !filtered || rules <= mostRules {
+	if !filtered || rules <= maxRules {
 		return nil
 	}
-	return &schema.Problem{Place: rangesPlace(service), Value: joined(s.ranges), Reason: fmt.Sprintf("holds %d networks, which are %d rules for %d ports: "+
-		"a security group holds %d at most, and 60 without a higher quota; use fewer and larger networks", len(s.ranges), rules, len(service.Spec.Ports), mostRules)}
+	return &schema.Problem{Place: rangesPlace(service), Value: joinRanges(s.ranges), Reason: fmt.Sprintf("holds %d networks, which are %d rules for %d ports: "+
+		"a security group holds %d at most, and 60 without a higher quota; use fewer and larger networks", len(s.ranges), rules, len(service.Spec.Ports), maxRules)}
 }
 
 // plannedEntrance is that of a network load balancer which is not made yet.

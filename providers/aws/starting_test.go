@@ -89,7 +89,7 @@ func TestTagsMayNotBeRead(t *testing.T) {
 			s := w.ensure(s)
 			w.ensure(s)
 			assert.LessOrEqual(t, w.server.Calls().ByOperation["ELB DescribeTags"]+w.server.Calls().ByOperation["ELBv2 DescribeTags"], 1)
-			assert.LessOrEqual(t, w.server.Calls().Writes, 1, "tags that a Service wishes are given once")
+			assert.LessOrEqual(t, w.server.Calls().Writes, 1, "tags that a Service asks for are given once")
 			s = w.change(s, addPort)
 			w.ensure(s)
 			w.addNode(awssim.Spec{Name: "joiner"})
@@ -140,7 +140,7 @@ func TestReservedTags(t *testing.T) {
 // TestBoundedAnnotations: what nobody writes is refused before anything is made of it, as is what is no ID.
 func TestBoundedAnnotations(t *testing.T) {
 	t.Parallel()
-	long := string(make([]byte, mostText+1))
+	long := string(make([]byte, maxText+1))
 	for key, value := range map[string]string{
 		annotationTags: long, annotationNodeLabels: long, annotationSubnets: long, annotationTLSPorts: long, annotationSourceRanges: long,
 		annotationGroups: "sg-*", annotationCertificate: "arn:aws:acm:us-east-1:123456789012:certificate/../x?y", annotationExtraGroups: "sg-1",

@@ -42,7 +42,7 @@ func TestProtectedFromDeletion(t *testing.T) {
 }
 
 // TestBlindMoment: targets stay while EC2 shows none of the nodes' instances, or none with the tag of the cluster, and the Service is
-// told. Without nodes of its own by its labels it has none, as it wishes.
+// told. Without nodes of its own by its labels it has none, as it asks.
 func TestBlindMoment(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"network", "classic"} {

@@ -87,7 +87,7 @@ func (a *api) listSubnets(ctx context.Context) ([]subnet, int, error) {
 
 func newSubnet(s *ec2types.Subnet) subnet {
 	one := subnet{
-		id: aws.ToString(s.SubnetId), zone: aws.ToString(s.AvailabilityZone), cidr: aws.ToString(s.CidrBlock), tags: keyed(s.Tags, ec2Tag),
+		id: aws.ToString(s.SubnetId), zone: aws.ToString(s.AvailabilityZone), cidr: aws.ToString(s.CidrBlock), tags: mapOf(s.Tags, ec2Tag),
 	}
 	for _, a := range s.Ipv6CidrBlockAssociationSet {
 		if a.Ipv6CidrBlockState != nil && a.Ipv6CidrBlockState.State == ec2types.SubnetCidrBlockStateCodeAssociated {
@@ -115,7 +115,7 @@ func (a *api) listTables(ctx context.Context) ([]routeTable, int, error) {
 }
 
 func newTable(t *ec2types.RouteTable) routeTable {
-	one := routeTable{id: aws.ToString(t.RouteTableId), routes: t.Routes, tags: keyed(t.Tags, ec2Tag)}
+	one := routeTable{id: aws.ToString(t.RouteTableId), routes: t.Routes, tags: mapOf(t.Tags, ec2Tag)}
 	for _, a := range t.Associations {
 		one.main = one.main || aws.ToBool(a.Main)
 		if a.SubnetId != nil {

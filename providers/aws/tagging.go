@@ -34,8 +34,8 @@ const (
 	taggingLabel = "k8s.io/cloud-provider-aws"
 	// taggingRequeues is how often an item is tried again before it is dropped.
 	taggingRequeues = 9
-	// taggingNewborn is how long EC2 may not know an instance whose node is there.
-	taggingNewborn = 5 * time.Minute
+	// recentNode is how long EC2 may not know an instance whose node is there.
+	recentNode = 5 * time.Minute
 	// taggingBatch is how many instances one call tags.
 	taggingBatch = 50
 	// taggingFirstDelay and taggingMostDelay bound the pauses between two tries.
@@ -261,7 +261,7 @@ func (t *tagging) finish(ctx context.Context, i taggingItem, err error) {
 		err = t.mark(ctx, i)
 	case i.remove && (gone || unknown), unknown:
 		err = nil
-	case gone && !t.newborn(i):
+	case gone && !t.recentlyJoined(i):
 		klog.InfoS("Not tagging an instance that does not exist", "node", i.node, "instance", i.instanceID)
 		err = nil
 	}
@@ -279,9 +279,9 @@ func (t *tagging) finish(ctx context.Context, i taggingItem, err error) {
 	t.queue.AddRateLimited(i)
 }
 
-func (t *tagging) newborn(i taggingItem) bool {
+func (t *tagging) recentlyJoined(i taggingItem) bool {
 	n, err := t.lister.Get(i.node)
-	return err == nil && time.Since(n.CreationTimestamp.Time) < taggingNewborn
+	return err == nil && time.Since(n.CreationTimestamp.Time) < recentNode
 }
 
 // mark labels the node with the checksum of its tags.

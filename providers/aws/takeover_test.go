@@ -332,7 +332,7 @@ func TestOrphans(t *testing.T) {
 	assert.Equal(t, []string{orphanClassic, orphanNetwork, orphanGroup, orphanGroup, orphanTargetGroup}, kinds)
 	for _, o := range found {
 		require.NoError(t, w.DeleteOrphan(t.Context(), o))
-		require.NoError(t, w.DeleteOrphan(t.Context(), o), "what is gone is as wished")
+		require.NoError(t, w.DeleteOrphan(t.Context(), o), "what is gone is no error")
 	}
 	assert.Empty(t, w.sim.Classics())
 	assert.Len(t, w.sim.Networks(), 2, "the living one, and the one by hand")

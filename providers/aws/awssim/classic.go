@@ -200,8 +200,8 @@ func orZero(n *int) *int {
 	return n
 }
 
-// mostGroups is how many security groups a load balancer can have.
-const mostGroups = 5
+// maxGroups is how many security groups a load balancer can have.
+const maxGroups = 5
 
 func (s *Sim) checkPlaces(subnets, groups []string) error {
 	zones := map[string]bool{}
@@ -215,8 +215,8 @@ func (s *Sim) checkPlaces(subnets, groups []string) error {
 		}
 		zones[n.Zone] = true
 	}
-	if len(groups) > mostGroups {
-		return refuse("InvalidConfigurationRequest", "a load balancer has at most %d security groups", mostGroups)
+	if len(groups) > maxGroups {
+		return refuse("InvalidConfigurationRequest", "a load balancer has at most %d security groups", maxGroups)
 	}
 	for _, id := range groups {
 		if g := s.groups.byID[id]; g == nil || s.lagging(g.Created) {

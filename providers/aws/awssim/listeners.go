@@ -40,7 +40,7 @@ func showListener(l *Listener) []elem {
 	}
 }
 
-// readListener reads what a call wishes of a listener.
+// readListener reads what a call asks of a listener.
 func (s *Sim) readListener(p *params, l *Listener) {
 	if n := p.within("Port", 1, 65535); n != nil {
 		l.Port = *n

@@ -71,10 +71,10 @@ func (p *params) number(name string) *int {
 }
 
 // within is a number that must lie in a range.
-func (p *params) within(name string, least, most int) *int {
+func (p *params) within(name string, lowest, highest int) *int {
 	n := p.number(name)
-	if n != nil && (*n < least || *n > most) {
-		p.note(refuse("ValidationError", "%s must be between %d and %d", p.prefix+name, least, most))
+	if n != nil && (*n < lowest || *n > highest) {
+		p.note(refuse("ValidationError", "%s must be between %d and %d", p.prefix+name, lowest, highest))
 	}
 	return n
 }

@@ -393,7 +393,7 @@ func (s *Sim) WriteErrorFor(w http.ResponseWriter, r *http.Request, status int, 
 func (*Sim) InOrder(status int, body []byte) bool {
 	_, rest, _ := strings.Cut(string(body), "<Code>")
 	code, _, _ := strings.Cut(rest, "</Code>")
-	held := code == "ResourceInUse" && strings.Contains(string(body), goneBalancer)
+	held := code == "ResourceInUse" && strings.Contains(string(body), goneLoadBalancer)
 	return status == http.StatusUnauthorized || status == http.StatusForbidden || held || strings.HasSuffix(code, "NotFound") ||
 		slices.Contains([]string{"DependencyViolation", "InvalidTarget", "InvalidInstance", "UnsupportedOperation"}, code)
 }
@@ -402,9 +402,9 @@ func (*Sim) InOrder(status int, body []byte) bool {
 func (*Sim) RateHeaders(http.Header, int, int, time.Time) {}
 
 // page cuts a page out of a list; the token is where the next one begins. What is on a page stays, its order does not.
-func page[T any](s *Sim, p *params, list []T, sizeName, tokenName string, usual, most int) ([]T, string) {
+func page[T any](s *Sim, p *params, list []T, sizeName, tokenName string, usual, highest int) ([]T, string) {
 	size := usual
-	if n := p.within(sizeName, 1, most); n != nil {
+	if n := p.within(sizeName, 1, highest); n != nil {
 		size = *n
 	}
 	if s.options.PageLimit > 0 {

@@ -50,8 +50,8 @@ type ghost struct {
 	until    time.Time
 }
 
-// goneBalancer is in the refusal to delete what a deleted load balancer still holds, which nobody can know.
-const goneBalancer = "a load balancer that was deleted"
+// goneLoadBalancer is in the refusal to delete what a deleted load balancer still holds, which nobody can know.
+const goneLoadBalancer = "a load balancer that was deleted"
 
 // haunt keeps a target group in use for a while after its load balancer is gone.
 func (s *Sim) haunt(targetGroup, balancer string) {
@@ -140,13 +140,13 @@ func (p *params) healthCheck(t *TargetGroup) {
 		t.CheckPath = "/"
 	}
 	for name, n := range map[string]struct {
-		at          *int
-		least, most int
+		at              *int
+		lowest, highest int
 	}{
 		"HealthCheckIntervalSeconds": {&t.Interval, 5, 300}, "HealthCheckTimeoutSeconds": {&t.Timeout, 2, 120},
 		"HealthyThresholdCount": {&t.Healthy, 2, 10}, "UnhealthyThresholdCount": {&t.Unhealthy, 2, 10},
 	} {
-		if v := p.within(name, n.least, n.most); v != nil {
+		if v := p.within(name, n.lowest, n.highest); v != nil {
 			*n.at = *v
 		}
 	}
@@ -239,7 +239,7 @@ func (s *Sim) deleteTargetGroup(p *params) (answer, error) {
 		return nil, refuse("ResourceInUse", "Target group '%s' is currently in use by a listener or a rule", arn)
 	}
 	if len(s.attached(arn)) > 0 {
-		return nil, refuse("ResourceInUse", "Target group '%s' is currently in use by %s", arn, goneBalancer)
+		return nil, refuse("ResourceInUse", "Target group '%s' is currently in use by %s", arn, goneLoadBalancer)
 	}
 	s.targets.remove(arn)
 	return nil, nil

@@ -20,7 +20,6 @@ import (
 )
 
 const (
-	labelZoneID       = "topology.k8s.aws/zone-id"
 	labelNetworkLayer = "topology.k8s.aws/network-node-layer-"
 
 	// unsupportedFor is how long it is believed that a type of instances, or the region, knows no network topology.
@@ -31,71 +30,7 @@ const (
 	layersFor = time.Hour
 	// topologyPause is how long a failure to read the place of instances is believed, by all whose nodes wait.
 	topologyPause = 10 * time.Second
-	// zonesRetry keeps an unknown zone from being asked for again and again.
-	zonesRetry = 10 * time.Second
 )
-
-// zone is an availability zone.
-type zone struct{ name, id, kind string }
-
-// zones are read once, and again for one that is unknown.
-type zones struct {
-	api  *api
-	once keylock.Locks
-
-	mu    sync.Mutex
-	known map[string]zone
-	read  time.Time
-}
-
-func (z *zones) lookup(name string) (found zone, ok, fresh bool) {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	found, ok = z.known[name]
-	return found, ok, time.Since(z.read) < zonesRetry
-}
-
-// get returns a zone by its name.
-func (z *zones) get(ctx context.Context, name string) (zone, error) {
-	if found, ok, _ := z.lookup(name); ok {
-		return found, nil
-	}
-	unlock, err := z.once.Lock(ctx, "zones")
-	if err != nil {
-		return zone{}, fmt.Errorf("waiting for the zones: %w", err)
-	}
-	defer unlock()
-	found, ok, fresh := z.lookup(name)
-	if !ok && !fresh {
-		if err := z.readAll(ctx); err != nil {
-			return zone{}, err
-		}
-		found, ok, _ = z.lookup(name)
-	}
-	if !ok {
-		return zone{}, fmt.Errorf("EC2 knows no availability zone %q", name)
-	}
-	return found, nil
-}
-
-func (z *zones) readAll(ctx context.Context) error {
-	out, err := call(ctx, z.api, "reading availability zones", (*ec2.Client).DescribeAvailabilityZones, &ec2.DescribeAvailabilityZonesInput{})
-	if err != nil {
-		return err
-	}
-	if len(out.AvailabilityZones) == 0 {
-		return fmt.Errorf("reading availability zones: %w", errIncomplete)
-	}
-	known := map[string]zone{}
-	for _, one := range out.AvailabilityZones {
-		name := aws.ToString(one.ZoneName)
-		known[name] = zone{name, aws.ToString(one.ZoneId), aws.ToString(one.ZoneType)}
-	}
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	z.known, z.read = known, time.Now()
-	return nil
-}
 
 // topology tells where instances are in the network, for those types that tell it.
 type topology struct {
@@ -106,7 +41,7 @@ type topology struct {
 
 	mu sync.Mutex
 	// layers are the network nodes of instances that were read. They are kept for as long as nodes may ask for them.
-	layers map[string]place
+	layers map[string]position
 	// failure is why the latest read failed, and failed when.
 	failure error
 	failed  time.Time
@@ -114,15 +49,15 @@ type topology struct {
 	unsupported map[string]time.Time
 }
 
-// place is where an instance is in the network.
-type place struct {
+// position is where an instance is in the network.
+type position struct {
 	nodes []string
 	read  time.Time
 }
 
 func newTopology(c Config, a *api) *topology {
 	// the table has checked it
-	return &topology{api: a, required: regexp.MustCompile(c.TopologyTypes), layers: map[string]place{}, unsupported: map[string]time.Time{}}
+	return &topology{api: a, required: regexp.MustCompile(c.TopologyTypes), layers: map[string]position{}, unsupported: map[string]time.Time{}}
 }
 
 // of returns the labels of an instance's place in the network. company are instances that are asked about at about the
@@ -219,10 +154,10 @@ func (t *topology) read(ctx context.Context, one instance, company []string) err
 		return err
 	}
 	now := time.Now()
-	maps.DeleteFunc(t.layers, func(_ string, p place) bool { return now.Sub(p.read) > layersFor })
+	maps.DeleteFunc(t.layers, func(_ string, p position) bool { return now.Sub(p.read) > layersFor })
 	for _, i := range out.Instances {
 		if id := aws.ToString(i.InstanceId); slices.Contains(ids, id) {
-			t.layers[id] = place{i.NetworkNodes, now}
+			t.layers[id] = position{i.NetworkNodes, now}
 		}
 	}
 	if _, told := t.layers[one.id]; !told {

@@ -42,11 +42,11 @@ func cloned[T any](c collection[*T], clone func(T) *T) collection[*T] {
 }
 
 func (t RouteTable) clone() *RouteTable {
-	t.Subnets, t.Routes, t.Tags = slices.Clone(t.Subnets), each(t.Routes, plain), maps.Clone(t.Tags)
+	t.Subnets, t.Routes, t.Tags = slices.Clone(t.Subnets), each(t.Routes, pointerTo), maps.Clone(t.Tags)
 	return &t
 }
 
-func plain[T any](v T) *T { return new(v) }
+func pointerTo[T any](v T) *T { return new(v) }
 
 func (n Subnet) clone() *Subnet {
 	n.Tags = maps.Clone(n.Tags)
@@ -75,7 +75,8 @@ func (l ClassicListener) clone() *ClassicListener {
 
 func (lb ClassicLB) clone() *ClassicLB {
 	lb.Listeners, lb.Subnets, lb.Groups = each(lb.Listeners, ClassicListener.clone), slices.Clone(lb.Subnets), slices.Clone(lb.Groups)
-	lb.Instances, lb.Tags, lb.Policies, lb.Backends = slices.Clone(lb.Instances), maps.Clone(lb.Tags), maps.Clone(lb.Policies), maps.Clone(lb.Backends)
+	lb.Instances, lb.Tags = slices.Clone(lb.Instances), maps.Clone(lb.Tags)
+	lb.Policies, lb.Backends = maps.Clone(lb.Policies), maps.Clone(lb.Backends)
 	if lb.Check != nil {
 		lb.Check = new(*lb.Check)
 	}
@@ -83,7 +84,8 @@ func (lb ClassicLB) clone() *ClassicLB {
 }
 
 func (lb LoadBalancer) clone() *LoadBalancer {
-	lb.Mappings, lb.Groups, lb.Tags, lb.Attributes = slices.Clone(lb.Mappings), slices.Clone(lb.Groups), maps.Clone(lb.Tags), maps.Clone(lb.Attributes)
+	lb.Mappings, lb.Groups = slices.Clone(lb.Mappings), slices.Clone(lb.Groups)
+	lb.Tags, lb.Attributes = maps.Clone(lb.Tags), maps.Clone(lb.Attributes)
 	return &lb
 }
 
@@ -93,6 +95,6 @@ func (l Listener) clone() *Listener {
 }
 
 func (t TargetGroup) clone() *TargetGroup {
-	t.Targets, t.Attributes, t.Tags = each(t.Targets, plain), maps.Clone(t.Attributes), maps.Clone(t.Tags)
+	t.Targets, t.Attributes, t.Tags = each(t.Targets, pointerTo), maps.Clone(t.Attributes), maps.Clone(t.Tags)
 	return &t
 }
