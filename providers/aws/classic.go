@@ -264,7 +264,8 @@ func (c *classicReconciler) leftovers(ctx context.Context, service *v1.Service, 
 	if c.config.NoNodeGroupRules {
 		return left, nil
 	}
-	rules := classicRules{id: id, all: o.groups, name: loadBalancerName(service)}
+	// Rules for what is left over are removed first, and nobody else needs them.
+	rules := classicRules{id: id, all: withoutRulesFor(o.groups, left.groups), name: loadBalancerName(service)}
 	if o.classic != nil {
 		rules.sources = classicSources(service, c.config, o.classic)
 	}

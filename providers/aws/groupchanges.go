@@ -190,6 +190,18 @@ func (l leftovers) openings(all map[string]securityGroup, decide func(securityGr
 	return opened
 }
 
+// withoutRulesFor are security groups without the rules that let some groups in.
+func withoutRulesFor(all map[string]securityGroup, sources []securityGroup) map[string]securityGroup {
+	kept := make(map[string]securityGroup, len(all))
+	for id, g := range all {
+		g.rules = slices.DeleteFunc(slices.Clone(g.rules), func(r rule) bool {
+			return slices.ContainsFunc(sources, func(s securityGroup) bool { return s.id == r.source.group && s.id != id })
+		})
+		kept[id] = g
+	}
+	return kept
+}
+
 // closingChange removes the rules of nodes for a load balancer that is deleted.
 func closingChange[O any](groups *securityGroups, left leftovers) services.Change[O] {
 	return services.Change[O]{

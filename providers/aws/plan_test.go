@@ -118,7 +118,7 @@ func TestDeletionReads(t *testing.T) {
 		s = w.ensure(s)
 		w.server.ResetCalls()
 		require.NoError(t, w.remove(s))
-		assert.LessOrEqual(t, w.server.Calls().Reads, 6, "%v", w.server.Calls().ByOperation)
+		assert.LessOrEqual(t, w.server.Calls().Reads, 5, "%v", w.server.Calls().ByOperation)
 		assert.Empty(t, snapshot(w.sim))
 	}
 }
