@@ -142,7 +142,8 @@ var Annotations = limited(schema.Annotations[settings]{
 		Key: annotationType, Changes: schema.AtCreation, Spec: schema.Spec{
 			Choices: []string{typeNLB, typeNLBIP, typeExternal}, Lenient: true, DefaultHelp: "a classic load balancer",
 			Help: "Kind of load balancer: nlb is a network load balancer; nlb-ip and external leave the Service to another controller.",
-		}}),
+		},
+	}),
 	textRow(annotationInternal, "Give the load balancer private addresses alone: any text but false does.", schema.AtCreation, func(s *settings) *string { return &s.Internal }, nil),
 	schema.EnumAnnotation(func(s *settings) *string {
 		return &s.ProxyProtocol
@@ -167,7 +168,8 @@ var Annotations = limited(schema.Annotations[settings]{
 		Key: annotationCertificate, Changes: schema.InPlace, Spec: schema.Spec{
 			Help: "Certificate of the ports that end TLS: an ARN of ACM or IAM.", Check: bounded(nil),
 			ID: schema.ARN("a certificate", "arn:aws:acm:us-east-1:123456789012:certificate/4de7ac8b-495b-4884-9a69-1050c6793cd6", "acm", "iam", "acm-pca"),
-		}}),
+		},
+	}),
 	textRow(annotationTLSPorts, "Ports that end TLS, by number or name, separated by commas without blanks; * or empty means all.", schema.InPlace, func(s *settings) *string { return &s.TLSPorts }, nil),
 	textRow(annotationTLSPolicy, "Predefined policy of TLS, such as ELBSecurityPolicy-TLS13-1-2-2021-06.", schema.InPlace, func(s *settings) *string { return &s.TLSPolicy }, nil),
 	textRow(annotationBackendProtocol, "Protocol to the nodes. Classic: http, https, ssl, tcp. Network: ssl encrypts anew on ports that end TLS.", schema.InPlace, func(s *settings) *string { return &s.BackendProtocol }, nil),
@@ -198,7 +200,8 @@ var Annotations = limited(schema.Annotations[settings]{
 	schema.ListAnnotation(func(s *settings) *[]string { return &s.Subnets }, schema.AnnotationRow{
 		Key: annotationSubnets, Changes: schema.InPlace, RefuseEmpty: true, Spec: schema.Spec{
 			DefaultHelp: "found by tags", Check: bounded(nil), ID: schema.PrefixedHex("subnet-").OrName("subnet-"), Help: "Subnets by ID or Name, in the order of addresses. A network load balancer can get more of them later, and lose none.",
-		}}),
+		},
+	}),
 	listRow(annotationSourceRanges, "Networks that may come in, where spec.loadBalancerSourceRanges is empty.", schema.InPlace, func(s *settings) *[]string { return &s.SourceRanges }, checkRanges),
 })
 

@@ -85,7 +85,8 @@ func TestNodeAddresses(t *testing.T) {
 		"ipv6 alone": {"NodeIPFamilies = ipv6\n", full, v6},
 		"both":       {"NodeIPFamilies = ipv6\nNodeIPFamilies = ipv4\n", full, append(append([]string{}, v6...), v4...)},
 		"private": {
-			"", awssim.Spec{Name: "n", Interfaces: []*awssim.Interface{{PrivateIPs: []string{"10.0.0.1"}}}},
+			"",
+			awssim.Spec{Name: "n", Interfaces: []*awssim.Interface{{PrivateIPs: []string{"10.0.0.1"}}}},
 			[]string{"InternalIP 10.0.0.1", "InternalDNS n", "Hostname n"},
 		},
 	} {

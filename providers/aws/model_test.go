@@ -55,7 +55,10 @@ func TestClassicListeners(t *testing.T) {
 		),
 	)
 	for _, other := range []classicListener{
-		{81, 30080, "TCP", "TCP", ""}, {80, 30081, "TCP", "TCP", ""}, {80, 30080, "HTTP", "TCP", ""}, {80, 30080, "TCP", "HTTP", ""},
+		{81, 30080, "TCP", "TCP", ""},
+		{80, 30081, "TCP", "TCP", ""},
+		{80, 30080, "HTTP", "TCP", ""},
+		{80, 30080, "TCP", "HTTP", ""},
 		{80, 30080, "TCP", "TCP", "arn:x"},
 	} {
 		assert.False(t, one.equals(other))
@@ -174,7 +177,9 @@ func TestNetworkCheck(t *testing.T) {
 		{map[string]string{annotationCheckProtocol: "TCP"}, true, Config{}, healthCheck{"TCP", "32000", "", 10, 0, 2, 2}},
 		{map[string]string{annotationCheckProtocol: "Http"}, false, Config{}, healthCheck{"HTTP", "traffic-port", "/", 30, 0, 3, 3}},
 		{
-			map[string]string{annotationCheckProtocol: "https", annotationCheckPath: "/x", annotationCheckPort: "80"}, false, Config{},
+			map[string]string{annotationCheckProtocol: "https", annotationCheckPath: "/x", annotationCheckPort: "80"},
+			false,
+			Config{},
 			healthCheck{"HTTPS", "80", "/x", 30, 0, 3, 3},
 		},
 		{
@@ -182,10 +187,13 @@ func TestNetworkCheck(t *testing.T) {
 				annotationCheckProtocol: "tcp", annotationCheckPort: "80", annotationCheckPath: "/x", annotationCheckInterval: "17",
 				annotationUnhealthyThreshold: "7",
 			},
-			false, shared, healthCheck{"HTTP", "9999", "/live", 17, 0, 3, 7},
+			false, shared,
+			healthCheck{"HTTP", "9999", "/live", 17, 0, 3, 7},
 		},
 		{
-			map[string]string{annotationHealthyThreshold: "4", annotationUnhealthyThreshold: "6", annotationCheckTimeout: "9"}, false, Config{},
+			map[string]string{annotationHealthyThreshold: "4", annotationUnhealthyThreshold: "6", annotationCheckTimeout: "9"},
+			false,
+			Config{},
 			healthCheck{"TCP", "traffic-port", "", 30, 9, 4, 6},
 		},
 	} {
@@ -279,15 +287,19 @@ func TestDiscoverSubnets(t *testing.T) {
 		"cluster before none":        {[]subnet{{id: "p1", zone: "a"}, {id: "p2", zone: "a", tags: mine}}, false, []string{"p2"}},
 		"the smallest ID":            {[]subnet{{id: "p2", zone: "a", tags: mine}, {id: "p1", zone: "a", tags: mine}}, false, []string{"p1"}},
 		"the role of the scheme": {
-			[]subnet{{id: "p1", zone: "a", tags: mergeTags(mine, role)}, {id: "x", zone: "a", tags: mergeTags(mine, internalRole)}}, true,
+			[]subnet{{id: "p1", zone: "a", tags: mergeTags(mine, role)}, {id: "x", zone: "a", tags: mergeTags(mine, internalRole)}},
+			true,
 			[]string{"x"},
 		},
 		"one of each zone, sorted by it": {
 			[]subnet{
-				{id: "p1", zone: "c", tags: mine}, {id: "p2", zone: "b", tags: mine}, {id: "p3", zone: "a", tags: mine},
+				{id: "p1", zone: "c", tags: mine},
+				{id: "p2", zone: "b", tags: mine},
+				{id: "p3", zone: "a", tags: mine},
 				{id: "p4", zone: "a", tags: mine},
 			},
-			false, []string{"p3", "p2", "p1"},
+			false,
+			[]string{"p3", "p2", "p1"},
 		},
 		"without a zone or an ID": {[]subnet{{id: "p1", tags: mine}, {zone: "a", tags: mine}, {id: "p2", zone: "b", tags: mine}}, false, []string{"p2"}},
 	} {
@@ -308,8 +320,10 @@ func TestDiscoverSubnets(t *testing.T) {
 func TestNamedSubnets(t *testing.T) {
 	t.Parallel()
 	all := []subnet{
-		{id: "subnet-1", zone: "a", tags: map[string]string{"Name": "one"}}, {id: "subnet-2", zone: "b", tags: map[string]string{"Name": "two"}},
-		{id: "subnet-3", zone: "c", tags: map[string]string{"Name": "two"}}, {id: "subnet-4", zone: "a"},
+		{id: "subnet-1", zone: "a", tags: map[string]string{"Name": "one"}},
+		{id: "subnet-2", zone: "b", tags: map[string]string{"Name": "two"}},
+		{id: "subnet-3", zone: "c", tags: map[string]string{"Name": "two"}},
+		{id: "subnet-4", zone: "a"},
 	}
 	got, err := namedSubnets(all, []string{"subnet-2", "one"})
 	require.NoError(t, err)
@@ -334,7 +348,10 @@ func TestNodeGroup(t *testing.T) {
 		attached []string
 		want     string
 	}{
-		{nil, ""}, {[]string{"sg-1"}, "sg-1"}, {[]string{"sg-1", "sg-2"}, "sg-2"}, {[]string{"sg-4", "sg-2"}, "sg-2"},
+		{nil, ""},
+		{[]string{"sg-1"}, "sg-1"},
+		{[]string{"sg-1", "sg-2"}, "sg-2"},
+		{[]string{"sg-4", "sg-2"}, "sg-2"},
 		{[]string{"sg-2", "sg-3"}, "sg-3"},
 	} {
 		got, err := nodeGroup(id, c.attached, groups)
@@ -362,7 +379,9 @@ func TestExactRules(t *testing.T) {
 	assert.Equal(
 		t,
 		[]rule{
-			tcp("10.0.0.0/8", ""), {"icmp", 3, 4, ruleSource{cidr: "10.0.0.0/8"}, ""}, {"tcp", 80, 80, ruleSource{cidr: "2001:db8::/32"}, "mine"},
+			tcp("10.0.0.0/8", ""),
+			{"icmp", 3, 4, ruleSource{cidr: "10.0.0.0/8"}, ""},
+			{"tcp", 80, 80, ruleSource{cidr: "2001:db8::/32"}, "mine"},
 			{"icmpv6", 2, 0, ruleSource{cidr: "2001:db8::/32"}, "mine"},
 		},
 		frontRules([]frontPort{{"tcp", 80}}, ranges, "mine"),
@@ -405,8 +424,10 @@ func TestNetworkNodeRules(t *testing.T) {
 			"udp 30053 0.0.0.0/0" + client, "tcp 30080 0.0.0.0/0" + client, "tcp 30053 10.0.0.0/24" + health,
 		}, 1},
 		"one port is checked for all": {
-			[]desiredListener{listener("TCP", "30080", 30080), listener("TCP", "30080", 30081)}, all, false,
-			[]string{"tcp 30080 0.0.0.0/0" + client, "tcp 30081 0.0.0.0/0" + client}, 1,
+			[]desiredListener{listener("TCP", "30080", 30080), listener("TCP", "30080", 30081)},
+			all, false,
+			[]string{"tcp 30080 0.0.0.0/0" + client, "tcp 30081 0.0.0.0/0" + client},
+			1,
 		},
 		"another port for checks": {
 			[]desiredListener{listener("TCP", "32000", 30080)}, all, false, []string{"tcp 30080 0.0.0.0/0" + client, "tcp 32000 10.0.0.0/24" + health}, 0,
@@ -419,8 +440,10 @@ func TestNetworkNodeRules(t *testing.T) {
 			[]desiredListener{listener("UDP", trafficPort, 30053)}, all, false, []string{"udp 30053 0.0.0.0/0" + client, "tcp 30053 10.0.0.0/24" + health}, 0,
 		},
 		"hidden clients": {
-			[]desiredListener{listener("TCP", "32000", 30080)}, some[:1], true,
-			[]string{"tcp 30080 192.0.2.0/24" + client, "tcp 30080 10.0.0.0/24" + client, "tcp 32000 10.0.0.0/24" + health}, 0,
+			[]desiredListener{listener("TCP", "32000", 30080)},
+			some[:1], true,
+			[]string{"tcp 30080 192.0.2.0/24" + client, "tcp 30080 10.0.0.0/24" + client, "tcp 32000 10.0.0.0/24" + health},
+			0,
 		},
 		"clients by IPv6": {
 			[]desiredListener{listener("TCP", trafficPort, 30080)}, some[:1], true, []string{"tcp 30080 192.0.2.0/24" + client, "tcp 30080 10.0.0.0/24" + client}, 0,

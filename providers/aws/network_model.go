@@ -405,30 +405,30 @@ func (h healthCheck) differs(have healthCheck) bool {
 }
 
 // serves reports whether a target group can become the wanted one, by a change of its health check at most.
-func (w desiredNetwork) serves(t *elbv2types.TargetGroup, g desiredTargetGroup) bool {
+func (d desiredNetwork) serves(t *elbv2types.TargetGroup, g desiredTargetGroup) bool {
 	if aws.ToInt32(t.Port) != g.port || string(t.Protocol) != g.protocol || string(t.TargetType) != g.targetType ||
 		cmp.Or(string(t.IpAddressType), addressIPv4) != g.addressType {
 		return false
 	}
 	have := checkOf(t)
-	return !w.fixedChecks || (have.protocol == g.check.protocol && have.interval == g.check.interval)
+	return !d.fixedChecks || (have.protocol == g.check.protocol && have.interval == g.check.interval)
 }
 
 // match finds the target group of each wanted listener among those that exist; it is "" where one has to be made.
-func (w desiredNetwork) match(state networkState) []string {
-	arns := make([]string, len(w.listeners))
+func (d desiredNetwork) match(state networkState) []string {
+	arns := make([]string, len(d.listeners))
 	taken := map[string]bool{}
 	current := map[int32]string{}
 	for _, l := range state.listeners {
 		current[aws.ToInt32(l.Port)] = forwardsTo(&l)
 	}
 	for _, sameName := range []bool{false, true} {
-		for i, l := range w.listeners {
+		for i, l := range d.listeners {
 			for n := range state.groups {
 				t := &state.groups[n]
 				arn := aws.ToString(t.TargetGroupArn)
 				preferred := arn == current[l.port] || sameName || aws.ToString(t.TargetGroupName) == l.group.name
-				if arns[i] == "" && !taken[arn] && preferred && w.serves(t, l.group) {
+				if arns[i] == "" && !taken[arn] && preferred && d.serves(t, l.group) {
 					arns[i], taken[arn] = arn, true
 				}
 			}
@@ -508,13 +508,13 @@ func grownSubnets(lb elbv2types.LoadBalancer, want desiredNetwork) []string {
 }
 
 // groupSteps makes one target group, or what it should be.
-func (w desiredNetwork) groupSteps(state networkState, arn string, g desiredTargetGroup) []step {
+func (d desiredNetwork) groupSteps(state networkState, arn string, g desiredTargetGroup) []step {
 	var steps []step
 	var have []target
 	var attributes map[string]string
 	if arn == "" {
 		steps = append(steps, step{
-			what: "creating target group " + g.name, input: createTargetGroup(g, aws.ToString(state.lb.VpcId), w.tags), group: g.name,
+			what: "creating target group " + g.name, input: createTargetGroup(g, aws.ToString(state.lb.VpcId), d.tags), group: g.name,
 			loadBalancer: aws.ToString(state.lb.LoadBalancerArn),
 		})
 		attributes = map[string]string{attributeProxyV2: textFalse}
@@ -530,7 +530,7 @@ func (w desiredNetwork) groupSteps(state networkState, arn string, g desiredTarg
 		}
 		have, attributes = state.targets[arn], state.targetAttributes[arn]
 	}
-	if changed := lackingTags(w.targetAttributes, attributes); len(changed) > 0 {
+	if changed := lackingTags(d.targetAttributes, attributes); len(changed) > 0 {
 		var list []elbv2types.TargetGroupAttribute
 		for _, k := range slices.Sorted(maps.Keys(changed)) {
 			list = append(list, elbv2types.TargetGroupAttribute{Key: aws.String(k), Value: aws.String(changed[k])})
@@ -539,7 +539,7 @@ func (w desiredNetwork) groupSteps(state networkState, arn string, g desiredTarg
 			what: "changing attributes of target group " + g.name, input: &elbv2.ModifyTargetGroupAttributesInput{TargetGroupArn: orNil(arn), Attributes: list}, group: g.name,
 		})
 	}
-	return append(steps, targetSteps(arn, g, have, w.targets, w.eligible, w.keep)...)
+	return append(steps, targetSteps(arn, g, have, d.targets, d.eligible, d.keep)...)
 }
 
 // targetsAtOnce is how many targets one call registers or deregisters.

@@ -45,7 +45,9 @@ func TestControlPlaneStaysInReach(t *testing.T) {
 	t.Parallel()
 	all := func(group string) awssim.Rule { return awssim.Rule{Protocol: "-1", Group: group} }
 	for _, c := range []struct{ annotation, group string }{
-		{annotationGroups, awssim.NodeGroup}, {annotationGroups, mastersGroup}, {annotationExtraGroups, mastersGroup},
+		{annotationGroups, awssim.NodeGroup},
+		{annotationGroups, mastersGroup},
+		{annotationExtraGroups, mastersGroup},
 		{annotationExtraGroups, awssim.NodeGroup},
 	} {
 		for _, given := range []bool{true, false} { // the annotation stays until the Service goes, or goes before it
