@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/registry/defaults"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
@@ -57,6 +58,26 @@ func Translate(p Provider, in Inputs, service *v1.Service) portable.Translation 
 		t.Err = errors.Join(t.Err, p.Unserved(in, t.Service))
 	}
 	return t
+}
+
+// CheckDefaults returns what is wrong with annotations that Services are to have where they have none of their own. What depends on
+// the ports of a Service is left to its own reconciliation.
+func CheckDefaults(p Provider, in Inputs, annotations map[string]string) error {
+	in.Defaults = nil
+	service := &v1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "defaults", Annotations: annotations},
+		Spec: v1.ServiceSpec{
+			Type: v1.ServiceTypeLoadBalancer, Ports: []v1.ServicePort{{Name: "http", Port: 80}, {Name: "https", Port: 443}},
+		},
+	}
+	AsStored(service)
+	_, err := CheckServiceOf(p, in, service)
+	table := slices.Concat(p.Annotations, guard.Annotations.Rows(), portable.Annotations.Rows())
+	problems := append(schema.Problems(err), schema.Problems(misspelt(table, annotations))...)
+	return errors.Join(slices.DeleteFunc(problems, func(one error) bool {
+		problem, ok := errors.AsType[*schema.Problem](one)
+		return !ok || strings.Contains(problem.Place, portable.TLSPorts) || !strings.Contains(problem.Place, "annotation")
+	})...)
 }
 
 // Cloud is what translations have to know of the provider.

@@ -13,6 +13,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
 )
 
 func TestConformance(t *testing.T) {
@@ -68,6 +69,16 @@ func newFixture(t testing.TB) *conformance.Fixture {
 			"network":      {Service: nlb("network", nil, servicePort("http", 80, 30080)), Change: addPort},
 			"rich classic": {Service: richClassic(), Change: changeClassic},
 			"rich network": {Service: richNetwork(), Change: changeNetwork},
+		},
+		Portable: map[string]conformance.PortableCase{
+			portable.Certificate:    {Value: someARN},
+			portable.TLSPorts:       {With: map[string]string{portable.Certificate: someARN}},
+			portable.Subnet:         {Value: "public-us-east-1b"},
+			portable.SecurityGroups: {Value: extraGroup},
+			portable.CheckPort:      {Value: "8080"},
+			portable.Address: {Value: "10.0.1.10", With: map[string]string{
+				annotationType: typeNLB, portable.Scheme: portable.SchemeInternal, portable.Subnet: "private-us-east-1a",
+			}},
 		},
 		Snapshot: func() string { return snapshot(sim) },
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
 )
 
 func TestConformance(t *testing.T) {
@@ -112,6 +113,12 @@ func newFixtureBehind(t testing.TB, between func(sim *digitaloceansim.Sim, serve
 				Service: networkService(),
 				Change:  func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = s.Spec.LoadBalancerSourceRanges[:1] },
 			},
+		},
+		Portable: map[string]conformance.PortableCase{
+			portable.Certificate: {Value: certificate},
+			portable.TLSPorts:    {With: map[string]string{portable.Certificate: certificate}},
+			portable.Subnet:      {Value: "5a4981aa-9653-4bd1-bef5-d6bff52042e4"},
+			portable.Address:     {Value: "198.51.100.9"},
 		},
 		Snapshot: func() string { return snapshot(t, sim) },
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/linode/linodesim"
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
 )
 
 func TestConformance(t *testing.T) {
@@ -106,6 +107,16 @@ func newFixture(t testing.TB) *conformance.Fixture {
 					s.Spec.Ports = s.Spec.Ports[:2]
 				},
 			},
+		},
+		Portable: map[string]conformance.PortableCase{
+			portable.Scheme:         {With: map[string]string{portable.Subnet: "7"}, Unseen: true},
+			portable.Subnet:         {Value: "7", With: map[string]string{portable.Scheme: portable.SchemeInternal}, Unseen: true},
+			portable.Network:        {Value: "vpc", With: map[string]string{portable.Scheme: portable.SchemeInternal, portable.Subnet: "web"}, Unseen: true},
+			portable.SecurityGroups: {Value: "7", Unseen: true},
+			portable.Address:        {Unseen: true},
+			portable.Certificate:    {Value: "secret:web", Unseen: true},
+			portable.TLSPorts:       {With: map[string]string{portable.Certificate: "secret:web"}, Unseen: true},
+			portable.CheckPort:      {Unseen: true},
 		},
 		Snapshot: func() string { return snapshot(t, sim) },
 	}

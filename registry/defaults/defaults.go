@@ -41,8 +41,9 @@ func ClassOf(service *v1.Service) string {
 	return *service.Spec.LoadBalancerClass
 }
 
-// Parse reads a file. All faults come back together, each with its line. legal says what is wrong with an annotation.
-func Parse(data []byte, legal func(key, value string) error) (Set, error) {
+// Parse reads a file. All faults come back together, each with its line. legal says what is
+// wrong with the annotations of a class, by problems whose places name them.
+func Parse(data []byte, legal func(annotations map[string]string) error) (Set, error) {
 	decoder := yamlnode.NewDecoder(bytes.NewReader(data))
 	var document yamlnode.Node
 	if err := decoder.Decode(&document); errors.Is(err, io.EOF) {
@@ -64,7 +65,7 @@ func Parse(data []byte, legal func(key, value string) error) (Set, error) {
 type parser struct {
 	set      Set
 	lines    map[string]int
-	legal    func(key, value string) error
+	legal    func(annotations map[string]string) error
 	problems []error
 }
 
@@ -139,14 +140,23 @@ func (p *parser) annotations(node *yamlnode.Node) map[string]string {
 			p.fault(key, "%s is there twice", key.Value)
 		default:
 			found[key.Value] = value.Value
-			if err := p.legal(key.Value, value.Value); err != nil {
-				for _, problem := range schema.Problems(err) {
-					p.fault(key, "%w", problem)
-				}
-			}
 		}
 	}
+	for _, problem := range schema.Problems(p.legal(found)) {
+		p.fault(about(node, problem), "%w", problem)
+	}
 	return found
+}
+
+// about finds the key that a problem names, the longest where one begins as another, else where the annotations begin.
+func about(node *yamlnode.Node, problem error) *yamlnode.Node {
+	best := &yamlnode.Node{Line: node.Line}
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		if key := node.Content[i]; len(key.Value) > len(best.Value) && strings.Contains(problem.Error(), key.Value) {
+			best = key
+		}
+	}
+	return best
 }
 
 // Source is a file of defaults as it was read last. The zero value, and nil, have none.

@@ -105,6 +105,12 @@ func serviceRows() []Row {
 func leaseRows() []Row {
 	return []Row{
 		{
+			On: "Lease", Reason: "ServiceDefaultsInvalid", Type: "Warning",
+			What: "The file of `--service-defaults` changed and has faults, which are named with their lines. The last good one stays in force.",
+			Do:   "Fix the file; it is read again by itself.",
+		},
+		{On: "Lease", Reason: "ServiceDefaultsValid", Type: "Normal", What: "The file of `--service-defaults` is good again, and in force."},
+		{
 			On: "Lease", Reason: "CloudAPIUnavailable", Type: "Warning",
 			What: "The cloud's API cannot be used, and why.",
 			Do:   "Check network, credential and the cloud's status page. Nodes and load balancers stay as they are.",

@@ -175,12 +175,21 @@ that of a file with credentials only the keys count that hold none, and no text.
 
 {{- /* Whether a Service of type LoadBalancer is served here, in the API server's expressions. */ -}}
 {{- define "ccm.served" -}}
-{{- $class := .Values.loadBalancerClass | squote -}}
-{{- if eq .Values.loadBalancerClassMode "unclassed" -}}
-object.spec.type == 'LoadBalancer' && !has(object.spec.loadBalancerClass)
+{{- $classes := list -}}
+{{- if ne .Values.loadBalancerClassMode "unclassed" }}{{ $classes = append $classes .Values.loadBalancerClass }}{{ end -}}
+{{- range .Values.serviceDefaults }}{{ with .loadBalancerClass }}{{ $classes = append $classes . }}{{ end }}{{ end -}}
+{{- $classes = uniq $classes -}}
+{{- $has := "has(object.spec.loadBalancerClass)" -}}
+{{- $is := printf "object.spec.loadBalancerClass == %s" (first (append $classes "") | squote) -}}
+{{- if gt (len $classes) 1 -}}
+{{- $quoted := list }}{{ range $classes }}{{ $quoted = append $quoted (squote .) }}{{ end -}}
+{{- $is = printf "object.spec.loadBalancerClass in [%s]" (join ", " $quoted) -}}
+{{- end -}}
+{{- if not $classes -}}
+object.spec.type == 'LoadBalancer' && !{{ $has }}
 {{- else if eq .Values.loadBalancerClassMode "named" -}}
-object.spec.type == 'LoadBalancer' && has(object.spec.loadBalancerClass) && object.spec.loadBalancerClass == {{ $class }}
+object.spec.type == 'LoadBalancer' && {{ $has }} && {{ $is }}
 {{- else -}}
-object.spec.type == 'LoadBalancer' && (!has(object.spec.loadBalancerClass) || object.spec.loadBalancerClass == {{ $class }})
+object.spec.type == 'LoadBalancer' && (!{{ $has }} || {{ $is }})
 {{- end }}
 {{- end }}

@@ -57,6 +57,7 @@ type manager struct {
 	args      []string
 	policy    guard.Policy
 	services  serviceSelection
+	defaults  serviceDefaults
 	adopt     registry.Adoption
 	insecure  bool
 	options   *options.CloudControllerManagerOptions
@@ -79,8 +80,9 @@ func (m *manager) command(stop <-chan struct{}) (*cobra.Command, error) {
 		return nil, err
 	}
 	m.options = o
+	m.services.defaults = &m.defaults
 	chosen := choose(m.providers, m.args)
-	flags := commonFlags(&m.policy, &m.services, &m.adopt, &m.insecure)
+	flags := commonFlags(&m.policy, &m.services, &m.defaults, &m.adopt, &m.insecure)
 	showAll := chosen.addTo(&flags)
 	cmd := frameworkapp.NewCloudControllerManagerCommand(o, m.openCloud, m.controllers(), names.CCMControllerAliases(), flags, stop)
 	showAll()

@@ -26,6 +26,13 @@ type serviceCheck struct {
 	cloudConfig string
 	files       []string
 	output      string
+	defaults    serviceDefaults
+}
+
+// content is a file of manifests.
+type content struct {
+	name string
+	data []byte
 }
 
 // severity of a finding.
@@ -62,7 +69,8 @@ func validateCommand(chosen choice) *cobra.Command {
 		RunE:  func(*cobra.Command, []string) error { return c.run() },
 	}
 	fs := c.cmd.Flags()
-	fs.StringVar(&c.provider, "cloud-provider", "", "The cloud.")
+	fs.StringVar(&c.provider, "cloud-provider", "", "The cloud, or "+allClouds+" for a table of what each linked cloud makes of the Services.")
+	c.defaults.addFlags(fs)
 	fs.StringVar(&c.cloudConfig, "cloud-config", "", "The provider's configuration file, for the defaults that it sets.")
 	fs.StringArrayVarP(&c.files, "filename", "f", nil, "A file of manifests as YAML or JSON, or - for standard input; may be repeated.")
 	fs.StringVarP(&c.output, "output", "o", "text", "Output format: text or json.")
@@ -71,15 +79,25 @@ func validateCommand(chosen choice) *cobra.Command {
 }
 
 func (c *serviceCheck) run() error {
-	p, err := c.providers.Lookup(c.provider)
-	if err != nil {
-		return err
+	var p registry.Provider
+	var err error
+	if c.provider != allClouds {
+		if p, err = c.providers.Lookup(c.provider); err != nil {
+			return err
+		}
 	}
 	if c.output != "text" && c.output != "json" {
 		return fmt.Errorf("--output %q: use text or json", c.output)
 	}
 	if len(c.files) == 0 {
 		return errors.New("--filename is missing; name a file of manifests, or - for standard input")
+	}
+	contents, err := c.readAll()
+	if err != nil {
+		return err
+	}
+	if c.provider == allClouds {
+		return c.runAll(contents)
 	}
 	// Endpoints without TLS are no fault here, because no endpoint is called.
 	in := registry.Inputs{
@@ -92,17 +110,16 @@ func (c *serviceCheck) run() error {
 			return fmt.Errorf("--cloud-config: %w", err)
 		}
 	}
+	if err := c.addDefaults(p, &in); err != nil {
+		return err
+	}
 	v := verdict{Provider: p.Name, Findings: []finding{}}
-	for _, name := range c.files {
-		data, err := c.read(name)
-		if err != nil {
-			return fmt.Errorf("--filename: %w", err)
-		}
-		services, findings := checkManifests(p, in, data)
+	for _, file := range contents {
+		services, findings := checkManifests(p, in, file.data)
 		for i := range findings {
-			findings[i].File = name
+			findings[i].File = file.name
 		}
-		v.Services += services
+		v.Services += len(services)
 		v.Findings = append(v.Findings, findings...)
 	}
 	for _, f := range v.Findings {
@@ -119,6 +136,28 @@ func (c *serviceCheck) run() error {
 		return &printedError{errors.New("there are faults")}
 	}
 	return nil
+}
+
+// addDefaults reads the defaults of Services for one cloud.
+func (c *serviceCheck) addDefaults(p registry.Provider, in *registry.Inputs) error {
+	d := &serviceDefaults{path: c.defaults.path}
+	if err := d.load(p, *in); err != nil {
+		return err
+	}
+	in.Defaults = &d.source
+	return nil
+}
+
+func (c *serviceCheck) readAll() ([]content, error) {
+	var all []content
+	for _, name := range c.files {
+		data, err := c.read(name)
+		if err != nil {
+			return nil, fmt.Errorf("--filename: %w", err)
+		}
+		all = append(all, content{name, data})
+	}
+	return all, nil
 }
 
 func (c *serviceCheck) read(name string) ([]byte, error) {
@@ -147,8 +186,8 @@ func (c *serviceCheck) print(v verdict) error {
 	return err
 }
 
-// checkManifests judges all Services of type LoadBalancer in a file of one or more documents, and counts them.
-func checkManifests(p registry.Provider, in registry.Inputs, data []byte) (services int, findings []finding) {
+// checkManifests judges all Services of type LoadBalancer in a file of one or more documents, and names them.
+func checkManifests(p registry.Provider, in registry.Inputs, data []byte) (services []string, findings []finding) {
 	decoder := yamlnode.NewDecoder(strings.NewReader(string(data)))
 	for {
 		var document yamlnode.Node
@@ -161,8 +200,8 @@ func checkManifests(p registry.Provider, in registry.Inputs, data []byte) (servi
 			return services, append(findings, finding{Line: 1, Severity: severityError, Message: "this is neither YAML nor JSON: " + err.Error()})
 		}
 		for _, object := range objects(&document) {
-			n, found := checkObject(p, in, object)
-			services += n
+			names, found := checkObject(p, in, object)
+			services = append(services, names...)
 			findings = append(findings, found...)
 		}
 	}
@@ -206,11 +245,11 @@ func value(node *yamlnode.Node, key string) *yamlnode.Node {
 }
 
 // checkObject judges one object; what is no Service of type LoadBalancer passes.
-func checkObject(p registry.Provider, in registry.Inputs, object *yamlnode.Node) (services int, findings []finding) {
+func checkObject(p registry.Provider, in registry.Inputs, object *yamlnode.Node) (services []string, findings []finding) {
 	kind, apiVersion, serviceType := child(object, "kind"), child(object, "apiVersion"), child(object, "spec", "type")
 	if kind == nil || kind.Value != "Service" || apiVersion == nil ||
 		apiVersion.Value != "v1" || serviceType == nil || serviceType.Value != string(v1.ServiceTypeLoadBalancer) {
-		return 0, nil
+		return nil, nil
 	}
 	service := &v1.Service{}
 	report := func(severity string, problem error) {
@@ -222,7 +261,7 @@ func checkObject(p registry.Provider, in registry.Inputs, object *yamlnode.Node)
 	}
 	if err := decode(object, service); err != nil {
 		report(severityError, fmt.Errorf("this is no valid Service: %w", err))
-		return 1, findings
+		return []string{namespaced(service)}, findings
 	}
 	registry.AsStored(service)
 	warnings, err := registry.CheckServiceOf(p, in, service)
@@ -233,7 +272,7 @@ func checkObject(p registry.Provider, in registry.Inputs, object *yamlnode.Node)
 		report(severityWarning, problem)
 	}
 	slices.SortStableFunc(findings, func(a, b finding) int { return a.Line - b.Line })
-	return 1, findings
+	return []string{namespaced(service)}, findings
 }
 
 // decode resolves anchors and aliases, and refuses fields that a Service does not have.

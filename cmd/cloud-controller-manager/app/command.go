@@ -23,6 +23,7 @@ type cloudCommand struct {
 	kubeconfig  string
 	// readOnly keeps everything from the API server that would change it, events included.
 	readOnly bool
+	defaults serviceDefaults
 	adopt    registry.Adoption
 	insecure bool
 }
@@ -34,6 +35,7 @@ func (c *cloudCommand) addFlags() {
 	fs.StringVar(&c.cloudConfig, "cloud-config", "", "The provider's configuration file.")
 	fs.StringVar(&c.kubeconfig, "kubeconfig", "", "Path of a kubeconfig; without it the ServiceAccount of the pod is used.")
 	c.adopt.AddFlag(fs)
+	c.defaults.addFlags(fs)
 	addEndpointFlag(fs, &c.insecure)
 }
 
@@ -65,6 +67,10 @@ func (c *cloudCommand) openCloud() (cloudprovider.Interface, error) {
 			return nil, fmt.Errorf("--cloud-config: %w", err)
 		}
 	}
+	if err := c.defaults.load(p, in); err != nil {
+		return nil, err
+	}
+	in.Defaults = &c.defaults.source
 	return c.providers.Open(p.Name, in)
 }
 

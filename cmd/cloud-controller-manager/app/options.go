@@ -71,11 +71,12 @@ func addEndpointFlag(fs *pflag.FlagSet, allow *bool) {
 }
 
 // commonFlags returns the flags that every provider shares.
-func commonFlags(p *guard.Policy, s *serviceSelection, adopt *registry.Adoption, insecure *bool) cliflag.NamedFlagSets {
+func commonFlags(p *guard.Policy, s *serviceSelection, d *serviceDefaults, adopt *registry.Adoption, insecure *bool) cliflag.NamedFlagSets {
 	var sets cliflag.NamedFlagSets
 	addEndpointFlag(sets.FlagSet("cloud endpoints"), insecure)
 	p.AddFlags(sets.FlagSet("node guard"))
 	s.addFlags(sets.FlagSet("service selection"))
+	d.addFlags(sets.FlagSet("service selection"))
 	adopt.AddFlag(sets.FlagSet("load balancers"))
 	return sets
 }
@@ -87,7 +88,7 @@ func (m *manager) flagClashes() error {
 	if err != nil {
 		return err
 	}
-	ours := commonFlags(&guard.Policy{}, &serviceSelection{}, new(registry.Adoption), new(bool))
+	ours := commonFlags(&guard.Policy{}, &serviceSelection{}, &serviceDefaults{}, new(registry.Adoption), new(bool))
 	commands := append(subcommands(choose(&registry.Registry{}, nil)),
 		frameworkapp.NewCloudControllerManagerCommand(o, nil, m.controllers(), names.CCMControllerAliases(), ours, nil))
 	return m.providers.FlagClashes(func(name string) bool {
@@ -107,6 +108,9 @@ func (m *manager) inputs() (registry.Inputs, error) {
 		return in, err
 	}
 	in.Flags = schema.SetFlags(m.cmd.Flags(), p.Options)
+	if m.defaults.path != "" {
+		in.Defaults = &m.defaults.source
+	}
 	in.ClusterCIDR, in.AllocateNodeCIDRs = m.options.KubeCloudShared.ClusterCIDR, m.options.KubeCloudShared.AllocateNodeCIDRs
 	if shared.CloudConfigFile != "" {
 		in.FilePath = shared.CloudConfigFile

@@ -3,11 +3,14 @@ package app
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	servicehelpers "k8s.io/cloud-provider/service/helpers"
+
+	"github.com/anyccm/cloud-controller-manager/registry/defaults"
 )
 
 // Modes of --load-balancer-class-mode.
@@ -23,16 +26,13 @@ const (
 // notSelected stands in for the class of Services that are not ours to serve. It exists in our memory alone.
 const notSelected = "anyccm.io/not-selected"
 
-// selected marks cached Services that were recognised by their class, which is taken off for the framework: client-go may
-// pass an object through a transform more than once. The mark stands in metadata.selfLink, which no API server serves or
-// stores and nobody else uses. Patches hold differences between two cached objects, so it is in none of them.
-const selected = "anyccm.io/selected"
-
 // serviceSelection says which Services of type LoadBalancer are ours. The framework knows only those without a class;
 // what it gets to see is changed accordingly.
 type serviceSelection struct {
 	class string
 	mode  string
+	// defaults name classes that are served in addition.
+	defaults *serviceDefaults
 }
 
 func (s *serviceSelection) addFlags(fs *pflag.FlagSet) {
@@ -59,20 +59,22 @@ func (s *serviceSelection) selects(class *string) bool {
 	if class == nil {
 		return s.mode != named
 	}
-	return s.mode != unclassed && *class == s.class
+	return (s.mode != unclassed && *class == s.class) || (s.defaults != nil && slices.Contains(s.defaults.served(), *class))
 }
 
 // apply changes a cached Service so that the framework serves those that are ours and leaves the others alone. It would
 // also take its finalizer off Services of other classes that are being deleted, and with it the other controller's
 // chance to clean up: their finalizer is hidden from it. A further pass changes nothing.
 func (s *serviceSelection) apply(service *v1.Service) {
-	if service.Spec.Type != v1.ServiceTypeLoadBalancer || service.GetSelfLink() == selected {
+	if service.Spec.Type != v1.ServiceTypeLoadBalancer || strings.HasPrefix(service.GetSelfLink(), defaults.Selected) {
 		return
 	}
 	if s.selects(service.Spec.LoadBalancerClass) {
 		if service.Spec.LoadBalancerClass != nil {
+			// client-go may pass an object through a transform more than once, and the class is asked for again. Patches hold
+			// differences between two cached objects, so that the mark is in none of them.
+			service.SetSelfLink(defaults.Selected + *service.Spec.LoadBalancerClass)
 			service.Spec.LoadBalancerClass = nil
-			service.SetSelfLink(selected)
 		}
 		return
 	}

@@ -51,7 +51,7 @@ func (m *manager) validate() error {
 	if err != nil {
 		problems = append(problems, err)
 	} else {
-		problems = append(problems, p.Validate(in))
+		problems = append(problems, p.Validate(in), m.defaults.load(p, in))
 	}
 	return errors.Join(problems...)
 }

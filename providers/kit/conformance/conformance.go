@@ -75,6 +75,8 @@ type Fixture struct {
 	// Routes makes the provider that is opened next one that makes routes, in the networks of ClusterCIDR, and instances such
 	// that can have them.
 	Routes func()
+	// Portable are values of portable annotations that are legal on this cloud, where the common samples are not.
+	Portable map[string]PortableCase
 	// Claims is how Services can ask for load balancers that they were not given.
 	Claims *Claims
 	// Snapshot describes everything in the cloud that belongs to Services, without identifiers that differ from run to
@@ -137,6 +139,7 @@ var parts = []struct {
 	{"Routes", (*Fixture).hasRoutes, runRoutes},
 	{"HostileAnswers", func(*Fixture) bool { return true }, runHostileAnswers},
 	{"Labels", func(*Fixture) bool { return true }, runLabels},
+	{"Portable", (*Fixture).hasLoadBalancers, runPortable},
 	{"Interruption", (*Fixture).hasLoadBalancers, runInterruption},
 }
 

@@ -1,0 +1,118 @@
+package app
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// allClouds is the value of --cloud-provider by which validate judges Services for every linked cloud.
+const allClouds = "all"
+
+// What a cloud makes of a Service.
+const (
+	outcomeServed  = "served"
+	outcomePartial = "without effect"
+	outcomeRefused = "refused"
+)
+
+// outcome is what one cloud makes of one Service.
+type outcome struct {
+	File    string `json:"file"`
+	Service string `json:"service"`
+	Cloud   string `json:"cloud"`
+	// Outcome is the worst: refused, without effect, or served.
+	Outcome  string    `json:"outcome"`
+	Findings []finding `json:"findings"`
+}
+
+// outcomes is what the command prints with -o json for all clouds.
+type outcomes struct {
+	Refused int       `json:"refused"`
+	Results []outcome `json:"results"`
+}
+
+// runAll judges the Services for every linked cloud, with the options that the environment holds.
+func (c *serviceCheck) runAll(contents []content) error {
+	if c.cloudConfig != "" {
+		return fmt.Errorf("--cloud-config: is that of one cloud; leave it out with --cloud-provider=%s", allClouds)
+	}
+	all := outcomes{Results: []outcome{}}
+	for _, file := range contents {
+		for _, p := range c.providers.Providers() {
+			in := registry.Inputs{Version: version, Sources: schema.Sources{LookupEnv: schema.Environment, AllowInsecureEndpoints: true}}
+			if err := c.addDefaults(p, &in); err != nil {
+				return err
+			}
+			services, findings := checkManifests(p, in, file.data)
+			all.Results = append(all.Results, outcomesOf(p, file.name, services, findings)...)
+		}
+	}
+	for _, o := range all.Results {
+		if o.Outcome == outcomeRefused {
+			all.Refused++
+		}
+	}
+	if err := c.printAll(all); err != nil {
+		return err
+	}
+	if all.Refused > 0 {
+		return &printedError{errors.New("some cloud refuses")}
+	}
+	return nil
+}
+
+// outcomesOf sorts findings by their Services. What is about no Service, such as a file that is none, refuses the file.
+func outcomesOf(p registry.Provider, file string, services []string, findings []finding) []outcome {
+	var all []outcome
+	for _, service := range append(services, "") {
+		o := outcome{File: file, Service: service, Cloud: p.Name, Outcome: outcomeServed, Findings: []finding{}}
+		for _, f := range findings {
+			if f.Service != service {
+				continue
+			}
+			f.File = file
+			o.Findings = append(o.Findings, f)
+			switch {
+			case f.Severity == severityError:
+				o.Outcome = outcomeRefused
+			case o.Outcome == outcomeServed:
+				o.Outcome = outcomePartial
+			}
+		}
+		if service != "" || len(o.Findings) > 0 {
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+func (c *serviceCheck) printAll(all outcomes) error {
+	w := c.cmd.OutOrStdout()
+	if c.output == "json" {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		e.SetEscapeHTML(false)
+		return e.Encode(all)
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "SERVICE\tCLOUD\tOUTCOME\tWHY")
+	for _, o := range all.Results {
+		if len(o.Findings) == 0 {
+			fmt.Fprintf(t, "%s\t%s\t%s\t\n", o.Service, o.Cloud, o.Outcome)
+		}
+		for _, f := range o.Findings {
+			result := outcomeRefused
+			if f.Severity == severityWarning {
+				result = outcomePartial
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", o.Service, o.Cloud, result, strings.ReplaceAll(f.Message, "\n", "; "))
+		}
+	}
+	return t.Flush()
+}

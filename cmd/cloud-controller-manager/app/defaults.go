@@ -1,0 +1,296 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/informers"
+	core "k8s.io/client-go/informers/core"
+	corev1 "k8s.io/client-go/informers/core/v1"
+	listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	cloudprovider "k8s.io/cloud-provider"
+	frameworkapp "k8s.io/cloud-provider/app"
+	"k8s.io/cloud-provider/app/config"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+	controllermanager "k8s.io/controller-manager/app"
+	"k8s.io/controller-manager/controller"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/defaults"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
+	"github.com/anyccm/cloud-controller-manager/registry/rescue"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+const (
+	// eventDefaultsInvalid and eventDefaultsValid tell on the lease of the file of --service-defaults.
+	eventDefaultsInvalid = "ServiceDefaultsInvalid"
+	eventDefaultsValid   = "ServiceDefaultsValid"
+
+	// defaultsPeriod is how often the file is looked at.
+	defaultsPeriod = 5 * time.Second
+
+	// defaulted is an annotation by which a Service that is shown to the framework differs from what it was before the file changed. It
+	// is on no Service that anybody stores.
+	defaulted = "anyccm.io/service-defaults"
+)
+
+var defaultsInvalid = metrics.NewGauge(&metrics.GaugeOpts{
+	Namespace: "anyccm", Subsystem: "service_defaults", Name: "invalid", StabilityLevel: metrics.ALPHA,
+	Help: "1 while the file of --service-defaults has faults, and the last good one is in force.",
+})
+
+var registerDefaultsMetrics = sync.OnceFunc(func() { legacyregistry.MustRegister(defaultsInvalid) })
+
+// serviceDefaults are the annotations that Services have where they have none of their own, from a file.
+type serviceDefaults struct {
+	path   string
+	source defaults.Source
+
+	mu sync.Mutex
+	// data is the file as it was read last, and classes are those that it named at the start.
+	data    []byte
+	classes []string
+	// services and handlers are those of the framework's controller, once it runs.
+	services listers.ServiceLister
+	handlers []cache.ResourceEventHandler
+}
+
+func (d *serviceDefaults) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&d.path, "service-defaults", d.path, "File with annotations for Services that have none of their own, as a list of loadBalancerClass (\"\" for Services without a class) and annotations. The classes are served too. It is read again when it changes.")
+}
+
+// load reads the file; all faults come back together.
+func (d *serviceDefaults) load(p registry.Provider, in registry.Inputs) error {
+	if d.path == "" {
+		return nil
+	}
+	data, err := os.ReadFile(d.path)
+	if err != nil {
+		return fmt.Errorf("--service-defaults: %w", err)
+	}
+	if err := d.use(p, in, data); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.data, d.classes = data, d.source.Set().Classes()
+	return nil
+}
+
+// use puts the content of the file in force, if it has no faults.
+func (d *serviceDefaults) use(p registry.Provider, in registry.Inputs, data []byte) error {
+	set, err := defaults.Parse(data, func(annotations map[string]string) error { return registry.CheckDefaults(p, in, annotations) })
+	if err != nil {
+		return prefixed("--service-defaults="+d.path+": ", err)
+	}
+	d.source.Use(set)
+	return nil
+}
+
+// prefixed says of each problem where it is.
+func prefixed(place string, err error) error {
+	var all []error
+	for _, problem := range schema.Problems(err) {
+		all = append(all, fmt.Errorf("%s%w", place, problem))
+	}
+	return errors.Join(all...)
+}
+
+// served are the classes that the file named at the start.
+func (d *serviceDefaults) served() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.classes
+}
+
+// follow reads the file again whenever it changes, until the context ends. What is broken leaves the last good one in force.
+func (d *serviceDefaults) follow(ctx context.Context, p registry.Provider, in registry.Inputs, report func(kind, reason, message string)) {
+	registerDefaultsMetrics()
+	broken := ""
+	wait.UntilWithContext(ctx, func(context.Context) { broken = d.look(p, in, broken, report) }, defaultsPeriod)
+}
+
+// look reads the file once, and returns what is wrong with it. What was wrong before is not told again.
+func (d *serviceDefaults) look(p registry.Provider, in registry.Inputs, broken string, report func(kind, reason, message string)) string {
+	data, err := os.ReadFile(d.path)
+	if err == nil && bytes.Equal(data, d.data) && broken == "" {
+		return ""
+	}
+	before := d.source.Set()
+	if err == nil {
+		err = d.use(p, in, data)
+	} else {
+		err = fmt.Errorf("--service-defaults: %w", err)
+	}
+	if err != nil {
+		text := strings.ReplaceAll(err.Error(), "\n", "; ")
+		if text != broken {
+			defaultsInvalid.Set(1)
+			klog.ErrorS(err, "The defaults of Services are broken; the last good ones stay in force")
+			report(v1.EventTypeWarning, eventDefaultsInvalid, "the defaults of Services are broken, and the last good ones stay in force: "+text)
+		}
+		return text
+	}
+	if broken != "" {
+		defaultsInvalid.Set(0)
+		report(v1.EventTypeNormal, eventDefaultsValid, "the defaults of Services are good again")
+	}
+	d.data = data
+	d.reconcile(p, before, d.source.Set())
+	return ""
+}
+
+// reconcile shows the framework every Service that a change of the defaults concerns as one that changed, and no others.
+func (d *serviceDefaults) reconcile(p registry.Provider, before, now defaults.Set) {
+	d.mu.Lock()
+	services, handlers := d.services, slices.Clone(d.handlers)
+	d.mu.Unlock()
+	if services == nil {
+		return
+	}
+	all, err := services.List(labels.Everything())
+	if err != nil {
+		klog.ErrorS(err, "Services that changed defaults concern are not found")
+		return
+	}
+	cloud := p.Cloud()
+	for _, s := range all {
+		class := defaults.ClassOf(s)
+		_, had := portable.WithDefaults(cloud, s, before[class])
+		_, has := portable.WithDefaults(cloud, s, now[class])
+		if s.Spec.Type != v1.ServiceTypeLoadBalancer || maps.Equal(had, has) {
+			continue
+		}
+		klog.InfoS("The defaults of a Service changed", "service", klog.KObj(s))
+		for _, h := range handlers {
+			h.OnUpdate(marked(s, had), marked(s, has))
+		}
+	}
+}
+
+// marked is a copy of a Service that tells what it has by defaults.
+func marked(s *v1.Service, by map[string]string) *v1.Service {
+	s = s.DeepCopy()
+	if s.Annotations == nil {
+		s.Annotations = map[string]string{}
+	}
+	s.Annotations[defaulted] = fmt.Sprint(by) // maps are printed in the order of their keys
+	return s
+}
+
+// withDefaults starts the framework's controller of Services so that changes of the file reach it.
+func (m *manager) withDefaults(inner frameworkapp.ControllerInitFuncConstructor) frameworkapp.ControllerInitFuncConstructor {
+	construct := inner.Constructor
+	inner.Constructor = func(i frameworkapp.ControllerInitContext, c *config.CompletedConfig, cloud cloudprovider.Interface) frameworkapp.InitFunc {
+		d := &m.defaults
+		if d.path == "" {
+			return construct(i, c, cloud)
+		}
+		heard := *c.Config
+		heard.SharedInformers = heardFactory{c.SharedInformers, d}
+		heard.LoopbackClientConfig = nil // or completing it again would put its token into the authentication twice
+		report := m.reportTo(c)
+		init := construct(i, heard.Complete(), cloud)
+		return func(ctx context.Context, cc controllermanager.ControllerContext) (controller.Interface, bool, error) {
+			in, err := m.inputs()
+			if err != nil {
+				return nil, false, err
+			}
+			p, err := m.providers.Lookup(c.ComponentConfig.KubeCloudShared.CloudProvider.Name)
+			if err != nil {
+				return nil, false, err
+			}
+			d.mu.Lock()
+			d.services = c.SharedInformers.Core().V1().Services().Lister()
+			d.mu.Unlock()
+			rescue.Go("following the defaults of Services", func() { d.follow(ctx, p, in, report) })
+			return init(ctx, cc)
+		}
+	}
+	return inner
+}
+
+// heardFactory keeps the handlers of Services that are added by it.
+type heardFactory struct {
+	informers.SharedInformerFactory
+
+	by *serviceDefaults
+}
+
+// Core implements informers.SharedInformerFactory.
+func (f heardFactory) Core() core.Interface { return heardCore{f.SharedInformerFactory.Core(), f.by} }
+
+type heardCore struct {
+	core.Interface
+
+	by *serviceDefaults
+}
+
+// V1 implements core.Interface.
+func (c heardCore) V1() corev1.Interface { return heardV1{c.Interface.V1(), c.by} }
+
+type heardV1 struct {
+	corev1.Interface
+
+	by *serviceDefaults
+}
+
+// Services implements corev1.Interface.
+func (v heardV1) Services() corev1.TypedServiceInformer {
+	return heardServices{v.Interface.Services(), v.by}
+}
+
+type heardServices struct {
+	corev1.TypedServiceInformer
+
+	by *serviceDefaults
+}
+
+// Informer implements corev1.TypedServiceInformer.
+func (s heardServices) Informer() cache.SharedIndexInformer {
+	return heardInformer{s.TypedServiceInformer.Informer(), s.by}
+}
+
+type heardInformer struct {
+	cache.SharedIndexInformer
+
+	by *serviceDefaults
+}
+
+func (i heardInformer) keep(handler cache.ResourceEventHandler) cache.ResourceEventHandler {
+	i.by.mu.Lock()
+	defer i.by.mu.Unlock()
+	i.by.handlers = append(i.by.handlers, handler)
+	return handler
+}
+
+// AddEventHandler implements cache.SharedInformer.
+func (i heardInformer) AddEventHandler(handler cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+	return i.SharedIndexInformer.AddEventHandler(i.keep(handler))
+}
+
+// AddEventHandlerWithResyncPeriod implements cache.SharedInformer.
+func (i heardInformer) AddEventHandlerWithResyncPeriod(handler cache.ResourceEventHandler, period time.Duration) (cache.ResourceEventHandlerRegistration, error) {
+	return i.SharedIndexInformer.AddEventHandlerWithResyncPeriod(i.keep(handler), period)
+}
+
+// AddEventHandlerWithOptions implements cache.SharedInformer.
+func (i heardInformer) AddEventHandlerWithOptions(handler cache.ResourceEventHandler, o cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
+	return i.SharedIndexInformer.AddEventHandlerWithOptions(i.keep(handler), o)
+}

@@ -1,0 +1,174 @@
+package app
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/defaults"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// shades are two clouds, of which one alone has internal load balancers.
+func shades(t *testing.T) *registry.Registry {
+	t.Helper()
+	r := &registry.Registry{}
+	require.NoError(t, r.Add(provider("light", func(p *registry.Provider) {
+		p.Annotations = []schema.AnnotationRow{{Key: "light/internal", Spec: schema.Spec{Kind: schema.KindBool}, Serves: []schema.Serves{{
+			Portable: portable.Scheme, Values: map[string]string{portable.SchemePublic: "false", portable.SchemeInternal: "true"},
+		}}}}
+	})))
+	require.NoError(t, r.Add(provider("dark", nil)))
+	return r
+}
+
+func runValidate(t *testing.T, input string, args ...string) (string, error) {
+	t.Helper()
+	cmd := validateCommand(choose(shades(t), args))
+	out := &strings.Builder{}
+	cmd.SetArgs(args)
+	cmd.SetIn(strings.NewReader(input))
+	cmd.SetOut(out)
+	cmd.SetErr(out)
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	err := cmd.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+const portableManifests = `apiVersion: v1
+kind: Service
+metadata: {name: a, namespace: shop, annotations: {anyccm.io/load-balancer-scheme: internal}}
+spec: {type: LoadBalancer, ports: [{port: 80}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: b, annotations: {anyccm.io/load-balancer-algorithm: round-robin}}
+spec: {type: LoadBalancer, ports: [{port: 80}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: c}
+spec: {type: LoadBalancer, ports: [{port: 80}]}
+`
+
+func TestValidateAllClouds(t *testing.T) { //nolint:paralleltest // cobra writes to global variables
+	out, err := runValidate(t, portableManifests, "--cloud-provider=all", "-f", "-")
+	require.Error(t, err, "a cloud refuses")
+	var rows []string
+	for line := range strings.Lines(out) {
+		rows = append(rows, strings.Join(strings.Fields(line), " "))
+	}
+	assert.Equal(t, []string{
+		"SERVICE CLOUD OUTCOME WHY",
+		`shop/a dark refused annotation anyccm.io/load-balancer-scheme: "internal" cannot be served on dark, so that nothing is created or changed; remove it`,
+		`b dark without effect annotation anyccm.io/load-balancer-algorithm: "round-robin" has no effect on dark; remove it`,
+		"c dark served",
+		"shop/a light served",
+		`b light without effect annotation anyccm.io/load-balancer-algorithm: "round-robin" has no effect on light; remove it`,
+		"c light served",
+	}, rows)
+	out, err = runValidate(t, portableManifests, "--cloud-provider=all", "-f", "-", "-o", "json")
+	require.Error(t, err)
+	assert.Contains(t, out, `"refused": 1`)
+	assert.Contains(t, out, `"outcome": "without effect"`)
+	_, err = runValidate(t, strings.Split(portableManifests, "---\n")[2], "--cloud-provider=all", "-f", "-")
+	require.NoError(t, err)
+	_, err = runValidate(t, portableManifests, "--cloud-provider=all", "--cloud-config=x", "-f", "-")
+	require.ErrorContains(t, err, "--cloud-config: is that of one cloud")
+}
+
+func TestValidateKnowsDefaults(t *testing.T) { //nolint:paralleltest // cobra writes to global variables
+	file := filepath.Join(t.TempDir(), "defaults.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("- loadBalancerClass: \"\"\n  annotations: {anyccm.io/load-balancer-scheme: internal, anyccm.io/load-balancer-algorithm: round-robin}\n"), 0o600))
+	out, err := runValidate(t, strings.Split(portableManifests, "---\n")[2], "--cloud-provider=light", "-f", "-", "--service-defaults="+file)
+	require.NoError(t, err)
+	assert.Contains(t, out, "anyccm.io/load-balancer-algorithm")
+	_, err = runValidate(t, portableManifests, "--cloud-provider=dark", "-f", "-", "--service-defaults="+file)
+	require.ErrorContains(t, err, "--service-defaults="+file+`: line 2: annotation anyccm.io/load-balancer-scheme: "internal" cannot be served on dark`)
+}
+
+// heard is a handler that notes which Services changed.
+type heard struct{ names []string }
+
+func (h *heard) OnAdd(any, bool) {}
+func (h *heard) OnDelete(any)    {}
+func (h *heard) OnUpdate(before, now any) {
+	a, okA := before.(*v1.Service)
+	b, okB := now.(*v1.Service)
+	if okA && okB && a.Annotations[defaulted] != b.Annotations[defaulted] {
+		h.names = append(h.names, b.Name)
+	}
+}
+
+// TestChangedDefaults: exactly the Services that a change concerns are reconciled, and a broken file changes nothing.
+func TestChangedDefaults(t *testing.T) {
+	t.Parallel()
+	light, err := shades(t).Lookup("light")
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "defaults.yaml")
+	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
+	store, h := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}), &heard{}
+	add := func(name, class string, annotations map[string]string) {
+		s := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}, Spec: v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer}}
+		if class != "" {
+			s.SelfLink = defaults.Selected + class
+		}
+		require.NoError(t, store.Add(s))
+	}
+	add("plain", "", nil)
+	add("own", "", map[string]string{"light/internal": "false"})
+	add("classed", "internal", nil)
+	var events []string
+	report := func(_, reason, message string) { events = append(events, reason+" "+message) }
+
+	write("- loadBalancerClass: internal\n  annotations: {anyccm.io/load-balancer-scheme: internal}\n")
+	d := &serviceDefaults{path: file}
+	require.NoError(t, d.load(light, registry.Inputs{}))
+	assert.Equal(t, []string{"internal"}, d.served())
+	d.services, d.handlers = listers.NewServiceLister(store), []cache.ResourceEventHandler{h}
+	broken := d.look(light, registry.Inputs{}, "", report)
+	assert.Empty(t, broken)
+	assert.Empty(t, h.names, "nothing changed")
+
+	write("- loadBalancerClass: internal\n  annotations: {anyccm.io/load-balancer-scheme: internal}\n- loadBalancerClass: \"\"\n  annotations: {anyccm.io/load-balancer-scheme: internal}\n")
+	broken = d.look(light, registry.Inputs{}, broken, report)
+	assert.Equal(t, []string{"plain"}, h.names, "one says it itself, and one has it already")
+
+	write("- loadBalancerClass: \"\"\n  annotations: {anyccm.io/load-balancer-scheme: intern}\n")
+	broken = d.look(light, registry.Inputs{}, broken, report)
+	again := d.look(light, registry.Inputs{}, broken, report)
+	assert.Equal(t, broken, again)
+	require.Len(t, events, 1, "told once")
+	assert.Contains(t, events[0], `ServiceDefaultsInvalid the defaults of Services are broken, and the last good ones stay in force: --service-defaults=`+file+`: line 2: annotation anyccm.io/load-balancer-scheme: "intern" is not one of "public", "internal"`)
+	assert.Equal(t, "internal", d.source.Of("")[portable.Scheme], "the last good one stays in force")
+
+	write("- loadBalancerClass: \"\"\n  annotations: {anyccm.io/load-balancer-scheme: public}\n")
+	assert.Empty(t, d.look(light, registry.Inputs{}, broken, report))
+	assert.Len(t, events, 2)
+	assert.ElementsMatch(t, []string{"plain", "plain", "classed"}, h.names)
+	assert.Equal(t, []string{"internal"}, d.served(), "a class is served until the program ends")
+}
+
+// TestClassesOfDefaultsAreServed, and are known after the framework's copy has lost them.
+func TestClassesOfDefaultsAreServed(t *testing.T) {
+	t.Parallel()
+	d := &serviceDefaults{classes: []string{"internal"}}
+	s := serviceSelection{mode: unclassed, defaults: d}
+	service := &v1.Service{Spec: v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer, LoadBalancerClass: new("internal")}}
+	s.apply(service)
+	s.apply(service)
+	assert.Nil(t, service.Spec.LoadBalancerClass)
+	assert.Equal(t, "internal", defaults.ClassOf(service))
+	assert.True(t, s.selects(nil))
+	assert.False(t, s.selects(new("other")))
+}

@@ -1,0 +1,152 @@
+package conformance
+
+import (
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
+)
+
+// samples are legal values of portable annotations that no cloud has by itself.
+var samples = map[string]string{
+	portable.Scheme: portable.SchemeInternal, portable.Name: "portable", portable.Address: "192.0.2.50", portable.Network: "4de7ac8b-495b-4884-9a69-1050c6793cd6",
+	portable.Subnet: "4de7ac8b-495b-4884-9a69-1050c6793cd7", portable.SecurityGroups: "web", portable.ProxyProtocol: portable.ProxyV1,
+	portable.CheckProtocol: portable.CheckHTTP, portable.CheckPath: "/ready", portable.CheckPort: portable.NodePort, portable.CheckInterval: "20s",
+	portable.CheckTimeout: "4s", portable.HealthyThreshold: "4", portable.UnhealthyThreshold: "4", portable.IdleTimeout: "90s",
+	portable.Algorithm: portable.LeastConnections, portable.Certificate: "web", portable.TLSPorts: "https", portable.BackendSelector: "pool=edge",
+	portable.Hostname: "web.example.com", portable.Tags: "team=web",
+}
+
+// PortableCase is a Service that asks for a portable annotation on one cloud.
+type PortableCase struct {
+	// Value is a legal one there; empty means the common sample.
+	Value string
+	// With are further annotations that it needs.
+	With map[string]string
+	// Unseen is set where the simulated cloud has nothing that the value could name, or already does so by itself: then the translation is
+	// held, and not what reaches the cloud.
+	Unseen bool
+}
+
+// runPortable: a legal value of each portable annotation reaches the cloud just as the cloud's own annotation does, or an event says
+// that it cannot be served.
+func runPortable(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	for _, row := range portable.Annotations.Rows() {
+		virtual(t, strings.TrimPrefix(row.Key, portable.Prefix), func(t *testing.T) { runPortableRow(t, newFixture(t), row.Key) })
+	}
+}
+
+func portableService(name string, annotations map[string]string) *v1.Service {
+	port := func(name string, number, nodePort int32) v1.ServicePort {
+		return v1.ServicePort{Name: name, Protocol: v1.ProtocolTCP, Port: number, NodePort: nodePort}
+	}
+	return &v1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "3c1f6b52-7a66-4b58-8b4b-0a61c1f9e0a1", Annotations: annotations},
+		Spec:       v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer, Ports: []v1.ServicePort{port("http", 80, 30080), port("https", 443, 30443)}},
+	}
+}
+
+func runPortableRow(t *testing.T, f *Fixture, key string) {
+	t.Helper()
+	ctx, w := t.Context(), newWorld(t, f)
+	w.addNode(ctx, "worker-1", nil)
+	w.addNode(ctx, "worker-2", nil)
+	w.nodes[0].Labels = map[string]string{"pool": "edge"}
+	provider, err := registry.Linked().Lookup(w.cloud.ProviderName())
+	require.NoError(t, err)
+	c := f.Portable[key]
+	if c.Value == "" {
+		c.Value = samples[key]
+	}
+	if key == portable.CheckPath && c.With == nil {
+		c.With = map[string]string{portable.CheckProtocol: portable.CheckHTTP} // there is a path then
+	}
+	asked := maps.Clone(c.With)
+	if asked == nil {
+		asked = map[string]string{}
+	}
+	asked[key] = c.Value
+	s := portableService("portable", asked)
+	translation := registry.Translate(provider, registry.Inputs{}, s)
+	pairs := provider.Cloud().Pairs(key)
+
+	switch {
+	case len(pairs) == 0 && portable.Essential(key):
+		w.createService(ctx, s)
+		_, err := w.loadBalancer().EnsureLoadBalancer(ctx, clusterName, w.service(ctx, s), w.nodes)
+		require.ErrorContains(t, err, portable.Refusal(provider.Cloud().Title))
+		assert.Empty(t, w.Snapshot(), "nothing is made")
+		w.requireEvent("LoadBalancerConfigError", key)
+		return
+	case c.Unseen:
+		require.NotEmpty(t, pairs)
+		require.NoError(t, translation.Err)
+		assert.Empty(t, translation.Warnings)
+		return
+	}
+	plain := w.stateOf(portableService("portable", c.With))
+	w.createService(ctx, s)
+	status := w.ensure(ctx, s, nil)
+	w.requireNothingRefused()
+	state := w.Snapshot()
+	w.Sim.ResetCalls()
+	w.ensure(ctx, s, nil)
+	w.requireNoWrites("nothing changed")
+	switch {
+	case key == portable.Hostname:
+		assert.Equal(t, []v1.LoadBalancerIngress{{Hostname: c.Value}}, status.Ingress)
+	case len(pairs) == 0 && !portable.Shared(key):
+		assert.Equal(t, plain, state, "it has no effect")
+		w.requireEvent("LoadBalancerAnnotationIgnored", key)
+		return
+	case key == portable.Address && len(status.Ingress) > 0 && status.Ingress[0].IP != "":
+		assert.Equal(t, c.Value, status.Ingress[0].IP, "states leave addresses out")
+	default:
+		assert.NotEqual(t, plain, state, "it reaches the cloud")
+	}
+	w.remove(ctx, s, nil)
+	require.NoError(t, w.kube.CoreV1().Services(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{}))
+	if len(pairs) > 0 {
+		own := translation.Service.DeepCopy()
+		for _, row := range portable.Annotations.Rows() {
+			delete(own.Annotations, row.Key)
+		}
+		assert.Equal(t, w.stateOf(own), state, "it does what the cloud's own annotations do")
+	}
+}
+
+// stateOf is what the cloud holds for a Service, which is gone afterwards.
+func (w *world) stateOf(s *v1.Service) string {
+	ctx := w.t.Context()
+	w.createService(ctx, s)
+	w.ensure(ctx, s, nil)
+	state := w.Snapshot()
+	w.remove(ctx, s, nil)
+	require.NoError(w.t, w.kube.CoreV1().Services(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{}))
+	return state
+}
+
+// requireEvent demands an event on a Service that names an annotation.
+func (w *world) requireEvent(reason, annotation string) {
+	w.t.Helper()
+	time.Sleep(time.Second)
+	list, err := w.kube.CoreV1().Events(metav1.NamespaceAll).List(w.t.Context(), metav1.ListOptions{})
+	require.NoError(w.t, err)
+	var all []string
+	for _, e := range list.Items {
+		all = append(all, e.Reason+" "+e.Message)
+		if e.Reason == reason && strings.Contains(e.Message, annotation) {
+			return
+		}
+	}
+	assert.Failf(w.t, "there is no event "+reason+" about "+annotation, "%q", all)
+}
