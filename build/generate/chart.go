@@ -175,12 +175,12 @@ func schemaOf(values *yaml.Node, providers []registry.Provider) []byte {
 	}
 	root["$schema"] = "https://json-schema.org/draft-07/schema#"
 	root["title"] = "Values of the chart cloud-controller-manager"
-	clouds := make([]any, len(providers))
-	for i, p := range providers {
-		clouds[i] = object{
+	clouds := make([]any, 0, len(providers)+2)
+	for _, p := range providers {
+		clouds = append(clouds, object{
 			"if":   object{"properties": object{"cloudProvider": object{"const": p.Name}}, "required": []string{"cloudProvider"}},
 			"then": object{"properties": cloudSchema(p)},
-		}
+		})
 	}
 	root["allOf"] = append(clouds, classRules()...)
 	return encode(root)

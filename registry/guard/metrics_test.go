@@ -3,7 +3,7 @@ package guard
 import (
 	"context"
 	"errors"
-	"fmt"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,15 +29,15 @@ func shownMetrics(t *testing.T, provider string) map[string]float64 {
 	all := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			name, ours := f.GetName(), false
+			name, reason, ours := f.GetName(), "", false
 			for _, l := range m.GetLabel() {
 				ours = ours || l.GetName() == "provider" && l.GetValue() == provider
 				if l.GetName() == "reason" {
-					name += " " + l.GetValue()
+					reason = " " + l.GetValue()
 				}
 			}
 			if ours {
-				all[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+				all[name+reason] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
 			}
 		}
 	}
@@ -72,7 +72,7 @@ func TestNodesThatWaitAreCounted(t *testing.T) {
 
 	for i, id := range []string{"waiting://1", "", "", "other://4"} {
 		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{
-			Name: fmt.Sprint(i), UID: types.UID(fmt.Sprint(i)), CreationTimestamp: metav1.Unix(int64(1000-100*i), 0),
+			Name: strconv.Itoa(i), UID: types.UID(strconv.Itoa(i)), CreationTimestamp: metav1.Unix(int64(1000-100*i), 0),
 		}, Spec: v1.NodeSpec{ProviderID: id}}
 		if i > 0 {
 			n.Spec.Taints = []v1.Taint{{Key: cloudproviderapi.TaintExternalCloudProvider}}

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -100,7 +101,7 @@ func waitMetric(t *testing.T, m *harness.CCM, want float64, name string, labels 
 	t.Helper()
 	require.NoError(t, harness.Eventually(t.Context(), patience, fmt.Sprintf("%s %v to be %v", name, labels, want), func(ctx context.Context) error {
 		value, err := m.Metric(ctx, name, labels...)
-		if err == nil && value != want { //nolint:testifylint // what is compared are counts
+		if err == nil && value != want {
 			err = fmt.Errorf("it is %v", value)
 		}
 		return err
@@ -191,7 +192,7 @@ func TestOrphanAlert(t *testing.T) {
 	m := startCCM(t, c, nil, nil)
 	joinNodes(t, c, 2)
 	for _, name := range []string{"lost", "kept"} {
-		_, err := c.CreateService(t.Context(), name, map[string]string{"anyccm.io/retain-load-balancer": fmt.Sprint(name == "kept")})
+		_, err := c.CreateService(t.Context(), name, map[string]string{"anyccm.io/retain-load-balancer": strconv.FormatBool(name == "kept")})
 		require.NoError(t, err)
 		_, err = c.WaitServed(t.Context(), name, patience)
 		require.NoError(t, err)

@@ -103,7 +103,7 @@ func TestChecksums(t *testing.T) {
 		sums[name] = sum
 	}
 	wanted := 0
-	for _, pattern := range []string{"release/*.tar.gz", "release/*.cdx.json", "charts/*.tgz"} {
+	for _, pattern := range []string{"release/*.tar.gz", "release/*.cdx.json", "charts/*.tgz", "manifests/*.yaml"} {
 		files, err := filepath.Glob(filepath.Join(folder, pattern))
 		require.NoError(t, err)
 		require.NotEmpty(t, files, pattern)
