@@ -37,6 +37,12 @@ func (s *slow) Observe(ctx context.Context, r Request) ([]string, error) {
 	return s.shelf.Observe(ctx, r)
 }
 
+func (s *slow) Complete(ctx context.Context, r *Request, observed, desired []string) ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shelf.Complete(ctx, r, observed, desired)
+}
+
 func (s *slow) Settle(_ context.Context, r *Request, observed []string) ([]string, error) {
 	s.mu.Lock()
 	rests := s.rests
