@@ -22,15 +22,23 @@ const (
 	CloudHasNone
 )
 
-var supportTexts = map[Support]string{NotYet: "not yet", Done: "yes", CloudHasNone: "the cloud has none"}
-
-// String says it in words.
-func (s Support) String() string { return supportTexts[s] }
+// String says it in words; it is empty for what is none of them.
+func (s Support) String() string {
+	switch s {
+	case NotYet:
+		return "not yet"
+	case Done:
+		return "yes"
+	case CloudHasNone:
+		return "the cloud has none"
+	}
+	return ""
+}
 
 // MarshalText implements encoding.TextMarshaler.
 func (s Support) MarshalText() ([]byte, error) {
-	text, ok := supportTexts[s]
-	if !ok {
+	text := s.String()
+	if text == "" {
 		return nil, fmt.Errorf("%d says nothing about a feature", int(s))
 	}
 	return []byte(text), nil

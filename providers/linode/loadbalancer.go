@@ -160,7 +160,7 @@ func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, f fi
 		return f, nil, nil
 	case r.Purpose == services.Delete:
 		if _, kept, err := deletionSettings(r.Service); kept || err != nil {
-			return f, nil, nil
+			return f, nil, nil //nolint:nilerr // Deletions says what is wrong with them
 		}
 		f, err := l.now(ctx, r.Service, f)
 		return f, nil, err

@@ -23,8 +23,13 @@ func runRoutes(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
 	virtual(t, "life cycle", func(t *testing.T) { runRouteLifeCycle(t, newFixture(t)) })
 	faults := []simkit.Fault{
-		{Kind: simkit.FaultStatus, Status: 401}, {Kind: simkit.FaultStatus, Status: 403}, {Kind: simkit.FaultStatus, Status: 404},
-		{Kind: simkit.FaultStatus, Status: 500}, {Kind: simkit.FaultReset}, {Kind: simkit.FaultCut}, {Kind: simkit.FaultHTML},
+		{Kind: simkit.FaultStatus, Status: 401},
+		{Kind: simkit.FaultStatus, Status: 403},
+		{Kind: simkit.FaultStatus, Status: 404},
+		{Kind: simkit.FaultStatus, Status: 500},
+		{Kind: simkit.FaultReset},
+		{Kind: simkit.FaultCut},
+		{Kind: simkit.FaultHTML},
 		{Kind: simkit.FaultHTML, Status: 404},
 	}
 	for _, fault := range faults {
