@@ -38,7 +38,9 @@ func TestCheckServiceOf(t *testing.T) {
 		"of the family":          {p, map[string]string{"lb.example.com/alpha-something-else": "x"}, []string{"annotation lb.example.com/alpha-something-else: is unknown and has no effect"}, nil},
 		"deprecated":             {p, map[string]string{"lb.example.com/alpha-size": "x"}, []string{"annotation lb.example.com/alpha-size: is deprecated: use lb.example.com/alpha-units"}, nil},
 		"common to all providers": {
-			p, map[string]string{guard.AnnotationRetain: "perhaps"}, nil,
+			p,
+			map[string]string{guard.AnnotationRetain: "perhaps"},
+			nil,
 			[]string{`annotation ` + guard.AnnotationRetain + `: "perhaps" is not a boolean; use "true" or "false"`},
 		},
 		"what the provider says": {said, nil, []string{"a warning"}, []string{"a fault", "another"}},

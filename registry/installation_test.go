@@ -36,7 +36,7 @@ func TestMissing(t *testing.T) {
 	require.NoError(t, complete().Missing())
 	for want, change := range map[string]func(*Provider){
 		"provider alpha: Title is empty":                                           func(p *Provider) { p.Title = "" },
-		`Stability "done" is not one of alpha, beta, stable`:                          func(p *Provider) { p.Stability = "done" },
+		`Stability "done" is not one of alpha, beta, stable`:                       func(p *Provider) { p.Stability = "done" },
 		"Permissions are empty":                                                    func(p *Provider) { p.Permissions = nil },
 		"Installation.Secret is empty":                                             func(p *Provider) { p.Installation.Secret = "" },
 		"Installation.MaxSlimMiB is empty":                                         func(p *Provider) { p.Installation.MaxSlimMiB = 0 },

@@ -42,8 +42,7 @@ func (r *rules) addPortable(p registry.Provider) {
 func (r *rules) addPairs(cloud portable.Cloud, row schema.AnnotationRow, pairs []portable.Pair) {
 	legal, holding := []string{absent(row.Key)}, []string{}
 	words, conditional := "", true
-	for i := len(pairs) - 1; i >= 0; i-- {
-		one := pairs[i]
+	for _, one := range slices.Backward(pairs) {
 		right, message, ok := pairJudgement(cloud, row, one)
 		if !ok {
 			return // a part of it is for code to judge
@@ -64,21 +63,17 @@ func (r *rules) addPairs(cloud portable.Cloud, row schema.AnnotationRow, pairs [
 	}
 	if len(pairs) > 1 && !conditional {
 		// All rows that always hold are set, so that each must take the value.
-		all := make([]string, 0, len(pairs))
-		for _, l := range legal[1:] {
-			all = append(all, l)
-		}
-		legal = []string{absent(row.Key), "(" + strings.Join(slices.Compact(all), " && ") + ")"}
+		legal = []string{absent(row.Key), "(" + strings.Join(slices.Compact(legal[1:]), " && ") + ")"}
 	}
 	none := "!(" + strings.Join(holding, " || ") + ")"
 	switch {
 	case !conditional:
 	case portable.Essential(row.Key):
-		words = none + " ? " + said(row.Key, portable.Refusal(cloud.Title)) + needs(row.Key, pairs[0]) + " : " + words
+		words = none + " ? " + said(row.Key, portable.Refusal(cloud.Title)) + needs(pairs[0]) + " : " + words
 	default:
 		legal = append(legal, none)
 		r.Warnings = append(r.Warnings, validation{
-			absent(row.Key) + " || " + strings.Join(holding, " || "), said(row.Key, portable.Effectless(cloud.Title)) + needs(row.Key, pairs[0]),
+			absent(row.Key) + " || " + strings.Join(holding, " || "), said(row.Key, portable.Effectless(cloud.Title)) + needs(pairs[0]),
 		})
 	}
 	if joined := strings.Join(legal[1:], ""); joined != "true" {
@@ -134,10 +129,10 @@ func durationJudgement(key string, one portable.Pair) (legal, message string) {
 	if most != nil {
 		within = append(within, "duration("+value+") <= "+bound(*most))
 	}
-	range_ := strings.Join(append(within, "true"), " && ")
-	message = "!" + is + " ? " + said(key, `is not a duration; use a form such as "90s" or "5m"`) + " : !(" + range_ + ") ? " +
+	inRange := strings.Join(append(within, "true"), " && ")
+	message = "!" + is + " ? " + said(key, `is not a duration; use a form such as "90s" or "5m"`) + " : !(" + inRange + ") ? " +
 		said(key, "is out of range"+s.RangeHint(one.Row.Spec)) + " : " + said(key, "is not a whole number of "+s.UnitName()+s.RangeHint(one.Row.Spec))
-	return "(" + is + " && " + range_ + " && " + whole + ")", message
+	return "(" + is + " && " + inRange + " && " + whole + ")", message
 }
 
 // conditions holds for Services that a row is for; "" is all.
@@ -187,18 +182,16 @@ func condition(cloud portable.Cloud, w *schema.Where) string {
 }
 
 // needs is the expression of what is said about the first condition that does not hold.
-func needs(key string, one portable.Pair) string {
+func needs(one portable.Pair) string {
 	text := quoted("")
 	for _, w := range []*schema.Where{one.Row.Where, one.Serves.Where} {
 		if w == nil {
 			continue
 		}
 		given := "variables.annotations[?" + quoted(w.Key) + "].orValue('')"
-		fails, words := "", ""
+		fails, words := given+" in ["+quotedAll(w.NoneOf)+"]", quoted(", or change "+w.Key+`, which is "`)+" + "+given+" + "+quoted(`"`)
 		if len(w.OneOf) > 0 {
 			fails, words = "!("+given+" in ["+quotedAll(w.OneOf)+"])", quoted(", or set "+w.Key+" to "+w.OneOf[0])
-		} else {
-			fails, words = given+" in ["+quotedAll(w.NoneOf)+"]", quoted(", or change "+w.Key+`, which is "`)+" + "+given+" + "+quoted(`"`)
 		}
 		text = "(" + fails + " ? " + words + " : " + text + ")"
 	}

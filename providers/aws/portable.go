@@ -78,13 +78,15 @@ func mergeAttributes(own, translated string) (merged string, contradict bool) {
 	}
 	merged = own
 	more, _ := parseTargetAttributes(translated)
+	var mergedSb81 strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(more)) {
 		if had, ok := have[key]; ok {
 			contradict = contradict || had != more[key]
 			continue
 		}
-		merged += "," + key + "=" + more[key]
+		mergedSb81.WriteString("," + key + "=" + more[key])
 	}
+	merged += mergedSb81.String()
 	return merged, contradict
 }
 

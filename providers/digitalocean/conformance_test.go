@@ -114,13 +114,17 @@ func newFixtureBehind(t testing.TB, between func(sim *digitaloceansim.Sim, serve
 				Change:  func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = s.Spec.LoadBalancerSourceRanges[:1] },
 			},
 		},
-		Portable: map[string]conformance.PortableCase{
-			portable.Certificate: {Value: certificate},
-			portable.TLSPorts:    {With: map[string]string{portable.Certificate: certificate}},
-			portable.Subnet:      {Value: "5a4981aa-9653-4bd1-bef5-d6bff52042e4"},
-			portable.Address:     {Value: "198.51.100.9"},
-		},
-		Snapshot: func() string { return snapshot(t, sim) },
+		Portable: portableCases(certificate), Snapshot: func() string { return snapshot(t, sim) },
+	}
+}
+
+// portableCases are values of portable annotations that the simulated cloud has, and what goes with them.
+func portableCases(certificate string) map[string]conformance.PortableCase {
+	return map[string]conformance.PortableCase{
+		portable.Certificate: {Value: certificate},
+		portable.TLSPorts:    {With: map[string]string{portable.Certificate: certificate}},
+		portable.Subnet:      {Value: "5a4981aa-9653-4bd1-bef5-d6bff52042e4"},
+		portable.Address:     {Value: "198.51.100.9"},
 	}
 }
 

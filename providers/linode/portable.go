@@ -33,7 +33,7 @@ func portableScheme(value string, a schema.Asked) (map[string]string, error) {
 	case value == portable.SchemePublic && ownFrontend(a) != "":
 		return nil, schema.NoEffect("it contradicts " + ownFrontend(a) + ", which makes the NodeBalancer private and wins; remove one of them")
 	}
-	return nil, nil
+	return map[string]string{}, nil
 }
 
 // asksPrivate reports whether a Service asks for a private NodeBalancer.
@@ -83,7 +83,9 @@ func portableCertificate(value string, a schema.Asked) (map[string]string, error
 }
 
 // withCertificate leaves the ports to the translation of the certificate.
-func withCertificate(string, schema.Asked) (map[string]string, error) { return nil, nil }
+func withCertificate(string, schema.Asked) (map[string]string, error) {
+	return map[string]string{}, nil
+}
 
 // mergePort adds settings of a port that its own annotation lacks.
 func mergePort(own, translated string) (merged string, contradict bool) {

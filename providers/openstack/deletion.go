@@ -68,7 +68,7 @@ func (l *loadBalancers) leaveAll(ctx context.Context, r *services.Request, s set
 		if err != nil || twin == nil || twin.ID == lb.ID || !slices.Contains(twin.Tags, as.serviceMark) {
 			return err
 		}
-		ours := false
+		var ours bool
 		if as, ours, err = l.ours(ctx, r.Cluster, r.Service, twin); err != nil || !ours {
 			return err
 		}

@@ -70,7 +70,9 @@ func newFloatingInventory(a *api) *inventory.Inventory[string, floatingIP] {
 }
 
 // attachedNow is for the floating address of a load balancer that is to have one: nobody may have given it one a while ago.
-var attachedNow = inventory.Query{MaxAge: floatingMaxAge, MaxUnlistedAge: newMaxAge}
+func attachedNow() inventory.Query {
+	return inventory.Query{MaxAge: floatingMaxAge, MaxUnlistedAge: newMaxAge}
+}
 
 // attached returns the floating address of a load balancer, or nil.
 func (l *loadBalancers) attached(ctx context.Context, lb *balancer, q inventory.Query) (*floatingIP, error) {
@@ -97,7 +99,7 @@ func (l *loadBalancers) publish(ctx context.Context, r *services.Request, s sett
 		}
 		return lb.VIPAddress, nil
 	}
-	f, err := l.attached(ctx, lb, attachedNow)
+	f, err := l.attached(ctx, lb, attachedNow())
 	switch {
 	case err != nil:
 		return "", err

@@ -46,7 +46,7 @@ func portableTLSPorts(value string, a schema.Asked) (map[string]string, error) {
 	if len(a.PortsNamed(value)) < len(a.PortsNamed("")) {
 		return nil, errors.New("leaves out TCP ports of the Service, and on OpenStack a certificate is for all of them; remove it, or use two Services")
 	}
-	return nil, nil
+	return map[string]string{}, nil
 }
 
 // unserved refuses a public load balancer where the option internal-lb lets there be none.

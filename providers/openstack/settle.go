@@ -125,7 +125,7 @@ func (l *loadBalancers) built(ctx context.Context, service *v1.Service, lb *bala
 	}
 	return after, waiting.Together(
 		func() error { _, err := l.observe(ctx, after); return err },
-		func() error { _, err := l.attached(ctx, after, attachedNow); return ignored(err) },
+		func() error { _, err := l.attached(ctx, after, attachedNow()); return ignored(err) },
 	)
 }
 

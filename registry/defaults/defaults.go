@@ -32,7 +32,7 @@ const Selected = "anyccm.io/selected="
 
 // ClassOf returns the class of a Service, also of one in our memory, and "" for one without.
 func ClassOf(service *v1.Service) string {
-	if class, ok := strings.CutPrefix(service.SelfLink, Selected); ok {
+	if class, ok := strings.CutPrefix(service.GetSelfLink(), Selected); ok {
 		return class
 	}
 	if service.Spec.LoadBalancerClass == nil {

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -70,7 +69,9 @@ func TestClassOf(t *testing.T) {
 	t.Parallel()
 	assert.Empty(t, ClassOf(&v1.Service{}))
 	assert.Equal(t, "internal", ClassOf(&v1.Service{Spec: v1.ServiceSpec{LoadBalancerClass: new("internal")}}))
-	assert.Equal(t, "internal", ClassOf(&v1.Service{ObjectMeta: metav1.ObjectMeta{SelfLink: Selected + "internal"}}))
+	selected := &v1.Service{}
+	selected.SetSelfLink(Selected + "internal")
+	assert.Equal(t, "internal", ClassOf(selected))
 	var none *Source
 	assert.Empty(t, none.Of(""))
 }

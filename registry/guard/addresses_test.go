@@ -76,7 +76,9 @@ func TestAddressPolicy(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "fd00::1 2001:db8::1 10.0.0.1 198.18.0.1", texts(got))
 	for _, bad := range []AddressPolicy{
-		{Families: []string{"ipv4", "ipv4"}}, {Families: []string{"IPv4"}}, {Include: []string{"x"}},
+		{Families: []string{"ipv4", "ipv4"}},
+		{Families: []string{"IPv4"}},
+		{Include: []string{"x"}},
 		{Exclude: []string{"10.0.0.0/33"}},
 	} {
 		require.ErrorContains(t, bad.Validate(), "--node-address-", fmt.Sprint(bad))

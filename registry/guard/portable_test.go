@@ -309,6 +309,7 @@ func TestLabelsAreFollowed(t *testing.T) {
 			require.NoError(t, store.Update(now))
 			g.loadBalancers.labelHandler().OnUpdate(before, now)
 			time.Sleep(time.Second)
+			synctest.Wait()
 			return now
 		}
 		b = relabel(b, edge)

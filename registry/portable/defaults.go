@@ -1,6 +1,7 @@
 package portable
 
 import (
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -25,9 +26,7 @@ func WithDefaults(cloud Cloud, service *v1.Service, defaults map[string]string) 
 	if with.Annotations == nil {
 		with.Annotations = map[string]string{}
 	}
-	for key, value := range added {
-		with.Annotations[key] = value
-	}
+	maps.Copy(with.Annotations, added)
 	return with, added
 }
 

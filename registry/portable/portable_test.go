@@ -19,16 +19,22 @@ var toy = Cloud{Title: "Toy", Rows: []schema.AnnotationRow{
 	{Key: "toy/kind", Spec: schema.Spec{Kind: schema.KindString}},
 	{Key: "toy/internal", Spec: schema.Spec{Kind: schema.KindBool}, Serves: []schema.Serves{{Portable: Scheme, Values: map[string]string{SchemePublic: "false", SchemeInternal: "true"}}}},
 	{Key: "toy/seconds", Spec: schema.Spec{Kind: schema.KindInt, Min: new(5.0), Max: new(300.0)}, Serves: []schema.Serves{{Portable: CheckInterval, Unit: time.Second, Also: map[string]string{"toy/check": "on"}}}},
-	{Key: "toy/proxy", Spec: schema.Spec{Kind: schema.KindString}, Where: &schema.Where{Key: "toy/kind", NoneOf: []string{"fast"}},
-		Serves: []schema.Serves{{Portable: ProxyProtocol, Values: map[string]string{ProxyNone: "", ProxyV1: "*"}}}},
-	{Key: "toy/attributes", Spec: schema.Spec{Kind: schema.KindString}, Where: &schema.Where{Key: "toy/kind", OneOf: []string{"fast"}},
-		Serves: []schema.Serves{{Portable: ProxyProtocol, Choose: true, Values: map[string]string{ProxyNone: "", ProxyV2: "proxy=2"},
+	{
+		Key: "toy/proxy", Spec: schema.Spec{Kind: schema.KindString}, Where: &schema.Where{Key: "toy/kind", NoneOf: []string{"fast"}},
+		Serves: []schema.Serves{{Portable: ProxyProtocol, Values: map[string]string{ProxyNone: "", ProxyV1: "*"}}},
+	},
+	{
+		Key: "toy/attributes", Spec: schema.Spec{Kind: schema.KindString}, Where: &schema.Where{Key: "toy/kind", OneOf: []string{"fast"}},
+		Serves: []schema.Serves{{
+			Portable: ProxyProtocol, Choose: true, Values: map[string]string{ProxyNone: "", ProxyV2: "proxy=2"},
 			Merge: func(own, translated string) (string, bool) {
 				if strings.Contains(own, "proxy=") {
 					return own, !strings.Contains(own, translated)
 				}
 				return own + "," + translated, false
-			}}}},
+			},
+		}},
+	},
 	{Key: "toy/idle", Spec: schema.Spec{Kind: schema.KindInt}, Where: &schema.Where{Key: "toy/kind", NoneOf: []string{"fast"}}, Serves: []schema.Serves{{Portable: IdleTimeout, Unit: time.Second}}},
 	{Key: "toy/tries", Spec: schema.Spec{Kind: schema.KindInt, Min: new(2.0), Max: new(10.0)}, Serves: []schema.Serves{{Portable: HealthyThreshold}}},
 	{Key: "toy/certificate", Spec: schema.Spec{Kind: schema.KindString}, Serves: []schema.Serves{{Portable: Certificate}, {Portable: TLSPorts, Rivals: []string{"toy/ports"}}}},
@@ -168,5 +174,5 @@ func TestTable(t *testing.T) {
 		assert.NotEmpty(t, row.Help, row.Key)
 	}
 	assert.Len(t, keys, 21)
-	assert.True(t, slices.IndexFunc(essential, func(k string) bool { return !keys[k] }) < 0)
+	assert.Negative(t, slices.IndexFunc(essential, func(k string) bool { return !keys[k] }))
 }

@@ -116,8 +116,8 @@ func (t *translator) check() {
 // checkTLSPorts holds the ports of the certificate against those of the Service.
 func (t *translator) checkTLSPorts() {
 	list, ok := t.asked[TLSPorts]
-	if !ok {
-		return
+	if !ok || len(t.pairs(TLSPorts)) == 0 {
+		return // where they cannot be served at all, that is what is said
 	}
 	asked := t.view()
 	for one := range strings.SplitSeq(list, ",") {

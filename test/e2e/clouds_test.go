@@ -38,4 +38,6 @@ func skipUnlessSelected(t *testing.T, provider string) {
 
 func hasNodes(f registry.Features) bool { return f.Instances == registry.Done }
 
-func hasNodesAndLoadBalancers(f registry.Features) bool { return f.Instances == registry.Done && f.LoadBalancers == registry.Done }
+func hasNodesAndLoadBalancers(f registry.Features) bool {
+	return f.Instances == registry.Done && f.LoadBalancers == registry.Done
+}

@@ -75,7 +75,8 @@ func TestValidate(t *testing.T) {
 		"one provider is the one":  {[]registry.Provider{provider("alpha", nil)}, []string{"--cloud-provider="}, nil},
 		"of two one must be named": {[]registry.Provider{provider("alpha", nil), provider("beta", nil)}, nil, []string{"--cloud-provider is missing; linked providers: alpha, beta"}},
 		"unknown provider": {
-			[]registry.Provider{provider("alpha", nil)}, []string{"--cloud-provider=alpah", "--concurrent-service-syncs=0"},
+			[]registry.Provider{provider("alpha", nil)},
+			[]string{"--cloud-provider=alpah", "--concurrent-service-syncs=0"},
 			[]string{`unknown --cloud-provider "alpah"; linked providers: alpha; did you mean "alpha"?`},
 		},
 		"no workers": {
@@ -90,11 +91,13 @@ func TestValidate(t *testing.T) {
 		},
 		"mode without a class": {[]registry.Provider{provider("alpha", nil)}, []string{"--load-balancer-class-mode=named"}, []string{"--load-balancer-class-mode=named: needs --load-balancer-class"}},
 		"class without a mode": {
-			[]registry.Provider{provider("alpha", nil)}, []string{"--load-balancer-class=example.com/x"},
+			[]registry.Provider{provider("alpha", nil)},
+			[]string{"--load-balancer-class=example.com/x"},
 			[]string{"has no effect with --load-balancer-class-mode=unclassed"},
 		},
 		"unknown mode, bad class": {
-			[]registry.Provider{provider("alpha", nil)}, []string{"--load-balancer-class=x y", "--load-balancer-class-mode=both"},
+			[]registry.Provider{provider("alpha", nil)},
+			[]string{"--load-balancer-class=x y", "--load-balancer-class-mode=both"},
 			[]string{"--load-balancer-class-mode=both: use unclassed, named or named-and-unclassed"},
 		},
 		"only exclusions":             {[]registry.Provider{provider("alpha", nil)}, []string{"--controllers=-service"}, []string{"--controllers=-service: starts no controller"}},

@@ -78,6 +78,16 @@ func validateCommand(chosen choice) *cobra.Command {
 	return c.cmd
 }
 
+func (c *serviceCheck) checkUsage() error {
+	if c.output != "text" && c.output != "json" {
+		return fmt.Errorf("--output %q: use text or json", c.output)
+	}
+	if len(c.files) == 0 {
+		return errors.New("--filename is missing; name a file of manifests, or - for standard input")
+	}
+	return nil
+}
+
 func (c *serviceCheck) run() error {
 	var p registry.Provider
 	var err error
@@ -86,11 +96,8 @@ func (c *serviceCheck) run() error {
 			return err
 		}
 	}
-	if c.output != "text" && c.output != "json" {
-		return fmt.Errorf("--output %q: use text or json", c.output)
-	}
-	if len(c.files) == 0 {
-		return errors.New("--filename is missing; name a file of manifests, or - for standard input")
+	if err := c.checkUsage(); err != nil {
+		return err
 	}
 	contents, err := c.readAll()
 	if err != nil {

@@ -197,7 +197,9 @@ func marked(s *v1.Service, by map[string]string) *v1.Service {
 // withDefaults starts the framework's controller of Services so that changes of the file reach it.
 func (m *manager) withDefaults(inner frameworkapp.ControllerInitFuncConstructor) frameworkapp.ControllerInitFuncConstructor {
 	construct := inner.Constructor
-	inner.Constructor = func(i frameworkapp.ControllerInitContext, c *config.CompletedConfig, cloud cloudprovider.Interface) frameworkapp.InitFunc {
+	inner.Constructor = func(
+		i frameworkapp.ControllerInitContext, c *config.CompletedConfig, cloud cloudprovider.Interface,
+	) frameworkapp.InitFunc {
 		d := &m.defaults
 		if d.path == "" {
 			return construct(i, c, cloud)
@@ -286,11 +288,15 @@ func (i heardInformer) AddEventHandler(handler cache.ResourceEventHandler) (cach
 }
 
 // AddEventHandlerWithResyncPeriod implements cache.SharedInformer.
-func (i heardInformer) AddEventHandlerWithResyncPeriod(handler cache.ResourceEventHandler, period time.Duration) (cache.ResourceEventHandlerRegistration, error) {
+func (i heardInformer) AddEventHandlerWithResyncPeriod(
+	handler cache.ResourceEventHandler, period time.Duration,
+) (cache.ResourceEventHandlerRegistration, error) {
 	return i.SharedIndexInformer.AddEventHandlerWithResyncPeriod(i.keep(handler), period)
 }
 
 // AddEventHandlerWithOptions implements cache.SharedInformer.
-func (i heardInformer) AddEventHandlerWithOptions(handler cache.ResourceEventHandler, o cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
+func (i heardInformer) AddEventHandlerWithOptions(
+	handler cache.ResourceEventHandler, o cache.HandlerOptions,
+) (cache.ResourceEventHandlerRegistration, error) {
 	return i.SharedIndexInformer.AddEventHandlerWithOptions(i.keep(handler), o)
 }

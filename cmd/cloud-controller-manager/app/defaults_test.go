@@ -119,9 +119,11 @@ func TestChangedDefaults(t *testing.T) {
 	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
 	store, h := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}), &heard{}
 	add := func(name, class string, annotations map[string]string) {
-		s := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}, Spec: v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer}}
+		s := &v1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}, Spec: v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer},
+		}
 		if class != "" {
-			s.SelfLink = defaults.Selected + class
+			s.SetSelfLink(defaults.Selected + class)
 		}
 		require.NoError(t, store.Add(s))
 	}

@@ -52,7 +52,9 @@ func tuneMemory(args []string) {
 // returnMemory gives memory back to the system that no longer holds anything.
 func returnMemory(ctx context.Context) {
 	unused := []metrics.Sample{
-		{Name: "/memory/classes/heap/free:bytes"}, {Name: "/memory/classes/heap/unused:bytes"}, {Name: "/gc/heap/live:bytes"},
+		{Name: "/memory/classes/heap/free:bytes"},
+		{Name: "/memory/classes/heap/unused:bytes"},
+		{Name: "/gc/heap/live:bytes"},
 		{Name: "/memory/classes/heap/objects:bytes"},
 	}
 	wait.UntilWithContext(ctx, func(context.Context) {

@@ -55,6 +55,20 @@ func portableService(name string, annotations map[string]string) *v1.Service {
 	}
 }
 
+// portableCase is the case of a key, and the annotations that it sets.
+func portableCase(f *Fixture, key string) (c PortableCase, asked map[string]string) {
+	c = f.Portable[key]
+	if c.Value == "" {
+		c.Value = samples[key]
+	}
+	if key == portable.CheckPath && c.With == nil {
+		c.With = map[string]string{portable.CheckProtocol: portable.CheckHTTP} // there is a path then
+	}
+	asked = map[string]string{key: c.Value}
+	maps.Copy(asked, c.With)
+	return c, asked
+}
+
 func runPortableRow(t *testing.T, f *Fixture, key string) {
 	t.Helper()
 	ctx, w := t.Context(), newWorld(t, f)
@@ -63,18 +77,7 @@ func runPortableRow(t *testing.T, f *Fixture, key string) {
 	w.nodes[0].Labels = map[string]string{"pool": "edge"}
 	provider, err := registry.Linked().Lookup(w.cloud.ProviderName())
 	require.NoError(t, err)
-	c := f.Portable[key]
-	if c.Value == "" {
-		c.Value = samples[key]
-	}
-	if key == portable.CheckPath && c.With == nil {
-		c.With = map[string]string{portable.CheckProtocol: portable.CheckHTTP} // there is a path then
-	}
-	asked := maps.Clone(c.With)
-	if asked == nil {
-		asked = map[string]string{}
-	}
-	asked[key] = c.Value
+	c, asked := portableCase(f, key)
 	s := portableService("portable", asked)
 	translation := registry.Translate(provider, registry.Inputs{}, s)
 	pairs := provider.Cloud().Pairs(key)
