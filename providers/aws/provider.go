@@ -169,6 +169,6 @@ func installation() registry.Installation {
 					"set. Its lease has the same name, so step 3 works unchanged. Where the tagging controller runs, add `tagging` to `controllers`.",
 			},
 		},
-		MaxSlimMiB: 52,
+		MaxSlimMiB: 53,
 	}
 }

@@ -147,6 +147,6 @@ func installation() registry.Installation {
 			Written:     "nothing",
 			Notes:       []string{"DigitalOcean's own controller runs without leader election: stop it before step 3."},
 		},
-		MaxSlimMiB: 46,
+		MaxSlimMiB: 47,
 	}
 }

@@ -153,6 +153,6 @@ func installation() registry.Installation {
 			ClusterName: "no name in the cloud",
 			Written:     "`anyccm.io/linode-nodebalancer-id` on each Service; a firewall for those with `loadBalancerSourceRanges`",
 		},
-		MaxSlimMiB: 46,
+		MaxSlimMiB: 47,
 	}
 }

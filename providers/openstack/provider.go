@@ -163,6 +163,6 @@ func installation() registry.Installation {
 			ClusterName: "part of the names of load balancers, keep it",
 			Written:     "nothing",
 		},
-		MaxSlimMiB: 46,
+		MaxSlimMiB: 47,
 	}
 }

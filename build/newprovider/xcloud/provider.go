@@ -99,6 +99,6 @@ func installation() registry.Installation {
 			ClusterName: "no name in the cloud",
 			Written:     "nothing",
 		},
-		MaxSlimMiB: 46,
+		MaxSlimMiB: 47,
 	}
 }
