@@ -57,7 +57,7 @@ func (r *rules) addPairs(cloud portable.Cloud, row schema.AnnotationRow, pairs [
 		holding = append(holding, condition)
 		legal = append(legal, "("+condition+" && "+right+")")
 		if words != "" {
-			message = "(" + condition + ") ? " + message + " : " + words
+			message = "(" + condition + ") ? (" + message + ") : " + words // CEL wants parentheses around a choice within a choice
 		}
 		words = message
 	}

@@ -8,18 +8,18 @@ import (
 
 func TestDecide(t *testing.T) {
 	t.Parallel()
-	clouds := []string{"aws", "linode", "openstack"}
+	clouds := []string{"alpha", "beta", "gamma"}
 	for name, tc := range map[string]struct {
 		changed, run, race []string
 	}{
 		"nothing: this is the base":      {nil, clouds, clouds},
-		"one cloud":                      {[]string{"providers/linode/model.go"}, []string{"linode"}, []string{"linode"}},
-		"its simulator and test data":    {[]string{"providers/linode/linodesim/sim.go", "providers/linode/testdata/x"}, []string{"linode"}, []string{"linode"}},
-		"two clouds":                     {[]string{"providers/openstack/a.go", "providers/aws/b.go"}, []string{"aws", "openstack"}, []string{"aws", "openstack"}},
-		"documentation":                  {[]string{"README.md", "docs/security.md", "docs/providers/aws.md"}, nil, nil},
-		"a cloud and documentation":      {[]string{"docs/security.md", "providers/aws/b.go"}, []string{"aws"}, []string{"aws"}},
+		"one cloud":                      {[]string{"providers/beta/model.go"}, []string{"beta"}, []string{"beta"}},
+		"its simulator and test data":    {[]string{"providers/beta/betasim/sim.go", "providers/beta/testdata/x"}, []string{"beta"}, []string{"beta"}},
+		"two clouds":                     {[]string{"providers/gamma/a.go", "providers/alpha/b.go"}, []string{"alpha", "gamma"}, []string{"alpha", "gamma"}},
+		"documentation":                  {[]string{"README.md", "docs/security.md", "docs/providers/alpha.md"}, nil, nil},
+		"a cloud and documentation":      {[]string{"docs/security.md", "providers/alpha/b.go"}, []string{"alpha"}, []string{"alpha"}},
 		"the kit":                        {[]string{"providers/kit/nodes/nodes.go"}, clouds, nil},
-		"the kit and a cloud":            {[]string{"providers/kit/nodes/nodes.go", "providers/aws/b.go"}, clouds, []string{"aws"}},
+		"the kit and a cloud":            {[]string{"providers/kit/nodes/nodes.go", "providers/alpha/b.go"}, clouds, []string{"alpha"}},
 		"the registry":                   {[]string{"registry/guard/guard.go"}, clouds, nil},
 		"versions":                       {[]string{"go.sum"}, clouds, nil},
 		"the program":                    {[]string{"cmd/cloud-controller-manager/main.go"}, clouds, nil},
@@ -30,8 +30,8 @@ func TestDecide(t *testing.T) {
 		"a page elsewhere":               {[]string{"registry/notes.md"}, clouds, nil},
 		"a cloud that was removed":       {[]string{"providers/gone/provider.go"}, clouds, nil},
 		"a file beside the clouds":       {[]string{"providers/doc.go"}, clouds, nil},
-		"a cloud's name as a file":       {[]string{"providers/aws"}, clouds, nil},
-		"a folder that begins like one":  {[]string{"providers/aws2/a.go"}, clouds, nil},
+		"a cloud's name as a file":       {[]string{"providers/alpha"}, clouds, nil},
+		"a folder that begins like one":  {[]string{"providers/alpha2/a.go"}, clouds, nil},
 		"something that nobody knows of": {[]string{"x"}, clouds, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -46,20 +46,20 @@ func TestDecide(t *testing.T) {
 
 func TestVariables(t *testing.T) {
 	t.Parallel()
-	clouds := []string{"aws", "linode"}
+	clouds := []string{"alpha", "beta"}
 	assert.Equal(t, []string{"CLOUDS=all", "RACE=all"}, Everything(clouds, "").Variables(clouds))
 	assert.Equal(t, []string{"CLOUDS=all", "RACE=none"}, Selection{Clouds: clouds}.Variables(clouds))
-	assert.Equal(t, []string{"CLOUDS=aws", "RACE=aws"}, Selection{Clouds: clouds[:1], Race: clouds[:1]}.Variables(clouds))
+	assert.Equal(t, []string{"CLOUDS=alpha", "RACE=alpha"}, Selection{Clouds: clouds[:1], Race: clouds[:1]}.Variables(clouds))
 }
 
 // TestIncludes: a run of which nothing is said is about every cloud.
 func TestIncludes(t *testing.T) {
 	t.Parallel()
-	assert.True(t, includes("", "aws"))
-	assert.True(t, includes(" ", "aws"))
-	assert.True(t, includes("all", "aws"))
-	assert.True(t, includes("linode aws", "aws"))
-	assert.False(t, includes("linode", "aws"))
-	assert.False(t, includes("none", "aws"))
-	assert.False(t, includes("aws2", "aws"))
+	assert.True(t, includes("", "alpha"))
+	assert.True(t, includes(" ", "alpha"))
+	assert.True(t, includes("all", "alpha"))
+	assert.True(t, includes("beta alpha", "alpha"))
+	assert.False(t, includes("beta", "alpha"))
+	assert.False(t, includes("none", "alpha"))
+	assert.False(t, includes("alpha2", "alpha"))
 }

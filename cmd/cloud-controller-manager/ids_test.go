@@ -3,6 +3,7 @@ package main
 import (
 	"maps"
 	"regexp"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -11,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 	"github.com/anyccm/cloud-controller-manager/test/expectations"
 )
@@ -85,6 +87,11 @@ func TestAdoptingAnnotations(t *testing.T) {
 				found = append(found, row.Key)
 			}
 			assert.False(t, speaks.MatchString(row.Help) && !row.Adopting(), "%s asks for what exists: set AnnotationRow.Adopts", row.Key)
+		}
+		for _, row := range portable.Annotations.Rows() {
+			if slices.ContainsFunc(p.Cloud().Pairs(row.Key), func(pair portable.Pair) bool { return pair.Row.Adopting() }) {
+				found = append(found, row.Key)
+			}
 		}
 		assert.Equal(t, expected.Adoption.Annotations, found, p.Name)
 	}
