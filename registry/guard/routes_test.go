@@ -171,7 +171,7 @@ func TestHandlersHearOfOurNodesAlone(t *testing.T) {
 	t.Parallel()
 	heard := make(chan string, 10)
 	ours := func(n *v1.Node) bool { return n.Spec.ProviderID != "beta://" }
-	h := ourInformer{ours: ours}.filtered(hears{heard})
+	h := only(ours).Handler(hears{heard})
 	h.OnAdd(routed("a", "alpha://1", 0), true)
 	h.OnAdd(routed("b", "beta://", 0), true)
 	h.OnUpdate(routed("c", "", 0), routed("c", "beta://", 0))

@@ -16,9 +16,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/informers"
-	core "k8s.io/client-go/informers/core"
-	corev1 "k8s.io/client-go/informers/core/v1"
 	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	cloudprovider "k8s.io/cloud-provider"
@@ -35,6 +32,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
+	"github.com/anyccm/cloud-controller-manager/registry/views"
 )
 
 const (
@@ -204,11 +202,8 @@ func (m *manager) withDefaults(inner frameworkapp.ControllerInitFuncConstructor)
 		if d.path == "" {
 			return construct(i, c, cloud)
 		}
-		heard := *c.Config
-		heard.SharedInformers = heardFactory{c.SharedInformers, d}
-		heard.LoopbackClientConfig = nil // or completing it again would put its token into the authentication twice
 		report := m.reportTo(c)
-		init := construct(i, heard.Complete(), cloud)
+		init := construct(i, withInformers(c, views.Services(c.SharedInformers, d.keep())), cloud)
 		return func(ctx context.Context, cc controllermanager.ControllerContext) (controller.Interface, bool, error) {
 			in, err := m.inputs()
 			if err != nil {
@@ -228,75 +223,12 @@ func (m *manager) withDefaults(inner frameworkapp.ControllerInitFuncConstructor)
 	return inner
 }
 
-// heardFactory keeps the handlers of Services that are added by it.
-type heardFactory struct {
-	informers.SharedInformerFactory
-
-	by *serviceDefaults
-}
-
-// Core implements informers.SharedInformerFactory.
-func (f heardFactory) Core() core.Interface { return heardCore{f.SharedInformerFactory.Core(), f.by} }
-
-type heardCore struct {
-	core.Interface
-
-	by *serviceDefaults
-}
-
-// V1 implements core.Interface.
-func (c heardCore) V1() corev1.Interface { return heardV1{c.Interface.V1(), c.by} }
-
-type heardV1 struct {
-	corev1.Interface
-
-	by *serviceDefaults
-}
-
-// Services implements corev1.Interface.
-func (v heardV1) Services() corev1.TypedServiceInformer {
-	return heardServices{v.Interface.Services(), v.by}
-}
-
-type heardServices struct {
-	corev1.TypedServiceInformer
-
-	by *serviceDefaults
-}
-
-// Informer implements corev1.TypedServiceInformer.
-func (s heardServices) Informer() cache.SharedIndexInformer {
-	return heardInformer{s.TypedServiceInformer.Informer(), s.by}
-}
-
-type heardInformer struct {
-	cache.SharedIndexInformer
-
-	by *serviceDefaults
-}
-
-func (i heardInformer) keep(handler cache.ResourceEventHandler) cache.ResourceEventHandler {
-	i.by.mu.Lock()
-	defer i.by.mu.Unlock()
-	i.by.handlers = append(i.by.handlers, handler)
-	return handler
-}
-
-// AddEventHandler implements cache.SharedInformer.
-func (i heardInformer) AddEventHandler(handler cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
-	return i.SharedIndexInformer.AddEventHandler(i.keep(handler))
-}
-
-// AddEventHandlerWithResyncPeriod implements cache.SharedInformer.
-func (i heardInformer) AddEventHandlerWithResyncPeriod(
-	handler cache.ResourceEventHandler, period time.Duration,
-) (cache.ResourceEventHandlerRegistration, error) {
-	return i.SharedIndexInformer.AddEventHandlerWithResyncPeriod(i.keep(handler), period)
-}
-
-// AddEventHandlerWithOptions implements cache.SharedInformer.
-func (i heardInformer) AddEventHandlerWithOptions(
-	handler cache.ResourceEventHandler, o cache.HandlerOptions,
-) (cache.ResourceEventHandlerRegistration, error) {
-	return i.SharedIndexInformer.AddEventHandlerWithOptions(i.keep(handler), o)
+// keep is a view of Services by which changes of the file reach whoever hears of them.
+func (d *serviceDefaults) keep() views.View {
+	return views.View{Handler: func(h cache.ResourceEventHandler) cache.ResourceEventHandler {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.handlers = append(d.handlers, h)
+		return h
+	}}
 }

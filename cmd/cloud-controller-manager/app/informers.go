@@ -36,14 +36,19 @@ func withOurNodes(inner frameworkapp.ControllerInitFuncConstructor) frameworkapp
 		if filter, ok := cloud.(interface {
 			OurNodes(informers.SharedInformerFactory) informers.SharedInformerFactory
 		}); ok {
-			ours := *c.Config
-			ours.SharedInformers = filter.OurNodes(c.SharedInformers)
-			ours.LoopbackClientConfig = nil // or completing it again would put its token into the authentication twice
-			c = ours.Complete()
+			c = withInformers(c, filter.OurNodes(c.SharedInformers))
 		}
 		return construct(i, c, cloud)
 	}
 	return inner
+}
+
+// withInformers is a configuration with other shared informers.
+func withInformers(c *config.CompletedConfig, factory informers.SharedInformerFactory) *config.CompletedConfig {
+	other := *c.Config
+	other.SharedInformers = factory
+	other.LoopbackClientConfig = nil // or completing it again would put its token into the authentication twice
+	return other.Complete()
 }
 
 // trim drops fields of cached objects. The node controller writes cached nodes back with PUT, which ignores the status

@@ -1,0 +1,230 @@
+// Package views shows users of shared informers the Nodes or Services in another way than they are stored. Informers, caches and
+// watches stay those of the factory that is viewed.
+package views
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/informers"
+	core "k8s.io/client-go/informers/core"
+	corev1 "k8s.io/client-go/informers/core/v1"
+	listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// View is how the objects of one kind are shown. A field that is nil leaves them as they are.
+type View struct {
+	// Handler returns what hears of changes in place of a handler that is added.
+	Handler func(cache.ResourceEventHandler) cache.ResourceEventHandler
+	// Show returns an object of a cache as it is shown, and whether it is shown at all. It keeps the object's namespace and name.
+	Show func(object any) (shown any, ok bool)
+}
+
+// Nodes returns a factory like the given one whose informer shows Nodes by a view.
+func Nodes(factory informers.SharedInformerFactory, v View) informers.SharedInformerFactory {
+	return viewed{factory, &v, nil}
+}
+
+// Services returns a factory like the given one whose informer shows Services by a view.
+func Services(factory informers.SharedInformerFactory, v View) informers.SharedInformerFactory {
+	return viewed{factory, nil, &v}
+}
+
+type viewed struct {
+	informers.SharedInformerFactory
+
+	nodes, services *View
+}
+
+// Core implements informers.SharedInformerFactory.
+func (f viewed) Core() core.Interface {
+	return viewedCore{f.SharedInformerFactory.Core(), f.nodes, f.services}
+}
+
+type viewedCore struct {
+	core.Interface
+
+	nodes, services *View
+}
+
+// V1 implements core.Interface.
+func (c viewedCore) V1() corev1.Interface { return viewedV1{c.Interface.V1(), c.nodes, c.services} }
+
+type viewedV1 struct {
+	corev1.Interface
+
+	nodes, services *View
+}
+
+// Nodes implements corev1.Interface.
+func (v viewedV1) Nodes() corev1.TypedNodeInformer {
+	if v.nodes == nil {
+		return v.Interface.Nodes()
+	}
+	return nodes{v.Interface.Nodes(), *v.nodes}
+}
+
+// Services implements corev1.Interface.
+func (v viewedV1) Services() corev1.TypedServiceInformer {
+	if v.services == nil {
+		return v.Interface.Services()
+	}
+	return services{v.Interface.Services(), *v.services}
+}
+
+type nodes struct {
+	corev1.TypedNodeInformer
+
+	view View
+}
+
+// Informer implements corev1.TypedNodeInformer.
+func (n nodes) Informer() cache.SharedIndexInformer {
+	return informer{n.TypedNodeInformer.Informer(), n.view}
+}
+
+// TypedInformer implements corev1.TypedNodeInformer.
+func (n nodes) TypedInformer() corev1.NodeIndexInformer {
+	return cache.NewTypedSharedIndexInformer[*v1.Node](n.Informer())
+}
+
+// Lister implements corev1.TypedNodeInformer.
+func (n nodes) Lister() listers.NodeLister { return listers.NewNodeLister(n.Informer().GetIndexer()) }
+
+type services struct {
+	corev1.TypedServiceInformer
+
+	view View
+}
+
+// Informer implements corev1.TypedServiceInformer.
+func (s services) Informer() cache.SharedIndexInformer {
+	return informer{s.TypedServiceInformer.Informer(), s.view}
+}
+
+// TypedInformer implements corev1.TypedServiceInformer.
+func (s services) TypedInformer() corev1.ServiceIndexInformer {
+	return cache.NewTypedSharedIndexInformer[*v1.Service](s.Informer())
+}
+
+// Lister implements corev1.TypedServiceInformer.
+func (s services) Lister() listers.ServiceLister {
+	return listers.NewServiceLister(s.Informer().GetIndexer())
+}
+
+type informer struct {
+	cache.SharedIndexInformer
+
+	view View
+}
+
+func (i informer) handler(h cache.ResourceEventHandler) cache.ResourceEventHandler {
+	if i.view.Handler == nil {
+		return h
+	}
+	return i.view.Handler(h)
+}
+
+// AddEventHandler implements cache.SharedInformer.
+func (i informer) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+	return i.SharedIndexInformer.AddEventHandler(i.handler(h))
+}
+
+// AddEventHandlerWithResyncPeriod implements cache.SharedInformer.
+func (i informer) AddEventHandlerWithResyncPeriod(
+	h cache.ResourceEventHandler, period time.Duration,
+) (cache.ResourceEventHandlerRegistration, error) {
+	return i.SharedIndexInformer.AddEventHandlerWithResyncPeriod(i.handler(h), period)
+}
+
+// AddEventHandlerWithOptions implements cache.SharedInformer.
+func (i informer) AddEventHandlerWithOptions(
+	h cache.ResourceEventHandler, o cache.HandlerOptions,
+) (cache.ResourceEventHandlerRegistration, error) {
+	return i.SharedIndexInformer.AddEventHandlerWithOptions(i.handler(h), o)
+}
+
+// GetStore implements cache.SharedInformer.
+func (i informer) GetStore() cache.Store { return i.GetIndexer() }
+
+// GetIndexer implements cache.SharedIndexInformer.
+func (i informer) GetIndexer() cache.Indexer {
+	if i.view.Show == nil {
+		return i.SharedIndexInformer.GetIndexer()
+	}
+	return indexer{i.SharedIndexInformer.GetIndexer(), i.view.Show}
+}
+
+// indexer shows the objects of an indexer. Names of indexes and indexed values are those of the objects as they are stored.
+type indexer struct {
+	cache.Indexer
+
+	show func(any) (any, bool)
+}
+
+func (i indexer) all(objects []any) []any {
+	var shown []any
+	for _, object := range objects {
+		if object, ok := i.show(object); ok {
+			shown = append(shown, object)
+		}
+	}
+	return shown
+}
+
+func (i indexer) one(object any, exists bool, err error) (any, bool, error) {
+	if err != nil || !exists {
+		return nil, false, err
+	}
+	shown, ok := i.show(object)
+	if !ok {
+		return nil, false, nil
+	}
+	return shown, true, nil
+}
+
+// keys are those of objects of a cache, which have one.
+func keys(objects []any) []string {
+	all := make([]string, 0, len(objects))
+	for _, object := range objects {
+		if key, err := cache.MetaNamespaceKeyFunc(object); err == nil {
+			all = append(all, key)
+		}
+	}
+	return all
+}
+
+// List implements cache.Store.
+func (i indexer) List() []any { return i.all(i.Indexer.List()) }
+
+// ListKeys implements cache.Store.
+func (i indexer) ListKeys() []string { return keys(i.List()) }
+
+// Get implements cache.Store.
+func (i indexer) Get(object any) (item any, exists bool, err error) {
+	return i.one(i.Indexer.Get(object))
+}
+
+// GetByKey implements cache.Store.
+func (i indexer) GetByKey(key string) (item any, exists bool, err error) {
+	return i.one(i.Indexer.GetByKey(key))
+}
+
+// Index implements cache.Indexer.
+func (i indexer) Index(name string, object any) ([]any, error) {
+	objects, err := i.Indexer.Index(name, object)
+	return i.all(objects), err
+}
+
+// ByIndex implements cache.Indexer.
+func (i indexer) ByIndex(name, value string) ([]any, error) {
+	objects, err := i.Indexer.ByIndex(name, value)
+	return i.all(objects), err
+}
+
+// IndexKeys implements cache.Indexer.
+func (i indexer) IndexKeys(name, value string) ([]string, error) {
+	objects, err := i.ByIndex(name, value)
+	return keys(objects), err
+}
