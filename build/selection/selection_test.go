@@ -29,7 +29,7 @@ func TestDecide(t *testing.T) {
 		"a file in the documentation":    {[]string{"docs/tool.go"}, clouds, nil},
 		"a page elsewhere":               {[]string{"registry/notes.md"}, clouds, nil},
 		"a cloud that was removed":       {[]string{"providers/gone/provider.go"}, clouds, nil},
-		"a file beside the clouds":       {[]string{"providers/doc.go"}, clouds, nil},
+		"a file outside of any cloud":    {[]string{"providers/doc.go"}, clouds, nil},
 		"a cloud's name as a file":       {[]string{"providers/alpha"}, clouds, nil},
 		"a folder that begins like one":  {[]string{"providers/alpha2/a.go"}, clouds, nil},
 		"something that nobody knows of": {[]string{"x"}, clouds, nil},

@@ -174,13 +174,18 @@ func (c *serviceCheck) read(name string) ([]byte, error) {
 	return os.ReadFile(name)
 }
 
+// printJSON prints what a command found with -o json. Operators are not escaped, for this is no HTML.
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
 func (c *serviceCheck) print(v verdict) error {
 	w := c.cmd.OutOrStdout()
 	if c.output == "json" {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		e.SetEscapeHTML(false)
-		return e.Encode(v)
+		return printJSON(w, v)
 	}
 	for _, f := range v.Findings {
 		subject := ""

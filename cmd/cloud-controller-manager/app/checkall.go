@@ -1,7 +1,6 @@
 package app
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -67,7 +66,7 @@ func (c *serviceCheck) runAll(contents []content) error {
 	return nil
 }
 
-// outcomesOf sorts findings by their Services. What is about no Service, such as a file that is none, refuses the file.
+// outcomesOf sorts findings by their Services. What concerns no Service, such as a file that is not YAML, refuses the file.
 func outcomesOf(p registry.Provider, file string, services []string, findings []finding) []outcome {
 	var all []outcome
 	for _, service := range append(services, "") {
@@ -95,10 +94,7 @@ func outcomesOf(p registry.Provider, file string, services []string, findings []
 func (c *serviceCheck) printAll(all outcomes) error {
 	w := c.cmd.OutOrStdout()
 	if c.output == "json" {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		e.SetEscapeHTML(false)
-		return e.Encode(all)
+		return printJSON(w, all)
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "SERVICE\tCLOUD\tOUTCOME\tWHY")

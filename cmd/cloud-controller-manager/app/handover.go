@@ -3,7 +3,6 @@ package app
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -149,9 +148,7 @@ func (h *handover) move(ctx context.Context, cloud guard.LoadBalancerHandover, c
 func (h *handover) print(found []foreign) error {
 	w := h.cmd.OutOrStdout()
 	if h.output == "json" {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(found)
+		return printJSON(w, found)
 	}
 	if len(found) == 0 {
 		fmt.Fprintln(w, "No load balancer of this cluster's Services carries another cluster's mark.")

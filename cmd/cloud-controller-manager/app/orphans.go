@@ -3,7 +3,6 @@ package app
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -93,9 +92,7 @@ func (o *orphans) open() (guard.OrphanFinder, kubernetes.Interface, error) {
 func (o *orphans) print(found []guard.Orphan) error {
 	w := o.cmd.OutOrStdout()
 	if o.output == "json" {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(found)
+		return printJSON(w, found)
 	}
 	if len(found) == 0 {
 		fmt.Fprintln(w, "There are no orphans.")

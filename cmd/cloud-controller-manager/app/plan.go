@@ -219,10 +219,7 @@ func backendNodes(ctx context.Context, client kubernetes.Interface) ([]*v1.Node,
 func (p *plan) print(all []plannedService) error {
 	w := p.cmd.OutOrStdout()
 	if p.output == "json" {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		e.SetEscapeHTML(false)
-		return e.Encode(all)
+		return printJSON(w, all)
 	}
 	for _, s := range all {
 		for _, f := range s.Findings {

@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -245,9 +244,7 @@ func (p *preflight) print(w io.Writer) error {
 		}
 	}
 	if p.output == "json" {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		if err := e.Encode(map[string]any{"ok": wrong == 0, "results": p.results}); err != nil {
+		if err := printJSON(w, map[string]any{"ok": wrong == 0, "results": p.results}); err != nil {
 			return fmt.Errorf("writing the results: %w", err)
 		}
 	} else {

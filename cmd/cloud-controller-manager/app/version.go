@@ -1,7 +1,6 @@
 package app
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"runtime"
@@ -74,9 +73,7 @@ func providersCommand(providers *registry.Registry) *cobra.Command {
 			}
 			switch output {
 			case "json":
-				e := json.NewEncoder(cmd.OutOrStdout())
-				e.SetIndent("", "  ")
-				return e.Encode(list)
+				return printJSON(cmd.OutOrStdout(), list)
 			case "table":
 				return printTable(cmd.OutOrStdout(), list)
 			}
