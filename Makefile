@@ -64,7 +64,7 @@ bench: tools-for-tests ## Measure 100, 1,000 and 5,000 nodes; BENCH_FLAGS="-node
 # Tests. TESTFLAGS are added to every `go test`. Those that start programs or render the chart have -count=1, for go does not
 # see that these have changed and would answer from its cache.
 TESTFLAGS ?=
-GOTEST    := $(GO) test -trimpath -tags $(TAGS) -timeout 30m $(TESTFLAGS)
+GOTEST    := $(GO) test -trimpath -tags $(TAGS) -timeout 60m $(TESTFLAGS)
 # The race detector needs a C compiler, which Go alone does not.
 CC_FOUND   = $(shell set -- $$($(GO) env CC); command -v "$$1")
 
