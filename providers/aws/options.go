@@ -406,8 +406,3 @@ func (c *Config) overrideOf(service, region string) (override, bool) {
 	}
 	return override{}, false
 }
-
-func validate(in registry.Inputs) error {
-	_, _, err := parseConfig(in)
-	return err
-}

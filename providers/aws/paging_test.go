@@ -30,9 +30,7 @@ func endlessAPI(t *testing.T, token func(n int64) string) (*cloud, *atomic.Int64
 	t.Cleanup(server.Close)
 	sim, _ := awssim.New(awssim.Options{})
 	in := testInputs(sim, server.URL, sim.CloudConfig(server.URL), nil)
-	config, _, err := parseConfig(in)
-	require.NoError(t, err)
-	c, err := buildCloud(config, in, unlimited)
+	c, err := maker(unlimited).New(in)
 	require.NoError(t, err)
 	return c, &calls
 }

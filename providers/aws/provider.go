@@ -7,9 +7,7 @@ import (
 	"errors"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -21,7 +19,7 @@ const Name = "aws"
 
 // Description returns what the provider tells about itself.
 func Description() registry.Provider {
-	return registry.Provider{
+	return maker(limitsOf).Describe(registry.Provider{
 		Name: Name, Title: "AWS", Stability: "alpha", SDK: "github.com/aws/aws-sdk-go-v2",
 		ProviderIDPrefixes: []string{providerIDPrefix, "i-", "/"}, // the latter without a scheme, as older kubelets had them
 		InstanceKey:        instanceKey,
@@ -35,12 +33,18 @@ func Description() registry.Provider {
 		Sections:    map[string]string{"policy": policyDocument()},
 		Routes:      func(in registry.Inputs) bool { return in.ClusterCIDR != "" },
 		Options:     Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
-		Permissions: permissions(), Installation: installation(),
-		Validate: validate, CheckService: checkService, New: registry.Maker(newCloud),
-	}
+		Permissions: permissions(), Installation: installation(), CheckService: checkService,
+	})
 }
 
 func init() { registry.Register(Description()) }
+
+// maker makes the cloud with limits on its calls.
+func maker(limits limitsFunc) cloudbase.Maker[Config, *api, *cloud] {
+	return cloudbase.Maker[Config, *api, *cloud]{
+		Config: parseConfig, API: func(c Config, in registry.Inputs) (*api, error) { return newAPI(c, in, limits) }, Cloud: buildCloud,
+	}
+}
 
 // cloud implements cloudprovider.Interface.
 type cloud struct {
@@ -58,23 +62,7 @@ type cloud struct {
 
 var _ registry.ControllerRunner = (*cloud)(nil)
 
-func newCloud(in registry.Inputs) (*cloud, error) {
-	config, warnings, err := parseConfig(in)
-	if err != nil {
-		return nil, err
-	}
-	for _, w := range schema.Problems(warnings) {
-		klog.Warning(w.Error())
-	}
-	return buildCloud(config, in, limitsOf)
-}
-
-// buildCloud makes the cloud with limits on its calls.
-func buildCloud(config Config, in registry.Inputs, limits limitsFunc) (*cloud, error) {
-	a, err := newAPI(config, in, limits)
-	if err != nil {
-		return nil, err
-	}
+func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	i := newInstances(config, a)
 	n := newNetwork(a, i.zones)
 	c := &cloud{
@@ -85,7 +73,7 @@ func buildCloud(config Config, in registry.Inputs, limits limitsFunc) (*cloud, e
 	if in.ClusterCIDR != "" {
 		c.RouteAPI = c.routes
 	}
-	c.Name, c.HTTP, c.NodeAPI, c.Begin = Name, a.http, i, c.begin
+	c.Name, c.HTTP, c.NodeAPI, c.Begin, c.Inform = Name, a.http, i, c.begin, c.inform
 	return c, nil
 }
 
@@ -95,14 +83,13 @@ func (c *cloud) begin(b cloudbase.Begun) {
 	c.loadBalancers.setEvents(b.Events)
 }
 
-// SetInformers implements cloudprovider.InformerUser.
-func (c *cloud) SetInformers(factory informers.SharedInformerFactory) {
-	nodes := factory.Core().V1().Nodes()
+// inform hands the caches to the parts.
+func (c *cloud) inform(in cloudbase.Informers) {
+	nodes := in.Nodes()
 	c.instances.nodes.SetLister(nodes.Lister())
-	c.routes.setLister(nodes.Lister())
 	c.tagging.informer = nodes.Informer()
 	c.tagging.lister = nodes.Lister()
-	c.loadBalancers.setServices(factory.Core().V1().Services().Lister())
+	c.loadBalancers.setServices(in.Services().Lister())
 }
 
 // StartController implements registry.ControllerRunner.

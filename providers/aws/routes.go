@@ -15,9 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	listers "k8s.io/client-go/listers/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/klog/v2"
 
@@ -35,8 +33,7 @@ type routes struct {
 	instances *instances
 	network   *vpcNetwork
 
-	mu     sync.Mutex
-	lister listers.NodeLister
+	mu sync.Mutex
 	// made are routes that were just made.
 	made recentlyMade
 }
@@ -45,12 +42,6 @@ var _ cloudprovider.Routes = (*routes)(nil)
 
 func newRoutes(c Config, a *api, i *instances, n *vpcNetwork) *routes {
 	return &routes{config: c, api: a, instances: i, network: n}
-}
-
-func (r *routes) setLister(l listers.NodeLister) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.lister = l
 }
 
 // table returns the one route table that is managed: the one that the option names, else the one with the cluster's tag.
@@ -175,17 +166,11 @@ func destinationOf(r ec2types.Route) string {
 }
 
 func (r *routes) nodesByInstance() (map[string]*v1.Node, error) {
-	r.mu.Lock()
-	lister := r.lister
-	r.mu.Unlock()
-	found := map[string]*v1.Node{}
-	if lister == nil {
-		return found, nil
-	}
-	nodes, err := lister.List(labels.Everything())
+	nodes, err := r.instances.nodes.Known()
 	if err != nil {
-		return nil, fmt.Errorf("listing nodes for routes: %w", err)
+		return nil, err
 	}
+	found := map[string]*v1.Node{}
 	for _, n := range nodes {
 		if id, err := parseProviderID(n.Spec.ProviderID); err == nil {
 			found[id] = n
@@ -330,15 +315,9 @@ func destination(cidr string) (v4, v6 *string, err error) {
 
 // instanceOf returns the instance of a node.
 func (r *routes) instanceOf(ctx context.Context, name types.NodeName) (instance, error) {
-	r.mu.Lock()
-	lister := r.lister
-	r.mu.Unlock()
-	if lister == nil {
-		return instance{}, fmt.Errorf("the nodes are not known yet; the route to %s has to wait", name)
-	}
-	node, err := lister.Get(string(name))
+	node, err := r.instances.nodes.Node(name)
 	if err != nil {
-		return instance{}, fmt.Errorf("finding node %s for its route: %w", name, err)
+		return instance{}, fmt.Errorf("the route to %s: %w", name, err)
 	}
 	one, err := r.instances.byNode.Find(ctx, node, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: missMaxAge})
 	if err != nil {

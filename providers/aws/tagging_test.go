@@ -203,7 +203,7 @@ func TestTaggingFlags(t *testing.T) {
 	} {
 		for _, v := range values {
 			in.Flags = map[string]string{flag: v}
-			require.ErrorContains(t, validate(in), "--"+flag, v)
+			require.ErrorContains(t, Description().Validate(in), "--"+flag, v)
 		}
 	}
 	limited := &tagging{config: taggingConfig{RateLimit: 0.5, Burst: 1}}

@@ -89,14 +89,11 @@ func testInputs(sim *awssim.Sim, url, file string, more map[string]string) regis
 func (w *world) restart() {
 	in := testInputs(w.sim, w.url, w.sim.CloudConfig(w.url)+w.file, w.env)
 	in.Dial = w.dial
-	config, _, err := parseConfig(in)
-	require.NoError(w.T, err)
-	c, err := buildCloud(config, in, w.limits)
+	c, err := maker(w.limits).New(in)
 	require.NoError(w.T, err)
 	c.loadBalancers.setEvents(w.Recorder)
 	c.loadBalancers.setServices(w.Services())
 	c.instances.nodes.SetLister(w.Nodes())
-	c.routes.setLister(w.Nodes())
 	w.cloud = c
 }
 

@@ -161,15 +161,10 @@ func checkListenAddress(v string) error {
 }
 
 // parseConfig reads all sources. All problems are reported together.
-func parseConfig(in registry.Inputs) (Config, error) {
-	c, err := Options.Parse(in.Sources)
+func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
+	c, err = Options.Parse(in.Sources)
 	if err == nil && (c.FirewallName == "") != (len(c.FirewallTags) == 0) {
 		err = &schema.Problem{Place: "environment variables " + envFirewallName + " and " + envFirewallTags, Reason: "belong together; set both or none"}
 	}
-	return c, err
-}
-
-func validate(in registry.Inputs) error {
-	_, err := parseConfig(in)
-	return err
+	return c, nil, err
 }

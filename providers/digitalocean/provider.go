@@ -6,10 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
-
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
@@ -21,18 +17,21 @@ const Name = "digitalocean"
 
 // Description returns what the provider tells about itself.
 func Description() registry.Provider {
-	return registry.Provider{
+	return maker().Describe(registry.Provider{
 		Name: Name, Title: "DigitalOcean", Stability: "alpha", SDK: "github.com/digitalocean/godo",
 		ProviderIDPrefixes: []string{providerIDPrefix},
 		Features:           registry.Features{Instances: registry.Done, LoadBalancers: registry.Done, Routes: registry.CloudHasNone},
 		Extras:             []string{"tags of load balancers", "public access firewall"},
 		Options:            Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
-		Permissions: permissions(), Installation: installation(),
-		Validate: validate, CheckService: checkService, New: registry.Maker(newCloud),
-	}
+		Permissions: permissions(), Installation: installation(), CheckService: checkService,
+	})
 }
 
 func init() { registry.Register(Description()) }
+
+func maker() cloudbase.Maker[Config, *api, *cloud] {
+	return cloudbase.Maker[Config, *api, *cloud]{Config: parseConfig, API: newAPI, Cloud: buildCloud}
+}
 
 // cloud implements cloudprovider.Interface.
 type cloud struct {
@@ -44,61 +43,38 @@ type cloud struct {
 	api           *api
 	instances     *instances
 	loadBalancers *loadBalancers
-	informed      sync.Once
-	stop          <-chan struct{}
 }
 
-func newCloud(in registry.Inputs) (*cloud, error) {
-	config, err := parseConfig(in)
-	if err != nil {
-		return nil, err
-	}
-	a, err := newAPI(config, in)
-	if err != nil {
-		return nil, err
-	}
+func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	i := newInstances(a)
-	l := newLoadBalancers(config, in.Adopt, a, i)
-	c := &cloud{
-		config: config, api: a, instances: i, loadBalancers: l,
-	}
-	c.Name, c.HTTP, c.EventSource, c.Begin = Name, a.http, Name+"-cloud-controller-manager", c.begin
-	c.NodeAPI, c.ServiceAPI = i, l
+	c := &cloud{config: config, api: a, instances: i, loadBalancers: newLoadBalancers(config, in.Adopt, a, i)}
+	c.Name, c.HTTP, c.EventSource = Name, a.http, Name+"-cloud-controller-manager"
+	c.Begin, c.Inform = c.begin, c.inform
+	c.NodeAPI, c.ServiceAPI = i, c.loadBalancers
 	return c, nil
 }
 
 // begin makes what the program leads known to the parts.
 func (c *cloud) begin(b cloudbase.Begun) {
-	c.stop = b.Stop
 	c.loadBalancers.kube, c.loadBalancers.Events = b.Kube, b.Events
 	c.loadBalancers.cluster.SetClient(b.Kube)
 	c.startServers(b.Stop)
 }
 
-// SetInformers implements cloudprovider.InformerUser. It comes after Initialize, and begins the provider's own
-// controllers, which wait until the Services are known.
-func (c *cloud) SetInformers(factory informers.SharedInformerFactory) {
-	c.instances.nodes.SetLister(factory.Core().V1().Nodes().Lister())
-	services := factory.Core().V1().Services()
+// inform begins the provider's own controllers.
+func (c *cloud) inform(in cloudbase.Informers) {
+	services := in.Services()
+	c.instances.nodes.SetLister(in.Nodes().Lister())
 	c.loadBalancers.cluster.SetServices(services.Lister())
-	c.informed.Do(func() {
-		if c.config.ClusterID != "" {
-			t := &tagging{tag: clusterTag(c.config.ClusterID), api: c.api, loadBalancers: c.loadBalancers, services: services.Lister()}
-			loop.New(t.job()).Start(c.stop, services.Informer().HasSynced)
-		}
-		if c.config.FirewallName != "" {
-			f := newPublicFirewall(c.config, c.api, c.loadBalancers)
-			f.services = services.Lister()
-			l := loop.New(f.job())
-			// A handler of an informer that has not started cannot fail to be added.
-			_, _ = services.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-				AddFunc:    func(any) { l.Trigger() },
-				UpdateFunc: func(any, any) { l.Trigger() },
-				DeleteFunc: func(any) { l.Trigger() },
-			})
-			l.Start(c.stop, services.Informer().HasSynced)
-		}
-	})
+	if c.config.ClusterID != "" {
+		t := &tagging{tag: clusterTag(c.config.ClusterID), api: c.api, loadBalancers: c.loadBalancers, services: services.Lister()}
+		in.Run(loop.New(t.job()), services.Informer())
+	}
+	if c.config.FirewallName != "" {
+		f := newPublicFirewall(c.config, c.api, c.loadBalancers)
+		f.services = services.Lister()
+		in.RunOnChanges(loop.New(f.job()), services.Informer(), nil)
+	}
 }
 
 // CheckAPI implements registry.CloudAPI. The listing that it begins also serves the first questions about nodes.

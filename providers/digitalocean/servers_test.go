@@ -120,7 +120,7 @@ func TestOptionsOfServersAndFirewall(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := validate(testInputs("http://127.0.0.1", c.env))
+			err := Description().Validate(testInputs("http://127.0.0.1", c.env))
 			if c.refused == "" {
 				require.NoError(t, err)
 				return

@@ -145,7 +145,7 @@ func ipamWorld(t *testing.T, flags map[string]string) (*world, *ipam, []int) {
 	in := testInputs(w.url, w.flags, nil)
 	maps.Copy(in.Flags, flags)
 	in.ClusterCIDR, in.AllocateNodeCIDRs = "10.192.252.0/22", true
-	c, err := parseConfig(in)
+	c, _, err := parseConfig(in)
 	require.NoError(t, err)
 	a := newIPAM(c, w.loadBalancers.vpcs, w.instances)
 	a.kube, a.events, a.nodes = w.Kube, w.Recorder, w.Nodes()

@@ -215,8 +215,8 @@ func cacheOption(env string, at func(*Config) *string) schema.Option[Config] {
 }
 
 // parseConfig reads all sources. All problems are reported together.
-func parseConfig(in registry.Inputs) (Config, error) {
-	c, err := Options.Parse(in.Sources)
+func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
+	c, err = Options.Parse(in.Sources)
 	c.ClusterCIDR, c.AllocateNodeCIDRs = in.ClusterCIDR, in.AllocateNodeCIDRs
 	c.Shared = in.Guard != nil && in.Guard.NodeSelector != ""
 	if err == nil {
@@ -228,7 +228,7 @@ func parseConfig(in registry.Inputs) (Config, error) {
 	if c.NoVPCBackends {
 		c.BackendSubnet, c.BackendSubnetID, c.BackendSubnetTag = "", 0, ""
 	}
-	return c, err
+	return c, nil, err
 }
 
 // contradictions are faults of two or more options together.
@@ -252,9 +252,4 @@ func (c Config) contradictions() error {
 		report(err == nil && cluster.Bits() > cmp.Or(c.MaskIPv4, defaultMaskIPv4), "flag --node-cidr-mask-size-ipv4", "is larger than the whole of --cluster-cidr; use a longer mask")
 	}
 	return errors.Join(problems...)
-}
-
-func validate(in registry.Inputs) error {
-	_, err := parseConfig(in)
-	return err
 }

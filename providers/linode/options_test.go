@@ -38,7 +38,7 @@ func TestToken(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			config, err := parseConfig(testInputs("http://127.0.0.1", nil, c.env))
+			config, _, err := parseConfig(testInputs("http://127.0.0.1", nil, c.env))
 			if c.refused != "" {
 				require.ErrorContains(t, err, c.refused)
 				return
@@ -122,7 +122,7 @@ func TestOptions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := validate(testInputs("http://127.0.0.1", c.flags, c.env))
+			err := Description().Validate(testInputs("http://127.0.0.1", c.flags, c.env))
 			if c.refused == "" {
 				require.NoError(t, err)
 				return
@@ -133,7 +133,7 @@ func TestOptions(t *testing.T) {
 	for cidr, refused := range map[string]string{"": "must be one IPv4 network", "x": "must be one", "2001:db8::/56": "must be one", "10.0.0.0/16,10.1.0.0/16": "must be one", "10.0.0.0/25": "is larger than the whole", "10.0.0.0/16": ""} {
 		in := testInputs("http://127.0.0.1", nil, nil)
 		in.AllocateNodeCIDRs, in.ClusterCIDR = true, cidr
-		err := validate(in)
+		err := Description().Validate(in)
 		if refused == "" {
 			require.NoError(t, err, cidr)
 		} else {

@@ -2,11 +2,7 @@
 package linode
 
 import (
-	"sync"
 	"time"
-
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
@@ -18,22 +14,23 @@ const Name = "linode"
 
 // Description returns what the provider tells about itself.
 func Description() registry.Provider {
-	return registry.Provider{
+	return maker().Describe(registry.Provider{
 		Name: Name, Title: "Linode (Akamai)", Stability: "alpha", SDK: "github.com/linode/linodego",
 		ProviderIDPrefixes: []string{providerIDPrefix},
 		Features:           registry.Features{Instances: registry.Done, LoadBalancers: registry.Done, Routes: registry.Done},
 		Extras:             []string{"node metadata", "pod ranges", "firewalls", "TLS secrets"},
-		Routes: func(in registry.Inputs) bool {
-			c, err := parseConfig(in)
-			return err == nil && c.Routes
-		},
-		Options: Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
-		Permissions: permissions(), Installation: installation(),
-		Validate: validate, CheckService: checkService, New: registry.Maker(newCloud),
-	}
+		Options:            Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
+		Permissions: permissions(), Installation: installation(), CheckService: checkService,
+	})
 }
 
 func init() { registry.Register(Description()) }
+
+func maker() cloudbase.Maker[Config, *api, *cloud] {
+	return cloudbase.Maker[Config, *api, *cloud]{
+		Config: parseConfig, API: newAPI, Cloud: buildCloud, Routes: func(c Config) bool { return c.Routes },
+	}
+}
 
 // cloud implements cloudprovider.Interface.
 type cloud struct {
@@ -44,19 +41,9 @@ type cloud struct {
 	instances     *instances
 	loadBalancers *loadBalancers
 	routes        *routes
-	informed      sync.Once
-	stop          <-chan struct{}
 }
 
-func newCloud(in registry.Inputs) (*cloud, error) {
-	config, err := parseConfig(in)
-	if err != nil {
-		return nil, err
-	}
-	a, err := newAPI(config, in)
-	if err != nil {
-		return nil, err
-	}
+func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	if config.TokenHealth {
 		if err := checkTokenAtStart(a); err != nil {
 			return nil, err
@@ -66,20 +53,18 @@ func newCloud(in registry.Inputs) (*cloud, error) {
 	i := newInstances(config, a, v)
 	l := newLoadBalancers(config, a, v, i)
 	l.adopt = in.Adopt
-	c := &cloud{
-		config: config, api: a, instances: i, loadBalancers: l, routes: newRoutes(a, i),
-	}
+	c := &cloud{config: config, api: a, instances: i, loadBalancers: l, routes: newRoutes(a, i)}
 	if config.Routes {
 		c.RouteAPI = c.routes
 	}
-	c.Name, c.HTTP, c.EventSource, c.Begin = Name, a.http, Name+"-cloud-controller-manager", c.begin
+	c.Name, c.HTTP, c.EventSource = Name, a.http, Name+"-cloud-controller-manager"
+	c.Begin, c.Inform = c.begin, c.inform
 	c.NodeAPI, c.ServiceAPI = i, l
 	return c, nil
 }
 
 // begin makes what the program leads known to the parts.
 func (c *cloud) begin(b cloudbase.Begun) {
-	c.stop = b.Stop
 	c.loadBalancers.kube, c.loadBalancers.Events = b.Kube, b.Events
 	c.loadBalancers.cluster.SetClient(b.Kube)
 	if c.config.TokenHealth {
@@ -87,40 +72,23 @@ func (c *cloud) begin(b cloudbase.Begun) {
 	}
 }
 
-// SetInformers implements cloudprovider.InformerUser.
-func (c *cloud) SetInformers(factory informers.SharedInformerFactory) {
-	nodes, services := factory.Core().V1().Nodes(), factory.Core().V1().Services()
+// inform begins the provider's own controllers.
+func (c *cloud) inform(in cloudbase.Informers) {
+	nodes, services := in.Nodes(), in.Services()
 	c.instances.nodes.SetLister(nodes.Lister())
-	c.routes.setLister(nodes.Lister())
-	c.informed.Do(func() {
-		m := &metadata{kube: c.loadBalancers.kube, instances: c.instances, nodes: nodes.Lister()}
-		c.start(loop.New(m.job(time.Duration(c.config.MetadataTTL)*time.Second)), nodes.Informer(), unlabelled)
-		if c.config.AllocateNodeCIDRs {
-			i := newIPAM(c.config, c.loadBalancers.vpcs, c.instances)
-			i.kube, i.events, i.nodes = c.loadBalancers.kube, c.loadBalancers.Events, nodes.Lister()
-			c.start(loop.New(i.job()), nodes.Informer(), nil)
-		}
-		t := newTLSRotation(c.loadBalancers, services.Lister())
-		l := loop.New(t.job())
-		t.changed, t.stop = l.Trigger, c.stop
-		c.start(l, services.Informer(), nil)
-	})
 	c.loadBalancers.services = services.Lister()
 	c.loadBalancers.cluster.SetServices(services.Lister())
-}
-
-// start starts a controller of the provider; objects that interest it, or all, make it run.
-func (c *cloud) start(l *loop.Loop, informer cache.SharedIndexInformer, interesting func(any) bool) {
-	trigger := func(object any) {
-		if interesting == nil || interesting(object) {
-			l.Trigger()
-		}
+	m := &metadata{kube: c.loadBalancers.kube, instances: c.instances, nodes: nodes.Lister()}
+	in.RunOnChanges(loop.New(m.job(time.Duration(c.config.MetadataTTL)*time.Second)), nodes.Informer(), unlabelled)
+	if c.config.AllocateNodeCIDRs {
+		i := newIPAM(c.config, c.loadBalancers.vpcs, c.instances)
+		i.kube, i.events, i.nodes = c.loadBalancers.kube, c.loadBalancers.Events, nodes.Lister()
+		in.RunOnChanges(loop.New(i.job()), nodes.Informer(), nil)
 	}
-	// A handler of an informer that has not started cannot fail to be added.
-	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: trigger, UpdateFunc: func(_, object any) { trigger(object) }, DeleteFunc: func(any) { trigger(nil) },
-	})
-	l.Start(c.stop, informer.HasSynced)
+	t := newTLSRotation(c.loadBalancers, services.Lister())
+	l := loop.New(t.job())
+	t.changed, t.stop = l.Trigger, in.Stop
+	in.RunOnChanges(l, services.Informer(), nil)
 }
 
 // permissions are the rights that the credential needs.

@@ -11,9 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	listers "k8s.io/client-go/listers/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/klog/v2"
 
@@ -30,8 +28,7 @@ type routes struct {
 	api       *api
 	instances *instances
 
-	mu    sync.Mutex
-	nodes listers.NodeLister
+	mu sync.Mutex
 	// ipv6 holds IPv6 ranges by node name: the VPC routes them by itself, and the framework wants to see them.
 	ipv6 map[types.NodeName]map[string]bool
 	// busy has a lock for each Linode: its ranges are replaced as a whole.
@@ -44,22 +41,11 @@ func newRoutes(a *api, i *instances) *routes {
 	return &routes{api: a, instances: i, ipv6: map[types.NodeName]map[string]bool{}, busy: map[int]*sync.Mutex{}}
 }
 
-func (r *routes) setLister(nodes listers.NodeLister) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.nodes = nodes
-}
-
 // nodesByLinode returns the names of the registered nodes by the ID of their Linode.
 func (r *routes) nodesByLinode() (map[int]types.NodeName, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.nodes == nil {
-		return nil, errors.New("the nodes are not known yet")
-	}
-	all, err := r.nodes.List(labels.Everything())
+	all, err := r.instances.nodes.Known()
 	if err != nil {
-		return nil, fmt.Errorf("listing nodes: %w", err)
+		return nil, err
 	}
 	byID := map[int]types.NodeName{}
 	for _, n := range all {
@@ -154,13 +140,7 @@ func (r *routes) DeleteRoute(ctx context.Context, _ string, route *cloudprovider
 
 // change replaces the ranges of a node's interface where they differ, one change of a Linode at a time.
 func (r *routes) change(ctx context.Context, route *cloudprovider.Route, desire func([]string) []string) error {
-	r.mu.Lock()
-	nodes := r.nodes
-	r.mu.Unlock()
-	if nodes == nil {
-		return errors.New("the nodes are not known yet")
-	}
-	node, err := nodes.Get(string(route.TargetNode))
+	node, err := r.instances.nodes.Node(route.TargetNode)
 	if err != nil {
 		return fmt.Errorf("route %s: %w", route.DestinationCIDR, err)
 	}

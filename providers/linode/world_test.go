@@ -48,7 +48,6 @@ func (w *world) restart() {
 	c.loadBalancers.cluster.SetServices(w.Services())
 	c.loadBalancers.services = w.Services()
 	c.instances.nodes.SetLister(w.Nodes())
-	c.routes.setLister(w.Nodes())
 	w.cloud = c
 }
 

@@ -19,16 +19,10 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 )
 
-func TestConformance(t *testing.T) {
-	t.Parallel()
-	conformance.Run(t, newFixture)
-}
+func TestConformance(t *testing.T) { t.Parallel(); conformance.Run(t, newFixture) }
 
 // TestSchedules runs random schedules; SOAK_SCHEDULES and SOAK_SEED choose how many and which.
-func TestSchedules(t *testing.T) {
-	t.Parallel()
-	conformance.Soak(t, newFixture)
-}
+func TestSchedules(t *testing.T) { t.Parallel(); conformance.Soak(t, newFixture) }
 
 // testInputs are the inputs of a provider with a cloud.conf.
 func testInputs(file string, env map[string]string) registry.Inputs {

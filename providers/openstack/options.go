@@ -389,8 +389,3 @@ func (g global) checkUser(report func(broken bool, key, reason string)) {
 	report(g.UserID != "" && g.Username != "", "username", "and user-id exclude each other; keep one")
 	report(id == "" && g.Username != "" && cmp.Or(g.UserDomainID, g.UserDomainName, g.DomainID, g.DomainName) == "", "user-domain-name", "is required with username, unless domain-name or domain-id is set")
 }
-
-func validate(in registry.Inputs) error {
-	_, _, err := parseConfig(in)
-	return err
-}

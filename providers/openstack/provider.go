@@ -4,11 +4,8 @@ package openstack
 import (
 	"context"
 	"errors"
-	"sync"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/informers"
-	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
@@ -21,24 +18,25 @@ const Name = "openstack"
 
 // Description returns what the provider tells about itself.
 func Description() registry.Provider {
-	return registry.Provider{
+	return maker().Describe(registry.Provider{
 		Name: Name, Title: "OpenStack", Stability: "alpha", SDK: "github.com/gophercloud/gophercloud/v2",
 		ProviderIDPrefixes: []string{providerIDPrefix},
 		InstanceKey:        instanceKey,
 		Features:           registry.Features{Instances: registry.Done, LoadBalancers: registry.Done, Routes: registry.Done},
 		Extras:             []string{"load balancers shared between Services", "repair of load balancers in ERROR"},
 		Unserved:           unserved, Fields: fields(),
-		Routes: func(in registry.Inputs) bool {
-			c, _, err := parseConfig(in)
-			return err == nil && c.RouterID != ""
-		},
 		Options: Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
-		Permissions: permissions(), Installation: installation(),
-		Validate: validate, CheckService: checkService, New: registry.Maker(newCloud),
-	}
+		Permissions: permissions(), Installation: installation(), CheckService: checkService,
+	})
 }
 
 func init() { registry.Register(Description()) }
+
+func maker() cloudbase.Maker[Config, *api, *cloud] {
+	return cloudbase.Maker[Config, *api, *cloud]{
+		Config: parseConfig, API: newAPI, Cloud: buildCloud, Routes: func(c Config) bool { return c.RouterID != "" },
+	}
+}
 
 // cloud implements cloudprovider.Interface.
 type cloud struct {
@@ -49,22 +47,9 @@ type cloud struct {
 	instances     *instances
 	loadBalancers *loadBalancers
 	routes        *routes
-	informed      sync.Once
-	stop          <-chan struct{}
 }
 
-func newCloud(in registry.Inputs) (*cloud, error) {
-	config, warnings, err := parseConfig(in)
-	if err != nil {
-		return nil, err
-	}
-	for _, w := range schema.Problems(warnings) {
-		klog.Warning(w.Error())
-	}
-	a, err := newAPI(config, in)
-	if err != nil {
-		return nil, err
-	}
+func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	n := newNetworks(a)
 	i := newInstances(config, a, n)
 	c := &cloud{
@@ -76,28 +61,23 @@ func newCloud(in registry.Inputs) (*cloud, error) {
 	if config.RouterID != "" {
 		c.RouteAPI = c.routes
 	}
-	c.Name, c.HTTP, c.NodeAPI, c.Begin = Name, a.http, i, c.begin
+	c.Name, c.HTTP, c.NodeAPI, c.Begin, c.Inform = Name, a.http, i, c.begin, c.inform
 	return c, nil
 }
 
 // begin makes what the program leads known to the parts.
 func (c *cloud) begin(b cloudbase.Begun) {
-	c.stop = b.Stop
 	c.loadBalancers.kube, c.loadBalancers.Events = b.Kube, b.Events
 	c.loadBalancers.cluster.SetClient(b.Kube)
 }
 
-// SetInformers implements cloudprovider.InformerUser.
-func (c *cloud) SetInformers(factory informers.SharedInformerFactory) {
-	nodes := factory.Core().V1().Nodes().Lister()
-	c.instances.nodes.SetLister(nodes)
-	c.routes.setLister(nodes)
-	services := factory.Core().V1().Services()
+// inform begins the search for load balancers that broke.
+func (c *cloud) inform(in cloudbase.Informers) {
+	services := in.Services()
+	c.instances.nodes.SetLister(in.Nodes().Lister())
 	c.loadBalancers.cluster.SetServices(services.Lister())
 	if c.config.LoadBalancer.Enabled {
-		c.informed.Do(func() {
-			loop.New(c.loadBalancers.healthJob(services.Lister())).Start(c.stop, services.Informer().HasSynced)
-		})
+		in.Run(loop.New(c.loadBalancers.healthJob(services.Lister())), services.Informer())
 	}
 }
 

@@ -11,9 +11,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	listers "k8s.io/client-go/listers/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/klog/v2"
 
@@ -51,8 +49,7 @@ type routes struct {
 	instances *instances
 	routers   *inventory.Inventory[string, *router]
 
-	mu     sync.Mutex
-	lister listers.NodeLister
+	mu sync.Mutex
 	// known are the routes that were seen to lead to a node.
 	known map[route]bool
 	// writing keeps changes of the whole list from overtaking each other.
@@ -70,25 +67,10 @@ func newRoutes(c Config, a *api, i *instances) *routes {
 	})}
 }
 
-func (r *routes) setLister(l listers.NodeLister) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.lister = l
-}
-
-func (r *routes) nodes() ([]*v1.Node, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.lister == nil {
-		return nil, errors.New("the nodes are not known yet")
-	}
-	return r.lister.List(labels.Everything())
-}
-
 // ListRoutes implements cloudprovider.Routes. The framework deletes routes without a node, so those that lead to a machine
 // that is there, and is no node of this cluster, are not shown: they are another cluster's.
 func (r *routes) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Route, error) {
-	nodes, err := r.nodes()
+	nodes, err := r.instances.nodes.Known()
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +219,7 @@ func (r *routes) portOf(ctx context.Context, node *v1.Node, ip string, age time.
 // CreateRoute implements cloudprovider.Routes. The router may have the route already while the port does not let its
 // packets through, so both are looked at each time.
 func (r *routes) CreateRoute(ctx context.Context, _, _ string, wanted *cloudprovider.Route) error {
-	node, err := r.node(string(wanted.TargetNode))
+	node, err := r.instances.nodes.Node(wanted.TargetNode)
 	if err != nil {
 		return err
 	}
@@ -311,7 +293,7 @@ func (r *routes) DeleteRoute(ctx context.Context, _ string, unwanted *cloudprovi
 	if err != nil {
 		return err
 	}
-	node, _ := r.node(string(unwanted.TargetNode)) // it may be gone
+	node, _ := r.instances.nodes.Node(unwanted.TargetNode) // it may be gone
 	for _, one := range at.Routes {
 		if one.Destination != unwanted.DestinationCIDR {
 			continue
@@ -331,15 +313,6 @@ func (r *routes) DeleteRoute(ctx context.Context, _ string, unwanted *cloudprovi
 		}
 	}
 	return nil
-}
-
-func (r *routes) node(name string) (*v1.Node, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.lister == nil {
-		return nil, errors.New("the nodes are not known yet")
-	}
-	return r.lister.Get(name)
 }
 
 // nextHop is the first internal address of the destination's family that a port of the node's server has. The cloud tells it,

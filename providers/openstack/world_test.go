@@ -56,7 +56,6 @@ func (w *world) restart() {
 	c.loadBalancers.cluster.SetClient(w.Kube)
 	c.loadBalancers.cluster.SetServices(w.Services())
 	c.instances.nodes.SetLister(w.Nodes())
-	c.routes.setLister(w.Nodes())
 	w.cloud = c
 }
 

@@ -24,7 +24,7 @@ type api struct {
 	url  string
 }
 
-func newAPI(c Config, in registry.Inputs) *api {
+func newAPI(c Config, in registry.Inputs) (*api, error) {
 	return &api{url: strings.TrimSuffix(c.URL, "/"), http: cloudapi.NewClient(cloudapi.Config{
 		Provider:  Name,
 		UserAgent: "anyccm/" + in.Version,
@@ -33,7 +33,7 @@ func newAPI(c Config, in registry.Inputs) *api {
 		Operation: operation,
 		Limits:    limits,
 		Dial:      in.Dial,
-	})}
+	})}, nil
 }
 
 var identifier = regexp.MustCompile(`^/v1/(instances|load_balancers)/[^/]+$`)

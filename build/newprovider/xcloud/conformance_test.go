@@ -11,16 +11,10 @@ import (
 
 const testToken = "xcloud-token"
 
-func TestConformance(t *testing.T) {
-	t.Parallel()
-	conformance.Run(t, newFixture)
-}
+func TestConformance(t *testing.T) { t.Parallel(); conformance.Run(t, newFixture) }
 
 // TestSchedules runs random schedules; SOAK_SCHEDULES and SOAK_SEED choose how many and which.
-func TestSchedules(t *testing.T) {
-	t.Parallel()
-	conformance.Soak(t, newFixture)
-}
+func TestSchedules(t *testing.T) { t.Parallel(); conformance.Soak(t, newFixture) }
 
 func newFixture(t testing.TB) *conformance.Fixture {
 	sim, server := xcloudsim.New(testToken, 0)

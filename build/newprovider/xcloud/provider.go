@@ -2,8 +2,6 @@
 package xcloud
 
 import (
-	"k8s.io/client-go/informers"
-
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services" // load balancers
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -14,7 +12,7 @@ const Name = "xcloud"
 
 // Description returns what the provider says about itself.
 func Description() registry.Provider {
-	return registry.Provider{
+	return maker().Describe(registry.Provider{
 		Name: Name, Title: "Xcloud", Stability: "alpha", // SDK: the Go module that talks to the cloud, if there is one
 		ProviderIDPrefixes: []string{providerIDPrefix}, // nodes
 		Features: registry.Features{
@@ -26,17 +24,16 @@ func Description() registry.Provider {
 		Permissions:  permissions(),
 		Installation: installation(),
 		Events:       eventRows(),
-		Validate: func(in registry.Inputs) error {
-			_, err := parseConfig(in)
-			return err
-		},
 		CheckService: checkService, // load balancers
-		New:          registry.Maker(newCloud),
-	}
+	})
 }
 
 func init() {
 	registry.Register(Description())
+}
+
+func maker() cloudbase.Maker[Config, *api, *cloud] {
+	return cloudbase.Maker[Config, *api, *cloud]{Config: parseConfig, API: newAPI, Cloud: buildCloud}
 }
 
 // cloud implements cloudprovider.Interface by what it embeds.
@@ -50,14 +47,9 @@ type cloud struct {
 	loadBalancers *services.LoadBalancer[*loadBalancer, spec] // load balancers
 }
 
-func newCloud(in registry.Inputs) (*cloud, error) {
-	config, err := parseConfig(in)
-	if err != nil {
-		return nil, err
-	}
-	a := newAPI(config, in)
+func buildCloud(_ Config, a *api, in registry.Inputs) (*cloud, error) {
 	c := &cloud{}
-	c.Name, c.HTTP, c.Begin = Name, a.http, c.begin
+	c.Name, c.HTTP, c.Begin, c.Inform = Name, a.http, c.begin, c.inform
 
 	c.instances = newInstances(a) // nodes
 	c.NodeAPI = c.instances       // nodes
@@ -74,10 +66,10 @@ func (c *cloud) begin(b cloudbase.Begun) {
 	c.loadBalancers.Events = b.Events      // load balancers
 }
 
-// SetInformers implements cloudprovider.InformerUser.
-func (c *cloud) SetInformers(factory informers.SharedInformerFactory) {
-	c.instances.nodes.SetLister(factory.Core().V1().Nodes().Lister())         // nodes
-	c.reconciler.cluster.SetServices(factory.Core().V1().Services().Lister()) // load balancers
+// inform hands the caches to the parts, and is where controllers of the provider's own start.
+func (c *cloud) inform(in cloudbase.Informers) {
+	c.instances.nodes.SetLister(in.Nodes().Lister())         // nodes
+	c.reconciler.cluster.SetServices(in.Services().Lister()) // load balancers
 }
 
 // permissions are the rights that the credential needs.

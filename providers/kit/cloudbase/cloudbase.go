@@ -1,5 +1,5 @@
-// Package cloudbase has what the clouds of this program answer alike, for their types to embed: Cloud, and one of the other types for
-// each thing that a cloud has.
+// Package cloudbase has what the clouds of this program have in common: Maker completes the description of a cloud by what follows from
+// how it is made, and the types of clouds embed Cloud, and one of the other types for each thing that a cloud has.
 package cloudbase
 
 import (
@@ -9,11 +9,15 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 	"github.com/anyccm/cloud-controller-manager/registry/events"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
@@ -32,8 +36,12 @@ type Cloud struct {
 	EventSource string
 	// Begin is called once, by the first Initialize, before the framework asks anything; nil where there is nothing to do.
 	Begin func(Begun)
+	// Inform is called once, after Begin, when the informers are made and have not started; nil where the cloud needs none. It
+	// starts the cloud's own controllers.
+	Inform func(Informers)
 
-	once sync.Once
+	begun, informed sync.Once
+	stop            <-chan struct{}
 }
 
 // Begun is what a cloud works with once the program leads.
@@ -44,9 +52,36 @@ type Begun struct {
 	Stop <-chan struct{}
 }
 
+// Informers are those of the cluster. What a cloud does not ask for is not watched.
+type Informers struct {
+	coreinformers.Interface
+	// Stop is closed when the program ends.
+	Stop <-chan struct{}
+}
+
+// Run starts a controller of the cloud, which waits until the objects are known.
+func (i Informers) Run(l *loop.Loop, objects cache.SharedIndexInformer) {
+	l.Start(i.Stop, objects.HasSynced)
+}
+
+// RunOnChanges does so for one that also runs when an object changes that interests it, or any where interesting is nil.
+func (i Informers) RunOnChanges(l *loop.Loop, objects cache.SharedIndexInformer, interesting func(any) bool) {
+	trigger := func(object any) {
+		if interesting == nil || interesting(object) {
+			l.Trigger()
+		}
+	}
+	// A handler of an informer that has not started cannot fail to be added.
+	_, _ = objects.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: trigger, UpdateFunc: func(_, object any) { trigger(object) }, DeleteFunc: func(any) { trigger(nil) },
+	})
+	i.Run(l, objects)
+}
+
 // Initialize implements cloudprovider.Interface. The framework may call it twice.
 func (c *Cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
-	c.once.Do(func() {
+	c.begun.Do(func() {
+		c.stop = stop
 		source := "cloud-provider-" + c.Name
 		client := clients.ClientOrDie(source)
 		if c.EventSource != "" {
@@ -54,6 +89,15 @@ func (c *Cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <
 		}
 		if c.Begin != nil {
 			c.Begin(Begun{Kube: client, Events: events.NewRecorder(client, source, stop), Stop: stop})
+		}
+	})
+}
+
+// SetInformers implements cloudprovider.InformerUser. The framework calls it after Initialize.
+func (c *Cloud) SetInformers(factory informers.SharedInformerFactory) {
+	c.informed.Do(func() {
+		if c.Inform != nil {
+			c.Inform(Informers{Interface: factory.Core().V1(), Stop: c.stop})
 		}
 	})
 }

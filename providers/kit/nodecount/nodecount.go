@@ -3,12 +3,15 @@
 package nodecount
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	listers "k8s.io/client-go/listers/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
@@ -73,6 +76,44 @@ func (c *Counter) Nodes() []*v1.Node {
 		return nil // the cache of an informer cannot fail
 	}
 	return nodes
+}
+
+// ErrUnknown says that the nodes of the cluster are not known yet.
+var ErrUnknown = errors.New("the nodes are not known yet")
+
+// Known returns the nodes of the cluster, for those who may not take unknown nodes for absent ones.
+func (c *Counter) Known() ([]*v1.Node, error) {
+	lister, err := c.known()
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := lister.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", err)
+	}
+	return nodes, nil
+}
+
+// Node returns one node of the cluster.
+func (c *Counter) Node(name types.NodeName) (*v1.Node, error) {
+	lister, err := c.known()
+	if err != nil {
+		return nil, err
+	}
+	node, err := lister.Get(string(name))
+	if err != nil {
+		return nil, fmt.Errorf("finding node %s: %w", name, err)
+	}
+	return node, nil
+}
+
+func (c *Counter) known() (listers.NodeLister, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lister == nil {
+		return nil, ErrUnknown
+	}
+	return c.lister, nil
 }
 
 func count(nodes []*v1.Node) Counts {
