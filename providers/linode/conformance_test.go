@@ -18,7 +18,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/linode/linodesim"
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/portable"
 )
 
 func TestConformance(t *testing.T) { t.Parallel(); conformance.Run(t, newFixture) }
@@ -102,23 +101,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 				},
 			},
 		},
-		Portable: portableCases(), Snapshot: func() string { return snapshot(t, sim) },
-	}
-}
-
-// portableCases are values of portable annotations that the simulated cloud has, and what goes with them.
-func portableCases() map[string]conformance.PortableCase {
-	return map[string]conformance.PortableCase{
-		portable.Scheme: {With: map[string]string{portable.Subnet: "7"}, Unseen: true},
-		portable.Subnet: {Value: "7", With: map[string]string{portable.Scheme: portable.SchemeInternal}, Unseen: true},
-		portable.Network: {
-			Value: "vpc", With: map[string]string{portable.Scheme: portable.SchemeInternal, portable.Subnet: "web"}, Unseen: true,
-		},
-		portable.SecurityGroups: {Value: "7", Unseen: true},
-		portable.Address:        {Unseen: true},
-		portable.Certificate:    {Value: "secret:web", Unseen: true},
-		portable.TLSPorts:       {With: map[string]string{portable.Certificate: "secret:web"}, Unseen: true},
-		portable.CheckPort:      {Unseen: true},
+		Portable: portableCases(t, sim), Snapshot: func() string { return snapshot(t, sim) },
 	}
 }
 

@@ -309,7 +309,7 @@ func TestVerifyInstance(t *testing.T) {
 }
 
 // newSecret is a TLS Secret with a certificate of its own.
-func newSecret(t *testing.T, name string, serial int64) *v1.Secret {
+func newSecret(t testing.TB, name string, serial int64) *v1.Secret {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)

@@ -16,7 +16,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/portable"
 )
 
 func TestConformance(t *testing.T) { t.Parallel(); conformance.Run(t, newFixture) }
@@ -86,22 +85,8 @@ func newFixture(t testing.TB) *conformance.Fixture {
 				},
 			},
 		},
-		Portable: portableCases(),
+		Portable: portableCases(sim, url),
 		Snapshot: func() string { return snapshot(t, sim) },
-	}
-}
-
-// portableCases are values of portable annotations that the simulated cloud has, and what goes with them.
-func portableCases() map[string]conformance.PortableCase {
-	return map[string]conformance.PortableCase{
-		portable.Network:     {Unseen: true},
-		portable.Subnet:      {Unseen: true},
-		portable.Address:     {Unseen: true},
-		portable.Certificate: {Value: "https://host/v1/containers/4de7ac8b-495b-4884-9a69-1050c6793cd6", Unseen: true},
-		portable.TLSPorts: {Value: "http,https", Unseen: true, With: map[string]string{
-			portable.Certificate: "https://host/v1/containers/4de7ac8b-495b-4884-9a69-1050c6793cd6",
-		}},
-		portable.CheckPort: {Unseen: true},
 	}
 }
 

@@ -10,9 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientset "k8s.io/client-go/kubernetes"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 // samples are legal values of portable annotations that no cloud has by itself.
@@ -31,9 +33,13 @@ type PortableCase struct {
 	Value string
 	// With are further annotations that it needs.
 	With map[string]string
-	// Unseen is set where the simulated cloud has nothing that the value could name, or already does so by itself: then the translation is
-	// held, and not what reaches the cloud.
-	Unseen bool
+	// Without are the annotations of the Service that it is compared with; nil means With.
+	Without map[string]string
+	// Prepare makes what the value names, in the cloud and in the cluster, and returns the case that names it.
+	Prepare func(kube clientset.Interface) PortableCase
+	// Seen is set where the cloud does so by itself, so that nothing differs: it says what is missing in the cloud, which holds the
+	// load balancer of the Service by then, and "" if all is as it was asked for.
+	Seen func() string
 }
 
 // runPortable: a legal value of each portable annotation reaches the cloud just as the cloud's own annotation does, or an event says
@@ -41,7 +47,11 @@ type PortableCase struct {
 func runPortable(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
 	for _, row := range portable.Annotations.Rows() {
-		virtual(t, strings.TrimPrefix(row.Key, portable.Prefix), func(t *testing.T) { runPortableRow(t, newFixture(t), row.Key) })
+		name := strings.TrimPrefix(row.Key, portable.Prefix)
+		virtual(t, name, func(t *testing.T) { runPortableRow(t, newFixture(t), row.Key) })
+		if len(row.Choices) > 0 {
+			virtual(t, name+" choices", func(t *testing.T) { runPortableChoices(t, newFixture(t), row) })
+		}
 	}
 }
 
@@ -56,13 +66,19 @@ func portableService(name string, annotations map[string]string) *v1.Service {
 }
 
 // portableCase is the case of a key, and the annotations that it sets.
-func portableCase(f *Fixture, key string) (c PortableCase, asked map[string]string) {
+func portableCase(f *Fixture, kube clientset.Interface, key string) (c PortableCase, asked map[string]string) {
 	c = f.Portable[key]
+	if c.Prepare != nil {
+		c = c.Prepare(kube)
+	}
 	if c.Value == "" {
 		c.Value = samples[key]
 	}
 	if key == portable.CheckPath && c.With == nil {
 		c.With = map[string]string{portable.CheckProtocol: portable.CheckHTTP} // there is a path then
+	}
+	if c.Without == nil {
+		c.Without = c.With
 	}
 	asked = map[string]string{key: c.Value}
 	maps.Copy(asked, c.With)
@@ -77,26 +93,20 @@ func runPortableRow(t *testing.T, f *Fixture, key string) {
 	w.nodes[0].Labels = map[string]string{"pool": "edge"}
 	provider, err := registry.Linked().Lookup(w.cloud.ProviderName())
 	require.NoError(t, err)
-	c, asked := portableCase(f, key)
+	c, asked := portableCase(f, w.kube, key)
 	s := portableService("portable", asked)
 	translation := registry.Translate(provider, registry.Inputs{}, s)
 	pairs := provider.Cloud().Pairs(key)
 
-	switch {
-	case len(pairs) == 0 && portable.Essential(key):
+	if len(pairs) == 0 && portable.Essential(key) {
 		w.createService(ctx, s)
 		_, err := w.loadBalancer().EnsureLoadBalancer(ctx, clusterName, w.service(ctx, s), w.nodes)
 		require.ErrorContains(t, err, portable.Refusal(provider.Cloud().Title))
 		assert.Empty(t, w.Snapshot(), "nothing is made")
 		w.requireEvent("LoadBalancerConfigError", key)
 		return
-	case c.Unseen:
-		require.NotEmpty(t, pairs)
-		require.NoError(t, translation.Err)
-		assert.Empty(t, translation.Warnings)
-		return
 	}
-	plain := w.stateOf(portableService("portable", c.With))
+	plain := w.stateOf(portableService("portable", c.Without))
 	w.createService(ctx, s)
 	status := w.ensure(ctx, s, nil)
 	w.requireNothingRefused()
@@ -113,6 +123,8 @@ func runPortableRow(t *testing.T, f *Fixture, key string) {
 		return
 	case key == portable.Address && len(status.Ingress) > 0 && status.Ingress[0].IP != "":
 		assert.Equal(t, c.Value, status.Ingress[0].IP, "states leave addresses out")
+	case c.Seen != nil:
+		assert.Empty(t, c.Seen(), "the cloud holds it")
 	default:
 		assert.NotEqual(t, plain, state, "it reaches the cloud")
 	}
@@ -125,6 +137,44 @@ func runPortableRow(t *testing.T, f *Fixture, key string) {
 		}
 		assert.Equal(t, w.stateOf(own), state, "it does what the cloud's own annotations do")
 	}
+}
+
+// runPortableChoices: of an annotation with some few values, each that the cloud serves makes something else there, and each that it
+// does not serve makes nothing, with an event that names those which it does.
+func runPortableChoices(t *testing.T, f *Fixture, row schema.AnnotationRow) {
+	t.Helper()
+	ctx, w := t.Context(), newWorld(t, f)
+	w.addNode(ctx, "worker-1", nil)
+	provider, err := registry.Linked().Lookup(w.cloud.ProviderName())
+	require.NoError(t, err)
+	if len(provider.Cloud().Pairs(row.Key)) == 0 {
+		return // the other test holds that no value has an effect
+	}
+	c, _ := portableCase(f, w.kube, row.Key)
+	made := map[string]string{}
+	for _, choice := range row.Choices {
+		asked := maps.Clone(c.With)
+		if asked == nil {
+			asked = map[string]string{}
+		}
+		asked[row.Key] = choice
+		s := portableService("portable", asked)
+		if refusal := registry.Translate(provider, registry.Inputs{}, s).Err; refusal != nil {
+			w.createService(ctx, s)
+			_, err := w.loadBalancer().EnsureLoadBalancer(ctx, clusterName, w.service(ctx, s), w.nodes)
+			require.ErrorContains(t, err, "is not one of ")
+			assert.Empty(t, w.Snapshot(), "%s: nothing is made", choice)
+			w.requireEvent("LoadBalancerConfigError", row.Key+`: "`+choice+`" is not one of `)
+			require.NoError(t, w.kube.CoreV1().Services(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{}))
+			continue
+		}
+		state := w.stateOf(s)
+		for other, its := range made {
+			assert.NotEqual(t, its, state, "%s and %s make the same", other, choice)
+		}
+		made[choice] = state
+	}
+	assert.NotEmpty(t, made, "one of them is served")
 }
 
 // stateOf is what the cloud holds for a Service, which is gone afterwards.
