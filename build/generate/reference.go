@@ -249,7 +249,10 @@ func (w *writer) reference(providers []registry.Provider) {
 	w.page("docs/events.md", "", map[string]string{"events": eventsTable(eventRows(providers), clouds)})
 	w.page("docs/observability.md", "", map[string]string{"metrics": metricsTable(common)})
 	w.page("docs/load-balancer-ownership.md", "", map[string]string{"annotations": annotationsTable(guard.Annotations.Rows())})
-	w.page("docs/portable-annotations.md", "", portableTables(providers))
+	sections, err := examplesTables(w.root, providers)
+	w.problem(err)
+	maps.Copy(sections, portableTables(providers))
+	w.page("docs/portable-annotations.md", "", sections)
 	w.page("docs/installing.md", "", map[string]string{"clouds": installations(providers)})
 	w.page("docs/migrating.md", "", map[string]string{
 		"clouds": migrations(providers), "more permissions": morePermissionsTable(providers), "notes": migrationNotes(providers),

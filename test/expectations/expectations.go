@@ -28,6 +28,8 @@ type Cloud struct {
 	NoIDs map[string]string `json:"noIDs"`
 	// Adoption is how a Service asks for what exists in the cloud; empty where it cannot.
 	Adoption Adoption `json:"adoption"`
+	// Portable is what the manifests of docs/examples/portable give, where the provider has load balancers.
+	Portable Portable `json:"portable"`
 }
 
 // Admission are annotations as the admission policy takes them.
@@ -72,5 +74,9 @@ func Read(root string, p registry.Provider) (Cloud, error) {
 	missing(p.Features.LoadBalancers == registry.Done && c.Admission.Words == "", "admission.words")
 	missing(p.Features.LoadBalancers == registry.Done && len(c.Admission.Good) == 0, "admission.good")
 	missing(len(c.Adoption.Annotations) > 0 && len(c.Adoption.Asks) != 1, "one annotation in adoption.asks")
+	if p.Features.LoadBalancers == registry.Done {
+		names, err := Examples(root)
+		problems = append(append(problems, err), c.Portable.problems(path, names)...)
+	}
 	return c, errors.Join(problems...)
 }

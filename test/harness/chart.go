@@ -156,6 +156,21 @@ func decodeAll(text []byte) ([]*unstructured.Unstructured, error) {
 	}
 }
 
+// Manifests reads a file of objects, which are in a namespace unless they name another one.
+func Manifests(path, namespace string) ([]*unstructured.Unstructured, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading manifests: %w", err)
+	}
+	objects, err := decodeAll(text)
+	for _, o := range objects {
+		if o.GetNamespace() == "" {
+			o.SetNamespace(namespace)
+		}
+	}
+	return objects, err
+}
+
 // Apply puts objects into the cluster, as an installation or an upgrade does: each is validated strictly.
 func (c *Cluster) Apply(ctx context.Context, objects []*unstructured.Unstructured) error {
 	client, err := c.dynamic()

@@ -4,6 +4,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -19,7 +20,7 @@ var Annotations = schema.Annotations[settings]{
 	schema.EnumAnnotation(func(s *settings) *string { return &s.Algorithm }, schema.AnnotationRow{
 		Key: annotationAlgorithm, Changes: schema.InPlace,
 		Spec: schema.Spec{Choices: []string{"round-robin", "least-connections"}, Default: "round-robin", Help: "How backends are chosen."},
-	}),
+	}).Serving(schema.Serves{Portable: portable.Algorithm}),
 }
 
 // parseSettings reads the annotations of a Service, and judges what needs no look at the cloud.

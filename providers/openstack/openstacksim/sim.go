@@ -463,6 +463,20 @@ func (s *Sim) Actions() map[string]func(json.RawMessage) error {
 			s.SetActivation(time.Duration(in.Activation))
 			return nil
 		},
+		// container makes one of certificates in Barbican, with the ID that is asked for.
+		"container": func(body json.RawMessage) error {
+			var in struct{ ID string }
+			if err := json.Unmarshal(body, &in); err != nil {
+				return err
+			}
+			if !identifier.MatchString(in.ID) {
+				return fmt.Errorf("%q is not the ID of a container", in.ID)
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.containers["containers/"+in.ID] = true
+			return nil
+		},
 		// token changes the password: what is issued already is worth nothing either.
 		"token": func(body json.RawMessage) error {
 			var in struct{ Token string }

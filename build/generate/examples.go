@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/test/expectations"
+)
+
+// examplesTables are the tables of the manifests that all clouds serve: what each gives, and the defaults of the classes that they
+// name. They are what the end-to-end tests hold each cloud to.
+func examplesTables(root string, providers []registry.Provider) (map[string]string, error) {
+	names, err := expectations.Examples(root)
+	if err != nil {
+		return map[string]string{}, err
+	}
+	providers = slices.DeleteFunc(slices.Clone(providers), func(p registry.Provider) bool { return p.Features.LoadBalancers != registry.Done })
+	head := ""
+	gives, sets, classes := map[string][]string{}, map[string][]string{}, map[string]bool{}
+	for _, p := range providers {
+		head += fmt.Sprintf(" [%s](providers/%s.md) |", p.Title, p.Name)
+		here := expectations.PortableOf(root, p.Name)
+		for _, name := range names {
+			gives[name] = append(gives[name], exampleCell(here.Examples[name]))
+		}
+		for _, d := range here.Defaults {
+			classes[d.LoadBalancerClass] = true
+		}
+	}
+	for _, p := range providers {
+		here := expectations.PortableOf(root, p.Name)
+		for class := range classes {
+			sets[class] = append(sets[class], defaultsCell(here.Defaults, class))
+		}
+	}
+	table := func(first string, names []string, show func(string) string, cells map[string][]string) string {
+		var b strings.Builder
+		fmt.Fprintf(&b, "| %s |%s\n| --- |%s\n", first, head, strings.Repeat(" --- |", len(providers)))
+		for _, name := range names {
+			fmt.Fprintf(&b, "| %s | %s |\n", show(name), strings.Join(cells[name], " | "))
+		}
+		return b.String()
+	}
+	link := func(name string) string { return fmt.Sprintf("[%s](examples/portable/%s.yaml)", name, name) }
+	return map[string]string{
+		"examples": table("manifest", names, link, gives), "example defaults": table("class", slices.Sorted(maps.Keys(classes)), code, sets),
+	}, nil
+}
+
+// exampleCell says what a manifest gives.
+func exampleCell(e expectations.Example) string {
+	switch {
+	case e.Refused != "":
+		return "**refused**: " + code(e.Refused)
+	case e.Gives == "":
+		return "not tried"
+	}
+	return cell(e.Gives)
+}
+
+// defaultsCell says which annotations a class has by default.
+func defaultsCell(all []expectations.Default, class string) string {
+	var texts []string
+	for _, d := range all {
+		for _, key := range slices.Sorted(maps.Keys(d.Annotations)) {
+			if d.LoadBalancerClass == class {
+				texts = append(texts, code(key+": "+d.Annotations[key]))
+			}
+		}
+	}
+	if len(texts) == 0 {
+		return "no annotations"
+	}
+	return strings.Join(texts, ", ")
+}

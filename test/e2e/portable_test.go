@@ -1,0 +1,148 @@
+package e2e
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"maps"
+	"math/big"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
+	"github.com/anyccm/cloud-controller-manager/test/expectations"
+	"github.com/anyccm/cloud-controller-manager/test/harness"
+)
+
+// TestPortableExamples: the manifests of the documentation, applied as they are on every cloud, give what the cloud's expectations
+// say, in the cloud; where they are refused, nothing is made, and the event says what is legal.
+func TestPortableExamples(t *testing.T) {
+	onEachCloud(t, hasNodesAndLoadBalancers, func(t *testing.T, provider string, expected expectations.Cloud) {
+		root, want := filepath.Join("..", ".."), expected.Portable
+		names, err := expectations.Examples(root)
+		require.NoError(t, err)
+		c := newClusterOn(t, provider, "--instances=2")
+		for _, step := range want.Prepare {
+			prepare(t, c, step)
+		}
+		createTLSSecret(t, c, "web-tls")
+		values := harness.Values{"serviceDefaults": want.Defaults}
+		maps.Copy(values, want.Values)
+		_, err = c.Install(t.Context(), "cloud-controller-manager", values)
+		require.NoError(t, err)
+		startRelease(t, c, values, nil, nil)
+		joinNodes(t, c, 2)
+		apply := func(name string) *unstructured.Unstructured {
+			objects, err := harness.Manifests(expectations.ExamplePath(root, name), metav1.NamespaceDefault)
+			require.NoError(t, err)
+			require.Len(t, objects, 1)
+			require.NoError(t, c.Apply(t.Context(), objects))
+			return objects[0]
+		}
+
+		before := holdings(t, c)
+		require.NoError(t, c.Cloud.ResetCalls(t.Context()))
+		for _, name := range names {
+			if e := want.Examples[name]; e.Refused != "" {
+				requireEvent(t, c, metav1.NamespaceDefault, "LoadBalancerConfigError", apply(name).GetName(), e.Refused)
+			}
+		}
+		assert.Equal(t, before, holdings(t, c), "what is refused makes nothing")
+		assert.Zero(t, calls(t, c).Writes, "%v", calls(t, c).ByOperation)
+
+		served := []string{}
+		for _, name := range names {
+			if want.Examples[name].Refused == "" {
+				served = append(served, name)
+				apply(name)
+			}
+		}
+		for _, name := range served {
+			requireExample(t, c, root, name, want.Examples[name])
+		}
+		assert.Len(t, holdings(t, c), len(before)+len(served))
+		assert.Empty(t, calls(t, c).Refused, "the real API would have refused these")
+	})
+}
+
+// requireExample waits until a manifest is served, and holds the cloud against what it is to give.
+func requireExample(t *testing.T, c *harness.Cluster, root, name string, want expectations.Example) {
+	t.Helper()
+	objects, err := harness.Manifests(expectations.ExamplePath(root, name), metav1.NamespaceDefault)
+	require.NoError(t, err)
+	service := objects[0]
+	stored, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).Get(t.Context(), service.GetName(), metav1.GetOptions{})
+	require.NoError(t, err)
+	state := want.StateFor(stored.Spec.Ports[0].NodePort)
+	address, err := c.WaitServed(t.Context(), service.GetName(), patience)
+	require.NoError(t, err)
+	if hostname := service.GetAnnotations()[portable.Hostname]; hostname != "" {
+		assert.Equal(t, hostname, address)
+	} else {
+		assert.Regexp(t, want.Address, address, name)
+	}
+	require.NoError(t, harness.Eventually(t.Context(), patience, "what "+name+" gives", func(ctx context.Context) error {
+		var has any
+		if err := c.Cloud.State(ctx, &has); err != nil {
+			return err
+		}
+		if missing := expectations.Lacks(state, has); missing != "" {
+			return errors.New(missing)
+		}
+		return nil
+	}))
+	for _, words := range want.Warns {
+		requireEvent(t, c, metav1.NamespaceDefault, "LoadBalancerAnnotationIgnored", service.GetName(), words)
+	}
+	list, err := c.Kube.CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + service.GetName()})
+	require.NoError(t, err)
+	for _, e := range list.Items {
+		assert.False(t, e.Type == v1.EventTypeWarning && e.Reason != "LoadBalancerAnnotationIgnored", "%s: %s %s", name, e.Reason, e.Message)
+		if e.Reason == "LoadBalancerAnnotationIgnored" {
+			assert.True(t, slices.ContainsFunc(want.Warns, func(words string) bool { return words == e.Message }), "%s: %s", name, e.Message)
+		}
+	}
+}
+
+// prepare makes something in the simulated cloud.
+func prepare(t *testing.T, c *harness.Cluster, step expectations.Step) {
+	t.Helper()
+	if step.Action != "" {
+		require.NoError(t, c.Cloud.Do(t.Context(), step.Action, step.Body))
+		return
+	}
+	require.NoError(t, c.Cloud.Call(t.Context(), step.Method, step.Path, testToken, step.Body, nil), fmt.Sprint(step))
+}
+
+// createTLSSecret creates a Secret with a certificate of its own.
+func createTLSSecret(t *testing.T, c *harness.Cluster, name string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	certificate := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "www.example.com"}, NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, certificate, certificate, &key.PublicKey, key)
+	require.NoError(t, err)
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	_, err = c.Kube.CoreV1().Secrets(metav1.NamespaceDefault).Create(t.Context(), &v1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Type: v1.SecretTypeTLS, Data: map[string][]byte{
+			v1.TLSCertKey:       pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+			v1.TLSPrivateKeyKey: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
