@@ -286,7 +286,7 @@ func (c *classicReconciler) creation(d desiredClassic) classicChange {
 	return classicChange{
 		Planned: guard.Planned{Action: guard.PlanCreate, Object: "classic load balancer " + d.name, Detail: fmt.Sprintf(
 			"%s, %s, subnets %s, %d instances", d.scheme, strings.Join(ports, ", "), strings.Join(d.subnets, ", "), len(d.instances))},
-		Replan: true,
+		Replan: true, Creates: true,
 		Make: func(ctx context.Context, r *services.Request, o classicObserved) (classicObserved, error) {
 			if err := c.create(ctx, d); err != nil {
 				return o, err

@@ -57,16 +57,20 @@ type kindReconciler interface {
 
 var _ kindReconciler = (*loadBalancers)(nil)
 
+// creationShows is how long a load balancer may take to show whose creation was not answered. Its name is unique.
+const creationShows = 45 * time.Second
+
 func newLoadBalancers(c Config, a *api, i *instances, n *vpcNetwork) *loadBalancers {
 	parts := newShared(c, a, i, n)
 	name := func(_ string, service *v1.Service) string { return loadBalancerName(service) }
+	creations := services.Creations{Shows: creationShows, Repeat: true}
 	return &loadBalancers{
 		shared: parts,
 		classic: &services.LoadBalancer[classicObserved, desiredClassic]{
-			Reconciler: &classicReconciler{parts}, Name: name, Patience: patience,
+			Reconciler: &classicReconciler{parts}, Name: name, Patience: patience, Creations: creations,
 		},
 		network: &services.LoadBalancer[networkObserved, desiredNetwork]{
-			Reconciler: &networkReconciler{shared: parts}, Name: name, Patience: patience,
+			Reconciler: &networkReconciler{shared: parts}, Name: name, Patience: patience, Creations: creations,
 		},
 	}
 }

@@ -350,7 +350,7 @@ func (c *networkReconciler) creation(d desiredNetwork) []networkChange {
 			Action: guard.PlanCreate, Object: "network load balancer " + d.name,
 			Detail: fmt.Sprintf("%s, %s, subnets %s", d.scheme, d.addressType, strings.Join(subnets, ", ")),
 		},
-		Replan: true,
+		Replan: true, Creates: true,
 		Make: func(ctx context.Context, r *services.Request, o networkObserved) (networkObserved, error) {
 			lb, err := c.create(ctx, d)
 			if err != nil {

@@ -42,6 +42,9 @@ const (
 	// unlistedMaxAge is how old a listing may be that proves that a Service has no load balancer of the default name. It is
 	// short because of a process that led before this one, whose last request may still be under way.
 	unlistedMaxAge = 3 * time.Second
+	// creationShows is how long it may take until listings show a load balancer: that of a creation whose answer was lost is found
+	// by its name or tag alone, and the API makes any number of one name.
+	creationShows = 45 * time.Second
 	// setUpDelay is when to look again after the wait for a load balancer has ended without it.
 	setUpDelay = time.Second
 	// certificateMaxAge bounds how long the rotation of a certificate goes unnoticed when a Service is reconciled.
@@ -106,7 +109,7 @@ func newLoadBalancers(c Config, adopt registry.Adoption, a *api, i *instances) *
 			Indexes: map[string]func(*godo.Certificate) []string{indexName: func(c *godo.Certificate) []string { return []string{c.Name} }},
 		}),
 	}
-	l.room = waiting.New(l.observed.Look, waiting.Pace{})
+	l.room, l.Creations = waiting.New(l.observed.Look, waiting.Pace{}), services.Creations{Shows: creationShows}
 	l.Reconciler, l.Name = l, func(_ string, service *v1.Service) string {
 		return loadBalancerName(service, settings{Name: service.Annotations[annotationName]})
 	}
@@ -259,7 +262,7 @@ func (l *loadBalancers) creation(want *godo.LoadBalancerRequest, service *v1.Ser
 	return services.Change[finding]{
 		Planned: guard.Planned{Action: guard.PlanCreate, Object: "load balancer " + want.Name, Detail: fmt.Sprintf(
 			"type %s, in %s, %s, %d droplets", want.Type, want.Region, rulesOf(want.ForwardingRules), len(want.DropletIDs))},
-		Replan: true,
+		Replan: true, Creates: true,
 		Make: func(ctx context.Context, r *services.Request, _ finding) (finding, error) {
 			lb, err := l.apply(ctx, nil, st)
 			if err == nil {

@@ -44,6 +44,7 @@ func (l *loadBalancers) creation(request *nodeBalancerRequest, own int) services
 		Planned: guard.Planned{
 			Action: guard.PlanCreate, Object: "NodeBalancer " + request.Label, Detail: fmt.Sprintf("in %s, %s", request.Region, portsOf(request.Configs)),
 		},
+		Creates: true,
 		Make: func(ctx context.Context, _ *services.Request, f finding) (finding, error) {
 			r := *request
 			r.FirewallID = cmp.Or(r.FirewallID, own, f.firewall)

@@ -178,7 +178,7 @@ func (l *loadBalancers) firewallChange(nb *nodeBalancer, d *desiredState, st fir
 	change := services.Change[finding]{Planned: guard.Planned{Action: guard.PlanChange, Object: title, Detail: string(st.kind)}}
 	switch rules := d.firewalls.rules; st.kind {
 	case createFirewall:
-		change.Action, change.Detail = guard.PlanCreate, textOf(rules)
+		change.Action, change.Detail, change.Creates = guard.PlanCreate, textOf(rules), true
 		change.Make = func(ctx context.Context, _ *services.Request, f finding) (_ finding, err error) {
 			f.firewall, err = l.createFirewall(ctx, d)
 			return f, err

@@ -37,6 +37,8 @@ const (
 	detailsMaxAge = 24 * time.Hour
 	// ensureDetailsMaxAge is for them when a Service is reconciled.
 	ensureDetailsMaxAge = 60 * time.Second
+	// creationShows is how long a NodeBalancer may take to show whose creation was not answered. Its label is unique.
+	creationShows = 45 * time.Second
 	// backendMaxAge is for the Linodes behind the nodes.
 	backendMaxAge = 10 * time.Minute
 )
@@ -104,6 +106,7 @@ func newLoadBalancers(c Config, a *api, v *vpcs, i *instances) *loadBalancers {
 		}),
 		firewalls: newFirewallInventory(a),
 	}
+	l.Creations = services.Creations{Shows: creationShows, Repeat: true}
 	l.Reconciler, l.Name = l, func(_ string, service *v1.Service) string { return label(c.Prefix, service) }
 	return l
 }

@@ -88,6 +88,7 @@ func (l *loadBalancers) creation(service *v1.Service, d desired) []change {
 	changes := []change{{
 		Planned: guard.Planned{Action: guard.PlanCreate, Object: "load balancer " + d.request.Name, Detail: strings.Join(ports, ", ")},
 		Replan:  true,
+		Creates: true,
 		Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
 			lb, err := l.create(ctx, r, *d.request)
 			return observation{lb: lb, role: d.role, features: o.features}, err

@@ -173,6 +173,7 @@ func (l *loadBalancers) createFloatingIP(
 		made, err = l.requestFloatingIP(ctx, floatingIPRequest{
 			NetworkID: networkID, PortID: lb.VIPPortID, Description: floatingIPDescription(r.Cluster, r.Service), SubnetID: c.ID, Address: wanted,
 		})
+		r.Asked(err)
 		if err == nil {
 			klog.InfoS("Created floating address", "service", klog.KObj(r.Service), "address", made.Address, "loadBalancer", lb.ID)
 			return made.Address, nil

@@ -127,6 +127,10 @@ var (
 // pace is how often is looked at what Octavia works on: most changes take it a second or two, and there are many in a row.
 var pace = waiting.Pace{Least: 700 * time.Millisecond, Most: 3 * time.Second}
 
+// creationShows is how long Octavia may go on with a creation for which a proxy before it gave up: it waits for Neutron's ports, and
+// makes any number of load balancers of one name.
+const creationShows = 45 * time.Second
+
 const (
 	indexPort    = "port"
 	indexAddress = "address"
@@ -147,7 +151,7 @@ func newLoadBalancers(c Config, a *api, n *networks, i *instances, adopt registr
 	l.parts = inventory.New(inventory.Source[string, *details]{
 		Kind: "load balancer detail", ID: func(d *details) string { return d.balancerID }, Get: l.readParts,
 	})
-	l.Reconciler, l.Name, l.LookAgain = l, balancerName, true
+	l.Reconciler, l.Name, l.LookAgain, l.Creations = l, balancerName, true, services.Creations{Shows: creationShows}
 	return l
 }
 
@@ -375,7 +379,7 @@ func (l *loadBalancers) Complete(ctx context.Context, r *services.Request, o obs
 	if o.address, err = l.publish(ctx, r, d.settings, o.lb, o.role); err != nil {
 		return o, err
 	}
-	if err := l.ensureSecurityGroup(ctx, r.Service, d.settings, d.subnetID, d.members); err != nil {
+	if err := l.ensureSecurityGroup(ctx, r, d.settings, d.subnetID, d.members); err != nil {
 		return o, err
 	}
 	if err := l.record(ctx, r, map[string]string{annotationAddress: o.address}); err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
 // securityGroup is a Neutron security group.
@@ -69,8 +70,9 @@ func (l *loadBalancers) securityGroups(ctx context.Context, service *v1.Service,
 // ensureSecurityGroup opens the node ports of a Service where the option asks for it, and else removes what it opened
 // before.
 func (l *loadBalancers) ensureSecurityGroup(
-	ctx context.Context, service *v1.Service, s settings, subnetID string, members []backend,
+	ctx context.Context, r *services.Request, s settings, subnetID string, members []backend,
 ) error {
+	service := r.Service
 	if !l.config.LoadBalancer.ManageSecurityGroups {
 		return l.removeSecurityGroup(ctx, service, networksMaxAge)
 	}
@@ -88,6 +90,7 @@ func (l *loadBalancers) ensureSecurityGroup(
 	}
 	if len(groups) == 0 {
 		g, err := l.createSecurityGroup(ctx, service)
+		r.Asked(err)
 		if err != nil {
 			return err
 		}

@@ -52,7 +52,7 @@ func (l *loadBalancers) Settle(ctx context.Context, r *services.Request, o obser
 	case r.Purpose == services.Ensure || o.changed:
 		o.parts, err = l.observe(ctx, lb)
 	default:
-		o.parts, o.changed, err = l.partsForUpdate(ctx, *r, lb)
+		o.parts, o.changed, err = l.partsForUpdate(ctx, r, lb)
 	}
 	return o, err
 }
@@ -134,7 +134,7 @@ func ignored(error) error { return nil }
 
 // partsForUpdate are the parts of a load balancer whose members may have to change. After changes of our own they are looked at once,
 // for somebody else may have changed them right after. The node ports are open before anything is sent there.
-func (l *loadBalancers) partsForUpdate(ctx context.Context, r services.Request, lb *balancer) (d *details, changed bool, err error) {
+func (l *loadBalancers) partsForUpdate(ctx context.Context, r *services.Request, lb *balancer) (d *details, changed bool, err error) {
 	if d, err = l.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: updatePartsMaxAge}); err != nil {
 		return nil, false, cloudapi.NotAbsence(err)
 	}
@@ -147,5 +147,5 @@ func (l *loadBalancers) partsForUpdate(ctx context.Context, r services.Request, 
 	if err != nil {
 		return nil, false, err
 	}
-	return d, false, l.ensureSecurityGroup(ctx, r.Service, s, memberSubnet(s, l.config.LoadBalancer, lb.VIPSubnetID), members)
+	return d, false, l.ensureSecurityGroup(ctx, r, s, memberSubnet(s, l.config.LoadBalancer, lb.VIPSubnetID), members)
 }

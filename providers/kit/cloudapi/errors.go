@@ -45,6 +45,8 @@ type Error struct {
 	// NotSent is set where the call surely never left: it was held back by our own limit, or by a pause that the cloud
 	// asked for.
 	NotSent bool
+	// Refused is set where the cloud itself said that it did not carry out the call, though the class and the status do not tell.
+	Refused bool
 	// RetryAfter is how long the cloud asked to wait; 0 if it did not say.
 	RetryAfter time.Duration
 	// Cause is the SDK's error.
@@ -98,6 +100,14 @@ func (e *Error) Temporary() bool { return Retryable(e) }
 func NotSent(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.NotSent
+}
+
+// Refused reports whether a call surely was not carried out: it never left, or the cloud said no. Else, whatever failed may have
+// taken effect, now or in a while.
+func Refused(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && (e.NotSent || e.Refused ||
+		(e.Status >= http.StatusBadRequest && e.Status < http.StatusInternalServerError && e.Status != http.StatusRequestTimeout))
 }
 
 // RetryIn returns how long to wait before the same call can succeed where that is known, else 0.
@@ -166,7 +176,7 @@ func ParseRetryAfter(h http.Header, now time.Time) time.Duration {
 // that passes.
 func NotAbsence(err error) error {
 	if errors.Is(err, ErrNotFound) {
-		return &Error{Class: ErrTransient, Message: err.Error()}
+		return &Error{Class: ErrTransient, Message: err.Error(), Refused: Refused(err)}
 	}
 	return err
 }

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	cloudprovider "k8s.io/cloud-provider"
 	cloudproviderapi "k8s.io/cloud-provider/api"
+	servicehelper "k8s.io/cloud-provider/service/helpers"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -136,6 +137,7 @@ var parts = []struct {
 	{"LoadBalancers", (*Fixture).hasLoadBalancers, runLoadBalancers},
 	{"Ownership", func(f *Fixture) bool { return f.hasLoadBalancers() && f.Claims != nil }, runOwnership},
 	{"Lag", func(f *Fixture) bool { return f.hasLoadBalancers() && f.Lag != nil }, runLag},
+	{"Creations", (*Fixture).hasLoadBalancers, runCreations},
 	{"Routes", (*Fixture).hasRoutes, runRoutes},
 	{"HostileAnswers", func(*Fixture) bool { return true }, runHostileAnswers},
 	{"Labels", func(*Fixture) bool { return true }, runLabels},
@@ -362,9 +364,11 @@ const patience = 30 * time.Minute
 func (w *world) ensure(ctx context.Context, s *v1.Service, onError func()) *v1.LoadBalancerStatus {
 	began, pause := time.Now(), firstServicePause
 	for {
-		status, err := w.loadBalancer().EnsureLoadBalancer(ctx, clusterName, w.service(ctx, s), w.nodes)
+		current := w.service(ctx, s)
+		w.protect(ctx, current)
+		status, err := w.loadBalancer().EnsureLoadBalancer(ctx, clusterName, current, w.nodes)
 		if err == nil {
-			current := w.service(ctx, s)
+			current = w.service(ctx, s)
 			current.Status.LoadBalancer = *status
 			_, err := w.kube.CoreV1().Services(s.Namespace).UpdateStatus(ctx, current, metav1.UpdateOptions{})
 			require.NoError(w.t, err)
@@ -381,6 +385,14 @@ func (w *world) ensure(ctx context.Context, s *v1.Service, onError func()) *v1.L
 		time.Sleep(pause)
 		pause = min(2*pause, longestPause)
 	}
+}
+
+// protect puts the framework's finalizer on a Service, before it is first given to the provider, which sees it as it was before.
+func (w *world) protect(ctx context.Context, s *v1.Service) {
+	if slices.Contains(s.Finalizers, servicehelper.LoadBalancerCleanupFinalizer) {
+		return
+	}
+	w.changeService(ctx, s, func(s *v1.Service) { s.Finalizers = append(s.Finalizers, servicehelper.LoadBalancerCleanupFinalizer) })
 }
 
 // update plays a change of nodes. The framework answers an update that failed, or is not finished, with a full
@@ -416,6 +428,7 @@ func (w *world) remove(ctx context.Context, s *v1.Service, onError func()) {
 			err = w.loadBalancer().EnsureLoadBalancerDeleted(ctx, clusterName, current)
 		}
 		if err == nil {
+			w.changeService(ctx, s, func(s *v1.Service) { s.Finalizers = nil })
 			return
 		}
 		require.Less(w.t, time.Since(began), patience, "the Service is not gone: %v", err)

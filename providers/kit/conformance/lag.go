@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -8,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
 // lags are how far reads may be behind writes: as clouds are every day, and on a bad one.
@@ -20,6 +23,13 @@ func runLag(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			virtual(t, name+" loses its records while reads lag by "+lag.String(), func(t *testing.T) { runLostRecords(t, newFixture(t), name, lag) })
 			virtual(t, name+" is deleted and created again while reads lag by "+lag.String(), func(t *testing.T) { runCreatedAgain(t, newFixture(t), name, lag) })
 			virtual(t, name+" is changed while reads lag by "+lag.String(), func(t *testing.T) { runFlapping(t, newFixture(t), name, lag) })
+			for _, restart := range []bool{false, true} {
+				lost := simkit.Fault{Kind: simkit.FaultLost, Writes: true, Count: 1}
+				title := fmt.Sprintf("%s: answers to its creation are lost while reads lag by %s, restart %t", name, lag, restart)
+				virtual(t, title, func(t *testing.T) {
+					runLostCreations(t, newFixture(t), name, lag, lost, restart)
+				})
+			}
 		}
 	}
 }
@@ -31,7 +41,9 @@ func lagging(t *testing.T, f *Fixture, name string, lag time.Duration) (*world, 
 	c := w.Services[name]
 	w.addNode(t.Context(), "worker-1", nil)
 	w.addNode(t.Context(), "worker-2", nil)
-	w.Lag(lag)
+	if lag > 0 {
+		w.Lag(lag)
+	}
 	w.createService(t.Context(), c.Service)
 	return w, c
 }

@@ -17,6 +17,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/klog/v2"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 	"github.com/anyccm/cloud-controller-manager/registry/keylock"
@@ -50,6 +51,14 @@ type Request struct {
 	Nodes []*v1.Node
 	// reported is what came up while changes were made.
 	reported []Finding
+	// unanswered is set where something was made, or not.
+	unanswered bool
+}
+
+// Asked notes the answer to the creation of something that belongs to the load balancer, within a change that is not marked so: see
+// Creations.
+func (r *Request) Asked(err error) {
+	r.unanswered = r.unanswered || (err != nil && !cloudapi.Refused(err))
 }
 
 // Report tells the user of the Service what came up while changes were made, which are given the Request itself. Parts that
@@ -98,6 +107,8 @@ type Change[O any] struct {
 	Make func(ctx context.Context, r *Request, observed O) (O, error)
 	// Replan is set where what follows depends on what this change makes: everything after it is computed again.
 	Replan bool
+	// Creates is set where this makes the load balancer: see Creations.
+	Creates bool
 	// Wait is set where nothing is written: Make waits for the cloud, and plan does not mention it.
 	Wait bool
 }
@@ -145,13 +156,16 @@ type LoadBalancer[O, D any] struct {
 	// LookAgain is set where others may change a load balancer while we do, and what they did must not pass for ours: when our
 	// changes are made, Observe is asked again until there is nothing left to change. After a deletion nobody looks.
 	LookAgain bool
+	// Creations is what becomes of creations whose answers are lost.
+	Creations Creations
 	// Patience is for how long EnsureLoadBalancer starts over by itself where a part asks for more time with a RetryError, before
 	// the framework comes back for it, which it tells the user as a failure. 0 leaves that to the framework at once.
 	Patience time.Duration
 	// Events receives the findings; nil drops them. It is set before the first call.
 	Events record.EventRecorder
 
-	locks keylock.Locks
+	locks     keylock.Locks
+	creations creations
 }
 
 // GetLoadBalancerName implements cloudprovider.LoadBalancer.
@@ -166,7 +180,11 @@ func (l *LoadBalancer[O, D]) GetLoadBalancer(ctx context.Context, cluster string
 	if err != nil {
 		return nil, false, err
 	}
-	return l.Reconciler.Exists(ctx, r, observed)
+	status, exists, err := l.Reconciler.Exists(ctx, r, observed)
+	if err == nil && !exists {
+		err = l.creations.doubt(service, l.Name(cluster, service), l.Creations)
+	}
+	return status, exists, err
 }
 
 // EnsureLoadBalancer implements cloudprovider.LoadBalancer.
@@ -199,6 +217,7 @@ func (l *LoadBalancer[O, D]) ensure(ctx context.Context, r *Request, findings *r
 		return nil, err
 	}
 	observed, err = l.Reconciler.Complete(ctx, r, observed, desired)
+	l.creations.take(r, l.Creations)
 	findings.take(r)
 	if err != nil {
 		return nil, err
@@ -227,6 +246,9 @@ func (l *LoadBalancer[O, D]) EnsureLoadBalancerDeleted(ctx context.Context, clus
 		findings.add(found)
 		return changes, err
 	})
+	if err == nil {
+		err = l.creations.doubt(service, l.Name(cluster, service), l.Creations)
+	}
 	return err
 }
 
@@ -260,6 +282,7 @@ func (l *LoadBalancer[O, D]) plan(ctx context.Context, r Request, findings *repo
 
 // observe reads what is there and leaves out, or refuses, what is somebody else's.
 func (l *LoadBalancer[O, D]) observe(ctx context.Context, r Request, findings *report) (observed O, err error) {
+	l.creations.begin()
 	if r.Purpose == Ensure || r.Purpose == Plan {
 		found, err := l.Reconciler.Validate(r)
 		findings.add(found)
@@ -329,6 +352,7 @@ func (l *LoadBalancer[O, D]) settle(ctx context.Context, r *Request, turn *turn,
 		return observed, err
 	}
 	observed, err := cloud.Settle(ctx, r, observed)
+	l.creations.take(r, l.Creations)
 	findings.take(r)
 	return observed, err
 }
@@ -341,11 +365,20 @@ func (l *LoadBalancer[O, D]) makeAll(
 	ctx context.Context, r *Request, findings *report, due []Change[O], observed O,
 ) (after O, did outcome, err error) {
 	for i, c := range due {
+		if c.Creates && !l.Creations.Repeat {
+			if err := l.creations.doubt(r.Service, c.Object, l.Creations); err != nil {
+				return observed, did, err
+			}
+		}
 		if !c.Wait {
 			klog.InfoS("Changing load balancer", "service", klog.KObj(r.Service), "action", c.Action, "object", c.Object,
 				"detail", c.Detail, "more", len(due)-i-1)
 		}
 		observed, err = c.Make(ctx, r, observed)
+		if c.Creates {
+			r.Asked(err)
+		}
+		l.creations.take(r, l.Creations)
 		findings.take(r)
 		did.wrote = did.wrote || !c.Wait
 		if err != nil || c.Replan {

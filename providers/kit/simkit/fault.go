@@ -3,6 +3,7 @@ package simkit
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -28,6 +29,8 @@ const (
 	FaultReset = "reset"
 	// FaultLost closes the connection after the call took effect.
 	FaultLost = "lost"
+	// FaultLate answers with Fault.Status, or 504, and the call takes effect Fault.Late later, as behind a gateway that gave up.
+	FaultLate = "late"
 	// FaultCut sends half of the answer and closes the connection.
 	FaultCut = "cut"
 	// FaultHTML answers with Fault.Status, or success, and a page that is no API answer, as a proxy in between does.
@@ -42,12 +45,14 @@ const (
 
 // common are the kinds above.
 var common = []string{
-	FaultStatus, FaultStatusAfter, FaultHang, FaultReset, FaultLost, FaultCut, FaultHTML, FaultNull, FaultRedirect,
-	FaultEndless,
+	FaultStatus, FaultStatusAfter, FaultHang, FaultReset, FaultLost, FaultLate, FaultCut, FaultHTML, FaultNull,
+	FaultRedirect, FaultEndless,
 }
 
 // usualStatus is Fault.Status where it is not set and not 500.
-var usualStatus = map[string]int{FaultHTML: http.StatusOK, FaultRedirect: http.StatusTemporaryRedirect}
+var usualStatus = map[string]int{
+	FaultHTML: http.StatusOK, FaultRedirect: http.StatusTemporaryRedirect, FaultLate: http.StatusGatewayTimeout,
+}
 
 // ElsewhereHost is where FaultRedirect sends clients.
 const ElsewhereHost = "elsewhere.example"
@@ -84,6 +89,8 @@ type Fault struct {
 	Kind string `json:"kind"`
 	// Status of FaultStatus and FaultStatusAfter; 0 means 500.
 	Status int `json:"status,omitempty"`
+	// Late is how long after its answer a call with FaultLate takes effect.
+	Late Duration `json:"late,omitempty"`
 	// RetryAfter is sent with the status where it is set, in seconds.
 	RetryAfter int `json:"retryAfter,omitempty"`
 	// Operation restricts the fault to operations that contain this text, such as "GET /v2/droplets"; a $ at its end stands
@@ -183,6 +190,10 @@ func (f *Fault) before(c Cloud, w http.ResponseWriter, r *http.Request) bool {
 		<-r.Context().Done()
 	case FaultReset:
 		hangUp(w)
+	case FaultLate:
+		late := r.Clone(context.WithoutCancel(r.Context()))
+		time.AfterFunc(time.Duration(f.Late), func() { c.ServeHTTP(httptest.NewRecorder(), late) })
+		f.writeStatus(c, w, r)
 	case FaultHTML:
 		w.Header().Set("Content-Type", "text/html")
 		w.WriteHeader(f.Status)

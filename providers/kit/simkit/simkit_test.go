@@ -5,10 +5,12 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -123,6 +125,24 @@ func TestFaults(t *testing.T) {
 			assert.EqualValues(t, c.value, cloud.value.Load())
 		})
 	}
+}
+
+// TestFaultLate: a gateway gives up, and what was behind it goes on.
+func TestFaultLate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cloud := &counter{}
+		s := New(cloud)
+		_, err := s.AddFault(Fault{Kind: FaultLate, Late: Duration(time.Minute), Count: 1})
+		require.NoError(t, err)
+		answer := httptest.NewRecorder()
+		s.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/x", http.NoBody))
+		assert.Equal(t, http.StatusGatewayTimeout, answer.Code)
+		time.Sleep(59 * time.Second)
+		assert.Zero(t, cloud.value.Load())
+		time.Sleep(2 * time.Second)
+		assert.EqualValues(t, 1, cloud.value.Load())
+	})
 }
 
 func TestFaultAtTheKthCall(t *testing.T) {

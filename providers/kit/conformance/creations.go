@@ -1,0 +1,95 @@
+package conformance
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+)
+
+// lateness is how long after a gateway's answer a call may take effect.
+var lateness = []time.Duration{2 * time.Second, 10 * time.Second, 30 * time.Second}
+
+func runCreations(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	for _, name := range of(t, newFixture, serviceNames) {
+		for _, late := range lateness {
+			fault := simkit.Fault{Kind: simkit.FaultLate, Late: simkit.Duration(late), Writes: true, Count: 1}
+			for _, restart := range []bool{false, true} {
+				virtual(t, fmt.Sprintf("%s is made %s after a gateway gave up, restart %t", name, late, restart), func(t *testing.T) {
+					runLostCreations(t, newFixture(t), name, 0, fault, restart)
+				})
+			}
+			virtual(t, fmt.Sprintf("%s is made %s after a gateway gave up, and deleted before", name, late), func(t *testing.T) {
+				runGivenUp(t, newFixture(t), name, fault)
+			})
+		}
+	}
+}
+
+// runLostCreations: the answer to each write of a creation is lost in turn, and what it makes shows later, for listings lag or the
+// call takes effect later. Nothing is made twice, also where the program starts again.
+func runLostCreations(t *testing.T, f *Fixture, name string, lag time.Duration, fault simkit.Fault, restart bool) {
+	t.Helper()
+	ctx := t.Context()
+	w, c := lagging(t, f, name, lag)
+	w.Sim.ResetCalls()
+	w.ensure(ctx, c.Service, nil)
+	once, writes := w.Snapshot(), w.Sim.Calls().Writes
+	require.Positive(t, writes)
+	w.remove(ctx, c.Service, nil)
+	for k := range writes {
+		time.Sleep(2*lag + 5*time.Minute) // until nothing of the last round is remembered or listed
+		current := c.Service.DeepCopy()
+		require.NoError(t, w.kube.CoreV1().Services(current.Namespace).Delete(ctx, current.Name, metav1.DeleteOptions{}))
+		w.createService(ctx, current)
+		w.restart()
+		fault.From = k + 1
+		w.failCalls(fault)
+		w.ensure(ctx, current, func() {
+			if restart {
+				w.restart()
+			}
+		})
+		w.Sim.ClearFaults()
+		time.Sleep(time.Duration(fault.Late))
+		w.ensure(ctx, current, nil)
+		assert.Equal(t, once, w.Snapshot(), "after the answer to write %d of %d was lost", k+1, writes)
+		w.remove(ctx, current, nil)
+		time.Sleep(2 * lag)
+		w.remove(ctx, current, nil)
+		require.Empty(t, w.Snapshot(), "after the answer to write %d of %d was lost", k+1, writes)
+	}
+}
+
+// runGivenUp: a Service is deleted while it is not known what became of the creation of its load balancer. Nothing is left.
+func runGivenUp(t *testing.T, f *Fixture, name string, fault simkit.Fault) {
+	t.Helper()
+	ctx := t.Context()
+	w := newWorld(t, f)
+	c := w.Services[name]
+	w.addNode(ctx, "worker-1", nil)
+	for k := 1; ; k++ {
+		w.createService(ctx, c.Service)
+		w.restart()
+		fault.From = k
+		w.failCalls(fault)
+		current := w.service(ctx, c.Service)
+		w.protect(ctx, current)
+		_, err := w.loadBalancer().EnsureLoadBalancer(ctx, clusterName, current, w.nodes)
+		w.Sim.ClearFaults()
+		w.remove(ctx, c.Service, nil)
+		time.Sleep(time.Minute)
+		require.Empty(t, w.Snapshot(), "after write %d was answered late", k)
+		require.NoError(t, w.kube.CoreV1().Services(current.Namespace).Delete(ctx, current.Name, metav1.DeleteOptions{}))
+		if err == nil {
+			require.Greater(t, k, 1)
+			return
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package services
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+	servicehelper "k8s.io/cloud-provider/service/helpers"
+)
+
+// lookPause is the time between two looks for what a creation may have made.
+const lookPause = 5 * time.Second
+
+// Creations says what becomes of creations whose answers are lost, and which may take effect all the same.
+type Creations struct {
+	// Shows is how long it may take until what such a creation makes is found. So long it is looked for before it is taken for absent
+	// when the Service goes; 0 leaves that out.
+	Shows time.Duration
+	// Repeat is set where names are unique in the cloud: a second creation makes no second object, and waits for nothing. Else it waits
+	// as long, also in a process that has just begun, where the Service has the framework's finalizer and shows nothing yet.
+	Repeat bool
+}
+
+// creations remembers creations of which nobody knows what became of them.
+type creations struct {
+	mu sync.Mutex
+	// began is when the first Service was worked on.
+	began time.Time
+	// unknown is when the answers were lost, by the UID of the Service.
+	unknown map[types.UID]time.Time
+}
+
+// begin notes that work has begun.
+func (c *creations) begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.began.IsZero() {
+		c.began = time.Now()
+	}
+}
+
+// take notes what is not known of creations for a Service.
+func (c *creations) take(r *Request, policy Creations) {
+	if !r.unanswered {
+		return
+	}
+	r.unanswered = false
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.unknown, func(_ types.UID, at time.Time) bool { return time.Since(at) > policy.Shows })
+	if c.unknown == nil {
+		c.unknown = map[types.UID]time.Time{}
+	}
+	c.unknown[r.Service.UID] = time.Now()
+}
+
+// doubt is an error that says when to look again, where what is not found may have been made all the same: by a call whose answer was
+// lost, or by one of a process before this one, which the finalizer shows and which recorded nothing. what names it.
+func (c *creations) doubt(service *v1.Service, what string, policy Creations) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	since, why := c.unknown[service.UID], "the answer to the creation of "+what+" was lost"
+	if since.IsZero() && !policy.Repeat && service.CreationTimestamp.Time.Before(c.began) &&
+		slices.Contains(service.Finalizers, servicehelper.LoadBalancerCleanupFinalizer) && len(service.Status.LoadBalancer.Ingress) == 0 {
+		since, why = c.began, "a process before this one may have had "+what+" made"
+	}
+	left := time.Until(since.Add(policy.Shows))
+	if since.IsZero() || left <= 0 {
+		return nil
+	}
+	return cloudproviderapi.NewRetryError(fmt.Sprintf("%s; it is looked for during the next %s", why, left.Round(time.Second)), min(left, lookPause))
+}

@@ -1,0 +1,75 @@
+package services
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+	servicehelper "k8s.io/cloud-provider/service/helpers"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+)
+
+// TestDoubt: what is not known of a creation is waited for, for so long as it may take to show and no longer.
+func TestDoubt(t *testing.T) {
+	t.Parallel()
+	const shows = 30 * time.Second
+	lost := &cloudapi.Error{Class: cloudapi.ErrTransient}
+	refused := &cloudapi.Error{Class: cloudapi.ErrQuota, Status: 422}
+	wrapped := cloudapi.NotAbsence(&cloudapi.Error{Class: cloudapi.ErrNotFound, Status: 404})
+	protected := func(s *v1.Service) { s.Finalizers = []string{servicehelper.LoadBalancerCleanupFinalizer} }
+	shown := func(s *v1.Service) {
+		protected(s)
+		s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "192.0.2.1"}}
+	}
+	young := func(s *v1.Service) {
+		protected(s)
+		s.CreationTimestamp = metav1.NewTime(time.Now().Add(time.Hour))
+	}
+	for name, c := range map[string]struct {
+		policy  Creations
+		service func(*v1.Service)
+		asked   error
+		doubts  bool
+	}{
+		"nothing was asked":                 {Creations{Shows: shows}, nil, nil, false},
+		"lost":                              {Creations{Shows: shows}, nil, lost, true},
+		"lost, names are unique":            {Creations{Shows: shows, Repeat: true}, nil, lost, true},
+		"refused":                           {Creations{Shows: shows}, nil, refused, false},
+		"refused for something else's sake": {Creations{Shows: shows}, nil, wrapped, false},
+		"lost, not waited for":              {Creations{}, nil, lost, false},
+		"another process":                   {Creations{Shows: shows}, protected, nil, true},
+		"another process, unique names":     {Creations{Shows: shows, Repeat: true}, protected, nil, false},
+		"another process, it was served":    {Creations{Shows: shows}, shown, nil, false},
+		"the Service is younger":            {Creations{Shows: shows}, young, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				service := &v1.Service{ObjectMeta: metav1.ObjectMeta{UID: "1", CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Hour))}}
+				if c.service != nil {
+					c.service(service)
+				}
+				var seen creations
+				seen.begin()
+				r := &Request{Service: service}
+				r.Asked(c.asked)
+				seen.take(r, c.policy)
+				assert.Equal(t, c.doubts, seen.doubt(service, "web", c.policy) != nil)
+				if c.doubts {
+					time.Sleep(shows - time.Second)
+					var later *cloudproviderapi.RetryError
+					require.ErrorAs(t, seen.doubt(service, "web", c.policy), &later)
+					assert.Equal(t, time.Second, later.RetryAfter())
+				}
+				time.Sleep(time.Second)
+				require.NoError(t, seen.doubt(service, "web", c.policy))
+			})
+		})
+	}
+}
