@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
@@ -41,6 +42,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		Inputs: func() registry.Inputs {
 			return testInputs(sim, url, file, map[string]string{"AWS_ACCESS_KEY_ID": awssim.Key})
 		},
+		Lag: sim.SetLag, Lags: []time.Duration{time.Second, lag},
 		Routes: func() {}, // the inputs have ClusterCIDR
 		AddInstance: func(name string) string {
 			id := sim.AddInstance(awssim.Spec{Name: name})

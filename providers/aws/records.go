@@ -60,6 +60,7 @@ func newRecords(a *api) *records {
 		api: a,
 		classics: inventory.New(inventory.Source[string, *classicLoadBalancer]{
 			Kind: "classic load balancer", ID: func(lb *classicLoadBalancer) string { return aws.ToString(lb.LoadBalancerName) }, List: a.listClassics, Get: a.getClassic,
+			Lag: showsWithin, Own: withInstances,
 			Indexes: map[string]func(*classicLoadBalancer) []string{
 				indexName: func(lb *classicLoadBalancer) []string { return []string{aws.ToString(lb.LoadBalancerName)} },
 			},
@@ -77,8 +78,11 @@ func newRecords(a *api) *records {
 				indexLoadBalancer: func(t *elbv2types.TargetGroup) []string { return t.LoadBalancerArns },
 			},
 		}),
+		targets: inventory.New(inventory.Source[string, keyedValue[[]target]]{
+			Kind: "targets", ID: func(n keyedValue[[]target]) string { return n.key }, Get: keyed(a.getTargets),
+			Lag: showsWithin, Own: func(known, _ keyedValue[[]target]) keyedValue[[]target] { return known },
+		}),
 		listeners:        single("listeners", a.getListeners),
-		targets:          single("targets", a.getTargets),
 		attributes:       single("load balancer attributes", a.getNetworkAttributes),
 		targetAttributes: single("target group attributes", a.getTargetAttributes),
 		classicSettings:  single("classic load balancer attributes", a.getClassicSettings),
@@ -90,12 +94,23 @@ func newRecords(a *api) *records {
 // single is an inventory of what can only be read one by one.
 func single[V any](kind string, get func(context.Context, string) (V, error)) *inventory.Inventory[string, keyedValue[V]] {
 	return inventory.New(inventory.Source[string, keyedValue[V]]{
-		Kind: kind, ID: func(n keyedValue[V]) string { return n.key },
-		Get: func(ctx context.Context, key string) (keyedValue[V], error) {
-			v, err := get(ctx, key)
-			return keyedValue[V]{key, v}, err
-		},
+		Kind: kind, ID: func(n keyedValue[V]) string { return n.key }, Get: keyed(get),
 	})
+}
+
+// keyed is a read by a key whose answer has the key.
+func keyed[V any](get func(context.Context, string) (V, error)) func(context.Context, string) (keyedValue[V], error) {
+	return func(ctx context.Context, key string) (keyedValue[V], error) {
+		v, err := get(ctx, key)
+		return keyedValue[V]{key, v}, err
+	}
+}
+
+// withInstances is a classic load balancer as it was read, with the instances that we know to be registered.
+func withInstances(known, read *classicLoadBalancer) *classicLoadBalancer {
+	merged := *read
+	merged.Instances = known.Instances
+	return &merged
 }
 
 // batched is an inventory of what is read by names, several at once.

@@ -303,6 +303,10 @@ func (n *newRules) hidden(groups map[string]securityGroup, mine func(rule) bool)
 func newSecurityGroups(a *api) *securityGroups {
 	return &securityGroups{api: a, known: inventory.New(inventory.Source[string, securityGroup]{
 		Kind: "security group", ID: func(g securityGroup) string { return g.id }, List: a.listGroups, Get: a.getGroup,
+		Lag: showsWithin, Own: func(known, read securityGroup) securityGroup {
+			read.rules = known.rules
+			return read
+		},
 		Indexes: map[string]func(securityGroup) []string{indexName: func(g securityGroup) []string { return []string{g.name} }},
 	})}
 }

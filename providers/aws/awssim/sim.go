@@ -203,6 +203,14 @@ func New(o Options) (*Sim, *simkit.Server) {
 	return s, simkit.New(s)
 }
 
+// SetLag changes Options.Lag: from now on reads may show what was before for that long.
+func (s *Sim) SetLag(lag time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.options.Lag = lag
+	s.past.SetLag(lag, s.clone())
+}
+
 // NewServer is New for the program that serves simulated clouds.
 func NewServer(token string, activation time.Duration, _ bool) *simkit.Server {
 	_, server := New(Options{Key: token, Activation: activation, Release: activation})

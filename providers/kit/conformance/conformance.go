@@ -73,6 +73,8 @@ type Fixture struct {
 	// Lag makes reads show what was before for a while, as the cloud's own may; nil on clouds whose reads show at once what was
 	// written.
 	Lag func(time.Duration)
+	// Lags are how far reads may be behind writes on this cloud; nil where they may be by as much as others'.
+	Lags []time.Duration
 	// Routes makes the provider that is opened next one that makes routes, in the networks of ClusterCIDR, and instances such
 	// that can have them.
 	Routes func()

@@ -16,13 +16,23 @@ import (
 // lags are how far reads may be behind writes: as clouds are every day, and on a bad one.
 var lags = []time.Duration{time.Second, 5 * time.Second, 20 * time.Second, 30 * time.Second}
 
+func (f *Fixture) lags() []time.Duration {
+	if f.Lags != nil {
+		return f.Lags
+	}
+	return lags
+}
+
 func runLag(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
 	for _, name := range of(t, newFixture, serviceNames) {
-		for _, lag := range lags {
+		for _, lag := range of(t, newFixture, (*Fixture).lags) {
 			virtual(t, name+" loses its records while reads lag by "+lag.String(), func(t *testing.T) { runLostRecords(t, newFixture(t), name, lag) })
 			virtual(t, name+" is deleted and created again while reads lag by "+lag.String(), func(t *testing.T) { runCreatedAgain(t, newFixture(t), name, lag) })
-			virtual(t, name+" is changed while reads lag by "+lag.String(), func(t *testing.T) { runFlapping(t, newFixture(t), name, lag) })
+			virtual(t, name+" is changed while reads lag by "+lag.String(), func(t *testing.T) { runFlapping(t, newFixture(t), name, lag, false) })
+			virtual(t, name+" is changed and looked at while reads lag by "+lag.String(), func(t *testing.T) {
+				runFlapping(t, newFixture(t), name, lag, true)
+			})
 			for _, restart := range []bool{false, true} {
 				lost := simkit.Fault{Kind: simkit.FaultLost, Writes: true, Count: 1}
 				title := fmt.Sprintf("%s: answers to its creation are lost while reads lag by %s, restart %t", name, lag, restart)
@@ -92,20 +102,24 @@ func runCreatedAgain(t *testing.T, f *Fixture, name string, lag time.Duration) {
 }
 
 // runFlapping: a node leaves and comes back, while others make the program list what was before. It is among the backends
-// again.
-func runFlapping(t *testing.T, f *Fixture, name string, lag time.Duration) {
+// again, whatever was read when the Service was looked at meanwhile.
+func runFlapping(t *testing.T, f *Fixture, name string, lag time.Duration, resynced bool) {
 	t.Helper()
 	ctx := t.Context()
 	w, c := lagging(t, f, name, lag)
 	w.ensure(ctx, c.Service, nil)
 	both := w.Snapshot()
-	time.Sleep(2 * lag)
+	time.Sleep(2*lag + 15*time.Second) // until what was read then is too old for whoever looks again
 	nodes := w.nodes
 	w.nodes = nodes[:1]
 	w.update(ctx, c.Service, nil)
 	one := w.Snapshot()
 	require.NotEqual(t, both, one)
 	time.Sleep(lag / 4)
+	if resynced {
+		w.ensure(ctx, c.Service, nil)
+		require.Equal(t, one, w.Snapshot())
+	}
 	other := c.Service.DeepCopy() // one that has nothing yet makes the program list
 	other.Name, other.UID, other.Annotations = "other", "5b3f6b52-7a66-4b58-8b4b-0a61c1f9e0aa", nil
 	_, _, err := w.loadBalancer().GetLoadBalancer(ctx, clusterName, other)

@@ -264,6 +264,7 @@ func (s *soak) fail() {
 		{Kind: simkit.FaultLost},
 		{Kind: simkit.FaultCut},
 		{Kind: simkit.FaultHTML},
+		{Kind: simkit.FaultLate, Late: simkit.Duration(time.Duration(1+s.rnd.IntN(20)) * time.Second)},
 	}
 	if s.hasNodes() { // what lies about instances must show in no decision; about load balancers, nothing else tells the truth
 		for _, kind := range sortedKeys(s.Sim.Distortions()) {

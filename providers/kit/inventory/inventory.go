@@ -58,6 +58,10 @@ type Source[ID comparable, V any] struct {
 	// Wrote reports whether a listed object is as we know it, in what we write of it. Where it is not, soon after a write of ours,
 	// the listing may show what was before, and a read of the object alone tells. nil believes listings.
 	Wrote func(known, listed V) bool
+	// Lag is how long reads of single objects, too, may be behind writes of ours whose effect is known; 0 where they show at once. Own
+	// returns what was read with that of it which we wrote, as we know it: for so long it is not believed otherwise.
+	Lag time.Duration
+	Own func(known, read V) V
 	// Indexes name further keys of an object, each with a function that returns its values.
 	Indexes map[string]func(V) []string
 }
@@ -145,6 +149,8 @@ type entry struct {
 	// we wrote, and nothing was read of the object alone since.
 	wrote    time.Time
 	doubtful bool
+	// own is when we wrote it last, if the effect is known.
+	own time.Time
 }
 
 func newView[ID comparable](source Source[ID, any]) *view[ID] {
@@ -321,7 +327,7 @@ func (i *view[ID]) InvalidateAll() {
 // invalidateLocked makes an object too old for any question; a read that is in flight does not make it young again.
 func (i *view[ID]) invalidateLocked(id ID) {
 	if e, ok := i.objects[id]; ok {
-		e.read, e.since = time.Time{}, written()
+		e.read, e.since, e.own = time.Time{}, written(), time.Time{}
 		i.objects[id] = e
 	}
 }
@@ -458,7 +464,7 @@ func (i *view[ID]) replaceLocked(objects []any, began time.Time) {
 		case ok && i.ownLocked(e, began) && i.source.Wrote != nil && !i.source.Wrote(e.value, v):
 			i.doubtListedLocked(id)
 		default:
-			i.putLocked(v, began, began)
+			i.putLocked(i.withOwnLocked(v, began), began, began)
 		}
 	}
 	for id, e := range i.objects {
@@ -538,7 +544,8 @@ func (i *view[ID]) completeLocked(f *flight, id ID, value any, err error) {
 			if e, ok := i.objects[id]; ok && !e.since.Before(f.began) {
 				f.value = e.value // a write of ours overtook the read
 			} else {
-				i.putLocked(value, f.began, f.began)
+				f.value = i.withOwnLocked(value, f.began)
+				i.putLocked(f.value, f.began, f.began)
 			}
 			delete(i.forgotten, id)
 		}
@@ -553,11 +560,11 @@ func (i *view[ID]) completeLocked(f *flight, id ID, value any, err error) {
 
 func (i *view[ID]) putLocked(value any, read, since time.Time) {
 	id := i.source.ID(value)
-	wrote := i.objects[id].wrote
+	wrote, own := i.objects[id].wrote, i.objects[id].own
 	i.removeLocked(id)
 	delete(i.missing, id)
 	delete(i.unanswered, id)
-	i.objects[id] = entry{value: value, read: read, since: since, wrote: wrote}
+	i.objects[id] = entry{value: value, read: read, since: since, wrote: wrote, own: own}
 	for name, keys := range i.source.Indexes {
 		for _, key := range keys(value) {
 			delete(i.absent, name+" "+key)

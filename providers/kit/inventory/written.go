@@ -30,7 +30,7 @@ func (i *view[ID]) Put(value any) {
 // wroteLocked notes that we know an object by a write of ours.
 func (i *view[ID]) wroteLocked(id ID) {
 	e := i.objects[id]
-	e.wrote = e.since
+	e.wrote, e.own = e.since, e.since
 	i.objects[id] = e
 }
 
@@ -56,6 +56,15 @@ func (i *view[ID]) Forget(id ID) {
 // are all that there is.
 func (i *view[ID]) ownLocked(e entry, began time.Time) bool {
 	return i.source.Get != nil && !e.wrote.IsZero() && began.Sub(e.wrote) < ownMemory
+}
+
+// withOwnLocked returns what a read has shown that began at a time, with what we wrote so shortly before that it may not show yet.
+func (i *view[ID]) withOwnLocked(read any, began time.Time) any {
+	e, known := i.objects[i.source.ID(read)]
+	if !known || i.source.Own == nil || e.own.IsZero() || began.Sub(e.own) >= i.source.Lag {
+		return read
+	}
+	return i.source.Own(e.value, read)
 }
 
 // doubtListedLocked notes that a listing tells of an object otherwise than we know. It becomes no younger by it.
