@@ -1,12 +1,93 @@
 package registry
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"slices"
 
-// Features says what a provider does, for the feature matrix, the conformance suite and checks at start.
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
+)
+
+// Features says what a provider does, for the feature matrix, the conformance suite and checks at start. What it says is done is held
+// by the suite, or by the tables of the provider: CheckFeatures.
 type Features struct {
 	Instances     Support `json:"instances"`
 	LoadBalancers Support `json:"loadBalancers"`
 	Routes        Support `json:"routes"`
+
+	// Zones: nodes get the zone that they are in, not the region alone.
+	Zones Support `json:"zones"`
+
+	// Internal: load balancers that only a private network reaches. A row serves the portable annotation for the scheme.
+	Internal Support `json:"internal"`
+	// ReservedAddresses: load balancers get an address that is the user's. A row serves the portable annotation for it.
+	ReservedAddresses Support `json:"reservedAddresses"`
+	// TLS ends at the load balancer. A row serves the portable annotation for the certificate.
+	TLS Support `json:"tls"`
+	// ProxyProtocol: backends learn the client's address by it. A row serves the portable annotation for it.
+	ProxyProtocol Support `json:"proxyProtocol"`
+	// UDP: ports of UDP.
+	UDP Support `json:"udp"`
+	// DualStack: one load balancer takes clients by IPv4 and by IPv6.
+	DualStack Support `json:"dualStack"`
+	// SourceRanges: spec.loadBalancerSourceRanges keeps other clients out.
+	SourceRanges Support `json:"sourceRanges"`
+}
+
+// Detail is a feature of nodes or of load balancers.
+type Detail struct {
+	// Title is its name in the matrix.
+	Title string
+	// Support says how far the provider has it: no further than it has what it is a feature of.
+	Support Support
+	// said is what the description says, whole is what it is a feature of.
+	said, whole Support
+	// portable is the annotation that a row serves where the feature is done, with the value that it must take; "" where the
+	// conformance suite tries the feature itself.
+	portable, value string
+}
+
+// Details are the features within nodes and load balancers, in the order of the matrix.
+func (f Features) Details() []Detail {
+	all := []Detail{
+		{Title: "zones of nodes", said: f.Zones, whole: f.Instances},
+		{Title: "internal", said: f.Internal, whole: f.LoadBalancers, portable: portable.Scheme, value: portable.SchemeInternal},
+		{Title: "reserved addresses", said: f.ReservedAddresses, whole: f.LoadBalancers, portable: portable.Address},
+		{Title: "TLS", said: f.TLS, whole: f.LoadBalancers, portable: portable.Certificate},
+		{Title: "PROXY protocol", said: f.ProxyProtocol, whole: f.LoadBalancers, portable: portable.ProxyProtocol},
+		{Title: "UDP", said: f.UDP, whole: f.LoadBalancers},
+		{Title: "dual stack", said: f.DualStack, whole: f.LoadBalancers},
+		{Title: "source ranges", said: f.SourceRanges, whole: f.LoadBalancers},
+	}
+	for i := range all {
+		if all[i].Support = all[i].said; all[i].whole != Done {
+			all[i].Support = all[i].whole
+		}
+	}
+	return all
+}
+
+// CheckFeatures returns what the description of a provider says about features and its tables of annotations and fields do not.
+func (p Provider) CheckFeatures() error {
+	var problems []error
+	for _, d := range p.Features.Details() {
+		switch {
+		case d.said == Done && d.whole != Done:
+			problems = append(problems, fmt.Errorf("%s: the description says that this is done, and not what it is a feature of", d.Title))
+		case d.portable != "" && d.whole == Done && (d.said == Done) != p.serves(d.portable, d.value):
+			problems = append(problems, fmt.Errorf("%s: the description says %q, and a row serves %s: %t",
+				d.Title, d.said, d.portable, p.serves(d.portable, d.value)))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// serves reports whether a row serves a value of a portable annotation; "" stands for any.
+func (p Provider) serves(key, value string) bool {
+	return slices.ContainsFunc(p.Cloud().Pairs(key), func(pair portable.Pair) bool {
+		_, has := pair.Serves.Values[value]
+		return value == "" || pair.Serves.Values == nil || has
+	})
 }
 
 // Support says how far a provider has a feature.

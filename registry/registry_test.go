@@ -13,6 +13,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/cloud-provider/fake"
 
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -52,9 +53,42 @@ func TestFeatures(t *testing.T) {
 	t.Parallel()
 	text, err := json.Marshal(Features{Instances: Done, Routes: CloudHasNone})
 	require.NoError(t, err)
-	assert.JSONEq(t, `{"instances": "yes", "loadBalancers": "not yet", "routes": "the cloud has none"}`, string(text))
+	assert.Contains(t, string(text), `{"instances":"yes","loadBalancers":"not yet","routes":"the cloud has none","zones":"not yet"`)
 	_, err = json.Marshal(Features{Instances: 7})
 	require.Error(t, err)
+}
+
+// TestFeaturesAreHeld: what a description says about features is what its tables say.
+func TestFeaturesAreHeld(t *testing.T) {
+	t.Parallel()
+	row := func(key string, values map[string]string) schema.AnnotationRow {
+		return schema.AnnotationRow{Key: "x/" + key, Serves: []schema.Serves{{Portable: key, Values: values}}}
+	}
+	scheme := row(portable.Scheme, map[string]string{portable.SchemePublic: "", portable.SchemeInternal: "true"})
+	public := row(portable.Scheme, map[string]string{portable.SchemePublic: ""})
+	for name, c := range map[string]struct {
+		features Features
+		rows     []schema.AnnotationRow
+		want     string
+	}{
+		"nothing":                   {},
+		"as the table says":         {features: Features{LoadBalancers: Done, Internal: Done}, rows: []schema.AnnotationRow{scheme}},
+		"said and not served":       {Features{LoadBalancers: Done, TLS: Done}, nil, `TLS: the description says "yes"`},
+		"another value is served":   {Features{LoadBalancers: Done, Internal: Done}, []schema.AnnotationRow{public}, "internal: the description"},
+		"served and not said":       {Features{LoadBalancers: Done}, []schema.AnnotationRow{scheme}, `internal: the description says "not yet"`},
+		"the cloud is said to lack": {Features{LoadBalancers: Done, Internal: CloudHasNone}, []schema.AnnotationRow{scheme}, "internal:"},
+		"of what is not done":       {Features{UDP: Done}, nil, "UDP: the description says that this is done, and not what"},
+	} {
+		err := Provider{Name: "x", Features: c.features, Annotations: c.rows}.CheckFeatures()
+		if c.want == "" {
+			require.NoError(t, err, name)
+		} else {
+			require.ErrorContains(t, err, c.want, name)
+		}
+	}
+	for _, d := range (Features{LoadBalancers: CloudHasNone, UDP: NotYet}).Details()[1:] {
+		assert.Equal(t, CloudHasNone, d.Support, d.Title)
+	}
 }
 
 func TestLookup(t *testing.T) {

@@ -257,7 +257,26 @@ func (w *writer) reference(providers []registry.Provider) {
 	w.page("docs/migrating.md", "", map[string]string{
 		"clouds": migrations(providers), "more permissions": morePermissionsTable(providers), "notes": migrationNotes(providers),
 	})
-	w.page("README.md", "", map[string]string{"clouds": cloudsTable(providers)})
+	w.page("README.md", "", map[string]string{"clouds": cloudsTable(providers), "features": featuresTable(providers)})
+}
+
+// featuresTable is the matrix of what nodes and load balancers have on each cloud.
+func featuresTable(providers []registry.Provider) string {
+	var b strings.Builder
+	b.WriteString("| cloud |")
+	titles := registry.Features{}.Details()
+	for _, d := range titles {
+		fmt.Fprintf(&b, " %s |", d.Title)
+	}
+	b.WriteString("\n| --- |" + strings.Repeat(" --- |", len(titles)) + "\n")
+	for _, p := range providers {
+		fmt.Fprintf(&b, "| %s |", p.Title)
+		for _, d := range p.Features.Details() {
+			fmt.Fprintf(&b, " %s |", d.Support)
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
 }
 
 // cloudsTable is the matrix of what is done on each cloud.

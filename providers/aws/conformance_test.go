@@ -76,7 +76,9 @@ func newFixture(t testing.TB) *conformance.Fixture {
 				annotationType: typeNLB, portable.Scheme: portable.SchemeInternal, portable.Subnet: "private-us-east-1a",
 			}},
 		},
-		Snapshot: func() string { return snapshot(sim) },
+		UDP:       conformance.FeatureCase{With: map[string]string{annotationType: typeNLB}, Shows: "UDP"},
+		DualStack: conformance.FeatureCase{With: map[string]string{annotationType: typeNLB}, Shows: "dualstack"},
+		Snapshot:  func() string { return snapshot(sim) },
 	}
 }
 
@@ -177,7 +179,7 @@ func snapshot(sim *awssim.Sim) string {
 	}
 	for _, lb := range sim.Networks() {
 		names[lb.ARN] = lb.Name
-		show("network %s %s %v %v %v %v", lb.Name, lb.Scheme, lb.Mappings, translated(lb.Groups, groups), lb.Tags, lb.Attributes)
+		show("network %s %s %s %v %v %v %v", lb.Name, lb.Scheme, lb.AddressType, lb.Mappings, translated(lb.Groups, groups), lb.Tags, lb.Attributes)
 	}
 	for _, l := range sim.Listeners() {
 		show("%s listener %v", names[l.LoadBalancer], []any{l.Protocol, l.Port, l.Policy, l.Certificates, targetGroups[l.TargetGroup], l.Tags})

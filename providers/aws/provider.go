@@ -23,8 +23,12 @@ func Description() registry.Provider {
 		Name: Name, Title: "AWS", Stability: "alpha", SDK: "github.com/aws/aws-sdk-go-v2",
 		ProviderIDPrefixes: []string{providerIDPrefix, "i-", "/"}, // the latter without a scheme, as older kubelets had them
 		InstanceKey:        instanceKey,
-		Features:           registry.Features{Instances: registry.Done, LoadBalancers: registry.Done, Routes: registry.Done},
-		Extras:             []string{"Fargate", "tagging of instances"},
+		Features: registry.Features{
+			Instances: registry.Done, Zones: registry.Done, LoadBalancers: registry.Done, Routes: registry.Done,
+			Internal: registry.Done, ReservedAddresses: registry.Done, TLS: registry.Done, ProxyProtocol: registry.Done,
+			UDP: registry.Done, DualStack: registry.Done, SourceRanges: registry.Done,
+		},
+		Extras: []string{"Fargate", "tagging of instances"},
 		Controllers: []registry.Controller{
 			{Name: taggingController, Rights: []registry.Right{{Resources: []string{"nodes"}, Verbs: []string{"patch"}}}},
 		},

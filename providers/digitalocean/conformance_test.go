@@ -109,6 +109,10 @@ func newFixtureBehind(t testing.TB, between func(sim *digitaloceansim.Sim, serve
 			},
 		},
 		Portable: portableCases(certificate), Snapshot: func() string { return snapshot(t, sim) },
+		UDP: conformance.FeatureCase{Shows: `"udp"`},
+		DualStack: conformance.FeatureCase{
+			With: map[string]string{annotationType: typeRegional}, Without: map[string]string{annotationNetworkStack: "IPV4"}, Shows: `"DUALSTACK"`,
+		},
 	}
 }
 

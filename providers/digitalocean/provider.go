@@ -20,9 +20,13 @@ func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "DigitalOcean", Stability: "alpha", SDK: "github.com/digitalocean/godo",
 		ProviderIDPrefixes: []string{providerIDPrefix},
-		Features:           registry.Features{Instances: registry.Done, LoadBalancers: registry.Done, Routes: registry.CloudHasNone},
-		Extras:             []string{"tags of load balancers", "public access firewall"},
-		Options:            Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
+		Features: registry.Features{
+			Instances: registry.Done, Zones: registry.CloudHasNone, LoadBalancers: registry.Done, Routes: registry.CloudHasNone,
+			Internal: registry.Done, ReservedAddresses: registry.Done, TLS: registry.Done, ProxyProtocol: registry.Done,
+			UDP: registry.Done, DualStack: registry.Done, SourceRanges: registry.Done,
+		},
+		Extras:  []string{"tags of load balancers", "public access firewall"},
+		Options: Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
 		Permissions: permissions(), Installation: installation(), CheckService: checkService,
 	})
 }

@@ -17,9 +17,13 @@ func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "Linode (Akamai)", Stability: "alpha", SDK: "github.com/linode/linodego",
 		ProviderIDPrefixes: []string{providerIDPrefix},
-		Features:           registry.Features{Instances: registry.Done, LoadBalancers: registry.Done, Routes: registry.Done},
-		Extras:             []string{"node metadata", "pod ranges", "firewalls", "TLS secrets"},
-		Options:            Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
+		Features: registry.Features{
+			Instances: registry.Done, Zones: registry.CloudHasNone, LoadBalancers: registry.Done, Routes: registry.Done,
+			Internal: registry.Done, ReservedAddresses: registry.Done, TLS: registry.Done, ProxyProtocol: registry.Done,
+			UDP: registry.Done, DualStack: registry.Done, SourceRanges: registry.Done,
+		},
+		Extras:  []string{"node metadata", "pod ranges", "firewalls", "TLS secrets"},
+		Options: Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
 		Permissions: permissions(), Installation: installation(), CheckService: checkService,
 	})
 }

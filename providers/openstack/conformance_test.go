@@ -85,7 +85,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 				},
 			},
 		},
-		Portable: portableCases(sim, url),
+		Portable: portableCases(sim, url), UDP: conformance.FeatureCase{Shows: `"UDP"`},
 		Snapshot: func() string { return snapshot(t, sim) },
 	}
 }

@@ -22,9 +22,13 @@ func Description() registry.Provider {
 		Name: Name, Title: "OpenStack", Stability: "alpha", SDK: "github.com/gophercloud/gophercloud/v2",
 		ProviderIDPrefixes: []string{providerIDPrefix},
 		InstanceKey:        instanceKey,
-		Features:           registry.Features{Instances: registry.Done, LoadBalancers: registry.Done, Routes: registry.Done},
-		Extras:             []string{"load balancers shared between Services", "repair of load balancers in ERROR"},
-		Unserved:           unserved, Fields: fields(),
+		Features: registry.Features{
+			Instances: registry.Done, Zones: registry.Done, LoadBalancers: registry.Done, Routes: registry.Done,
+			Internal: registry.Done, ReservedAddresses: registry.Done, TLS: registry.Done, ProxyProtocol: registry.Done,
+			UDP: registry.Done, DualStack: registry.NotYet, SourceRanges: registry.Done,
+		},
+		Extras:   []string{"load balancers shared between Services", "repair of load balancers in ERROR"},
+		Unserved: unserved, Fields: fields(),
 		Options: Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
 		Permissions: permissions(), Installation: installation(), CheckService: checkService,
 	})

@@ -1,6 +1,9 @@
 package xcloud
 
 import (
+	"errors"
+	"strings"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -25,7 +28,23 @@ var Annotations = schema.Annotations[settings]{
 
 // parseSettings reads the annotations of a Service, and judges what needs no look at the cloud.
 func parseSettings(service *v1.Service) (s settings, warnings, err error) {
-	return Annotations.Parse(service.Annotations)
+	s, warnings, err = Annotations.Parse(service.Annotations)
+	warned, refused := unserved(service)
+	return s, errors.Join(warnings, warned), errors.Join(err, refused)
+}
+
+// unserved is what a Service asks for and the cloud does not have. A load balancer that is open to more clients than was asked for is
+// refused.
+func unserved(service *v1.Service) (warning, err error) {
+	if ranges := service.Spec.LoadBalancerSourceRanges; len(ranges) > 0 {
+		err = &schema.Problem{
+			Place: "spec.loadBalancerSourceRanges", Value: strings.Join(ranges, ","), Reason: "cannot be served on Xcloud; remove it",
+		}
+	}
+	if len(service.Spec.IPFamilies) > 1 {
+		warning = &schema.Problem{Place: "spec.ipFamilies", Reason: "only the first has a load balancer on Xcloud", Warning: true}
+	}
+	return warning, err
 }
 
 // checkService implements registry.Provider.CheckService.

@@ -25,6 +25,7 @@ func tryLoadBalancers(t testing.TB, sim *xcloudsim.Sim, f *conformance.Fixture) 
 			Change:  func(s *v1.Service) { s.Annotations[annotationAlgorithm] = "round-robin" },
 		},
 	}
+	f.UDP = conformance.FeatureCase{Shows: `"udp"`}
 	// Names come from the UID of the Service, and the mark of the cluster from its namespace kube-system.
 	f.OtherCluster = func() {}
 	f.LeftBehind = func(state, _ string) string { return state }

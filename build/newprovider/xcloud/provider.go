@@ -16,8 +16,8 @@ func Description() registry.Provider {
 		Name: Name, Title: "Xcloud", Stability: "alpha", // SDK: the Go module that talks to the cloud, if there is one
 		ProviderIDPrefixes: []string{providerIDPrefix}, // nodes
 		Features: registry.Features{
-			Instances:     registry.Done, // nodes
-			LoadBalancers: registry.Done, // load balancers
+			Instances: registry.Done, Zones: registry.CloudHasNone, // nodes
+			LoadBalancers: registry.Done, UDP: registry.Done, // load balancers
 		},
 		Options:      Options.Rows(),
 		Annotations:  Annotations.Rows(), // load balancers

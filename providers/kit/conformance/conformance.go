@@ -80,6 +80,8 @@ type Fixture struct {
 	Routes func()
 	// Portable are values of portable annotations that are legal on this cloud, where the common samples are not.
 	Portable map[string]PortableCase
+	// UDP, DualStack and SourceRanges are how these features of load balancers show, where the description says that they are done.
+	UDP, DualStack, SourceRanges FeatureCase
 	// Claims is how Services can ask for load balancers that they were not given.
 	Claims *Claims
 	// Snapshot describes everything in the cloud that belongs to Services, without identifiers that differ from run to
@@ -117,10 +119,7 @@ type Case struct {
 // Run runs the whole suite. Every test gets a fixture of its own, and runs in virtual time: whatever waits costs nothing.
 func Run(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
-	virtual(t, "Features", func(t *testing.T) {
-		f := newFixture(t)
-		require.NoError(t, f.checkFeatures())
-	})
+	runFeatures(t, newFixture)
 	for _, part := range parts {
 		if of(t, newFixture, part.applies) {
 			t.Run(part.name, func(t *testing.T) { t.Parallel(); part.run(t, newFixture) })
@@ -145,39 +144,6 @@ var parts = []struct {
 	{"Labels", func(*Fixture) bool { return true }, runLabels},
 	{"Portable", (*Fixture).hasLoadBalancers, runPortable},
 	{"Interruption", (*Fixture).hasLoadBalancers, runInterruption},
-}
-
-// checkFeatures compares what the description says with what the provider offers, and with what the fixture can try.
-func (f *Fixture) checkFeatures() error {
-	cloud, err := f.open(atOnce)
-	if err != nil {
-		return err
-	}
-	_, nodes := cloud.InstancesV2()
-	_, loadBalancers := cloud.LoadBalancer()
-	_, routes := cloud.Routes()
-	features := f.Provider.Features
-	var problems []error
-	for _, c := range []struct {
-		what       string
-		said       registry.Support
-		done, able bool
-	}{
-		{"nodes", features.Instances, nodes, f.AddInstance != nil},
-		{"load balancers", features.LoadBalancers, loadBalancers, len(f.Services) > 0},
-		{"routes", features.Routes, routes || features.Routes == registry.Done, f.Routes != nil}, // an option may have to ask for them
-	} {
-		if (c.said == registry.Done) != c.done {
-			problems = append(problems, fmt.Errorf("%s: the description says %q, and the provider offers them: %t", c.what, c.said, c.done))
-		}
-		if c.said == registry.Done && !c.able {
-			problems = append(problems, fmt.Errorf("%s: the fixture lacks what trying them takes", c.what))
-		}
-	}
-	if !f.hasNodes() && !f.hasLoadBalancers() && !f.hasRoutes() {
-		problems = append(problems, errors.New("the description says that nothing is done"))
-	}
-	return errors.Join(problems...)
 }
 
 // virtual runs a subtest in virtual time, beside others. Inside of it there are no further subtests.
