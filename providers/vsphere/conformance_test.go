@@ -1,0 +1,35 @@
+package vsphere
+
+import (
+	"testing"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/vsphere/vspheresim"
+	"github.com/anyccm/cloud-controller-manager/registry"
+)
+
+const testToken = "vsphere-token"
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	conformance.Run(t, newFixture)
+}
+
+// TestSchedules runs random schedules; SOAK_SCHEDULES and SOAK_SEED choose how many and which.
+func TestSchedules(t *testing.T) {
+	t.Parallel()
+	conformance.Soak(t, newFixture)
+}
+
+func newFixture(t testing.TB) *conformance.Fixture {
+	sim, server := vspheresim.New(testToken, 0)
+	network := simkit.NewNetwork()
+	env := map[string]string{"VSPHERE_TOKEN": testToken, "VSPHERE_URL": network.Serve(t, server)}
+	f := &conformance.Fixture{
+		Sim: server, Network: network, Provider: Description(),
+		Inputs: func() registry.Inputs { return conformance.Inputs(nil, env) },
+	}
+	tryNodes(t, sim, f)
+	return f
+}

@@ -1,0 +1,119 @@
+package vsphere
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
+)
+
+const (
+	providerIDPrefix = Name + "://"
+	indexName        = "name"
+	// callPrice is how often nodes that are down for good may cost a call.
+	callPrice = time.Second
+)
+
+// instance is what the API shows of an instance.
+type instance struct {
+	ID        string `json:"id"`
+	Name      string `json:"name"`
+	Type      string `json:"type"`
+	Region    string `json:"region"`
+	Status    string `json:"status"`
+	PrivateIP string `json:"private_ip"`
+	PublicIP  string `json:"public_ip"`
+}
+
+// instances are the cloud's instances, and what they say about nodes.
+type instances struct {
+	*nodes.Instances[string, instance]
+	nodes *nodecount.Counter
+}
+
+func newInstances(a *api) *instances {
+	i := &instances{nodes: &nodecount.Counter{}}
+	i.Instances = nodes.New(nodes.Cloud[string, instance]{
+		Kind: "instance", Nodes: i.nodes, Price: callPrice,
+		Inventory: inventory.New(inventory.Source[string, instance]{
+			Kind: "instance", ID: func(i instance) string { return i.ID }, List: a.instances, Get: a.instance,
+			Indexes: map[string]func(instance) []string{indexName: func(i instance) []string { return []string{i.Name} }},
+		}),
+		Form: providerIDPrefix + "<instance ID>", Parse: parseProviderID, Print: func(i instance) string { return providerIDPrefix + i.ID },
+		Search: search, State: instance.state, Metadata: describe, Verify: verify,
+	})
+	return i
+}
+
+func (a *api) instances(ctx context.Context) ([]instance, int, error) {
+	return list[instance](ctx, a, "instances", "/v1/instances", url.Values{})
+}
+
+func (a *api) instance(ctx context.Context, id string) (i instance, err error) {
+	err = a.call(ctx, "reading instance "+id, http.MethodGet, "/v1/instances/"+url.PathEscape(id), nil, &i)
+	if err == nil && i.ID != id {
+		err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "reading instance " + id, Message: "the answer is about another instance"}
+	}
+	return i, err
+}
+
+// ours are the nodes that are this cloud's.
+func ours(nodes []*v1.Node) []*v1.Node {
+	return slices.DeleteFunc(slices.Clone(nodes), func(n *v1.Node) bool { return !strings.HasPrefix(n.Spec.ProviderID, providerIDPrefix) })
+}
+
+// search finds the instance of a node without a provider ID.
+func search(_ context.Context, node *v1.Node) (nodes.Search[string, instance], error) {
+	return nodes.Search[string, instance]{Keys: []nodes.Key[instance]{{Index: indexName, Value: node.Name}}}, nil
+}
+
+// state says what matters to Kubernetes about a status of the cloud.
+func (i instance) state() (nodes.State, error) {
+	if i.Status == "stopped" {
+		return nodes.ShutDown, nil
+	}
+	return nodes.Existing, nil
+}
+
+// describe returns what an instance says about its node.
+func describe(_ context.Context, _ *v1.Node, i instance, _ inventory.Query) (*cloudprovider.InstanceMetadata, error) {
+	if i.PrivateIP == "" {
+		return nil, &nodes.Incomplete{Reason: fmt.Sprintf("instance %s cannot become a node: it has no private address yet", i.ID)}
+	}
+	addresses := []v1.NodeAddress{{Type: v1.NodeHostName, Address: i.Name}, {Type: v1.NodeInternalIP, Address: i.PrivateIP}}
+	if i.PublicIP != "" {
+		addresses = append(addresses, v1.NodeAddress{Type: v1.NodeExternalIP, Address: i.PublicIP})
+	}
+	return &cloudprovider.InstanceMetadata{InstanceType: i.Type, Region: i.Region, NodeAddresses: addresses}, nil
+}
+
+// verify compares names: nobody who controls a kubelet alone can rename an instance.
+func verify(_ context.Context, node *v1.Node, i instance) (why string, err error) {
+	if i.Name != node.Name {
+		return fmt.Sprintf("the instance %s is named %q", i.ID, i.Name), nil
+	}
+	return "", nil
+}
+
+var instanceID = regexp.MustCompile(`^[a-z0-9]{1,40}$`)
+
+// parseProviderID returns the instance ID of a provider ID.
+func parseProviderID(text string) (string, error) {
+	id, ok := strings.CutPrefix(text, providerIDPrefix)
+	if !ok || !instanceID.MatchString(id) {
+		return "", fmt.Errorf("provider ID %q is not of the form %s<instance ID>", text, providerIDPrefix)
+	}
+	return id, nil
+}
