@@ -3,108 +3,232 @@ package vsphere
 import (
 	"bytes"
 	"context"
-	"encoding/json"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
-	_ "github.com/vmware/govmomi/vim25/soap"
+	"io"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
-	"strconv"
+	"slices"
 	"strings"
+	"sync"
+
+	"github.com/vmware/govmomi/vim25/soap"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
-// limits keep below the limits that the cloud publishes.
-var limits = []cloudapi.Limit{{PerSecond: 100, Burst: 100}}
+// limits of calls to one vCenter, which publishes none: far more than is ever needed, and little enough not to be a burden.
+var limits = []cloudapi.Limit{{PerSecond: 20, Burst: 40}}
 
-// api is the part of the cloud's API that is used, in the common vocabulary of errors. A cloud with an SDK gives it http.Client.
+// api are the vCenters, and the one client that every call to them goes through.
 type api struct {
-	http *cloudapi.Client
-	url  string
+	http     *cloudapi.Client
+	vcenters []*vcenter
+	// keepNodes makes the absence of a virtual machine an error.
+	keepNodes bool
+
+	mu sync.Mutex
+	// forms are provider IDs as they are written, where that differs from the ID.
+	forms map[string]string
 }
 
-func newAPI(c Config, in registry.Inputs) *api {
-	return &api{url: strings.TrimSuffix(c.URL, "/"), http: cloudapi.NewClient(cloudapi.Config{
-		Provider:  Name,
-		UserAgent: "anyccm/" + in.Version,
-		Authorize: func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+c.Token.Reveal()) },
-		Hosts:     []string{cloudapi.HostOf(c.URL)},
-		Operation: operation,
-		Limits:    limits,
-		Dial:      in.Dial,
-	})}
+func newAPI(c Config, in registry.Inputs) (*api, error) {
+	a := &api{keepNodes: c.SkipNodeDeletion, forms: map[string]string{}}
+	way := ways{other: cloudapi.NewTransport(in.Dial), to: map[string]http.RoundTripper{}}
+	var problems []error
+	for _, v := range c.VCenters {
+		endpoint, err := v.endpoint(in.AllowInsecureEndpoints)
+		if err == nil {
+			way.to[endpoint.Host], err = transportTo(v, in.Dial)
+		}
+		if err != nil {
+			problems = append(problems, fmt.Errorf("vCenter %s: %w", v.Key, err))
+			continue
+		}
+		a.vcenters = append(a.vcenters, newVCenter(a, v, endpoint, userAgent(in.Version)))
+	}
+	if err := errors.Join(problems...); err != nil {
+		return nil, err
+	}
+	a.http = cloudapi.NewClient(cloudapi.Config{
+		Provider: Name, UserAgent: userAgent(in.Version), Operation: operation, Transport: way, Repeatable: repeatable, ClassOf: classOf,
+		LimitsOf: func(r *http.Request) (string, []cloudapi.Limit) { return r.URL.Host, limits },
+	})
+	return a, nil
 }
 
-var identifier = regexp.MustCompile(`^/v1/(instances|load_balancers)/[^/]+$`)
+func userAgent(version string) string { return "anyccm/" + version }
+
+// ways sends calls to each vCenter by its own way, for each has settings of TLS of its own.
+type ways struct {
+	to    map[string]http.RoundTripper
+	other http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (r ways) RoundTrip(req *http.Request) (*http.Response, error) {
+	way, ok := r.to[req.URL.Host]
+	if !ok {
+		way = r.other
+	}
+	resp, err := way.RoundTrip(req)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // a round tripper in between
+	}
+	return answered(resp)
+}
+
+// answered gives answers that are faults the status of success where they say nothing about the health of vCenter, which sends every
+// fault as an internal error: that an object does not exist, or a session has ended. The SDK finds the fault in either.
+func answered(resp *http.Response) (*http.Response, error) {
+	if resp.StatusCode != http.StatusInternalServerError {
+		return resp, nil
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxFault))
+	_ = resp.Body.Close()
+	if err != nil {
+		return nil, fmt.Errorf("reading a fault: %w", err)
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	if kind := kindOfFault(body); kind != "" && kind != faultLogin && !failing[kind] {
+		resp.StatusCode, resp.Status = http.StatusOK, "200 OK"
+	}
+	return resp, nil
+}
+
+// maxFault bounds what is read of a fault.
+const maxFault = 1 << 20
+
+// classOf tells a refused login from a failure of vCenter.
+func classOf(status int, body []byte) error {
+	if status == http.StatusInternalServerError && kindOfFault(body) == faultLogin {
+		return cloudapi.ErrUnauthorized
+	}
+	return nil
+}
+
+// transportTo returns the way to a vCenter with its settings of TLS.
+func transportTo(v vcenterConfig, dial cloudapi.DialFunc) (*http.Transport, error) {
+	t := cloudapi.NewTransport(dial)
+	t.ForceAttemptHTTP2 = false                                                                   // vCenter's does not suit the SDK, which switches it off as well
+	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: v.Insecure} //nolint:gosec // the operator's choice
+	if v.CAFile != "" {
+		t.TLSClientConfig.RootCAs = x509.NewCertPool()
+		for _, name := range filepath.SplitList(v.CAFile) {
+			text, err := os.ReadFile(name) //nolint:gosec // the operator names the file
+			if err != nil {
+				return nil, fmt.Errorf("caFile: %w", err)
+			}
+			if !t.TLSClientConfig.RootCAs.AppendCertsFromPEM(text) {
+				return nil, fmt.Errorf("caFile: file %s holds no certificate in PEM", name)
+			}
+		}
+	}
+	if v.Thumbprint != "" && !v.Insecure {
+		t.TLSClientConfig.InsecureSkipVerify = true // what follows verifies
+		t.TLSClientConfig.VerifyConnection = verifier(t.TLSClientConfig.RootCAs, v.Thumbprint)
+	}
+	return t, nil
+}
+
+// verifier accepts certificates that are signed by one of the roots, and the one with the thumbprint.
+func verifier(roots *x509.CertPool, thumbprint string) func(tls.ConnectionState) error {
+	return func(s tls.ConnectionState) error {
+		if len(s.PeerCertificates) == 0 {
+			return errors.New("the server has shown no certificate")
+		}
+		leaf := s.PeerCertificates[0]
+		o := x509.VerifyOptions{Roots: roots, DNSName: s.ServerName, Intermediates: x509.NewCertPool()}
+		for _, c := range s.PeerCertificates[1:] {
+			o.Intermediates.AddCert(c)
+		}
+		_, err := leaf.Verify(o)
+		if err == nil || slices.ContainsFunc([]string{soap.ThumbprintSHA1(leaf), soap.ThumbprintSHA256(leaf)}, func(shown string) bool {
+			return strings.EqualFold(shown, thumbprint)
+		}) {
+			return nil
+		}
+		return &tls.CertificateVerificationError{UnverifiedCertificates: s.PeerCertificates, Err: fmt.Errorf("%w, and thumbprint differs", err)}
+	}
+}
+
+// callKey is the key of a context for the name of a call of the SOAP API, which its address does not tell.
+type callKey struct{}
+
+func named(ctx context.Context, method string) context.Context {
+	return context.WithValue(ctx, callKey{}, method)
+}
+
+func methodOf(r *http.Request) string {
+	method, _ := r.Context().Value(callKey{}).(string)
+	return method
+}
+
+var urn = regexp.MustCompile(`id:[^/]+`)
 
 // operation names a request without identifiers, for metrics and logs.
 func operation(r *http.Request) string {
-	path := r.URL.Path
-	if match := identifier.FindStringSubmatch(path); match != nil {
-		path = "/v1/" + match[1] + "/{id}"
+	if method := methodOf(r); method != "" {
+		return method
 	}
-	switch path {
-	case "/v1/instances", "/v1/instances/{id}", "/v1/load_balancers", "/v1/load_balancers/{id}":
-		return r.Method + " " + path
+	if !strings.HasPrefix(r.URL.Path, restPath) {
+		return cloudapi.OtherOperation
 	}
-	return r.Method + " " + cloudapi.OtherOperation
+	path := urn.ReplaceAllString(strings.TrimPrefix(r.URL.Path, restPath), "{id}")
+	if action := r.URL.Query().Get("~action"); action != "" {
+		path += " " + action
+	}
+	return r.Method + " " + path
 }
 
-// call makes one call. What names it in errors is what was tried, such as "creating load balancer web".
-func (a *api) call(ctx context.Context, what, method, path string, in, out any) error {
-	var body []byte
-	if in != nil {
-		var err error
-		if body, err = json.Marshal(in); err != nil {
-			return fmt.Errorf("%s: %w", what, err)
-		}
-	}
-	r, err := http.NewRequestWithContext(ctx, method, a.url+path, bytes.NewReader(body))
-	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	if in != nil {
-		r.Header.Set("Content-Type", "application/json")
-	}
-	answer, err := a.http.Do(r)
-	if err != nil {
-		return cloudapi.Describe(err, what)
-	}
-	defer answer.Body.Close()
-	return read(answer, what, out)
+// once are the calls that are never sent twice: a ticket serves once, and a refused login counts towards locking the account.
+var once = []string{"Login", "LoginByToken", "CloneSession", "Issue"}
+
+// repeatable: all others read, or make something that ends with the session.
+func repeatable(r *http.Request) bool {
+	return !slices.Contains(once, methodOf(r)) && r.URL.Path != restPath+restSession
 }
 
-// page is one of a listing.
-type page[T any] struct {
-	Items []T  `json:"items"`
-	Total int  `json:"total"`
-	More  bool `json:"more"`
-}
+// rewound lets the transport send a request of the SDK again, which gives a body that can be read once.
+type rewound struct{ next http.RoundTripper }
 
-// list reads every page. The listing is complete or an error: it is compared with the total that the API states.
-func list[T any](ctx context.Context, a *api, what, path string, query url.Values) (all []T, pages int, err error) {
-	ctx, listing := cloudapi.WatchListing(ctx)
-	for number := 1; ; number++ {
-		query.Set("page", strconv.Itoa(number))
-		var p page[T]
-		if err = a.call(ctx, "listing "+what, http.MethodGet, path+"?"+query.Encode(), nil, &p); err == nil {
-			err = listing.Add(len(p.Items))
-		}
+// RoundTrip implements http.RoundTripper.
+func (t rewound) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Body != nil && req.GetBody == nil {
+		body, err := io.ReadAll(req.Body)
 		if err != nil {
-			return nil, number, err
+			return nil, fmt.Errorf("reading the request: %w", err)
 		}
-		all = append(all, p.Items...)
-		switch {
-		case p.More && len(p.Items) > 0:
-		case len(all) < p.Total:
-			return nil, number, &cloudapi.Error{
-				Class: cloudapi.ErrTransient, Operation: "listing " + what,
-				Message: fmt.Sprintf("the listing broke off: %d of %d objects on %d pages", len(all), p.Total, number),
-			}
-		default:
-			return all, number, nil
-		}
+		req = req.Clone(req.Context())
+		req.ContentLength = int64(len(body))
+		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+		req.Body, _ = req.GetBody() // it cannot fail
+	}
+	return t.next.RoundTrip(req) //nolint:wrapcheck // a round tripper in between
+}
+
+// soapClient returns a client of the SDK that goes through ours, without any session.
+func (a *api) soapClient(endpoint *url.URL, agent string) *soap.Client {
+	c := soap.NewClient(endpoint, false)
+	c.UserAgent = agent
+	a.through(c)
+	return c
+}
+
+func (a *api) through(c *soap.Client) {
+	c.Client.Transport = rewound{a.http.Transport}
+	c.CheckRedirect = a.http.CheckRedirect
+}
+
+// close ends all sessions.
+func (a *api) close(ctx context.Context) {
+	for _, v := range a.vcenters {
+		v.close(ctx)
 	}
 }

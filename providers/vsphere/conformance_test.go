@@ -9,8 +9,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
-const testToken = "vsphere-token"
-
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	conformance.Run(t, newFixture)
@@ -23,12 +21,16 @@ func TestSchedules(t *testing.T) {
 }
 
 func newFixture(t testing.TB) *conformance.Fixture {
-	sim, server := vspheresim.New(testToken, 0)
+	sim, server := vspheresim.New(vspheresim.Options{})
 	network := simkit.NewNetwork()
-	env := map[string]string{"VSPHERE_TOKEN": testToken, "VSPHERE_URL": network.Serve(t, server)}
+	url := network.Serve(t, server)
 	f := &conformance.Fixture{
 		Sim: server, Network: network, Provider: Description(),
-		Inputs: func() registry.Inputs { return conformance.Inputs(nil, env) },
+		Inputs: func() registry.Inputs {
+			in := conformance.Inputs(nil, nil)
+			in.File = []byte(sim.CloudConfig(url))
+			return in
+		},
 	}
 	tryNodes(t, sim, f)
 	return f

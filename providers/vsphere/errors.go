@@ -1,59 +1,140 @@
 package vsphere
 
 import (
-	"encoding/json"
+	"context"
+	"crypto/tls"
 	"errors"
-	"io"
+	"fmt"
 	"net/http"
+	"reflect"
+	"regexp"
 	"strings"
 	"time"
+
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 )
 
-// maxAnswer bounds one answer.
-const maxAnswer = 10 << 20
-
-// read decodes an answer, or maps it to the common vocabulary of errors.
-func read(answer *http.Response, what string, out any) error {
-	body, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
-	if err != nil {
-		return cloudapi.Describe(err, what)
-	}
-	if answer.StatusCode >= http.StatusBadRequest {
-		return apiError(answer, what, body)
-	}
-	if out == nil && answer.StatusCode == http.StatusNoContent {
-		return nil
-	}
-	if out == nil {
-		err = errors.New("an answer without content was expected")
-	} else {
-		err = json.Unmarshal(body, out)
-	}
+// apiError maps an error of the SDK to the common vocabulary. last is what the transport saw, for the SDK keeps only texts.
+func apiError(err error, last *cloudapi.LastResponse, vcenter, what string) error {
 	if err == nil {
 		return nil
 	}
+	what = fmt.Sprintf("vCenter %s: %s", vcenter, what)
+	if f := faultOf(err); f != nil {
+		return &cloudapi.Error{Class: classOfFault(f), Operation: what, Message: faultText(f, err), Cause: err}
+	}
+	if bad, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: what, Message: untrusted(bad), Cause: bad}
+	}
+	if _, ok := errors.AsType[*cloudapi.Error](err); ok {
+		return cloudapi.Describe(err, what)
+	}
+	answer, failed := last.Last()
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), failed != nil, answer == nil:
+		return &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: what, Message: withoutURL(err), Cause: err}
+	case answer.Status >= http.StatusBadRequest:
+		class := cloudapi.ClassOfStatus(answer.Status)
+		if errors.Is(class, cloudapi.ErrNotFound) || errors.Is(class, cloudapi.ErrInvalid) {
+			class = cloudapi.ErrTransient // said by something in between: the API has no such answer
+		}
+		return &cloudapi.Error{
+			Class: class, Operation: what, Status: answer.Status, RetryAfter: cloudapi.ParseRetryAfter(answer.Header, time.Now()),
+			Message: "no answer of vCenter; check the server and proxies", Cause: err,
+		}
+	}
 	return &cloudapi.Error{
-		Class: cloudapi.ErrTransient, Operation: what, Status: answer.StatusCode,
-		Message: "the answer is not that of the API; check VSPHERE_URL and proxies", Cause: err,
+		Class: cloudapi.ErrTransient, Operation: what, Status: answer.Status,
+		Message: "the answer is not that of vCenter; check the server and proxies", Cause: err,
 	}
 }
 
-// apiError maps an answer other than success. A page that is not JSON comes from something in between: it says nothing about an
-// object.
-func apiError(answer *http.Response, what string, body []byte) error {
-	mapped := &cloudapi.Error{
-		Class: cloudapi.ClassOfStatus(answer.StatusCode), Operation: what, Status: answer.StatusCode,
-		RetryAfter: cloudapi.ParseRetryAfter(answer.Header, time.Now()),
+// withoutURL is an error's text without the address that net/http puts before it, which says nothing new.
+func withoutURL(err error) string {
+	if inner := errors.Unwrap(err); inner != nil && strings.Contains(err.Error(), "://") {
+		return inner.Error()
 	}
-	var said struct {
-		Message string `json:"message"`
+	return err.Error()
+}
+
+// untrusted says what to do about a certificate.
+func untrusted(err *tls.CertificateVerificationError) string {
+	text := "the certificate is not trusted: " + err.Err.Error() + "; set caFile to the authority that signed it"
+	if len(err.UnverifiedCertificates) > 0 {
+		text += ", or thumbprint, which is " + soap.ThumbprintSHA256(err.UnverifiedCertificates[0]) + " if this is your vCenter"
 	}
-	if !strings.Contains(answer.Header.Get("Content-Type"), "json") || json.Unmarshal(body, &said) != nil {
-		mapped.Class, mapped.Message = cloudapi.ErrTransient, "a page instead of an answer of the API; check VSPHERE_URL and proxies"
-		return mapped
+	return text
+}
+
+// faultOf returns the fault that an error carries, or nil.
+func faultOf(err error) any {
+	for err != nil {
+		if soap.IsSoapFault(err) {
+			return soap.ToSoapFault(err).VimFault()
+		}
+		if e, ok := err.(*cloudapi.Error); ok { //nolint:errorlint // the chain is walked here
+			err = e.Cause
+			continue
+		}
+		err = errors.Unwrap(err)
 	}
-	mapped.Message = said.Message
-	return mapped
+	return nil
+}
+
+// classOfFault is the class of a fault of vCenter.
+func classOfFault(f any) error {
+	switch f.(type) {
+	case types.NotAuthenticated, types.InvalidLogin, types.NoPermission, types.InvalidLocale, types.NoClientCertificate:
+		return cloudapi.ErrUnauthorized
+	case types.ManagedObjectNotFound:
+		return cloudapi.ErrNotFound
+	case types.InvalidArgument, types.InvalidRequest, types.InvalidProperty, types.NotSupported, types.MethodNotFound:
+		return cloudapi.ErrInvalid
+	}
+	return cloudapi.ErrTransient
+}
+
+func faultText(f any, err error) string {
+	name := reflect.TypeOf(f).Name()
+	text := ""
+	if soap.IsSoapFault(err) {
+		text = soap.ToSoapFault(err).String
+	}
+	switch f := f.(type) {
+	case types.NoPermission:
+		if f.Object != nil {
+			text = fmt.Sprintf("the account lacks %s on %s", f.PrivilegeId, f.Object.Value)
+		}
+	case types.InvalidLogin:
+		text = "user name or password is wrong"
+	case types.ManagedObjectNotFound:
+		text = f.Obj.Value
+	}
+	return strings.TrimSpace(strings.TrimSuffix(name+": "+text, ": "))
+}
+
+func isFault[F any](err error) bool {
+	_, ok := faultOf(err).(F)
+	return ok
+}
+
+// soapFault matches the kind of a fault in an answer.
+var soapFault = regexp.MustCompile(`<detail>\s*<(?:\w+:)?(\w+?)Fault[\s>/]`)
+
+// failing are faults that say that vCenter itself does not work for now.
+var failing = map[string]bool{
+	"SystemError": true, "HostCommunication": true, "HostNotConnected": true, "Timedout": true, "RequestCanceled": true, "RuntimeFault": true,
+}
+
+const faultLogin = "InvalidLogin"
+
+// kindOfFault returns the kind of a fault in an answer, "" where there is none.
+func kindOfFault(body []byte) string {
+	if m := soapFault.FindSubmatch(body); m != nil {
+		return string(m[1])
+	}
+	return ""
 }

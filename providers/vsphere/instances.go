@@ -2,118 +2,215 @@ package vsphere
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"net/http"
-	"net/url"
-	"regexp"
-	"slices"
+	"net/netip"
 	"strings"
 	"time"
 
+	"github.com/vmware/govmomi/vim25/types"
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 
-	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 )
 
 const (
-	providerIDPrefix = Name + "://"
-	indexName        = "name"
+	indexHost    = "host name"
+	indexAddress = "address"
 	// callPrice is how often nodes that are down for good may cost a call.
-	callPrice = time.Second
+	callPrice = 5 * time.Second
+	// readCalls is how many calls a single read makes: a search and a read.
+	readCalls = 2
 )
 
-// instance is what the API shows of an instance.
-type instance struct {
-	ID        string `json:"id"`
-	Name      string `json:"name"`
-	Type      string `json:"type"`
-	Region    string `json:"region"`
-	Status    string `json:"status"`
-	PrivateIP string `json:"private_ip"`
-	PublicIP  string `json:"public_ip"`
-}
-
-// instances are the cloud's instances, and what they say about nodes.
+// instances are the virtual machines, and what they say about nodes.
 type instances struct {
 	*nodes.Instances[string, instance]
-	nodes *nodecount.Counter
+	api    *api
+	config Config
+	nodes  *nodecount.Counter
 }
 
-func newInstances(a *api) *instances {
-	i := &instances{nodes: &nodecount.Counter{}}
+func newInstances(c Config, a *api) *instances {
+	i := &instances{api: a, config: c, nodes: &nodecount.Counter{}}
 	i.Instances = nodes.New(nodes.Cloud[string, instance]{
-		Kind: "instance", Nodes: i.nodes, Price: callPrice,
+		Kind: "virtual machine", Nodes: i.nodes, Price: callPrice,
 		Inventory: inventory.New(inventory.Source[string, instance]{
-			Kind: "instance", ID: func(i instance) string { return i.ID }, List: a.instances, Get: a.instance,
-			Indexes: map[string]func(instance) []string{indexName: func(i instance) []string { return []string{i.Name} }},
+			Kind: "virtual machine", ID: func(i instance) string { return i.ID }, List: a.instances, Get: a.instance, GetCalls: readCalls,
+			Indexes: map[string]func(instance) []string{indexHost: hostNames, indexAddress: ipAddresses},
 		}),
-		Form: providerIDPrefix + "<instance ID>", Parse: parseProviderID, Print: func(i instance) string { return providerIDPrefix + i.ID },
-		Search: search, State: instance.state, Metadata: describe, Verify: verify,
+		Form: providerIDPrefix + "<UUID>", Parse: a.parse, Print: printProviderID,
+		Search: i.search, State: stateOf, Metadata: i.describe, Verify: verify,
 	})
 	return i
 }
 
-func (a *api) instances(ctx context.Context) ([]instance, int, error) {
-	return list[instance](ctx, a, "instances", "/v1/instances", url.Values{})
-}
-
-func (a *api) instance(ctx context.Context, id string) (i instance, err error) {
-	err = a.call(ctx, "reading instance "+id, http.MethodGet, "/v1/instances/"+url.PathEscape(id), nil, &i)
-	if err == nil && i.ID != id {
-		err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "reading instance " + id, Message: "the answer is about another instance"}
+func printProviderID(i instance) string {
+	if m, err := i.one(""); err == nil {
+		return providerIDPrefix + m.UUID
 	}
-	return i, err
+	return providerIDPrefix + i.Machines[0].UUID // copies have the same
 }
 
-// ours are the nodes that are this cloud's.
-func ours(nodes []*v1.Node) []*v1.Node {
-	return slices.DeleteFunc(slices.Clone(nodes), func(n *v1.Node) bool { return !strings.HasPrefix(n.Spec.ProviderID, providerIDPrefix) })
+// hostNames are the names by which the guests of an instance know themselves. Only those in the configured datacenters count: names
+// mean little elsewhere.
+func hostNames(i instance) []string {
+	var list []string
+	for _, m := range i.Machines {
+		if m.HostName != "" && !m.Outside {
+			list = append(list, strings.ToLower(m.HostName))
+		}
+	}
+	return list
 }
 
-// search finds the instance of a node without a provider ID.
-func search(_ context.Context, node *v1.Node) (nodes.Search[string, instance], error) {
-	return nodes.Search[string, instance]{Keys: []nodes.Key[instance]{{Index: indexName, Value: node.Name}}}, nil
+func ipAddresses(i instance) []string {
+	var list []string
+	add := func(text string) {
+		if ip, err := netip.ParseAddr(text); err == nil && usable(ip) {
+			list = append(list, ip.String())
+		}
+	}
+	for _, m := range i.Machines {
+		if m.Outside {
+			continue
+		}
+		add(m.IPAddress)
+		for _, nic := range m.NICs {
+			for _, text := range nic.IpAddress {
+				add(text)
+			}
+		}
+	}
+	return list
 }
 
-// state says what matters to Kubernetes about a status of the cloud.
-func (i instance) state() (nodes.State, error) {
-	if i.Status == "stopped" {
+// search finds the instance of a node without a provider ID: by the host name that its guest reports, or by the address that the node
+// is named after.
+func (i *instances) search(_ context.Context, node *v1.Node) (nodes.Search[string, instance], error) {
+	if problem := i.api.problem(); problem != nil {
+		return nodes.Search[string, instance]{}, problem
+	}
+	check := func(found instance) error { return sameUUID(found, node) }
+	s := nodes.Search[string, instance]{
+		Keys: []nodes.Key[instance]{{Index: indexHost, Value: strings.ToLower(node.Name), Check: check}},
+		None: fmt.Sprintf("No VM found: the guest of no virtual machine reports the host name %q; start VMware Tools in it, give the guest the "+
+			"node's name, or", node.Name),
+	}
+	if ip, err := netip.ParseAddr(node.Name); err == nil {
+		s.Keys = append(s.Keys, nodes.Key[instance]{Index: indexAddress, Value: ip.String(), Check: check})
+	}
+	s.Several = "Multiple VMs found: %d virtual machines report the host name " + node.Name + i.pathsOf(node.Name) + "; rename all but one, or"
+	return s, nil
+}
+
+// problem is what is wrong with the datacenters of the configuration, as far as the vCenters have shown them.
+func (a *api) problem() error {
+	var problems []error
+	for _, v := range a.vcenters {
+		v.inventory.Lock()
+		if err := v.inventory.problem; err != nil {
+			problems = append(problems, fmt.Errorf("vCenter %s: %w", v.config.Key, err))
+		}
+		v.inventory.Unlock()
+	}
+	return errors.Join(problems...)
+}
+
+// pathsOf says where the virtual machines with a host name are.
+func (i *instances) pathsOf(name string) string {
+	var list []string
+	for _, v := range i.api.vcenters {
+		v.inventory.Lock()
+		for _, m := range v.inventory.shown {
+			if strings.EqualFold(m.HostName, name) && !m.Outside && !m.Template {
+				list = append(list, m.Path)
+			}
+		}
+		v.inventory.Unlock()
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	return " (" + strings.ReplaceAll(strings.Join(list, ", "), "%", "%%") + ")"
+}
+
+// sameUUID refuses a virtual machine whose UUID is not the one that kubelet reports of the machine that it runs on: another one has
+// the node's host name.
+func sameUUID(i instance, node *v1.Node) error {
+	reported := node.Status.NodeInfo.SystemUUID
+	if reported == "" || canonical(reported) == i.ID {
+		return nil
+	}
+	names := make([]string, len(i.Machines))
+	for n, m := range i.Machines {
+		names[n] = fmt.Sprintf("%s with UUID %s", m, m.UUID)
+	}
+	return fmt.Errorf("kubelet reports the system UUID %q, but the virtual machine with the host name %s is %s; rename that one, or start kubelet with "+
+		"--provider-id=%s<UUID>", reported, node.Name, strings.Join(names, ", "), providerIDPrefix)
+}
+
+// stateOf says what matters to Kubernetes about the power of a virtual machine.
+func stateOf(i instance) (nodes.State, error) {
+	m, err := i.one("")
+	if err != nil {
+		return nodes.Existing, err
+	}
+	switch m.Power {
+	case types.VirtualMachinePowerStatePoweredOff, types.VirtualMachinePowerStateSuspended:
 		return nodes.ShutDown, nil
 	}
 	return nodes.Existing, nil
 }
 
 // describe returns what an instance says about its node.
-func describe(_ context.Context, _ *v1.Node, i instance, _ inventory.Query) (*cloudprovider.InstanceMetadata, error) {
-	if i.PrivateIP == "" {
-		return nil, &nodes.Incomplete{Reason: fmt.Sprintf("instance %s cannot become a node: it has no private address yet", i.ID)}
+func (i *instances) describe(ctx context.Context, node *v1.Node, found instance, _ inventory.Query) (*cloudprovider.InstanceMetadata, error) {
+	m, err := found.one(node.Name)
+	if err != nil {
+		return nil, err
 	}
-	addresses := []v1.NodeAddress{{Type: v1.NodeHostName, Address: i.Name}, {Type: v1.NodeInternalIP, Address: i.PrivateIP}}
-	if i.PublicIP != "" {
-		addresses = append(addresses, v1.NodeAddress{Type: v1.NodeExternalIP, Address: i.PublicIP})
+	v := i.api.vcenter(m.VCenter)
+	metadata := &cloudprovider.InstanceMetadata{
+		ProviderID: node.Spec.ProviderID, InstanceType: instanceType(m), AdditionalLabels: i.config.NodeLabels,
 	}
-	return &cloudprovider.InstanceMetadata{InstanceType: i.Type, Region: i.Region, NodeAddresses: addresses}, nil
+	if metadata.ProviderID == "" {
+		metadata.ProviderID = providerIDPrefix + m.UUID
+	}
+	if i.config.Labels.enabled() {
+		if metadata.Zone, metadata.Region, err = v.zone(ctx, m, i.config.Labels); err != nil {
+			return nil, err
+		}
+	}
+	metadata.NodeAddresses, err = i.config.Nodes.addresses(m, node.Name, v.config.IPFamilies)
+	if errors.Is(err, errIncomplete) {
+		return nil, &nodes.Incomplete{Reason: err.Error()}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return metadata, nil
 }
 
-// verify compares names: nobody who controls a kubelet alone can rename an instance.
+func (a *api) vcenter(key string) *vcenter {
+	for _, v := range a.vcenters {
+		if v.config.Key == key {
+			return v
+		}
+	}
+	return a.vcenters[0]
+}
+
+// verify compares the name in the inventory of vCenter, which no guest can change, with the node's.
 func verify(_ context.Context, node *v1.Node, i instance) (why string, err error) {
-	if i.Name != node.Name {
-		return fmt.Sprintf("the instance %s is named %q", i.ID, i.Name), nil
+	m, err := i.one(node.Name)
+	if err != nil {
+		return "", err
 	}
-	return "", nil
-}
-
-var instanceID = regexp.MustCompile(`^[a-z0-9]{1,40}$`)
-
-// parseProviderID returns the instance ID of a provider ID.
-func parseProviderID(text string) (string, error) {
-	id, ok := strings.CutPrefix(text, providerIDPrefix)
-	if !ok || !instanceID.MatchString(id) {
-		return "", fmt.Errorf("provider ID %q is not of the form %s<instance ID>", text, providerIDPrefix)
+	if strings.EqualFold(m.Name, node.Name) {
+		return "", nil
 	}
-	return id, nil
+	return fmt.Sprintf("the virtual machine %s is named %q", m.Ref.Value, m.Name), nil
 }

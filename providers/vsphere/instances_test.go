@@ -1,9 +1,8 @@
 package vsphere
 
 import (
+	"strings"
 	"testing"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/vsphere/vspheresim"
@@ -12,16 +11,19 @@ import (
 // tryNodes says how the suite tries nodes.
 func tryNodes(t testing.TB, sim *vspheresim.Sim, f *conformance.Fixture) {
 	t.Helper()
-	instanceOf := func(providerID string) string {
-		id, err := parseProviderID(providerID)
-		require.NoError(t, err)
-		return id
+	of := func(providerID string) *vspheresim.Machine {
+		return sim.Find(strings.TrimPrefix(providerID, providerIDPrefix))
 	}
-	f.AddInstance = func(name string) string { return providerIDPrefix + sim.AddInstance(name) }
-	f.RemoveInstance = func(id string) { sim.RemoveInstanceByID(instanceOf(id)) }
-	f.PowerOff = func(id string) { require.NoError(t, sim.SetStatus(instanceOf(id), "stopped")) }
-	f.InstanceListing = "GET /v1/instances"
-	f.RefuseAccount = func() { sim.SetToken("another") }
-	f.OtherAccount = sim.RemoveInstances
-	f.MalformedIDs = []string{providerIDPrefix, providerIDPrefix + "a/b", providerIDPrefix + "A"}
+	f.AddInstance = func(name string) string { return providerIDPrefix + sim.Add(vspheresim.Spec{Name: name}).UUID }
+	f.RemoveInstance = func(id string) { sim.Destroy(of(id)) }
+	f.PowerOff = func(id string) { sim.PowerOff(of(id)) }
+	f.InstanceListing = vspheresim.Listing
+	f.RefuseAccount = func() {
+		sim.SetPassword("another")
+		sim.EndSessions()
+	}
+	f.OtherAccount = sim.HideAll
+	f.MalformedIDs = []string{
+		providerIDPrefix, providerIDPrefix + "a/b", providerIDPrefix + "4230", providerIDPrefix + "00000000-0000-0000-0000-000000000000",
+	}
 }

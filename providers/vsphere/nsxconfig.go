@@ -1,6 +1,11 @@
 package vsphere
 
 import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"strings"
+
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -57,4 +62,76 @@ type loadBalancerClass struct {
 type routeConfig struct {
 	// RouterPath is the policy path of the tier-1 gateway with the routes, such as /infra/tier-1s/t1; "" means no routes.
 	RouterPath string
+}
+
+// loadBalancerSections completes the section loadBalancer and the classes, and reports what they lack.
+func (c *Config) loadBalancerSections(f file) error {
+	l := &c.LoadBalancer
+	l.Classes = map[string]loadBalancerClass{}
+	for name, keys := range f.classes {
+		l.Classes[name] = loadBalancerClass{
+			IPPoolName: keys["ipPoolName"], IPPoolID: keys["ipPoolId"],
+			TCPAppProfileName: keys["tcpAppProfileName"], TCPAppProfilePath: keys["tcpAppProfilePath"],
+			UDPAppProfileName: keys["udpAppProfileName"], UDPAppProfilePath: keys["udpAppProfilePath"],
+		}
+	}
+	var problems []error
+	if c.raw.Tags != "" {
+		if err := json.Unmarshal([]byte(c.raw.Tags), &l.Tags); err != nil {
+			problems = append(problems, problem("loadBalancer.tags", "is not a set of scopes with their tags, as JSON in the INI form"))
+		}
+	}
+	l.Enabled = cmp.Or(l.Size, l.LBServiceID, l.Class.IPPoolID, l.Class.IPPoolName, l.Tier1GatewayPath) != "" || len(l.Classes) > 0
+	if l.Enabled {
+		problems = append(problems, l.check())
+	}
+	return errors.Join(problems...)
+}
+
+// defaultClass is the class of Services that name none.
+const defaultClass = "default"
+
+// check reports what the section lacks.
+func (l loadBalancerConfig) check() error {
+	var problems []error
+	report := func(bad bool, key, reason string) {
+		if bad {
+			problems = append(problems, problem("loadBalancer."+key, reason))
+		}
+	}
+	own := l.Classes[defaultClass]
+	report(l.Size == "", "size", "load balancer size is invalid. Valid values are: "+strings.Join(sizes, ","))
+	report(l.LBServiceID == "" && l.Tier1GatewayPath == "", "lbServiceId", "either load balancer service id or T1 gateway path required")
+	report(l.Class.IPPoolID != "" && l.Class.IPPoolName != "", "ipPoolName", "either load balancer ipPoolName or ipPoolID can be set")
+	report(cmp.Or(l.Class.IPPoolID, l.Class.IPPoolName, own.IPPoolID, own.IPPoolName) == "", "ipPoolName",
+		"no default load balancer class defined: set ipPoolName or ipPoolId, here or in the class "+defaultClass)
+	report(cmp.Or(l.Class.TCPAppProfileName, l.Class.TCPAppProfilePath, own.TCPAppProfileName, own.TCPAppProfilePath) == "",
+		"tcpAppProfileName", "either load balancer TCP application profile name or path required")
+	report(cmp.Or(l.Class.UDPAppProfileName, l.Class.UDPAppProfilePath, own.UDPAppProfileName, own.UDPAppProfilePath) == "",
+		"udpAppProfileName", "either load balancer UDP application profile name or path required")
+	return errors.Join(problems...)
+}
+
+// check reports what the section nsxt lacks; needed is set where something uses NSX-T.
+func (n nsxtConfig) check(needed bool) error {
+	given := n.Host != "" || n.User != "" || !n.Password.IsZero() || n.SecretName != "" || n.ClientCertFile != "" || !n.VMCAccessToken.IsZero()
+	if !needed && !given {
+		return nil
+	}
+	var problems []error
+	report := func(bad bool, key, reason string) {
+		if bad {
+			problems = append(problems, problem("nsxt."+key, reason))
+		}
+	}
+	report(n.Host == "", "host", "host is empty: load balancers and routes need the host of the NSX-T manager")
+	report(!n.VMCAccessToken.IsZero() && n.VMCAuthHost == "", "vmcAuthHost", "vmc auth host must be provided if auth token is provided")
+	report(n.User != "" && n.Password.IsZero(), "password", "password is empty")
+	report(n.ClientKeyFile != "" && n.ClientCertFile == "", "clientAuthCertFile", "client cert file is required if client key file is provided")
+	report(n.ClientCertFile != "" && n.ClientKeyFile == "", "clientAuthKeyFile", "client key file is required if client cert file is provided")
+	report(n.SecretName != "" && n.SecretNamespace == "", "secretNamespace", "secret namespace is required if secret name is provided")
+	report(n.SecretNamespace != "" && n.SecretName == "", "secretName", "secret name is required if secret namespace is provided")
+	report(n.User == "" && n.VMCAccessToken.IsZero() && n.ClientCertFile == "" && n.SecretName == "", "user",
+		"user or vmc access token or client cert file must be set")
+	return errors.Join(problems...)
 }

@@ -1,30 +1,345 @@
 package vsphere
 
 import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 // Config is what the provider is configured by.
 type Config struct {
-	Token schema.Secret
-	URL   string
+	Global globalConfig
+	// VCenters are the vCenters with what they inherit, in the order of their keys.
+	VCenters []vcenterConfig
+	Labels   labelsConfig
+	Nodes    nodesConfig
 
 	NSXT         nsxtConfig
 	LoadBalancer loadBalancerConfig
 	Route        routeConfig
+
+	// NodeLabels are put on every new Node.
+	NodeLabels map[string]string
+	// SkipNodeDeletion makes the absence of a virtual machine an error.
+	SkipNodeDeletion bool
+
+	raw rawConfig
 }
 
-// Options is the table of the provider's options, with the names that the cloud's own controller uses.
+// rawConfig is what the table of options reads as text, before it is understood as a whole.
+type rawConfig struct {
+	IPFamily, Datacenters                                          []string
+	InternalCIDRs, ExternalCIDRs, ExcludeInternal, ExcludeExternal string
+	NodeLabels, DualStack, SkipDeletion, Tags                      string
+	RoundTrips, APIDisable, APIBinding                             string
+}
+
+// globalConfig is the section global: what vCenters inherit.
+type globalConfig struct {
+	Server           string
+	Port             int
+	User, Password   schema.Secret
+	Insecure         bool
+	CAFile           string
+	Thumbprint       string
+	SecretName       string
+	SecretNamespace  string
+	SecretsDirectory string
+}
+
+// vcenterConfig is one vCenter with everything that it inherits.
+type vcenterConfig struct {
+	// Key is its name in the cloud config.
+	Key, Server    string
+	Port           int
+	User, Password schema.Secret
+	Insecure       bool
+	CAFile         string
+	Thumbprint     string
+	// Datacenters are names, inventory paths or references; none means all below the root folder.
+	Datacenters []string
+	// SecretName and SecretNamespace name the Secret with the credentials; SecretsDirectory the folder with the same keys as files.
+	SecretName, SecretNamespace, SecretsDirectory string
+	// IPFamilies are the families of the addresses of nodes, in order.
+	IPFamilies []v1.IPFamily
+}
+
+// endpoint is the address of the API. The server is a host or an address; with http:// before it, the way there is not encrypted.
+func (c vcenterConfig) endpoint(allowInsecure bool) (*url.URL, error) {
+	u := &url.URL{Scheme: "https", Path: "/sdk"}
+	host, plain := strings.CutPrefix(c.Server, "http://")
+	if plain {
+		if err := schema.InsecureURL(c.Server, allowInsecure); err != nil {
+			return nil, err
+		}
+		u.Scheme = "http"
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "https://"), "/")
+	if strings.ContainsAny(host, "/@? ") {
+		return nil, errors.New("is not the name or the address of a host")
+	}
+	bare := strings.Trim(host, "[]")
+	if _, err := netip.ParseAddr(bare); err == nil {
+		host = net.JoinHostPort(bare, strconv.Itoa(c.Port))
+	} else if _, _, err := net.SplitHostPort(host); err != nil {
+		host = net.JoinHostPort(host, strconv.Itoa(c.Port))
+	}
+	u.Host = host
+	return u, nil
+}
+
+// labelsConfig are the categories of tags that name zones and regions.
+type labelsConfig struct{ Zone, Region string }
+
+func (l labelsConfig) enabled() bool { return l.Zone != "" && l.Region != "" }
+
+// nodesConfig says which addresses of a virtual machine are its node's.
+type nodesConfig struct {
+	InternalCIDRs, ExternalCIDRs     []netip.Prefix
+	ExcludeInternal, ExcludeExternal []netip.Prefix
+	InternalNetwork, ExternalNetwork string
+}
+
+const noEffect = "Accepted for compatibility, without effect: "
+
+type (
+	option = schema.Option[Config]
+	row    = schema.OptionRow
+)
+
+func text(key, env, help string, at func(*Config) *string) option {
+	return schema.StringOption(at, row{FileKey: key, Env: env, Spec: schema.Spec{Help: help}})
+}
+
+func toggle(key, env, help string, at func(*Config) *bool) option {
+	return schema.BoolOption(at, row{FileKey: key, Env: env, Spec: schema.Spec{Default: "false", Help: help}})
+}
+
+func secret(key, env, help string, at func(*Config) *schema.Secret) option {
+	return schema.SecretOption(at, row{FileKey: key, Env: env, Spec: schema.Spec{Help: help}})
+}
+
+func cidrs(key, env, help string, at func(*Config) *string) option {
+	return schema.StringOption(at, row{FileKey: key, Env: env, Spec: schema.Spec{Help: help, Check: checkCIDRs}})
+}
+
+var (
+	minPort, maxPort = 1.0, 65535.0
+	sizes            = []string{"DLB", "LARGE", "MEDIUM", "SMALL", "XLARGE"}
+)
+
+// Options is the table of the provider's options: the keys of vsphere.conf as vSphere's own controller has them in YAML. The keys of
+// the INI form are the same words with hyphens.
 var Options = schema.Options[Config]{
-	schema.SecretOption(func(c *Config) *schema.Secret { return &c.Token }, schema.OptionRow{
-		Env: "VSPHERE_TOKEN", Required: true,
-		Spec: schema.Spec{Help: "API token. VSPHERE_TOKEN_FILE names a file that holds it, which is read again when it changes."},
+	text("global.server", "VSPHERE_VCENTER", "Address of the vCenter, where there is no section vcenter.",
+		func(c *Config) *string { return &c.Global.Server }),
+	schema.IntOption(func(c *Config) *int { return &c.Global.Port }, row{
+		FileKey: "global.port", Env: "VSPHERE_VCENTER_PORT",
+		Spec: schema.Spec{Default: "443", Min: &minPort, Max: &maxPort, Help: "Port of vCenters that name none."},
 	}),
-	schema.URLOption(func(c *Config) *string { return &c.URL }, schema.OptionRow{
-		Env: "VSPHERE_URL", FileKey: "apiURL", Spec: schema.Spec{Default: "https://api.vsphere.example", Help: "Base URL of the API."},
+	secret("global.user", "VSPHERE_USER", "User for vCenters that name none; a certificate in PEM logs in by single sign-on.",
+		func(c *Config) *schema.Secret { return &c.Global.User }),
+	secret("global.password", "VSPHERE_PASSWORD", "Password of the user, or the certificate's key in PEM.",
+		func(c *Config) *schema.Secret { return &c.Global.Password }),
+	toggle("global.insecureFlag", "VSPHERE_INSECURE", "Do not verify certificates.", func(c *Config) *bool { return &c.Global.Insecure }),
+	schema.ListOption(func(c *Config) *[]string { return &c.raw.Datacenters }, row{
+		FileKey: "global.datacenters", Env: "VSPHERE_DATACENTER",
+		Spec: schema.Spec{Help: "Datacenters by name, inventory path or reference; all below the root folder where there are none."},
 	}),
+	text("global.caFile", "VSPHERE_CAFILE", "Files with the certificates that vCenters' are signed by, separated by colons; they replace the "+
+		"system's.", func(c *Config) *string { return &c.Global.CAFile }),
+	schema.StringOption(func(c *Config) *string { return &c.Global.Thumbprint }, row{
+		FileKey: "global.thumbprint", Env: "VSPHERE_THUMBPRINT",
+		Spec: schema.Spec{Check: checkThumbprint, Help: "SHA-1 or SHA-256 thumbprint of a certificate that is accepted although nobody signed it."},
+	}),
+	text("global.secretName", "VSPHERE_SECRET_NAME", "Secret with the credentials.", func(c *Config) *string { return &c.Global.SecretName }),
+	text("global.secretNamespace", "VSPHERE_SECRET_NAMESPACE", "Namespace of that Secret; kube-system where it is not set.",
+		func(c *Config) *string { return &c.Global.SecretNamespace }),
+	text("global.secretsDirectory", "VSPHERE_SECRETS_DIRECTORY", "Folder with the keys of such a Secret as files.",
+		func(c *Config) *string { return &c.Global.SecretsDirectory }),
+	schema.ListOption(func(c *Config) *[]string { return &c.raw.IPFamily }, row{FileKey: "global.ipFamily", Spec: schema.Spec{
+		Default: "ipv4", Check: checkFamilies, Help: "Families of the nodes' addresses, in order: ipv4, ipv6. Both need ENABLE_ALPHA_DUAL_STACK.",
+	}}),
+	text("global.soapRoundtripCount", "VSPHERE_ROUNDTRIP_COUNT", noEffect+"failed calls are repeated where that is safe.",
+		func(c *Config) *string { return &c.raw.RoundTrips }),
+	text("global.apiDisable", "", noEffect+"there is no such API.", func(c *Config) *string { return &c.raw.APIDisable }),
+	text("global.apiBinding", "", noEffect+"there is no such API.", func(c *Config) *string { return &c.raw.APIBinding }),
+
+	text("labels.zone", "VSPHERE_LABEL_ZONE", "Category of the tags that name zones; needs labels.region.",
+		func(c *Config) *string { return &c.Labels.Zone }),
+	text("labels.region", "VSPHERE_LABEL_REGION", "Category of the tags that name regions; needs labels.zone.",
+		func(c *Config) *string { return &c.Labels.Region }),
+	cidrs("nodes.internalNetworkSubnetCidr", "VSPHERE_NODES_INTERNAL_NETWORK_SUBNET_CIDR", "Networks of internal addresses, separated by "+
+		"commas, the first that has one first.", func(c *Config) *string { return &c.raw.InternalCIDRs }),
+	cidrs("nodes.externalNetworkSubnetCidr", "VSPHERE_NODES_EXTERNAL_NETWORK_SUBNET_CIDR", "Networks of external addresses.",
+		func(c *Config) *string { return &c.raw.ExternalCIDRs }),
+	cidrs("nodes.excludeInternalNetworkSubnetCidr", "", "Networks without internal addresses.",
+		func(c *Config) *string { return &c.raw.ExcludeInternal }),
+	cidrs("nodes.excludeExternalNetworkSubnetCidr", "", "Networks without external addresses.",
+		func(c *Config) *string { return &c.raw.ExcludeExternal }),
+	text("nodes.internalVmNetworkName", "VSPHERE_NODES_INTERNAL_VM_NETWORK_NAME", "vSphere network of internal addresses.",
+		func(c *Config) *string { return &c.Nodes.InternalNetwork }),
+	text("nodes.externalVmNetworkName", "VSPHERE_NODES_EXTERNAL_VM_NETWORK_NAME", "vSphere network of external addresses.",
+		func(c *Config) *string { return &c.Nodes.ExternalNetwork }),
+
+	text("nsxt.host", "NSXT_MANAGER_HOST", "Host of the NSX-T manager.", func(c *Config) *string { return &c.NSXT.Host }),
+	text("nsxt.user", "NSXT_USERNAME", "User of NSX-T.", func(c *Config) *string { return &c.NSXT.User }),
+	secret("nsxt.password", "NSXT_PASSWORD", "Password of that user.", func(c *Config) *schema.Secret { return &c.NSXT.Password }),
+	toggle("nsxt.remoteAuth", "", "Log in by VMware Identity Manager.", func(c *Config) *bool { return &c.NSXT.RemoteAuth }),
+	toggle("nsxt.insecureFlag", "NSXT_ALLOW_UNVERIFIED_SSL", "Do not verify NSX-T's certificate.",
+		func(c *Config) *bool { return &c.NSXT.Insecure }),
+	text("nsxt.caFile", "NSXT_CA_FILE", "File with the certificates that NSX-T's is signed by.", func(c *Config) *string { return &c.NSXT.CAFile }),
+	text("nsxt.clientAuthCertFile", "NSXT_CLIENT_AUTH_CERT_FILE", "File with a client certificate of NSX-T; replaces the user.",
+		func(c *Config) *string { return &c.NSXT.ClientCertFile }),
+	text("nsxt.clientAuthKeyFile", "NSXT_CLIENT_AUTH_KEY_FILE", "File with its key.", func(c *Config) *string { return &c.NSXT.ClientKeyFile }),
+	secret("nsxt.vmcAccessToken", "", "Refresh token of VMware Cloud on AWS.", func(c *Config) *schema.Secret { return &c.NSXT.VMCAccessToken }),
+	text("nsxt.vmcAuthHost", "", "Host and path that exchange that token.", func(c *Config) *string { return &c.NSXT.VMCAuthHost }),
+	text("nsxt.secretName", "NSXT_SECRET_NAME", "Secret with the keys username and password for NSX-T.",
+		func(c *Config) *string { return &c.NSXT.SecretName }),
+	text("nsxt.secretNamespace", "NSXT_SECRET_NAMESPACE", "Its namespace.", func(c *Config) *string { return &c.NSXT.SecretNamespace }),
+
+	schema.EnumOption(func(c *Config) *string { return &c.LoadBalancer.Size }, row{FileKey: "loadBalancer.size", Spec: schema.Spec{
+		Choices: sizes, Help: "Size of load balancer services that are made; required for load balancers.",
+	}}),
+	text("loadBalancer.lbServiceId", "", "Load balancer service to use; without it one is made on the gateway.",
+		func(c *Config) *string { return &c.LoadBalancer.LBServiceID }),
+	text("loadBalancer.tier1GatewayPath", "", "Path of the tier-1 gateway of the load balancer service.",
+		func(c *Config) *string { return &c.LoadBalancer.Tier1GatewayPath }),
+	toggle("loadBalancer.snatDisabled", "", "Make pools without translation of client addresses.",
+		func(c *Config) *bool { return &c.LoadBalancer.SNATDisabled }),
+	text("loadBalancer.tags", "", "Further tags of every object: scopes and their tags.", func(c *Config) *string { return &c.raw.Tags }),
+	text("loadBalancer.ipPoolName", "", "IP pool of addresses, by name.", func(c *Config) *string { return &c.LoadBalancer.Class.IPPoolName }),
+	text("loadBalancer.ipPoolId", "", "IP pool of addresses, by ID.", func(c *Config) *string { return &c.LoadBalancer.Class.IPPoolID }),
+	text("loadBalancer.tcpAppProfileName", "", "Application profile for TCP, by name.",
+		func(c *Config) *string { return &c.LoadBalancer.Class.TCPAppProfileName }),
+	text("loadBalancer.tcpAppProfilePath", "", "Application profile for TCP, by path.",
+		func(c *Config) *string { return &c.LoadBalancer.Class.TCPAppProfilePath }),
+	text("loadBalancer.udpAppProfileName", "", "Application profile for UDP, by name.",
+		func(c *Config) *string { return &c.LoadBalancer.Class.UDPAppProfileName }),
+	text("loadBalancer.udpAppProfilePath", "", "Application profile for UDP, by path.",
+		func(c *Config) *string { return &c.LoadBalancer.Class.UDPAppProfilePath }),
+	text("route.routerPath", "", "Policy path of the tier-1 gateway with the routes; without it there are none.",
+		func(c *Config) *string { return &c.Route.RouterPath }),
+
+	schema.StringOption(func(c *Config) *string { return &c.raw.NodeLabels }, row{
+		Flag: "node-labels", Spec: schema.Spec{Check: checkNodeLabels, Help: "Labels of new Nodes, such as a=b,c=d."},
+	}),
+	text("", envDualStack, "Present with any value it allows more than one family of addresses.",
+		func(c *Config) *string { return &c.raw.DualStack }),
+	text("", envSkipDeletion, "Present with any value it keeps the Nodes of virtual machines that are not found.",
+		func(c *Config) *string { return &c.raw.SkipDeletion }),
 }
 
-// parseConfig reads the options and reports everything that is wrong with them at once.
-func parseConfig(in registry.Inputs) (Config, error) { return Options.Parse(in.Sources) }
+const (
+	envDualStack    = "ENABLE_ALPHA_DUAL_STACK"
+	envSkipDeletion = "SKIP_NODE_DELETION"
+)
+
+func splitList(v string) []string {
+	var items []string
+	for item := range strings.SplitSeq(v, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			items = append(items, item)
+		}
+	}
+	return items
+}
+
+func parseCIDRs(v string) (prefixes []netip.Prefix, err error) {
+	for _, item := range splitList(v) {
+		p, err := netip.ParsePrefix(item)
+		if err != nil {
+			return nil, fmt.Errorf(`holds %q, which is no network; use a form such as "10.0.0.0/8,fd00::/8"`, item)
+		}
+		prefixes = append(prefixes, p.Masked())
+	}
+	return prefixes, nil
+}
+
+func checkCIDRs(v string) error {
+	_, err := parseCIDRs(v)
+	return err
+}
+
+func parseFamilies(items []string) (families []v1.IPFamily, err error) {
+	for _, item := range items {
+		switch strings.ToLower(strings.TrimSpace(item)) {
+		case "ipv4":
+			families = append(families, v1.IPv4Protocol)
+		case "ipv6":
+			families = append(families, v1.IPv6Protocol)
+		default:
+			return nil, fmt.Errorf("Invalid IP Family type: holds %q; use ipv4 and ipv6", item) //nolint:staticcheck // the original's words
+		}
+	}
+	return families, nil
+}
+
+func checkFamilies(v string) error {
+	_, err := parseFamilies(splitList(v))
+	return err
+}
+
+var thumbprint = regexp.MustCompile(`^([0-9A-Fa-f]{2}:){19}([0-9A-Fa-f]{2}:){0,12}[0-9A-Fa-f]{2}$`)
+
+func checkThumbprint(v string) error {
+	if n := strings.Count(v, ":") + 1; !thumbprint.MatchString(v) || (n != 20 && n != 32) {
+		return errors.New("is no thumbprint; use 20 or 32 pairs of hexadecimal digits with colons between them")
+	}
+	return nil
+}
+
+func parseNodeLabels(v string) (labels map[string]string, err error) {
+	labels = map[string]string{}
+	for _, item := range splitList(v) {
+		key, value, ok := strings.Cut(item, "=")
+		if !ok {
+			return nil, fmt.Errorf("holds %q, which is not of the form key=value", item)
+		}
+		problems := validation.IsQualifiedName(key)
+		if bad := validation.IsValidLabelValue(value); len(problems) == 0 {
+			problems = bad
+		}
+		if len(problems) > 0 {
+			return nil, fmt.Errorf("holds %q: invalid --node-labels key or value %q: %s", item, key, strings.Join(problems, "; "))
+		}
+		labels[key] = value
+	}
+	return labels, nil
+}
+
+func checkNodeLabels(v string) error {
+	_, err := parseNodeLabels(v)
+	return err
+}
+
+// parseConfig reads all sources. All problems are reported together; warnings are about what has no effect.
+func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
+	f, fileErr := readFile(in.File)
+	if fileErr != nil {
+		return c, nil, fileErr
+	}
+	in.Keys = f.keys
+	c, err = Options.Parse(in.Sources)
+	problems := []error{err}
+	if err := c.understand(f, in); err != nil {
+		problems = append(problems, err)
+	}
+	return c, errors.Join(f.warnings(), c.unused()), errors.Join(problems...)
+}
+
+func validate(in registry.Inputs) error {
+	_, _, err := parseConfig(in)
+	return err
+}

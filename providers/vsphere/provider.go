@@ -1,11 +1,16 @@
-// Package vsphere runs Kubernetes on vSphere: its instances are nodes, its load balancers serve Services.
+// Package vsphere runs Kubernetes on vSphere: virtual machines of vCenter are nodes.
 package vsphere
 
 import (
+	"context"
+
 	"k8s.io/client-go/informers"
+	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/rescue"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 // Name is the value of --cloud-provider, and the scheme of provider IDs.
@@ -15,51 +20,54 @@ const Name = "vsphere"
 func Description() registry.Provider {
 	return registry.Provider{
 		Name: Name, Title: "vSphere", Stability: "alpha", SDK: "github.com/vmware/govmomi",
-		ProviderIDPrefixes: []string{providerIDPrefix},
-		Features: registry.Features{
-			Instances: registry.Done,
-		},
+		ProviderIDPrefixes: []string{providerIDPrefix}, InstanceKey: instanceKey,
+		Features:     registry.Features{Instances: registry.Done},
 		Options:      Options.Rows(),
 		Permissions:  permissions(),
 		Installation: installation(),
 		Events:       eventRows(),
-		Validate: func(in registry.Inputs) error {
-			_, err := parseConfig(in)
-			return err
-		},
-		New: registry.Maker(newCloud),
+		Validate:     validate,
+		New:          registry.Maker(newCloud),
 	}
 }
 
-func init() {
-	registry.Register(Description())
-}
+func init() { registry.Register(Description()) }
 
 // cloud implements cloudprovider.Interface by what it embeds.
 type cloud struct {
 	cloudbase.Cloud
 	cloudbase.WithNodes
 
+	api       *api
 	instances *instances
 }
 
 func newCloud(in registry.Inputs) (*cloud, error) {
-	config, err := parseConfig(in)
+	config, warnings, err := parseConfig(in)
 	if err != nil {
 		return nil, err
 	}
-	a := newAPI(config, in)
-	c := &cloud{}
-	c.Name, c.HTTP, c.Begin = Name, a.http, c.begin
-
-	c.instances = newInstances(a)
-	c.NodeAPI = c.instances
-
+	for _, w := range schema.Problems(warnings) {
+		klog.Warning(w.Error())
+	}
+	a, err := newAPI(config, in)
+	if err != nil {
+		return nil, err
+	}
+	c := &cloud{api: a, instances: newInstances(config, a)}
+	c.Name, c.HTTP, c.NodeAPI, c.Begin = Name, a.http, c.instances, c.begin
 	return c, nil
 }
 
-// begin makes what the program leads known to the parts.
+// begin makes what the program leads known to the parts. Sessions are ended with the program: vCenter has room for a limited number.
 func (c *cloud) begin(b cloudbase.Begun) {
+	for _, v := range c.api.vcenters {
+		v.setKube(b.Kube)
+	}
+	rescue.Go("ending the sessions of vCenter", func() {
+		<-b.Stop
+		c.api.close(context.Background())
+	})
 }
 
 // SetInformers implements cloudprovider.InformerUser.
@@ -70,21 +78,24 @@ func (c *cloud) SetInformers(factory informers.SharedInformerFactory) {
 // permissions are the rights that the credential needs.
 func permissions() []registry.Permission {
 	return []registry.Permission{
-		{For: "nodes", Needs: []string{"instances:read"}},
+		{For: "nodes", Needs: []string{"System.Anonymous, System.Read and System.View (the role Read-only) on the root folder, propagating"}},
 	}
 }
 
 // installation says what installing the provider takes.
 func installation() registry.Installation {
 	return registry.Installation{
-		Credentials: []registry.Credential{{Name: "token", Key: "token", Env: "VSPHERE_TOKEN_FILE", Help: "API token."}},
-		Config:      registry.CloudConfig{Format: registry.YAML, File: "config.yaml", Example: "apiURL: https://api.vsphere.example"},
-		Secret:      Name,
+		Config: registry.CloudConfig{
+			Format: registry.YAML, File: "vsphere.conf", HoldsCredentials: true, Required: true,
+			Example: "global: {server: vcenter.example.com, user: k8s@vsphere.local, password: secret}",
+		},
+		ReadsSecrets: "the credentials of vCenter and NSX-T, where the cloud config names Secrets",
+		Secret:       "vsphere-cloud-config",
 		Migration: registry.Migration{
-			Credentials: "the Secret can stay",
-			ClusterName: "no name in the cloud",
+			Credentials: "`vsphere.conf` and the Secrets that it names can stay",
+			ClusterName: "part of the tags of load balancers and routes, keep it",
 			Written:     "nothing",
 		},
-		MaxSlimMiB: 47,
+		MaxSlimMiB: 55,
 	}
 }

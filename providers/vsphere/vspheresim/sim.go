@@ -1,406 +1,377 @@
-// Package vspheresim simulates the part of Vsphere's API that the provider uses.
+// Package vspheresim simulates vCenter: govmomi's own simulator is the vCenter, behind what it lacks. It adds passwords that can be
+// refused, permissions, virtual machines that are not accessible, searches as strict as vCenter's, faults, and counts of calls.
 package vspheresim
 
 import (
-	"encoding/json"
-	"errors"
+	"crypto/tls"
 	"fmt"
 	"net/http"
-	"path"
+	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	_ "github.com/vmware/govmomi/lookup/simulator" // registers the endpoint
+	"github.com/vmware/govmomi/simulator"
+	_ "github.com/vmware/govmomi/sts/simulator"  // registers the endpoint
+	_ "github.com/vmware/govmomi/vapi/simulator" // registers the endpoint
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
-// pageSize is small, so that listings have pages.
-const pageSize = 50
+// User is the only user of a new simulator, and Password its password.
+const (
+	User     = "ccm@vsphere.local"
+	Password = "ccm-password"
+)
 
-// Instance is an instance as the API shows it.
-type Instance struct {
-	ID        string `json:"id"`
-	Name      string `json:"name"`
-	Type      string `json:"type"`
-	Region    string `json:"region"`
-	Status    string `json:"status"`
-	PrivateIP string `json:"private_ip"`
-	PublicIP  string `json:"public_ip"`
+// Options set up a simulator.
+type Options struct {
+	// Datacenters is how many there are, DC0 and so on; 0 means one.
+	Datacenters int
+	// InFolders puts each datacenter into a folder, F0 and so on.
+	InFolders bool
+	// InstanceUUID is the identity of the vCenter; "" means one of its own.
+	InstanceUUID string
 }
 
-// Listener is one of a load balancer.
-type Listener struct {
-	Protocol string `json:"protocol"`
-	Port     int    `json:"port"`
-	Target   int    `json:"target"`
-}
-
-// Spec is what may be asked of a load balancer.
-type Spec struct {
-	Name      string     `json:"name"`
-	Algorithm string     `json:"algorithm"`
-	Listeners []Listener `json:"listeners"`
-	Backends  []string   `json:"backends"`
-	Tags      []string   `json:"tags"`
-}
-
-// LoadBalancer is a load balancer as the API shows it.
-type LoadBalancer struct {
-	Spec
-	ID      string `json:"id"`
-	Address string `json:"address"`
-	Status  string `json:"status"`
-
-	active time.Time
-}
-
-// Sim is a simulated Vsphere.
+// Sim is the simulated vCenter. All methods are safe for concurrent use.
 type Sim struct {
-	mu            sync.Mutex
-	token         string
-	activation    time.Duration
-	number        int
-	instances     []Instance
-	loadBalancers []*LoadBalancer
+	// serving is held while a call is served and while something is changed: govmomi's simulator lets its objects be changed only
+	// from within.
+	serving sync.Mutex
+
+	mu       sync.Mutex
+	model    *simulator.Model
+	handler  http.Handler
+	password string
+	serial   int
+	machines []*Machine
+	// unreadable are folders that the account may not read.
+	unreadable map[types.ManagedObjectReference]bool
+	hidden     map[types.ManagedObjectReference]*simulator.VirtualMachine
+	failed     int
+	logins     int
 }
 
-// New returns a simulated Vsphere with nothing in it. Only the token is accepted; "" accepts any.
-func New(token string, activation time.Duration) (*Sim, *simkit.Server) {
-	s := &Sim{token: token, activation: activation}
+// Machine is a virtual machine of the simulator.
+type Machine struct {
+	Name       string                       `json:"name"`
+	UUID       string                       `json:"uuid"`
+	Ref        types.ManagedObjectReference `json:"ref"`
+	Datacenter string                       `json:"datacenter"`
+
+	vm *simulator.VirtualMachine
+}
+
+// Spec says which virtual machine to make. Empty fields get usual values.
+type Spec struct {
+	Name, UUID, HostName, Datacenter, GuestID string
+	NICs                                      []types.GuestNicInfo
+	Off, Template, NoTools                    bool
+	CPUs, MemoryMB                            int32
+	Metadata, Encoding                        string
+}
+
+// New returns a vCenter with a cluster of two hosts in each datacenter.
+func New(o Options) (*Sim, *simkit.Server) {
+	model := simulator.VPX()
+	model.Datacenter, model.Cluster, model.ClusterHost, model.Host, model.Machine = max(o.Datacenters, 1), 1, 2, 0, 0
+	model.Datastore, model.Portgroup, model.Folder = 0, 0, 0
+	if o.InFolders {
+		model.Folder = 1
+	}
+	if err := model.Create(); err != nil {
+		panic(fmt.Sprintf("making the inventory: %v", err)) // it is the same each time
+	}
+	s := &Sim{
+		model: model, password: Password, unreadable: map[types.ManagedObjectReference]bool{},
+		hidden: map[types.ManagedObjectReference]*simulator.VirtualMachine{},
+	}
+	service := model.Service
+	service.RegisterEndpoints = true
+	service.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	service.Listen = &url.URL{Host: "127.0.0.1:0", User: url.UserPassword(User, Password)}
+	listening := service.NewServer()
+	s.handler = service.ServeMux
+	listening.Close() // it is served by simkit
+	m := model.Map()
+	m.SessionManager().ValidLogin = func(l *types.Login) bool { return s.accepts(l.UserName, l.Password) }
+	if o.InstanceUUID != "" {
+		instance(m).Content.About.InstanceUuid = o.InstanceUUID
+	}
+	m.Handler = s.intercept
 	return s, simkit.New(s)
 }
 
-// NewServer returns the simulator for programs that know simulators only in general.
-func NewServer(token string, activation time.Duration, _ bool) *simkit.Server {
-	_, server := New(token, activation)
+func instance(m *simulator.Registry) *simulator.ServiceInstance {
+	i, _ := m.Get(types.ManagedObjectReference{Type: "ServiceInstance", Value: "ServiceInstance"}).(*simulator.ServiceInstance)
+	return i
+}
+
+// NewServer returns the simulator for programs that know simulators only in general; token is the password. vCenter publishes no limits.
+func NewServer(token string, _ time.Duration, _ bool) *simkit.Server {
+	s, server := New(Options{})
+	if token != "" {
+		s.SetPassword(token)
+	}
 	return server
 }
 
-// AddInstance starts an instance and returns its ID.
-func (s *Sim) AddInstance(name string) string {
+func (s *Sim) accepts(user, password string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.number++
-	id := fmt.Sprintf("i%06d", s.number)
-	s.instances = append(s.instances, Instance{
-		ID: id, Name: name, Type: "small", Region: "here", Status: "running",
-		PrivateIP: fmt.Sprintf("10.0.%d.%d", s.number/250, s.number%250+1), PublicIP: fmt.Sprintf("198.51.%d.%d", s.number/250, s.number%250+1),
-	})
-	return id
+	if user == User && password == s.password {
+		s.logins++
+		return true
+	}
+	s.failed++
+	return false
 }
 
-// RemoveInstanceByID destroys an instance.
-func (s *Sim) RemoveInstanceByID(id string) {
+// SetPassword changes the password. Sessions that are open go on.
+func (s *Sim) SetPassword(password string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.instances = slices.DeleteFunc(s.instances, func(i Instance) bool { return i.ID == id })
+	s.password = password
 }
 
-// RemoveInstances destroys all instances.
-func (s *Sim) RemoveInstances() {
+// Logins returns how many logins were accepted and refused.
+func (s *Sim) Logins() (accepted, refused int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.instances = nil
+	return s.logins, s.failed
 }
 
-// SetStatus changes the status of an instance.
-func (s *Sim) SetStatus(id, status string) error {
+// change runs f while nothing is served.
+func (s *Sim) change(f func(m *simulator.Registry)) {
+	s.serving.Lock()
+	defer s.serving.Unlock()
+	f(s.model.Map())
+}
+
+// Add makes a virtual machine.
+func (s *Sim) Add(spec Spec) *Machine {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := range s.instances {
-		if s.instances[i].ID == id {
-			s.instances[i].Status = status
-			return nil
-		}
-	}
-	return errors.New("there is no instance " + id)
-}
-
-// SetToken changes the only token that is accepted.
-func (s *Sim) SetToken(token string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.token = token
-}
-
-// LoadBalancers returns copies of all load balancers.
-func (s *Sim) LoadBalancers() []LoadBalancer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	list := make([]LoadBalancer, len(s.loadBalancers))
-	for i, lb := range s.loadBalancers {
-		list[i] = *lb
-	}
-	return list
-}
-
-// ServeHTTP speaks the API.
-func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if auth := r.Header.Get("Authorization"); s.token != "" && auth != "Bearer "+s.token || auth == "" {
-		s.WriteError(w, http.StatusUnauthorized, "the token is not accepted")
-		return
-	}
-	kind, id, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/v1/"), "/")
-	switch {
-	case kind == "instances" && r.Method == http.MethodGet:
-		s.serveInstances(w, r, id)
-	case kind == "load_balancers":
-		s.serveLoadBalancers(w, r, id)
-	default:
-		s.WriteError(w, http.StatusNotFound, "there is no such path")
-	}
-}
-
-func (s *Sim) serveInstances(w http.ResponseWriter, r *http.Request, id string) {
-	if id == "" {
-		writePage(s, w, r, s.instances)
-		return
-	}
-	at := slices.IndexFunc(s.instances, func(i Instance) bool { return i.ID == id })
-	if at < 0 {
-		s.WriteError(w, http.StatusNotFound, "there is no such instance")
-		return
-	}
-	write(w, http.StatusOK, s.instances[at])
-}
-
-func (s *Sim) serveLoadBalancers(w http.ResponseWriter, r *http.Request, id string) {
-	at := slices.IndexFunc(s.loadBalancers, func(lb *LoadBalancer) bool { return lb.ID == id })
-	switch {
-	case r.Method == http.MethodGet && id == "":
-		found := []*LoadBalancer{}
-		for _, lb := range s.loadBalancers {
-			if name := r.URL.Query().Get("name"); name == "" || name == lb.Name {
-				found = append(found, s.current(lb))
-			}
-		}
-		writePage(s, w, r, found)
-	case r.Method == http.MethodPost && id == "":
-		s.createLoadBalancer(w, r)
-	case at < 0:
-		s.WriteError(w, http.StatusNotFound, "there is no such load balancer")
-	case r.Method == http.MethodPut:
-		asked, ok := s.spec(w, r)
-		if !ok {
-			return
-		}
-		s.loadBalancers[at].Spec = asked
-		write(w, http.StatusOK, s.current(s.loadBalancers[at]))
-	case r.Method == http.MethodDelete:
-		s.loadBalancers = slices.Delete(s.loadBalancers, at, at+1)
-		w.WriteHeader(http.StatusNoContent)
-	default:
-		s.WriteError(w, http.StatusMethodNotAllowed, "there is no such call")
-	}
-}
-
-func (s *Sim) createLoadBalancer(w http.ResponseWriter, r *http.Request) {
-	asked, ok := s.spec(w, r)
-	if !ok {
-		return
-	}
-	if slices.ContainsFunc(s.loadBalancers, func(lb *LoadBalancer) bool { return lb.Name == asked.Name }) {
-		s.WriteError(w, http.StatusConflict, "the name is taken")
-		return
-	}
-	s.number++
-	lb := &LoadBalancer{
-		Spec: asked, ID: fmt.Sprintf("lb%06d", s.number), Address: fmt.Sprintf("203.0.113.%d", s.number%250+1),
-		active: time.Now().Add(s.activation),
-	}
-	s.loadBalancers = append(s.loadBalancers, lb)
-	write(w, http.StatusCreated, s.current(lb))
-}
-
-// current is a load balancer as it is now.
-func (*Sim) current(lb *LoadBalancer) *LoadBalancer {
-	lb.Status = "active"
-	if time.Now().Before(lb.active) {
-		lb.Status = "new"
-	}
-	return lb
-}
-
-// spec reads what is asked for, strictly.
-func (s *Sim) spec(w http.ResponseWriter, r *http.Request) (asked Spec, ok bool) {
-	d := json.NewDecoder(r.Body)
-	d.DisallowUnknownFields()
-	err := d.Decode(&asked)
-	switch {
-	case err != nil:
-	case asked.Name == "" || len(asked.Listeners) == 0 || asked.Backends == nil || asked.Tags == nil:
-		err = errors.New("a field is missing")
-	case !slices.Contains([]string{"round-robin", "least-connections"}, asked.Algorithm):
-		err = errors.New("there is no such algorithm")
-	}
-	for _, l := range asked.Listeners {
-		if (l.Protocol != "tcp" && l.Protocol != "udp") || l.Port < 1 || l.Port > 65535 || l.Target < 1 || l.Target > 65535 {
-			err = errors.Join(err, fmt.Errorf("listener %v is refused", l))
-		}
-	}
-	if err != nil {
-		s.WriteError(w, http.StatusUnprocessableEntity, err.Error())
-	}
-	return asked, err == nil
-}
-
-// writePage writes the page of a listing that is asked for.
-func writePage[T any](s *Sim, w http.ResponseWriter, r *http.Request, all []T) {
-	number, err := strconv.Atoi(r.URL.Query().Get("page"))
-	if err != nil || number < 1 {
-		s.WriteError(w, http.StatusBadRequest, "there is no such page")
-		return
-	}
-	from := min((number-1)*pageSize, len(all))
-	to := min(from+pageSize, len(all))
-	items := all[from:to]
-	if items == nil {
-		items = []T{}
-	}
-	write(w, http.StatusOK, map[string]any{"items": items, "total": len(all), "more": to < len(all)})
-}
-
-func write(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // a client that went away
-}
-
-// FirstPage implements simkit.Pager.
-func (*Sim) FirstPage(r *http.Request) bool {
-	query := r.URL.Query()
-	if r.Method != http.MethodGet || !query.Has("page") {
-		return false
-	}
-	simkit.SetPage(r, query.Get("page"))
-	query.Set("page", "1")
-	r.URL.RawQuery = query.Encode()
-	return true
-}
-
-// Followed implements simkit.Pager.
-func (*Sim) Followed(_ *http.Request, body []byte) []byte {
-	return []byte(strings.Replace(string(body), `"more":false`, `"more":true`, 1))
-}
-
-// Operation implements simkit.Cloud.
-func (*Sim) Operation(r *http.Request) (string, bool) {
-	p := path.Clean(r.URL.Path)
-	if dir := path.Dir(p); path.Dir(dir) == "/v1" {
-		p = dir + "/{id}"
-	}
-	return r.Method + " " + p, r.Method != http.MethodGet
-}
-
-// WriteError implements simkit.Cloud.
-func (*Sim) WriteError(w http.ResponseWriter, status int, message string) {
-	write(w, status, map[string]string{"message": message})
-}
-
-// RateHeaders implements simkit.Cloud: the cloud tells nothing.
-func (*Sim) RateHeaders(http.Header, int, int, time.Time) {}
-
-// State implements simkit.Cloud.
-func (s *Sim) State() json.RawMessage {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return simkit.Snapshot(map[string]any{"instances": s.instances, "load_balancers": s.loadBalancers})
-}
-
-// Seed implements simkit.Cloud.
-func (s *Sim) Seed(n int) {
-	s.mu.Lock()
-	from := 0
-	for _, i := range s.instances {
-		if strings.HasPrefix(i.Name, "node-") {
-			from++
-		}
-	}
+	s.serial++
+	n := s.serial
 	s.mu.Unlock()
-	for i := range n {
-		s.AddInstance(fmt.Sprintf("node-%d", from+i+1))
-	}
-}
-
-// Instances implements simkit.Cloud.
-func (s *Sim) Instances() []simkit.Instance {
+	spec = spec.complete(n)
+	one := &Machine{Name: spec.Name, UUID: spec.UUID, Datacenter: spec.Datacenter}
+	s.change(func(m *simulator.Registry) {
+		vm := spec.machine()
+		folder := s.folderOf(m, spec.Datacenter)
+		cluster := s.clusterOf(m, spec.Datacenter)
+		host := cluster.Host[n%len(cluster.Host)]
+		vm.Runtime.Host, vm.ResourcePool = &host, cluster.ResourcePool
+		m.NewEntity(vm)
+		folder.ChildEntity = append(folder.ChildEntity, vm.Self)
+		m.PutEntity(folder, vm)
+		one.vm, one.Ref = vm, vm.Self
+	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list := make([]simkit.Instance, len(s.instances))
-	for i, v := range s.instances {
-		list[i] = simkit.Instance{Name: v.Name, ProviderID: "vsphere://" + v.ID, Status: v.Status}
-	}
-	return list
+	s.machines = append(s.machines, one)
+	return one
 }
 
-// RemoveInstance implements simkit.Cloud.
-func (s *Sim) RemoveInstance(name string) error {
-	for _, i := range s.Instances() {
-		if i.Name == name {
-			s.RemoveInstanceByID(strings.TrimPrefix(i.ProviderID, "vsphere://"))
-			return nil
+func (spec Spec) complete(n int) Spec {
+	if spec.Name == "" {
+		spec.Name = fmt.Sprintf("vm-%d", n)
+	}
+	if spec.UUID == "" {
+		spec.UUID = fmt.Sprintf("4230%04x-3f21-5a6b-9c0d-%012x", n%0x10000, n)
+	}
+	if spec.HostName == "" {
+		spec.HostName = spec.Name
+	}
+	if spec.Datacenter == "" {
+		spec.Datacenter = "DC0"
+	}
+	if spec.NICs == nil {
+		spec.NICs = []types.GuestNicInfo{{
+			Network: "VM Network", DeviceConfigId: 4000, Connected: true, MacAddress: fmt.Sprintf("00:50:56:00:%02x:%02x", n/256%256, n%256),
+			IpAddress: []string{fmt.Sprintf("10.%d.%d.%d", n/62500%250, n/250%250, n%250+1), "fe80::250:56ff:fe00:1"},
+		}}
+	}
+	if spec.GuestID == "" {
+		spec.GuestID = "ubuntu64Guest"
+	}
+	if spec.CPUs == 0 {
+		spec.CPUs = 2
+	}
+	if spec.MemoryMB == 0 {
+		spec.MemoryMB = 4096
+	}
+	return spec
+}
+
+func (spec Spec) machine() *simulator.VirtualMachine {
+	vm := &simulator.VirtualMachine{}
+	vm.Name = spec.Name
+	vm.Config = &types.VirtualMachineConfigInfo{
+		Name: spec.Name, Uuid: spec.UUID, GuestId: spec.GuestID, Template: spec.Template,
+		Hardware: types.VirtualHardware{NumCPU: spec.CPUs, MemoryMB: spec.MemoryMB},
+	}
+	if spec.Metadata != "" {
+		vm.Config.ExtraConfig = []types.BaseOptionValue{
+			&types.OptionValue{Key: "guestinfo.metadata", Value: spec.Metadata},
+			&types.OptionValue{Key: "guestinfo.metadata.encoding", Value: spec.Encoding},
 		}
 	}
-	return errors.New("there is no instance " + name)
-}
-
-// Holdings implements simkit.Cloud.
-func (s *Sim) Holdings() []string {
-	lines := []string{}
-	for _, lb := range s.LoadBalancers() {
-		lines = append(lines, fmt.Sprintf("load balancer %s, %s, address %s, %d backends", lb.Name, lb.Status, lb.Address, len(lb.Backends)))
+	vm.Summary.Config = types.VirtualMachineConfigSummary{
+		Name: spec.Name, Uuid: spec.UUID, GuestId: spec.GuestID, NumCpu: spec.CPUs, MemorySizeMB: spec.MemoryMB, Template: spec.Template,
 	}
-	return lines
+	vm.Runtime.ConnectionState = types.VirtualMachineConnectionStateConnected
+	vm.Runtime.PowerState = types.VirtualMachinePowerStatePoweredOn
+	vm.Guest = &types.GuestInfo{}
+	if !spec.NoTools {
+		vm.Guest.HostName, vm.Guest.Net = spec.HostName, spec.NICs
+		for _, nic := range spec.NICs {
+			if len(nic.IpAddress) > 0 && vm.Guest.IpAddress == "" {
+				vm.Guest.IpAddress = nic.IpAddress[0]
+			}
+		}
+	}
+	if spec.Off {
+		vm.Runtime.PowerState, vm.Guest = types.VirtualMachinePowerStatePoweredOff, &types.GuestInfo{}
+	}
+	return vm
 }
 
-// Environment implements simkit.Cloud.
-func (s *Sim) Environment(url string) map[string]string {
+func (s *Sim) datacenter(m *simulator.Registry, name string) *simulator.Datacenter {
+	for _, e := range m.All("Datacenter") {
+		if d, ok := e.(*simulator.Datacenter); ok && d.Name == name {
+			return d
+		}
+	}
+	panic("there is no datacenter " + name)
+}
+
+// folderOf is the folder with the virtual machines of a datacenter.
+func (s *Sim) folderOf(m *simulator.Registry, datacenter string) *simulator.Folder {
+	f, _ := m.Get(s.datacenter(m, datacenter).VmFolder).(*simulator.Folder)
+	return f
+}
+
+func (s *Sim) clusterOf(m *simulator.Registry, datacenter string) *simulator.ClusterComputeResource {
+	for _, e := range m.All("ClusterComputeResource") {
+		if strings.HasPrefix(e.Entity().Name, datacenter+"_") {
+			c, _ := e.(*simulator.ClusterComputeResource)
+			return c
+		}
+	}
+	panic("there is no cluster in " + datacenter)
+}
+
+// Find returns the virtual machine with a UUID.
+func (s *Sim) Find(uuid string) *Machine {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	token := s.token
-	if token == "" {
-		token = "any"
-	}
-	return map[string]string{"VSPHERE_TOKEN": token, "VSPHERE_URL": url}
-}
-
-// Distort implements simkit.Cloud.
-func (*Sim) Distort() map[string]simkit.Distortion {
-	listing := func(r *http.Request) bool { return r.Method == http.MethodGet && r.URL.Query().Has("page") }
-	return map[string]simkit.Distortion{
-		// empty-list: a complete listing without anything in it, as another account's token would see it.
-		"empty-list": func(r *http.Request, _ []byte) ([]byte, bool) {
-			return []byte(`{"items":[],"total":0,"more":false}`), listing(r)
-		},
-		// cut-list: the listing ends too early.
-		"cut-list": func(r *http.Request, body []byte) ([]byte, bool) {
-			var all struct {
-				Total int `json:"total"`
-			}
-			if !listing(r) || json.Unmarshal(body, &all) != nil {
-				return body, listing(r)
-			}
-			return fmt.Appendf(nil, `{"items":[],"total":%d,"more":false}`, all.Total), true
-		},
-	}
-}
-
-// Actions implements simkit.Cloud.
-func (s *Sim) Actions() map[string]func(json.RawMessage) error {
-	set := func(status string) func(json.RawMessage) error {
-		return func(body json.RawMessage) error {
-			var in struct {
-				ID string `json:"id"`
-			}
-			if err := json.Unmarshal(body, &in); err != nil {
-				return err
-			}
-			return s.SetStatus(in.ID, status)
+	for _, one := range s.machines {
+		if one.UUID == uuid {
+			return one
 		}
 	}
-	return map[string]func(json.RawMessage) error{"power-off": set("stopped"), "power-on": set("running")}
+	panic("there is no virtual machine " + uuid)
+}
+
+// Update changes properties of a virtual machine, which whoever waits for changes is told of.
+func (s *Sim) Update(one *Machine, changes ...types.PropertyChange) {
+	s.change(func(*simulator.Registry) { s.model.Service.Context.Update(one.vm, changes) })
+}
+
+// Edit changes a virtual machine at will.
+func (s *Sim) Edit(one *Machine, f func(*mo.VirtualMachine)) {
+	s.change(func(*simulator.Registry) { f(&one.vm.VirtualMachine) })
+}
+
+// PowerOff stops a virtual machine. vCenter then knows nothing of its guest any more.
+func (s *Sim) PowerOff(one *Machine) { s.setPower(one, types.VirtualMachinePowerStatePoweredOff) }
+
+// Suspend suspends a virtual machine.
+func (s *Sim) Suspend(one *Machine) { s.setPower(one, types.VirtualMachinePowerStateSuspended) }
+
+func (s *Sim) setPower(one *Machine, state types.VirtualMachinePowerState) {
+	s.Update(one, types.PropertyChange{Name: "runtime.powerState", Val: state}, types.PropertyChange{Name: "guest", Val: types.GuestInfo{}})
+}
+
+// Destroy deletes a virtual machine.
+func (s *Sim) Destroy(one *Machine) {
+	s.change(func(m *simulator.Registry) {
+		s.detach(m, one.vm)
+		m.Remove(s.model.Service.Context, one.Ref)
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.machines = slices.DeleteFunc(s.machines, func(other *Machine) bool { return other == one })
+}
+
+func (s *Sim) detach(m *simulator.Registry, vm *simulator.VirtualMachine) {
+	if f, ok := m.Get(*vm.Parent).(*simulator.Folder); ok {
+		f.ChildEntity = slices.DeleteFunc(f.ChildEntity, func(ref types.ManagedObjectReference) bool { return ref == vm.Self })
+	}
+}
+
+// Lose makes a virtual machine inaccessible, as its datastore or its host being down does.
+func (s *Sim) Lose(one *Machine) {
+	s.Edit(one, func(vm *mo.VirtualMachine) {
+		vm.Runtime.ConnectionState = types.VirtualMachineConnectionStateInaccessible
+		vm.Config.Uuid, vm.Summary.Config.Uuid, vm.Guest = "", "", &types.GuestInfo{}
+	})
+}
+
+// HideAll takes from the account the right to read virtual machines and the folders that they are in: vCenter leaves them out of every
+// answer.
+func (s *Sim) HideAll() {
+	s.mu.Lock()
+	machines := slices.Clone(s.machines)
+	s.mu.Unlock()
+	for _, one := range machines {
+		s.Hide(one)
+	}
+}
+
+// Hide does so for one virtual machine and its folder.
+func (s *Sim) Hide(one *Machine) {
+	s.change(func(m *simulator.Registry) {
+		s.detach(m, one.vm)
+		m.Remove(s.model.Service.Context, one.Ref)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.hidden[one.Ref] = one.vm
+		s.unreadable[*one.vm.Parent] = true
+	})
+}
+
+// Move puts a virtual machine into another datacenter.
+func (s *Sim) Move(one *Machine, datacenter string) {
+	s.change(func(m *simulator.Registry) {
+		s.detach(m, one.vm)
+		folder := s.folderOf(m, datacenter)
+		folder.ChildEntity = append(folder.ChildEntity, one.Ref)
+		parent := folder.Self
+		one.vm.Parent = &parent
+	})
+}
+
+// RenameDatacenter gives a datacenter another name.
+func (s *Sim) RenameDatacenter(from, to string) {
+	s.change(func(m *simulator.Registry) { s.datacenter(m, from).Name = to })
+}
+
+// EndSessions ends all sessions.
+func (s *Sim) EndSessions() {
+	s.change(func(m *simulator.Registry) {
+		manager := m.SessionManager()
+		ctx := *s.model.Service.Context
+		ctx.Session = &simulator.Session{Registry: simulator.NewRegistry(), Map: m}
+		shown, _ := ctx.Session.Get(m.SessionManager().Self).(*simulator.SessionManager)
+		for _, open := range shown.SessionList {
+			manager.TerminateSession(&ctx, &types.TerminateSession{SessionId: []string{open.Key}})
+		}
+	})
 }

@@ -1,0 +1,209 @@
+package vsphere
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+)
+
+// privilegeRead is the privilege without which vCenter leaves objects out of every answer, as if they did not exist.
+const privilegeRead = "System.Read"
+
+// instance reads one instance. It is cloudapi.ErrNotFound only where every vCenter has proved that it has none.
+func (a *api) instance(ctx context.Context, id string) (instance, error) {
+	found := instance{ID: id}
+	var problems []error
+	for _, got := range a.all(ctx, func(ctx context.Context, v *vcenter) answer { return v.read(ctx, id) }) {
+		found.Machines = append(found.Machines, got.machines...)
+		if got.err != nil {
+			problems = append(problems, got.err)
+		}
+	}
+	if all := grouped(found.Machines); len(all) == 1 {
+		return all[0], nil
+	}
+	if len(problems) > 0 {
+		return instance{}, cloudapi.NotAbsence(errors.Join(problems...))
+	}
+	if a.keepNodes {
+		return instance{}, &cloudapi.Error{
+			Class: cloudapi.ErrTransient, Operation: "reading virtual machine " + id, Message: "No VM found, and " + envSkipDeletion + " is set",
+		}
+	}
+	return instance{}, &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: "reading virtual machine " + id, Message: "No VM found"}
+}
+
+// read finds the virtual machines with an ID in one vCenter: by what is remembered of them, by a search, and where both find none, in
+// everything that there is. No machines and no error are the proof that there is none.
+func (v *vcenter) read(ctx context.Context, id string) answer {
+	var got answer
+	asked := time.Now()
+	got.err = v.do(ctx, "reading virtual machine "+id, func(ctx context.Context, s *session) error {
+		got = answer{}
+		for _, known := range v.inventory.of(id) {
+			m, err := v.reread(ctx, s, known)
+			switch {
+			case err != nil && !errors.Is(err, cloudapi.ErrNotFound):
+				return err
+			case err == nil && canonical(m.UUID) == id:
+				got.machines = append(got.machines, m)
+			}
+		}
+		if len(got.machines) > 0 {
+			return nil
+		}
+		refs, err := s.find(ctx, v.api.written(id))
+		if err != nil || len(refs) == 0 {
+			return err
+		}
+		found, err := s.retrieve(ctx, v.config.Key, refs)
+		if err != nil {
+			return err
+		}
+		found, _ = v.inventory.recall(found)
+		if len(grouped(found)) > 0 { // a template is no machine
+			got.machines = found
+		}
+		return nil
+	})
+	if got.err != nil || len(got.machines) > 0 {
+		return got
+	}
+	all, err := v.everything.All(ctx, inventory.Query{MaxAge: time.Since(asked)})
+	if err != nil {
+		return answer{err: &cloudapi.Error{
+			Class: cloudapi.ErrTransient, Operation: "vCenter " + v.config.Key + ": looking for virtual machine " + id,
+			Message: "it is not found, which does not prove that it is gone: " + err.Error(),
+		}}
+	}
+	if same := chosen(all, func(m machine) bool { return canonical(m.UUID) == id }); len(grouped(same)) > 0 {
+		return answer{machines: same}
+	}
+	for _, known := range v.inventory.of(id) {
+		v.inventory.forget(known.Ref)
+	}
+	return answer{}
+}
+
+// reread reads a virtual machine that was seen. The error is cloudapi.ErrNotFound only if vCenter itself says that it does not exist.
+func (v *vcenter) reread(ctx context.Context, s *session, known machine) (machine, error) {
+	list, err := s.retrieve(ctx, v.config.Key, []types.ManagedObjectReference{known.Ref})
+	switch f := faultOf(err).(type) {
+	case types.ManagedObjectNotFound:
+		if f.Obj == known.Ref {
+			return machine{}, cloudapi.ErrNotFound
+		}
+		return machine{}, cloudapi.NotAbsence(&cloudapi.Error{Class: cloudapi.ErrNotFound, Message: err.Error()})
+	}
+	if err != nil {
+		return machine{}, err
+	}
+	list, _ = v.inventory.recall(list)
+	if len(list) == 0 {
+		return machine{}, errors.New("the answer is about no virtual machine")
+	}
+	list[0].Path, list[0].Outside = known.Path, known.Outside
+	return list[0], nil
+}
+
+// find searches for a UUID in all datacenters, as it is written in the provider ID. The listing that must follow before absence is
+// believed has it in either order of bytes.
+func (s *session) find(ctx context.Context, uuid string) ([]types.ManagedObjectReference, error) {
+	answer, err := methods.FindAllByUuid(named(ctx, "FindAllByUuid"), s, &types.FindAllByUuid{
+		This: *s.ServiceContent.SearchIndex, Uuid: uuid, VmSearch: true,
+	})
+	if err != nil {
+		return nil, err //nolint:wrapcheck // apiError names it
+	}
+	return answer.Returnval, nil
+}
+
+// complete lists the virtual machines of a vCenter, and is an error where some may be missing: vCenter leaves out of every answer what
+// the account may not read, and shows no UUID of what its host or datastore keeps from being read, without a word.
+func (v *vcenter) complete(ctx context.Context) ([]machine, int, error) {
+	listed := v.list(ctx)
+	if listed.err != nil {
+		return nil, listed.calls, listed.err
+	}
+	v.inventory.Lock()
+	unknown, problem, t := v.inventory.unknown, v.inventory.problem, v.inventory.tree
+	v.inventory.Unlock()
+	switch {
+	case problem != nil:
+		return nil, listed.calls, problem
+	case len(unknown) > 0:
+		names := make([]string, min(len(unknown), 5))
+		for i := range names {
+			names[i] = fmt.Sprintf("%s (%s, %s)", unknown[i].Name, unknown[i].Ref.Value, unknown[i].Connection)
+		}
+		return nil, listed.calls, fmt.Errorf("%d virtual machines are not accessible, and it may be one of them: %s", len(unknown), strings.Join(names, ", "))
+	}
+	for _, m := range listed.machines {
+		if m.Problem != nil {
+			return nil, listed.calls, m.Problem
+		}
+	}
+	err := v.do(ctx, "reading permissions", func(ctx context.Context, s *session) error { return s.readable(ctx, t) })
+	return listed.machines, listed.calls + 1, err
+}
+
+// readable returns an error unless the account may read every folder with virtual machines.
+func (s *session) readable(ctx context.Context, t tree) error {
+	folders := t.folders()
+	if len(folders) == 0 {
+		return errors.New("the account sees no datacenter; check its role, and where that propagates to")
+	}
+	answer, err := methods.HasUserPrivilegeOnEntities(named(ctx, "HasUserPrivilegeOnEntities"), s, &types.HasUserPrivilegeOnEntities{
+		This: *s.ServiceContent.AuthorizationManager, Entities: folders, UserName: s.user, PrivId: []string{privilegeRead},
+	})
+	if err != nil {
+		return err //nolint:wrapcheck // the caller names it
+	}
+	granted := map[types.ManagedObjectReference]bool{}
+	for _, e := range answer.Returnval {
+		for _, p := range e.PrivAvailability {
+			if p.PrivId == privilegeRead && p.IsGranted {
+				granted[e.Entity] = true
+			}
+		}
+	}
+	for _, f := range folders {
+		if !granted[f] {
+			return fmt.Errorf("the account lacks %s on folder %s (%s)", privilegeRead, t.path(f), f.Value)
+		}
+	}
+	return nil
+}
+
+// written is a UUID in the order of bytes in which a provider ID had it, where one has been read.
+func (a *api) written(id string) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return cmp.Or(a.forms[id], id)
+}
+
+// maxForms bounds what is remembered of provider IDs; a cluster has far fewer.
+const maxForms = 20_000
+
+// parse returns the ID of a provider ID, and remembers how it was written.
+func (a *api) parse(providerID string) (string, error) {
+	id, err := parseProviderID(providerID)
+	if form := strings.ToLower(strings.TrimSpace(strings.TrimPrefix(providerID, providerIDPrefix))); err == nil && form != id {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if len(a.forms) >= maxForms {
+			clear(a.forms)
+		}
+		a.forms[id] = form
+	}
+	return id, err
+}

@@ -1,0 +1,243 @@
+package vsphere
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	v1 "k8s.io/api/core/v1"
+)
+
+// candidate is an address of a virtual machine, and the network that it is in.
+type candidate struct {
+	ip      netip.Addr
+	network string
+}
+
+// errIncomplete marks what the guest has not reported yet.
+var errIncomplete = errors.New("is VMware Tools running in it?")
+
+// addresses are those of a node, in the order of vSphere's own controller: host name, then of each family the internal and the
+// external one.
+func (n nodesConfig) addresses(m machine, node string, families []v1.IPFamily) ([]v1.NodeAddress, error) {
+	if m.HostName == "" {
+		return nil, fmt.Errorf("VM Guest hostname is empty: virtual machine %s; %w", m, errIncomplete)
+	}
+	all, err := n.candidates(m, node)
+	if err != nil {
+		return nil, err
+	}
+	list := []v1.NodeAddress{{Type: v1.NodeHostName, Address: m.HostName}}
+	add := func(kind v1.NodeAddressType, a *netip.Addr) {
+		if a == nil {
+			return
+		}
+		if one := (v1.NodeAddress{Type: kind, Address: a.String()}); !slices.Contains(list, one) {
+			list = append(list, one)
+		}
+	}
+	for _, family := range families {
+		internal, external := n.choose(all, family)
+		if internal == nil && external == nil {
+			return nil, fmt.Errorf("unable to find suitable IP address for node %s with IP family %s: virtual machine %s has %s; check the section nodes "+
+				"and ipFamily of the cloud config", node, strings.ToLower(string(family)), m, describe(all))
+		}
+		add(v1.NodeInternalIP, internal)
+		add(v1.NodeExternalIP, external)
+	}
+	return list, nil
+}
+
+func describe(all []candidate) string {
+	texts := []string{}
+	for _, c := range all {
+		texts = append(texts, fmt.Sprintf("%s (network %q)", c.ip, c.network))
+	}
+	if len(texts) == 0 {
+		return "no address"
+	}
+	return strings.Join(texts, ", ")
+}
+
+// candidates are the usable addresses in the order of the network interfaces, those that the configuration of the guest sets first.
+func (n nodesConfig) candidates(m machine, node string) ([]candidate, error) {
+	if len(m.NICs) == 0 {
+		return nil, fmt.Errorf("VM GuestNicInfo is empty: virtual machine %s; %w", m, errIncomplete)
+	}
+	var all []candidate
+	networks := []string{}
+	for _, nic := range m.NICs {
+		if nic.DeviceConfigId == -1 {
+			continue // made within the guest, as by pods' networks
+		}
+		networks = append(networks, nic.Network)
+		for _, text := range nic.IpAddress {
+			if ip, err := netip.ParseAddr(text); err == nil && usable(ip.WithZone("")) {
+				all = append(all, candidate{ip.WithZone("").Unmap(), nic.Network})
+			}
+		}
+	}
+	has := func(name string) bool {
+		return slices.ContainsFunc(networks, func(have string) bool { return strings.EqualFold(have, name) })
+	}
+	if n.InternalNetwork != "" && n.ExternalNetwork != "" && !has(n.InternalNetwork) && !has(n.ExternalNetwork) {
+		return nil, fmt.Errorf("unable to find suitable IP address for node %s: virtual machine %s is in the networks %q, and neither in "+
+			"internalVmNetworkName %q nor in externalVmNetworkName %q", node, m, networks, n.InternalNetwork, n.ExternalNetwork)
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("unable to find suitable IP address for node %s after filtering out localhost IPs: virtual machine %s reports no address "+
+			"that others can reach; %w", node, m, errIncomplete)
+	}
+	static, err := staticAddresses(m.Metadata, m.Encoding)
+	if err != nil {
+		return nil, fmt.Errorf("virtual machine %s: guestinfo.metadata: %w", m, err)
+	}
+	rank := func(c candidate) int {
+		if at := slices.Index(static, c.ip); at >= 0 {
+			return at
+		}
+		return len(static)
+	}
+	slices.SortStableFunc(all, func(a, b candidate) int { return rank(a) - rank(b) })
+	return all, nil
+}
+
+func usable(ip netip.Addr) bool {
+	return !ip.IsUnspecified() && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() && !ip.IsLinkLocalMulticast()
+}
+
+// choose returns the internal and the external address of a family; nil where there is none.
+func (n nodesConfig) choose(all []candidate, family v1.IPFamily) (internal, external *netip.Addr) {
+	without := func(excluded []netip.Prefix) []candidate {
+		return slices.DeleteFunc(slices.Clone(all), func(c candidate) bool {
+			return c.ip.Is4() != (family == v1.IPv4Protocol) ||
+				slices.ContainsFunc(excluded, func(p netip.Prefix) bool { return p.Contains(c.ip) })
+		})
+	}
+	inside, outside := without(n.ExcludeInternal), without(n.ExcludeExternal)
+	internal = pick(inside, n.InternalCIDRs, n.InternalNetwork)
+	external = pick(outside, n.ExternalCIDRs, n.ExternalNetwork)
+	if internal == nil && external == nil {
+		internal, external = first(inside), first(outside)
+	}
+	return internal, external
+}
+
+// pick returns the candidate in the first network that has one, or else the first on the vSphere network of a name.
+func pick(all []candidate, prefixes []netip.Prefix, network string) *netip.Addr {
+	for _, p := range prefixes {
+		for _, c := range all {
+			if p.Contains(c.ip) {
+				return &c.ip
+			}
+		}
+	}
+	for _, c := range all {
+		if network != "" && strings.EqualFold(c.network, network) {
+			return &c.ip
+		}
+	}
+	return nil
+}
+
+func first(all []candidate) *netip.Addr {
+	if len(all) == 0 {
+		return nil
+	}
+	return &all[0].ip
+}
+
+// staticAddresses are those that cloud-init's configuration of the network sets, in the order of the document.
+func staticAddresses(metadata, encoding string) ([]netip.Addr, error) {
+	if metadata == "" || encoding != "base64" {
+		return nil, nil
+	}
+	text, err := base64.StdEncoding.DecodeString(strings.TrimSpace(metadata))
+	if err != nil {
+		return nil, errors.New("is not in base64, as its encoding says")
+	}
+	var document struct {
+		Network yaml.Node `yaml:"network"`
+	}
+	if err := unmarshal(text, &document); err != nil {
+		return nil, errors.New("is not YAML")
+	}
+	network := document.Network
+	if network.Kind == 0 {
+		return nil, nil
+	}
+	var coded struct {
+		Encoding string `yaml:"network.encoding"`
+	}
+	if err := unmarshal(text, &coded); err == nil && coded.Encoding != "" {
+		inner, err := decode(network.Value, coded.Encoding)
+		if err != nil {
+			return nil, err
+		}
+		network = yaml.Node{}
+		if err := unmarshal(inner, &network); err != nil {
+			return nil, errors.New("network is not YAML")
+		}
+	}
+	return ethernets(&network)
+}
+
+// unmarshal keeps crashes of the parser within the answer.
+func unmarshal(text []byte, into any) error { return yaml.Unmarshal(text, into) } //nolint:wrapcheck // callers say what it was
+
+// maxNetwork bounds a configuration that is compressed.
+const maxNetwork = 1 << 20
+
+func decode(text, encoding string) ([]byte, error) {
+	raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
+	if err != nil {
+		return nil, errors.New("network is not in base64, as network.encoding says")
+	}
+	switch encoding {
+	case "base64", "b64":
+		return raw, nil
+	case "gzip+base64", "gz+b64":
+		r, err := gzip.NewReader(bytes.NewReader(raw))
+		if err != nil {
+			return nil, errors.New("network is not compressed, as network.encoding says")
+		}
+		return io.ReadAll(io.LimitReader(r, maxNetwork)) //nolint:wrapcheck // a reader in memory
+	}
+	return nil, fmt.Errorf("network.encoding is %q; use base64 or gzip+base64", encoding)
+}
+
+// ethernets walks the document as it stands, for a map of Go would have another order each time.
+func ethernets(document *yaml.Node) (all []netip.Addr, err error) {
+	node := document
+	if node.Kind == yaml.DocumentNode && len(node.Content) > 0 {
+		node = node.Content[0]
+	}
+	pairs(node, func(key string, value *yaml.Node, ok bool) {
+		if !ok || key != "ethernets" {
+			return
+		}
+		pairs(value, func(_ string, nic *yaml.Node, ok bool) {
+			var one struct {
+				Addresses []string `yaml:"addresses"`
+			}
+			if !ok || nic.Decode(&one) != nil {
+				err = errors.New("network has ethernets that are none")
+				return
+			}
+			for _, text := range one.Addresses {
+				address, _, _ := strings.Cut(text, "/")
+				if ip, err := netip.ParseAddr(address); err == nil {
+					all = append(all, ip.Unmap())
+				}
+			}
+		})
+	})
+	return all, err
+}

@@ -1,0 +1,414 @@
+package vsphere
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// file is what vsphere.conf says, in whichever of its two forms.
+type file struct {
+	// keys are the values of single keys by their name in YAML.
+	keys map[string]string
+	// vcenters and classes are the sections that have a name, with the values of their keys.
+	vcenters, classes map[string]map[string]string
+	// ini is set for the form in which the name of a vCenter is its address.
+	ini     bool
+	unknown []error
+}
+
+const (
+	sectionVCenter = "vcenter"
+	sectionClass   = "loadBalancerClass"
+)
+
+// vcenterKeys and classKeys are the keys of sections that have a name.
+var (
+	vcenterKeys = []string{
+		"server", "user", "password", "port", "insecureFlag", "datacenters", "soapRoundtripCount", "caFile", "thumbprint", "secretName",
+		"secretNamespace", "ipFamily",
+	}
+	classKeys = []string{"ipPoolName", "ipPoolId", "tcpAppProfileName", "tcpAppProfilePath", "udpAppProfileName", "udpAppProfilePath"}
+)
+
+// readFile reads either form. What begins with a section in brackets is INI; all else is YAML, so that its faults are reported as such.
+func readFile(data []byte) (file, error) {
+	f := file{keys: map[string]string{}, vcenters: map[string]map[string]string{}, classes: map[string]map[string]string{}}
+	for line := range bytes.Lines(data) {
+		line = bytes.TrimSpace(line)
+		if len(line) == 0 || line[0] == '#' {
+			continue
+		}
+		if line[0] == '[' || line[0] == ';' {
+			f.ini = true
+			err := f.readINI(data)
+			return f, err
+		}
+		err := f.readYAML(data)
+		return f, err
+	}
+	return f, nil
+}
+
+func (f *file) readINI(data []byte) error {
+	entries, err := schema.ReadINI(data)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		value := e.Value
+		switch strings.ToLower(value) {
+		case "yes", "on":
+			value = "true"
+		case "no", "off":
+			value = "false"
+		case "":
+			if e.Blank {
+				value = "true"
+			}
+		}
+		section, isOurs := sectionOf(e.Section)
+		if !isOurs {
+			section = e.Section
+		}
+		f.set(section, e.Subsection, camel(e.Key), value, "key "+e.FileKey()+" of the cloud config")
+	}
+	return nil
+}
+
+// sectionOf translates the name of a section of the INI form.
+func sectionOf(ini string) (string, bool) {
+	section, ok := map[string]string{
+		"global": "global", "virtualcenter": sectionVCenter, "labels": "labels", "nodes": "nodes", "loadbalancer": "loadBalancer",
+		"loadbalancerclass": sectionClass, "nsxt": "nsxt", "route": "route",
+	}[strings.ToLower(ini)]
+	return section, ok
+}
+
+// camel translates the name of a key of the INI form: "ca-file" is caFile.
+func camel(key string) string {
+	parts := strings.Split(strings.ToLower(key), "-")
+	for i, p := range parts[1:] {
+		if p != "" {
+			parts[i+1] = strings.ToUpper(p[:1]) + p[1:]
+		}
+	}
+	return strings.Join(parts, "")
+}
+
+// set takes in one key, or notes that it is unknown.
+func (f *file) set(section, name, key, value, place string) {
+	switch {
+	case section == sectionVCenter && name != "":
+		f.setIn(f.vcenters, vcenterKeys, name, key, value, place)
+	case section == sectionClass && name != "":
+		f.setIn(f.classes, classKeys, name, key, value, place)
+	case name == "" && slices.ContainsFunc(Options, func(o option) bool { return o.FileKey == section+"."+key }):
+		f.keys[section+"."+key] = value
+	default:
+		f.note(place, section+"."+key)
+	}
+}
+
+func (f *file) setIn(sections map[string]map[string]string, known []string, name, key, value, place string) {
+	if sections[name] == nil {
+		sections[name] = map[string]string{}
+	}
+	if slices.Contains(known, key) {
+		sections[name][key] = value
+		return
+	}
+	reason := "is unknown and has no effect; there are " + strings.Join(known, ", ")
+	if near := schema.Nearest(camel(key), known); near != "" {
+		reason = fmt.Sprintf("is unknown and has no effect; did you mean %s?", near)
+	}
+	f.unknown = append(f.unknown, &schema.Problem{Place: place, Reason: reason, Warning: true})
+}
+
+func (f *file) note(place, key string) {
+	var known []string
+	for _, o := range Options {
+		if o.FileKey != "" {
+			known = append(known, o.FileKey)
+		}
+	}
+	reason := "is unknown and has no effect"
+	section, name, _ := strings.Cut(key, ".")
+	if near := schema.Nearest(section+"."+camel(name), known); near != "" {
+		reason += fmt.Sprintf("; did you mean %s?", near)
+	}
+	f.unknown = append(f.unknown, &schema.Problem{Place: place, Reason: reason, Warning: true})
+}
+
+func (f *file) warnings() error { return errors.Join(f.unknown...) }
+
+// readYAML reads the sections. Keys that occur twice count as they stand last.
+func (f *file) readYAML(data []byte) error {
+	var doc yaml.Node
+	if err := yaml.Unmarshal(data, &doc); err != nil {
+		return &schema.Problem{Place: "cloud config", Reason: "is not YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")}
+	}
+	if len(doc.Content) == 0 {
+		return nil
+	}
+	var problems []error
+	pairs(doc.Content[0], func(section string, content *yaml.Node, ok bool) {
+		if !ok {
+			problems = append(problems, badYAML(content, "", "must be sections with keys"))
+			return
+		}
+		named := section == sectionVCenter || section == sectionClass
+		pairs(content, func(key string, value *yaml.Node, ok bool) {
+			switch {
+			case !ok:
+				problems = append(problems, badYAML(value, section, "must have keys"))
+			case named:
+				if section == sectionVCenter {
+					f.vcenters[key] = map[string]string{}
+				} else {
+					f.classes[key] = map[string]string{}
+				}
+				pairs(value, func(inner string, value *yaml.Node, ok bool) {
+					problems = append(problems, f.setYAML(section, key, inner, value, ok))
+				})
+			default:
+				problems = append(problems, f.setYAML(section, "", key, value, true))
+			}
+		})
+	})
+	return errors.Join(problems...)
+}
+
+// setYAML takes in the value of one key.
+func (f *file) setYAML(section, name, key string, value *yaml.Node, ok bool) error {
+	path := strings.Join(slices.DeleteFunc([]string{section, name, key}, func(s string) bool { return s == "" }), ".")
+	if !ok {
+		return badYAML(value, path, "must have keys")
+	}
+	text, err := scalar(value)
+	if err != nil {
+		return badYAML(value, path, err.Error())
+	}
+	f.set(section, name, key, text, fmt.Sprintf("key %s of the cloud config, line %d", path, value.Line))
+	return nil
+}
+
+func badYAML(node *yaml.Node, path, reason string) error {
+	place := "cloud config"
+	if path != "" {
+		place = "key " + path + " of the cloud config"
+	}
+	return &schema.Problem{Place: fmt.Sprintf("%s, line %d", place, node.Line), Reason: reason}
+}
+
+// pairs calls f for each key of a mapping, and once with false for what is none. An empty value has no keys.
+func pairs(node *yaml.Node, f func(key string, value *yaml.Node, ok bool)) {
+	for node.Kind == yaml.AliasNode {
+		node = node.Alias
+	}
+	if node.Kind == yaml.ScalarNode && node.Tag == "!!null" {
+		return
+	}
+	if node.Kind != yaml.MappingNode {
+		f("", node, false)
+		return
+	}
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		f(node.Content[i].Value, node.Content[i+1], true)
+	}
+}
+
+// scalar is a value as text: a list with commas, a mapping as JSON.
+func scalar(node *yaml.Node) (string, error) {
+	for node.Kind == yaml.AliasNode {
+		node = node.Alias
+	}
+	switch node.Kind {
+	case yaml.ScalarNode:
+		if node.Tag == "!!null" {
+			return "", nil
+		}
+		return node.Value, nil
+	case yaml.SequenceNode:
+		items := []string{}
+		for _, n := range node.Content {
+			if n.Kind != yaml.ScalarNode {
+				return "", errors.New("must be a list of texts")
+			}
+			items = append(items, n.Value)
+		}
+		return strings.Join(items, ","), nil
+	}
+	var m map[string]string
+	if err := node.Decode(&m); err != nil {
+		return "", errors.New("must be keys with texts")
+	}
+	encoded, err := json.Marshal(m)
+	return string(encoded), err
+}
+
+// understand completes the configuration: sections with names, inheritance, and what several keys mean together.
+func (c *Config) understand(f file, in registry.Inputs) error {
+	var problems []error
+	note := func(err error) { problems = append(problems, err) }
+	c.Nodes.InternalCIDRs, _ = parseCIDRs(c.raw.InternalCIDRs)     // the table has refused what is none
+	c.Nodes.ExternalCIDRs, _ = parseCIDRs(c.raw.ExternalCIDRs)     // likewise
+	c.Nodes.ExcludeInternal, _ = parseCIDRs(c.raw.ExcludeInternal) // likewise
+	c.Nodes.ExcludeExternal, _ = parseCIDRs(c.raw.ExcludeExternal) // likewise
+	c.NodeLabels, _ = parseNodeLabels(c.raw.NodeLabels)            // likewise
+	_, c.SkipNodeDeletion = present(in, envSkipDeletion)
+	if c.Global.SecretsDirectory == "" {
+		c.Global.SecretsDirectory = defaultSecretsDirectory
+	}
+	if info, err := os.Stat(c.Global.SecretsDirectory); err != nil || !info.IsDir() {
+		c.Global.SecretsDirectory = ""
+	}
+	if server := c.Global.Server; server != "" && f.vcenters[server] == nil {
+		f.vcenters[server] = map[string]string{"server": server}
+	}
+	for _, key := range slices.Sorted(maps.Keys(f.vcenters)) {
+		own := f.vcenters[key]
+		if own["server"] == "" && !f.ini {
+			note(problem("vcenter."+key+".server", "vsphere.conf does not have the VirtualCenter IP address specified: set it"))
+		}
+		v, err := c.vcenter(key, own, in)
+		note(err)
+		c.VCenters = append(c.VCenters, v)
+	}
+	if len(c.VCenters) == 0 {
+		note(problem("vcenter", "No Virtual Center hosts defined: set global.server, or a section vcenter.<name> with server"))
+	}
+	note(c.loadBalancerSections(f))
+	note(c.NSXT.check(c.LoadBalancer.Enabled || c.Route.RouterPath != ""))
+	return errors.Join(problems...)
+}
+
+const (
+	defaultSecretsDirectory = "/etc/cloud/secrets" //nolint:gosec // a folder
+	defaultSecretNamespace  = "kube-system"
+)
+
+// present reports whether a variable is set, to whatever value.
+func present(in registry.Inputs, name string) (string, bool) {
+	if in.LookupEnv == nil {
+		return "", false
+	}
+	return in.LookupEnv(name)
+}
+
+func problem(key, reason string) error {
+	return &schema.Problem{Place: "key " + key + " of the cloud config", Reason: reason}
+}
+
+// vcenter returns a vCenter with what it inherits.
+func (c *Config) vcenter(key string, own map[string]string, in registry.Inputs) (vcenterConfig, error) {
+	at := func(name string) string { return "vcenter." + key + "." + name }
+	g := c.Global
+	insecure, flagErr := strconv.ParseBool(cmp.Or(own["insecureFlag"], "false"))
+	v := vcenterConfig{
+		Key: key, Server: cmp.Or(own["server"], key), Port: g.Port, User: g.User, Password: g.Password, Insecure: g.Insecure || insecure,
+		CAFile: cmp.Or(own["caFile"], g.CAFile), Thumbprint: cmp.Or(own["thumbprint"], g.Thumbprint), Datacenters: c.raw.Datacenters,
+	}
+	if own["datacenters"] != "" {
+		v.Datacenters = splitList(own["datacenters"])
+	}
+	var problems []error
+	if text := own["port"]; text != "" {
+		port, err := strconv.Atoi(text)
+		if err != nil || port < 1 || port > 65535 {
+			problems = append(problems, &schema.Problem{Place: "key " + at("port") + " of the cloud config", Value: text, Reason: "is no port"})
+		}
+		v.Port = port
+	}
+	if flagErr != nil {
+		problems = append(problems, problem(at("insecureFlag"), "is neither true nor false"))
+	}
+	if err := checkThumbprint(v.Thumbprint); v.Thumbprint != "" && err != nil {
+		problems = append(problems, problem(at("thumbprint"), err.Error()))
+	}
+	if _, err := v.endpoint(in.AllowInsecureEndpoints); err != nil {
+		problems = append(problems, &schema.Problem{Place: "key " + at("server") + " of the cloud config", Value: v.Server, Reason: err.Error()})
+	}
+	problems = append(problems, v.credentials(g, own, at), v.families(c.raw.IPFamily, own["ipFamily"], in, at))
+	return v, errors.Join(problems...)
+}
+
+// credentials decides where user and password come from: the vCenter's own Secret, the folder, the global Secret, the file.
+func (v *vcenterConfig) credentials(g globalConfig, own map[string]string, at func(string) string) error {
+	if own["user"] != "" {
+		v.User = schema.NewSecret(own["user"])
+	}
+	if own["password"] != "" {
+		v.Password = schema.NewSecret(own["password"])
+	}
+	switch {
+	case own["secretName"] != "":
+		v.SecretName, v.SecretNamespace = own["secretName"], cmp.Or(own["secretNamespace"], g.SecretNamespace, defaultSecretNamespace)
+	case g.SecretsDirectory != "" && (v.User.IsZero() || g.SecretName != ""):
+		v.SecretsDirectory = g.SecretsDirectory
+	case g.SecretName != "":
+		v.SecretName, v.SecretNamespace = g.SecretName, cmp.Or(g.SecretNamespace, defaultSecretNamespace)
+	}
+	if v.SecretName != "" || v.SecretsDirectory != "" {
+		return nil
+	}
+	var problems []error
+	if v.User.IsZero() {
+		problems = append(problems, problem(at("user"), "Username is missing: set it, or global.user, or secretName"))
+	}
+	if v.Password.IsZero() {
+		problems = append(problems, problem(at("password"), "Password is missing: set it, or global.password, or secretName"))
+	}
+	return errors.Join(problems...)
+}
+
+func (v *vcenterConfig) families(global []string, own string, in registry.Inputs, at func(string) string) error {
+	items := global
+	if own != "" {
+		items = splitList(own)
+	}
+	families, err := parseFamilies(items)
+	if err != nil {
+		return problem(at("ipFamily"), err.Error())
+	}
+	v.IPFamilies = families
+	if len(families) == 0 {
+		v.IPFamilies = []v1.IPFamily{v1.IPv4Protocol}
+	}
+	if _, ok := present(in, envDualStack); len(families) > 1 && !ok {
+		return problem(at("ipFamily"), "has more than one family, which needs the environment variable "+envDualStack)
+	}
+	return nil
+}
+
+// unused warns about what is set and has no effect.
+func (c *Config) unused() error {
+	var problems []error
+	warn := func(set bool, key, reason string) {
+		if set {
+			p := &schema.Problem{Place: "key " + key + " of the cloud config", Reason: reason, Warning: true}
+			problems = append(problems, p)
+		}
+	}
+	warn(c.raw.RoundTrips != "", "global.soapRoundtripCount", "has no effect: failed calls are repeated where that is safe")
+	warn(c.raw.APIDisable != "", "global.apiDisable", "has no effect: there is no such API")
+	warn(c.raw.APIBinding != "", "global.apiBinding", "has no effect: there is no such API")
+	zone, region := c.Labels.Zone != "", c.Labels.Region != ""
+	warn(zone && !region, "labels.zone", "has no effect without labels.region: nodes get neither zone nor region")
+	warn(region && !zone, "labels.region", "has no effect without labels.zone: nodes get neither zone nor region")
+	return errors.Join(problems...)
+}

@@ -1,0 +1,357 @@
+package vsphere
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/registry/rescue"
+)
+
+const (
+	// pageSize is how many objects a page of a listing has: 2.6 kB each, and up to ten times that where the guests report the
+	// interfaces of all their pods. smallPage serves where an answer was too large.
+	pageSize  = 2000
+	smallPage = 200
+	// straggler is how long a listing waits for a vCenter once another one has answered.
+	straggler = 10 * time.Second
+)
+
+// seen is what a vCenter has shown.
+type seen struct {
+	*sync.Mutex
+	// machines are all that were ever shown and are not proved to be gone.
+	machines map[types.ManagedObjectReference]machine
+	// shown are those of the last listing; unknown those of them of which nobody knows which they are.
+	shown   []machine
+	unknown []machine
+	tree    tree
+	// problem is what is wrong with the datacenters of the configuration.
+	problem error
+	page    int32
+}
+
+func newSeen() seen {
+	return seen{Mutex: &sync.Mutex{}, machines: map[types.ManagedObjectReference]machine{}, page: pageSize}
+}
+
+func (s *seen) places() tree {
+	s.Lock()
+	defer s.Unlock()
+	return s.tree
+}
+
+// recall fills in what is not shown now of virtual machines that were read, and remembers the others.
+func (s *seen) recall(machines []machine) (known, unknown []machine) {
+	s.Lock()
+	defer s.Unlock()
+	for _, m := range machines {
+		before, ok := s.machines[m.Ref]
+		switch {
+		case m.UUID != "":
+			s.machines[m.Ref] = m
+		case ok:
+			m = m.remembering(before)
+		default:
+			unknown = append(unknown, m)
+			continue
+		}
+		known = append(known, m)
+	}
+	return known, unknown
+}
+
+// of returns what is remembered with an ID.
+func (s *seen) of(id string) []machine {
+	s.Lock()
+	defer s.Unlock()
+	var list []machine
+	for _, m := range s.machines {
+		if canonical(m.UUID) == id {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+func (s *seen) forget(ref types.ManagedObjectReference) {
+	s.Lock()
+	defer s.Unlock()
+	delete(s.machines, ref)
+}
+
+// answer is what one vCenter has answered.
+type answer struct {
+	machines []machine
+	calls    int
+	err      error
+}
+
+// all asks every vCenter at once. Those that take long are not waited for once another one has answered.
+func (a *api) all(ctx context.Context, ask func(context.Context, *vcenter) answer) []answer {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	list := make([]answer, len(a.vcenters))
+	var group sync.WaitGroup
+	var once sync.Once
+	for i, v := range a.vcenters {
+		group.Add(1)
+		rescue.Go("asking vCenter "+v.config.Key, func() {
+			defer group.Done()
+			list[i].err = errors.New("no answer")
+			if list[i] = ask(ctx, v); list[i].err == nil {
+				once.Do(func() { time.AfterFunc(straggler, cancel) })
+			}
+		})
+	}
+	group.Wait()
+	return list
+}
+
+// instances lists the virtual machines of all vCenters. Those of a vCenter that does not answer are the ones that it showed before,
+// and every question about them is an error; the nodes of the others go on.
+func (a *api) instances(ctx context.Context) ([]instance, int, error) {
+	var machines []machine
+	var problems []error
+	calls := 0
+	for i, got := range a.all(ctx, func(ctx context.Context, v *vcenter) answer { return v.list(ctx) }) {
+		calls += got.calls
+		if got.err != nil {
+			problems = append(problems, got.err)
+			machines = append(machines, a.vcenters[i].unread(got.err)...)
+			continue
+		}
+		machines = append(machines, got.machines...)
+	}
+	if len(problems) == len(a.vcenters) {
+		return nil, calls, errors.Join(problems...)
+	}
+	return grouped(machines), calls, nil
+}
+
+// unread are the virtual machines that were shown before.
+func (v *vcenter) unread(problem error) []machine {
+	v.inventory.Lock()
+	defer v.inventory.Unlock()
+	list := slices.Clone(v.inventory.shown)
+	for i := range list {
+		list[i].Problem = cloudapi.NotAbsence(problem)
+	}
+	return list
+}
+
+// list lists the virtual machines of one vCenter.
+func (v *vcenter) list(ctx context.Context) answer {
+	got := answer{}
+	got.err = v.do(ctx, "listing virtual machines", func(ctx context.Context, s *session) error {
+		view, err := s.viewOfAll(ctx)
+		if err != nil {
+			return err
+		}
+		objects, calls, err := s.retrieveAll(ctx, view, v.page())
+		if isFault[types.ManagedObjectNotFound](err) {
+			s.forgetView()
+			return fmt.Errorf("%w: %w", errSessionEnded, err)
+		}
+		if err != nil {
+			v.smallerPages(err)
+			return err
+		}
+		got.calls = calls
+		got.machines, err = v.take(s, objects)
+		return err
+	})
+	return got
+}
+
+func (v *vcenter) page() int32 {
+	v.inventory.Lock()
+	defer v.inventory.Unlock()
+	return v.inventory.page
+}
+
+// smallerPages asks for less where an answer was larger than any may be.
+func (v *vcenter) smallerPages(err error) {
+	e, ok := errors.AsType[*cloudapi.Error](err)
+	if !ok || e.Status != 200 {
+		return
+	}
+	v.inventory.Lock()
+	defer v.inventory.Unlock()
+	v.inventory.page = smallPage
+}
+
+// take makes virtual machines and places of what was listed.
+func (v *vcenter) take(s *session, objects []types.ObjectContent) ([]machine, error) {
+	t := tree{}
+	var machines []machine
+	viewed := -1
+	for _, o := range objects {
+		switch o.Obj.Type {
+		case kindMachine:
+			m, err := newMachine(v.config.Key, o)
+			if err != nil {
+				return nil, err
+			}
+			machines = append(machines, m)
+		case kindView:
+			viewed = machinesIn(o)
+		default:
+			t[o.Obj] = newPlace(o)
+		}
+	}
+	if viewed != len(machines) {
+		return nil, &cloudapi.Error{
+			Class: cloudapi.ErrTransient, Message: fmt.Sprintf("the listing broke off: %d of %d virtual machines", len(machines), max(viewed, 0)),
+		}
+	}
+	inside, problem := t.datacenters(v.config.Datacenters, s.ServiceContent.RootFolder)
+	for i := range machines {
+		m := &machines[i]
+		m.Path = t.path(m.Parent, m.Name)
+		m.Outside = !slices.ContainsFunc(t.chain(m.Parent), func(ref types.ManagedObjectReference) bool { return inside[ref] })
+	}
+	known, unknown := v.inventory.recall(machines)
+	v.inventory.Lock()
+	defer v.inventory.Unlock()
+	v.inventory.shown, v.inventory.unknown, v.inventory.tree, v.inventory.problem = known, unknown, t, problem
+	return slices.Clone(known), nil
+}
+
+const (
+	kindMachine = "VirtualMachine"
+	kindView    = "ContainerView"
+)
+
+// machinesIn counts the virtual machines that a view has.
+func machinesIn(view types.ObjectContent) int {
+	for _, p := range view.PropSet {
+		if refs, ok := p.Val.(types.ArrayOfManagedObjectReference); ok {
+			n := 0
+			for _, ref := range refs.ManagedObjectReference {
+				if ref.Type == kindMachine {
+					n++
+				}
+			}
+			return n
+		}
+	}
+	return -1
+}
+
+func newPlace(o types.ObjectContent) place {
+	var p place
+	for _, prop := range o.PropSet {
+		switch v := prop.Val.(type) {
+		case string:
+			p.Name = v
+		case types.ManagedObjectReference:
+			p.Parent = v
+		}
+	}
+	return p
+}
+
+// placeKinds are the kinds of objects that virtual machines are in; clusters are compute resources, and vApps are resource pools.
+var placeKinds = []string{"HostSystem", "ComputeResource", "ResourcePool", kindFolder, kindDatacenter}
+
+// viewOfAll returns the view over everything, made once in a session.
+func (s *session) viewOfAll(ctx context.Context) (types.ManagedObjectReference, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.view != nil {
+		return *s.view, nil
+	}
+	answer, err := methods.CreateContainerView(named(ctx, "CreateContainerView"), s, &types.CreateContainerView{
+		This: *s.ServiceContent.ViewManager, Container: s.ServiceContent.RootFolder, Type: append([]string{kindMachine}, placeKinds...), Recursive: true,
+	})
+	if err != nil {
+		return types.ManagedObjectReference{}, err //nolint:wrapcheck // apiError names it
+	}
+	s.view = &answer.Returnval
+	return answer.Returnval, nil
+}
+
+func (s *session) forgetView() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.view = nil
+}
+
+// retrieveAll reads everything in a view, and the view itself, by which it is known whether that was everything.
+func (s *session) retrieveAll(ctx context.Context, view types.ManagedObjectReference, page int32) (all []types.ObjectContent, calls int, err error) {
+	wanted := []types.PropertySpec{{Type: kindMachine, PathSet: paths}, {Type: kindView, PathSet: []string{"view"}}}
+	for _, kind := range placeKinds {
+		wanted = append(wanted, types.PropertySpec{Type: kind, PathSet: []string{"name", "parent"}})
+	}
+	request := &types.RetrievePropertiesEx{
+		This: s.ServiceContent.PropertyCollector, Options: types.RetrieveOptions{MaxObjects: page},
+		SpecSet: []types.PropertyFilterSpec{{
+			PropSet: wanted,
+			ObjectSet: []types.ObjectSpec{{
+				Obj:       view,
+				SelectSet: []types.BaseSelectionSpec{&types.TraversalSpec{Type: kindView, Path: "view"}},
+			}},
+		}},
+	}
+	ctx, listing := cloudapi.WatchListing(ctx)
+	first, err := methods.RetrievePropertiesEx(named(ctx, "RetrievePropertiesEx"), s, request)
+	if err != nil {
+		return nil, 1, err //nolint:wrapcheck // apiError names it
+	}
+	for calls = 1; ; calls++ {
+		if first.Returnval == nil {
+			return all, calls, nil
+		}
+		all = append(all, first.Returnval.Objects...)
+		token := first.Returnval.Token
+		if err := listing.Add(len(first.Returnval.Objects)); err != nil || token == "" {
+			return all, calls, err //nolint:wrapcheck // ours
+		}
+		if err := listing.Turn(token); err != nil {
+			return nil, calls, err //nolint:wrapcheck // ours
+		}
+		next, err := methods.ContinueRetrievePropertiesEx(named(ctx, "ContinueRetrievePropertiesEx"), s, &types.ContinueRetrievePropertiesEx{
+			This: s.ServiceContent.PropertyCollector, Token: token,
+		})
+		if err != nil {
+			return nil, calls, err //nolint:wrapcheck // apiError names it
+		}
+		first.Returnval = &next.Returnval
+	}
+}
+
+// retrieve reads virtual machines by reference. One that does not exist fails the call.
+func (s *session) retrieve(ctx context.Context, vcenter string, refs []types.ManagedObjectReference) ([]machine, error) {
+	request := &types.RetrievePropertiesEx{
+		This: s.ServiceContent.PropertyCollector, SpecSet: []types.PropertyFilterSpec{{PropSet: []types.PropertySpec{{Type: kindMachine, PathSet: paths}}}},
+	}
+	for _, ref := range refs {
+		request.SpecSet[0].ObjectSet = append(request.SpecSet[0].ObjectSet, types.ObjectSpec{Obj: ref})
+	}
+	answer, err := methods.RetrievePropertiesEx(named(ctx, "RetrievePropertiesEx virtual machine"), s, request)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // apiError names it
+	}
+	var list []machine
+	if answer.Returnval != nil {
+		for _, o := range answer.Returnval.Objects {
+			m, err := newMachine(vcenter, o)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, m)
+		}
+	}
+	if len(list) != len(refs) {
+		return nil, &cloudapi.Error{Class: cloudapi.ErrTransient, Message: fmt.Sprintf("the answer has %d of %d virtual machines", len(list), len(refs))}
+	}
+	return list, nil
+}

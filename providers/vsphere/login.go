@@ -1,0 +1,148 @@
+package vsphere
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/vmware/govmomi/sts"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+)
+
+// credentials reads what to log in with: the Secret or the folder anew, where the configuration names one.
+func (v *vcenter) credentials(ctx context.Context) (credentials, error) {
+	c := v.config
+	var data map[string][]byte
+	var from string
+	var err error
+	switch {
+	case c.SecretName != "":
+		from = fmt.Sprintf("Secret %s/%s", c.SecretNamespace, c.SecretName)
+		data, err = v.readSecret(ctx)
+	case c.SecretsDirectory != "":
+		from = "folder " + c.SecretsDirectory
+		data, err = readDirectory(c.SecretsDirectory)
+	default:
+		return credentials{user: c.User.Reveal(), password: c.Password.Reveal()}, nil
+	}
+	if err != nil {
+		return credentials{}, fmt.Errorf("%s: %w", from, err)
+	}
+	found, ignored, err := parseCredentials(data, c.Server)
+	if len(ignored) > 0 {
+		klog.Warningf("%s: ignoring the unknown keys %s; keys are %s.username and %s.password", from, strings.Join(ignored, ", "), c.Server, c.Server)
+	}
+	if errors.Is(err, errNoCredentials) && !c.User.IsZero() && !c.Password.IsZero() {
+		return credentials{user: c.User.Reveal(), password: c.Password.Reveal()}, nil
+	}
+	if err != nil {
+		return credentials{}, fmt.Errorf("%s: %w for server %s; it has the keys %s", from, err, c.Server, keysOf(data))
+	}
+	return found, nil
+}
+
+// readSecret reads the Secret; one that is missing or cannot be read leaves the last one in force.
+func (v *vcenter) readSecret(ctx context.Context) (map[string][]byte, error) {
+	v.mu.Lock()
+	kube, known := v.kube, v.secret
+	v.mu.Unlock()
+	if kube == nil {
+		return nil, errors.New("Secrets are read once this program leads") //nolint:staticcheck // a kind of objects
+	}
+	s, err := kube.CoreV1().Secrets(v.config.SecretNamespace).Get(ctx, v.config.SecretName, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		v.mu.Lock()
+		v.secret = s.Data
+		v.mu.Unlock()
+		return s.Data, nil
+	case known != nil:
+		return known, nil
+	case apierrors.IsNotFound(err):
+		return nil, errors.New("does not exist; create it with the keys <server>.username and <server>.password")
+	}
+	return nil, fmt.Errorf("cannot be read: %w", err)
+}
+
+func isPEM(text string) bool { return strings.HasPrefix(strings.TrimSpace(text), "-----BEGIN ") }
+
+// restSigner signs requests of the REST API where the login was by certificate.
+type restSigner interface{ SignRequest(*http.Request) error }
+
+// bySSO logs in by certificate: single sign-on gives a token for it.
+func (s *session) bySSO(ctx context.Context, v *vcenter, c credentials) error {
+	pair, err := tls.X509KeyPair([]byte(c.user), []byte(c.password))
+	if err != nil {
+		return fmt.Errorf("%w: user and password are no certificate with its key: %w", errRefused, err)
+	}
+	client := s.NewServiceClient(sts.Path, sts.Namespace)
+	v.api.through(client)
+	issuer := &sts.Client{Client: client, RoundTripper: client}
+	signer, err := issuer.Issue(named(ctx, "Issue"), sts.TokenRequest{Certificate: &pair, Delegatable: true})
+	if err != nil {
+		if soap.IsSoapFault(err) {
+			return fmt.Errorf("%w by single sign-on: %s", errRefused, soap.ToSoapFault(err).String)
+		}
+		return err //nolint:wrapcheck // apiError names it
+	}
+	signed := s.WithHeader(named(ctx, "LoginByToken"), soap.Header{Security: signer})
+	answer, err := methods.LoginByToken(signed, s, &types.LoginByToken{This: *s.ServiceContent.SessionManager, Locale: locale})
+	if err != nil {
+		return err //nolint:wrapcheck // apiError names it
+	}
+	s.user, s.signer = answer.Returnval.UserName, signer
+	return nil
+}
+
+const (
+	serviceAccountToken = "/var/run/secrets/kubernetes.io/serviceaccount/token" //nolint:gosec // a path
+	sharedTimeout       = 5 * time.Second
+	maxTicket           = 64 << 10
+)
+
+// sharedSession asks the service that hands out sessions for the ticket of one.
+func (v *vcenter) sharedSession(ctx context.Context, c credentials) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, sharedTimeout)
+	defer cancel()
+	token := c.sessionToken
+	if token == "" {
+		text, err := os.ReadFile(serviceAccountToken)
+		if err != nil {
+			return "", fmt.Errorf("%w: vc-session-manager-token is not set, and the ServiceAccount has no token: %w", errRefused, err)
+		}
+		token = strings.TrimSpace(string(text))
+	}
+	r, err := http.NewRequestWithContext(named(ctx, "GET session manager"), http.MethodGet, c.sessionURL, http.NoBody)
+	if err != nil {
+		return "", fmt.Errorf("%w: vc-session-manager-url is not an address", errRefused)
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	answer, err := v.api.http.Do(r)
+	if err != nil {
+		return "", err //nolint:wrapcheck // apiError names it
+	}
+	defer answer.Body.Close()
+	var said struct {
+		Token string `json:"token"`
+	}
+	body, err := io.ReadAll(io.LimitReader(answer.Body, maxTicket))
+	if err == nil && answer.StatusCode == http.StatusOK {
+		err = json.Unmarshal(body, &said)
+	}
+	if err != nil || said.Token == "" {
+		return "", fmt.Errorf("the session manager answers HTTP %d without a token; check vc-session-manager-url", answer.StatusCode)
+	}
+	return said.Token, nil
+}

@@ -1,0 +1,215 @@
+package vsphere
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// machine is a virtual machine as one vCenter shows it.
+type machine struct {
+	// VCenter is the key of its vCenter; Ref its reference there.
+	VCenter string
+	Ref     types.ManagedObjectReference
+	Name    string
+	UUID    string
+	// Template machines never run.
+	Template   bool
+	HostName   string
+	IPAddress  string
+	NICs       []types.GuestNicInfo
+	Power      types.VirtualMachinePowerState
+	Connection types.VirtualMachineConnectionState
+	// Host, Pool and Parent begin the three chains of places in which it is.
+	Host, Pool, Parent types.ManagedObjectReference
+	GuestID            string
+	CPUs, MemoryMB     int32
+	// Metadata and Encoding are what cloud-init was given.
+	Metadata, Encoding string
+	// Path is where it is in the inventory; Outside is set where that is in none of the configured datacenters.
+	Path    string
+	Outside bool
+	// Remembered is set where vCenter shows that it exists but not its configuration, which is what we saw of it before.
+	Remembered bool
+	// Problem is why it could not be read now.
+	Problem error
+}
+
+const (
+	extraMetadata = `config.extraConfig["guestinfo.metadata"].value`
+	extraEncoding = `config.extraConfig["guestinfo.metadata.encoding"].value`
+)
+
+// paths are the properties that are read: whole objects are ten to fifty times as large.
+var paths = []string{
+	"name", "config.uuid", "summary.config.uuid", "summary.config.template", "guest.hostName", "guest.ipAddress", "guest.net",
+	"runtime.powerState", "runtime.connectionState", "runtime.host", "resourcePool", "parent", "summary.config.guestId",
+	"summary.config.numCpu", "summary.config.memorySizeMB", extraMetadata, extraEncoding,
+}
+
+// newMachine reads the properties of a virtual machine.
+func newMachine(vcenter string, o types.ObjectContent) (machine, error) {
+	m := machine{VCenter: vcenter, Ref: o.Obj}
+	if o.Obj.Value == "" {
+		return m, errors.New("an incomplete answer: an object in it has no reference")
+	}
+	for _, p := range o.PropSet {
+		m.set(p.Name, p.Val)
+	}
+	m.UUID = strings.ToLower(strings.TrimSpace(m.UUID))
+	for _, missing := range o.MissingSet {
+		switch f := missing.Fault.Fault.(type) {
+		case *types.NotAuthenticated:
+			return m, errSessionEnded
+		case *types.InvalidProperty:
+			// A vCenter that is too old for it.
+		default:
+			if !slices.Contains(optional, missing.Path) {
+				m.Problem = fmt.Errorf("virtual machine %s (%s) in vCenter %s: property %s is refused: %s",
+					cmp.Or(m.Name, "without a name"), m.Ref.Value, vcenter, missing.Path, missingText(f, missing.Fault.LocalizedMessage))
+			}
+		}
+	}
+	return m, nil
+}
+
+// optional are properties without which a virtual machine is understood.
+var optional = []string{extraMetadata, extraEncoding, "runtime.host", "resourcePool", "parent", "guest.ipAddress"}
+
+func missingText(f any, message string) string {
+	if f, ok := f.(*types.NoPermission); ok {
+		return "the account lacks " + f.PrivilegeId
+	}
+	return cmp.Or(message, strings.TrimPrefix(fmt.Sprintf("%T", f), "*types."))
+}
+
+func (m *machine) set(path string, value any) {
+	switch v := value.(type) {
+	case string:
+		if at := m.text(path); at != nil && v != "" {
+			*at = v
+		}
+	case types.ArrayOfGuestNicInfo:
+		m.NICs = v.GuestNicInfo
+	case types.VirtualMachinePowerState:
+		m.Power = v
+	case types.VirtualMachineConnectionState:
+		m.Connection = v
+	case types.ManagedObjectReference:
+		switch path {
+		case "runtime.host":
+			m.Host = v
+		case "resourcePool":
+			m.Pool = v
+		case "parent":
+			m.Parent = v
+		}
+	case bool:
+		m.Template = m.Template || v && path == "summary.config.template"
+	case int32:
+		switch path {
+		case "summary.config.numCpu":
+			m.CPUs = v
+		case "summary.config.memorySizeMB":
+			m.MemoryMB = v
+		}
+	}
+}
+
+func (m *machine) text(path string) *string {
+	switch path {
+	case "name":
+		return &m.Name
+	case "config.uuid", "summary.config.uuid":
+		return &m.UUID
+	case "guest.hostName":
+		return &m.HostName
+	case "guest.ipAddress":
+		return &m.IPAddress
+	case "summary.config.guestId":
+		return &m.GuestID
+	case extraMetadata:
+		return &m.Metadata
+	case extraEncoding:
+		return &m.Encoding
+	}
+	return nil
+}
+
+// remembering fills in what was seen before of a virtual machine whose configuration is not shown now.
+func (m machine) remembering(before machine) machine {
+	shown := m
+	m = before
+	m.Name, m.Power, m.Connection, m.Problem = cmp.Or(shown.Name, before.Name), shown.Power, shown.Connection, shown.Problem
+	m.Remembered = true
+	return m
+}
+
+// String names it in messages.
+func (m machine) String() string {
+	return fmt.Sprintf("%s (%s in vCenter %s)", m.Name, m.Ref.Value, m.VCenter)
+}
+
+// instance is everything that has one UUID: one virtual machine, or also copies of it.
+type instance struct {
+	ID       string
+	Machines []machine
+}
+
+// grouped puts virtual machines together by UUID. Templates are left out: they never run, and share their copies' UUIDs.
+func grouped(machines []machine) []instance {
+	at := map[string]int{}
+	var all []instance
+	for _, m := range machines {
+		id := canonical(m.UUID)
+		if m.Template || id == "" {
+			continue
+		}
+		if i, known := at[id]; known {
+			all[i].Machines = append(all[i].Machines, m)
+			continue
+		}
+		at[id] = len(all)
+		all = append(all, instance{id, []machine{m}})
+	}
+	for _, i := range all {
+		slices.SortFunc(i.Machines, func(a, b machine) int {
+			return cmp.Or(cmp.Compare(a.VCenter, b.VCenter), cmp.Compare(a.Ref.Value, b.Ref.Value))
+		})
+	}
+	return all
+}
+
+// one returns the virtual machine of an instance: of several the one that runs, and of several that run the one with the host name.
+func (i instance) one(hostName string) (machine, error) {
+	candidates := i.Machines
+	if running := chosen(candidates, func(m machine) bool { return m.Power == types.VirtualMachinePowerStatePoweredOn }); len(running) > 0 {
+		candidates = running
+	}
+	if same := chosen(candidates, func(m machine) bool { return strings.EqualFold(m.HostName, hostName) }); hostName != "" && len(same) == 1 {
+		candidates = same
+	}
+	if len(candidates) != 1 {
+		names := make([]string, len(candidates))
+		for n, m := range candidates {
+			names[n] = m.String()
+		}
+		return machine{}, fmt.Errorf("the UUID %s is that of %d virtual machines: %s; give all but one another UUID",
+			i.ID, len(candidates), strings.Join(names, ", "))
+	}
+	return candidates[0], candidates[0].Problem
+}
+
+func chosen(machines []machine, condition func(machine) bool) []machine {
+	var some []machine
+	for _, m := range machines {
+		if condition(m) {
+			some = append(some, m)
+		}
+	}
+	return some
+}

@@ -1,0 +1,59 @@
+package vsphere
+
+import (
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+const providerIDPrefix = Name + "://"
+
+var validUUID = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+
+// parseProviderID returns the ID of the instance in a provider ID.
+func parseProviderID(text string) (string, error) {
+	rest, ok := strings.CutPrefix(text, providerIDPrefix)
+	id := canonical(rest)
+	if !ok || id == "" {
+		return "", fmt.Errorf("provider ID %q is not of the form %s<UUID>, such as %s422e4956-ad22-1139-6d72-59cc8f26bc90", text, providerIDPrefix,
+			providerIDPrefix)
+	}
+	return id, nil
+}
+
+// instanceKey is what identifies an instance behind a provider ID, whose prefix may be missing. What has the prefix is ours, even where
+// it names nothing.
+func instanceKey(providerID string) string {
+	rest, ours := strings.CutPrefix(providerID, providerIDPrefix)
+	if key := canonical(rest); key != "" || !ours {
+		return key
+	}
+	return providerID
+}
+
+// canonical is the one form of a UUID in either order of bytes: what guests report and what vCenter has differ in it on some guests.
+// It is "" for what is none.
+func canonical(text string) string {
+	id := strings.ToLower(strings.TrimSpace(text))
+	if !validUUID.MatchString(id) || strings.Trim(id, "0-") == "" {
+		return ""
+	}
+	return min(id, swapped(id))
+}
+
+// swapped is a UUID with the bytes of its first three groups in reverse.
+func swapped(id string) string {
+	groups := strings.SplitN(id, "-", 4)
+	for i, g := range groups[:3] {
+		bytes, err := hex.DecodeString(g)
+		if err != nil {
+			return id
+		}
+		for a, b := 0, len(bytes)-1; a < b; a, b = a+1, b-1 {
+			bytes[a], bytes[b] = bytes[b], bytes[a]
+		}
+		groups[i] = hex.EncodeToString(bytes)
+	}
+	return strings.Join(groups, "-")
+}

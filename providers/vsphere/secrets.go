@@ -1,0 +1,96 @@
+package vsphere
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// credentials are what a session is opened with.
+type credentials struct {
+	user, password string
+	// sessionURL is a service that hands out sessions, and sessionToken what it is asked with.
+	sessionURL, sessionToken string
+}
+
+func (c credentials) empty() bool { return c.sessionURL == "" && (c.user == "" || c.password == "") }
+
+// errNoCredentials says that a Secret has nothing for a vCenter.
+var errNoCredentials = errors.New("Credentials not found") //nolint:staticcheck // the words that users search for
+
+// parseCredentials finds the credentials of a server among the keys of a Secret. Unknown keys are named in ignored; clusters have
+// Secrets with such.
+func parseCredentials(data map[string][]byte, server string) (c credentials, ignored []string, err error) {
+	suffix, known := "", map[string]bool{}
+	for key, value := range data {
+		if s, ok := strings.CutPrefix(key, "server_"); ok && string(value) == server {
+			suffix = s
+		}
+	}
+	trimmed := func(key string) string { return strings.TrimRight(string(data[key]), "\r\n") }
+	for key := range data {
+		kinds := []string{".username", ".password", ".vc-session-manager-url", ".vc-session-manager-token"}
+		for _, kind := range kinds {
+			known[key] = known[key] || strings.HasSuffix(key, kind)
+		}
+		for _, kind := range []string{"server_", "username_", "password_"} {
+			if s, ok := strings.CutPrefix(key, kind); ok {
+				known[key] = true
+				if _, has := data["server_"+s]; !has {
+					err = fmt.Errorf("Credentials did not have all required values: %s has no server_%s", key, s) //nolint:staticcheck // as above
+				}
+			}
+		}
+		if !known[key] {
+			ignored = append(ignored, key)
+		}
+	}
+	slices.Sort(ignored)
+	c = credentials{
+		user: trimmed(server + ".username"), password: trimmed(server + ".password"),
+		sessionURL: trimmed(server + ".vc-session-manager-url"), sessionToken: trimmed(server + ".vc-session-manager-token"),
+	}
+	if c.empty() && data["server_"+suffix] != nil {
+		c.user, c.password = string(data["username_"+suffix]), string(data["password_"+suffix])
+	}
+	switch {
+	case !c.empty():
+		return c, ignored, nil // what is wrong concerns another server
+	case err != nil:
+		return c, ignored, err
+	case c.user != "" || c.password != "":
+		return c, ignored, errors.New("Username/Password is missing") //nolint:staticcheck // as above
+	}
+	return c, ignored, errNoCredentials
+}
+
+// readDirectory reads the files of a folder as the keys of a Secret.
+func readDirectory(dir string) (map[string][]byte, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("reading the folder of credentials: %w", err)
+	}
+	data := map[string][]byte{}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") {
+			continue // the links by which kubelet replaces the files
+		}
+		path := filepath.Join(dir, e.Name())
+		if info, err := os.Stat(path); err != nil || info.IsDir() {
+			continue
+		}
+		text, err := os.ReadFile(path) //nolint:gosec // the operator names the folder
+		if err != nil {
+			return nil, fmt.Errorf("reading the folder of credentials: %w", err)
+		}
+		data[e.Name()] = text
+	}
+	return data, nil
+}
+
+// keysOf are the keys of a Secret, which may be told.
+func keysOf(data map[string][]byte) string { return strings.Join(slices.Sorted(maps.Keys(data)), ", ") }

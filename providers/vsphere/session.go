@@ -1,0 +1,297 @@
+package vsphere
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+)
+
+const (
+	// Accounts are locked after a few refused logins, by default five in three minutes. The same credentials are therefore tried
+	// again after firstRefusal, and less and less often.
+	firstRefusal = 2 * time.Minute
+	maxRefusal   = 10 * time.Minute
+	// secretAge is how long the credentials of a session that works are not looked up again.
+	secretAge = time.Minute
+)
+
+// vcenter is one vCenter: its session, and what it has shown.
+type vcenter struct {
+	config   vcenterConfig
+	api      *api
+	endpoint *url.URL
+	agent    string
+
+	// turn is held by whoever logs in.
+	turn chan struct{}
+
+	mu   sync.Mutex
+	kube kubernetes.Interface
+	// session is the one that is open, nil if none is.
+	session *session
+	// looked is when credentials were read last; secret is the last Secret that could be read.
+	looked time.Time
+	secret map[string][]byte
+	// refused are the credentials that were refused last.
+	refused refusal
+	// identity is the instance UUID of the vCenter that answered first.
+	identity string
+
+	inventory seen
+	// everything is what proves absence: all who ask at about the same time share one listing.
+	everything *inventory.Inventory[string, machine]
+	places     places
+}
+
+// refusal is a refused login.
+type refusal struct {
+	sum   [sha256.Size]byte
+	until time.Time
+	pause time.Duration
+	err   error
+}
+
+// session is an open session. Nothing in it changes but view and rest, which are guarded by its own lock.
+type session struct {
+	*vim25.Client
+	user string
+	sum  [sha256.Size]byte
+	// signed is set where the login was by certificate.
+	signer restSigner
+
+	mu   sync.Mutex
+	view *types.ManagedObjectReference
+	rest string
+}
+
+func newVCenter(a *api, c vcenterConfig, endpoint *url.URL, agent string) *vcenter {
+	v := &vcenter{config: c, api: a, endpoint: endpoint, agent: agent, turn: make(chan struct{}, 1), inventory: newSeen()}
+	v.everything = inventory.New(inventory.Source[string, machine]{
+		Kind: "virtual machine", ID: func(m machine) string { return m.Ref.Value }, List: v.complete,
+	})
+	return v
+}
+
+func (v *vcenter) setKube(kube kubernetes.Interface) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.kube = kube
+}
+
+// do runs calls in the session. Where that has ended, a new one is opened, once.
+func (v *vcenter) do(ctx context.Context, what string, calls func(context.Context, *session) error) error {
+	for attempt := 0; ; attempt++ {
+		s, err := v.open(ctx)
+		if err != nil {
+			return err
+		}
+		watched, last := cloudapi.RecordLastResponse(ctx)
+		err = apiError(calls(watched, s), last, v.config.Key, what)
+		if !isFault[types.NotAuthenticated](err) && !errors.Is(err, errSessionEnded) {
+			return err
+		}
+		v.drop(s)
+		if attempt > 0 {
+			return err
+		}
+	}
+}
+
+// errSessionEnded is an answer that shows that the session has ended, where vCenter does not say so.
+var errSessionEnded = errors.New("the session has ended")
+
+func (v *vcenter) drop(s *session) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.session == s {
+		v.session = nil
+	}
+}
+
+// current returns the open session where its credentials need no look.
+func (v *vcenter) current() *session {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.session != nil && time.Since(v.looked) < secretAge {
+		return v.session
+	}
+	return nil
+}
+
+// open returns the open session, or logs in: one caller at a time, and the others get what it has got.
+func (v *vcenter) open(ctx context.Context) (*session, error) {
+	if s := v.current(); s != nil {
+		return s, nil
+	}
+	select {
+	case v.turn <- struct{}{}:
+		defer func() { <-v.turn }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("vCenter %s: waiting for a login: %w", v.config.Key, ctx.Err())
+	}
+	if s := v.current(); s != nil {
+		return s, nil
+	}
+	c, err := v.credentials(ctx)
+	v.mu.Lock()
+	old, refused := v.session, v.refused
+	v.looked = time.Now()
+	v.mu.Unlock()
+	sum := c.sum()
+	switch {
+	case old != nil && (err != nil || old.sum == sum):
+		return old, nil // what cannot be read now does not end a session
+	case err != nil:
+		return nil, &cloudapi.Error{
+			Class: cloudapi.ErrUnauthorized, Operation: "vCenter " + v.config.Key + ": reading the credentials", Message: err.Error(), NotSent: true,
+		}
+	case refused.sum == sum && time.Now().Before(refused.until):
+		return nil, refused.err
+	}
+	s, err := v.login(ctx, c)
+	if err != nil {
+		v.noteRefusal(sum, err)
+		return nil, err
+	}
+	v.mu.Lock()
+	v.session, v.refused = s, refusal{}
+	v.mu.Unlock()
+	if old != nil {
+		v.logout(ctx, old)
+	}
+	return s, nil
+}
+
+func (c credentials) sum() [sha256.Size]byte {
+	return sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q", c.user, c.password, c.sessionURL, c.sessionToken))
+}
+
+// noteRefusal remembers credentials that were refused, so that they are not tried over and over.
+func (v *vcenter) noteRefusal(sum [sha256.Size]byte, err error) {
+	if !errors.Is(err, errRefused) {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	pause := firstRefusal
+	if v.refused.sum == sum {
+		pause = min(2*v.refused.pause, maxRefusal)
+	}
+	v.refused = refusal{sum: sum, until: time.Now().Add(pause), pause: pause, err: err}
+}
+
+// errRefused marks a login that vCenter has refused for its credentials.
+var errRefused = errors.New("the credentials are refused")
+
+// errReplaced says that another vCenter answers.
+var errReplaced = errors.New("another vCenter answers at this address")
+
+// login opens a session in whichever way the credentials are for.
+func (v *vcenter) login(ctx context.Context, c credentials) (*session, error) {
+	ctx, last := cloudapi.RecordLastResponse(ctx)
+	client, err := vim25.NewClient(named(ctx, "RetrieveServiceContent"), v.api.soapClient(v.endpoint, v.agent))
+	if err != nil {
+		return nil, apiError(err, last, v.config.Key, "connecting")
+	}
+	if client.ServiceContent.SessionManager == nil || !client.IsVC() {
+		return nil, &cloudapi.Error{
+			Class: cloudapi.ErrTransient, Operation: "vCenter " + v.config.Key + ": connecting", Message: "what answers is no vCenter; check the server",
+		}
+	}
+	if err := v.identify(client.ServiceContent.About.InstanceUuid); err != nil {
+		return nil, err
+	}
+	s := &session{Client: client, sum: c.sum()}
+	if err := s.authenticate(ctx, v, c); err != nil {
+		refused := isFault[types.InvalidLogin](err) || errors.Is(err, errRefused)
+		err = apiError(err, last, v.config.Key, "logging in")
+		if refused {
+			err = fmt.Errorf("%w: %w", err, errRefused)
+		}
+		return nil, err
+	}
+	return s, nil
+}
+
+// identify remembers which vCenter answered first, and refuses any other: it knows nothing of our virtual machines.
+func (v *vcenter) identify(uuid string) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.identity == "" {
+		v.identity = uuid
+	}
+	if v.identity == uuid {
+		return nil
+	}
+	return &cloudapi.Error{
+		Class: cloudapi.ErrTransient, Operation: "vCenter " + v.config.Key, Cause: errReplaced,
+		Message: fmt.Sprintf("%s: instance %s instead of %s; restart this program if that is intended", errReplaced, uuid, v.identity),
+	}
+}
+
+// authenticate logs in by password, by certificate, or with a session of the service that hands them out.
+func (s *session) authenticate(ctx context.Context, v *vcenter, c credentials) error {
+	manager := *s.ServiceContent.SessionManager
+	switch {
+	case c.sessionURL != "":
+		ticket, err := v.sharedSession(ctx, c)
+		if err != nil {
+			return err
+		}
+		answer, err := methods.CloneSession(named(ctx, "CloneSession"), s, &types.CloneSession{This: manager, CloneTicket: ticket})
+		if err != nil {
+			return err //nolint:wrapcheck // apiError names it
+		}
+		s.user = answer.Returnval.UserName
+		if cookie := s.SessionCookie(); cookie != nil {
+			s.rest = cookie.Value // both kinds of sessions are one there
+		}
+		return nil
+	case isPEM(c.user):
+		return s.bySSO(ctx, v, c)
+	}
+	answer, err := methods.Login(named(ctx, "Login"), s, &types.Login{This: manager, UserName: c.user, Password: c.password, Locale: locale})
+	if err != nil {
+		return err //nolint:wrapcheck // apiError names it
+	}
+	s.user = answer.Returnval.UserName
+	return nil
+}
+
+const locale = "en_US"
+
+// logout ends a session that is not needed any more. That it fails changes nothing: vCenter ends idle ones.
+func (v *vcenter) logout(ctx context.Context, s *session) {
+	ctx, cancel := context.WithTimeout(ctx, logoutTimeout)
+	defer cancel()
+	s.endREST(ctx, v)
+	_, _ = methods.Logout(named(ctx, "Logout"), s, &types.Logout{This: *s.ServiceContent.SessionManager})
+}
+
+const logoutTimeout = 5 * time.Second
+
+// close ends the session that is open.
+func (v *vcenter) close(ctx context.Context) {
+	v.mu.Lock()
+	s := v.session
+	v.session = nil
+	v.mu.Unlock()
+	if s != nil {
+		v.logout(ctx, s)
+	}
+}
+
+var _ soap.RoundTripper = (*session)(nil)

@@ -1,0 +1,277 @@
+package vspheresim
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+)
+
+// intercept sees every SOAP call before govmomi's simulator does, and refuses what vCenter refuses.
+func (s *Sim) intercept(_ *simulator.Context, method *simulator.Method) (mo.Reference, types.BaseMethodFault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch body := method.Body.(type) {
+	case *types.RetrievePropertiesEx:
+		for _, set := range body.SpecSet {
+			for _, o := range set.ObjectSet {
+				if s.hidden[o.Obj] != nil {
+					ref := o.Obj
+					return nil, &types.NoPermission{SecurityError: types.SecurityError{}, Object: &ref, PrivilegeId: "System.View"}
+				}
+			}
+		}
+	case *types.HasUserPrivilegeOnEntities:
+		return &authorization{sim: s, self: method.This}, nil
+	}
+	return nil, nil
+}
+
+// authorization answers what the account may.
+type authorization struct {
+	sim  *Sim
+	self types.ManagedObjectReference
+}
+
+// Reference implements mo.Reference.
+func (a *authorization) Reference() types.ManagedObjectReference { return a.self }
+
+// HasUserPrivilegeOnEntities is the call of the API.
+func (a *authorization) HasUserPrivilegeOnEntities(r *types.HasUserPrivilegeOnEntities) soap.HasFault {
+	a.sim.mu.Lock()
+	defer a.sim.mu.Unlock()
+	response := &types.HasUserPrivilegeOnEntitiesResponse{}
+	for _, e := range r.Entities {
+		one := types.EntityPrivilege{Entity: e}
+		for _, id := range r.PrivId {
+			one.PrivAvailability = append(one.PrivAvailability, types.PrivilegeAvailability{PrivId: id, IsGranted: !a.sim.unreadable[e]})
+		}
+		response.Returnval = append(response.Returnval, one)
+	}
+	return &methods.HasUserPrivilegeOnEntitiesBody{Res: response}
+}
+
+const soapPath = "/sdk"
+
+var (
+	methodName = regexp.MustCompile(`<(?:\w+:)?Body[^>]*>\s*<(?:\w+:)?(\w+)`)
+	uuidOf     = regexp.MustCompile(`(<uuid[^>]*>)([^<]*)(</uuid>)`)
+	urn        = regexp.MustCompile(`id:[^/]+`)
+)
+
+// ServeHTTP speaks the API.
+func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path != soapPath && !strings.HasPrefix(r.URL.Path, "/rest/") && !strings.HasPrefix(r.URL.Path, "/sts/") &&
+		!strings.HasPrefix(r.URL.Path, "/lookupservice/") {
+		s.WriteError(w, http.StatusNotFound, "there is no such path")
+		return
+	}
+	if r.URL.Path == "/rest/com/vmware/cis/session" && r.Method == http.MethodPost {
+		if user, password, ok := r.BasicAuth(); ok && !s.accepts(user, password) {
+			s.WriteError(w, http.StatusUnauthorized, "com.vmware.vapi.std.errors.unauthenticated")
+			return
+		}
+		r.SetBasicAuth(User, Password) // govmomi's knows but one password
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	// vCenter compares UUIDs in any case, govmomi's simulator as they stand.
+	body = uuidOf.ReplaceAllFunc(body, bytes.ToLower)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	s.serving.Lock()
+	defer s.serving.Unlock()
+	recorder := httptest.NewRecorder()
+	s.handler.ServeHTTP(recorder, r)
+	for key, values := range recorder.Header() {
+		w.Header()[key] = values
+	}
+	w.WriteHeader(recorder.Code)
+	_, _ = w.Write(recorder.Body.Bytes()) //nolint:gosec // an API's own answer; no browser reads it
+}
+
+// listing and reading are the operations of RetrievePropertiesEx: over a view, and of single objects.
+const (
+	Listing = "RetrievePropertiesEx"
+	reading = "RetrievePropertiesEx object"
+)
+
+// Operation implements simkit.Cloud.
+func (*Sim) Operation(r *http.Request) (string, bool) {
+	if r.URL.Path != soapPath {
+		path := urn.ReplaceAllString(strings.TrimPrefix(r.URL.Path, "/rest/com/vmware/cis"), "{id}")
+		if action := r.URL.Query().Get("~action"); action != "" {
+			path += " " + action
+		}
+		return r.Method + " " + path, false
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return r.Method + " " + soapPath, false
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	m := methodName.FindSubmatch(body)
+	switch {
+	case m == nil:
+		return r.Method + " " + soapPath, false
+	case string(m[1]) == Listing && !bytes.Contains(body, []byte(">view<")):
+		return reading, false
+	}
+	return string(m[1]), false
+}
+
+// WriteError implements simkit.Cloud: what stands before vCenter answers pages.
+func (*Sim) WriteError(w http.ResponseWriter, status int, message string) {
+	w.Header().Set("Content-Type", "text/plain")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, message) // a client that disconnected
+}
+
+// RateHeaders implements simkit.Cloud: vCenter tells nothing.
+func (*Sim) RateHeaders(http.Header, int, int, time.Time) {}
+
+// State implements simkit.Cloud.
+func (s *Sim) State() json.RawMessage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return simkit.Snapshot(map[string]any{"virtualMachines": s.machines})
+}
+
+// Seed implements simkit.Cloud.
+func (s *Sim) Seed(n int) {
+	from := 0
+	for _, i := range s.Instances() {
+		if strings.HasPrefix(i.Name, "node-") {
+			from++
+		}
+	}
+	for i := range n {
+		s.Add(Spec{Name: fmt.Sprintf("node-%d", from+i+1)})
+	}
+}
+
+// Instances implements simkit.Cloud.
+func (s *Sim) Instances() []simkit.Instance {
+	s.serving.Lock()
+	defer s.serving.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]simkit.Instance, len(s.machines))
+	for i, one := range s.machines {
+		list[i] = simkit.Instance{Name: one.Name, ProviderID: "vsphere://" + one.UUID, Status: string(one.vm.Runtime.PowerState)}
+	}
+	return list
+}
+
+// RemoveInstance implements simkit.Cloud.
+func (s *Sim) RemoveInstance(name string) error {
+	one, err := s.named(name)
+	if err == nil {
+		s.Destroy(one)
+	}
+	return err
+}
+
+func (s *Sim) named(name string) (*Machine, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, one := range s.machines {
+		if one.Name == name || "vsphere://"+one.UUID == name || one.UUID == name {
+			return one, nil
+		}
+	}
+	return nil, errors.New("there is no virtual machine " + name)
+}
+
+// Holdings implements simkit.Cloud.
+func (*Sim) Holdings() []string { return []string{} }
+
+// Environment implements simkit.Cloud.
+func (*Sim) Environment(string) map[string]string { return map[string]string{} }
+
+// CloudConfig returns the vsphere.conf of a controller that talks to this vCenter at url.
+func (s *Sim) CloudConfig(url string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return fmt.Sprintf("global:\n  server: %q\n  user: %q\n  password: %q\n", url, User, s.password)
+}
+
+var objects = regexp.MustCompile(`(?s)<objects>.*</objects>`)
+
+// Distort implements simkit.Cloud.
+func (*Sim) Distort() map[string]simkit.Distortion {
+	asked := func(r *http.Request) string {
+		operation, _ := (*Sim)(nil).Operation(r)
+		return operation
+	}
+	return map[string]simkit.Distortion{
+		// empty-list: a complete listing without anything in it.
+		"empty-list": func(r *http.Request, body []byte) ([]byte, bool) {
+			return objects.ReplaceAll(body, nil), strings.HasPrefix(asked(r), Listing)
+		},
+		// cut-list: half of the objects of a listing are missing.
+		"cut-list": func(r *http.Request, body []byte) ([]byte, bool) {
+			all := bytes.SplitAfter(body, []byte("</objects>"))
+			if len(all) > 2 {
+				body = append(bytes.Join(all[:(len(all)+1)/2], nil), all[len(all)-1]...)
+			}
+			return body, asked(r) == Listing
+		},
+		// no-match: the search finds nothing.
+		"no-match": func(r *http.Request, body []byte) ([]byte, bool) {
+			return regexp.MustCompile(`<returnval[^>]*>[^<]*</returnval>`).ReplaceAll(body, nil), asked(r) == "FindAllByUuid"
+		},
+		// missing-set: the properties of virtual machines are refused one by one.
+		"missing-set": func(r *http.Request, body []byte) ([]byte, bool) {
+			return refused(body), strings.HasPrefix(asked(r), Listing)
+		},
+	}
+}
+
+var uuidProperty = regexp.MustCompile(`(?s)<propSet><name>(summary\.config\.uuid|config\.uuid)</name>.*?</propSet>`)
+
+// refused replaces the UUIDs in an answer by faults.
+func refused(body []byte) []byte {
+	return uuidProperty.ReplaceAll(body, []byte(`<missingSet><path>$1</path><fault><fault xsi:type="NoPermission">`+
+		`<object type="VirtualMachine">vm-1</object><privilegeId>System.Read</privilegeId></fault><localizedMessage></localizedMessage></fault></missingSet>`))
+}
+
+// Actions implements simkit.Cloud.
+func (s *Sim) Actions() map[string]func(json.RawMessage) error {
+	of := func(f func(*Machine)) func(json.RawMessage) error {
+		return func(body json.RawMessage) error {
+			var in struct {
+				ID string `json:"id"`
+			}
+			if err := json.Unmarshal(body, &in); err != nil {
+				return fmt.Errorf("reading the action: %w", err)
+			}
+			one, err := s.named(in.ID)
+			if err == nil {
+				f(one)
+			}
+			return err
+		}
+	}
+	return map[string]func(json.RawMessage) error{
+		"power-off": of(s.PowerOff), "suspend": of(s.Suspend), "lose": of(s.Lose), "hide": of(s.Hide),
+		"power-on": of(func(one *Machine) {
+			s.Update(one, types.PropertyChange{Name: "runtime.powerState", Val: types.VirtualMachinePowerStatePoweredOn})
+		}),
+	}
+}
