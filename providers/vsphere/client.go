@@ -116,7 +116,8 @@ func classOf(status int, body []byte) error {
 // transportTo returns the way to a vCenter with its settings of TLS.
 func transportTo(v vcenterConfig, dial cloudapi.DialFunc) (*http.Transport, error) {
 	t := cloudapi.NewTransport(dial)
-	t.ForceAttemptHTTP2 = false                                                                   // vCenter's does not suit the SDK, which switches it off as well
+	// vCenter's HTTP/2 does not suit the SDK, which switches it off as well.
+	t.ForceAttemptHTTP2 = false
 	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: v.Insecure} //nolint:gosec // the operator's choice
 	if v.CAFile != "" {
 		t.TLSClientConfig.RootCAs = x509.NewCertPool()

@@ -167,7 +167,9 @@ func stateOf(i instance) (nodes.State, error) {
 }
 
 // describe returns what an instance says about its node.
-func (i *instances) describe(ctx context.Context, node *v1.Node, found instance, _ inventory.Query) (*cloudprovider.InstanceMetadata, error) {
+func (i *instances) describe(
+	ctx context.Context, node *v1.Node, found instance, _ inventory.Query,
+) (*cloudprovider.InstanceMetadata, error) {
 	m, err := found.one(node.Name)
 	if err != nil {
 		return nil, err

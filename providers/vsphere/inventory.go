@@ -270,7 +270,8 @@ func (s *session) viewOfAll(ctx context.Context) (types.ManagedObjectReference, 
 		return *s.view, nil
 	}
 	answer, err := methods.CreateContainerView(named(ctx, "CreateContainerView"), s, &types.CreateContainerView{
-		This: *s.ServiceContent.ViewManager, Container: s.ServiceContent.RootFolder, Type: append([]string{kindMachine}, placeKinds...), Recursive: true,
+		This: *s.ServiceContent.ViewManager, Container: s.ServiceContent.RootFolder, Recursive: true,
+		Type: append([]string{kindMachine}, placeKinds...),
 	})
 	if err != nil {
 		return types.ManagedObjectReference{}, err //nolint:wrapcheck // apiError names it
@@ -286,7 +287,9 @@ func (s *session) forgetView() {
 }
 
 // retrieveAll reads everything in a view, and the view itself, by which it is known whether that was everything.
-func (s *session) retrieveAll(ctx context.Context, view types.ManagedObjectReference, page int32) (all []types.ObjectContent, calls int, err error) {
+func (s *session) retrieveAll(
+	ctx context.Context, view types.ManagedObjectReference, page int32,
+) (all []types.ObjectContent, calls int, err error) {
 	wanted := []types.PropertySpec{{Type: kindMachine, PathSet: paths}, {Type: kindView, PathSet: []string{"view"}}}
 	for _, kind := range placeKinds {
 		wanted = append(wanted, types.PropertySpec{Type: kind, PathSet: []string{"name", "parent"}})
@@ -331,7 +334,8 @@ func (s *session) retrieveAll(ctx context.Context, view types.ManagedObjectRefer
 // retrieve reads virtual machines by reference. One that does not exist fails the call.
 func (s *session) retrieve(ctx context.Context, vcenter string, refs []types.ManagedObjectReference) ([]machine, error) {
 	request := &types.RetrievePropertiesEx{
-		This: s.ServiceContent.PropertyCollector, SpecSet: []types.PropertyFilterSpec{{PropSet: []types.PropertySpec{{Type: kindMachine, PathSet: paths}}}},
+		This:    s.ServiceContent.PropertyCollector,
+		SpecSet: []types.PropertyFilterSpec{{PropSet: []types.PropertySpec{{Type: kindMachine, PathSet: paths}}}},
 	}
 	for _, ref := range refs {
 		request.SpecSet[0].ObjectSet = append(request.SpecSet[0].ObjectSet, types.ObjectSpec{Obj: ref})
