@@ -26,8 +26,8 @@ func CheckServiceOf(p Provider, in Inputs, service *v1.Service) (warnings, err e
 		w, e := p.CheckService(in, t.Service)
 		warned, refused = append(warned, named(t, w)...), append(refused, named(t, e)...)
 	}
-	table := slices.Concat(p.Annotations, guard.Annotations.Rows(), portable.Annotations.Rows())
-	return errors.Join(append(warned, misspelt(table, service.Annotations), deprecated(table, service.Annotations))...), errors.Join(refused...)
+	table := p.table()
+	return errors.Join(append(warned, Misspelt(p, service), deprecated(table, service.Annotations))...), errors.Join(refused...)
 }
 
 // named names in each problem the portable annotation that it comes from.
@@ -49,7 +49,7 @@ func Translate(p Provider, in Inputs, service *v1.Service) portable.Translation 
 	}
 	cloud := p.Cloud()
 	with, added := portable.WithDefaults(cloud, service, given)
-	if p.LeavesAlone != nil && p.LeavesAlone(with) {
+	if p.leavesAlone(with) {
 		return portable.Translation{Service: with}
 	}
 	t := portable.Translate(cloud, with)
@@ -58,6 +58,11 @@ func Translate(p Provider, in Inputs, service *v1.Service) portable.Translation 
 		t.Err = errors.Join(t.Err, p.Unserved(in, t.Service))
 	}
 	return t
+}
+
+// leavesAlone reports whether the provider leaves a Service to another controller.
+func (p Provider) leavesAlone(s *v1.Service) bool {
+	return (p.LeavesAlone != nil && p.LeavesAlone(s)) || (p.ServedElsewhere != nil && p.ServedElsewhere.Holds(s.Annotations))
 }
 
 // CheckDefaults returns what is wrong with annotations that Services are to have where they have none of their own. What depends on
@@ -72,7 +77,7 @@ func CheckDefaults(p Provider, in Inputs, annotations map[string]string) error {
 	}
 	AsStored(service)
 	_, err := CheckServiceOf(p, in, service)
-	table := slices.Concat(p.Annotations, guard.Annotations.Rows(), portable.Annotations.Rows())
+	table := p.table()
 	problems := append(schema.Problems(err), schema.Problems(misspelt(table, annotations))...)
 	return errors.Join(slices.DeleteFunc(problems, func(one error) bool {
 		problem, ok := errors.AsType[*schema.Problem](one)
@@ -87,6 +92,20 @@ func (p Provider) Cloud() portable.Cloud {
 		title = p.Name
 	}
 	return portable.Cloud{Title: title, Rows: slices.Concat(p.Annotations, p.Fields)}
+}
+
+// table are all annotations that a Service may have on the provider's cloud.
+func (p Provider) table() []schema.AnnotationRow {
+	return slices.Concat(p.Annotations, guard.Annotations.Rows(), portable.Annotations.Rows())
+}
+
+// Misspelt returns what is to be said about annotations of a Service that nobody knows and that look like one of the provider's. A
+// Service that is left to another controller has none.
+func Misspelt(p Provider, service *v1.Service) error {
+	if p.leavesAlone(service) {
+		return nil
+	}
+	return misspelt(p.table(), service.Annotations)
 }
 
 // misspelt reports annotations that are in no table, though they begin as those of the provider do or look like one.

@@ -91,6 +91,9 @@ type Provider struct {
 	// LeavesAlone reports whether the provider leaves a Service to another controller, so that nothing is said about it; nil where it
 	// leaves none.
 	LeavesAlone func(*v1.Service) bool
+	// ServedElsewhere says the same by one annotation, whose values in OneOf leave the Service to another controller, so that the
+	// admission policy knows it as well.
+	ServedElsewhere *schema.Where
 	// Permissions are what the credential must be allowed, by what it is for.
 	Permissions []Permission
 	// Installation says what installing the provider takes.
@@ -244,6 +247,7 @@ func (r *Registry) Open(name string, in Inputs) (cloudprovider.Interface, error)
 	return guard.Wrap(cloud, guard.Facts{
 		Provider: p.Name, ProviderIDPrefixes: p.ProviderIDPrefixes, InstanceKey: p.InstanceKey, ClusterCIDR: in.ClusterCIDR, Policy: policy,
 		Translate: func(s *v1.Service) portable.Translation { return Translate(p, in, s) },
+		Misspelt:  func(s *v1.Service) error { return Misspelt(p, s) },
 	}), nil
 }
 

@@ -17,7 +17,7 @@ import (
 func (r *rules) addPortable(p registry.Provider) {
 	cloud := p.Cloud()
 	for _, row := range portable.Annotations.Rows() {
-		if v, ok := validationOf(row); ok {
+		if v, ok := validationOf(cloud, row); ok {
 			r.Errors = append(r.Errors, v)
 		}
 		pairs := cloud.Pairs(row.Key)
@@ -29,9 +29,9 @@ func (r *rules) addPortable(p registry.Provider) {
 		switch {
 		case portable.Shared(row.Key):
 		case len(pairs) == 0 && portable.Essential(row.Key):
-			r.Errors = append(r.Errors, validation{absent(row.Key), said(row.Key, portable.Refusal(cloud.Title))})
+			r.Errors = append(r.Errors, validation{unjudged(row.Key), said(row.Key, portable.Refusal(cloud.Title))})
 		case len(pairs) == 0:
-			r.Warnings = append(r.Warnings, validation{absent(row.Key), said(row.Key, portable.Effectless(cloud.Title))})
+			r.Warnings = append(r.Warnings, validation{unjudged(row.Key), said(row.Key, portable.Effectless(cloud.Title))})
 		default:
 			r.addPairs(cloud, row, pairs)
 		}
@@ -40,7 +40,8 @@ func (r *rules) addPortable(p registry.Provider) {
 
 // addPairs adds what the rows of a cloud say of a portable annotation that they serve, each perhaps for Services of another kind.
 func (r *rules) addPairs(cloud portable.Cloud, row schema.AnnotationRow, pairs []portable.Pair) {
-	legal, holding := []string{absent(row.Key)}, []string{}
+	judged := unjudged(row.Key, wheres(pairs)...)
+	legal, holding := []string{judged}, []string{}
 	words, conditional := "", true
 	for _, one := range slices.Backward(pairs) {
 		right, message, ok := pairJudgement(cloud, row, one)
@@ -63,7 +64,7 @@ func (r *rules) addPairs(cloud portable.Cloud, row schema.AnnotationRow, pairs [
 	}
 	if len(pairs) > 1 && !conditional {
 		// All rows that always hold are set, so that each must take the value.
-		legal = []string{absent(row.Key), "(" + strings.Join(slices.Compact(legal[1:]), " && ") + ")"}
+		legal = []string{judged, "(" + strings.Join(slices.Compact(legal[1:]), " && ") + ")"}
 	}
 	none := "!(" + strings.Join(holding, " || ") + ")"
 	switch {
@@ -73,12 +74,21 @@ func (r *rules) addPairs(cloud portable.Cloud, row schema.AnnotationRow, pairs [
 	default:
 		legal = append(legal, none)
 		r.Warnings = append(r.Warnings, validation{
-			absent(row.Key) + " || " + strings.Join(holding, " || "), said(row.Key, portable.Effectless(cloud.Title)) + needs(pairs[0]),
+			judged + " || " + strings.Join(holding, " || "), said(row.Key, portable.Effectless(cloud.Title)) + needs(pairs[0]),
 		})
 	}
 	if joined := strings.Join(legal[1:], ""); joined != "true" {
 		r.Errors = append(r.Errors, validation{strings.Join(legal, " || "), words})
 	}
+}
+
+// wheres are the conditions of rows that serve a portable annotation.
+func wheres(pairs []portable.Pair) []*schema.Where {
+	var all []*schema.Where
+	for _, one := range pairs {
+		all = append(all, one.Row.Where, one.Serves.Where)
+	}
+	return all
 }
 
 // pairJudgement says when a row takes a portable value.
@@ -119,9 +129,9 @@ func durationJudgement(key string, one portable.Pair) (legal, message string) {
 		return "duration('" + strconv.FormatFloat(v*s.Unit.Seconds(), 'f', -1, 64) + "s')"
 	}
 	is := value + ".matches(" + quoted(durations) + ")"
-	within, whole := []string{}, "duration("+value+").getMilliseconds() % 1000 == 0"
+	within, whole := []string{}, "duration("+value+") == duration(string(duration("+value+").getSeconds()) + 's')"
 	if s.Unit == time.Millisecond {
-		whole = "true"
+		whole = "duration(" + value + ") == duration(string(duration(" + value + ").getMilliseconds()) + 'ms')"
 	}
 	if least != nil {
 		within = append(within, "duration("+value+") >= "+bound(*least))

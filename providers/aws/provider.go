@@ -32,11 +32,11 @@ func Description() registry.Provider {
 		Controllers: []registry.Controller{
 			{Name: taggingController, Rights: []registry.Right{{Resources: []string{"nodes"}, Verbs: []string{"patch"}}}},
 		},
-		Unserved:    unserved,
-		LeavesAlone: func(s *v1.Service) bool { _, elsewhere := kindOf(s); return elsewhere },
-		Sections:    map[string]string{"policy": policyDocument()},
-		Routes:      func(in registry.Inputs) bool { return in.ClusterCIDR != "" },
-		Options:     Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
+		Unserved:        unserved,
+		ServedElsewhere: &schema.Where{Key: annotationType, OneOf: []string{typeNLBIP, typeExternal}},
+		Sections:        map[string]string{"policy": policyDocument()},
+		Routes:          func(in registry.Inputs) bool { return in.ClusterCIDR != "" },
+		Options:         Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
 		Permissions: permissions(), Installation: installation(), CheckService: checkService,
 	})
 }

@@ -3,6 +3,7 @@ package digitalocean
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -152,10 +153,8 @@ var (
 	countMin, countMax = new(2.0), new(10.0)
 )
 
-// layer7 marks annotations that only load balancers of type REGIONAL look at.
-var layer7 = []string{
-	annotationProtocol, annotationHTTPPorts, annotationTLSPorts, annotationHTTP2Ports, annotationHTTP3Port, annotationTLSPassthrough,
-}
+// withOverride is the condition of what a health check of one's own is made of.
+var withOverride = &schema.Where{Key: annotationOverrideCheck, Present: true}
 
 // Annotations is the table of Service annotations.
 var Annotations = schema.Annotations[settings]{
@@ -202,32 +201,32 @@ var Annotations = schema.Annotations[settings]{
 		Key: annotationSubnet, Changes: schema.InPlace, Spec: schema.Spec{Help: "UUID of the VPC subnet.", ID: schema.UUID.Padded()},
 	}).Serving(schema.Serves{Portable: portable.Subnet, Only: "one, by its ID"}),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.Protocol }, schema.AnnotationRow{
-		Key: annotationProtocol, Changes: schema.InPlace, RefuseEmpty: true,
+		Key: annotationProtocol, Changes: schema.InPlace, RefuseEmpty: true, OnlyIf: onRegional,
 		Spec: schema.Spec{
 			Choices: []string{protocolTCP, protocolHTTP, protocolHTTPS, protocolHTTP2, protocolHTTP3},
 			Default: protocolTCP, Help: "Protocol of ports that no other annotation names. REGIONAL only.",
 		},
 	}),
 	schema.IntListAnnotation(func(s *settings) *[]int { return &s.HTTPPorts }, schema.AnnotationRow{
-		Key: annotationHTTPPorts, Changes: schema.InPlace, RefuseEmpty: true,
+		Key: annotationHTTPPorts, Changes: schema.InPlace, RefuseEmpty: true, OnlyIf: onRegional,
 		Spec: schema.Spec{Min: portMin, Max: portMax, Help: "Service ports that speak HTTP. REGIONAL only."},
 	}),
 	schema.IntListAnnotation(func(s *settings) *[]int { return &s.TLSPorts }, schema.AnnotationRow{
-		Key: annotationTLSPorts, Changes: schema.InPlace, RefuseEmpty: true,
+		Key: annotationTLSPorts, Changes: schema.InPlace, RefuseEmpty: true, OnlyIf: onRegional,
 		Spec: schema.Spec{Min: portMin, Max: portMax, DefaultHelp: "443 where a certificate or passthrough is set", Help: "Service ports that speak HTTPS. REGIONAL only."},
 	}).Serving(schema.Serves{
 		Portable: portable.TLSPorts, Where: onRegional, Choose: true, Translate: portableTLSPorts,
 	}),
 	schema.IntListAnnotation(func(s *settings) *[]int { return &s.HTTP2Ports }, schema.AnnotationRow{
-		Key: annotationHTTP2Ports, Changes: schema.InPlace, RefuseEmpty: true,
+		Key: annotationHTTP2Ports, Changes: schema.InPlace, RefuseEmpty: true, OnlyIf: onRegional,
 		Spec: schema.Spec{Min: portMin, Max: portMax, Help: "Service ports that speak HTTP/2. REGIONAL only."},
 	}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.HTTP3Port }, schema.AnnotationRow{
-		Key: annotationHTTP3Port, Changes: schema.InPlace, RefuseEmpty: true,
+		Key: annotationHTTP3Port, Changes: schema.InPlace, RefuseEmpty: true, OnlyIf: onRegional,
 		Spec: schema.Spec{Min: portMin, Max: portMax, Help: "Service port that speaks HTTP/3 as well. Needs a certificate. REGIONAL only."},
 	}),
 	schema.BoolAnnotation(func(s *settings) *bool { return &s.TLSPassthrough }, schema.AnnotationRow{
-		Key: annotationTLSPassthrough, Changes: schema.InPlace,
+		Key: annotationTLSPassthrough, Changes: schema.InPlace, OnlyIf: onRegional,
 		Spec: schema.Spec{Default: "false", Lenient: true, Help: "Pass TLS through to the nodes. Excludes a certificate. REGIONAL only."},
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.CertificateID }, schema.AnnotationRow{
@@ -300,14 +299,14 @@ var Annotations = schema.Annotations[settings]{
 		Spec: schema.Spec{Help: "Check a port of the Service instead of kube-proxy; makes the path, port and protocol of the check effective. Any value turns it on."},
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.CheckPath }, schema.AnnotationRow{
-		Key: annotationCheckPath, Changes: schema.InPlace, Spec: schema.Spec{Help: "Path of the health check. Only with override-health-check."},
+		Key: annotationCheckPath, Changes: schema.InPlace, OnlyIf: withOverride, Spec: schema.Spec{Help: "Path of the health check. Only with override-health-check."},
 	}).Serving(schema.Serves{Portable: portable.CheckPath, Also: overrideCheck}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.CheckPort }, schema.AnnotationRow{
-		Key: annotationCheckPort, Changes: schema.InPlace,
+		Key: annotationCheckPort, Changes: schema.InPlace, OnlyIf: withOverride,
 		Spec: schema.Spec{Min: portMin, Max: portMax, DefaultHelp: "the first TCP port", Help: "Service port whose node port is checked. Only with override-health-check."},
 	}).Serving(schema.Serves{Portable: portable.CheckPort, Also: overrideCheck, Translate: portableCheckPort}),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.CheckProtocol }, schema.AnnotationRow{
-		Key: annotationCheckProtocol, Changes: schema.InPlace,
+		Key: annotationCheckProtocol, Changes: schema.InPlace, OnlyIf: withOverride,
 		Spec: schema.Spec{Choices: []string{protocolTCP, protocolHTTP, protocolHTTPS}, DefaultHelp: "http where a path is set, else tcp", Help: "Protocol of the health check. Only with override-health-check."},
 	}).Serving(schema.Serves{Portable: portable.CheckProtocol, Also: overrideCheck}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Hostname }, schema.AnnotationRow{
@@ -329,9 +328,6 @@ var Annotations = schema.Annotations[settings]{
 // disownTable is the one row that is asked before all others: a Service that is not ours is not judged.
 var disownTable = slices.DeleteFunc(slices.Clone(Annotations), func(a schema.Annotation[settings]) bool { return a.Key != annotationDisown })
 
-// onlyWithOverride are annotations that count only beside override-health-check.
-var onlyWithOverride = []string{annotationCheckPath, annotationCheckPort, annotationCheckProtocol}
-
 // parseSettings reads the annotations for a load balancer of the given type: annotations that this type does not look
 // at are neither parsed nor refused, but reported as a warning.
 func parseSettings(given map[string]string, defaultType, actualType string) (s settings, warnings, err error) {
@@ -342,32 +338,29 @@ func parseSettings(given map[string]string, defaultType, actualType string) (s s
 	if lbType == "" {
 		lbType = defaultType
 	}
+	// What exists cannot change its type; that the setting differs is reported by the reconciler, which knows both.
+	known := maps.Clone(given)
+	if known == nil {
+		known = map[string]string{}
+	}
+	known[annotationType] = lbType
 	var ignored []error
-	table := Annotations
-	skip := func(keys []string, why string) {
-		table = slices.DeleteFunc(slices.Clone(table), func(a schema.Annotation[settings]) bool {
-			if !slices.Contains(keys, a.Key) {
-				return false
-			}
-			if _, present := given[a.Key]; present && why != "" {
-				ignored = append(ignored, &schema.Problem{Place: "annotation " + a.Key, Reason: why, Warning: true})
-			}
-			return true
-		})
+	for _, a := range Annotations {
+		if _, present := given[a.Key]; present && !a.OnlyIf.Holds(known) {
+			ignored = append(ignored, &schema.Problem{Place: "annotation " + a.Key, Reason: unmet(a.OnlyIf, lbType), Warning: true})
+		}
 	}
-	if lbType == godo.LoadBalancerTypeRegionalNetwork {
-		skip(layer7, "is ignored by load balancers of type "+lbType)
-	}
-	if _, on := given[annotationOverrideCheck]; !on {
-		skip(onlyWithOverride, "is ignored without "+annotationOverrideCheck)
-	}
-	if actualType != "" {
-		// What exists cannot change its type; that the setting differs is reported by the reconciler, which knows both.
-		skip([]string{annotationType}, "")
-	}
-	s, lenient, err := table.Parse(given)
+	s, lenient, err := Annotations.Parse(known)
 	s.Type = lbType
 	return s, errors.Join(lenient, errors.Join(ignored...)), errors.Join(err, s.contradictions(given))
+}
+
+// unmet says why an annotation has no effect.
+func unmet(w *schema.Where, lbType string) string {
+	if w.Key == annotationType {
+		return "is ignored by load balancers of type " + lbType
+	}
+	return "is ignored without " + w.Key
 }
 
 // contradictions are faults of two or more annotations together.

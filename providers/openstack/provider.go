@@ -106,7 +106,8 @@ func checkService(in registry.Inputs, service *v1.Service) (warnings, err error)
 	if len(in.File) == 0 {
 		kept := problems[:0]
 		for _, p := range problems {
-			if concerning(p, annotationClass) == nil {
+			long, ok := errors.AsType[*schema.Problem](p)
+			if concerning(p, annotationClass) == nil || (ok && long.Value == "") { // what is too long is so for every config
 				kept = append(kept, p)
 			}
 		}

@@ -58,7 +58,7 @@ func serviceRows() []Row {
 		},
 		{
 			On: "Service", Reason: "LoadBalancerAnnotationIgnored", Type: "Warning",
-			What: "An annotation has no effect: its value counts as the default, this type of load balancer ignores it, the cloud has no equivalent for a portable annotation, or one of the cloud's own annotations contradicts that and wins.",
+			What: "An annotation has no effect: nobody knows its name, which is perhaps misspelt, its value counts as the default, this type of load balancer ignores it, the cloud has no equivalent for a portable annotation, or one of the cloud's own annotations contradicts that and wins.",
 			Do:   "Remove or change it.",
 		},
 		{

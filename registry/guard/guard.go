@@ -48,6 +48,8 @@ type Facts struct {
 	Policy Policy
 	// Translate says in the provider's own annotations what a Service asks for in portable ones; nil changes nothing.
 	Translate func(*v1.Service) portable.Translation
+	// Misspelt returns what is wrong with annotations that nobody knows; nil finds none.
+	Misspelt func(*v1.Service) error
 }
 
 // Cloud is a guarded cloud.

@@ -60,7 +60,7 @@ func (c *Cloud) PlanLoadBalancer(ctx context.Context, cluster string, service *v
 	if err != nil || w.Disown {
 		return plan, err
 	}
-	said := findings(t)
+	said := findings(t, c.facts.misspelt(service))
 	defer func() { plan.Findings = append(said, plan.Findings...) }()
 	if t.Err != nil {
 		return plan, t.Err

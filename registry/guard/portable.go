@@ -39,6 +39,14 @@ func (f Facts) translate(service *v1.Service) portable.Translation {
 	return f.Translate(service)
 }
 
+// misspelt are the problems of annotations that nobody knows.
+func (f Facts) misspelt(service *v1.Service) []error {
+	if f.Misspelt == nil {
+		return nil
+	}
+	return schema.Problems(f.Misspelt(service))
+}
+
 // translated are Services as the provider gets to see them.
 func (f Facts) translated(services []*v1.Service) []*v1.Service {
 	if f.Translate == nil {
@@ -53,7 +61,7 @@ func (f Facts) translated(services []*v1.Service) []*v1.Service {
 
 // report writes what is to be said about the translation of a Service, and returns why it is refused.
 func (l *loadBalancers) report(service *v1.Service, t portable.Translation) error {
-	for _, w := range t.Warnings {
+	for _, w := range slices.Concat(t.Warnings, l.facts.misspelt(service)) {
 		l.reports.failed(service, EventAnnotationIgnored, w.Error())
 	}
 	if len(t.Defaults) > 0 && klog.V(logDefaults).Enabled() {
@@ -92,7 +100,7 @@ func className(class string) string {
 }
 
 // findings are what is said about a translation in a plan, with where each value comes from.
-func findings(t portable.Translation) []Finding {
+func findings(t portable.Translation, misspelt []error) []Finding {
 	var all []Finding
 	for _, key := range slices.Sorted(maps.Keys(t.Defaults)) {
 		all = append(all, Finding{Reason: EventDefaulted, Message: fmt.Sprintf("annotation %s: %q comes from the defaults of %s", key, t.Defaults[key], className(t.Class))})
@@ -100,7 +108,7 @@ func findings(t portable.Translation) []Finding {
 	for _, own := range slices.Sorted(maps.Keys(t.From)) {
 		all = append(all, Finding{Reason: "LoadBalancerTranslated", Message: fmt.Sprintf("annotation %s: %q comes from %s", own, t.Service.Annotations[own], t.From[own])})
 	}
-	for _, w := range t.Warnings {
+	for _, w := range slices.Concat(t.Warnings, misspelt) {
 		all = append(all, Finding{Reason: EventAnnotationIgnored, Message: w.Error(), Warning: true})
 	}
 	for _, p := range schema.Problems(t.Err) {

@@ -38,23 +38,32 @@ type AnnotationRow struct {
 	PresenceOnly bool `json:"presenceOnly,omitempty"`
 	// Where limits the row to Services of some kind; nil means that it counts for all.
 	Where *Where `json:"where,omitempty"`
+	// OnlyIf is a condition without which the value has no effect: it is then neither parsed nor refused, and a warning says so. Unlike
+	// Where it does not divide Services into kinds, so that what serves a portable annotation may see to it.
+	OnlyIf *Where `json:"onlyIf,omitempty"`
 	// RefuseEmpty is set where an annotation that is present but empty is a fault, not an absence.
 	RefuseEmpty bool `json:"refuseEmpty,omitempty"`
 	// Serves are the portable annotations that the row serves: see package portable.
 	Serves []Serves `json:"-"`
 }
 
-// Where is a condition on another annotation, whose absence counts as the empty value. One of the lists is set.
+// Where is a condition on another annotation, whose absence counts as the empty value. One of the lists is set, or Present.
 type Where struct {
 	Key    string   `json:"key"`
 	OneOf  []string `json:"oneOf,omitempty"`
 	NoneOf []string `json:"noneOf,omitempty"`
+	// Present is set where the other annotation must be there, whatever its value.
+	Present bool `json:"present,omitempty"`
 }
 
 // Holds reports whether annotations meet the condition; no condition always does.
 func (w *Where) Holds(given map[string]string) bool {
 	if w == nil {
 		return true
+	}
+	if w.Present {
+		_, present := given[w.Key]
+		return present
 	}
 	if len(w.OneOf) > 0 {
 		return slices.Contains(w.OneOf, given[w.Key])
@@ -147,6 +156,9 @@ func (t Annotations[S]) Parse(given map[string]string) (settings S, warnings, er
 			continue // the provider reads what is numbered, port by port
 		}
 		text, present := given[a.Key]
+		if !a.OnlyIf.Holds(given) {
+			continue
+		}
 		if !a.Where.Holds(given) {
 			text, present = "", false
 		}

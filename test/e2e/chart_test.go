@@ -88,7 +88,44 @@ func TestAdmissionPolicy(t *testing.T) {
 		const key = "anyccm.io/retain-load-balancer"
 		_, err = cluster.CreateService(t.Context(), "long", map[string]string{key: strings.Repeat("t", 16385)})
 		require.ErrorContains(t, err, "annotation "+key+": is too long; use at most 16384 characters")
+		onlyChangesAreJudged(t, cluster, a.Bad)
 	})
+}
+
+// onlyChangesAreJudged: a Service that was bad before the policy can be edited, and what an update makes bad is refused; excluded
+// namespaces are not judged.
+func onlyChangesAreJudged(t *testing.T, cluster *harness.Cluster, bad map[string]string) {
+	t.Helper()
+	services := cluster.Kube.CoreV1().Services(metav1.NamespaceDefault)
+	install := func(excluded ...any) {
+		_, err := cluster.Install(t.Context(), "cloud-controller-manager", harness.Values{
+			"admissionPolicy.enabled": true, "admissionPolicy.action": "Deny", "admissionPolicy.excludeNamespaces": excluded,
+		})
+		require.NoError(t, err)
+	}
+	install(metav1.NamespaceDefault)
+	require.NoError(t, harness.Eventually(t.Context(), patience, "the namespace to be excluded", func(ctx context.Context) error {
+		_, err := services.Create(ctx, serviceOf("bad-before", v1.ServiceTypeLoadBalancer, bad), metav1.CreateOptions{})
+		return err
+	}))
+	install()
+	require.NoError(t, harness.Eventually(t.Context(), patience, "the policy to be in force again", func(ctx context.Context) error {
+		_, err := services.Create(ctx, serviceOf("bad-now", v1.ServiceTypeLoadBalancer, bad), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil {
+			return errors.New("the Service was taken")
+		}
+		return nil
+	}))
+	patch := func(text string) error {
+		_, err := services.Patch(t.Context(), "bad-before", types.MergePatchType, []byte(text), metav1.PatchOptions{})
+		return err
+	}
+	require.NoError(t, patch(`{"metadata":{"labels":{"a":"b"},"annotations":{"example.com/other":"x"}}}`), "what does not change is not judged")
+	key := slices.Sorted(maps.Keys(bad))[0]
+	require.ErrorContains(t, patch(`{"metadata":{"annotations":{"`+key+`":"`+bad[key]+`-worse"}}}`), key, "what changes is")
+	require.NoError(t, patch(`{"spec":{"type":"ClusterIP"}}`))
+	require.ErrorContains(t, patch(`{"spec":{"type":"LoadBalancer"}}`), key, "it asks for a load balancer anew")
+	require.NoError(t, patch(`{"metadata":{"annotations":{"`+key+`":null}},"spec":{"type":"LoadBalancer"}}`))
 }
 
 // TestAdoptionIsRefused: with the chart's value, only this program and those who have the right to adopt say which load balancer of

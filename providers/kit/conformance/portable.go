@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	clientset "k8s.io/client-go/kubernetes"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -46,12 +48,39 @@ type PortableCase struct {
 // that it cannot be served.
 func runPortable(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
+	virtual(t, "a misspelt annotation", func(t *testing.T) { runMisspelt(t, newFixture(t)) })
 	for _, row := range portable.Annotations.Rows() {
 		name := strings.TrimPrefix(row.Key, portable.Prefix)
 		virtual(t, name, func(t *testing.T) { runPortableRow(t, newFixture(t), row.Key) })
 		if len(row.Choices) > 0 {
 			virtual(t, name+" choices", func(t *testing.T) { runPortableChoices(t, newFixture(t), row) })
 		}
+	}
+}
+
+// runMisspelt: an annotation that nobody knows writes the event that validate would print, and changes nothing.
+func runMisspelt(t *testing.T, f *Fixture) {
+	t.Helper()
+	ctx, w := t.Context(), newWorld(t, f)
+	w.addNode(ctx, "worker-1", nil)
+	provider, err := registry.Linked().Lookup(w.cloud.ProviderName())
+	require.NoError(t, err)
+	keys := []string{portable.Scheme}
+	for _, row := range provider.Annotations[:min(1, len(provider.Annotations))] {
+		keys = append(keys, row.Key)
+	}
+	for i, key := range keys {
+		s := portableService("misspelt", map[string]string{key + "q": "x"})
+		s.UID = types.UID(fmt.Sprintf("3c1f6b52-7a66-4b58-8b4b-0a61c1f9e0a%d", i))
+		warned, err := registry.CheckServiceOf(provider, registry.Inputs{}, s)
+		require.NoError(t, err)
+		w.createService(ctx, s)
+		w.ensure(ctx, s, nil)
+		w.requireNothingRefused()
+		w.requireEvent("LoadBalancerAnnotationIgnored", schema.Problems(warned)[0].Error())
+		assert.ErrorContains(t, warned, "did you mean "+key)
+		w.remove(ctx, s, nil)
+		require.NoError(t, w.kube.CoreV1().Services(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{}))
 	}
 }
 
