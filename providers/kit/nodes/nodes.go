@@ -80,7 +80,8 @@ type Cloud[ID comparable, T any] struct {
 	// Search says how the instance of a Node without a provider ID is found; nil means that it is not.
 	Search func(ctx context.Context, node *v1.Node) (Search[ID, T], error)
 
-	// State returns the state of an instance. An error means that the cloud did not say. A nil function means that every instance
+	// State returns the state of an instance. An error means that the cloud did not say; an Incomplete one that a listing does not
+	// show whether the instance runs: it exists, and is read alone where that is asked. A nil function means that every instance
 	// which is shown exists and is never shut down.
 	State func(T) (State, error)
 	// Metadata returns what the instance says about its node: addresses, type, zone, region, additional labels. The instance
@@ -141,6 +142,9 @@ func (i *Instances[ID, T]) InstanceExists(ctx context.Context, node *v1.Node) (b
 	state := Existing
 	if err == nil {
 		state, err = i.stateOf(found.instance)
+		if _, lacks := errors.AsType[*Incomplete](err); lacks {
+			state, err = Existing, nil
+		}
 	}
 	switch absent := errors.Is(err, cloudapi.ErrNotFound); {
 	case (absent && found.identity != byKey) || (state == Terminated && found.identity == byProviderID):
@@ -164,6 +168,13 @@ func (i *Instances[ID, T]) InstanceShutdown(ctx context.Context, node *v1.Node) 
 		return false, err
 	}
 	state, err := i.stateOf(found.instance)
+	if _, lacks := errors.AsType[*Incomplete](err); lacks {
+		instance, readErr := i.cloud.Inventory.Get(ctx, i.cloud.Inventory.ID(found.instance), inventory.Query{})
+		if readErr != nil {
+			return false, readErr
+		}
+		state, err = i.stateOf(instance)
+	}
 	return state == ShutDown, err
 }
 

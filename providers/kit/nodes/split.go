@@ -44,3 +44,28 @@ func (s Split) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovi
 func (s Split) VerifyInstance(ctx context.Context, node *v1.Node) (ok bool, why string, err error) {
 	return s.of(node).VerifyInstance(ctx, node)
 }
+
+// Unmanaged answers about Nodes whose machines the cloud does not have, such as those of an operator's own data centre. They exist as far
+// as anybody can say, run, and keep what they have.
+type Unmanaged struct{}
+
+var _ API = Unmanaged{}
+
+// InstanceExists implements cloudprovider.InstancesV2.
+func (Unmanaged) InstanceExists(context.Context, *v1.Node) (bool, error) { return true, nil }
+
+// InstanceShutdown implements cloudprovider.InstancesV2.
+func (Unmanaged) InstanceShutdown(context.Context, *v1.Node) (bool, error) { return false, nil }
+
+// InstanceMetadata implements cloudprovider.InstancesV2.
+func (Unmanaged) InstanceMetadata(_ context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
+	return &cloudprovider.InstanceMetadata{ProviderID: node.Spec.ProviderID, NodeAddresses: node.Status.Addresses}, nil
+}
+
+// VerifyInstance implements guard.InstanceVerifier.
+func (Unmanaged) VerifyInstance(_ context.Context, node *v1.Node) (ok bool, why string, err error) {
+	return false, "the cloud has no instance of node " + node.Name, nil
+}
+
+// CheckAPI implements API: there is nothing to ask.
+func (Unmanaged) CheckAPI(context.Context) error { return nil }

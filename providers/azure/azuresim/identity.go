@@ -1,0 +1,85 @@
+package azuresim
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// TokenLife is how long a token is valid.
+const TokenLife = time.Hour
+
+// serveIdentity serves what is not Azure Resource Manager: the description of the cloud, and tokens.
+func (s *Sim) serveIdentity(w http.ResponseWriter, r *http.Request) bool {
+	path := strings.ToLower(r.URL.Path)
+	switch {
+	case path == "/metadata/endpoints":
+		write(w, http.StatusOK, []any{object{
+			"name": "AzureCloud", "resourceManager": "http://" + r.Host + "/", "authentication": object{
+				"loginEndpoint": "http://" + r.Host + "/", "audiences": []any{"https://management.core.windows.net/", "https://management.azure.com/"}, "tenant": "common",
+			},
+		}})
+	case path == "/metadata/identity/oauth2/token":
+		s.serveManagedIdentity(w, r)
+	case strings.HasSuffix(path, "/.well-known/openid-configuration"):
+		base := "https://" + r.Host + "/" + Tenant
+		write(w, http.StatusOK, object{
+			"token_endpoint": base + "/oauth2/v2.0/token", "authorization_endpoint": base + "/oauth2/v2.0/authorize", "issuer": base + "/v2.0",
+		})
+	case path == "/"+strings.ToLower(Tenant)+"/oauth2/v2.0/token":
+		s.serveToken(w, r)
+	default:
+		return false
+	}
+	return true
+}
+
+// serveToken gives a token for the secret of the service principal, or for an assertion.
+func (s *Sim) serveToken(w http.ResponseWriter, r *http.Request) {
+	if err := r.ParseForm(); err != nil || r.Method != http.MethodPost {
+		write(w, http.StatusBadRequest, object{"error": "invalid_request", "error_description": "AADSTS900144: The request body must contain parameters."})
+		return
+	}
+	given := r.Form.Get("client_secret") + r.Form.Get("client_assertion")
+	refused := s.secret != "" && given != s.secret && strings.Count(given, ".") != 2 // an assertion is a JWT
+	switch {
+	case r.Form.Get("grant_type") != "client_credentials" || !strings.HasSuffix(r.Form.Get("scope"), ".default openid offline_access profile") &&
+		!strings.HasSuffix(r.Form.Get("scope"), ".default"):
+		write(w, http.StatusBadRequest, object{"error": "invalid_request", "error_description": "AADSTS90014: a required field is missing: " + r.Form.Get("scope")})
+	case given == "" || refused || r.Form.Get("client_id") == "":
+		write(w, http.StatusUnauthorized, object{"error": "invalid_client", "error_description": "AADSTS7000215: Invalid client secret provided."})
+	default:
+		write(w, http.StatusOK, s.newToken())
+	}
+}
+
+func (s *Sim) serveManagedIdentity(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Metadata") != "true" || r.URL.Query().Get("resource") == "" {
+		write(w, http.StatusBadRequest, object{"error": "invalid_request", "error_description": "Required metadata header not specified"})
+		return
+	}
+	token := s.newToken()
+	token["expires_in"], token["resource"] = fmt.Sprint(token["expires_in"]), r.URL.Query().Get("resource")
+	write(w, http.StatusOK, token)
+}
+
+func (s *Sim) newToken() object {
+	s.number++
+	token := "token-" + guid(s.number)
+	s.tokens[token] = time.Now().Add(TokenLife)
+	return object{"token_type": "Bearer", "expires_in": int(TokenLife.Seconds()), "ext_expires_in": int(TokenLife.Seconds()), "access_token": token}
+}
+
+// serveProvider tells the zones of each location.
+func (*Sim) serveProvider(w http.ResponseWriter, r *http.Request) *failure {
+	if r.Method != http.MethodGet {
+		return fail(http.StatusMethodNotAllowed, "HttpMethodNotAllowed", "The method is not allowed.")
+	}
+	zones := []any{object{"location": "West Europe", "zones": []any{"2", "1", "3"}}, object{"location": "West US", "zones": []any{}}}
+	write(w, http.StatusOK, object{
+		"id": "/subscriptions/" + Subscription + "/providers/Microsoft.Compute", "namespace": "Microsoft.Compute", "registrationState": "Registered",
+		"resourceTypes": []any{object{"resourceType": "virtualMachines", "locations": []any{"West Europe", "West US"}, "zoneMappings": zones}},
+	})
+	return nil
+}

@@ -1,0 +1,163 @@
+package azuresim
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+func clone[T any](v T) T {
+	var out T
+	if err := json.Unmarshal(encode(v), &out); err != nil {
+		panic(err) // made of JSON
+	}
+	return out
+}
+
+// renamed replaces a text wherever it is in a document.
+func renamed(o object, from, to string) object {
+	var out object
+	if err := json.Unmarshal([]byte(strings.ReplaceAll(string(encode(o)), from, to)), &out); err != nil {
+		panic(err) // made of JSON
+	}
+	return out
+}
+
+// at follows a path of keys.
+func at(v any, path ...string) any {
+	for _, key := range path {
+		o, ok := v.(object)
+		if !ok {
+			return nil
+		}
+		v = o[key]
+	}
+	return v
+}
+
+func text(v any, path ...string) string {
+	s, _ := at(v, path...).(string)
+	return s
+}
+
+func number(v any, path ...string) int {
+	switch n := at(v, path...).(type) {
+	case float64:
+		return int(n)
+	case int:
+		return n
+	}
+	return 0
+}
+
+func items(v any, path ...string) []object {
+	list, _ := at(v, path...).([]any)
+	var out []object
+	for _, i := range list {
+		if o, ok := i.(object); ok {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+func strs(v any, path ...string) []string {
+	list, _ := at(v, path...).([]any)
+	var out []string
+	for _, i := range list {
+		if s, ok := i.(string); ok {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func properties(r *resource) any {
+	if r == nil {
+		return nil
+	}
+	return r.doc["properties"]
+}
+
+// named finds an item of a list by its name.
+func named(list []object, name string) object {
+	if i := slices.IndexFunc(list, func(o object) bool { return strings.EqualFold(text(o, "name"), name) }); i >= 0 {
+		return list[i]
+	}
+	return nil
+}
+
+// ensure returns the list at a key, which answers have even where it is empty.
+func ensureList(o object, keys ...string) {
+	for _, key := range keys {
+		if o[key] == nil {
+			o[key] = []any{}
+		}
+	}
+}
+
+func anys(list []object) []any {
+	out := make([]any, len(list))
+	for i, o := range list {
+		out[i] = o
+	}
+	return out
+}
+
+// legal refuses properties that the API does not have. A field that is stored already is one of a newer version.
+func legal(known fields, asked, stored any, path string) *failure {
+	if known == nil {
+		return nil
+	}
+	switch v := asked.(type) {
+	case object:
+		for key, value := range v {
+			inner, ok := known[key]
+			if !ok && at(stored, key) == nil {
+				return invalid("InvalidRequestFormat", "Cannot parse the request. Could not find member '%s' on object at path '%s'.", key, path)
+			}
+			if f := legal(inner, value, at(stored, key), path+"."+key); f != nil {
+				return f
+			}
+		}
+	case []any:
+		for _, value := range v {
+			if f := legal(known, value, sameName(stored, value), path+"[]"); f != nil {
+				return f
+			}
+		}
+	}
+	return nil
+}
+
+// sameName finds the stored item of the name that an asked one has.
+func sameName(stored, asked any) any {
+	list, _ := stored.([]any)
+	for _, s := range list {
+		if text(s, "name") != "" && strings.EqualFold(text(s, "name"), text(asked, "name")) {
+			return s
+		}
+	}
+	return nil
+}
+
+// fields are the legal members of an object; nil means that anything goes.
+type fields map[string]fields
+
+func members(names string) fields {
+	f := fields{}
+	for _, name := range strings.Fields(names) {
+		f[name] = nil
+	}
+	return f
+}
+
+func (f fields) with(key string, inner fields) fields {
+	f[key] = inner
+	return f
+}
+
+// sub are the members of an item that is a resource of its own inside another one.
+func sub(names string) fields {
+	return members("name id etag type zones").with("properties", members(names+" provisioningState"))
+}

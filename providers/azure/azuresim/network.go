@@ -1,0 +1,590 @@
+package azuresim
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Kinds of resources of the network.
+const (
+	kindLoadBalancer  = "Microsoft.Network/loadBalancers"
+	kindAddress       = "Microsoft.Network/publicIPAddresses"
+	kindPrefix        = "Microsoft.Network/publicIPPrefixes"
+	kindSecurityGroup = "Microsoft.Network/networkSecurityGroups"
+	kindRouteTable    = "Microsoft.Network/routeTables"
+	kindNetwork       = "Microsoft.Network/virtualNetworks"
+	kindSubnet        = "Microsoft.Network/virtualNetworks/subnets"
+	kindInterface     = "Microsoft.Network/networkInterfaces"
+	kindPrivateLink   = "Microsoft.Network/privateLinkServices"
+)
+
+// networkVersions: the one that is written against, and the one of the recordings.
+var networkVersions = []string{"2025-01-01", "2025-05-01"}
+
+func addNetworkKinds() {
+	all := "GET PUT DELETE"
+	kinds[kindLoadBalancer] = kind{
+		versions: networkVersions, methods: all, put: (*Sim).putLoadBalancer, show: (*Sim).showLoadBalancer, remove: (*Sim).removeLoadBalancer,
+		fields: loadBalancerFields(),
+	}
+	kinds[kindAddress] = kind{
+		versions: networkVersions, methods: all, put: (*Sim).putAddress, show: (*Sim).showAddress, remove: (*Sim).removeAddress,
+		fields: members("publicIPAllocationMethod publicIPAddressVersion idleTimeoutInMinutes ipTags publicIPPrefix dnsSettings ddosSettings ipAddress " +
+			"ipConfiguration resourceGuid provisioningState natGateway deleteOption"),
+	}
+	kinds[kindSecurityGroup] = kind{
+		versions: networkVersions, methods: all, put: (*Sim).putSecurityGroup, show: showSecurityGroup,
+		fields: members("resourceGuid provisioningState defaultSecurityRules networkInterfaces subnets flushConnection").with("securityRules", sub(
+			"protocol access direction priority description sourceAddressPrefix sourceAddressPrefixes sourcePortRange sourcePortRanges "+
+				"destinationAddressPrefix destinationAddressPrefixes destinationPortRange destinationPortRanges sourceApplicationSecurityGroups "+
+				"destinationApplicationSecurityGroups")),
+	}
+	kinds[kindRouteTable] = kind{
+		versions: networkVersions, methods: all, put: (*Sim).putRouteTable,
+		fields: members("resourceGuid provisioningState disableBgpRoutePropagation subnets").with("routes", sub(
+			"addressPrefix nextHopType nextHopIpAddress hasBgpOverride")),
+	}
+	kinds[kindNetwork] = kind{versions: networkVersions, methods: "GET PUT", put: putAny}
+	kinds[kindSubnet] = kind{versions: networkVersions, methods: "GET", list: listSubnets}
+	kinds[kindPrefix] = kind{versions: networkVersions, methods: "GET PUT", put: putAny}
+	kinds[kindInterface] = kind{versions: networkVersions, methods: all, put: (*Sim).putInterface}
+	kinds[kindPrivateLink] = kind{versions: networkVersions, methods: all, put: putAny}
+}
+
+// listSubnets lists the subnets of a network.
+func listSubnets(s *Sim, parent string) []any {
+	vnet := s.resources[parent]
+	var list []any
+	for _, n := range items(vnet.doc, "properties", "subnets") {
+		shown := clone(n)
+		shown["id"], shown["etag"], shown["type"] = vnet.id+"/subnets/"+text(n, "name"), etagOf(vnet), kindSubnet
+		properties2(shown)["provisioningState"] = "Succeeded"
+		list = append(list, shown)
+	}
+	return list
+}
+
+func loadBalancerFields() fields {
+	rule := "frontendIPConfiguration backendAddressPool backendAddressPools probe protocol loadDistribution frontendPort backendPort " +
+		"idleTimeoutInMinutes enableFloatingIP enableTcpReset disableOutboundSnat enableConnectionTracking"
+	return members("resourceGuid provisioningState inboundNatRules outboundRules inboundNatPools").
+		with("frontendIPConfigurations", sub("privateIPAddress privateIPAllocationMethod privateIPAddressVersion subnet publicIPAddress publicIPPrefix "+
+			"loadBalancingRules outboundRules inboundNatRules inboundNatPools gatewayLoadBalancer")).
+		with("backendAddressPools", sub("loadBalancerBackendAddresses backendIPConfigurations loadBalancingRules outboundRule outboundRules "+
+			"inboundNatRules virtualNetwork location tunnelInterfaces drainPeriodInSeconds syncMode")).
+		with("loadBalancingRules", sub(rule)).
+		with("probes", sub("protocol port requestPath intervalInSeconds probeThreshold numberOfProbes loadBalancingRules noHealthyBackendsBehavior"))
+}
+
+// putLoadBalancer replaces a load balancer, strictly.
+func (s *Sim) putLoadBalancer(r *resource, asked object, created bool) *failure {
+	if text(asked, "location") == "" || created && text(asked, "sku", "name") == "" {
+		return invalid("InvalidRequestFormat", "Cannot parse the request. location and sku are required.")
+	}
+	if !created && !strings.EqualFold(text(asked, "sku", "name"), text(r.doc, "sku", "name")) {
+		return invalid("ResourceSkuCannotBeChanged", "The sku of load balancer %s cannot be changed.", r.name())
+	}
+	props, _ := asked["properties"].(object)
+	if props == nil {
+		props = object{}
+	}
+	for _, check := range []func(*resource, object) *failure{s.checkFrontends, s.checkRules, s.checkProbes, s.checkBackends, checkUnique} {
+		if f := check(r, props); f != nil {
+			return f
+		}
+	}
+	doc := object{"location": asked["location"], "sku": object{"name": text(asked, "sku", "name"), "tier": "Regional"}}
+	for _, key := range []string{"tags", "extendedLocation"} {
+		if asked[key] != nil {
+			doc[key] = asked[key]
+		}
+	}
+	ensureList(props, "frontendIPConfigurations", "backendAddressPools", "loadBalancingRules", "probes", "inboundNatRules", "outboundRules", "inboundNatPools")
+	delete(props, "provisioningState")
+	doc["properties"] = props
+	r.doc = doc
+	return nil
+}
+
+// checkUnique refuses two parts of a kind with one name.
+func checkUnique(_ *resource, props object) *failure {
+	for key := range props {
+		seen := map[string]bool{}
+		for _, item := range items(props, key) {
+			name := strings.ToLower(text(item, "name"))
+			if name == "" || seen[name] || len(name) > 80 {
+				return invalid("InvalidResourceName", "%s: the name %q is missing, too long or there twice.", key, name)
+			}
+			seen[name] = true
+		}
+	}
+	return nil
+}
+
+func (s *Sim) checkFrontends(r *resource, props object) *failure {
+	for _, f := range items(props, "frontendIPConfigurations") {
+		public, subnet := text(f, "properties", "publicIPAddress", "id"), text(f, "properties", "subnet", "id")
+		if (public == "") == (subnet == "") {
+			return invalid("LoadBalancerFrontendIPConfigurationMustReferenceSubnetOrPublicIP", "Frontend %s must reference a subnet or a public address.", text(f, "name"))
+		}
+		if public != "" {
+			if failed := s.checkPublic(r, text(f, "name"), public); failed != nil {
+				return failed
+			}
+			f["properties"].(object)["privateIPAllocationMethod"] = "Dynamic"
+			continue
+		}
+		if failed := s.checkPrivate(r, f, subnet); failed != nil {
+			return failed
+		}
+	}
+	return nil
+}
+
+func (s *Sim) checkPublic(r *resource, name, public string) *failure {
+	a := s.resources[strings.ToLower(public)]
+	switch {
+	case a == nil:
+		return invalid("InvalidResourceReference", "Resource %s referenced by resource %s was not found.", public, r.id)
+	case a.busy.running() || text(s.show(a, false), "properties", "provisioningState") == "Failed":
+		return invalid("ReferencedResourceNotProvisioned", "Cannot proceed with operation because resource %s used by resource %s is not in Succeeded state.", public, r.id)
+	case text(a.doc, "sku", "name") != "Standard":
+		return invalid("LoadBalancerAndPublicIPAddressSkuMismatch", "The sku of the load balancer and of %s differ.", public)
+	}
+	if bound := s.frontendOf(public); bound != "" && !strings.EqualFold(bound, r.id+"/frontendIPConfigurations/"+name) {
+		if !strings.HasPrefix(strings.ToLower(bound), strings.ToLower(r.id)+"/") {
+			return invalid("PublicIPAddressInUse", "Resource %s is already allocated to %s.", public, bound)
+		}
+	}
+	return nil
+}
+
+// frontendOf is the frontend that a public address is bound to.
+func (s *Sim) frontendOf(public string) string {
+	for _, lb := range s.all(kindLoadBalancer) {
+		for _, f := range items(lb.doc, "properties", "frontendIPConfigurations") {
+			if strings.EqualFold(text(f, "properties", "publicIPAddress", "id"), public) {
+				return lb.id + "/frontendIPConfigurations/" + text(f, "name")
+			}
+		}
+	}
+	return ""
+}
+
+func (s *Sim) subnet(id string) object {
+	vnet := s.resources[strings.ToLower(ownerOf(id))]
+	if vnet == nil {
+		return nil
+	}
+	return named(items(vnet.doc, "properties", "subnets"), lastOf(id))
+}
+
+// checkPrivate gives an internal frontend an address.
+func (s *Sim) checkPrivate(r *resource, f object, subnet string) *failure {
+	found := s.subnet(subnet)
+	if found == nil {
+		return invalid("InvalidResourceReference", "Resource %s referenced by resource %s was not found.", subnet, r.id)
+	}
+	props := f["properties"].(object)
+	six := text(props, "privateIPAddressVersion") == "IPv6"
+	if !six {
+		props["privateIPAddressVersion"] = "IPv4"
+	}
+	asked, method := text(props, "privateIPAddress"), text(props, "privateIPAllocationMethod")
+	var range4 netip.Prefix
+	for _, p := range append(strs(found, "properties", "addressPrefixes"), text(found, "properties", "addressPrefix")) {
+		if prefix, err := netip.ParsePrefix(p); err == nil && prefix.Addr().Is6() == six {
+			range4 = prefix
+		}
+	}
+	if !range4.IsValid() {
+		return invalid("SubnetHasNoPrefixOfVersion", "The subnet %s has no prefix of the address version.", subnet)
+	}
+	if method == "Static" {
+		address, err := netip.ParseAddr(asked)
+		switch {
+		case err != nil || !range4.Contains(address):
+			return invalid("PrivateIPAddressNotInSubnet", "Private static IP address %s does not belong to the range of subnet prefix %s.", asked, range4)
+		case s.privateTaken(asked, r.id, text(f, "name")):
+			return invalid("PrivateIPAddressInUse", "Private IP address %s is in use.", asked)
+		}
+		return nil
+	}
+	if method != "Dynamic" {
+		return invalid("InvalidRequestFormat", "privateIPAllocationMethod %q is none of Dynamic and Static.", method)
+	}
+	if before := named(items(r.doc, "properties", "frontendIPConfigurations"), text(f, "name")); before != nil &&
+		strings.EqualFold(text(before, "properties", "subnet", "id"), subnet) {
+		props["privateIPAddress"] = text(before, "properties", "privateIPAddress")
+		return nil
+	}
+	s.number++
+	props["privateIPAddress"] = fmt.Sprintf("10.240.%d.%d", 200+s.number/250%50, s.number%250+4)
+	if six {
+		props["privateIPAddress"] = fmt.Sprintf("fd00:10:240::%x", 0xf000+s.number)
+	}
+	return nil
+}
+
+func (s *Sim) privateTaken(address, lb, name string) bool {
+	for _, other := range s.all(kindLoadBalancer) {
+		for _, f := range items(other.doc, "properties", "frontendIPConfigurations") {
+			if text(f, "properties", "privateIPAddress") == address && !(strings.EqualFold(other.id, lb) && strings.EqualFold(text(f, "name"), name)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// checkRules judges the rules of a load balancer as a whole.
+func (*Sim) checkRules(r *resource, props object) *failure {
+	taken, pairs := map[string]string{}, map[string]string{}
+	for _, rule := range items(props, "loadBalancingRules") {
+		p := rule["properties"]
+		for key, list := range map[string]string{"frontendIPConfiguration": "frontendIPConfigurations", "backendAddressPool": "backendAddressPools", "probe": "probes"} {
+			id := text(p, key, "id")
+			missing := id == "" && key != "probe"
+			if missing || id != "" && (!strings.EqualFold(ownerOf(id), r.id) || named(items(props, list), lastOf(id)) == nil) {
+				return invalid("InvalidResourceReference", "Resource %s referenced by rule %s was not found.", id, text(rule, "name"))
+			}
+		}
+		protocol, front, back := text(p, "protocol"), number(p, "frontendPort"), number(p, "backendPort")
+		floating, _ := at(p, "enableFloatingIP").(bool)
+		frontend := named(items(props, "frontendIPConfigurations"), lastOf(text(p, "frontendIPConfiguration", "id")))
+		internal := at(frontend, "properties", "subnet") != nil
+		idle := number(p, "idleTimeoutInMinutes")
+		switch {
+		case protocol != "Tcp" && protocol != "Udp" && protocol != "All":
+			return invalid("InvalidRequestFormat", "protocol %q is none of Tcp, Udp, All.", protocol)
+		case protocol == "All" && (!internal || front != 0 && front != back):
+			return invalid("LoadBalancingRuleInvalidProtocolAll", "Rule %s: protocol All is for internal load balancers.", text(rule, "name"))
+		case protocol != "All" && (front < 1 || front > 65534 || back < 1 || back > 65535):
+			return invalid("InvalidRequestFormat", "Rule %s: port %d or %d is out of range.", text(rule, "name"), front, back)
+		case at(p, "idleTimeoutInMinutes") != nil && (idle < 4 || idle > 100):
+			return invalid("InvalidRequestFormat", "Rule %s: idle timeout %d is out of range.", text(rule, "name"), idle)
+		case !slices.Contains([]string{"", "Default", "SourceIP", "SourceIPProtocol"}, text(p, "loadDistribution")):
+			return invalid("InvalidRequestFormat", "loadDistribution %q is unknown.", text(p, "loadDistribution"))
+		}
+		key := fmt.Sprint(strings.ToLower(text(p, "frontendIPConfiguration", "id")), " ", protocol, " ", front)
+		if other := taken[key]; other != "" {
+			return invalid("RulesUseSameFrontendPortProtocolAndIPConfig", "Rules %s and %s use the same frontend port.", other, text(rule, "name"))
+		}
+		taken[key] = text(rule, "name")
+		key = fmt.Sprint(strings.ToLower(text(p, "backendAddressPool", "id")), " ", protocol, " ", back)
+		if other := pairs[key]; other != "" && !floating {
+			return invalid("RulesUseSameBackendPortProtocolAndPool", "Rules %s and %s use the same backend port.", other, text(rule, "name"))
+		}
+		if !floating {
+			pairs[key] = text(rule, "name")
+		}
+	}
+	return nil
+}
+
+func (*Sim) checkProbes(_ *resource, props object) *failure {
+	for _, probe := range items(props, "probes") {
+		p := probe["properties"]
+		protocol, port, interval := text(p, "protocol"), number(p, "port"), number(p, "intervalInSeconds")
+		switch {
+		case !slices.Contains([]string{"Tcp", "Http", "Https"}, protocol):
+			return invalid("InvalidRequestFormat", "Probe %s: protocol %q is unknown.", text(probe, "name"), protocol)
+		case port < 1 || port > 65535 || interval < 5:
+			return invalid("InvalidRequestFormat", "Probe %s: port %d or interval %d is out of range.", text(probe, "name"), port, interval)
+		case (protocol == "Tcp") != (text(p, "requestPath") == ""):
+			return invalid("InvalidProbeRequestPath", "Probe %s: a path is for Http and Https, which need one.", text(probe, "name"))
+		}
+	}
+	return nil
+}
+
+func (s *Sim) checkBackends(r *resource, props object) *failure {
+	kept := map[string]bool{}
+	for _, pool := range items(props, "backendAddressPools") {
+		kept[strings.ToLower(text(pool, "name"))] = true
+		addresses := items(pool, "properties", "loadBalancerBackendAddresses")
+		delete(properties2(pool), "backendIPConfigurations") // read-only
+		id := r.id + "/backendAddressPools/" + text(pool, "name")
+		if len(addresses) > 0 && len(s.memberConfigs(id)) > 0 && !fromInterfaces(addresses) {
+			return invalid("MixedBackendPool", "Backend pool %s has members by network interface.", text(pool, "name"))
+		}
+		if fromInterfaces(addresses) {
+			delete(properties2(pool), "loadBalancerBackendAddresses")
+			continue
+		}
+		for _, a := range addresses {
+			if _, err := netip.ParseAddr(text(a, "properties", "ipAddress")); err != nil || text(a, "name") == "" {
+				return invalid("InvalidRequestFormat", "Backend pool %s: the address %v is not legal.", text(pool, "name"), a)
+			}
+			if text(pool, "properties", "virtualNetwork", "id") == "" && text(a, "properties", "virtualNetwork", "id") == "" {
+				return invalid("BackendAddressNeedsVirtualNetwork", "Backend pool %s: a virtual network is missing.", text(pool, "name"))
+			}
+		}
+	}
+	for _, pool := range items(r.doc, "properties", "backendAddressPools") {
+		id := r.id + "/backendAddressPools/" + text(pool, "name")
+		if !kept[strings.ToLower(text(pool, "name"))] && len(s.memberConfigs(id)) > 0 {
+			return invalid("InUseBackendAddressPoolCannotBeDeleted", "Backend pool %s is in use by network interfaces.", id)
+		}
+	}
+	return nil
+}
+
+// fromInterfaces reports whether addresses are those that answers show for members by network interface.
+func fromInterfaces(addresses []object) bool {
+	return len(addresses) > 0 && at(addresses[0], "properties", "networkInterfaceIPConfiguration") != nil
+}
+
+func properties2(o object) object {
+	p, _ := o["properties"].(object)
+	return p
+}
+
+// showLoadBalancer adds what the API derives: identities of parts, back references, members.
+func (s *Sim) showLoadBalancer(r *resource, answer object, _ bool) {
+	props := answer["properties"].(object)
+	props["resourceGuid"] = guid(1)
+	for key, kindOf := range map[string]string{
+		"frontendIPConfigurations": "frontendIPConfigurations", "backendAddressPools": "backendAddressPools",
+		"loadBalancingRules": "loadBalancingRules", "probes": "probes", "outboundRules": "outboundRules", "inboundNatRules": "inboundNatRules",
+	} {
+		for _, item := range items(props, key) {
+			item["id"] = r.id + "/" + kindOf + "/" + text(item, "name")
+			item["etag"], item["type"] = etagOf(r), kindLoadBalancer+"/"+kindOf
+			if item["properties"] == nil {
+				item["properties"] = object{}
+			}
+			properties2(item)["provisioningState"] = "Succeeded"
+		}
+	}
+	for _, rule := range items(props, "loadBalancingRules") {
+		p := properties2(rule)
+		p["backendAddressPools"] = []any{p["backendAddressPool"]}
+		for key, list := range map[string]string{"frontendIPConfiguration": "frontendIPConfigurations", "backendAddressPool": "backendAddressPools", "probe": "probes"} {
+			if target := named(items(props, list), lastOf(text(p, key, "id"))); target != nil {
+				refs, _ := properties2(target)["loadBalancingRules"].([]any)
+				properties2(target)["loadBalancingRules"] = append(refs, object{"id": rule["id"]})
+			}
+		}
+	}
+	for _, pool := range items(props, "backendAddressPools") {
+		var configs, addresses []any
+		for _, id := range s.memberConfigs(text(pool, "id")) {
+			configs = append(configs, object{"id": id})
+			addresses = append(addresses, object{"name": lastOf(ownerOf(ownerOf(id))) + "nic", "properties": object{"networkInterfaceIPConfiguration": object{"id": id}}})
+		}
+		if configs != nil {
+			properties2(pool)["backendIPConfigurations"], properties2(pool)["loadBalancerBackendAddresses"] = configs, addresses
+		}
+		ensureList(properties2(pool), "loadBalancerBackendAddresses")
+	}
+}
+
+func (s *Sim) removeLoadBalancer(r *resource) *failure {
+	for _, set := range s.all(kindScaleSet) {
+		if strings.Contains(strings.ToLower(string(encode(set.doc))), strings.ToLower(r.id+"/")) {
+			return invalid("LoadBalancerInUseByVirtualMachineScaleSet", "Cannot delete load balancer %s since its child resources %s are in use by virtual machine scale set %s.",
+				r.id, r.name(), set.id)
+		}
+	}
+	for _, pool := range items(r.doc, "properties", "backendAddressPools") {
+		if len(s.memberConfigs(r.id+"/backendAddressPools/"+text(pool, "name"))) > 0 {
+			return invalid("LoadBalancerInUse", "Load balancer %s is in use by network interfaces.", r.id)
+		}
+	}
+	return nil
+}
+
+func (s *Sim) putAddress(r *resource, asked object, created bool) *failure {
+	if text(asked, "location") == "" {
+		return invalid("LocationRequired", "The location property is required for this definition.")
+	}
+	before := r.doc
+	if !created && (text(asked, "sku", "name") != text(before, "sku", "name") || string(encode(asked["zones"])) != string(encode(before["zones"]))) {
+		return invalid("ResourceSkuOrZonesCannotBeChanged", "The sku and the zones of %s cannot be changed.", r.name())
+	}
+	props, _ := asked["properties"].(object)
+	if props == nil {
+		props = object{}
+	}
+	if text(asked, "sku", "name") == "Standard" && text(props, "publicIPAllocationMethod") != "Static" {
+		return invalid("StandardSkuPublicIPAddressMustBeStatic", "A standard public address is static.")
+	}
+	if label := text(props, "dnsSettings", "domainNameLabel"); label != "" {
+		for _, other := range s.all(kindAddress) {
+			if !strings.EqualFold(other.id, r.id) && text(other.doc, "properties", "dnsSettings", "domainNameLabel") == label {
+				return invalid("DnsRecordInUse", "DNS record %s.%s.cloudapp.azure.com is already used by another public IP.", label, Location)
+			}
+		}
+		props["dnsSettings"].(object)["fqdn"] = label + "." + Location + ".cloudapp.azure.com"
+	}
+	if prefix := text(props, "publicIPPrefix", "id"); prefix != "" && s.resources[strings.ToLower(prefix)] == nil {
+		return invalid("InvalidResourceReference", "Resource %s referenced by resource %s was not found.", prefix, r.id)
+	}
+	if text(props, "publicIPAddressVersion") == "" {
+		props["publicIPAddressVersion"] = "IPv4"
+	}
+	if ip := text(before, "properties", "ipAddress"); ip != "" {
+		props["ipAddress"] = ip
+	} else {
+		s.number++
+		props["ipAddress"] = fmt.Sprintf("20.50.%d.%d", s.number/250, s.number%250+1)
+		if text(props, "publicIPAddressVersion") == "IPv6" {
+			props["ipAddress"] = fmt.Sprintf("2603:1020:201::%x", s.number)
+		}
+	}
+	ensureList(props, "ipTags")
+	if props["idleTimeoutInMinutes"] == nil {
+		props["idleTimeoutInMinutes"] = 4
+	}
+	delete(props, "provisioningState")
+	r.doc = object{"location": asked["location"], "properties": props, "sku": object{"name": text(asked, "sku", "name"), "tier": "Regional"}}
+	for _, key := range []string{"tags", "zones", "extendedLocation"} {
+		if asked[key] != nil {
+			r.doc[key] = asked[key]
+		}
+	}
+	return nil
+}
+
+func (s *Sim) showAddress(r *resource, answer object, _ bool) {
+	props := answer["properties"].(object)
+	props["resourceGuid"], props["ddosSettings"] = guid(2), object{"protectionMode": "VirtualNetworkInherited"}
+	delete(props, "ipConfiguration")
+	if bound := s.frontendOf(r.id); bound != "" {
+		props["ipConfiguration"] = object{"id": bound}
+	}
+	if r.busy.running() {
+		delete(props, "ipAddress")
+	}
+}
+
+func (s *Sim) removeAddress(r *resource) *failure {
+	if bound := s.frontendOf(r.id); bound != "" {
+		return invalid("PublicIPAddressCannotBeDeleted", "Public IP address %s can not be deleted since it is still allocated to resource %s.", r.id, bound)
+	}
+	return nil
+}
+
+func (*Sim) putSecurityGroup(r *resource, asked object, _ bool) *failure {
+	if text(asked, "location") == "" {
+		return invalid("LocationRequired", "The location property is required for this definition.")
+	}
+	props, _ := asked["properties"].(object)
+	if props == nil {
+		props = object{}
+	}
+	if f := checkUnique(r, props); f != nil {
+		return f
+	}
+	priorities := map[string]string{}
+	for _, rule := range items(props, "securityRules") {
+		if f := checkSecurityRule(rule, priorities); f != nil {
+			return f
+		}
+	}
+	ensureList(props, "securityRules")
+	delete(props, "provisioningState")
+	delete(props, "defaultSecurityRules")
+	r.doc = object{"location": asked["location"], "properties": props}
+	if asked["tags"] != nil {
+		r.doc["tags"] = asked["tags"]
+	}
+	return nil
+}
+
+func checkSecurityRule(rule object, priorities map[string]string) *failure {
+	p, name := rule["properties"], text(rule, "name")
+	key := fmt.Sprint(text(p, "direction"), number(p, "priority"))
+	switch priority := number(p, "priority"); {
+	case priority < 100 || priority > 4096:
+		return invalid("SecurityRuleInvalidPriority", "Security rule %s: priority %d is out of range.", name, priority)
+	case priorities[key] != "":
+		return invalid("SecurityRuleConflict", "Security rule %s conflicts with rule %s: same priority and direction.", name, priorities[key])
+	case !slices.Contains([]string{"Tcp", "Udp", "*", "Icmp", "Ah", "Esp"}, text(p, "protocol")):
+		return invalid("SecurityRuleInvalidProtocol", "Security rule %s: protocol %q is unknown.", name, text(p, "protocol"))
+	case !slices.Contains([]string{"Allow", "Deny"}, text(p, "access")), !slices.Contains([]string{"Inbound", "Outbound"}, text(p, "direction")):
+		return invalid("SecurityRuleInvalid", "Security rule %s: access or direction is not legal.", name)
+	}
+	priorities[key] = name
+	for singular, plural := range map[string]string{
+		"sourceAddressPrefix": "sourceAddressPrefixes", "destinationAddressPrefix": "destinationAddressPrefixes",
+		"sourcePortRange": "sourcePortRanges", "destinationPortRange": "destinationPortRanges",
+	} {
+		groups := strings.Replace(singular, "AddressPrefix", "ApplicationSecurityGroups", 1)
+		one, many, asg := text(p, singular) != "", len(strs(p, plural)) > 0, len(items(p, groups)) > 0
+		if one && many || !one && !many && !asg {
+			return invalid("SecurityRuleInvalidAddressOrPort", "Security rule %s: exactly one of %s and %s must be set.", name, singular, plural)
+		}
+		ensureList(p.(object), plural)
+	}
+	return nil
+}
+
+func showSecurityGroup(_ *Sim, r *resource, answer object, _ bool) {
+	props := answer["properties"].(object)
+	var defaults []any
+	for name, priority := range map[string]int{"AllowVnetInBound": 65000, "AllowAzureLoadBalancerInBound": 65001, "DenyAllInBound": 65500} {
+		defaults = append(defaults, object{"name": name, "properties": object{"priority": priority, "direction": "Inbound", "sourcePortRanges": []any{}}})
+	}
+	props["defaultSecurityRules"] = defaults
+	for _, rule := range items(props, "securityRules") {
+		rule["id"], rule["etag"], rule["type"] = r.id+"/securityRules/"+text(rule, "name"), etagOf(r), kindSecurityGroup+"/securityRules"
+		properties2(rule)["provisioningState"] = "Succeeded"
+	}
+}
+
+func (*Sim) putRouteTable(r *resource, asked object, _ bool) *failure {
+	if text(asked, "location") == "" {
+		return invalid("LocationRequired", "The location property is required for this definition.")
+	}
+	props, _ := asked["properties"].(object)
+	if props == nil {
+		props = object{}
+	}
+	if f := checkUnique(r, props); f != nil {
+		return f
+	}
+	prefixes := map[string]bool{}
+	for _, route := range items(props, "routes") {
+		prefix := text(route, "properties", "addressPrefix")
+		if _, err := netip.ParsePrefix(prefix); err != nil || prefixes[prefix] {
+			return invalid("InvalidRouteAddressPrefix", "Route %s: the prefix %q is not legal, or there twice.", text(route, "name"), prefix)
+		}
+		prefixes[prefix] = true
+		hop := text(route, "properties", "nextHopType")
+		if _, err := netip.ParseAddr(text(route, "properties", "nextHopIpAddress")); hop == "VirtualAppliance" && err != nil || hop == "" {
+			return invalid("InvalidNextHop", "Route %s: the next hop is not legal.", text(route, "name"))
+		}
+	}
+	if len(prefixes) > 400 {
+		return invalid("RouteTableLimit", "A route table has 400 routes at most.")
+	}
+	ensureList(props, "routes")
+	delete(props, "provisioningState")
+	r.doc = object{"location": asked["location"], "properties": props}
+	if asked["tags"] != nil {
+		r.doc["tags"] = asked["tags"]
+	}
+	return nil
+}
+
+func (s *Sim) putInterface(r *resource, asked object, created bool) *failure {
+	if !created {
+		configs := []any{object{"properties": object{"ipConfigurations": at(asked, "properties", "ipConfigurations")}}}
+		if f := s.checkPools(any(configs)); f != nil {
+			return f
+		}
+	}
+	return putAny(s, r, asked, created)
+}
+
+// Fail makes the next write of a kind of resource end in a failure, such as "Microsoft.Network/loadBalancers".
+func (s *Sim) Fail(kind, code, message string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failNext[kind] = fail(http.StatusOK, code, "%s", message)
+}

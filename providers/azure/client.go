@@ -1,0 +1,273 @@
+package azure
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
+	"github.com/anyccm/cloud-controller-manager/registry"
+)
+
+// Versions of the API, by which Azure decides what answers hold.
+const (
+	computeVersion = "2025-04-01"
+	networkVersion = "2025-01-01"
+	// setVersion is the one by which the network's API shows what belongs to scale sets.
+	setVersion   = "2018-10-01"
+	zonesVersion = "2021-04-01"
+)
+
+// limitsOf keep below the buckets that Azure Resource Manager publishes: reads, writes and deletions apart.
+func limitsOf(r *http.Request) (group string, limits []cloudapi.Limit) {
+	switch {
+	case !strings.Contains(strings.ToLower(r.URL.Path), "/subscriptions/"):
+		return "tokens", []cloudapi.Limit{{PerSecond: 5, Burst: 20}}
+	case r.Method == http.MethodGet:
+		return "reads", []cloudapi.Limit{{PerSecond: 20, Burst: 200, Floor: 1}}
+	case r.Method == http.MethodDelete:
+		return "deletes", []cloudapi.Limit{{PerSecond: 8, Burst: 150, Floor: 0.5}}
+	}
+	return "writes", []cloudapi.Limit{{PerSecond: 8, Burst: 150, Floor: 0.5}}
+}
+
+// api is the part of Azure's API that is used, in the common vocabulary of errors: raw JSON through the SDK's pipeline.
+type api struct {
+	http     *cloudapi.Client
+	config   Config
+	pipeline runtime.Pipeline
+	work     *waiting.Room[string, operation]
+	tokens   *identity
+}
+
+func newAPI(c Config, in registry.Inputs) *api {
+	a := &api{config: c}
+	a.http = cloudapi.NewClient(cloudapi.Config{
+		Provider: Name, UserAgent: strings.TrimSpace(c.UserAgent + " anyccm/" + in.Version), Operation: operationOf, LimitsOf: limitsOf, ClassOf: classOfAnswer, Dial: in.Dial,
+		Repeatable: func(r *http.Request) bool {
+			return r.Method != http.MethodPost || strings.HasSuffix(r.URL.Path, "/token")
+		},
+	})
+	a.tokens = &identity{config: c, do: &authority{http: a.http}}
+	a.pipeline = runtime.NewPipeline("anyccm", in.Version, runtime.PipelineOptions{PerRetry: []policy.Policy{bearer{a.tokens}}}, &policy.ClientOptions{
+		Transport: a.http, Retry: policy.RetryOptions{MaxRetries: -1}, Telemetry: policy.TelemetryOptions{Disabled: true},
+	})
+	a.work = waiting.New(waiting.Each(a.operation), waiting.Pace{Least: time.Second, Most: 5 * time.Second})
+	return a
+}
+
+// kinds are the types of resources that calls are about, for the names of operations.
+var kinds = []string{
+	"loadBalancers", "publicIPAddresses", "publicIPPrefixes", "networkSecurityGroups", "routeTables", "virtualNetworks", "subnets",
+	"networkInterfaces", "privateLinkServices", "privateEndpointConnections", "virtualMachines", "virtualMachineScaleSets", "operations", "instanceView", "migrateToIpBased",
+}
+
+// operationOf names a request without identifiers, for metrics and logs.
+func operationOf(r *http.Request) string {
+	path := r.URL.Path
+	switch {
+	case strings.HasSuffix(path, "/token"), strings.HasPrefix(path, "/metadata/"), strings.Contains(path, "/.well-known/"), strings.Contains(path, "/discovery/"):
+		return r.Method + " identity"
+	case strings.HasSuffix(path, "/providers/Microsoft.Compute"):
+		return r.Method + " zones"
+	}
+	parts, name := strings.Split(strings.Trim(path, "/"), "/"), ""
+	for i, part := range parts {
+		for _, kind := range kinds {
+			if strings.EqualFold(part, kind) {
+				name = strings.TrimPrefix(name+"/"+kind, "/")
+				if i < len(parts)-1 {
+					name += "/{name}"
+				}
+			}
+		}
+	}
+	if name == "" {
+		return r.Method + " " + cloudapi.OtherOperation
+	}
+	return r.Method + " " + name
+}
+
+// call makes one call. What names it in errors is what was tried, such as "reading load balancer web".
+func (a *api) call(ctx context.Context, what, method, address string, header http.Header, in, out any) (http.Header, error) {
+	r, err := runtime.NewRequest(ctx, method, address)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	for key, values := range header {
+		r.Raw().Header[key] = values
+	}
+	r.Raw().Header.Set("Accept", "application/json")
+	if in != nil {
+		body, err := json.Marshal(in)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", what, err)
+		}
+		if err := r.SetBody(closer{bytes.NewReader(body)}, "application/json"); err != nil {
+			return nil, fmt.Errorf("%s: %w", what, err)
+		}
+		r.Raw().GetBody = func() (io.ReadCloser, error) { return closer{bytes.NewReader(body)}, nil }
+	}
+	answer, err := a.pipeline.Do(r)
+	if err != nil {
+		return nil, cloudapi.Describe(err, what)
+	}
+	defer answer.Body.Close()
+	return answer.Header, read(answer, what, out)
+}
+
+// closer is a body that needs no closing.
+type closer struct{ *bytes.Reader }
+
+// Close implements io.Closer.
+func (closer) Close() error { return nil }
+
+// address is the URL of a path.
+func (a *api) address(path, version string, query ...string) string {
+	values := url.Values{"api-version": {version}}
+	for i := 0; i+1 < len(query); i += 2 {
+		values.Set(query[i], query[i+1])
+	}
+	return a.config.cloud.endpoint + path + "?" + values.Encode()
+}
+
+// get reads one resource.
+func (a *api) get(ctx context.Context, what, path, version string, out any, query ...string) error {
+	_, err := a.call(ctx, "reading "+what, http.MethodGet, a.address(path, version, query...), nil, nil, out)
+	return err
+}
+
+// maxEmptyPages is how many pages of a listing may be empty, as Azure's may be where a filter leaves nothing of them.
+const maxEmptyPages = 5
+
+// list reads every page of a listing. It is complete or an error.
+func list[T any](ctx context.Context, a *api, what, path, version string, query ...string) (all []T, pages int, err error) {
+	ctx, listing := cloudapi.WatchListing(ctx)
+	what = "listing " + what
+	broken := func(reason string) error {
+		return &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: what, Message: reason}
+	}
+	first, empty := map[string]bool{}, 0
+	for next := a.address(path, version, query...); next != ""; {
+		var page struct {
+			Value *[]json.RawMessage `json:"value"`
+			Next  string             `json:"nextLink"`
+		}
+		pages++
+		if _, err = a.call(ctx, what, http.MethodGet, next, nil, nil, &page); err != nil {
+			return nil, pages, cloudapi.NotAbsence(err)
+		}
+		if page.Value == nil {
+			return nil, pages, broken("the answer is no listing")
+		}
+		if err = listing.Add(len(*page.Value)); err != nil {
+			return nil, pages, err
+		}
+		if len(*page.Value) == 0 {
+			empty++
+		}
+		if empty > maxEmptyPages {
+			return nil, pages, broken("the listing has no end: its pages are empty")
+		}
+		for i, text := range *page.Value {
+			var item *T
+			if json.Unmarshal(text, &item) != nil || item == nil {
+				return nil, pages, broken("the listing has an item that is no resource")
+			}
+			if i == 0 && first[string(text)] {
+				return nil, pages, broken("the listing repeats a page")
+			}
+			first[string(text)] = first[string(text)] || i == 0
+			all = append(all, *item)
+		}
+		if next = page.Next; next != "" {
+			if err = a.sameHost(next); err == nil {
+				err = listing.Turn(next)
+			}
+			if err != nil {
+				return nil, pages, err
+			}
+		}
+	}
+	return all, pages, nil
+}
+
+// sameHost refuses to follow an answer to another host: the token would go with the request.
+func (a *api) sameHost(address string) error {
+	if cloudapi.HostOf(address) != cloudapi.HostOf(a.config.cloud.endpoint) {
+		return &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "following a link", Message: "the answer leads to another host: " + cloudapi.HostOf(address)}
+	}
+	return nil
+}
+
+// operation is work of Azure's.
+type operation struct {
+	Status string    `json:"status"`
+	Error  errorBody `json:"error"`
+}
+
+func (o operation) over() bool {
+	return strings.EqualFold(o.Status, "Succeeded") || strings.EqualFold(o.Status, "Failed") || strings.EqualFold(o.Status, "Canceled")
+}
+
+func (a *api) operation(ctx context.Context, address string) (o operation, err error) {
+	_, err = a.call(ctx, "reading the state of an operation", http.MethodGet, address, nil, nil, &o)
+	if err == nil && o.Status == "" {
+		err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "reading the state of an operation", Message: "the answer has no status"}
+	}
+	return o, cloudapi.NotAbsence(err)
+}
+
+// finish waits until the work that an answer names has ended.
+func (a *api) finish(ctx context.Context, what string, header http.Header) error {
+	address := header.Get("Azure-AsyncOperation")
+	if address == "" {
+		return nil
+	}
+	if err := a.sameHost(address); err != nil {
+		return err
+	}
+	o, err := a.work.Until(ctx, address, what, operation.over)
+	if err != nil || strings.EqualFold(o.Status, "Succeeded") {
+		return err
+	}
+	mapped := &cloudapi.Error{Class: classOf(o.Error, cloudapi.ErrInvalid), Operation: what, Message: o.Error.text(), Cause: armError{o.Error.Code}}
+	if o.Error.Code == "" {
+		mapped.Class, mapped.Message = cloudapi.ErrTransient, "Azure has given up the operation: "+o.Status
+	}
+	return mapped
+}
+
+// put writes a resource, under its ETag where there is one, and waits for the end of the work.
+func (a *api) put(ctx context.Context, what, path, version string, body any, etag string) error {
+	header := http.Header{}
+	if etag != "" {
+		header.Set("If-Match", etag)
+	}
+	what = "writing " + what
+	answer, err := a.call(ctx, what, http.MethodPut, a.address(path, version), header, body, &json.RawMessage{})
+	if err != nil {
+		return err
+	}
+	return a.finish(ctx, what, answer)
+}
+
+// remove deletes a resource, and waits for the end of the work. One that is not there is no error.
+func (a *api) remove(ctx context.Context, what, path, version string) error {
+	what = "deleting " + what
+	answer, err := a.call(ctx, what, http.MethodDelete, a.address(path, version), nil, nil, nil)
+	if err != nil {
+		return err
+	}
+	return a.finish(ctx, what, answer)
+}

@@ -1,0 +1,181 @@
+package azure
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// This file reads azure.json, whose keys count in any case, and whose values may be lists and maps.
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// readFile returns the values of the file by the names of the table. Unknown keys are warnings, for Azure's own controller ignores them.
+func readFile(data []byte) (keys map[string]string, warnings, err error) {
+	var raw map[string]any
+	if err := yaml.Unmarshal(data, &raw); err != nil {
+		return nil, nil, &schema.Problem{Place: "cloud config", Reason: "is neither JSON nor YAML: " + err.Error()}
+	}
+	known := map[string]string{}
+	var names []string
+	for _, r := range Options.Rows() {
+		if r.FileKey != "" {
+			known[strings.ToLower(r.FileKey)] = r.FileKey
+			names = append(names, r.FileKey)
+		}
+	}
+	keys = map[string]string{}
+	var problems []error
+	warn := func(key, reason string) {
+		warnings = errors.Join(warnings, &schema.Problem{Place: "key " + key + " of the cloud config", Reason: reason, Warning: true})
+	}
+	for _, key := range sortedKeys(raw) {
+		name, ok := known[strings.ToLower(key)]
+		switch {
+		case !ok && strings.HasSuffix(strings.ToLower(key), "ratelimit"):
+			warn(key, "has no effect: this program limits its calls by itself")
+		case !ok:
+			reason := "is unknown and ignored"
+			if near := schema.Nearest(key, names); near != "" {
+				reason += fmt.Sprintf("; did you mean %q?", near)
+			}
+			warn(key, reason)
+		case raw[key] == nil:
+		default:
+			value, err := flat(raw[key])
+			if err != nil {
+				problems = append(problems, &schema.Problem{Place: "key " + key + " of the cloud config", Reason: err.Error()})
+				continue
+			}
+			keys[name] = value
+			if why := whyIgnored(name); why != "" && value != "" && value != "false" && value != "0" {
+				warn(key, "has no effect: "+why)
+			}
+		}
+	}
+	return keys, warnings, errors.Join(problems...)
+}
+
+func whyIgnored(key string) string {
+	for why, keys := range ignored() {
+		if slices.Contains(keys, key) {
+			return why
+		}
+	}
+	return ""
+}
+
+// flat is a value as text: lists and maps stay JSON.
+func flat(value any) (string, error) {
+	switch v := value.(type) {
+	case string:
+		return v, nil
+	case map[string]any, []any:
+		data, err := json.Marshal(v)
+		return string(data), err
+	case float64:
+		return strings.TrimSuffix(fmt.Sprintf("%.6f", v), ".000000"), nil
+	default:
+		return fmt.Sprint(v), nil
+	}
+}
+
+// parseTags joins the two ways to write tags; the map wins.
+func parseTags(list, asMap string) (map[string]string, error) {
+	tags := pairs(list)
+	if asMap != "" {
+		var given map[string]any
+		if err := json.Unmarshal([]byte(asMap), &given); err != nil {
+			return nil, &schema.Problem{Place: "key tagsMap of the cloud config", Reason: "is no map of texts"}
+		}
+		for _, key := range sortedKeys(given) {
+			setTag(tags, strings.TrimSpace(key), strings.TrimSpace(fmt.Sprint(given[key])))
+		}
+	}
+	return tags, nil
+}
+
+// pairs reads a=b,c=d; what has not exactly one = is left out, as Azure's own controller does.
+func pairs(list string) map[string]string {
+	tags := map[string]string{}
+	for _, pair := range strings.Split(list, ",") {
+		key, value, ok := strings.Cut(pair, "=")
+		if key = strings.TrimSpace(key); ok && key != "" && !strings.Contains(value, "=") {
+			setTag(tags, key, tagValue(value))
+		}
+	}
+	return tags
+}
+
+// tagValue trims a value. The bare word null is reserved, and keeps its blanks.
+func tagValue(value string) string {
+	if trimmed := strings.TrimSpace(value); !strings.EqualFold(trimmed, "null") {
+		return trimmed
+	}
+	return value
+}
+
+// setTag sets a tag, whose key counts in any case.
+func setTag(tags map[string]string, key, value string) {
+	for k := range tags {
+		if strings.EqualFold(k, key) {
+			delete(tags, k)
+		}
+	}
+	tags[key] = value
+}
+
+// loadBalancerConfig is one of several standard load balancers.
+type loadBalancerConfig struct {
+	Name                     string    `json:"name"`
+	AllowServicePlacement    *bool     `json:"allowServicePlacement"`
+	PrimaryVMSet             string    `json:"primaryVMSet"`
+	ServiceLabelSelector     *selector `json:"serviceLabelSelector"`
+	ServiceNamespaceSelector *selector `json:"serviceNamespaceSelector"`
+	NodeSelector             *selector `json:"nodeSelector"`
+}
+
+// selector is a label selector as the file has it.
+type selector struct {
+	MatchLabels map[string]string `json:"matchLabels"`
+}
+
+// parseLoadBalancers reads the list of several standard load balancers.
+func parseLoadBalancers(text string) ([]loadBalancerConfig, error) {
+	if text == "" {
+		return nil, nil
+	}
+	problem := func(format string, args ...any) error {
+		return &schema.Problem{Place: "key multipleStandardLoadBalancerConfigurations of the cloud config", Reason: fmt.Sprintf(format, args...)}
+	}
+	var list []loadBalancerConfig
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		return nil, problem("is not a list of load balancers: %v", err)
+	}
+	var problems []error
+	names, sets := map[string]bool{}, map[string]bool{}
+	for i, c := range list {
+		name, set := strings.ToLower(c.Name), strings.ToLower(c.PrimaryVMSet)
+		switch {
+		case name == "" || set == "":
+			problems = append(problems, problem("entry %d needs name and primaryVMSet", i+1))
+		case names[name]:
+			problems = append(problems, problem("name %s is there twice", c.Name))
+		case sets[set]:
+			problems = append(problems, problem("primaryVMSet %s is there twice", c.PrimaryVMSet))
+		}
+		names[name], sets[set] = true, true
+	}
+	slices.SortStableFunc(list, func(a, b loadBalancerConfig) int {
+		return cmp.Compare(strings.ToLower(a.Name), strings.ToLower(b.Name))
+	})
+	return list, errors.Join(problems...)
+}

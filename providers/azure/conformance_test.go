@@ -1,0 +1,43 @@
+package azure
+
+import (
+	"testing"
+	"time"
+
+	"github.com/anyccm/cloud-controller-manager/providers/azure/azuresim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/registry"
+)
+
+const testSecret = "azure-secret"
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	conformance.Run(t, newFixture)
+}
+
+// TestSchedules runs random schedules; SOAK_SCHEDULES and SOAK_SEED choose how many and which.
+func TestSchedules(t *testing.T) {
+	t.Parallel()
+	conformance.Soak(t, newFixture)
+}
+
+func newFixture(t testing.TB) *conformance.Fixture {
+	sim, server := azuresim.New(testSecret, 3*time.Second)
+	network := simkit.NewNetwork()
+	url := network.Serve(t, server)
+	f := &conformance.Fixture{
+		Sim: server, Network: network, Provider: Description(),
+		Inputs: func() registry.Inputs { return inputs(sim.CloudConfig(url)) },
+	}
+	tryNodes(t, sim, f)
+	return f
+}
+
+// inputs are those of a program with a cloud config.
+func inputs(config string) registry.Inputs {
+	in := conformance.Inputs(nil, nil)
+	in.File = []byte(config)
+	return in
+}

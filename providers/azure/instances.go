@@ -1,0 +1,323 @@
+package azure
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	listers "k8s.io/client-go/listers/core/v1"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+const (
+	indexName = "name"
+	// callPrice is how often nodes that are down for good may cost a call.
+	callPrice = time.Second
+	// labelGroup names the resource group of a node whose machine is in another one than the cluster's; labelManaged is "false" on nodes
+	// whose machines Azure does not have.
+	labelGroup   = "kubernetes.azure.com/resource-group"
+	labelManaged = "kubernetes.azure.com/managed"
+)
+
+// machine is what Azure shows of a virtual machine, of whichever kind.
+type machine struct {
+	ID         string                `json:"id"`
+	Name       string                `json:"name"`
+	Location   string                `json:"location"`
+	Zones      []string              `json:"zones"`
+	SKU        struct{ Name string } `json:"sku"`
+	Properties struct {
+		State    string `json:"provisioningState"`
+		Hardware struct {
+			Size string `json:"vmSize"`
+		} `json:"hardwareProfile"`
+		OS struct {
+			ComputerName string `json:"computerName"`
+		} `json:"osProfile"`
+		Network struct {
+			Interfaces []struct {
+				ID         string `json:"id"`
+				Properties struct {
+					Primary bool `json:"primary"`
+				} `json:"properties"`
+			} `json:"networkInterfaces"`
+		} `json:"networkProfile"`
+		View *instanceView `json:"instanceView"`
+		Set  *struct {
+			ID string `json:"id"`
+		} `json:"virtualMachineScaleSet"`
+	} `json:"properties"`
+}
+
+// instanceView is what Azure knows of a machine at run time.
+type instanceView struct {
+	FaultDomain *int `json:"platformFaultDomain"`
+	Statuses    []struct {
+		Code string `json:"code"`
+	} `json:"statuses"`
+}
+
+// id is the machine's, or "" for what is no machine.
+func (m machine) id() machineID {
+	id, err := parseProviderID(providerIDPrefix + m.ID)
+	if err != nil {
+		return ""
+	}
+	return id
+}
+
+// primaryInterface is the ID of the network interface that speaks for the machine.
+func (m machine) primaryInterface() string {
+	list := m.Properties.Network.Interfaces
+	for _, nic := range list {
+		if nic.Properties.Primary {
+			return nic.ID
+		}
+	}
+	if len(list) > 0 {
+		return list[0].ID
+	}
+	return ""
+}
+
+// scaleSet is what matters of one here.
+type scaleSet struct {
+	ID         string `json:"id"`
+	Name       string `json:"name"`
+	Properties struct {
+		Mode string `json:"orchestrationMode"`
+	} `json:"properties"`
+}
+
+func (s scaleSet) uniform() bool { return !strings.EqualFold(s.Properties.Mode, "Flexible") }
+
+// instances are the virtual machines, and what they say about nodes.
+type instances struct {
+	nodes.API
+	machines  *nodes.Instances[machineID, machine]
+	inventory *inventory.Inventory[machineID, machine]
+	networks  *interfaces
+	api       *api
+	nodes     *nodecount.Counter
+	lister    listers.NodeLister
+}
+
+func newInstances(a *api) *instances {
+	i := &instances{api: a, nodes: &nodecount.Counter{}}
+	i.networks = newInterfaces(a, i.groups)
+	i.inventory = inventory.New(inventory.Source[machineID, machine]{
+		Kind: "virtual machine", ID: machine.id, List: i.list, Get: i.get,
+		Indexes: map[string]func(machine) []string{indexName: machine.names},
+	})
+	i.machines = nodes.New(nodes.Cloud[machineID, machine]{
+		Kind: "virtual machine", Nodes: i.nodes, Price: callPrice, Inventory: i.inventory,
+		Form:  providerIDPrefix + "/subscriptions/<ID>/resourceGroups/<name>/providers/Microsoft.Compute/…",
+		Parse: parseProviderID, Print: func(m machine) string { return printed(m.ID) },
+		Search: search, State: machine.state, Metadata: i.describe, Verify: verify,
+	})
+	i.API = nodes.Split{API: i.machines, IsOther: unmanaged, Other: nodes.Unmanaged{}}
+	return i
+}
+
+// unmanaged reports whether the machine of a node is not Azure's.
+func unmanaged(node *v1.Node) bool {
+	return strings.EqualFold(node.Labels[labelManaged], "false") || elsewhere(node.Spec.ProviderID)
+}
+
+// names are those by which a node finds its machine: that of the computer, and for one outside of uniform scale sets its own.
+func (m machine) names() []string {
+	var list []string
+	if name := strings.ToLower(m.Properties.OS.ComputerName); name != "" {
+		list = append(list, name)
+	}
+	if _, uniform := m.id().uniform(); !uniform && !slices.Contains(list, strings.ToLower(m.Name)) {
+		list = append(list, strings.ToLower(m.Name))
+	}
+	return list
+}
+
+// groups are the resource groups that hold machines of nodes.
+func (i *instances) groups() []string {
+	groups := []string{i.api.config.Group}
+	if i.lister == nil {
+		return groups
+	}
+	list, err := i.lister.List(labels.Everything())
+	if err != nil {
+		return groups
+	}
+	for _, n := range list {
+		if g := strings.ToLower(n.Labels[labelGroup]); g != "" && !slices.Contains(groups, g) {
+			groups = append(groups, g)
+		}
+	}
+	slices.Sort(groups[1:])
+	return groups
+}
+
+// list reads all machines: one listing of a resource group, one of its scale sets, one of each uniform scale set.
+func (i *instances) list(ctx context.Context) (all []machine, pages int, err error) {
+	c := i.api.config
+	for _, group := range i.groups() {
+		path := groupPath(c.Subscription, group, "Microsoft.Compute")
+		if c.VMType != vmTypeSets || !c.OnlyScaleSets || c.FlexToo {
+			found, n, err := list[machine](ctx, i.api, "virtual machines", path+"/virtualMachines", computeVersion)
+			if pages += n; err != nil {
+				return nil, pages, err
+			}
+			all = append(all, found...)
+		}
+		if c.VMType == vmTypeStandard {
+			continue
+		}
+		sets, n, err := i.networks.scaleSets(ctx, group)
+		if pages += n; err != nil {
+			return nil, pages, err
+		}
+		for _, set := range sets {
+			var query []string
+			if !c.WithoutView {
+				query = []string{"$expand", "instanceView"}
+			}
+			found, n, err := list[machine](ctx, i.api, "machines of scale set "+set, path+"/virtualMachineScaleSets/"+set+"/virtualMachines", computeVersion, query...)
+			if pages += n; err != nil {
+				return nil, pages, err
+			}
+			all = append(all, found...)
+		}
+	}
+	return all, pages, nil
+}
+
+// get reads one machine, with what Azure knows of it at run time.
+func (i *instances) get(ctx context.Context, id machineID) (m machine, err error) {
+	what := "virtual machine " + nameOf(string(id))
+	if !strings.HasPrefix(string(id), "/subscriptions/"+strings.ToLower(i.api.config.Subscription)+"/") {
+		return m, &cloudapi.Error{Class: cloudapi.ErrInvalid, Operation: "reading " + what, Message: "it is in another subscription than subscriptionId says"}
+	}
+	err = i.api.get(ctx, what, string(id), computeVersion, &m, "$expand", "instanceView")
+	if err == nil && m.id() != id {
+		err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "reading " + what, Message: "the answer is about another machine"}
+	}
+	if err == nil && m.Properties.View == nil {
+		m.Properties.View = &instanceView{}
+	}
+	return m, err
+}
+
+// search finds the machine of a node without a provider ID.
+func search(_ context.Context, node *v1.Node) (nodes.Search[machineID, machine], error) {
+	return nodes.Search[machineID, machine]{Keys: []nodes.Key[machine]{{Index: indexName, Value: strings.ToLower(node.Name)}}}, nil
+}
+
+// shutDown are the power states of a machine that does not run.
+var shutDown = []string{"stopped", "deallocated", "deallocating"}
+
+// state says what matters to Kubernetes about the states of a machine. One that is being deleted never runs again.
+func (m machine) state() (nodes.State, error) {
+	switch {
+	case strings.EqualFold(m.Properties.State, "Deleting"):
+		return nodes.Terminated, nil
+	case m.Properties.View == nil:
+		return nodes.Existing, &nodes.Incomplete{Reason: "the listing of virtual machines has no power state"}
+	case strings.EqualFold(m.Properties.State, "Succeeded") && slices.Contains(shutDown, m.power()):
+		return nodes.ShutDown, nil
+	}
+	return nodes.Existing, nil
+}
+
+func (m machine) power() string {
+	if m.Properties.View == nil {
+		return ""
+	}
+	for _, s := range m.Properties.View.Statuses {
+		if state, ok := strings.CutPrefix(strings.ToLower(s.Code), "powerstate/"); ok {
+			return state
+		}
+	}
+	return ""
+}
+
+// describe returns what a machine says about its node.
+func (i *instances) describe(ctx context.Context, node *v1.Node, m machine, q inventory.Query) (*cloudprovider.InstanceMetadata, error) {
+	nic := m.primaryInterface()
+	if nic == "" || m.Properties.OS.ComputerName == "" {
+		return nil, &nodes.Incomplete{Reason: fmt.Sprintf("virtual machine %s cannot become a node yet: it has no network interface or no computer name", m.Name)}
+	}
+	card, err := i.networks.all.Get(ctx, strings.ToLower(nic), q)
+	if err != nil {
+		return nil, err
+	}
+	addresses := []v1.NodeAddress{{Type: v1.NodeHostName, Address: node.Name}}
+	for _, version := range []string{"IPv4", "IPv6"} {
+		config := card.primary(version)
+		if config == nil {
+			continue
+		}
+		addresses = append(addresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: config.Properties.Address})
+		if public := config.Properties.Public; public != nil {
+			ip, err := i.networks.publicIP(ctx, public.ID, q)
+			if err != nil {
+				return nil, err
+			}
+			if ip != "" {
+				addresses = append(addresses, v1.NodeAddress{Type: v1.NodeExternalIP, Address: ip})
+			}
+		}
+	}
+	if len(addresses) == 1 {
+		return nil, &nodes.Incomplete{Reason: fmt.Sprintf("virtual machine %s cannot become a node yet: its network interface has no address", m.Name)}
+	}
+	zone, err := i.zone(ctx, node, m)
+	if err != nil {
+		return nil, err
+	}
+	size := m.Properties.Hardware.Size
+	if m.SKU.Name != "" {
+		size = m.SKU.Name
+	}
+	return &cloudprovider.InstanceMetadata{
+		InstanceType: size, Region: strings.ToLower(m.Location), Zone: zone, NodeAddresses: addresses,
+	}, nil
+}
+
+// zone is the availability zone, or else the fault domain. That of a machine outside of zones never changes, so that a Node which has it
+// needs no read.
+func (i *instances) zone(ctx context.Context, node *v1.Node, m machine) (string, error) {
+	if len(m.Zones) > 0 {
+		return strings.ToLower(m.Location) + "-" + m.Zones[0], nil
+	}
+	view := m.Properties.View
+	if known := node.Labels[v1.LabelTopologyZone]; view == nil && known != "" && !guard.Uninitialized(node) {
+		return known, nil
+	}
+	if view == nil || view.FaultDomain == nil {
+		view = &instanceView{}
+		what := "the fault domain of " + m.Name
+		if err := i.api.get(ctx, what, string(m.id())+"/instanceView", computeVersion, view); err != nil {
+			return "", cloudapi.NotAbsence(err)
+		}
+	}
+	if view.FaultDomain == nil {
+		return "0", nil // a machine that stands alone
+	}
+	return fmt.Sprint(*view.FaultDomain), nil
+}
+
+// verify compares names: nobody who controls a kubelet alone can rename a machine.
+func verify(_ context.Context, node *v1.Node, m machine) (why string, err error) {
+	if !slices.Contains(m.names(), strings.ToLower(node.Name)) {
+		return fmt.Sprintf("the virtual machine %s has the computer name %q", m.Name, m.Properties.OS.ComputerName), nil
+	}
+	return "", nil
+}

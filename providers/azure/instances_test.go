@@ -1,0 +1,22 @@
+package azure
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/anyccm/cloud-controller-manager/providers/azure/azuresim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+)
+
+// tryNodes says how the suite tries nodes.
+func tryNodes(t testing.TB, sim *azuresim.Sim, f *conformance.Fixture) {
+	t.Helper()
+	f.AddInstance = sim.AddInstance
+	f.RemoveInstance = func(id string) { require.NoError(t, sim.RemoveByID(id)) }
+	f.PowerOff = func(id string) { require.NoError(t, sim.SetPower(id, "deallocated")) }
+	f.InstanceListing = "GET Microsoft.Compute/virtualMachineScaleSets/virtualMachines"
+	f.RefuseAccount = func() { sim.SetSecret("another") }
+	f.OtherAccount = sim.RemoveInstances
+	f.MalformedIDs = []string{providerIDPrefix, providerIDPrefix + "a/b", providerIDPrefix + azuresim.ID("Microsoft.Compute/virtualMachines", "")}
+}

@@ -1,0 +1,150 @@
+package azure
+
+import (
+	"context"
+	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+)
+
+// networkInterface is what Azure shows of one.
+type networkInterface struct {
+	ID         string `json:"id"`
+	Properties struct {
+		Primary bool `json:"primary"`
+		Machine *struct {
+			ID string `json:"id"`
+		} `json:"virtualMachine"`
+		Configs []ipConfiguration `json:"ipConfigurations"`
+	} `json:"properties"`
+}
+
+// ipConfiguration is an address of a network interface.
+type ipConfiguration struct {
+	ID         string `json:"id"`
+	Name       string `json:"name"`
+	Properties struct {
+		Primary bool   `json:"primary"`
+		Address string `json:"privateIPAddress"`
+		Version string `json:"privateIPAddressVersion"`
+		Public  *struct {
+			ID string `json:"id"`
+		} `json:"publicIPAddress"`
+	} `json:"properties"`
+}
+
+// primary is the configuration that speaks for a version of IP, or nil.
+func (n networkInterface) primary(version string) *ipConfiguration {
+	var first *ipConfiguration
+	for i := range n.Properties.Configs {
+		c := &n.Properties.Configs[i]
+		given := c.Properties.Version
+		if given == "" {
+			given = "IPv4"
+		}
+		if !strings.EqualFold(given, version) || c.Properties.Address == "" {
+			continue
+		}
+		if c.Properties.Primary {
+			return c
+		}
+		if first == nil {
+			first = c
+		}
+	}
+	return first
+}
+
+// publicAddress is what Azure shows of a public address of a machine.
+type publicAddress struct {
+	ID         string `json:"id"`
+	Properties struct {
+		Address string `json:"ipAddress"`
+	} `json:"properties"`
+}
+
+// interfaces are the network interfaces and public addresses of machines.
+type interfaces struct {
+	api       *api
+	groups    func() []string
+	all       *inventory.Inventory[string, networkInterface]
+	addresses *inventory.Inventory[string, publicAddress]
+}
+
+func newInterfaces(a *api, groups func() []string) *interfaces {
+	n := &interfaces{api: a, groups: groups}
+	n.all = inventory.New(inventory.Source[string, networkInterface]{
+		Kind: "network interface", ID: func(i networkInterface) string { return strings.ToLower(i.ID) },
+		List: func(ctx context.Context) ([]networkInterface, int, error) {
+			return listAll[networkInterface](ctx, n, "network interfaces", "networkInterfaces")
+		},
+		Get: func(ctx context.Context, id string) (i networkInterface, err error) {
+			return i, n.api.get(ctx, "network interface "+nameOf(id), id, versionOf(id), &i)
+		},
+	})
+	n.addresses = inventory.New(inventory.Source[string, publicAddress]{
+		Kind: "public address of a machine", ID: func(p publicAddress) string { return strings.ToLower(p.ID) },
+		List: func(ctx context.Context) ([]publicAddress, int, error) {
+			return listAll[publicAddress](ctx, n, "public addresses", "publicIPAddresses")
+		},
+		Get: func(ctx context.Context, id string) (p publicAddress, err error) {
+			return p, n.api.get(ctx, "public address "+nameOf(id), id, versionOf(id), &p)
+		},
+	})
+	return n
+}
+
+// versionOf is the version of the API for a resource of the network, which may belong to a scale set.
+func versionOf(id string) string {
+	if strings.Contains(strings.ToLower(id), "/virtualmachinescalesets/") {
+		return setVersion
+	}
+	return networkVersion
+}
+
+// listAll lists resources of a kind: those of each resource group, and those of each uniform scale set.
+func listAll[T any](ctx context.Context, n *interfaces, what, kind string) (all []T, pages int, err error) {
+	c := n.api.config
+	for _, group := range n.groups() {
+		if c.VMType != vmTypeSets || !c.OnlyScaleSets || c.FlexToo {
+			found, count, err := list[T](ctx, n.api, what, groupPath(c.Subscription, group, "Microsoft.Network")+"/"+kind, networkVersion)
+			if pages += count; err != nil {
+				return nil, pages, err
+			}
+			all = append(all, found...)
+		}
+		if c.VMType == vmTypeStandard {
+			continue
+		}
+		sets, count, err := n.scaleSets(ctx, group)
+		if pages += count; err != nil {
+			return nil, pages, err
+		}
+		for _, set := range sets {
+			path := groupPath(c.Subscription, group, "Microsoft.Compute") + "/virtualMachineScaleSets/" + set + "/" + kind
+			found, count, err := list[T](ctx, n.api, what+" of scale set "+set, path, setVersion)
+			if pages += count; err != nil {
+				return nil, pages, err
+			}
+			all = append(all, found...)
+		}
+	}
+	return all, pages, nil
+}
+
+// scaleSets are the names of the uniform scale sets of a resource group.
+func (n *interfaces) scaleSets(ctx context.Context, group string) (names []string, pages int, err error) {
+	sets, pages, err := list[scaleSet](ctx, n.api, "scale sets", groupPath(n.api.config.Subscription, group, "Microsoft.Compute")+"/virtualMachineScaleSets", computeVersion)
+	for _, s := range sets {
+		if s.uniform() && s.Name != "" {
+			names = append(names, s.Name)
+		}
+	}
+	return names, pages, err
+}
+
+// publicIP is a public address of a machine, or "" while it has none.
+func (n *interfaces) publicIP(ctx context.Context, id string, q inventory.Query) (string, error) {
+	p, err := n.addresses.Get(ctx, strings.ToLower(id), q)
+	return p.Properties.Address, err
+}

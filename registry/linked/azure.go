@@ -1,0 +1,5 @@
+//go:build !slim || provider_azure
+
+package linked
+
+import _ "github.com/anyccm/cloud-controller-manager/providers/azure" // registers the provider
