@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
@@ -21,9 +20,9 @@ func Description() registry.Provider {
 		Name: Name, Title: "DigitalOcean", Stability: "alpha", SDK: "github.com/digitalocean/godo",
 		ProviderIDPrefixes: []string{providerIDPrefix},
 		Features: registry.Features{
-			Instances: registry.Done, Zones: registry.CloudHasNone, LoadBalancers: registry.Done, Routes: registry.CloudHasNone,
-			Internal: registry.Done, ReservedAddresses: registry.Done, TLS: registry.Done, ProxyProtocol: registry.Done,
-			UDP: registry.Done, DualStack: registry.Done, SourceRanges: registry.Done,
+			Instances: registry.Done, LoadBalancers: registry.Done, Internal: registry.Done, ReservedAddresses: registry.Done, TLS: registry.Done,
+			ProxyProtocol: registry.Done, UDP: registry.Done, DualStack: registry.Done, SourceRanges: registry.Done,
+			Zones: registry.CloudHasNone, Routes: registry.CloudHasNone,
 		},
 		Extras:  []string{"tags of load balancers", "public access firewall"},
 		Options: Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
@@ -72,12 +71,12 @@ func (c *cloud) inform(in cloudbase.Informers) {
 	c.loadBalancers.cluster.SetServices(services.Lister())
 	if c.config.ClusterID != "" {
 		t := &tagging{tag: clusterTag(c.config.ClusterID), api: c.api, loadBalancers: c.loadBalancers, services: services.Lister()}
-		in.Run(loop.New(t.job()), services.Informer())
+		in.Run(t.job(), services.Informer())
 	}
 	if c.config.FirewallName != "" {
 		f := newPublicFirewall(c.config, c.api, c.loadBalancers)
 		f.services = services.Lister()
-		in.RunOnChanges(loop.New(f.job()), services.Informer(), nil)
+		in.RunOnChanges(f.job(), services.Informer(), nil)
 	}
 }
 

@@ -64,7 +64,7 @@ func TestChangesOfNodes(t *testing.T) {
 		}
 		faulty := s.DeepCopy()
 		faulty.Annotations[key] = "\x00"
-		if _, _, err := parseSettings(faulty, w.config); concerning(err, key) == nil {
+		if _, _, err := parseSettings(faulty, w.loadBalancers.config); concerning(err, key) == nil {
 			continue // any text will do
 		}
 		w.server.ResetCalls()
@@ -223,7 +223,7 @@ func TestVPCOptions(t *testing.T) {
 			}
 			s := service("web", annotations, port("http", 80, 30080))
 			w.Apply(s)
-			settings, _, err := parseSettings(s, w.config)
+			settings, _, err := parseSettings(s, w.loadBalancers.config)
 			require.NoError(t, err)
 			backend, err := w.loadBalancers.backendVPCs(t.Context(), settings)
 			if c.refused != "" {
@@ -300,7 +300,7 @@ func TestAddressesThatALinodeDoesNotHave(t *testing.T) {
 		with map[string]string
 	}{{w, nil}, {w, map[string]string{annotationIPv6Backends: "true"}}, {vw, nil}} {
 		clean := c.w.nodes[0].DeepCopy()
-		s, _, err := parseSettings(service("web", c.with, port("http", 80, 30080)), c.w.config)
+		s, _, err := parseSettings(service("web", c.with, port("http", 80, 30080)), c.w.loadBalancers.config)
 		require.NoError(t, err)
 		want, err := c.w.loadBalancers.backends(t.Context(), s, []*v1.Node{clean})
 		require.NoError(t, err)

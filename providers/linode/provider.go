@@ -17,12 +17,13 @@ func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "Linode (Akamai)", Stability: "alpha", SDK: "github.com/linode/linodego",
 		ProviderIDPrefixes: []string{providerIDPrefix},
+		Extras:             []string{"node metadata", "pod ranges", "firewalls", "TLS secrets"},
 		Features: registry.Features{
-			Instances: registry.Done, Zones: registry.CloudHasNone, LoadBalancers: registry.Done, Routes: registry.Done,
-			Internal: registry.Done, ReservedAddresses: registry.Done, TLS: registry.Done, ProxyProtocol: registry.Done,
+			Instances: registry.Done, Routes: registry.Done,
+			LoadBalancers: registry.Done, Internal: registry.Done, ReservedAddresses: registry.Done, TLS: registry.Done, ProxyProtocol: registry.Done,
 			UDP: registry.Done, DualStack: registry.Done, SourceRanges: registry.Done,
+			Zones: registry.CloudHasNone,
 		},
-		Extras:  []string{"node metadata", "pod ranges", "firewalls", "TLS secrets"},
 		Options: Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
 		Permissions: permissions(), Installation: installation(), CheckService: checkService,
 	})
@@ -40,11 +41,9 @@ func maker() cloudbase.Maker[Config, *api, *cloud] {
 type cloud struct {
 	cloudbase.Whole
 
-	config        Config
 	api           *api
 	instances     *instances
 	loadBalancers *loadBalancers
-	routes        *routes
 }
 
 func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
@@ -57,9 +56,9 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	i := newInstances(config, a, v)
 	l := newLoadBalancers(config, a, v, i)
 	l.adopt = in.Adopt
-	c := &cloud{config: config, api: a, instances: i, loadBalancers: l, routes: newRoutes(a, i)}
+	c := &cloud{api: a, instances: i, loadBalancers: l}
 	if config.Routes {
-		c.RouteAPI = c.routes
+		c.RouteAPI = newRoutes(a, i)
 	}
 	c.Name, c.HTTP, c.EventSource = Name, a.http, Name+"-cloud-controller-manager"
 	c.Begin, c.Inform = c.begin, c.inform
@@ -71,7 +70,7 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 func (c *cloud) begin(b cloudbase.Begun) {
 	c.loadBalancers.kube, c.loadBalancers.Events = b.Kube, b.Events
 	c.loadBalancers.cluster.SetClient(b.Kube)
-	if c.config.TokenHealth {
+	if c.loadBalancers.config.TokenHealth {
 		loop.New(tokenJob(c.api)).Start(b.Stop)
 	}
 }
@@ -83,16 +82,16 @@ func (c *cloud) inform(in cloudbase.Informers) {
 	c.loadBalancers.services = services.Lister()
 	c.loadBalancers.cluster.SetServices(services.Lister())
 	m := &metadata{kube: c.loadBalancers.kube, instances: c.instances, nodes: nodes.Lister()}
-	in.RunOnChanges(loop.New(m.job(time.Duration(c.config.MetadataTTL)*time.Second)), nodes.Informer(), unlabelled)
-	if c.config.AllocateNodeCIDRs {
-		i := newIPAM(c.config, c.loadBalancers.vpcs, c.instances)
+	in.RunOnChanges(m.job(time.Duration(c.loadBalancers.config.MetadataTTL)*time.Second), nodes.Informer(), unlabelled)
+	if c.loadBalancers.config.AllocateNodeCIDRs {
+		i := newIPAM(c.loadBalancers.config, c.loadBalancers.vpcs, c.instances)
 		i.kube, i.events, i.nodes = c.loadBalancers.kube, c.loadBalancers.Events, nodes.Lister()
-		in.RunOnChanges(loop.New(i.job()), nodes.Informer(), nil)
+		in.RunOnChanges(i.job(), nodes.Informer(), nil)
 	}
 	t := newTLSRotation(c.loadBalancers, services.Lister())
 	l := loop.New(t.job())
 	t.changed, t.stop = l.Trigger, in.Stop
-	in.RunOnChanges(l, services.Informer(), nil)
+	in.RunLoopOnChanges(l, services.Informer(), nil)
 }
 
 // permissions are the rights that the credential needs.

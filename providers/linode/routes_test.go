@@ -32,7 +32,7 @@ func vpcWorld(t *testing.T) *world {
 
 func (w *world) routeTexts() []string {
 	w.T.Helper()
-	list, err := w.routes.ListRoutes(w.T.Context(), "kubernetes")
+	list, err := w.RouteAPI.ListRoutes(w.T.Context(), "kubernetes")
 	require.NoError(w.T, err)
 	texts := []string{}
 	for _, r := range list {
@@ -51,20 +51,20 @@ func TestRoutes(t *testing.T) {
 	ctx := t.Context()
 	assert.Empty(t, w.routeTexts())
 	for _, r := range []*cloudprovider.Route{route("old", "10.2.0.0/24"), route("new", "10.2.1.0/24"), route("old", "10.2.2.0/24"), route("old", "fd00::/112")} {
-		require.NoError(t, w.routes.CreateRoute(ctx, "kubernetes", "hint", r))
+		require.NoError(t, w.RouteAPI.CreateRoute(ctx, "kubernetes", "hint", r))
 	}
 	assert.Equal(t, []string{"new 10.2.1.0/24", "old 10.2.0.0/24", "old 10.2.2.0/24", "old fd00::/112"}, w.routeTexts())
 	w.server.ResetCalls()
 	for range 20 {
-		require.NoError(t, w.routes.CreateRoute(ctx, "kubernetes", "hint", route("old", "10.2.0.0/24")))
+		require.NoError(t, w.RouteAPI.CreateRoute(ctx, "kubernetes", "hint", route("old", "10.2.0.0/24")))
 		w.routeTexts()
 	}
 	assert.Zero(t, w.server.Calls().Total, "what was written is known, and what is there is not written again")
 
-	require.NoError(t, w.routes.DeleteRoute(ctx, "kubernetes", route("old", "10.2.0.0/24")))
-	require.NoError(t, w.routes.DeleteRoute(ctx, "kubernetes", route("old", "10.2.0.0/24")))
-	require.NoError(t, w.routes.DeleteRoute(ctx, "kubernetes", route("old", "fd00::/112")))
-	require.NoError(t, w.routes.DeleteRoute(ctx, "kubernetes", route("new", "10.2.1.0/24")))
+	require.NoError(t, w.RouteAPI.DeleteRoute(ctx, "kubernetes", route("old", "10.2.0.0/24")))
+	require.NoError(t, w.RouteAPI.DeleteRoute(ctx, "kubernetes", route("old", "10.2.0.0/24")))
+	require.NoError(t, w.RouteAPI.DeleteRoute(ctx, "kubernetes", route("old", "fd00::/112")))
+	require.NoError(t, w.RouteAPI.DeleteRoute(ctx, "kubernetes", route("new", "10.2.1.0/24")))
 	assert.Equal(t, 2, w.server.Calls().Writes)
 	w.restart()
 	assert.Equal(t, []string{"old 10.2.2.0/24"}, w.routeTexts(), "the cloud has it so")
@@ -75,13 +75,13 @@ func TestRouteFailures(t *testing.T) {
 	t.Parallel()
 	w := vpcWorld(t)
 	ctx := t.Context()
-	require.ErrorContains(t, w.routes.CreateRoute(ctx, "c", "h", route("old", "10.2.0.0")), `"10.2.0.0" is not a network`)
-	require.Error(t, w.routes.CreateRoute(ctx, "c", "h", route("unknown", "10.2.0.0/24")))
+	require.ErrorContains(t, w.RouteAPI.CreateRoute(ctx, "c", "h", route("old", "10.2.0.0")), `"10.2.0.0" is not a network`)
+	require.Error(t, w.RouteAPI.CreateRoute(ctx, "c", "h", route("unknown", "10.2.0.0/24")))
 
 	id, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 403, Operation: "/ips"})
 	require.NoError(t, err)
 	w.restart()
-	_, err = w.routes.ListRoutes(ctx, "c")
+	_, err = w.RouteAPI.ListRoutes(ctx, "c")
 	require.ErrorContains(t, err, "not authorized", "a listing that fails never looks like no routes")
 	w.server.RemoveFault(id)
 
@@ -89,8 +89,8 @@ func TestRouteFailures(t *testing.T) {
 	require.NoError(t, err)
 	w.sim.RemoveLinode(lost)
 	w.restart()
-	require.ErrorContains(t, w.routes.CreateRoute(ctx, "c", "h", route("old", "10.2.0.0/24")), "not found")
-	require.NoError(t, w.routes.DeleteRoute(ctx, "c", route("old", "10.2.0.0/24")), "its routes are gone with it")
+	require.ErrorContains(t, w.RouteAPI.CreateRoute(ctx, "c", "h", route("old", "10.2.0.0/24")), "not found")
+	require.NoError(t, w.RouteAPI.DeleteRoute(ctx, "c", route("old", "10.2.0.0/24")), "its routes are gone with it")
 }
 
 // TestRoutesOfOneNodeAtOnce: the ranges of an interface are replaced as a whole; none may be lost.
@@ -100,7 +100,7 @@ func TestRoutesOfOneNodeAtOnce(t *testing.T) {
 	var group sync.WaitGroup
 	for i := range 20 {
 		group.Go(func() {
-			assert.NoError(t, w.routes.CreateRoute(t.Context(), "c", "h", route([]string{"old", "new"}[i%2], fmt.Sprintf("10.2.%d.0/24", i))))
+			assert.NoError(t, w.RouteAPI.CreateRoute(t.Context(), "c", "h", route([]string{"old", "new"}[i%2], fmt.Sprintf("10.2.%d.0/24", i))))
 		})
 	}
 	group.Wait()
@@ -113,7 +113,7 @@ func TestRoutesOfOthersStay(t *testing.T) {
 	t.Parallel()
 	w := vpcWorld(t)
 	for _, name := range []string{"old", "new"} {
-		require.NoError(t, w.routes.CreateRoute(t.Context(), "c", "h", route(name, "10.2.0.0/24")))
+		require.NoError(t, w.RouteAPI.CreateRoute(t.Context(), "c", "h", route(name, "10.2.0.0/24")))
 		byHand := func(ranges ...string) {
 			node := w.nodes[map[string]int{"old": 0, "new": 1}[name]]
 			id, err := parseProviderID(node.Spec.ProviderID)
@@ -123,9 +123,9 @@ func TestRoutesOfOthersStay(t *testing.T) {
 			require.NoError(t, w.api.setRanges(t.Context(), l, ranges))
 		}
 		byHand("10.2.0.0/24", "10.77.0.0/24")
-		require.NoError(t, w.routes.CreateRoute(t.Context(), "c", "h", route(name, "10.2.1.0/24")))
+		require.NoError(t, w.RouteAPI.CreateRoute(t.Context(), "c", "h", route(name, "10.2.1.0/24")))
 		byHand("10.2.0.0/24", "10.77.0.0/24", "10.2.1.0/24", "10.78.0.0/24")
-		require.NoError(t, w.routes.DeleteRoute(t.Context(), "c", route(name, "10.2.0.0/24")))
+		require.NoError(t, w.RouteAPI.DeleteRoute(t.Context(), "c", route(name, "10.2.0.0/24")))
 		w.restart()
 		got := slices.DeleteFunc(w.routeTexts(), func(text string) bool { return !strings.HasPrefix(text, name) })
 		assert.Equal(t, []string{name + " 10.2.1.0/24", name + " 10.77.0.0/24", name + " 10.78.0.0/24"}, got)

@@ -8,7 +8,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -23,9 +22,10 @@ func Description() registry.Provider {
 		ProviderIDPrefixes: []string{providerIDPrefix},
 		InstanceKey:        instanceKey,
 		Features: registry.Features{
-			Instances: registry.Done, Zones: registry.Done, LoadBalancers: registry.Done, Routes: registry.Done,
-			Internal: registry.Done, ReservedAddresses: registry.Done, TLS: registry.Done, ProxyProtocol: registry.Done,
-			UDP: registry.Done, DualStack: registry.NotYet, SourceRanges: registry.Done,
+			Instances: registry.Done, Zones: registry.Done, Routes: registry.Done,
+			LoadBalancers: registry.Done, Internal: registry.Done, ReservedAddresses: registry.Done,
+			TLS: registry.Done, ProxyProtocol: registry.Done, UDP: registry.Done, SourceRanges: registry.Done,
+			DualStack: registry.NotYet,
 		},
 		Extras:   []string{"load balancers shared between Services", "repair of load balancers in ERROR"},
 		Unserved: unserved, Fields: fields(),
@@ -81,7 +81,7 @@ func (c *cloud) inform(in cloudbase.Informers) {
 	c.instances.nodes.SetLister(in.Nodes().Lister())
 	c.loadBalancers.cluster.SetServices(services.Lister())
 	if c.config.LoadBalancer.Enabled {
-		in.Run(loop.New(c.loadBalancers.healthJob(services.Lister())), services.Informer())
+		in.Run(c.loadBalancers.healthJob(services.Lister()), services.Informer())
 	}
 }
 

@@ -60,12 +60,17 @@ type Informers struct {
 }
 
 // Run starts a controller of the cloud, which waits until the objects are known.
-func (i Informers) Run(l *loop.Loop, objects cache.SharedIndexInformer) {
-	l.Start(i.Stop, objects.HasSynced)
+func (i Informers) Run(job loop.Job, objects cache.SharedIndexInformer) {
+	loop.New(job).Start(i.Stop, objects.HasSynced)
 }
 
 // RunOnChanges does so for one that also runs when an object changes that interests it, or any where interesting is nil.
-func (i Informers) RunOnChanges(l *loop.Loop, objects cache.SharedIndexInformer, interesting func(any) bool) {
+func (i Informers) RunOnChanges(job loop.Job, objects cache.SharedIndexInformer, interesting func(any) bool) {
+	i.RunLoopOnChanges(loop.New(job), objects, interesting)
+}
+
+// RunLoopOnChanges is RunOnChanges for a loop that the cloud triggers as well.
+func (i Informers) RunLoopOnChanges(l *loop.Loop, objects cache.SharedIndexInformer, interesting func(any) bool) {
 	trigger := func(object any) {
 		if interesting == nil || interesting(object) {
 			l.Trigger()
@@ -75,7 +80,7 @@ func (i Informers) RunOnChanges(l *loop.Loop, objects cache.SharedIndexInformer,
 	_, _ = objects.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: trigger, UpdateFunc: func(_, object any) { trigger(object) }, DeleteFunc: func(any) { trigger(nil) },
 	})
-	i.Run(l, objects)
+	l.Start(i.Stop, objects.HasSynced)
 }
 
 // Initialize implements cloudprovider.Interface. The framework may call it twice.
