@@ -20,12 +20,19 @@ const privilegeRead = "System.Read"
 
 // instance reads one instance. It is cloudapi.ErrNotFound only where every vCenter has proved that it has none.
 func (a *api) instance(ctx context.Context, id string) (instance, error) {
-	found := instance{ID: id}
+	read := func(ctx context.Context, v *vcenter) answer { return v.read(ctx, id) }
 	var problems []error
-	for _, got := range a.all(ctx, func(ctx context.Context, v *vcenter) answer { return v.read(ctx, id) }) {
-		found.Machines = append(found.Machines, got.machines...)
-		if got.err != nil {
-			problems = append(problems, got.err)
+	found := instance{ID: id}
+	known, others := a.knowing(id)
+	for _, some := range [][]*vcenter{known, others} { // only where it is no longer are the others asked
+		for _, got := range all(ctx, some, read) {
+			found.Machines = append(found.Machines, got.machines...)
+			if got.err != nil {
+				problems = append(problems, got.err)
+			}
+		}
+		if len(found.Machines) > 0 {
+			break
 		}
 	}
 	if all := grouped(found.Machines); len(all) == 1 {
@@ -40,6 +47,18 @@ func (a *api) instance(ctx context.Context, id string) (instance, error) {
 		}
 	}
 	return instance{}, &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: "reading virtual machine " + id, Message: "No VM found"}
+}
+
+// knowing divides the vCenters into those that have shown an instance, and the others.
+func (a *api) knowing(id string) (known, others []*vcenter) {
+	for _, v := range a.vcenters {
+		if len(v.inventory.of(id)) > 0 {
+			known = append(known, v)
+		} else {
+			others = append(others, v)
+		}
+	}
+	return known, others
 }
 
 // read finds the virtual machines with an ID in one vCenter: by what is remembered of them, by a search, and where both find none, in
@@ -109,7 +128,7 @@ func (v *vcenter) reread(ctx context.Context, s *session, known machine) (machin
 	}
 	list, _ = v.inventory.recall(list)
 	if len(list) == 0 {
-		return machine{}, errors.New("the answer is about no virtual machine")
+		return machine{}, unclear("the answer is about no virtual machine")
 	}
 	list[0].Path, list[0].Outside = known.Path, known.Outside
 	return list[0], nil
@@ -160,7 +179,7 @@ func (v *vcenter) complete(ctx context.Context) ([]machine, int, error) {
 func (s *session) readable(ctx context.Context, t tree) error {
 	folders := t.folders()
 	if len(folders) == 0 {
-		return errors.New("the account sees no datacenter; check its role, and where that propagates to")
+		return unclear("the account sees no datacenter; check its role, and where that propagates to")
 	}
 	answer, err := methods.HasUserPrivilegeOnEntities(named(ctx, "HasUserPrivilegeOnEntities"), s, &types.HasUserPrivilegeOnEntities{
 		This: *s.ServiceContent.AuthorizationManager, Entities: folders, UserName: s.user, PrivId: []string{privilegeRead},
@@ -178,7 +197,7 @@ func (s *session) readable(ctx context.Context, t tree) error {
 	}
 	for _, f := range folders {
 		if !granted[f] {
-			return fmt.Errorf("the account lacks %s on folder %s (%s)", privilegeRead, t.path(f), f.Value)
+			return unclear("the account lacks %s on folder %s (%s)", privilegeRead, t.path(f), f.Value)
 		}
 	}
 	return nil

@@ -48,7 +48,7 @@ func apiError(err error, last *cloudapi.LastResponse, vcenter, what string) erro
 	}
 	return &cloudapi.Error{
 		Class: cloudapi.ErrTransient, Operation: what, Status: answer.Status,
-		Message: "the answer is not that of vCenter; check the server and proxies", Cause: err,
+		Message: "the answer is not that of vCenter (" + short(withoutURL(err)) + "); check the server and proxies", Cause: err,
 	}
 }
 
@@ -138,3 +138,11 @@ func kindOfFault(body []byte) string {
 	}
 	return ""
 }
+
+// unclear is an answer of vCenter that says nothing for certain.
+func unclear(format string, args ...any) error {
+	return &cloudapi.Error{Class: cloudapi.ErrTransient, Message: fmt.Sprintf(format, args...)}
+}
+
+// short bounds a text that somebody else wrote.
+func short(text string) string { return text[:min(len(text), 200)] }

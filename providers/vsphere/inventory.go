@@ -94,14 +94,14 @@ type answer struct {
 	err      error
 }
 
-// all asks every vCenter at once. Those that take long are not waited for once another one has answered.
-func (a *api) all(ctx context.Context, ask func(context.Context, *vcenter) answer) []answer {
+// all asks vCenters at once. Those that take long are not waited for once another one has answered.
+func all(ctx context.Context, vcenters []*vcenter, ask func(context.Context, *vcenter) answer) []answer {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	list := make([]answer, len(a.vcenters))
+	list := make([]answer, len(vcenters))
 	var group sync.WaitGroup
 	var once sync.Once
-	for i, v := range a.vcenters {
+	for i, v := range vcenters {
 		group.Add(1)
 		rescue.Go("asking vCenter "+v.config.Key, func() {
 			defer group.Done()
@@ -121,7 +121,7 @@ func (a *api) instances(ctx context.Context) ([]instance, int, error) {
 	var machines []machine
 	var problems []error
 	calls := 0
-	for i, got := range a.all(ctx, func(ctx context.Context, v *vcenter) answer { return v.list(ctx) }) {
+	for i, got := range all(ctx, a.vcenters, func(ctx context.Context, v *vcenter) answer { return v.list(ctx) }) {
 		calls += got.calls
 		if got.err != nil {
 			problems = append(problems, got.err)
@@ -202,15 +202,13 @@ func (v *vcenter) take(s *session, objects []types.ObjectContent) ([]machine, er
 			}
 			machines = append(machines, m)
 		case kindView:
-			viewed = machinesIn(o)
+			viewed = viewedBy(o)
 		default:
 			t[o.Obj] = newPlace(o)
 		}
 	}
-	if viewed != len(machines) {
-		return nil, &cloudapi.Error{
-			Class: cloudapi.ErrTransient, Message: fmt.Sprintf("the listing broke off: %d of %d virtual machines", len(machines), max(viewed, 0)),
-		}
+	if shown := len(machines) + len(t); viewed != shown {
+		return nil, unclear("the listing broke off: %d of %d objects", shown, max(viewed, 0))
 	}
 	inside, problem := t.datacenters(v.config.Datacenters, s.ServiceContent.RootFolder)
 	for i := range machines {
@@ -230,17 +228,11 @@ const (
 	kindView    = "ContainerView"
 )
 
-// machinesIn counts the virtual machines that a view has.
-func machinesIn(view types.ObjectContent) int {
+// viewedBy counts the objects that a view has, all of which a listing must have; -1 where the view does not say.
+func viewedBy(view types.ObjectContent) int {
 	for _, p := range view.PropSet {
 		if refs, ok := p.Val.(types.ArrayOfManagedObjectReference); ok {
-			n := 0
-			for _, ref := range refs.ManagedObjectReference {
-				if ref.Type == kindMachine {
-					n++
-				}
-			}
-			return n
+			return len(refs.ManagedObjectReference)
 		}
 	}
 	return -1
@@ -355,7 +347,7 @@ func (s *session) retrieve(ctx context.Context, vcenter string, refs []types.Man
 		}
 	}
 	if len(list) != len(refs) {
-		return nil, &cloudapi.Error{Class: cloudapi.ErrTransient, Message: fmt.Sprintf("the answer has %d of %d virtual machines", len(list), len(refs))}
+		return nil, unclear("the answer has %d of %d virtual machines", len(list), len(refs))
 	}
 	return list, nil
 }

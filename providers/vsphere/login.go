@@ -19,6 +19,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 )
 
 // credentials reads what to log in with: the Secret or the folder anew, where the configuration names one.
@@ -85,7 +87,9 @@ type restSigner interface{ SignRequest(*http.Request) error }
 func (s *session) bySSO(ctx context.Context, v *vcenter, c credentials) error {
 	pair, err := tls.X509KeyPair([]byte(c.user), []byte(c.password))
 	if err != nil {
-		return fmt.Errorf("%w: user and password are no certificate with its key: %w", errRefused, err)
+		return &cloudapi.Error{
+			Class: cloudapi.ErrUnauthorized, Message: "user and password are no certificate with its key: " + err.Error(), Cause: errRefused,
+		}
 	}
 	client := s.NewServiceClient(sts.Path, sts.Namespace)
 	v.api.through(client)
@@ -93,7 +97,9 @@ func (s *session) bySSO(ctx context.Context, v *vcenter, c credentials) error {
 	signer, err := issuer.Issue(named(ctx, "Issue"), sts.TokenRequest{Certificate: &pair, Delegatable: true})
 	if err != nil {
 		if soap.IsSoapFault(err) {
-			return fmt.Errorf("%w by single sign-on: %s", errRefused, soap.ToSoapFault(err).String)
+			return &cloudapi.Error{
+				Class: cloudapi.ErrUnauthorized, Message: "single sign-on: " + soap.ToSoapFault(err).String, Cause: errRefused,
+			}
 		}
 		return err //nolint:wrapcheck // apiError names it
 	}
@@ -120,13 +126,13 @@ func (v *vcenter) sharedSession(ctx context.Context, c credentials) (string, err
 	if token == "" {
 		text, err := os.ReadFile(serviceAccountToken)
 		if err != nil {
-			return "", fmt.Errorf("%w: vc-session-manager-token is not set, and the ServiceAccount has no token: %w", errRefused, err)
+			return "", unclear("vc-session-manager-token is not set, and the ServiceAccount has no token: %s", err)
 		}
 		token = strings.TrimSpace(string(text))
 	}
 	r, err := http.NewRequestWithContext(named(ctx, "GET session manager"), http.MethodGet, c.sessionURL, http.NoBody)
 	if err != nil {
-		return "", fmt.Errorf("%w: vc-session-manager-url is not an address", errRefused)
+		return "", unclear("vc-session-manager-url is not an address")
 	}
 	r.Header.Set("Authorization", "Bearer "+token)
 	answer, err := v.api.http.Do(r)
@@ -142,7 +148,7 @@ func (v *vcenter) sharedSession(ctx context.Context, c credentials) (string, err
 		err = json.Unmarshal(body, &said)
 	}
 	if err != nil || said.Token == "" {
-		return "", fmt.Errorf("the session manager answers HTTP %d without a token; check vc-session-manager-url", answer.StatusCode)
+		return "", unclear("the session manager answers HTTP %d without a token; check vc-session-manager-url", answer.StatusCode)
 	}
 	return said.Token, nil
 }

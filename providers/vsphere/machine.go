@@ -2,7 +2,6 @@ package vsphere
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -55,7 +54,7 @@ var paths = []string{
 func newMachine(vcenter string, o types.ObjectContent) (machine, error) {
 	m := machine{VCenter: vcenter, Ref: o.Obj}
 	if o.Obj.Value == "" {
-		return m, errors.New("an incomplete answer: an object in it has no reference")
+		return m, unclear("an incomplete answer: an object in it has no reference")
 	}
 	for _, p := range o.PropSet {
 		m.set(p.Name, p.Val)

@@ -16,6 +16,7 @@ import (
 	"github.com/vmware/govmomi/simulator"
 	_ "github.com/vmware/govmomi/sts/simulator"  // registers the endpoint
 	_ "github.com/vmware/govmomi/vapi/simulator" // registers the endpoint
+	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 
@@ -54,6 +55,7 @@ type Sim struct {
 	unreadable map[types.ManagedObjectReference]bool
 	hidden     map[types.ManagedObjectReference]*simulator.VirtualMachine
 	failed     int
+	urns       map[string]string
 	logins     int
 }
 
@@ -374,4 +376,27 @@ func (s *Sim) EndSessions() {
 			manager.TerminateSession(&ctx, &types.TerminateSession{SessionId: []string{open.Key}})
 		}
 	})
+}
+
+// Datacenter returns the reference of a datacenter.
+func (s *Sim) Datacenter(name string) (ref types.ManagedObjectReference) {
+	s.change(func(m *simulator.Registry) { ref = s.datacenter(m, name).Self })
+	return ref
+}
+
+// Replace puts another vCenter in the place of this one, with the same inventory; sessions end.
+func (s *Sim) Replace(instanceUUID string) {
+	s.change(func(m *simulator.Registry) { instance(m).Content.About.InstanceUuid = instanceUUID })
+	s.EndSessions()
+}
+
+// CloneTicket returns a ticket for a session of the user, as a service that shares its session hands out.
+func (s *Sim) CloneTicket() (ticket string) {
+	s.change(func(m *simulator.Registry) {
+		ctx := *s.model.Service.Context
+		ctx.Session = &simulator.Session{UserSession: types.UserSession{UserName: User}, Registry: simulator.NewRegistry(), Map: m}
+		body, _ := m.SessionManager().AcquireCloneTicket(&ctx, nil).(*methods.AcquireCloneTicketBody)
+		ticket = body.Res.Returnval
+	})
+	return ticket
 }

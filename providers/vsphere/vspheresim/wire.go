@@ -13,9 +13,8 @@ import (
 	"time"
 
 	"github.com/vmware/govmomi/simulator"
-	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/sts"
 	"github.com/vmware/govmomi/vim25/mo"
-	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
@@ -35,34 +34,23 @@ func (s *Sim) intercept(_ *simulator.Context, method *simulator.Method) (mo.Refe
 				}
 			}
 		}
-	case *types.HasUserPrivilegeOnEntities:
-		return &authorization{sim: s, self: method.This}, nil
 	}
 	return nil, nil
 }
 
-// authorization answers what the account may.
-type authorization struct {
-	sim  *Sim
-	self types.ManagedObjectReference
-}
-
-// Reference implements mo.Reference.
-func (a *authorization) Reference() types.ManagedObjectReference { return a.self }
-
-// HasUserPrivilegeOnEntities is the call of the API.
-func (a *authorization) HasUserPrivilegeOnEntities(r *types.HasUserPrivilegeOnEntities) soap.HasFault {
-	a.sim.mu.Lock()
-	defer a.sim.mu.Unlock()
-	response := &types.HasUserPrivilegeOnEntitiesResponse{}
-	for _, e := range r.Entities {
-		one := types.EntityPrivilege{Entity: e}
-		for _, id := range r.PrivId {
-			one.PrivAvailability = append(one.PrivAvailability, types.PrivilegeAvailability{PrivId: id, IsGranted: !a.sim.unreadable[e]})
+// denied takes from an answer about privileges those that the account does not have; govmomi's simulator grants all.
+func (s *Sim) denied(body []byte) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return privileges.ReplaceAllFunc(body, func(one []byte) []byte {
+		ref := privileges.FindSubmatch(one)[1]
+		for folder := range s.unreadable {
+			if folder.Value == string(ref) {
+				return bytes.ReplaceAll(one, []byte("<isGranted>true<"), []byte("<isGranted>false<"))
+			}
 		}
-		response.Returnval = append(response.Returnval, one)
-	}
-	return &methods.HasUserPrivilegeOnEntitiesBody{Res: response}
+		return one
+	})
 }
 
 const soapPath = "/sdk"
@@ -71,6 +59,7 @@ var (
 	methodName = regexp.MustCompile(`<(?:\w+:)?Body[^>]*>\s*<(?:\w+:)?(\w+)`)
 	uuidOf     = regexp.MustCompile(`(<uuid[^>]*>)([^<]*)(</uuid>)`)
 	urn        = regexp.MustCompile(`id:[^/]+`)
+	privileges = regexp.MustCompile(`(?s)<entity[^>]*>([^<]*)</entity>.*?</privAvailability>`)
 )
 
 // ServeHTTP speaks the API.
@@ -87,6 +76,9 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		r.SetBasicAuth(User, Password) // govmomi's knows but one password
 	}
+	if r.URL.Path == sts.Path {
+		r.URL.Path = sts.SystemPath // govmomi's simulator has single sign-on there
+	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return
@@ -102,7 +94,11 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header()[key] = values
 	}
 	w.WriteHeader(recorder.Code)
-	_, _ = w.Write(recorder.Body.Bytes()) //nolint:gosec // an API's own answer; no browser reads it
+	answer := recorder.Body.Bytes()
+	if bytes.Contains(body, []byte("HasUserPrivilegeOnEntities")) {
+		answer = s.denied(answer)
+	}
+	_, _ = w.Write(answer) //nolint:gosec // an API's own answer; no browser reads it
 }
 
 // listing and reading are the operations of RetrievePropertiesEx: over a view, and of single objects.

@@ -1,0 +1,344 @@
+package vsphere
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/vsphere/vspheresim"
+)
+
+func TestProviderIDInUpperCase(t *testing.T) {
+	inWorld(t, "", nil, func(w *testWorld) {
+		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
+		w.start()
+		n := newNode("worker", providerIDPrefix+strings.ToUpper(m.UUID))
+		w.requireExists(n)
+		got, err := w.metadata(n)
+		require.NoError(w, err)
+		assert.Equal(w, n.Spec.ProviderID, got.ProviderID, "a provider ID is never changed")
+	})
+}
+
+// TestSwappedProviderIDAnswersEveryQuestion: no crash, and metadata as well, where the provider ID has the other order of bytes.
+func TestSwappedProviderIDAnswersEveryQuestion(t *testing.T) {
+	inWorld(t, "", nil, func(w *testWorld) {
+		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
+		w.start()
+		n := newNode("worker", providerIDPrefix+swapped(m.UUID))
+		w.requireExists(n)
+		assert.False(w, w.shutDown(n))
+		got, err := w.metadata(n)
+		require.NoError(w, err)
+		assert.Equal(w, n.Spec.ProviderID, got.ProviderID)
+
+		reported := newNode("worker", "")
+		reported.Status.NodeInfo.SystemUUID = strings.ToUpper(swapped(m.UUID))
+		got, err = w.metadata(reported)
+		require.NoError(w, err)
+		assert.Equal(w, providerIDPrefix+m.UUID, got.ProviderID, "as vCenter has it")
+
+		w.sims[0].Destroy(m)
+		w.later()
+		w.requireGone(n)
+	})
+}
+
+// TestForeignOrMalformedProviderIDIsNeverGone: the original deletes such Nodes.
+func TestForeignOrMalformedProviderIDIsNeverGone(t *testing.T) {
+	inWorld(t, "", nil, func(w *testWorld) {
+		w.sims[0].Add(vspheresim.Spec{Name: "worker"})
+		w.start()
+		for _, id := range []string{"aws:///eu-west-1a/i-0123", "vsphere://worker", "vsphere://4230", "vsphere:///a/b"} {
+			w.requireDoubt(newNode("worker", id), "is not of the form")
+		}
+		assert.Zero(w, w.calls(0))
+	})
+}
+
+// TestHostNameInOtherCase: the original leaves such Nodes uninitialised.
+func TestHostNameInOtherCase(t *testing.T) {
+	inWorld(t, "", nil, func(w *testWorld) {
+		m := w.sims[0].Add(vspheresim.Spec{Name: "vm", HostName: "Worker-1"})
+		w.start()
+		got, err := w.metadata(newNode("worker-1", ""))
+		require.NoError(w, err)
+		assert.Equal(w, providerIDPrefix+m.UUID, got.ProviderID)
+		assert.Equal(w, "Worker-1", got.NodeAddresses[0].Address)
+	})
+}
+
+func TestTwoMachinesWithOneHostName(t *testing.T) {
+	inWorld(t, "", nil, func(w *testWorld) {
+		w.sims[0].Add(vspheresim.Spec{Name: "a", HostName: "worker"})
+		w.sims[0].Add(vspheresim.Spec{Name: "b", HostName: "worker"})
+		w.start()
+		_, err := w.metadata(newNode("worker", ""))
+		require.ErrorContains(w, err, "Multiple VMs found")
+		_, err = w.metadata(newNode("worker", ""))
+		require.ErrorContains(w, err, "/DC0/vm/a, /DC0/vm/b")
+	})
+}
+
+func TestCopiesWithOneUUID(t *testing.T) {
+	inWorld(t, "", nil, func(w *testWorld) {
+		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
+		w.sims[0].Add(vspheresim.Spec{Name: "copy", UUID: m.UUID, Off: true})
+		w.sims[0].Add(vspheresim.Spec{Name: "template", UUID: m.UUID, Template: true})
+		w.start()
+		w.requireExists(nodeOf(m))
+		assert.False(w, w.shutDown(nodeOf(m)), "the one that runs is meant")
+		got, err := w.metadata(newNode("worker", ""))
+		require.NoError(w, err)
+		assert.Equal(w, "worker", got.NodeAddresses[0].Address)
+
+		w.sims[0].Add(vspheresim.Spec{Name: "second", UUID: m.UUID, HostName: "other"})
+		w.start()
+		w.requireDoubt(nodeOf(m), "is that of 2 virtual machines")
+		got, err = w.metadata(nodeOf(m))
+		require.NoError(w, err, "the host name decides")
+		assert.Equal(w, "worker", got.NodeAddresses[0].Address)
+	})
+}
+
+func TestNodeNamedAfterItsAddress(t *testing.T) {
+	inWorld(t, "", nil, func(w *testWorld) {
+		m := w.sims[0].Add(vspheresim.Spec{
+			Name: "vm", HostName: "localhost", NICs: []types.GuestNicInfo{{DeviceConfigId: 1, IpAddress: []string{"10.9.8.7"}}},
+		})
+		w.start()
+		got, err := w.metadata(newNode("10.9.8.7", ""))
+		require.NoError(w, err)
+		assert.Equal(w, providerIDPrefix+m.UUID, got.ProviderID)
+	})
+}
+
+// TestSystemUUIDOfNoMachine: the machine with the host name is another one than the node runs on.
+func TestSystemUUIDOfNoMachine(t *testing.T) {
+	inWorld(t, "", nil, func(w *testWorld) {
+		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
+		w.start()
+		n := newNode("worker", "")
+		n.Status.NodeInfo.SystemUUID = "00112233-4455-6677-8899-aabbccddeeff"
+		_, err := w.metadata(n)
+		require.ErrorContains(w, err, n.Status.NodeInfo.SystemUUID)
+		require.ErrorContains(w, err, m.UUID)
+		require.ErrorContains(w, err, "start kubelet with --provider-id")
+	})
+}
+
+func TestDestroyedMachineIsGone(t *testing.T) {
+	inWorld(t, "", nil, func(w *testWorld) {
+		w.sims[0].Add(vspheresim.Spec{Name: "other"})
+		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
+		n := nodeOf(m)
+		w.start()
+		w.requireExists(n)
+		w.sims[0].Destroy(m)
+		w.later()
+		w.requireGone(n)
+		w.start()
+		w.requireGone(n)
+	})
+}
+
+// TestRecreatedNodeIsNotDeletedByItsPredecessor: another machine has the name now.
+func TestRecreatedNodeIsNotDeletedByItsPredecessor(t *testing.T) {
+	inWorld(t, "", nil, func(w *testWorld) {
+		old := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
+		w.start()
+		_, err := w.metadata(newNode("worker", ""))
+		require.NoError(w, err)
+		w.sims[0].Destroy(old)
+		w.later()
+		w.requireGone(nodeOf(old))
+		replaced := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
+		got, err := w.metadata(newNode("worker", ""))
+		require.NoError(w, err)
+		assert.Equal(w, providerIDPrefix+replaced.UUID, got.ProviderID)
+		w.requireExists(nodeOf(replaced))
+	})
+}
+
+// TestPoweredOffWithoutGuestDataIsShutDown: vCenter knows nothing of a guest that does not run.
+func TestPoweredOffWithoutGuestDataIsShutDown(t *testing.T) {
+	inWorld(t, "", nil, func(w *testWorld) {
+		off := w.sims[0].Add(vspheresim.Spec{Name: "off"})
+		suspended := w.sims[0].Add(vspheresim.Spec{Name: "suspended"})
+		w.sims[0].PowerOff(off)
+		w.sims[0].Suspend(suspended)
+		w.start()
+		for _, m := range []*vspheresim.Machine{off, suspended} {
+			w.requireExists(nodeOf(m))
+			assert.True(w, w.shutDown(nodeOf(m)), m.Name)
+		}
+	})
+}
+
+// TestInaccessibleMachineIsNeverGone: its datastore or host is down, so that no search finds it.
+func TestInaccessibleMachineIsNeverGone(t *testing.T) {
+	inWorld(t, "", nil, func(w *testWorld) {
+		other := w.sims[0].Add(vspheresim.Spec{Name: "other"})
+		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
+		w.start()
+		w.requireExists(nodeOf(m))
+		w.sims[0].Lose(m)
+		w.later()
+		w.requireExists(nodeOf(m))
+		w.start()
+		w.requireDoubt(nodeOf(m), "1 virtual machines are not accessible, and it may be one of them: worker")
+		w.requireExists(nodeOf(other))
+	})
+}
+
+// TestRefusedPropertyIsNoAbsence: the machine was found, and then not read.
+func TestRefusedPropertyIsNoAbsence(t *testing.T) {
+	inWorld(t, "", nil, func(w *testWorld) {
+		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
+		w.start()
+		w.requireExists(nodeOf(m))
+		w.fail(0, simkit.Fault{Kind: "missing-set"})
+		for range 2 {
+			w.later()
+			exists, err := w.exists(nodeOf(m))
+			assert.True(w, exists || err != nil)
+			w.start()
+		}
+		w.requireDoubt(nodeOf(m), "does not prove that it is gone")
+	})
+}
+
+func TestEmptyOrCutListingIsNoAbsence(t *testing.T) {
+	for _, kind := range []string{"empty-list", "cut-list"} {
+		t.Run(kind, func(t *testing.T) {
+			inWorld(t, "", nil, func(w *testWorld) {
+				w.sims[0].Add(vspheresim.Spec{Name: "other"})
+				m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
+				n := nodeOf(m)
+				w.sims[0].Destroy(m)
+				w.start()
+				w.fail(0, simkit.Fault{Kind: kind})
+				w.requireDoubt(n, "broke off")
+			})
+		})
+	}
+}
+
+func TestRenamedDatacenterIsNoAbsence(t *testing.T) {
+	inWorld(t, `global: {server: "SERVER1", user: ccm@vsphere.local, password: ccm-password, datacenters: [DC0]}`, nil, func(w *testWorld) {
+		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
+		gone := w.sims[0].Add(vspheresim.Spec{Name: "gone"})
+		w.start()
+		w.requireExists(nodeOf(m))
+		w.sims[0].RenameDatacenter("DC0", "Renamed")
+		w.sims[0].Destroy(gone)
+		w.later()
+		w.requireExists(nodeOf(m))
+		w.requireDoubt(nodeOf(gone), `there is no datacenter "DC0", or the account cannot see it; there are /Renamed`)
+		_, err := w.metadata(newNode("worker", ""))
+		require.ErrorContains(w, err, "correct datacenters of the cloud config")
+	})
+}
+
+func TestMachineInAnotherDatacenterExists(t *testing.T) {
+	config := `global: {server: "SERVER1", user: ccm@vsphere.local, password: ccm-password, datacenters: [DC0]}`
+	inWorld(t, config, []vspheresim.Options{{Datacenters: 2}}, func(w *testWorld) {
+		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
+		w.start()
+		w.requireExists(nodeOf(m))
+		w.sims[0].Move(m, "DC1")
+		w.start()
+		w.requireExists(nodeOf(m))
+		_, err := w.metadata(newNode("worker", ""))
+		require.ErrorContains(w, err, "No VM found", "names count in the configured datacenters alone")
+	})
+}
+
+// TestDatacentersByNamePathAndReference finds new nodes in the configured datacenters alone.
+func TestDatacentersByNamePathAndReference(t *testing.T) {
+	for config, found := range map[string]bool{
+		"":                         false, // it is in a folder
+		", datacenters: [DC0]":     false,
+		", datacenters: [/F0/DC0]": true,
+		", datacenters: [Datacenter:datacenter-REF]": true,
+		", datacenters: [datacenter-REF]":            true,
+	} {
+		t.Run(config, func(t *testing.T) {
+			full := `global: {server: "SERVER1", user: ccm@vsphere.local, password: ccm-password` + config + "}"
+			inWorld(t, full, []vspheresim.Options{{InFolders: true}}, func(w *testWorld) {
+				w.sims[0].Add(vspheresim.Spec{Name: "worker"})
+				ref := strings.TrimPrefix(w.sims[0].Datacenter("DC0").Value, "datacenter-")
+				w.config = strings.ReplaceAll(w.config, "REF", ref)
+				w.start()
+				_, err := w.metadata(newNode("worker", ""))
+				if err != nil { // the first question lists, and the datacenters are known afterwards
+					_, err = w.metadata(newNode("worker", ""))
+				}
+				assert.Equal(w, found, err == nil, "%v", err)
+			})
+		})
+	}
+}
+
+// TestLostRightsAreNoAbsence: vCenter leaves out what the account may not read, without a word.
+func TestLostRightsAreNoAbsence(t *testing.T) {
+	inWorld(t, "", nil, func(w *testWorld) {
+		w.sims[0].Add(vspheresim.Spec{Name: "other"})
+		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
+		w.start()
+		w.requireExists(nodeOf(m))
+		w.sims[0].Hide(m)
+		w.later()
+		w.requireDoubt(nodeOf(m), "NoPermission")
+		w.start()
+		w.requireDoubt(nodeOf(m), "the account lacks System.Read on folder /DC0/vm")
+	})
+}
+
+// TestReplacedVCenterIsNoAbsence: another vCenter answers at the address.
+func TestReplacedVCenterIsNoAbsence(t *testing.T) {
+	inWorld(t, "", nil, func(w *testWorld) {
+		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
+		w.start()
+		w.requireExists(nodeOf(m))
+		w.sims[0].Destroy(m)
+		w.sims[0].Replace("ffffffff-0000-0000-0000-000000000001")
+		w.later()
+		w.requireDoubt(nodeOf(m), "another vCenter answers at this address: instance ffffffff-0000-0000-0000-000000000001")
+	})
+}
+
+func TestSkipNodeDeletion(t *testing.T) {
+	inWorld(t, "", nil, func(w *testWorld) {
+		w.env[envSkipDeletion] = ""
+		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
+		n := nodeOf(m)
+		w.sims[0].Destroy(m)
+		w.start()
+		w.requireDoubt(n, "No VM found, and SKIP_NODE_DELETION is set")
+	})
+}
+
+// TestLateToolsAreAwaited: a node with a preset provider ID is initialised as soon as its guest reports.
+func TestLateToolsAreAwaited(t *testing.T) {
+	inWorld(t, "", nil, func(w *testWorld) {
+		m := w.sims[0].Add(vspheresim.Spec{Name: "worker", NoTools: true})
+		w.start()
+		n := newNode("worker", providerIDPrefix+m.UUID)
+		_, err := w.metadata(n)
+		require.ErrorContains(w, err, "is VMware Tools running in it?")
+		_, err = w.metadata(newNode("worker", ""))
+		require.ErrorContains(w, err, "start VMware Tools in it")
+		w.sims[0].Edit(m, func(vm *mo.VirtualMachine) {
+			vm.Guest = &types.GuestInfo{HostName: "worker", Net: []types.GuestNicInfo{{DeviceConfigId: 1, IpAddress: []string{"10.0.0.5"}}}}
+		})
+		got, err := w.metadata(n)
+		require.NoError(w, err, "it is read again, not answered from memory")
+		assert.Equal(w, "10.0.0.5", got.NodeAddresses[1].Address)
+	})
+}

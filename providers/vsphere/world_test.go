@@ -1,0 +1,165 @@
+package vsphere
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	cloudprovider "k8s.io/cloud-provider"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/vsphere/vspheresim"
+)
+
+// testWorld is the provider in front of simulated vCenters, in virtual time.
+type testWorld struct {
+	*testing.T
+	sims    []*vspheresim.Sim
+	servers []*simkit.Server
+	network *simkit.Network
+	kube    *fake.Clientset
+	env     map[string]string
+	config  string
+	cloud   *cloud
+	stop    chan struct{}
+}
+
+// inWorld runs a test in virtual time. In the configuration SERVER1 and so on stand for the vCenters; "" means the first one's own.
+func inWorld(t *testing.T, config string, options []vspheresim.Options, test func(w *testWorld)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := &testWorld{T: t, network: simkit.NewNetwork(), kube: fake.NewSimpleClientset(), env: map[string]string{}}
+		if options == nil {
+			options = []vspheresim.Options{{}}
+		}
+		for i, o := range options {
+			sim, server := vspheresim.New(o)
+			server.Configure(func(s *simkit.Settings) { s.Latency = simkit.Duration(20 * time.Millisecond) })
+			url := w.network.Serve(t, server)
+			if config == "" {
+				config = sim.CloudConfig(url)
+			}
+			config = strings.ReplaceAll(config, "SERVER"+string(rune('1'+i)), url)
+			w.sims, w.servers = append(w.sims, sim), append(w.servers, server)
+		}
+		w.config = config
+		t.Cleanup(func() {
+			if w.stop != nil {
+				close(w.stop)
+			}
+		})
+		test(w)
+	})
+}
+
+const twoVCenters = `
+vcenter:
+  one: {server: "SERVER1", user: ccm@vsphere.local, password: ccm-password, datacenters: [DC0]}
+  two: {server: "SERVER2", user: ccm@vsphere.local, password: ccm-password}
+`
+
+// start makes the provider anew, as a restart of the program does.
+func (w *testWorld) start() {
+	w.Helper()
+	if w.stop != nil {
+		close(w.stop)
+		synctest.Wait()
+	}
+	in := conformance.Inputs(nil, w.env)
+	in.File, in.Dial = []byte(w.config), w.network.Dial
+	c, err := newCloud(in)
+	require.NoError(w, err)
+	w.stop = make(chan struct{})
+	c.begin(cloudbase.Begun{Kube: w.kube, Stop: w.stop})
+	w.cloud = c
+}
+
+func newNode(name, providerID string) *v1.Node {
+	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.NodeSpec{ProviderID: providerID, Taints: []v1.Taint{{
+		Key: cloudproviderapi.TaintExternalCloudProvider, Effect: v1.TaintEffectNoSchedule,
+	}}}}
+}
+
+func nodeOf(m *vspheresim.Machine) *v1.Node {
+	n := newNode(m.Name, providerIDPrefix+m.UUID)
+	n.Spec.Taints = nil
+	return n
+}
+
+func (w *testWorld) exists(n *v1.Node) (bool, error) {
+	return w.cloud.instances.InstanceExists(w.Context(), n)
+}
+
+func (w *testWorld) metadata(n *v1.Node) (*cloudprovider.InstanceMetadata, error) {
+	return w.cloud.instances.InstanceMetadata(w.Context(), n)
+}
+
+func (w *testWorld) shutDown(n *v1.Node) bool {
+	w.Helper()
+	down, err := w.cloud.instances.InstanceShutdown(w.Context(), n)
+	require.NoError(w, err)
+	return down
+}
+
+func (w *testWorld) requireExists(n *v1.Node) {
+	w.Helper()
+	exists, err := w.exists(n)
+	require.NoError(w, err)
+	require.True(w, exists)
+}
+
+func (w *testWorld) requireGone(n *v1.Node) {
+	w.Helper()
+	exists, err := w.exists(n)
+	require.NoError(w, err)
+	require.False(w, exists)
+}
+
+// requireDoubt holds that nothing is said of a node, and why.
+func (w *testWorld) requireDoubt(n *v1.Node, words string) {
+	w.Helper()
+	_, err := w.exists(n)
+	require.ErrorContains(w, err, words)
+}
+
+// later lets what is remembered become old.
+func (w *testWorld) later() { time.Sleep(2 * time.Minute) }
+
+func (w *testWorld) calls(sim int) int { return w.servers[sim].Calls().Total }
+
+func (w *testWorld) fail(sim int, f simkit.Fault) {
+	w.Helper()
+	_, err := w.servers[sim].AddFault(f)
+	require.NoError(w, err)
+}
+
+func (w *testWorld) secret(data map[string]string) {
+	w.Helper()
+	s := &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "vsphere", Namespace: "kube-system"}, Data: map[string][]byte{}}
+	for k, v := range data {
+		s.Data[k] = []byte(v)
+	}
+	secrets := w.kube.CoreV1().Secrets("kube-system")
+	_, err := secrets.Update(context.WithoutCancel(w.Context()), s, metav1.UpdateOptions{})
+	if err != nil {
+		_, err = secrets.Create(context.WithoutCancel(w.Context()), s, metav1.CreateOptions{})
+	}
+	require.NoError(w, err)
+}
+
+func (w *testWorld) requireNothingRefused() {
+	w.Helper()
+	for _, s := range w.servers {
+		require.Empty(w, s.Calls().Refused)
+	}
+}
