@@ -22,8 +22,9 @@ func (w *writer) providerPages(providers []registry.Provider) {
 			continue
 		}
 		sections := map[string]string{
-			"options": optionsTable(p.Options), "annotations": annotationsTable(p.Annotations), "portable": servesTable(p), "permissions": permissionsTable(p.Permissions),
-			"events": providerEventsTable(eventsOf(providers, found.reasons)), "metrics": metricsTable(found.metrics),
+			"options": optionsTable(p.Options), "annotations": annotationsTable(p.Annotations), "portable": servesTable(p),
+			"permissions": permissionsTable(p.Permissions),
+			"events":      providerEventsTable(eventsOf(providers, found.reasons)), "metrics": metricsTable(found.metrics),
 		}
 		maps.Copy(sections, p.Sections)
 		w.page("docs/providers/"+p.Name+".md", newPage(p), sections)
@@ -38,7 +39,8 @@ func newPage(p registry.Provider) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n\n`--cloud-provider=%s`.\n\n## Support level\n\nAlpha: tested against a simulator, and not yet against a real account.\n", p.Title, p.Name)
 	for _, part := range []struct{ title, section string }{
-		{"Options", "options"}, {"Annotations", "annotations"}, {"Portable annotations", "portable"}, {"Events", "events"}, {"Metrics", "metrics"}, {"Permissions", "permissions"},
+		{"Options", "options"}, {"Annotations", "annotations"}, {"Portable annotations", "portable"}, {"Events", "events"}, {"Metrics", "metrics"},
+		{"Permissions", "permissions"},
 	} {
 		fmt.Fprintf(&b, "\n## %s\n\n%s", part.title, section(part.section))
 	}

@@ -17,7 +17,8 @@ import (
 func portableRows() map[string][]schema.Serves {
 	return map[string][]schema.Serves{
 		annotationInternal: {{
-			Portable: portable.Scheme, Values: map[string]string{portable.SchemePublic: textFalse, portable.SchemeInternal: textTrue}, Same: sameScheme,
+			Portable: portable.Scheme, Values: map[string]string{portable.SchemePublic: textFalse, portable.SchemeInternal: textTrue},
+			Same: sameScheme,
 		}},
 		annotationProxyProtocol: {{Portable: portable.ProxyProtocol, Values: map[string]string{portable.ProxyNone: "", portable.ProxyV1: "*"}}},
 		annotationTargetAttributes: {{
@@ -60,7 +61,9 @@ func networkKind() *schema.Where {
 
 // portableTLSPorts drops blanks around ports, which AWS's annotation takes for a part of them.
 func portableTLSPorts(value string, _ schema.Asked) (map[string]string, error) {
-	return map[string]string{annotationTLSPorts: strings.Join(strings.FieldsFunc(value, func(r rune) bool { return r == ',' || r == ' ' }), ",")}, nil
+	return map[string]string{
+		annotationTLSPorts: strings.Join(strings.FieldsFunc(value, func(r rune) bool { return r == ',' || r == ' ' }), ","),
+	}, nil
 }
 
 func portableCheckPort(value string, _ schema.Asked) (map[string]string, error) {

@@ -233,7 +233,8 @@ var Annotations = schema.Annotations[settings]{
 		Key: annotationCertificateID, Changes: schema.InPlace,
 		Spec: schema.Spec{Help: "UUID of the certificate for TLS ports; wins over the name. The controller follows the rotation of Let's Encrypt certificates here.", ID: schema.UUID},
 	}).Serving(schema.Serves{
-		Portable: portable.Certificate, Where: onRegional, Choose: true, Translate: portableCertificate, Rivals: []string{annotationCertificateID, annotationCertificateName},
+		Portable: portable.Certificate, Where: onRegional, Choose: true, Translate: portableCertificate,
+		Rivals: []string{annotationCertificateID, annotationCertificateName},
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.CertificateName }, schema.AnnotationRow{
 		Key: annotationCertificateName, Changes: schema.InPlace, Spec: schema.Spec{Help: "Name of the certificate for TLS ports."},
@@ -326,7 +327,9 @@ var Annotations = schema.Annotations[settings]{
 }
 
 // disownTable is the one row that is asked before all others: a Service that is not ours is not judged.
-var disownTable = slices.DeleteFunc(slices.Clone(Annotations), func(a schema.Annotation[settings]) bool { return a.Key != annotationDisown })
+var disownTable = slices.DeleteFunc(
+	slices.Clone(Annotations), func(a schema.Annotation[settings]) bool { return a.Key != annotationDisown },
+)
 
 // parseSettings reads the annotations for a load balancer of the given type: annotations that this type does not look
 // at are neither parsed nor refused, but reported as a warning.

@@ -75,7 +75,9 @@ func (l *loadBalancers) find(ctx context.Context, service *v1.Service, nodes []*
 }
 
 // oldestOf returns the oldest load balancer with the key that is the Service's, else the oldest one that is refused.
-func (l *loadBalancers) oldestOf(ctx context.Context, service *v1.Service, index, key string, nodes []*v1.Node, q inventory.Query) (finding, error) {
+func (l *loadBalancers) oldestOf(
+	ctx context.Context, service *v1.Service, index, key string, nodes []*v1.Node, q inventory.Query,
+) (finding, error) {
 	found, err := l.observed.Find(ctx, index, key, q)
 	if err != nil {
 		return finding{}, err
@@ -229,7 +231,9 @@ func compareAge(a, b *godo.LoadBalancer) int {
 func (l *loadBalancers) cleanUpPrevious(ctx context.Context, service *v1.Service, now *godo.LoadBalancer) error {
 	previous := map[string]bool{}
 	for index, key := range map[string]string{indexName: defaultName(service), indexTag: ownership.ServiceMark(service.UID)} {
-		found, err := l.observed.Find(ctx, index, key, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge, MaxUnlistedAge: backendMaxAge})
+		found, err := l.observed.Find(
+			ctx, index, key, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge, MaxUnlistedAge: backendMaxAge},
+		)
 		if err != nil {
 			return err
 		}

@@ -184,14 +184,18 @@ func neighbours(list []opening) []opening {
 		return n
 	}
 	slices.SortFunc(list, func(a, b opening) int {
-		return cmp.Or(cmp.Compare(a.protocol, b.protocol), slices.Compare(a.addresses, b.addresses), slices.Compare(a.loadBalancers, b.loadBalancers), first(a)-first(b))
+		return cmp.Or(
+			cmp.Compare(a.protocol, b.protocol), slices.Compare(a.addresses, b.addresses), slices.Compare(a.loadBalancers, b.loadBalancers),
+			first(a)-first(b),
+		)
 	})
 	var joined []opening
 	last := 0
 	for _, o := range list {
 		if n := len(joined) - 1; n >= 0 {
 			before := &joined[n]
-			if before.protocol == o.protocol && first(o) == last+1 && slices.Equal(before.addresses, o.addresses) && slices.Equal(before.loadBalancers, o.loadBalancers) {
+			if before.protocol == o.protocol && first(o) == last+1 && slices.Equal(before.addresses, o.addresses) &&
+				slices.Equal(before.loadBalancers, o.loadBalancers) {
 				from, _, _ := strings.Cut(before.ports, "-")
 				before.ports, last = from+"-"+o.ports, first(o)
 				continue
@@ -297,5 +301,7 @@ func ruleText(protocol, ports string, action godo.FirewallRuleAction, addresses,
 	if action == "" {
 		action = godo.FirewallRuleActionAllow
 	}
-	return fmt.Sprint(action, " ", protocol, " ", ports, " ", slices.Sorted(slices.Values(addresses)), " ", slices.Sorted(slices.Values(loadBalancers)))
+	return fmt.Sprint(
+		action, " ", protocol, " ", ports, " ", slices.Sorted(slices.Values(addresses)), " ", slices.Sorted(slices.Values(loadBalancers)),
+	)
 }

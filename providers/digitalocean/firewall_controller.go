@@ -58,7 +58,10 @@ type publicFirewall struct {
 }
 
 func newPublicFirewall(c Config, a *api, l *loadBalancers) *publicFirewall {
-	f := &publicFirewall{name: c.FirewallName, tags: c.FirewallTags, api: a, loadBalancers: l, metrics: newFirewallMetrics(), told: map[types.UID]string{}, gone: map[string]bool{}}
+	f := &publicFirewall{
+		name: c.FirewallName, tags: c.FirewallTags, api: a, loadBalancers: l, metrics: newFirewallMetrics(), told: map[types.UID]string{},
+		gone: map[string]bool{},
+	}
 	f.observed = inventory.New(inventory.Source[string, *godo.Firewall]{
 		Kind: "firewall", ID: func(f *godo.Firewall) string { return f.ID },
 		List: func(ctx context.Context) ([]*godo.Firewall, int, error) {

@@ -117,7 +117,9 @@ func newLoadBalancers(c Config, adopt registry.Adoption, a *api, i *instances) *
 }
 
 // EnsureLoadBalancer implements cloudprovider.LoadBalancer.
-func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
+func (l *loadBalancers) EnsureLoadBalancer(
+	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node,
+) (*v1.LoadBalancerStatus, error) {
 	if disowned, err := isDisowned(service); err != nil || disowned {
 		return service.Status.LoadBalancer.DeepCopy(), err
 	}
@@ -350,7 +352,9 @@ func (l *loadBalancers) NodeChanges(
 }
 
 // Deletions implements services.Reconciler.
-func (l *loadBalancers) Deletions(_ context.Context, r services.Request, f finding) ([]services.Change[finding], []services.Finding, error) {
+func (l *loadBalancers) Deletions(
+	_ context.Context, r services.Request, f finding,
+) ([]services.Change[finding], []services.Finding, error) {
 	switch {
 	case f.lb == nil:
 		return nil, nil, nil
@@ -449,7 +453,9 @@ func (l *loadBalancers) record(ctx context.Context, service *v1.Service, lb *god
 	if err != nil {
 		return nil, fmt.Errorf("recording load balancer %s on the Service: %w", lb.ID, err)
 	}
-	stored, err := l.kube.CoreV1().Services(service.Namespace).Patch(ctx, service.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	stored, err := l.kube.CoreV1().Services(service.Namespace).Patch(
+		ctx, service.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{},
+	)
 	if err != nil {
 		return nil, fmt.Errorf("recording load balancer %s on the Service: %w", lb.ID, err)
 	}

@@ -102,7 +102,10 @@ func networkStack(s settings, backends []backend) (string, error) {
 	network := s.Type == godo.LoadBalancerTypeRegionalNetwork
 	switch {
 	case s.NetworkStack == godo.LoadBalancerNetworkStackDualstack && network && len(onlyV4) > 0:
-		return "", &schema.Problem{Place: "annotation " + annotationNetworkStack, Value: s.NetworkStack, Reason: "needs IPv6 on every node, but there are " + nodeNames(onlyV4, 3) + " with IPv4 only; use " + godo.LoadBalancerNetworkStackIPv4}
+		return "", &schema.Problem{
+			Place: "annotation " + annotationNetworkStack, Value: s.NetworkStack,
+			Reason: "needs IPv6 on every node, but there are " + nodeNames(onlyV4, 3) + " with IPv4 only; use " + godo.LoadBalancerNetworkStackIPv4,
+		}
 	case s.NetworkStack != "":
 		return s.NetworkStack, nil
 	case s.Network == godo.LoadBalancerNetworkTypeInternal:
@@ -165,7 +168,9 @@ func fixed(given map[string]string, lb *godo.LoadBalancer) []error {
 
 // desire computes the whole load balancer of a Service. backends are the eligible ones; certificateID is the resolved
 // certificate. What the API fixes at creation is as the Service asks; keepFixed puts in what it is.
-func desire(c Config, region string, service *v1.Service, s settings, certificateID string, backends []backend) (*godo.LoadBalancerRequest, error) {
+func desire(
+	c Config, region string, service *v1.Service, s settings, certificateID string, backends []backend,
+) (*godo.LoadBalancerRequest, error) {
 	rules, rulesErr := forwardingRules(service, s, certificateID)
 	check, checkErr := healthCheck(service, s)
 	firewall, firewallErr := firewallRules(service, s)
@@ -300,12 +305,15 @@ func http3Rule(service *v1.Service, s settings, certificateID string) (godo.Forw
 	case s.TLSPassthrough:
 		return godo.ForwardingRule{}, false, errors.New("annotation " + annotationHTTP3Port + ": excludes " + annotationTLSPassthrough)
 	case certificateID == "":
-		return godo.ForwardingRule{}, false, errors.New("annotation " + annotationHTTP3Port + ": needs a certificate; set " + annotationCertificateID + " or " + annotationCertificateName)
+		return godo.ForwardingRule{}, false, errors.New(
+			"annotation " + annotationHTTP3Port + ": needs a certificate; set " + annotationCertificateID + " or " + annotationCertificateName,
+		)
 	}
 	for _, port := range service.Spec.Ports {
 		if int(port.Port) == s.HTTP3Port {
 			return godo.ForwardingRule{
-				EntryProtocol: protocolHTTP3, EntryPort: s.HTTP3Port, TargetProtocol: protocolHTTP, TargetPort: int(port.NodePort), CertificateID: certificateID,
+				EntryProtocol: protocolHTTP3, EntryPort: s.HTTP3Port, TargetProtocol: protocolHTTP, TargetPort: int(port.NodePort),
+				CertificateID: certificateID,
 			}, true, nil
 		}
 	}
@@ -456,7 +464,9 @@ func planDroplets(observed *godo.LoadBalancer, want []int) []step {
 func keepFixed(observed *godo.LoadBalancer, want *godo.LoadBalancerRequest) *godo.LoadBalancerRequest {
 	r := *want
 	r.IP = ""
-	r.Type, r.Network, r.NetworkStack = cmp.Or(observed.Type, r.Type), cmp.Or(observed.Network, r.Network), cmp.Or(observed.NetworkStack, r.NetworkStack)
+	r.Type, r.Network, r.NetworkStack = cmp.Or(observed.Type, r.Type), cmp.Or(observed.Network, r.Network), cmp.Or(
+		observed.NetworkStack, r.NetworkStack,
+	)
 	r.VPCUUID, r.ProjectID, r.TLSCipherPolicy = cmp.Or(observed.VPCUUID, r.VPCUUID), observed.ProjectID, observed.TLSCipherPolicy
 	r.VPCSubnetUUID = cmp.Or(r.VPCSubnetUUID, observed.VPCSubnetUUID)
 	if observed.Region != nil {

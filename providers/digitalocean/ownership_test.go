@@ -353,7 +353,8 @@ func TestVerifyInstance(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, ok)
 	for name, c := range map[string]struct{ name, id, why string }{
-		"another's droplet": {"node-2", w.nodes[0].Spec.ProviderID, `is named "node-1"`}, "no droplet": {"node-1", providerIDPrefix + "999999999", "there is no droplet"}, "no ID": {"node-1", providerIDPrefix + "x", "provider ID"},
+		"another's droplet": {"node-2", w.nodes[0].Spec.ProviderID, `is named "node-1"`},
+		"no droplet":        {"node-1", providerIDPrefix + "999999999", "there is no droplet"}, "no ID": {"node-1", providerIDPrefix + "x", "provider ID"},
 	} {
 		ok, why, err := w.VerifyInstance(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: c.name}, Spec: v1.NodeSpec{ProviderID: c.id}})
 		require.NoError(t, err, name)
@@ -387,7 +388,10 @@ func TestHandover(t *testing.T) {
 	marked, err := w.MarkedLoadBalancers(t.Context(), []*v1.Service{other, gone, s})
 	require.NoError(t, err)
 	require.Len(t, marked, 1)
-	assert.Equal(t, guard.MarkedLoadBalancer{ID: id, Name: defaultName(s), Cluster: "before", ServiceUID: "before", Claims: []string{"default/web"}}, marked[0])
+	assert.Equal(
+		t, guard.MarkedLoadBalancer{ID: id, Name: defaultName(s), Cluster: "before", ServiceUID: "before", Claims: []string{"default/web"}},
+		marked[0],
+	)
 	require.NoError(t, w.api.tag(t.Context(), "anyccm:test-cluster", []string{id})) // one that broke off
 	w.restart()
 	again, err := w.MarkedLoadBalancers(t.Context(), []*v1.Service{s})
@@ -403,7 +407,8 @@ func TestHandover(t *testing.T) {
 func TestFirewallFollowsTheLoadBalancer(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]map[string]string{
-		"network": {annotationNetwork: godo.LoadBalancerNetworkTypeInternal}, "type": {annotationType: typeRegional}, "illegal": {annotationNetwork: "nowhere"},
+		"network": {annotationNetwork: godo.LoadBalancerNetworkTypeInternal}, "type": {annotationType: typeRegional},
+		"illegal": {annotationNetwork: "nowhere"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -152,7 +152,8 @@ func (j *judge) between(server http.Handler, faulty func() bool) http.Handler {
 		server.ServeHTTP(answer, r)
 		if !faulty() {
 			j.note(fmt.Sprintf("%s answered %d", what, answer.Code), openapi3filter.ValidateResponse(r.Context(), &openapi3filter.ResponseValidationInput{
-				RequestValidationInput: input, Status: answer.Code, Header: answer.Header(), Body: io.NopCloser(bytes.NewReader(answer.Body.Bytes())), Options: input.Options,
+				RequestValidationInput: input, Status: answer.Code, Header: answer.Header(), Body: io.NopCloser(bytes.NewReader(answer.Body.Bytes())),
+				Options: input.Options,
 			}))
 		}
 		maps.Copy(w.Header(), answer.Header())

@@ -46,7 +46,12 @@ func TestManyAtOnce(t *testing.T) {
 				sim.AddDroplet(digitaloceansim.Spec{Name: "node-1"})
 				m, err := cloud.instances.InstanceMetadata(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}})
 				require.NoError(t, err)
-				nodes := []*v1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}, Spec: v1.NodeSpec{ProviderID: m.ProviderID}, Status: v1.NodeStatus{Addresses: m.NodeAddresses}}}
+				nodes := []*v1.Node{
+					{
+						ObjectMeta: metav1.ObjectMeta{Name: "node-1"}, Spec: v1.NodeSpec{ProviderID: m.ProviderID},
+						Status: v1.NodeStatus{Addresses: m.NodeAddresses},
+					},
+				}
 				services := make([]*v1.Service, c.services)
 				for i := range services {
 					services[i] = aged(service("", nil, port("http", 80, int32(30000+i))), fmt.Sprint("s", i), i)

@@ -89,7 +89,13 @@ func (w *world) addNode(spec digitaloceansim.Spec) {
 	w.sim.AddDroplet(spec)
 	m, err := w.instances.InstanceMetadata(w.T.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: spec.Name}})
 	require.NoError(w.T, err)
-	w.nodes = append(w.nodes, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: spec.Name}, Spec: v1.NodeSpec{ProviderID: m.ProviderID}, Status: v1.NodeStatus{Addresses: m.NodeAddresses}})
+	w.nodes = append(
+		w.nodes,
+		&v1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: spec.Name}, Spec: v1.NodeSpec{ProviderID: m.ProviderID},
+			Status: v1.NodeStatus{Addresses: m.NodeAddresses},
+		},
+	)
 }
 
 // ensure reconciles a Service until it is served, and returns it as it then is.

@@ -201,9 +201,14 @@ var Annotations = schema.Annotations[settings]{
 	}),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.CheckType }, schema.AnnotationRow{
 		Key: annotationCheckType, Changes: schema.InPlace,
-		Spec: schema.Spec{Choices: []string{checkNone, checkConnection, checkHTTP, checkHTTPBody}, DefaultHelp: "connection; none for UDP ports", Help: "Active health check of the nodes."},
+		Spec: schema.Spec{
+			Choices: []string{checkNone, checkConnection, checkHTTP, checkHTTPBody}, DefaultHelp: "connection; none for UDP ports",
+			Help: "Active health check of the nodes.",
+		},
 	}).Serving(
-		schema.Serves{Portable: portable.CheckProtocol, Values: map[string]string{portable.CheckTCP: checkConnection, portable.CheckHTTP: checkHTTP}},
+		schema.Serves{
+			Portable: portable.CheckProtocol, Values: map[string]string{portable.CheckTCP: checkConnection, portable.CheckHTTP: checkHTTP},
+		},
 		schema.Serves{Portable: portable.CheckPort, Translate: portable.NodePortAlone("NodeBalancers check"), Only: "`node-port` alone"},
 	),
 	schema.StringAnnotation(func(s *settings) *string { return &s.CheckPath }, schema.AnnotationRow{
@@ -241,13 +246,16 @@ var Annotations = schema.Annotations[settings]{
 		Spec: schema.Spec{Choices: planTypes(), AnyCase: true, DefaultHelp: "--default-nodebalancer-type", Help: "Plan of the NodeBalancer."},
 	}),
 	schema.BoolAnnotation(func(s *settings) *bool { return &s.HostnameOnly }, schema.AnnotationRow{
-		Key: annotationHostnameOnly, Changes: schema.InPlace, Spec: schema.Spec{Lenient: true, DefaultHelp: "LINODE_HOSTNAME_ONLY_INGRESS", Help: "Show the hostname alone in the status."},
+		Key: annotationHostnameOnly, Changes: schema.InPlace,
+		Spec: schema.Spec{Lenient: true, DefaultHelp: "LINODE_HOSTNAME_ONLY_INGRESS", Help: "Show the hostname alone in the status."},
 	}),
 	schema.BoolAnnotation(func(s *settings) *bool { return &s.IPv6Ingress }, schema.AnnotationRow{
-		Key: annotationIPv6Ingress, Changes: schema.InPlace, Spec: schema.Spec{Lenient: true, DefaultHelp: "--enable-ipv6-for-loadbalancers", Help: "Show the IPv6 address in the status too."},
+		Key: annotationIPv6Ingress, Changes: schema.InPlace,
+		Spec: schema.Spec{Lenient: true, DefaultHelp: "--enable-ipv6-for-loadbalancers", Help: "Show the IPv6 address in the status too."},
 	}),
 	schema.BoolAnnotation(func(s *settings) *bool { return &s.IPv6Backends }, schema.AnnotationRow{
-		Key: annotationIPv6Backends, Changes: schema.InPlace, Spec: schema.Spec{Lenient: true, DefaultHelp: "--enable-ipv6-for-nodebalancer-backends", Help: "Reach nodes by their public IPv6 address."},
+		Key: annotationIPv6Backends, Changes: schema.InPlace,
+		Spec: schema.Spec{Lenient: true, DefaultHelp: "--enable-ipv6-for-nodebalancer-backends", Help: "Reach nodes by their public IPv6 address."},
 	}),
 	schema.ListAnnotation(func(s *settings) *[]string { return &s.Tags }, schema.AnnotationRow{
 		Key: annotationTags, Changes: schema.InPlace, Spec: schema.Spec{Help: "Further tags of the NodeBalancer."},
@@ -349,7 +357,10 @@ func parseSettings(service *v1.Service, c Config) (s settings, warnings, err err
 
 // backendAnnotations are those that decide at which address and in which port the nodes are.
 func backendAnnotations() []string {
-	return []string{annotationPort, annotationProtocol, annotationIPv6Backends, annotationBackendRange, annotationBackendVPC, annotationBackendSubnet, annotationBackendSubnetID}
+	return []string{
+		annotationPort, annotationProtocol, annotationIPv6Backends, annotationBackendRange, annotationBackendVPC, annotationBackendSubnet,
+		annotationBackendSubnetID,
+	}
 }
 
 // concerning returns those problems of err that are about annotations whose keys begin in one of these ways.
@@ -419,7 +430,10 @@ func (s settings) contradictions() []error {
 	report(len(s.CheckPath) > maxCheckText, annotationCheckPath, fmt.Sprintf("has more than %d characters", maxCheckText))
 	report(s.CheckType == checkHTTPBody && s.CheckBody == "", annotationCheckBody, "is required for checks of type http_body")
 	report(s.CheckTimeout >= s.CheckInterval && s.CheckInterval > 0, annotationCheckTimeout, fmt.Sprintf("must be less than the interval of %d s", s.CheckInterval))
-	report((s.FrontendVPC == "") != (s.FrontendSubnet == "") && s.FrontendSubnetID == 0, annotationFrontendVPC, "and "+annotationFrontendSubnet+" belong together; set both")
+	report(
+		(s.FrontendVPC == "") != (s.FrontendSubnet == "") && s.FrontendSubnetID == 0, annotationFrontendVPC,
+		"and "+annotationFrontendSubnet+" belong together; set both",
+	)
 	report((s.FrontendRangeV4 != "" || s.FrontendRangeV6 != "") && !s.frontend(), annotationFrontendSubnetID, "is required where a range of the frontend is set")
 	return problems
 }

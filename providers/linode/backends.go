@@ -52,7 +52,9 @@ const (
 // backendAddress chooses among the addresses of a node as Linode's own controller does, by what the Node tells; but whoever
 // controls a kubelet may write there what he likes, so that only what the Linode has counts.
 func (l *loadBalancers) backendAddress(ctx context.Context, s settings, node *v1.Node, subnetID int) (netip.Addr, error) {
-	i, err := l.instances.Find(ctx, node, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge, Expected: l.instances.nodes.Counts().All})
+	i, err := l.instances.Find(
+		ctx, node, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge, Expected: l.instances.nodes.Counts().All},
+	)
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		return netip.Addr{}, nil // its Node may be kept for a while; nothing answers there
 	}

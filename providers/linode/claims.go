@@ -40,7 +40,9 @@ func (a *ipam) claim(ctx context.Context, c choice) error {
 	if c.node.Annotations[annotationClaim] == c.block.String() {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": c.node.UID, "annotations": map[string]string{annotationClaim: c.block.String()}}})
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": c.node.UID, "annotations": map[string]string{annotationClaim: c.block.String()}},
+	})
 	if err != nil {
 		return fmt.Errorf("encoding its claim: %w", err)
 	}

@@ -126,7 +126,13 @@ func TestFreeBlock(t *testing.T) {
 		text string
 		mask int
 		want string
-	}{{"2001:db8:1:2::/64", 112, "2001:db8:1:2:0:c::/112"}, {"2001:db8:1:2::/64", 80, "2001:db8:1:2::/80"}, {"2001:db8:1:2::/64", 56, ""}, {"2001:db8:1:2:f::/112", 112, ""}, {"nonsense", 112, ""}} {
+	}{
+		{"2001:db8:1:2::/64", 112, "2001:db8:1:2:0:c::/112"},
+		{"2001:db8:1:2::/64", 80, "2001:db8:1:2::/80"},
+		{"2001:db8:1:2::/64", 56, ""},
+		{"2001:db8:1:2:f::/112", 112, ""},
+		{"nonsense", 112, ""},
+	} {
 		got, err := ipv6Block(c.text, c.mask)
 		assert.Equal(t, c.want == "", err != nil, c.text)
 		if err == nil {
@@ -186,7 +192,10 @@ func TestNodeIPAM(t *testing.T) {
 func TestNodeIPAMLeaksNothing(t *testing.T) {
 	t.Parallel()
 	w, a, subnets := ipamWorld(t, nil)
-	bad := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "bad"}, Spec: v1.NodeSpec{ProviderID: fmt.Sprint(providerIDPrefix, w.sim.AddLinode(linodesim.Spec{Label: "bad"}))}}
+	bad := &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "bad"},
+		Spec:       v1.NodeSpec{ProviderID: fmt.Sprint(providerIDPrefix, w.sim.AddLinode(linodesim.Spec{Label: "bad"}))},
+	}
 	w.member(bad)
 	for range 10 {
 		require.ErrorContains(t, a.run(t.Context()), "no IPv6 range in the VPC")
@@ -255,7 +264,9 @@ func TestTwoReleasesGiveNoRangeTwice(t *testing.T) {
 		second := *first
 		second.given, second.blocked = map[types.UID]grant{}, map[types.UID]int{}
 		first.shared, second.shared = true, true
-		parts := [2]cache.Indexer{cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}), cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})}
+		parts := [2]cache.Indexer{
+			cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}), cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}),
+		}
 		first.nodes, second.nodes = listers.NewNodeLister(parts[0]), listers.NewNodeLister(parts[1])
 		for i, name := range []string{"b", "a"} {
 			n := w.addNode(linodesim.Spec{Label: "node-" + name, SubnetID: subnets[0]})
@@ -313,14 +324,18 @@ func newSecret(t testing.TB, name string, serial int64) *v1.Secret {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(serial), NotAfter: time.Now().Add(time.Hour)}, &x509.Certificate{SerialNumber: big.NewInt(serial)}, &key.PublicKey, key)
+	der, err := x509.CreateCertificate(
+		rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(serial), NotAfter: time.Now().Add(time.Hour)},
+		&x509.Certificate{SerialNumber: big.NewInt(serial)}, &key.PublicKey, key,
+	)
 	require.NoError(t, err)
 	private, err := x509.MarshalECPrivateKey(key)
 	require.NoError(t, err)
 	return &v1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, ResourceVersion: strconv.FormatInt(serial, 10)},
 		Data: map[string][]byte{
-			v1.TLSCertKey: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), v1.TLSPrivateKeyKey: pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private}),
+			v1.TLSCertKey:       pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+			v1.TLSPrivateKeyKey: pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private}),
 		},
 	}
 }

@@ -42,7 +42,9 @@ func newFirewallInventory(a *api) *inventory.Inventory[int, *linodego.Firewall] 
 }
 
 func (a *api) firewall(ctx context.Context, id int) (*linodego.Firewall, error) {
-	return read(ctx, fmt.Sprintf("reading firewall %d", id), func(f *linodego.Firewall) bool { return f.ID == id }, func(ctx context.Context) (*linodego.Firewall, error) {
+	return read(ctx, fmt.Sprintf(
+		"reading firewall %d", id,
+	), func(f *linodego.Firewall) bool { return f.ID == id }, func(ctx context.Context) (*linodego.Firewall, error) {
 		return a.sdk.GetFirewall(ctx, id)
 	})
 }
@@ -88,7 +90,9 @@ func (l *loadBalancers) desireFirewalls(
 }
 
 // namedFirewall returns the firewall with the label of a Service's own, or nil. One of another cluster is an error.
-func (l *loadBalancers) namedFirewall(ctx context.Context, service *v1.Service, mark string) (*linodego.Firewall, []services.Finding, error) {
+func (l *loadBalancers) namedFirewall(
+	ctx context.Context, service *v1.Service, mark string,
+) (*linodego.Firewall, []services.Finding, error) {
 	q := inventory.Query{MaxAge: updateMaxAge, MaxUnlistedAge: ensureMaxAge}
 	found, err := l.firewalls.Find(ctx, indexLabel, label(l.config.Prefix, service), q)
 	if err != nil || len(found) == 0 {
@@ -302,7 +306,9 @@ func (l *loadBalancers) adoptFirewallForDeletion(ctx context.Context, service *v
 		return err
 	}
 	name := label(l.config.Prefix, service)
-	attached, err := l.firewalls.Find(ctx, indexNodeBalancer, strconv.Itoa(nb.ID), inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge})
+	attached, err := l.firewalls.Find(
+		ctx, indexNodeBalancer, strconv.Itoa(nb.ID), inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge},
+	)
 	if err != nil {
 		return err
 	}
@@ -327,7 +333,9 @@ func (l *loadBalancers) leftFirewalls(ctx context.Context, service *v1.Service) 
 	if err != nil {
 		return nil, err
 	}
-	found, err := l.firewalls.Find(ctx, indexLabel, label(l.config.Prefix, service), inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge})
+	found, err := l.firewalls.Find(
+		ctx, indexLabel, label(l.config.Prefix, service), inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge},
+	)
 	if err != nil {
 		return nil, err
 	}

@@ -90,7 +90,9 @@ func (c *cloud) RemarkLoadBalancer(ctx context.Context, m guard.MarkedLoadBalanc
 
 // remarkFirewalls gives the new marks to the firewalls of a NodeBalancer that were made for the Service which its marks name.
 // Without them, a firewall would be somebody else's, and stay as it is for ever.
-func (l *loadBalancers) remarkFirewalls(ctx context.Context, nb *nodeBalancer, m guard.MarkedLoadBalancer, mark string, marks []string) error {
+func (l *loadBalancers) remarkFirewalls(
+	ctx context.Context, nb *nodeBalancer, m guard.MarkedLoadBalancer, mark string, marks []string,
+) error {
 	attached, err := l.firewalls.Find(ctx, indexNodeBalancer, m.ID, inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge})
 	if err != nil {
 		return err

@@ -57,7 +57,11 @@ func TestHandover(t *testing.T) {
 	marked, err := w.MarkedLoadBalancers(t.Context(), []*v1.Service{other, gone, s})
 	require.NoError(t, err)
 	require.Len(t, marked, 2)
-	assert.Equal(t, guard.MarkedLoadBalancer{ID: strconv.Itoa(id), Name: "ccm-0f0f0f0f0f0f", Cluster: "before", ServiceUID: "web-before", Claims: []string{"default/web"}}, marked[0])
+	assert.Equal(
+		t,
+		guard.MarkedLoadBalancer{ID: strconv.Itoa(id), Name: "ccm-0f0f0f0f0f0f", Cluster: "before", ServiceUID: "web-before", Claims: []string{"default/web"}},
+		marked[0],
+	)
 	assert.Equal(t, []string{"ccm-1f1f1f1f1f1f", "other-before"}, []string{marked[1].Name, marked[1].ServiceUID})
 	assert.Empty(t, marked[1].Claims)
 	stale := marked[0]

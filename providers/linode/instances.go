@@ -182,7 +182,9 @@ func listInstances(ctx context.Context, a *api, v *vpcs, tag string) ([]instance
 }
 
 func getInstance(ctx context.Context, a *api, v *vpcs, id int) (instance, error) {
-	l, err := read(ctx, fmt.Sprintf("reading Linode %d", id), func(l *linodego.Instance) bool { return l.ID == id }, func(ctx context.Context) (*linodego.Instance, error) {
+	l, err := read(ctx, fmt.Sprintf(
+		"reading Linode %d", id,
+	), func(l *linodego.Instance) bool { return l.ID == id }, func(ctx context.Context) (*linodego.Instance, error) {
 		return a.sdk.GetInstance(ctx, id)
 	})
 	if err != nil {

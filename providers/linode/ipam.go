@@ -170,7 +170,8 @@ func rangesOf(all []*v1.Node, uid types.UID) bool {
 func (a *ipam) waiting(ours []*v1.Node) []*v1.Node {
 	var waiting []*v1.Node
 	for _, node := range ours {
-		if len(node.Spec.PodCIDRs) == 0 && node.DeletionTimestamp == nil && strings.HasPrefix(node.Spec.ProviderID, providerIDPrefix) && !a.given[node.UID].written {
+		if len(node.Spec.PodCIDRs) == 0 && node.DeletionTimestamp == nil && strings.HasPrefix(node.Spec.ProviderID, providerIDPrefix) &&
+			!a.given[node.UID].written {
 			waiting = append(waiting, node)
 		}
 	}
@@ -279,7 +280,9 @@ type choice struct {
 }
 
 // choose finds the ranges of a Node. Nothing is taken before all of them are known.
-func (a *ipam) choose(ctx context.Context, node *v1.Node, taken map[netip.Prefix]bool, excluded []netip.Prefix, expected int) (choice, error) {
+func (a *ipam) choose(
+	ctx context.Context, node *v1.Node, taken map[netip.Prefix]bool, excluded []netip.Prefix, expected int,
+) (choice, error) {
 	c := choice{node: node}
 	if a.dualStack {
 		block, err := a.ipv6Range(ctx, node, expected)

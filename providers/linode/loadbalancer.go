@@ -406,7 +406,9 @@ func (l *loadBalancers) record(ctx context.Context, service *v1.Service, s setti
 	if err != nil {
 		return fmt.Errorf("recording NodeBalancer %d on the Service: %w", nb.ID, err)
 	}
-	if _, err := l.kube.CoreV1().Services(service.Namespace).Patch(ctx, service.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := l.kube.CoreV1().Services(service.Namespace).Patch(
+		ctx, service.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{},
+	); err != nil {
 		return fmt.Errorf("recording NodeBalancer %d on the Service: %w", nb.ID, err)
 	}
 	return nil

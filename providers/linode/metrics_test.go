@@ -30,7 +30,10 @@ func TestEveryCallHasItsOldName(t *testing.T) {
 	require.NoError(t, err)
 	assert.Positive(t, created)
 	assert.Empty(t, methodOf("GET /v4/unknown"))
-	for _, path := range []string{"/v4/nodebalancers/7/../../account", "/v4/unknown/x", "/", "/v4/nodebalancers/x", "/V4/nodebalancers", "/" + strings.Repeat("v", 99) + "/nodebalancers"} {
+	for _, path := range []string{
+		"/v4/nodebalancers/7/../../account", "/v4/unknown/x", "/", "/v4/nodebalancers/x", "/V4/nodebalancers",
+		"/" + strings.Repeat("v", 99) + "/nodebalancers",
+	} {
 		assert.Equal(t, "other", operation(&http.Request{Method: http.MethodGet, URL: &url.URL{Path: path}}), path)
 	}
 	assert.Equal(t, "GET /v4/networking/reserved/ips/{id}", operation(&http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/v4/networking/reserved/ips/198.51.100.7"}}))

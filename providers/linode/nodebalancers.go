@@ -183,8 +183,14 @@ func (a *api) nodes(ctx context.Context, id int, c linodego.NodeBalancerConfig) 
 }
 
 func (a *api) sendConfig(ctx context.Context, doing, method, endpoint string, fields any) (*linodego.NodeBalancerConfig, error) {
-	return read(ctx, doing, func(c *linodego.NodeBalancerConfig) bool { return c.ID != 0 }, func(ctx context.Context) (*linodego.NodeBalancerConfig, error) {
-		return result[linodego.NodeBalancerConfig](a.sdk.R(ctx).SetResult(&linodego.NodeBalancerConfig{}).SetBody(body(fields)).Execute(method, endpoint))
+	return read(ctx, doing, func(
+		c *linodego.NodeBalancerConfig,
+	) bool {
+		return c.ID != 0
+	}, func(ctx context.Context) (*linodego.NodeBalancerConfig, error) {
+		return result[linodego.NodeBalancerConfig](
+			a.sdk.R(ctx).SetResult(&linodego.NodeBalancerConfig{}).SetBody(body(fields)).Execute(method, endpoint),
+		)
 	})
 }
 
@@ -201,7 +207,10 @@ func (a *api) updateConfig(ctx context.Context, id, configID int, f configFields
 func (a *api) rebuildConfig(ctx context.Context, id, configID int, f configFields) (*linodego.NodeBalancerConfig, error) {
 	full := rebuildFields{configFields: f, Nodes: append([]nodeOptions{}, f.Nodes...)}
 	full.configFields.Nodes = nil
-	return a.sendConfig(ctx, fmt.Sprintf("rebuilding port %d of NodeBalancer %d", f.Port, id), http.MethodPost, fmt.Sprintf("nodebalancers/%d/configs/%d/rebuild", id, configID), full)
+	return a.sendConfig(
+		ctx, fmt.Sprintf("rebuilding port %d of NodeBalancer %d", f.Port, id), http.MethodPost,
+		fmt.Sprintf("nodebalancers/%d/configs/%d/rebuild", id, configID), full,
+	)
 }
 
 func (a *api) deleteConfig(ctx context.Context, id, configID, port int) error {
@@ -211,7 +220,9 @@ func (a *api) deleteConfig(ctx context.Context, id, configID, port int) error {
 }
 
 func (a *api) addNode(ctx context.Context, id, configID int, n nodeOptions) (*linodego.NodeBalancerNode, error) {
-	return read(ctx, fmt.Sprintf("adding node %s to NodeBalancer %d", n.Label, id), func(n *linodego.NodeBalancerNode) bool { return n.ID != 0 }, func(ctx context.Context) (*linodego.NodeBalancerNode, error) {
+	return read(ctx, fmt.Sprintf(
+		"adding node %s to NodeBalancer %d", n.Label, id,
+	), func(n *linodego.NodeBalancerNode) bool { return n.ID != 0 }, func(ctx context.Context) (*linodego.NodeBalancerNode, error) {
 		return a.sdk.CreateNodeBalancerNode(ctx, id, configID, linodego.NodeBalancerNodeCreateOptions{
 			Address: n.Address, Label: n.Label, Weight: n.Weight, Mode: linodego.NodeMode(n.Mode), SubnetID: n.SubnetID,
 		})

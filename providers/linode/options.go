@@ -176,7 +176,8 @@ var Options = schema.Options[Config]{
 		Flag: "node-cidr-mask-size-ipv4", FileKey: "nodeCIDRMaskSizeIPv4", Spec: schema.Spec{Default: "0", Min: new(0.0), Max: new(32.0), Help: "Size of the IPv4 pod range of a node; 0 means 24."},
 	}),
 	schema.IntOption(func(c *Config) *int { return &c.MaskIPv6 }, schema.OptionRow{
-		Flag: "node-cidr-mask-size-ipv6", FileKey: "nodeCIDRMaskSizeIPv6", Spec: schema.Spec{Default: "0", Min: new(0.0), Max: new(128.0), Help: "Size of the IPv6 pod range of a node; 0 means 112."},
+		Flag: "node-cidr-mask-size-ipv6", FileKey: "nodeCIDRMaskSizeIPv6",
+		Spec: schema.Spec{Default: "0", Min: new(0.0), Max: new(128.0), Help: "Size of the IPv6 pod range of a node; 0 means 112."},
 	}),
 	schema.StringOption(func(c *Config) *string { return &c.ServiceCIDR }, schema.OptionRow{
 		Flag: "service-cluster-ip-range", FileKey: "serviceClusterIPRange", Spec: schema.Spec{Check: checkCIDR, Help: "Network of the cluster's Service addresses, which nodes get no pod range of. Ours."},

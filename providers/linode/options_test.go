@@ -97,10 +97,16 @@ func TestOptions(t *testing.T) {
 		flags, env map[string]string
 		refused    string
 	}{
-		"nothing":                   {nil, nil, ""},
-		"no region":                 {nil, map[string]string{"LINODE_REGION": ""}, "LINODE_REGION: is required"},
-		"both backend subnets":      {map[string]string{"vpc-names": "a", "nodebalancer-backend-ipv4-subnet-id": "1", "nodebalancer-backend-ipv4-subnet-name": "x"}, nil, "exclude each other"},
-		"both, switched off":        {map[string]string{"disable-nodebalancer-vpc-backends": "true", "nodebalancer-backend-ipv4-subnet-id": "1", "nodebalancer-backend-ipv4-subnet-name": "x"}, nil, ""},
+		"nothing":   {nil, nil, ""},
+		"no region": {nil, map[string]string{"LINODE_REGION": ""}, "LINODE_REGION: is required"},
+		"both backend subnets": {
+			map[string]string{"vpc-names": "a", "nodebalancer-backend-ipv4-subnet-id": "1", "nodebalancer-backend-ipv4-subnet-name": "x"}, nil,
+			"exclude each other",
+		},
+		"both, switched off": {
+			map[string]string{"disable-nodebalancer-vpc-backends": "true", "nodebalancer-backend-ipv4-subnet-id": "1", "nodebalancer-backend-ipv4-subnet-name": "x"},
+			nil, "",
+		},
 		"a subnet without a VPC":    {map[string]string{"nodebalancer-backend-ipv4-subnet-name": "x"}, nil, "needs a VPC"},
 		"a load balancer type":      {map[string]string{"load-balancer-type": "x"}, nil, "is not one of"},
 		"BGP is accepted":           {map[string]string{"load-balancer-type": "cilium-bgp", "bgp-node-selector": "a=b", "ip-holder-suffix": "x"}, nil, ""},
@@ -130,7 +136,10 @@ func TestOptions(t *testing.T) {
 			require.ErrorContains(t, err, c.refused)
 		})
 	}
-	for cidr, refused := range map[string]string{"": "must be one IPv4 network", "x": "must be one", "2001:db8::/56": "must be one", "10.0.0.0/16,10.1.0.0/16": "must be one", "10.0.0.0/25": "is larger than the whole", "10.0.0.0/16": ""} {
+	for cidr, refused := range map[string]string{
+		"": "must be one IPv4 network", "x": "must be one", "2001:db8::/56": "must be one", "10.0.0.0/16,10.1.0.0/16": "must be one",
+		"10.0.0.0/25": "is larger than the whole", "10.0.0.0/16": "",
+	} {
 		in := testInputs("http://127.0.0.1", nil, nil)
 		in.AllocateNodeCIDRs, in.ClusterCIDR = true, cidr
 		err := Description().Validate(in)
@@ -187,12 +196,20 @@ func TestAddresses(t *testing.T) {
 		want   string
 		status []v1.NodeAddress
 	}{
-		"both":                  {ipv4: []string{"198.18.0.1", "192.168.128.1"}, want: "E198.18.0.1 I192.168.128.1"},
-		"public IPv6":           {ipv4: []string{"198.18.0.1"}, ipv6: "2001:db8::1/128", want: "E198.18.0.1 E2001:db8::1"},
-		"private alone":         {ipv4: []string{"192.168.128.1", "192.168.128.2"}, want: "I192.168.128.1 I192.168.128.2"},
-		"an external subnet":    {ipv4: []string{"10.8.0.1", "10.9.0.1"}, want: "E10.8.0.1 I10.9.0.1"},
-		"VPC":                   {ipv4: []string{"198.18.0.1"}, vpc: &vpcAddresses{ipv4: []string{"10.0.0.2"}, externalV6: []string{"2001:db8:1::1"}, internalV6: []string{"fd00::1"}}, ipv6: "2001:db8::1/128", want: "I10.0.0.2 E198.18.0.1 E2001:db8:1::1 Ifd00::1 E2001:db8::1"},
-		"kubelet's own address": {ipv4: []string{"198.18.0.1"}, status: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "172.16.0.5"}, {Type: v1.NodeExternalIP, Address: "203.0.113.1"}}, want: "E198.18.0.1 I172.16.0.5"},
+		"both":               {ipv4: []string{"198.18.0.1", "192.168.128.1"}, want: "E198.18.0.1 I192.168.128.1"},
+		"public IPv6":        {ipv4: []string{"198.18.0.1"}, ipv6: "2001:db8::1/128", want: "E198.18.0.1 E2001:db8::1"},
+		"private alone":      {ipv4: []string{"192.168.128.1", "192.168.128.2"}, want: "I192.168.128.1 I192.168.128.2"},
+		"an external subnet": {ipv4: []string{"10.8.0.1", "10.9.0.1"}, want: "E10.8.0.1 I10.9.0.1"},
+		"VPC": {
+			ipv4: []string{"198.18.0.1"},
+			vpc:  &vpcAddresses{ipv4: []string{"10.0.0.2"}, externalV6: []string{"2001:db8:1::1"}, internalV6: []string{"fd00::1"}},
+			ipv6: "2001:db8::1/128", want: "I10.0.0.2 E198.18.0.1 E2001:db8:1::1 Ifd00::1 E2001:db8::1",
+		},
+		"kubelet's own address": {
+			ipv4:   []string{"198.18.0.1"},
+			status: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "172.16.0.5"}, {Type: v1.NodeExternalIP, Address: "203.0.113.1"}},
+			want:   "E198.18.0.1 I172.16.0.5",
+		},
 	} {
 		l := instance{label: "web", ipv4: c.ipv4, ipv6: c.ipv6, vpc: c.vpc}
 		node := &v1.Node{Status: v1.NodeStatus{Addresses: c.status}}

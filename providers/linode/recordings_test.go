@@ -113,7 +113,11 @@ func (j *replay) unfit(e exchange) string {
 		return "reserved addresses, of which the recordings hide which is which"
 	}
 	text, _ := json.Marshal(e.Request)
-	for _, part := range []string{"\"locks\"", "\"ruleset\"", "\"interface_generation\"", "\"network_helper\"", "\"rdma", "\"vpc_type\"", "pl::", "pl:system", "\"metadata\"", "\"placement_group\"", "\"maintenance_policy\"", "\"kernel\"", "\"authorized_keys\"", "\"public\":", "\"firewall_id\":null", "[{\"range\"", "\"ipv4\":[\""} {
+	for _, part := range []string{
+		"\"locks\"", "\"ruleset\"", "\"interface_generation\"", "\"network_helper\"", "\"rdma", "\"vpc_type\"", "pl::", "pl:system",
+		"\"metadata\"", "\"placement_group\"", "\"maintenance_policy\"", "\"kernel\"", "\"authorized_keys\"", "\"public\":",
+		"\"firewall_id\":null", "[{\"range\"", "\"ipv4\":[\"",
+	} {
 		if strings.Contains(string(text), part) {
 			return "features that no cloud controller manager uses"
 		}
@@ -229,7 +233,8 @@ func (j *replay) learn(recorded, got any) {
 func varying() []string {
 	return []string{
 		"frontend_address_type", "frontend_vpc_subnet_id", "ipv6_range", "ipv6_is_public", "ipv6_addresses", "maintenance_policy", "accelerated_devices",
-		"interface_generation", "disk_encryption", "capabilities", "locks", "user_alerts", "system_alerts", "parent_entity", "description", "ports", "site_type", "vpc_type",
+		"interface_generation", "disk_encryption", "capabilities", "locks", "user_alerts", "system_alerts", "parent_entity", "description",
+		"ports", "site_type", "vpc_type",
 	}
 }
 

@@ -151,7 +151,9 @@ func (r *routes) change(ctx context.Context, route *cloudprovider.Route, desire 
 	lock := r.lockOf(id)
 	lock.Lock()
 	defer lock.Unlock()
-	l, err := r.instances.linodes.Get(ctx, id, inventory.Query{MaxAge: routesMaxAge, MaxMissAge: missMaxAge, Expected: r.instances.nodes.Counts().All})
+	l, err := r.instances.linodes.Get(
+		ctx, id, inventory.Query{MaxAge: routesMaxAge, MaxMissAge: missMaxAge, Expected: r.instances.nodes.Counts().All},
+	)
 	if err == nil && l.vpc != nil && len(l.vpc.ranges) > 0 && !slices.Equal(desire(l.vpc.ranges), l.vpc.ranges) {
 		// The ranges are replaced as a whole: what others put there since the last look must not go with it, nor what we
 		// wrote a moment ago and the listing does not show yet.
@@ -166,7 +168,10 @@ func (r *routes) change(ctx context.Context, route *cloudprovider.Route, desire 
 		return fmt.Errorf("route %s to node %s: %w", route.DestinationCIDR, node.Name, err)
 	}
 	if l.vpc == nil || l.vpc.interfaceID == 0 {
-		return &cloudapi.Error{Class: cloudapi.ErrConflict, Operation: fmt.Sprintf("routing %s to node %s", route.DestinationCIDR, node.Name), Message: fmt.Sprintf("Linode %d has no interface in the VPC of the cluster", id)}
+		return &cloudapi.Error{
+			Class: cloudapi.ErrConflict, Operation: fmt.Sprintf("routing %s to node %s", route.DestinationCIDR, node.Name),
+			Message: fmt.Sprintf("Linode %d has no interface in the VPC of the cluster", id),
+		}
 	}
 	ranges := desire(l.vpc.ranges)
 	if slices.Equal(ranges, l.vpc.ranges) {
@@ -222,7 +227,9 @@ func (a *api) setRanges(ctx context.Context, l instance, ranges []string) error 
 	type answer struct {
 		ID int `json:"id"`
 	}
-	_, err := read(ctx, fmt.Sprintf("changing the routes of Linode %d", l.id), func(v *answer) bool { return v.ID == l.vpc.interfaceID }, func(ctx context.Context) (*answer, error) {
+	_, err := read(ctx, fmt.Sprintf(
+		"changing the routes of Linode %d", l.id,
+	), func(v *answer) bool { return v.ID == l.vpc.interfaceID }, func(ctx context.Context) (*answer, error) {
 		return result[answer](a.sdk.R(ctx).SetResult(&answer{}).SetBody(body(fields)).Execute(http.MethodPut, endpoint))
 	})
 	return err

@@ -50,7 +50,9 @@ func TestRoutes(t *testing.T) {
 	w := vpcWorld(t)
 	ctx := t.Context()
 	assert.Empty(t, w.routeTexts())
-	for _, r := range []*cloudprovider.Route{route("old", "10.2.0.0/24"), route("new", "10.2.1.0/24"), route("old", "10.2.2.0/24"), route("old", "fd00::/112")} {
+	for _, r := range []*cloudprovider.Route{
+		route("old", "10.2.0.0/24"), route("new", "10.2.1.0/24"), route("old", "10.2.2.0/24"), route("old", "fd00::/112"),
+	} {
 		require.NoError(t, w.RouteAPI.CreateRoute(ctx, "kubernetes", "hint", r))
 	}
 	assert.Equal(t, []string{"new 10.2.1.0/24", "old 10.2.0.0/24", "old 10.2.2.0/24", "old fd00::/112"}, w.routeTexts())

@@ -396,7 +396,8 @@ func (a *api) service(ctx context.Context, of kind) (*gophercloud.ServiceClient,
 		return client, nil
 	}
 	construct := map[kind]func(*gophercloud.ProviderClient, gophercloud.EndpointOpts) (*gophercloud.ServiceClient, error){
-		compute: openstack.NewComputeV2, network: openstack.NewNetworkV2, loadBalancer: openstack.NewLoadBalancerV2, keyManager: openstack.NewKeyManagerV1,
+		compute: openstack.NewComputeV2, network: openstack.NewNetworkV2, loadBalancer: openstack.NewLoadBalancerV2,
+		keyManager: openstack.NewKeyManagerV1,
 	}[of]
 	client, err = call(ctx, fmt.Sprintf("finding the endpoint of the service %s", of), func(context.Context) (*gophercloud.ServiceClient, error) {
 		return construct(provider, gophercloud.EndpointOpts{Region: a.region, Availability: a.availability})

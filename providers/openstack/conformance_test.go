@@ -68,7 +68,10 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		LeftBehind: func(state, server string) string {
 			return strings.ReplaceAll(state, ",\n \"on "+server+"\"", "")
 		},
-		MalformedIDs: []string{providerIDPrefix, providerIDPrefix + "/", providerIDPrefix + "abc", providerIDPrefix + "a/b/c", providerIDPrefix + "OtherRegion/7a6c3b52-1f0e-4b58-8b4b-0a61c1f9e0a1"},
+		MalformedIDs: []string{
+			providerIDPrefix, providerIDPrefix + "/", providerIDPrefix + "abc", providerIDPrefix + "a/b/c",
+			providerIDPrefix + "OtherRegion/7a6c3b52-1f0e-4b58-8b4b-0a61c1f9e0a1",
+		},
 		Services: map[string]conformance.Case{
 			"plain": {
 				Service: service("plain", map[string]string{annotationMonitor: textFalse}, servicePort("http", 80, 30080)),
@@ -180,7 +183,8 @@ func service(name string, annotations map[string]string, ports ...v1.ServicePort
 	return &v1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "3c1f6b52-7a66-4b58-8b4b-0a61c1f9e0a1", Annotations: annotations},
 		Spec: v1.ServiceSpec{
-			Type: v1.ServiceTypeLoadBalancer, Ports: ports, IPFamilies: []v1.IPFamily{v1.IPv4Protocol}, ExternalTrafficPolicy: v1.ServiceExternalTrafficPolicyCluster,
+			Type: v1.ServiceTypeLoadBalancer, Ports: ports, IPFamilies: []v1.IPFamily{v1.IPv4Protocol},
+			ExternalTrafficPolicy: v1.ServiceExternalTrafficPolicyCluster,
 		},
 	}
 }
@@ -191,7 +195,8 @@ func richService() *v1.Service {
 	udp.Protocol = v1.ProtocolUDP
 	s := service("rich", map[string]string{
 		annotationConnectionLimit: "100", annotationMethod: "LEAST_CONNECTIONS", annotationProxyProtocol: "v1", annotationClientData: "60000",
-		annotationMemberConnect: "6000", annotationMemberData: "70000", annotationTCPInspect: "10", annotationMonitor: textTrue, annotationMonitorDelay: "10",
+		annotationMemberConnect: "6000", annotationMemberData: "70000", annotationTCPInspect: "10", annotationMonitor: textTrue,
+		annotationMonitorDelay:   "10",
 		annotationMonitorTimeout: "7", annotationMonitorRetries: "2", annotationMonitorRetriesDown: "4", annotationZone: "nova",
 	}, servicePort("http", 80, 30080), servicePort("https", 443, 30444), udp)
 	s.Spec.SessionAffinity = v1.ServiceAffinityClientIP

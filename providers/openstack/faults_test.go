@@ -63,10 +63,15 @@ func TestNodesOfAClass(t *testing.T) {
 // TestTagsOfOthers: a listener keeps the tags that somebody else gave it.
 func TestTagsOfOthers(t *testing.T) {
 	t.Parallel()
-	u, reason := listenerChanges(listener{Tags: []string{"theirs"}, ConnectionLimit: -1}, listenerRequest{Tags: []string{"kube_service_a_b_c"}, ConnectionLimit: -1})
+	u, reason := listenerChanges(
+		listener{Tags: []string{"theirs"}, ConnectionLimit: -1}, listenerRequest{Tags: []string{"kube_service_a_b_c"}, ConnectionLimit: -1},
+	)
 	assert.Equal(t, "tags", reason)
 	assert.Equal(t, []string{"theirs", "kube_service_a_b_c"}, *u.Tags)
-	_, reason = listenerChanges(listener{Tags: []string{"theirs", "kube_service_a_b_c"}, ConnectionLimit: -1}, listenerRequest{Tags: []string{"kube_service_a_b_c"}, ConnectionLimit: -1})
+	_, reason = listenerChanges(
+		listener{Tags: []string{"theirs", "kube_service_a_b_c"}, ConnectionLimit: -1},
+		listenerRequest{Tags: []string{"kube_service_a_b_c"}, ConnectionLimit: -1},
+	)
 	assert.Empty(t, reason)
 }
 
@@ -159,7 +164,13 @@ func TestNoSecretInErrors(t *testing.T) {
 	t.Parallel()
 	w := newTestWorld(t, "", nil)
 	var all []string
-	for _, f := range []simkit.Fault{{Kind: simkit.FaultStatus, Status: 400}, {Kind: simkit.FaultReset}, {Kind: simkit.FaultHTML}, {Kind: simkit.FaultCut}, {Kind: simkit.FaultStatus, Status: 401}} {
+	for _, f := range []simkit.Fault{
+		{Kind: simkit.FaultStatus, Status: 400},
+		{Kind: simkit.FaultReset},
+		{Kind: simkit.FaultHTML},
+		{Kind: simkit.FaultCut},
+		{Kind: simkit.FaultStatus, Status: 401},
+	} {
 		w.restart()
 		id, err := w.server.AddFault(f)
 		require.NoError(t, err)

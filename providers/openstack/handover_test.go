@@ -32,7 +32,11 @@ func TestHandover(t *testing.T) {
 	w.server.ResetCalls()
 	marked, err := restored.MarkedLoadBalancers(t.Context(), services)
 	require.NoError(t, err)
-	assert.Equal(t, []guard.MarkedLoadBalancer{{ID: lb.ID, Name: lb.Name, Cluster: cluster, ServiceUID: string(owner.UID), Claims: []string{"default/web"}}}, marked)
+	assert.Equal(
+		t,
+		[]guard.MarkedLoadBalancer{{ID: lb.ID, Name: lb.Name, Cluster: cluster, ServiceUID: string(owner.UID), Claims: []string{"default/web"}}},
+		marked,
+	)
 	assert.Zero(t, w.server.Calls().Writes)
 
 	stale := marked[0]

@@ -106,7 +106,10 @@ func TestStatus(t *testing.T) {
 		"with the PROXY protocol": {settings{Proxy: "v2"}, loadBalancerConfig{}, nil, []v1.LoadBalancerIngress{{IP: "192.0.2.1", IPMode: &proxied}}},
 		"and a hostname for it":   {settings{Proxy: textTrue}, suffix, nil, []v1.LoadBalancerIngress{{Hostname: "192.0.2.1.nip.io"}}},
 		"a hostname of its own":   {settings{Proxy: textTrue, Hostname: "web.example.com"}, suffix, nil, []v1.LoadBalancerIngress{{Hostname: "web.example.com"}}},
-		"two families":            {settings{}, suffix, []string{"2001:db8::1"}, []v1.LoadBalancerIngress{{IP: "192.0.2.1", IPMode: &vip}, {IP: "2001:db8::1", IPMode: &vip}}},
+		"two families": {
+			settings{}, suffix, []string{"2001:db8::1"},
+			[]v1.LoadBalancerIngress{{IP: "192.0.2.1", IPMode: &vip}, {IP: "2001:db8::1", IPMode: &vip}},
+		},
 	} {
 		assert.Equal(t, c.want, statusOf("192.0.2.1", c.more, c.s, c.o).Ingress, name)
 	}
@@ -183,15 +186,30 @@ func TestChanges(t *testing.T) {
 		change func(*v1.Service)
 		check  func() bool
 	}{
-		{"affinity", func(s *v1.Service) { s.Spec.SessionAffinity = v1.ServiceAffinityClientIP }, func() bool { p := w.sim.Pools()[0].Persistence; return p != nil && p.Type == "SOURCE_IP" }},
+		{
+			"affinity", func(s *v1.Service) { s.Spec.SessionAffinity = v1.ServiceAffinityClientIP },
+			func() bool { p := w.sim.Pools()[0].Persistence; return p != nil && p.Type == "SOURCE_IP" },
+		},
 		{"no affinity", func(s *v1.Service) { s.Spec.SessionAffinity = v1.ServiceAffinityNone }, func() bool { return w.sim.Pools()[0].Persistence == nil }},
-		{"algorithm", func(s *v1.Service) { s.Annotations[annotationMethod] = "SOURCE_IP" }, func() bool { return w.sim.Pools()[0].Algorithm == "SOURCE_IP" }},
+		{
+			"algorithm", func(s *v1.Service) { s.Annotations[annotationMethod] = "SOURCE_IP" },
+			func() bool { return w.sim.Pools()[0].Algorithm == "SOURCE_IP" },
+		},
 		{"timeout", func(s *v1.Service) { s.Annotations[annotationTCPInspect] = "9" }, func() bool { return w.sim.Listeners()[0].TimeoutTCPInspect == 9 }},
-		{"timeout back to 0", func(s *v1.Service) { delete(s.Annotations, annotationTCPInspect) }, func() bool { return w.sim.Listeners()[0].TimeoutTCPInspect == 0 }},
-		{"limit", func(s *v1.Service) { s.Annotations[annotationConnectionLimit] = "3" }, func() bool { return w.sim.Listeners()[0].ConnectionLimit == 3 }},
+		{
+			"timeout back to 0", func(s *v1.Service) { delete(s.Annotations, annotationTCPInspect) },
+			func() bool { return w.sim.Listeners()[0].TimeoutTCPInspect == 0 },
+		},
+		{
+			"limit", func(s *v1.Service) { s.Annotations[annotationConnectionLimit] = "3" },
+			func() bool { return w.sim.Listeners()[0].ConnectionLimit == 3 },
+		},
 		{"monitor", func(s *v1.Service) { s.Annotations[annotationMonitorDelay] = "9" }, func() bool { return w.sim.Monitors()[0].Delay == 9 }},
 		{"no monitor", func(s *v1.Service) { s.Annotations[annotationMonitor] = textFalse }, func() bool { return len(w.sim.Monitors()) == 0 }},
-		{"node port", func(s *v1.Service) { s.Spec.Ports[0].NodePort = 30090 }, func() bool { return w.sim.Pools()[0].BackendMembers()[0].ProtocolPort == 30090 }},
+		{
+			"node port", func(s *v1.Service) { s.Spec.Ports[0].NodePort = 30090 },
+			func() bool { return w.sim.Pools()[0].BackendMembers()[0].ProtocolPort == 30090 },
+		},
 		{"no node port", func(s *v1.Service) { s.Spec.Ports[0].NodePort = 0 }, func() bool { return len(w.sim.Pools()[0].BackendMembers()) == 0 }},
 		{"port", func(s *v1.Service) { s.Spec.Ports[0].Port, s.Spec.Ports[0].NodePort = 81, 30080 }, func() bool {
 			return w.sim.Listeners()[0].ProtocolPort == 81 && len(w.sim.Listeners()) == 1 && len(w.sim.Pools()) == 1
@@ -339,7 +357,10 @@ func TestOldOctavia(t *testing.T) {
 	w = newTestWorld(t, "", nil)
 	w.addNode(openstacksim.Spec{Name: "n1"})
 	w.Apply(web(nil))
-	for _, fault := range []simkit.Fault{{Kind: simkit.FaultStatus, Status: 503, Operation: "GET /load-balancer$"}, {Kind: simkit.FaultHTML, Operation: "GET /load-balancer$"}} {
+	for _, fault := range []simkit.Fault{
+		{Kind: simkit.FaultStatus, Status: 503, Operation: "GET /load-balancer$"},
+		{Kind: simkit.FaultHTML, Operation: "GET /load-balancer$"},
+	} {
 		w.restart()
 		id, err := w.server.AddFault(fault)
 		require.NoError(t, err)
@@ -436,8 +457,10 @@ func TestDeletion(t *testing.T) {
 		"with a security group":    {"manage-security-groups = true\n", nil, func(*world) {}, 0},
 		"the address is kept":      {"", map[string]string{annotationKeepFloatingIP: textTrue}, func(*world) {}, 1},
 		"the load balancer is off": {"manage-security-groups = true\n", nil, func(w *world) { w.sim.DropLoadBalancer(w.sim.LoadBalancers()[0].ID) }, 0},
-		"and the address kept":     {"", map[string]string{annotationKeepFloatingIP: textTrue}, func(w *world) { w.sim.DropLoadBalancer(w.sim.LoadBalancers()[0].ID) }, 1},
-		"the option is off now":    {"manage-security-groups = true\n", nil, func(w *world) { w.file = "" }, 0},
+		"and the address kept": {
+			"", map[string]string{annotationKeepFloatingIP: textTrue}, func(w *world) { w.sim.DropLoadBalancer(w.sim.LoadBalancers()[0].ID) }, 1,
+		},
+		"the option is off now": {"manage-security-groups = true\n", nil, func(w *world) { w.file = "" }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -468,7 +491,10 @@ func TestOneBadNodeHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	w, s := served(t, "manage-security-groups = true\n", web(nil))
 	w.nodes = append(w.nodes,
-		&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "rke"}, Spec: v1.NodeSpec{ProviderID: "rke2://x"}, Status: v1.NodeStatus{Addresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.99.1"}}}},
+		&v1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "rke"}, Spec: v1.NodeSpec{ProviderID: "rke2://x"},
+			Status: v1.NodeStatus{Addresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.99.1"}}},
+		},
 		&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "new"}},
 		&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "gone"}, Spec: v1.NodeSpec{ProviderID: providerIDPrefix + "/" + someID}},
 	)

@@ -115,12 +115,27 @@ func TestCloudConfig(t *testing.T) {
 	require.NoError(t, warnings)
 	g := c.Global
 	assert.Equal(t, "pass # word", g.Password.Reveal())
-	assert.Equal(t, []string{"https://keystone.example.com/v3", "u1", "t1", "tn", "d1", "dn", "ud", "udn", "td", "tdn", "tr", "te", "tp", "ai", "an", "as", "R1", "internal", "/ca", "pem", "/cert", "/key", "true"},
-		[]string{g.AuthURL, g.UserID, g.TenantID, g.TenantName, g.DomainID, g.DomainName, g.UserDomainID, g.UserDomainName, g.TenantDomainID, g.TenantDomainName, g.TrustID, g.TrusteeID, g.TrusteePassword.Reveal(), g.ApplicationCredentialID, g.ApplicationCredentialName, g.ApplicationCredentialSecret.Reveal(), g.Region, g.EndpointType, g.CAFile, g.CAFileContents, g.CertFile, g.KeyFile, g.TLSInsecure})
-	assert.Equal(t, networking{IPv6Disabled: true, PublicNetworks: []string{"ext1", "ext2"}, InternalNetworks: []string{"int"}, SortOrder: "10.0.0.0/8, 2001:db8::/32"}, c.Networking)
+	assert.Equal(t, []string{
+		"https://keystone.example.com/v3", "u1", "t1", "tn", "d1", "dn", "ud", "udn", "td", "tdn", "tr", "te", "tp", "ai", "an", "as", "R1",
+		"internal", "/ca", "pem", "/cert", "/key", "true",
+	},
+		[]string{
+			g.AuthURL, g.UserID, g.TenantID, g.TenantName, g.DomainID, g.DomainName, g.UserDomainID, g.UserDomainName, g.TenantDomainID,
+			g.TenantDomainName, g.TrustID, g.TrusteeID, g.TrusteePassword.Reveal(), g.ApplicationCredentialID, g.ApplicationCredentialName,
+			g.ApplicationCredentialSecret.Reveal(), g.Region, g.EndpointType, g.CAFile, g.CAFileContents, g.CertFile, g.KeyFile, g.TLSInsecure,
+		})
+	assert.Equal(
+		t,
+		networking{IPv6Disabled: true, PublicNetworks: []string{"ext1", "ext2"}, InternalNetworks: []string{"int"}, SortOrder: "10.0.0.0/8, 2001:db8::/32"},
+		c.Networking,
+	)
 	assert.Equal(t, loadBalancerConfig{
-		class:    class{FloatingNetworkID: "f1", FloatingSubnetID: "f2", FloatingSubnet: "~ext.*", FloatingSubnetTags: "&a,b", NetworkID: "n1", SubnetID: "s1", MemberSubnetID: "s2"},
-		Provider: "octavia", Method: "LEAST_CONNECTIONS", ManageSecurityGroups: true, CreateMonitor: true, MonitorDelay: time.Minute, MonitorTimeout: 30 * time.Second,
+		class: class{
+			FloatingNetworkID: "f1", FloatingSubnetID: "f2", FloatingSubnet: "~ext.*", FloatingSubnetTags: "&a,b", NetworkID: "n1", SubnetID: "s1",
+			MemberSubnetID: "s2",
+		},
+		Provider: "octavia", Method: "LEAST_CONNECTIONS", ManageSecurityGroups: true, CreateMonitor: true, MonitorDelay: time.Minute,
+		MonitorTimeout: 30 * time.Second,
 		MonitorRetries: 2, MonitorRetriesDown: 4, Internal: true, NodeSelector: "pool=edge,zone", FlavorID: "fl", AvailabilityZone: "az", IngressHostname: true,
 		HostnameSuffix: "example.com", MaxShared: 5, ShareAcross: true, TLSContainerRef: "https://barbican/v1/containers/1", ContainerStore: "external", Serial: true,
 	}, c.LoadBalancer)
@@ -205,13 +220,28 @@ func TestAuthOptions(t *testing.T) {
 		file string
 		want gophercloud.AuthOptions
 	}{
-		"password and project":     {"username = u\npassword = p\nuser-domain-name = ud\ntenant-name = t\ntenant-domain-id = td\n", gophercloud.AuthOptions{Username: "u", Password: "p", DomainName: "ud", Scope: scope(gophercloud.AuthScope{ProjectName: "t", DomainID: "td"})}},
-		"one domain for both":      {"username = u\npassword = p\ndomain-name = d\ntenant-name = t\n", gophercloud.AuthOptions{Username: "u", Password: "p", DomainName: "d", Scope: scope(gophercloud.AuthScope{ProjectName: "t", DomainName: "d"})}},
-		"the project's own domain": {"username = u\npassword = p\ndomain-id = d\ntenant-domain-name = td\ntenant-name = t\n", gophercloud.AuthOptions{Username: "u", Password: "p", DomainID: "d", Scope: scope(gophercloud.AuthScope{ProjectName: "t", DomainName: "td"})}},
-		"a project's ID wins":      {"user-id = u\npassword = p\ntenant-id = ti\ntenant-name = t\ntenant-domain-id = td\n", gophercloud.AuthOptions{UserID: "u", Password: "p", Scope: scope(gophercloud.AuthScope{ProjectID: "ti"})}},
-		"a domain alone":           {"user-id = u\npassword = p\ndomain-id = d\n", gophercloud.AuthOptions{UserID: "u", Password: "p", Scope: scope(gophercloud.AuthScope{DomainID: "d"})}},
-		"a trust":                  {"user-id = u\npassword = p\ntrust-id = tr\ntrustee-id = te\ntrustee-password = tp\n", gophercloud.AuthOptions{UserID: "te", Password: "tp", Scope: scope(gophercloud.AuthScope{TrustID: "tr"})}},
-		"a token wins":             {"token = x\nuser-id = u\npassword = p\ntenant-id = ti\n", gophercloud.AuthOptions{TokenID: "x", Scope: scope(gophercloud.AuthScope{ProjectID: "ti"})}},
+		"password and project": {
+			"username = u\npassword = p\nuser-domain-name = ud\ntenant-name = t\ntenant-domain-id = td\n",
+			gophercloud.AuthOptions{
+				Username: "u", Password: "p", DomainName: "ud", Scope: scope(gophercloud.AuthScope{ProjectName: "t", DomainID: "td"}),
+			},
+		},
+		"one domain for both": {
+			"username = u\npassword = p\ndomain-name = d\ntenant-name = t\n",
+			gophercloud.AuthOptions{
+				Username: "u", Password: "p", DomainName: "d", Scope: scope(gophercloud.AuthScope{ProjectName: "t", DomainName: "d"}),
+			},
+		},
+		"the project's own domain": {
+			"username = u\npassword = p\ndomain-id = d\ntenant-domain-name = td\ntenant-name = t\n",
+			gophercloud.AuthOptions{
+				Username: "u", Password: "p", DomainID: "d", Scope: scope(gophercloud.AuthScope{ProjectName: "t", DomainName: "td"}),
+			},
+		},
+		"a project's ID wins": {"user-id = u\npassword = p\ntenant-id = ti\ntenant-name = t\ntenant-domain-id = td\n", gophercloud.AuthOptions{UserID: "u", Password: "p", Scope: scope(gophercloud.AuthScope{ProjectID: "ti"})}},
+		"a domain alone":      {"user-id = u\npassword = p\ndomain-id = d\n", gophercloud.AuthOptions{UserID: "u", Password: "p", Scope: scope(gophercloud.AuthScope{DomainID: "d"})}},
+		"a trust":             {"user-id = u\npassword = p\ntrust-id = tr\ntrustee-id = te\ntrustee-password = tp\n", gophercloud.AuthOptions{UserID: "te", Password: "tp", Scope: scope(gophercloud.AuthScope{TrustID: "tr"})}},
+		"a token wins":        {"token = x\nuser-id = u\npassword = p\ntenant-id = ti\n", gophercloud.AuthOptions{TokenID: "x", Scope: scope(gophercloud.AuthScope{ProjectID: "ti"})}},
 		"an application credential": {
 			"user-id = u\npassword = p\napplication-credential-id = a\napplication-credential-secret = s\n", gophercloud.AuthOptions{ApplicationCredentialID: "a", ApplicationCredentialSecret: "s"},
 		},
@@ -233,14 +263,26 @@ func TestLogins(t *testing.T) {
 	url := server.Start(t)
 	sim.AddApplicationCredential("app-1", "app-secret")
 	for name, c := range map[string]struct{ file, login, refused string }{
-		"password":                       {fmt.Sprintf("auth-url = %s/identity/v3\nusername = %s\npassword = %s\ndomain-name = Default\ntenant-id = %s\n", url, openstacksim.User, openstacksim.Password, openstacksim.Project), `password {"project":`, ""},
-		"no version":                     {fmt.Sprintf("auth-url = %s/identity\nusername = %s\npassword = %s\ndomain-name = Default\ntenant-id = %s\n", url, openstacksim.User, openstacksim.Password, openstacksim.Project), `password {"project":`, ""},
-		"application credential":         {fmt.Sprintf("auth-url = %s/identity/v3\napplication-credential-id = app-1\napplication-credential-secret = app-secret\n", url), "application_credential ", ""},
-		"trust":                          {fmt.Sprintf("auth-url = %s/identity/v3\nuser-id = %s\npassword = %s\ntrust-id = %s\n", url, openstacksim.User, openstacksim.Password, openstacksim.Trust), `password {"OS-TRUST:trust":`, ""},
+		"password": {
+			fmt.Sprintf("auth-url = %s/identity/v3\nusername = %s\npassword = %s\ndomain-name = Default\ntenant-id = %s\n", url, openstacksim.User, openstacksim.Password, openstacksim.Project),
+			`password {"project":`, "",
+		},
+		"no version": {
+			fmt.Sprintf("auth-url = %s/identity\nusername = %s\npassword = %s\ndomain-name = Default\ntenant-id = %s\n", url, openstacksim.User, openstacksim.Password, openstacksim.Project),
+			`password {"project":`, "",
+		},
+		"application credential": {fmt.Sprintf("auth-url = %s/identity/v3\napplication-credential-id = app-1\napplication-credential-secret = app-secret\n", url), "application_credential ", ""},
+		"trust": {
+			fmt.Sprintf("auth-url = %s/identity/v3\nuser-id = %s\npassword = %s\ntrust-id = %s\n", url, openstacksim.User, openstacksim.Password, openstacksim.Trust),
+			`password {"OS-TRUST:trust":`, "",
+		},
 		"application credential by name": {fmt.Sprintf("auth-url = %s/identity/v3\nusername = %s\nuser-domain-name = Default\napplication-credential-name = app-1\napplication-credential-secret = app-secret\n", url, openstacksim.User), "application_credential ", ""},
 		"token":                          {fmt.Sprintf("auth-url = %s/identity/v3\ntoken = %s\ntenant-id = %s\n", url, sim.IssueToken(), openstacksim.Project), `token {"project":`, ""},
 		"a wrong password":               {fmt.Sprintf("auth-url = %s/identity/v3\nuser-id = %s\npassword = wrong-secret\ntenant-id = x\n", url, openstacksim.User), "", "not authorized"},
-		"no such region":                 {fmt.Sprintf("auth-url = %s/identity/v3\nuser-id = %s\npassword = %s\ntenant-id = x\nregion = Nowhere\n", url, openstacksim.User, openstacksim.Password), "password", "check region and os-endpoint-type"},
+		"no such region": {
+			fmt.Sprintf("auth-url = %s/identity/v3\nuser-id = %s\npassword = %s\ntenant-id = x\nregion = Nowhere\n", url, openstacksim.User, openstacksim.Password),
+			"password", "check region and os-endpoint-type",
+		},
 	} {
 		before := len(sim.Logins())
 		cloud, err := newCloud(testInputs("[Global]\n"+c.file, nil))
@@ -339,7 +381,10 @@ clouds:
 	require.NoError(t, err)
 	g := c.Global
 	assert.Equal(t, []string{"https://vendor", "mine", "prod-secret", "p", "ud", "pd", "R2", "internal", "/ca", "true"},
-		[]string{g.AuthURL, g.Username, g.Password.Reveal(), g.TenantName, g.UserDomainName, g.TenantDomainName, g.Region, g.EndpointType, g.CAFile, g.TLSInsecure}, "cloud.conf wins, secure.yaml adds, the profile fills in")
+		[]string{
+			g.AuthURL, g.Username, g.Password.Reveal(), g.TenantName, g.UserDomainName, g.TenantDomainName, g.Region, g.EndpointType, g.CAFile,
+			g.TLSInsecure,
+		}, "cloud.conf wins, secure.yaml adds, the profile fills in")
 	c, err = parse("", map[string]string{"OS_CLIENT_CONFIG_FILE": path("clouds.yaml"), "OS_CLOUD": "lab"})
 	require.NoError(t, err)
 	assert.Equal(t, "lab-secret", c.Global.Password.Reveal())
@@ -394,7 +439,9 @@ func TestTLS(t *testing.T) {
 
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(1)}, &x509.Certificate{SerialNumber: big.NewInt(1)}, &key.PublicKey, key)
+	der, err := x509.CreateCertificate(
+		rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(1)}, &x509.Certificate{SerialNumber: big.NewInt(1)}, &key.PublicKey, key,
+	)
 	require.NoError(t, err)
 	private, err := x509.MarshalECPrivateKey(key)
 	require.NoError(t, err)

@@ -129,7 +129,10 @@ func TestRoutesOfOthers(t *testing.T) {
 	})
 	w.restart()
 	assert.Equal(t, []string{"10.244.8.0/24 10.0.99.99 true"}, w.showsAddress())
-	require.NoError(t, w.routes.DeleteRoute(t.Context(), "", &cloudprovider.Route{TargetNode: "10.0.99.99", DestinationCIDR: "10.244.8.0/24", Blackhole: true}))
+	require.NoError(
+		t,
+		w.routes.DeleteRoute(t.Context(), "", &cloudprovider.Route{TargetNode: "10.0.99.99", DestinationCIDR: "10.244.8.0/24", Blackhole: true}),
+	)
 	assert.Empty(t, w.showsAddress())
 	assert.Equal(t, []openstacksim.Route{{Destination: "10.244.7.0/24", NextHop: address}}, w.sim.Routers()[0].Routes)
 }

@@ -42,18 +42,33 @@ func leftKinds() map[string]left {
 		"plain":       {},
 		"unmonitored": {annotations: map[string]string{annotationMonitor: "false"}, noMonitor: true},
 		"tuned": {
-			annotations: map[string]string{annotationConnectionLimit: "100", annotationMethod: "LEAST_CONNECTIONS", annotationClientData: "60000", annotationMonitorDelay: "9", annotationMonitorRetriesDown: "5"},
-			listener:    object{"connection_limit": 100, "timeout_client_data": 60000}, pool: object{"lb_algorithm": "LEAST_CONNECTIONS"}, monitor: object{"delay": 9, "max_retries_down": 5},
+			annotations: map[string]string{
+				annotationConnectionLimit: "100", annotationMethod: "LEAST_CONNECTIONS", annotationClientData: "60000", annotationMonitorDelay: "9",
+				annotationMonitorRetriesDown: "5",
+			},
+			listener: object{"connection_limit": 100, "timeout_client_data": 60000}, pool: object{"lb_algorithm": "LEAST_CONNECTIONS"},
+			monitor: object{"delay": 9, "max_retries_down": 5},
 		},
-		"proxied":  {annotations: map[string]string{annotationProxyProtocol: "v2"}, pool: object{"protocol": "PROXYV2"}, ipMode: v1.LoadBalancerIPModeProxy},
-		"headers":  {annotations: map[string]string{annotationForwardedFor: "true"}, listener: object{"protocol": "HTTP", "insert_headers": object{"X-Forwarded-For": "true"}}, pool: object{"protocol": "HTTP"}},
-		"udp":      {change: udp, protocol: "UDP", monitor: object{"type": "UDP-CONNECT"}},
-		"affinity": {change: func(s *v1.Service) { s.Spec.SessionAffinity = v1.ServiceAffinityClientIP }, pool: object{"session_persistence": object{"type": "SOURCE_IP"}}},
+		"proxied": {
+			annotations: map[string]string{annotationProxyProtocol: "v2"}, pool: object{"protocol": "PROXYV2"}, ipMode: v1.LoadBalancerIPModeProxy,
+		},
+		"headers": {
+			annotations: map[string]string{annotationForwardedFor: "true"},
+			listener:    object{"protocol": "HTTP", "insert_headers": object{"X-Forwarded-For": "true"}}, pool: object{"protocol": "HTTP"},
+		},
+		"udp": {change: udp, protocol: "UDP", monitor: object{"type": "UDP-CONNECT"}},
+		"affinity": {
+			change: func(s *v1.Service) { s.Spec.SessionAffinity = v1.ServiceAffinityClientIP },
+			pool:   object{"session_persistence": object{"type": "SOURCE_IP"}},
+		},
 		"local": {
 			change: local, member: object{"monitor_port": 30999},
 			monitor: object{"type": "HTTP", "url_path": "/healthz", "http_method": "GET", "expected_codes": "200"},
 		},
-		"filtered": {change: func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24", "198.51.100.0/24"} }, listener: object{"allowed_cidrs": []string{"198.51.100.0/24", "192.0.2.0/24"}}},
+		"filtered": {
+			change:   func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24", "198.51.100.0/24"} },
+			listener: object{"allowed_cidrs": []string{"198.51.100.0/24", "192.0.2.0/24"}},
+		},
 		"internal": {annotations: map[string]string{annotationInternal: "true"}, internal: true},
 		"by name":  {annotations: map[string]string{annotationHostname: "web.example.com"}, hostname: "web.example.com"},
 		"groups":   {file: "manage-security-groups = true\n", securityGroup: true},
@@ -90,16 +105,22 @@ func leave(t *testing.T, w *world, s *v1.Service, l left) {
 	}
 	members := []object{}
 	for _, n := range w.nodes {
-		members = append(members, merged(object{"address": n.Status.Addresses[0].Address, "protocol_port": 30080, "name": n.Name, "subnet_id": firstSubnet}, l.member))
+		members = append(
+			members,
+			merged(object{"address": n.Status.Addresses[0].Address, "protocol_port": 30080, "name": n.Name, "subnet_id": firstSubnet}, l.member),
+		)
 	}
 	pool := merged(object{"name": "pool_0_" + tag, "protocol": protocol, "lb_algorithm": "ROUND_ROBIN", "members": members}, l.pool)
 	if !l.noMonitor {
-		pool["healthmonitor"] = merged(object{"name": "monitor_0_" + tag, "type": protocol, "delay": 5, "timeout": 3, "max_retries": 1, "max_retries_down": 3}, l.monitor)
+		pool["healthmonitor"] = merged(
+			object{"name": "monitor_0_" + tag, "type": protocol, "delay": 5, "timeout": 3, "max_retries": 1, "max_retries_down": 3}, l.monitor,
+		)
 	}
 	request := merged(object{
 		"name": name, "description": "Kubernetes external service default/web from cluster kubernetes", "provider": "amphora", "vip_subnet_id": firstSubnet, "tags": []string{tag},
 		"listeners": []object{merged(object{
-			"name": "listener_0_" + tag, "protocol": protocol, "protocol_port": 80, "connection_limit": -1, "tags": []string{tag}, "default_pool": pool, "allowed_cidrs": []string{"0.0.0.0/0"},
+			"name": "listener_0_" + tag, "protocol": protocol, "protocol_port": 80, "connection_limit": -1, "tags": []string{tag},
+			"default_pool": pool, "allowed_cidrs": []string{"0.0.0.0/0"},
 			"timeout_client_data": 50000, "timeout_member_connect": 5000, "timeout_member_data": 50000, "timeout_tcp_inspect": 0,
 		}, l.listener)},
 	}, l.balancer)
@@ -134,7 +155,8 @@ func leaveGroup(t *testing.T, w *world, s *v1.Service) {
 	})
 	require.NoError(t, err)
 	_, err = request2[securityRule](t, w, network, "security-group-rules", "security_group_rule", object{
-		"security_group_id": g.ID, "direction": "ingress", "ethertype": "IPv4", "protocol": "tcp", "port_range_min": 30080, "port_range_max": 30080, "remote_ip_prefix": "10.0.0.0/16",
+		"security_group_id": g.ID, "direction": "ingress", "ethertype": "IPv4", "protocol": "tcp", "port_range_min": 30080,
+		"port_range_max": 30080, "remote_ip_prefix": "10.0.0.0/16",
 	})
 	require.NoError(t, err)
 	for _, r := range g.Rules {

@@ -28,7 +28,10 @@ func timed(t *testing.T, test func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		sim, server := openstacksim.New(openstacksim.Options{})
 		network := simkit.NewNetwork()
-		w := &world{Bench: conformance.NewBench(t), sim: sim, server: server, url: network.Serve(t, server), env: map[string]string{}, cluster: "kubernetes", dial: network.Dial}
+		w := &world{
+			Bench: conformance.NewBench(t), sim: sim, server: server, url: network.Serve(t, server), env: map[string]string{}, cluster: "kubernetes",
+			dial: network.Dial,
+		}
 		w.restart()
 		w.loadBalancers.room = waiting.New(w.loadBalancers.balancers.Look, realPace)
 		test(w)

@@ -41,7 +41,10 @@ func newTestWorld(t *testing.T, file string, prepare func(*openstacksim.Sim)) *w
 	if prepare != nil {
 		prepare(sim)
 	}
-	w := &world{Bench: conformance.NewBench(t), sim: sim, server: server, url: server.Start(t), file: file, env: map[string]string{}, cluster: "kubernetes"}
+	w := &world{
+		Bench: conformance.NewBench(t), sim: sim, server: server, url: server.Start(t), file: file, env: map[string]string{},
+		cluster: "kubernetes",
+	}
 	w.restart()
 	return w
 }
@@ -102,7 +105,10 @@ func (w *world) remove(s *v1.Service) error {
 // anotherCluster returns a world on the same cloud that is another cluster, with the same machines.
 func (w *world) anotherCluster(name, file string) *world {
 	w.T.Helper()
-	other := &world{Bench: conformance.NewBench(w.T), sim: w.sim, server: w.server, url: w.url, file: file, env: map[string]string{}, cluster: name, nodes: w.nodes}
+	other := &world{
+		Bench: conformance.NewBench(w.T), sim: w.sim, server: w.server, url: w.url, file: file, env: map[string]string{}, cluster: name,
+		nodes: w.nodes,
+	}
 	namespaces := other.Kube.CoreV1().Namespaces()
 	namespace, err := namespaces.Get(w.T.Context(), metav1.NamespaceSystem, metav1.GetOptions{})
 	require.NoError(w.T, err)

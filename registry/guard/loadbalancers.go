@@ -131,7 +131,9 @@ func name(service *v1.Service) string { return service.Namespace + "/" + service
 
 // GetLoadBalancer implements cloudprovider.LoadBalancer. It waits for no other operation: the framework asks from its only
 // worker for changes of nodes, too.
-func (l *loadBalancers) GetLoadBalancer(ctx context.Context, cluster string, service *v1.Service) (status *v1.LoadBalancerStatus, exists bool, err error) {
+func (l *loadBalancers) GetLoadBalancer(
+	ctx context.Context, cluster string, service *v1.Service,
+) (status *v1.LoadBalancerStatus, exists bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, loadBalancerDeadline)
 	defer cancel()
 	defer recovered(&err, "GetLoadBalancer", name(service))
@@ -149,7 +151,9 @@ func (l *loadBalancers) GetLoadBalancerName(ctx context.Context, cluster string,
 }
 
 // EnsureLoadBalancer implements cloudprovider.LoadBalancer.
-func (l *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (status *v1.LoadBalancerStatus, err error) {
+func (l *loadBalancers) EnsureLoadBalancer(
+	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node,
+) (status *v1.LoadBalancerStatus, err error) {
 	t := l.facts.translate(service)
 	wishes, err := l.wishes(t.Service)
 	if err != nil || wishes.Disown {

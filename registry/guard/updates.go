@@ -358,7 +358,9 @@ func (*loadBalancers) pause(ctx context.Context, d time.Duration, changed <-chan
 }
 
 // reconcile calls ensure with the nodes that were wanted last, and applies those that came meanwhile before it returns.
-func (l *loadBalancers) reconcile(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node, ensure func(context.Context, []*v1.Node) error) (err error) {
+func (l *loadBalancers) reconcile(
+	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node, ensure func(context.Context, []*v1.Node) error,
+) (err error) {
 	t, selects := &l.states, l.selects(service)
 	t.mu.Lock()
 	s := t.enterLocked(service)

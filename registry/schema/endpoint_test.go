@@ -16,7 +16,8 @@ func TestEndpointsWithoutTLS(t *testing.T) {
 	}
 	for endpoint, good := range map[string]bool{
 		"https://api.example.com": true, "http://127.0.0.1:8080/v3": true, "http://[::1]:1": true, "http://localhost": true, "http://169.254.169.254/": true,
-		"http://[fd00:ec2::254]/": true, "http://api.example.com": false, "http://10.0.0.1": false, "http://localhost.example.com": false, "http://127.0.0.1.example.com": false,
+		"http://[fd00:ec2::254]/": true, "http://api.example.com": false, "http://10.0.0.1": false, "http://localhost.example.com": false,
+		"http://127.0.0.1.example.com": false,
 	} {
 		src := Sources{LookupEnv: func(k string) (string, bool) { return endpoint, k == "X_URL" }}
 		_, err := table.Parse(src)

@@ -28,11 +28,20 @@ type config struct {
 func table() Options[config] {
 	return Options[config]{
 		SecretOption(func(c *config) *Secret { return &c.Token }, OptionRow{Env: "X_TOKEN", Required: true, Spec: Spec{Help: "Token."}}),
-		URLOption(func(c *config) *string { return &c.URL }, OptionRow{Env: "X_URL", FileKey: "url", Flag: "x-url", Spec: Spec{Default: "https://api.example/", Help: "Base URL."}}),
+		URLOption(
+			func(c *config) *string { return &c.URL },
+			OptionRow{Env: "X_URL", FileKey: "url", Flag: "x-url", Spec: Spec{Default: "https://api.example/", Help: "Base URL."}},
+		),
 		FloatOption(func(c *config) *float64 { return &c.Rate }, OptionRow{Env: "X_RATE", Spec: Spec{Min: new(0.1), Help: "Rate."}}),
-		IntOption(func(c *config) *int { return &c.Workers }, OptionRow{FileKey: "workers", Spec: Spec{Min: new(1.0), Max: new(9.0), Default: "3", Help: "Workers."}}),
+		IntOption(
+			func(c *config) *int { return &c.Workers },
+			OptionRow{FileKey: "workers", Spec: Spec{Min: new(1.0), Max: new(9.0), Default: "3", Help: "Workers."}},
+		),
 		ListOption(func(c *config) *[]string { return &c.Tags }, OptionRow{FileKey: "tags", Spec: Spec{Help: "Tags."}}),
-		EnumOption(func(c *config) *string { return &c.Mode }, OptionRow{Env: "X_MODE", Spec: Spec{Choices: []string{"FAST", "SAFE"}, Default: "SAFE", Help: "Mode."}}),
+		EnumOption(
+			func(c *config) *string { return &c.Mode },
+			OptionRow{Env: "X_MODE", Spec: Spec{Choices: []string{"FAST", "SAFE"}, Default: "SAFE", Help: "Mode."}},
+		),
 		DurationOption(func(c *config) *time.Duration { return &c.Wait }, OptionRow{FileKey: "wait", Spec: Spec{Help: "Wait."}}),
 		BoolOption(func(c *config) *bool { return &c.Debug }, OptionRow{Flag: "x-debug", Spec: Spec{Help: "Debug."}}),
 	}
@@ -150,9 +159,14 @@ type settings struct {
 func annotationTable() Annotations[settings] {
 	return Annotations[settings]{
 		StringAnnotation(func(s *settings) *string { return &s.Name }, AnnotationRow{Key: "x/name"}),
-		IntAnnotation(func(s *settings) *int { return &s.Port }, AnnotationRow{Key: "x/port", Spec: Spec{Min: new(1.0), Max: new(65535.0), Default: "80"}}),
+		IntAnnotation(
+			func(s *settings) *int { return &s.Port }, AnnotationRow{Key: "x/port", Spec: Spec{Min: new(1.0), Max: new(65535.0), Default: "80"}},
+		),
 		IntListAnnotation(func(s *settings) *[]int { return &s.Ports }, AnnotationRow{Key: "x/ports", RefuseEmpty: true}),
-		EnumAnnotation(func(s *settings) *string { return &s.Sticky }, AnnotationRow{Key: "x/sticky", Spec: Spec{Choices: []string{"none", "cookies"}, Default: "none", Lenient: true}}),
+		EnumAnnotation(
+			func(s *settings) *string { return &s.Sticky },
+			AnnotationRow{Key: "x/sticky", Spec: Spec{Choices: []string{"none", "cookies"}, Default: "none", Lenient: true}},
+		),
 		PresenceAnnotation(func(s *settings) *bool { return &s.On }, AnnotationRow{Key: "x/on"}),
 		BoolAnnotation(func(s *settings) *bool { return &s.Bool }, AnnotationRow{Key: "x/bool"}),
 		ListAnnotation(func(s *settings) *[]string { return &s.Rules }, AnnotationRow{Key: "x/rules"}),
@@ -175,7 +189,9 @@ func TestAnnotations(t *testing.T) {
 	require.ErrorContains(t, warnings, `annotation x/sticky: "cookie" is not one of "none", "cookies"; did you mean "cookies"?; "none" is used instead`)
 	assert.Equal(t, "none", s.Sticky)
 
-	twice := append(annotationTable(), IntAnnotation(func(s *settings) *int { return &s.Port }, AnnotationRow{Key: "x/port", Spec: Spec{Default: "no"}}))
+	twice := append(
+		annotationTable(), IntAnnotation(func(s *settings) *int { return &s.Port }, AnnotationRow{Key: "x/port", Spec: Spec{Default: "no"}}),
+	)
 	err = twice.Defaults()
 	require.ErrorContains(t, err, "x/port: is declared twice")
 	require.ErrorContains(t, err, `default of annotation x/port: "no"`)

@@ -150,10 +150,16 @@ func (s *Sim) addDropletLocked(spec Spec) *Droplet {
 	d := &Droplet{
 		ID: id, Name: spec.Name, Memory: 4096, VCPUs: 2, Disk: 80, Status: "active", CreatedAt: now(),
 		Features: []string{"private_networking"}, BackupIDs: []int{}, NextBackupWindow: &window{Start: now(), End: now()}, SnapshotIDs: []int{},
-		Image:     image{ID: 1, Name: "24.04 x64", Distribution: "Ubuntu", Slug: "ubuntu-24-04-x64", Public: true, Regions: []string{"nyc3", "fra1"}, CreatedAt: "2026-01-01T00:00:00Z", Type: "base", Status: "available"},
+		Image: image{
+			ID: 1, Name: "24.04 x64", Distribution: "Ubuntu", Slug: "ubuntu-24-04-x64", Public: true, Regions: []string{"nyc3", "fra1"},
+			CreatedAt: "2026-01-01T00:00:00Z", Type: "base", Status: "available",
+		},
 		VolumeIDs: []string{}, SizeSlug: spec.Size, Region: region, Tags: append([]string{}, spec.Tags...), VPCUUID: defaultVPC,
-		Size: size{Slug: spec.Size, Memory: 4096, VCPUs: 2, Disk: 80, Transfer: 4, PriceMonthly: 24, PriceHourly: 0.03571, Regions: []string{"nyc3", "fra1"}, Available: true, Description: "Basic"},
-		gpu:  spec.GPU,
+		Size: size{
+			Slug: spec.Size, Memory: 4096, VCPUs: 2, Disk: 80, Transfer: 4, PriceMonthly: 24, PriceHourly: 0.03571,
+			Regions: []string{"nyc3", "fra1"}, Available: true, Description: "Basic",
+		},
+		gpu: spec.GPU,
 	}
 	// The public address comes first: clients must not rely on the order.
 	d.Networks = Networks{V4: []NetworkV4{}, V6: []NetworkV6{}}

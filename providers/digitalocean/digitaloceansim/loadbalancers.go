@@ -179,7 +179,10 @@ func (s *Sim) check(r *request) error {
 			return invalid("%s %q is invalid", e.field, e.value)
 		}
 	}
-	return errors.Join(s.checkReferences(r), checkFirewall(r.Firewall), checkSticky(r.StickySessions), s.checkRules(r.ForwardingRules), checkHealth(r.HealthCheck))
+	return errors.Join(
+		s.checkReferences(r), checkFirewall(r.Firewall), checkSticky(r.StickySessions), s.checkRules(r.ForwardingRules),
+		checkHealth(r.HealthCheck),
+	)
 }
 
 // within reports whether a number is absent or between two bounds.

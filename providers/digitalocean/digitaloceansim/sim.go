@@ -71,7 +71,8 @@ type Options struct {
 func New(o Options) (*Sim, *simkit.Server) {
 	s := &Sim{
 		token: o.Token, region: "nyc3", activation: o.Activation,
-		droplets: map[int]*Droplet{}, loadBalancers: map[string]*LoadBalancer{}, certificates: map[string]*Certificate{}, tags: map[string]map[string]bool{},
+		droplets: map[int]*Droplet{}, loadBalancers: map[string]*LoadBalancer{}, certificates: map[string]*Certificate{},
+		tags:      map[string]map[string]bool{},
 		firewalls: map[string]*CloudFirewall{},
 	}
 	s.disorder.Seed(o.Seed)

@@ -174,7 +174,9 @@ func (l *LoadBalancer[O, D]) GetLoadBalancerName(_ context.Context, cluster stri
 }
 
 // GetLoadBalancer implements cloudprovider.LoadBalancer.
-func (l *LoadBalancer[O, D]) GetLoadBalancer(ctx context.Context, cluster string, service *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
+func (l *LoadBalancer[O, D]) GetLoadBalancer(
+	ctx context.Context, cluster string, service *v1.Service,
+) (*v1.LoadBalancerStatus, bool, error) {
 	r := Request{Purpose: Lookup, Cluster: cluster, Service: service}
 	observed, err := l.observe(ctx, r, &report{})
 	if err != nil {
@@ -253,7 +255,9 @@ func (l *LoadBalancer[O, D]) EnsureLoadBalancerDeleted(ctx context.Context, clus
 }
 
 // PlanLoadBalancer implements guard.Planner.
-func (l *LoadBalancer[O, D]) PlanLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (guard.Plan, error) {
+func (l *LoadBalancer[O, D]) PlanLoadBalancer(
+	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node,
+) (guard.Plan, error) {
 	r := Request{Purpose: Plan, Cluster: cluster, Service: service, Nodes: nodes}
 	findings := &report{service: service}
 	plan, err := l.plan(ctx, r, findings)

@@ -269,7 +269,10 @@ func (s *Sim) createFirewall(r *http.Request, _ []string) (any, error) {
 	if err := checkRules(&in.Rules); err != nil {
 		return nil, err
 	}
-	f := &Firewall{ID: s.next(), Label: in.Label, Created: now(), Updated: now(), Status: "enabled", Rules: in.Rules, Tags: append([]string{}, in.Tags...), devices: map[int]Entity{}}
+	f := &Firewall{
+		ID: s.next(), Label: in.Label, Created: now(), Updated: now(), Status: "enabled", Rules: in.Rules, Tags: append([]string{}, in.Tags...),
+		devices: map[int]Entity{},
+	}
 	f.Rules.Version, f.Rules.Fingerprint = 1, fingerprint(1)
 	for _, id := range in.Devices.NodeBalancers {
 		if s.nodeBalancers[id] == nil {

@@ -280,7 +280,9 @@ func (l *Linode) vpcInterface() map[string]any {
 	return map[string]any{
 		"id": l.interfaceID, "purpose": "vpc", "primary": false, "active": true, "vpc_id": l.vpcID, "subnet_id": l.subnetID, "ipam_address": nil, "label": nil,
 		"ipv4": map[string]any{"vpc": l.vpcIPv4, "nat_1_1": nil}, "ip_ranges": append([]string{}, l.ranges...),
-		"ipv6": map[string]any{"slaac": []any{map[string]any{"range": l.vpcNetwork(), "address": l.vpcIPv6}}, "ranges": []any{}, "is_public": l.vpcIPv6Public},
+		"ipv6": map[string]any{
+			"slaac": []any{map[string]any{"range": l.vpcNetwork(), "address": l.vpcIPv6}}, "ranges": []any{}, "is_public": l.vpcIPv6Public,
+		},
 	}
 }
 
@@ -310,7 +312,9 @@ func (s *Sim) listLinodeInterfaces(r *http.Request, ids []string) (any, error) {
 		interfaces = append(interfaces, map[string]any{"id": l.interfaceID, "public": nil, "vlan": nil, "vpc": map[string]any{
 			"vpc_id": l.vpcID, "subnet_id": l.subnetID,
 			"ipv4": map[string]any{"addresses": []any{map[string]any{"address": l.vpcIPv4, "primary": true}}, "ranges": ranges},
-			"ipv6": map[string]any{"slaac": []any{map[string]any{"range": l.vpcNetwork(), "address": l.vpcIPv6}}, "ranges": []any{}, "is_public": l.vpcIPv6Public},
+			"ipv6": map[string]any{
+				"slaac": []any{map[string]any{"range": l.vpcNetwork(), "address": l.vpcIPv6}}, "ranges": []any{}, "is_public": l.vpcIPv6Public,
+			},
 		}})
 	}
 	if s.strayInterfaces {
@@ -390,7 +394,9 @@ func (s *Sim) updateLinodeInterface(r *http.Request, ids []string) (any, error) 
 	for _, one := range ranges {
 		list = append(list, map[string]string{"range": one})
 	}
-	return map[string]any{"id": l.interfaceID, "vpc": map[string]any{"vpc_id": l.vpcID, "subnet_id": l.subnetID, "ipv4": map[string]any{"ranges": list}}}, nil
+	return map[string]any{
+		"id": l.interfaceID, "vpc": map[string]any{"vpc_id": l.vpcID, "subnet_id": l.subnetID, "ipv4": map[string]any{"ranges": list}},
+	}, nil
 }
 
 // knownAddress reports whether an address is one at which a NodeBalancer can reach something: an address of the private

@@ -146,7 +146,8 @@ func (s *Sim) createNodeBalancer(r *http.Request, _ []string) (any, error) {
 	id := s.next()
 	nb := &NodeBalancer{
 		ID: id, Label: fmt.Sprintf("balancer%d", id), Region: in.Region, Type: "common", Created: now(), Updated: now(), Tags: []string{},
-		Transfer: map[string]any{"in": nil, "out": nil, "total": nil}, FrontendType: "public", configs: map[int]*Config{}, backendVPCs: append(in.BackendVPCs, in.VPCs...),
+		Transfer: map[string]any{"in": nil, "out": nil, "total": nil}, FrontendType: "public", configs: map[int]*Config{},
+		backendVPCs: append(in.BackendVPCs, in.VPCs...),
 	}
 	if in.Type != "" {
 		if !slices.Contains([]string{"common", "premium", "premium_40gb"}, in.Type) {
@@ -362,8 +363,10 @@ func (s *Sim) ChangeNodeBalancer(id int, change func(*NodeBalancer)) {
 // newConfig adds a port. Nodes in the request are not stored here.
 func (s *Sim) newConfig(nb *NodeBalancer, in configRequest, place string) (*Config, error) {
 	c := &Config{
-		ID: s.next(), Port: 80, Protocol: "http", Algorithm: "roundrobin", Check: "none", CheckInterval: 5, CheckTimeout: 3, CheckAttempts: 3, CheckPassive: true,
-		ProxyProtocol: "none", CipherSuite: "recommended", NodeBalancerID: nb.ID, NodesStatus: map[string]int{"up": 0, "down": 0}, UDPCheckPort: 80, UDPTimeout: 16,
+		ID: s.next(), Port: 80, Protocol: "http", Algorithm: "roundrobin", Check: "none", CheckInterval: 5, CheckTimeout: 3, CheckAttempts: 3,
+		CheckPassive:  true,
+		ProxyProtocol: "none", CipherSuite: "recommended", NodeBalancerID: nb.ID, NodesStatus: map[string]int{"up": 0, "down": 0},
+		UDPCheckPort: 80, UDPTimeout: 16,
 		nodes: map[int]*Node{},
 	}
 	if in.Protocol != nil && *in.Protocol == "udp" {
@@ -382,12 +385,27 @@ func setConfig(nb *NodeBalancer, c *Config, in configRequest, place string, isNe
 	for _, f := range []struct {
 		into *string
 		from *string
-	}{{&n.Protocol, in.Protocol}, {&n.Algorithm, in.Algorithm}, {&n.Check, in.Check}, {&n.CheckPath, in.CheckPath}, {&n.CheckBody, in.CheckBody}, {&n.ProxyProtocol, in.ProxyProtocol}, {&n.CipherSuite, in.CipherSuite}} {
+	}{
+		{&n.Protocol, in.Protocol},
+		{&n.Algorithm, in.Algorithm},
+		{&n.Check, in.Check},
+		{&n.CheckPath, in.CheckPath},
+		{&n.CheckBody, in.CheckBody},
+		{&n.ProxyProtocol, in.ProxyProtocol},
+		{&n.CipherSuite, in.CipherSuite},
+	} {
 		if f.from != nil {
 			*f.into = *f.from
 		}
 	}
-	for _, f := range []struct{ into, from *int }{{&n.Port, in.Port}, {&n.CheckInterval, in.CheckInterval}, {&n.CheckTimeout, in.CheckTimeout}, {&n.CheckAttempts, in.CheckAttempts}, {&n.UDPCheckPort, in.UDPCheckPort}, {&n.UDPTimeout, in.UDPTimeout}} {
+	for _, f := range []struct{ into, from *int }{
+		{&n.Port, in.Port},
+		{&n.CheckInterval, in.CheckInterval},
+		{&n.CheckTimeout, in.CheckTimeout},
+		{&n.CheckAttempts, in.CheckAttempts},
+		{&n.UDPCheckPort, in.UDPCheckPort},
+		{&n.UDPTimeout, in.UDPTimeout},
+	} {
 		if f.from != nil {
 			*f.into = *f.from
 		}
@@ -430,7 +448,8 @@ func checkConfig(nb *NodeBalancer, c *Config, place string) error {
 	}
 	for _, err := range []error{
 		among("protocol", c.Protocol, "http", "https", "tcp", "udp"), among("algorithm", c.Algorithm, algorithms...),
-		among("stickiness", c.Stickiness, stickiness...), among("check", c.Check, "none", "connection", "http", "http_body"), among("proxy_protocol", c.ProxyProtocol, "none", "v1", "v2"),
+		among("stickiness", c.Stickiness, stickiness...), among("check", c.Check, "none", "connection", "http", "http_body"),
+		among("proxy_protocol", c.ProxyProtocol, "none", "v1", "v2"),
 	} {
 		if err != nil {
 			return err
@@ -476,16 +495,23 @@ func (s *Sim) newNode(nb *NodeBalancer, c *Config, in nodeRequest, place string)
 	switch {
 	case err != nil || address.Port() == 0 || !s.knownAddress(address.Addr(), in.SubnetID):
 		return nil, invalid(place+"address", "Must be in address:port format")
-	case in.SubnetID != 0 && !slices.ContainsFunc(nb.backendVPCs, func(b vpcOptions) bool { return s.vpcOfSubnet(b.SubnetID) == s.vpcOfSubnet(in.SubnetID) }):
+	case in.SubnetID != 0 && !slices.ContainsFunc(
+		nb.backendVPCs, func(b vpcOptions) bool { return s.vpcOfSubnet(b.SubnetID) == s.vpcOfSubnet(in.SubnetID) },
+	):
 		return nil, invalid(place+"subnet_id", "The NodeBalancer is not in this VPC")
 	case !nodeLabelRule.MatchString(in.Label):
 		return nil, invalid(place+"label", "Label must be 3 to 32 characters")
 	case in.Weight < 0 || in.Weight > 255:
 		return nil, invalid(place+"weight", "Must be between 1 and 255")
-	case c.Protocol == "udp" && in.Mode != "" && in.Mode != "none", c.Protocol != "udp" && !slices.Contains([]string{"", "accept", "reject", "drain", "backup"}, in.Mode):
+	case c.Protocol == "udp" && in.Mode != "" && in.Mode != "none", c.Protocol != "udp" && !slices.Contains(
+		[]string{"", "accept", "reject", "drain", "backup"}, in.Mode,
+	):
 		return nil, invalid(place+"mode", "mode is not valid")
 	}
-	n := &Node{ID: in.ID, Address: in.Address, Label: in.Label, Status: "Unknown", Weight: max(in.Weight, 1), Mode: in.Mode, ConfigID: c.ID, NodeBalancerID: nb.ID}
+	n := &Node{
+		ID: in.ID, Address: in.Address, Label: in.Label, Status: "Unknown", Weight: max(in.Weight, 1), Mode: in.Mode, ConfigID: c.ID,
+		NodeBalancerID: nb.ID,
+	}
 	if n.Mode == "" {
 		n.Mode = map[bool]string{true: "none", false: "accept"}[c.Protocol == "udp"]
 	}

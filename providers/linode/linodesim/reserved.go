@@ -29,7 +29,8 @@ func (s *Sim) Reserved(ip string) bool {
 
 func (s *Sim) reservedView(r *reservation) map[string]any {
 	view := map[string]any{
-		"address": r.address, "gateway": "198.19.0.1", "subnet_mask": "255.255.255.0", "prefix": 24, "type": "ipv4", "public": true, "rdns": nil, "linode_id": nil,
+		"address": r.address, "gateway": "198.19.0.1", "subnet_mask": "255.255.255.0", "prefix": 24, "type": "ipv4", "public": true, "rdns": nil,
+		"linode_id":    nil,
 		"interface_id": nil, "region": Region, "vpc_nat_1_1": nil, "reserved": true, "assigned_entity": nil, "tags": r.tags,
 	}
 	for _, nb := range s.nodeBalancers {

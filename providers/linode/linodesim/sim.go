@@ -149,7 +149,9 @@ func (s *Sim) PerMinute(r *http.Request) (string, int) {
 func (*Sim) Distort() map[string]simkit.Distortion {
 	isList := func(r *http.Request) bool {
 		kind := path.Base(r.URL.Path)
-		return r.Method == http.MethodGet && slices.Contains([]string{"instances", "nodebalancers", "firewalls", "configs", "nodes", "ips", "ipv6s", "vpcs", "subnets"}, kind)
+		return r.Method == http.MethodGet && slices.Contains(
+			[]string{"instances", "nodebalancers", "firewalls", "configs", "nodes", "ips", "ipv6s", "vpcs", "subnets"}, kind,
+		)
 	}
 	return map[string]simkit.Distortion{
 		// empty-list: a complete listing without anything in it, as a token without rights sees it.
@@ -269,7 +271,8 @@ func (s *Sim) State() json.RawMessage {
 		firewalls = append(firewalls, s.firewallView(f))
 	}
 	return simkit.Snapshot(map[string]any{
-		"linodes": sorted(s.linodes), "nodebalancers": balancers, "firewalls": firewalls, "vpcs": sorted(s.vpcs), "reserved": slices.Sorted(maps.Keys(s.reserved)),
+		"linodes": sorted(s.linodes), "nodebalancers": balancers, "firewalls": firewalls, "vpcs": sorted(s.vpcs),
+		"reserved": slices.Sorted(maps.Keys(s.reserved)),
 	})
 }
 

@@ -31,7 +31,9 @@ type Subnet struct {
 }
 
 func newSubnet(id int, label, ipv4 string) *Subnet {
-	return &Subnet{ID: id, Label: label, IPv4: ipv4, Linodes: []any{}, Databases: []any{}, NodeBalancers: []any{}, Created: now(), Updated: now()}
+	return &Subnet{
+		ID: id, Label: label, IPv4: ipv4, Linodes: []any{}, Databases: []any{}, NodeBalancers: []any{}, Created: now(), Updated: now(),
+	}
 }
 
 // AddVPC adds a VPC with one subnet for each label and network, and returns its ID and theirs.
@@ -208,7 +210,10 @@ func (s *Sim) listVPCIPs(r *http.Request, ids []string) (any, error) {
 	for _, nb := range sorted(s.nodeBalancers) {
 		for _, b := range nb.backendVPCs {
 			if s.vpcOfSubnet(b.SubnetID) == v.ID {
-				entries = append(entries, vpcIP{VPCID: v.ID, SubnetID: b.SubnetID, Region: Region, NodeBalancer: new(nb.ID), AddressRange: new(b.IPv4Range), Active: true})
+				entries = append(
+					entries,
+					vpcIP{VPCID: v.ID, SubnetID: b.SubnetID, Region: Region, NodeBalancer: new(nb.ID), AddressRange: new(b.IPv4Range), Active: true},
+				)
 			}
 		}
 	}

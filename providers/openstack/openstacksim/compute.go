@@ -219,7 +219,9 @@ func (s *Sim) showServer(v *Server, minor int) map[string]any {
 		if f := s.flavors.byID[v.FlavorID]; f != nil {
 			name = f.Name
 		}
-		object["flavor"] = map[string]any{"original_name": name, "ram": 2048, "vcpus": 1, "disk": 20, "ephemeral": 0, "swap": 0, "extra_specs": map[string]string{}}
+		object["flavor"] = map[string]any{
+			"original_name": name, "ram": 2048, "vcpus": 1, "disk": 20, "ephemeral": 0, "swap": 0, "extra_specs": map[string]string{},
+		}
 	} else {
 		object["flavor"] = map[string]any{"id": v.FlavorID, "links": []any{}}
 	}

@@ -135,8 +135,10 @@ func (s *Sim) addListener(lb *LoadBalancer, in createListener) error {
 		headers = map[string]string{}
 	}
 	l := &Listener{
-		ID: s.newID(0x11), Name: in.Name, Protocol: in.Protocol, ProtocolPort: in.ProtocolPort, ConnectionLimit: withDefault(in.ConnectionLimit, -1),
-		TLSRef: orNull(in.TLSRef), SNIRefs: []string{}, InsertHeaders: headers, AllowedCIDRs: in.AllowedCIDRs, Tags: append([]string{}, in.Tags...),
+		ID: s.newID(0x11), Name: in.Name, Protocol: in.Protocol, ProtocolPort: in.ProtocolPort,
+		ConnectionLimit: withDefault(in.ConnectionLimit, -1),
+		TLSRef:          orNull(in.TLSRef), SNIRefs: []string{}, InsertHeaders: headers, AllowedCIDRs: in.AllowedCIDRs,
+		Tags:              append([]string{}, in.Tags...),
 		TimeoutClientData: withDefault(in.TimeoutClientData, 50000), TimeoutMemberConnect: withDefault(in.TimeoutMemberConnect, 5000),
 		TimeoutMemberData: withDefault(in.TimeoutMemberData, 50000), TimeoutTCPInspect: withDefault(in.TimeoutTCPInspect, 0),
 		LoadBalancers: []Ref{{lb.ID}}, AdminStateUp: true, ProvisioningStatus: PendingCreate, OperatingStatus: "OFFLINE", ProjectID: Project,
@@ -220,7 +222,11 @@ func (s *Sim) updateListener(r *http.Request, lb *LoadBalancer, l *Listener) err
 	if err := decodeBody(r, "listener", &in); err != nil {
 		return err
 	}
-	check := createListener{Protocol: l.Protocol, ProtocolPort: l.ProtocolPort, ConnectionLimit: in.ConnectionLimit, TLSRef: deref(l.TLSRef), TimeoutClientData: in.TimeoutClientData, TimeoutMemberConnect: in.TimeoutMemberConnect, TimeoutMemberData: in.TimeoutMemberData, TimeoutTCPInspect: in.TimeoutTCPInspect}
+	check := createListener{
+		Protocol: l.Protocol, ProtocolPort: l.ProtocolPort, ConnectionLimit: in.ConnectionLimit, TLSRef: deref(l.TLSRef),
+		TimeoutClientData: in.TimeoutClientData, TimeoutMemberConnect: in.TimeoutMemberConnect, TimeoutMemberData: in.TimeoutMemberData,
+		TimeoutTCPInspect: in.TimeoutTCPInspect,
+	}
 	if in.InsertHeaders != nil {
 		check.InsertHeaders = *in.InsertHeaders
 	}

@@ -119,7 +119,8 @@ func (s *Sim) statusTree(lb *LoadBalancer) any {
 
 // checkBalancer refuses what Octavia refuses before it builds anything.
 func (s *Sim) checkBalancer(in createBalancer) error {
-	tooNew := (s.octavia < 5 && len(in.Tags) > 0) || (s.octavia < 26 && len(in.AdditionalVIPs) > 0) || (s.octavia < 14 && in.Zone != "") || (s.octavia < 6 && in.FlavorID != "")
+	tooNew := (s.octavia < 5 && len(in.Tags) > 0) || (s.octavia < 26 && len(in.AdditionalVIPs) > 0) || (s.octavia < 14 && in.Zone != "") ||
+		(s.octavia < 6 && in.FlavorID != "")
 	switch {
 	case !slices.Contains(s.providers, in.Provider):
 		return failure(http.StatusBadRequest, "", "Provider '%s' is not enabled.", in.Provider)
@@ -198,7 +199,10 @@ func (s *Sim) placeVIP(lb *LoadBalancer, in createBalancer) error {
 		lb.AdditionalVIPs[i].Address = s.allocate(sub)
 		fixed = append(fixed, FixedIP{sub.ID, lb.AdditionalVIPs[i].Address})
 	}
-	p := s.addPortLocked(&Port{Name: "octavia-lb-" + lb.ID, NetworkID: subnet.NetworkID, DeviceID: "lb-" + lb.ID, DeviceOwner: "Octavia", FixedIPs: fixed, PortSecurity: true})
+	p := s.addPortLocked(&Port{
+		Name: "octavia-lb-" + lb.ID, NetworkID: subnet.NetworkID, DeviceID: "lb-" + lb.ID, DeviceOwner: "Octavia", FixedIPs: fixed,
+		PortSecurity: true,
+	})
 	lb.VIPPortID, lb.VIPNetworkID, lb.VIPSubnetID, lb.VIPAddress, lb.ownPort = p.ID, subnet.NetworkID, subnet.ID, address, true
 	return nil
 }

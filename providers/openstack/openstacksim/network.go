@@ -116,7 +116,13 @@ func (s *Sim) AddSubnet(network, name, cidr string, tags ...string) string {
 	}
 	id := s.newID(0x5b)
 	gateway := prefix.Masked().Addr().Next()
-	s.subnets.put(id, &Subnet{ID: id, Name: name, NetworkID: network, CIDR: cidr, IPVersion: version, Gateway: gateway.String(), Tags: append([]string{}, tags...), Tenant: Project, next: gateway.Next()})
+	s.subnets.put(
+		id,
+		&Subnet{
+			ID: id, Name: name, NetworkID: network, CIDR: cidr, IPVersion: version, Gateway: gateway.String(), Tags: append([]string{}, tags...),
+			Tenant: Project, next: gateway.Next(),
+		},
+	)
 	n := s.networks.byID[network]
 	n.Subnets = append(n.Subnets, id)
 	return id
@@ -250,7 +256,17 @@ func (s *Sim) removePort(id string) {
 
 func (s *Sim) network(w http.ResponseWriter, r *http.Request, rest string) error {
 	if rest == "" {
-		write(w, http.StatusOK, map[string]any{"versions": []any{map[string]any{"id": "v2.0", "status": "CURRENT", "links": []any{map[string]string{"rel": "self", "href": "http://" + r.Host + networkPath + "/v2.0/"}}}}})
+		write(
+			w, http.StatusOK,
+			map[string]any{
+				"versions": []any{
+					map[string]any{
+						"id": "v2.0", "status": "CURRENT",
+						"links": []any{map[string]string{"rel": "self", "href": "http://" + r.Host + networkPath + "/v2.0/"}},
+					},
+				},
+			},
+		)
 		return nil
 	}
 	parts := strings.Split(strings.TrimPrefix(rest, "v2.0/"), "/")
@@ -368,7 +384,8 @@ func (s *Sim) servePorts(w http.ResponseWriter, r *http.Request, id, _ string) e
 		if err := checkRevision(r, p.Revision); err != nil {
 			return err
 		}
-		if !p.PortSecurity && ((in.SecurityGroups != nil && len(*in.SecurityGroups) > 0) || (in.AddressPairs != nil && len(*in.AddressPairs) > 0)) {
+		if !p.PortSecurity && ((in.SecurityGroups != nil && len(*in.SecurityGroups) > 0) ||
+			(in.AddressPairs != nil && len(*in.AddressPairs) > 0)) {
 			return failure(http.StatusConflict, "AddressPairAndPortSecurityRequired", "Port Security must be enabled in order to have allowed address pairs or security groups on a port.")
 		}
 		if in.SecurityGroups != nil {

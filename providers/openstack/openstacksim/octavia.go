@@ -411,7 +411,13 @@ func (s *Sim) loadBalancing(w http.ResponseWriter, r *http.Request, rest string)
 			if minor == s.octavia {
 				status = "CURRENT"
 			}
-			versions = append(versions, map[string]any{"id": fmt.Sprintf("v2.%d", minor), "status": status, "updated": "2026-01-01T00:00:00Z", "links": []any{map[string]string{"rel": "self", "href": "http://" + r.Host + balancerPath + "/v2"}}})
+			versions = append(
+				versions,
+				map[string]any{
+					"id": fmt.Sprintf("v2.%d", minor), "status": status, "updated": "2026-01-01T00:00:00Z",
+					"links": []any{map[string]string{"rel": "self", "href": "http://" + r.Host + balancerPath + "/v2"}},
+				},
+			)
 		}
 		write(w, http.StatusOK, map[string]any{"versions": versions})
 		return nil

@@ -51,8 +51,9 @@ func (s *Sim) addPool(lb *LoadBalancer, l *Listener, in createPool) (*Pool, erro
 		return nil, failure(http.StatusNotImplemented, "", "OVN provider does not support %s protocol", in.Protocol)
 	}
 	p := &Pool{
-		ID: s.newID(0xb0), Name: in.Name, Protocol: in.Protocol, Algorithm: in.Algorithm, Persistence: in.Persistence, LoadBalancers: []Ref{{lb.ID}},
-		Tags: []string{}, AdminStateUp: true, ProvisioningStatus: PendingCreate, OperatingStatus: "OFFLINE", ProjectID: Project,
+		ID: s.newID(0xb0), Name: in.Name, Protocol: in.Protocol, Algorithm: in.Algorithm, Persistence: in.Persistence,
+		LoadBalancers: []Ref{{lb.ID}},
+		Tags:          []string{}, AdminStateUp: true, ProvisioningStatus: PendingCreate, OperatingStatus: "OFFLINE", ProjectID: Project,
 	}
 	if err := s.setMembers(p, in.Members); err != nil {
 		return nil, err
@@ -83,8 +84,13 @@ func (s *Sim) setMembers(p *Pool, list []createMember) error {
 		if in.SubnetID != nil && s.subnets.byID[*in.SubnetID] == nil {
 			return failure(http.StatusNotFound, "", "Subnet %s not found.", *in.SubnetID)
 		}
-		m := &Member{Address: in.Address, ProtocolPort: in.ProtocolPort, Weight: 1, AdminStateUp: true, Tags: []string{}, ProvisioningStatus: PendingCreate, OperatingStatus: "NO_MONITOR"}
-		if i := slices.IndexFunc(p.members, func(have *Member) bool { return have.Address == in.Address && have.ProtocolPort == in.ProtocolPort }); i >= 0 {
+		m := &Member{
+			Address: in.Address, ProtocolPort: in.ProtocolPort, Weight: 1, AdminStateUp: true, Tags: []string{}, ProvisioningStatus: PendingCreate,
+			OperatingStatus: "NO_MONITOR",
+		}
+		if i := slices.IndexFunc(
+			p.members, func(have *Member) bool { return have.Address == in.Address && have.ProtocolPort == in.ProtocolPort },
+		); i >= 0 {
 			*m = *p.members[i]
 			m.ProvisioningStatus = PendingUpdate
 		} else {
@@ -130,8 +136,10 @@ func (s *Sim) addMonitor(lb *LoadBalancer, p *Pool, in createMonitor) error {
 		return err
 	}
 	m := &Monitor{
-		ID: s.newID(0x40), Name: in.Name, Type: in.Type, Delay: in.Delay, Timeout: in.Timeout, MaxRetries: in.MaxRetries, MaxRetriesDown: in.MaxRetriesDown,
-		URLPath: orNull(in.URLPath), Method: orNull(in.Method), ExpectedCodes: orNull(in.ExpectedCodes), Pools: []Ref{{p.ID}}, AdminStateUp: true,
+		ID: s.newID(0x40), Name: in.Name, Type: in.Type, Delay: in.Delay, Timeout: in.Timeout, MaxRetries: in.MaxRetries,
+		MaxRetriesDown: in.MaxRetriesDown,
+		URLPath:        orNull(in.URLPath), Method: orNull(in.Method), ExpectedCodes: orNull(in.ExpectedCodes), Pools: []Ref{{p.ID}},
+		AdminStateUp:       true,
 		ProvisioningStatus: PendingCreate, OperatingStatus: "ONLINE", ProjectID: Project,
 	}
 	if m.MaxRetriesDown == 0 {
@@ -312,7 +320,9 @@ func (s *Sim) addMember(r *http.Request, p *Pool) error {
 		if m.Address == in.Address && m.ProtocolPort == in.ProtocolPort {
 			return failure(http.StatusConflict, "", "Another member on this pool is already using ip %s on protocol_port %d", in.Address, in.ProtocolPort)
 		}
-		list = append(list, createMember{Name: m.Name, Address: m.Address, ProtocolPort: m.ProtocolPort, SubnetID: m.SubnetID, MonitorPort: m.MonitorPort})
+		list = append(
+			list, createMember{Name: m.Name, Address: m.Address, ProtocolPort: m.ProtocolPort, SubnetID: m.SubnetID, MonitorPort: m.MonitorPort},
+		)
 	}
 	return s.setMembers(p, append(list, in))
 }
@@ -386,7 +396,10 @@ func updateMonitor(r *http.Request, m *Monitor) error {
 	if err := decodeBody(r, "healthmonitor", &in); err != nil {
 		return err
 	}
-	if err := checkMonitorNumbers(withDefault(in.Delay, m.Delay), withDefault(in.Timeout, m.Timeout), withDefault(in.MaxRetries, m.MaxRetries), withDefault(in.MaxRetriesDown, m.MaxRetriesDown)); err != nil {
+	if err := checkMonitorNumbers(
+		withDefault(in.Delay, m.Delay), withDefault(in.Timeout, m.Timeout), withDefault(in.MaxRetries, m.MaxRetries),
+		withDefault(in.MaxRetriesDown, m.MaxRetriesDown),
+	); err != nil {
 		return err
 	}
 	assign(&m.Name, in.Name)

@@ -107,7 +107,10 @@ func New(o Options) (*Sim, *simkit.Server) {
 		dice:     rand.New(rand.NewPCG(1, o.Seed)), //nolint:gosec // times that vary, and no secrets
 		password: Password, tokens: map[string]time.Time{}, tokenTTL: time.Hour, activation: o.Activation, octavia: o.OctaviaMinor,
 		providers: []string{"amphora", "octavia", "ovn"}, quotas: map[string]int{}, containers: map[string]bool{}, novaMaxMinor: 95,
-		extensions: []string{"router", "external-net", "allowed-address-pairs", "extraroute", "extraroute-atomic", "security-group", "standard-attr-tag", "standard-attr-revisions", "revision-if-match", "trunk-details"},
+		extensions: []string{
+			"router", "external-net", "allowed-address-pairs", "extraroute", "extraroute-atomic", "security-group", "standard-attr-tag",
+			"standard-attr-revisions", "revision-if-match", "trunk-details",
+		},
 	}
 	s.flavors.put("1", &Flavor{ID: "1", Name: "m1.small", RAM: 2048, VCPUs: 1, Disk: 20})
 	s.flavors.put("2", &Flavor{ID: "2", Name: "m1.large", RAM: 8192, VCPUs: 4, Disk: 80})
@@ -419,7 +422,10 @@ func anys[T any](list []*T) []any {
 
 // Distort implements simkit.Cloud.
 func (*Sim) Distort() map[string]simkit.Distortion {
-	kinds := []string{"detail", "ports", "loadbalancers", "listeners", "pools", "members", "healthmonitors", "floatingips", "networks", "subnets", "security-groups", "security-group-rules"}
+	kinds := []string{
+		"detail", "ports", "loadbalancers", "listeners", "pools", "members", "healthmonitors", "floatingips", "networks", "subnets",
+		"security-groups", "security-group-rules",
+	}
 	keyOf := func(r *http.Request) string {
 		kind := path.Base(r.URL.Path)
 		if kind == "detail" {
