@@ -1,0 +1,258 @@
+package gce
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/oauth2"
+	"golang.org/x/oauth2/google"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/registry"
+)
+
+const (
+	scope = "https://www.googleapis.com/auth/cloud-platform"
+	// tokenMargin is how long before its end a token is replaced.
+	tokenMargin = 2 * time.Minute
+	// refusedPause is the least time between two tokens that were asked for because the one before was refused.
+	refusedPause = 20 * time.Second
+	// maxText bounds an answer of the metadata server, and of who gives tokens.
+	maxText = 64 << 10
+)
+
+// metadata asks the metadata server of the machine that the program runs on.
+type metadata struct {
+	http *cloudapi.Client
+	url  string
+}
+
+func newMetadata(c Config, in registry.Inputs) *metadata {
+	return &metadata{
+		url: "http://" + c.MetadataHost + "/computeMetadata/v1/",
+		http: cloudapi.NewClient(cloudapi.Config{
+			Provider: Name, UserAgent: "anyccm/" + in.Version, Timeout: 5 * time.Second, Dial: in.Dial,
+			Operation: func(*http.Request) string { return "GET metadata" },
+		}),
+	}
+}
+
+// text reads one value.
+func (m *metadata) text(ctx context.Context, key string) (string, error) {
+	what := "asking the metadata server for " + key
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.url+key, nil)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", what, err)
+	}
+	request.Header.Set("Metadata-Flavor", "Google")
+	answer, err := m.http.Do(request)
+	if err != nil {
+		return "", cloudapi.Describe(err, what)
+	}
+	defer answer.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(answer.Body, maxText))
+	switch {
+	case err != nil:
+		return "", cloudapi.Describe(err, what)
+	case answer.StatusCode != http.StatusOK || answer.Header.Get("Metadata-Flavor") != "Google":
+		return "", &cloudapi.Error{
+			Class: cloudapi.ErrTransient, Operation: what, Status: answer.StatusCode,
+			Message: "the answer is not that of a metadata server; outside of Google's cloud, set project-id, local-zone, network-name and token-url in the cloud config",
+		}
+	}
+	return strings.TrimSpace(string(data)), nil
+}
+
+// last reads a value that is a path, and returns its last part.
+func (m *metadata) last(ctx context.Context, key string) (string, error) {
+	text, err := m.text(ctx, key)
+	return text[strings.LastIndex(text, "/")+1:], err
+}
+
+// tokens gives the token of each call, and asks for another one before it ends.
+type tokens struct {
+	fetch func(context.Context) (*oauth2.Token, error)
+
+	// turn holds the latest token, for one caller at a time; fetched is when it was asked for.
+	turn    chan struct{}
+	current *oauth2.Token
+	fetched time.Time
+}
+
+func newTokens(c Config, in registry.Inputs, m *metadata) *tokens {
+	t := &tokens{turn: make(chan struct{}, 1)}
+	switch c.TokenURL {
+	case "":
+		t.fetch = m.token
+	case tokenURLDefault:
+		t.fetch = fromFile(c.CredentialsFile, in)
+	default:
+		t.fetch = alternate(c, in, m)
+	}
+	return t
+}
+
+// token is that of the service account of the machine.
+func (m *metadata) token(ctx context.Context) (*oauth2.Token, error) {
+	text, err := m.text(ctx, "instance/service-accounts/default/token")
+	if err != nil {
+		return nil, err
+	}
+	var answer struct {
+		Token   string `json:"access_token"`
+		Expires int    `json:"expires_in"`
+	}
+	if err := json.Unmarshal([]byte(text), &answer); err != nil || answer.Token == "" {
+		return nil, errors.New("the metadata server's answer holds no token; give the instance a service account")
+	}
+	return &oauth2.Token{AccessToken: answer.Token, Expiry: time.Now().Add(time.Duration(answer.Expires) * time.Second)}, nil
+}
+
+// tokenClient is for those who give tokens. Their answers must not be logged, and asking twice does no harm.
+func tokenClient(in registry.Inputs) *cloudapi.Client {
+	return cloudapi.NewClient(cloudapi.Config{
+		Provider: Name, UserAgent: "anyccm/" + in.Version, Dial: in.Dial,
+		Operation:  func(*http.Request) string { return "POST token" },
+		Limits:     []cloudapi.Limit{{PerSecond: 0.05, Burst: 3}},
+		Repeatable: func(*http.Request) bool { return true },
+	})
+}
+
+// fromFile reads the credential again each time, so that a rotated one is used.
+func fromFile(path string, in registry.Inputs) func(context.Context) (*oauth2.Token, error) {
+	client := tokenClient(in)
+	return func(ctx context.Context) (*oauth2.Token, error) {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("reading the file of GOOGLE_APPLICATION_CREDENTIALS: %w", err)
+		}
+		var kind struct {
+			Type google.CredentialsType `json:"type"`
+		}
+		if json.Unmarshal(data, &kind) != nil || kind.Type == "" {
+			return nil, errors.New("the file of GOOGLE_APPLICATION_CREDENTIALS holds no credential: it has no type")
+		}
+		ctx = context.WithValue(ctx, oauth2.HTTPClient, client.Client)
+		credentials, err := google.CredentialsFromJSONWithType(ctx, data, kind.Type, scope)
+		if err != nil {
+			return nil, errors.New("the file of GOOGLE_APPLICATION_CREDENTIALS cannot be used: " + kindOnly(err))
+		}
+		token, err := credentials.TokenSource.Token()
+		if err != nil {
+			return nil, cloudapi.Describe(err, "asking for a token with the file of GOOGLE_APPLICATION_CREDENTIALS")
+		}
+		return token, nil
+	}
+}
+
+// kindOnly is what an error of the parser says without quoting the file.
+func kindOnly(err error) string {
+	text := err.Error()
+	if i := strings.IndexAny(text, "{\"'"); i >= 0 {
+		return strings.TrimSpace(text[:i])
+	}
+	return text
+}
+
+// alternate asks the configured address for a token, authorised by the machine's own.
+func alternate(c Config, in registry.Inputs, m *metadata) func(context.Context) (*oauth2.Token, error) {
+	client := tokenClient(in)
+	const what = "asking token-url for a token"
+	return func(ctx context.Context) (*oauth2.Token, error) {
+		own, err := m.token(ctx)
+		if err != nil {
+			return nil, err
+		}
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.TokenURL, bytes.NewReader([]byte(c.TokenBody.Reveal())))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", what, err)
+		}
+		request.Header.Set("Content-Type", "application/json")
+		request.Header.Set("Authorization", "Bearer "+own.AccessToken)
+		answer, err := client.Do(request)
+		if err != nil {
+			return nil, cloudapi.Describe(err, what)
+		}
+		defer answer.Body.Close()
+		var token struct {
+			AccessToken string    `json:"accessToken"`
+			ExpireTime  time.Time `json:"expireTime"`
+		}
+		err = json.NewDecoder(io.LimitReader(answer.Body, maxText)).Decode(&token)
+		if answer.StatusCode != http.StatusOK || err != nil || token.AccessToken == "" {
+			return nil, &cloudapi.Error{
+				Class: cloudapi.ErrUnauthorized, Operation: what, Status: answer.StatusCode, Message: "the answer holds no token",
+			}
+		}
+		return &oauth2.Token{AccessToken: token.AccessToken, Expiry: token.ExpireTime}, nil
+	}
+}
+
+// token returns one that is good for a while. refused is one that the API did not accept, "" if there is none.
+func (t *tokens) token(ctx context.Context, refused string) (string, error) {
+	select {
+	case t.turn <- struct{}{}:
+	case <-ctx.Done():
+		return "", fmt.Errorf("waiting for a token: %w", ctx.Err())
+	}
+	defer func() { <-t.turn }()
+	stale := t.current == nil || time.Until(t.current.Expiry) < tokenMargin ||
+		(refused == t.current.AccessToken && time.Since(t.fetched) >= refusedPause)
+	if !stale {
+		return t.current.AccessToken, nil
+	}
+	token, err := t.fetch(ctx)
+	if err != nil {
+		return "", err
+	}
+	t.current, t.fetched = token, time.Now()
+	return token.AccessToken, nil
+}
+
+// authorized puts a token into each call, and tries once more with another one where it is refused.
+type authorized struct {
+	tokens *tokens
+	host   string
+	next   http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (a *authorized) RoundTrip(r *http.Request) (*http.Response, error) {
+	if cloudapi.HostOf(r.URL.String()) != a.host {
+		return nil, fmt.Errorf("the credential is for %s, and %s was asked", a.host, r.URL.Host)
+	}
+	token, err := a.tokens.token(r.Context(), "")
+	if err != nil {
+		return nil, err
+	}
+	answer, err := a.next.RoundTrip(bearing(r, token))
+	if err != nil || answer.StatusCode != http.StatusUnauthorized || (r.Body != nil && r.GetBody == nil) {
+		return answer, err
+	}
+	another, tokenErr := a.tokens.token(r.Context(), token)
+	if tokenErr != nil || another == token {
+		return answer, nil
+	}
+	again := bearing(r, another)
+	if r.GetBody != nil {
+		if again.Body, err = r.GetBody(); err != nil {
+			return nil, fmt.Errorf("repeating a call with another token: %w", err)
+		}
+	}
+	answer.Body.Close()
+	return a.next.RoundTrip(again)
+}
+
+func bearing(r *http.Request, token string) *http.Request {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+token)
+	return r
+}

@@ -1,0 +1,460 @@
+package gcesim
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+func completeForwardingRule(s *Sim, at location, d document) *refusal {
+	target, backend := text(d, "target"), text(d, "backendService")
+	if (target == "") == (backend == "") {
+		return invalid("Invalid value for field 'resource.target': '%s'. Exactly one of target and backendService is needed.", target)
+	}
+	protocol := text(d, "IPProtocol")
+	if protocol == "" {
+		protocol = "TCP"
+	}
+	if !slices.Contains([]string{"TCP", "UDP", "ESP", "AH", "SCTP", "ICMP", "L3_DEFAULT"}, protocol) {
+		return invalid("Invalid value for field 'resource.IPProtocol': '%s'.", protocol)
+	}
+	d["IPProtocol"] = protocol
+	if err := checkPorts(d, target != ""); err != nil {
+		return err
+	}
+	d["networkTier"] = orText(d["networkTier"], "PREMIUM")
+	d["loadBalancingScheme"] = orText(d["loadBalancingScheme"], "EXTERNAL")
+	d["description"] = orText(d["description"], "")
+	if d["loadBalancingScheme"] == "INTERNAL" {
+		delete(d, "networkTier")
+		d["networkTier"] = "PREMIUM"
+	}
+	for _, key := range []string{"network", "subnetwork", "target", "backendService"} {
+		if v := text(d, key); v != "" {
+			d[key] = linkTo(at.resource(v))
+		}
+	}
+	if err := s.takeAddress(at, d); err != nil {
+		return err
+	}
+	d["fingerprint"], d["labelFingerprint"] = "abcdef0123A=", "abcdef0123A="
+	d["selfLinkWithId"] = linkTo(at.path())
+	if d["allowGlobalAccess"] == false {
+		delete(d, "allowGlobalAccess")
+	}
+	return nil
+}
+
+func orText(v any, standard string) any {
+	if t, ok := v.(string); ok && t != "" {
+		return t
+	}
+	return standard
+}
+
+func checkPorts(d document, pool bool) *refusal {
+	portRange, ports := text(d, "portRange"), strs(d["ports"])
+	switch {
+	case pool && (len(ports) > 0 || d["allPorts"] == true):
+		return invalid("Invalid value for field 'resource.ports'. Ports are for rules with a backend service.")
+	case !pool && portRange != "":
+		return invalid("Invalid value for field 'resource.portRange': '%s'. A port range is for rules with a target.", portRange)
+	case len(ports) > 5:
+		return invalid("Invalid value for field 'resource.ports'. At most five ports.")
+	case len(ports) > 0 && d["allPorts"] == true:
+		return invalid("Invalid value for field 'resource.allPorts'. Ports and allPorts exclude each other.")
+	}
+	if portRange == "" {
+		return nil
+	}
+	from, to, both := strings.Cut(portRange, "-")
+	if !both {
+		to = from
+	}
+	a, errA := strconv.Atoi(from)
+	b, errB := strconv.Atoi(to)
+	if errA != nil || errB != nil || a < 1 || b > 65535 || a > b {
+		return invalid("Invalid value for field 'resource.portRange': '%s'.", portRange)
+	}
+	d["portRange"] = fmt.Sprintf("%d-%d", a, b)
+	return nil
+}
+
+// takeAddress gives a forwarding rule the address that it asks for, or a new one.
+func (s *Sim) takeAddress(at location, d document) *refusal {
+	internal := d["loadBalancingScheme"] == "INTERNAL"
+	ip := text(d, "IPAddress")
+	if strings.Contains(ip, "/") {
+		reserved, ok := s.objects[at.resource(ip)]
+		if !ok {
+			return missing(at.resource(ip))
+		}
+		ip = text(reserved, "address")
+	}
+	if ip == "" {
+		d["IPAddress"] = s.newAddress(internal, text(d, "subnetwork"))
+		return nil
+	}
+	if _, err := netip.ParseAddr(ip); err != nil {
+		return invalid("Invalid value for field 'resource.IPAddress': '%s'.", ip)
+	}
+	reserved := s.reserved(at, ip)
+	switch {
+	case !internal && reserved == nil:
+		return invalid("Invalid value for field 'resource.IPAddress': '%s'. The specified external IP address '%s' was not found in region '%s'.", ip, ip, at.region())
+	case !internal && text(reserved, "networkTier") != d["networkTier"]:
+		return invalid("Invalid value for field 'resource.IPAddress': '%s'. The network tier of the address is %s.", ip, text(reserved, "networkTier"))
+	case internal:
+		subnet := s.objects[at.resource(text(d, "subnetwork"))]
+		within, _ := netip.ParsePrefix(text(subnet, "ipCidrRange"))
+		if !within.Contains(netip.MustParseAddr(ip)) {
+			return invalid("Invalid value for field 'resource.IPAddress': '%s'. Requested IP is not within the range of subnetwork '%s'.", ip, text(d, "subnetwork"))
+		}
+	}
+	for p, o := range s.objects {
+		other := parsePath(p)
+		if other.collection == "forwardingRules" && other.name != at.name && text(o, "IPAddress") == ip && o["IPProtocol"] == d["IPProtocol"] && overlap(o, d) {
+			return invalid("Invalid value for field 'resource.IPAddress': '%s'. Specified IP address is in-use and would result in a conflict.", ip)
+		}
+	}
+	return nil
+}
+
+func overlap(a, b document) bool {
+	if text(a, "portRange") == "" || text(b, "portRange") == "" {
+		return true
+	}
+	span := func(d document) (from, to int) {
+		_, _ = fmt.Sscanf(text(d, "portRange"), "%d-%d", &from, &to) // its form was checked
+		return from, to
+	}
+	fromA, toA := span(a)
+	fromB, toB := span(b)
+	return fromA <= toB && fromB <= toA
+}
+
+func (s *Sim) reserved(at location, ip string) document {
+	for p, o := range s.objects {
+		if other := parsePath(p); other.collection == "addresses" && other.project == at.project && text(o, "address") == ip {
+			return o
+		}
+	}
+	return nil
+}
+
+func (s *Sim) newAddress(internal bool, subnet string) string {
+	s.addresses++
+	if internal {
+		if within, err := netip.ParsePrefix(text(s.objects[location{}.resource(subnet)], "ipCidrRange")); err == nil {
+			ip := within.Masked().Addr()
+			for range s.addresses%200 + 5 {
+				ip = ip.Next()
+			}
+			return ip.String()
+		}
+		return fmt.Sprintf("10.128.15.%d", s.addresses%250+1)
+	}
+	return fmt.Sprintf("203.0.%d.%d", 113+s.addresses/250, s.addresses%250+1)
+}
+
+func completeAddress(s *Sim, at location, d document) *refusal {
+	d["addressType"] = orText(d["addressType"], "EXTERNAL")
+	internal := d["addressType"] == "INTERNAL"
+	d["description"] = orText(d["description"], "")
+	if v := text(d, "subnetwork"); v != "" {
+		d["subnetwork"] = linkTo(at.resource(v))
+	}
+	if internal {
+		d["purpose"] = orText(d["purpose"], "GCE_ENDPOINT")
+	}
+	d["networkTier"] = orText(d["networkTier"], "PREMIUM")
+	ip := text(d, "address")
+	if ip == "" {
+		ip = s.newAddress(internal, text(d, "subnetwork"))
+		d["address"] = ip
+	} else {
+		if s.reserved(at, ip) != nil {
+			if internal {
+				return &refusal{http.StatusConflict, "alreadyExists", "The internal address '" + ip + "' is already reserved"}
+			}
+			return invalid("Invalid value for field 'resource.address': '%s'. Specified IP address is already reserved.", ip)
+		}
+		rule := s.ruleWith(ip)
+		if rule == nil && !internal {
+			return invalid("Invalid value for field 'resource.address': '%s'. Specified IP address is not available.", ip)
+		}
+		if rule != nil && !internal && rule["networkTier"] != d["networkTier"] {
+			return invalid("Invalid value for field 'resource.networkTier': '%v'. The address is of tier %v.", d["networkTier"], rule["networkTier"])
+		}
+	}
+	d["status"], d["labelFingerprint"] = "RESERVED", "abcdef0123A="
+	if s.ruleWith(ip) != nil {
+		d["status"], d["users"] = "IN_USE", []any{s.ruleWith(ip)["selfLink"]}
+	}
+	return nil
+}
+
+func (s *Sim) ruleWith(ip string) document {
+	for p, o := range s.objects {
+		if parsePath(p).collection == "forwardingRules" && text(o, "IPAddress") == ip {
+			return o
+		}
+	}
+	return nil
+}
+
+func setTarget(s *Sim, at location, d, body document) *refusal {
+	target := at.resource(text(body, "target"))
+	if _, ok := s.objects[target]; !ok {
+		return missing(target)
+	}
+	if parsePath(target).collection != "targetPools" {
+		return invalid("Invalid value for field 'target': '%s'.", text(body, "target"))
+	}
+	d["target"] = linkTo(target)
+	return nil
+}
+
+func completeTargetPool(s *Sim, at location, d document) *refusal {
+	affinity := fmt.Sprint(orText(d["sessionAffinity"], "NONE"))
+	if !slices.Contains([]string{"NONE", "CLIENT_IP", "CLIENT_IP_PROTO"}, affinity) {
+		return invalid("Invalid value for field 'resource.sessionAffinity': '%s'.", affinity)
+	}
+	d["sessionAffinity"] = affinity
+	members := strs(d["instances"])
+	if len(members) > 200 {
+		return invalid("Invalid value for field 'resource.instances'. At most 200 instances when a pool is made.")
+	}
+	delete(d, "instances")
+	if err := s.addLinks(at, d, "instances", members); err != nil {
+		return err
+	}
+	checks := strs(d["healthChecks"])
+	if len(checks) > 1 {
+		return invalid("Invalid value for field 'resource.healthChecks'. At most one health check.")
+	}
+	delete(d, "healthChecks")
+	return s.addLinks(at, d, "healthChecks", checks)
+}
+
+// addLinks adds links to a list; those that are there already stay alone.
+func (s *Sim) addLinks(at location, d document, key string, add []string) *refusal {
+	list, _ := d[key].([]any)
+	list = slices.Clone(list)
+	for _, l := range add {
+		p := at.resource(l)
+		other := parsePath(p)
+		if key == "instances" && other.region() != at.region() {
+			return invalid("Invalid value for field 'resource.instances': '%s'. The instance is not in the region of the pool.", l)
+		}
+		if key == "healthChecks" && other.collection != "httpHealthChecks" {
+			return invalid("Invalid value for field 'resource.healthChecks': '%s'. Target pools take legacy HTTP health checks.", l)
+		}
+		if _, ok := s.objects[p]; !ok {
+			return missing(p)
+		}
+		if !slices.Contains(list, any(linkTo(p))) {
+			list = append(list, linkTo(p))
+		}
+	}
+	if len(list) > 0 {
+		d[key] = list
+	}
+	return nil
+}
+
+// members reads the list of objects with one link each that calls on pools and groups take.
+func members(body document, key, inner string) (list []string) {
+	all, _ := body[key].([]any)
+	for _, e := range all {
+		if o, ok := e.(map[string]any); ok {
+			list = append(list, text(o, inner))
+		}
+	}
+	return list
+}
+
+func addMembers(key, inner string, most int) func(s *Sim, at location, d, body document) *refusal {
+	return func(s *Sim, at location, d, body document) *refusal {
+		add := members(body, key, inner)
+		if len(add) == 0 || len(add) > max(most, 1) {
+			return invalid("Invalid value for field '%s'. %d entries, where 1 to %d are allowed.", key, len(add), most)
+		}
+		if key == "healthChecks" && len(strs(d[key])) > 0 {
+			return invalid("Invalid value for field 'healthChecks'. At most one health check.")
+		}
+		return s.addLinks(at, d, key, add)
+	}
+}
+
+func removeMembers(key, inner string) func(s *Sim, at location, d, body document) *refusal {
+	return func(_ *Sim, at location, d, body document) *refusal {
+		remove := members(body, key, inner)
+		if len(remove) == 0 || len(remove) > 1000 {
+			return invalid("Invalid value for field '%s'. %d entries.", key, len(remove))
+		}
+		list, _ := d[key].([]any)
+		for _, l := range remove {
+			list = without(list, at.resource(l))
+		}
+		d[key] = list
+		if len(list) == 0 {
+			delete(d, key)
+		}
+		return nil
+	}
+}
+
+// checkNumbers adds the standard numbers of a health check, and compares them.
+func checkNumbers(d document) *refusal {
+	for key, standard := range map[string]float64{"checkIntervalSec": 5, "timeoutSec": 5, "healthyThreshold": 2, "unhealthyThreshold": 2} {
+		n, ok := d[key].(float64)
+		if !ok {
+			d[key], n = standard, standard
+		}
+		if n < 1 || n > 300 {
+			return invalid("Invalid value for field 'resource.%s': '%v'.", key, n)
+		}
+	}
+	if d["timeoutSec"].(float64) > d["checkIntervalSec"].(float64) { //nolint:forcetypeassert // set above
+		return invalid("Invalid value for field 'resource.timeoutSec'. It must be no more than checkIntervalSec.")
+	}
+	return nil
+}
+
+func completeHTTPCheck(_ *Sim, _ location, d document) *refusal {
+	if _, ok := d["port"].(float64); !ok {
+		d["port"] = 80.0
+	}
+	d["requestPath"] = orText(d["requestPath"], "/")
+	d["proxyHeader"] = "NONE"                                  // the answers of the real API have it, though its description does not
+	if port := d["port"].(float64); port < 1 || port > 65535 { //nolint:forcetypeassert // set above
+		return invalid("Invalid value for field 'resource.port': '%v'.", port)
+	}
+	return checkNumbers(d)
+}
+
+func completeHealthCheck(_ *Sim, _ location, d document) *refusal {
+	if text(d, "type") != "HTTP" {
+		return invalid("Invalid value for field 'resource.type': '%s'. Only HTTP is simulated.", text(d, "type"))
+	}
+	check, _ := d["httpHealthCheck"].(map[string]any)
+	port, _ := check["port"].(float64)
+	if check == nil || port < 1 || port > 65535 {
+		return invalid("Invalid value for field 'resource.httpHealthCheck.port': '%v'.", port)
+	}
+	check["proxyHeader"], check["requestPath"] = orText(check["proxyHeader"], "NONE"), orText(check["requestPath"], "/")
+	return checkNumbers(d)
+}
+
+func completeBackendService(s *Sim, at location, d document) *refusal {
+	if !slices.Contains([]string{"INTERNAL", "EXTERNAL"}, text(d, "loadBalancingScheme")) {
+		return invalid("Invalid value for field 'resource.loadBalancingScheme': '%s'.", text(d, "loadBalancingScheme"))
+	}
+	if p := text(d, "protocol"); !slices.Contains([]string{"TCP", "UDP", "UNSPECIFIED"}, p) {
+		return invalid("Invalid value for field 'resource.protocol': '%s'.", p)
+	}
+	if len(strs(d["healthChecks"])) != 1 {
+		return invalid("Invalid value for field 'resource.healthChecks'. Exactly one health check is needed.")
+	}
+	var checks []any
+	for _, p := range links(at, d["healthChecks"]) {
+		checks = append(checks, linkTo(p))
+	}
+	d["healthChecks"] = checks
+	groups := map[string]bool{}
+	list, _ := d["backends"].([]any)
+	for _, b := range list {
+		backend, _ := b.(map[string]any)
+		p := at.resource(text(backend, "group"))
+		if groups[p] {
+			return invalid("Invalid value for field 'resource.backends'. The group '%s' is there twice.", p)
+		}
+		if parsePath(p).region() != at.region() {
+			return invalid("Invalid value for field 'resource.backends': '%s'. The group is in another region.", p)
+		}
+		groups[p] = true
+		backend["group"], backend["balancingMode"] = linkTo(p), orText(backend["balancingMode"], "CONNECTION")
+	}
+	s.number++
+	d["fingerprint"] = fmt.Sprintf("fp%08d=", s.number)
+	d["sessionAffinity"], d["description"] = orText(d["sessionAffinity"], "NONE"), orText(d["description"], "")
+	for key, standard := range map[string]any{
+		"timeoutSec": 30.0, "affinityCookieTtlSec": 0.0, "connectionDraining": map[string]any{"drainingTimeoutSec": 0.0},
+		"iap": map[string]any{"enabled": false},
+	} {
+		if d[key] == nil {
+			d[key] = standard
+		}
+	}
+	return nil
+}
+
+func backendUses(at location, d document) []string {
+	used := links(at, d["healthChecks"])
+	list, _ := d["backends"].([]any)
+	for _, b := range list {
+		if backend, ok := b.(map[string]any); ok {
+			used = append(used, links(at, backend["group"])...)
+		}
+	}
+	return used
+}
+
+func completeInstanceGroup(_ *Sim, _ location, d document) *refusal {
+	d["size"], d["fingerprint"] = 0, "abcdef0123A="
+	d["description"] = orText(d["description"], "")
+	return nil
+}
+
+func addToGroup(s *Sim, at location, d, body document) *refusal {
+	add := members(body, "instances", "instance")
+	list, _ := d["members"].([]any)
+	list = slices.Clone(list)
+	if len(add) == 0 || len(list)+len(add) > 1000 {
+		return invalid("Invalid value for field 'instances'. A group holds 1 to 1000 instances.")
+	}
+	for _, l := range add {
+		p := at.resource(l)
+		if parsePath(p).scope != at.scope {
+			return invalid("Invalid value for field 'instances': '%s'. The instance is in another zone.", l)
+		}
+		if _, ok := s.objects[p]; !ok {
+			return missing(p)
+		}
+		if slices.Contains(list, any(linkTo(p))) {
+			return &refusal{http.StatusBadRequest, "memberAlreadyExists", "Member '" + p + "' is already a member of '" + at.path() + "'."}
+		}
+		for q, o := range s.objects {
+			other := parsePath(q).collection == "instanceGroups" && q != at.path() && slices.Contains(strs(o["members"]), linkTo(p))
+			if other && s.userOf(q) != "" {
+				return &refusal{
+					http.StatusBadRequest, "instanceInMultipleLoadBalancedIgs",
+					"Validation failed for instance '" + p + "': instance may belong to at most one load-balanced instance group.",
+				}
+			}
+		}
+		list = append(list, linkTo(p))
+	}
+	d["members"], d["size"] = list, len(list)
+	d["network"] = linkTo("projects/" + at.project + "/global/networks/" + Network)
+	d["subnetwork"] = linkTo("projects/" + at.project + "/regions/" + at.region() + "/subnetworks/" + Subnet)
+	return nil
+}
+
+func removeFromGroup(_ *Sim, at location, d, body document) *refusal {
+	remove := members(body, "instances", "instance")
+	list, _ := d["members"].([]any)
+	for _, l := range remove {
+		p := at.resource(l)
+		if !slices.Contains(list, any(linkTo(p))) {
+			return &refusal{http.StatusBadRequest, "memberNotFound", "The instance '" + p + "' is not a member of '" + at.path() + "'."}
+		}
+		list = without(list, p)
+	}
+	d["members"], d["size"] = list, len(list)
+	return nil
+}

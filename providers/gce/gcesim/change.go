@@ -1,0 +1,340 @@
+package gcesim
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+
+	compute "google.golang.org/api/compute/v1"
+)
+
+// HostProject is the project of a shared network.
+const HostProject = "host-project"
+
+// collection says how the objects of a kind are kept.
+type collection struct {
+	kind, scope string
+	// form returns the API's type, for strict decoding.
+	form func() any
+	// complete checks an object that is asked for, and adds what the API adds.
+	complete func(s *Sim, at location, d document) *refusal
+	// uses are the objects that an object refers to, by their paths, which must exist and stay.
+	uses func(at location, d document) []string
+	// replace is set where PUT and PATCH are there; fingerprint where they need the current one.
+	replace, fingerprint bool
+	// actions are the further calls on an object.
+	actions map[string]action
+	// fixed objects are made behind the API's back alone.
+	fixed bool
+}
+
+// action changes an object by a call of its own.
+type action struct {
+	form func() any
+	make func(s *Sim, at location, d, body document) *refusal
+	kind string
+}
+
+var collections map[string]collection
+
+var groupActions = map[string]action{
+	"addInstances":    {func() any { return new(compute.InstanceGroupsAddInstancesRequest) }, addToGroup, "addInstances"},
+	"removeInstances": {func() any { return new(compute.InstanceGroupsRemoveInstancesRequest) }, removeFromGroup, "removeInstances"},
+}
+
+func asItIs(*Sim, location, document) *refusal { return nil }
+
+func init() { //nolint:gochecknoinits // the table refers to functions that read it
+	collections = map[string]collection{
+		"instances":   {kind: "compute#instance", scope: "zones/", fixed: true, complete: asItIs},
+		"networks":    {kind: "compute#network", scope: "global", fixed: true, complete: asItIs},
+		"subnetworks": {kind: "compute#subnetwork", scope: "regions/", fixed: true, complete: asItIs},
+		"firewalls": {
+			kind: "compute#firewall", scope: "global", form: func() any { return new(compute.Firewall) }, complete: completeFirewall,
+			uses: func(at location, d document) []string { return links(at, d["network"]) }, replace: true,
+		},
+		"routes": {
+			kind: "compute#route", scope: "global", form: func() any { return new(compute.Route) }, complete: completeRoute,
+			uses: func(at location, d document) []string { return links(at, d["network"]) },
+		},
+		"addresses": {
+			kind: "compute#address", scope: "regions/", form: func() any { return new(compute.Address) }, complete: completeAddress,
+			uses: func(at location, d document) []string { return links(at, d["subnetwork"]) },
+		},
+		"forwardingRules": {
+			kind: "compute#forwardingRule", scope: "regions/", form: func() any { return new(compute.ForwardingRule) },
+			complete: completeForwardingRule,
+			uses: func(at location, d document) []string {
+				return links(at, d["target"], d["backendService"], d["subnetwork"], d["network"])
+			},
+			actions: map[string]action{"setTarget": {
+				form: func() any { return new(compute.TargetReference) }, kind: "SetTarget", make: setTarget,
+			}},
+		},
+		"targetPools": {
+			kind: "compute#targetPool", scope: "regions/", form: func() any { return new(compute.TargetPool) }, complete: completeTargetPool,
+			uses: func(at location, d document) []string { return links(at, d["healthChecks"]) },
+			actions: map[string]action{
+				"addInstance":    {func() any { return new(compute.TargetPoolsAddInstanceRequest) }, addMembers("instances", "instance", 1000), "addInstance"},
+				"removeInstance": {func() any { return new(compute.TargetPoolsRemoveInstanceRequest) }, removeMembers("instances", "instance"), "removeInstance"},
+				"addHealthCheck": {
+					func() any { return new(compute.TargetPoolsAddHealthCheckRequest) }, addMembers("healthChecks", "healthCheck", 1), "addHealthCheck",
+				},
+				"removeHealthCheck": {
+					func() any { return new(compute.TargetPoolsRemoveHealthCheckRequest) }, removeMembers("healthChecks", "healthCheck"),
+					"removeHealthCheck",
+				},
+			},
+		},
+		"httpHealthChecks": {
+			kind: "compute#httpHealthCheck", scope: "global", form: func() any { return new(compute.HttpHealthCheck) }, complete: completeHTTPCheck,
+			replace: true,
+		},
+		"healthChecks": {
+			kind: "compute#healthCheck", scope: "global", form: func() any { return new(compute.HealthCheck) }, replace: true,
+			complete: completeHealthCheck,
+		},
+		"backendServices": {
+			kind: "compute#backendService", scope: "regions/", form: func() any { return new(compute.BackendService) },
+			complete: completeBackendService, uses: backendUses, replace: true, fingerprint: true,
+		},
+		"instanceGroups": {
+			kind: "compute#instanceGroup", scope: "zones/", form: func() any { return new(compute.InstanceGroup) }, complete: completeInstanceGroup,
+			actions: groupActions,
+		},
+	}
+}
+
+var (
+	nameForm = regexp.MustCompile(`^[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?$`)
+	uuidForm = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+)
+
+// change serves every call that changes something, and listInstances.
+func (s *Sim) change(r *http.Request, at location, c collection) (document, *refusal) {
+	if at.collection == "instanceGroups" && at.action == "listInstances" && r.Method == http.MethodPost {
+		return s.listMembers(r, at)
+	}
+	request := r.URL.Query().Get("requestId")
+	if request != "" && (!uuidForm.MatchString(request) || request == "00000000-0000-0000-0000-000000000000") {
+		return nil, invalid("Invalid value for field 'requestId': '%s'.", request)
+	}
+	if p, again := s.byRequest[request]; again && request != "" {
+		return clone(s.operations[p].doc), nil
+	}
+	switch {
+	case c.fixed:
+	case r.Method == http.MethodPost && at.name == "":
+		return s.serveInsert(r, at, c, request)
+	case r.Method == http.MethodDelete && at.name != "" && at.action == "":
+		return s.serveDelete(at, request)
+	case r.Method == http.MethodPost && c.actions[at.action].make != nil:
+		return s.serveAction(r, at, c, request)
+	case (r.Method == http.MethodPut || r.Method == http.MethodPatch) && c.replace && at.action == "":
+		return s.serveReplace(r, at, c, request)
+	}
+	return nil, &refusal{http.StatusNotFound, "notFound", "Not Found"}
+}
+
+func (s *Sim) serveInsert(r *http.Request, at location, c collection, request string) (document, *refusal) {
+	d, err := read(r, c.form())
+	if err != nil {
+		return nil, err
+	}
+	name, _ := d["name"].(string)
+	if !nameForm.MatchString(name) {
+		return nil, invalid("Invalid value for field 'resource.name': '%s'. Must be a match of regex '(?:[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)'", name)
+	}
+	at.name = name
+	exists := &refusal{http.StatusConflict, "alreadyExists", "The resource '" + at.path() + "' already exists"}
+	if _, taken := s.objects[at.path()]; taken {
+		return nil, exists
+	}
+	readOnly(d)
+	if err := s.found(at, c, d); err != nil {
+		return nil, err
+	}
+	if err := c.complete(s, at, d); err != nil {
+		return nil, err
+	}
+	return s.start(at, "insert", request, func() *refusal {
+		if _, taken := s.objects[at.path()]; taken {
+			return exists
+		}
+		if err := s.found(at, c, d); err != nil {
+			return err
+		}
+		s.insert(at, d)
+		return nil
+	})
+}
+
+// readOnly removes what a request may name and the API ignores.
+func readOnly(d document) {
+	for _, key := range []string{
+		"id", "kind", "selfLink", "creationTimestamp", "region", "zone", "fingerprint", "labelFingerprint", "status", "users", "size",
+	} {
+		delete(d, key)
+	}
+}
+
+// insert puts an object in with what the API adds to each.
+func (s *Sim) insert(at location, d document) {
+	s.number++
+	d["id"] = numberText(s.number)
+	d["kind"] = collections[at.collection].kind
+	d["selfLink"] = linkTo(at.path())
+	if _, ok := d["creationTimestamp"]; !ok {
+		d["creationTimestamp"] = "2024-04-01T12:34:56.123-07:00"
+	}
+	scopeLink(d, at)
+	s.objects[at.path()], s.born[at.path()] = clone(d), s.number
+}
+
+func (s *Sim) serveDelete(at location, request string) (document, *refusal) {
+	if _, ok := s.objects[at.path()]; !ok {
+		return nil, missing(at.path())
+	}
+	// What is in use shows at once or in the operation alone.
+	if user := s.userOf(at.path()); user != "" && s.number%2 == 0 {
+		return nil, inUse(at.path(), user)
+	}
+	return s.start(at, "delete", request, func() *refusal {
+		if user := s.userOf(at.path()); user != "" {
+			return inUse(at.path(), user)
+		}
+		delete(s.objects, at.path())
+		return nil
+	})
+}
+
+// userOf is the path of an object that refers to another one.
+func (s *Sim) userOf(path string) string {
+	for p, d := range s.objects {
+		at := parsePath(p)
+		if uses := collections[at.collection].uses; uses != nil {
+			for _, used := range uses(at, d) {
+				if used == path {
+					return p
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// found checks that what an object refers to exists.
+func (s *Sim) found(at location, c collection, d document) *refusal {
+	if c.uses == nil {
+		return nil
+	}
+	for _, p := range c.uses(at, d) {
+		if _, ok := s.objects[p]; !ok {
+			return missing(p)
+		}
+	}
+	return nil
+}
+
+func (s *Sim) serveAction(r *http.Request, at location, c collection, request string) (document, *refusal) {
+	a := c.actions[at.action]
+	at.action = ""
+	body, err := read(r, a.form())
+	if err != nil {
+		return nil, err
+	}
+	d, ok := s.objects[at.path()]
+	if !ok {
+		return nil, missing(at.path())
+	}
+	if err := a.make(s, at, clone(d), body); err != nil { // what is wrong with it shows at once
+		return nil, err
+	}
+	return s.start(at, a.kind, request, func() *refusal {
+		current, ok := s.objects[at.path()]
+		if !ok {
+			return missing(at.path())
+		}
+		return a.make(s, at, current, body)
+	})
+}
+
+func (s *Sim) serveReplace(r *http.Request, at location, c collection, request string) (document, *refusal) {
+	body, err := read(r, c.form())
+	if err != nil {
+		return nil, err
+	}
+	current, ok := s.objects[at.path()]
+	if !ok {
+		return nil, missing(at.path())
+	}
+	if c.fingerprint && body["fingerprint"] != current["fingerprint"] {
+		return nil, &refusal{http.StatusPreconditionFailed, "conditionNotMet", "Invalid fingerprint."}
+	}
+	next := document{}
+	kind := "update"
+	if r.Method == http.MethodPatch {
+		next, kind = clone(current), "patch"
+		if at.collection == "firewalls" {
+			kind = "compute.firewalls.patch"
+		}
+	}
+	if name, ok := body["name"]; ok && name != at.name {
+		return nil, invalid("Invalid value for field 'resource.name': '%v'. The name cannot be changed.", name)
+	}
+	readOnly(body)
+	for k, v := range body {
+		next[k] = v
+		if list, ok := v.([]any); v == nil || (ok && len(list) == 0) {
+			delete(next, k)
+		}
+	}
+	next["name"], next["creationTimestamp"] = at.name, current["creationTimestamp"]
+	if err := s.found(at, c, next); err != nil {
+		return nil, err
+	}
+	if err := c.complete(s, at, next); err != nil {
+		return nil, err
+	}
+	return s.start(at, kind, request, func() *refusal {
+		if _, ok := s.objects[at.path()]; !ok {
+			return missing(at.path())
+		}
+		id, born := current["id"], s.born[at.path()]
+		s.insert(at, next)
+		s.objects[at.path()]["id"], s.born[at.path()] = id, born
+		return nil
+	})
+}
+
+// links are the paths that fields of an object refer to.
+func links(at location, fields ...any) (paths []string) {
+	for _, f := range fields {
+		switch f := f.(type) {
+		case string:
+			if f != "" {
+				paths = append(paths, at.resource(f))
+			}
+		case []any:
+			paths = append(paths, links(at, f...)...)
+		}
+	}
+	return paths
+}
+
+func strs(v any) (list []string) {
+	all, _ := v.([]any)
+	for _, e := range all {
+		if text, ok := e.(string); ok {
+			list = append(list, text)
+		}
+	}
+	return list
+}
+
+func text(d document, key string) string {
+	t, _ := d[key].(string)
+	return t
+}
+
+func lower(d document, key string) string { return strings.ToLower(text(d, key)) }

@@ -1,0 +1,324 @@
+package gcesim
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// maxPage is the most that a page holds, and what it holds where nothing is asked.
+const maxPage = 500
+
+// refusal is an error of the API.
+type refusal struct {
+	status          int
+	reason, message string
+}
+
+func (e refusal) write(w http.ResponseWriter) {
+	reply(w, e.status, map[string]any{"error": map[string]any{
+		"code": e.status, "message": e.message, "errors": []any{map[string]any{"domain": "global", "reason": e.reason, "message": e.message}},
+	}})
+}
+
+func invalid(format string, args ...any) *refusal {
+	return &refusal{http.StatusBadRequest, "invalid", fmt.Sprintf(format, args...)}
+}
+
+func missing(path string) *refusal {
+	return &refusal{http.StatusNotFound, "notFound", fmt.Sprintf("The resource '%s' was not found", path)}
+}
+
+func inUse(path, by string) *refusal {
+	kind := map[string]string{
+		"targetPools": "target_pool", "httpHealthChecks": "http_health_check", "healthChecks": "health_check", "backendServices": "backend_service",
+		"instanceGroups": "instance_group", "addresses": "address",
+	}[parsePath(path).collection]
+	return &refusal{
+		http.StatusBadRequest, "resourceInUseByAnotherResource",
+		fmt.Sprintf("The %s resource '%s' is already being used by '%s'", kind, path, by),
+	}
+}
+
+func reply(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json; charset=UTF-8")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // the client may have disconnected
+}
+
+// ServeHTTP speaks the API and the metadata server.
+func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s.Judge == nil || !strings.HasPrefix(r.URL.Path, apiRoot) {
+		s.serve(w, r)
+		return
+	}
+	body, _ := io.ReadAll(r.Body) // a body in memory
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	recorder := httptest.NewRecorder()
+	s.serve(recorder, r)
+	s.Judge(r, body, recorder.Code, recorder.Body.Bytes())
+	maps.Copy(w.Header(), recorder.Header())
+	w.WriteHeader(recorder.Code)
+	_, _ = w.Write(recorder.Body.Bytes()) // the client may have disconnected
+}
+
+func (s *Sim) serve(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.advance()
+	if strings.HasPrefix(r.URL.Path, metadataRoot) {
+		s.serveMetadata(w, r)
+		return
+	}
+	rest, api := strings.CutPrefix(r.URL.Path, apiRoot)
+	if auth := r.Header.Get("Authorization"); auth == "" || (s.token != "" && auth != "Bearer "+s.token) {
+		refusal{http.StatusUnauthorized, "authError", "Request had invalid authentication credentials."}.write(w)
+		return
+	}
+	at := parsePath(rest)
+	if !api || at.project == "" {
+		refusal{http.StatusNotFound, "notFound", "Not Found"}.write(w)
+		return
+	}
+	answer, err := s.handle(r, at)
+	if err != nil {
+		err.write(w)
+		return
+	}
+	if mask := r.URL.Query().Get("fields"); mask != "" {
+		selected, ok := selectFields(answer, mask)
+		if !ok {
+			invalid("Invalid field selection %s", mask).write(w)
+			return
+		}
+		answer = selected
+	}
+	reply(w, http.StatusOK, answer)
+}
+
+func (s *Sim) handle(r *http.Request, at location) (document, *refusal) {
+	method := r.Method + " " + at.collection
+	if n := s.throttled[method]; n > 0 {
+		s.throttled[method] = n - 1
+		return nil, &refusal{
+			http.StatusForbidden, "rateLimitExceeded",
+			"Quota exceeded for quota metric 'Queries' and limit 'Queries per minute' of service 'compute.googleapis.com'",
+		}
+	}
+	if s.denied[method] {
+		return nil, &refusal{
+			http.StatusForbidden, "forbidden",
+			fmt.Sprintf("Required 'compute.%s.%s' permission for '%s'", at.collection, verbs[r.Method], at.path()),
+		}
+	}
+	if !slices.Contains([]string{Project, HostProject, "123456789"}, at.project) {
+		return nil, missing("projects/" + at.project)
+	}
+	if at.project == "123456789" {
+		at.project = Project
+	}
+	switch {
+	case at.collection == "" && r.Method == http.MethodGet:
+		return document{"kind": "compute#project", "id": "123456789", "name": at.project, "selfLink": linkTo("projects/" + at.project)}, nil
+	case at.collection == "zones" || at.collection == "regions":
+		return s.places(r, at)
+	case at.collection == "operations":
+		return s.serveOperation(r, at)
+	}
+	if err := s.reachable(at); err != nil {
+		return nil, err
+	}
+	c, known := collections[at.collection]
+	if !known || (!at.aggregated && !strings.HasPrefix(at.scope, c.scope)) {
+		return nil, &refusal{http.StatusNotFound, "notFound", "Not Found"}
+	}
+	switch {
+	case r.Method == http.MethodGet && at.name == "":
+		return s.list(r, at, c)
+	case r.Method == http.MethodGet && at.action == "":
+		if d, ok := s.objects[at.path()]; ok {
+			return s.shown(at, d), nil
+		}
+		return nil, missing(at.path())
+	}
+	return s.change(r, at, c)
+}
+
+var verbs = map[string]string{
+	http.MethodGet: "get", http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "update", http.MethodDelete: "delete",
+}
+
+func (s *Sim) reachable(at location) *refusal {
+	if zone, ok := strings.CutPrefix(at.scope, "zones/"); ok {
+		if !slices.Contains(zones, zone) {
+			return invalid("Invalid value for field 'zone': '%s'. Unknown zone.", zone)
+		}
+		if s.down[zone] {
+			return &refusal{http.StatusServiceUnavailable, "backendError", "The zone '" + zone + "' is not reachable."}
+		}
+	}
+	if region, ok := strings.CutPrefix(at.scope, "regions/"); ok && region != Region && region != "europe-west1" {
+		return invalid("Invalid value for field 'region': '%s'. Unknown region.", region)
+	}
+	return nil
+}
+
+// places serves zones.
+func (s *Sim) places(r *http.Request, at location) (document, *refusal) {
+	if r.Method != http.MethodGet || at.collection != "zones" || at.name != "" {
+		return nil, &refusal{http.StatusNotFound, "notFound", "Not Found"}
+	}
+	all := make([]document, 0, len(zones))
+	for i, z := range zones {
+		region := z[:strings.LastIndex(z, "-")]
+		all = append(all, document{
+			"kind": "compute#zone", "id": fmt.Sprint(2000 + i), "name": z, "status": "UP", "creationTimestamp": "1969-12-31T16:00:00.000-08:00",
+			"description": z, "region": linkTo("projects/" + at.project + "/regions/" + region), "selfLink": linkTo("projects/" + at.project + "/zones/" + z),
+		})
+	}
+	return page(r, at, "compute#zoneList", all)
+}
+
+func (s *Sim) serveOperation(r *http.Request, at location) (document, *refusal) {
+	o := s.operations[location{project: at.project, scope: at.scope, collection: "operations", name: at.name}.path()]
+	if o == nil {
+		return nil, missing(at.path())
+	}
+	if (r.Method != http.MethodGet || at.action != "") && (r.Method != http.MethodPost || at.action != "wait") {
+		return nil, &refusal{http.StatusNotFound, "notFound", "Not Found"}
+	}
+	return clone(o.doc), nil // wait may return before the operation is done
+}
+
+// list serves a collection, or all collections of a kind.
+func (s *Sim) list(r *http.Request, at location, c collection) (document, *refusal) {
+	match, err := parseFilter(r.URL.Query().Get("filter"))
+	if err != nil {
+		return nil, err
+	}
+	paths := slices.SortedFunc(maps.Keys(s.objects), func(a, b string) int { return s.born[a] - s.born[b] })
+	var found []document
+	for _, p := range paths {
+		o := parsePath(p)
+		in := o.project == at.project && o.collection == at.collection && (at.aggregated || o.scope == at.scope)
+		if zone, zonal := strings.CutPrefix(o.scope, "zones/"); in && zonal && s.down[zone] {
+			continue
+		}
+		if in && match(s.objects[p]) {
+			found = append(found, s.shown(o, s.objects[p]))
+		}
+	}
+	if at.aggregated {
+		return s.aggregated(r, at, c, found)
+	}
+	return page(r, at, c.kind+"List", found)
+}
+
+// aggregated groups a page by zones; those that have nothing on it say so.
+func (s *Sim) aggregated(r *http.Request, at location, c collection, found []document) (document, *refusal) {
+	flat, err := page(r, at, c.kind+"AggregatedList", found)
+	if err != nil {
+		return nil, err
+	}
+	items := map[string]any{}
+	unreachable := []any{}
+	for _, z := range zones {
+		items["zones/"+z] = map[string]any{"warning": map[string]any{
+			"code": "NO_RESULTS_ON_PAGE", "message": "There are no results for scope 'zones/" + z + "' on this page.",
+			"data": []any{map[string]any{"key": "scope", "value": "zones/" + z}},
+		}}
+		if s.down[z] {
+			items["zones/"+z] = map[string]any{"warning": map[string]any{"code": "UNREACHABLE", "message": "zones/" + z + " is not reachable"}}
+			unreachable = append(unreachable, "zones/"+z)
+		}
+	}
+	list, _ := flat["items"].([]any)
+	for _, v := range list {
+		d := v.(map[string]any) //nolint:forcetypeassert // made by page
+		scope := parsePath(location{}.resource(d["selfLink"].(string))).scope
+		group, ok := items[scope].(map[string]any)[at.collection].([]any)
+		if !ok {
+			group = nil
+		}
+		items[scope] = map[string]any{at.collection: append(group, d)}
+	}
+	flat["items"] = items
+	if len(unreachable) > 0 {
+		flat["unreachables"] = unreachable
+	}
+	return flat, nil
+}
+
+// page is the part of a listing that is asked for.
+func page(r *http.Request, at location, kind string, all []document) (document, *refusal) {
+	query := r.URL.Query()
+	size := maxPage
+	if text := query.Get("maxResults"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 || n > maxPage {
+			return nil, invalid("Invalid value for field 'maxResults': '%s'. Must be between 0 and 500.", text)
+		}
+		size = max(n, 1)
+	}
+	number := 1
+	if token := query.Get("pageToken"); token != "" {
+		n, err := strconv.Atoi(strings.TrimPrefix(token, "page-"))
+		if err != nil || n < 2 {
+			return nil, invalid("Invalid value for field 'pageToken': '%s'.", token)
+		}
+		number = n
+	}
+	from := min((number-1)*size, len(all))
+	to := min(from+size, len(all))
+	d := document{"kind": kind, "id": at.path(), "selfLink": linkTo(at.path())}
+	if from < to {
+		items := make([]any, 0, to-from)
+		for _, o := range all[from:to] {
+			items = append(items, map[string]any(o))
+		}
+		d["items"] = items
+	}
+	if to < len(all) {
+		d["nextPageToken"] = fmt.Sprint("page-", number+1)
+	}
+	return d, nil
+}
+
+// read decodes a body twice: strictly into the API's own type, and into a document.
+func read(r *http.Request, into any) (document, *refusal) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, invalid("Invalid JSON payload received.")
+	}
+	strict := json.NewDecoder(bytes.NewReader(body))
+	strict.DisallowUnknownFields()
+	if err := strict.Decode(into); err != nil {
+		return nil, invalid("Invalid JSON payload received. %s", err)
+	}
+	var d document
+	if err := json.Unmarshal(body, &d); err != nil {
+		return nil, invalid("Invalid JSON payload received. %s", err)
+	}
+	return d, nil
+}
+
+// shown is an object as an answer shows it: without what is kept beside it, and with what depends on others.
+func (s *Sim) shown(at location, d document) document {
+	d = clone(d)
+	delete(d, "members")
+	if at.collection == "addresses" {
+		delete(d, "users")
+		d["status"] = "RESERVED"
+		if rule := s.ruleWith(text(d, "address")); rule != nil {
+			d["status"], d["users"] = "IN_USE", []any{rule["selfLink"]}
+		}
+	}
+	return d
+}

@@ -1,0 +1,396 @@
+// Package gcesim simulates the part of Google's Compute Engine API that the provider uses, and the metadata server.
+//
+// It is strict: a field that the API does not have, a name, value or reference that it refuses, and a stale fingerprint are refused.
+// It is lazy: every change is an operation that takes its time, an object may be seen before its operation is done, and some
+// conflicts show only in the operation's result.
+package gcesim
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+)
+
+// What the simulated cloud is made of.
+const (
+	Project = "my-project"
+	Region  = "us-central1"
+	Network = "cluster"
+	Subnet  = "nodes"
+	NodeTag = "node"
+
+	// apiRoot begins the paths of the API; linkRoot begins links in answers, whatever host was asked.
+	apiRoot  = "/compute/v1/"
+	linkRoot = "https://www.googleapis.com" + apiRoot
+)
+
+// zones are those of the region, and one of another region.
+var zones = []string{Region + "-a", Region + "-b", Region + "-c", "europe-west1-b"}
+
+// document is an object as the API shows it.
+type document map[string]any
+
+// Sim is a simulated Compute Engine.
+type Sim struct {
+	mu         sync.Mutex
+	token      string
+	served     string
+	activation time.Duration
+	number     int
+	// objects by their path, such as "projects/p/regions/r/forwardingRules/n"; born orders them.
+	objects map[string]document
+	born    map[string]int
+	// operations by their path; byRequest leads from the IDs of requests to them.
+	operations map[string]*operation
+	byRequest  map[string]string
+	// down are zones that cannot be reached.
+	down map[string]bool
+	// denied are methods that the credential may not use, such as "POST firewalls".
+	denied map[string]bool
+	// throttled is what 403 rateLimitExceeded is answered to, for as many calls.
+	throttled map[string]int
+	// stuck are kinds of operations that do not end, such as "insert forwardingRules".
+	stuck map[string]bool
+	// addresses is how many were given out.
+	addresses int
+
+	// Judge is called with each call of the API and its answer, unless it is nil.
+	Judge func(r *http.Request, body []byte, status int, answer []byte)
+}
+
+// New returns a simulated Compute Engine with a network and no instances. Only the token is accepted; "" accepts any. A change takes
+// about as long as activation says.
+func New(token string, activation time.Duration) (*Sim, *simkit.Server) {
+	s := &Sim{
+		token: token, served: token, activation: activation, objects: map[string]document{}, born: map[string]int{},
+		operations: map[string]*operation{}, byRequest: map[string]string{}, down: map[string]bool{}, denied: map[string]bool{},
+		throttled: map[string]int{}, stuck: map[string]bool{},
+	}
+	if s.served == "" {
+		s.served = "any"
+	}
+	s.addNetwork(Project, Network)
+	s.addSubnet(Project, Network, Subnet, "10.128.0.0/20")
+	return s, simkit.New(s)
+}
+
+// NewServer returns the simulator for programs that know simulators only in general.
+func NewServer(token string, activation time.Duration, _ bool) *simkit.Server {
+	_, server := New(token, activation)
+	return server
+}
+
+// SetToken changes the only token that is accepted; the metadata server goes on handing out the one before.
+func (s *Sim) SetToken(token string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.token = token
+}
+
+// RotateToken makes the metadata server hand out another token, and only that one be accepted.
+func (s *Sim) RotateToken(token string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.token, s.served = token, token
+}
+
+// SetUnreachable says whether a zone can be reached.
+func (s *Sim) SetUnreachable(zone string, down bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down[zone] = down
+}
+
+// Deny takes the right to a method away, such as "POST firewalls", or gives it back.
+func (s *Sim) Deny(method string, denied bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.denied[method] = denied
+}
+
+// Throttle answers the next n calls of a method, such as "POST firewalls", with rateLimitExceeded.
+func (s *Sim) Throttle(method string, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.throttled[method] = n
+}
+
+// Stick keeps operations of a kind from ending, such as "insert forwardingRules", or lets them end.
+func (s *Sim) Stick(kind string, stuck bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stuck[kind] = stuck
+}
+
+// Objects returns copies of all objects of a collection, such as "forwardingRules", in order of their names.
+func (s *Sim) Objects(collection string) []map[string]any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.advance()
+	list := []map[string]any{}
+	for _, p := range slices.Sorted(maps.Keys(s.objects)) {
+		if parsePath(p).collection == collection {
+			list = append(list, clone(s.objects[p]))
+		}
+	}
+	return list
+}
+
+// Edit changes an object behind the API's back. nil removes it.
+func (s *Sim) Edit(collection, name string, change func(map[string]any)) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.advance()
+	for p, d := range s.objects {
+		if at := parsePath(p); at.collection == collection && at.name == name {
+			if change == nil {
+				delete(s.objects, p)
+			} else {
+				change(d)
+			}
+			return true
+		}
+	}
+	return false
+}
+
+// Put makes an object behind the API's back, as a user or Google's own controller does; the path is relative to the project.
+func (s *Sim) Put(path string, fields map[string]any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := parsePath("projects/" + Project + "/" + path)
+	c := collections[at.collection]
+	d := clone(fields)
+	d["name"] = at.name
+	if err := c.complete(s, at, d); err != nil {
+		panic(fmt.Sprint("gcesim.Put ", path, ": ", err.message))
+	}
+	s.insert(at, d)
+}
+
+// FirstPage implements simkit.Pager.
+func (*Sim) FirstPage(r *http.Request) bool {
+	at := parsePath(strings.TrimPrefix(r.URL.Path, apiRoot))
+	if r.Method != http.MethodGet || at.collection == "" || at.name != "" {
+		return false
+	}
+	query := r.URL.Query()
+	page := query.Get("pageToken")
+	simkit.SetPage(r, strings.TrimPrefix(page, "page-"))
+	query.Del("pageToken")
+	r.URL.RawQuery = query.Encode()
+	return true
+}
+
+// Followed implements simkit.Pager.
+func (*Sim) Followed(r *http.Request, body []byte) []byte {
+	var page map[string]any
+	if json.Unmarshal(body, &page) != nil {
+		return body
+	}
+	page["nextPageToken"] = fmt.Sprint("page-", simkit.Page(r)+1)
+	text, _ := json.Marshal(page) // it was JSON before
+	return text
+}
+
+// Operation implements simkit.Cloud.
+func (*Sim) Operation(r *http.Request) (string, bool) {
+	rest, api := strings.CutPrefix(r.URL.Path, apiRoot)
+	if !api {
+		return r.Method + " metadata", false
+	}
+	at := parsePath(rest)
+	name := at.collection
+	if at.aggregated {
+		name = "aggregated/" + name
+	}
+	if name == "" {
+		name = "project"
+	}
+	if at.name != "" {
+		name += "/{name}"
+	}
+	if at.action != "" {
+		name += "/" + at.action
+	}
+	read := r.Method == http.MethodGet || at.action == "listInstances" || at.action == "wait"
+	return r.Method + " " + name, !read
+}
+
+// WriteError implements simkit.Cloud.
+func (*Sim) WriteError(w http.ResponseWriter, status int, message string) {
+	reason := map[int]string{
+		http.StatusNotFound: "notFound", http.StatusUnauthorized: "authError", http.StatusForbidden: "forbidden", http.StatusBadRequest: "invalid",
+		http.StatusConflict: "alreadyExists", http.StatusTooManyRequests: "rateLimitExceeded", http.StatusPreconditionFailed: "conditionNotMet",
+	}[status]
+	if reason == "" {
+		reason = "backendError"
+	}
+	refusal{status: status, reason: reason, message: message}.write(w)
+}
+
+// RateHeaders implements simkit.Cloud: the cloud tells nothing.
+func (*Sim) RateHeaders(http.Header, int, int, time.Time) {}
+
+// PerMinute implements simkit.OperationLimits.
+func (s *Sim) PerMinute(r *http.Request) (string, int) {
+	name, write := s.Operation(r)
+	switch {
+	case strings.Contains(name, "metadata"):
+		return "metadata", 100_000
+	case strings.Contains(name, "operations"):
+		return "operations", 3000
+	case write:
+		return "mutations", 1500
+	case strings.Contains(name, "{name}"):
+		return "gets", 1500
+	}
+	return "lists", 750
+}
+
+// State implements simkit.Cloud.
+func (s *Sim) State() json.RawMessage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.advance()
+	state := map[string]any{}
+	for p, d := range s.objects {
+		state[p] = d
+	}
+	return simkit.Snapshot(state)
+}
+
+// Holdings implements simkit.Cloud.
+func (s *Sim) Holdings() []string {
+	lines := []string{}
+	for _, fr := range s.Objects("forwardingRules") {
+		lines = append(lines, fmt.Sprintf("forwarding rule %v, %v, address %v, ports %v", fr["name"], fr["IPProtocol"], fr["IPAddress"], fr["portRange"]))
+	}
+	for _, tp := range s.Objects("targetPools") {
+		members, _ := tp["instances"].([]any)
+		lines = append(lines, fmt.Sprintf("target pool %v, %d instances", tp["name"], len(members)))
+	}
+	for _, kind := range []string{"backendServices", "instanceGroups", "healthChecks", "httpHealthChecks", "firewalls", "addresses", "routes"} {
+		for _, d := range s.Objects(kind) {
+			lines = append(lines, fmt.Sprintf("%s %v", kind, d["name"]))
+		}
+	}
+	return lines
+}
+
+// Environment implements simkit.Cloud: tokens and what the cloud config leaves out come from the metadata server.
+func (*Sim) Environment(url string) map[string]string {
+	return map[string]string{"GCE_METADATA_HOST": strings.TrimPrefix(url, "http://")}
+}
+
+// CloudConfig implements simkit.CloudConfigurer.
+func (*Sim) CloudConfig(url string) string {
+	return "[global]\nproject-id = " + Project + "\nnetwork-name = " + Network + "\nsubnetwork-name = " + Subnet +
+		"\nlocal-zone = " + zones[0] + "\nregional = true\nnode-tags = " + NodeTag + "\napi-endpoint = " + url + apiRoot + "\n"
+}
+
+// InOrder implements simkit.Refusals: conflicts, quotas and what is not ready or in use are about the state of things.
+func (*Sim) InOrder(status int, body []byte) bool {
+	switch status {
+	case http.StatusNotFound, http.StatusUnauthorized, http.StatusForbidden, http.StatusPreconditionFailed:
+		return true
+	}
+	for _, reason := range []string{"resourceInUseByAnotherResource", "resourceNotReady"} {
+		if strings.Contains(string(body), reason) {
+			return true
+		}
+	}
+	return false
+}
+
+// Distort implements simkit.Cloud.
+func (*Sim) Distort() map[string]simkit.Distortion {
+	listing := func(r *http.Request) (location, bool) {
+		at := parsePath(strings.TrimPrefix(r.URL.Path, apiRoot))
+		return at, r.Method == http.MethodGet && strings.HasPrefix(r.URL.Path, apiRoot) && at.collection != "" && at.name == ""
+	}
+	return map[string]simkit.Distortion{
+		// empty-list: a complete listing without anything in it, as another project's credential would see it.
+		"empty-list": func(r *http.Request, body []byte) ([]byte, bool) {
+			at, is := listing(r)
+			if !is {
+				return body, false
+			}
+			if at.aggregated {
+				return []byte(`{"kind":"compute#instanceAggregatedList","id":"x","items":{},"selfLink":"x"}`), true
+			}
+			return []byte(`{"kind":"` + listKind(at) + `","id":"x","selfLink":"x"}`), true
+		},
+		// cut-list: a part of the cloud could not be asked, and the answer says so.
+		"cut-list": func(r *http.Request, body []byte) ([]byte, bool) {
+			at, is := listing(r)
+			if !is {
+				return body, false
+			}
+			if at.aggregated {
+				return []byte(`{"kind":"compute#instanceAggregatedList","id":"x","items":{},"selfLink":"x","unreachables":["zones/us-central1-a"]}`), true
+			}
+			return []byte(`{"kind":"` + listKind(at) + `","id":"x","selfLink":"x","warning":{"code":"UNREACHABLE","message":"a zone is not reachable"}}`), true
+		},
+	}
+}
+
+func listKind(at location) string { return collections[at.collection].kind + "List" }
+
+// Actions implements simkit.Cloud.
+func (s *Sim) Actions() map[string]func(json.RawMessage) error {
+	set := func(status string) func(json.RawMessage) error {
+		return func(body json.RawMessage) error {
+			var in struct {
+				ID string `json:"id"`
+			}
+			if err := json.Unmarshal(body, &in); err != nil {
+				return fmt.Errorf("reading the action: %w", err)
+			}
+			return s.SetStatus(in.ID, status)
+		}
+	}
+	return map[string]func(json.RawMessage) error{"power-off": set("TERMINATED"), "power-on": set("RUNNING")}
+}
+
+// Seed implements simkit.Cloud: instances are spread over the zones of the region.
+func (s *Sim) Seed(n int) {
+	from := 0
+	for _, i := range s.Instances() {
+		if strings.HasPrefix(i.Name, "node-") {
+			from++
+		}
+	}
+	for i := range n {
+		s.AddInstance(Spec{Name: fmt.Sprintf("node-%d", from+i+1), Zone: zones[(from+i)%3]})
+	}
+}
+
+// RemoveInstance implements simkit.Cloud.
+func (s *Sim) RemoveInstance(name string) error {
+	for _, i := range s.Instances() {
+		if i.Name == name {
+			s.RemoveInstanceByID(i.ProviderID)
+			return nil
+		}
+	}
+	return errors.New("there is no instance " + name)
+}
+
+func clone(d map[string]any) document {
+	text, err := json.Marshal(d)
+	if err != nil {
+		panic(err) // an object holds nothing that has no JSON
+	}
+	var copied document
+	_ = json.Unmarshal(text, &copied) // it was made of JSON
+	return copied
+}

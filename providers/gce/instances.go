@@ -1,0 +1,321 @@
+package gce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	compute "google.golang.org/api/compute/v1"
+	v1 "k8s.io/api/core/v1"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
+)
+
+const (
+	providerIDPrefix = Name + "://"
+	indexName        = "name"
+	// callPrice makes nodes that are down for good cost 60 calls a minute at most, of 1,500.
+	callPrice = time.Second
+)
+
+// errWrongAnswer: the API answered with success, but not with what was asked for.
+var errWrongAnswer = errors.New("the answer does not hold the object that was asked for")
+
+// instanceID is what identifies an instance.
+type instanceID struct{ project, zone, name string }
+
+// String is for messages.
+func (i instanceID) String() string { return i.project + "/" + i.zone + "/" + i.name }
+
+// link is the partial link of the instance, as calls take it.
+func (i instanceID) link() string { return "zones/" + i.zone + "/instances/" + i.name }
+
+// path is that of the resource.
+func (i instanceID) path() string { return "projects/" + i.project + "/" + i.link() }
+
+// instance is what the provider keeps of an instance: a little of the several kilobytes that the API shows.
+type instance struct {
+	id              instanceID
+	number          uint64
+	status, machine string
+	tags            []string
+	addresses       []v1.NodeAddress
+	// interfaces is how many network interfaces the instance has; alias is the first range of the first one.
+	interfaces int
+	alias      string
+	ipv6       string
+	// ours is set where the instance is in the region of the cluster, so that it can be found by its name.
+	ours bool
+}
+
+func newInstance(at place, i *compute.Instance) instance {
+	kept := instance{
+		id:     instanceID{at.project, lastPart(i.Zone), i.Name},
+		number: i.Id, status: i.Status, machine: lastPart(i.MachineType), interfaces: len(i.NetworkInterfaces),
+	}
+	kept.ours = regionOf(kept.id.zone) == at.region
+	if i.Tags != nil {
+		kept.tags = slices.Clone(i.Tags.Items)
+	}
+	for _, n := range i.NetworkInterfaces {
+		kept.addresses = append(kept.addresses, addressesOf(n)...)
+	}
+	if len(i.NetworkInterfaces) > 0 {
+		first := i.NetworkInterfaces[0]
+		for _, n := range i.NetworkInterfaces {
+			if n.Name == "nic0" {
+				first = n
+			}
+		}
+		if len(first.AliasIpRanges) > 0 {
+			kept.alias = first.AliasIpRanges[0].IpCidrRange
+		}
+		kept.ipv6 = ipv6Of(first)
+	}
+	return kept
+}
+
+// addressesOf are those of one interface, in the order of Google's own controller.
+func addressesOf(n *compute.NetworkInterface) (list []v1.NodeAddress) {
+	if n.NetworkIP != "" {
+		list = append(list, v1.NodeAddress{Type: v1.NodeInternalIP, Address: n.NetworkIP})
+	}
+	for _, c := range n.AccessConfigs {
+		if c.NatIP != "" { // a stopped instance has none
+			list = append(list, v1.NodeAddress{Type: v1.NodeExternalIP, Address: c.NatIP})
+		}
+	}
+	if ip := ipv6Of(n); ip != "" {
+		list = append(list, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip})
+	}
+	return list
+}
+
+// ipv6Of is the internal IPv6 address of an interface, or else its external one, which nodes show as an internal one.
+func ipv6Of(n *compute.NetworkInterface) (ip string) {
+	if n.Ipv6Address != "" || n.Ipv6AccessType != "EXTERNAL" {
+		return n.Ipv6Address
+	}
+	for _, c := range n.Ipv6AccessConfigs {
+		ip = c.ExternalIpv6
+	}
+	return ip
+}
+
+// nodeAddresses are the addresses with the preferred family first.
+func (i instance) nodeAddresses(ipv6First bool) []v1.NodeAddress {
+	list := slices.Clone(i.addresses)
+	is6 := func(a v1.NodeAddress) int {
+		ip, err := netip.ParseAddr(a.Address)
+		if err == nil && ip.Is6() != ipv6First {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(list, func(a, b v1.NodeAddress) int { return is6(a) - is6(b) })
+	return list
+}
+
+// instances are the cloud's instances, and what they say about nodes.
+type instances struct {
+	*nodes.Instances[instanceID, instance]
+	all       *inventory.Inventory[instanceID, instance]
+	nodes     *nodecount.Counter
+	ipv6First bool
+}
+
+func newInstances(c Config, a *api) *instances {
+	i := &instances{nodes: &nodecount.Counter{}, ipv6First: c.StackType == stackIPv6}
+	i.all = inventory.New(inventory.Source[instanceID, instance]{
+		Kind: "instance", ID: func(i instance) instanceID { return i.id }, List: a.instances, Get: a.instance,
+		Indexes: map[string]func(instance) []string{indexName: func(i instance) []string {
+			if !i.ours {
+				return nil // clusters of other regions may have nodes of the same names
+			}
+			return []string{i.id.name}
+		}},
+	})
+	i.Instances = nodes.New(nodes.Cloud[instanceID, instance]{
+		Kind: "instance", Nodes: i.nodes, Price: callPrice, Inventory: i.all,
+		Form: providerIDPrefix + "<project>/<zone>/<instance name>", Parse: c.parseProviderID, Print: instance.providerID,
+		Search: search, State: instance.state, Metadata: i.describe, Verify: verify,
+	})
+	return i
+}
+
+// instanceFields are the fields of instances that are asked for.
+const instanceFields = "name,zone,id,status,machineType,tags/items,networkInterfaces(name,networkIP,accessConfigs/natIP,ipv6Address,ipv6AccessType," +
+	"ipv6AccessConfigs/externalIpv6,aliasIpRanges/ipCidrRange)"
+
+// instances lists those of all zones of the project. A zone that does not answer makes the listing an error, for what it lacks is not
+// gone.
+func (a *api) instances(ctx context.Context) (all []instance, pages int, err error) {
+	at, err := a.places.get(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	ctx, listing := cloudapi.WatchListing(ctx)
+	for token := ""; ; {
+		pages++
+		call := a.sdk.Instances.AggregatedList(at.project).MaxResults(pageSize).Context(ctx).
+			Fields("items/*/instances("+instanceFields+")", "items/*/warning", "nextPageToken", "unreachables", "warning", "kind")
+		if token != "" {
+			call.PageToken(token)
+		}
+		page, err := call.Do()
+		if err == nil {
+			err = whole(page)
+		}
+		if err != nil {
+			return nil, pages, apiError(err, "listing instances")
+		}
+		before := len(all)
+		for _, scope := range page.Items {
+			for _, i := range scope.Instances {
+				all = append(all, newInstance(at, i))
+			}
+		}
+		if err := listing.Add(len(all) - before); err != nil {
+			return nil, pages, err
+		}
+		if token = page.NextPageToken; token == "" {
+			return all, pages, nil
+		}
+		if err := listing.Turn(token); err != nil {
+			return nil, pages, err
+		}
+	}
+}
+
+// noResults is the warning of a zone that has nothing on a page.
+const noResults = "NO_RESULTS_ON_PAGE"
+
+// whole refuses a page that lacks what a zone would have told.
+func whole(page *compute.InstanceAggregatedList) error {
+	partial := func(what, why string) error {
+		return &cloudapi.Error{Class: cloudapi.ErrTransient, Message: "a partial listing: " + what + ": " + why}
+	}
+	if page.Kind != "compute#instanceAggregatedList" {
+		return &cloudapi.Error{Class: cloudapi.ErrTransient, Message: "the answer is not that of the API; check api-endpoint and proxies"}
+	}
+	if len(page.Unreachables) > 0 {
+		return partial(strings.Join(page.Unreachables, ", "), "cannot be reached")
+	}
+	if page.Warning != nil && page.Warning.Code != noResults {
+		return partial(page.Warning.Code, page.Warning.Message)
+	}
+	for name, scope := range page.Items {
+		if scope.Warning != nil && scope.Warning.Code != noResults {
+			return partial(name, scope.Warning.Code+" "+scope.Warning.Message)
+		}
+	}
+	return nil
+}
+
+func (a *api) instance(ctx context.Context, id instanceID) (instance, error) {
+	what := "reading instance " + id.String()
+	at, err := a.places.get(ctx)
+	if err != nil {
+		return instance{}, err
+	}
+	if id.project != at.project {
+		return instance{}, &cloudapi.Error{
+			Class: cloudapi.ErrInvalid, Operation: what, Message: "it is of another project than " + at.project + ", which this program manages",
+		}
+	}
+	i, err := a.sdk.Instances.Get(id.project, id.zone, id.name).Context(ctx).Fields(instanceFields).Do()
+	if err == nil && (i.Name != id.name || lastPart(i.Zone) != id.zone) {
+		err = errWrongAnswer
+	}
+	if err != nil {
+		mapped := apiError(err, what)
+		if !aboutInstance(err, id) {
+			mapped = cloudapi.NotAbsence(mapped) // it may be the zone or the project that is not found
+		}
+		return instance{}, mapped
+	}
+	return newInstance(at, i), nil
+}
+
+// search finds the instance of a node without a provider ID, whose name may go on with a domain.
+func search(_ context.Context, node *v1.Node) (nodes.Search[instanceID, instance], error) {
+	return nodes.Search[instanceID, instance]{Keys: []nodes.Key[instance]{{Index: indexName, Value: firstLabel(node.Name)}}}, nil
+}
+
+func firstLabel(name string) string {
+	first, _, _ := strings.Cut(name, ".")
+	return first
+}
+
+// state says what matters to Kubernetes about a status of the cloud. Instances on their way down may still have volumes.
+func (i instance) state() (nodes.State, error) {
+	switch i.status {
+	case "TERMINATED", "STOPPED", "SUSPENDED":
+		return nodes.ShutDown, nil
+	case "":
+		return nodes.Existing, fmt.Errorf("the API does not say the status of instance %s", i.id)
+	}
+	return nodes.Existing, nil
+}
+
+// describe returns what an instance says about its node.
+func (s *instances) describe(_ context.Context, _ *v1.Node, i instance, _ inventory.Query) (*cloudprovider.InstanceMetadata, error) {
+	if i.interfaces == 0 || len(i.addresses) == 0 {
+		return nil, &nodes.Incomplete{Reason: fmt.Sprintf("instance %s cannot become a node: it has no network interface with an address yet", i.id)}
+	}
+	return &cloudprovider.InstanceMetadata{
+		InstanceType: i.machine, Zone: i.id.zone, Region: regionOf(i.id.zone), NodeAddresses: i.nodeAddresses(s.ipv6First),
+	}, nil
+}
+
+// verify compares names: nobody who controls a kubelet alone can rename an instance.
+func verify(_ context.Context, node *v1.Node, i instance) (why string, err error) {
+	if i.id.name != firstLabel(node.Name) {
+		return fmt.Sprintf("the instance %s is named %q", i.id, i.id.name), nil
+	}
+	return "", nil
+}
+
+func (i instance) providerID() string { return providerIDPrefix + i.id.String() }
+
+var partForm = regexp.MustCompile(`^[-a-z0-9.:]{1,100}$`)
+
+// parseProviderID returns what identifies the instance in a provider ID.
+func parseProviderID(text string) (instanceID, error) {
+	rest, ok := strings.CutPrefix(text, providerIDPrefix)
+	parts := strings.Split(rest, "/")
+	bad := func(p string) bool { return !partForm.MatchString(p) }
+	if !ok || len(parts) != 3 || slices.ContainsFunc(parts, bad) {
+		return instanceID{}, fmt.Errorf("provider ID %q is not of the form %s<project>/<zone>/<instance name>", text, providerIDPrefix)
+	}
+	return instanceID{parts[0], parts[1], firstLabel(parts[2])}, nil
+}
+
+// parseProviderID is that of the package, and refuses at once what names another project than the configured one.
+func (c Config) parseProviderID(text string) (instanceID, error) {
+	id, err := parseProviderID(text)
+	if err == nil && c.Project != "" && !numeric.MatchString(c.Project) && id.project != c.Project {
+		return id, fmt.Errorf("provider ID %q is of another project than %s, which this program manages", text, c.Project)
+	}
+	return id, err
+}
+
+// instanceKey identifies the instance behind a provider ID; what begins like ours and names nothing is itself.
+func instanceKey(providerID string) string {
+	if id, err := parseProviderID(providerID); err == nil {
+		return id.String()
+	}
+	if strings.HasPrefix(providerID, providerIDPrefix) {
+		return providerID
+	}
+	return ""
+}

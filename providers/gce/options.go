@@ -1,0 +1,218 @@
+package gce
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// Config is what the provider is configured by.
+type Config struct {
+	TokenURL       string
+	TokenBody      schema.Secret
+	Project        string
+	NetworkProject string
+	Network        string
+	Subnet         string
+	StackType      string
+	NodeTags       []string
+	InstancePrefix string
+	Regional       bool
+	Multizone      bool
+	Endpoint       string
+	LocalZone      string
+	AlphaFeatures  []string
+
+	MetadataHost    string
+	CredentialsFile string
+
+	// RBSDefault leaves external Services without a class to ingress-gce.
+	RBSDefault bool
+	// Sources and L7Sources are where health checks and proxies come from.
+	Sources, L7Sources []string
+
+	dropped dropped
+}
+
+// dropped are settings that are accepted and have no effect.
+type dropped struct {
+	containerEndpoint, secondaryRange                          string
+	serviceRange                                               string
+	mask, mask4, mask6                                         int
+	multiProject, annotations, deny, denyCleanup, tenant, lock bool
+	multiSubnet, multiNetworking                               bool
+}
+
+const (
+	defaultEndpoint     = "https://compute.googleapis.com/compute/v1/"
+	defaultMetadataHost = "169.254.169.254"
+	// tokenURLDefault is the word in the cloud config for application default credentials.
+	tokenURLDefault = "nil"
+	stackIPv6       = "IPV6"
+)
+
+func global(key, help string, at func(*Config) *string, check func(string) error) schema.Option[Config] {
+	return schema.StringOption(at, schema.OptionRow{FileKey: "[global] " + key, Spec: schema.Spec{Help: help, Check: check}})
+}
+
+func ineffective(why string) schema.Spec { return schema.Spec{Help: compatible + why} }
+
+const compatible = "Accepted for compatibility, without effect: "
+
+func ineffectiveSwitch(flag, why string, at func(*Config) *bool) schema.Option[Config] {
+	spec := ineffective(why)
+	spec.Default = "false"
+	return schema.BoolOption(at, schema.OptionRow{Flag: flag, Spec: spec})
+}
+
+func ineffectiveMask(flag string, most float64, at func(*Config) *int) schema.Option[Config] {
+	spec := ineffective("pod ranges are not given yet.")
+	spec.Default, spec.Min, spec.Max = "0", new(0.0), &most
+	return schema.IntOption(at, schema.OptionRow{Flag: flag, Spec: spec})
+}
+
+// Options is the table of the provider's options, with the names of Google's own controller.
+var Options = schema.Options[Config]{
+	global("project-id", "Project of the instances, by name or number. Without it, that of the instance which runs the controller.", func(c *Config) *string { return &c.Project }, checkProject),
+	global("network-project-id", "Project of the network, subnets, firewall rules and routes, for a shared network.", func(c *Config) *string { return &c.NetworkProject }, checkProject),
+	global("network-name", "Network of the cluster, by name or URL. Without it, that of the instance which runs the controller.", func(c *Config) *string { return &c.Network }, nil),
+	global("subnetwork-name", "Subnet of the cluster, by name or URL.", func(c *Config) *string { return &c.Subnet }, nil),
+	global("local-zone", "Zone by which the region is known. Without it, that of the instance which runs the controller.", func(c *Config) *string { return &c.LocalZone }, checkZone),
+	schema.BoolOption(func(c *Config) *bool { return &c.Regional }, schema.OptionRow{
+		FileKey: "[global] regional", Spec: schema.Spec{Default: "false", Help: "The cluster is in all zones of the region. Nodes are found in all of them in any case."},
+	}),
+	schema.BoolOption(func(c *Config) *bool { return &c.Multizone }, schema.OptionRow{
+		FileKey: "[global] multizone", Spec: schema.Spec{Default: "false", Help: "As regional."},
+	}),
+	global("stack-type", "IPV6 puts the IPv6 addresses of nodes first; other values do nothing.", func(c *Config) *string { return &c.StackType }, nil),
+	schema.ListOption(func(c *Config) *[]string { return &c.NodeTags }, schema.OptionRow{
+		FileKey: "[global] node-tags", Spec: schema.Spec{Help: "Network tags of all nodes, for firewall rules. Repeat the key for more than one. Without it, the tags that are the beginning of an instance's name."},
+	}),
+	global("node-instance-prefix", "Beginning of the names of the nodes' instances. The listing holds all instances of the project whatever it says.", func(c *Config) *string { return &c.InstancePrefix }, nil),
+	schema.URLOption(func(c *Config) *string { return &c.Endpoint }, schema.OptionRow{
+		FileKey: "[global] api-endpoint", Spec: schema.Spec{Default: defaultEndpoint, Help: "Base URL of the Compute API, with its version."},
+	}),
+	global("token-url", `Where tokens are asked for. Without it, the metadata server; "nil" means the file that GOOGLE_APPLICATION_CREDENTIALS names.`, func(c *Config) *string { return &c.TokenURL }, nil),
+	schema.SecretOption(func(c *Config) *schema.Secret { return &c.TokenBody }, schema.OptionRow{
+		FileKey: "[global] token-body", Spec: schema.Spec{Help: "Body of the request to token-url."},
+	}),
+	schema.ListOption(func(c *Config) *[]string { return &c.AlphaFeatures }, schema.OptionRow{
+		FileKey: "[global] alpha-features", Spec: schema.Spec{Help: "ILBSubsets leaves new internal load balancers to ingress-gce. Repeat the key for more than one."},
+	}),
+	schema.StringOption(func(c *Config) *string { return &c.MetadataHost }, schema.OptionRow{
+		Env: "GCE_METADATA_HOST", Spec: schema.Spec{Default: defaultMetadataHost, Help: "Host and port of the metadata server.", Check: checkHost},
+	}),
+	schema.StringOption(func(c *Config) *string { return &c.CredentialsFile }, schema.OptionRow{
+		Env: "GOOGLE_APPLICATION_CREDENTIALS", Spec: schema.Spec{Help: "File with a credential in JSON, for token-url = nil: a service account's key, or workload identity federation. It is read again for each token."},
+	}),
+	schema.BoolOption(func(c *Config) *bool { return &c.RBSDefault }, schema.OptionRow{
+		Flag: "enable-rbs-default-l4-netlb", Spec: schema.Spec{Default: "false", Help: "Leave new external Services without a class to ingress-gce."},
+	}),
+	schema.ListOption(func(c *Config) *[]string { return &c.Sources }, schema.OptionRow{
+		Flag: "cloud-provider-gce-lb-src-cidrs", Spec: schema.Spec{
+			Default: "130.211.0.0/22,35.191.0.0/16,209.85.152.0/22,209.85.204.0/22", Check: checkCIDRs,
+			Help: "Networks that health checks of load balancers come from.",
+		},
+	}),
+	schema.ListOption(func(c *Config) *[]string { return &c.L7Sources }, schema.OptionRow{
+		Flag: "cloud-provider-gce-l7lb-src-cidrs", Spec: schema.Spec{
+			Default: "130.211.0.0/22,35.191.0.0/16", Check: checkCIDRs, Help: compatible + "no load balancer of this controller is a proxy.",
+		},
+	}),
+
+	schema.StringOption(func(c *Config) *string { return &c.dropped.containerEndpoint }, schema.OptionRow{
+		FileKey: "[global] container-api-endpoint", Spec: ineffective("no controller asks the GKE API."),
+	}),
+	schema.StringOption(func(c *Config) *string { return &c.dropped.secondaryRange }, schema.OptionRow{
+		FileKey: "[global] secondary-range-name", Spec: ineffective("ranges of instances are never written."),
+	}),
+	ineffectiveSwitch("enable-multi-project", "an instance of another project is never touched.", func(c *Config) *bool { return &c.dropped.multiProject }),
+	ineffectiveSwitch("enable-l4-lb-annotations", "status annotations are not written yet.", func(c *Config) *bool { return &c.dropped.annotations }),
+	ineffectiveSwitch("enable-l4-deny-firewall", "deny rules are not made yet.", func(c *Config) *bool { return &c.dropped.deny }),
+	ineffectiveSwitch("enable-l4-deny-firewall-rollback-cleanup", "deny rules are not made yet.", func(c *Config) *bool { return &c.dropped.denyCleanup }),
+	ineffectiveSwitch("enable-gke-tenant-controller", "it is for GKE's own control plane.", func(c *Config) *bool { return &c.dropped.tenant }),
+	ineffectiveSwitch("enable-l4-ilb-fine-grained-lock", "load balancers never wait for each other.", func(c *Config) *bool { return &c.dropped.lock }),
+	ineffectiveSwitch("enable-multi-subnet-cluster", "the NodeTopology object is not written yet.", func(c *Config) *bool { return &c.dropped.multiSubnet }),
+	ineffectiveSwitch("enable-multi-networking", "multiple networks are not served yet.", func(c *Config) *bool { return &c.dropped.multiNetworking }),
+	schema.StringOption(func(c *Config) *string { return &c.dropped.serviceRange }, schema.OptionRow{
+		Flag: "service-cluster-ip-range", Spec: ineffective("pod ranges are not given yet."),
+	}),
+	ineffectiveMask("node-cidr-mask-size", 128, func(c *Config) *int { return &c.dropped.mask }),
+	ineffectiveMask("node-cidr-mask-size-ipv4", 32, func(c *Config) *int { return &c.dropped.mask4 }),
+	ineffectiveMask("node-cidr-mask-size-ipv6", 128, func(c *Config) *int { return &c.dropped.mask6 }),
+}
+
+var (
+	projectForm = regexp.MustCompile(`^([a-z][-a-z0-9.:]{0,61}[a-z0-9]|[0-9]+)$`)
+	zoneForm    = regexp.MustCompile(`^[a-z]+(-[a-z0-9]+)+-[a-z]+$`)
+	hostForm    = regexp.MustCompile(`^[-a-zA-Z0-9.]+(:[0-9]+)?$|^\[[0-9a-fA-F:]+\](:[0-9]+)?$`)
+)
+
+func checkProject(v string) error {
+	if !projectForm.MatchString(v) {
+		return errors.New("is not the ID or the number of a project")
+	}
+	return nil
+}
+
+func checkZone(v string) error {
+	if !zoneForm.MatchString(v) {
+		return errors.New(`is not a zone such as "us-central1-a"`)
+	}
+	return nil
+}
+
+func checkHost(v string) error {
+	if !hostForm.MatchString(v) {
+		return errors.New("is not a host with or without a port")
+	}
+	return nil
+}
+
+func checkCIDRs(v string) error {
+	for one := range strings.SplitSeq(v, ",") {
+		if _, err := netip.ParsePrefix(strings.TrimSpace(one)); err != nil {
+			return fmt.Errorf("holds %q, which is not a network such as 10.0.0.0/8", one)
+		}
+	}
+	return nil
+}
+
+// parseConfig reads the options. All problems are reported together; warnings are about what has no effect.
+func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
+	entries, err := schema.ReadINI(in.File)
+	if err != nil {
+		return c, nil, err
+	}
+	keys, rest, iniErr := Options.FromINI(entries)
+	in.Keys = keys
+	c, err = Options.Parse(in.Sources)
+	warned := []error{Options.Unknown(rest)}
+	for _, o := range Options {
+		if why, ok := strings.CutPrefix(o.Help, compatible); ok && given(o.OptionRow, in, keys) {
+			warned = append(warned, &schema.Problem{Place: o.Name(), Reason: "has no effect: " + strings.TrimSuffix(why, "."), Warning: true})
+		}
+	}
+	if err == nil && c.TokenURL == tokenURLDefault && c.CredentialsFile == "" {
+		err = &schema.Problem{
+			Place: "key [global] token-url of the cloud config", Value: c.TokenURL,
+			Reason: "needs the environment variable GOOGLE_APPLICATION_CREDENTIALS, which names the file with the credential",
+		}
+	}
+	if c.Endpoint != "" {
+		c.Endpoint = strings.TrimSuffix(c.Endpoint, "/") + "/"
+	}
+	return c, errors.Join(warned...), errors.Join(iniErr, err)
+}
+
+// given reports whether somebody set an option.
+func given(o schema.OptionRow, in registry.Inputs, keys map[string]string) bool {
+	_, flag := in.Flags[o.Flag]
+	_, key := keys[o.FileKey]
+	return (flag && o.Flag != "") || (key && o.FileKey != "")
+}

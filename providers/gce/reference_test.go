@@ -1,0 +1,240 @@
+package gce
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/anyccm/cloud-controller-manager/providers/gce/gcesim"
+)
+
+// The discovery document of the Compute API lies in the module of the SDK. It judges every request that the provider makes, and every
+// answer of the simulator.
+
+type shape struct {
+	Ref                  string           `json:"$ref"`
+	Type                 string           `json:"type"`
+	Format               string           `json:"format"`
+	Enum                 []string         `json:"enum"`
+	Pattern              string           `json:"pattern"`
+	Items                *shape           `json:"items"`
+	Properties           map[string]shape `json:"properties"`
+	AdditionalProperties *shape           `json:"additionalProperties"`
+	Required             bool             `json:"required"`
+	Location             string           `json:"location"`
+	Annotations          struct {
+		Required []string `json:"required"`
+	} `json:"annotations"`
+}
+
+type method struct {
+	ID         string           `json:"id"`
+	Verb       string           `json:"httpMethod"`
+	FlatPath   string           `json:"flatPath"`
+	Path       string           `json:"path"`
+	Parameters map[string]shape `json:"parameters"`
+	Request    *shape           `json:"request"`
+	Response   *shape           `json:"response"`
+
+	match *regexp.Regexp
+}
+
+type discovery struct {
+	Parameters map[string]shape             `json:"parameters"`
+	Schemas    map[string]shape             `json:"schemas"`
+	Resources  map[string]map[string]method `json:"-"`
+	methods    []method
+}
+
+var (
+	discovered   *discovery
+	noDiscovery  string
+	variables    = regexp.MustCompile(`\{[^}]+\}`)
+	undocumented = []string{"HttpHealthCheck.proxyHeader"} // in the answers of the real API all the same
+)
+
+func loadDiscovery() {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "google.golang.org/api").Output() //nolint:noctx // before any test
+	if err != nil {
+		noDiscovery = fmt.Sprint("the module google.golang.org/api is not found, so that its description of the API judges nothing: ", err)
+		return
+	}
+	data, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(out)), "compute", "v1", "compute-api.json"))
+	if err != nil {
+		noDiscovery = err.Error()
+		return
+	}
+	var d struct {
+		discovery
+		Resources map[string]struct {
+			Methods map[string]method `json:"methods"`
+		} `json:"resources"`
+	}
+	if err := json.Unmarshal(data, &d); err != nil {
+		noDiscovery = err.Error()
+		return
+	}
+	for _, r := range d.Resources {
+		for _, m := range r.Methods {
+			path := m.FlatPath
+			if path == "" {
+				path = m.Path
+			}
+			path = strings.TrimPrefix(path, "projects/")
+			m.match = regexp.MustCompile("^/compute/v1/projects/" + variables.ReplaceAllString(path, `[^/]+`) + "$")
+			d.methods = append(d.methods, m)
+		}
+	}
+	discovered = &d.discovery
+}
+
+// judge makes the document judge a simulator until the test ends.
+func judge(t testing.TB, sim *gcesim.Sim) {
+	if discovered == nil {
+		return
+	}
+	var mu sync.Mutex
+	problems := map[string]bool{}
+	sim.Judge = func(r *http.Request, body []byte, status int, answer []byte) {
+		found := discovered.judge(r, body, status, answer)
+		mu.Lock()
+		defer mu.Unlock()
+		for _, p := range found {
+			problems[p] = true
+		}
+	}
+	t.Cleanup(func() {
+		mu.Lock()
+		defer mu.Unlock()
+		assert.Empty(t, problems, "the description of the API says otherwise")
+	})
+}
+
+func (d *discovery) judge(r *http.Request, body []byte, status int, answer []byte) (problems []string) {
+	at := slices.IndexFunc(d.methods, func(m method) bool { return m.Verb == r.Method && m.match.MatchString(r.URL.Path) })
+	if at < 0 {
+		return []string{r.Method + " " + r.URL.Path + " is no method of the API"}
+	}
+	m := d.methods[at]
+	say := func(format string, args ...any) {
+		problems = append(problems, m.ID+": "+fmt.Sprintf(format, args...))
+	}
+	for key, values := range r.URL.Query() {
+		p, known := m.Parameters[key]
+		if !known {
+			p, known = d.Parameters[key]
+		}
+		if !known {
+			say("parameter %s is unknown", key)
+		}
+		if p.Pattern != "" && !regexp.MustCompile("^(?:"+p.Pattern+")$").MatchString(values[0]) {
+			say("parameter %s: %q does not match %s", key, values[0], p.Pattern)
+		}
+	}
+	for key, p := range m.Parameters {
+		if p.Required && p.Location == "query" && !r.URL.Query().Has(key) {
+			say("parameter %s is missing", key)
+		}
+	}
+	if len(body) > 0 {
+		d.judgeBody(m.Request, m.ID, "request", body, true, say)
+	} else if m.Request != nil && m.ID != "compute.instanceGroups.listInstances" {
+		say("there is no body")
+	}
+	if status < http.StatusMultipleChoices {
+		d.judgeBody(m.Response, m.ID, "answer", answer, false, say)
+	}
+	return problems
+}
+
+func (d *discovery) judgeBody(s *shape, id, what string, body []byte, request bool, say func(string, ...any)) {
+	if s == nil {
+		say("%s: a body that the API does not have", what)
+		return
+	}
+	var v any
+	if err := json.Unmarshal(body, &v); err != nil {
+		say("%s: no JSON: %v", what, err)
+		return
+	}
+	d.judgeValue(*s, id, what, v, request, say)
+}
+
+func (d *discovery) judgeValue(s shape, id, at string, v any, request bool, say func(string, ...any)) {
+	name := at
+	if s.Ref != "" {
+		name, s = s.Ref, d.Schemas[s.Ref]
+	}
+	switch s.Type {
+	case "object":
+		object, ok := v.(map[string]any)
+		if !ok {
+			say("%s is %T, not an object", at, v)
+			return
+		}
+		for key, inner := range object {
+			p, known := s.Properties[key]
+			switch {
+			case known:
+				d.judgeValue(p, id, at+"."+key, inner, request, say)
+			case s.AdditionalProperties != nil:
+				d.judgeValue(*s.AdditionalProperties, id, at+"."+key, inner, request, say)
+			case !slices.Contains(undocumented, name+"."+key):
+				say("%s.%s is unknown (%s)", at, key, name)
+			}
+		}
+		for key, p := range s.Properties {
+			if _, given := object[key]; request && !given && slices.Contains(p.Annotations.Required, id) {
+				say("%s.%s is missing", at, key)
+			}
+		}
+	case "array":
+		list, ok := v.([]any)
+		if !ok {
+			say("%s is %T, not a list", at, v)
+			return
+		}
+		for _, e := range list {
+			d.judgeValue(*s.Items, id, at+"[]", e, request, say)
+		}
+	default:
+		judgeScalar(s, at, v, request, say)
+	}
+}
+
+func judgeScalar(s shape, at string, v any, request bool, say func(string, ...any)) {
+	text, isText := v.(string)
+	number, isNumber := v.(float64)
+	_, isBool := v.(bool)
+	switch {
+	case s.Type == "string" && !isText, s.Type == "integer" && (!isNumber || number != float64(int64(number))), s.Type == "number" && !isNumber,
+		s.Type == "boolean" && !isBool:
+		say("%s is %v, not of type %s", at, v, s.Type)
+	case isText && len(s.Enum) > 0 && !slices.Contains(s.Enum, text):
+		say("%s: %q is not one of %v", at, text, s.Enum)
+	case isText && request && s.Pattern != "" && !regexp.MustCompile("^(?:"+s.Pattern+")$").MatchString(text):
+		say("%s: %q does not match %s", at, text, s.Pattern)
+	}
+}
+
+// TestReferenceIsThere tells whether the other tests are judged by the description of the API.
+func TestReferenceIsThere(t *testing.T) {
+	t.Parallel()
+	if discovered == nil {
+		t.Skip(noDiscovery)
+	}
+	assert.Greater(t, len(discovered.methods), 500)
+	wrong, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://x/compute/v1/projects/p/regions/r/targetPools/n/addInstance?x=1", nil)
+	problems := discovered.judge(wrong, []byte(`{"instances":[{"instance":1,"name":"a"}]}`), http.StatusOK, []byte(`{"kind":"x","status":"GONE"}`))
+	assert.Len(t, problems, 4, "an unknown parameter, a type, an unknown field and a value: %v", problems)
+}

@@ -1,0 +1,66 @@
+package gce
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/gce/gcesim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+)
+
+// world is a provider without its guard, on a simulated cloud and a fake API server, in virtual time, for tests of single parts.
+type world struct {
+	*cloud
+	*conformance.Bench
+
+	sim     *gcesim.Sim
+	server  *simkit.Server
+	network *simkit.Network
+	url     string
+	// file is the cloud config without api-endpoint.
+	file  string
+	flags map[string]string
+	nodes []*v1.Node
+}
+
+// usual is a cloud config of a cluster in the simulated cloud.
+const usual = "[global]\nproject-id = my-project\nnetwork-name = cluster\nsubnetwork-name = nodes\nlocal-zone = us-central1-a\nregional = true\nnode-tags = node\n"
+
+// newTestWorld must be called inside of a bubble.
+func newTestWorld(t *testing.T, file string) *world {
+	t.Helper()
+	sim, server := gcesim.New(testToken, activation)
+	judge(t, sim)
+	w := &world{Bench: conformance.NewBench(t), sim: sim, server: server, network: simkit.NewNetwork(), file: file, flags: map[string]string{}}
+	w.url = w.network.Serve(t, server)
+	w.restart()
+	return w
+}
+
+// restart makes the provider anew, with nothing in memory.
+func (w *world) restart() {
+	in := testInputs(w.file+"api-endpoint = "+w.url+"/compute/v1\n", w.sim.Environment(w.url))
+	in.Dial, in.Flags = w.network.Dial, w.flags
+	c, err := newCloud(in)
+	require.NoError(w.T, err)
+	c.instances.nodes.SetLister(w.Nodes())
+	w.cloud = c
+}
+
+// addNode adds an instance and its initialised node.
+func (w *world) addNode(spec gcesim.Spec) *v1.Node {
+	w.T.Helper()
+	w.sim.AddInstance(spec)
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: spec.Name, UID: "uid-of-node", Labels: map[string]string{}}}
+	m, err := w.instances.InstanceMetadata(w.T.Context(), node)
+	require.NoError(w.T, err)
+	node.Spec.ProviderID, node.Status.Addresses = m.ProviderID, m.NodeAddresses
+	node.Labels[v1.LabelTopologyZone], node.Labels[v1.LabelTopologyRegion] = m.Zone, m.Region
+	w.nodes = append(w.nodes, node)
+	w.Register(node)
+	return node
+}

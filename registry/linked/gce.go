@@ -1,0 +1,5 @@
+//go:build !slim || provider_gce
+
+package linked
+
+import _ "github.com/anyccm/cloud-controller-manager/providers/gce" // registers the provider
