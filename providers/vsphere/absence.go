@@ -116,12 +116,11 @@ func (v *vcenter) read(ctx context.Context, id string) answer {
 // reread reads a virtual machine that was seen. The error is cloudapi.ErrNotFound only if vCenter itself says that it does not exist.
 func (v *vcenter) reread(ctx context.Context, s *session, known machine) (machine, error) {
 	list, err := s.retrieve(ctx, v.config.Key, []types.ManagedObjectReference{known.Ref})
-	switch f := faultOf(err).(type) {
-	case types.ManagedObjectNotFound:
+	if f, ok := faultOf(err).(types.ManagedObjectNotFound); ok {
 		if f.Obj == known.Ref {
 			return machine{}, cloudapi.ErrNotFound
 		}
-		return machine{}, cloudapi.NotAbsence(&cloudapi.Error{Class: cloudapi.ErrNotFound, Message: err.Error()})
+		return machine{}, unclear("vCenter speaks of %s instead of %s", f.Obj.Value, known.Ref.Value)
 	}
 	if err != nil {
 		return machine{}, err

@@ -122,7 +122,7 @@ func transportTo(v vcenterConfig, dial cloudapi.DialFunc) (*http.Transport, erro
 	if v.CAFile != "" {
 		t.TLSClientConfig.RootCAs = x509.NewCertPool()
 		for _, name := range filepath.SplitList(v.CAFile) {
-			text, err := os.ReadFile(name) //nolint:gosec // the operator names the file
+			text, err := os.ReadFile(name)
 			if err != nil {
 				return nil, fmt.Errorf("caFile: %w", err)
 			}
@@ -223,7 +223,7 @@ func (a *api) soapClient(endpoint *url.URL, agent string) *soap.Client {
 }
 
 func (a *api) through(c *soap.Client) {
-	c.Client.Transport = rewound{a.http.Transport}
+	c.Transport = rewound{a.http.Transport}
 	c.CheckRedirect = a.http.CheckRedirect
 }
 

@@ -12,9 +12,8 @@ import (
 	"strconv"
 	"strings"
 
-	v1 "k8s.io/api/core/v1"
-
 	"go.yaml.in/yaml/v3"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
@@ -36,14 +35,18 @@ const (
 	sectionClass   = "loadBalancerClass"
 )
 
-// vcenterKeys and classKeys are the keys of sections that have a name.
-var (
-	vcenterKeys = []string{
+// vcenterKeys are the keys of a section vcenter.<name>.
+func vcenterKeys() []string {
+	return []string{
 		"server", "user", "password", "port", "insecureFlag", "datacenters", "soapRoundtripCount", "caFile", "thumbprint", "secretName",
 		"secretNamespace", "ipFamily",
 	}
-	classKeys = []string{"ipPoolName", "ipPoolId", "tcpAppProfileName", "tcpAppProfilePath", "udpAppProfileName", "udpAppProfilePath"}
-)
+}
+
+// classKeys are the keys of a section loadBalancerClass.<name>.
+func classKeys() []string {
+	return []string{"ipPoolName", "ipPoolId", "tcpAppProfileName", "tcpAppProfilePath", "udpAppProfileName", "udpAppProfilePath"}
+}
 
 // readFile reads either form. What begins with a section in brackets is INI; all else is YAML, so that its faults are reported as such.
 func readFile(data []byte) (file, error) {
@@ -114,9 +117,9 @@ func camel(key string) string {
 func (f *file) set(section, name, key, value, place string) {
 	switch {
 	case section == sectionVCenter && name != "":
-		f.setIn(f.vcenters, vcenterKeys, name, key, value, place)
+		f.setIn(f.vcenters, vcenterKeys(), name, key, value, place)
 	case section == sectionClass && name != "":
-		f.setIn(f.classes, classKeys, name, key, value, place)
+		f.setIn(f.classes, classKeys(), name, key, value, place)
 	case name == "" && slices.ContainsFunc(Options, func(o option) bool { return o.FileKey == section+"."+key }):
 		f.keys[section+"."+key] = value
 	default:
@@ -270,7 +273,7 @@ func (c *Config) understand(f file, in registry.Inputs) error {
 	c.Nodes.ExcludeInternal, _ = parseCIDRs(c.raw.ExcludeInternal) // likewise
 	c.Nodes.ExcludeExternal, _ = parseCIDRs(c.raw.ExcludeExternal) // likewise
 	c.NodeLabels, _ = parseNodeLabels(c.raw.NodeLabels)            // likewise
-	_, c.SkipNodeDeletion = present(in, envSkipDeletion)
+	c.SkipNodeDeletion = present(in, envSkipDeletion)
 	if c.Global.SecretsDirectory == "" {
 		c.Global.SecretsDirectory = defaultSecretsDirectory
 	}
@@ -303,11 +306,12 @@ const (
 )
 
 // present reports whether a variable is set, to whatever value.
-func present(in registry.Inputs, name string) (string, bool) {
+func present(in registry.Inputs, name string) bool {
 	if in.LookupEnv == nil {
-		return "", false
+		return false
 	}
-	return in.LookupEnv(name)
+	_, ok := in.LookupEnv(name)
+	return ok
 }
 
 func problem(key, reason string) error {
@@ -389,7 +393,7 @@ func (v *vcenterConfig) families(global []string, own string, in registry.Inputs
 	if len(families) == 0 {
 		v.IPFamilies = []v1.IPFamily{v1.IPv4Protocol}
 	}
-	if _, ok := present(in, envDualStack); len(families) > 1 && !ok {
+	if len(families) > 1 && !present(in, envDualStack) {
 		return problem(at("ipFamily"), "has more than one family, which needs the environment variable "+envDualStack)
 	}
 	return nil

@@ -57,7 +57,7 @@ func TestForeignOrMalformedProviderIDIsNeverGone(t *testing.T) {
 		for _, id := range []string{"aws:///eu-west-1a/i-0123", "vsphere://worker", "vsphere://4230", "vsphere:///a/b"} {
 			w.requireDoubt(newNode("worker", id), "is not of the form")
 		}
-		assert.Zero(w, w.calls(0))
+		assert.Zero(w, w.calls())
 	})
 }
 
@@ -202,7 +202,7 @@ func TestRefusedPropertyIsNoAbsence(t *testing.T) {
 		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
 		w.start()
 		w.requireExists(nodeOf(m))
-		w.fail(0, simkit.Fault{Kind: "missing-set"})
+		w.fail(simkit.Fault{Kind: "missing-set"})
 		for range 2 {
 			w.later()
 			exists, err := w.exists(nodeOf(m))
@@ -222,7 +222,7 @@ func TestEmptyOrCutListingIsNoAbsence(t *testing.T) {
 				n := nodeOf(m)
 				w.sims[0].Destroy(m)
 				w.start()
-				w.fail(0, simkit.Fault{Kind: kind})
+				w.fail(simkit.Fault{Kind: kind})
 				w.requireDoubt(n, "broke off")
 			})
 		})

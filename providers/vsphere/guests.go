@@ -15,27 +15,22 @@ const stripped = `asianux3 asianux3_64 asianux4 asianux4_64 asianux5_64 asianux7
 	rhel10_64 sjds sles sles10 sles10_64 sles11 sles11_64 sles12 sles12_64 solaris6 solaris7 solaris8 solaris9 solaris10 solaris10_64
 	solaris11_64 suse suse64 ubuntu ubuntu64 vmkernel vmkernel5 vmkernel6 vmkernel65 win31 win95 win98`
 
-// renamed are the guest IDs with another name.
-var renamed = map[string]string{
-	"centos64Guest": "centos64", "sles64Guest": "sles64", "genericLinuxGuest": "linux", "otherGuest64": "other", "redhatGuest": "rhel",
-	"vmwarePhoton64Guest": "photon", "unixWare7Guest": "unixware7", "turboLinuxGuest": "turbolinux", "turboLinux64Guest": "turbolinux",
-	"windows7Guest": "win7", "windows7_64Guest": "win7", "windows7Server64Guest": "win7server", "windows8Guest": "win8",
-	"windows8_64Guest": "win8", "windows8Server64Guest": "win8server", "windows9Guest": "win10", "windows9_64Guest": "win10",
-	"windows9Server64Guest": "win10server", "windowsHyperVGuest": "windowshyperv",
-	"winLonghorn64Guest": "winlonghorn", "winNetDatacenter64Guest": "winnetdatacenter", "winNetEnterprise64Guest": "winnetenterprise",
-	"winNetStandard64Guest": "winnetstandard", "winVista64Guest": "winvista", "winXPPro64Guest": "winxppro",
-}
-
-// guests are the names of guest systems by their IDs.
-var guests = guestTable()
-
+// guestTable are the names of guest systems by their IDs.
 func guestTable() map[string]string {
-	table := map[string]string{}
-	for _, name := range strings.Fields(stripped) {
+	table := map[string]string{
+		"centos64Guest": "centos64", "sles64Guest": "sles64", "genericLinuxGuest": "linux", "otherGuest64": "other", "redhatGuest": "rhel",
+		"vmwarePhoton64Guest": "photon", "unixWare7Guest": "unixware7", "turboLinuxGuest": "turbolinux", "turboLinux64Guest": "turbolinux",
+		"windows7Guest": "win7", "windows7_64Guest": "win7", "windows7Server64Guest": "win7server", "windows8Guest": "win8",
+		"windows8_64Guest": "win8", "windows8Server64Guest": "win8server", "windows9Guest": "win10", "windows9_64Guest": "win10",
+		"windows9Server64Guest": "win10server", "windowsHyperVGuest": "windowshyperv",
+		"winLonghorn64Guest": "winlonghorn", "winNetDatacenter64Guest": "winnetdatacenter", "winNetEnterprise64Guest": "winnetenterprise",
+		"winNetStandard64Guest": "winnetstandard", "winVista64Guest": "winvista", "winXPPro64Guest": "winxppro",
+	}
+	for name := range strings.FieldsSeq(stripped) {
 		stem := strings.TrimSuffix(strings.TrimSuffix(name, "64"), "_")
 		table[name+"Guest"] = stem
 	}
-	for _, stem := range strings.Fields("win2000AdvServ win2000Pro win2000Serv winLonghorn winMe winNetBusiness winNetDatacenter " +
+	for stem := range strings.FieldsSeq("win2000AdvServ win2000Pro win2000Serv winLonghorn winMe winNetBusiness winNetDatacenter " +
 		"winNetEnterprise winNetStandard winNetWeb winNT winVista winXPHome winXPPro") {
 		table[stem+"Guest"] = strings.ToLower(stem)
 	}
@@ -48,15 +43,12 @@ func guestTable() map[string]string {
 	for _, kernel := range []string{"other", "other24x", "other26x", "other3x"} {
 		table[kernel+"LinuxGuest"], table[kernel+"Linux64Guest"] = "linux", "linux"
 	}
-	for id, name := range renamed {
-		table[id] = name
-	}
 	return table
 }
 
 // instanceType is the type of a node, as vSphere's own controller words it.
 func instanceType(m machine) string {
-	guest, known := guests[m.GuestID]
+	guest, known := guestTable()[m.GuestID]
 	if !known {
 		guest = "unknown"
 	}

@@ -252,7 +252,9 @@ func newPlace(o types.ObjectContent) place {
 }
 
 // placeKinds are the kinds of objects that virtual machines are in; clusters are compute resources, and vApps are resource pools.
-var placeKinds = []string{"HostSystem", "ComputeResource", "ResourcePool", kindFolder, kindDatacenter}
+func placeKinds() []string {
+	return []string{"HostSystem", "ComputeResource", "ResourcePool", kindFolder, kindDatacenter}
+}
 
 // viewOfAll returns the view over everything, made once in a session.
 func (s *session) viewOfAll(ctx context.Context) (types.ManagedObjectReference, error) {
@@ -263,7 +265,7 @@ func (s *session) viewOfAll(ctx context.Context) (types.ManagedObjectReference, 
 	}
 	answer, err := methods.CreateContainerView(named(ctx, "CreateContainerView"), s, &types.CreateContainerView{
 		This: *s.ServiceContent.ViewManager, Container: s.ServiceContent.RootFolder, Recursive: true,
-		Type: append([]string{kindMachine}, placeKinds...),
+		Type: append([]string{kindMachine}, placeKinds()...),
 	})
 	if err != nil {
 		return types.ManagedObjectReference{}, err //nolint:wrapcheck // apiError names it
@@ -282,8 +284,8 @@ func (s *session) forgetView() {
 func (s *session) retrieveAll(
 	ctx context.Context, view types.ManagedObjectReference, page int32,
 ) (all []types.ObjectContent, calls int, err error) {
-	wanted := []types.PropertySpec{{Type: kindMachine, PathSet: paths}, {Type: kindView, PathSet: []string{"view"}}}
-	for _, kind := range placeKinds {
+	wanted := []types.PropertySpec{{Type: kindMachine, PathSet: paths()}, {Type: kindView, PathSet: []string{"view"}}}
+	for _, kind := range placeKinds() {
 		wanted = append(wanted, types.PropertySpec{Type: kind, PathSet: []string{"name", "parent"}})
 	}
 	request := &types.RetrievePropertiesEx{
@@ -327,7 +329,7 @@ func (s *session) retrieveAll(
 func (s *session) retrieve(ctx context.Context, vcenter string, refs []types.ManagedObjectReference) ([]machine, error) {
 	request := &types.RetrievePropertiesEx{
 		This:    s.ServiceContent.PropertyCollector,
-		SpecSet: []types.PropertyFilterSpec{{PropSet: []types.PropertySpec{{Type: kindMachine, PathSet: paths}}}},
+		SpecSet: []types.PropertyFilterSpec{{PropSet: []types.PropertySpec{{Type: kindMachine, PathSet: paths()}}}},
 	}
 	for _, ref := range refs {
 		request.SpecSet[0].ObjectSet = append(request.SpecSet[0].ObjectSet, types.ObjectSpec{Obj: ref})

@@ -44,10 +44,12 @@ const (
 )
 
 // paths are the properties that are read: whole objects are ten to fifty times as large.
-var paths = []string{
-	"name", "config.uuid", "summary.config.uuid", "summary.config.template", "guest.hostName", "guest.ipAddress", "guest.net",
-	"runtime.powerState", "runtime.connectionState", "runtime.host", "resourcePool", "parent", "summary.config.guestId",
-	"summary.config.numCpu", "summary.config.memorySizeMB", extraMetadata, extraEncoding,
+func paths() []string {
+	return []string{
+		"name", "config.uuid", "summary.config.uuid", "summary.config.template", "guest.hostName", "guest.ipAddress", "guest.net",
+		"runtime.powerState", "runtime.connectionState", "runtime.host", "resourcePool", "parent", "summary.config.guestId",
+		"summary.config.numCpu", "summary.config.memorySizeMB", extraMetadata, extraEncoding,
+	}
 }
 
 // newMachine reads the properties of a virtual machine.
@@ -67,7 +69,7 @@ func newMachine(vcenter string, o types.ObjectContent) (machine, error) {
 		case *types.InvalidProperty:
 			// A vCenter that is too old for it.
 		default:
-			if !slices.Contains(optional, missing.Path) {
+			if !optional(missing.Path) {
 				m.Problem = fmt.Errorf("virtual machine %s (%s) in vCenter %s: property %s is refused: %s",
 					cmp.Or(m.Name, "without a name"), m.Ref.Value, vcenter, missing.Path, missingText(f, missing.Fault.LocalizedMessage))
 			}
@@ -76,8 +78,10 @@ func newMachine(vcenter string, o types.ObjectContent) (machine, error) {
 	return m, nil
 }
 
-// optional are properties without which a virtual machine is understood.
-var optional = []string{extraMetadata, extraEncoding, "runtime.host", "resourcePool", "parent", "guest.ipAddress"}
+// optional reports properties without which a virtual machine is understood.
+func optional(path string) bool {
+	return slices.Contains([]string{extraMetadata, extraEncoding, "runtime.host", "resourcePool", "parent", "guest.ipAddress"}, path)
+}
 
 func missingText(f any, message string) string {
 	if f, ok := f.(*types.NoPermission); ok {
@@ -99,14 +103,7 @@ func (m *machine) set(path string, value any) {
 	case types.VirtualMachineConnectionState:
 		m.Connection = v
 	case types.ManagedObjectReference:
-		switch path {
-		case "runtime.host":
-			m.Host = v
-		case "resourcePool":
-			m.Pool = v
-		case "parent":
-			m.Parent = v
-		}
+		m.setPlace(path, v)
 	case bool:
 		m.Template = m.Template || v && path == "summary.config.template"
 	case int32:
@@ -116,6 +113,17 @@ func (m *machine) set(path string, value any) {
 		case "summary.config.memorySizeMB":
 			m.MemoryMB = v
 		}
+	}
+}
+
+func (m *machine) setPlace(path string, ref types.ManagedObjectReference) {
+	switch path {
+	case "runtime.host":
+		m.Host = ref
+	case "resourcePool":
+		m.Pool = ref
+	case "parent":
+		m.Parent = ref
 	}
 }
 

@@ -112,10 +112,14 @@ func (l loadBalancerConfig) check() error {
 	return errors.Join(problems...)
 }
 
+// given reports whether there is a section.
+func (n nsxtConfig) given() bool {
+	return n.Host != "" || n.User != "" || !n.Password.IsZero() || n.SecretName != "" || n.ClientCertFile != "" || !n.VMCAccessToken.IsZero()
+}
+
 // check reports what the section nsxt lacks; needed is set where something uses NSX-T.
 func (n nsxtConfig) check(needed bool) error {
-	given := n.Host != "" || n.User != "" || !n.Password.IsZero() || n.SecretName != "" || n.ClientCertFile != "" || !n.VMCAccessToken.IsZero()
-	if !needed && !given {
+	if !needed && !n.given() {
 		return nil
 	}
 	var problems []error

@@ -103,13 +103,15 @@ func (t tree) datacenters(configured []string, root types.ManagedObjectReference
 }
 
 // references are the beginnings of references; what has one of them before its first hyphen is never a name.
-var references = []string{"datacenter", "datastore", "domain", "dvportgroup", "dvs", "group", "host", "network", "resgroup", "vm"}
+func references() []string {
+	return []string{"datacenter", "datastore", "domain", "dvportgroup", "dvs", "group", "host", "network", "resgroup", "vm"}
+}
 
 func (t tree) isDatacenter(ref types.ManagedObjectReference, wanted string, root types.ManagedObjectReference) bool {
 	if id, ok := strings.CutPrefix(wanted, kindDatacenter+":"); ok {
 		return ref.Value == id
 	}
-	if kind, _, ok := strings.Cut(wanted, "-"); ok && slices.Contains(references, kind) {
+	if kind, _, ok := strings.Cut(wanted, "-"); ok && slices.Contains(references(), kind) {
 		return ref.Value == wanted
 	}
 	if strings.Contains(wanted, "/") {

@@ -21,7 +21,7 @@ func Description() registry.Provider {
 	return registry.Provider{
 		Name: Name, Title: "vSphere", Stability: "alpha", SDK: "github.com/vmware/govmomi",
 		ProviderIDPrefixes: []string{providerIDPrefix}, InstanceKey: instanceKey,
-		Features:     registry.Features{Instances: registry.Done},
+		Features:     registry.Features{Instances: registry.Done, Zones: registry.Done},
 		Options:      Options.Rows(),
 		Permissions:  permissions(),
 		Installation: installation(),

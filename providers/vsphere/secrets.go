@@ -33,10 +33,7 @@ func parseCredentials(data map[string][]byte, server string) (c credentials, ign
 	}
 	trimmed := func(key string) string { return strings.TrimRight(string(data[key]), "\r\n") }
 	for key := range data {
-		kinds := []string{".username", ".password", ".vc-session-manager-url", ".vc-session-manager-token"}
-		for _, kind := range kinds {
-			known[key] = known[key] || strings.HasSuffix(key, kind)
-		}
+		known[key] = classicKey(key)
 		for _, kind := range []string{"server_", "username_", "password_"} {
 			if s, ok := strings.CutPrefix(key, kind); ok {
 				known[key] = true
@@ -63,9 +60,15 @@ func parseCredentials(data map[string][]byte, server string) (c credentials, ign
 	case err != nil:
 		return c, ignored, err
 	case c.user != "" || c.password != "":
-		return c, ignored, errors.New("Username/Password is missing") //nolint:staticcheck // as above
+		return c, ignored, errors.New("Username/Password is missing")
 	}
 	return c, ignored, errNoCredentials
+}
+
+// classicKey reports whether a key is one of the form <server>.<what>.
+func classicKey(key string) bool {
+	kinds := []string{".username", ".password", ".vc-session-manager-url", ".vc-session-manager-token"}
+	return slices.ContainsFunc(kinds, func(kind string) bool { return strings.HasSuffix(key, kind) })
 }
 
 // readDirectory reads the files of a folder as the keys of a Secret.
@@ -83,7 +86,7 @@ func readDirectory(dir string) (map[string][]byte, error) {
 		if info, err := os.Stat(path); err != nil || info.IsDir() {
 			continue
 		}
-		text, err := os.ReadFile(path) //nolint:gosec // the operator names the folder
+		text, err := os.ReadFile(path)
 		if err != nil {
 			return nil, fmt.Errorf("reading the folder of credentials: %w", err)
 		}

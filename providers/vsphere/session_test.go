@@ -33,13 +33,13 @@ func TestNoLoginBeforeTheSecretIsRead(t *testing.T) {
 		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
 		w.start()
 		w.requireDoubt(nodeOf(m), "Secret kube-system/vsphere: does not exist; create it")
-		assert.Zero(w, w.calls(0))
+		assert.Zero(w, w.calls())
 		w.secret(map[string]string{"other.username": "u", "other.password": "very secret"})
 		w.later()
 		_, err := w.exists(nodeOf(m))
 		require.ErrorContains(w, err, "it has the keys other.password, other.username")
 		assert.NotContains(w, err.Error(), "very secret")
-		assert.Zero(w, w.calls(0))
+		assert.Zero(w, w.calls())
 
 		w.secret(map[string]string{server(w) + ".username": vspheresim.User, server(w) + ".password": vspheresim.Password, "note": "x"})
 		w.later()
@@ -216,7 +216,7 @@ func TestHangingVCenterDelaysNobodyElse(t *testing.T) {
 	inWorld(t, twoVCenters, []vspheresim.Options{{}, {}}, func(w *testWorld) {
 		w.sims[0].Add(vspheresim.Spec{Name: "a"})
 		b := w.sims[1].Add(vspheresim.Spec{Name: "b", UUID: "4230bbbb-3f21-5a6b-9c0d-000000000002"})
-		w.fail(0, simkit.Fault{Kind: simkit.FaultHang})
+		w.fail(simkit.Fault{Kind: simkit.FaultHang})
 		w.start()
 		began := time.Now()
 		_, err := w.metadata(newNode("b", ""))
@@ -276,7 +276,7 @@ func TestNoSecretInErrors(t *testing.T) {
 			{Kind: simkit.FaultStatus, Status: 500}, {Kind: simkit.FaultStatus, Status: 401}, {Kind: simkit.FaultHTML},
 			{Kind: simkit.FaultReset}, {Kind: simkit.FaultRedirect},
 		} {
-			w.fail(0, f)
+			w.fail(f)
 			_, err := w.exists(nodeOf(m))
 			require.Error(w, err)
 			assert.NotContains(w, err.Error(), vspheresim.Password)

@@ -2,6 +2,7 @@ package vspheresim
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -35,7 +36,7 @@ func (s *Sim) Tag(category, name string, ref types.ManagedObjectReference) {
 
 // ask makes a call of the REST API as an administrator does, which is not counted.
 func (s *Sim) ask(path string, in any) string {
-	login := httptest.NewRequest(http.MethodPost, "/rest/com/vmware/cis/session", http.NoBody)
+	login := httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/rest/com/vmware/cis/session", http.NoBody)
 	login.SetBasicAuth(User, Password)
 	var id string
 	s.serve(login, &id)
@@ -43,7 +44,7 @@ func (s *Sim) ask(path string, in any) string {
 	if err != nil {
 		panic(err) // it holds nothing that has no JSON
 	}
-	r := httptest.NewRequest(http.MethodPost, "/rest/com/vmware/cis"+path, bytes.NewReader(body))
+	r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/rest/com/vmware/cis"+path, bytes.NewReader(body))
 	r.Header.Set("vmware-api-session-id", id)
 	var made string
 	s.serve(r, &made)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -24,14 +25,15 @@ import (
 func (s *Sim) intercept(_ *simulator.Context, method *simulator.Method) (mo.Reference, types.BaseMethodFault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch body := method.Body.(type) {
-	case *types.RetrievePropertiesEx:
-		for _, set := range body.SpecSet {
-			for _, o := range set.ObjectSet {
-				if s.hidden[o.Obj] != nil {
-					ref := o.Obj
-					return nil, &types.NoPermission{SecurityError: types.SecurityError{}, Object: &ref, PrivilegeId: "System.View"}
-				}
+	read, ok := method.Body.(*types.RetrievePropertiesEx)
+	if !ok {
+		return nil, nil
+	}
+	for _, set := range read.SpecSet {
+		for _, o := range set.ObjectSet {
+			if s.hidden[o.Obj] != nil {
+				ref := o.Obj
+				return nil, &types.NoPermission{Object: &ref, PrivilegeId: "System.View"}
 			}
 		}
 	}
@@ -90,15 +92,13 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.serving.Unlock()
 	recorder := httptest.NewRecorder()
 	s.handler.ServeHTTP(recorder, r)
-	for key, values := range recorder.Header() {
-		w.Header()[key] = values
-	}
+	maps.Copy(w.Header(), recorder.Header())
 	w.WriteHeader(recorder.Code)
 	answer := recorder.Body.Bytes()
 	if bytes.Contains(body, []byte("HasUserPrivilegeOnEntities")) {
 		answer = s.denied(answer)
 	}
-	_, _ = w.Write(answer) //nolint:gosec // an API's own answer; no browser reads it
+	_, _ = w.Write(answer) // a client that disconnected
 }
 
 // listing and reading are the operations of RetrievePropertiesEx: over a view, and of single objects.
