@@ -321,6 +321,9 @@ func (c *classicReconciler) create(ctx context.Context, d desiredClassic) error 
 func (c *classicReconciler) run(ctx context.Context, r services.Request, s step) error {
 	name := loadBalancerName(r.Service)
 	if err := c.records.run(ctx, s, nil); err != nil {
+		if codeOf(err) == "DuplicateListener" {
+			err = cloudproviderapi.NewRetryError("AWS does not show all listeners of load balancer "+name+" yet", groupVisiblePause)
+		}
 		return c.notDone(fmt.Errorf("load balancer %s: %w", name, err), func() { c.records.classics.Invalidate(name) })
 	}
 	return nil

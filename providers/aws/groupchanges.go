@@ -67,7 +67,7 @@ func ownGroupChanges[O any](
 			Planned: guard.Planned{
 				Action: guard.PlanCreate, Object: "security group " + own.name, Detail: fmt.Sprintf("%d rules", len(own.rules)),
 			},
-			Replan: true,
+			Replan: true, Creates: true,
 			Make: func(ctx context.Context, _ *services.Request, o O) (O, error) {
 				g, err := groups.ensure(ctx, own.name, own.description, own.tags)
 				if err == nil {

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	elbv2 "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
 	elbv2types "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
@@ -283,8 +284,9 @@ func stepChanges[O any](
 	changes := make([]services.Change[O], len(steps))
 	for i, s := range steps {
 		last := i == len(steps)-1
+		_, creates := s.input.(*elbv2.CreateTargetGroupInput)
 		changes[i] = services.Change[O]{
-			Planned: guard.Planned{Action: s.action(), Object: object, Detail: s.what},
+			Planned: guard.Planned{Action: s.action(), Object: object, Detail: s.what}, Creates: creates,
 			Make: func(ctx context.Context, r *services.Request, observed O) (O, error) {
 				if err := run(ctx, *r, s); err != nil || !last {
 					return observed, err

@@ -45,14 +45,15 @@ func (l *loadBalancers) creation(request *nodeBalancerRequest, own int) services
 			Action: guard.PlanCreate, Object: "NodeBalancer " + request.Label, Detail: fmt.Sprintf("in %s, %s", request.Region, portsOf(request.Configs)),
 		},
 		Creates: true,
-		Make: func(ctx context.Context, _ *services.Request, f finding) (finding, error) {
-			r := *request
-			r.FirewallID = cmp.Or(r.FirewallID, own, f.firewall)
-			nb, err := l.api.createNodeBalancer(ctx, &r)
-			if r.FirewallID != 0 {
-				l.firewalls.Invalidate(r.FirewallID) // it has, or may have, a new device
+		Make: func(ctx context.Context, r *services.Request, f finding) (finding, error) {
+			creation := *request
+			creation.FirewallID = cmp.Or(creation.FirewallID, own, f.firewall)
+			nb, err := l.api.createNodeBalancer(ctx, &creation)
+			if creation.FirewallID != 0 {
+				l.firewalls.Invalidate(creation.FirewallID) // it has, or may have, a new device
 			}
 			if err != nil {
+				noteHidden(r, err)
 				if !cloudapi.NotSent(err) {
 					l.observed.Invalidate(0)
 				}
@@ -62,6 +63,13 @@ func (l *loadBalancers) creation(request *nodeBalancerRequest, own int) services
 			f.nb = nb
 			return f, nil
 		},
+	}
+}
+
+// noteHidden notes that a creation was refused because the label is taken: what has it was made before, and does not show yet.
+func noteHidden(r *services.Request, err error) {
+	if errors.Is(err, cloudapi.ErrInvalid) && strings.Contains(err.Error(), "must be unique") {
+		r.Asked(errors.New("it exists"))
 	}
 }
 

@@ -183,8 +183,9 @@ func (l *loadBalancers) firewallChange(nb *nodeBalancer, d *desiredState, st fir
 	switch rules := d.firewalls.rules; st.kind {
 	case createFirewall:
 		change.Action, change.Detail, change.Creates = guard.PlanCreate, textOf(rules), true
-		change.Make = func(ctx context.Context, _ *services.Request, f finding) (_ finding, err error) {
+		change.Make = func(ctx context.Context, r *services.Request, f finding) (_ finding, err error) {
 			f.firewall, err = l.createFirewall(ctx, d)
+			noteHidden(r, err)
 			return f, err
 		}
 	case changeRules:

@@ -139,6 +139,7 @@ var parts = []struct {
 	{"Ownership", func(f *Fixture) bool { return f.hasLoadBalancers() && f.Claims != nil }, runOwnership},
 	{"Lag", func(f *Fixture) bool { return f.hasLoadBalancers() && f.Lag != nil }, runLag},
 	{"Creations", (*Fixture).hasLoadBalancers, runCreations},
+	{"ByHand", (*Fixture).hasLoadBalancers, runByHand},
 	{"Routes", (*Fixture).hasRoutes, runRoutes},
 	{"HostileAnswers", func(*Fixture) bool { return true }, runHostileAnswers},
 	{"Labels", func(*Fixture) bool { return true }, runLabels},

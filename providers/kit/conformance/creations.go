@@ -24,10 +24,10 @@ func runCreations(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 				virtual(t, fmt.Sprintf("%s is made %s after a gateway gave up, restart %t", name, late, restart), func(t *testing.T) {
 					runLostCreations(t, newFixture(t), name, 0, fault, restart)
 				})
+				virtual(t, fmt.Sprintf("%s is made %s after a gateway gave up, and deleted before, restart %t", name, late, restart), func(t *testing.T) {
+					runGivenUp(t, newFixture(t), name, 0, fault, restart)
+				})
 			}
-			virtual(t, fmt.Sprintf("%s is made %s after a gateway gave up, and deleted before", name, late), func(t *testing.T) {
-				runGivenUp(t, newFixture(t), name, fault)
-			})
 		}
 	}
 }
@@ -68,12 +68,15 @@ func runLostCreations(t *testing.T, f *Fixture, name string, lag time.Duration, 
 }
 
 // runGivenUp: a Service is deleted while it is not known what became of the creation of its load balancer. Nothing is left.
-func runGivenUp(t *testing.T, f *Fixture, name string, fault simkit.Fault) {
+func runGivenUp(t *testing.T, f *Fixture, name string, lag time.Duration, fault simkit.Fault, restart bool) {
 	t.Helper()
 	ctx := t.Context()
 	w := newWorld(t, f)
 	c := w.Services[name]
 	w.addNode(ctx, "worker-1", nil)
+	if lag > 0 {
+		w.Lag(lag)
+	}
 	for k := 1; ; k++ {
 		w.createService(ctx, c.Service)
 		w.restart()
@@ -83,9 +86,12 @@ func runGivenUp(t *testing.T, f *Fixture, name string, fault simkit.Fault) {
 		w.protect(ctx, current)
 		_, err := w.loadBalancer().EnsureLoadBalancer(ctx, clusterName, current, w.nodes)
 		w.Sim.ClearFaults()
-		w.remove(ctx, c.Service, nil)
+		if restart {
+			w.restart()
+		}
+		w.remove(ctx, c.Service, func() {})
 		time.Sleep(time.Minute)
-		require.Empty(t, w.Snapshot(), "after write %d was answered late", k)
+		require.Empty(t, w.Snapshot(), "after the answer to write %d was lost", k)
 		require.NoError(t, w.kube.CoreV1().Services(current.Namespace).Delete(ctx, current.Name, metav1.DeleteOptions{}))
 		if err == nil {
 			require.Greater(t, k, 1)

@@ -39,6 +39,7 @@ func runLag(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 				virtual(t, title, func(t *testing.T) {
 					runLostCreations(t, newFixture(t), name, lag, lost, restart)
 				})
+				virtual(t, title+", and it is deleted", func(t *testing.T) { runGivenUp(t, newFixture(t), name, lag, lost, restart) })
 			}
 		}
 	}

@@ -160,7 +160,7 @@ func (s *soak) random(ctx context.Context) {
 		s.fail()
 	default:
 		s.note("faults end")
-		s.Sim.ClearFaults()
+		s.calm()
 	}
 }
 
@@ -264,12 +264,17 @@ func (s *soak) fail() {
 		{Kind: simkit.FaultLost},
 		{Kind: simkit.FaultCut},
 		{Kind: simkit.FaultHTML},
-		{Kind: simkit.FaultLate, Late: simkit.Duration(time.Duration(1+s.rnd.IntN(20)) * time.Second)},
 	}
 	if s.hasNodes() { // what lies about instances must show in no decision; about load balancers, nothing else tells the truth
 		for _, kind := range sortedKeys(s.Sim.Distortions()) {
 			kinds = append(kinds, simkit.Fault{Kind: kind, Operation: s.InstanceListing})
 		}
+	}
+	if s.Lag != nil && s.rnd.IntN(6) == 0 {
+		lags := s.lags()
+		lag := lags[s.rnd.IntN(len(lags))]
+		s.note("reads lag by %s", lag)
+		s.Lag(lag)
 	}
 	f := kinds[s.rnd.IntN(len(kinds))]
 	f.From, f.Count, f.Writes = 1+s.rnd.IntN(3), 1+s.rnd.IntN(6), f.Operation == "" && s.rnd.IntN(3) == 0
@@ -344,6 +349,7 @@ func (s *soak) servicePass(ctx context.Context, v *soakService, name string) boo
 	}
 	if v.dirty {
 		v.synced = names
+		s.protect(ctx, current)
 		_, err := s.loadBalancer().EnsureLoadBalancer(ctx, clusterName, current, s.nodes)
 		v.dirty = err != nil
 		if err != nil && !errors.Is(err, context.Canceled) {
@@ -353,10 +359,18 @@ func (s *soak) servicePass(ctx context.Context, v *soakService, name string) boo
 	return !v.dirty
 }
 
+// calm ends all faults.
+func (s *soak) calm() {
+	s.Sim.ClearFaults()
+	if s.Lag != nil {
+		s.Lag(0)
+	}
+}
+
 // quiet ends all faults, lets the controllers settle, and compares the cluster and the cloud with what is wanted.
 func (s *soak) quiet(ctx context.Context) {
 	s.note("quiet")
-	s.Sim.ClearFaults()
+	s.calm()
 	if len(s.cluster) == 0 {
 		s.join()
 	}
@@ -378,6 +392,7 @@ func (s *soak) quiet(ctx context.Context) {
 			done = 0
 		}
 	}
+	time.Sleep(time.Minute) // until what was read while reads lagged is read again
 	for name := range s.machines {
 		require.Contains(s.t, s.cluster, name, "the Node of a living instance is there")
 	}

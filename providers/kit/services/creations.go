@@ -1,6 +1,7 @@
 package services
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 	servicehelper "k8s.io/cloud-provider/service/helpers"
+
+	"github.com/anyccm/cloud-controller-manager/registry/evidence"
 )
 
 // lookPause is the time between two looks for what a creation may have made.
@@ -18,11 +21,11 @@ const lookPause = 5 * time.Second
 
 // Creations says what becomes of creations whose answers are lost, and which may take effect all the same.
 type Creations struct {
-	// Shows is how long it may take until what such a creation makes is found. So long it is looked for before it is taken for absent
-	// when the Service goes; 0 leaves that out.
+	// Shows is how long it may take until what such a creation makes is found. So long it is looked for before it is made again, or
+	// taken for absent when the Service goes; so does a process that has just begun, where the Service has the framework's finalizer
+	// and shows nothing yet. 0 leaves that out.
 	Shows time.Duration
-	// Repeat is set where names are unique in the cloud: a second creation makes no second object, and waits for nothing. Else it waits
-	// as long, also in a process that has just begun, where the Service has the framework's finalizer and shows nothing yet.
+	// Repeat is set where names are unique in the cloud: a second creation makes no second object, and waits for nothing.
 	Repeat bool
 }
 
@@ -52,26 +55,40 @@ func (c *creations) take(r *Request, policy Creations) {
 	r.unanswered = false
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	maps.DeleteFunc(c.unknown, func(_ types.UID, at time.Time) bool { return time.Since(at) > policy.Shows })
+	maps.DeleteFunc(c.unknown, func(_ types.UID, at time.Time) bool { return time.Since(at) > 2*policy.Shows })
 	if c.unknown == nil {
 		c.unknown = map[types.UID]time.Time{}
 	}
 	c.unknown[r.Service.UID] = time.Now()
 }
 
+// since returns since when it is not known what there is of a Service, and why; zero where nothing is in doubt.
+func (c *creations) since(service *v1.Service, what string) (at time.Time, why string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at, why = c.unknown[service.UID], "the answer to the creation of "+what+" was lost"
+	if at.IsZero() && service.CreationTimestamp.Time.Before(c.began) &&
+		slices.Contains(service.Finalizers, servicehelper.LoadBalancerCleanupFinalizer) && len(service.Status.LoadBalancer.Ingress) == 0 {
+		at, why = c.began, "a process before this one may have had "+what+" made"
+	}
+	return at, why
+}
+
 // doubt is an error that says when to look again, where what is not found may have been made all the same: by a call whose answer was
 // lost, or by one of a process before this one, which the finalizer shows and which recorded nothing. what names it.
 func (c *creations) doubt(service *v1.Service, what string, policy Creations) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	since, why := c.unknown[service.UID], "the answer to the creation of "+what+" was lost"
-	if since.IsZero() && !policy.Repeat && service.CreationTimestamp.Time.Before(c.began) &&
-		slices.Contains(service.Finalizers, servicehelper.LoadBalancerCleanupFinalizer) && len(service.Status.LoadBalancer.Ingress) == 0 {
-		since, why = c.began, "a process before this one may have had "+what+" made"
-	}
+	since, why := c.since(service, what)
 	left := time.Until(since.Add(policy.Shows))
 	if since.IsZero() || left <= 0 {
 		return nil
 	}
 	return cloudproviderapi.NewRetryError(fmt.Sprintf("%s; it is looked for during the next %s", why, left.Round(time.Second)), min(left, lookPause))
+}
+
+// anew makes everything be read again, where something is in doubt or was a moment ago: what was read before says nothing.
+func (c *creations) anew(ctx context.Context, service *v1.Service, policy Creations) context.Context {
+	if since, _ := c.since(service, ""); since.IsZero() || time.Since(since) > 2*policy.Shows {
+		return ctx
+	}
+	return evidence.With(ctx, evidence.Demand{NotBefore: time.Now()})
 }

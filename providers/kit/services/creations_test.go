@@ -44,7 +44,7 @@ func TestDoubt(t *testing.T) {
 		"refused for something else's sake": {Creations{Shows: shows}, nil, wrapped, false},
 		"lost, not waited for":              {Creations{}, nil, lost, false},
 		"another process":                   {Creations{Shows: shows}, protected, nil, true},
-		"another process, unique names":     {Creations{Shows: shows, Repeat: true}, protected, nil, false},
+		"another process, unique names":     {Creations{Shows: shows, Repeat: true}, protected, nil, true},
 		"another process, it was served":    {Creations{Shows: shows}, shown, nil, false},
 		"the Service is younger":            {Creations{Shows: shows}, young, nil, false},
 	} {

@@ -107,7 +107,7 @@ type Change[O any] struct {
 	Make func(ctx context.Context, r *Request, observed O) (O, error)
 	// Replan is set where what follows depends on what this change makes: everything after it is computed again.
 	Replan bool
-	// Creates is set where this makes the load balancer: see Creations.
+	// Creates is set where this makes the load balancer, or something that belongs to it: see Creations.
 	Creates bool
 	// Wait is set where nothing is written: Make waits for the cloud, and plan does not mention it.
 	Wait bool
@@ -178,6 +178,7 @@ func (l *LoadBalancer[O, D]) GetLoadBalancer(
 	ctx context.Context, cluster string, service *v1.Service,
 ) (*v1.LoadBalancerStatus, bool, error) {
 	r := Request{Purpose: Lookup, Cluster: cluster, Service: service}
+	ctx = l.creations.anew(ctx, service, l.Creations)
 	observed, err := l.observe(ctx, r, &report{})
 	if err != nil {
 		return nil, false, err
