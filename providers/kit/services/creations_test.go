@@ -27,6 +27,10 @@ func TestDoubt(t *testing.T) {
 		protected(s)
 		s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "192.0.2.1"}}
 	}
+	changed := func(s *v1.Service) {
+		protected(s)
+		s.Spec.Type = v1.ServiceTypeClusterIP
+	}
 	young := func(s *v1.Service) {
 		protected(s)
 		s.CreationTimestamp = metav1.NewTime(time.Now().Add(time.Hour))
@@ -46,12 +50,13 @@ func TestDoubt(t *testing.T) {
 		"another process":                   {Creations{Shows: shows}, protected, nil, true},
 		"another process, unique names":     {Creations{Shows: shows, Repeat: true}, protected, nil, true},
 		"another process, it was served":    {Creations{Shows: shows}, shown, nil, false},
+		"it is no load balancer any more":   {Creations{Shows: shows}, changed, nil, false},
 		"the Service is younger":            {Creations{Shows: shows}, young, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				service := &v1.Service{ObjectMeta: metav1.ObjectMeta{UID: "1", CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Hour))}}
+				service := &v1.Service{Spec: v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer}, ObjectMeta: metav1.ObjectMeta{UID: "1", CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Hour))}}
 				if c.service != nil {
 					c.service(service)
 				}
