@@ -526,12 +526,29 @@ func (b *records) runClassic(ctx context.Context, s step) error {
 		_, err = call(ctx, a, s.what, (*elb.Client).RegisterInstancesWithLoadBalancer, in)
 		b.noteInstances(aws.ToString(in.LoadBalancerName), in.Instances, nil, err)
 	case *elb.DeregisterInstancesFromLoadBalancerInput:
-		_, err = call(ctx, a, s.what, (*elb.Client).DeregisterInstancesFromLoadBalancer, in)
+		err = b.deregister(ctx, s.what, in)
 		b.noteInstances(aws.ToString(in.LoadBalancerName), nil, in.Instances, err)
 	default:
 		return fmt.Errorf("%s: no call is known for %T; this is a bug", s.what, s.input)
 	}
 	return err
+}
+
+// deregister takes instances out of a classic load balancer. AWS refuses all of them for one that exists no longer, which it has taken
+// out by itself.
+func (b *records) deregister(ctx context.Context, what string, in *elb.DeregisterInstancesFromLoadBalancerInput) error {
+	_, err := call(ctx, b.api, what, (*elb.Client).DeregisterInstancesFromLoadBalancer, in)
+	if codeOf(err) != "InvalidInstance" {
+		return err
+	}
+	for _, i := range in.Instances {
+		one := &elb.DeregisterInstancesFromLoadBalancerInput{LoadBalancerName: in.LoadBalancerName, Instances: []elbtypes.Instance{i}}
+		_, err := call(ctx, b.api, what, (*elb.Client).DeregisterInstancesFromLoadBalancer, one)
+		if err != nil && codeOf(err) != "InvalidInstance" {
+			return err
+		}
+	}
+	return nil
 }
 
 // noteInstances keeps the knowledge of the instances of a classic load balancer true after a write.
