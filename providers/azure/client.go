@@ -54,9 +54,7 @@ func newAPI(c Config, in registry.Inputs) *api {
 	a := &api{config: c}
 	a.http = cloudapi.NewClient(cloudapi.Config{
 		Provider: Name, UserAgent: strings.TrimSpace(c.UserAgent + " anyccm/" + in.Version), Operation: operationOf, LimitsOf: limitsOf, ClassOf: classOfAnswer, Dial: in.Dial,
-		Repeatable: func(r *http.Request) bool {
-			return r.Method != http.MethodPost || strings.HasSuffix(r.URL.Path, "/token")
-		},
+		Repeatable: repeatable,
 	})
 	a.tokens = &identity{config: c, do: &authority{http: a.http}}
 	a.pipeline = runtime.NewPipeline("anyccm", in.Version, runtime.PipelineOptions{PerRetry: []policy.Policy{bearer{a.tokens}}}, &policy.ClientOptions{
@@ -64,6 +62,18 @@ func newAPI(c Config, in registry.Inputs) *api {
 	})
 	a.work = waiting.New(waiting.Each(a.operation), waiting.Pace{Least: time.Second, Most: 5 * time.Second})
 	return a
+}
+
+// repeatable: what replaces a version of a resource does so once. What makes a resource may take effect late, and would then undo
+// what was written meanwhile: it is looked for first.
+func repeatable(r *http.Request) bool {
+	switch r.Method {
+	case http.MethodPost:
+		return strings.HasSuffix(r.URL.Path, "/token")
+	case http.MethodPut:
+		return r.Header.Get("If-Match") != ""
+	}
+	return true
 }
 
 // kinds are the types of resources that calls are about, for the names of operations.

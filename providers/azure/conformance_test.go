@@ -32,6 +32,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		Inputs: func() registry.Inputs { return inputs(sim.CloudConfig(url)) },
 	}
 	tryNodes(t, sim, f)
+	tryLoadBalancers(t, sim, f)
 	return f
 }
 

@@ -146,17 +146,22 @@ func (m machine) names() []string {
 	return list
 }
 
-// groups are the resource groups that hold machines of nodes.
-func (i *instances) groups() []string {
-	groups := []string{i.api.config.Group}
+// known are the Nodes of the cluster.
+func (i *instances) known() []*v1.Node {
 	if i.lister == nil {
-		return groups
+		return nil
 	}
 	list, err := i.lister.List(labels.Everything())
 	if err != nil {
-		return groups
+		return nil
 	}
-	for _, n := range list {
+	return list
+}
+
+// groups are the resource groups that hold machines of nodes.
+func (i *instances) groups() []string {
+	groups := []string{i.api.config.Group}
+	for _, n := range i.known() {
 		if g := strings.ToLower(n.Labels[labelGroup]); g != "" && !slices.Contains(groups, g) {
 			groups = append(groups, g)
 		}

@@ -2,10 +2,16 @@
 package azure
 
 import (
+	"context"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -18,8 +24,13 @@ func Description() registry.Provider {
 	return registry.Provider{
 		Name: Name, Title: "Azure", Stability: "alpha", SDK: "github.com/Azure/azure-sdk-for-go/sdk/azcore",
 		ProviderIDPrefixes: []string{providerIDPrefix}, InstanceKey: instanceKey,
-		Features:     registry.Features{Instances: registry.Done, LoadBalancers: registry.NotYet, Routes: registry.NotYet},
-		Options:      Options.Rows(),
+		Features: registry.Features{
+			Instances: registry.Done, Zones: registry.Done, LoadBalancers: registry.Done, Routes: registry.NotYet,
+			Internal: registry.Done, ReservedAddresses: registry.Done, TLS: registry.CloudHasNone, ProxyProtocol: registry.NotYet,
+			UDP: registry.Done, DualStack: registry.Done, SourceRanges: registry.Done,
+		},
+		Options:     Options.Rows(),
+		Annotations: Annotations.Rows(), CheckService: checkService,
 		Permissions:  permissions(),
 		Installation: installation(),
 		Events:       eventRows(),
@@ -37,9 +48,15 @@ func init() { registry.Register(Description()) }
 type cloud struct {
 	cloudbase.Cloud
 	cloudbase.WithNodes
+	cloudbase.WithLoadBalancers
 
-	instances *instances
+	instances     *instances
+	reconciler    *reconciler
+	loadBalancers *services.LoadBalancer[*observed, *spec]
 }
+
+// creationShows is how long Azure may go on with a creation whose answer was lost.
+const creationShows = 45 * time.Second
 
 func newCloud(in registry.Inputs) (*cloud, error) {
 	config, warnings, err := parseConfig(in)
@@ -51,14 +68,34 @@ func newCloud(in registry.Inputs) (*cloud, error) {
 	}
 	a := newAPI(config, in)
 	c := &cloud{instances: newInstances(a)}
-	c.Name, c.HTTP, c.NodeAPI = Name, a.http, c.instances
+	c.Name, c.HTTP, c.NodeAPI, c.Begin = Name, a.http, c.instances, c.begin
+	r := newResources(a)
+	c.reconciler = &reconciler{
+		api: a, config: &a.config, resources: r, members: &members{api: a, instances: c.instances, resources: r}, instances: c.instances, adopt: in.Adopt,
+	}
+	c.loadBalancers = &services.LoadBalancer[*observed, *spec]{
+		Reconciler: c.reconciler, Creations: services.Creations{Shows: creationShows, Repeat: true}, Name: func(cluster string, s *v1.Service) string {
+			return a.config.loadBalancerNameOf(cluster, strings.EqualFold(s.Annotations[annotationInternal], "true"))
+		},
+	}
+	c.ServiceAPI, c.WithLoadBalancers.Check = c.loadBalancers, c.instances.CheckAPI
 	return c, nil
+}
+
+// CheckAPI implements registry.CloudAPI.
+func (c *cloud) CheckAPI(ctx context.Context) error { return c.instances.CheckAPI(ctx) }
+
+// begin makes what the program leads known to the parts.
+func (c *cloud) begin(b cloudbase.Begun) {
+	c.reconciler.cluster.SetClient(b.Kube)
+	c.loadBalancers.Events = b.Events
 }
 
 // SetInformers implements cloudprovider.InformerUser.
 func (c *cloud) SetInformers(factory informers.SharedInformerFactory) {
 	c.instances.lister = factory.Core().V1().Nodes().Lister()
 	c.instances.nodes.SetLister(c.instances.lister)
+	c.reconciler.cluster.SetServices(factory.Core().V1().Services().Lister())
 }
 
 // permissions are the rights that the credential needs.
@@ -70,6 +107,21 @@ func permissions() []registry.Permission {
 			"Microsoft.Compute/virtualMachineScaleSets/publicIPAddresses/read", "Microsoft.Network/networkInterfaces/read",
 			"Microsoft.Network/publicIPAddresses/read",
 		}},
+		{For: "load balancers", Needs: []string{
+			"Microsoft.Network/loadBalancers/read", "Microsoft.Network/loadBalancers/write", "Microsoft.Network/loadBalancers/delete",
+			"Microsoft.Network/loadBalancers/backendAddressPools/join/action", "Microsoft.Network/loadBalancers/frontendIPConfigurations/join/action",
+			"Microsoft.Network/publicIPAddresses/read", "Microsoft.Network/publicIPAddresses/write", "Microsoft.Network/publicIPAddresses/delete",
+			"Microsoft.Network/publicIPAddresses/join/action", "Microsoft.Network/networkSecurityGroups/read",
+			"Microsoft.Network/networkSecurityGroups/write", "Microsoft.Resources/subscriptions/providers/read",
+		}},
+		{For: "internal load balancers, and pools by address", Needs: []string{
+			"Microsoft.Network/virtualNetworks/subnets/read", "Microsoft.Network/virtualNetworks/subnets/join/action",
+		}},
+		{For: "members of pools by network interface", Needs: []string{
+			"Microsoft.Compute/virtualMachineScaleSets/write", "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/write",
+			"Microsoft.Network/networkInterfaces/write", "Microsoft.Network/networkInterfaces/join/action",
+		}},
+		{For: "public IP prefixes", Needs: []string{"Microsoft.Network/publicIPPrefixes/join/action"}, Only: "Services name one"},
 	}
 }
 

@@ -413,9 +413,13 @@ func (s *Sim) putAddress(r *resource, asked object, created bool) *failure {
 	if text(asked, "sku", "name") == "Standard" && text(props, "publicIPAllocationMethod") != "Static" {
 		return invalid("StandardSkuPublicIPAddressMustBeStatic", "A standard public address is static.")
 	}
+	if text(props, "publicIPAddressVersion") == "" {
+		props["publicIPAddressVersion"] = "IPv4"
+	}
 	if label := text(props, "dnsSettings", "domainNameLabel"); label != "" {
 		for _, other := range s.all(kindAddress) {
-			if !strings.EqualFold(other.id, r.id) && text(other.doc, "properties", "dnsSettings", "domainNameLabel") == label {
+			if !strings.EqualFold(other.id, r.id) && text(other.doc, "properties", "dnsSettings", "domainNameLabel") == label &&
+				text(other.doc, "properties", "publicIPAddressVersion") == text(props, "publicIPAddressVersion") {
 				return invalid("DnsRecordInUse", "DNS record %s.%s.cloudapp.azure.com is already used by another public IP.", label, Location)
 			}
 		}
@@ -587,4 +591,13 @@ func (s *Sim) Fail(kind, code, message string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failNext[kind] = fail(http.StatusOK, code, "%s", message)
+}
+
+// AddAddress adds a user's public address and returns its IP.
+func (s *Sim) AddAddress(name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return text(s.put(ID(kindAddress, name), object{
+		"location": Location, "sku": object{"name": "Standard"}, "properties": object{"publicIPAllocationMethod": "Static"},
+	}).doc, "properties", "ipAddress")
 }

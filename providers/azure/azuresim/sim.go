@@ -307,12 +307,19 @@ func (s *Sim) Holdings() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	lines := []string{}
-	for _, r := range s.all(kindAddress) {
-		lines = append(lines, fmt.Sprintf("public IP address %s, %s", r.name(), text(r.doc, "properties", "ipAddress")))
+	for _, lb := range s.all(kindLoadBalancer) {
+		seen := map[string]bool{}
+		for _, f := range items(lb.doc, "properties", "frontendIPConfigurations") {
+			if owner := text(f, "name")[:min(32, len(text(f, "name")))]; !seen[owner] {
+				seen[owner] = true
+				lines = append(lines, fmt.Sprintf("load balancer %s, frontend %s, %d members in all", lb.name(), owner, s.members(lb)))
+			}
+		}
 	}
-	for _, r := range s.all(kindLoadBalancer) {
-		lines = append(lines, fmt.Sprintf("load balancer %s, %d frontends, %d rules, %d members", r.name(), len(items(r.doc, "properties", "frontendIPConfigurations")),
-			len(items(r.doc, "properties", "loadBalancingRules")), s.members(r)))
+	for _, r := range s.all(kindAddress) {
+		if text(r.doc, "tags", "k8s-azure-service") != "" && s.frontendOf(r.id) == "" {
+			lines = append(lines, fmt.Sprintf("public IP address %s, unused", r.name()))
+		}
 	}
 	return lines
 }

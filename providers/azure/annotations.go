@@ -1,0 +1,330 @@
+package azure
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+const prefix = "service.beta.kubernetes.io/"
+
+// Annotations of Services.
+const (
+	annotationInternal      = prefix + "azure-load-balancer-internal"
+	annotationSubnet        = prefix + "azure-load-balancer-internal-subnet"
+	annotationMode          = prefix + "azure-load-balancer-mode"
+	annotationConfigs       = prefix + "azure-load-balancer-configurations"
+	annotationIPv4          = prefix + "azure-load-balancer-ipv4"
+	annotationIPv6          = prefix + "azure-load-balancer-ipv6"
+	annotationGroup         = prefix + "azure-load-balancer-resource-group"
+	annotationName          = prefix + "azure-pip-name"
+	annotationName6         = prefix + "azure-pip-name-ipv6"
+	annotationPrefixID      = prefix + "azure-pip-prefix-id"
+	annotationPrefixID6     = prefix + "azure-pip-prefix-id-ipv6"
+	annotationTags          = prefix + "azure-pip-tags"
+	annotationIPTags        = prefix + "azure-pip-ip-tags"
+	annotationLabel         = prefix + "azure-dns-label-name"
+	annotationAdditional    = prefix + "azure-additional-public-ips"
+	annotationServiceTags   = prefix + "azure-allowed-service-tags"
+	annotationAllowedRanges = prefix + "azure-allowed-ip-ranges"
+	annotationSourceRanges  = prefix + "load-balancer-source-ranges"
+	annotationDenyAll       = prefix + "azure-deny-all-except-load-balancer-source-ranges"
+	annotationNoSecurity    = prefix + "azure-disable-load-balancer-nsg-rule"
+	annotationIdle          = prefix + "azure-load-balancer-tcp-idle-timeout"
+	annotationNoReset       = prefix + "azure-load-balancer-disable-tcp-reset"
+	annotationAllPorts      = prefix + "azure-load-balancer-enable-high-availability-ports"
+	annotationNoFloating    = prefix + "azure-disable-load-balancer-floating-ip"
+	annotationProbeProtocol = prefix + "azure-load-balancer-health-probe-protocol"
+	annotationProbeInterval = prefix + "azure-load-balancer-health-probe-interval"
+	annotationProbeNumber   = prefix + "azure-load-balancer-health-probe-num-of-probe"
+	annotationProbePath     = prefix + "azure-load-balancer-health-probe-request-path"
+	annotationPrivateLink   = prefix + "azure-pls-create"
+)
+
+// settings are what the annotations of a Service ask for.
+type settings struct {
+	Internal                      bool
+	Subnet, Mode, Configs         string
+	IPv4, IPv6                    string
+	Group                         string
+	Name, Name6                   string
+	PrefixID, PrefixID6           string
+	Tags, IPTags                  string
+	Label                         string
+	LabelGiven, IPTagsGiven       bool
+	Additional                    []string
+	ServiceTags                   []string
+	AllowedRanges, SourceRanges   []string
+	DenyAll, NoSecurity           bool
+	Idle                          int
+	NoReset, AllPorts, NoFloating bool
+	ProbeProtocol, ProbePath      string
+	ProbeInterval, ProbeNumber    int
+	PrivateLink                   bool
+	ports                         map[int32]portSettings
+	badRanges                     []string
+}
+
+// portSettings are those of one port of a Service.
+type portSettings struct {
+	NoRule, NoProbe      bool
+	Protocol, Port, Path string
+	Interval, Number     int
+}
+
+var resourceID = &schema.IDForm{
+	Name: "the resource ID of a public IP prefix", Example: "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/group/providers/" +
+		"Microsoft.Network/publicIPPrefixes/name", Pattern: `/subscriptions/[A-Za-z0-9-]+/resourceGroups/[A-Za-z0-9._()-]+/providers/[Mm]icrosoft\.[Nn]etwork/publicIPPrefixes/[A-Za-z0-9._-]+`,
+}
+
+func annotated(key, help string) schema.AnnotationRow {
+	return schema.AnnotationRow{Key: key, Changes: schema.InPlace, Spec: schema.Spec{Help: help}}
+}
+
+func switched(key, help string, at func(*settings) *bool) schema.Annotation[settings] {
+	r := annotated(key, help)
+	r.Lenient = true
+	return schema.BoolAnnotation(at, r)
+}
+
+func written(key, help string, at func(*settings) *string) schema.Annotation[settings] {
+	return schema.StringAnnotation(at, annotated(key, help))
+}
+
+func checked(key, help string, check func(string) error, at func(*settings) *string) schema.Annotation[settings] {
+	r := annotated(key, help)
+	r.Check = check
+	return schema.StringAnnotation(at, r)
+}
+
+func listed(key, help string, at func(*settings) *[]string) schema.Annotation[settings] {
+	return schema.ListAnnotation(at, annotated(key, help))
+}
+
+func counted(key, standard, help string, least, most float64, at func(*settings) *int) schema.Annotation[settings] {
+	r := annotated(key, help)
+	r.Default, r.Min, r.Max = standard, &least, &most
+	return schema.IntAnnotation(at, r)
+}
+
+func isName(v string) error {
+	if strings.ContainsAny(v, "/?#%\\, ") {
+		return errors.New("is not the name of a resource")
+	}
+	return nil
+}
+
+func isAddress(six bool) func(string) error {
+	return func(v string) error {
+		if a, err := netip.ParseAddr(v); err != nil || a.Is6() != six {
+			return fmt.Errorf("is not an address of IPv%d", map[bool]int{false: 4, true: 6}[six])
+		}
+		return nil
+	}
+}
+
+// Annotations is the table of annotations, with the names that Azure's own controller uses.
+var Annotations = schema.Annotations[settings]{
+	switched(annotationInternal, "An internal load balancer.", func(s *settings) *bool { return &s.Internal }).Serving(
+		schema.Serves{Portable: portable.Scheme, Values: map[string]string{portable.SchemeInternal: "true", portable.SchemePublic: "false"}}),
+	checked(annotationSubnet, "Name of the subnet of an internal load balancer.", isName, func(s *settings) *string { return &s.Subnet }).Serving(
+		schema.Serves{Portable: portable.Subnet}),
+	written(annotationMode, "Without effect: it is about basic load balancers, which Azure has retired.", func(s *settings) *string { return &s.Mode }),
+	written(annotationConfigs, "Without effect: several load balancers are not served yet.", func(s *settings) *string { return &s.Configs }),
+	checked(annotationIPv4, "Address of IPv4 to use: of an existing public address, or of the subnet.", isAddress(false), func(s *settings) *string { return &s.IPv4 }).Serving(
+		schema.Serves{Portable: portable.Address, Translate: portableAddress}),
+	checked(annotationIPv6, "Address of IPv6 to use: of an existing public address, or of the subnet.", isAddress(true), func(s *settings) *string { return &s.IPv6 }),
+	checked(annotationGroup, "Resource group of the public address.", isName, func(s *settings) *string { return &s.Group }),
+	checked(annotationName, "Name of an existing public address to use.", isName, func(s *settings) *string { return &s.Name }),
+	checked(annotationName6, "The same for IPv6.", isName, func(s *settings) *string { return &s.Name6 }),
+	schema.StringAnnotation(func(s *settings) *string { return &s.PrefixID }, withID(annotated(annotationPrefixID, "Public IP prefix that a new public address comes from."))),
+	schema.StringAnnotation(func(s *settings) *string { return &s.PrefixID6 }, withID(annotated(annotationPrefixID6, "The same for IPv6."))),
+	written(annotationTags, "Further tags of the public address, as a=b,c=d.", func(s *settings) *string { return &s.Tags }).Serving(
+		schema.Serves{Portable: portable.Tags}),
+	written(annotationIPTags, "IP tags of the public address, as Type=Value. A change gives another address, unless enableIPTagMutationForExistingPublicIP is set.",
+		func(s *settings) *string { return &s.IPTags }),
+	written(annotationLabel, "DNS label of the public address; empty removes it.", func(s *settings) *string { return &s.Label }),
+	listed(annotationAdditional, "Further public addresses, for the status and the security group.", func(s *settings) *[]string { return &s.Additional }),
+	listed(annotationServiceTags, "Service tags that may connect, instead of the internet.", func(s *settings) *[]string { return &s.ServiceTags }),
+	listed(annotationAllowedRanges, "Networks that may connect.", func(s *settings) *[]string { return &s.AllowedRanges }),
+	listed(annotationSourceRanges, "Networks that may connect; added to the others.", func(s *settings) *[]string { return &s.SourceRanges }),
+	switched(annotationDenyAll, "Others may not connect from the virtual network either. Only together with networks that may.", func(s *settings) *bool { return &s.DenyAll }),
+	switched(annotationNoSecurity, "Leave the security group alone.", func(s *settings) *bool { return &s.NoSecurity }),
+	counted(annotationIdle, "4", "Minutes after which an idle connection ends.", 4, 100, func(s *settings) *int { return &s.Idle }).Serving(
+		schema.Serves{Portable: portable.IdleTimeout, Unit: time.Minute}),
+	switched(annotationNoReset, "Do not reset connections that end for being idle.", func(s *settings) *bool { return &s.NoReset }),
+	switched(annotationAllPorts, "One rule for all ports, on an internal load balancer.", func(s *settings) *bool { return &s.AllPorts }),
+	switched(annotationNoFloating, "Connections arrive at the node ports, not at the load balancer's address.", func(s *settings) *bool { return &s.NoFloating }),
+	written(annotationProbeProtocol, "Protocol of health probes: tcp, http or https.", func(s *settings) *string { return &s.ProbeProtocol }).Serving(
+		schema.Serves{Portable: portable.CheckProtocol}),
+	counted(annotationProbeInterval, "5", "Seconds between health probes.", 5, 59, func(s *settings) *int { return &s.ProbeInterval }).Serving(
+		schema.Serves{Portable: portable.CheckInterval, Unit: time.Second}),
+	counted(annotationProbeNumber, "2", "Health probes in a row that decide.", 2, 23, func(s *settings) *int { return &s.ProbeNumber }).Serving(
+		schema.Serves{Portable: portable.UnhealthyThreshold}),
+	written(annotationProbePath, "Path of health probes by HTTP and HTTPS.", func(s *settings) *string { return &s.ProbePath }).Serving(
+		schema.Serves{Portable: portable.CheckPath}),
+	switched(annotationPrivateLink, "Must not be true: private link services are not served yet.", func(s *settings) *bool { return &s.PrivateLink }),
+}
+
+func withID(r schema.AnnotationRow) schema.AnnotationRow {
+	r.ID = resourceID
+	return r
+}
+
+// portableAddress gives each family its address.
+func portableAddress(value string, _ schema.Asked) (map[string]string, error) {
+	own := map[string]string{}
+	for _, text := range strings.Split(value, ",") {
+		a, err := netip.ParseAddr(strings.TrimSpace(text))
+		switch {
+		case err != nil:
+			return nil, errors.New("is no IP address, nor two separated by a comma")
+		case a.Is6():
+			own[annotationIPv6] = a.String()
+		default:
+			own[annotationIPv4] = a.String()
+		}
+	}
+	return own, nil
+}
+
+// parseSettings reads the annotations of a Service, and judges what needs no look at the cloud.
+func parseSettings(service *v1.Service) (s settings, warnings, err error) {
+	s, warnings, err = Annotations.Parse(service.Annotations)
+	_, s.LabelGiven = service.Annotations[annotationLabel]
+	_, s.IPTagsGiven = service.Annotations[annotationIPTags]
+	refuse := func(wrong bool, place, format string, args ...any) {
+		if wrong {
+			err = errors.Join(err, &schema.Problem{Place: place, Reason: fmt.Sprintf(format, args...)})
+		}
+	}
+	s.ports = map[int32]portSettings{}
+	for _, p := range service.Spec.Ports {
+		own, portErr := portSettingsOf(service.Annotations, p.Port)
+		err = errors.Join(err, portErr)
+		s.ports[p.Port] = own
+		interval, number := s.probeTimes(p.Port)
+		refuse(interval*number >= 120, "port "+strconv.Itoa(int(p.Port)),
+			"total probe should be less than 120, please adjust interval and number of probe accordingly")
+		refuse(p.Protocol == v1.ProtocolSCTP && !s.Internal, "port "+strconv.Itoa(int(p.Port)), "SCTP is only supported on standard loadbalancer in internal mode")
+	}
+	spec := len(service.Spec.LoadBalancerSourceRanges) > 0
+	refuse(spec && (service.Annotations[annotationAllowedRanges] != ""), "annotation "+annotationAllowedRanges,
+		"cannot set both spec.LoadBalancerSourceRanges and service annotation %s", annotationAllowedRanges)
+	refuse(s.PrivateLink, "annotation "+annotationPrivateLink, "private link services are not served yet; remove the annotation")
+	for _, a := range s.Additional {
+		_, bad := netip.ParseAddr(a)
+		refuse(bad != nil, "annotation "+annotationAdditional, "unable to get additional public IPs: %q is no address", a)
+	}
+	ip := service.Spec.LoadBalancerIP
+	address, bad := netip.ParseAddr(ip)
+	refuse(ip != "" && bad != nil, "spec.loadBalancerIP", "%q is no IP address", ip)
+	refuse(ip != "" && bad == nil && !s.Internal && notPublic(address), "spec.loadBalancerIP",
+		"external Service %q cannot use non-public LoadBalancer IP %q; use an internal LoadBalancer annotation or a valid Azure Public IP address",
+		service.Namespace+"/"+service.Name, ip)
+	return s, warnings, err
+}
+
+func notPublic(a netip.Addr) bool {
+	return a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsUnspecified() || a.IsMulticast() ||
+		netip.MustParsePrefix("100.64.0.0/10").Contains(a) || a == netip.MustParseAddr("168.63.129.16")
+}
+
+// portSettingsOf reads the annotations of one port.
+func portSettingsOf(given map[string]string, port int32) (s portSettings, err error) {
+	base := prefix + "port_" + strconv.Itoa(int(port)) + "_"
+	yes := func(key string) bool { return strings.EqualFold(given[base+key], "true") }
+	s = portSettings{
+		NoRule: yes("no_lb_rule"), NoProbe: yes("no_probe_rule"), Protocol: given[base+"health-probe_protocol"], Port: given[base+"health-probe_port"],
+		Path: given[base+"health-probe_request-path"],
+	}
+	for key, at := range map[string]struct {
+		field *int
+		least int
+	}{"health-probe_interval": {&s.Interval, 5}, "health-probe_num-of-probe": {&s.Number, 2}} {
+		text := given[base+key]
+		if text == "" {
+			continue
+		}
+		n, bad := strconv.Atoi(text)
+		if bad != nil || n < at.least {
+			err = errors.Join(err, &schema.Problem{Place: "annotation " + base + key, Value: text, Reason: fmt.Sprintf("is not a whole number from %d up", at.least)})
+		}
+		*at.field = n
+	}
+	return s, err
+}
+
+// probeTimes are the interval and the number of probes of a port.
+func (s *settings) probeTimes(port int32) (interval, number int) {
+	own := s.ports[port]
+	interval, number = s.ProbeInterval, s.ProbeNumber
+	if own.Interval != 0 {
+		interval = own.Interval
+	}
+	if own.Number != 0 {
+		number = own.Number
+	}
+	return interval, number
+}
+
+// ranges are the networks that may connect, by family, joined where they can be; bad are those that are none.
+func (s *settings) ranges(service *v1.Service) (good []netip.Prefix, bad []string) {
+	for _, text := range slices.Concat(service.Spec.LoadBalancerSourceRanges, s.AllowedRanges, s.SourceRanges) {
+		p, err := netip.ParsePrefix(strings.TrimSpace(text))
+		if err != nil || p.Masked() != p {
+			bad = append(bad, text)
+			continue
+		}
+		good = append(good, p)
+	}
+	return aggregate(good), bad
+}
+
+// aggregate drops networks that lie in others, and joins halves.
+func aggregate(list []netip.Prefix) []netip.Prefix {
+	for {
+		slices.SortFunc(list, func(a, b netip.Prefix) int {
+			if c := a.Addr().Compare(b.Addr()); c != 0 {
+				return c
+			}
+			return a.Bits() - b.Bits()
+		})
+		var out []netip.Prefix
+		joined := false
+		for _, p := range list {
+			n := len(out)
+			switch {
+			case n > 0 && out[n-1].Bits() <= p.Bits() && out[n-1].Contains(p.Addr()):
+			case n > 0 && p.Bits() > 0 && out[n-1].Bits() == p.Bits() && parent(out[n-1]) == parent(p):
+				out[n-1], joined = parent(p), true
+			default:
+				out = append(out, p)
+			}
+		}
+		if list = out; !joined {
+			return list
+		}
+	}
+}
+
+func parent(p netip.Prefix) netip.Prefix {
+	up, _ := p.Addr().Prefix(p.Bits() - 1) // callers have at least one bit
+	return up
+}
+
+// checkService implements registry.Provider.CheckService.
+func checkService(_ registry.Inputs, service *v1.Service) (warnings, err error) {
+	_, warnings, err = parseSettings(service)
+	return warnings, err
+}

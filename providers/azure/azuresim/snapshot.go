@@ -1,0 +1,68 @@
+package azuresim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Snapshot describes all that belongs to Services, without what differs from run to run.
+func (s *Sim) Snapshot() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var lines []string
+	note := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	short := func(id string) string { return lastOf(ownerOf(id)) + "/" + lastOf(id) }
+	for _, a := range s.all(kindAddress) {
+		if text(a.doc, "tags", "k8s-azure-service") == "" {
+			continue // a user's
+		}
+		note("address %s tags=%s label=%s zones=%v", a.name(), encode(a.doc["tags"]), text(a.doc, "properties", "dnsSettings", "domainNameLabel"), a.doc["zones"])
+	}
+	for _, r := range s.all(kindLoadBalancer) {
+		lb := s.show(r, false)
+		note("load balancer %s", r.name())
+		for _, f := range items(lb, "properties", "frontendIPConfigurations") {
+			note("%s frontend %s public=%s internal=%t", r.name(), text(f, "name"), lastOf(text(f, "properties", "publicIPAddress", "id")), at(f, "properties", "subnet") != nil)
+		}
+		for _, rule := range items(lb, "properties", "loadBalancingRules") {
+			p := rule["properties"]
+			note("%s rule %s %v %v->%v idle=%v reset=%v floating=%v front=%s pool=%s probe=%s", r.name(), text(rule, "name"), at(p, "protocol"), at(p, "frontendPort"),
+				at(p, "backendPort"), at(p, "idleTimeoutInMinutes"), at(p, "enableTcpReset"), at(p, "enableFloatingIP"), short(text(p, "frontendIPConfiguration", "id")),
+				short(text(p, "backendAddressPool", "id")), short(text(p, "probe", "id")))
+		}
+		for _, probe := range items(lb, "properties", "probes") {
+			p := probe["properties"]
+			note("%s probe %s %v %v %v %v %v", r.name(), text(probe, "name"), at(p, "protocol"), at(p, "port"), at(p, "requestPath"), at(p, "intervalInSeconds"), at(p, "probeThreshold"))
+		}
+		for _, pool := range items(lb, "properties", "backendAddressPools") {
+			for _, c := range items(pool, "properties", "backendIPConfigurations") {
+				machine := strings.Split(text(c, "id"), "/networkInterfaces/")[0]
+				name := machine
+				if m := s.resources[strings.ToLower(machine)]; m != nil {
+					name = computerName(m)
+				}
+				note("%s pool %s member %s", r.name(), text(pool, "name"), name)
+			}
+		}
+	}
+	for _, r := range s.all(kindSecurityGroup) {
+		for _, rule := range items(r.doc, "properties", "securityRules") {
+			p := rule["properties"]
+			note("security %s %v %v from %v%v destinations=%d", text(rule, "name"), at(p, "access"), at(p, "destinationPortRanges"),
+				text(p, "sourceAddressPrefix"), strs(p, "sourceAddressPrefixes"),
+				len(strs(p, "destinationAddressPrefixes"))+min(1, len(text(p, "destinationAddressPrefix"))))
+		}
+	}
+	for _, set := range s.all(kindScaleSet) {
+		for _, c := range items(set.doc, "properties", "virtualMachineProfile", "networkProfile", "networkInterfaceConfigurations") {
+			for _, config := range items(c, "properties", "ipConfigurations") {
+				for _, pool := range items(config, "properties", "loadBalancerBackendAddressPools") {
+					note("model of %s has %s", set.name(), short(text(pool, "id")))
+				}
+			}
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}

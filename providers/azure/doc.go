@@ -1,0 +1,164 @@
+package azure
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// doc is a resource, or a part of one, as raw JSON: what this program does not know of it survives a write.
+type doc = map[string]any
+
+// cloneOf is a copy that shares nothing.
+func cloneOf(d doc) doc {
+	data, err := json.Marshal(d)
+	var out doc
+	if err != nil || json.Unmarshal(data, &out) != nil {
+		return doc{} // never: it came from JSON
+	}
+	return out
+}
+
+// value follows a path of keys.
+func value(v any, path ...string) any {
+	for _, key := range path {
+		d, ok := v.(doc)
+		if !ok {
+			return nil
+		}
+		v = d[key]
+	}
+	return v
+}
+
+func str(v any, path ...string) string {
+	s, _ := value(v, path...).(string)
+	return s
+}
+
+func num(v any, path ...string) int {
+	switch n := value(v, path...).(type) {
+	case float64:
+		return int(n)
+	case int:
+		return n
+	}
+	return 0
+}
+
+func flag(v any, path ...string) bool {
+	b, _ := value(v, path...).(bool)
+	return b
+}
+
+// docs are the objects of a list.
+func docs(v any, path ...string) []doc {
+	list, _ := value(v, path...).([]any)
+	out := make([]doc, 0, len(list))
+	for _, item := range list {
+		if d, ok := item.(doc); ok {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+func texts(v any, path ...string) []string {
+	list, _ := value(v, path...).([]any)
+	var out []string
+	for _, item := range list {
+		if s, ok := item.(string); ok {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func anyList[T any](list []T) []any {
+	out := make([]any, len(list))
+	for i, item := range list {
+		out[i] = item
+	}
+	return out
+}
+
+// props is the object "properties", which is made where it is missing.
+func props(d doc) doc {
+	p, ok := d["properties"].(doc)
+	if !ok {
+		p = doc{}
+		d["properties"] = p
+	}
+	return p
+}
+
+// byName finds an item of a list.
+func byName(list []doc, name string) doc {
+	if i := slices.IndexFunc(list, func(d doc) bool { return strings.EqualFold(str(d, "name"), name) }); i >= 0 {
+		return list[i]
+	}
+	return nil
+}
+
+// setList replaces a list of the properties.
+func setList(d doc, key string, list []doc) { props(d)[key] = anyList(list) }
+
+// tagsOf are the tags of a resource.
+func tagsOf(d doc) map[string]string {
+	tags := map[string]string{}
+	given, _ := d["tags"].(doc)
+	for key, v := range given {
+		if s, ok := v.(string); ok {
+			tags[key] = s
+		}
+	}
+	return tags
+}
+
+// tag finds a tag, whose key counts in any case.
+func tag(tags map[string]string, key string) (string, bool) {
+	for k, v := range tags {
+		if strings.EqualFold(k, key) {
+			return v, true
+		}
+	}
+	return "", false
+}
+
+// mergeTags sets tags, and with system tags configured removes the others. It reports whether anything changed.
+func mergeTags(d doc, wanted map[string]string, system string, keep ...string) bool {
+	tags, changed := tagsOf(d), false
+	for _, key := range sortedKeys(wanted) {
+		if have, ok := tag(tags, key); !ok || !strings.EqualFold(have, wanted[key]) {
+			setTag(tags, key, wanted[key])
+			changed = true
+		}
+	}
+	if system != "" {
+		for key := range tags {
+			if _, ok := tag(wanted, key); !ok && !hasAnyPrefix(key, append(strings.Split(system, ","), keep...)) {
+				delete(tags, key)
+				changed = true
+			}
+		}
+	}
+	if changed {
+		d["tags"] = asDoc(tags)
+	}
+	return changed
+}
+
+func hasAnyPrefix(key string, prefixes []string) bool {
+	return slices.ContainsFunc(prefixes, func(p string) bool {
+		p = strings.TrimSpace(p)
+		return p != "" && strings.HasPrefix(strings.ToLower(key), strings.ToLower(p))
+	})
+}
+
+func asDoc(m map[string]string) doc {
+	d := doc{}
+	for k, v := range m {
+		d[k] = v
+	}
+	return d
+}

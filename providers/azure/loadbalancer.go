@@ -1,0 +1,716 @@
+package azure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// lookAge is how old what is observed may be: writes go by ETags, and our own are seen at once.
+const lookAge = 30 * time.Second
+
+// queryMembers serves looks at network interfaces, which keep their machines.
+var queryMembers = inventory.Query{MaxAge: time.Hour, MaxMissAge: time.Minute}
+
+// Tags of load balancers and public addresses.
+const (
+	clusterTag       = "anyccm-cluster"
+	serviceTag       = "k8s-azure-service"
+	legacyServiceTag = "service"
+	nameTag          = "k8s-azure-cluster-name"
+	legacyNameTag    = "kubernetes-cluster-name"
+	labelTag         = "k8s-azure-dns-label-service"
+	legacyLabelTag   = "kubernetes-dns-label-service"
+)
+
+// observed is what is there for a Service.
+type observed struct {
+	// lbs are the load balancers of this cluster's names; own are those where the Service has a part.
+	lbs       []doc
+	addresses []doc
+	group     doc
+	mark      string
+}
+
+// reconciler implements services.Reconciler.
+type reconciler struct {
+	api       *api
+	config    *Config
+	resources *resources
+	members   *members
+	instances *instances
+	adopt     registry.Adoption
+	cluster   ownership.Cluster
+}
+
+var _ services.Reconciler[*observed, *spec] = (*reconciler)(nil)
+
+// Validate judges the Service by itself.
+func (*reconciler) Validate(q services.Request) ([]services.Finding, error) {
+	s, warnings, err := parseSettings(q.Service)
+	var findings []services.Finding
+	for _, w := range schema.Problems(warnings) {
+		findings = append(findings, services.Warning(eventIgnored, "%v", w))
+	}
+	if err != nil {
+		return append(findings, services.Warning(eventConfigError, "%v", err)), err
+	}
+	if _, bad := s.ranges(q.Service); len(bad) > 0 {
+		findings = append(findings, services.Warning(eventSourceRanges, "%s: not legal networks (host bits must be zero); they are left out, and all others "+
+			"are denied", strings.Join(bad, ", ")))
+	}
+	if len(s.ServiceTags) > 0 && len(q.Service.Spec.LoadBalancerSourceRanges)+len(s.AllowedRanges)+len(s.SourceRanges) > 0 {
+		findings = append(findings, services.Warning(eventConflict, "both service tags and networks are given; both may connect"))
+	}
+	return findings, nil
+}
+
+// names are those of the load balancers that this cluster may have.
+func (r *reconciler) names(cluster string) []string {
+	return []string{r.config.loadBalancerNameOf(cluster, false), r.config.loadBalancerNameOf(cluster, true)}
+}
+
+// addressGroup is the resource group of a Service's public addresses.
+func (r *reconciler) addressGroup(service *v1.Service) string {
+	if g := service.Annotations[annotationGroup]; g != "" && isName(g) == nil {
+		return strings.ToLower(g)
+	}
+	return r.config.Group
+}
+
+// Observe reads the load balancers, the public addresses and the security group, which all Services share.
+func (r *reconciler) Observe(ctx context.Context, q services.Request) (*observed, error) {
+	age := inventory.Query{MaxAge: lookAge}
+	all, err := r.resources.loadBalancers.All(ctx, age)
+	if err != nil {
+		return nil, err
+	}
+	o := &observed{}
+	for _, lb := range all {
+		if slices.ContainsFunc(r.names(q.Cluster), func(n string) bool { return strings.EqualFold(n, str(lb, "name")) }) {
+			o.lbs = append(o.lbs, lb)
+		}
+	}
+	slices.SortFunc(o.lbs, func(a, b doc) int { return strings.Compare(docID(a), docID(b)) })
+	if q.Purpose == services.UpdateNodes {
+		return o, nil
+	}
+	groups := []string{r.addressGroup(q.Service)}
+	if groups[0] != r.config.Group {
+		groups = append(groups, r.config.Group)
+	}
+	for _, g := range groups {
+		list, err := r.resources.addressesOf(g).All(ctx, age)
+		if err != nil {
+			return nil, err
+		}
+		o.addresses = append(o.addresses, list...)
+	}
+	slices.SortFunc(o.addresses, func(a, b doc) int { return strings.Compare(docID(a), docID(b)) })
+	return o, r.observeGroup(ctx, q, o)
+}
+
+func (r *reconciler) observeGroup(ctx context.Context, q services.Request, o *observed) error {
+	if q.Purpose == services.Lookup {
+		return nil
+	}
+	if r.config.SecurityGroup == "" {
+		if q.Purpose == services.Delete {
+			return nil
+		}
+		return &cloudapi.Error{Class: cloudapi.ErrInvalid, Operation: "reading the security group", Message: "securityGroupName is not configured"}
+	}
+	var err error
+	o.group, err = r.resources.single.Get(ctx, strings.ToLower(r.groupID()), inventory.Query{MaxAge: lookAge})
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		if q.Purpose == services.Delete {
+			return nil
+		}
+		return fmt.Errorf("nsg %q not found: %w", r.config.SecurityGroup, err)
+	}
+	return err
+}
+
+func (r *reconciler) groupID() string {
+	return groupPath(r.config.NetworkSubscription, r.config.SecurityGroupGroup, "Microsoft.Network") + "/networkSecurityGroups/" + r.config.SecurityGroup
+}
+
+// CheckOwner refuses load balancers that carry the mark of another cluster.
+func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, o *observed) (*observed, []services.Finding, error) {
+	mark, err := r.cluster.Mark(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	kept := *o
+	kept.lbs, kept.mark = nil, mark
+	for _, lb := range o.lbs {
+		uid, marked := tag(tagsOf(lb), clusterTag)
+		var refusal error
+		if marked {
+			refusal = ownership.Check("load balancer "+str(lb, "name"), mark, []string{ownership.ClusterMark(uid)})
+		}
+		if refusal == nil {
+			kept.lbs = append(kept.lbs, lb)
+			continue
+		}
+		if q.Purpose == services.Ensure || q.Purpose == services.Plan {
+			return nil, []services.Finding{services.Warning(ownership.EventNotOurs, "%v", refusal)}, refusal
+		}
+	}
+	if len(kept.lbs) < len(o.lbs) { // another cluster of the same name: nothing by that name is ours
+		kept.addresses, kept.group = nil, nil
+	}
+	return &kept, nil, nil
+}
+
+// named finds a load balancer.
+func (o *observed) named(name string) doc { return byName(o.lbs, name) }
+
+// Desire computes what should be there.
+func (r *reconciler) Desire(ctx context.Context, q services.Request, o *observed) (*spec, []services.Finding, error) {
+	s, _, err := parseSettings(q.Service) // Validate has judged them
+	if err != nil {
+		return nil, nil, err
+	}
+	c := r.config
+	d := &spec{
+		Base: baseName(q.Service), Cluster: q.Cluster, Internal: s.Internal, LB: c.loadBalancerNameOf(q.Cluster, s.Internal), Location: c.Location,
+		NoSecurity: s.NoSecurity, DenyAll: s.DenyAll, ServiceTags: s.ServiceTags, Additional: s.Additional, NodePorts: s.NoFloating, Tags: c.tags,
+	}
+	d.Ranges, d.BadRanges = s.ranges(q.Service)
+	d.accessPorts(q.Service, s)
+	lb := o.named(d.LB)
+	list, dual := families(q.Service)
+	for _, six := range list {
+		suffix := suffixOf(six, dual)
+		subnet := ""
+		if s.Internal {
+			subnet = s.Subnet
+		}
+		f := front{six: six, pool: poolName(q.Cluster, six), name: frontName(d.Base, subnet, suffix)}
+		if s.Internal {
+			err = r.internalFront(ctx, q.Service, &s, lb, &f)
+		} else {
+			err = r.externalFront(ctx, q, &s, o, lb, &f, suffix)
+		}
+		if err != nil {
+			return nil, []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
+		}
+		d.Fronts = append(d.Fronts, f)
+		if err := d.rulesFor(c, q.Service, &s, f, suffix, c.loadBalancerID(d.LB)); err != nil {
+			return nil, []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
+		}
+	}
+	if lb != nil {
+		if err := conflicts(lb, d.Base, *d); err != nil {
+			return nil, []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
+		}
+	}
+	return d, nil, nil
+}
+
+func (d *spec) accessPorts(service *v1.Service, s settings) {
+	for _, p := range service.Spec.Ports {
+		protocol := map[v1.Protocol]string{v1.ProtocolTCP: "Tcp", v1.ProtocolUDP: "Udp", v1.ProtocolSCTP: "*"}[p.Protocol]
+		port := p.Port
+		if s.NoFloating {
+			port = p.NodePort
+		}
+		d.AccessPorts = append(d.AccessPorts, accessPort{protocol, port})
+	}
+}
+
+// requestedIP is the address that a Service names for a family.
+func requestedIP(service *v1.Service, s *settings, six bool) string {
+	ip := s.IPv4
+	if six {
+		ip = s.IPv6
+	}
+	if ip != "" {
+		return ip
+	}
+	if a, err := netip.ParseAddr(service.Spec.LoadBalancerIP); err == nil && a.Is6() == six {
+		return service.Spec.LoadBalancerIP
+	}
+	return ""
+}
+
+func (r *reconciler) internalFront(ctx context.Context, service *v1.Service, s *settings, lb doc, f *front) error {
+	c := r.config
+	name := c.Subnet
+	if s.Subnet != "" {
+		name = s.Subnet
+	}
+	network := groupPath(c.NetworkSubscription, c.NetworkGroup, "Microsoft.Network") + "/virtualNetworks/" + c.Network
+	f.subnet, f.ip = network+"/subnets/"+name, requestedIP(service, s, f.six)
+	have := byName(docs(lb, "properties", "frontendIPConfigurations"), f.name)
+	if have != nil && (s.Subnet == "" || sameID(str(have, "properties", "subnet", "id"), f.subnet)) {
+		if s.Subnet == "" {
+			f.subnet = str(have, "properties", "subnet", "id")
+		}
+		return nil
+	}
+	if f.ip != "" {
+		for _, other := range docs(lb, "properties", "frontendIPConfigurations") {
+			if str(other, "properties", "privateIPAddress") == f.ip && !ownedBy(baseName(service), str(other, "name")) {
+				f.name, f.foreign = str(other, "name"), true
+				return nil
+			}
+		}
+	}
+	var subnet doc
+	if err := r.api.get(ctx, "subnet "+name, f.subnet, networkVersion, &subnet); err != nil {
+		if errors.Is(err, cloudapi.ErrNotFound) {
+			return fmt.Errorf("ensure(%s/%s): lb(%s) - failed to get subnet: %s/%s", service.Namespace, service.Name, str(lb, "name"), c.Network, name)
+		}
+		return err
+	}
+	var err error
+	f.zones, err = r.resources.zones(ctx)
+	return err
+}
+
+// Changes are those between what is there and what should be.
+func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]services.Change[*observed], error) {
+	var list []services.Change[*observed]
+	for i := range d.Fronts {
+		if c, ok := r.addressChange(q, o, d.Fronts[i].address); ok {
+			list = append(list, c)
+		}
+	}
+	if len(list) > 0 { // the frontends need the addresses
+		list[len(list)-1].Replan = true
+		return append(list, services.Change[*observed]{Planned: guard.Planned{Action: guard.PlanChange, Object: "load balancer " + d.LB}}), nil
+	}
+	if c, ok, err := r.loadBalancerChange(q, o, d); err != nil || ok {
+		return []services.Change[*observed]{c}, err
+	}
+	for _, lb := range o.lbs {
+		if !strings.EqualFold(str(lb, "name"), d.LB) && hasPart(lb, d.Base) {
+			list = append(list, r.removal(q, lb))
+		}
+	}
+	if c, ok := r.memberChange(q, o, d.LB, d.Fronts); ok {
+		list = append(list, c)
+	}
+	if c, ok, err := r.securityChange(q, o, d); err != nil || ok {
+		list = append(list, c)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return append(list, r.releases(q, o, d)...), nil
+}
+
+// loadBalancerChange writes the Service's part of its load balancer.
+func (r *reconciler) loadBalancerChange(q services.Request, o *observed, d *spec) (c services.Change[*observed], due bool, err error) {
+	lb := o.named(d.LB)
+	action := guard.PlanChange
+	e := r.partEdit(q, d)
+	draft := doc(nil)
+	if lb == nil {
+		action, draft = guard.PlanCreate, r.newLoadBalancer(d, o.mark)
+	} else {
+		draft = cloneOf(lb)
+	}
+	if err = e(draft); errors.Is(err, errKeep) {
+		return c, false, nil
+	} else if err != nil {
+		return c, false, err
+	}
+	return services.Change[*observed]{
+		Planned: guard.Planned{Action: action, Object: "load balancer " + d.LB, Detail: "frontends, rules and probes of the Service"}, Replan: true,
+		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
+			after, err := r.resources.documents.submit(ctx, r.loadBalancerDocument(d, o.mark), e)
+			if action == guard.PlanCreate {
+				q.Asked(err)
+			}
+			if err != nil {
+				return o, err
+			}
+			return r.look(ctx, q, o, after)
+		},
+	}, true, nil
+}
+
+// partEdit is the edit of a load balancer for one Service, with the members of pools by address.
+func (r *reconciler) partEdit(q services.Request, d *spec) edit {
+	return func(lb doc) error {
+		changed, err := applyService(lb, d.Base, d, r.config, q.Service)
+		if err != nil {
+			return err
+		}
+		if r.fillsPools(d.Internal) && r.config.PoolType == poolIP {
+			changed = applyAddresses(lb, r.addressesOf(q, d.Fronts), r.networkID()) || changed
+		}
+		if !changed {
+			return errKeep
+		}
+		return nil
+	}
+}
+
+func (r *reconciler) networkID() string {
+	return groupPath(r.config.NetworkSubscription, r.config.NetworkGroup, "Microsoft.Network") + "/virtualNetworks/" + r.config.Network
+}
+
+// fillsPools reports whether this program fills the pools of a kind of load balancers.
+func (r *reconciler) fillsPools(internal bool) bool {
+	switch r.config.Preconfigured {
+	case "all":
+		return false
+	case "internal":
+		return !internal
+	case "external":
+		return internal
+	}
+	return true
+}
+
+// addressesOf are the members of pools by address: IP to node, by pool.
+func (r *reconciler) addressesOf(q services.Request, fronts []front) map[string]map[string]string {
+	wanted := map[string]map[string]string{}
+	for _, f := range fronts {
+		ips := map[string]string{}
+		for _, n := range r.config.eligible(q.Nodes) {
+			if ip := internalIP(n, f.six); ip != "" {
+				ips[ip] = n.Name
+			}
+		}
+		wanted[strings.ToLower(f.pool)] = ips
+	}
+	return wanted
+}
+
+func internalIP(n *v1.Node, six bool) string {
+	for _, a := range n.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); a.Type == v1.NodeInternalIP && err == nil && ip.Is6() == six {
+			return a.Address
+		}
+	}
+	return ""
+}
+
+func (r *reconciler) newLoadBalancer(d *spec, mark string) doc {
+	lb := doc{"location": d.Location, "sku": doc{"name": "Standard"}, "properties": doc{}}
+	if r.config.EdgeName != "" {
+		lb["extendedLocation"] = doc{"name": r.config.EdgeName, "type": r.config.EdgeType}
+	}
+	if uid, _ := ownership.Marked([]string{mark}); uid != "" {
+		lb["tags"] = doc{clusterTag: uid}
+	}
+	return lb
+}
+
+func (r *reconciler) loadBalancerDocument(d *spec, mark string) document {
+	return document{
+		id: r.config.loadBalancerID(d.LB), what: "load balancer " + d.LB, version: networkVersion,
+		create: func() doc { return r.newLoadBalancer(d, mark) }, beforeRemoval: r.members.decouple,
+	}
+}
+
+// look puts a newer document of a load balancer into what is observed; nil where it is gone.
+func (r *reconciler) look(ctx context.Context, q *services.Request, o *observed, _ doc) (*observed, error) {
+	mark := o.mark
+	now, err := r.Observe(ctx, *q)
+	if err != nil {
+		return o, err
+	}
+	now.mark = mark
+	return now, nil
+}
+
+// hasPart reports whether a load balancer has a part of a Service.
+func hasPart(lb doc, base string) bool {
+	for _, key := range []string{"frontendIPConfigurations", "loadBalancingRules", "probes"} {
+		for _, p := range docs(lb, "properties", key) {
+			if ownedBy(base, str(p, "name")) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// removal takes a Service out of a load balancer, which goes with the last one.
+func (r *reconciler) removal(q services.Request, lb doc) services.Change[*observed] {
+	name := str(lb, "name")
+	base := baseName(q.Service)
+	target := document{id: str(lb, "id"), what: "load balancer " + name, version: networkVersion, beforeRemoval: r.members.decouple}
+	return services.Change[*observed]{
+		Planned: guard.Planned{Action: guard.PlanChange, Object: "load balancer " + name, Detail: "without the Service"},
+		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
+			after, err := r.resources.documents.submit(ctx, target, func(d doc) error {
+				if d == nil {
+					return errKeep
+				}
+				changed, err := applyService(d, base, nil, r.config, q.Service)
+				internal := strings.HasSuffix(strings.ToLower(name), internalSuffix)
+				switch {
+				case err != nil:
+					return err
+				case empty(d) && r.fillsPools(internal):
+					return errRemove
+				case !changed:
+					return errKeep
+				}
+				return nil
+			})
+			if err != nil {
+				return o, err
+			}
+			return r.look(ctx, q, o, after)
+		},
+	}
+}
+
+// memberChange brings nodes into pools by network interface, and takes those out that are none any more.
+func (r *reconciler) memberChange(q services.Request, o *observed, name string, fronts []front) (c services.Change[*observed], due bool) {
+	lb := o.named(name)
+	if lb == nil || r.config.PoolType != poolNIC || !r.fillsPools(strings.HasSuffix(name, internalSuffix)) {
+		return c, false
+	}
+	nodes := r.config.eligible(q.Nodes)
+	if p, err := r.members.plan(context.Background(), lb, fronts, nodes); err == nil && len(p.join)+len(p.leave) == 0 {
+		return c, false
+	}
+	return services.Change[*observed]{
+		Planned: guard.Planned{Action: guard.PlanChange, Object: "load balancer " + name, Detail: "members of its pools"},
+		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
+			after, err := r.members.apply(ctx, str(lb, "id"), func(lb doc) (membership, error) { return r.members.plan(ctx, lb, fronts, nodes) })
+			if err != nil {
+				return o, err
+			}
+			return r.look(ctx, q, o, after)
+		},
+	}, true
+}
+
+// Complete implements services.Reconciler.
+func (*reconciler) Complete(_ context.Context, _ *services.Request, o *observed, _ *spec) (*observed, error) {
+	return o, nil
+}
+
+// Status is that of the Service.
+func (r *reconciler) Status(_ services.Request, o *observed, d *spec) (*v1.LoadBalancerStatus, error) {
+	status := &v1.LoadBalancerStatus{}
+	for _, f := range d.Fronts {
+		ip := r.ipOf(o, o.named(d.LB), f.name)
+		if ip == "" {
+			return nil, cloudproviderapi.NewRetryError("the address of load balancer "+d.LB+" is being made", 5*time.Second)
+		}
+		status.Ingress = append(status.Ingress, v1.LoadBalancerIngress{IP: ip})
+	}
+	for _, ip := range d.Additional {
+		status.Ingress = append(status.Ingress, v1.LoadBalancerIngress{IP: ip})
+	}
+	return status, nil
+}
+
+// ipOf is the address of a frontend.
+func (r *reconciler) ipOf(o *observed, lb doc, name string) string {
+	f := byName(docs(lb, "properties", "frontendIPConfigurations"), name)
+	if f == nil {
+		return ""
+	}
+	if ip := str(f, "properties", "privateIPAddress"); ip != "" {
+		return ip
+	}
+	public := str(f, "properties", "publicIPAddress", "id")
+	for _, a := range o.addresses {
+		if sameID(str(a, "id"), public) {
+			return str(a, "properties", "ipAddress")
+		}
+	}
+	return ""
+}
+
+// NodeChanges are those that follow from the nodes alone.
+func (r *reconciler) NodeChanges(_ context.Context, q services.Request, o *observed) ([]services.Change[*observed], []services.Finding, error) {
+	base := baseName(q.Service)
+	var list []services.Change[*observed]
+	for _, lb := range o.lbs {
+		name := str(lb, "name")
+		if !hasPart(lb, base) {
+			continue
+		}
+		families, _ := families(q.Service)
+		var fronts []front
+		for _, six := range families {
+			fronts = append(fronts, front{six: six, pool: poolName(q.Cluster, six)})
+		}
+		if c, ok := r.memberChange(q, o, name, fronts); ok {
+			list = append(list, c)
+		}
+		if r.config.PoolType != poolIP || !r.fillsPools(strings.HasSuffix(strings.ToLower(name), internalSuffix)) {
+			continue
+		}
+		e := func(d doc) error {
+			if d == nil || !applyAddresses(d, r.addressesOf(q, fronts), r.networkID()) {
+				return errKeep
+			}
+			return nil
+		}
+		if e(cloneOf(lb)) == nil {
+			list = append(list, services.Change[*observed]{
+				Planned: guard.Planned{Action: guard.PlanChange, Object: "load balancer " + name, Detail: "members of its pools"},
+				Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
+					_, err := r.resources.documents.submit(ctx, document{id: str(lb, "id"), what: "load balancer " + name, version: networkVersion}, e)
+					return o, err
+				},
+			})
+		}
+	}
+	return list, nil, nil
+}
+
+// Deletions are what is to be done when the Service goes.
+func (r *reconciler) Deletions(_ context.Context, q services.Request, o *observed) ([]services.Change[*observed], []services.Finding, error) {
+	var list []services.Change[*observed]
+	var findings []services.Finding
+	base := baseName(q.Service)
+	if c, ok, err := r.securityChange(q, o, nil); err != nil {
+		return nil, nil, err
+	} else if ok {
+		list = append(list, c)
+	}
+	for _, lb := range o.lbs {
+		if !hasPart(lb, base) && !empty(lb) {
+			continue
+		}
+		kept := 0
+		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
+			if why := inUse(lb, f, base); ownedBy(base, str(f, "name")) && why != "" {
+				kept++
+				findings = append(findings, services.Warning(eventFrontendKept, "frontend %s of load balancer %s is used by %s and stays", str(f, "name"), str(lb, "name"), why))
+			}
+		}
+		draft := cloneOf(lb)
+		if changed, err := applyService(draft, base, nil, r.config, q.Service); err == nil && (changed || empty(draft) && r.fillsPools(strings.HasSuffix(strings.ToLower(str(lb, "name")), internalSuffix))) {
+			list = append(list, r.removal(q, lb))
+		}
+	}
+	return append(list, r.releases(q, o, nil)...), findings, nil
+}
+
+// Exists implements services.Reconciler.
+func (r *reconciler) Exists(_ context.Context, q services.Request, o *observed) (*v1.LoadBalancerStatus, bool, error) {
+	base, found := baseName(q.Service), false
+	status := &v1.LoadBalancerStatus{}
+	for _, lb := range o.lbs {
+		found = found || hasPart(lb, base)
+		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
+			if ip := r.ipOf(o, lb, str(f, "name")); ownedBy(base, str(f, "name")) && ip != "" {
+				status.Ingress = append(status.Ingress, v1.LoadBalancerIngress{IP: ip})
+			}
+		}
+	}
+	found = found || slices.ContainsFunc(o.addresses, func(a doc) bool { return servedBy(a, q.Service, q.Cluster) })
+	if !found {
+		return nil, false, nil
+	}
+	for _, ip := range strings.Split(q.Service.Annotations[annotationAdditional], ",") {
+		if ip != "" {
+			status.Ingress = append(status.Ingress, v1.LoadBalancerIngress{IP: ip})
+		}
+	}
+	return status, true, nil
+}
+
+// securityChange writes the Service's part of the security group; d is nil for a Service that goes.
+func (r *reconciler) securityChange(q services.Request, o *observed, d *spec) (c services.Change[*observed], due bool, err error) {
+	if o.group == nil {
+		return c, false, nil
+	}
+	k := r.claimOf(q, o, d)
+	e := func(group doc) error {
+		if group == nil {
+			return errKeep
+		}
+		changed, err := applyClaim(group, k)
+		if err == nil && !changed {
+			err = errKeep
+		}
+		return err
+	}
+	if err = e(cloneOf(o.group)); errors.Is(err, errKeep) {
+		return c, false, nil
+	} else if err != nil {
+		return c, false, err
+	}
+	return services.Change[*observed]{
+		Planned: guard.Planned{Action: guard.PlanChange, Object: "network security group " + r.config.SecurityGroup, Detail: "rules for the Service"},
+		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
+			after, err := r.resources.documents.submit(ctx, document{id: r.groupID(), what: "network security group " + r.config.SecurityGroup, version: networkVersion}, e)
+			if err != nil {
+				return o, err
+			}
+			return r.look(ctx, q, o, after)
+		},
+	}, true, nil
+}
+
+// claimOf is what a Service wants of the security group.
+func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
+	base := baseName(q.Service)
+	k := claim{shared: map[string][]string{}}
+	add := func(ip string) {
+		if ip != "" && !slices.Contains(k.own, ip) {
+			k.own = append(k.own, ip)
+		}
+	}
+	for _, i := range q.Service.Status.LoadBalancer.Ingress {
+		add(i.IP)
+	}
+	var destinations []string
+	for _, lb := range o.lbs {
+		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
+			ip := r.ipOf(o, lb, str(f, "name"))
+			mine := ownedBy(base, str(f, "name"))
+			if d != nil && strings.EqualFold(str(lb, "name"), d.LB) && slices.ContainsFunc(d.Fronts, func(w front) bool { return strings.EqualFold(w.name, str(f, "name")) }) {
+				destinations, mine = append(destinations, ip), true
+			}
+			if mine {
+				add(ip)
+			}
+			for _, rule := range docs(lb, "properties", "loadBalancingRules") {
+				if sameID(str(rule, "properties", "frontendIPConfiguration", "id"), str(f, "id")) && !ownedBy(base, str(rule, "name")) {
+					k.shared[ip] = append(k.shared[ip], strings.ToLower(str(rule, "properties", "protocol"))+" "+strconv.Itoa(num(rule, "properties", "frontendPort")))
+				}
+			}
+		}
+	}
+	if d == nil {
+		return k
+	}
+	if d.NodePorts {
+		destinations = nil
+		for _, n := range r.config.eligible(q.Nodes) {
+			for _, f := range d.Fronts {
+				destinations = append(destinations, internalIP(n, f.six))
+			}
+		}
+	}
+	destinations = append(destinations, d.Additional...)
+	for _, ip := range d.Additional {
+		add(ip)
+	}
+	k.wanted = accesses(*d, slices.DeleteFunc(destinations, func(ip string) bool { return ip == "" }))
+	return k
+}

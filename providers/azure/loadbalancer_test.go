@@ -1,0 +1,39 @@
+package azure
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/azure/azuresim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
+)
+
+// tryLoadBalancers says how the suite tries load balancers.
+func tryLoadBalancers(t testing.TB, sim *azuresim.Sim, f *conformance.Fixture) {
+	t.Helper()
+	http := conformance.Port("http", 80, 30080)
+	more := func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, conformance.Port("alt", 8080, 30081)) }
+	rich := conformance.Service("rich", map[string]string{
+		annotationIdle: "10", annotationNoReset: "true", annotationTags: "team=web", annotationLabel: "rich", annotationAllowedRanges: "192.0.2.0/24,198.51.100.0/24",
+		annotationProbeProtocol: "http", annotationProbePath: "/healthz", annotationDenyAll: "true",
+	}, http, conformance.Port("https", 443, 30443))
+	rich.Spec.IPFamilies = []v1.IPFamily{v1.IPv4Protocol, v1.IPv6Protocol}
+	f.Services = map[string]conformance.Case{
+		"internal": {Service: conformance.Service("internal", map[string]string{annotationInternal: "true"}, http), Change: more},
+		"plain":    {Service: conformance.Service("plain", nil, http), Change: more},
+		"rich":     {Service: rich, Change: func(s *v1.Service) { s.Annotations[annotationIdle] = "20" }},
+	}
+	// Names come from the UID of the Service, and the mark of the cluster from its namespace kube-system.
+	f.OtherCluster = func() {}
+	f.Snapshot = sim.Snapshot
+	f.UDP = conformance.FeatureCase{Shows: " Udp "}
+	f.DualStack = conformance.FeatureCase{Shows: "-IPv6"}
+	f.SourceRanges = conformance.FeatureCase{}
+	f.Portable = map[string]conformance.PortableCase{
+		portable.Address:     {Value: sim.AddAddress("reserved")},
+		portable.IdleTimeout: {Value: "10m"},
+		portable.Subnet:      {Value: azuresim.Subnet, With: map[string]string{portable.Scheme: portable.SchemeInternal}},
+	}
+}

@@ -1,0 +1,520 @@
+package azure
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	cloudprovider "k8s.io/cloud-provider"
+)
+
+// This file computes and calls nobody: Service and settings make what is desired, and what differs from a load balancer's document.
+
+const (
+	internalSuffix = "-internal"
+	sixSuffix      = "-IPv6"
+	maxName        = 75
+	sharedProbe    = "cluster-service-shared-health-probe"
+)
+
+// spec is what a Service asks for.
+type spec struct {
+	Base, LB, Cluster      string
+	Internal               bool
+	Fronts                 []front
+	Rules, Probes          []doc
+	NoSecurity, DenyAll    bool
+	Ranges                 []netip.Prefix
+	BadRanges, ServiceTags []string
+	Additional             []string
+	AccessPorts            []accessPort
+	NodePorts              bool
+	Tags                   map[string]string
+	Location               string
+}
+
+type accessPort struct {
+	protocol string
+	port     int32
+}
+
+// front is a frontend: the address of one family.
+type front struct {
+	six        bool
+	name, pool string
+	// foreign is set where the frontend is another Service's, whose address this one names.
+	foreign bool
+	// subnet and ip are those of an internal frontend; address is the public address of another one.
+	subnet, ip string
+	address    *address
+	zones      []any
+}
+
+// address is a public address that a Service has.
+type address struct {
+	group, name string
+	// managed is set where this program makes and deletes it.
+	managed bool
+	// found is what is there, or nil.
+	found doc
+	want  doc
+}
+
+func (a *address) id(c *Config) string {
+	if a.found != nil {
+		return str(a.found, "id")
+	}
+	return groupPath(c.NetworkSubscription, a.group, "Microsoft.Network") + "/publicIPAddresses/" + a.name
+}
+
+// baseName begins the names of all that is a Service's own.
+func baseName(service *v1.Service) string { return cloudprovider.DefaultLoadBalancerName(service) }
+
+// loadBalancerName is that of the load balancer of all Services of a kind.
+func (c *Config) loadBalancerNameOf(cluster string, internal bool) string {
+	name := cluster
+	if c.LoadBalancerName != "" {
+		name = c.LoadBalancerName
+	}
+	if internal {
+		return name + internalSuffix
+	}
+	return name
+}
+
+func (c *Config) loadBalancerID(name string) string {
+	return groupPath(c.NetworkSubscription, c.LBGroup, "Microsoft.Network") + "/loadBalancers/" + name
+}
+
+func poolName(cluster string, six bool) string {
+	if six {
+		return cluster + sixSuffix
+	}
+	return cluster
+}
+
+// families are those that a Service has; dual is set where there are two.
+func families(service *v1.Service) (list []bool, dual bool) {
+	for _, f := range service.Spec.IPFamilies {
+		list = append(list, f == v1.IPv6Protocol)
+	}
+	if len(list) == 0 {
+		list = []bool{strings.Contains(service.Spec.ClusterIP, ":")}
+	}
+	return list, len(list) > 1
+}
+
+func suffixOf(six, dual bool) string {
+	if six && dual {
+		return sixSuffix
+	}
+	return ""
+}
+
+// frontName is the exact name of a frontend.
+func frontName(base, subnet, suffix string) string {
+	name := base
+	if subnet != "" {
+		name = base + "-" + subnet
+		if len(name) > maxName {
+			name = name[:maxName]
+		}
+		if last := name[len(name)-1]; last != '_' && (last < 'A' || last > 'z' || last > 'Z' && last < 'a') {
+			name = name[:len(name)-1] + "_"
+		}
+	}
+	return name + suffix
+}
+
+// ruleName is the exact name of the rule of a port.
+func ruleName(base, subnet string, p v1.ServicePort, suffix string) string {
+	end := fmt.Sprintf("-%s-%d", p.Protocol, p.Port)
+	if subnet == "" {
+		return base + end + suffix
+	}
+	room := maxName - len(base) - len(end) - 1
+	if len(subnet) > room {
+		subnet = subnet[:room]
+	}
+	return base + "-" + subnet + end + suffix
+}
+
+// ownedBy reports whether the name of a part belongs to a Service.
+func ownedBy(base, name string) bool {
+	return len(name) >= len(base) && strings.EqualFold(name[:len(base)], base) && (len(name) == len(base) || name[len(base)] == '-' || name[len(base)] == '_')
+}
+
+// local reports whether the traffic of a Service goes to nodes that have an endpoint alone.
+func local(service *v1.Service) bool {
+	return service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && service.Spec.HealthCheckNodePort > 0
+}
+
+// rulesFor adds the rules and probes of a frontend.
+func (d *spec) rulesFor(c *Config, service *v1.Service, s *settings, f front, suffix, lbID string) error {
+	subnet := ""
+	if s.Internal {
+		subnet = s.Subnet
+	}
+	all := s.Internal && s.AllPorts
+	for i, p := range service.Spec.Ports {
+		own := s.ports[p.Port]
+		if own.NoRule && !all || all && i > 0 {
+			continue
+		}
+		name := ruleName(d.Base, subnet, p, suffix)
+		probe, err := d.probeFor(c, service, s, p, name)
+		if err != nil {
+			return err
+		}
+		rule := ruleOf(c, service, s, p, f, all)
+		rule["frontendIPConfiguration"] = doc{"id": lbID + "/frontendIPConfigurations/" + f.name}
+		rule["backendAddressPool"] = doc{"id": lbID + "/backendAddressPools/" + f.pool}
+		if probe != "" && (!own.NoProbe || all) {
+			rule["probe"] = doc{"id": lbID + "/probes/" + probe}
+		}
+		if rule["backendPort"] == 0 && !all {
+			return fmt.Errorf("port %d has no node port, which it needs where floating IP is off: set spec.allocateLoadBalancerNodePorts", p.Port)
+		}
+		d.Rules = append(d.Rules, doc{"name": name, "properties": rule})
+	}
+	return nil
+}
+
+// ruleOf is what a rule says beside its references.
+func ruleOf(c *Config, service *v1.Service, s *settings, p v1.ServicePort, f front, all bool) doc {
+	protocol := map[v1.Protocol]string{v1.ProtocolTCP: "Tcp", v1.ProtocolUDP: "Udp", v1.ProtocolSCTP: "All"}[p.Protocol]
+	floating, back := true, int(p.Port)
+	if !all && (s.NoFloating || s.Internal && f.six) {
+		floating, back = false, int(p.NodePort)
+	}
+	rule := doc{
+		"protocol": protocol, "frontendPort": int(p.Port), "backendPort": back, "enableFloatingIP": floating, "loadDistribution": "Default",
+		"idleTimeoutInMinutes": s.Idle, "disableOutboundSnat": c.DisableOutboundSNAT,
+	}
+	if protocol == "All" || all {
+		rule["protocol"], rule["frontendPort"], rule["backendPort"] = "All", 0, 0
+	}
+	if p.Protocol == v1.ProtocolTCP {
+		rule["enableTcpReset"] = !s.NoReset
+	}
+	if service.Spec.SessionAffinity == v1.ServiceAffinityClientIP {
+		rule["loadDistribution"] = "SourceIP"
+	}
+	return rule
+}
+
+// probeFor adds the probe of a port, and returns its name; "" where there is none.
+func (d *spec) probeFor(c *Config, service *v1.Service, s *settings, p v1.ServicePort, rule string) (string, error) {
+	own := s.ports[p.Port]
+	interval, number := s.probeTimes(p.Port)
+	add := func(name string, probe doc) string {
+		if byName(d.Probes, name) == nil {
+			d.Probes = append(d.Probes, doc{"name": name, "properties": probe})
+		}
+		return name
+	}
+	switch {
+	case local(service) && own.Port == "":
+		port := service.Spec.HealthCheckNodePort
+		if at := s.ports[port]; at.Interval != 0 || at.Number != 0 {
+			interval, number = s.probeTimes(port)
+		}
+		name := d.Base + "-TCP-" + strconv.Itoa(int(port))
+		if strings.HasSuffix(rule, sixSuffix) {
+			name += sixSuffix
+		}
+		return add(name, doc{
+			"protocol": "Http", "port": int(port), "requestPath": "/healthz", "intervalInSeconds": interval, "probeThreshold": number,
+		}), nil
+	case c.ProbeMode == probeShared && !local(service):
+		return add(sharedProbe, doc{
+			"protocol": "Http", "port": c.SharedProbePort, "requestPath": c.SharedProbePath, "intervalInSeconds": 5, "probeThreshold": 2,
+		}), nil
+	case p.Protocol != v1.ProtocolTCP || own.NoProbe:
+		return "", nil
+	}
+	port, err := probePort(service, p, own.Port)
+	if err != nil || port == 0 {
+		return "", err
+	}
+	given := s.ProbeProtocol
+	if p.AppProtocol != nil {
+		given = *p.AppProtocol
+	}
+	if own.Protocol != "" {
+		given = own.Protocol
+	}
+	probe := doc{"protocol": "Tcp", "port": port, "intervalInSeconds": interval, "probeThreshold": number}
+	if protocol := strings.ToLower(given); protocol == "http" || protocol == "https" {
+		probe["protocol"] = map[string]string{"http": "Http", "https": "Https"}[protocol]
+		probe["requestPath"] = "/"
+		for _, path := range []string{s.ProbePath, own.Path} {
+			if path != "" {
+				probe["requestPath"] = path
+			}
+		}
+	}
+	return add(rule, probe), nil
+}
+
+// probePort is the port that is probed: a node port, or one that an annotation names.
+func probePort(service *v1.Service, p v1.ServicePort, given string) (int, error) {
+	if given == "" {
+		return int(p.NodePort), nil
+	}
+	number, bad := strconv.Atoi(given)
+	for _, other := range service.Spec.Ports {
+		if other.Name == given || bad == nil && int(other.Port) == number {
+			return int(other.NodePort), nil
+		}
+	}
+	switch {
+	case bad != nil:
+		return 0, fmt.Errorf("port %s not found in service", given)
+	case number < 0 || number > 65535:
+		return 0, fmt.Errorf("port %d is out of range", number)
+	}
+	return number, nil
+}
+
+// sameRule compares what Azure's own controller compares.
+func sameRule(have, want doc) bool {
+	for _, key := range []string{"frontendIPConfiguration", "backendAddressPool", "probe"} {
+		if !sameID(str(have, "properties", key, "id"), str(want, "properties", key, "id")) {
+			return false
+		}
+	}
+	h, w := have["properties"], want["properties"]
+	tcp := str(w, "protocol") == "Tcp"
+	distribution := str(h, "loadDistribution")
+	if distribution == "" {
+		distribution = "Default"
+	}
+	return str(h, "protocol") == str(w, "protocol") && distribution == str(w, "loadDistribution") &&
+		num(h, "frontendPort") == num(w, "frontendPort") && num(h, "backendPort") == num(w, "backendPort") &&
+		flag(h, "enableFloatingIP") == flag(w, "enableFloatingIP") && flag(h, "disableOutboundSnat") == flag(w, "disableOutboundSnat") &&
+		(!tcp || flag(h, "enableTcpReset") == flag(w, "enableTcpReset")) &&
+		(value(h, "idleTimeoutInMinutes") == nil || num(h, "idleTimeoutInMinutes") == num(w, "idleTimeoutInMinutes"))
+}
+
+// sameProbe compares probes; older ones say by numberOfProbes what newer ones say by probeThreshold.
+func sameProbe(have, want doc) bool {
+	h, w := have["properties"], want["properties"]
+	threshold := num(h, "probeThreshold")
+	if threshold == 0 {
+		threshold = num(h, "numberOfProbes")
+	}
+	return num(h, "port") == num(w, "port") && strings.EqualFold(str(h, "protocol"), str(w, "protocol")) &&
+		strings.EqualFold(str(h, "requestPath"), str(w, "requestPath")) && num(h, "intervalInSeconds") == num(w, "intervalInSeconds") &&
+		threshold == num(w, "probeThreshold")
+}
+
+// sameFront reports whether a frontend leads where it should.
+func sameFront(have doc, f front, c *Config) bool {
+	if f.address != nil {
+		return sameID(str(have, "properties", "publicIPAddress", "id"), f.address.id(c))
+	}
+	return sameID(str(have, "properties", "subnet", "id"), f.subnet) && (f.ip == "" || f.ip == str(have, "properties", "privateIPAddress"))
+}
+
+// body is a new frontend.
+func (f front) body(c *Config, service *v1.Service) doc {
+	p := doc{}
+	out := doc{"name": f.name, "properties": p}
+	if f.address != nil {
+		p["publicIPAddress"] = doc{"id": f.address.id(c)}
+		return out
+	}
+	p["subnet"] = doc{"id": f.subnet}
+	p["privateIPAllocationMethod"] = "Dynamic"
+	if f.six {
+		p["privateIPAddressVersion"] = "IPv6"
+	}
+	if f.ip != "" {
+		p["privateIPAllocationMethod"], p["privateIPAddress"] = "Static", f.ip
+	}
+	if len(f.zones) > 0 {
+		out["zones"] = f.zones
+	}
+	_ = service
+	return out
+}
+
+// inUse reports whether others than a Service use one of its frontends.
+func inUse(lb doc, front doc, base string) (why string) {
+	id := str(front, "id")
+	for _, kind := range []string{"loadBalancingRules", "outboundRules", "inboundNatRules", "inboundNatPools"} {
+		for _, r := range docs(lb, "properties", kind) {
+			refs := append(docs(r, "properties", "frontendIPConfigurations"), doc{"id": str(r, "properties", "frontendIPConfiguration", "id")})
+			for _, ref := range refs {
+				if id != "" && sameID(str(ref, "id"), id) && !(kind == "loadBalancingRules" && ownedBy(base, str(r, "name"))) {
+					return kind + " " + str(r, "name")
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// applyService makes a load balancer's document what a Service asks for; d is nil for a Service that goes. It reports whether anything
+// changed.
+func applyService(lb doc, base string, d *spec, c *Config, service *v1.Service) (bool, error) {
+	before := cloneOf(lb)
+	var want spec
+	if d != nil {
+		want = *d
+	}
+	changed := false
+	if d != nil {
+		changed = ensurePools(lb, want)
+	}
+	frontsChanged := applyFronts(lb, base, want, c, service)
+	if d != nil {
+		if err := conflicts(before, base, want); err != nil {
+			return false, err
+		}
+	}
+	rulesChanged := replaceOwn(lb, "loadBalancingRules", want.Rules, sameRule, func(r doc) bool { return ownedBy(base, str(r, "name")) })
+	probesChanged := replaceOwn(lb, "probes", want.Probes, sameProbe, func(p doc) bool {
+		return ownedBy(base, str(p, "name")) || strings.EqualFold(str(p, "name"), sharedProbe) && !referenced(lb, p)
+	})
+	if d != nil && mergeTags(lb, want.Tags, c.SystemTags, clusterTag) {
+		changed = true
+	}
+	return changed || frontsChanged || rulesChanged || probesChanged, nil
+}
+
+func referenced(lb, probe doc) bool {
+	return slices.ContainsFunc(docs(lb, "properties", "loadBalancingRules"), func(r doc) bool {
+		return strings.EqualFold(nameOf(str(r, "properties", "probe", "id")), str(probe, "name"))
+	})
+}
+
+func ensurePools(lb doc, d spec) bool {
+	pools, changed := docs(lb, "properties", "backendAddressPools"), false
+	for _, f := range d.Fronts {
+		if byName(pools, f.pool) == nil {
+			pools, changed = append(pools, doc{"name": f.pool, "properties": doc{}}), true
+		}
+	}
+	if changed {
+		setList(lb, "backendAddressPools", pools)
+	}
+	return changed
+}
+
+func applyFronts(lb doc, base string, d spec, c *Config, service *v1.Service) bool {
+	var kept []doc
+	changed := false
+	for _, have := range docs(lb, "properties", "frontendIPConfigurations") {
+		at := slices.IndexFunc(d.Fronts, func(f front) bool { return !f.foreign && strings.EqualFold(f.name, str(have, "name")) })
+		switch {
+		case !ownedBy(base, str(have, "name")), at >= 0 && sameFront(have, d.Fronts[at], c):
+			kept = append(kept, have)
+		case at < 0 && inUse(lb, have, base) != "":
+			kept = append(kept, have)
+		default:
+			changed = true
+		}
+	}
+	for _, f := range d.Fronts {
+		if !f.foreign && byName(kept, f.name) == nil {
+			kept, changed = append(kept, f.body(c, service)), true
+		}
+	}
+	if changed {
+		setList(lb, "frontendIPConfigurations", kept)
+	}
+	return changed
+}
+
+// replaceOwn makes the parts of a kind that are a Service's what they should be; what is the same stays as it is.
+func replaceOwn(lb doc, key string, wanted []doc, same func(have, want doc) bool, own func(doc) bool) bool {
+	var kept []doc
+	changed := false
+	for _, have := range docs(lb, "properties", key) {
+		want := byName(wanted, str(have, "name"))
+		switch {
+		case want != nil && same(have, want), want == nil && !own(have):
+			kept = append(kept, have)
+		default:
+			changed = true
+		}
+	}
+	for _, want := range wanted {
+		if byName(kept, str(want, "name")) == nil {
+			kept, changed = append(kept, want), true
+		}
+	}
+	if changed {
+		setList(lb, key, kept)
+	}
+	return changed
+}
+
+// conflicts refuses a port that somebody else has on the same address.
+func conflicts(lb doc, base string, d spec) error {
+	for _, rule := range d.Rules {
+		for _, other := range docs(lb, "properties", "loadBalancingRules") {
+			same := sameID(str(rule, "properties", "frontendIPConfiguration", "id"), str(other, "properties", "frontendIPConfiguration", "id"))
+			if !same || ownedBy(base, str(other, "name")) || num(rule, "properties", "frontendPort") != num(other, "properties", "frontendPort") ||
+				str(rule, "properties", "protocol") != str(other, "properties", "protocol") {
+				continue
+			}
+			return fmt.Errorf("checkLoadBalancerResourcesConflicts: service port %s is trying to consume the port %d which is being referenced by an existing "+
+				"loadBalancing rule %s with the same protocol %s and frontend IP config with ID %s", str(rule, "name"), num(rule, "properties", "frontendPort"),
+				str(other, "name"), str(other, "properties", "protocol"), str(other, "properties", "frontendIPConfiguration", "id"))
+		}
+	}
+	return nil
+}
+
+// applyAddresses makes the members of pools by address what they should be. A pool is never emptied.
+func applyAddresses(lb doc, wanted map[string]map[string]string, network string) bool {
+	changed := false
+	for _, pool := range docs(lb, "properties", "backendAddressPools") {
+		want, ours := wanted[strings.ToLower(str(pool, "name"))]
+		if !ours || len(want) == 0 {
+			continue
+		}
+		have := map[string]bool{}
+		for _, a := range docs(pool, "properties", "loadBalancerBackendAddresses") {
+			have[str(a, "properties", "ipAddress")] = true
+		}
+		if maps.Equal(have, setOf(want)) {
+			continue
+		}
+		var list []doc
+		for _, ip := range sortedKeys(want) {
+			list = append(list, doc{"name": want[ip], "properties": doc{"ipAddress": ip}})
+		}
+		setList(pool, "loadBalancerBackendAddresses", list)
+		if str(pool, "properties", "virtualNetwork", "id") == "" {
+			props(pool)["virtualNetwork"] = doc{"id": network}
+		}
+		changed = true
+	}
+	return changed
+}
+
+func setOf(m map[string]string) map[string]bool {
+	set := map[string]bool{}
+	for k := range m {
+		set[k] = true
+	}
+	return set
+}
+
+// empty reports whether a load balancer serves nobody any more.
+func empty(lb doc) bool {
+	for _, key := range []string{"frontendIPConfigurations", "loadBalancingRules", "outboundRules", "inboundNatRules", "inboundNatPools"} {
+		if len(docs(lb, "properties", key)) > 0 {
+			return false
+		}
+	}
+	return true
+}

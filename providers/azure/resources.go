@@ -1,0 +1,149 @@
+package azure
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+)
+
+// resources are the documents of the network, by the kinds that Services share.
+type resources struct {
+	api           *api
+	loadBalancers *inventory.Inventory[string, doc]
+	single        *inventory.Inventory[string, doc]
+	documents     *documents
+
+	mu        sync.Mutex
+	addresses map[string]*inventory.Inventory[string, doc]
+	known     []any
+	zonesRead bool
+}
+
+func newResources(a *api) *resources {
+	r := &resources{api: a, addresses: map[string]*inventory.Inventory[string, doc]{}}
+	r.loadBalancers = r.inventory("load balancer", groupPath(a.config.NetworkSubscription, a.config.LBGroup, "Microsoft.Network")+"/loadBalancers")
+	r.single = inventory.New(inventory.Source[string, doc]{Kind: "network resource", ID: docID, Get: r.get})
+	r.documents = &documents{api: a, read: r.read, wrote: r.wrote}
+	return r
+}
+
+func docID(d doc) string { return strings.ToLower(str(d, "id")) }
+
+func (r *resources) inventory(kind, path string) *inventory.Inventory[string, doc] {
+	return inventory.New(inventory.Source[string, doc]{
+		Kind: kind, ID: docID, Get: r.get, List: func(ctx context.Context) ([]doc, int, error) {
+			return list[doc](ctx, r.api, kind+"s", path, networkVersion)
+		},
+	})
+}
+
+func (r *resources) get(ctx context.Context, id string) (d doc, err error) {
+	err = r.api.get(ctx, "resource "+nameOf(id), id, networkVersion, &d)
+	if err == nil && docID(d) != id {
+		err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "reading resource " + nameOf(id), Message: "the answer is about another resource"}
+	}
+	return d, err
+}
+
+// in returns the inventory that a resource belongs to.
+func (r *resources) in(id string) *inventory.Inventory[string, doc] {
+	switch id = strings.ToLower(id); {
+	case strings.Contains(id, "/loadbalancers/"):
+		return r.loadBalancers
+	case strings.Contains(id, "/publicipaddresses/"):
+		group, _, _ := strings.Cut(strings.SplitN(id, "/resourcegroups/", 2)[1], "/")
+		return r.addressesOf(group)
+	}
+	return r.single
+}
+
+// addressesOf are the public addresses of a resource group.
+func (r *resources) addressesOf(group string) *inventory.Inventory[string, doc] {
+	group = strings.ToLower(group)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.addresses[group] == nil {
+		r.addresses[group] = r.inventory("public address", groupPath(r.api.config.NetworkSubscription, group, "Microsoft.Network")+"/publicIPAddresses")
+	}
+	return r.addresses[group]
+}
+
+// documentAge is how old a document may be from which a write is made: its ETag tells Azure.
+const documentAge = time.Minute
+
+func (r *resources) read(ctx context.Context, id string, fresh bool) (doc, error) {
+	q := inventory.Query{MaxAge: documentAge}
+	if fresh {
+		q = inventory.Query{}
+	}
+	d, err := r.in(id).Get(ctx, strings.ToLower(id), q)
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return nil, nil //nolint:nilnil // nil is a document that does not exist
+	}
+	return d, err
+}
+
+func (r *resources) wrote(id string, d doc) {
+	if d == nil {
+		r.in(id).Invalidate(strings.ToLower(id))
+		return
+	}
+	r.in(id).Put(d)
+}
+
+// zones are those of the region, for what is made new.
+func (r *resources) zones(ctx context.Context) ([]any, error) {
+	if r.api.config.EdgeName != "" {
+		return nil, nil
+	}
+	r.mu.Lock()
+	known, read := r.known, r.zonesRead
+	r.mu.Unlock()
+	if read {
+		return known, nil
+	}
+	var answer struct {
+		Types []struct {
+			Type  string `json:"resourceType"`
+			Zones []struct {
+				Location string   `json:"location"`
+				Zones    []string `json:"zones"`
+			} `json:"zoneMappings"`
+		} `json:"resourceTypes"`
+	}
+	if err := r.api.get(ctx, "the zones of the region", "/subscriptions/"+r.api.config.NetworkSubscription+"/providers/Microsoft.Compute", zonesVersion, &answer); err != nil {
+		return nil, err
+	}
+	plain := func(s string) string { return strings.ToLower(strings.ReplaceAll(s, " ", "")) }
+	for _, t := range answer.Types {
+		if !strings.EqualFold(t.Type, "virtualMachines") {
+			continue
+		}
+		for _, z := range t.Zones {
+			if plain(z.Location) == plain(r.api.config.Location) {
+				known = anyList(slices.Sorted(slices.Values(z.Zones)))
+			}
+		}
+	}
+	r.mu.Lock()
+	r.known, r.zonesRead = known, true
+	r.mu.Unlock()
+	return known, nil
+}
+
+// forgetAll makes the next look read everything.
+func (r *resources) forgetAll() {
+	r.loadBalancers.InvalidateAll()
+	r.single.InvalidateAll()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, a := range r.addresses {
+		a.InvalidateAll()
+	}
+}

@@ -1,0 +1,295 @@
+package azure
+
+import (
+	"crypto/md5" //nolint:gosec // part of names, as Azure's own controller makes them; nothing is protected by it
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// This file computes the rules of the network security group: those of this program are shared by all Services with the same protocol,
+// sources and ports, and each Service adds its addresses. Everything else in the group stays as it is.
+
+const (
+	rulePrefix    = "k8s-azure-lb"
+	firstPriority = 500
+	lastPriority  = 4096
+	maxRules      = 1000
+	maxPrefixes   = 4000
+)
+
+// access is one rule that a Service needs.
+type access struct {
+	deny         bool
+	six          bool
+	protocol     string
+	sources      []string
+	ports        []string
+	destinations []string
+}
+
+func familyName(six bool) string {
+	if six {
+		return "IPv6"
+	}
+	return "IPv4"
+}
+
+// name is the exact name that Azure's own controller gives.
+func (a access) name() string {
+	if a.deny {
+		return rulePrefix + "_deny-all_" + familyName(a.six)
+	}
+	sources, ports := slices.Sorted(slices.Values(a.sources)), slices.Sorted(slices.Values(a.ports))
+	sum := md5.Sum([]byte(a.protocol + "_" + strings.Join(sources, ",") + "_" + strings.Join(ports, ","))) //nolint:gosec // see above
+	return rulePrefix + "_allow_" + familyName(a.six) + "_" + hex.EncodeToString(sum[:])
+}
+
+// managed reports whether a rule is one of those that this program, or Azure's own, makes.
+func managed(rule doc) bool {
+	priority := num(rule, "properties", "priority")
+	return strings.HasPrefix(str(rule, "name"), rulePrefix) && priority >= firstPriority && priority <= lastPriority &&
+		strings.EqualFold(str(rule, "properties", "direction"), "Inbound")
+}
+
+// plural reads a field that may stand in singular or plural.
+func plural(rule doc, singular, many string) []string {
+	list := texts(rule, "properties", many)
+	if one := str(rule, "properties", singular); one != "" {
+		list = append(list, one)
+	}
+	return list
+}
+
+func destinationsOf(rule doc) []string {
+	return plural(rule, "destinationAddressPrefix", "destinationAddressPrefixes")
+}
+
+func setPlural(p doc, singular, many string, list []string) {
+	list = slices.Compact(slices.Sorted(slices.Values(list)))
+	delete(p, singular)
+	delete(p, many)
+	if len(list) == 1 {
+		p[singular] = list[0]
+		return
+	}
+	p[many] = anyList(list)
+}
+
+// claim is what a Service wants of the security group.
+type claim struct {
+	// own are all addresses that the Service has or had.
+	own []string
+	// shared are the ports, with their protocol in lower case, that other Services have on an address.
+	shared map[string][]string
+	wanted []access
+}
+
+// applyClaim changes the rules of a security group for one Service, and reports whether anything changed.
+func applyClaim(group doc, c claim) (bool, error) {
+	rules := docs(group, "properties", "securityRules")
+	changed := false
+	wanted := map[string][]string{}
+	for _, a := range c.wanted {
+		wanted[strings.ToLower(a.name())] = append(wanted[strings.ToLower(a.name())], a.destinations...)
+	}
+	var kept []doc
+	var split []access
+	for _, rule := range rules {
+		if !managed(rule) {
+			kept = append(kept, rule)
+			continue
+		}
+		stays, parts, touched := withdraw(rule, c, wanted[strings.ToLower(str(rule, "name"))])
+		split = append(split, parts...)
+		changed = changed || touched
+		if stays {
+			kept = append(kept, rule)
+		}
+	}
+	for _, a := range append(split, c.wanted...) {
+		var added bool
+		var err error
+		if kept, added, err = grant(kept, a); err != nil {
+			return false, err
+		}
+		changed = changed || added
+	}
+	if !changed {
+		return false, nil
+	}
+	setList(group, "securityRules", kept)
+	return true, checkSize(kept)
+}
+
+// withdraw takes the addresses of a Service out of a rule that it does not want, but for what other Services need of it.
+func withdraw(rule doc, c claim, wanted []string) (stays bool, split []access, touched bool) {
+	before := destinationsOf(rule)
+	var after []string
+	deny := strings.EqualFold(str(rule, "properties", "access"), "Deny")
+	ports := plural(rule, "destinationPortRange", "destinationPortRanges")
+	protocol := str(rule, "properties", "protocol")
+	for _, d := range before {
+		if !slices.Contains(c.own, d) || slices.Contains(wanted, d) {
+			after = append(after, d)
+			continue
+		}
+		others := c.shared[d]
+		if deny && len(others) > 0 {
+			after = append(after, d)
+			continue
+		}
+		var needed []string
+		for _, p := range ports {
+			if slices.Contains(others, strings.ToLower(protocol)+" "+p) || protocol == "*" && slices.ContainsFunc(others, func(o string) bool { return strings.HasSuffix(o, " "+p) }) {
+				needed = append(needed, p)
+			}
+		}
+		switch {
+		case len(needed) == 0:
+		case len(needed) == len(ports):
+			after = append(after, d)
+		default:
+			split = append(split, access{
+				six: strings.Contains(d, ":"), protocol: protocol, sources: plural(rule, "sourceAddressPrefix", "sourceAddressPrefixes"), ports: needed,
+				destinations: []string{d},
+			})
+		}
+	}
+	if len(after) == len(before) {
+		return true, nil, false
+	}
+	if len(after) > 0 {
+		setPlural(props(rule), "destinationAddressPrefix", "destinationAddressPrefixes", after)
+	}
+	return len(after) > 0 || len(docs(rule, "properties", "destinationApplicationSecurityGroups")) > 0, split, true
+}
+
+// grant adds addresses to the rule of an access, which is made where it does not exist.
+func grant(rules []doc, a access) (after []doc, changed bool, err error) {
+	if len(a.destinations) == 0 {
+		return rules, false, nil
+	}
+	if rule := byName(rules, a.name()); rule != nil {
+		have := destinationsOf(rule)
+		all := slices.Clone(have)
+		for _, d := range a.destinations {
+			if !slices.Contains(all, d) {
+				all = append(all, d)
+			}
+		}
+		if len(all) == len(have) || slices.Contains(have, "*") {
+			return rules, false, nil
+		}
+		setPlural(props(rule), "destinationAddressPrefix", "destinationAddressPrefixes", all)
+		return rules, true, nil
+	}
+	priority, err := freePriority(rules, a.deny)
+	if err != nil {
+		return rules, false, err
+	}
+	p := doc{"direction": "Inbound", "priority": priority, "sourcePortRange": "*", "protocol": a.protocol, "access": "Allow"}
+	if a.deny {
+		p["access"], p["protocol"], p["sourceAddressPrefix"], p["destinationPortRange"] = "Deny", "*", "*", "*"
+	} else {
+		setPlural(p, "sourceAddressPrefix", "sourceAddressPrefixes", a.sources)
+		p["destinationPortRanges"] = anyList(slices.Sorted(slices.Values(a.ports)))
+	}
+	setPlural(p, "destinationAddressPrefix", "destinationAddressPrefixes", a.destinations)
+	return append(rules, doc{"name": a.name(), "properties": p}), true, nil
+}
+
+// freePriority is the first free one: upwards for rules that allow, downwards for those that deny.
+func freePriority(rules []doc, deny bool) (int, error) {
+	taken := map[int]bool{}
+	for _, r := range rules {
+		if strings.EqualFold(str(r, "properties", "direction"), "Inbound") {
+			taken[num(r, "properties", "priority")] = true
+		}
+	}
+	if deny {
+		for p := lastPriority - 1; p >= firstPriority; p-- {
+			if !taken[p] {
+				return p, nil
+			}
+		}
+	}
+	for p := firstPriority; p < lastPriority; p++ {
+		if !taken[p] {
+			return p, nil
+		}
+	}
+	return 0, fmt.Errorf("the network security group has no free priority from %d to %d", firstPriority, lastPriority)
+}
+
+// checkSize holds the limits of a security group before Azure does.
+func checkSize(rules []doc) error {
+	sources, destinations := 0, 0
+	for _, r := range rules {
+		sources += len(plural(r, "sourceAddressPrefix", "sourceAddressPrefixes"))
+		destinations += len(destinationsOf(r))
+	}
+	switch {
+	case len(rules) > maxRules:
+		return fmt.Errorf("exceeds the maximum number of rules (%d > %d)", len(rules), maxRules)
+	case sources > maxPrefixes:
+		return fmt.Errorf("exceeds the maximum number of source IP addresses (%d > %d)", sources, maxPrefixes)
+	case destinations > maxPrefixes:
+		return fmt.Errorf("exceeds the maximum number of destination IP addresses (%d > %d)", destinations, maxPrefixes)
+	}
+	return nil
+}
+
+// accesses are the rules that a Service asks for.
+func accesses(d spec, destinations []string) []access {
+	var list []access
+	for _, six := range []bool{false, true} {
+		var own []string
+		for _, a := range destinations {
+			if ip, err := netip.ParseAddr(a); err == nil && ip.Is6() == six {
+				own = append(own, a)
+			}
+		}
+		if len(own) == 0 || d.NoSecurity {
+			continue
+		}
+		list = append(list, d.accessesOf(six, own)...)
+	}
+	return list
+}
+
+func (d spec) accessesOf(six bool, own []string) []access {
+	var ranges []string
+	for _, p := range d.Ranges {
+		if p.Addr().Is6() == six {
+			ranges = append(ranges, p.String())
+		}
+	}
+	var sources [][]string
+	for _, tag := range d.ServiceTags {
+		sources = append(sources, []string{tag})
+	}
+	if len(ranges) > 0 {
+		sources = append(sources, ranges)
+	}
+	if !d.Internal && len(d.ServiceTags) == 0 && len(d.Ranges) == 0 && len(d.BadRanges) == 0 {
+		sources = append(sources, []string{"Internet"})
+	}
+	ports := map[string][]string{}
+	for _, p := range d.AccessPorts {
+		ports[p.protocol] = append(ports[p.protocol], strconv.Itoa(int(p.port)))
+	}
+	var list []access
+	for _, protocol := range sortedKeys(ports) {
+		for _, s := range sources {
+			list = append(list, access{six: six, protocol: protocol, sources: s, ports: ports[protocol], destinations: own})
+		}
+	}
+	if len(d.BadRanges) > 0 || d.DenyAll && len(d.Ranges) > 0 {
+		list = append(list, access{deny: true, six: six, destinations: own})
+	}
+	return list
+}
