@@ -45,7 +45,7 @@ func Main(providers *registry.Registry, args []string, stdout, stderr io.Writer)
 				fmt.Fprintln(stderr, "Error:", problem)
 			}
 		}
-		return 1
+		return exitStatus(err)
 	}
 	m.lease.release()
 	return 0
@@ -91,7 +91,7 @@ func (m *manager) command(stop <-chan struct{}) (*cobra.Command, error) {
 		return nil, err
 	}
 	lateDefaults(cmd, o)
-	cmd.Use = "cloud-controller-manager"
+	cmd.Use = program
 	cmd.Long = longHelp(m.providers)
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
 	cmd.SetGlobalNormalizationFunc(cliflag.WordSepNormalizeFunc)
@@ -112,7 +112,15 @@ func (m *manager) command(stop <-chan struct{}) (*cobra.Command, error) {
 		}
 		return nil
 	}
+	cmd.Args = usageArgs(cmd.Args)
 	cmd.AddCommand(subcommands(chosen)...)
+	cmd.AddCommand(versionCommand(m.providers))
+	for _, c := range append(cmd.Commands(), cmd) {
+		if c.Flags().Lookup("cloud-provider") != nil && c.Name() != "validate" {
+			chosen.completeProviders(c)
+		}
+	}
+	m.setRootHelp(cmd, chosen, flags)
 	return cmd, nil
 }
 

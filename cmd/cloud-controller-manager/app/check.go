@@ -24,15 +24,9 @@ type serviceCheck struct {
 	cmd         *cobra.Command
 	provider    string
 	cloudConfig string
-	files       []string
+	files       manifestFiles
 	output      string
 	defaults    serviceDefaults
-}
-
-// content is a file of manifests.
-type content struct {
-	name string
-	data []byte
 }
 
 // severity of a finding.
@@ -64,42 +58,37 @@ type verdict struct {
 func validateCommand(chosen choice) *cobra.Command {
 	c := &serviceCheck{providers: chosen.providers}
 	c.cmd = &cobra.Command{
-		Use: "validate -f FILE", Args: cobra.NoArgs,
-		Short: "Check Services in files before they are applied; needs neither a cluster nor the cloud",
-		RunE:  func(*cobra.Command, []string) error { return c.run() },
+		Use:     "validate [FILE or folder]...",
+		Short:   "Check Services in files before they are applied; needs neither a cluster nor the cloud",
+		Example: chosen.example("validate --cloud-provider=%s service.yaml"),
+		RunE:    func(_ *cobra.Command, args []string) error { return c.run(args) },
 	}
 	fs := c.cmd.Flags()
 	fs.StringVar(&c.provider, "cloud-provider", "", "The cloud, or "+allClouds+" for a table of what each linked cloud makes of the Services.")
 	c.defaults.addFlags(fs)
 	fs.StringVar(&c.cloudConfig, "cloud-config", "", "The provider's configuration file, for the defaults that it sets.")
-	fs.StringArrayVarP(&c.files, "filename", "f", nil, "A file of manifests as YAML or JSON, or - for standard input; may be repeated.")
-	fs.StringVarP(&c.output, "output", "o", "text", "Output format: text or json.")
+	c.files.addFlags(c.cmd)
+	addOutputFlag(c.cmd, &c.output, humanText)
+	chosen.completeProviders(c.cmd, allClouds)
 	chosen.addFlags(c.cmd)
 	return c.cmd
 }
 
-func (c *serviceCheck) checkUsage() error {
-	if c.output != "text" && c.output != "json" {
-		return fmt.Errorf("--output %q: use text or json", c.output)
-	}
-	if len(c.files) == 0 {
-		return errors.New("--filename is missing; name a file of manifests, or - for standard input")
-	}
-	return nil
-}
-
-func (c *serviceCheck) run() error {
+func (c *serviceCheck) run(args []string) error {
 	var p registry.Provider
 	var err error
 	if c.provider != allClouds {
 		if p, err = c.providers.Lookup(c.provider); err != nil {
-			return err
+			return usage(err)
 		}
 	}
-	if err := c.checkUsage(); err != nil {
+	if err := checkOutput(c.output, humanText); err != nil {
 		return err
 	}
-	contents, err := c.readAll()
+	if err := c.files.take(args); err != nil {
+		return err
+	}
+	contents, err := c.files.read(c.cmd.InOrStdin())
 	if err != nil {
 		return err
 	}
@@ -155,37 +144,10 @@ func (c *serviceCheck) addDefaults(p registry.Provider, in *registry.Inputs) err
 	return nil
 }
 
-func (c *serviceCheck) readAll() ([]content, error) {
-	var all []content
-	for _, name := range c.files {
-		data, err := c.read(name)
-		if err != nil {
-			return nil, fmt.Errorf("--filename: %w", err)
-		}
-		all = append(all, content{name, data})
-	}
-	return all, nil
-}
-
-func (c *serviceCheck) read(name string) ([]byte, error) {
-	if name == "-" {
-		return io.ReadAll(c.cmd.InOrStdin())
-	}
-	return os.ReadFile(name)
-}
-
-// printJSON prints what a command found with -o json. Operators are not escaped, for this is no HTML.
-func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	return e.Encode(v)
-}
-
 func (c *serviceCheck) print(v verdict) error {
 	w := c.cmd.OutOrStdout()
-	if c.output == "json" {
-		return printJSON(w, v)
+	if c.output != humanText {
+		return printFor(w, c.output, v)
 	}
 	for _, f := range v.Findings {
 		subject := ""

@@ -130,7 +130,7 @@ func TestValidateCommandRefuses(t *testing.T) {
 	}{
 		"no file":           {"", nil, "--filename is missing"},
 		"a file that lacks": {"", []string{"-f", "nowhere.yaml"}, "nowhere.yaml"},
-		"a format":          {"", []string{"-f", "-", "-o", "xml"}, "use text or json"},
+		"a format":          {"", []string{"-f", "-", "-o", "xml"}, "use text, json or yaml"},
 		"a provider":        {"", []string{"-f", "-", "--cloud-provider=alhpa"}, `did you mean "alpha"?`},
 	} {
 		t.Run(name, func(t *testing.T) {

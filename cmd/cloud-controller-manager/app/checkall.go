@@ -39,7 +39,7 @@ type outcomes struct {
 // runAll judges the Services for every linked cloud, with the options that the environment holds.
 func (c *serviceCheck) runAll(contents []content) error {
 	if c.cloudConfig != "" {
-		return fmt.Errorf("--cloud-config: is that of one cloud; leave it out with --cloud-provider=%s", allClouds)
+		return usage(fmt.Errorf("--cloud-config: is that of one cloud; leave it out with --cloud-provider=%s", allClouds))
 	}
 	all := outcomes{Results: []outcome{}}
 	for _, file := range contents {
@@ -93,8 +93,8 @@ func outcomesOf(p registry.Provider, file string, services []string, findings []
 
 func (c *serviceCheck) printAll(all outcomes) error {
 	w := c.cmd.OutOrStdout()
-	if c.output == "json" {
-		return printJSON(w, all)
+	if c.output != humanText {
+		return printFor(w, c.output, all)
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "SERVICE\tCLOUD\tOUTCOME\tWHY")

@@ -1,11 +1,14 @@
 package app
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/controller-manager/pkg/clientbuilder"
@@ -21,6 +24,8 @@ type cloudCommand struct {
 	provider    string
 	cloudConfig string
 	kubeconfig  string
+	// as is the user that the API server is asked as; empty for one's own.
+	as string
 	// readOnly keeps everything from the API server that would change it, events included.
 	readOnly bool
 	defaults serviceDefaults
@@ -33,7 +38,8 @@ func (c *cloudCommand) addFlags() {
 	fs := c.cmd.Flags()
 	fs.StringVar(&c.provider, "cloud-provider", "", "The cloud.")
 	fs.StringVar(&c.cloudConfig, "cloud-config", "", "The provider's configuration file.")
-	fs.StringVar(&c.kubeconfig, "kubeconfig", "", "Path of a kubeconfig; without it the ServiceAccount of the pod is used.")
+	fs.StringVar(&c.kubeconfig, "kubeconfig", "",
+		"Path of a kubeconfig; without it the files that the environment variable KUBECONFIG names, and without these the ServiceAccount of the pod.")
 	c.adopt.AddFlag(fs)
 	c.defaults.addFlags(fs)
 	addEndpointFlag(fs, &c.insecure)
@@ -53,7 +59,7 @@ func (c *cloudCommand) open() (cloudprovider.Interface, kubernetes.Interface, er
 func (c *cloudCommand) openCloud() (cloudprovider.Interface, error) {
 	p, err := c.providers.Lookup(c.provider)
 	if err != nil {
-		return nil, err
+		return nil, usage(err)
 	}
 	in := registry.Inputs{
 		Version: version, Adopt: c.adopt,
@@ -76,10 +82,11 @@ func (c *cloudCommand) openCloud() (cloudprovider.Interface, error) {
 
 // connect makes a client of the API server and gives it to the cloud.
 func (c *cloudCommand) connect(cloud cloudprovider.Interface) (kubernetes.Interface, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
+	config, err := clusterConfig(c.kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("--kubeconfig: %w", err)
+		return nil, err
 	}
+	config.Impersonate.UserName = c.as
 	if c.readOnly {
 		readOnly(config)
 	}
@@ -89,4 +96,28 @@ func (c *cloudCommand) connect(cloud cloudprovider.Interface) (kubernetes.Interf
 	}
 	cloud.Initialize(clientbuilder.SimpleControllerClientBuilder{ClientConfig: config}, c.cmd.Context().Done())
 	return client, nil
+}
+
+// clusterConfig says how the API server is reached: by the file that --kubeconfig names, by those of KUBECONFIG, or from within a pod.
+func clusterConfig(path string) (*restclient.Config, error) {
+	variable := clientcmd.RecommendedConfigPathEnvVar
+	option := "--kubeconfig=" + path
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: path}
+	if path == "" {
+		paths := os.Getenv(variable)
+		if paths == "" {
+			config, err := restclient.InClusterConfig()
+			if errors.Is(err, restclient.ErrNotInCluster) {
+				return nil, fmt.Errorf("--kubeconfig is missing, the environment variable %s is not set, and this runs in no pod; name a kubeconfig by one of them", variable)
+			}
+			return config, err
+		}
+		option = "environment variable " + variable + "=" + paths
+		rules.Precedence = filepath.SplitList(paths)
+	}
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", option, err)
+	}
+	return config, nil
 }

@@ -95,6 +95,10 @@ func (c choice) addTo(sets *cliflag.NamedFlagSets) (shown func()) {
 // explain says more about an argument that cannot be parsed: without a cloud its flags mean nothing, and a flag may be another
 // cloud's.
 func (c choice) explain(_ *cobra.Command, err error) error {
+	return usage(c.explained(err))
+}
+
+func (c choice) explained(err error) error {
 	unknown, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok {
 		if c.err != nil {
@@ -126,18 +130,22 @@ func (c choice) addFlags(cmd *cobra.Command) {
 	}
 	cmd.Flags().AddFlagSet(clouds)
 	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
-		w, own := cmd.OutOrStdout(), pflag.NewFlagSet("", pflag.ContinueOnError)
+		own := pflag.NewFlagSet("", pflag.ContinueOnError)
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			if clouds.Lookup(f.Name) == nil {
 				own.AddFlag(f)
 			}
 		})
-		fmt.Fprintf(w, "%s.\n\nUsage:\n  %s\n\nFlags:\n%s", cmd.Short, cmd.UseLine(), own.FlagUsages())
+		printCommandHelp(cmd, own)
+		w := cmd.OutOrStdout()
 		switch {
 		case c.err != nil:
-			fmt.Fprintf(w, "\nWith --cloud-provider (%s) also the flags of that cloud.\n", strings.Join(c.providers.Names(), ", "))
+			fmt.Fprintf(w, "\nWith --cloud-provider (%s) also the flags of that cloud, and its environment variables.\n", strings.Join(c.providers.Names(), ", "))
 		case clouds.HasFlags():
 			fmt.Fprintf(w, "\n%s flags:\n%s", heading(c.provider), clouds.FlagUsages())
+		}
+		if c.err == nil {
+			printSettings(w, c.provider)
 		}
 	})
 }

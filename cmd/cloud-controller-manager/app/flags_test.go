@@ -151,7 +151,7 @@ func TestCommandsHaveTheFlagsOfTheirCloud(t *testing.T) {
 
 		out, err = executed(t, command, "--help")
 		require.NoError(t, err)
-		assert.Contains(t, out, "With --cloud-provider (round, square) also the flags of that cloud.")
+		assert.Contains(t, out, "With --cloud-provider (round, square) also the flags of that cloud, and its environment variables.")
 		assert.NotContains(t, out, "--size")
 
 		_, err = executed(t, command, "--cloud-provider=square", "--size=6", "--wide", "--square-account=x")

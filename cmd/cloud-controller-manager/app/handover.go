@@ -33,8 +33,9 @@ func handoverCommand(c choice) *cobra.Command { return newHandover(c).cmd }
 func newHandover(c choice) *handover {
 	h := &handover{cloudCommand: cloudCommand{providers: c.providers}}
 	h.cmd = &cobra.Command{
-		Use: "handover", Args: cobra.NoArgs,
-		Short: "List load balancers of this cluster's Services that carry another cluster's mark; with --from, mark them as ours",
+		Use: "handover", Args: usageArgs(cobra.NoArgs),
+		Example: c.example("handover --cloud-provider=%s --kubeconfig=$HOME/.kube/config"),
+		Short:   "List load balancers of this cluster's Services that carry another cluster's mark; with --from, mark them as ours",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), orphanSearch)
 			defer cancel()
@@ -46,17 +47,17 @@ func newHandover(c choice) *handover {
 	fs.StringVar(&h.clusterName, "cluster-name", "kubernetes", "The name to type before anything is changed.")
 	fs.StringVar(&h.from, "from", "", "UID that the namespace kube-system had before the cluster was restored. Load balancers with its mark are marked as ours, after asking for the cluster's name.")
 	fs.BoolVar(&h.yes, "yes", false, "Do not ask. Requires --from.")
-	fs.StringVarP(&h.output, "output", "o", "table", "Output format: table or json.")
+	addOutputFlag(h.cmd, &h.output, humanTable)
 	c.addFlags(h.cmd)
 	return h
 }
 
 func (h *handover) run(ctx context.Context) error {
-	if h.output != "table" && h.output != "json" {
-		return fmt.Errorf("--output %q: use table or json", h.output)
+	if err := checkOutput(h.output, humanTable); err != nil {
+		return err
 	}
 	if h.yes && h.from == "" {
-		return errors.New("--yes: needs --from, the UID whose load balancers are handed over")
+		return usage(errors.New("--yes: needs --from, the UID whose load balancers are handed over"))
 	}
 	cloud, client, err := h.open()
 	if err != nil {
@@ -147,8 +148,8 @@ func (h *handover) move(ctx context.Context, cloud guard.LoadBalancerHandover, c
 
 func (h *handover) print(found []foreign) error {
 	w := h.cmd.OutOrStdout()
-	if h.output == "json" {
-		return printJSON(w, found)
+	if h.output != humanTable {
+		return printFor(w, h.output, found)
 	}
 	if len(found) == 0 {
 		fmt.Fprintln(w, "No load balancer of this cluster's Services carries another cluster's mark.")

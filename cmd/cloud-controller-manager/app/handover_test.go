@@ -108,8 +108,8 @@ func TestHandover(t *testing.T) {
 func TestHandoverOutput(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		"handover -o yaml": `--output "yaml": use table or json`,
-		"handover --yes":   "--yes: needs --from",
+		"handover -o xml": `--output "xml": use table, json or yaml`,
+		"handover --yes":  "--yes: needs --from",
 	} {
 		cmd := handoverCommand(choice{providers: &registry.Registry{}})
 		cmd.SetArgs(strings.Fields(args)[1:])

@@ -33,8 +33,9 @@ type orphans struct {
 func orphansCommand(c choice) *cobra.Command {
 	o := &orphans{cloudCommand: cloudCommand{providers: c.providers}}
 	o.cmd = &cobra.Command{
-		Use: "orphans", Args: cobra.NoArgs,
-		Short: "List objects in the cloud that carry this cluster's mark and belong to no Service",
+		Use: "orphans", Args: usageArgs(cobra.NoArgs),
+		Example: c.example("orphans --cloud-provider=%s --kubeconfig=$HOME/.kube/config"),
+		Short:   "List objects in the cloud that carry this cluster's mark and belong to no Service",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), orphanSearch)
 			defer cancel()
@@ -44,15 +45,15 @@ func orphansCommand(c choice) *cobra.Command {
 	fs := o.cmd.Flags()
 	o.addFlags()
 	fs.StringVar(&o.clusterName, "cluster-name", "kubernetes", "The name to type before anything is deleted.")
-	fs.StringVarP(&o.output, "output", "o", "table", "Output format: table or json.")
+	addOutputFlag(o.cmd, &o.output, humanTable)
 	fs.BoolVar(&o.remove, "delete", false, "Delete the listed objects, after asking for the cluster's name.")
 	c.addFlags(o.cmd)
 	return o.cmd
 }
 
 func (o *orphans) run(ctx context.Context) error {
-	if o.output != "table" && o.output != "json" {
-		return fmt.Errorf("--output %q: use table or json", o.output)
+	if err := checkOutput(o.output, humanTable); err != nil {
+		return err
 	}
 	cloud, client, err := o.open()
 	if err != nil {
@@ -91,8 +92,8 @@ func (o *orphans) open() (guard.OrphanFinder, kubernetes.Interface, error) {
 
 func (o *orphans) print(found []guard.Orphan) error {
 	w := o.cmd.OutOrStdout()
-	if o.output == "json" {
-		return printJSON(w, found)
+	if o.output != humanTable {
+		return printFor(w, o.output, found)
 	}
 	if len(found) == 0 {
 		fmt.Fprintln(w, "There are no orphans.")

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -39,7 +38,7 @@ type plan struct {
 	cloudCommand
 
 	clusterName string
-	files       []string
+	files       manifestFiles
 	output      string
 }
 
@@ -55,25 +54,23 @@ type plannedService struct {
 func planCommand(c choice) *cobra.Command {
 	p := &plan{cloudCommand: cloudCommand{providers: c.providers, readOnly: true}}
 	p.cmd = &cobra.Command{
-		Use: "plan -f FILE", Args: cobra.NoArgs,
-		Short: "Show what would be created, changed and deleted in the cloud for Services in files; nothing is written",
-		RunE:  func(cmd *cobra.Command, _ []string) error { return p.run(cmd.Context()) },
+		Use:     "plan [FILE or folder]...",
+		Short:   "Show what would be created, changed and deleted in the cloud for Services in files; nothing is written",
+		Example: c.example("plan --cloud-provider=%s --kubeconfig=$HOME/.kube/config service.yaml"),
+		RunE:    func(cmd *cobra.Command, args []string) error { return p.run(cmd.Context(), args) },
 	}
 	fs := p.cmd.Flags()
 	p.addFlags()
 	fs.StringVar(&p.clusterName, "cluster-name", "kubernetes", "The name of the cluster, as the controllers are given it.")
-	fs.StringArrayVarP(&p.files, "filename", "f", nil, "A file of manifests as YAML or JSON, or - for standard input; may be repeated.")
-	fs.StringVarP(&p.output, "output", "o", "text", "Output format: text or json.")
+	p.files.addFlags(p.cmd)
+	addOutputFlag(p.cmd, &p.output, humanText)
 	c.addFlags(p.cmd)
 	return p.cmd
 }
 
-func (p *plan) run(ctx context.Context) error {
-	if p.output != "text" && p.output != "json" {
-		return fmt.Errorf("--output %q: use text or json", p.output)
-	}
-	if len(p.files) == 0 {
-		return errors.New("--filename is missing; name a file of manifests, or - for standard input")
+func (p *plan) run(ctx context.Context, args []string) error {
+	if err := errors.Join(checkOutput(p.output, humanText), p.files.take(args)); err != nil {
+		return err
 	}
 	manifests, err := p.read()
 	if err != nil {
@@ -106,21 +103,15 @@ func (p *plan) run(ctx context.Context) error {
 
 // read returns the Services of type LoadBalancer in the files.
 func (p *plan) read() ([]*v1.Service, error) {
+	contents, err := p.files.read(p.cmd.InOrStdin())
+	if err != nil {
+		return nil, err
+	}
 	var all []*v1.Service
-	for _, name := range p.files {
-		var data []byte
-		var err error
-		if name == "-" {
-			data, err = io.ReadAll(p.cmd.InOrStdin())
-		} else {
-			data, err = os.ReadFile(name)
-		}
+	for _, c := range contents {
+		found, err := servicesIn(c.data)
 		if err != nil {
-			return nil, fmt.Errorf("--filename: %w", err)
-		}
-		found, err := servicesIn(data)
-		if err != nil {
-			return nil, fmt.Errorf("--filename %s: %w", name, err)
+			return nil, fmt.Errorf("--filename %s: %w", c.name, err)
 		}
 		all = append(all, found...)
 	}
@@ -218,8 +209,8 @@ func backendNodes(ctx context.Context, client kubernetes.Interface) ([]*v1.Node,
 
 func (p *plan) print(all []plannedService) error {
 	w := p.cmd.OutOrStdout()
-	if p.output == "json" {
-		return printJSON(w, all)
+	if p.output != humanText {
+		return printFor(w, p.output, all)
 	}
 	for _, s := range all {
 		for _, f := range s.Findings {

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -50,11 +52,12 @@ type result struct {
 func preflightCommand(c choice) *cobra.Command {
 	p := &preflight{cloudCommand: cloudCommand{providers: c.providers}}
 	p.cmd = &cobra.Command{
-		Use: "preflight", Args: cobra.NoArgs,
-		Short: "Check settings, cloud, cluster, rights and nodes before the program runs; nothing is changed",
+		Use: "preflight", Args: usageArgs(cobra.NoArgs),
+		Example: c.example("preflight --cloud-provider=%s --kubeconfig=$HOME/.kube/config --as=system:serviceaccount:kube-system:cloud-controller-manager"),
+		Short:   "Check settings, cloud, cluster, rights and nodes before the program runs; nothing is changed",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if p.output != "text" && p.output != "json" {
-				return fmt.Errorf("--output %q: use text or json", p.output)
+			if err := checkOutput(p.output, humanText); err != nil {
+				return err
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), preflightTimeout)
 			defer cancel()
@@ -63,7 +66,9 @@ func preflightCommand(c choice) *cobra.Command {
 		},
 	}
 	p.addFlags()
-	p.cmd.Flags().StringVarP(&p.output, "output", "o", "text", "Output format: text or json.")
+	p.cmd.Flags().StringVar(&p.as, "as", "",
+		"Ask the cluster as this user, such as system:serviceaccount:kube-system:cloud-controller-manager. Requires the right to impersonate it.")
+	addOutputFlag(p.cmd, &p.output, humanText)
 	c.addFlags(p.cmd)
 	return p.cmd
 }
@@ -158,8 +163,21 @@ func rights() []right {
 	return list
 }
 
+// who is the user whose rights are checked, as the API server knows it.
+func (p *preflight) who(ctx context.Context, client kubernetes.Interface) string {
+	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	switch {
+	case err == nil && review.Status.UserInfo.Username != "":
+		return review.Status.UserInfo.Username
+	case p.as != "":
+		return p.as
+	}
+	return "whoever runs this"
+}
+
 // checkRights asks the API server whether whoever runs this may do what the program does.
 func (p *preflight) checkRights(ctx context.Context, client kubernetes.Interface) {
+	who := p.who(ctx, client)
 	var missing []string
 	for _, r := range rights() {
 		attributes := &authorizationv1.ResourceAttributes{Verb: r.verb, Group: r.group, Resource: r.resource, Subresource: r.subresource}
@@ -181,10 +199,10 @@ func (p *preflight) checkRights(ctx context.Context, client kubernetes.Interface
 		}
 	}
 	if len(missing) > 0 {
-		p.note("rights", severityError, "not allowed: "+strings.Join(missing, ", "), "install the chart with rbac.create, or grant these; run this as the program's ServiceAccount to ask for its rights")
+		p.note("rights", severityError, who+" is not allowed: "+strings.Join(missing, ", "), "install the chart with rbac.create, or grant these; --as asks for the rights of another user, such as the program's ServiceAccount")
 		return
 	}
-	p.note("rights", passed, "everything that the controllers do is allowed", "")
+	p.note("rights", passed, "everything that the controllers do is allowed to "+who, "")
 }
 
 // checkNodes looks for nodes that the program cannot serve.
@@ -243,8 +261,8 @@ func (p *preflight) print(w io.Writer) error {
 			wrong++
 		}
 	}
-	if p.output == "json" {
-		if err := printJSON(w, map[string]any{"ok": wrong == 0, "results": p.results}); err != nil {
+	if p.output != humanText {
+		if err := printFor(w, p.output, map[string]any{"ok": wrong == 0, "results": p.results}); err != nil {
 			return fmt.Errorf("writing the results: %w", err)
 		}
 	} else {
@@ -255,8 +273,11 @@ func (p *preflight) print(w io.Writer) error {
 			}
 		}
 	}
-	if wrong > 0 {
-		return fmt.Errorf("%d checks failed", wrong)
+	switch wrong {
+	case 0:
+		return nil
+	case 1:
+		return errors.New("1 check failed")
 	}
-	return nil
+	return fmt.Errorf("%d checks failed", wrong)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/cloud-provider/names"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -47,11 +48,26 @@ func (m *manager) validate() error {
 	if routes && shared.ConfigureCloudRoutes && enabled.Has(names.NodeRouteController) && shared.ClusterCIDR == "" {
 		problems = append(problems, fmt.Errorf("--cluster-cidr is missing: provider %s manages routes; set it to the range of pod addresses, or set --configure-cloud-routes=false", p.Name))
 	}
-	problems = append(problems, m.policy.Validate(), m.services.validate())
+	problems = append(problems, m.policy.Validate(), m.services.validate(), m.kubeconfigs())
 	if err != nil {
 		problems = append(problems, err)
 	} else {
 		problems = append(problems, p.Validate(in), m.defaults.load(p, in))
+	}
+	return errors.Join(problems...)
+}
+
+// kubeconfigs returns what is wrong with the files of that name. The framework's own words would not say which option is meant.
+func (m *manager) kubeconfigs() error {
+	var problems []error
+	for _, name := range []string{"kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"} {
+		f := m.cmd.Flags().Lookup(name)
+		if f == nil || f.Value.String() == "" {
+			continue
+		}
+		if _, err := clientcmd.LoadFromFile(f.Value.String()); err != nil {
+			problems = append(problems, fmt.Errorf("--%s=%s: %w", name, f.Value.String(), err))
+		}
 	}
 	return errors.Join(problems...)
 }

@@ -44,6 +44,39 @@ func printVersion(w io.Writer, providers *registry.Registry) {
 		version, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH, moduleVersions()["k8s.io/cloud-provider"], strings.Join(providers.Names(), ", "))
 }
 
+// build is what the command version prints for programs.
+type build struct {
+	Version             string   `json:"version"`
+	Commit              string   `json:"commit"`
+	Go                  string   `json:"go"`
+	Platform            string   `json:"platform"`
+	KubernetesLibraries string   `json:"kubernetesLibraries"`
+	Providers           []string `json:"providers"`
+}
+
+// versionCommand prints what --version prints, and the same for programs.
+func versionCommand(providers *registry.Registry) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use: "version", Short: "Print the version, and which clouds are part of this binary", Args: usageArgs(cobra.NoArgs),
+		Example: program + " version -o json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkOutput(output, humanText); err != nil {
+				return err
+			}
+			if output == humanText {
+				printVersion(cmd.OutOrStdout(), providers)
+				return nil
+			}
+			return printFor(cmd.OutOrStdout(), output, build{
+				version, commit, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, moduleVersions()["k8s.io/cloud-provider"], providers.Names(),
+			})
+		},
+	}
+	addOutputFlag(cmd, &output, humanText)
+	return cmd
+}
+
 func longHelp(providers *registry.Registry) string {
 	return "The cloud controller manager initialises the nodes of a Kubernetes cluster, removes Nodes whose instance is gone,\n" +
 		"and serves Services of type LoadBalancer, on the cloud that --cloud-provider names.\n\n" +
@@ -64,32 +97,25 @@ type listing struct {
 func providersCommand(providers *registry.Registry) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
-		Use: "providers", Short: "List the cloud providers that are part of this binary", Args: cobra.NoArgs,
+		Use: "providers", Short: "List the cloud providers that are part of this binary", Args: usageArgs(cobra.NoArgs),
+		Example: program + " providers",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkOutput(output, humanTable); err != nil {
+				return err
+			}
 			versions := moduleVersions()
 			list := []listing{}
 			for _, p := range providers.Providers() {
 				list = append(list, listing{p.Name, p.Title, p.Stability, p.SDK, versions[p.SDK], p.ProviderIDPrefixes, p.Features})
 			}
-			switch output {
-			case "json":
-				return printJSON(cmd.OutOrStdout(), list)
-			case "table":
+			if output == humanTable {
 				return printTable(cmd.OutOrStdout(), list)
 			}
-			return fmt.Errorf("--output %q: use table or json", output)
+			return printFor(cmd.OutOrStdout(), output, list)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "Output format: table or json.")
-	setHelp(cmd)
+	addOutputFlag(cmd, &output, humanTable)
 	return cmd
-}
-
-// setHelp gives a subcommand help of its own: it would inherit the framework's, with flags that are not its.
-func setHelp(cmd *cobra.Command) {
-	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
-		fmt.Fprintf(cmd.OutOrStdout(), "%s.\n\nUsage:\n  %s\n\nFlags:\n%s", cmd.Short, cmd.UseLine(), cmd.Flags().FlagUsages())
-	})
 }
 
 func printTable(w io.Writer, list []listing) error {

@@ -1,0 +1,220 @@
+package app
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	frameworkapp "k8s.io/cloud-provider/app"
+	"k8s.io/cloud-provider/names"
+	cliflag "k8s.io/component-base/cli/flag"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+const (
+	program = "cloud-controller-manager"
+	// featureGates is the flag whose help is longer than that of all others together.
+	featureGates = "feature-gates"
+)
+
+// exampleCloud is the cloud that examples are about: the chosen one, else any.
+func (c choice) exampleCloud() string {
+	if c.err == nil {
+		return c.provider.Name
+	}
+	if all := c.providers.Names(); len(all) > 0 {
+		return all[0]
+	}
+	return "CLOUD"
+}
+
+// example is a call of a command; %s stands for the cloud.
+func (c choice) example(call string) string {
+	return program + " " + strings.ReplaceAll(call, "%s", c.exampleCloud())
+}
+
+// setRootHelp makes the program's help begin with the commands; the flags follow by group, ours and the clouds' first, then those of
+// the framework, and feature gates last.
+func (m *manager) setRootHelp(cmd *cobra.Command, chosen choice, ours cliflag.NamedFlagSets) {
+	print := func(w io.Writer) {
+		theirs := m.frameworkFlags()
+		fmt.Fprintf(w, "%s\n\nUsage:\n  %s\n  %s COMMAND [flags]\n\nCommands:\n", cmd.Long, cmd.UseLine(), program)
+		printCommands(w, cmd)
+		fmt.Fprintf(w, "\nRun the controllers:\n  %s\n", chosen.example("--cloud-provider=%s --kubeconfig=$HOME/.kube/config"))
+		cliflag.PrintSections(w, grouped(cmd.Flags(), ours), 0)
+		for _, p := range chosen.shown() {
+			printSettings(w, p)
+		}
+		framework := grouped(cmd.Flags(), theirs)
+		addRest(framework.FlagSet("global"), cmd.Flags(), ours, theirs)
+		cliflag.PrintSections(w, framework, 0)
+		if f := cmd.Flags().Lookup(featureGates); f != nil {
+			var gates cliflag.NamedFlagSets
+			gates.FlagSet("feature gates").AddFlag(f)
+			cliflag.PrintSections(w, gates, 0)
+		}
+	}
+	cmd.SetHelpFunc(func(c *cobra.Command, _ []string) {
+		if c != cmd {
+			commandHelp(c)
+			return
+		}
+		print(cmd.OutOrStdout())
+	})
+	cmd.SetUsageFunc(func(c *cobra.Command) error {
+		if c == cmd {
+			print(c.OutOrStderr())
+		}
+		return nil
+	})
+}
+
+// shown are the clouds whose settings help shows: the chosen one, else all.
+func (c choice) shown() []registry.Provider {
+	if c.err == nil {
+		return []registry.Provider{c.provider}
+	}
+	return c.providers.Providers()
+}
+
+// frameworkFlags are the framework's flags by group. They are declared on options of their own: declaring a flag sets its variable.
+func (m *manager) frameworkFlags() cliflag.NamedFlagSets {
+	o, err := newOptions()
+	if err != nil {
+		return cliflag.NamedFlagSets{} // the program's own options were made in the same way
+	}
+	return o.Flags(
+		frameworkapp.ControllerNames(m.controllers()), frameworkapp.ControllersDisabledByDefault.List(), names.CCMControllerAliases(),
+		frameworkapp.AllWebhooks, frameworkapp.DisabledByDefaultWebhooks,
+	)
+}
+
+// grouped are flags by group as the command has them, but for the feature gates.
+func grouped(all *pflag.FlagSet, from cliflag.NamedFlagSets) (sections cliflag.NamedFlagSets) {
+	for _, name := range from.Order {
+		section := sections.FlagSet(name)
+		from.FlagSets[name].VisitAll(func(f *pflag.Flag) {
+			if f.Name == featureGates {
+				return
+			}
+			if actual := all.Lookup(f.Name); actual != nil && actual.Value.Type() == f.Value.Type() {
+				f = actual // with the default that we give it
+			}
+			section.AddFlag(f)
+		})
+	}
+	return sections
+}
+
+// addRest adds the flags that are in none of the groups.
+func addRest(to, all *pflag.FlagSet, groups ...cliflag.NamedFlagSets) {
+	all.VisitAll(func(f *pflag.Flag) {
+		for _, g := range groups {
+			for _, section := range g.FlagSets {
+				if section.Lookup(f.Name) != nil {
+					return
+				}
+			}
+		}
+		to.AddFlag(f)
+	})
+}
+
+// printCommands lists the subcommands, each with an example.
+func printCommands(w io.Writer, cmd *cobra.Command) {
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			fmt.Fprintf(w, "  %-12s %s\n", c.Name(), c.Short)
+			if example := exampleOf(c); example != "" {
+				fmt.Fprintf(w, "  %-12s   %s\n", "", example)
+			}
+		}
+	}
+}
+
+// exampleOf is the example of a command, also of the one that the library of commands adds by itself.
+func exampleOf(cmd *cobra.Command) string {
+	if cmd.Name() == "completion" {
+		return "source <(" + program + " completion bash)"
+	}
+	return cmd.Example
+}
+
+// commandHelp is the help of a subcommand without flags of a cloud.
+func commandHelp(cmd *cobra.Command) {
+	printCommandHelp(cmd, cmd.LocalFlags())
+}
+
+func printCommandHelp(cmd *cobra.Command, own *pflag.FlagSet) {
+	w := cmd.OutOrStdout()
+	about := cmd.Short + "."
+	if cmd.Long != "" {
+		about = cmd.Long
+	}
+	fmt.Fprintf(w, "%s\n\nUsage:\n  %s\n", strings.ReplaceAll(strings.TrimSpace(about), "..", "."), cmd.UseLine())
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(w, "\nCommands:\n")
+		printCommands(w, cmd)
+	}
+	if example := exampleOf(cmd); example != "" {
+		fmt.Fprintf(w, "\nExample:\n  %s\n", example)
+	}
+	if own.HasAvailableFlags() {
+		fmt.Fprintf(w, "\nFlags:\n%s", own.FlagUsages())
+	}
+}
+
+// printSettings lists what a cloud is configured by beside flags: environment variables, and credentials in its cloud config.
+func printSettings(w io.Writer, p registry.Provider) {
+	var rows []schema.OptionRow
+	for _, o := range p.Options {
+		secretKey := o.Env == "" && (o.Kind == schema.KindSecret || o.Required)
+		if o.Flag == "" && (o.Env != "" || secretKey) {
+			rows = append(rows, o)
+		}
+	}
+	if len(rows) == 0 {
+		return
+	}
+	// Credentials and what is required come first.
+	slices.SortStableFunc(rows, func(a, b schema.OptionRow) int { return rank(a) - rank(b) })
+	fmt.Fprintf(w, "\n%s environment variables and credentials:\n\n", heading(p))
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	for _, o := range rows {
+		name := o.Env
+		switch {
+		case name == "":
+			name = "key " + o.FileKey
+		case o.Kind == schema.KindSecret:
+			name += ", " + o.EnvOfFile()
+		}
+		help := o.Help
+		if o.Required {
+			help = "Required. " + help
+		}
+		if o.Default != "" {
+			help += " (default " + o.Default + ")"
+		}
+		fmt.Fprintf(t, "      %s\t%s\n", name, help)
+	}
+	_ = t.Flush() // help has nowhere to report to
+	if p.Installation.Config.Format != registry.NoConfig {
+		fmt.Fprintf(w, "\n      Keys of the file that --cloud-config names: docs/providers/%s.md\n", p.Name)
+	}
+}
+
+func rank(o schema.OptionRow) int {
+	switch {
+	case o.Required:
+		return 0
+	case o.Kind == schema.KindSecret:
+		return 1
+	}
+	return 2
+}

@@ -1,0 +1,103 @@
+package app
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+)
+
+// Formats for programs; each command has one for people beside them.
+const (
+	formatJSON = "json"
+	formatYAML = "yaml"
+
+	humanText  = "text"
+	humanTable = "table"
+)
+
+// Exit statuses.
+const (
+	// exitFailed is that of findings and of everything that went wrong.
+	exitFailed = 1
+	// exitUsage is that of a command that cannot be understood: nothing was tried.
+	exitUsage = 2
+)
+
+// usageError is a fault of how the program was called.
+type usageError struct{ error }
+
+// Unwrap returns the fault itself.
+func (e *usageError) Unwrap() error { return e.error }
+
+func usage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &usageError{err}
+}
+
+// usageArgs makes what a command says of its arguments faults of usage.
+func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error { return usage(check(cmd, args)) }
+}
+
+// exitStatus is the status of a failure.
+func exitStatus(err error) int {
+	if _, ok := errors.AsType[*usageError](err); ok {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// addOutputFlag declares the format that a command prints in; human is that for people.
+func addOutputFlag(cmd *cobra.Command, output *string, human string) {
+	cmd.Flags().StringVarP(output, "output", "o", human, "Output format: "+human+", json or yaml.")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{human, formatJSON, formatYAML}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func checkOutput(output, human string) error {
+	if !slices.Contains([]string{human, formatJSON, formatYAML}, output) {
+		return usage(fmt.Errorf("--output %q: use %s, json or yaml", output, human))
+	}
+	return nil
+}
+
+// printFor prints what a command found for programs.
+func printFor(w io.Writer, format string, v any) error {
+	if format == formatJSON {
+		return printJSON(w, v)
+	}
+	text, err := yaml.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encoding the output: %w", err)
+	}
+	_, err = w.Write(text)
+	return err
+}
+
+// printJSON prints what a command found with -o json. Operators are not escaped, for this is no HTML.
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// completeProviders completes the names of the linked clouds.
+func (c choice) completeProviders(cmd *cobra.Command, more ...string) {
+	_ = cmd.RegisterFlagCompletionFunc("cloud-provider", func(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+		var fitting []string
+		for _, name := range append(c.providers.Names(), more...) {
+			if strings.HasPrefix(name, begun) {
+				fitting = append(fitting, name)
+			}
+		}
+		return fitting, cobra.ShellCompDirectiveNoFileComp
+	})
+}
