@@ -25,11 +25,16 @@ space     := $(subst ,, )
 
 .PHONY: help
 help: ## List the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# Names that are no provider's end a build at once, with the names that are.
+NAMED      = $(sort $(filter-out kit,$(patsubst providers/%/,%,$(wildcard providers/*/))))
+check-names = $(if $(filter-out $(NAMED),$(1)),$(error there is no provider $(filter-out $(NAMED),$(1)); there are $(NAMED)))
 
 .PHONY: build
 build: ## Build bin/cloud-controller-manager; PROVIDERS="a b" builds a slim binary with these clouds alone
 ifdef PROVIDERS
+	$(call check-names,$(PROVIDERS))
 	CGO_ENABLED=0 $(GO) build -trimpath -tags $(TAGS),slim,$(subst $(space),$(comma),$(PROVIDERS:%=provider_%)) -ldflags "-s -w $(STAMP)" \
 		-o $(BIN)/cloud-controller-manager-$(subst $(space),-,$(PROVIDERS)) ./cmd/cloud-controller-manager
 else
@@ -41,7 +46,7 @@ $(BIN)/helm: build/helm/go.mod build/helm/go.sum
 	@$(TOOL) helm -o $@
 
 .PHONY: tools-for-tests
-tools-for-tests: build $(BIN)/helm
+tools-for-tests: build $(BIN)/helm ## Build the programs that the end-to-end tests start
 	$(BUILD) -ldflags "-s -w" -o $(BIN)/cloudsim ./cmd/cloudsim
 
 # The demo runs one cloud, so the programs of that cloud alone are built.
@@ -49,8 +54,9 @@ DEMO      := $(BIN)/demo-$(PROVIDER)
 DEMO_TAGS := $(TAGS),slim,provider_$(PROVIDER)
 
 .PHONY: demo
-demo: $(BIN)/helm ## Show everything on this machine: PROVIDER=digitalocean NODES=3 ONESHOT=1
-	@test -d providers/$(PROVIDER) || { echo "Error: there is no provider $(PROVIDER)"; exit 1; }
+demo: ## Show everything on this machine: PROVIDER=digitalocean NODES=3 ONESHOT=1
+	$(call check-names,$(PROVIDER))
+	@$(MAKE) --no-print-directory $(BIN)/helm
 	@mkdir -p $(DEMO) && ln -sf ../helm $(DEMO)/helm
 	@$(TOOL) build -name cloud-controller-manager -tags $(DEMO_TAGS) -ldflags "-s -w $(STAMP)" -o $(DEMO)/cloud-controller-manager ./cmd/cloud-controller-manager
 	@$(TOOL) build -name cloudsim -tags $(DEMO_TAGS) -o $(DEMO)/cloudsim ./cmd/cloudsim
@@ -183,9 +189,13 @@ $(PINNED): build/helm/go.mod build/helm/go.sum
 	@echo "Building helm from source; this happens once."
 	@$(TOOL) build -name helm -C build/helm -o $@ helm.sh/helm/v4/cmd/helm
 
-.PHONY: release-files
-release-files: licenses $(PINNED) $(BIN)/goreleaser
+# A release without a tag says so before anything is built.
+.PHONY: need-tag
+need-tag: ## Fail unless a tag is checked out
 	@test -n "$(RELEASE)" || { echo "Error: this commit has no tag; check one out, or run make snapshot"; exit 1; }
+
+.PHONY: release-files
+release-files: need-tag licenses $(PINNED) $(BIN)/goreleaser ## The part of a release that makes charts, manifests and notes
 	rm -rf dist/charts dist/chart && mkdir -p dist/chart && cp -R charts/cloud-controller-manager dist/chart/
 	$(if $(REGISTRY),sed -i.orig 's|^  repository: cloud-controller-manager$$|  repository: $(REGISTRY)/cloud-controller-manager|' dist/chart/cloud-controller-manager/values.yaml && rm dist/chart/cloud-controller-manager/values.yaml.orig)
 	$(PINNED) package dist/chart/cloud-controller-manager --version $(RELEASE) --app-version $(RELEASE) -d dist/charts
@@ -199,7 +209,7 @@ release-files: licenses $(PINNED) $(BIN)/goreleaser
 
 # An image holds the very binaries of the archives.
 .PHONY: release-images
-release-images:
+release-images: ## The part of a release that makes images of its binaries
 	for folder in dist/release/*_linux_amd64_v1; do \
 		name=$$(basename $${folder%_linux_amd64_v1}); \
 		$(GO) run -C build/image -trimpath . -out $(CURDIR)/dist/image/$$name -version $(RELEASE) -revision $(COMMIT) \

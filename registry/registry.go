@@ -104,6 +104,8 @@ type Provider struct {
 	Sections map[string]string
 	// Routes reports whether the inputs ask for routes; nil means that Features.Routes decides alone.
 	Routes func(Inputs) bool
+	// Warnings says what in the inputs has no effect, such as unknown keys of the cloud config; nil where there is nothing to say.
+	Warnings func(Inputs) error
 	// Validate checks the inputs without any network, and reports all problems together.
 	Validate func(Inputs) error
 	// CheckService judges a Service without any network: what its reconciliation would refuse (err) or ignore (warnings).
@@ -120,6 +122,12 @@ type CloudAPI interface {
 	CheckAPI(ctx context.Context) error
 	// APIHealth returns nil if the last call got a useful answer, else what is wrong and since when. It makes no call.
 	APIHealth() error
+}
+
+// SettingsChecker is implemented by clouds that can ask the cloud whether settings are right which only it can judge, and that
+// cost calls which a program that runs need not make. The command preflight asks.
+type SettingsChecker interface {
+	CheckSettings(ctx context.Context) error
 }
 
 // ControllerRunner is implemented by clouds with controllers of their own that --controllers switches.

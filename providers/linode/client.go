@@ -105,7 +105,7 @@ var identifier = regexp.MustCompile(`^[0-9]+$`)
 func operation(r *http.Request) string {
 	segments := strings.Split(path.Clean(r.URL.Path), "/")
 	for i, s := range segments {
-		if identifier.MatchString(s) || (i > 1 && segments[i-1] == "ips" && segments[i-2] == "reserved") {
+		if identifier.MatchString(s) || (i > 0 && segments[i-1] == "regions") || (i > 1 && segments[i-1] == "ips" && segments[i-2] == "reserved") {
 			segments[i] = "{id}"
 		}
 	}

@@ -18,7 +18,7 @@ var registerMetrics = sync.OnceFunc(func() { legacyregistry.MustRegister(request
 
 // methods are the SDK's names of our calls, by operation without the version.
 var methods = map[string]string{
-	"GET profile": "GetProfile", "GET linode/instances": "ListInstances", "GET linode/instances/{id}": "GetInstance",
+	"GET profile": "GetProfile", "GET regions/{id}": "GetRegion", "GET linode/instances": "ListInstances", "GET linode/instances/{id}": "GetInstance",
 	"PUT linode/instances/{id}/interfaces/{id}":              "UpdateInterface",
 	"PUT linode/instances/{id}/configs/{id}/interfaces/{id}": "UpdateInstanceConfigInterface",
 	"GET vpcs": "ListVPCs", "GET vpcs/{id}/subnets": "ListVPCSubnets", "GET vpcs/{id}/ips": "ListVPCIPAddresses", "GET vpcs/{id}/ipv6s": "ListVPCIPv6Addresses",

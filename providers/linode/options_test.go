@@ -288,3 +288,13 @@ func TestListings(t *testing.T) {
 	_, _, err = listInstances(t.Context(), w.api, w.loadBalancers.vpcs, "")
 	require.ErrorContains(t, err, "the listing broke off")
 }
+
+// TestRegionIsChecked: a region that Linode does not have is found by preflight, before a NodeBalancer is needed.
+func TestRegionIsChecked(t *testing.T) {
+	t.Parallel()
+	w := newTestWorld(t, nil, nil)
+	require.NoError(t, w.CheckSettings(t.Context()))
+	w.env["LINODE_REGION"] = "us-nowhere"
+	w.restart()
+	require.EqualError(t, w.CheckSettings(t.Context()), `environment variable LINODE_REGION: "us-nowhere" is no region; use an ID such as us-sea`)
+}

@@ -2,11 +2,19 @@
 package linode
 
 import (
+	"context"
+	"errors"
+	"net/url"
+	"slices"
 	"time"
 
+	"github.com/linode/linodego"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 // Name is the value of --cloud-provider, and the scheme of provider IDs.
@@ -44,6 +52,23 @@ type cloud struct {
 	api           *api
 	instances     *instances
 	loadBalancers *loadBalancers
+}
+
+// CheckSettings implements registry.SettingsChecker: NodeBalancers are made in the region, which the API refuses only then.
+func (c *cloud) CheckSettings(ctx context.Context) error {
+	place := "environment variable LINODE_REGION"
+	region, err := call(ctx, "reading region "+c.config.Region, func(ctx context.Context) (*linodego.Region, error) {
+		return result[linodego.Region](c.api.sdk.R(ctx).SetResult(&linodego.Region{}).Get("regions/" + url.PathEscape(c.config.Region)))
+	})
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound):
+		return &schema.Problem{Place: place, Value: c.config.Region, Reason: "is no region; use an ID such as us-sea"}
+	case err != nil:
+		return err
+	case !slices.Contains(region.Capabilities, linodego.CapabilityNodeBalancers):
+		return &schema.Problem{Place: place, Value: c.config.Region, Reason: "is a region without NodeBalancers"}
+	}
+	return nil
 }
 
 func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {

@@ -149,6 +149,14 @@ func (c *Cloud) ClockSkew() (time.Duration, bool) {
 	return 0, false
 }
 
+// CheckSettings asks the cloud about settings that only it can judge; a cloud that cannot tell has nothing against them.
+func (c *Cloud) CheckSettings(ctx context.Context) error {
+	if checker, ok := c.inner.(interface{ CheckSettings(context.Context) error }); ok {
+		return checker.CheckSettings(ctx)
+	}
+	return nil
+}
+
 // ControllerRunner is implemented by clouds with controllers of their own that --controllers switches.
 type ControllerRunner interface {
 	// StartController runs a controller until the context ends, or returns false where the cloud has none of that name. It

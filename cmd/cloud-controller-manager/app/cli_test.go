@@ -204,3 +204,21 @@ func TestKubeconfig(t *testing.T) {
 		require.ErrorContains(t, err, "--"+flag+"=/nosuch: open /nosuch: no such file or directory")
 	}
 }
+
+// TestPreflightWarns: of what has no effect in the settings, such as unknown keys of the cloud config.
+func TestPreflightWarns(t *testing.T) {
+	p := provider("toy", func(p *registry.Provider) {
+		p.Warnings = func(registry.Inputs) error {
+			return &schema.Problem{Place: "key colour of the cloud config", Reason: "is unknown and has no effect", Warning: true}
+		}
+	})
+	m := newManager(t, p)
+	m.args = []string{"preflight", "--cloud-provider=toy", "--kubeconfig=/nosuch"}
+	cmd, err := m.command(nil)
+	require.NoError(t, err)
+	var out bytes.Buffer
+	cmd.SetArgs(m.args)
+	cmd.SetOut(&out)
+	require.EqualError(t, cmd.ExecuteContext(t.Context()), "1 check failed")
+	assert.Regexp(t, `warning +settings +key colour of the cloud config: is unknown and has no effect`, out.String())
+}

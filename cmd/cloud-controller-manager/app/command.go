@@ -57,9 +57,18 @@ func (c *cloudCommand) open() (cloudprovider.Interface, kubernetes.Interface, er
 
 // openCloud makes the cloud.
 func (c *cloudCommand) openCloud() (cloudprovider.Interface, error) {
+	p, in, err := c.inputs()
+	if err != nil {
+		return nil, err
+	}
+	return c.providers.Open(p.Name, in)
+}
+
+// inputs collects everything that the cloud is made of.
+func (c *cloudCommand) inputs() (registry.Provider, registry.Inputs, error) {
 	p, err := c.providers.Lookup(c.provider)
 	if err != nil {
-		return nil, usage(err)
+		return p, registry.Inputs{}, usage(err)
 	}
 	in := registry.Inputs{
 		Version: version, Adopt: c.adopt,
@@ -70,14 +79,14 @@ func (c *cloudCommand) openCloud() (cloudprovider.Interface, error) {
 	if c.cloudConfig != "" {
 		in.FilePath = c.cloudConfig
 		if in.File, err = os.ReadFile(c.cloudConfig); err != nil {
-			return nil, fmt.Errorf("--cloud-config: %w", err)
+			return p, in, fmt.Errorf("--cloud-config: %w", err)
 		}
 	}
 	if err := c.defaults.load(p, in); err != nil {
-		return nil, err
+		return p, in, err
 	}
 	in.Defaults = &c.defaults.source
-	return c.providers.Open(p.Name, in)
+	return p, in, nil
 }
 
 // connect makes a client of the API server and gives it to the cloud.

@@ -59,6 +59,9 @@ func preflightCommand(c choice) *cobra.Command {
 			if err := checkOutput(p.output, humanText); err != nil {
 				return err
 			}
+			if _, err := p.providers.Lookup(p.provider); err != nil {
+				return usage(err)
+			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), preflightTimeout)
 			defer cancel()
 			p.run(ctx)
@@ -79,7 +82,16 @@ func (p *preflight) note(check, outcome, message, fix string) {
 
 // run makes the checks in the order in which they depend on each other, as far as they can be made.
 func (p *preflight) run(ctx context.Context) {
-	cloud, err := p.openCloud()
+	provider, in, err := p.inputs()
+	if err == nil && provider.Warnings != nil {
+		for _, w := range schema.Problems(provider.Warnings(in)) {
+			p.note("settings", severityWarning, w.Error(), "correct or remove it")
+		}
+	}
+	var cloud cloudprovider.Interface
+	if err == nil {
+		cloud, err = p.providers.Open(provider.Name, in)
+	}
 	if err != nil {
 		for _, problem := range schema.Problems(err) {
 			p.note("settings", severityError, problem.Error(), "correct this setting")
@@ -115,6 +127,11 @@ func (p *preflight) checkCloud(ctx context.Context, cloud cloudprovider.Interfac
 		return false
 	}
 	p.note("cloud API", passed, "the cloud answers, and takes the credential", "")
+	if checker, ok := cloud.(registry.SettingsChecker); ok {
+		for _, problem := range schema.Problems(checker.CheckSettings(ctx)) {
+			p.note("cloud settings", severityError, problem.Error(), "correct this setting")
+		}
+	}
 	if clock, ok := cloud.(registry.Clock); ok {
 		if ahead, known := clock.ClockSkew(); known && ahead.Abs() > maxSkew {
 			p.note("clock", severityError, fmt.Sprintf("the clock of this machine is %s off the cloud's", ahead.Abs().Round(time.Second)), "set the clock, by NTP for example: tokens and signatures are refused otherwise")
@@ -267,9 +284,9 @@ func (p *preflight) print(w io.Writer) error {
 		}
 	} else {
 		for _, r := range p.results {
-			fmt.Fprintf(w, "%-8s %-11s %s\n", r.Result, r.Check, r.Message)
+			fmt.Fprintf(w, "%-8s %-14s %s\n", r.Result, r.Check, r.Message)
 			if r.Fix != "" {
-				fmt.Fprintf(w, "%20s %s\n", "", "to do: "+r.Fix)
+				fmt.Fprintf(w, "%23s %s\n", "", "to do: "+r.Fix)
 			}
 		}
 	}

@@ -24,6 +24,10 @@ type Maker[C, A any, I cloudprovider.Interface] struct {
 // Describe completes a description by what follows from how the cloud is made: Validate, Routes and New.
 func (m Maker[C, A, I]) Describe(p registry.Provider) registry.Provider {
 	p.Validate, p.New = m.validate, registry.Maker(m.New)
+	p.Warnings = func(in registry.Inputs) error {
+		_, warnings, _ := m.Config(in) // Validate reports what is wrong
+		return warnings
+	}
 	if m.Routes != nil {
 		p.Routes = func(in registry.Inputs) bool {
 			config, _, err := m.Config(in)

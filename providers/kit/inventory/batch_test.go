@@ -1,6 +1,8 @@
 package inventory
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -49,5 +51,20 @@ func TestCompanyCrashes(t *testing.T) {
 	for range 2 {
 		_, err := i.Get(WithPrefetch(t.Context(), func() []int { panic("no") }), 1, Query{})
 		require.NoError(t, err)
+	}
+}
+
+// TestListingIsSaidOnce: an error that says itself what was done is not told so twice.
+func TestListingIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	for said, want := range map[string]string{
+		"listing things, page 1: refused": "listing things, page 1: refused", "refused": "listing things: refused",
+	} {
+		i := New(Source[int, object]{
+			Kind: "thing", ID: func(o object) int { return o.id },
+			List: func(context.Context) ([]object, int, error) { return nil, 0, errors.New(said) },
+		})
+		_, err := i.All(t.Context(), Query{})
+		require.EqualError(t, err, want)
 	}
 }

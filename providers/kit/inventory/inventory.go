@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -432,7 +433,10 @@ func (i *view[ID]) list(ctx context.Context, f *flight) {
 			// A listing that is not found says nothing about any object: a wrong address looks like this.
 			err = &cloudapi.Error{Class: cloudapi.ErrTransient, Message: err.Error()}
 		}
-		f.err = fmt.Errorf("listing %ss: %w", i.source.Kind, err)
+		f.err = err
+		if doing := "listing " + i.source.Kind + "s"; !strings.HasPrefix(err.Error(), doing) { // most sources say so themselves
+			f.err = fmt.Errorf("%s: %w", doing, err)
+		}
 		if f.hangs() && i.listed.After(f.began) {
 			break // a later one, begun beside it, was answered
 		}

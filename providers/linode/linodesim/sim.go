@@ -311,6 +311,13 @@ var routes = map[string]handler{
 		return map[string]any{"username": "simulated", "email": "ops@example.com", "restricted": false}, nil
 	},
 
+	"GET regions/{}": func(_ *Sim, _ *http.Request, ids []string) (any, error) {
+		if ids[0] != Region {
+			return nil, errNotFound
+		}
+		return map[string]any{"id": Region, "country": "us", "status": "ok", "capabilities": []string{"Linodes", "NodeBalancers", "VPCs"}}, nil
+	},
+
 	"GET linode/instances":                             (*Sim).listLinodes,
 	"POST linode/instances":                            (*Sim).createLinode,
 	"GET linode/instances/{}":                          (*Sim).getLinode,
@@ -387,7 +394,7 @@ func handlerOf(method, address string) (handler, []string) {
 	segments = segments[1:]
 	var ids []string
 	for i, one := range segments {
-		if identifier.MatchString(one) || (i > 1 && segments[i-1] == "ips" && segments[i-2] == "reserved") {
+		if identifier.MatchString(one) || (i == 1 && segments[0] == "regions") || (i > 1 && segments[i-1] == "ips" && segments[i-2] == "reserved") {
 			ids = append(ids, one)
 			segments[i] = "{}"
 		}
