@@ -56,17 +56,17 @@ type cloud struct {
 
 // CheckSettings implements registry.SettingsChecker: NodeBalancers are made in the region, which the API refuses only then.
 func (c *cloud) CheckSettings(ctx context.Context) error {
-	place := "environment variable LINODE_REGION"
-	region, err := call(ctx, "reading region "+c.config.Region, func(ctx context.Context) (*linodego.Region, error) {
-		return result[linodego.Region](c.api.sdk.R(ctx).SetResult(&linodego.Region{}).Get("regions/" + url.PathEscape(c.config.Region)))
+	place, region := "environment variable LINODE_REGION", c.loadBalancers.config.Region
+	found, err := call(ctx, "reading region "+region, func(ctx context.Context) (*linodego.Region, error) {
+		return result[linodego.Region](c.api.sdk.R(ctx).SetResult(&linodego.Region{}).Get("regions/" + url.PathEscape(region)))
 	})
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
-		return &schema.Problem{Place: place, Value: c.config.Region, Reason: "is no region; use an ID such as us-sea"}
+		return &schema.Problem{Place: place, Value: region, Reason: "is no region; use an ID such as us-sea"}
 	case err != nil:
 		return err
-	case !slices.Contains(region.Capabilities, linodego.CapabilityNodeBalancers):
-		return &schema.Problem{Place: place, Value: c.config.Region, Reason: "is a region without NodeBalancers"}
+	case !slices.Contains(found.Capabilities, linodego.CapabilityNodeBalancers):
+		return &schema.Problem{Place: place, Value: region, Reason: "is a region without NodeBalancers"}
 	}
 	return nil
 }
