@@ -159,18 +159,26 @@ func (v *vcenter) open(ctx context.Context) (*session, error) {
 			Class: cloudapi.ErrUnauthorized, Operation: "vCenter " + v.config.Key + ": reading the credentials", Message: err.Error(), NotSent: true,
 		}
 	case refused.sum == sum && time.Now().Before(refused.until):
-		return nil, refused.err
+		return old.unless(refused.err)
 	}
 	s, err := v.login(ctx, c)
 	if err != nil {
 		v.noteRefusal(sum, err)
-		return nil, err
+		return old.unless(err)
 	}
 	v.mu.Lock()
 	v.session, v.refused = s, refusal{}
 	v.mu.Unlock()
 	if old != nil {
 		v.logout(ctx, old)
+	}
+	return s, nil
+}
+
+// unless returns the session where there is one, or else the error: that other credentials do not work ends no session that does.
+func (s *session) unless(err error) (*session, error) {
+	if s == nil {
+		return nil, err
 	}
 	return s, nil
 }

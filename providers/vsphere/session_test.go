@@ -92,13 +92,19 @@ func TestChangedSecretMeansOneLogin(t *testing.T) {
 		w.sims[0].SetPassword("new")
 		w.later()
 		w.requireExists(nodeOf(m)) // the session goes on
+		w.secret(map[string]string{server(w) + ".username": vspheresim.User, server(w) + ".password": "mistyped"})
+		for range 3 {
+			time.Sleep(secretAge)
+			w.requireExists(nodeOf(m)) // so it does beside credentials that are refused
+		}
 		w.secret(map[string]string{server(w) + ".username": vspheresim.User, server(w) + ".password": "new"})
 		for range 5 {
 			w.later()
 			w.requireExists(nodeOf(m))
 		}
 		accepted, refused := w.sims[0].Logins()
-		assert.Equal(w, []int{2, 0}, []int{accepted, refused})
+		assert.Equal(w, 2, accepted)
+		assert.LessOrEqual(w, refused, 2)
 		assert.Equal(w, 1, w.servers[0].Calls().ByOperation["Logout"], "the old session is ended")
 	})
 }
