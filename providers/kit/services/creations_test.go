@@ -15,6 +15,16 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 )
 
+// old is a Service that was there before this process.
+func old() *v1.Service {
+	return &v1.Service{
+		ObjectMeta: metav1.ObjectMeta{UID: "1", CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Hour))},
+		Spec:       v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer},
+	}
+}
+
+func protected(s *v1.Service) { s.Finalizers = []string{servicehelper.LoadBalancerCleanupFinalizer} }
+
 // TestDoubt: what is not known of a creation is waited for, for so long as it may take to show and no longer.
 func TestDoubt(t *testing.T) {
 	t.Parallel()
@@ -22,7 +32,6 @@ func TestDoubt(t *testing.T) {
 	lost := &cloudapi.Error{Class: cloudapi.ErrTransient}
 	refused := &cloudapi.Error{Class: cloudapi.ErrQuota, Status: 422}
 	wrapped := cloudapi.NotAbsence(&cloudapi.Error{Class: cloudapi.ErrNotFound, Status: 404})
-	protected := func(s *v1.Service) { s.Finalizers = []string{servicehelper.LoadBalancerCleanupFinalizer} }
 	shown := func(s *v1.Service) {
 		protected(s)
 		s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "192.0.2.1"}}
@@ -56,7 +65,7 @@ func TestDoubt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				service := &v1.Service{Spec: v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer}, ObjectMeta: metav1.ObjectMeta{UID: "1", CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Hour))}}
+				service := old()
 				if c.service != nil {
 					c.service(service)
 				}
