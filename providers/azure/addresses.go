@@ -59,7 +59,9 @@ func addressName(cluster, base, prefixID, suffix string) string {
 }
 
 // externalFront finds the public address of a frontend, and the frontend where it is another Service's.
-func (r *reconciler) externalFront(ctx context.Context, q services.Request, s *settings, o *observed, lb doc, f *front, suffix string) error {
+func (r *reconciler) externalFront(
+	ctx context.Context, q services.Request, s *settings, o *observed, lb doc, f *front, suffix string,
+) error {
 	group := r.addressGroup(q.Service)
 	inGroup := func(match func(doc) bool) doc {
 		for _, a := range o.addresses {
@@ -255,14 +257,17 @@ func (r *reconciler) addressChange(_ services.Request, _ *observed, a *address) 
 
 func sameDoc(a, b doc) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
 
-// releases give up the public addresses that a Service has no more; d is nil for a Service that goes. What was not made by a controller stays.
+// releases give up the public addresses that a Service has no more; d is nil for a Service that goes. What was not made by a controller
+// stays.
 func (r *reconciler) releases(q services.Request, o *observed, d *spec) []services.Change[*observed] {
 	var list []services.Change[*observed]
 	for _, a := range o.addresses {
 		if !servedBy(a, q.Service, q.Cluster) {
 			continue
 		}
-		wanted := d != nil && slices.ContainsFunc(d.Fronts, func(f front) bool { return f.address != nil && sameID(f.address.id(r.config), str(a, "id")) })
+		wanted := d != nil && slices.ContainsFunc(d.Fronts, func(f front) bool {
+			return f.address != nil && sameID(f.address.id(r.config), str(a, "id"))
+		})
 		if wanted {
 			continue
 		}

@@ -53,11 +53,14 @@ type api struct {
 func newAPI(c Config, in registry.Inputs) *api {
 	a := &api{config: c}
 	a.http = cloudapi.NewClient(cloudapi.Config{
-		Provider: Name, UserAgent: strings.TrimSpace(c.UserAgent + " anyccm/" + in.Version), Operation: operationOf, LimitsOf: limitsOf, ClassOf: classOfAnswer, Dial: in.Dial,
+		Provider: Name, UserAgent: strings.TrimSpace(c.UserAgent + " anyccm/" + in.Version),
+		Operation: operationOf, LimitsOf: limitsOf, ClassOf: classOfAnswer, Dial: in.Dial,
 		Repeatable: repeatable,
 	})
 	a.tokens = &identity{config: c, do: &authority{http: a.http}}
-	a.pipeline = runtime.NewPipeline("anyccm", in.Version, runtime.PipelineOptions{PerRetry: []policy.Policy{bearer{a.tokens}}}, &policy.ClientOptions{
+	a.pipeline = runtime.NewPipeline("anyccm", in.Version, runtime.PipelineOptions{
+		PerRetry: []policy.Policy{bearer{a.tokens}},
+	}, &policy.ClientOptions{
 		Transport: a.http, Retry: policy.RetryOptions{MaxRetries: -1}, Telemetry: policy.TelemetryOptions{Disabled: true},
 	})
 	a.work = waiting.New(waiting.Each(a.operation), waiting.Pace{Least: time.Second, Most: 5 * time.Second})
@@ -79,14 +82,16 @@ func repeatable(r *http.Request) bool {
 // kinds are the types of resources that calls are about, for the names of operations.
 var kinds = []string{
 	"loadBalancers", "publicIPAddresses", "publicIPPrefixes", "networkSecurityGroups", "routeTables", "virtualNetworks", "subnets",
-	"networkInterfaces", "privateLinkServices", "privateEndpointConnections", "virtualMachines", "virtualMachineScaleSets", "operations", "instanceView", "migrateToIpBased",
+	"networkInterfaces", "privateLinkServices", "privateEndpointConnections", "virtualMachines", "virtualMachineScaleSets",
+	"operations", "instanceView", "migrateToIpBased",
 }
 
 // operationOf names a request without identifiers, for metrics and logs.
 func operationOf(r *http.Request) string {
 	path := r.URL.Path
 	switch {
-	case strings.HasSuffix(path, "/token"), strings.HasPrefix(path, "/metadata/"), strings.Contains(path, "/.well-known/"), strings.Contains(path, "/discovery/"):
+	case strings.HasSuffix(path, "/token"), strings.HasPrefix(path, "/metadata/"), strings.Contains(path, "/.well-known/"),
+		strings.Contains(path, "/discovery/"):
 		return r.Method + " identity"
 	case strings.HasSuffix(path, "/providers/Microsoft.Compute"):
 		return r.Method + " zones"
@@ -251,7 +256,8 @@ func (a *api) finish(ctx context.Context, what string, header http.Header) error
 	if err != nil || strings.EqualFold(o.Status, "Succeeded") {
 		return err
 	}
-	mapped := &cloudapi.Error{Class: classOf(o.Error, cloudapi.ErrInvalid), Operation: what, Message: o.Error.text(), Cause: armError{o.Error.Code}}
+	mapped := &cloudapi.Error{Class: classOf(o.Error, cloudapi.ErrInvalid), Operation: what, Message: o.Error.text(),
+		Cause: armError{o.Error.Code}}
 	if o.Error.Code == "" {
 		mapped.Class, mapped.Message = cloudapi.ErrTransient, "Azure has given up the operation: "+o.Status
 	}

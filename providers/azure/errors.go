@@ -71,8 +71,8 @@ func apiError(answer *http.Response, what string, body []byte) error {
 		Error errorBody `json:"error"`
 	}
 	if json.Unmarshal(body, &said) != nil || said.Error.Code == "" {
-		if answer.StatusCode == http.StatusNotFound || answer.StatusCode < http.StatusInternalServerError && answer.StatusCode != http.StatusUnauthorized &&
-			answer.StatusCode != http.StatusTooManyRequests {
+		status := answer.StatusCode
+		if status < http.StatusInternalServerError && status != http.StatusUnauthorized && status != http.StatusTooManyRequests {
 			return notTheAPI(answer, what, nil)
 		}
 		mapped.Message = http.StatusText(answer.StatusCode)

@@ -134,7 +134,8 @@ func listAll[T any](ctx context.Context, n *interfaces, what, kind string) (all 
 
 // scaleSets are the names of the uniform scale sets of a resource group.
 func (n *interfaces) scaleSets(ctx context.Context, group string) (names []string, pages int, err error) {
-	sets, pages, err := list[scaleSet](ctx, n.api, "scale sets", groupPath(n.api.config.Subscription, group, "Microsoft.Compute")+"/virtualMachineScaleSets", computeVersion)
+	path := groupPath(n.api.config.Subscription, group, "Microsoft.Compute") + "/virtualMachineScaleSets"
+	sets, pages, err := list[scaleSet](ctx, n.api, "scale sets", path, computeVersion)
 	for _, s := range sets {
 		if s.uniform() && s.Name != "" {
 			names = append(names, s.Name)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -190,7 +189,8 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o *observed
 	}
 	c := r.config
 	d := &spec{
-		Base: baseName(q.Service), Cluster: q.Cluster, Internal: s.Internal, LB: c.loadBalancerNameOf(q.Cluster, s.Internal), Location: c.Location,
+		Base: baseName(q.Service), Cluster: q.Cluster, Internal: s.Internal,
+		LB: c.loadBalancerNameOf(q.Cluster, s.Internal), Location: c.Location,
 		NoSecurity: s.NoSecurity, DenyAll: s.DenyAll, ServiceTags: s.ServiceTags, Additional: s.Additional, NodePorts: s.NoFloating, Tags: c.tags,
 	}
 	d.Ranges, d.BadRanges = s.ranges(q.Service)
@@ -542,7 +542,9 @@ func (r *reconciler) ipOf(o *observed, lb doc, name string) string {
 }
 
 // NodeChanges are those that follow from the nodes alone.
-func (r *reconciler) NodeChanges(_ context.Context, q services.Request, o *observed) ([]services.Change[*observed], []services.Finding, error) {
+func (r *reconciler) NodeChanges(
+	_ context.Context, q services.Request, o *observed,
+) ([]services.Change[*observed], []services.Finding, error) {
 	base := baseName(q.Service)
 	var list []services.Change[*observed]
 	for _, lb := range o.lbs {
@@ -581,7 +583,9 @@ func (r *reconciler) NodeChanges(_ context.Context, q services.Request, o *obser
 }
 
 // Deletions are what is to be done when the Service goes.
-func (r *reconciler) Deletions(_ context.Context, q services.Request, o *observed) ([]services.Change[*observed], []services.Finding, error) {
+func (r *reconciler) Deletions(
+	_ context.Context, q services.Request, o *observed,
+) ([]services.Change[*observed], []services.Finding, error) {
 	var list []services.Change[*observed]
 	var findings []services.Finding
 	base := baseName(q.Service)
@@ -602,7 +606,9 @@ func (r *reconciler) Deletions(_ context.Context, q services.Request, o *observe
 			}
 		}
 		draft := cloneOf(lb)
-		if changed, err := applyService(draft, base, nil, r.config, q.Service); err == nil && (changed || empty(draft) && r.fillsPools(strings.HasSuffix(strings.ToLower(str(lb, "name")), internalSuffix))) {
+		internal := strings.HasSuffix(strings.ToLower(str(lb, "name")), internalSuffix)
+		changed, err := applyService(draft, base, nil, r.config, q.Service)
+		if err == nil && (changed || empty(draft) && r.fillsPools(internal)) {
 			list = append(list, r.removal(q, lb))
 		}
 	}
@@ -631,86 +637,4 @@ func (r *reconciler) Exists(_ context.Context, q services.Request, o *observed) 
 		}
 	}
 	return status, true, nil
-}
-
-// securityChange writes the Service's part of the security group; d is nil for a Service that goes.
-func (r *reconciler) securityChange(q services.Request, o *observed, d *spec) (c services.Change[*observed], due bool, err error) {
-	if o.group == nil {
-		return c, false, nil
-	}
-	k := r.claimOf(q, o, d)
-	e := func(group doc) error {
-		if group == nil {
-			return errKeep
-		}
-		changed, err := applyClaim(group, k)
-		if err == nil && !changed {
-			err = errKeep
-		}
-		return err
-	}
-	if err = e(cloneOf(o.group)); errors.Is(err, errKeep) {
-		return c, false, nil
-	} else if err != nil {
-		return c, false, err
-	}
-	return services.Change[*observed]{
-		Planned: guard.Planned{Action: guard.PlanChange, Object: "network security group " + r.config.SecurityGroup, Detail: "rules for the Service"},
-		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
-			after, err := r.resources.documents.submit(ctx, document{id: r.groupID(), what: "network security group " + r.config.SecurityGroup, version: networkVersion}, e)
-			if err != nil {
-				return o, err
-			}
-			return r.look(ctx, q, o, after)
-		},
-	}, true, nil
-}
-
-// claimOf is what a Service wants of the security group.
-func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
-	base := baseName(q.Service)
-	k := claim{shared: map[string][]string{}}
-	add := func(ip string) {
-		if ip != "" && !slices.Contains(k.own, ip) {
-			k.own = append(k.own, ip)
-		}
-	}
-	for _, i := range q.Service.Status.LoadBalancer.Ingress {
-		add(i.IP)
-	}
-	var destinations []string
-	for _, lb := range o.lbs {
-		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
-			ip := r.ipOf(o, lb, str(f, "name"))
-			mine := ownedBy(base, str(f, "name"))
-			if d != nil && strings.EqualFold(str(lb, "name"), d.LB) && slices.ContainsFunc(d.Fronts, func(w front) bool { return strings.EqualFold(w.name, str(f, "name")) }) {
-				destinations, mine = append(destinations, ip), true
-			}
-			if mine {
-				add(ip)
-			}
-			for _, rule := range docs(lb, "properties", "loadBalancingRules") {
-				if sameID(str(rule, "properties", "frontendIPConfiguration", "id"), str(f, "id")) && !ownedBy(base, str(rule, "name")) {
-					k.shared[ip] = append(k.shared[ip], strings.ToLower(str(rule, "properties", "protocol"))+" "+strconv.Itoa(num(rule, "properties", "frontendPort")))
-				}
-			}
-		}
-	}
-	if d == nil {
-		return k
-	}
-	if d.NodePorts {
-		destinations = nil
-		for _, n := range r.config.eligible(q.Nodes) {
-			for _, f := range d.Fronts {
-				destinations = append(destinations, internalIP(n, f.six))
-			}
-		}
-	}
-	destinations = append(destinations, d.Additional...)
-	for _, ip := range d.Additional {
-		add(ip)
-	}
-	k.wanted = accesses(*d, slices.DeleteFunc(destinations, func(ip string) bool { return ip == "" }))
-	return k
 }

@@ -184,7 +184,8 @@ func (m *members) decouple(ctx context.Context, lb doc) error {
 			problems = append(problems, err)
 		}
 	}
-	sets, _, err := list[doc](ctx, m.api, "scale sets", groupPath(m.api.config.Subscription, m.api.config.Group, "Microsoft.Compute")+"/virtualMachineScaleSets", computeVersion)
+	path := groupPath(m.api.config.Subscription, m.api.config.Group, "Microsoft.Compute") + "/virtualMachineScaleSets"
+	sets, _, err := list[doc](ctx, m.api, "scale sets", path, computeVersion)
 	problems = append(problems, err)
 	for _, set := range sets {
 		for _, pool := range docs(lb, "properties", "backendAddressPools") {

@@ -145,7 +145,8 @@ func ruleName(base, subnet string, p v1.ServicePort, suffix string) string {
 
 // ownedBy reports whether the name of a part belongs to a Service.
 func ownedBy(base, name string) bool {
-	return len(name) >= len(base) && strings.EqualFold(name[:len(base)], base) && (len(name) == len(base) || name[len(base)] == '-' || name[len(base)] == '_')
+	return len(name) >= len(base) && strings.EqualFold(name[:len(base)], base) &&
+		(len(name) == len(base) || name[len(base)] == '-' || name[len(base)] == '_')
 }
 
 // local reports whether the traffic of a Service goes to nodes that have an endpoint alone.

@@ -151,7 +151,8 @@ func TestAddresses(t *testing.T) {
 		for _, a := range m.NodeAddresses {
 			kinds = append(kinds, a.Type)
 		}
-		assert.Equal(t, []v1.NodeAddressType{v1.NodeHostName, v1.NodeInternalIP, v1.NodeExternalIP, v1.NodeInternalIP}, kinds, "%v", m.NodeAddresses)
+		want := []v1.NodeAddressType{v1.NodeHostName, v1.NodeInternalIP, v1.NodeExternalIP, v1.NodeInternalIP}
+		assert.Equal(t, want, kinds, "%v", m.NodeAddresses)
 		assert.Equal(t, "worker", m.NodeAddresses[0].Address)
 		assert.Equal(t, "Standard_D2s_v5", m.InstanceType)
 	})

@@ -71,10 +71,12 @@ func newCloud(in registry.Inputs) (*cloud, error) {
 	c.Name, c.HTTP, c.NodeAPI, c.Begin = Name, a.http, c.instances, c.begin
 	r := newResources(a)
 	c.reconciler = &reconciler{
-		api: a, config: &a.config, resources: r, members: &members{api: a, instances: c.instances, resources: r}, instances: c.instances, adopt: in.Adopt,
+		api: a, config: &a.config, resources: r, members: &members{api: a, instances: c.instances, resources: r},
+		instances: c.instances, adopt: in.Adopt,
 	}
 	c.loadBalancers = &services.LoadBalancer[*observed, *spec]{
-		Reconciler: c.reconciler, Creations: services.Creations{Shows: creationShows, Repeat: true}, Name: func(cluster string, s *v1.Service) string {
+		Reconciler: c.reconciler, Creations: services.Creations{Shows: creationShows, Repeat: true},
+		Name: func(cluster string, s *v1.Service) string {
 			return a.config.loadBalancerNameOf(cluster, strings.EqualFold(s.Annotations[annotationInternal], "true"))
 		},
 	}

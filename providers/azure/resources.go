@@ -117,7 +117,8 @@ func (r *resources) zones(ctx context.Context) ([]any, error) {
 			} `json:"zoneMappings"`
 		} `json:"resourceTypes"`
 	}
-	if err := r.api.get(ctx, "the zones of the region", "/subscriptions/"+r.api.config.NetworkSubscription+"/providers/Microsoft.Compute", zonesVersion, &answer); err != nil {
+	path := "/subscriptions/" + r.api.config.NetworkSubscription + "/providers/Microsoft.Compute"
+	if err := r.api.get(ctx, "the zones of the region", path, zonesVersion, &answer); err != nil {
 		return nil, err
 	}
 	plain := func(s string) string { return strings.ToLower(strings.ReplaceAll(s, " ", "")) }

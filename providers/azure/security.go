@@ -144,7 +144,8 @@ func withdraw(rule doc, c claim, wanted []string) (stays bool, split []access, t
 		}
 		var needed []string
 		for _, p := range ports {
-			if slices.Contains(others, strings.ToLower(protocol)+" "+p) || protocol == "*" && slices.ContainsFunc(others, func(o string) bool { return strings.HasSuffix(o, " "+p) }) {
+			samePort := func(o string) bool { return strings.HasSuffix(o, " "+p) }
+			if slices.Contains(others, strings.ToLower(protocol)+" "+p) || protocol == "*" && slices.ContainsFunc(others, samePort) {
 				needed = append(needed, p)
 			}
 		}

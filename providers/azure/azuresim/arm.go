@@ -86,7 +86,8 @@ type armPath struct {
 // parsePath takes a path apart; names of types, groups and providers count in any case.
 func parsePath(path string) (armPath, bool) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
-	if len(parts) < 6 || !strings.EqualFold(parts[0], "subscriptions") || !strings.EqualFold(parts[2], "resourceGroups") || !strings.EqualFold(parts[4], "providers") {
+	if len(parts) < 6 || !strings.EqualFold(parts[0], "subscriptions") || !strings.EqualFold(parts[2], "resourceGroups") ||
+		!strings.EqualFold(parts[4], "providers") {
 		return armPath{}, false
 	}
 	p := armPath{subscription: parts[1], group: parts[3], namespace: parts[5], pairs: parts[6:]}
@@ -279,7 +280,7 @@ func (s *Sim) servePut(w http.ResponseWriter, r *http.Request, p armPath, k kind
 	if found != nil && found.busy.running() {
 		return fail(http.StatusConflict, "AnotherOperationInProgress", "Another operation on this or dependent resource is in progress.")
 	}
-	if len(p.pairs) > 2 && s.resources[strings.ToLower(armPath{p.subscription, p.group, p.namespace, p.pairs[:len(p.pairs)-2], ""}.id())] == nil {
+	if len(p.pairs) > 2 && s.resources[strings.ToLower(ownerOf(p.id()))] == nil {
 		return fail(http.StatusNotFound, "ParentResourceNotFound", "Can not perform requested operation on nested resource. Parent resource is not found.")
 	}
 	if f := legal(k.fields, asked["properties"], properties(found), "properties"); f != nil {

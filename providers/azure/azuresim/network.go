@@ -403,7 +403,8 @@ func (s *Sim) putAddress(r *resource, asked object, created bool) *failure {
 		return invalid("LocationRequired", "The location property is required for this definition.")
 	}
 	before := r.doc
-	if !created && (text(asked, "sku", "name") != text(before, "sku", "name") || string(encode(asked["zones"])) != string(encode(before["zones"]))) {
+	if !created && (text(asked, "sku", "name") != text(before, "sku", "name") ||
+		string(encode(asked["zones"])) != string(encode(before["zones"]))) {
 		return invalid("ResourceSkuOrZonesCannotBeChanged", "The sku and the zones of %s cannot be changed.", r.name())
 	}
 	props, _ := asked["properties"].(object)

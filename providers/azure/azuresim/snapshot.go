@@ -33,7 +33,8 @@ func (s *Sim) Snapshot() string {
 		}
 		for _, probe := range items(lb, "properties", "probes") {
 			p := probe["properties"]
-			note("%s probe %s %v %v %v %v %v", r.name(), text(probe, "name"), at(p, "protocol"), at(p, "port"), at(p, "requestPath"), at(p, "intervalInSeconds"), at(p, "probeThreshold"))
+			note("%s probe %s %v %v %v %v %v", r.name(), text(probe, "name"), at(p, "protocol"), at(p, "port"), at(p, "requestPath"),
+				at(p, "intervalInSeconds"), at(p, "probeThreshold"))
 		}
 		for _, pool := range items(lb, "properties", "backendAddressPools") {
 			for _, c := range items(pool, "properties", "backendIPConfigurations") {

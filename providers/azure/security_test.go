@@ -1,0 +1,111 @@
+package azure
+
+import (
+	"encoding/json"
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+)
+
+func group(t *testing.T, rules string) doc {
+	t.Helper()
+	var d doc
+	require.NoError(t, json.Unmarshal([]byte(`{"properties":{"securityRules":`+rules+`}}`), &d))
+	return d
+}
+
+// web lets the internet to port 80 of addresses.
+func web(destinations ...string) access {
+	return access{protocol: "Tcp", sources: []string{"Internet"}, ports: []string{"80"}, destinations: destinations}
+}
+
+// TestSingleDestinationIsWrittenOnce: Azure answers an empty list beside the field in singular, which is no difference.
+func TestSingleDestinationIsWrittenOnce(t *testing.T) {
+	t.Parallel()
+	g := group(t, `[{"name":"`+web().name()+`","properties":{"direction":"Inbound","priority":500,"access":"Allow","protocol":"Tcp","sourceAddressPrefix":"Internet",
+		"sourceAddressPrefixes":[],"destinationAddressPrefix":"20.0.0.1","destinationAddressPrefixes":[],"destinationPortRanges":["80"],"sourcePortRange":"*"}}]`)
+	changed, err := applyClaim(g, claim{own: []string{"20.0.0.1"}, wanted: []access{web("20.0.0.1")}})
+	require.NoError(t, err)
+	assert.False(t, changed)
+}
+
+// TestForeignRulesStay: without a destination, with a group as the destination, and addresses of other clusters.
+func TestForeignRulesStay(t *testing.T) {
+	t.Parallel()
+	foreign := `{"name":"admin","properties":{"direction":"Inbound","priority":500,"access":"Allow","protocol":"*","future":{"kept":true}}},
+		{"name":"asg","properties":{"direction":"Inbound","priority":501,"access":"Allow","protocol":"*","destinationApplicationSecurityGroups":[{"id":"/x"}]}}`
+	g := group(t, `[`+foreign+`,{"name":"`+web().name()+`","properties":{"direction":"Inbound","priority":502,"access":"Allow","protocol":"Tcp",
+		"sourceAddressPrefix":"Internet","destinationAddressPrefix":"40.0.0.9","destinationPortRanges":["80"]}}]`)
+	changed, err := applyClaim(g, claim{own: []string{"20.0.0.1"}, wanted: []access{web("20.0.0.1")}})
+	require.NoError(t, err)
+	require.True(t, changed)
+	rules := docs(g, "properties", "securityRules")
+	assert.Equal(t, docs(group(t, "["+foreign+"]"), "properties", "securityRules"), rules[:2])
+	assert.Equal(t, []string{"20.0.0.1", "40.0.0.9"}, destinationsOf(rules[2]), "another cluster's address stays in the shared rule")
+	assert.Equal(t, 502, num(rules[2], "properties", "priority"))
+
+	changed, err = applyClaim(g, claim{own: []string{"20.0.0.1"}})
+	require.NoError(t, err)
+	require.True(t, changed)
+	assert.Equal(t, []string{"40.0.0.9"}, destinationsOf(docs(g, "properties", "securityRules")[2]))
+}
+
+// TestSharedAddress: what another Service needs of an address stays when one goes, and so does its deny rule.
+func TestSharedAddress(t *testing.T) {
+	t.Parallel()
+	g := group(t, `[]`)
+	both := access{protocol: "Tcp", sources: []string{"Internet"}, ports: []string{"80", "443"}, destinations: []string{"20.0.0.1"}}
+	deny := access{deny: true, destinations: []string{"20.0.0.1"}}
+	_, err := applyClaim(g, claim{own: []string{"20.0.0.1"}, wanted: []access{both, deny}})
+	require.NoError(t, err)
+	_, err = applyClaim(g, claim{own: []string{"20.0.0.1"}, shared: map[string][]string{"20.0.0.1": {"tcp 443"}}})
+	require.NoError(t, err)
+	rules := docs(g, "properties", "securityRules")
+	require.Len(t, rules, 2)
+	assert.NotNil(t, byName(rules, deny.name()))
+	left := byName(rules, access{protocol: "Tcp", sources: []string{"Internet"}, ports: []string{"443"}}.name())
+	require.NotNil(t, left)
+	assert.Equal(t, []string{"20.0.0.1"}, destinationsOf(left))
+}
+
+func TestNames(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, "k8s-azure-lb_allow_IPv4_d39272f7f57ed937951650d93992ad77", web().name())
+	long := "subnet-with-a-name-that-is-much-longer-than-anybody-would-type-by-hand-9"
+	base := "a0123456789abcdef0123456789abcde"
+	name := frontName(base, long, "")
+	assert.Len(t, name, maxName)
+	assert.Regexp(t, `[A-Za-z_]$`, name)
+	assert.Len(t, ruleName(base, long, v1.ServicePort{Protocol: "TCP", Port: 443}, ""), maxName)
+	assert.Equal(t, base+"-TCP-443", ruleName(base, "", v1.ServicePort{Protocol: "TCP", Port: 443}, ""))
+	assert.True(t, ownedBy(base, base+"-TCP-443"))
+	assert.False(t, ownedBy(base, base+"f-TCP-443"), "a name that only begins alike")
+}
+
+func TestAggregatedRanges(t *testing.T) {
+	t.Parallel()
+	var list []netip.Prefix
+	for _, p := range []string{"10.0.1.0/24", "10.0.0.0/24", "10.0.0.128/25", "192.168.0.0/16"} {
+		list = append(list, netip.MustParsePrefix(p))
+	}
+	assert.Equal(t, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/23"), netip.MustParsePrefix("192.168.0.0/16")}, aggregate(list))
+}
+
+// TestUnknownFieldsSurvive: what a newer version of the API has stays in the document.
+func TestUnknownFieldsSurvive(t *testing.T) {
+	t.Parallel()
+	lb := doc{"future": "kept", "properties": doc{"frontendIPConfigurations": []any{doc{"name": "other", "properties": doc{"future": 1.0}}}}}
+	c := &Config{}
+	d := &spec{Base: "a0123456789abcdef0123456789abcde", Fronts: []front{{name: "a0123456789abcdef0123456789abcde", pool: "k", subnet: "/s"}}}
+	changed, err := applyService(lb, d.Base, d, c, &v1.Service{})
+	require.NoError(t, err)
+	require.True(t, changed)
+	assert.Equal(t, "kept", lb["future"])
+	assert.Equal(t, doc{"name": "other", "properties": doc{"future": 1.0}}, docs(lb, "properties", "frontendIPConfigurations")[0])
+	changed, err = applyService(lb, d.Base, d, c, &v1.Service{})
+	require.NoError(t, err)
+	assert.False(t, changed)
+}
