@@ -42,6 +42,6 @@ func (*Adoption) Type() string { return "policy" }
 
 // AddFlag declares --adopt-load-balancers.
 func (a *Adoption) AddFlag(fs *pflag.FlagSet) {
-	fs.Var(a, "adopt-load-balancers", "Which load balancers without a mark of this program a Service may have: evidence (those that are its own "+
-		"by name, by the addresses in its status, or by its node ports), any (whatever it names and nobody else has), none (those named after it alone).")
+	fs.Var(a, "adopt-load-balancers", "Which load balancers that this program has not marked a Service may adopt: evidence (its own, shown by "+
+		"their name, the addresses in its status or its node ports), any (each that it names and nobody else has), none (only those named after it).")
 }

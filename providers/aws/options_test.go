@@ -18,13 +18,13 @@ import (
 )
 
 func parse(file string, env map[string]string) (Config, error, error) {
-	return parseConfig(registry.Inputs{Sources: schema.Sources{File: []byte(file), LookupEnv: func(k string) (string, bool) { v, ok := env[k]; return v, ok }}})
+	return parseConfig(registry.Inputs{
+		Sources: schema.Sources{File: []byte(file), LookupEnv: func(k string) (string, bool) { v, ok := env[k]; return v, ok }},
+	})
 }
 
-// TestCloudConfig sets every key of the file to something and looks where it arrives.
-func TestCloudConfig(t *testing.T) {
-	t.Parallel()
-	c, warnings, err := parse(`; comment
+// everyKey sets every key of the file.
+const everyKey = `; comment
 [global]
 zone = us-west-2-lax-1a
 REGION = us-west-2
@@ -58,7 +58,12 @@ Service = Elastic Load Balancing v2
 Region = us-west-2
 URL = https://elb.example.com
 SigningRegion = us-west-2
-`, nil)
+`
+
+// TestCloudConfig sets every key of the file to something and looks where it arrives.
+func TestCloudConfig(t *testing.T) {
+	t.Parallel()
+	c, warnings, err := parse(everyKey, nil)
 	require.NoError(t, err)
 	require.NoError(t, warnings)
 	assert.Equal(t, "us-west-2", regionForm.FindString(c.Zone))
@@ -68,19 +73,35 @@ SigningRegion = us-west-2
 	assert.Equal(t, "123456789012", c.RoleAccount)
 	assert.Equal(t, 10257, c.SharedProbePort)
 	assert.True(t, c.offInstance())
-	assert.Equal(t, []override{{"EC2", "us-west-2", "https://ec2.example.com", "us-west-1", "other"}, {"Elastic Load Balancing v2", "us-west-2", "https://elb.example.com", "us-west-2", ""}}, c.Overrides)
-	for _, got := range []string{c.VPC, c.SubnetID, c.RouteTableID, c.SourceARN, c.LegacyClusterID, c.HealthProbeMode, c.SharedProbePath, c.TopologyTypes, c.NLBGroupMode} {
+	assert.Equal(
+		t,
+		[]override{
+			{"EC2", "us-west-2", "https://ec2.example.com", "us-west-1", "other"},
+			{"Elastic Load Balancing v2", "us-west-2", "https://elb.example.com", "us-west-2", ""},
+		},
+		c.Overrides,
+	)
+	for _, got := range []string{
+		c.VPC, c.SubnetID, c.RouteTableID, c.SourceARN, c.LegacyClusterID, c.HealthProbeMode, c.SharedProbePath, c.TopologyTypes, c.NLBGroupMode,
+	} {
 		assert.NotEmpty(t, got)
 	}
+}
 
-	c, warnings, err = parse("", nil)
+// TestCloudConfigDefaults: what counts where the file says nothing.
+func TestCloudConfigDefaults(t *testing.T) {
+	t.Parallel()
+	c, warnings, err := parse("", nil)
 	require.NoError(t, err)
 	require.NoError(t, warnings)
 	assert.Equal(t, []string{"ipv4"}, c.NodeIPFamilies)
 	assert.Equal(t, 10256, c.SharedProbePort)
 	assert.Equal(t, "/healthz", c.SharedProbePath)
 	assert.Empty(t, c.NLBGroupMode)
-	for zone, region := range map[string]string{"us-gov-east-1a": "us-gov-east-1", "us-iso-east-1a": "us-iso-east-1", "us-isob-east-1b": "us-isob-east-1", "cn-north-1a": "cn-north-1", "us-east-1-wl1-bos-wlz-1": "us-east-1"} {
+	for zone, region := range map[string]string{
+		"us-gov-east-1a": "us-gov-east-1", "us-iso-east-1a": "us-iso-east-1", "us-isob-east-1b": "us-isob-east-1", "cn-north-1a": "cn-north-1",
+		"us-east-1-wl1-bos-wlz-1": "us-east-1",
+	} {
 		assert.Equal(t, region, regionForm.FindString(zone))
 	}
 }
@@ -157,7 +178,10 @@ func TestVariablesOfTheSDK(t *testing.T) {
 		"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": "/pod-token",
 	})
 	require.NoError(t, err)
-	assert.Equal(t, []string{"/token", "arn:aws:iam::1:role/x", "http://169.254.170.23/v1/credentials", "/pod-token"}, []string{c.WebIdentityTokenFile, c.WebIdentityRoleARN, c.ContainerCredentialsURI, c.ContainerTokenFile})
+	assert.Equal(
+		t, []string{"/token", "arn:aws:iam::1:role/x", "http://169.254.170.23/v1/credentials", "/pod-token"},
+		[]string{c.WebIdentityTokenFile, c.WebIdentityRoleARN, c.ContainerCredentialsURI, c.ContainerTokenFile},
+	)
 }
 
 // TestProfiles: shared files give the region and the credentials.
@@ -177,7 +201,9 @@ func TestProfiles(t *testing.T) {
 		"AWS_SHARED_CREDENTIALS_FILE": write("credentials", "[work]\naws_access_key_id = "+awssim.Key+"\naws_secret_access_key = x\n"),
 	}
 	file := strings.ReplaceAll(sim.CloudConfig(url), "Region = us-east-1\n", "")
-	c, err := newCloud(registry.Inputs{Sources: schema.Sources{File: []byte(file), LookupEnv: func(k string) (string, bool) { v, ok := env[k]; return v, ok }}})
+	c, err := newCloud(registry.Inputs{
+		Sources: schema.Sources{File: []byte(file), LookupEnv: func(k string) (string, bool) { v, ok := env[k]; return v, ok }},
+	})
 	require.NoError(t, err)
 	require.NoError(t, c.CheckAPI(t.Context()))
 	assert.Equal(t, "us-east-1", c.api.identity.region)

@@ -62,15 +62,24 @@ func publicMappings() []awssim.Mapping {
 }
 
 func usualAttributes() map[string]string {
-	return map[string]string{"proxy_protocol_v2.enabled": "false", "preserve_client_ip.enabled": "true", "deregistration_delay.timeout_seconds": "300", "stickiness.enabled": "false"}
+	return map[string]string{
+		"proxy_protocol_v2.enabled": "false", "preserve_client_ip.enabled": "true", "deregistration_delay.timeout_seconds": "300",
+		"stickiness.enabled": "false",
+	}
 }
 
 func usualNetworkAttributes() map[string]string {
-	return map[string]string{"load_balancing.cross_zone.enabled": "false", "access_logs.s3.enabled": "false", "access_logs.s3.bucket": "", "access_logs.s3.prefix": "", "deletion_protection.enabled": "false"}
+	return map[string]string{
+		"load_balancing.cross_zone.enabled": "false", "access_logs.s3.enabled": "false", "access_logs.s3.bucket": "", "access_logs.s3.prefix": "",
+		"deletion_protection.enabled": "false",
+	}
 }
 
 func takenGroupOfClassic(ports ...int) *awssim.Group {
-	g := &awssim.Group{ID: takenGroup, Name: "k8s-elb-" + takenName, Description: "Security group for Kubernetes ELB " + takenName + " (shop/web)", Tags: awssim.Tags{"kubernetes.io/cluster/simulated": "owned"}}
+	g := &awssim.Group{
+		ID: takenGroup, Name: "k8s-elb-" + takenName, Description: "Security group for Kubernetes ELB " + takenName + " (shop/web)",
+		Tags: awssim.Tags{"kubernetes.io/cluster/simulated": "owned"},
+	}
 	for _, p := range ports {
 		g.Rules = append(g.Rules, cidrRule("tcp", p, p, "0.0.0.0/0", ""))
 	}
@@ -80,29 +89,48 @@ func takenGroupOfClassic(ports ...int) *awssim.Group {
 
 func takenTargetGroup(name, protocol string, port int) awssim.TargetGroup {
 	return awssim.TargetGroup{
-		Name: name, Protocol: protocol, Type: "instance", AddressType: "ipv4", Port: port, CheckProtocol: "TCP", CheckPort: "traffic-port", Interval: 30, Timeout: 10, Healthy: 3, Unhealthy: 3,
+		Name: name, Protocol: protocol, Type: "instance", AddressType: "ipv4", Port: port, CheckProtocol: "TCP", CheckPort: "traffic-port",
+		Interval: 30, Timeout: 10, Healthy: 3, Unhealthy: 3,
 		Attributes: usualAttributes(), Tags: owned(),
 	}
 }
 
+// takenCases are load balancers as the other controller made them.
 func takenCases() map[string]taken {
+	all := takenNetworkCases()
+	maps.Copy(all, takenClassicCases())
+	maps.Copy(all, takenLocalCases())
+	return all
+}
+
+func takenClassicCases() map[string]taken {
 	fromNodes := []awssim.Rule{{Protocol: "-1", Group: takenGroup}}
 	return map[string]taken{
 		"classic": {
 			service: func(*v1.Service) {},
 			classic: &awssim.ClassicLB{
-				Scheme: "internet-facing", Listeners: []*awssim.ClassicListener{{Protocol: "TCP", InstanceProtocol: "TCP", Port: 80, InstancePort: 30080}}, Subnets: publicSubnets(), Groups: []string{takenGroup}, Tags: owned(),
-				Check: &awssim.HealthCheck{Target: "TCP:30080", Interval: 10, Timeout: 5, Healthy: 2, Unhealthy: 6}, Attributes: awssim.ClassicAttributes{IdleTimeout: 60, DrainingTimeout: 300},
+				Scheme:    "internet-facing",
+				Listeners: []*awssim.ClassicListener{{Protocol: "TCP", InstanceProtocol: "TCP", Port: 80, InstancePort: 30080}},
+				Subnets:   publicSubnets(), Groups: []string{takenGroup}, Tags: owned(),
+				Check:      &awssim.HealthCheck{Target: "TCP:30080", Interval: 10, Timeout: 5, Healthy: 2, Unhealthy: 6},
+				Attributes: awssim.ClassicAttributes{IdleTimeout: 60, DrainingTimeout: 300},
 			},
 			front: takenGroupOfClassic(80), nodes: fromNodes,
 		},
 		"classic with TLS, PROXY protocol and tags": {
 			service: func(s *v1.Service) {
-				s.Annotations = map[string]string{annotationCertificate: someARN, annotationTLSPolicy: somePolicy, annotationBackendProtocol: "http", annotationProxyProtocol: "*", annotationTags: "team=shop", annotationInternal: "true", annotationSubnets: "private-us-east-1a"}
+				s.Annotations = map[string]string{
+					annotationCertificate: someARN, annotationTLSPolicy: somePolicy, annotationBackendProtocol: "http", annotationProxyProtocol: "*",
+					annotationTags: "team=shop", annotationInternal: "true", annotationSubnets: "private-us-east-1a",
+				}
 			},
 			classic: &awssim.ClassicLB{
-				Scheme: "internal", Listeners: []*awssim.ClassicListener{{Protocol: "HTTPS", InstanceProtocol: "HTTP", Port: 80, InstancePort: 30080, Certificate: someARN, Policies: []string{"k8s-SSLNegotiationPolicy-" + somePolicy}}},
-				Subnets: []string{"subnet-00000000000000a1"}, Groups: []string{takenGroup}, Tags: owned("team", "shop"), Check: &awssim.HealthCheck{Target: "TCP:30080", Interval: 10, Timeout: 5, Healthy: 2, Unhealthy: 6},
+				Scheme: "internal",
+				Listeners: []*awssim.ClassicListener{
+					{Protocol: "HTTPS", InstanceProtocol: "HTTP", Port: 80, InstancePort: 30080, Certificate: someARN, Policies: []string{"k8s-SSLNegotiationPolicy-" + somePolicy}},
+				},
+				Subnets: []string{"subnet-00000000000000a1"}, Groups: []string{takenGroup}, Tags: owned("team", "shop"),
+				Check: &awssim.HealthCheck{Target: "TCP:30080", Interval: 10, Timeout: 5, Healthy: 2, Unhealthy: 6},
 				Policies: map[string]awssim.ClassicPolicy{
 					"k8s-proxyprotocol-enabled":              {Type: "ProxyProtocolPolicyType", Attributes: map[string]string{"ProxyProtocol": "true"}},
 					"k8s-SSLNegotiationPolicy-" + somePolicy: {Type: "SSLNegotiationPolicyType", Attributes: map[string]string{"Reference-Security-Policy": somePolicy}},
@@ -115,16 +143,26 @@ func takenCases() map[string]taken {
 				return g
 			}(), nodes: fromNodes,
 		},
+	}
+}
+
+func takenNetworkCases() map[string]taken {
+	return map[string]taken{
 		"network": {
 			service: func(s *v1.Service) {
 				s.Annotations = map[string]string{annotationType: "nlb"}
 				s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
 			},
-			network: &awssim.LoadBalancer{Scheme: "internet-facing", AddressType: "ipv4", Mappings: publicMappings(), Tags: owned(), Attributes: usualNetworkAttributes()},
-			targets: []awssim.TargetGroup{takenTargetGroup("k8s-shop-web-f9f80cf63e", "TCP", 30080)}, listeners: []awssim.Listener{{Protocol: "TCP", Port: 80, Tags: owned()}},
+			network: &awssim.LoadBalancer{
+				Scheme: "internet-facing", AddressType: "ipv4", Mappings: publicMappings(), Tags: owned(), Attributes: usualNetworkAttributes(),
+			},
+			targets:   []awssim.TargetGroup{takenTargetGroup("k8s-shop-web-f9f80cf63e", "TCP", 30080)},
+			listeners: []awssim.Listener{{Protocol: "TCP", Port: 80, Tags: owned()}},
 			nodes: []awssim.Rule{
-				cidrRule("tcp", 30080, 30080, "192.0.2.0/24", "kubernetes.io/rule/nlb/client="+takenName), cidrRule("tcp", 30080, 30080, "10.0.0.0/24", "kubernetes.io/rule/nlb/health="+takenName),
-				cidrRule("tcp", 30080, 30080, "10.0.2.0/24", "kubernetes.io/rule/nlb/health="+takenName), cidrRule("tcp", 30080, 30080, "10.0.4.0/24", "kubernetes.io/rule/nlb/health="+takenName),
+				cidrRule("tcp", 30080, 30080, "192.0.2.0/24", "kubernetes.io/rule/nlb/client="+takenName),
+				cidrRule("tcp", 30080, 30080, "10.0.0.0/24", "kubernetes.io/rule/nlb/health="+takenName),
+				cidrRule("tcp", 30080, 30080, "10.0.2.0/24", "kubernetes.io/rule/nlb/health="+takenName),
+				cidrRule("tcp", 30080, 30080, "10.0.4.0/24", "kubernetes.io/rule/nlb/health="+takenName),
 				cidrRule("icmp", 3, 4, "192.0.2.0/24", "kubernetes.io/rule/nlb/mtu"),
 			},
 		},
@@ -133,25 +171,46 @@ func takenCases() map[string]taken {
 			service: func(s *v1.Service) {
 				s.Annotations = map[string]string{annotationType: "nlb", annotationCertificate: someARN}
 			},
-			network: &awssim.LoadBalancer{Scheme: "internet-facing", AddressType: "ipv4", Mappings: publicMappings(), Groups: []string{takenGroup}, Tags: owned(), Attributes: usualNetworkAttributes()},
-			targets: []awssim.TargetGroup{takenTargetGroup("k8s-shop-web-f9f80cf63e", "TCP", 30080)}, listeners: []awssim.Listener{{Protocol: "TLS", Port: 80, Policy: "ELBSecurityPolicy-2016-08", Certificates: []string{someARN}, Tags: owned()}},
-			front: &awssim.Group{ID: takenGroup, Name: "k8s-shop-web-8e0a805e93", Description: "[k8s] Managed SecurityGroup for LoadBalancer", Tags: awssim.Tags{"kubernetes.io/cluster/simulated": "owned"}, Rules: []awssim.Rule{cidrRule("tcp", 80, 80, "0.0.0.0/0", ""), cidrRule("icmp", 3, 4, "0.0.0.0/0", "")}},
-			nodes: []awssim.Rule{cidrRule("tcp", 30080, 30080, "0.0.0.0/0", "kubernetes.io/rule/nlb/client="+takenName), cidrRule("icmp", 3, 4, "0.0.0.0/0", "kubernetes.io/rule/nlb/mtu")},
+			network: &awssim.LoadBalancer{
+				Scheme: "internet-facing", AddressType: "ipv4", Mappings: publicMappings(), Groups: []string{takenGroup}, Tags: owned(),
+				Attributes: usualNetworkAttributes(),
+			},
+			targets:   []awssim.TargetGroup{takenTargetGroup("k8s-shop-web-f9f80cf63e", "TCP", 30080)},
+			listeners: []awssim.Listener{{Protocol: "TLS", Port: 80, Policy: "ELBSecurityPolicy-2016-08", Certificates: []string{someARN}, Tags: owned()}},
+			front: &awssim.Group{
+				ID: takenGroup, Name: "k8s-shop-web-8e0a805e93", Description: "[k8s] Managed SecurityGroup for LoadBalancer",
+				Tags:  awssim.Tags{"kubernetes.io/cluster/simulated": "owned"},
+				Rules: []awssim.Rule{cidrRule("tcp", 80, 80, "0.0.0.0/0", ""), cidrRule("icmp", 3, 4, "0.0.0.0/0", "")},
+			},
+			nodes: []awssim.Rule{
+				cidrRule("tcp", 30080, 30080, "0.0.0.0/0", "kubernetes.io/rule/nlb/client="+takenName),
+				cidrRule("icmp", 3, 4, "0.0.0.0/0", "kubernetes.io/rule/nlb/mtu"),
+			},
 		},
+	}
+}
+
+func takenLocalCases() map[string]taken {
+	return map[string]taken{
 		"network with local traffic": {
 			service: func(s *v1.Service) {
 				s.Annotations = map[string]string{annotationType: "nlb"}
 				s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 32000
 			},
-			network: &awssim.LoadBalancer{Scheme: "internet-facing", AddressType: "ipv4", Mappings: publicMappings(), Tags: owned(), Attributes: usualNetworkAttributes()},
+			network: &awssim.LoadBalancer{
+				Scheme: "internet-facing", AddressType: "ipv4", Mappings: publicMappings(), Tags: owned(), Attributes: usualNetworkAttributes(),
+			},
 			targets: []awssim.TargetGroup{{
-				Name: "k8s-shop-web-9f8655d4bd", Protocol: "TCP", Type: "instance", AddressType: "ipv4", Port: 30080, CheckProtocol: "HTTP", CheckPort: "32000", CheckPath: "/healthz", Interval: 10, Timeout: 6, Healthy: 2, Unhealthy: 2,
+				Name: "k8s-shop-web-9f8655d4bd", Protocol: "TCP", Type: "instance", AddressType: "ipv4", Port: 30080, CheckProtocol: "HTTP",
+				CheckPort: "32000", CheckPath: "/healthz", Interval: 10, Timeout: 6, Healthy: 2, Unhealthy: 2,
 				Attributes: usualAttributes(), Tags: owned(),
 			}},
 			listeners: []awssim.Listener{{Protocol: "TCP", Port: 80, Tags: owned()}},
 			nodes: []awssim.Rule{
-				cidrRule("tcp", 30080, 30080, "0.0.0.0/0", "kubernetes.io/rule/nlb/client="+takenName), cidrRule("tcp", 32000, 32000, "10.0.0.0/24", "kubernetes.io/rule/nlb/health="+takenName),
-				cidrRule("tcp", 32000, 32000, "10.0.2.0/24", "kubernetes.io/rule/nlb/health="+takenName), cidrRule("tcp", 32000, 32000, "10.0.4.0/24", "kubernetes.io/rule/nlb/health="+takenName),
+				cidrRule("tcp", 30080, 30080, "0.0.0.0/0", "kubernetes.io/rule/nlb/client="+takenName),
+				cidrRule("tcp", 32000, 32000, "10.0.0.0/24", "kubernetes.io/rule/nlb/health="+takenName),
+				cidrRule("tcp", 32000, 32000, "10.0.2.0/24", "kubernetes.io/rule/nlb/health="+takenName),
+				cidrRule("tcp", 32000, 32000, "10.0.4.0/24", "kubernetes.io/rule/nlb/health="+takenName),
 				cidrRule("icmp", 3, 4, "0.0.0.0/0", "kubernetes.io/rule/nlb/mtu"),
 			},
 		},
@@ -303,7 +362,10 @@ func TestLegacyCluster(t *testing.T) {
 	both := awssim.Tags{"KubernetesCluster": "simulated", "kubernetes.io/cluster/simulated": "owned", serviceTag: "default/classic"}
 	assert.Equal(t, both, w.sim.Classics()[0].Tags)
 	assert.Equal(t, "simulated", w.sim.TargetGroups()[0].Tags["KubernetesCluster"])
-	assert.Equal(t, awssim.Tags{"KubernetesCluster": "simulated", "kubernetes.io/cluster/simulated": "owned"}, w.group(classicGroupName(loadBalancerName(service("classic", nil)))).Tags)
+	assert.Equal(
+		t, awssim.Tags{"KubernetesCluster": "simulated", "kubernetes.io/cluster/simulated": "owned"},
+		w.group(classicGroupName(loadBalancerName(service("classic", nil)))).Tags,
+	)
 }
 
 // TestOrphans: what no Service has, and nothing else.
@@ -311,12 +373,21 @@ func TestOrphans(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t, "NLBSecurityGroupMode = Managed\n", awssim.Options{})
 	var services []*v1.Service
-	for _, s := range []*v1.Service{service("classic", nil, servicePort("http", 80, 30080)), nlb("network", nil, servicePort("http", 80, 30081)), nlb("living", nil, servicePort("http", 80, 30082))} {
+	for _, s := range []*v1.Service{
+		service("classic", nil, servicePort("http", 80, 30080)), nlb("network", nil, servicePort("http", 80, 30081)),
+		nlb("living", nil, servicePort("http", 80, 30082)),
+	} {
 		w.Apply(s)
 		services = append(services, w.ensure(s))
 	}
-	w.sim.AddTargetGroup(awssim.TargetGroup{Name: "k8s-default-gone-1", Protocol: "TCP", Type: "instance", Tags: awssim.Tags{"kubernetes.io/cluster/simulated": "owned", serviceTag: "default/gone"}})
-	w.sim.AddTargetGroup(awssim.TargetGroup{Name: "k8s-default-gone-2", Protocol: "TCP", Type: "instance", Tags: awssim.Tags{"kubernetes.io/cluster/two": "owned", serviceTag: "default/gone"}})
+	w.sim.AddTargetGroup(awssim.TargetGroup{
+		Name: "k8s-default-gone-1", Protocol: "TCP", Type: "instance",
+		Tags: awssim.Tags{"kubernetes.io/cluster/simulated": "owned", serviceTag: "default/gone"},
+	})
+	w.sim.AddTargetGroup(awssim.TargetGroup{
+		Name: "k8s-default-gone-2", Protocol: "TCP", Type: "instance",
+		Tags: awssim.Tags{"kubernetes.io/cluster/two": "owned", serviceTag: "default/gone"},
+	})
 	w.sim.AddNetwork("amadebyhand", "network", awssim.Tags{})
 	w.restart()
 	found, err := w.Orphans(t.Context(), services)

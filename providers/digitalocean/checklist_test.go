@@ -40,79 +40,159 @@ const (
 	illegalRange   = "0"
 )
 
-func checklist() map[string]checked {
-	regional := func(more ...string) map[string]string {
-		all := map[string]string{annotationType: typeRegional}
-		for i := 0; i < len(more); i += 2 {
-			all[more[i]] = more[i+1]
-		}
-		return all
+func regionalWith(more ...string) map[string]string {
+	all := map[string]string{annotationType: typeRegional}
+	for i := 0; i < len(more); i += 2 {
+		all[more[i]] = more[i+1]
 	}
-	secure := regional(annotationCertificateID, certificateOne)
-	override := regional(annotationOverrideCheck, "")
-	cookies := regional(annotationStickyType, "cookies", annotationStickyCookieName, "lb", annotationStickyCookieTTL, "60")
-	boolean := func(field string) checked {
-		return checked{legal: []legal{{"true", regional(), field, true}, {"1", regional(), field, true}, {"false", regional(), field, nil}}, illegal: []string{"yes", " true", "TrUe"}}
+	return all
+}
+
+var secureRegional = regionalWith(annotationCertificateID, certificateOne)
+var overriddenCheck = regionalWith(annotationOverrideCheck, "")
+var withCookies = regionalWith(annotationStickyType, "cookies", annotationStickyCookieName, "lb", annotationStickyCookieTTL, "60")
+
+func booleanField(field string) checked {
+	return checked{
+		legal:   []legal{{"true", regionalWith(), field, true}, {"1", regionalWith(), field, true}, {"false", regionalWith(), field, nil}},
+		illegal: []string{"yes", " true", "TrUe"},
 	}
-	return map[string]checked{
-		annotationID:              {elsewhere: "TestLookup", illegal: []string{"web", "../account?x=y"}},
-		annotationDisown:          {elsewhere: "TestDisown", illegal: []string{"maybe"}},
-		annotationFirewallManaged: {elsewhere: "TestServiceAccess"},
-		annotationHostname:        {elsewhere: "TestStatus"},
-		annotationName:            {legal: []legal{{"front.example-1", nil, "name", "front.example-1"}, {"", nil, "name", "a3c1f6b527a664b588b4b0a61c1f9e0a"}}, illegal: []string{"-front", "front-", "a b", strings.Repeat("x", 256)}},
-		annotationType: {
-			legal:   []legal{{typeRegional, nil, "type", typeRegional}, {typeNetwork, nil, "type", typeNetwork}, {"", nil, "type", typeNetwork}},
-			illegal: []string{"GLOBAL", "regional"},
+}
+
+// checklistRows are the legal and the illegal values of each annotation.
+var checklistRows = map[string]checked{
+	annotationID:              {elsewhere: "TestLookup", illegal: []string{"web", "../account?x=y"}},
+	annotationDisown:          {elsewhere: "TestDisown", illegal: []string{"maybe"}},
+	annotationFirewallManaged: {elsewhere: "TestServiceAccess"},
+	annotationHostname:        {elsewhere: "TestStatus"},
+	annotationName: {
+		legal:   []legal{{"front.example-1", nil, "name", "front.example-1"}, {"", nil, "name", "a3c1f6b527a664b588b4b0a61c1f9e0a"}},
+		illegal: []string{"-front", "front-", "a b", strings.Repeat("x", 256)},
+	},
+	annotationType: {
+		legal:   []legal{{typeRegional, nil, "type", typeRegional}, {typeNetwork, nil, "type", typeNetwork}, {"", nil, "type", typeNetwork}},
+		illegal: []string{"GLOBAL", "regional"},
+	},
+	annotationNetwork: {
+		legal:   []legal{{"EXTERNAL", nil, "network", "EXTERNAL"}, {"INTERNAL", nil, "network", "INTERNAL"}, {"", nil, "network", "EXTERNAL"}},
+		illegal: []string{"internal"},
+	},
+	annotationNetworkStack: {
+		legal: []legal{
+			{"IPV4", regionalWith(), "network_stack", "IPV4"},
+			{"DUALSTACK", regionalWith(), "network_stack", "DUALSTACK"},
+			{"", regionalWith(), "network_stack", "DUALSTACK"},
 		},
-		annotationNetwork: {
-			legal:   []legal{{"EXTERNAL", nil, "network", "EXTERNAL"}, {"INTERNAL", nil, "network", "INTERNAL"}, {"", nil, "network", "EXTERNAL"}},
-			illegal: []string{"internal"},
+		illegal: []string{"IPV6"},
+	},
+	annotationIP: {legal: []legal{{" 198.51.100.9 ", nil, "ip", "198.51.100.9"}, {"", nil, "ip", nil}}, illegal: []string{"198.51.100", "2001:db8::1"}},
+	annotationSubnet: {
+		legal:   []legal{{" 5a4981aa-9653-4bd1-bef5-d6bff52042e4", nil, "subnet_uuid", "5a4981aa-9653-4bd1-bef5-d6bff52042e4"}, {"", nil, "subnet_uuid", nil}},
+		illegal: []string{"../account", "private"},
+	},
+	annotationProtocol: {
+		legal: []legal{
+			{"tcp", regionalWith(), "forwarding_rules.0.entry_protocol", "tcp"},
+			{"http", regionalWith(), "forwarding_rules.0.entry_protocol", "http"},
+			{"https", secureRegional, "forwarding_rules.0.entry_protocol", "https"},
+			{"http2", secureRegional, "forwarding_rules.0.entry_protocol", "http2"},
 		},
-		annotationNetworkStack: {
-			legal:   []legal{{"IPV4", regional(), "network_stack", "IPV4"}, {"DUALSTACK", regional(), "network_stack", "DUALSTACK"}, {"", regional(), "network_stack", "DUALSTACK"}},
-			illegal: []string{"IPV6"},
+		illegal: []string{"udp", "", "HTTP"},
+	},
+	annotationHTTPPorts: {
+		legal: []legal{
+			{"80", regionalWith(), "forwarding_rules.0.entry_protocol", "http"},
+			{"443, 80", regionalWith(), "forwarding_rules.0.entry_protocol", "http"},
+			{"443", regionalWith(), "forwarding_rules.0.entry_protocol", "tcp"},
 		},
-		annotationIP:       {legal: []legal{{" 198.51.100.9 ", nil, "ip", "198.51.100.9"}, {"", nil, "ip", nil}}, illegal: []string{"198.51.100", "2001:db8::1"}},
-		annotationSubnet:   {legal: []legal{{" 5a4981aa-9653-4bd1-bef5-d6bff52042e4", nil, "subnet_uuid", "5a4981aa-9653-4bd1-bef5-d6bff52042e4"}, {"", nil, "subnet_uuid", nil}}, illegal: []string{"../account", "private"}},
-		annotationProtocol: {legal: []legal{{"tcp", regional(), "forwarding_rules.0.entry_protocol", "tcp"}, {"http", regional(), "forwarding_rules.0.entry_protocol", "http"}, {"https", secure, "forwarding_rules.0.entry_protocol", "https"}, {"http2", secure, "forwarding_rules.0.entry_protocol", "http2"}}, illegal: []string{"udp", "", "HTTP"}},
-		annotationHTTPPorts: {
-			legal:   []legal{{"80", regional(), "forwarding_rules.0.entry_protocol", "http"}, {"443, 80", regional(), "forwarding_rules.0.entry_protocol", "http"}, {"443", regional(), "forwarding_rules.0.entry_protocol", "tcp"}},
-			illegal: []string{"", "http", "80;443", illegalRange, "65536"},
+		illegal: []string{"", "http", "80;443", illegalRange, "65536"},
+	},
+	annotationTLSPorts:   {legal: []legal{{"80", secureRegional, "forwarding_rules.0.entry_protocol", "https"}}, illegal: []string{"", "https", illegalRange}},
+	annotationHTTP2Ports: {legal: []legal{{"80", secureRegional, "forwarding_rules.0.entry_protocol", "http2"}}, illegal: []string{"", "h2", illegalRange}},
+	annotationHTTP3Port: {
+		legal:   []legal{{"443", secureRegional, "forwarding_rules.2.entry_protocol", "http3"}, {"8443", secureRegional, "forwarding_rules.2.entry_protocol", nil}},
+		illegal: []string{"", "80,443", illegalRange},
+	},
+	annotationTLSPassthrough: {
+		legal: []legal{
+			{"true", regionalWith(annotationTLSPorts, "80"), "forwarding_rules.0.tls_passthrough", true},
+			{"", regionalWith(), "forwarding_rules.0.tls_passthrough", nil},
 		},
-		annotationTLSPorts:   {legal: []legal{{"80", secure, "forwarding_rules.0.entry_protocol", "https"}}, illegal: []string{"", "https", illegalRange}},
-		annotationHTTP2Ports: {legal: []legal{{"80", secure, "forwarding_rules.0.entry_protocol", "http2"}}, illegal: []string{"", "h2", illegalRange}},
-		annotationHTTP3Port: {
-			legal:   []legal{{"443", secure, "forwarding_rules.2.entry_protocol", "http3"}, {"8443", secure, "forwarding_rules.2.entry_protocol", nil}},
-			illegal: []string{"", "80,443", illegalRange},
+		illegal: []string{"yes"}, event: eventIgnored,
+	},
+	annotationCertificateID: {
+		legal:   []legal{{certificateOne, regionalWith(annotationTLSPorts, "80"), "forwarding_rules.0.certificate_id", certificateOne}},
+		illegal: []string{"web", "../account", certificateOne + "/x"},
+	},
+	annotationCertificateName: {legal: []legal{{"web", regionalWith(annotationTLSPorts, "80"), "forwarding_rules.0.certificate_id", certificateOne}}},
+	annotationNoLetsEncryptDNS: {
+		legal:   []legal{{"true", nil, "disable_lets_encrypt_dns_records", true}, {"", nil, "disable_lets_encrypt_dns_records", false}},
+		illegal: []string{"yes"},
+	},
+	annotationRedirect:      booleanField("redirect_http_to_https"),
+	annotationProxyProtocol: booleanField("enable_proxy_protocol"),
+	annotationKeepalive:     booleanField("enable_backend_keepalive"),
+	annotationIdleTimeout: {
+		legal:   []legal{{"30", nil, "http_idle_timeout_seconds", 30.0}, {"600", nil, "http_idle_timeout_seconds", 600.0}},
+		illegal: []string{"", "1m", "29", "601", "-5"},
+	},
+	annotationStickyType: {
+		legal: []legal{
+			{"cookies", withCookies, "sticky_sessions.type", "cookies"},
+			{"none", regionalWith(), "sticky_sessions.type", "none"},
+			{"", regionalWith(), "sticky_sessions.type", "none"},
 		},
-		annotationTLSPassthrough: {
-			legal:   []legal{{"true", regional(annotationTLSPorts, "80"), "forwarding_rules.0.tls_passthrough", true}, {"", regional(), "forwarding_rules.0.tls_passthrough", nil}},
-			illegal: []string{"yes"}, event: eventIgnored,
+		illegal: []string{"cookie"}, event: eventIgnored,
+	},
+	annotationStickyCookieName: {
+		legal: []legal{{"route", withCookies, "sticky_sessions.cookie_name", "route"}, {"route", regionalWith(), "sticky_sessions.cookie_name", nil}},
+	},
+	annotationStickyCookieTTL: {legal: []legal{{"300", withCookies, "sticky_sessions.cookie_ttl_seconds", 300.0}}, illegal: []string{"5m", "-1"}},
+	annotationAlgorithm: {
+		legal:   []legal{{"least_connections", nil, "algorithm", "least_connections"}, {"", nil, "algorithm", "round_robin"}},
+		illegal: []string{"random"}, event: eventIgnored,
+	},
+	annotationSizeSlug: {
+		legal: []legal{
+			{"lb-small", nil, "size", "lb-small"},
+			{"lb-medium", nil, "size", "lb-medium"},
+			{"lb-large", nil, "size", "lb-large"},
+			{"", nil, "size", nil},
 		},
-		annotationCertificateID:      {legal: []legal{{certificateOne, regional(annotationTLSPorts, "80"), "forwarding_rules.0.certificate_id", certificateOne}}, illegal: []string{"web", "../account", certificateOne + "/x"}},
-		annotationCertificateName:    {legal: []legal{{"web", regional(annotationTLSPorts, "80"), "forwarding_rules.0.certificate_id", certificateOne}}},
-		annotationNoLetsEncryptDNS:   {legal: []legal{{"true", nil, "disable_lets_encrypt_dns_records", true}, {"", nil, "disable_lets_encrypt_dns_records", false}}, illegal: []string{"yes"}},
-		annotationRedirect:           boolean("redirect_http_to_https"),
-		annotationProxyProtocol:      boolean("enable_proxy_protocol"),
-		annotationKeepalive:          boolean("enable_backend_keepalive"),
-		annotationIdleTimeout:        {legal: []legal{{"30", nil, "http_idle_timeout_seconds", 30.0}, {"600", nil, "http_idle_timeout_seconds", 600.0}}, illegal: []string{"", "1m", "29", "601", "-5"}},
-		annotationStickyType:         {legal: []legal{{"cookies", cookies, "sticky_sessions.type", "cookies"}, {"none", regional(), "sticky_sessions.type", "none"}, {"", regional(), "sticky_sessions.type", "none"}}, illegal: []string{"cookie"}, event: eventIgnored},
-		annotationStickyCookieName:   {legal: []legal{{"route", cookies, "sticky_sessions.cookie_name", "route"}, {"route", regional(), "sticky_sessions.cookie_name", nil}}},
-		annotationStickyCookieTTL:    {legal: []legal{{"300", cookies, "sticky_sessions.cookie_ttl_seconds", 300.0}}, illegal: []string{"5m", "-1"}},
-		annotationAlgorithm:          {legal: []legal{{"least_connections", nil, "algorithm", "least_connections"}, {"", nil, "algorithm", "round_robin"}}, illegal: []string{"random"}, event: eventIgnored},
-		annotationSizeSlug:           {legal: []legal{{"lb-small", nil, "size", "lb-small"}, {"lb-medium", nil, "size", "lb-medium"}, {"lb-large", nil, "size", "lb-large"}, {"", nil, "size", nil}}, illegal: []string{"lb-huge"}},
-		annotationSizeUnit:           {legal: []legal{{"1", nil, "size_unit", 1.0}, {"100", nil, "size_unit", 100.0}, {"0", nil, "size_unit", nil}, {"", nil, "size_unit", nil}}, illegal: []string{"two", "-1", "201"}},
-		annotationCheckInterval:      {legal: []legal{{"10", nil, "health_check.check_interval_seconds", 10.0}}, illegal: []string{"", "10s", "2", "301"}},
-		annotationCheckTimeout:       {legal: []legal{{"10", nil, "health_check.response_timeout_seconds", 10.0}}, illegal: []string{"", "10s", "2", "301"}},
-		annotationUnhealthyThreshold: {legal: []legal{{"10", nil, "health_check.unhealthy_threshold", 10.0}}, illegal: []string{"", "x", "1", "11"}},
-		annotationHealthyThreshold:   {legal: []legal{{"10", nil, "health_check.healthy_threshold", 10.0}}, illegal: []string{"", "x", "1", "11"}},
-		annotationOverrideCheck:      {legal: []legal{{"", regional(), "health_check.port", 30080.0}, {"false", regional(), "health_check.port", 30080.0}}},
-		annotationCheckPath:          {legal: []legal{{"/ready", override, "health_check.path", "/ready"}, {"/ready", regional(), "health_check.path", "/healthz"}}},
-		annotationCheckPort:          {legal: []legal{{"443", override, "health_check.port", 30443.0}, {"443", regional(), "health_check.port", 10256.0}}, illegal: []string{"80,443", "8080", illegalRange, "http"}},
-		annotationCheckProtocol:      {legal: []legal{{"https", override, "health_check.protocol", "https"}, {"tcp", override, "health_check.protocol", "tcp"}, {"https", regional(), "health_check.protocol", "http"}}, illegal: []string{"udp"}},
-		annotationDenyRules:          {legal: []legal{{"ip:192.0.2.1 , cidr:198.51.100.0/24", nil, "firewall.deny.1", "cidr:198.51.100.0/24"}, {"", nil, "firewall.deny", nil}}, illegal: []string{"192.0.2.1", "ip:x", "cidr:198.51.100.0"}},
-		annotationAllowRules:         {legal: []legal{{"ip:192.0.2.1", nil, "firewall.allow.0", "ip:192.0.2.1"}, {"", nil, "firewall.allow", nil}}, illegal: []string{"192.0.2.1", "ip:x", "cidr:198.51.100.0"}},
-	}
+		illegal: []string{"lb-huge"},
+	},
+	annotationSizeUnit: {
+		legal:   []legal{{"1", nil, "size_unit", 1.0}, {"100", nil, "size_unit", 100.0}, {"0", nil, "size_unit", nil}, {"", nil, "size_unit", nil}},
+		illegal: []string{"two", "-1", "201"},
+	},
+	annotationCheckInterval:      {legal: []legal{{"10", nil, "health_check.check_interval_seconds", 10.0}}, illegal: []string{"", "10s", "2", "301"}},
+	annotationCheckTimeout:       {legal: []legal{{"10", nil, "health_check.response_timeout_seconds", 10.0}}, illegal: []string{"", "10s", "2", "301"}},
+	annotationUnhealthyThreshold: {legal: []legal{{"10", nil, "health_check.unhealthy_threshold", 10.0}}, illegal: []string{"", "x", "1", "11"}},
+	annotationHealthyThreshold:   {legal: []legal{{"10", nil, "health_check.healthy_threshold", 10.0}}, illegal: []string{"", "x", "1", "11"}},
+	annotationOverrideCheck:      {legal: []legal{{"", regionalWith(), "health_check.port", 30080.0}, {"false", regionalWith(), "health_check.port", 30080.0}}},
+	annotationCheckPath: {
+		legal: []legal{{"/ready", overriddenCheck, "health_check.path", "/ready"}, {"/ready", regionalWith(), "health_check.path", "/healthz"}},
+	},
+	annotationCheckPort: {
+		legal:   []legal{{"443", overriddenCheck, "health_check.port", 30443.0}, {"443", regionalWith(), "health_check.port", 10256.0}},
+		illegal: []string{"80,443", "8080", illegalRange, "http"},
+	},
+	annotationCheckProtocol: {
+		legal: []legal{
+			{"https", overriddenCheck, "health_check.protocol", "https"},
+			{"tcp", overriddenCheck, "health_check.protocol", "tcp"},
+			{"https", regionalWith(), "health_check.protocol", "http"},
+		},
+		illegal: []string{"udp"},
+	},
+	annotationDenyRules: {
+		legal:   []legal{{"ip:192.0.2.1 , cidr:198.51.100.0/24", nil, "firewall.deny.1", "cidr:198.51.100.0/24"}, {"", nil, "firewall.deny", nil}},
+		illegal: []string{"192.0.2.1", "ip:x", "cidr:198.51.100.0"},
+	},
+	annotationAllowRules: {
+		legal:   []legal{{"ip:192.0.2.1", nil, "firewall.allow.0", "ip:192.0.2.1"}, {"", nil, "firewall.allow", nil}},
+		illegal: []string{"192.0.2.1", "ip:x", "cidr:198.51.100.0"},
+	},
 }
 
 // judgedWith returns the annotations beside which an illegal value is judged: some have no effect alone.
@@ -132,7 +212,7 @@ func judgedWith(key string) map[string]string {
 // illegal one becomes an event and no call.
 func TestAnnotationChecklist(t *testing.T) {
 	t.Parallel()
-	list := checklist()
+	list := maps.Clone(checklistRows)
 	for _, row := range Annotations.Rows() {
 		c, ok := list[row.Key]
 		require.True(t, ok, "the checklist lacks %s", row.Key)

@@ -101,8 +101,8 @@ func budget(h http.Header) (cloudapi.Budget, bool) {
 	return b, limitErr == nil && remainingErr == nil
 }
 
-// listAll reads every page and keeps of each object what keep returns. The listing is complete or an error: the number of objects is compared with the total that
-// the API states, so that a page that lost its link to the next one is not taken for the last.
+// listAll reads every page and keeps of each object what keep returns. The listing is complete or an error: the number of objects is
+// compared with the total that the API states, so that a page that lost its link to the next one is not taken for the last.
 func listAll[T, V any](
 	ctx context.Context, what string, page func(context.Context, *godo.ListOptions) ([]T, *godo.Response, error), keep func(*T) V,
 ) ([]V, int, error) {

@@ -49,7 +49,9 @@ var (
 func newFixture(t testing.TB) *conformance.Fixture { return newFixtureBehind(t, nil) }
 
 // newFixtureBehind puts something between the provider and the simulator; faulty tells whether a fault is in force.
-func newFixtureBehind(t testing.TB, between func(sim *digitaloceansim.Sim, server http.Handler, faulty func() bool) http.Handler) *conformance.Fixture {
+func newFixtureBehind(
+	t testing.TB, between func(sim *digitaloceansim.Sim, server http.Handler, faulty func() bool) http.Handler,
+) *conformance.Fixture {
 	sim, server := digitaloceansim.New(digitaloceansim.Options{Token: testToken, Seed: simkit.SeedOf(t)})
 	network := simkit.NewNetwork()
 	url, env := network.Serve(t, server), map[string]string{}
@@ -94,24 +96,29 @@ func newFixtureBehind(t testing.TB, between func(sim *digitaloceansim.Sim, serve
 			}
 		},
 		MalformedIDs: []string{providerIDPrefix, providerIDPrefix + "12x", providerIDPrefix + "-1", providerIDPrefix + "0"},
-		Services: map[string]conformance.Case{
-			"plain": {
-				Service: service("plain", nil, port("http", 80, 30080)),
-				Change:  func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, port("alt", 8080, 30081)) },
-			},
-			"rich": {
-				Service: richService(certificate),
-				Change:  func(s *v1.Service) { s.Annotations[annotationName] = "renamed" },
-			},
-			"rich-network": {
-				Service: networkService(),
-				Change:  func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = s.Spec.LoadBalancerSourceRanges[:1] },
-			},
-		},
-		Portable: portableCases(certificate), Snapshot: func() string { return snapshot(t, sim) },
+		Services:     serviceCases(certificate),
+		Portable:     portableCases(certificate), Snapshot: func() string { return snapshot(t, sim) },
 		UDP: conformance.FeatureCase{Shows: `"udp"`},
 		DualStack: conformance.FeatureCase{
 			With: map[string]string{annotationType: typeRegional}, Without: map[string]string{annotationNetworkStack: "IPV4"}, Shows: `"DUALSTACK"`,
+		},
+	}
+}
+
+// serviceCases are the Services that the suite tries.
+func serviceCases(certificate string) map[string]conformance.Case {
+	return map[string]conformance.Case{
+		"plain": {
+			Service: service("plain", nil, port("http", 80, 30080)),
+			Change:  func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, port("alt", 8080, 30081)) },
+		},
+		"rich": {
+			Service: richService(certificate),
+			Change:  func(s *v1.Service) { s.Annotations[annotationName] = "renamed" },
+		},
+		"rich-network": {
+			Service: networkService(),
+			Change:  func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = s.Spec.LoadBalancerSourceRanges[:1] },
 		},
 	}
 }
@@ -134,7 +141,8 @@ func byHand(t testing.TB, url string, dial func(ctx context.Context, network, ad
 	c, err := newCloud(in)
 	require.NoError(t, err)
 	lb, err := c.api.createLoadBalancer(context.Background(), &godo.LoadBalancerRequest{
-		Name: "by-hand", Region: "nyc3", Tag: "databases", ForwardingRules: []godo.ForwardingRule{{EntryProtocol: "tcp", EntryPort: 5432, TargetProtocol: "tcp", TargetPort: 5432}},
+		Name: "by-hand", Region: "nyc3", Tag: "databases",
+		ForwardingRules: []godo.ForwardingRule{{EntryProtocol: "tcp", EntryPort: 5432, TargetProtocol: "tcp", TargetPort: 5432}},
 	})
 	require.NoError(t, err)
 	return lb.ID

@@ -70,7 +70,8 @@ func eligible(backends []backend, lbType, network string) ([]backend, error) {
 	switch {
 	case len(dropped) > 0 && lbType == godo.LoadBalancerTypeRegionalNetwork:
 		return nil, fmt.Errorf("%w: %s without a public IPv4 address; set the annotation %s to %s or the annotation %s to %s",
-			errNoBackends, nodeNames(dropped, 3), annotationType, godo.LoadBalancerTypeRegional, annotationNetwork, godo.LoadBalancerNetworkTypeInternal)
+			errNoBackends, nodeNames(dropped, 3), annotationType, godo.LoadBalancerTypeRegional,
+			annotationNetwork, godo.LoadBalancerNetworkTypeInternal)
 	case len(dropped) > 0:
 		return nil, fmt.Errorf("%w: %s without an address that the load balancer can reach", errNoBackends, nodeNames(dropped, 3))
 	}

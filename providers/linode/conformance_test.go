@@ -84,26 +84,34 @@ func newFixture(t testing.TB) *conformance.Fixture {
 				sim.RemoveLinode(l.ID)
 			}
 		},
-		UDP:          conformance.FeatureCase{Shows: `"udp"`},
-		DualStack:    conformance.FeatureCase{With: map[string]string{annotationIPv6Ingress: "true"}, Shows: `"ip":"2001:db8:1:`},
-		LeftBehind:   func(state, _ string) string { return state },
-		MalformedIDs: []string{providerIDPrefix, providerIDPrefix + "12x", providerIDPrefix + "-1", providerIDPrefix + "0", providerIDPrefix + "007", providerIDPrefix + "+7", providerIDPrefix + "../../account", providerIDPrefix + "7?page=1"},
-		Services: map[string]conformance.Case{
-			"plain": {
-				Service: service("plain", nil, port("http", 80, 30080)),
-				Change:  func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, port("alt", 8080, 30081)) },
-			},
-			"rich": {
-				Service: richService(),
-				Change: func(s *v1.Service) {
-					s.Annotations[annotationThrottle] = "5"
-					s.Annotations[annotationPort+"80"] = `{"protocol": "tcp", "proxy-protocol": "v1"}`
-					s.Annotations[annotationFirewallACL] = `{"denyList": {"ipv4": ["192.0.2.0/24"]}}`
-					s.Spec.Ports = s.Spec.Ports[:2]
-				},
+		UDP:        conformance.FeatureCase{Shows: `"udp"`},
+		DualStack:  conformance.FeatureCase{With: map[string]string{annotationIPv6Ingress: "true"}, Shows: `"ip":"2001:db8:1:`},
+		LeftBehind: func(state, _ string) string { return state },
+		MalformedIDs: []string{
+			providerIDPrefix, providerIDPrefix + "12x", providerIDPrefix + "-1", providerIDPrefix + "0", providerIDPrefix + "007",
+			providerIDPrefix + "+7", providerIDPrefix + "../../account", providerIDPrefix + "7?page=1",
+		},
+		Services: serviceCases(),
+		Portable: portableCases(t, sim), Snapshot: func() string { return snapshot(t, sim) },
+	}
+}
+
+// serviceCases are the Services that the suite tries.
+func serviceCases() map[string]conformance.Case {
+	return map[string]conformance.Case{
+		"plain": {
+			Service: service("plain", nil, port("http", 80, 30080)),
+			Change:  func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, port("alt", 8080, 30081)) },
+		},
+		"rich": {
+			Service: richService(),
+			Change: func(s *v1.Service) {
+				s.Annotations[annotationThrottle] = "5"
+				s.Annotations[annotationPort+"80"] = `{"protocol": "tcp", "proxy-protocol": "v1"}`
+				s.Annotations[annotationFirewallACL] = `{"denyList": {"ipv4": ["192.0.2.0/24"]}}`
+				s.Spec.Ports = s.Spec.Ports[:2]
 			},
 		},
-		Portable: portableCases(t, sim), Snapshot: func() string { return snapshot(t, sim) },
 	}
 }
 
@@ -162,8 +170,9 @@ func richService() *v1.Service {
 	udp.Protocol = v1.ProtocolUDP
 	return service("rich", map[string]string{
 		annotationProtocol: "HTTP", annotationAlgorithm: "leastconn", annotationStickiness: "http_cookie", annotationCheckType: "http_body",
-		annotationCheckPath: "/ready", annotationCheckBody: "ok", annotationCheckInterval: "10", annotationCheckTimeout: "7", annotationCheckAttempts: "4",
-		annotationCheckPassive: "false", annotationThrottle: "10", annotationType: "premium", annotationIPv6Ingress: "true", annotationTags: "one, two and more",
+		annotationCheckPath: "/ready", annotationCheckBody: "ok", annotationCheckInterval: "10", annotationCheckTimeout: "7",
+		annotationCheckAttempts: "4",
+		annotationCheckPassive:  "false", annotationThrottle: "10", annotationType: "premium", annotationIPv6Ingress: "true", annotationTags: "one, two and more",
 		annotationReservedIPv4: reservedIP, annotationFirewallACL: `{"allowList": {"ipv4": ["198.51.100.0/24"], "ipv6": ["2001:db8:7::/48"]}}`,
 		annotationPort + "443": `{"protocol": "udp", "algorithm": "ring_hash", "stickiness": "source_ip", "udp-check-port": "8080"}`,
 		annotationPort + "80":  `{"protocol": "tcp", "proxy-protocol": "v2", "algorithm": "source"}`,

@@ -28,7 +28,8 @@ func Description() registry.Provider {
 		Extras:             []string{"node metadata", "pod ranges", "firewalls", "TLS secrets"},
 		Features: registry.Features{
 			Instances: registry.Done, Routes: registry.Done,
-			LoadBalancers: registry.Done, Internal: registry.Done, ReservedAddresses: registry.Done, TLS: registry.Done, ProxyProtocol: registry.Done,
+			LoadBalancers: registry.Done, Internal: registry.Done,
+			ReservedAddresses: registry.Done, TLS: registry.Done, ProxyProtocol: registry.Done,
 			UDP: registry.Done, DualStack: registry.Done, SourceRanges: registry.Done,
 			Zones: registry.CloudHasNone,
 		},

@@ -316,7 +316,8 @@ func (l *loadBalancers) deleteFloatingIP(ctx context.Context, f floatingIP) erro
 // description, the record on the Service and its status together prove whose it is.
 func (l *loadBalancers) leftFloatingIP(ctx context.Context, cluster string, service *v1.Service) (*floatingIP, error) {
 	address := service.Annotations[annotationAddress]
-	if address == "" || !showsAddress(service, address) { // an author may have written the record, and a cluster called alike has equal descriptions
+	// An author may have written the record, and a cluster called alike has equal descriptions.
+	if address == "" || !showsAddress(service, address) {
 		return nil, nil //nolint:nilnil // absence is an answer here
 	}
 	found, err := l.floating.Find(

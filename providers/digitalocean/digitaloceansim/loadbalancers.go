@@ -307,7 +307,8 @@ func (lb *LoadBalancer) set(r *request) {
 	lb.Size, lb.SizeUnit = r.Size, r.sizeUnit()
 	lb.ForwardingRules, lb.DropletIDs = r.ForwardingRules, append([]int{}, r.DropletIDs...)
 	lb.Tag = r.Tag
-	lb.RedirectHTTPToHTTPS, lb.EnableProxyProtocol, lb.EnableBackendKeepalive = r.RedirectHTTPToHTTPS, r.EnableProxyProtocol, r.EnableBackendKeepalive
+	lb.RedirectHTTPToHTTPS, lb.EnableProxyProtocol = r.RedirectHTTPToHTTPS, r.EnableProxyProtocol
+	lb.EnableBackendKeepalive = r.EnableBackendKeepalive
 	lb.DisableLetsEncryptDNSRecords, lb.SubnetUUID = r.DisableLetsEncryptDNSRecords, r.SubnetUUID
 	lb.ProjectID, lb.TLSCipherPolicy = first(r.ProjectID, defaultProject), first(r.TLSCipherPolicy, "DEFAULT")
 	lb.HTTPIdleTimeoutSeconds = first(r.HTTPIdleTimeoutSeconds, 60)

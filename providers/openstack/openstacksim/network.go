@@ -164,7 +164,8 @@ func (s *Sim) addPortLocked(p *Port) *Port {
 	if p.Status == "" {
 		p.Status = "ACTIVE"
 	}
-	p.SecurityGroups, p.AddressPairs, p.Tags = append([]string{}, p.SecurityGroups...), append([]AddressPair{}, p.AddressPairs...), append([]string{}, p.Tags...)
+	p.SecurityGroups, p.Tags = append([]string{}, p.SecurityGroups...), append([]string{}, p.Tags...)
+	p.AddressPairs = append([]AddressPair{}, p.AddressPairs...)
 	if p.FixedIPs == nil {
 		p.FixedIPs = []FixedIP{}
 	}
