@@ -1,0 +1,189 @@
+package vsphere
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+)
+
+const (
+	// secretMaxAge is how long a change of the Secret goes unnoticed while NSX accepts what it held before.
+	secretMaxAge = 30 * time.Second
+	// tokenMargin is how long before its end a token of VMware Cloud is renewed, and tokenLife how long one lasts that does not
+	// say it.
+	tokenMargin = 2 * time.Minute
+	tokenLife   = 20 * time.Minute
+	// failedHold is how long a failed exchange of tokens is believed.
+	failedHold = 3 * time.Second
+)
+
+// nsxAuth has the credential of NSX as it is now. Certificates are in the transport; what else there is goes into a header.
+type nsxAuth struct {
+	config nsxtConfig
+	// exchange makes the calls that get a token of VMware Cloud.
+	exchange *cloudapi.Client
+
+	mu   sync.Mutex
+	kube kubernetes.Interface
+	// header is the value of the header Authorization; empty where there is none.
+	header string
+	// until is when header must be got anew; refused when NSX did not accept it.
+	until   time.Time
+	failed  time.Time
+	failure error
+}
+
+// errNoSecret: without its Secret there is nothing to log in with, and empty credentials would count as failed logins.
+var errNoSecret = errors.New("the Secret with NSX's credentials cannot be read yet; nothing is asked of NSX without it")
+
+// setClient gives the client that reads the Secret.
+func (a *nsxAuth) setClient(kube kubernetes.Interface) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.kube = kube
+}
+
+// byCertificate reports whether a certificate is all that is sent.
+func (a *nsxAuth) byCertificate() bool {
+	return a.config.ClientCertFile != "" && a.config.SecretName == ""
+}
+
+// ready sees to it that there is a credential which is young enough. One call at a time gets it.
+func (a *nsxAuth) ready(ctx context.Context) error {
+	if a.byCertificate() {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.config.SecretName == "" && a.config.VMCAccessToken.IsZero():
+		a.header = a.basic(a.config.User, a.config.Password.Reveal())
+		return nil
+	case a.header != "" && time.Now().Before(a.until):
+		return nil
+	case a.failure != nil && time.Since(a.failed) < failedHold:
+		return a.failure
+	}
+	renew := a.readSecretLocked
+	if a.config.SecretName == "" {
+		renew = a.renewTokenLocked
+	}
+	if a.failure = renew(ctx); a.failure != nil {
+		a.failed = time.Now()
+	}
+	return a.failure
+}
+
+// refused makes the next call get the credential anew: it may have been changed, or its time is over.
+func (a *nsxAuth) refused() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.until = time.Time{}
+}
+
+// renewable reports whether a credential that was refused may be another one when it is got anew.
+func (a *nsxAuth) renewable() bool {
+	return !a.byCertificate() && (a.config.SecretName != "" || !a.config.VMCAccessToken.IsZero())
+}
+
+// apply puts the credential into a request.
+func (a *nsxAuth) apply(r *http.Request) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.header != "" {
+		r.Header.Set("Authorization", a.header)
+	}
+}
+
+// current is the header that is sent now, to be compared.
+func (a *nsxAuth) current() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.header
+}
+
+func (a *nsxAuth) basic(user, password string) string {
+	scheme := "Basic "
+	if a.config.RemoteAuth {
+		scheme = "Remote "
+	}
+	return scheme + base64.StdEncoding.EncodeToString([]byte(user+":"+password))
+}
+
+func (a *nsxAuth) readSecretLocked(ctx context.Context) error {
+	name := a.config.SecretNamespace + "/" + a.config.SecretName
+	if a.kube == nil {
+		return &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "reading the Secret " + name, Message: errNoSecret.Error(), Cause: errNoSecret}
+	}
+	secret, err := a.kube.CoreV1().Secrets(a.config.SecretNamespace).Get(ctx, a.config.SecretName, metav1.GetOptions{})
+	if err != nil {
+		if a.header != "" && !apierrors.IsNotFound(err) {
+			klog.ErrorS(err, "The Secret with NSX's credentials cannot be read; those read before stay in force", "secret", name)
+			a.until = time.Now().Add(secretMaxAge)
+			return nil
+		}
+		a.header = ""
+		return &cloudapi.Error{
+			Class: cloudapi.ErrTransient, Operation: "reading the Secret " + name, Message: "NSX's credentials are not known: " + err.Error(), Cause: err,
+		}
+	}
+	user, password := string(secret.Data["username"]), string(secret.Data["password"])
+	if user == "" || password == "" {
+		a.header = ""
+		return &cloudapi.Error{
+			Class: cloudapi.ErrUnauthorized, Operation: "reading the Secret " + name,
+			Message: "it must have the keys username and password, and neither may be empty",
+		}
+	}
+	a.header, a.until = a.basic(strings.TrimSpace(user), strings.TrimRight(password, "\r\n")), time.Now().Add(secretMaxAge)
+	return nil
+}
+
+// renewTokenLocked exchanges the token of the configuration for one that NSX takes.
+func (a *nsxAuth) renewTokenLocked(ctx context.Context) error {
+	const doing = "getting a token of VMware Cloud"
+	address := a.config.VMCAuthHost
+	if !strings.Contains(address, "://") {
+		address = "https://" + address
+	}
+	form := url.Values{"refresh_token": {a.config.VMCAccessToken.Reveal()}}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, address, strings.NewReader(form.Encode()))
+	if err != nil {
+		return fmt.Errorf("%s: vmcAuthHost: %w", doing, err)
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	answer, err := a.exchange.Do(r)
+	if err != nil {
+		return cloudapi.Describe(err, doing)
+	}
+	defer answer.Body.Close()
+	var token struct {
+		AccessToken string `json:"access_token"`
+		ExpiresIn   int    `json:"expires_in"`
+	}
+	if err := readNSX(answer, doing, &token); err != nil {
+		return err
+	}
+	if token.AccessToken == "" {
+		return &cloudapi.Error{Class: cloudapi.ErrUnauthorized, Operation: doing, Message: "the answer has no access_token; check vmcAccessToken"}
+	}
+	life := time.Duration(token.ExpiresIn) * time.Second
+	if life <= tokenMargin {
+		life = max(life, tokenLife)
+	}
+	a.header, a.until = "Bearer "+token.AccessToken, time.Now().Add(life-tokenMargin)
+	return nil
+}

@@ -1,0 +1,344 @@
+package vsphere
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/registry"
+)
+
+const (
+	// nsxAPI is where the policy API begins.
+	nsxAPI = "/policy/api/v1"
+	// nsxPage is the most that NSX sends of a listing at once.
+	nsxPage = 1000
+)
+
+// nsxLimits keep below what NSX allows one client, 100 calls a second; others may use the same account.
+var nsxLimits = []cloudapi.Limit{{PerSecond: 50, Burst: 50, Floor: 1}}
+
+// nsx is the part of the policy API of NSX that is used, in the common vocabulary of errors.
+type nsx struct {
+	http *cloudapi.Client
+	base string
+	auth *nsxAuth
+	// single is set where NSX takes no changes of several objects at once from this account.
+	single atomic.Bool
+}
+
+func newNSX(c nsxtConfig, in registry.Inputs) (*nsx, error) {
+	transport := cloudapi.NewTransport(in.Dial)
+	config, err := nsxTLS(c)
+	if err != nil {
+		return nil, err
+	}
+	transport.TLSClientConfig = config
+	base := c.Host
+	if !strings.Contains(base, "://") {
+		base = "https://" + base
+	}
+	base = strings.TrimSuffix(base, "/")
+	agent := "anyccm/" + in.Version
+	n := &nsx{base: base, auth: &nsxAuth{config: c, exchange: cloudapi.NewClient(cloudapi.Config{
+		Provider: Name, UserAgent: agent, Dial: in.Dial, Operation: func(*http.Request) string { return "POST token of VMware Cloud" },
+		Repeatable: func(*http.Request) bool { return true }, // another token does no harm
+	})}}
+	n.http = cloudapi.NewClient(cloudapi.Config{
+		Provider: Name, UserAgent: agent, Authorize: n.auth.apply, Hosts: []string{cloudapi.HostOf(base)},
+		Operation: nsxOperation, Limits: nsxLimits, ClassOf: nsxTooBusy, Transport: transport,
+	})
+	return n, nil
+}
+
+func nsxTLS(c nsxtConfig) (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: c.Insecure} //nolint:gosec // the operator asked for it
+	if c.CAFile != "" {
+		roots, err := os.ReadFile(c.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("section nsxt: reading caFile: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(roots) {
+			return nil, fmt.Errorf("section nsxt: caFile %s holds no certificate in PEM form", c.CAFile)
+		}
+	}
+	if c.ClientCertFile != "" {
+		if _, err := tls.LoadX509KeyPair(c.ClientCertFile, c.ClientKeyFile); err != nil {
+			return nil, fmt.Errorf("section nsxt: reading the client certificate: %w", err)
+		}
+		// It is read for each connection, so that a renewed one is used without a restart.
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(c.ClientCertFile, c.ClientKeyFile)
+			return &pair, err
+		}
+	}
+	return config, nil
+}
+
+// nsxCollections are the parts of paths behind which an ID stands.
+var nsxCollections = []string{
+	"lb-services", "lb-virtual-servers", "lb-pools", "lb-monitor-profiles", "lb-app-profiles", "ip-pools", "ip-allocations", "tier-1s",
+	"static-routes",
+}
+
+// nsxOperation names a request without identifiers, for metrics and logs.
+func nsxOperation(r *http.Request) string {
+	path, ours := strings.CutPrefix(r.URL.Path, nsxAPI+"/infra")
+	if !ours {
+		return r.Method + " " + cloudapi.OtherOperation
+	}
+	parts := strings.Split(path, "/")
+	for i := 1; i < len(parts); i++ {
+		switch {
+		case slices.Contains(nsxCollections, parts[i-1]):
+			parts[i] = "{id}"
+		case parts[i] != "realized-state" && parts[i] != "realized-entities" && !slices.Contains(nsxCollections, parts[i]):
+			return r.Method + " " + cloudapi.OtherOperation
+		}
+	}
+	return r.Method + " " + nsxAPI + "/infra" + strings.Join(parts, "/")
+}
+
+// call makes one call. doing names it in errors, such as "listing virtual servers". Where the credential may have been changed, a
+// refused one is got anew, once.
+func (n *nsx) call(ctx context.Context, doing, method, path string, in, out any) error {
+	var body []byte
+	if in != nil {
+		var err error
+		if body, err = json.Marshal(in); err != nil {
+			return fmt.Errorf("%s: %w", doing, err)
+		}
+	}
+	if err := n.auth.ready(ctx); err != nil {
+		return cloudapi.Describe(err, doing)
+	}
+	used := n.auth.current()
+	err := n.send(ctx, doing, method, path, body, out)
+	refused, ok := errors.AsType[*cloudapi.Error](err)
+	if !ok || refused.Status != http.StatusUnauthorized || !n.auth.renewable() {
+		return err
+	}
+	n.auth.refused()
+	if again := n.auth.ready(ctx); again != nil || n.auth.current() == used {
+		return err // the same one would be refused again, and count as a failed login
+	}
+	return n.send(ctx, doing, method, path, body, out)
+}
+
+func (n *nsx) send(ctx context.Context, doing, method, path string, body []byte, out any) error {
+	r, err := http.NewRequestWithContext(ctx, method, n.base+nsxAPI+path, bytes.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	r.Header.Set("Accept", "application/json")
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	} else {
+		r.Body, r.ContentLength = http.NoBody, 0
+	}
+	answer, err := n.http.Do(r)
+	if err != nil {
+		return cloudapi.Describe(err, doing)
+	}
+	defer answer.Body.Close()
+	return readNSX(answer, doing, out)
+}
+
+// readNSX decodes an answer, or maps it to the common vocabulary of errors. Without out, no content is expected.
+func readNSX(answer *http.Response, doing string, out any) error {
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return cloudapi.Describe(err, doing)
+	}
+	if answer.StatusCode >= http.StatusBadRequest {
+		return nsxError(answer, doing, body)
+	}
+	if out == nil {
+		if len(bytes.TrimSpace(body)) == 0 || json.Valid(body) {
+			return nil
+		}
+		err = errors.New("a page instead of an answer")
+	} else {
+		err = json.Unmarshal(body, out)
+	}
+	if err == nil {
+		return nil
+	}
+	return &cloudapi.Error{
+		Class: cloudapi.ErrTransient, Operation: doing, Status: answer.StatusCode,
+		Message: "the answer is not that of NSX; check the host of the section nsxt, and proxies", Cause: err,
+	}
+}
+
+// nsxList reads every page of a collection. What NSX is deleting is not there any more.
+func nsxList[V any, T interface {
+	*V
+	object
+}](ctx context.Context, n *nsx, kind, path string) (all []T, pages int, err error) {
+	ctx, listing := cloudapi.WatchListing(ctx)
+	doing, cursor, stated := "listing "+kind+"s", "", 0
+	for number := 1; ; number++ {
+		query := url.Values{"page_size": {strconv.Itoa(nsxPage)}}
+		if cursor != "" {
+			query.Set("cursor", cursor)
+		}
+		var page struct {
+			Results *[]json.RawMessage `json:"results"`
+			Count   *int               `json:"result_count"`
+			Cursor  string             `json:"cursor"`
+		}
+		err = n.call(ctx, doing, http.MethodGet, path+"?"+query.Encode(), nil, &page)
+		if err == nil && page.Results == nil && (orZero(page.Count) > 0 || page.Count == nil) {
+			err = incomplete(doing, "the answer is not a listing")
+		}
+		if err == nil {
+			err = listing.Add(len(orZero(page.Results)))
+		}
+		if err != nil {
+			return nil, number, cloudapi.NotAbsence(err)
+		}
+		stated = max(stated, orZero(page.Count))
+		for _, raw := range orZero(page.Results) {
+			one := T(new(V))
+			if err := decodeObject(raw, one); err != nil || one.common().ID == "" {
+				return nil, number, incomplete(doing, "an object cannot be read")
+			}
+			all = append(all, one)
+		}
+		if page.Cursor == "" {
+			if len(all) < stated {
+				return nil, number, incomplete(doing, fmt.Sprintf("%d of %d objects on %d pages", len(all), stated, number))
+			}
+			return slices.DeleteFunc(all, func(o T) bool { return o.common().Deleted }), number, nil
+		}
+		if err := listing.Turn(page.Cursor); err != nil {
+			return nil, number, err
+		}
+		cursor = page.Cursor
+	}
+}
+
+func incomplete(doing, what string) error {
+	return &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: doing, Message: "the listing broke off: " + what}
+}
+
+// nsxGet reads one object. One that NSX is deleting does not exist any more.
+func nsxGet[V any, T interface {
+	*V
+	object
+}](ctx context.Context, n *nsx, kind, path string) (T, error) {
+	return nsxExchange[V, T](ctx, n, "reading "+kind+" "+path, http.MethodGet, path, nil)
+}
+
+// nsxPut creates an object, or replaces it where it has the revision that the object has.
+func nsxPut[V any, T interface {
+	*V
+	object
+}](ctx context.Context, n *nsx, kind, path string, o T) (T, error) {
+	body, err := encodeObject(o)
+	if err != nil {
+		return nil, err
+	}
+	return nsxExchange[V, T](ctx, n, "writing "+kind+" "+path, http.MethodPut, path, body)
+}
+
+func nsxExchange[V any, T interface {
+	*V
+	object
+}](ctx context.Context, n *nsx, doing, method, path string, in any) (T, error) {
+	var raw json.RawMessage
+	if err := n.call(ctx, doing, method, path, in, &raw); err != nil {
+		return nil, err
+	}
+	one := T(new(V))
+	if err := decodeObject(raw, one); err != nil || one.common().ID != path[strings.LastIndex(path, "/")+1:] {
+		return nil, &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: doing, Message: "the answer is about another object"}
+	}
+	if one.common().Deleted && method == http.MethodGet {
+		return nil, &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: doing, Message: "it is being deleted"}
+	}
+	return one, nil
+}
+
+// patch creates an object, or changes the fields that are sent.
+func (n *nsx) patch(ctx context.Context, kind, path string, o object) error {
+	body, err := encodeObject(o)
+	if err != nil {
+		return err
+	}
+	return n.call(ctx, "writing "+kind+" "+path, http.MethodPatch, path, body, nil)
+}
+
+// remove deletes an object. What is gone is gone.
+func (n *nsx) remove(ctx context.Context, kind, path string) error {
+	err := n.call(ctx, "deleting "+kind+" "+path, http.MethodDelete, path, nil, nil)
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// realized reads what NSX made of an object.
+func (n *nsx) realized(ctx context.Context, path string) (list []realizedEntity, err error) {
+	var page struct {
+		Results *[]realizedEntity `json:"results"`
+	}
+	doing := "reading the realized state of " + path
+	err = n.call(ctx, doing, http.MethodGet, "/infra/realized-state/realized-entities?"+url.Values{"intent_path": {path}}.Encode(), nil, &page)
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return nil, nil // it takes a moment until there is anything
+	}
+	if err == nil && page.Results == nil {
+		err = incomplete(doing, "no results")
+	}
+	for _, e := range orZero(page.Results) {
+		if slices.Contains(e.IntentPaths, path) {
+			list = append(list, e)
+		}
+	}
+	return list, err
+}
+
+// childNames are the fields in which a tree of changes holds objects of a kind.
+var childNames = map[string]string{
+	typeService: "LBService", typeVirtualServer: "LBVirtualServer", typePool: "LBPool", typeTCPMonitor: "LBMonitorProfile",
+}
+
+// patchTree creates several objects by one call, all or none.
+func (n *nsx) patchTree(ctx context.Context, doing string, objects []object) error {
+	children := make([]map[string]json.RawMessage, 0, len(objects))
+	for _, o := range objects {
+		body, err := encodeObject(o)
+		if err != nil {
+			return err
+		}
+		name := childNames[o.common().ResourceType]
+		kind, err := json.Marshal("Child" + name)
+		if err != nil {
+			return err
+		}
+		children = append(children, map[string]json.RawMessage{"resource_type": kind, name: body})
+	}
+	return n.call(ctx, doing, http.MethodPatch, "/infra", map[string]any{"resource_type": "Infra", "children": children}, nil)
+}
+
+func orZero[T any](p *T) (zero T) {
+	if p == nil {
+		return zero
+	}
+	return *p
+}

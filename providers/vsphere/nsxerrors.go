@@ -1,0 +1,99 @@
+package vsphere
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+)
+
+// Codes of NSX for failures whose status does not say enough.
+const (
+	nsxCodeReferenced  = 500030
+	nsxCodeBeingErased = 500127
+	nsxCodeNoAddress   = 5109
+)
+
+// errReferenced: NSX refuses to delete what other objects still use.
+var errReferenced = errors.New("other objects still use it")
+
+// nsxFault is the body of a failure.
+type nsxFault struct {
+	HTTPStatus string `json:"httpStatus"`
+	Code       int    `json:"error_code"`
+	Message    string `json:"error_message"`
+	Details    string `json:"details"`
+	Related    []struct {
+		Message string `json:"error_message"`
+	} `json:"related_errors"`
+}
+
+// readNSXFault returns what NSX itself says about a failure; false where something in between answered.
+func readNSXFault(header http.Header, body []byte) (f nsxFault, recognised bool) {
+	if !strings.Contains(header.Get("Content-Type"), "json") || json.Unmarshal(body, &f) != nil {
+		return nsxFault{}, false
+	}
+	return f, f.Message != "" || f.HTTPStatus != ""
+}
+
+func (f nsxFault) text() string {
+	text := f.Message
+	if f.Details != "" && f.Details != f.Message {
+		text += ": " + f.Details
+	}
+	for _, r := range f.Related {
+		text += "; " + r.Message
+	}
+	return text
+}
+
+// nsxError maps an answer other than success. A page that is not NSX's says nothing about an object.
+func nsxError(answer *http.Response, doing string, body []byte) error {
+	mapped := &cloudapi.Error{
+		Class: cloudapi.ErrTransient, Operation: doing, Status: answer.StatusCode,
+		RequestID: answer.Header.Get("X-Nsx-Requestid"), RetryAfter: cloudapi.ParseRetryAfter(answer.Header, time.Now()),
+	}
+	fault, recognised := readNSXFault(answer.Header, body)
+	if !recognised {
+		mapped.Message = "an answer that is not NSX's (" + http.StatusText(answer.StatusCode) + "); check the host of the section nsxt, and proxies"
+		if answer.StatusCode == http.StatusUnauthorized {
+			mapped.Class = cloudapi.ErrUnauthorized
+		}
+		return mapped
+	}
+	mapped.Message = fault.text()
+	mapped.Class = nsxClassOf(answer.StatusCode, fault)
+	if fault.Code == nsxCodeReferenced {
+		mapped.Cause = errReferenced
+	}
+	return mapped
+}
+
+// nsxClassOf finds the class of a failure that NSX described.
+func nsxClassOf(status int, f nsxFault) error {
+	message := strings.ToLower(f.Message)
+	switch {
+	case status == http.StatusServiceUnavailable && strings.Contains(message, "exceeded"):
+		return cloudapi.ErrRateLimited // more calls at a time than NSX takes from one client
+	case f.Code == nsxCodeReferenced, f.Code == nsxCodeBeingErased:
+		return cloudapi.ErrConflict
+	case f.Code == nsxCodeNoAddress, status == http.StatusBadRequest && strings.Contains(message, "exhausted"):
+		return cloudapi.ErrQuota
+	}
+	return cloudapi.ClassOfStatus(status)
+}
+
+// nsxTooBusy tells the transport of refusals for the number of calls that have another status than 429.
+func nsxTooBusy(status int, body []byte) error {
+	var f nsxFault
+	if status != http.StatusServiceUnavailable || json.Unmarshal(body, &f) != nil {
+		return nil
+	}
+	if class := nsxClassOf(status, f); errors.Is(class, cloudapi.ErrRateLimited) {
+		return class
+	}
+	return nil
+}

@@ -1,0 +1,232 @@
+package vsphere
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Limits of NSX on what is written.
+const (
+	maxDisplayName = 255
+	maxScope       = 128
+	maxTag         = 256
+	maxTags        = 30
+	// ownTags is how many tags an object has of this program: owner, cluster, service, port, ippoolid, lbclass and the marks.
+	ownTags = 9
+)
+
+// nsxTag is a tag of an NSX object.
+type nsxTag struct {
+	Scope string `json:"scope,omitempty"`
+	Tag   string `json:"tag,omitempty"`
+}
+
+// nsxObject is what all objects of NSX have.
+type nsxObject struct {
+	ID           string   `json:"id,omitempty"`
+	ResourceType string   `json:"resource_type,omitempty"`
+	DisplayName  string   `json:"display_name,omitempty"`
+	Description  string   `json:"description,omitempty"`
+	Tags         []nsxTag `json:"tags,omitempty"`
+	Path         string   `json:"path,omitempty"`
+	// Revision is nil where it is not known, as after a write that answers nothing.
+	Revision *int64 `json:"_revision,omitempty"`
+	// Deleted is set while NSX is deleting the object.
+	Deleted bool `json:"marked_for_delete,omitempty"`
+
+	// rest are the fields that this program does not know. A replacement sends them back, so that it changes only our part.
+	rest map[string]json.RawMessage
+}
+
+func (o *nsxObject) common() *nsxObject { return o }
+
+// tag returns the first tag of a scope, which decides.
+func (o *nsxObject) tag(scope string) string {
+	if i := slices.IndexFunc(o.Tags, func(t nsxTag) bool { return t.Scope == scope }); i >= 0 {
+		return o.Tags[i].Tag
+	}
+	return ""
+}
+
+// object is an NSX object of any kind.
+type object interface{ common() *nsxObject }
+
+// lbService is a load balancer service.
+type lbService struct {
+	nsxObject
+	ConnectivityPath string `json:"connectivity_path,omitempty"`
+	Size             string `json:"size,omitempty"`
+	Enabled          *bool  `json:"enabled,omitempty"`
+}
+
+// virtualServer listens on one port of one address.
+type virtualServer struct {
+	nsxObject
+	Enabled            *bool    `json:"enabled,omitempty"`
+	IPAddress          string   `json:"ip_address,omitempty"`
+	Ports              []string `json:"ports,omitempty"`
+	MemberPorts        []string `json:"default_pool_member_ports,omitempty"`
+	ApplicationProfile string   `json:"application_profile_path,omitempty"`
+	PoolPath           string   `json:"pool_path,omitempty"`
+	ServicePath        string   `json:"lb_service_path,omitempty"`
+}
+
+// serverPool is where a virtual server sends its traffic.
+type serverPool struct {
+	nsxObject
+	SNAT     *snatTranslation `json:"snat_translation,omitempty"`
+	Members  []poolMember     `json:"members,omitempty"`
+	Monitors []string         `json:"active_monitor_paths,omitempty"`
+}
+
+type snatTranslation struct {
+	Type string `json:"type"`
+	// IPAddresses are those of LBSnatIpPool, which this program does not write but sends back.
+	IPAddresses json.RawMessage `json:"ip_addresses,omitempty"`
+}
+
+// poolMember has all fields that NSX knows: members that stay are sent back as they are.
+type poolMember struct {
+	AdminState     string `json:"admin_state,omitempty"`
+	BackupMember   *bool  `json:"backup_member,omitempty"`
+	DisplayName    string `json:"display_name,omitempty"`
+	IPAddress      string `json:"ip_address"`
+	MaxConnections *int   `json:"max_concurrent_connections,omitempty"`
+	Port           string `json:"port,omitempty"`
+	Weight         *int   `json:"weight,omitempty"`
+}
+
+// monitorProfile is a health check. Only those of the type LBTcpMonitorProfile are this program's.
+type monitorProfile struct {
+	nsxObject
+	MonitorPort int `json:"monitor_port,omitempty"`
+}
+
+// appProfile is an application profile.
+type appProfile struct{ nsxObject }
+
+// ipPool is a pool of addresses.
+type ipPool struct{ nsxObject }
+
+// ipAllocation is an address out of a pool. It does not change once it is made.
+type ipAllocation struct {
+	nsxObject
+	AllocationIP string `json:"allocation_ip,omitempty"`
+	AllocatedIP  string `json:"allocated_ip,omitempty"`
+
+	// pool is the ID of the pool that it was listed in.
+	pool string
+}
+
+// address returns the address where the allocation shows it, which older versions of NSX do in the realized state alone.
+func (a *ipAllocation) address() string {
+	if a.AllocatedIP != "" {
+		return a.AllocatedIP
+	}
+	return a.AllocationIP
+}
+
+// staticRoute is a route of a tier-1 gateway.
+type staticRoute struct {
+	nsxObject
+	Network  string    `json:"network,omitempty"`
+	NextHops []nextHop `json:"next_hops,omitempty"`
+}
+
+type nextHop struct {
+	IPAddress     string   `json:"ip_address"`
+	AdminDistance *int     `json:"admin_distance,omitempty"`
+	Scope         []string `json:"scope,omitempty"`
+}
+
+// Types of objects.
+const (
+	typeService       = "LBService"
+	typeVirtualServer = "LBVirtualServer"
+	typePool          = "LBPool"
+	typeTCPMonitor    = "LBTcpMonitorProfile"
+	typeTCPProfile    = "LBFastTcpProfile"
+	typeUDPProfile    = "LBFastUdpProfile"
+)
+
+// realizedEntity is what NSX made of an object.
+type realizedEntity struct {
+	State       string   `json:"state"`
+	IntentPaths []string `json:"intent_paths"`
+	Attributes  []struct {
+		Key    string   `json:"key"`
+		Values []string `json:"values"`
+	} `json:"extended_attributes"`
+	Alarms []struct {
+		Message      string `json:"message"`
+		ErrorDetails struct {
+			Message string `json:"error_message"`
+		} `json:"error_details"`
+	} `json:"alarms"`
+	PublishError string `json:"publish_status_error"`
+}
+
+// States of realized entities.
+const (
+	stateRealized = "REALIZED"
+	stateError    = "ERROR"
+)
+
+// decodeObject reads an object, and keeps what this program does not know.
+func decodeObject(data []byte, o object) error {
+	if err := json.Unmarshal(data, o); err != nil {
+		return err
+	}
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(data, &all); err != nil {
+		return err
+	}
+	for _, name := range fieldNames(reflect.TypeOf(o).Elem()) {
+		delete(all, name)
+	}
+	o.common().rest = all
+	return nil
+}
+
+// encodeObject writes an object with all that was read of it.
+func encodeObject(o object) (json.RawMessage, error) {
+	data, err := json.Marshal(o)
+	if err != nil || len(o.common().rest) == 0 {
+		return data, err
+	}
+	var known map[string]json.RawMessage
+	if err := json.Unmarshal(data, &known); err != nil {
+		return nil, err
+	}
+	all := maps.Clone(o.common().rest)
+	maps.Copy(all, known)
+	return json.Marshal(all)
+}
+
+// fieldNames are the names of the JSON fields of a structure.
+func fieldNames(t reflect.Type) []string {
+	var names []string
+	for i := range t.NumField() {
+		f := t.Field(i)
+		switch name, _, _ := strings.Cut(f.Tag.Get("json"), ","); {
+		case f.Anonymous:
+			names = append(names, fieldNames(f.Type)...)
+		case name != "":
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// nsxTitle names an object in messages.
+func nsxTitle(kind string, o object) string {
+	c := o.common()
+	if c.DisplayName == "" {
+		return fmt.Sprintf("%s %s", kind, c.ID)
+	}
+	return fmt.Sprintf("%s %s (%s)", kind, c.ID, c.DisplayName)
+}
