@@ -14,11 +14,16 @@ import (
 const (
 	nsxCodeReferenced  = 500030
 	nsxCodeBeingErased = 500127
+	nsxCodeNoReference = 500090
 	nsxCodeNoAddress   = 5109
 )
 
-// errReferenced: NSX refuses to delete what other objects still use.
-var errReferenced = errors.New("other objects still use it")
+var (
+	// errReferenced: NSX refuses to delete what other objects still use.
+	errReferenced = errors.New("other objects still use it")
+	// errNoReference: NSX refuses an object that refers to one which does not exist.
+	errNoReference = errors.New("an object that it refers to does not exist")
+)
 
 // nsxFault is the body of a failure.
 type nsxFault struct {
@@ -66,8 +71,11 @@ func nsxError(answer *http.Response, doing string, body []byte) error {
 	}
 	mapped.Message = fault.text()
 	mapped.Class = nsxClassOf(answer.StatusCode, fault)
-	if fault.Code == nsxCodeReferenced {
+	switch fault.Code {
+	case nsxCodeReferenced:
 		mapped.Cause = errReferenced
+	case nsxCodeNoReference:
+		mapped.Cause = errNoReference
 	}
 	return mapped
 }

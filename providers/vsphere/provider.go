@@ -23,6 +23,7 @@ func Description() registry.Provider {
 		ProviderIDPrefixes: []string{providerIDPrefix}, InstanceKey: instanceKey,
 		Features:     registry.Features{Instances: registry.Done, Zones: registry.Done},
 		Options:      Options.Rows(),
+		Annotations:  Annotations.Rows(),
 		Permissions:  permissions(),
 		Installation: installation(),
 		Events:       eventRows(),

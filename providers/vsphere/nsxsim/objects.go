@@ -432,8 +432,11 @@ func (s *Sim) storeLocked(at string, fields map[string]any) {
 		fields["display_name"] = path.Base(at)
 	}
 	fields["id"] = path.Base(at)
-	for _, own := range []string{"_revision", "path", "parent_path", "relative_path", "unique_id", "marked_for_delete", "_create_user"} {
-		delete(fields, own)
+	for name := range fields { // what NSX itself says of an object, and a caller sends back
+		own := strings.HasPrefix(name, "_") && fields[name] != true
+		if own || slices.Contains([]string{"path", "parent_path", "relative_path", "unique_id", "marked_for_delete"}, name) {
+			delete(fields, name)
+		}
 	}
 	o.Fields, o.Since = fields, time.Now()
 	o.Revision++

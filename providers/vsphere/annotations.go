@@ -1,0 +1,97 @@
+package vsphere
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// annotationClass names the class, as the cloud's own controller has it.
+const annotationClass = "loadbalancer.vmware.io/class"
+
+// settings are the typed annotations of one Service.
+type settings struct {
+	Class string
+}
+
+// Annotations is the table of Service annotations.
+var Annotations = schema.Annotations[settings]{
+	schema.StringAnnotation(func(s *settings) *string { return &s.Class }, schema.AnnotationRow{
+		Key: annotationClass, Changes: schema.AtCreation,
+		Spec: schema.Spec{
+			Default: defaultClass, MaxLength: 253, Check: checkClassName,
+			Help: "Class of the load balancer: a section loadBalancerClass of the cloud config, or default. It picks the pool of the address, which stays when the " +
+				"annotation changes, and the application profiles, which follow it.",
+		},
+	}),
+}
+
+func checkClassName(name string) error {
+	if len(name) > maxTag || strings.ContainsAny(name, "\"[]\n") {
+		return errors.New("is not the name of a section loadBalancerClass of the cloud config")
+	}
+	return nil
+}
+
+// parseSettings reads the annotations, and judges them by the classes that there are.
+func parseSettings(service *v1.Service, c loadBalancerConfig) (s settings, warnings, err error) {
+	s, warnings, err = Annotations.Parse(service.Annotations)
+	s.Class = strings.TrimSpace(s.Class)
+	if s.Class == "" {
+		s.Class = defaultClass
+	}
+	if err != nil || !c.Enabled {
+		return s, warnings, err // without the section, nobody knows the classes
+	}
+	classes := c.classes()
+	if _, known := classes[s.Class]; !known {
+		err = &schema.Problem{Place: "annotation " + annotationClass, Value: s.Class, Reason: fmt.Sprintf(
+			"is an invalid load balancer class; the cloud config has %s", strings.Join(slices.Sorted(maps.Keys(classes)), ", "))}
+	}
+	return s, warnings, err
+}
+
+// checkService judges a Service without any network.
+func checkService(in registry.Inputs, service *v1.Service) (warnings, err error) {
+	c, _ := parseConfig(in) // what is missing elsewhere says nothing about a Service
+	_, warnings, _ = parseSettings(service, c.LoadBalancer)
+	return warnings, precheck(service, c.LoadBalancer)
+}
+
+// precheck finds what is at fault by itself and needs no look at NSX.
+func precheck(service *v1.Service, c loadBalancerConfig) error {
+	_, _, err := parseSettings(service, c)
+	return errors.Join(err, checkPorts(service))
+}
+
+// checkPorts refuses ports that NSX cannot serve, before anything is made for the others.
+func checkPorts(service *v1.Service) error {
+	var problems []error
+	if len(service.Spec.Ports) == 0 {
+		problems = append(problems, errors.New("spec.ports: the Service has no port"))
+	}
+	for _, p := range service.Spec.Ports {
+		place := fmt.Sprintf("port %d", p.Port)
+		switch {
+		case protocolOf(p) != v1.ProtocolTCP && protocolOf(p) != v1.ProtocolUDP:
+			problems = append(problems, &schema.Problem{Place: place, Value: string(p.Protocol), Reason: "is a protocol that NSX's load balancer does not serve; use TCP or UDP"})
+		case p.NodePort == 0:
+			problems = append(problems, fmt.Errorf("%s has no node port, and NSX's load balancer sends to node ports; remove spec.allocateLoadBalancerNodePorts: false", place))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func protocolOf(p v1.ServicePort) v1.Protocol {
+	if p.Protocol == "" {
+		return v1.ProtocolTCP
+	}
+	return p.Protocol
+}

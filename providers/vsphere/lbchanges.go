@@ -1,0 +1,497 @@
+package vsphere
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	cloudproviderapi "k8s.io/cloud-provider/api"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// maxConflicts bounds how often an object is read again that somebody else changed at the same time.
+const maxConflicts = 5
+
+// indexAddress is the index of virtual servers by their address.
+const indexAddress = "address"
+
+// Changes implements services.Reconciler: address, then all that is missing by one call, then what differs, then what is too much.
+func (l *loadBalancers) Changes(_ services.Request, o observation, d desired) ([]change, error) {
+	p := diff(o, d)
+	var changes []change
+	if p.allocate {
+		changes = append(changes, l.allocation(o, d))
+		o.address = "of the pool " + d.poolID
+		p = diff(o, d) // for those who only want to know
+	}
+	if len(p.create) > 0 {
+		changes = append(changes, l.creation(p.create))
+	}
+	for _, r := range p.revise {
+		changes = append(changes, l.revision(r, d.marking))
+	}
+	for _, x := range p.remove {
+		changes = append(changes, l.removal(x))
+	}
+	return changes, nil
+}
+
+// allocation takes an address out of the pool. One that was taken before and whose address is not known yet is waited for.
+func (l *loadBalancers) allocation(o observation, d desired) change {
+	planned := guard.Planned{Action: guard.PlanCreate, Object: kindAllocation, Detail: "of the pool " + d.poolID}
+	return change{Planned: planned, Replan: true, Wait: len(o.allocations) > 0, Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
+		var a *ipAllocation
+		if len(o.allocations) > 0 {
+			a = o.allocations[0]
+		} else {
+			a = &ipAllocation{pool: d.poolID, nsxObject: nsxObject{ID: objectID(d.uid, "address"), Tags: d.marking.tags(nil)}}
+			err := l.nsx.patch(ctx, kindAllocation, a.path(), a)
+			l.views.allocations.Invalidate(a.key())
+			if err != nil {
+				return o, l.noAddress(r, d.poolID, later(err, "the address that the Service had before is being released"))
+			}
+		}
+		return l.allocated(ctx, r, o, a)
+	}}
+}
+
+// allocated finds the address of an allocation. One that failed is taken back: it would stay, and nothing come of it.
+func (l *loadBalancers) allocated(ctx context.Context, r *services.Request, o observation, a *ipAllocation) (observation, error) {
+	now, err := l.views.getAllocation(ctx, a.key())
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		l.views.allocations.Forget(a.key())
+		return o, services.ErrGone
+	}
+	if err != nil {
+		return o, err
+	}
+	if now.address() == "" {
+		entities, err := l.nsx.realized(ctx, a.path())
+		if err != nil {
+			return o, err
+		}
+		for _, e := range entities {
+			if e.State == stateError {
+				return o, l.takeBack(ctx, r, now, e.why())
+			}
+			if address := e.attribute("allocation_ip"); address != "" && e.State == stateRealized {
+				now.AllocatedIP = address
+			}
+		}
+	}
+	l.views.allocations.Put(now)
+	if now.address() == "" {
+		return o, cloudproviderapi.NewRetryError("NSX is taking an address out of the pool "+a.pool, realizePause)
+	}
+	o.allocations = []*ipAllocation{now}
+	return o.addressed(), nil
+}
+
+// takeBack deletes an allocation that came to nothing.
+func (l *loadBalancers) takeBack(ctx context.Context, r *services.Request, a *ipAllocation, why string) error {
+	if err := l.nsx.remove(ctx, kindAllocation, a.path()); err != nil {
+		l.views.allocations.Invalidate(a.key())
+		return err
+	}
+	l.views.allocations.Forget(a.key())
+	return l.noAddress(r, a.pool, &cloudapi.Error{Class: cloudapi.ErrQuota, Operation: "taking an address out of the IP pool " + a.pool, Message: why})
+}
+
+func (l *loadBalancers) noAddress(r *services.Request, pool string, err error) error {
+	if errors.Is(err, cloudapi.ErrQuota) {
+		r.Report(services.Warning(eventNoAddress, "IP pool %s gives no address: %s; enlarge it, or choose another class by %s", pool, err, annotationClass))
+	}
+	return err
+}
+
+func (e realizedEntity) attribute(key string) string {
+	for _, a := range e.Attributes {
+		if a.Key == key && len(a.Values) > 0 {
+			return a.Values[0]
+		}
+	}
+	return ""
+}
+
+// why are the alarms of an entity, and what else it says.
+func (e realizedEntity) why() string {
+	var said []string
+	for _, a := range e.Alarms {
+		for _, text := range []string{a.Message, a.ErrorDetails.Message} {
+			if text != "" && !slices.Contains(said, text) {
+				said = append(said, text)
+			}
+		}
+	}
+	if len(said) == 0 && e.PublishError != "" {
+		said = append(said, e.PublishError)
+	}
+	if len(said) == 0 {
+		return "NSX gives no reason; look at the object there"
+	}
+	return strings.Join(said, "; ")
+}
+
+// later makes a refusal that passes by itself one that is waited for.
+func later(err error, why string) error {
+	if errors.Is(err, cloudapi.ErrConflict) {
+		return cloudproviderapi.NewRetryError(why+" ("+err.Error()+")", realizePause)
+	}
+	return err
+}
+
+// creation makes all objects that are missing, by one call where NSX lets this account do so.
+func (l *loadBalancers) creation(objects []object) change {
+	names := make([]string, len(objects))
+	for i, x := range objects {
+		names[i] = describeNew(x)
+	}
+	planned := guard.Planned{Action: guard.PlanCreate, Object: "NSX load balancer", Detail: strings.Join(names, ", ")}
+	return change{Planned: planned, Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
+		if err := l.create(ctx, objects); err != nil {
+			l.doubt(objects)
+			if gone := l.reference(err); gone != nil {
+				return o, gone
+			}
+			return o, later(err, "NSX is still deleting what the Service had before")
+		}
+		for _, x := range objects {
+			l.put(x)
+			switch x := x.(type) {
+			case *virtualServer:
+				o.servers = append(o.servers, x)
+				l.noteUnrealized(r.Service, pathOf(pathServers, x))
+			case *serverPool:
+				o.pools = append(o.pools, x)
+			case *monitorProfile:
+				o.monitors = append(o.monitors, x)
+			}
+		}
+		return o.sorted(), nil
+	}}
+}
+
+// describeNew names an object that is to be made.
+func describeNew(x object) string {
+	switch x := x.(type) {
+	case *virtualServer:
+		return fmt.Sprintf("%s %s at %s to node port %s", kindServer, x.tag(scopePort), x.IPAddress, strings.Join(x.MemberPorts, ","))
+	case *serverPool:
+		return fmt.Sprintf("%s %s with %d members", kindPool, x.tag(scopePort), len(x.Members))
+	case *monitorProfile:
+		return fmt.Sprintf("%s %s", kindMonitor, x.tag(scopePort))
+	}
+	return kindOf(x) + " " + x.common().DisplayName
+}
+
+// reference is the answer to a creation that refers to what is gone: everything is looked at again.
+func (l *loadBalancers) reference(err error) error {
+	said, ok := errors.AsType[*cloudapi.Error](err)
+	if !ok || !errors.Is(said.Cause, errNoReference) {
+		return nil
+	}
+	klog.InfoS("What a new object refers to is gone; looking again", "reason", err.Error())
+	l.views.services.InvalidateAll()
+	l.views.pools.InvalidateAll()
+	l.views.monitors.InvalidateAll()
+	return services.ErrGone
+}
+
+// create writes new objects: together where there are several and NSX allows that, else one after the other.
+func (l *loadBalancers) create(ctx context.Context, objects []object) error {
+	if len(objects) > 1 && !l.nsx.single.Load() {
+		err := l.nsx.patchTree(ctx, "creating a load balancer", objects)
+		said, ok := errors.AsType[*cloudapi.Error](err)
+		if !ok || !slices.Contains([]int{http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed}, said.Status) {
+			return err
+		}
+		klog.InfoS("NSX lets this account not change several objects at once; they are made one after the other", "reason", err.Error())
+		l.nsx.single.Store(true)
+	}
+	for _, x := range objects {
+		if err := l.nsx.patch(ctx, kindOf(x), pathOf(collectionOf(x), x), x); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func kindOf(x object) string {
+	switch x.(type) {
+	case *virtualServer:
+		return kindServer
+	case *serverPool:
+		return kindPool
+	case *monitorProfile:
+		return kindMonitor
+	case *lbService:
+		return kindService
+	}
+	return kindAllocation
+}
+
+func collectionOf(x object) string {
+	switch x.(type) {
+	case *virtualServer:
+		return pathServers
+	case *serverPool:
+		return pathPools
+	case *monitorProfile:
+		return pathMonitors
+	}
+	return pathServices
+}
+
+// put makes what was written known to all who read.
+func (l *loadBalancers) put(x object) {
+	switch x := x.(type) {
+	case *virtualServer:
+		l.views.servers.Put(x)
+	case *serverPool:
+		l.views.pools.Put(x)
+	case *monitorProfile:
+		l.views.monitors.Put(x)
+	case *lbService:
+		l.views.services.Put(x)
+	}
+}
+
+// doubt makes objects be read again after a write whose effect is not known.
+func (l *loadBalancers) doubt(objects []object) {
+	for _, x := range objects {
+		switch x := x.(type) {
+		case *virtualServer:
+			l.views.servers.Invalidate(x.ID)
+		case *serverPool:
+			l.views.pools.Invalidate(x.ID)
+		case *monitorProfile:
+			l.views.monitors.Invalidate(x.ID)
+		case *lbService:
+			l.views.services.Invalidate(x.ID)
+		case *ipAllocation:
+			l.views.allocations.Invalidate(x.key())
+		}
+	}
+}
+
+// revision changes one object, in our part of it.
+func (l *loadBalancers) revision(r revision, m marking) change {
+	planned := guard.Planned{Action: guard.PlanChange, Object: nsxTitle(r.kind, r.object), Detail: r.reason}
+	return change{Planned: planned, Make: func(ctx context.Context, request *services.Request, o observation) (observation, error) {
+		var err error
+		switch x := r.object.(type) {
+		case *monitorProfile:
+			var now *monitorProfile
+			now, err = rewrite(ctx, l.nsx, l.views.monitors, kindMonitor, pathMonitors, x, m, func(c *monitorProfile) bool {
+				differs := c.MonitorPort != r.port
+				c.MonitorPort = r.port
+				return differs
+			})
+			o.monitors = replaced(o.monitors, now)
+		case *serverPool:
+			var now *serverPool
+			now, err = rewrite(ctx, l.nsx, l.views.pools, kindPool, pathPools, x, m, func(c *serverPool) bool {
+				differs := poolDiffers(c, *r.pool) != ""
+				r.pool.apply(c)
+				return differs
+			})
+			o.pools = replaced(o.pools, now)
+		case *virtualServer:
+			pool := ""
+			if p := o.pool(*r.server); p != nil {
+				pool = pathOf(pathPools, p)
+			}
+			var now *virtualServer
+			now, err = rewrite(ctx, l.nsx, l.views.servers, kindServer, pathServers, x, m, func(c *virtualServer) bool {
+				differs := serverDiffers(c, *r.server, pool) != ""
+				c.MemberPorts, c.PoolPath, c.ApplicationProfile = []string{r.server.nodePort()}, pool, r.server.Profile
+				return differs
+			})
+			if err == nil {
+				l.noteUnrealized(request.Service, pathOf(pathServers, x))
+			}
+			o.servers = replaced(o.servers, now)
+		}
+		return o, err
+	}}
+}
+
+func replaced[T object](list []T, now T) []T {
+	list = slices.Clone(list)
+	for i := range list {
+		if object(now) != nil && list[i].common().ID == now.common().ID {
+			list[i] = now
+		}
+	}
+	return list
+}
+
+// rewrite replaces an object by itself with our part changed. Somebody else's change at the same time is read and kept. What needs no
+// change any more is not written.
+func rewrite[V any, T interface {
+	*V
+	object
+}](
+	ctx context.Context, n *nsx, view *inventory.Inventory[string, T], kind, collection string, x T, m marking, change func(T) bool,
+) (T, error) {
+	id := x.common().ID
+	for range maxConflicts {
+		if x.common().Revision == nil {
+			now, err := nsxGet[V, T](ctx, n, kind, collection+"/"+id)
+			if errors.Is(err, cloudapi.ErrNotFound) {
+				view.Forget(id)
+				return x, services.ErrGone
+			}
+			if err != nil {
+				return x, err
+			}
+			x = now
+		}
+		after := T(new(V))
+		*after = *x
+		if !change(after) {
+			view.Put(after)
+			return after, nil
+		}
+		after.common().Tags = m.marked(after.common().Tags)
+		now, err := nsxPut[V, T](ctx, n, kind, collection+"/"+id, after)
+		switch {
+		case err == nil:
+			view.Put(now)
+			return now, nil
+		case !errors.Is(err, cloudapi.ErrConflict):
+			view.Invalidate(id)
+			return x, cloudapi.NotAbsence(err)
+		}
+		view.Invalidate(id)
+		unknown := *x
+		x = &unknown
+		x.common().Revision = nil
+	}
+	return x, &cloudapi.Error{Class: cloudapi.ErrConflict, Operation: "writing " + nsxTitle(kind, x), Message: "somebody else changes it all the time"}
+}
+
+// removal deletes one object. What is gone is gone.
+func (l *loadBalancers) removal(x object) change {
+	planned := guard.Planned{Action: guard.PlanDelete, Object: nsxTitle(kindOf(x), x)}
+	return change{Planned: planned, Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
+		return l.remove(ctx, o, x)
+	}}
+}
+
+func (l *loadBalancers) remove(ctx context.Context, o observation, x object) (observation, error) {
+	path := pathOf(collectionOf(x), x)
+	if a, ok := x.(*ipAllocation); ok {
+		path = a.path()
+	}
+	if err := l.nsx.remove(ctx, kindOf(x), path); err != nil {
+		l.doubt([]object{x})
+		if said, ok := errors.AsType[*cloudapi.Error](err); ok && errors.Is(said.Cause, errReferenced) {
+			// What refers to it is not seen yet, or somebody else's.
+			return o, fmt.Errorf("%s cannot be deleted while other objects use it: %w", nsxTitle(kindOf(x), x), err)
+		}
+		return o, err
+	}
+	switch x := x.(type) {
+	case *virtualServer:
+		l.views.servers.Forget(x.ID)
+	case *serverPool:
+		l.views.pools.Forget(x.ID)
+	case *monitorProfile:
+		l.views.monitors.Forget(x.ID)
+	case *ipAllocation:
+		l.views.allocations.Forget(x.key())
+	}
+	return o.only(func(other object) bool { return other != x }), nil
+}
+
+// NodeChanges implements services.Reconciler: the members of the pools alone, and only where they differ.
+func (l *loadBalancers) NodeChanges(
+	ctx context.Context, r services.Request, o observation,
+) (changes []change, findings []services.Finding, err error) {
+	if len(o.servers) == 0 {
+		return nil, nil, nil // it is not made yet, and nothing is made here
+	}
+	m, err := l.marking(ctx, r)
+	if err != nil {
+		return nil, nil, err
+	}
+	want := poolChange{members: membersOf(r.Cluster, r.Nodes)}
+	for _, x := range o.pools {
+		if reason := poolDiffers(x, want); reason != "" {
+			changes = append(changes, l.revision(revision{object: x, kind: kindPool, pool: &want, reason: reason}, m))
+		}
+	}
+	return changes, nil, nil
+}
+
+// Deletions implements services.Reconciler: what refers to others first, and the address last, for it must not be given away before.
+func (l *loadBalancers) Deletions(ctx context.Context, r services.Request, o observation) ([]change, []services.Finding, error) {
+	l.forget(r.Service)
+	if o.empty() {
+		return nil, nil, nil
+	}
+	var changes []change
+	for _, s := range o.servers {
+		changes = append(changes, l.removal(s))
+	}
+	own, err := l.unusedServices(ctx, r, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, s := range own {
+		changes = append(changes, l.serviceRemoval(s))
+	}
+	for _, x := range o.objects()[len(o.servers):] {
+		changes = append(changes, l.removal(x))
+	}
+	return changes, nil, nil
+}
+
+// unusedServices are the load balancer services that this cluster made and that nobody else uses any more, as far as is known.
+func (l *loadBalancers) unusedServices(ctx context.Context, r services.Request, o observation) ([]*lbService, error) {
+	if l.config.LBServiceID != "" {
+		return nil, nil
+	}
+	mine := map[string]bool{}
+	for _, s := range o.servers {
+		mine[s.ID] = true
+	}
+	own, err := l.ownServices(ctx, r.Cluster, inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: updateMaxAge})
+	return slices.DeleteFunc(own, func(s *lbService) bool {
+		return slices.ContainsFunc(l.views.servers.PeekIndex(indexLBService, pathOf(pathServices, s)), func(v *virtualServer) bool { return !mine[v.ID] })
+	}), err
+}
+
+// serviceRemoval deletes a load balancer service. Whoever uses it meanwhile keeps it: NSX refuses then.
+func (l *loadBalancers) serviceRemoval(s *lbService) change {
+	planned := guard.Planned{Action: guard.PlanDelete, Object: nsxTitle(kindService, s), Detail: "if nothing else uses it"}
+	return change{Planned: planned, Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
+		all, err := l.views.servers.All(ctx, inventory.Query{})
+		if err != nil {
+			return o, err
+		}
+		if slices.ContainsFunc(all, func(v *virtualServer) bool { return v.ServicePath == pathOf(pathServices, s) }) {
+			return o, nil
+		}
+		err = l.nsx.remove(ctx, kindService, pathOf(pathServices, s))
+		if said, ok := errors.AsType[*cloudapi.Error](err); ok && errors.Is(said.Cause, errReferenced) {
+			klog.InfoS("A load balancer service is used by others and stays", "service", s.ID)
+			return o, nil
+		}
+		if err != nil {
+			l.views.services.Invalidate(s.ID)
+			return o, err
+		}
+		l.views.services.Forget(s.ID)
+		return o, nil
+	}}
+}

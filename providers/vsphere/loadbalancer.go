@@ -1,0 +1,493 @@
+package vsphere
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	listers "k8s.io/client-go/listers/core/v1"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+const (
+	// realizePatience is for how long a reconciliation waits by itself until NSX has put in force what was written.
+	realizePatience = 30 * time.Second
+	// realizePause is when it looks again.
+	realizePause = time.Second
+)
+
+// change is one change of what is there for a Service.
+type change = services.Change[observation]
+
+// loadBalancers implements cloudprovider.LoadBalancer; the order of the steps is that of services.LoadBalancer.
+type loadBalancers struct {
+	services.LoadBalancer[observation, desired]
+
+	config  loadBalancerConfig
+	nsx     *nsx
+	views   *views
+	cluster *ownership.Cluster
+	adopt   registry.Adoption
+
+	mu    sync.Mutex
+	nodes listers.NodeLister
+	// unrealized are the paths of what was written and was not seen in force yet, by the key of the Service.
+	unrealized map[string]map[string]bool
+}
+
+func newLoadBalancers(c loadBalancerConfig, adopt registry.Adoption, n *nsx) *loadBalancers {
+	l := &loadBalancers{
+		config: c, nsx: n, views: newViews(n), cluster: &ownership.Cluster{}, adopt: adopt, unrealized: map[string]map[string]bool{},
+	}
+	l.Reconciler, l.Name, l.Patience = l, loadBalancerName, realizePatience
+	return l
+}
+
+func (l *loadBalancers) setNodes(nodes listers.NodeLister) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.nodes = nodes
+}
+
+func (l *loadBalancers) allNodes(more []*v1.Node) []*v1.Node {
+	l.mu.Lock()
+	lister := l.nodes
+	l.mu.Unlock()
+	if lister == nil {
+		return more
+	}
+	all, err := lister.List(labels.Everything())
+	if err != nil {
+		return more
+	}
+	return slices.Concat(more, all)
+}
+
+// Validate implements services.Reconciler.
+func (l *loadBalancers) Validate(r services.Request) ([]services.Finding, error) {
+	_, warnings, _ := parseSettings(r.Service, l.config)
+	var findings []services.Finding
+	for _, w := range schema.Problems(warnings) {
+		findings = append(findings, services.Warning(eventIgnored, "%s", w))
+	}
+	more, err := refused(precheck(r.Service, l.config))
+	if err == nil {
+		more, err = refused(checkLengths(r.Cluster, r.Service))
+	}
+	if err == nil {
+		more = unserved(r.Service)
+	}
+	return append(findings, more...), err
+}
+
+// refused is the finding about a Service that cannot be served as it is.
+func refused(err error) ([]services.Finding, error) {
+	if err == nil {
+		return nil, nil
+	}
+	return []services.Finding{services.Warning(eventConfigError, "%s", err)}, err
+}
+
+// checkLengths refuses names that NSX has no room for: it would refuse each object in turn.
+func checkLengths(cluster string, service *v1.Service) error {
+	longest := len(loadBalancerName(cluster, service)) + len(":65535")
+	if longest > maxDisplayName {
+		return fmt.Errorf("the name of its objects in NSX, %s, has more than %d characters; shorten --cluster-name or the Service's name",
+			loadBalancerName(cluster, service), maxDisplayName)
+	}
+	return nil
+}
+
+// Observe implements services.Reconciler.
+func (l *loadBalancers) Observe(ctx context.Context, r services.Request) (o observation, err error) {
+	q := inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: newMaxAge}
+	if r.Purpose == services.UpdateNodes {
+		q = inventory.Query{MaxAge: updateMaxAge, MaxMissAge: updateMaxAge, MaxUnlistedAge: updateMaxAge}
+	}
+	key := tagIndex(l.config.owner(), r.Cluster, serviceKey(r.Service))
+	if o.servers, err = l.views.servers.Find(ctx, indexService, key, q); err != nil {
+		return o, err
+	}
+	if o.pools, err = l.views.pools.Find(ctx, indexService, key, q); err != nil || r.Purpose == services.UpdateNodes {
+		return o.sorted(), err
+	}
+	if o.monitors, err = l.views.monitors.Find(ctx, indexService, key, q); err != nil {
+		return o, err
+	}
+	if err = l.watchPools(ctx, r.Purpose, o); err != nil {
+		return o, err
+	}
+	o.allocations, err = l.views.allocations.Find(ctx, indexService, key, q)
+	return o.sorted(), err
+}
+
+// sorted puts what was found into the order of the IDs, so that the same is decided each time.
+func (o observation) sorted() observation {
+	byID(o.servers)
+	byID(o.pools)
+	byID(o.monitors)
+	byID(o.allocations)
+	return o.addressed()
+}
+
+func byID[T object](list []T) {
+	slices.SortFunc(list, func(a, b T) int { return compare(a.common().ID, b.common().ID) })
+}
+
+func compare(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// watchPools makes the pools known whose allocations may be a Service's: those of all classes, and those that its virtual servers
+// name, which a class may have had before. A pool that cannot be found matters only to those who need an address.
+func (l *loadBalancers) watchPools(ctx context.Context, purpose services.Purpose, o observation) error {
+	classes := l.config.classes()
+	for _, name := range slices.Sorted(maps.Keys(classes)) {
+		id, err := l.views.poolID(ctx, classes[name])
+		if err != nil {
+			if purpose == services.Delete || purpose == services.Lookup {
+				klog.ErrorS(err, "Allocations of a class's pool are not looked for", "class", name)
+				continue
+			}
+			return err
+		}
+		l.views.watch(id)
+	}
+	for _, s := range o.servers {
+		l.views.watch(s.tag(scopePool))
+	}
+	return nil
+}
+
+// marking is what the objects of a Service are to be marked with.
+func (l *loadBalancers) marking(ctx context.Context, r services.Request) (marking, error) {
+	mark, err := l.cluster.Mark(ctx)
+	m := marking{owner: l.config.owner(), cluster: r.Cluster, service: serviceKey(r.Service), extra: l.config.Tags}
+	if err == nil && mark != "" {
+		m.marks = []string{mark, ownership.ServiceMark(r.Service.UID)}
+	}
+	return m, err
+}
+
+// CheckOwner implements services.Reconciler. The tags name the cluster as the user does, and two clusters may have one name: what
+// carries the mark of another one is that one's, and what carries none is judged by the address and the members.
+func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, o observation) (observation, []services.Finding, error) {
+	if o.empty() {
+		return o, nil, nil
+	}
+	mark, err := l.cluster.Mark(ctx)
+	if err != nil {
+		return o, nil, err
+	}
+	title := "load balancer " + loadBalancerName(r.Cluster, r.Service)
+	foreign := o.only(func(x object) bool { return ownership.Foreign(mark, marksOf(x)) })
+	decision := ownership.Decision{Object: title}
+	if !foreign.empty() {
+		if r.Purpose == services.Ensure || r.Purpose == services.Plan {
+			err := ownership.Check(title, mark, marksOf(foreign.objects()[0]))
+			if not, ok := errors.AsType[*ownership.NotOursError](err); ok {
+				not.Advice = "give the clusters different names (--cluster-name)"
+			}
+			return o, []services.Finding{services.Warning(ownership.EventNotOurs, "%s", err)}, err
+		}
+		klog.InfoS("Leaving objects of another cluster alone", "service", klog.KObj(r.Service), "objects", len(foreign.objects()))
+		o = o.only(func(x object) bool { return !ownership.Foreign(mark, marksOf(x)) })
+	}
+	if o.empty() || slices.ContainsFunc(o.objects(), func(x object) bool { return mark != "" && slices.Contains(marksOf(x), mark) }) {
+		return o, nil, nil
+	}
+	if decision, err = l.judge(ctx, r, o, title); err != nil {
+		return o, nil, err
+	}
+	switch {
+	case decision.Verdict != ownership.Refused:
+		return o, nil, nil
+	case r.Purpose == services.Ensure || r.Purpose == services.Plan:
+		return o, services.Refused(r.Service, decision), decision.Err()
+	}
+	klog.InfoS("Leaving a load balancer alone", "service", klog.KObj(r.Service), "reason", decision.Err().Error())
+	return observation{}, nil, nil
+}
+
+// judge says whose objects without marks are, which bear the Service's name.
+func (l *loadBalancers) judge(ctx context.Context, r services.Request, o observation, title string) (ownership.Decision, error) {
+	name := loadBalancerName(r.Cluster, r.Service)
+	rules := ownership.Rules{
+		Adopt: l.adopt, Likely: func(s *v1.Service) []string { return []string{loadBalancerName(r.Cluster, s)} },
+		Recorded: func(*v1.Service) bool { return len(o.servers) == 0 && !l.addressTaken(o) },
+	}
+	object := ownership.Object{Title: title, Name: name}
+	for _, s := range o.servers {
+		object.Addresses = append(object.Addresses, s.IPAddress)
+	}
+	return l.cluster.Judge(ctx, r.Service, object, rules, func(context.Context) (t ownership.Targets, err error) {
+		ours := map[string]bool{}
+		for _, n := range l.allNodes(r.Nodes) {
+			if a := internalAddress(n); a != "" {
+				ours[a] = true
+			}
+		}
+		for _, p := range o.pools {
+			for _, m := range p.Members {
+				t.All++
+				if ours[m.IPAddress] {
+					t.Ours++
+				}
+			}
+		}
+		return t, nil
+	})
+}
+
+// addressTaken reports whether somebody else's virtual server listens on an address that was allocated.
+func (l *loadBalancers) addressTaken(o observation) bool {
+	return slices.ContainsFunc(o.allocations, func(a *ipAllocation) bool {
+		address := a.address()
+		return address != "" && len(l.views.servers.PeekIndex(indexAddress, address)) > 0
+	})
+}
+
+// Desire implements services.Reconciler.
+func (l *loadBalancers) Desire(ctx context.Context, r services.Request, o observation) (d desired, findings []services.Finding, err error) {
+	s, _, _ := parseSettings(r.Service, l.config) // it was looked at before
+	d = desired{
+		uid: string(r.Service.UID), name: loadBalancerName(r.Cluster, r.Service), key: serviceKey(r.Service), cluster: r.Cluster, class: s.Class,
+		members: membersOf(r.Cluster, r.Nodes), snat: snatAutoMap,
+	}
+	if l.config.SNATDisabled {
+		d.snat = snatDisabled
+	}
+	class := l.config.classes()[s.Class]
+	if d.marking, err = l.marking(ctx, r); err != nil {
+		return d, nil, err
+	}
+	if d.poolID, err = l.views.poolID(ctx, class); err != nil {
+		findings, err := refused(err)
+		return d, findings, err
+	}
+	if d.ports, err = l.ports(ctx, r.Service, class); err != nil {
+		findings, err := refused(err)
+		return d, findings, err
+	}
+	if len(o.servers) > 0 {
+		findings = append(findings, d.settle(o, s.Class)...)
+	}
+	if slices.ContainsFunc(d.ports, func(p wantedPort) bool { return o.server(p) == nil }) {
+		err = l.lbService(ctx, &d)
+	}
+	return d, findings, err
+}
+
+// settle makes the class that a load balancer was created with count: its address stays where it is.
+func (d *desired) settle(o observation, asked string) []services.Finding {
+	class, pool := o.servers[0].tag(scopeClass), o.servers[0].tag(scopePool)
+	if class != "" {
+		d.class = class
+	}
+	changed := pool != "" && pool != d.poolID
+	if pool != "" {
+		d.poolID = pool
+	}
+	if !changed {
+		return nil
+	}
+	return []services.Finding{services.Warning(eventFixed,
+		"annotation %s: the address stays in the pool %s, which it was taken from for the class %s; class %s counts for the application profiles alone",
+		annotationClass, pool, d.class, asked)}
+}
+
+// ports are those of a Service, with the application profiles of its class.
+func (l *loadBalancers) ports(ctx context.Context, service *v1.Service, class loadBalancerClass) (list []wantedPort, err error) {
+	for _, p := range service.Spec.Ports {
+		port := wantedPort{Protocol: protocolOf(p), Port: p.Port, NodePort: p.NodePort}
+		path, name, kind := class.TCPAppProfilePath, class.TCPAppProfileName, typeTCPProfile
+		if port.Protocol == v1.ProtocolUDP {
+			path, name, kind = class.UDPAppProfilePath, class.UDPAppProfileName, typeUDPProfile
+		}
+		if port.Profile, err = l.views.profile(ctx, path, name, kind); err != nil {
+			return nil, err
+		}
+		list = append(list, port)
+	}
+	return list, nil
+}
+
+// lbService finds the load balancer service that a new virtual server belongs to, or describes the one that is to be made.
+func (l *loadBalancers) lbService(ctx context.Context, d *desired) error {
+	c := l.config
+	if c.LBServiceID != "" {
+		s, err := l.views.services.Get(ctx, c.LBServiceID, inventory.Query{MaxAge: namedMaxAge, MaxMissAge: newMaxAge})
+		if err != nil {
+			return fmt.Errorf("the load balancer service of the section loadBalancer: %w", err)
+		}
+		if c.Tier1GatewayPath != "" && s.ConnectivityPath != c.Tier1GatewayPath {
+			return fmt.Errorf("load balancer service %q is configured for router %q not %q", s.ID, s.ConnectivityPath, c.Tier1GatewayPath)
+		}
+		d.service = pathOf(pathServices, s)
+		return nil
+	}
+	q := inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: newMaxAge}
+	found, err := l.views.services.Find(ctx, indexGateway, c.Tier1GatewayPath, q)
+	if err == nil && len(found) == 0 {
+		found, err = l.ownServices(ctx, d.cluster, q)
+	}
+	if err != nil {
+		return err
+	}
+	if len(found) > 0 {
+		byID(found)
+		d.service = pathOf(pathServices, found[0])
+		return nil
+	}
+	mark, err := l.cluster.Mark(ctx)
+	if err != nil {
+		return err
+	}
+	m := marking{owner: d.marking.owner, cluster: d.cluster, extra: d.marking.extra}
+	if mark != "" {
+		m.marks = []string{mark}
+	}
+	enabled := true
+	d.newService = &lbService{
+		ConnectivityPath: c.Tier1GatewayPath, Size: c.Size, Enabled: &enabled, nsxObject: nsxObject{
+			ID: objectID("load balancer service", mark, d.cluster, c.Tier1GatewayPath), ResourceType: typeService, DisplayName: "cluster:" + d.cluster,
+			Description: fmt.Sprintf("virtual server pool for cluster %s created by %s", d.cluster, appName), Tags: m.tags(nil),
+		},
+	}
+	d.service = pathOf(pathServices, d.newService)
+	return nil
+}
+
+// ownServices are the load balancer services that this cluster made: with its tags, and without another cluster's mark.
+func (l *loadBalancers) ownServices(ctx context.Context, cluster string, q inventory.Query) ([]*lbService, error) {
+	mark, err := l.cluster.Mark(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found, err := l.views.services.Find(ctx, indexService, tagIndex(l.config.owner(), cluster, ""), q)
+	return slices.DeleteFunc(slices.Clone(found), func(s *lbService) bool { return ownership.Foreign(mark, marksOf(s)) }), err
+}
+
+// Complete implements services.Reconciler: what was written is in force before the Service shows its address.
+func (l *loadBalancers) Complete(ctx context.Context, r *services.Request, o observation, _ desired) (observation, error) {
+	shown := slices.ContainsFunc(r.Service.Status.LoadBalancer.Ingress, func(in v1.LoadBalancerIngress) bool { return in.IP == o.address })
+	for _, s := range o.servers {
+		path := pathOf(pathServers, s)
+		if shown && !l.isUnrealized(r.Service, path) {
+			continue
+		}
+		state, why, err := l.stateOf(ctx, path)
+		switch {
+		case err != nil:
+			return o, err
+		case state == stateError:
+			r.Report(services.Warning(eventNotRealized, "NSX cannot put %s in force: %s", nsxTitle(kindServer, s), why))
+			return o, fmt.Errorf("NSX cannot put %s in force: %s", nsxTitle(kindServer, s), why)
+		case state != stateRealized:
+			l.noteUnrealized(r.Service, path)
+			return o, cloudproviderapi.NewRetryError("NSX is putting "+nsxTitle(kindServer, s)+" in force", realizePause)
+		}
+		l.noteRealized(r.Service, path)
+	}
+	return o, nil
+}
+
+// stateOf returns the state of what NSX made of an object, and why it failed.
+func (l *loadBalancers) stateOf(ctx context.Context, path string) (state, why string, err error) {
+	entities, err := l.nsx.realized(ctx, path)
+	for _, e := range entities {
+		switch e.State {
+		case stateError:
+			return stateError, e.why(), nil
+		case stateRealized:
+			if state == "" {
+				state = stateRealized
+			}
+		default:
+			state = e.State
+		}
+	}
+	return state, "", err
+}
+
+func (l *loadBalancers) noteUnrealized(service *v1.Service, path string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key := serviceKey(service)
+	if l.unrealized[key] == nil {
+		l.unrealized[key] = map[string]bool{}
+	}
+	l.unrealized[key][path] = true
+}
+
+func (l *loadBalancers) noteRealized(service *v1.Service, path string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.unrealized[serviceKey(service)], path)
+}
+
+func (l *loadBalancers) isUnrealized(service *v1.Service, path string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.unrealized[serviceKey(service)][path]
+}
+
+func (l *loadBalancers) forget(service *v1.Service) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.unrealized, serviceKey(service))
+}
+
+// Status implements services.Reconciler.
+func (l *loadBalancers) Status(_ services.Request, o observation, _ desired) (*v1.LoadBalancerStatus, error) {
+	if o.address == "" || len(o.servers) == 0 {
+		return nil, errors.New("the load balancer has no address yet")
+	}
+	return statusOf(o), nil
+}
+
+func statusOf(o observation) *v1.LoadBalancerStatus {
+	return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{IP: o.address}}}
+}
+
+// Exists implements services.Reconciler.
+func (l *loadBalancers) Exists(_ context.Context, _ services.Request, o observation) (*v1.LoadBalancerStatus, bool, error) {
+	if len(o.servers) == 0 {
+		return &v1.LoadBalancerStatus{}, !o.empty(), nil
+	}
+	return statusOf(o), true, nil
+}
+
+// check makes a cheap authenticated read, and looks whether the pools of all classes exist.
+func (l *loadBalancers) check(ctx context.Context) error {
+	classes := l.config.classes()
+	if _, err := l.views.ipPools.All(ctx, inventory.Query{MaxAge: updateMaxAge}); err != nil {
+		return err
+	}
+	var problems []error
+	for _, name := range slices.Sorted(maps.Keys(classes)) {
+		if _, err := l.views.poolID(ctx, classes[name]); err != nil {
+			problems = append(problems, fmt.Errorf("class %s: %w", name, err))
+		}
+	}
+	return errors.Join(problems...)
+}

@@ -1,0 +1,507 @@
+package vsphere
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+)
+
+// This file decides and calls nobody: what NSX should have for a Service, and what differs from what it has.
+
+// appName is what the cloud's own controller calls itself: the owner in the tags of its objects, and part of descriptions.
+const appName = "vsphere-cloud-controller-manager"
+
+// Scopes of tags.
+const (
+	scopeOwner   = "owner"
+	scopeCluster = "cluster"
+	scopeService = "service"
+	scopePort    = "port"
+	scopePool    = "ippoolid"
+	scopeClass   = "lbclass"
+	// scopeMark is ours: the marks by which clusters with one name are told apart.
+	scopeMark = "anyccm"
+)
+
+// Kinds of address translation.
+const (
+	snatAutoMap  = "LBSnatAutoMap"
+	snatDisabled = "LBSnatDisabled"
+)
+
+const memberEnabled = "ENABLED"
+
+// marking is what the objects of a Service are marked with.
+type marking struct {
+	owner, cluster, service string
+	// extra are the configured tags; marks are ours.
+	extra map[string]string
+	marks []string
+}
+
+func (c loadBalancerConfig) owner() string { return cmp.Or(c.Tags[scopeOwner], appName) }
+
+// tags are those of an object, in the order of their scopes. Those that an object has by itself win over configured ones.
+func (m marking) tags(own map[string]string) []nsxTag {
+	all := maps.Clone(m.extra)
+	if all == nil {
+		all = map[string]string{}
+	}
+	all[scopeOwner], all[scopeCluster] = m.owner, m.cluster
+	if m.service != "" {
+		all[scopeService] = m.service
+	}
+	maps.Copy(all, own)
+	var list []nsxTag
+	for _, scope := range slices.Sorted(maps.Keys(all)) {
+		list = append(list, nsxTag{Scope: scope, Tag: all[scope]})
+	}
+	return m.marked(list)
+}
+
+// marked adds the marks that are missing among tags, as far as there is room. Marks of a Service that is gone are replaced.
+func (m marking) marked(tags []nsxTag) []nsxTag {
+	if len(m.marks) == 0 {
+		return tags
+	}
+	kept := slices.DeleteFunc(slices.Clone(tags), func(t nsxTag) bool { return t.Scope == scopeMark })
+	if len(kept)+len(m.marks) > maxTags {
+		return tags
+	}
+	for _, mark := range m.marks {
+		kept = append(kept, nsxTag{Scope: scopeMark, Tag: mark})
+	}
+	return kept
+}
+
+// marksOf are our marks on an object.
+func marksOf(o object) []string {
+	var marks []string
+	for _, t := range o.common().Tags {
+		if t.Scope == scopeMark {
+			marks = append(marks, t.Tag)
+		}
+	}
+	return marks
+}
+
+// serviceKey is what the tag of a Service says.
+func serviceKey(service *v1.Service) string { return service.Namespace + "/" + service.Name }
+
+// loadBalancerName is the display name of the objects of a Service.
+func loadBalancerName(cluster string, service *v1.Service) string {
+	return "cluster:" + cluster + ":" + serviceKey(service)
+}
+
+// objectID is the identity that an object gets which is made for a Service: always the same, so that a creation whose answer was lost
+// is not made twice. It has the form of a UUID, as those of the cloud's own controller have.
+func objectID(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	sum[6], sum[8] = sum[6]&0x0f|0x80, sum[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", sum[0:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
+}
+
+// Collections of objects.
+const (
+	pathServices    = "/infra/lb-services"
+	pathServers     = "/infra/lb-virtual-servers"
+	pathPools       = "/infra/lb-pools"
+	pathMonitors    = "/infra/lb-monitor-profiles"
+	pathAppProfiles = "/infra/lb-app-profiles"
+	pathIPPools     = "/infra/ip-pools"
+)
+
+// wantedPort is a port of a Service.
+type wantedPort struct {
+	Protocol       v1.Protocol
+	Port, NodePort int32
+	// Profile is the path of the application profile.
+	Profile string
+}
+
+// key is what the tag of a port says.
+func (p wantedPort) key() string { return fmt.Sprintf("%s/%d", p.Protocol, p.Port) }
+
+func (p wantedPort) number() string { return strconv.Itoa(int(p.Port)) }
+
+func (p wantedPort) nodePort() string { return strconv.Itoa(int(p.NodePort)) }
+
+// member is a node behind a load balancer. Its address is empty while the Node has none.
+type member struct{ name, address string }
+
+// membersOf are the nodes with their first internal addresses, in the order of their names.
+func membersOf(cluster string, nodes []*v1.Node) []member {
+	var list []member
+	for _, n := range nodes {
+		if n.Spec.ProviderID == "" {
+			continue // it is not initialized; the framework comes back when it is
+		}
+		list = append(list, member{name: cluster + ":" + n.Name, address: internalAddress(n)})
+	}
+	slices.SortFunc(list, func(a, b member) int { return strings.Compare(a.name, b.name) })
+	return list
+}
+
+func internalAddress(n *v1.Node) string {
+	for _, a := range n.Status.Addresses {
+		if a.Type != v1.NodeInternalIP {
+			continue
+		}
+		if ip, err := netip.ParseAddr(a.Address); err == nil {
+			return ip.String()
+		}
+	}
+	return ""
+}
+
+// mergeMembers returns the members of a pool as they should be: those that stay in their order and as they are, then the new ones.
+// A node that shows no address at the moment keeps the one that it had. changed is false where the pool has them already.
+func mergeMembers(existing []poolMember, wanted []member) (merged []poolMember, changed bool) {
+	addresses, unknown := map[string]string{}, map[string]bool{}
+	for _, m := range wanted {
+		if m.address == "" {
+			unknown[m.name] = true
+			continue
+		}
+		if _, twice := addresses[m.address]; !twice {
+			addresses[m.address] = m.name
+		}
+	}
+	for _, m := range existing {
+		if _, stays := addresses[m.IPAddress]; !stays && !unknown[m.DisplayName] {
+			changed = true
+			continue
+		}
+		delete(addresses, m.IPAddress)
+		merged = append(merged, m)
+	}
+	for _, m := range wanted {
+		if m.address == "" || addresses[m.address] != m.name {
+			continue
+		}
+		delete(addresses, m.address)
+		merged, changed = append(merged, poolMember{AdminState: memberEnabled, DisplayName: m.name, IPAddress: m.address}), true
+	}
+	return merged, changed
+}
+
+// observation is what NSX has for a Service.
+type observation struct {
+	allocations []*ipAllocation
+	servers     []*virtualServer
+	pools       []*serverPool
+	monitors    []*monitorProfile
+	// address is that of the virtual servers, or of the allocation where there are none yet.
+	address string
+}
+
+func (o observation) empty() bool {
+	return len(o.allocations)+len(o.servers)+len(o.pools)+len(o.monitors) == 0
+}
+
+// objects are all that was observed.
+func (o observation) objects() []object {
+	var all []object
+	for _, x := range o.servers {
+		all = append(all, x)
+	}
+	for _, x := range o.pools {
+		all = append(all, x)
+	}
+	for _, x := range o.monitors {
+		all = append(all, x)
+	}
+	for _, x := range o.allocations {
+		all = append(all, x)
+	}
+	return all
+}
+
+// only returns what is true of is.
+func (o observation) only(is func(object) bool) observation {
+	return observation{
+		allocations: keep(o.allocations, is), servers: keep(o.servers, is), pools: keep(o.pools, is), monitors: keep(o.monitors, is),
+	}.addressed()
+}
+
+func keep[T object](list []T, is func(object) bool) []T {
+	var kept []T
+	for _, x := range list {
+		if is(x) {
+			kept = append(kept, x)
+		}
+	}
+	return kept
+}
+
+// addressed fills in the address: that of the virtual servers, which are in force.
+func (o observation) addressed() observation {
+	o.address = ""
+	if len(o.servers) > 0 {
+		o.address = o.servers[0].IPAddress
+	} else if len(o.allocations) > 0 {
+		o.address = o.allocations[0].address()
+	}
+	return o
+}
+
+// server returns the virtual server of a port: that with its tag, which listens on it.
+func (o observation) server(p wantedPort) *virtualServer {
+	return first(o.servers, func(s *virtualServer) bool {
+		return s.tag(scopePort) == p.key() && len(s.Ports) == 1 && s.Ports[0] == p.number()
+	})
+}
+
+// pool returns the pool of a port: that of its virtual server, if it has its tag, else another one with its tag.
+func (o observation) pool(p wantedPort) *serverPool {
+	path := ""
+	if s := o.server(p); s != nil {
+		path = s.PoolPath
+	}
+	tagged := func(x *serverPool) bool { return x.tag(scopePort) == p.key() }
+	if used := first(o.pools, func(x *serverPool) bool { return tagged(x) && pathOf(pathPools, x) == path }); used != nil {
+		return used
+	}
+	return first(o.pools, tagged)
+}
+
+// monitor returns the health check of a port, in the same way.
+func (o observation) monitor(p wantedPort) *monitorProfile {
+	var paths []string
+	if x := o.pool(p); x != nil {
+		paths = x.Monitors
+	}
+	tagged := func(x *monitorProfile) bool { return x.tag(scopePort) == p.key() }
+	if used := first(o.monitors, func(x *monitorProfile) bool {
+		return tagged(x) && slices.Contains(paths, pathOf(pathMonitors, x))
+	}); used != nil {
+		return used
+	}
+	return first(o.monitors, tagged)
+}
+
+func first[T object](list []T, is func(T) bool) (none T) {
+	if i := slices.IndexFunc(list, is); i >= 0 {
+		return list[i]
+	}
+	return none
+}
+
+func pathOf(collection string, o object) string { return collection + "/" + o.common().ID }
+
+// desired is what a Service wants.
+type desired struct {
+	uid     string
+	name    string
+	key     string
+	cluster string
+	class   string
+	poolID  string
+	ports   []wantedPort
+	members []member
+	snat    string
+	marking marking
+	// service is the path of the load balancer service where a virtual server is to be made; newService is one that must be made first.
+	service    string
+	newService *lbService
+}
+
+// tagsOf are the tags of an object of a port.
+func (d desired) tagsOf(p wantedPort) []nsxTag {
+	return d.marking.tags(map[string]string{scopePort: p.key()})
+}
+
+func (d desired) newMonitor(p wantedPort) *monitorProfile {
+	return &monitorProfile{MonitorPort: int(p.NodePort), nsxObject: nsxObject{
+		ID: objectID(d.uid, "monitor", p.key()), ResourceType: typeTCPMonitor,
+		DisplayName: fmt.Sprintf("%s:%d", d.name, p.NodePort), Tags: d.tagsOf(p),
+		Description: fmt.Sprintf("tcp monitor for cluster %s, service %s, port %d created by %s", d.cluster, d.key, p.NodePort, appName),
+	}}
+}
+
+func (d desired) newPool(p wantedPort, monitors []string) *serverPool {
+	members, _ := mergeMembers(nil, d.members)
+	return &serverPool{SNAT: &snatTranslation{Type: d.snat}, Members: members, Monitors: monitors, nsxObject: nsxObject{
+		ID: objectID(d.uid, "pool", p.key()), ResourceType: typePool, DisplayName: d.name, Tags: d.tagsOf(p),
+		Description: fmt.Sprintf("pool for cluster %s, service %s created by %s", d.cluster, d.key, appName),
+	}}
+}
+
+func (d desired) newServer(p wantedPort, address, pool string) *virtualServer {
+	enabled := true
+	return &virtualServer{
+		Enabled: &enabled, IPAddress: address, Ports: []string{p.number()}, MemberPorts: []string{p.nodePort()},
+		ApplicationProfile: p.Profile, PoolPath: pool, ServicePath: d.service, nsxObject: nsxObject{
+			ID: objectID(d.uid, "virtual server", p.key()), ResourceType: typeVirtualServer, DisplayName: d.name,
+			Description: fmt.Sprintf("virtual server for cluster %s, service %s created by %s", d.cluster, d.key, appName),
+			Tags:        d.marking.tags(map[string]string{scopePort: p.key(), scopePool: d.poolID, scopeClass: d.class}),
+		},
+	}
+}
+
+// revision is one object that is to be changed, and how.
+type revision struct {
+	object object
+	kind   string
+	reason string
+	server *wantedPort
+	pool   *poolChange
+	port   int
+}
+
+// poolChange is what a pool should have; monitors is nil where they stay.
+type poolChange struct {
+	members  []member
+	monitors *[]string
+}
+
+// plan is what is to be done for a Service, in this order.
+type plan struct {
+	allocate bool
+	create   []object
+	revise   []revision
+	remove   []object
+}
+
+// diff computes what brings NSX from what was observed to what is desired.
+func diff(o observation, d desired) plan {
+	var p plan
+	kept := map[string]bool{}
+	for _, port := range d.ports {
+		var monitors []string
+		if port.Protocol == v1.ProtocolTCP {
+			monitors = []string{p.monitor(o, d, port, kept)}
+		}
+		pool := p.pool(o, d, port, monitors, kept)
+		p.server(o, d, port, pool, kept)
+	}
+	for _, x := range o.objects() {
+		if _, address := x.(*ipAllocation); !address && !kept[x.common().ID] {
+			p.remove = append(p.remove, x)
+		}
+	}
+	for _, a := range o.allocations {
+		if o.address != "" && a.address() != "" && a.address() != o.address {
+			p.remove = append(p.remove, a) // nothing listens on it: a class was changed, or two tries made one each
+		}
+	}
+	return p
+}
+
+func (p *plan) monitor(o observation, d desired, port wantedPort, kept map[string]bool) string {
+	m := o.monitor(port)
+	if m == nil {
+		m = d.newMonitor(port)
+		p.create = append(p.create, m)
+	} else if m.MonitorPort != int(port.NodePort) {
+		p.revise = append(p.revise, revision{
+			object: m, kind: kindMonitor, port: int(port.NodePort), reason: fmt.Sprintf("check node port %d instead of %d", port.NodePort, m.MonitorPort),
+		})
+	}
+	kept[m.ID] = true
+	return pathOf(pathMonitors, m)
+}
+
+func (p *plan) pool(o observation, d desired, port wantedPort, monitors []string, kept map[string]bool) string {
+	x := o.pool(port)
+	if x == nil {
+		x = d.newPool(port, monitors)
+		p.create = append(p.create, x)
+	} else if reason := poolDiffers(x, poolChange{d.members, &monitors}); reason != "" {
+		p.revise = append(p.revise, revision{object: x, kind: kindPool, pool: &poolChange{d.members, &monitors}, reason: reason})
+	}
+	kept[x.ID] = true
+	return pathOf(pathPools, x)
+}
+
+func (p *plan) server(o observation, d desired, port wantedPort, pool string, kept map[string]bool) {
+	s := o.server(port)
+	switch {
+	case s != nil:
+		if reason := serverDiffers(s, port, pool); reason != "" {
+			p.revise = append(p.revise, revision{object: s, kind: kindServer, server: &port, reason: reason})
+		}
+	case o.address == "":
+		p.allocate = true
+		return
+	default:
+		if d.newService != nil && !slices.Contains(p.create, object(d.newService)) {
+			p.create = append(p.create, d.newService)
+		}
+		s = d.newServer(port, o.address, pool)
+		p.create = append(p.create, s)
+	}
+	kept[s.ID] = true
+}
+
+// poolDiffers says what is to be changed of a pool, or "".
+func poolDiffers(x *serverPool, want poolChange) string {
+	var reasons []string
+	if merged, changed := mergeMembers(x.Members, want.members); changed {
+		reasons = append(reasons, fmt.Sprintf("%d members instead of %d", len(merged), len(x.Members)))
+	}
+	if want.monitors != nil && !sameSet(x.Monitors, *want.monitors) {
+		reasons = append(reasons, "its health check")
+	}
+	return strings.Join(reasons, ", ")
+}
+
+func (c poolChange) apply(x *serverPool) {
+	x.Members, _ = mergeMembers(x.Members, c.members)
+	if c.monitors != nil {
+		x.Monitors = *c.monitors
+	}
+}
+
+// serverDiffers says what is to be changed of a virtual server, or "".
+func serverDiffers(s *virtualServer, port wantedPort, pool string) string {
+	var reasons []string
+	if len(s.MemberPorts) != 1 || s.MemberPorts[0] != port.nodePort() {
+		reasons = append(reasons, fmt.Sprintf("node port %d", port.NodePort))
+	}
+	if s.PoolPath != pool {
+		reasons = append(reasons, "its pool")
+	}
+	if port.Profile != "" && s.ApplicationProfile != port.Profile {
+		reasons = append(reasons, "application profile "+port.Profile)
+	}
+	return strings.Join(reasons, ", ")
+}
+
+func sameSet(a, b []string) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}
+
+// unserved are what a Service asks for that NSX's load balancer does not do.
+func unserved(service *v1.Service) []services.Finding {
+	var found []services.Finding
+	say := func(reason, text string) { found = append(found, services.Warning(reason, "%s", text)) }
+	s := service.Spec
+	if s.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal {
+		say(eventFieldIgnored, "spec.externalTrafficPolicy: Local has no effect on the load balancer: NSX sends to the node ports of all nodes, takes TCP ports out "+
+			"of nodes without endpoints by their health check alone, and UDP ports not at all")
+	}
+	if len(s.LoadBalancerSourceRanges) > 0 {
+		say(eventSourceRanges, "spec.loadBalancerSourceRanges has no effect on the load balancer: NSX's lets every client in; restrict clients by the "+
+			"distributed firewall or a network policy")
+	}
+	if s.SessionAffinity == v1.ServiceAffinityClientIP {
+		say(eventFieldIgnored, "spec.sessionAffinity: ClientIP counts between nodes and Pods alone: the load balancer picks a node for each connection")
+	}
+	if s.LoadBalancerIP != "" { //nolint:staticcheck // deprecated, and still set
+		say(eventFieldIgnored, "spec.loadBalancerIP has no effect: the address comes from the pool of the Service's class")
+	}
+	if len(s.IPFamilies) > 1 {
+		say(eventSingleStack, "the load balancer has one address only, of the family of its class's pool")
+	}
+	return found
+}

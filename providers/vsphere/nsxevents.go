@@ -1,0 +1,46 @@
+package vsphere
+
+import "github.com/anyccm/cloud-controller-manager/registry/events"
+
+// Reasons of the events that load balancers and routes write.
+const (
+	eventConfigError  = "LoadBalancerConfigError"
+	eventIgnored      = "LoadBalancerAnnotationIgnored"
+	eventFixed        = "LoadBalancerAnnotationFixed"
+	eventSourceRanges = "LoadBalancerSourceRangesIgnored"
+	eventSingleStack  = "LoadBalancerSingleStack"
+	// eventFieldIgnored: a field of the Service has no effect on NSX.
+	eventFieldIgnored = "LoadBalancerFieldIgnored"
+	// eventNoAddress: the pool has no free address.
+	eventNoAddress = "LoadBalancerAddressPoolExhausted"
+	// eventNotRealized: NSX took the intent, and cannot make it so.
+	eventNotRealized = "LoadBalancerNotRealized"
+	// eventRouteNotRealized: the same for a route.
+	eventRouteNotRealized = "RouteNotRealized"
+)
+
+// nsxEventRows are the events about NSX that this provider alone writes.
+func nsxEventRows() []events.Row {
+	return []events.Row{
+		{
+			On: "Service", Reason: eventFieldIgnored, Type: "Warning",
+			What: "A field of the Service has no effect on NSX's load balancer; the message says which, and what happens instead.",
+			Do:   "Remove the field, or accept what the message says.",
+		},
+		{
+			On: "Service", Reason: eventNoAddress, Type: "Warning",
+			What: "The IP pool of the Service's class has no free address. The allocation that failed was taken back.",
+			Do:   "Enlarge the pool in NSX, or choose another class by `loadbalancer.vmware.io/class`.",
+		},
+		{
+			On: "Service", Reason: eventNotRealized, Type: "Warning",
+			What: "NSX accepted an object of the load balancer, and cannot put it in force; the message has its alarms.",
+			Do:   "Follow the alarms in NSX, such as a limit of the load balancer service's size.",
+		},
+		{
+			On: "Node", Reason: eventRouteNotRealized, Type: "Warning",
+			What: "NSX accepted the route to the node's Pods, and cannot put it in force; the message has its alarms.",
+			Do:   "Follow the alarms of the tier-1 gateway in NSX.",
+		},
+	}
+}

@@ -1,0 +1,96 @@
+package vsphere
+
+import (
+	"context"
+
+	"k8s.io/client-go/informers"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
+	"github.com/anyccm/cloud-controller-manager/registry"
+)
+
+// nsxParts are the parts of the provider that talk to NSX: none of them is there without the section nsxt.
+type nsxParts struct {
+	nsx *nsx
+	// loadBalancers and routes are nil where their sections ask for nothing.
+	loadBalancers *loadBalancers
+	routes        *routes
+}
+
+// newNSXParts makes what the configuration asks for; nil where it asks for nothing of NSX.
+func newNSXParts(c Config, in registry.Inputs) (*nsxParts, error) {
+	if !c.LoadBalancer.Enabled && c.Route.RouterPath == "" {
+		return nil, nil //nolint:nilnil // a cluster without NSX is an ordinary one
+	}
+	n, err := newNSX(c.NSXT, in)
+	if err != nil {
+		return nil, err
+	}
+	p := &nsxParts{nsx: n}
+	if c.LoadBalancer.Enabled {
+		p.loadBalancers = newLoadBalancers(c.LoadBalancer, in.Adopt, n)
+	}
+	if c.Route.RouterPath != "" {
+		if p.routes, err = newRoutes(c.Route, n); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// begin makes what the program leads known to the parts.
+func (p *nsxParts) begin(b cloudbase.Begun) {
+	if p == nil {
+		return
+	}
+	p.nsx.auth.setClient(b.Kube)
+	if p.loadBalancers != nil {
+		p.loadBalancers.Events = b.Events
+		p.loadBalancers.cluster.SetClient(b.Kube)
+	}
+	if p.routes != nil {
+		p.routes.begin(b.Kube, b.Events)
+	}
+}
+
+func (p *nsxParts) setInformers(factory informers.SharedInformerFactory) {
+	if p == nil {
+		return
+	}
+	nodes := factory.Core().V1().Nodes().Lister()
+	if p.loadBalancers != nil {
+		p.loadBalancers.cluster.SetServices(factory.Core().V1().Services().Lister())
+		p.loadBalancers.setNodes(nodes)
+	}
+	if p.routes != nil {
+		p.routes.setNodes(nodes)
+	}
+}
+
+// serviceAPI serves Services, or is nil.
+func (p *nsxParts) serviceAPI() cloudprovider.LoadBalancer {
+	if p == nil || p.loadBalancers == nil {
+		return nil
+	}
+	return p.loadBalancers
+}
+
+// routeAPI makes routes, or is nil.
+func (p *nsxParts) routeAPI() cloudprovider.Routes {
+	if p == nil || p.routes == nil {
+		return nil
+	}
+	return p.routes
+}
+
+// check makes a cheap authenticated read, and looks whether what the configuration names exists.
+func (p *nsxParts) check(ctx context.Context) error {
+	if p == nil {
+		return nil
+	}
+	if p.loadBalancers != nil {
+		return p.loadBalancers.check(ctx)
+	}
+	return p.routes.check(ctx)
+}

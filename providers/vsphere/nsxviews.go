@@ -1,0 +1,232 @@
+package vsphere
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+)
+
+const (
+	// ensureMaxAge is how old the observed state may be when a Service is reconciled. Our own writes are in it at once; the age
+	// only delays the sight of changes that somebody else made.
+	ensureMaxAge = 10 * time.Second
+	// updateMaxAge serves a change of nodes, which concerns every load balancer at about the same time.
+	updateMaxAge = 60 * time.Second
+	// newMaxAge lets one listing serve many new Services: nobody else makes what they look for.
+	newMaxAge = 3 * time.Second
+	// namedMaxAge is for what is looked up by its name: application profiles and IP pools.
+	namedMaxAge = 10 * time.Minute
+)
+
+// Kinds of objects, in messages and metrics.
+const (
+	kindServer     = "virtual server"
+	kindPool       = "pool"
+	kindMonitor    = "monitor profile"
+	kindService    = "load balancer service"
+	kindAllocation = "IP allocation"
+	kindProfile    = "application profile"
+	kindIPPool     = "IP pool"
+)
+
+// Indexes of the views.
+const (
+	indexService     = "service"
+	indexGateway     = "gateway"
+	indexLBService   = "load balancer service"
+	indexDisplayName = "name"
+)
+
+// views are what all Services read from together: one listing of each kind.
+type views struct {
+	nsx         *nsx
+	servers     *inventory.Inventory[string, *virtualServer]
+	pools       *inventory.Inventory[string, *serverPool]
+	monitors    *inventory.Inventory[string, *monitorProfile]
+	allocations *inventory.Inventory[string, *ipAllocation]
+	services    *inventory.Inventory[string, *lbService]
+	profiles    *inventory.Inventory[string, *appProfile]
+	ipPools     *inventory.Inventory[string, *ipPool]
+
+	mu sync.Mutex
+	// allocated are the IDs of the pools whose allocations are listed.
+	allocated []string
+}
+
+// tagIndex is the value of the index of a Service: owner, cluster and Service, each of which must match exactly.
+func tagIndex(owner, cluster, service string) string {
+	return owner + "\x00" + cluster + "\x00" + service
+}
+
+func byTags(o *nsxObject) []string {
+	if o.tag(scopeOwner) == "" || o.tag(scopeCluster) == "" {
+		return nil
+	}
+	return []string{tagIndex(o.tag(scopeOwner), o.tag(scopeCluster), o.tag(scopeService))}
+}
+
+// view makes the shared view of the objects of one collection.
+func view[V any, T interface {
+	*V
+	object
+}](n *nsx, kind, collection string, wrote func(known, listed T) bool, more map[string]func(T) []string) *inventory.Inventory[string, T] {
+	indexes := map[string]func(T) []string{
+		indexService:     func(o T) []string { return byTags(o.common()) },
+		indexDisplayName: func(o T) []string { return []string{o.common().DisplayName} },
+	}
+	for name, index := range more {
+		indexes[name] = index
+	}
+	return inventory.New(inventory.Source[string, T]{
+		Kind: kind, ID: func(o T) string { return o.common().ID }, Wrote: wrote, Indexes: indexes,
+		List: func(ctx context.Context) ([]T, int, error) { return nsxList[V, T](ctx, n, kind, collection) },
+		Get:  func(ctx context.Context, id string) (T, error) { return nsxGet[V, T](ctx, n, kind, collection+"/"+id) },
+	})
+}
+
+func newViews(n *nsx) *views {
+	v := &views{nsx: n}
+	v.servers = view[virtualServer](n, kindServer, pathServers, func(known, listed *virtualServer) bool {
+		return known.ApplicationProfile == listed.ApplicationProfile && known.PoolPath == listed.PoolPath &&
+			slices.Equal(known.MemberPorts, listed.MemberPorts) && slices.Equal(marksOf(known), marksOf(listed))
+	}, map[string]func(*virtualServer) []string{
+		indexLBService: func(s *virtualServer) []string { return []string{s.ServicePath} },
+		indexAddress:   func(s *virtualServer) []string { return []string{s.IPAddress} },
+	})
+	v.pools = view[serverPool](n, kindPool, pathPools, func(known, listed *serverPool) bool {
+		return sameSet(addressesOf(known), addressesOf(listed)) && sameSet(known.Monitors, listed.Monitors)
+	}, nil)
+	v.monitors = view[monitorProfile](n, kindMonitor, pathMonitors, func(known, listed *monitorProfile) bool {
+		return known.MonitorPort == listed.MonitorPort
+	}, nil)
+	v.services = view[lbService](n, kindService, pathServices, nil, map[string]func(*lbService) []string{
+		indexGateway: func(s *lbService) []string { return []string{s.ConnectivityPath} },
+	})
+	v.profiles = view[appProfile](n, kindProfile, pathAppProfiles, nil, nil)
+	v.ipPools = view[ipPool](n, kindIPPool, pathIPPools, nil, nil)
+	v.allocations = inventory.New(inventory.Source[string, *ipAllocation]{
+		Kind: kindAllocation, ID: (*ipAllocation).key, List: v.listAllocations, Get: v.getAllocation,
+		Indexes: map[string]func(*ipAllocation) []string{indexService: func(a *ipAllocation) []string { return byTags(a.common()) }},
+	})
+	return v
+}
+
+func addressesOf(p *serverPool) []string {
+	list := make([]string, len(p.Members))
+	for i, m := range p.Members {
+		list[i] = m.IPAddress
+	}
+	return list
+}
+
+// key is the identity of an allocation among all pools.
+func (a *ipAllocation) key() string { return a.pool + "/" + a.ID }
+
+func (a *ipAllocation) path() string { return allocationPath(a.pool, a.ID) }
+
+func allocationPath(pool, id string) string {
+	return pathIPPools + "/" + pool + "/ip-allocations/" + id
+}
+
+// watch makes a pool one whose allocations are listed.
+func (v *views) watch(pools ...string) {
+	v.mu.Lock()
+	added := false
+	for _, p := range pools {
+		if p != "" && !slices.Contains(v.allocated, p) {
+			v.allocated, added = append(v.allocated, p), true
+		}
+	}
+	v.mu.Unlock()
+	if added {
+		v.allocations.InvalidateAll()
+	}
+}
+
+// listAllocations lists those of all pools that are used. A pool that is gone has none.
+func (v *views) listAllocations(ctx context.Context) (all []*ipAllocation, pages int, err error) {
+	v.mu.Lock()
+	pools := slices.Clone(v.allocated)
+	v.mu.Unlock()
+	for _, pool := range pools {
+		list, n, err := nsxList[ipAllocation](ctx, v.nsx, kindAllocation, pathIPPools+"/"+pool+"/ip-allocations")
+		pages += n
+		if err != nil {
+			gone, why := v.poolGone(ctx, pool, err)
+			if !gone {
+				return nil, pages, errors.Join(err, why)
+			}
+			continue
+		}
+		for _, a := range list {
+			a.pool = pool
+		}
+		all = append(all, list...)
+	}
+	return all, max(pages, 1), nil
+}
+
+// poolGone reports whether NSX itself says that a pool does not exist, whose allocations could not be listed.
+func (v *views) poolGone(ctx context.Context, pool string, listing error) (bool, error) {
+	if said, ok := errors.AsType[*cloudapi.Error](listing); !ok || said.Status == 0 {
+		return false, nil
+	}
+	_, err := nsxGet[ipPool](ctx, v.nsx, kindIPPool, pathIPPools+"/"+pool)
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return true, nil
+	}
+	return false, err
+}
+
+func (v *views) getAllocation(ctx context.Context, key string) (*ipAllocation, error) {
+	pool, id, _ := strings.Cut(key, "/")
+	a, err := nsxGet[ipAllocation](ctx, v.nsx, kindAllocation, allocationPath(pool, id))
+	if err == nil {
+		a.pool = pool
+	}
+	return a, err
+}
+
+// profile returns the path of the application profile of a class.
+func (v *views) profile(ctx context.Context, path, name, kind string) (string, error) {
+	if path != "" {
+		return path, nil
+	}
+	found, err := v.profiles.Find(ctx, indexDisplayName, name, inventory.Query{MaxAge: namedMaxAge, MaxMissAge: newMaxAge, MaxUnlistedAge: newMaxAge})
+	if err != nil {
+		return "", err
+	}
+	found = keep(found, func(o object) bool { return o.common().ResourceType == kind })
+	switch len(found) {
+	case 0:
+		return "", fmt.Errorf("application profile named %s of type %s not found; correct the name in the section loadBalancer or the class", name, kind)
+	case 1:
+		return pathOf(pathAppProfiles, found[0]), nil
+	}
+	return "", fmt.Errorf("profile name %s for resource type %s is not unique; give its path instead", name, kind)
+}
+
+// poolID returns the ID of the IP pool of a class.
+func (v *views) poolID(ctx context.Context, c loadBalancerClass) (string, error) {
+	if c.IPPoolID != "" {
+		return c.IPPoolID, nil
+	}
+	found, err := v.ipPools.Find(ctx, indexDisplayName, c.IPPoolName, inventory.Query{MaxAge: namedMaxAge, MaxMissAge: newMaxAge, MaxUnlistedAge: newMaxAge})
+	if err != nil {
+		return "", err
+	}
+	switch len(found) {
+	case 0:
+		return "", fmt.Errorf("load balancer IP pool named %s not found; correct ipPoolName in the section loadBalancer or the class", c.IPPoolName)
+	case 1:
+		return found[0].ID, nil
+	}
+	return "", fmt.Errorf("%d IP pools are named %s; give ipPoolId instead", len(found), c.IPPoolName)
+}

@@ -1,0 +1,265 @@
+package vsphere
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/vsphere/nsxsim"
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+const (
+	nsxUser     = "admin"
+	nsxPassword = "nsx-secret"
+	clusterName = "kubernetes"
+)
+
+var (
+	service = conformance.Service
+	port    = conformance.Port
+)
+
+// nsxTestConfig is the configuration of a provider with load balancers and routes at a simulator.
+func nsxTestConfig(url string) Config {
+	return Config{
+		NSXT: nsxtConfig{Host: url, User: nsxUser, Password: schema.NewSecret(nsxPassword)},
+		LoadBalancer: loadBalancerConfig{
+			Enabled: true, Size: "SMALL", Tier1GatewayPath: nsxsim.Tier1,
+			Class: loadBalancerClass{
+				IPPoolName: nsxsim.PoolName, TCPAppProfileName: path.Base(nsxsim.TCPProfile), UDPAppProfilePath: nsxsim.UDPProfile,
+			},
+			Classes: map[string]loadBalancerClass{"dmz": {IPPoolID: nsxsim.OtherPool}},
+		},
+		Route: routeConfig{RouterPath: nsxsim.Tier1},
+	}
+}
+
+// nsxPart is the part of the provider that needs NSX alone, as a cloud of its own.
+type nsxPart struct {
+	cloudbase.Cloud
+	cloudbase.WithLoadBalancers
+	cloudbase.WithRoutes
+	parts *nsxParts
+}
+
+func newNSXPart(c Config, in registry.Inputs) (*nsxPart, error) {
+	parts, err := newNSXParts(c, in)
+	if err != nil {
+		return nil, err
+	}
+	p := &nsxPart{parts: parts}
+	p.Name, p.HTTP, p.Begin = Name, parts.nsx.http, parts.begin
+	p.ServiceAPI, p.RouteAPI, p.Check = parts.serviceAPI(), parts.routeAPI(), parts.check
+	return p, nil
+}
+
+// SetInformers implements cloudprovider.InformerUser.
+func (p *nsxPart) SetInformers(factory informers.SharedInformerFactory) {
+	p.parts.setInformers(factory)
+}
+
+// nsxWorld is that part on a simulated NSX and a fake API server, for tests of single parts.
+type nsxWorld struct {
+	*conformance.Bench
+	*nsxParts
+
+	sim     *nsxsim.Sim
+	server  *simkit.Server
+	network *simkit.Network
+	config  Config
+	cluster string
+	nodes   []*v1.Node
+}
+
+func newNSXWorld(t *testing.T, o nsxsim.Options, change func(*Config)) *nsxWorld {
+	t.Helper()
+	o.User, o.Password, o.Seed = nsxUser, nsxPassword, simkit.SeedOf(t)
+	sim, server := nsxsim.New(o)
+	w := &nsxWorld{Bench: conformance.NewBench(t), sim: sim, server: server, network: simkit.NewNetwork(), cluster: clusterName}
+	w.config = nsxTestConfig(w.network.Serve(t, server))
+	if change != nil {
+		change(&w.config)
+	}
+	w.restart()
+	return w
+}
+
+// restart makes a new provider, with nothing in memory.
+func (w *nsxWorld) restart() {
+	w.T.Helper()
+	in := conformance.Inputs(nil, nil)
+	in.Dial = w.network.Dial
+	parts, err := newNSXParts(w.config, in)
+	require.NoError(w.T, err)
+	parts.begin(cloudbase.Begun{Kube: w.Kube, Events: w.Recorder})
+	parts.loadBalancers.cluster.SetServices(w.Services())
+	parts.loadBalancers.setNodes(w.Nodes())
+	if parts.routes != nil {
+		parts.routes.setNodes(w.Nodes())
+	}
+	w.nsxParts = parts
+}
+
+// addNode adds an initialized node.
+func (w *nsxWorld) addNode(name, address string) *v1.Node {
+	n := &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-of-" + name)},
+		Spec:       v1.NodeSpec{ProviderID: "vsphere://422e4956-ad22-1139-6d72-" + fmt.Sprintf("%012d", len(w.nodes))},
+		Status:     v1.NodeStatus{Addresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: address}}},
+	}
+	w.nodes = append(w.nodes, n)
+	w.Register(n)
+	return n
+}
+
+func (w *nsxWorld) try(s *v1.Service) (*v1.LoadBalancerStatus, error) {
+	return w.loadBalancers.EnsureLoadBalancer(w.T.Context(), w.cluster, w.Current(s), w.nodes)
+}
+
+// ensure reconciles a Service, and returns it as it then is.
+func (w *nsxWorld) ensure(s *v1.Service) *v1.Service {
+	w.T.Helper()
+	status, err := w.Reconcile(w.loadBalancers, w.cluster, s, w.nodes)
+	require.NoError(w.T, err)
+	return w.SetStatus(s, status)
+}
+
+func (w *nsxWorld) update(s *v1.Service) {
+	w.T.Helper()
+	require.NoError(w.T, w.loadBalancers.UpdateLoadBalancer(w.T.Context(), w.cluster, w.Current(s), w.nodes))
+}
+
+func (w *nsxWorld) remove(s *v1.Service) error { return w.Remove(w.loadBalancers, w.cluster, s) }
+
+func (w *nsxWorld) change(s *v1.Service, change func(*v1.Service)) *v1.Service {
+	w.T.Helper()
+	now := w.Current(s)
+	change(now)
+	_, err := w.Kube.CoreV1().Services(s.Namespace).Update(w.T.Context(), now, metav1.UpdateOptions{})
+	require.NoError(w.T, err)
+	return w.Current(s)
+}
+
+func (w *nsxWorld) requireNothingRefused() {
+	w.T.Helper()
+	require.Empty(w.T, w.server.Calls().Refused, "the real API would have refused these")
+}
+
+// writes are the operations that changed something, in order.
+func (w *nsxWorld) writes() []string {
+	var list []string
+	for _, c := range w.server.Calls().Latest {
+		if c.Write {
+			list = append(list, strings.TrimPrefix(c.Operation, ""))
+		}
+	}
+	return list
+}
+
+func nsxDescription(config func() Config) registry.Provider {
+	p := Description()
+	p.Features = registry.Features{Instances: registry.CloudHasNone, LoadBalancers: registry.Done, Routes: registry.Done}
+	p.ProviderIDPrefixes, p.InstanceKey = nil, nil
+	p.Validate = func(registry.Inputs) error { return nil }
+	p.New = func(in registry.Inputs) (cloudprovider.Interface, error) { return newNSXPart(config(), in) }
+	return p
+}
+
+func TestNSXConformance(t *testing.T) {
+	t.Parallel()
+	conformance.Run(t, newNSXFixture)
+}
+
+// newNSXFixture is a cluster whose nodes are somebody else's, so that every call is one of NSX.
+func newNSXFixture(t testing.TB) *conformance.Fixture {
+	sim, server := nsxsim.New(nsxsim.Options{User: nsxUser, Password: nsxPassword, Seed: simkit.SeedOf(t), Activation: 700 * time.Millisecond})
+	network := simkit.NewNetwork()
+	config := nsxTestConfig(network.Serve(t, server))
+	return &conformance.Fixture{
+		Sim: server, Network: network, Provider: nsxDescription(func() Config { return config }),
+		Inputs: func() registry.Inputs { return conformance.Inputs(nil, nil) },
+		Routes: func() {}, Lag: sim.SetLag,
+		RefuseAccount: func() { sim.SetPassword("another") },
+		Services: map[string]conformance.Case{
+			"plain": {
+				Service: service("plain", nil, port("http", 80, 30080)),
+				Change:  func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, port("alt", 8080, 30081)) },
+			},
+			"rich": {
+				Service: richNSXService(),
+				Change: func(s *v1.Service) {
+					s.Spec.Ports = s.Spec.Ports[1:]
+					s.Spec.Ports[0].NodePort = 30777
+				},
+			},
+		},
+		Snapshot: func() string { return nsxSnapshot(t, sim) },
+	}
+}
+
+// richNSXService uses everything at once.
+func richNSXService() *v1.Service {
+	udp := port("dns", 53, 30053)
+	udp.Protocol = v1.ProtocolUDP
+	s := service("rich", map[string]string{annotationClass: "dmz"}, port("http", 80, 30080), port("https", 443, 30443), udp)
+	s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 32000
+	return s
+}
+
+// nsxSnapshot is what NSX holds for Services, less what differs from run to run.
+func nsxSnapshot(t testing.TB, sim *nsxsim.Sim) string {
+	var all strings.Builder
+	collections := []string{pathServices, pathServers, pathPools, pathMonitors}
+	for _, p := range sim.Objects(pathIPPools) {
+		collections = append(collections, p.Path+"/ip-allocations")
+	}
+	for _, c := range collections {
+		for _, o := range sim.Objects(c) {
+			if o.Tag(scopeCluster) == "" {
+				continue
+			}
+			delete(o.Fields, "ip_address")
+			if members, ok := o.Fields["members"].([]any); ok {
+				slices.SortFunc(members, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+			}
+			text, err := json.Marshal(o.Fields)
+			require.NoError(t, err)
+			all.WriteString(o.Path + string(text) + "\n")
+		}
+	}
+	return all.String()
+}
+
+// paths are those of all objects that a controller made.
+func (w *nsxWorld) paths() []string {
+	var list []string
+	for _, p := range w.sim.Paths() {
+		list = append(list, path.Dir(p))
+	}
+	return list
+}
+
+func counts(list []string) map[string]int {
+	n := map[string]int{}
+	for _, x := range list {
+		n[x]++
+	}
+	return maps.Clone(n)
+}

@@ -1,0 +1,340 @@
+package vsphere
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/record"
+	cloudprovider "k8s.io/cloud-provider"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+)
+
+// Scopes of the tags of routes.
+const (
+	scopeRouteCluster = "vsphere.k8s.io/cluster-name"
+	scopeRouteNode    = "vsphere.k8s.io/node-name"
+)
+
+const (
+	kindRoute = "static route"
+	// routesMaxAge is how old the view of the routes may be; our own writes are in it at once.
+	routesMaxAge = 30 * time.Second
+	// routePatience is for how long a new route is waited for.
+	routePatience = 10 * time.Second
+)
+
+// routes implements cloudprovider.Routes on one tier-1 gateway.
+type routes struct {
+	nsx        *nsx
+	collection string
+	view       *inventory.Inventory[string, *staticRoute]
+	cluster    *ownership.Cluster
+
+	mu     sync.Mutex
+	events record.EventRecorder
+	nodes  listers.NodeLister
+	// unrealized are the IDs of routes that were written and not seen in force yet.
+	unrealized map[string]bool
+}
+
+var _ cloudprovider.Routes = (*routes)(nil)
+
+func newRoutes(c routeConfig, n *nsx) (*routes, error) {
+	gateway, err := c.tier1()
+	if err != nil {
+		return nil, err
+	}
+	collection := tier1Prefix + gateway + "/static-routes"
+	return &routes{
+		nsx: n, collection: collection, cluster: &ownership.Cluster{}, unrealized: map[string]bool{},
+		view: view[staticRoute](n, kindRoute, collection, func(known, listed *staticRoute) bool { return known.hop() == listed.hop() }, nil),
+	}, nil
+}
+
+func (r *routes) begin(kube kubernetes.Interface, events record.EventRecorder) {
+	r.cluster.SetClient(kube)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = events
+}
+
+func (r *routes) setNodes(l listers.NodeLister) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.nodes = l
+}
+
+// check makes a cheap authenticated read.
+func (r *routes) check(ctx context.Context) error {
+	_, err := r.view.All(ctx, inventory.Query{MaxAge: routesMaxAge})
+	return err
+}
+
+func (r *routes) nodesByName() (map[string]*v1.Node, error) {
+	r.mu.Lock()
+	lister := r.nodes
+	r.mu.Unlock()
+	if lister == nil {
+		return nil, errors.New("the nodes are not known yet")
+	}
+	list, err := lister.List(labels.Everything())
+	byName := map[string]*v1.Node{}
+	for _, n := range list {
+		byName[n.Name] = n
+	}
+	return byName, err
+}
+
+// hop is the address that a route leads to, or "" where it leads to several.
+func (s *staticRoute) hop() string {
+	if len(s.NextHops) != 1 {
+		return ""
+	}
+	return s.NextHops[0].IPAddress
+}
+
+// own are the routes of this cluster: with its name in the tag, and without another cluster's mark.
+func (r *routes) own(ctx context.Context, cluster string, age time.Duration) ([]*staticRoute, error) {
+	mark, err := r.cluster.Mark(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, err := r.view.All(ctx, inventory.Query{MaxAge: age})
+	if err != nil {
+		return nil, err
+	}
+	own := keep(all, func(o object) bool {
+		c := o.common()
+		return c.tag(scopeRouteCluster) == cluster && c.tag(scopeRouteNode) != "" && !ownership.Foreign(mark, marksOf(o))
+	})
+	byID(own)
+	return own, nil
+}
+
+// ListRoutes implements cloudprovider.Routes. A route that leads to an address which its node does not have any more, or that is
+// not in force, is not shown: the framework makes it again, and with it what is wrong.
+func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovider.Route, error) {
+	nodes, err := r.nodesByName()
+	if err != nil {
+		return nil, err
+	}
+	own, err := r.own(ctx, cluster, routesMaxAge)
+	if err != nil {
+		return nil, err
+	}
+	list := []*cloudprovider.Route{}
+	for _, s := range own {
+		name := s.tag(scopeRouteNode)
+		node := nodes[name]
+		if node != nil && (r.isUnrealized(s.ID) || !leadsTo(s, node)) && slices.Contains(cidrsOf(node), s.Network) {
+			continue
+		}
+		shown := &cloudprovider.Route{Name: s.ID, TargetNode: types.NodeName(name), DestinationCIDR: s.Network}
+		if node != nil {
+			shown.TargetNodeAddresses = node.Status.Addresses
+		}
+		list = append(list, shown)
+	}
+	return list, nil
+}
+
+func cidrsOf(n *v1.Node) []string {
+	if len(n.Spec.PodCIDRs) == 0 && n.Spec.PodCIDR != "" {
+		return []string{n.Spec.PodCIDR}
+	}
+	return n.Spec.PodCIDRs
+}
+
+// leadsTo reports whether a route leads to the address of a node. A node that shows none says nothing.
+func leadsTo(s *staticRoute, node *v1.Node) bool {
+	address, err := hopOf(node.Name, node.Status.Addresses, s.Network)
+	return err != nil || address == s.hop()
+}
+
+// hopOf is the first internal address of a node, then the first external one, of the family of a destination.
+func hopOf(node string, addresses []v1.NodeAddress, destination string) (string, error) {
+	prefix, err := netip.ParsePrefix(destination)
+	if err != nil {
+		return "", fmt.Errorf("the destination of a route: %w", err)
+	}
+	family := "IPv6"
+	if prefix.Addr().Is4() {
+		family = "IPv4"
+	}
+	var all []string
+	for _, kind := range []v1.NodeAddressType{v1.NodeInternalIP, v1.NodeExternalIP} {
+		for _, a := range addresses {
+			ip, err := netip.ParseAddr(a.Address)
+			if a.Type != kind || err != nil {
+				continue
+			}
+			if ip.Is4() == prefix.Addr().Is4() {
+				return ip.String(), nil
+			}
+			all = append(all, a.Address)
+		}
+	}
+	if len(all) == 0 {
+		return "", fmt.Errorf("node %s has neither InternalIP nor ExternalIP", node)
+	}
+	return "", fmt.Errorf("node %s does not have any %s address (available IPs: %s)", node, family, strings.Join(all, ", "))
+}
+
+// CreateRoute implements cloudprovider.Routes. A route of the node to the destination that exists is corrected.
+func (r *routes) CreateRoute(ctx context.Context, cluster, hint string, wanted *cloudprovider.Route) error {
+	node := string(wanted.TargetNode)
+	nodes, err := r.nodesByName()
+	if err != nil {
+		return err
+	}
+	known, addresses := nodes[node], wanted.TargetNodeAddresses
+	if known != nil {
+		addresses = known.Status.Addresses
+	}
+	hop, err := hopOf(node, addresses, wanted.DestinationCIDR)
+	if err != nil {
+		return err
+	}
+	own, err := r.own(ctx, cluster, routesMaxAge)
+	if err != nil {
+		return err
+	}
+	s := first(own, func(s *staticRoute) bool { return s.tag(scopeRouteNode) == node && s.Network == wanted.DestinationCIDR })
+	if s == nil || s.hop() != hop {
+		if s, err = r.write(ctx, cluster, hint, node, wanted.DestinationCIDR, hop, s); err != nil {
+			return err
+		}
+	} else if !r.isUnrealized(s.ID) {
+		return nil
+	}
+	return r.await(ctx, known, s)
+}
+
+// write makes a route, or leads one to another address.
+func (r *routes) write(ctx context.Context, cluster, hint, node, destination, hop string, now *staticRoute) (*staticRoute, error) {
+	mark, err := r.cluster.Mark(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &staticRoute{Network: destination, NextHops: []nextHop{{IPAddress: hop}}, nsxObject: nsxObject{
+		ID: hint + "_" + strings.ReplaceAll(destination, "/", "_"), DisplayName: cluster + "_" + node + "_" + destination,
+		Tags: []nsxTag{{Scope: scopeRouteCluster, Tag: cluster}, {Scope: scopeRouteNode, Tag: node}},
+	}}
+	if mark != "" {
+		s.Tags = append(s.Tags, nsxTag{Scope: scopeMark, Tag: mark})
+	}
+	if now != nil {
+		s.ID = now.ID
+	} else if err := r.vacant(ctx, s.ID, mark, cluster); err != nil {
+		return nil, err
+	}
+	klog.InfoS("Changing route", "gateway", r.collection, "route", s.ID, "destination", destination, "nextHop", hop)
+	r.noteUnrealized(s.ID)
+	if err := r.nsx.patch(ctx, kindRoute, pathOf(r.collection, s), s); err != nil {
+		r.view.Invalidate(s.ID)
+		return nil, cloudapi.NotAbsence(err)
+	}
+	r.view.Put(s)
+	return s, nil
+}
+
+// vacant refuses the ID of a route that is somebody else's.
+func (r *routes) vacant(ctx context.Context, id, mark, cluster string) error {
+	there, known := r.view.Peek(id)
+	if !known {
+		return nil
+	}
+	if ownership.Foreign(mark, marksOf(there)) || there.tag(scopeRouteCluster) != cluster {
+		return fmt.Errorf("static route %s of %s is not this cluster's; remove it, or give the clusters different names (--cluster-name)", id, r.collection)
+	}
+	return nil
+}
+
+// await waits until NSX has put a route in force.
+func (r *routes) await(ctx context.Context, node *v1.Node, s *staticRoute) error {
+	path := pathOf(r.collection, s)
+	return services.Patiently(ctx, routePatience, func() error {
+		entities, err := r.nsx.realized(ctx, path)
+		if err != nil {
+			return err
+		}
+		for _, e := range entities {
+			switch e.State {
+			case stateError:
+				err := fmt.Errorf("NSX cannot put the route to %s in force: %s", s.Network, e.why())
+				r.report(node, err)
+				return err
+			case stateRealized:
+				r.noteRealized(s.ID)
+				return nil
+			}
+		}
+		return cloudproviderapi.NewRetryError("waiting for static route "+path, realizePause)
+	})
+}
+
+func (r *routes) report(node *v1.Node, err error) {
+	r.mu.Lock()
+	recorder := r.events
+	r.mu.Unlock()
+	if recorder != nil && node != nil {
+		recorder.Event(node, v1.EventTypeWarning, eventRouteNotRealized, err.Error())
+	}
+}
+
+// DeleteRoute implements cloudprovider.Routes. Only a route of this cluster is deleted, by what it is now.
+func (r *routes) DeleteRoute(ctx context.Context, cluster string, unwanted *cloudprovider.Route) error {
+	own, err := r.own(ctx, cluster, routesMaxAge)
+	if err != nil {
+		return err
+	}
+	for _, s := range own {
+		named := s.ID == unwanted.Name || unwanted.Name == ""
+		if !named || s.Network != unwanted.DestinationCIDR || s.tag(scopeRouteNode) != string(unwanted.TargetNode) {
+			continue
+		}
+		klog.InfoS("Deleting route", "gateway", r.collection, "route", s.ID, "destination", s.Network)
+		if err := r.nsx.remove(ctx, kindRoute, pathOf(r.collection, s)); err != nil {
+			r.view.Invalidate(s.ID)
+			return err
+		}
+		r.view.Forget(s.ID)
+		r.noteRealized(s.ID)
+	}
+	return nil
+}
+
+func (r *routes) noteUnrealized(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unrealized[id] = true
+}
+
+func (r *routes) noteRealized(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.unrealized, id)
+}
+
+func (r *routes) isUnrealized(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.unrealized[id]
+}
