@@ -417,9 +417,6 @@ func (l *loadBalancers) remove(ctx context.Context, o observation, x object) (ob
 func (l *loadBalancers) NodeChanges(
 	ctx context.Context, r services.Request, o observation,
 ) (changes []change, findings []services.Finding, err error) {
-	if len(o.servers) == 0 {
-		return nil, nil, nil // it is not made yet, and nothing is made here
-	}
 	m, err := l.marking(ctx, r)
 	if err != nil {
 		return nil, nil, err
@@ -436,16 +433,20 @@ func (l *loadBalancers) NodeChanges(
 // Deletions implements services.Reconciler: what refers to others first, and the address last, for it must not be given away before.
 func (l *loadBalancers) Deletions(ctx context.Context, r services.Request, o observation) ([]change, []services.Finding, error) {
 	l.forget(r.Service)
+	changes, err := l.removals(ctx, r.Cluster, o)
+	return changes, nil, err
+}
+
+func (l *loadBalancers) removals(ctx context.Context, cluster string, o observation) (changes []change, err error) {
 	if o.empty() {
-		return nil, nil, nil
+		return nil, nil
 	}
-	var changes []change
 	for _, s := range o.servers {
 		changes = append(changes, l.removal(s))
 	}
-	own, err := l.unusedServices(ctx, r, o)
+	own, err := l.unusedServices(ctx, cluster, o)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	for _, s := range own {
 		changes = append(changes, l.serviceRemoval(s))
@@ -453,11 +454,11 @@ func (l *loadBalancers) Deletions(ctx context.Context, r services.Request, o obs
 	for _, x := range o.objects()[len(o.servers):] {
 		changes = append(changes, l.removal(x))
 	}
-	return changes, nil, nil
+	return changes, nil
 }
 
 // unusedServices are the load balancer services that this cluster made and that nobody else uses any more, as far as is known.
-func (l *loadBalancers) unusedServices(ctx context.Context, r services.Request, o observation) ([]*lbService, error) {
+func (l *loadBalancers) unusedServices(ctx context.Context, cluster string, o observation) ([]*lbService, error) {
 	if l.config.LBServiceID != "" {
 		return nil, nil
 	}
@@ -465,7 +466,7 @@ func (l *loadBalancers) unusedServices(ctx context.Context, r services.Request, 
 	for _, s := range o.servers {
 		mine[s.ID] = true
 	}
-	own, err := l.ownServices(ctx, r.Cluster, inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: updateMaxAge})
+	own, err := l.ownServices(ctx, cluster, inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: updateMaxAge})
 	return slices.DeleteFunc(own, func(s *lbService) bool {
 		return slices.ContainsFunc(l.views.servers.PeekIndex(indexLBService, pathOf(pathServices, s)), func(v *virtualServer) bool { return !mine[v.ID] })
 	}), err

@@ -15,6 +15,7 @@ import (
 	cloudproviderapi "k8s.io/cloud-provider/api"
 	"k8s.io/klog/v2"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
@@ -117,21 +118,25 @@ func (l *loadBalancers) Observe(ctx context.Context, r services.Request) (o obse
 	if r.Purpose == services.UpdateNodes {
 		q = inventory.Query{MaxAge: updateMaxAge, MaxMissAge: updateMaxAge, MaxUnlistedAge: updateMaxAge}
 	}
-	key := tagIndex(l.config.owner(), r.Cluster, serviceKey(r.Service))
+	key := l.indexOf(r)
+	if o.pools, err = l.views.pools.Find(ctx, indexService, key, q); err != nil || r.Purpose == services.UpdateNodes {
+		return o.sorted(), err // nothing else changes with the nodes
+	}
 	if o.servers, err = l.views.servers.Find(ctx, indexService, key, q); err != nil {
 		return o, err
-	}
-	if o.pools, err = l.views.pools.Find(ctx, indexService, key, q); err != nil || r.Purpose == services.UpdateNodes {
-		return o.sorted(), err
 	}
 	if o.monitors, err = l.views.monitors.Find(ctx, indexService, key, q); err != nil {
 		return o, err
 	}
-	if err = l.watchPools(ctx, r.Purpose, o); err != nil {
+	if err = l.watchPools(ctx, o); err != nil {
 		return o, err
 	}
 	o.allocations, err = l.views.allocations.Find(ctx, indexService, key, q)
 	return o.sorted(), err
+}
+
+func (l *loadBalancers) indexOf(r services.Request) string {
+	return tagIndex(l.config.owner(), r.Cluster, serviceKey(r.Service))
 }
 
 // sorted puts what was found into the order of the IDs, so that the same is decided each time.
@@ -158,17 +163,17 @@ func compare(a, b string) int {
 }
 
 // watchPools makes the pools known whose allocations may be a Service's: those of all classes, and those that its virtual servers
-// name, which a class may have had before. A pool that cannot be found matters only to those who need an address.
-func (l *loadBalancers) watchPools(ctx context.Context, purpose services.Purpose, o observation) error {
+// name, which a class may have had before. A pool that does not exist has none, and matters to the Services of its class alone.
+func (l *loadBalancers) watchPools(ctx context.Context, o observation) error {
 	classes := l.config.classes()
 	for _, name := range slices.Sorted(maps.Keys(classes)) {
 		id, err := l.views.poolID(ctx, classes[name])
-		if err != nil {
-			if purpose == services.Delete || purpose == services.Lookup {
-				klog.ErrorS(err, "Allocations of a class's pool are not looked for", "class", name)
-				continue
-			}
+		if _, failed := errors.AsType[*cloudapi.Error](err); failed {
 			return err
+		}
+		if err != nil {
+			klog.ErrorS(err, "Allocations of a class's pool are not looked for", "class", name)
+			continue
 		}
 		l.views.watch(id)
 	}
@@ -215,7 +220,16 @@ func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, o ob
 	if o.empty() || slices.ContainsFunc(o.objects(), func(x object) bool { return mark != "" && slices.Contains(marksOf(x), mark) }) {
 		return o, nil, nil
 	}
-	if decision, err = l.judge(ctx, r, o, title); err != nil {
+	decision, err = l.judge(ctx, r, o, title)
+	if err == nil && decision.Verdict == ownership.Refused && r.Purpose == services.UpdateNodes {
+		// The members do not tell, but the address may.
+		all := o
+		q := inventory.Query{MaxAge: updateMaxAge, MaxMissAge: updateMaxAge, MaxUnlistedAge: updateMaxAge}
+		if all.servers, err = l.views.servers.Find(ctx, indexService, l.indexOf(r), q); err == nil {
+			decision, err = l.judge(ctx, r, all.sorted(), title)
+		}
+	}
+	if err != nil {
 		return o, nil, err
 	}
 	switch {
@@ -292,7 +306,7 @@ func (l *loadBalancers) Desire(ctx context.Context, r services.Request, o observ
 		findings = append(findings, d.settle(o, s.Class)...)
 	}
 	if slices.ContainsFunc(d.ports, func(p wantedPort) bool { return o.server(p) == nil }) {
-		err = l.lbService(ctx, &d)
+		err = l.lbService(ctx, o, &d)
 	}
 	return d, findings, err
 }
@@ -332,8 +346,12 @@ func (l *loadBalancers) ports(ctx context.Context, service *v1.Service, class lo
 }
 
 // lbService finds the load balancer service that a new virtual server belongs to, or describes the one that is to be made.
-func (l *loadBalancers) lbService(ctx context.Context, d *desired) error {
+func (l *loadBalancers) lbService(ctx context.Context, o observation, d *desired) error {
 	c := l.config
+	if len(o.servers) > 0 && o.servers[0].ServicePath != "" {
+		d.service = o.servers[0].ServicePath // one address is served by one of them
+		return nil
+	}
 	if c.LBServiceID != "" {
 		s, err := l.views.services.Get(ctx, c.LBServiceID, inventory.Query{MaxAge: namedMaxAge, MaxMissAge: newMaxAge})
 		if err != nil {

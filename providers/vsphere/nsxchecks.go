@@ -140,3 +140,24 @@ func (c routeConfig) tier1() (string, error) {
 	}
 	return id, nil
 }
+
+// checkNSX reports all that is wrong with the sections nsxt, loadBalancer and route together. A section nsxt that nothing uses is not
+// judged.
+func checkNSX(c Config) error {
+	var problems []error
+	if c.LoadBalancer.Enabled {
+		problems = append(problems, c.LoadBalancer.validate())
+	}
+	if c.Route.RouterPath != "" {
+		_, err := c.Route.tier1()
+		problems = append(problems, err)
+	}
+	switch {
+	case !c.LoadBalancer.Enabled && c.Route.RouterPath == "":
+	case !c.NSXT.configured():
+		problems = append(problems, errors.New("section nsxt is missing: load balancers and routes are made by NSX; add it with the manager's host and credentials"))
+	default:
+		problems = append(problems, c.NSXT.validate())
+	}
+	return errors.Join(problems...)
+}

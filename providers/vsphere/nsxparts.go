@@ -2,6 +2,7 @@ package vsphere
 
 import (
 	"context"
+	"errors"
 
 	"k8s.io/client-go/informers"
 	cloudprovider "k8s.io/cloud-provider"
@@ -93,4 +94,17 @@ func (p *nsxParts) check(ctx context.Context) error {
 		return p.loadBalancers.check(ctx)
 	}
 	return p.routes.check(ctx)
+}
+
+// CheckAPI implements registry.CloudAPI. The listing that it begins also serves the first questions about nodes.
+func (c *cloud) CheckAPI(ctx context.Context) error {
+	return errors.Join(c.WithNodes.CheckAPI(ctx), c.nsx.check(ctx))
+}
+
+// APIHealth implements registry.CloudAPI.
+func (c *cloud) APIHealth() error {
+	if c.nsx == nil {
+		return c.Cloud.APIHealth()
+	}
+	return errors.Join(c.Cloud.APIHealth(), c.nsx.nsx.http.Health())
 }

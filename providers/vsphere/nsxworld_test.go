@@ -263,3 +263,9 @@ func counts(list []string) map[string]int {
 	}
 	return maps.Clone(n)
 }
+
+// TestNSXSchedules runs random schedules; SOAK_SCHEDULES and SOAK_SEED choose how many and which.
+func TestNSXSchedules(t *testing.T) {
+	t.Parallel()
+	conformance.Soak(t, newNSXFixture)
+}

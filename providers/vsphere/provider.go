@@ -21,14 +21,19 @@ func Description() registry.Provider {
 	return registry.Provider{
 		Name: Name, Title: "vSphere", Stability: "alpha", SDK: "github.com/vmware/govmomi",
 		ProviderIDPrefixes: []string{providerIDPrefix}, InstanceKey: instanceKey,
-		Features:     registry.Features{Instances: registry.Done, Zones: registry.Done},
+		Features:     registry.Features{Instances: registry.Done, LoadBalancers: registry.Done, Routes: registry.Done},
 		Options:      Options.Rows(),
 		Annotations:  Annotations.Rows(),
 		Permissions:  permissions(),
 		Installation: installation(),
 		Events:       eventRows(),
 		Validate:     validate,
-		New:          registry.Maker(newCloud),
+		CheckService: checkService,
+		Routes: func(in registry.Inputs) bool {
+			c, _, _ := parseConfig(in) // what is wrong elsewhere says nothing about routes
+			return c.Route.RouterPath != ""
+		},
+		New: registry.Maker(newCloud),
 	}
 }
 
@@ -38,9 +43,13 @@ func init() { registry.Register(Description()) }
 type cloud struct {
 	cloudbase.Cloud
 	cloudbase.WithNodes
+	cloudbase.WithLoadBalancers
+	cloudbase.WithRoutes
 
 	api       *api
 	instances *instances
+	// nsx is nil where the configuration asks for nothing of NSX.
+	nsx *nsxParts
 }
 
 func newCloud(in registry.Inputs) (*cloud, error) {
@@ -57,6 +66,10 @@ func newCloud(in registry.Inputs) (*cloud, error) {
 	}
 	c := &cloud{api: a, instances: newInstances(config, a)}
 	c.Name, c.HTTP, c.NodeAPI, c.Begin = Name, a.http, c.instances, c.begin
+	if c.nsx, err = newNSXParts(config, in); err != nil {
+		return nil, err
+	}
+	c.ServiceAPI, c.RouteAPI = c.nsx.serviceAPI(), c.nsx.routeAPI()
 	return c, nil
 }
 
@@ -65,6 +78,7 @@ func (c *cloud) begin(b cloudbase.Begun) {
 	for _, v := range c.api.vcenters {
 		v.setKube(b.Kube)
 	}
+	c.nsx.begin(b)
 	rescue.Go("ending the sessions of vCenter", func() {
 		<-b.Stop
 		c.api.close(context.Background())
@@ -74,6 +88,7 @@ func (c *cloud) begin(b cloudbase.Begun) {
 // SetInformers implements cloudprovider.InformerUser.
 func (c *cloud) SetInformers(factory informers.SharedInformerFactory) {
 	c.instances.nodes.SetLister(factory.Core().V1().Nodes().Lister())
+	c.nsx.setInformers(factory)
 }
 
 // permissions are the rights that the credential needs.

@@ -63,22 +63,22 @@ func (*Sim) Instances() []simkit.Instance { return nil }
 // RemoveInstance implements simkit.Cloud.
 func (*Sim) RemoveInstance(string) error { return errors.New("NSX has no machines") }
 
-// Holdings implements simkit.Cloud.
+// Holdings implements simkit.Cloud: one line for all virtual servers of one name, which are those of one Service.
 func (s *Sim) Holdings() []string {
-	lines := []string{}
+	lines, ports := []string{}, map[string][]string{}
 	for _, o := range s.Objects("/infra/lb-virtual-servers") {
 		members := 0
 		if pool := s.Get(o.Text("pool_path")); pool != nil {
 			list, _ := pool.Fields["members"].([]any)
 			members = len(list)
 		}
-		lines = append(lines, fmt.Sprintf("virtual server %s, %s port %s to %s, %d members", o.Text("display_name"), o.Text("ip_address"),
-			strings.Join(texts(o.Fields["ports"]), ", "), strings.Join(texts(o.Fields["default_pool_member_ports"]), ", "), members))
+		name := fmt.Sprintf("load balancer %s, address %s", o.Text("display_name"), o.Text("ip_address"))
+		ports[name] = append(ports[name], fmt.Sprintf("port %s to %s, %d members", strings.Join(texts(o.Fields["ports"]), ", "),
+			strings.Join(texts(o.Fields["default_pool_member_ports"]), ", "), members))
 	}
-	for _, t1 := range s.Objects("/infra/tier-1s") {
-		for _, o := range s.Objects(t1.Path + "/static-routes") {
-			lines = append(lines, fmt.Sprintf("route %s of %s", o.Text("network"), t1.ID()))
-		}
+	for _, name := range slices.Sorted(maps.Keys(ports)) {
+		slices.Sort(ports[name])
+		lines = append(lines, name+": "+strings.Join(ports[name], "; "))
 	}
 	return lines
 }

@@ -1,0 +1,148 @@
+package vsphere
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// orphanMaxAge is how old the listings may be in which orphans are looked for; nothing is deleted on them.
+const orphanMaxAge = 10 * time.Minute
+
+// errNoMark: without the identity of the cluster nothing can be said to be its own.
+var errNoMark = errors.New("the identity of the cluster is unknown: grant get on the namespace kube-system")
+
+const kindLoadBalancer = "NSX load balancer"
+
+// orphans are the objects with the mark of this cluster, by their tags for a Service, of which no Service has those. What carries no
+// mark is never an orphan: the name of a cluster in a tag may be another one's as well.
+func (l *loadBalancers) orphans(ctx context.Context, living []*v1.Service, age time.Duration) (map[string]observation, error) {
+	mark, err := l.cluster.Mark(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if mark == "" {
+		return nil, errNoMark
+	}
+	all, err := l.everything(ctx, inventory.Query{MaxAge: age})
+	if err != nil {
+		return nil, err
+	}
+	found, taken := map[string]observation{}, map[string]bool{}
+	for _, s := range living {
+		if s.Spec.Type == v1.ServiceTypeLoadBalancer || len(s.Finalizers) > 0 {
+			taken[serviceKey(s)] = true
+		}
+	}
+	for _, x := range all.objects() {
+		key := x.common().tag(scopeService)
+		if !slices.Contains(marksOf(x), mark) || key == "" || taken[key] || x.common().tag(scopeOwner) != l.config.owner() {
+			continue
+		}
+		group := tagIndex(l.config.owner(), x.common().tag(scopeCluster), key)
+		if _, known := found[group]; !known {
+			found[group] = all.only(func(o object) bool {
+				return slices.Contains(byTags(o.common()), group) && !ownership.Foreign(mark, marksOf(o))
+			}).sorted()
+		}
+	}
+	return found, nil
+}
+
+// everything is all that NSX has of what load balancers are made of.
+func (l *loadBalancers) everything(ctx context.Context, q inventory.Query) (o observation, err error) {
+	if o.servers, err = l.views.servers.All(ctx, q); err != nil {
+		return o, err
+	}
+	if o.pools, err = l.views.pools.All(ctx, q); err != nil {
+		return o, err
+	}
+	if o.monitors, err = l.views.monitors.All(ctx, q); err != nil {
+		return o, err
+	}
+	if err = l.watchPools(ctx, o); err != nil {
+		return o, err
+	}
+	o.allocations, err = l.views.allocations.All(ctx, q)
+	return o, err
+}
+
+// Orphans implements guard.OrphanFinder: load balancers with the mark of this cluster that no Service has.
+func (c *cloud) Orphans(ctx context.Context, living []*v1.Service) ([]guard.Orphan, error) {
+	return c.nsx.orphans(ctx, living)
+}
+
+func (p *nsxParts) orphans(ctx context.Context, living []*v1.Service) ([]guard.Orphan, error) {
+	if p == nil || p.loadBalancers == nil {
+		return nil, guard.ErrNoOrphans
+	}
+	found, err := p.loadBalancers.orphans(ctx, living, orphanMaxAge)
+	if err != nil {
+		return nil, err
+	}
+	list := []guard.Orphan{}
+	for _, group := range slices.Sorted(maps.Keys(found)) {
+		cluster, key := groupOf(group)
+		list = append(list, guard.Orphan{Kind: kindLoadBalancer, ID: cluster + "/" + key, Name: "cluster:" + cluster + ":" + key})
+	}
+	return list, nil
+}
+
+func groupOf(group string) (cluster, service string) {
+	parts := strings.Split(group, "\x00")
+	return parts[1], parts[2]
+}
+
+// DeleteOrphan implements guard.OrphanFinder. Time has passed since it was found: it is looked at again right before.
+func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
+	return c.nsx.deleteOrphan(ctx, o)
+}
+
+func (p *nsxParts) deleteOrphan(ctx context.Context, o guard.Orphan) error {
+	if p == nil || p.loadBalancers == nil {
+		return guard.ErrNoOrphans
+	}
+	l := p.loadBalancers
+	living, err := l.cluster.Living(ctx)
+	if err != nil {
+		return err
+	}
+	found, err := l.orphans(ctx, living, 0)
+	if err != nil {
+		return err
+	}
+	for group, observed := range found {
+		if cluster, key := groupOf(group); cluster+"/"+key == o.ID {
+			return l.removeAll(ctx, cluster, observed)
+		}
+	}
+	all, err := l.everything(ctx, inventory.Query{MaxAge: newMaxAge})
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(all.objects(), func(x object) bool { return x.common().tag(scopeCluster)+"/"+x.common().tag(scopeService) == o.ID }) {
+		return fmt.Errorf("%s %s is no orphan any more: it lost the mark of this cluster, or a Service has it", o.Kind, o.Name)
+	}
+	return nil
+}
+
+// removeAll deletes all of a load balancer, in the order in which nothing that is deleted is referred to.
+func (l *loadBalancers) removeAll(ctx context.Context, cluster string, o observation) error {
+	changes, err := l.removals(ctx, cluster, o)
+	for _, c := range changes {
+		if err == nil {
+			o, err = c.Make(ctx, nil, o)
+		}
+	}
+	return err
+}
