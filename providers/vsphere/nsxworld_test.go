@@ -2,19 +2,24 @@ package vsphere
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"path"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
+	kubetesting "k8s.io/client-go/testing"
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
@@ -86,6 +91,44 @@ type nsxWorld struct {
 	config  Config
 	cluster string
 	nodes   []*v1.Node
+}
+
+// inNSX runs a test in virtual time.
+func inNSX(t *testing.T, o nsxsim.Options, change func(*Config), test func(w *nsxWorld)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(newNSXWorld(t, o, change)) })
+}
+
+// newNSXWorldOn is another cluster on the same NSX.
+func newNSXWorldOn(w *nsxWorld, uid string) *nsxWorld {
+	w.T.Helper()
+	other := &nsxWorld{Bench: conformance.NewBench(w.T), sim: w.sim, server: w.server, network: w.network, cluster: w.cluster, config: w.config}
+	namespaces := other.Kube.CoreV1().Namespaces()
+	namespace, err := namespaces.Get(w.T.Context(), metav1.NamespaceSystem, metav1.GetOptions{})
+	require.NoError(w.T, err)
+	namespace.UID = types.UID(uid)
+	_, err = namespaces.Update(w.T.Context(), namespace, metav1.UpdateOptions{})
+	require.NoError(w.T, err)
+	other.restart()
+	return other
+}
+
+// hideIdentity takes the right to read the identity of the cluster away.
+func (w *nsxWorld) hideIdentity() {
+	w.Kube.PrependReactor("get", "namespaces", func(kubetesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(v1.Resource("namespaces"), metav1.NamespaceSystem, errors.New("no right"))
+	})
+}
+
+// requireNoKubeWrites demands that nothing was written to the API server since the last call.
+func (w *nsxWorld) requireNoKubeWrites() {
+	w.T.Helper()
+	for _, a := range w.Kube.Actions() {
+		if a.GetResource().Resource == "services" && a.GetVerb() == "create" {
+			continue // the test itself
+		}
+		require.Contains(w.T, []string{"get", "list", "watch"}, a.GetVerb(), "%v", a)
+	}
 }
 
 func newNSXWorld(t *testing.T, o nsxsim.Options, change func(*Config)) *nsxWorld {
@@ -245,15 +288,6 @@ func nsxSnapshot(t testing.TB, sim *nsxsim.Sim) string {
 		}
 	}
 	return all.String()
-}
-
-// paths are those of all objects that a controller made.
-func (w *nsxWorld) paths() []string {
-	var list []string
-	for _, p := range w.sim.Paths() {
-		list = append(list, path.Dir(p))
-	}
-	return list
 }
 
 func counts(list []string) map[string]int {
