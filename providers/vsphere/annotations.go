@@ -60,7 +60,7 @@ func parseSettings(service *v1.Service, c loadBalancerConfig) (s settings, warni
 
 // checkService judges a Service without any network.
 func checkService(in registry.Inputs, service *v1.Service) (warnings, err error) {
-	c, _ := parseConfig(in) // what is missing elsewhere says nothing about a Service
+	c, _, _ := parseConfig(in) // what is missing elsewhere says nothing about a Service
 	_, warnings, _ = parseSettings(service, c.LoadBalancer)
 	return warnings, precheck(service, c.LoadBalancer)
 }

@@ -297,6 +297,7 @@ func (c *Config) understand(f file, in registry.Inputs) error {
 	}
 	note(c.loadBalancerSections(f))
 	note(c.NSXT.check(c.LoadBalancer.Enabled || c.Route.RouterPath != ""))
+	note(c.nsxSections(in))
 	return errors.Join(problems...)
 }
 

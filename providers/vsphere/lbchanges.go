@@ -20,8 +20,8 @@ import (
 // maxConflicts bounds how often an object is read again that somebody else changed at the same time.
 const maxConflicts = 5
 
-// indexAddress is the index of virtual servers by their address.
-const indexAddress = "address"
+// indexVIP is the index of virtual servers by their address.
+const indexVIP = "address"
 
 // Changes implements services.Reconciler: address, then all that is missing by one call, then what differs, then what is too much.
 func (l *loadBalancers) Changes(_ services.Request, o observation, d desired) ([]change, error) {

@@ -276,7 +276,7 @@ func (l *loadBalancers) judge(ctx context.Context, r services.Request, o observa
 func (l *loadBalancers) addressTaken(o observation) bool {
 	return slices.ContainsFunc(o.allocations, func(a *ipAllocation) bool {
 		address := a.address()
-		return address != "" && len(l.views.servers.PeekIndex(indexAddress, address)) > 0
+		return address != "" && len(l.views.servers.PeekIndex(indexVIP, address)) > 0
 	})
 }
 

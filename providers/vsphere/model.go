@@ -256,7 +256,7 @@ func (o observation) addressed() observation {
 
 // server returns the virtual server of a port: that with its tag, which listens on it.
 func (o observation) server(p wantedPort) *virtualServer {
-	return first(o.servers, func(s *virtualServer) bool {
+	return firstOf(o.servers, func(s *virtualServer) bool {
 		return s.tag(scopePort) == p.key() && len(s.Ports) == 1 && s.Ports[0] == p.number()
 	})
 }
@@ -268,10 +268,10 @@ func (o observation) pool(p wantedPort) *serverPool {
 		path = s.PoolPath
 	}
 	tagged := func(x *serverPool) bool { return x.tag(scopePort) == p.key() }
-	if used := first(o.pools, func(x *serverPool) bool { return tagged(x) && pathOf(pathPools, x) == path }); used != nil {
+	if used := firstOf(o.pools, func(x *serverPool) bool { return tagged(x) && pathOf(pathPools, x) == path }); used != nil {
 		return used
 	}
-	return first(o.pools, tagged)
+	return firstOf(o.pools, tagged)
 }
 
 // monitor returns the health check of a port, in the same way.
@@ -281,15 +281,15 @@ func (o observation) monitor(p wantedPort) *monitorProfile {
 		paths = x.Monitors
 	}
 	tagged := func(x *monitorProfile) bool { return x.tag(scopePort) == p.key() }
-	if used := first(o.monitors, func(x *monitorProfile) bool {
+	if used := firstOf(o.monitors, func(x *monitorProfile) bool {
 		return tagged(x) && slices.Contains(paths, pathOf(pathMonitors, x))
 	}); used != nil {
 		return used
 	}
-	return first(o.monitors, tagged)
+	return firstOf(o.monitors, tagged)
 }
 
-func first[T object](list []T, is func(T) bool) (none T) {
+func firstOf[T object](list []T, is func(T) bool) (none T) {
 	if i := slices.IndexFunc(list, is); i >= 0 {
 		return list[i]
 	}

@@ -67,13 +67,15 @@ func newNSX(c nsxtConfig, in registry.Inputs) (*nsx, error) {
 func nsxTLS(c nsxtConfig) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: c.Insecure} //nolint:gosec // the operator asked for it
 	if c.CAFile != "" {
-		roots, err := os.ReadFile(c.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("section nsxt: reading caFile: %w", err)
-		}
 		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(roots) {
-			return nil, fmt.Errorf("section nsxt: caFile %s holds no certificate in PEM form", c.CAFile)
+		for _, name := range strings.Split(c.CAFile, ":") {
+			roots, err := os.ReadFile(name)
+			if err != nil {
+				return nil, fmt.Errorf("section nsxt: reading caFile: %w", err)
+			}
+			if !config.RootCAs.AppendCertsFromPEM(roots) {
+				return nil, fmt.Errorf("section nsxt: caFile %s holds no certificate in PEM form", name)
+			}
 		}
 	}
 	if c.ClientCertFile != "" {

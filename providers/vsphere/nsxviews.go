@@ -98,7 +98,7 @@ func newViews(n *nsx) *views {
 			slices.Equal(known.MemberPorts, listed.MemberPorts) && slices.Equal(marksOf(known), marksOf(listed))
 	}, map[string]func(*virtualServer) []string{
 		indexLBService: func(s *virtualServer) []string { return []string{s.ServicePath} },
-		indexAddress:   func(s *virtualServer) []string { return []string{s.IPAddress} },
+		indexVIP:       func(s *virtualServer) []string { return []string{s.IPAddress} },
 	})
 	v.pools = view[serverPool](n, kindPool, pathPools, func(known, listed *serverPool) bool {
 		return sameSet(addressesOf(known), addressesOf(listed)) && sameSet(known.Monitors, listed.Monitors)

@@ -216,7 +216,7 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, hint string, wanted *
 	if err != nil {
 		return err
 	}
-	s := first(own, func(s *staticRoute) bool { return s.tag(scopeRouteNode) == node && s.Network == wanted.DestinationCIDR })
+	s := firstOf(own, func(s *staticRoute) bool { return s.tag(scopeRouteNode) == node && s.Network == wanted.DestinationCIDR })
 	if s == nil || s.hop() != hop {
 		if s, err = r.write(ctx, cluster, hint, node, wanted.DestinationCIDR, hop, s); err != nil {
 			return err
