@@ -2,9 +2,11 @@ package vsphere
 
 import (
 	"testing"
+	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/vsphere/nsxsim"
 	"github.com/anyccm/cloud-controller-manager/providers/vsphere/vspheresim"
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
@@ -21,19 +23,20 @@ func TestSchedules(t *testing.T) {
 }
 
 func newFixture(t testing.TB) *conformance.Fixture {
-	sim, server := vspheresim.New(vspheresim.Options{})
-	sim.Tag("k8s-region", "eu", sim.Datacenter("DC0"))
-	sim.Tag("k8s-zone", "eu-1", sim.Cluster("DC0"))
+	sim, server := vspheresim.New(vspheresim.Options{NSX: true, Activation: 700 * time.Millisecond, Seed: simkit.SeedOf(t)})
 	network := simkit.NewNetwork()
-	url := network.Serve(t, server)
+	url, routes := network.Serve(t, server), ""
 	f := &conformance.Fixture{
 		Sim: server, Network: network, Provider: Description(),
 		Inputs: func() registry.Inputs {
 			in := conformance.Inputs(nil, nil)
-			in.File = []byte(sim.CloudConfig(url) + "labels: {zone: k8s-zone, region: k8s-region}\n")
+			in.File = []byte(sim.CloudConfig(url) + routes)
 			return in
 		},
 	}
 	tryNodes(t, sim, f)
+	tryNSX(t, sim.NSX, f)
+	f.Routes = func() { routes = "route:\n  routerPath: " + nsxsim.Tier1 + "\n" }
+	f.LeftBehind = func(state, _ string) string { return state } // pools know addresses alone
 	return f
 }

@@ -235,25 +235,30 @@ func newNSXFixture(t testing.TB) *conformance.Fixture {
 	sim, server := nsxsim.New(nsxsim.Options{User: nsxUser, Password: nsxPassword, Seed: simkit.SeedOf(t), Activation: 700 * time.Millisecond})
 	network := simkit.NewNetwork()
 	config := nsxTestConfig(network.Serve(t, server))
-	return &conformance.Fixture{
+	f := &conformance.Fixture{
 		Sim: server, Network: network, Provider: nsxDescription(func() Config { return config }),
 		Inputs: func() registry.Inputs { return conformance.Inputs(nil, nil) },
-		Routes: func() {}, Lag: sim.SetLag,
-		RefuseAccount: func() { sim.SetPassword("another") },
-		Services: map[string]conformance.Case{
-			"plain": {
-				Service: service("plain", nil, port("http", 80, 30080)),
-				Change:  func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, port("alt", 8080, 30081)) },
-			},
-			"rich": {
-				Service: richNSXService(),
-				Change: func(s *v1.Service) {
-					s.Spec.Ports = s.Spec.Ports[1:]
-					s.Spec.Ports[0].NodePort = 30777
-				},
+		Routes: func() {}, RefuseAccount: func() { sim.SetPassword("another") },
+	}
+	tryNSX(t, sim, f)
+	return f
+}
+
+// tryNSX adds what load balancers are tried with.
+func tryNSX(t testing.TB, sim *nsxsim.Sim, f *conformance.Fixture) {
+	f.Lag, f.Snapshot = sim.SetLag, func() string { return nsxSnapshot(t, sim) }
+	f.Services = map[string]conformance.Case{
+		"plain": {
+			Service: service("plain", nil, port("http", 80, 30080)),
+			Change:  func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, port("alt", 8080, 30081)) },
+		},
+		"rich": {
+			Service: richNSXService(),
+			Change: func(s *v1.Service) {
+				s.Spec.Ports = s.Spec.Ports[1:]
+				s.Spec.Ports[0].NodePort = 30777
 			},
 		},
-		Snapshot: func() string { return nsxSnapshot(t, sim) },
 	}
 }
 

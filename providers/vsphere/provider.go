@@ -21,7 +21,10 @@ func Description() registry.Provider {
 	return registry.Provider{
 		Name: Name, Title: "vSphere", Stability: "alpha", SDK: "github.com/vmware/govmomi",
 		ProviderIDPrefixes: []string{providerIDPrefix}, InstanceKey: instanceKey,
-		Features:     registry.Features{Instances: registry.Done, LoadBalancers: registry.Done, Routes: registry.Done},
+		Features: registry.Features{
+			Instances: registry.Done, Zones: registry.Done, LoadBalancers: registry.Done, Routes: registry.Done, UDP: registry.Done,
+			ProxyProtocol: registry.CloudHasNone,
+		},
 		Options:      Options.Rows(),
 		Annotations:  Annotations.Rows(),
 		Permissions:  permissions(),

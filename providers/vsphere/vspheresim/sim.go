@@ -1,4 +1,4 @@
-// Package vspheresim simulates vCenter: govmomi's own simulator is the vCenter, behind what it lacks. It adds passwords that can be
+// Package vspheresim simulates vCenter, and an NSX beside it: govmomi's own simulator is the vCenter, behind what it lacks. It adds passwords that can be
 // refused, permissions, virtual machines that are not accessible, searches as strict as vCenter's, faults, and counts of calls.
 package vspheresim
 
@@ -21,6 +21,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/vsphere/nsxsim"
 )
 
 // User is the only user of a new simulator, and Password its password.
@@ -37,10 +38,19 @@ type Options struct {
 	InFolders bool
 	// InstanceUUID is the identity of the vCenter; "" means one of its own.
 	InstanceUUID string
+	// NSX puts one beside the vCenter, at the same address.
+	NSX bool
+	// Activation is how long changes of NSX take.
+	Activation time.Duration
+	// Seed makes its listings come in an order that nobody promises.
+	Seed uint64
 }
 
 // Sim is the simulated vCenter. All methods are safe for concurrent use.
 type Sim struct {
+	// NSX is nil where there is none.
+	NSX *nsxsim.Sim
+
 	// serving is held while a call is served and while something is changed: govmomi's simulator lets its objects be changed only
 	// from within.
 	serving sync.Mutex
@@ -93,6 +103,9 @@ func New(o Options) (*Sim, *simkit.Server) {
 		model: model, password: Password, unreadable: map[types.ManagedObjectReference]bool{},
 		hidden: map[types.ManagedObjectReference]*simulator.VirtualMachine{},
 	}
+	if o.NSX {
+		s.NSX = nsxsim.NewSim(nsxsim.Options{User: NSXUser, Password: NSXPassword, Activation: o.Activation, Seed: o.Seed})
+	}
 	service := model.Service
 	service.RegisterEndpoints = true
 	service.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
@@ -115,8 +128,8 @@ func instance(m *simulator.Registry) *simulator.ServiceInstance {
 }
 
 // NewServer returns the simulator for programs that know simulators only in general; token is the password. vCenter publishes no limits.
-func NewServer(token string, _ time.Duration, _ bool) *simkit.Server {
-	s, server := New(Options{})
+func NewServer(token string, activation time.Duration, _ bool) *simkit.Server {
+	s, server := New(Options{NSX: true, Activation: activation})
 	if token != "" {
 		s.SetPassword(token)
 	}

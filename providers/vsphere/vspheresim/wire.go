@@ -66,6 +66,10 @@ var (
 
 // ServeHTTP speaks the API.
 func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s.forNSX(r) {
+		s.NSX.ServeHTTP(w, r)
+		return
+	}
 	if r.URL.Path != soapPath && !strings.HasPrefix(r.URL.Path, "/rest/") && !strings.HasPrefix(r.URL.Path, "/sts/") &&
 		!strings.HasPrefix(r.URL.Path, "/lookupservice/") {
 		s.WriteError(w, http.StatusNotFound, "there is no such path")
@@ -108,7 +112,10 @@ const (
 )
 
 // Operation implements simkit.Cloud.
-func (*Sim) Operation(r *http.Request) (string, bool) {
+func (s *Sim) Operation(r *http.Request) (string, bool) {
+	if s != nil && s.forNSX(r) {
+		return s.NSX.Operation(r)
+	}
 	if r.URL.Path != soapPath {
 		path := urn.ReplaceAllString(strings.TrimPrefix(r.URL.Path, "/rest/com/vmware/cis"), "{id}")
 		if action := r.URL.Query().Get("~action"); action != "" {
@@ -145,7 +152,9 @@ func (*Sim) RateHeaders(http.Header, int, int, time.Time) {}
 func (s *Sim) State() json.RawMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return simkit.Snapshot(map[string]any{"virtualMachines": s.machines})
+	return simkit.Snapshot(withNSX(s, map[string]any{"virtualMachines": s.machines}, func() map[string]any {
+		return map[string]any{"nsx": s.NSX.State()}
+	}))
 }
 
 // Seed implements simkit.Cloud.
@@ -195,7 +204,12 @@ func (s *Sim) named(name string) (*Machine, error) {
 }
 
 // Holdings implements simkit.Cloud.
-func (*Sim) Holdings() []string { return []string{} }
+func (s *Sim) Holdings() []string {
+	if s.NSX == nil {
+		return []string{}
+	}
+	return s.NSX.Holdings()
+}
 
 // Environment implements simkit.Cloud.
 func (*Sim) Environment(string) map[string]string { return map[string]string{} }
@@ -204,18 +218,18 @@ func (*Sim) Environment(string) map[string]string { return map[string]string{} }
 func (s *Sim) CloudConfig(url string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return fmt.Sprintf("global:\n  server: %q\n  user: %q\n  password: %q\n", url, User, s.password)
+	return fmt.Sprintf("global:\n  server: %q\n  user: %q\n  password: %q\n", url, User, s.password) + s.nsxConfig(url)
 }
 
 var objects = regexp.MustCompile(`(?s)<objects>.*</objects>`)
 
 // Distort implements simkit.Cloud.
-func (*Sim) Distort() map[string]simkit.Distortion {
+func (s *Sim) Distort() map[string]simkit.Distortion {
 	asked := func(r *http.Request) string {
 		operation, _ := (*Sim)(nil).Operation(r)
 		return operation
 	}
-	return map[string]simkit.Distortion{
+	return withNSX(s, map[string]simkit.Distortion{
 		// empty-list: a complete listing without anything in it.
 		"empty-list": func(r *http.Request, body []byte) ([]byte, bool) {
 			return objects.ReplaceAll(body, nil), strings.HasPrefix(asked(r), Listing)
@@ -236,7 +250,7 @@ func (*Sim) Distort() map[string]simkit.Distortion {
 		"missing-set": func(r *http.Request, body []byte) ([]byte, bool) {
 			return refused(body), strings.HasPrefix(asked(r), Listing)
 		},
-	}
+	}, func() map[string]simkit.Distortion { return s.NSX.Distort() })
 }
 
 var uuidProperty = regexp.MustCompile(`(?s)<propSet><name>(summary\.config\.uuid|config\.uuid)</name>.*?</propSet>`)
@@ -264,10 +278,10 @@ func (s *Sim) Actions() map[string]func(json.RawMessage) error {
 			return err
 		}
 	}
-	return map[string]func(json.RawMessage) error{
+	return withNSX(s, map[string]func(json.RawMessage) error{
 		"power-off": of(s.PowerOff), "suspend": of(s.Suspend), "lose": of(s.Lose), "hide": of(s.Hide),
 		"power-on": of(func(one *Machine) {
 			s.Update(one, types.PropertyChange{Name: "runtime.powerState", Val: types.VirtualMachinePowerStatePoweredOn})
 		}),
-	}
+	}, func() map[string]func(json.RawMessage) error { return s.NSX.Actions() })
 }
