@@ -113,7 +113,9 @@ func TestOtherRoutesAreLeftAlone(t *testing.T) {
 		at := originalRoute(w, n, "Kubernetes")
 		w.sim.Add(routesPath+"/by-hand", fields{"network": "10.9.0.0/16", "next_hops": []any{fields{"ip_address": "10.0.0.9"}}})
 		marked := originalRoute(w, w.routed(2), w.cluster)
-		w.sim.Change(marked, func(f map[string]any) { f["tags"] = append(f["tags"].([]any), fields{"scope": "anyccm", "tag": "anyccm:another"}) })
+		w.sim.Change(marked, func(f map[string]any) {
+			f["tags"] = append(f["tags"].([]any), fields{"scope": "anyccm", "tag": "anyccm:another"})
+		})
 		w.sim.Add(nsxsim.OtherTier1+"/static-routes/x", fields{
 			"network": "10.8.0.0/24", "next_hops": []any{fields{"ip_address": "10.0.0.9"}}, "tags": w.sim.Get(at).Fields["tags"],
 		})
