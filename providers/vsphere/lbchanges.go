@@ -47,7 +47,8 @@ func (l *loadBalancers) Changes(_ services.Request, o observation, d desired) ([
 // allocation takes an address out of the pool. One that was taken before and whose address is not known yet is waited for.
 func (l *loadBalancers) allocation(o observation, d desired) change {
 	planned := guard.Planned{Action: guard.PlanCreate, Object: kindAllocation, Detail: "of the pool " + d.poolID}
-	return change{Planned: planned, Replan: true, Wait: len(o.allocations) > 0, Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
+	wait := len(o.allocations) > 0
+	return change{Planned: planned, Replan: true, Wait: wait, Creates: !wait, Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
 		var a *ipAllocation
 		if len(o.allocations) > 0 {
 			a = o.allocations[0]
@@ -155,7 +156,7 @@ func (l *loadBalancers) creation(objects []object) change {
 		names[i] = describeNew(x)
 	}
 	planned := guard.Planned{Action: guard.PlanCreate, Object: "NSX load balancer", Detail: strings.Join(names, ", ")}
-	return change{Planned: planned, Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
+	return change{Planned: planned, Creates: true, Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
 		if err := l.create(ctx, objects); err != nil {
 			l.doubt(objects)
 			if gone := l.reference(err); gone != nil {

@@ -28,6 +28,8 @@ const (
 	realizePatience = 30 * time.Second
 	// realizePause is when it looks again.
 	realizePause = time.Second
+	// creationShows is for how long a creation may take effect whose answer was lost, as behind a proxy that gave up.
+	creationShows = 45 * time.Second
 )
 
 // change is one change of what is there for a Service.
@@ -54,6 +56,7 @@ func newLoadBalancers(c loadBalancerConfig, adopt registry.Adoption, n *nsx) *lo
 		config: c, nsx: n, views: newViews(n), cluster: &ownership.Cluster{}, adopt: adopt, unrealized: map[string]map[string]bool{},
 	}
 	l.Reconciler, l.Name, l.Patience = l, loadBalancerName, realizePatience
+	l.Creations = services.Creations{Shows: creationShows, Repeat: true} // what is made has the same identity each time
 	return l
 }
 

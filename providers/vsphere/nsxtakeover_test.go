@@ -171,6 +171,12 @@ func TestTwoClustersOfOneName(t *testing.T) {
 			other.Apply(s)
 			other.ensure(s)
 		},
+		"the status is a copy of the other one's": func(w *nsxWorld, s *v1.Service) {
+			other := newNSXWorldOn(w, "other-cluster")
+			other.addNode("m1", "10.9.0.1")
+			other.Apply(s)
+			*s = *other.ensure(s)
+		},
 		"the other one's is the work of the cloud's own controller": func(w *nsxWorld, s *v1.Service) {
 			other := newNSXWorldOn(w, "other-cluster")
 			other.addNode("m1", "10.9.0.1")
@@ -182,7 +188,8 @@ func TestTwoClustersOfOneName(t *testing.T) {
 			t.Parallel()
 			inNSX(t, nsxsim.Options{}, nil, func(w *nsxWorld) {
 				s := twoPorts("web")
-				prepare(w, s.DeepCopy())
+				prepare(w, s)
+				s.ResourceVersion = ""
 				w.addNode("n1", "10.0.0.1")
 				w.Apply(s)
 				before := nsxSnapshot(w.T, w.sim)
