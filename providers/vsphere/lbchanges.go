@@ -467,7 +467,7 @@ func (l *loadBalancers) unusedServices(ctx context.Context, cluster string, o ob
 	for _, s := range o.servers {
 		mine[s.ID] = true
 	}
-	own, err := l.ownServices(ctx, cluster, inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: updateMaxAge})
+	own, err := l.ownServices(ctx, cluster, inventory.Query{MaxAge: ensureMaxAge})
 	return slices.DeleteFunc(own, func(s *lbService) bool {
 		return slices.ContainsFunc(l.views.servers.PeekIndex(indexLBService, pathOf(pathServices, s)), func(v *virtualServer) bool { return !mine[v.ID] })
 	}), err

@@ -59,14 +59,14 @@ func newNSX(c nsxtConfig, in registry.Inputs) (*nsx, error) {
 	})}}
 	n.http = cloudapi.NewClient(cloudapi.Config{
 		Provider: Name, UserAgent: agent, Authorize: n.auth.apply, Hosts: []string{cloudapi.HostOf(base)},
-		Operation: nsxOperation, Limits: nsxLimits, ClassOf: nsxTooBusy, Transport: transport, Repeatable: repeatable,
+		Operation: nsxOperation, Limits: nsxLimits, ClassOf: nsxTooBusy, Transport: transport, Repeatable: nsxRepeatable,
 	})
 	return n, nil
 }
 
-// repeatable reports whether the transport may send a request again of which it does not know what came of it. One that creates may
+// nsxRepeatable reports whether the transport may send a request again of which it does not know what came of it. One that creates may
 // take effect later; whoever wanted it must know that.
-func repeatable(r *http.Request) bool {
+func nsxRepeatable(r *http.Request) bool {
 	return r.Method != http.MethodPost && r.Method != http.MethodPatch
 }
 

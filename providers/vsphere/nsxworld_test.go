@@ -218,7 +218,7 @@ func (w *nsxWorld) writes() []string {
 
 func nsxDescription(config func() Config) registry.Provider {
 	p := Description()
-	p.Features = registry.Features{Instances: registry.CloudHasNone, LoadBalancers: registry.Done, Routes: registry.Done}
+	p.Features = registry.Features{Instances: registry.CloudHasNone, LoadBalancers: registry.Done, Routes: registry.Done, UDP: registry.Done}
 	p.ProviderIDPrefixes, p.InstanceKey = nil, nil
 	p.Validate = func(registry.Inputs) error { return nil }
 	p.New = func(in registry.Inputs) (cloudprovider.Interface, error) { return newNSXPart(config(), in) }
