@@ -91,7 +91,7 @@ func serviceRows() []Row {
 		},
 		{
 			On: "Service", Reason: "LoadBalancerSourceRangesIgnored", Type: "Warning",
-			What: "The source ranges have no effect: this Octavia, or its provider, cannot restrict clients; the NodeBalancer has a firewall that somebody else attached, which stays; or a network load balancer of AWS hides its clients from the nodes and has no security group that gets rules, or the security groups are named by an annotation.",
+			What: "The source ranges have no effect: this Octavia, or its provider, cannot restrict clients; the NodeBalancer has a firewall that somebody else attached, which stays; or a network load balancer of AWS hides its clients from the nodes and has no security group that gets rules, or the security groups are named by an annotation; or NSX's load balancer lets every client in.",
 			Do:   "OpenStack: use `manage-security-groups` with ovn, or another provider. Linode: detach that firewall. AWS: the message says what to set.",
 		},
 		{

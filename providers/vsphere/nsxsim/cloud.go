@@ -47,11 +47,16 @@ func (*Sim) RateHeaders(http.Header, int, int, time.Time) {}
 func (s *Sim) State() json.RawMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	state := map[string]any{}
-	for at, o := range s.objects {
-		state[at] = s.shownLocked(o)
+	state := map[string][]any{}
+	for _, at := range slices.Sorted(maps.Keys(s.objects)) {
+		collection := path.Base(path.Dir(at))
+		state[collection] = append(state[collection], s.shownLocked(s.objects[at]))
 	}
-	return simkit.Snapshot(state)
+	all := map[string]any{}
+	for collection, list := range state {
+		all[collection] = list
+	}
+	return simkit.Snapshot(all)
 }
 
 // Seed implements simkit.Cloud: NSX has no machines.
