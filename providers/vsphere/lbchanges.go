@@ -47,14 +47,14 @@ func (l *loadBalancers) Changes(_ services.Request, o observation, d desired) ([
 // allocation takes an address out of the pool. One that was taken before and whose address is not known yet is waited for.
 func (l *loadBalancers) allocation(o observation, d desired) change {
 	planned := guard.Planned{Action: guard.PlanCreate, Object: kindAllocation, Detail: "of the pool " + d.poolID}
-	wait := len(o.allocations) > 0
-	return change{Planned: planned, Replan: true, Wait: wait, Creates: !wait, Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
+	return change{Planned: planned, Replan: true, Wait: len(o.allocations) > 0, Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
 		var a *ipAllocation
 		if len(o.allocations) > 0 {
 			a = o.allocations[0]
 		} else {
 			a = &ipAllocation{pool: d.poolID, nsxObject: nsxObject{ID: objectID(d.uid, "address"), Tags: d.marking.tags(nil)}}
 			err := l.nsx.patch(ctx, kindAllocation, a.path(), a)
+			r.Asked(err)
 			l.views.allocations.Invalidate(a.key())
 			if err != nil {
 				return o, l.noAddress(r, d.poolID, later(err, "the address that the Service had before is being released"))
@@ -156,8 +156,9 @@ func (l *loadBalancers) creation(objects []object) change {
 		names[i] = describeNew(x)
 	}
 	planned := guard.Planned{Action: guard.PlanCreate, Object: "NSX load balancer", Detail: strings.Join(names, ", ")}
-	return change{Planned: planned, Creates: true, Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
+	return change{Planned: planned, Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
 		if err := l.create(ctx, objects); err != nil {
+			r.Asked(err)
 			l.doubt(objects)
 			if gone := l.reference(err); gone != nil {
 				return o, gone
