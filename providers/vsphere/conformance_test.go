@@ -24,13 +24,15 @@ func TestSchedules(t *testing.T) {
 
 func newFixture(t testing.TB) *conformance.Fixture {
 	sim, server := vspheresim.New(vspheresim.Options{NSX: true, Activation: 700 * time.Millisecond, Seed: simkit.SeedOf(t)})
+	sim.Tag("k8s-region", "eu", sim.Datacenter("DC0"))
+	sim.Tag("k8s-zone", "eu-1", sim.Cluster("DC0"))
 	network := simkit.NewNetwork()
 	url, routes := network.Serve(t, server), ""
 	f := &conformance.Fixture{
 		Sim: server, Network: network, Provider: Description(),
 		Inputs: func() registry.Inputs {
 			in := conformance.Inputs(nil, nil)
-			in.File = []byte(sim.CloudConfig(url) + routes)
+			in.File = []byte(sim.CloudConfig(url) + "labels: {zone: k8s-zone, region: k8s-region}\n" + routes)
 			return in
 		},
 	}
