@@ -33,7 +33,8 @@ func ordered(t *testing.T, in string, texts ...string) {
 func TestHelpBeginsWithTheCommands(t *testing.T) {
 	out, err := executed(t, "--help")
 	require.NoError(t, err)
-	ordered(t, out, "Usage:", "Commands:", "source <(cloud-controller-manager completion bash)", "cloud-controller-manager plan --cloud-provider=round", "cloud-controller-manager validate --cloud-provider=round",
+	ordered(t, out, "Usage:", "Commands:", "source <(cloud-controller-manager completion bash)",
+		"cloud-controller-manager plan --cloud-provider=round", "cloud-controller-manager validate --cloud-provider=round",
 		"\nNode guard flags:", "\nSquare Cloud flags:", "\nGeneric flags:", "--controllers", "\nFeature gates flags:", "--feature-gates")
 	assert.Equal(t, 1, strings.Count(out, "--feature-gates "))
 	assert.Equal(t, 1, strings.Count(out, "--concurrent-node-status-updates "))
@@ -69,7 +70,10 @@ func TestHelpShowsTheEnvironment(t *testing.T) {
 		cmd.SetArgs(args)
 		cmd.SetOut(&out)
 		require.NoError(t, cmd.ExecuteContext(t.Context()))
-		ordered(t, out.String(), "environment variables and credentials:", "TOY_TOKEN, TOY_TOKEN_FILE", "Required. Token.", "key [Global] password", "TOY_REGION", "Where. (default here)")
+		ordered(
+			t, out.String(), "environment variables and credentials:", "TOY_TOKEN, TOY_TOKEN_FILE", "Required. Token.",
+			"key [Global] password", "TOY_REGION", "Where. (default here)",
+		)
 	}
 }
 
@@ -137,7 +141,8 @@ func TestManifestFiles(t *testing.T) {
 	for _, path := range []string{"a.yaml", "b.json", "c.yml", "deep/d.yaml", "notes.txt"} {
 		full := filepath.Join(dir, path)
 		require.NoError(t, os.MkdirAll(filepath.Dir(full), 0o700))
-		require.NoError(t, os.WriteFile(full, []byte(strings.ReplaceAll(service, "%", strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)))), 0o600))
+		name := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
+		require.NoError(t, os.WriteFile(full, []byte(strings.ReplaceAll(service, "%", name)), 0o600))
 	}
 	for _, c := range []struct {
 		args []string
