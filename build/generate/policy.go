@@ -42,7 +42,7 @@ func admissionPolicy(providers []registry.Provider) ([]byte, error) {
 	for _, p := range providers {
 		one := rules{Errors: []validation{}, Warnings: []validation{}, Adoption: []validation{}, Elsewhere: "false"}
 		if w := p.ServedElsewhere; w != nil {
-			one.Elsewhere = given(w.Key) + " in [" + quotedAll(w.OneOf) + "]"
+			one.Elsewhere = lookup(w.Key) + " in [" + quotedAll(w.OneOf) + "]"
 		}
 		rows := slices.Concat(p.Annotations, guard.Annotations.Rows())
 		one.Errors = append(one.Errors, lengths(guard.Annotations.Rows())...)
@@ -149,7 +149,7 @@ func validationOf(cloud portable.Cloud, row schema.AnnotationRow) (validation, b
 	}
 	legal, message, ok := judgement(row)
 	wheres := []*schema.Where{row.Where, row.OnlyIf}
-	expression := unjudged(row.Key, wheres...)
+	expression := unjudged(row.Key, wheres...) + tooLong(row)
 	for _, w := range wheres {
 		expression += elsewhere(cloud, w)
 	}
@@ -178,7 +178,17 @@ func unjudged(key string, wheres ...*schema.Where) string {
 }
 
 func said(key, reason string) string {
-	return quoted("annotation "+key+`: "`) + " + " + valueOf(key) + " + " + quoted(`" `+reason)
+	return quoted("annotation "+key+": ") + " + strings.quote(" + valueOf(key) + ") + " + quoted(" "+reason)
+}
+
+// lookup is the value of an annotation of the Service, or by the defaults of its class.
+func lookup(key string) string {
+	return "variables.annotations[?" + quoted(key) + "].or(variables.defaults[?" + quoted(key) + "]).orValue('')"
+}
+
+// tooLong holds where a value is, of which another validation tells.
+func tooLong(row schema.AnnotationRow) string {
+	return fmt.Sprintf(" || size(%s) > %d", valueOf(row.Key), row.Longest())
 }
 
 // durations matches what is a duration; the values of some are more than the language holds.
@@ -209,7 +219,15 @@ func judgement(row schema.AnnotationRow) (legal, message string, ok bool) {
 		}
 		return "(" + number + inRange(row.Spec, value) + form + ")", number + " ? " + said("is out of range"+hint) + " : " + said("is not a whole number"+hint), true
 	case schema.KindString, schema.KindList:
-		return idJudgement(row, value)
+		legal, message, ok = idJudgement(row, value)
+		if len(row.Rules) == 0 {
+			return legal, message, ok
+		}
+		if !ok {
+			legal, message = "true", quoted("")
+		}
+		legal, message = ruled(row.Rules, value, row.Key, legal, message)
+		return legal, message, true
 	case schema.KindDuration:
 		return value + ".matches(" + quoted(durations) + ")", said(`is not a duration; use a form such as "90s" or "5m"`), true
 	case schema.KindIntList:
@@ -248,8 +266,8 @@ func adoption(key string) validation {
 	value := "variables.annotations[?" + quoted(key) + "].orValue('')"
 	return validation{
 		Expression: value + " in ['', variables.before[?" + quoted(key) + "].orValue('')] || variables.adopter",
-		MessageExpression: quoted("annotation "+key+`: "`) + " + " + value + " + " +
-			quoted(`" asks for what exists in the cloud, which needs the right to "adopt" the resource "loadbalancers" of the group "anyccm.io" in the namespace`),
+		MessageExpression: quoted("annotation "+key+": ") + " + strings.quote(" + value + ") + " +
+			quoted(` asks for what exists in the cloud, which needs the right to "adopt" the resource "loadbalancers" of the group "anyccm.io" in the namespace`),
 	}
 }
 
@@ -261,7 +279,7 @@ func idJudgement(row schema.AnnotationRow, value string) (legal, message string,
 	}
 	one := value
 	if row.Kind == schema.KindList {
-		one = "id.trim()"
+		one = "id"
 	} else if form.Blanks {
 		one += ".trim()"
 	}
@@ -269,12 +287,14 @@ func idJudgement(row schema.AnnotationRow, value string) (legal, message string,
 	if form.NamedUnless != "" {
 		right = "!" + one + ".startsWith(" + quoted(form.NamedUnless) + ") || " + right
 	}
-	words := "is not " + form.Name
+	usage := "; use a form such as " + strconv.Quote(form.Example)
 	if row.Kind == schema.KindList {
-		right = value + ".split(',').all(id, " + one + " == '' || " + right + ")"
-		words = "holds what is not " + form.Name
+		wrong := value + ".split(',').map(id, id.trim()).filter(id, id != '' && !(" + right + "))"
+		first := wrong + "[0]"
+		shown := "strings.quote(size(" + first + ") > 80 ? " + first + ".substring(0, 80) : " + first + ")"
+		return "(size(" + wrong + ") == 0)", said(row.Key, "holds ") + " + " + shown + " + " + quoted(", which is not "+form.Name+usage), true
 	}
-	return "(" + right + ")", said(row.Key, words+"; use a form such as "+strconv.Quote(form.Example)), true
+	return "(" + right + ")", said(row.Key, "is not "+form.Name+usage), true
 }
 
 // elsewhere holds for Services that a row says nothing about, and for those of which only the options of the controller or a portable
@@ -286,11 +306,11 @@ func elsewhere(cloud portable.Cloud, w *schema.Where) string {
 	case w.Present:
 		return " || !(" + quoted(w.Key) + " in variables.annotations)"
 	case len(w.OneOf) > 0:
-		return " || !(" + given(w.Key) + " in [" + quotedAll(w.OneOf) + "])"
+		return " || !(" + lookup(w.Key) + " in [" + quotedAll(w.OneOf) + "])"
 	}
-	ways := " || " + given(w.Key) + " in [" + quotedAll(w.NoneOf) + "]"
+	ways := " || " + lookup(w.Key) + " in [" + quotedAll(w.NoneOf) + "]"
 	for _, chosen := range choosers(cloud, w.Key) {
-		ways += " || (" + given(w.Key) + " == '' && " + given(chosen) + " != '')"
+		ways += " || (" + lookup(w.Key) + " == '' && " + lookup(chosen) + " != '')"
 	}
 	return ways
 }
@@ -333,6 +353,14 @@ func quotedList(items []string) string {
 	list := make([]string, len(items))
 	for i, item := range items {
 		list[i] = strconv.Quote(item)
+	}
+	return strings.Join(list, ", ")
+}
+
+func quotedAll(values []string) string {
+	list := make([]string, len(values))
+	for i, v := range values {
+		list[i] = quoted(v)
 	}
 	return strings.Join(list, ", ")
 }

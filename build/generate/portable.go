@@ -13,14 +13,17 @@ import (
 )
 
 // addPortable adds the rules of the portable annotations: those of their own table, and what the cloud makes of each. What only
-// code can judge is left to the controllers.
+// code can judge is left to the controllers. Of what the table refuses, the cloud says nothing.
 func (r *rules) addPortable(p registry.Provider) {
 	cloud := p.Cloud()
 	for _, row := range portable.Annotations.Rows() {
+		pairs := cloud.Pairs(row.Key)
+		passing := unjudged(row.Key, wheres(pairs)...) + tooLong(row)
 		if v, ok := validationOf(cloud, row); ok {
 			r.Errors = append(r.Errors, v)
+			legal, _, _ := judgement(row)
+			passing += " || !(" + legal + ")"
 		}
-		pairs := cloud.Pairs(row.Key)
 		for _, one := range pairs {
 			if one.Row.Adopting() {
 				r.Adoption = append(r.Adoption, adoption(row.Key))
@@ -29,30 +32,61 @@ func (r *rules) addPortable(p registry.Provider) {
 		switch {
 		case portable.Shared(row.Key):
 		case len(pairs) == 0 && portable.Essential(row.Key):
-			r.Errors = append(r.Errors, validation{unjudged(row.Key), said(row.Key, portable.Refusal(cloud.Title))})
+			r.Errors = append(r.Errors, validation{passing + " || false", said(row.Key, portable.Refusal(cloud.Title))})
 		case len(pairs) == 0:
-			r.Warnings = append(r.Warnings, validation{unjudged(row.Key), said(row.Key, portable.Effectless(cloud.Title))})
+			r.Warnings = append(r.Warnings, validation{passing + " || false", said(row.Key, portable.Effectless(cloud.Title))})
 		default:
-			r.addPairs(cloud, row, pairs)
+			if row.Key == portable.TLSPorts {
+				passing = r.addTLSPorts(cloud, passing)
+			}
+			r.addPairs(cloud, row, pairs, passing)
 		}
 	}
 }
 
+// addTLSPorts adds what is said of ports for TLS on every cloud that knows them, and returns when the cloud itself says nothing.
+func (r *rules) addTLSPorts(cloud portable.Cloud, passing string) string {
+	value := valueOf(portable.TLSPorts)
+	unknown := value + ".split(',').map(i, i.trim()).filter(i, i != '' && !object.spec.ports.exists(p, " + namesPort("i") + "))"
+	var certified []string
+	for _, one := range append(cloud.Pairs(portable.Certificate), portable.Pair{Row: schema.AnnotationRow{Key: portable.Certificate}}) {
+		for _, key := range append([]string{one.Row.Key}, one.Serves.Rivals...) {
+			if !strings.Contains(key, schema.Numbered) && !slices.Contains(certified, lookup(key)+" != ''") {
+				certified = append(certified, lookup(key)+" != ''")
+			}
+		}
+	}
+	known, certificate := "size("+unknown+") == 0", "("+strings.Join(certified, " || ")+")"
+	message := "!(" + known + ") ? " + said(portable.TLSPorts, "holds ") + " + strings.quote(" + unknown + "[0]) + " +
+		quoted(", which is no TCP port of the Service") + " : " + said(portable.TLSPorts, "needs "+portable.Certificate)
+	r.Errors = append(r.Errors, validation{passing + " || (" + known + " && " + certificate + ")", message})
+	return passing + " || !(" + known + ") || !" + certificate
+}
+
+// namesPort holds where the text in a variable is the number or name of the TCP port p.
+func namesPort(text string) string {
+	return "p.?protocol.orValue('TCP') == 'TCP' && (string(p.port) == " + text + " || (p.?name.orValue('') == " + text + " && " + text + " != ''))"
+}
+
 // addPairs adds what the rows of a cloud say of a portable annotation that they serve, each perhaps for Services of another kind.
-func (r *rules) addPairs(cloud portable.Cloud, row schema.AnnotationRow, pairs []portable.Pair) {
-	judged := unjudged(row.Key, wheres(pairs)...)
-	legal, holding := []string{judged}, []string{}
+func (r *rules) addPairs(cloud portable.Cloud, row schema.AnnotationRow, pairs []portable.Pair, passing string) {
+	var legal, holding []string
 	words, conditional := "", true
 	for _, one := range slices.Backward(pairs) {
-		right, message, ok := pairJudgement(cloud, row, one)
-		if !ok {
-			return // a part of it is for code to judge
-		}
+		right, message := pairJudgement(cloud, row, one)
 		condition := conditions(cloud, one)
+		if w := one.Choice(); w != nil { // of a value that it does not take, the row itself tells why
+			condition = "(" + condition + " || " + lookup(w.Key) + " == '')"
+		}
+		r.addEffectless(cloud, row.Key, one, passing, condition)
 		if condition == "" {
 			conditional = false
 			holding = append(holding, "true")
-			legal, words = append(legal, right), message
+			legal = append(legal, right)
+			if words != "" {
+				message = "!(" + right + ") ? (" + message + ") : " + words
+			}
+			words = message
 			continue
 		}
 		holding = append(holding, condition)
@@ -64,39 +98,66 @@ func (r *rules) addPairs(cloud portable.Cloud, row schema.AnnotationRow, pairs [
 	}
 	if len(pairs) > 1 && !conditional {
 		// All rows that always hold are set, so that each must take the value.
-		legal = []string{judged, "(" + strings.Join(slices.Compact(legal[1:]), " && ") + ")"}
+		legal = []string{"(" + strings.Join(slices.Compact(legal), " && ") + ")"}
 	}
 	none := "!(" + strings.Join(holding, " || ") + ")"
 	switch {
 	case !conditional:
 	case portable.Essential(row.Key):
-		words = none + " ? " + said(row.Key, portable.Refusal(cloud.Title)) + needs(pairs[0]) + " : " + words
+		words = none + " ? " + said(row.Key, portable.Refusal(cloud.Title)) + needs(cloud, pairs[0]) + " : " + words
 	default:
 		legal = append(legal, none)
 		r.Warnings = append(r.Warnings, validation{
-			judged + " || " + strings.Join(holding, " || "), said(row.Key, portable.Effectless(cloud.Title)) + needs(pairs[0]),
+			passing + " || " + strings.Join(holding, " || "), said(row.Key, portable.Effectless(cloud.Title)) + needs(cloud, pairs[0]),
 		})
 	}
-	if joined := strings.Join(legal[1:], ""); joined != "true" {
-		r.Errors = append(r.Errors, validation{strings.Join(legal, " || "), words})
+	if joined := strings.Join(legal, " || "); joined != "true" {
+		r.Errors = append(r.Errors, validation{passing + " || " + joined, words})
 	}
 }
 
-// wheres are the conditions of rows that serve a portable annotation.
+// wheres are the conditions of rows that serve a portable annotation, and those of their rules.
 func wheres(pairs []portable.Pair) []*schema.Where {
 	var all []*schema.Where
 	for _, one := range pairs {
 		all = append(all, one.Row.Where, one.Serves.Where)
+		for _, rule := range one.Serves.Rules {
+			for _, t := range slices.Concat(rule.When, rule.Needs) {
+				if t.Key != "" {
+					all = append(all, &schema.Where{Key: t.Key})
+				}
+			}
+		}
 	}
 	return all
 }
 
-// pairJudgement says when a row takes a portable value.
-func pairJudgement(cloud portable.Cloud, row schema.AnnotationRow, one portable.Pair) (legal, message string, ok bool) {
+// addEffectless adds the warnings about values that a row does nothing about.
+func (r *rules) addEffectless(cloud portable.Cloud, key string, one portable.Pair, passing, condition string) {
+	if condition != "" {
+		passing += " || !(" + condition + ")"
+	}
+	for i, rule := range one.Serves.Rules {
+		if !rule.NoEffect {
+			continue
+		}
+		unless := passing
+		for _, before := range one.Serves.Rules[:i] {
+			unless += " || " + broken(before, valueOf(key))
+		}
+		r.Warnings = append(r.Warnings, validation{
+			unless + " || !" + broken(rule, valueOf(key)), said(key, "has no effect on "+cloud.Title+": "+rule.Words),
+		})
+	}
+}
+
+// pairJudgement says when a row takes a portable value: by its rules, and by what the row itself holds. What code refuses besides is
+// left to the controllers.
+func pairJudgement(cloud portable.Cloud, row schema.AnnotationRow, one portable.Pair) (legal, message string) {
 	value, s := valueOf(row.Key), one.Serves
+	legal, message = "true", quoted("")
 	switch {
 	case s.Translate != nil:
-		return "", "", false
 	case s.Values != nil:
 		var list []string
 		for _, choice := range row.Choices {
@@ -104,21 +165,67 @@ func pairJudgement(cloud portable.Cloud, row schema.AnnotationRow, one portable.
 				list = append(list, quoted(choice))
 			}
 		}
-		return value + " in [" + strings.Join(list, ", ") + "]", said(row.Key, portable.ValuesWords(one, cloud.Title)), true
+		legal, message = value+" in ["+strings.Join(list, ", ")+"]", said(row.Key, portable.ValuesWords(one, cloud.Title))
 	case s.Unit != 0:
 		legal, message = durationJudgement(row.Key, one)
-		return legal, message, true
+	default:
+		as := one.Row
+		as.Key = row.Key
+		as.Min, as.Max = s.Bounds(one.Row.Spec)
+		if l, m, ok := judgement(as); ok {
+			legal, message = l, m
+		}
 	}
-	as := one.Row
-	as.Key = row.Key
-	as.Min, as.Max = s.Bounds(one.Row.Spec)
-	if legal, message, ok = judgement(as); ok {
-		return legal, message, true
+	return ruled(s.Rules, value, row.Key, legal, message)
+}
+
+// ruled puts rules before another judgement of a value: the first that does not hold is told, and one that is about what has no
+// effect ends them.
+func ruled(rules []schema.Rule, value, key, legal, message string) (string, string) {
+	for _, rule := range slices.Backward(rules) {
+		if rule.NoEffect {
+			legal = "(" + broken(rule, value) + " || " + legal + ")"
+			continue
+		}
+		told := said(key, rule.Words)
+		if legal == "true" {
+			legal, message = "!"+broken(rule, value), told
+			continue
+		}
+		legal, message = "(!"+broken(rule, value)+" && "+legal+")", broken(rule, value)+" ? "+told+" : "+message
 	}
-	if as.Check != nil || as.Kind == schema.KindIntList {
-		return "", "", false
+	return legal, message
+}
+
+// broken holds where a value breaks a rule.
+func broken(rule schema.Rule, value string) string {
+	var all []string
+	for _, t := range rule.When {
+		all = append(all, term(t, value))
 	}
-	return "true", quoted(""), true
+	needs := make([]string, len(rule.Needs))
+	for i, t := range rule.Needs {
+		needs[i] = term(t, value)
+	}
+	return "(" + strings.Join(append(all, "!("+strings.Join(needs, " || ")+")"), " && ") + ")"
+}
+
+// term is the expression of a condition on one text.
+func term(t schema.Term, value string) string {
+	if t.Key != "" {
+		value = lookup(t.Key)
+	}
+	if t.EveryPort {
+		return "object.spec.ports.all(p, p.?protocol.orValue('TCP') != 'TCP' || " + value + ".split(',').map(i, i.trim()).exists(i, " + namesPort("i") + "))"
+	}
+	var all []string
+	if t.Matches != "" {
+		all = append(all, value+".matches("+quoted(t.Matches)+")")
+	}
+	if t.Lacks != "" {
+		all = append(all, "!"+value+".matches("+quoted(t.Lacks)+")")
+	}
+	return "(" + strings.Join(all, " && ") + ")"
 }
 
 // durationJudgement bounds a duration, with the words of package schema.
@@ -159,7 +266,7 @@ func conditions(cloud portable.Cloud, one portable.Pair) string {
 // condition holds for Services that meet a condition by an annotation of their own, by one that is translated, or because the kind
 // is chosen by a portable annotation.
 func condition(cloud portable.Cloud, w *schema.Where) string {
-	given := "variables.annotations[?" + quoted(w.Key) + "].orValue('')"
+	given := lookup(w.Key)
 	texts := func(values []string) string {
 		list := make([]string, len(values))
 		for i, v := range values {
@@ -172,7 +279,7 @@ func condition(cloud portable.Cloud, w *schema.Where) string {
 	}
 	ways := []string{given + " in " + texts(w.OneOf)}
 	for _, row := range portable.Annotations.Rows() {
-		asked := "variables.annotations[?" + quoted(row.Key) + "].orValue('')"
+		asked := lookup(row.Key)
 		for _, one := range cloud.Pairs(row.Key) {
 			var values []string
 			for _, choice := range row.Choices {
@@ -184,36 +291,48 @@ func condition(cloud portable.Cloud, w *schema.Where) string {
 				ways = append(ways, "("+given+" == '' && "+asked+" in "+texts(values)+")")
 			}
 			if chosen := one.Choice(); chosen != nil && chosen.Key == w.Key {
-				ways = append(ways, "("+given+" == '' && "+asked+" != '')")
+				ways = append(ways, "("+given+" == '' && "+chooses(cloud, row, one, asked)+")")
 			}
 		}
 	}
 	return strings.Join(ways, " || ")
 }
 
+// chooses holds where a portable value makes a row the kind of a Service that names none: one that the row takes, and no other.
+func chooses(cloud portable.Cloud, row schema.AnnotationRow, one portable.Pair, asked string) string {
+	if one.Serves.Values != nil {
+		var list []string
+		for _, choice := range row.Choices {
+			_, served := one.Serves.Values[choice]
+			if served && !slices.ContainsFunc(cloud.Pairs(row.Key), func(p portable.Pair) bool { _, too := p.Serves.Values[choice]; return too && p.Choice() == nil }) {
+				list = append(list, quoted(choice))
+			}
+		}
+		return asked + " in [" + strings.Join(list, ", ") + "]"
+	}
+	all := asked + " != ''"
+	for _, rule := range slices.Concat(row.Rules, one.Serves.Rules) {
+		all += " && !" + broken(rule, asked)
+	}
+	return all
+}
+
 // needs is the expression of what is said about the first condition that does not hold.
-func needs(one portable.Pair) string {
+func needs(cloud portable.Cloud, one portable.Pair) string {
 	text := quoted("")
 	for _, w := range []*schema.Where{one.Row.Where, one.Serves.Where} {
 		if w == nil {
 			continue
 		}
-		given := "variables.annotations[?" + quoted(w.Key) + "].orValue('')"
-		fails, words := given+" in ["+quotedAll(w.NoneOf)+"]", quoted(", or change "+w.Key+`, which is "`)+" + "+given+" + "+quoted(`"`)
+		given := lookup(w.Key)
+		words := quoted(", or change "+w.Key+", which is ") + " + strings.quote(" + given + ")"
 		if len(w.OneOf) > 0 {
-			fails, words = "!("+given+" in ["+quotedAll(w.OneOf)+"])", quoted(", or set "+w.Key+" to "+w.OneOf[0])
+			words = quoted(", or set " + w.Key + " to " + w.OneOf[0])
 		}
+		fails := "!(" + condition(cloud, w) + ")"
 		text = "(" + fails + " ? " + words + " : " + text + ")"
 	}
 	return " + " + text
-}
-
-func quotedAll(values []string) string {
-	list := make([]string, len(values))
-	for i, v := range values {
-		list[i] = quoted(v)
-	}
-	return strings.Join(list, ", ")
 }
 
 // portableTables are the tables of the portable annotations over all clouds.

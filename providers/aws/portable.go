@@ -39,9 +39,11 @@ func portableRows() map[string][]schema.Serves {
 			{Portable: portable.CheckTimeout, Unit: time.Second, Max: new(float64(maxClassicTimeout)), Where: classicKind()},
 			{Portable: portable.CheckTimeout, Unit: time.Second, Where: networkKind()},
 		},
-		annotationCheckInterval:    {{Portable: portable.CheckInterval, Unit: time.Second}},
-		annotationPrivateAddresses: {{Portable: portable.Address, Where: &schema.Where{Key: annotationInternal, OneOf: []string{textTrue}}}},
-		annotationSubnets:          {{Portable: portable.Subnet}},
+		annotationCheckInterval: {{Portable: portable.CheckInterval, Unit: time.Second}},
+		annotationPrivateAddresses: {{Portable: portable.Address, Rules: []schema.Rule{
+			schema.Must(`^\s*`+schema.IPv4Pattern+`\s*$`, "is not one IPv4 address, which is all that AWS takes"),
+		}, Where: &schema.Where{Key: annotationInternal, OneOf: []string{textTrue}}}},
+		annotationSubnets: {{Portable: portable.Subnet}},
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -108,22 +107,11 @@ type settings struct {
 	Exists *godo.LoadBalancer
 }
 
-// nameRule is the API's rule for load balancer names.
-var nameRule = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,253}[A-Za-z0-9.])?$`)
-
-func checkName(v string) error {
-	if !nameRule.MatchString(v) {
-		return errors.New("is not a load balancer name; use letters, digits, '.' and '-', beginning with a letter or digit and not ending in '-', at most 255")
-	}
-	return nil
-}
-
-func checkIPv4(v string) error {
-	if ip, err := netip.ParseAddr(strings.TrimSpace(v)); err != nil || !ip.Is4() {
-		return errors.New("is not an IPv4 address")
-	}
-	return nil
-}
+// nameRules are the API's for load balancer names.
+var nameRules = []schema.Rule{schema.Must(
+	`^[A-Za-z0-9](?:[A-Za-z0-9.-]{0,253}[A-Za-z0-9.])?$`,
+	"is not a load balancer name; use letters, digits, '.' and '-', beginning with a letter or digit and not ending in '-', at most 255",
+)}
 
 // checkRules accepts the API's firewall rules: ip:<address> and cidr:<network>.
 func checkRules(v string) error {
@@ -168,7 +156,7 @@ var Annotations = schema.Annotations[settings]{
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Name }, schema.AnnotationRow{
 		Key: annotationName, Changes: schema.InPlace, Adopts: true,
-		Spec: schema.Spec{DefaultHelp: "a followed by the Service's UID without dashes", Help: "Name of the load balancer.", Check: checkName},
+		Spec: schema.Spec{DefaultHelp: "a followed by the Service's UID without dashes", Help: "Name of the load balancer.", Rules: nameRules},
 	}).Serving(schema.Serves{Portable: portable.Name}),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.Type }, schema.AnnotationRow{
 		Key: annotationType, Changes: schema.AtCreation,
@@ -195,7 +183,9 @@ var Annotations = schema.Annotations[settings]{
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.IP }, schema.AnnotationRow{
 		Key: annotationIP, Changes: schema.AtCreation,
-		Spec: schema.Spec{Help: "IPv4 address of your own (BYOIP) that is not assigned yet.", Check: checkIPv4},
+		Spec: schema.Spec{Help: "IPv4 address of your own (BYOIP) that is not assigned yet.", Rules: []schema.Rule{
+			schema.Must(`^\s*`+schema.IPv4Pattern+`\s*$`, "is not an IPv4 address"),
+		}},
 	}).Serving(schema.Serves{Portable: portable.Address, Only: "one of your own (BYOIP), IPv4"}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Subnet }, schema.AnnotationRow{
 		Key: annotationSubnet, Changes: schema.InPlace, Spec: schema.Spec{Help: "UUID of the VPC subnet.", ID: schema.UUID.Padded()},
@@ -233,8 +223,8 @@ var Annotations = schema.Annotations[settings]{
 		Key: annotationCertificateID, Changes: schema.InPlace,
 		Spec: schema.Spec{Help: "UUID of the certificate for TLS ports; wins over the name. The controller follows the rotation of Let's Encrypt certificates here.", ID: schema.UUID},
 	}).Serving(schema.Serves{
-		Portable: portable.Certificate, Where: onRegional, Choose: true, Translate: portableCertificate,
-		Rivals: []string{annotationCertificateID, annotationCertificateName},
+		Portable: portable.Certificate, Where: onRegional, Choose: true, Rules: []schema.Rule{portable.NotSecret("DigitalOcean", "the ID or name of a certificate there")},
+		Translate: portableCertificate, Rivals: []string{annotationCertificateID, annotationCertificateName},
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.CertificateName }, schema.AnnotationRow{
 		Key: annotationCertificateName, Changes: schema.InPlace, Spec: schema.Spec{Help: "Name of the certificate for TLS ports."},
@@ -305,7 +295,7 @@ var Annotations = schema.Annotations[settings]{
 	schema.IntAnnotation(func(s *settings) *int { return &s.CheckPort }, schema.AnnotationRow{
 		Key: annotationCheckPort, Changes: schema.InPlace, OnlyIf: withOverride,
 		Spec: schema.Spec{Min: portMin, Max: portMax, DefaultHelp: "the first TCP port", Help: "Service port whose node port is checked. Only with override-health-check."},
-	}).Serving(schema.Serves{Portable: portable.CheckPort, Also: overrideCheck, Translate: portableCheckPort}),
+	}).Serving(schema.Serves{Portable: portable.CheckPort, Also: overrideCheck, Translate: portableCheckPort, Judged: "a node port that the Service does not have"}),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.CheckProtocol }, schema.AnnotationRow{
 		Key: annotationCheckProtocol, Changes: schema.InPlace, OnlyIf: withOverride,
 		Spec: schema.Spec{Choices: []string{protocolTCP, protocolHTTP, protocolHTTPS}, DefaultHelp: "http where a path is set, else tcp", Help: "Protocol of the health check. Only with override-health-check."},

@@ -19,9 +19,6 @@ var overrideCheck = map[string]string{annotationOverrideCheck: "true"}
 
 // portableCertificate translates the portable certificate, which is for all ports unless the Service names some.
 func portableCertificate(value string, a schema.Asked) (map[string]string, error) {
-	if strings.HasPrefix(value, portable.SecretPrefix) {
-		return nil, errors.New("is a Secret, which DigitalOcean does not take; use the ID or name of a certificate there")
-	}
 	own := map[string]string{annotationCertificateName: value}
 	if schema.UUID.Holds(value) {
 		own = map[string]string{annotationCertificateID: value}

@@ -144,13 +144,6 @@ type addressList struct {
 	IPv6 []string `json:"ipv6"`
 }
 
-func checkIPv4(v string) error {
-	if ip, err := netip.ParseAddr(v); err != nil || !ip.Is4() {
-		return errors.New("is not an IPv4 address")
-	}
-	return nil
-}
-
 func protocols() []string { return []string{protocolTCP, protocolUDP, protocolHTTP, protocolHTTPS} }
 func proxies() []string   { return []string{proxyNone, "v1", "v2"} }
 func algorithms() []string {
@@ -177,8 +170,8 @@ var Annotations = schema.Annotations[settings]{
 		Key: annotationPort + "<port>", Changes: schema.InPlace,
 		Spec: schema.Spec{Kind: schema.KindString, Help: `Settings of one Service port, as a JSON object with texts: protocol, proxy-protocol, algorithm, stickiness, tls-secret-name, udp-check-port. Each counts before its default- annotation.`},
 		Serves: []schema.Serves{
-			{Portable: portable.Certificate, Translate: portableCertificate, Merge: mergePort, Only: "secret:<name>"},
-			{Portable: portable.TLSPorts, Translate: withCertificate},
+			{Portable: portable.Certificate, Rules: certificateRules(), Translate: portableCertificate, Merge: mergePort, Only: "secret:<name>"},
+			{Portable: portable.TLSPorts, Translate: portable.Nothing},
 		},
 	}},
 	schema.EnumAnnotation(func(s *settings) *string { return &s.ProxyProtocol }, schema.AnnotationRow{
@@ -209,7 +202,7 @@ var Annotations = schema.Annotations[settings]{
 		schema.Serves{
 			Portable: portable.CheckProtocol, Values: map[string]string{portable.CheckTCP: checkConnection, portable.CheckHTTP: checkHTTP},
 		},
-		schema.Serves{Portable: portable.CheckPort, Translate: portable.NodePortAlone("NodeBalancers check"), Only: "`node-port` alone"},
+		schema.Serves{Portable: portable.CheckPort, Rules: portable.NodePortAlone("NodeBalancers check"), Translate: portable.Nothing, Only: "`node-port` alone"},
 	),
 	schema.StringAnnotation(func(s *settings) *string { return &s.CheckPath }, schema.AnnotationRow{
 		Key: annotationCheckPath, Changes: schema.InPlace, Spec: schema.Spec{DefaultHelp: "/", Help: "Path of http and http_body checks."},
@@ -268,7 +261,8 @@ var Annotations = schema.Annotations[settings]{
 		Spec: schema.Spec{MaxLength: aclMaxLength, Help: `Make a firewall from a JSON object with either allowList or denyList, each with lists of networks: {"allowList": {"ipv4": ["192.0.2.0/24"], "ipv6": []}}.`, Check: func(v string) error { _, err := parseACL(v); return err }},
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.ReservedIPv4 }, schema.AnnotationRow{
-		Key: annotationReservedIPv4, Changes: schema.AtCreation, Spec: schema.Spec{Check: checkIPv4, Help: "Reserved IPv4 address that the NodeBalancer gets."},
+		Key: annotationReservedIPv4, Changes: schema.AtCreation, Spec: schema.Spec{Rules: []schema.Rule{schema.Must(`^`+schema.IPv4Pattern+`$`, "is not an IPv4 address")},
+			Help: "Reserved IPv4 address that the NodeBalancer gets."},
 	}).Serving(schema.Serves{Portable: portable.Address, Only: "IPv4"}),
 	schema.BoolAnnotation(func(s *settings) *bool { return &s.RetainReservedIPv4 }, schema.AnnotationRow{
 		Key: annotationRetainReservedIPv4, Changes: schema.InPlace, Spec: schema.Spec{Default: "true", Help: "Keep the reserved address when the NodeBalancer is deleted. false releases one that has the tag of the cluster."},
@@ -288,12 +282,12 @@ var Annotations = schema.Annotations[settings]{
 	schema.IntAnnotation(func(s *settings) *int { return &s.FrontendSubnetID }, schema.AnnotationRow{
 		Key: annotationFrontendSubnetID, Changes: schema.AtCreation, Spec: schema.Spec{ID: schema.Decimal, Min: new(1.0), Help: "ID of the subnet in which a private NodeBalancer has its address."},
 	}).Serving(
-		schema.Serves{Portable: portable.Scheme, Translate: portableScheme, Only: "internal with a subnet"},
-		schema.Serves{Portable: portable.Subnet, Translate: portableSubnet, Only: "one; with internal", Rivals: frontendKeys()},
+		schema.Serves{Portable: portable.Scheme, Rules: schemeRules(), Translate: portable.Nothing, Only: "internal with a subnet"},
+		schema.Serves{Portable: portable.Subnet, Rules: subnetRules(), Translate: portableSubnet, Only: "one; with internal", Rivals: frontendKeys()},
 	),
 	schema.StringAnnotation(func(s *settings) *string { return &s.FrontendVPC }, schema.AnnotationRow{
 		Key: annotationFrontendVPC, Changes: schema.AtCreation, Spec: schema.Spec{Help: "VPC of that subnet. Needs frontend-subnet-name."},
-	}).Serving(schema.Serves{Portable: portable.Network, Translate: portableNetwork, Only: "with internal and a subnet by name", Rivals: frontendKeys()}),
+	}).Serving(schema.Serves{Portable: portable.Network, Rules: networkRules(), Only: "with internal and a subnet by name", Rivals: frontendKeys()}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.FrontendSubnet }, schema.AnnotationRow{
 		Key: annotationFrontendSubnet, Changes: schema.AtCreation, Spec: schema.Spec{Help: "Label of that subnet. Needs frontend-vpc-name."},
 	}),

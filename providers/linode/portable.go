@@ -2,7 +2,6 @@ package linode
 
 import (
 	"encoding/json"
-	"errors"
 	"strconv"
 	"strings"
 
@@ -15,76 +14,75 @@ func frontendKeys() []string {
 	return []string{annotationFrontendSubnetID, annotationFrontendSubnet, annotationFrontendVPC}
 }
 
-// ownFrontend returns the annotation that makes the NodeBalancer private, "" where there is none.
-func ownFrontend(a schema.Asked) string {
+// oneDecimal is a pattern of the ID of a subnet, and internal one of the scheme.
+const (
+	oneDecimal = `^\+?[0-9]{1,18}$`
+	internal   = `^` + portable.SchemeInternal + `$`
+)
+
+const noEffectPublic = "a public NodeBalancer is in no network; remove it, or set " + portable.Scheme + " to " + portable.SchemeInternal
+
+// schemeRules hold a portable scheme against the subnet, which is what makes a NodeBalancer private.
+func schemeRules() []schema.Rule {
+	subnet := []schema.Term{{Key: portable.Subnet, Matches: `.`}}
+	var rules []schema.Rule
 	for _, key := range frontendKeys() {
-		if a.Own[key] != "" {
-			return key
-		}
+		subnet = append(subnet, schema.Term{Key: key, Matches: `.`})
+		rules = append(rules, schema.Rule{
+			When: []schema.Term{{Matches: `^` + portable.SchemePublic + `$`}}, Needs: []schema.Term{{Key: key, Matches: `^$`}}, NoEffect: true,
+			Words: "it contradicts " + key + ", which makes the NodeBalancer private and wins; remove one of them",
+		})
 	}
-	return ""
+	return append(rules, schema.Rule{
+		When: []schema.Term{{Matches: internal}}, Needs: subnet,
+		Words: "needs a subnet on Linode (Akamai), so that nothing is created or changed: set " + portable.Subnet,
+	})
 }
 
-// portableScheme holds a portable scheme against the subnet, which is what makes a NodeBalancer private.
-func portableScheme(value string, a schema.Asked) (map[string]string, error) {
-	switch {
-	case value == portable.SchemeInternal && ownFrontend(a) == "" && a.Portable[portable.Subnet] == "":
-		return nil, errors.New("needs a subnet on Linode (Akamai), so that nothing is created or changed: set " + portable.Subnet)
-	case value == portable.SchemePublic && ownFrontend(a) != "":
-		return nil, schema.NoEffect("it contradicts " + ownFrontend(a) + ", which makes the NodeBalancer private and wins; remove one of them")
+func subnetRules() []schema.Rule {
+	return []schema.Rule{
+		{Needs: []schema.Term{{Key: portable.Scheme, Matches: internal}}, NoEffect: true, Words: noEffectPublic},
+		schema.MustNot(`,`, "holds several subnets; a NodeBalancer is in one"),
+		{
+			Needs: []schema.Term{{Matches: oneDecimal}, {Key: portable.Network, Matches: `.`}},
+			Words: "is a name, which needs that of its VPC: set " + portable.Network + ", or use the ID of the subnet",
+		},
 	}
-	return map[string]string{}, nil
 }
 
-// asksPrivate reports whether a Service asks for a private NodeBalancer.
-func asksPrivate(a schema.Asked) bool { return a.Portable[portable.Scheme] == portable.SchemeInternal }
+func networkRules() []schema.Rule {
+	return []schema.Rule{
+		{Needs: []schema.Term{{Key: portable.Scheme, Matches: internal}}, NoEffect: true, Words: noEffectPublic},
+		{Needs: []schema.Term{{Key: portable.Subnet, Lacks: oneDecimal}}, NoEffect: true, Words: "the ID of a subnet says all; remove it"},
+	}
+}
 
-const noEffectPublic = schema.NoEffect("a public NodeBalancer is in no network; remove it, or set " + portable.Scheme + " to " + portable.SchemeInternal)
-
-func portableSubnet(value string, a schema.Asked) (map[string]string, error) {
-	switch {
-	case !asksPrivate(a):
-		return nil, noEffectPublic
-	case schema.Decimal.Holds(value):
+// portableSubnet makes of a subnet its ID or its label.
+func portableSubnet(value string, _ schema.Asked) (map[string]string, error) {
+	if schema.Decimal.Holds(value) {
 		return map[string]string{annotationFrontendSubnetID: value}, nil
-	case strings.Contains(value, ","):
-		return nil, errors.New("holds several subnets; a NodeBalancer is in one")
-	case a.Portable[portable.Network] == "":
-		return nil, errors.New("is a name, which needs that of its VPC: set " + portable.Network + ", or use the ID of the subnet")
 	}
 	return map[string]string{annotationFrontendSubnet: value}, nil
 }
 
-func portableNetwork(value string, a schema.Asked) (map[string]string, error) {
-	switch {
-	case !asksPrivate(a):
-		return nil, noEffectPublic
-	case schema.Decimal.Holds(a.Portable[portable.Subnet]):
-		return nil, schema.NoEffect("the ID of a subnet says all; remove it")
-	}
-	return map[string]string{annotationFrontendVPC: value}, nil
+// certificateRules let Secrets alone pass.
+func certificateRules() []schema.Rule {
+	return []schema.Rule{schema.Must(
+		`^`+portable.SecretPrefix, "is no Secret, and Linode (Akamai) has no certificates of its own; use "+portable.SecretPrefix+"<name>",
+	)}
 }
 
 // portableCertificate makes the ports that end TLS https ports, with the Secret.
 func portableCertificate(value string, a schema.Asked) (map[string]string, error) {
-	name, ok := strings.CutPrefix(value, portable.SecretPrefix)
-	if !ok {
-		return nil, errors.New("is no Secret, and Linode (Akamai) has no certificates of its own; use " + portable.SecretPrefix + "<name>")
-	}
 	own := map[string]string{}
 	for _, p := range a.PortsNamed(a.Portable[portable.TLSPorts]) {
-		text, err := json.Marshal(map[string]string{"protocol": protocolHTTPS, "tls-secret-name": name})
+		text, err := json.Marshal(map[string]string{"protocol": protocolHTTPS, "tls-secret-name": strings.TrimPrefix(value, portable.SecretPrefix)})
 		if err != nil {
 			return nil, err
 		}
 		own[annotationPort+strconv.Itoa(int(p.Number))] = string(text)
 	}
 	return own, nil
-}
-
-// withCertificate leaves the ports to the translation of the certificate.
-func withCertificate(string, schema.Asked) (map[string]string, error) {
-	return map[string]string{}, nil
 }
 
 // mergePort adds settings of a port that its own annotation lacks.

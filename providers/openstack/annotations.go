@@ -171,7 +171,7 @@ var Annotations = schema.Annotations[settings]{
 	idRow(annotationFlavorID, "Octavia's flavor; empty overrules the option flavor-id.", schema.AtCreation, func(s *settings) *string { return &s.FlavorID }, schema.AnyUUID),
 	stringRow(annotationZone, "Octavia's availability zone; empty overrules the option availability-zone.", schema.AtCreation, func(s *settings) *string { return &s.Zone }, nil),
 	switchRow(annotationMonitor, "the option create-monitor", "Check the health of members.", func(s *settings) *string { return &s.Monitor }).Serving(
-		schema.Serves{Portable: portable.CheckPort, Translate: portable.NodePortAlone("Octavia checks"), Only: "`node-port` alone"},
+		schema.Serves{Portable: portable.CheckPort, Rules: portable.NodePortAlone("Octavia checks"), Translate: portable.Nothing, Only: "`node-port` alone"},
 	),
 	numberRow(annotationMonitorDelay, "", "the option monitor-delay", "Seconds between two checks.", 1, 2147483647, func(s *settings) *int { return &s.Delay }).Serving(
 		schema.Serves{Portable: portable.CheckInterval, Unit: time.Second, Also: withMonitor},
@@ -189,8 +189,8 @@ var Annotations = schema.Annotations[settings]{
 		schema.Serves{Portable: portable.Hostname},
 	),
 	idRow(annotationTLSContainerRef, "Certificates that TLS is ended with, by their reference in the key manager; empty overrules the option default-tls-container-ref.", schema.InPlace, func(s *settings) *string { return &s.TLSContainerRef }, schema.Reference).Serving(
-		schema.Serves{Portable: portable.Certificate, Translate: portableCertificate, Only: "by its reference in the key manager"},
-		schema.Serves{Portable: portable.TLSPorts, Translate: portableTLSPorts, Only: "all TCP ports"},
+		schema.Serves{Portable: portable.Certificate, Rules: []schema.Rule{portable.NotSecret("OpenStack", "a reference of the key manager there")}, Only: "by its reference in the key manager"},
+		schema.Serves{Portable: portable.TLSPorts, Rules: []schema.Rule{everyPort}, Translate: portable.Nothing, Only: "all TCP ports"},
 	),
 	idRow(annotationID, "Load balancer that serves the Service. Users may set it to share or adopt one.", schema.Written, func(s *settings) *string { return &s.ID }, schema.AnyUUID),
 	stringRow(annotationAddress, "Address that is published.", schema.Written, func(s *settings) *string { return &s.Address }, nil),

@@ -1,9 +1,6 @@
 package openstack
 
 import (
-	"errors"
-	"strings"
-
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -14,16 +11,11 @@ import (
 // fields are the fields of Services by which portable annotations are served.
 func fields() []schema.AnnotationRow {
 	return []schema.AnnotationRow{{
-		Key: portable.FieldLoadBalancerIP, Spec: schema.Spec{Kind: schema.KindString, Check: checkOneAddress},
+		Key: portable.FieldLoadBalancerIP, Spec: schema.Spec{Kind: schema.KindString, Rules: []schema.Rule{
+			schema.Must(`^\s*(?:`+schema.IPv4Pattern+`|`+schema.IPv6Pattern+`)\s*$`, "is not one IP address, which is all that OpenStack takes"),
+		}},
 		Serves: []schema.Serves{{Portable: portable.Address, Only: "one"}},
 	}}
-}
-
-func checkOneAddress(v string) error {
-	if !isIP(v) {
-		return errors.New("is not one IP address, which is all that OpenStack takes")
-	}
-	return nil
 }
 
 // withMonitor makes settings of the health check effective.
@@ -34,19 +26,10 @@ func sameProxy(own, translated string) bool {
 	return settings{Proxy: own}.proxy() == settings{Proxy: translated}.proxy()
 }
 
-func portableCertificate(value string, _ schema.Asked) (map[string]string, error) {
-	if strings.HasPrefix(value, portable.SecretPrefix) {
-		return nil, errors.New("is a Secret, which OpenStack does not take; use a reference of the key manager there")
-	}
-	return map[string]string{annotationTLSContainerRef: value}, nil
-}
-
-// portableTLSPorts refuses what Octavia's settings cannot say: a certificate is for all TCP ports of a Service.
-func portableTLSPorts(value string, a schema.Asked) (map[string]string, error) {
-	if len(a.PortsNamed(value)) < len(a.PortsNamed("")) {
-		return nil, errors.New("leaves out TCP ports of the Service, and on OpenStack a certificate is for all of them; remove it, or use two Services")
-	}
-	return map[string]string{}, nil
+// everyPort refuses what Octavia's settings cannot say: a certificate is for all TCP ports of a Service.
+var everyPort = schema.Rule{
+	Needs: []schema.Term{{EveryPort: true}},
+	Words: "leaves out TCP ports of the Service, and on OpenStack a certificate is for all of them; remove it, or use two Services",
 }
 
 // unserved refuses a public load balancer where the option internal-lb lets there be none.

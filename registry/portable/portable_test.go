@@ -90,7 +90,7 @@ func TestTranslate(t *testing.T) {
 		"a port of UDP":               {given: []string{TLSPorts, "dns", Certificate, "x"}, want: []string{"toy/certificate", "x"}, err: `holds "dns"`},
 		"an address that is none":     {given: []string{Address, "web"}, err: "is not an IP address"},
 		"two addresses of a family":   {given: []string{Address, "192.0.2.1,192.0.2.2"}, err: "holds several addresses of a family"},
-		"tags":                        {given: []string{Tags, "team"}, err: `holds "team"; use a form such as "team=web,stage=prod"`},
+		"tags":                        {given: []string{Tags, "team"}, err: `is not a list of tags; use a form such as "team=web,stage=prod"`},
 		"a path":                      {given: []string{CheckPath, "healthz"}, err: "is not a path"},
 		"a selector":                  {given: []string{BackendSelector, "a in b"}, err: "is not a label selector"},
 		"a good selector":             {given: []string{BackendSelector, "a in (b),!c"}},

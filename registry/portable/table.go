@@ -4,15 +4,10 @@ package portable
 
 import (
 	"errors"
-	"fmt"
-	"net/netip"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -94,7 +89,7 @@ var Annotations = schema.Annotations[settings]{
 		schema.Spec{Choices: []string{SchemePublic, SchemeInternal}})),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Name }, row(Name, "Name in the cloud, where one can be chosen.", schema.Spec{})),
 	schema.ListAnnotation(func(s *settings) *[]string { return &s.Address }, row(Address,
-		"Reserved address to use: an IP address, or one of IPv4 and one of IPv6 separated by a comma. It wins over spec.loadBalancerIP.", schema.Spec{Check: checkAddress})),
+		"Reserved address to use: an IP address, or one of IPv4 and one of IPv6 separated by a comma. It wins over spec.loadBalancerIP.", schema.Spec{Rules: addressRules})),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Network }, row(Network, "Network of the load balancer, by name or ID.", schema.Spec{})),
 	schema.ListAnnotation(func(s *settings) *[]string { return &s.Subnet }, row(Subnet, "Subnets of the load balancer, by name or ID.", schema.Spec{})),
 	schema.ListAnnotation(func(s *settings) *[]string { return &s.SecurityGroups }, row(SecurityGroups,
@@ -103,9 +98,9 @@ var Annotations = schema.Annotations[settings]{
 		schema.Spec{Choices: []string{ProxyNone, ProxyV1, ProxyV2}})),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.CheckProtocol }, row(CheckProtocol, "Protocol of the health check.",
 		schema.Spec{Choices: []string{CheckTCP, CheckHTTP, CheckHTTPS}})),
-	schema.StringAnnotation(func(s *settings) *string { return &s.CheckPath }, row(CheckPath, "Path of the health check, for http and https.", schema.Spec{Check: checkPath})),
+	schema.StringAnnotation(func(s *settings) *string { return &s.CheckPath }, row(CheckPath, "Path of the health check, for http and https.", schema.Spec{Rules: pathRules})),
 	schema.StringAnnotation(func(s *settings) *string { return &s.CheckPort }, row(CheckPort,
-		"Port of the nodes that is checked: a number, or "+NodePort+" for that of the traffic.", schema.Spec{Check: checkPort})),
+		"Port of the nodes that is checked: a number, or "+NodePort+" for that of the traffic.", schema.Spec{Rules: portRules})),
 	schema.DurationAnnotation(func(s *settings) *time.Duration { return &s.CheckInterval }, row(CheckInterval, "Time between two health checks, such as 10s.", schema.Spec{})),
 	schema.DurationAnnotation(func(s *settings) *time.Duration { return &s.CheckTimeout }, row(CheckTimeout, "Time after which a health check has failed.", schema.Spec{})),
 	schema.IntAnnotation(func(s *settings) *int { return &s.Healthy }, row(HealthyThreshold, "Health checks in a row that must pass before a node serves.", schema.Spec{Min: new(1.0)})),
@@ -115,14 +110,14 @@ var Annotations = schema.Annotations[settings]{
 		schema.Spec{Choices: []string{RoundRobin, LeastConnections, SourceIP}})),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Certificate }, row(Certificate,
 		"Certificate that TLS is ended with: the cloud's ID, ARN or name of one, or secret:<name> for a Secret of the Service's namespace where the cloud takes uploads.",
-		schema.Spec{Check: checkCertificate})),
+		schema.Spec{Rules: certificateRules})),
 	schema.ListAnnotation(func(s *settings) *[]string { return &s.TLSPorts }, row(TLSPorts,
 		"Ports that the certificate is for, by number or name; all where absent.", schema.Spec{})),
 	schema.StringAnnotation(func(s *settings) *string { return &s.BackendSelector }, row(BackendSelector,
 		"Label selector of the Nodes that receive traffic, among those that are eligible.", schema.Spec{Check: checkSelector})),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Hostname }, row(Hostname, "DNS name that the status shows instead of the addresses.",
-		schema.Spec{Check: checkHostname})),
-	schema.StringAnnotation(func(s *settings) *string { return &s.Tags }, row(Tags, "Tags or labels of what is created: key=value, separated by commas.", schema.Spec{Check: checkTags})),
+		schema.Spec{Rules: hostnameRules})),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Tags }, row(Tags, "Tags or labels of what is created: key=value, separated by commas.", schema.Spec{Rules: tagRules})),
 }
 
 // essential are those that a cloud which cannot serve them refuses: a load balancer that is open to the internet, unencrypted, at
@@ -135,43 +130,6 @@ func Essential(key string) bool { return slices.Contains(essential, key) }
 // Shared reports whether an annotation is served above all clouds. A cloud's own annotation for it counts before.
 func Shared(key string) bool { return key == BackendSelector || key == Hostname }
 
-func checkAddress(v string) error {
-	parts := strings.Split(v, ",")
-	var families []bool
-	for _, one := range parts {
-		ip, err := netip.ParseAddr(strings.TrimSpace(one))
-		if err != nil {
-			return errors.New("is not an IP address, or one of IPv4 and one of IPv6 separated by a comma")
-		}
-		families = append(families, ip.Is4())
-	}
-	if len(families) > 2 || (len(families) == 2 && families[0] == families[1]) {
-		return errors.New("holds several addresses of a family; use one, or one of IPv4 and one of IPv6 separated by a comma")
-	}
-	return nil
-}
-
-func checkPath(v string) error {
-	if !strings.HasPrefix(v, "/") || strings.ContainsFunc(v, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return errors.New(`is not a path; use a form such as "/healthz"`)
-	}
-	return nil
-}
-
-func checkPort(v string) error {
-	if n, err := strconv.Atoi(v); v != NodePort && (err != nil || n < 1 || n > 65535) {
-		return fmt.Errorf("is not a port; use %s or 1 to 65535", NodePort)
-	}
-	return nil
-}
-
-func checkCertificate(v string) error {
-	if name, ok := strings.CutPrefix(v, SecretPrefix); ok && len(validation.IsDNS1123Subdomain(name)) > 0 {
-		return errors.New("is not the name of a Secret; use a form such as " + SecretPrefix + "web-tls")
-	}
-	return nil
-}
-
 func checkSelector(v string) error {
 	if _, err := labels.Parse(v); err != nil {
 		return errors.New(`is not a label selector; use a form such as "pool=edge,zone in (a,b)"`)
@@ -179,23 +137,30 @@ func checkSelector(v string) error {
 	return nil
 }
 
-func checkHostname(v string) error {
-	_, err := netip.ParseAddr(v)
-	if err == nil || len(validation.IsDNS1123Subdomain(v)) > 0 {
-		return errors.New(`is not a hostname such as "web.example.com"`)
+// The rules of the values.
+var (
+	address      = "(?:" + schema.IPv4Pattern + "|" + schema.IPv6Pattern + ")"
+	addressRules = []schema.Rule{
+		schema.Must(`^\s*`+address+`\s*(?:,\s*`+address+`\s*)*$`, "is not an IP address, or one of IPv4 and one of IPv6 separated by a comma"),
+		schema.MustNot(`,.*,|^[^:]*,[^:]*$|:.*,.*:`, "holds several addresses of a family; use one, or one of IPv4 and one of IPv6 separated by a comma"),
 	}
-	return nil
-}
+	pathRules        = []schema.Rule{schema.Must(`^/[!-~]*$`, `is not a path; use a form such as "/healthz"`)}
+	portRules        = []schema.Rule{schema.Must(`^(?:`+NodePort+`|`+schema.PortPattern+`)$`, "is not a port; use "+NodePort+" or 1 to 65535")}
+	certificateRules = []schema.Rule{{
+		When: []schema.Term{{Matches: `^` + SecretPrefix}}, Needs: []schema.Term{{Matches: `^` + SecretPrefix + schema.SubdomainPattern + `$`, Lacks: `.{261}`}},
+		Words: "is not the name of a Secret; use a form such as " + SecretPrefix + "web-tls",
+	}}
+	hostnameRules = []schema.Rule{{
+		Needs: []schema.Term{{Matches: `^` + schema.SubdomainPattern + `$`, Lacks: `^` + schema.IPv4Pattern + `$|.{254}`}},
+		Words: `is not a hostname such as "web.example.com"`,
+	}}
+	tagRules = []schema.Rule{schema.Must(
+		`^`+onePair+`(?:,`+onePair+`)*$`, `is not a list of tags; use a form such as "team=web,stage=prod"`,
+	)}
+)
 
-func checkTags(v string) error {
-	for one := range strings.SplitSeq(v, ",") {
-		key, value, found := strings.Cut(one, "=")
-		if strings.TrimSpace(key) == "" || !found || strings.Contains(value, "=") {
-			return fmt.Errorf(`holds %.80q; use a form such as "team=web,stage=prod"`, one)
-		}
-	}
-	return nil
-}
+// onePair is a key, which is not blank, and a value.
+const onePair = `\s*[^=,\s][^=,]*=[^=,]*`
 
 // Selector returns the selector of the nodes behind a Service's load balancer; nil where it has none, or none that can be read.
 func Selector(annotations map[string]string) labels.Selector {

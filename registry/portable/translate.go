@@ -230,6 +230,11 @@ func ValuesWords(p Pair, title string) string {
 
 // judged returns what a row makes of a value, and checks it by the row.
 func (t *translator) judged(p Pair, value string) (map[string]string, error) {
+	if r, broken := schema.FirstBroken(p.Serves.Rules, value, t.asker()); broken && r.NoEffect {
+		return nil, schema.NoEffect(r.Words)
+	} else if broken {
+		return nil, errors.New(r.Words)
+	}
 	out, err := p.outcome(t.cloud.Title, value, t.view())
 	if err != nil {
 		return nil, err
@@ -244,6 +249,11 @@ func (t *translator) judged(p Pair, value string) (map[string]string, error) {
 		}
 	}
 	return out, nil
+}
+
+// asker tells rules about the Service as it is given: as the admission policy sees it, with the kind that was chosen.
+func (t *translator) asker() schema.Asker {
+	return schema.Asker{Value: func(key string) string { return t.own[key] }, Ports: t.ports}
 }
 
 // specOf finds what is legal for an annotation of the cloud.
@@ -302,6 +312,9 @@ func (t *translator) translate(key string) {
 		return
 	case len(holding) == 0 && Shared(key):
 		return
+	case len(holding) == 0 && t.choosable(pairs, value) != nil:
+		t.refuse(key, t.choosable(pairs, value).Error())
+		return
 	case len(holding) == 0 && Essential(key):
 		t.refuse(key, Refusal(t.cloud.Title)+t.needs(pairs))
 		return
@@ -323,6 +336,18 @@ func (t *translator) translate(key string) {
 			t.set(p, ownKey, out[ownKey])
 		}
 	}
+}
+
+// choosable says why the kind that serves a portable annotation was not chosen for a Service that names none.
+func (t *translator) choosable(pairs []Pair, value string) error {
+	for _, p := range pairs {
+		if where := p.Choice(); where != nil && t.own[where.Key] == "" {
+			if _, err := t.judged(p, value); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // Refusal and Effectless are the words about what a cloud cannot do.
@@ -353,7 +378,7 @@ func (t *translator) needs(pairs []Pair) string {
 func (t *translator) set(p Pair, ownKey, value string) {
 	key := p.Serves.Portable
 	if ownKey == FieldLoadBalancerIP {
-		t.address = value
+		t.address = strings.TrimSpace(value)
 		return
 	}
 	if have, present := t.given[ownKey]; present {
@@ -482,12 +507,17 @@ func (t Translation) Named(err error) error {
 	return &named
 }
 
-// NodePortAlone is the translation of the health check's port on a cloud that checks the node port and no other. who says so.
-func NodePortAlone(who string) func(string, schema.Asked) (map[string]string, error) {
-	return func(value string, _ schema.Asked) (map[string]string, error) {
-		if value == NodePort {
-			return nil, nil
-		}
-		return nil, schema.NoEffect(who + " the node port alone; use " + NodePort + ", or remove it")
-	}
+// NodePortAlone are the rules of the health check's port on a cloud that checks the node port and no other. who says so.
+func NodePortAlone(who string) []schema.Rule {
+	return []schema.Rule{{
+		Needs: []schema.Term{{Matches: `^` + NodePort + `$`}}, NoEffect: true, Words: who + " the node port alone; use " + NodePort + ", or remove it",
+	}}
 }
+
+// NotSecret is the rule of certificates on a cloud that takes no Secrets. instead says what to use.
+func NotSecret(title, instead string) schema.Rule {
+	return schema.MustNot(`^`+SecretPrefix, "is a Secret, which "+title+" does not take; use "+instead)
+}
+
+// Nothing is the translation where the cloud does what is asked for by itself, or because of another annotation.
+func Nothing(string, schema.Asked) (map[string]string, error) { return map[string]string{}, nil }

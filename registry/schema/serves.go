@@ -28,7 +28,9 @@ type Serves struct {
 	Choose bool
 	// Also are further annotations that make the row effective, set where the Service has none of them.
 	Also map[string]string
-	// Translate returns the annotations that a value becomes.
+	// Rules are conditions on the portable value, which may look at the rest of the Service. The first that does not hold is told.
+	Rules []Rule
+	// Translate returns the annotations that a value becomes. What it refuses is in no admission policy: see Judged.
 	Translate func(value string, a Asked) (map[string]string, error)
 	// Merge is set where the row holds several settings: it adds what was translated to the Service's own value, and reports whether
 	// the two contradict. Without it, the cloud's own annotation wins as a whole.
@@ -37,6 +39,8 @@ type Serves struct {
 	Same func(own, translated string) bool
 	// Rivals are further annotations of the cloud that speak of the same: where a Service has one, it wins.
 	Rivals []string
+	// Judged says for the documentation what only the controller can judge, where Translate or the row's own check refuses values.
+	Judged string
 	// Only says in a few words for the documentation when it is served, where Where does not tell.
 	Only string
 }
@@ -118,6 +122,9 @@ func (s Spec) Legal(text string) error {
 		return errors.New(p.Reason)
 	}
 	if err := s.checkID(text); err != nil {
+		return err
+	}
+	if err := s.checkRules(text); err != nil {
 		return err
 	}
 	if s.Check != nil {

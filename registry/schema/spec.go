@@ -56,6 +56,9 @@ type Spec struct {
 	Lenient bool `json:"lenient,omitempty"`
 	// ID is the form of the IDs by which the setting names objects of the cloud. Every setting that does so has one.
 	ID *IDForm `json:"-"`
+	// Rules are further conditions on the value, of which the first that does not hold is told. What Check can say, they say better: the
+	// admission policy knows them.
+	Rules []Rule `json:"-"`
 	// Check adds a condition that kind, choices and range cannot express.
 	Check func(value string) error `json:"-"`
 }
@@ -132,6 +135,9 @@ func bind[T, V any](kind Kind, s Spec, at func(*T) *V, parse func(Spec, string) 
 			return err
 		}
 		if err := s.checkID(text); err != nil {
+			return err
+		}
+		if err := s.checkRules(text); err != nil {
 			return err
 		}
 		if s.Check != nil {

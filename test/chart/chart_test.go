@@ -137,7 +137,9 @@ func cases(t *testing.T, p registry.Provider) map[string]string {
 func TestSnapshots(t *testing.T) {
 	t.Parallel()
 	everything := "kind: Deployment\nadmissionPolicy: {enabled: true, refuseAdoption: true}\nnetworkPolicy: {enabled: true}\nimagePullSecrets: [{name: registry}]\nserviceAccount: {annotations: {a: b}}\n" +
-		"metrics: {serviceMonitor: {enabled: true, labels: {release: prometheus}}, podMonitor: {enabled: true}, rules: {enabled: true}}\nroutes: {clusterCIDR: 10.244.0.0/16, allocateNodeCIDRs: true}\n"
+		"metrics: {serviceMonitor: {enabled: true, labels: {release: prometheus}}, podMonitor: {enabled: true}, rules: {enabled: true}}\nroutes: {clusterCIDR: 10.244.0.0/16, allocateNodeCIDRs: true}\n" +
+		"serviceDefaults:\n- {loadBalancerClass: \"\", annotations: {anyccm.io/load-balancer-proxy-protocol: none, example.com/note: \"it's\"}}\n" +
+		"- {loadBalancerClass: example.com/internal, annotations: {anyccm.io/load-balancer-scheme: internal}}\n- {loadBalancerClass: example.com/plain}\n"
 	adopts := slices.IndexFunc(clouds(), func(p registry.Provider) bool {
 		return slices.ContainsFunc(p.Annotations, schema.AnnotationRow.Adopting)
 	})

@@ -173,6 +173,26 @@ that of a file with credentials only the keys count that hold none, and no text.
 {{- if has .name .root.Values.controllers }}true{{ end }}
 {{- end }}
 
+{{- /* The annotations that a Service has by the defaults of its class, as an expression of the API server. */}}
+{{- define "ccm.defaultsOfClass" -}}
+{{- $classes := list -}}
+{{- range .Values.serviceDefaults -}}
+{{- $pairs := list -}}
+{{- range $key, $value := .annotations }}{{ $pairs = append $pairs (printf "%s: %s" (include "ccm.celString" $key) (include "ccm.celString" $value)) }}{{ end -}}
+{{- if $pairs }}{{ $classes = append $classes (printf "%s: {%s}" (include "ccm.celString" .loadBalancerClass) (join ", " $pairs)) }}{{ end -}}
+{{- end -}}
+{{- if $classes -}}
+{{ printf "{%s}[?object.spec.?loadBalancerClass.orValue('')].orValue({})" (join ", " $classes) | toJson }}
+{{- else -}}
+'{}'
+{{- end -}}
+{{- end -}}
+
+{{- /* A text as a literal of the API server's expressions. */}}
+{{- define "ccm.celString" -}}
+{{- printf "'%s'" (. | replace "\\" "\\\\" | replace "'" "\\'" | replace "\n" "\\n" | replace "\r" "\\r") -}}
+{{- end -}}
+
 {{- /* Whether a Service of type LoadBalancer is served here, in the API server's expressions. */ -}}
 {{- define "ccm.served" -}}
 {{- $classes := list -}}

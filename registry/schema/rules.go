@@ -1,0 +1,116 @@
+package schema
+
+import (
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Rule is a condition on a value that needs no code to judge: parsers, and the admission policy of the chart, have it and its words
+// from the same table. Where all of When hold, one of Needs must hold too.
+type Rule struct {
+	When, Needs []Term
+	// Words say what is wrong otherwise: they follow the value.
+	Words string
+	// NoEffect is set where the cloud does nothing about the value then, which does no harm. Words say why.
+	NoEffect bool
+}
+
+// Term is a condition on one text. Patterns are of RE2, and match anywhere in it unless they are anchored.
+type Term struct {
+	// Key is the annotation whose value it is, empty where it is absent; without a key it is the value that is judged.
+	Key string
+	// Matches is a pattern that the text must match, and Lacks one that it must not.
+	Matches, Lacks string
+	// EveryPort is set where the text must name every TCP port of the Service, by number or name. It stands alone.
+	EveryPort bool
+}
+
+// Asker tells rules about the rest of a Service.
+type Asker struct {
+	// Value returns the value of another annotation.
+	Value func(key string) string
+	// Ports are those of the Service.
+	Ports []Port
+}
+
+// Broken reports whether a value breaks the rule.
+func (r Rule) Broken(value string, a Asker) bool {
+	holds := func(t Term) bool { return t.holds(value, a) }
+	return !slices.ContainsFunc(r.When, func(t Term) bool { return !holds(t) }) && !slices.ContainsFunc(r.Needs, holds)
+}
+
+func (t Term) holds(value string, a Asker) bool {
+	if t.Key != "" {
+		value = a.Value(t.Key)
+	}
+	asked := Asked{Ports: a.Ports}
+	switch {
+	case t.EveryPort:
+		return len(asked.PortsNamed(value)) == len(asked.PortsNamed(""))
+	case t.Matches != "" && !expression(t.Matches).MatchString(value):
+		return false
+	}
+	return t.Lacks == "" || !expression(t.Lacks).MatchString(value)
+}
+
+// expressions are the patterns of the tables, each compiled once.
+var expressions sync.Map
+
+func expression(pattern string) *regexp.Regexp {
+	if found, ok := expressions.Load(pattern); ok {
+		compiled, _ := found.(*regexp.Regexp)
+		return compiled
+	}
+	compiled := regexp.MustCompile(pattern)
+	expressions.Store(pattern, compiled)
+	return compiled
+}
+
+// FirstBroken returns the first of some rules that a value breaks: the others go without saying.
+func FirstBroken(rules []Rule, value string, a Asker) (Rule, bool) {
+	i := slices.IndexFunc(rules, func(r Rule) bool { return r.Broken(value, a) })
+	if i < 0 {
+		return Rule{}, false
+	}
+	return rules[i], true
+}
+
+// checkRules says what is wrong with a value by the rules of its setting, which are about nothing else.
+func (s Spec) checkRules(text string) error {
+	if r, broken := FirstBroken(s.Rules, text, Asker{Value: func(string) string { return "" }}); broken {
+		return errors.New(r.Words)
+	}
+	return nil
+}
+
+// Must is the rule that a value matches a pattern.
+func Must(pattern, words string) Rule { return Rule{Needs: []Term{{Matches: pattern}}, Words: words} }
+
+// MustNot is the rule that a value does not match a pattern.
+func MustNot(pattern, words string) Rule { return Rule{Needs: []Term{{Lacks: pattern}}, Words: words} }
+
+// Patterns of values that several tables have.
+const (
+	// IPv4Pattern is an address in four decimal numbers.
+	IPv4Pattern = `(?:(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])\.){3}(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])`
+	// PortPattern is a number from 1 to 65535.
+	PortPattern = `(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])`
+	// SubdomainPattern is the name of an object of Kubernetes, but for its length.
+	SubdomainPattern = `[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*`
+)
+
+// IPv6Pattern is an address without a zone, all of whose parts are hexadecimal.
+var IPv6Pattern = ipv6Pattern()
+
+func ipv6Pattern() string {
+	const part = `[0-9a-fA-F]{1,4}`
+	ways := []string{`(?:` + part + `:){7}` + part, `(?:` + part + `:){1,7}:`}
+	for left := 6; left >= 1; left-- {
+		ways = append(ways, `(?:`+part+`:){1,`+string(rune('0'+left))+`}(?::`+part+`){1,`+string(rune('7'-left))+`}`)
+	}
+	ways = append(ways, `:(?::`+part+`){1,7}`, `::`)
+	return `(?:` + strings.Join(ways, "|") + `)`
+}
