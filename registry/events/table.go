@@ -109,6 +109,11 @@ func leaseRows() []Row {
 			What: "The file of `--service-defaults` changed and has faults, which are named with their lines. The last good one stays in force.",
 			Do:   "Fix the file; it is read again by itself.",
 		},
+		{
+			On: "Lease", Reason: "ServiceDefaultsPending", Type: "Normal",
+			What: "The file of `--service-defaults` names other load balancer classes than at the start. Those that are new are served after a restart; those that are gone are served until then, with the defaults that they had.",
+			Do:   "Restart the program once the file is as it shall be.",
+		},
 		{On: "Lease", Reason: "ServiceDefaultsValid", Type: "Normal", What: "The file of `--service-defaults` is good again, and in force."},
 		{
 			On: "Lease", Reason: "CloudAPIUnavailable", Type: "Warning",

@@ -160,6 +160,34 @@ func TestProvidersSeeTranslatedServices(t *testing.T) {
 	assert.Empty(t, drained(events))
 }
 
+// TestNothingAskedChangesNothing: of a Service without portable annotations the provider gets to see the very object that the
+// framework has, by every call, so that nothing that it asks of the cloud can differ.
+func TestNothingAskedChangesNothing(t *testing.T) {
+	t.Parallel()
+	inner := &seeing{}
+	g, events := translating(inner)
+	s := asking(map[string]string{internalOf: "true", "example.com/note": "x", portable.Prefix + "ip-mode": "Proxy"})
+	nodes := []*v1.Node{labelled("a", nil), labelled("b", nil)}
+	lb, _ := g.LoadBalancer()
+	status, err := lb.EnsureLoadBalancer(t.Context(), "c", s, nodes)
+	require.NoError(t, err)
+	assert.Len(t, status.Ingress, 2, "the status is the cloud's")
+	assert.Equal(t, "a,b", inner.nodes)
+	_, _, err = lb.GetLoadBalancer(t.Context(), "c", s)
+	require.NoError(t, err)
+	require.NoError(t, lb.UpdateLoadBalancer(t.Context(), "c", s, nodes))
+	_, err = g.PlanLoadBalancer(t.Context(), "c", s, nodes)
+	require.NoError(t, err)
+	_, err = g.Orphans(t.Context(), []*v1.Service{s})
+	require.NoError(t, err)
+	require.NoError(t, lb.EnsureLoadBalancerDeleted(t.Context(), "c", s))
+	assert.Len(t, inner.seen, 6)
+	for i, seen := range inner.seen {
+		assert.Same(t, s, seen, "%d", i)
+	}
+	assert.Empty(t, drained(events))
+}
+
 func TestHandlersSeeTranslatedServices(t *testing.T) {
 	t.Parallel()
 	inner := &seeing{}

@@ -39,6 +39,8 @@ const (
 	// eventDefaultsInvalid and eventDefaultsValid tell on the lease of the file of --service-defaults.
 	eventDefaultsInvalid = "ServiceDefaultsInvalid"
 	eventDefaultsValid   = "ServiceDefaultsValid"
+	// eventDefaultsPending tells that the file names other classes than at the start.
+	eventDefaultsPending = "ServiceDefaultsPending"
 
 	// defaultsPeriod is how often the file is looked at.
 	defaultsPeriod = 5 * time.Second
@@ -64,6 +66,8 @@ type serviceDefaults struct {
 	// data is the file as it was read last, and classes are those that it named at the start.
 	data    []byte
 	classes []string
+	// pending is what was told of classes that count after a restart.
+	pending string
 	// services and handlers are those of the framework's controller, once it runs.
 	services listers.ServiceLister
 	handlers []cache.ResourceEventHandler
@@ -97,8 +101,42 @@ func (d *serviceDefaults) use(p registry.Provider, in registry.Inputs, data []by
 	if err != nil {
 		return prefixed("--service-defaults="+d.path+": ", err)
 	}
+	before := d.source.Set()
+	for _, class := range d.served() {
+		if _, still := set[class]; !still {
+			// Its Services are served until the program ends: without its defaults, what was internal could become public.
+			set[class] = before[class]
+		}
+	}
 	d.source.Use(set)
 	return nil
+}
+
+// tellPending says once which classes count after a restart: the cache of Services was filled with those of the start, and a class
+// that is taken away at once would leave its load balancers to nobody.
+func (d *serviceDefaults) tellPending(data []byte, report func(kind, reason, message string)) {
+	set, err := defaults.Parse(data, func(map[string]string) error { return nil })
+	if err != nil {
+		return
+	}
+	var texts []string
+	for _, class := range set.Classes() {
+		if !slices.Contains(d.served(), class) {
+			texts = append(texts, "class "+class+" is new in the defaults of Services, and is served after a restart")
+		}
+	}
+	for _, class := range d.served() {
+		if _, still := set[class]; !still {
+			texts = append(texts, "class "+class+" is gone from the defaults of Services; it is served, with the defaults that it had, until a restart")
+		}
+	}
+	if text := strings.Join(texts, "; "); text != d.pending {
+		d.pending = text
+		if text != "" {
+			klog.InfoS("The classes of the defaults of Services changed", "pending", text)
+			report(v1.EventTypeNormal, eventDefaultsPending, text)
+		}
+	}
 }
 
 // prefixed says of each problem where it is.
@@ -150,6 +188,7 @@ func (d *serviceDefaults) look(p registry.Provider, in registry.Inputs, broken s
 		report(v1.EventTypeNormal, eventDefaultsValid, "the defaults of Services are good again")
 	}
 	d.data = data
+	d.tellPending(data, report)
 	d.reconcile(p, before, d.source.Set())
 	return ""
 }

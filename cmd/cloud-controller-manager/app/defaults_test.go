@@ -1,6 +1,7 @@
 package app
 
 import (
+	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/metrics/testutil"
+	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/defaults"
@@ -156,9 +159,70 @@ func TestChangedDefaults(t *testing.T) {
 
 	write("- loadBalancerClass: \"\"\n  annotations: {anyccm.io/load-balancer-scheme: public}\n")
 	assert.Empty(t, d.look(light, registry.Inputs{}, broken, report))
-	assert.Len(t, events, 2)
-	assert.ElementsMatch(t, []string{"plain", "plain", "classed"}, h.names)
+	assert.Len(t, events, 3)
+	assert.Equal(t, "ServiceDefaultsValid the defaults of Services are good again", events[1])
+	assert.Equal(t, "ServiceDefaultsPending class internal is gone from the defaults of Services; it is served, with the defaults that it had, until a restart", events[2])
+	assert.ElementsMatch(t, []string{"plain", "plain"}, h.names, "what was internal by its class stays so")
+	assert.Equal(t, "internal", d.source.Of("internal")[portable.Scheme])
 	assert.Equal(t, []string{"internal"}, d.served(), "a class is served until the program ends")
+
+	write("- loadBalancerClass: fast\n- loadBalancerClass: internal\n  annotations: {anyccm.io/load-balancer-scheme: public}\n")
+	assert.Empty(t, d.look(light, registry.Inputs{}, "", report))
+	assert.Equal(t, []string{"internal"}, d.served())
+	assert.Len(t, events, 4)
+	assert.Equal(t, "ServiceDefaultsPending class fast is new in the defaults of Services, and is served after a restart", events[3])
+	assert.ElementsMatch(t, []string{"plain", "plain", "plain", "classed"}, h.names, "what is in the file counts again")
+	write("- loadBalancerClass: internal\n")
+	assert.Empty(t, d.look(light, registry.Inputs{}, "", report))
+	assert.Len(t, events, 4, "nothing is pending any more")
+}
+
+// TestBrokenDefaultsAreTold by event, metric and log, and so is that they are good again. It is not parallel, for the log is the process's.
+func TestBrokenDefaultsAreTold(t *testing.T) { //nolint:paralleltest // see above
+	light, err := shades(t).Lookup("light")
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "log")
+	log, err := os.Create(path)
+	require.NoError(t, err)
+	state := klog.CaptureState()
+	defer state.Restore()
+	var flags flag.FlagSet
+	klog.InitFlags(&flags)
+	require.NoError(t, flags.Parse([]string{"-logtostderr=false", "-alsologtostderr=false"}))
+	klog.SetOutput(log)
+
+	file := filepath.Join(t.TempDir(), "defaults.yaml")
+	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
+	var events []string
+	report := func(kind, reason, _ string) { events = append(events, kind+" "+reason) }
+	registerDefaultsMetrics()
+	invalid := func() float64 {
+		value, err := testutil.GetGaugeMetricValue(defaultsInvalid)
+		require.NoError(t, err)
+		return value
+	}
+	write("- loadBalancerClass: \"\"\n  annotations: {anyccm.io/load-balancer-scheme: public}\n")
+	d := &serviceDefaults{path: file}
+	require.NoError(t, d.load(light, registry.Inputs{}))
+	assert.Zero(t, invalid())
+	write("- loadBalancerClass: \"\"\n  annotations: {anyccm.io/load-balancer-scheme: [public\n")
+	broken := d.look(light, registry.Inputs{}, "", report)
+	assert.Equal(t, "public", d.source.Of("")[portable.Scheme], "the last good one stays in force")
+	assert.Equal(t, []string{"Warning ServiceDefaultsInvalid"}, events)
+	assert.InDelta(t, 1, invalid(), 0)
+	klog.Flush()
+	logged, err := os.ReadFile(path)
+	require.NoError(t, err)
+	assert.Contains(t, string(logged), "The defaults of Services are broken; the last good ones stay in force")
+	require.NoError(t, os.Remove(file))
+	broken = d.look(light, registry.Inputs{}, broken, report)
+	assert.Contains(t, broken, "no such file", "a file that is gone is broken as well")
+	assert.Equal(t, "public", d.source.Of("")[portable.Scheme])
+	write("- loadBalancerClass: \"\"\n  annotations: {anyccm.io/load-balancer-scheme: internal}\n")
+	assert.Empty(t, d.look(light, registry.Inputs{}, broken, report))
+	assert.Zero(t, invalid())
+	assert.Equal(t, "Normal ServiceDefaultsValid", events[len(events)-1])
+	assert.Equal(t, "internal", d.source.Of("")[portable.Scheme])
 }
 
 // TestClassesOfDefaultsAreServed, and are known after the framework's copy has lost them.

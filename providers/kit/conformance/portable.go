@@ -48,6 +48,7 @@ type PortableCase struct {
 // that it cannot be served.
 func runPortable(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
+	virtual(t, "taken back", func(t *testing.T) { runTakenBack(t, newFixture(t)) })
 	virtual(t, "a misspelt annotation", func(t *testing.T) { runMisspelt(t, newFixture(t)) })
 	for _, row := range portable.Annotations.Rows() {
 		name := strings.TrimPrefix(row.Key, portable.Prefix)
@@ -133,6 +134,7 @@ func runPortableRow(t *testing.T, f *Fixture, key string) {
 		require.ErrorContains(t, err, portable.Refusal(provider.Cloud().Title))
 		assert.Empty(t, w.Snapshot(), "nothing is made")
 		w.requireEvent("LoadBalancerConfigError", key)
+		w.requireRefusedChange(s)
 		return
 	}
 	plain := w.stateOf(portableService("portable", c.Without))
@@ -194,6 +196,7 @@ func runPortableChoices(t *testing.T, f *Fixture, row schema.AnnotationRow) {
 			require.ErrorContains(t, err, "is not one of ")
 			assert.Empty(t, w.Snapshot(), "%s: nothing is made", choice)
 			w.requireEvent("LoadBalancerConfigError", row.Key+`: "`+choice+`" is not one of `)
+			w.requireRefusedChange(s)
 			require.NoError(t, w.kube.CoreV1().Services(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{}))
 			continue
 		}
@@ -204,6 +207,69 @@ func runPortableChoices(t *testing.T, f *Fixture, row schema.AnnotationRow) {
 		made[choice] = state
 	}
 	assert.NotEmpty(t, made, "one of them is served")
+}
+
+// requireRefusedChange: what is refused changes nothing of a load balancer that exists; once it is taken back, the Service is as it was.
+func (w *world) requireRefusedChange(refused *v1.Service) {
+	w.t.Helper()
+	ctx := w.t.Context()
+	s := portableService("existing", nil)
+	s.UID = "3c1f6b52-7a66-4b58-8b4b-0a61c1f9e0b2"
+	w.createService(ctx, s)
+	w.ensure(ctx, s, nil)
+	before := w.Snapshot()
+	w.Sim.ResetCalls()
+	w.changeService(ctx, s, func(s *v1.Service) {
+		if s.Annotations == nil {
+			s.Annotations = map[string]string{}
+		}
+		maps.Copy(s.Annotations, refused.Annotations)
+	})
+	_, err := w.loadBalancer().EnsureLoadBalancer(ctx, clusterName, w.service(ctx, s), w.nodes)
+	require.Error(w.t, err)
+	w.requireNoWrites("what is refused changes nothing")
+	assert.Equal(w.t, before, w.Snapshot())
+	w.changeService(ctx, s, func(s *v1.Service) {
+		for key := range refused.Annotations {
+			delete(s.Annotations, key)
+		}
+	})
+	w.ensure(ctx, s, nil)
+	w.requireNoWrites("it is as it was")
+	w.remove(ctx, s, nil)
+	require.NoError(w.t, w.kube.CoreV1().Services(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{}))
+}
+
+// runTakenBack: what a portable annotation changed returns to what the cloud does by itself once it is taken away, where the cloud can
+// change it at all.
+func runTakenBack(t *testing.T, f *Fixture) {
+	t.Helper()
+	ctx, w := t.Context(), newWorld(t, f)
+	w.addNode(ctx, "worker-1", nil)
+	provider, err := registry.Linked().Lookup(w.cloud.ProviderName())
+	require.NoError(t, err)
+	for _, key := range []string{portable.CheckInterval, portable.UnhealthyThreshold, portable.Algorithm} {
+		s := portableService("portable", nil)
+		w.createService(ctx, s)
+		w.ensure(ctx, s, nil)
+		before := w.Snapshot()
+		pairs := provider.Cloud().Pairs(key)
+		w.changeService(ctx, s, func(s *v1.Service) {
+			if s.Annotations == nil {
+				s.Annotations = map[string]string{}
+			}
+			s.Annotations[key] = samples[key]
+		})
+		w.ensure(ctx, s, nil)
+		if len(pairs) > 0 {
+			assert.NotEqual(t, before, w.Snapshot(), key)
+		}
+		w.changeService(ctx, s, func(s *v1.Service) { delete(s.Annotations, key) })
+		w.ensure(ctx, s, nil)
+		assert.Equal(t, before, w.Snapshot(), key)
+		w.remove(ctx, s, nil)
+		require.NoError(t, w.kube.CoreV1().Services(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{}))
+	}
 }
 
 // stateOf is what the cloud holds for a Service, which is gone afterwards.
