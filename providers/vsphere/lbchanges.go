@@ -47,7 +47,8 @@ func (l *loadBalancers) Changes(_ services.Request, o observation, d desired) ([
 // allocation takes an address out of the pool. One that was taken before and whose address is not known yet is waited for.
 func (l *loadBalancers) allocation(o observation, d desired) change {
 	planned := guard.Planned{Action: guard.PlanCreate, Object: kindAllocation, Detail: "of the pool " + d.poolID}
-	return change{Planned: planned, Replan: true, Wait: len(o.allocations) > 0, Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
+	c := change{Planned: planned, Replan: true, Wait: len(o.allocations) > 0}
+	c.Make = func(ctx context.Context, r *services.Request, o observation) (observation, error) {
 		var a *ipAllocation
 		if len(o.allocations) > 0 {
 			a = o.allocations[0]
@@ -61,7 +62,8 @@ func (l *loadBalancers) allocation(o observation, d desired) change {
 			}
 		}
 		return l.allocated(ctx, r, o, a)
-	}}
+	}
+	return c
 }
 
 // allocated finds the address of an allocation. One that failed is taken back: it would stay, and nothing come of it.
@@ -470,7 +472,8 @@ func (l *loadBalancers) unusedServices(ctx context.Context, cluster string, o ob
 	}
 	own, err := l.ownServices(ctx, cluster, inventory.Query{MaxAge: ensureMaxAge})
 	return slices.DeleteFunc(own, func(s *lbService) bool {
-		return slices.ContainsFunc(l.views.servers.PeekIndex(indexLBService, pathOf(pathServices, s)), func(v *virtualServer) bool { return !mine[v.ID] })
+		users := l.views.servers.PeekIndex(indexLBService, pathOf(pathServices, s))
+		return slices.ContainsFunc(users, func(v *virtualServer) bool { return !mine[v.ID] })
 	}), err
 }
 

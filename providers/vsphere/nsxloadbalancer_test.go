@@ -37,6 +37,27 @@ func serving(w *nsxWorld, s *v1.Service) *v1.Service {
 	return s
 }
 
+func tagsOf(pairs ...string) []any {
+	list := []any{}
+	for i := 0; i < len(pairs); i += 2 {
+		list = append(list, fields{"scope": pairs[i], "tag": pairs[i+1]})
+	}
+	return list
+}
+
+// childrenOf are the objects of a tree of changes, by their kinds.
+func childrenOf(body map[string]any) map[string][]fields {
+	children := map[string][]fields{}
+	for _, c := range body["children"].([]any) {
+		for name, v := range c.(fields) {
+			if o, ok := v.(fields); ok {
+				children[name] = append(children[name], o)
+			}
+		}
+	}
+	return children
+}
+
 // The bodies of a creation are those of the cloud's own controller, with the marks beside its tags.
 func TestCreationOfLoadBalancer(t *testing.T) {
 	t.Parallel()
@@ -45,27 +66,14 @@ func TestCreationOfLoadBalancer(t *testing.T) {
 		s := twoPorts("web")
 		w.Apply(s)
 		w.ensure(s)
-		tags := func(pairs ...string) []any {
-			list := []any{}
-			for i := 0; i < len(pairs); i += 2 {
-				list = append(list, fields{"scope": pairs[i], "tag": pairs[i+1]})
-			}
-			return list
-		}
+		tags := tagsOf
 		marks := []string{"anyccm", "anyccm:test-cluster", "anyccm", "anyccm-svc:" + string(s.UID)}
 		owner, app := "vsphere-cloud-controller-manager", "created by vsphere-cloud-controller-manager"
 		portTags := func(p string) []any {
 			return tags(append([]string{"cluster", "kubernetes", "owner", owner, "port", p, "service", "default/web", "team", "web"}, marks...)...)
 		}
 		body := conformance.LatestBody(w.T, w.server, creatingTree)
-		children := map[string][]fields{}
-		for _, c := range body["children"].([]any) {
-			for name, v := range c.(fields) {
-				if o, ok := v.(fields); ok {
-					children[name] = append(children[name], o)
-				}
-			}
-		}
+		children := childrenOf(body)
 		monitor, pools, servers, service := children["LBMonitorProfile"], children["LBPool"], children["LBVirtualServer"], children["LBService"]
 		require.Len(w.T, monitor, 1, "TCP alone")
 		require.Len(w.T, pools, 2)
@@ -97,12 +105,14 @@ func TestCreationOfLoadBalancer(t *testing.T) {
 			"default_pool_member_ports": []any{"30053"}, "application_profile_path": nsxsim.UDPProfile, "lb_service_path": lbservice,
 			"pool_path": fmt.Sprint(pathPools, "/", pools[1]["id"]),
 			"tags": tags(append([]string{
-				"cluster", "kubernetes", "ippoolid", nsxsim.PoolID, "lbclass", "default", "owner", owner, "port", "UDP/53", "service", "default/web", "team", "web",
+				"cluster", "kubernetes", "ippoolid", nsxsim.PoolID, "lbclass", "default", "owner", owner, "port", "UDP/53",
+				"service", "default/web", "team", "web",
 			}, marks...)...),
 		}, servers[1])
 		assert.Equal(w.T, nsxsim.TCPProfile, servers[0]["application_profile_path"])
 		allocation := conformance.LatestBody(w.T, w.server, "PATCH "+infra+"/ip-pools/{id}/ip-allocations/{id}")
-		assert.Equal(w.T, tags(append([]string{"cluster", "kubernetes", "owner", owner, "service", "default/web", "team", "web"}, marks...)...), allocation["tags"])
+		own := []string{"cluster", "kubernetes", "owner", owner, "service", "default/web", "team", "web"}
+		assert.Equal(w.T, tags(append(own, marks...)...), allocation["tags"])
 		w.requireNothingRefused()
 		w.server.ResetCalls()
 		w.ensure(s)
@@ -365,12 +375,17 @@ func TestUnservablePortsMakeNothing(t *testing.T) {
 	}
 }
 
+// markedTags are those of an object of this cluster.
+func markedTags(service string) []any {
+	return append(originalTags("cluster", "kubernetes", "service", service), fields{"scope": scopeMark, "tag": "anyccm:test-cluster"})
+}
+
 // An address was taken, and the program ended before anything listened on it.
 func TestAllocationWithoutVirtualServerIsUsed(t *testing.T) {
 	t.Parallel()
 	for name, tags := range map[string][]any{
 		"of the cloud's own controller": originalTags("cluster", "kubernetes", "service", "default/web"),
-		"ours":                          append(originalTags("cluster", "kubernetes", "service", "default/web"), fields{"scope": scopeMark, "tag": "anyccm:test-cluster"}),
+		"ours":                          markedTags("default/web"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -519,7 +534,7 @@ func TestOrphansOfNSX(t *testing.T) {
 func TestServiceTagWithoutSlash(t *testing.T) {
 	t.Parallel()
 	inNSX(t, nsxsim.Options{}, nil, func(w *nsxWorld) {
-		w.sim.Add(pathPools+"/odd", fields{"tags": append(originalTags("cluster", "kubernetes", "service", "odd"), fields{"scope": scopeMark, "tag": "anyccm:test-cluster"})})
+		w.sim.Add(pathPools+"/odd", fields{"tags": markedTags("odd")})
 		s := serving(w, webService())
 		found, err := w.orphans(w.T.Context(), []*v1.Service{s})
 		require.NoError(w.T, err)
@@ -589,7 +604,10 @@ func TestObjectIDs(t *testing.T) {
 func TestMergeMembers(t *testing.T) {
 	t.Parallel()
 	weight := 3
-	existing := []poolMember{{IPAddress: "10.0.0.2", DisplayName: "k:b", Weight: &weight}, {IPAddress: "10.0.0.1", DisplayName: "k:a"}, {IPAddress: "10.0.0.9", DisplayName: "k:gone"}}
+	existing := []poolMember{
+		{IPAddress: "10.0.0.2", DisplayName: "k:b", Weight: &weight}, {IPAddress: "10.0.0.1", DisplayName: "k:a"},
+		{IPAddress: "10.0.0.9", DisplayName: "k:gone"},
+	}
 	merged, changed := mergeMembers(existing, []member{{"k:a", "10.0.0.1"}, {"k:b", "10.0.0.2"}, {"k:c", "10.0.0.3"}, {"k:twin", "10.0.0.3"}})
 	assert.True(t, changed)
 	assert.Equal(t, append(slices.Clone(existing[:2]), poolMember{AdminState: "ENABLED", DisplayName: "k:c", IPAddress: "10.0.0.3"}), merged)

@@ -25,6 +25,9 @@ const (
 	namedMaxAge = 10 * time.Minute
 )
 
+// namedQuery is how what has a name is looked up.
+var namedQuery = inventory.Query{MaxAge: namedMaxAge, MaxMissAge: newMaxAge, MaxUnlistedAge: newMaxAge}
+
 // Kinds of objects, in messages and metrics.
 const (
 	kindServer     = "virtual server"
@@ -199,7 +202,7 @@ func (v *views) profile(ctx context.Context, path, name, kind string) (string, e
 	if path != "" {
 		return path, nil
 	}
-	found, err := v.profiles.Find(ctx, indexDisplayName, name, inventory.Query{MaxAge: namedMaxAge, MaxMissAge: newMaxAge, MaxUnlistedAge: newMaxAge})
+	found, err := v.profiles.Find(ctx, indexDisplayName, name, namedQuery)
 	if err != nil {
 		return "", err
 	}
@@ -218,7 +221,7 @@ func (v *views) poolID(ctx context.Context, c loadBalancerClass) (string, error)
 	if c.IPPoolID != "" {
 		return c.IPPoolID, nil
 	}
-	found, err := v.ipPools.Find(ctx, indexDisplayName, c.IPPoolName, inventory.Query{MaxAge: namedMaxAge, MaxMissAge: newMaxAge, MaxUnlistedAge: newMaxAge})
+	found, err := v.ipPools.Find(ctx, indexDisplayName, c.IPPoolName, namedQuery)
 	if err != nil {
 		return "", err
 	}

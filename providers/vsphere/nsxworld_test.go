@@ -102,7 +102,8 @@ func inNSX(t *testing.T, o nsxsim.Options, change func(*Config), test func(w *ns
 // newNSXWorldOn is another cluster on the same NSX.
 func newNSXWorldOn(w *nsxWorld, uid string) *nsxWorld {
 	w.T.Helper()
-	other := &nsxWorld{Bench: conformance.NewBench(w.T), sim: w.sim, server: w.server, network: w.network, cluster: w.cluster, config: w.config}
+	other := &nsxWorld{Bench: conformance.NewBench(w.T), sim: w.sim, server: w.server, network: w.network}
+	other.cluster, other.config = w.cluster, w.config
 	namespaces := other.Kube.CoreV1().Namespaces()
 	namespace, err := namespaces.Get(w.T.Context(), metav1.NamespaceSystem, metav1.GetOptions{})
 	require.NoError(w.T, err)
