@@ -65,15 +65,8 @@ func newFixtureBehind(
 		return id
 	}
 	return &conformance.Fixture{
-		Claims: &conformance.Claims{
-			Of:      func(s *v1.Service) string { return s.Annotations[annotationID] },
-			Claim:   func(s *v1.Service, id string) { s.Annotations[annotationID] = id },
-			Foreign: func() string { return byHand(t, url, network.Dial) },
-			Exists: func(id string) bool {
-				return slices.ContainsFunc(sim.LoadBalancers(), func(lb digitaloceansim.LoadBalancer) bool { return lb.ID == id })
-			},
-		},
-		Sim: server, Network: network,
+		Claims: claims(sim, func() string { return byHand(t, url, network.Dial) }),
+		Sim:    server, Network: network,
 		Lag: sim.SetListingLag,
 		Limited: func() {
 			env["DO_API_RATE_LIMIT_QPS"] = ""
@@ -101,6 +94,18 @@ func newFixtureBehind(
 		UDP: conformance.FeatureCase{Shows: `"udp"`},
 		DualStack: conformance.FeatureCase{
 			With: map[string]string{annotationType: typeRegional}, Without: map[string]string{annotationNetworkStack: "IPV4"}, Shows: `"DUALSTACK"`,
+		},
+	}
+}
+
+// claims are how a Service names a load balancer, which foreign makes for somebody else.
+func claims(sim *digitaloceansim.Sim, foreign func() string) *conformance.Claims {
+	return &conformance.Claims{
+		Of:      func(s *v1.Service) string { return s.Annotations[annotationID] },
+		Claim:   func(s *v1.Service, id string) { s.Annotations[annotationID] = id },
+		Foreign: foreign,
+		Exists: func(id string) bool {
+			return slices.ContainsFunc(sim.LoadBalancers(), func(lb digitaloceansim.LoadBalancer) bool { return lb.ID == id })
 		},
 	}
 }

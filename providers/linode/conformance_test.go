@@ -56,15 +56,8 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	}
 	return &conformance.Fixture{
 		Limited: func() { server.Configure(func(c *simkit.Settings) { c.PerOperation = true }) },
-		Claims: &conformance.Claims{
-			Of:      func(s *v1.Service) string { return s.Annotations[annotationRecord] },
-			Claim:   func(s *v1.Service, id string) { s.Annotations[annotationID] = id },
-			Foreign: func() string { return byHand(t, url, network.Dial) },
-			Exists: func(id string) bool {
-				return slices.ContainsFunc(sim.NodeBalancers(), func(nb linodesim.NodeBalancer) bool { return strconv.Itoa(nb.ID) == id })
-			},
-		},
-		Sim: server, Network: network,
+		Claims:  claims(sim, func() string { return byHand(t, url, network.Dial) }),
+		Sim:     server, Network: network,
 		Lag:      sim.SetListingLag,
 		Provider: Description(),
 		Inputs:   func() registry.Inputs { return testInputs(url, flags, nil) },
@@ -93,6 +86,18 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		},
 		Services: serviceCases(),
 		Portable: portableCases(t, sim), Snapshot: func() string { return snapshot(t, sim) },
+	}
+}
+
+// claims are how a Service names a NodeBalancer, which foreign makes for somebody else.
+func claims(sim *linodesim.Sim, foreign func() string) *conformance.Claims {
+	return &conformance.Claims{
+		Of:      func(s *v1.Service) string { return s.Annotations[annotationRecord] },
+		Claim:   func(s *v1.Service, id string) { s.Annotations[annotationID] = id },
+		Foreign: foreign,
+		Exists: func(id string) bool {
+			return slices.ContainsFunc(sim.NodeBalancers(), func(nb linodesim.NodeBalancer) bool { return strconv.Itoa(nb.ID) == id })
+		},
 	}
 }
 

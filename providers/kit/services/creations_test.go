@@ -25,6 +25,11 @@ func old() *v1.Service {
 
 func protected(s *v1.Service) { s.Finalizers = []string{servicehelper.LoadBalancerCleanupFinalizer} }
 
+func retyped(s *v1.Service) {
+	protected(s)
+	s.Spec.Type = v1.ServiceTypeClusterIP
+}
+
 // TestDoubt: what is not known of a creation is waited for, for so long as it may take to show and no longer.
 func TestDoubt(t *testing.T) {
 	t.Parallel()
@@ -35,10 +40,6 @@ func TestDoubt(t *testing.T) {
 	shown := func(s *v1.Service) {
 		protected(s)
 		s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "192.0.2.1"}}
-	}
-	changed := func(s *v1.Service) {
-		protected(s)
-		s.Spec.Type = v1.ServiceTypeClusterIP
 	}
 	young := func(s *v1.Service) {
 		protected(s)
@@ -59,7 +60,7 @@ func TestDoubt(t *testing.T) {
 		"another process":                   {Creations{Shows: shows}, protected, nil, true},
 		"another process, unique names":     {Creations{Shows: shows, Repeat: true}, protected, nil, true},
 		"another process, it was served":    {Creations{Shows: shows}, shown, nil, false},
-		"it is no load balancer any more":   {Creations{Shows: shows}, changed, nil, false},
+		"it is no load balancer any more":   {Creations{Shows: shows}, retyped, nil, false},
 		"the Service is younger":            {Creations{Shows: shows}, young, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
