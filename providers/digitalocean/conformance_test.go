@@ -65,7 +65,7 @@ func newFixtureBehind(
 		return id
 	}
 	return &conformance.Fixture{
-		Claims: claims(sim, func() string { return byHand(t, url, network.Dial) }),
+		Claims: claimsIn(sim, func() string { return byHand(t, url, network.Dial) }),
 		Sim:    server, Network: network,
 		Lag: sim.SetListingLag,
 		Limited: func() {
@@ -98,8 +98,8 @@ func newFixtureBehind(
 	}
 }
 
-// claims are how a Service names a load balancer, which foreign makes for somebody else.
-func claims(sim *digitaloceansim.Sim, foreign func() string) *conformance.Claims {
+// claimsIn are how a Service names a load balancer, which foreign makes for somebody else.
+func claimsIn(sim *digitaloceansim.Sim, foreign func() string) *conformance.Claims {
 	return &conformance.Claims{
 		Of:      func(s *v1.Service) string { return s.Annotations[annotationID] },
 		Claim:   func(s *v1.Service, id string) { s.Annotations[annotationID] = id },

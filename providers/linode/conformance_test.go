@@ -56,7 +56,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	}
 	return &conformance.Fixture{
 		Limited: func() { server.Configure(func(c *simkit.Settings) { c.PerOperation = true }) },
-		Claims:  claims(sim, func() string { return byHand(t, url, network.Dial) }),
+		Claims:  claimsIn(sim, func() string { return byHand(t, url, network.Dial) }),
 		Sim:     server, Network: network,
 		Lag:      sim.SetListingLag,
 		Provider: Description(),
@@ -89,8 +89,8 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	}
 }
 
-// claims are how a Service names a NodeBalancer, which foreign makes for somebody else.
-func claims(sim *linodesim.Sim, foreign func() string) *conformance.Claims {
+// claimsIn are how a Service names a NodeBalancer, which foreign makes for somebody else.
+func claimsIn(sim *linodesim.Sim, foreign func() string) *conformance.Claims {
 	return &conformance.Claims{
 		Of:      func(s *v1.Service) string { return s.Annotations[annotationRecord] },
 		Claim:   func(s *v1.Service, id string) { s.Annotations[annotationID] = id },
