@@ -304,7 +304,11 @@ func chooses(cloud portable.Cloud, row schema.AnnotationRow, one portable.Pair, 
 		var list []string
 		for _, choice := range row.Choices {
 			_, served := one.Serves.Values[choice]
-			if served && !slices.ContainsFunc(cloud.Pairs(row.Key), func(p portable.Pair) bool { _, too := p.Serves.Values[choice]; return too && p.Choice() == nil }) {
+			always := func(p portable.Pair) bool {
+				_, too := p.Serves.Values[choice]
+				return too && p.Choice() == nil
+			}
+			if served && !slices.ContainsFunc(cloud.Pairs(row.Key), always) {
 				list = append(list, quoted(choice))
 			}
 		}

@@ -261,8 +261,9 @@ var Annotations = schema.Annotations[settings]{
 		Spec: schema.Spec{MaxLength: aclMaxLength, Help: `Make a firewall from a JSON object with either allowList or denyList, each with lists of networks: {"allowList": {"ipv4": ["192.0.2.0/24"], "ipv6": []}}.`, Check: func(v string) error { _, err := parseACL(v); return err }},
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.ReservedIPv4 }, schema.AnnotationRow{
-		Key: annotationReservedIPv4, Changes: schema.AtCreation, Spec: schema.Spec{Rules: []schema.Rule{schema.Must(`^`+schema.IPv4Pattern+`$`, "is not an IPv4 address")},
-			Help: "Reserved IPv4 address that the NodeBalancer gets."},
+		Key: annotationReservedIPv4, Changes: schema.AtCreation, Spec: schema.Spec{
+			Rules: []schema.Rule{schema.Must(`^`+schema.IPv4Pattern+`$`, "is not an IPv4 address")},
+			Help:  "Reserved IPv4 address that the NodeBalancer gets."},
 	}).Serving(schema.Serves{Portable: portable.Address, Only: "IPv4"}),
 	schema.BoolAnnotation(func(s *settings) *bool { return &s.RetainReservedIPv4 }, schema.AnnotationRow{
 		Key: annotationRetainReservedIPv4, Changes: schema.InPlace, Spec: schema.Spec{Default: "true", Help: "Keep the reserved address when the NodeBalancer is deleted. false releases one that has the tag of the cluster."},

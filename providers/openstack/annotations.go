@@ -189,7 +189,10 @@ var Annotations = schema.Annotations[settings]{
 		schema.Serves{Portable: portable.Hostname},
 	),
 	idRow(annotationTLSContainerRef, "Certificates that TLS is ended with, by their reference in the key manager; empty overrules the option default-tls-container-ref.", schema.InPlace, func(s *settings) *string { return &s.TLSContainerRef }, schema.Reference).Serving(
-		schema.Serves{Portable: portable.Certificate, Rules: []schema.Rule{portable.NotSecret("OpenStack", "a reference of the key manager there")}, Only: "by its reference in the key manager"},
+		schema.Serves{
+			Portable: portable.Certificate, Only: "by its reference in the key manager",
+			Rules: []schema.Rule{portable.NotSecret("OpenStack", "a reference of the key manager there")},
+		},
 		schema.Serves{Portable: portable.TLSPorts, Rules: []schema.Rule{everyPort}, Translate: portable.Nothing, Only: "all TCP ports"},
 	),
 	idRow(annotationID, "Load balancer that serves the Service. Users may set it to share or adopt one.", schema.Written, func(s *settings) *string { return &s.ID }, schema.AnyUUID),

@@ -147,7 +147,8 @@ var (
 	pathRules        = []schema.Rule{schema.Must(`^/[!-~]*$`, `is not a path; use a form such as "/healthz"`)}
 	portRules        = []schema.Rule{schema.Must(`^(?:`+NodePort+`|`+schema.PortPattern+`)$`, "is not a port; use "+NodePort+" or 1 to 65535")}
 	certificateRules = []schema.Rule{{
-		When: []schema.Term{{Matches: `^` + SecretPrefix}}, Needs: []schema.Term{{Matches: `^` + SecretPrefix + schema.SubdomainPattern + `$`, Lacks: `.{261}`}},
+		When:  []schema.Term{{Matches: `^` + SecretPrefix}},
+		Needs: []schema.Term{{Matches: `^` + SecretPrefix + schema.SubdomainPattern + `$`, Lacks: `.{261}`}},
 		Words: "is not the name of a Secret; use a form such as " + SecretPrefix + "web-tls",
 	}}
 	hostnameRules = []schema.Rule{{

@@ -14,7 +14,8 @@ func TestAddressPatterns(t *testing.T) {
 	v4, v6 := regexp.MustCompile("^"+IPv4Pattern+"$"), regexp.MustCompile("^"+IPv6Pattern+"$")
 	for _, text := range []string{
 		"192.0.2.1", "0.0.0.0", "255.255.255.255", "256.0.0.1", "1.2.3", "01.2.3.4", "1.2.3.4.5", "", "::", "::1", "1::", "2001:db8::1", "2001:db8:0:0:0:0:0:1",
-		"1:2:3:4:5:6:7:8", "1:2:3:4:5:6:7::", "::2:3:4:5:6:7:8", "1::8", "1:2:3:4:5:6::8", "1:2:3:4:5:6:7:8:9", "1:2:3:4:5:6:7", "1::2::3", ":::", "12345::", "g::", "1:2:3:4:5::7:8",
+		"1:2:3:4:5:6:7:8", "1:2:3:4:5:6:7::", "::2:3:4:5:6:7:8", "1::8", "1:2:3:4:5:6::8", "1:2:3:4:5:6:7:8:9", "1:2:3:4:5:6:7",
+		"1::2::3", ":::", "12345::", "g::", "1:2:3:4:5::7:8",
 		"1:2::4:5:6:7:8", "1::3:4:5:6:7:8", ":1:2", "1:2:", "web", "2001:DB8::A",
 	} {
 		ip, err := netip.ParseAddr(text)
@@ -29,7 +30,10 @@ func TestAddressPatterns(t *testing.T) {
 func TestPortPattern(t *testing.T) {
 	t.Parallel()
 	port := regexp.MustCompile("^" + PortPattern + "$")
-	for text, legal := range map[string]bool{"0": false, "1": true, "80": true, "9999": true, "10000": true, "59999": true, "65535": true, "65536": false, "66000": false, "99999": false, "080": false, "+80": false, "": false} {
+	for text, legal := range map[string]bool{
+		"0": false, "1": true, "80": true, "9999": true, "10000": true, "59999": true, "65535": true,
+		"65536": false, "66000": false, "99999": false, "080": false, "+80": false, "": false,
+	} {
 		assert.Equal(t, legal, port.MatchString(text), text)
 	}
 }
@@ -37,7 +41,10 @@ func TestPortPattern(t *testing.T) {
 func TestRules(t *testing.T) {
 	t.Parallel()
 	others := map[string]string{"on": "yes"}
-	a := Asker{Value: func(key string) string { return others[key] }, Ports: []Port{{Name: "http", Number: 80, TCP: true}, {Number: 443, TCP: true}, {Name: "dns", Number: 53}}}
+	a := Asker{
+		Value: func(key string) string { return others[key] },
+		Ports: []Port{{Name: "http", Number: 80, TCP: true}, {Number: 443, TCP: true}, {Name: "dns", Number: 53}},
+	}
 	for name, c := range map[string]struct {
 		rule   Rule
 		value  string

@@ -67,7 +67,9 @@ func newJudge(t *testing.T, policy *admissionv1.ValidatingAdmissionPolicy) judge
 		j.variables = append(j.variables, variable{"variables." + v.Name, program(t, env, v.Expression)})
 	}
 	for _, v := range policy.Spec.Validations {
-		j.validations = append(j.validations, struct{ legal, message cel.Program }{program(t, env, v.Expression), program(t, env, v.MessageExpression)})
+		j.validations = append(j.validations, struct{ legal, message cel.Program }{
+			program(t, env, v.Expression), program(t, env, v.MessageExpression),
+		})
 	}
 	return j
 }
@@ -124,13 +126,19 @@ func texts(err error) []string {
 
 // oddValues are legal ones of one annotation or another, and such as nobody should write.
 var oddValues = []string{
-	" ", "x", "0", "1", "2", "5", "11", "80", "443", "65535", "65536", "-1", "+80", "080", "1.5", "1e3", "10s", "20s", "1h", "100000h", "1.5s", "1500ms", "-5s", "5", "s",
-	"public", "internal", "Internal", " internal", "internal ", "ínternal", "none", "v1", "v2", "V2", "tcp", "http", "HTTPS", "https", "round-robin", "source-ip", "node-port",
-	"/healthz", "/", "healthz", "/a b", "/ü", "secret:web", "secret:", "secret:Web", "secret:other/web", "secret:" + strings.Repeat("a", 253), "secret:" + strings.Repeat("a", 254),
-	"192.0.2.1", " 192.0.2.1", "192.0.2.1,2001:db8::1", "2001:db8::1 , 192.0.2.1", "192.0.2.1,192.0.2.2", "2001:db8::1,2001:db8::2", "192.0.2.1,", "192.0.2.1,2001:db8::1,192.0.2.2",
-	"::ffff:192.0.2.1", "fe80::1%eth0", "999.1.1.1", "1.2.3", "web.example.com", "Web.example.com", "web..example.com", strings.Repeat("a.", 126) + "a", strings.Repeat("a.", 127) + "a",
-	"team=web", "team=web, stage=prod", "team", "=web", " =web", "a=b=c", "a=,b=", "a=b,", "https,http", "http, 443", "dns", "8443", "https,dns", "https,,http", ",",
-	"4de7ac8b-495b-4884-9a69-1050c6793cd6", "4de7ac8b495b48849a691050c6793cd6", "4DE7AC8B-495B-4884-9A69-1050C6793CD6", "123456", "sg-0123456789abcdef0", "subnet-0123456789abcdef0", "a,b",
+	" ", "x", "0", "1", "2", "5", "11", "80", "443", "65535", "65536", "-1", "+80", "080", "1.5", "1e3", "10s", "20s",
+	"1h", "100000h", "1.5s", "1500ms", "-5s", "5", "s",
+	"public", "internal", "Internal", " internal", "internal ", "ínternal", "none", "v1", "v2", "V2", "tcp", "http",
+	"HTTPS", "https", "round-robin", "source-ip", "node-port",
+	"/healthz", "/", "healthz", "/a b", "/ü", "secret:web", "secret:", "secret:Web", "secret:other/web", "a", "a",
+	"192.0.2.1", " 192.0.2.1", "192.0.2.1,2001:db8::1", "2001:db8::1 , 192.0.2.1", "192.0.2.1,192.0.2.2",
+	"2001:db8::1,2001:db8::2", "192.0.2.1,", "192.0.2.1,2001:db8::1,192.0.2.2",
+	"::ffff:192.0.2.1", "fe80::1%eth0", "999.1.1.1", "1.2.3", "web.example.com", "Web.example.com", "web..example.com",
+	"a.", "a", "a.", "a",
+	"team=web", "team=web, stage=prod", "team", "=web", " =web", "a=b=c", "a=,b=", "a=b,", "https,http", "http, 443",
+	"dns", "8443", "https,dns", "https,,http", ",",
+	"4de7ac8b-495b-4884-9a69-1050c6793cd6", "4de7ac8b495b48849a691050c6793cd6", "4DE7AC8B-495B-4884-9A69-1050C6793CD6",
+	"123456", "sg-0123456789abcdef0", "subnet-0123456789abcdef0", "a,b",
 	"https://host/v1/containers/4de7ac8b-495b-4884-9a69-1050c6793cd6", "arn:aws:acm:us-east-1:123456789012:certificate/4de7ac8b-495b-4884-9a69-1050c6793cd6",
 	"pool=edge", "a in b", `quo"te`, `back\slash`, "tab\there", "line\nbreak", "日本", strings.Repeat("x", 4096), strings.Repeat("x", 4097),
 }
