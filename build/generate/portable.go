@@ -237,6 +237,9 @@ func durationJudgement(key string, one portable.Pair) (legal, message string) {
 	}
 	is := value + ".matches(" + quoted(durations) + ")"
 	within, whole := []string{}, "duration("+value+") == duration(string(duration("+value+").getSeconds()) + 's')"
+	if s.Unit == time.Minute {
+		whole = "duration(" + value + ") == duration(string(duration(" + value + ").getMinutes()) + 'm')"
+	}
 	if s.Unit == time.Millisecond {
 		whole = "duration(" + value + ") == duration(string(duration(" + value + ").getMilliseconds()) + 'ms')"
 	}

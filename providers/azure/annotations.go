@@ -82,10 +82,11 @@ type portSettings struct {
 	Interval, Number     int
 }
 
-var resourceID = &schema.IDForm{
-	Name: "the resource ID of a public IP prefix", Example: "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/group/providers/" +
-		"Microsoft.Network/publicIPPrefixes/name", Pattern: `/subscriptions/[A-Za-z0-9-]+/resourceGroups/[A-Za-z0-9._()-]+/providers/[Mm]icrosoft\.[Nn]etwork/publicIPPrefixes/[A-Za-z0-9._-]+`,
-}
+var resourceID = schema.NewIDForm(
+	"the resource ID of a public IP prefix",
+	"/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/group/providers/Microsoft.Network/publicIPPrefixes/name",
+	`/subscriptions/[A-Za-z0-9-]+/resourceGroups/[A-Za-z0-9._()-]+/providers/[Mm]icrosoft\.[Nn]etwork/publicIPPrefixes/[A-Za-z0-9._-]+`,
+)
 
 func annotated(key, help string) schema.AnnotationRow {
 	return schema.AnnotationRow{Key: key, Changes: schema.InPlace, Spec: schema.Spec{Help: help}}
@@ -138,7 +139,7 @@ var Annotations = schema.Annotations[settings]{
 	switched(annotationInternal, "An internal load balancer.", func(s *settings) *bool { return &s.Internal }).Serving(
 		schema.Serves{Portable: portable.Scheme, Values: map[string]string{portable.SchemeInternal: "true", portable.SchemePublic: "false"}}),
 	checked(annotationSubnet, "Name of the subnet of an internal load balancer.", isName, func(s *settings) *string { return &s.Subnet }).Serving(
-		schema.Serves{Portable: portable.Subnet}),
+		schema.Serves{Portable: portable.Subnet, Rules: []schema.Rule{schema.MustNot(`[/?#%\\, ]`, "is not the name of a resource")}}),
 	written(annotationMode, "Without effect: it is about basic load balancers, which Azure has retired.", func(s *settings) *string { return &s.Mode }),
 	written(annotationConfigs, "Without effect: several load balancers are not served yet.", func(s *settings) *string { return &s.Configs }),
 	checked(annotationIPv4, "Address of IPv4 to use: of an existing public address, or of the subnet.", isAddress(false), func(s *settings) *string { return &s.IPv4 }).Serving(

@@ -23,8 +23,8 @@ type IDForm struct {
 	expression *regexp.Regexp
 }
 
-// newIDForm compiles a form; pattern matches the whole of a value.
-func newIDForm(name, example, pattern string) *IDForm {
+// NewIDForm returns a form; pattern matches the whole of a value. A form that is made in another way has no compiled pattern.
+func NewIDForm(name, example, pattern string) *IDForm {
 	pattern = "^(?:" + pattern + ")$"
 	return &IDForm{Name: name, Example: example, Pattern: pattern, expression: regexp.MustCompile(pattern)}
 }
@@ -40,26 +40,26 @@ const (
 // The forms that the clouds have.
 var (
 	// UUID is a UUID with its dashes.
-	UUID = newIDForm("a UUID", uuidSample, hexUUID)
+	UUID = NewIDForm("a UUID", uuidSample, hexUUID)
 	// AnyUUID is a UUID with or without dashes.
-	AnyUUID = newIDForm("a UUID", uuidSample, hexUUID+"|"+plainUUID)
+	AnyUUID = NewIDForm("a UUID", uuidSample, hexUUID+"|"+plainUUID)
 	// Decimal is a whole number, in as many digits as a number of 64 bits surely has.
-	Decimal = newIDForm("an ID of digits", "123456", `\+?[0-9]{1,18}`)
+	Decimal = NewIDForm("an ID of digits", "123456", `\+?[0-9]{1,18}`)
 	// Reference is what names an object by a whole address, without query or fragment. Whoever makes a path of a part of it
 	// checks the form of that part.
-	Reference = newIDForm("a reference", "https://host/v1/containers/"+uuidSample, segment+`(?://?`+segment+`)*/?`)
+	Reference = NewIDForm("a reference", "https://host/v1/containers/"+uuidSample, segment+`(?://?`+segment+`)*/?`)
 )
 
 // PrefixedHex is the form of IDs such as sg-0123456789abcdef0: a prefix, of letters and ending in a dash, and 8 to 32
 // hexadecimal digits.
 func PrefixedHex(prefix string) *IDForm {
 	example := prefix + "0123456789abcdef0"
-	return newIDForm("an ID of the form "+prefix+"…", example, regexp.QuoteMeta(prefix)+`[0-9a-f]{8,32}`)
+	return NewIDForm("an ID of the form "+prefix+"…", example, regexp.QuoteMeta(prefix)+`[0-9a-f]{8,32}`)
 }
 
 // ARN is the form of Amazon resource names of some services, such as "acm", with a name that follows a slash.
 func ARN(what, example string, services ...string) *IDForm {
-	return newIDForm("the ARN of "+what, example,
+	return NewIDForm("the ARN of "+what, example,
 		`(?i:arn:aws[a-z-]*:(?:`+strings.Join(services, "|")+`):[a-z0-9-]*:[0-9]*:[a-z-]+)/[A-Za-z0-9+=,.@_/:-]{1,512}`)
 }
 

@@ -153,7 +153,7 @@ func (s Serves) InUnit(row Spec, text string) (string, error) {
 	}
 	least, most := s.Bounds(row)
 	n := d / s.Unit
-	if (least != nil && d < s.duration(*least)) || (most != nil && float64(n) > *most) {
+	if (least != nil && d < s.duration(*least)) || (most != nil && d > s.duration(*most)) {
 		return "", errors.New("is out of range" + s.RangeHint(row))
 	}
 	if d%s.Unit != 0 {
@@ -166,6 +166,9 @@ func (s Serves) InUnit(row Spec, text string) (string, error) {
 func (s Serves) UnitName() string {
 	if s.Unit == time.Millisecond {
 		return "milliseconds"
+	}
+	if s.Unit == time.Minute {
+		return "minutes"
 	}
 	return "seconds"
 }

@@ -141,6 +141,7 @@ var oddValues = []string{
 	"123456", "sg-0123456789abcdef0", "subnet-0123456789abcdef0", "a,b",
 	"https://host/v1/containers/4de7ac8b-495b-4884-9a69-1050c6793cd6", "arn:aws:acm:us-east-1:123456789012:certificate/4de7ac8b-495b-4884-9a69-1050c6793cd6",
 	"pool=edge", "a in b", `quo"te`, `back\slash`, "tab\there", "line\nbreak", "日本", strings.Repeat("x", 4096), strings.Repeat("x", 4097),
+	"300.5s", "100m30s", "5m", "4m30s", "a?b", "999999h",
 }
 
 // portableKeys are the keys of the portable annotations that a cloud's words are about.

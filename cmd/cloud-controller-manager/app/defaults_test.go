@@ -170,9 +170,6 @@ func TestChangedDefaults(t *testing.T) {
 	assert.Len(t, events, 4)
 	assert.Equal(t, "ServiceDefaultsPending class fast is new in the defaults of Services, and is served after a restart", events[3])
 	assert.ElementsMatch(t, []string{"plain", "plain", "plain", "classed"}, h.names, "what is in the file counts again")
-	write("- loadBalancerClass: internal\n")
-	assert.Empty(t, d.look(light, registry.Inputs{}, "", report))
-	assert.Len(t, events, 4, "nothing is pending any more")
 }
 
 // TestBrokenDefaultsAreTold by event, metric and log, and so is that they are good again. It is not parallel, for the log is the process's.
