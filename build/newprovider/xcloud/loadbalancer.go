@@ -24,7 +24,12 @@ const (
 	statusActive = "active"
 	// lookAgain is when a load balancer that is being set up is looked at again.
 	lookAgain = 3 * time.Second
+	// creationShows is how long a load balancer may take to show whose creation was not answered.
+	creationShows = 45 * time.Second
 )
+
+// errExists is about a creation that was refused because the name is taken: what has it was made before, and does not show yet.
+var errExists = errors.New("it exists")
 
 // reconciler implements services.Reconciler. One object holds all of a load balancer, so that each change is one call.
 type reconciler struct {
@@ -34,6 +39,13 @@ type reconciler struct {
 }
 
 var _ services.Reconciler[*loadBalancer, spec] = (*reconciler)(nil)
+
+// newLoadBalancers returns those of a reconciler. Names are unique in this cloud; where they are not, leave out Repeat.
+func newLoadBalancers(r *reconciler) *services.LoadBalancer[*loadBalancer, spec] {
+	return &services.LoadBalancer[*loadBalancer, spec]{
+		Reconciler: r, Name: loadBalancerName, Creations: services.Creations{Shows: creationShows, Repeat: true},
+	}
+}
 
 // Validate judges the Service by itself.
 func (*reconciler) Validate(q services.Request) ([]services.Finding, error) {
@@ -112,8 +124,13 @@ func (r *reconciler) Changes(_ services.Request, lb *loadBalancer, desired spec)
 	if lb == nil {
 		return []services.Change[*loadBalancer]{{
 			Planned: guard.Planned{Action: guard.PlanCreate, Object: "load balancer " + desired.Name},
-			Make: func(ctx context.Context, _ *services.Request, _ *loadBalancer) (*loadBalancer, error) {
-				return r.api.create(ctx, desired)
+			Creates: true,
+			Make: func(ctx context.Context, q *services.Request, _ *loadBalancer) (*loadBalancer, error) {
+				lb, err := r.api.create(ctx, desired)
+				if errors.Is(err, cloudapi.ErrConflict) {
+					q.Asked(errExists)
+				}
+				return lb, err
 			},
 		}}, nil
 	}
