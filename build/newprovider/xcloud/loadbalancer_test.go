@@ -2,13 +2,18 @@ package xcloud
 
 import (
 	"encoding/json"
+	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	cloudproviderapi "k8s.io/cloud-provider/api"
 
 	"github.com/anyccm/cloud-controller-manager/build/newprovider/xcloud/xcloudsim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 // tryLoadBalancers says how the suite tries load balancers.
@@ -38,5 +43,43 @@ func tryLoadBalancers(t testing.TB, sim *xcloudsim.Sim, f *conformance.Fixture) 
 			text = append(append(text, one...), '\n')
 		}
 		return string(text)
+	}
+}
+
+// TestHiddenLoadBalancer: a load balancer that no listing shows yet, for another process made it or the answer to its creation was
+// lost, is not taken for absent when the Service goes.
+func TestHiddenLoadBalancer(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]simkit.Fault{
+		"another process made it": {Kind: "empty-list", Operation: "GET /v1/load_balancers"}, // the name is taken
+		"the answer was lost":     {Kind: simkit.FaultStatusAfter, Status: http.StatusGatewayTimeout, Operation: "POST /v1/load_balancers"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := t.Context()
+			sim, server := xcloudsim.New(testToken, 0)
+			a, err := newAPI(Config{URL: server.Start(t), Token: schema.NewSecret(testToken)}, registry.Inputs{})
+			require.NoError(t, err)
+			service := conformance.Service("web", nil, conformance.Port("http", 80, 30080))
+			if fault.Kind == "empty-list" {
+				_, err = newLoadBalancers(&reconciler{api: a}).EnsureLoadBalancer(ctx, "", service, nil)
+				require.NoError(t, err)
+			}
+			l := newLoadBalancers(&reconciler{api: a})
+			_, err = server.AddFault(fault)
+			require.NoError(t, err)
+			_, err = l.EnsureLoadBalancer(ctx, "", service, nil)
+			require.Error(t, err)
+			require.Len(t, sim.LoadBalancers(), 1)
+
+			server.ClearFaults()
+			_, err = server.AddFault(simkit.Fault{Kind: "empty-list"})
+			require.NoError(t, err)
+			var later *cloudproviderapi.RetryError
+			require.ErrorAs(t, l.EnsureLoadBalancerDeleted(ctx, "", service), &later)
+			server.ClearFaults()
+			_ = l.EnsureLoadBalancerDeleted(ctx, "", service) // it looks again for a while
+			require.Empty(t, sim.LoadBalancers())
+		})
 	}
 }
