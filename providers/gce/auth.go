@@ -237,8 +237,8 @@ func (a *authorized) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil || answer.StatusCode != http.StatusUnauthorized || (r.Body != nil && r.GetBody == nil) {
 		return answer, err
 	}
-	another, tokenErr := a.tokens.token(r.Context(), token)
-	if tokenErr != nil || another == token {
+	another, ok := a.anotherToken(r.Context(), token)
+	if !ok {
 		return answer, nil
 	}
 	again := bearing(r, another)
@@ -249,6 +249,12 @@ func (a *authorized) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	answer.Body.Close()
 	return a.next.RoundTrip(again)
+}
+
+// anotherToken is one in the place of a token that was refused; without one, the refusal itself is the answer.
+func (a *authorized) anotherToken(ctx context.Context, refused string) (string, bool) {
+	token, err := a.tokens.token(ctx, refused)
+	return token, err == nil && token != refused
 }
 
 func bearing(r *http.Request, token string) *http.Request {

@@ -37,9 +37,7 @@ func classOf(status int, body []byte) error {
 			} `json:"errors"`
 		} `json:"error"`
 	}
-	if json.Unmarshal(body, &said) != nil {
-		return nil
-	}
+	_ = json.Unmarshal(body, &said) // a page that is no answer of the API has no reasons
 	for _, e := range said.Error.Errors {
 		if slices.Contains(rateReasons, e.Reason) {
 			return cloudapi.ErrRateLimited

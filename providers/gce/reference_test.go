@@ -64,7 +64,7 @@ var (
 )
 
 func loadDiscovery() {
-	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "google.golang.org/api").Output() //nolint:noctx // before any test
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "google.golang.org/api").Output()
 	if err != nil {
 		noDiscovery = fmt.Sprint("the module google.golang.org/api is not found, so that its description of the API judges nothing: ", err)
 		return

@@ -114,6 +114,11 @@ func (s *Sim) takeAddress(at location, d document) *refusal {
 			return invalid("Invalid value for field 'resource.IPAddress': '%s'. Requested IP is not within the range of subnetwork '%s'.", ip, text(d, "subnetwork"))
 		}
 	}
+	return s.collides(at, d, ip)
+}
+
+// collides refuses an address whose ports another forwarding rule has.
+func (s *Sim) collides(at location, d document, ip string) *refusal {
 	for p, o := range s.objects {
 		other := parsePath(p)
 		if other.collection == "forwardingRules" && other.name != at.name && text(o, "IPAddress") == ip && o["IPProtocol"] == d["IPProtocol"] && overlap(o, d) {

@@ -3,107 +3,12 @@ package gcesim
 import (
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
-
-	compute "google.golang.org/api/compute/v1"
 )
 
 // HostProject is the project of a shared network.
 const HostProject = "host-project"
-
-// collection says how the objects of a kind are kept.
-type collection struct {
-	kind, scope string
-	// form returns the API's type, for strict decoding.
-	form func() any
-	// complete checks an object that is asked for, and adds what the API adds.
-	complete func(s *Sim, at location, d document) *refusal
-	// uses are the objects that an object refers to, by their paths, which must exist and stay.
-	uses func(at location, d document) []string
-	// replace is set where PUT and PATCH are there; fingerprint where they need the current one.
-	replace, fingerprint bool
-	// actions are the further calls on an object.
-	actions map[string]action
-	// fixed objects are made behind the API's back alone.
-	fixed bool
-}
-
-// action changes an object by a call of its own.
-type action struct {
-	form func() any
-	make func(s *Sim, at location, d, body document) *refusal
-	kind string
-}
-
-var collections map[string]collection
-
-var groupActions = map[string]action{
-	"addInstances":    {func() any { return new(compute.InstanceGroupsAddInstancesRequest) }, addToGroup, "addInstances"},
-	"removeInstances": {func() any { return new(compute.InstanceGroupsRemoveInstancesRequest) }, removeFromGroup, "removeInstances"},
-}
-
-func asItIs(*Sim, location, document) *refusal { return nil }
-
-func init() { //nolint:gochecknoinits // the table refers to functions that read it
-	collections = map[string]collection{
-		"instances":   {kind: "compute#instance", scope: "zones/", fixed: true, complete: asItIs},
-		"networks":    {kind: "compute#network", scope: "global", fixed: true, complete: asItIs},
-		"subnetworks": {kind: "compute#subnetwork", scope: "regions/", fixed: true, complete: asItIs},
-		"firewalls": {
-			kind: "compute#firewall", scope: "global", form: func() any { return new(compute.Firewall) }, complete: completeFirewall,
-			uses: func(at location, d document) []string { return links(at, d["network"]) }, replace: true,
-		},
-		"routes": {
-			kind: "compute#route", scope: "global", form: func() any { return new(compute.Route) }, complete: completeRoute,
-			uses: func(at location, d document) []string { return links(at, d["network"]) },
-		},
-		"addresses": {
-			kind: "compute#address", scope: "regions/", form: func() any { return new(compute.Address) }, complete: completeAddress,
-			uses: func(at location, d document) []string { return links(at, d["subnetwork"]) },
-		},
-		"forwardingRules": {
-			kind: "compute#forwardingRule", scope: "regions/", form: func() any { return new(compute.ForwardingRule) },
-			complete: completeForwardingRule,
-			uses: func(at location, d document) []string {
-				return links(at, d["target"], d["backendService"], d["subnetwork"], d["network"])
-			},
-			actions: map[string]action{"setTarget": {
-				form: func() any { return new(compute.TargetReference) }, kind: "SetTarget", make: setTarget,
-			}},
-		},
-		"targetPools": {
-			kind: "compute#targetPool", scope: "regions/", form: func() any { return new(compute.TargetPool) }, complete: completeTargetPool,
-			uses: func(at location, d document) []string { return links(at, d["healthChecks"]) },
-			actions: map[string]action{
-				"addInstance":    {func() any { return new(compute.TargetPoolsAddInstanceRequest) }, addMembers("instances", "instance", 1000), "addInstance"},
-				"removeInstance": {func() any { return new(compute.TargetPoolsRemoveInstanceRequest) }, removeMembers("instances", "instance"), "removeInstance"},
-				"addHealthCheck": {
-					func() any { return new(compute.TargetPoolsAddHealthCheckRequest) }, addMembers("healthChecks", "healthCheck", 1), "addHealthCheck",
-				},
-				"removeHealthCheck": {
-					func() any { return new(compute.TargetPoolsRemoveHealthCheckRequest) }, removeMembers("healthChecks", "healthCheck"),
-					"removeHealthCheck",
-				},
-			},
-		},
-		"httpHealthChecks": {
-			kind: "compute#httpHealthCheck", scope: "global", form: func() any { return new(compute.HttpHealthCheck) }, complete: completeHTTPCheck,
-			replace: true,
-		},
-		"healthChecks": {
-			kind: "compute#healthCheck", scope: "global", form: func() any { return new(compute.HealthCheck) }, replace: true,
-			complete: completeHealthCheck,
-		},
-		"backendServices": {
-			kind: "compute#backendService", scope: "regions/", form: func() any { return new(compute.BackendService) },
-			complete: completeBackendService, uses: backendUses, replace: true, fingerprint: true,
-		},
-		"instanceGroups": {
-			kind: "compute#instanceGroup", scope: "zones/", form: func() any { return new(compute.InstanceGroup) }, complete: completeInstanceGroup,
-			actions: groupActions,
-		},
-	}
-}
 
 var (
 	nameForm = regexp.MustCompile(`^[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?$`)
@@ -122,19 +27,39 @@ func (s *Sim) change(r *http.Request, at location, c collection) (document, *ref
 	if p, again := s.byRequest[request]; again && request != "" {
 		return clone(s.operations[p].doc), nil
 	}
-	switch {
-	case c.fixed:
-	case r.Method == http.MethodPost && at.name == "":
-		return s.serveInsert(r, at, c, request)
-	case r.Method == http.MethodDelete && at.name != "" && at.action == "":
-		return s.serveDelete(at, request)
-	case r.Method == http.MethodPost && c.actions[at.action].make != nil:
-		return s.serveAction(r, at, c, request)
-	case (r.Method == http.MethodPut || r.Method == http.MethodPatch) && c.replace && at.action == "":
-		return s.serveReplace(r, at, c, request)
-	}
-	return nil, &refusal{http.StatusNotFound, "notFound", "Not Found"}
+	return s.dispatch(r, at, c, request)
 }
+
+// dispatch finds the call that a method and a path stand for.
+func (s *Sim) dispatch(r *http.Request, at location, c collection, request string) (document, *refusal) {
+	if c.fixed {
+		return nil, noMethod()
+	}
+	if at.action != "" {
+		if r.Method != http.MethodPost || c.actions[at.action].make == nil {
+			return nil, noMethod()
+		}
+		return s.serveAction(r, at, c, request)
+	}
+	switch r.Method {
+	case http.MethodPost:
+		if at.name == "" {
+			return s.serveInsert(r, at, c, request)
+		}
+	case http.MethodDelete:
+		if at.name != "" {
+			return s.serveDelete(at, request)
+		}
+	case http.MethodPut, http.MethodPatch:
+		if c.replace {
+			return s.serveReplace(r, at, c, request)
+		}
+	}
+	return nil, noMethod()
+}
+
+// noMethod is the answer where the API has no such call.
+func noMethod() *refusal { return &refusal{http.StatusNotFound, "notFound", "Not Found"} }
 
 func (s *Sim) serveInsert(r *http.Request, at location, c collection, request string) (document, *refusal) {
 	d, err := read(r, c.form())
@@ -212,12 +137,8 @@ func (s *Sim) serveDelete(at location, request string) (document, *refusal) {
 func (s *Sim) userOf(path string) string {
 	for p, d := range s.objects {
 		at := parsePath(p)
-		if uses := collections[at.collection].uses; uses != nil {
-			for _, used := range uses(at, d) {
-				if used == path {
-					return p
-				}
-			}
+		if uses := collections[at.collection].uses; uses != nil && slices.Contains(uses(at, d), path) {
+			return p
 		}
 	}
 	return ""

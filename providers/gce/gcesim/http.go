@@ -104,19 +104,8 @@ func (s *Sim) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Sim) handle(r *http.Request, at location) (document, *refusal) {
-	method := r.Method + " " + at.collection
-	if n := s.throttled[method]; n > 0 {
-		s.throttled[method] = n - 1
-		return nil, &refusal{
-			http.StatusForbidden, "rateLimitExceeded",
-			"Quota exceeded for quota metric 'Queries' and limit 'Queries per minute' of service 'compute.googleapis.com'",
-		}
-	}
-	if s.denied[method] {
-		return nil, &refusal{
-			http.StatusForbidden, "forbidden",
-			fmt.Sprintf("Required 'compute.%s.%s' permission for '%s'", at.collection, verbs[r.Method], at.path()),
-		}
+	if err := s.permitted(r, at); err != nil {
+		return nil, err
 	}
 	if !slices.Contains([]string{Project, HostProject, "123456789"}, at.project) {
 		return nil, missing("projects/" + at.project)
@@ -132,12 +121,35 @@ func (s *Sim) handle(r *http.Request, at location) (document, *refusal) {
 	case at.collection == "operations":
 		return s.serveOperation(r, at)
 	}
+	return s.serveObjects(r, at)
+}
+
+// permitted refuses calls that are over a limit, and those that lack a permission.
+func (s *Sim) permitted(r *http.Request, at location) *refusal {
+	method := r.Method + " " + at.collection
+	if n := s.throttled[method]; n > 0 {
+		s.throttled[method] = n - 1
+		return &refusal{
+			http.StatusForbidden, "rateLimitExceeded",
+			"Quota exceeded for quota metric 'Queries' and limit 'Queries per minute' of service 'compute.googleapis.com'",
+		}
+	}
+	if s.denied[method] {
+		return &refusal{
+			http.StatusForbidden, "forbidden",
+			fmt.Sprintf("Required 'compute.%s.%s' permission for '%s'", at.collection, verbs[r.Method], at.path()),
+		}
+	}
+	return nil
+}
+
+func (s *Sim) serveObjects(r *http.Request, at location) (document, *refusal) {
 	if err := s.reachable(at); err != nil {
 		return nil, err
 	}
 	c, known := collections[at.collection]
 	if !known || (!at.aggregated && !strings.HasPrefix(at.scope, c.scope)) {
-		return nil, &refusal{http.StatusNotFound, "notFound", "Not Found"}
+		return nil, noMethod()
 	}
 	switch {
 	case r.Method == http.MethodGet && at.name == "":
@@ -149,10 +161,6 @@ func (s *Sim) handle(r *http.Request, at location) (document, *refusal) {
 		return nil, missing(at.path())
 	}
 	return s.change(r, at, c)
-}
-
-var verbs = map[string]string{
-	http.MethodGet: "get", http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "update", http.MethodDelete: "delete",
 }
 
 func (s *Sim) reachable(at location) *refusal {
@@ -173,13 +181,13 @@ func (s *Sim) reachable(at location) *refusal {
 // places serves zones.
 func (s *Sim) places(r *http.Request, at location) (document, *refusal) {
 	if r.Method != http.MethodGet || at.collection != "zones" || at.name != "" {
-		return nil, &refusal{http.StatusNotFound, "notFound", "Not Found"}
+		return nil, noMethod()
 	}
 	all := make([]document, 0, len(zones))
 	for i, z := range zones {
 		region := z[:strings.LastIndex(z, "-")]
 		all = append(all, document{
-			"kind": "compute#zone", "id": fmt.Sprint(2000 + i), "name": z, "status": "UP", "creationTimestamp": "1969-12-31T16:00:00.000-08:00",
+			"kind": "compute#zone", "id": strconv.Itoa(2000 + i), "name": z, "status": "UP", "creationTimestamp": "1969-12-31T16:00:00.000-08:00",
 			"description": z, "region": linkTo("projects/" + at.project + "/regions/" + region), "selfLink": linkTo("projects/" + at.project + "/zones/" + z),
 		})
 	}
@@ -192,7 +200,7 @@ func (s *Sim) serveOperation(r *http.Request, at location) (document, *refusal) 
 		return nil, missing(at.path())
 	}
 	if (r.Method != http.MethodGet || at.action != "") && (r.Method != http.MethodPost || at.action != "wait") {
-		return nil, &refusal{http.StatusNotFound, "notFound", "Not Found"}
+		return nil, noMethod()
 	}
 	return clone(o.doc), nil // wait may return before the operation is done
 }
@@ -240,14 +248,14 @@ func (s *Sim) aggregated(r *http.Request, at location, c collection, found []doc
 		}
 	}
 	list, _ := flat["items"].([]any)
+	grouped := map[string][]any{}
 	for _, v := range list {
 		d := v.(map[string]any) //nolint:forcetypeassert // made by page
-		scope := parsePath(location{}.resource(d["selfLink"].(string))).scope
-		group, ok := items[scope].(map[string]any)[at.collection].([]any)
-		if !ok {
-			group = nil
-		}
-		items[scope] = map[string]any{at.collection: append(group, d)}
+		scope := parsePath(location{}.resource(text(d, "selfLink"))).scope
+		grouped[scope] = append(grouped[scope], d)
+	}
+	for scope, group := range grouped {
+		items[scope] = map[string]any{at.collection: group}
 	}
 	flat["items"] = items
 	if len(unreachable) > 0 {

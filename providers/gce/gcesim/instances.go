@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
@@ -32,7 +33,7 @@ type Interface struct {
 	Alias string
 }
 
-func numberText(n int) string { return fmt.Sprint(1_000_000_000_000_000_000 + n) }
+func numberText(n int) string { return strconv.Itoa(1_000_000_000_000_000_000 + n) }
 
 // AddInstance starts an instance and returns its provider ID.
 func (s *Sim) AddInstance(spec Spec) string {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -38,9 +39,9 @@ func (s *Sim) start(at location, kind, requestID string, apply func() *refusal) 
 	o := &operation{
 		target: target, kind: kind + " " + at.collection, effect: now.Add(takes / 2), done: now.Add(takes), apply: apply, number: s.number,
 		doc: document{
-			"kind": "compute#operation", "id": fmt.Sprint(7_000_000_000_000_000_000 + s.number), "name": name, "operationType": kind,
+			"kind": "compute#operation", "id": strconv.Itoa(7_000_000_000_000_000_000 + s.number), "name": name, "operationType": kind,
 			"status": "RUNNING", "progress": 0, "insertTime": stamp(now), "startTime": stamp(now), "user": "ccm@my-project.iam.gserviceaccount.com",
-			"targetId": fmt.Sprint(s.number), "targetLink": linkTo(target), "selfLink": linkTo(where.path()),
+			"targetId": strconv.Itoa(s.number), "targetLink": linkTo(target), "selfLink": linkTo(where.path()),
 		},
 	}
 	if kind == "delete" {

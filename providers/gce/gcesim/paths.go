@@ -50,11 +50,6 @@ func (at location) path() string {
 	return strings.Join(parts, "/")
 }
 
-// of is an object of the same scope.
-func (at location) of(collection, name string) location {
-	return location{project: at.project, scope: at.scope, collection: collection, name: name}
-}
-
 // region is that of the scope, "" for global objects.
 func (at location) region() string {
 	if r, ok := strings.CutPrefix(at.scope, "regions/"); ok {
