@@ -3,6 +3,7 @@ package azure
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -23,7 +24,7 @@ func servicesOf(a doc) (list []string, given bool) {
 	if !given {
 		text, given = tag(tagsOf(a), legacyServiceTag)
 	}
-	for _, name := range strings.Split(text, ",") {
+	for name := range strings.SplitSeq(text, ",") {
 		if name = strings.TrimSpace(name); name != "" {
 			list = append(list, name)
 		}
@@ -71,15 +72,8 @@ func (r *reconciler) externalFront(
 		}
 		return nil
 	}
-	name, prefixID, ip := s.Name, s.PrefixID, requestedIP(q.Service, s, f.six)
-	if f.six {
-		if _, dual := families(q.Service); dual || s.Name6 != "" {
-			name = s.Name6
-		}
-		if _, dual := families(q.Service); dual || s.PrefixID6 != "" {
-			prefixID = s.PrefixID6
-		}
-	}
+	name, prefixID := s.named(q.Service, f.six)
+	ip := requestedIP(q.Service, s, f.six)
 	a := &address{group: group, name: addressName(q.Cluster, baseName(q.Service), prefixID, suffix), managed: true}
 	switch {
 	case name != "":
@@ -97,14 +91,36 @@ func (r *reconciler) externalFront(
 		a.found = inGroup(func(d doc) bool { return strings.EqualFold(str(d, "name"), a.name) })
 	}
 	f.address = a
-	if a.found != nil {
-		for _, other := range docs(lb, "properties", "frontendIPConfigurations") {
-			if sameID(str(other, "properties", "publicIPAddress", "id"), str(a.found, "id")) && !ownedBy(baseName(q.Service), str(other, "name")) {
-				f.name, f.foreign = str(other, "name"), true
-			}
+	f.shareWith(lb, baseName(q.Service))
+	return r.wantAddress(ctx, q, s, a, f.six, prefixID)
+}
+
+// named are the public address and the prefix that annotations name for a family. A Service of IPv6 alone may use the names without suffix.
+func (s *settings) named(service *v1.Service, six bool) (name, prefixID string) {
+	name, prefixID = s.Name, s.PrefixID
+	if !six {
+		return name, prefixID
+	}
+	_, dual := families(service)
+	if dual || s.Name6 != "" {
+		name = s.Name6
+	}
+	if dual || s.PrefixID6 != "" {
+		prefixID = s.PrefixID6
+	}
+	return name, prefixID
+}
+
+// shareWith makes a frontend that of another Service, where that has the address already.
+func (f *front) shareWith(lb doc, base string) {
+	if f.address.found == nil {
+		return
+	}
+	for _, other := range docs(lb, "properties", "frontendIPConfigurations") {
+		if sameID(str(other, "properties", "publicIPAddress", "id"), str(f.address.found, "id")) && !ownedBy(base, str(other, "name")) {
+			f.name, f.foreign = str(other, "name"), true
 		}
 	}
-	return r.wantAddress(ctx, q, s, a, f.six, prefixID)
 }
 
 // wantAddress computes what an address should be.
@@ -116,7 +132,7 @@ func (r *reconciler) wantAddress(ctx context.Context, q services.Request, s *set
 		a.want = a.found
 		return nil // a user's: never written
 	}
-	want := doc{}
+	var want doc
 	tags := map[string]string{}
 	if a.found == nil {
 		zones, err := r.resources.zones(ctx)
@@ -202,7 +218,7 @@ func wantLabel(want doc, s *settings, owner string, tags map[string]string) erro
 // wantIPTags sets the IP tags, where they differ as sets.
 func wantIPTags(want doc, text string) {
 	given := map[string]string{}
-	for _, pair := range strings.Split(text, ",") {
+	for pair := range strings.SplitSeq(text, ",") {
 		if k, v, ok := strings.Cut(pair, "="); ok && strings.TrimSpace(k) != "" {
 			given[strings.TrimSpace(k)] = strings.TrimSpace(v)
 		}
@@ -236,12 +252,8 @@ func (r *reconciler) addressChange(_ services.Request, _ *observed, a *address) 
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
 			target := document{id: id, what: "public IP address " + a.name, version: networkVersion, create: func() doc { return doc{} }}
 			after, err := r.resources.documents.submit(ctx, target, func(d doc) error {
-				for key := range d {
-					delete(d, key)
-				}
-				for key, v := range cloneOf(a.want) {
-					d[key] = v
-				}
+				clear(d)
+				maps.Copy(d, cloneOf(a.want))
 				return nil
 			})
 			if a.found == nil {

@@ -54,7 +54,8 @@ const (
 // settings are what the annotations of a Service ask for.
 type settings struct {
 	Internal                      bool
-	Subnet, Mode, Configs         string
+	Subnet                        string
+	Mode, Configs                 string // without effect
 	IPv4, IPv6                    string
 	Group                         string
 	Name, Name6                   string
@@ -72,7 +73,6 @@ type settings struct {
 	ProbeInterval, ProbeNumber    int
 	PrivateLink                   bool
 	ports                         map[int32]portSettings
-	badRanges                     []string
 }
 
 // portSettings are those of one port of a Service.
@@ -152,7 +152,7 @@ var Annotations = schema.Annotations[settings]{
 	schema.StringAnnotation(func(s *settings) *string { return &s.PrefixID6 }, withID(annotated(annotationPrefixID6, "The same for IPv6."))),
 	written(annotationTags, "Further tags of the public address, as a=b,c=d.", func(s *settings) *string { return &s.Tags }).Serving(
 		schema.Serves{Portable: portable.Tags}),
-	written(annotationIPTags, "IP tags of the public address, as Type=Value. A change gives another address, unless enableIPTagMutationForExistingPublicIP is set.",
+	written(annotationIPTags, "IP tags of the public address, as Type=Value. A change is made in place, and the address stays.",
 		func(s *settings) *string { return &s.IPTags }),
 	written(annotationLabel, "DNS label of the public address; empty removes it.", func(s *settings) *string { return &s.Label }),
 	listed(annotationAdditional, "Further public addresses, for the status and the security group.", func(s *settings) *[]string { return &s.Additional }),
@@ -185,7 +185,7 @@ func withID(r schema.AnnotationRow) schema.AnnotationRow {
 // portableAddress gives each family its address.
 func portableAddress(value string, _ schema.Asked) (map[string]string, error) {
 	own := map[string]string{}
-	for _, text := range strings.Split(value, ",") {
+	for text := range strings.SplitSeq(value, ",") {
 		a, err := netip.ParseAddr(strings.TrimSpace(text))
 		switch {
 		case err != nil:
@@ -204,6 +204,7 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 	s, warnings, err = Annotations.Parse(service.Annotations)
 	_, s.LabelGiven = service.Annotations[annotationLabel]
 	_, s.IPTagsGiven = service.Annotations[annotationIPTags]
+	warnings = errors.Join(warnings, s.withoutEffect())
 	refuse := func(wrong bool, place, format string, args ...any) {
 		if wrong {
 			err = errors.Join(err, &schema.Problem{Place: place, Reason: fmt.Sprintf(format, args...)})
@@ -234,6 +235,20 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 		"external Service %q cannot use non-public LoadBalancer IP %q; use an internal LoadBalancer annotation or a valid Azure Public IP address",
 		service.Namespace+"/"+service.Name, ip)
 	return s, warnings, err
+}
+
+// withoutEffect are warnings of annotations that have no effect here, though Azure's own controller knows them.
+func (s *settings) withoutEffect() error {
+	var warnings error
+	for _, a := range []struct{ key, value, why string }{
+		{annotationMode, s.Mode, "it is about basic load balancers, which Azure has retired"},
+		{annotationConfigs, s.Configs, "several load balancers are not served yet"},
+	} {
+		if a.value != "" {
+			warnings = errors.Join(warnings, &schema.Problem{Place: "annotation " + a.key, Value: a.value, Reason: "has no effect: " + a.why, Warning: true})
+		}
+	}
+	return warnings
 }
 
 func notPublic(a netip.Addr) bool {

@@ -46,6 +46,16 @@ func (r *reconciler) securityChange(q services.Request, o *observed, d *spec) (c
 	}, true, nil
 }
 
+// portsOfOthers are the ports of a frontend that rules of others than a Service serve, each with its protocol.
+func portsOfOthers(lb, f doc, base string) (ports []string) {
+	for _, rule := range docs(lb, "properties", "loadBalancingRules") {
+		if sameID(str(rule, "properties", "frontendIPConfiguration", "id"), str(f, "id")) && !ownedBy(base, str(rule, "name")) {
+			ports = append(ports, strings.ToLower(str(rule, "properties", "protocol"))+" "+strconv.Itoa(num(rule, "properties", "frontendPort")))
+		}
+	}
+	return ports
+}
+
 // claimOf is what a Service wants of the security group.
 func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 	base := baseName(q.Service)
@@ -70,11 +80,7 @@ func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 			if mine {
 				add(ip)
 			}
-			for _, rule := range docs(lb, "properties", "loadBalancingRules") {
-				if sameID(str(rule, "properties", "frontendIPConfiguration", "id"), str(f, "id")) && !ownedBy(base, str(rule, "name")) {
-					k.shared[ip] = append(k.shared[ip], strings.ToLower(str(rule, "properties", "protocol"))+" "+strconv.Itoa(num(rule, "properties", "frontendPort")))
-				}
-			}
+			k.shared[ip] = append(k.shared[ip], portsOfOthers(lb, f, base)...)
 		}
 	}
 	if d == nil {

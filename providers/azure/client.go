@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -119,9 +120,7 @@ func (a *api) call(ctx context.Context, what, method, address string, header htt
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	for key, values := range header {
-		r.Raw().Header[key] = values
-	}
+	maps.Copy(r.Raw().Header, header)
 	r.Raw().Header.Set("Accept", "application/json")
 	if in != nil {
 		body, err := json.Marshal(in)
@@ -256,8 +255,9 @@ func (a *api) finish(ctx context.Context, what string, header http.Header) error
 	if err != nil || strings.EqualFold(o.Status, "Succeeded") {
 		return err
 	}
-	mapped := &cloudapi.Error{Class: classOf(o.Error, cloudapi.ErrInvalid), Operation: what, Message: o.Error.text(),
-		Cause: armError{o.Error.Code}}
+	mapped := &cloudapi.Error{
+		Class: classOf(o.Error, cloudapi.ErrInvalid), Operation: what, Message: o.Error.text(), Cause: armError{o.Error.Code},
+	}
 	if o.Error.Code == "" {
 		mapped.Class, mapped.Message = cloudapi.ErrTransient, "Azure has given up the operation: "+o.Status
 	}

@@ -1,7 +1,6 @@
 package azure
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -133,32 +132,23 @@ func setTag(tags map[string]string, key, value string) {
 	tags[key] = value
 }
 
-// loadBalancerConfig is one of several standard load balancers.
+// loadBalancerConfig is what is judged of one of several standard load balancers.
 type loadBalancerConfig struct {
-	Name                     string    `json:"name"`
-	AllowServicePlacement    *bool     `json:"allowServicePlacement"`
-	PrimaryVMSet             string    `json:"primaryVMSet"`
-	ServiceLabelSelector     *selector `json:"serviceLabelSelector"`
-	ServiceNamespaceSelector *selector `json:"serviceNamespaceSelector"`
-	NodeSelector             *selector `json:"nodeSelector"`
+	Name         string `json:"name"`
+	PrimaryVMSet string `json:"primaryVMSet"`
 }
 
-// selector is a label selector as the file has it.
-type selector struct {
-	MatchLabels map[string]string `json:"matchLabels"`
-}
-
-// parseLoadBalancers reads the list of several standard load balancers.
-func parseLoadBalancers(text string) ([]loadBalancerConfig, error) {
+// parseLoadBalancers judges the list of several standard load balancers, and returns how many there are.
+func parseLoadBalancers(text string) (int, error) {
 	if text == "" {
-		return nil, nil
+		return 0, nil
 	}
 	problem := func(format string, args ...any) error {
 		return &schema.Problem{Place: "key multipleStandardLoadBalancerConfigurations of the cloud config", Reason: fmt.Sprintf(format, args...)}
 	}
 	var list []loadBalancerConfig
 	if err := json.Unmarshal([]byte(text), &list); err != nil {
-		return nil, problem("is not a list of load balancers: %v", err)
+		return 0, problem("is not a list of load balancers: %v", err)
 	}
 	var problems []error
 	names, sets := map[string]bool{}, map[string]bool{}
@@ -174,8 +164,5 @@ func parseLoadBalancers(text string) ([]loadBalancerConfig, error) {
 		}
 		names[name], sets[set] = true, true
 	}
-	slices.SortStableFunc(list, func(a, b loadBalancerConfig) int {
-		return cmp.Compare(strings.ToLower(a.Name), strings.ToLower(b.Name))
-	})
-	return list, errors.Join(problems...)
+	return len(list), errors.Join(problems...)
 }

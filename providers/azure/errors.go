@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -88,10 +89,8 @@ func classOf(e errorBody, class error) error {
 	code := strings.ToLower(e.Code)
 	switch {
 	case class == cloudapi.ErrNotFound: //nolint:errorlint // a class itself, not an error that wraps one
-		for _, known := range []string{"resourcenotfound", "notfound", "resourcegroupnotfound", "instanceidnotfound", "instancenotfound"} {
-			if code == known {
-				return cloudapi.ErrNotFound
-			}
+		if slices.Contains([]string{"resourcenotfound", "notfound", "resourcegroupnotfound", "instanceidnotfound", "instancenotfound"}, code) {
+			return cloudapi.ErrNotFound
 		}
 		return cloudapi.ErrTransient // a subscription or a type that is not found says nothing about an object
 	case strings.Contains(code, "canceledandsuperseded"), strings.Contains(code, "anotheroperation"), code == "preconditionfailed", code == "conflict",

@@ -225,8 +225,10 @@ func search(_ context.Context, node *v1.Node) (nodes.Search[machineID, machine],
 	return nodes.Search[machineID, machine]{Keys: []nodes.Key[machine]{{Index: indexName, Value: strings.ToLower(node.Name)}}}, nil
 }
 
-// shutDown are the power states of a machine that does not run.
-var shutDown = []string{"stopped", "deallocated", "deallocating"}
+// shutDown reports whether a machine with this power state does not run.
+func shutDown(power string) bool {
+	return slices.Contains([]string{"stopped", "deallocated", "deallocating"}, power)
+}
 
 // state says what matters to Kubernetes about the states of a machine. One that is being deleted never runs again.
 func (m machine) state() (nodes.State, error) {
@@ -235,7 +237,7 @@ func (m machine) state() (nodes.State, error) {
 		return nodes.Terminated, nil
 	case m.Properties.View == nil:
 		return nodes.Existing, &nodes.Incomplete{Reason: "the listing of virtual machines has no power state"}
-	case strings.EqualFold(m.Properties.State, "Succeeded") && slices.Contains(shutDown, m.power()):
+	case strings.EqualFold(m.Properties.State, "Succeeded") && shutDown(m.power()):
 		return nodes.ShutDown, nil
 	}
 	return nodes.Existing, nil

@@ -306,7 +306,8 @@ func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]servic
 			list = append(list, r.removal(q, lb))
 		}
 	}
-	if c, ok := r.memberChange(q, o, d.LB, d.Fronts); ok {
+	// There is no context here; the client ends a call that takes too long.
+	if c, ok := r.memberChange(context.Background(), q, o, d.LB, d.Fronts); ok {
 		list = append(list, c)
 	}
 	if c, ok, err := r.securityChange(q, o, d); err != nil || ok {
@@ -323,7 +324,7 @@ func (r *reconciler) loadBalancerChange(q services.Request, o *observed, d *spec
 	lb := o.named(d.LB)
 	action := guard.PlanChange
 	e := r.partEdit(q, d)
-	draft := doc(nil)
+	var draft doc
 	if lb == nil {
 		action, draft = guard.PlanCreate, r.newLoadBalancer(d, o.mark)
 	} else {
@@ -481,13 +482,15 @@ func (r *reconciler) removal(q services.Request, lb doc) services.Change[*observ
 }
 
 // memberChange brings nodes into pools by network interface, and takes those out that are none any more.
-func (r *reconciler) memberChange(q services.Request, o *observed, name string, fronts []front) (c services.Change[*observed], due bool) {
+func (r *reconciler) memberChange(
+	ctx context.Context, q services.Request, o *observed, name string, fronts []front,
+) (c services.Change[*observed], due bool) {
 	lb := o.named(name)
 	if lb == nil || r.config.PoolType != poolNIC || !r.fillsPools(strings.HasSuffix(name, internalSuffix)) {
 		return c, false
 	}
 	nodes := r.config.eligible(q.Nodes)
-	if p, err := r.members.plan(context.Background(), lb, fronts, nodes); err == nil && len(p.join)+len(p.leave) == 0 {
+	if p, err := r.members.plan(ctx, lb, fronts, nodes); err == nil && len(p.join)+len(p.leave) == 0 {
 		return c, false
 	}
 	return services.Change[*observed]{
@@ -543,7 +546,7 @@ func (r *reconciler) ipOf(o *observed, lb doc, name string) string {
 
 // NodeChanges are those that follow from the nodes alone.
 func (r *reconciler) NodeChanges(
-	_ context.Context, q services.Request, o *observed,
+	ctx context.Context, q services.Request, o *observed,
 ) ([]services.Change[*observed], []services.Finding, error) {
 	base := baseName(q.Service)
 	var list []services.Change[*observed]
@@ -557,7 +560,7 @@ func (r *reconciler) NodeChanges(
 		for _, six := range families {
 			fronts = append(fronts, front{six: six, pool: poolName(q.Cluster, six)})
 		}
-		if c, ok := r.memberChange(q, o, name, fronts); ok {
+		if c, ok := r.memberChange(ctx, q, o, name, fronts); ok {
 			list = append(list, c)
 		}
 		if r.config.PoolType != poolIP || !r.fillsPools(strings.HasSuffix(strings.ToLower(name), internalSuffix)) {

@@ -219,8 +219,10 @@ func (m *members) editSet(ctx context.Context, set doc, at memberAt, in bool) er
 	return m.api.put(ctx, "scale set "+str(set, "name"), str(set, "id"), computeVersion, body, str(set, "etag"))
 }
 
-// skipped are the states in which a machine takes no change, and needs none.
-var skippedPower = []string{"stopped", "stopping", "deallocated", "deallocating", "unknown"}
+// skipped reports whether a machine with this power state takes no change, and needs none.
+func skipped(power string) bool {
+	return slices.Contains([]string{"stopped", "stopping", "deallocated", "deallocating", "unknown"}, power)
+}
 
 // edit changes the pools of one machine. One that is going, or stopped, is left out.
 func (m *members) edit(ctx context.Context, at memberAt, in bool) error {
@@ -232,7 +234,7 @@ func (m *members) edit(ctx context.Context, at memberAt, in bool) error {
 		return err
 	}
 	state := machine.Properties.State
-	if strings.EqualFold(state, "Deleting") || in && (strings.EqualFold(state, "Unknown") || slices.Contains(skippedPower, machine.power())) {
+	if strings.EqualFold(state, "Deleting") || in && (strings.EqualFold(state, "Unknown") || skipped(machine.power())) {
 		return nil
 	}
 	if _, uniform := at.machine.uniform(); uniform {

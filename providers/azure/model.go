@@ -1,6 +1,7 @@
 package azure
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -10,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/utils/ptr"
 )
 
 // This file computes and calls nobody: Service and settings make what is desired, and what differs from a load balancer's document.
@@ -242,22 +244,11 @@ func (d *spec) probeFor(c *Config, service *v1.Service, s *settings, p v1.Servic
 	if err != nil || port == 0 {
 		return "", err
 	}
-	given := s.ProbeProtocol
-	if p.AppProtocol != nil {
-		given = *p.AppProtocol
-	}
-	if own.Protocol != "" {
-		given = own.Protocol
-	}
+	given := cmp.Or(own.Protocol, ptr.Deref(p.AppProtocol, s.ProbeProtocol))
 	probe := doc{"protocol": "Tcp", "port": port, "intervalInSeconds": interval, "probeThreshold": number}
 	if protocol := strings.ToLower(given); protocol == "http" || protocol == "https" {
 		probe["protocol"] = map[string]string{"http": "Http", "https": "Https"}[protocol]
-		probe["requestPath"] = "/"
-		for _, path := range []string{s.ProbePath, own.Path} {
-			if path != "" {
-				probe["requestPath"] = path
-			}
-		}
+		probe["requestPath"] = cmp.Or(own.Path, s.ProbePath, "/")
 	}
 	return add(rule, probe), nil
 }
@@ -352,7 +343,7 @@ func inUse(lb doc, front doc, base string) (why string) {
 		for _, r := range docs(lb, "properties", kind) {
 			refs := append(docs(r, "properties", "frontendIPConfigurations"), doc{"id": str(r, "properties", "frontendIPConfiguration", "id")})
 			for _, ref := range refs {
-				if id != "" && sameID(str(ref, "id"), id) && !(kind == "loadBalancingRules" && ownedBy(base, str(r, "name"))) {
+				if id != "" && sameID(str(ref, "id"), id) && (kind != "loadBalancingRules" || !ownedBy(base, str(r, "name"))) {
 					return kind + " " + str(r, "name")
 				}
 			}

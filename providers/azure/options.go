@@ -1,11 +1,11 @@
 package azure
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
@@ -37,30 +37,24 @@ type Config struct {
 	EdgeName, EdgeType                     string
 	Network, NetworkGroup, Subnet          string
 	SecurityGroup, SecurityGroupGroup      string
-	RouteTable, RouteTableGroup            string
 	VMType                                 string
 	OnlyScaleSets, FlexToo                 bool
 	SKU, LoadBalancerName, LBGroup         string
 	Preconfigured                          string
 	ExcludeMaster, DisableOutboundSNAT     bool
 	PoolType                               string
-	PrivateLinkGroup                       string
 	Tags, TagsMap, SystemTags              string
-	MutateIPTags                           bool
 	ProbeMode, SharedProbePath             string
 	SharedProbePort                        int
 	Multiple                               string
-	NotFoundGrace                          time.Duration
-	NotFoundSeconds                        int
 	WithoutView                            bool
 	Gateway                                bool
 	SecretName, SecretNamespace, ConfigKey string
 	Insecure                               bool
 
-	cloud         cloudAt
-	loadBalancers []loadBalancerConfig
-	tags          map[string]string
-	file          string
+	cloud cloudAt
+	tags  map[string]string
+	file  string
 }
 
 // Options is the table of the provider's options: the keys of azure.json as Azure's own controller has them.
@@ -104,8 +98,6 @@ func placement() schema.Options[Config] {
 		text("subnetName", "", "Subnet of internal load balancers.", func(c *Config) *string { return &c.Subnet }),
 		text("securityGroupName", "", "Network security group that lets traffic to Services through.", func(c *Config) *string { return &c.SecurityGroup }),
 		text("securityGroupResourceGroup", "", "Its resource group.", func(c *Config) *string { return &c.SecurityGroupGroup }),
-		text("routeTableName", "", "Route table for the pod networks of nodes.", func(c *Config) *string { return &c.RouteTable }),
-		text("routeTableResourceGroup", "", "Its resource group.", func(c *Config) *string { return &c.RouteTableGroup }),
 		choice("vmType", vmTypeSets, "What nodes are: vmss, standard (availability sets and machines that stand alone), or vmssflex.",
 			[]string{vmTypeSets, vmTypeStandard, vmTypeFlex}, func(c *Config) *string { return &c.VMType }),
 		toggle("disableAvailabilitySetNodes", "false", "With vmss: all nodes are in uniform scale sets, which saves a listing.",
@@ -127,19 +119,16 @@ func shape() schema.Options[Config] {
 		toggle("disableOutboundSNAT", "false", "Load balancing rules give no outbound connections.", func(c *Config) *bool { return &c.DisableOutboundSNAT }),
 		text("loadBalancerBackendPoolConfigurationType", poolNIC, "Members of pools: nodeIPConfiguration (network interfaces) or nodeIP (addresses).",
 			func(c *Config) *string { return &c.PoolType }),
-		text("privateLinkServiceResourceGroup", "", "Resource group of private link services.", func(c *Config) *string { return &c.PrivateLinkGroup }),
 		text("tags", "", "Tags of what is created, as a=b,c=d.", func(c *Config) *string { return &c.Tags }),
 		text("tagsMap", "", "Tags of what is created, as a map.", func(c *Config) *string { return &c.TagsMap }),
 		text("systemTags", "", "Beginnings of tags, comma-separated. If set, all other tags that are not configured are removed.",
 			func(c *Config) *string { return &c.SystemTags }),
-		toggle("enableIPTagMutationForExistingPublicIP", "false", "Change the IP tags of a public address in place.", func(c *Config) *bool { return &c.MutateIPTags }),
 		text("clusterServiceLoadBalancerHealthProbeMode", probeNodePort, "servicenodeport, or shared: one probe for all Services with externalTrafficPolicy Cluster.",
 			func(c *Config) *string { return &c.ProbeMode }),
 		schema.IntOption(func(c *Config) *int { return &c.SharedProbePort }, row("clusterServiceSharedLoadBalancerHealthProbePort", "10256", "Port of the shared probe.")),
 		text("clusterServiceSharedLoadBalancerHealthProbePath", "/healthz", "Path of the shared probe.", func(c *Config) *string { return &c.SharedProbePath }),
-		text("multipleStandardLoadBalancerConfigurations", "", "Several load balancers, as a list.", func(c *Config) *string { return &c.Multiple }),
-		schema.IntOption(func(c *Config) *int { return &c.NotFoundSeconds }, row("nodeInstanceNotFoundGracePeriodInSeconds", "0",
-			"Accepted for compatibility: --node-deletion-grace-period holds a new Node.")),
+		text("multipleStandardLoadBalancerConfigurations", "", "Must be empty: several load balancers are not served yet.",
+			func(c *Config) *string { return &c.Multiple }),
 		toggle("listVmssVirtualMachinesWithoutInstanceView", "false", "Listings of scale sets leave out power states, which are read when they are needed.",
 			func(c *Config) *bool { return &c.WithoutView }),
 		toggle("serviceGatewayEnabled", "false", "Must be false: container load balancers are not served.", func(c *Config) *bool { return &c.Gateway }),
@@ -165,8 +154,12 @@ func ignored() map[string][]string {
 		"it is about basic load balancers, which Azure has retired": {
 			"primaryScaleSetName", "primaryAvailabilitySetName", "maximumLoadBalancerRuleCount",
 		},
-		"nodes are initialised by Azure Resource Manager": {"useInstanceMetadata"},
-		"it is not served": {"identitySystem", "disableAzureStackCloud", "aadMSIDataPlaneIdentityPath", "auxiliaryTokenProvider"},
+		"routes are not served yet":                                                     {"routeTableName", "routeTableResourceGroup"},
+		"private link services are not served yet":                                      {"privateLinkServiceResourceGroup"},
+		"IP tags always change in place":                                                {"enableIPTagMutationForExistingPublicIP"},
+		"--node-deletion-grace-period holds a new Node":                                 {"nodeInstanceNotFoundGracePeriodInSeconds"},
+		"nodes are initialised by Azure Resource Manager":                               {"useInstanceMetadata"},
+		"it is not served":                                                              {"identitySystem", "disableAzureStackCloud", "aadMSIDataPlaneIdentityPath", "auxiliaryTokenProvider"},
 		"members of pools by network interface are left as they are; see the migration": {"enableMigrateToIPBasedBackendPoolAPI"},
 		"the program reads its configuration when it starts":                            {"cloudConfigType", "disableCloudProvider"},
 	}
@@ -231,14 +224,12 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 // complete fills in what follows from other settings, and judges them together.
 func (c *Config) complete(in registry.Inputs) error {
 	c.Group, c.file = strings.ToLower(c.Group), in.FilePath
-	for _, group := range []*string{&c.NetworkGroup, &c.SecurityGroupGroup, &c.RouteTableGroup, &c.LBGroup, &c.PrivateLinkGroup} {
+	for _, group := range []*string{&c.NetworkGroup, &c.SecurityGroupGroup, &c.LBGroup} {
 		if *group == "" {
 			*group = c.Group
 		}
 	}
-	if c.NetworkSubscription == "" {
-		c.NetworkSubscription = c.Subscription
-	}
+	c.NetworkSubscription = cmp.Or(c.NetworkSubscription, c.Subscription)
 	if c.FederatedFile != "" && in.LookupEnv != nil {
 		if file, _ := in.LookupEnv("AZURE_FEDERATED_TOKEN_FILE"); file != "" {
 			c.Federated = true
@@ -255,7 +246,7 @@ func (c *Config) complete(in registry.Inputs) error {
 	pools := []string{poolNIC, poolIP}
 	refuse(sku == "basic" && c.DisableOutboundSNAT, "disableOutboundSNAT should only set when loadBalancerSKU is standard")
 	refuse(sku == "basic", "loadBalancerSku is basic, which Azure has retired on 30 September 2025; set it to standard. Basic load balancers that are left "+
-		"under the names of this cluster are deleted then")
+		"under the names of this cluster are not deleted yet, and stand in the way of standard ones: delete them first")
 	refuse(sku != "basic" && sku != skuStandard, "loadBalancerSku %q is not served; set it to standard", c.SKU)
 	refuse(c.Cloud != "" && !slices.ContainsFunc(clouds(), func(n string) bool { return strings.EqualFold(n, c.Cloud) }),
 		"cloud %q is none of %s", c.Cloud, strings.Join(clouds(), ", "))
@@ -274,14 +265,16 @@ func (c *Config) complete(in registry.Inputs) error {
 		}
 	}
 	c.cloud = cloudOf(c.Cloud, c.Endpoint)
-	c.NotFoundGrace = time.Duration(c.NotFoundSeconds) * time.Second
 	var err error
 	if c.tags, err = parseTags(c.Tags, c.TagsMap); err != nil {
 		problems = append(problems, err)
 	}
-	if c.loadBalancers, err = parseLoadBalancers(c.Multiple); err != nil {
+	several, err := parseLoadBalancers(c.Multiple)
+	if err != nil {
 		problems = append(problems, err)
 	}
+	refuse(several > 0, "multipleStandardLoadBalancerConfigurations: several load balancers are not served yet, and Services on them would move; "+
+		"stay with Azure's own controller, or leave the key out in a cluster that has one load balancer")
 	return errors.Join(append(problems, c.checkCredentials())...)
 }
 

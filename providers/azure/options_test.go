@@ -59,12 +59,43 @@ func TestSettingsThatExcludeEachOther(t *testing.T) {
 		`,"multipleStandardLoadBalancerConfigurations":[{"name":"a","primaryVMSet":"s"}]`: "multiple standard load balancers cannot be used with backend pool type nodeIPConfiguration",
 		`,"disableOutboundSNAT":true,"loadBalancerSku":"basic"`:                           "disableOutboundSNAT should only set when loadBalancerSKU is standard",
 		`,"disableAvailabilitySetNodes":true,"vmType":"standard"`:                         "is only supported when vmType is 'vmss'",
-		`,"loadBalancerSku":"basic"`:                                                      "retired",
+		`,"loadBalancerSku":"basic"`:                                                      "delete them first",
+		`,"loadBalancerBackendPoolConfigurationType":"nodeIP","multipleStandardLoadBalancerConfigurations":[{"name":"a","primaryVMSet":"s"}]`:                                  "not served yet",
 		`,"loadBalancerBackendPoolConfigurationType":"nodeIP","multipleStandardLoadBalancerConfigurations":[{"name":"a","primaryVMSet":"s"},{"name":"A","primaryVMSet":"s2"}]`: "there twice",
 	} {
 		_, _, err := parseConfig(inputs(minimal + text + "}"))
 		require.ErrorContains(t, err, want)
 	}
+}
+
+// TestNothingIsIgnoredInSilence: what Azure's own controller acts on and this one does not is warned of.
+func TestNothingIsIgnoredInSilence(t *testing.T) {
+	t.Parallel()
+	for text, why := range map[string]string{
+		`"routeTableName":"routes"`:                      "routes are not served yet",
+		`"routeTableResourceGroup":"network"`:            "routes are not served yet",
+		`"privateLinkServiceResourceGroup":"links"`:      "private link services are not served yet",
+		`"enableIPTagMutationForExistingPublicIP":true`:  "always change in place",
+		`"nodeInstanceNotFoundGracePeriodInSeconds":600`: "--node-deletion-grace-period",
+	} {
+		_, warnings, err := parseConfig(inputs(minimal + "," + text + "}"))
+		require.NoError(t, err)
+		require.ErrorContains(t, warnings, "has no effect", text)
+		require.ErrorContains(t, warnings, why, text)
+	}
+	_, warnings, err := parseConfig(inputs(minimal + `,"multipleStandardLoadBalancerConfigurations":[],"nodeInstanceNotFoundGracePeriodInSeconds":0}`))
+	require.NoError(t, err)
+	require.NoError(t, warnings)
+
+	for key, why := range map[string]string{annotationMode: "basic load balancers", annotationConfigs: "not served yet"} {
+		_, warnings, err := parseSettings(conformance.Service("web", map[string]string{key: "other"}, conformance.Port("http", 80, 30080)))
+		require.NoError(t, err)
+		require.ErrorContains(t, warnings, key)
+		require.ErrorContains(t, warnings, why)
+	}
+	_, warnings, err = parseSettings(conformance.Service("web", nil, conformance.Port("http", 80, 30080)))
+	require.NoError(t, err)
+	require.NoError(t, warnings)
 }
 
 // TestWorkloadIdentityFromEnvironment: what the webhook of workload identities sets wins over a secret in the file.

@@ -80,7 +80,7 @@ func newCloud(in registry.Inputs) (*cloud, error) {
 			return a.config.loadBalancerNameOf(cluster, strings.EqualFold(s.Annotations[annotationInternal], "true"))
 		},
 	}
-	c.ServiceAPI, c.WithLoadBalancers.Check = c.loadBalancers, c.instances.CheckAPI
+	c.ServiceAPI, c.Check = c.loadBalancers, c.instances.CheckAPI
 	return c, nil
 }
 

@@ -137,14 +137,3 @@ func (r *resources) zones(ctx context.Context) ([]any, error) {
 	r.mu.Unlock()
 	return known, nil
 }
-
-// forgetAll makes the next look read everything.
-func (r *resources) forgetAll() {
-	r.loadBalancers.InvalidateAll()
-	r.single.InvalidateAll()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, a := range r.addresses {
-		a.InvalidateAll()
-	}
-}

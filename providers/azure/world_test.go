@@ -2,7 +2,6 @@ package azure
 
 import (
 	"net"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,14 +29,14 @@ type world struct {
 	shown   cache.Store
 }
 
-// inWorld runs a test in a world of its own. Replacements change the cloud config, as text.
-func inWorld(t *testing.T, test func(w *world), replacements ...string) {
+// inWorld runs a test in a world of its own.
+func inWorld(t *testing.T, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{TB: t, network: simkit.NewNetwork()}
 		w.sim, w.server = azuresim.New(testSecret, 3*time.Second)
 		w.server.Configure(func(s *simkit.Settings) { s.Latency = simkit.Duration(20 * time.Millisecond) }) // or nothing were older than anything
-		w.config = strings.NewReplacer(replacements...).Replace(w.sim.CloudConfig(w.network.Serve(t, w.server)))
+		w.config = w.sim.CloudConfig(w.network.Serve(t, w.server))
 		w.restart()
 		test(w)
 	})

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -101,10 +102,11 @@ func (p armPath) single() bool { return len(p.pairs)%2 == 0 }
 
 // kind is the type of the resource or of the listing's resources.
 func (p armPath) kind() string {
-	name := p.namespace
+	parts := []string{p.namespace}
 	for i := 0; i < len(p.pairs); i += 2 {
-		name += "/" + p.pairs[i]
+		parts = append(parts, p.pairs[i])
 	}
+	name := strings.Join(parts, "/")
 	for known := range kinds {
 		if strings.EqualFold(known, name) {
 			return known
@@ -233,8 +235,13 @@ func (s *Sim) serveListing(w http.ResponseWriter, r *http.Request, p armPath, k 
 			}
 		}
 	}
+	return writePage(w, r, list)
+}
+
+// writePage writes the part of a listing that the skip token names.
+func writePage(w http.ResponseWriter, r *http.Request, list []any) *failure {
 	number := 1
-	if text := query.Get("$skiptoken"); text != "" {
+	if text := r.URL.Query().Get("$skiptoken"); text != "" {
 		var err error
 		if number, err = strconv.Atoi(text); err != nil || number < 1 {
 			return invalid("InvalidSkipToken", "The skip token is invalid.")
@@ -260,9 +267,7 @@ func matches(r *resource, filter string) bool {
 
 func nextLink(r *http.Request, page int) string {
 	query := url.Values{}
-	for k, v := range r.URL.Query() {
-		query[k] = v
-	}
+	maps.Copy(query, r.URL.Query())
 	query.Set("$skiptoken", strconv.Itoa(page))
 	return "http://" + r.Host + r.URL.Path + "?" + query.Encode()
 }

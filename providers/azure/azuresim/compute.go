@@ -37,7 +37,7 @@ type kind struct {
 	list func(s *Sim, parent string) []any
 }
 
-var kinds map[string]kind
+var kinds map[string]kind //nolint:gochecknoglobals // a table that nobody changes once it is built
 
 func init() { //nolint:gochecknoinits // the table and what it leads to name each other
 	kinds = map[string]kind{
@@ -114,7 +114,7 @@ func (s *Sim) putInstance(r *resource, asked object, created bool) *failure {
 		return f
 	}
 	if cards != nil {
-		r.doc["properties"].(object)["networkProfileConfiguration"] = object{"networkInterfaceConfigurations": cards}
+		propertiesOf(r.doc)["networkProfileConfiguration"] = object{"networkInterfaceConfigurations": cards}
 	}
 	return nil
 }
@@ -130,7 +130,7 @@ func (s *Sim) checkPools(cards any) *failure {
 				if lb == nil || named(items(lb.doc, "properties", "backendAddressPools"), lastOf(text(pool, "id"))) == nil {
 					return invalid("InvalidResourceReference", "Resource %s referenced by the network interface was not found.", text(pool, "id"))
 				}
-				side := fmt.Sprint(internalOf(lb))
+				side := strconv.FormatBool(internalOf(lb))
 				if other := seen[side]; other != "" && other != lb.id {
 					return invalid("NetworkInterfaceUsesMultipleLoadBalancersOfSameType", "Network interface uses multiple load balancers of the same type: %s, %s.", other, lb.id)
 				}
@@ -172,7 +172,7 @@ func instanceView(r *resource) object {
 
 func (*Sim) showMachine(r *resource, answer object, view bool) {
 	if view {
-		answer["properties"].(object)["instanceView"] = instanceView(r)
+		propertiesOf(answer)["instanceView"] = instanceView(r)
 	}
 }
 
@@ -181,7 +181,7 @@ func (*Sim) showInstance(r *resource, answer object, view bool) {
 	answer["name"] = lastOf(set) + "_" + r.name()
 	answer["instanceId"] = r.name()
 	if view {
-		answer["properties"].(object)["instanceView"] = instanceView(r)
+		propertiesOf(answer)["instanceView"] = instanceView(r)
 	}
 }
 
@@ -394,7 +394,7 @@ func (s *Sim) interfacesOf(r *resource) []any {
 		id := r.id + "/networkInterfaces/" + text(c, "name")
 		var configs []any
 		for _, config := range items(c, "properties", "ipConfigurations") {
-			props := clone(config["properties"].(object))
+			props := clone(propertiesOf(config))
 			props["privateIPAllocationMethod"], props["provisioningState"] = "Dynamic", "Succeeded"
 			props["privateIPAddress"] = address4(number + 1000*i)
 			if text(props, "privateIPAddressVersion") == "IPv6" {

@@ -96,12 +96,14 @@ func ensureList(o object, keys ...string) {
 	}
 }
 
-func anys(list []object) []any {
-	out := make([]any, len(list))
-	for i, o := range list {
-		out[i] = o
+// propertiesOf are the properties of a resource, which it has from then on.
+func propertiesOf(o object) object {
+	props, ok := o["properties"].(object)
+	if !ok {
+		props = object{}
+		o["properties"] = props
 	}
-	return out
+	return props
 }
 
 // legal refuses properties that the API does not have. A field that is stored already is one of a newer version.
@@ -146,7 +148,7 @@ type fields map[string]fields
 
 func members(names string) fields {
 	f := fields{}
-	for _, name := range strings.Fields(names) {
+	for name := range strings.FieldsSeq(names) {
 		f[name] = nil
 	}
 	return f

@@ -1,6 +1,7 @@
 package azuresim
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -21,10 +22,8 @@ const (
 	kindPrivateLink   = "Microsoft.Network/privateLinkServices"
 )
 
-// networkVersions: the one that is written against, and the one of the recordings.
-var networkVersions = []string{"2025-01-01", "2025-05-01"}
-
 func addNetworkKinds() {
+	networkVersions := []string{"2025-01-01", "2025-05-01"} // the one that is written against, and the one of the recordings
 	all := "GET PUT DELETE"
 	kinds[kindLoadBalancer] = kind{
 		versions: networkVersions, methods: all, put: (*Sim).putLoadBalancer, show: (*Sim).showLoadBalancer, remove: (*Sim).removeLoadBalancer,
@@ -232,7 +231,7 @@ func (s *Sim) checkPrivate(r *resource, f object, subnet string) *failure {
 func (s *Sim) privateTaken(address, lb, name string) bool {
 	for _, other := range s.all(kindLoadBalancer) {
 		for _, f := range items(other.doc, "properties", "frontendIPConfigurations") {
-			if text(f, "properties", "privateIPAddress") == address && !(strings.EqualFold(other.id, lb) && strings.EqualFold(text(f, "name"), name)) {
+			if text(f, "properties", "privateIPAddress") == address && (!strings.EqualFold(other.id, lb) || !strings.EqualFold(text(f, "name"), name)) {
 				return true
 			}
 		}
@@ -244,31 +243,15 @@ func (s *Sim) privateTaken(address, lb, name string) bool {
 func (*Sim) checkRules(r *resource, props object) *failure {
 	taken, pairs := map[string]string{}, map[string]string{}
 	for _, rule := range items(props, "loadBalancingRules") {
-		p := rule["properties"]
-		for key, list := range map[string]string{"frontendIPConfiguration": "frontendIPConfigurations", "backendAddressPool": "backendAddressPools", "probe": "probes"} {
-			id := text(p, key, "id")
-			missing := id == "" && key != "probe"
-			if missing || id != "" && (!strings.EqualFold(ownerOf(id), r.id) || named(items(props, list), lastOf(id)) == nil) {
-				return invalid("InvalidResourceReference", "Resource %s referenced by rule %s was not found.", id, text(rule, "name"))
-			}
+		if f := checkReferences(r, props, rule); f != nil {
+			return f
 		}
+		if f := checkRule(props, rule); f != nil {
+			return f
+		}
+		p := rule["properties"]
 		protocol, front, back := text(p, "protocol"), number(p, "frontendPort"), number(p, "backendPort")
 		floating, _ := at(p, "enableFloatingIP").(bool)
-		frontend := named(items(props, "frontendIPConfigurations"), lastOf(text(p, "frontendIPConfiguration", "id")))
-		internal := at(frontend, "properties", "subnet") != nil
-		idle := number(p, "idleTimeoutInMinutes")
-		switch {
-		case protocol != "Tcp" && protocol != "Udp" && protocol != "All":
-			return invalid("InvalidRequestFormat", "protocol %q is none of Tcp, Udp, All.", protocol)
-		case protocol == "All" && (!internal || front != 0 && front != back):
-			return invalid("LoadBalancingRuleInvalidProtocolAll", "Rule %s: protocol All is for internal load balancers.", text(rule, "name"))
-		case protocol != "All" && (front < 1 || front > 65534 || back < 1 || back > 65535):
-			return invalid("InvalidRequestFormat", "Rule %s: port %d or %d is out of range.", text(rule, "name"), front, back)
-		case at(p, "idleTimeoutInMinutes") != nil && (idle < 4 || idle > 100):
-			return invalid("InvalidRequestFormat", "Rule %s: idle timeout %d is out of range.", text(rule, "name"), idle)
-		case !slices.Contains([]string{"", "Default", "SourceIP", "SourceIPProtocol"}, text(p, "loadDistribution")):
-			return invalid("InvalidRequestFormat", "loadDistribution %q is unknown.", text(p, "loadDistribution"))
-		}
 		key := fmt.Sprint(strings.ToLower(text(p, "frontendIPConfiguration", "id")), " ", protocol, " ", front)
 		if other := taken[key]; other != "" {
 			return invalid("RulesUseSameFrontendPortProtocolAndIPConfig", "Rules %s and %s use the same frontend port.", other, text(rule, "name"))
@@ -281,6 +264,40 @@ func (*Sim) checkRules(r *resource, props object) *failure {
 		if !floating {
 			pairs[key] = text(rule, "name")
 		}
+	}
+	return nil
+}
+
+// checkReferences demands that what a rule names is a part of its load balancer.
+func checkReferences(r *resource, props, rule object) *failure {
+	for key, list := range map[string]string{"frontendIPConfiguration": "frontendIPConfigurations", "backendAddressPool": "backendAddressPools", "probe": "probes"} {
+		id := text(rule["properties"], key, "id")
+		missing := id == "" && key != "probe"
+		if missing || id != "" && (!strings.EqualFold(ownerOf(id), r.id) || named(items(props, list), lastOf(id)) == nil) {
+			return invalid("InvalidResourceReference", "Resource %s referenced by rule %s was not found.", id, text(rule, "name"))
+		}
+	}
+	return nil
+}
+
+// checkRule judges a rule by itself.
+func checkRule(props, rule object) *failure {
+	p := rule["properties"]
+	protocol, front, back := text(p, "protocol"), number(p, "frontendPort"), number(p, "backendPort")
+	frontend := named(items(props, "frontendIPConfigurations"), lastOf(text(p, "frontendIPConfiguration", "id")))
+	internal := at(frontend, "properties", "subnet") != nil
+	idle := number(p, "idleTimeoutInMinutes")
+	switch {
+	case protocol != "Tcp" && protocol != "Udp" && protocol != "All":
+		return invalid("InvalidRequestFormat", "protocol %q is none of Tcp, Udp, All.", protocol)
+	case protocol == "All" && (!internal || front != 0 && front != back):
+		return invalid("LoadBalancingRuleInvalidProtocolAll", "Rule %s: protocol All is for internal load balancers.", text(rule, "name"))
+	case protocol != "All" && (front < 1 || front > 65534 || back < 1 || back > 65535):
+		return invalid("InvalidRequestFormat", "Rule %s: port %d or %d is out of range.", text(rule, "name"), front, back)
+	case at(p, "idleTimeoutInMinutes") != nil && (idle < 4 || idle > 100):
+		return invalid("InvalidRequestFormat", "Rule %s: idle timeout %d is out of range.", text(rule, "name"), idle)
+	case !slices.Contains([]string{"", "Default", "SourceIP", "SourceIPProtocol"}, text(p, "loadDistribution")):
+		return invalid("InvalidRequestFormat", "loadDistribution %q is unknown.", text(p, "loadDistribution"))
 	}
 	return nil
 }
@@ -399,35 +416,12 @@ func (s *Sim) removeLoadBalancer(r *resource) *failure {
 }
 
 func (s *Sim) putAddress(r *resource, asked object, created bool) *failure {
-	if text(asked, "location") == "" {
-		return invalid("LocationRequired", "The location property is required for this definition.")
+	if f := s.checkAddress(r, asked, created); f != nil {
+		return f
 	}
-	before := r.doc
-	if !created && (text(asked, "sku", "name") != text(before, "sku", "name") ||
-		string(encode(asked["zones"])) != string(encode(before["zones"]))) {
-		return invalid("ResourceSkuOrZonesCannotBeChanged", "The sku and the zones of %s cannot be changed.", r.name())
-	}
-	props, _ := asked["properties"].(object)
-	if props == nil {
-		props = object{}
-	}
-	if text(asked, "sku", "name") == "Standard" && text(props, "publicIPAllocationMethod") != "Static" {
-		return invalid("StandardSkuPublicIPAddressMustBeStatic", "A standard public address is static.")
-	}
-	if text(props, "publicIPAddressVersion") == "" {
-		props["publicIPAddressVersion"] = "IPv4"
-	}
+	before, props := r.doc, propertiesOf(asked)
 	if label := text(props, "dnsSettings", "domainNameLabel"); label != "" {
-		for _, other := range s.all(kindAddress) {
-			if !strings.EqualFold(other.id, r.id) && text(other.doc, "properties", "dnsSettings", "domainNameLabel") == label &&
-				text(other.doc, "properties", "publicIPAddressVersion") == text(props, "publicIPAddressVersion") {
-				return invalid("DnsRecordInUse", "DNS record %s.%s.cloudapp.azure.com is already used by another public IP.", label, Location)
-			}
-		}
-		props["dnsSettings"].(object)["fqdn"] = label + "." + Location + ".cloudapp.azure.com"
-	}
-	if prefix := text(props, "publicIPPrefix", "id"); prefix != "" && s.resources[strings.ToLower(prefix)] == nil {
-		return invalid("InvalidResourceReference", "Resource %s referenced by resource %s was not found.", prefix, r.id)
+		props["dnsSettings"] = object{"domainNameLabel": label, "fqdn": label + "." + Location + ".cloudapp.azure.com"}
 	}
 	if text(props, "publicIPAddressVersion") == "" {
 		props["publicIPAddressVersion"] = "IPv4"
@@ -450,6 +444,31 @@ func (s *Sim) putAddress(r *resource, asked object, created bool) *failure {
 	for _, key := range []string{"tags", "zones", "extendedLocation"} {
 		if asked[key] != nil {
 			r.doc[key] = asked[key]
+		}
+	}
+	return nil
+}
+
+// checkAddress judges what was asked of a public address.
+func (s *Sim) checkAddress(r *resource, asked object, created bool) *failure {
+	if text(asked, "location") == "" {
+		return invalid("LocationRequired", "The location property is required for this definition.")
+	}
+	if !created && (text(asked, "sku", "name") != text(r.doc, "sku", "name") || string(encode(asked["zones"])) != string(encode(r.doc["zones"]))) {
+		return invalid("ResourceSkuOrZonesCannotBeChanged", "The sku and the zones of %s cannot be changed.", r.name())
+	}
+	props := propertiesOf(asked)
+	if text(asked, "sku", "name") == "Standard" && text(props, "publicIPAllocationMethod") != "Static" {
+		return invalid("StandardSkuPublicIPAddressMustBeStatic", "A standard public address is static.")
+	}
+	if prefix := text(props, "publicIPPrefix", "id"); prefix != "" && s.resources[strings.ToLower(prefix)] == nil {
+		return invalid("InvalidResourceReference", "Resource %s referenced by resource %s was not found.", prefix, r.id)
+	}
+	label, version := text(props, "dnsSettings", "domainNameLabel"), cmp.Or(text(props, "publicIPAddressVersion"), "IPv4")
+	for _, other := range s.all(kindAddress) {
+		if label != "" && !strings.EqualFold(other.id, r.id) && text(other.doc, "properties", "dnsSettings", "domainNameLabel") == label &&
+			text(other.doc, "properties", "publicIPAddressVersion") == version {
+			return invalid("DnsRecordInUse", "DNS record %s.%s.cloudapp.azure.com is already used by another public IP.", label, Location)
 		}
 	}
 	return nil

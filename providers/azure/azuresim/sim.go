@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -81,10 +82,7 @@ func (s *Sim) begin() {
 // ID is that of a resource in the simulated resource group: pairs of type and name after the first.
 func ID(kind, name string, more ...string) string {
 	id := "/subscriptions/" + Subscription + "/resourceGroups/" + Group + "/providers/" + kind + "/" + name
-	for _, m := range more {
-		id += "/" + m
-	}
-	return id
+	return strings.Join(append([]string{id}, more...), "/")
 }
 
 // SetSecret changes the only secret that is accepted, and forgets all tokens.
@@ -161,7 +159,7 @@ func (s *Sim) spend(w http.ResponseWriter, r *http.Request) *failure {
 	}
 	s.budgets[name], s.budgets[name+"-at"] = left, now
 	if !s.limits {
-		w.Header().Set(header, fmt.Sprint(size*15-1))
+		w.Header().Set(header, strconv.Itoa(size*15-1))
 		return nil
 	}
 	if left == 0 {
@@ -171,7 +169,7 @@ func (s *Sim) spend(w http.ResponseWriter, r *http.Request) *failure {
 			"Number of '%s' requests for subscription '%s' exceeded the limit. Please try again after '2' seconds.", name, Subscription)
 	}
 	s.budgets[name]--
-	w.Header().Set(header, fmt.Sprint(left-1))
+	w.Header().Set(header, strconv.Itoa(left-1))
 	return nil
 }
 
@@ -209,7 +207,7 @@ func (*Sim) WriteError(w http.ResponseWriter, status int, message string) {
 
 // RateHeaders implements simkit.Cloud.
 func (*Sim) RateHeaders(h http.Header, _, remaining int, _ time.Time) {
-	h.Set("X-Ms-Ratelimit-Remaining-Subscription-Reads", fmt.Sprint(remaining))
+	h.Set("X-Ms-Ratelimit-Remaining-Subscription-Reads", strconv.Itoa(remaining))
 }
 
 // InOrder implements simkit.Refusals: what is refused for the state of things is no fault of the request.

@@ -38,7 +38,7 @@ func (s *Sim) Snapshot() string {
 		}
 		for _, pool := range items(lb, "properties", "backendAddressPools") {
 			for _, c := range items(pool, "properties", "backendIPConfigurations") {
-				machine := strings.Split(text(c, "id"), "/networkInterfaces/")[0]
+				machine, _, _ := strings.Cut(text(c, "id"), "/networkInterfaces/")
 				name := machine
 				if m := s.resources[strings.ToLower(machine)]; m != nil {
 					name = computerName(m)
