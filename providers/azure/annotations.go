@@ -82,11 +82,12 @@ type portSettings struct {
 	Interval, Number     int
 }
 
-var resourceID = schema.NewIDForm(
-	"the resource ID of a public IP prefix",
-	"/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/group/providers/Microsoft.Network/publicIPPrefixes/name",
-	`/subscriptions/[A-Za-z0-9-]+/resourceGroups/[A-Za-z0-9._()-]+/providers/[Mm]icrosoft\.[Nn]etwork/publicIPPrefixes/[A-Za-z0-9._-]+`,
-)
+// prefixForm is the form of the IDs of public IP prefixes.
+func prefixForm() *schema.IDForm {
+	return schema.NewIDForm("the resource ID of a public IP prefix",
+		"/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/group/providers/Microsoft.Network/publicIPPrefixes/name",
+		`(?i:/subscriptions/[a-z0-9-]+/resourceGroups/[a-z0-9_(-][a-z0-9._()-]*/providers/Microsoft\.Network/publicIPPrefixes/[a-z0-9][a-z0-9._-]*)`)
+}
 
 func annotated(key, help string) schema.AnnotationRow {
 	return schema.AnnotationRow{Key: key, Changes: schema.InPlace, Spec: schema.Spec{Help: help}}
@@ -178,7 +179,7 @@ var Annotations = schema.Annotations[settings]{
 }
 
 func withID(r schema.AnnotationRow) schema.AnnotationRow {
-	r.ID = resourceID
+	r.ID = prefixForm()
 	return r
 }
 

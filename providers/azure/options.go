@@ -257,7 +257,6 @@ func (c *Config) complete(in registry.Inputs) error {
 		c.ProbeMode, []string{probeNodePort, probeShared})
 	c.ProbeMode = probe
 	refuse(c.OnlyScaleSets && c.VMType != vmTypeSets, "disableAvailabilitySetNodes %v is only supported when vmType is 'vmss'", c.OnlyScaleSets)
-	refuse(c.Multiple != "" && c.PoolType == poolNIC, "multiple standard load balancers cannot be used with backend pool type nodeIPConfiguration")
 	refuse(c.NetworkTenant != "" && !strings.EqualFold(c.NetworkTenant, c.Tenant), "networkResourceTenantID: a network in another tenant is not served")
 	if c.Endpoint != "" {
 		if err := schema.InsecureURL(c.Endpoint, in.AllowInsecureEndpoints); err != nil {
@@ -273,6 +272,7 @@ func (c *Config) complete(in registry.Inputs) error {
 	if err != nil {
 		problems = append(problems, err)
 	}
+	refuse(several > 0 && c.PoolType == poolNIC, "multiple standard load balancers cannot be used with backend pool type nodeIPConfiguration")
 	refuse(several > 0, "multipleStandardLoadBalancerConfigurations: several load balancers are not served yet, and Services on them would move; "+
 		"stay with Azure's own controller, or leave the key out in a cluster that has one load balancer")
 	return errors.Join(append(problems, c.checkCredentials())...)

@@ -98,6 +98,22 @@ func TestNothingIsIgnoredInSilence(t *testing.T) {
 	require.NoError(t, warnings)
 }
 
+// TestPrefixOfAddresses: what is no ID of a public IP prefix is refused, and one in any case is not.
+func TestPrefixOfAddresses(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]string{
+		"web": "is not the resource ID of a public IP prefix",
+		"/subscriptions/S/resourcegroups/RG/providers/microsoft.network/publicipprefixes/web": "",
+	} {
+		_, _, err := parseSettings(conformance.Service("web", map[string]string{annotationPrefixID: value}, conformance.Port("http", 80, 30080)))
+		if want == "" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, want)
+		}
+	}
+}
+
 // TestWorkloadIdentityFromEnvironment: what the webhook of workload identities sets wins over a secret in the file.
 func TestWorkloadIdentityFromEnvironment(t *testing.T) {
 	t.Parallel()
