@@ -54,7 +54,8 @@ func TestAddresses(t *testing.T) {
 	}{
 		"one address is both": {nodesConfig{}, two[:1], v4, []string{"InternalIP 10.0.0.5", "ExternalIP 10.0.0.5"}, ""},
 		"by network": {
-			nodesOf(t, "192.168.0.0/16,10.0.0.0/8", "198.51.100.0/24", "", ""), two, v4,
+			nodesOf(t, "192.168.0.0/16,10.0.0.0/8", "198.51.100.0/24", "", ""),
+			two, v4,
 			[]string{"InternalIP 10.0.0.5", "ExternalIP 198.51.100.5"}, "",
 		},
 		"the other stays absent": {nodesOf(t, "10.0.0.0/8", "203.0.113.0/24", "", ""), two, v4, []string{"InternalIP 10.0.0.5"}, ""},

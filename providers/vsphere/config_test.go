@@ -226,7 +226,8 @@ func TestSecrets(t *testing.T) {
 		"classic": {of("vc.username", "u\n", "vc.password", "p\r\n"), credentials{user: "u", password: "p"}, nil, ""},
 		"numbered": {
 			of("server_0", "vc", "username_0", "u\n", "password_0", "p", "server_1", "other", "username_1", "x", "password_1", "y"),
-			credentials{user: "u\n", password: "p"}, nil, "",
+			credentials{user: "u\n", password: "p"},
+			nil, "",
 		},
 		"mixed": {
 			of("a.username", "x", "a.password", "y", "server_z", "vc", "username_z", "u", "password_z", "p"),

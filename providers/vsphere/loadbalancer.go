@@ -207,23 +207,14 @@ func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, o ob
 		return o, nil, err
 	}
 	title := "load balancer " + loadBalancerName(r.Cluster, r.Service)
-	foreign := o.only(func(x object) bool { return ownership.Foreign(mark, marksOf(x)) })
-	decision := ownership.Decision{Object: title}
-	if !foreign.empty() {
-		if r.Purpose == services.Ensure || r.Purpose == services.Plan {
-			err := ownership.Check(title, mark, marksOf(foreign.objects()[0]))
-			if not, ok := errors.AsType[*ownership.NotOursError](err); ok {
-				not.Advice = "give the clusters different names (--cluster-name)"
-			}
-			return o, []services.Finding{services.Warning(ownership.EventNotOurs, "%s", err)}, err
-		}
-		klog.InfoS("Leaving objects of another cluster alone", "service", klog.KObj(r.Service), "objects", len(foreign.objects()))
-		o = o.only(func(x object) bool { return !ownership.Foreign(mark, marksOf(x)) })
+	o, findings, err := withoutForeign(r, o, mark, title)
+	if err != nil {
+		return o, findings, err
 	}
 	if o.empty() || slices.ContainsFunc(o.objects(), func(x object) bool { return mark != "" && slices.Contains(marksOf(x), mark) }) {
 		return o, nil, nil
 	}
-	decision, err = l.judge(ctx, r, o, title)
+	decision, err := l.judge(ctx, r, o, title)
 	if err == nil && decision.Verdict == ownership.Refused && r.Purpose == services.UpdateNodes {
 		// The members do not tell, but the address may.
 		all := o
@@ -243,6 +234,23 @@ func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, o ob
 	}
 	klog.InfoS("Leaving a load balancer alone", "service", klog.KObj(r.Service), "reason", decision.Err().Error())
 	return observation{}, nil, nil
+}
+
+// withoutForeign leaves out what carries the mark of another cluster, and refuses it where the Service needs the name.
+func withoutForeign(r services.Request, o observation, mark, title string) (observation, []services.Finding, error) {
+	foreign := o.only(func(x object) bool { return ownership.Foreign(mark, marksOf(x)) })
+	if foreign.empty() {
+		return o, nil, nil
+	}
+	if r.Purpose == services.Ensure || r.Purpose == services.Plan {
+		err := ownership.Check(title, mark, marksOf(foreign.objects()[0]))
+		if not, ok := errors.AsType[*ownership.NotOursError](err); ok {
+			not.Advice = "give the clusters different names (--cluster-name)"
+		}
+		return o, []services.Finding{services.Warning(ownership.EventNotOurs, "%s", err)}, err
+	}
+	klog.InfoS("Leaving objects of another cluster alone", "service", klog.KObj(r.Service), "objects", len(foreign.objects()))
+	return o.only(func(x object) bool { return !ownership.Foreign(mark, marksOf(x)) }), nil, nil
 }
 
 // judge says whose objects without marks are, which bear the Service's name.

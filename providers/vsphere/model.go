@@ -497,7 +497,7 @@ func unserved(service *v1.Service) []services.Finding {
 	if s.SessionAffinity == v1.ServiceAffinityClientIP {
 		say(eventFieldIgnored, "spec.sessionAffinity: ClientIP counts between nodes and Pods alone: the load balancer picks a node for each connection")
 	}
-	if s.LoadBalancerIP != "" { //nolint:staticcheck // deprecated, and still set
+	if s.LoadBalancerIP != "" {
 		say(eventFieldIgnored, "spec.loadBalancerIP has no effect: the address comes from the pool of the Service's class")
 	}
 	if len(s.IPFamilies) > 1 {

@@ -74,7 +74,7 @@ func nsxTLS(c nsxtConfig) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: c.Insecure} //nolint:gosec // the operator asked for it
 	if c.CAFile != "" {
 		config.RootCAs = x509.NewCertPool()
-		for _, name := range strings.Split(c.CAFile, ":") {
+		for name := range strings.SplitSeq(c.CAFile, ":") {
 			roots, err := os.ReadFile(name)
 			if err != nil {
 				return nil, fmt.Errorf("section nsxt: reading caFile: %w", err)

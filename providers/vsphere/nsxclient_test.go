@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -138,7 +137,7 @@ func TestWrongPasswordIsOneFailedLogin(t *testing.T) {
 	inNSX(t, nsxsim.Options{}, func(c *Config) { c.NSXT.Password = schema.NewSecret("wrong") }, func(w *nsxWorld) {
 		require.ErrorIs(w.T, w.check(w.T.Context()), cloudapi.ErrUnauthorized)
 		assert.Equal(w.T, 1, w.sim.FailedLogins())
-		require.Error(w.T, w.nsxParts.nsx.http.Health())
+		require.Error(w.T, w.nsx.http.Health())
 	})
 }
 
@@ -223,7 +222,7 @@ func TestErrorsOfNSX(t *testing.T) {
 		err := nsxError(answer, "asking", []byte(c.body))
 		require.ErrorIs(t, err, c.class, c.body)
 		if c.cause != nil {
-			assert.True(t, errors.Is(err, c.cause), c.body)
+			assert.ErrorIs(t, err, c.cause, c.body)
 		}
 	}
 }

@@ -49,10 +49,11 @@ func (f nsxFault) text() string {
 	if f.Details != "" && f.Details != f.Message {
 		text += ": " + f.Details
 	}
+	all := []string{text}
 	for _, r := range f.Related {
-		text += "; " + r.Message
+		all = append(all, r.Message)
 	}
-	return text
+	return strings.Join(all, "; ")
 }
 
 // nsxError maps an answer other than success. A page that is not NSX's says nothing about an object.
@@ -97,11 +98,9 @@ func nsxClassOf(status int, f nsxFault) error {
 // nsxTooBusy tells the transport of refusals for the number of calls that have another status than 429.
 func nsxTooBusy(status int, body []byte) error {
 	var f nsxFault
-	if status != http.StatusServiceUnavailable || json.Unmarshal(body, &f) != nil {
-		return nil
-	}
-	if class := nsxClassOf(status, f); errors.Is(class, cloudapi.ErrRateLimited) {
-		return class
+	understood := status == http.StatusServiceUnavailable && json.Unmarshal(body, &f) == nil
+	if understood && errors.Is(nsxClassOf(status, f), cloudapi.ErrRateLimited) {
+		return cloudapi.ErrRateLimited
 	}
 	return nil
 }

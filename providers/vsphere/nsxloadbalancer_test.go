@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -63,7 +64,7 @@ func TestCreationOfLoadBalancer(t *testing.T) {
 	t.Parallel()
 	inNSX(t, nsxsim.Options{}, func(c *Config) { c.LoadBalancer.Tags = map[string]string{"team": "web", "cluster": "ignored"} }, func(w *nsxWorld) {
 		w.addNode("n1", "10.0.0.1")
-		s := twoPorts("web")
+		s := twoPorts()
 		w.Apply(s)
 		w.ensure(s)
 		tags := tagsOf
@@ -341,7 +342,7 @@ func TestUnknownClass(t *testing.T) {
 func TestThrottledCallsAreTriedAgain(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
-		t.Run(fmt.Sprint(status), func(t *testing.T) {
+		t.Run(strconv.Itoa(status), func(t *testing.T) {
 			t.Parallel()
 			inNSX(t, nsxsim.Options{}, nil, func(w *nsxWorld) {
 				w.addNode("n1", "10.0.0.1")
@@ -441,7 +442,7 @@ func TestFieldsWithoutEffectAreReported(t *testing.T) {
 func TestWithoutChangesOfSeveralObjects(t *testing.T) {
 	t.Parallel()
 	inNSX(t, nsxsim.Options{NoTrees: true}, nil, func(w *nsxWorld) {
-		s := serving(w, twoPorts("web"))
+		s := serving(w, twoPorts())
 		assert.Len(w.T, w.sim.Objects(pathServers), 2)
 		require.NoError(w.T, w.remove(s))
 		w.Apply(webService())
@@ -511,7 +512,7 @@ func TestListingsHavePages(t *testing.T) {
 func TestOrphansOfNSX(t *testing.T) {
 	t.Parallel()
 	inNSX(t, nsxsim.Options{}, nil, func(w *nsxWorld) {
-		s := serving(w, twoPorts("web"))
+		s := serving(w, twoPorts())
 		ctx := w.T.Context()
 		found, err := w.orphans(ctx, []*v1.Service{s})
 		require.NoError(w.T, err)

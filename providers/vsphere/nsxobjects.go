@@ -210,8 +210,7 @@ func encodeObject(o object) (json.RawMessage, error) {
 // fieldNames are the names of the JSON fields of a structure.
 func fieldNames(t reflect.Type) []string {
 	var names []string
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
 		switch name, _, _ := strings.Cut(f.Tag.Get("json"), ","); {
 		case f.Anonymous:
 			names = append(names, fieldNames(f.Type)...)

@@ -2,6 +2,8 @@ package vsphere
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -56,8 +58,7 @@ func (o *original) serve(s *v1.Service) {
 	o.w.sim.Add(allocation, fields{"resource_type": "IpAddressAllocation", "tags": originalTags("cluster", "kubernetes", "service", key)})
 	o.w.sim.SetAddress(allocation, o.address)
 	members := []any{}
-	for i := len(o.w.nodes) - 1; i >= 0; i-- {
-		n := o.w.nodes[i]
+	for _, n := range slices.Backward(o.w.nodes) {
 		members = append(members, fields{"admin_state": "ENABLED", "display_name": "kubernetes:" + n.Name, "ip_address": n.Status.Addresses[0].Address})
 	}
 	for _, p := range s.Spec.Ports {
@@ -81,8 +82,8 @@ func (o *original) serve(s *v1.Service) {
 		o.w.sim.Add(at, pool)
 		o.w.sim.Add(pathServers+"/"+o.id(), fields{
 			"resource_type": "LBVirtualServer", "display_name": "cluster:kubernetes:" + key, "enabled": true, "ip_address": o.address,
-			"ports": []any{fmt.Sprint(p.Port)}, "default_pool_member_ports": []any{fmt.Sprint(p.NodePort)}, "application_profile_path": profile,
-			"pool_path": at, "lb_service_path": o.service,
+			"ports": []any{strconv.Itoa(int(p.Port))}, "default_pool_member_ports": []any{strconv.Itoa(int(p.NodePort))},
+			"application_profile_path": profile, "pool_path": at, "lb_service_path": o.service,
 			"description": "virtual server for cluster kubernetes, service " + key + " created by vsphere-cloud-controller-manager",
 			"tags":        originalTags("cluster", "kubernetes", "ippoolid", o.pool, "lbclass", o.class, "port", portTag, "service", key),
 		})
@@ -91,10 +92,10 @@ func (o *original) serve(s *v1.Service) {
 }
 
 // twoPorts is a Service with a port of each protocol.
-func twoPorts(name string) *v1.Service {
+func twoPorts() *v1.Service {
 	udp := port("dns", 53, 30053)
 	udp.Protocol = v1.ProtocolUDP
-	return service(name, nil, port("http", 80, 30080), udp)
+	return service("web", nil, port("http", 80, 30080), udp)
 }
 
 func TestTakeoverOfLoadBalancersWritesNothing(t *testing.T) {
@@ -115,7 +116,7 @@ func TestTakeoverOfLoadBalancersWritesNothing(t *testing.T) {
 			inNSX(t, nsxsim.Options{}, nil, func(w *nsxWorld) {
 				w.addNode("n1", "10.0.0.1")
 				w.addNode("n2", "10.0.0.2")
-				s, o := twoPorts("web"), newOriginal(w)
+				s, o := twoPorts(), newOriginal(w)
 				arrange(w, o, s)
 				o.serve(s)
 				w.Apply(s)
@@ -140,7 +141,7 @@ func TestTakenOverIsMarkedWithTheNextWrite(t *testing.T) {
 	t.Parallel()
 	inNSX(t, nsxsim.Options{}, nil, func(w *nsxWorld) {
 		w.addNode("n1", "10.0.0.1")
-		s, o := twoPorts("web"), newOriginal(w)
+		s, o := twoPorts(), newOriginal(w)
 		o.serve(s)
 		w.Apply(s)
 		w.addNode("n2", "10.0.0.2")
@@ -187,7 +188,7 @@ func TestTwoClustersOfOneName(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inNSX(t, nsxsim.Options{}, nil, func(w *nsxWorld) {
-				s := twoPorts("web")
+				s := twoPorts()
 				prepare(w, s)
 				s.ResourceVersion = ""
 				w.addNode("n1", "10.0.0.1")
@@ -215,7 +216,7 @@ func TestTheWayBack(t *testing.T) {
 	t.Parallel()
 	inNSX(t, nsxsim.Options{}, nil, func(w *nsxWorld) {
 		w.addNode("n1", "10.0.0.1")
-		s := twoPorts("web")
+		s := twoPorts()
 		w.Apply(s)
 		w.ensure(s)
 		servers := w.sim.Objects(pathServers)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -26,7 +27,9 @@ const (
 )
 
 // namedQuery is how what has a name is looked up.
-var namedQuery = inventory.Query{MaxAge: namedMaxAge, MaxMissAge: newMaxAge, MaxUnlistedAge: newMaxAge}
+func namedQuery() inventory.Query {
+	return inventory.Query{MaxAge: namedMaxAge, MaxMissAge: newMaxAge, MaxUnlistedAge: newMaxAge}
+}
 
 // Kinds of objects, in messages and metrics.
 const (
@@ -84,9 +87,7 @@ func view[V any, T interface {
 		indexService:     func(o T) []string { return byTags(o.common()) },
 		indexDisplayName: func(o T) []string { return []string{o.common().DisplayName} },
 	}
-	for name, index := range more {
-		indexes[name] = index
-	}
+	maps.Copy(indexes, more)
 	return inventory.New(inventory.Source[string, T]{
 		Kind: kind, ID: func(o T) string { return o.common().ID }, Wrote: wrote, Indexes: indexes,
 		List: func(ctx context.Context) ([]T, int, error) { return nsxList[V, T](ctx, n, kind, collection) },
@@ -202,7 +203,7 @@ func (v *views) profile(ctx context.Context, path, name, kind string) (string, e
 	if path != "" {
 		return path, nil
 	}
-	found, err := v.profiles.Find(ctx, indexDisplayName, name, namedQuery)
+	found, err := v.profiles.Find(ctx, indexDisplayName, name, namedQuery())
 	if err != nil {
 		return "", err
 	}
@@ -221,7 +222,7 @@ func (v *views) poolID(ctx context.Context, c loadBalancerClass) (string, error)
 	if c.IPPoolID != "" {
 		return c.IPPoolID, nil
 	}
-	found, err := v.ipPools.Find(ctx, indexDisplayName, c.IPPoolName, namedQuery)
+	found, err := v.ipPools.Find(ctx, indexDisplayName, c.IPPoolName, namedQuery())
 	if err != nil {
 		return "", err
 	}

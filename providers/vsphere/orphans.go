@@ -130,7 +130,9 @@ func (p *nsxParts) deleteOrphan(ctx context.Context, o guard.Orphan) error {
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(all.objects(), func(x object) bool { return x.common().tag(scopeCluster)+"/"+x.common().tag(scopeService) == o.ID }) {
+	if slices.ContainsFunc(all.objects(), func(x object) bool {
+		return x.common().tag(scopeCluster)+"/"+x.common().tag(scopeService) == o.ID
+	}) {
 		return fmt.Errorf("%s %s is no orphan any more: it lost the mark of this cluster, or a Service has it", o.Kind, o.Name)
 	}
 	return nil

@@ -103,8 +103,10 @@ func permissions() []registry.Permission {
 				"create, read, update and delete for load balancing (policy_lb), IP pools and their allocations", "read for realized states",
 			},
 		},
-		{For: "load balancers by one call, in NSX-T", Only: "the section loadBalancer is set", Needs: []string{"PATCH on /infra"},
-			Beyond: []string{"PATCH on /infra"}, Without: "objects are made one after the other"},
+		{
+			For: "load balancers by one call, in NSX-T", Only: "the section loadBalancer is set", Needs: []string{"PATCH on /infra"},
+			Beyond: []string{"PATCH on /infra"}, Without: "objects are made one after the other",
+		},
 		{For: "routes, in NSX-T", Only: "the section route is set", Needs: []string{"create, read, update and delete for static routes of the tier-1 gateway"}},
 	}
 }

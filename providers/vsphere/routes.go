@@ -242,7 +242,7 @@ func (r *routes) write(ctx context.Context, cluster, hint, node, destination, ho
 	}
 	if now != nil {
 		s.ID = now.ID
-	} else if err := r.vacant(ctx, s.ID, mark, cluster); err != nil {
+	} else if err := r.vacant(s.ID, mark, cluster); err != nil {
 		return nil, err
 	}
 	klog.InfoS("Changing route", "gateway", r.collection, "route", s.ID, "destination", destination, "nextHop", hop)
@@ -256,7 +256,7 @@ func (r *routes) write(ctx context.Context, cluster, hint, node, destination, ho
 }
 
 // vacant refuses the ID of a route that is somebody else's.
-func (r *routes) vacant(ctx context.Context, id, mark, cluster string) error {
+func (r *routes) vacant(id, mark, cluster string) error {
 	there, known := r.view.Peek(id)
 	if !known {
 		return nil

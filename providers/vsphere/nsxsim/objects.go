@@ -27,72 +27,10 @@ type kind struct {
 	immutable bool
 }
 
-var readWrite = []string{http.MethodPut, http.MethodPatch, http.MethodDelete}
-
-// kinds are all that there are.
-var kinds = []*kind{
-	{
-		collection: "/infra/lb-services", verbs: readWrite, types: []string{"LBService"},
-		fields: map[string]func(any) error{
-			"connectivity_path": isText, "enabled": isBool, "size": oneOf("DLB", "SMALL", "MEDIUM", "LARGE", "XLARGE"),
-			"error_log_level": isText, "relax_scale_validation": isBool, "access_log_enabled": isBool,
-		},
-		references: map[string]string{"connectivity_path": "/infra/tier-1s"},
-	},
-	{
-		collection: "/infra/lb-virtual-servers", verbs: readWrite, types: []string{"LBVirtualServer"},
-		required: []string{"ip_address", "ports", "application_profile_path"},
-		fields: map[string]func(any) error{
-			"ip_address": isAddress, "ports": areOf(isPort), "application_profile_path": isText, "pool_path": isText, "lb_service_path": isText,
-			"default_pool_member_ports": areOf(isPort), "enabled": isBool, "lb_persistence_profile_path": isText, "access_list_control": isAny,
-			"max_concurrent_connections": isNumber, "access_log_enabled": isBool, "log_significant_event_only": isBool,
-		},
-		references: map[string]string{
-			"application_profile_path": "/infra/lb-app-profiles", "pool_path": "/infra/lb-pools", "lb_service_path": "/infra/lb-services",
-		},
-	},
-	{
-		collection: "/infra/lb-pools", verbs: readWrite, types: []string{"LBPool"},
-		fields: map[string]func(any) error{
-			"members": areOf(isMember), "active_monitor_paths": areOf(isText), "passive_monitor_path": isText,
-			"algorithm":          oneOf("ROUND_ROBIN", "WEIGHTED_ROUND_ROBIN", "LEAST_CONNECTION", "WEIGHTED_LEAST_CONNECTION", "IP_HASH"),
-			"snat_translation":   isSNAT,
-			"min_active_members": isNumber, "tcp_multiplexing_enabled": isBool, "tcp_multiplexing_number": isNumber,
-		},
-		references: map[string]string{"active_monitor_paths": "/infra/lb-monitor-profiles", "passive_monitor_path": "/infra/lb-monitor-profiles"},
-	},
-	{
-		collection: "/infra/lb-monitor-profiles", verbs: readWrite,
-		types: []string{"LBTcpMonitorProfile", "LBUdpMonitorProfile", "LBIcmpMonitorProfile", "LBHttpMonitorProfile"},
-		fields: map[string]func(any) error{
-			"monitor_port": isPortNumber, "interval": isNumber, "timeout": isNumber, "rise_count": isNumber, "fall_count": isNumber,
-			"send": isText, "receive": isText,
-		},
-	},
-	{collection: "/infra/lb-app-profiles", types: []string{typeFastTCP, typeFastUDP, "LBHttpProfile"}},
-	{collection: "/infra/ip-pools", types: []string{"IpAddressPool"}},
-	{
-		collection: "/infra/ip-pools/*/ip-allocations", verbs: readWrite, types: []string{"IpAddressAllocation"}, immutable: true,
-		fields: map[string]func(any) error{"allocation_ip": isAddress, "allocated_ip": isText, "sync_realization": isBool},
-	},
-	{collection: "/infra/tier-1s", types: []string{"Tier1"}},
-	{
-		collection: "/infra/tier-1s/*/static-routes", verbs: readWrite, types: []string{"StaticRoutes"}, required: []string{"network", "next_hops"},
-		fields: map[string]func(any) error{"network": isNetwork, "next_hops": isHops, "enabled_on_secondary": isBool},
-	},
-}
-
 const (
 	typeFastTCP = "LBFastTcpProfile"
 	typeFastUDP = "LBFastUdpProfile"
 )
-
-// commonFields are what every object has, and what NSX adds to one.
-var commonFields = []string{
-	"id", "display_name", "description", "tags", "path", "parent_path", "relative_path", "remote_path", "unique_id", "realization_id",
-	"owner_id", "resource_type", "marked_for_delete", "overridden", "_revision", "_create_time", "_create_user", "_last_modified_time",
-	"_last_modified_user", "_system_owned", "_protection",
-}
 
 // kindOf returns the kind of the object at a path, or nil.
 func kindOf(at string) *kind {
@@ -271,29 +209,10 @@ func isTags(v any) error {
 	return nil
 }
 
-// check refuses what NSX refuses of a body, and of the objects that it names.
+// checkLocked refuses what NSX refuses of a body, and of the objects that it names.
 func (s *Sim) checkLocked(at string, k *kind, fields map[string]any) error {
 	for name, value := range fields {
-		var err error
-		switch is := k.fields[name]; {
-		case is != nil:
-			err = is(value)
-		case name == "tags":
-			err = isTags(value)
-		case name == "display_name":
-			err = isName(value)
-		case name == "description":
-			if text, ok := value.(string); !ok || len(text) > 1024 {
-				err = fmt.Errorf("longer than 1024 characters")
-			}
-		case name == "id" && value != path.Base(at):
-			err = fmt.Errorf("is not the one of the path")
-		case name == "resource_type":
-			err = oneOf(k.types...)(value)
-		case !slices.Contains(commonFields, name):
-			err = fmt.Errorf("unrecognized field")
-		}
-		if err != nil {
+		if err := k.check(at, name, value); err != nil {
 			return invalid("Field %s of %s: %s", name, at, err)
 		}
 	}
@@ -306,6 +225,33 @@ func (s *Sim) checkLocked(at string, k *kind, fields map[string]any) error {
 		}
 	}
 	return s.checkReferencesLocked(at, k, fields)
+}
+
+// check refuses what NSX refuses of one field.
+func (k *kind) check(at, name string, value any) error {
+	if is := k.fields[name]; is != nil {
+		return is(value)
+	}
+	switch name {
+	case "tags":
+		return isTags(value)
+	case "display_name":
+		return isName(value)
+	case "description":
+		if text, ok := value.(string); !ok || len(text) > 1024 {
+			return fmt.Errorf("longer than 1024 characters")
+		}
+	case "id":
+		if value != path.Base(at) {
+			return fmt.Errorf("is not the one of the path")
+		}
+	case "resource_type":
+		return oneOf(k.types...)(value)
+	}
+	if !slices.Contains(commonFields, name) {
+		return fmt.Errorf("unrecognized field")
+	}
+	return nil
 }
 
 func (s *Sim) checkReferencesLocked(at string, k *kind, fields map[string]any) error {
@@ -406,14 +352,6 @@ func (s *Sim) writeLocked(at string, k *kind, fields map[string]any, replace boo
 	return nil
 }
 
-// defaults are what NSX adds to objects that were made without it.
-var defaults = map[string]map[string]any{
-	"/infra/lb-pools":            {"algorithm": "ROUND_ROBIN", "min_active_members": 1.0, "tcp_multiplexing_enabled": false, "tcp_multiplexing_number": 6.0},
-	"/infra/lb-monitor-profiles": {"interval": 5.0, "timeout": 5.0, "rise_count": 3.0, "fall_count": 3.0},
-	"/infra/lb-virtual-servers":  {"enabled": true, "access_log_enabled": false, "log_significant_event_only": false},
-	"/infra/lb-services":         {"enabled": true, "error_log_level": "INFO", "relax_scale_validation": false},
-}
-
 func (s *Sim) storeLocked(at string, fields map[string]any) {
 	k, o := kindOf(at), s.objects[at]
 	if o == nil {
@@ -512,12 +450,6 @@ func (s *Sim) patchTreeLocked(body []byte) error {
 		}
 	}
 	return nil
-}
-
-// treeCollections are where the children of a tree are.
-var treeCollections = map[string]string{
-	"LBService": "/infra/lb-services", "LBMonitorProfile": "/infra/lb-monitor-profiles", "LBPool": "/infra/lb-pools",
-	"LBVirtualServer": "/infra/lb-virtual-servers",
 }
 
 func (s *Sim) writeChildLocked(name string, child map[string]any) error {

@@ -26,7 +26,7 @@ const (
 	// API is where the policy API begins.
 	API = "/policy/api/v1"
 	// TokenPath is where a token of VMware Cloud is got.
-	TokenPath = "/csp/gateway/am/api/auth/api-tokens/authorize"
+	TokenPath = "/csp/gateway/am/api/auth/api-tokens/authorize" //nolint:gosec // a path, no credential
 	// largestPage is the most of a listing that is sent at once, which is also what is sent where nothing is asked for.
 	largestPage = 1000
 	// releaseDelay is how long an address that was released is not given to anybody.
@@ -423,17 +423,15 @@ func (s *Sim) serve(r *http.Request, at string, body []byte) (any, error) {
 		return nil, notFound(at)
 	case http.MethodDelete:
 		return nil, s.deleteLocked(at)
-	case http.MethodPut, http.MethodPatch:
-		fields, err := decode(body)
-		if err != nil {
-			return nil, err
-		}
-		if err := s.writeLocked(at, kind, fields, r.Method == http.MethodPut); err != nil || r.Method == http.MethodPatch {
-			return nil, err
-		}
-		return s.shownLocked(s.objects[at]), nil
 	}
-	return nil, &apiError{http.StatusMethodNotAllowed, 405, "Method not allowed"}
+	fields, err := decode(body)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.writeLocked(at, kind, fields, r.Method == http.MethodPut); err != nil || r.Method == http.MethodPatch {
+		return nil, err
+	}
+	return s.shownLocked(s.objects[at]), nil
 }
 
 func decode(body []byte) (fields map[string]any, err error) {

@@ -1,5 +1,6 @@
-// Package vspheresim simulates vCenter, and an NSX beside it: govmomi's own simulator is the vCenter, behind what it lacks. It adds passwords that can be
-// refused, permissions, virtual machines that are not accessible, searches as strict as vCenter's, faults, and counts of calls.
+// Package vspheresim simulates vCenter, and an NSX beside it: govmomi's own simulator is the vCenter, behind what it lacks. It adds
+// passwords that can be refused, permissions, virtual machines that are not accessible, searches as strict as vCenter's, faults, and
+// counts of calls.
 package vspheresim
 
 import (
