@@ -231,7 +231,8 @@ func TestSecrets(t *testing.T) {
 		},
 		"mixed": {
 			of("a.username", "x", "a.password", "y", "server_z", "vc", "username_z", "u", "password_z", "p"),
-			credentials{user: "u", password: "p"}, nil, "",
+			credentials{user: "u", password: "p"},
+			nil, "",
 		},
 		"without server": {of("username_1", "u", "password_1", "p"), credentials{}, nil, "Credentials did not have all required values"},
 		"foreign key":    {of("vc.username", "u", "vc.password", "p", "note", "x"), credentials{user: "u", password: "p"}, []string{"note"}, ""},
@@ -239,7 +240,8 @@ func TestSecrets(t *testing.T) {
 		"another's":      {of("x.username", "u", "x.password", "p"), credentials{}, nil, "Credentials not found"},
 		"shared session": {
 			of("vc.vc-session-manager-url", "https://s", "vc.vc-session-manager-token", "t"),
-			credentials{sessionURL: "https://s", sessionToken: "t"}, nil, "",
+			credentials{sessionURL: "https://s", sessionToken: "t"},
+			nil, "",
 		},
 	} {
 		got, ignored, err := parseCredentials(c.data, "vc")

@@ -606,7 +606,8 @@ func TestMergeMembers(t *testing.T) {
 	t.Parallel()
 	weight := 3
 	existing := []poolMember{
-		{IPAddress: "10.0.0.2", DisplayName: "k:b", Weight: &weight}, {IPAddress: "10.0.0.1", DisplayName: "k:a"},
+		{IPAddress: "10.0.0.2", DisplayName: "k:b", Weight: &weight},
+		{IPAddress: "10.0.0.1", DisplayName: "k:a"},
 		{IPAddress: "10.0.0.9", DisplayName: "k:gone"},
 	}
 	merged, changed := mergeMembers(existing, []member{{"k:a", "10.0.0.1"}, {"k:b", "10.0.0.2"}, {"k:c", "10.0.0.3"}, {"k:twin", "10.0.0.3"}})
