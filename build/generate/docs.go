@@ -39,7 +39,11 @@ func newPage(p registry.Provider) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n\n`--cloud-provider=%s`.\n\n## Support level\n\nAlpha: tested against a simulator, and not yet against a real account.\n", p.Title, p.Name)
 	for _, part := range []struct{ title, section string }{
-		{"Options", "options"}, {"Annotations", "annotations"}, {"Portable annotations", "portable"}, {"Events", "events"}, {"Metrics", "metrics"},
+		{"Options", "options"},
+		{"Annotations", "annotations"},
+		{"Portable annotations", "portable"},
+		{"Events", "events"},
+		{"Metrics", "metrics"},
 		{"Permissions", "permissions"},
 	} {
 		fmt.Fprintf(&b, "\n## %s\n\n%s", part.title, section(part.section))

@@ -18,10 +18,10 @@ func examplesTables(root string, providers []registry.Provider) (map[string]stri
 		return map[string]string{}, err
 	}
 	providers = slices.DeleteFunc(slices.Clone(providers), func(p registry.Provider) bool { return p.Features.LoadBalancers != registry.Done })
-	head := ""
+	var head strings.Builder
 	gives, sets, classes := map[string][]string{}, map[string][]string{}, map[string]bool{}
 	for _, p := range providers {
-		head += fmt.Sprintf(" [%s](providers/%s.md) |", p.Title, p.Name)
+		fmt.Fprintf(&head, " [%s](providers/%s.md) |", p.Title, p.Name)
 		here := expectations.PortableOf(root, p.Name)
 		for _, name := range names {
 			gives[name] = append(gives[name], exampleCell(here.Examples[name]))
@@ -38,7 +38,7 @@ func examplesTables(root string, providers []registry.Provider) (map[string]stri
 	}
 	table := func(first string, names []string, show func(string) string, cells map[string][]string) string {
 		var b strings.Builder
-		fmt.Fprintf(&b, "| %s |%s\n| --- |%s\n", first, head, strings.Repeat(" --- |", len(providers)))
+		fmt.Fprintf(&b, "| %s |%s\n| --- |%s\n", first, head.String(), strings.Repeat(" --- |", len(providers)))
 		for _, name := range names {
 			fmt.Fprintf(&b, "| %s | %s |\n", show(name), strings.Join(cells[name], " | "))
 		}

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -33,7 +32,6 @@ type routes struct {
 	instances *instances
 	network   *vpcNetwork
 
-	mu sync.Mutex
 	// made are routes that were just made.
 	made recentlyMade
 }

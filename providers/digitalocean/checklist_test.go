@@ -48,9 +48,11 @@ func regionalWith(more ...string) map[string]string {
 	return all
 }
 
-var secureRegional = regionalWith(annotationCertificateID, certificateOne)
-var overriddenCheck = regionalWith(annotationOverrideCheck, "")
-var withCookies = regionalWith(annotationStickyType, "cookies", annotationStickyCookieName, "lb", annotationStickyCookieTTL, "60")
+var (
+	secureRegional  = regionalWith(annotationCertificateID, certificateOne)
+	overriddenCheck = regionalWith(annotationOverrideCheck, "")
+	withCookies     = regionalWith(annotationStickyType, "cookies", annotationStickyCookieName, "lb", annotationStickyCookieTTL, "60")
+)
 
 func booleanField(field string) checked {
 	return checked{

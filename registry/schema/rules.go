@@ -57,7 +57,7 @@ func (t Term) holds(value string, a Asker) bool {
 }
 
 // expressions are the patterns of the tables, each compiled once.
-var expressions sync.Map
+var expressions sync.Map //nolint:gochecknoglobals // compiled once each, and never changed
 
 func expression(pattern string) *regexp.Regexp {
 	if found, ok := expressions.Load(pattern); ok {
@@ -103,7 +103,7 @@ const (
 )
 
 // IPv6Pattern is an address without a zone, all of whose parts are hexadecimal.
-var IPv6Pattern = ipv6Pattern()
+var IPv6Pattern = ipv6Pattern() //nolint:gochecknoglobals // a constant that is put together
 
 func ipv6Pattern() string {
 	const part = `[0-9a-fA-F]{1,4}`

@@ -1,6 +1,8 @@
 package expectations
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -26,11 +28,11 @@ func TestExamplesAreComplete(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"internal", "proxy-protocol", "tls", "udp", "web"}, names)
 	of := func(e Example) string {
-		var text string
+		var text strings.Builder
 		for _, problem := range (Portable{Examples: map[string]Example{"web": e, "old": {}}}).problems("providers/x/testdata/expectations.yaml", []string{"web", "udp"}) {
-			text += problem.Error() + "\n"
+			fmt.Fprintln(&text, problem)
 		}
-		return text
+		return text.String()
 	}
 	const others = "providers/x/testdata/expectations.yaml: portable.examples.udp is missing; say what docs/examples/portable/udp.yaml gives on this cloud (gives and state), or with which words it is refused (refused)\n" +
 		"providers/x/testdata/expectations.yaml: portable.examples.old is about a manifest that docs/examples/portable does not have\n"

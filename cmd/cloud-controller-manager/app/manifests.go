@@ -68,8 +68,8 @@ func (m *manifestFiles) read(stdin io.Reader) ([]content, error) {
 
 // files returns a file itself, and the manifests in a folder.
 func (m *manifestFiles) files(name string) ([]string, error) {
-	if info, err := os.Stat(name); name == "-" || err != nil || !info.IsDir() {
-		return []string{name}, nil // reading says what is wrong
+	if !isFolder(name) {
+		return []string{name}, nil
 	}
 	var paths []string
 	err := filepath.WalkDir(name, func(path string, entry fs.DirEntry, err error) error {
@@ -87,4 +87,10 @@ func (m *manifestFiles) files(name string) ([]string, error) {
 		err = fmt.Errorf("the folder %s holds no .yaml, .yml or .json file; -R reads the folders in it, too", name)
 	}
 	return paths, err
+}
+
+// isFolder is false for what cannot be looked at, too: reading it says what is wrong.
+func isFolder(name string) bool {
+	info, err := os.Stat(name)
+	return name != "-" && err == nil && info.IsDir()
 }

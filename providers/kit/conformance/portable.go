@@ -79,7 +79,7 @@ func runMisspelt(t *testing.T, f *Fixture) {
 		w.ensure(ctx, s, nil)
 		w.requireNothingRefused()
 		w.requireEvent("LoadBalancerAnnotationIgnored", schema.Problems(warned)[0].Error())
-		assert.ErrorContains(t, warned, "did you mean "+key)
+		require.ErrorContains(t, warned, "did you mean "+key)
 		w.remove(ctx, s, nil)
 		require.NoError(t, w.kube.CoreV1().Services(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{}))
 	}
