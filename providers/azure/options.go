@@ -154,12 +154,15 @@ func ignored() map[string][]string {
 		"it is about basic load balancers, which Azure has retired": {
 			"primaryScaleSetName", "primaryAvailabilitySetName", "maximumLoadBalancerRuleCount",
 		},
-		"routes are not served yet":                                                     {"routeTableName", "routeTableResourceGroup"},
-		"private link services are not served yet":                                      {"privateLinkServiceResourceGroup"},
-		"IP tags always change in place":                                                {"enableIPTagMutationForExistingPublicIP"},
-		"--node-deletion-grace-period holds a new Node":                                 {"nodeInstanceNotFoundGracePeriodInSeconds"},
-		"nodes are initialised by Azure Resource Manager":                               {"useInstanceMetadata"},
-		"it is not served":                                                              {"identitySystem", "disableAzureStackCloud", "aadMSIDataPlaneIdentityPath", "auxiliaryTokenProvider"},
+		"routes are not served yet":                       {"routeTableName", "routeTableResourceGroup"},
+		"private link services are not served yet":        {"privateLinkServiceResourceGroup"},
+		"IP tags always change in place":                  {"enableIPTagMutationForExistingPublicIP"},
+		"--node-deletion-grace-period holds a new Node":   {"nodeInstanceNotFoundGracePeriodInSeconds"},
+		"nodes are initialised by Azure Resource Manager": {"useInstanceMetadata"},
+		"it is not served": {
+			"identitySystem", "disableAzureStackCloud",
+			"aadMSIDataPlaneIdentityPath", "auxiliaryTokenProvider",
+		},
 		"members of pools by network interface are left as they are; see the migration": {"enableMigrateToIPBasedBackendPoolAPI"},
 		"the program reads its configuration when it starts":                            {"cloudConfigType", "disableCloudProvider"},
 	}
