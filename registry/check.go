@@ -96,7 +96,11 @@ func (p Provider) Cloud() portable.Cloud {
 
 // table are all annotations that a Service may have on the provider's cloud.
 func (p Provider) table() []schema.AnnotationRow {
-	return slices.Concat(p.Annotations, guard.Annotations.Rows(), portable.Annotations.Rows())
+	rows := slices.Concat(p.Annotations, guard.Annotations.Rows(), portable.Annotations.Rows())
+	for _, key := range p.Records {
+		rows = append(rows, schema.AnnotationRow{Key: key})
+	}
+	return rows
 }
 
 // Misspelt returns what is to be said about annotations of a Service that nobody knows and that look like one of the provider's. A

@@ -94,6 +94,8 @@ type Provider struct {
 	// ServedElsewhere says the same by one annotation, whose values in OneOf leave the Service to another controller, so that the
 	// admission policy knows it as well.
 	ServedElsewhere *schema.Where
+	// Records are annotations that the provider writes on Services for itself, and that are in no table, for nobody else sets them.
+	Records []string
 	// Permissions are what the credential must be allowed, by what it is for.
 	Permissions []Permission
 	// Installation says what installing the provider takes.

@@ -29,7 +29,8 @@ func Description() registry.Provider {
 		},
 		Extras:   []string{"load balancers shared between Services", "repair of load balancers in ERROR"},
 		Unserved: unserved, Fields: fields(),
-		Options: Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
+		Options: Options.Rows(), Records: []string{annotationMade},
+		Annotations: Annotations.Rows(), Events: eventRows(),
 		Permissions: permissions(), Installation: installation(), CheckService: checkService,
 	})
 }

@@ -80,6 +80,13 @@ func runMisspelt(t *testing.T, f *Fixture) {
 		w.requireNothingRefused()
 		w.requireEvent("LoadBalancerAnnotationIgnored", schema.Problems(warned)[0].Error())
 		require.ErrorContains(t, warned, "did you mean "+key)
+		w.ensure(ctx, s, nil) // by now it has what the provider records
+		time.Sleep(time.Second)
+		list, err := w.kube.CoreV1().Events(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+		require.NoError(t, err)
+		for _, e := range list.Items {
+			assert.False(t, strings.Contains(e.Message, "is unknown") && !strings.Contains(e.Message, "q: is unknown"), "it is no user's: %s", e.Message)
+		}
 		w.remove(ctx, s, nil)
 		require.NoError(t, w.kube.CoreV1().Services(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{}))
 	}
