@@ -44,6 +44,7 @@ func TestAddresses(t *testing.T) {
 	t.Parallel()
 	v4, v6 := []v1.IPFamily{v1.IPv4Protocol}, []v1.IPFamily{v1.IPv6Protocol}
 	two := []types.GuestNicInfo{nic("Private", "10.0.0.5", "fe80::1"), nic("Public", "198.51.100.5", "2001:db8::5")}
+	both := []string{"InternalIP 10.0.0.5", "ExternalIP 10.0.0.5"}
 	named := nodesConfig{InternalNetwork: "PRIVATE", ExternalNetwork: "public"}
 	for name, c := range map[string]struct {
 		config   nodesConfig
@@ -52,7 +53,7 @@ func TestAddresses(t *testing.T) {
 		want     []string
 		problem  string
 	}{
-		"one address is both": {nodesConfig{}, two[:1], v4, []string{"InternalIP 10.0.0.5", "ExternalIP 10.0.0.5"}, ""},
+		"one address is both": {nodesConfig{}, two[:1], v4, both, ""},
 		"by network": {
 			nodesOf(t, "192.168.0.0/16,10.0.0.0/8", "198.51.100.0/24", "", ""),
 			two, v4,
@@ -63,11 +64,7 @@ func TestAddresses(t *testing.T) {
 		"by name, in any case":   {named, two, v4, []string{"InternalIP 10.0.0.5", "ExternalIP 198.51.100.5"}, ""},
 		"names of neither":       {nodesConfig{InternalNetwork: "a", ExternalNetwork: "b"}, two, v4, nil, "unable to find suitable IP address for node worker"},
 		"without a virtual address": {
-			nodesOf(t, "", "", "10.0.0.100/32", "10.0.0.100/32"),
-			[]types.GuestNicInfo{nic("n", "10.0.0.100", "10.0.0.5")},
-			v4,
-			[]string{"InternalIP 10.0.0.5", "ExternalIP 10.0.0.5"},
-			"",
+			nodesOf(t, "", "", "10.0.0.100/32", "10.0.0.100/32"), []types.GuestNicInfo{nic("n", "10.0.0.100", "10.0.0.5")}, v4, both, "",
 		},
 		"excluded on one side": {nodesOf(t, "", "", "", "10.0.0.0/8"), two[:1], v4, []string{"InternalIP 10.0.0.5"}, ""},
 		"made within the guest": {
@@ -101,7 +98,12 @@ func TestAddresses(t *testing.T) {
 		require.NoError(t, err, name)
 		assert.Equal(t, append([]string{"Hostname host"}, c.want...), words(got), name)
 	}
-	_, err := nodesConfig{}.addresses(machine{Name: "worker", NICs: two}, "worker", v4)
+}
+
+func TestAddressesNeedTheGuestsName(t *testing.T) {
+	t.Parallel()
+	nics := []types.GuestNicInfo{nic("Private", "10.0.0.5")}
+	_, err := nodesConfig{}.addresses(machine{Name: "worker", NICs: nics}, "worker", []v1.IPFamily{v1.IPv4Protocol})
 	require.ErrorContains(t, err, "VM Guest hostname is empty")
 }
 

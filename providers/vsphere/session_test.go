@@ -279,8 +279,11 @@ func TestNoSecretInErrors(t *testing.T) {
 		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
 		w.start()
 		for _, f := range []simkit.Fault{
-			{Kind: simkit.FaultStatus, Status: 500}, {Kind: simkit.FaultStatus, Status: 401}, {Kind: simkit.FaultHTML},
-			{Kind: simkit.FaultReset}, {Kind: simkit.FaultRedirect},
+			{Kind: simkit.FaultStatus, Status: 500},
+			{Kind: simkit.FaultStatus, Status: 401},
+			{Kind: simkit.FaultHTML},
+			{Kind: simkit.FaultReset},
+			{Kind: simkit.FaultRedirect},
 		} {
 			w.fail(f)
 			_, err := w.exists(nodeOf(m))
