@@ -1,6 +1,7 @@
 package pins
 
 import (
+	"os"
 	"os/exec"
 	"regexp"
 	"testing"
@@ -25,12 +26,20 @@ func TestMakeRefusesUnknownClouds(t *testing.T) {
 		t.Skip("there is no make here")
 	}
 	for _, args := range [][]string{{"build", "PROVIDERS=nosuch"}, {"demo", "PROVIDER=nosuch"}} {
-		out, err := exec.CommandContext(t.Context(), "make", append([]string{"-C", "../.."}, args...)...).CombinedOutput()
+		out, err := made(t, args...)
 		require.Error(t, err)
 		assert.Regexp(t, `there is no provider nosuch; there are \w+ \w+`, string(out))
 	}
-	out, err := exec.CommandContext(t.Context(), "make", "-C", "../..", "release", "RELEASE=").CombinedOutput()
+	out, err := made(t, "release", "RELEASE=")
 	require.Error(t, err)
 	assert.Contains(t, string(out), "Error: this commit has no tag")
 	assert.NotContains(t, string(out), "Building")
+}
+
+// made runs make without the flags of a make that runs this test: with -k it would go on after an error.
+func made(t *testing.T, args ...string) ([]byte, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "make", append([]string{"-C", "../.."}, args...)...)
+	cmd.Env = append(os.Environ(), "MAKEFLAGS=", "MFLAGS=")
+	return cmd.CombinedOutput()
 }

@@ -6,7 +6,10 @@ import (
 	"sync"
 	"time"
 
+	cloudproviderapi "k8s.io/cloud-provider/api"
+
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
@@ -53,9 +56,16 @@ type outcome struct {
 const (
 	// maxConflicts bounds how often a write is tried anew because somebody else wrote first.
 	maxConflicts = 5
+	// busyPatience bounds how long a write is tried anew because Azure works on the same resource for somebody else, and busyPause is
+	// the time between two tries.
+	busyPatience = time.Minute
+	busyPause    = 2 * time.Second
 	// writeDeadline bounds one write with all that it waits for.
 	writeDeadline = 10 * time.Minute
 )
+
+// codeOutdated is Azure's code where an ETag is no longer that of the resource.
+const codeOutdated = "PreconditionFailed"
 
 // submit hands in an edit, and waits until it is written. It returns the document as it then is, nil where it was deleted.
 func (s *documents) submit(ctx context.Context, target document, e edit) (doc, error) {
@@ -140,7 +150,7 @@ func (s *documents) write(ctx context.Context, target document, batch *[]*submis
 		case remove, !changed:
 			after = before
 		default:
-			err = s.put(ctx, target, before, after)
+			err = whileBusy(ctx, func() error { return s.put(ctx, target, before, after) })
 			if err == nil {
 				after, err = s.read(ctx, target.id, true)
 			}
@@ -152,7 +162,7 @@ func (s *documents) write(ctx context.Context, target document, batch *[]*submis
 			return nil
 		}
 		s.wrote(target.id, nil)
-		if !errors.Is(err, cloudapi.ErrConflict) || codeOf(err) != "PreconditionFailed" || try == maxConflicts {
+		if !errors.Is(err, cloudapi.ErrConflict) || codeOf(err) != codeOutdated || try == maxConflicts {
 			return err
 		}
 	}
@@ -198,7 +208,23 @@ func (s *documents) remove(ctx context.Context, target document, before doc) err
 			return err
 		}
 	}
-	err := s.api.remove(ctx, target.what, target.id, target.version)
+	err := whileBusy(ctx, func() error { return s.api.remove(ctx, target.what, target.id, target.version) })
 	s.wrote(target.id, nil)
 	return err
+}
+
+// whileBusy writes again while Azure refuses that because it works on the same resource.
+func whileBusy(ctx context.Context, write func() error) error {
+	return patiently(ctx, write, func(err error) bool { return errors.Is(err, cloudapi.ErrConflict) && codeOf(err) != codeOutdated })
+}
+
+// patiently writes again while the error is one that passes soon.
+func patiently(ctx context.Context, write func() error, passes func(error) bool) error {
+	return services.Patiently(ctx, busyPatience, func() error {
+		err := write()
+		if passes(err) {
+			return cloudproviderapi.NewRetryError(err.Error(), busyPause)
+		}
+		return err
+	})
 }

@@ -172,6 +172,17 @@ func (m *members) apply(ctx context.Context, lb string, compute func(lb doc) (me
 	return m.resources.read(ctx, lb, true)
 }
 
+// alone makes one change of a machine, a scale set or an interface at a time, for two load balancers have the same machines. change reads
+// anew what it writes.
+func (m *members) alone(ctx context.Context, id string, change func() error) error {
+	unlock, err := m.locks.Lock(ctx, strings.ToLower(id))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return patiently(ctx, change, func(err error) bool { return errors.Is(err, cloudapi.ErrConflict) })
+}
+
 // decouple takes all members out of the pools of a load balancer that is about to be deleted.
 func (m *members) decouple(ctx context.Context, lb doc) error {
 	var problems []error
@@ -189,27 +200,40 @@ func (m *members) decouple(ctx context.Context, lb doc) error {
 	problems = append(problems, err)
 	for _, set := range sets {
 		for _, pool := range docs(lb, "properties", "backendAddressPools") {
-			problems = append(problems, m.editSet(ctx, set, memberAt{pool: str(pool, "id")}, false))
+			at := memberAt{pool: str(pool, "id")}
+			if _, changes := modelWith(set, at, false); changes {
+				problems = append(problems, m.editModel(ctx, str(set, "id"), at, false))
+			}
 		}
 	}
 	return errors.Join(problems...)
 }
 
 func (m *members) editModel(ctx context.Context, set string, at memberAt, in bool) error {
-	var d doc
-	if err := m.api.get(ctx, "scale set "+nameOf(set), set, computeVersion, &d); err != nil {
-		return err
-	}
-	return m.editSet(ctx, d, at, in)
+	return m.alone(ctx, set, func() error {
+		var d doc
+		if err := m.api.get(ctx, "scale set "+nameOf(set), set, computeVersion, &d); err != nil {
+			return err
+		}
+		return m.editSet(ctx, d, at, in)
+	})
+}
+
+// modelWith is a copy of a scale set whose model has a pool, or has it no more, and whether that is a change.
+func modelWith(set doc, at memberAt, in bool) (doc, bool) {
+	set = cloneOf(set)
+	cards := docs(set, "properties", "virtualMachineProfile", "networkProfile", "networkInterfaceConfigurations")
+	return set, !strings.EqualFold(str(set, "properties", "provisioningState"), "Deleting") && changePool(cards, at, in)
 }
 
 // editSet changes the model of a scale set, so that new machines come with the pool. Only the network profile goes over the wire:
 // what is absent stays as it is.
 func (m *members) editSet(ctx context.Context, set doc, at memberAt, in bool) error {
-	cards := docs(set, "properties", "virtualMachineProfile", "networkProfile", "networkInterfaceConfigurations")
-	if strings.EqualFold(str(set, "properties", "provisioningState"), "Deleting") || !changePool(cards, at, in) {
+	set, changed := modelWith(set, at, in)
+	if !changed {
 		return nil
 	}
+	cards := docs(set, "properties", "virtualMachineProfile", "networkProfile", "networkInterfaceConfigurations")
 	body := doc{"location": str(set, "location"), "properties": doc{"virtualMachineProfile": doc{"networkProfile": doc{
 		"networkInterfaceConfigurations": anyList(cards),
 	}}}}
@@ -238,17 +262,19 @@ func (m *members) edit(ctx context.Context, at memberAt, in bool) error {
 		return nil
 	}
 	if _, uniform := at.machine.uniform(); uniform {
-		return m.editInstance(ctx, at, in)
+		return m.alone(ctx, string(at.machine), func() error { return m.editInstance(ctx, at, in) })
 	}
-	var nic doc
 	id := machine.primaryInterface()
-	if err := m.api.get(ctx, "network interface "+nameOf(id), id, networkVersion, &nic); err != nil {
-		return err
-	}
-	if in && strings.EqualFold(str(nic, "properties", "provisioningState"), "Failed") || !changePool([]doc{nic}, at, in) {
-		return nil
-	}
-	return m.api.put(ctx, "network interface "+nameOf(id), id, networkVersion, nic, str(nic, "etag"))
+	return m.alone(ctx, id, func() error {
+		var nic doc
+		if err := m.api.get(ctx, "network interface "+nameOf(id), id, networkVersion, &nic); err != nil {
+			return err
+		}
+		if in && strings.EqualFold(str(nic, "properties", "provisioningState"), "Failed") || !changePool([]doc{nic}, at, in) {
+			return nil
+		}
+		return m.api.put(ctx, "network interface "+nameOf(id), id, networkVersion, nic, str(nic, "etag"))
+	})
 }
 
 func (m *members) editInstance(ctx context.Context, at memberAt, in bool) error {

@@ -432,11 +432,13 @@ func (s *Sim) setAddresses(parent string) []any {
 	return list
 }
 
-// members counts the members of a load balancer's pools.
+// members counts the members of a load balancer's pools. Azure shows one by its interface as an address as well.
 func (s *Sim) members(lb *resource) int {
 	count := 0
 	for _, pool := range items(s.show(lb, false), "properties", "backendAddressPools") {
-		count += len(items(pool, "properties", "backendIPConfigurations")) + len(items(pool, "properties", "loadBalancerBackendAddresses"))
+		count += max(
+			len(items(pool, "properties", "backendIPConfigurations")), len(items(pool, "properties", "loadBalancerBackendAddresses")),
+		)
 	}
 	return count
 }

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -78,7 +79,7 @@ func TestListingsAreBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(&c.pages)
 			defer server.Close()
-			client := NewClient(Config{Provider: "test", Operation: func(*http.Request) string { return "GET things" }})
+			client := NewClient(Config{Provider: "test", Timeout: 10 * time.Minute, Operation: func(*http.Request) string { return "GET things" }})
 			defer client.Close()
 			ctx, _ := WatchListing(t.Context())
 			var err error
