@@ -89,8 +89,13 @@ type Spec struct {
 	Metadata, Encoding                        string
 }
 
+// making is held while a vCenter is made: govmomi's simulator writes what all of its instances share then, its licences and URLs.
+var making sync.Mutex
+
 // New returns a vCenter with a cluster of two hosts in each datacenter.
 func New(o Options) (*Sim, *simkit.Server) {
+	making.Lock()
+	defer making.Unlock()
 	model := simulator.VPX()
 	model.Datacenter, model.Cluster, model.ClusterHost, model.Host, model.Machine = max(o.Datacenters, 1), 1, 2, 0, 0
 	model.Datastore, model.Portgroup, model.Folder = 0, 0, 0
