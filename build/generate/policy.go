@@ -92,12 +92,13 @@ func emptiness(p registry.Provider) []validation {
 		if !row.RefuseEmpty || strings.Contains(row.Key, schema.Numbered) {
 			continue
 		}
-		expression := fmt.Sprintf("!(%[1]s in variables.annotations) || %[2]s != '' || (%[1]s in variables.before && variables.before[%[1]s] == '')",
+		var expression strings.Builder
+		fmt.Fprintf(&expression, "!(%[1]s in variables.annotations) || %[2]s != '' || (%[1]s in variables.before && variables.before[%[1]s] == '')",
 			quoted(row.Key), valueOf(row.Key))
 		for _, w := range []*schema.Where{row.Where, row.OnlyIf} {
-			expression += elsewhere(p.Cloud(), w)
+			expression.WriteString(elsewhere(p.Cloud(), w))
 		}
-		all = append(all, validation{expression, quoted("annotation " + row.Key + ": is empty; remove it or give it a value")})
+		all = append(all, validation{expression.String(), quoted("annotation " + row.Key + ": is empty; remove it or give it a value")})
 	}
 	return all
 }
@@ -149,11 +150,12 @@ func validationOf(cloud portable.Cloud, row schema.AnnotationRow) (validation, b
 	}
 	legal, message, ok := judgement(row)
 	wheres := []*schema.Where{row.Where, row.OnlyIf}
-	expression := unjudged(row.Key, wheres...) + tooLong(row)
+	var expression strings.Builder
+	expression.WriteString(unjudged(row.Key, wheres...) + tooLong(row))
 	for _, w := range wheres {
-		expression += elsewhere(cloud, w)
+		expression.WriteString(elsewhere(cloud, w))
 	}
-	return validation{expression + " || " + legal, message}, ok
+	return validation{expression.String() + " || " + legal, message}, ok
 }
 
 // valueOf is the value of an annotation that is there, given that of one that may be absent or empty, and said are words about it.
@@ -308,11 +310,12 @@ func elsewhere(cloud portable.Cloud, w *schema.Where) string {
 	case len(w.OneOf) > 0:
 		return " || !(" + lookup(w.Key) + " in [" + quotedAll(w.OneOf) + "])"
 	}
-	ways := " || " + lookup(w.Key) + " in [" + quotedAll(w.NoneOf) + "]"
+	var ways strings.Builder
+	ways.WriteString(" || " + lookup(w.Key) + " in [" + quotedAll(w.NoneOf) + "]")
 	for _, chosen := range choosers(cloud, w.Key) {
-		ways += " || (" + lookup(w.Key) + " == '' && " + lookup(chosen) + " != '')"
+		ways.WriteString(" || (" + lookup(w.Key) + " == '' && " + lookup(chosen) + " != '')")
 	}
-	return ways
+	return ways.String()
 }
 
 // choosers are the portable annotations that give an annotation of the cloud a value.

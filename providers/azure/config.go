@@ -105,7 +105,7 @@ func parseTags(list, asMap string) (map[string]string, error) {
 // pairs reads a=b,c=d; what has not exactly one = is left out, as Azure's own controller does.
 func pairs(list string) map[string]string {
 	tags := map[string]string{}
-	for _, pair := range strings.Split(list, ",") {
+	for pair := range strings.SplitSeq(list, ",") {
 		key, value, ok := strings.Cut(pair, "=")
 		if key = strings.TrimSpace(key); ok && key != "" && !strings.Contains(value, "=") {
 			setTag(tags, key, tagValue(value))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -318,7 +319,7 @@ func (i *instances) zone(ctx context.Context, node *v1.Node, m machine) (string,
 	if view.FaultDomain == nil {
 		return "0", nil // a machine that stands alone
 	}
-	return fmt.Sprint(*view.FaultDomain), nil
+	return strconv.Itoa(*view.FaultDomain), nil
 }
 
 // verify compares names: nobody who controls a kubelet alone can rename a machine.

@@ -634,7 +634,7 @@ func (r *reconciler) Exists(_ context.Context, q services.Request, o *observed) 
 	if !found {
 		return nil, false, nil
 	}
-	for _, ip := range strings.Split(q.Service.Annotations[annotationAdditional], ",") {
+	for ip := range strings.SplitSeq(q.Service.Annotations[annotationAdditional], ",") {
 		if ip != "" {
 			status.Ingress = append(status.Ingress, v1.LoadBalancerIngress{IP: ip})
 		}

@@ -226,19 +226,7 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 
 // complete fills in what follows from other settings, and judges them together.
 func (c *Config) complete(in registry.Inputs) error {
-	c.Group, c.file = strings.ToLower(c.Group), in.FilePath
-	for _, group := range []*string{&c.NetworkGroup, &c.SecurityGroupGroup, &c.LBGroup} {
-		if *group == "" {
-			*group = c.Group
-		}
-	}
-	c.NetworkSubscription = cmp.Or(c.NetworkSubscription, c.Subscription)
-	if c.FederatedFile != "" && in.LookupEnv != nil {
-		if file, _ := in.LookupEnv("AZURE_FEDERATED_TOKEN_FILE"); file != "" {
-			c.Federated = true
-		}
-	}
-	c.Insecure = in.AllowInsecureEndpoints
+	c.inherit(in)
 	var problems []error
 	refuse := func(wrong bool, format string, args ...any) {
 		if wrong {
@@ -279,6 +267,23 @@ func (c *Config) complete(in registry.Inputs) error {
 	refuse(several > 0, "multipleStandardLoadBalancerConfigurations: several load balancers are not served yet, and Services on them would move; "+
 		"stay with Azure's own controller, or leave the key out in a cluster that has one load balancer")
 	return errors.Join(append(problems, c.checkCredentials())...)
+}
+
+// inherit takes over what other settings and the environment say.
+func (c *Config) inherit(in registry.Inputs) {
+	c.Group, c.file = strings.ToLower(c.Group), in.FilePath
+	for _, group := range []*string{&c.NetworkGroup, &c.SecurityGroupGroup, &c.LBGroup} {
+		if *group == "" {
+			*group = c.Group
+		}
+	}
+	c.NetworkSubscription = cmp.Or(c.NetworkSubscription, c.Subscription)
+	if c.FederatedFile != "" && in.LookupEnv != nil {
+		if file, _ := in.LookupEnv("AZURE_FEDERATED_TOKEN_FILE"); file != "" {
+			c.Federated = true
+		}
+	}
+	c.Insecure = in.AllowInsecureEndpoints
 }
 
 // checkCredentials demands one way to authenticate.

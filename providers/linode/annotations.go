@@ -263,7 +263,8 @@ var Annotations = schema.Annotations[settings]{
 	schema.StringAnnotation(func(s *settings) *string { return &s.ReservedIPv4 }, schema.AnnotationRow{
 		Key: annotationReservedIPv4, Changes: schema.AtCreation, Spec: schema.Spec{
 			Rules: []schema.Rule{schema.Must(`^`+schema.IPv4Pattern+`$`, "is not an IPv4 address")},
-			Help:  "Reserved IPv4 address that the NodeBalancer gets."},
+			Help:  "Reserved IPv4 address that the NodeBalancer gets.",
+		},
 	}).Serving(schema.Serves{Portable: portable.Address, Only: "IPv4"}),
 	schema.BoolAnnotation(func(s *settings) *bool { return &s.RetainReservedIPv4 }, schema.AnnotationRow{
 		Key: annotationRetainReservedIPv4, Changes: schema.InPlace, Spec: schema.Spec{Default: "true", Help: "Keep the reserved address when the NodeBalancer is deleted. false releases one that has the tag of the cluster."},

@@ -100,7 +100,8 @@ func TestOptions(t *testing.T) {
 		"nothing":   {nil, nil, ""},
 		"no region": {nil, map[string]string{"LINODE_REGION": ""}, "LINODE_REGION: is required"},
 		"both backend subnets": {
-			map[string]string{"vpc-names": "a", "nodebalancer-backend-ipv4-subnet-id": "1", "nodebalancer-backend-ipv4-subnet-name": "x"}, nil,
+			map[string]string{"vpc-names": "a", "nodebalancer-backend-ipv4-subnet-id": "1", "nodebalancer-backend-ipv4-subnet-name": "x"},
+			nil,
 			"exclude each other",
 		},
 		"both, switched off": {

@@ -107,7 +107,9 @@ func TestStatus(t *testing.T) {
 		"and a hostname for it":   {settings{Proxy: textTrue}, suffix, nil, []v1.LoadBalancerIngress{{Hostname: "192.0.2.1.nip.io"}}},
 		"a hostname of its own":   {settings{Proxy: textTrue, Hostname: "web.example.com"}, suffix, nil, []v1.LoadBalancerIngress{{Hostname: "web.example.com"}}},
 		"two families": {
-			settings{}, suffix, []string{"2001:db8::1"},
+			settings{},
+			suffix,
+			[]string{"2001:db8::1"},
 			[]v1.LoadBalancerIngress{{IP: "192.0.2.1", IPMode: &vip}, {IP: "2001:db8::1", IPMode: &vip}},
 		},
 	} {

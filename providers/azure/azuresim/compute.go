@@ -287,7 +287,7 @@ func (s *Sim) GivePublicAddress(providerID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range items(s.resources[idOf(providerID)].doc, "properties", "networkProfileConfiguration", "networkInterfaceConfigurations") {
-		items(c, "properties", "ipConfigurations")[0]["properties"].(object)["publicIPAddressConfiguration"] = object{"name": "public"}
+		items(c, "properties", "ipConfigurations")[0]["properties"].(object)["publicIPAddressConfiguration"] = object{"name": "public"} //nolint:forcetypeassert // made above, or by this simulator
 	}
 }
 
@@ -314,7 +314,7 @@ func (s *Sim) addMachine(machine, name, set string, zones []any) string {
 		doc["zones"] = zones
 	}
 	if set != "" {
-		doc["properties"].(object)["virtualMachineScaleSet"] = object{"id": ID(kindScaleSet, set)}
+		doc["properties"].(object)["virtualMachineScaleSet"] = object{"id": ID(kindScaleSet, set)} //nolint:forcetypeassert // made above, or by this simulator
 	}
 	s.put(id, doc).domain = n % 5
 	return id
@@ -357,7 +357,9 @@ func (s *Sim) SetPower(providerID, power string) error {
 
 // SetProvisioning changes the provisioning state of an instance.
 func (s *Sim) SetProvisioning(providerID, state string) error {
-	return s.Alter(providerID, func(r *resource) { r.doc["properties"].(object)["provisioningState"] = state })
+	return s.Alter(providerID, func(r *resource) {
+		r.doc["properties"].(object)["provisioningState"] = state //nolint:forcetypeassert // every resource here has properties
+	})
 }
 
 // Alter changes a resource behind the API's back.

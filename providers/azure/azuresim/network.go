@@ -286,7 +286,6 @@ func checkRule(props, rule object) *failure {
 	protocol, front, back := text(p, "protocol"), number(p, "frontendPort"), number(p, "backendPort")
 	frontend := named(items(props, "frontendIPConfigurations"), lastOf(text(p, "frontendIPConfiguration", "id")))
 	internal := at(frontend, "properties", "subnet") != nil
-	idle := number(p, "idleTimeoutInMinutes")
 	switch {
 	case protocol != "Tcp" && protocol != "Udp" && protocol != "All":
 		return invalid("InvalidRequestFormat", "protocol %q is none of Tcp, Udp, All.", protocol)
@@ -294,10 +293,15 @@ func checkRule(props, rule object) *failure {
 		return invalid("LoadBalancingRuleInvalidProtocolAll", "Rule %s: protocol All is for internal load balancers.", text(rule, "name"))
 	case protocol != "All" && (front < 1 || front > 65534 || back < 1 || back > 65535):
 		return invalid("InvalidRequestFormat", "Rule %s: port %d or %d is out of range.", text(rule, "name"), front, back)
-	case at(p, "idleTimeoutInMinutes") != nil && (idle < 4 || idle > 100):
-		return invalid("InvalidRequestFormat", "Rule %s: idle timeout %d is out of range.", text(rule, "name"), idle)
 	case !slices.Contains([]string{"", "Default", "SourceIP", "SourceIPProtocol"}, text(p, "loadDistribution")):
 		return invalid("InvalidRequestFormat", "loadDistribution %q is unknown.", text(p, "loadDistribution"))
+	}
+	return checkIdle(p, text(rule, "name"))
+}
+
+func checkIdle(p any, name string) *failure {
+	if idle := number(p, "idleTimeoutInMinutes"); at(p, "idleTimeoutInMinutes") != nil && (idle < 4 || idle > 100) {
+		return invalid("InvalidRequestFormat", "Rule %s: idle timeout %d is out of range.", name, idle)
 	}
 	return nil
 }

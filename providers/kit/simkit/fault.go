@@ -192,6 +192,10 @@ func (f *Fault) before(c Cloud, w http.ResponseWriter, r *http.Request) bool {
 		hangUp(w)
 	case FaultLate:
 		late := r.Clone(context.WithoutCancel(r.Context()))
+		if r.Body != nil { // which a clone shares
+			body, _ := io.ReadAll(r.Body)
+			late.Body, r.Body = io.NopCloser(bytes.NewReader(body)), io.NopCloser(bytes.NewReader(body))
+		}
 		time.AfterFunc(time.Duration(f.Late), func() { c.ServeHTTP(httptest.NewRecorder(), late) })
 		f.writeStatus(c, w, r)
 	case FaultHTML:
