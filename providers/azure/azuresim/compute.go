@@ -287,7 +287,8 @@ func (s *Sim) GivePublicAddress(providerID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range items(s.resources[idOf(providerID)].doc, "properties", "networkProfileConfiguration", "networkInterfaceConfigurations") {
-		items(c, "properties", "ipConfigurations")[0]["properties"].(object)["publicIPAddressConfiguration"] = object{"name": "public"} //nolint:forcetypeassert // made above, or by this simulator
+		properties := items(c, "properties", "ipConfigurations")[0]["properties"]
+		properties.(object)["publicIPAddressConfiguration"] = object{"name": "public"} //nolint:forcetypeassert // made above
 	}
 }
 
