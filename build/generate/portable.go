@@ -137,16 +137,14 @@ func (r *rules) addEffectless(cloud portable.Cloud, key string, one portable.Pai
 	if condition != "" {
 		passing += " || !(" + condition + ")"
 	}
-	for i, rule := range one.Serves.Rules {
+	unless := []string{passing} // a rule that is broken earlier says it already
+	for _, rule := range one.Serves.Rules {
+		unless = append(unless, broken(rule, valueOf(key)))
 		if !rule.NoEffect {
 			continue
 		}
-		unless := passing
-		for _, before := range one.Serves.Rules[:i] {
-			unless += " || " + broken(before, valueOf(key))
-		}
 		r.Warnings = append(r.Warnings, validation{
-			unless + " || !" + broken(rule, valueOf(key)), said(key, "has no effect on "+cloud.Title+": "+rule.Words),
+			strings.Join(unless[:len(unless)-1], " || ") + " || !" + broken(rule, valueOf(key)), said(key, "has no effect on "+cloud.Title+": "+rule.Words),
 		})
 	}
 }
@@ -317,11 +315,11 @@ func chooses(cloud portable.Cloud, row schema.AnnotationRow, one portable.Pair, 
 		}
 		return asked + " in [" + strings.Join(list, ", ") + "]"
 	}
-	all := asked + " != ''"
+	all := []string{asked + " != ''"}
 	for _, rule := range slices.Concat(row.Rules, one.Serves.Rules) {
-		all += " && !" + broken(rule, asked)
+		all = append(all, "!"+broken(rule, asked))
 	}
-	return all
+	return strings.Join(all, " && ")
 }
 
 // needs is the expression of what is said about the first condition that does not hold.

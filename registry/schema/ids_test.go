@@ -22,7 +22,8 @@ func TestIDForms(t *testing.T) {
 		"any UUID": {AnyUUID, []string{dashed, plain}, []string{plain + "0", dashed[:35], "4de7ac8b-495b48849a691050c6793cd6"}},
 		"decimal":  {Decimal, []string{"1", "0", "+7", strings.Repeat("9", 18)}, []string{"-1", "1.5", "0x1", strings.Repeat("9", 19)}},
 		"prefixed": {
-			PrefixedHex("sg-"), []string{"sg-01234567", "sg-0123456789abcdef0"},
+			PrefixedHex("sg-"),
+			[]string{"sg-01234567", "sg-0123456789abcdef0"},
 			[]string{"sg-", "sg-*", "SG-01234567", "subnet-01234567", "sg-0123456", "xsg-01234567"},
 		},
 		"or name": {PrefixedHex("subnet-").OrName("subnet-"), []string{"subnet-01234567", "private a", "subnets"}, []string{"subnet-*", "subnet-x"}},
@@ -32,7 +33,8 @@ func TestIDForms(t *testing.T) {
 			[]string{"arn:aws:s3:::bucket/x", "arn:aws:acm:eu-west-1:1:certificate/", "arn:aws:acm:eu-west-1:1:certificate/x y"},
 		},
 		"reference": {
-			Reference, []string{"https://host:9311/v1/secrets/" + dashed, "vault://web"},
+			Reference,
+			[]string{"https://host:9311/v1/secrets/" + dashed, "vault://web"},
 			[]string{"https://host/v1?x=y", "https://host/v1#x", "/v1/secrets", "a b", "https://host/../x"},
 		},
 	} {

@@ -287,8 +287,7 @@ func (s *Sim) GivePublicAddress(providerID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range items(s.resources[idOf(providerID)].doc, "properties", "networkProfileConfiguration", "networkInterfaceConfigurations") {
-		properties := items(c, "properties", "ipConfigurations")[0]["properties"]
-		properties.(object)["publicIPAddressConfiguration"] = object{"name": "public"} //nolint:forcetypeassert // made above
+		propertiesOf(items(c, "properties", "ipConfigurations")[0])["publicIPAddressConfiguration"] = object{"name": "public"}
 	}
 }
 
@@ -315,7 +314,7 @@ func (s *Sim) addMachine(machine, name, set string, zones []any) string {
 		doc["zones"] = zones
 	}
 	if set != "" {
-		doc["properties"].(object)["virtualMachineScaleSet"] = object{"id": ID(kindScaleSet, set)} //nolint:forcetypeassert // made above, or by this simulator
+		propertiesOf(doc)["virtualMachineScaleSet"] = object{"id": ID(kindScaleSet, set)}
 	}
 	s.put(id, doc).domain = n % 5
 	return id
@@ -359,7 +358,7 @@ func (s *Sim) SetPower(providerID, power string) error {
 // SetProvisioning changes the provisioning state of an instance.
 func (s *Sim) SetProvisioning(providerID, state string) error {
 	return s.Alter(providerID, func(r *resource) {
-		r.doc["properties"].(object)["provisioningState"] = state //nolint:forcetypeassert // every resource here has properties
+		propertiesOf(r.doc)["provisioningState"] = state
 	})
 }
 
@@ -382,17 +381,17 @@ func (s *Sim) setInterfaces(parent string) []any {
 	var list []any
 	for _, r := range s.all(kindInstance) {
 		if strings.HasPrefix(strings.ToLower(r.id), parent+"/") {
-			list = append(list, s.interfacesOf(r)...)
+			list = append(list, anyOf(s.interfacesOf(r))...)
 		}
 	}
 	return list
 }
 
-func (s *Sim) oneInterfaces(parent string) []any { return s.interfacesOf(s.resources[parent]) }
+func (s *Sim) oneInterfaces(parent string) []any { return anyOf(s.interfacesOf(s.resources[parent])) }
 
-func (s *Sim) interfacesOf(r *resource) []any {
+func (s *Sim) interfacesOf(r *resource) []object {
 	number, _ := strconv.Atoi(r.name())
-	var list []any
+	var list []object
 	for i, c := range items(r.doc, "properties", "networkProfileConfiguration", "networkInterfaceConfigurations") {
 		id := r.id + "/networkInterfaces/" + text(c, "name")
 		var configs []any
@@ -464,7 +463,7 @@ func (s *Sim) memberConfigs(pool string) []string {
 	}
 	for _, r := range s.all(kindInstance) {
 		for _, nic := range s.interfacesOf(r) {
-			visit(nic.(object))
+			visit(nic)
 		}
 	}
 	for _, r := range s.all(kindInterface) {

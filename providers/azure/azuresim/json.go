@@ -61,6 +61,15 @@ func items(v any, path ...string) []object {
 	return out
 }
 
+// anyOf are objects as an answer holds them.
+func anyOf(objects []object) []any {
+	out := make([]any, len(objects))
+	for i, o := range objects {
+		out[i] = o
+	}
+	return out
+}
+
 func strs(v any, path ...string) []string {
 	list, _ := at(v, path...).([]any)
 	var out []string

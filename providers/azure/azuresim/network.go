@@ -133,7 +133,7 @@ func (s *Sim) checkFrontends(r *resource, props object) *failure {
 			if failed := s.checkPublic(r, text(f, "name"), public); failed != nil {
 				return failed
 			}
-			f["properties"].(object)["privateIPAllocationMethod"] = "Dynamic"
+			propertiesOf(f)["privateIPAllocationMethod"] = "Dynamic"
 			continue
 		}
 		if failed := s.checkPrivate(r, f, subnet); failed != nil {
@@ -187,7 +187,7 @@ func (s *Sim) checkPrivate(r *resource, f object, subnet string) *failure {
 	if found == nil {
 		return invalid("InvalidResourceReference", "Resource %s referenced by resource %s was not found.", subnet, r.id)
 	}
-	props := f["properties"].(object)
+	props := propertiesOf(f)
 	six := text(props, "privateIPAddressVersion") == "IPv6"
 	if !six {
 		props["privateIPAddressVersion"] = "IPv4"
@@ -366,7 +366,7 @@ func properties2(o object) object {
 
 // showLoadBalancer adds what the API derives: identities of parts, back references, members.
 func (s *Sim) showLoadBalancer(r *resource, answer object, _ bool) {
-	props := answer["properties"].(object)
+	props := propertiesOf(answer)
 	props["resourceGuid"] = guid(1)
 	for key, kindOf := range map[string]string{
 		"frontendIPConfigurations": "frontendIPConfigurations", "backendAddressPools": "backendAddressPools",
@@ -479,7 +479,7 @@ func (s *Sim) checkAddress(r *resource, asked object, created bool) *failure {
 }
 
 func (s *Sim) showAddress(r *resource, answer object, _ bool) {
-	props := answer["properties"].(object)
+	props := propertiesOf(answer)
 	props["resourceGuid"], props["ddosSettings"] = guid(2), object{"protectionMode": "VirtualNetworkInherited"}
 	delete(props, "ipConfiguration")
 	if bound := s.frontendOf(r.id); bound != "" {
@@ -525,7 +525,7 @@ func (*Sim) putSecurityGroup(r *resource, asked object, _ bool) *failure {
 }
 
 func checkSecurityRule(rule object, priorities map[string]string) *failure {
-	p, name := rule["properties"], text(rule, "name")
+	p, name := propertiesOf(rule), text(rule, "name")
 	key := fmt.Sprint(text(p, "direction"), number(p, "priority"))
 	switch priority := number(p, "priority"); {
 	case priority < 100 || priority > 4096:
@@ -547,13 +547,13 @@ func checkSecurityRule(rule object, priorities map[string]string) *failure {
 		if one && many || !one && !many && !asg {
 			return invalid("SecurityRuleInvalidAddressOrPort", "Security rule %s: exactly one of %s and %s must be set.", name, singular, plural)
 		}
-		ensureList(p.(object), plural)
+		ensureList(p, plural)
 	}
 	return nil
 }
 
 func showSecurityGroup(_ *Sim, r *resource, answer object, _ bool) {
-	props := answer["properties"].(object)
+	props := propertiesOf(answer)
 	var defaults []any
 	for name, priority := range map[string]int{"AllowVnetInBound": 65000, "AllowAzureLoadBalancerInBound": 65001, "DenyAllInBound": 65500} {
 		defaults = append(defaults, object{"name": name, "properties": object{"priority": priority, "direction": "Inbound", "sourcePortRanges": []any{}}})
