@@ -298,7 +298,10 @@ var Annotations = schema.Annotations[settings]{
 	}).Serving(schema.Serves{Portable: portable.CheckPort, Also: overrideCheck, Translate: portableCheckPort, Judged: "a node port that the Service does not have"}),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.CheckProtocol }, schema.AnnotationRow{
 		Key: annotationCheckProtocol, Changes: schema.InPlace, OnlyIf: withOverride,
-		Spec: schema.Spec{Choices: []string{protocolTCP, protocolHTTP, protocolHTTPS}, DefaultHelp: "http where a path is set, else tcp", Help: "Protocol of the health check. Only with override-health-check."},
+		Spec: schema.Spec{
+			Choices: []string{protocolTCP, protocolHTTP, protocolHTTPS}, DefaultHelp: "http where a path is set, else tcp",
+			Help: "Protocol of the health check. Only with override-health-check.",
+		},
 	}).Serving(schema.Serves{Portable: portable.CheckProtocol, Also: overrideCheck}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Hostname }, schema.AnnotationRow{
 		Key: annotationHostname, Changes: schema.InPlace, Spec: schema.Spec{Help: "DNS name that the Service's status shows instead of addresses."},

@@ -149,23 +149,32 @@ func oneOf(place, value string, legal ...string) error {
 	return &schema.Problem{Place: place, Value: value, Reason: "is not one of " + strings.Join(legal, ", ")}
 }
 
+// algorithmsOf are those of a protocol: UDP, or any other.
+func algorithmsOf(udp bool) []string {
+	if udp {
+		return []string{algorithmRoundRobin, "leastconn", "ring_hash"}
+	}
+	return []string{algorithmRoundRobin, "leastconn", "source"}
+}
+
 func desireConfig(port v1.ServicePort, s settings, secrets map[string]secret) (configFields, error) {
 	own := s.ports[port.Port]
 	servicePort := strings.ToLower(string(port.Protocol))
 	c := configFields{
-		Port: int(port.Port), Protocol: pick(own.Protocol, s.Protocol, servicePort), ProxyProtocol: pick(own.ProxyProtocol, s.ProxyProtocol, proxyNone),
-		Algorithm: pick(own.Algorithm, s.Algorithm, algorithmRoundRobin), CheckInterval: s.CheckInterval, CheckTimeout: s.CheckTimeout, CheckAttempts: s.CheckTries,
-		CheckPassive: s.CheckPassive, Check: s.CheckType,
+		Port: int(port.Port), Protocol: pick(own.Protocol, s.Protocol, servicePort),
+		ProxyProtocol: pick(own.ProxyProtocol, s.ProxyProtocol, proxyNone), Algorithm: pick(own.Algorithm, s.Algorithm, algorithmRoundRobin),
+		Check: s.CheckType, CheckInterval: s.CheckInterval, CheckTimeout: s.CheckTimeout, CheckAttempts: s.CheckTries,
+		CheckPassive: s.CheckPassive,
 	}
 	udp := c.Protocol == protocolUDP
-	algorithmsOf := []string{algorithmRoundRobin, "leastconn", "source"}
-	if udp {
-		algorithmsOf = []string{algorithmRoundRobin, "leastconn", "ring_hash"}
-	}
 	if port.NodePort == 0 {
 		return c, errors.New("there is no node port; set spec.allocateLoadBalancerNodePorts to true")
 	}
-	if err := errors.Join(oneOf("protocol", c.Protocol, protocols()...), oneOf("proxy protocol", c.ProxyProtocol, proxies()...), oneOf("algorithm of "+c.Protocol, c.Algorithm, algorithmsOf...)); err != nil {
+	if err := errors.Join(
+		oneOf("protocol", c.Protocol, protocols()...),
+		oneOf("proxy protocol", c.ProxyProtocol, proxies()...),
+		oneOf("algorithm of "+c.Protocol, c.Algorithm, algorithmsOf(udp)...),
+	); err != nil {
 		return c, err
 	}
 	if udp && c.ProxyProtocol != proxyNone {
@@ -278,7 +287,8 @@ func (s step) title() string {
 func plan(nb *nodeBalancer, observed *details, want *desired) []step {
 	var steps []step
 	if reasons := balancerDifferences(nb, want); len(reasons) > 0 {
-		steps = append(steps, step{kind: updateBalancer, reasons: reasons, update: nodeBalancerUpdate{Label: nb.Label, Throttle: want.throttle, Tags: withMarks(want.tags, nb.Tags)}})
+		update := nodeBalancerUpdate{Label: nb.Label, Throttle: want.throttle, Tags: withMarks(want.tags, nb.Tags)}
+		steps = append(steps, step{kind: updateBalancer, reasons: reasons, update: update})
 	}
 	var later []step
 	matched := map[int]bool{}
@@ -314,9 +324,11 @@ func planNodes(observed *details, want *desired) []step {
 // asObserved takes over all but the nodes from what exists.
 func asObserved(c config, f configFields) configFields {
 	kept := configFields{
-		Port: c.Port, Protocol: string(c.Protocol), ProxyProtocol: string(c.ProxyProtocol), Algorithm: string(c.Algorithm), Stickiness: string(c.Stickiness),
-		Check: string(c.Check), CheckInterval: c.CheckInterval, CheckTimeout: c.CheckTimeout, CheckAttempts: c.CheckAttempts, CheckPassive: c.CheckPassive,
-		CheckPath: c.CheckPath, CheckBody: c.CheckBody, UDPCheckPort: f.UDPCheckPort, Cert: f.Cert, Key: f.Key, Nodes: f.Nodes,
+		Port: c.Port, Protocol: string(c.Protocol), ProxyProtocol: string(c.ProxyProtocol),
+		Algorithm: string(c.Algorithm), Stickiness: string(c.Stickiness),
+		Check: string(c.Check), CheckInterval: c.CheckInterval, CheckTimeout: c.CheckTimeout, CheckAttempts: c.CheckAttempts,
+		CheckPassive: c.CheckPassive, CheckPath: c.CheckPath, CheckBody: c.CheckBody, UDPCheckPort: f.UDPCheckPort,
+		Cert: f.Cert, Key: f.Key, Nodes: f.Nodes,
 	}
 	if kept.Protocol != protocolUDP {
 		kept.UDPCheckPort = 0

@@ -120,8 +120,13 @@ func (a *api) nodeBalancers(ctx context.Context) ([]*nodeBalancer, int, error) {
 	return listAll[*nodeBalancer](ctx, a, "NodeBalancers", "nodebalancers", "")
 }
 
+// hasID tells an answer about the NodeBalancer with an ID from any other.
+func hasID(id int) func(*nodeBalancer) bool {
+	return func(nb *nodeBalancer) bool { return nb.ID == id }
+}
+
 func (a *api) nodeBalancer(ctx context.Context, id int) (*nodeBalancer, error) {
-	return read(ctx, fmt.Sprintf("reading NodeBalancer %d", id), func(nb *nodeBalancer) bool { return nb.ID == id }, func(ctx context.Context) (*nodeBalancer, error) {
+	return read(ctx, fmt.Sprintf("reading NodeBalancer %d", id), hasID(id), func(ctx context.Context) (*nodeBalancer, error) {
 		return result[nodeBalancer](a.sdk.R(ctx).SetResult(&nodeBalancer{}).Get(fmt.Sprintf("nodebalancers/%d", id)))
 	})
 }
@@ -149,7 +154,7 @@ type nodeBalancerUpdate struct {
 }
 
 func (a *api) updateNodeBalancer(ctx context.Context, id int, u nodeBalancerUpdate) (*nodeBalancer, error) {
-	return read(ctx, fmt.Sprintf("updating NodeBalancer %d", id), func(nb *nodeBalancer) bool { return nb.ID == id }, func(ctx context.Context) (*nodeBalancer, error) {
+	return read(ctx, fmt.Sprintf("updating NodeBalancer %d", id), hasID(id), func(ctx context.Context) (*nodeBalancer, error) {
 		return result[nodeBalancer](a.sdk.R(ctx).SetResult(&nodeBalancer{}).SetBody(body(u)).Put(fmt.Sprintf("nodebalancers/%d", id)))
 	})
 }

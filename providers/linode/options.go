@@ -173,7 +173,8 @@ var Options = schema.Options[Config]{
 		Env: "LINODE_HOSTNAME_ONLY_INGRESS", FileKey: "hostnameOnlyIngress", Spec: schema.Spec{Default: "false", Help: "Show the hostname of NodeBalancers alone."},
 	}),
 	schema.IntOption(func(c *Config) *int { return &c.MaskIPv4 }, schema.OptionRow{
-		Flag: "node-cidr-mask-size-ipv4", FileKey: "nodeCIDRMaskSizeIPv4", Spec: schema.Spec{Default: "0", Min: new(0.0), Max: new(32.0), Help: "Size of the IPv4 pod range of a node; 0 means 24."},
+		Flag: "node-cidr-mask-size-ipv4", FileKey: "nodeCIDRMaskSizeIPv4",
+		Spec: schema.Spec{Default: "0", Min: new(0.0), Max: new(32.0), Help: "Size of the IPv4 pod range of a node; 0 means 24."},
 	}),
 	schema.IntOption(func(c *Config) *int { return &c.MaskIPv6 }, schema.OptionRow{
 		Flag: "node-cidr-mask-size-ipv6", FileKey: "nodeCIDRMaskSizeIPv6",

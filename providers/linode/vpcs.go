@@ -181,7 +181,8 @@ func (v *vpcs) addresses(ctx context.Context, linodeID int) (map[int]*vpcAddress
 			return ip.LinodeID != 0 && slices.Contains(ids, ip.SubnetID) && (linodeID == 0 || ip.LinodeID == linodeID)
 		}
 		for _, kind := range [][2]string{{"addresses", "ips"}, {"IPv6 addresses", "ipv6s"}} {
-			list, pages, err := listAll[linodego.VPCIP](ctx, v.api, fmt.Sprintf("%s in VPC %d", kind[0], vpcID), fmt.Sprintf("vpcs/%d/%s", vpcID, kind[1]), filter)
+			what, path := fmt.Sprintf("%s in VPC %d", kind[0], vpcID), fmt.Sprintf("vpcs/%d/%s", vpcID, kind[1])
+			list, pages, err := listAll[linodego.VPCIP](ctx, v.api, what, path, filter)
 			calls += pages
 			if errors.Is(err, cloudapi.ErrNotFound) {
 				v.doubt(vpcID)

@@ -10,83 +10,90 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// noon is the time at which decisions are made, and before that other times.
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+func ago(d time.Duration) time.Time { return noon.Add(-d) }
+
+// usual is one of a hundred, confirmed by a single read while others are seen.
+func usual() (Policy, situation) {
+	return DefaultPolicy(), situation{
+		now: noon, vanished: 1, total: 100, readable: true, witness: ago(5 * time.Second), covered: ago(time.Hour),
+		suspect: suspect{first: ago(12 * time.Second), last: noon, answers: 3, single: true, heardOf: ago(time.Hour)},
+	}
+}
+
+// decisions are what is held for what differs from the usual.
+var decisions = map[string]struct {
+	change func(*Policy, *situation)
+	want   hold
+}{
+	"one of many":                 {func(*Policy, *situation) {}, holdNone},
+	"young":                       {func(_ *Policy, s *situation) { s.suspect.heardOf = ago(10 * time.Second) }, holdYoung},
+	"young and announced":         {func(_ *Policy, s *situation) { s.suspect.heardOf, s.suspect.planned = ago(10*time.Second), true }, holdYoung},
+	"two answers":                 {func(_ *Policy, s *situation) { s.suspect.answers = 2 }, holdUnconfirmed},
+	"many answers at once":        {func(_ *Policy, s *situation) { s.suspect.first, s.suspect.answers = ago(9*time.Second), 100 }, holdUnconfirmed},
+	"announced, two answers":      {func(_ *Policy, s *situation) { s.suspect.planned, s.suspect.answers = true, 2 }, holdUnconfirmed},
+	"the last one from a listing": {func(_ *Policy, s *situation) { s.suspect.single = false }, holdUnconfirmed},
+	"announced, by a listing":     {func(_ *Policy, s *situation) { s.suspect.planned, s.suspect.single = true, false }, holdUnconfirmed},
+	"no witness ever":             {func(_ *Policy, s *situation) { s.witness = time.Time{} }, holdAll},
+	"a witness of long ago": {func(_ *Policy, s *situation) {
+		s.suspect.first, s.witness = ago(time.Hour), ago(2*time.Minute)
+	}, holdAll},
+	"a witness before suspicion, another search soon": {func(_ *Policy, s *situation) {
+		s.witness, s.putOff = ago(13*time.Second), true
+	}, holdUnconfirmed},
+	"a witness before suspicion": {func(_ *Policy, s *situation) { s.witness = ago(13 * time.Second) }, holdAll},
+	"no witness, announced, no other is ready": {func(_ *Policy, s *situation) {
+		s.witness, s.suspect.planned, s.readable = time.Time{}, true, false
+	}, holdNone},
+	"no witness, announced, others are ready": {func(_ *Policy, s *situation) {
+		s.witness, s.suspect.planned, s.readable = time.Time{}, true, true
+	}, holdAll},
+	"a witness, announced, others are ready": {func(_ *Policy, s *situation) { s.suspect.planned, s.readable = true, true }, holdNone},
+	"no witness, announced, others are ready, lifted": {func(p *Policy, s *situation) {
+		p.MaxShare, s.witness, s.suspect.planned, s.readable = 1, time.Time{}, true, true
+	}, holdNone},
+	"no witness, lifted":         {func(p *Policy, s *situation) { p.MaxShare, s.witness = 1, time.Time{} }, holdNone},
+	"lifted, account refused":    {func(p *Policy, s *situation) { p.MaxShare, s.witness, s.account = 1, time.Time{}, errors.New("401") }, holdAccount},
+	"a fifth":                    {func(_ *Policy, s *situation) { s.vanished = 20 }, holdNone},
+	"more than a fifth":          {func(_ *Policy, s *situation) { s.vanished = 21 }, holdShare},
+	"more, announced":            {func(_ *Policy, s *situation) { s.vanished, s.suspect.planned = 21, true }, holdNone},
+	"more, lifted":               {func(p *Policy, s *situation) { p.MaxShare, s.vanished = 1, 100 }, holdNone},
+	"small cluster":              {func(_ *Policy, s *situation) { s.vanished, s.total = 3, 5 }, holdNone},
+	"small cluster, more":        {func(_ *Policy, s *situation) { s.vanished, s.total = 4, 5 }, holdShare},
+	"more, for long":             {func(_ *Policy, s *situation) { s.vanished, s.suspect.first = 21, ago(15*time.Minute) }, holdNone},
+	"more, for long, never ends": {func(p *Policy, s *situation) { p.HoldTime, s.vanished, s.suspect.first = 0, 21, ago(time.Hour) }, holdShare},
+	"more, for long, too fast": {func(_ *Policy, s *situation) {
+		s.vanished, s.suspect.first, s.released = 21, ago(15*time.Minute), ago(time.Second)
+	}, holdPace},
+	"more, for long, one came back": {func(_ *Policy, s *situation) {
+		s.vanished, s.suspect.first, s.returned = 21, ago(time.Hour), ago(14*time.Minute)
+	}, holdShare},
+	"more, for long, no other is ready": {func(_ *Policy, s *situation) {
+		s.vanished, s.suspect.first, s.readable = 21, ago(time.Hour), false
+	}, holdShare},
+	"more, for long, nothing seen between": {func(_ *Policy, s *situation) {
+		s.vanished, s.suspect.first, s.covered = 21, ago(time.Hour), ago(14*time.Minute)
+	}, holdShare},
+	"a ready node is gone too, for a moment": {func(_ *Policy, s *situation) { s.against = contradiction{node: "n1", since: ago(time.Minute)} }, holdUnconfirmed},
+	"a ready node is gone too":               {func(_ *Policy, s *situation) { s.against = contradiction{node: "n1", since: ago(time.Hour)} }, holdContradiction},
+	"a ready node is gone too, announced": {func(_ *Policy, s *situation) {
+		s.against, s.suspect.planned = contradiction{node: "n1", since: ago(time.Hour)}, true
+	}, holdNone},
+	"a ready node that was seen before is gone too, announced": {func(_ *Policy, s *situation) {
+		s.against, s.suspect.planned = contradiction{node: "n1", since: ago(time.Hour), proved: true}, true
+	}, holdContradiction},
+	"a ready node that was seen before is gone too, for a moment, announced": {func(_ *Policy, s *situation) {
+		s.against, s.suspect.planned = contradiction{node: "n1", since: ago(time.Minute), proved: true}, true
+	}, holdUnconfirmed},
+	"dry run":            {func(p *Policy, _ *situation) { p.DryRun = true }, holdDryRun},
+	"dry run, announced": {func(p *Policy, s *situation) { p.DryRun, s.suspect.planned = true, true }, holdDryRun},
+}
+
 func TestDecide(t *testing.T) {
 	t.Parallel()
-	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	ago := func(d time.Duration) time.Time { return now.Add(-d) }
-	// usual is one of a hundred, confirmed by a single read while others are seen.
-	usual := func() (Policy, situation) {
-		return DefaultPolicy(), situation{
-			now: now, vanished: 1, total: 100, readable: true, witness: ago(5 * time.Second), covered: ago(time.Hour),
-			suspect: suspect{first: ago(12 * time.Second), last: now, answers: 3, single: true, heardOf: ago(time.Hour)},
-		}
-	}
-	for name, c := range map[string]struct {
-		change func(*Policy, *situation)
-		want   hold
-	}{
-		"one of many":                 {func(*Policy, *situation) {}, holdNone},
-		"young":                       {func(_ *Policy, s *situation) { s.suspect.heardOf = ago(10 * time.Second) }, holdYoung},
-		"young and announced":         {func(_ *Policy, s *situation) { s.suspect.heardOf, s.suspect.planned = ago(10*time.Second), true }, holdYoung},
-		"two answers":                 {func(_ *Policy, s *situation) { s.suspect.answers = 2 }, holdUnconfirmed},
-		"many answers at once":        {func(_ *Policy, s *situation) { s.suspect.first, s.suspect.answers = ago(9*time.Second), 100 }, holdUnconfirmed},
-		"announced, two answers":      {func(_ *Policy, s *situation) { s.suspect.planned, s.suspect.answers = true, 2 }, holdUnconfirmed},
-		"the last one from a listing": {func(_ *Policy, s *situation) { s.suspect.single = false }, holdUnconfirmed},
-		"announced, by a listing":     {func(_ *Policy, s *situation) { s.suspect.planned, s.suspect.single = true, false }, holdUnconfirmed},
-		"no witness ever":             {func(_ *Policy, s *situation) { s.witness = time.Time{} }, holdAll},
-		"a witness of long ago": {func(_ *Policy, s *situation) {
-			s.suspect.first, s.witness = ago(time.Hour), ago(2*time.Minute)
-		}, holdAll},
-		"a witness before suspicion, another search soon": {func(_ *Policy, s *situation) {
-			s.witness, s.putOff = ago(13*time.Second), true
-		}, holdUnconfirmed},
-		"a witness before suspicion": {func(_ *Policy, s *situation) { s.witness = ago(13 * time.Second) }, holdAll},
-		"no witness, announced, no other is ready": {func(_ *Policy, s *situation) {
-			s.witness, s.suspect.planned, s.readable = time.Time{}, true, false
-		}, holdNone},
-		"no witness, announced, others are ready": {func(_ *Policy, s *situation) {
-			s.witness, s.suspect.planned, s.readable = time.Time{}, true, true
-		}, holdAll},
-		"a witness, announced, others are ready": {func(_ *Policy, s *situation) { s.suspect.planned, s.readable = true, true }, holdNone},
-		"no witness, announced, others are ready, lifted": {func(p *Policy, s *situation) {
-			p.MaxShare, s.witness, s.suspect.planned, s.readable = 1, time.Time{}, true, true
-		}, holdNone},
-		"no witness, lifted":         {func(p *Policy, s *situation) { p.MaxShare, s.witness = 1, time.Time{} }, holdNone},
-		"lifted, account refused":    {func(p *Policy, s *situation) { p.MaxShare, s.witness, s.account = 1, time.Time{}, errors.New("401") }, holdAccount},
-		"a fifth":                    {func(_ *Policy, s *situation) { s.vanished = 20 }, holdNone},
-		"more than a fifth":          {func(_ *Policy, s *situation) { s.vanished = 21 }, holdShare},
-		"more, announced":            {func(_ *Policy, s *situation) { s.vanished, s.suspect.planned = 21, true }, holdNone},
-		"more, lifted":               {func(p *Policy, s *situation) { p.MaxShare, s.vanished = 1, 100 }, holdNone},
-		"small cluster":              {func(_ *Policy, s *situation) { s.vanished, s.total = 3, 5 }, holdNone},
-		"small cluster, more":        {func(_ *Policy, s *situation) { s.vanished, s.total = 4, 5 }, holdShare},
-		"more, for long":             {func(_ *Policy, s *situation) { s.vanished, s.suspect.first = 21, ago(15*time.Minute) }, holdNone},
-		"more, for long, never ends": {func(p *Policy, s *situation) { p.HoldTime, s.vanished, s.suspect.first = 0, 21, ago(time.Hour) }, holdShare},
-		"more, for long, too fast": {func(_ *Policy, s *situation) {
-			s.vanished, s.suspect.first, s.released = 21, ago(15*time.Minute), ago(time.Second)
-		}, holdPace},
-		"more, for long, one came back": {func(_ *Policy, s *situation) {
-			s.vanished, s.suspect.first, s.returned = 21, ago(time.Hour), ago(14*time.Minute)
-		}, holdShare},
-		"more, for long, no other is ready": {func(_ *Policy, s *situation) {
-			s.vanished, s.suspect.first, s.readable = 21, ago(time.Hour), false
-		}, holdShare},
-		"more, for long, nothing seen between": {func(_ *Policy, s *situation) {
-			s.vanished, s.suspect.first, s.covered = 21, ago(time.Hour), ago(14*time.Minute)
-		}, holdShare},
-		"a ready node is gone too, for a moment": {func(_ *Policy, s *situation) { s.against = contradiction{node: "n1", since: ago(time.Minute)} }, holdUnconfirmed},
-		"a ready node is gone too":               {func(_ *Policy, s *situation) { s.against = contradiction{node: "n1", since: ago(time.Hour)} }, holdContradiction},
-		"a ready node is gone too, announced": {func(_ *Policy, s *situation) {
-			s.against, s.suspect.planned = contradiction{node: "n1", since: ago(time.Hour)}, true
-		}, holdNone},
-		"a ready node that was seen before is gone too, announced": {func(_ *Policy, s *situation) {
-			s.against, s.suspect.planned = contradiction{node: "n1", since: ago(time.Hour), proved: true}, true
-		}, holdContradiction},
-		"a ready node that was seen before is gone too, for a moment, announced": {func(_ *Policy, s *situation) {
-			s.against, s.suspect.planned = contradiction{node: "n1", since: ago(time.Minute), proved: true}, true
-		}, holdUnconfirmed},
-		"dry run":            {func(p *Policy, _ *situation) { p.DryRun = true }, holdDryRun},
-		"dry run, announced": {func(p *Policy, s *situation) { p.DryRun, s.suspect.planned = true, true }, holdDryRun},
-	} {
+	for name, c := range decisions {
 		p, s := usual()
 		c.change(&p, &s)
 		got, message := decide(p, s)

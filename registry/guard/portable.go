@@ -157,8 +157,11 @@ func (l *loadBalancers) selected(service *v1.Service, nodes []*v1.Node) ([]*v1.N
 	if len(left) > 0 {
 		return left, nil
 	}
-	return nil, &schema.Problem{Place: "annotation " + portable.BackendSelector, Value: service.Annotations[portable.BackendSelector], Reason: fmt.Sprintf(
-		"matches none of the %d nodes that may receive traffic, so that the load balancer stays as it is; change it, or label nodes", len(nodes))}
+	return nil, &schema.Problem{
+		Place: "annotation " + portable.BackendSelector, Value: service.Annotations[portable.BackendSelector],
+		Reason: fmt.Sprintf(
+			"matches none of the %d nodes that may receive traffic, so that the load balancer stays as it is; change it, or label nodes", len(nodes)),
+	}
 }
 
 // labelSet are labels as a selector looks at them.

@@ -81,7 +81,9 @@ func (c *seeing) SetInformers(f informers.SharedInformerFactory) { c.informed = 
 func translating(c cloudprovider.Interface) (*Cloud, *record.FakeRecorder) {
 	alpha := portable.Cloud{Title: "Alpha", Rows: []schema.AnnotationRow{{
 		Key: internalOf, Spec: schema.Spec{Kind: schema.KindBool},
-		Serves: []schema.Serves{{Portable: portable.Scheme, Values: map[string]string{portable.SchemePublic: "false", portable.SchemeInternal: "true"}}},
+		Serves: []schema.Serves{{
+			Portable: portable.Scheme, Values: map[string]string{portable.SchemePublic: "false", portable.SchemeInternal: "true"},
+		}},
 	}}}
 	g := Wrap(c, Facts{
 		Provider: "alpha", ProviderIDPrefixes: []string{"alpha://"}, Policy: DefaultPolicy(),

@@ -45,7 +45,8 @@ type Translation struct {
 // Asks reports whether annotations ask for anything portable.
 func Asks(annotations map[string]string) bool {
 	for key, value := range annotations {
-		if value != "" && strings.HasPrefix(key, Prefix) && slices.ContainsFunc(Annotations, func(a schema.Annotation[settings]) bool { return a.Key == key }) {
+		isKey := func(a schema.Annotation[settings]) bool { return a.Key == key }
+		if value != "" && strings.HasPrefix(key, Prefix) && slices.ContainsFunc(Annotations, isKey) {
 			return true
 		}
 	}

@@ -139,29 +139,14 @@ func StartAPIServer(ctx context.Context, binaries, dir string, etcd *Etcd, prefi
 			return nil, fmt.Errorf("writing %s: %w", name, err)
 		}
 	}
-	var auditing []string
-	if audit {
-		auditing = []string{"--audit-policy-file=" + file("audit.yaml"), "--audit-log-path=" + file("audit.log")}
-	}
 	return retry(func() (*APIServer, error) {
 		ports, err := FreePorts(1)
 		if err != nil {
 			return nil, err
 		}
 		s.URL = fmt.Sprintf("https://127.0.0.1:%d", ports[0])
-		s.Process, err = Start("kube-apiserver", dir, filepath.Join(binaries, "kube-apiserver"), append([]string{
-			"--etcd-servers=" + etcd.URL, "--etcd-prefix=" + prefix,
-			"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", ports[0]), "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
-			"--tls-cert-file=" + file("server.crt"), "--tls-private-key-file=" + file("server.key"), "--client-ca-file=" + file("ca.crt"),
-			"--token-auth-file=" + file("tokens.csv"), "--authorization-mode=RBAC", "--anonymous-auth=true",
-			"--requestheader-client-ca-file=" + file("ca.crt"), "--requestheader-allowed-names=front-proxy",
-			"--requestheader-extra-headers-prefix=X-Remote-Extra-", "--requestheader-group-headers=X-Remote-Group", "--requestheader-username-headers=X-Remote-User",
-			"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=" + file("accounts.key"), "--service-account-signing-key-file=" + file("accounts.key"),
-			"--service-cluster-ip-range=" + serviceCIDR, "--disable-admission-plugins=ServiceAccount", "--allow-privileged=true",
-			"--profiling=false",
-			// The defaults protect a shared API server from one client; here one client is what is measured.
-			"--max-requests-inflight=1000", "--max-mutating-requests-inflight=1000",
-		}, auditing...), nil)
+		s.Process, err = Start("kube-apiserver", dir, filepath.Join(binaries, "kube-apiserver"),
+			apiServerArguments(file, etcd.URL, prefix, ports[0], audit), nil)
 		if err != nil {
 			return nil, err
 		}
@@ -177,6 +162,29 @@ func StartAPIServer(ctx context.Context, binaries, dir string, etcd *Etcd, prefi
 		}
 		return s, nil
 	})
+}
+
+// apiServerArguments are the command line of an API server whose files have the paths that file returns.
+func apiServerArguments(file func(string) string, etcdURL, prefix string, port int, audit bool) []string {
+	arguments := []string{
+		"--etcd-servers=" + etcdURL, "--etcd-prefix=" + prefix,
+		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
+		"--tls-cert-file=" + file("server.crt"), "--tls-private-key-file=" + file("server.key"), "--client-ca-file=" + file("ca.crt"),
+		"--token-auth-file=" + file("tokens.csv"), "--authorization-mode=RBAC", "--anonymous-auth=true",
+		"--requestheader-client-ca-file=" + file("ca.crt"), "--requestheader-allowed-names=front-proxy",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-", "--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-username-headers=X-Remote-User",
+		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=" + file("accounts.key"),
+		"--service-account-signing-key-file=" + file("accounts.key"),
+		"--service-cluster-ip-range=" + serviceCIDR, "--disable-admission-plugins=ServiceAccount", "--allow-privileged=true",
+		"--profiling=false",
+		// The defaults protect a shared API server from one client; here one client is what is measured.
+		"--max-requests-inflight=1000", "--max-mutating-requests-inflight=1000",
+	}
+	if audit {
+		arguments = append(arguments, "--audit-policy-file="+file("audit.yaml"), "--audit-log-path="+file("audit.log"))
+	}
+	return arguments
 }
 
 // Config is the administrator's.

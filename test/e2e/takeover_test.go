@@ -52,31 +52,46 @@ func secureRule(entry string, port, targetPort int32, certificate string) object
 	return r
 }
 
+func withPorts(list ...v1.ServicePort) func(*v1.ServiceSpec) {
+	return func(s *v1.ServiceSpec) { s.Ports = list }
+}
+
+func tcpPort(name string, number int32) v1.ServicePort {
+	return v1.ServicePort{Name: name, Port: number, Protocol: v1.ProtocolTCP}
+}
+
+// regionalRequest is what a regional load balancer is asked for with, besides what every one is.
+func regionalRequest(s *v1.Service, more object) object {
+	r := object{"type": "REGIONAL", "network_stack": "DUALSTACK", "forwarding_rules": []object{rule("tcp", 80, "tcp", s.Spec.Ports[0].NodePort)}}
+	maps.Copy(r, more)
+	return r
+}
+
+// healthCheck is the usual one but for what is given.
+func healthCheck(more object) object {
+	h := object{
+		"protocol": "http", "port": 10256, "path": "/healthz", "check_interval_seconds": 3, "response_timeout_seconds": 5,
+		"unhealthy_threshold": 3, "healthy_threshold": 5, "proxy_protocol": false,
+	}
+	maps.Copy(h, more)
+	return h
+}
+
 // takenOver are Services of each kind. certificate is that of a certificate named www.
 func takenOver(certificate string) map[string]left {
-	ports := func(list ...v1.ServicePort) func(*v1.ServiceSpec) {
-		return func(s *v1.ServiceSpec) { s.Ports = list }
+	all := map[string]left{}
+	for _, kinds := range []map[string]left{networkKinds(), webKinds(certificate), settingsKinds(), recordKinds()} {
+		maps.Copy(all, kinds)
 	}
-	tcp := func(name string, number int32) v1.ServicePort {
-		return v1.ServicePort{Name: name, Port: number, Protocol: v1.ProtocolTCP}
-	}
-	regional := func(s *v1.Service, more object) object {
-		r := object{"type": "REGIONAL", "network_stack": "DUALSTACK", "forwarding_rules": []object{rule("tcp", 80, "tcp", s.Spec.Ports[0].NodePort)}}
-		maps.Copy(r, more)
-		return r
-	}
-	check := func(more object) object {
-		h := object{
-			"protocol": "http", "port": 10256, "path": "/healthz", "check_interval_seconds": 3, "response_timeout_seconds": 5,
-			"unhealthy_threshold": 3, "healthy_threshold": 5, "proxy_protocol": false,
-		}
-		maps.Copy(h, more)
-		return h
-	}
+	return all
+}
+
+// networkKinds have network load balancers.
+func networkKinds() map[string]left {
 	return map[string]left{
 		"plain": {},
 		"several-ports": {
-			spec: ports(tcp("a", 80), tcp("b", 443), v1.ServicePort{Name: "c", Port: 443, Protocol: v1.ProtocolUDP}),
+			spec: withPorts(tcpPort("a", 80), tcpPort("b", 443), v1.ServicePort{Name: "c", Port: 443, Protocol: v1.ProtocolUDP}),
 			request: func(*v1.Service) object {
 				return object{"forwarding_rules": []object{rule("tcp", 80, "tcp", 80), rule("tcp", 443, "tcp", 443), rule("udp", 443, "udp", 443)}}
 			},
@@ -88,16 +103,22 @@ func takenOver(certificate string) map[string]left {
 		"local": {
 			spec: func(s *v1.ServiceSpec) { s.ExternalTrafficPolicy = v1.ServiceExternalTrafficPolicyLocal },
 			request: func(s *v1.Service) object {
-				return object{"health_check": check(object{"port": s.Spec.HealthCheckNodePort})}
+				return object{"health_check": healthCheck(object{"port": s.Spec.HealthCheckNodePort})}
 			},
 		},
 		"named": {
 			annotations: map[string]string{annotations + "name": "front.example"},
 			request:     func(*v1.Service) object { return object{"name": "front.example"} },
 		},
+	}
+}
+
+// webKinds have regional load balancers that differ in ports and protocols.
+func webKinds(certificate string) map[string]left {
+	return map[string]left{
 		"regional": {
 			annotations: map[string]string{typeAnnotation: "REGIONAL"},
-			request:     func(s *v1.Service) object { return regional(s, nil) },
+			request:     func(s *v1.Service) object { return regionalRequest(s, nil) },
 		},
 		"web": {
 			annotations: map[string]string{
@@ -105,9 +126,9 @@ func takenOver(certificate string) map[string]left {
 				annotations + "redirect-http-to-https": "true", annotations + "enable-backend-keepalive": "true", annotations + "http-idle-timeout-seconds": "120",
 				annotations + "algorithm": "least_connections",
 			},
-			spec: ports(tcp("a", 80), tcp("b", 443)),
+			spec: withPorts(tcpPort("a", 80), tcpPort("b", 443)),
 			request: func(s *v1.Service) object {
-				return regional(s, object{
+				return regionalRequest(s, object{
 					"forwarding_rules": []object{
 						rule("http", 80, "http", s.Spec.Ports[0].NodePort), secureRule("https", 443, s.Spec.Ports[1].NodePort, certificate),
 					},
@@ -120,10 +141,10 @@ func takenOver(certificate string) map[string]left {
 				typeAnnotation: "REGIONAL", annotations + "http2-ports": "443", annotations + "http3-port": "443", annotations + "certificate-name": "www",
 				annotations + "disable-lets-encrypt-dns-records": "true", annotations + "hostname": "WWW.example.com",
 			},
-			spec: ports(tcp("b", 443)),
+			spec: withPorts(tcpPort("b", 443)),
 			request: func(s *v1.Service) object {
 				n := s.Spec.Ports[0].NodePort
-				return regional(s, object{
+				return regionalRequest(s, object{
 					"forwarding_rules":                 []object{secureRule("http2", 443, n, certificate), secureRule("http3", 443, n, certificate)},
 					"disable_lets_encrypt_dns_records": true,
 				})
@@ -132,20 +153,26 @@ func takenOver(certificate string) map[string]left {
 		},
 		"passthrough": {
 			annotations: map[string]string{typeAnnotation: "REGIONAL", annotations + "tls-passthrough": "true", annotations + "enable-proxy-protocol": "true"},
-			spec:        ports(tcp("b", 443)),
+			spec:        withPorts(tcpPort("b", 443)),
 			request: func(s *v1.Service) object {
 				r := rule("https", 443, "https", s.Spec.Ports[0].NodePort)
 				r["tls_passthrough"] = true
-				return regional(s, object{"forwarding_rules": []object{r}, "enable_proxy_protocol": true})
+				return regionalRequest(s, object{"forwarding_rules": []object{r}, "enable_proxy_protocol": true})
 			},
 		},
+	}
+}
+
+// settingsKinds have regional load balancers that differ in everything else.
+func settingsKinds() map[string]left {
+	return map[string]left{
 		"sticky": {
 			annotations: map[string]string{
 				typeAnnotation: "REGIONAL", annotations + "sticky-sessions-type": "cookies", annotations + "sticky-sessions-cookie-name": "lb",
 				annotations + "sticky-sessions-cookie-ttl": "300", annotations + "size-unit": "3",
 			},
 			request: func(s *v1.Service) object {
-				return regional(s, object{"sticky_sessions": object{"type": "cookies", "cookie_name": "lb", "cookie_ttl_seconds": 300}, "size_unit": 3})
+				return regionalRequest(s, object{"sticky_sessions": object{"type": "cookies", "cookie_name": "lb", "cookie_ttl_seconds": 300}, "size_unit": 3})
 			},
 		},
 		"checked": {
@@ -154,9 +181,9 @@ func takenOver(certificate string) map[string]left {
 				annotations + "healthcheck-check-interval-seconds": "10", annotations + "healthcheck-unhealthy-threshold": "4", annotations + "size-slug": "lb-medium",
 			},
 			request: func(s *v1.Service) object {
-				h := check(object{"port": s.Spec.Ports[0].NodePort, "path": "/ready", "check_interval_seconds": 10, "unhealthy_threshold": 4})
+				h := healthCheck(object{"port": s.Spec.Ports[0].NodePort, "path": "/ready", "check_interval_seconds": 10, "unhealthy_threshold": 4})
 				delete(h, "proxy_protocol")
-				return regional(s, object{"health_check": h, "size": "lb-medium"})
+				return regionalRequest(s, object{"health_check": h, "size": "lb-medium"})
 			},
 		},
 		"filtered": {
@@ -164,13 +191,19 @@ func takenOver(certificate string) map[string]left {
 			spec:        func(s *v1.ServiceSpec) { s.LoadBalancerSourceRanges = []string{"198.51.100.0/24", "203.0.113.0/24"} },
 			request: func(s *v1.Service) object {
 				// It walks a map, so that the order is another one each time.
-				return regional(s, object{"firewall": object{"allow": []string{"cidr:203.0.113.0/24", "cidr:198.51.100.0/24"}, "deny": []string{"ip:192.0.2.7"}}})
+				return regionalRequest(s, object{"firewall": object{"allow": []string{"cidr:203.0.113.0/24", "cidr:198.51.100.0/24"}, "deny": []string{"ip:192.0.2.7"}}})
 			},
 		},
+	}
+}
+
+// recordKinds lack records, or are no longer the other controller's.
+func recordKinds() map[string]left {
+	return map[string]left{
 		// Before v0.1.60 the type was not recorded, and before v0.1.61 it was REGIONAL.
-		"without-a-type": {request: func(s *v1.Service) object { return regional(s, nil) }, unrecorded: []string{typeAnnotation}},
+		"without-a-type": {request: func(s *v1.Service) object { return regionalRequest(s, nil) }, unrecorded: []string{typeAnnotation}},
 		// The very first versions recorded nothing and found load balancers by name alone.
-		"without-records": {request: func(s *v1.Service) object { return regional(s, nil) }, unrecorded: []string{typeAnnotation, idAnnotation}},
+		"without-records": {request: func(s *v1.Service) object { return regionalRequest(s, nil) }, unrecorded: []string{typeAnnotation, idAnnotation}},
 		// The cluster's ID was set later: the tag loop tagged it.
 		"disowned": {annotations: map[string]string{"service.kubernetes.io/do-loadbalancer-disown": "true", annotations + "http-ports": "smoke"}},
 	}
@@ -399,6 +432,51 @@ func TestTakeover(t *testing.T) {
 	}
 }
 
+// createKind makes a Service of a kind, which no controller has seen.
+func createKind(t *testing.T, c *harness.Cluster, name string, l left) {
+	t.Helper()
+	s := &v1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: l.annotations},
+		Spec: v1.ServiceSpec{
+			Type: v1.ServiceTypeLoadBalancer, Selector: map[string]string{"app": name},
+			Ports: []v1.ServicePort{{Name: "http", Protocol: v1.ProtocolTCP, Port: 80}},
+		},
+	}
+	if l.spec != nil {
+		l.spec(&s.Spec)
+	}
+	_, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).Create(t.Context(), s, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+// waitFirewallRules waits until the only firewall has as many rules.
+func waitFirewallRules(t *testing.T, c *harness.Cluster, want int) {
+	t.Helper()
+	require.NoError(t, harness.Eventually(t.Context(), patience, "the firewall", func(ctx context.Context) error {
+		var s state
+		if err := c.Cloud.State(ctx, &s); err != nil {
+			return err
+		}
+		if len(s.Firewalls) != 1 || len(s.Firewalls[0]["inbound_rules"].([]any)) != want {
+			return fmt.Errorf("it is %v", s.Firewalls)
+		}
+		return nil
+	}))
+}
+
+// sortUnordered sorts the lists whose order says nothing.
+func sortUnordered(s *state) {
+	for _, lb := range s.LoadBalancers {
+		slices.SortFunc(lb["droplet_ids"].([]any), func(a, b any) int { return int(a.(float64) - b.(float64)) })
+		if allow, ok := lb["firewall"].(object)["allow"].([]any); ok {
+			slices.SortFunc(allow, func(a, b any) int { return strings.Compare(a.(string), b.(string)) })
+		}
+	}
+	for _, rules := range []string{"inbound_rules", "outbound_rules"} {
+		slices.SortFunc(s.Firewalls[0][rules].([]any), func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+	}
+}
+
 // TestTheWayBack: what we make carries the names and records by which DigitalOcean's own controller finds it, and its
 // unconditional replacement of everything changes nothing.
 func TestTheWayBack(t *testing.T) {
@@ -413,35 +491,14 @@ func TestTheWayBack(t *testing.T) {
 	kinds := takenOver(certificate.Certificate.ID)
 	maps.DeleteFunc(kinds, func(name string, l left) bool { return l.unrecorded != nil || name == "disowned" })
 	for name, l := range kinds {
-		s := &v1.Service{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: l.annotations},
-			Spec: v1.ServiceSpec{
-				Type: v1.ServiceTypeLoadBalancer, Selector: map[string]string{"app": name},
-				Ports: []v1.ServicePort{{Name: "http", Protocol: v1.ProtocolTCP, Port: 80}},
-			},
-		}
-		if l.spec != nil {
-			l.spec(&s.Spec)
-		}
-		_, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).Create(t.Context(), s, metav1.CreateOptions{})
-		require.NoError(t, err)
+		createKind(t, c, name, l)
 	}
 	m := startCCM(t, c, nil, map[string]string{"DO_CLUSTER_ID": clusterID, "PUBLIC_ACCESS_FIREWALL_NAME": firewallName, "PUBLIC_ACCESS_FIREWALL_TAGS": "worker"})
 	for name := range kinds {
 		_, err := c.WaitServed(t.Context(), name, patience)
 		require.NoError(t, err)
 	}
-	want := otherFirewall(t, c)["inbound_rules"].([]object)
-	require.NoError(t, harness.Eventually(t.Context(), patience, "the firewall", func(ctx context.Context) error {
-		var s state
-		if err := c.Cloud.State(ctx, &s); err != nil {
-			return err
-		}
-		if len(s.Firewalls) != 1 || len(s.Firewalls[0]["inbound_rules"].([]any)) != len(want) {
-			return fmt.Errorf("it is %v", s.Firewalls)
-		}
-		return nil
-	}))
+	waitFirewallRules(t, c, len(otherFirewall(t, c)["inbound_rules"].([]object)))
 	m.Stop(patience)
 
 	// The other one starts: it finds each load balancer by its record, or by its name without, and replaces it.
@@ -460,15 +517,7 @@ func TestTheWayBack(t *testing.T) {
 	require.NoError(t, c.Cloud.Call(t.Context(), http.MethodPut, "/v2/firewalls/"+before.Firewalls[0]["id"].(string), testToken, firewall, nil))
 	after := cloudState(t, c)
 	for _, s := range []*state{&before, &after} {
-		for _, lb := range s.LoadBalancers {
-			slices.SortFunc(lb["droplet_ids"].([]any), func(a, b any) int { return int(a.(float64) - b.(float64)) })
-			if allow, ok := lb["firewall"].(object)["allow"].([]any); ok {
-				slices.SortFunc(allow, func(a, b any) int { return strings.Compare(a.(string), b.(string)) })
-			}
-		}
-		for _, rules := range []string{"inbound_rules", "outbound_rules"} {
-			slices.SortFunc(s.Firewalls[0][rules].([]any), func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
-		}
+		sortUnordered(s)
 	}
 	assert.Equal(t, before, after, "nothing changed but orders that say nothing")
 }

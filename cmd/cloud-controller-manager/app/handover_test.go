@@ -41,6 +41,15 @@ func (c *markedCloud) RemarkLoadBalancer(_ context.Context, m guard.MarkedLoadBa
 	return nil
 }
 
+// clusterWithServices is a cluster with the UID "now" and the Services web and api of the namespace shop.
+func clusterWithServices() *fake.Clientset {
+	return fake.NewClientset(
+		&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "now"}},
+		&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "uid-web"}},
+		&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "api", UID: "uid-api"}},
+	)
+}
+
 func TestHandover(t *testing.T) {
 	found := []guard.MarkedLoadBalancer{
 		{ID: "lb-1", Name: "a", Cluster: "before", ServiceUID: "old", Claims: []string{"shop/web"}},
@@ -78,11 +87,7 @@ func TestHandover(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHandover(choice{providers: &registry.Registry{}})
-			client := fake.NewClientset(
-				&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "now"}},
-				&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "uid-web"}},
-				&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "api", UID: "uid-api"}},
-			)
+			client := clusterWithServices()
 			var output bytes.Buffer
 			h.cmd.SetOut(&output)
 			h.cmd.SetErr(&output)

@@ -90,8 +90,14 @@ func NewServer(token string, activation time.Duration, publishedLimits bool) *si
 }
 
 var regions = []Region{
-	{Slug: "nyc3", Name: "New York 3", Available: true, Features: []string{"backups", "ipv6", "metadata"}, Sizes: []string{"s-1vcpu-1gb", "s-2vcpu-4gb"}},
-	{Slug: "fra1", Name: "Frankfurt 1", Available: true, Features: []string{"backups", "ipv6", "metadata"}, Sizes: []string{"s-1vcpu-1gb", "s-2vcpu-4gb"}},
+	{
+		Slug: "nyc3", Name: "New York 3", Available: true,
+		Features: []string{"backups", "ipv6", "metadata"}, Sizes: []string{"s-1vcpu-1gb", "s-2vcpu-4gb"},
+	},
+	{
+		Slug: "fra1", Name: "Frankfurt 1", Available: true,
+		Features: []string{"backups", "ipv6", "metadata"}, Sizes: []string{"s-1vcpu-1gb", "s-2vcpu-4gb"},
+	},
 }
 
 // apiError is an answer other than success, in the API's words.
@@ -243,7 +249,8 @@ func (s *Sim) Holdings() []string {
 		for i, r := range lb.ForwardingRules {
 			rules[i] = fmt.Sprintf("%s/%d to %s/%d", r.EntryProtocol, r.EntryPort, r.TargetProtocol, r.TargetPort)
 		}
-		lines = append(lines, fmt.Sprintf("load balancer %s, %s, %s, address %s, %s, %d droplets", lb.Name, lb.Type, lb.Status, first(lb.IP, "none yet"), strings.Join(rules, ", "), len(lb.DropletIDs)))
+		lines = append(lines, fmt.Sprintf("load balancer %s, %s, %s, address %s, %s, %d droplets",
+			lb.Name, lb.Type, lb.Status, first(lb.IP, "none yet"), strings.Join(rules, ", "), len(lb.DropletIDs)))
 	}
 	return lines
 }

@@ -36,15 +36,10 @@ func TestNewcomersShareTheirReads(t *testing.T) {
 	}
 }
 
-func joinAll(t *testing.T, n, pageSize, getCalls int, every time.Duration, seeded, byName bool) {
-	c := newCloud(0)
-	c.pageSize = pageSize
-	if seeded {
-		c = newCloud(n)
-		c.pageSize = pageSize
-	}
+// pageCounting is the inventory of a cloud, and how many pages its listings took.
+func pageCounting(c *fakeCloud, getCalls int) (*Inventory[int, object], *int) {
 	pages := 0
-	inv := New(Source[int, object]{
+	return New(Source[int, object]{
 		Kind: "thing", ID: func(o object) int { return o.id }, GetCalls: getCalls, Get: c.get,
 		List: func(ctx context.Context) ([]object, int, error) {
 			all, took, err := c.list(ctx)
@@ -54,7 +49,17 @@ func joinAll(t *testing.T, n, pageSize, getCalls int, every time.Duration, seede
 			return all, took, err
 		},
 		Indexes: map[string]func(object) []string{"name": func(o object) []string { return []string{o.name} }},
-	})
+	}), &pages
+}
+
+func joinAll(t *testing.T, n, pageSize, getCalls int, every time.Duration, seeded, byName bool) {
+	c := newCloud(0)
+	c.pageSize = pageSize
+	if seeded {
+		c = newCloud(n)
+		c.pageSize = pageSize
+	}
+	inv, pages := pageCounting(c, getCalls)
 	_, err := inv.All(t.Context(), Query{})
 	assert.NoError(t, err)
 	began := time.Now()
@@ -87,7 +92,7 @@ func joinAll(t *testing.T, n, pageSize, getCalls int, every time.Duration, seede
 	}
 	group.Wait()
 	most := n/pageSize + 1
-	calls := pages + c.gets*getCalls
+	calls := *pages + c.gets*getCalls
 	span := time.Since(began)
 	start := 3 * most
 	assert.LessOrEqual(t, calls, start+int(span/gatherPerCall)+most, "no more than a call in %s", gatherPerCall)

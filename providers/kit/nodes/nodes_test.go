@@ -475,6 +475,15 @@ func TestMetadata(t *testing.T) {
 	require.NotErrorIs(t, err, cloudapi.ErrNotFound)
 }
 
+// lacksAddress is a machine without an address, whose metadata may be usable all the same.
+func lacksAddress(usable bool, refresh func(context.Context) error) *Incomplete {
+	i := &Incomplete{Reason: "it has no address", Refresh: refresh}
+	if usable {
+		i.Metadata = &cloudprovider.InstanceMetadata{}
+	}
+	return i
+}
+
 // TestIncomplete: a machine may have been listed while it was created, so it is read again, once, before that is an error.
 func TestIncomplete(t *testing.T) {
 	t.Parallel()
@@ -502,18 +511,14 @@ func TestIncomplete(t *testing.T) {
 			var f *fixture
 			f = newFixture(func(d *description, _ *source) {
 				d.Metadata = func(_ context.Context, _ *v1.Node, m machine, _ inventory.Query) (*cloudprovider.InstanceMetadata, error) {
-					if m.address == "" && (c.completedBy != "refresh" || refreshed == 0) {
-						i := &Incomplete{Reason: "it has no address", Refresh: func(context.Context) error {
-							refreshed++
-							f.complete(c.completedBy)
-							return c.refreshErr
-						}}
-						if c.usable {
-							i.Metadata = &cloudprovider.InstanceMetadata{}
-						}
-						return nil, i
+					if m.address != "" || (c.completedBy == "refresh" && refreshed > 0) {
+						return &cloudprovider.InstanceMetadata{NodeAddresses: []v1.NodeAddress{{Address: "10.0.0.1"}}}, nil
 					}
-					return &cloudprovider.InstanceMetadata{NodeAddresses: []v1.NodeAddress{{Address: "10.0.0.1"}}}, nil
+					return nil, lacksAddress(c.usable, func(context.Context) error {
+						refreshed++
+						f.complete(c.completedBy)
+						return c.refreshErr
+					})
 				}
 			}, machine{id: 1, name: "web"})
 			require.NoError(t, f.CheckAPI(t.Context()))

@@ -192,155 +192,174 @@ func served(s *v1.Service) {
 	s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "192.0.2.7"}}
 }
 
+// outcome is what matters of a decision.
+type outcome struct {
+	verdict   Verdict
+	deletable bool
+	who       string
+}
+
+var (
+	owned   = outcome{Owned, true, ""}
+	adopted = outcome{Adopted, false, ""}
+	// nodePort are nodes of this cluster with the node port of the Service alone.
+	nodePort = &Targets{All: 2, Ours: 2, Ports: []int32{30080}}
+)
+
+func refused(who string) outcome { return outcome{Refused, false, who} }
+
+// recorded gives a Service a note of the load balancer's address.
+func recorded(s *v1.Service) { s.Annotations["address"] = "192.0.2.7" }
+
+// To whom a load balancer belongs that is refused, where that is not known.
+const (
+	ownerAlike = "another cluster of the same name, as far as can be told: it has this Service's name, but no mark of this cluster, " +
+		"not the address in the Service's status, and no node of this cluster among its targets"
+	ownerUnknown = "nobody that can be told: it carries no mark of this cluster, and neither its name nor its targets are this Service's"
+	ownerOther   = "another Service, as its name or its marks tell, which is gone or of another cluster"
+)
+
+// decisionCase is what is known of a load balancer and its Services, and what follows from it.
+type decisionCase struct {
+	mine    func(*v1.Service)
+	others  []*v1.Service
+	object  Object
+	targets *Targets
+	adopt   registry.Adoption
+	silent  bool // nothing is marked
+	shares  bool // the other Services may have it, too
+	mark    string
+	want    outcome
+}
+
+var decisions = map[string]decisionCase{
+	"its mark": {object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:mine"}}, want: owned},
+	"its mark, which an older Service's annotation names": {
+		object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:mine"}}, others: []*v1.Service{service("older", 0, served)}, want: owned,
+	},
+	"the mark of a younger Service": {
+		object: Object{
+			Marks: []string{"anyccm:u1", "anyccm-svc:other"},
+		}, others: []*v1.Service{service("other", 9, nil)}, mine: served, want: refused("Service ns/other"),
+	},
+	"the mark of a Service that is no load balancer now and keeps its own": {
+		object: Object{Marks: []string{"anyccm-svc:other"}}, mark: "-", targets: nodePort,
+		others: []*v1.Service{service("other", 9, func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeClusterIP })}, want: refused("Service ns/other"),
+	},
+	"another cluster's": {
+		object: Object{Marks: []string{"anyccm:u2"}, Name: "a-mine"}, mine: served, adopt: registry.AdoptAny,
+		want: refused("another cluster, whose namespace kube-system has the UID u2"),
+	},
+	"a Service of another cluster": {
+		object: Object{Marks: []string{"anyccm-svc:far"}}, targets: nodePort, adopt: registry.AdoptAny,
+		want: refused("a Service with the UID far, which is not of this cluster"),
+	},
+	"its default name": {object: Object{Name: "a-mine"}, adopt: registry.AdoptNone, want: owned},
+	"its default name, and another's mark": {
+		object: Object{Name: "a-mine", Marks: []string{"anyccm-svc:other"}}, others: []*v1.Service{service("other", 9, nil)},
+		want: refused("Service ns/other"),
+	},
+	"another's default name": {
+		object: Object{Name: "a-other"}, others: []*v1.Service{service("other", 9, nil)}, targets: nodePort,
+		adopt: registry.AdoptAny, want: refused("Service ns/other"),
+	},
+	"a likely name alone":                      {object: Object{Name: "l-mine"}, targets: &Targets{All: 2, Ports: []int32{30080}}, want: refused(ownerAlike)},
+	"a likely name, targets unknown":           {object: Object{Name: "l-mine"}, want: refused(ownerAlike)},
+	"a likely name, no targets":                {object: Object{Name: "l-mine"}, targets: &Targets{}, want: refused(ownerAlike)},
+	"a likely name, no targets, recorded":      {object: Object{Name: "l-mine"}, targets: &Targets{}, mine: recorded, want: owned},
+	"a likely name, others' targets, recorded": {object: Object{Name: "l-mine"}, targets: &Targets{All: 1}, mine: recorded, want: refused(ownerAlike)},
+	"a likely name, one of our nodes":          {object: Object{Name: "l-mine"}, targets: &Targets{All: 2, Ours: 1}, adopt: registry.AdoptNone, want: owned},
+	"a likely name, in its status":             {object: Object{Name: "l-mine"}, mine: served, adopt: registry.AdoptNone, want: owned},
+	"a likely name, of this cluster":           {object: Object{Name: "l-mine", Marks: []string{"anyccm:u1", "anyccm-svc:gone"}}, want: owned},
+	"a likely name, another cluster's": {
+		object: Object{Name: "l-mine", Marks: []string{"anyccm:u2"}}, mine: served,
+		want: refused("another cluster, whose namespace kube-system has the UID u2"),
+	},
+	"a likely name, any adopted": {object: Object{Name: "l-mine"}, targets: &Targets{All: 1}, adopt: registry.AdoptAny, want: adopted},
+	"another's likely name": {
+		object: Object{Name: "l-other"}, others: []*v1.Service{service("other", 9, nil)}, targets: nodePort, mine: served,
+		adopt: registry.AdoptAny, want: refused("Service ns/other"),
+	},
+	"unmarked, in its status":                {mine: served, want: outcome{Owned, false, ""}},
+	"unmarked, in its status, none adopted":  {mine: served, adopt: registry.AdoptNone, want: refused(ownerUnknown)},
+	"of this cluster, in its status":         {mine: served, object: Object{Marks: []string{"anyccm:u1"}}, adopt: registry.AdoptNone, want: owned},
+	"where nothing is marked, in its status": {mine: served, silent: true, want: owned},
+	"in its status, recorded elsewhere": {
+		mine: func(s *v1.Service) { served(s); s.Annotations["id"] = "8" }, want: refused(ownerUnknown),
+	},
+	"in a younger Service's status": {
+		others: []*v1.Service{service("other", 9, served)}, adopt: registry.AdoptAny, want: refused("Service ns/other"),
+	},
+	"in both statuses": {
+		mine: served, others: []*v1.Service{service("other", 9, served)}, want: outcome{Owned, false, ""},
+	},
+	"a user's":                                {targets: &Targets{All: 1, Ours: 0, Ports: []int32{80}}, want: refused(ownerUnknown)},
+	"a user's, any adopted":                   {adopt: registry.AdoptAny, want: adopted},
+	"a user's, any adopted, nothing marked":   {adopt: registry.AdoptAny, silent: true, want: refused(ownerUnknown)},
+	"a user's, any adopted, asked for before": {adopt: registry.AdoptAny, others: []*v1.Service{service("older", 0, nil)}, want: refused("Service ns/older")},
+	"a user's, any adopted, asked for in the same second": {
+		adopt: registry.AdoptAny, others: []*v1.Service{service("later", 5, nil)}, mine: func(s *v1.Service) { s.UID = "z" },
+		want: refused("Service ns/later"),
+	},
+	"a user's, any adopted, shared with an older one": {
+		adopt: registry.AdoptAny, others: []*v1.Service{service("older", 0, served)}, shares: true, want: adopted,
+	},
+	"its node port on our nodes":               {targets: nodePort, want: adopted},
+	"its node port on our nodes, none adopted": {targets: nodePort, adopt: registry.AdoptNone, want: refused(ownerUnknown)},
+	"its node port, partly on other machines":  {targets: &Targets{All: 2, Ours: 1, Ports: []int32{30080}}, want: refused(ownerUnknown)},
+	"its node port and another Service's": {
+		targets: &Targets{All: 1, Ours: 1, Ports: []int32{30080, 30081}}, want: refused(ownerUnknown),
+		others: []*v1.Service{service("other", 0, func(s *v1.Service) { s.Annotations, s.Spec.Ports[0].NodePort = nil, 30081 })},
+	},
+	"no targets": {targets: &Targets{}, want: refused(ownerUnknown)},
+	"a gone Service's": {
+		object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone"}}, targets: &Targets{},
+		want: refused("a Service of this cluster that is gone"),
+	},
+	"a gone Service's, any adopted": {
+		object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone"}}, adopt: registry.AdoptAny, want: adopted,
+	},
+	"a gone Service's, any adopted, without the mark of the UID": {object: Object{Marks: []string{"anyccm:u1"}}, adopt: registry.AdoptAny, want: adopted},
+	"a gone Service's, which it was allowed to have and shows": {
+		object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone", NameMark("ns", "other")}}, mine: served, want: outcome{Owned, false, ""},
+	},
+	"a gone Service's of the same name, which it shows": {
+		object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone", NameMark("ns", "mine")}}, mine: served, want: owned,
+	},
+	"a gone Service's, by its freed node port": {
+		object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone"}}, targets: nodePort, want: refused("a Service of this cluster that is gone"),
+	},
+	"a gone Service's, by its freed node port, without the mark of the UID": {
+		object: Object{Marks: []string{"anyccm:u1"}}, targets: nodePort, want: refused("a Service of this cluster that is gone"),
+	},
+	"a gone Service's of the same name": {object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone", NameMark("ns", "mine")}}, adopt: registry.AdoptNone, want: owned},
+	"a gone Service's of the same name, which another Service has now": {
+		object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone", NameMark("ns", "mine")}},
+		others: []*v1.Service{service("other", 9, served)}, want: refused("Service ns/other"),
+	},
+	"a gone Service's of another name": {
+		object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone", NameMark("ns", "other")}}, targets: nodePort, want: refused("a Service of this cluster that is gone"),
+	},
+	"a gone Service's of the same name in another cluster": {
+		object: Object{Marks: []string{"anyccm:u2", "anyccm-svc:gone", NameMark("ns", "mine")}}, targets: nodePort, adopt: registry.AdoptAny,
+		want: refused("another cluster, whose namespace kube-system has the UID u2"),
+	},
+	"of the same name, by whom nobody can tell": {
+		object: Object{Marks: []string{NameMark("ns", "mine")}}, targets: nodePort, want: refused(ownerOther),
+	},
+	"a gone Service's by its name, on its freed node port": {object: Object{Name: "a-gone"}, targets: nodePort, want: refused(ownerOther)},
+	"its node port and one that nobody has":                {targets: &Targets{All: 1, Ours: 1, Ports: []int32{30080, 30081}}, want: refused(ownerUnknown)},
+	"two of its node ports": {
+		targets: &Targets{All: 1, Ours: 1, Ports: []int32{30080, 30081}}, want: adopted,
+		mine: func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Port: 443, NodePort: 30081}) },
+	},
+	"no port": {targets: &Targets{All: 1, Ours: 1}, mine: func(s *v1.Service) { s.Spec.Ports[0].NodePort = 0 }, want: refused(ownerUnknown)},
+}
+
 // TestDecide: the Service "mine" asks for the object 7; what it may do with it.
 func TestDecide(t *testing.T) {
 	t.Parallel()
-	nodePort := &Targets{All: 2, Ours: 2, Ports: []int32{30080}}
-	type outcome struct {
-		verdict   Verdict
-		deletable bool
-		who       string
-	}
-	owned, adopted := outcome{Owned, true, ""}, outcome{Adopted, false, ""}
-	refused := func(who string) outcome { return outcome{Refused, false, who} }
-	const alike = "another cluster of the same name, as far as can be told: it has this Service's name, but no mark of this cluster, " +
-		"not the address in the Service's status, and no node of this cluster among its targets"
-	recorded := func(s *v1.Service) { s.Annotations["address"] = "192.0.2.7" }
-	const nobody = "nobody that can be told: it carries no mark of this cluster, and neither its name nor its targets are this Service's"
-	const others = "another Service, as its name or its marks tell, which is gone or of another cluster"
-	for name, c := range map[string]struct {
-		mine    func(*v1.Service)
-		others  []*v1.Service
-		object  Object
-		targets *Targets
-		adopt   registry.Adoption
-		silent  bool // nothing is marked
-		shares  bool // the other Services may have it, too
-		mark    string
-		want    outcome
-	}{
-		"its mark": {object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:mine"}}, want: owned},
-		"its mark, which an older Service's annotation names": {
-			object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:mine"}}, others: []*v1.Service{service("older", 0, served)}, want: owned,
-		},
-		"the mark of a younger Service": {
-			object: Object{
-				Marks: []string{"anyccm:u1", "anyccm-svc:other"},
-			}, others: []*v1.Service{service("other", 9, nil)}, mine: served, want: refused("Service ns/other"),
-		},
-		"the mark of a Service that is no load balancer now and keeps its own": {
-			object: Object{Marks: []string{"anyccm-svc:other"}}, mark: "-", targets: nodePort,
-			others: []*v1.Service{service("other", 9, func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeClusterIP })}, want: refused("Service ns/other"),
-		},
-		"another cluster's": {
-			object: Object{Marks: []string{"anyccm:u2"}, Name: "a-mine"}, mine: served, adopt: registry.AdoptAny,
-			want: refused("another cluster, whose namespace kube-system has the UID u2"),
-		},
-		"a Service of another cluster": {
-			object: Object{Marks: []string{"anyccm-svc:far"}}, targets: nodePort, adopt: registry.AdoptAny,
-			want: refused("a Service with the UID far, which is not of this cluster"),
-		},
-		"its default name": {object: Object{Name: "a-mine"}, adopt: registry.AdoptNone, want: owned},
-		"its default name, and another's mark": {
-			object: Object{Name: "a-mine", Marks: []string{"anyccm-svc:other"}}, others: []*v1.Service{service("other", 9, nil)},
-			want: refused("Service ns/other"),
-		},
-		"another's default name": {
-			object: Object{Name: "a-other"}, others: []*v1.Service{service("other", 9, nil)}, targets: nodePort,
-			adopt: registry.AdoptAny, want: refused("Service ns/other"),
-		},
-		"a likely name alone":                      {object: Object{Name: "l-mine"}, targets: &Targets{All: 2, Ports: []int32{30080}}, want: refused(alike)},
-		"a likely name, targets unknown":           {object: Object{Name: "l-mine"}, want: refused(alike)},
-		"a likely name, no targets":                {object: Object{Name: "l-mine"}, targets: &Targets{}, want: refused(alike)},
-		"a likely name, no targets, recorded":      {object: Object{Name: "l-mine"}, targets: &Targets{}, mine: recorded, want: owned},
-		"a likely name, others' targets, recorded": {object: Object{Name: "l-mine"}, targets: &Targets{All: 1}, mine: recorded, want: refused(alike)},
-		"a likely name, one of our nodes":          {object: Object{Name: "l-mine"}, targets: &Targets{All: 2, Ours: 1}, adopt: registry.AdoptNone, want: owned},
-		"a likely name, in its status":             {object: Object{Name: "l-mine"}, mine: served, adopt: registry.AdoptNone, want: owned},
-		"a likely name, of this cluster":           {object: Object{Name: "l-mine", Marks: []string{"anyccm:u1", "anyccm-svc:gone"}}, want: owned},
-		"a likely name, another cluster's": {
-			object: Object{Name: "l-mine", Marks: []string{"anyccm:u2"}}, mine: served,
-			want: refused("another cluster, whose namespace kube-system has the UID u2"),
-		},
-		"a likely name, any adopted": {object: Object{Name: "l-mine"}, targets: &Targets{All: 1}, adopt: registry.AdoptAny, want: adopted},
-		"another's likely name": {
-			object: Object{Name: "l-other"}, others: []*v1.Service{service("other", 9, nil)}, targets: nodePort, mine: served,
-			adopt: registry.AdoptAny, want: refused("Service ns/other"),
-		},
-		"unmarked, in its status":                {mine: served, want: outcome{Owned, false, ""}},
-		"unmarked, in its status, none adopted":  {mine: served, adopt: registry.AdoptNone, want: refused(nobody)},
-		"of this cluster, in its status":         {mine: served, object: Object{Marks: []string{"anyccm:u1"}}, adopt: registry.AdoptNone, want: owned},
-		"where nothing is marked, in its status": {mine: served, silent: true, want: owned},
-		"in its status, recorded elsewhere": {
-			mine: func(s *v1.Service) { served(s); s.Annotations["id"] = "8" }, want: refused(nobody),
-		},
-		"in a younger Service's status": {
-			others: []*v1.Service{service("other", 9, served)}, adopt: registry.AdoptAny, want: refused("Service ns/other"),
-		},
-		"in both statuses": {
-			mine: served, others: []*v1.Service{service("other", 9, served)}, want: outcome{Owned, false, ""},
-		},
-		"a user's":                                {targets: &Targets{All: 1, Ours: 0, Ports: []int32{80}}, want: refused(nobody)},
-		"a user's, any adopted":                   {adopt: registry.AdoptAny, want: adopted},
-		"a user's, any adopted, nothing marked":   {adopt: registry.AdoptAny, silent: true, want: refused(nobody)},
-		"a user's, any adopted, asked for before": {adopt: registry.AdoptAny, others: []*v1.Service{service("older", 0, nil)}, want: refused("Service ns/older")},
-		"a user's, any adopted, asked for in the same second": {
-			adopt: registry.AdoptAny, others: []*v1.Service{service("later", 5, nil)}, mine: func(s *v1.Service) { s.UID = "z" },
-			want: refused("Service ns/later"),
-		},
-		"a user's, any adopted, shared with an older one": {
-			adopt: registry.AdoptAny, others: []*v1.Service{service("older", 0, served)}, shares: true, want: adopted,
-		},
-		"its node port on our nodes":               {targets: nodePort, want: adopted},
-		"its node port on our nodes, none adopted": {targets: nodePort, adopt: registry.AdoptNone, want: refused(nobody)},
-		"its node port, partly on other machines":  {targets: &Targets{All: 2, Ours: 1, Ports: []int32{30080}}, want: refused(nobody)},
-		"its node port and another Service's": {
-			targets: &Targets{All: 1, Ours: 1, Ports: []int32{30080, 30081}}, want: refused(nobody),
-			others: []*v1.Service{service("other", 0, func(s *v1.Service) { s.Annotations, s.Spec.Ports[0].NodePort = nil, 30081 })},
-		},
-		"no targets": {targets: &Targets{}, want: refused(nobody)},
-		"a gone Service's": {
-			object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone"}}, targets: &Targets{},
-			want: refused("a Service of this cluster that is gone"),
-		},
-		"a gone Service's, any adopted": {
-			object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone"}}, adopt: registry.AdoptAny, want: adopted,
-		},
-		"a gone Service's, any adopted, without the mark of the UID": {object: Object{Marks: []string{"anyccm:u1"}}, adopt: registry.AdoptAny, want: adopted},
-		"a gone Service's, which it was allowed to have and shows": {
-			object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone", NameMark("ns", "other")}}, mine: served, want: outcome{Owned, false, ""},
-		},
-		"a gone Service's of the same name, which it shows": {
-			object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone", NameMark("ns", "mine")}}, mine: served, want: owned,
-		},
-		"a gone Service's, by its freed node port": {
-			object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone"}}, targets: nodePort, want: refused("a Service of this cluster that is gone"),
-		},
-		"a gone Service's, by its freed node port, without the mark of the UID": {
-			object: Object{Marks: []string{"anyccm:u1"}}, targets: nodePort, want: refused("a Service of this cluster that is gone"),
-		},
-		"a gone Service's of the same name": {object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone", NameMark("ns", "mine")}}, adopt: registry.AdoptNone, want: owned},
-		"a gone Service's of the same name, which another Service has now": {
-			object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone", NameMark("ns", "mine")}},
-			others: []*v1.Service{service("other", 9, served)}, want: refused("Service ns/other"),
-		},
-		"a gone Service's of another name": {
-			object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone", NameMark("ns", "other")}}, targets: nodePort, want: refused("a Service of this cluster that is gone"),
-		},
-		"a gone Service's of the same name in another cluster": {
-			object: Object{Marks: []string{"anyccm:u2", "anyccm-svc:gone", NameMark("ns", "mine")}}, targets: nodePort, adopt: registry.AdoptAny,
-			want: refused("another cluster, whose namespace kube-system has the UID u2"),
-		},
-		"of the same name, by whom nobody can tell": {
-			object: Object{Marks: []string{NameMark("ns", "mine")}}, targets: nodePort, want: refused(others),
-		},
-		"a gone Service's by its name, on its freed node port": {object: Object{Name: "a-gone"}, targets: nodePort, want: refused(others)},
-		"its node port and one that nobody has":                {targets: &Targets{All: 1, Ours: 1, Ports: []int32{30080, 30081}}, want: refused(nobody)},
-		"two of its node ports": {
-			targets: &Targets{All: 1, Ours: 1, Ports: []int32{30080, 30081}}, want: adopted,
-			mine: func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Port: 443, NodePort: 30081}) },
-		},
-		"no port": {targets: &Targets{All: 1, Ours: 1}, mine: func(s *v1.Service) { s.Spec.Ports[0].NodePort = 0 }, want: refused(nobody)},
-	} {
+	for name, c := range decisions {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c.object.Title, c.object.ID, c.object.Addresses = "load balancer 7", "7", []string{"192.0.2.7", ""}

@@ -165,52 +165,55 @@ func drain(events *record.FakeRecorder) []string {
 	return list
 }
 
+// ensureCases are what Ensure does with a shelf, call by call, and what is stored afterwards.
+var ensureCases = map[string]struct {
+	shelf     shelf
+	lookAgain bool
+	calls     []string
+	stored    []string
+	err       string
+}{
+	"nothing is there": {
+		shelf: shelf{want: []string{"a", "b"}}, stored: []string{"a", "b"},
+		calls: []string{"observe ensure", "create load balancer", "create a", "create b", "complete"},
+	},
+	"all is as it should be": {
+		shelf: shelf{stored: []string{"a"}, want: []string{"a"}}, stored: []string{"a"},
+		calls: []string{"observe ensure", "complete"},
+	},
+	"a change fails": {
+		shelf: shelf{stored: []string{"b"}, want: []string{"a", "c"}, fail: "c"}, stored: []string{"b", "a"}, err: "refused",
+		calls: []string{"observe ensure", "create a", "create c"},
+	},
+	"it is looked at again": {
+		shelf: shelf{stored: []string{}, want: []string{"a"}}, lookAgain: true, stored: []string{"a"},
+		calls: []string{"observe ensure", "create a", "observe ensure", "complete"},
+	},
+	"nothing was done, so nothing is looked at again": {
+		shelf: shelf{stored: []string{"a"}, want: []string{"a"}}, lookAgain: true, stored: []string{"a"},
+		calls: []string{"observe ensure", "complete"},
+	},
+	"somebody changed it meanwhile": {
+		shelf: shelf{stored: []string{}, want: []string{"a"}, meddle: func(s *shelf) {
+			if len(s.calls) == 2 {
+				s.stored = []string{"x"}
+			}
+		}},
+		lookAgain: true, stored: []string{"a"},
+		calls: []string{"observe ensure", "create a", "observe ensure", "create a", "delete x", "observe ensure", "complete"},
+	},
+	"somebody else's": {
+		shelf: shelf{stored: []string{"x"}, want: []string{"a"}, foreign: true}, stored: []string{"x"}, err: errForeign.Error(),
+		calls: []string{"observe ensure"},
+	},
+	"no answer is not absence": {
+		shelf: shelf{want: []string{"a"}, fail: "observe"}, err: "no answer",
+	},
+}
+
 func TestEnsure(t *testing.T) {
 	t.Parallel()
-	for name, tc := range map[string]struct {
-		shelf     shelf
-		lookAgain bool
-		calls     []string
-		stored    []string
-		err       string
-	}{
-		"nothing is there": {
-			shelf: shelf{want: []string{"a", "b"}}, stored: []string{"a", "b"},
-			calls: []string{"observe ensure", "create load balancer", "create a", "create b", "complete"},
-		},
-		"all is as it should be": {
-			shelf: shelf{stored: []string{"a"}, want: []string{"a"}}, stored: []string{"a"},
-			calls: []string{"observe ensure", "complete"},
-		},
-		"a change fails": {
-			shelf: shelf{stored: []string{"b"}, want: []string{"a", "c"}, fail: "c"}, stored: []string{"b", "a"}, err: "refused",
-			calls: []string{"observe ensure", "create a", "create c"},
-		},
-		"it is looked at again": {
-			shelf: shelf{stored: []string{}, want: []string{"a"}}, lookAgain: true, stored: []string{"a"},
-			calls: []string{"observe ensure", "create a", "observe ensure", "complete"},
-		},
-		"nothing was done, so nothing is looked at again": {
-			shelf: shelf{stored: []string{"a"}, want: []string{"a"}}, lookAgain: true, stored: []string{"a"},
-			calls: []string{"observe ensure", "complete"},
-		},
-		"somebody changed it meanwhile": {
-			shelf: shelf{stored: []string{}, want: []string{"a"}, meddle: func(s *shelf) {
-				if len(s.calls) == 2 {
-					s.stored = []string{"x"}
-				}
-			}},
-			lookAgain: true, stored: []string{"a"},
-			calls: []string{"observe ensure", "create a", "observe ensure", "create a", "delete x", "observe ensure", "complete"},
-		},
-		"somebody else's": {
-			shelf: shelf{stored: []string{"x"}, want: []string{"a"}, foreign: true}, stored: []string{"x"}, err: errForeign.Error(),
-			calls: []string{"observe ensure"},
-		},
-		"no answer is not absence": {
-			shelf: shelf{want: []string{"a"}, fail: "observe"}, err: "no answer",
-		},
-	} {
+	for name, tc := range ensureCases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := tc.shelf

@@ -278,7 +278,8 @@ func (s *Sim) createLinode(r *http.Request, _ []string) (any, error) {
 // address is one address of a Linode interface.
 func (l *Linode) vpcInterface() map[string]any {
 	return map[string]any{
-		"id": l.interfaceID, "purpose": "vpc", "primary": false, "active": true, "vpc_id": l.vpcID, "subnet_id": l.subnetID, "ipam_address": nil, "label": nil,
+		"id": l.interfaceID, "purpose": "vpc", "primary": false, "active": true,
+		"vpc_id": l.vpcID, "subnet_id": l.subnetID, "ipam_address": nil, "label": nil,
 		"ipv4": map[string]any{"vpc": l.vpcIPv4, "nat_1_1": nil}, "ip_ranges": append([]string{}, l.ranges...),
 		"ipv6": map[string]any{
 			"slaac": []any{map[string]any{"range": l.vpcNetwork(), "address": l.vpcIPv6}}, "ranges": []any{}, "is_public": l.vpcIPv6Public,

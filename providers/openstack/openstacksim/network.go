@@ -361,7 +361,8 @@ func portFilter(object map[string]any, name, value string) (bool, error) {
 // checkRevision honours If-Match: revision_number=N.
 func checkRevision(r *http.Request, revision int) error {
 	if text := r.Header.Get("If-Match"); text != "" && text != fmt.Sprintf("revision_number=%d", revision) {
-		return failure(http.StatusPreconditionFailed, "RevisionNumberConstraintFailed", "Constrained to %s, but current revision is %d", strings.TrimPrefix(text, "revision_number="), revision)
+		return failure(http.StatusPreconditionFailed, "RevisionNumberConstraintFailed",
+			"Constrained to %s, but current revision is %d", strings.TrimPrefix(text, "revision_number="), revision)
 	}
 	return nil
 }

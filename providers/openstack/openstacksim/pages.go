@@ -14,7 +14,8 @@ var _ simkit.Pager = (*Sim)(nil)
 // paged are the last segments of the paths of listings.
 func paged() []string {
 	return []string{
-		"detail", "ports", "networks", "subnets", "routers", "floatingips", "security-groups", "loadbalancers", "listeners", "pools", "healthmonitors", "members",
+		"detail", "ports", "networks", "subnets", "routers", "floatingips", "security-groups",
+		"loadbalancers", "listeners", "pools", "healthmonitors", "members",
 	}
 }
 
