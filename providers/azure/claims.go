@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
@@ -46,6 +49,29 @@ func (r *reconciler) securityChange(q services.Request, o *observed, d *spec) (c
 	}, true, nil
 }
 
+// nodeAddresses are the addresses that nodes had since the start: rules for node ports name them.
+type nodeAddresses struct {
+	mu   sync.Mutex
+	seen map[string]bool
+}
+
+// with adds those of nodes, and returns all.
+func (n *nodeAddresses) with(lists ...[]*v1.Node) []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.seen == nil {
+		n.seen = map[string]bool{}
+	}
+	for _, node := range slices.Concat(lists...) {
+		for _, six := range []bool{false, true} {
+			if ip := internalIP(node, six); ip != "" {
+				n.seen[ip] = true
+			}
+		}
+	}
+	return sortedKeys(n.seen)
+}
+
 // portsOfOthers are the ports of a frontend that rules of others than a Service serve, each with its protocol.
 func portsOfOthers(lb, f doc, base string) (ports []string) {
 	for _, rule := range docs(lb, "properties", "loadBalancingRules") {
@@ -59,7 +85,12 @@ func portsOfOthers(lb, f doc, base string) (ports []string) {
 // claimOf is what a Service wants of the security group.
 func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 	base := baseName(q.Service)
-	k := claim{shared: map[string][]string{}}
+	k := claim{shared: map[string][]string{}, nodes: r.nodeIPs.with(r.instances.known(), q.Nodes)}
+	for _, p := range q.Service.Spec.Ports {
+		if protocol := strings.ToLower(securityProtocol(p.Protocol)); p.NodePort > 0 {
+			k.nodePorts = append(k.nodePorts, protocol+" "+strconv.Itoa(int(p.NodePort)))
+		}
+	}
 	add := func(ip string) {
 		if ip != "" && !slices.Contains(k.own, ip) {
 			k.own = append(k.own, ip)

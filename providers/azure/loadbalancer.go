@@ -45,6 +45,10 @@ type observed struct {
 	addresses []doc
 	group     doc
 	mark      string
+	// machines are those of members by network interface.
+	machines map[string]machineID
+	// inherited are frontends whose Services are gone, and that this one, which goes, is the last to use.
+	inherited []string
 }
 
 // reconciler implements services.Reconciler.
@@ -56,6 +60,7 @@ type reconciler struct {
 	instances *instances
 	adopt     registry.Adoption
 	cluster   ownership.Cluster
+	nodeIPs   nodeAddresses
 }
 
 var _ services.Reconciler[*observed, *spec] = (*reconciler)(nil)
@@ -107,7 +112,15 @@ func (r *reconciler) Observe(ctx context.Context, q services.Request) (*observed
 		}
 	}
 	slices.SortFunc(o.lbs, func(a, b doc) int { return strings.Compare(docID(a), docID(b)) })
+	if needsMembers := q.Purpose != services.Lookup && q.Purpose != services.Delete; needsMembers && r.config.PoolType == poolNIC {
+		if o.machines, err = r.members.machinesOf(ctx, o.lbs...); err != nil {
+			return nil, err
+		}
+	}
 	if q.Purpose == services.UpdateNodes {
+		if s, _, err := parseSettings(q.Service); err == nil && s.NoFloating && !s.NoSecurity {
+			return o, r.observeGroup(ctx, q, o)
+		}
 		return o, nil
 	}
 	groups := []string{r.addressGroup(q.Service)}
@@ -175,7 +188,38 @@ func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, o *obse
 	if len(kept.lbs) < len(o.lbs) { // another cluster of the same name: nothing by that name is ours
 		kept.addresses, kept.group = nil, nil
 	}
+	if q.Purpose == services.Delete {
+		if kept.inherited, err = r.inherited(ctx, q, kept.lbs); err != nil {
+			return nil, nil, err
+		}
+	}
 	return &kept, nil, nil
+}
+
+// inherited are the frontends that a Service, which goes, shares with no living one although another one made them.
+func (r *reconciler) inherited(ctx context.Context, q services.Request, lbs []doc) (names []string, err error) {
+	base := baseName(q.Service)
+	for _, lb := range lbs {
+		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
+			if name := str(f, "name"); madeName(name) && !ownedBy(base, name) && serves(lb, f, base) {
+				names = append(names, name)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	living, err := r.cluster.Living(ctx)
+	return slices.DeleteFunc(names, func(name string) bool {
+		return slices.ContainsFunc(living, func(s *v1.Service) bool { return s.DeletionTimestamp == nil && ownedBy(baseName(s), name) })
+	}), err
+}
+
+// serves reports whether a Service has rules on a frontend.
+func serves(lb, f doc, base string) bool {
+	return slices.ContainsFunc(docs(lb, "properties", "loadBalancingRules"), func(rule doc) bool {
+		return ownedBy(base, str(rule, "name")) && sameID(str(rule, "properties", "frontendIPConfiguration", "id"), str(f, "id"))
+	})
 }
 
 // named finds a load balancer.
@@ -190,11 +234,9 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o *observed
 	c := r.config
 	d := &spec{
 		Base: baseName(q.Service), Cluster: q.Cluster, Internal: s.Internal,
-		LB: c.loadBalancerNameOf(q.Cluster, s.Internal), Location: c.Location,
-		NoSecurity: s.NoSecurity, DenyAll: s.DenyAll, ServiceTags: s.ServiceTags, Additional: s.Additional, NodePorts: s.NoFloating, Tags: c.tags,
+		LB: c.loadBalancerNameOf(q.Cluster, s.Internal), Location: c.Location, Tags: c.tags,
 	}
-	d.Ranges, d.BadRanges = s.ranges(q.Service)
-	d.accessPorts(q.Service, s)
+	d.accessTo(q.Service, s)
 	lb := o.named(d.LB)
 	list, dual := families(q.Service)
 	for _, six := range list {
@@ -225,14 +267,21 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o *observed
 	return d, nil, nil
 }
 
-func (d *spec) accessPorts(service *v1.Service, s settings) {
+// securityProtocol is a protocol as security groups name it; they do not know SCTP.
+func securityProtocol(p v1.Protocol) string {
+	return map[v1.Protocol]string{v1.ProtocolTCP: "Tcp", v1.ProtocolUDP: "Udp", v1.ProtocolSCTP: "*"}[p]
+}
+
+// accessTo says who may connect to which ports of a Service.
+func (d *spec) accessTo(service *v1.Service, s settings) {
+	d.NoSecurity, d.DenyAll, d.ServiceTags, d.Additional, d.NodePorts = s.NoSecurity, s.DenyAll, s.ServiceTags, s.Additional, s.NoFloating
+	d.Ranges, d.BadRanges = s.ranges(service)
 	for _, p := range service.Spec.Ports {
-		protocol := map[v1.Protocol]string{v1.ProtocolTCP: "Tcp", v1.ProtocolUDP: "Udp", v1.ProtocolSCTP: "*"}[p.Protocol]
 		port := p.Port
 		if s.NoFloating {
 			port = p.NodePort
 		}
-		d.AccessPorts = append(d.AccessPorts, accessPort{protocol, port})
+		d.AccessPorts = append(d.AccessPorts, accessPort{securityProtocol(p.Protocol), port})
 	}
 }
 
@@ -303,11 +352,10 @@ func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]servic
 	}
 	for _, lb := range o.lbs {
 		if !strings.EqualFold(str(lb, "name"), d.LB) && hasPart(lb, d.Base) {
-			list = append(list, r.removal(q, lb))
+			list = append(list, r.removal(q, lb, o.inherited))
 		}
 	}
-	// There is no context here; the client ends a call that takes too long.
-	if c, ok := r.memberChange(context.Background(), q, o, d.LB, d.Fronts); ok {
+	if c, ok := r.memberChange(q, o, d.LB, d.Fronts); ok {
 		list = append(list, c)
 	}
 	if c, ok, err := r.securityChange(q, o, d); err != nil || ok {
@@ -353,7 +401,7 @@ func (r *reconciler) loadBalancerChange(q services.Request, o *observed, d *spec
 // partEdit is the edit of a load balancer for one Service, with the members of pools by address.
 func (r *reconciler) partEdit(q services.Request, d *spec) edit {
 	return func(lb doc) error {
-		changed, err := applyService(lb, d.Base, d, r.config, q.Service)
+		changed, err := applyService(lb, d.Base, d, r.config)
 		if err != nil {
 			return err
 		}
@@ -428,12 +476,11 @@ func (r *reconciler) loadBalancerDocument(d *spec, mark string) document {
 
 // look puts a newer document of a load balancer into what is observed; nil where it is gone.
 func (r *reconciler) look(ctx context.Context, q *services.Request, o *observed, _ doc) (*observed, error) {
-	mark := o.mark
 	now, err := r.Observe(ctx, *q)
 	if err != nil {
 		return o, err
 	}
-	now.mark = mark
+	now.mark, now.inherited = o.mark, o.inherited
 	return now, nil
 }
 
@@ -450,7 +497,7 @@ func hasPart(lb doc, base string) bool {
 }
 
 // removal takes a Service out of a load balancer, which goes with the last one.
-func (r *reconciler) removal(q services.Request, lb doc) services.Change[*observed] {
+func (r *reconciler) removal(q services.Request, lb doc, inherited []string) services.Change[*observed] {
 	name := str(lb, "name")
 	base := baseName(q.Service)
 	target := document{id: str(lb, "id"), what: "load balancer " + name, version: networkVersion, beforeRemoval: r.members.decouple}
@@ -461,7 +508,7 @@ func (r *reconciler) removal(q services.Request, lb doc) services.Change[*observ
 				if d == nil {
 					return errKeep
 				}
-				changed, err := applyService(d, base, nil, r.config, q.Service)
+				changed, err := applyService(d, base, nil, r.config, inherited...)
 				internal := strings.HasSuffix(strings.ToLower(name), internalSuffix)
 				switch {
 				case err != nil:
@@ -482,21 +529,21 @@ func (r *reconciler) removal(q services.Request, lb doc) services.Change[*observ
 }
 
 // memberChange brings nodes into pools by network interface, and takes those out that are none any more.
-func (r *reconciler) memberChange(
-	ctx context.Context, q services.Request, o *observed, name string, fronts []front,
-) (c services.Change[*observed], due bool) {
+func (r *reconciler) memberChange(q services.Request, o *observed, name string, fronts []front) (c services.Change[*observed], due bool) {
 	lb := o.named(name)
 	if lb == nil || r.config.PoolType != poolNIC || !r.fillsPools(strings.HasSuffix(name, internalSuffix)) {
 		return c, false
 	}
 	nodes := r.config.eligible(q.Nodes)
-	if p, err := r.members.plan(ctx, lb, fronts, nodes); err == nil && len(p.join)+len(p.leave) == 0 {
+	if p := r.members.plan(lb, o.machines, fronts, nodes); len(p.join)+len(p.leave) == 0 {
 		return c, false
 	}
 	return services.Change[*observed]{
 		Planned: guard.Planned{Action: guard.PlanChange, Object: "load balancer " + name, Detail: "members of its pools"},
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
-			after, err := r.members.apply(ctx, str(lb, "id"), func(lb doc) (membership, error) { return r.members.plan(ctx, lb, fronts, nodes) })
+			after, err := r.members.apply(ctx, str(lb, "id"), func(lb doc, machines map[string]machineID) membership {
+				return r.members.plan(lb, machines, fronts, nodes)
+			})
 			if err != nil {
 				return o, err
 			}
@@ -546,7 +593,7 @@ func (r *reconciler) ipOf(o *observed, lb doc, name string) string {
 
 // NodeChanges are those that follow from the nodes alone.
 func (r *reconciler) NodeChanges(
-	ctx context.Context, q services.Request, o *observed,
+	_ context.Context, q services.Request, o *observed,
 ) ([]services.Change[*observed], []services.Finding, error) {
 	base := baseName(q.Service)
 	var list []services.Change[*observed]
@@ -560,7 +607,7 @@ func (r *reconciler) NodeChanges(
 		for _, six := range families {
 			fronts = append(fronts, front{six: six, pool: poolName(q.Cluster, six)})
 		}
-		if c, ok := r.memberChange(ctx, q, o, name, fronts); ok {
+		if c, ok := r.memberChange(q, o, name, fronts); ok {
 			list = append(list, c)
 		}
 		if r.config.PoolType != poolIP || !r.fillsPools(strings.HasSuffix(strings.ToLower(name), internalSuffix)) {
@@ -582,7 +629,26 @@ func (r *reconciler) NodeChanges(
 			})
 		}
 	}
-	return list, nil, nil
+	c, due, err := r.nodeAccess(q, o)
+	if due {
+		list = append(list, c)
+	}
+	return list, nil, err
+}
+
+// nodeAccess keeps the security group in step with the nodes where its rules name them.
+func (r *reconciler) nodeAccess(q services.Request, o *observed) (c services.Change[*observed], due bool, err error) {
+	s, _, err := parseSettings(q.Service)
+	if o.group == nil || err != nil || !s.NoFloating {
+		return c, false, nil //nolint:nilerr // a fault in an annotation is told by Ensure
+	}
+	d := &spec{Base: baseName(q.Service), Cluster: q.Cluster, Internal: s.Internal, LB: r.config.loadBalancerNameOf(q.Cluster, s.Internal)}
+	d.accessTo(q.Service, s)
+	list, _ := families(q.Service)
+	for _, six := range list {
+		d.Fronts = append(d.Fronts, front{six: six})
+	}
+	return r.securityChange(q, o, d)
 }
 
 // Deletions are what is to be done when the Service goes.
@@ -610,9 +676,9 @@ func (r *reconciler) Deletions(
 		}
 		draft := cloneOf(lb)
 		internal := strings.HasSuffix(strings.ToLower(str(lb, "name")), internalSuffix)
-		changed, err := applyService(draft, base, nil, r.config, q.Service)
+		changed, err := applyService(draft, base, nil, r.config, o.inherited...)
 		if err == nil && (changed || empty(draft) && r.fillsPools(internal)) {
-			list = append(list, r.removal(q, lb))
+			list = append(list, r.removal(q, lb, o.inherited))
 		}
 	}
 	return append(list, r.releases(q, o, nil)...), findings, nil

@@ -56,8 +56,25 @@ type memberAt struct {
 	six     bool
 }
 
-// plan compares the members of a load balancer with the nodes.
-func (m *members) plan(ctx context.Context, lb doc, fronts []front, nodes []*v1.Node) (p membership, err error) {
+// machinesOf are the machines of all members of load balancers, by the IDs of their IP configurations.
+func (m *members) machinesOf(ctx context.Context, lbs ...doc) (map[string]machineID, error) {
+	machines := map[string]machineID{}
+	for _, lb := range lbs {
+		for _, pool := range docs(lb, "properties", "backendAddressPools") {
+			for _, config := range docs(pool, "properties", "backendIPConfigurations") {
+				id, err := m.machineOf(ctx, str(config, "id"))
+				if err != nil {
+					return nil, err
+				}
+				machines[str(config, "id")] = id
+			}
+		}
+	}
+	return machines, nil
+}
+
+// plan compares the members of a load balancer with the nodes. It makes no call.
+func (m *members) plan(lb doc, machines map[string]machineID, fronts []front, nodes []*v1.Node) (p membership) {
 	wanted := map[machineID]bool{}
 	m.mu.Lock()
 	if m.were == nil {
@@ -70,7 +87,7 @@ func (m *members) plan(ctx context.Context, lb doc, fronts []front, nodes []*v1.
 	were := m.were
 	m.mu.Unlock()
 	if len(wanted) == 0 {
-		return p, nil // a pool is never emptied
+		return p // a pool is never emptied
 	}
 	seen := map[string]bool{}
 	for _, f := range fronts {
@@ -81,10 +98,7 @@ func (m *members) plan(ctx context.Context, lb doc, fronts []front, nodes []*v1.
 		seen[f.pool] = true
 		have := map[machineID]bool{}
 		for _, config := range docs(pool, "properties", "backendIPConfigurations") {
-			id, err := m.machineOf(ctx, str(config, "id"))
-			if err != nil {
-				return p, err
-			}
+			id := machines[str(config, "id")]
 			have[id] = true
 			if m.isNode(id, were) && !wanted[id] {
 				p.leave = append(p.leave, memberAt{id, str(pool, "id"), f.six})
@@ -96,7 +110,7 @@ func (m *members) plan(ctx context.Context, lb doc, fronts []front, nodes []*v1.
 			}
 		}
 	}
-	return p, nil
+	return p
 }
 
 func sortedIDs(set map[machineID]bool) []machineID {
@@ -136,7 +150,7 @@ func (m *members) machineOf(ctx context.Context, config string) (machineID, erro
 }
 
 // apply makes memberships, and tells the load balancer's newest document.
-func (m *members) apply(ctx context.Context, lb string, compute func(lb doc) (membership, error)) (doc, error) {
+func (m *members) apply(ctx context.Context, lb string, compute func(lb doc, machines map[string]machineID) membership) (doc, error) {
 	unlock, err := m.locks.Lock(ctx, strings.ToLower(lb))
 	if err != nil {
 		return nil, err
@@ -146,9 +160,13 @@ func (m *members) apply(ctx context.Context, lb string, compute func(lb doc) (me
 	if err != nil || now == nil {
 		return now, err
 	}
-	p, err := compute(now)
-	if err != nil || len(p.join)+len(p.leave) == 0 {
-		return now, err
+	machines, err := m.machinesOf(ctx, now)
+	if err != nil {
+		return nil, err
+	}
+	p := compute(now, machines)
+	if len(p.join)+len(p.leave) == 0 {
+		return now, nil
 	}
 	defer m.resources.wrote(lb, nil)
 	var problems []error

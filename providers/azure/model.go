@@ -169,7 +169,8 @@ func (d *spec) rulesFor(c *Config, service *v1.Service, s *settings, f front, su
 			continue
 		}
 		name := ruleName(d.Base, subnet, p, suffix)
-		probe, err := d.probeFor(c, service, s, p, name)
+		checkName := ruleName(d.Base, subnet, v1.ServicePort{Protocol: v1.ProtocolTCP, Port: service.Spec.HealthCheckNodePort}, suffix)
+		probe, err := d.probeFor(c, service, s, p, name, checkName)
 		if err != nil {
 			return err
 		}
@@ -210,8 +211,9 @@ func ruleOf(c *Config, service *v1.Service, s *settings, p v1.ServicePort, f fro
 	return rule
 }
 
-// probeFor adds the probe of a port, and returns its name; "" where there is none.
-func (d *spec) probeFor(c *Config, service *v1.Service, s *settings, p v1.ServicePort, rule string) (string, error) {
+// probeFor adds the probe of a port, and returns its name; "" where there is none. rule is the name of the port's rule, and of its probe;
+// checkName is that of the one probe where traffic stays on its node.
+func (d *spec) probeFor(c *Config, service *v1.Service, s *settings, p v1.ServicePort, rule, checkName string) (string, error) {
 	own := s.ports[p.Port]
 	interval, number := s.probeTimes(p.Port)
 	add := func(name string, probe doc) string {
@@ -226,11 +228,7 @@ func (d *spec) probeFor(c *Config, service *v1.Service, s *settings, p v1.Servic
 		if at := s.ports[port]; at.Interval != 0 || at.Number != 0 {
 			interval, number = s.probeTimes(port)
 		}
-		name := d.Base + "-TCP-" + strconv.Itoa(int(port))
-		if strings.HasSuffix(rule, sixSuffix) {
-			name += sixSuffix
-		}
-		return add(name, doc{
+		return add(checkName, doc{
 			"protocol": "Http", "port": int(port), "requestPath": "/healthz", "intervalInSeconds": interval, "probeThreshold": number,
 		}), nil
 	case c.ProbeMode == probeShared && !local(service):
@@ -314,7 +312,7 @@ func sameFront(have doc, f front, c *Config) bool {
 }
 
 // body is a new frontend.
-func (f front) body(c *Config, service *v1.Service) doc {
+func (f front) body(c *Config) doc {
 	p := doc{}
 	out := doc{"name": f.name, "properties": p}
 	if f.address != nil {
@@ -332,7 +330,6 @@ func (f front) body(c *Config, service *v1.Service) doc {
 	if len(f.zones) > 0 {
 		out["zones"] = f.zones
 	}
-	_ = service
 	return out
 }
 
@@ -352,9 +349,9 @@ func inUse(lb doc, front doc, base string) (why string) {
 	return ""
 }
 
-// applyService makes a load balancer's document what a Service asks for; d is nil for a Service that goes. It reports whether anything
-// changed.
-func applyService(lb doc, base string, d *spec, c *Config, service *v1.Service) (bool, error) {
+// applyService makes a load balancer's document what a Service asks for; d is nil for a Service that goes. inherited are frontends of
+// Services that are gone, which go with the last Service on their address. It reports whether anything changed.
+func applyService(lb doc, base string, d *spec, c *Config, inherited ...string) (bool, error) {
 	before := cloneOf(lb)
 	var want spec
 	if d != nil {
@@ -364,7 +361,7 @@ func applyService(lb doc, base string, d *spec, c *Config, service *v1.Service) 
 	if d != nil {
 		changed = ensurePools(lb, want)
 	}
-	frontsChanged := applyFronts(lb, base, want, c, service)
+	frontsChanged := applyFronts(lb, base, want, c, inherited)
 	if d != nil {
 		if err := conflicts(before, base, want); err != nil {
 			return false, err
@@ -399,13 +396,13 @@ func ensurePools(lb doc, d spec) bool {
 	return changed
 }
 
-func applyFronts(lb doc, base string, d spec, c *Config, service *v1.Service) bool {
+func applyFronts(lb doc, base string, d spec, c *Config, inherited []string) bool {
 	var kept []doc
 	changed := false
 	for _, have := range docs(lb, "properties", "frontendIPConfigurations") {
 		at := slices.IndexFunc(d.Fronts, func(f front) bool { return !f.foreign && strings.EqualFold(f.name, str(have, "name")) })
 		switch {
-		case !ownedBy(base, str(have, "name")), at >= 0 && sameFront(have, d.Fronts[at], c):
+		case !ownedBy(base, str(have, "name")) && !slices.Contains(inherited, str(have, "name")), at >= 0 && sameFront(have, d.Fronts[at], c):
 			kept = append(kept, have)
 		case at < 0 && inUse(lb, have, base) != "":
 			kept = append(kept, have)
@@ -415,7 +412,7 @@ func applyFronts(lb doc, base string, d spec, c *Config, service *v1.Service) bo
 	}
 	for _, f := range d.Fronts {
 		if !f.foreign && byName(kept, f.name) == nil {
-			kept, changed = append(kept, f.body(c, service)), true
+			kept, changed = append(kept, f.body(c)), true
 		}
 	}
 	if changed {

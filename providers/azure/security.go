@@ -86,6 +86,20 @@ type claim struct {
 	// shared are the ports, with their protocol in lower case, that other Services have on an address.
 	shared map[string][]string
 	wanted []access
+	// nodes are the addresses of nodes, and nodePorts the ports there that are the Service's, with their protocol in lower case.
+	nodes, nodePorts []string
+}
+
+// has reports whether an address in a rule is one that the Service put there.
+func (c claim) has(address string, onNodes bool) bool {
+	return slices.Contains(c.own, address) || onNodes && slices.Contains(c.nodes, address)
+}
+
+// onNodes reports whether a rule is about the Service's ports on nodes alone.
+func (c claim) onNodes(protocol string, ports []string) bool {
+	return len(ports) > 0 && !slices.ContainsFunc(ports, func(p string) bool {
+		return !slices.Contains(c.nodePorts, strings.ToLower(protocol)+" "+p)
+	})
 }
 
 // applyClaim changes the rules of a security group for one Service, and reports whether anything changed.
@@ -132,8 +146,9 @@ func withdraw(rule doc, c claim, wanted []string) (stays bool, split []access, t
 	deny := strings.EqualFold(str(rule, "properties", "access"), "Deny")
 	ports := plural(rule, "destinationPortRange", "destinationPortRanges")
 	protocol := str(rule, "properties", "protocol")
+	onNodes := c.onNodes(protocol, ports)
 	for _, d := range before {
-		if !slices.Contains(c.own, d) || slices.Contains(wanted, d) {
+		if !c.has(d, onNodes) || slices.Contains(wanted, d) {
 			after = append(after, d)
 			continue
 		}

@@ -368,6 +368,11 @@ func properties2(o object) object {
 func (s *Sim) showLoadBalancer(r *resource, answer object, _ bool) {
 	props := propertiesOf(answer)
 	props["resourceGuid"] = guid(1)
+	for _, key := range []string{"frontendIPConfigurations", "backendAddressPools", "probes"} {
+		for _, item := range items(props, key) {
+			delete(properties2(item), "loadBalancingRules") // what a write repeats of an answer
+		}
+	}
 	for key, kindOf := range map[string]string{
 		"frontendIPConfigurations": "frontendIPConfigurations", "backendAddressPools": "backendAddressPools",
 		"loadBalancingRules": "loadBalancingRules", "probes": "probes", "outboundRules": "outboundRules", "inboundNatRules": "inboundNatRules",

@@ -1,0 +1,282 @@
+package azure
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/azure/azuresim"
+)
+
+// left is a cluster's cloud as Azure's own controller leaves it. The objects are written down here by hand, from what that controller
+// is known to send, with hashes made by md5sum, and not made by our code.
+type left struct {
+	config    map[string]any
+	subnets   map[string]string
+	addresses map[string]leftAddress
+	// balancers are the properties of load balancers by name, whose IDs in references are written short: "pool:name" and so on.
+	balancers map[string]doc
+	tags      map[string]doc
+	rules     []any
+	services  []*v1.Service
+	// members are the pools, by load balancer and pool, that have all nodes.
+	members []string
+	ingress map[string][]string
+	// stays is what somebody else has, by name of load balancers and security rules, after all Services are gone.
+	stays []string
+}
+
+type leftAddress struct {
+	ip  string
+	doc doc
+}
+
+const (
+	leftIP, leftIP6 = "20.60.0.1", "2603:1020:201::60"
+	otherIP         = "20.60.0.9"
+)
+
+// leftPIP is a public address that Azure's own controller made.
+func leftPIP(ip string, more ...any) leftAddress {
+	d := doc{
+		"location": azuresim.Location, "sku": doc{"name": "Standard"}, "zones": []any{"1", "2", "3"},
+		"tags":       doc{"k8s-azure-service": "default/web", "k8s-azure-cluster-name": "kubernetes"},
+		"properties": doc{"publicIPAllocationMethod": "Static", "publicIPAddressVersion": "IPv4"},
+	}
+	for i := 0; i+1 < len(more); i += 2 {
+		d[more[i].(string)] = more[i+1]
+	}
+	return leftAddress{ip, d}
+}
+
+func leftPIP6(more ...any) leftAddress {
+	more = append(more, "properties", doc{"publicIPAllocationMethod": "Static", "publicIPAddressVersion": "IPv6"})
+	return leftPIP(leftIP6, more...)
+}
+
+func part(name string, properties doc) doc { return doc{"name": name, "properties": properties} }
+
+// reference is the ID of a part of a load balancer.
+func reference(lb, kind, name string) doc {
+	return doc{"id": azuresim.ID("Microsoft.Network/loadBalancers", lb, kind, name)}
+}
+
+func leftFront(name, public string) doc {
+	return part(name, doc{"publicIPAddress": doc{"id": azuresim.ID("Microsoft.Network/publicIPAddresses", public)}})
+}
+
+func leftPrivate(name, subnet, ip string, more ...any) doc {
+	p := doc{"subnet": doc{"id": azuresim.ID("Microsoft.Network/virtualNetworks", azuresim.Network, "subnets", subnet)}, "privateIPAddress": ip, "privateIPAllocationMethod": "Static"}
+	for i := 0; i+1 < len(more); i += 2 {
+		p[more[i].(string)] = more[i+1]
+	}
+	d := part(name, p)
+	d["zones"] = []any{"1", "2", "3"}
+	return d
+}
+
+// leftRule is the rule of a port; more are properties that differ from those of TCP port 80 without annotations.
+func leftRule(lb, name, front, pool, probe string, more ...any) doc {
+	p := doc{
+		"frontendIPConfiguration": reference(lb, "frontendIPConfigurations", front), "backendAddressPool": reference(lb, "backendAddressPools", pool),
+		"protocol": "Tcp", "frontendPort": 80, "backendPort": 80, "enableFloatingIP": true, "enableTcpReset": true, "idleTimeoutInMinutes": 4,
+		"loadDistribution": "Default", "disableOutboundSnat": false,
+	}
+	if probe != "" {
+		p["probe"] = reference(lb, "probes", probe)
+	}
+	for i := 0; i+1 < len(more); i += 2 {
+		if p[more[i].(string)] = more[i+1]; more[i+1] == nil {
+			delete(p, more[i].(string))
+		}
+	}
+	return part(name, p)
+}
+
+func leftProbe(name string, port int, more ...any) doc {
+	p := doc{"protocol": "Tcp", "port": port, "intervalInSeconds": 5, "probeThreshold": 2}
+	for i := 0; i+1 < len(more); i += 2 {
+		if p[more[i].(string)] = more[i+1]; more[i+1] == nil {
+			delete(p, more[i].(string))
+		}
+	}
+	return part(name, p)
+}
+
+func leftBalancer(fronts, rules, probes []doc, pools ...string) doc {
+	var list []doc
+	for _, p := range pools {
+		list = append(list, part(p, doc{}))
+	}
+	return doc{
+		"frontendIPConfigurations": anyList(fronts), "loadBalancingRules": anyList(rules), "probes": anyList(probes), "backendAddressPools": anyList(list),
+	}
+}
+
+// leftAllow is a security rule for one destination, which Azure answers in singular with an empty list beside it.
+func leftAllow(family, hash string, priority int, protocol string, source any, destination any, ports ...string) doc {
+	p := doc{
+		"protocol": protocol, "access": "Allow", "direction": "Inbound", "priority": priority, "sourcePortRange": "*", "destinationPortRanges": anyList(ports),
+		"sourceAddressPrefixes": []any{}, "destinationAddressPrefixes": []any{}, "sourcePortRanges": []any{},
+	}
+	for key, v := range map[string]any{"sourceAddressPrefix": source, "destinationAddressPrefix": destination} {
+		if list, ok := v.([]any); ok {
+			p[key+"es"] = list
+		} else {
+			p[key] = v
+		}
+	}
+	return part("k8s-azure-lb_allow_"+family+"_"+hash, p)
+}
+
+const (
+	hashWeb = "d39272f7f57ed937951650d93992ad77" // Tcp_Internet_80
+	webRule = base + "-TCP-80"
+	webPIP  = "kubernetes-" + base
+)
+
+// leftWeb is what a Service with port 80 and no annotations leaves.
+func leftWeb() left {
+	return left{
+		services:  []*v1.Service{webService(nil)},
+		addresses: map[string]leftAddress{webPIP: leftPIP(leftIP)},
+		balancers: map[string]doc{"kubernetes": leftBalancer(
+			[]doc{leftFront(base, webPIP)}, []doc{leftRule("kubernetes", webRule, base, "kubernetes", webRule)}, []doc{leftProbe(webRule, 30080)}, "kubernetes")},
+		rules: []any{leftAllow("IPv4", hashWeb, 500, "Tcp", "Internet", leftIP, "80")}, members: []string{"kubernetes/kubernetes"},
+		ingress: map[string][]string{"web": {leftIP}},
+	}
+}
+
+// with changes what is left.
+func (l left) with(change func(*left)) left {
+	change(&l)
+	return l
+}
+
+// leave makes what is left in the cloud and the cluster.
+func (l left) leave(w *world) {
+	for name, prefix := range l.subnets {
+		w.sim.AddSubnet(name, prefix)
+	}
+	w.set(l.config)
+	for _, name := range []string{"n1", "n2"} {
+		w.join(name)
+	}
+	for name, a := range l.addresses {
+		w.sim.LeaveAddress(name, a.ip, a.doc)
+	}
+	for name, properties := range l.balancers {
+		d := doc{"location": azuresim.Location, "sku": doc{"name": "Standard"}, "properties": properties}
+		if l.tags[name] != nil {
+			d["tags"] = l.tags[name]
+		}
+		w.sim.Leave(azuresim.ID("Microsoft.Network/loadBalancers", name), d)
+	}
+	w.sim.Leave(azuresim.ID("Microsoft.Network/networkSecurityGroups", azuresim.SecurityName), doc{
+		"location": azuresim.Location, "properties": doc{"securityRules": l.rules},
+	})
+	for _, at := range l.members {
+		id := azuresim.ID("Microsoft.Network/loadBalancers", ownerName(at), "backendAddressPools", nameOf(at))
+		six := nameOf(at) == "kubernetes-IPv6"
+		w.sim.LeaveMember(azuresim.ID("Microsoft.Compute/virtualMachineScaleSets", azuresim.ScaleSet), id, six)
+		for _, n := range w.nodes {
+			w.sim.LeaveMember(n.Spec.ProviderID, id, six)
+		}
+	}
+	for _, s := range l.services {
+		for _, ip := range l.ingress[s.Name] {
+			s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, v1.LoadBalancerIngress{IP: ip})
+		}
+		w.Apply(s)
+	}
+	w.restart()
+}
+
+func ownerName(at string) string { return at[:len(at)-len(nameOf(at))-1] }
+
+// TestTakeover: what Azure's own controller left is served on without any write to the cloud or to Kubernetes, at the takeover and at
+// the next restart; when the Services go, all of it goes, and what is somebody else's stays.
+func TestTakeover(t *testing.T) {
+	t.Parallel()
+	for name, l := range leftKinds() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inWorld(t, func(w *world) { runTakeover(w, l) })
+		})
+	}
+}
+
+func runTakeover(w *world, l left) {
+	l.leave(w)
+	foreign := map[string]doc{}
+	for _, id := range l.stays {
+		foreign[id] = foreignPart(w, id)
+		require.NotNil(w, foreign[id], id)
+	}
+	w.kubeWrites()
+	for _, when := range []string{"takeover", "restart", "a minute later"} {
+		w.server.ResetCalls()
+		for _, s := range l.services {
+			before := w.Current(s)
+			status, err := w.Reconcile(w.cloud.loadBalancers, clusterName, s, w.nodes)
+			require.NoError(w, err, "%s: %v", when, w.Events())
+			assert.Equal(w, before.Status.LoadBalancer, *status)
+			require.NoError(w, w.cloud.loadBalancers.UpdateLoadBalancer(w.Context(), clusterName, w.Current(s), w.nodes))
+			_, exists, err := w.cloud.loadBalancers.GetLoadBalancer(w.Context(), clusterName, s)
+			require.NoError(w, err)
+			assert.True(w, exists)
+		}
+		calls := w.server.Calls()
+		require.Zero(w, calls.Writes, "%s: %v", when, calls.ByOperation)
+		assert.Empty(w, w.kubeWrites(), when)
+		assert.Empty(w, w.Events(), "nothing is wrong")
+		if when == "takeover" {
+			w.restart()
+		}
+		time.Sleep(time.Minute)
+	}
+	for _, s := range l.services {
+		w.remove(s)
+	}
+	assert.Empty(w, w.server.Calls().Refused)
+	for id, before := range foreign {
+		assert.Equal(w, before, foreignPart(w, id), "%s is somebody else's", id)
+	}
+	if len(l.stays) == 0 {
+		assert.Empty(w, w.sim.Snapshot())
+	}
+}
+
+// foreignPart is what somebody else has, without what Azure derives: a whole resource, or "group/rule" for a security rule.
+func foreignPart(w *world, id string) doc {
+	if rule, ok := strings.CutPrefix(id, "rule:"); ok {
+		group := w.sim.Shown(azuresim.ID("Microsoft.Network/networkSecurityGroups", azuresim.SecurityName))
+		return without(byName(docs(group, "properties", "securityRules"), rule))
+	}
+	if lb, ok := strings.CutPrefix(id, "pool:"); ok {
+		shown := w.sim.Shown(azuresim.ID("Microsoft.Network/loadBalancers", ownerName(lb)))
+		return without(byName(docs(shown, "properties", "backendAddressPools"), nameOf(lb)))
+	}
+	if ip, ok := strings.CutPrefix(id, "address:"); ok {
+		d := without(w.sim.Shown(azuresim.ID("Microsoft.Network/publicIPAddresses", ip)))
+		if d != nil {
+			delete(d["properties"].(doc), "ipConfiguration")
+		}
+		return d
+	}
+	return without(w.sim.Shown(azuresim.ID("Microsoft.Network/loadBalancers", id)))
+}
+
+// without is a copy of a part without its ETag.
+func without(d doc) doc {
+	if d == nil {
+		return nil
+	}
+	d = cloneOf(d)
+	delete(d, "etag")
+	return d
+}
