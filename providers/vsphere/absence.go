@@ -148,7 +148,7 @@ func (s *session) find(ctx context.Context, uuid string) ([]types.ManagedObjectR
 // complete lists the virtual machines of a vCenter, and is an error where some may be missing: vCenter leaves out of every answer what
 // the account may not read, and shows no UUID of what its host or datastore keeps from being read, without a word.
 func (v *vcenter) complete(ctx context.Context) ([]machine, int, error) {
-	listed := v.list(ctx)
+	listed := v.list(ctx, true)
 	if listed.err != nil {
 		return nil, listed.calls, listed.err
 	}

@@ -188,8 +188,9 @@ func operation(r *http.Request) string {
 	return r.Method + " " + path
 }
 
-// once are the calls that are never sent twice: a ticket serves once, and a refused login counts towards locking the account.
-var once = []string{"Login", "LoginByToken", "CloneSession", "Issue"}
+// once are the calls that are never sent twice: a ticket serves once, a refused login counts towards locking the account, and changes
+// that were in an answer which is lost may not come again.
+var once = []string{"Login", "LoginByToken", "CloneSession", "Issue", "WaitForUpdatesEx"}
 
 // repeatable: all others read, or make something that ends with the session.
 func repeatable(r *http.Request) bool {

@@ -3,7 +3,6 @@ package vsphere
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -121,7 +120,7 @@ func (a *api) instances(ctx context.Context) ([]instance, int, error) {
 	var machines []machine
 	var problems []error
 	calls := 0
-	for i, got := range all(ctx, a.vcenters, func(ctx context.Context, v *vcenter) answer { return v.list(ctx) }) {
+	for i, got := range all(ctx, a.vcenters, func(ctx context.Context, v *vcenter) answer { return v.list(ctx, false) }) {
 		calls += got.calls
 		if got.err != nil {
 			problems = append(problems, got.err)
@@ -147,25 +146,11 @@ func (v *vcenter) unread(problem error) []machine {
 	return list
 }
 
-// list lists the virtual machines of one vCenter.
-func (v *vcenter) list(ctx context.Context) answer {
+// list lists the virtual machines of one vCenter, in full or by what has changed.
+func (v *vcenter) list(ctx context.Context, full bool) answer {
 	got := answer{}
-	got.err = v.do(ctx, "listing virtual machines", func(ctx context.Context, s *session) error {
-		view, err := s.viewOfAll(ctx)
-		if err != nil {
-			return err
-		}
-		objects, calls, err := s.retrieveAll(ctx, view, v.page())
-		if isFault[types.ManagedObjectNotFound](err) {
-			s.forgetView()
-			return fmt.Errorf("%w: %w", errSessionEnded, err)
-		}
-		if err != nil {
-			v.smallerPages(err)
-			return err
-		}
-		got.calls = calls
-		got.machines, err = v.take(s, objects)
+	got.err = v.do(ctx, "listing virtual machines", func(ctx context.Context, s *session) (err error) {
+		got.machines, got.calls, err = v.shown(ctx, s, full)
 		return err
 	})
 	return got
@@ -280,23 +265,25 @@ func (s *session) forgetView() {
 	s.view = nil
 }
 
-// retrieveAll reads everything in a view, and the view itself, by which it is known whether that was everything.
-func (s *session) retrieveAll(
-	ctx context.Context, view types.ManagedObjectReference, page int32,
-) (all []types.ObjectContent, calls int, err error) {
+// everythingIn says which properties are read of what is in a view, and of the view itself.
+func everythingIn(view types.ManagedObjectReference) types.PropertyFilterSpec {
 	wanted := []types.PropertySpec{{Type: kindMachine, PathSet: paths()}, {Type: kindView, PathSet: []string{"view"}}}
 	for _, kind := range placeKinds() {
 		wanted = append(wanted, types.PropertySpec{Type: kind, PathSet: []string{"name", "parent"}})
 	}
+	return types.PropertyFilterSpec{PropSet: wanted, ObjectSet: []types.ObjectSpec{{
+		Obj:       view,
+		SelectSet: []types.BaseSelectionSpec{&types.TraversalSpec{Type: kindView, Path: "view"}},
+	}}}
+}
+
+// retrieveAll reads everything in a view, and the view itself, by which it is known whether that was everything.
+func (s *session) retrieveAll(
+	ctx context.Context, view types.ManagedObjectReference, page int32,
+) (all []types.ObjectContent, calls int, err error) {
 	request := &types.RetrievePropertiesEx{
 		This: s.ServiceContent.PropertyCollector, Options: types.RetrieveOptions{MaxObjects: page},
-		SpecSet: []types.PropertyFilterSpec{{
-			PropSet: wanted,
-			ObjectSet: []types.ObjectSpec{{
-				Obj:       view,
-				SelectSet: []types.BaseSelectionSpec{&types.TraversalSpec{Type: kindView, Path: "view"}},
-			}},
-		}},
+		SpecSet: []types.PropertyFilterSpec{everythingIn(view)},
 	}
 	ctx, listing := cloudapi.WatchListing(ctx)
 	first, err := methods.RetrievePropertiesEx(named(ctx, "RetrievePropertiesEx"), s, request)

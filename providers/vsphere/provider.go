@@ -79,7 +79,7 @@ func newCloud(in registry.Inputs) (*cloud, error) {
 // begin makes what the program leads known to the parts. Sessions are ended with the program: vCenter has room for a limited number.
 func (c *cloud) begin(b cloudbase.Begun) {
 	for _, v := range c.api.vcenters {
-		v.setKube(b.Kube)
+		v.begin(b)
 	}
 	c.nsx.begin(b)
 	rescue.Go("ending the sessions of vCenter", func() {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 )
 
@@ -49,6 +50,11 @@ type vcenter struct {
 	refused refusal
 	// identity is the instance UUID of the vCenter that answered first.
 	identity string
+	// stop ends what goes on by itself; nil where the program does not lead. followSoon is set while changes are about to be followed,
+	// followAfter is when that may be tried again.
+	stop        <-chan struct{}
+	followSoon  bool
+	followAfter time.Time
 
 	inventory seen
 	// everything is what proves absence: all who ask at about the same time share one listing.
@@ -64,7 +70,7 @@ type refusal struct {
 	err   error
 }
 
-// session is an open session. Nothing in it changes but view and rest, which are guarded by its own lock.
+// session is an open session. Nothing in it changes but what its own lock guards.
 type session struct {
 	*vim25.Client
 	user string
@@ -75,6 +81,9 @@ type session struct {
 	mu   sync.Mutex
 	view *types.ManagedObjectReference
 	rest string
+	// changes are what is kept up to date since it was listed; left is a collector that is not used any more.
+	changes *changes
+	left    *types.ManagedObjectReference
 }
 
 func newVCenter(a *api, c vcenterConfig, endpoint *url.URL, agent string) *vcenter {
@@ -85,10 +94,11 @@ func newVCenter(a *api, c vcenterConfig, endpoint *url.URL, agent string) *vcent
 	return v
 }
 
-func (v *vcenter) setKube(kube kubernetes.Interface) {
+// begin makes known what the program leads.
+func (v *vcenter) begin(b cloudbase.Begun) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.kube = kube
+	v.kube, v.stop = b.Kube, b.Stop
 }
 
 // do runs calls in the session. Where that has ended, a new one is opened, once.

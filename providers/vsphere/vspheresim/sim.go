@@ -54,7 +54,7 @@ type Sim struct {
 
 	// serving is held while a call is served and while something is changed: govmomi's simulator lets its objects be changed only
 	// from within.
-	serving sync.Mutex
+	serving turn
 
 	mu       sync.Mutex
 	model    *simulator.Model
@@ -65,10 +65,21 @@ type Sim struct {
 	// unreadable are folders that the account may not read.
 	unreadable map[types.ManagedObjectReference]bool
 	hidden     map[types.ManagedObjectReference]*simulator.VirtualMachine
-	failed     int
+	// forgetful is set where the next question about changes is about a version that nobody knows.
+	forgetful bool
+	failed    int
 	urns       map[string]string
 	logins     int
 }
+
+// turn is a lock that virtual time goes on beside: govmomi's simulator sleeps while it looks for changes.
+type turn chan struct{}
+
+// Lock takes the turn.
+func (t turn) Lock() { t <- struct{}{} }
+
+// Unlock gives it back.
+func (t turn) Unlock() { <-t }
 
 // Machine is a virtual machine of the simulator.
 type Machine struct {
@@ -107,7 +118,7 @@ func New(o Options) (*Sim, *simkit.Server) {
 	}
 	s := &Sim{
 		model: model, password: Password, unreadable: map[types.ManagedObjectReference]bool{},
-		hidden: map[types.ManagedObjectReference]*simulator.VirtualMachine{},
+		hidden: map[types.ManagedObjectReference]*simulator.VirtualMachine{}, serving: make(turn, 1),
 	}
 	if o.NSX {
 		s.NSX = nsxsim.NewSim(nsxsim.Options{User: NSXUser, Password: NSXPassword, Activation: o.Activation, Seed: o.Seed})
@@ -300,14 +311,44 @@ func (s *Sim) Find(uuid string) *Machine {
 	panic("there is no virtual machine " + uuid)
 }
 
+// Instance returns the virtual machine with a name.
+func (s *Sim) Instance(name string) *Machine {
+	one, err := s.named(name)
+	if err != nil {
+		panic(err.Error())
+	}
+	return one
+}
+
 // Update changes properties of a virtual machine, which whoever waits for changes is told of.
 func (s *Sim) Update(one *Machine, changes ...types.PropertyChange) {
 	s.change(func(*simulator.Registry) { s.model.Service.Context.Update(one.vm, changes) })
 }
 
-// Edit changes a virtual machine at will.
+// Edit changes a virtual machine at will, and tells whoever follows its changes.
 func (s *Sim) Edit(one *Machine, f func(*mo.VirtualMachine)) {
-	s.change(func(*simulator.Registry) { f(&one.vm.VirtualMachine) })
+	s.change(func(*simulator.Registry) {
+		f(&one.vm.VirtualMachine)
+		s.announce(one.vm)
+	})
+}
+
+// announce tells whoever follows changes of a virtual machine what it is like: govmomi's simulator tells what was changed by it alone.
+func (s *Sim) announce(vm *simulator.VirtualMachine) {
+	guest := vm.Guest
+	if guest == nil {
+		guest = &types.GuestInfo{}
+	}
+	told := []types.PropertyChange{
+		{Name: "name", Val: vm.Name}, {Name: "guest.hostName", Val: guest.HostName}, {Name: "guest.ipAddress", Val: guest.IpAddress},
+		{Name: "guest.net", Val: slices.Clone(guest.Net)}, {Name: "runtime.powerState", Val: vm.Runtime.PowerState},
+		{Name: "runtime.connectionState", Val: vm.Runtime.ConnectionState}, {Name: "summary.config.uuid", Val: vm.Summary.Config.Uuid},
+		{Name: "parent", Val: *vm.Parent}, {Name: "resourcePool", Val: *vm.ResourcePool}, {Name: "runtime.host", Val: *vm.Runtime.Host},
+	}
+	if vm.Config != nil {
+		told = append(told, types.PropertyChange{Name: "config.uuid", Val: vm.Config.Uuid})
+	}
+	s.model.Service.Context.Update(vm, told)
 }
 
 // PowerOff stops a virtual machine. vCenter then knows nothing of its guest any more.
@@ -317,7 +358,7 @@ func (s *Sim) PowerOff(one *Machine) { s.setPower(one, types.VirtualMachinePower
 func (s *Sim) Suspend(one *Machine) { s.setPower(one, types.VirtualMachinePowerStateSuspended) }
 
 func (s *Sim) setPower(one *Machine, state types.VirtualMachinePowerState) {
-	s.Update(one, types.PropertyChange{Name: "runtime.powerState", Val: state}, types.PropertyChange{Name: "guest", Val: types.GuestInfo{}})
+	s.Edit(one, func(vm *mo.VirtualMachine) { vm.Runtime.PowerState, vm.Guest = state, &types.GuestInfo{} })
 }
 
 // Destroy deletes a virtual machine.
@@ -376,12 +417,22 @@ func (s *Sim) Move(one *Machine, datacenter string) {
 		folder.ChildEntity = append(folder.ChildEntity, one.Ref)
 		parent := folder.Self
 		one.vm.Parent = &parent
+		s.announce(one.vm)
 	})
 }
 
 // RenameDatacenter gives a datacenter another name.
 func (s *Sim) RenameDatacenter(from, to string) {
-	s.change(func(m *simulator.Registry) { s.datacenter(m, from).Name = to })
+	s.change(func(m *simulator.Registry) {
+		s.model.Service.Context.Update(s.datacenter(m, from), []types.PropertyChange{{Name: "name", Val: to}})
+	})
+}
+
+// LoseVersion makes the next question about changes fail, as vCenter does that does not know any more what was told.
+func (s *Sim) LoseVersion() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forgetful = true
 }
 
 // EndSessions ends all sessions.

@@ -25,6 +25,10 @@ import (
 func (s *Sim) intercept(_ *simulator.Context, method *simulator.Method) (mo.Reference, types.BaseMethodFault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if _, ok := method.Body.(*types.WaitForUpdatesEx); ok && s.forgetful {
+		s.forgetful = false
+		return nil, &types.InvalidCollectorVersion{}
+	}
 	read, ok := method.Body.(*types.RetrievePropertiesEx)
 	if !ok {
 		return nil, nil
@@ -108,6 +112,8 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // listing and reading are the operations of RetrievePropertiesEx: over a view, and of single objects.
 const (
 	Listing = "RetrievePropertiesEx"
+	// Changes is the operation that asks what has changed since.
+	Changes = "WaitForUpdatesEx"
 	reading = "RetrievePropertiesEx object"
 )
 
