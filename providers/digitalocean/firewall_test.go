@@ -30,47 +30,85 @@ func protocol(p v1.ServicePort, name v1.Protocol) v1.ServicePort {
 	return p
 }
 
+func fromAnywhere(protocol, ports string) access {
+	return access{protocol: protocol, ports: ports, addresses: []string{"0.0.0.0/0", "::/0"}}
+}
+
+// checkAccess is that of the health checks of the load balancer lb-1.
+func checkAccess(ports string) access {
+	return access{protocol: "tcp", ports: ports, loadBalancer: "lb-1"}
+}
+
+func changed(s *v1.Service, change func(*v1.Service)) *v1.Service {
+	change(s)
+	return s
+}
+
+// serviceAccessCases are what a Service needs, by what its load balancer is.
+var serviceAccessCases = map[string]struct {
+	service         *v1.Service
+	lbType, network string
+	id              string
+	want            []access
+	fault           string
+}{
+	"NodePort": {
+		service: nodePortService(nil, webPort, protocol(port("dns", 53, 30053), v1.ProtocolUDP)),
+		want:    []access{fromAnywhere("tcp", "30080"), fromAnywhere("udp", "30053")},
+	},
+	"NodePort, managed": {
+		service: nodePortService(map[string]string{annotationFirewallManaged: "true"}, webPort),
+		want:    []access{fromAnywhere("tcp", "30080")},
+	},
+	"NodePort, not managed": {service: nodePortService(map[string]string{annotationFirewallManaged: "false"}, webPort)},
+	"NodePort, managed is illegal": {
+		service: nodePortService(map[string]string{annotationFirewallManaged: "no"}, webPort),
+		want:    []access{fromAnywhere("tcp", "30080")}, fault: `firewall-managed: "no" is not a boolean`,
+	},
+	"NodePort without a port yet": {service: nodePortService(nil, port("http", 80, 0))},
+	"SCTP beside TCP": {
+		service: nodePortService(nil, protocol(port("s", 9, 30009), v1.ProtocolSCTP), webPort),
+		want:    []access{fromAnywhere("tcp", "30080")}, fault: "port 9: a firewall of DigitalOcean knows no protocol SCTP",
+	},
+	"REGIONAL": {service: service("s", nil, webPort), lbType: typeRegional, network: "EXTERNAL", id: "lb-1"},
+	"INTERNAL": {service: service("s", nil, webPort), lbType: typeNetwork, network: "INTERNAL", id: "lb-1"},
+	"network": {
+		service: service("s", nil, webPort), lbType: typeNetwork, network: "EXTERNAL", id: "lb-1",
+		want: []access{checkAccess("10256"), fromAnywhere("tcp", "80")},
+	},
+	"network without a load balancer": {service: service("s", nil, webPort), lbType: typeNetwork, network: "EXTERNAL", want: []access{fromAnywhere("tcp", "80")}},
+	"network, Local": {service: changed(service("s", nil, webPort), func(s *v1.Service) {
+		s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 31000
+	}), lbType: typeNetwork, network: "EXTERNAL", id: "lb-1", want: []access{checkAccess("31000"), fromAnywhere("tcp", "80")}},
+	"network, check of its own": {
+		service: service("s", map[string]string{annotationOverrideCheck: ""}, webPort), lbType: typeNetwork, network: "EXTERNAL",
+		id: "lb-1", want: []access{checkAccess("30080"), fromAnywhere("tcp", "80")},
+	},
+	"network, annotations in fault": {
+		service: service("s", map[string]string{annotationCheckInterval: "often"}, webPort), lbType: typeNetwork,
+		network: "EXTERNAL", id: "lb-1", want: []access{checkAccess("10256"), fromAnywhere("tcp", "80")},
+	},
+	"network, not managed": {
+		service: service("s", map[string]string{annotationFirewallManaged: "false"}, webPort), lbType: typeNetwork,
+		network: "EXTERNAL", id: "lb-1",
+	},
+	"another controller's class": {
+		service: changed(service("s", nil, webPort), func(s *v1.Service) { s.Spec.LoadBalancerClass = new("x/y") }),
+		lbType:  typeNetwork, network: "EXTERNAL",
+	},
+	"source ranges": {service: changed(service("s", map[string]string{annotationAllowRules: "ip:192.0.2.9"}, webPort), func(s *v1.Service) {
+		s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.7/24", " 203.0.113.0/24", "198.51.100.0/24"}
+	}), lbType: typeNetwork, network: "EXTERNAL", want: []access{{protocol: "tcp", ports: "80", addresses: []string{"198.51.100.0/24", "203.0.113.0/24"}}}},
+	"allow rules": {
+		service: service("s", map[string]string{annotationAllowRules: "ip:192.0.2.9, cidr:198.51.100.0/24,smoke"}, webPort), lbType: typeNetwork, network: "EXTERNAL",
+		want: []access{{protocol: "tcp", ports: "80", addresses: []string{"192.0.2.9", "198.51.100.0/24"}}},
+	},
+	"ClusterIP": {service: changed(service("s", nil, webPort), func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeClusterIP })},
+}
+
 func TestServiceAccess(t *testing.T) {
 	t.Parallel()
-	http := port("http", 80, 30080)
-	world := func(protocol, ports string) access {
-		return access{protocol: protocol, ports: ports, addresses: []string{"0.0.0.0/0", "::/0"}}
-	}
-	check := func(ports string) access { return access{protocol: "tcp", ports: ports, loadBalancer: "lb-1"} }
-	with := func(s *v1.Service, change func(*v1.Service)) *v1.Service { change(s); return s }
-	for name, c := range map[string]struct {
-		service         *v1.Service
-		lbType, network string
-		id              string
-		want            []access
-		fault           string
-	}{
-		"NodePort":                        {service: nodePortService(nil, http, protocol(port("dns", 53, 30053), v1.ProtocolUDP)), want: []access{world("tcp", "30080"), world("udp", "30053")}},
-		"NodePort, managed":               {service: nodePortService(map[string]string{annotationFirewallManaged: "true"}, http), want: []access{world("tcp", "30080")}},
-		"NodePort, not managed":           {service: nodePortService(map[string]string{annotationFirewallManaged: "false"}, http)},
-		"NodePort, managed is illegal":    {service: nodePortService(map[string]string{annotationFirewallManaged: "no"}, http), want: []access{world("tcp", "30080")}, fault: `firewall-managed: "no" is not a boolean`},
-		"NodePort without a port yet":     {service: nodePortService(nil, port("http", 80, 0))},
-		"SCTP beside TCP":                 {service: nodePortService(nil, protocol(port("s", 9, 30009), v1.ProtocolSCTP), http), want: []access{world("tcp", "30080")}, fault: "port 9: a firewall of DigitalOcean knows no protocol SCTP"},
-		"REGIONAL":                        {service: service("s", nil, http), lbType: typeRegional, network: "EXTERNAL", id: "lb-1"},
-		"INTERNAL":                        {service: service("s", nil, http), lbType: typeNetwork, network: "INTERNAL", id: "lb-1"},
-		"network":                         {service: service("s", nil, http), lbType: typeNetwork, network: "EXTERNAL", id: "lb-1", want: []access{check("10256"), world("tcp", "80")}},
-		"network without a load balancer": {service: service("s", nil, http), lbType: typeNetwork, network: "EXTERNAL", want: []access{world("tcp", "80")}},
-		"network, Local": {service: with(service("s", nil, http), func(s *v1.Service) {
-			s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 31000
-		}), lbType: typeNetwork, network: "EXTERNAL", id: "lb-1", want: []access{check("31000"), world("tcp", "80")}},
-		"network, check of its own":     {service: service("s", map[string]string{annotationOverrideCheck: ""}, http), lbType: typeNetwork, network: "EXTERNAL", id: "lb-1", want: []access{check("30080"), world("tcp", "80")}},
-		"network, annotations in fault": {service: service("s", map[string]string{annotationCheckInterval: "often"}, http), lbType: typeNetwork, network: "EXTERNAL", id: "lb-1", want: []access{check("10256"), world("tcp", "80")}},
-		"network, not managed":          {service: service("s", map[string]string{annotationFirewallManaged: "false"}, http), lbType: typeNetwork, network: "EXTERNAL", id: "lb-1"},
-		"another controller's class":    {service: with(service("s", nil, http), func(s *v1.Service) { s.Spec.LoadBalancerClass = new("x/y") }), lbType: typeNetwork, network: "EXTERNAL"},
-		"source ranges": {service: with(service("s", map[string]string{annotationAllowRules: "ip:192.0.2.9"}, http), func(s *v1.Service) {
-			s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.7/24", " 203.0.113.0/24", "198.51.100.0/24"}
-		}), lbType: typeNetwork, network: "EXTERNAL", want: []access{{protocol: "tcp", ports: "80", addresses: []string{"198.51.100.0/24", "203.0.113.0/24"}}}},
-		"allow rules": {
-			service: service("s", map[string]string{annotationAllowRules: "ip:192.0.2.9, cidr:198.51.100.0/24,smoke"}, http), lbType: typeNetwork, network: "EXTERNAL",
-			want: []access{{protocol: "tcp", ports: "80", addresses: []string{"192.0.2.9", "198.51.100.0/24"}}},
-		},
-		"ClusterIP": {service: with(service("s", nil, http), func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeClusterIP })},
-	} {
+	for name, c := range serviceAccessCases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			needs, faults := serviceAccess(c.service, c.lbType, c.network, c.id)
@@ -106,8 +144,17 @@ func TestFirewallRulesOfManyServices(t *testing.T) {
 	open := func(ports string) access { return access{protocol: "tcp", ports: ports, addresses: everywhere()} }
 	few := []claim{
 		{"a", []access{{protocol: "tcp", ports: "10256", loadBalancer: "lb-a"}, open("443"), open("80")}},
-		{"b", []access{{protocol: "tcp", ports: "10256", loadBalancer: "lb-b"}, open("80"), {protocol: "udp", ports: "53", addresses: []string{"192.0.2.0/24"}}}},
-		{"c", []access{{protocol: "udp", ports: "53", addresses: []string{"198.51.100.0/24"}}, {protocol: "tcp", ports: "80", addresses: []string{"192.0.2.0/24"}}, {protocol: "tcp", ports: "81"}}},
+		{
+			"b",
+			[]access{{protocol: "tcp", ports: "10256", loadBalancer: "lb-b"}, open("80"), {protocol: "udp", ports: "53", addresses: []string{"192.0.2.0/24"}}},
+		},
+		{
+			"c",
+			[]access{
+				{protocol: "udp", ports: "53", addresses: []string{"198.51.100.0/24"}},
+				{protocol: "tcp", ports: "80", addresses: []string{"192.0.2.0/24"}}, {protocol: "tcp", ports: "81"},
+			},
+		},
 	}
 	rules, leftOut := fit(few, 47)
 	assert.Empty(t, leftOut)
@@ -148,7 +195,10 @@ func TestFirewallComparison(t *testing.T) {
 		return r
 	}
 	as := func(r *godo.FirewallRequest) *godo.Firewall {
-		return &godo.Firewall{ID: "1", Name: r.Name, Tags: r.Tags, InboundRules: r.InboundRules, OutboundRules: r.OutboundRules, DropletIDs: r.DropletIDs}
+		return &godo.Firewall{
+			ID: "1", Name: r.Name, Tags: r.Tags, InboundRules: r.InboundRules, OutboundRules: r.OutboundRules,
+			DropletIDs: r.DropletIDs,
+		}
 	}
 	for name, c := range map[string]struct {
 		have *godo.Firewall
@@ -168,9 +218,14 @@ func TestFirewallComparison(t *testing.T) {
 		})), nil},
 		"droplets do not matter": {as(request(func(r *godo.FirewallRequest) { r.DropletIDs = []int{1} })), nil},
 		"sources that we never send": {as(request(func(r *godo.FirewallRequest) {
-			r.InboundRules[1].Sources = &godo.Sources{Addresses: []string{"::/0", "0.0.0.0/0"}, Tags: []string{"x"}, DropletIDs: []int{1}, KubernetesIDs: []string{"k"}}
+			r.InboundRules[1].Sources = &godo.Sources{
+				Addresses: []string{"::/0", "0.0.0.0/0"}, Tags: []string{"x"}, DropletIDs: []int{1}, KubernetesIDs: []string{"k"},
+			}
 		})), nil},
-		"addresses": {as(request(func(r *godo.FirewallRequest) { r.InboundRules[1].Sources = &godo.Sources{Addresses: []string{"::/0"}} })), []string{"inbound_rules"}},
+		"addresses": {
+			as(request(func(r *godo.FirewallRequest) { r.InboundRules[1].Sources = &godo.Sources{Addresses: []string{"::/0"}} })),
+			[]string{"inbound_rules"},
+		},
 		"load balancers": {as(request(func(r *godo.FirewallRequest) {
 			r.InboundRules[0].Sources = &godo.Sources{LoadBalancerUIDs: []string{"other"}}
 		})), []string{"inbound_rules"}},

@@ -29,6 +29,17 @@ func lbWorld(t *testing.T) *world {
 	return w
 }
 
+// leaveRegional makes a regional load balancer as DigitalOcean's own controller left it, and returns its ID and its Service's status.
+func leaveRegional(w *world, name string) (string, *v1.LoadBalancerStatus) {
+	other := aged(service("", map[string]string{annotationName: "made", annotationType: typeRegional}, port("http", 80, 30080)), "other", 9)
+	w.Apply(other)
+	other, shown := w.ensure(other)
+	id := other.Annotations[annotationID]
+	w.Withdraw(other)
+	w.sim.ChangeLoadBalancer(id, func(lb *digitaloceansim.LoadBalancer) { lb.Name, lb.Tags = name, nil })
+	return id, shown
+}
+
 // TestLookup: where the load balancer of a Service is looked for, and what is then recorded on the Service.
 func TestLookup(t *testing.T) {
 	t.Parallel()
@@ -53,13 +64,7 @@ func TestLookup(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := lbWorld(t)
-			other := aged(service("", map[string]string{annotationName: "made", annotationType: typeRegional}, port("http", 80, 30080)), "other", 9)
-			w.Apply(other)
-			other, shown := w.ensure(other)
-			id := other.Annotations[annotationID]
-			w.Withdraw(other)
-			// It is as DigitalOcean's own controller left it.
-			w.sim.ChangeLoadBalancer(id, func(lb *digitaloceansim.LoadBalancer) { lb.Name, lb.Tags = c.existing, nil })
+			id, shown := leaveRegional(w, c.existing)
 
 			s := aged(service("", maps.Clone(c.annotations), port("http", 80, 30080)), "web", 1)
 			if s.Annotations[annotationID] == "ID" {
@@ -179,7 +184,12 @@ func TestCreatedOnce(t *testing.T) {
 // TestWishesThatCameTooLate become events: nothing else changes, and nothing is sent for them.
 func TestWishesThatCameTooLate(t *testing.T) {
 	t.Parallel()
-	for key, value := range map[string]string{annotationType: typeRegional, annotationNetwork: "INTERNAL", annotationNetworkStack: "DUALSTACK", annotationIP: "198.51.100.1"} {
+	for key, value := range map[string]string{
+		annotationType:         typeRegional,
+		annotationNetwork:      "INTERNAL",
+		annotationNetworkStack: "DUALSTACK",
+		annotationIP:           "198.51.100.1",
+	} {
 		t.Run(key, func(t *testing.T) {
 			t.Parallel()
 			w := lbWorld(t)
@@ -200,43 +210,68 @@ func TestWishesThatCameTooLate(t *testing.T) {
 	}
 }
 
+// certificateCase is what happens to the certificate of a load balancer, and which one it has in the end.
+type certificateCase struct {
+	kind string
+	// then is what happens after the creation; it returns the annotations that the Service has from then on.
+	then func(w *world, id string) map[string]string
+	// want chooses the certificate in the end from the first one and the one that then added.
+	first, recorded bool
+	plain           bool
+}
+
+// assertServed holds which certificate a rule has: the first one, the one that is asked for, or another one that is recorded.
+func (c certificateCase) assertServed(t *testing.T, s *v1.Service, rule digitaloceansim.Rule, first, asked string) {
+	t.Helper()
+	switch {
+	case c.plain:
+		assert.Equal(t, "http", rule.EntryProtocol)
+		assert.Empty(t, rule.CertificateID)
+	case c.first:
+		assert.Equal(t, first, rule.CertificateID)
+	case c.recorded:
+		assert.NotEqual(t, first, rule.CertificateID, "the new one stays in use")
+		assert.Equal(t, rule.CertificateID, s.Annotations[annotationCertificateID], "and is recorded")
+	default:
+		assert.Equal(t, asked, rule.CertificateID, "what is asked for is done")
+	}
+}
+
+var certificateCases = map[string]certificateCase{
+	"nothing happens": {kind: "lets_encrypt", first: true},
+	"renewed": {kind: "lets_encrypt", then: func(w *world, id string) map[string]string {
+		w.sim.RenewCertificate(id)
+		return nil
+	}, recorded: true},
+	"renewed, and the old one is still there": {kind: "lets_encrypt", then: func(w *world, id string) map[string]string {
+		// The renewal issues a new ID under the same name.
+		w.moveTo(id, w.sim.AddCertificate("web", "lets_encrypt"))
+		return nil
+	}, recorded: true},
+	"another one of another name is asked for": {kind: "lets_encrypt", then: func(w *world, id string) map[string]string {
+		return map[string]string{annotationCertificateID: w.sim.AddCertificate("second", "lets_encrypt")}
+	}},
+	"the one in use vanished": {kind: "lets_encrypt", then: func(w *world, id string) map[string]string {
+		asked := w.sim.AddCertificate("second", "lets_encrypt")
+		w.moveTo(id, "00000000-0000-4000-8000-000000000000")
+		return map[string]string{annotationCertificateID: asked}
+	}},
+	"custom, another one is asked for": {kind: "custom", then: func(w *world, id string) map[string]string {
+		return map[string]string{annotationCertificateID: w.sim.AddCertificate("second", "custom")}
+	}},
+	"custom, another one of the same name": {kind: "custom", then: func(w *world, id string) map[string]string {
+		return map[string]string{annotationCertificateID: w.sim.AddCertificate("web", "custom")}
+	}},
+	"custom, a Let's Encrypt one is asked for": {kind: "custom", then: func(w *world, id string) map[string]string {
+		return map[string]string{annotationCertificateID: w.sim.AddCertificate("web", "lets_encrypt")}
+	}},
+	"the annotation is removed": {kind: "lets_encrypt", then: func(*world, string) map[string]string { return map[string]string{} }, plain: true},
+}
+
 // TestCertificates: by ID, by name, and Let's Encrypt's rotation, which moves the load balancer to a new ID by itself.
 func TestCertificates(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		kind string
-		// then is what happens after the creation; it returns the annotations that the Service has from then on.
-		then func(w *world, id string) map[string]string
-		// want chooses the certificate in the end from the first one and the one that then added.
-		first, recorded bool
-		plain           bool
-	}{
-		"nothing happens": {kind: "lets_encrypt", first: true},
-		"renewed":         {kind: "lets_encrypt", then: func(w *world, id string) map[string]string { w.sim.RenewCertificate(id); return nil }, recorded: true},
-		"renewed, and the old one is still there": {kind: "lets_encrypt", then: func(w *world, id string) map[string]string {
-			// The renewal issues a new ID under the same name.
-			w.moveTo(id, w.sim.AddCertificate("web", "lets_encrypt"))
-			return nil
-		}, recorded: true},
-		"another one of another name is asked for": {kind: "lets_encrypt", then: func(w *world, id string) map[string]string {
-			return map[string]string{annotationCertificateID: w.sim.AddCertificate("second", "lets_encrypt")}
-		}},
-		"the one in use vanished": {kind: "lets_encrypt", then: func(w *world, id string) map[string]string {
-			asked := w.sim.AddCertificate("second", "lets_encrypt")
-			w.moveTo(id, "00000000-0000-4000-8000-000000000000")
-			return map[string]string{annotationCertificateID: asked}
-		}},
-		"custom, another one is asked for": {kind: "custom", then: func(w *world, id string) map[string]string {
-			return map[string]string{annotationCertificateID: w.sim.AddCertificate("second", "custom")}
-		}},
-		"custom, another one of the same name": {kind: "custom", then: func(w *world, id string) map[string]string {
-			return map[string]string{annotationCertificateID: w.sim.AddCertificate("web", "custom")}
-		}},
-		"custom, a Let's Encrypt one is asked for": {kind: "custom", then: func(w *world, id string) map[string]string {
-			return map[string]string{annotationCertificateID: w.sim.AddCertificate("web", "lets_encrypt")}
-		}},
-		"the annotation is removed": {kind: "lets_encrypt", then: func(*world, string) map[string]string { return map[string]string{} }, plain: true},
-	} {
+	for name, c := range certificateCases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := lbWorld(t)
@@ -256,45 +291,35 @@ func TestCertificates(t *testing.T) {
 			w.Apply(s)
 			w.restart()
 			s, _ = w.ensure(s)
-			rule := w.sim.LoadBalancers()[0].ForwardingRules[0]
-			switch {
-			case c.plain:
-				assert.Equal(t, "http", rule.EntryProtocol)
-				assert.Empty(t, rule.CertificateID)
-			case c.first:
-				assert.Equal(t, id, rule.CertificateID)
-			case c.recorded:
-				assert.NotEqual(t, id, rule.CertificateID, "the new one stays in use")
-				assert.Equal(t, rule.CertificateID, s.Annotations[annotationCertificateID], "and is recorded")
-			default:
-				assert.Equal(t, asked, rule.CertificateID, "what is asked for is done")
-			}
+			c.assertServed(t, s, w.sim.LoadBalancers()[0].ForwardingRules[0], id, asked)
 			w.server.ResetCalls()
 			w.ensure(s)
 			assert.Zero(t, w.server.Calls().Writes)
 			assert.Empty(t, w.server.Calls().Refused)
 		})
 	}
-	t.Run("by name", func(t *testing.T) {
-		t.Parallel()
-		w := lbWorld(t)
-		id := w.sim.AddCertificate("web", "lets_encrypt")
-		s := service("web", map[string]string{annotationType: typeRegional, annotationCertificateName: "web"}, port("https", 443, 30443))
-		w.Apply(s)
-		w.ensure(s)
-		renewed := w.sim.RenewCertificate(id)
-		w.restart()
-		w.server.ResetCalls()
-		s, _ = w.ensure(s)
-		assert.Equal(t, renewed, w.sim.LoadBalancers()[0].ForwardingRules[0].CertificateID)
-		assert.NotContains(t, s.Annotations, annotationCertificateID, "the name stays what counts")
-		assert.Zero(t, w.server.Calls().Writes)
+	t.Run("by name", testCertificateByName)
+}
 
-		s.Annotations[annotationCertificateName] = "unknown"
-		w.Apply(s)
-		_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
-		require.ErrorContains(t, err, `annotation service.beta.kubernetes.io/do-loadbalancer-certificate-name: "unknown" is not the name of a certificate`)
-	})
+func testCertificateByName(t *testing.T) {
+	t.Parallel()
+	w := lbWorld(t)
+	id := w.sim.AddCertificate("web", "lets_encrypt")
+	s := service("web", map[string]string{annotationType: typeRegional, annotationCertificateName: "web"}, port("https", 443, 30443))
+	w.Apply(s)
+	w.ensure(s)
+	renewed := w.sim.RenewCertificate(id)
+	w.restart()
+	w.server.ResetCalls()
+	s, _ = w.ensure(s)
+	assert.Equal(t, renewed, w.sim.LoadBalancers()[0].ForwardingRules[0].CertificateID)
+	assert.NotContains(t, s.Annotations, annotationCertificateID, "the name stays what counts")
+	assert.Zero(t, w.server.Calls().Writes)
+
+	s.Annotations[annotationCertificateName] = "unknown"
+	w.Apply(s)
+	_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
+	require.ErrorContains(t, err, `annotation service.beta.kubernetes.io/do-loadbalancer-certificate-name: "unknown" is not the name of a certificate`)
 }
 
 // moveTo makes every load balancer use another certificate, as a renewal does.

@@ -15,7 +15,9 @@ import (
 
 var testConfig = Config{ClusterID: "c1", VPCID: "vpc", DefaultType: godo.LoadBalancerTypeRegionalNetwork}
 
-var twoBackends = []backend{{node: "b", dropletID: 2, publicV4: true, private: true}, {node: "a", dropletID: 1, publicV4: true, private: true}}
+var twoBackends = []backend{
+	{node: "b", dropletID: 2, publicV4: true, private: true}, {node: "a", dropletID: 1, publicV4: true, private: true},
+}
 
 // build runs the pure part from Service to request, as a new load balancer is made.
 func build(s *v1.Service, certificateID string, backends []backend) (*godo.LoadBalancerRequest, error) {
@@ -46,58 +48,134 @@ func TestDefaultRequest(t *testing.T) {
 	}, r)
 }
 
+// The ports of Services that are served.
+var (
+	webPort  = port("http", 80, 30080)
+	tlsPort  = port("https", 443, 30443)
+	altPort  = port("alt", 8443, 30843)
+	dnsPort  = protocol(port("dns", 53, 30053), v1.ProtocolUDP)
+	sctpPort = protocol(port("sctp", 9, 30009), v1.ProtocolSCTP)
+)
+
+func servicePorts(list ...v1.ServicePort) []v1.ServicePort { return list }
+
+func ruleList(list ...godo.ForwardingRule) []godo.ForwardingRule { return list }
+
+func rule(entry string, port int, target string, targetPort int) godo.ForwardingRule {
+	return godo.ForwardingRule{EntryProtocol: entry, EntryPort: port, TargetProtocol: target, TargetPort: targetPort}
+}
+
+// secured is a rule that ends TLS with a certificate, or passes it through.
+func secured(r godo.ForwardingRule, certificate string, passthrough bool) godo.ForwardingRule {
+	r.CertificateID, r.TlsPassthrough = certificate, passthrough
+	return r
+}
+
+// regional are the annotations of a regional load balancer, and others.
+func regional(more map[string]string) map[string]string {
+	all := map[string]string{annotationType: "REGIONAL"}
+	maps.Copy(all, more)
+	return all
+}
+
+// forwardingRuleCases are what rules the ports of a Service need.
+var forwardingRuleCases = map[string]struct {
+	annotations map[string]string
+	certificate string
+	ports       []v1.ServicePort
+	want        []godo.ForwardingRule
+	refused     string
+}{
+	"network: packets keep their port": {
+		nil, "", servicePorts(webPort, dnsPort),
+		ruleList(rule("tcp", 80, "tcp", 80), rule("udp", 53, "udp", 53)), "",
+	},
+	"network: layer 7 annotations are not read": {
+		map[string]string{annotationHTTPPorts: "x", annotationTLSPorts: "443"}, "", servicePorts(tlsPort),
+		ruleList(rule("tcp", 443, "tcp", 443)), "",
+	},
+	"network: SCTP is refused": {nil, "", servicePorts(sctpPort), nil, "port 9: protocol SCTP is not supported"},
+	"tcp": {
+		regional(nil), "", servicePorts(webPort, tlsPort),
+		ruleList(rule("tcp", 80, "tcp", 30080), rule("tcp", 443, "tcp", 30443)), "",
+	},
+	"http by default": {
+		regional(map[string]string{annotationProtocol: "http"}), "", servicePorts(webPort, dnsPort),
+		ruleList(rule("http", 80, "http", 30080), rule("udp", 53, "udp", 30053)), "",
+	},
+	"http by port": {
+		regional(map[string]string{annotationHTTPPorts: "80"}), "", servicePorts(webPort, altPort),
+		ruleList(rule("http", 80, "http", 30080), rule("tcp", 8443, "tcp", 30843)), "",
+	},
+	"https with a certificate": {
+		regional(map[string]string{annotationTLSPorts: "8443"}), "cert", servicePorts(altPort, tlsPort),
+		ruleList(secured(rule("https", 8443, "http", 30843), "cert", false), rule("tcp", 443, "tcp", 30443)), "",
+	},
+	"https with passthrough": {
+		regional(map[string]string{annotationTLSPorts: "8443", annotationTLSPassthrough: "true"}), "", servicePorts(altPort),
+		ruleList(secured(rule("https", 8443, "https", 30843), "", true)), "",
+	},
+	"443 with a certificate": {
+		regional(nil), "cert", servicePorts(webPort, tlsPort),
+		ruleList(rule("tcp", 80, "tcp", 30080), secured(rule("https", 443, "http", 30443), "cert", false)), "",
+	},
+	"443 with passthrough": {
+		regional(map[string]string{annotationTLSPassthrough: "true"}), "", servicePorts(tlsPort),
+		ruleList(secured(rule("https", 443, "https", 30443), "", true)), "",
+	},
+	"443 as http2": {
+		regional(map[string]string{annotationHTTP2Ports: "443"}), "cert", servicePorts(tlsPort),
+		ruleList(secured(rule("http2", 443, "http", 30443), "cert", false)), "",
+	},
+	"http2 with passthrough": {
+		regional(map[string]string{annotationHTTP2Ports: "443", annotationTLSPassthrough: "true"}), "", servicePorts(tlsPort),
+		ruleList(secured(rule("http2", 443, "http2", 30443), "", true)), "",
+	},
+	"443 in http-ports is https all the same": {
+		regional(map[string]string{annotationHTTPPorts: "443"}), "cert", servicePorts(tlsPort),
+		ruleList(secured(rule("https", 443, "http", 30443), "cert", false)), "",
+	},
+	"http3 beside https": {
+		regional(map[string]string{annotationHTTP3Port: "443"}), "cert", servicePorts(tlsPort),
+		ruleList(secured(rule("https", 443, "http", 30443), "cert", false), secured(rule("http3", 443, "http", 30443), "cert", false)), "",
+	},
+	"http3 on a port that is not there": {
+		regional(map[string]string{annotationHTTP3Port: "8443"}), "cert", servicePorts(tlsPort),
+		ruleList(secured(rule("https", 443, "http", 30443), "cert", false)), "",
+	},
+	"http3 without a certificate": {
+		regional(map[string]string{annotationHTTP3Port: "80"}), "", servicePorts(webPort),
+		nil, "http3-port: needs a certificate",
+	},
+	"http3 with passthrough": {
+		regional(map[string]string{annotationHTTP3Port: "443", annotationTLSPassthrough: "true"}), "", servicePorts(tlsPort),
+		nil, "http3-port: excludes",
+	},
+	"https without a certificate": {
+		regional(map[string]string{annotationTLSPorts: "443"}), "", servicePorts(tlsPort),
+		nil, "port 443: https needs a certificate or TLS passthrough",
+	},
+	"http2 without a certificate": {
+		regional(map[string]string{annotationHTTP2Ports: "443"}), "", servicePorts(tlsPort),
+		nil, "port 443: http2 needs a certificate",
+	},
+	"one port in two lists": {
+		regional(map[string]string{annotationHTTPPorts: "80", annotationTLSPorts: "80"}), "cert", servicePorts(webPort),
+		nil, "names port 80, which " + annotationHTTPPorts + " names already",
+	},
+	"unknown protocol": {regional(map[string]string{annotationProtocol: "udp"}), "", servicePorts(webPort), nil, `"udp" is not one of`},
+	"empty protocol":   {regional(map[string]string{annotationProtocol: ""}), "", servicePorts(webPort), nil, "is empty; remove it or give it a value"},
+	"no node port":     {regional(nil), "", servicePorts(port("http", 80, 0)), nil, "there is no node port"},
+	"no ports":         {nil, "", nil, nil, "the Service has no ports"},
+	"every fault at once": {
+		regional(map[string]string{annotationTLSPorts: "443"}), "", servicePorts(tlsPort, port("x", 81, 0)),
+		nil, "port 81",
+	},
+}
+
 func TestForwardingRules(t *testing.T) {
 	t.Parallel()
-	udp := port("dns", 53, 30053)
-	udp.Protocol = v1.ProtocolUDP
-	sctp := port("sctp", 9, 30009)
-	sctp.Protocol = v1.ProtocolSCTP
-	http, https, alt := port("http", 80, 30080), port("https", 443, 30443), port("alt", 8443, 30843)
-	rule := func(entry string, port int, target string, targetPort int) godo.ForwardingRule {
-		return godo.ForwardingRule{EntryProtocol: entry, EntryPort: port, TargetProtocol: target, TargetPort: targetPort}
-	}
-	with := func(r godo.ForwardingRule, certificate string, passthrough bool) godo.ForwardingRule {
-		r.CertificateID, r.TlsPassthrough = certificate, passthrough
-		return r
-	}
-	regional := func(more map[string]string) map[string]string {
-		all := map[string]string{annotationType: "REGIONAL"}
-		maps.Copy(all, more)
-		return all
-	}
-	for name, c := range map[string]struct {
-		annotations map[string]string
-		certificate string
-		ports       []v1.ServicePort
-		want        []godo.ForwardingRule
-		refused     string
-	}{
-		"network: packets keep their port":          {nil, "", []v1.ServicePort{http, udp}, []godo.ForwardingRule{rule("tcp", 80, "tcp", 80), rule("udp", 53, "udp", 53)}, ""},
-		"network: layer 7 annotations are not read": {map[string]string{annotationHTTPPorts: "x", annotationTLSPorts: "443"}, "", []v1.ServicePort{https}, []godo.ForwardingRule{rule("tcp", 443, "tcp", 443)}, ""},
-		"network: SCTP is refused":                  {nil, "", []v1.ServicePort{sctp}, nil, "port 9: protocol SCTP is not supported"},
-		"tcp":                                       {regional(nil), "", []v1.ServicePort{http, https}, []godo.ForwardingRule{rule("tcp", 80, "tcp", 30080), rule("tcp", 443, "tcp", 30443)}, ""},
-		"http by default":                           {regional(map[string]string{annotationProtocol: "http"}), "", []v1.ServicePort{http, udp}, []godo.ForwardingRule{rule("http", 80, "http", 30080), rule("udp", 53, "udp", 30053)}, ""},
-		"http by port":                              {regional(map[string]string{annotationHTTPPorts: "80"}), "", []v1.ServicePort{http, alt}, []godo.ForwardingRule{rule("http", 80, "http", 30080), rule("tcp", 8443, "tcp", 30843)}, ""},
-		"https with a certificate":                  {regional(map[string]string{annotationTLSPorts: "8443"}), "cert", []v1.ServicePort{alt, https}, []godo.ForwardingRule{with(rule("https", 8443, "http", 30843), "cert", false), rule("tcp", 443, "tcp", 30443)}, ""},
-		"https with passthrough":                    {regional(map[string]string{annotationTLSPorts: "8443", annotationTLSPassthrough: "true"}), "", []v1.ServicePort{alt}, []godo.ForwardingRule{with(rule("https", 8443, "https", 30843), "", true)}, ""},
-		"443 with a certificate":                    {regional(nil), "cert", []v1.ServicePort{http, https}, []godo.ForwardingRule{rule("tcp", 80, "tcp", 30080), with(rule("https", 443, "http", 30443), "cert", false)}, ""},
-		"443 with passthrough":                      {regional(map[string]string{annotationTLSPassthrough: "true"}), "", []v1.ServicePort{https}, []godo.ForwardingRule{with(rule("https", 443, "https", 30443), "", true)}, ""},
-		"443 as http2":                              {regional(map[string]string{annotationHTTP2Ports: "443"}), "cert", []v1.ServicePort{https}, []godo.ForwardingRule{with(rule("http2", 443, "http", 30443), "cert", false)}, ""},
-		"http2 with passthrough":                    {regional(map[string]string{annotationHTTP2Ports: "443", annotationTLSPassthrough: "true"}), "", []v1.ServicePort{https}, []godo.ForwardingRule{with(rule("http2", 443, "http2", 30443), "", true)}, ""},
-		"443 in http-ports is https all the same":   {regional(map[string]string{annotationHTTPPorts: "443"}), "cert", []v1.ServicePort{https}, []godo.ForwardingRule{with(rule("https", 443, "http", 30443), "cert", false)}, ""},
-		"http3 beside https":                        {regional(map[string]string{annotationHTTP3Port: "443"}), "cert", []v1.ServicePort{https}, []godo.ForwardingRule{with(rule("https", 443, "http", 30443), "cert", false), with(rule("http3", 443, "http", 30443), "cert", false)}, ""},
-		"http3 on a port that is not there":         {regional(map[string]string{annotationHTTP3Port: "8443"}), "cert", []v1.ServicePort{https}, []godo.ForwardingRule{with(rule("https", 443, "http", 30443), "cert", false)}, ""},
-		"http3 without a certificate":               {regional(map[string]string{annotationHTTP3Port: "80"}), "", []v1.ServicePort{http}, nil, "http3-port: needs a certificate"},
-		"http3 with passthrough":                    {regional(map[string]string{annotationHTTP3Port: "443", annotationTLSPassthrough: "true"}), "", []v1.ServicePort{https}, nil, "http3-port: excludes"},
-		"https without a certificate":               {regional(map[string]string{annotationTLSPorts: "443"}), "", []v1.ServicePort{https}, nil, "port 443: https needs a certificate or TLS passthrough"},
-		"http2 without a certificate":               {regional(map[string]string{annotationHTTP2Ports: "443"}), "", []v1.ServicePort{https}, nil, "port 443: http2 needs a certificate"},
-		"one port in two lists":                     {regional(map[string]string{annotationHTTPPorts: "80", annotationTLSPorts: "80"}), "cert", []v1.ServicePort{http}, nil, "names port 80, which " + annotationHTTPPorts + " names already"},
-		"unknown protocol":                          {regional(map[string]string{annotationProtocol: "udp"}), "", []v1.ServicePort{http}, nil, `"udp" is not one of`},
-		"empty protocol":                            {regional(map[string]string{annotationProtocol: ""}), "", []v1.ServicePort{http}, nil, "is empty; remove it or give it a value"},
-		"no node port":                              {regional(nil), "", []v1.ServicePort{port("http", 80, 0)}, nil, "there is no node port"},
-		"no ports":                                  {nil, "", nil, nil, "the Service has no ports"},
-		"every fault at once":                       {regional(map[string]string{annotationTLSPorts: "443"}), "", []v1.ServicePort{https, port("x", 81, 0)}, nil, "port 81"},
-	} {
+	for name, c := range forwardingRuleCases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, err := build(service("web", c.annotations, c.ports...), c.certificate, twoBackends)
@@ -125,19 +203,33 @@ func TestHealthCheck(t *testing.T) {
 		want        godo.HealthCheck
 		refused     string
 	}{
-		"kube-proxy":        {nil, nil, godo.HealthCheck{Protocol: "http", Port: 10256, Path: "/healthz", ProxyProtocol: new(false)}, ""},
-		"local policy":      {nil, local, godo.HealthCheck{Protocol: "http", Port: 32000, Path: "/healthz", ProxyProtocol: new(false)}, ""},
-		"without override":  {map[string]string{annotationCheckPath: "/x", annotationCheckPort: "nonsense"}, nil, godo.HealthCheck{Protocol: "http", Port: 10256, Path: "/healthz", ProxyProtocol: new(false)}, ""},
-		"override":          {map[string]string{annotationOverrideCheck: "false"}, nil, godo.HealthCheck{Protocol: "tcp", Port: 30080}, ""},
-		"path implies http": {map[string]string{annotationOverrideCheck: "", annotationCheckPath: "/ready"}, nil, godo.HealthCheck{Protocol: "http", Port: 30080, Path: "/ready"}, ""},
-		"all of it":         {map[string]string{annotationOverrideCheck: "", annotationCheckPath: "/ready", annotationCheckPort: "8080", annotationCheckProtocol: "https"}, nil, godo.HealthCheck{Protocol: "https", Port: 30081, Path: "/ready"}, ""},
-		"unknown port":      {map[string]string{annotationOverrideCheck: "", annotationCheckPort: "81"}, nil, godo.HealthCheck{}, `healthcheck-port: "81" is not a TCP port of the Service`},
-		"UDP port":          {map[string]string{annotationOverrideCheck: "", annotationCheckPort: "53"}, nil, godo.HealthCheck{}, `"53" is not a TCP port`},
-		"several ports":     {map[string]string{annotationOverrideCheck: "", annotationCheckPort: "80,8080"}, nil, godo.HealthCheck{}, `"80,8080" is not a whole number`},
-		"unknown protocol":  {map[string]string{annotationOverrideCheck: "", annotationCheckProtocol: "icmp"}, nil, godo.HealthCheck{}, `"icmp" is not one of`},
-		"no TCP port":       {map[string]string{annotationOverrideCheck: ""}, func(s *v1.Service) { s.Spec.Ports = s.Spec.Ports[:1] }, godo.HealthCheck{}, "needs a TCP port"},
-		"out of range":      {map[string]string{annotationCheckInterval: "2"}, nil, godo.HealthCheck{}, `"2" is out of range; use 3 to 300`},
-		"empty":             {map[string]string{annotationHealthyThreshold: ""}, nil, godo.HealthCheck{}, "is empty"},
+		"kube-proxy":   {nil, nil, godo.HealthCheck{Protocol: "http", Port: 10256, Path: "/healthz", ProxyProtocol: new(false)}, ""},
+		"local policy": {nil, local, godo.HealthCheck{Protocol: "http", Port: 32000, Path: "/healthz", ProxyProtocol: new(false)}, ""},
+		"without override": {
+			map[string]string{annotationCheckPath: "/x", annotationCheckPort: "nonsense"}, nil,
+			godo.HealthCheck{Protocol: "http", Port: 10256, Path: "/healthz", ProxyProtocol: new(false)}, "",
+		},
+		"override": {map[string]string{annotationOverrideCheck: "false"}, nil, godo.HealthCheck{Protocol: "tcp", Port: 30080}, ""},
+		"path implies http": {
+			map[string]string{annotationOverrideCheck: "", annotationCheckPath: "/ready"}, nil,
+			godo.HealthCheck{Protocol: "http", Port: 30080, Path: "/ready"}, "",
+		},
+		"all of it": {
+			map[string]string{
+				annotationOverrideCheck: "", annotationCheckPath: "/ready", annotationCheckPort: "8080", annotationCheckProtocol: "https",
+			}, nil,
+			godo.HealthCheck{Protocol: "https", Port: 30081, Path: "/ready"}, "",
+		},
+		"unknown port":     {map[string]string{annotationOverrideCheck: "", annotationCheckPort: "81"}, nil, godo.HealthCheck{}, `healthcheck-port: "81" is not a TCP port of the Service`},
+		"UDP port":         {map[string]string{annotationOverrideCheck: "", annotationCheckPort: "53"}, nil, godo.HealthCheck{}, `"53" is not a TCP port`},
+		"several ports":    {map[string]string{annotationOverrideCheck: "", annotationCheckPort: "80,8080"}, nil, godo.HealthCheck{}, `"80,8080" is not a whole number`},
+		"unknown protocol": {map[string]string{annotationOverrideCheck: "", annotationCheckProtocol: "icmp"}, nil, godo.HealthCheck{}, `"icmp" is not one of`},
+		"no TCP port": {
+			map[string]string{annotationOverrideCheck: ""}, func(s *v1.Service) { s.Spec.Ports = s.Spec.Ports[:1] },
+			godo.HealthCheck{}, "needs a TCP port",
+		},
+		"out of range": {map[string]string{annotationCheckInterval: "2"}, nil, godo.HealthCheck{}, `"2" is out of range; use 3 to 300`},
+		"empty":        {map[string]string{annotationHealthyThreshold: ""}, nil, godo.HealthCheck{}, "is empty"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -159,7 +251,9 @@ func TestHealthCheck(t *testing.T) {
 
 func TestNetworkStack(t *testing.T) {
 	t.Parallel()
-	v4, dual, private := backend{node: "v4", publicV4: true}, backend{node: "dual", publicV4: true, publicV6: true}, backend{node: "private", private: true}
+	v4, dual, private := backend{node: "v4", publicV4: true}, backend{
+		node: "dual", publicV4: true, publicV6: true,
+	}, backend{node: "private", private: true}
 	v6 := backend{node: "v6", publicV6: true}
 	for _, c := range []struct {
 		kind, network, asked string
@@ -242,7 +336,8 @@ func TestFirewallRules(t *testing.T) {
 	s.Spec.LoadBalancerSourceRanges = []string{"203.0.113.9/24", "192.0.2.0/24", "203.0.113.0/24"}
 	r, err = build(s, "", twoBackends)
 	require.NoError(t, err)
-	assert.Equal(t, &godo.LBFirewall{Allow: []string{"cidr:192.0.2.0/24", "cidr:203.0.113.0/24"}, Deny: []string{"cidr:203.0.113.0/24"}}, r.Firewall, "source ranges win, masked, once each and in a fixed order")
+	ranges := &godo.LBFirewall{Allow: []string{"cidr:192.0.2.0/24", "cidr:203.0.113.0/24"}, Deny: []string{"cidr:203.0.113.0/24"}}
+	assert.Equal(t, ranges, r.Firewall, "source ranges win, masked, once each and in a fixed order")
 
 	s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0", "nonsense"}
 	_, err = build(s, "", twoBackends)
@@ -287,7 +382,10 @@ func TestSettings(t *testing.T) {
 		}
 	}
 
-	_, warnings, err := parseSettings(map[string]string{annotationHTTPPorts: "80", annotationCheckPath: "/x", annotationStickyType: "cookie"}, "REGIONAL_NETWORK", "")
+	_, warnings, err := parseSettings(
+		map[string]string{annotationHTTPPorts: "80", annotationCheckPath: "/x", annotationStickyType: "cookie"},
+		"REGIONAL_NETWORK", "",
+	)
 	require.NoError(t, err)
 	assert.Len(t, schema.Problems(warnings), 3)
 	require.ErrorContains(t, warnings, annotationHTTPPorts+": is ignored by load balancers of type REGIONAL_NETWORK")
@@ -302,18 +400,26 @@ func TestSettings(t *testing.T) {
 func existing(r *godo.LoadBalancerRequest) *godo.LoadBalancer {
 	lb := &godo.LoadBalancer{
 		ID: "id", Name: r.Name, SizeUnit: 1, Type: r.Type, Algorithm: "round_robin", Status: "active", ForwardingRules: r.ForwardingRules,
-		HealthCheck: new(*r.HealthCheck), StickySessions: r.StickySessions, Region: &godo.Region{Slug: r.Region}, DropletIDs: r.DropletIDs, Tags: r.Tags,
-		VPCUUID: r.VPCUUID, DisableLetsEncryptDNSRecords: r.DisableLetsEncryptDNSRecords, Firewall: &godo.LBFirewall{Allow: []string{}, Deny: []string{}},
-		Network: r.Network, NetworkStack: r.NetworkStack, ProjectID: "project", TLSCipherPolicy: "STRONG", HTTPIdleTimeoutSeconds: new(uint64(60)),
+		HealthCheck: new(*r.HealthCheck), StickySessions: r.StickySessions, Region: &godo.Region{Slug: r.Region},
+		DropletIDs: r.DropletIDs, Tags: r.Tags, VPCUUID: r.VPCUUID, DisableLetsEncryptDNSRecords: r.DisableLetsEncryptDNSRecords,
+		Firewall: &godo.LBFirewall{Allow: []string{}, Deny: []string{}},
+		Network:  r.Network, NetworkStack: r.NetworkStack, ProjectID: "project", TLSCipherPolicy: "STRONG", HTTPIdleTimeoutSeconds: new(uint64(60)),
 	}
 	return lb
 }
 
-func TestPlan(t *testing.T) {
-	t.Parallel()
+// plannedService is a Service, and the load balancer that it asks for.
+func plannedService(t *testing.T) (*v1.Service, *godo.LoadBalancerRequest) {
+	t.Helper()
 	s := service("web", map[string]string{annotationType: "REGIONAL"}, port("http", 80, 30080), port("alt", 8080, 30081))
 	want, err := build(s, "", twoBackends)
 	require.NoError(t, err)
+	return s, want
+}
+
+func TestPlan(t *testing.T) {
+	t.Parallel()
+	s, want := plannedService(t)
 
 	assert.Equal(t, step{kind: create, request: want}, creation(want, s))
 	named := *want
@@ -334,15 +440,34 @@ func TestPlan(t *testing.T) {
 		"nothing shown": {func(lb *godo.LoadBalancer) {
 			lb.Firewall, lb.StickySessions, lb.DisableLetsEncryptDNSRecords = nil, nil, nil
 		}, nil},
-		"size of others":   {func(lb *godo.LoadBalancer) { lb.SizeUnit = 7 }, nil},
-		"stack is fixed":   {func(lb *godo.LoadBalancer) { lb.NetworkStack = "IPV4" }, nil},
-		"droplet missing":  {func(lb *godo.LoadBalancer) { lb.DropletIDs = []int{1} }, []step{{kind: addDroplets, droplets: []int{2}, reasons: []string{"droplet_ids"}}}},
-		"droplet too many": {func(lb *godo.LoadBalancer) { lb.DropletIDs = []int{1, 2, 3} }, []step{{kind: removeDroplets, droplets: []int{3}, reasons: []string{"droplet_ids"}}}},
+		"size of others": {func(lb *godo.LoadBalancer) { lb.SizeUnit = 7 }, nil},
+		"stack is fixed": {func(lb *godo.LoadBalancer) { lb.NetworkStack = "IPV4" }, nil},
+		"droplet missing": {
+			func(lb *godo.LoadBalancer) { lb.DropletIDs = []int{1} },
+			[]step{{kind: addDroplets, droplets: []int{2}, reasons: []string{"droplet_ids"}}},
+		},
+		"droplet too many": {
+			func(lb *godo.LoadBalancer) { lb.DropletIDs = []int{1, 2, 3} },
+			[]step{{kind: removeDroplets, droplets: []int{3}, reasons: []string{"droplet_ids"}}},
+		},
 	} {
 		lb := existing(want)
 		c.change(lb)
 		assert.Equal(t, c.want, plan(lb, want), name)
 	}
+	lb := existing(want)
+	lb.DropletIDs = []int{1, 3}
+	steps := plan(lb, want)
+	require.Len(t, steps, 1, "one replacement is cheaper than adding and removing")
+	assert.Equal(t, replace, steps[0].kind)
+	byDroplet := planDroplets(lb, want.DropletIDs)
+	assert.Equal(t, []stepKind{addDroplets, removeDroplets}, []stepKind{byDroplet[0].kind, byDroplet[1].kind}, "never a moment without backends")
+}
+
+// TestReplacement: each field that differs leads to one replacement of the whole, which keeps what others set.
+func TestReplacement(t *testing.T) {
+	t.Parallel()
+	_, want := plannedService(t)
 	for field, change := range map[string]func(*godo.LoadBalancer){
 		"name":                             func(lb *godo.LoadBalancer) { lb.Name = "x" },
 		"forwarding_rules":                 func(lb *godo.LoadBalancer) { lb.ForwardingRules = lb.ForwardingRules[:1] },
@@ -365,12 +490,6 @@ func TestPlan(t *testing.T) {
 		assert.Equal(t, []string{"project", "STRONG", ""}, []string{r.ProjectID, r.TLSCipherPolicy, r.IP}, "a full replacement keeps what others set")
 		assert.Equal(t, uint32(1), r.SizeUnit)
 	}
-	lb := existing(want)
-	lb.DropletIDs = []int{1, 3}
-	steps := plan(lb, want)
-	require.Len(t, steps, 1, "one replacement is cheaper than adding and removing")
-	assert.Equal(t, replace, steps[0].kind)
-	assert.Equal(t, []stepKind{addDroplets, removeDroplets}, []stepKind{planDroplets(lb, want.DropletIDs)[0].kind, planDroplets(lb, want.DropletIDs)[1].kind}, "never a moment without backends")
 }
 
 func TestStatus(t *testing.T) {
@@ -425,12 +544,21 @@ func TestAddresses(t *testing.T) {
 		want       string
 		incomplete bool
 	}{
-		"IPv4":              {&godo.Networks{V4: []godo.NetworkV4{v4("public", "198.18.0.1"), v4("private", "10.0.0.1")}}, "[{Hostname web} {InternalIP 10.0.0.1} {ExternalIP 198.18.0.1}]", false},
-		"both families":     {&godo.Networks{V4: []godo.NetworkV4{v4("private", "10.0.0.1"), v4("public", "198.18.0.1")}, V6: []godo.NetworkV6{{Type: "public", IPAddress: "2001:db8::1"}}}, "[{Hostname web} {InternalIP 10.0.0.1} {ExternalIP 198.18.0.1} {ExternalIP 2001:db8::1}]", false},
-		"private only":      {&godo.Networks{V4: []godo.NetworkV4{v4("private", "10.0.0.1")}}, "[{Hostname web} {InternalIP 10.0.0.1}]", false},
-		"no private":        {&godo.Networks{V4: []godo.NetworkV4{v4("public", "198.18.0.1")}}, "", true},
-		"no networks":       {nil, "", true},
-		"first of each one": {&godo.Networks{V4: []godo.NetworkV4{v4("private", "10.0.0.1"), v4("private", "10.0.0.2"), v4("public", "198.18.0.1"), v4("public", "198.18.0.2")}}, "[{Hostname web} {InternalIP 10.0.0.1} {ExternalIP 198.18.0.1}]", false},
+		"IPv4": {&godo.Networks{V4: []godo.NetworkV4{v4("public", "198.18.0.1"), v4("private", "10.0.0.1")}}, "[{Hostname web} {InternalIP 10.0.0.1} {ExternalIP 198.18.0.1}]", false},
+		"both families": {
+			&godo.Networks{
+				V4: []godo.NetworkV4{v4("private", "10.0.0.1"), v4("public", "198.18.0.1")},
+				V6: []godo.NetworkV6{{Type: "public", IPAddress: "2001:db8::1"}},
+			},
+			"[{Hostname web} {InternalIP 10.0.0.1} {ExternalIP 198.18.0.1} {ExternalIP 2001:db8::1}]", false,
+		},
+		"private only": {&godo.Networks{V4: []godo.NetworkV4{v4("private", "10.0.0.1")}}, "[{Hostname web} {InternalIP 10.0.0.1}]", false},
+		"no private":   {&godo.Networks{V4: []godo.NetworkV4{v4("public", "198.18.0.1")}}, "", true},
+		"no networks":  {nil, "", true},
+		"first of each one": {
+			&godo.Networks{V4: []godo.NetworkV4{v4("private", "10.0.0.1"), v4("private", "10.0.0.2"), v4("public", "198.18.0.1"), v4("public", "198.18.0.2")}},
+			"[{Hostname web} {InternalIP 10.0.0.1} {ExternalIP 198.18.0.1}]", false,
+		},
 	} {
 		d := base
 		d.Networks = c.networks
@@ -440,5 +568,9 @@ func TestAddresses(t *testing.T) {
 			assert.Equal(t, c.want, fmt.Sprint(got.addresses()), name)
 		}
 	}
-	assert.NotEmpty(t, newDroplet(&godo.Droplet{ID: 7, Networks: &godo.Networks{V4: []godo.NetworkV4{v4("private", "10.0.0.1")}}}).incomplete(), "no region")
+	assert.NotEmpty(
+		t,
+		newDroplet(&godo.Droplet{ID: 7, Networks: &godo.Networks{V4: []godo.NetworkV4{v4("private", "10.0.0.1")}}}).incomplete(),
+		"no region",
+	)
 }

@@ -148,40 +148,99 @@ func TestFlavors(t *testing.T) {
 	}
 }
 
+func internalIP(ip string) v1.NodeAddress {
+	return v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip}
+}
+
+func externalIP(ip string) v1.NodeAddress {
+	return v1.NodeAddress{Type: v1.NodeExternalIP, Address: ip}
+}
+
+// portsWith is one port with these addresses.
+func portsWith(status string, ips ...string) []*port {
+	p := &port{Status: status}
+	for _, ip := range ips {
+		p.FixedIPs = append(p.FixedIPs, fixedIP{Address: ip})
+	}
+	return []*port{p}
+}
+
+// nodeAddressCases are a server, its ports, those inside its trunks and the networks of the config, and the node's addresses.
+var nodeAddressCases = map[string]struct {
+	s       server
+	ports   []*port
+	trunked []address
+	c       networking
+	want    []v1.NodeAddress
+}{
+	"ports, then access addresses, then hostname": {
+		server{accessIPv4: "203.0.113.1", accessIPv6: "2001:db8::1", hostname: "h", addresses: []address{{"net", "10.0.0.1", false}}},
+		portsWith("ACTIVE", "10.0.0.1"), nil,
+		networking{},
+		[]v1.NodeAddress{internalIP("10.0.0.1"), externalIP("203.0.113.1"), externalIP("2001:db8::1"), {Type: v1.NodeHostName, Address: "h"}},
+	},
+	"a port that is down": {
+		server{addresses: []address{{"net", "10.0.0.1", false}}},
+		portsWith("DOWN", "10.0.0.9"), nil,
+		networking{},
+		[]v1.NodeAddress{internalIP("10.0.0.1")},
+	},
+	"a floating address": {
+		server{addresses: []address{{"net", "10.0.0.1", false}, {"net", "203.0.113.5", true}}},
+		nil, nil,
+		networking{},
+		[]v1.NodeAddress{internalIP("10.0.0.1"), externalIP("203.0.113.5")},
+	},
+	"a public network": {
+		server{addresses: []address{{"ext", "203.0.113.6", false}, {"net", "10.0.0.1", false}}},
+		portsWith("ACTIVE", "203.0.113.6", "10.0.0.1"), nil,
+		networking{PublicNetworks: []string{"ext"}},
+		[]v1.NodeAddress{internalIP("10.0.0.1"), externalIP("203.0.113.6")},
+	},
+	"one internal network": {
+		server{addresses: []address{{"a", "10.0.1.1", false}, {"b", "10.0.2.1", false}, {"b", "203.0.113.7", true}}},
+		portsWith("ACTIVE", "10.0.1.1", "10.0.2.1"), nil,
+		networking{InternalNetworks: []string{"a"}},
+		[]v1.NodeAddress{internalIP("10.0.1.1"), externalIP("203.0.113.7")},
+	},
+	"several": {
+		server{addresses: []address{{"a", "10.0.1.1", false}, {"b", "10.0.2.1", false}}},
+		nil, nil,
+		networking{InternalNetworks: []string{"b", "a"}},
+		[]v1.NodeAddress{internalIP("10.0.1.1"), internalIP("10.0.2.1")},
+	},
+	"without IPv6": {
+		server{accessIPv6: "2001:db8::1", addresses: []address{{"net", "2001:db8::2", false}}},
+		portsWith("ACTIVE", "10.0.0.1", "2001:db8::2"), nil,
+		networking{IPv6Disabled: true},
+		[]v1.NodeAddress{internalIP("10.0.0.1")},
+	},
+	"ports inside a trunk": {
+		server{addresses: []address{{"z", "10.0.0.1", false}}},
+		portsWith("ACTIVE", "10.0.0.1"), []address{{"a", "10.9.0.1", false}},
+		networking{},
+		[]v1.NodeAddress{internalIP("10.0.0.1"), internalIP("10.9.0.1")},
+	},
+	"sorted": {
+		server{hostname: "h"},
+		portsWith("ACTIVE", "10.0.0.9", "192.168.0.2", "10.0.0.3", "172.16.0.1"), nil,
+		networking{SortOrder: "192.168.0.0/16, 10.0.0.0/8"},
+		[]v1.NodeAddress{
+			internalIP("192.168.0.2"), internalIP("10.0.0.3"), internalIP("10.0.0.9"), internalIP("172.16.0.1"),
+			{Type: v1.NodeHostName, Address: "h"},
+		},
+	},
+	"the first network wins": {
+		server{},
+		portsWith("ACTIVE", "10.0.0.9", "10.1.0.1"), nil,
+		networking{SortOrder: "10.1.0.0/16 10.0.0.0/8"},
+		[]v1.NodeAddress{internalIP("10.1.0.1"), internalIP("10.0.0.9")},
+	},
+}
+
 func TestNodeAddresses(t *testing.T) {
 	t.Parallel()
-	in := func(ip string) v1.NodeAddress { return v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip} }
-	ex := func(ip string) v1.NodeAddress { return v1.NodeAddress{Type: v1.NodeExternalIP, Address: ip} }
-	ports := func(status string, ips ...string) []*port {
-		p := &port{Status: status}
-		for _, ip := range ips {
-			p.FixedIPs = append(p.FixedIPs, fixedIP{Address: ip})
-		}
-		return []*port{p}
-	}
-	for name, c := range map[string]struct {
-		s       server
-		ports   []*port
-		trunked []address
-		c       networking
-		want    []v1.NodeAddress
-	}{
-		"ports, then access addresses, then hostname": {
-			server{accessIPv4: "203.0.113.1", accessIPv6: "2001:db8::1", hostname: "h", addresses: []address{{"net", "10.0.0.1", false}}},
-			ports("ACTIVE", "10.0.0.1"), nil,
-			networking{},
-			[]v1.NodeAddress{in("10.0.0.1"), ex("203.0.113.1"), ex("2001:db8::1"), {Type: v1.NodeHostName, Address: "h"}},
-		},
-		"a port that is down":    {server{addresses: []address{{"net", "10.0.0.1", false}}}, ports("DOWN", "10.0.0.9"), nil, networking{}, []v1.NodeAddress{in("10.0.0.1")}},
-		"a floating address":     {server{addresses: []address{{"net", "10.0.0.1", false}, {"net", "203.0.113.5", true}}}, nil, nil, networking{}, []v1.NodeAddress{in("10.0.0.1"), ex("203.0.113.5")}},
-		"a public network":       {server{addresses: []address{{"ext", "203.0.113.6", false}, {"net", "10.0.0.1", false}}}, ports("ACTIVE", "203.0.113.6", "10.0.0.1"), nil, networking{PublicNetworks: []string{"ext"}}, []v1.NodeAddress{in("10.0.0.1"), ex("203.0.113.6")}},
-		"one internal network":   {server{addresses: []address{{"a", "10.0.1.1", false}, {"b", "10.0.2.1", false}, {"b", "203.0.113.7", true}}}, ports("ACTIVE", "10.0.1.1", "10.0.2.1"), nil, networking{InternalNetworks: []string{"a"}}, []v1.NodeAddress{in("10.0.1.1"), ex("203.0.113.7")}},
-		"several":                {server{addresses: []address{{"a", "10.0.1.1", false}, {"b", "10.0.2.1", false}}}, nil, nil, networking{InternalNetworks: []string{"b", "a"}}, []v1.NodeAddress{in("10.0.1.1"), in("10.0.2.1")}},
-		"without IPv6":           {server{accessIPv6: "2001:db8::1", addresses: []address{{"net", "2001:db8::2", false}}}, ports("ACTIVE", "10.0.0.1", "2001:db8::2"), nil, networking{IPv6Disabled: true}, []v1.NodeAddress{in("10.0.0.1")}},
-		"ports inside a trunk":   {server{addresses: []address{{"z", "10.0.0.1", false}}}, ports("ACTIVE", "10.0.0.1"), []address{{"a", "10.9.0.1", false}}, networking{}, []v1.NodeAddress{in("10.0.0.1"), in("10.9.0.1")}},
-		"sorted":                 {server{hostname: "h"}, ports("ACTIVE", "10.0.0.9", "192.168.0.2", "10.0.0.3", "172.16.0.1"), nil, networking{SortOrder: "192.168.0.0/16, 10.0.0.0/8"}, []v1.NodeAddress{in("192.168.0.2"), in("10.0.0.3"), in("10.0.0.9"), in("172.16.0.1"), {Type: v1.NodeHostName, Address: "h"}}},
-		"the first network wins": {server{}, ports("ACTIVE", "10.0.0.9", "10.1.0.1"), nil, networking{SortOrder: "10.1.0.0/16 10.0.0.0/8"}, []v1.NodeAddress{in("10.1.0.1"), in("10.0.0.9")}},
-	} {
+	for name, c := range nodeAddressCases {
 		assert.Equal(t, c.want, nodeAddresses(c.s, c.ports, c.trunked, c.c), name)
 	}
 	for have, want := range map[string]string{"nova": "nova", "a  b": "a-b", "_x_": "x", "äöü": "", "zone/1": "zone-1"} {
@@ -200,7 +259,9 @@ func TestTrunks(t *testing.T) {
 	for _, p := range w.sim.Ports() {
 		if p.DeviceID == id {
 			w.sim.ChangePort(p.ID, func(p *openstacksim.Port) {
-				p.Trunk = &openstacksim.Trunk{ID: "trunk", SubPorts: []openstacksim.SubPort{{PortID: sub, ID: 7, Type: "vlan"}, {PortID: someID, ID: 8, Type: "vlan"}}}
+				p.Trunk = &openstacksim.Trunk{ID: "trunk", SubPorts: []openstacksim.SubPort{
+					{PortID: sub, ID: 7, Type: "vlan"}, {PortID: someID, ID: 8, Type: "vlan"},
+				}}
 			})
 		}
 	}

@@ -197,7 +197,10 @@ func TestChanges(t *testing.T) {
 			"algorithm", func(s *v1.Service) { s.Annotations[annotationMethod] = "SOURCE_IP" },
 			func() bool { return w.sim.Pools()[0].Algorithm == "SOURCE_IP" },
 		},
-		{"timeout", func(s *v1.Service) { s.Annotations[annotationTCPInspect] = "9" }, func() bool { return w.sim.Listeners()[0].TimeoutTCPInspect == 9 }},
+		{
+			"timeout", func(s *v1.Service) { s.Annotations[annotationTCPInspect] = "9" },
+			func() bool { return w.sim.Listeners()[0].TimeoutTCPInspect == 9 },
+		},
 		{
 			"timeout back to 0", func(s *v1.Service) { delete(s.Annotations, annotationTCPInspect) },
 			func() bool { return w.sim.Listeners()[0].TimeoutTCPInspect == 0 },

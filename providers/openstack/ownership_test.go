@@ -53,7 +53,9 @@ func TestClaims(t *testing.T) {
 	t.Run("by the name of early releases", func(t *testing.T) {
 		t.Parallel()
 		w, owner := served(t, "", web(nil))
-		w.sim.ChangeLoadBalancer(owner.Annotations[annotationID], func(lb *openstacksim.LoadBalancer) { lb.Name, lb.Tags = legacyName(owner), []string{} })
+		w.sim.ChangeLoadBalancer(owner.Annotations[annotationID], func(lb *openstacksim.LoadBalancer) {
+			lb.Name, lb.Tags = legacyName(owner), []string{}
+		})
 		w.restart()
 		w.refuses(claim(owner.Annotations[annotationID]), "belongs to Service default/web and is left alone")
 	})
@@ -87,66 +89,88 @@ func (w *world) refuses(s *v1.Service, want string) {
 	assert.Zero(w.T, w.server.Calls().Writes, "%v", w.server.Calls().ByOperation)
 }
 
+// incident is something that happens to a cluster or its Service while no controller runs.
+type incident func(*world, *v1.Service)
+
+// nodesReplaced makes the nodes be others than those that the load balancer sends its traffic to.
+func nodesReplaced(w *world, _ *v1.Service) {
+	for _, n := range w.nodes {
+		w.Unregister(n)
+	}
+	w.nodes = nil
+	w.addNode(openstacksim.Spec{Name: fmt.Sprintf("new-%d", len(w.sim.Servers()))})
+}
+
+func membersDropped(w *world, _ *v1.Service) {
+	for _, p := range w.sim.Pools() {
+		w.sim.ChangePool(p.ID, func(p *openstacksim.Pool) { p.DropMembers() })
+	}
+}
+
+// membersMoved makes the members have their addresses in another network with the same range.
+func membersMoved(w *world, _ *v1.Service) {
+	other := w.sim.AddSubnet(w.sim.AddNetwork("other", false), "other", "10.0.0.0/16")
+	for _, p := range w.sim.Pools() {
+		w.sim.ChangePool(p.ID, func(p *openstacksim.Pool) { p.MoveMembers(other) })
+	}
+}
+
+func recordsForgotten(_ *world, s *v1.Service) {
+	s.Annotations, s.Status = map[string]string{}, v1.ServiceStatus{}
+}
+
+// statusForgotten leaves the Service all that its author can write.
+func statusForgotten(_ *world, s *v1.Service) { s.Status = v1.ServiceStatus{} }
+
+// leftService is a Service whose load balancer the cloud's own controller left.
+func leftService(t *testing.T, w *world, l left) *v1.Service {
+	t.Helper()
+	s := web(nil)
+	if l.annotations != nil {
+		s = web(maps.Clone(l.annotations))
+	}
+	if l.hostname != "" {
+		s.Annotations[annotationHostname] = l.hostname
+	}
+	leave(t, w, s, l)
+	return s
+}
+
 // TestClustersCalledAlike: the name that OpenStack's own controller gives is another cluster's, too, where both have the same name.
 // It takes the address in the status or a node of ours among the members to tell whose an unmarked load balancer is.
 func TestClustersCalledAlike(t *testing.T) {
 	t.Parallel()
 	const refused = "another cluster of the same name"
-	byName := left{hostname: "web.example.com"}
-	// replaced makes the nodes be others than those that the load balancer sends its traffic to.
-	replaced := func(w *world, _ *v1.Service) {
-		for _, n := range w.nodes {
-			w.Unregister(n)
-		}
-		w.nodes = nil
-		w.addNode(openstacksim.Spec{Name: fmt.Sprintf("new-%d", len(w.sim.Servers()))})
-	}
-	empty := func(w *world, _ *v1.Service) {
-		for _, p := range w.sim.Pools() {
-			w.sim.ChangePool(p.ID, func(p *openstacksim.Pool) { p.DropMembers() })
-		}
-	}
-	forget := func(_ *world, s *v1.Service) { s.Annotations, s.Status = map[string]string{}, v1.ServiceStatus{} }
-	claim := func(_ *world, s *v1.Service) { s.Status = v1.ServiceStatus{} } // all that an author can write
 	for name, c := range map[string]struct {
 		left    left
-		since   []func(*world, *v1.Service)
+		since   []incident
 		adopt   registry.Adoption
 		refused bool
 		writes  int
 	}{
-		"as it was left":                                {},
-		"as it was left, by a host name":                {left: byName},
-		"found by name alone":                           {since: []func(*world, *v1.Service){forget}},
-		"all nodes are others, the status shows it":     {since: []func(*world, *v1.Service){replaced}, writes: 1},
-		"all nodes are others, a private address":       {left: left{internal: true, annotations: map[string]string{annotationInternal: textTrue}}, since: []func(*world, *v1.Service){replaced}, writes: 1},
-		"all nodes are others, by a host name":          {left: byName, since: []func(*world, *v1.Service){replaced}, refused: true},
-		"all nodes are others, by a host name, allowed": {left: byName, since: []func(*world, *v1.Service){replaced}, adopt: registry.AdoptAny, writes: 1},
-		"another cluster's, found by name":              {since: []func(*world, *v1.Service){replaced, forget}, refused: true},
-		"another cluster's, named by annotations":       {since: []func(*world, *v1.Service){replaced, claim}, refused: true},
-		"another cluster's, named by annotations, none": {since: []func(*world, *v1.Service){replaced, claim}, adopt: registry.AdoptNone, refused: true},
-		"another cluster's, without members":            {since: []func(*world, *v1.Service){empty, forget}, refused: true},
-		"without members, with its address in a record": {since: []func(*world, *v1.Service){empty, claim}, writes: 1},
-		"another cluster's, on a network like this one's": {since: []func(*world, *v1.Service){func(w *world, _ *v1.Service) {
-			other := w.sim.AddSubnet(w.sim.AddNetwork("other", false), "other", "10.0.0.0/16")
-			for _, p := range w.sim.Pools() {
-				w.sim.ChangePool(p.ID, func(p *openstacksim.Pool) { p.MoveMembers(other) })
-			}
-		}, claim}, refused: true},
+		"as it was left":                            {},
+		"as it was left, by a host name":            {left: left{hostname: "web.example.com"}},
+		"found by name alone":                       {since: []incident{recordsForgotten}},
+		"all nodes are others, the status shows it": {since: []incident{nodesReplaced}, writes: 1},
+		"all nodes are others, a private address": {
+			left:  left{internal: true, annotations: map[string]string{annotationInternal: textTrue}},
+			since: []incident{nodesReplaced}, writes: 1,
+		},
+		"all nodes are others, by a host name":            {left: left{hostname: "web.example.com"}, since: []incident{nodesReplaced}, refused: true},
+		"all nodes are others, by a host name, allowed":   {left: left{hostname: "web.example.com"}, since: []incident{nodesReplaced}, adopt: registry.AdoptAny, writes: 1},
+		"another cluster's, found by name":                {since: []incident{nodesReplaced, recordsForgotten}, refused: true},
+		"another cluster's, named by annotations":         {since: []incident{nodesReplaced, statusForgotten}, refused: true},
+		"another cluster's, named by annotations, none":   {since: []incident{nodesReplaced, statusForgotten}, adopt: registry.AdoptNone, refused: true},
+		"another cluster's, without members":              {since: []incident{membersDropped, recordsForgotten}, refused: true},
+		"without members, with its address in a record":   {since: []incident{membersDropped, statusForgotten}, writes: 1},
+		"another cluster's, on a network like this one's": {since: []incident{membersMoved, statusForgotten}, refused: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newTestWorld(t, "", nil)
 			w.addNode(openstacksim.Spec{Name: "n1"})
 			w.adopt = c.adopt
-			s := web(nil)
-			if c.left.annotations != nil {
-				s = web(maps.Clone(c.left.annotations))
-			}
-			if c.left.hostname != "" {
-				s.Annotations[annotationHostname] = c.left.hostname
-			}
-			leave(t, w, s, c.left)
+			s := leftService(t, w, c.left)
 			for _, since := range c.since {
 				since(w, s)
 			}
@@ -162,7 +186,7 @@ func TestClustersCalledAlike(t *testing.T) {
 			w.server.ResetCalls()
 			s, _ = w.ensure(s)
 			assert.Equal(t, c.writes, w.server.Calls().Writes, "%v", w.server.Calls().ByOperation)
-			replaced(w, s) // what was proved stays so
+			nodesReplaced(w, s) // what was proved stays so
 			w.update(s)
 			require.NoError(t, w.remove(s))
 			assert.Empty(t, w.sim.LoadBalancers())

@@ -118,71 +118,81 @@ func TestAddressOfALivingService(t *testing.T) {
 	}
 }
 
+// Why what was found as an orphan is not deleted.
+const (
+	noOrphan      = "is no orphan of this cluster any more"
+	livingService = "is no orphan: Service"
+)
+
+// anotherService is one that nothing but what a case gives it leads to the load balancer.
+func anotherService() *v1.Service {
+	return named(service("another", map[string]string{}, servicePort("x", 81, 30081)), "another")
+}
+
+// storeUnseen puts a Service where the API server alone has it.
+func storeUnseen(w *world, s *v1.Service) {
+	_, err := w.Kube.CoreV1().Services(s.Namespace).Create(w.T.Context(), s, metav1.CreateOptions{})
+	require.NoError(w.T, err)
+}
+
+// sinceFound is what makes an orphan none after it was found, and why it is not deleted then.
+var sinceFound = map[string]struct {
+	since func(w *world, lb openstacksim.LoadBalancer, before *v1.Service)
+	want  string
+}{
+	"another Service shares it": {func(w *world, lb openstacksim.LoadBalancer, _ *v1.Service) {
+		w.sim.ChangeLoadBalancer(lb.ID, func(lb *openstacksim.LoadBalancer) { lb.Tags = append(lb.Tags, "kube_service_another_default_web") })
+	}, noOrphan},
+	"it has another cluster's mark, too": {func(w *world, lb openstacksim.LoadBalancer, _ *v1.Service) {
+		w.sim.ChangeLoadBalancer(lb.ID, func(lb *openstacksim.LoadBalancer) { lb.Tags = append(lb.Tags, markPrefix+"other") })
+	}, noOrphan},
+	"its Service was made again, and is served": {func(w *world, _ openstacksim.LoadBalancer, _ *v1.Service) {
+		again := named(web(nil), "web")
+		again.UID = "made-again"
+		w.Apply(again)
+		w.ensure(again)
+	}, livingService},
+	"its Service was made again": {func(w *world, _ openstacksim.LoadBalancer, _ *v1.Service) {
+		again := web(nil)
+		again.UID = "made-again"
+		storeUnseen(w, again)
+	}, livingService},
+	"its mark": {func(w *world, lb openstacksim.LoadBalancer, _ *v1.Service) {
+		s := anotherService()
+		storeUnseen(w, s)
+		w.sim.ChangeLoadBalancer(lb.ID, func(lb *openstacksim.LoadBalancer) { lb.Tags = append(lb.Tags, ownership.ServiceMark(s.UID)) })
+	}, livingService},
+	"its description": {func(w *world, lb openstacksim.LoadBalancer, _ *v1.Service) {
+		s := anotherService()
+		storeUnseen(w, s)
+		w.sim.ChangeLoadBalancer(lb.ID, func(lb *openstacksim.LoadBalancer) { lb.Description = balancerDescription(w.cluster, s) })
+	}, livingService},
+	"a record": {func(w *world, lb openstacksim.LoadBalancer, _ *v1.Service) {
+		s := anotherService()
+		s.Annotations[annotationID] = lb.ID
+		storeUnseen(w, s)
+	}, livingService},
+	"the address in a status": {func(w *world, _ openstacksim.LoadBalancer, before *v1.Service) {
+		s := anotherService()
+		s.Status = before.Status
+		storeUnseen(w, s)
+	}, livingService},
+	"its Service moved to another one and could come back": {func(w *world, lb openstacksim.LoadBalancer, before *v1.Service) {
+		s := web(map[string]string{annotationID: w.sim.AddLoadBalancer("by-hand", firstSubnet).ID, annotationHostname: "web.example.com"})
+		s.UID = before.UID
+		s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{Hostname: "web.example.com"}}
+		storeUnseen(w, s)
+	}, livingService},
+	"the Services cannot be read": {func(w *world, _ openstacksim.LoadBalancer, _ *v1.Service) {
+		w.Kube.PrependReactor("list", "services", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("not now") })
+	}, "not now"},
+}
+
 // TestOrphanThatIsNone: what changed since it was listed is not deleted, and every trace of a living Service wins, also one that
 // the informer has not told of yet.
 func TestOrphanThatIsNone(t *testing.T) {
 	t.Parallel()
-	const gone = "is no orphan of this cluster any more"
-	const lives = "is no orphan: Service"
-	another := func() *v1.Service { // one that nothing but what a case gives it leads to the load balancer
-		return named(service("another", map[string]string{}, servicePort("x", 81, 30081)), "another")
-	}
-	// unseen puts a Service where the API server alone has it.
-	unseen := func(w *world, s *v1.Service) {
-		_, err := w.Kube.CoreV1().Services(s.Namespace).Create(w.T.Context(), s, metav1.CreateOptions{})
-		require.NoError(w.T, err)
-	}
-	for name, c := range map[string]struct {
-		since func(w *world, lb openstacksim.LoadBalancer, before *v1.Service)
-		want  string
-	}{
-		"another Service shares it": {func(w *world, lb openstacksim.LoadBalancer, _ *v1.Service) {
-			w.sim.ChangeLoadBalancer(lb.ID, func(lb *openstacksim.LoadBalancer) { lb.Tags = append(lb.Tags, "kube_service_another_default_web") })
-		}, gone},
-		"it has another cluster's mark, too": {func(w *world, lb openstacksim.LoadBalancer, _ *v1.Service) {
-			w.sim.ChangeLoadBalancer(lb.ID, func(lb *openstacksim.LoadBalancer) { lb.Tags = append(lb.Tags, markPrefix+"other") })
-		}, gone},
-		"its Service was made again, and is served": {func(w *world, _ openstacksim.LoadBalancer, _ *v1.Service) {
-			again := named(web(nil), "web")
-			again.UID = "made-again"
-			w.Apply(again)
-			w.ensure(again)
-		}, lives},
-		"its Service was made again": {func(w *world, _ openstacksim.LoadBalancer, _ *v1.Service) {
-			again := web(nil)
-			again.UID = "made-again"
-			unseen(w, again)
-		}, lives},
-		"its mark": {func(w *world, lb openstacksim.LoadBalancer, _ *v1.Service) {
-			s := another()
-			unseen(w, s)
-			w.sim.ChangeLoadBalancer(lb.ID, func(lb *openstacksim.LoadBalancer) { lb.Tags = append(lb.Tags, ownership.ServiceMark(s.UID)) })
-		}, lives},
-		"its description": {func(w *world, lb openstacksim.LoadBalancer, _ *v1.Service) {
-			s := another()
-			unseen(w, s)
-			w.sim.ChangeLoadBalancer(lb.ID, func(lb *openstacksim.LoadBalancer) { lb.Description = balancerDescription(w.cluster, s) })
-		}, lives},
-		"a record": {func(w *world, lb openstacksim.LoadBalancer, _ *v1.Service) {
-			s := another()
-			s.Annotations[annotationID] = lb.ID
-			unseen(w, s)
-		}, lives},
-		"the address in a status": {func(w *world, _ openstacksim.LoadBalancer, before *v1.Service) {
-			s := another()
-			s.Status = before.Status
-			unseen(w, s)
-		}, lives},
-		"its Service moved to another one and could come back": {func(w *world, lb openstacksim.LoadBalancer, before *v1.Service) {
-			s := web(map[string]string{annotationID: w.sim.AddLoadBalancer("by-hand", firstSubnet).ID, annotationHostname: "web.example.com"})
-			s.UID = before.UID
-			s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{Hostname: "web.example.com"}}
-			unseen(w, s)
-		}, lives},
-		"the Services cannot be read": {func(w *world, _ openstacksim.LoadBalancer, _ *v1.Service) {
-			w.Kube.PrependReactor("list", "services", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("not now") })
-		}, "not now"},
-	} {
+	for name, c := range sinceFound {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, s := served(t, "", web(nil))
@@ -369,7 +379,12 @@ func TestVerifyInstance(t *testing.T) {
 	ok, _, err := w.VerifyInstance(t.Context(), a)
 	require.NoError(t, err)
 	assert.True(t, ok)
-	for want, id := range map[string]string{`is named "n2"`: b.Spec.ProviderID, "does not exist": providerIDPrefix + "/" + someID, "form": "", "UUID": providerIDPrefix + "/x"} {
+	for want, id := range map[string]string{
+		`is named "n2"`:  b.Spec.ProviderID,
+		"does not exist": providerIDPrefix + "/" + someID,
+		"form":           "",
+		"UUID":           providerIDPrefix + "/x",
+	} {
 		liar := a.DeepCopy()
 		liar.Spec.ProviderID = id
 		ok, why, err := w.VerifyInstance(t.Context(), liar)
@@ -442,7 +457,11 @@ func TestLyingBackends(t *testing.T) {
 	}
 	honest := members()
 	require.Len(t, honest, 2)
-	for name, address := range map[string]string{"a stranger's": "10.0.0.250", "another node's": w.nodes[1].Status.Addresses[0].Address, "outside": "192.0.2.1"} {
+	for name, address := range map[string]string{
+		"a stranger's":   "10.0.0.250",
+		"another node's": w.nodes[1].Status.Addresses[0].Address,
+		"outside":        "192.0.2.1",
+	} {
 		liar := w.nodes[0].DeepCopy()
 		liar.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: address}}
 		w.nodes[0] = liar
