@@ -18,6 +18,8 @@ type Installation struct {
 	Config CloudConfig
 	// ReadsSecrets says for what the provider reads Secrets of the cluster; empty means that it reads none.
 	ReadsSecrets string
+	// SystemRights are what serving Services needs in the namespace kube-system.
+	SystemRights []Right
 	// Secret is the name of the Secret in the examples: that of the cloud's own manifests, where they have one.
 	Secret string
 	// Set are further values in the example of the installation, such as "options.REGION=nyc3".
@@ -96,6 +98,8 @@ type Controller struct {
 type Right struct {
 	Resources []string `json:"resources"`
 	Verbs     []string `json:"verbs"`
+	// Names are those of the objects; none means all.
+	Names []string `json:"names,omitempty"`
 }
 
 var (

@@ -82,6 +82,8 @@ type cloudOf struct {
 	Config       configOf       `json:"config"`
 	Controllers  []controllerOf `json:"controllers"`
 	ReadsSecrets bool           `json:"readsSecrets"`
+	// SystemRights are on objects of the namespace kube-system.
+	SystemRights []registry.Right `json:"systemRights,omitempty"`
 }
 
 type credentialOf struct {
@@ -109,7 +111,7 @@ func providersOf(providers []registry.Provider) []byte {
 	for _, p := range providers {
 		i := p.Installation
 		one := cloudOf{
-			Credentials: []credentialOf{}, Controllers: []controllerOf{}, ReadsSecrets: i.ReadsSecrets != "",
+			Credentials: []credentialOf{}, Controllers: []controllerOf{}, ReadsSecrets: i.ReadsSecrets != "", SystemRights: i.SystemRights,
 			Config: configOf{
 				Format: i.Config.Format, File: i.Config.File, HoldsCredentials: i.Config.HoldsCredentials, Required: i.Config.Required,
 				SecretKeys: []string{},

@@ -25,10 +25,12 @@ var listLimits = []cloudapi.Limit{{PerSecond: 10, Burst: 150}}
 
 // api is the part of the Compute API that is used, in the common vocabulary of errors.
 type api struct {
-	sdk      *compute.Service
-	http     *cloudapi.Client
-	metadata *metadata
-	places   *places
+	sdk        *compute.Service
+	http       *cloudapi.Client
+	metadata   *metadata
+	places     *places
+	operations *operations
+	stores     *stores
 }
 
 func newAPI(c Config, in registry.Inputs) (*api, error) {
@@ -53,13 +55,13 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 	}
 	sdk.UserAgent = "anyccm/" + in.Version
 	a := &api{sdk: sdk, http: client, metadata: m}
-	a.places = newPlaces(c, a)
+	a.places, a.operations, a.stores = newPlaces(c, a), newOperations(a), newStores(a)
 	return a, nil
 }
 
-// repeatable: a change has an ID, by which the API knows one that it got before.
+// repeatable: replacements and deletions; a creation whose answer was lost is looked for by its name.
 func repeatable(r *http.Request) bool {
-	return r.Method == http.MethodGet || r.URL.Query().Get("requestId") != "" || strings.HasSuffix(r.URL.Path, "/listInstances")
+	return r.Method != http.MethodPost || strings.HasSuffix(r.URL.Path, "/listInstances")
 }
 
 // collections are the kinds of objects that are asked for.

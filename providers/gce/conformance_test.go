@@ -1,16 +1,22 @@
 package gce
 
 import (
+	"encoding/json"
 	"fmt"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/gce/gcesim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
 )
 
 const testToken = "gce-token"
@@ -42,9 +48,35 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	network := simkit.NewNetwork()
 	url := network.Serve(t, server)
 	file, env := sim.CloudConfig(url), sim.Environment(url)
+	sim.Put("regions/us-central1/addresses/reserved", map[string]any{"address": "203.0.113.200"})
 	number := 0
 	return &conformance.Fixture{
-		Sim: server, Network: network, Provider: Description(),
+		UDP:          conformance.FeatureCase{Shows: `"IPProtocol": "UDP"`},
+		OtherCluster: func() {}, // names come from the UID of the Service, and the namespace kube-system tells clusters apart
+		Services: map[string]conformance.Case{
+			"plain": {
+				Service: testService("plain", conformance.Port("http", 80, 30080)),
+				Change:  func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, conformance.Port("alt", 8080, 30081)) },
+			},
+			"rich": {
+				Service: richService(),
+				Change: func(s *v1.Service) {
+					s.Spec.SessionAffinity = v1.ServiceAffinityNone
+					s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
+				},
+			},
+		},
+		Portable: map[string]conformance.PortableCase{
+			portable.Address: {Value: "203.0.113.200"},
+			portable.Scheme: {Value: portable.SchemePublic, Seen: func() string {
+				if scheme := sim.Objects("forwardingRules")[0]["loadBalancingScheme"]; scheme != "EXTERNAL" {
+					return fmt.Sprint("the scheme is ", scheme)
+				}
+				return ""
+			}},
+		},
+		Snapshot: func() string { return snapshot(sim) },
+		Sim:      server, Network: network, Provider: Description(),
 		Inputs: func() registry.Inputs { return testInputs(file, env) },
 		AddInstance: func(name string) string {
 			number++
@@ -60,4 +92,54 @@ func newFixture(t testing.TB) *conformance.Fixture {
 			providerIDPrefix + "another-project/us-central1-a/worker-1",
 		},
 	}
+}
+
+func testService(name string, ports ...v1.ServicePort) *v1.Service {
+	s := conformance.Service(name, nil, ports...)
+	s.Spec.IPFamilies, s.Spec.ExternalTrafficPolicy = []v1.IPFamily{v1.IPv4Protocol}, v1.ServiceExternalTrafficPolicyCluster
+	return s
+}
+
+// richService uses everything at once.
+func richService() *v1.Service {
+	s := testService("rich", conformance.Port("a", 80, 30080), conformance.Port("b", 81, 30081), conformance.Port("c", 443, 30443))
+	s.Annotations[annotationTier] = "Standard"
+	s.Spec.SessionAffinity, s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceAffinityClientIP, v1.ServiceExternalTrafficPolicyLocal, 30999
+	s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24", "192.0.2.0/24"}
+	return s
+}
+
+// clusterIDs are made at random.
+var clusterIDs = regexp.MustCompile(`\b[0-9a-f]{16}\b`)
+
+// snapshot is what the cloud holds for Services, without what differs from run to run.
+func snapshot(sim *gcesim.Sim) string {
+	var all strings.Builder
+	ips := map[string]string{}
+	for _, rule := range sim.Objects("forwardingRules") {
+		if rule["IPAddress"] != "203.0.113.200" {
+			ips[fmt.Sprint(rule["IPAddress"])] = fmt.Sprint("IP of ", rule["name"])
+		}
+	}
+	for _, kind := range []string{"forwardingRules", "targetPools", "httpHealthChecks", "firewalls", "addresses"} {
+		for _, o := range sim.Objects(kind) {
+			if o["name"] == "reserved" {
+				continue
+			}
+			for _, key := range []string{"id", "creationTimestamp", "fingerprint", "labelFingerprint", "selfLinkWithId"} {
+				delete(o, key)
+			}
+			if list, ok := o["instances"].([]any); ok {
+				slices.SortFunc(list, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+			}
+			text, _ := json.MarshalIndent(o, "", " ") // it was JSON
+			line := clusterIDs.ReplaceAllString(string(text), "CLUSTER")
+			for ip, name := range ips {
+				line = strings.ReplaceAll(line, ip+`\`, name+`\`)
+				line = strings.ReplaceAll(line, `"`+ip+`"`, `"`+name+`"`)
+			}
+			all.WriteString(line + "\n")
+		}
+	}
+	return all.String()
 }

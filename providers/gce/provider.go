@@ -1,7 +1,12 @@
-// Package gce runs Kubernetes on Google Compute Engine: its instances are nodes.
+// Package gce runs Kubernetes on Google Compute Engine: its instances are nodes, external passthrough load balancers on target pools
+// serve Services.
 package gce
 
 import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
@@ -15,8 +20,13 @@ func Description() registry.Provider {
 		Name: Name, Title: "Google Compute Engine", Stability: "alpha", SDK: "google.golang.org/api",
 		ProviderIDPrefixes: []string{providerIDPrefix},
 		InstanceKey:        instanceKey,
-		Features:           registry.Features{Instances: registry.Done, Zones: registry.Done},
-		Options:            Options.Rows(), Permissions: permissions(), Installation: installation(), Events: eventRows(),
+		Features: registry.Features{
+			Instances: registry.Done, Zones: registry.Done, LoadBalancers: registry.Done, ReservedAddresses: registry.Done,
+			TLS: registry.CloudHasNone, ProxyProtocol: registry.CloudHasNone, UDP: registry.Done, SourceRanges: registry.Done,
+		},
+		Fields: fields(), Options: Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
+		Permissions: permissions(), Installation: installation(), CheckService: checkService,
+		LeavesAlone: func(s *v1.Service) bool { return leftAlone(s, false) },
 	})
 }
 
@@ -30,26 +40,54 @@ func maker() cloudbase.Maker[Config, *api, *cloud] {
 type cloud struct {
 	cloudbase.Cloud
 	cloudbase.WithNodes
+	cloudbase.WithLoadBalancers
 
-	api       *api
-	instances *instances
+	api           *api
+	instances     *instances
+	loadBalancers *loadBalancers
 }
 
-func buildCloud(config Config, a *api, _ registry.Inputs) (*cloud, error) {
-	c := &cloud{api: a, instances: newInstances(config, a)}
-	c.Name, c.HTTP, c.NodeAPI, c.Inform = Name, a.http, c.instances, c.inform
+func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
+	i := newInstances(config, a)
+	c := &cloud{api: a, instances: i, loadBalancers: newLoadBalancers(config, a, i, in.Adopt)}
+	c.Name, c.HTTP, c.EventSource, c.Begin, c.Inform = Name, a.http, "g-cloudprovider", c.begin, c.inform
+	c.NodeAPI, c.ServiceAPI = i, c.loadBalancers
 	return c, nil
 }
 
-// inform makes the nodes known that the cluster has.
+// CheckAPI implements registry.CloudAPI. The listing that it begins also serves the first questions about nodes.
+func (c *cloud) CheckAPI(ctx context.Context) error { return c.instances.CheckAPI(ctx) }
+
+// begin makes what the program leads known to the parts.
+func (c *cloud) begin(b cloudbase.Begun) {
+	c.loadBalancers.reconciler.kube, c.loadBalancers.Events = b.Kube, b.Events
+	c.loadBalancers.reconciler.identity.setClient(b.Kube)
+}
+
+// inform makes the nodes and Services known that the cluster has.
 func (c *cloud) inform(in cloudbase.Informers) {
 	c.instances.nodes.SetLister(in.Nodes().Lister())
+	c.loadBalancers.reconciler.identity.SetServices(in.Services().Lister())
 }
 
 // permissions are the rights that the credential needs.
 func permissions() []registry.Permission {
 	return []registry.Permission{
 		{For: "nodes", Needs: []string{"compute.instances.get", "compute.instances.list"}},
+		{For: "load balancers", Needs: []string{
+			"compute.forwardingRules.create", "compute.forwardingRules.delete", "compute.forwardingRules.get", "compute.forwardingRules.list",
+			"compute.forwardingRules.setLabels", "compute.forwardingRules.setTarget", "compute.targetPools.create", "compute.targetPools.delete",
+			"compute.targetPools.get", "compute.targetPools.list", "compute.targetPools.use", "compute.targetPools.addInstance",
+			"compute.targetPools.removeInstance", "compute.targetPools.addHealthCheck", "compute.targetPools.removeHealthCheck",
+			"compute.httpHealthChecks.create", "compute.httpHealthChecks.delete", "compute.httpHealthChecks.get", "compute.httpHealthChecks.list",
+			"compute.httpHealthChecks.update", "compute.httpHealthChecks.useReadOnly", "compute.addresses.create", "compute.addresses.delete",
+			"compute.addresses.get", "compute.addresses.list", "compute.addresses.use", "compute.instances.use",
+			"compute.globalOperations.get", "compute.regionOperations.get",
+		}},
+		{For: "firewall rules, in the project of the network", Needs: []string{
+			"compute.firewalls.create", "compute.firewalls.delete", "compute.firewalls.get", "compute.firewalls.list", "compute.firewalls.update",
+			"compute.networks.updatePolicy",
+		}},
 		{For: "projects by number", Needs: []string{"compute.projects.get"}, Only: "project-id or network-project-id is a number"},
 	}
 }
@@ -61,14 +99,18 @@ func installation() registry.Installation {
 			Format: registry.INI, File: "gce.conf", HoldsCredentials: true, Example: "global: {project-id: my-project, regional: true}",
 		},
 		Secret: Name,
+		SystemRights: []registry.Right{
+			{Resources: []string{"configmaps"}, Names: []string{idConfigMap}, Verbs: []string{"get"}},
+			{Resources: []string{"configmaps"}, Verbs: []string{"create"}},
+		},
 		Notes: []string{
 			"On an instance of the project, nothing need be configured: the metadata server gives project, zone, network and tokens. " +
 				"Elsewhere set `project-id`, `local-zone`, `network-name` and `token-url = nil`, and mount a credential for `GOOGLE_APPLICATION_CREDENTIALS`.",
 		},
 		Migration: registry.Migration{
 			Credentials: "`gce.conf` and the instance's service account can stay",
-			ClusterName: "no name in the cloud",
-			Written:     "nothing",
+			ClusterName: "no name in the cloud; the ConfigMap `kube-system/ingress-uid` stays",
+			Written:     "a finalizer on Services that an older release served",
 		},
 		MaxSlimMiB: 54,
 	}

@@ -48,6 +48,9 @@ func (w *world) restart() {
 	c, err := newCloud(in)
 	require.NoError(w.T, err)
 	c.instances.nodes.SetLister(w.Nodes())
+	c.loadBalancers.reconciler.kube, c.loadBalancers.Events = w.Kube, w.Recorder
+	c.loadBalancers.reconciler.identity.setClient(w.Kube)
+	c.loadBalancers.reconciler.identity.SetServices(w.Services())
 	w.cloud = c
 }
 

@@ -170,7 +170,9 @@ func (s *Sim) Put(path string, fields map[string]any) {
 	c := collections[at.collection]
 	d := clone(fields)
 	d["name"] = at.name
-	if err := c.complete(s, at, d); err != nil {
+	if at.collection == "addresses" {
+		d["networkTier"], d["addressType"], d["description"], d["labelFingerprint"] = "PREMIUM", "EXTERNAL", "", "abcdef0123A="
+	} else if err := c.complete(s, at, d); err != nil {
 		panic(fmt.Sprint("gcesim.Put ", path, ": ", err.message))
 	}
 	s.insert(at, d)
@@ -262,26 +264,37 @@ func (s *Sim) State() json.RawMessage {
 	defer s.mu.Unlock()
 	s.advance()
 	state := map[string]any{}
-	for p, d := range s.objects {
-		state[p] = d
+	for _, p := range slices.Sorted(maps.Keys(s.objects)) {
+		at := parsePath(p)
+		list, _ := state[at.collection].([]document)
+		state[at.collection] = append(list, s.shown(at, s.objects[p]))
 	}
 	return simkit.Snapshot(state)
 }
 
 // Holdings implements simkit.Cloud.
 func (s *Sim) Holdings() []string {
-	lines := []string{}
+	lines, served := []string{}, map[string]bool{}
+	pools := s.Objects("targetPools")
 	for _, fr := range s.Objects("forwardingRules") {
-		lines = append(lines, fmt.Sprintf("forwarding rule %v, %v, address %v, ports %v", fr["name"], fr["IPProtocol"], fr["IPAddress"], fr["portRange"]))
-	}
-	for _, tp := range s.Objects("targetPools") {
-		members, _ := tp["instances"].([]any)
-		lines = append(lines, fmt.Sprintf("target pool %v, %d instances", tp["name"], len(members)))
-	}
-	for _, kind := range []string{"backendServices", "instanceGroups", "healthChecks", "httpHealthChecks", "firewalls", "addresses", "routes"} {
-		for _, d := range s.Objects(kind) {
-			lines = append(lines, fmt.Sprintf("%s %v", kind, d["name"]))
+		target := parsePath(location{}.resource(fmt.Sprint(fr["target"]))).name
+		served[target] = true
+		members := 0
+		for _, tp := range pools {
+			if tp["name"] == target {
+				list, _ := tp["instances"].([]any)
+				members = len(list)
+			}
 		}
+		lines = append(lines, fmt.Sprintf("forwarding rule %v, %v %v, address %v, %d instances", fr["name"], fr["IPProtocol"], fr["portRange"], fr["IPAddress"], members))
+	}
+	for _, tp := range pools {
+		if name := fmt.Sprint(tp["name"]); !served[name] {
+			lines = append(lines, "target pool "+name+" without a forwarding rule")
+		}
+	}
+	for _, route := range s.Objects("routes") {
+		lines = append(lines, fmt.Sprintf("route %v", route["name"]))
 	}
 	return lines
 }

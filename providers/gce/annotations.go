@@ -1,0 +1,204 @@
+package gce
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/defaults"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// Names of the annotations, as Google's own controller has them.
+const (
+	annotationType         = "networking.gke.io/load-balancer-type"
+	annotationOldType      = "cloud.google.com/load-balancer-type"
+	annotationTier         = "cloud.google.com/network-tier"
+	annotationRBS          = "cloud.google.com/l4-rbs"
+	annotationSourceRanges = v1.AnnotationLoadBalancerSourceRangesKey
+
+	typeInternal = "Internal"
+	tierPremium  = "PREMIUM"
+	tierStandard = "STANDARD"
+	rbsEnabled   = "enabled"
+)
+
+// Classes and finalizers by which Google's controllers share the Services among them.
+const (
+	classExternal = "networking.gke.io/l4-regional-external-legacy"
+	classInternal = "networking.gke.io/l4-regional-internal-legacy"
+
+	finalizerNetLB   = "gke.networking.io/l4-netlb-v1"
+	finalizerNetLBv2 = "gke.networking.io/l4-netlb-v2"
+	finalizerNetLBv3 = "gke.networking.io/l4-netlb-v3"
+	finalizerILB     = "gke.networking.io/l4-ilb-v1"
+	finalizerILBv2   = "gke.networking.io/l4-ilb-v2"
+)
+
+// settings are what the annotations of a Service ask for.
+type settings struct {
+	Type, OldType string
+	Tier          string
+	RBS           string
+	SourceRanges  []string
+}
+
+// Annotations is the table of annotations.
+var Annotations = schema.Annotations[settings]{
+	schema.EnumAnnotation(func(s *settings) *string { return &s.Type }, schema.AnnotationRow{
+		Key: annotationType, Changes: schema.InPlace,
+		Spec:   schema.Spec{Choices: []string{"internal", "external"}, AnyCase: true, Default: "external", Lenient: true, Help: "Internal load balancers are refused, for they are not served yet."},
+		Serves: []schema.Serves{{Portable: portable.Scheme, Values: map[string]string{portable.SchemePublic: ""}}},
+	}),
+	schema.EnumAnnotation(func(s *settings) *string { return &s.OldType }, schema.AnnotationRow{
+		Key: annotationOldType, Changes: schema.InPlace, Deprecated: annotationType,
+		Spec: schema.Spec{Choices: []string{"internal", "external"}, AnyCase: true, Default: "external", Lenient: true, Help: "Counts where the newer annotation is absent."},
+	}),
+	schema.EnumAnnotation(func(s *settings) *string { return &s.Tier }, schema.AnnotationRow{
+		Key: annotationTier, Changes: schema.InPlace,
+		Spec: schema.Spec{Choices: []string{"Premium", "Standard"}, DefaultHelp: "Premium for new load balancers", Help: "Network tier. A change gives the load balancer another address."},
+	}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.RBS }, schema.AnnotationRow{
+		Key: annotationRBS, Changes: schema.InPlace,
+		Spec: schema.Spec{Help: `"enabled" leaves the Service to ingress-gce, unless this controller serves it already.`},
+	}),
+	schema.ListAnnotation(func(s *settings) *[]string { return &s.SourceRanges }, schema.AnnotationRow{
+		Key: annotationSourceRanges, Changes: schema.InPlace,
+		Spec: schema.Spec{DefaultHelp: "0.0.0.0/0", Help: "Networks that may reach the load balancer. spec.loadBalancerSourceRanges counts before it."},
+	}),
+}
+
+// fields are the fields of Services by which portable annotations are served.
+func fields() []schema.AnnotationRow {
+	return []schema.AnnotationRow{{
+		Key: portable.FieldLoadBalancerIP, Spec: schema.Spec{Kind: schema.KindString, Check: checkOneIPv4},
+		Serves: []schema.Serves{{Portable: portable.Address, Only: "one"}},
+	}}
+}
+
+func checkOneIPv4(v string) error {
+	if ip, err := netip.ParseAddr(v); err != nil || !ip.Is4() {
+		return errors.New("is not one IPv4 address, which is all that these load balancers have")
+	}
+	return nil
+}
+
+// internal reports whether a Service asks for an internal load balancer. A class decides before the annotations.
+func internal(service *v1.Service) bool {
+	switch defaults.ClassOf(service) {
+	case classExternal:
+		return false
+	case classInternal:
+		return true
+	}
+	kind, ok := service.Annotations[annotationType]
+	if !ok {
+		kind = service.Annotations[annotationOldType]
+	}
+	return strings.EqualFold(kind, typeInternal)
+}
+
+// leftAlone reports whether ingress-gce serves a Service, or another controller of Google's.
+func leftAlone(service *v1.Service, rbsDefault bool) bool {
+	has := func(names ...string) bool {
+		return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(service.Finalizers, n) })
+	}
+	switch class := defaults.ClassOf(service); {
+	case class == classExternal, class == classInternal:
+		return false
+	case has(finalizerNetLB, finalizerILB):
+		return false
+	case has(finalizerNetLBv2, finalizerNetLBv3, finalizerILBv2):
+		return true
+	case internal(service):
+		return false
+	case service.Annotations[annotationRBS] == rbsEnabled:
+		return true
+	default:
+		return rbsDefault && class == ""
+	}
+}
+
+// parseSettings reads the annotations of a Service, and judges what needs no look at the cloud.
+func parseSettings(service *v1.Service) (s settings, warnings, err error) {
+	s, warnings, err = Annotations.Parse(service.Annotations)
+	problems := []error{err}
+	place := "spec.loadBalancerSourceRanges"
+	if len(service.Spec.LoadBalancerSourceRanges) > 0 {
+		s.SourceRanges = service.Spec.LoadBalancerSourceRanges
+	} else if len(s.SourceRanges) > 0 {
+		place = "annotation " + annotationSourceRanges
+	}
+	ranges, err := sourceRanges(place, s.SourceRanges)
+	s.SourceRanges = ranges
+	problems = append(problems, err)
+	if ip := service.Spec.LoadBalancerIP; ip != "" {
+		if err := checkOneIPv4(ip); err != nil {
+			problems = append(problems, &schema.Problem{Place: "spec.loadBalancerIP", Value: ip, Reason: err.Error()})
+		}
+	}
+	if internal(service) {
+		problems = append(problems, &schema.Problem{
+			Place: "Service", Reason: "internal load balancers are not served yet; let Google's own controller serve it, by another load balancer class",
+		})
+	}
+	if mixed(service) {
+		problems = append(problems, &schema.Problem{Place: "spec.ports", Reason: "mixed protocol is not supported for LoadBalancer; use TCP or UDP for all ports, and two Services for both"})
+	}
+	if policy := service.Spec.IPFamilyPolicy; policy != nil && *policy == v1.IPFamilyPolicyRequireDualStack {
+		problems = append(problems, &schema.Problem{
+			Place: "spec.ipFamilyPolicy", Value: string(*policy), Reason: "these load balancers have IPv4 addresses alone; use PreferDualStack or SingleStack",
+		})
+	}
+	if len(service.Spec.IPFamilies) > 0 && !slices.Contains(service.Spec.IPFamilies, v1.IPv4Protocol) {
+		problems = append(problems, &schema.Problem{Place: "spec.ipFamilies", Reason: "these load balancers have IPv4 addresses alone"})
+	}
+	return s, warnings, errors.Join(problems...)
+}
+
+// sourceRanges are the networks without their host bits, sorted, each once.
+func sourceRanges(place string, list []string) ([]string, error) {
+	var ranges []string
+	for _, text := range list {
+		p, err := netip.ParsePrefix(strings.TrimSpace(text))
+		switch {
+		case err != nil:
+			return nil, &schema.Problem{Place: place, Value: text, Reason: "is not a network such as 10.0.0.0/8"}
+		case !p.Addr().Is4():
+			return nil, &schema.Problem{Place: place, Value: text, Reason: "is not an IPv4 network, and these load balancers have IPv4 addresses alone"}
+		}
+		ranges = append(ranges, p.Masked().String())
+	}
+	if len(ranges) == 0 {
+		ranges = []string{"0.0.0.0/0"}
+	}
+	slices.Sort(ranges)
+	return slices.Compact(ranges), nil
+}
+
+// mixed reports whether the ports of a Service have several protocols.
+func mixed(service *v1.Service) bool {
+	return slices.ContainsFunc(service.Spec.Ports, func(p v1.ServicePort) bool { return p.Protocol != service.Spec.Ports[0].Protocol })
+}
+
+// checkService implements registry.Provider.CheckService.
+func checkService(_ registry.Inputs, service *v1.Service) (warnings, err error) {
+	_, warnings, err = parseSettings(service)
+	if class := defaults.ClassOf(service); class == classExternal && strings.EqualFold(service.Annotations[annotationType], typeInternal) {
+		warnings = errors.Join(warnings, conflicting())
+	}
+	return warnings, err
+}
+
+func conflicting() error {
+	return &schema.Problem{
+		Place: "annotation " + annotationType, Value: typeInternal, Warning: true,
+		Reason: fmt.Sprintf("has no effect with the load balancer class %s; remove it", classExternal),
+	}
+}

@@ -1,0 +1,571 @@
+package gce
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	compute "google.golang.org/api/compute/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+func compareText(a, b string) int { return strings.Compare(a, b) }
+
+func (p place) regional(collection, name string) string {
+	return "projects/" + p.project + "/regions/" + p.region + "/" + collection + "/" + name
+}
+
+func (p place) global(collection, name string) string {
+	return "projects/" + p.project + "/global/" + collection + "/" + name
+}
+
+func (p place) firewall(name string) string {
+	return "projects/" + p.networkProject + "/global/firewalls/" + name
+}
+
+// doing is what one change calls; it gets where the cluster is.
+type doing func(ctx context.Context, r *services.Request, at place, o *observation) error
+
+// step is a change after which the rest is computed again.
+func (b *reconciler) step(action, object, detail string, do doing) change {
+	return change{
+		Planned: guard.Planned{Action: action, Object: object, Detail: detail}, Replan: true, Creates: action == guard.PlanCreate,
+		Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
+			at, err := b.api.places.get(ctx)
+			if err != nil {
+				return o, err
+			}
+			err = do(ctx, r, at, &o)
+			if errors.Is(err, cloudapi.ErrNotFound) {
+				// Something that this change refers to went away: an instance, or what another Service has just removed.
+				b.instances.all.InvalidateAll()
+				b.api.stores.checks.InvalidateAll()
+				b.forget(o.name)
+				return o, fmt.Errorf("%w: %w", services.ErrGone, cloudapi.NotAbsence(err))
+			}
+			return o, err
+		},
+	}
+}
+
+// Changes implements services.Reconciler.
+func (b *reconciler) Changes(r services.Request, o observation, d spec) ([]change, error) {
+	var list []change
+	if !slices.Contains(r.Service.Finalizers, finalizerNetLB) {
+		list = append(list, b.step(guard.PlanChange, "Service "+fullName(r.Service), "finalizer "+finalizerNetLB,
+			func(ctx context.Context, r *services.Request, _ place, _ *observation) error {
+				return b.setFinalizer(ctx, r, true)
+			}))
+	}
+	check := o.shared
+	if d.local {
+		check = o.local
+	}
+	list = append(list, b.checkChanges(check, d)...)
+	replace := o.rule != nil && ruleChange(o.rule, d) != ""
+	list = append(list, b.addressChanges(o, d, replace)...)
+	if replace {
+		list = append(list, b.step(guard.PlanDelete, "forwarding rule "+d.name, "to be made again: "+ruleChange(o.rule, d), b.deleteRule))
+	}
+	list = append(list, b.poolChanges(o, d)...)
+	if o.rule == nil || replace {
+		list = append(list, b.step(guard.PlanCreate, "forwarding rule "+d.name, d.protocol+" "+d.portRange, b.createRule(d)))
+		if o.firewall == nil {
+			list = append(list, b.step(guard.PlanCreate, "firewall rule "+firewallName(d.name), "for "+strings.Join(d.settings.SourceRanges, ", "), nil))
+		}
+		return list, nil
+	}
+	list = append(list, b.firewallChanges(o.firewall, d.desiredFirewall(o.rule.IPAddress))...)
+	if d.local {
+		list = append(list, b.firewallChanges(o.localFirewall, d.desiredCheckFirewall(o.rule.IPAddress))...)
+	} else {
+		list = append(list, b.firewallChanges(o.sharedFirewall, d.desiredCheckFirewall(""))...)
+	}
+	if ours(o.address, &d) && !d.ipIsUsers && o.address.Address == o.rule.IPAddress {
+		list = append(list, b.step(guard.PlanDelete, "address "+d.name, "the forwarding rule keeps it", b.deleteAddress))
+	}
+	return append(list, b.obsoleteChanges(o, d)...), nil
+}
+
+// ruleChange says why a forwarding rule has to be made again, "" if it has not. Its target can be changed.
+func ruleChange(rule *compute.ForwardingRule, d spec) string {
+	switch {
+	case d.ip != "" && rule.IPAddress != d.ip:
+		return "address " + d.ip
+	case rule.PortRange != d.portRange:
+		return "ports " + d.portRange
+	case rule.IPProtocol != d.protocol:
+		return "protocol " + d.protocol
+	case rule.NetworkTier != d.tier:
+		return "network tier " + d.tier
+	}
+	return ""
+}
+
+// checkChanges make the health check, before anything refers to it.
+func (b *reconciler) checkChanges(have *compute.HttpHealthCheck, d spec) []change {
+	want := d.desiredCheck(have)
+	switch {
+	case have == nil:
+		return []change{b.step(guard.PlanCreate, "health check "+want.Name, fmt.Sprint("port ", want.Port), b.putCheck(want, d))}
+	case !sameCheck(have, want):
+		return []change{b.step(guard.PlanChange, "health check "+want.Name, fmt.Sprint("port ", want.Port), b.putCheck(want, d))}
+	}
+	return nil
+}
+
+// putCheck makes or replaces a health check. The shared one may have been made by another Service meanwhile.
+func (b *reconciler) putCheck(want *compute.HttpHealthCheck, d spec) doing {
+	return func(ctx context.Context, _ *services.Request, at place, o *observation) error {
+		unlock, err := b.lock(ctx, "health check "+want.Name)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		have, err := find(ctx, b.api.stores.checks, want.Name, inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge, MaxMissAge: ensureMaxAge})
+		if err != nil {
+			return cloudapi.NotAbsence(err)
+		}
+		if have == nil || !sameCheck(have, d.desiredCheck(have)) {
+			sdk, what := b.api.sdk.HttpHealthChecks, "making health check "+want.Name
+			have, err = made(ctx, b.api, b.api.stores.checks, want, at.global("httpHealthChecks", want.Name), what, func(id string) (*compute.Operation, error) {
+				if have == nil {
+					return sdk.Insert(at.project, want).RequestId(id).Context(ctx).Do()
+				}
+				return sdk.Update(at.project, want.Name, want).RequestId(id).Context(ctx).Do()
+			})
+		}
+		if d.local {
+			o.local = have
+		} else {
+			o.shared = have
+		}
+		return err
+	}
+}
+
+// addressChanges hold the address while the forwarding rule is replaced, and only then.
+func (b *reconciler) addressChanges(o observation, d spec, replace bool) []change {
+	held := ours(o.address, &d)
+	switch {
+	case held && o.rule == nil && (o.address.NetworkTier != d.tier || d.ipIsUsers):
+		return []change{b.step(guard.PlanDelete, "address "+d.name, "it is not the wanted one", b.deleteAddress)}
+	case !replace || d.ip != "" || o.rule.NetworkTier != d.tier || o.address != nil:
+		return nil // the wanted address is reserved by a user, is a new one, or is held
+	}
+	ip := o.rule.IPAddress
+	return []change{b.step(guard.PlanCreate, "address "+d.name, ip+", while the forwarding rule is replaced",
+		func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
+			a := &compute.Address{Name: d.name, Description: serviceDescription(d.service), Address: ip, NetworkTier: d.tier}
+			o.address, err = made(ctx, b.api, b.api.stores.addresses, a, at.regional("addresses", d.name), "holding address "+ip,
+				func(id string) (*compute.Operation, error) {
+					return b.api.sdk.Addresses.Insert(at.project, at.region, a).RequestId(id).Context(ctx).Do()
+				})
+			return err
+		})}
+}
+
+func (b *reconciler) deleteAddress(ctx context.Context, _ *services.Request, at place, o *observation) error {
+	err := removed(ctx, b.api, b.api.stores.addresses, at.regional("addresses", o.name), "releasing address "+o.name, func(id string) (*compute.Operation, error) {
+		return b.api.sdk.Addresses.Delete(at.project, at.region, o.name).RequestId(id).Context(ctx).Do()
+	})
+	if err == nil {
+		o.address = nil
+	}
+	return err
+}
+
+func (b *reconciler) deleteRule(ctx context.Context, _ *services.Request, at place, o *observation) error {
+	err := removed(ctx, b.api, b.api.stores.rules, at.regional("forwardingRules", o.name), "deleting forwarding rule "+o.name, func(id string) (*compute.Operation, error) {
+		return b.api.sdk.ForwardingRules.Delete(at.project, at.region, o.name).RequestId(id).Context(ctx).Do()
+	})
+	if err == nil {
+		o.rule = nil
+	}
+	return err
+}
+
+func (b *reconciler) createRule(d spec) doing {
+	return func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
+		rule := &compute.ForwardingRule{
+			Name: d.name, Description: serviceDescription(d.service), IPProtocol: d.protocol, PortRange: d.portRange, NetworkTier: d.tier,
+			Target: at.regional("targetPools", d.name), IPAddress: d.ip,
+		}
+		if rule.IPAddress == "" && ours(o.address, &d) {
+			rule.IPAddress = o.address.Address
+		}
+		if uid, ok := strings.CutPrefix(d.mark, markPrefix); ok {
+			rule.Labels = map[string]string{labelCluster: uid}
+		}
+		o.rule, err = made(ctx, b.api, b.api.stores.rules, rule, at.regional("forwardingRules", d.name), "creating forwarding rule "+d.name,
+			func(id string) (*compute.Operation, error) {
+				return b.api.sdk.ForwardingRules.Insert(at.project, at.region, rule).RequestId(id).Context(ctx).Do()
+			})
+		return err
+	}
+}
+
+// poolChanges make the target pool right. Its affinity cannot be changed: another pool serves while it is made again.
+func (b *reconciler) poolChanges(o observation, d spec) []change {
+	pool, next := "target pool "+d.name, "target pool "+nextPoolName(d.name)
+	right := o.pool != nil && o.pool.SessionAffinity == d.affinity
+	onNext := o.rule != nil && lastPart(o.rule.Target) == nextPoolName(d.name)
+	switch {
+	case o.pool == nil:
+		return []change{b.step(guard.PlanCreate, pool, fmt.Sprint(len(d.members), " instances"), b.createPool(d, d.name))}
+	case !right && o.rule == nil:
+		return []change{b.step(guard.PlanDelete, pool, "to be made again with affinity "+d.affinity, b.deletePool(d.name))}
+	case !right && o.next == nil:
+		return []change{b.step(guard.PlanCreate, next, "it serves while the pool is made again", b.createPool(d, nextPoolName(d.name)))}
+	case !right && !onNext:
+		return []change{b.step(guard.PlanChange, "forwarding rule "+d.name, "target "+next, b.setTarget(nextPoolName(d.name)))}
+	case !right:
+		return []change{b.step(guard.PlanDelete, pool, "to be made again with affinity "+d.affinity, b.deletePool(d.name))}
+	}
+	list := b.memberChanges(o.pool, d.members)
+	list = append(list, b.poolCheckChanges(o.pool, d.checkName())...)
+	if o.rule != nil && lastPart(o.rule.Target) != d.name {
+		list = append(list, b.step(guard.PlanChange, "forwarding rule "+d.name, "target "+pool, b.setTarget(d.name)))
+	}
+	if o.next != nil && !onNext {
+		list = append(list, b.step(guard.PlanDelete, next, "it is not needed any more", b.deletePool(nextPoolName(d.name))))
+	}
+	return list
+}
+
+func (b *reconciler) createPool(d spec, name string) doing {
+	return func(ctx context.Context, _ *services.Request, at place, o *observation) error {
+		first := d.members[:min(len(d.members), maxPoolCreate)]
+		pool := &compute.TargetPool{
+			Name: name, Description: serviceDescription(d.service), SessionAffinity: d.affinity, Instances: links(first),
+			HealthChecks: []string{at.global("httpHealthChecks", d.checkName())},
+		}
+		have, err := made(ctx, b.api, b.api.stores.pools, pool, at.regional("targetPools", name), "creating target pool "+name,
+			func(id string) (*compute.Operation, error) {
+				return b.api.sdk.TargetPools.Insert(at.project, at.region, pool).RequestId(id).Context(ctx).Do()
+			})
+		for rest := d.members[len(first):]; err == nil && len(rest) > 0; {
+			n := min(len(rest), maxPoolChange)
+			have, err = b.addMembers(ctx, at, have, rest[:n])
+			rest = rest[n:]
+		}
+		if name == d.name {
+			o.pool = have
+		} else {
+			o.next = have
+		}
+		return err
+	}
+}
+
+func (b *reconciler) deletePool(name string) doing {
+	return func(ctx context.Context, _ *services.Request, at place, o *observation) error {
+		err := removed(ctx, b.api, b.api.stores.pools, at.regional("targetPools", name), "deleting target pool "+name, func(id string) (*compute.Operation, error) {
+			return b.api.sdk.TargetPools.Delete(at.project, at.region, name).RequestId(id).Context(ctx).Do()
+		})
+		switch {
+		case err != nil:
+		case name == o.name:
+			o.pool = nil
+		default:
+			o.next = nil
+		}
+		return err
+	}
+}
+
+func (b *reconciler) setTarget(pool string) doing {
+	return func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
+		target := &compute.TargetReference{Target: at.regional("targetPools", pool)}
+		o.rule, err = made(ctx, b.api, b.api.stores.rules, o.rule, at.regional("forwardingRules", o.name), "pointing forwarding rule "+o.name+" at "+pool,
+			func(id string) (*compute.Operation, error) {
+				return b.api.sdk.ForwardingRules.SetTarget(at.project, at.region, o.name, target).RequestId(id).Context(ctx).Do()
+			})
+		return err
+	}
+}
+
+// memberChanges make the instances of a pool those of the nodes, a thousand by each call.
+func (b *reconciler) memberChanges(pool *compute.TargetPool, members []string) (list []change) {
+	add, remove := membersDiff(pool, members)
+	object := "target pool " + pool.Name
+	for chunk := range slices.Chunk(add, maxPoolChange) {
+		list = append(list, b.step(guard.PlanChange, object, fmt.Sprint("add ", len(chunk), " instances"),
+			func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
+				o.pool, err = b.addMembers(ctx, at, o.pool, chunk)
+				return err
+			}))
+	}
+	for chunk := range slices.Chunk(remove, maxPoolChange) {
+		list = append(list, b.step(guard.PlanChange, object, fmt.Sprint("remove ", len(chunk), " instances"),
+			func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
+				o.pool, err = b.removeMembers(ctx, at, o.pool, chunk)
+				return err
+			}))
+	}
+	return list
+}
+
+func links(paths []string) []string {
+	all := make([]string, len(paths))
+	for i, p := range paths {
+		all[i] = "https://www.googleapis.com/compute/v1/" + p
+	}
+	return all
+}
+
+// addMembers adds instances to a pool, and returns it as it then is, without a read.
+func (b *reconciler) addMembers(ctx context.Context, at place, pool *compute.TargetPool, paths []string) (*compute.TargetPool, error) {
+	body := &compute.TargetPoolsAddInstanceRequest{}
+	for _, l := range links(paths) {
+		body.Instances = append(body.Instances, &compute.InstanceReference{Instance: l})
+	}
+	after := *pool
+	after.Instances = append(slices.Clone(pool.Instances), links(paths)...)
+	return b.changedPool(ctx, at, &after, fmt.Sprintf("adding %d instances to target pool %s", len(paths), pool.Name), func(id string) (*compute.Operation, error) {
+		return b.api.sdk.TargetPools.AddInstance(at.project, at.region, pool.Name, body).RequestId(id).Context(ctx).Do()
+	})
+}
+
+func (b *reconciler) removeMembers(ctx context.Context, at place, pool *compute.TargetPool, paths []string) (*compute.TargetPool, error) {
+	body := &compute.TargetPoolsRemoveInstanceRequest{}
+	for _, l := range links(paths) {
+		body.Instances = append(body.Instances, &compute.InstanceReference{Instance: l})
+	}
+	after := *pool
+	after.Instances = slices.DeleteFunc(slices.Clone(pool.Instances), func(l string) bool { return slices.Contains(paths, resource(l)) })
+	return b.changedPool(ctx, at, &after, fmt.Sprintf("removing %d instances from target pool %s", len(paths), pool.Name), func(id string) (*compute.Operation, error) {
+		return b.api.sdk.TargetPools.RemoveInstance(at.project, at.region, pool.Name, body).RequestId(id).Context(ctx).Do()
+	})
+}
+
+// changedPool makes a change that leaves a pool as after says.
+func (b *reconciler) changedPool(
+	ctx context.Context, at place, after *compute.TargetPool, what string, make func(string) (*compute.Operation, error),
+) (*compute.TargetPool, error) {
+	if err := b.api.change(ctx, at.regional("targetPools", after.Name), what, make); err != nil {
+		b.api.stores.pools.Invalidate(after.Name)
+		return after, err
+	}
+	b.api.stores.pools.Put(after)
+	return after, nil
+}
+
+// poolCheckChanges give a pool its health check. It takes one, so the old one goes first; without any, all instances count as healthy.
+func (b *reconciler) poolCheckChanges(pool *compute.TargetPool, name string) (list []change) {
+	found := false
+	for _, l := range pool.HealthChecks {
+		if lastPart(l) == name {
+			found = true
+			continue
+		}
+		list = append(list, b.step(guard.PlanChange, "target pool "+pool.Name, "health check instead of "+lastPart(l),
+			func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
+				body := &compute.TargetPoolsRemoveHealthCheckRequest{HealthChecks: []*compute.HealthCheckReference{{HealthCheck: l}}}
+				after := *o.pool
+				after.HealthChecks = slices.DeleteFunc(slices.Clone(after.HealthChecks), func(h string) bool { return h == l })
+				o.pool, err = b.changedPool(ctx, at, &after, "taking a health check off target pool "+o.name, func(id string) (*compute.Operation, error) {
+					return b.api.sdk.TargetPools.RemoveHealthCheck(at.project, at.region, o.name, body).RequestId(id).Context(ctx).Do()
+				})
+				return err
+			}))
+	}
+	if found {
+		return list
+	}
+	return append(list, b.step(guard.PlanChange, "target pool "+pool.Name, "health check "+name,
+		func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
+			link := at.global("httpHealthChecks", name)
+			body := &compute.TargetPoolsAddHealthCheckRequest{HealthChecks: []*compute.HealthCheckReference{{HealthCheck: link}}}
+			after := *o.pool
+			after.HealthChecks = append(slices.Clone(after.HealthChecks), links([]string{link})...)
+			o.pool, err = b.changedPool(ctx, at, &after, "giving target pool "+o.name+" a health check", func(id string) (*compute.Operation, error) {
+				return b.api.sdk.TargetPools.AddHealthCheck(at.project, at.region, o.name, body).RequestId(id).Context(ctx).Do()
+			})
+			return err
+		}))
+}
+
+// obsoleteChanges remove the health check that another one has replaced.
+func (b *reconciler) obsoleteChanges(o observation, d spec) (list []change) {
+	if !d.local {
+		return b.localCheckDeletions(o)
+	}
+	if b.sharedIsFree(o) {
+		list = append(list, b.sharedDeletions(o)...)
+	}
+	return list
+}
+
+func (b *reconciler) localCheckDeletions(o observation) (list []change) {
+	if o.local != nil {
+		list = append(list, b.step(guard.PlanDelete, "health check "+o.name, "", b.deleteCheck(o.name)))
+	}
+	if o.localFirewall != nil {
+		list = append(list, b.firewallDeletion(localFirewallName(o.name)))
+	}
+	return list
+}
+
+// sharedIsFree reports whether no target pool that is known, but the Service's own, uses the shared health check.
+func (b *reconciler) sharedIsFree(o observation) bool {
+	if o.cluster == "" || (o.shared == nil && o.sharedFirewall == nil) {
+		return false
+	}
+	for _, p := range b.api.stores.pools.PeekIndex(indexCheck, sharedCheckName(o.cluster)) {
+		if p.Name != o.name && p.Name != nextPoolName(o.name) {
+			return false
+		}
+	}
+	return true
+}
+
+// sharedDeletions remove what all load balancers of a cluster shared. The cloud refuses that while one of them uses it.
+func (b *reconciler) sharedDeletions(o observation) (list []change) {
+	if o.shared != nil {
+		list = append(list, b.step(guard.PlanDelete, "health check "+sharedCheckName(o.cluster), "no load balancer uses it", b.deleteCheck(sharedCheckName(o.cluster))))
+	}
+	if o.sharedFirewall != nil {
+		list = append(list, b.firewallDeletion(sharedFirewallName(o.cluster)))
+	}
+	return list
+}
+
+func (b *reconciler) deleteCheck(name string) doing {
+	return func(ctx context.Context, _ *services.Request, at place, o *observation) error {
+		unlock, err := b.lock(ctx, "health check "+name)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		err = removed(ctx, b.api, b.api.stores.checks, at.global("httpHealthChecks", name), "deleting health check "+name, func(id string) (*compute.Operation, error) {
+			return b.api.sdk.HttpHealthChecks.Delete(at.project, name).RequestId(id).Context(ctx).Do()
+		})
+		if inUse(err) && name != o.name {
+			o.shared, o.sharedFirewall = nil, nil // somebody else's, of another process perhaps: it stays, with its firewall rule
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if name == o.name {
+			o.local = nil
+		} else {
+			o.shared = nil
+		}
+		return nil
+	}
+}
+
+// inUse reports whether something was refused for that another object refers to it.
+func inUse(err error) bool {
+	said, ok := errors.AsType[*cloudapi.Error](err)
+	return ok && errors.Is(err, cloudapi.ErrConflict) && strings.Contains(said.Message, "being used by")
+}
+
+// NodeChanges implements services.Reconciler.
+func (b *reconciler) NodeChanges(ctx context.Context, r services.Request, o observation) ([]change, []services.Finding, error) {
+	if o.pool == nil {
+		return nil, nil, nil
+	}
+	if len(r.Nodes) == 0 {
+		return nil, nil, errors.New("no node is ready for the load balancer; its instances stay as they are")
+	}
+	at, err := b.api.places.get(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	list, err := b.members(ctx, r.Nodes, at)
+	if err != nil {
+		return nil, nil, err
+	}
+	paths := make([]string, len(list))
+	for i, m := range list {
+		paths[i] = m.id.path()
+	}
+	if len(paths) == 0 {
+		return nil, nil, errors.New("no node has an instance that is known; the instances of the load balancer stay as they are")
+	}
+	changes := b.memberChanges(o.pool, paths)
+	if len(b.config.NodeTags) > 0 || o.firewall == nil {
+		return changes, nil, nil
+	}
+	tags, _ := tagsOf(list)
+	want := *o.firewall
+	want.TargetTags = tags
+	if firewallChange(o.firewall, &want) == "target tags" {
+		changes = append(b.firewallChanges(o.firewall, &want), changes...)
+	}
+	return changes, nil, nil
+}
+
+// Deletions implements services.Reconciler.
+func (b *reconciler) Deletions(_ context.Context, r services.Request, o observation) (list []change, findings []services.Finding, err error) {
+	if o.name == "" {
+		return nil, nil, nil
+	}
+	d := spec{name: o.name, service: fullName(r.Service)}
+	if o.firewall != nil {
+		list = append(list, b.firewallDeletion(firewallName(o.name)))
+	}
+	if o.rule != nil {
+		list = append(list, b.step(guard.PlanDelete, "forwarding rule "+o.name, "", b.deleteRule))
+	}
+	if o.next != nil {
+		list = append(list, b.step(guard.PlanDelete, "target pool "+nextPoolName(o.name), "", b.deletePool(nextPoolName(o.name))))
+	}
+	shared := b.sharedIsFree(o)
+	if o.pool != nil {
+		list = append(list, b.step(guard.PlanDelete, "target pool "+o.name, "", b.deletePool(o.name)))
+	}
+	if ours(o.address, &d) {
+		list = append(list, b.step(guard.PlanDelete, "address "+o.name, "", b.deleteAddress))
+	}
+	list = append(list, b.localCheckDeletions(o)...)
+	if shared {
+		list = append(list, b.sharedDeletions(o)...)
+	}
+	if slices.Contains(r.Service.Finalizers, finalizerNetLB) {
+		list = append(list, b.step(guard.PlanChange, "Service "+fullName(r.Service), "without finalizer "+finalizerNetLB,
+			func(ctx context.Context, r *services.Request, _ place, _ *observation) error {
+				return b.setFinalizer(ctx, r, false)
+			}))
+	}
+	return list, nil, nil
+}
+
+// setFinalizer puts Google's finalizer on a Service, which tells its other controllers whose the Service is, or takes it off.
+func (b *reconciler) setFinalizer(ctx context.Context, r *services.Request, on bool) error {
+	s := r.Service.DeepCopy()
+	meta := map[string]any{"uid": s.UID, "$deleteFromPrimitiveList/finalizers": []string{finalizerNetLB}}
+	s.Finalizers = slices.DeleteFunc(s.Finalizers, func(f string) bool { return f == finalizerNetLB })
+	if on {
+		meta = map[string]any{"uid": s.UID, "finalizers": []string{finalizerNetLB}}
+		s.Finalizers = append(s.Finalizers, finalizerNetLB)
+	}
+	if b.kube != nil {
+		patch, err := json.Marshal(map[string]any{"metadata": meta})
+		if err != nil {
+			return fmt.Errorf("writing the finalizer: %w", err)
+		}
+		_, err = b.kube.CoreV1().Services(s.Namespace).Patch(ctx, s.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+		if apierrors.IsForbidden(err) {
+			return fmt.Errorf("writing the finalizer %s: grant patch on services/status to the ServiceAccount of this program: %w", finalizerNetLB, err)
+		}
+		if err != nil && !(apierrors.IsNotFound(err) && !on) {
+			return fmt.Errorf("writing the finalizer %s: %w", finalizerNetLB, err)
+		}
+	}
+	r.Service = s
+	return nil
+}

@@ -1,0 +1,154 @@
+package gce
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	compute "google.golang.org/api/compute/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// told remembers which firewall rules an administrator was asked to change, so that each is said once.
+type told struct {
+	mu       sync.Mutex
+	commands map[types.UID]map[string]string
+}
+
+// first reports whether a command about a rule is new for a Service.
+func (t *told) first(uid types.UID, rule, command string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.commands == nil {
+		t.commands = map[types.UID]map[string]string{}
+	}
+	if t.commands[uid] == nil {
+		t.commands[uid] = map[string]string{}
+	}
+	is := t.commands[uid][rule] != command
+	t.commands[uid][rule] = command
+	return is
+}
+
+// firewallChanges make a firewall rule what is wanted.
+func (b *reconciler) firewallChanges(have, want *compute.Firewall) []change {
+	object := "firewall rule " + want.Name
+	if have == nil {
+		return []change{b.step(guard.PlanCreate, object, strings.Join(want.SourceRanges, ", "), b.putFirewall(want))}
+	}
+	differs := firewallChange(have, want)
+	if differs == "" {
+		return nil
+	}
+	return []change{b.step(guard.PlanChange, object, differs, b.putFirewall(want))}
+}
+
+// putFirewall makes or changes a firewall rule. What all load balancers share, another Service may have made meanwhile. In a shared
+// network an administrator may have to do it.
+func (b *reconciler) putFirewall(want *compute.Firewall) doing {
+	return func(ctx context.Context, r *services.Request, at place, o *observation) error {
+		unlock, err := b.lock(ctx, "firewall rule "+want.Name)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		have, err := find(ctx, b.api.stores.firewalls, want.Name, inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge, MaxMissAge: ensureMaxAge})
+		if err != nil {
+			return cloudapi.NotAbsence(err)
+		}
+		sdk, body, verb := b.api.sdk.Firewalls, want, "create"
+		if have != nil {
+			body, verb = merged(have, want), "update"
+		}
+		after := have
+		if have == nil || firewallChange(have, want) != "" {
+			after, err = made(ctx, b.api, b.api.stores.firewalls, body, at.firewall(want.Name), "writing firewall rule "+want.Name, func(id string) (*compute.Operation, error) {
+				if have == nil {
+					return sdk.Insert(at.networkProject, body).RequestId(id).Context(ctx).Do()
+				}
+				return sdk.Patch(at.networkProject, want.Name, body).RequestId(id).Context(ctx).Do()
+			})
+		}
+		if err != nil && at.shared() && forbidden(err) {
+			b.byHand(r, want.Name, gcloud(verb, at, body))
+			after, err = want, nil // as if it were there: the load balancer works as soon as the administrator has made it
+		}
+		b.noteFirewall(o, want.Name, after)
+		return err
+	}
+}
+
+// byHand asks an administrator for a change, once.
+func (b *reconciler) byHand(r *services.Request, rule, command string) {
+	if b.told.first(r.Service.UID, rule, command) {
+		r.Report(services.Notice(eventByHand, "Firewall change required by security admin: `%s`", command))
+	}
+}
+
+func (*reconciler) noteFirewall(o *observation, name string, f *compute.Firewall) {
+	switch name {
+	case firewallName(o.name):
+		o.firewall = f
+	case localFirewallName(o.name):
+		o.localFirewall = f
+	default:
+		o.sharedFirewall = f
+	}
+}
+
+func (b *reconciler) firewallDeletion(name string) change {
+	return b.step(guard.PlanDelete, "firewall rule "+name, "", func(ctx context.Context, r *services.Request, at place, o *observation) error {
+		if name == sharedFirewallName(o.cluster) && o.sharedFirewall == nil {
+			return nil // the health check turned out to be in use
+		}
+		err := removed(ctx, b.api, b.api.stores.firewalls, at.firewall(name), "deleting firewall rule "+name, func(id string) (*compute.Operation, error) {
+			return b.api.sdk.Firewalls.Delete(at.networkProject, name).RequestId(id).Context(ctx).Do()
+		})
+		if err != nil && at.shared() && forbidden(err) {
+			b.byHand(r, name, gcloud("delete", at, &compute.Firewall{Name: name}))
+			err = nil
+		}
+		if err == nil {
+			b.noteFirewall(o, name, nil)
+		}
+		return err
+	})
+}
+
+// gcloud is the command by which an administrator makes the change.
+func gcloud(verb string, at place, f *compute.Firewall) string {
+	parts := []string{"gcloud compute firewall-rules", verb, f.Name}
+	if verb == "create" {
+		parts = append(parts, "--network", lastPart(at.network))
+	}
+	if verb != "delete" {
+		var allowed []string
+		for _, a := range f.Allowed {
+			for _, p := range a.Ports {
+				allowed = append(allowed, a.IPProtocol+":"+p)
+			}
+		}
+		add := func(flag string, list []string) {
+			if len(list) > 0 {
+				parts = append(parts, flag, strings.Join(slices.Sorted(slices.Values(list)), ","))
+			}
+		}
+		parts = append(parts, "--description", strconv.Quote(f.Description))
+		add("--allow", allowed)
+		add("--source-ranges", f.SourceRanges)
+		add("--destination-ranges", f.DestinationRanges)
+		add("--target-tags", f.TargetTags)
+		if f.Priority != 0 {
+			parts = append(parts, "--priority", fmt.Sprint(f.Priority))
+		}
+	}
+	return strings.Join(append(parts, "--project", at.networkProject), " ")
+}

@@ -1,0 +1,358 @@
+package gce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	compute "google.golang.org/api/compute/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+const (
+	// ensureMaxAge is how old the observed state may be when a Service is reconciled. Our own writes are in it at once.
+	ensureMaxAge = 10 * time.Second
+	// updateMaxAge serves a change of nodes: our own writes keep the view true, and the next reconciliation sees what others did.
+	updateMaxAge = 24 * time.Hour
+	// memberMaxAge is how old the listing of the instances behind the nodes may be.
+	memberMaxAge = 60 * time.Second
+	// creationShows is how long the API may go on with a creation for which a proxy before it gave up. Names are unique.
+	creationShows = 45 * time.Second
+)
+
+// observation is what is there for a Service.
+type observation struct {
+	name, cluster string
+	rule          *compute.ForwardingRule
+	pool, next    *compute.TargetPool
+	firewall      *compute.Firewall
+	// local and shared are the health checks, with their firewall rules.
+	local, shared                 *compute.HttpHealthCheck
+	localFirewall, sharedFirewall *compute.Firewall
+	// address has the name of the load balancer; wanted the address that the Service asks for.
+	address, wanted *compute.Address
+}
+
+// reconciler implements services.Reconciler for external passthrough load balancers on target pools.
+type reconciler struct {
+	config    Config
+	api       *api
+	instances *instances
+	identity  *identity
+	adopt     registry.Adoption
+	lock      func(ctx context.Context, key string) (func(), error)
+	kube      kubernetes.Interface
+	// told are the Services whose users were told to change firewall rules by hand, with the command.
+	told told
+}
+
+type change = services.Change[observation]
+
+var (
+	_ services.Reconciler[observation, spec] = (*reconciler)(nil)
+	_ services.Asynchronous[observation]     = (*reconciler)(nil)
+)
+
+// loadBalancers implements cloudprovider.LoadBalancer.
+type loadBalancers struct {
+	services.LoadBalancer[observation, spec]
+	reconciler *reconciler
+}
+
+func newLoadBalancers(c Config, a *api, i *instances, adopt registry.Adoption) *loadBalancers {
+	r := &reconciler{config: c, api: a, instances: i, identity: &identity{}, adopt: adopt}
+	l := &loadBalancers{reconciler: r}
+	l.Reconciler, l.Name, r.lock = r, loadBalancerName, l.Lock
+	l.Creations = services.Creations{Shows: creationShows, Repeat: true}
+	return l
+}
+
+// Validate implements services.Reconciler.
+func (b *reconciler) Validate(r services.Request) ([]services.Finding, error) {
+	if leftAlone(r.Service, b.config.RBSDefault) {
+		return nil, cloudprovider.ImplementedElsewhere
+	}
+	warnings, err := checkService(registry.Inputs{}, r.Service)
+	var findings []services.Finding
+	for _, w := range schema.Problems(warnings) {
+		findings = append(findings, services.Warning(eventIgnored, "%s", w))
+	}
+	switch {
+	case mixed(r.Service):
+		findings = append(findings, services.Warning(eventMixed, "LoadBalancer with multiple protocols are not supported."))
+	case err != nil:
+		findings = append(findings, services.Warning(eventConfigError, "%s", err))
+	}
+	if err == nil && r.Purpose == services.Ensure && len(r.Nodes) == 0 {
+		err = fmt.Errorf("there are no available nodes for LoadBalancer service %s", fullName(r.Service))
+	}
+	return findings, err
+}
+
+// Observe implements services.Reconciler.
+func (b *reconciler) Observe(ctx context.Context, r services.Request) (o observation, err error) {
+	o.name = loadBalancerName(r.Cluster, r.Service)
+	if r.Purpose != services.Ensure && r.Purpose != services.Plan && leftAlone(r.Service, b.config.RBSDefault) {
+		return observation{}, nil // not one write, and nothing of ours
+	}
+	q := inventory.Query{MaxAge: ensureMaxAge, MaxMissAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge}
+	if r.Purpose == services.UpdateNodes {
+		q = inventory.Query{MaxAge: updateMaxAge, MaxMissAge: updateMaxAge, MaxUnlistedAge: updateMaxAge}
+	}
+	if o.cluster, err = b.identity.clusterID(ctx, r.Purpose == services.Ensure); err != nil {
+		return o, err
+	}
+	s := b.api.stores
+	reads := []func() error{
+		into(ctx, s.rules, o.name, q, &o.rule), into(ctx, s.pools, o.name, q, &o.pool), into(ctx, s.pools, nextPoolName(o.name), q, &o.next),
+	}
+	if r.Purpose != services.UpdateNodes || len(b.config.NodeTags) == 0 {
+		reads = append(reads, into(ctx, s.firewalls, firewallName(o.name), q, &o.firewall))
+	}
+	if r.Purpose != services.UpdateNodes {
+		reads = append(reads,
+			into(ctx, s.firewalls, localFirewallName(o.name), q, &o.localFirewall), into(ctx, s.checks, o.name, q, &o.local),
+			into(ctx, s.addresses, o.name, q, &o.address))
+	}
+	if r.Purpose != services.UpdateNodes && o.cluster != "" {
+		reads = append(reads,
+			into(ctx, s.firewalls, sharedFirewallName(o.cluster), q, &o.sharedFirewall), into(ctx, s.checks, sharedCheckName(o.cluster), q, &o.shared))
+	}
+	for _, read := range reads {
+		if err := read(); err != nil {
+			return o, cloudapi.NotAbsence(err)
+		}
+	}
+	return o, nil
+}
+
+func into[T any](ctx context.Context, s *store[T], name string, q inventory.Query, at *T) func() error {
+	return func() (err error) {
+		*at, err = find(ctx, s, name, q)
+		return err
+	}
+}
+
+// CheckOwner implements services.Reconciler. Names hold the UID of the Service; a forwarding rule may have the mark of another cluster,
+// as where a cluster was restored twice, or be one of ingress-gce.
+func (b *reconciler) CheckOwner(ctx context.Context, r services.Request, o observation) (observation, []services.Finding, error) {
+	wants := r.Purpose == services.Ensure || r.Purpose == services.Plan
+	if o.rule == nil {
+		return o, nil, nil
+	}
+	if o.rule.BackendService != "" {
+		if wants {
+			return o, nil, cloudprovider.ImplementedElsewhere
+		}
+		return observation{}, nil, nil
+	}
+	object := ownership.Object{Title: "forwarding rule " + o.name, ID: o.name, Name: o.name, Addresses: []string{o.rule.IPAddress}}
+	if uid := o.rule.Labels[labelCluster]; uid != "" {
+		object.Marks = []string{ownership.ClusterMark(uid)}
+	}
+	d, err := b.identity.Judge(ctx, r.Service, object, b.rules(), nil)
+	if err != nil || d.Verdict != ownership.Refused {
+		return o, nil, err
+	}
+	if wants {
+		return o, services.Refused(r.Service, d), d.Err()
+	}
+	return observation{}, nil, nil
+}
+
+func (b *reconciler) rules() ownership.Rules {
+	return ownership.Rules{Adopt: b.adopt, Names: func(s *v1.Service) []string { return []string{loadBalancerName("", s)} }}
+}
+
+// Key implements services.Asynchronous.
+func (*reconciler) Key(_ services.Request, o observation) string { return o.name }
+
+// Settle implements services.Asynchronous: work that somebody stopped waiting for has ended, and its end is seen.
+func (b *reconciler) Settle(ctx context.Context, r *services.Request, o observation) (observation, error) {
+	if o.name == "" {
+		return o, nil
+	}
+	at, err := b.api.places.get(ctx)
+	if err != nil {
+		return o, err
+	}
+	waited := false
+	for _, path := range b.pathsOf(at, o.name) {
+		if b.api.operations.under(path) == "" {
+			continue
+		}
+		if err := b.api.operations.settle(ctx, path, "waiting for "+lastPart(path)); err != nil {
+			return o, err
+		}
+		waited = true
+	}
+	if !waited {
+		return o, nil
+	}
+	b.forget(o.name)
+	if o, err = b.Observe(ctx, *r); err != nil {
+		return o, err
+	}
+	o, _, err = b.CheckOwner(ctx, *r, o)
+	return o, err
+}
+
+// pathsOf are those of all that belongs to one load balancer.
+func (*reconciler) pathsOf(at place, name string) []string {
+	return []string{
+		at.regional("forwardingRules", name), at.regional("targetPools", name), at.regional("targetPools", nextPoolName(name)),
+		at.regional("addresses", name), at.global("httpHealthChecks", name), at.firewall(firewallName(name)), at.firewall(localFirewallName(name)),
+	}
+}
+
+func (b *reconciler) forget(name string) {
+	s := b.api.stores
+	s.rules.Invalidate(name)
+	s.pools.Invalidate(name)
+	s.pools.Invalidate(nextPoolName(name))
+	s.addresses.Invalidate(name)
+	s.checks.Invalidate(name)
+	s.firewalls.Invalidate(firewallName(name))
+	s.firewalls.Invalidate(localFirewallName(name))
+}
+
+// Desire implements services.Reconciler.
+func (b *reconciler) Desire(ctx context.Context, r services.Request, o observation) (d spec, findings []services.Finding, err error) {
+	if d.settings, _, err = parseSettings(r.Service); err != nil {
+		return d, nil, err
+	}
+	at, err := b.api.places.get(ctx)
+	if err != nil {
+		return d, nil, err
+	}
+	d.name, d.cluster, d.network, d.sources = o.name, o.cluster, at.network, b.config.Sources
+	d.desirePorts(r.Service)
+	if d.mark, err = b.identity.Mark(ctx); err != nil {
+		return d, nil, err
+	}
+	list, err := b.members(ctx, r.Nodes, at)
+	if err != nil {
+		return d, nil, err
+	}
+	for _, i := range list {
+		d.members = append(d.members, i.id.path())
+	}
+	d.tags = b.config.NodeTags
+	if len(d.tags) == 0 {
+		var problem string
+		if d.tags, problem = tagsOf(list); problem != "" {
+			findings = append(findings, services.Warning(eventConfigError, "%s", problem))
+		}
+		if len(d.tags) == 0 {
+			return d, findings, errors.New("no firewall rule can be made, for the nodes have no network tags that are known: " + problem)
+		}
+	}
+	found, err := b.desireAddress(ctx, r.Service, o, &d)
+	return d, append(findings, found...), err
+}
+
+// desireAddress decides about tier and address.
+func (b *reconciler) desireAddress(ctx context.Context, service *v1.Service, o observation, d *spec) ([]services.Finding, error) {
+	switch d.settings.Tier {
+	case "Standard":
+		d.tier = tierStandard
+	case "Premium":
+		d.tier = tierPremium
+	}
+	asked := service.Spec.LoadBalancerIP
+	if asked != "" {
+		reserved, err := b.api.stores.addresses.Find(ctx, indexIP, asked, inventory.Query{MaxAge: ensureMaxAge, MaxMissAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge})
+		if err != nil {
+			return nil, err
+		}
+		refuse := func(format string, args ...any) ([]services.Finding, error) {
+			err := &schema.Problem{Place: "spec.loadBalancerIP", Value: asked, Reason: fmt.Sprintf(format, args...)}
+			return []services.Finding{services.Warning(eventConfigError, "%s", err)}, err
+		}
+		switch {
+		case len(reserved) > 0:
+			d.ip, d.ipIsUsers = asked, !ours(reserved[0], d)
+			if d.tier == "" && d.ipIsUsers {
+				d.tier = reserved[0].NetworkTier
+			}
+			if d.ipIsUsers && reserved[0].NetworkTier != d.tier {
+				return refuse("belongs to the %s network tier; expected %s", reserved[0].NetworkTier, d.tier)
+			}
+		case o.rule != nil && o.rule.IPAddress == asked:
+			d.ip = asked
+		default:
+			return refuse("is neither static nor assigned to the LB; reserve it in the region, or remove it")
+		}
+	}
+	switch {
+	case d.tier != "":
+	case o.rule != nil:
+		d.tier = o.rule.NetworkTier // whatever it is, nobody asks for another one
+	case o.address != nil && ours(o.address, d):
+		d.tier = o.address.NetworkTier
+	default:
+		d.tier = tierPremium
+	}
+	return nil, nil
+}
+
+// ours reports whether an address is one that was held for the load balancer, and not one that a user has given its name.
+func ours(a *compute.Address, d *spec) bool {
+	return a != nil && a.Name == d.name && a.Description == serviceDescription(d.service)
+}
+
+// members are the instances of the nodes that exist, in the region of the pool.
+func (b *reconciler) members(ctx context.Context, nodes []*v1.Node, at place) (list []instance, err error) {
+	q := inventory.Query{MaxAge: memberMaxAge, MaxMissAge: memberMaxAge, Expected: len(nodes)}
+	for _, n := range nodes {
+		id, err := b.config.parseProviderID(n.Spec.ProviderID)
+		if err != nil || regionOf(id.zone) != at.region {
+			continue // it is not initialised yet, or is none of this cloud's region
+		}
+		i, err := b.instances.all.Get(ctx, id, q)
+		switch {
+		case errors.Is(err, cloudapi.ErrNotFound):
+			continue // the pool would refuse it
+		case err != nil:
+			return nil, err
+		}
+		list = append(list, i)
+	}
+	slices.SortFunc(list, func(x, y instance) int { return compareText(x.id.path(), y.id.path()) })
+	return list, nil
+}
+
+// Complete implements services.Reconciler.
+func (*reconciler) Complete(_ context.Context, _ *services.Request, o observation, _ spec) (observation, error) {
+	return o, nil
+}
+
+// Status implements services.Reconciler.
+func (*reconciler) Status(_ services.Request, o observation, _ spec) (*v1.LoadBalancerStatus, error) {
+	return statusOf(o.rule), nil
+}
+
+func statusOf(rule *compute.ForwardingRule) *v1.LoadBalancerStatus {
+	if rule == nil {
+		return &v1.LoadBalancerStatus{}
+	}
+	return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{IP: rule.IPAddress}}}
+}
+
+// Exists implements services.Reconciler.
+func (*reconciler) Exists(_ context.Context, r services.Request, o observation) (*v1.LoadBalancerStatus, bool, error) {
+	left := o.name != "" && (o.rule != nil || o.pool != nil || o.next != nil || o.firewall != nil || o.localFirewall != nil || o.local != nil ||
+		slices.Contains(r.Service.Finalizers, finalizerNetLB))
+	return statusOf(o.rule), left, nil
+}

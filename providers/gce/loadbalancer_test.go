@@ -1,0 +1,279 @@
+package gce
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/providers/gce/gcesim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+)
+
+// ensure reconciles a Service until it is served, and returns it as it then is.
+func (w *world) ensure(s *v1.Service) (*v1.Service, string) {
+	w.T.Helper()
+	status, err := w.Reconcile(w.loadBalancers, "kubernetes", s, w.nodes)
+	require.NoError(w.T, err)
+	require.Len(w.T, status.Ingress, 1)
+	return w.SetStatus(s, status), status.Ingress[0].IP
+}
+
+func (w *world) apply(s *v1.Service) *v1.Service {
+	w.Apply(s)
+	return s
+}
+
+const testLB = "a3c1f6b527a664b588b4b0a61c1f9e0a"
+
+func (w *world) withIdentity() {
+	w.T.Helper()
+	_, err := w.Kube.CoreV1().ConfigMaps("kube-system").Create(w.T.Context(), &v1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: idConfigMap}, Data: map[string]string{idKey: "0123456789abcdef", idProviderKey: "0123456789abcdef"},
+	}, metav1.CreateOptions{})
+	require.NoError(w.T, err)
+}
+
+// originals puts the objects into the cloud as Google's own controller leaves them.
+func originals(w *world) {
+	const shared = "k8s-0123456789abcdef-node"
+	w.sim.Put("global/httpHealthChecks/"+shared, map[string]any{
+		"description": `{"kubernetes.io/service-name":"` + shared + `"}`, "port": 10256, "requestPath": "/healthz", "checkIntervalSec": 8, "timeoutSec": 1,
+		"healthyThreshold": 1, "unhealthyThreshold": 3,
+	})
+	w.sim.Put("global/firewalls/"+shared+"-http-hc", map[string]any{
+		"description": `{"kubernetes.io/cluster-id":"0123456789abcdef"}`, "network": "global/networks/cluster", "targetTags": []any{"node"}, "priority": 1000,
+		"sourceRanges":      []any{"130.211.0.0/22", "35.191.0.0/16", "209.85.152.0/22", "209.85.204.0/22"},
+		"destinationRanges": []any{"203.0.113.77"}, "allowed": []any{map[string]any{"IPProtocol": "tcp", "ports": []any{"10256"}}},
+	})
+	w.sim.Put("regions/us-central1/targetPools/"+testLB, map[string]any{
+		"description": `{"kubernetes.io/service-name":"default/web"}`, "sessionAffinity": "NONE", "instances": []any{"zones/us-central1-a/instances/n1"},
+		"healthChecks": []any{"global/httpHealthChecks/" + shared},
+	})
+	w.sim.Put("regions/us-central1/forwardingRules/"+testLB, map[string]any{
+		"description": `{"kubernetes.io/service-name":"default/web"}`, "IPProtocol": "TCP", "portRange": "80-443", "networkTier": "PREMIUM",
+		"target": "regions/us-central1/targetPools/" + testLB,
+	})
+	ip := w.sim.Objects("forwardingRules")[0]["IPAddress"]
+	w.sim.Put("global/firewalls/k8s-fw-"+testLB, map[string]any{
+		"description": fmt.Sprintf(`{"kubernetes.io/service-name":"default/web", "kubernetes.io/service-ip":"%v"}`, ip), "network": "global/networks/cluster",
+		"targetTags": []any{"node"}, "sourceRanges": []any{"0.0.0.0/0"}, "destinationRanges": []any{ip}, "priority": 1000,
+		"allowed": []any{map[string]any{"IPProtocol": "tcp", "ports": []any{"80", "443"}}},
+	})
+}
+
+// TestTakeover: what Google's own controller left is taken over without a write, in the cloud or in the cluster, and again after a
+// restart.
+func TestTakeover(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newTestWorld(t, usual)
+		w.withIdentity()
+		w.addNode(gcesim.Spec{Name: "n1"})
+		originals(w)
+		s := testService("web", conformance.Port("a", 80, 30080), conformance.Port("b", 443, 30443))
+		s.Finalizers = []string{"service.kubernetes.io/load-balancer-cleanup", finalizerNetLB}
+		w.apply(s)
+		w.Kube.ClearActions()
+		w.server.ResetCalls()
+		for range 2 {
+			status, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", w.Current(s), w.nodes)
+			require.NoError(t, err)
+			assert.Equal(t, w.sim.Objects("forwardingRules")[0]["IPAddress"], status.Ingress[0].IP)
+			w.restart()
+		}
+		assert.Zero(t, w.server.Calls().Writes)
+		for _, a := range w.Kube.Actions() {
+			assert.Contains(t, []string{"get", "list"}, a.GetVerb())
+		}
+	})
+}
+
+// TestNoAddressWithoutNeed: an ensure that has nothing to change holds no address, and reads are shared by all Services.
+func TestNoAddressWithoutNeed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newTestWorld(t, usual)
+		w.addNode(gcesim.Spec{Name: "n1"})
+		all := manyServices(20)
+		for _, s := range all {
+			w.ensure(w.apply(s))
+		}
+		assert.Empty(t, w.sim.Objects("addresses"))
+		time.Sleep(time.Hour)
+		w.server.ResetCalls()
+		for _, s := range all {
+			w.ensure(s)
+		}
+		calls := w.server.Calls()
+		assert.Zero(t, calls.Writes)
+		assert.LessOrEqual(t, calls.Total, 7, "one listing of each kind for all, and a token: %v", calls.ByOperation)
+	})
+}
+
+func manyServices(n int) (list []*v1.Service) {
+	for i := range n {
+		s := testService(fmt.Sprint("web-", i), conformance.Port("a", 80, int32(30080+i)))
+		s.UID = types.UID(fmt.Sprintf("%08d-7a66-4b58-8b4b-0a61c1f9e0a1", i))
+		list = append(list, s)
+	}
+	return list
+}
+
+// TestJoiningNode: with 20 Services it costs one listing, and one write for each target pool.
+func TestJoiningNode(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newTestWorld(t, usual)
+		w.addNode(gcesim.Spec{Name: "n1"})
+		all := manyServices(20)
+		for _, s := range all {
+			w.ensure(w.apply(s))
+		}
+		w.addNode(gcesim.Spec{Name: "n2", Zone: "us-central1-b"})
+		time.Sleep(2 * time.Minute)
+		w.server.ResetCalls()
+		for _, s := range all {
+			require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), "kubernetes", w.Current(s), w.nodes))
+		}
+		calls := w.server.Calls()
+		assert.Equal(t, 20, calls.Writes)
+		assert.Equal(t, 20, calls.ByOperation["POST targetPools/{name}/addInstance"])
+		lists := 0
+		for name, n := range calls.ByOperation {
+			if strings.HasPrefix(name, "GET ") && !strings.Contains(name, "operations") {
+				lists += n
+			}
+		}
+		assert.Equal(t, 1, lists, "%v", calls.ByOperation)
+	})
+}
+
+// TestTheAddressStays: whatever makes the forwarding rule anew, its address stays, and nothing of it is left reserved.
+func TestTheAddressStays(t *testing.T) {
+	for name, change := range map[string]func(*v1.Service){
+		"a port outside of the range": func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, conformance.Port("c", 8443, 30999)) },
+		"another protocol":            func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP },
+		"affinity":                    func(s *v1.Service) { s.Spec.SessionAffinity = v1.ServiceAffinityClientIP },
+		"local traffic": func(s *v1.Service) {
+			s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 30777
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newTestWorld(t, usual)
+				w.addNode(gcesim.Spec{Name: "n1"})
+				s, ip := w.ensure(w.apply(testService("web", conformance.Port("a", 80, 30080))))
+				change(s)
+				_, err := w.Kube.CoreV1().Services(s.Namespace).Update(t.Context(), s, metav1.UpdateOptions{})
+				require.NoError(t, err)
+				_, after := w.ensure(s)
+				assert.Equal(t, ip, after)
+				assert.Empty(t, w.sim.Objects("addresses"))
+				assert.Len(t, w.sim.Objects("targetPools"), 1)
+				assert.Len(t, w.sim.Objects("httpHealthChecks"), 1, "the other health check is gone")
+				assert.Len(t, w.sim.Objects("firewalls"), 2)
+				assert.Empty(t, w.server.Calls().Refused)
+			})
+		})
+	}
+}
+
+// TestSharedFirewallHasNoAddress: the rule for the health check that all share lets it reach every load balancer.
+func TestSharedFirewallHasNoAddress(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newTestWorld(t, usual)
+		w.withIdentity()
+		w.addNode(gcesim.Spec{Name: "n1"})
+		for _, s := range manyServices(2) {
+			w.ensure(w.apply(s))
+		}
+		for _, f := range w.sim.Objects("firewalls") {
+			if f["name"] == "k8s-0123456789abcdef-node-http-hc" {
+				assert.NotContains(t, f, "destinationRanges")
+				return
+			}
+		}
+		t.Fatal("there is no rule for the shared health check")
+	})
+}
+
+// TestLeftAlone: what ingress-gce serves gets not one write, nor is it said to be gone.
+func TestLeftAlone(t *testing.T) {
+	for name, change := range map[string]func(*v1.Service){
+		"annotation": func(s *v1.Service) { s.Annotations[annotationRBS] = rbsEnabled },
+		"finalizer":  func(s *v1.Service) { s.Finalizers = []string{finalizerNetLBv3} },
+		"internal": func(s *v1.Service) {
+			s.Finalizers = []string{finalizerILBv2}
+			s.Annotations[annotationType] = typeInternal
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newTestWorld(t, usual)
+				w.addNode(gcesim.Spec{Name: "n1"})
+				s := testService("web", conformance.Port("a", 80, 30080))
+				change(s)
+				w.apply(s)
+				_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
+				require.ErrorIs(t, err, cloudprovider.ImplementedElsewhere)
+				require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), "kubernetes", s, w.nodes))
+				require.NoError(t, w.loadBalancers.EnsureLoadBalancerDeleted(t.Context(), "kubernetes", s))
+				assert.Zero(t, w.server.Calls().Writes)
+			})
+		})
+	}
+}
+
+// TestOneStuckOperationHoldsUpNobody: other Services are served while the cloud works on one for ever.
+func TestOneStuckOperationHoldsUpNobody(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newTestWorld(t, usual)
+		w.addNode(gcesim.Spec{Name: "n1"})
+		two := manyServices(2)
+		w.ensure(w.apply(two[0]))
+		w.sim.Stick("insert forwardingRules", true)
+		w.apply(two[1])
+		done := make(chan error)
+		go func() {
+			_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", w.Current(two[1]), w.nodes)
+			done <- err
+		}()
+		time.Sleep(5 * time.Minute)
+		w.ensure(two[0])
+		require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), "kubernetes", w.Current(two[0]), w.nodes))
+		w.sim.Stick("insert forwardingRules", false)
+		require.NoError(t, <-done)
+		assert.Len(t, w.sim.Objects("forwardingRules"), 2)
+	})
+}
+
+// TestSharedNetworkAsksTheAdministratorOnce: rules of another project that may not be written are asked for by command, once.
+func TestSharedNetworkAsksTheAdministratorOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newTestWorld(t, strings.Replace(usual, "subnetwork-name = nodes\n", "network-project-id = host-project\n", 1))
+		w.sim.AddNetwork(gcesim.HostProject, "cluster", "nodes", "10.130.0.0/20")
+		w.sim.Deny("POST firewalls", true)
+		w.addNode(gcesim.Spec{Name: "n1"})
+		s, _ := w.ensure(w.apply(testService("web", conformance.Port("a", 80, 30080))))
+		w.ensure(s)
+		events := w.Events()
+		count := 0
+		for _, e := range events {
+			if strings.Contains(e, eventByHand) {
+				count++
+			}
+		}
+		assert.Equal(t, 2, count, "one for each rule, and none again: %v", events)
+		assert.True(t, slices.ContainsFunc(events, func(e string) bool {
+			return strings.Contains(e, "gcloud compute firewall-rules create k8s-fw-"+testLB+" --network cluster --description ") &&
+				strings.Contains(e, "--allow tcp:80 --source-ranges 0.0.0.0/0 --destination-ranges 203.0.") &&
+				strings.HasSuffix(strings.TrimSuffix(e, "`"), "--target-tags node --priority 1000 --project host-project")
+		}), "%v", events)
+	})
+}

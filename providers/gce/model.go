@@ -1,0 +1,252 @@
+package gce
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	compute "google.golang.org/api/compute/v1"
+	v1 "k8s.io/api/core/v1"
+)
+
+// Numbers of health checks, and where kube-proxy answers them.
+const (
+	checkInterval  = 8
+	checkTimeout   = 1
+	checkHealthy   = 1
+	checkUnhealthy = 3
+	checkPath      = "/healthz"
+	kubeProxyPort  = 10256
+
+	firewallPriority = 1000
+	protocolTCP      = "tcp"
+
+	// maxPoolCreate and maxPoolChange are how many instances one call may name.
+	maxPoolCreate = 200
+	maxPoolChange = 1000
+)
+
+// spec is what a Service wants.
+type spec struct {
+	settings                      settings
+	name                          string
+	cluster                       string
+	protocol, portRange, affinity string
+	tier                          string
+	ip                            string
+	// ipIsUsers is set where a user has reserved the address, which is never released.
+	ipIsUsers bool
+	// members are the paths of the instances; tags those of the nodes.
+	members []string
+	tags    []string
+	// local is set where the health check is the Service's own.
+	local     bool
+	checkPort int64
+	sources   []string
+	network   string
+	ports     []v1.ServicePort
+	mark      string
+	service   string
+}
+
+// desirePorts fills in what the ports of a Service say.
+func (d *spec) desirePorts(service *v1.Service) {
+	d.ports, d.service = service.Spec.Ports, fullName(service)
+	d.protocol = string(service.Spec.Ports[0].Protocol)
+	if d.protocol == "" {
+		d.protocol = "TCP"
+	}
+	low, high := d.ports[0].Port, d.ports[0].Port
+	for _, p := range d.ports {
+		low, high = min(low, p.Port), max(high, p.Port)
+	}
+	d.portRange = fmt.Sprintf("%d-%d", low, high) // a target pool's rule has one range; the firewall lets only the ports through
+	d.affinity = "NONE"
+	if service.Spec.SessionAffinity == v1.ServiceAffinityClientIP {
+		d.affinity = "CLIENT_IP"
+	}
+	d.local = service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && service.Spec.HealthCheckNodePort != 0
+	d.checkPort = kubeProxyPort
+	if d.local {
+		d.checkPort = int64(service.Spec.HealthCheckNodePort)
+	}
+}
+
+// checkName is that of the health check of the pool.
+func (d *spec) checkName() string {
+	if d.local {
+		return d.name
+	}
+	return sharedCheckName(d.cluster)
+}
+
+// desiredCheck is the health check; larger numbers that users have set are kept.
+func (d *spec) desiredCheck(have *compute.HttpHealthCheck) *compute.HttpHealthCheck {
+	name := d.checkName()
+	want := &compute.HttpHealthCheck{
+		Name: name, Description: serviceDescription(name), Port: d.checkPort, RequestPath: checkPath,
+		CheckIntervalSec: checkInterval, TimeoutSec: checkTimeout, HealthyThreshold: checkHealthy, UnhealthyThreshold: checkUnhealthy,
+	}
+	if have != nil {
+		want.CheckIntervalSec, want.TimeoutSec = max(want.CheckIntervalSec, have.CheckIntervalSec), max(want.TimeoutSec, have.TimeoutSec)
+		want.HealthyThreshold, want.UnhealthyThreshold = max(want.HealthyThreshold, have.HealthyThreshold), max(want.UnhealthyThreshold, have.UnhealthyThreshold)
+	}
+	return want
+}
+
+// sameCheck compares what this program decides about a health check.
+func sameCheck(a, b *compute.HttpHealthCheck) bool {
+	return a.Description == b.Description && a.Port == b.Port && a.RequestPath == b.RequestPath && a.CheckIntervalSec == b.CheckIntervalSec &&
+		a.TimeoutSec == b.TimeoutSec && a.HealthyThreshold == b.HealthyThreshold && a.UnhealthyThreshold == b.UnhealthyThreshold
+}
+
+// desiredFirewall lets clients reach the ports of the load balancer.
+func (d *spec) desiredFirewall(ip string) *compute.Firewall {
+	return &compute.Firewall{
+		Name: firewallName(d.name), Description: firewallDescription(d.service, ip), Network: d.network, Priority: firewallPriority,
+		SourceRanges: d.settings.SourceRanges, DestinationRanges: []string{ip}, TargetTags: d.tags,
+		Allowed: []*compute.FirewallAllowed{{IPProtocol: strings.ToLower(d.protocol), Ports: portRanges(d.ports)}},
+	}
+}
+
+// desiredCheckFirewall lets the health check reach the nodes. That of the shared one is for all load balancers, so it names no address.
+func (d *spec) desiredCheckFirewall(ip string) *compute.Firewall {
+	f := &compute.Firewall{
+		Name: sharedFirewallName(d.cluster), Description: clusterDescription(d.cluster), Network: d.network, Priority: firewallPriority,
+		SourceRanges: d.sources, TargetTags: d.tags,
+		Allowed: []*compute.FirewallAllowed{{IPProtocol: protocolTCP, Ports: []string{strconv.FormatInt(d.checkPort, 10)}}},
+	}
+	if d.local {
+		f.Name, f.Description, f.DestinationRanges = localFirewallName(d.name), firewallDescription(d.service, ip), []string{ip}
+	}
+	return f
+}
+
+// portRanges are the ports in ascending order, with neighbours in one range.
+func portRanges(ports []v1.ServicePort) (ranges []string) {
+	numbers := make([]int32, 0, len(ports))
+	for _, p := range ports {
+		numbers = append(numbers, p.Port)
+	}
+	slices.Sort(numbers)
+	numbers = slices.Compact(numbers)
+	for i := 0; i < len(numbers); {
+		end := i
+		for end+1 < len(numbers) && numbers[end+1] == numbers[end]+1 {
+			end++
+		}
+		text := strconv.Itoa(int(numbers[i]))
+		if end > i {
+			text += "-" + strconv.Itoa(int(numbers[end]))
+		}
+		ranges, i = append(ranges, text), end+1
+	}
+	return ranges
+}
+
+// firewallChange returns what has to change about a firewall rule, "" for nothing. Tags that are there beyond the wanted ones stay:
+// Google's own controller never compares them.
+func firewallChange(have, want *compute.Firewall) string {
+	var differs []string
+	note := func(bad bool, what string) {
+		if bad {
+			differs = append(differs, what)
+		}
+	}
+	note(have.Description != want.Description, "description")
+	note(have.Priority != want.Priority, "priority")
+	note(!sameRanges(have.SourceRanges, want.SourceRanges), "source ranges")
+	if len(want.DestinationRanges) > 0 { // the shared rule may have one of the original's, which is put right with the next change
+		note(!sameRanges(have.DestinationRanges, want.DestinationRanges), "destination")
+	}
+	note(len(have.Allowed) != 1 || !strings.EqualFold(have.Allowed[0].IPProtocol, want.Allowed[0].IPProtocol) ||
+		!slices.Equal(numbersOf(have.Allowed[0].Ports), numbersOf(want.Allowed[0].Ports)), "ports")
+	note(len(have.TargetTags) > 0 && slices.ContainsFunc(want.TargetTags, func(t string) bool { return !slices.Contains(have.TargetTags, t) }), "target tags")
+	return strings.Join(differs, ", ")
+}
+
+// numbersOf are all ports of a list of ports and ranges.
+func numbersOf(list []string) (all []int) {
+	for _, text := range list {
+		from, to, both := strings.Cut(text, "-")
+		if !both {
+			to = from
+		}
+		a, errA := strconv.Atoi(from)
+		b, errB := strconv.Atoi(to)
+		if errA != nil || errB != nil {
+			return nil
+		}
+		for n := a; n <= b; n++ {
+			all = append(all, n)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// sameRanges compares networks; one without a length is a single address.
+func sameRanges(a, b []string) bool {
+	normal := func(list []string) (all []string) {
+		for _, text := range list {
+			if ip, err := netip.ParseAddr(text); err == nil {
+				text = netip.PrefixFrom(ip, ip.BitLen()).String()
+			}
+			all = append(all, text)
+		}
+		slices.Sort(all)
+		return slices.Compact(all)
+	}
+	return slices.Equal(normal(a), normal(b))
+}
+
+// merged adds the tags that a rule has beyond the wanted ones, and says explicitly what is empty.
+func merged(have, want *compute.Firewall) *compute.Firewall {
+	f := *want
+	f.TargetTags = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(want.TargetTags), have.TargetTags...))))
+	if len(f.DestinationRanges) == 0 && len(have.DestinationRanges) > 0 {
+		f.NullFields = []string{"DestinationRanges"}
+	}
+	return &f
+}
+
+// members are what joins and what leaves a pool, by the paths of the instances.
+func membersDiff(pool *compute.TargetPool, want []string) (add, remove []string) {
+	have := map[string]bool{}
+	for _, l := range pool.Instances {
+		have[resource(l)] = true
+	}
+	for _, m := range want {
+		if !have[m] {
+			add = append(add, m)
+		}
+		delete(have, m)
+	}
+	for m := range have {
+		remove = append(remove, m)
+	}
+	slices.Sort(remove)
+	return add, remove
+}
+
+// tagsOf are the tags by which firewall rules reach the nodes: for each instance the longest of its own that its name begins with.
+func tagsOf(list []instance) (tags []string, problem string) {
+	for _, i := range list {
+		best := ""
+		for _, t := range i.tags {
+			if strings.HasPrefix(i.id.name, t) && len(t) > len(best) {
+				best = t
+			}
+		}
+		if best == "" {
+			problem = fmt.Sprintf("no network tag of instance %s is the beginning of its name, so that no firewall rule can be made for it; "+
+				"give all nodes a tag and name it by node-tags in the cloud config", i.id)
+			continue
+		}
+		tags = append(tags, best)
+	}
+	slices.Sort(tags)
+	return slices.Compact(tags), problem
+}

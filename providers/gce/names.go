@@ -1,0 +1,118 @@
+package gce
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+)
+
+// labelCluster is ours: the identity of the cluster, on the forwarding rules that this program makes. Google's own controller marks
+// nothing.
+const labelCluster = "anyccm-cluster"
+
+// loadBalancerName is that of a Service's forwarding rule and of most of what belongs to it.
+func loadBalancerName(_ string, service *v1.Service) string {
+	return cloudprovider.DefaultLoadBalancerName(service)
+}
+
+// The names of what belongs to a load balancer, and of what all of a cluster share.
+func firewallName(lb string) string      { return "k8s-fw-" + lb }
+func localFirewallName(lb string) string { return "k8s-" + lb + "-http-hc" }
+func nextPoolName(lb string) string      { return lb + "-next" }
+func sharedCheckName(cluster string) string {
+	return "k8s-" + cluster + "-node"
+}
+func sharedFirewallName(cluster string) string { return sharedCheckName(cluster) + "-http-hc" }
+
+// The descriptions, byte for byte those of Google's own controller.
+func serviceDescription(name string) string {
+	return fmt.Sprintf(`{"kubernetes.io/service-name":%q}`, name)
+}
+
+func firewallDescription(name, ip string) string {
+	return fmt.Sprintf(`{"kubernetes.io/service-name":%q, "kubernetes.io/service-ip":%q}`, name, ip)
+}
+
+func clusterDescription(cluster string) string {
+	return fmt.Sprintf(`{"kubernetes.io/cluster-id":%q}`, cluster)
+}
+
+func fullName(s *v1.Service) string { return s.Namespace + "/" + s.Name }
+
+const (
+	idConfigMap   = "ingress-uid"
+	idKey         = "uid"
+	idProviderKey = "provider-uid"
+)
+
+// identity is the ID by which the cluster's shared objects are named. Ingress controllers use it as well.
+type identity struct {
+	ownership.Cluster
+
+	mu   sync.Mutex
+	kube kubernetes.Interface
+	id   string
+}
+
+func (i *identity) setClient(kube kubernetes.Interface) {
+	i.SetClient(kube)
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.kube = kube
+}
+
+// clusterID returns the ID. It is made, where create is set, only when the API server itself says that there is none.
+func (i *identity) clusterID(ctx context.Context, create bool) (string, error) {
+	i.mu.Lock()
+	kube, id := i.kube, i.id
+	i.mu.Unlock()
+	if id != "" || kube == nil {
+		return id, nil
+	}
+	maps := kube.CoreV1().ConfigMaps(metav1.NamespaceSystem)
+	m, err := maps.Get(ctx, idConfigMap, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		if !create {
+			return "", nil
+		}
+		if m, err = maps.Create(ctx, newIdentity(), metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
+			m, err = maps.Get(ctx, idConfigMap, metav1.GetOptions{})
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading the ID of the cluster, which is in the ConfigMap %s/%s (grant get and create on it): %w",
+			metav1.NamespaceSystem, idConfigMap, err)
+	}
+	if _, ok := m.Data[idKey]; !ok {
+		return "", fmt.Errorf("the ConfigMap %s/%s has no key %q; it names what the clusters of a project share, so do not invent one if load balancers exist",
+			metav1.NamespaceSystem, idConfigMap, idKey)
+	}
+	id = m.Data[idKey]
+	if own, ok := m.Data[idProviderKey]; ok {
+		id = own
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.id = id
+	return id, nil
+}
+
+func newIdentity() *v1.ConfigMap {
+	random := make([]byte, 8)
+	_, _ = rand.Read(random) // it never fails
+	id := hex.EncodeToString(random)
+	return &v1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: idConfigMap},
+		Data:       map[string]string{idKey: id, idProviderKey: id},
+	}
+}

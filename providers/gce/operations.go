@@ -1,0 +1,114 @@
+package gce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	compute "google.golang.org/api/compute/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
+)
+
+// operations are the changes that the cloud works on. Nobody waits for another one's.
+type operations struct {
+	room *waiting.Room[string, *compute.Operation]
+
+	mu sync.Mutex
+	// pending are operations that somebody stopped waiting for, by the path of what they change.
+	pending map[string]string
+}
+
+func newOperations(a *api) *operations {
+	return &operations{room: waiting.New(waiting.Each(a.operation), waiting.Pace{}), pending: map[string]string{}}
+}
+
+// operation reads one by its path.
+func (a *api) operation(ctx context.Context, path string) (*compute.Operation, error) {
+	parts := strings.Split(path, "/") // projects/p/<scope…>/operations/o
+	name := parts[len(parts)-1]
+	var o *compute.Operation
+	var err error
+	switch parts[2] {
+	case "regions":
+		o, err = a.sdk.RegionOperations.Get(parts[1], parts[3], name).Context(ctx).Do()
+	case "zones":
+		o, err = a.sdk.ZoneOperations.Get(parts[1], parts[3], name).Context(ctx).Do()
+	default:
+		o, err = a.sdk.GlobalOperations.Get(parts[1], name).Context(ctx).Do()
+	}
+	if err == nil && (o.Name != name || o.Status == "") {
+		err = errWrongAnswer
+	}
+	if err != nil {
+		return nil, cloudapi.NotAbsence(apiError(err, "reading operation "+name)) // its absence says nothing about what it changes
+	}
+	return o, nil
+}
+
+const statusDone = "DONE"
+
+// change makes one change of an object, and waits until the cloud has carried it out. make gets the ID by which the cloud knows a
+// request that it got before. Another change of the object that is under way is waited for first.
+func (a *api) change(ctx context.Context, path, what string, make func(request string) (*compute.Operation, error)) error {
+	if err := a.operations.settle(ctx, path, what); err != nil {
+		return err
+	}
+	o, err := make(string(uuid.NewUUID()))
+	if err == nil && (o.Name == "" || o.SelfLink == "") {
+		err = errWrongAnswer
+	}
+	if err != nil {
+		return apiError(err, what)
+	}
+	return a.operations.wait(ctx, path, resource(o.SelfLink), what, o)
+}
+
+// wait waits for an operation, and remembers it if that breaks off.
+func (p *operations) wait(ctx context.Context, target, path, what string, o *compute.Operation) error {
+	over := func(o *compute.Operation) bool { return o.Status == statusDone }
+	var err error
+	if o == nil || !over(o) {
+		p.remember(target, path)
+		if o, err = p.room.Until(ctx, path, what, over); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+	}
+	p.remember(target, "")
+	return operationError(o, what)
+}
+
+func (p *operations) remember(target, path string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if path == "" {
+		delete(p.pending, target)
+	} else {
+		p.pending[target] = path
+	}
+}
+
+// under returns the operation on an object that nobody waits for any more; "" if there is none.
+func (p *operations) under(target string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pending[target]
+}
+
+// settle waits for what was begun before on an object. How it ended shows in the object.
+func (p *operations) settle(ctx context.Context, target, what string) error {
+	path := p.under(target)
+	if path == "" {
+		return nil
+	}
+	err := p.wait(ctx, target, path, what, nil)
+	if p.under(target) == "" || errors.Is(err, cloudapi.ErrInvalid) {
+		p.remember(target, "")
+		return nil
+	}
+	return err
+}
