@@ -115,13 +115,14 @@ func (b *reconciler) Observe(ctx context.Context, r services.Request) (o observa
 	}
 	s := b.api.stores
 	reads := []func() error{
-		into(ctx, s.rules, o.name, q, &o.rule), into(ctx, s.pools, o.name, q, &o.pool), into(ctx, s.pools, nextPoolName(o.name), q, &o.next),
+		into(ctx, s.rules, o.name, q, &o.rule), into(ctx, s.pools, o.name, q, &o.pool),
 	}
 	if r.Purpose != services.UpdateNodes || len(b.config.NodeTags) == 0 {
 		reads = append(reads, into(ctx, s.firewalls, firewallName(o.name), q, &o.firewall))
 	}
 	if r.Purpose != services.UpdateNodes {
 		reads = append(reads,
+			into(ctx, s.pools, nextPoolName(o.name), q, &o.next),
 			into(ctx, s.firewalls, localFirewallName(o.name), q, &o.localFirewall), into(ctx, s.checks, o.name, q, &o.local),
 			into(ctx, s.addresses, o.name, q, &o.address))
 	}
@@ -350,9 +351,9 @@ func statusOf(rule *compute.ForwardingRule) *v1.LoadBalancerStatus {
 	return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{IP: rule.IPAddress}}}
 }
 
-// Exists implements services.Reconciler.
-func (*reconciler) Exists(_ context.Context, r services.Request, o observation) (*v1.LoadBalancerStatus, bool, error) {
+// Exists implements services.Reconciler. What all load balancers share is left where none of them uses it.
+func (b *reconciler) Exists(_ context.Context, r services.Request, o observation) (*v1.LoadBalancerStatus, bool, error) {
 	left := o.name != "" && (o.rule != nil || o.pool != nil || o.next != nil || o.firewall != nil || o.localFirewall != nil || o.local != nil ||
-		slices.Contains(r.Service.Finalizers, finalizerNetLB))
+		slices.Contains(r.Service.Finalizers, finalizerNetLB) || b.sharedIsFree(o))
 	return statusOf(o.rule), left, nil
 }
