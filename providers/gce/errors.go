@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	compute "google.golang.org/api/compute/v1"
 	"google.golang.org/api/googleapi"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
@@ -98,6 +99,35 @@ func untilMinute(now time.Time) time.Duration {
 func forbidden(err error) bool {
 	said, ok := errors.AsType[*googleapi.Error](err)
 	return ok && said.Code == http.StatusForbidden && len(said.Errors) > 0 && said.Errors[0].Reason == reasonForbidden
+}
+
+// codes are the words of operations for the reasons of answers.
+var codes = map[string]error{
+	"RESOURCE_NOT_FOUND":                  cloudapi.ErrNotFound,
+	"RESOURCE_ALREADY_EXISTS":             cloudapi.ErrConflict,
+	"RESOURCE_IN_USE_BY_ANOTHER_RESOURCE": cloudapi.ErrConflict,
+	"RESOURCE_NOT_READY":                  cloudapi.ErrConflict,
+	"CONDITION_NOT_MET":                   cloudapi.ErrConflict,
+	"QUOTA_EXCEEDED":                      cloudapi.ErrQuota,
+	"RATE_LIMIT_EXCEEDED":                 cloudapi.ErrRateLimited,
+}
+
+// operationError is what an operation that is done says about its failure; nil where it succeeded.
+func operationError(o *compute.Operation, what string) error {
+	if o.Error == nil || len(o.Error.Errors) == 0 {
+		return nil
+	}
+	first := o.Error.Errors[0]
+	class := codes[first.Code]
+	if class == nil {
+		class = cloudapi.ClassOfStatus(int(o.HttpErrorStatusCode))
+	}
+	if o.HttpErrorStatusCode == 0 && codes[first.Code] == nil {
+		class = cloudapi.ErrTransient
+	}
+	return &cloudapi.Error{
+		Class: class, Operation: what, Status: int(o.HttpErrorStatusCode), Message: first.Code + " - " + first.Message, RequestID: o.Name,
+	}
 }
 
 // aboutInstance reports whether an error says of this very instance that it does not exist, and not of its zone or project.

@@ -36,6 +36,12 @@ type instanceID struct{ project, zone, name string }
 // String is for messages.
 func (i instanceID) String() string { return i.project + "/" + i.zone + "/" + i.name }
 
+// link is the partial link of the instance, as calls take it.
+func (i instanceID) link() string { return "zones/" + i.zone + "/instances/" + i.name }
+
+// path is that of the resource.
+func (i instanceID) path() string { return "projects/" + i.project + "/" + i.link() }
+
 // instance is what the provider keeps of an instance: a little of the several kilobytes that the API shows.
 type instance struct {
 	id              instanceID
