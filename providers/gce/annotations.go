@@ -77,7 +77,9 @@ var Annotations = schema.Annotations[settings]{
 // fields are the fields of Services by which portable annotations are served.
 func fields() []schema.AnnotationRow {
 	return []schema.AnnotationRow{{
-		Key: portable.FieldLoadBalancerIP, Spec: schema.Spec{Kind: schema.KindString, Check: checkOneIPv4},
+		Key: portable.FieldLoadBalancerIP, Spec: schema.Spec{Kind: schema.KindString, Rules: []schema.Rule{
+			schema.Must(`^\s*`+schema.IPv4Pattern+`\s*$`, "is not one IPv4 address, which is all that these load balancers have"),
+		}},
 		Serves: []schema.Serves{{Portable: portable.Address, Only: "one"}},
 	}}
 }

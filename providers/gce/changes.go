@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
@@ -25,7 +24,7 @@ func (p place) regional(collection, name string) string {
 	return "projects/" + p.project + "/regions/" + p.region + "/" + collection + "/" + name
 }
 
-func (p place) global(collection, name string) string {
+func (p place) global(collection, name string) string { //nolint:unparam // more kinds follow
 	return "projects/" + p.project + "/global/" + collection + "/" + name
 }
 
@@ -132,7 +131,7 @@ func (b *reconciler) putCheck(want *compute.HttpHealthCheck, d spec) doing {
 			return err
 		}
 		defer unlock()
-		have, err := find(ctx, b.api.stores.checks, want.Name, inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge, MaxMissAge: ensureMaxAge})
+		have, err := find(ctx, b.api.stores.checks, want.Name, ensureQuery)
 		if err != nil {
 			return cloudapi.NotAbsence(err)
 		}
@@ -176,9 +175,10 @@ func (b *reconciler) addressChanges(o observation, d spec, replace bool) []chang
 }
 
 func (b *reconciler) deleteAddress(ctx context.Context, _ *services.Request, at place, o *observation) error {
-	err := removed(ctx, b.api, b.api.stores.addresses, at.regional("addresses", o.name), "releasing address "+o.name, func(id string) (*compute.Operation, error) {
-		return b.api.sdk.Addresses.Delete(at.project, at.region, o.name).RequestId(id).Context(ctx).Do()
-	})
+	err := removed(ctx, b.api, b.api.stores.addresses, at.regional("addresses", o.name), "releasing address "+o.name,
+		func(id string) (*compute.Operation, error) {
+			return b.api.sdk.Addresses.Delete(at.project, at.region, o.name).RequestId(id).Context(ctx).Do()
+		})
 	if err == nil {
 		o.address = nil
 	}
@@ -186,9 +186,10 @@ func (b *reconciler) deleteAddress(ctx context.Context, _ *services.Request, at 
 }
 
 func (b *reconciler) deleteRule(ctx context.Context, _ *services.Request, at place, o *observation) error {
-	err := removed(ctx, b.api, b.api.stores.rules, at.regional("forwardingRules", o.name), "deleting forwarding rule "+o.name, func(id string) (*compute.Operation, error) {
-		return b.api.sdk.ForwardingRules.Delete(at.project, at.region, o.name).RequestId(id).Context(ctx).Do()
-	})
+	err := removed(ctx, b.api, b.api.stores.rules, at.regional("forwardingRules", o.name), "deleting forwarding rule "+o.name,
+		func(id string) (*compute.Operation, error) {
+			return b.api.sdk.ForwardingRules.Delete(at.project, at.region, o.name).RequestId(id).Context(ctx).Do()
+		})
 	if err == nil {
 		o.rule = nil
 	}
@@ -510,7 +511,7 @@ func (b *reconciler) NodeChanges(ctx context.Context, r services.Request, o obse
 }
 
 // Deletions implements services.Reconciler.
-func (b *reconciler) Deletions(_ context.Context, r services.Request, o observation) (list []change, findings []services.Finding, err error) {
+func (b *reconciler) Deletions(_ context.Context, r services.Request, o observation) (list []change, _ []services.Finding, _ error) {
 	if o.name == "" {
 		return nil, nil, nil
 	}
@@ -562,7 +563,7 @@ func (b *reconciler) setFinalizer(ctx context.Context, r *services.Request, on b
 		if apierrors.IsForbidden(err) {
 			return fmt.Errorf("writing the finalizer %s: grant patch on services/status to the ServiceAccount of this program: %w", finalizerNetLB, err)
 		}
-		if err != nil && !(apierrors.IsNotFound(err) && !on) {
+		if err != nil && (on || !apierrors.IsNotFound(err)) {
 			return fmt.Errorf("writing the finalizer %s: %w", finalizerNetLB, err)
 		}
 	}

@@ -104,7 +104,8 @@ func testService(name string, ports ...v1.ServicePort) *v1.Service {
 func richService() *v1.Service {
 	s := testService("rich", conformance.Port("a", 80, 30080), conformance.Port("b", 81, 30081), conformance.Port("c", 443, 30443))
 	s.Annotations[annotationTier] = "Standard"
-	s.Spec.SessionAffinity, s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceAffinityClientIP, v1.ServiceExternalTrafficPolicyLocal, 30999
+	s.Spec.SessionAffinity = v1.ServiceAffinityClientIP
+	s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 30999
 	s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24", "192.0.2.0/24"}
 	return s
 }

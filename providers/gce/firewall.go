@@ -2,7 +2,6 @@ package gce
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
@@ -60,7 +58,7 @@ func (b *reconciler) putFirewall(want *compute.Firewall) doing {
 			return err
 		}
 		defer unlock()
-		have, err := find(ctx, b.api.stores.firewalls, want.Name, inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge, MaxMissAge: ensureMaxAge})
+		have, err := find(ctx, b.api.stores.firewalls, want.Name, ensureQuery)
 		if err != nil {
 			return cloudapi.NotAbsence(err)
 		}
@@ -70,12 +68,13 @@ func (b *reconciler) putFirewall(want *compute.Firewall) doing {
 		}
 		after := have
 		if have == nil || firewallChange(have, want) != "" {
-			after, err = made(ctx, b.api, b.api.stores.firewalls, body, at.firewall(want.Name), "writing firewall rule "+want.Name, func(id string) (*compute.Operation, error) {
-				if have == nil {
-					return sdk.Insert(at.networkProject, body).RequestId(id).Context(ctx).Do()
-				}
-				return sdk.Patch(at.networkProject, want.Name, body).RequestId(id).Context(ctx).Do()
-			})
+			after, err = made(ctx, b.api, b.api.stores.firewalls, body, at.firewall(want.Name), "writing firewall rule "+want.Name,
+				func(id string) (*compute.Operation, error) {
+					if have == nil {
+						return sdk.Insert(at.networkProject, body).RequestId(id).Context(ctx).Do()
+					}
+					return sdk.Patch(at.networkProject, want.Name, body).RequestId(id).Context(ctx).Do()
+				})
 		}
 		if err != nil && at.shared() && forbidden(err) {
 			b.byHand(r, want.Name, gcloud(verb, at, body))
@@ -147,7 +146,7 @@ func gcloud(verb string, at place, f *compute.Firewall) string {
 		add("--destination-ranges", f.DestinationRanges)
 		add("--target-tags", f.TargetTags)
 		if f.Priority != 0 {
-			parts = append(parts, "--priority", fmt.Sprint(f.Priority))
+			parts = append(parts, "--priority", strconv.FormatInt(f.Priority, 10))
 		}
 	}
 	return strings.Join(append(parts, "--project", at.networkProject), " ")

@@ -31,6 +31,9 @@ const (
 	creationShows = 45 * time.Second
 )
 
+// ensureQuery is for objects that a reconciliation may change.
+var ensureQuery = inventory.Query{MaxAge: ensureMaxAge, MaxMissAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge}
+
 // observation is what is there for a Service.
 type observation struct {
 	name, cluster string
@@ -40,8 +43,8 @@ type observation struct {
 	// local and shared are the health checks, with their firewall rules.
 	local, shared                 *compute.HttpHealthCheck
 	localFirewall, sharedFirewall *compute.Firewall
-	// address has the name of the load balancer; wanted the address that the Service asks for.
-	address, wanted *compute.Address
+	// address has the name of the load balancer.
+	address *compute.Address
 }
 
 // reconciler implements services.Reconciler for external passthrough load balancers on target pools.
@@ -106,7 +109,7 @@ func (b *reconciler) Observe(ctx context.Context, r services.Request) (o observa
 	if r.Purpose != services.Ensure && r.Purpose != services.Plan && leftAlone(r.Service, b.config.RBSDefault) {
 		return observation{}, nil // not one write, and nothing of ours
 	}
-	q := inventory.Query{MaxAge: ensureMaxAge, MaxMissAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge}
+	q := ensureQuery
 	if r.Purpose == services.UpdateNodes {
 		q = inventory.Query{MaxAge: updateMaxAge, MaxMissAge: updateMaxAge, MaxUnlistedAge: updateMaxAge}
 	}
@@ -128,7 +131,8 @@ func (b *reconciler) Observe(ctx context.Context, r services.Request) (o observa
 	}
 	if r.Purpose != services.UpdateNodes && o.cluster != "" {
 		reads = append(reads,
-			into(ctx, s.firewalls, sharedFirewallName(o.cluster), q, &o.sharedFirewall), into(ctx, s.checks, sharedCheckName(o.cluster), q, &o.shared))
+			into(ctx, s.firewalls, sharedFirewallName(o.cluster), q, &o.sharedFirewall),
+			into(ctx, s.checks, sharedCheckName(o.cluster), q, &o.shared))
 	}
 	for _, read := range reads {
 		if err := read(); err != nil {
@@ -273,7 +277,7 @@ func (b *reconciler) desireAddress(ctx context.Context, service *v1.Service, o o
 	}
 	asked := service.Spec.LoadBalancerIP
 	if asked != "" {
-		reserved, err := b.api.stores.addresses.Find(ctx, indexIP, asked, inventory.Query{MaxAge: ensureMaxAge, MaxMissAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge})
+		reserved, err := b.api.stores.addresses.Find(ctx, indexIP, asked, ensureQuery)
 		if err != nil {
 			return nil, err
 		}
@@ -353,7 +357,8 @@ func statusOf(rule *compute.ForwardingRule) *v1.LoadBalancerStatus {
 
 // Exists implements services.Reconciler. What all load balancers share is left where none of them uses it.
 func (b *reconciler) Exists(_ context.Context, r services.Request, o observation) (*v1.LoadBalancerStatus, bool, error) {
-	left := o.name != "" && (o.rule != nil || o.pool != nil || o.next != nil || o.firewall != nil || o.localFirewall != nil || o.local != nil ||
+	left := o.name != "" && (o.rule != nil || o.pool != nil || o.next != nil || o.firewall != nil || o.localFirewall != nil ||
+		o.local != nil ||
 		slices.Contains(r.Service.Finalizers, finalizerNetLB) || b.sharedIsFree(o))
 	return statusOf(o.rule), left, nil
 }

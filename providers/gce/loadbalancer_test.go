@@ -37,7 +37,8 @@ const testLB = "a3c1f6b527a664b588b4b0a61c1f9e0a"
 func (w *world) withIdentity() {
 	w.T.Helper()
 	_, err := w.Kube.CoreV1().ConfigMaps("kube-system").Create(w.T.Context(), &v1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: idConfigMap}, Data: map[string]string{idKey: "0123456789abcdef", idProviderKey: "0123456789abcdef"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: idConfigMap},
+		Data:       map[string]string{idKey: "0123456789abcdef", idProviderKey: "0123456789abcdef"},
 	}, metav1.CreateOptions{})
 	require.NoError(w.T, err)
 }

@@ -91,7 +91,8 @@ func (d *spec) desiredCheck(have *compute.HttpHealthCheck) *compute.HttpHealthCh
 	}
 	if have != nil {
 		want.CheckIntervalSec, want.TimeoutSec = max(want.CheckIntervalSec, have.CheckIntervalSec), max(want.TimeoutSec, have.TimeoutSec)
-		want.HealthyThreshold, want.UnhealthyThreshold = max(want.HealthyThreshold, have.HealthyThreshold), max(want.UnhealthyThreshold, have.UnhealthyThreshold)
+		want.HealthyThreshold = max(want.HealthyThreshold, have.HealthyThreshold)
+		want.UnhealthyThreshold = max(want.UnhealthyThreshold, have.UnhealthyThreshold)
 	}
 	return want
 }
@@ -163,7 +164,8 @@ func firewallChange(have, want *compute.Firewall) string {
 	}
 	note(len(have.Allowed) != 1 || !strings.EqualFold(have.Allowed[0].IPProtocol, want.Allowed[0].IPProtocol) ||
 		!slices.Equal(numbersOf(have.Allowed[0].Ports), numbersOf(want.Allowed[0].Ports)), "ports")
-	note(len(have.TargetTags) > 0 && slices.ContainsFunc(want.TargetTags, func(t string) bool { return !slices.Contains(have.TargetTags, t) }), "target tags")
+	lacks := func(t string) bool { return !slices.Contains(have.TargetTags, t) }
+	note(len(have.TargetTags) > 0 && slices.ContainsFunc(want.TargetTags, lacks), "target tags")
 	return strings.Join(differs, ", ")
 }
 

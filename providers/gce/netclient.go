@@ -121,7 +121,9 @@ func newRules(a *api) *store[*compute.ForwardingRule] {
 				return v, v.Name, nil
 			})
 		},
-		Indexes: map[string]func(*compute.ForwardingRule) []string{indexName: func(v *compute.ForwardingRule) []string { return []string{v.Name} }},
+		Indexes: map[string]func(*compute.ForwardingRule) []string{
+			indexName: func(v *compute.ForwardingRule) []string { return []string{v.Name} },
+		},
 	})
 }
 
@@ -197,7 +199,9 @@ func newChecks(a *api) *store[*compute.HttpHealthCheck] {
 				return v, v.Name, nil
 			})
 		},
-		Indexes: map[string]func(*compute.HttpHealthCheck) []string{indexName: func(v *compute.HttpHealthCheck) []string { return []string{v.Name} }},
+		Indexes: map[string]func(*compute.HttpHealthCheck) []string{
+			indexName: func(v *compute.HttpHealthCheck) []string { return []string{v.Name} },
+		},
 	})
 }
 
@@ -296,7 +300,9 @@ func made[T any](
 }
 
 // removed deletes an object; one that is not there any more is deleted.
-func removed[T any](ctx context.Context, a *api, s *store[T], path, what string, make func(request string) (*compute.Operation, error)) error {
+func removed[T any](
+	ctx context.Context, a *api, s *store[T], path, what string, make func(request string) (*compute.Operation, error),
+) error {
 	name := lastPart(path)
 	err := a.change(ctx, path, what, make)
 	if err == nil || errors.Is(err, cloudapi.ErrNotFound) {
