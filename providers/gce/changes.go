@@ -24,8 +24,8 @@ func (p place) regional(collection, name string) string {
 	return "projects/" + p.project + "/regions/" + p.region + "/" + collection + "/" + name
 }
 
-func (p place) global(collection, name string) string { //nolint:unparam // more kinds follow
-	return "projects/" + p.project + "/global/" + collection + "/" + name
+func (p place) httpCheck(name string) string {
+	return "projects/" + p.project + "/global/httpHealthChecks/" + name
 }
 
 func (p place) firewall(name string) string {
@@ -60,7 +60,7 @@ func (b *reconciler) step(action, object, detail string, do doing) change {
 // Changes implements services.Reconciler.
 func (b *reconciler) Changes(r services.Request, o observation, d spec) ([]change, error) {
 	var list []change
-	if !slices.Contains(r.Service.Finalizers, finalizerNetLB) {
+	if !slices.Contains(r.Service.Finalizers, finalizerNetLB) && r.Purpose != services.Plan { // which is about the cloud
 		list = append(list, b.step(guard.PlanChange, "Service "+fullName(r.Service), "finalizer "+finalizerNetLB,
 			func(ctx context.Context, r *services.Request, _ place, _ *observation) error {
 				return b.setFinalizer(ctx, r, true)
@@ -137,7 +137,7 @@ func (b *reconciler) putCheck(want *compute.HttpHealthCheck, d spec) doing {
 		}
 		if have == nil || !sameCheck(have, d.desiredCheck(have)) {
 			sdk, what := b.api.sdk.HttpHealthChecks, "making health check "+want.Name
-			have, err = made(ctx, b.api, b.api.stores.checks, want, at.global("httpHealthChecks", want.Name), what, func(id string) (*compute.Operation, error) {
+			have, err = made(ctx, b.api, b.api.stores.checks, want, at.httpCheck(want.Name), what, func(id string) (*compute.Operation, error) {
 				if have == nil {
 					return sdk.Insert(at.project, want).RequestId(id).Context(ctx).Do()
 				}
@@ -249,7 +249,7 @@ func (b *reconciler) createPool(d spec, name string) doing {
 		first := d.members[:min(len(d.members), maxPoolCreate)]
 		pool := &compute.TargetPool{
 			Name: name, Description: serviceDescription(d.service), SessionAffinity: d.affinity, Instances: links(first),
-			HealthChecks: []string{at.global("httpHealthChecks", d.checkName())},
+			HealthChecks: []string{at.httpCheck(d.checkName())},
 		}
 		have, err := made(ctx, b.api, b.api.stores.pools, pool, at.regional("targetPools", name), "creating target pool "+name,
 			func(id string) (*compute.Operation, error) {
@@ -386,7 +386,7 @@ func (b *reconciler) poolCheckChanges(pool *compute.TargetPool, name string) (li
 	}
 	return append(list, b.step(guard.PlanChange, "target pool "+pool.Name, "health check "+name,
 		func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
-			link := at.global("httpHealthChecks", name)
+			link := at.httpCheck(name)
 			body := &compute.TargetPoolsAddHealthCheckRequest{HealthChecks: []*compute.HealthCheckReference{{HealthCheck: link}}}
 			after := *o.pool
 			after.HealthChecks = append(slices.Clone(after.HealthChecks), links([]string{link})...)
@@ -449,7 +449,7 @@ func (b *reconciler) deleteCheck(name string) doing {
 			return err
 		}
 		defer unlock()
-		err = removed(ctx, b.api, b.api.stores.checks, at.global("httpHealthChecks", name), "deleting health check "+name, func(id string) (*compute.Operation, error) {
+		err = removed(ctx, b.api, b.api.stores.checks, at.httpCheck(name), "deleting health check "+name, func(id string) (*compute.Operation, error) {
 			return b.api.sdk.HttpHealthChecks.Delete(at.project, name).RequestId(id).Context(ctx).Do()
 		})
 		if inUse(err) && name != o.name {

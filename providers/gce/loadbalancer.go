@@ -217,7 +217,7 @@ func (b *reconciler) Settle(ctx context.Context, r *services.Request, o observat
 func (*reconciler) pathsOf(at place, name string) []string {
 	return []string{
 		at.regional("forwardingRules", name), at.regional("targetPools", name), at.regional("targetPools", nextPoolName(name)),
-		at.regional("addresses", name), at.global("httpHealthChecks", name), at.firewall(firewallName(name)), at.firewall(localFirewallName(name)),
+		at.regional("addresses", name), at.httpCheck(name), at.firewall(firewallName(name)), at.firewall(localFirewallName(name)),
 	}
 }
 
@@ -242,6 +242,9 @@ func (b *reconciler) Desire(ctx context.Context, r services.Request, o observati
 		return d, nil, err
 	}
 	d.name, d.cluster, d.network, d.sources = o.name, o.cluster, at.network, b.config.Sources
+	if d.cluster == "" && r.Purpose == services.Plan {
+		d.cluster = "<new ID>"
+	}
 	d.desirePorts(r.Service)
 	if d.mark, err = b.identity.Mark(ctx); err != nil {
 		return d, nil, err
