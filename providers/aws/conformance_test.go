@@ -95,10 +95,12 @@ func addPort(s *v1.Service) {
 // richClassic uses everything of classic load balancers at once.
 func richClassic() *v1.Service {
 	s := service("rich-classic", map[string]string{
-		annotationProxyProtocol: "*", annotationAccessLog: "true", annotationAccessLogInterval: "5", annotationAccessLogBucket: "logs", annotationAccessLogPrefix: "web",
-		annotationDraining: "true", annotationDrainingTimeout: "30", annotationIdleTimeout: "120", annotationCrossZone: "true", annotationExtraGroups: extraGroup,
-		annotationCertificate: someARN, annotationTLSPorts: "https,8443", annotationTLSPolicy: somePolicy, annotationBackendProtocol: "https", annotationTags: "team=web,empty=",
-		annotationCheckProtocol: "http", annotationCheckPort: "traffic-port", annotationCheckPath: "/ready", annotationHealthyThreshold: "3", annotationUnhealthyThreshold: "4",
+		annotationProxyProtocol: "*", annotationTags: "team=web,empty=", annotationExtraGroups: extraGroup,
+		annotationAccessLog: "true", annotationAccessLogInterval: "5", annotationAccessLogBucket: "logs", annotationAccessLogPrefix: "web",
+		annotationDraining: "true", annotationDrainingTimeout: "30", annotationIdleTimeout: "120", annotationCrossZone: "true",
+		annotationCertificate: someARN, annotationTLSPorts: "https,8443", annotationTLSPolicy: somePolicy, annotationBackendProtocol: "https",
+		annotationCheckProtocol: "http", annotationCheckPort: "traffic-port", annotationCheckPath: "/ready",
+		annotationHealthyThreshold: "3", annotationUnhealthyThreshold: "4",
 		annotationCheckTimeout: "6", annotationCheckInterval: "20", annotationSubnets: "public-us-east-1a,subnet-00000000000000a2",
 	}, servicePort("http", 80, 30080), servicePort("https", 443, 30443), servicePort("alt", 8443, 30444))
 	s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24", "192.0.2.0/24"}
@@ -119,9 +121,11 @@ func changeClassic(s *v1.Service) {
 // richNetwork uses everything of network load balancers at once.
 func richNetwork() *v1.Service {
 	s := nlb("rich-network", map[string]string{
-		annotationAccessLog: "true", annotationAccessLogBucket: "logs", annotationAccessLogPrefix: "web", annotationCrossZone: "true", annotationCertificate: someARN,
-		annotationTLSPorts: "https,8443", annotationTLSPolicy: somePolicy, annotationBackendProtocol: "ssl", annotationTags: "team=web,empty=", annotationCheckProtocol: "HTTP",
-		annotationCheckPath: "/ready", annotationHealthyThreshold: "4", annotationUnhealthyThreshold: "5", annotationCheckTimeout: "7", annotationCheckInterval: "15",
+		annotationAccessLog: "true", annotationAccessLogBucket: "logs", annotationAccessLogPrefix: "web",
+		annotationCrossZone: "true", annotationTags: "team=web,empty=",
+		annotationCertificate: someARN, annotationTLSPorts: "https,8443", annotationTLSPolicy: somePolicy, annotationBackendProtocol: "ssl",
+		annotationCheckProtocol: "HTTP", annotationCheckPath: "/ready", annotationHealthyThreshold: "4", annotationUnhealthyThreshold: "5",
+		annotationCheckTimeout: "7", annotationCheckInterval: "15",
 		annotationTargetAttributes: attributePreserveClient + "=false," + attributeProxyV2 + "=true", annotationInternal: "true",
 		annotationPrivateAddresses: "10.0.1.10,10.0.3.10", annotationSubnets: "private-us-east-1a,private-us-east-1b",
 	}, servicePort("http", 80, 30080), servicePort("https", 443, 30443), servicePort("alt", 8443, 30444))
@@ -162,7 +166,8 @@ func snapshot(sim *awssim.Sim) string {
 		return list
 	}
 	for _, lb := range sim.Classics() {
-		show("classic %s %s %v %v %v %v %v %v %v", lb.Name, lb.Scheme, slices.Sorted(slices.Values(lb.Subnets)), translated(lb.Groups, groups), translated(lb.Instances, instances), lb.Tags, *lb.Check, lb.Backends, lb.Attributes)
+		show("classic %s %s %v %v %v %v %v %v %v", lb.Name, lb.Scheme, slices.Sorted(slices.Values(lb.Subnets)),
+			translated(lb.Groups, groups), translated(lb.Instances, instances), lb.Tags, *lb.Check, lb.Backends, lb.Attributes)
 		for _, l := range lb.Listeners {
 			show("%s listener %v", lb.Name, *l)
 		}
@@ -175,7 +180,9 @@ func snapshot(sim *awssim.Sim) string {
 		}
 		slices.Sort(targets)
 		targetGroups[tg.ARN] = tg.Name
-		show("target group %s %v %v %v", tg.Name, []any{tg.Protocol, tg.AddressType, tg.Port, tg.CheckProtocol, tg.CheckPort, tg.CheckPath, tg.Interval, tg.Timeout, tg.Healthy, tg.Unhealthy}, targets, []any{tg.Attributes, tg.Tags})
+		check := []any{tg.CheckProtocol, tg.CheckPort, tg.CheckPath, tg.Interval, tg.Timeout, tg.Healthy, tg.Unhealthy}
+		traffic := []any{tg.Protocol, tg.AddressType, tg.Port}
+		show("target group %s %v %v %v", tg.Name, append(traffic, check...), targets, []any{tg.Attributes, tg.Tags})
 	}
 	for _, lb := range sim.Networks() {
 		names[lb.ARN] = lb.Name

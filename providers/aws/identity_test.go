@@ -11,52 +11,25 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
+// startOnInstance starts a provider on an instance with these tags.
+func startOnInstance(t *testing.T, tags awssim.Tags, file string, env map[string]string) (*cloud, *awssim.Sim, *simkit.Server) {
+	t.Helper()
+	sim, server := awssim.New(newRegion(awssim.Options{}))
+	url := server.Start(t)
+	self := sim.AddInstance(awssim.Spec{Name: "ip-10-1-0-2.ec2.internal", Tags: tags, Untagged: true})
+	sim.Self(self)
+	c, err := newCloud(testInputs(sim, url, file, env))
+	require.NoError(t, err)
+	return c, sim, server
+}
+
 // TestOnInstance: the instance that runs the program tells the region, the VPC and the cluster.
 func TestOnInstance(t *testing.T) {
 	t.Parallel()
-	start := func(t *testing.T, tags awssim.Tags, file string, env map[string]string) (*cloud, *awssim.Sim, *simkit.Server) {
-		t.Helper()
-		sim, server := awssim.New(newRegion(awssim.Options{}))
-		url := server.Start(t)
-		self := sim.AddInstance(awssim.Spec{Name: "ip-10-1-0-2.ec2.internal", Tags: tags, Untagged: true})
-		sim.Self(self)
-		c, err := newCloud(testInputs(sim, url, file, env))
-		require.NoError(t, err)
-		return c, sim, server
-	}
-	t.Run("tags", func(t *testing.T) {
-		t.Parallel()
-		for _, one := range []struct {
-			tags   awssim.Tags
-			id     string
-			legacy bool
-			wrong  string
-		}{
-			{awssim.Tags{"kubernetes.io/cluster/one": "owned"}, "one", false, ""},
-			{awssim.Tags{"kubernetes.io/cluster/one": ""}, "one", false, ""},
-			{awssim.Tags{"KubernetesCluster": "one"}, "one", true, ""},
-			{awssim.Tags{"KubernetesCluster": "one", "kubernetes.io/cluster/one": "shared"}, "one", true, ""},
-			{awssim.Tags{"KubernetesCluster": "two", "kubernetes.io/cluster/one": "shared"}, "", false, "name two clusters"},
-			{awssim.Tags{"kubernetes.io/cluster/two": "", "kubernetes.io/cluster/one": ""}, "", false, "tags of two clusters, one and two"},
-			{awssim.Tags{}, "", false, "the ID of the cluster is unknown"},
-		} {
-			c, _, _ := start(t, one.tags, "", nil)
-			_, id, err := c.api.ready(t.Context())
-			if one.wrong != "" {
-				require.ErrorContains(t, err, one.wrong)
-				require.ErrorContains(t, c.CheckAPI(t.Context()), one.wrong, "and it is told to whoever asks")
-				continue
-			}
-			require.NoError(t, err)
-			assert.Equal(t, one.id, id.clusterID)
-			assert.Equal(t, one.legacy, id.legacy)
-			assert.Equal(t, awssim.VPC, id.vpc)
-			assert.Equal(t, awssim.Region, id.region)
-		}
-	})
+	t.Run("tags", testClusterTags)
 	t.Run("the cost of a start", func(t *testing.T) {
 		t.Parallel()
-		c, _, server := start(t, awssim.Tags{"kubernetes.io/cluster/one": "owned"}, "", nil)
+		c, _, server := startOnInstance(t, awssim.Tags{"kubernetes.io/cluster/one": "owned"}, "", nil)
 		m, err := c.instances.InstanceMetadata(t.Context(), bare("ip-10-1-0-2.ec2.internal"))
 		require.NoError(t, err)
 		assert.Contains(t, m.ProviderID, "aws:///")
@@ -66,7 +39,7 @@ func TestOnInstance(t *testing.T) {
 	})
 	t.Run("our own name needs no tag", func(t *testing.T) {
 		t.Parallel()
-		c, _, _ := start(t, nil, "[Global]\nKubernetesClusterID = one\n", nil)
+		c, _, _ := startOnInstance(t, nil, "[Global]\nKubernetesClusterID = one\n", nil)
 		m, err := c.instances.InstanceMetadata(t.Context(), bare("ip-10-1-0-2.ec2.internal"))
 		require.NoError(t, err)
 		assert.Equal(t, "us-east-1", m.Region)
@@ -76,7 +49,8 @@ func TestOnInstance(t *testing.T) {
 		sim, server := awssim.New(newRegion(awssim.Options{}))
 		url := server.Start(t)
 		sim.Self(sim.AddInstance(awssim.Spec{}))
-		c, err := newCloud(testInputs(sim, url, "[ServiceOverride \"1\"]\nService = ec2imds\nRegion = anywhere\nURL = "+url+"\nSigningRegion = anywhere\n", map[string]string{"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1"}))
+		file := "[ServiceOverride \"1\"]\nService = ec2imds\nRegion = anywhere\nURL = " + url + "\nSigningRegion = anywhere\n"
+		c, err := newCloud(testInputs(sim, url, file, map[string]string{"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1"}))
 		require.NoError(t, err)
 		_, id, err := c.api.ready(t.Context())
 		require.NoError(t, err)
@@ -84,15 +58,15 @@ func TestOnInstance(t *testing.T) {
 	})
 	t.Run("it is switched off", func(t *testing.T) {
 		t.Parallel()
-		c, _, server := start(t, nil, "", map[string]string{"AWS_EC2_METADATA_DISABLED": "true"})
+		c, _, server := startOnInstance(t, nil, "", map[string]string{"AWS_EC2_METADATA_DISABLED": "true"})
 		require.ErrorContains(t, c.CheckAPI(t.Context()), "AWS_EC2_METADATA_DISABLED")
 		assert.Zero(t, server.Calls().Total)
-		c, _, _ = start(t, nil, "", map[string]string{"AWS_EC2_METADATA_DISABLED": "true", "AWS_REGION": "us-east-1"})
+		c, _, _ = startOnInstance(t, nil, "", map[string]string{"AWS_EC2_METADATA_DISABLED": "true", "AWS_REGION": "us-east-1"})
 		require.ErrorContains(t, c.CheckAPI(t.Context()), "set VPC, KubernetesClusterID and SubnetID or RoleARN", "what to do off EC2")
 	})
 	t.Run("a failure is not asked about by everybody", func(t *testing.T) {
 		t.Parallel()
-		c, sim, server := start(t, awssim.Tags{"kubernetes.io/cluster/one": "owned"}, "", nil)
+		c, sim, server := startOnInstance(t, awssim.Tags{"kubernetes.io/cluster/one": "owned"}, "", nil)
 		sim.SetKey("another")
 		require.ErrorContains(t, c.CheckAPI(t.Context()), "not authorized")
 		calls := server.Calls().Total
@@ -102,6 +76,37 @@ func TestOnInstance(t *testing.T) {
 		}
 		assert.Equal(t, calls, server.Calls().Total)
 	})
+}
+
+func testClusterTags(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		tags   awssim.Tags
+		id     string
+		legacy bool
+		wrong  string
+	}{
+		{awssim.Tags{"kubernetes.io/cluster/one": "owned"}, "one", false, ""},
+		{awssim.Tags{"kubernetes.io/cluster/one": ""}, "one", false, ""},
+		{awssim.Tags{"KubernetesCluster": "one"}, "one", true, ""},
+		{awssim.Tags{"KubernetesCluster": "one", "kubernetes.io/cluster/one": "shared"}, "one", true, ""},
+		{awssim.Tags{"KubernetesCluster": "two", "kubernetes.io/cluster/one": "shared"}, "", false, "name two clusters"},
+		{awssim.Tags{"kubernetes.io/cluster/two": "", "kubernetes.io/cluster/one": ""}, "", false, "tags of two clusters, one and two"},
+		{awssim.Tags{}, "", false, "the ID of the cluster is unknown"},
+	} {
+		provider, _, _ := startOnInstance(t, c.tags, "", nil)
+		_, id, err := provider.api.ready(t.Context())
+		if c.wrong != "" {
+			require.ErrorContains(t, err, c.wrong)
+			require.ErrorContains(t, provider.CheckAPI(t.Context()), c.wrong, "and it is told to whoever asks")
+			continue
+		}
+		require.NoError(t, err)
+		assert.Equal(t, c.id, id.clusterID)
+		assert.Equal(t, c.legacy, id.legacy)
+		assert.Equal(t, awssim.VPC, id.vpc)
+		assert.Equal(t, awssim.Region, id.region)
+	}
 }
 
 // TestOffInstance: with the VPC, a subnet and the cluster in the file, no instance is needed; the zone gives the region.

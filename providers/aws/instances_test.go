@@ -354,61 +354,49 @@ func TestNodesCost(t *testing.T) {
 	}
 }
 
+const topologyOperation = "EC2 DescribeInstanceTopology"
+
+// topologyLabels asks for the place of a new instance.
+func topologyLabels(w *world, kind string) (map[string]string, error) {
+	id := w.sim.AddInstance(awssim.Spec{Type: kind})
+	return w.instances.topology.of(w.T.Context(), instance{id: id, kind: kind}, func() []string { return nil })
+}
+
 func TestTopology(t *testing.T) {
 	t.Parallel()
-	ask := func(w *world, kind string) (map[string]string, error) {
-		id := w.sim.AddInstance(awssim.Spec{Type: kind})
-		return w.instances.topology.of(t.Context(), instance{id: id, kind: kind}, func() []string { return nil })
-	}
-	const operation = "EC2 DescribeInstanceTopology"
 	t.Run("a type that does not tell is asked once", func(t *testing.T) {
 		t.Parallel()
 		w := newTestWorld(t, "", awssim.Options{})
 		for range 3 {
-			labels, err := ask(w, "m6g.large")
+			labels, err := topologyLabels(w, "m6g.large")
 			require.NoError(t, err)
 			assert.Empty(t, labels)
 		}
-		assert.Equal(t, 1, w.server.Calls().ByOperation[operation])
-		_, err := ask(w, "")
+		assert.Equal(t, 1, w.server.Calls().ByOperation[topologyOperation])
+		_, err := topologyLabels(w, "")
 		require.NoError(t, err)
-		assert.Equal(t, 1, w.server.Calls().ByOperation[operation], "without a type there is no call")
+		assert.Equal(t, 1, w.server.Calls().ByOperation[topologyOperation], "without a type there is no call")
 	})
 	t.Run("a missing permission", func(t *testing.T) {
 		t.Parallel()
 		w := newTestWorld(t, "", awssim.Options{})
 		w.sim.Deny("DescribeInstanceTopology", true)
 		for _, kind := range []string{"m5.large", "p4d.24xlarge", "hpc7a.96xlarge"} {
-			labels, err := ask(w, kind)
+			labels, err := topologyLabels(w, kind)
 			require.NoError(t, err)
 			assert.Empty(t, labels)
 		}
-		assert.Equal(t, 1, w.server.Calls().ByOperation[operation])
+		assert.Equal(t, 1, w.server.Calls().ByOperation[topologyOperation])
 	})
-	t.Run("a failure", func(t *testing.T) {
-		t.Parallel()
-		w := newTestWorld(t, "", awssim.Options{})
-		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 400, Operation: operation})
-		require.NoError(t, err)
-		_, err = ask(w, "m5.large")
-		require.NoError(t, err, "such nodes do not wait for it")
-		for _, kind := range []string{"hpc6a.48xlarge", "p3dn.24xlarge", "p4d.24xlarge", "p5.48xlarge", "p6-b200.48xlarge", "trn1.32xlarge"} {
-			_, err = ask(w, kind)
-			require.Error(t, err, "%s waits for its place", kind)
-		}
-		for _, kind := range []string{"t3.micro", "c3.large", "inf2.xlarge", "pv.large"} {
-			_, err = ask(w, kind)
-			require.NoError(t, err, kind)
-		}
-	})
+	t.Run("a failure", testTopologyFailure)
 	t.Run("another pattern", func(t *testing.T) {
 		t.Parallel()
 		w := newTestWorld(t, "SupportedTopologyInstanceTypePattern = ^m5\n", awssim.Options{})
-		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 400, Operation: operation})
+		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 400, Operation: topologyOperation})
 		require.NoError(t, err)
-		_, err = ask(w, "m5.large")
+		_, err = topologyLabels(w, "m5.large")
 		require.Error(t, err)
-		_, err = ask(w, "p4d.24xlarge")
+		_, err = topologyLabels(w, "p4d.24xlarge")
 		require.NoError(t, err)
 	})
 	t.Run("another instance is gone", func(t *testing.T) {
@@ -420,6 +408,23 @@ func TestTopology(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, labels, 3)
 	})
+}
+
+func testTopologyFailure(t *testing.T) {
+	t.Parallel()
+	w := newTestWorld(t, "", awssim.Options{})
+	_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 400, Operation: topologyOperation})
+	require.NoError(t, err)
+	_, err = topologyLabels(w, "m5.large")
+	require.NoError(t, err, "such nodes do not wait for it")
+	for _, kind := range []string{"hpc6a.48xlarge", "p3dn.24xlarge", "p4d.24xlarge", "p5.48xlarge", "p6-b200.48xlarge", "trn1.32xlarge"} {
+		_, err = topologyLabels(w, kind)
+		require.Error(t, err, "%s waits for its place", kind)
+	}
+	for _, kind := range []string{"t3.micro", "c3.large", "inf2.xlarge", "pv.large"} {
+		_, err = topologyLabels(w, kind)
+		require.NoError(t, err, kind)
+	}
 }
 
 func TestFargate(t *testing.T) {

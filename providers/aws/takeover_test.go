@@ -127,7 +127,10 @@ func takenClassicCases() map[string]taken {
 			classic: &awssim.ClassicLB{
 				Scheme: "internal",
 				Listeners: []*awssim.ClassicListener{
-					{Protocol: "HTTPS", InstanceProtocol: "HTTP", Port: 80, InstancePort: 30080, Certificate: someARN, Policies: []string{"k8s-SSLNegotiationPolicy-" + somePolicy}},
+					{
+						Protocol: "HTTPS", InstanceProtocol: "HTTP", Port: 80, InstancePort: 30080,
+						Certificate: someARN, Policies: []string{"k8s-SSLNegotiationPolicy-" + somePolicy},
+					},
 				},
 				Subnets: []string{"subnet-00000000000000a1"}, Groups: []string{takenGroup}, Tags: owned("team", "shop"),
 				Check: &awssim.HealthCheck{Target: "TCP:30080", Interval: 10, Timeout: 5, Healthy: 2, Unhealthy: 6},

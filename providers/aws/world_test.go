@@ -79,10 +79,13 @@ func testInputs(sim *awssim.Sim, url, file string, more map[string]string) regis
 		env = sim.Environment(url)
 	}
 	maps.Copy(env, more)
-	return registry.Inputs{Version: "test", ClusterCIDR: "10.244.0.0/16", Sources: schema.Sources{File: []byte(file), LookupEnv: func(k string) (string, bool) {
+	lookup := func(k string) (string, bool) {
 		v, ok := env[k]
 		return v, ok
-	}}}
+	}
+	return registry.Inputs{
+		Version: "test", ClusterCIDR: "10.244.0.0/16", Sources: schema.Sources{File: []byte(file), LookupEnv: lookup},
+	}
 }
 
 // restart makes the provider anew, with nothing in memory.

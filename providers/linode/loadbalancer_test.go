@@ -2,6 +2,7 @@ package linode
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -133,7 +134,9 @@ func TestTheWayBack(t *testing.T) {
 	w := lbWorld(t, 2)
 	udp := port("dns", 53, 30053)
 	udp.Protocol = v1.ProtocolUDP
-	s := service("web", map[string]string{annotationTags: "one", annotationPort + "80": `{"protocol": "http"}`, annotationCheckType: "http"}, port("http", 80, 30080), port("tcp", 443, 30443), udp)
+	s := service("web", map[string]string{
+		annotationTags: "one", annotationPort + "80": `{"protocol": "http"}`, annotationCheckType: "http",
+	}, port("http", 80, 30080), port("tcp", 443, 30443), udp)
 	w.Apply(s)
 	s, status := w.ensure(s)
 	found, _, err := listAll[*nodeBalancer](t.Context(), w.api, "NodeBalancers", "nodebalancers", body(map[string]string{"ipv4": status.Ingress[0].IP}))
@@ -146,15 +149,15 @@ func TestTheWayBack(t *testing.T) {
 	d, err := w.api.details(t.Context(), found[0].ID)
 	require.NoError(t, err)
 	for _, c := range d.configs {
-		fields := map[string]any{"port": c.Port, "algorithm": "roundrobin", "check_interval": 5, "check_timeout": 3, "check_attempts": 2, "proxy_protocol": "none"}
-		switch c.Port {
-		case 80:
-			fields["protocol"], fields["stickiness"], fields["check"], fields["check_path"], fields["check_passive"] = "http", "table", "http", "/", true
-		case 443:
-			fields["protocol"], fields["check"], fields["check_path"], fields["check_passive"] = "tcp", "http", "/", true
-		case 53:
-			fields["protocol"], fields["stickiness"], fields["check"], fields["check_path"], fields["check_passive"], fields["udp_check_port"] = "udp", "session", "http", "/", false, 80
+		fields := map[string]any{
+			"port": c.Port, "algorithm": "roundrobin", "proxy_protocol": "none",
+			"check": "http", "check_path": "/", "check_interval": 5, "check_timeout": 3, "check_attempts": 2,
 		}
+		maps.Copy(fields, map[int]map[string]any{
+			80:  {"protocol": "http", "stickiness": "table", "check_passive": true},
+			443: {"protocol": "tcp", "check_passive": true},
+			53:  {"protocol": "udp", "stickiness": "session", "check_passive": false, "udp_check_port": 80},
+		}[c.Port])
 		nodes := []map[string]any{}
 		for _, n := range c.nodes {
 			one := map[string]any{"id": n.ID, "address": n.Address, "label": n.Label, "weight": 100}
@@ -174,32 +177,47 @@ func TestTheWayBack(t *testing.T) {
 	assert.Zero(t, w.server.Calls().Writes, "and back again")
 }
 
+// vpcOptionCases are options and annotations, and what backends and frontend are attached to; S0 and S1 are the subnets' IDs.
+var vpcOptionCases = map[string]struct {
+	flags, annotations map[string]string
+	backend            string
+	frontend           string
+	refused            string
+}{
+	"the first subnet": {nil, nil, `[{"subnet_id":S0}]`, "null", ""},
+	"a range":          {nil, map[string]string{annotationBackendRange: "10.0.8.0/30"}, `[{"subnet_id":S0,"ipv4_range":"10.0.8.0/30"}]`, "null", ""},
+	"a range outside": {
+		map[string]string{"nodebalancer-backend-ipv4-subnet": "10.0.4.0/22"}, map[string]string{annotationBackendRange: "10.0.8.0/30"},
+		"", "", "is not inside --nodebalancer-backend-ipv4-subnet",
+	},
+	"a range that is wider": {
+		map[string]string{"nodebalancer-backend-ipv4-subnet": "10.0.4.0/22"}, map[string]string{annotationBackendRange: "10.0.4.0/20"},
+		"", "", "is not inside",
+	},
+	"a subnet by name":       {nil, map[string]string{annotationBackendSubnet: "spare"}, `[{"subnet_id":S1}]`, "null", ""},
+	"an unknown subnet":      {nil, map[string]string{annotationBackendSubnet: "x"}, "", "", `VPC "cluster" has no subnet "x"`},
+	"an unknown VPC":         {nil, map[string]string{annotationBackendVPC: "x"}, "", "", `no VPC has the label "x"`},
+	"a subnet by ID":         {nil, map[string]string{annotationBackendSubnetID: "S1"}, `[{"subnet_id":S1}]`, "null", ""},
+	"an option with an ID":   {map[string]string{"nodebalancer-backend-ipv4-subnet-id": "S1"}, nil, `[{"subnet_id":S1}]`, "null", ""},
+	"an option with a label": {map[string]string{"nodebalancer-backend-ipv4-subnet-name": "spare"}, nil, `[{"subnet_id":S1}]`, "null", ""},
+	"an option with a range": {map[string]string{"nodebalancer-backend-ipv4-subnet": "10.0.4.0/22"}, nil, `[{"subnet_id":S0,"ipv4_range":"10.0.4.0/22","ipv4_range_auto_assign":true}]`, "null", ""},
+	"switched off":           {map[string]string{"disable-nodebalancer-vpc-backends": "true"}, nil, "null", "null", ""},
+	"IPv6 backends":          {nil, map[string]string{annotationIPv6Backends: "true"}, "null", "null", ""},
+	"a private frontend": {
+		nil, map[string]string{annotationFrontendSubnetID: "S1", annotationFrontendRangeV4: "10.1.0.0/30"},
+		`[{"subnet_id":S0}]`, `[{"subnet_id":S1,"ipv4_range":"10.1.0.0/30"}]`, "",
+	},
+	"a frontend by names": {
+		nil, map[string]string{annotationFrontendVPC: "cluster", annotationFrontendSubnet: "spare"},
+		`[{"subnet_id":S0}]`, `[{"subnet_id":S1}]`, "",
+	},
+}
+
 // TestVPCOptions: what a NodeBalancer is attached to.
 func TestVPCOptions(t *testing.T) {
 	t.Parallel()
 	var ids []int
-	for name, c := range map[string]struct {
-		flags, annotations map[string]string
-		backend            string
-		frontend           string
-		refused            string
-	}{
-		"the first subnet":       {nil, nil, `[{"subnet_id":S0}]`, "null", ""},
-		"a range":                {nil, map[string]string{annotationBackendRange: "10.0.8.0/30"}, `[{"subnet_id":S0,"ipv4_range":"10.0.8.0/30"}]`, "null", ""},
-		"a range outside":        {map[string]string{"nodebalancer-backend-ipv4-subnet": "10.0.4.0/22"}, map[string]string{annotationBackendRange: "10.0.8.0/30"}, "", "", "is not inside --nodebalancer-backend-ipv4-subnet"},
-		"a range that is wider":  {map[string]string{"nodebalancer-backend-ipv4-subnet": "10.0.4.0/22"}, map[string]string{annotationBackendRange: "10.0.4.0/20"}, "", "", "is not inside"},
-		"a subnet by name":       {nil, map[string]string{annotationBackendSubnet: "spare"}, `[{"subnet_id":S1}]`, "null", ""},
-		"an unknown subnet":      {nil, map[string]string{annotationBackendSubnet: "x"}, "", "", `VPC "cluster" has no subnet "x"`},
-		"an unknown VPC":         {nil, map[string]string{annotationBackendVPC: "x"}, "", "", `no VPC has the label "x"`},
-		"a subnet by ID":         {nil, map[string]string{annotationBackendSubnetID: "S1"}, `[{"subnet_id":S1}]`, "null", ""},
-		"an option with an ID":   {map[string]string{"nodebalancer-backend-ipv4-subnet-id": "S1"}, nil, `[{"subnet_id":S1}]`, "null", ""},
-		"an option with a label": {map[string]string{"nodebalancer-backend-ipv4-subnet-name": "spare"}, nil, `[{"subnet_id":S1}]`, "null", ""},
-		"an option with a range": {map[string]string{"nodebalancer-backend-ipv4-subnet": "10.0.4.0/22"}, nil, `[{"subnet_id":S0,"ipv4_range":"10.0.4.0/22","ipv4_range_auto_assign":true}]`, "null", ""},
-		"switched off":           {map[string]string{"disable-nodebalancer-vpc-backends": "true"}, nil, "null", "null", ""},
-		"IPv6 backends":          {nil, map[string]string{annotationIPv6Backends: "true"}, "null", "null", ""},
-		"a private frontend":     {nil, map[string]string{annotationFrontendSubnetID: "S1", annotationFrontendRangeV4: "10.1.0.0/30"}, `[{"subnet_id":S0}]`, `[{"subnet_id":S1,"ipv4_range":"10.1.0.0/30"}]`, ""},
-		"a frontend by names":    {nil, map[string]string{annotationFrontendVPC: "cluster", annotationFrontendSubnet: "spare"}, `[{"subnet_id":S0}]`, `[{"subnet_id":S1}]`, ""},
-	} {
+	for name, c := range vpcOptionCases {
 		t.Run(name, func(t *testing.T) {
 			put := func(text string) string {
 				return strings.NewReplacer("S0", strconv.Itoa(ids[0]), "S1", strconv.Itoa(ids[1])).Replace(text)
@@ -307,7 +325,10 @@ func TestAddressesThatALinodeDoesNotHave(t *testing.T) {
 		require.Len(t, want, 1)
 		liar := clean.DeepCopy()
 		liar.Annotations = map[string]string{annotationPrivateIP: "192.168.200.200", annotationPublicIPv6: "2001:db8:666::1/128"}
-		liar.Status.Addresses = append([]v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.200.200"}, {Type: v1.NodeInternalIP, Address: "192.168.200.201"}}, liar.Status.Addresses...)
+		liar.Status.Addresses = append([]v1.NodeAddress{
+			{Type: v1.NodeInternalIP, Address: "10.0.200.200"},
+			{Type: v1.NodeInternalIP, Address: "192.168.200.201"},
+		}, liar.Status.Addresses...)
 		got, err := c.w.loadBalancers.backends(t.Context(), s, []*v1.Node{liar})
 		require.NoError(t, err)
 		assert.Equal(t, want, got)
@@ -360,7 +381,9 @@ func TestTakeover(t *testing.T) {
 	w := lbWorld(t, 2)
 	udp := port("dns", 53, 30053)
 	udp.Protocol = v1.ProtocolUDP
-	s := service("web", map[string]string{annotationTags: "one", annotationThrottle: "3", annotationFirewallACL: allowACL}, port("http", 80, 30080), udp)
+	s := service("web", map[string]string{
+		annotationTags: "one", annotationThrottle: "3", annotationFirewallACL: allowACL,
+	}, port("http", 80, 30080), udp)
 	w.Apply(s)
 	s, _ = w.ensure(s)
 	// What Linode's own controller would have made differs in labels and tags alone.

@@ -114,6 +114,23 @@ func TestAdoption(t *testing.T) {
 	}
 }
 
+// takenFromLinode is a Service whose NodeBalancer Linode's own controller made, and which was taken over.
+func takenFromLinode(t *testing.T) (*world, *v1.Service, int) {
+	t.Helper()
+	w := lbWorld(t, 1)
+	s := service("web", nil, port("http", 80, 30080))
+	w.Apply(s)
+	s, shown := w.ensure(s)
+	s = w.SetStatus(s, shown)
+	id := w.sim.NodeBalancers()[0].ID
+	w.byLinodes(id)
+	w.restart()
+	w.server.ResetCalls()
+	s, _ = w.ensure(s)
+	assert.Zero(t, w.server.Calls().Writes, "a takeover writes nothing")
+	return w, s, id
+}
+
 // TestLeftBehind: the API server takes status and node ports away with the type of a Service. What Linode's own controller
 // made, and nothing else of ours marks, stays then, and the Service is told so: what is left of the evidence is a record, and
 // anybody may have written that.
@@ -139,17 +156,7 @@ func TestLeftBehind(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := lbWorld(t, 1)
-			s := service("web", nil, port("http", 80, 30080))
-			w.Apply(s)
-			s, shown := w.ensure(s)
-			s = w.SetStatus(s, shown)
-			id := w.sim.NodeBalancers()[0].ID
-			w.byLinodes(id)
-			w.restart()
-			w.server.ResetCalls()
-			s, _ = w.ensure(s)
-			assert.Zero(t, w.server.Calls().Writes, "a takeover writes nothing")
+			w, s, id := takenFromLinode(t)
 			if c.change {
 				s = s.DeepCopy()
 				s.Annotations[annotationThrottle] = "7"
@@ -224,7 +231,10 @@ func TestOrphanOfALivingService(t *testing.T) {
 		"no load balancer": {relabelled(true), func(s *v1.Service) {
 			s.Spec.Type, s.Annotations, s.Status = v1.ServiceTypeClusterIP, nil, v1.ServiceStatus{}
 		}, false},
-		"its label alone":                    {func(nb *linodesim.NodeBalancer) { nb.Tags = []string{"anyccm:test-cluster"} }, func(s *v1.Service) { s.Annotations, s.Status = nil, v1.ServiceStatus{} }, false},
+		"its label alone": {
+			func(nb *linodesim.NodeBalancer) { nb.Tags = []string{"anyccm:test-cluster"} },
+			func(s *v1.Service) { s.Annotations, s.Status = nil, v1.ServiceStatus{} }, false,
+		},
 		"its record alone":                   {relabelled(false), func(s *v1.Service) { s.Status = v1.ServiceStatus{} }, false},
 		"its record, and another one named":  {relabelled(false), func(s *v1.Service) { s.Annotations[annotationID], s.Status = "4711", v1.ServiceStatus{} }, false},
 		"its address alone":                  {relabelled(false), func(s *v1.Service) { s.Annotations = nil }, false},

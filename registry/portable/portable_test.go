@@ -17,8 +17,14 @@ import (
 // toy is a cloud with two kinds of load balancers.
 var toy = Cloud{Title: "Toy", Rows: []schema.AnnotationRow{
 	{Key: "toy/kind", Spec: schema.Spec{Kind: schema.KindString}},
-	{Key: "toy/internal", Spec: schema.Spec{Kind: schema.KindBool}, Serves: []schema.Serves{{Portable: Scheme, Values: map[string]string{SchemePublic: "false", SchemeInternal: "true"}}}},
-	{Key: "toy/seconds", Spec: schema.Spec{Kind: schema.KindInt, Min: new(5.0), Max: new(300.0)}, Serves: []schema.Serves{{Portable: CheckInterval, Unit: time.Second, Also: map[string]string{"toy/check": "on"}}}},
+	{
+		Key: "toy/internal", Spec: schema.Spec{Kind: schema.KindBool},
+		Serves: []schema.Serves{{Portable: Scheme, Values: map[string]string{SchemePublic: "false", SchemeInternal: "true"}}},
+	},
+	{
+		Key: "toy/seconds", Spec: schema.Spec{Kind: schema.KindInt, Min: new(5.0), Max: new(300.0)},
+		Serves: []schema.Serves{{Portable: CheckInterval, Unit: time.Second, Also: map[string]string{"toy/check": "on"}}},
+	},
 	{
 		Key: "toy/proxy", Spec: schema.Spec{Kind: schema.KindString}, Where: &schema.Where{Key: "toy/kind", NoneOf: []string{"fast"}},
 		Serves: []schema.Serves{{Portable: ProxyProtocol, Values: map[string]string{ProxyNone: "", ProxyV1: "*"}}},
@@ -35,67 +41,87 @@ var toy = Cloud{Title: "Toy", Rows: []schema.AnnotationRow{
 			},
 		}},
 	},
-	{Key: "toy/idle", Spec: schema.Spec{Kind: schema.KindInt}, Where: &schema.Where{Key: "toy/kind", NoneOf: []string{"fast"}}, Serves: []schema.Serves{{Portable: IdleTimeout, Unit: time.Second}}},
+	{
+		Key: "toy/idle", Spec: schema.Spec{Kind: schema.KindInt}, Where: &schema.Where{Key: "toy/kind", NoneOf: []string{"fast"}},
+		Serves: []schema.Serves{{Portable: IdleTimeout, Unit: time.Second}},
+	},
 	{Key: "toy/tries", Spec: schema.Spec{Kind: schema.KindInt, Min: new(2.0), Max: new(10.0)}, Serves: []schema.Serves{{Portable: HealthyThreshold}}},
-	{Key: "toy/certificate", Spec: schema.Spec{Kind: schema.KindString}, Serves: []schema.Serves{{Portable: Certificate}, {Portable: TLSPorts, Rivals: []string{"toy/ports"}}}},
+	{
+		Key: "toy/certificate", Spec: schema.Spec{Kind: schema.KindString},
+		Serves: []schema.Serves{{Portable: Certificate}, {Portable: TLSPorts, Rivals: []string{"toy/ports"}}},
+	},
 	{Key: FieldLoadBalancerIP, Spec: schema.Spec{Kind: schema.KindString}, Serves: []schema.Serves{{Portable: Address}}},
 }}
 
 func web(annotations ...string) *v1.Service {
 	s := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{"note": "kept"}}}
-	s.Spec.Ports = []v1.ServicePort{{Name: "http", Port: 80}, {Name: "https", Port: 443, Protocol: v1.ProtocolTCP}, {Name: "dns", Port: 53, Protocol: v1.ProtocolUDP}}
+	s.Spec.Ports = []v1.ServicePort{
+		{Name: "http", Port: 80},
+		{Name: "https", Port: 443, Protocol: v1.ProtocolTCP},
+		{Name: "dns", Port: 53, Protocol: v1.ProtocolUDP},
+	}
 	for i := 0; i < len(annotations); i += 2 {
 		s.Annotations[annotations[i]] = annotations[i+1]
 	}
 	return s
 }
 
+// translations are portable annotations, and what they are on the toy cloud.
+var translations = map[string]struct {
+	given []string
+	// want are the annotations of the cloud, as key, value.
+	want []string
+	// err and warning are parts of what is said; empty means nothing.
+	err, warning string
+}{
+	"a choice":                      {given: []string{Scheme, "internal"}, want: []string{"toy/internal", "true"}},
+	"an illegal value":              {given: []string{Scheme, "intern"}, err: `annotation anyccm.io/load-balancer-scheme: "intern" is not one of "public", "internal"`},
+	"empty is absent":               {given: []string{Scheme, ""}},
+	"a duration, and what it needs": {given: []string{CheckInterval, "1m30s"}, want: []string{"toy/seconds", "90", "toy/check", "on"}},
+	"what it needs is the user's":   {given: []string{CheckInterval, "5s", "toy/check", "off"}, want: []string{"toy/seconds", "5"}},
+	"below the range":               {given: []string{CheckInterval, "2s"}, err: `annotation anyccm.io/load-balancer-health-check-interval: "2s" is out of range; use 5s to 300s`},
+	"a part below the range":        {given: []string{CheckInterval, "4999ms"}, err: `is out of range; use 5s to 300s`},
+	"above the range":               {given: []string{CheckInterval, "6m"}, err: `"6m" is out of range; use 5s to 300s`},
+	"no whole seconds":              {given: []string{CheckInterval, "7500ms"}, err: `"7500ms" is not a whole number of seconds; use 5s to 300s`},
+	"no duration":                   {given: []string{CheckInterval, "10"}, err: `"10" is not a duration; use a form such as "90s" or "5m"`},
+	"a number":                      {given: []string{HealthyThreshold, "3"}, want: []string{"toy/tries", "3"}},
+	"a number out of range":         {given: []string{HealthyThreshold, "11"}, err: `annotation anyccm.io/load-balancer-health-check-healthy-threshold: "11" is out of range; use 2 to 10`},
+	"by kind":                       {given: []string{ProxyProtocol, "v1"}, want: []string{"toy/proxy", "*"}},
+	"the kind is chosen":            {given: []string{ProxyProtocol, "v2"}, want: []string{"toy/kind", "fast", "toy/attributes", "proxy=2"}},
+	"the kind is the user's":        {given: []string{ProxyProtocol, "v2", "toy/kind", "slow"}, err: `"v2" is not one of "none", "v1" on Toy`},
+	"of the other kind":             {given: []string{ProxyProtocol, "v1", "toy/kind", "fast"}, err: `"v1" is not one of "none", "v2" on Toy`},
+	"merged": {
+		given: []string{ProxyProtocol, "v2", "toy/kind", "fast", "toy/attributes", "a=b"},
+		want:  []string{"toy/attributes", "a=b,proxy=2"},
+	},
+	"merged, contradicting": {given: []string{ProxyProtocol, "v2", "toy/kind", "fast", "toy/attributes", "proxy=1"}, warning: "annotations anyccm.io/load-balancer-proxy-protocol and toy/attributes: contradict"},
+	"the chosen kind lacks another": {
+		given: []string{ProxyProtocol, "v2", IdleTimeout, "10s"}, want: []string{"toy/kind", "fast", "toy/attributes", "proxy=2"},
+		warning: `annotation anyccm.io/load-balancer-idle-timeout: "10s" has no effect on Toy; remove it, or change toy/kind, which is "fast"`,
+	},
+	"the own one wins":            {given: []string{Scheme, "internal", "toy/internal", "false"}, warning: `annotations anyccm.io/load-balancer-scheme and toy/internal: contradict: "internal" and "false"`},
+	"the own one agrees":          {given: []string{Scheme, "internal", "toy/internal", "1"}},
+	"no such thing, harmless":     {given: []string{Algorithm, "source-ip"}, warning: `annotation anyccm.io/load-balancer-algorithm: "source-ip" has no effect on Toy; remove it`},
+	"no such thing, refused":      {given: []string{SecurityGroups, "a"}, err: `annotation anyccm.io/load-balancer-security-groups: "a" cannot be served on Toy, so that nothing is created or changed; remove it`},
+	"ports without a certificate": {given: []string{TLSPorts, "443"}, err: "needs anyccm.io/load-balancer-certificate"},
+	"a port that is none": {
+		given: []string{TLSPorts, "https, 8443", Certificate, "x"},
+		want:  []string{"toy/certificate", "x"},
+		err:   `holds "8443", which is no TCP port of the Service`,
+	},
+	"a port of UDP":             {given: []string{TLSPorts, "dns", Certificate, "x"}, want: []string{"toy/certificate", "x"}, err: `holds "dns"`},
+	"an address that is none":   {given: []string{Address, "web"}, err: "is not an IP address"},
+	"two addresses of a family": {given: []string{Address, "192.0.2.1,192.0.2.2"}, err: "holds several addresses of a family"},
+	"tags":                      {given: []string{Tags, "team"}, err: `is not a list of tags; use a form such as "team=web,stage=prod"`},
+	"a path":                    {given: []string{CheckPath, "healthz"}, err: "is not a path"},
+	"a selector":                {given: []string{BackendSelector, "a in b"}, err: "is not a label selector"},
+	"a good selector":           {given: []string{BackendSelector, "a in (b),!c"}},
+	"all at once":               {given: []string{Scheme, "x", HealthyThreshold, "0", CheckPort, "http"}, err: "health-check-port: \"http\" is not a port; use node-port or 1 to 65535"},
+}
+
 func TestTranslate(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		given []string
-		// want are the annotations of the cloud, as key, value.
-		want []string
-		// err and warning are parts of what is said; empty means nothing.
-		err, warning string
-	}{
-		"a choice":                      {given: []string{Scheme, "internal"}, want: []string{"toy/internal", "true"}},
-		"an illegal value":              {given: []string{Scheme, "intern"}, err: `annotation anyccm.io/load-balancer-scheme: "intern" is not one of "public", "internal"`},
-		"empty is absent":               {given: []string{Scheme, ""}},
-		"a duration, and what it needs": {given: []string{CheckInterval, "1m30s"}, want: []string{"toy/seconds", "90", "toy/check", "on"}},
-		"what it needs is the user's":   {given: []string{CheckInterval, "5s", "toy/check", "off"}, want: []string{"toy/seconds", "5"}},
-		"below the range":               {given: []string{CheckInterval, "2s"}, err: `annotation anyccm.io/load-balancer-health-check-interval: "2s" is out of range; use 5s to 300s`},
-		"a part below the range":        {given: []string{CheckInterval, "4999ms"}, err: `is out of range; use 5s to 300s`},
-		"above the range":               {given: []string{CheckInterval, "6m"}, err: `"6m" is out of range; use 5s to 300s`},
-		"no whole seconds":              {given: []string{CheckInterval, "7500ms"}, err: `"7500ms" is not a whole number of seconds; use 5s to 300s`},
-		"no duration":                   {given: []string{CheckInterval, "10"}, err: `"10" is not a duration; use a form such as "90s" or "5m"`},
-		"a number":                      {given: []string{HealthyThreshold, "3"}, want: []string{"toy/tries", "3"}},
-		"a number out of range":         {given: []string{HealthyThreshold, "11"}, err: `annotation anyccm.io/load-balancer-health-check-healthy-threshold: "11" is out of range; use 2 to 10`},
-		"by kind":                       {given: []string{ProxyProtocol, "v1"}, want: []string{"toy/proxy", "*"}},
-		"the kind is chosen":            {given: []string{ProxyProtocol, "v2"}, want: []string{"toy/kind", "fast", "toy/attributes", "proxy=2"}},
-		"the kind is the user's":        {given: []string{ProxyProtocol, "v2", "toy/kind", "slow"}, err: `"v2" is not one of "none", "v1" on Toy`},
-		"of the other kind":             {given: []string{ProxyProtocol, "v1", "toy/kind", "fast"}, err: `"v1" is not one of "none", "v2" on Toy`},
-		"merged":                        {given: []string{ProxyProtocol, "v2", "toy/kind", "fast", "toy/attributes", "a=b"}, want: []string{"toy/attributes", "a=b,proxy=2"}},
-		"merged, contradicting":         {given: []string{ProxyProtocol, "v2", "toy/kind", "fast", "toy/attributes", "proxy=1"}, warning: "annotations anyccm.io/load-balancer-proxy-protocol and toy/attributes: contradict"},
-		"the chosen kind lacks another": {
-			given: []string{ProxyProtocol, "v2", IdleTimeout, "10s"}, want: []string{"toy/kind", "fast", "toy/attributes", "proxy=2"},
-			warning: `annotation anyccm.io/load-balancer-idle-timeout: "10s" has no effect on Toy; remove it, or change toy/kind, which is "fast"`,
-		},
-		"the own one wins":            {given: []string{Scheme, "internal", "toy/internal", "false"}, warning: `annotations anyccm.io/load-balancer-scheme and toy/internal: contradict: "internal" and "false"`},
-		"the own one agrees":          {given: []string{Scheme, "internal", "toy/internal", "1"}},
-		"no such thing, harmless":     {given: []string{Algorithm, "source-ip"}, warning: `annotation anyccm.io/load-balancer-algorithm: "source-ip" has no effect on Toy; remove it`},
-		"no such thing, refused":      {given: []string{SecurityGroups, "a"}, err: `annotation anyccm.io/load-balancer-security-groups: "a" cannot be served on Toy, so that nothing is created or changed; remove it`},
-		"ports without a certificate": {given: []string{TLSPorts, "443"}, err: "needs anyccm.io/load-balancer-certificate"},
-		"a port that is none":         {given: []string{TLSPorts, "https, 8443", Certificate, "x"}, want: []string{"toy/certificate", "x"}, err: `holds "8443", which is no TCP port of the Service`},
-		"a port of UDP":               {given: []string{TLSPorts, "dns", Certificate, "x"}, want: []string{"toy/certificate", "x"}, err: `holds "dns"`},
-		"an address that is none":     {given: []string{Address, "web"}, err: "is not an IP address"},
-		"two addresses of a family":   {given: []string{Address, "192.0.2.1,192.0.2.2"}, err: "holds several addresses of a family"},
-		"tags":                        {given: []string{Tags, "team"}, err: `is not a list of tags; use a form such as "team=web,stage=prod"`},
-		"a path":                      {given: []string{CheckPath, "healthz"}, err: "is not a path"},
-		"a selector":                  {given: []string{BackendSelector, "a in b"}, err: "is not a label selector"},
-		"a good selector":             {given: []string{BackendSelector, "a in (b),!c"}},
-		"all at once":                 {given: []string{Scheme, "x", HealthyThreshold, "0", CheckPort, "http"}, err: "health-check-port: \"http\" is not a port; use node-port or 1 to 65535"},
-	} {
+	for name, c := range translations {
 		s := web(c.given...)
 		before := s.DeepCopy()
 		r := Translate(toy, s)

@@ -121,6 +121,17 @@ func runGuard(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		}
 		assert.Len(t, deleted, 5, "the operator has lifted the limit")
 	})
+	runGuardAnnounced(t, newFixture)
+	runGuardCosts(t, newFixture)
+	runGuardLimits(t, newFixture)
+	runGuardDoubts(t, newFixture)
+	runGuardPolicies(t, newFixture)
+	runGuardCredentials(t, newFixture)
+}
+
+// runGuardAnnounced: an announcement lifts the limits, and proves nothing.
+func runGuardAnnounced(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
 	virtual(t, "an announced removal of every node", func(t *testing.T) {
 		w := guardedWorld(t, newFixture(t), 6, limited)
 		for _, n := range w.nodes {
@@ -139,10 +150,6 @@ func runGuard(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			assert.Empty(t, w.pass(w.nodes[:1]))
 		}
 	})
-	runGuardCosts(t, newFixture)
-	runGuardLimits(t, newFixture)
-	runGuardDoubts(t, newFixture)
-	runGuardCredentials(t, newFixture)
 }
 
 // runGuardCosts: many Nodes that go at once cost few calls.
@@ -278,6 +285,11 @@ func runGuardDoubts(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		}
 		w.requireExists(late, true)
 	})
+}
+
+// runGuardPolicies: what the operator excludes is left alone.
+func runGuardPolicies(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
 	virtual(t, "dry run", func(t *testing.T) {
 		policy := limited
 		policy.DryRun = true

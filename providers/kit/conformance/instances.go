@@ -59,7 +59,15 @@ func runInstances(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		_, err = w.instances().InstanceMetadata(t.Context(), node)
 		require.ErrorIs(t, err, cloudprovider.InstanceNotFound)
 	})
+	runInstanceIDs(t, newFixture)
+	runInstanceAddresses(t, newFixture)
+	runInstanceSharing(t, newFixture)
+	runInstanceFaults(t, newFixture)
+}
 
+// runInstanceIDs: what is not known to be gone is not called gone.
+func runInstanceIDs(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
 	virtual(t, "a node without an instance is not found, and not gone", func(t *testing.T) {
 		w := newWorld(t, newFixture(t))
 		w.AddInstance("other")
@@ -97,7 +105,11 @@ func runInstances(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		}
 		assert.Zero(t, w.Sim.Calls().Total, "none of this costs a call")
 	})
+}
 
+// runInstanceAddresses: what a Node has already is not written.
+func runInstanceAddresses(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
 	virtual(t, "addresses as the API server stores them are not written", func(t *testing.T) {
 		w := newWorld(t, newFixture(t))
 		node := w.addNode(t.Context(), "worker", nil)
@@ -127,7 +139,11 @@ func runInstances(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		require.NoError(t, err)
 		assert.Equal(t, reported, m.NodeAddresses, "what is missing is written")
 	})
+}
 
+// runInstanceSharing: Nodes share answers, but no instance.
+func runInstanceSharing(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
 	virtual(t, "an instance is one node's alone", func(t *testing.T) {
 		w := newWorld(t, newFixture(t))
 		first := w.addNode(t.Context(), "worker", nil)
@@ -159,7 +175,11 @@ func runInstances(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		group.Wait()
 		assert.Equal(t, calls, w.Sim.Calls().Total, "what one listing told is not asked again")
 	})
+}
 
+// runInstanceFaults: no failure makes a living node look gone.
+func runInstanceFaults(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
 	faults := []simkit.Fault{
 		{Kind: simkit.FaultStatus, Status: 500},
 		{Kind: simkit.FaultStatus, Status: 503},
