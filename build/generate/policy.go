@@ -183,8 +183,11 @@ func said(key, reason string) string {
 	return quoted("annotation "+key+": ") + " + strings.quote(" + valueOf(key) + ") + " + quoted(" "+reason)
 }
 
-// lookup is the value of an annotation of the Service, or by the defaults of its class.
+// lookup is the value of an annotation of the Service, or by the defaults of its class. A portable one that is empty says nothing.
 func lookup(key string) string {
+	if strings.HasPrefix(key, portable.Prefix) {
+		return "(" + given(key) + " != '' ? " + given(key) + " : variables.defaults[?" + quoted(key) + "].orValue(''))"
+	}
 	return "variables.annotations[?" + quoted(key) + "].or(variables.defaults[?" + quoted(key) + "]).orValue('')"
 }
 

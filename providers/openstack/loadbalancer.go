@@ -20,6 +20,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -417,8 +418,8 @@ func (l *loadBalancers) NodeChanges(ctx context.Context, r services.Request, o o
 	if err != nil {
 		return nil, nil, err
 	}
-	steps := planMembers(o.parts, want, o.role)
-	if o.changed && settingsErr == nil {
+	steps := planMembers(o.parts, want, o.role, portable.Refused(ctx))
+	if o.changed && settingsErr == nil && !portable.Refused(ctx) {
 		l.wantIdentity(o.lb, o.role, o.features, &want)
 		if whole, err := plan(o.lb, o.parts, want, o.role); err == nil { // the next reconciliation tells what is wrong
 			steps = whole

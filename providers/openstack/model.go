@@ -306,11 +306,12 @@ func planLeave(lb *balancer, d *details, r role) []step {
 }
 
 // planMembers returns the steps that a change of nodes needs, and no others.
-func planMembers(d *details, want wantedState, r role) []step {
+func planMembers(d *details, want wantedState, r role, refused bool) []step {
 	var steps []step
 	for _, w := range want.ports {
 		for _, l := range d.listeners {
-			if l.Port != w.listener.Port || l.Protocol != w.listener.Protocol || !r.mine(l) {
+			same := l.Protocol == w.listener.Protocol || (refused && transportOf(l.Protocol) == transportOf(w.listener.Protocol))
+			if l.Port != w.listener.Port || !same || !r.mine(l) {
 				continue
 			}
 			if p := d.poolOf(l); p != nil {

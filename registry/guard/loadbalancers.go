@@ -11,6 +11,7 @@ import (
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
 	"github.com/anyccm/cloud-controller-manager/registry/keylock"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/priority"
 	"github.com/anyccm/cloud-controller-manager/registry/progress"
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
@@ -172,7 +173,7 @@ func (l *loadBalancers) EnsureLoadBalancer(
 		if nodes, err = l.backends(ctx, t.Service, nodes); err != nil {
 			return err
 		}
-		status, err = l.inner.EnsureLoadBalancer(ctx, cluster, t.Service, nodes)
+		status, err = l.inner.EnsureLoadBalancer(portable.With(ctx, t), cluster, t.Service, nodes)
 		if err == nil && status == nil {
 			err = fmt.Errorf("the provider returned no status for Service %s", name(service))
 		}

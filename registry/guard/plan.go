@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
 )
 
 // Planned is one thing that the reconciliation of a Service would do in the cloud.
@@ -75,6 +77,6 @@ func (c *Cloud) PlanLoadBalancer(ctx context.Context, cluster string, service *v
 		return plan, err
 	}
 	defer recovered(&err, "PlanLoadBalancer", name(service))
-	plan, err = planner.PlanLoadBalancer(ctx, cluster, t.Service, backends)
+	plan, err = planner.PlanLoadBalancer(portable.With(ctx, t), cluster, t.Service, backends)
 	return plan, t.Explain(err)
 }

@@ -106,7 +106,11 @@ func findings(t portable.Translation, misspelt []error) []Finding {
 		all = append(all, Finding{Reason: EventDefaulted, Message: fmt.Sprintf("annotation %s: %q comes from the defaults of %s", key, t.Defaults[key], className(t.Class))})
 	}
 	for _, own := range slices.Sorted(maps.Keys(t.From)) {
-		all = append(all, Finding{Reason: "LoadBalancerTranslated", Message: fmt.Sprintf("annotation %s: %q comes from %s", own, t.Service.Annotations[own], t.From[own])})
+		what, value := "annotation "+own, t.Service.Annotations[own]
+		if own == portable.FieldLoadBalancerIP {
+			what, value = own, t.Service.Spec.LoadBalancerIP
+		}
+		all = append(all, Finding{Reason: "LoadBalancerTranslated", Message: fmt.Sprintf("%s: %q comes from %s", what, value, t.From[own])})
 	}
 	for _, w := range slices.Concat(t.Warnings, misspelt) {
 		all = append(all, Finding{Reason: EventAnnotationIgnored, Message: w.Error(), Warning: true})
@@ -138,13 +142,16 @@ func (t *serviceStates) rememberLocked(want wanted, selects bool) {
 
 // selects reports whether a Service has a selector.
 func (l *loadBalancers) selects(service *v1.Service) bool {
-	return portable.Selector(l.facts.translate(service).Service.Annotations) != nil
+	return portable.Selects(l.facts.translate(service).Service.Annotations)
 }
 
 // selected returns those of the Nodes that the selector of a Service leaves, by their labels of now. None of them left is an error:
-// a load balancer never loses all its backends to a selector.
+// a load balancer never loses all its backends to a selector. So is a selector that cannot be read: it lets no other node in.
 func (l *loadBalancers) selected(service *v1.Service, nodes []*v1.Node) ([]*v1.Node, error) {
-	selector := portable.Selector(service.Annotations)
+	selector, err := portable.Selector(service.Annotations)
+	if err != nil {
+		return nil, err
+	}
 	if selector == nil || len(nodes) == 0 {
 		return nodes, nil
 	}
@@ -183,9 +190,9 @@ func (l *loadBalancers) relabeled(before, now *v1.Node) {
 		return
 	}
 	for _, w := range l.states.selecting() {
-		selector := portable.Selector(l.facts.translate(w.service).Service.Annotations)
+		selector, err := portable.Selector(l.facts.translate(w.service).Service.Annotations)
 		listed := slices.ContainsFunc(w.nodes, func(n *v1.Node) bool { return n.Name == now.Name })
-		if selector == nil || !listed || selector.Matches(labelSet(before.Labels)) == selector.Matches(labelSet(now.Labels)) {
+		if err != nil || selector == nil || !listed || selector.Matches(labelSet(before.Labels)) == selector.Matches(labelSet(now.Labels)) {
 			continue
 		}
 		rescue.Go("following labels", func() {

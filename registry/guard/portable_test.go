@@ -286,6 +286,11 @@ func TestBackendSelector(t *testing.T) {
 	assert.Empty(t, drained(events), "a plan writes nothing")
 	assert.Len(t, inner.seen, calls, "the provider was not asked, so that the previous backends stay")
 
+	unreadable := asking(map[string]string{portable.BackendSelector: "pool in edge"})
+	require.ErrorContains(t, lb.UpdateLoadBalancer(t.Context(), "c", unreadable, nodes), "is not a label selector")
+	assert.Len(t, inner.seen, calls, "which nodes are meant is not known, so that none joins")
+	assert.Len(t, drained(events), 1)
+
 	_, err = lb.EnsureLoadBalancer(t.Context(), "c", s, nil)
 	require.NoError(t, err, "where there are no nodes at all the selector is not to blame")
 }

@@ -205,7 +205,7 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 	if wishes, err := l.wishes(translated.Service); err != nil || wishes.Disown {
 		return err
 	}
-	ours, selects := l.ownership.ours(nodes), portable.Selector(translated.Service.Annotations) != nil
+	ours, selects := l.ownership.ours(nodes), portable.Selects(translated.Service.Annotations)
 	return l.renew(ctx, service, func(s *serviceState) bool {
 		l.states.noteLocked(s, cluster, service, ours, selects)
 		return true
@@ -343,7 +343,7 @@ func (l *loadBalancers) update(ctx context.Context, want wanted) (err error) {
 	if err != nil {
 		return err
 	}
-	return t.Explain(l.inner.UpdateLoadBalancer(ctx, want.cluster, t.Service, backends))
+	return t.Explain(l.inner.UpdateLoadBalancer(portable.With(ctx, t), want.cluster, t.Service, backends))
 }
 
 // pause waits, at most until changed is closed.

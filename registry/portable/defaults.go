@@ -9,9 +9,11 @@ import (
 
 // WithDefaults returns a Service with annotations where it has none of its own, and those that were added. A default gives way to
 // whatever the Service says of the same: a portable default to the cloud's own annotation, and one of the cloud's own to a portable.
+// A portable annotation that is empty says nothing, so that a template without a value does not make public what is internal by default.
 func WithDefaults(cloud Cloud, service *v1.Service, defaults map[string]string) (with *v1.Service, added map[string]string) {
 	for key, value := range defaults {
-		if _, present := service.Annotations[key]; present || says(cloud, service.Annotations, key) {
+		own, present := service.Annotations[key]
+		if (present && (own != "" || !known(key))) || says(cloud, service.Annotations, key) {
 			continue
 		}
 		if added == nil {

@@ -45,6 +45,7 @@ var toy = Cloud{Title: "Toy", Rows: []schema.AnnotationRow{
 		Key: "toy/idle", Spec: schema.Spec{Kind: schema.KindInt}, Where: &schema.Where{Key: "toy/kind", NoneOf: []string{"fast"}},
 		Serves: []schema.Serves{{Portable: IdleTimeout, Unit: time.Second}},
 	},
+	{Key: "toy/path", RefuseEmpty: true, Spec: schema.Spec{Kind: schema.KindString}, Serves: []schema.Serves{{Portable: CheckPath}}},
 	{Key: "toy/tries", Spec: schema.Spec{Kind: schema.KindInt, Min: new(2.0), Max: new(10.0)}, Serves: []schema.Serves{{Portable: HealthyThreshold}}},
 	{
 		Key: "toy/certificate", Spec: schema.Spec{Kind: schema.KindString},
@@ -78,18 +79,21 @@ var translations = map[string]struct {
 	"an illegal value":              {given: []string{Scheme, "intern"}, err: `annotation anyccm.io/load-balancer-scheme: "intern" is not one of "public", "internal"`},
 	"empty is absent":               {given: []string{Scheme, ""}},
 	"a duration, and what it needs": {given: []string{CheckInterval, "1m30s"}, want: []string{"toy/seconds", "90", "toy/check", "on"}},
-	"what it needs is the user's":   {given: []string{CheckInterval, "5s", "toy/check", "off"}, want: []string{"toy/seconds", "5"}},
-	"below the range":               {given: []string{CheckInterval, "2s"}, err: `annotation anyccm.io/load-balancer-health-check-interval: "2s" is out of range; use 5s to 300s`},
-	"a part below the range":        {given: []string{CheckInterval, "4999ms"}, err: `is out of range; use 5s to 300s`},
-	"above the range":               {given: []string{CheckInterval, "6m"}, err: `"6m" is out of range; use 5s to 300s`},
-	"no whole seconds":              {given: []string{CheckInterval, "7500ms"}, err: `"7500ms" is not a whole number of seconds; use 5s to 300s`},
-	"no duration":                   {given: []string{CheckInterval, "10"}, err: `"10" is not a duration; use a form such as "90s" or "5m"`},
-	"a number":                      {given: []string{HealthyThreshold, "3"}, want: []string{"toy/tries", "3"}},
-	"a number out of range":         {given: []string{HealthyThreshold, "11"}, err: `annotation anyccm.io/load-balancer-health-check-healthy-threshold: "11" is out of range; use 2 to 10`},
-	"by kind":                       {given: []string{ProxyProtocol, "v1"}, want: []string{"toy/proxy", "*"}},
-	"the kind is chosen":            {given: []string{ProxyProtocol, "v2"}, want: []string{"toy/kind", "fast", "toy/attributes", "proxy=2"}},
-	"the kind is the user's":        {given: []string{ProxyProtocol, "v2", "toy/kind", "slow"}, err: `"v2" is not one of "none", "v1" on Toy`},
-	"of the other kind":             {given: []string{ProxyProtocol, "v1", "toy/kind", "fast"}, err: `"v1" is not one of "none", "v2" on Toy`},
+	"what it needs is the user's": {
+		given: []string{CheckInterval, "5s", "toy/check", "off"}, want: []string{"toy/seconds", "5"},
+		warning: `annotations anyccm.io/load-balancer-health-check-interval and toy/check: contradict: "5s" and "off"`,
+	},
+	"below the range":        {given: []string{CheckInterval, "2s"}, err: `annotation anyccm.io/load-balancer-health-check-interval: "2s" is out of range; use 5s to 300s`},
+	"a part below the range": {given: []string{CheckInterval, "4999ms"}, err: `is out of range; use 5s to 300s`},
+	"above the range":        {given: []string{CheckInterval, "6m"}, err: `"6m" is out of range; use 5s to 300s`},
+	"no whole seconds":       {given: []string{CheckInterval, "7500ms"}, err: `"7500ms" is not a whole number of seconds; use 5s to 300s`},
+	"no duration":            {given: []string{CheckInterval, "10"}, err: `"10" is not a duration; use a form such as "90s" or "5m"`},
+	"a number":               {given: []string{HealthyThreshold, "3"}, want: []string{"toy/tries", "3"}},
+	"a number out of range":  {given: []string{HealthyThreshold, "11"}, err: `annotation anyccm.io/load-balancer-health-check-healthy-threshold: "11" is out of range; use 2 to 10`},
+	"by kind":                {given: []string{ProxyProtocol, "v1"}, want: []string{"toy/proxy", "*"}},
+	"the kind is chosen":     {given: []string{ProxyProtocol, "v2"}, want: []string{"toy/kind", "fast", "toy/attributes", "proxy=2"}},
+	"the kind is the user's": {given: []string{ProxyProtocol, "v2", "toy/kind", "slow"}, err: `"v2" is not one of "none", "v1" on Toy`},
+	"of the other kind":      {given: []string{ProxyProtocol, "v1", "toy/kind", "fast"}, err: `"v1" is not one of "none", "v2" on Toy`},
 	"merged": {
 		given: []string{ProxyProtocol, "v2", "toy/kind", "fast", "toy/attributes", "a=b"},
 		want:  []string{"toy/attributes", "a=b,proxy=2"},
@@ -99,7 +103,14 @@ var translations = map[string]struct {
 		given: []string{ProxyProtocol, "v2", IdleTimeout, "10s"}, want: []string{"toy/kind", "fast", "toy/attributes", "proxy=2"},
 		warning: `annotation anyccm.io/load-balancer-idle-timeout: "10s" has no effect on Toy; remove it, or change toy/kind, which is "fast"`,
 	},
-	"the own one wins":            {given: []string{Scheme, "internal", "toy/internal", "false"}, warning: `annotations anyccm.io/load-balancer-scheme and toy/internal: contradict: "internal" and "false"`},
+	"the own one wins":     {given: []string{Scheme, "internal", "toy/internal", "false"}, warning: `annotations anyccm.io/load-balancer-scheme and toy/internal: contradict: "internal" and "false"`},
+	"the own one is empty": {given: []string{Scheme, "internal", "toy/internal", ""}, want: []string{"toy/internal", "true"}},
+	"the own one must have a value": {
+		given:   []string{CheckPath, "/a", "toy/path", ""},
+		warning: "annotations anyccm.io/load-balancer-health-check-path and toy/path: contradict",
+	},
+	"a path in another case":      {given: []string{CheckPath, "/Ready", "toy/path", "/ready"}, warning: `contradict: "/Ready" and "/ready"`},
+	"the own number agrees":       {given: []string{HealthyThreshold, "3", "toy/tries", "+03"}},
 	"the own one agrees":          {given: []string{Scheme, "internal", "toy/internal", "1"}},
 	"no such thing, harmless":     {given: []string{Algorithm, "source-ip"}, warning: `annotation anyccm.io/load-balancer-algorithm: "source-ip" has no effect on Toy; remove it`},
 	"no such thing, refused":      {given: []string{SecurityGroups, "a"}, err: `annotation anyccm.io/load-balancer-security-groups: "a" cannot be served on Toy, so that nothing is created or changed; remove it`},
@@ -158,6 +169,7 @@ func TestAddressAndHostname(t *testing.T) {
 	require.NoError(t, r.Err)
 	assert.Equal(t, "192.0.2.1", r.Service.Spec.LoadBalancerIP)
 	assert.Equal(t, "192.0.2.9", s.Spec.LoadBalancerIP)
+	assert.Equal(t, Address, r.From[FieldLoadBalancerIP], "a plan says where it comes from")
 	assert.Equal(t, "web.example.com", r.Hostname, "the cloud has no annotation for it")
 }
 
@@ -168,6 +180,10 @@ func TestExplained(t *testing.T) {
 	assert.Equal(t, `annotation anyccm.io/load-balancer-health-check-interval, which is toy/seconds: "10" is less than the timeout`, r.Named(problem).Error())
 	assert.Equal(t, `annotation toy/seconds: "10" is less than the timeout (toy/seconds comes from anyccm.io/load-balancer-health-check-interval)`, r.Explain(problem).Error())
 	require.ErrorIs(t, r.Explain(problem), problem)
+	assert.Equal(t, r.Named(problem).Error(), Words(With(t.Context(), r))(problem.Error()), "events have the words of validate")
+	assert.Equal(t, problem.Error(), Words(t.Context())(problem.Error()))
+	assert.False(t, Refused(With(t.Context(), r)))
+	assert.True(t, Refused(With(t.Context(), Translate(toy, web(Scheme, "x")))))
 	other := &schema.Problem{Place: "annotation toy/tries", Reason: "x"}
 	assert.Same(t, other, r.Explain(other))
 }
@@ -186,8 +202,24 @@ func TestDefaultsGiveWay(t *testing.T) {
 	none := web("toy/internal", "false")
 	with, _ = WithDefaults(toy, none, map[string]string{Scheme: "internal"})
 	assert.Same(t, none, with)
+	with, _ = WithDefaults(toy, web(Scheme, ""), map[string]string{Scheme: "internal"})
+	assert.Equal(t, "internal", with.Annotations[Scheme], "a template without a value opens nothing")
 	with, _ = WithDefaults(toy, &v1.Service{}, defaults)
 	assert.Equal(t, "internal", with.Annotations[Scheme])
+}
+
+// TestSelectorsAreRead: what cannot be read is an error, and never a selector of all nodes.
+func TestSelectorsAreRead(t *testing.T) {
+	t.Parallel()
+	none, err := Selector(map[string]string{BackendSelector: ""})
+	require.NoError(t, err)
+	assert.Nil(t, none)
+	assert.False(t, Selects(map[string]string{BackendSelector: ""}))
+	bad := map[string]string{BackendSelector: "pool in edge"}
+	_, err = Selector(bad)
+	require.EqualError(t, err, `annotation anyccm.io/load-balancer-backend-selector: "pool in edge" is not a label selector; `+
+		`use a form such as "pool=edge,zone in (a,b)"`)
+	assert.True(t, Selects(bad))
 }
 
 func TestTable(t *testing.T) {

@@ -3,11 +3,8 @@
 package portable
 
 import (
-	"errors"
 	"slices"
 	"time"
-
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -114,7 +111,7 @@ var Annotations = schema.Annotations[settings]{
 	schema.ListAnnotation(func(s *settings) *[]string { return &s.TLSPorts }, row(TLSPorts,
 		"Ports that the certificate is for, by number or name; all where absent.", schema.Spec{})),
 	schema.StringAnnotation(func(s *settings) *string { return &s.BackendSelector }, row(BackendSelector,
-		"Label selector of the Nodes that receive traffic, among those that are eligible.", schema.Spec{Check: checkSelector})),
+		"Label selector of the Nodes that receive traffic, among those that are eligible.", schema.Spec{Rules: selectorRules, Check: checkSelector})),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Hostname }, row(Hostname, "DNS name that the status shows instead of the addresses.",
 		schema.Spec{Rules: hostnameRules})),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Tags }, row(Tags, "Tags or labels of what is created: key=value, separated by commas.", schema.Spec{Rules: tagRules})),
@@ -130,13 +127,6 @@ func Essential(key string) bool { return slices.Contains(essential, key) }
 // Shared reports whether an annotation is served above all clouds. A cloud's own annotation for it counts before.
 func Shared(key string) bool { return key == BackendSelector || key == Hostname }
 
-func checkSelector(v string) error {
-	if _, err := labels.Parse(v); err != nil {
-		return errors.New(`is not a label selector; use a form such as "pool=edge,zone in (a,b)"`)
-	}
-	return nil
-}
-
 // The rules of the values.
 var (
 	address      = "(?:" + schema.IPv4Pattern + "|" + schema.IPv6Pattern + ")"
@@ -151,6 +141,7 @@ var (
 		Needs: []schema.Term{{Matches: `^` + SecretPrefix + schema.SubdomainPattern + `$`, Lacks: `.{261}`}},
 		Words: "is not the name of a Secret; use a form such as " + SecretPrefix + "web-tls",
 	}}
+	selectorRules = []schema.Rule{schema.Must(selectorForm, noSelector)}
 	hostnameRules = []schema.Rule{{
 		Needs: []schema.Term{{Matches: `^` + schema.SubdomainPattern + `$`, Lacks: `^` + schema.IPv4Pattern + `$|.{254}`}},
 		Words: `is not a hostname such as "web.example.com"`,
@@ -162,16 +153,3 @@ var (
 
 // onePair is a key, which is not blank, and a value.
 const onePair = `\s*[^=,\s][^=,]*=[^=,]*`
-
-// Selector returns the selector of the nodes behind a Service's load balancer; nil where it has none, or none that can be read.
-func Selector(annotations map[string]string) labels.Selector {
-	text := annotations[BackendSelector]
-	if text == "" {
-		return nil
-	}
-	selector, err := labels.Parse(text)
-	if err != nil {
-		return nil
-	}
-	return selector
-}

@@ -45,12 +45,17 @@ type Translation struct {
 // Asks reports whether annotations ask for anything portable.
 func Asks(annotations map[string]string) bool {
 	for key, value := range annotations {
-		isKey := func(a schema.Annotation[settings]) bool { return a.Key == key }
-		if value != "" && strings.HasPrefix(key, Prefix) && slices.ContainsFunc(Annotations, isKey) {
+		if value != "" && known(key) {
 			return true
 		}
 	}
 	return false
+}
+
+// known reports whether an annotation is a portable one.
+func known(key string) bool {
+	isKey := func(a schema.Annotation[settings]) bool { return a.Key == key }
+	return strings.HasPrefix(key, Prefix) && slices.ContainsFunc(Annotations, isKey)
 }
 
 // Translate says in a cloud's own annotations what a Service asks for in portable ones.
@@ -379,10 +384,11 @@ func (t *translator) needs(pairs []Pair) string {
 func (t *translator) set(p Pair, ownKey, value string) {
 	key := p.Serves.Portable
 	if ownKey == FieldLoadBalancerIP {
-		t.address = strings.TrimSpace(value)
+		t.address, t.from[FieldLoadBalancerIP] = strings.TrimSpace(value), key
 		return
 	}
-	if have, present := t.given[ownKey]; present {
+	spec, _ := t.specOf(p, ownKey)
+	if have := t.given[ownKey]; have != "" || t.refusesEmpty(ownKey) {
 		if p.Serves.Merge != nil && have != "" {
 			merged, contradict := p.Serves.Merge(have, value)
 			t.own[ownKey] = merged
@@ -391,14 +397,14 @@ func (t *translator) set(p Pair, ownKey, value string) {
 			}
 			return
 		}
-		if !same(p.Serves, have, value) {
+		if !same(p.Serves, spec, have, value) {
 			t.contradiction(key, ownKey)
 		}
 		return
 	}
 	for _, rival := range p.Serves.Rivals {
 		if have, present := t.given[rival]; present && have != "" {
-			if !same(p.Serves, have, value) {
+			if !same(p.Serves, spec, have, value) {
 				t.contradiction(key, rival)
 			}
 			return
@@ -409,8 +415,12 @@ func (t *translator) set(p Pair, ownKey, value string) {
 	}
 	t.own[ownKey], t.from[ownKey] = value, key
 	for k, v := range p.Serves.Also {
-		if _, present := t.given[k]; !present {
+		also, _ := t.specOf(p, k)
+		switch have := t.given[k]; {
+		case have == "":
 			t.own[k], t.from[k] = v, key
+		case !same(schema.Serves{}, also, have, v):
+			t.contradiction(key, k) // without it, what was translated is there and does nothing
 		}
 	}
 }
@@ -430,13 +440,32 @@ func (t *translator) contradiction(key, own string) {
 	})
 }
 
+// refusesEmpty reports whether the Service has an empty value for an annotation of the cloud that may be absent, but not empty. Any
+// other that is empty says nothing, and does not keep a portable one from being served.
+func (t *translator) refusesEmpty(key string) bool {
+	_, present := t.given[key]
+	counts := func(r schema.AnnotationRow) bool { return r.Key == key && (r.RefuseEmpty || r.PresenceOnly) }
+	return present && slices.ContainsFunc(t.cloud.Rows, counts)
+}
+
+// exact reports whether upper and lower case differ in the values of a portable annotation on every cloud.
+func exact(key string) bool {
+	return key == Name || key == CheckPath || key == Certificate || key == Tags
+}
+
 // same reports whether two values of a row mean the same.
-func same(s schema.Serves, own, translated string) bool {
+func same(s schema.Serves, row schema.Spec, own, translated string) bool {
 	if s.Same != nil {
 		return s.Same(own, translated)
 	}
-	if strings.EqualFold(strings.TrimSpace(own), translated) {
+	own = strings.TrimSpace(own)
+	if own == translated || (!exact(s.Portable) && strings.EqualFold(own, translated)) {
 		return true
+	}
+	if row.Kind == schema.KindInt {
+		a, errA := strconv.Atoi(own)
+		b, errB := strconv.Atoi(translated)
+		return errA == nil && errB == nil && a == b
 	}
 	a, errA := strconv.ParseBool(own)
 	b, errB := strconv.ParseBool(translated)

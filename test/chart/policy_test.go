@@ -140,7 +140,8 @@ var oddValues = []string{
 	"4de7ac8b-495b-4884-9a69-1050c6793cd6", "4de7ac8b495b48849a691050c6793cd6", "4DE7AC8B-495B-4884-9A69-1050C6793CD6",
 	"123456", "sg-0123456789abcdef0", "subnet-0123456789abcdef0", "a,b",
 	"https://host/v1/containers/4de7ac8b-495b-4884-9a69-1050c6793cd6", "arn:aws:acm:us-east-1:123456789012:certificate/4de7ac8b-495b-4884-9a69-1050c6793cd6",
-	"pool=edge", "a in b", `quo"te`, `back\slash`, "tab\there", "line\nbreak", "日本", strings.Repeat("x", 4096), strings.Repeat("x", 4097),
+	"pool=edge", "a in b", "pool=edge,zone in (a,b),!c", "zone notin (", "a in ()", "a>5", "a>x",
+	`quo"te`, `back\slash`, "tab\there", "line\nbreak", "日本", strings.Repeat("x", 4096), strings.Repeat("x", 4097),
 	"300.5s", "100m30s", "5m", "4m30s", "a?b", "999999h",
 }
 
@@ -161,12 +162,8 @@ func portableService(annotations map[string]string) *v1.Service {
 	return s
 }
 
-// judgedByCode reports whether a problem is one of those that only the controller finds: the grammar of selectors, and what a row says
-// of itself.
+// judgedByCode reports whether a problem is one of those that only the controller finds, which a row says of itself.
 func judgedByCode(cloud portable.Cloud, problem string) bool {
-	if strings.HasPrefix(problem, "annotation "+portable.BackendSelector+": ") {
-		return true
-	}
 	for _, key := range portableKeys() {
 		for _, pair := range cloud.Pairs(key) {
 			if pair.Serves.Judged != "" && strings.HasPrefix(problem, "annotation "+key+": ") {
@@ -293,13 +290,16 @@ func TestSameWordsWithDefaults(t *testing.T) {
 			for _, class := range append(set.Classes(), "", "example.com/another") {
 				for _, key := range portableKeys() {
 					for _, value := range []string{"internal", "public", "web", "https", "192.0.2.1", "4de7ac8b-495b-4884-9a69-1050c6793cd6"} {
-						s := portableService(map[string]string{key: value})
-						if class != "" {
-							s.Spec.LoadBalancerClass = &class
-						}
-						refused := texts(registry.Translate(p, in, s).Err)
-						for _, one := range errs.says(t, s) {
-							assert.Contains(t, append(refused, ""), one, "%q of class %q: what is served is not refused", s.Annotations, class)
+						for _, more := range []string{"", portable.Scheme, portable.Certificate, portable.Subnet} {
+							s := portableService(map[string]string{more: "", key: value}) // what is empty says nothing
+							delete(s.Annotations, "")
+							if class != "" {
+								s.Spec.LoadBalancerClass = &class
+							}
+							refused := texts(registry.Translate(p, in, s).Err)
+							for _, one := range errs.says(t, s) {
+								assert.Contains(t, append(refused, ""), one, "%q of class %q: what is served is not refused", s.Annotations, class)
+							}
 						}
 					}
 				}

@@ -42,14 +42,21 @@ func (c *serviceCheck) runAll(contents []content) error {
 		return usage(fmt.Errorf("--cloud-config: is that of one cloud; leave it out with --cloud-provider=%s", allClouds))
 	}
 	all := outcomes{Results: []outcome{}}
+	inputs := map[string]registry.Inputs{}
+	for _, p := range c.providers.Providers() {
+		in := registry.Inputs{Version: version, Sources: schema.Sources{LookupEnv: schema.Environment, AllowInsecureEndpoints: true}}
+		if err := c.addDefaults(p, &in); err != nil {
+			all.Results = append(all.Results, refusedDefaults(p, c.defaults.path, err))
+			continue // the program would not even start
+		}
+		inputs[p.Name] = in
+	}
 	for _, file := range contents {
 		for _, p := range c.providers.Providers() {
-			in := registry.Inputs{Version: version, Sources: schema.Sources{LookupEnv: schema.Environment, AllowInsecureEndpoints: true}}
-			if err := c.addDefaults(p, &in); err != nil {
-				return err
+			if in, judged := inputs[p.Name]; judged {
+				services, findings := checkManifests(p, in, file.data)
+				all.Results = append(all.Results, outcomesOf(p, file.name, services, findings)...)
 			}
-			services, findings := checkManifests(p, in, file.data)
-			all.Results = append(all.Results, outcomesOf(p, file.name, services, findings)...)
 		}
 	}
 	for _, o := range all.Results {
@@ -64,6 +71,15 @@ func (c *serviceCheck) runAll(contents []content) error {
 		return &printedError{errors.New("some cloud refuses")}
 	}
 	return nil
+}
+
+// refusedDefaults is what a cloud makes of a file of defaults that the program would refuse to start with there.
+func refusedDefaults(p registry.Provider, file string, err error) outcome {
+	o := outcome{File: file, Service: "(defaults)", Cloud: p.Name, Outcome: outcomeRefused, Findings: []finding{}}
+	for _, problem := range schema.Problems(err) {
+		o.Findings = append(o.Findings, finding{File: file, Severity: severityError, Message: problem.Error()})
+	}
+	return o
 }
 
 // outcomesOf sorts findings by their Services. What concerns no Service, such as a file that is not YAML, refuses the file.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"slices"
@@ -66,6 +67,8 @@ type serviceDefaults struct {
 	// data is the file as it was read last, and classes are those that it named at the start.
 	data    []byte
 	classes []string
+	// seen is what the file held, or what was wrong with it, when it was looked at last.
+	seen *string
 	// pending is what was told of classes that count after a restart.
 	pending string
 	// services and handlers are those of the framework's controller, once it runs.
@@ -82,9 +85,9 @@ func (d *serviceDefaults) load(p registry.Provider, in registry.Inputs) error {
 	if d.path == "" {
 		return nil
 	}
-	data, err := os.ReadFile(d.path)
+	data, err := readDefaults(d.path)
 	if err != nil {
-		return fmt.Errorf("--service-defaults: %w", err)
+		return err
 	}
 	if err := d.use(p, in, data); err != nil {
 		return err
@@ -93,6 +96,26 @@ func (d *serviceDefaults) load(p registry.Provider, in registry.Inputs) error {
 	defer d.mu.Unlock()
 	d.data, d.classes = data, d.source.Set().Classes()
 	return nil
+}
+
+// maxDefaults is the longest file that is read: a ConfigMap holds no more.
+const maxDefaults = 1 << 20
+
+// readDefaults reads the file as far as such a file may go.
+func readDefaults(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("--service-defaults: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	data, err := io.ReadAll(io.LimitReader(f, maxDefaults+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("--service-defaults: %w", err)
+	case len(data) > maxDefaults:
+		return nil, fmt.Errorf("--service-defaults=%s: is longer than %d bytes, which is what a ConfigMap holds", path, maxDefaults)
+	}
+	return data, nil
 }
 
 // use puts the content of the file in force, if it has no faults.
@@ -159,20 +182,38 @@ func (d *serviceDefaults) served() []string {
 func (d *serviceDefaults) follow(ctx context.Context, p registry.Provider, in registry.Inputs, report func(kind, reason, message string)) {
 	registerDefaultsMetrics()
 	broken := ""
-	wait.UntilWithContext(ctx, func(context.Context) { broken = d.look(p, in, broken, report) }, defaultsPeriod)
+	wait.UntilWithContext(ctx, func(context.Context) {
+		if data, err := readDefaults(d.path); d.still(data, err) {
+			broken = d.take(p, in, data, err, broken, report)
+		}
+	}, defaultsPeriod)
 }
 
-// look reads the file once, and returns what is wrong with it. What was wrong before is not told again.
-func (d *serviceDefaults) look(p registry.Provider, in registry.Inputs, broken string, report func(kind, reason, message string)) string {
-	data, err := os.ReadFile(d.path)
+// still reports whether the file is as it was a moment before: one that is being written may have lost half of what it says, and yet
+// be free of faults.
+func (d *serviceDefaults) still(data []byte, err error) bool {
+	text := string(data)
+	if err != nil {
+		text = err.Error()
+	}
+	before := d.seen
+	d.seen = &text
+	return before != nil && *before == text
+}
+
+// take puts what was read in force, and returns what is wrong with it. What was wrong before is not told again.
+func (d *serviceDefaults) take(
+	p registry.Provider, in registry.Inputs, data []byte, err error, broken string, report func(kind, reason, message string),
+) string {
 	if err == nil && bytes.Equal(data, d.data) && broken == "" {
 		return ""
+	}
+	if err == nil && len(data) == 0 {
+		err = fmt.Errorf("--service-defaults=%s: is empty; write [] where there are to be no defaults any more", d.path)
 	}
 	before := d.source.Set()
 	if err == nil {
 		err = d.use(p, in, data)
-	} else {
-		err = fmt.Errorf("--service-defaults: %w", err)
 	}
 	if err != nil {
 		text := strings.ReplaceAll(err.Error(), "\n", "; ")

@@ -2,10 +2,13 @@ package app
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -100,6 +103,31 @@ func TestValidateKnowsDefaults(t *testing.T) { //nolint:paralleltest // cobra wr
 	require.ErrorContains(t, err, "--service-defaults="+file+`: line 2: annotation anyccm.io/load-balancer-scheme: "internal" cannot be served on dark`)
 }
 
+// TestValidateAllTellsWhichCloudRefusesDefaults, and what the others make of the Services.
+func TestValidateAllTellsWhichCloudRefusesDefaults(t *testing.T) { //nolint:paralleltest // cobra writes to global variables
+	file := filepath.Join(t.TempDir(), "defaults.yaml")
+	const text = "- loadBalancerClass: \"\"\n  annotations: {anyccm.io/load-balancer-scheme: internal}\n"
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	out, err := runValidate(t, strings.Split(portableManifests, "---\n")[2], "--cloud-provider=all", "-f", "-", "--service-defaults="+file)
+	require.Error(t, err)
+	var rows []string
+	for line := range strings.Lines(out) {
+		rows = append(rows, strings.Join(strings.Fields(line), " "))
+	}
+	assert.Equal(t, []string{
+		"SERVICE CLOUD OUTCOME WHY",
+		"(defaults) dark refused --service-defaults=" + file + `: line 2: annotation anyccm.io/load-balancer-scheme: "internal" cannot be ` +
+			"served on dark, so that nothing is created or changed; remove it",
+		"c light served",
+	}, rows)
+}
+
+// look reads the file as it is now.
+func (d *serviceDefaults) look(p registry.Provider, broken string, report func(kind, reason, message string)) string {
+	data, err := readDefaults(d.path)
+	return d.take(p, registry.Inputs{}, data, err, broken, report)
+}
+
 // heard is a handler that notes which Services changed.
 type heard struct{ names []string }
 
@@ -141,22 +169,22 @@ func TestChangedDefaults(t *testing.T) {
 	require.NoError(t, d.load(light, registry.Inputs{}))
 	assert.Equal(t, []string{"internal"}, d.served())
 	d.services, d.handlers = listers.NewServiceLister(store), []cache.ResourceEventHandler{h}
-	assert.Empty(t, d.look(light, registry.Inputs{}, "", report))
+	assert.Empty(t, d.look(light, "", report))
 	assert.Empty(t, h.names, "nothing changed")
 
 	write("- loadBalancerClass: internal\n  annotations: {anyccm.io/load-balancer-scheme: internal}\n- loadBalancerClass: \"\"\n  annotations: {anyccm.io/load-balancer-scheme: internal}\n")
-	broken := d.look(light, registry.Inputs{}, "", report)
+	broken := d.look(light, "", report)
 	assert.Equal(t, []string{"plain"}, h.names, "one says it itself, and one has it already")
 
 	write("- loadBalancerClass: \"\"\n  annotations: {anyccm.io/load-balancer-scheme: intern}\n")
-	broken = d.look(light, registry.Inputs{}, broken, report)
-	assert.Equal(t, broken, d.look(light, registry.Inputs{}, broken, report))
+	broken = d.look(light, broken, report)
+	assert.Equal(t, broken, d.look(light, broken, report))
 	require.Len(t, events, 1, "told once")
 	assert.Contains(t, events[0], `ServiceDefaultsInvalid the defaults of Services are broken, and the last good ones stay in force: --service-defaults=`+file+`: line 2: annotation anyccm.io/load-balancer-scheme: "intern" is not one of "public", "internal"`)
 	assert.Equal(t, "internal", d.source.Of("")[portable.Scheme], "the last good one stays in force")
 
 	write("- loadBalancerClass: \"\"\n  annotations: {anyccm.io/load-balancer-scheme: public}\n")
-	assert.Empty(t, d.look(light, registry.Inputs{}, broken, report))
+	assert.Empty(t, d.look(light, broken, report))
 	assert.Len(t, events, 3)
 	assert.Equal(t, "ServiceDefaultsValid the defaults of Services are good again", events[1])
 	assert.Equal(t, "ServiceDefaultsPending class internal is gone from the defaults of Services; it is served, with the defaults that it had, until a restart", events[2])
@@ -165,11 +193,64 @@ func TestChangedDefaults(t *testing.T) {
 	assert.Equal(t, []string{"internal"}, d.served(), "a class is served until the program ends")
 
 	write("- loadBalancerClass: fast\n- loadBalancerClass: internal\n  annotations: {anyccm.io/load-balancer-scheme: public}\n")
-	assert.Empty(t, d.look(light, registry.Inputs{}, "", report))
+	assert.Empty(t, d.look(light, "", report))
 	assert.Equal(t, []string{"internal"}, d.served())
 	assert.Len(t, events, 4)
 	assert.Equal(t, "ServiceDefaultsPending class fast is new in the defaults of Services, and is served after a restart", events[3])
 	assert.ElementsMatch(t, []string{"plain", "plain", "plain", "classed"}, h.names, "what is in the file counts again")
+}
+
+// TestHalfWrittenDefaults: a file that is being written is not read, an emptied one and one without end are broken, and one whose
+// content is replaced by way of a link, as ConfigMaps are, is read like any other.
+func TestHalfWrittenDefaults(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		light, err := shades(t).Lookup("light")
+		require.NoError(t, err)
+		folder := t.TempDir()
+		file := filepath.Join(folder, "defaults.yaml")
+		const internal = "- loadBalancerClass: \"\"\n  annotations: {anyccm.io/load-balancer-scheme: internal}\n"
+		version := 0
+		swap := func(text string) { // as kubelet does it
+			version++
+			data := filepath.Join(folder, fmt.Sprint("..", version))
+			require.NoError(t, os.Mkdir(data, 0o700))
+			require.NoError(t, os.WriteFile(filepath.Join(data, "defaults.yaml"), []byte(text), 0o600))
+			require.NoError(t, os.Symlink(data, filepath.Join(folder, "..tmp")))
+			require.NoError(t, os.Rename(filepath.Join(folder, "..tmp"), filepath.Join(folder, "..data")))
+		}
+		swap(internal)
+		require.NoError(t, os.Symlink(filepath.Join("..data", "defaults.yaml"), file))
+		d := &serviceDefaults{path: file}
+		require.NoError(t, d.load(light, registry.Inputs{}))
+		var events []string
+		go d.follow(t.Context(), light, registry.Inputs{}, func(_, reason, _ string) { events = append(events, reason) })
+		pass := func(looks int) { time.Sleep(time.Duration(looks)*defaultsPeriod + defaultsPeriod/2); synctest.Wait() }
+		scheme := func() string { return d.source.Of("")[portable.Scheme] }
+		pass(2)
+
+		swap("- loadBalancerClass: \"\"\n") // half of what is being written
+		pass(0)
+		swap(internal + "# and more\n")
+		pass(3)
+		assert.Equal(t, "internal", scheme())
+		assert.Empty(t, events, "what was half written was never in force")
+		for _, broken := range []string{"", internal + strings.Repeat("# more\n", maxDefaults/7)} {
+			swap(broken)
+			pass(3)
+			assert.Equal(t, "internal", scheme())
+			assert.Equal(t, "ServiceDefaultsInvalid", events[len(events)-1])
+			swap(internal)
+			pass(3)
+			assert.Equal(t, "ServiceDefaultsValid", events[len(events)-1])
+		}
+		swap("- loadBalancerClass: \"\"\n  annotations: {anyccm.io/load-balancer-scheme: public}\n")
+		pass(3)
+		assert.Equal(t, "public", scheme())
+		swap("[]")
+		pass(3)
+		assert.Empty(t, scheme())
+	})
 }
 
 // TestBrokenDefaultsAreTold by event, metric and log, and so is that they are good again. It is not parallel, for the log is the process's.
@@ -201,7 +282,7 @@ func TestBrokenDefaultsAreTold(t *testing.T) { //nolint:paralleltest // see abov
 	require.NoError(t, d.load(light, registry.Inputs{}))
 	assert.Zero(t, invalid())
 	write("- loadBalancerClass: \"\"\n  annotations: {anyccm.io/load-balancer-scheme: [public\n")
-	broken := d.look(light, registry.Inputs{}, "", report)
+	broken := d.look(light, "", report)
 	assert.Equal(t, "public", d.source.Of("")[portable.Scheme], "the last good one stays in force")
 	assert.Equal(t, []string{"Warning ServiceDefaultsInvalid"}, events)
 	assert.InDelta(t, 1, invalid(), 0)
@@ -210,11 +291,11 @@ func TestBrokenDefaultsAreTold(t *testing.T) { //nolint:paralleltest // see abov
 	require.NoError(t, err)
 	assert.Contains(t, string(logged), "The defaults of Services are broken; the last good ones stay in force")
 	require.NoError(t, os.Remove(file))
-	broken = d.look(light, registry.Inputs{}, broken, report)
+	broken = d.look(light, broken, report)
 	assert.Contains(t, broken, "no such file", "a file that is gone is broken as well")
 	assert.Equal(t, "public", d.source.Of("")[portable.Scheme])
 	write("- loadBalancerClass: \"\"\n  annotations: {anyccm.io/load-balancer-scheme: internal}\n")
-	assert.Empty(t, d.look(light, registry.Inputs{}, broken, report))
+	assert.Empty(t, d.look(light, broken, report))
 	assert.Zero(t, invalid())
 	assert.Equal(t, "Normal ServiceDefaultsValid", events[len(events)-1])
 	assert.Equal(t, "internal", d.source.Of("")[portable.Scheme])

@@ -28,6 +28,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/defaults"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
@@ -89,6 +90,9 @@ type Fixture struct {
 	Snapshot func() string
 
 	adopt registry.Adoption
+	// bare makes the provider that is opened next one that knows no portable annotations, and defaults are those of Services.
+	bare     bool
+	defaults defaults.Source
 }
 
 // ClusterCIDR are the networks of the pods where routes are tried.
@@ -105,7 +109,10 @@ func (f *Fixture) open(policy guard.Policy) (cloudprovider.Interface, error) {
 		return nil, err
 	}
 	in := f.Inputs()
-	in.Guard, in.Dial, in.Adopt = &policy, f.Network.Dial, f.adopt
+	in.Guard, in.Dial, in.Adopt, in.Defaults = &policy, f.Network.Dial, f.adopt, &f.defaults
+	if f.bare {
+		return f.openBare(in)
+	}
 	return r.Open(f.Provider.Name, in)
 }
 
@@ -144,6 +151,7 @@ var parts = []struct {
 	{"HostileAnswers", func(*Fixture) bool { return true }, runHostileAnswers},
 	{"Labels", func(*Fixture) bool { return true }, runLabels},
 	{"Portable", (*Fixture).hasLoadBalancers, runPortable},
+	{"Unasked", (*Fixture).hasLoadBalancers, runUnasked},
 	{"Interruption", (*Fixture).hasLoadBalancers, runInterruption},
 }
 

@@ -49,6 +49,7 @@ type PortableCase struct {
 func runPortable(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
 	virtual(t, "taken back", func(t *testing.T) { runTakenBack(t, newFixture(t)) })
+	virtual(t, "refused by the provider", func(t *testing.T) { runPortableTogether(t, newFixture(t)) })
 	virtual(t, "a misspelt annotation", func(t *testing.T) { runMisspelt(t, newFixture(t)) })
 	for _, row := range portable.Annotations.Rows() {
 		name := strings.TrimPrefix(row.Key, portable.Prefix)
@@ -56,6 +57,7 @@ func runPortable(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		if len(row.Choices) > 0 {
 			virtual(t, name+" choices", func(t *testing.T) { runPortableChoices(t, newFixture(t), row) })
 		}
+		runPortableChanges(t, newFixture, row)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 	"github.com/anyccm/cloud-controller-manager/registry/keylock"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
 )
 
 // Purpose is what a Reconciler is asked for. It decides how old an answer may be, and what an object of somebody else means.
@@ -195,7 +196,7 @@ func (l *LoadBalancer[O, D]) EnsureLoadBalancer(
 	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node,
 ) (*v1.LoadBalancerStatus, error) {
 	r := Request{Purpose: Ensure, Cluster: cluster, Service: service, Nodes: nodes}
-	findings := &report{events: l.Events, service: service}
+	findings := &report{events: l.Events, service: service, words: portable.Words(ctx)}
 	var status *v1.LoadBalancerStatus
 	err := Patiently(ctx, l.Patience, func() (err error) {
 		status, err = l.ensure(ctx, &r, findings)
@@ -231,7 +232,7 @@ func (l *LoadBalancer[O, D]) ensure(ctx context.Context, r *Request, findings *r
 // UpdateLoadBalancer implements cloudprovider.LoadBalancer.
 func (l *LoadBalancer[O, D]) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) error {
 	r := Request{Purpose: UpdateNodes, Cluster: cluster, Service: service, Nodes: nodes}
-	findings := &report{events: l.Events, service: service}
+	findings := &report{events: l.Events, service: service, words: portable.Words(ctx)}
 	_, err := l.converge(ctx, &r, findings, func(observed O) ([]Change[O], error) {
 		changes, found, err := l.Reconciler.NodeChanges(ctx, r, observed)
 		findings.add(found)
@@ -243,7 +244,7 @@ func (l *LoadBalancer[O, D]) UpdateLoadBalancer(ctx context.Context, cluster str
 // EnsureLoadBalancerDeleted implements cloudprovider.LoadBalancer.
 func (l *LoadBalancer[O, D]) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) error {
 	r := Request{Purpose: Delete, Cluster: cluster, Service: service}
-	findings := &report{events: l.Events, service: service}
+	findings := &report{events: l.Events, service: service, words: portable.Words(ctx)}
 	_, err := l.converge(ctx, &r, findings, func(observed O) ([]Change[O], error) {
 		changes, found, err := l.Reconciler.Deletions(ctx, r, observed)
 		findings.add(found)
@@ -260,7 +261,7 @@ func (l *LoadBalancer[O, D]) PlanLoadBalancer(
 	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node,
 ) (guard.Plan, error) {
 	r := Request{Purpose: Plan, Cluster: cluster, Service: service, Nodes: nodes}
-	findings := &report{service: service}
+	findings := &report{service: service, words: portable.Words(ctx)}
 	plan, err := l.plan(ctx, r, findings)
 	plan.Findings = findings.planned()
 	return plan, err
@@ -399,12 +400,17 @@ type report struct {
 	events  record.EventRecorder
 	service *v1.Service
 	found   []Finding
+	// words names the portable annotations that the cloud's own were made of; nil names none.
+	words func(text string) string
 }
 
 func (r *report) add(findings []Finding) {
 	for _, f := range findings {
 		if f.On == nil {
 			f.On = r.service
+		}
+		if r.words != nil {
+			f.Message = r.words(f.Message)
 		}
 		if r.has(f) {
 			continue

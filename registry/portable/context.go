@@ -1,0 +1,41 @@
+package portable
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+)
+
+type translationKey struct{}
+
+// With tells a provider of the translation that the Service of an operation comes from.
+func With(ctx context.Context, t Translation) context.Context {
+	if t.Err == nil && len(t.From) == 0 {
+		return ctx
+	}
+	return context.WithValue(ctx, translationKey{}, t)
+}
+
+func from(ctx context.Context) Translation {
+	t, _ := ctx.Value(translationKey{}).(Translation)
+	return t
+}
+
+// Refused reports whether the annotations of the Service are refused: what they ask for is not known then, and nothing but the nodes
+// may be changed.
+func Refused(ctx context.Context) bool { return from(ctx).Err != nil }
+
+// Words returns how a text is put that may be about annotations of the cloud which were made of portable ones: it names both, as
+// Translation.Named does.
+func Words(ctx context.Context) func(text string) string {
+	t := from(ctx)
+	return func(text string) string {
+		longestFirst := slices.SortedFunc(maps.Keys(t.From), func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
+		for _, own := range longestFirst {
+			text = strings.ReplaceAll(text, "annotation "+own+":", "annotation "+t.From[own]+", which is "+own+":")
+		}
+		return text
+	}
+}

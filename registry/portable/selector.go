@@ -1,0 +1,53 @@
+package portable
+
+import (
+	"errors"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+const noSelector = `is not a label selector; use a form such as "pool=edge,zone in (a,b)"`
+
+// The form of label selectors, as k8s.io/apimachinery/pkg/labels reads them, so that the admission policy knows it as well. Only how long
+// the domain of a label may be, and how large a number, is left to checkSelector.
+const (
+	gap       = `[ \t\r\n]*`
+	comma     = `,` + gap
+	labelName = `[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?`
+	labelKey  = `(?:` + schema.SubdomainPattern + `/)?` + labelName
+	// listed are the values within parentheses, any of which may be empty.
+	listed = `(?:` + comma + `)*(?:` + labelName + gap + `(?:(?:` + comma + `)+` + labelName + gap + `)*)?(?:` + comma + `)*`
+	// requirement is one of the terms that commas separate.
+	requirement = `(?:!` + gap + labelKey + gap + `|` +
+		labelKey + gap + `(?:(?:==?|!=)` + gap + `(?:` + labelName + gap + `)?|[<>]` + gap + `[0-9]{1,63}` + gap + `)?|` +
+		labelKey + `[ \t\r\n]+(?:in|notin)` + gap + `\(` + gap + listed + `\)` + gap + `)`
+)
+
+// selectorForm is that of a whole selector.
+const selectorForm = `^` + gap + `(?:` + requirement + `(?:` + comma + requirement + `)*)?$`
+
+func checkSelector(v string) error {
+	if _, err := labels.Parse(v); err != nil {
+		return errors.New(noSelector)
+	}
+	return nil
+}
+
+// Selector returns the selector of the nodes behind a Service's load balancer; nil where it has none. One that cannot be read is an
+// error, and must not be taken for none: then every node would receive traffic.
+func Selector(annotations map[string]string) (labels.Selector, error) {
+	text := annotations[BackendSelector]
+	if text == "" {
+		return nil, nil //nolint:nilnil // none is no error
+	}
+	selector, err := labels.Parse(text)
+	if err != nil {
+		return nil, &schema.Problem{Place: place(BackendSelector), Value: text, Reason: noSelector}
+	}
+	return selector, nil
+}
+
+// Selects reports whether a Service has a selector of the nodes behind its load balancer, be it one that cannot be read.
+func Selects(annotations map[string]string) bool { return annotations[BackendSelector] != "" }
