@@ -322,3 +322,29 @@ func (r *reconciler) release(a doc) services.Change[*observed] {
 		},
 	}
 }
+
+// inherited are the frontends that a Service, which goes, shares with no living one although another one made them.
+func (r *reconciler) inherited(ctx context.Context, q services.Request, lbs []doc) (names []string, err error) {
+	base := baseName(q.Service)
+	for _, lb := range lbs {
+		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
+			if name := str(f, "name"); madeName(name) && !ownedBy(base, name) && serves(lb, f, base) {
+				names = append(names, name)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	living, err := r.cluster.Living(ctx)
+	return slices.DeleteFunc(names, func(name string) bool {
+		return slices.ContainsFunc(living, func(s *v1.Service) bool { return s.DeletionTimestamp == nil && ownedBy(baseName(s), name) })
+	}), err
+}
+
+// serves reports whether a Service has rules on a frontend.
+func serves(lb, f doc, base string) bool {
+	return slices.ContainsFunc(docs(lb, "properties", "loadBalancingRules"), func(rule doc) bool {
+		return ownedBy(base, str(rule, "name")) && sameID(str(rule, "properties", "frontendIPConfiguration", "id"), str(f, "id"))
+	})
+}

@@ -30,6 +30,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	f := &conformance.Fixture{
 		Sim: server, Network: network, Provider: Description(),
 		Inputs: func() registry.Inputs { return inputs(sim.CloudConfig(url)) },
+		Routes: func() {}, // the inputs have ClusterCIDR, the cloud config a route table
 	}
 	tryNodes(t, sim, f)
 	tryLoadBalancers(t, sim, f)
@@ -39,6 +40,6 @@ func newFixture(t testing.TB) *conformance.Fixture {
 // inputs are those of a program with a cloud config.
 func inputs(config string) registry.Inputs {
 	in := conformance.Inputs(nil, nil)
-	in.File = []byte(config)
+	in.File, in.ClusterCIDR = []byte(config), conformance.ClusterCIDR
 	return in
 }

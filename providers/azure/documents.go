@@ -29,6 +29,8 @@ type document struct {
 	create func() doc
 	// beforeRemoval is called before the document is deleted.
 	beforeRemoval func(ctx context.Context, d doc) error
+	// gather is how long the first edit waits for others.
+	gather time.Duration
 }
 
 // documents writes documents that several Services share: all edits that wait at a moment go out as one write, under the document's ETag.
@@ -95,6 +97,12 @@ func (s *documents) submit(ctx context.Context, target document, e edit) (doc, e
 
 // lead writes until nobody waits.
 func (s *documents) lead(ctx context.Context, target document) {
+	pause := time.NewTimer(target.gather)
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+	case <-ctx.Done(): // every write then fails, and is told so
+	}
 	for {
 		s.mu.Lock()
 		batch := s.waiting[target.id]

@@ -196,32 +196,6 @@ func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, o *obse
 	return &kept, nil, nil
 }
 
-// inherited are the frontends that a Service, which goes, shares with no living one although another one made them.
-func (r *reconciler) inherited(ctx context.Context, q services.Request, lbs []doc) (names []string, err error) {
-	base := baseName(q.Service)
-	for _, lb := range lbs {
-		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
-			if name := str(f, "name"); madeName(name) && !ownedBy(base, name) && serves(lb, f, base) {
-				names = append(names, name)
-			}
-		}
-	}
-	if len(names) == 0 {
-		return nil, nil
-	}
-	living, err := r.cluster.Living(ctx)
-	return slices.DeleteFunc(names, func(name string) bool {
-		return slices.ContainsFunc(living, func(s *v1.Service) bool { return s.DeletionTimestamp == nil && ownedBy(baseName(s), name) })
-	}), err
-}
-
-// serves reports whether a Service has rules on a frontend.
-func serves(lb, f doc, base string) bool {
-	return slices.ContainsFunc(docs(lb, "properties", "loadBalancingRules"), func(rule doc) bool {
-		return ownedBy(base, str(rule, "name")) && sameID(str(rule, "properties", "frontendIPConfiguration", "id"), str(f, "id"))
-	})
-}
-
 // named finds a load balancer.
 func (o *observed) named(name string) doc { return byName(o.lbs, name) }
 
@@ -260,7 +234,11 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o *observed
 		}
 	}
 	if lb != nil {
-		if err := conflicts(lb, d.Base, *d); err != nil {
+		err := conflicts(lb, d.Base, *d)
+		if err == nil && r.fillsPools(d.Internal) {
+			err = unlikePool(lb, d.Fronts, c.PoolType == poolIP)
+		}
+		if err != nil {
 			return nil, []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
 		}
 	}
@@ -589,66 +567,6 @@ func (r *reconciler) ipOf(o *observed, lb doc, name string) string {
 		}
 	}
 	return ""
-}
-
-// NodeChanges are those that follow from the nodes alone.
-func (r *reconciler) NodeChanges(
-	_ context.Context, q services.Request, o *observed,
-) ([]services.Change[*observed], []services.Finding, error) {
-	base := baseName(q.Service)
-	var list []services.Change[*observed]
-	for _, lb := range o.lbs {
-		name := str(lb, "name")
-		if !hasPart(lb, base) {
-			continue
-		}
-		families, _ := families(q.Service)
-		var fronts []front
-		for _, six := range families {
-			fronts = append(fronts, front{six: six, pool: poolName(q.Cluster, six)})
-		}
-		if c, ok := r.memberChange(q, o, name, fronts); ok {
-			list = append(list, c)
-		}
-		if r.config.PoolType != poolIP || !r.fillsPools(strings.HasSuffix(strings.ToLower(name), internalSuffix)) {
-			continue
-		}
-		e := func(d doc) error {
-			if d == nil || !applyAddresses(d, r.addressesOf(q, fronts), r.networkID()) {
-				return errKeep
-			}
-			return nil
-		}
-		if e(cloneOf(lb)) == nil {
-			list = append(list, services.Change[*observed]{
-				Planned: guard.Planned{Action: guard.PlanChange, Object: "load balancer " + name, Detail: "members of its pools"},
-				Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
-					_, err := r.resources.documents.submit(ctx, document{id: str(lb, "id"), what: "load balancer " + name, version: networkVersion}, e)
-					return o, err
-				},
-			})
-		}
-	}
-	c, due, err := r.nodeAccess(q, o)
-	if due {
-		list = append(list, c)
-	}
-	return list, nil, err
-}
-
-// nodeAccess keeps the security group in step with the nodes where its rules name them.
-func (r *reconciler) nodeAccess(q services.Request, o *observed) (c services.Change[*observed], due bool, err error) {
-	s, _, err := parseSettings(q.Service)
-	if o.group == nil || err != nil || !s.NoFloating {
-		return c, false, nil //nolint:nilerr // a fault in an annotation is told by Ensure
-	}
-	d := &spec{Base: baseName(q.Service), Cluster: q.Cluster, Internal: s.Internal, LB: r.config.loadBalancerNameOf(q.Cluster, s.Internal)}
-	d.accessTo(q.Service, s)
-	list, _ := families(q.Service)
-	for _, six := range list {
-		d.Fronts = append(d.Fronts, front{six: six})
-	}
-	return r.securityChange(q, o, d)
 }
 
 // Deletions are what is to be done when the Service goes.

@@ -38,7 +38,7 @@ func (c *Config) eligible(nodes []*v1.Node) []*v1.Node {
 		_, master := n.Labels["node-role.kubernetes.io/master"]
 		control := plane || master || n.Labels["kubernetes.io/role"] == "master"
 		group := strings.ToLower(n.Labels[labelGroup])
-		elsewhereGroup := c.PoolType == poolNIC && group != "" && group != c.Group
+		elsewhereGroup := group != "" && group != c.Group
 		_, err := parseProviderID(n.Spec.ProviderID)
 		return excluded || control && (c.ExcludeMaster || c.PoolType == poolIP) || elsewhereGroup || unmanaged(n) || err != nil
 	})

@@ -462,6 +462,21 @@ func conflicts(lb doc, base string, d spec) error {
 	return nil
 }
 
+// unlikePool refuses to mix the two kinds of members in the pools of frontends. byAddress is what the configuration says.
+func unlikePool(lb doc, fronts []front, byAddress bool) error {
+	for _, f := range fronts {
+		pool := byName(docs(lb, "properties", "backendAddressPools"), f.pool)
+		has := slices.ContainsFunc(docs(pool, "properties", "loadBalancerBackendAddresses"), func(a doc) bool { return str(a, "properties", "ipAddress") != "" })
+		interfaces := !has && len(docs(pool, "properties", "backendIPConfigurations")) > 0
+		if byAddress && interfaces || !byAddress && has {
+			kind := map[bool]string{true: "addresses", false: "network interfaces"}[has]
+			return fmt.Errorf("backend pool %s of load balancer %s has %s as its members, which loadBalancerBackendPoolConfigurationType does not say: "+
+				"set it back, or take the members out of the pool first", f.pool, str(lb, "name"), kind)
+		}
+	}
+	return nil
+}
+
 // applyAddresses makes the members of pools by address what they should be. A pool is never emptied.
 func applyAddresses(lb doc, wanted map[string]map[string]string, network string) bool {
 	changed := false

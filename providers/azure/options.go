@@ -37,6 +37,7 @@ type Config struct {
 	EdgeName, EdgeType                     string
 	Network, NetworkGroup, Subnet          string
 	SecurityGroup, SecurityGroupGroup      string
+	RouteTable, RouteGroup                 string
 	VMType                                 string
 	OnlyScaleSets, FlexToo                 bool
 	SKU, LoadBalancerName, LBGroup         string
@@ -98,6 +99,9 @@ func placement() schema.Options[Config] {
 		text("subnetName", "", "Subnet of internal load balancers.", func(c *Config) *string { return &c.Subnet }),
 		text("securityGroupName", "", "Network security group that lets traffic to Services through.", func(c *Config) *string { return &c.SecurityGroup }),
 		text("securityGroupResourceGroup", "", "Its resource group.", func(c *Config) *string { return &c.SecurityGroupGroup }),
+		text("routeTableName", "", "Route table of the nodes' subnet, for the pods' networks. Routes are made where --cluster-cidr is set as well.",
+			func(c *Config) *string { return &c.RouteTable }),
+		text("routeTableResourceGroup", "", "Its resource group.", func(c *Config) *string { return &c.RouteGroup }),
 		choice("vmType", vmTypeSets, "What nodes are: vmss, standard (availability sets and machines that stand alone), or vmssflex.",
 			[]string{vmTypeSets, vmTypeStandard, vmTypeFlex}, func(c *Config) *string { return &c.VMType }),
 		toggle("disableAvailabilitySetNodes", "false", "With vmss: all nodes are in uniform scale sets, which saves a listing.",
@@ -154,7 +158,6 @@ func ignored() map[string][]string {
 		"it is about basic load balancers, which Azure has retired": {
 			"primaryScaleSetName", "primaryAvailabilitySetName", "maximumLoadBalancerRuleCount",
 		},
-		"routes are not served yet":                       {"routeTableName", "routeTableResourceGroup"},
 		"private link services are not served yet":        {"privateLinkServiceResourceGroup"},
 		"IP tags always change in place":                  {"enableIPTagMutationForExistingPublicIP"},
 		"--node-deletion-grace-period holds a new Node":   {"nodeInstanceNotFoundGracePeriodInSeconds"},
@@ -272,7 +275,7 @@ func (c *Config) complete(in registry.Inputs) error {
 // inherit takes over what other settings and the environment say.
 func (c *Config) inherit(in registry.Inputs) {
 	c.Group, c.file = strings.ToLower(c.Group), in.FilePath
-	for _, group := range []*string{&c.NetworkGroup, &c.SecurityGroupGroup, &c.LBGroup} {
+	for _, group := range []*string{&c.NetworkGroup, &c.SecurityGroupGroup, &c.LBGroup, &c.RouteGroup} {
 		if *group == "" {
 			*group = c.Group
 		}

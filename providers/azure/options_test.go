@@ -72,8 +72,6 @@ func TestSettingsThatExcludeEachOther(t *testing.T) {
 func TestNothingIsIgnoredInSilence(t *testing.T) {
 	t.Parallel()
 	for text, why := range map[string]string{
-		`"routeTableName":"routes"`:                      "routes are not served yet",
-		`"routeTableResourceGroup":"network"`:            "routes are not served yet",
 		`"privateLinkServiceResourceGroup":"links"`:      "private link services are not served yet",
 		`"enableIPTagMutationForExistingPublicIP":true`:  "always change in place",
 		`"nodeInstanceNotFoundGracePeriodInSeconds":600`: "--node-deletion-grace-period",

@@ -25,7 +25,7 @@ func Description() registry.Provider {
 		Name: Name, Title: "Azure", Stability: "alpha", SDK: "github.com/Azure/azure-sdk-for-go/sdk/azcore",
 		ProviderIDPrefixes: []string{providerIDPrefix}, InstanceKey: instanceKey,
 		Features: registry.Features{
-			Instances: registry.Done, Zones: registry.Done, LoadBalancers: registry.Done, Routes: registry.NotYet,
+			Instances: registry.Done, Zones: registry.Done, LoadBalancers: registry.Done, Routes: registry.Done,
 			Internal: registry.Done, ReservedAddresses: registry.Done, TLS: registry.CloudHasNone, ProxyProtocol: registry.NotYet,
 			UDP: registry.Done, DualStack: registry.Done, SourceRanges: registry.Done,
 		},
@@ -38,6 +38,10 @@ func Description() registry.Provider {
 			_, _, err := parseConfig(in)
 			return err
 		},
+		Routes: func(in registry.Inputs) bool {
+			c, _, err := parseConfig(in)
+			return err == nil && c.routes(in)
+		},
 		New: registry.Maker(newCloud),
 	}
 }
@@ -49,11 +53,15 @@ type cloud struct {
 	cloudbase.Cloud
 	cloudbase.WithNodes
 	cloudbase.WithLoadBalancers
+	cloudbase.WithRoutes
 
 	instances     *instances
 	reconciler    *reconciler
 	loadBalancers *services.LoadBalancer[*observed, *spec]
 }
+
+// routes reports whether routes to the pods' networks are made.
+func (c *Config) routes(in registry.Inputs) bool { return c.RouteTable != "" && in.ClusterCIDR != "" }
 
 // creationShows is how long Azure may go on with a creation whose answer was lost.
 const creationShows = 45 * time.Second
@@ -81,6 +89,9 @@ func newCloud(in registry.Inputs) (*cloud, error) {
 		},
 	}
 	c.ServiceAPI, c.Check = c.loadBalancers, c.instances.CheckAPI
+	if config.routes(in) {
+		c.RouteAPI = newRoutes(&a.config, r, c.instances)
+	}
 	return c, nil
 }
 
@@ -123,6 +134,7 @@ func permissions() []registry.Permission {
 			"Microsoft.Compute/virtualMachineScaleSets/write", "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/write",
 			"Microsoft.Network/networkInterfaces/write", "Microsoft.Network/networkInterfaces/join/action",
 		}},
+		{For: "routes", Needs: []string{"Microsoft.Network/routeTables/read", "Microsoft.Network/routeTables/write"}, Only: "routeTableName is set"},
 		{For: "public IP prefixes", Needs: []string{"Microsoft.Network/publicIPPrefixes/join/action"}, Only: "Services name one"},
 	}
 }

@@ -16,6 +16,7 @@ import (
 type resources struct {
 	api           *api
 	loadBalancers *inventory.Inventory[string, doc]
+	routeTables   *inventory.Inventory[string, doc]
 	single        *inventory.Inventory[string, doc]
 	documents     *documents
 
@@ -28,6 +29,7 @@ type resources struct {
 func newResources(a *api) *resources {
 	r := &resources{api: a, addresses: map[string]*inventory.Inventory[string, doc]{}}
 	r.loadBalancers = r.inventory("load balancer", groupPath(a.config.NetworkSubscription, a.config.LBGroup, "Microsoft.Network")+"/loadBalancers")
+	r.routeTables = r.inventory("route table", groupPath(a.config.NetworkSubscription, a.config.RouteGroup, "Microsoft.Network")+"/routeTables")
 	r.single = inventory.New(inventory.Source[string, doc]{Kind: "network resource", ID: docID, Get: r.get})
 	r.documents = &documents{api: a, read: r.read, wrote: r.wrote}
 	return r
@@ -56,6 +58,8 @@ func (r *resources) in(id string) *inventory.Inventory[string, doc] {
 	switch id = strings.ToLower(id); {
 	case strings.Contains(id, "/loadbalancers/"):
 		return r.loadBalancers
+	case strings.Contains(id, "/routetables/"):
+		return r.routeTables
 	case strings.Contains(id, "/publicipaddresses/"):
 		group, _, _ := strings.Cut(strings.SplitN(id, "/resourcegroups/", 2)[1], "/")
 		return r.addressesOf(group)

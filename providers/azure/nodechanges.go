@@ -1,0 +1,74 @@
+package azure
+
+import (
+	"context"
+	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// NodeChanges are those that follow from the nodes alone.
+func (r *reconciler) NodeChanges(
+	_ context.Context, q services.Request, o *observed,
+) ([]services.Change[*observed], []services.Finding, error) {
+	base := baseName(q.Service)
+	var list []services.Change[*observed]
+	for _, lb := range o.lbs {
+		name := str(lb, "name")
+		if !hasPart(lb, base) {
+			continue
+		}
+		families, _ := families(q.Service)
+		var fronts []front
+		for _, six := range families {
+			fronts = append(fronts, front{six: six, pool: poolName(q.Cluster, six)})
+		}
+		if r.fillsPools(strings.HasSuffix(strings.ToLower(name), internalSuffix)) {
+			if err := unlikePool(lb, fronts, r.config.PoolType == poolIP); err != nil {
+				return nil, nil, err
+			}
+		}
+		if c, ok := r.memberChange(q, o, name, fronts); ok {
+			list = append(list, c)
+		}
+		if r.config.PoolType != poolIP || !r.fillsPools(strings.HasSuffix(strings.ToLower(name), internalSuffix)) {
+			continue
+		}
+		e := func(d doc) error {
+			if d == nil || !applyAddresses(d, r.addressesOf(q, fronts), r.networkID()) {
+				return errKeep
+			}
+			return nil
+		}
+		if e(cloneOf(lb)) == nil {
+			list = append(list, services.Change[*observed]{
+				Planned: guard.Planned{Action: guard.PlanChange, Object: "load balancer " + name, Detail: "members of its pools"},
+				Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
+					_, err := r.resources.documents.submit(ctx, document{id: str(lb, "id"), what: "load balancer " + name, version: networkVersion}, e)
+					return o, err
+				},
+			})
+		}
+	}
+	c, due, err := r.nodeAccess(q, o)
+	if due {
+		list = append(list, c)
+	}
+	return list, nil, err
+}
+
+// nodeAccess keeps the security group in step with the nodes where its rules name them.
+func (r *reconciler) nodeAccess(q services.Request, o *observed) (c services.Change[*observed], due bool, err error) {
+	s, _, err := parseSettings(q.Service)
+	if o.group == nil || err != nil || !s.NoFloating {
+		return c, false, nil //nolint:nilerr // a fault in an annotation is told by Ensure
+	}
+	d := &spec{Base: baseName(q.Service), Cluster: q.Cluster, Internal: s.Internal, LB: r.config.loadBalancerNameOf(q.Cluster, s.Internal)}
+	d.accessTo(q.Service, s)
+	list, _ := families(q.Service)
+	for _, six := range list {
+		d.Fronts = append(d.Fronts, front{six: six})
+	}
+	return r.securityChange(q, o, d)
+}

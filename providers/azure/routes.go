@@ -1,0 +1,290 @@
+package azure
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+)
+
+const (
+	// routesMaxAge is how old the picture of the route table may be; our own writes are in it at once.
+	routesMaxAge = 20 * time.Second
+	// gatherRoutes is how long the first change of a route table waits for others, which come at the same time.
+	gatherRoutes = time.Second
+	// routeSeparator is between the node and the network in the name of a route.
+	routeSeparator = "____"
+	// toAppliance is the type of the next hop of routes to nodes.
+	toAppliance = "VirtualAppliance"
+)
+
+// queryHops serves looks at the machines that routes lead to.
+var queryHops = inventory.Query{MaxAge: 10 * time.Minute, MaxMissAge: time.Minute}
+
+// routes implements cloudprovider.Routes on one route table, which all nodes share: changes that come at the same time are one write.
+type routes struct {
+	config    *Config
+	resources *resources
+	instances *instances
+
+	mu sync.Mutex
+	// known are the routes that were seen to lead to a node; unmanaged are those of nodes that Azure does not have, by name.
+	known     map[string]bool
+	unmanaged map[string]*cloudprovider.Route
+}
+
+var _ cloudprovider.Routes = (*routes)(nil)
+
+func newRoutes(c *Config, r *resources, i *instances) *routes {
+	return &routes{config: c, resources: r, instances: i, known: map[string]bool{}, unmanaged: map[string]*cloudprovider.Route{}}
+}
+
+// routeName is the exact name that Azure's own controller gives.
+func routeName(node, cidr string) string {
+	return node + routeSeparator + strings.NewReplacer(".", "", ":", "", "/", "").Replace(cidr)
+}
+
+// nodeOfRoute is the node that a route is named after, "" where its name is not one that a controller gives.
+func nodeOfRoute(route doc) string {
+	name, cidr := str(route, "name"), str(route, "properties", "addressPrefix")
+	node, _, _ := strings.Cut(name, routeSeparator)
+	if !strings.EqualFold(name, routeName(node, cidr)) || !strings.EqualFold(str(route, "properties", "nextHopType"), toAppliance) {
+		return ""
+	}
+	return strings.ToLower(node)
+}
+
+func hopOf(route doc) string { return str(route, "properties", "nextHopIpAddress") }
+
+// sameIP compares addresses, whatever way they are written.
+func sameIP(a, b string) bool {
+	one, errA := netip.ParseAddr(a)
+	other, errB := netip.ParseAddr(b)
+	return errA == nil && errB == nil && one == other
+}
+
+// sameNetwork compares networks, whatever way they are written.
+func sameNetwork(a, b string) bool {
+	one, errA := netip.ParsePrefix(a)
+	other, errB := netip.ParsePrefix(b)
+	return a == b || errA == nil && errB == nil && one.Masked() == other.Masked()
+}
+
+func (r *routes) tableID() string {
+	return groupPath(r.config.NetworkSubscription, r.config.RouteGroup, "Microsoft.Network") + "/routeTables/" + r.config.RouteTable
+}
+
+// table is the route table as a document. It is made with the first route.
+func (r *routes) table() document {
+	return document{
+		id: r.tableID(), what: "route table " + r.config.RouteTable, version: networkVersion, gather: gatherRoutes,
+		create: func() doc { return doc{"location": r.config.Location, "properties": doc{}} },
+	}
+}
+
+// ListRoutes implements cloudprovider.Routes. The framework deletes routes without a node, so those that no controller named are not
+// shown, nor are those that lead to a machine which is there and was never seen as a node: they are somebody else's. A route that leads
+// to another address than its node's is not shown either: the framework makes it, and the wrong one is replaced.
+func (r *routes) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Route, error) {
+	nodes, err := r.nodes()
+	if err != nil {
+		return nil, err
+	}
+	// A listing says by itself that there is no table yet; an answer that it is not found could be about anything in between.
+	tables, err := r.resources.routeTables.All(ctx, inventory.Query{MaxAge: routesMaxAge})
+	if err != nil {
+		return nil, err
+	}
+	var table doc
+	if n := slices.IndexFunc(tables, func(d doc) bool { return sameID(str(d, "id"), r.tableID()) }); n >= 0 {
+		table = tables[n]
+	}
+	list := []*cloudprovider.Route{}
+	for _, route := range docs(table, "properties", "routes") {
+		name := nodeOfRoute(route)
+		if name == "" {
+			continue
+		}
+		shown := &cloudprovider.Route{Name: str(route, "name"), TargetNode: types.NodeName(name), DestinationCIDR: str(route, "properties", "addressPrefix")}
+		visible, err := r.visible(ctx, nodes[name], route)
+		if err != nil {
+			return nil, err
+		}
+		if visible {
+			list = append(list, shown)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, key := range sortedKeys(r.unmanaged) {
+		list = append(list, r.unmanaged[key])
+	}
+	return list, nil
+}
+
+// visible reports whether a route is the cluster's, and as it should be; node is nil where there is none of its name.
+func (r *routes) visible(ctx context.Context, node *v1.Node, route doc) (bool, error) {
+	key := strings.ToLower(str(route, "name")) + " " + hopOf(route)
+	if node == nil {
+		r.mu.Lock()
+		known := r.known[key]
+		r.mu.Unlock()
+		if known {
+			return true, nil
+		}
+		foreign, err := r.leadsToMachine(ctx, hopOf(route))
+		return !foreign, err
+	}
+	hop, err := r.nextHop(ctx, node, str(route, "properties", "addressPrefix"))
+	if err != nil {
+		return true, nil //nolint:nilerr // the machine cannot be read now: the route stays as it is
+	}
+	if !sameIP(hop, hopOf(route)) {
+		return false, nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.known[key] = true
+	return true, nil
+}
+
+// leadsToMachine reports whether a machine has an address.
+func (r *routes) leadsToMachine(ctx context.Context, hop string) (bool, error) {
+	all, err := r.instances.networks.all.All(ctx, queryHops)
+	return slices.ContainsFunc(all, func(card networkInterface) bool {
+		return card.Properties.Machine != nil && slices.ContainsFunc(card.Properties.Configs, func(c ipConfiguration) bool { return sameIP(c.Properties.Address, hop) })
+	}), err
+}
+
+// nodes are the Nodes by their names.
+func (r *routes) nodes() (map[string]*v1.Node, error) {
+	all, err := r.instances.nodes.Known()
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]*v1.Node{}
+	for _, n := range all {
+		found[strings.ToLower(n.Name)] = n
+	}
+	return found, nil
+}
+
+// nextHop is the address of a node's family on the primary interface of its machine. The cloud tells it, and not the Node.
+func (r *routes) nextHop(ctx context.Context, node *v1.Node, cidr string) (string, error) {
+	prefix, err := netip.ParsePrefix(cidr)
+	if err != nil {
+		return "", fmt.Errorf("the destination of a route: %w", err)
+	}
+	m, err := r.instances.machines.Describe(ctx, node, queryHops)
+	if err != nil {
+		return "", fmt.Errorf("finding the next hop of node %s: %w", node.Name, cloudapi.NotAbsence(err))
+	}
+	for _, a := range m.NodeAddresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == v1.NodeInternalIP && ip.Is4() == prefix.Addr().Is4() {
+			return a.Address, nil
+		}
+	}
+	return "", fmt.Errorf("the machine of node %s has no internal address of the family of %s on its primary interface", node.Name, cidr)
+}
+
+// CreateRoute implements cloudprovider.Routes. Nodes that Azure does not have get no route: somebody else brings their packets.
+func (r *routes) CreateRoute(ctx context.Context, _, _ string, wanted *cloudprovider.Route) error {
+	node, err := r.instances.nodes.Node(wanted.TargetNode)
+	if err != nil {
+		return fmt.Errorf("the route to %s: %w", wanted.TargetNode, err)
+	}
+	name := routeName(strings.ToLower(node.Name), wanted.DestinationCIDR)
+	if unmanaged(node) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.unmanaged[name] = &cloudprovider.Route{Name: name, TargetNode: wanted.TargetNode, DestinationCIDR: wanted.DestinationCIDR}
+		return nil
+	}
+	hop, err := r.nextHop(ctx, node, wanted.DestinationCIDR)
+	if err != nil {
+		return err
+	}
+	others, err := r.nodes()
+	if err != nil {
+		return err
+	}
+	klog.InfoS("Making route", "node", node.Name, "destination", wanted.DestinationCIDR, "nextHop", hop)
+	_, err = r.resources.documents.submit(ctx, r.table(), func(table doc) error {
+		return r.lead(table, others, node, name, wanted.DestinationCIDR, hop)
+	})
+	return err
+}
+
+// lead makes a network's route lead to a node. Those of nodes that are gone or have other networks make way, as do those that very old
+// controllers named after the node alone.
+func (r *routes) lead(table doc, nodes map[string]*v1.Node, node *v1.Node, name, cidr, hop string) error {
+	var kept []doc
+	for _, have := range docs(table, "properties", "routes") {
+		if !sameNetwork(str(have, "properties", "addressPrefix"), cidr) {
+			if !strings.EqualFold(str(have, "name"), name) {
+				kept = append(kept, have)
+			}
+			continue
+		}
+		owner := nodeOfRoute(have)
+		switch {
+		case strings.EqualFold(str(have, "name"), name) && sameIP(hopOf(have), hop) && owner != "":
+			return errKeep
+		case owner == strings.ToLower(node.Name), strings.EqualFold(str(have, "name"), node.Name):
+		case owner == "":
+			return r.refuse(node, cidr, "route "+str(have, "name")+", which no controller made, is there for it; remove that route, or give the pods other networks")
+		case nodes[owner] != nil && slices.ContainsFunc(nodes[owner].Spec.PodCIDRs, func(c string) bool { return sameNetwork(c, cidr) }):
+			return r.refuse(node, cidr, "node "+owner+" has the same network; delete one of the two Nodes")
+		}
+	}
+	setList(table, "routes", append(kept, doc{"name": name, "properties": doc{
+		"addressPrefix": cidr, "nextHopType": toAppliance, "nextHopIpAddress": hop,
+	}}))
+	if strings.EqualFold(r.config.RouteGroup, r.config.Group) {
+		mergeTags(table, r.config.tags, r.config.SystemTags, clusterTag)
+	}
+	return nil
+}
+
+func (r *routes) refuse(node *v1.Node, cidr, why string) error {
+	return &cloudapi.Error{
+		Class: cloudapi.ErrConflict, Operation: fmt.Sprintf("making the route of %s to node %s in route table %s", cidr, node.Name, r.config.RouteTable), Message: why,
+	}
+}
+
+// DeleteRoute implements cloudprovider.Routes. The name decides, whole and not by how it begins; a route that is gone is no error.
+func (r *routes) DeleteRoute(ctx context.Context, _ string, unwanted *cloudprovider.Route) error {
+	name := routeName(strings.ToLower(string(unwanted.TargetNode)), unwanted.DestinationCIDR)
+	r.mu.Lock()
+	_, inMemory := r.unmanaged[name]
+	delete(r.unmanaged, name)
+	r.mu.Unlock()
+	if inMemory {
+		return nil
+	}
+	klog.InfoS("Deleting route", "node", unwanted.TargetNode, "destination", unwanted.DestinationCIDR)
+	_, err := r.resources.documents.submit(ctx, r.table(), func(table doc) error {
+		list := docs(table, "properties", "routes")
+		left := slices.DeleteFunc(slices.Clone(list), func(have doc) bool {
+			return strings.EqualFold(str(have, "name"), name) && nodeOfRoute(have) != "" &&
+				sameNetwork(str(have, "properties", "addressPrefix"), unwanted.DestinationCIDR)
+		})
+		if len(left) == len(list) {
+			return errKeep
+		}
+		setList(table, "routes", left)
+		return nil
+	})
+	return err
+}
