@@ -17,8 +17,8 @@ func (w *world) byAddress() {
 }
 
 // pool are the members of a pool by address: name and IP.
-func (w *world) pool(lb, name string) (list []string) {
-	shown := w.sim.Shown(azuresim.ID("Microsoft.Network/loadBalancers", lb))
+func (w *world) pool(name string) (list []string) {
+	shown := w.sim.Shown(lbID("kubernetes"))
 	for _, a := range docs(byName(docs(shown, "properties", "backendAddressPools"), name), "properties", "loadBalancerBackendAddresses") {
 		list = append(list, str(a, "name")+" "+str(a, "properties", "ipAddress"))
 	}
@@ -46,8 +46,8 @@ func TestAddressPools(t *testing.T) {
 		}
 		w.Apply(list...)
 		w.together(list, w.ensure)
-		assert.ElementsMatch(w, members4(w.nodes...), w.pool("kubernetes", "kubernetes"))
-		assert.Len(w, w.pool("kubernetes", "kubernetes-IPv6"), 5)
+		assert.ElementsMatch(w, members4(w.nodes...), w.pool("kubernetes"))
+		assert.Len(w, w.pool("kubernetes-IPv6"), 5)
 		assert.Zero(w, w.server.Calls().ByOperation["PUT Microsoft.Compute/virtualMachineScaleSets/{name}"], "scale sets are left alone")
 
 		for i := range 3 {
@@ -58,14 +58,14 @@ func TestAddressPools(t *testing.T) {
 		calls := w.server.Calls()
 		assert.Equal(w, 1, calls.Writes, "both families, all nodes and all Services: %v", calls.ByOperation)
 		assert.LessOrEqual(w, calls.Reads, 8, "%v", calls.ByOperation)
-		assert.ElementsMatch(w, members4(w.nodes...), w.pool("kubernetes", "kubernetes"))
+		assert.ElementsMatch(w, members4(w.nodes...), w.pool("kubernetes"))
 
 		gone := w.nodes[0]
 		w.nodes = w.nodes[1:]
 		w.server.ResetCalls()
 		w.together(list, func(s *v1.Service) *v1.Service { w.update(s); return s })
 		assert.Equal(w, 1, w.server.Calls().Writes)
-		assert.NotContains(w, w.pool("kubernetes", "kubernetes"), members4(gone)[0])
+		assert.NotContains(w, w.pool("kubernetes"), members4(gone)[0])
 		for _, s := range list {
 			w.remove(s)
 		}
@@ -89,8 +89,8 @@ func TestAddressPoolMembers(t *testing.T) {
 		s := webService(nil, bothFamilies)
 		w.Apply(s)
 		w.ensure(s)
-		assert.ElementsMatch(w, members4(plain, four), w.pool("kubernetes", "kubernetes"))
-		assert.Equal(w, []string{"n1 " + internalIP(plain, true)}, w.pool("kubernetes", "kubernetes-IPv6"))
+		assert.ElementsMatch(w, members4(plain, four), w.pool("kubernetes"))
+		assert.Equal(w, []string{"n1 " + internalIP(plain, true)}, w.pool("kubernetes-IPv6"))
 		w.server.ResetCalls()
 		w.ensure(s)
 		w.update(s)
@@ -125,7 +125,7 @@ func TestPoolsThatOthersFill(t *testing.T) {
 				s := webService(nil)
 				w.Apply(s)
 				w.ensure(s)
-				assert.Empty(w, w.pool("kubernetes", "kubernetes"))
+				assert.Empty(w, w.pool("kubernetes"))
 				w.remove(s)
 				assert.NotNil(w, w.sim.Shown(azuresim.ID("Microsoft.Network/loadBalancers", "kubernetes")))
 			})

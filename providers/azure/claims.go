@@ -72,6 +72,16 @@ func (n *nodeAddresses) with(lists ...[]*v1.Node) []string {
 	return sortedKeys(n.seen)
 }
 
+// nodePortsOf are the node ports of a Service, each with its protocol in lower case.
+func nodePortsOf(service *v1.Service) (ports []string) {
+	for _, p := range service.Spec.Ports {
+		if p.NodePort > 0 {
+			ports = append(ports, strings.ToLower(securityProtocol(p.Protocol))+" "+strconv.Itoa(int(p.NodePort)))
+		}
+	}
+	return ports
+}
+
 // portsOfOthers are the ports of a frontend that rules of others than a Service serve, each with its protocol.
 func portsOfOthers(lb, f doc, base string) (ports []string) {
 	for _, rule := range docs(lb, "properties", "loadBalancingRules") {
@@ -86,11 +96,7 @@ func portsOfOthers(lb, f doc, base string) (ports []string) {
 func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 	base := baseName(q.Service)
 	k := claim{shared: map[string][]string{}, nodes: r.nodeIPs.with(r.instances.known(), q.Nodes)}
-	for _, p := range q.Service.Spec.Ports {
-		if protocol := strings.ToLower(securityProtocol(p.Protocol)); p.NodePort > 0 {
-			k.nodePorts = append(k.nodePorts, protocol+" "+strconv.Itoa(int(p.NodePort)))
-		}
-	}
+	k.nodePorts = nodePortsOf(q.Service)
 	add := func(ip string) {
 		if ip != "" && !slices.Contains(k.own, ip) {
 			k.own = append(k.own, ip)

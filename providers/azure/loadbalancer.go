@@ -308,9 +308,27 @@ func (r *reconciler) internalFront(ctx context.Context, service *v1.Service, s *
 		}
 		return err
 	}
+	if f.ip == "" {
+		f.ip = keptIP(service, subnet, f.six)
+	}
 	var err error
 	f.zones, err = r.resources.zones(ctx)
 	return err
+}
+
+// keptIP is the address that a Service has already, where a subnet has it.
+func keptIP(service *v1.Service, subnet doc, six bool) string {
+	networks := append(texts(subnet, "properties", "addressPrefixes"), str(subnet, "properties", "addressPrefix"))
+	for _, i := range service.Status.LoadBalancer.Ingress {
+		ip, err := netip.ParseAddr(i.IP)
+		if err == nil && ip.Is6() == six && slices.ContainsFunc(networks, func(n string) bool {
+			p, err := netip.ParsePrefix(n)
+			return err == nil && p.Contains(ip)
+		}) {
+			return i.IP
+		}
+	}
+	return ""
 }
 
 // Changes are those between what is there and what should be.

@@ -199,7 +199,7 @@ func ruleOf(c *Config, service *v1.Service, s *settings, p v1.ServicePort, f fro
 		"protocol": protocol, "frontendPort": int(p.Port), "backendPort": back, "enableFloatingIP": floating, "loadDistribution": "Default",
 		"idleTimeoutInMinutes": s.Idle, "disableOutboundSnat": c.DisableOutboundSNAT,
 	}
-	if protocol == "All" || all {
+	if all {
 		rule["protocol"], rule["frontendPort"], rule["backendPort"] = "All", 0, 0
 	}
 	if p.Protocol == v1.ProtocolTCP {

@@ -30,7 +30,7 @@ const (
 )
 
 // queryHops serves looks at the machines that routes lead to.
-var queryHops = inventory.Query{MaxAge: 10 * time.Minute, MaxMissAge: time.Minute}
+func queryHops() inventory.Query { return inventory.Query{MaxAge: 10 * time.Minute, MaxMissAge: time.Minute} }
 
 // routes implements cloudprovider.Routes on one route table, which all nodes share: changes that come at the same time are one write.
 type routes struct {
@@ -148,7 +148,7 @@ func (r *routes) visible(ctx context.Context, node *v1.Node, route doc) (bool, e
 	}
 	hop, err := r.nextHop(ctx, node, str(route, "properties", "addressPrefix"))
 	if err != nil {
-		return true, nil //nolint:nilerr // the machine cannot be read now: the route stays as it is
+		return true, nil // the machine cannot be read now: the route stays as it is
 	}
 	if !sameIP(hop, hopOf(route)) {
 		return false, nil
@@ -161,7 +161,7 @@ func (r *routes) visible(ctx context.Context, node *v1.Node, route doc) (bool, e
 
 // leadsToMachine reports whether a machine has an address.
 func (r *routes) leadsToMachine(ctx context.Context, hop string) (bool, error) {
-	all, err := r.instances.networks.all.All(ctx, queryHops)
+	all, err := r.instances.networks.all.All(ctx, queryHops())
 	return slices.ContainsFunc(all, func(card networkInterface) bool {
 		return card.Properties.Machine != nil && slices.ContainsFunc(card.Properties.Configs, func(c ipConfiguration) bool { return sameIP(c.Properties.Address, hop) })
 	}), err
@@ -186,7 +186,7 @@ func (r *routes) nextHop(ctx context.Context, node *v1.Node, cidr string) (strin
 	if err != nil {
 		return "", fmt.Errorf("the destination of a route: %w", err)
 	}
-	m, err := r.instances.machines.Describe(ctx, node, queryHops)
+	m, err := r.instances.machines.Describe(ctx, node, queryHops())
 	if err != nil {
 		return "", fmt.Errorf("finding the next hop of node %s: %w", node.Name, cloudapi.NotAbsence(err))
 	}

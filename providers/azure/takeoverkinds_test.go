@@ -1,6 +1,7 @@
 package azure
 
 import (
+	"maps"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -22,14 +23,8 @@ const longSubnet = "subnet-for-internal-load-balancers-of-n1234567890-and-more-x
 // leftKinds are the clusters that are taken over.
 func leftKinds() map[string]left {
 	kinds := leftPublic()
-	for name, l := range leftRules() {
-		kinds[name] = l
-	}
-	for name, l := range leftInternal() {
-		kinds[name] = l
-	}
-	for name, l := range leftShared() {
-		kinds[name] = l
+	for _, more := range []map[string]left{leftRules(), leftInternal(), leftShared()} {
+		maps.Copy(kinds, more)
 	}
 	return kinds
 }
@@ -253,6 +248,9 @@ func leftInternal() map[string]left {
 		})),
 		"internal, all ports": internal(azuresim.Subnet, base, webRule, webRule, webService(map[string]string{annotationInternal: "true", annotationAllPorts: "true"}),
 			"protocol", "All", "frontendPort", 0, "backendPort", 0),
+		"internal, SCTP": internal(azuresim.Subnet, base, base+"-SCTP-80", "", webService(yes, func(s *v1.Service) {
+			s.Spec.Ports[0].Protocol = v1.ProtocolSCTP
+		}), "protocol", "All", "enableTcpReset", nil).with(func(l *left) { l.balancers["kubernetes-internal"]["probes"] = []any{} }),
 		"internal, networks": internal(azuresim.Subnet, base, webRule, webRule, webService(map[string]string{
 			annotationInternal: "true", annotationAllowedRanges: "10.0.0.0/8",
 		})).with(func(l *left) {

@@ -138,12 +138,11 @@ func (w *world) remove(s *v1.Service) {
 }
 
 // change alters a Service where the provider and the API server know it.
-func (w *world) change(s *v1.Service, alter func(*v1.Service)) *v1.Service {
+func (w *world) change(s *v1.Service, alter func(*v1.Service)) {
 	w.Helper()
 	now := w.Current(s).DeepCopy()
 	alter(now)
 	w.Apply(now)
-	return now
 }
 
 // kubeWrites counts the writes to the API server since the last count.
@@ -173,7 +172,7 @@ func webNumber(n int, annotations map[string]string, alter ...func(*v1.Service))
 	if n > 0 {
 		name = fmt.Sprintf("web-%d", n)
 	}
-	s := conformance.Service(name, map[string]string{}, conformance.Port("http", 80, int32(30080+n))) //nolint:gosec // a small number
+	s := conformance.Service(name, map[string]string{}, conformance.Port("http", 80, int32(30080+n)))
 	s.UID = types.UID(fmt.Sprintf("3c1f6b52-7a66-4b58-8b4b-0a61c1f9e%02d1", n))
 	maps.Copy(s.Annotations, annotations)
 	for _, a := range alter {

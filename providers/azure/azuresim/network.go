@@ -124,6 +124,7 @@ func checkUnique(_ *resource, props object) *failure {
 }
 
 func (s *Sim) checkFrontends(r *resource, props object) *failure {
+	taken := map[string]bool{}
 	for _, f := range items(props, "frontendIPConfigurations") {
 		public, subnet := text(f, "properties", "publicIPAddress", "id"), text(f, "properties", "subnet", "id")
 		if (public == "") == (subnet == "") {
@@ -139,6 +140,11 @@ func (s *Sim) checkFrontends(r *resource, props object) *failure {
 		if failed := s.checkPrivate(r, f, subnet); failed != nil {
 			return failed
 		}
+		ip := text(f, "properties", "privateIPAddress")
+		if taken[ip] {
+			return invalid("PrivateIPAddressInUse", "Private IP address %s is in use.", ip)
+		}
+		taken[ip] = true
 	}
 	return nil
 }
@@ -207,7 +213,7 @@ func (s *Sim) checkPrivate(r *resource, f object, subnet string) *failure {
 		switch {
 		case err != nil || !range4.Contains(address):
 			return invalid("PrivateIPAddressNotInSubnet", "Private static IP address %s does not belong to the range of subnet prefix %s.", asked, range4)
-		case s.privateTaken(asked, r.id, text(f, "name")):
+		case s.privateTaken(asked, r.id):
 			return invalid("PrivateIPAddressInUse", "Private IP address %s is in use.", asked)
 		}
 		return nil
@@ -228,10 +234,11 @@ func (s *Sim) checkPrivate(r *resource, f object, subnet string) *failure {
 	return nil
 }
 
-func (s *Sim) privateTaken(address, lb, name string) bool {
+// privateTaken reports whether another load balancer has an address. In the same one a frontend may take it over from another.
+func (s *Sim) privateTaken(address, lb string) bool {
 	for _, other := range s.all(kindLoadBalancer) {
 		for _, f := range items(other.doc, "properties", "frontendIPConfigurations") {
-			if text(f, "properties", "privateIPAddress") == address && (!strings.EqualFold(other.id, lb) || !strings.EqualFold(text(f, "name"), name)) {
+			if text(f, "properties", "privateIPAddress") == address && !strings.EqualFold(other.id, lb) {
 				return true
 			}
 		}
