@@ -30,7 +30,9 @@ const (
 )
 
 // queryHops serves looks at the machines that routes lead to.
-func queryHops() inventory.Query { return inventory.Query{MaxAge: 10 * time.Minute, MaxMissAge: time.Minute} }
+func queryHops() inventory.Query {
+	return inventory.Query{MaxAge: 10 * time.Minute, MaxMissAge: time.Minute}
+}
 
 // routes implements cloudprovider.Routes on one route table, which all nodes share: changes that come at the same time are one write.
 type routes struct {
@@ -163,7 +165,8 @@ func (r *routes) visible(ctx context.Context, node *v1.Node, route doc) (bool, e
 func (r *routes) leadsToMachine(ctx context.Context, hop string) (bool, error) {
 	all, err := r.instances.networks.all.All(ctx, queryHops())
 	return slices.ContainsFunc(all, func(card networkInterface) bool {
-		return card.Properties.Machine != nil && slices.ContainsFunc(card.Properties.Configs, func(c ipConfiguration) bool { return sameIP(c.Properties.Address, hop) })
+		has := slices.ContainsFunc(card.Properties.Configs, func(c ipConfiguration) bool { return sameIP(c.Properties.Address, hop) })
+		return has && card.Properties.Machine != nil
 	}), err
 }
 

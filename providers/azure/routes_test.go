@@ -48,7 +48,8 @@ func (w *world) route(nodes ...*v1.Node) (problems []error) {
 			key := n.Name + " " + cidr
 			if have[key] == nil {
 				do(func() error {
-					return w.cloud.RouteAPI.CreateRoute(w.Context(), clusterName, "", &cloudprovider.Route{TargetNode: types.NodeName(n.Name), DestinationCIDR: cidr})
+					wanted := &cloudprovider.Route{TargetNode: types.NodeName(n.Name), DestinationCIDR: cidr}
+					return w.cloud.RouteAPI.CreateRoute(w.Context(), clusterName, "", wanted)
 				})
 			}
 			delete(have, key)

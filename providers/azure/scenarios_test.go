@@ -254,13 +254,15 @@ func TestProbes(t *testing.T) {
 		want        doc
 		refused     string
 	}{
-		"default":           {want: doc{"protocol": "Tcp", "port": 30080.0, "intervalInSeconds": 5.0, "probeThreshold": 2.0}},
-		"port by number":    {annotations: map[string]string{prefix + "port_80_health-probe_port": "80"}, want: doc{"port": 30080.0}},
-		"port by name":      {annotations: map[string]string{prefix + "port_80_health-probe_port": "http"}, want: doc{"port": 30080.0}},
-		"foreign number":    {annotations: map[string]string{prefix + "port_80_health-probe_port": "9090"}, want: doc{"port": 9090.0}},
-		"unknown name":      {annotations: map[string]string{prefix + "port_80_health-probe_port": "x"}, refused: "port x not found in service"},
-		"out of range":      {annotations: map[string]string{prefix + "port_80_health-probe_port": "70000"}, refused: "port 70000 is out of range"},
-		"path":              {annotations: map[string]string{annotationProbeProtocol: "Http", annotationProbePath: "/a"}, want: doc{"protocol": "Http", "requestPath": "/a"}},
+		"default":        {want: doc{"protocol": "Tcp", "port": 30080.0, "intervalInSeconds": 5.0, "probeThreshold": 2.0}},
+		"port by number": {annotations: map[string]string{prefix + "port_80_health-probe_port": "80"}, want: doc{"port": 30080.0}},
+		"port by name":   {annotations: map[string]string{prefix + "port_80_health-probe_port": "http"}, want: doc{"port": 30080.0}},
+		"foreign number": {annotations: map[string]string{prefix + "port_80_health-probe_port": "9090"}, want: doc{"port": 9090.0}},
+		"unknown name":   {annotations: map[string]string{prefix + "port_80_health-probe_port": "x"}, refused: "port x not found in service"},
+		"out of range":   {annotations: map[string]string{prefix + "port_80_health-probe_port": "70000"}, refused: "port 70000 is out of range"},
+		"path": {
+			annotations: map[string]string{annotationProbeProtocol: "Http", annotationProbePath: "/a"}, want: doc{"protocol": "Http", "requestPath": "/a"},
+		},
 		"app protocol":      {app: &https, want: doc{"protocol": "Https", "requestPath": "/"}},
 		"odd app protocol":  {app: &odd, want: doc{"protocol": "Tcp"}},
 		"too long in all":   {annotations: map[string]string{annotationProbeInterval: "59", annotationProbeNumber: "3"}, refused: "total probe should be less than 120"},

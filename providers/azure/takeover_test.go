@@ -70,7 +70,8 @@ func leftFront(name, public string) doc {
 }
 
 func leftPrivate(name, subnet, ip string, more ...any) doc {
-	p := doc{"subnet": doc{"id": azuresim.ID("Microsoft.Network/virtualNetworks", azuresim.Network, "subnets", subnet)}, "privateIPAddress": ip, "privateIPAllocationMethod": "Static"}
+	id := azuresim.ID("Microsoft.Network/virtualNetworks", azuresim.Network, "subnets", subnet)
+	p := doc{"subnet": doc{"id": id}, "privateIPAddress": ip, "privateIPAllocationMethod": "Static"}
 	for i := 0; i+1 < len(more); i += 2 {
 		p[more[i].(string)] = more[i+1]
 	}
@@ -144,11 +145,16 @@ func leftWeb() left {
 	return left{
 		services:  []*v1.Service{webService(nil)},
 		addresses: map[string]leftAddress{webPIP: leftPIP(leftIP)},
-		balancers: map[string]doc{"kubernetes": leftBalancer(
-			[]doc{leftFront(base, webPIP)}, []doc{leftRule("kubernetes", webRule, base, "kubernetes", webRule)}, []doc{leftProbe(webRule, 30080)}, "kubernetes")},
-		rules: []any{leftAllow("IPv4", hashWeb, 500, "Tcp", "Internet", leftIP, "80")}, members: []string{"kubernetes/kubernetes"},
+		balancers: map[string]doc{"kubernetes": leftWebBalancer("kubernetes", webPIP)},
+		rules:     []any{leftAllow("IPv4", hashWeb, 500, "Tcp", "Internet", leftIP, "80")}, members: []string{"kubernetes/kubernetes"},
 		ingress: map[string][]string{"web": {leftIP}},
 	}
+}
+
+// leftWebBalancer is the load balancer of that Service, with this public address.
+func leftWebBalancer(lb, pip string) doc {
+	rules, probes := []doc{leftRule(lb, webRule, base, "kubernetes", webRule)}, []doc{leftProbe(webRule, 30080)}
+	return leftBalancer([]doc{leftFront(base, pip)}, rules, probes, "kubernetes")
 }
 
 // with changes what is left.

@@ -23,7 +23,7 @@ const longSubnet = "subnet-for-internal-load-balancers-of-n1234567890-and-more-x
 // leftKinds are the clusters that are taken over.
 func leftKinds() map[string]left {
 	kinds := leftPublic()
-	for _, more := range []map[string]left{leftRules(), leftInternal(), leftShared()} {
+	for _, more := range []map[string]left{leftAddresses(), leftRules(), leftAccess(), leftInternal(), leftShared()} {
 		maps.Copy(kinds, more)
 	}
 	return kinds
@@ -31,11 +31,6 @@ func leftKinds() map[string]left {
 
 // leftPublic are about addresses and pools.
 func leftPublic() map[string]left {
-	const prefixID = "/subscriptions/" + azuresim.Subscription + "/resourceGroups/k8s-rg/providers/Microsoft.Network/publicIPPrefixes/prefix-with-a-name-that-is-cut-off-somewhere"
-	cut := (webPIP + "-prefix-with-a-name-that-is-cut-off-somewhere")[:75]
-	front := func(pip string) doc {
-		return leftBalancer([]doc{leftFront(base, pip)}, []doc{leftRule("kubernetes", webRule, base, "kubernetes", webRule)}, []doc{leftProbe(webRule, 30080)}, "kubernetes")
-	}
 	return map[string]left{
 		"plain": leftWeb(),
 		"tags of before, no zones, an older probe": leftWeb().with(func(l *left) {
@@ -70,18 +65,28 @@ func leftPublic() map[string]left {
 			l.members = []string{"kubernetes/kubernetes", "kubernetes/kubernetes-IPv6"}
 			l.ingress = map[string][]string{"web": {leftIP, leftIP6}}
 		}),
+	}
+}
+
+// leftAddresses are about whose the addresses are, and about members by address.
+func leftAddresses() map[string]left {
+	const prefixID = "/subscriptions/" + azuresim.Subscription + "/resourceGroups/k8s-rg/providers/Microsoft.Network/publicIPPrefixes/prefix-with-a-name-that-is-cut-off-somewhere"
+	cut := (webPIP + "-prefix-with-a-name-that-is-cut-off-somewhere")[:75]
+	return map[string]left{
 		"an address of a prefix, whose name is cut": leftWeb().with(func(l *left) {
 			l.services = []*v1.Service{webService(map[string]string{annotationPrefixID: prefixID})}
-			l.addresses, l.balancers = map[string]leftAddress{cut: leftPIP(leftIP)}, map[string]doc{"kubernetes": front(cut)}
+			l.addresses, l.balancers = map[string]leftAddress{cut: leftPIP(leftIP)}, map[string]doc{"kubernetes": leftWebBalancer("kubernetes", cut)}
 		}),
 		"a user's address by name": leftWeb().with(func(l *left) {
 			l.services = []*v1.Service{webService(map[string]string{annotationName: "mine"})}
-			l.addresses, l.balancers = map[string]leftAddress{"mine": leftPIP(leftIP, "tags", nil)}, map[string]doc{"kubernetes": front("mine")}
+			l.addresses = map[string]leftAddress{"mine": leftPIP(leftIP, "tags", nil)}
+			l.balancers = map[string]doc{"kubernetes": leftWebBalancer("kubernetes", "mine")}
 			l.stays = []string{"address:mine"}
 		}),
 		"a user's address by IP": leftWeb().with(func(l *left) {
 			l.services = []*v1.Service{webService(nil, func(s *v1.Service) { s.Spec.LoadBalancerIP = leftIP })}
-			l.addresses, l.balancers = map[string]leftAddress{"mine": leftPIP(leftIP, "tags", doc{"owner": "me"})}, map[string]doc{"kubernetes": front("mine")}
+			l.addresses = map[string]leftAddress{"mine": leftPIP(leftIP, "tags", doc{"owner": "me"})}
+			l.balancers = map[string]doc{"kubernetes": leftWebBalancer("kubernetes", "mine")}
 			l.stays = []string{"address:mine"}
 		}),
 		"a DNS label, IP tags and tags of the address": leftWeb().with(func(l *left) {
@@ -106,7 +111,7 @@ func leftPublic() map[string]left {
 			l.config = map[string]any{"loadBalancerName": "front"}
 			l.addresses["else"] = leftPIP(otherIP, "tags", nil)
 			l.balancers = map[string]doc{
-				"front":      leftBalancer([]doc{leftFront(base, webPIP)}, []doc{leftRule("front", webRule, base, "kubernetes", webRule)}, []doc{leftProbe(webRule, 30080)}, "kubernetes"),
+				"front":      leftWebBalancer("front", webPIP),
 				"kubernetes": leftBalancer([]doc{leftFront("theirs", "else")}, []doc{leftRule("kubernetes", "theirs", "theirs", "pool", "")}, nil, "pool"),
 			}
 			l.members, l.stays = []string{"front/kubernetes"}, []string{"kubernetes", "address:else"}
@@ -123,12 +128,6 @@ func leftRules() map[string]left {
 	probe := func(l *left, name string, port int, more ...any) {
 		l.balancers["kubernetes"]["probes"] = []any{leftProbe(name, port, more...)}
 		l.balancers["kubernetes"]["loadBalancingRules"] = []any{leftRule("kubernetes", webRule, base, "kubernetes", name)}
-	}
-	filtered := func(hash string, source any, annotations map[string]string, ranges ...string) left {
-		return leftWeb().with(func(l *left) {
-			l.services = []*v1.Service{webService(annotations, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = ranges })}
-			l.rules = []any{leftAllow("IPv4", hash, 500, "Tcp", source, leftIP, "80")}
-		})
 	}
 	return map[string]left{
 		"tuned": leftWeb().with(func(l *left) {
@@ -178,6 +177,18 @@ func leftRules() map[string]left {
 			// Tcp_Internet_30080
 			l.rules = []any{leftAllow("IPv4", "bc4e74614871d9c246abe0af3fccced5", 500, "Tcp", "Internet", []any{"10.240.0.11", "10.240.0.8"}, "30080")}
 		}),
+	}
+}
+
+// leftAccess are about who may connect.
+func leftAccess() map[string]left {
+	filtered := func(hash string, source any, annotations map[string]string, ranges ...string) left {
+		return leftWeb().with(func(l *left) {
+			l.services = []*v1.Service{webService(annotations, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = ranges })}
+			l.rules = []any{leftAllow("IPv4", hash, 500, "Tcp", source, leftIP, "80")}
+		})
+	}
+	return map[string]left{
 		"networks, sorted as texts": filtered("c0c81ca9cebc7866fb5c11813d592ad4", []any{"192.0.2.0/24", "198.51.100.0/24"}, nil, "198.51.100.0/24", "192.0.2.0/24"),
 		"networks whose order as texts differs": filtered("6c201ae84721ac89083cef4ba33642d8", []any{"100.64.0.0/10", "20.0.0.0/24", "3.0.0.0/8"}, map[string]string{
 			annotationAllowedRanges: "3.0.0.0/8,20.0.0.0/24,100.64.0.0/10",
@@ -211,7 +222,7 @@ func leftRules() map[string]left {
 
 // leftInternal are about internal load balancers.
 func leftInternal() map[string]left {
-	const ip = "10.240.7.7"
+	const ip, inApps, inOne = "10.240.7.7", base + "-apps-TCP-80", base + "-apps-1-TCP-80"
 	internal := func(subnet, front, rule, probe string, service *v1.Service, more ...any) left {
 		return leftWeb().with(func(l *left) {
 			l.services, l.addresses, l.rules = []*v1.Service{service}, nil, nil
@@ -232,6 +243,7 @@ func leftInternal() map[string]left {
 	in := func(subnet string) map[string]string {
 		return map[string]string{annotationInternal: "true", annotationSubnet: subnet}
 	}
+	allPorts := map[string]string{annotationInternal: "true", annotationAllPorts: "true"}
 	cutFront := (base + "-" + longSubnet)[:74] + "_"
 	cutRule := base + "-" + longSubnet[:75-32-1-7] + "-TCP-80"
 	return map[string]left{
@@ -239,14 +251,14 @@ func leftInternal() map[string]left {
 		"internal, a dynamic address": internal(azuresim.Subnet, base, webRule, webRule, webService(yes)).with(func(l *left) {
 			l.balancers["kubernetes-internal"]["frontendIPConfigurations"] = []any{leftPrivate(base, azuresim.Subnet, ip, "privateIPAllocationMethod", "Static")}
 		}),
-		"internal, in a subnet":                              internal("apps", base+"-apps", base+"-apps-TCP-80", base+"-apps-TCP-80", webService(in("apps"))),
-		"internal, in a subnet whose name ends with a digit": internal("apps-1", base+"-apps-_", base+"-apps-1-TCP-80", base+"-apps-1-TCP-80", webService(in("apps-1"))),
+		"internal, in a subnet":                              internal("apps", base+"-apps", inApps, inApps, webService(in("apps"))),
+		"internal, in a subnet whose name ends with a digit": internal("apps-1", base+"-apps-_", inOne, inOne, webService(in("apps-1"))),
 		"internal, in a subnet whose name is cut":            internal(longSubnet, cutFront, cutRule, cutRule, webService(in(longSubnet))),
-		"internal, local, in a subnet":                       internal("apps", base+"-apps", base+"-apps-TCP-80", base+"-apps-TCP-30999", webService(in("apps"), localTraffic)),
+		"internal, local, in a subnet":                       internal("apps", base+"-apps", inApps, base+"-apps-TCP-30999", webService(in("apps"), localTraffic)),
 		"internal, an address that is asked for": internal(azuresim.Subnet, base, webRule, webRule, webService(map[string]string{
 			annotationInternal: "true", annotationIPv4: ip,
 		})),
-		"internal, all ports": internal(azuresim.Subnet, base, webRule, webRule, webService(map[string]string{annotationInternal: "true", annotationAllPorts: "true"}),
+		"internal, all ports": internal(azuresim.Subnet, base, webRule, webRule, webService(allPorts),
 			"protocol", "All", "frontendPort", 0, "backendPort", 0),
 		"internal, SCTP": internal(azuresim.Subnet, base, base+"-SCTP-80", "", webService(yes, func(s *v1.Service) {
 			s.Spec.Ports[0].Protocol = v1.ProtocolSCTP
@@ -261,7 +273,7 @@ func leftInternal() map[string]left {
 
 // leftShared are about what several Services, clusters and users share.
 func leftShared() map[string]left {
-	const second = "a3c1f6b527a664b588b4b0a61c1f9e01"
+	const second, foreign = "a3c1f6b527a664b588b4b0a61c1f9e01", "afffffff7a664b588b4b0a61c1f9e0cf"
 	more := func(l *left) {
 		l.services = append(l.services, webNumber(1, nil))
 		l.addresses["kubernetes-"+second] = leftPIP(otherIP, "tags", doc{"k8s-azure-service": "default/web-1", "k8s-azure-cluster-name": "kubernetes"})
@@ -282,7 +294,8 @@ func leftShared() map[string]left {
 			l.balancers["kubernetes"]["probes"] = []any{leftProbe(shared, 10256, "protocol", "Http", "requestPath", "/healthz")}
 		}),
 		"a second Service on the address": leftWeb().with(func(l *left) {
-			l.services = append(l.services, webNumber(1, map[string]string{annotationIPv4: leftIP}, func(s *v1.Service) { s.Spec.Ports[0].Port = 8080 }))
+			onPort := func(s *v1.Service) { s.Spec.Ports[0].Port = 8080 }
+			l.services = append(l.services, webNumber(1, map[string]string{annotationIPv4: leftIP}, onPort))
 			l.addresses[webPIP] = leftPIP(leftIP, "tags", doc{"k8s-azure-service": "default/web,default/web-1", "k8s-azure-cluster-name": "kubernetes"})
 			l.balancers["kubernetes"] = leftBalancer([]doc{leftFront(base, webPIP)}, []doc{
 				leftRule("kubernetes", webRule, base, "kubernetes", webRule),
@@ -294,8 +307,8 @@ func leftShared() map[string]left {
 		"rules of others and another cluster's pool": leftWeb().with(func(l *left) {
 			// Another cluster's address and Service are in the same rules, and what a user wrote is around them.
 			l.addresses["else"] = leftPIP(otherIP, "tags", doc{"k8s-azure-service": "default/web", "k8s-azure-cluster-name": "other"})
-			lb := leftBalancer([]doc{leftFront(base, webPIP), leftFront("afffffff7a664b588b4b0a61c1f9e0cf", "else")}, []doc{
-				leftRule("kubernetes", webRule, base, "kubernetes", webRule), leftRule("kubernetes", "afffffff7a664b588b4b0a61c1f9e0cf-TCP-80", "afffffff7a664b588b4b0a61c1f9e0cf", "other", ""),
+			lb := leftBalancer([]doc{leftFront(base, webPIP), leftFront(foreign, "else")}, []doc{
+				leftRule("kubernetes", webRule, base, "kubernetes", webRule), leftRule("kubernetes", foreign+"-TCP-80", foreign, "other", ""),
 			}, []doc{leftProbe(webRule, 30080)}, "kubernetes", "other")
 			lb["backendAddressPools"] = append(lb["backendAddressPools"].([]any), part("by-hand", doc{
 				"virtualNetwork":               doc{"id": azuresim.ID("Microsoft.Network/virtualNetworks", azuresim.Network)},
