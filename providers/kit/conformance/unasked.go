@@ -82,8 +82,8 @@ func recorded(t *testing.T, newFixture func(t testing.TB) *Fixture, name string,
 	return requests
 }
 
-// generated are IDs that are made up at random, here or in the simulated cloud.
-var generated = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+// generated are IDs that are made up at random, here or in the simulated cloud: UUIDs, and the IDs of clusters on Google Compute Engine.
+var generated = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{16}\b`)
 
 // written is a body as it was sent. Of a document that was read from the cloud and is written back, which its etag tells, lists are
 // sorted: they have the order in which the cloud gave them.
