@@ -58,8 +58,10 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		InstanceListing: "EC2 DescribeInstances",
 		RefuseAccount:   func() { sim.SetKey("AKIAANOTHER") },
 		OtherAccount:    sim.Blind,
-		OtherCluster:    func() { file = strings.ReplaceAll(file, awssim.ClusterID, "restored") },
-		MalformedIDs:    []string{providerIDPrefix, "aws://i-1", "aws:///", "aws:///us-east-1a/vol-1", "aws:///us-east-1a/i-1/suffix"},
+
+		RemoveLoadBalancers: sim.RemoveLoadBalancers,
+		OtherCluster:        func() { file = strings.ReplaceAll(file, awssim.ClusterID, "restored") },
+		MalformedIDs:        []string{providerIDPrefix, "aws://i-1", "aws:///", "aws:///us-east-1a/vol-1", "aws:///us-east-1a/i-1/suffix"},
 		Services: map[string]conformance.Case{
 			"classic":      {Service: service("classic", nil, servicePort("http", 80, 30080)), Change: addPort},
 			"network":      {Service: nlb("network", nil, servicePort("http", 80, 30080)), Change: addPort},

@@ -105,6 +105,12 @@ func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 	for _, i := range q.Service.Status.LoadBalancer.Ingress {
 		add(i.IP)
 	}
+	for _, a := range o.addresses {
+		// One that is for this Service alone tells which rules are its own, also where its load balancer has gone.
+		if list, _ := servicesOf(a); len(list) == 1 && servedBy(a, q.Service, q.Cluster) {
+			add(str(a, "properties", "ipAddress"))
+		}
+	}
 	var destinations []string
 	for _, lb := range o.lbs {
 		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {

@@ -28,6 +28,7 @@ func tryLoadBalancers(t testing.TB, sim *azuresim.Sim, f *conformance.Fixture) {
 	// Names come from the UID of the Service, and the mark of the cluster from its namespace kube-system.
 	f.OtherCluster = func() {}
 	f.Snapshot = sim.Snapshot
+	f.RemoveLoadBalancers = sim.RemoveLoadBalancers
 	f.UDP = conformance.FeatureCase{Shows: " Udp "}
 	f.DualStack = conformance.FeatureCase{Shows: "-IPv6"}
 	f.SourceRanges = conformance.FeatureCase{}

@@ -83,6 +83,8 @@ func newFixtureBehind(
 		PowerOff:        func(id string) { require.NoError(t, sim.SetStatus(number(id), "off")) },
 		InstanceListing: "GET /v2/droplets",
 		RefuseAccount:   func() { sim.SetToken("another") },
+
+		RemoveLoadBalancers: sim.RemoveLoadBalancers,
 		OtherAccount: func() {
 			for _, d := range sim.Droplets() {
 				sim.RemoveDroplet(d.ID)

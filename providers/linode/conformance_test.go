@@ -72,6 +72,8 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		PowerOff:        func(id string) { require.NoError(t, sim.SetStatus(number(id), "offline")) },
 		InstanceListing: "GET /v4/linode/instances",
 		RefuseAccount:   func() { sim.SetToken("another") },
+
+		RemoveLoadBalancers: sim.RemoveLoadBalancers,
 		OtherAccount: func() {
 			for _, l := range sim.Linodes() {
 				sim.RemoveLinode(l.ID)

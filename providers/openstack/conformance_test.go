@@ -59,6 +59,8 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		PowerOff:        func(id string) { require.NoError(t, sim.SetStatus(serverID(t, id), "SHUTOFF")) },
 		InstanceListing: "GET /compute/v2.1/servers/detail",
 		RefuseAccount:   func() { sim.SetPassword("another") },
+
+		RemoveLoadBalancers: sim.RemoveLoadBalancers,
 		OtherAccount: func() {
 			for _, s := range sim.Servers() {
 				sim.RemoveServer(s.ID)

@@ -32,12 +32,14 @@ func (l *loadBalancers) Deletions(ctx context.Context, r services.Request, o obs
 		}}, nil, nil
 	}
 	var changes []change
-	f, err := l.leftFloatingIP(ctx, r.Cluster, r.Service)
+	left, err := l.leftFloatingIPs(ctx, r.Cluster, r.Service, leftNow())
 	if err != nil {
 		return nil, nil, err
 	}
-	if f != nil && !s.keepFloatingIP {
-		changes = append(changes, deletionOf("floating address "+f.Address, func(ctx context.Context) error { return l.releaseLeft(ctx, *f) }))
+	for _, f := range left {
+		if !s.keepFloatingIP {
+			changes = append(changes, deletionOf("floating address "+f.Address, func(ctx context.Context) error { return l.releaseLeft(ctx, f) }))
+		}
 	}
 	groups, err := l.securityGroups(ctx, r.Service, ensureMaxAge)
 	for _, g := range groups {

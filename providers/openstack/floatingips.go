@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -30,13 +31,32 @@ type floatingIP struct {
 // madeFor reports whether a controller of this kind made the address for the Service of this cluster whose load balancer has a
 // name, or for the one that a load balancer is named after; others are their users'. name may be empty.
 func (f floatingIP) madeFor(name string, lb *balancer) bool {
-	rest, made := strings.CutPrefix(f.Description, floatingDescription+" ")
-	who, cluster, found := strings.Cut(rest, " from cluster ")
-	if !made || !found {
+	who, cluster, _ := f.whose()
+	if who == "" {
 		return false
 	}
 	named := cutName(namePrefix + cluster + "_" + strings.Replace(who, "/", "_", 1))
 	return named == name || named == lb.Name
+}
+
+// whose tells what the description of an address says that a controller made: the namespace and name of the Service that it is for, the
+// name of the cluster, and the mark of the Service, which only those have that this program made.
+func (f floatingIP) whose() (who, cluster, mark string) {
+	rest, made := strings.CutPrefix(f.Description, floatingDescription+" ")
+	who, cluster, found := strings.Cut(rest, " from cluster ")
+	if !made || !found {
+		return "", "", ""
+	}
+	if plain, last, given := strings.Cut(cluster, " ("); given && ownership.IsMark(strings.TrimSuffix(last, ")")) {
+		return who, plain, strings.TrimSuffix(last, ")")
+	}
+	return who, cluster, ""
+}
+
+// says reports whether the description is that of an address which is made for a Service.
+func (f floatingIP) says(cluster string, s *v1.Service) bool {
+	who, of, mark := f.whose()
+	return who == s.Namespace+"/"+s.Name && of == cluster && (mark == "" || mark == ownership.ServiceMark(s.UID))
 }
 
 type floatingIPRequest struct {
@@ -65,6 +85,12 @@ func newFloatingInventory(a *api) *inventory.Inventory[string, floatingIP] {
 				return []string{f.PortID}
 			},
 			indexAddress: func(f floatingIP) []string { return []string{f.Address} },
+			indexMark: func(f floatingIP) []string {
+				if _, _, mark := f.whose(); mark != "" {
+					return []string{mark}
+				}
+				return nil
+			},
 		},
 	})
 }
@@ -124,7 +150,44 @@ func (l *loadBalancers) publish(ctx context.Context, r *services.Request, s sett
 			return wanted, nil
 		}
 	}
+	if wanted == "" {
+		if address, err := l.attachLeft(ctx, r, lb); err != nil || address != "" {
+			return address, err
+		}
+	}
 	return l.createFloatingIP(ctx, r, s, lb, wanted)
+}
+
+// attachLeft gives a load balancer the floating address of the one that the Service had before and that somebody deleted, so that the
+// address neither changes nor is left over; "" if there is none.
+func (l *loadBalancers) attachLeft(ctx context.Context, r *services.Request, lb *balancer) (string, error) {
+	left, err := l.leftFloatingIPs(ctx, r.Cluster, r.Service, attachedNow())
+	if err != nil {
+		return "", err
+	}
+	for _, known := range left {
+		f, err := l.floating.Get(ctx, known.ID, inventory.Query{})
+		switch {
+		case errors.Is(err, cloudapi.ErrNotFound):
+			l.floating.Forget(known.ID)
+			continue
+		case err != nil:
+			return "", err
+		case f.PortID != "" || f.Description != known.Description:
+			continue // it has another user by now
+		}
+		err = l.attach(ctx, f, lb)
+		if err == nil {
+			klog.InfoS("Attached the floating address of before", "service", klog.KObj(r.Service), "address", f.Address, "loadBalancer", lb.ID)
+			return f.Address, nil
+		}
+		if !errors.Is(err, cloudapi.ErrNotFound) && !errors.Is(err, cloudapi.ErrInvalid) {
+			return "", err
+		}
+		// Its network may not reach the new load balancer. It goes with the Service.
+		klog.InfoS("The floating address of before cannot be attached", "service", klog.KObj(r.Service), "address", f.Address, "reason", err.Error())
+	}
+	return "", nil
 }
 
 // floatingNetwork is the network of a new floating address; "" if there is none.
@@ -171,7 +234,8 @@ func (l *loadBalancers) createFloatingIP(
 	for _, c := range candidates {
 		var made *floatingIP
 		made, err = l.requestFloatingIP(ctx, floatingIPRequest{
-			NetworkID: networkID, PortID: lb.VIPPortID, Description: floatingIPDescription(r.Cluster, r.Service), SubnetID: c.ID, Address: wanted,
+			NetworkID: networkID, PortID: lb.VIPPortID, Description: markedDescription(r.Cluster, r.Service, l.config.OwnershipTag),
+			SubnetID: c.ID, Address: wanted,
 		})
 		r.Asked(err)
 		if err == nil {
@@ -226,13 +290,13 @@ func (l *loadBalancers) claim(ctx context.Context, r *services.Request, known fl
 	}
 	for _, s := range all {
 		waits := s.Spec.Type == v1.ServiceTypeLoadBalancer || len(s.Finalizers) > 0
-		if s.UID != r.Service.UID && waits && (f.Description == floatingIPDescription(r.Cluster, s) || showsAddress(s, f.Address)) {
+		if s.UID != r.Service.UID && waits && (f.says(r.Cluster, s) || showsAddress(s, f.Address)) {
 			d := ownership.Refuse("floating address "+f.Address, fmt.Sprintf("Service %s/%s", s.Namespace, s.Name), s, "choose another loadBalancerIP")
 			r.Report(services.Refused(r.Service, d)...)
 			return d.Err()
 		}
 	}
-	return l.attach(ctx, f, lb)
+	return cloudapi.NotAbsence(l.attach(ctx, f, lb))
 }
 
 // showsAddress reports whether the status of a Service shows an address.
@@ -257,7 +321,7 @@ func (l *loadBalancers) attach(ctx context.Context, f floatingIP, lb *balancer) 
 	}
 	if err != nil {
 		l.floating.Invalidate(f.ID)
-		return cloudapi.NotAbsence(err)
+		return err
 	}
 	l.floating.Put(*after)
 	return nil
@@ -312,26 +376,48 @@ func (l *loadBalancers) deleteFloatingIP(ctx context.Context, f floatingIP) erro
 	return nil
 }
 
-// leftFloatingIP returns the floating address that a Service published and that a load balancer which is gone has left behind. Its
-// description, the record on the Service and its status together prove whose it is.
-func (l *loadBalancers) leftFloatingIP(ctx context.Context, cluster string, service *v1.Service) (*floatingIP, error) {
-	address := service.Annotations[annotationAddress]
-	// An author may have written the record, and a cluster called alike has equal descriptions.
-	if address == "" || !showsAddress(service, address) {
-		return nil, nil //nolint:nilnil // absence is an answer here
-	}
-	found, err := l.floating.Find(
-		ctx, indexAddress, address, inventory.Query{MaxAge: ensureMaxAge, MaxMissAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge},
-	)
+// leftFloatingIPs returns the floating addresses of a Service that load balancers which are gone have left behind, first the one that its
+// status shows. The mark in the description proves whose it is; without one, the description, the record on the Service and its status
+// do so together.
+func (l *loadBalancers) leftFloatingIPs(ctx context.Context, cluster string, service *v1.Service, q inventory.Query) ([]floatingIP, error) {
+	found, err := l.floating.Find(ctx, indexMark, ownership.ServiceMark(service.UID), q)
 	if err != nil {
 		return nil, err
 	}
+	address := service.Annotations[annotationAddress]
+	// An author may have written the record, and a cluster called alike has equal descriptions.
+	if address != "" && showsAddress(service, address) {
+		more, err := l.floating.Find(ctx, indexAddress, address, q)
+		if err != nil {
+			return nil, err
+		}
+		found = slices.DeleteFunc(slices.Concat(found, more), func(f floatingIP) bool {
+			_, _, mark := f.whose()
+			return mark == "" && !f.says(cluster, service)
+		})
+	}
+	left := map[string]floatingIP{}
 	for _, f := range found {
-		if f.PortID == "" && f.Description == floatingIPDescription(cluster, service) {
-			return &f, nil
+		_, _, mark := f.whose()
+		if f.PortID == "" && (mark == "" || mark == ownership.ServiceMark(service.UID)) {
+			left[f.ID] = f
 		}
 	}
-	return nil, nil //nolint:nilnil // absence is an answer here
+	return slices.SortedFunc(maps.Values(left), func(a, b floatingIP) int {
+		first, second := showsAddress(service, a.Address), showsAddress(service, b.Address)
+		switch {
+		case first && !second:
+			return -1
+		case second && !first:
+			return 1
+		}
+		return strings.Compare(a.ID, b.ID)
+	}), nil
+}
+
+// leftNow is for the floating addresses that are released.
+func leftNow() inventory.Query {
+	return inventory.Query{MaxAge: ensureMaxAge, MaxMissAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge}
 }
 
 // releaseLeft deletes a floating address that was left behind. It is read right before: it may have another user by now.
@@ -349,8 +435,8 @@ func (l *loadBalancers) releaseLeft(ctx context.Context, known floatingIP) error
 
 // leftovers reports whether anything of a Service is left without its load balancer.
 func (l *loadBalancers) leftovers(ctx context.Context, cluster string, service *v1.Service) (bool, error) {
-	f, err := l.leftFloatingIP(ctx, cluster, service)
-	if s, _, _ := parseSettings(service, l.config); err != nil || (f != nil && !s.keepFloatingIP) {
+	left, err := l.leftFloatingIPs(ctx, cluster, service, leftNow())
+	if s, _, _ := parseSettings(service, l.config); err != nil || (len(left) > 0 && !s.keepFloatingIP) {
 		return true, err
 	}
 	groups, err := l.securityGroups(ctx, service, ensureMaxAge)

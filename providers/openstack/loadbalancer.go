@@ -135,6 +135,7 @@ const creationShows = 45 * time.Second
 const (
 	indexPort    = "port"
 	indexAddress = "address"
+	indexMark    = "mark"
 )
 
 func newLoadBalancers(c Config, a *api, n *networks, i *instances, adopt registry.Adoption) *loadBalancers {

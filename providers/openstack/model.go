@@ -46,6 +46,16 @@ func floatingIPDescription(cluster string, s *v1.Service) string {
 	return fmt.Sprintf("%s %s/%s from cluster %s", floatingDescription, s.Namespace, s.Name, cluster)
 }
 
+// markedDescription is that of a floating address that is made for a Service. The mark tells it from that of a Service called alike in a
+// cluster called alike; OpenStack's own controller looks at the beginning alone.
+func markedDescription(cluster string, s *v1.Service, marks bool) string {
+	plain := floatingIPDescription(cluster, s)
+	if marked := fmt.Sprintf("%s (%s)", plain, ownership.ServiceMark(s.UID)); marks && len(marked) <= longestName {
+		return marked
+	}
+	return plain
+}
+
 func securityGroupName(s *v1.Service) string {
 	return cutName(fmt.Sprintf("%s%s-%s-%s", groupPrefix, s.UID, s.Namespace, s.Name))
 }

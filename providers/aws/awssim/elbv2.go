@@ -270,8 +270,14 @@ func (s *Sim) deleteNetwork(p *params) (answer, error) {
 	if lb.Attributes["deletion_protection.enabled"] == "true" {
 		return nil, refuse("OperationNotPermitted", "Load balancer '%s' cannot be deleted because deletion protection is enabled", arn)
 	}
-	for _, l := range s.listenersOf(arn) {
-		s.haunt(l.TargetGroup, arn)
+	s.removeNetworkLocked(lb)
+	return nil, nil
+}
+
+// removeNetworkLocked removes a load balancer with its listeners. Its target groups stay.
+func (s *Sim) removeNetworkLocked(lb *LoadBalancer) {
+	for _, l := range s.listenersOf(lb.ARN) {
+		s.haunt(l.TargetGroup, lb.ARN)
 		s.listeners.remove(l.ARN)
 	}
 	for _, m := range lb.Mappings {
@@ -280,8 +286,19 @@ func (s *Sim) deleteNetwork(p *params) (answer, error) {
 		}
 	}
 	s.hold(lb.Groups)
-	s.networks.remove(arn)
-	return nil, nil
+	s.networks.remove(lb.ARN)
+}
+
+// RemoveLoadBalancers deletes all load balancers of both kinds, as somebody does by hand. Their target groups and security groups stay.
+func (s *Sim) RemoveLoadBalancers() {
+	defer s.lock()()
+	for _, lb := range slices.Clone(s.networks.all()) {
+		s.removeNetworkLocked(lb)
+	}
+	for _, lb := range slices.Clone(s.classics.all()) {
+		s.hold(lb.Groups)
+		s.classics.remove(lb.Name)
+	}
 }
 
 func showAttributes(a map[string]string) elem {

@@ -431,6 +431,45 @@ func (s *Sim) removeLoadBalancer(r *resource) *failure {
 	return nil
 }
 
+// RemoveLoadBalancers deletes all load balancers, as somebody does by hand who takes the network interfaces out of their pools first.
+func (s *Sim) RemoveLoadBalancers() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range slices.Clone(s.all(kindLoadBalancer)) {
+		s.leavePools(r.id)
+		s.drop(r.id)
+	}
+}
+
+// leavePools takes all network interfaces out of the pools of a load balancer. The lock is held.
+func (s *Sim) leavePools(id string) {
+	const pools = "loadBalancerBackendAddressPools"
+	inside := func(p object) bool { return strings.HasPrefix(strings.ToLower(text(p, "id")), strings.ToLower(id)+"/") }
+	var leave func(v any)
+	leave = func(v any) {
+		switch v := v.(type) {
+		case object:
+			if kept := slices.DeleteFunc(items(v, pools), inside); v[pools] != nil && len(kept) < len(items(v, pools)) {
+				v[pools] = anyOf(kept)
+			}
+			for _, field := range v {
+				leave(field)
+			}
+		case []any:
+			for _, element := range v {
+				leave(element)
+			}
+		}
+	}
+	for _, kind := range []string{kindInterface, kindInstance, kindScaleSet} {
+		for _, r := range s.all(kind) {
+			leave(r.doc)
+			s.number++
+			r.etag = s.number
+		}
+	}
+}
+
 func (s *Sim) putAddress(r *resource, asked object, created bool) *failure {
 	if f := s.checkAddress(r, asked, created); f != nil {
 		return f

@@ -3,6 +3,7 @@ package digitaloceansim
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
 	"regexp"
@@ -498,6 +499,15 @@ func (s *Sim) deleteLoadBalancer(id string) (int, any, error) {
 		delete(resources, "load_balancer:"+id)
 	}
 	return http.StatusNoContent, nil, nil
+}
+
+// RemoveLoadBalancers deletes all load balancers, as somebody does by hand.
+func (s *Sim) RemoveLoadBalancers() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id := range maps.Clone(s.loadBalancers) {
+		_, _, _ = s.deleteLoadBalancer(id) // it exists
+	}
 }
 
 func (s *Sim) changeDroplets(r *http.Request, id string) (int, any, error) {

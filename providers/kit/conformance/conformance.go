@@ -76,6 +76,9 @@ type Fixture struct {
 	Lag func(time.Duration)
 	// Lags are how far reads may be behind writes on this cloud; nil where they may be by as much as others'.
 	Lags []time.Duration
+	// RemoveLoadBalancers deletes all load balancers as somebody does by hand, and leaves what providers make together with them, such
+	// as addresses, firewalls and target groups; nil where there is nothing of that kind.
+	RemoveLoadBalancers func()
 	// Routes makes the provider that is opened next one that makes routes, in the networks of ClusterCIDR, and instances such
 	// that can have them.
 	Routes func()
@@ -147,6 +150,7 @@ var parts = []struct {
 	{"Lag", func(f *Fixture) bool { return f.hasLoadBalancers() && f.Lag != nil }, runLag},
 	{"Creations", (*Fixture).hasLoadBalancers, runCreations},
 	{"ByHand", (*Fixture).hasLoadBalancers, runByHand},
+	{"Vanish", func(f *Fixture) bool { return f.hasLoadBalancers() && f.RemoveLoadBalancers != nil }, runVanish},
 	{"Routes", (*Fixture).hasRoutes, runRoutes},
 	{"HostileAnswers", func(*Fixture) bool { return true }, runHostileAnswers},
 	{"Labels", func(*Fixture) bool { return true }, runLabels},

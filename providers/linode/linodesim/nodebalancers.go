@@ -296,6 +296,12 @@ func (s *Sim) deleteNodeBalancer(_ *http.Request, ids []string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.removeNodeBalancerLocked(nb)
+	return struct{}{}, nil
+}
+
+// removeNodeBalancerLocked removes a NodeBalancer, and takes it off its firewalls.
+func (s *Sim) removeNodeBalancerLocked(nb *NodeBalancer) {
 	delete(s.nodeBalancers, nb.ID)
 	s.changed(nb, nb.ID)
 	for _, f := range s.firewalls {
@@ -305,7 +311,15 @@ func (s *Sim) deleteNodeBalancer(_ *http.Request, ids []string) (any, error) {
 			}
 		}
 	}
-	return struct{}{}, nil
+}
+
+// RemoveLoadBalancers removes all NodeBalancers, as somebody does by hand.
+func (s *Sim) RemoveLoadBalancers() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, nb := range sorted(s.nodeBalancers) {
+		s.removeNodeBalancerLocked(nb)
+	}
 }
 
 func (s *Sim) listNodeBalancerFirewalls(r *http.Request, ids []string) (any, error) {

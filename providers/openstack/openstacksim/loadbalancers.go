@@ -237,6 +237,13 @@ func (s *Sim) DropLoadBalancer(id string) {
 	s.dropBalancer(s.balancers.byID[id])
 }
 
+// RemoveLoadBalancers removes all load balancers and their parts, as somebody does by hand; floating addresses come free by that.
+func (s *Sim) RemoveLoadBalancers() {
+	for _, lb := range s.LoadBalancers() {
+		s.DropLoadBalancer(lb.ID)
+	}
+}
+
 // AddLoadBalancer makes a load balancer as a user would by hand, without any tag.
 func (s *Sim) AddLoadBalancer(name, subnet string) LoadBalancer {
 	s.mu.Lock()
