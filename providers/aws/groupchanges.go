@@ -138,8 +138,12 @@ func nodeRuleChanges[O any](groups *securityGroups, rules nodeRules, part change
 		}
 		changes = append(changes, services.Change[O]{
 			Planned: c.planned(),
-			Make: func(ctx context.Context, _ *services.Request, o O) (O, error) {
-				return o, groups.change(ctx, c.group.id, part, rules.decide)
+			Make: func(ctx context.Context, r *services.Request, o O) (O, error) {
+				err := groups.change(ctx, c.group.id, part, rules.decide)
+				if len(c.add) > 0 {
+					r.Asked(err) // a rule whose answer was lost may show later, and would stay open for ever
+				}
+				return o, err
 			},
 		})
 	}

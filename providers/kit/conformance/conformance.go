@@ -309,8 +309,13 @@ func bareNode(name string) *v1.Node {
 	}
 }
 
+// createService makes a Service, with the time of its creation as the API server notes it.
 func (w *world) createService(ctx context.Context, s *v1.Service) {
-	_, err := w.kube.CoreV1().Services(s.Namespace).Create(ctx, s.DeepCopy(), metav1.CreateOptions{})
+	s = s.DeepCopy()
+	if s.CreationTimestamp.IsZero() {
+		s.CreationTimestamp = metav1.NewTime(time.Now().Truncate(time.Second))
+	}
+	_, err := w.kube.CoreV1().Services(s.Namespace).Create(ctx, s, metav1.CreateOptions{})
 	require.NoError(w.t, err)
 }
 

@@ -73,13 +73,19 @@ func runLabelsOfNodes(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		w.addNode(t.Context(), "worker", nil)
 		for _, text := range append(writings, "i-"+markHex+"aaaaa") {
 			node := bareNode(text)
-			_, _ = w.instances().InstanceMetadata(t.Context(), node)
+			try := func() {
+				_, err := w.instances().InstanceMetadata(t.Context(), node)
+				w.requireNoCrash(err)
+			}
+			try()
 			for _, prefix := range w.Provider.ProviderIDPrefixes {
 				for _, slash := range []string{"", "/"} {
 					node.Spec.ProviderID = prefix + slash + text
-					_, _ = w.instances().InstanceExists(t.Context(), node)
-					_, _ = w.instances().InstanceShutdown(t.Context(), node)
-					_, _ = w.instances().InstanceMetadata(t.Context(), node)
+					_, err := w.instances().InstanceExists(t.Context(), node)
+					w.requireNoCrash(err)
+					_, err = w.instances().InstanceShutdown(t.Context(), node)
+					w.requireNoCrash(err)
+					try()
 				}
 			}
 		}
@@ -87,13 +93,15 @@ func runLabelsOfNodes(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	})
 }
 
-// tryService reconciles and deletes a Service once each. Whether that succeeds is no matter here.
+// tryService reconciles and deletes a Service once each. Whether that succeeds is no matter here, but nothing crashes.
 func (w *world) tryService(ctx context.Context, s *v1.Service) {
 	w.createService(ctx, s)
-	_, _ = w.loadBalancer().EnsureLoadBalancer(ctx, clusterName, w.service(ctx, s), w.nodes)
-	_, _, _ = w.loadBalancer().GetLoadBalancer(ctx, clusterName, w.service(ctx, s))
-	_ = w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, s), w.nodes)
-	_ = w.loadBalancer().EnsureLoadBalancerDeleted(ctx, clusterName, w.service(ctx, s))
+	_, err := w.loadBalancer().EnsureLoadBalancer(ctx, clusterName, w.service(ctx, s), w.nodes)
+	w.requireNoCrash(err)
+	_, _, err = w.loadBalancer().GetLoadBalancer(ctx, clusterName, w.service(ctx, s))
+	w.requireNoCrash(err)
+	w.requireNoCrash(w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, s), w.nodes))
+	w.requireNoCrash(w.loadBalancer().EnsureLoadBalancerDeleted(ctx, clusterName, w.service(ctx, s)))
 	time.Sleep(time.Second)
 }
 

@@ -39,7 +39,11 @@ func runLag(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 				virtual(t, title, func(t *testing.T) {
 					runLostCreations(t, newFixture(t), name, lag, lost, restart)
 				})
-				virtual(t, title+", and it is deleted", func(t *testing.T) { runGivenUp(t, newFixture(t), name, lag, lost, restart) })
+				for _, start := range []bool{false, true} {
+					virtual(t, fmt.Sprintf("%s, and it is deleted, start %t", title, start), func(t *testing.T) {
+						runGivenUp(t, newFixture(t), name, lag, lost, start, restart)
+					})
+				}
 			}
 		}
 	}

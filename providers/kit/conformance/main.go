@@ -2,8 +2,10 @@ package conformance
 
 import (
 	"fmt"
-	"io"
 	"os"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -16,21 +18,58 @@ import (
 )
 
 // Main runs the tests of a provider's package and ends the program. Afterwards every call to the cloud must have been one that the
-// provider names, no goroutine may be left, and the provider's own checks must pass.
+// provider names, no goroutine may be left, nothing may have crashed, and the provider's own checks must pass.
 func Main(m *testing.M, provider string, checks ...func() error) {
 	// The tests provoke thousands of failures; their log would hide the one that matters. Set -v to see it.
 	klog.LogToStderr(false)
-	klog.SetOutput(io.Discard)
+	crashed := &crashLog{}
+	klog.SetOutput(crashed)
 	if code := m.Run(); code != 0 {
 		os.Exit(code)
 	}
-	for _, check := range append([]func() error{func() error { return CheckOperations(provider) }, leaks}, checks...) {
+	for _, check := range append([]func() error{func() error { return CheckOperations(provider) }, leaks, crashed.check}, checks...) {
 		if err := check(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 	}
 	os.Exit(0)
+}
+
+// crashLog takes the log, and keeps what it says of crashes. A crash becomes an error, which a test that expects one may take for it.
+type crashLog struct {
+	mu    sync.Mutex
+	found []string
+}
+
+// crashLines are what this program and the framework log when they recover.
+var crashLines = []string{"Recovered from a panic", "Observed a panic"}
+
+// maxCrashes bounds what is kept of them.
+const maxCrashes = 3
+
+// Write implements io.Writer.
+func (l *crashLog) Write(line []byte) (int, error) {
+	text := string(line)
+	if slices.ContainsFunc(crashLines, func(c string) bool { return strings.Contains(text, c) }) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if len(l.found) < maxCrashes {
+			l.found = append(l.found, text)
+		}
+	}
+	return len(line), nil
+}
+
+// check returns an error where something crashed.
+func (l *crashLog) check() error {
+	klog.Flush()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.found) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the tests passed, but something crashed, which is a bug:\n%s", strings.Join(l.found, "\n"))
 }
 
 // leaks finds goroutines that are left. Shared reads outlive their callers; one whose cloud went with its test is tried again for
