@@ -127,8 +127,9 @@ func (l *loadBalancers) notes(nb *nodeBalancer, d *desiredState) []string {
 	return tags
 }
 
-// firewallChanges make the firewalls of a NodeBalancer what the Service says; nb is nil before it is made. The last one also
-// writes on the NodeBalancer which firewalls of others we attached.
+// firewallChanges make the firewalls of a NodeBalancer what the Service says; nb is nil before it is made. The NodeBalancer says which
+// firewalls of others we attached: from before we attach one, for an answer that is lost must not leave it without a note, until after
+// we detached it.
 func (l *loadBalancers) firewallChanges(nb *nodeBalancer, d *desiredState) []services.Change[finding] {
 	var changes []services.Change[finding]
 	for _, st := range d.firewalls.steps {
@@ -149,14 +150,28 @@ func (l *loadBalancers) firewallChanges(nb *nodeBalancer, d *desiredState) []ser
 			},
 		}}
 	}
-	last := &changes[len(changes)-1]
-	change := last.Make
-	last.Make = func(ctx context.Context, r *services.Request, f finding) (finding, error) {
-		f, err := change(ctx, r, f)
-		if err != nil {
-			return f, err
+	early := slices.Concat(nb.Tags, slices.DeleteFunc(slices.Clone(tags), func(t string) bool { return slices.Contains(nb.Tags, t) }))
+	if !sameSet(early, nb.Tags) {
+		first := &changes[0]
+		change := first.Make
+		first.Make = func(ctx context.Context, r *services.Request, f finding) (finding, error) {
+			f, err := l.note(ctx, f, early)
+			if err != nil {
+				return f, err
+			}
+			return change(ctx, r, f)
 		}
-		return l.note(ctx, f, tags)
+	}
+	if !sameSet(early, tags) {
+		last := &changes[len(changes)-1]
+		change := last.Make
+		last.Make = func(ctx context.Context, r *services.Request, f finding) (finding, error) {
+			f, err := change(ctx, r, f)
+			if err != nil {
+				return f, err
+			}
+			return l.note(ctx, f, tags)
+		}
 	}
 	return changes
 }
