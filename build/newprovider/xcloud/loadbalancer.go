@@ -13,6 +13,7 @@ import (
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -26,6 +27,12 @@ const (
 	lookAgain = 3 * time.Second
 	// creationShows is how long a load balancer may take to show whose creation was not answered.
 	creationShows = 45 * time.Second
+	// observedMaxAge is how old what is known of a load balancer may be. Our own writes are in it at once.
+	observedMaxAge = 10 * time.Second
+	// unlistedMaxAge lets one listing serve many new Services: nobody else makes what they look for.
+	unlistedMaxAge = 3 * time.Second
+
+	indexBalancerName = "name"
 )
 
 // errExists is about a creation that was refused because the name is taken: what has it was made before, and does not show yet.
@@ -36,6 +43,16 @@ type reconciler struct {
 	api     *api
 	adopt   registry.Adoption
 	cluster ownership.Cluster
+	// known are the load balancers: listings may be behind what we wrote.
+	known *inventory.Inventory[string, *loadBalancer]
+}
+
+func newReconciler(a *api, adopt registry.Adoption) *reconciler {
+	return &reconciler{api: a, adopt: adopt, known: inventory.New(inventory.Source[string, *loadBalancer]{
+		Kind: "load balancer", ID: func(lb *loadBalancer) string { return lb.ID }, List: a.loadBalancers, Get: a.loadBalancer,
+		Wrote:   func(known, listed *loadBalancer) bool { return len(differences(known.spec, listed.spec)) == 0 },
+		Indexes: map[string]func(*loadBalancer) []string{indexBalancerName: func(lb *loadBalancer) []string { return []string{lb.Name} }},
+	})}
 }
 
 var _ services.Reconciler[*loadBalancer, spec] = (*reconciler)(nil)
@@ -62,17 +79,20 @@ func (*reconciler) Validate(q services.Request) ([]services.Finding, error) {
 
 // Observe reads the load balancer by its name, which holds the UID of the Service.
 func (r *reconciler) Observe(ctx context.Context, q services.Request) (*loadBalancer, error) {
-	name := loadBalancerName(q.Cluster, q.Service)
-	all, err := r.api.loadBalancers(ctx, name)
-	if err != nil {
+	found, err := r.known.Find(
+		ctx, indexBalancerName, loadBalancerName(q.Cluster, q.Service), inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge},
+	)
+	if err != nil || len(found) == 0 {
 		return nil, err
 	}
-	for i := range all {
-		if all[i].Name == name {
-			return &all[i], nil
-		}
+	if lb := found[0]; lb.Status == statusActive {
+		return lb, nil
 	}
-	return nil, nil //nolint:nilnil // nil is a load balancer that does not exist
+	lb, err := r.known.Get(ctx, found[0].ID, inventory.Query{}) // it is being set up
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return nil, nil //nolint:nilnil // nil is a load balancer that does not exist
+	}
+	return lb, err
 }
 
 func (r *reconciler) rules() ownership.Rules {
@@ -127,10 +147,15 @@ func (r *reconciler) Changes(_ services.Request, lb *loadBalancer, desired spec)
 			Creates: true,
 			Make: func(ctx context.Context, q *services.Request, _ *loadBalancer) (*loadBalancer, error) {
 				lb, err := r.api.create(ctx, desired)
-				if errors.Is(err, cloudapi.ErrConflict) {
-					q.Asked(errExists)
+				if err != nil {
+					r.known.Invalidate("") // it may have been made
+					if errors.Is(err, cloudapi.ErrConflict) {
+						q.Asked(errExists)
+					}
+					return nil, err
 				}
-				return lb, err
+				r.known.Put(lb)
+				return lb, nil
 			},
 		}}, nil
 	}
@@ -145,7 +170,17 @@ func (r *reconciler) changesTo(lb *loadBalancer, desired spec) []services.Change
 	return []services.Change[*loadBalancer]{{
 		Planned: guard.Planned{Action: guard.PlanChange, Object: "load balancer " + lb.Name, Detail: strings.Join(differs, ", ")},
 		Make: func(ctx context.Context, _ *services.Request, lb *loadBalancer) (*loadBalancer, error) {
-			return r.api.update(ctx, lb.ID, desired)
+			after, err := r.api.update(ctx, lb.ID, desired)
+			switch {
+			case errors.Is(err, cloudapi.ErrNotFound):
+				r.known.Forget(lb.ID)
+				return nil, services.ErrGone // somebody deleted it
+			case err != nil:
+				r.known.Invalidate(lb.ID)
+				return nil, err
+			}
+			r.known.Put(after)
+			return after, nil
 		},
 	}}
 }
@@ -189,12 +224,19 @@ func (r *reconciler) Deletions(
 	return []services.Change[*loadBalancer]{{
 		Planned: guard.Planned{Action: guard.PlanDelete, Object: "load balancer " + lb.Name},
 		Make: func(ctx context.Context, _ *services.Request, lb *loadBalancer) (*loadBalancer, error) {
-			if err := r.api.remove(ctx, lb.ID); !errors.Is(err, cloudapi.ErrNotFound) {
-				return nil, err
-			}
-			return nil, nil
+			return nil, r.remove(ctx, lb.ID)
 		},
 	}}, nil, nil
+}
+
+// remove deletes a load balancer.
+func (r *reconciler) remove(ctx context.Context, id string) error {
+	if err := r.api.remove(ctx, id); err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+		r.known.Invalidate(id)
+		return err
+	}
+	r.known.Forget(id)
+	return nil
 }
 
 // Exists implements services.Reconciler.
@@ -213,20 +255,24 @@ func (r *reconciler) held(lb *loadBalancer, list []*v1.Service) bool {
 	return slices.ContainsFunc(list, func(s *v1.Service) bool { return ownership.Holds(s, objectOf(lb), r.rules()) })
 }
 
-// check asks for the first page of the load balancers, which takes no more than a credential that works.
+// check asks for the load balancers of a name, which takes no more than a credential that works.
 func (a *api) check(ctx context.Context) error {
-	_, err := a.loadBalancers(ctx, "none")
+	_, _, err := list[*loadBalancer](ctx, a, "load balancers", "/v1/load_balancers", url.Values{"name": {"none"}})
 	return err
 }
 
-// loadBalancers returns those of a name, or all.
-func (a *api) loadBalancers(ctx context.Context, name string) ([]loadBalancer, error) {
-	query := url.Values{}
-	if name != "" {
-		query.Set("name", name)
+// loadBalancers returns all, and the number of calls that took.
+func (a *api) loadBalancers(ctx context.Context) ([]*loadBalancer, int, error) {
+	return list[*loadBalancer](ctx, a, "load balancers", "/v1/load_balancers", url.Values{})
+}
+
+func (a *api) loadBalancer(ctx context.Context, id string) (*loadBalancer, error) {
+	lb, doing := &loadBalancer{}, "reading load balancer "+id
+	err := a.call(ctx, doing, http.MethodGet, "/v1/load_balancers/"+url.PathEscape(id), nil, lb)
+	if err == nil && lb.ID != id {
+		err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: doing, Message: "the answer is about another load balancer"}
 	}
-	all, _, err := list[loadBalancer](ctx, a, "load balancers", "/v1/load_balancers", query)
-	return all, err
+	return lb, err
 }
 
 func (a *api) create(ctx context.Context, s spec) (*loadBalancer, error) {

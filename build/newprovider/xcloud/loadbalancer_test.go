@@ -31,6 +31,7 @@ func tryLoadBalancers(t testing.TB, sim *xcloudsim.Sim, f *conformance.Fixture) 
 		},
 	}
 	f.UDP = conformance.FeatureCase{Shows: `"udp"`}
+	f.Lag, f.RemoveLoadBalancers = sim.SetLag, sim.RemoveLoadBalancers
 	// Names come from the UID of the Service, and the mark of the cluster from its namespace kube-system.
 	f.OtherCluster = func() {}
 	f.LeftBehind = func(state, _ string) string { return state }
@@ -62,10 +63,10 @@ func TestHiddenLoadBalancer(t *testing.T) {
 			require.NoError(t, err)
 			service := conformance.Service("web", nil, conformance.Port("http", 80, 30080))
 			if fault.Kind == "empty-list" {
-				_, err = newLoadBalancers(&reconciler{api: a}).EnsureLoadBalancer(ctx, "", service, nil)
+				_, err = newLoadBalancers(newReconciler(a, registry.AdoptEvidence)).EnsureLoadBalancer(ctx, "", service, nil)
 				require.NoError(t, err)
 			}
-			l := newLoadBalancers(&reconciler{api: a})
+			l := newLoadBalancers(newReconciler(a, registry.AdoptEvidence))
 			_, err = server.AddFault(fault)
 			require.NoError(t, err)
 			_, err = l.EnsureLoadBalancer(ctx, "", service, nil)
@@ -78,6 +79,9 @@ func TestHiddenLoadBalancer(t *testing.T) {
 			var later *cloudproviderapi.RetryError
 			require.ErrorAs(t, l.EnsureLoadBalancerDeleted(ctx, "", service), &later)
 			server.ClearFaults()
+			_, exists, err := l.GetLoadBalancer(ctx, "", service) // as the framework asks each time
+			require.NoError(t, err)
+			require.True(t, exists)
 			_ = l.EnsureLoadBalancerDeleted(ctx, "", service) // it looks again for a while
 			require.Empty(t, sim.LoadBalancers())
 		})

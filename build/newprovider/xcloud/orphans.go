@@ -8,7 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
@@ -25,13 +25,13 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]guard.Orphan
 	if mark == "" {
 		return nil, errNoMark
 	}
-	all, err := c.reconciler.api.loadBalancers(ctx, "")
+	all, err := c.reconciler.known.All(ctx, inventory.Query{})
 	if err != nil {
 		return nil, err
 	}
 	orphans := []guard.Orphan{}
-	for i := range all {
-		if lb := &all[i]; slices.Contains(lb.Tags, mark) && !c.reconciler.held(lb, list) {
+	for _, lb := range all {
+		if slices.Contains(lb.Tags, mark) && !c.reconciler.held(lb, list) {
 			orphans = append(orphans, guard.Orphan{Kind: "load balancer", ID: lb.ID, Name: lb.Name})
 		}
 	}
@@ -51,8 +51,5 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	if !slices.ContainsFunc(found, func(other guard.Orphan) bool { return other.ID == o.ID }) {
 		return fmt.Errorf("load balancer %s is no orphan any more", o.ID)
 	}
-	if err := c.reconciler.api.remove(ctx, o.ID); !errors.Is(err, cloudapi.ErrNotFound) {
-		return err
-	}
-	return nil
+	return c.reconciler.remove(ctx, o.ID)
 }

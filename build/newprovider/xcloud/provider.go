@@ -54,9 +54,9 @@ func buildCloud(_ Config, a *api, in registry.Inputs) (*cloud, error) {
 	c.instances = newInstances(a) // nodes
 	c.NodeAPI = c.instances       // nodes
 
-	c.reconciler = &reconciler{api: a, adopt: in.Adopt} // load balancers
-	c.loadBalancers = newLoadBalancers(c.reconciler)    // load balancers
-	c.ServiceAPI, c.Check = c.loadBalancers, a.check    // load balancers
+	c.reconciler = newReconciler(a, in.Adopt)        // load balancers
+	c.loadBalancers = newLoadBalancers(c.reconciler) // load balancers
+	c.ServiceAPI, c.Check = c.loadBalancers, a.check // load balancers
 	return c, nil
 }
 

@@ -64,6 +64,8 @@ type Sim struct {
 	number        int
 	instances     []Instance
 	loadBalancers []*LoadBalancer
+	// listed is what listings of load balancers show, which may be what was before.
+	listed simkit.Lagging[[]LoadBalancer]
 }
 
 // New returns a simulated Xcloud with nothing in it. Only the token is accepted; "" accepts any.
@@ -129,11 +131,31 @@ func (s *Sim) SetToken(token string) {
 func (s *Sim) LoadBalancers() []LoadBalancer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.copies()
+}
+
+func (s *Sim) copies() []LoadBalancer {
 	list := make([]LoadBalancer, len(s.loadBalancers))
 	for i, lb := range s.loadBalancers {
 		list[i] = *lb
 	}
 	return list
+}
+
+// SetLag makes listings of load balancers show what was a while ago; 0 makes them show what is.
+func (s *Sim) SetLag(lag time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listed.SetLag(lag, s.copies())
+}
+
+// RemoveLoadBalancers deletes all load balancers, as somebody does by hand. Here a load balancer is all that a Service has; where it has
+// more, such as an address or a firewall, that stays.
+func (s *Sim) RemoveLoadBalancers() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.loadBalancers = nil
+	s.listed.Wrote(nil)
 }
 
 // ServeHTTP speaks the API.
@@ -172,10 +194,14 @@ func (s *Sim) serveLoadBalancers(w http.ResponseWriter, r *http.Request, id stri
 	at := slices.IndexFunc(s.loadBalancers, func(lb *LoadBalancer) bool { return lb.ID == id })
 	switch {
 	case r.Method == http.MethodGet && id == "":
+		shown, lags := s.listed.Seen()
+		if !lags {
+			shown = s.copies()
+		}
 		found := []*LoadBalancer{}
-		for _, lb := range s.loadBalancers {
+		for _, lb := range shown {
 			if name := r.URL.Query().Get("name"); name == "" || name == lb.Name {
-				found = append(found, s.current(lb))
+				found = append(found, s.current(&lb))
 			}
 		}
 		writePage(s, w, r, found)
@@ -183,15 +209,19 @@ func (s *Sim) serveLoadBalancers(w http.ResponseWriter, r *http.Request, id stri
 		s.createLoadBalancer(w, r)
 	case at < 0:
 		s.WriteError(w, http.StatusNotFound, "there is no such load balancer")
+	case r.Method == http.MethodGet:
+		write(w, http.StatusOK, s.current(s.loadBalancers[at]))
 	case r.Method == http.MethodPut:
 		asked, ok := s.spec(w, r)
 		if !ok {
 			return
 		}
 		s.loadBalancers[at].Spec = asked
+		s.listed.Wrote(s.copies())
 		write(w, http.StatusOK, s.current(s.loadBalancers[at]))
 	case r.Method == http.MethodDelete:
 		s.loadBalancers = slices.Delete(s.loadBalancers, at, at+1)
+		s.listed.Wrote(s.copies())
 		w.WriteHeader(http.StatusNoContent)
 	default:
 		s.WriteError(w, http.StatusMethodNotAllowed, "there is no such call")
@@ -213,6 +243,7 @@ func (s *Sim) createLoadBalancer(w http.ResponseWriter, r *http.Request) {
 		active: time.Now().Add(s.activation),
 	}
 	s.loadBalancers = append(s.loadBalancers, lb)
+	s.listed.Wrote(s.copies())
 	write(w, http.StatusCreated, s.current(lb))
 }
 
