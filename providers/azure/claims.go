@@ -92,6 +92,17 @@ func portsOfOthers(lb, f doc, base string) (ports []string) {
 	return ports
 }
 
+// addressesFor are the public addresses that are for a Service alone. They tell which rules are its own, also where its load balancer has
+// gone.
+func addressesFor(q services.Request, o *observed) (list []string) {
+	for _, a := range o.addresses {
+		if names, _ := servicesOf(a); len(names) == 1 && servedBy(a, q.Service, q.Cluster) {
+			list = append(list, str(a, "properties", "ipAddress"))
+		}
+	}
+	return list
+}
+
 // claimOf is what a Service wants of the security group.
 func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 	base := baseName(q.Service)
@@ -105,11 +116,8 @@ func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 	for _, i := range q.Service.Status.LoadBalancer.Ingress {
 		add(i.IP)
 	}
-	for _, a := range o.addresses {
-		// One that is for this Service alone tells which rules are its own, also where its load balancer has gone.
-		if list, _ := servicesOf(a); len(list) == 1 && servedBy(a, q.Service, q.Cluster) {
-			add(str(a, "properties", "ipAddress"))
-		}
+	for _, ip := range addressesFor(q, o) {
+		add(ip)
 	}
 	var destinations []string
 	for _, lb := range o.lbs {

@@ -134,28 +134,28 @@ func (l *loadBalancers) publish(ctx context.Context, r *services.Request, s sett
 	case !as.owner:
 		return "", fmt.Errorf("load balancer %s has no floating address: cannot attach a floating IP to a load balancer for a shared Service, only the owner Service can do that", lb.ID)
 	}
+	return l.giveAddress(ctx, r, s, lb)
+}
+
+// giveAddress gives a load balancer a floating address: the one that the Service asks for, else the one that it had before, else a new one.
+func (l *loadBalancers) giveAddress(ctx context.Context, r *services.Request, s settings, lb *balancer) (string, error) {
 	wanted := r.Service.Spec.LoadBalancerIP
-	if wanted != "" {
-		have, err := l.floating.Find(ctx, indexAddress, wanted, inventory.Query{MaxUnlistedAge: newMaxAge})
-		if err != nil {
-			return "", err
-		}
-		if len(have) > 0 && have[0].PortID != "" {
-			return "", addressTaken(r, have[0])
-		}
-		if len(have) > 0 {
-			if err := l.claim(ctx, r, have[0], lb); err != nil {
-				return "", err
-			}
-			return wanted, nil
-		}
-	}
 	if wanted == "" {
 		if address, err := l.attachLeft(ctx, r, lb); err != nil || address != "" {
 			return address, err
 		}
+		return l.createFloatingIP(ctx, r, s, lb, wanted)
 	}
-	return l.createFloatingIP(ctx, r, s, lb, wanted)
+	have, err := l.floating.Find(ctx, indexAddress, wanted, inventory.Query{MaxUnlistedAge: newMaxAge})
+	switch {
+	case err != nil:
+		return "", err
+	case len(have) == 0:
+		return l.createFloatingIP(ctx, r, s, lb, wanted)
+	case have[0].PortID != "":
+		return "", addressTaken(r, have[0])
+	}
+	return wanted, l.claim(ctx, r, have[0], lb)
 }
 
 // attachLeft gives a load balancer the floating address of the one that the Service had before and that somebody deleted, so that the

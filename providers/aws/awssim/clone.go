@@ -96,5 +96,6 @@ func (l Listener) clone() *Listener {
 
 func (t TargetGroup) clone() *TargetGroup {
 	t.Targets, t.Attributes, t.Tags = each(t.Targets, pointerTo), maps.Clone(t.Attributes), maps.Clone(t.Tags)
+	t.leaving = slices.Clone(t.leaving)
 	return &t
 }

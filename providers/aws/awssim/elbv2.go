@@ -217,6 +217,9 @@ func (s *Sim) createNetwork(p *params) (answer, error) {
 		}
 		return answer{listOf("LoadBalancers", "member", []*LoadBalancer{have}, s.showNetwork)}, nil
 	}
+	if len(s.networks.all()) >= maxNetworks {
+		return nil, refuse("TooManyLoadBalancers", "The maximum number of load balancers has been reached")
+	}
 	if err := s.checkMappings(lb); err != nil {
 		return nil, err
 	}
@@ -453,3 +456,11 @@ func (s *Sim) addNetworkTags(p *params) (answer, error) {
 }
 
 const maxTargets = 500
+
+// AWS's default quotas: listeners of a network load balancer, and network load balancers, target groups and security groups of a region.
+const (
+	maxListeners    = 50
+	maxNetworks     = 50
+	maxTargetGroups = 3000
+	maxRegionGroups = 2500
+)

@@ -121,6 +121,9 @@ func (s *Sim) createListener(p *params) (answer, error) {
 	if err := s.checkListener(l); err != nil {
 		return nil, err
 	}
+	if len(s.listenersOf(lb.ARN)) >= maxListeners {
+		return nil, refuse("TooManyListeners", "The maximum number of listeners has been reached on load balancer '%s'", lb.ARN)
+	}
 	l.ARN = s.arn(strings.TrimPrefix(strings.SplitN(lb.ARN, ":", 6)[5], "loadbalancer/"))
 	l.ARN = strings.Replace(l.ARN, ":net/", ":listener/net/", 1)
 	s.listeners.put(l.ARN, l)

@@ -371,6 +371,9 @@ func (s *Sim) createGroup(p *params) (answer, error) {
 			return nil, refuse("InvalidGroup.Duplicate", "The security group '%s' already exists for VPC '%s'", name, vpc)
 		}
 	}
+	if len(s.groups.all()) >= maxRegionGroups {
+		return nil, refuse("SecurityGroupLimitExceeded", "The maximum number of security groups has been reached.")
+	}
 	g := &Group{ID: s.newID("sg"), Name: name, Description: about, VPC: vpc, Tags: tags, Created: time.Now()}
 	s.groups.put(g.ID, g)
 	return answer{tx("return", true), tx("groupId", g.ID), showTags(tags)}, nil

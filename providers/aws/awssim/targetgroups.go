@@ -19,6 +19,50 @@ type TargetGroup struct {
 	Attributes                                  map[string]string
 	Tags                                        Tags
 	Created                                     time.Time
+
+	// leaving are targets that were deregistered and still have connections.
+	leaving []leavingTarget
+}
+
+// leavingTarget is a target that is drained, and until when.
+type leavingTarget struct {
+	Target
+	until time.Time
+}
+
+// drain keeps a deregistered target for as long as the attribute of its target group says.
+func (t *TargetGroup) drain(one *Target) {
+	seconds, err := strconv.Atoi(t.Attributes["deregistration_delay.timeout_seconds"])
+	if err != nil || seconds <= 0 {
+		return
+	}
+	gone := *one
+	gone.State = stateDraining
+	t.leaving = append(t.leaving, leavingTarget{gone, time.Now().Add(time.Duration(seconds) * time.Second)})
+}
+
+// shown are the targets as the API shows them: those that are registered, and those that are drained.
+func (t *TargetGroup) shown() []*Target {
+	t.leaving = slices.DeleteFunc(t.leaving, func(l leavingTarget) bool { return !time.Now().Before(l.until) })
+	list := slices.Clone(t.Targets)
+	for i := range t.leaving {
+		list = append(list, &t.leaving[i].Target)
+	}
+	return list
+}
+
+const stateDraining = "draining"
+
+// Draining returns the instances that are drained, one for each of their targets.
+func (s *Sim) Draining() []string {
+	defer s.lock()()
+	var list []string
+	for _, t := range s.targets.all() {
+		for _, one := range t.shown()[len(t.Targets):] {
+			list = append(list, one.ID)
+		}
+	}
+	return list
 }
 
 // Target is an instance and a port; State is initial, healthy or draining.
@@ -183,6 +227,9 @@ func (s *Sim) createTargetGroup(p *params) (answer, error) {
 		}
 		return answer{listOf("TargetGroups", "member", []*TargetGroup{have}, s.showTargetGroup)}, nil
 	}
+	if len(s.targets.all()) >= maxTargetGroups {
+		return nil, refuse("TooManyTargetGroups", "You've reached the limit on the number of target groups for your account")
+	}
 	t.ARN, t.Created = s.arn("targetgroup/"+t.Name), time.Now()
 	s.targets.put(t.ARN, t)
 	return answer{listOf("TargetGroups", "member", []*TargetGroup{t}, s.showTargetGroup)}, nil
@@ -280,10 +327,10 @@ func (s *Sim) describeTargetHealth(p *params) (answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return answer{listOf("TargetHealthDescriptions", "member", anyOrder(s, t.Targets), func(one *Target) []elem {
+	return answer{listOf("TargetHealthDescriptions", "member", anyOrder(s, t.shown()), func(one *Target) []elem {
 		state, reason := one.State, ""
 		switch {
-		case state == "draining":
+		case state == stateDraining:
 			reason = "Target.DeregistrationInProgress"
 		case s.usedBy(t) == nil:
 			state, reason = "unused", "Target.NotInUse"
@@ -323,13 +370,15 @@ func (s *Sim) registerTargets(p *params) (answer, error) {
 			return nil, refuse("InvalidTarget", "The following targets are not in the target group VPC '%s': '%s'", VPC, one.ID)
 		}
 	}
-	for _, one := range list {
-		t.Targets = slices.DeleteFunc(t.Targets, func(have *Target) bool { return have.ID == one.ID && have.Port == one.Port })
+	again := func(have *Target) bool {
+		return slices.ContainsFunc(list, func(one *Target) bool { return have.ID == one.ID && have.Port == one.Port })
 	}
-	if len(t.Targets)+len(list) > maxTargets {
+	after := slices.Concat(slices.DeleteFunc(slices.Clone(t.Targets), again), list)
+	if len(after) > maxTargets {
 		return nil, refuse("TooManyTargets", "The maximum number of targets per target group has been reached")
 	}
-	t.Targets = append(t.Targets, list...)
+	t.Targets = after
+	t.leaving = slices.DeleteFunc(t.leaving, func(l leavingTarget) bool { return again(&l.Target) })
 	return nil, nil
 }
 
@@ -342,8 +391,13 @@ func (s *Sim) deregisterTargets(p *params) (answer, error) {
 	if err := p.done(); err != nil {
 		return nil, err
 	}
+	inUse := s.usedBy(t) != nil // nothing is drained where no load balancer sends anything
 	t.Targets = slices.DeleteFunc(t.Targets, func(have *Target) bool {
-		return slices.ContainsFunc(list, func(one *Target) bool { return one.ID == have.ID && one.Port == have.Port })
+		goes := slices.ContainsFunc(list, func(one *Target) bool { return one.ID == have.ID && one.Port == have.Port })
+		if goes && inUse {
+			t.drain(have)
+		}
+		return goes
 	})
 	return nil, nil
 }
