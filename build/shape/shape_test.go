@@ -1,7 +1,6 @@
 package shape
 
 import (
-	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"sigs.k8s.io/yaml"
 )
 
 const (
@@ -27,100 +25,46 @@ const (
 	maxLine     = 140
 	maxFunction = 60
 	maxFile     = 700
-	// exceptionsFile lists what is longer for now.
-	exceptionsFile = "testdata/exceptions.yaml"
 )
-
-var update = flag.Bool("update", false, "strike exceptions that are needed no more")
 
 // excess is what of a file is too long.
 type excess struct {
-	// Lines is how many lines are too long.
-	Lines int `json:"lines,omitempty"`
+	// Lines are the numbers of the lines that are too long.
+	Lines []int
 	// Functions are those that are too long, with their length.
-	Functions map[string]int `json:"functions,omitempty"`
+	Functions map[string]int
 	// Length is that of the file, if it is too long.
-	Length int `json:"length,omitempty"`
-	// where are the lines that are too long.
-	where []int
+	Length int
 }
 
-func (e excess) none() bool { return e.Lines == 0 && len(e.Functions) == 0 && e.Length == 0 }
+func (e excess) none() bool { return len(e.Lines) == 0 && len(e.Functions) == 0 && e.Length == 0 }
 
-// TestShape: lines, functions and files have limits. Exceptions are listed by file, and the list only shrinks: `go test ./build/shape
-// -update` strikes what is needed no more, and never adds anything.
+// TestShape: lines, functions and files have limits, which nothing exceeds.
 func TestShape(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(exceptionsFile)
-	require.NoError(t, err)
-	allowed := map[string]excess{}
-	require.NoError(t, yaml.UnmarshalStrict(text, &allowed))
 	found, files := measureAll(t)
 	require.Greater(t, files, 300, "the sources were read")
-	if *update {
-		write(t, shrunk(allowed, found))
-		return
-	}
-	for _, problem := range compare(allowed, found) {
+	for _, problem := range problems(found) {
 		t.Error(problem)
 	}
 }
 
-// compare returns what is too long and not excepted, and exceptions that are too generous.
-func compare(allowed, found map[string]excess) []string {
-	var problems []string
+// problems says what is too long and where.
+func problems(found map[string]excess) []string {
+	var list []string
 	for _, file := range slices.Sorted(maps.Keys(found)) {
-		has, may := found[file], allowed[file]
-		if has.Lines > may.Lines {
-			problems = append(problems, fmt.Sprintf("%s: %d lines have more than %d characters besides their longest string, %d may: %v",
-				file, has.Lines, maxLine, may.Lines, has.where))
+		has := found[file]
+		if len(has.Lines) > 0 {
+			list = append(list, fmt.Sprintf("%s: lines have more than %d characters besides their longest string: %v", file, maxLine, has.Lines))
 		}
 		for _, name := range slices.Sorted(maps.Keys(has.Functions)) {
-			if has.Functions[name] > max(may.Functions[name], maxFunction) {
-				problems = append(problems, fmt.Sprintf("%s: %s has %d lines, at most %d are allowed",
-					file, name, has.Functions[name], max(may.Functions[name], maxFunction)))
-			}
+			list = append(list, fmt.Sprintf("%s: %s has %d lines, at most %d are allowed", file, name, has.Functions[name], maxFunction))
 		}
-		if has.Length > max(may.Length, maxFile) {
-			problems = append(problems, fmt.Sprintf("%s has %d lines, at most %d are allowed", file, has.Length, max(may.Length, maxFile)))
+		if has.Length > 0 {
+			list = append(list, fmt.Sprintf("%s has %d lines, at most %d are allowed", file, has.Length, maxFile))
 		}
 	}
-	kept := shrunk(allowed, found)
-	for _, file := range slices.Sorted(maps.Keys(allowed)) {
-		if !assert.ObjectsAreEqual(allowed[file], kept[file]) {
-			problems = append(problems, fmt.Sprintf("%s became shorter: run go test ./build/shape -update, which strikes the exceptions", file))
-		}
-	}
-	return problems
-}
-
-// shrunk is what remains of the exceptions: never more than there was, nor more than is needed.
-func shrunk(allowed, found map[string]excess) map[string]excess {
-	kept := map[string]excess{}
-	for file, may := range allowed {
-		has := found[file]
-		e := excess{Lines: min(may.Lines, has.Lines), Length: min(may.Length, has.Length)}
-		for name, length := range may.Functions {
-			if now := has.Functions[name]; now > 0 {
-				if e.Functions == nil {
-					e.Functions = map[string]int{}
-				}
-				e.Functions[name] = min(length, now)
-			}
-		}
-		if !e.none() {
-			kept[file] = e
-		}
-	}
-	return kept
-}
-
-func write(t *testing.T, exceptions map[string]excess) {
-	t.Helper()
-	text, err := yaml.Marshal(exceptions)
-	require.NoError(t, err)
-	head := "# What is longer than build/shape allows, by file. The list only shrinks; go test ./build/shape -update strikes from it.\n"
-	require.NoError(t, os.WriteFile(exceptionsFile, append([]byte(head), text...), 0o600))
+	return list
 }
 
 // measureAll measures every Go file of the checkout.
@@ -182,10 +126,9 @@ func measure(source []byte) (excess, error) {
 	lines := strings.Split(strings.TrimSuffix(string(source), "\n"), "\n")
 	for i, line := range lines {
 		if utf8.RuneCountInString(line)-excepted[i+1] > maxLine {
-			e.where = append(e.where, i+1)
+			e.Lines = append(e.Lines, i+1)
 		}
 	}
-	e.Lines = len(e.where)
 	if len(lines) > maxFile {
 		e.Length = len(lines)
 	}
@@ -244,7 +187,7 @@ func TestMeasure(t *testing.T) {
 		"func (t *T[K]) Long() {" + strings.Repeat("\n", maxFunction-1) + "}\nfunc fits() {" + strings.Repeat("\n", maxFunction-2) + "}\n"
 	e, err := measure([]byte(source))
 	require.NoError(t, err)
-	assert.Equal(t, []int{3, 5, 6}, e.where, "a comment, a name, two strings")
+	assert.Equal(t, []int{3, 5, 6}, e.Lines, "a comment, a name, two strings")
 	assert.Empty(t, e.Functions)
 
 	longer := source + "func (t *T[K]) TooLong() {" + strings.Repeat("\n", maxFunction) + "}\n" + strings.Repeat("// x\n", maxFile)
@@ -254,22 +197,16 @@ func TestMeasure(t *testing.T) {
 	assert.Equal(t, strings.Count(longer, "\n"), e.Length)
 }
 
-// TestExceptionsShrink: more than is allowed is a fault, and so is an exception that is needed no more.
-func TestExceptionsShrink(t *testing.T) {
+// TestProblems: each kind of excess is said, with its file.
+func TestProblems(t *testing.T) {
 	t.Parallel()
-	allowed := map[string]excess{"a.go": {Lines: 2, Functions: map[string]int{"f": 70}, Length: 800}, "gone.go": {Lines: 1}}
-	same := map[string]excess{"a.go": allowed["a.go"], "gone.go": {Lines: 1}}
-	assert.Empty(t, compare(allowed, same))
-	for name, found := range map[string]excess{
-		"another line":      {Lines: 3, Functions: map[string]int{"f": 70}, Length: 800},
-		"a longer function": {Lines: 2, Functions: map[string]int{"f": 71}, Length: 800},
-		"another function":  {Lines: 2, Functions: map[string]int{"f": 70, "g": 61}, Length: 800},
-		"a longer file":     {Lines: 2, Functions: map[string]int{"f": 70}, Length: 801},
-		"a line less":       {Lines: 1, Functions: map[string]int{"f": 70}, Length: 800},
-		"a function less":   {Lines: 2, Length: 800},
-		"a shorter file":    {Lines: 2, Functions: map[string]int{"f": 70}, Length: 799},
-	} {
-		assert.Len(t, compare(allowed, map[string]excess{"a.go": found, "gone.go": {Lines: 1}}), 1, name)
-	}
-	assert.Equal(t, map[string]excess{"a.go": {Lines: 2}}, shrunk(allowed, map[string]excess{"a.go": {Lines: 5}, "new.go": {Lines: 9}}))
+	assert.Empty(t, problems(map[string]excess{}))
+	assert.Equal(t, []string{
+		"a.go: lines have more than 140 characters besides their longest string: [3 5]",
+		"a.go: T.f has 61 lines, at most 60 are allowed",
+		"b.go has 701 lines, at most 700 are allowed",
+	}, problems(map[string]excess{
+		"a.go": {Lines: []int{3, 5}, Functions: map[string]int{"T.f": 61}},
+		"b.go": {Length: 701},
+	}))
 }

@@ -152,7 +152,8 @@ func TestFirewallRulesOfManyServices(t *testing.T) {
 			"c",
 			[]access{
 				{protocol: "udp", ports: "53", addresses: []string{"198.51.100.0/24"}},
-				{protocol: "tcp", ports: "80", addresses: []string{"192.0.2.0/24"}}, {protocol: "tcp", ports: "81"},
+				{protocol: "tcp", ports: "80", addresses: []string{"192.0.2.0/24"}},
+				{protocol: "tcp", ports: "81"},
 			},
 		},
 	}

@@ -91,7 +91,8 @@ var forwardingRuleCases = map[string]struct {
 		ruleList(rule("tcp", 80, "tcp", 80), rule("udp", 53, "udp", 53)), "",
 	},
 	"network: layer 7 annotations are not read": {
-		map[string]string{annotationHTTPPorts: "x", annotationTLSPorts: "443"}, "", servicePorts(tlsPort),
+		map[string]string{annotationHTTPPorts: "x", annotationTLSPorts: "443"},
+		"", servicePorts(tlsPort),
 		ruleList(rule("tcp", 443, "tcp", 443)), "",
 	},
 	"network: SCTP is refused": {nil, "", servicePorts(sctpPort), nil, "port 9: protocol SCTP is not supported"},
@@ -189,48 +190,60 @@ func TestForwardingRules(t *testing.T) {
 	}
 }
 
+func localPolicy(s *v1.Service) {
+	s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 32000
+}
+
+// healthCheckCases are annotations and changes of a Service with the ports 53 of UDP, 80 and 8080, and its health check.
+var healthCheckCases = map[string]struct {
+	annotations map[string]string
+	change      func(*v1.Service)
+	want        godo.HealthCheck
+	refused     string
+}{
+	"kube-proxy":   {nil, nil, godo.HealthCheck{Protocol: "http", Port: 10256, Path: "/healthz", ProxyProtocol: new(false)}, ""},
+	"local policy": {nil, localPolicy, godo.HealthCheck{Protocol: "http", Port: 32000, Path: "/healthz", ProxyProtocol: new(false)}, ""},
+	"without override": {
+		map[string]string{annotationCheckPath: "/x", annotationCheckPort: "nonsense"},
+		nil,
+		godo.HealthCheck{Protocol: "http", Port: 10256, Path: "/healthz", ProxyProtocol: new(false)},
+		"",
+	},
+	"override": {map[string]string{annotationOverrideCheck: "false"}, nil, godo.HealthCheck{Protocol: "tcp", Port: 30080}, ""},
+	"path implies http": {
+		map[string]string{annotationOverrideCheck: "", annotationCheckPath: "/ready"},
+		nil,
+		godo.HealthCheck{Protocol: "http", Port: 30080, Path: "/ready"},
+		"",
+	},
+	"all of it": {
+		map[string]string{
+			annotationOverrideCheck: "", annotationCheckPath: "/ready", annotationCheckPort: "8080", annotationCheckProtocol: "https",
+		},
+		nil,
+		godo.HealthCheck{Protocol: "https", Port: 30081, Path: "/ready"},
+		"",
+	},
+	"unknown port":     {map[string]string{annotationOverrideCheck: "", annotationCheckPort: "81"}, nil, godo.HealthCheck{}, `healthcheck-port: "81" is not a TCP port of the Service`},
+	"UDP port":         {map[string]string{annotationOverrideCheck: "", annotationCheckPort: "53"}, nil, godo.HealthCheck{}, `"53" is not a TCP port`},
+	"several ports":    {map[string]string{annotationOverrideCheck: "", annotationCheckPort: "80,8080"}, nil, godo.HealthCheck{}, `"80,8080" is not a whole number`},
+	"unknown protocol": {map[string]string{annotationOverrideCheck: "", annotationCheckProtocol: "icmp"}, nil, godo.HealthCheck{}, `"icmp" is not one of`},
+	"no TCP port": {
+		map[string]string{annotationOverrideCheck: ""},
+		func(s *v1.Service) { s.Spec.Ports = s.Spec.Ports[:1] },
+		godo.HealthCheck{},
+		"needs a TCP port",
+	},
+	"out of range": {map[string]string{annotationCheckInterval: "2"}, nil, godo.HealthCheck{}, `"2" is out of range; use 3 to 300`},
+	"empty":        {map[string]string{annotationHealthyThreshold: ""}, nil, godo.HealthCheck{}, "is empty"},
+}
+
 func TestHealthCheck(t *testing.T) {
 	t.Parallel()
 	udp := port("dns", 53, 30053)
 	udp.Protocol = v1.ProtocolUDP
 	ports := []v1.ServicePort{udp, port("http", 80, 30080), port("alt", 8080, 30081)}
-	local := func(s *v1.Service) {
-		s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 32000
-	}
-	for name, c := range map[string]struct {
-		annotations map[string]string
-		change      func(*v1.Service)
-		want        godo.HealthCheck
-		refused     string
-	}{
-		"kube-proxy":   {nil, nil, godo.HealthCheck{Protocol: "http", Port: 10256, Path: "/healthz", ProxyProtocol: new(false)}, ""},
-		"local policy": {nil, local, godo.HealthCheck{Protocol: "http", Port: 32000, Path: "/healthz", ProxyProtocol: new(false)}, ""},
-		"without override": {
-			map[string]string{annotationCheckPath: "/x", annotationCheckPort: "nonsense"}, nil,
-			godo.HealthCheck{Protocol: "http", Port: 10256, Path: "/healthz", ProxyProtocol: new(false)}, "",
-		},
-		"override": {map[string]string{annotationOverrideCheck: "false"}, nil, godo.HealthCheck{Protocol: "tcp", Port: 30080}, ""},
-		"path implies http": {
-			map[string]string{annotationOverrideCheck: "", annotationCheckPath: "/ready"}, nil,
-			godo.HealthCheck{Protocol: "http", Port: 30080, Path: "/ready"}, "",
-		},
-		"all of it": {
-			map[string]string{
-				annotationOverrideCheck: "", annotationCheckPath: "/ready", annotationCheckPort: "8080", annotationCheckProtocol: "https",
-			}, nil,
-			godo.HealthCheck{Protocol: "https", Port: 30081, Path: "/ready"}, "",
-		},
-		"unknown port":     {map[string]string{annotationOverrideCheck: "", annotationCheckPort: "81"}, nil, godo.HealthCheck{}, `healthcheck-port: "81" is not a TCP port of the Service`},
-		"UDP port":         {map[string]string{annotationOverrideCheck: "", annotationCheckPort: "53"}, nil, godo.HealthCheck{}, `"53" is not a TCP port`},
-		"several ports":    {map[string]string{annotationOverrideCheck: "", annotationCheckPort: "80,8080"}, nil, godo.HealthCheck{}, `"80,8080" is not a whole number`},
-		"unknown protocol": {map[string]string{annotationOverrideCheck: "", annotationCheckProtocol: "icmp"}, nil, godo.HealthCheck{}, `"icmp" is not one of`},
-		"no TCP port": {
-			map[string]string{annotationOverrideCheck: ""}, func(s *v1.Service) { s.Spec.Ports = s.Spec.Ports[:1] },
-			godo.HealthCheck{}, "needs a TCP port",
-		},
-		"out of range": {map[string]string{annotationCheckInterval: "2"}, nil, godo.HealthCheck{}, `"2" is out of range; use 3 to 300`},
-		"empty":        {map[string]string{annotationHealthyThreshold: ""}, nil, godo.HealthCheck{}, "is empty"},
-	} {
+	for name, c := range healthCheckCases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := service("web", c.annotations, ports...)

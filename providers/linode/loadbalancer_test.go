@@ -187,11 +187,13 @@ var vpcOptionCases = map[string]struct {
 	"the first subnet": {nil, nil, `[{"subnet_id":S0}]`, "null", ""},
 	"a range":          {nil, map[string]string{annotationBackendRange: "10.0.8.0/30"}, `[{"subnet_id":S0,"ipv4_range":"10.0.8.0/30"}]`, "null", ""},
 	"a range outside": {
-		map[string]string{"nodebalancer-backend-ipv4-subnet": "10.0.4.0/22"}, map[string]string{annotationBackendRange: "10.0.8.0/30"},
+		map[string]string{"nodebalancer-backend-ipv4-subnet": "10.0.4.0/22"},
+		map[string]string{annotationBackendRange: "10.0.8.0/30"},
 		"", "", "is not inside --nodebalancer-backend-ipv4-subnet",
 	},
 	"a range that is wider": {
-		map[string]string{"nodebalancer-backend-ipv4-subnet": "10.0.4.0/22"}, map[string]string{annotationBackendRange: "10.0.4.0/20"},
+		map[string]string{"nodebalancer-backend-ipv4-subnet": "10.0.4.0/22"},
+		map[string]string{annotationBackendRange: "10.0.4.0/20"},
 		"", "", "is not inside",
 	},
 	"a subnet by name":       {nil, map[string]string{annotationBackendSubnet: "spare"}, `[{"subnet_id":S1}]`, "null", ""},
@@ -204,11 +206,13 @@ var vpcOptionCases = map[string]struct {
 	"switched off":           {map[string]string{"disable-nodebalancer-vpc-backends": "true"}, nil, "null", "null", ""},
 	"IPv6 backends":          {nil, map[string]string{annotationIPv6Backends: "true"}, "null", "null", ""},
 	"a private frontend": {
-		nil, map[string]string{annotationFrontendSubnetID: "S1", annotationFrontendRangeV4: "10.1.0.0/30"},
+		nil,
+		map[string]string{annotationFrontendSubnetID: "S1", annotationFrontendRangeV4: "10.1.0.0/30"},
 		`[{"subnet_id":S0}]`, `[{"subnet_id":S1,"ipv4_range":"10.1.0.0/30"}]`, "",
 	},
 	"a frontend by names": {
-		nil, map[string]string{annotationFrontendVPC: "cluster", annotationFrontendSubnet: "spare"},
+		nil,
+		map[string]string{annotationFrontendVPC: "cluster", annotationFrontendSubnet: "spare"},
 		`[{"subnet_id":S0}]`, `[{"subnet_id":S1}]`, "",
 	},
 }

@@ -217,7 +217,8 @@ var nodeAddressCases = map[string]struct {
 	},
 	"ports inside a trunk": {
 		server{addresses: []address{{"z", "10.0.0.1", false}}},
-		portsWith("ACTIVE", "10.0.0.1"), []address{{"a", "10.9.0.1", false}},
+		portsWith("ACTIVE", "10.0.0.1"),
+		[]address{{"a", "10.9.0.1", false}},
 		networking{},
 		[]v1.NodeAddress{internalIP("10.0.0.1"), internalIP("10.9.0.1")},
 	},

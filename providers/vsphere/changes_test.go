@@ -201,7 +201,10 @@ func TestChangedProperties(t *testing.T) {
 		missing string
 		want    []string
 	}{
-		"assigned":        {types.PropertyChange{Name: "name", Op: "assign", Val: "b"}, "", []string{"config.uuid=u", extraMetadata + "=m", "guest.hostName=h", "name=b"}},
+		"assigned": {
+			types.PropertyChange{Name: "name", Op: "assign", Val: "b"}, "",
+			[]string{"config.uuid=u", extraMetadata + "=m", "guest.hostName=h", "name=b"},
+		},
 		"removed":         {types.PropertyChange{Name: "guest.hostName", Op: "remove"}, "", []string{"name=a", "config.uuid=u", extraMetadata + "=m"}},
 		"what it was in":  {types.PropertyChange{Name: "config", Op: "indirectRemove"}, "", []string{"name=a", "guest.hostName=h"}},
 		"assigned to nil": {types.PropertyChange{Name: "config", Op: "assign"}, "", []string{"name=a", "guest.hostName=h"}},
