@@ -286,7 +286,7 @@ func (c *classicReconciler) creation(d desiredClassic) classicChange {
 	return classicChange{
 		Planned: guard.Planned{Action: guard.PlanCreate, Object: "classic load balancer " + d.name, Detail: fmt.Sprintf(
 			"%s, %s, subnets %s, %d instances", d.scheme, strings.Join(ports, ", "), strings.Join(d.subnets, ", "), len(d.instances))},
-		Replan: true, Creates: true,
+		Replan: true, Creates: true, Compare: func() (before, after any) { return nil, d.made() },
 		Make: func(ctx context.Context, r *services.Request, o classicObserved) (classicObserved, error) {
 			if err := c.create(ctx, d); err != nil {
 				return o, err
@@ -294,6 +294,13 @@ func (c *classicReconciler) creation(d desiredClassic) classicChange {
 			return c.rereadAll(ctx, *r, o)
 		},
 	}
+}
+
+// made is a new load balancer with what the calls after its creation set, as plan shows it.
+func (d desiredClassic) made() any {
+	made := services.Part(createClassic(d), "LoadBalancerName", "Subnets", "SecurityGroups", "Tags", "Scheme", "Listeners")
+	made["HealthCheck"], made["LoadBalancerAttributes"], made["Instances"] = d.check, d.settings, d.instances
+	return made
 }
 
 func (c *classicReconciler) create(ctx context.Context, d desiredClassic) error {

@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	elb "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing"
 	elbtypes "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing/types"
+	elbv2 "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
@@ -304,6 +305,27 @@ type step struct {
 	group string
 	// loadBalancer is the ARN of the load balancer that a target group is made for.
 	loadBalancer string
+	// before is what there is of what the input sets, under the same names, for plan.
+	before any
+}
+
+// compare is what the step changes, before and after.
+func (s step) compare() (before, after any) {
+	switch {
+	case s.action() != guard.PlanDelete:
+	case s.before != nil:
+		return s.before, nil
+	default:
+		return s.input, nil
+	}
+	after = s.input
+	if in, ok := after.(*elbv2.ModifyListenerInput); ok && s.group != "" && in.DefaultActions[0].TargetGroupArn == nil {
+		shown := *in // the target group has yet to be made, and is shown by its name
+		shown.DefaultActions = slices.Clone(in.DefaultActions)
+		shown.DefaultActions[0].TargetGroupArn = aws.String(s.group)
+		after = &shown
+	}
+	return services.Within(s.before, after), after
 }
 
 // action is what plan calls the step.
@@ -321,23 +343,26 @@ func (s step) action() string {
 func classicSteps(lb *classicLoadBalancer, attributes elbtypes.LoadBalancerAttributes, tags map[string]string, want desiredClassic) []step {
 	name := lb.LoadBalancerName
 	var steps []step
-	add := func(what string, input any) { steps = append(steps, step{what: what, input: input}) }
+	add := func(what string, before, input any) {
+		steps = append(steps, step{what: what, before: before, input: input})
+	}
 
 	steps = append(steps, classicSubnetSteps(lb, want)...)
 	if len(want.groups) > 0 && !sameSet(lb.SecurityGroups, want.groups) {
-		add("setting security groups", &elb.ApplySecurityGroupsToLoadBalancerInput{LoadBalancerName: name, SecurityGroups: want.groups})
+		add("setting security groups", lb, &elb.ApplySecurityGroupsToLoadBalancerInput{LoadBalancerName: name, SecurityGroups: want.groups})
 	}
 	steps = append(steps, classicListenerSteps(lb, want)...)
 	steps = append(steps, proxySteps(lb, want)...)
 	if missing := lackingTags(want.tags, tags); len(missing) > 0 {
-		add("adding tags", &elb.AddTagsInput{LoadBalancerNames: []string{aws.ToString(name)}, Tags: elbTags(missing)})
+		add("adding tags", nil, &elb.AddTagsInput{LoadBalancerNames: []string{aws.ToString(name)}, Tags: elbTags(missing)})
 	}
 	if !sameSettings(want.settings, attributes) {
-		add("changing attributes", &elb.ModifyLoadBalancerAttributesInput{LoadBalancerName: name, LoadBalancerAttributes: &want.settings})
+		before := map[string]any{"LoadBalancerAttributes": attributes}
+		add("changing attributes", before, &elb.ModifyLoadBalancerAttributesInput{LoadBalancerName: name, LoadBalancerAttributes: &want.settings})
 	}
 	steps = append(steps, tlsPolicySteps(lb, want)...)
 	if len(want.listeners) > 0 && !sameCheck(want.check, lb.HealthCheck) {
-		add("setting the health check", &elb.ConfigureHealthCheckInput{LoadBalancerName: name, HealthCheck: &want.check})
+		add("setting the health check", lb, &elb.ConfigureHealthCheckInput{LoadBalancerName: name, HealthCheck: &want.check})
 	}
 	return append(steps, classicInstanceSteps(lb, want.instances)...)
 }
@@ -427,14 +452,14 @@ func proxySteps(lb *classicLoadBalancer, want desiredClassic) []step {
 				PolicyAttributes: []elbtypes.PolicyAttribute{{AttributeName: aws.String("ProxyProtocol"), AttributeValue: aws.String("true")}},
 			}})
 		}
-		steps = append(steps, step{what: "switching on the PROXY protocol", input: &elb.SetLoadBalancerPoliciesForBackendServerInput{
+		steps = append(steps, step{what: "switching on the PROXY protocol", before: map[string]any{"PolicyNames": has[port]}, input: &elb.SetLoadBalancerPoliciesForBackendServerInput{
 			LoadBalancerName: lb.LoadBalancerName, InstancePort: aws.Int32(port), PolicyNames: append(slices.Clone(has[port]), policyProxy),
 		}})
 	}
 	for _, port := range slices.Sorted(maps.Keys(has)) {
 		if slices.Contains(has[port], policyProxy) && !slices.Contains(want.proxyPorts, port) {
 			left := slices.DeleteFunc(slices.Clone(has[port]), func(p string) bool { return p == policyProxy })
-			steps = append(steps, step{what: "switching off the PROXY protocol", input: &elb.SetLoadBalancerPoliciesForBackendServerInput{
+			steps = append(steps, step{what: "switching off the PROXY protocol", before: map[string]any{"PolicyNames": has[port]}, input: &elb.SetLoadBalancerPoliciesForBackendServerInput{
 				LoadBalancerName: lb.LoadBalancerName, InstancePort: aws.Int32(port), PolicyNames: append([]string{}, left...),
 			}})
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	elbv2types "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
 	v1 "k8s.io/api/core/v1"
@@ -67,7 +69,7 @@ func ownGroupChanges[O any](
 			Planned: guard.Planned{
 				Action: guard.PlanCreate, Object: "security group " + own.name, Detail: fmt.Sprintf("%d rules", len(own.rules)),
 			},
-			Replan: true, Creates: true,
+			Replan: true, Creates: true, Compare: ruleChange{add: own.rules}.compare,
 			Make: func(ctx context.Context, _ *services.Request, o O) (O, error) {
 				g, err := groups.ensure(ctx, own.name, own.description, own.tags)
 				if err == nil {
@@ -84,6 +86,9 @@ func ownGroupChanges[O any](
 	if own.untagged {
 		changes = append(changes, services.Change[O]{
 			Planned: guard.Planned{Action: guard.PlanChange, Object: all[own.id].title(), Detail: "tag it as the cluster's"},
+			Compare: func() (before, after any) {
+				return tagged(services.Within(all[own.id].tags, own.tags)), tagged(own.tags)
+			},
 			Make: func(ctx context.Context, _ *services.Request, o O) (O, error) {
 				_, err := groups.ensure(ctx, own.name, own.description, own.tags)
 				return o, err
@@ -93,6 +98,7 @@ func ownGroupChanges[O any](
 	if c := exactly(all[own.id], own.rules, own.mine); !c.empty() {
 		changes = append(changes, services.Change[O]{
 			Planned: c.planned(),
+			Compare: c.compare,
 			Make: func(ctx context.Context, _ *services.Request, o O) (O, error) {
 				return o, groups.sync(ctx, own.id, own.rules, own.mine)
 			},
@@ -109,6 +115,32 @@ func (c ruleChange) planned() guard.Planned {
 		Action: guard.PlanChange, Object: c.group.title(), Detail: fmt.Sprintf("rules: %d more, %d less", len(c.add), len(c.remove)),
 	}
 }
+
+// compare is the rules before and after.
+func (c ruleChange) compare() (before, after any) {
+	texts := func(rules []rule) any {
+		list := make([]string, len(rules))
+		for i, r := range rules {
+			list[i] = r.text()
+		}
+		return map[string]any{"IpPermissions": list}
+	}
+	if c.group.id == "" {
+		return texts(c.remove), texts(c.add)
+	}
+	return texts(c.group.rules), texts(c.result().rules)
+}
+
+// text is a rule in a few words.
+func (r rule) text() string {
+	ports := fmt.Sprintf("%d-%d", r.from, r.to)
+	if r.from == r.to {
+		ports = strconv.Itoa(int(r.from))
+	}
+	return strings.TrimSpace(fmt.Sprintf("%s/%s from %s%s%s", r.protocol, ports, r.source.cidr, r.source.group, r.source.prefixList))
+}
+
+func tagged(tags any) any { return map[string]any{"Tags": tags} }
 
 // part is the part of a change of rules that is carried out.
 func (c ruleChange) part(part changePart) ruleChange {
@@ -138,6 +170,7 @@ func nodeRuleChanges[O any](groups *securityGroups, rules nodeRules, part change
 		}
 		changes = append(changes, services.Change[O]{
 			Planned: c.planned(),
+			Compare: c.compare,
 			Make: func(ctx context.Context, r *services.Request, o O) (O, error) {
 				err := groups.change(ctx, c.group.id, part, rules.decide)
 				if len(c.add) > 0 {
@@ -156,6 +189,7 @@ func obsoleteGroupChanges[O any](groups *securityGroups, obsolete []securityGrou
 	for i, g := range obsolete {
 		changes[i] = services.Change[O]{
 			Planned: guard.Planned{Action: guard.PlanDelete, Object: g.title(), Detail: "the load balancer has other security groups"},
+			Compare: ruleChange{remove: g.rules}.compare,
 			Make: func(ctx context.Context, _ *services.Request, o O) (O, error) {
 				if err := groups.closeTo(ctx, g.id); err != nil {
 					return o, err

@@ -350,7 +350,7 @@ func (c *networkReconciler) creation(d desiredNetwork) []networkChange {
 			Action: guard.PlanCreate, Object: "network load balancer " + d.name,
 			Detail: fmt.Sprintf("%s, %s, subnets %s", d.scheme, d.addressType, strings.Join(subnets, ", ")),
 		},
-		Replan: true, Creates: true,
+		Replan: true, Creates: true, Compare: func() (before, after any) { return nil, createNetwork(d) },
 		Make: func(ctx context.Context, r *services.Request, o networkObserved) (networkObserved, error) {
 			lb, err := c.create(ctx, d)
 			if err != nil {
@@ -361,12 +361,24 @@ func (c *networkReconciler) creation(d desiredNetwork) []networkChange {
 		},
 	}}
 	for _, p := range d.listeners {
-		changes = append(changes, networkChange{Planned: guard.Planned{
-			Action: guard.PlanCreate, Object: fmt.Sprintf("listener %s/%d", p.protocol, p.port),
-			Detail: fmt.Sprintf("target group %s, %s/%d, %d targets", p.group.name, p.group.protocol, p.group.port, len(d.targets)),
-		}})
+		changes = append(changes, networkChange{
+			Planned: guard.Planned{
+				Action: guard.PlanCreate, Object: fmt.Sprintf("listener %s/%d", p.protocol, p.port),
+				Detail: fmt.Sprintf("target group %s, %s/%d, %d targets", p.group.name, p.group.protocol, p.group.port, len(d.targets)),
+			},
+			Compare: func() (before, after any) { return nil, d.made(p) },
+		})
 	}
 	return changes
+}
+
+// made is a new listener with its target group, as plan shows it.
+func (d desiredNetwork) made(l desiredListener) any {
+	group := services.Part(createTargetGroup(l.group, "", nil), "Name", "Port", "Protocol", "TargetType", "HealthCheckProtocol",
+		"HealthCheckPort", "HealthCheckPath", "HealthCheckIntervalSeconds", "HealthCheckTimeoutSeconds", "HealthyThresholdCount",
+		"UnhealthyThresholdCount", "IpAddressType")
+	group["Targets"], group["Attributes"] = d.targets, d.targetAttributes
+	return map[string]any{"Port": l.port, "Protocol": l.protocol, "SslPolicy": l.policy, "CertificateArn": l.certificate, "TargetGroup": group}
 }
 
 func (c *networkReconciler) create(ctx context.Context, d desiredNetwork) (*networkLoadBalancer, error) {

@@ -453,7 +453,7 @@ func networkSteps(state networkState, want desiredNetwork) []step {
 	var steps []step
 	lbARN := state.lb.LoadBalancerArn
 	if want.groups != nil && len(state.lb.SecurityGroups) > 0 && !sameSet(want.groups, state.lb.SecurityGroups) {
-		steps = append(steps, step{what: "setting security groups", input: &elbv2.SetSecurityGroupsInput{LoadBalancerArn: lbARN, SecurityGroups: want.groups}})
+		steps = append(steps, step{what: "setting security groups", before: state.lb, input: &elbv2.SetSecurityGroupsInput{LoadBalancerArn: lbARN, SecurityGroups: want.groups}})
 	}
 	if grown := grownSubnets(state.lb, want); grown != nil {
 		steps = append(steps, step{what: "adding subnets", input: &elbv2.SetSubnetsInput{LoadBalancerArn: lbARN, Subnets: grown}})
@@ -468,13 +468,15 @@ func networkSteps(state networkState, want desiredNetwork) []step {
 	for n := range state.listeners {
 		l := &state.listeners[n]
 		if !slices.ContainsFunc(want.listeners, func(w desiredListener) bool { return w.port == aws.ToInt32(l.Port) }) {
-			steps = append(steps, step{what: fmt.Sprintf("deleting the listener of port %d", aws.ToInt32(l.Port)), input: &elbv2.DeleteListenerInput{ListenerArn: l.ListenerArn}})
+			steps = append(steps, step{
+				what: fmt.Sprintf("deleting the listener of port %d", aws.ToInt32(l.Port)), before: l, input: &elbv2.DeleteListenerInput{ListenerArn: l.ListenerArn},
+			})
 		}
 	}
 	for _, t := range state.groups {
 		if arn := aws.ToString(t.TargetGroupArn); !slices.Contains(arns, arn) && !slices.Contains(want.kept, arn) {
 			steps = append(steps, step{
-				what: "deleting target group " + aws.ToString(t.TargetGroupName), input: &elbv2.DeleteTargetGroupInput{TargetGroupArn: t.TargetGroupArn},
+				what: "deleting target group " + aws.ToString(t.TargetGroupName), before: t, input: &elbv2.DeleteTargetGroupInput{TargetGroupArn: t.TargetGroupArn},
 			})
 		}
 	}
@@ -483,9 +485,21 @@ func networkSteps(state networkState, want desiredNetwork) []step {
 		for _, k := range slices.Sorted(maps.Keys(changed)) {
 			list = append(list, elbv2types.LoadBalancerAttribute{Key: aws.String(k), Value: aws.String(changed[k])})
 		}
-		steps = append(steps, step{what: "changing attributes", input: &elbv2.ModifyLoadBalancerAttributesInput{LoadBalancerArn: lbARN, Attributes: list}})
+		steps = append(steps, step{
+			what: "changing attributes", before: attributesOf(state.attributes),
+			input: &elbv2.ModifyLoadBalancerAttributesInput{LoadBalancerArn: lbARN, Attributes: list},
+		})
 	}
 	return steps
+}
+
+// attributesOf are attributes as an input has them.
+func attributesOf(attributes map[string]string) any {
+	list := make([]elbv2types.LoadBalancerAttribute, 0, len(attributes))
+	for _, k := range slices.Sorted(maps.Keys(attributes)) {
+		list = append(list, elbv2types.LoadBalancerAttribute{Key: aws.String(k), Value: aws.String(attributes[k])})
+	}
+	return map[string]any{"Attributes": list}
 }
 
 // grownSubnets are the subnets of a load balancer that gets more of them; nil where it does not. Subnets with fixed
@@ -526,6 +540,7 @@ func (d desiredNetwork) groupSteps(state networkState, arn string, g desiredTarg
 		if g.check.differs(checkOf(&state.groups[n])) {
 			steps = append(steps, step{
 				what: "changing the health check of target group " + aws.ToString(state.groups[n].TargetGroupName), input: modifyTargetGroup(arn, g.check.changed(checkOf(&state.groups[n]))),
+				before: state.groups[n],
 			})
 		}
 		have, attributes = state.targets[arn], state.targetAttributes[arn]
@@ -537,6 +552,7 @@ func (d desiredNetwork) groupSteps(state networkState, arn string, g desiredTarg
 		}
 		steps = append(steps, step{
 			what: "changing attributes of target group " + g.name, input: &elbv2.ModifyTargetGroupAttributesInput{TargetGroupArn: orNil(arn), Attributes: list}, group: g.name,
+			before: attributesOf(attributes),
 		})
 	}
 	return append(steps, targetSteps(arn, g, have, d.targets, d.eligible, d.keep)...)
@@ -598,7 +614,7 @@ func listenerSteps(state networkState, groupARN string, l desiredListener, tags 
 		if l.protocol == protocolTLS && aws.ToString(have.SslPolicy) == "" {
 			policy = cmp.Or(policy, usualTLSPolicy) // AWS has a default at the creation alone
 		}
-		return []step{{what: fmt.Sprintf("changing the listener of port %d", l.port), group: l.group.name, input: &elbv2.ModifyListenerInput{
+		return []step{{what: fmt.Sprintf("changing the listener of port %d", l.port), group: l.group.name, before: have, input: &elbv2.ModifyListenerInput{
 			ListenerArn: have.ListenerArn, Port: aws.Int32(l.port), Protocol: elbv2types.ProtocolEnum(l.protocol), SslPolicy: orNil(policy),
 			Certificates: certificates, DefaultActions: actions,
 		}}}

@@ -249,6 +249,12 @@ func (r *reconciler) addressChange(_ services.Request, _ *observed, a *address) 
 	id := a.id(r.config)
 	return services.Change[*observed]{
 		Planned: guard.Planned{Action: action, Object: "public IP address " + a.name}, Replan: true,
+		Compare: func() (before, after any) {
+			if a.found == nil {
+				return nil, a.want
+			}
+			return a.found, a.want
+		},
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
 			target := document{id: id, what: "public IP address " + a.name, version: networkVersion, create: func() doc { return doc{} }}
 			after, err := r.resources.documents.submit(ctx, target, func(d doc) error {
@@ -292,6 +298,7 @@ func (r *reconciler) release(a doc) services.Change[*observed] {
 	name := str(a, "name")
 	return services.Change[*observed]{
 		Planned: guard.Planned{Action: guard.PlanDelete, Object: "public IP address " + name},
+		Compare: func() (before, after any) { return a, nil },
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
 			owner := serviceName(q.Service)
 			after, err := r.resources.documents.submit(ctx, document{id: str(a, "id"), what: "public IP address " + name, version: networkVersion}, func(d doc) error {

@@ -39,6 +39,11 @@ func (r *reconciler) securityChange(q services.Request, o *observed, d *spec) (c
 	}
 	return services.Change[*observed]{
 		Planned: guard.Planned{Action: guard.PlanChange, Object: "network security group " + r.config.SecurityGroup, Detail: "rules for the Service"},
+		Compare: func() (before, after any) {
+			draft := cloneOf(o.group)
+			_ = e(draft) // it was tried
+			return o.group, draft
+		},
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
 			after, err := r.resources.documents.submit(ctx, document{id: r.groupID(), what: "network security group " + r.config.SecurityGroup, version: networkVersion}, e)
 			if err != nil {

@@ -341,7 +341,8 @@ func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]servic
 	}
 	if len(list) > 0 { // the frontends need the addresses
 		list[len(list)-1].Replan = true
-		return append(list, services.Change[*observed]{Planned: guard.Planned{Action: guard.PlanChange, Object: "load balancer " + d.LB}}), nil
+		next, _, err := r.loadBalancerChange(q, o, d)
+		return append(list, services.Change[*observed]{Planned: next.Planned, Compare: next.Compare}), err
 	}
 	if c, ok, err := r.loadBalancerChange(q, o, d); err != nil || ok {
 		return []services.Change[*observed]{c}, err
@@ -381,6 +382,12 @@ func (r *reconciler) loadBalancerChange(q services.Request, o *observed, d *spec
 	}
 	return services.Change[*observed]{
 		Planned: guard.Planned{Action: action, Object: "load balancer " + d.LB, Detail: "frontends, rules and probes of the Service"}, Replan: true,
+		Compare: func() (before, after any) {
+			if lb == nil {
+				return nil, draft
+			}
+			return lb, draft
+		},
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
 			after, err := r.resources.documents.submit(ctx, r.loadBalancerDocument(d, o.mark), e)
 			if action == guard.PlanCreate {
@@ -499,6 +506,13 @@ func (r *reconciler) removal(q services.Request, lb doc, inherited []string) ser
 	target := document{id: str(lb, "id"), what: "load balancer " + name, version: networkVersion, beforeRemoval: r.members.decouple}
 	return services.Change[*observed]{
 		Planned: guard.Planned{Action: guard.PlanChange, Object: "load balancer " + name, Detail: "without the Service"},
+		Compare: func() (before, after any) {
+			draft := cloneOf(lb)
+			if _, err := applyService(draft, base, nil, r.config, q.Service); err != nil || empty(draft) {
+				return lb, nil
+			}
+			return lb, draft
+		},
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
 			after, err := r.resources.documents.submit(ctx, target, func(d doc) error {
 				if d == nil {
@@ -531,11 +545,13 @@ func (r *reconciler) memberChange(q services.Request, o *observed, name string, 
 		return c, false
 	}
 	nodes := r.config.eligible(q.Nodes)
-	if p := r.members.plan(lb, o.machines, fronts, nodes); len(p.join)+len(p.leave) == 0 {
+	p := r.members.plan(lb, o.machines, fronts, nodes)
+	if len(p.join)+len(p.leave) == 0 {
 		return c, false
 	}
 	return services.Change[*observed]{
 		Planned: guard.Planned{Action: guard.PlanChange, Object: "load balancer " + name, Detail: "members of its pools"},
+		Compare: p.compare,
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
 			after, err := r.members.apply(ctx, str(lb, "id"), func(lb doc, machines map[string]machineID) membership {
 				return r.members.plan(lb, machines, fronts, nodes)

@@ -56,6 +56,18 @@ type memberAt struct {
 	six     bool
 }
 
+// compare is what leaves the pools, and what joins them.
+func (p membership) compare() (before, after any) {
+	texts := func(list []memberAt) any {
+		byPool := map[string][]string{}
+		for _, m := range list {
+			byPool[m.pool] = append(byPool[m.pool], string(m.machine))
+		}
+		return map[string]any{"backendAddressPools": byPool}
+	}
+	return texts(p.leave), texts(p.join)
+}
+
 // machinesOf are the machines of all members of load balancers, by the IDs of their IP configurations.
 func (m *members) machinesOf(ctx context.Context, lbs ...doc) (map[string]machineID, error) {
 	machines := map[string]machineID{}

@@ -254,7 +254,7 @@ func (l *loadBalancers) Changes(r services.Request, f finding, d desired) ([]ser
 	}
 	changes := l.changes(f.lb, d.vanished, plan(withoutDroplets(f.lb, d.vanished), d.request))
 	if len(changes) > 0 && l.unmarked(f, d) {
-		return append([]services.Change[finding]{l.marking(f.lb)}, changes...), nil
+		return append([]services.Change[finding]{l.marking(f.lb, marksIn(d.request))}, changes...), nil
 	}
 	return changes, nil
 }
@@ -264,7 +264,7 @@ func (l *loadBalancers) creation(want *godo.LoadBalancerRequest, service *v1.Ser
 	return services.Change[finding]{
 		Planned: guard.Planned{Action: guard.PlanCreate, Object: "load balancer " + want.Name, Detail: fmt.Sprintf(
 			"type %s, in %s, %s, %d droplets", want.Type, want.Region, rulesOf(want.ForwardingRules), len(want.DropletIDs))},
-		Replan: true, Creates: true,
+		Replan: true, Creates: true, Compare: func() (before, after any) { return nil, want },
 		Make: func(ctx context.Context, r *services.Request, _ finding) (finding, error) {
 			lb, err := l.apply(ctx, nil, st)
 			if err == nil {
@@ -283,6 +283,7 @@ func (l *loadBalancers) changes(lb *godo.LoadBalancer, vanished []int, steps []s
 		detail := fmt.Sprintf("%s: %s", st.kind, strings.Join(st.reasons, ", "))
 		changes = append(changes, services.Change[finding]{
 			Planned: guard.Planned{Action: guard.PlanChange, Object: "load balancer " + lb.ID, Detail: detail},
+			Compare: func() (before, after any) { return st.compare(withoutDroplets(lb, vanished)) },
 			Make: func(ctx context.Context, _ *services.Request, f finding) (finding, error) {
 				var err error
 				f.lb, err = l.apply(ctx, withoutDroplets(f.lb, vanished), st)
@@ -295,15 +296,26 @@ func (l *loadBalancers) changes(lb *godo.LoadBalancer, vanished []int, steps []s
 
 // unmarked reports whether a load balancer lacks marks that it should have, or has those of a Service that is gone.
 func (l *loadBalancers) unmarked(f finding, d desired) bool {
-	marks := slices.DeleteFunc(slices.Clone(d.request.Tags), func(tag string) bool { return !ownership.IsMark(tag) })
+	marks := marksIn(d.request)
 	missing := func(tag string) bool { return !slices.Contains(f.lb.Tags, tag) }
 	stale := func(tag string) bool { return ownership.IsServiceMark(tag) && !slices.Contains(marks, tag) }
 	return len(marks) > 0 && !f.created && (slices.ContainsFunc(marks, missing) || slices.ContainsFunc(f.lb.Tags, stale))
 }
 
-func (l *loadBalancers) marking(lb *godo.LoadBalancer) services.Change[finding] {
+// marksIn are the marks of ownership that a request has.
+func marksIn(r *godo.LoadBalancerRequest) []string {
+	return slices.DeleteFunc(slices.Clone(r.Tags), func(tag string) bool { return !ownership.IsMark(tag) })
+}
+
+func (l *loadBalancers) marking(lb *godo.LoadBalancer, marks []string) services.Change[finding] {
 	return services.Change[finding]{
 		Planned: guard.Planned{Action: guard.PlanChange, Object: "load balancer " + lb.ID, Detail: "tag it as this Service's"},
+		Compare: func() (before, after any) {
+			tags := slices.DeleteFunc(slices.Clone(lb.Tags), func(tag string) bool {
+				return slices.Contains(marks, tag) || ownership.IsServiceMark(tag)
+			})
+			return services.Part(lb, "tags"), map[string]any{"tags": append(tags, marks...)}
+		},
 		Make: func(ctx context.Context, r *services.Request, f finding) (finding, error) {
 			var err error
 			f.lb, err = l.remark(ctx, r.Service, f, f.lb)

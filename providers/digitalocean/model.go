@@ -15,6 +15,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -422,6 +423,17 @@ func plan(observed *godo.LoadBalancer, want *godo.LoadBalancerRequest) []step {
 		return []step{{kind: removeDroplets, droplets: remove, reasons: []string{"droplet_ids"}}}
 	}
 	return nil
+}
+
+// compare is the part of a load balancer that a step changes, before and after.
+func (s step) compare(lb *godo.LoadBalancer) (before, after any) {
+	request := s.request
+	if request == nil {
+		request = &godo.LoadBalancerRequest{DropletIDs: slices.DeleteFunc(append(slices.Clone(lb.DropletIDs), s.droplets...), func(id int) bool {
+			return s.kind == removeDroplets && slices.Contains(s.droplets, id)
+		})}
+	}
+	return services.Part(lb.AsRequest(), s.reasons...), services.Part(request, s.reasons...)
 }
 
 func splitResize(observed *godo.LoadBalancer, request *godo.LoadBalancerRequest, reasons []string) []step {

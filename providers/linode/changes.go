@@ -45,6 +45,14 @@ func (l *loadBalancers) creation(request *nodeBalancerRequest, own int) services
 			Action: guard.PlanCreate, Object: "NodeBalancer " + request.Label, Detail: fmt.Sprintf("in %s, %s", request.Region, portsOf(request.Configs)),
 		},
 		Creates: true,
+		Compare: func() (before, after any) {
+			shown := *request
+			shown.Configs = slices.Clone(shown.Configs)
+			for i := range shown.Configs {
+				shown.Configs[i] = shown.Configs[i].shown()
+			}
+			return nil, shown
+		},
 		Make: func(ctx context.Context, r *services.Request, f finding) (finding, error) {
 			creation := *request
 			creation.FirewallID = cmp.Or(creation.FirewallID, own, f.firewall)
@@ -82,10 +90,42 @@ func (l *loadBalancers) changes(nb *nodeBalancer, steps []step) []services.Chang
 				Action: actionOf(st.kind), Object: fmt.Sprintf("NodeBalancer %d", nb.ID),
 				Detail: strings.TrimSuffix(st.title()+": "+strings.Join(st.reasons, ", "), ": "),
 			},
-			Make: func(ctx context.Context, _ *services.Request, f finding) (finding, error) { return l.apply(ctx, f, st) },
+			Compare: func() (before, after any) { return st.compare(nb) },
+			Make:    func(ctx context.Context, _ *services.Request, f finding) (finding, error) { return l.apply(ctx, f, st) },
 		})
 	}
 	return changes
+}
+
+// shown is a config as plan shows it: a certificate by its fingerprint, as the API does, and never a key.
+func (f configFields) shown() configFields {
+	f.Cert, f.Key = fingerprint(f.Cert), ""
+	return f
+}
+
+// compare is what a step changes, before and after.
+func (s step) compare(nb *nodeBalancer) (before, after any) {
+	before = struct {
+		configFields
+
+		Nodes []linodego.NodeBalancerNode `json:"nodes"`
+	}{asObserved(s.config, configFields{Cert: s.config.SSLFingerprint, UDPCheckPort: s.config.UDPCheckPort}), s.config.nodes}
+	fields := s.fields.shown()
+	switch s.kind {
+	case updateBalancer:
+		return services.Within(nb, s.update), s.update
+	case deletePort:
+		return before, nil
+	case createPort:
+		return nil, fields
+	case addNode:
+		return nil, s.add
+	case removeNode:
+		return s.remove, nil
+	case updatePort, rebuildPort:
+	}
+	wanted := services.Part(fields, s.reasons...)
+	return services.Within(before, wanted), wanted
 }
 
 // apply makes the call of a step. Whatever fails may have taken effect, so the next look reads everything again.

@@ -145,6 +145,7 @@ func (l *loadBalancers) firewallChanges(nb *nodeBalancer, d *desiredState) []ser
 	if len(changes) == 0 {
 		return []services.Change[finding]{{
 			Planned: guard.Planned{Action: guard.PlanChange, Object: fmt.Sprintf("NodeBalancer %d", nb.ID), Detail: "note its firewalls in its tags"},
+			Compare: func() (before, after any) { return services.Part(nb, "tags"), map[string]any{"tags": tags} },
 			Make: func(ctx context.Context, _ *services.Request, f finding) (finding, error) {
 				return l.note(ctx, f, tags)
 			},
@@ -198,6 +199,7 @@ func (l *loadBalancers) firewallChange(nb *nodeBalancer, d *desiredState, st fir
 	switch rules := d.firewalls.rules; st.kind {
 	case createFirewall:
 		change.Action, change.Detail, change.Creates = guard.PlanCreate, textOf(rules), true
+		change.Compare = func() (before, after any) { return nil, rules }
 		change.Make = func(ctx context.Context, r *services.Request, f finding) (_ finding, err error) {
 			f.firewall, err = l.createFirewall(ctx, d)
 			noteHidden(r, err)
@@ -205,6 +207,7 @@ func (l *loadBalancers) firewallChange(nb *nodeBalancer, d *desiredState, st fir
 		}
 	case changeRules:
 		change.Detail += ": " + textOf(rules)
+		change.Compare = func() (before, after any) { return services.Within(st.firewall.Rules, rules), rules }
 		change.Make = func(ctx context.Context, _ *services.Request, f finding) (finding, error) {
 			return f, l.firewallCall(ctx, st.id, fmt.Sprintf("changing the rules of firewall %d", st.id), func(ctx context.Context) error {
 				_, err := l.api.sdk.UpdateFirewallRules(ctx, st.id, *rules)
@@ -213,16 +216,19 @@ func (l *loadBalancers) firewallChange(nb *nodeBalancer, d *desiredState, st fir
 		}
 	case attachFirewall:
 		change.Object, change.Detail = fmt.Sprintf("NodeBalancer %d", nb.ID), fmt.Sprintf("%s: %s", st.kind, title)
+		change.Compare = func() (before, after any) { return nil, map[string]any{"firewall": cmp.Or(d.firewalls.name, title)} }
 		change.Make = func(ctx context.Context, _ *services.Request, f finding) (finding, error) {
 			return f, l.attach(ctx, nb, cmp.Or(st.id, f.firewall))
 		}
 	case detachFirewall:
 		change.Object, change.Detail = fmt.Sprintf("NodeBalancer %d", nb.ID), fmt.Sprintf("%s: %s", st.kind, title)
+		change.Compare = func() (before, after any) { return map[string]any{"firewall": title}, nil }
 		change.Make = func(ctx context.Context, _ *services.Request, f finding) (finding, error) {
 			return f, l.detach(ctx, nb, st.firewall)
 		}
 	case dropFirewall:
 		change.Action, change.Detail = guard.PlanDelete, "detach and delete"
+		change.Compare = func() (before, after any) { return services.Part(st.firewall, "label", "rules"), nil }
 		change.Make = func(ctx context.Context, r *services.Request, f finding) (finding, error) {
 			err := l.detach(ctx, nb, st.firewall)
 			if err == nil {

@@ -40,20 +40,89 @@ const maxRounds = 5
 type planner func(*balancer, *details) ([]step, error)
 
 // stepChanges are the changes of a load balancer that exists.
-func (l *loadBalancers) stepChanges(lb *balancer, steps []step) []change {
+func (l *loadBalancers) stepChanges(lb *balancer, parts *details, steps []step) []change {
 	changes := make([]change, len(steps))
 	for i, st := range steps {
 		changes[i] = change{
 			Planned: guard.Planned{
 				Action: actionOf(st.kind), Object: "load balancer " + lb.ID, Detail: strings.TrimSuffix(fmt.Sprintf("%s: %s", st.kind, st.reason), ": "),
 			},
-			Replan: true,
+			Replan:  true,
+			Compare: func() (before, after any) { return st.compare(lb, parts) },
 			Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
 				return l.makeStep(ctx, r, o, st, len(steps)-i-1)
 			},
 		}
 	}
 	return changes
+}
+
+// compare is what a step changes of a load balancer with its parts, before and after.
+func (s step) compare(lb *balancer, d *details) (before, after any) {
+	switch s.kind {
+	case createListener, createPool, createMonitor, addMember:
+		return nil, s.body
+	case updateBalancer:
+		return services.Within(lb, s.body), s.body
+	case setMembers:
+		after = map[string]any{"members": s.members}
+		return services.Within(map[string]any{"members": d.part(s.id).members()}, after), after
+	case removeMember:
+		for _, m := range d.part(s.id).members() {
+			if m.ID == s.member {
+				before = m
+			}
+		}
+		return before, nil
+	case deleteListener, deletePool, deleteMonitor:
+		return d.part(s.id).shown(), nil
+	case updateListener, updatePool, updateMonitor:
+	}
+	return services.Within(d.part(s.id).shown(), s.body), s.body
+}
+
+// part is a listener, a pool or a monitor.
+type part struct {
+	*listener
+	*pool
+	*monitor
+}
+
+// part returns the part of a load balancer with an ID.
+func (d *details) part(id string) (found part) {
+	for i := range d.listeners {
+		if d.listeners[i].ID == id {
+			found.listener = &d.listeners[i]
+		}
+	}
+	for i := range d.pools {
+		if d.pools[i].ID == id {
+			found.pool = &d.pools[i]
+		}
+		if m := d.pools[i].monitor; d.pools[i].MonitorID == id && m != nil {
+			found.monitor = m
+		}
+	}
+	return found
+}
+
+func (p part) members() []member {
+	if p.pool == nil {
+		return nil
+	}
+	return p.pool.members
+}
+
+func (p part) shown() any {
+	switch {
+	case p.listener != nil:
+		return p.listener
+	case p.pool != nil:
+		return p.pool
+	case p.monitor != nil:
+		return p.monitor
+	}
+	return map[string]any{}
 }
 
 func actionOf(kind stepKind) string {

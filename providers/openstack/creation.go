@@ -89,18 +89,26 @@ func (l *loadBalancers) creation(service *v1.Service, d desired) []change {
 		Planned: guard.Planned{Action: guard.PlanCreate, Object: "load balancer " + d.request.Name, Detail: strings.Join(ports, ", ")},
 		Replan:  true,
 		Creates: true,
+		Compare: func() (before, after any) { return nil, d.request },
 		Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
 			lb, err := l.create(ctx, r, *d.request)
 			return observation{lb: lb, role: d.role, features: o.features}, err
 		},
 	}}
 	if !d.settings.internal {
-		changes = append(changes, change{Planned: guard.Planned{
-			Action: guard.PlanCreate, Object: "floating address", Detail: "unless one of the Service's is there",
-		}})
+		changes = append(changes, change{
+			Planned: guard.Planned{Action: guard.PlanCreate, Object: "floating address", Detail: "unless one of the Service's is there"},
+			Compare: func() (before, after any) {
+				network := cmp.Or(d.settings.serviceClass.FloatingNetworkID, d.settings.FloatingNetworkID, l.config.LoadBalancer.FloatingNetworkID)
+				return nil, map[string]any{"floating_network_id": cmp.Or(network, "the external network")}
+			},
+		})
 	}
 	if l.config.LoadBalancer.ManageSecurityGroups {
-		changes = append(changes, change{Planned: guard.Planned{Action: guard.PlanCreate, Object: "security group " + securityGroupName(service)}})
+		changes = append(changes, change{
+			Planned: guard.Planned{Action: guard.PlanCreate, Object: "security group " + securityGroupName(service)},
+			Compare: func() (before, after any) { return nil, map[string]any{"name": securityGroupName(service)} },
+		})
 	}
 	return changes
 }

@@ -43,11 +43,15 @@ func (l *loadBalancers) repairs(lb *balancer, renew bool) []change {
 		return []change{{
 			Planned: guard.Planned{Action: guard.PlanDelete, Object: titleOf(lb), Detail: "Octavia could not build it"},
 			Replan:  true, Make: l.deleteBroken,
+			Compare: func() (before, after any) { return lb, nil },
 		}}
 	}
 	return []change{{
 		Planned: guard.Planned{Action: guard.PlanChange, Object: titleOf(lb), Detail: "failover, for it is in ERROR"},
 		Replan:  true, Make: l.repair,
+		Compare: func() (before, after any) {
+			return services.Part(lb, "provisioning_status"), map[string]any{"provisioning_status": statusActive}
+		},
 	}}
 }
 

@@ -364,7 +364,7 @@ func (l *loadBalancers) Changes(r services.Request, o observation, d desired) ([
 	case o.lb.Status == statusError:
 		return append(l.repairs(o.lb, d.renew), l.creationAfter(r.Service, d)...), nil
 	}
-	return l.stepChanges(o.lb, d.steps), unchangeable(o.lb)
+	return l.stepChanges(o.lb, o.parts, d.steps), unchangeable(o.lb)
 }
 
 // unchangeable is the error about a load balancer in a status that is neither work nor failure.
@@ -426,7 +426,7 @@ func (l *loadBalancers) NodeChanges(ctx context.Context, r services.Request, o o
 			steps = whole
 		}
 	}
-	return l.stepChanges(o.lb, steps), nil, nil
+	return l.stepChanges(o.lb, o.parts, steps), nil, nil
 }
 
 // Exists implements services.Reconciler.

@@ -48,6 +48,7 @@ func (l *loadBalancers) Changes(_ services.Request, o observation, d desired) ([
 func (l *loadBalancers) allocation(o observation, d desired) change {
 	planned := guard.Planned{Action: guard.PlanCreate, Object: kindAllocation, Detail: "of the pool " + d.poolID}
 	c := change{Planned: planned, Replan: true, Wait: len(o.allocations) > 0}
+	c.Compare = func() (before, after any) { return nil, map[string]any{"pool": d.poolID} }
 	c.Make = func(ctx context.Context, r *services.Request, o observation) (observation, error) {
 		var a *ipAllocation
 		if len(o.allocations) > 0 {
@@ -158,7 +159,14 @@ func (l *loadBalancers) creation(objects []object) change {
 		names[i] = describeNew(x)
 	}
 	planned := guard.Planned{Action: guard.PlanCreate, Object: "NSX load balancer", Detail: strings.Join(names, ", ")}
-	return change{Planned: planned, Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
+	compare := func() (before, after any) {
+		made := map[string][]object{}
+		for _, x := range objects {
+			made[kindOf(x)] = append(made[kindOf(x)], x)
+		}
+		return nil, made
+	}
+	return change{Planned: planned, Compare: compare, Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
 		if err := l.create(ctx, objects); err != nil {
 			r.Asked(err)
 			l.doubt(objects)
@@ -286,10 +294,29 @@ func (l *loadBalancers) doubt(objects []object) {
 	}
 }
 
+// compare is our part of the object, before and after.
+func (r revision) compare() (before, after any) {
+	switch x := r.object.(type) {
+	case *monitorProfile:
+		now := *x
+		now.MonitorPort = r.port
+		return x, &now
+	case *serverPool:
+		now := *x
+		r.pool.apply(&now)
+		return x, &now
+	case *virtualServer:
+		now := *x
+		now.MemberPorts, now.PoolPath, now.ApplicationProfile = []string{r.server.nodePort()}, r.poolPath, r.server.Profile
+		return x, &now
+	}
+	return nil, nil
+}
+
 // revision changes one object, in our part of it.
 func (l *loadBalancers) revision(r revision, m marking) change {
 	planned := guard.Planned{Action: guard.PlanChange, Object: nsxTitle(r.kind, r.object), Detail: r.reason}
-	return change{Planned: planned, Make: func(ctx context.Context, request *services.Request, o observation) (observation, error) {
+	return change{Planned: planned, Compare: r.compare, Make: func(ctx context.Context, request *services.Request, o observation) (observation, error) {
 		var err error
 		switch x := r.object.(type) {
 		case *monitorProfile:
@@ -386,7 +413,7 @@ func rewrite[V any, T interface {
 // removal deletes one object. What is gone is gone.
 func (l *loadBalancers) removal(x object) change {
 	planned := guard.Planned{Action: guard.PlanDelete, Object: nsxTitle(kindOf(x), x)}
-	return change{Planned: planned, Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
+	return change{Planned: planned, Compare: func() (before, after any) { return x, nil }, Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
 		return l.remove(ctx, o, x)
 	}}
 }

@@ -353,9 +353,11 @@ type revision struct {
 	object object
 	kind   string
 	reason string
-	server *wantedPort
-	pool   *poolChange
-	port   int
+	// server is set for a virtual server, whose pool has poolPath.
+	server   *wantedPort
+	poolPath string
+	pool     *poolChange
+	port     int
 }
 
 // poolChange is what a pool should have; monitors is nil where they stay.
@@ -428,7 +430,7 @@ func (p *plan) server(o observation, d desired, port wantedPort, pool string, ke
 	switch {
 	case s != nil:
 		if reason := serverDiffers(s, port, pool); reason != "" {
-			p.revise = append(p.revise, revision{object: s, kind: kindServer, server: &port, reason: reason})
+			p.revise = append(p.revise, revision{object: s, kind: kindServer, server: &port, poolPath: pool, reason: reason})
 		}
 	case o.address == "":
 		p.allocate = true

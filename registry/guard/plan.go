@@ -17,6 +17,15 @@ type Planned struct {
 	Object string `json:"object"`
 	// Detail says what differs, or what it will be.
 	Detail string `json:"detail,omitempty"`
+	// Fields are those that differ, in the words of the cloud's API.
+	Fields []Field `json:"fields,omitempty"`
+}
+
+// Field is one field of an object before and after a change. What is created has nothing before, and what is deleted nothing after.
+type Field struct {
+	Name   string `json:"name"`
+	Before string `json:"before"`
+	After  string `json:"after"`
 }
 
 // Actions of a plan.

@@ -145,6 +145,7 @@ func (r *reconciler) Changes(_ services.Request, lb *loadBalancer, desired spec)
 		return []services.Change[*loadBalancer]{{
 			Planned: guard.Planned{Action: guard.PlanCreate, Object: "load balancer " + desired.Name},
 			Creates: true,
+			Compare: func() (before, after any) { return nil, desired },
 			Make: func(ctx context.Context, q *services.Request, _ *loadBalancer) (*loadBalancer, error) {
 				lb, err := r.api.create(ctx, desired)
 				if err != nil {
@@ -169,6 +170,7 @@ func (r *reconciler) changesTo(lb *loadBalancer, desired spec) []services.Change
 	}
 	return []services.Change[*loadBalancer]{{
 		Planned: guard.Planned{Action: guard.PlanChange, Object: "load balancer " + lb.Name, Detail: strings.Join(differs, ", ")},
+		Compare: func() (before, after any) { return lb.spec, desired },
 		Make: func(ctx context.Context, _ *services.Request, lb *loadBalancer) (*loadBalancer, error) {
 			after, err := r.api.update(ctx, lb.ID, desired)
 			switch {
@@ -223,6 +225,7 @@ func (r *reconciler) Deletions(
 	}
 	return []services.Change[*loadBalancer]{{
 		Planned: guard.Planned{Action: guard.PlanDelete, Object: "load balancer " + lb.Name},
+		Compare: func() (before, after any) { return lb.spec, nil },
 		Make: func(ctx context.Context, _ *services.Request, lb *loadBalancer) (*loadBalancer, error) {
 			return nil, r.remove(ctx, lb.ID)
 		},

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -225,15 +224,25 @@ func (p *plan) print(all []plannedService) error {
 			continue
 		}
 		fmt.Fprintf(w, "Service %s:\n", s.Service)
-		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		for _, one := range s.Planned {
-			fmt.Fprintf(t, "  %s\t%s\t%s\n", one.Action, one.Object, one.Detail)
-		}
-		if err := t.Flush(); err != nil {
-			return fmt.Errorf("printing the plan: %w", err)
+			fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("  %s  %s  %s", one.Action, one.Object, one.Detail), " "))
+			for _, f := range one.Fields {
+				fmt.Fprintf(w, "    %s\n", fieldText(f))
+			}
 		}
 	}
 	return nil
+}
+
+// fieldText is a field before and after: ~ for one that changes, + for one that comes, - for one that goes.
+func fieldText(f guard.Field) string {
+	switch {
+	case f.Before == "":
+		return fmt.Sprintf("+ %s: %s", f.Name, f.After)
+	case f.After == "":
+		return fmt.Sprintf("- %s: %s", f.Name, f.Before)
+	}
+	return fmt.Sprintf("~ %s: %s -> %s", f.Name, f.Before, f.After)
 }
 
 // readOnlyTransport lets nothing through to the API server that would change it: reads, dry runs and reviews alone.

@@ -32,6 +32,9 @@ func runLoadBalancers(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	if of(t, newFixture, (*Fixture).hasNodes) {
 		virtual(t, "an instance goes while its Node stays", func(t *testing.T) { runLostInstance(t, newFixture(t)) })
 	}
+	for _, name := range of(t, newFixture, serviceNames) {
+		virtual(t, "plan shows before and after: "+name, func(t *testing.T) { runPlan(t, newFixture(t), name) })
+	}
 	virtual(t, "another cluster's load balancer is left alone", func(t *testing.T) {
 		runOtherCluster(t, newFixture(t))
 	})

@@ -110,6 +110,9 @@ type Change[O any] struct {
 	Replan bool
 	// Creates is set where this makes the load balancer, or something that belongs to it: see Creations.
 	Creates bool
+	// Compare returns what the object is before and after, for Fields; only plan asks. nil before means that it is created, and nil after
+	// that it is deleted.
+	Compare func() (before, after any)
 	// Wait is set where nothing is written: Make waits for the cloud, and plan does not mention it.
 	Wait bool
 }
@@ -279,9 +282,13 @@ func (l *LoadBalancer[O, D]) plan(ctx context.Context, r Request, findings *repo
 	}
 	changes, err := l.Reconciler.Changes(r, observed, desired)
 	for _, c := range changes {
-		if !c.Wait {
-			plan.Changes = append(plan.Changes, c.Planned)
+		if c.Wait {
+			continue
 		}
+		if c.Compare != nil {
+			c.Fields = Fields(c.Compare())
+		}
+		plan.Changes = append(plan.Changes, c.Planned)
 	}
 	return plan, err
 }

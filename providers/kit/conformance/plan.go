@@ -1,0 +1,82 @@
+package conformance
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// movedPort is the port that a Service is given while it is served.
+const movedPort = 8087
+
+// runPlan: plan says of each object which fields differ, before and after. It writes nothing.
+func runPlan(t *testing.T, f *Fixture, name string) {
+	t.Helper()
+	ctx := t.Context()
+	w := newWorld(t, f)
+	c := w.Services[name]
+	w.addNode(ctx, "worker-1", nil)
+	w.createService(ctx, c.Service)
+
+	made := w.plan(c.Service, "before it exists")
+	require.NotEmpty(t, made)
+	var after strings.Builder
+	for _, one := range made {
+		if one.Action != guard.PlanCreate {
+			continue
+		}
+		for _, field := range one.Fields {
+			assert.Empty(t, field.Before, "%s is not there yet: %+v", one.Object, field)
+			after.WriteString(field.Name + "=" + field.After + "\n")
+		}
+	}
+	port := w.service(ctx, c.Service).Spec.Ports[0]
+	assert.Contains(t, after.String(), strconv.Itoa(int(port.Port)), "the port is among what is created")
+
+	w.ensure(ctx, c.Service, nil)
+	assert.Empty(t, w.plan(c.Service, "when it is served"))
+
+	w.changeService(ctx, c.Service, func(s *v1.Service) { s.Spec.Ports[0].Port = movedPort })
+	var before strings.Builder
+	after.Reset()
+	for _, one := range w.plan(c.Service, "after a change") {
+		for _, field := range one.Fields {
+			before.WriteString(field.Before + "\n")
+			after.WriteString(field.After + "\n")
+		}
+	}
+	assert.Contains(t, before.String(), strconv.Itoa(int(port.Port)), "the port before")
+	assert.Contains(t, after.String(), strconv.Itoa(movedPort), "the port after")
+}
+
+// plan is what the reconciliation of a Service would do: each change with the fields that differ.
+func (w *world) plan(s *v1.Service, when string) []guard.Planned {
+	w.t.Helper()
+	w.show()
+	planner, ok := w.cloud.(guard.Planner)
+	require.True(w.t, ok)
+	w.Sim.ResetCalls()
+	plan, err := planner.PlanLoadBalancer(w.t.Context(), clusterName, w.service(w.t.Context(), s), w.nodes)
+	require.NoError(w.t, err, when)
+	w.requireNoWrites("plan " + when)
+	for _, one := range plan.Changes {
+		assert.NotEmpty(w.t, one.Fields, "%s: %s %s (%s) says which fields differ", when, one.Action, one.Object, one.Detail)
+		for _, field := range one.Fields {
+			assert.NotEqual(w.t, field.Before, field.After, "%s: %s", when, field.Name)
+			switch one.Action {
+			case guard.PlanCreate:
+				assert.NotEmpty(w.t, field.After, "%s: %s", when, field.Name)
+			case guard.PlanDelete:
+				assert.Empty(w.t, field.After, "%s: %s", when, field.Name)
+			}
+		}
+		w.t.Logf("%s: %s %s (%s): %+v", when, one.Action, one.Object, one.Detail, one.Fields)
+	}
+	return plan.Changes
+}

@@ -1,0 +1,321 @@
+package services
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// This file compares objects of a cloud field by field, for plan: whatever encodes as JSON, in the words of the cloud's API.
+
+// maxListed is how many elements of a list are shown; of a longer one, those that differ.
+const maxListed = 20
+
+// hidden stands for a value that is nobody's business.
+const hidden = "(hidden)"
+
+// secretFields are the names of fields whose values are never shown.
+var secretFields = []string{"ssl_key", "private_key", "password", "secret", "token"}
+
+// Fields are the fields in which two descriptions of an object differ. What is empty, zero or absent is the same.
+func Fields(before, after any) []guard.Field {
+	var c comparison
+	c.compare("", pruned(document(before)), pruned(document(after)))
+	return c.fields
+}
+
+// Part is the part of a description that has the named fields, at the top.
+func Part(v any, names ...string) map[string]any {
+	part := map[string]any{}
+	if m, ok := document(v).(map[string]any); ok {
+		for _, name := range names {
+			part[name] = m[name]
+		}
+	}
+	return part
+}
+
+// Within is the part of before that after mentions: what a request leaves out, or has as null, stays as it is.
+func Within(before, after any) any { return within(document(before), document(after)) }
+
+func within(before, after any) any {
+	switch a := after.(type) {
+	case map[string]any:
+		b, ok := before.(map[string]any)
+		if !ok {
+			return before
+		}
+		part := map[string]any{}
+		for k, v := range a {
+			if have, ok := b[k]; ok && v != nil {
+				part[k] = within(have, v)
+			}
+		}
+		return part
+	case []any:
+		b, ok := before.([]any)
+		if !ok || len(a) == 0 {
+			return before
+		}
+		part := make([]any, len(b))
+		for i, have := range b {
+			part[i] = within(have, matching(a, have))
+		}
+		return part
+	}
+	return before
+}
+
+// matching is the element of a list that is about the same thing, or else one whose fields tell what the list's elements have.
+func matching(list []any, have any) any {
+	if m, ok := have.(map[string]any); ok {
+		if key := keyOf(list); key != "" {
+			for _, v := range list {
+				if text(v.(map[string]any)[key]) == text(m[key]) { //nolint:forcetypeassert // keyOf says so
+					return v
+				}
+			}
+		}
+	}
+	return list[0]
+}
+
+// document is a description as maps, lists and scalars.
+func document(v any) any {
+	if v == nil {
+		return nil
+	}
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Sprintf("(cannot be shown: %s)", err)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	var d any
+	if err := decoder.Decode(&d); err != nil {
+		return nil
+	}
+	return d
+}
+
+// pruned is a document without what is empty, and without secrets.
+func pruned(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for k, e := range v {
+			e = pruned(e)
+			switch {
+			case e == nil:
+				delete(v, k)
+			case isSecret(k):
+				v[k] = hidden
+			default:
+				v[k] = e
+			}
+		}
+		if len(v) == 0 {
+			return nil
+		}
+	case []any:
+		v = slices.DeleteFunc(v, func(e any) bool { return pruned(e) == nil })
+		if len(v) == 0 {
+			return nil
+		}
+		return v
+	case string:
+		if v == "" {
+			return nil
+		}
+	}
+	return v
+}
+
+func isSecret(name string) bool {
+	return slices.ContainsFunc(secretFields, func(s string) bool { return strings.EqualFold(name, s) })
+}
+
+type comparison struct{ fields []guard.Field }
+
+func (c *comparison) compare(name string, before, after any) {
+	b, isMap := before.(map[string]any)
+	a, alsoMap := after.(map[string]any)
+	if (isMap || before == nil) && (alsoMap || after == nil) && (isMap || alsoMap) {
+		names := map[string]bool{}
+		for k := range b {
+			names[k] = true
+		}
+		for k := range a {
+			names[k] = true
+		}
+		for _, k := range slices.Sorted(maps.Keys(names)) {
+			c.compare(strings.TrimPrefix(name+"."+k, "."), b[k], a[k])
+		}
+		return
+	}
+	bs, isList := before.([]any)
+	as, alsoList := after.([]any)
+	if (isList || before == nil) && (alsoList || after == nil) && (isList || alsoList) {
+		c.compareLists(name, bs, as)
+		return
+	}
+	if text(before) != text(after) && !(isZero(before) && isZero(after)) {
+		c.add(name, text(before), text(after))
+	}
+}
+
+func (c *comparison) add(name, before, after string) {
+	c.fields = append(c.fields, guard.Field{Name: name, Before: before, After: after})
+}
+
+// compareLists compares lists as sets: the clouds' APIs return theirs in any order.
+func (c *comparison) compareLists(name string, before, after []any) {
+	all := append(slices.Clone(before), after...)
+	scalar := func(v any) bool { _, ok := v.(map[string]any); return !ok }
+	if slices.ContainsFunc(all, scalar) {
+		gone, fresh := lacking(before, after), lacking(after, before)
+		if len(gone)+len(fresh) > 0 {
+			c.add(name, listed(before, gone), listed(after, fresh))
+		}
+		return
+	}
+	if key := commonKey(before, after); key != "" {
+		c.compareKeyed(name, key, before, after)
+		return
+	}
+	gone, fresh := lacking(before, after), lacking(after, before)
+	if len(gone) == 1 && len(fresh) == 1 {
+		c.compare(name+"[]", gone[0], fresh[0])
+		return
+	}
+	for _, v := range gone {
+		c.add(name+"[]", text(v), "")
+	}
+	for _, v := range fresh {
+		c.add(name+"[]", "", text(v))
+	}
+}
+
+func (c *comparison) compareKeyed(name, key string, before, after []any) {
+	by := func(list []any) map[string]any {
+		m := map[string]any{}
+		for _, v := range list {
+			m[text(v.(map[string]any)[key])] = v //nolint:forcetypeassert // commonKey says so
+		}
+		return m
+	}
+	b, a := by(before), by(after)
+	names := maps.Clone(b)
+	maps.Copy(names, a)
+	for _, k := range slices.Sorted(maps.Keys(names)) {
+		c.compare(fmt.Sprintf("%s[%s]", name, k), b[k], a[k])
+	}
+}
+
+// keyFields are the names of fields that tell elements of a list apart, the best first.
+var keyFields = []string{"name", "label", "key", "id", "address", "ip_address", "port", "loadBalancerPort"}
+
+func commonKey(before, after []any) string {
+	for _, key := range keyFields {
+		b, a := keyIn(before, key), keyIn(after, key)
+		switch {
+		case len(before) == 0 && a != "":
+			return a
+		case len(after) == 0 && b != "", b != "" && a == b:
+			return b
+		}
+	}
+	return ""
+}
+
+// keyOf is the field by which the elements of a list differ, all of them having it; "" where there is none.
+func keyOf(list []any) string {
+	for _, key := range keyFields {
+		if found := keyIn(list, key); found != "" {
+			return found
+		}
+	}
+	return ""
+}
+
+func keyIn(list []any, key string) string {
+	found, seen := "", map[string]bool{}
+	for _, v := range list {
+		m, _ := v.(map[string]any)
+		name := ""
+		for k := range m {
+			if strings.EqualFold(k, key) {
+				name = k
+			}
+		}
+		value := text(m[name])
+		if name == "" || value == "" || seen[value] || (found != "" && found != name) {
+			return ""
+		}
+		found, seen[value] = name, true
+	}
+	return found
+}
+
+// lacking are the elements of a list that another one has not, as often.
+func lacking(list, other []any) []any {
+	counts := map[string]int{}
+	for _, v := range other {
+		counts[text(v)]++
+	}
+	var left []any
+	for _, v := range list {
+		if counts[text(v)]--; counts[text(v)] < 0 {
+			left = append(left, v)
+		}
+	}
+	return left
+}
+
+// listed is a list as text; of a long one, the elements that differ.
+func listed(list, differing []any) string {
+	shown, more := list, ""
+	if len(list) > maxListed {
+		shown, more = differing, fmt.Sprintf(" and %d that stay", len(list)-len(differing))
+	}
+	texts := make([]string, len(shown))
+	for i, v := range shown {
+		texts[i] = text(v)
+	}
+	slices.Sort(texts)
+	return strings.TrimPrefix(strings.Join(texts, ", ")+more, " and ")
+}
+
+// text is a value in one line.
+func text(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return ""
+	case map[string]any:
+		parts := make([]string, 0, len(v))
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			parts = append(parts, k+"="+text(v[k]))
+		}
+		return "{" + strings.Join(parts, " ") + "}"
+	case []any:
+		parts := make([]string, len(v))
+		for i, e := range v {
+			parts[i] = text(e)
+		}
+		slices.Sort(parts)
+		return "[" + strings.Join(parts, " ") + "]"
+	}
+	return fmt.Sprint(v)
+}
+
+func isZero(v any) bool {
+	switch t := text(v); t {
+	case "", "0", "false":
+		return true
+	}
+	return false
+}
