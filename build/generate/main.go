@@ -49,6 +49,7 @@ func Files(root string, providers []registry.Provider) (map[string][]byte, error
 	}
 	w.reference(providers)
 	w.providerPages(providers)
+	w.support(providers)
 	w.chart(providers)
 	w.release(folders)
 	w.simulators(folders)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/events"
@@ -56,6 +57,9 @@ func checkout(t *testing.T, providers ...string) string {
 		require.NoError(t, err)
 		write(t, filepath.Join(root, path), string(text))
 	}
+	for file, minor := range map[string]string{"1.36.mod": "36", "go.mod": "37"} {
+		write(t, filepath.Join(root, kubernetesFolder, file), "require k8s.io/api v0."+minor+".1\n")
+	}
 	for _, dir := range []string{"cmd/cloud-controller-manager", "registry", "providers/kit"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
 	}
@@ -98,10 +102,12 @@ func TestWhatIsAbsentIsMade(t *testing.T) {
 	files, err := Files(root, []registry.Provider{imagined()})
 	require.NoError(t, err)
 	for path, want := range map[string]string{
-		"docs/providers/imagined.md":            "| `IMAGINED_TOKEN` |",
-		"README.md":                             "| [Imagined Cloud](docs/providers/imagined.md) | alpha |",
-		"docs/installing.md":                    "--set cloudProvider=imagined --set credentials.existingSecret=imagined",
-		"docs/migrating.md":                     "| Imagined Cloud | none |",
+		"docs/providers/imagined.md": "| `IMAGINED_TOKEN` |",
+		"README.md":                  "| [Imagined Cloud](docs/providers/imagined.md) | alpha |",
+		"docs/installing.md":         "--set cloudProvider=imagined --set credentials.existingSecret=imagined",
+		"docs/migrating.md":          "| Imagined Cloud | none |",
+		"docs/support.md": "| cloud | level | Kubernetes 1.36 | Kubernetes 1.37 |\n| --- | --- | --- | --- |\n" +
+			"| [Imagined Cloud](providers/imagined.md) | alpha | API types | end to end |\n",
 		chartFolder + "Chart.yaml":              "keywords: [cloud-controller-manager, kubernetes, imagined]\n",
 		chartFolder + "README.md":               "| `credentials.values.token` | Token. Key of the Secret: `token`",
 		chartFolder + "values.schema.json":      `"const": "absent: place has no such key; it has zone"`,
@@ -159,5 +165,32 @@ func TestCells(t *testing.T) {
 	}
 	if got := code("^(a|b)$"); got != "`^(a\\|b)$`" {
 		t.Errorf("code: %s", got)
+	}
+}
+
+// TestIssueFormsNameEveryCloud: whoever reports something can say on which cloud.
+func TestIssueFormsNameEveryCloud(t *testing.T) {
+	t.Parallel()
+	for _, form := range []string{"bug.yml", "feature.yml"} {
+		text, err := os.ReadFile(filepath.Join("..", "..", ".github", "ISSUE_TEMPLATE", form))
+		require.NoError(t, err)
+		var parsed struct {
+			Body []struct {
+				ID         string
+				Attributes struct {
+					Label   string
+					Options []string
+				}
+			}
+		}
+		require.NoError(t, yaml.Unmarshal(text, &parsed))
+		asked := map[string][]string{}
+		for _, field := range parsed.Body {
+			asked[field.ID] = append(field.Attributes.Options, field.Attributes.Label)
+		}
+		for _, p := range registry.Linked().Providers() {
+			assert.Contains(t, asked["cloud"], p.Title, form)
+		}
+		assert.Contains(t, asked["preflight"], "cloud-controller-manager preflight -o json", form)
 	}
 }

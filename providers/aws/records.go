@@ -538,8 +538,11 @@ func (b *records) runClassic(ctx context.Context, s step) error {
 // out by itself.
 func (b *records) deregister(ctx context.Context, what string, in *elb.DeregisterInstancesFromLoadBalancerInput) error {
 	_, err := call(ctx, b.api, what, (*elb.Client).DeregisterInstancesFromLoadBalancer, in)
-	if codeOf(err) != "InvalidInstance" {
+	switch {
+	case codeOf(err) != "InvalidInstance":
 		return err
+	case len(in.Instances) == 1:
+		return nil
 	}
 	for _, i := range in.Instances {
 		one := &elb.DeregisterInstancesFromLoadBalancerInput{LoadBalancerName: in.LoadBalancerName, Instances: []elbtypes.Instance{i}}

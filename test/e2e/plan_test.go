@@ -21,8 +21,11 @@ import (
 // planned is what the command prints for a Service.
 type planned struct {
 	Service string
-	Planned []struct{ Action, Object, Detail string }
-	Error   string
+	Planned []struct {
+		Action, Object, Detail string
+		Fields                 []struct{ Name, Before, After string }
+	}
+	Error string
 }
 
 // planner returns what runs `plan` with a manifest of the Service web and holds that it writes nothing to the cloud.
@@ -74,6 +77,9 @@ func TestPlan(t *testing.T) {
 		require.Empty(t, fresh.Error)
 		require.NotEmpty(t, fresh.Planned)
 		assert.Equal(t, "create", fresh.Planned[0].Action)
+		for _, one := range fresh.Planned {
+			assert.NotEmpty(t, one.Fields, "%s %s", one.Action, one.Object)
+		}
 		t.Logf("%v", fresh.Planned)
 		_, err = c.Kube.CoreV1().Services("default").Get(t.Context(), "web", metav1.GetOptions{})
 		assert.True(t, apierrors.IsNotFound(err), "the Service was not made either")

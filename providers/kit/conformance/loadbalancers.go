@@ -35,6 +35,7 @@ func runLoadBalancers(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	for _, name := range of(t, newFixture, serviceNames) {
 		virtual(t, "plan shows before and after: "+name, func(t *testing.T) { runPlan(t, newFixture(t), name) })
 	}
+	virtual(t, "plan shows a port before and after", func(t *testing.T) { runPlanOfPort(t, newFixture(t)) })
 	virtual(t, "another cluster's load balancer is left alone", func(t *testing.T) {
 		runOtherCluster(t, newFixture(t))
 	})

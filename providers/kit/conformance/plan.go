@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -42,9 +43,29 @@ func runPlan(t *testing.T, f *Fixture, name string) {
 	w.ensure(ctx, c.Service, nil)
 	assert.Empty(t, w.plan(c.Service, "when it is served"))
 
+	w.changeService(ctx, c.Service, c.Change)
+	assert.NotEmpty(t, w.plan(c.Service, "after its own change"))
+	w.ensure(ctx, c.Service, nil)
+	assert.Empty(t, w.plan(c.Service, "when the change is made"))
+}
+
+// runPlanOfPort: the number of a port is shown as it is and as it will be.
+func runPlanOfPort(t *testing.T, f *Fixture) {
+	t.Helper()
+	ctx := t.Context()
+	w := newWorld(t, f)
+	names := sortedKeys(w.Services)
+	plain := slices.IndexFunc(names, func(name string) bool { return !namesPorts(w.Services[name].Service) })
+	require.NotEqual(t, -1, plain, "one of the Services has no annotation that names its ports")
+	c := w.Services[names[plain]]
+	port := c.Service.Spec.Ports[0]
+	w.addNode(ctx, "worker-1", nil)
+	w.createService(ctx, c.Service)
+	w.ensure(ctx, c.Service, nil)
+
 	w.changeService(ctx, c.Service, func(s *v1.Service) { s.Spec.Ports[0].Port = movedPort })
 	var before strings.Builder
-	after.Reset()
+	var after strings.Builder
 	for _, one := range w.plan(c.Service, "after a change") {
 		for _, field := range one.Fields {
 			before.WriteString(field.Before + "\n")
@@ -53,6 +74,18 @@ func runPlan(t *testing.T, f *Fixture, name string) {
 	}
 	assert.Contains(t, before.String(), strconv.Itoa(int(port.Port)), "the port before")
 	assert.Contains(t, after.String(), strconv.Itoa(movedPort), "the port after")
+}
+
+// namesPorts reports whether an annotation of a Service has a port's number in it.
+func namesPorts(s *v1.Service) bool {
+	for key, value := range s.Annotations {
+		for _, p := range s.Spec.Ports {
+			if strings.Contains(key+" "+value, strconv.Itoa(int(p.Port))) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // plan is what the reconciliation of a Service would do: each change with the fields that differ.

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+)
+
+// kubernetesFolder has a module file for each Kubernetes minor version that the program is promised to work with: 1.34.mod for an
+// older one, go.mod for the newest.
+const kubernetesFolder = "build/kubernetes"
+
+var apiVersion = regexp.MustCompile(`k8s\.io/api v0\.(\d+)\.`)
+
+// minors are the promised minor versions of Kubernetes, the oldest first.
+func minors(root string) ([]int, error) {
+	files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(kubernetesFolder), "*.mod"))
+	if err != nil {
+		return nil, fmt.Errorf("listing %s: %w", kubernetesFolder, err)
+	}
+	var all []int
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", file, err)
+		}
+		m := apiVersion.FindSubmatch(text)
+		if m == nil {
+			return nil, fmt.Errorf("%s names no version of k8s.io/api", file)
+		}
+		minor, _ := strconv.Atoi(string(m[1])) // digits, by the pattern
+		all = append(all, minor)
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s has no module file, so that nobody knows the versions of Kubernetes", kubernetesFolder)
+	}
+	slices.Sort(all)
+	return slices.Compact(all), nil
+}
+
+// support writes the support matrix.
+func (w *writer) support(providers []registry.Provider) {
+	list, err := minors(w.root)
+	if err != nil {
+		w.problem(err)
+		return
+	}
+	w.page("docs/support.md", "", map[string]string{"matrix": supportTable(providers, list)})
+}
+
+// supportTable has a row for each cloud and a column for each minor version of Kubernetes.
+func supportTable(providers []registry.Provider, minors []int) string {
+	var b strings.Builder
+	b.WriteString("| cloud | level |")
+	for _, minor := range minors {
+		fmt.Fprintf(&b, " Kubernetes 1.%d |", minor)
+	}
+	b.WriteString("\n| --- | --- |" + strings.Repeat(" --- |", len(minors)) + "\n")
+	for _, p := range providers {
+		fmt.Fprintf(&b, "| [%s](providers/%s.md) | %s |", p.Title, p.Name, p.Stability)
+		for i := range minors {
+			fmt.Fprintf(&b, " %s |", map[bool]string{true: "end to end", false: "API types"}[i == len(minors)-1])
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}

@@ -1,0 +1,108 @@
+package app
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	apiversion "k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/kubernetes/scheme"
+	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/cloud-provider/fake"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+)
+
+// programAccount is the ServiceAccount of the program, which may do everything but delete nodes.
+const programAccount = "system:serviceaccount:kube-system:cloud-controller-manager"
+
+// rightsServer is an API server that answers as whoever asks may: an administrator everything, the program almost everything.
+type rightsServer struct {
+	mu    sync.Mutex
+	users []string
+}
+
+func (s *rightsServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	user := cmp.Or(r.Header.Get("Impersonate-User"), "admin")
+	s.mu.Lock()
+	s.users = append(s.users, user)
+	s.mu.Unlock()
+	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
+	answer := func(v any) { _ = json.NewEncoder(w).Encode(v) }
+	switch r.URL.Path {
+	case "/version":
+		answer(apiversion.Info{GitVersion: "v1.34.0"})
+	case "/api/v1/namespaces/kube-system":
+		answer(v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "cluster-uid"}})
+	case "/api/v1/nodes":
+		answer(v1.NodeList{})
+	case "/apis/authentication.k8s.io/v1/selfsubjectreviews":
+		answer(authenticationv1.SelfSubjectReview{
+			Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: user}},
+		})
+	case "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews":
+		body, err := io.ReadAll(r.Body)
+		var review authorizationv1.SelfSubjectAccessReview
+		if err == nil {
+			_, _, err = scheme.Codecs.UniversalDeserializer().Decode(body, nil, &review)
+		}
+		if err != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		asked := review.Spec.ResourceAttributes
+		review.Status.Allowed = user == "admin" || asked.Resource != "nodes" || asked.Verb != "delete"
+		answer(review)
+	default:
+		w.WriteHeader(http.StatusNotFound)
+	}
+}
+
+// TestPreflightAs: rights are those of the user that --as names, or else of whoever asks, and the result names whose.
+func TestPreflightAs(t *testing.T) {
+	for as, want := range map[string]string{
+		"":             `ok +rights +everything that the controllers do is allowed to admin`,
+		programAccount: `error +rights +` + programAccount + ` is not allowed: delete nodes`,
+	} {
+		api := &rightsServer{}
+		server := httptest.NewServer(api)
+		t.Cleanup(server.Close)
+		kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+		require.NoError(t, os.WriteFile(kubeconfig, []byte("apiVersion: v1\nkind: Config\ncurrent-context: c\n"+
+			"contexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {token: t}}]\n"+
+			"clusters: [{name: c, cluster: {server: \""+server.URL+"\"}}]\n"), 0o600))
+		m := newManager(t, provider("toy", func(p *registry.Provider) {
+			p.New = func(registry.Inputs) (cloudprovider.Interface, error) { return &fake.Cloud{}, nil }
+		}))
+		m.args = []string{"preflight", "--cloud-provider=toy", "--kubeconfig=" + kubeconfig}
+		if as != "" {
+			m.args = append(m.args, "--as="+as)
+		}
+		cmd, err := m.command(nil)
+		require.NoError(t, err)
+		var out bytes.Buffer
+		cmd.SetArgs(m.args)
+		cmd.SetOut(&out)
+		err = cmd.ExecuteContext(t.Context())
+		assert.Equal(t, as == "", err == nil, "%v", err)
+		assert.Regexp(t, want, out.String())
+		require.NotEmpty(t, api.users)
+		for _, user := range api.users {
+			assert.Equal(t, cmp.Or(as, "admin"), user, "the whole cluster is asked as that user")
+		}
+	}
+}
