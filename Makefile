@@ -139,9 +139,20 @@ test-chart: $(BIN)/helm ## What the Helm chart renders, for each Kubernetes mino
 		CGO_ENABLED=0 $(GO) run -C build/kubernetes -trimpath -modfile=$$module . $(CURDIR)/test/chart/testdata/*/rendered.yaml $(CURDIR)/providers/*/testdata/chart/*/rendered.yaml || exit 1; \
 	done
 
+E2E       := ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -count=1 -parallel 10 -v ./test/e2e
+
 .PHONY: test-e2e
 test-e2e: tools-for-tests ## The built program against a real kube-apiserver and simulated clouds
-	ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -count=1 -parallel 10 -v ./test/e2e
+	$(E2E)
+
+# The oldest Kubernetes that is promised; docs/support.md has it from the same folder.
+OLDEST    := $(patsubst %.mod,%,$(notdir $(firstword $(sort $(wildcard build/kubernetes/1.*.mod)))))
+ENVTEST   := $(GO) run sigs.k8s.io/controller-runtime/tools/setup-envtest@v0.25.1
+
+# No part of .ci/run: the binaries are downloaded, which it must not need. The workflow versions runs it.
+.PHONY: test-oldest
+test-oldest: tools-for-tests ## The end-to-end tests on the oldest Kubernetes that is promised; downloads its control plane by setup-envtest
+	assets=$$($(ENVTEST) use $(OLDEST).x -p path) && export KUBEBUILDER_ASSETS=$$assets && $(E2E)
 
 SOAK      ?= 3m
 SEED      ?=
@@ -234,10 +245,16 @@ CRANE     := $(GO) run github.com/google/go-containerregistry/cmd/crane@v0.22.1
 publish: ## Push what a release or snapshot made: REGISTRY=registry.example.com/anyccm RELEASE=1.2.3 SIGN=1
 	@test -n "$(REGISTRY)" || { echo "Error: REGISTRY is empty; say where to: make publish REGISTRY=registry.example.com/anyccm"; exit 1; }
 	@test -n "$(RELEASE)" || { echo "Error: RELEASE is empty; name the version under dist/: make publish RELEASE=1.2.3"; exit 1; }
+	rm -f dist/images.sha256
 	for layout in dist/image/*; do \
 		image=$(REGISTRY)/$$(basename $$layout); \
 		$(CRANE) push --index $$layout $$image:$(RELEASE) || exit 1; \
-		test -z "$(SIGN)" || cosign sign --yes $$image@sha256:$$(sha256sum < $$layout/index.json | cut -d' ' -f1) || exit 1; \
+		digest=$$(sha256sum < $$layout/index.json | cut -d' ' -f1); \
+		echo "$$digest  $$image" >> dist/images.sha256; \
+		test -z "$(SIGN)" || cosign sign --yes $$image@sha256:$$digest || exit 1; \
+		for bill in dist/release/$$(basename $$layout)_$(RELEASE)_linux_*.cdx.json; do \
+			test -z "$(SIGN)" || cosign attest --yes --type cyclonedx --predicate $$bill $$image@sha256:$$digest || exit 1; \
+		done; \
 	done
 	$(PINNED) push dist/charts/cloud-controller-manager-$(RELEASE).tgz oci://$(REGISTRY)/charts $(HELM_PUSH_FLAGS) 2>&1 | tee dist/chart.push
 	@digest=$$(sed -n 's/^Digest: *//p' dist/chart.push); \

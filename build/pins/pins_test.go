@@ -46,7 +46,7 @@ func workflows(t *testing.T) map[string]workflow {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, ".github/workflows/*"))
 	require.NoError(t, err)
-	require.Len(t, files, 2)
+	require.Len(t, files, 4)
 	all := map[string]workflow{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
@@ -134,6 +134,8 @@ func TestVerification(t *testing.T) {
 	for _, what := range []string{
 		"verify-blob checksums.txt", "cosign verify registry.example.com/anyccm/cloud-controller-manager:",
 		"cosign verify registry.example.com/anyccm/charts/cloud-controller-manager:",
+		"cosign verify-attestation --type cyclonedx registry.example.com/anyccm/cloud-controller-manager:",
+		"gh attestation verify oci://registry.example.com/anyccm/cloud-controller-manager:",
 	} {
 		assert.Contains(t, page, what)
 	}
@@ -142,7 +144,16 @@ func TestVerification(t *testing.T) {
   signature: "${artifact}.sigstore.json"
   args: ["sign-blob", "--yes",`)
 	makefile := read(t, "Makefile")
-	assert.Contains(t, makefile, "cosign sign --yes $$image@sha256:$$(sha256sum < $$layout/index.json")
+	assert.Contains(t, makefile, "digest=$$(sha256sum < $$layout/index.json | cut -d' ' -f1)")
+	assert.Contains(t, makefile, "cosign sign --yes $$image@sha256:$$digest")
+	assert.Contains(t, makefile, "cosign attest --yes --type cyclonedx --predicate $$bill $$image@sha256:$$digest")
+	var provenance []any
+	for _, s := range workflows(t)["release.yaml"].Jobs["release"].Steps {
+		if strings.HasPrefix(s.Uses, "actions/attest-build-provenance@") {
+			provenance = append(provenance, s.With["subject-checksums"])
+		}
+	}
+	assert.Equal(t, []any{"dist/release/checksums.txt", "dist/images.sha256"}, provenance)
 	assert.Contains(t, makefile, "cosign sign --yes $(REGISTRY)/charts/cloud-controller-manager@$$digest")
 }
 
@@ -150,7 +161,8 @@ func TestVerification(t *testing.T) {
 func TestVulnerabilities(t *testing.T) {
 	t.Parallel()
 	assert.NotContains(t, read(t, ".ci/run"), "vuln")
-	for name, w := range workflows(t) {
+	for _, name := range []string{"ci.yaml", "release.yaml"} {
+		w := workflows(t)[name]
 		var runs strings.Builder
 		for _, j := range w.Jobs {
 			for _, s := range j.Steps {
@@ -163,4 +175,60 @@ func TestVulnerabilities(t *testing.T) {
 	target, _, _ = strings.Cut(target, "\n\n")
 	assert.Equal(t, 2, strings.Count(target, "echo $(NOT_CHECKED); exit 2; }"), "where it cannot look it says so, and fails")
 	assert.Contains(t, read(t, "Makefile"), "NOT CHECKED")
+}
+
+// TestScheduledChecks: what becomes wrong without a change of ours is looked for every week, and what .ci/run has no time for.
+func TestScheduledChecks(t *testing.T) {
+	t.Parallel()
+	for name, runs := range map[string][]string{
+		"ci.yaml": {"make vuln"}, "versions.yaml": {"make test-oldest", "make release-check"}, "scorecard.yaml": nil,
+	} {
+		text := read(t, ".github/workflows/"+name)
+		assert.Regexp(t, `(?m)^  schedule: \[\{cron: "\d+ \d+ \* \* \d"\}\]`, text, name)
+		for _, one := range runs {
+			assert.Contains(t, text, "- run: "+one+"\n", name)
+		}
+	}
+	assert.Contains(t, read(t, ".github/workflows/scorecard.yaml"), "ossf/scorecard-action@")
+}
+
+// TestBotsSeeEveryVersion: each tool that the Makefile runs by its module path, and each module file.
+func TestBotsSeeEveryVersion(t *testing.T) {
+	t.Parallel()
+	var renovate struct {
+		CustomManagers []struct {
+			ManagerFilePatterns, MatchStrings []string
+		}
+	}
+	require.NoError(t, yaml.Unmarshal([]byte(read(t, ".github/renovate.json")), &renovate))
+	require.Len(t, renovate.CustomManagers, 1)
+	assert.Equal(t, []string{"/^Makefile$/"}, renovate.CustomManagers[0].ManagerFilePatterns)
+	found := map[string]string{}
+	seen := regexp.MustCompile(renovate.CustomManagers[0].MatchStrings[0])
+	for _, m := range seen.FindAllStringSubmatch(read(t, "Makefile"), -1) {
+		found[m[1]] = m[2]
+	}
+	versions := regexp.MustCompile(`@v\d`).FindAllString(read(t, "Makefile"), -1)
+	assert.Len(t, found, len(versions), "%v", found)
+	for _, module := range []string{
+		"golang.org/x/vuln", "github.com/google/go-containerregistry", "sigs.k8s.io/controller-runtime/tools/setup-envtest",
+	} {
+		assert.NotEmpty(t, found[module], "%v", found)
+	}
+	files, err := filepath.Glob(filepath.Join(root, "build", "*", "go.mod"))
+	require.NoError(t, err)
+	for _, file := range files {
+		assert.Contains(t, read(t, ".github/dependabot.yml"), "/build/"+filepath.Base(filepath.Dir(file)))
+	}
+}
+
+// TestOldestKubernetes: the end-to-end tests run on the oldest version that the chart and the support matrix promise.
+func TestOldestKubernetes(t *testing.T) {
+	t.Parallel()
+	out, err := made(t, "-n", "test-oldest")
+	require.NoError(t, err, "%s", out)
+	oldest := regexp.MustCompile(`setup-envtest@v[0-9.]+ use (1\.\d+)\.x -p path`).FindSubmatch(out)
+	require.NotNil(t, oldest, "%s", out)
+	assert.Contains(t, read(t, "charts/cloud-controller-manager/Chart.yaml"), "kubeVersion: \">="+string(oldest[1])+".0-0\"")
+	assert.Contains(t, read(t, "docs/support.md"), "| cloud | level | Kubernetes "+string(oldest[1])+" |")
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	elbv2types "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
 	v1 "k8s.io/api/core/v1"
@@ -133,11 +132,14 @@ func (c ruleChange) compare() (before, after any) {
 
 // text is a rule in a few words.
 func (r rule) text() string {
-	ports := fmt.Sprintf("%d-%d", r.from, r.to)
-	if r.from == r.to {
-		ports = strconv.Itoa(int(r.from))
+	what := fmt.Sprintf("%s/%d-%d", r.protocol, r.from, r.to)
+	switch {
+	case r.protocol == "-1":
+		what = "everything"
+	case r.from == r.to:
+		what = r.protocol + "/" + strconv.Itoa(int(r.from))
 	}
-	return strings.TrimSpace(fmt.Sprintf("%s/%s from %s%s%s", r.protocol, ports, r.source.cidr, r.source.group, r.source.prefixList))
+	return what + " from " + r.source.cidr + r.source.group + r.source.prefixList
 }
 
 func tagged(tags any) any { return map[string]any{"Tags": tags} }

@@ -41,6 +41,8 @@ func TestPlan(t *testing.T) {
 				if i < len(c.want) && c.want[i].Detail == "" {
 					planned[i].Detail = ""
 				}
+				assert.NotEmpty(t, planned[i].Fields, planned[i].Object)
+				planned[i].Fields = nil
 			}
 			assert.Equal(t, c.want, planned)
 			assert.Zero(t, w.server.Calls().Writes)
