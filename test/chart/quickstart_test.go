@@ -54,13 +54,13 @@ func TestQuickStart(t *testing.T) {
 	}
 	out, err := helm(t, "", append([]string{"template"}, args...)...)
 	require.NoError(t, err, out)
-	var deployment appsv1.Deployment
+	var workload appsv1.DaemonSet
 	for document := range strings.SplitSeq(out, "\n---\n") {
-		if strings.Contains(document, "kind: Deployment\n") {
-			require.NoError(t, yaml.Unmarshal([]byte(document), &deployment))
+		if strings.Contains(document, "kind: DaemonSet\n") {
+			require.NoError(t, yaml.Unmarshal([]byte(document), &workload))
 		}
 	}
-	pod := deployment.Spec.Template.Spec
+	pod := workload.Spec.Template.Spec
 	assert.True(t, pod.HostNetwork, "there is no pod network yet")
 	tolerated := map[string]bool{}
 	for _, one := range pod.Tolerations {
