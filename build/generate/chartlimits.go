@@ -5,10 +5,17 @@ const (
 	// labelName is a name of an object as most kinds have it, dnsName one with dots; both may be empty here.
 	labelName = `^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$`
 	dnsName   = `^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?$`
-	// network is one network, or one of each family, as --cluster-cidr takes them; its numbers are left to the program.
-	network = `^([0-9a-fA-F.:]+/[0-9]{1,3}(,[0-9a-fA-F.:]+/[0-9]{1,3})?)?$`
-	address = `^([0-9.]+|[0-9a-fA-F:.]*:[0-9a-fA-F:.]*)?$`
-	digest  = `^(sha256:[0-9a-f]{64})?$`
+	// network is one network, or one of each family, as --cluster-cidr takes them. How an IPv6 address is written is left to the program.
+	octet    = `(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])`
+	network4 = octet + `(\.` + octet + `){3}/(3[0-2]|[12]?[0-9])`
+	network6 = `[0-9a-fA-F:]*:[0-9a-fA-F:]*/(12[0-8]|1[01][0-9]|[1-9]?[0-9])`
+	network  = `^(` + network4 + `(,` + network6 + `)?|` + network6 + `(,` + network4 + `)?)?$`
+	// labelKey and labelValue are those of Kubernetes; tag is that of an image.
+	labelKey   = `^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`
+	labelValue = `^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$`
+	tag        = `^([A-Za-z0-9_][-A-Za-z0-9_.]{0,127})?$`
+	address    = `^([0-9.]+|[0-9a-fA-F:.]*:[0-9a-fA-F:.]*)?$`
+	digest     = `^(sha256:[0-9a-f]{64})?$`
 	// duration is one of Prometheus.
 	duration = `^([0-9]+(ms|[smhdwy]))*$`
 	class    = `^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`
@@ -22,7 +29,9 @@ func limits(path string) object {
 	case "securePort":
 		return object{"minimum": 1, "maximum": 65535}
 	case "image.repository", "clusterName":
-		return object{"minLength": 1}
+		return object{"pattern": `^\S+$`}
+	case "image.tag":
+		return object{"pattern": tag}
 	case "image.digest":
 		return object{"pattern": digest}
 	case "nameOverride", "fullnameOverride", "namespaceOverride", "metrics.namespace":
@@ -37,7 +46,11 @@ func limits(path string) object {
 		return object{"pattern": duration}
 	case "podLabels", "commonLabels":
 		chosen := object{"const": "absent: the pods are chosen by this label"}
-		return object{"properties": object{"app.kubernetes.io/name": chosen, "app.kubernetes.io/instance": chosen}}
+		return object{
+			"properties":           object{"app.kubernetes.io/name": chosen, "app.kubernetes.io/instance": chosen},
+			"propertyNames":        object{"pattern": labelKey},
+			"additionalProperties": object{"type": "string", "pattern": labelValue},
+		}
 	case "controllers":
 		return object{"minItems": 1, "uniqueItems": true}
 	}

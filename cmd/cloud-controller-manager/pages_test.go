@@ -1,8 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -18,9 +18,16 @@ import (
 // call is a line of a page that calls the program, by itself or at the end of a pipe.
 var call = regexp.MustCompile(`^(?:[A-Z_]+=\S+ )*(?:[^#]*\| )?(?:bin/)?cloud-controller-manager( [^#|>]*)`)
 
-// TestCallsOfPages: every call of the program that a page shows is understood, its command and its flags. It does not run in parallel,
-// for the framework keeps its feature gates in one place.
+// callVariable has the arguments, in lines, with which the test binary is the program.
+const callVariable = "ANYCCM_TEST_CALL"
+
+// TestCallsOfPages: every call of the program that a page shows is understood, its command and its flags. The program can be run once in a
+// process, so that each call has one.
 func TestCallsOfPages(t *testing.T) {
+	if args, ok := os.LookupEnv(callVariable); ok {
+		os.Exit(app.Main(registry.Linked(), strings.Split(args, "\n"), os.Stdout, os.Stderr))
+	}
+	t.Parallel()
 	var pages []string
 	for _, pattern := range []string{"docs/*.md", "docs/providers/*.md", "*.md", "charts/*/README.md"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
@@ -38,9 +45,10 @@ func TestCallsOfPages(t *testing.T) {
 			}
 			calls++
 			args := strings.Fields(strings.NewReplacer("<cloud>", registry.Linked().Names()[0], "...", "").Replace(m[1]))
-			var out, said bytes.Buffer
-			status := app.Main(registry.Linked(), append(args, "--help"), &out, &said)
-			assert.Zero(t, status, "%s: %s\n%s", page, line, said.String())
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestCallsOfPages$")
+			cmd.Env = append(os.Environ(), callVariable+"="+strings.Join(append(args, "--help"), "\n"))
+			said, err := cmd.CombinedOutput()
+			assert.NoError(t, err, "%s: %s\n%s", page, line, said)
 		}
 	}
 	assert.Greater(t, calls, 12)

@@ -163,6 +163,14 @@ func TestIllegalValues(t *testing.T) {
 		"leaderElection: {leaseName: 'a b'}\n":                   "/leaderElection/leaseName",
 		"clusterName: ''\n":                                      "/clusterName",
 		"routes: {clusterCIDR: 10.0.0.0}\n":                      "/routes/clusterCIDR",
+		"routes: {clusterCIDR: 999.0.0.0/8}\n":                   "/routes/clusterCIDR",
+		"routes: {clusterCIDR: 10.0.0.0/33}\n":                   "/routes/clusterCIDR",
+		"routes: {clusterCIDR: 'fd00::/129'}\n":                  "/routes/clusterCIDR",
+		"routes: {clusterCIDR: '10.0.0.0/16,10.1.0.0/16'}\n":     "/routes/clusterCIDR",
+		"image: {tag: 'a:b'}\n":                                  "/image/tag",
+		"clusterName: ' '\n":                                     "/clusterName",
+		"podLabels: {a b: x}\n":                                  "invalid propertyName 'a b'",
+		"commonLabels: {a: b c}\n":                               "/commonLabels/a",
 		"bindAddress: localhost\n":                               "/bindAddress",
 		"podLabels: {app.kubernetes.io/name: x}\n":               "the pods are chosen by this label",
 		"commonLabels: {app.kubernetes.io/instance: x}\n":        "the pods are chosen by this label",
@@ -176,7 +184,8 @@ func TestIllegalValues(t *testing.T) {
 		refused(t, given(clouds()[0])+values, want)
 	}
 	for _, values := range []string{
-		"loadBalancerClassMode: named\nloadBalancerClass: example.com/lb\n", "routes: {clusterCIDR: '10.0.0.0/16,fd00::/48'}\n", "bindAddress: '::'\n",
+		"loadBalancerClassMode: named\nloadBalancerClass: example.com/lb\n", "routes: {clusterCIDR: '10.0.0.0/16,fd00::/48'}\n",
+		"routes: {clusterCIDR: 'fd00::/48'}\n", "podLabels: {example.com/team: a_b, empty: ''}\n", "bindAddress: '::'\n",
 		"image: {digest: 'sha256:" + strings.Repeat("a", 64) + "'}\n", "serviceAccount: {name: a.b}\n", "logLevel: 10\n", "global: {other: 1}\n",
 	} {
 		render(t, "x", given(clouds()[0])+values)
