@@ -508,7 +508,7 @@ func (r *reconciler) removal(q services.Request, lb doc, inherited []string) ser
 		Planned: guard.Planned{Action: guard.PlanChange, Object: "load balancer " + name, Detail: "without the Service"},
 		Compare: func() (before, after any) {
 			draft := cloneOf(lb)
-			if _, err := applyService(draft, base, nil, r.config, q.Service); err != nil || empty(draft) {
+			if _, err := applyService(draft, base, nil, r.config, inherited...); err != nil || empty(draft) {
 				return lb, nil
 			}
 			return lb, draft

@@ -57,6 +57,37 @@ func (b *reconciler) step(action, object, detail string, do doing) change {
 	}
 }
 
+// comparing is a change that tells plan what the object is before and after.
+func comparing(c change, before, after any) change {
+	c.Compare = func() (any, any) { return before, after }
+	return c
+}
+
+// field is one field of an object, for comparing.
+func field(name string, value any) map[string]any { return map[string]any{name: value} }
+
+// named are objects by the last parts of their links, in a field.
+func named(name string, links []string) map[string]any {
+	parts := make([]string, len(links))
+	for i, l := range links {
+		parts[i] = lastPart(l)
+	}
+	return field(name, parts)
+}
+
+// madeRule and madePool are what a Service's objects become, with names for links.
+func (d spec) madeRule() any {
+	return map[string]any{
+		"name": d.name, "IPProtocol": d.protocol, "portRange": d.portRange, "networkTier": d.tier, "IPAddress": d.ip, "target": d.name,
+	}
+}
+
+func (d spec) madePool(name string) any {
+	made := named("instances", d.members)
+	made["name"], made["sessionAffinity"], made["healthChecks"] = name, d.affinity, []string{d.checkName()}
+	return made
+}
+
 // Changes implements services.Reconciler.
 func (b *reconciler) Changes(r services.Request, o observation, d spec) ([]change, error) {
 	var list []change
@@ -74,13 +105,16 @@ func (b *reconciler) Changes(r services.Request, o observation, d spec) ([]chang
 	replace := o.rule != nil && ruleChange(o.rule, d) != ""
 	list = append(list, b.addressChanges(o, d, replace)...)
 	if replace {
-		list = append(list, b.step(guard.PlanDelete, "forwarding rule "+d.name, "to be made again: "+ruleChange(o.rule, d), b.deleteRule))
+		again := b.step(guard.PlanDelete, "forwarding rule "+d.name, "to be made again: "+ruleChange(o.rule, d), b.deleteRule)
+		list = append(list, comparing(again, o.rule, nil))
 	}
 	list = append(list, b.poolChanges(o, d)...)
 	if o.rule == nil || replace {
-		list = append(list, b.step(guard.PlanCreate, "forwarding rule "+d.name, d.protocol+" "+d.portRange, b.createRule(d)))
+		list = append(list, comparing(
+			b.step(guard.PlanCreate, "forwarding rule "+d.name, d.protocol+" "+d.portRange, b.createRule(d)), nil, d.madeRule()))
 		if o.firewall == nil {
-			list = append(list, b.step(guard.PlanCreate, "firewall rule "+firewallName(d.name), "for "+strings.Join(d.settings.SourceRanges, ", "), nil))
+			opening := b.step(guard.PlanCreate, "firewall rule "+firewallName(d.name), "for "+strings.Join(d.settings.SourceRanges, ", "), nil)
+			list = append(list, comparing(opening, nil, d.desiredFirewall(d.ip)))
 		}
 		return list, nil
 	}
@@ -91,7 +125,8 @@ func (b *reconciler) Changes(r services.Request, o observation, d spec) ([]chang
 		list = append(list, b.firewallChanges(o.sharedFirewall, d.desiredCheckFirewall(""))...)
 	}
 	if ours(o.address, &d) && !d.ipIsUsers && o.address.Address == o.rule.IPAddress {
-		list = append(list, b.step(guard.PlanDelete, "address "+d.name, "the forwarding rule keeps it", b.deleteAddress))
+		list = append(list, comparing(
+			b.step(guard.PlanDelete, "address "+d.name, "the forwarding rule keeps it", b.deleteAddress), o.address, nil))
 	}
 	return append(list, b.obsoleteChanges(o, d)...), nil
 }
@@ -116,9 +151,10 @@ func (b *reconciler) checkChanges(have *compute.HttpHealthCheck, d spec) []chang
 	want := d.desiredCheck(have)
 	switch {
 	case have == nil:
-		return []change{b.step(guard.PlanCreate, "health check "+want.Name, fmt.Sprint("port ", want.Port), b.putCheck(want, d))}
+		return []change{comparing(b.step(guard.PlanCreate, "health check "+want.Name, fmt.Sprint("port ", want.Port), b.putCheck(want, d)), nil, want)}
 	case !sameCheck(have, want):
-		return []change{b.step(guard.PlanChange, "health check "+want.Name, fmt.Sprint("port ", want.Port), b.putCheck(want, d))}
+		return []change{comparing(
+			b.step(guard.PlanChange, "health check "+want.Name, fmt.Sprint("port ", want.Port), b.putCheck(want, d)), services.Within(have, want), want)}
 	}
 	return nil
 }
@@ -158,12 +194,12 @@ func (b *reconciler) addressChanges(o observation, d spec, replace bool) []chang
 	held := ours(o.address, &d)
 	switch {
 	case held && o.rule == nil && (o.address.NetworkTier != d.tier || d.ipIsUsers):
-		return []change{b.step(guard.PlanDelete, "address "+d.name, "it is not the wanted one", b.deleteAddress)}
+		return []change{comparing(b.step(guard.PlanDelete, "address "+d.name, "it is not the wanted one", b.deleteAddress), o.address, nil)}
 	case !replace || d.ip != "" || o.rule.NetworkTier != d.tier || o.address != nil:
 		return nil // the wanted address is reserved by a user, is a new one, or is held
 	}
 	ip := o.rule.IPAddress
-	return []change{b.step(guard.PlanCreate, "address "+d.name, ip+", while the forwarding rule is replaced",
+	return []change{comparing(b.step(guard.PlanCreate, "address "+d.name, ip+", while the forwarding rule is replaced",
 		func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
 			a := &compute.Address{Name: d.name, Description: serviceDescription(d.service), Address: ip, NetworkTier: d.tier}
 			o.address, err = made(ctx, b.api, b.api.stores.addresses, a, at.regional("addresses", d.name), "holding address "+ip,
@@ -171,7 +207,7 @@ func (b *reconciler) addressChanges(o observation, d spec, replace bool) []chang
 					return b.api.sdk.Addresses.Insert(at.project, at.region, a).RequestId(id).Context(ctx).Do()
 				})
 			return err
-		})}
+		}), nil, field("address", ip))}
 }
 
 func (b *reconciler) deleteAddress(ctx context.Context, _ *services.Request, at place, o *observation) error {
@@ -223,23 +259,29 @@ func (b *reconciler) poolChanges(o observation, d spec) []change {
 	onNext := o.rule != nil && lastPart(o.rule.Target) == nextPoolName(d.name)
 	switch {
 	case o.pool == nil:
-		return []change{b.step(guard.PlanCreate, pool, fmt.Sprint(len(d.members), " instances"), b.createPool(d, d.name))}
+		return []change{comparing(b.step(guard.PlanCreate, pool, fmt.Sprint(len(d.members), " instances"), b.createPool(d, d.name)), nil, d.madePool(d.name))}
 	case !right && o.rule == nil:
-		return []change{b.step(guard.PlanDelete, pool, "to be made again with affinity "+d.affinity, b.deletePool(d.name))}
+		return []change{comparing(b.step(guard.PlanDelete, pool, "to be made again with affinity "+d.affinity, b.deletePool(d.name)), o.pool, nil)}
 	case !right && o.next == nil:
-		return []change{b.step(guard.PlanCreate, next, "it serves while the pool is made again", b.createPool(d, nextPoolName(d.name)))}
+		return []change{comparing(
+			b.step(guard.PlanCreate, next, "it serves while the pool is made again", b.createPool(d, nextPoolName(d.name))),
+			nil, d.madePool(nextPoolName(d.name)))}
 	case !right && !onNext:
-		return []change{b.step(guard.PlanChange, "forwarding rule "+d.name, "target "+next, b.setTarget(nextPoolName(d.name)))}
+		return []change{comparing(
+			b.step(guard.PlanChange, "forwarding rule "+d.name, "target "+next, b.setTarget(nextPoolName(d.name))),
+			field("target", lastPart(o.rule.Target)), field("target", nextPoolName(d.name)))}
 	case !right:
-		return []change{b.step(guard.PlanDelete, pool, "to be made again with affinity "+d.affinity, b.deletePool(d.name))}
+		return []change{comparing(b.step(guard.PlanDelete, pool, "to be made again with affinity "+d.affinity, b.deletePool(d.name)), o.pool, nil)}
 	}
 	list := b.memberChanges(o.pool, d.members)
 	list = append(list, b.poolCheckChanges(o.pool, d.checkName())...)
 	if o.rule != nil && lastPart(o.rule.Target) != d.name {
-		list = append(list, b.step(guard.PlanChange, "forwarding rule "+d.name, "target "+pool, b.setTarget(d.name)))
+		list = append(list, comparing(
+			b.step(guard.PlanChange, "forwarding rule "+d.name, "target "+pool, b.setTarget(d.name)),
+			field("target", lastPart(o.rule.Target)), field("target", d.name)))
 	}
 	if o.next != nil && !onNext {
-		list = append(list, b.step(guard.PlanDelete, next, "it is not needed any more", b.deletePool(nextPoolName(d.name))))
+		list = append(list, comparing(b.step(guard.PlanDelete, next, "it is not needed any more", b.deletePool(nextPoolName(d.name))), o.next, nil))
 	}
 	return list
 }
@@ -301,18 +343,18 @@ func (b *reconciler) memberChanges(pool *compute.TargetPool, members []string) (
 	add, remove := membersDiff(pool, members)
 	object := "target pool " + pool.Name
 	for chunk := range slices.Chunk(add, maxPoolChange) {
-		list = append(list, b.step(guard.PlanChange, object, fmt.Sprint("add ", len(chunk), " instances"),
+		list = append(list, comparing(b.step(guard.PlanChange, object, fmt.Sprint("add ", len(chunk), " instances"),
 			func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
 				o.pool, err = b.addMembers(ctx, at, o.pool, chunk)
 				return err
-			}))
+			}), nil, named("instances", chunk)))
 	}
 	for chunk := range slices.Chunk(remove, maxPoolChange) {
-		list = append(list, b.step(guard.PlanChange, object, fmt.Sprint("remove ", len(chunk), " instances"),
+		list = append(list, comparing(b.step(guard.PlanChange, object, fmt.Sprint("remove ", len(chunk), " instances"),
 			func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
 				o.pool, err = b.removeMembers(ctx, at, o.pool, chunk)
 				return err
-			}))
+			}), named("instances", chunk), nil))
 	}
 	return list
 }
@@ -370,7 +412,7 @@ func (b *reconciler) poolCheckChanges(pool *compute.TargetPool, name string) (li
 			found = true
 			continue
 		}
-		list = append(list, b.step(guard.PlanChange, "target pool "+pool.Name, "health check instead of "+lastPart(l),
+		list = append(list, comparing(b.step(guard.PlanChange, "target pool "+pool.Name, "health check instead of "+lastPart(l),
 			func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
 				body := &compute.TargetPoolsRemoveHealthCheckRequest{HealthChecks: []*compute.HealthCheckReference{{HealthCheck: l}}}
 				after := *o.pool
@@ -379,12 +421,12 @@ func (b *reconciler) poolCheckChanges(pool *compute.TargetPool, name string) (li
 					return b.api.sdk.TargetPools.RemoveHealthCheck(at.project, at.region, o.name, body).RequestId(id).Context(ctx).Do()
 				})
 				return err
-			}))
+			}), named("healthChecks", []string{l}), nil))
 	}
 	if found {
 		return list
 	}
-	return append(list, b.step(guard.PlanChange, "target pool "+pool.Name, "health check "+name,
+	return append(list, comparing(b.step(guard.PlanChange, "target pool "+pool.Name, "health check "+name,
 		func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
 			link := at.httpCheck(name)
 			body := &compute.TargetPoolsAddHealthCheckRequest{HealthChecks: []*compute.HealthCheckReference{{HealthCheck: link}}}
@@ -394,7 +436,7 @@ func (b *reconciler) poolCheckChanges(pool *compute.TargetPool, name string) (li
 				return b.api.sdk.TargetPools.AddHealthCheck(at.project, at.region, o.name, body).RequestId(id).Context(ctx).Do()
 			})
 			return err
-		}))
+		}), nil, field("healthChecks", name)))
 }
 
 // obsoleteChanges remove the health check that another one has replaced.
@@ -410,7 +452,7 @@ func (b *reconciler) obsoleteChanges(o observation, d spec) (list []change) {
 
 func (b *reconciler) localCheckDeletions(o observation) (list []change) {
 	if o.local != nil {
-		list = append(list, b.step(guard.PlanDelete, "health check "+o.name, "", b.deleteCheck(o.name)))
+		list = append(list, comparing(b.step(guard.PlanDelete, "health check "+o.name, "", b.deleteCheck(o.name)), o.local, nil))
 	}
 	if o.localFirewall != nil {
 		list = append(list, b.firewallDeletion(localFirewallName(o.name)))
@@ -434,7 +476,8 @@ func (b *reconciler) sharedIsFree(o observation) bool {
 // sharedDeletions remove what all load balancers of a cluster shared. The cloud refuses that while one of them uses it.
 func (b *reconciler) sharedDeletions(o observation) (list []change) {
 	if o.shared != nil {
-		list = append(list, b.step(guard.PlanDelete, "health check "+sharedCheckName(o.cluster), "no load balancer uses it", b.deleteCheck(sharedCheckName(o.cluster))))
+		unused := b.step(guard.PlanDelete, "health check "+sharedCheckName(o.cluster), "no load balancer uses it", b.deleteCheck(sharedCheckName(o.cluster)))
+		list = append(list, comparing(unused, o.shared, nil))
 	}
 	if o.sharedFirewall != nil {
 		list = append(list, b.firewallDeletion(sharedFirewallName(o.cluster)))

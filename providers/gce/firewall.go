@@ -40,13 +40,13 @@ func (t *told) first(uid types.UID, rule, command string) bool {
 func (b *reconciler) firewallChanges(have, want *compute.Firewall) []change {
 	object := "firewall rule " + want.Name
 	if have == nil {
-		return []change{b.step(guard.PlanCreate, object, strings.Join(want.SourceRanges, ", "), b.putFirewall(want))}
+		return []change{comparing(b.step(guard.PlanCreate, object, strings.Join(want.SourceRanges, ", "), b.putFirewall(want)), nil, want)}
 	}
 	differs := firewallChange(have, want)
 	if differs == "" {
 		return nil
 	}
-	return []change{b.step(guard.PlanChange, object, differs, b.putFirewall(want))}
+	return []change{comparing(b.step(guard.PlanChange, object, differs, b.putFirewall(want)), services.Within(have, want), want)}
 }
 
 // putFirewall makes or changes a firewall rule. What all load balancers share, another Service may have made meanwhile. In a shared
@@ -104,7 +104,7 @@ func (*reconciler) noteFirewall(o *observation, name string, f *compute.Firewall
 }
 
 func (b *reconciler) firewallDeletion(name string) change {
-	return b.step(guard.PlanDelete, "firewall rule "+name, "", func(ctx context.Context, r *services.Request, at place, o *observation) error {
+	return comparing(b.step(guard.PlanDelete, "firewall rule "+name, "", func(ctx context.Context, r *services.Request, at place, o *observation) error {
 		if name == sharedFirewallName(o.cluster) && o.sharedFirewall == nil {
 			return nil // the health check turned out to be in use
 		}
@@ -119,7 +119,7 @@ func (b *reconciler) firewallDeletion(name string) change {
 			b.noteFirewall(o, name, nil)
 		}
 		return err
-	})
+	}), field("name", name), nil)
 }
 
 // gcloud is the command by which an administrator makes the change.
