@@ -452,14 +452,16 @@ func proxySteps(lb *classicLoadBalancer, want desiredClassic) []step {
 				PolicyAttributes: []elbtypes.PolicyAttribute{{AttributeName: aws.String("ProxyProtocol"), AttributeValue: aws.String("true")}},
 			}})
 		}
-		steps = append(steps, step{what: "switching on the PROXY protocol", before: map[string]any{"PolicyNames": has[port]}, input: &elb.SetLoadBalancerPoliciesForBackendServerInput{
+		before := map[string]any{"PolicyNames": has[port]}
+		steps = append(steps, step{what: "switching on the PROXY protocol", before: before, input: &elb.SetLoadBalancerPoliciesForBackendServerInput{
 			LoadBalancerName: lb.LoadBalancerName, InstancePort: aws.Int32(port), PolicyNames: append(slices.Clone(has[port]), policyProxy),
 		}})
 	}
 	for _, port := range slices.Sorted(maps.Keys(has)) {
 		if slices.Contains(has[port], policyProxy) && !slices.Contains(want.proxyPorts, port) {
 			left := slices.DeleteFunc(slices.Clone(has[port]), func(p string) bool { return p == policyProxy })
-			steps = append(steps, step{what: "switching off the PROXY protocol", before: map[string]any{"PolicyNames": has[port]}, input: &elb.SetLoadBalancerPoliciesForBackendServerInput{
+			before := map[string]any{"PolicyNames": has[port]}
+			steps = append(steps, step{what: "switching off the PROXY protocol", before: before, input: &elb.SetLoadBalancerPoliciesForBackendServerInput{
 				LoadBalancerName: lb.LoadBalancerName, InstancePort: aws.Int32(port), PolicyNames: append([]string{}, left...),
 			}})
 		}

@@ -453,7 +453,9 @@ func networkSteps(state networkState, want desiredNetwork) []step {
 	var steps []step
 	lbARN := state.lb.LoadBalancerArn
 	if want.groups != nil && len(state.lb.SecurityGroups) > 0 && !sameSet(want.groups, state.lb.SecurityGroups) {
-		steps = append(steps, step{what: "setting security groups", before: state.lb, input: &elbv2.SetSecurityGroupsInput{LoadBalancerArn: lbARN, SecurityGroups: want.groups}})
+		steps = append(steps, step{
+			what: "setting security groups", before: state.lb, input: &elbv2.SetSecurityGroupsInput{LoadBalancerArn: lbARN, SecurityGroups: want.groups},
+		})
 	}
 	if grown := grownSubnets(state.lb, want); grown != nil {
 		steps = append(steps, step{what: "adding subnets", input: &elbv2.SetSubnetsInput{LoadBalancerArn: lbARN, Subnets: grown}})

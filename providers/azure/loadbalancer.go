@@ -499,45 +499,6 @@ func hasPart(lb doc, base string) bool {
 	return false
 }
 
-// removal takes a Service out of a load balancer, which goes with the last one.
-func (r *reconciler) removal(q services.Request, lb doc, inherited []string) services.Change[*observed] {
-	name := str(lb, "name")
-	base := baseName(q.Service)
-	target := document{id: str(lb, "id"), what: "load balancer " + name, version: networkVersion, beforeRemoval: r.members.decouple}
-	return services.Change[*observed]{
-		Planned: guard.Planned{Action: guard.PlanChange, Object: "load balancer " + name, Detail: "without the Service"},
-		Compare: func() (before, after any) {
-			draft := cloneOf(lb)
-			if _, err := applyService(draft, base, nil, r.config, inherited...); err != nil || empty(draft) {
-				return lb, nil
-			}
-			return lb, draft
-		},
-		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
-			after, err := r.resources.documents.submit(ctx, target, func(d doc) error {
-				if d == nil {
-					return errKeep
-				}
-				changed, err := applyService(d, base, nil, r.config, inherited...)
-				internal := strings.HasSuffix(strings.ToLower(name), internalSuffix)
-				switch {
-				case err != nil:
-					return err
-				case empty(d) && r.fillsPools(internal):
-					return errRemove
-				case !changed:
-					return errKeep
-				}
-				return nil
-			})
-			if err != nil {
-				return o, err
-			}
-			return r.look(ctx, q, o, after)
-		},
-	}
-}
-
 // memberChange brings nodes into pools by network interface, and takes those out that are none any more.
 func (r *reconciler) memberChange(q services.Request, o *observed, name string, fronts []front) (c services.Change[*observed], due bool) {
 	lb := o.named(name)

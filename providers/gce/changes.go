@@ -259,7 +259,8 @@ func (b *reconciler) poolChanges(o observation, d spec) []change {
 	onNext := o.rule != nil && lastPart(o.rule.Target) == nextPoolName(d.name)
 	switch {
 	case o.pool == nil:
-		return []change{comparing(b.step(guard.PlanCreate, pool, fmt.Sprint(len(d.members), " instances"), b.createPool(d, d.name)), nil, d.madePool(d.name))}
+		return []change{comparing(
+			b.step(guard.PlanCreate, pool, fmt.Sprint(len(d.members), " instances"), b.createPool(d, d.name)), nil, d.madePool(d.name))}
 	case !right && o.rule == nil:
 		return []change{comparing(b.step(guard.PlanDelete, pool, "to be made again with affinity "+d.affinity, b.deletePool(d.name)), o.pool, nil)}
 	case !right && o.next == nil:

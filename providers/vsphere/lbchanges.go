@@ -166,7 +166,8 @@ func (l *loadBalancers) creation(objects []object) change {
 		}
 		return nil, made
 	}
-	return change{Planned: planned, Compare: compare, Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
+	c := change{Planned: planned, Compare: compare}
+	c.Make = func(ctx context.Context, r *services.Request, o observation) (observation, error) {
 		if err := l.create(ctx, objects); err != nil {
 			r.Asked(err)
 			l.doubt(objects)
@@ -188,7 +189,8 @@ func (l *loadBalancers) creation(objects []object) change {
 			}
 		}
 		return o.sorted(), nil
-	}}
+	}
+	return c
 }
 
 // describeNew names an object that is to be made.
@@ -316,7 +318,8 @@ func (r revision) compare() (before, after any) {
 // revision changes one object, in our part of it.
 func (l *loadBalancers) revision(r revision, m marking) change {
 	planned := guard.Planned{Action: guard.PlanChange, Object: nsxTitle(r.kind, r.object), Detail: r.reason}
-	return change{Planned: planned, Compare: r.compare, Make: func(ctx context.Context, request *services.Request, o observation) (observation, error) {
+	c := change{Planned: planned, Compare: r.compare}
+	c.Make = func(ctx context.Context, request *services.Request, o observation) (observation, error) {
 		var err error
 		switch x := r.object.(type) {
 		case *monitorProfile:
@@ -352,7 +355,8 @@ func (l *loadBalancers) revision(r revision, m marking) change {
 			o.servers = replaced(o.servers, now)
 		}
 		return o, err
-	}}
+	}
+	return c
 }
 
 func replaced[T object](list []T, now T) []T {
@@ -413,7 +417,10 @@ func rewrite[V any, T interface {
 // removal deletes one object. What is gone is gone.
 func (l *loadBalancers) removal(x object) change {
 	planned := guard.Planned{Action: guard.PlanDelete, Object: nsxTitle(kindOf(x), x)}
-	return change{Planned: planned, Compare: func() (before, after any) { return x, nil }, Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
+	compare := func() (before, after any) { return x, nil }
+	return change{Planned: planned, Compare: compare, Make: func(
+		ctx context.Context, _ *services.Request, o observation,
+	) (observation, error) {
 		return l.remove(ctx, o, x)
 	}}
 }

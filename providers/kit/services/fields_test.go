@@ -64,7 +64,8 @@ func TestFields(t *testing.T) {
 
 func TestWithin(t *testing.T) {
 	before := map[string]any{"a": 1, "b": "x", "list": []any{map[string]any{"name": "n", "port": 1, "more": 2}}, "only": "here", "kept": true}
-	after := map[string]any{"a": 2, "b": "", "kept": nil, "list": []any{map[string]any{"name": "n", "port": 3}, map[string]any{"name": "m", "port": 4}}}
+	list := []any{map[string]any{"name": "n", "port": 3}, map[string]any{"name": "m", "port": 4}}
+	after := map[string]any{"a": 2, "b": "", "kept": nil, "list": list}
 	assert.Equal(t, []guard.Field{
 		{Name: "a", Before: "1", After: "2"}, {Name: "b", Before: "x"}, {Name: "list[m].name", After: "m"}, {Name: "list[m].port", After: "4"},
 		{Name: "list[n].port", Before: "1", After: "3"},
