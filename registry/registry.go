@@ -291,7 +291,7 @@ func Maker[C cloudprovider.Interface](make func(Inputs) (C, error)) func(Inputs)
 // --cloud-config alone; options from flags need Open.
 func Factory(p Provider) cloudprovider.Factory {
 	return func(config io.Reader) (cloudprovider.Interface, error) {
-		in := Inputs{Sources: schema.Sources{LookupEnv: schema.Environment}}
+		in := Inputs{Sources: schema.Sources{LookupEnv: schema.Environment, EnvNames: schema.EnvironmentNames}}
 		if config != nil {
 			data, err := io.ReadAll(config)
 			if err != nil {

@@ -107,6 +107,13 @@ func (v *vcenter) read(ctx context.Context, id string) answer {
 	if same := chosen(all, func(m machine) bool { return canonical(m.UUID) == id }); len(grouped(same)) > 0 {
 		return answer{machines: same}
 	}
+	if other := chosen(all, func(m machine) bool { return m.InstanceUUID != "" && canonical(m.InstanceUUID) == id }); len(other) > 0 {
+		return answer{err: &cloudapi.Error{
+			Class: cloudapi.ErrTransient, Operation: "vCenter " + v.config.Key + ": looking for virtual machine " + id,
+			Message: fmt.Sprintf("it is the instance UUID of %s, whose BIOS UUID is %s; start kubelet with --provider-id=%s%s",
+				other[0], other[0].UUID, providerIDPrefix, other[0].UUID),
+		}}
+	}
 	for _, known := range v.inventory.of(id) {
 		v.inventory.forget(known.Ref)
 	}

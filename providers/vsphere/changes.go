@@ -301,7 +301,9 @@ func (c *changes) update(u types.ObjectUpdate) error {
 func changed(o types.ObjectContent, u types.ObjectUpdate) (types.ObjectContent, error) {
 	o.PropSet, o.MissingSet = slices.Clone(o.PropSet), slices.Clone(o.MissingSet)
 	drop := func(path string) {
-		within := func(name string) bool { return name == path || strings.HasPrefix(name, path+".") || strings.HasPrefix(name, path+"[") }
+		within := func(name string) bool {
+			return name == path || strings.HasPrefix(name, path+".") || strings.HasPrefix(name, path+"[")
+		}
 		o.PropSet = slices.DeleteFunc(o.PropSet, func(p types.DynamicProperty) bool { return within(p.Name) })
 		o.MissingSet = slices.DeleteFunc(o.MissingSet, func(m types.MissingProperty) bool { return within(m.Path) })
 	}

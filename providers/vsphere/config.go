@@ -280,6 +280,7 @@ func (c *Config) understand(f file, in registry.Inputs) error {
 	if info, err := os.Stat(c.Global.SecretsDirectory); err != nil || !info.IsDir() {
 		c.Global.SecretsDirectory = ""
 	}
+	f.readEnvironment(in)
 	if server := c.Global.Server; server != "" && f.vcenters[server] == nil {
 		f.vcenters[server] = map[string]string{"server": server}
 	}
@@ -299,6 +300,45 @@ func (c *Config) understand(f file, in registry.Inputs) error {
 	note(c.NSXT.check(c.LoadBalancer.Enabled || c.Route.RouterPath != ""))
 	note(c.nsxSections(in))
 	return errors.Join(problems...)
+}
+
+const (
+	// envVCenter begins the variables that define a vCenter each: what follows is its ID, and the value its key. The variables that
+	// begin with envOfVCenter and the ID are its settings.
+	envVCenter   = "VSPHERE_VCENTER_"
+	envOfVCenter = "VCENTER_"
+	// idOfPort is no ID: VSPHERE_VCENTER_PORT is an option.
+	idOfPort = "PORT"
+)
+
+// envKeys are the ends of the variables with a vCenter's settings, by the key of the section that they stand for.
+func envKeys() map[string]string {
+	return map[string]string{
+		"server": "SERVER", "user": "USERNAME", "password": "PASSWORD", "port": "PORT", "insecureFlag": "INSECURE", "datacenters": "DATACENTERS",
+		"soapRoundtripCount": "ROUNDTRIP", "caFile": "CAFILE", "thumbprint": "THUMBPRINT", "secretName": "SECRET_NAME",
+		"secretNamespace": "SECRET_NAMESPACE", "ipFamily": "IP_FAMILY",
+	}
+}
+
+// readEnvironment takes in the vCenters that the environment defines. One that the file has, too, is as the environment has it.
+func (f *file) readEnvironment(in registry.Inputs) {
+	if in.EnvNames == nil || in.LookupEnv == nil {
+		return
+	}
+	for _, name := range in.EnvNames() {
+		id, ok := strings.CutPrefix(name, envVCenter)
+		key, _ := in.LookupEnv(name)
+		if !ok || id == idOfPort || key == "" {
+			continue
+		}
+		own := map[string]string{"server": key}
+		for setting, end := range envKeys() {
+			if value, _ := in.LookupEnv(envOfVCenter + id + "_" + end); value != "" {
+				own[setting] = value
+			}
+		}
+		f.vcenters[key] = own
+	}
 }
 
 const (

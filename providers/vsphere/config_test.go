@@ -186,6 +186,35 @@ func TestEnvironmentDefinesNoVCenterByAccident(t *testing.T) {
 	assert.Equal(t, "z", c.Labels.Zone)
 }
 
+// TestVCentersOfTheEnvironment: VSPHERE_VCENTER_<id> defines one, or takes the place of the file's.
+func TestVCentersOfTheEnvironment(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{
+		"VSPHERE_VCENTER_1": "tenant", "VCENTER_1_SERVER": "vc1", "VCENTER_1_USERNAME": "u1", "VCENTER_1_PASSWORD": "p=1", "VCENTER_1_PORT": "444",
+		"VCENTER_1_INSECURE": "true", "VCENTER_1_DATACENTERS": "a,b", "VCENTER_1_ROUNDTRIP": "2", "VCENTER_1_CAFILE": "/ca",
+		"VCENTER_1_SECRET_NAME": "s", "VCENTER_1_SECRET_NAMESPACE": "n", "VCENTER_1_IP_FAMILY": "ipv6",
+		"VSPHERE_VCENTER_two": "vc2", "VSPHERE_VCENTER_PORT": "445",
+	}
+	c, warnings, err := parse(t, "global: {user: u, password: p}\nvcenter:\n  tenant: {server: old, datacenters: [x], thumbprint: bad}\n  kept: {server: vc3}", env)
+	require.NoError(t, err)
+	assert.Empty(t, warnings)
+	require.Len(t, c.VCenters, 3)
+	kept, tenant, two := c.VCenters[0], c.VCenters[1], c.VCenters[2]
+	assert.Equal(t, []string{"kept", "tenant", "vc2"}, []string{kept.Key, tenant.Key, two.Key})
+	assert.Equal(t, "p=1", tenant.Password.Reveal())
+	tenant.Password = two.Password
+	assert.Equal(t, vcenterConfig{
+		Key: "tenant", Server: "vc1", Port: 444, User: tenant.User, Password: two.Password, Insecure: true, CAFile: "/ca",
+		Datacenters: []string{"a", "b"}, SecretName: "s", SecretNamespace: "n", IPFamilies: []v1.IPFamily{v1.IPv6Protocol},
+	}, tenant)
+	assert.Equal(t, "u1", tenant.User.Reveal())
+	assert.Equal(t, []any{"vc2", 445, "u"}, []any{two.Server, two.Port, two.User.Reveal()}, "what it leaves open is that of global")
+
+	_, _, err = parse(t, "", map[string]string{"VSPHERE_VCENTER_a": "vc", "VCENTER_a_USERNAME": "u", "VCENTER_a_PASSWORD": "secret-1", "VCENTER_a_PORT": "x"})
+	require.ErrorContains(t, err, "vcenter.vc.port")
+	assert.NotContains(t, err.Error(), "secret-1")
+}
+
 func TestKeysWithoutEffect(t *testing.T) {
 	t.Parallel()
 	file := "[Global]\nserver = vc\nuser = u\npassword = p\nsoap-roundtrip-count = 5\napi-disable\napi-binding = :1\n[Labels]\nzone = z\n[Disk]\na = b\n"

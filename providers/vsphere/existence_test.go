@@ -313,6 +313,49 @@ func TestReplacedVCenterIsNoAbsence(t *testing.T) {
 	})
 }
 
+// TestInstanceUUIDInProviderIDIsNoAbsence: vCenter has a UUID of its own for each virtual machine, which users mistake for the BIOS UUID.
+func TestInstanceUUIDInProviderIDIsNoAbsence(t *testing.T) {
+	inWorld(t, "", nil, func(w *testWorld) {
+		m := w.sims[0].Add(vspheresim.Spec{Name: "worker", InstanceUUID: "50300001-3f21-5a6b-9c0d-000000000001"})
+		w.start()
+		for _, id := range []string{"50300001-3f21-5a6b-9c0d-000000000001", swapped("50300001-3f21-5a6b-9c0d-000000000001")} {
+			w.requireDoubt(newNode("worker", providerIDPrefix+id), "start kubelet with --provider-id="+providerIDPrefix+m.UUID)
+		}
+	})
+}
+
+// TestMachineInAnotherVCenterExists: it was moved there, and its former vCenter proves nothing.
+func TestMachineInAnotherVCenterExists(t *testing.T) {
+	inWorld(t, twoVCenters, []vspheresim.Options{{}, {}}, func(w *testWorld) {
+		w.sims[0].Add(vspheresim.Spec{Name: "a", UUID: "4230aaaa-3f21-5a6b-9c0d-000000000001"})
+		w.sims[1].Add(vspheresim.Spec{Name: "b", UUID: "4230bbbb-3f21-5a6b-9c0d-000000000002"})
+		m := w.sims[0].Add(vspheresim.Spec{Name: "worker", UUID: "4230cccc-3f21-5a6b-9c0d-000000000003"})
+		w.start()
+		w.requireExists(nodeOf(m))
+		w.sims[0].Destroy(m)
+		w.sims[1].Add(vspheresim.Spec{Name: "worker", UUID: m.UUID})
+		w.later()
+		w.requireExists(nodeOf(m))
+		w.start()
+		w.requireExists(nodeOf(m))
+	})
+}
+
+// TestCopyThatOutlivesItsOriginal keeps the Node: nobody knows which of the two it ran on.
+func TestCopyThatOutlivesItsOriginal(t *testing.T) {
+	inWorld(t, "", nil, func(w *testWorld) {
+		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
+		w.sims[0].Add(vspheresim.Spec{Name: "copy", UUID: m.UUID, Off: true})
+		n := nodeOf(m)
+		w.start()
+		w.requireExists(n)
+		w.sims[0].Destroy(m)
+		w.later()
+		w.requireExists(n)
+		assert.True(w, w.shutDown(n))
+	})
+}
+
 func TestSkipNodeDeletion(t *testing.T) {
 	inWorld(t, "", nil, func(w *testWorld) {
 		w.env[envSkipDeletion] = ""

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	cloudproviderapi "k8s.io/cloud-provider/api"
 	"k8s.io/klog/v2"
@@ -59,7 +61,7 @@ func (l *loadBalancers) allocation(o observation, d desired) change {
 			r.Asked(err)
 			l.views.allocations.Invalidate(a.key())
 			if err != nil {
-				return o, l.noAddress(r, d.poolID, later(err, "the address that the Service had before is being released"))
+				return o, l.noAddress(r, d.poolID, l.notAllocated(err, a))
 			}
 		}
 		return l.allocated(ctx, r, o, a)
@@ -105,6 +107,7 @@ func (l *loadBalancers) takeBack(ctx context.Context, r *services.Request, a *ip
 		l.views.allocations.Invalidate(a.key())
 		return err
 	}
+	l.noteErased(a.path())
 	l.views.allocations.Forget(a.key())
 	return l.noAddress(r, a.pool, &cloudapi.Error{Class: cloudapi.ErrQuota, Operation: "taking an address out of the IP pool " + a.pool, Message: why})
 }
@@ -144,9 +147,47 @@ func (e realizedEntity) why() string {
 	return strings.Join(said, "; ")
 }
 
-// later makes a refusal that passes by itself one that is waited for.
-func later(err error, why string) error {
-	if errors.Is(err, cloudapi.ErrConflict) {
+// notAllocated says what a refused allocation means. Nothing in it could be wrong, so that the pool has no address to give, unless NSX
+// is still releasing the one that the Service had before.
+func (l *loadBalancers) notAllocated(err error, a *ipAllocation) error {
+	if !refusedAsInvalid(err) {
+		return err
+	}
+	if waiting := l.later(err, "the address that the Service had before is being released", a.path()); !errors.Is(waiting, err) {
+		return waiting
+	}
+	said, _ := errors.AsType[*cloudapi.Error](err)
+	quota := *said
+	quota.Class = cloudapi.ErrQuota
+	return &quota
+}
+
+// refusedAsInvalid reports whether NSX refuses what a write says, and does not fail.
+func refusedAsInvalid(err error) bool {
+	return errors.Is(err, cloudapi.ErrInvalid) || errors.Is(err, cloudapi.ErrConflict)
+}
+
+// erasing is for how long NSX may take to delete an object behind its answer.
+const erasing = 5 * time.Minute
+
+// noteErased remembers that an object was deleted: NSX refuses another one in its place for a while.
+func (l *loadBalancers) noteErased(path string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.erased, func(_ string, at time.Time) bool { return time.Since(at) > erasing })
+	l.erased[path] = time.Now()
+}
+
+// later makes a refusal that passes by itself one that is waited for: that of a conflict, and that of an object in the place of one
+// that was deleted lately.
+func (l *loadBalancers) later(err error, why string, paths ...string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lately := slices.ContainsFunc(paths, func(path string) bool {
+		at, known := l.erased[path]
+		return known && time.Since(at) <= erasing
+	})
+	if errors.Is(err, cloudapi.ErrConflict) || (lately && refusedAsInvalid(err)) {
 		return cloudproviderapi.NewRetryError(why+" ("+err.Error()+")", realizePause)
 	}
 	return err
@@ -171,10 +212,14 @@ func (l *loadBalancers) creation(objects []object) change {
 		if err := l.create(ctx, objects); err != nil {
 			r.Asked(err)
 			l.doubt(objects)
-			if gone := l.reference(err); gone != nil {
+			paths := make([]string, len(objects))
+			for i, x := range objects {
+				paths[i] = pathOf(collectionOf(x), x)
+			}
+			if gone := l.reference(ctx, err, objects, paths); gone != nil {
 				return o, gone
 			}
-			return o, later(err, "NSX is still deleting what the Service had before")
+			return o, l.later(err, "NSX is still deleting what the Service had before", paths...)
 		}
 		for _, x := range objects {
 			l.put(x)
@@ -206,17 +251,42 @@ func describeNew(x object) string {
 	return kindOf(x) + " " + x.common().DisplayName
 }
 
-// reference is the answer to a creation that refers to what is gone: everything is looked at again.
-func (l *loadBalancers) reference(err error) error {
-	said, ok := errors.AsType[*cloudapi.Error](err)
-	if !ok || !errors.Is(said.Cause, errNoReference) {
+// reference is the answer to a creation that refers to what is gone: everything is looked at again. NSX's codes are not documented,
+// so that what the objects refer to is read.
+func (l *loadBalancers) reference(ctx context.Context, err error, objects []object, made []string) error {
+	if !refusedAsInvalid(err) && !errors.Is(err, cloudapi.ErrNotFound) {
 		return nil
 	}
-	klog.InfoS("What a new object refers to is gone; looking again", "reason", err.Error())
-	l.views.services.InvalidateAll()
-	l.views.pools.InvalidateAll()
-	l.views.monitors.InvalidateAll()
-	return services.ErrGone
+	for _, path := range referred(objects) {
+		if slices.Contains(made, path) {
+			continue
+		}
+		missing := l.nsx.call(ctx, "reading "+path, http.MethodGet, path, nil, &struct{}{})
+		if !errors.Is(missing, cloudapi.ErrNotFound) {
+			continue
+		}
+		klog.InfoS("What a new object refers to is gone; looking again", "path", path, "reason", err.Error())
+		l.views.services.InvalidateAll()
+		l.views.pools.InvalidateAll()
+		l.views.monitors.InvalidateAll()
+		return services.ErrGone
+	}
+	return nil
+}
+
+// referred are the paths that new objects refer to, in order.
+func referred(objects []object) []string {
+	var paths []string
+	for _, x := range objects {
+		switch x := x.(type) {
+		case *virtualServer:
+			paths = append(paths, x.ServicePath, x.PoolPath)
+		case *serverPool:
+			paths = append(paths, x.Monitors...)
+		}
+	}
+	slices.Sort(paths)
+	return slices.DeleteFunc(slices.Compact(paths), func(path string) bool { return path == "" })
 }
 
 // create writes new objects: together where there are several and NSX allows that, else one after the other.
@@ -238,30 +308,29 @@ func (l *loadBalancers) create(ctx context.Context, objects []object) error {
 	return nil
 }
 
-func kindOf(x object) string {
+// placeOf returns what kind of object it is, and the collection that it is in; an allocation's is that of its pool.
+func placeOf(x object) (kind, collection string) {
 	switch x.(type) {
 	case *virtualServer:
-		return kindServer
+		return kindServer, pathServers
 	case *serverPool:
-		return kindPool
+		return kindPool, pathPools
 	case *monitorProfile:
-		return kindMonitor
+		return kindMonitor, pathMonitors
 	case *lbService:
-		return kindService
+		return kindService, pathServices
 	}
-	return kindAllocation
+	return kindAllocation, ""
+}
+
+func kindOf(x object) string {
+	kind, _ := placeOf(x)
+	return kind
 }
 
 func collectionOf(x object) string {
-	switch x.(type) {
-	case *virtualServer:
-		return pathServers
-	case *serverPool:
-		return pathPools
-	case *monitorProfile:
-		return pathMonitors
-	}
-	return pathServices
+	_, collection := placeOf(x)
+	return collection
 }
 
 // put makes what was written known to all who read.
@@ -438,6 +507,7 @@ func (l *loadBalancers) remove(ctx context.Context, o observation, x object) (ob
 		}
 		return o, err
 	}
+	l.noteErased(path)
 	switch x := x.(type) {
 	case *virtualServer:
 		l.views.servers.Forget(x.ID)
@@ -531,6 +601,7 @@ func (l *loadBalancers) serviceRemoval(s *lbService) change {
 			l.views.services.Invalidate(s.ID)
 			return o, err
 		}
+		l.noteErased(pathOf(pathServices, s))
 		l.views.services.Forget(s.ID)
 		return o, nil
 	}}

@@ -49,11 +49,13 @@ type loadBalancers struct {
 	nodes listers.NodeLister
 	// unrealized are the paths of what was written and was not seen in force yet, by the key of the Service.
 	unrealized map[string]map[string]bool
+	// erased are the paths of what was deleted lately, and when.
+	erased map[string]time.Time
 }
 
 func newLoadBalancers(c loadBalancerConfig, adopt registry.Adoption, n *nsx) *loadBalancers {
 	l := &loadBalancers{
-		config: c, nsx: n, views: newViews(n), cluster: &ownership.Cluster{}, adopt: adopt, unrealized: map[string]map[string]bool{},
+		config: c, nsx: n, views: newViews(n), cluster: &ownership.Cluster{}, adopt: adopt, unrealized: map[string]map[string]bool{}, erased: map[string]time.Time{},
 	}
 	l.Reconciler, l.Name, l.Patience = l, loadBalancerName, realizePatience
 	l.Creations = services.Creations{Shows: creationShows, Repeat: true} // what is made has the same identity each time

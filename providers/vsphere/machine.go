@@ -16,6 +16,8 @@ type machine struct {
 	Ref     types.ManagedObjectReference
 	Name    string
 	UUID    string
+	// InstanceUUID is vCenter's own, which no provider ID has.
+	InstanceUUID string
 	// Template machines never run.
 	Template   bool
 	HostName   string
@@ -46,7 +48,7 @@ const (
 // paths are the properties that are read: whole objects are ten to fifty times as large.
 func paths() []string {
 	return []string{
-		"name", "config.uuid", "summary.config.uuid", "summary.config.template", "guest.hostName", "guest.ipAddress", "guest.net",
+		"name", "config.uuid", "summary.config.uuid", "summary.config.instanceUuid", "summary.config.template", "guest.hostName", "guest.ipAddress", "guest.net",
 		"runtime.powerState", "runtime.connectionState", "runtime.host", "resourcePool", "parent", "summary.config.guestId",
 		"summary.config.numCpu", "summary.config.memorySizeMB", extraMetadata, extraEncoding,
 	}
@@ -80,7 +82,7 @@ func newMachine(vcenter string, o types.ObjectContent) (machine, error) {
 
 // optional reports properties without which a virtual machine is understood.
 func optional(path string) bool {
-	return slices.Contains([]string{extraMetadata, extraEncoding, "runtime.host", "resourcePool", "parent", "guest.ipAddress"}, path)
+	return slices.Contains([]string{extraMetadata, extraEncoding, "runtime.host", "resourcePool", "parent", "guest.ipAddress", "summary.config.instanceUuid"}, path)
 }
 
 func missingText(f any, message string) string {
@@ -133,6 +135,8 @@ func (m *machine) text(path string) *string {
 		return &m.Name
 	case "config.uuid", "summary.config.uuid":
 		return &m.UUID
+	case "summary.config.instanceUuid":
+		return &m.InstanceUUID
 	case "guest.hostName":
 		return &m.HostName
 	case "guest.ipAddress":

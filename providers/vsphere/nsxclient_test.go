@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -209,11 +210,7 @@ func TestErrorsOfNSX(t *testing.T) {
 		{403, json, `{"error_code":403,"error_message":"no"}`, cloudapi.ErrUnauthorized, nil},
 		{412, json, `{"error_code":604,"error_message":"revision"}`, cloudapi.ErrConflict, nil},
 		{409, json, `{"error_code":604,"error_message":"revision"}`, cloudapi.ErrConflict, nil},
-		{400, json, `{"error_code":500030,"error_message":"referenced"}`, cloudapi.ErrConflict, errReferenced},
-		{400, json, `{"error_code":500090,"error_message":"no such path"}`, cloudapi.ErrInvalid, errNoReference},
-		{400, json, `{"error_code":500127,"error_message":"getting deleted"}`, cloudapi.ErrConflict, nil},
-		{400, json, `{"error_code":255,"error_message":"bad field"}`, cloudapi.ErrInvalid, nil},
-		{400, json, `{"error_code":5109,"error_message":"the pool is exhausted"}`, cloudapi.ErrQuota, nil},
+		{400, json, `{"error_code":1,"error_message":"whatever"}`, cloudapi.ErrInvalid, nil},
 		{429, json, `{"error_code":102,"error_message":"exceeded request rate"}`, cloudapi.ErrRateLimited, nil},
 		{503, json, `{"error_code":98,"error_message":"exceeded request concurrency"}`, cloudapi.ErrRateLimited, nil},
 		{503, json, `{"error_code":99,"error_message":"not ready"}`, cloudapi.ErrTransient, nil},
@@ -224,6 +221,20 @@ func TestErrorsOfNSX(t *testing.T) {
 		if c.cause != nil {
 			assert.ErrorIs(t, err, c.cause, c.body)
 		}
+	}
+}
+
+// TestRefusedDeletions: whatever code NSX gives, an object that it does not delete is in use; a page in between says nothing.
+func TestRefusedDeletions(t *testing.T) {
+	t.Parallel()
+	for status, referenced := range map[int]bool{400: true, 409: true, 412: true, 403: false, 404: false, 429: false, 500: false} {
+		answer := &http.Response{
+			StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Request: httptest.NewRequest(http.MethodDelete, "/", nil),
+		}
+		err := nsxError(answer, "deleting", []byte(`{"error_code":1,"error_message":"no"}`))
+		assert.Equal(t, referenced, errors.Is(err, errReferenced), status)
+		answer.Header.Set("Content-Type", "text/html")
+		assert.NotErrorIs(t, nsxError(answer, "deleting", []byte("<html>")), errReferenced, status)
 	}
 }
 

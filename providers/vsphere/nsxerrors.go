@@ -4,26 +4,15 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 )
 
-// Codes of NSX for failures whose status does not say enough.
-const (
-	nsxCodeReferenced  = 500030
-	nsxCodeBeingErased = 500127
-	nsxCodeNoReference = 500090
-	nsxCodeNoAddress   = 5109
-)
-
-var (
-	// errReferenced: NSX refuses to delete what other objects still use.
-	errReferenced = errors.New("other objects still use it")
-	// errNoReference: NSX refuses an object that refers to one which does not exist.
-	errNoReference = errors.New("an object that it refers to does not exist")
-)
+// errReferenced: NSX refuses to delete what other objects still use.
+var errReferenced = errors.New("other objects still use it")
 
 // nsxFault is the body of a failure.
 type nsxFault struct {
@@ -72,25 +61,24 @@ func nsxError(answer *http.Response, doing string, body []byte) error {
 	}
 	mapped.Message = fault.text()
 	mapped.Class = nsxClassOf(answer.StatusCode, fault)
-	switch fault.Code {
-	case nsxCodeReferenced:
-		mapped.Cause = errReferenced
-	case nsxCodeNoReference:
-		mapped.Cause = errNoReference
+	if deletionRefused(answer) {
+		mapped.Class, mapped.Cause = cloudapi.ErrConflict, errReferenced
 	}
 	return mapped
+}
+
+// deletionRefused reports whether NSX does not delete an object now. Its codes are not documented, and a deletion has nothing in it
+// that could be wrong, so that its status says enough.
+func deletionRefused(answer *http.Response) bool {
+	return answer.Request != nil && answer.Request.Method == http.MethodDelete &&
+		slices.Contains([]int{http.StatusBadRequest, http.StatusConflict, http.StatusPreconditionFailed}, answer.StatusCode)
 }
 
 // nsxClassOf finds the class of a failure that NSX described.
 func nsxClassOf(status int, f nsxFault) error {
 	message := strings.ToLower(f.Message)
-	switch {
-	case status == http.StatusServiceUnavailable && strings.Contains(message, "exceeded"):
+	if status == http.StatusServiceUnavailable && strings.Contains(message, "exceeded") {
 		return cloudapi.ErrRateLimited // more calls at a time than NSX takes from one client
-	case f.Code == nsxCodeReferenced, f.Code == nsxCodeBeingErased:
-		return cloudapi.ErrConflict
-	case f.Code == nsxCodeNoAddress, status == http.StatusBadRequest && strings.Contains(message, "exhausted"):
-		return cloudapi.ErrQuota
 	}
 	return cloudapi.ClassOfStatus(status)
 }

@@ -135,6 +135,8 @@ type Sources struct {
 	Flags map[string]string
 	// LookupEnv is os.LookupEnv in production; nil means an empty environment.
 	LookupEnv func(string) (string, bool)
+	// EnvNames returns the names of all variables, for options whose names have parts that users choose; nil means there are none.
+	EnvNames func() []string
 	// File is the content of the file that --cloud-config names, as YAML or JSON; empty if there is none.
 	File []byte
 	// FilePath is where the file lies; empty if that is not known. Providers read credentials from it again.
@@ -318,3 +320,12 @@ func SetFlags(fs *pflag.FlagSet, rows []OptionRow) map[string]string {
 
 // Environment is the Sources.LookupEnv of a real process.
 func Environment(name string) (string, bool) { return os.LookupEnv(name) }
+
+// EnvironmentNames is the Sources.EnvNames of a real process.
+func EnvironmentNames() []string {
+	all := os.Environ()
+	for i, v := range all {
+		all[i], _, _ = strings.Cut(v, "=")
+	}
+	return all
+}

@@ -44,7 +44,9 @@ func (c *serviceCheck) runAll(contents []content) error {
 	all := outcomes{Results: []outcome{}}
 	inputs := map[string]registry.Inputs{}
 	for _, p := range c.providers.Providers() {
-		in := registry.Inputs{Version: version, Sources: schema.Sources{LookupEnv: schema.Environment, AllowInsecureEndpoints: true}}
+		in := registry.Inputs{Version: version, Sources: schema.Sources{
+			LookupEnv: schema.Environment, EnvNames: schema.EnvironmentNames, AllowInsecureEndpoints: true,
+		}}
 		if err := c.addDefaults(p, &in); err != nil {
 			all.Results = append(all.Results, refusedDefaults(p, c.defaults.path, err))
 			continue // the program would not even start

@@ -100,7 +100,7 @@ func (m *manager) flagClashes() error {
 func (m *manager) inputs() (registry.Inputs, error) {
 	in := registry.Inputs{
 		Version: version, Guard: &m.policy, Adopt: m.adopt,
-		Sources: schema.Sources{LookupEnv: schema.Environment, AllowInsecureEndpoints: m.insecure},
+		Sources: schema.Sources{LookupEnv: schema.Environment, EnvNames: schema.EnvironmentNames, AllowInsecureEndpoints: m.insecure},
 	}
 	shared := m.options.KubeCloudShared.CloudProvider
 	p, err := m.providers.Lookup(shared.Name)

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -89,7 +90,8 @@ func Inputs(flags, env map[string]string) registry.Inputs {
 		value, ok := env[key]
 		return value, ok
 	}
-	return registry.Inputs{Version: "test", Sources: schema.Sources{Flags: flags, LookupEnv: lookup}}
+	names := func() []string { return slices.Sorted(maps.Keys(env)) }
+	return registry.Inputs{Version: "test", Sources: schema.Sources{Flags: flags, LookupEnv: lookup, EnvNames: names}}
 }
 
 // Service is a Service of type LoadBalancer.

@@ -258,7 +258,7 @@ func (s *Sim) checkReferencesLocked(at string, k *kind, fields map[string]any) e
 	for name, collection := range k.references {
 		for _, target := range texts(fields[name]) {
 			if path.Dir(target) != collection || s.objects[target] == nil {
-				return &apiError{http.StatusBadRequest, 500090, fmt.Sprintf("The path=[%s] in field %s of %s does not exist", target, name, at)}
+				return &apiError{http.StatusBadRequest, codeUnknown, fmt.Sprintf("The path=[%s] in field %s of %s does not exist", target, name, at)}
 			}
 		}
 	}
@@ -324,7 +324,7 @@ func texts(v any) []string {
 // writeLocked creates or changes one object.
 func (s *Sim) writeLocked(at string, k *kind, fields map[string]any, replace bool) error {
 	if until, erasing := s.erasing[at]; erasing && time.Now().Before(until) {
-		return &apiError{http.StatusBadRequest, 500127, fmt.Sprintf("Cannot create an object with path=[%s] as it's getting deleted.", at)}
+		return &apiError{http.StatusBadRequest, codeUnknown, fmt.Sprintf("Cannot create an object with path=[%s] as it's getting deleted.", at)}
 	}
 	now := s.objects[at]
 	switch {
@@ -403,7 +403,7 @@ func (s *Sim) deleteLocked(at string) error {
 	for _, other := range s.objects {
 		for name := range kindOf(other.Path).references {
 			if slices.Contains(texts(other.Fields[name]), at) {
-				return &apiError{http.StatusBadRequest, 500030, fmt.Sprintf(
+				return &apiError{http.StatusBadRequest, codeUnknown, fmt.Sprintf(
 					"The object path=[%s] cannot be deleted as either it has children or it is being referenced by other objects path=[%s].", at, other.Path)}
 			}
 		}

@@ -44,7 +44,7 @@ func (s *Sim) realizedLocked(at string) (any, error) {
 		entity["state"] = "REALIZED"
 		if reason := s.reasonLocked(o); reason != "" {
 			entity["state"], entity["publish_status_error"] = "ERROR", reason
-			entity["alarms"] = []any{map[string]any{"message": reason, "error_details": map[string]any{"error_message": reason, "error_code": 5109}}}
+			entity["alarms"] = []any{map[string]any{"message": reason, "error_details": map[string]any{"error_message": reason, "error_code": codeUnknown}}}
 		} else if o.Address != "" {
 			entity["extended_attributes"] = []any{map[string]any{"data_type": "STRING", "key": "allocation_ip", "values": []string{o.Address}, "multivalue": false}}
 		}

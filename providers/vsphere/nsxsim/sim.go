@@ -36,6 +36,9 @@ const (
 	PerSecond = 100
 )
 
+// codeUnknown stands for the codes of refusals, which NSX does not document: nobody can rely on them.
+const codeUnknown = 500000
+
 // Options set up a simulator.
 type Options struct {
 	// User and Password are accepted; empty accepts everybody.

@@ -68,8 +68,8 @@ type Sim struct {
 	// forgetful is set where the next question about changes is about a version that nobody knows.
 	forgetful bool
 	failed    int
-	urns       map[string]string
-	logins     int
+	urns      map[string]string
+	logins    int
 }
 
 // turn is a lock that virtual time goes on beside: govmomi's simulator sleeps while it looks for changes.
@@ -97,7 +97,7 @@ type Spec struct {
 	NICs                                      []types.GuestNicInfo
 	Off, Template, NoTools                    bool
 	CPUs, MemoryMB                            int32
-	Metadata, Encoding                        string
+	Metadata, Encoding, InstanceUUID          string
 }
 
 // making is held while a vCenter is made: govmomi's simulator writes what all of its instances share then, its licences and URLs.
@@ -256,6 +256,7 @@ func (spec Spec) machine() *simulator.VirtualMachine {
 	}
 	vm.Summary.Config = types.VirtualMachineConfigSummary{
 		Name: spec.Name, Uuid: spec.UUID, GuestId: spec.GuestID, NumCpu: spec.CPUs, MemorySizeMB: spec.MemoryMB, Template: spec.Template,
+		InstanceUuid: spec.InstanceUUID,
 	}
 	vm.Runtime.ConnectionState = types.VirtualMachineConnectionStateConnected
 	vm.Runtime.PowerState = types.VirtualMachinePowerStatePoweredOn
