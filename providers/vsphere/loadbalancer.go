@@ -55,7 +55,8 @@ type loadBalancers struct {
 
 func newLoadBalancers(c loadBalancerConfig, adopt registry.Adoption, n *nsx) *loadBalancers {
 	l := &loadBalancers{
-		config: c, nsx: n, views: newViews(n), cluster: &ownership.Cluster{}, adopt: adopt, unrealized: map[string]map[string]bool{}, erased: map[string]time.Time{},
+		config: c, nsx: n, views: newViews(n), cluster: &ownership.Cluster{}, adopt: adopt,
+		unrealized: map[string]map[string]bool{}, erased: map[string]time.Time{},
 	}
 	l.Reconciler, l.Name, l.Patience = l, loadBalancerName, realizePatience
 	l.Creations = services.Creations{Shows: creationShows, Repeat: true} // what is made has the same identity each time

@@ -73,7 +73,8 @@ func (c *cloudCommand) inputs() (registry.Provider, registry.Inputs, error) {
 	in := registry.Inputs{
 		Version: version, Adopt: c.adopt,
 		Sources: schema.Sources{
-			LookupEnv: schema.Environment, EnvNames: schema.EnvironmentNames, Flags: schema.SetFlags(c.cmd.Flags(), p.Options), AllowInsecureEndpoints: c.insecure,
+			LookupEnv: schema.Environment, EnvNames: schema.EnvironmentNames,
+			Flags: schema.SetFlags(c.cmd.Flags(), p.Options), AllowInsecureEndpoints: c.insecure,
 		},
 	}
 	if c.cloudConfig != "" {
