@@ -373,7 +373,11 @@ func (s *Sim) serveDelete(w http.ResponseWriter, r *http.Request, k kind, res *r
 	s.work(w, r, res, nil)
 	operation := w.Header().Get("Azure-AsyncOperation")
 	w.Header().Set("Location", strings.Replace(operation, "/operations/", "/operationResults/", 1))
-	w.WriteHeader(http.StatusAccepted)
+	status := http.StatusAccepted
+	if res.kind == kindInterface {
+		status = http.StatusOK
+	}
+	w.WriteHeader(status)
 	return nil
 }
 

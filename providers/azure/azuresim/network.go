@@ -42,14 +42,14 @@ func addNetworkKinds() {
 				"destinationApplicationSecurityGroups")),
 	}
 	kinds[kindRouteTable] = kind{
-		versions: networkVersions, methods: all, put: (*Sim).putRouteTable,
+		versions: networkVersions, methods: all, put: (*Sim).putRouteTable, show: showRouteTable,
 		fields: members("resourceGuid provisioningState disableBgpRoutePropagation subnets").with("routes", sub(
 			"addressPrefix nextHopType nextHopIpAddress hasBgpOverride")),
 	}
-	kinds[kindNetwork] = kind{versions: networkVersions, methods: "GET PUT", put: putAny}
+	kinds[kindNetwork] = kind{versions: networkVersions, methods: all, put: putAny, show: (*Sim).showNetwork}
 	kinds[kindSubnet] = kind{versions: networkVersions, methods: "GET", list: listSubnets}
 	kinds[kindPrefix] = kind{versions: networkVersions, methods: "GET PUT", put: putAny}
-	kinds[kindInterface] = kind{versions: networkVersions, methods: all, put: (*Sim).putInterface}
+	kinds[kindInterface] = kind{versions: networkVersions, methods: all, put: (*Sim).putInterface, show: (*Sim).showInterface}
 	kinds[kindPrivateLink] = kind{versions: networkVersions, methods: all, put: putAny}
 }
 
@@ -491,6 +491,9 @@ func (s *Sim) putAddress(r *resource, asked object, created bool) *failure {
 		}
 	}
 	ensureList(props, "ipTags")
+	if props["publicIPAllocationMethod"] == nil {
+		props["publicIPAllocationMethod"] = "Dynamic"
+	}
 	if props["idleTimeoutInMinutes"] == nil {
 		props["idleTimeoutInMinutes"] = 4
 	}
@@ -601,19 +604,6 @@ func checkSecurityRule(rule object, priorities map[string]string) *failure {
 		ensureList(p, plural)
 	}
 	return nil
-}
-
-func showSecurityGroup(_ *Sim, r *resource, answer object, _ bool) {
-	props := propertiesOf(answer)
-	var defaults []any
-	for name, priority := range map[string]int{"AllowVnetInBound": 65000, "AllowAzureLoadBalancerInBound": 65001, "DenyAllInBound": 65500} {
-		defaults = append(defaults, object{"name": name, "properties": object{"priority": priority, "direction": "Inbound", "sourcePortRanges": []any{}}})
-	}
-	props["defaultSecurityRules"] = defaults
-	for _, rule := range items(props, "securityRules") {
-		rule["id"], rule["etag"], rule["type"] = r.id+"/securityRules/"+text(rule, "name"), etagOf(r), kindSecurityGroup+"/securityRules"
-		properties2(rule)["provisioningState"] = "Succeeded"
-	}
 }
 
 func (*Sim) putRouteTable(r *resource, asked object, _ bool) *failure {
