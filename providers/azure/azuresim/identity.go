@@ -1,6 +1,13 @@
 package azuresim
 
 import (
+	"crypto"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"net/http"
 	"strings"
@@ -49,9 +56,51 @@ func (s *Sim) serveToken(w http.ResponseWriter, r *http.Request) {
 		write(w, http.StatusBadRequest, object{"error": "invalid_request", "error_description": "AADSTS90014: a required field is missing: " + r.Form.Get("scope")})
 	case given == "" || refused || r.Form.Get("client_id") == "":
 		write(w, http.StatusUnauthorized, object{"error": "invalid_client", "error_description": "AADSTS7000215: Invalid client secret provided."})
+	case s.certificate != nil && !s.signed(r.Form.Get("client_assertion")):
+		write(w, http.StatusUnauthorized, object{"error": "invalid_client", "error_description": "AADSTS700027: The certificate with identifier used " +
+			"to sign the client assertion is not registered on application."})
 	default:
 		write(w, http.StatusOK, s.newToken())
 	}
+}
+
+// TrustCertificate makes the certificate of a PEM file the only login.
+func (s *Sim) TrustCertificate(data []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	block, _ := pem.Decode(data)
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		panic(err) // the test's own
+	}
+	s.certificate = c
+}
+
+// signed reports whether an assertion is signed by the trusted certificate, and carries it.
+func (s *Sim) signed(assertion string) bool {
+	parts := strings.Split(assertion, ".")
+	if len(parts) != 3 {
+		return false
+	}
+	var header struct {
+		Algorithm string   `json:"alg"`
+		Chain     []string `json:"x5c"`
+	}
+	head, err := base64.RawURLEncoding.DecodeString(parts[0])
+	if err != nil || json.Unmarshal(head, &header) != nil || len(header.Chain) == 0 ||
+		header.Chain[0] != base64.StdEncoding.EncodeToString(s.certificate.Raw) {
+		return false
+	}
+	signature, err := base64.RawURLEncoding.DecodeString(parts[2])
+	key, ok := s.certificate.PublicKey.(*rsa.PublicKey)
+	if err != nil || !ok {
+		return false
+	}
+	sum := sha256.Sum256([]byte(parts[0] + "." + parts[1]))
+	if header.Algorithm == "PS256" {
+		return rsa.VerifyPSS(key, crypto.SHA256, sum[:], signature, nil) == nil
+	}
+	return header.Algorithm == "RS256" && rsa.VerifyPKCS1v15(key, crypto.SHA256, sum[:], signature) == nil
 }
 
 func (s *Sim) serveManagedIdentity(w http.ResponseWriter, r *http.Request) {

@@ -2,6 +2,7 @@
 package azuresim
 
 import (
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,6 +44,8 @@ type Sim struct {
 	order      []string
 	operations map[string]*operation
 	budgets    map[string]int
+	// certificate is the only login where it is set.
+	certificate *x509.Certificate
 	// failNext is how the next write of a kind ends.
 	failNext map[string]*failure
 }
