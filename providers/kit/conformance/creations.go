@@ -23,9 +23,10 @@ func runCreations(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		for _, late := range lateness {
 			fault := simkit.Fault{Kind: simkit.FaultLate, Late: simkit.Duration(late), Writes: true, Count: 1}
 			for _, restart := range []bool{false, true} {
-				virtual(t, fmt.Sprintf("%s is made %s after a gateway gave up, restart %t", name, late, restart), func(t *testing.T) {
-					runLostCreations(t, newFixture(t), name, 0, fault, restart)
-				})
+				for _, start := range []bool{false, true} {
+					title := fmt.Sprintf("%s is made %s after a gateway gave up, start %t, restart %t", name, late, start, restart)
+					virtual(t, title, func(t *testing.T) { runLostCreations(t, newFixture(t), name, 0, fault, start, restart) })
+				}
 				for _, start := range []bool{false, true} {
 					title := fmt.Sprintf("%s is made %s after a gateway gave up, and deleted before, start %t, restart %t", name, late, start, restart)
 					virtual(t, title, func(t *testing.T) { runGivenUp(t, newFixture(t), name, 0, fault, start, restart) })
@@ -36,8 +37,8 @@ func runCreations(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 }
 
 // runLostCreations: the answer to each write of a creation is lost in turn, and what it makes shows later, for listings lag or the
-// call takes effect later. Nothing is made twice, also where the program starts again.
-func runLostCreations(t *testing.T, f *Fixture, name string, lag time.Duration, fault simkit.Fault, restart bool) {
+// call takes effect later. Nothing is made twice, whether or not the program has just started, and also where it starts again.
+func runLostCreations(t *testing.T, f *Fixture, name string, lag time.Duration, fault simkit.Fault, start, restart bool) {
 	t.Helper()
 	ctx := t.Context()
 	w, c := lagging(t, f, name, lag)
@@ -50,8 +51,11 @@ func runLostCreations(t *testing.T, f *Fixture, name string, lag time.Duration, 
 		time.Sleep(2*lag + 5*time.Minute) // until nothing of the last round is remembered or listed
 		current := c.Service.DeepCopy()
 		require.NoError(t, w.kube.CoreV1().Services(current.Namespace).Delete(ctx, current.Name, metav1.DeleteOptions{}))
+		time.Sleep(settledIn)
 		w.createService(ctx, current)
-		w.restart()
+		if start {
+			w.restart()
+		}
 		fault.From = k + 1
 		w.failCalls(fault)
 		w.ensure(ctx, current, func() {

@@ -115,6 +115,7 @@ func (w *world) requireUnserved(s *v1.Service) {
 	ctx := w.t.Context()
 	w.createService(ctx, s)
 	_, err := w.loadBalancer().EnsureLoadBalancer(ctx, clusterName, w.service(ctx, s), w.nodes)
+	w.requireNoCrash(err)
 	if _, later := errors.AsType[*cloudproviderapi.RetryError](err); err != nil && !later {
 		return
 	}

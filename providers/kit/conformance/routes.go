@@ -47,6 +47,7 @@ func runRoutes(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	}
 	var calls int
 	synctest.Test(t, func(t *testing.T) { calls = interruptedRoutes(t, newFixture(t), nil, false) })
+	require.Positive(t, calls)
 	for _, in := range interruptions {
 		for k := 1; k <= calls; k++ {
 			virtual(t, fmt.Sprintf("call %d of %d: %s", k, calls, in.name), func(t *testing.T) {
