@@ -13,6 +13,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 )
 
 // backend is a node as a load balancer reaches it.
@@ -93,13 +94,9 @@ func (l *loadBalancers) addressOf(ctx context.Context, node *v1.Node, family v1.
 	case err != nil:
 		return "", fmt.Errorf("finding the address of node %s: %w", node.Name, err)
 	}
-	if told != "" && slices.ContainsFunc(
-		m.NodeAddresses, func(a v1.NodeAddress) bool { return a.Address == told && a.Type != v1.NodeHostName },
-	) {
-		return told, nil
-	}
-	if told != "" {
+	chosen := nodeAddressFor(nodes.Vouched(node.Status.Addresses, m.NodeAddresses), family)
+	if told != "" && told != chosen {
 		klog.V(2).InfoS("Leaving out an address that a Node tells and its server does not have", "node", node.Name, "address", told, "server", id)
 	}
-	return nodeAddressFor(m.NodeAddresses, family), nil
+	return chosen, nil
 }

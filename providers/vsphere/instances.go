@@ -11,7 +11,9 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/klog/v2"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
@@ -22,6 +24,9 @@ const (
 	indexAddress = "address"
 	// callPrice is how often nodes that are down for good may cost a call.
 	callPrice = 5 * time.Second
+	// addressMaxAge is how old the record may be that says at which addresses a virtual machine is reached: the loop over all nodes makes
+	// it new every few minutes while vCenter answers, and while it does not, load balancers go on with what was known.
+	addressMaxAge = time.Hour
 	// readCalls is how many calls a single read makes: a search and a read.
 	readCalls = 2
 )
@@ -194,6 +199,27 @@ func (i *instances) describe(
 		return nil, err
 	}
 	return metadata, nil
+}
+
+// addressesOf returns the addresses at which a node may be reached: none while its virtual machine reports none, or is not found.
+func (i *instances) addressesOf(ctx context.Context, node *v1.Node) ([]v1.NodeAddress, error) {
+	found, err := i.Find(ctx, node, inventory.Query{MaxAge: addressMaxAge, MaxMissAge: nodes.MissMaxAge, Expected: i.nodes.Counts().All})
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return nil, nil // its Node may be kept for a while; nothing answers there
+	}
+	if err != nil {
+		return nil, fmt.Errorf("finding the addresses of node %s: %w", node.Name, err)
+	}
+	m, err := found.one(node.Name)
+	if err != nil {
+		klog.V(2).InfoS("Not knowing at which addresses a node is reached", "node", node.Name, "reason", err.Error())
+		return nil, nil
+	}
+	has, err := i.config.Nodes.addresses(m, node.Name, i.api.vcenter(m.VCenter).config.IPFamilies)
+	if err != nil && !errors.Is(err, errIncomplete) {
+		return nil, err
+	}
+	return nodes.Vouched(node.Status.Addresses, has), nil
 }
 
 func (a *api) vcenter(key string) *vcenter {

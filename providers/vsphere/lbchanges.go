@@ -529,7 +529,10 @@ func (l *loadBalancers) NodeChanges(
 	if err != nil {
 		return nil, nil, err
 	}
-	want := poolChange{members: membersOf(r.Cluster, r.Nodes)}
+	want := poolChange{}
+	if want.members, err = l.members(ctx, r.Cluster, r.Nodes); err != nil {
+		return nil, nil, err
+	}
 	for _, x := range o.pools {
 		if reason := poolDiffers(x, want); reason != "" {
 			changes = append(changes, l.revision(revision{object: x, kind: kindPool, pool: &want, reason: reason}, m))

@@ -44,6 +44,8 @@ type loadBalancers struct {
 	views   *views
 	cluster *ownership.Cluster
 	adopt   registry.Adoption
+	// addresses are those of nodes.
+	addresses reach
 
 	mu    sync.Mutex
 	nodes listers.NodeLister
@@ -53,9 +55,9 @@ type loadBalancers struct {
 	erased map[string]time.Time
 }
 
-func newLoadBalancers(c loadBalancerConfig, adopt registry.Adoption, n *nsx) *loadBalancers {
+func newLoadBalancers(c loadBalancerConfig, adopt registry.Adoption, n *nsx, addresses reach) *loadBalancers {
 	l := &loadBalancers{
-		config: c, nsx: n, views: newViews(n), cluster: &ownership.Cluster{}, adopt: adopt,
+		config: c, nsx: n, addresses: addresses, views: newViews(n), cluster: &ownership.Cluster{}, adopt: adopt,
 		unrealized: map[string]map[string]bool{}, erased: map[string]time.Time{},
 	}
 	l.Reconciler, l.Name, l.Patience = l, loadBalancerName, realizePatience
@@ -267,12 +269,14 @@ func (l *loadBalancers) judge(ctx context.Context, r services.Request, o observa
 	for _, s := range o.servers {
 		object.Addresses = append(object.Addresses, s.IPAddress)
 	}
-	return l.cluster.Judge(ctx, r.Service, object, rules, func(context.Context) (t ownership.Targets, err error) {
+	return l.cluster.Judge(ctx, r.Service, object, rules, func(ctx context.Context) (t ownership.Targets, err error) {
+		members, err := l.members(ctx, r.Cluster, l.allNodes(r.Nodes))
+		if err != nil {
+			return t, err
+		}
 		ours := map[string]bool{}
-		for _, n := range l.allNodes(r.Nodes) {
-			if a := internalAddress(n); a != "" {
-				ours[a] = true
-			}
+		for _, m := range members {
+			ours[m.address] = m.address != ""
 		}
 		for _, p := range o.pools {
 			for _, m := range p.Members {
@@ -297,9 +301,13 @@ func (l *loadBalancers) addressTaken(o observation) bool {
 // Desire implements services.Reconciler.
 func (l *loadBalancers) Desire(ctx context.Context, r services.Request, o observation) (d desired, findings []services.Finding, err error) {
 	s, _, _ := parseSettings(r.Service, l.config) // it was looked at before
+	members, err := l.members(ctx, r.Cluster, r.Nodes)
+	if err != nil {
+		return d, nil, err
+	}
 	d = desired{
 		uid: string(r.Service.UID), name: loadBalancerName(r.Cluster, r.Service), key: serviceKey(r.Service), cluster: r.Cluster, class: s.Class,
-		members: membersOf(r.Cluster, r.Nodes), snat: snatAutoMap,
+		members: members, snat: snatAutoMap,
 	}
 	if l.config.SNATDisabled {
 		d.snat = snatDisabled

@@ -2,6 +2,7 @@ package vsphere
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"maps"
@@ -135,24 +136,28 @@ func (p wantedPort) number() string { return strconv.Itoa(int(p.Port)) }
 
 func (p wantedPort) nodePort() string { return strconv.Itoa(int(p.NodePort)) }
 
-// member is a node behind a load balancer. Its address is empty while the Node has none.
+// member is a node behind a load balancer. Its address is empty while it is not known.
 type member struct{ name, address string }
 
-// membersOf are the nodes with their first internal addresses, in the order of their names.
-func membersOf(cluster string, nodes []*v1.Node) []member {
+// members are the nodes with their first internal addresses, in the order of their names.
+func (l *loadBalancers) members(ctx context.Context, cluster string, nodes []*v1.Node) ([]member, error) {
 	var list []member
 	for _, n := range nodes {
 		if n.Spec.ProviderID == "" {
 			continue // it is not initialized; the framework comes back when it is
 		}
-		list = append(list, member{name: cluster + ":" + n.Name, address: internalAddress(n)})
+		addresses, err := l.addresses(ctx, n)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, member{name: cluster + ":" + n.Name, address: internalAddress(addresses)})
 	}
 	slices.SortFunc(list, func(a, b member) int { return strings.Compare(a.name, b.name) })
-	return list
+	return list, nil
 }
 
-func internalAddress(n *v1.Node) string {
-	for _, a := range n.Status.Addresses {
+func internalAddress(addresses []v1.NodeAddress) string {
+	for _, a := range addresses {
 		if a.Type != v1.NodeInternalIP {
 			continue
 		}

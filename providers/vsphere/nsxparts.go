@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 	cloudprovider "k8s.io/cloud-provider"
 
@@ -19,8 +20,11 @@ type nsxParts struct {
 	routes        *routes
 }
 
+// reach returns the addresses at which a node may be reached; none while they are not known.
+type reach func(context.Context, *v1.Node) ([]v1.NodeAddress, error)
+
 // newNSXParts makes what the configuration asks for; nil where it asks for nothing of NSX.
-func newNSXParts(c Config, in registry.Inputs) (*nsxParts, error) {
+func newNSXParts(c Config, in registry.Inputs, nodes reach) (*nsxParts, error) {
 	if !c.LoadBalancer.Enabled && c.Route.RouterPath == "" {
 		return nil, nil //nolint:nilnil // a cluster without NSX is an ordinary one
 	}
@@ -30,10 +34,10 @@ func newNSXParts(c Config, in registry.Inputs) (*nsxParts, error) {
 	}
 	p := &nsxParts{nsx: n}
 	if c.LoadBalancer.Enabled {
-		p.loadBalancers = newLoadBalancers(c.LoadBalancer, in.Adopt, n)
+		p.loadBalancers = newLoadBalancers(c.LoadBalancer, in.Adopt, n, nodes)
 	}
 	if c.Route.RouterPath != "" {
-		if p.routes, err = newRoutes(c.Route, n); err != nil {
+		if p.routes, err = newRoutes(c.Route, n, nodes); err != nil {
 			return nil, err
 		}
 	}

@@ -69,7 +69,7 @@ func newCloud(in registry.Inputs) (*cloud, error) {
 	}
 	c := &cloud{api: a, instances: newInstances(config, a)}
 	c.Name, c.HTTP, c.NodeAPI, c.Begin = Name, a.http, c.instances, c.begin
-	if c.nsx, err = newNSXParts(config, in); err != nil {
+	if c.nsx, err = newNSXParts(config, in, c.instances.addressesOf); err != nil {
 		return nil, err
 	}
 	c.ServiceAPI, c.RouteAPI = c.nsx.serviceAPI(), c.nsx.routeAPI()

@@ -46,6 +46,8 @@ type routes struct {
 	collection string
 	view       *inventory.Inventory[string, *staticRoute]
 	cluster    *ownership.Cluster
+	// addresses are those of nodes.
+	addresses reach
 
 	mu     sync.Mutex
 	events record.EventRecorder
@@ -56,14 +58,14 @@ type routes struct {
 
 var _ cloudprovider.Routes = (*routes)(nil)
 
-func newRoutes(c routeConfig, n *nsx) (*routes, error) {
+func newRoutes(c routeConfig, n *nsx, addresses reach) (*routes, error) {
 	gateway, err := c.tier1()
 	if err != nil {
 		return nil, err
 	}
 	collection := tier1Prefix + gateway + "/static-routes"
 	return &routes{
-		nsx: n, collection: collection, cluster: &ownership.Cluster{}, unrealized: map[string]bool{},
+		nsx: n, collection: collection, cluster: &ownership.Cluster{}, addresses: addresses, unrealized: map[string]bool{},
 		view: view[staticRoute](n, kindRoute, collection, func(known, listed *staticRoute) bool { return known.hop() == listed.hop() }, nil),
 	}, nil
 }
@@ -143,11 +145,15 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 	for _, s := range own {
 		name := s.tag(scopeRouteNode)
 		node := nodes[name]
-		if node != nil && (r.isUnrealized(s.ID) || !leadsTo(s, node)) && slices.Contains(cidrsOf(node), s.Network) {
-			continue
-		}
 		shown := &cloudprovider.Route{Name: s.ID, TargetNode: types.NodeName(name), DestinationCIDR: s.Network}
 		if node != nil {
+			addresses, err := r.addresses(ctx, node)
+			if err != nil {
+				return nil, err
+			}
+			if (r.isUnrealized(s.ID) || !leadsTo(s, name, addresses)) && slices.Contains(cidrsOf(node), s.Network) {
+				continue
+			}
 			shown.TargetNodeAddresses = node.Status.Addresses
 		}
 		list = append(list, shown)
@@ -163,8 +169,8 @@ func cidrsOf(n *v1.Node) []string {
 }
 
 // leadsTo reports whether a route leads to the address of a node. A node that shows none says nothing.
-func leadsTo(s *staticRoute, node *v1.Node) bool {
-	address, err := hopOf(node.Name, node.Status.Addresses, s.Network)
+func leadsTo(s *staticRoute, node string, addresses []v1.NodeAddress) bool {
+	address, err := hopOf(node, addresses, s.Network)
 	return err != nil || address == s.hop()
 }
 
@@ -206,7 +212,9 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, hint string, wanted *
 	}
 	known, addresses := nodes[node], wanted.TargetNodeAddresses
 	if known != nil {
-		addresses = known.Status.Addresses
+		if addresses, err = r.addresses(ctx, known); err != nil {
+			return err
+		}
 	}
 	hop, err := hopOf(node, addresses, wanted.DestinationCIDR)
 	if err != nil {

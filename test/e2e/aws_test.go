@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/test/harness"
@@ -17,84 +16,12 @@ import (
 
 const awsAnnotations = "service.beta.kubernetes.io/aws-load-balancer-"
 
-// TestAWSLifeCycle: nodes, and a Service of each kind from its creation to its end, on the fourth cloud.
-func TestAWSLifeCycle(t *testing.T) {
-	for kind, annotations := range map[string]map[string]string{
-		"network": {awsAnnotations + "type": "nlb", awsAnnotations + "cross-zone-load-balancing-enabled": "true"}, "classic": {},
-	} {
-		t.Run(kind, func(t *testing.T) {
-			c := newClusterOn(t, "aws", "--instances=3")
-			m := startCCM(t, c, nil, nil)
-			joinNodes(t, c, 2)
-			node, err := c.Kube.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
-			require.NoError(t, err)
-			assert.Regexp(t, `^aws:///us-east-1[abc]/i-[0-9a-f]{17}$`, node.Spec.ProviderID)
-			assert.Equal(t, "us-east-1", node.Labels[v1.LabelTopologyRegion])
-			assert.Contains(t, node.Spec.ProviderID, node.Labels[v1.LabelTopologyZone])
-			assert.Equal(t, "m5.large", node.Labels[v1.LabelInstanceTypeStable])
-			assert.Regexp(t, "^use1-az[123]$", node.Labels["topology.k8s.aws/zone-id"])
-
-			_, err = c.CreateService(t.Context(), "web", annotations)
-			require.NoError(t, err)
-			address, err := c.WaitServed(t.Context(), "web", patience)
-			require.NoError(t, err)
-			assert.Contains(t, address, "amazonaws.com")
-			waitHoldings(t, c, 1, kind+" load balancer")
-			waitHoldings(t, c, 1, "TCP/80, 2 nodes")
-
-			require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: "node-3", Ready: true}))
-			waitHoldings(t, c, 1, "3 nodes")
-			require.NoError(t, c.Kube.CoreV1().Nodes().Delete(t.Context(), "node-3", metav1.DeleteOptions{}))
-			waitHoldings(t, c, 1, "2 nodes")
-
-			requireWorked(t, m, "service")
-			m.Stop(10 * time.Second)
-			require.NoError(t, c.Cloud.ResetCalls(t.Context()))
-			m = startCCM(t, c, nil, nil)
-			requireEnsured(t, m, 1)
-			assert.Zero(t, calls(t, c).Writes)
-			again, err := c.WaitServed(t.Context(), "web", patience)
-			require.NoError(t, err)
-			assert.Equal(t, address, again)
-
-			// The security group is in use for a second after the load balancer is gone; the Service waits for it.
-			patchService(t, c, "web", `{"spec":{"type":"ClusterIP"}}`)
-			require.NoError(t, harness.Eventually(t.Context(), patience, "everything to be gone", func(ctx context.Context) error {
-				var s awsState
-				if err := c.Cloud.State(ctx, &s); err != nil {
-					return err
-				}
-				return s.left()
-			}))
-			assert.Empty(t, calls(t, c).Refused)
-		})
-	}
-}
-
 // awsState is what the tests read of the simulated region.
 type awsState struct {
-	SecurityGroups []struct {
-		Name  string
-		Rules []any
-	}
-	ClassicLoadBalancers, LoadBalancers, TargetGroups []any
-	Instances                                         []struct {
+	Instances []struct {
 		PrivateDNS string
 		Tags       map[string]string
 	}
-}
-
-// left tells what there is beside nodes and their security group, or nil.
-func (s awsState) left() error {
-	for _, g := range s.SecurityGroups {
-		if g.Name != "nodes" || len(g.Rules) > 0 {
-			return fmt.Errorf("security group %s has %d rules", g.Name, len(g.Rules))
-		}
-	}
-	if n := len(s.ClassicLoadBalancers) + len(s.LoadBalancers) + len(s.TargetGroups); n > 0 {
-		return fmt.Errorf("%d objects are left", n)
-	}
-	return nil
 }
 
 // TestAWSTagging: the tagging controller runs where the chart names it, with the rights that the chart gives it.

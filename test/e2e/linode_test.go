@@ -22,43 +22,6 @@ const (
 	linodeRecord      = "anyccm.io/linode-nodebalancer-id"
 )
 
-// TestLinodeLifeCycle: nodes, and a Service from its creation to its end, on the second cloud.
-func TestLinodeLifeCycle(t *testing.T) {
-	c := newClusterOn(t, "linode", "--instances=3")
-	m := startCCM(t, c, nil, nil)
-	joinNodes(t, c, 2)
-	node, err := c.Kube.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
-	require.NoError(t, err)
-	assert.Regexp(t, `^linode://[0-9]+$`, node.Spec.ProviderID)
-	assert.Equal(t, "us-sea", node.Labels[v1.LabelTopologyRegion])
-
-	_, err = c.CreateService(t.Context(), "web", map[string]string{linodeAnnotations + "default-protocol": "http", linodeAnnotations + "throttle": "5"})
-	require.NoError(t, err)
-	address, err := c.WaitServed(t.Context(), "web", patience)
-	require.NoError(t, err)
-	waitHoldings(t, c, 1, "http/80, 2 nodes")
-
-	require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: "node-3", Ready: true}))
-	waitHoldings(t, c, 1, "3 nodes")
-	require.NoError(t, c.Kube.CoreV1().Nodes().Delete(t.Context(), "node-3", metav1.DeleteOptions{}))
-	waitHoldings(t, c, 1, "2 nodes")
-
-	requireWorked(t, m, "service")
-	m.Stop(10 * time.Second)
-	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
-	m = startCCM(t, c, nil, nil)
-	requireEnsured(t, m, 1)
-	assert.Zero(t, calls(t, c).Writes)
-	again, err := c.WaitServed(t.Context(), "web", patience)
-	require.NoError(t, err)
-	assert.Equal(t, address, again)
-
-	// The API server clears the status with the type; the NodeBalancer is found and deleted all the same.
-	patchService(t, c, "web", `{"spec":{"type":"ClusterIP"}}`)
-	waitHoldings(t, c, 0, "")
-	assert.Empty(t, calls(t, c).Refused)
-}
-
 // leftByLinode is a Service as Linode's own controller leaves it.
 type leftByLinode struct {
 	annotations map[string]string

@@ -21,51 +21,6 @@ const (
 	memberBatch          = "PUT /load-balancer/v2.0/lbaas/pools/{id}/members"
 )
 
-// TestOpenStackLifeCycle: nodes, and a Service from its creation to its end, on the third cloud.
-func TestOpenStackLifeCycle(t *testing.T) {
-	c := newClusterOn(t, "openstack", "--instances=3")
-	m := startCCM(t, c, nil, nil)
-	joinNodes(t, c, 2)
-	node, err := c.Kube.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
-	require.NoError(t, err)
-	assert.Regexp(t, `^openstack:///[0-9a-f-]+$`, node.Spec.ProviderID)
-	assert.Equal(t, "RegionOne", node.Labels[v1.LabelTopologyRegion])
-	assert.Equal(t, "nova", node.Labels[v1.LabelTopologyZone])
-	assert.Equal(t, "m1.small", node.Labels[v1.LabelInstanceTypeStable])
-
-	_, err = c.CreateService(
-		t.Context(), "web",
-		map[string]string{openstackAnnotations + "proxy-protocol": "v2", openstackAnnotations + "connection-limit": "100"},
-	)
-	require.NoError(t, err)
-	address, err := c.WaitServed(t.Context(), "web", patience)
-	require.NoError(t, err)
-	waitHoldings(t, c, 1, "TCP/80, 2 nodes")
-	s, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).Get(t.Context(), "web", metav1.GetOptions{})
-	require.NoError(t, err)
-	require.NotNil(t, s.Status.LoadBalancer.Ingress[0].IPMode)
-	assert.Equal(t, v1.LoadBalancerIPModeProxy, *s.Status.LoadBalancer.Ingress[0].IPMode)
-
-	require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: "node-3", Ready: true}))
-	waitHoldings(t, c, 1, "3 nodes")
-	require.NoError(t, c.Kube.CoreV1().Nodes().Delete(t.Context(), "node-3", metav1.DeleteOptions{}))
-	waitHoldings(t, c, 1, "2 nodes")
-
-	requireWorked(t, m, "service")
-	m.Stop(10 * time.Second)
-	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
-	m = startCCM(t, c, nil, nil)
-	requireEnsured(t, m, 1)
-	assert.Zero(t, calls(t, c).Writes)
-	again, err := c.WaitServed(t.Context(), "web", patience)
-	require.NoError(t, err)
-	assert.Equal(t, address, again)
-
-	patchService(t, c, "web", `{"spec":{"type":"ClusterIP"}}`)
-	waitHoldings(t, c, 0, "")
-	assert.Empty(t, calls(t, c).Refused)
-}
-
 // createServices makes Services with two ports each, or one.
 func createServices(t *testing.T, c *harness.Cluster, n, ports int) {
 	t.Helper()

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	v1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -18,6 +19,8 @@ type Cloud struct {
 	ProviderID string `json:"providerID"`
 	// TwoAddressesOfOneType is set where nodes of the simulated cloud have them.
 	TwoAddressesOfOneType bool `json:"twoAddressesOfOneType"`
+	// Labels are regular expressions that labels of node-1 match.
+	Labels map[string]string `json:"labels"`
 	// Service are annotations with which a Service is served.
 	Service map[string]string `json:"service"`
 	// Admission are annotations as the admission policy takes them.
@@ -28,6 +31,8 @@ type Cloud struct {
 	NoIDs map[string]string `json:"noIDs"`
 	// Adoption is how a Service asks for what exists in the cloud; empty where it cannot.
 	Adoption Adoption `json:"adoption"`
+	// LifeCycle are kinds of Services by name; each is followed from its creation to its end.
+	LifeCycle map[string]Kind `json:"lifeCycle"`
 	// Portable is what the manifests of docs/examples/portable give, where the provider has load balancers.
 	Portable Portable `json:"portable"`
 }
@@ -52,6 +57,16 @@ type Adoption struct {
 	Recorded string `json:"recorded"`
 }
 
+// Kind is a kind of Service.
+type Kind struct {
+	Annotations map[string]string `json:"annotations"`
+	// Holds is what the simulator's summary says of its load balancer.
+	Holds string `json:"holds"`
+	// Address is a regular expression for the address or name in the status, and IPMode what goes with it.
+	Address string                `json:"address"`
+	IPMode  v1.LoadBalancerIPMode `json:"ipMode"`
+}
+
 // Read returns what is expected of a provider's cloud; root is the root of the checkout.
 func Read(root string, p registry.Provider) (Cloud, error) {
 	path := filepath.Join("providers", p.Name, "testdata", "expectations.yaml")
@@ -70,6 +85,8 @@ func Read(root string, p registry.Provider) (Cloud, error) {
 		}
 	}
 	missing(p.Features.Instances == registry.Done && c.ProviderID == "", "providerID")
+	missing(p.Features.Instances == registry.Done && len(c.Labels) == 0, "labels")
+	missing(p.Features.LoadBalancers == registry.Done && len(c.LifeCycle) == 0, "lifeCycle")
 	missing(p.Features.LoadBalancers == registry.Done && len(c.Admission.Bad) == 0, "admission.bad")
 	missing(p.Features.LoadBalancers == registry.Done && c.Admission.Words == "", "admission.words")
 	missing(p.Features.LoadBalancers == registry.Done && len(c.Admission.Good) == 0, "admission.good")

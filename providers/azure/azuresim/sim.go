@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -309,12 +310,15 @@ func (s *Sim) Holdings() []string {
 	defer s.mu.Unlock()
 	lines := []string{}
 	for _, lb := range s.all(kindLoadBalancer) {
-		seen := map[string]bool{}
+		ports := map[string][]string{} // by the part of names that tells the Service
 		for _, f := range items(lb.doc, "properties", "frontendIPConfigurations") {
-			if owner := text(f, "name")[:min(32, len(text(f, "name")))]; !seen[owner] {
-				seen[owner] = true
-				lines = append(lines, fmt.Sprintf("load balancer %s, frontend %s, %d members in all", lb.name(), owner, s.members(lb)))
-			}
+			ports[serviceOf(f)] = nil
+		}
+		for _, r := range items(lb.doc, "properties", "loadBalancingRules") {
+			ports[serviceOf(r)] = append(ports[serviceOf(r)], fmt.Sprintf("%s/%d", text(r, "properties", "protocol"), number(r, "properties", "frontendPort")))
+		}
+		for _, owner := range slices.Sorted(maps.Keys(ports)) {
+			lines = append(lines, fmt.Sprintf("load balancer %s, frontend %s, %s, %d nodes", lb.name(), owner, strings.Join(ports[owner], ", "), s.members(lb)))
 		}
 	}
 	for _, r := range s.all(kindAddress) {
@@ -324,6 +328,8 @@ func (s *Sim) Holdings() []string {
 	}
 	return lines
 }
+
+func serviceOf(part object) string { return text(part, "name")[:min(32, len(text(part, "name")))] }
 
 // Environment implements simkit.Cloud.
 func (*Sim) Environment(string) map[string]string { return map[string]string{} }

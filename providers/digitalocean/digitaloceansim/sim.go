@@ -249,7 +249,7 @@ func (s *Sim) Holdings() []string {
 		for i, r := range lb.ForwardingRules {
 			rules[i] = fmt.Sprintf("%s/%d to %s/%d", r.EntryProtocol, r.EntryPort, r.TargetProtocol, r.TargetPort)
 		}
-		lines = append(lines, fmt.Sprintf("load balancer %s, %s, %s, address %s, %s, %d droplets",
+		lines = append(lines, fmt.Sprintf("load balancer %s, %s, %s, address %s, %s, %d nodes",
 			lb.Name, lb.Type, lb.Status, first(lb.IP, "none yet"), strings.Join(rules, ", "), len(lb.DropletIDs)))
 	}
 	return lines

@@ -78,7 +78,7 @@ func (s *Sim) Holdings() []string {
 			members = len(list)
 		}
 		name := fmt.Sprintf("load balancer %s, address %s", o.Text("display_name"), o.Text("ip_address"))
-		ports[name] = append(ports[name], fmt.Sprintf("port %s to %s, %d members", strings.Join(texts(o.Fields["ports"]), ", "),
+		ports[name] = append(ports[name], fmt.Sprintf("port %s to %s, %d nodes", strings.Join(texts(o.Fields["ports"]), ", "),
 			strings.Join(texts(o.Fields["default_pool_member_ports"]), ", "), members))
 	}
 	for _, name := range slices.Sorted(maps.Keys(ports)) {

@@ -1,0 +1,32 @@
+package nodes
+
+import (
+	"net/netip"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Vouched are the addresses at which a node may be reached: those that the Node tells and its instance has, in the Node's order, then
+// the others of the instance. What the Node tells alone does not count, for whoever controls a kubelet may write there what he likes;
+// and a Node that was just initialized tells nothing yet, while the framework does not come back for addresses.
+func Vouched(told, has []v1.NodeAddress) []v1.NodeAddress {
+	list := []v1.NodeAddress{}
+	for _, a := range told {
+		if ip, err := netip.ParseAddr(a.Address); err == nil && slices.ContainsFunc(has, func(h v1.NodeAddress) bool { return isAddress(h, ip) }) {
+			list = append(list, a)
+		}
+	}
+	for _, h := range has {
+		ip, err := netip.ParseAddr(h.Address)
+		if err == nil && !slices.ContainsFunc(list, func(a v1.NodeAddress) bool { return a.Type == h.Type && isAddress(a, ip) }) {
+			list = append(list, h)
+		}
+	}
+	return list
+}
+
+func isAddress(a v1.NodeAddress, ip netip.Addr) bool {
+	parsed, err := netip.ParseAddr(a.Address)
+	return err == nil && parsed == ip
+}

@@ -1,0 +1,73 @@
+package vsphere
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/vmware/govmomi/vim25/types"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/vsphere/nsxsim"
+	"github.com/anyccm/cloud-controller-manager/providers/vsphere/vspheresim"
+)
+
+func internalIP(address string) v1.NodeAddress {
+	return v1.NodeAddress{Type: v1.NodeInternalIP, Address: address}
+}
+
+// TestLyingKubelet: an address that its virtual machine does not have gets neither the traffic of Services nor that of Pods.
+func TestLyingKubelet(t *testing.T) {
+	t.Parallel()
+	inNSX(t, nsxsim.Options{}, nil, func(w *nsxWorld) {
+		w.has = map[string][]v1.NodeAddress{"n1": {internalIP("10.0.0.1")}}
+		n := w.routed(1)
+		n.Status.Addresses = []v1.NodeAddress{internalIP("10.9.9.9")}
+		s := webService()
+		w.Apply(s)
+		w.ensure(s)
+		members := w.sim.Objects(pathPools)[0].Fields["members"]
+		assert.Equal(w.T, []any{fields{"admin_state": "ENABLED", "display_name": "kubernetes:n1", "ip_address": "10.0.0.1"}}, members)
+		require.NoError(w.T, w.makeRoute(n))
+		assert.Equal(w.T, []any{fields{"ip_address": "10.0.0.1"}}, w.sim.Objects(routesPath)[0].Fields["next_hops"])
+		assert.Len(w.T, w.listRoutes(), 1)
+	})
+}
+
+// TestNodeJoinsBeforeItTellsItsAddress: the framework comes once, when the Node has its provider ID, and not again for its addresses.
+func TestNodeJoinsBeforeItTellsItsAddress(t *testing.T) {
+	t.Parallel()
+	inNSX(t, nsxsim.Options{}, nil, func(w *nsxWorld) {
+		s := serving(w, webService())
+		w.has = map[string][]v1.NodeAddress{"n2": {internalIP("10.0.0.2")}}
+		w.addNode("n2", "10.0.0.2").Status.Addresses = nil
+		w.update(s)
+		assert.Len(w.T, w.sim.Objects(pathPools)[0].Fields["members"], 2)
+	})
+}
+
+func TestAddressesOfANode(t *testing.T) {
+	inWorld(t, "", nil, func(w *testWorld) {
+		m := w.sims[0].Add(vspheresim.Spec{Name: "node-1"})
+		w.start()
+		n := nodeOf(m)
+		addresses := func() []v1.NodeAddress {
+			w.Helper()
+			list, err := w.cloud.instances.addressesOf(w.Context(), n)
+			require.NoError(w, err)
+			return list
+		}
+		own := addresses()
+		require.NotEmpty(w, own, "what the virtual machine has, though the Node tells nothing")
+		n.Status.Addresses = []v1.NodeAddress{internalIP("10.9.9.9")}
+		assert.Equal(w, own, addresses())
+
+		w.servers[0].ResetCalls()
+		addresses()
+		assert.Empty(w, w.servers[0].Calls().ByOperation, "it is known")
+
+		w.sims[0].Update(m, types.PropertyChange{Name: "guest.net", Val: []types.GuestNicInfo{}})
+		w.start()
+		assert.Empty(w, addresses(), "not known while the virtual machine reports none")
+	})
+}

@@ -1,0 +1,175 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/anyccm/cloud-controller-manager/test/expectations"
+	"github.com/anyccm/cloud-controller-manager/test/harness"
+)
+
+// TestServiceLifeCycle: on every cloud, nodes, and a Service of each kind from its creation to its end. A restart in between writes
+// nothing, and in the end the cloud is as it was before.
+func TestServiceLifeCycle(t *testing.T) {
+	onEachCloud(t, hasNodesAndLoadBalancers, func(t *testing.T, provider string, expected expectations.Cloud) {
+		for name, kind := range expected.LifeCycle {
+			t.Run(name, func(t *testing.T) {
+				c := newClusterOn(t, provider, "--instances=3")
+				m := startCCM(t, c, nil, nil)
+				joinNodes(t, c, 2)
+				requireNode(t, c, expected)
+				before := wholeState(t, c)
+				_, err := c.CreateService(t.Context(), "web", kind.Annotations)
+				require.NoError(t, err)
+				address := requireServed(t, c, expected, kind)
+				nodeComesAndGoes(t, c)
+				m = requireQuietRestart(t, c, m, address)
+				nodeComesAndGoes(t, c)
+				patchService(t, c, "web", `{"spec":{"ports":[{"name":"alt","port":8080,"protocol":"TCP"}]}}`)
+				waitHoldings(t, c, 1, "8080")
+				requireEnds(t, c, before)
+				assert.Empty(t, calls(t, c).Refused)
+			})
+		}
+	})
+}
+
+// requireNode holds what was written to a Node against what the cloud's page says of its instances.
+func requireNode(t *testing.T, c *harness.Cluster, expected expectations.Cloud) {
+	t.Helper()
+	n := node(t, c, "node-1")
+	assert.Regexp(t, expected.ProviderID, n.Spec.ProviderID)
+	for label, pattern := range expected.Labels {
+		assert.Regexp(t, pattern, n.Labels[label], label)
+	}
+}
+
+// requireServed waits until the Service web is served with two nodes, and returns its address.
+func requireServed(t *testing.T, c *harness.Cluster, expected expectations.Cloud, kind expectations.Kind) string {
+	t.Helper()
+	address, err := c.WaitServed(t.Context(), "web", patience)
+	require.NoError(t, err)
+	assert.Regexp(t, kind.Address, address)
+	waitHoldings(t, c, 1, kind.Holds)
+	waitHoldings(t, c, 1, "2 nodes")
+	s, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).Get(t.Context(), "web", metav1.GetOptions{})
+	require.NoError(t, err)
+	if kind.IPMode != "" {
+		require.NotNil(t, s.Status.LoadBalancer.Ingress[0].IPMode)
+		assert.Equal(t, kind.IPMode, *s.Status.LoadBalancer.Ingress[0].IPMode)
+	}
+	if expected.Adoption.Recorded != "" {
+		assert.NotEmpty(t, s.Annotations[expected.Adoption.Recorded], "the load balancer is recorded on the Service")
+	}
+	return address
+}
+
+// nodeComesAndGoes: a third node joins, its addresses still unknown, and leaves.
+func nodeComesAndGoes(t *testing.T, c *harness.Cluster) {
+	t.Helper()
+	require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: "node-3", Ready: true}))
+	waitHoldings(t, c, 1, "3 nodes")
+	require.NoError(t, c.Kube.CoreV1().Nodes().Delete(t.Context(), "node-3", metav1.DeleteOptions{}))
+	waitHoldings(t, c, 1, "2 nodes")
+}
+
+// requireQuietRestart: a program that begins with nothing in memory finds everything as it is to be.
+func requireQuietRestart(t *testing.T, c *harness.Cluster, m *harness.CCM, address string) *harness.CCM {
+	t.Helper()
+	requireWorked(t, m, "service")
+	m.Stop(10 * time.Second)
+	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
+	m = startCCM(t, c, nil, nil)
+	requireEnsured(t, m, 1)
+	assert.Zero(t, calls(t, c).Writes, "%v", calls(t, c).ByOperation)
+	again, err := c.WaitServed(t.Context(), "web", patience)
+	require.NoError(t, err)
+	assert.Equal(t, address, again)
+	return m
+}
+
+// requireEnds: of a Service that needs no load balancer any more nothing is left, and of a deleted one neither.
+func requireEnds(t *testing.T, c *harness.Cluster, before any) {
+	t.Helper()
+	// The API server clears the status with the type.
+	patchService(t, c, "web", `{"spec":{"type":"ClusterIP"}}`)
+	waitWholeState(t, c, before)
+	patchService(t, c, "web", `{"spec":{"type":"LoadBalancer"}}`)
+	waitHoldings(t, c, 1, "2 nodes")
+	require.NoError(t, c.Kube.CoreV1().Services(metav1.NamespaceDefault).Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	require.NoError(t, harness.Eventually(t.Context(), patience, "the Service to go", func(ctx context.Context) error {
+		_, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "web", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("it is still there: %w", err)
+	}))
+	waitWholeState(t, c, before)
+}
+
+// wholeState is all that the simulated cloud has, without what counts or dates its changes.
+func wholeState(t *testing.T, c *harness.Cluster) any {
+	t.Helper()
+	var state any
+	require.NoError(t, c.Cloud.State(t.Context(), &state))
+	return settled(state)
+}
+
+// changing are fields that tell when or how often an object was changed.
+var changing = []string{"etag", "_revision", "_last_modified_time", "updated", "updated_at"}
+
+// settled is a state without what tells of changes, and without what is empty, which clouds show in several ways.
+func settled(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		all := map[string]any{}
+		for key, value := range v {
+			if value = settled(value); value != nil && !slices.Contains(changing, key) {
+				all[key] = value
+			}
+		}
+		if len(all) > 0 {
+			return all
+		}
+		return nil
+	case []any:
+		var all []any
+		for _, value := range v {
+			if value = settled(value); value != nil {
+				all = append(all, value)
+			}
+		}
+		if len(all) > 0 {
+			return all
+		}
+		return nil
+	}
+	return v
+}
+
+// waitWholeState waits until the cloud has what it had.
+func waitWholeState(t *testing.T, c *harness.Cluster, want any) {
+	t.Helper()
+	require.NoError(t, harness.Eventually(t.Context(), patience, "everything to be gone", func(ctx context.Context) error {
+		var state any
+		if err := c.Cloud.State(ctx, &state); err != nil {
+			return err
+		}
+		has := settled(state)
+		if extra := expectations.Lacks(has, want); extra != "" {
+			return fmt.Errorf("the cloud has more than before: %s", extra)
+		}
+		if lost := expectations.Lacks(want, has); lost != "" {
+			return fmt.Errorf("the cloud has less than before: %s", lost)
+		}
+		return nil
+	}))
+}
