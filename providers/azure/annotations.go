@@ -119,11 +119,14 @@ func counted(key, standard, help string, least, most float64, at func(*settings)
 	return schema.IntAnnotation(at, r)
 }
 
-func isName(v string) error {
-	if strings.ContainsAny(v, "/?#%\\, ") {
-		return errors.New("is not the name of a resource")
-	}
-	return nil
+// resourceName is the form of names of resources and of their groups: Azure has letters, digits, underscores, dots, dashes and parentheses
+// in them, at most 90 characters, and no dot at the end.
+var resourceName = schema.NewIDForm("the name of a resource", "my-resource", `[\pL\pN_()-](?:[\pL\pN_().-]{0,88}[\pL\pN_()-])?`)
+
+func named(key, help string, at func(*settings) *string) schema.Annotation[settings] {
+	r := annotated(key, help)
+	r.ID = resourceName
+	return schema.StringAnnotation(at, r)
 }
 
 func isAddress(six bool) func(string) error {
@@ -139,16 +142,16 @@ func isAddress(six bool) func(string) error {
 var Annotations = schema.Annotations[settings]{
 	switched(annotationInternal, "An internal load balancer.", func(s *settings) *bool { return &s.Internal }).Serving(
 		schema.Serves{Portable: portable.Scheme, Values: map[string]string{portable.SchemeInternal: "true", portable.SchemePublic: "false"}}),
-	checked(annotationSubnet, "Name of the subnet of an internal load balancer.", isName, func(s *settings) *string { return &s.Subnet }).Serving(
-		schema.Serves{Portable: portable.Subnet, Rules: []schema.Rule{schema.MustNot(`[/?#%\\, ]`, "is not the name of a resource")}}),
+	named(annotationSubnet, "Name of the subnet of an internal load balancer.", func(s *settings) *string { return &s.Subnet }).Serving(
+		schema.Serves{Portable: portable.Subnet, Only: "one, by its name"}),
 	written(annotationMode, "Without effect: it is about basic load balancers, which Azure has retired.", func(s *settings) *string { return &s.Mode }),
 	written(annotationConfigs, "Without effect: several load balancers are not served yet.", func(s *settings) *string { return &s.Configs }),
 	checked(annotationIPv4, "Address of IPv4 to use: of an existing public address, or of the subnet.", isAddress(false), func(s *settings) *string { return &s.IPv4 }).Serving(
 		schema.Serves{Portable: portable.Address, Translate: portableAddress}),
 	checked(annotationIPv6, "Address of IPv6 to use: of an existing public address, or of the subnet.", isAddress(true), func(s *settings) *string { return &s.IPv6 }),
-	checked(annotationGroup, "Resource group of the public address.", isName, func(s *settings) *string { return &s.Group }),
-	checked(annotationName, "Name of an existing public address to use.", isName, func(s *settings) *string { return &s.Name }),
-	checked(annotationName6, "The same for IPv6.", isName, func(s *settings) *string { return &s.Name6 }),
+	named(annotationGroup, "Resource group of the public address.", func(s *settings) *string { return &s.Group }),
+	named(annotationName, "Name of an existing public address to use.", func(s *settings) *string { return &s.Name }),
+	named(annotationName6, "The same for IPv6.", func(s *settings) *string { return &s.Name6 }),
 	schema.StringAnnotation(func(s *settings) *string { return &s.PrefixID }, withID(annotated(annotationPrefixID, "Public IP prefix that a new public address comes from."))),
 	schema.StringAnnotation(func(s *settings) *string { return &s.PrefixID6 }, withID(annotated(annotationPrefixID6, "The same for IPv6."))),
 	written(annotationTags, "Further tags of the public address, as a=b,c=d.", func(s *settings) *string { return &s.Tags }).Serving(

@@ -92,7 +92,7 @@ func (r *reconciler) names(cluster string) []string {
 
 // addressGroup is the resource group of a Service's public addresses.
 func (r *reconciler) addressGroup(service *v1.Service) string {
-	if g := service.Annotations[annotationGroup]; g != "" && isName(g) == nil {
+	if g := service.Annotations[annotationGroup]; g != "" && resourceName.Holds(g) {
 		return strings.ToLower(g)
 	}
 	return r.config.Group

@@ -105,6 +105,7 @@ func (c *Cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <
 	c.stop = stop
 	if c.loadBalancers != nil {
 		c.loadBalancers.states.endWith(stop)
+		c.loadBalancers.finalizers.start(clients.ClientOrDie("service-controller").CoreV1())
 	}
 	c.inner.Initialize(clients, stop)
 }

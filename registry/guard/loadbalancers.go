@@ -75,6 +75,7 @@ type loadBalancers struct {
 	states       serviceStates
 	attempts     priority.Attempts
 	retained     retained
+	finalizers   finalizers
 	facts        Facts
 }
 
@@ -170,6 +171,9 @@ func (l *loadBalancers) EnsureLoadBalancer(
 	}
 	err = l.reconcile(ctx, cluster, service, nodes, func(ctx context.Context, nodes []*v1.Node) (err error) {
 		defer recovered(&err, "EnsureLoadBalancer", name(service))
+		if err := l.finalizers.hold(ctx, service); err != nil {
+			return err
+		}
 		if nodes, err = l.backends(ctx, t.Service, nodes); err != nil {
 			return err
 		}

@@ -286,7 +286,7 @@ func (s *Sim) Holdings() []string {
 				members = len(list)
 			}
 		}
-		lines = append(lines, fmt.Sprintf("forwarding rule %v, %v %v, address %v, %d instances", fr["name"], fr["IPProtocol"], fr["portRange"], fr["IPAddress"], members))
+		lines = append(lines, fmt.Sprintf("forwarding rule %v, %v %v, address %v, %d nodes", fr["name"], fr["IPProtocol"], fr["portRange"], fr["IPAddress"], members))
 	}
 	for _, tp := range pools {
 		if name := fmt.Sprint(tp["name"]); !served[name] {
