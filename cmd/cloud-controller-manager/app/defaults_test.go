@@ -225,12 +225,14 @@ func TestHalfWrittenDefaults(t *testing.T) {
 		require.NoError(t, d.load(light, registry.Inputs{}))
 		var events []string
 		go d.follow(t.Context(), light, registry.Inputs{}, func(_, reason, _ string) { events = append(events, reason) })
-		pass := func(looks int) { time.Sleep(time.Duration(looks)*defaultsPeriod + defaultsPeriod/2); synctest.Wait() }
+		time.Sleep(defaultsPeriod / 2) // between two looks
+		pass := func(looks int) { time.Sleep(time.Duration(looks) * defaultsPeriod); synctest.Wait() }
 		scheme := func() string { return d.source.Of("")[portable.Scheme] }
 		pass(2)
 
 		swap("- loadBalancerClass: \"\"\n") // half of what is being written
-		pass(0)
+		pass(1)
+		assert.Equal(t, "internal", scheme(), "what is half written is not in force")
 		swap(internal + "# and more\n")
 		pass(3)
 		assert.Equal(t, "internal", scheme())
