@@ -26,7 +26,10 @@ func TestFinalizerIsHeld(t *testing.T) {
 		"there":                    {cached: v1.Service{ObjectMeta: metav1.ObjectMeta{Finalizers: with}}, stored: with, want: with, patches: 1},
 		"put on by the framework":  {cached: v1.Service{}, stored: with, want: with},
 		"a Service that is served": {cached: v1.Service{ObjectMeta: metav1.ObjectMeta{Finalizers: with}, Status: served}, stored: with, want: with},
-		"another one beside ours":  {cached: v1.Service{ObjectMeta: metav1.ObjectMeta{Finalizers: with}}, stored: []string{"example.com/x"}, want: append([]string{"example.com/x"}, with...), patches: 1},
+		"another one is there": {
+			cached: v1.Service{ObjectMeta: metav1.ObjectMeta{Finalizers: with}}, stored: []string{"example.com/x"},
+			want: append([]string{"example.com/x"}, with...), patches: 1,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -13,7 +13,8 @@ import (
 func Vouched(told, has []v1.NodeAddress) []v1.NodeAddress {
 	list := []v1.NodeAddress{}
 	for _, a := range told {
-		if ip, err := netip.ParseAddr(a.Address); err == nil && slices.ContainsFunc(has, func(h v1.NodeAddress) bool { return isAddress(h, ip) }) {
+		ip, err := netip.ParseAddr(a.Address)
+		if err == nil && slices.ContainsFunc(has, func(h v1.NodeAddress) bool { return isAddress(h, ip) }) {
 			list = append(list, a)
 		}
 	}
