@@ -103,7 +103,9 @@ func TestSwitchingSides(t *testing.T) {
 func TestAddressesOfUsers(t *testing.T) {
 	t.Parallel()
 	s := webService(nil, func(s *v1.Service) { s.Spec.LoadBalancerIP = "20.99.0.1" })
-	withNode(t, s, func(w *world) {
+	inWorld(t, func(w *world) {
+		w.join("n1")
+		w.Apply(s)
 		require.ErrorContains(w, w.refuse(s), "cannot find public IP with IP address 20.99.0.1 in resource group k8s-rg")
 		w.change(s, func(s *v1.Service) { s.Spec.LoadBalancerIP = ""; s.Annotations[annotationName] = "mine" })
 		require.ErrorContains(w, w.refuse(s), "PublicIP from annotation azure-pip-name=mine for service default/web doesn't exist")
