@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -20,13 +21,18 @@ const (
 	annotationType         = "networking.gke.io/load-balancer-type"
 	annotationOldType      = "cloud.google.com/load-balancer-type"
 	annotationTier         = "cloud.google.com/network-tier"
+	annotationGlobalAccess = "networking.gke.io/internal-load-balancer-allow-global-access"
+	annotationSubnet       = "networking.gke.io/internal-load-balancer-subnet"
 	annotationRBS          = "cloud.google.com/l4-rbs"
 	annotationSourceRanges = v1.AnnotationLoadBalancerSourceRangesKey
 
-	typeInternal = "Internal"
+	typeInternal = "internal"
+	typeExternal = "external"
 	tierPremium  = "PREMIUM"
 	tierStandard = "STANDARD"
 	rbsEnabled   = "enabled"
+	// featureSubsets in the cloud config leaves new internal load balancers to ingress-gce.
+	featureSubsets = "ILBSubsets"
 )
 
 // Classes and finalizers by which Google's controllers share the Services among them.
@@ -46,6 +52,8 @@ type settings struct {
 	Type, OldType string
 	Tier          string
 	RBS           string
+	GlobalAccess  bool
+	Subnet        string
 	SourceRanges  []string
 }
 
@@ -53,8 +61,10 @@ type settings struct {
 var Annotations = schema.Annotations[settings]{
 	schema.EnumAnnotation(func(s *settings) *string { return &s.Type }, schema.AnnotationRow{
 		Key: annotationType, Changes: schema.InPlace,
-		Spec:   schema.Spec{Choices: []string{"internal", "external"}, AnyCase: true, Default: "external", Lenient: true, Help: "Internal load balancers are refused, for they are not served yet."},
-		Serves: []schema.Serves{{Portable: portable.Scheme, Values: map[string]string{portable.SchemePublic: ""}}},
+		Spec: schema.Spec{Choices: []string{"internal", "external"}, AnyCase: true, Default: "external", Lenient: true, Help: "A change gives the load balancer another address."},
+		Serves: []schema.Serves{{Portable: portable.Scheme, Values: map[string]string{
+			portable.SchemePublic: typeExternal, portable.SchemeInternal: typeInternal,
+		}}},
 	}),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.OldType }, schema.AnnotationRow{
 		Key: annotationOldType, Changes: schema.InPlace, Deprecated: annotationType,
@@ -64,6 +74,17 @@ var Annotations = schema.Annotations[settings]{
 		Key: annotationTier, Changes: schema.InPlace,
 		Spec: schema.Spec{Choices: []string{"Premium", "Standard"}, DefaultHelp: "Premium for new load balancers", Help: "Network tier. A change gives the load balancer another address."},
 	}),
+	schema.BoolAnnotation(func(s *settings) *bool { return &s.GlobalAccess }, schema.AnnotationRow{
+		Key: annotationGlobalAccess, Changes: schema.InPlace,
+		Spec: schema.Spec{Default: "false", Lenient: true, Help: "An internal load balancer is reached from all regions."},
+	}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Subnet }, schema.AnnotationRow{
+		Key: annotationSubnet, Changes: schema.InPlace,
+		Spec: schema.Spec{
+			DefaultHelp: "the cluster's", Check: checkSubnet,
+			Help: "Subnet of an internal load balancer, by name. A change gives the load balancer another address.",
+		},
+	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.RBS }, schema.AnnotationRow{
 		Key: annotationRBS, Changes: schema.InPlace,
 		Spec: schema.Spec{Help: `"enabled" leaves the Service to ingress-gce, unless this controller serves it already.`},
@@ -72,6 +93,15 @@ var Annotations = schema.Annotations[settings]{
 		Key: annotationSourceRanges, Changes: schema.InPlace,
 		Spec: schema.Spec{DefaultHelp: "0.0.0.0/0", Help: "Networks that may reach the load balancer. spec.loadBalancerSourceRanges counts before it."},
 	}),
+}
+
+var subnetForm = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
+func checkSubnet(v string) error {
+	if !subnetForm.MatchString(v) {
+		return errors.New("is not the name of a subnet")
+	}
+	return nil
 }
 
 // fields are the fields of Services by which portable annotations are served.
@@ -107,7 +137,7 @@ func internal(service *v1.Service) bool {
 }
 
 // leftAlone reports whether ingress-gce serves a Service, or another controller of Google's.
-func leftAlone(service *v1.Service, rbsDefault bool) bool {
+func leftAlone(service *v1.Service, c Config) bool {
 	has := func(names ...string) bool {
 		return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(service.Finalizers, n) })
 	}
@@ -119,11 +149,11 @@ func leftAlone(service *v1.Service, rbsDefault bool) bool {
 	case has(finalizerNetLBv2, finalizerNetLBv3, finalizerILBv2):
 		return true
 	case internal(service):
-		return false
+		return slices.Contains(c.AlphaFeatures, featureSubsets)
 	case service.Annotations[annotationRBS] == rbsEnabled:
 		return true
 	default:
-		return rbsDefault && class == ""
+		return c.RBSDefault && class == ""
 	}
 }
 
@@ -144,11 +174,6 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 		if err := checkOneIPv4(ip); err != nil {
 			problems = append(problems, &schema.Problem{Place: "spec.loadBalancerIP", Value: ip, Reason: err.Error()})
 		}
-	}
-	if internal(service) {
-		problems = append(problems, &schema.Problem{
-			Place: "Service", Reason: "internal load balancers are not served yet; let Google's own controller serve it, by another load balancer class",
-		})
 	}
 	if mixed(service) {
 		problems = append(problems, &schema.Problem{Place: "spec.ports", Reason: "mixed protocol is not supported for LoadBalancer; use TCP or UDP for all ports, and two Services for both"})
@@ -193,14 +218,14 @@ func mixed(service *v1.Service) bool {
 func checkService(_ registry.Inputs, service *v1.Service) (warnings, err error) {
 	_, warnings, err = parseSettings(service)
 	if class := defaults.ClassOf(service); class == classExternal && strings.EqualFold(service.Annotations[annotationType], typeInternal) {
-		warnings = errors.Join(warnings, conflicting())
+		warnings = errors.Join(warnings, conflicting(service))
 	}
 	return warnings, err
 }
 
-func conflicting() error {
+func conflicting(service *v1.Service) error {
 	return &schema.Problem{
-		Place: "annotation " + annotationType, Value: typeInternal, Warning: true,
+		Place: "annotation " + annotationType, Value: service.Annotations[annotationType], Warning: true,
 		Reason: fmt.Sprintf("has no effect with the load balancer class %s; remove it", classExternal),
 	}
 }

@@ -90,12 +90,12 @@ func (d spec) madePool(name string) any {
 
 // Changes implements services.Reconciler.
 func (b *reconciler) Changes(r services.Request, o observation, d spec) ([]change, error) {
-	var list []change
-	if !slices.Contains(r.Service.Finalizers, finalizerNetLB) && r.Purpose != services.Plan { // which is about the cloud
-		list = append(list, b.step(guard.PlanChange, "Service "+fullName(r.Service), "finalizer "+finalizerNetLB,
-			func(ctx context.Context, r *services.Request, _ place, _ *observation) error {
-				return b.setFinalizer(ctx, r, true)
-			}))
+	if d.internal {
+		return b.internalChanges(r, o, d), nil
+	}
+	list := b.finalizerChanges(r, finalizerNetLB, true)
+	if gone := b.internalDeletions(r, o); len(gone) > 0 {
+		return append(list, gone...), nil // all of it goes before the other kind is made
 	}
 	check := o.shared
 	if d.local {
@@ -192,16 +192,21 @@ func (b *reconciler) putCheck(want *compute.HttpHealthCheck, d spec) doing {
 // addressChanges hold the address while the forwarding rule is replaced, and only then.
 func (b *reconciler) addressChanges(o observation, d spec, replace bool) []change {
 	held := ours(o.address, &d)
+	unfit := held && (d.ipIsUsers || (o.address.AddressType == schemeInternal) != d.internal || o.address.NetworkTier != d.tier ||
+		(d.internal && resource(o.address.Subnetwork) != d.subnet))
 	switch {
-	case held && o.rule == nil && (o.address.NetworkTier != d.tier || d.ipIsUsers):
+	case unfit && o.rule == nil:
 		return []change{comparing(b.step(guard.PlanDelete, "address "+d.name, "it is not the wanted one", b.deleteAddress), o.address, nil)}
-	case !replace || d.ip != "" || o.rule.NetworkTier != d.tier || o.address != nil:
+	case !replace || d.ip != "" || o.address != nil || o.rule.NetworkTier != d.tier || (d.internal && resource(o.rule.Subnetwork) != d.subnet):
 		return nil // the wanted address is reserved by a user, is a new one, or is held
 	}
 	ip := o.rule.IPAddress
 	return []change{comparing(b.step(guard.PlanCreate, "address "+d.name, ip+", while the forwarding rule is replaced",
 		func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
 			a := &compute.Address{Name: d.name, Description: serviceDescription(d.service), Address: ip, NetworkTier: d.tier}
+			if d.internal {
+				a.AddressType, a.Subnetwork, a.NetworkTier = schemeInternal, d.subnet, ""
+			}
 			o.address, err = made(ctx, b.api, b.api.stores.addresses, a, at.regional("addresses", d.name), "holding address "+ip,
 				func(id string) (*compute.Operation, error) {
 					return b.api.sdk.Addresses.Insert(at.project, at.region, a).RequestId(id).Context(ctx).Do()
@@ -237,6 +242,9 @@ func (b *reconciler) createRule(d spec) doing {
 		rule := &compute.ForwardingRule{
 			Name: d.name, Description: serviceDescription(d.service), IPProtocol: d.protocol, PortRange: d.portRange, NetworkTier: d.tier,
 			Target: at.regional("targetPools", d.name), IPAddress: d.ip,
+		}
+		if d.internal {
+			b.internalRule(rule, at, d)
 		}
 		if rule.IPAddress == "" && ours(o.address, &d) {
 			rule.IPAddress = o.address.Address
@@ -520,7 +528,7 @@ func inUse(err error) bool {
 
 // NodeChanges implements services.Reconciler.
 func (b *reconciler) NodeChanges(ctx context.Context, r services.Request, o observation) ([]change, []services.Finding, error) {
-	if o.pool == nil {
+	if o.pool == nil && o.backend == nil {
 		return nil, nil, nil
 	}
 	if len(r.Nodes) == 0 {
@@ -541,7 +549,15 @@ func (b *reconciler) NodeChanges(ctx context.Context, r services.Request, o obse
 	if len(paths) == 0 {
 		return nil, nil, errors.New("no node has an instance that is known; the instances of the load balancer stay as they are")
 	}
-	changes := b.memberChanges(o.pool, paths)
+	var changes []change
+	if o.backend != nil {
+		if changes, err = b.groupNodeChanges(ctx, o, list); err != nil {
+			return nil, nil, err
+		}
+	}
+	if o.pool != nil {
+		changes = append(changes, b.memberChanges(o.pool, paths)...)
+	}
 	if len(b.config.NodeTags) > 0 || o.firewall == nil {
 		return changes, nil, nil
 	}
@@ -559,11 +575,24 @@ func (b *reconciler) Deletions(_ context.Context, r services.Request, o observat
 	if o.name == "" {
 		return nil, nil, nil
 	}
+	list = append(b.externalDeletions(r, o), b.internalDeletions(r, o)...)
 	d := spec{name: o.name, service: fullName(r.Service)}
-	if o.firewall != nil {
+	if ours(o.address, &d) {
+		list = append([]change{b.step(guard.PlanDelete, "address "+o.name, "", b.deleteAddress)}, list...)
+	}
+	if o.rule == nil && o.firewall != nil {
+		list = append([]change{b.firewallDeletion(firewallName(o.name))}, list...)
+	}
+	return list, nil, nil
+}
+
+// externalDeletions remove all that belongs to an external load balancer.
+func (b *reconciler) externalDeletions(r services.Request, o observation) (list []change) {
+	is := o.rule != nil && o.rule.LoadBalancingScheme != schemeInternal
+	if is && o.firewall != nil {
 		list = append(list, b.firewallDeletion(firewallName(o.name)))
 	}
-	if o.rule != nil {
+	if is {
 		list = append(list, b.step(guard.PlanDelete, "forwarding rule "+o.name, "", b.deleteRule))
 	}
 	if o.next != nil {
@@ -573,30 +602,36 @@ func (b *reconciler) Deletions(_ context.Context, r services.Request, o observat
 	if o.pool != nil {
 		list = append(list, b.step(guard.PlanDelete, "target pool "+o.name, "", b.deletePool(o.name)))
 	}
-	if ours(o.address, &d) {
-		list = append(list, b.step(guard.PlanDelete, "address "+o.name, "", b.deleteAddress))
-	}
 	list = append(list, b.localCheckDeletions(o)...)
 	if shared {
 		list = append(list, b.sharedDeletions(o)...)
 	}
-	if slices.Contains(r.Service.Finalizers, finalizerNetLB) {
-		list = append(list, b.step(guard.PlanChange, "Service "+fullName(r.Service), "without finalizer "+finalizerNetLB,
-			func(ctx context.Context, r *services.Request, _ place, _ *observation) error {
-				return b.setFinalizer(ctx, r, false)
-			}))
+	return append(list, b.finalizerChanges(r, finalizerNetLB, false)...)
+}
+
+// finalizerChanges put one of Google's finalizers on a Service, or take it off. plan is about the cloud, and does not name them.
+func (b *reconciler) finalizerChanges(r services.Request, name string, on bool) []change {
+	if slices.Contains(r.Service.Finalizers, name) == on || r.Purpose == services.Plan {
+		return nil
 	}
-	return list, nil, nil
+	detail := "finalizer " + name
+	if !on {
+		detail = "without " + detail
+	}
+	return []change{b.step(guard.PlanChange, "Service "+fullName(r.Service), detail,
+		func(ctx context.Context, r *services.Request, _ place, _ *observation) error {
+			return b.setFinalizer(ctx, r, name, on)
+		})}
 }
 
 // setFinalizer puts Google's finalizer on a Service, which tells its other controllers whose the Service is, or takes it off.
-func (b *reconciler) setFinalizer(ctx context.Context, r *services.Request, on bool) error {
+func (b *reconciler) setFinalizer(ctx context.Context, r *services.Request, name string, on bool) error {
 	s := r.Service.DeepCopy()
-	meta := map[string]any{"uid": s.UID, "$deleteFromPrimitiveList/finalizers": []string{finalizerNetLB}}
-	s.Finalizers = slices.DeleteFunc(s.Finalizers, func(f string) bool { return f == finalizerNetLB })
+	meta := map[string]any{"uid": s.UID, "$deleteFromPrimitiveList/finalizers": []string{name}}
+	s.Finalizers = slices.DeleteFunc(s.Finalizers, func(f string) bool { return f == name })
 	if on {
-		meta = map[string]any{"uid": s.UID, "finalizers": []string{finalizerNetLB}}
-		s.Finalizers = append(s.Finalizers, finalizerNetLB)
+		meta = map[string]any{"uid": s.UID, "finalizers": []string{name}}
+		s.Finalizers = append(s.Finalizers, name)
 	}
 	if b.kube != nil {
 		patch, err := json.Marshal(map[string]any{"metadata": meta})
@@ -605,10 +640,10 @@ func (b *reconciler) setFinalizer(ctx context.Context, r *services.Request, on b
 		}
 		_, err = b.kube.CoreV1().Services(s.Namespace).Patch(ctx, s.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 		if apierrors.IsForbidden(err) {
-			return fmt.Errorf("writing the finalizer %s: grant patch on services/status to the ServiceAccount of this program: %w", finalizerNetLB, err)
+			return fmt.Errorf("writing the finalizer %s: grant patch on services/status to the ServiceAccount of this program: %w", name, err)
 		}
 		if err != nil && (on || !apierrors.IsNotFound(err)) {
-			return fmt.Errorf("writing the finalizer %s: %w", finalizerNetLB, err)
+			return fmt.Errorf("writing the finalizer %s: %w", name, err)
 		}
 	}
 	r.Service = s

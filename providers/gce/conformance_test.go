@@ -65,11 +65,22 @@ func newFixture(t testing.TB) *conformance.Fixture {
 					s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
 				},
 			},
+			"internal": {
+				Service: internalService("internal"),
+				Change: func(s *v1.Service) {
+					s.Spec.Ports = append(s.Spec.Ports, conformance.Port("alt", 8080, 30081))
+					s.Spec.SessionAffinity = v1.ServiceAffinityClientIP
+				},
+			},
+			"richInternal": {Service: richInternal(), Change: func(s *v1.Service) {
+				s.Annotations[annotationGlobalAccess] = "false"
+				s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyCluster, 0
+			}},
 		},
 		Portable: map[string]conformance.PortableCase{
 			portable.Address: {Value: "203.0.113.200"},
-			portable.Scheme: {Value: portable.SchemePublic, Seen: func() string {
-				if scheme := sim.Objects("forwardingRules")[0]["loadBalancingScheme"]; scheme != "EXTERNAL" {
+			portable.Scheme: {Value: portable.SchemeInternal, Seen: func() string {
+				if scheme := sim.Objects("forwardingRules")[0]["loadBalancingScheme"]; scheme != schemeInternal {
 					return fmt.Sprint("the scheme is ", scheme)
 				}
 				return ""
@@ -110,6 +121,22 @@ func richService() *v1.Service {
 	return s
 }
 
+func internalService(name string) *v1.Service {
+	s := testService(name, conformance.Port("http", 80, 30080))
+	s.Annotations[annotationType] = "Internal"
+	return s
+}
+
+func richInternal() *v1.Service {
+	s := internalService("rich-internal")
+	s.Annotations[annotationGlobalAccess] = "true"
+	s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 30999
+	for i := range int32(6) {
+		s.Spec.Ports = append(s.Spec.Ports, conformance.Port(fmt.Sprint("p", i), 9000+i, 31000+i))
+	}
+	return s
+}
+
 // clusterIDs are made at random.
 var clusterIDs = regexp.MustCompile(`\b[0-9a-f]{16}\b`)
 
@@ -122,7 +149,7 @@ func snapshot(sim *gcesim.Sim) string {
 			ips[fmt.Sprint(rule["IPAddress"])] = fmt.Sprint("IP of ", rule["name"])
 		}
 	}
-	for _, kind := range []string{"forwardingRules", "targetPools", "httpHealthChecks", "firewalls", "addresses"} {
+	for _, kind := range []string{"forwardingRules", "targetPools", "httpHealthChecks", "firewalls", "addresses", "backendServices", "healthChecks", "instanceGroups"} {
 		for _, o := range sim.Objects(kind) {
 			if o["name"] == "reserved" {
 				continue

@@ -98,6 +98,10 @@ func (*reconciler) noteFirewall(o *observation, name string, f *compute.Firewall
 		o.firewall = f
 	case localFirewallName(o.name):
 		o.localFirewall = f
+	case ownCheckFirewallName(o.name):
+		o.ownCheckFirewall = f
+	case nodeCheckFirewallName(o.cluster):
+		o.nodeCheckFirewall = f
 	default:
 		o.sharedFirewall = f
 	}
@@ -105,7 +109,8 @@ func (*reconciler) noteFirewall(o *observation, name string, f *compute.Firewall
 
 func (b *reconciler) firewallDeletion(name string) change {
 	return comparing(b.step(guard.PlanDelete, "firewall rule "+name, "", func(ctx context.Context, r *services.Request, at place, o *observation) error {
-		if name == sharedFirewallName(o.cluster) && o.sharedFirewall == nil {
+		shared := name == sharedFirewallName(o.cluster) && o.sharedFirewall == nil
+		if shared || (name == nodeCheckFirewallName(o.cluster) && o.nodeCheckFirewall == nil) {
 			return nil // the health check turned out to be in use
 		}
 		err := removed(ctx, b.api, b.api.stores.firewalls, at.firewall(name), "deleting firewall rule "+name, func(id string) (*compute.Operation, error) {

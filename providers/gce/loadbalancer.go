@@ -43,6 +43,12 @@ type observation struct {
 	// local and shared are the health checks, with their firewall rules.
 	local, shared                 *compute.HttpHealthCheck
 	localFirewall, sharedFirewall *compute.Firewall
+	// What follows belongs to internal load balancers.
+	backend                             *compute.BackendService
+	ownCheck, nodeCheck                 *compute.HealthCheck
+	ownCheckFirewall, nodeCheckFirewall *compute.Firewall
+	// groupZones are the zones with an instance group, where the Service goes and no other one needs them.
+	groupZones []string
 	// address has the name of the load balancer.
 	address *compute.Address
 }
@@ -83,7 +89,7 @@ func newLoadBalancers(c Config, a *api, i *instances, adopt registry.Adoption) *
 
 // Validate implements services.Reconciler.
 func (b *reconciler) Validate(r services.Request) ([]services.Finding, error) {
-	if leftAlone(r.Service, b.config.RBSDefault) {
+	if leftAlone(r.Service, b.config) {
 		return nil, cloudprovider.ImplementedElsewhere
 	}
 	warnings, err := checkService(registry.Inputs{}, r.Service)
@@ -106,7 +112,7 @@ func (b *reconciler) Validate(r services.Request) ([]services.Finding, error) {
 // Observe implements services.Reconciler.
 func (b *reconciler) Observe(ctx context.Context, r services.Request) (o observation, err error) {
 	o.name = loadBalancerName(r.Cluster, r.Service)
-	if r.Purpose != services.Ensure && r.Purpose != services.Plan && leftAlone(r.Service, b.config.RBSDefault) {
+	if r.Purpose != services.Ensure && r.Purpose != services.Plan && leftAlone(r.Service, b.config) {
 		return observation{}, nil // not one write, and nothing of ours
 	}
 	q := ensureQuery
@@ -117,29 +123,65 @@ func (b *reconciler) Observe(ctx context.Context, r services.Request) (o observa
 		return o, err
 	}
 	s := b.api.stores
-	reads := []func() error{
-		into(ctx, s.rules, o.name, q, &o.rule), into(ctx, s.pools, o.name, q, &o.pool),
-	}
+	reads := []func() error{into(ctx, s.rules, o.name, q, &o.rule)}
 	if r.Purpose != services.UpdateNodes || len(b.config.NodeTags) == 0 {
 		reads = append(reads, into(ctx, s.firewalls, firewallName(o.name), q, &o.firewall))
 	}
 	if r.Purpose != services.UpdateNodes {
+		reads = append(reads, into(ctx, s.addresses, o.name, q, &o.address))
+	}
+	if err := all(reads); err != nil {
+		return o, err
+	}
+	external, private := kinds(r, o)
+	if external {
+		err = b.observeExternal(ctx, r, q, &o)
+	}
+	if err == nil && private {
+		err = b.observeInternal(ctx, r, q, &o)
+	}
+	return o, err
+}
+
+func all(reads []func() error) error {
+	for _, read := range reads {
+		if err := read(); err != nil {
+			return cloudapi.NotAbsence(err)
+		}
+	}
+	return nil
+}
+
+// kinds are those of load balancers that a Service wants or may have: the annotation may have changed together with what is asked, and
+// older releases wrote no finalizer.
+func kinds(r services.Request, o observation) (external, private bool) {
+	has := func(f string) bool { return slices.Contains(r.Service.Finalizers, f) }
+	external, private = has(finalizerNetLB), has(finalizerILB)
+	if o.rule != nil {
+		is := o.rule.LoadBalancingScheme == schemeInternal
+		external, private = external || !is, private || is
+	}
+	if r.Purpose == services.Ensure || r.Purpose == services.Plan || (!external && !private) {
+		is := internal(r.Service)
+		external, private = external || !is, private || is
+	}
+	return external, private
+}
+
+func (b *reconciler) observeExternal(ctx context.Context, r services.Request, q inventory.Query, o *observation) error {
+	s := b.api.stores
+	reads := []func() error{into(ctx, s.pools, o.name, q, &o.pool)}
+	if r.Purpose != services.UpdateNodes {
 		reads = append(reads,
 			into(ctx, s.pools, nextPoolName(o.name), q, &o.next),
-			into(ctx, s.firewalls, localFirewallName(o.name), q, &o.localFirewall), into(ctx, s.checks, o.name, q, &o.local),
-			into(ctx, s.addresses, o.name, q, &o.address))
+			into(ctx, s.firewalls, localFirewallName(o.name), q, &o.localFirewall), into(ctx, s.checks, o.name, q, &o.local))
 	}
 	if r.Purpose != services.UpdateNodes && o.cluster != "" {
 		reads = append(reads,
 			into(ctx, s.firewalls, sharedFirewallName(o.cluster), q, &o.sharedFirewall),
 			into(ctx, s.checks, sharedCheckName(o.cluster), q, &o.shared))
 	}
-	for _, read := range reads {
-		if err := read(); err != nil {
-			return o, cloudapi.NotAbsence(err)
-		}
-	}
-	return o, nil
+	return all(reads)
 }
 
 func into[T any](ctx context.Context, s *store[T], name string, q inventory.Query, at *T) func() error {
@@ -156,7 +198,7 @@ func (b *reconciler) CheckOwner(ctx context.Context, r services.Request, o obser
 	if o.rule == nil {
 		return o, nil, nil
 	}
-	if o.rule.BackendService != "" {
+	if o.rule.BackendService != "" && o.rule.LoadBalancingScheme != schemeInternal {
 		if wants {
 			return o, nil, cloudprovider.ImplementedElsewhere
 		}
@@ -218,6 +260,7 @@ func (*reconciler) pathsOf(at place, name string) []string {
 	return []string{
 		at.regional("forwardingRules", name), at.regional("targetPools", name), at.regional("targetPools", nextPoolName(name)),
 		at.regional("addresses", name), at.httpCheck(name), at.firewall(firewallName(name)), at.firewall(localFirewallName(name)),
+		at.backend(name), at.healthCheck(name), at.firewall(ownCheckFirewallName(name)),
 	}
 }
 
@@ -230,6 +273,9 @@ func (b *reconciler) forget(name string) {
 	s.checks.Invalidate(name)
 	s.firewalls.Invalidate(firewallName(name))
 	s.firewalls.Invalidate(localFirewallName(name))
+	s.backends.Invalidate(name)
+	s.nodeChecks.Invalidate(name)
+	s.firewalls.Invalidate(ownCheckFirewallName(name))
 }
 
 // Desire implements services.Reconciler.
@@ -256,6 +302,11 @@ func (b *reconciler) Desire(ctx context.Context, r services.Request, o observati
 	for _, i := range list {
 		d.members = append(d.members, i.id.path())
 	}
+	if internal(r.Service) {
+		if err := b.desireInternal(ctx, o, &d, at, list); err != nil {
+			return d, nil, err
+		}
+	}
 	d.tags = b.config.NodeTags
 	if len(d.tags) == 0 {
 		var problem string
@@ -265,6 +316,10 @@ func (b *reconciler) Desire(ctx context.Context, r services.Request, o observati
 		if len(d.tags) == 0 {
 			return d, findings, errors.New("no firewall rule can be made, for the nodes have no network tags that are known: " + problem)
 		}
+	}
+	if d.internal {
+		found, err := b.desireInternalAddress(ctx, r.Service, o, &d)
+		return d, append(findings, found...), err
 	}
 	found, err := b.desireAddress(ctx, r.Service, o, &d)
 	return d, append(findings, found...), err
@@ -305,9 +360,9 @@ func (b *reconciler) desireAddress(ctx context.Context, service *v1.Service, o o
 	}
 	switch {
 	case d.tier != "":
-	case o.rule != nil:
+	case o.rule != nil && o.rule.LoadBalancingScheme != schemeInternal:
 		d.tier = o.rule.NetworkTier // whatever it is, nobody asks for another one
-	case o.address != nil && ours(o.address, d):
+	case ours(o.address, d) && o.address.AddressType != schemeInternal:
 		d.tier = o.address.NetworkTier
 	default:
 		d.tier = tierPremium
@@ -361,7 +416,6 @@ func statusOf(rule *compute.ForwardingRule) *v1.LoadBalancerStatus {
 // Exists implements services.Reconciler. What all load balancers share is left where none of them uses it.
 func (b *reconciler) Exists(_ context.Context, r services.Request, o observation) (*v1.LoadBalancerStatus, bool, error) {
 	left := o.name != "" && (o.rule != nil || o.pool != nil || o.next != nil || o.firewall != nil || o.localFirewall != nil ||
-		o.local != nil ||
-		slices.Contains(r.Service.Finalizers, finalizerNetLB) || b.sharedIsFree(o))
+		o.local != nil || slices.Contains(r.Service.Finalizers, finalizerNetLB) || b.sharedIsFree(o) || b.internalLeft(r, o))
 	return statusOf(o.rule), left, nil
 }

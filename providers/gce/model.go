@@ -49,6 +49,12 @@ type spec struct {
 	ports     []v1.ServicePort
 	mark      string
 	service   string
+	// internal is set for internal load balancers, which alone have what follows.
+	internal     bool
+	subnet       string
+	globalAccess bool
+	groups       []desiredGroup
+	at           place
 }
 
 // desirePorts fills in what the ports of a Service say.

@@ -34,6 +34,11 @@ func sharedCheckName(cluster string) string {
 }
 func sharedFirewallName(cluster string) string { return sharedCheckName(cluster) + "-http-hc" }
 
+// Those of internal load balancers. Their shared health check has the name of the other kind's, in another collection.
+func ownCheckFirewallName(lb string) string       { return lb + "-hc" }
+func nodeCheckFirewallName(cluster string) string { return sharedCheckName(cluster) + "-hc" }
+func groupName(cluster string) string             { return "k8s-ig--" + cluster }
+
 // The descriptions, byte for byte those of Google's own controller.
 func serviceDescription(name string) string {
 	return fmt.Sprintf(`{"kubernetes.io/service-name":%q}`, name)

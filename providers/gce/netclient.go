@@ -25,6 +25,10 @@ type stores struct {
 	checks    *store[*compute.HttpHealthCheck]
 	firewalls *store[*compute.Firewall]
 	addresses *store[*compute.Address]
+	// These belong to internal load balancers.
+	backends   *store[*compute.BackendService]
+	nodeChecks *store[*compute.HealthCheck]
+	groups     *inventory.Inventory[groupID, *group]
 }
 
 // page is one of a listing.
@@ -88,6 +92,7 @@ func readOne[T any](ctx context.Context, a *api, what, name string, read func(at
 func newStores(a *api) *stores {
 	return &stores{
 		rules: newRules(a), pools: newPools(a), checks: newChecks(a), firewalls: newFirewalls(a), addresses: newAddresses(a),
+		backends: newBackends(a), nodeChecks: newNodeChecks(a), groups: newGroups(a),
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package gce runs Kubernetes on Google Compute Engine: its instances are nodes, external passthrough load balancers on target pools
-// serve Services.
+// Package gce runs Kubernetes on Google Compute Engine: its instances are nodes; external passthrough load balancers on target pools and
+// internal ones on instance groups serve Services.
 package gce
 
 import (
@@ -21,12 +21,12 @@ func Description() registry.Provider {
 		ProviderIDPrefixes: []string{providerIDPrefix},
 		InstanceKey:        instanceKey,
 		Features: registry.Features{
-			Instances: registry.Done, Zones: registry.Done, LoadBalancers: registry.Done, ReservedAddresses: registry.Done,
+			Instances: registry.Done, Zones: registry.Done, LoadBalancers: registry.Done, ReservedAddresses: registry.Done, Internal: registry.Done,
 			TLS: registry.CloudHasNone, ProxyProtocol: registry.CloudHasNone, UDP: registry.Done, SourceRanges: registry.Done,
 		},
 		Fields: fields(), Options: Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
 		Permissions: permissions(), Installation: installation(), CheckService: checkService,
-		LeavesAlone: func(s *v1.Service) bool { return leftAlone(s, false) },
+		LeavesAlone: func(s *v1.Service) bool { return leftAlone(s, Config{}) },
 	})
 }
 
@@ -83,6 +83,16 @@ func permissions() []registry.Permission {
 			"compute.httpHealthChecks.update", "compute.httpHealthChecks.useReadOnly", "compute.addresses.create", "compute.addresses.delete",
 			"compute.addresses.get", "compute.addresses.list", "compute.addresses.use", "compute.instances.use",
 			"compute.globalOperations.get", "compute.regionOperations.get",
+		}},
+		{For: "internal load balancers", Only: "Services ask for them", Needs: []string{
+			"compute.regionBackendServices.create", "compute.regionBackendServices.delete", "compute.regionBackendServices.get",
+			"compute.regionBackendServices.list", "compute.regionBackendServices.update", "compute.regionBackendServices.use",
+			"compute.healthChecks.create", "compute.healthChecks.delete", "compute.healthChecks.get", "compute.healthChecks.list",
+			"compute.healthChecks.update", "compute.healthChecks.use", "compute.healthChecks.useReadOnly",
+			"compute.instanceGroups.create", "compute.instanceGroups.delete", "compute.instanceGroups.get", "compute.instanceGroups.list",
+			"compute.instanceGroups.update", "compute.instanceGroups.use", "compute.addresses.createInternal",
+			"compute.addresses.deleteInternal", "compute.addresses.useInternal", "compute.subnetworks.use", "compute.networks.get",
+			"compute.networks.use", "compute.zoneOperations.get",
 		}},
 		{For: "firewall rules, in the project of the network", Needs: []string{
 			"compute.firewalls.create", "compute.firewalls.delete", "compute.firewalls.get", "compute.firewalls.list", "compute.firewalls.update",

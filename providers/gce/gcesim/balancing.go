@@ -32,6 +32,9 @@ func completeForwardingRule(s *Sim, at location, d document) *refusal {
 		delete(d, "networkTier")
 		d["networkTier"] = "PREMIUM"
 	}
+	if of := s.objects[at.resource(backend)]; backend != "" && text(of, "protocol") != protocol && text(of, "protocol") != "UNSPECIFIED" {
+		return invalid("Invalid value for field 'resource.IPProtocol': '%s'. The protocol of the backend service is %s.", protocol, text(of, "protocol"))
+	}
 	for _, key := range []string{"network", "subnetwork", "target", "backendService"} {
 		if v := text(d, key); v != "" {
 			d[key] = linkTo(at.resource(v))

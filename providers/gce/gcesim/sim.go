@@ -277,6 +277,10 @@ func (s *Sim) Holdings() []string {
 	lines, served := []string{}, map[string]bool{}
 	pools := s.Objects("targetPools")
 	for _, fr := range s.Objects("forwardingRules") {
+		if fr["loadBalancingScheme"] == "INTERNAL" {
+			lines = append(lines, fmt.Sprintf("internal forwarding rule %v, %v, address %v, %d instances", fr["name"], fr["IPProtocol"], fr["IPAddress"], s.behind(fr)))
+			continue
+		}
 		target := parsePath(location{}.resource(fmt.Sprint(fr["target"]))).name
 		served[target] = true
 		members := 0
@@ -297,6 +301,20 @@ func (s *Sim) Holdings() []string {
 		lines = append(lines, fmt.Sprintf("route %v", route["name"]))
 	}
 	return lines
+}
+
+// behind counts the instances of an internal load balancer.
+func (s *Sim) behind(rule document) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	backend := s.objects[location{}.resource(text(rule, "backendService"))]
+	list, _ := backend["backends"].([]any)
+	for _, b := range list {
+		if of, ok := b.(map[string]any); ok {
+			n += len(strs(s.objects[location{}.resource(text(of, "group"))]["members"]))
+		}
+	}
+	return n
 }
 
 // Environment implements simkit.Cloud: tokens and what the cloud config leaves out come from the metadata server.

@@ -1,0 +1,653 @@
+package gce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	compute "google.golang.org/api/compute/v1"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+const (
+	schemeInternal = "INTERNAL"
+	// maxRulePorts is how many ports a forwarding rule names; more are all of them, and the firewall lets only those of the Service through.
+	maxRulePorts = 5
+)
+
+// observeInternal reads what an internal load balancer is made of.
+func (b *reconciler) observeInternal(ctx context.Context, r services.Request, q inventory.Query, o *observation) error {
+	s := b.api.stores
+	reads := []func() error{into(ctx, s.backends, o.name, q, &o.backend)}
+	if r.Purpose != services.UpdateNodes {
+		reads = append(reads, into(ctx, s.nodeChecks, o.name, q, &o.ownCheck), into(ctx, s.firewalls, ownCheckFirewallName(o.name), q, &o.ownCheckFirewall))
+	}
+	if r.Purpose != services.UpdateNodes && o.cluster != "" {
+		reads = append(reads,
+			into(ctx, s.nodeChecks, sharedCheckName(o.cluster), q, &o.nodeCheck),
+			into(ctx, s.firewalls, nodeCheckFirewallName(o.cluster), q, &o.nodeCheckFirewall))
+	}
+	if err := all(reads); err != nil {
+		return err
+	}
+	goes := r.Purpose == services.Delete || r.Purpose == services.Lookup || !internal(r.Service)
+	if !goes || r.Purpose == services.UpdateNodes || o.cluster == "" || b.othersUse(*o, indexCheck, sharedCheckName(o.cluster)) {
+		return nil
+	}
+	at, err := b.api.places.get(ctx)
+	if err != nil {
+		return err
+	}
+	zones, err := b.api.groupsNamed(ctx, at, groupName(o.cluster))
+	for _, zone := range zones {
+		if !b.othersUse(*o, indexGroup, at.group(groupID{zone, groupName(o.cluster)})) {
+			o.groupZones = append(o.groupZones, zone)
+		}
+	}
+	return err
+}
+
+// othersUse reports whether a backend service that is known, but the Service's own, refers to something.
+func (b *reconciler) othersUse(o observation, index, key string) bool {
+	return slices.ContainsFunc(b.api.stores.backends.PeekIndex(index, key), func(v *compute.BackendService) bool { return v.Name != o.name })
+}
+
+// desireInternal fills in what internal load balancers alone have.
+func (b *reconciler) desireInternal(ctx context.Context, o observation, d *spec, at place, list []instance) (err error) {
+	d.internal, d.at, d.globalAccess, d.tier = true, at, d.settings.GlobalAccess, tierPremium
+	if d.subnet, err = b.subnetOf(ctx, d.settings.Subnet, at); err != nil {
+		return err
+	}
+	d.groups, err = b.desiredGroups(ctx, o, d.cluster, list)
+	return err
+}
+
+// subnetOf is the path of the subnet that is asked for, or of the cluster's.
+func (b *reconciler) subnetOf(ctx context.Context, name string, at place) (string, error) {
+	switch {
+	case name != "":
+		return "projects/" + at.networkProject + "/regions/" + at.region + "/subnetworks/" + name, nil
+	case at.subnet != "":
+		return at.subnet, nil
+	}
+	network, err := b.api.sdk.Networks.Get(at.networkProject, lastPart(at.network)).Context(ctx).Fields("name", "subnetworks").Do()
+	if err == nil && network.Name != lastPart(at.network) {
+		err = errWrongAnswer
+	}
+	if err != nil {
+		return "", cloudapi.NotAbsence(apiError(err, "reading network "+lastPart(at.network)))
+	}
+	var found []string
+	for _, link := range network.Subnetworks {
+		if strings.Contains(link, "/regions/"+at.region+"/") {
+			found = append(found, resource(link))
+		}
+	}
+	if len(found) != 1 {
+		return "", fmt.Errorf("network %s has %d subnets in region %s; name that of the cluster by subnetwork-name in the cloud config",
+			network.Name, len(found), at.region)
+	}
+	return found[0], nil
+}
+
+// desireInternalAddress decides about the address.
+func (b *reconciler) desireInternalAddress(ctx context.Context, service *v1.Service, o observation, d *spec) ([]services.Finding, error) {
+	asked := service.Spec.LoadBalancerIP
+	if asked == "" {
+		return nil, nil
+	}
+	reserved, err := b.api.stores.addresses.Find(ctx, indexIP, asked, ensureQuery)
+	if err != nil {
+		return nil, cloudapi.NotAbsence(err)
+	}
+	d.ip = asked
+	if len(reserved) == 0 {
+		return nil, nil // the cloud judges whether it is free, and of the subnet
+	}
+	d.ipIsUsers = !ours(reserved[0], d)
+	if d.ipIsUsers && reserved[0].AddressType != schemeInternal {
+		err := &schema.Problem{Place: "spec.loadBalancerIP", Value: asked, Reason: "is an external address; use one of the subnet"}
+		return []services.Finding{services.Warning(eventConfigError, "%s", err)}, err
+	}
+	return nil, nil
+}
+
+// internalRuleChange says why the forwarding rule of an internal load balancer has to be made again, "" if it has not.
+func internalRuleChange(rule *compute.ForwardingRule, d spec, at string) string {
+	switch {
+	case rule.LoadBalancingScheme != schemeInternal:
+		return "scheme internal"
+	case d.ip != "" && rule.IPAddress != d.ip:
+		return "address " + d.ip
+	case rule.IPProtocol != d.protocol:
+		return "protocol " + d.protocol
+	case rule.AllPorts != d.allPorts() || (!d.allPorts() && !slices.Equal(slices.Sorted(slices.Values(rule.Ports)), slices.Sorted(slices.Values(d.rulePorts())))):
+		return "ports"
+	case rule.AllowGlobalAccess != d.globalAccess:
+		return "global access"
+	case resource(rule.Subnetwork) != d.subnet:
+		return "subnet " + lastPart(d.subnet)
+	case lastPart(rule.BackendService) != at:
+		return "backend service " + at
+	}
+	return ""
+}
+
+func (d *spec) rulePorts() (ports []string) {
+	for _, p := range d.ports {
+		ports = append(ports, strconv.Itoa(int(p.Port)))
+	}
+	return ports
+}
+
+func (d *spec) allPorts() bool { return len(d.ports) > maxRulePorts }
+
+// internalRule makes a forwarding rule one of an internal load balancer.
+func (*reconciler) internalRule(rule *compute.ForwardingRule, at place, d spec) {
+	rule.PortRange, rule.Target, rule.NetworkTier = "", "", ""
+	rule.LoadBalancingScheme, rule.BackendService = schemeInternal, at.backend(d.name)
+	rule.Network, rule.Subnetwork, rule.AllowGlobalAccess = at.network, d.subnet, d.globalAccess
+	if rule.AllPorts = d.allPorts(); !rule.AllPorts {
+		rule.Ports = d.rulePorts()
+	}
+}
+
+// internalChanges are those of an internal load balancer.
+func (b *reconciler) internalChanges(r services.Request, o observation, d spec) []change {
+	list := b.finalizerChanges(r, finalizerILB, true)
+	if gone := b.externalDeletions(r, o); len(gone) > 0 {
+		return append(list, gone...) // all of it goes before the other kind is made
+	}
+	list = append(list, b.groupChanges(d.groups)...)
+	list = append(list, b.nodeCheckChanges(o, d)...)
+	replace := o.rule != nil && internalRuleChange(o.rule, d, d.name) != ""
+	list = append(list, b.addressChanges(o, d, replace)...)
+	if replace {
+		list = append(list, b.step(guard.PlanDelete, "forwarding rule "+d.name, "to be made again: "+internalRuleChange(o.rule, d, d.name), b.deleteRule))
+	}
+	list = append(list, b.backendChanges(o, d)...)
+	if o.rule == nil || replace {
+		list = append(list, b.step(guard.PlanCreate, "forwarding rule "+d.name, "internal, "+d.protocol+" "+strings.Join(d.rulePorts(), ", "), b.createRule(d)))
+		if o.firewall == nil {
+			list = append(list, b.step(guard.PlanCreate, "firewall rule "+firewallName(d.name), "for "+strings.Join(d.settings.SourceRanges, ", "), nil))
+		}
+		return list
+	}
+	list = append(list, b.firewallChanges(o.firewall, d.desiredFirewall(o.rule.IPAddress))...)
+	have := o.nodeCheckFirewall
+	if d.local {
+		have = o.ownCheckFirewall
+	}
+	list = append(list, b.firewallChanges(have, d.desiredNodeCheckFirewall())...)
+	if ours(o.address, &d) && !d.ipIsUsers && o.address.Address == o.rule.IPAddress {
+		list = append(list, b.step(guard.PlanDelete, "address "+d.name, "the forwarding rule keeps it", b.deleteAddress))
+	}
+	return append(list, b.obsoleteNodeChecks(o, d)...)
+}
+
+// desiredNodeCheckFirewall lets the health check reach the nodes.
+func (d *spec) desiredNodeCheckFirewall() *compute.Firewall {
+	name := nodeCheckFirewallName(d.cluster)
+	if d.local {
+		name = ownCheckFirewallName(d.name)
+	}
+	return &compute.Firewall{
+		Name: name, Network: d.network, Priority: firewallPriority, SourceRanges: d.sources, TargetTags: d.tags,
+		Allowed: []*compute.FirewallAllowed{{IPProtocol: protocolTCP, Ports: []string{strconv.FormatInt(d.checkPort, 10)}}},
+	}
+}
+
+// desiredNodeCheck is the health check; larger numbers that users have set are kept.
+func (d *spec) desiredNodeCheck(have *compute.HealthCheck) *compute.HealthCheck {
+	want := &compute.HealthCheck{
+		Name: d.checkName(), Type: "HTTP", HttpHealthCheck: &compute.HTTPHealthCheck{Port: d.checkPort, RequestPath: checkPath},
+		CheckIntervalSec: checkInterval, TimeoutSec: checkTimeout, HealthyThreshold: checkHealthy, UnhealthyThreshold: checkUnhealthy,
+	}
+	if d.local {
+		want.Description = serviceDescription(d.service)
+	}
+	if have != nil {
+		want.CheckIntervalSec, want.TimeoutSec = max(want.CheckIntervalSec, have.CheckIntervalSec), max(want.TimeoutSec, have.TimeoutSec)
+		want.HealthyThreshold = max(want.HealthyThreshold, have.HealthyThreshold)
+		want.UnhealthyThreshold = max(want.UnhealthyThreshold, have.UnhealthyThreshold)
+	}
+	return want
+}
+
+func sameNodeCheck(a, b *compute.HealthCheck) bool {
+	return a.Type == b.Type && a.Description == b.Description && a.HttpHealthCheck != nil && a.HttpHealthCheck.Port == b.HttpHealthCheck.Port &&
+		a.HttpHealthCheck.RequestPath == b.HttpHealthCheck.RequestPath && a.CheckIntervalSec == b.CheckIntervalSec &&
+		a.TimeoutSec == b.TimeoutSec && a.HealthyThreshold == b.HealthyThreshold && a.UnhealthyThreshold == b.UnhealthyThreshold
+}
+
+// nodeCheckChanges make the health check, before anything refers to it.
+func (b *reconciler) nodeCheckChanges(o observation, d spec) []change {
+	have, action := o.nodeCheck, guard.PlanChange
+	if d.local {
+		have = o.ownCheck
+	}
+	want := d.desiredNodeCheck(have)
+	if have == nil {
+		action = guard.PlanCreate
+	} else if sameNodeCheck(have, want) {
+		return nil
+	}
+	return []change{b.step(action, "health check "+want.Name, fmt.Sprint("port ", d.checkPort), func(ctx context.Context, _ *services.Request, at place, o *observation) error {
+		unlock, err := b.lock(ctx, "node health check "+want.Name)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		have, err := find(ctx, b.api.stores.nodeChecks, want.Name, ensureQuery)
+		if err != nil {
+			return cloudapi.NotAbsence(err)
+		}
+		if want := d.desiredNodeCheck(have); have == nil || !sameNodeCheck(have, want) {
+			sdk := b.api.sdk.HealthChecks
+			have, err = made(ctx, b.api, b.api.stores.nodeChecks, want, at.healthCheck(want.Name), "making health check "+want.Name,
+				func(id string) (*compute.Operation, error) {
+					if have == nil {
+						return sdk.Insert(at.project, want).RequestId(id).Context(ctx).Do()
+					}
+					return sdk.Update(at.project, want.Name, want).RequestId(id).Context(ctx).Do()
+				})
+		}
+		if d.local {
+			o.ownCheck = have
+		} else {
+			o.nodeCheck = have
+		}
+		return err
+	})}
+}
+
+// backendChanges make the backend service right. What users set about draining, logging or failover stays.
+func (b *reconciler) backendChanges(o observation, d spec) []change {
+	if o.backend == nil {
+		return []change{b.step(guard.PlanCreate, "backend service "+d.name, fmt.Sprint(len(d.zones()), " instance groups"), b.putBackend(d))}
+	}
+	_, differs := d.backendPatch(o.backend, d.at)
+	if differs == "" {
+		return nil
+	}
+	return []change{b.step(guard.PlanChange, "backend service "+d.name, differs, b.putBackend(d))}
+}
+
+// backendPatch is what has to change about a backend service, with the words for it.
+func (d *spec) backendPatch(have *compute.BackendService, at place) (patch *compute.BackendService, differs string) {
+	patch = &compute.BackendService{Fingerprint: have.Fingerprint}
+	var words []string
+	if have.Protocol != d.protocol {
+		patch.Protocol, words = d.protocol, append(words, "protocol "+d.protocol)
+	}
+	if have.SessionAffinity != d.affinity {
+		patch.SessionAffinity, words = d.affinity, append(words, "affinity "+d.affinity)
+	}
+	if text := serviceDescription(d.service); have.Description != text {
+		patch.Description, words = text, append(words, "description")
+	}
+	if len(have.HealthChecks) != 1 || lastPart(have.HealthChecks[0]) != d.checkName() {
+		patch.HealthChecks, words = []string{at.healthCheck(d.checkName())}, append(words, "health check "+d.checkName())
+	}
+	if backends, same := backendsOf(have, d.cluster, d.zones(), at); !same {
+		patch.Backends, words = backends, append(words, fmt.Sprint(len(backends), " instance groups"))
+		if len(backends) == 0 {
+			patch.ForceSendFields = []string{"Backends"}
+		}
+	}
+	return patch, strings.Join(words, ", ")
+}
+
+// backendsOf are the instance groups of the zones, with what users set about those that stay.
+func backendsOf(have *compute.BackendService, cluster string, zones []string, at place) (list []*compute.Backend, same bool) {
+	old := map[string]*compute.Backend{}
+	if have != nil {
+		for _, g := range have.Backends {
+			old[resource(g.Group)] = g
+		}
+	}
+	same = len(old) == len(zones)
+	for _, zone := range zones {
+		path := at.group(groupID{zone, groupName(cluster)})
+		g := old[path]
+		if g == nil {
+			g, same = &compute.Backend{Group: links([]string{path})[0]}, false
+		}
+		list = append(list, g)
+	}
+	return list, same
+}
+
+func (d *spec) zones() (zones []string) {
+	for _, g := range d.groups {
+		if len(g.want) > 0 {
+			zones = append(zones, g.id.zone)
+		}
+	}
+	return zones
+}
+
+func (b *reconciler) putBackend(d spec) doing {
+	return func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
+		sdk, have, what := b.api.sdk.RegionBackendServices, o.backend, "writing backend service "+d.name
+		backends, _ := backendsOf(have, d.cluster, d.zones(), at)
+		body := &compute.BackendService{
+			Name: d.name, Description: serviceDescription(d.service), Protocol: d.protocol, SessionAffinity: d.affinity,
+			LoadBalancingScheme: schemeInternal, HealthChecks: []string{at.healthCheck(d.checkName())}, Backends: backends,
+		}
+		o.backend, err = made(ctx, b.api, b.api.stores.backends, body, at.backend(d.name), what, func(id string) (*compute.Operation, error) {
+			if have == nil {
+				return sdk.Insert(at.project, at.region, body).RequestId(id).Context(ctx).Do()
+			}
+			patch, _ := d.backendPatch(have, at)
+			return sdk.Patch(at.project, at.region, d.name, patch).RequestId(id).Context(ctx).Do()
+		})
+		if err != nil || have == nil {
+			return err
+		}
+		return b.dropGroups(ctx, at, *o, have, d)
+	}
+}
+
+// obsoleteNodeChecks remove the health check that another one has replaced.
+func (b *reconciler) obsoleteNodeChecks(o observation, d spec) (list []change) {
+	if !d.local {
+		return b.ownCheckDeletions(o)
+	}
+	if o.cluster != "" && !b.othersUse(o, indexCheck, sharedCheckName(o.cluster)) {
+		list = append(list, b.nodeCheckDeletions(o)...)
+	}
+	return list
+}
+
+func (b *reconciler) ownCheckDeletions(o observation) (list []change) {
+	if o.ownCheck != nil {
+		list = append(list, b.step(guard.PlanDelete, "health check "+o.name, "", b.deleteNodeCheck(o.name)))
+	}
+	if o.ownCheckFirewall != nil {
+		list = append(list, b.firewallDeletion(ownCheckFirewallName(o.name)))
+	}
+	return list
+}
+
+func (b *reconciler) nodeCheckDeletions(o observation) (list []change) {
+	if o.nodeCheck != nil {
+		name := sharedCheckName(o.cluster)
+		list = append(list, b.step(guard.PlanDelete, "health check "+name, "no internal load balancer uses it", b.deleteNodeCheck(name)))
+	}
+	if o.nodeCheckFirewall != nil {
+		list = append(list, b.firewallDeletion(nodeCheckFirewallName(o.cluster)))
+	}
+	return list
+}
+
+func (b *reconciler) deleteNodeCheck(name string) doing {
+	return func(ctx context.Context, _ *services.Request, at place, o *observation) error {
+		unlock, err := b.lock(ctx, "node health check "+name)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		err = removed(ctx, b.api, b.api.stores.nodeChecks, at.healthCheck(name), "deleting health check "+name, func(id string) (*compute.Operation, error) {
+			return b.api.sdk.HealthChecks.Delete(at.project, name).RequestId(id).Context(ctx).Do()
+		})
+		switch {
+		case inUse(err) && name != o.name:
+			o.nodeCheck, o.nodeCheckFirewall = nil, nil // somebody else's, of another process perhaps: it stays, with its firewall rule
+			return nil
+		case err != nil:
+			return err
+		case name == o.name:
+			o.ownCheck = nil
+		default:
+			o.nodeCheck = nil
+		}
+		return nil
+	}
+}
+
+// internalDeletions remove all that belongs to an internal load balancer, and with the last one what they share.
+func (b *reconciler) internalDeletions(r services.Request, o observation) (list []change) {
+	if o.rule != nil && o.rule.LoadBalancingScheme == schemeInternal {
+		if o.firewall != nil {
+			list = append(list, b.firewallDeletion(firewallName(o.name)))
+		}
+		list = append(list, b.step(guard.PlanDelete, "forwarding rule "+o.name, "", b.deleteRule))
+	}
+	if o.backend != nil {
+		list = append(list, b.step(guard.PlanDelete, "backend service "+o.name, "", b.deleteBackend))
+	}
+	list = append(list, b.ownCheckDeletions(o)...)
+	if o.cluster != "" && !b.othersUse(o, indexCheck, sharedCheckName(o.cluster)) {
+		list = append(list, b.nodeCheckDeletions(o)...)
+	}
+	for _, zone := range o.groupZones {
+		list = append(list, b.step(guard.PlanDelete, "instance group "+groupName(o.cluster)+" in "+zone, "no internal load balancer uses it",
+			func(ctx context.Context, _ *services.Request, at place, o *observation) error {
+				err := b.deleteGroup(ctx, at, groupID{zone, groupName(o.cluster)})
+				if err == nil {
+					o.groupZones = slices.DeleteFunc(slices.Clone(o.groupZones), func(z string) bool { return z == zone })
+				}
+				return err
+			}))
+	}
+	return append(list, b.finalizerChanges(r, finalizerILB, false)...)
+}
+
+func (b *reconciler) deleteBackend(ctx context.Context, _ *services.Request, at place, o *observation) error {
+	err := removed(ctx, b.api, b.api.stores.backends, at.backend(o.name), "deleting backend service "+o.name, func(id string) (*compute.Operation, error) {
+		return b.api.sdk.RegionBackendServices.Delete(at.project, at.region, o.name).RequestId(id).Context(ctx).Do()
+	})
+	if err == nil {
+		o.backend = nil
+	}
+	return err
+}
+
+// internalLeft reports whether something of an internal load balancer is there.
+func (*reconciler) internalLeft(r services.Request, o observation) bool {
+	return o.backend != nil || o.ownCheck != nil || o.ownCheckFirewall != nil || len(o.groupZones) > 0 ||
+		slices.Contains(r.Service.Finalizers, finalizerILB)
+}
+
+// groupNodeChanges follow from the nodes alone.
+func (b *reconciler) groupNodeChanges(ctx context.Context, o observation, list []instance) ([]change, error) {
+	groups, err := b.desiredGroups(ctx, o, o.cluster, list)
+	if err != nil {
+		return nil, err
+	}
+	changes := b.groupChanges(groups)
+	at, err := b.api.places.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d := spec{name: o.name, cluster: o.cluster, groups: groups}
+	if _, same := backendsOf(o.backend, o.cluster, d.zones(), at); same {
+		return changes, nil
+	}
+	return append(changes, b.step(guard.PlanChange, "backend service "+o.name, fmt.Sprint(len(d.zones()), " instance groups"), b.patchGroups(d))), nil
+}
+
+// patchGroups changes the groups of a backend service alone.
+func (b *reconciler) patchGroups(d spec) doing {
+	return func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
+		have := o.backend
+		after := *have
+		after.Backends, _ = backendsOf(have, d.cluster, d.zones(), at)
+		patch := &compute.BackendService{Fingerprint: have.Fingerprint, Backends: after.Backends}
+		o.backend, err = made(ctx, b.api, b.api.stores.backends, &after, at.backend(d.name), "changing the groups of backend service "+d.name,
+			func(id string) (*compute.Operation, error) {
+				return b.api.sdk.RegionBackendServices.Patch(at.project, at.region, d.name, patch).RequestId(id).Context(ctx).Do()
+			})
+		if err != nil {
+			return err
+		}
+		return b.dropGroups(ctx, at, *o, have, d)
+	}
+}
+
+// desiredGroup is the instance group of a zone, as it is and with the instances that it should have.
+type desiredGroup struct {
+	id   groupID
+	have *group
+	want []string
+}
+
+// diff are the instances that join and leave.
+func (g desiredGroup) diff() (add, remove []string) {
+	has := map[string]bool{}
+	if g.have != nil {
+		for _, m := range g.have.members {
+			has[m] = true
+		}
+	}
+	for _, m := range g.want {
+		if !has[m] {
+			add = append(add, m)
+		}
+		delete(has, m)
+	}
+	return add, slices.Sorted(maps.Keys(has))
+}
+
+// desiredGroups are the instance groups of the zones with nodes. The zone is the instance's, whatever labels its node has.
+func (b *reconciler) desiredGroups(ctx context.Context, _ observation, cluster string, list []instance) (groups []desiredGroup, err error) {
+	zones := map[string][]string{}
+	for _, i := range list {
+		zones[i.id.zone] = append(zones[i.id.zone], i.id.path())
+	}
+	q := inventory.Query{MaxAge: memberMaxAge, MaxMissAge: memberMaxAge}
+	for _, zone := range slices.Sorted(maps.Keys(zones)) {
+		g := desiredGroup{id: groupID{zone, groupName(cluster)}, want: zones[zone][:min(len(zones[zone]), maxPoolChange)]}
+		g.have, err = b.api.stores.groups.Get(ctx, g.id, q)
+		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+			return nil, err
+		}
+		groups = append(groups, g)
+	}
+	return groups, nil
+}
+
+// groupChanges make the instance groups, which all internal load balancers of the cluster share, right.
+func (b *reconciler) groupChanges(groups []desiredGroup) (list []change) {
+	for _, g := range groups {
+		object := "instance group " + g.id.name + " in " + g.id.zone
+		add, remove := g.diff()
+		switch {
+		case g.have == nil:
+			list = append(list, b.step(guard.PlanCreate, object, fmt.Sprint(len(g.want), " instances"), b.putGroup(g)))
+		case len(add)+len(remove) > 0:
+			list = append(list, b.step(guard.PlanChange, object, fmt.Sprintf("add %d, remove %d instances", len(add), len(remove)), b.putGroup(g)))
+		}
+	}
+	return list
+}
+
+// putGroup makes a group right, unless another Service just did.
+func (b *reconciler) putGroup(g desiredGroup) doing {
+	return func(ctx context.Context, _ *services.Request, at place, _ *observation) error {
+		unlock, err := b.lock(ctx, "instance group "+g.id.zone+"/"+g.id.name)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		g.have, err = b.api.stores.groups.Get(ctx, g.id, inventory.Query{MaxAge: memberMaxAge, MaxMissAge: memberMaxAge})
+		if errors.Is(err, cloudapi.ErrNotFound) {
+			g.have, err = nil, b.createGroup(ctx, at, g.id)
+		}
+		if err != nil {
+			return cloudapi.NotAbsence(err)
+		}
+		if err = b.fillGroup(ctx, at, g); err != nil {
+			b.api.stores.groups.Invalidate(g.id)
+			return err
+		}
+		b.api.stores.groups.Put(&group{id: g.id, members: slices.Clone(g.want)})
+		return nil
+	}
+}
+
+func (b *reconciler) createGroup(ctx context.Context, at place, id groupID) error {
+	err := b.api.change(ctx, at.group(id), "making instance group "+id.name+" in "+id.zone, func(request string) (*compute.Operation, error) {
+		return b.api.sdk.InstanceGroups.Insert(at.project, id.zone, &compute.InstanceGroup{Name: id.name}).RequestId(request).Context(ctx).Do()
+	})
+	b.api.stores.groups.Put(&group{id: id})
+	if err != nil {
+		b.api.stores.groups.Invalidate(id)
+	}
+	return err
+}
+
+// fillGroup adds and removes instances.
+func (b *reconciler) fillGroup(ctx context.Context, at place, g desiredGroup) error {
+	refs := func(paths []string) (list []*compute.InstanceReference) {
+		for _, l := range links(paths) {
+			list = append(list, &compute.InstanceReference{Instance: l})
+		}
+		return list
+	}
+	sdk, path := b.api.sdk.InstanceGroups, at.group(g.id)
+	add, remove := g.diff()
+	if len(remove) > 0 {
+		body := &compute.InstanceGroupsRemoveInstancesRequest{Instances: refs(remove)}
+		err := b.api.change(ctx, path, fmt.Sprintf("removing %d instances from instance group %s in %s", len(remove), g.id.name, g.id.zone),
+			func(id string) (*compute.Operation, error) {
+				return sdk.RemoveInstances(at.project, g.id.zone, g.id.name, body).RequestId(id).Context(ctx).Do()
+			})
+		if err != nil {
+			return err
+		}
+	}
+	if len(add) == 0 {
+		return nil
+	}
+	body := &compute.InstanceGroupsAddInstancesRequest{Instances: refs(add)}
+	return b.api.change(ctx, path, fmt.Sprintf("adding %d instances to instance group %s in %s", len(add), g.id.name, g.id.zone),
+		func(id string) (*compute.Operation, error) {
+			return sdk.AddInstances(at.project, g.id.zone, g.id.name, body).RequestId(id).Context(ctx).Do()
+		})
+}
+
+// dropGroups removes the groups that a backend service had and has no longer, unless another one has them.
+func (b *reconciler) dropGroups(ctx context.Context, at place, o observation, before *compute.BackendService, d spec) error {
+	for _, g := range before.Backends {
+		parts := strings.Split(resource(g.Group), "/") // projects/p/zones/z/instanceGroups/n
+		if len(parts) != 6 || parts[5] != groupName(d.cluster) || slices.Contains(d.zones(), parts[3]) || b.othersUse(o, indexGroup, resource(g.Group)) {
+			continue
+		}
+		if err := b.deleteGroup(ctx, at, groupID{parts[3], parts[5]}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *reconciler) deleteGroup(ctx context.Context, at place, id groupID) error {
+	unlock, err := b.lock(ctx, "instance group "+id.zone+"/"+id.name)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	err = b.api.change(ctx, at.group(id), "deleting instance group "+id.name+" in "+id.zone, func(request string) (*compute.Operation, error) {
+		return b.api.sdk.InstanceGroups.Delete(at.project, id.zone, id.name).RequestId(request).Context(ctx).Do()
+	})
+	if err == nil || errors.Is(err, cloudapi.ErrNotFound) {
+		b.api.stores.groups.Forget(id)
+		return nil
+	}
+	b.api.stores.groups.Invalidate(id)
+	if inUse(err) {
+		return nil // ingress-gce's load balancers have it, or another process's
+	}
+	return err
+}

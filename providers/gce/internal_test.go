@@ -1,0 +1,250 @@
+package gce
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/gce/gcesim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+)
+
+// originalsInternal puts the objects of an internal load balancer into the cloud as Google's own controller leaves them.
+func originalsInternal(w *world, subnet string) {
+	const shared = "k8s-0123456789abcdef-node"
+	w.sim.Put("global/healthChecks/"+shared, map[string]any{
+		"type": "HTTP", "httpHealthCheck": map[string]any{"port": 10256, "requestPath": "/healthz"}, "checkIntervalSec": 8, "timeoutSec": 1,
+		"healthyThreshold": 1, "unhealthyThreshold": 3,
+	})
+	w.sim.Put("global/firewalls/"+shared+"-hc", map[string]any{
+		"network": "global/networks/cluster", "targetTags": []any{"node"},
+		"sourceRanges": []any{"130.211.0.0/22", "35.191.0.0/16", "209.85.152.0/22", "209.85.204.0/22"},
+		"allowed":      []any{map[string]any{"IPProtocol": "tcp", "ports": []any{"10256"}}},
+	})
+	w.sim.Put("zones/us-central1-a/instanceGroups/k8s-ig--0123456789abcdef", map[string]any{})
+	w.sim.Edit("instanceGroups", "k8s-ig--0123456789abcdef", func(d map[string]any) {
+		d["members"], d["size"] = []any{"https://www.googleapis.com/compute/v1/projects/my-project/zones/us-central1-a/instances/n1"}, 1
+	})
+	w.sim.Put("regions/us-central1/backendServices/"+testLB, map[string]any{
+		"description": `{"kubernetes.io/service-name":"default/web"}`, "protocol": "TCP", "loadBalancingScheme": "INTERNAL",
+		"healthChecks": []any{"https://www.googleapis.com/compute/beta/projects/my-project/global/healthChecks/" + shared},
+		"backends":     []any{map[string]any{"group": "zones/us-central1-a/instanceGroups/k8s-ig--0123456789abcdef"}},
+	})
+	w.sim.Put("regions/us-central1/forwardingRules/"+testLB, map[string]any{
+		"description": `{"kubernetes.io/service-name":"default/web"}`, "IPProtocol": "TCP", "ports": []any{"80", "443"}, "loadBalancingScheme": "INTERNAL",
+		"backendService": "regions/us-central1/backendServices/" + testLB, "network": "global/networks/cluster", "subnetwork": subnet,
+	})
+	ip := w.sim.Objects("forwardingRules")[0]["IPAddress"]
+	w.sim.Put("global/firewalls/k8s-fw-"+testLB, map[string]any{
+		"description": fmt.Sprintf(`{"kubernetes.io/service-name":"default/web", "kubernetes.io/service-ip":"%v"}`, ip), "network": "global/networks/cluster",
+		"targetTags": []any{"node"}, "sourceRanges": []any{"0.0.0.0/0"}, "destinationRanges": []any{ip},
+		"allowed": []any{map[string]any{"IPProtocol": "tcp", "ports": []any{"80", "443"}}},
+	})
+}
+
+// write changes a Service as a user does.
+func (w *world) write(s *v1.Service) *v1.Service {
+	w.T.Helper()
+	_, err := w.Kube.CoreV1().Services(s.Namespace).Update(w.T.Context(), s, metav1.UpdateOptions{})
+	require.NoError(w.T, err)
+	return s
+}
+
+// TestInternalTakeover: an internal load balancer of Google's own controller is taken over without a write, in whatever notation the
+// subnet is given.
+func TestInternalTakeover(t *testing.T) {
+	for _, subnet := range []string{
+		"nodes", "regions/us-central1/subnetworks/nodes", "https://compute.googleapis.com/compute/v1/projects/my-project/regions/us-central1/subnetworks/nodes", "",
+	} {
+		t.Run(subnet, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newTestWorld(t, "[global]\nproject-id = my-project\nnetwork-name = cluster\nsubnetwork-name = "+subnet+
+					"\nlocal-zone = us-central1-a\nregional = true\nnode-tags = node\n")
+				w.withIdentity()
+				w.addNode(gcesim.Spec{Name: "n1"})
+				originalsInternal(w, "regions/us-central1/subnetworks/nodes")
+				s := testService("web", conformance.Port("a", 80, 30080), conformance.Port("b", 443, 30443))
+				s.Annotations[annotationType] = "Internal"
+				s.Finalizers = []string{"service.kubernetes.io/load-balancer-cleanup", finalizerILB}
+				w.apply(s)
+				w.Kube.ClearActions()
+				w.server.ResetCalls()
+				for range 2 {
+					status, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", w.Current(s), w.nodes)
+					require.NoError(t, err)
+					assert.Equal(t, w.sim.Objects("forwardingRules")[0]["IPAddress"], status.Ingress[0].IP)
+					require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), "kubernetes", w.Current(s), w.nodes))
+					w.restart()
+				}
+				assert.Zero(t, w.server.Calls().Writes)
+				for _, a := range w.Kube.Actions() {
+					assert.Contains(t, []string{"get", "list"}, a.GetVerb())
+				}
+			})
+		})
+	}
+}
+
+// TestInternalAddressStays: whatever makes the forwarding rule again, its address stays, and nothing of it is left reserved.
+func TestInternalAddressStays(t *testing.T) {
+	for name, change := range map[string]func(*v1.Service){
+		"six ports": func(s *v1.Service) {
+			for i := range int32(5) {
+				s.Spec.Ports = append(s.Spec.Ports, conformance.Port(fmt.Sprint("p", i), 9000+i, 31000+i))
+			}
+		},
+		"another protocol": func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP },
+		"affinity":         func(s *v1.Service) { s.Spec.SessionAffinity = v1.ServiceAffinityClientIP },
+		"global access":    func(s *v1.Service) { s.Annotations[annotationGlobalAccess] = "true" },
+		"local traffic": func(s *v1.Service) {
+			s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 30777
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newTestWorld(t, usual)
+				w.addNode(gcesim.Spec{Name: "n1"})
+				s, ip := w.ensure(w.apply(internalService("web")))
+				before := s.DeepCopy()
+				for _, to := range []func(*v1.Service){change, func(s *v1.Service) { s.Spec, s.Annotations = before.Spec, before.Annotations }} {
+					to(s)
+					var after string
+					s, after = w.ensure(w.write(s))
+					assert.Equal(t, ip, after)
+					assert.Empty(t, w.sim.Objects("addresses"))
+					assert.Len(t, w.sim.Objects("healthChecks"), 1, "the other health check is gone")
+					assert.Len(t, w.sim.Objects("firewalls"), 2)
+				}
+				assert.Empty(t, w.server.Calls().Refused)
+			})
+		})
+	}
+}
+
+// TestInternalSubnetGivesAnotherAddress: a Service that names a subnet gets its address there.
+func TestInternalSubnetGivesAnotherAddress(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newTestWorld(t, usual)
+		w.sim.AddNetwork(gcesim.Project, "cluster", "backend", "10.140.0.0/20")
+		w.addNode(gcesim.Spec{Name: "n1"})
+		s, _ := w.ensure(w.apply(internalService("web")))
+		s.Annotations[annotationSubnet] = "backend"
+		_, ip := w.ensure(w.write(s))
+		assert.Contains(t, ip, "10.140.")
+		assert.Len(t, w.sim.Objects("forwardingRules"), 1)
+	})
+}
+
+// TestInternalDrainingSurvivesANodeEvent: what a user set on the backend service stays.
+func TestInternalDrainingSurvivesANodeEvent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newTestWorld(t, usual)
+		w.addNode(gcesim.Spec{Name: "n1"})
+		s, _ := w.ensure(w.apply(internalService("web")))
+		name := fmt.Sprint(w.sim.Objects("backendServices")[0]["name"])
+		w.sim.Edit("backendServices", name, func(d map[string]any) { d["connectionDraining"] = map[string]any{"drainingTimeoutSec": 77.0} })
+		w.addNode(gcesim.Spec{Name: "n2", Zone: "us-central1-b"})
+		require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), "kubernetes", s, w.nodes))
+		s.Spec.SessionAffinity = v1.ServiceAffinityClientIP
+		w.ensure(w.write(s))
+		backend := w.sim.Objects("backendServices")[0]
+		assert.Len(t, backend["backends"], 2)
+		assert.Equal(t, "CLIENT_IP", backend["sessionAffinity"])
+		assert.Equal(t, map[string]any{"drainingTimeoutSec": 77.0}, backend["connectionDraining"])
+	})
+}
+
+// TestInternalZoneLosesItsLastNode: its group leaves every backend service, and is deleted when none has it.
+func TestInternalZoneLosesItsLastNode(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newTestWorld(t, usual)
+		w.addNode(gcesim.Spec{Name: "n1"})
+		time.Sleep(time.Minute)
+		w.addNode(gcesim.Spec{Name: "n2", Zone: "us-central1-b"})
+		two := manyServices(2)
+		for i, s := range two {
+			s.Annotations[annotationType] = "Internal"
+			two[i], _ = w.ensure(w.apply(s))
+		}
+		assert.Len(t, w.sim.Objects("instanceGroups"), 2)
+		for i, s := range two {
+			require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), "kubernetes", s, w.nodes[:1]))
+			assert.Len(t, w.sim.Objects("instanceGroups"), 2-i)
+		}
+		for _, b := range w.sim.Objects("backendServices") {
+			assert.Len(t, b["backends"], 1)
+		}
+	})
+}
+
+// TestInternalNodeWithoutZoneLabel: the zone is the instance's, so the node stays in its group.
+func TestInternalNodeWithoutZoneLabel(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newTestWorld(t, usual)
+		node := w.addNode(gcesim.Spec{Name: "n1"})
+		s, _ := w.ensure(w.apply(internalService("web")))
+		delete(node.Labels, v1.LabelTopologyZone)
+		w.server.ResetCalls()
+		w.ensure(s)
+		assert.Zero(t, w.server.Calls().Writes)
+	})
+}
+
+// TestSchemeChanges: all of the former kind goes, and a deletion that comes together with the change leaves nothing.
+func TestSchemeChanges(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newTestWorld(t, usual)
+		w.addNode(gcesim.Spec{Name: "n1"})
+		s, _ := w.ensure(w.apply(internalService("web")))
+		nothingLeft := func(kinds ...string) {
+			for _, kind := range kinds {
+				assert.Empty(t, w.sim.Objects(kind), kind)
+			}
+		}
+		delete(s.Annotations, annotationType)
+		s, _ = w.ensure(w.write(s))
+		nothingLeft("backendServices", "healthChecks", "instanceGroups", "addresses")
+		assert.Equal(t, "EXTERNAL", w.sim.Objects("forwardingRules")[0]["loadBalancingScheme"])
+		assert.NotContains(t, s.Finalizers, finalizerILB)
+
+		s.Annotations[annotationType] = "Internal"
+		s, _ = w.ensure(w.write(s))
+		nothingLeft("targetPools", "httpHealthChecks", "addresses")
+		delete(s.Annotations, annotationType)
+		require.NoError(t, w.loadBalancers.EnsureLoadBalancerDeleted(t.Context(), "kubernetes", s))
+		nothingLeft("forwardingRules", "firewalls", "backendServices", "healthChecks", "instanceGroups", "addresses")
+		assert.Empty(t, w.server.Calls().Refused)
+	})
+}
+
+// TestInternalCosts: with 20 Services, a second reconciliation writes nothing and shares its reads; a joining node costs one write.
+func TestInternalCosts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newTestWorld(t, usual)
+		w.addNode(gcesim.Spec{Name: "n1"})
+		list := manyServices(20)
+		for i, s := range list {
+			s.Annotations[annotationType] = "Internal"
+			list[i], _ = w.ensure(w.apply(s))
+		}
+		time.Sleep(time.Hour)
+		w.server.ResetCalls()
+		for _, s := range list {
+			w.ensure(s)
+		}
+		calls := w.server.Calls()
+		assert.Zero(t, calls.Writes)
+		assert.LessOrEqual(t, calls.Total, 9, "one listing of each kind, two reads of the group, the instances, and a token: %v", calls.ByOperation)
+		w.addNode(gcesim.Spec{Name: "n2"})
+		w.server.ResetCalls()
+		for _, s := range list {
+			require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), "kubernetes", s, w.nodes))
+		}
+		assert.Equal(t, 1, w.server.Calls().Writes, "%v", w.server.Calls().ByOperation)
+	})
+}

@@ -1,0 +1,203 @@
+package gce
+
+import (
+	"context"
+
+	compute "google.golang.org/api/compute/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+)
+
+const indexGroup = "group"
+
+func (p place) backend(name string) string { return p.regional("backendServices", name) }
+
+func (p place) healthCheck(name string) string {
+	return "projects/" + p.project + "/global/healthChecks/" + name
+}
+
+func (p place) group(id groupID) string {
+	return "projects/" + p.project + "/zones/" + id.zone + "/instanceGroups/" + id.name
+}
+
+// groupID is what identifies an instance group.
+type groupID struct{ zone, name string }
+
+// group is an instance group with its members, by the paths of the instances.
+type group struct {
+	id      groupID
+	members []string
+}
+
+// newGroups reads instance groups with their members one by one: there is one in each zone for all internal load balancers.
+func newGroups(a *api) *inventory.Inventory[groupID, *group] {
+	return inventory.New(inventory.Source[groupID, *group]{
+		Kind: "instance group", ID: func(g *group) groupID { return g.id }, GetCalls: 2,
+		Get: func(ctx context.Context, id groupID) (*group, error) {
+			at, err := a.places.get(ctx)
+			if err != nil {
+				return nil, err
+			}
+			found, err := a.sdk.InstanceGroups.Get(at.project, id.zone, id.name).Context(ctx).Do()
+			if err == nil && found.Name != id.name {
+				err = errWrongAnswer
+			}
+			if err != nil {
+				return nil, apiError(err, "reading instance group "+id.name)
+			}
+			members, err := a.members(ctx, at, id)
+			if err != nil {
+				return nil, cloudapi.NotAbsence(err)
+			}
+			return &group{id: id, members: members}, nil
+		},
+	})
+}
+
+// members are the instances of a group.
+func (a *api) members(ctx context.Context, at place, id groupID) (all []string, err error) {
+	ctx, listing := cloudapi.WatchListing(ctx)
+	for token := ""; ; {
+		call := a.sdk.InstanceGroups.ListInstances(at.project, id.zone, id.name, &compute.InstanceGroupsListInstancesRequest{InstanceState: "ALL"}).
+			MaxResults(pageSize).Context(ctx)
+		if token != "" {
+			call.PageToken(token)
+		}
+		l, err := call.Do()
+		if err == nil && (l.Kind != "compute#instanceGroupsListInstances" || (l.Warning != nil && l.Warning.Code != noResults)) {
+			err = errWrongAnswer
+		}
+		if err == nil {
+			err = listing.Add(len(l.Items))
+		}
+		if err != nil {
+			return nil, apiError(err, "listing the instances of group "+id.name)
+		}
+		for _, i := range l.Items {
+			all = append(all, resource(i.Instance))
+		}
+		if token = l.NextPageToken; token == "" {
+			return all, nil
+		}
+		if err := listing.Turn(token); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// groupsNamed are the zones of the region in which there is an instance group of a name.
+func (a *api) groupsNamed(ctx context.Context, at place, name string) (zones []string, err error) {
+	ctx, listing := cloudapi.WatchListing(ctx)
+	for token := ""; ; {
+		call := a.sdk.InstanceGroups.AggregatedList(at.project).Filter("name eq " + name).MaxResults(pageSize).Context(ctx)
+		if token != "" {
+			call.PageToken(token)
+		}
+		l, err := call.Do()
+		if err == nil && (l.Kind != "compute#instanceGroupAggregatedList" || len(l.Unreachables) > 0) {
+			err = errWrongAnswer
+		}
+		if err != nil {
+			return nil, cloudapi.NotAbsence(apiError(err, "listing the instance groups "+name))
+		}
+		for scope, list := range l.Items {
+			if err := listing.Add(len(list.InstanceGroups)); err != nil {
+				return nil, err
+			}
+			if zone := lastPart(scope); len(list.InstanceGroups) > 0 && regionOf(zone) == at.region {
+				zones = append(zones, zone)
+			}
+		}
+		if token = l.NextPageToken; token == "" {
+			return zones, nil
+		}
+		if err := listing.Turn(token); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func newBackends(a *api) *store[*compute.BackendService] {
+	return inventory.New(inventory.Source[string, *compute.BackendService]{
+		Kind: "backend service", ID: func(v *compute.BackendService) string { return v.Name },
+		List: func(ctx context.Context) ([]*compute.BackendService, int, error) {
+			return listAll(ctx, a, "backend services", "compute#backendServiceList",
+				func(ctx context.Context, at place, token string) (p page[*compute.BackendService], err error) {
+					call := a.sdk.RegionBackendServices.List(at.project, at.region).MaxResults(pageSize).Context(ctx)
+					if token != "" {
+						call.PageToken(token)
+					}
+					l, err := call.Do()
+					if err != nil {
+						return p, err //nolint:wrapcheck // named by listAll
+					}
+					if l.Warning != nil {
+						p.warning = l.Warning.Code
+					}
+					p.items, p.next, p.kind = l.Items, l.NextPageToken, l.Kind
+					return p, nil
+				})
+		},
+		Get: func(ctx context.Context, name string) (*compute.BackendService, error) {
+			return readOne(ctx, a, "backend service", name, func(at place) (*compute.BackendService, string, error) {
+				v, err := a.sdk.RegionBackendServices.Get(at.project, at.region, name).Context(ctx).Do()
+				if err != nil {
+					return nil, "", err //nolint:wrapcheck // named by readOne
+				}
+				return v, v.Name, nil
+			})
+		},
+		Indexes: map[string]func(*compute.BackendService) []string{
+			indexName: func(v *compute.BackendService) []string { return []string{v.Name} },
+			indexCheck: func(v *compute.BackendService) (names []string) {
+				for _, c := range v.HealthChecks {
+					names = append(names, lastPart(c))
+				}
+				return names
+			},
+			indexGroup: func(v *compute.BackendService) (paths []string) {
+				for _, b := range v.Backends {
+					paths = append(paths, resource(b.Group))
+				}
+				return paths
+			},
+		},
+	})
+}
+
+func newNodeChecks(a *api) *store[*compute.HealthCheck] {
+	return inventory.New(inventory.Source[string, *compute.HealthCheck]{
+		Kind: "health check", ID: func(v *compute.HealthCheck) string { return v.Name },
+		List: func(ctx context.Context) ([]*compute.HealthCheck, int, error) {
+			return listAll(ctx, a, "health checks", "compute#healthCheckList",
+				func(ctx context.Context, at place, token string) (p page[*compute.HealthCheck], err error) {
+					call := a.sdk.HealthChecks.List(at.project).MaxResults(pageSize).Context(ctx)
+					if token != "" {
+						call.PageToken(token)
+					}
+					l, err := call.Do()
+					if err != nil {
+						return p, err //nolint:wrapcheck // named by listAll
+					}
+					if l.Warning != nil {
+						p.warning = l.Warning.Code
+					}
+					p.items, p.next, p.kind = l.Items, l.NextPageToken, l.Kind
+					return p, nil
+				})
+		},
+		Get: func(ctx context.Context, name string) (*compute.HealthCheck, error) {
+			return readOne(ctx, a, "health check", name, func(at place) (*compute.HealthCheck, string, error) {
+				v, err := a.sdk.HealthChecks.Get(at.project, name).Context(ctx).Do()
+				if err != nil {
+					return nil, "", err //nolint:wrapcheck // named by readOne
+				}
+				return v, v.Name, nil
+			})
+		},
+		Indexes: map[string]func(*compute.HealthCheck) []string{
+			indexName: func(v *compute.HealthCheck) []string { return []string{v.Name} },
+		},
+	})
+}
