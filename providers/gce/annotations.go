@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -81,7 +80,8 @@ var Annotations = schema.Annotations[settings]{
 	schema.StringAnnotation(func(s *settings) *string { return &s.Subnet }, schema.AnnotationRow{
 		Key: annotationSubnet, Changes: schema.InPlace,
 		Spec: schema.Spec{
-			DefaultHelp: "the cluster's", Check: checkSubnet,
+			DefaultHelp: "the cluster's",
+			Rules: []schema.Rule{schema.Must(`^[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?$`, "is not the name of a subnet")},
 			Help: "Subnet of an internal load balancer, by name. A change gives the load balancer another address.",
 		},
 	}),
@@ -93,15 +93,6 @@ var Annotations = schema.Annotations[settings]{
 		Key: annotationSourceRanges, Changes: schema.InPlace,
 		Spec: schema.Spec{DefaultHelp: "0.0.0.0/0", Help: "Networks that may reach the load balancer. spec.loadBalancerSourceRanges counts before it."},
 	}),
-}
-
-var subnetForm = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
-
-func checkSubnet(v string) error {
-	if !subnetForm.MatchString(v) {
-		return errors.New("is not the name of a subnet")
-	}
-	return nil
 }
 
 // fields are the fields of Services by which portable annotations are served.

@@ -49,6 +49,8 @@ func (b *reconciler) step(action, object, detail string, do doing) change {
 				// Something that this change refers to went away: an instance, or what another Service has just removed.
 				b.instances.all.InvalidateAll()
 				b.api.stores.checks.InvalidateAll()
+				b.api.stores.nodeChecks.InvalidateAll()
+				b.api.stores.groups.InvalidateAll()
 				b.forget(o.name)
 				return o, fmt.Errorf("%w: %w", services.ErrGone, cloudapi.NotAbsence(err))
 			}

@@ -42,6 +42,34 @@ func testInputs(file string, env map[string]string) registry.Inputs {
 	return in
 }
 
+// cases are external load balancers, and after them internal ones.
+func cases() map[string]conformance.Case {
+	return map[string]conformance.Case{
+		"plain": {
+			Service: testService("plain", conformance.Port("http", 80, 30080)),
+			Change:  func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, conformance.Port("alt", 8080, 30081)) },
+		},
+		"rich": {
+			Service: richService(),
+			Change: func(s *v1.Service) {
+				s.Spec.SessionAffinity = v1.ServiceAffinityNone
+				s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
+			},
+		},
+		"within": {
+			Service: internalService("internal"),
+			Change: func(s *v1.Service) {
+				s.Spec.Ports = append(s.Spec.Ports, conformance.Port("alt", 8080, 30081))
+				s.Spec.SessionAffinity = v1.ServiceAffinityClientIP
+			},
+		},
+		"withinRich": {Service: richInternal(), Change: func(s *v1.Service) {
+			s.Annotations[annotationGlobalAccess] = "false"
+			s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyCluster, 0
+		}},
+	}
+}
+
 func newFixture(t testing.TB) *conformance.Fixture {
 	sim, server := gcesim.New(testToken, activation)
 	judge(t, sim)
@@ -53,30 +81,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	return &conformance.Fixture{
 		UDP:          conformance.FeatureCase{Shows: `"IPProtocol": "UDP"`},
 		OtherCluster: func() {}, // names come from the UID of the Service, and the namespace kube-system tells clusters apart
-		Services: map[string]conformance.Case{
-			"plain": {
-				Service: testService("plain", conformance.Port("http", 80, 30080)),
-				Change:  func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, conformance.Port("alt", 8080, 30081)) },
-			},
-			"rich": {
-				Service: richService(),
-				Change: func(s *v1.Service) {
-					s.Spec.SessionAffinity = v1.ServiceAffinityNone
-					s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
-				},
-			},
-			"internal": {
-				Service: internalService("internal"),
-				Change: func(s *v1.Service) {
-					s.Spec.Ports = append(s.Spec.Ports, conformance.Port("alt", 8080, 30081))
-					s.Spec.SessionAffinity = v1.ServiceAffinityClientIP
-				},
-			},
-			"richInternal": {Service: richInternal(), Change: func(s *v1.Service) {
-				s.Annotations[annotationGlobalAccess] = "false"
-				s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyCluster, 0
-			}},
-		},
+		Services:     cases(),
 		Portable: map[string]conformance.PortableCase{
 			portable.Address: {Value: "203.0.113.200"},
 			portable.Scheme: {Value: portable.SchemeInternal, Seen: func() string {
@@ -140,6 +145,10 @@ func richInternal() *v1.Service {
 // clusterIDs are made at random.
 var clusterIDs = regexp.MustCompile(`\b[0-9a-f]{16}\b`)
 
+var snapshotKinds = []string{
+	"forwardingRules", "targetPools", "httpHealthChecks", "firewalls", "addresses", "backendServices", "healthChecks", "instanceGroups",
+}
+
 // snapshot is what the cloud holds for Services, without what differs from run to run.
 func snapshot(sim *gcesim.Sim) string {
 	var all strings.Builder
@@ -149,7 +158,7 @@ func snapshot(sim *gcesim.Sim) string {
 			ips[fmt.Sprint(rule["IPAddress"])] = fmt.Sprint("IP of ", rule["name"])
 		}
 	}
-	for _, kind := range []string{"forwardingRules", "targetPools", "httpHealthChecks", "firewalls", "addresses", "backendServices", "healthChecks", "instanceGroups"} {
+	for _, kind := range snapshotKinds {
 		for _, o := range sim.Objects(kind) {
 			if o["name"] == "reserved" {
 				continue

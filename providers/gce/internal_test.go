@@ -182,6 +182,26 @@ func TestInternalZoneLosesItsLastNode(t *testing.T) {
 	})
 }
 
+// TestInternalLostInstance: a load balancer goes on being changed though the Node of an instance that is gone is there, and the group
+// of its zone leaves it.
+func TestInternalLostInstance(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newTestWorld(t, usual)
+		w.addNode(gcesim.Spec{Name: "n1"})
+		time.Sleep(time.Minute)
+		lost := w.addNode(gcesim.Spec{Name: "n2", Zone: "us-central1-b"})
+		s, ip := w.ensure(w.apply(internalService("web")))
+		w.sim.RemoveInstanceByID(lost.Spec.ProviderID)
+		s.Spec.Ports = append(s.Spec.Ports, conformance.Port("b", 443, 30443))
+		s, after := w.ensure(w.write(s))
+		assert.Equal(t, ip, after)
+		time.Sleep(2 * time.Minute)
+		require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), "kubernetes", s, w.nodes))
+		assert.Len(t, w.sim.Objects("backendServices")[0]["backends"], 1)
+		assert.Len(t, w.sim.Objects("instanceGroups"), 1)
+	})
+}
+
 // TestInternalNodeWithoutZoneLabel: the zone is the instance's, so the node stays in its group.
 func TestInternalNodeWithoutZoneLabel(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -212,7 +232,7 @@ func TestSchemeChanges(t *testing.T) {
 		assert.Equal(t, "EXTERNAL", w.sim.Objects("forwardingRules")[0]["loadBalancingScheme"])
 		assert.NotContains(t, s.Finalizers, finalizerILB)
 
-		s.Annotations[annotationType] = "Internal"
+		s.Annotations = map[string]string{annotationType: "Internal"}
 		s, _ = w.ensure(w.write(s))
 		nothingLeft("targetPools", "httpHealthChecks", "addresses")
 		delete(s.Annotations, annotationType)

@@ -334,7 +334,7 @@ func (*Sim) InOrder(status int, body []byte) bool {
 	case http.StatusNotFound, http.StatusUnauthorized, http.StatusForbidden, http.StatusPreconditionFailed:
 		return true
 	}
-	for _, reason := range []string{"resourceInUseByAnotherResource", "resourceNotReady"} {
+	for _, reason := range []string{"resourceInUseByAnotherResource", "resourceNotReady", "memberNotFound", "memberAlreadyExists"} {
 		if strings.Contains(string(body), reason) {
 			return true
 		}

@@ -1,0 +1,213 @@
+package gce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	compute "google.golang.org/api/compute/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// groupNodeChanges follow from the nodes alone.
+func (b *reconciler) groupNodeChanges(ctx context.Context, o observation, list []instance) ([]change, error) {
+	groups, err := b.desiredGroups(ctx, o, o.cluster, list)
+	if err != nil {
+		return nil, err
+	}
+	changes := b.groupChanges(groups)
+	at, err := b.api.places.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d := spec{name: o.name, cluster: o.cluster, groups: groups}
+	if _, same := backendsOf(o.backend, o.cluster, d.zones(), at); same {
+		return changes, nil
+	}
+	return append(changes, b.step(guard.PlanChange, "backend service "+o.name, fmt.Sprint(len(d.zones()), " instance groups"), b.patchGroups(d))), nil
+}
+
+// patchGroups changes the groups of a backend service alone.
+func (b *reconciler) patchGroups(d spec) doing {
+	return func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
+		have := o.backend
+		after := *have
+		after.Backends, _ = backendsOf(have, d.cluster, d.zones(), at)
+		patch := &compute.BackendService{Fingerprint: have.Fingerprint, Backends: after.Backends}
+		o.backend, err = made(ctx, b.api, b.api.stores.backends, &after, at.backend(d.name), "changing the groups of backend service "+d.name,
+			func(id string) (*compute.Operation, error) {
+				return b.api.sdk.RegionBackendServices.Patch(at.project, at.region, d.name, patch).RequestId(id).Context(ctx).Do()
+			})
+		if err != nil {
+			return err
+		}
+		return b.dropGroups(ctx, at, *o, have, d)
+	}
+}
+
+// desiredGroup is the instance group of a zone, as it is and with the instances that it should have.
+type desiredGroup struct {
+	id   groupID
+	have *group
+	want []string
+}
+
+// diff are the instances that join and leave.
+func (g desiredGroup) diff() (add, remove []string) {
+	has := map[string]bool{}
+	if g.have != nil {
+		for _, m := range g.have.members {
+			has[m] = true
+		}
+	}
+	for _, m := range g.want {
+		if !has[m] {
+			add = append(add, m)
+		}
+		delete(has, m)
+	}
+	return add, slices.Sorted(maps.Keys(has))
+}
+
+// desiredGroups are the instance groups of the zones with nodes. The zone is the instance's, whatever labels its node has.
+func (b *reconciler) desiredGroups(ctx context.Context, _ observation, cluster string, list []instance) (groups []desiredGroup, err error) {
+	zones := map[string][]string{}
+	for _, i := range list {
+		zones[i.id.zone] = append(zones[i.id.zone], i.id.path())
+	}
+	q := inventory.Query{MaxAge: memberMaxAge, MaxMissAge: memberMaxAge}
+	for _, zone := range slices.Sorted(maps.Keys(zones)) {
+		g := desiredGroup{id: groupID{zone, groupName(cluster)}, want: zones[zone][:min(len(zones[zone]), maxPoolChange)]}
+		g.have, err = b.api.stores.groups.Get(ctx, g.id, q)
+		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+			return nil, err
+		}
+		groups = append(groups, g)
+	}
+	return groups, nil
+}
+
+// groupChanges make the instance groups, which all internal load balancers of the cluster share, right.
+func (b *reconciler) groupChanges(groups []desiredGroup) (list []change) {
+	for _, g := range groups {
+		object := "instance group " + g.id.name + " in " + g.id.zone
+		add, remove := g.diff()
+		switch {
+		case g.have == nil:
+			list = append(list, b.step(guard.PlanCreate, object, fmt.Sprint(len(g.want), " instances"), b.putGroup(g)))
+		case len(add)+len(remove) > 0:
+			list = append(list, b.step(guard.PlanChange, object, fmt.Sprintf("add %d, remove %d instances", len(add), len(remove)), b.putGroup(g)))
+		}
+	}
+	return list
+}
+
+// putGroup makes a group right, unless another Service just did.
+func (b *reconciler) putGroup(g desiredGroup) doing {
+	return func(ctx context.Context, _ *services.Request, at place, _ *observation) error {
+		unlock, err := b.lock(ctx, "instance group "+g.id.zone+"/"+g.id.name)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		g.have, err = b.api.stores.groups.Get(ctx, g.id, inventory.Query{MaxAge: memberMaxAge, MaxMissAge: memberMaxAge})
+		if errors.Is(err, cloudapi.ErrNotFound) {
+			g.have, err = nil, b.createGroup(ctx, at, g.id)
+		}
+		if err != nil {
+			return cloudapi.NotAbsence(err)
+		}
+		if err = b.fillGroup(ctx, at, g); err != nil {
+			b.api.stores.groups.Invalidate(g.id)
+			if errors.Is(err, cloudapi.ErrInvalid) && strings.Contains(err.Error(), "member of") {
+				return fmt.Errorf("%w: %w", services.ErrGone, err) // an instance went, or another process was faster: it is read again
+			}
+			return err
+		}
+		b.api.stores.groups.Put(&group{id: g.id, members: slices.Clone(g.want)})
+		return nil
+	}
+}
+
+func (b *reconciler) createGroup(ctx context.Context, at place, id groupID) error {
+	err := b.api.change(ctx, at.group(id), "making instance group "+id.name+" in "+id.zone, func(request string) (*compute.Operation, error) {
+		return b.api.sdk.InstanceGroups.Insert(at.project, id.zone, &compute.InstanceGroup{Name: id.name}).RequestId(request).Context(ctx).Do()
+	})
+	b.api.stores.groups.Put(&group{id: id})
+	if err != nil {
+		b.api.stores.groups.Invalidate(id)
+	}
+	return err
+}
+
+// fillGroup adds and removes instances.
+func (b *reconciler) fillGroup(ctx context.Context, at place, g desiredGroup) error {
+	refs := func(paths []string) (list []*compute.InstanceReference) {
+		for _, l := range links(paths) {
+			list = append(list, &compute.InstanceReference{Instance: l})
+		}
+		return list
+	}
+	sdk, path := b.api.sdk.InstanceGroups, at.group(g.id)
+	add, remove := g.diff()
+	if len(remove) > 0 {
+		body := &compute.InstanceGroupsRemoveInstancesRequest{Instances: refs(remove)}
+		err := b.api.change(ctx, path, fmt.Sprintf("removing %d instances from instance group %s in %s", len(remove), g.id.name, g.id.zone),
+			func(id string) (*compute.Operation, error) {
+				return sdk.RemoveInstances(at.project, g.id.zone, g.id.name, body).RequestId(id).Context(ctx).Do()
+			})
+		if err != nil {
+			return err
+		}
+	}
+	if len(add) == 0 {
+		return nil
+	}
+	body := &compute.InstanceGroupsAddInstancesRequest{Instances: refs(add)}
+	return b.api.change(ctx, path, fmt.Sprintf("adding %d instances to instance group %s in %s", len(add), g.id.name, g.id.zone),
+		func(id string) (*compute.Operation, error) {
+			return sdk.AddInstances(at.project, g.id.zone, g.id.name, body).RequestId(id).Context(ctx).Do()
+		})
+}
+
+// dropGroups removes the groups that a backend service had and has no longer, unless another one has them.
+func (b *reconciler) dropGroups(ctx context.Context, at place, o observation, before *compute.BackendService, d spec) error {
+	for _, g := range before.Backends {
+		parts := strings.Split(resource(g.Group), "/") // projects/p/zones/z/instanceGroups/n
+		if len(parts) != 6 || parts[5] != groupName(d.cluster) || slices.Contains(d.zones(), parts[3]) ||
+			b.othersUse(o, indexGroup, resource(g.Group)) {
+			continue
+		}
+		if err := b.deleteGroup(ctx, at, groupID{parts[3], parts[5]}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *reconciler) deleteGroup(ctx context.Context, at place, id groupID) error {
+	unlock, err := b.lock(ctx, "instance group "+id.zone+"/"+id.name)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	err = b.api.change(ctx, at.group(id), "deleting instance group "+id.name+" in "+id.zone, func(request string) (*compute.Operation, error) {
+		return b.api.sdk.InstanceGroups.Delete(at.project, id.zone, id.name).RequestId(request).Context(ctx).Do()
+	})
+	if err == nil || errors.Is(err, cloudapi.ErrNotFound) {
+		b.api.stores.groups.Forget(id)
+		return nil
+	}
+	b.api.stores.groups.Invalidate(id)
+	if inUse(err) {
+		return nil // ingress-gce's load balancers have it, or another process's
+	}
+	return err
+}
