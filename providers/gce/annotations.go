@@ -28,7 +28,6 @@ const (
 	typeInternal = "internal"
 	typeExternal = "external"
 	tierPremium  = "PREMIUM"
-	tierStandard = "STANDARD"
 	rbsEnabled   = "enabled"
 	// featureSubsets in the cloud config leaves new internal load balancers to ingress-gce.
 	featureSubsets = "ILBSubsets"
@@ -81,8 +80,8 @@ var Annotations = schema.Annotations[settings]{
 		Key: annotationSubnet, Changes: schema.InPlace,
 		Spec: schema.Spec{
 			DefaultHelp: "the cluster's",
-			Rules: []schema.Rule{schema.Must(`^[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?$`, "is not the name of a subnet")},
-			Help: "Subnet of an internal load balancer, by name. A change gives the load balancer another address.",
+			Rules:       []schema.Rule{schema.Must(`^[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?$`, "is not the name of a subnet")},
+			Help:        "Subnet of an internal load balancer, by name. A change gives the load balancer another address.",
 		},
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.RBS }, schema.AnnotationRow{

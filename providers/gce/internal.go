@@ -100,7 +100,7 @@ func (b *reconciler) subnetOf(ctx context.Context, name string, at place) (strin
 }
 
 // desireInternalAddress decides about the address.
-func (b *reconciler) desireInternalAddress(ctx context.Context, service *v1.Service, o observation, d *spec) ([]services.Finding, error) {
+func (b *reconciler) desireInternalAddress(ctx context.Context, service *v1.Service, d *spec) ([]services.Finding, error) {
 	asked := service.Spec.LoadBalancerIP
 	if asked == "" {
 		return nil, nil
@@ -230,7 +230,8 @@ func (d *spec) desiredNodeCheck(have *compute.HealthCheck) *compute.HealthCheck 
 }
 
 func sameNodeCheck(a, b *compute.HealthCheck) bool {
-	return a.Type == b.Type && a.Description == b.Description && a.HttpHealthCheck != nil && a.HttpHealthCheck.Port == b.HttpHealthCheck.Port &&
+	return a.Type == b.Type && a.Description == b.Description && a.HttpHealthCheck != nil &&
+		a.HttpHealthCheck.Port == b.HttpHealthCheck.Port &&
 		a.HttpHealthCheck.RequestPath == b.HttpHealthCheck.RequestPath && a.CheckIntervalSec == b.CheckIntervalSec &&
 		a.TimeoutSec == b.TimeoutSec && a.HealthyThreshold == b.HealthyThreshold && a.UnhealthyThreshold == b.UnhealthyThreshold
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	compute "google.golang.org/api/compute/v1"
@@ -318,7 +319,7 @@ func (b *reconciler) Desire(ctx context.Context, r services.Request, o observati
 		}
 	}
 	if d.internal {
-		found, err := b.desireInternalAddress(ctx, r.Service, o, &d)
+		found, err := b.desireInternalAddress(ctx, r.Service, &d)
 		return d, append(findings, found...), err
 	}
 	found, err := b.desireAddress(ctx, r.Service, o, &d)
@@ -327,12 +328,7 @@ func (b *reconciler) Desire(ctx context.Context, r services.Request, o observati
 
 // desireAddress decides about tier and address.
 func (b *reconciler) desireAddress(ctx context.Context, service *v1.Service, o observation, d *spec) ([]services.Finding, error) {
-	switch d.settings.Tier {
-	case "Standard":
-		d.tier = tierStandard
-	case "Premium":
-		d.tier = tierPremium
-	}
+	d.tier = strings.ToUpper(d.settings.Tier)
 	asked := service.Spec.LoadBalancerIP
 	if asked != "" {
 		reserved, err := b.api.stores.addresses.Find(ctx, indexIP, asked, ensureQuery)
