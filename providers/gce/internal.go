@@ -177,14 +177,17 @@ func (b *reconciler) internalChanges(r services.Request, o observation, d spec) 
 	list = append(list, b.addressChanges(o, d, replace)...)
 	if replace {
 		why := "to be made again: " + internalRuleChange(o.rule, d, d.name)
-		list = append(list, b.step(guard.PlanDelete, "forwarding rule "+d.name, why, b.deleteRule))
+		list = append(list, comparing(b.step(guard.PlanDelete, "forwarding rule "+d.name, why, b.deleteRule), o.rule, nil))
 	}
 	list = append(list, b.backendChanges(o, d)...)
 	if o.rule == nil || replace {
 		what := "internal, " + d.protocol + " " + strings.Join(d.rulePorts(), ", ")
-		list = append(list, b.step(guard.PlanCreate, "forwarding rule "+d.name, what, b.createRule(d)))
+		rule := &compute.ForwardingRule{Name: d.name, IPProtocol: d.protocol, IPAddress: d.ip}
+		b.internalRule(rule, d.at, d)
+		list = append(list, comparing(b.step(guard.PlanCreate, "forwarding rule "+d.name, what, b.createRule(d)), nil, rule))
 		if o.firewall == nil {
-			list = append(list, b.step(guard.PlanCreate, "firewall rule "+firewallName(d.name), "for "+strings.Join(d.settings.SourceRanges, ", "), nil))
+			opening := b.step(guard.PlanCreate, "firewall rule "+firewallName(d.name), "for "+strings.Join(d.settings.SourceRanges, ", "), nil)
+			list = append(list, comparing(opening, nil, d.desiredFirewall(d.ip)))
 		}
 		return list
 	}
@@ -195,7 +198,8 @@ func (b *reconciler) internalChanges(r services.Request, o observation, d spec) 
 	}
 	list = append(list, b.firewallChanges(have, d.desiredNodeCheckFirewall())...)
 	if ours(o.address, &d) && !d.ipIsUsers && o.address.Address == o.rule.IPAddress {
-		list = append(list, b.step(guard.PlanDelete, "address "+d.name, "the forwarding rule keeps it", b.deleteAddress))
+		list = append(list, comparing(
+			b.step(guard.PlanDelete, "address "+d.name, "the forwarding rule keeps it", b.deleteAddress), o.address, nil))
 	}
 	return append(list, b.obsoleteNodeChecks(o, d)...)
 }
@@ -243,12 +247,17 @@ func (b *reconciler) nodeCheckChanges(o observation, d spec) []change {
 		have = o.ownCheck
 	}
 	want := d.desiredNodeCheck(have)
+	var before any
 	if have == nil {
 		action = guard.PlanCreate
-	} else if sameNodeCheck(have, want) {
+	} else {
+		before = services.Within(have, want)
+	}
+	if have != nil && sameNodeCheck(have, want) {
 		return nil
 	}
-	return []change{b.step(action, "health check "+want.Name, fmt.Sprint("port ", d.checkPort), b.putNodeCheck(want.Name, d))}
+	put := b.step(action, "health check "+want.Name, fmt.Sprint("port ", d.checkPort), b.putNodeCheck(want.Name, d))
+	return []change{comparing(put, before, want)}
 }
 
 func (b *reconciler) putNodeCheck(name string, d spec) doing {
@@ -284,13 +293,17 @@ func (b *reconciler) putNodeCheck(name string, d spec) doing {
 // backendChanges make the backend service right. What users set about draining, logging or failover stays.
 func (b *reconciler) backendChanges(o observation, d spec) []change {
 	if o.backend == nil {
-		return []change{b.step(guard.PlanCreate, "backend service "+d.name, fmt.Sprint(len(d.zones()), " instance groups"), b.putBackend(d))}
+		put := b.step(guard.PlanCreate, "backend service "+d.name, fmt.Sprint(len(d.zones()), " instance groups"), b.putBackend(d))
+		return []change{comparing(put, nil, map[string]any{
+			"name": d.name, "protocol": d.protocol, "sessionAffinity": d.affinity, "zones": d.zones(), "healthChecks": []string{d.checkName()},
+		})}
 	}
-	_, differs := d.backendPatch(o.backend, d.at)
+	patch, differs := d.backendPatch(o.backend, d.at)
 	if differs == "" {
 		return nil
 	}
-	return []change{b.step(guard.PlanChange, "backend service "+d.name, differs, b.putBackend(d))}
+	put := b.step(guard.PlanChange, "backend service "+d.name, differs, b.putBackend(d))
+	return []change{comparing(put, services.Within(o.backend, patch), patch)}
 }
 
 // backendPatch is what has to change about a backend service, with the words for it.
@@ -382,7 +395,7 @@ func (b *reconciler) obsoleteNodeChecks(o observation, d spec) (list []change) {
 
 func (b *reconciler) ownCheckDeletions(o observation) (list []change) {
 	if o.ownCheck != nil {
-		list = append(list, b.step(guard.PlanDelete, "health check "+o.name, "", b.deleteNodeCheck(o.name)))
+		list = append(list, comparing(b.step(guard.PlanDelete, "health check "+o.name, "", b.deleteNodeCheck(o.name)), o.ownCheck, nil))
 	}
 	if o.ownCheckFirewall != nil {
 		list = append(list, b.firewallDeletion(ownCheckFirewallName(o.name)))
@@ -393,7 +406,8 @@ func (b *reconciler) ownCheckDeletions(o observation) (list []change) {
 func (b *reconciler) nodeCheckDeletions(o observation) (list []change) {
 	if o.nodeCheck != nil {
 		name := sharedCheckName(o.cluster)
-		list = append(list, b.step(guard.PlanDelete, "health check "+name, "no internal load balancer uses it", b.deleteNodeCheck(name)))
+		gone := b.step(guard.PlanDelete, "health check "+name, "no internal load balancer uses it", b.deleteNodeCheck(name))
+		list = append(list, comparing(gone, o.nodeCheck, nil))
 	}
 	if o.nodeCheckFirewall != nil {
 		list = append(list, b.firewallDeletion(nodeCheckFirewallName(o.cluster)))
@@ -433,24 +447,25 @@ func (b *reconciler) internalDeletions(r services.Request, o observation) (list 
 		if o.firewall != nil {
 			list = append(list, b.firewallDeletion(firewallName(o.name)))
 		}
-		list = append(list, b.step(guard.PlanDelete, "forwarding rule "+o.name, "", b.deleteRule))
+		list = append(list, comparing(b.step(guard.PlanDelete, "forwarding rule "+o.name, "", b.deleteRule), o.rule, nil))
 	}
 	if o.backend != nil {
-		list = append(list, b.step(guard.PlanDelete, "backend service "+o.name, "", b.deleteBackend))
+		list = append(list, comparing(b.step(guard.PlanDelete, "backend service "+o.name, "", b.deleteBackend), o.backend, nil))
 	}
 	list = append(list, b.ownCheckDeletions(o)...)
 	if o.cluster != "" && !b.othersUse(o, indexCheck, sharedCheckName(o.cluster)) {
 		list = append(list, b.nodeCheckDeletions(o)...)
 	}
 	for _, zone := range o.groupZones {
-		list = append(list, b.step(guard.PlanDelete, "instance group "+groupName(o.cluster)+" in "+zone, "no internal load balancer uses it",
+		gone := b.step(guard.PlanDelete, "instance group "+groupName(o.cluster)+" in "+zone, "no internal load balancer uses it",
 			func(ctx context.Context, _ *services.Request, at place, o *observation) error {
 				err := b.deleteGroup(ctx, at, groupID{zone, groupName(o.cluster)})
 				if err == nil {
 					o.groupZones = slices.DeleteFunc(slices.Clone(o.groupZones), func(z string) bool { return z == zone })
 				}
 				return err
-			}))
+			})
+		list = append(list, comparing(gone, field("zone", zone), nil))
 	}
 	return append(list, b.finalizerChanges(r, finalizerILB, false)...)
 }

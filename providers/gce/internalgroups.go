@@ -101,9 +101,11 @@ func (b *reconciler) groupChanges(groups []desiredGroup) (list []change) {
 		add, remove := g.diff()
 		switch {
 		case g.have == nil:
-			list = append(list, b.step(guard.PlanCreate, object, fmt.Sprint(len(g.want), " instances"), b.putGroup(g)))
+			put := b.step(guard.PlanCreate, object, fmt.Sprint(len(g.want), " instances"), b.putGroup(g))
+			list = append(list, comparing(put, nil, named("instances", g.want)))
 		case len(add)+len(remove) > 0:
-			list = append(list, b.step(guard.PlanChange, object, fmt.Sprintf("add %d, remove %d instances", len(add), len(remove)), b.putGroup(g)))
+			put := b.step(guard.PlanChange, object, fmt.Sprintf("add %d, remove %d instances", len(add), len(remove)), b.putGroup(g))
+			list = append(list, comparing(put, named("instances", g.have.members), named("instances", g.want)))
 		}
 	}
 	return list
