@@ -20,7 +20,9 @@ const maxListed = 20
 const hidden = "(hidden)"
 
 // secretFields are the names of fields whose values are never shown.
-var secretFields = []string{"ssl_key", "private_key", "password", "secret", "token"}
+func secretFields() []string {
+	return []string{"ssl_key", "private_key", "password", "secret", "token"}
+}
 
 // Fields are the fields in which two descriptions of an object differ. What is empty, zero or absent is the same.
 func Fields(before, after any) []guard.Field {
@@ -136,35 +138,42 @@ func pruned(v any) any {
 }
 
 func isSecret(name string) bool {
-	return slices.ContainsFunc(secretFields, func(s string) bool { return strings.EqualFold(name, s) })
+	return slices.ContainsFunc(secretFields(), func(s string) bool { return strings.EqualFold(name, s) })
 }
 
 type comparison struct{ fields []guard.Field }
 
 func (c *comparison) compare(name string, before, after any) {
-	b, isMap := before.(map[string]any)
-	a, alsoMap := after.(map[string]any)
-	if (isMap || before == nil) && (alsoMap || after == nil) && (isMap || alsoMap) {
-		names := map[string]bool{}
-		for k := range b {
-			names[k] = true
-		}
-		for k := range a {
-			names[k] = true
-		}
-		for _, k := range slices.Sorted(maps.Keys(names)) {
-			c.compare(strings.TrimPrefix(name+"."+k, "."), b[k], a[k])
-		}
+	if b, a, ok := both[map[string]any](before, after); ok {
+		c.compareMaps(name, b, a)
 		return
 	}
-	bs, isList := before.([]any)
-	as, alsoList := after.([]any)
-	if (isList || before == nil) && (alsoList || after == nil) && (isList || alsoList) {
-		c.compareLists(name, bs, as)
+	if b, a, ok := both[[]any](before, after); ok {
+		c.compareLists(name, b, a)
 		return
 	}
-	if text(before) != text(after) && !(isZero(before) && isZero(after)) {
+	if text(before) != text(after) && (!isZero(before) || !isZero(after)) {
 		c.add(name, text(before), text(after))
+	}
+}
+
+// both are two values of a kind, one of which may be absent.
+func both[T any](before, after any) (b, a T, ok bool) {
+	b, hasBefore := before.(T)
+	a, hasAfter := after.(T)
+	return b, a, (hasBefore || before == nil) && (hasAfter || after == nil) && (hasBefore || hasAfter)
+}
+
+func (c *comparison) compareMaps(name string, before, after map[string]any) {
+	names := map[string]bool{}
+	for k := range before {
+		names[k] = true
+	}
+	for k := range after {
+		names[k] = true
+	}
+	for _, k := range slices.Sorted(maps.Keys(names)) {
+		c.compare(strings.TrimPrefix(name+"."+k, "."), before[k], after[k])
 	}
 }
 
@@ -217,10 +226,12 @@ func (c *comparison) compareKeyed(name, key string, before, after []any) {
 }
 
 // keyFields are the names of fields that tell elements of a list apart, the best first.
-var keyFields = []string{"name", "label", "key", "id", "address", "ip_address", "port", "loadBalancerPort"}
+func keyFields() []string {
+	return []string{"name", "label", "key", "id", "address", "ip_address", "port", "loadBalancerPort"}
+}
 
 func commonKey(before, after []any) string {
-	for _, key := range keyFields {
+	for _, key := range keyFields() {
 		b, a := keyIn(before, key), keyIn(after, key)
 		switch {
 		case len(before) == 0 && a != "":
@@ -234,7 +245,7 @@ func commonKey(before, after []any) string {
 
 // keyOf is the field by which the elements of a list differ, all of them having it; "" where there is none.
 func keyOf(list []any) string {
-	for _, key := range keyFields {
+	for _, key := range keyFields() {
 		if found := keyIn(list, key); found != "" {
 			return found
 		}

@@ -41,19 +41,23 @@ func TestFields(t *testing.T) {
 		"deleted":  {object{Kind: "a", Members: []int{2, 1}}, nil, []guard.Field{{Name: "kind", Before: "a"}, {Name: "members", Before: "1, 2"}}},
 		"a member": {object{Members: []int{1, 2}}, object{Members: []int{2, 3}}, []guard.Field{{Name: "members", Before: "1, 2", After: "2, 3"}}},
 		"of many members those that differ": {
-			object{Members: many(0, 1000)}, object{Members: many(1, 1001)},
+			object{Members: many(0, 1000)},
+			object{Members: many(1, 1001)},
 			[]guard.Field{{Name: "members", Before: "0 and 999 that stay", After: "1000 and 999 that stay"}},
 		},
 		"a rule by its name": {
-			object{Rules: []rule{{Name: "a", Port: 1}, {Name: "b", Port: 2}}}, object{Rules: []rule{{Name: "b", Port: 3}, {Name: "a", Port: 1}}},
+			object{Rules: []rule{{Name: "a", Port: 1}, {Name: "b", Port: 2}}},
+			object{Rules: []rule{{Name: "b", Port: 3}, {Name: "a", Port: 1}}},
 			[]guard.Field{{Name: "rules[b].port", Before: "2", After: "3"}},
 		},
 		"one of several rules without names": {
-			object{Rules: []rule{{Port: 1}, {Port: 1}, {Port: 2}}}, object{Rules: []rule{{Port: 1}, {Port: 1}, {Port: 3}}},
+			object{Rules: []rule{{Port: 1}, {Port: 1}, {Port: 2}}},
+			object{Rules: []rule{{Port: 1}, {Port: 1}, {Port: 3}}},
 			[]guard.Field{{Name: "rules[].port", Before: "2", After: "3"}},
 		},
 		"several rules without names": {
-			object{Rules: []rule{{Port: 1}, {Port: 1}}}, object{Rules: []rule{{Port: 3, Open: true}}},
+			object{Rules: []rule{{Port: 1}, {Port: 1}}},
+			object{Rules: []rule{{Port: 3, Open: true}}},
 			[]guard.Field{{Name: "rules[]", Before: "{port=1}"}, {Name: "rules[]", Before: "{port=1}"}, {Name: "rules[]", After: "{open=true port=3}"}},
 		},
 		"a secret is not shown": {object{}, object{Key: "very private"}, []guard.Field{{Name: "ssl_key", After: hidden}}},
@@ -67,7 +71,10 @@ func TestWithin(t *testing.T) {
 	list := []any{map[string]any{"name": "n", "port": 3}, map[string]any{"name": "m", "port": 4}}
 	after := map[string]any{"a": 2, "b": "", "kept": nil, "list": list}
 	assert.Equal(t, []guard.Field{
-		{Name: "a", Before: "1", After: "2"}, {Name: "b", Before: "x"}, {Name: "list[m].name", After: "m"}, {Name: "list[m].port", After: "4"},
+		{Name: "a", Before: "1", After: "2"},
+		{Name: "b", Before: "x"},
+		{Name: "list[m].name", After: "m"},
+		{Name: "list[m].port", After: "4"},
 		{Name: "list[n].port", Before: "1", After: "3"},
 	}, Fields(Within(before, after), after))
 	assert.Equal(t, map[string]any{"b": "x"}, Part(before, "b"))
