@@ -97,6 +97,12 @@ func (v *vcenter) read(ctx context.Context, id string) answer {
 	if got.err != nil || len(got.machines) > 0 {
 		return got
 	}
+	return v.prove(ctx, id, asked)
+}
+
+// prove finds the virtual machines with an ID in everything that there is, listed since it was asked for. No machines and no error are
+// the proof that there is none.
+func (v *vcenter) prove(ctx context.Context, id string, asked time.Time) answer {
 	all, err := v.everything.All(ctx, inventory.Query{MaxAge: time.Since(asked)})
 	if err != nil {
 		return answer{err: &cloudapi.Error{

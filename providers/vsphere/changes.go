@@ -102,7 +102,7 @@ func (v *vcenter) shown(ctx context.Context, s *session, full bool) (machines []
 	}
 	c.rebase(objects, applied, began)
 	if c == nil {
-		v.followLater()
+		v.followLater() //nolint:contextcheck // it goes on after the question that began it
 	}
 	return machines, calls, nil
 }

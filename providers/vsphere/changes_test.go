@@ -202,7 +202,8 @@ func TestChangedProperties(t *testing.T) {
 		want    []string
 	}{
 		"assigned": {
-			types.PropertyChange{Name: "name", Op: "assign", Val: "b"}, "",
+			types.PropertyChange{Name: "name", Op: "assign", Val: "b"},
+			"",
 			[]string{"config.uuid=u", extraMetadata + "=m", "guest.hostName=h", "name=b"},
 		},
 		"removed":         {types.PropertyChange{Name: "guest.hostName", Op: "remove"}, "", []string{"name=a", "config.uuid=u", extraMetadata + "=m"}},

@@ -341,10 +341,16 @@ func (s *Sim) announce(vm *simulator.VirtualMachine) {
 		guest = &types.GuestInfo{}
 	}
 	told := []types.PropertyChange{
-		{Name: "name", Val: vm.Name}, {Name: "guest.hostName", Val: guest.HostName}, {Name: "guest.ipAddress", Val: guest.IpAddress},
-		{Name: "guest.net", Val: slices.Clone(guest.Net)}, {Name: "runtime.powerState", Val: vm.Runtime.PowerState},
-		{Name: "runtime.connectionState", Val: vm.Runtime.ConnectionState}, {Name: "summary.config.uuid", Val: vm.Summary.Config.Uuid},
-		{Name: "parent", Val: *vm.Parent}, {Name: "resourcePool", Val: *vm.ResourcePool}, {Name: "runtime.host", Val: *vm.Runtime.Host},
+		{Name: "name", Val: vm.Name},
+		{Name: "guest.hostName", Val: guest.HostName},
+		{Name: "guest.ipAddress", Val: guest.IpAddress},
+		{Name: "guest.net", Val: slices.Clone(guest.Net)},
+		{Name: "runtime.powerState", Val: vm.Runtime.PowerState},
+		{Name: "runtime.connectionState", Val: vm.Runtime.ConnectionState},
+		{Name: "summary.config.uuid", Val: vm.Summary.Config.Uuid},
+		{Name: "parent", Val: *vm.Parent},
+		{Name: "resourcePool", Val: *vm.ResourcePool},
+		{Name: "runtime.host", Val: *vm.Runtime.Host},
 	}
 	if vm.Config != nil {
 		told = append(told, types.PropertyChange{Name: "config.uuid", Val: vm.Config.Uuid})
