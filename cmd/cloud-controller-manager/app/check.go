@@ -96,12 +96,10 @@ func (c *serviceCheck) run(args []string) error {
 		return c.runAll(contents)
 	}
 	// Endpoints without TLS are no fault here, because no endpoint is called.
+	flags := schema.SetFlags(c.cmd.Flags(), p.Options)
 	in := registry.Inputs{
 		Version: version,
-		Sources: schema.Sources{
-			LookupEnv: schema.Environment, EnvNames: schema.EnvironmentNames,
-			Flags: schema.SetFlags(c.cmd.Flags(), p.Options), AllowInsecureEndpoints: true,
-		},
+		Sources: schema.Sources{LookupEnv: schema.Environment, EnvNames: schema.EnvironmentNames, Flags: flags, AllowInsecureEndpoints: true},
 	}
 	if c.cloudConfig != "" {
 		in.FilePath = c.cloudConfig
