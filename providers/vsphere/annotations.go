@@ -6,19 +6,41 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 // annotationClass names the class, as the cloud's own controller has it.
 const annotationClass = "loadbalancer.vmware.io/class"
 
+// Annotations of ours, for settings that NSX has and the cloud's own controller leaves as they are.
+const (
+	annotationAlgorithm = "anyccm.io/vsphere-algorithm"
+	annotationInterval  = "anyccm.io/vsphere-health-check-interval"
+	annotationTimeout   = "anyccm.io/vsphere-health-check-timeout"
+	annotationRise      = "anyccm.io/vsphere-health-check-rise-count"
+	annotationFall      = "anyccm.io/vsphere-health-check-fall-count"
+)
+
 // settings are the typed annotations of one Service.
 type settings struct {
-	Class string
+	Class, Algorithm string
+	Check            checkSettings
+}
+
+// maxCount is the largest number that NSX takes in the settings of a health check.
+const maxCount = 2147483647.0
+
+// number is a setting of the health checks of TCP ports.
+func number(key, standard, help string, at func(*settings) *int, serves schema.Serves) schema.Annotation[settings] {
+	return schema.IntAnnotation(at, schema.AnnotationRow{Key: key, Changes: schema.InPlace, Spec: schema.Spec{
+		Min: new(1.0), Max: new(maxCount), DefaultHelp: standard, Help: help + " Of TCP ports; where one of these settings is given, the others are NSX's own.",
+	}}).Serving(serves)
 }
 
 // Annotations is the table of Service annotations.
@@ -31,6 +53,21 @@ var Annotations = schema.Annotations[settings]{
 				"annotation changes, and the application profiles, which follow it.",
 		},
 	}),
+	schema.EnumAnnotation(func(s *settings) *string { return &s.Algorithm }, schema.AnnotationRow{
+		Key: annotationAlgorithm, Changes: schema.InPlace, Spec: schema.Spec{
+			Choices: []string{defaultAlgorithm, "LEAST_CONNECTION", "IP_HASH"}, DefaultHelp: defaultAlgorithm, Help: "How nodes are chosen.",
+		},
+	}).Serving(schema.Serves{Portable: portable.Algorithm, Values: map[string]string{
+		portable.RoundRobin: defaultAlgorithm, portable.LeastConnections: "LEAST_CONNECTION", portable.SourceIP: "IP_HASH",
+	}}),
+	number(annotationInterval, "5", "Seconds between two health checks.", func(s *settings) *int { return &s.Check.Interval },
+		schema.Serves{Portable: portable.CheckInterval, Unit: time.Second}),
+	number(annotationTimeout, "5", "Seconds after which a health check has failed.", func(s *settings) *int { return &s.Check.Timeout },
+		schema.Serves{Portable: portable.CheckTimeout, Unit: time.Second}),
+	number(annotationRise, "3", "Health checks in a row that take a node in.", func(s *settings) *int { return &s.Check.Rise },
+		schema.Serves{Portable: portable.HealthyThreshold}),
+	number(annotationFall, "3", "Health checks in a row that leave a node out.", func(s *settings) *int { return &s.Check.Fall },
+		schema.Serves{Portable: portable.UnhealthyThreshold}),
 }
 
 func checkClassName(name string) error {

@@ -394,8 +394,8 @@ func (l *loadBalancers) revision(r revision, m marking) change {
 		case *monitorProfile:
 			var now *monitorProfile
 			now, err = rewrite(ctx, l.nsx, l.views.monitors, kindMonitor, pathMonitors, x, m, func(c *monitorProfile) bool {
-				differs := c.MonitorPort != r.port
-				c.MonitorPort = r.port
+				differs := monitorDiffers(c, *r.check) != ""
+				r.check.apply(c)
 				return differs
 			})
 			o.monitors = replaced(o.monitors, now)

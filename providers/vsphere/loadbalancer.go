@@ -307,7 +307,7 @@ func (l *loadBalancers) Desire(ctx context.Context, r services.Request, o observ
 	}
 	d = desired{
 		uid: string(r.Service.UID), name: loadBalancerName(r.Cluster, r.Service), key: serviceKey(r.Service), cluster: r.Cluster, class: s.Class,
-		members: members, snat: snatAutoMap,
+		members: members, snat: snatAutoMap, algorithm: s.Algorithm, check: s.Check,
 	}
 	if l.config.SNATDisabled {
 		d.snat = snatDisabled

@@ -31,6 +31,9 @@ const (
 	scopeClass   = "lbclass"
 	// scopeMark is ours: the marks by which clusters with one name are told apart.
 	scopeMark = "anyccm"
+	// scopeSet is ours: it says that annotations set the object's settings, which are NSX's own again once they are gone. Those of
+	// objects without it may be somebody's by hand, and stay.
+	scopeSet = "anyccm-set"
 )
 
 // Kinds of address translation.
@@ -315,6 +318,9 @@ type desired struct {
 	members []member
 	snat    string
 	marking marking
+	// algorithm and check are what annotations set.
+	algorithm string
+	check     checkSettings
 	// service is the path of the load balancer service where a virtual server is to be made; newService is one that must be made first.
 	service    string
 	newService *lbService
@@ -326,19 +332,22 @@ func (d desired) tagsOf(p wantedPort) []nsxTag {
 }
 
 func (d desired) newMonitor(p wantedPort) *monitorProfile {
-	return &monitorProfile{MonitorPort: int(p.NodePort), nsxObject: nsxObject{
+	m := &monitorProfile{nsxObject: nsxObject{
 		ID: objectID(d.uid, "monitor", p.key()), ResourceType: typeTCPMonitor,
 		DisplayName: fmt.Sprintf("%s:%d", d.name, p.NodePort), Tags: d.tagsOf(p),
 		Description: fmt.Sprintf("tcp monitor for cluster %s, service %s, port %d created by %s", d.cluster, d.key, p.NodePort, appName),
 	}}
+	monitorChange{int(p.NodePort), d.check}.apply(m)
+	return m
 }
 
 func (d desired) newPool(p wantedPort, monitors []string) *serverPool {
-	members, _ := mergeMembers(nil, d.members)
-	return &serverPool{SNAT: &snatTranslation{Type: d.snat}, Members: members, Monitors: monitors, nsxObject: nsxObject{
+	x := &serverPool{SNAT: &snatTranslation{Type: d.snat}, nsxObject: nsxObject{
 		ID: objectID(d.uid, "pool", p.key()), ResourceType: typePool, DisplayName: d.name, Tags: d.tagsOf(p),
 		Description: fmt.Sprintf("pool for cluster %s, service %s created by %s", d.cluster, d.key, appName),
 	}}
+	poolChange{d.members, &monitors, &d.algorithm}.apply(x)
+	return x
 }
 
 func (d desired) newServer(p wantedPort, address, pool string) *virtualServer {
@@ -362,14 +371,29 @@ type revision struct {
 	server   *wantedPort
 	poolPath string
 	pool     *poolChange
-	port     int
+	check    *monitorChange
 }
 
-// poolChange is what a pool should have; monitors is nil where they stay.
+// poolChange is what a pool should have; monitors and algorithm are nil where they stay.
 type poolChange struct {
-	members  []member
-	monitors *[]string
+	members   []member
+	monitors  *[]string
+	algorithm *string
 }
+
+// monitorChange is what a health check should have.
+type monitorChange struct {
+	port     int
+	settings checkSettings
+}
+
+// checkSettings are those of a health check, 0 where NSX's own count.
+type checkSettings struct{ Interval, Timeout, Rise, Fall int }
+
+// NSX's own settings of pools and health checks.
+const defaultAlgorithm = "ROUND_ROBIN"
+
+var defaultCheck = checkSettings{Interval: 5, Timeout: 5, Rise: 3, Fall: 3}
 
 // plan is what is to be done for a Service, in this order.
 type plan struct {
@@ -409,10 +433,8 @@ func (p *plan) monitor(o observation, d desired, port wantedPort, kept map[strin
 	if m == nil {
 		m = d.newMonitor(port)
 		p.create = append(p.create, m)
-	} else if m.MonitorPort != int(port.NodePort) {
-		p.revise = append(p.revise, revision{
-			object: m, kind: kindMonitor, port: int(port.NodePort), reason: fmt.Sprintf("check node port %d instead of %d", port.NodePort, m.MonitorPort),
-		})
+	} else if want := (monitorChange{int(port.NodePort), d.check}); monitorDiffers(m, want) != "" {
+		p.revise = append(p.revise, revision{object: m, kind: kindMonitor, check: &want, reason: monitorDiffers(m, want)})
 	}
 	kept[m.ID] = true
 	return pathOf(pathMonitors, m)
@@ -423,8 +445,8 @@ func (p *plan) pool(o observation, d desired, port wantedPort, monitors []string
 	if x == nil {
 		x = d.newPool(port, monitors)
 		p.create = append(p.create, x)
-	} else if reason := poolDiffers(x, poolChange{d.members, &monitors}); reason != "" {
-		p.revise = append(p.revise, revision{object: x, kind: kindPool, pool: &poolChange{d.members, &monitors}, reason: reason})
+	} else if want := (poolChange{d.members, &monitors, &d.algorithm}); poolDiffers(x, want) != "" {
+		p.revise = append(p.revise, revision{object: x, kind: kindPool, pool: &want, reason: poolDiffers(x, want)})
 	}
 	kept[x.ID] = true
 	return pathOf(pathPools, x)
@@ -459,6 +481,13 @@ func poolDiffers(x *serverPool, want poolChange) string {
 	if want.monitors != nil && !sameSet(x.Monitors, *want.monitors) {
 		reasons = append(reasons, "its health check")
 	}
+	if want.algorithm != nil {
+		after := *x
+		want.balance(&after)
+		if after.Algorithm != x.Algorithm || after.tag(scopeSet) != x.tag(scopeSet) {
+			reasons = append(reasons, fmt.Sprintf("algorithm %s", after.Algorithm))
+		}
+	}
 	return strings.Join(reasons, ", ")
 }
 
@@ -467,6 +496,55 @@ func (c poolChange) apply(x *serverPool) {
 	if c.monitors != nil {
 		x.Monitors = *c.monitors
 	}
+	if c.algorithm != nil {
+		c.balance(x)
+	}
+}
+
+// balance sets the algorithm where annotations set it, or did so before.
+func (c poolChange) balance(x *serverPool) {
+	if x.claim(*c.algorithm != "") {
+		x.Algorithm = cmp.Or(*c.algorithm, defaultAlgorithm)
+	}
+}
+
+// claim notes on an object whether annotations set its settings, and reports whether they do, or did so before.
+func (o *nsxObject) claim(set bool) bool {
+	had := o.tag(scopeSet) != ""
+	if had != set {
+		o.Tags = slices.DeleteFunc(slices.Clone(o.Tags), func(t nsxTag) bool { return t.Scope == scopeSet })
+		if set {
+			o.Tags = append(o.Tags, nsxTag{Scope: scopeSet, Tag: "by annotations"})
+		}
+	}
+	return had || set
+}
+
+// apply changes a health check, and its settings where annotations set them, or did so before.
+func (c monitorChange) apply(m *monitorProfile) {
+	m.MonitorPort = c.port
+	if s := c.settings; m.claim(s != checkSettings{}) {
+		m.Interval, m.Timeout = cmp.Or(s.Interval, defaultCheck.Interval), cmp.Or(s.Timeout, defaultCheck.Timeout)
+		m.RiseCount, m.FallCount = cmp.Or(s.Rise, defaultCheck.Rise), cmp.Or(s.Fall, defaultCheck.Fall)
+	}
+}
+
+// monitorDiffers says what is to be changed of a health check, or "".
+func monitorDiffers(m *monitorProfile, want monitorChange) string {
+	after := *m
+	want.apply(&after)
+	var reasons []string
+	if m.MonitorPort != after.MonitorPort {
+		reasons = append(reasons, fmt.Sprintf("check node port %d instead of %d", after.MonitorPort, m.MonitorPort))
+	}
+	settings := func(m *monitorProfile) checkSettings {
+		return checkSettings{m.Interval, m.Timeout, m.RiseCount, m.FallCount}
+	}
+	if settings(m) != settings(&after) || m.tag(scopeSet) != after.tag(scopeSet) {
+		reasons = append(reasons, fmt.Sprintf("check every %d s, at most %d s, %d to take in, %d to leave out",
+			after.Interval, after.Timeout, after.RiseCount, after.FallCount))
+	}
+	return strings.Join(reasons, ", ")
 }
 
 // serverDiffers says what is to be changed of a virtual server, or "".

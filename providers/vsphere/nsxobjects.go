@@ -15,8 +15,8 @@ const (
 	maxScope       = 128
 	maxTag         = 256
 	maxTags        = 30
-	// ownTags is how many tags an object has of this program: owner, cluster, service, port, ippoolid, lbclass and the marks.
-	ownTags = 9
+	// ownTags is how many tags an object has of this program: owner, cluster, service, port, ippoolid, lbclass, set and the marks.
+	ownTags = 10
 )
 
 // nsxTag is a tag of an NSX object.
@@ -81,6 +81,8 @@ type serverPool struct {
 	SNAT     *snatTranslation `json:"snat_translation,omitempty"`
 	Members  []poolMember     `json:"members,omitempty"`
 	Monitors []string         `json:"active_monitor_paths,omitempty"`
+	// Algorithm is how members are chosen.
+	Algorithm string `json:"algorithm,omitempty"`
 }
 
 type snatTranslation struct {
@@ -104,6 +106,11 @@ type poolMember struct {
 type monitorProfile struct {
 	nsxObject
 	MonitorPort int `json:"monitor_port,omitempty"`
+	// Interval and Timeout are in seconds.
+	Interval  int `json:"interval,omitempty"`
+	Timeout   int `json:"timeout,omitempty"`
+	RiseCount int `json:"rise_count,omitempty"`
+	FallCount int `json:"fall_count,omitempty"`
 }
 
 // appProfile is an application profile.

@@ -164,7 +164,9 @@ func newNSXWorld(t *testing.T, o nsxsim.Options, change func(*Config)) *nsxWorld
 func (w *nsxWorld) restart() {
 	w.T.Helper()
 	in := conformance.Inputs(nil, nil)
-	in.Dial = w.network.Dial
+	if w.network != nil { // otherwise it is on the loopback
+		in.Dial = w.network.Dial
+	}
 	parts, err := newNSXParts(w.config, in, w.reach)
 	require.NoError(w.T, err)
 	parts.begin(cloudbase.Begun{Kube: w.Kube, Events: w.Recorder})
