@@ -370,7 +370,7 @@ func (r revision) compare() (before, after any) {
 	switch x := r.object.(type) {
 	case *monitorProfile:
 		now := *x
-		now.MonitorPort = r.port
+		r.check.apply(&now)
 		return x, &now
 	case *serverPool:
 		now := *x
