@@ -32,8 +32,10 @@ func TestAnnotationChecklist(t *testing.T) {
 		Items: map[string]conformance.Checked{
 			annotationClass: {
 				Legal: []conformance.Legal{
-					{Value: "dmz", Field: inServer + "tags.2.tag", Want: "dmz"}, {Value: " dmz ", Field: inServer + "tags.2.tag", Want: "dmz"},
-					{Value: "default", Field: inServer + "tags.2.tag", Want: "default"}, {Value: "", Field: inServer + "tags.2.tag", Want: "default"},
+					{Value: "dmz", Field: inServer + "tags.2.tag", Want: "dmz"},
+					{Value: " dmz ", Field: inServer + "tags.2.tag", Want: "dmz"},
+					{Value: "default", Field: inServer + "tags.2.tag", Want: "default"},
+					{Value: "", Field: inServer + "tags.2.tag", Want: "default"},
 				},
 				Illegal: []string{"nowhere", "Dmz", `a"b`}, Elsewhere: "TestClassChangeKeepsTheAddress",
 			},
