@@ -98,7 +98,9 @@ type nsxWorld struct {
 }
 
 // ofStatus takes a Node's word; the nodes of these tests have no virtual machines.
-func ofStatus(_ context.Context, n *v1.Node) ([]v1.NodeAddress, error) { return n.Status.Addresses, nil }
+func ofStatus(_ context.Context, n *v1.Node) ([]v1.NodeAddress, error) {
+	return n.Status.Addresses, nil
+}
 
 // reach are the addresses of the virtual machine of a node, where a test says what it has, and else those that the Node tells.
 func (w *nsxWorld) reach(ctx context.Context, n *v1.Node) ([]v1.NodeAddress, error) {

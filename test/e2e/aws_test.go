@@ -14,8 +14,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/test/harness"
 )
 
-const awsAnnotations = "service.beta.kubernetes.io/aws-load-balancer-"
-
 // awsState is what the tests read of the simulated region.
 type awsState struct {
 	Instances []struct {

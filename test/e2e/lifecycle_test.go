@@ -31,7 +31,7 @@ func TestServiceLifeCycle(t *testing.T) {
 				require.NoError(t, err)
 				address := requireServed(t, c, expected, kind)
 				nodeComesAndGoes(t, c)
-				m = requireQuietRestart(t, c, m, address)
+				requireQuietRestart(t, c, m, address)
 				nodeComesAndGoes(t, c)
 				patchService(t, c, "web", `{"spec":{"ports":[{"name":"alt","port":8080,"protocol":"TCP"}]}}`)
 				waitHoldings(t, c, 1, "8080")
@@ -82,7 +82,7 @@ func nodeComesAndGoes(t *testing.T, c *harness.Cluster) {
 }
 
 // requireQuietRestart: a program that begins with nothing in memory finds everything as it is to be.
-func requireQuietRestart(t *testing.T, c *harness.Cluster, m *harness.CCM, address string) *harness.CCM {
+func requireQuietRestart(t *testing.T, c *harness.Cluster, m *harness.CCM, address string) {
 	t.Helper()
 	requireWorked(t, m, "service")
 	m.Stop(10 * time.Second)
@@ -93,7 +93,6 @@ func requireQuietRestart(t *testing.T, c *harness.Cluster, m *harness.CCM, addre
 	again, err := c.WaitServed(t.Context(), "web", patience)
 	require.NoError(t, err)
 	assert.Equal(t, address, again)
-	return m
 }
 
 // requireEnds: of a Service that needs no load balancer any more nothing is left, and of a deleted one neither.

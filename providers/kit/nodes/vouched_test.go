@@ -15,11 +15,13 @@ func TestVouched(t *testing.T) {
 	for name, c := range map[string]struct{ told, has, want []v1.NodeAddress }{
 		"a Node that tells nothing yet": {nil, []v1.NodeAddress{internal("10.0.0.5"), host}, []v1.NodeAddress{internal("10.0.0.5")}},
 		"the Node chooses the order": {
-			[]v1.NodeAddress{host, internal("10.1.0.5"), internal("10.0.0.5")}, []v1.NodeAddress{internal("10.0.0.5"), internal("10.1.0.5")},
+			[]v1.NodeAddress{host, internal("10.1.0.5"), internal("10.0.0.5")},
+			[]v1.NodeAddress{internal("10.0.0.5"), internal("10.1.0.5")},
 			[]v1.NodeAddress{internal("10.1.0.5"), internal("10.0.0.5")},
 		},
 		"what the instance does not have": {
-			[]v1.NodeAddress{internal("192.0.2.1"), external("198.51.100.5")}, []v1.NodeAddress{internal("10.0.0.5"), external("198.51.100.5")},
+			[]v1.NodeAddress{internal("192.0.2.1"), external("198.51.100.5")},
+			[]v1.NodeAddress{internal("10.0.0.5"), external("198.51.100.5")},
 			[]v1.NodeAddress{external("198.51.100.5"), internal("10.0.0.5")},
 		},
 		"nothing is known of the instance": {[]v1.NodeAddress{internal("10.0.0.5")}, nil, []v1.NodeAddress{}},
