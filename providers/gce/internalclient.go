@@ -2,6 +2,7 @@ package gce
 
 import (
 	"context"
+	"slices"
 
 	compute "google.golang.org/api/compute/v1"
 
@@ -110,7 +111,8 @@ func (a *api) groupsNamed(ctx context.Context, at place, name string) (zones []s
 			}
 		}
 		if token = l.NextPageToken; token == "" {
-			return zones, nil
+			slices.Sort(zones)
+			return slices.Compact(zones), nil
 		}
 		if err := listing.Turn(token); err != nil {
 			return nil, err

@@ -31,7 +31,7 @@ func (s *Sim) start(at location, kind, requestID string, apply func() *refusal) 
 	s.number++
 	now := time.Now()
 	takes := time.Duration(float64(s.activation) * (0.5 + float64(s.number*37%100)/100))
-	name := fmt.Sprintf("operation-%d-%06x", now.UnixMilli(), s.number)
+	name := fmt.Sprintf("operation-%d-%06x", 1_700_000_000_000+s.number, s.number) // the number alone, so that two runs can be compared
 	where := location{project: at.project, scope: at.scope, collection: "operations", name: name}
 	if where.scope == "" {
 		where.scope = "global"
