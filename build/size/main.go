@@ -22,7 +22,7 @@ const (
 	mib  = 1 << 20
 	// The limit of the stripped binary with every cloud for linux/amd64; those with one cloud are limited by its description.
 	// The clouds' own controllers have 65 to 103 MiB.
-	limitOfAll = 72
+	limitOfAll = 75
 )
 
 func main() {
