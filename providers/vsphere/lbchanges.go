@@ -15,6 +15,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
@@ -562,10 +563,25 @@ func (l *loadBalancers) removals(ctx context.Context, cluster string, o observat
 	for _, s := range own {
 		changes = append(changes, l.serviceRemoval(s))
 	}
-	for _, x := range o.objects()[len(o.servers):] {
+	// An address that was handed over is this cluster's only as long as the pools and health checks tell.
+	mark, err := l.cluster.Mark(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rest := o.objects()[len(o.servers):]
+	slices.SortStableFunc(rest, func(a, b object) int { return ranked(a, mark) - ranked(b, mark) })
+	for _, x := range rest {
 		changes = append(changes, l.removal(x))
 	}
 	return changes, nil
+}
+
+// ranked puts the addresses first that keep the mark of the cluster which they were handed over from.
+func ranked(x object, mark string) int {
+	if _, address := x.(*ipAllocation); address && ownership.Foreign(mark, marksOf(x)) {
+		return 0
+	}
+	return 1
 }
 
 // unusedServices are the load balancer services that this cluster made and that nobody else uses any more, as far as is known.

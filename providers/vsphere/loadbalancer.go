@@ -243,7 +243,8 @@ func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, o ob
 
 // withoutForeign leaves out what carries the mark of another cluster, and refuses it where the Service needs the name.
 func withoutForeign(r services.Request, o observation, mark, title string) (observation, []services.Finding, error) {
-	foreign := o.only(func(x object) bool { return ownership.Foreign(mark, marksOf(x)) })
+	isForeign := o.foreign(mark)
+	foreign := o.only(isForeign)
 	if foreign.empty() {
 		return o, nil, nil
 	}
@@ -255,7 +256,7 @@ func withoutForeign(r services.Request, o observation, mark, title string) (obse
 		return o, []services.Finding{services.Warning(ownership.EventNotOurs, "%s", err)}, err
 	}
 	klog.InfoS("Leaving objects of another cluster alone", "service", klog.KObj(r.Service), "objects", len(foreign.objects()))
-	return o.only(func(x object) bool { return !ownership.Foreign(mark, marksOf(x)) }), nil, nil
+	return o.only(func(x object) bool { return !isForeign(x) }), nil, nil
 }
 
 // judge says whose objects without marks are, which bear the Service's name.

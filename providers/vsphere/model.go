@@ -34,6 +34,8 @@ const (
 	// scopeSet is ours: it says that annotations set the object's settings, which are NSX's own again once they are gone. Those of
 	// objects without it may be somebody's by hand, and stay.
 	scopeSet = "anyccm-set"
+	// scopeWas is ours: the mark of the cluster that an object was handed over from.
+	scopeWas = "anyccm-was"
 )
 
 // Kinds of address translation.

@@ -15,7 +15,7 @@ const (
 	maxScope       = 128
 	maxTag         = 256
 	maxTags        = 30
-	// ownTags is how many tags an object has of this program: owner, cluster, service, port, ippoolid, lbclass, set and the marks.
+	// ownTags is how many tags an object has of this program: owner, cluster, service, port, ippoolid, lbclass, set, was and the marks.
 	ownTags = 10
 )
 

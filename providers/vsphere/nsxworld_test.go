@@ -267,6 +267,7 @@ func newNSXFixture(t testing.TB) *conformance.Fixture {
 // tryNSX adds what load balancers are tried with.
 func tryNSX(t testing.TB, sim *nsxsim.Sim, f *conformance.Fixture) {
 	f.UDP = conformance.FeatureCase{Shows: "UDP/53"}
+	f.RemoveLoadBalancers = sim.RemoveLoadBalancers
 	f.Lag, f.Snapshot = sim.SetLag, func() string { return nsxSnapshot(t, sim) }
 	f.Services = map[string]conformance.Case{
 		"plain": {

@@ -12,7 +12,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
@@ -51,9 +50,9 @@ func (l *loadBalancers) orphans(ctx context.Context, living []*v1.Service, age t
 		}
 		group := tagIndex(l.config.owner(), x.common().tag(scopeCluster), key)
 		if _, known := found[group]; !known {
-			found[group] = all.only(func(o object) bool {
-				return slices.Contains(byTags(o.common()), group) && !ownership.Foreign(mark, marksOf(o))
-			}).sorted()
+			o := all.only(func(x object) bool { return slices.Contains(byTags(x.common()), group) })
+			isForeign := o.foreign(mark)
+			found[group] = o.only(func(x object) bool { return !isForeign(x) }).sorted()
 		}
 	}
 	return found, nil

@@ -210,6 +210,19 @@ func (s *Sim) Remove(at string) {
 	s.wroteLocked()
 }
 
+// RemoveLoadBalancers deletes all virtual servers and load balancer services, as somebody does by hand. Pools, health checks and the
+// addresses stay.
+func (s *Sim) RemoveLoadBalancers() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for at := range s.objects {
+		if c := path.Dir(at); c == "/infra/lb-virtual-servers" || c == "/infra/lb-services" {
+			delete(s.objects, at)
+		}
+	}
+	s.wroteLocked()
+}
+
 // Break makes an object impossible to realize from now on; "" makes it possible again. The path may be the beginning of paths.
 func (s *Sim) Break(at, reason string) {
 	s.mu.Lock()

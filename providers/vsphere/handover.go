@@ -1,0 +1,257 @@
+package vsphere
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+var _ guard.LoadBalancerHandover = (*cloud)(nil)
+
+// markedBy are the objects of one Service, by the tags, that carry the mark of one cluster.
+type markedBy struct {
+	guard.MarkedLoadBalancer
+	cluster, key string
+	objects      observation
+}
+
+// MarkedLoadBalancers implements guard.LoadBalancerHandover.
+func (c *cloud) MarkedLoadBalancers(ctx context.Context, services []*v1.Service) ([]guard.MarkedLoadBalancer, error) {
+	return c.nsx.markedLoadBalancers(ctx, services)
+}
+
+func (p *nsxParts) markedLoadBalancers(ctx context.Context, services []*v1.Service) ([]guard.MarkedLoadBalancer, error) {
+	if p == nil || p.loadBalancers == nil {
+		return nil, guard.ErrNoHandover
+	}
+	mark, err := p.loadBalancers.cluster.Mark(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found, err := p.loadBalancers.marked(ctx, mark, ensureMaxAge)
+	if err != nil {
+		return nil, err
+	}
+	// A Service that has a load balancer of this cluster's under another cluster name does not claim one of the same name.
+	served := map[string]string{}
+	for _, m := range found {
+		if mark != "" && ownership.ClusterMark(m.Cluster) == mark {
+			served[m.key] = m.cluster
+		}
+	}
+	list := []guard.MarkedLoadBalancer{}
+	for _, m := range found {
+		for _, s := range services {
+			named, elsewhere := serviceKey(s) == m.key, served[m.key] != "" && served[m.key] != m.cluster
+			if named && !elsewhere && s.Spec.Type == v1.ServiceTypeLoadBalancer {
+				m.Claims = append(m.Claims, m.key)
+			}
+		}
+		list = append(list, m.MarkedLoadBalancer)
+	}
+	return list, nil
+}
+
+// marked groups what carries marks. Where marks of several clusters are on one load balancer, as after a handover that broke off,
+// each cluster's part of it is one of its own.
+func (l *loadBalancers) marked(ctx context.Context, mark string, age time.Duration) ([]markedBy, error) {
+	all, err := l.everything(ctx, inventory.Query{MaxAge: age})
+	if err != nil {
+		return nil, err
+	}
+	all = all.sorted()
+	groups := map[string]observation{}
+	for _, x := range all.objects() {
+		if c := x.common(); c.tag(scopeOwner) == l.config.owner() && c.tag(scopeCluster) != "" && c.tag(scopeService) != "" {
+			groups[byTags(c)[0]] = observation{}
+		}
+	}
+	var found []markedBy
+	for _, group := range slices.Sorted(maps.Keys(groups)) {
+		o := all.only(func(x object) bool { return slices.Contains(byTags(x.common()), group) })
+		found = append(found, markedIn(group, mark, o)...)
+	}
+	return found, nil
+}
+
+// markedIn splits the objects of one Service by the clusters that their marks name.
+func markedIn(group, mark string, o observation) []markedBy {
+	name, key := groupOf(group)
+	found := map[string]*markedBy{}
+	for _, x := range o.objects() {
+		cluster, uid := ownership.MarkedBefore(marksOf(x), mark)
+		if a, ok := x.(*ipAllocation); (cluster == "" && uid == "") || (ok && follows(a, o, mark)) {
+			continue
+		}
+		m := found[cluster]
+		if m == nil {
+			m = &markedBy{cluster: name, key: key, MarkedLoadBalancer: guard.MarkedLoadBalancer{
+				ID: name + "/" + key, Name: "cluster:" + name + ":" + key, Cluster: cluster,
+			}}
+			m.objects = o.only(func(x object) bool {
+				has, _ := ownership.MarkedBefore(marksOf(x), mark)
+				return has == cluster && len(marksOf(x)) > 0
+			})
+			found[cluster] = m
+		}
+		m.ServiceUID = cmp.Or(m.ServiceUID, uid)
+	}
+	var list []markedBy
+	for _, cluster := range slices.Sorted(maps.Keys(found)) {
+		list = append(list, *found[cluster])
+	}
+	return list
+}
+
+// foreign tells which objects of a Service are another cluster's.
+func (o observation) foreign(mark string) func(object) bool {
+	return func(x object) bool {
+		a, ok := x.(*ipAllocation)
+		return ownership.Foreign(mark, marksOf(x)) && (!ok || !follows(a, o, mark))
+	}
+}
+
+// follows reports whether an address was handed over with what it is for. NSX does not change the tags of an allocation, so that it
+// keeps the mark that it was made with; objects with this cluster's mark tell, by their address or by what they were marked with before.
+func follows(a *ipAllocation, o observation, mark string) bool {
+	if mark == "" || !ownership.Foreign(mark, marksOf(a)) {
+		return false
+	}
+	return slices.ContainsFunc(o.objects(), func(x object) bool {
+		if !slices.Contains(marksOf(x), mark) {
+			return false
+		}
+		s, ok := x.(*virtualServer)
+		return ok && s.IPAddress == a.address() || slices.Contains(marksOf(a), x.common().tag(scopeWas))
+	})
+}
+
+// RemarkLoadBalancer implements guard.LoadBalancerHandover.
+func (c *cloud) RemarkLoadBalancer(ctx context.Context, m guard.MarkedLoadBalancer, service types.UID) error {
+	return c.nsx.remarkLoadBalancer(ctx, m, service)
+}
+
+// remarkLoadBalancer marks the load balancer service that the cluster made first, which goes with the last virtual server, and the
+// virtual servers last. As long as anything has the marks of before, a handover that broke off is listed, and done again.
+func (p *nsxParts) remarkLoadBalancer(ctx context.Context, m guard.MarkedLoadBalancer, service types.UID) error {
+	if p == nil || p.loadBalancers == nil {
+		return guard.ErrNoHandover
+	}
+	l := p.loadBalancers
+	mark, err := l.cluster.Mark(ctx)
+	if err != nil || mark == "" {
+		return cmp.Or(err, errNoMark)
+	}
+	found, err := l.marked(ctx, mark, 0)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(found, func(f markedBy) bool {
+		return f.ID == m.ID && f.Cluster == m.Cluster && f.ServiceUID == m.ServiceUID
+	})
+	if i < 0 {
+		return fmt.Errorf("load balancer %s carries other marks by now; list them again", m.ID)
+	}
+	o := found[i].objects
+	if len(o.servers)+len(o.pools)+len(o.monitors) == 0 {
+		return fmt.Errorf("only %s is left of it, whose tags NSX does not change; delete it there", o.allocations[0].path())
+	}
+	klog.InfoS("Handing over load balancer", "name", m.Name, "from", m.Cluster, "service", service)
+	if err := l.remarkServices(ctx, found[i].cluster, remark{from: m.Cluster, mark: mark, marks: []string{mark}}); err != nil {
+		return err
+	}
+	r := remark{from: m.Cluster, mark: mark, marks: []string{mark, ownership.ServiceMark(service)}}
+	for _, x := range o.monitors {
+		if err := remarked(ctx, l.nsx, l.views.monitors, kindMonitor, pathMonitors, x, r); err != nil {
+			return err
+		}
+	}
+	for _, x := range o.pools {
+		if err := remarked(ctx, l.nsx, l.views.pools, kindPool, pathPools, x, r); err != nil {
+			return err
+		}
+	}
+	for _, x := range o.servers {
+		if err := remarked(ctx, l.nsx, l.views.servers, kindServer, pathServers, x, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remarkServices marks the load balancer services that the cluster of before made under a name. Those that it was given have none.
+func (l *loadBalancers) remarkServices(ctx context.Context, cluster string, r remark) error {
+	all, err := l.views.services.Find(ctx, indexService, tagIndex(l.config.owner(), cluster, ""), inventory.Query{})
+	if err != nil {
+		return err
+	}
+	for _, x := range all {
+		if has, _ := ownership.MarkedBefore(marksOf(x), r.mark); has != r.from {
+			continue
+		}
+		if err := remarked(ctx, l.nsx, l.views.services, kindService, pathServices, x, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remark is which marks objects get instead of those of another cluster.
+type remark struct {
+	from, mark string
+	marks      []string
+}
+
+// remarked changes the marks of one object, by what it is at that moment.
+func remarked[V any, T interface {
+	*V
+	object
+}](ctx context.Context, n *nsx, view *inventory.Inventory[string, T], kind, collection string, x T, r remark) error {
+	unread := T(new(V))
+	*unread = *x
+	unread.common().Revision = nil // it is read right before
+	now, err := rewrite(ctx, n, view, kind, collection, unread, marking{marks: r.marks}, func(c T) bool {
+		has, _ := ownership.MarkedBefore(marksOf(c), r.mark)
+		if has != r.from {
+			return false
+		}
+		c.common().noteBefore(ownership.ClusterMark(r.from), len(r.marks))
+		return true
+	})
+	if errors.Is(err, services.ErrGone) || errors.Is(err, cloudapi.ErrNotFound) {
+		return nil
+	}
+	if err == nil && ownership.Foreign(r.mark, marksOf(now)) {
+		err = fmt.Errorf("%s carries other marks by now, or has no room for ours among its %d tags", nsxTitle(kind, now), maxTags)
+	}
+	return err
+}
+
+// noteBefore remembers what an object was marked with before, where there is room besides so many marks.
+func (o *nsxObject) noteBefore(mark string, marks int) {
+	kept := slices.DeleteFunc(slices.Clone(o.Tags), func(t nsxTag) bool { return t.Scope == scopeWas })
+	others := 0
+	for _, t := range kept {
+		if t.Scope != scopeMark {
+			others++
+		}
+	}
+	if others+marks < maxTags {
+		kept = append(kept, nsxTag{Scope: scopeWas, Tag: mark})
+	}
+	o.Tags = kept
+}
