@@ -174,7 +174,10 @@ func (p *nsxParts) remarkLoadBalancer(ctx context.Context, m guard.MarkedLoadBal
 	if err := l.remarkServices(ctx, found[i].cluster, remark{from: m.Cluster, mark: mark, marks: []string{mark}}); err != nil {
 		return err
 	}
-	r := remark{from: m.Cluster, mark: mark, marks: []string{mark, ownership.ServiceMark(service)}}
+	return l.remarkParts(ctx, o, remark{from: m.Cluster, mark: mark, marks: []string{mark, ownership.ServiceMark(service)}})
+}
+
+func (l *loadBalancers) remarkParts(ctx context.Context, o observation, r remark) error {
 	for _, x := range o.monitors {
 		if err := remarked(ctx, l.nsx, l.views.monitors, kindMonitor, pathMonitors, x, r); err != nil {
 			return err

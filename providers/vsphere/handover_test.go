@@ -54,6 +54,18 @@ func restored(w *nsxWorld) (*nsxWorld, *v1.Service) {
 	return w, now
 }
 
+// requireStaleRefused demands that nothing is handed over which is not what was listed.
+func (w *nsxWorld) requireStaleRefused(m guard.MarkedLoadBalancer, s *v1.Service) {
+	w.T.Helper()
+	for _, stale := range []guard.MarkedLoadBalancer{
+		{ID: m.ID, Cluster: "another", ServiceUID: m.ServiceUID},
+		{ID: m.ID, Cluster: m.Cluster, ServiceUID: "another"},
+		{ID: "kubernetes/default/other", Cluster: m.Cluster, ServiceUID: m.ServiceUID},
+	} {
+		require.ErrorContains(w.T, w.remarkLoadBalancer(w.T.Context(), stale, s.UID), "carries other marks by now")
+	}
+}
+
 // A cluster that was rebuilt gets the marks of what it had, with the load balancer service; what it has no Service for stays.
 func TestHandover(t *testing.T) {
 	t.Parallel()
@@ -76,12 +88,7 @@ func TestHandover(t *testing.T) {
 				Claims: []string{"default/web"},
 			},
 		}, marked)
-		for _, stale := range []guard.MarkedLoadBalancer{
-			{ID: marked[1].ID, Cluster: "another", ServiceUID: "web-before"}, {ID: marked[1].ID, Cluster: "before", ServiceUID: "another"},
-			{ID: "kubernetes/default/other", Cluster: "before", ServiceUID: "web-before"},
-		} {
-			require.ErrorContains(w.T, w.remarkLoadBalancer(ctx, stale, s.UID), "carries other marks by now")
-		}
+		w.requireStaleRefused(marked[1], s)
 		assert.Equal(w.T, before, nsxSnapshot(w.T, w.sim), "nothing is changed so far")
 
 		require.NoError(w.T, w.remarkLoadBalancer(ctx, marked[1], s.UID))
@@ -224,7 +231,8 @@ func TestWhatIsNotHandedOver(t *testing.T) {
 		neighbour.ensure(webService())
 		s := serving(w, webService())
 		at := pathIPPools + "/vip-pool/ip-allocations/left"
-		w.sim.Add(at, fields{"tags": append(originalTags("cluster", "kubernetes", "service", "default/left"), fields{"scope": scopeMark, "tag": "anyccm:before"})})
+		tags := originalTags("cluster", "kubernetes", "service", "default/left")
+		w.sim.Add(at, fields{"tags": append(tags, fields{"scope": scopeMark, "tag": "anyccm:before"})})
 		left := service("left", nil, port("http", 80, 30085))
 		w.restart()
 		marked, err := w.markedLoadBalancers(w.T.Context(), []*v1.Service{s, left})

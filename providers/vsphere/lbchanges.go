@@ -563,25 +563,32 @@ func (l *loadBalancers) removals(ctx context.Context, cluster string, o observat
 	for _, s := range own {
 		changes = append(changes, l.serviceRemoval(s))
 	}
-	// An address that was handed over is this cluster's only as long as the pools and health checks tell.
 	mark, err := l.cluster.Mark(ctx)
 	if err != nil {
 		return nil, err
 	}
-	rest := o.objects()[len(o.servers):]
-	slices.SortStableFunc(rest, func(a, b object) int { return ranked(a, mark) - ranked(b, mark) })
-	for _, x := range rest {
+	pools, err := l.classPools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, x := range inOrder(o.objects()[len(o.servers):], mark, pools) {
 		changes = append(changes, l.removal(x))
 	}
 	return changes, nil
 }
 
-// ranked puts the addresses first that keep the mark of the cluster which they were handed over from.
-func ranked(x object, mark string) int {
-	if _, address := x.(*ipAllocation); address && ownership.Foreign(mark, marksOf(x)) {
-		return 0
+// inOrder puts the addresses before pools and health checks that are found by those alone, where a deletion breaks off: that keep the
+// mark of the cluster which they were handed over from, or are of a pool that no class has.
+func inOrder(list []object, mark string, classPools []string) []object {
+	rank := func(x object) int {
+		a, address := x.(*ipAllocation)
+		if address && (ownership.Foreign(mark, marksOf(x)) || !slices.Contains(classPools, a.pool)) {
+			return 0
+		}
+		return 1
 	}
-	return 1
+	slices.SortStableFunc(list, func(a, b object) int { return rank(a) - rank(b) })
+	return list
 }
 
 // unusedServices are the load balancer services that this cluster made and that nobody else uses any more, as far as is known.

@@ -140,6 +140,11 @@ func (l *loadBalancers) Observe(ctx context.Context, r services.Request) (o obse
 		return o, err
 	}
 	o.allocations, err = l.views.allocations.Find(ctx, indexService, key, q)
+	if err == nil && len(o.servers)+len(o.allocations) == 0 && !o.empty() {
+		if err = l.searchPools(ctx, key); err == nil {
+			o.allocations, err = l.views.allocations.Find(ctx, indexService, key, q)
+		}
+	}
 	return o.sorted(), err
 }
 
@@ -173,20 +178,49 @@ func compare(a, b string) int {
 // watchPools makes the pools known whose allocations may be a Service's: those of all classes, and those that its virtual servers
 // name, which a class may have had before. A pool that does not exist has none, and matters to the Services of its class alone.
 func (l *loadBalancers) watchPools(ctx context.Context, o observation) error {
+	ids, err := l.classPools(ctx)
+	if err != nil {
+		return err
+	}
+	l.views.watch(ids...)
+	for _, s := range o.servers {
+		l.views.watch(s.tag(scopePool))
+	}
+	return nil
+}
+
+// classPools are the pools of all classes, as far as they exist.
+func (l *loadBalancers) classPools(ctx context.Context) (ids []string, err error) {
 	classes := l.config.classes()
 	for _, name := range slices.Sorted(maps.Keys(classes)) {
 		id, err := l.views.poolID(ctx, classes[name])
 		if _, failed := errors.AsType[*cloudapi.Error](err); failed {
-			return err
+			return nil, err
 		}
 		if err != nil {
 			klog.ErrorS(err, "Allocations of a class's pool are not looked for", "class", name)
 			continue
 		}
-		l.views.watch(id)
+		ids = append(ids, id)
 	}
-	for _, s := range o.servers {
-		l.views.watch(s.tag(scopePool))
+	return ids, nil
+}
+
+// searchPools looks for the address of a Service in all pools, where its virtual servers are gone, which would say what pool it is of:
+// they were deleted by hand, or a deletion broke off.
+func (l *loadBalancers) searchPools(ctx context.Context, key string) error {
+	pools, err := l.views.ipPools.All(ctx, inventory.Query{MaxAge: updateMaxAge})
+	if err != nil {
+		return err
+	}
+	for _, p := range pools {
+		list, _, err := nsxList[ipAllocation](ctx, l.nsx, kindAllocation, pathIPPools+"/"+p.ID+"/ip-allocations")
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(list, func(a *ipAllocation) bool { return slices.Contains(byTags(a.common()), key) }) {
+			l.views.watch(p.ID)
+		}
 	}
 	return nil
 }
