@@ -38,7 +38,7 @@ func TestSchedules(t *testing.T) {
 // testInputs are the inputs of a provider with a gce.conf.
 func testInputs(file string, env map[string]string) registry.Inputs {
 	in := conformance.Inputs(nil, env)
-	in.File = []byte(file)
+	in.File, in.ClusterCIDR = []byte(file), conformance.ClusterCIDR
 	return in
 }
 
@@ -100,6 +100,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		},
 		RemoveInstance:  sim.RemoveInstanceByID,
 		PowerOff:        func(id string) { require.NoError(t, sim.SetStatus(id, "TERMINATED")) },
+		Routes:          func() {}, // the inputs have ClusterCIDR
 		InstanceListing: "GET aggregated/instances",
 		RefuseAccount:   func() { sim.SetToken("another") },
 		OtherAccount:    sim.RemoveInstances,

@@ -1,5 +1,5 @@
 // Package gce runs Kubernetes on Google Compute Engine: its instances are nodes; external passthrough load balancers on target pools and
-// internal ones on instance groups serve Services.
+// internal ones on instance groups serve Services, and static routes bring packets to the pods.
 package gce
 
 import (
@@ -21,9 +21,10 @@ func Description() registry.Provider {
 		ProviderIDPrefixes: []string{providerIDPrefix},
 		InstanceKey:        instanceKey,
 		Features: registry.Features{
-			Instances: registry.Done, Zones: registry.Done, LoadBalancers: registry.Done, ReservedAddresses: registry.Done, Internal: registry.Done,
+			Instances: registry.Done, Zones: registry.Done, LoadBalancers: registry.Done, Routes: registry.Done, ReservedAddresses: registry.Done, Internal: registry.Done,
 			TLS: registry.CloudHasNone, ProxyProtocol: registry.CloudHasNone, UDP: registry.Done, SourceRanges: registry.Done,
 		},
+		Routes: routed,
 		Fields: fields(), Options: Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
 		Permissions: permissions(), Installation: installation(), CheckService: checkService,
 		LeavesAlone: func(s *v1.Service) bool { return leftAlone(s, Config{}) },
@@ -41,6 +42,7 @@ type cloud struct {
 	cloudbase.Cloud
 	cloudbase.WithNodes
 	cloudbase.WithLoadBalancers
+	cloudbase.WithRoutes
 
 	api           *api
 	instances     *instances
@@ -52,8 +54,14 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	c := &cloud{api: a, instances: i, loadBalancers: newLoadBalancers(config, a, i, in.Adopt)}
 	c.Name, c.HTTP, c.EventSource, c.Begin, c.Inform = Name, a.http, "g-cloudprovider", c.begin, c.inform
 	c.NodeAPI, c.ServiceAPI = i, c.loadBalancers
+	if routed(in) {
+		c.RouteAPI = newRoutes(a, i)
+	}
 	return c, nil
 }
+
+// routed reports whether routes to the pods' networks are made. Where the framework does not know these, there is nothing to route.
+func routed(in registry.Inputs) bool { return in.ClusterCIDR != "" }
 
 // CheckAPI implements registry.CloudAPI. The listing that it begins also serves the first questions about nodes.
 func (c *cloud) CheckAPI(ctx context.Context) error { return c.instances.CheckAPI(ctx) }
@@ -98,6 +106,10 @@ func permissions() []registry.Permission {
 			"compute.firewalls.create", "compute.firewalls.delete", "compute.firewalls.get", "compute.firewalls.list", "compute.firewalls.update",
 			"compute.networks.updatePolicy",
 		}},
+		{For: "routes, in the project of the network", Only: "`--configure-cloud-routes` with `--cluster-cidr`", Needs: []string{
+			"compute.routes.create", "compute.routes.delete", "compute.routes.get", "compute.routes.list", "compute.networks.updatePolicy",
+			"compute.globalOperations.get", "compute.instances.use",
+		}},
 		{For: "projects by number", Needs: []string{"compute.projects.get"}, Only: "project-id or network-project-id is a number"},
 	}
 }
@@ -114,6 +126,8 @@ func installation() registry.Installation {
 			{Resources: []string{"configmaps"}, Verbs: []string{"create"}},
 		},
 		Notes: []string{
+			"Routes are made with `routes.clusterCIDR`; the instances need IP forwarding (`canIpForward`). Leave it out where pods have alias IP " +
+				"ranges, as in VPC-native clusters.",
 			"On an instance of the project, nothing need be configured: the metadata server gives project, zone, network and tokens. " +
 				"Elsewhere set `project-id`, `local-zone`, `network-name` and `token-url = nil`, and mount a credential for `GOOGLE_APPLICATION_CREDENTIALS`.",
 		},

@@ -321,6 +321,9 @@ func read(r *http.Request, into any) (document, *refusal) {
 func (s *Sim) shown(at location, d document) document {
 	d = clone(d)
 	delete(d, "members")
+	if warnings := s.routeWarnings(d); at.collection == "routes" && warnings != nil {
+		d["warnings"] = warnings
+	}
 	if at.collection == "addresses" {
 		delete(d, "users")
 		d["status"] = "RESERVED"

@@ -31,6 +31,8 @@ type Interface struct {
 	IPv6, ExternalIPv6 string
 	// Alias is a range of the pods.
 	Alias string
+	// Network is its path where it is not the usual one.
+	Network string
 }
 
 func numberText(n int) string { return strconv.Itoa(1_000_000_000_000_000_000 + n) }
@@ -84,6 +86,9 @@ func (i Interface) document(n int) map[string]any {
 	d := map[string]any{
 		"kind": "compute#networkInterface", "name": fmt.Sprint("nic", n), "network": linkTo("projects/" + Project + "/global/networks/" + Network),
 		"subnetwork": linkTo("projects/" + Project + "/regions/" + Region + "/subnetworks/" + Subnet), "fingerprint": "abcdef0123A=", "stackType": "IPV4_ONLY",
+	}
+	if i.Network != "" {
+		d["network"] = linkTo(i.Network)
 	}
 	if i.IP != "" {
 		d["networkIP"] = i.IP

@@ -1,6 +1,7 @@
 package gcesim
 
 import (
+	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -56,23 +57,65 @@ func prefixOf(text string) (netip.Prefix, error) {
 	return netip.ParsePrefix(text) //nolint:wrapcheck // shown as an answer of the API
 }
 
-// completeRoute checks a route, and adds what the API adds.
+// completeRoute checks a route, and adds what the API adds. There is no call that changes one.
 func completeRoute(s *Sim, at location, d document) *refusal {
-	if p, err := netip.ParsePrefix(text(d, "destRange")); err != nil || p != p.Masked() {
+	p, err := netip.ParsePrefix(text(d, "destRange"))
+	if err != nil || p != p.Masked() {
 		return invalid("Invalid value for field 'resource.destRange': '%s'.", text(d, "destRange"))
 	}
-	if text(d, "nextHopInstance") == "" {
-		return invalid("Invalid value for field 'resource.nextHopInstance'. A next hop is needed.")
+	if text(d, "network") == "" {
+		return &refusal{http.StatusBadRequest, "required", "Required field 'resource.network' not specified"}
 	}
-	hop := at.resource(text(d, "nextHopInstance"))
-	if _, ok := s.objects[hop]; !ok {
-		return missing(hop)
+	network := at.resource(text(d, "network"))
+	hops := []string{"nextHopInstance", "nextHopIp", "nextHopGateway", "nextHopIlb", "nextHopVpnTunnel"}
+	if hops = slices.DeleteFunc(hops, func(key string) bool { return d[key] == nil }); len(hops) != 1 {
+		return invalid("Invalid value for field 'resource.nextHop'. Exactly one next hop must be specified.")
 	}
-	d["nextHopInstance"] = linkTo(hop)
-	d["network"] = linkTo(at.resource(text(d, "network")))
+	for path, subnet := range s.objects {
+		within, err := netip.ParsePrefix(text(subnet, "ipCidrRange"))
+		if parsePath(path).collection == "subnetworks" && at.resource(text(subnet, "network")) == network && err == nil &&
+			within.Bits() <= p.Bits() && within.Contains(p.Addr()) {
+			return invalid("Invalid value for field 'resource.destRange': '%s'. The destination range is within the subnetwork '%s'.", p, path)
+		}
+	}
+	if text(d, "nextHopInstance") != "" {
+		hop := at.resource(text(d, "nextHopInstance")) // without a project, it is looked for in the route's own
+		instance, ok := s.objects[hop]
+		if !ok {
+			return missing(hop)
+		}
+		if !onNetwork(instance, network) {
+			return invalid("Invalid value for field 'resource.nextHopInstance': '%s'. The instance has no interface on the network '%s'.", hop, network)
+		}
+		d["nextHopInstance"] = linkTo(hop)
+	}
+	d["destRange"], d["network"] = p.String(), linkTo(network)
 	if _, ok := d["priority"]; !ok {
 		d["priority"] = 1000
 	}
-	d["description"] = orText(d["description"], "")
+	if text(d, "description") == "" {
+		delete(d, "description")
+	}
 	return nil
+}
+
+// onNetwork reports whether an instance has an interface on a network.
+func onNetwork(instance document, network string) bool {
+	interfaces, _ := instance["networkInterfaces"].([]any)
+	return slices.ContainsFunc(interfaces, func(v any) bool {
+		n, _ := v.(map[string]any)
+		return location{}.resource(text(n, "network")) == network
+	})
+}
+
+// routeWarnings are what the API says of a route whose next hop is gone: it stays.
+func (s *Sim) routeWarnings(d document) []any {
+	hop := location{}.resource(text(d, "nextHopInstance"))
+	if _, ok := s.objects[hop]; hop == "" || ok {
+		return nil
+	}
+	return []any{map[string]any{
+		"code": "NEXT_HOP_INSTANCE_NOT_FOUND", "message": "The next hop instance '" + hop + "' was not found",
+		"data": []any{map[string]any{"key": "instance", "value": linkTo(hop)}},
+	}}
 }

@@ -71,6 +71,7 @@ func routesWorld(t *testing.T, f *Fixture) *world {
 	for i := range 2 {
 		node := w.addNode(t.Context(), fmt.Sprintf("worker-%d", i+1), nil)
 		node.Spec.PodCIDRs = []string{fmt.Sprintf("10.244.%d.0/24", i+1)}
+		node.UID = types.UID(fmt.Sprintf("3b0e0000-495b-4884-9a69-%012d", i+1))
 	}
 	w.shown = w.nodes
 	w.restart()
@@ -103,7 +104,7 @@ func (w *world) untilDone(onError func(), try func() error) {
 
 func (w *world) makeRoute(ctx context.Context, node *v1.Node, onError func()) {
 	w.untilDone(onError, func() error {
-		return w.routes().CreateRoute(ctx, clusterName, node.Name, &cloudprovider.Route{
+		return w.routes().CreateRoute(ctx, clusterName, string(node.UID), &cloudprovider.Route{
 			TargetNode: types.NodeName(node.Name), DestinationCIDR: node.Spec.PodCIDRs[0], TargetNodeAddresses: node.Status.Addresses,
 		})
 	})

@@ -1,0 +1,465 @@
+package gce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	compute "google.golang.org/api/compute/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+)
+
+const (
+	// routesMaxAge is how old the listing of routes may be; our own writes are in it at once.
+	routesMaxAge = 20 * time.Second
+	// routeDescription and routePriority are those of Google's own controller.
+	routeDescription = "k8s-node-route"
+	routePriority    = 1000
+	// maxClusterName is how much of the cluster's name begins the names of routes.
+	maxClusterName = 26
+)
+
+var (
+	// routeOwnerForm is what follows the name of the cluster in the name of a route: the UID of a node, or that without dashes and a
+	// family for the second one of a node with both. The whole of it counts, for the name of another cluster may begin like ours.
+	routeOwnerForm = regexp.MustCompile(`^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}-[46])$`)
+	routeNameForm  = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
+)
+
+// queryHops serves looks at the instances that routes lead to.
+func queryHops() inventory.Query {
+	return inventory.Query{MaxAge: 10 * time.Minute, MaxMissAge: time.Minute}
+}
+
+// routes implements cloudprovider.Routes by static routes of the network, each of which leads to an instance.
+type routes struct {
+	api       *api
+	instances *instances
+	all       *store[*compute.Route]
+
+	mu sync.Mutex
+	// known are the names of the routes that were seen to lead to a node.
+	known map[string]bool
+}
+
+var _ cloudprovider.Routes = (*routes)(nil)
+
+func newRoutes(a *api, i *instances) *routes {
+	return &routes{api: a, instances: i, all: newRouteStore(a), known: map[string]bool{}}
+}
+
+func newRouteStore(a *api) *store[*compute.Route] {
+	return inventory.New(inventory.Source[string, *compute.Route]{
+		Kind: "route", ID: func(v *compute.Route) string { return v.Name },
+		List: func(ctx context.Context) ([]*compute.Route, int, error) {
+			return listAll(ctx, a, "routes", "compute#routeList",
+				func(ctx context.Context, at place, token string) (p page[*compute.Route], err error) {
+					call := a.sdk.Routes.List(at.networkProject).MaxResults(pageSize).Context(ctx)
+					if token != "" {
+						call.PageToken(token)
+					}
+					l, err := call.Do()
+					if err != nil {
+						return p, err //nolint:wrapcheck // named by listAll
+					}
+					if l.Warning != nil {
+						p.warning = l.Warning.Code
+					}
+					p.items, p.next, p.kind = l.Items, l.NextPageToken, l.Kind
+					return p, nil
+				})
+		},
+		Get: func(ctx context.Context, name string) (*compute.Route, error) {
+			return readOne(ctx, a, "route", name, func(at place) (*compute.Route, string, error) {
+				v, err := a.sdk.Routes.Get(at.networkProject, name).Context(ctx).Do()
+				if err != nil {
+					return nil, "", err //nolint:wrapcheck // named by readOne
+				}
+				return v, v.Name, nil
+			})
+		},
+		Indexes: map[string]func(*compute.Route) []string{indexName: func(v *compute.Route) []string { return []string{v.Name} }},
+	})
+}
+
+// route is the path of a route, which is in the project of the network.
+func (p place) route(name string) string {
+	return "projects/" + p.networkProject + "/global/routes/" + name
+}
+
+// routePrefix begins the names of a cluster's routes.
+func routePrefix(cluster string) string { return cluster[:min(len(cluster), maxClusterName)] + "-" }
+
+// routeName is the name that Google's own controller gives the route to a node with this UID.
+func routeName(cluster, uid string) string { return routePrefix(cluster) + uid }
+
+// secondRouteName is that of a node's route of a family for which the usual name is taken by its other family. It has no more characters
+// than the API takes, and begins as the usual one.
+func secondRouteName(cluster, uid string, ip netip.Addr) string {
+	family := "-4"
+	if ip.Is6() {
+		family = "-6"
+	}
+	return routePrefix(cluster) + undashed(uid) + family
+}
+
+func undashed(uid string) string { return strings.ReplaceAll(uid, "-", "") }
+
+// routeOwner returns the UID, without dashes, of the node that a route of this cluster was made for; "" for others' routes.
+func routeOwner(cluster string, at place, r *compute.Route) string {
+	rest, ok := strings.CutPrefix(r.Name, routePrefix(cluster))
+	if !ok || !routeOwnerForm.MatchString(rest) || r.Description != routeDescription || resource(r.Network) != at.network || r.NextHopInstance == "" {
+		return ""
+	}
+	return undashed(rest)[:32]
+}
+
+// sameNetwork compares networks, whatever way they are written.
+func sameNetwork(a, b string) bool {
+	one, errA := netip.ParsePrefix(a)
+	other, errB := netip.ParsePrefix(b)
+	return a == b || errA == nil && errB == nil && one.Masked() == other.Masked()
+}
+
+// hops are the nodes by what routes say of them.
+type hops struct {
+	byUID, byPath, byLabel map[string]*v1.Node
+}
+
+// nodes are those of the cluster. One without a provider ID is known by its name.
+func (r *routes) nodes() (hops, error) {
+	h := hops{byUID: map[string]*v1.Node{}, byPath: map[string]*v1.Node{}, byLabel: map[string]*v1.Node{}}
+	all, err := r.instances.nodes.Known()
+	if err != nil {
+		return h, err
+	}
+	for _, n := range all {
+		h.byUID[undashed(string(n.UID))] = n
+		if id, err := parseProviderID(n.Spec.ProviderID); err == nil {
+			h.byPath[id.path()] = n
+		} else if n.Spec.ProviderID == "" {
+			h.byLabel[firstLabel(n.Name)] = n
+		}
+	}
+	return h, nil
+}
+
+// at returns the node that a route leads to, or nil.
+func (h hops) at(route *compute.Route) *v1.Node {
+	path := resource(route.NextHopInstance)
+	if n := h.byPath[path]; n != nil {
+		return n
+	}
+	return h.byLabel[lastPart(path)]
+}
+
+// ListRoutes implements cloudprovider.Routes. The framework deletes routes without a node, so those that lead to an instance which is
+// there and was never seen as a node are not shown: they are those of a cluster of the same name. One that leads elsewhere than to its
+// node is not shown either: the framework makes it again, and the wrong one is replaced.
+func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovider.Route, error) {
+	at, all, nodes, err := r.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := []*cloudprovider.Route{}
+	for _, route := range all {
+		owner := routeOwner(cluster, at, route)
+		if owner == "" {
+			continue
+		}
+		shown := &cloudprovider.Route{Name: route.Name, DestinationCIDR: route.DestRange}
+		if n := nodes.at(route); n != nil {
+			r.remember(route.Name)
+			shown.TargetNode = types.NodeName(n.Name)
+			if i := slices.IndexFunc(n.Spec.PodCIDRs, func(c string) bool { return sameNetwork(c, route.DestRange) }); i >= 0 {
+				shown.DestinationCIDR = n.Spec.PodCIDRs[i] // the framework compares texts
+			}
+			list = append(list, shown)
+			continue
+		}
+		if nodes.byUID[owner] != nil {
+			continue
+		}
+		foreign, err := r.foreign(ctx, route)
+		if err != nil {
+			return nil, err
+		}
+		if !foreign {
+			// A node of now may have the name and the network of the one that is gone, so the name must be no node's.
+			shown.TargetNode, shown.Blackhole = types.NodeName(route.Name), true
+			list = append(list, shown)
+		}
+	}
+	return list, nil
+}
+
+// read returns where the cluster is, the routes of its network, and its nodes.
+func (r *routes) read(ctx context.Context) (place, []*compute.Route, hops, error) {
+	nodes, err := r.nodes()
+	if err != nil {
+		return place{}, nil, nodes, err
+	}
+	at, err := r.api.places.get(ctx)
+	if err != nil {
+		return at, nil, nodes, err
+	}
+	all, err := r.all.All(ctx, inventory.Query{MaxAge: routesMaxAge})
+	if err != nil {
+		return at, nil, nodes, cloudapi.NotAbsence(err)
+	}
+	all = slices.DeleteFunc(slices.Clone(all), func(v *compute.Route) bool { return resource(v.Network) != at.network })
+	slices.SortFunc(all, func(a, b *compute.Route) int { return strings.Compare(a.Name, b.Name) })
+	return at, all, nodes, nil
+}
+
+func (r *routes) remember(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.known[name] = true
+}
+
+func (r *routes) forget(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.known, name)
+}
+
+// foreign reports whether a route leads to an instance that is there, or of another project, and was not seen as a node of this cluster.
+func (r *routes) foreign(ctx context.Context, route *compute.Route) (bool, error) {
+	r.mu.Lock()
+	known := r.known[route.Name]
+	r.mu.Unlock()
+	if known {
+		return false, nil
+	}
+	parts := strings.Split(resource(route.NextHopInstance), "/") // projects/p/zones/z/instances/i
+	if len(parts) != 6 {
+		return true, nil
+	}
+	_, err := r.instances.all.Get(ctx, instanceID{parts[1], parts[3], parts[5]}, queryHops())
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound):
+		return false, nil
+	case errors.Is(err, cloudapi.ErrInvalid):
+		return true, nil
+	}
+	return true, err
+}
+
+// CreateRoute implements cloudprovider.Routes. A route that is there already costs no write.
+func (r *routes) CreateRoute(ctx context.Context, cluster, uid string, wanted *cloudprovider.Route) error {
+	destination, err := netip.ParsePrefix(wanted.DestinationCIDR)
+	if err != nil {
+		return fmt.Errorf("the destination of a route: %w", err)
+	}
+	if name := routeName(cluster, uid); !routeNameForm.MatchString(name) {
+		return &cloudapi.Error{
+			Class: cloudapi.ErrInvalid, Operation: "making a route to node " + string(wanted.TargetNode),
+			Message: fmt.Sprintf("%q cannot be the name of a route; --cluster-name must begin with a lower-case letter and have lower-case letters, digits and dashes only", name),
+		}
+	}
+	node, err := r.instances.nodes.Node(wanted.TargetNode)
+	if err != nil {
+		return fmt.Errorf("the route to %s: %w", wanted.TargetNode, err)
+	}
+	hop, err := r.nextHop(ctx, node)
+	if err != nil {
+		return err
+	}
+	at, all, nodes, err := r.read(ctx)
+	if err != nil {
+		return err
+	}
+	do := creation{cluster: cluster, uid: uid, node: node, hop: hop.path(), destination: destination.Masked(), at: at, nodes: nodes}
+	choice := do.decide(all)
+	if choice.refusal == "" {
+		choice.refusal, err = r.inTheWay(ctx, do, choice.replaced)
+	}
+	if err != nil {
+		return err
+	}
+	if choice.refusal != "" {
+		return &cloudapi.Error{
+			Class: cloudapi.ErrConflict, Operation: fmt.Sprintf("making the route of %s to node %s", wanted.DestinationCIDR, node.Name), Message: choice.refusal,
+		}
+	}
+	if choice.there {
+		return nil
+	}
+	for _, old := range choice.replaced {
+		if err := r.remove(ctx, at, old.Name); err != nil {
+			return err
+		}
+	}
+	return r.make(ctx, &compute.Route{
+		Name: choice.name, Description: routeDescription, Network: at.network, DestRange: do.destination.String(),
+		NextHopInstance: do.hop, Priority: routePriority,
+	}, at)
+}
+
+// nextHop is the instance of a node. The cloud tells it, and not the Node.
+func (r *routes) nextHop(ctx context.Context, node *v1.Node) (instanceID, error) {
+	m, err := r.instances.Describe(ctx, node, queryHops())
+	if err != nil {
+		return instanceID{}, fmt.Errorf("finding the next hop of node %s: %w", node.Name, cloudapi.NotAbsence(err))
+	}
+	return parseProviderID(m.ProviderID)
+}
+
+// inTheWay says why routes cannot be replaced, or "". Those that lead to a node of the cluster, or were made for one, can.
+func (r *routes) inTheWay(ctx context.Context, c creation, replaced []*compute.Route) (string, error) {
+	for _, old := range replaced {
+		if c.nodes.at(old) != nil || c.nodes.byUID[routeOwner(c.cluster, c.at, old)] != nil {
+			continue
+		}
+		foreign, err := r.foreign(ctx, old)
+		if err != nil {
+			return "", err
+		}
+		if foreign {
+			return fmt.Sprintf("route %s is there for %s and leads to %s, which is no node of this cluster; remove that route, or give the clusters different names and pod ranges",
+				old.Name, old.DestRange, resource(old.NextHopInstance)), nil
+		}
+	}
+	return "", nil
+}
+
+// creation is what is known where a route is to be made.
+type creation struct {
+	cluster, uid string
+	node         *v1.Node
+	hop          string
+	destination  netip.Prefix
+	at           place
+	nodes        hops
+}
+
+// choice is what is done for a route: nothing where it is there; else it gets a name, and others make way.
+type choice struct {
+	there    bool
+	refusal  string
+	name     string
+	replaced []*compute.Route
+}
+
+// decide looks at the routes of the network. Routes cannot be changed, so a wrong one is removed and made again.
+func (c creation) decide(all []*compute.Route) (to choice) {
+	taken := map[string]*compute.Route{}
+	for _, have := range all {
+		taken[have.Name] = have
+		if !sameNetwork(have.DestRange, c.destination.String()) {
+			continue
+		}
+		ours, leads := routeOwner(c.cluster, c.at, have) != "", resource(have.NextHopInstance) == c.hop
+		if ours && leads {
+			return choice{there: true}
+		}
+		if !leads {
+			if why := c.refuse(have, ours); why != "" {
+				return choice{refusal: why}
+			}
+		}
+		if ours {
+			to.replaced = append(to.replaced, have)
+		}
+	}
+	to.name = c.name(taken)
+	if old := taken[to.name]; old != nil && !slices.Contains(to.replaced, old) {
+		if routeOwner(c.cluster, c.at, old) == "" || c.otherFamily(old) {
+			return choice{refusal: "route " + old.Name + " is there for " + old.DestRange + ", and no controller made it; remove that route"}
+		}
+		to.replaced = append(to.replaced, old)
+	}
+	return to
+}
+
+// refuse says why a route may not be made while there is another one for the same network, which leads elsewhere.
+func (c creation) refuse(have *compute.Route, ours bool) string {
+	switch holder := c.holder(have); {
+	case ours && holder != "":
+		return "node " + holder + " has the same network; delete one of the two Nodes"
+	case !ours && have.Priority == routePriority && len(have.Tags) == 0:
+		return "route " + have.Name + ", which this controller did not make, is there for it with the same priority, so " +
+			"that a part of the packets would go elsewhere; remove that route, or give the pods other networks"
+	}
+	return ""
+}
+
+// name is that of the route: the usual one for the first network of a node, unless its other one has that.
+func (c creation) name(taken map[string]*compute.Route) string {
+	usual := routeName(c.cluster, c.uid)
+	first := len(c.node.Spec.PodCIDRs) == 0 || sameNetwork(c.node.Spec.PodCIDRs[0], c.destination.String())
+	if !first || c.otherFamily(taken[usual]) {
+		return secondRouteName(c.cluster, c.uid, c.destination.Addr())
+	}
+	return usual
+}
+
+// holder is another node that a route leads to by right.
+func (c creation) holder(route *compute.Route) string {
+	n := c.nodes.at(route)
+	if n == nil || n.Name == c.node.Name || !slices.ContainsFunc(n.Spec.PodCIDRs, func(cidr string) bool { return sameNetwork(cidr, route.DestRange) }) {
+		return ""
+	}
+	return n.Name
+}
+
+// otherFamily reports whether a route is one that the node needs for another network of its pods.
+func (c creation) otherFamily(route *compute.Route) bool {
+	return route != nil && routeOwner(c.cluster, c.at, route) != "" && resource(route.NextHopInstance) == c.hop &&
+		!sameNetwork(route.DestRange, c.destination.String()) &&
+		slices.ContainsFunc(c.node.Spec.PodCIDRs, func(cidr string) bool { return sameNetwork(cidr, route.DestRange) })
+}
+
+// make makes a route.
+func (r *routes) make(ctx context.Context, route *compute.Route, at place) error {
+	what := fmt.Sprintf("making route %s of %s to %s", route.Name, route.DestRange, route.NextHopInstance)
+	klog.InfoS("Making route", "route", route.Name, "destination", route.DestRange, "nextHop", route.NextHopInstance)
+	err := r.api.change(ctx, at.route(route.Name), what, func(id string) (*compute.Operation, error) {
+		return r.api.sdk.Routes.Insert(at.networkProject, route).RequestId(id).Context(ctx).Do()
+	})
+	if err != nil {
+		r.all.Invalidate(route.Name) // it may be there nevertheless
+		return cloudapi.NotAbsence(err)
+	}
+	r.all.Put(route)
+	r.remember(route.Name)
+	return nil
+}
+
+func (r *routes) remove(ctx context.Context, at place, name string) error {
+	klog.InfoS("Deleting route", "route", name)
+	err := removed(ctx, r.api, r.all, at.route(name), "deleting route "+name, func(id string) (*compute.Operation, error) {
+		return r.api.sdk.Routes.Delete(at.networkProject, name).RequestId(id).Context(ctx).Do()
+	})
+	if err == nil {
+		r.forget(name)
+	}
+	return err
+}
+
+// DeleteRoute implements cloudprovider.Routes. Only what ListRoutes may have shown is deleted; a route that is gone is no error.
+func (r *routes) DeleteRoute(ctx context.Context, cluster string, unwanted *cloudprovider.Route) error {
+	at, all, _, err := r.read(ctx)
+	if err != nil {
+		return err
+	}
+	for _, have := range all {
+		if have.Name == unwanted.Name && routeOwner(cluster, at, have) != "" && sameNetwork(have.DestRange, unwanted.DestinationCIDR) {
+			return r.remove(ctx, at, have.Name)
+		}
+	}
+	return nil
+}
