@@ -120,7 +120,8 @@ func undashed(uid string) string { return strings.ReplaceAll(uid, "-", "") }
 // routeOwner returns the UID, without dashes, of the node that a route of this cluster was made for; "" for others' routes.
 func routeOwner(cluster string, at place, r *compute.Route) string {
 	rest, ok := strings.CutPrefix(r.Name, routePrefix(cluster))
-	if !ok || !routeOwnerForm.MatchString(rest) || r.Description != routeDescription || resource(r.Network) != at.network || r.NextHopInstance == "" {
+	if !ok || !routeOwnerForm.MatchString(rest) || r.Description != routeDescription || resource(r.Network) != at.network ||
+		r.NextHopInstance == "" {
 		return ""
 	}
 	return undashed(rest)[:32]
@@ -410,7 +411,8 @@ func (c creation) name(taken map[string]*compute.Route) string {
 // holder is another node that a route leads to by right.
 func (c creation) holder(route *compute.Route) string {
 	n := c.nodes.at(route)
-	if n == nil || n.Name == c.node.Name || !slices.ContainsFunc(n.Spec.PodCIDRs, func(cidr string) bool { return sameNetwork(cidr, route.DestRange) }) {
+	wanted := func(cidr string) bool { return sameNetwork(cidr, route.DestRange) }
+	if n == nil || n.Name == c.node.Name || !slices.ContainsFunc(n.Spec.PodCIDRs, wanted) {
 		return ""
 	}
 	return n.Name
