@@ -109,9 +109,9 @@ func (w *world) leaveRoute(name, cidr, instance string, change ...string) {
 	w.sim.Put("global/routes/"+name, route)
 }
 
-// routeTo is what the framework asks for.
-func routeTo(node, cidr string) *cloudprovider.Route {
-	return &cloudprovider.Route{TargetNode: types.NodeName(node), DestinationCIDR: cidr}
+// routeTo is what the framework asks for, for the node n1.
+func routeTo(cidr string) *cloudprovider.Route {
+	return &cloudprovider.Route{TargetNode: "n1", DestinationCIDR: cidr}
 }
 
 // TestRoutes: each node gets one static route, as Google's own controller makes it, in one write; all questions share one listing, and
@@ -186,7 +186,7 @@ func TestRouteTakeover(t *testing.T) {
 		w.server.ResetCalls()
 		for range 2 {
 			require.Empty(t, w.route(n))
-			require.NoError(t, w.RouteAPI.CreateRoute(t.Context(), testCluster, podUID(1), routeTo("n1", "10.244.1.0/24")))
+			require.NoError(t, w.RouteAPI.CreateRoute(t.Context(), testCluster, podUID(1), routeTo("10.244.1.0/24")))
 			assert.Len(t, w.listRoutes(), 1)
 			w.restart()
 		}
@@ -236,7 +236,7 @@ func TestWrongRouteIsReplaced(t *testing.T) {
 			w.sim.Edit("routes", "prod-"+podUID(1), nil)
 			w.leaveRoute("prod-"+podUID(1), "10.244.1.0/24", "n1", change...)
 			w.restart()
-			require.NoError(t, w.RouteAPI.CreateRoute(t.Context(), testCluster, podUID(1), routeTo("n1", "10.244.1.0/24")))
+			require.NoError(t, w.RouteAPI.CreateRoute(t.Context(), testCluster, podUID(1), routeTo("10.244.1.0/24")))
 			assert.Equal(t, right, w.routed(), change)
 			require.Empty(t, w.route(n))
 			assert.Equal(t, right, w.routed(), change)
@@ -271,7 +271,7 @@ func TestRouteConflicts(t *testing.T) {
 				w.sim.AddInstance(gcesim.Spec{Name: "other"})
 				c.leave(w)
 				before := w.routed()
-				err := w.RouteAPI.CreateRoute(t.Context(), testCluster, podUID(1), routeTo("n1", "10.244.1.0/24"))
+				err := w.RouteAPI.CreateRoute(t.Context(), testCluster, podUID(1), routeTo("10.244.1.0/24"))
 				require.ErrorContains(t, err, c.words)
 				assert.Equal(t, before, w.routed())
 			})
@@ -285,10 +285,10 @@ func TestRouteThatFails(t *testing.T) {
 		w := newTestWorld(t, usual)
 		n := w.podNode("n1", 1)
 		require.ErrorContains(t,
-			w.RouteAPI.CreateRoute(t.Context(), "Prod", podUID(1), routeTo("n1", "10.244.1.0/24")),
+			w.RouteAPI.CreateRoute(t.Context(), "Prod", podUID(1), routeTo("10.244.1.0/24")),
 			"--cluster-name must begin with a lower-case letter")
 		require.ErrorContains(t,
-			w.RouteAPI.CreateRoute(t.Context(), testCluster, podUID(1), routeTo("n1", "10.128.0.0/24")),
+			w.RouteAPI.CreateRoute(t.Context(), testCluster, podUID(1), routeTo("10.128.0.0/24")),
 			"is within the subnetwork")
 		w.sim.Deny("POST routes", true)
 		problems := w.route(n)
