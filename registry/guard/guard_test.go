@@ -315,6 +315,43 @@ func TestWhatSomebodyWaitsForGoesFirst(t *testing.T) {
 	assert.Equal(t, []bool{true, true, false, false}, urgent)
 }
 
+// TestWhatFailsAgainAndAgainIsRoutine: what cannot be made, as beyond a quota, does not starve everything else; work that goes on, and
+// only asks for more time, has not failed.
+func TestWhatFailsAgainAndAgainIsRoutine(t *testing.T) {
+	t.Parallel()
+	const tries = 20
+	for name, c := range map[string]struct {
+		err    error
+		urgent bool
+	}{
+		"beyond the quota": {errors.New("quota exceeded"), false},
+		"under way":        {cloudproviderapi.NewRetryError("it is being built", time.Second), true},
+	} {
+		var services, nodes []bool
+		g := guarded(&cloud{
+			ensure: func(ctx context.Context) (*v1.LoadBalancerStatus, error) {
+				services = append(services, priority.IsUrgent(ctx))
+				return nil, c.err
+			},
+			metadata: func(ctx context.Context) (*cloudprovider.InstanceMetadata, error) {
+				nodes = append(nodes, priority.IsUrgent(ctx))
+				return nil, errors.New("quota exceeded")
+			},
+		})
+		lb, _ := g.LoadBalancer()
+		instances, _ := g.InstancesV2()
+		for range tries {
+			_, err := lb.EnsureLoadBalancer(t.Context(), "c", &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s", UID: "1"}}, nil)
+			require.Error(t, err)
+			_, err = instances.InstanceMetadata(t.Context(), node("alpha://1", true))
+			require.Error(t, err)
+		}
+		assert.True(t, services[0] && nodes[0], name)
+		assert.Equal(t, c.urgent, services[tries-1], name)
+		assert.False(t, nodes[tries-1], name)
+	}
+}
+
 func TestRoutesWithoutContentAreRefused(t *testing.T) {
 	t.Parallel()
 	routes, _ := guarded(&cloud{routes: func() ([]*cloudprovider.Route, error) { return []*cloudprovider.Route{nil}, nil }}).Routes()

@@ -3,12 +3,15 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os"
+	"regexp"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -31,12 +34,13 @@ func TestServiceLifeCycle(t *testing.T) {
 				require.NoError(t, err)
 				address := requireServed(t, c, expected, kind)
 				nodeComesAndGoes(t, c)
-				requireQuietRestart(t, c, m, address)
+				again := requireQuietRestart(t, c, m, address)
 				nodeComesAndGoes(t, c)
 				patchService(t, c, "web", `{"spec":{"ports":[{"name":"alt","port":8080,"protocol":"TCP"}]}}`)
 				waitHoldings(t, c, 1, "8080")
 				requireEnds(t, c, before)
 				assert.Empty(t, calls(t, c).Refused)
+				requireNoComplaints(t, c, m, again)
 			})
 		}
 	})
@@ -82,7 +86,7 @@ func nodeComesAndGoes(t *testing.T, c *harness.Cluster) {
 }
 
 // requireQuietRestart: a program that begins with nothing in memory finds everything as it is to be.
-func requireQuietRestart(t *testing.T, c *harness.Cluster, m *harness.CCM, address string) {
+func requireQuietRestart(t *testing.T, c *harness.Cluster, m *harness.CCM, address string) *harness.CCM {
 	t.Helper()
 	requireWorked(t, m, "service")
 	m.Stop(10 * time.Second)
@@ -93,6 +97,38 @@ func requireQuietRestart(t *testing.T, c *harness.Cluster, m *harness.CCM, addre
 	again, err := c.WaitServed(t.Context(), "web", patience)
 	require.NoError(t, err)
 	assert.Equal(t, address, again)
+	return m
+}
+
+// errorLine is a line of the log by which an error is told. Requests of the test that are under way when the program stops are none
+// of its errors.
+var errorLine = regexp.MustCompile(`(?m)^E\d{4} .*$`)
+
+const stoppedWhileAsked = "Failed to shutdown server: context deadline exceeded"
+
+// requireNoComplaints: where nothing went wrong no event warns and no error is logged. Work that takes its time is no failure.
+func requireNoComplaints(t *testing.T, c *harness.Cluster, programs ...*harness.CCM) {
+	t.Helper()
+	list, err := c.Kube.CoreV1().Events(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.NotEmpty(t, list.Items)
+	reasons := map[string]bool{}
+	for _, e := range list.Items {
+		if e.Source.Component == "ipallocator-repair-controller" {
+			continue // the API server's own
+		}
+		reasons[e.Reason] = true
+		assert.NotEqual(t, v1.EventTypeWarning, e.Type, "%s %s: %s", e.InvolvedObject.Name, e.Reason, e.Message)
+	}
+	assert.True(t, reasons["EnsuringLoadBalancer"] && reasons["EnsuredLoadBalancer"], "%v", reasons)
+	for _, m := range programs {
+		log, err := os.ReadFile(m.Log)
+		require.NoError(t, err)
+		require.NotEmpty(t, log)
+		for _, line := range errorLine.FindAllString(string(log), -1) {
+			assert.Contains(t, line, stoppedWhileAsked)
+		}
+	}
 }
 
 // requireEnds: of a Service that needs no load balancer any more nothing is left, and of a deleted one neither.

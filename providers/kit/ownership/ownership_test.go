@@ -301,6 +301,15 @@ var decisions = map[string]decisionCase{
 		adopt: registry.AdoptAny, others: []*v1.Service{service("later", 5, nil)}, mine: func(s *v1.Service) { s.UID = "z" },
 		want: refused("Service ns/later"),
 	},
+	"a user's, any adopted, asked for in the same second by a greater UID": {
+		adopt: registry.AdoptAny, others: []*v1.Service{service("later", 5, nil)}, mine: func(s *v1.Service) { s.UID = "a" }, want: adopted,
+	},
+	"in both statuses, made in the same second": {
+		mine: func(s *v1.Service) { served(s); s.UID = "z" }, others: []*v1.Service{service("later", 5, served)}, want: refused("Service ns/later"),
+	},
+	"in both statuses, made in the same second, by a greater UID": {
+		mine: func(s *v1.Service) { served(s); s.UID = "a" }, others: []*v1.Service{service("later", 5, served)}, want: outcome{Owned, false, ""},
+	},
 	"a user's, any adopted, shared with an older one": {
 		adopt: registry.AdoptAny, others: []*v1.Service{service("older", 0, served)}, shares: true, want: adopted,
 	},

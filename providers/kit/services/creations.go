@@ -36,6 +36,8 @@ type creations struct {
 	began time.Time
 	// unknown is when the answers were lost, by the UID of the Service.
 	unknown map[types.UID]time.Time
+	// served are the Services that this process has served in its first time: whatever a process before it had made for them was found.
+	served map[types.UID]struct{}
 }
 
 // begin notes that work has begun.
@@ -45,6 +47,20 @@ func (c *creations) begin() {
 	if c.began.IsZero() {
 		c.began = time.Now()
 	}
+}
+
+// serve notes that there is all that a Service needs. It is remembered for as long as processes before this one are in doubt.
+func (c *creations) serve(service *v1.Service, policy Creations) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.began) > policy.Shows {
+		c.served = nil
+		return
+	}
+	if c.served == nil {
+		c.served = map[types.UID]struct{}{}
+	}
+	c.served[service.UID] = struct{}{}
 }
 
 // take notes what is not known of creations for a Service.
@@ -68,7 +84,7 @@ func (c *creations) since(service *v1.Service, what string) (at time.Time, why s
 	defer c.mu.Unlock()
 	at, why = c.unknown[service.UID], "the answer to the creation of "+what+" was lost"
 	// One that is no load balancer any more lost its status by that, and shows no longer whether it was served.
-	if at.IsZero() && service.CreationTimestamp.Time.Before(c.began) && service.Spec.Type == v1.ServiceTypeLoadBalancer &&
+	if _, served := c.served[service.UID]; !served && at.IsZero() && service.CreationTimestamp.Time.Before(c.began) && service.Spec.Type == v1.ServiceTypeLoadBalancer &&
 		slices.Contains(service.Finalizers, servicehelper.LoadBalancerCleanupFinalizer) && len(service.Status.LoadBalancer.Ingress) == 0 {
 		at, why = c.began, "a process before this one may have had "+what+" made"
 	}

@@ -88,3 +88,29 @@ func TestDoubt(t *testing.T) {
 		})
 	}
 }
+
+// TestDoubtEndsWithService: a Service that this process has served, and that has no status yet, or lost it, is in no doubt for the sake
+// of processes before; another one is, and a lost answer counts all the same.
+func TestDoubtEndsWithService(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		policy := Creations{Shows: 30 * time.Second}
+		service, other := old(), old()
+		other.UID = "2"
+		protected(service)
+		protected(other)
+		var seen creations
+		seen.begin()
+		seen.serve(service, policy)
+		require.NoError(t, seen.doubt(service, "web", policy))
+		require.Error(t, seen.doubt(other, "other", policy))
+		r := &Request{Service: service}
+		r.Asked(&cloudapi.Error{Class: cloudapi.ErrTransient})
+		seen.take(r, policy)
+		require.ErrorContains(t, seen.doubt(service, "web", policy), "was lost")
+		time.Sleep(policy.Shows + time.Second)
+		seen.serve(other, policy)
+		assert.Empty(t, seen.served, "nobody is in doubt any more")
+		require.NoError(t, seen.doubt(other, "other", policy))
+	})
+}

@@ -229,6 +229,7 @@ func (l *LoadBalancer[O, D]) ensure(ctx context.Context, r *Request, findings *r
 	if err != nil {
 		return nil, err
 	}
+	l.creations.serve(r.Service, l.Creations)
 	return l.Reconciler.Status(*r, observed, desired)
 }
 

@@ -41,12 +41,17 @@ const (
 	FaultRedirect = "redirect"
 	// FaultEndless answers every page of a listing with the first one, and says that another one follows; see Pager.
 	FaultEndless = "endless"
+	// FaultVanished answers a call that names Fault.Names as if there were no such thing: the cloud is asked for another ID of the
+	// same form, which nothing has. Calls that do not name it are not hit, whatever their operations are called.
+	FaultVanished = "vanished"
+	// FaultUnlisted leaves out of lists what names Fault.Names, as a listing that lags does; calls that name it themselves are not hit.
+	FaultUnlisted = "unlisted"
 )
 
 // common are the kinds above.
 var common = []string{
 	FaultStatus, FaultStatusAfter, FaultHang, FaultReset, FaultLost, FaultLate, FaultCut, FaultHTML, FaultNull,
-	FaultRedirect, FaultEndless,
+	FaultRedirect, FaultEndless, FaultVanished, FaultUnlisted,
 }
 
 // usualStatus is Fault.Status where it is not set and not 500.
@@ -96,6 +101,8 @@ type Fault struct {
 	// Operation restricts the fault to operations that contain this text, such as "GET /v2/droplets"; a $ at its end stands
 	// for the end of the operation.
 	Operation string `json:"operation,omitempty"`
+	// Names restricts the fault to calls whose address or body names this ID, as a whole word. FaultVanished and FaultUnlisted need it.
+	Names string `json:"names,omitempty"`
 	// Writes restricts the fault to calls that change something.
 	Writes bool `json:"writes,omitempty"`
 	// From is the first matching call that fails, counted from 1; 0 means 1.
@@ -114,6 +121,9 @@ func (s *Server) AddFault(f Fault) (int, error) {
 	known := append(slices.Sorted(maps.Keys(s.cloud.Distort())), common...)
 	if !slices.Contains(known, f.Kind) {
 		return 0, fmt.Errorf("unknown kind of fault %q; there are %s", f.Kind, strings.Join(known, ", "))
+	}
+	if (f.Kind == FaultVanished || f.Kind == FaultUnlisted) && f.Names == "" {
+		return 0, fmt.Errorf("a fault of the kind %s needs the ID that is to be missing", f.Kind)
 	}
 	if f.Status == 0 {
 		f.Status = cmp.Or(usualStatus[f.Kind], http.StatusInternalServerError)
@@ -164,7 +174,7 @@ func (s *Server) strikeLocked(r *http.Request, operation string, write bool) *Fa
 			f.Writes && !write:
 			continue
 		}
-		if f.Kind == FaultEndless && !pageable(s.cloud, r) {
+		if (f.Kind == FaultEndless && !pageable(s.cloud, r)) || (f.Names != "" && names(r, f.Names) == (f.Kind == FaultUnlisted)) {
 			continue
 		}
 		if distort, ok := s.cloud.Distort()[f.Kind]; ok {
@@ -208,6 +218,9 @@ func (f *Fault) before(c Cloud, w http.ResponseWriter, r *http.Request) bool {
 	case FaultEndless:
 		c.(Pager).FirstPage(r) //nolint:forcetypeassert // strikeLocked has asked
 		return false
+	case FaultVanished:
+		rename(r, f.Names, stranger(f.Names))
+		return false
 	default:
 		return false
 	}
@@ -228,6 +241,10 @@ func (f *Fault) after(c Cloud, w http.ResponseWriter, r *http.Request, answer *h
 		_, _ = w.Write(answer.Body.Bytes()[:answer.Body.Len()/2])
 		_ = http.NewResponseController(w).Flush() // the half must leave before the connection closes
 		hangUp(w)
+	case FaultVanished:
+		send(w, answer.Header(), answer.Code, word(stranger(f.Names)).ReplaceAll(answer.Body.Bytes(), []byte("${1}"+f.Names+"${2}")))
+	case FaultUnlisted:
+		send(w, answer.Header(), answer.Code, without(answer.Body.Bytes(), word(f.Names)))
 	case FaultNull, FaultEndless:
 		if answer.Code != http.StatusOK {
 			return false

@@ -1,0 +1,148 @@
+package simkit
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+)
+
+// word finds an ID as a whole word, with what stands before and behind it.
+func word(id string) *regexp.Regexp {
+	return regexp.MustCompile(`(?i)(^|[^0-9a-z])` + regexp.QuoteMeta(id) + `($|[^0-9a-z])`)
+}
+
+// names reports whether a request names an ID, in its address or in its body.
+func names(r *http.Request, id string) bool {
+	find := word(id)
+	query, err := url.QueryUnescape(r.URL.RawQuery)
+	return find.MatchString(r.URL.Path) || (err == nil && find.MatchString(query)) || find.Match(content(r))
+}
+
+// rename puts one ID in the place of another one.
+func rename(r *http.Request, id, other string) {
+	find := word(id)
+	replace := func(text string) string { return find.ReplaceAllString(text, "${1}"+other+"${2}") }
+	r.URL.Path, r.URL.RawPath = replace(r.URL.Path), ""
+	if values, err := url.ParseQuery(r.URL.RawQuery); err == nil {
+		for _, list := range values {
+			for i := range list {
+				list[i] = replace(list[i])
+			}
+		}
+		r.URL.RawQuery = values.Encode()
+	}
+	body := replace(string(content(r)))
+	r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
+}
+
+// content returns the body of a request, which stays readable.
+func content(r *http.Request) []byte {
+	if r.Body == nil {
+		return nil
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return body
+}
+
+// shortID is the length below which IDs are counted on from 0, so that one that differs in a digit may be another instance's.
+const shortID = 4
+
+// stranger returns an ID of the same form, in numbers, hexadecimal digits and names: its first hexadecimal digit is another one.
+func stranger(id string) string {
+	if len(id) < shortID {
+		return id + "777"
+	}
+	at := strings.IndexAny(strings.ToLower(id), "0123456789abcdef")
+	if at < 0 {
+		return id + "9"
+	}
+	digit := "9"
+	if id[at] == '9' {
+		digit = "8"
+	}
+	return id[:at] + digit + id[at+1:]
+}
+
+// without returns an answer less the elements of its lists that name an ID.
+func without(body []byte, id *regexp.Regexp) []byte {
+	if bytes.HasPrefix(bytes.TrimSpace(body), []byte("<")) {
+		return withoutElements(body, id)
+	}
+	var answer any
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.UseNumber()
+	if decoder.Decode(&answer) != nil {
+		return body
+	}
+	dropped := 0
+	text, err := json.Marshal(drop(answer, id, &dropped))
+	if err != nil || dropped == 0 {
+		return body
+	}
+	return text
+}
+
+// totals are fields that count the elements of a list.
+var totals = []string{"total", "results", "totalCount"}
+
+func drop(v any, id *regexp.Regexp, dropped *int) any {
+	switch v := v.(type) {
+	case []any:
+		kept := []any{}
+		for _, element := range v {
+			if text, err := json.Marshal(element); err == nil && id.Match(text) {
+				*dropped++
+				continue
+			}
+			kept = append(kept, element)
+		}
+		return kept
+	case map[string]any:
+		for name, value := range v {
+			v[name] = drop(value, id, dropped)
+		}
+		meta, _ := v["meta"].(map[string]any) // most have none
+		for _, counts := range []map[string]any{v, meta} {
+			for _, name := range totals {
+				if n, ok := counts[name].(json.Number); ok && *dropped > 0 {
+					count, _ := n.Int64() // counts are whole
+					counts[name] = count - int64(*dropped)
+				}
+			}
+		}
+	}
+	return v
+}
+
+// element is the beginning or end of an element of a list in XML.
+var element = regexp.MustCompile(`</?(item|member|objects)>`)
+
+func withoutElements(body []byte, id *regexp.Regexp) []byte {
+	var kept []byte
+	depth, from := 0, 0
+	for _, at := range element.FindAllIndex(body, -1) {
+		if body[at[0]+1] != '/' {
+			if depth == 0 {
+				kept = append(kept, body[from:at[0]]...)
+				from = at[0]
+			}
+			depth++
+			continue
+		}
+		if depth--; depth == 0 {
+			if !id.Match(body[from:at[1]]) {
+				kept = append(kept, body[from:at[1]]...)
+			}
+			from = at[1]
+		}
+	}
+	return append(kept, body[from:]...)
+}
