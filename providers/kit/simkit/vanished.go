@@ -90,9 +90,7 @@ func without(body []byte, id *regexp.Regexp) []byte {
 	return text
 }
 
-// totals are fields that count the elements of a list.
-var totals = []string{"total", "results", "totalCount"}
-
+// drop leaves elements out of lists, and out of the fields that count them.
 func drop(v any, id *regexp.Regexp, dropped *int) any {
 	switch v := v.(type) {
 	case []any:
@@ -111,7 +109,7 @@ func drop(v any, id *regexp.Regexp, dropped *int) any {
 		}
 		meta, _ := v["meta"].(map[string]any) // most have none
 		for _, counts := range []map[string]any{v, meta} {
-			for _, name := range totals {
+			for _, name := range []string{"total", "results", "totalCount"} {
 				if n, ok := counts[name].(json.Number); ok && *dropped > 0 {
 					count, _ := n.Int64() // counts are whole
 					counts[name] = count - int64(*dropped)
@@ -123,7 +121,7 @@ func drop(v any, id *regexp.Regexp, dropped *int) any {
 }
 
 // element is the beginning or end of an element of a list in XML.
-var element = regexp.MustCompile(`</?(item|member|objects)>`)
+var element = regexp.MustCompile(`</?(item|member|objects)(\s[^>]*[^>/])?>`)
 
 func withoutElements(body []byte, id *regexp.Regexp) []byte {
 	var kept []byte
