@@ -103,7 +103,8 @@ func requireQuietRestart(t *testing.T, c *harness.Cluster, m *harness.CCM, addre
 // errorLine is a line of the log by which an error about the Service is told.
 var errorLine = regexp.MustCompile(`(?m)^E\d{4} .*default/web.*$`)
 
-// requireNoComplaints: where nothing went wrong no event warns and no error about the Service is logged. Work that takes its time is no failure.
+// requireNoComplaints: where nothing went wrong no event warns and no error about the Service is logged. Work that takes its time is
+// no failure.
 func requireNoComplaints(t *testing.T, c *harness.Cluster, programs ...*harness.CCM) {
 	t.Helper()
 	list, err := c.Kube.CoreV1().Events(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})

@@ -84,7 +84,8 @@ func (c *creations) since(service *v1.Service, what string) (at time.Time, why s
 	defer c.mu.Unlock()
 	at, why = c.unknown[service.UID], "the answer to the creation of "+what+" was lost"
 	// One that is no load balancer any more lost its status by that, and shows no longer whether it was served.
-	if _, served := c.served[service.UID]; !served && at.IsZero() && service.CreationTimestamp.Time.Before(c.began) && service.Spec.Type == v1.ServiceTypeLoadBalancer &&
+	_, served := c.served[service.UID]
+	if !served && at.IsZero() && service.CreationTimestamp.Time.Before(c.began) && service.Spec.Type == v1.ServiceTypeLoadBalancer &&
 		slices.Contains(service.Finalizers, servicehelper.LoadBalancerCleanupFinalizer) && len(service.Status.LoadBalancer.Ingress) == 0 {
 		at, why = c.began, "a process before this one may have had "+what+" made"
 	}
