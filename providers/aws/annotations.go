@@ -172,7 +172,7 @@ var Annotations = limited(schema.Annotations[settings]{
 	}),
 	textRow(annotationTLSPorts, "Ports that end TLS, by number or name, separated by commas without blanks; * or empty means all.", schema.InPlace, func(s *settings) *string { return &s.TLSPorts }, nil),
 	textRow(annotationTLSPolicy, "Predefined policy of TLS, such as ELBSecurityPolicy-TLS13-1-2-2021-06.", schema.InPlace, func(s *settings) *string { return &s.TLSPolicy }, nil),
-	textRow(annotationBackendProtocol, "Protocol to the nodes. Classic: http, https, ssl, tcp. Network: ssl encrypts anew on ports that end TLS.", schema.InPlace, func(s *settings) *string { return &s.BackendProtocol }, nil),
+	textRow(annotationBackendProtocol, "Protocol to the nodes. Classic: http, https, ssl, tcp. Network: ssl encrypts again on ports that end TLS.", schema.InPlace, func(s *settings) *string { return &s.BackendProtocol }, nil),
 	textRow(annotationTags, "Tags of everything that is made: key=value, separated by commas. A classic load balancer gets further ones later, too; none is ever taken away.", schema.AtCreation, func(s *settings) *string { return &s.Tags }, nil),
 	schema.EnumAnnotation(func(s *settings) *string {
 		return &s.CheckProtocol

@@ -484,7 +484,7 @@ func tlsPolicySteps(lb *classicLoadBalancer, want desiredClassic) []step {
 	policy := policyTLSPrefix + want.tlsPolicy
 	has := map[int32]bool{}
 	for _, d := range lb.ListenerDescriptions {
-		// A listener that is made anew has no policy yet.
+		// A listener that is made again has no policy yet.
 		if d.Listener != nil && slices.ContainsFunc(want.listeners, newClassicListener(d.Listener).equals) {
 			has[d.Listener.LoadBalancerPort] = slices.Contains(d.PolicyNames, policy)
 		}

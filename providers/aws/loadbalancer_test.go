@@ -174,7 +174,7 @@ func TestHealthCheckChanges(t *testing.T) {
 	assert.Empty(t, old.sim.TargetGroups())
 }
 
-// TestNodePorts: a node port that changes, or two that change places, need no listener anew.
+// TestNodePorts: a node port that changes, or two that change places, need no new listener.
 func TestNodePorts(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t, "", awssim.Options{})

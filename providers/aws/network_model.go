@@ -564,7 +564,7 @@ func (d desiredNetwork) groupSteps(state networkState, arn string, g desiredTarg
 const targetsAtOnce = 100
 
 // targetSteps deregisters first: a target group that is full has room then. What is eligible stays where it is and is not
-// registered anew.
+// registered again.
 func targetSteps(arn string, g desiredTargetGroup, have []target, want, eligible []string, keep bool) []step {
 	var gone, fresh []elbv2types.TargetDescription
 	known := map[string]bool{}

@@ -341,7 +341,7 @@ func TestTargetGroupOfAnotherCluster(t *testing.T) {
 }
 
 // TestNamedGroupIsMissing: a security group that an annotation or the option names and that does not exist is told before anything
-// is created, each time anew.
+// is created each time.
 func TestNamedGroupIsMissing(t *testing.T) {
 	t.Parallel()
 	missing := "sg-0123456789abcdef0"

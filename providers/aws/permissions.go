@@ -55,7 +55,7 @@ func permissions() []registry.Permission {
 			For:    "routes",
 			Needs:  both([]string{"DescribeRouteTables", "CreateRoute", "ReplaceRoute", "DeleteRoute", "ModifyInstanceAttribute", "ModifyNetworkInterfaceAttribute"}, nil),
 			Only:   "routes.clusterCIDR is set",
-			Beyond: with(prefixEC2, "ReplaceRoute", "ModifyNetworkInterfaceAttribute"), Without: "a route that leads elsewhere is deleted and made anew; nodes with several interfaces get no route",
+			Beyond: with(prefixEC2, "ReplaceRoute", "ModifyNetworkInterfaceAttribute"), Without: "a route that leads elsewhere is deleted and made again; nodes with several interfaces get no route",
 		},
 		{For: "tags of instances", Needs: with(prefixEC2, "CreateTags", "DeleteTags"), Only: "the controller tagging runs"},
 		{For: "a role", Needs: []string{"sts:AssumeRole"}, Only: "RoleARN is set"},

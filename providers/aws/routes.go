@@ -255,7 +255,7 @@ func (r *routes) mayReplace(ctx context.Context, table routeTable, have ec2types
 	return nil
 }
 
-// replace changes where a route leads. Without the permission for it, the route is deleted and made anew.
+// replace changes where a route leads. Without the permission for it, the route is deleted and made again.
 func (r *routes) replace(ctx context.Context, table routeTable, route *cloudprovider.Route, one instance) error {
 	v4, v6, err := destination(route.DestinationCIDR)
 	if err != nil {

@@ -199,7 +199,7 @@ func statusOf(host string) *v1.LoadBalancerStatus {
 // statusOrFailed is the status of a load balancer that was reconciled.
 func statusOrFailed(service *v1.Service, host string) (*v1.LoadBalancerStatus, error) {
 	if host == "" {
-		return nil, fmt.Errorf("load balancer %s has the state failed; delete it in AWS to have it made anew, or delete the Service",
+		return nil, fmt.Errorf("load balancer %s has the state failed; delete it in AWS to have it made again, or delete the Service",
 			loadBalancerName(service))
 	}
 	return statusOf(host), nil

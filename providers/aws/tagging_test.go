@@ -103,7 +103,7 @@ func TestTagging(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, "9767c4972ba72e87ab553bad2afde741", n.Labels[taggingLabel])
 
-			// Other tags: tagged anew; what the flag no longer names stays.
+			// Other tags: tagged again; what the flag no longer names stays.
 			w.stop()
 			w.tags = "key1=value1,key2=value2"
 			w.run(flags)

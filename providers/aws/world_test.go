@@ -88,7 +88,7 @@ func testInputs(sim *awssim.Sim, url, file string, more map[string]string) regis
 	}
 }
 
-// restart makes the provider anew, with nothing in memory.
+// restart makes a new provider, with nothing in memory.
 func (w *world) restart() {
 	in := testInputs(w.sim, w.url, w.sim.CloudConfig(w.url)+w.file, w.env)
 	in.Dial = w.dial

@@ -56,9 +56,9 @@ type outcome struct {
 }
 
 const (
-	// maxConflicts bounds how often a write is tried anew because somebody else wrote first.
+	// maxConflicts bounds how often a write is tried again because somebody else wrote first.
 	maxConflicts = 5
-	// busyPatience bounds how long a write is tried anew because Azure works on the same resource for somebody else, and busyPause is
+	// busyPatience bounds how long a write is tried again because Azure works on the same resource for somebody else, and busyPause is
 	// the time between two tries.
 	busyPatience = time.Minute
 	busyPause    = 2 * time.Second

@@ -203,7 +203,7 @@ func (m *members) apply(ctx context.Context, lb string, compute func(lb doc, mac
 }
 
 // alone makes one change of a machine, a scale set or an interface at a time, for two load balancers have the same machines. change reads
-// anew what it writes.
+// again what it writes.
 func (m *members) alone(ctx context.Context, id string, change func() error) error {
 	unlock, err := m.locks.Lock(ctx, strings.ToLower(id))
 	if err != nil {

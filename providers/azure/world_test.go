@@ -64,7 +64,7 @@ func (w *world) set(keys map[string]any) {
 	w.restart()
 }
 
-// restart makes the provider anew, with nothing in memory.
+// restart makes a new provider, with nothing in memory.
 func (w *world) restart() {
 	w.Helper()
 	in := inputs(w.config)

@@ -146,7 +146,7 @@ var Annotations = schema.Annotations[settings]{
 	schema.EnumAnnotation(
 		func(s *settings) *string { return &s.Proxy }, schema.AnnotationRow{
 			Key: annotationProxyProtocol, Changes: schema.InPlace, Spec: schema.Spec{
-				Choices: []string{textFalse, textTrue, "v1", "v2"}, Default: textFalse, Lenient: true, Help: "Tell members the client's address by the PROXY protocol: v1, or true for it, or v2. Pools are made anew.",
+				Choices: []string{textFalse, textTrue, "v1", "v2"}, Default: textFalse, Lenient: true, Help: "Tell members the client's address by the PROXY protocol: v1, or true for it, or v2. Pools are replaced.",
 			},
 		},
 	).Serving(schema.Serves{Portable: portable.ProxyProtocol, Same: sameProxy, Values: map[string]string{

@@ -14,7 +14,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 )
 
-// One that could not be built is built anew; one that served is failed over, or the user is told who can do that. Neither its address
+// One that could not be built is built again; one that served is failed over, or the user is told who can do that. Neither its address
 // nor the load balancer is given up.
 
 func breakDown(lb *openstacksim.LoadBalancer) { lb.ProvisioningStatus = openstacksim.Failed }

@@ -15,7 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// observe returns the parts of a load balancer. They are read anew where it was changed after they were read, be it by us:
+// observe returns the parts of a load balancer. They are read again where it was changed after they were read, be it by us:
 // somebody else may have changed it right after that, and the time of the change does not tell whose it was.
 func (l *loadBalancers) observe(ctx context.Context, lb *balancer) (*details, error) {
 	d, err := l.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: partsMaxAge})
@@ -135,7 +135,7 @@ func actionOf(kind stepKind) string {
 	return guard.PlanChange
 }
 
-// makeStep makes one step. Where somebody else has changed the load balancer meanwhile, it is as it is, and is planned anew.
+// makeStep makes one step. Where somebody else has changed the load balancer meanwhile, it is as it is, and is planned again.
 func (l *loadBalancers) makeStep(ctx context.Context, r *services.Request, o observation, st step, more int) (observation, error) {
 	lb, parts, err := l.apply(ctx, r, o.lb, o.parts, st, more)
 	switch {
@@ -151,7 +151,7 @@ func (l *loadBalancers) makeStep(ctx context.Context, r *services.Request, o obs
 	case err != nil:
 		return o, err
 	case lb == nil && r.Purpose == services.Ensure:
-		return o, errors.New("the load balancer went away while it was changed; it is made anew")
+		return o, errors.New("the load balancer went away while it was changed; it is made again")
 	case lb == nil:
 		return observation{}, nil
 	}
@@ -159,7 +159,7 @@ func (l *loadBalancers) makeStep(ctx context.Context, r *services.Request, o obs
 	return o, nil
 }
 
-// work makes the steps that a plan has on a load balancer that the Service leaves, one after another, each planned anew from what the
+// work makes the steps that a plan has on a load balancer that the Service leaves, one after another, each planned again from what the
 // former ones have made. When they are done it looks once at what is there, for somebody else may have changed it meanwhile. It
 // returns the load balancer as it then is; nil means that it has gone.
 func (l *loadBalancers) work(ctx context.Context, r *services.Request, lb *balancer, next planner) (*balancer, error) {
@@ -206,7 +206,7 @@ func (l *loadBalancers) work(ctx context.Context, r *services.Request, lb *balan
 	return nil, fmt.Errorf("load balancer %s was changed by somebody else as often as it was set right; find out who does that", lb.ID)
 }
 
-// errBusy: Octavia worked for somebody else, and does no longer; the step is to be planned anew.
+// errBusy: Octavia worked for somebody else, and does no longer; the step is to be planned again.
 var errBusy = errors.New("the load balancer was busy")
 
 // apply makes the call of a step, waits until Octavia has done it, and returns what is there then, as far as we know. A nil
@@ -243,7 +243,7 @@ func (l *loadBalancers) apply(
 
 // order makes the call of a step, and returns the ID of what it made. Whatever fails may have taken effect, so the next look
 // reads everything again. Where Octavia works on the load balancer already, for somebody else or for a call of ours whose
-// answer was lost, the end of that is waited for: the step is planned anew then.
+// answer was lost, the end of that is waited for: the step is planned again then.
 func (l *loadBalancers) order(ctx context.Context, lb *balancer, st step) (made string, err error) {
 	made, err = l.api.do(ctx, st)
 	if err == nil || cloudapi.NotSent(err) {

@@ -113,7 +113,7 @@ func (l *loadBalancers) leave(ctx context.Context, r *services.Request, s settin
 }
 
 // ownedByAnother reports whether a load balancer that a Service only shares has an owner that lives, or one in another cluster, though
-// its tag is missing: a controller of before tags made it, or somebody wrote the tags anew.
+// its tag is missing: a controller of before tags made it, or somebody wrote the tags again.
 func (l *loadBalancers) ownedByAnother(ctx context.Context, cluster string, lb *balancer, r role) (bool, error) {
 	if r.owner {
 		return false, nil

@@ -37,7 +37,7 @@ func (f *failovers) may(id string) bool {
 }
 
 // repairs are the changes of a load balancer in ERROR. One that was made for this Service and never served is deleted, to be made
-// anew; any other is failed over, which keeps its address.
+// again; any other is failed over, which keeps its address.
 func (l *loadBalancers) repairs(lb *balancer, renew bool) []change {
 	if renew {
 		return []change{{
@@ -56,7 +56,7 @@ func (l *loadBalancers) repairs(lb *balancer, renew bool) []change {
 }
 
 func (l *loadBalancers) deleteBroken(ctx context.Context, r *services.Request, o observation) (observation, error) {
-	r.Report(services.Warning(eventRecreated, "Octavia could not build load balancer %s; it is deleted and made anew", o.lb.ID))
+	r.Report(services.Warning(eventRecreated, "Octavia could not build load balancer %s; it is deleted and made again", o.lb.ID))
 	if err := l.remove(ctx, o.lb, true); err != nil {
 		return o, err
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// TestHandover: a cluster that was built anew gets its load balancers back, with what shares them, when the operator says so.
+// TestHandover: a cluster that was built again gets its load balancers back, with what shares them, when the operator says so.
 func TestHandover(t *testing.T) {
 	t.Parallel()
 	w, owner := served(t, "", web(nil))

@@ -113,7 +113,7 @@ type desired struct {
 	ports   []wantedPort
 	// steps are those that an existing one needs.
 	steps []step
-	// renew is set where it is in ERROR and is to be made anew.
+	// renew is set where it is in ERROR and is to be made again.
 	renew bool
 }
 
@@ -354,7 +354,7 @@ func (l *loadBalancers) want(
 	return want, err
 }
 
-// Changes implements services.Reconciler. Each step is planned anew from what the one before has made.
+// Changes implements services.Reconciler. Each step is planned again from what the one before has made.
 func (l *loadBalancers) Changes(r services.Request, o observation, d desired) ([]change, error) {
 	switch {
 	case o.lb == nil:

@@ -430,7 +430,7 @@ func (a *api) deleteBalancer(ctx context.Context, id string, cascade bool) error
 	return err
 }
 
-// failOver has Octavia build the machines of a load balancer anew; its address and settings stay.
+// failOver has Octavia build the machines of a load balancer again; its address and settings stay.
 func (a *api) failOver(ctx context.Context, id string) error {
 	_, err := request[struct{}](
 		ctx, a, loadBalancer, "failing load balancer "+id+" over", http.MethodPut, "lbaas/loadbalancers/"+id+"/failover", nil, "",

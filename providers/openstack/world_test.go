@@ -49,7 +49,7 @@ func newTestWorld(t *testing.T, file string, prepare func(*openstacksim.Sim)) *w
 	return w
 }
 
-// restart makes the provider anew, with nothing in memory.
+// restart makes a new provider, with nothing in memory.
 func (w *world) restart() {
 	in := testInputs(w.sim.CloudConfig(w.url)+w.file, w.env)
 	in.Dial, in.Adopt = w.dial, w.adopt

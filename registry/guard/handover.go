@@ -30,7 +30,7 @@ type LoadBalancerHandover interface {
 	RemarkLoadBalancer(ctx context.Context, m MarkedLoadBalancer, service types.UID) error
 }
 
-// ErrNoHandover is the answer of a cloud whose load balancers cannot be marked anew.
+// ErrNoHandover is the answer of a cloud whose load balancers cannot be marked again.
 var ErrNoHandover = errors.New("this provider cannot hand load balancers over")
 
 // MarkedLoadBalancers implements LoadBalancerHandover.

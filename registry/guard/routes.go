@@ -125,7 +125,7 @@ func goesTo(ranges map[netip.Prefix]bool, route *cloudprovider.Route) bool {
 	return err == nil && ranges[p.Masked()]
 }
 
-// ranges returns the ranges of the cluster's Nodes; they are reckoned anew when the Nodes are listed anew.
+// ranges returns the ranges of the cluster's Nodes; they are reckoned again when the Nodes are listed again.
 func (r *routes) ranges(nodes []*v1.Node) *podRanges {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -249,7 +249,7 @@ func TestUpdateOvertaken(t *testing.T) {
 	})
 }
 
-// TestUpdateOfADeletedService: nothing goes on for a Service whose load balancer has gone; one that is made again starts anew.
+// TestUpdateOfADeletedService: nothing goes on for a Service whose load balancer has gone; one that is made again starts again.
 func TestUpdateOfADeletedService(t *testing.T) {
 	t.Parallel()
 	updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, _ *record.FakeRecorder) {
@@ -352,7 +352,7 @@ func TestUpdateAfterDeletion(t *testing.T) {
 	for name, change := range map[string]func(*v1.Service) bool{
 		"deleted":               func(*v1.Service) bool { return false },
 		"being deleted":         func(s *v1.Service) bool { s.DeletionTimestamp = &metav1.Time{Time: time.Now()}; return true },
-		"deleted and made anew": func(s *v1.Service) bool { s.UID = "another"; return true },
+		"deleted and made again": func(s *v1.Service) bool { s.UID = "another"; return true },
 		"of another type":       func(s *v1.Service) bool { s.Spec.Type = v1.ServiceTypeClusterIP; return true },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -133,7 +133,7 @@ func cases(t *testing.T, p registry.Provider) map[string]string {
 	return all
 }
 
-// TestSnapshots shows every change of what is rendered to whoever reviews it. -update writes them anew.
+// TestSnapshots shows every change of what is rendered to whoever reviews it. -update writes them again.
 func TestSnapshots(t *testing.T) {
 	t.Parallel()
 	everything := "kind: Deployment\nadmissionPolicy: {enabled: true, refuseAdoption: true}\nnetworkPolicy: {enabled: true}\nimagePullSecrets: [{name: registry}]\nserviceAccount: {annotations: {a: b}}\n" +
@@ -320,7 +320,7 @@ func grants(into map[string]string, rules []rbacv1.PolicyRule) {
 }
 
 // TestNoHashOfCredentials: nothing that is rendered outside of the Secret depends on a credential, so that nobody who sees pods
-// can try out guesses. What the program reads only at its start makes the pods start anew.
+// can try out guesses. What the program reads only at its start makes the pods start again.
 func TestNoHashOfCredentials(t *testing.T) {
 	t.Parallel()
 	// outside is a sum of what is rendered but for Secrets; the texts themselves would be a long message.

@@ -85,7 +85,7 @@ func TestAnyCloud(t *testing.T) {
 }
 
 // TestConfigWithCredentials: a cloud config that holds credentials is a Secret, in the syntax of its cloud, and what is not
-// secret in it makes the pods start anew when it changes.
+// secret in it makes the pods start again when it changes.
 func TestConfigWithCredentials(t *testing.T) {
 	t.Parallel()
 	chart := toyChart(t)

@@ -124,7 +124,7 @@ func onlyChangesAreJudged(t *testing.T, cluster *harness.Cluster, bad map[string
 	key := slices.Sorted(maps.Keys(bad))[0]
 	require.ErrorContains(t, patch(`{"metadata":{"annotations":{"`+key+`":"`+bad[key]+`-worse"}}}`), key, "what changes is")
 	require.NoError(t, patch(`{"spec":{"type":"ClusterIP"}}`))
-	require.ErrorContains(t, patch(`{"spec":{"type":"LoadBalancer"}}`), key, "it asks for a load balancer anew")
+	require.ErrorContains(t, patch(`{"spec":{"type":"LoadBalancer"}}`), key, "it asks for a load balancer again")
 	require.NoError(t, patch(`{"metadata":{"annotations":{"`+key+`":null}},"spec":{"type":"LoadBalancer"}}`))
 }
 

@@ -48,7 +48,7 @@ func newManager(t *testing.T, providers ...registry.Provider) *manager {
 }
 
 // The tests that build commands do not run in parallel: the framework keeps its feature gates in one global place, and
-// declares their flag anew for each command.
+// declares their flag again for each command.
 
 // check parses arguments and returns what the program would refuse them with.
 func check(t *testing.T, m *manager, args ...string) error {

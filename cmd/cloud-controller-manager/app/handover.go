@@ -17,7 +17,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// handover lists what another cluster has marked and Services of this one have recorded, and on request marks it anew. It is
+// handover lists what another cluster has marked and Services of this one have recorded, and on request marks it as ours. It is
 // for clusters that were restored, whose namespace kube-system has another UID since.
 type handover struct {
 	cloudCommand

@@ -257,7 +257,7 @@ func runServiceController(ctx context.Context, t *testing.T, api *relistAPI, sel
 	return cloud
 }
 
-// TestRelist: the framework sees the Services that are served as such after the API server streamed them anew, and after a
+// TestRelist: the framework sees the Services that are served as such after the API server streamed them again, and after a
 // restart; it deletes nothing, nodes join, and no trace of the selection reaches the API server.
 func TestRelist(t *testing.T) {
 	t.Parallel()
@@ -291,7 +291,7 @@ func TestRelist(t *testing.T) {
 				api.expire()
 				calls := settle()
 				assert.NotContains(t, strings.Join(calls, "\n"), "delete", "after a relist")
-				assert.Equal(t, 2, api.streamed["services"], "the list was streamed anew")
+				assert.Equal(t, 2, api.streamed["services"], "the list was streamed again")
 				api.addNode("node-2")
 				requireServed(t, settle(), "update", served, 2)
 

@@ -53,7 +53,7 @@ type LoadBalancer struct {
 	ownIP string
 }
 
-// resizePause is how long the API refuses to change a size anew.
+// resizePause is how long the API refuses to change a size again.
 const resizePause = time.Hour
 
 // units are the nodes that a size stands for.

@@ -16,7 +16,7 @@ type Seen[V any] struct {
 	Err   error
 }
 
-// Look reads objects anew, in as few calls as that takes: by one listing where single reads would be more calls than its
+// Look reads objects again, in as few calls as that takes: by one listing where single reads would be more calls than its
 // pages. It is for objects that change by themselves; every answer is from a read that began after the question.
 func (i *view[ID]) Look(ctx context.Context, ids []ID) map[ID]Seen[any] {
 	asked := time.Now()

@@ -99,7 +99,7 @@ func (i *Inventory[ID, V]) All(ctx context.Context, q Query) ([]V, error) {
 	return typedAll[V](all), err
 }
 
-// Look reads objects anew, in as few calls as that takes: by one listing where single reads would be more calls than its
+// Look reads objects again, in as few calls as that takes: by one listing where single reads would be more calls than its
 // pages. It is for objects that change by themselves; every answer is from a read that began after the question.
 func (i *Inventory[ID, V]) Look(ctx context.Context, ids []ID) map[ID]Seen[V] {
 	found := i.view.Look(ctx, ids)

@@ -69,7 +69,7 @@ func TestMarkRefused(t *testing.T) {
 }
 
 // TestMarkFails: every other failure is an error, for whoever goes on without marks takes what is another cluster's; and
-// the next question is asked anew.
+// the next question is asked again.
 func TestMarkFails(t *testing.T) {
 	t.Parallel()
 	for name, failure := range map[string]error{

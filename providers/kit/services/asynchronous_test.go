@@ -114,7 +114,7 @@ func TestSettle(t *testing.T) {
 	})
 }
 
-// What is gone when its turn has come is observed again, and made anew, but not for ever; another failure ends the call at once.
+// What is gone when its turn has come is observed again, and made again, but not for ever; another failure ends the call at once.
 func TestGone(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -182,7 +182,7 @@ func (l *LoadBalancer[O, D]) GetLoadBalancer(
 	ctx context.Context, cluster string, service *v1.Service,
 ) (*v1.LoadBalancerStatus, bool, error) {
 	r := Request{Purpose: Lookup, Cluster: cluster, Service: service}
-	ctx = l.creations.anew(ctx, service, l.Creations)
+	ctx = l.creations.again(ctx, service, l.Creations)
 	observed, err := l.observe(ctx, r, &report{})
 	if err != nil {
 		return nil, false, err

@@ -63,7 +63,7 @@ type options struct{ skipped int }
 // SkipLooks is for work that takes a known while at least: so many looks at the beginning are left out.
 func SkipLooks(n int) Option { return func(o *options) { o.skipped = n } }
 
-// Look reads objects anew, in as few calls as that takes. It must answer about every one of them.
+// Look reads objects again, in as few calls as that takes. It must answer about every one of them.
 type Look[ID comparable, V any] func(ctx context.Context, ids []ID) map[ID]inventory.Seen[V]
 
 // Room is where callers wait for objects of one kind. Create it with New; it is safe for concurrent use.
