@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -179,7 +180,7 @@ func (c *Cluster) CreateService(ctx context.Context, name string, annotations ma
 	return s, nil
 }
 
-// WaitServed waits until a Service has an address and returns it.
+// WaitServed waits until a Service has an address, and returns it, or else its name.
 func (c *Cluster) WaitServed(ctx context.Context, name string, within time.Duration) (string, error) {
 	address := ""
 	return address, Eventually(ctx, within, "an address of Service "+name, func(ctx context.Context) error {
@@ -190,7 +191,7 @@ func (c *Cluster) WaitServed(ctx context.Context, name string, within time.Durat
 		if len(s.Status.LoadBalancer.Ingress) == 0 {
 			return errors.New("its status is empty")
 		}
-		address = s.Status.LoadBalancer.Ingress[0].IP + s.Status.LoadBalancer.Ingress[0].Hostname
+		address = cmp.Or(s.Status.LoadBalancer.Ingress[0].IP, s.Status.LoadBalancer.Ingress[0].Hostname) // Linode shows both
 		return nil
 	})
 }
