@@ -121,43 +121,24 @@ func (a *api) groupsNamed(ctx context.Context, at place, name string) (zones []s
 }
 
 func newBackends(a *api) *store[*compute.BackendService] {
-	return inventory.New(inventory.Source[string, *compute.BackendService]{
-		Kind: "backend service", ID: func(v *compute.BackendService) string { return v.Name },
-		List: func(ctx context.Context) ([]*compute.BackendService, int, error) {
-			return listAll(ctx, a, "backend services", "compute#backendServiceList",
-				func(ctx context.Context, at place, token string) (p page[*compute.BackendService], err error) {
-					call := a.sdk.RegionBackendServices.List(at.project, at.region).MaxResults(pageSize).Context(ctx)
-					if token != "" {
-						call.PageToken(token)
-					}
-					l, err := call.Do()
-					if err != nil {
-						return p, err //nolint:wrapcheck // named by listAll
-					}
-					if l.Warning != nil {
-						p.warning = l.Warning.Code
-					}
-					p.items, p.next, p.kind = l.Items, l.NextPageToken, l.Kind
-					return p, nil
-				})
+	return newStore(a, collection[*compute.BackendService, *compute.BackendServiceList, *compute.RegionBackendServicesListCall, *compute.RegionBackendServicesGetCall]{
+		one: "backend service", many: "backend services", kind: "compute#backendServiceList",
+		list: func(at place) *compute.RegionBackendServicesListCall {
+			return a.sdk.RegionBackendServices.List(at.project, at.region)
 		},
-		Get: func(ctx context.Context, name string) (*compute.BackendService, error) {
-			return readOne(ctx, a, "backend service", name, func(at place) (*compute.BackendService, string, error) {
-				v, err := a.sdk.RegionBackendServices.Get(at.project, at.region, name).Context(ctx).Do()
-				if err != nil {
-					return nil, "", err //nolint:wrapcheck // named by readOne
-				}
-				return v, v.Name, nil
-			})
+		get: func(at place, name string) *compute.RegionBackendServicesGetCall {
+			return a.sdk.RegionBackendServices.Get(at.project, at.region, name)
 		},
-		Indexes: map[string]func(*compute.BackendService) []string{
-			indexName: func(v *compute.BackendService) []string { return []string{v.Name} },
-			indexCheck: func(v *compute.BackendService) (names []string) {
-				for _, c := range v.HealthChecks {
-					names = append(names, lastPart(c))
-				}
-				return names
-			},
+		page: func(l *compute.BackendServiceList) page[*compute.BackendService] {
+			p := page[*compute.BackendService]{items: l.Items, next: l.NextPageToken, kind: l.Kind}
+			if l.Warning != nil {
+				p.warning = l.Warning.Code
+			}
+			return p
+		},
+		name: func(v *compute.BackendService) string { return v.Name },
+		indexes: map[string]func(*compute.BackendService) []string{
+			indexCheck: func(v *compute.BackendService) []string { return lastParts(v.HealthChecks) },
 			indexGroup: func(v *compute.BackendService) (paths []string) {
 				for _, b := range v.Backends {
 					paths = append(paths, resource(b.Group))
@@ -169,37 +150,19 @@ func newBackends(a *api) *store[*compute.BackendService] {
 }
 
 func newNodeChecks(a *api) *store[*compute.HealthCheck] {
-	return inventory.New(inventory.Source[string, *compute.HealthCheck]{
-		Kind: "health check", ID: func(v *compute.HealthCheck) string { return v.Name },
-		List: func(ctx context.Context) ([]*compute.HealthCheck, int, error) {
-			return listAll(ctx, a, "health checks", "compute#healthCheckList",
-				func(ctx context.Context, at place, token string) (p page[*compute.HealthCheck], err error) {
-					call := a.sdk.HealthChecks.List(at.project).MaxResults(pageSize).Context(ctx)
-					if token != "" {
-						call.PageToken(token)
-					}
-					l, err := call.Do()
-					if err != nil {
-						return p, err //nolint:wrapcheck // named by listAll
-					}
-					if l.Warning != nil {
-						p.warning = l.Warning.Code
-					}
-					p.items, p.next, p.kind = l.Items, l.NextPageToken, l.Kind
-					return p, nil
-				})
+	return newStore(a, collection[*compute.HealthCheck, *compute.HealthCheckList, *compute.HealthChecksListCall, *compute.HealthChecksGetCall]{
+		one: "health check", many: "health checks", kind: "compute#healthCheckList",
+		list: func(at place) *compute.HealthChecksListCall { return a.sdk.HealthChecks.List(at.project) },
+		get: func(at place, name string) *compute.HealthChecksGetCall {
+			return a.sdk.HealthChecks.Get(at.project, name)
 		},
-		Get: func(ctx context.Context, name string) (*compute.HealthCheck, error) {
-			return readOne(ctx, a, "health check", name, func(at place) (*compute.HealthCheck, string, error) {
-				v, err := a.sdk.HealthChecks.Get(at.project, name).Context(ctx).Do()
-				if err != nil {
-					return nil, "", err //nolint:wrapcheck // named by readOne
-				}
-				return v, v.Name, nil
-			})
+		page: func(l *compute.HealthCheckList) page[*compute.HealthCheck] {
+			p := page[*compute.HealthCheck]{items: l.Items, next: l.NextPageToken, kind: l.Kind}
+			if l.Warning != nil {
+				p.warning = l.Warning.Code
+			}
+			return p
 		},
-		Indexes: map[string]func(*compute.HealthCheck) []string{
-			indexName: func(v *compute.HealthCheck) []string { return []string{v.Name} },
-		},
+		name: func(v *compute.HealthCheck) string { return v.Name },
 	})
 }

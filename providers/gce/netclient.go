@@ -3,8 +3,10 @@ package gce
 import (
 	"context"
 	"errors"
+	"maps"
 
 	compute "google.golang.org/api/compute/v1"
+	"google.golang.org/api/googleapi"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
@@ -38,9 +40,46 @@ type page[T any] struct {
 	kind, warning string
 }
 
+// listCall and getCall are what the SDK's calls of all collections have in common.
+type (
+	listCall[C, L any] interface {
+		MaxResults(most int64) C
+		PageToken(token string) C
+		Context(ctx context.Context) C
+		Do(options ...googleapi.CallOption) (L, error)
+	}
+	getCall[C, T any] interface {
+		Context(ctx context.Context) C
+		Do(options ...googleapi.CallOption) (T, error)
+	}
+)
+
+// collection is one of the API's: how its objects are read, and what stands in a page of its listing.
+type collection[T, L any, LC listCall[LC, L], GC getCall[GC, T]] struct {
+	// one and many are for messages; kind is what a page says of itself.
+	one, many, kind string
+	list            func(at place) LC
+	page            func(L) page[T]
+	get             func(at place, name string) GC
+	name            func(T) string
+	// indexes are those besides that of names.
+	indexes map[string]func(T) []string
+}
+
+// newStore is the view of a collection.
+func newStore[T, L any, LC listCall[LC, L], GC getCall[GC, T]](a *api, c collection[T, L, LC, GC]) *store[T] {
+	indexes := map[string]func(T) []string{indexName: func(v T) []string { return []string{c.name(v)} }}
+	maps.Copy(indexes, c.indexes)
+	return inventory.New(inventory.Source[string, T]{
+		Kind: c.one, ID: c.name, Indexes: indexes,
+		List: func(ctx context.Context) ([]T, int, error) { return listAll(ctx, a, c) },
+		Get:  func(ctx context.Context, name string) (T, error) { return readOne(ctx, a, c, name) },
+	})
+}
+
 // listAll reads all pages of a collection. Every one must be whole.
-func listAll[T any](
-	ctx context.Context, a *api, what, kind string, read func(ctx context.Context, at place, token string) (page[T], error),
+func listAll[T, L any, LC listCall[LC, L], GC getCall[GC, T]](
+	ctx context.Context, a *api, c collection[T, L, LC, GC],
 ) (all []T, pages int, err error) {
 	at, err := a.places.get(ctx)
 	if err != nil {
@@ -49,18 +88,12 @@ func listAll[T any](
 	ctx, listing := cloudapi.WatchListing(ctx)
 	for token := ""; ; {
 		pages++
-		p, err := read(ctx, at, token)
-		if err == nil && p.kind != kind {
-			err = errWrongAnswer
-		}
-		if err == nil && p.warning != "" && p.warning != noResults {
-			err = &cloudapi.Error{Class: cloudapi.ErrTransient, Message: "a partial listing: " + p.warning}
-		}
+		p, err := onePage(ctx, at, c, token)
 		if err == nil {
 			err = listing.Add(len(p.items))
 		}
 		if err != nil {
-			return nil, pages, apiError(err, "listing "+what)
+			return nil, pages, apiError(err, "listing "+c.many)
 		}
 		all = append(all, p.items...)
 		if token = p.next; token == "" {
@@ -72,19 +105,42 @@ func listAll[T any](
 	}
 }
 
+func onePage[T, L any, LC listCall[LC, L], GC getCall[GC, T]](
+	ctx context.Context, at place, c collection[T, L, LC, GC], token string,
+) (p page[T], err error) {
+	call := c.list(at).MaxResults(pageSize).Context(ctx)
+	if token != "" {
+		call = call.PageToken(token)
+	}
+	l, err := call.Do()
+	if err != nil {
+		return p, err //nolint:wrapcheck // named by listAll
+	}
+	p = c.page(l)
+	switch {
+	case p.kind != c.kind:
+		return p, errWrongAnswer
+	case p.warning != "" && p.warning != noResults:
+		return p, &cloudapi.Error{Class: cloudapi.ErrTransient, Message: "a partial listing: " + p.warning}
+	}
+	return p, nil
+}
+
 // readOne reads one object, and refuses another one.
-func readOne[T any](ctx context.Context, a *api, what, name string, read func(at place) (T, string, error)) (T, error) {
+func readOne[T, L any, LC listCall[LC, L], GC getCall[GC, T]](
+	ctx context.Context, a *api, c collection[T, L, LC, GC], name string,
+) (v T, err error) {
 	var none T
 	at, err := a.places.get(ctx)
 	if err != nil {
 		return none, err
 	}
-	v, got, err := read(at)
-	if err == nil && got != name {
+	v, err = c.get(at, name).Context(ctx).Do()
+	if err == nil && c.name(v) != name {
 		err = errWrongAnswer
 	}
 	if err != nil {
-		return none, apiError(err, "reading "+what+" "+name)
+		return none, apiError(err, "reading "+c.one+" "+name)
 	}
 	return v, nil
 }
@@ -97,188 +153,107 @@ func newStores(a *api) *stores {
 }
 
 func newRules(a *api) *store[*compute.ForwardingRule] {
-	return inventory.New(inventory.Source[string, *compute.ForwardingRule]{
-		Kind: "forwarding rule", ID: func(v *compute.ForwardingRule) string { return v.Name },
-		List: func(ctx context.Context) ([]*compute.ForwardingRule, int, error) {
-			return listAll(ctx, a, "forwarding rules", "compute#forwardingRuleList",
-				func(ctx context.Context, at place, token string) (p page[*compute.ForwardingRule], err error) {
-					call := a.sdk.ForwardingRules.List(at.project, at.region).MaxResults(pageSize).Context(ctx)
-					if token != "" {
-						call.PageToken(token)
-					}
-					l, err := call.Do()
-					if err != nil {
-						return p, err //nolint:wrapcheck // named by listAll
-					}
-					if l.Warning != nil {
-						p.warning = l.Warning.Code
-					}
-					p.items, p.next, p.kind = l.Items, l.NextPageToken, l.Kind
-					return p, nil
-				})
+	return newStore(a, collection[*compute.ForwardingRule, *compute.ForwardingRuleList, *compute.ForwardingRulesListCall, *compute.ForwardingRulesGetCall]{
+		one: "forwarding rule", many: "forwarding rules", kind: "compute#forwardingRuleList",
+		list: func(at place) *compute.ForwardingRulesListCall {
+			return a.sdk.ForwardingRules.List(at.project, at.region)
 		},
-		Get: func(ctx context.Context, name string) (*compute.ForwardingRule, error) {
-			return readOne(ctx, a, "forwarding rule", name, func(at place) (*compute.ForwardingRule, string, error) {
-				v, err := a.sdk.ForwardingRules.Get(at.project, at.region, name).Context(ctx).Do()
-				if err != nil {
-					return nil, "", err //nolint:wrapcheck // named by readOne
-				}
-				return v, v.Name, nil
-			})
+		get: func(at place, name string) *compute.ForwardingRulesGetCall {
+			return a.sdk.ForwardingRules.Get(at.project, at.region, name)
 		},
-		Indexes: map[string]func(*compute.ForwardingRule) []string{
-			indexName: func(v *compute.ForwardingRule) []string { return []string{v.Name} },
+		page: func(l *compute.ForwardingRuleList) page[*compute.ForwardingRule] {
+			p := page[*compute.ForwardingRule]{items: l.Items, next: l.NextPageToken, kind: l.Kind}
+			if l.Warning != nil {
+				p.warning = l.Warning.Code
+			}
+			return p
 		},
+		name: func(v *compute.ForwardingRule) string { return v.Name },
 	})
 }
 
 func newPools(a *api) *store[*compute.TargetPool] {
-	return inventory.New(inventory.Source[string, *compute.TargetPool]{
-		Kind: "target pool", ID: func(v *compute.TargetPool) string { return v.Name },
-		List: func(ctx context.Context) ([]*compute.TargetPool, int, error) {
-			return listAll(ctx, a, "target pools", "compute#targetPoolList",
-				func(ctx context.Context, at place, token string) (p page[*compute.TargetPool], err error) {
-					call := a.sdk.TargetPools.List(at.project, at.region).MaxResults(pageSize).Context(ctx)
-					if token != "" {
-						call.PageToken(token)
-					}
-					l, err := call.Do()
-					if err != nil {
-						return p, err //nolint:wrapcheck // named by listAll
-					}
-					if l.Warning != nil {
-						p.warning = l.Warning.Code
-					}
-					p.items, p.next, p.kind = l.Items, l.NextPageToken, l.Kind
-					return p, nil
-				})
+	return newStore(a, collection[*compute.TargetPool, *compute.TargetPoolList, *compute.TargetPoolsListCall, *compute.TargetPoolsGetCall]{
+		one: "target pool", many: "target pools", kind: "compute#targetPoolList",
+		list: func(at place) *compute.TargetPoolsListCall { return a.sdk.TargetPools.List(at.project, at.region) },
+		get: func(at place, name string) *compute.TargetPoolsGetCall {
+			return a.sdk.TargetPools.Get(at.project, at.region, name)
 		},
-		Get: func(ctx context.Context, name string) (*compute.TargetPool, error) {
-			return readOne(ctx, a, "target pool", name, func(at place) (*compute.TargetPool, string, error) {
-				v, err := a.sdk.TargetPools.Get(at.project, at.region, name).Context(ctx).Do()
-				if err != nil {
-					return nil, "", err //nolint:wrapcheck // named by readOne
-				}
-				return v, v.Name, nil
-			})
+		page: func(l *compute.TargetPoolList) page[*compute.TargetPool] {
+			p := page[*compute.TargetPool]{items: l.Items, next: l.NextPageToken, kind: l.Kind}
+			if l.Warning != nil {
+				p.warning = l.Warning.Code
+			}
+			return p
 		},
-		Indexes: map[string]func(*compute.TargetPool) []string{
-			indexName: func(v *compute.TargetPool) []string { return []string{v.Name} },
-			indexCheck: func(v *compute.TargetPool) (names []string) {
-				for _, c := range v.HealthChecks {
-					names = append(names, lastPart(c))
-				}
-				return names
-			},
+		name: func(v *compute.TargetPool) string { return v.Name },
+		indexes: map[string]func(*compute.TargetPool) []string{
+			indexCheck: func(v *compute.TargetPool) []string { return lastParts(v.HealthChecks) },
 		},
 	})
 }
 
 func newChecks(a *api) *store[*compute.HttpHealthCheck] {
-	return inventory.New(inventory.Source[string, *compute.HttpHealthCheck]{
-		Kind: "HTTP health check", ID: func(v *compute.HttpHealthCheck) string { return v.Name },
-		List: func(ctx context.Context) ([]*compute.HttpHealthCheck, int, error) {
-			return listAll(ctx, a, "HTTP health checks", "compute#httpHealthCheckList",
-				func(ctx context.Context, at place, token string) (p page[*compute.HttpHealthCheck], err error) {
-					call := a.sdk.HttpHealthChecks.List(at.project).MaxResults(pageSize).Context(ctx)
-					if token != "" {
-						call.PageToken(token)
-					}
-					l, err := call.Do()
-					if err != nil {
-						return p, err //nolint:wrapcheck // named by listAll
-					}
-					if l.Warning != nil {
-						p.warning = l.Warning.Code
-					}
-					p.items, p.next, p.kind = l.Items, l.NextPageToken, l.Kind
-					return p, nil
-				})
+	return newStore(a, collection[*compute.HttpHealthCheck, *compute.HttpHealthCheckList, *compute.HttpHealthChecksListCall, *compute.HttpHealthChecksGetCall]{
+		one: "HTTP health check", many: "HTTP health checks", kind: "compute#httpHealthCheckList",
+		list: func(at place) *compute.HttpHealthChecksListCall { return a.sdk.HttpHealthChecks.List(at.project) },
+		get: func(at place, name string) *compute.HttpHealthChecksGetCall {
+			return a.sdk.HttpHealthChecks.Get(at.project, name)
 		},
-		Get: func(ctx context.Context, name string) (*compute.HttpHealthCheck, error) {
-			return readOne(ctx, a, "HTTP health check", name, func(at place) (*compute.HttpHealthCheck, string, error) {
-				v, err := a.sdk.HttpHealthChecks.Get(at.project, name).Context(ctx).Do()
-				if err != nil {
-					return nil, "", err //nolint:wrapcheck // named by readOne
-				}
-				return v, v.Name, nil
-			})
+		page: func(l *compute.HttpHealthCheckList) page[*compute.HttpHealthCheck] {
+			p := page[*compute.HttpHealthCheck]{items: l.Items, next: l.NextPageToken, kind: l.Kind}
+			if l.Warning != nil {
+				p.warning = l.Warning.Code
+			}
+			return p
 		},
-		Indexes: map[string]func(*compute.HttpHealthCheck) []string{
-			indexName: func(v *compute.HttpHealthCheck) []string { return []string{v.Name} },
-		},
+		name: func(v *compute.HttpHealthCheck) string { return v.Name },
 	})
 }
 
 func newFirewalls(a *api) *store[*compute.Firewall] {
-	return inventory.New(inventory.Source[string, *compute.Firewall]{
-		Kind: "firewall rule", ID: func(v *compute.Firewall) string { return v.Name },
-		List: func(ctx context.Context) ([]*compute.Firewall, int, error) {
-			return listAll(ctx, a, "firewall rules", "compute#firewallList",
-				func(ctx context.Context, at place, token string) (p page[*compute.Firewall], err error) {
-					call := a.sdk.Firewalls.List(at.networkProject).MaxResults(pageSize).Context(ctx)
-					if token != "" {
-						call.PageToken(token)
-					}
-					l, err := call.Do()
-					if err != nil {
-						return p, err //nolint:wrapcheck // named by listAll
-					}
-					if l.Warning != nil {
-						p.warning = l.Warning.Code
-					}
-					p.items, p.next, p.kind = l.Items, l.NextPageToken, l.Kind
-					return p, nil
-				})
+	return newStore(a, collection[*compute.Firewall, *compute.FirewallList, *compute.FirewallsListCall, *compute.FirewallsGetCall]{
+		one: "firewall rule", many: "firewall rules", kind: "compute#firewallList",
+		list: func(at place) *compute.FirewallsListCall { return a.sdk.Firewalls.List(at.networkProject) },
+		get: func(at place, name string) *compute.FirewallsGetCall {
+			return a.sdk.Firewalls.Get(at.networkProject, name)
 		},
-		Get: func(ctx context.Context, name string) (*compute.Firewall, error) {
-			return readOne(ctx, a, "firewall rule", name, func(at place) (*compute.Firewall, string, error) {
-				v, err := a.sdk.Firewalls.Get(at.networkProject, name).Context(ctx).Do()
-				if err != nil {
-					return nil, "", err //nolint:wrapcheck // named by readOne
-				}
-				return v, v.Name, nil
-			})
+		page: func(l *compute.FirewallList) page[*compute.Firewall] {
+			p := page[*compute.Firewall]{items: l.Items, next: l.NextPageToken, kind: l.Kind}
+			if l.Warning != nil {
+				p.warning = l.Warning.Code
+			}
+			return p
 		},
-		Indexes: map[string]func(*compute.Firewall) []string{indexName: func(v *compute.Firewall) []string { return []string{v.Name} }},
+		name: func(v *compute.Firewall) string { return v.Name },
 	})
 }
 
 func newAddresses(a *api) *store[*compute.Address] {
-	return inventory.New(inventory.Source[string, *compute.Address]{
-		Kind: "address", ID: func(v *compute.Address) string { return v.Name },
-		List: func(ctx context.Context) ([]*compute.Address, int, error) {
-			return listAll(ctx, a, "addresses", "compute#addressList",
-				func(ctx context.Context, at place, token string) (p page[*compute.Address], err error) {
-					call := a.sdk.Addresses.List(at.project, at.region).MaxResults(pageSize).Context(ctx)
-					if token != "" {
-						call.PageToken(token)
-					}
-					l, err := call.Do()
-					if err != nil {
-						return p, err //nolint:wrapcheck // named by listAll
-					}
-					if l.Warning != nil {
-						p.warning = l.Warning.Code
-					}
-					p.items, p.next, p.kind = l.Items, l.NextPageToken, l.Kind
-					return p, nil
-				})
+	return newStore(a, collection[*compute.Address, *compute.AddressList, *compute.AddressesListCall, *compute.AddressesGetCall]{
+		one: "address", many: "addresses", kind: "compute#addressList",
+		list: func(at place) *compute.AddressesListCall { return a.sdk.Addresses.List(at.project, at.region) },
+		get: func(at place, name string) *compute.AddressesGetCall {
+			return a.sdk.Addresses.Get(at.project, at.region, name)
 		},
-		Get: func(ctx context.Context, name string) (*compute.Address, error) {
-			return readOne(ctx, a, "address", name, func(at place) (*compute.Address, string, error) {
-				v, err := a.sdk.Addresses.Get(at.project, at.region, name).Context(ctx).Do()
-				if err != nil {
-					return nil, "", err //nolint:wrapcheck // named by readOne
-				}
-				return v, v.Name, nil
-			})
+		page: func(l *compute.AddressList) page[*compute.Address] {
+			p := page[*compute.Address]{items: l.Items, next: l.NextPageToken, kind: l.Kind}
+			if l.Warning != nil {
+				p.warning = l.Warning.Code
+			}
+			return p
 		},
-		Indexes: map[string]func(*compute.Address) []string{
-			indexName: func(v *compute.Address) []string { return []string{v.Name} },
-			indexIP:   func(v *compute.Address) []string { return []string{v.Address} },
-		},
+		name:    func(v *compute.Address) string { return v.Name },
+		indexes: map[string]func(*compute.Address) []string{indexIP: func(v *compute.Address) []string { return []string{v.Address} }},
 	})
+}
+
+func lastParts(links []string) []string {
+	names := make([]string, len(links))
+	for i, l := range links {
+		names[i] = lastPart(l)
+	}
+	return names
 }
 
 // find returns the object of a name, or the zero value where a listing shows that there is none.
