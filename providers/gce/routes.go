@@ -19,6 +19,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/registry/keylock"
 )
 
 const (
@@ -48,6 +49,8 @@ type routes struct {
 	api       *api
 	instances *instances
 	all       *store[*compute.Route]
+	// locks give the turn on a route: the framework makes and deletes at the same time, and a route that makes way may be deleted as well.
+	locks keylock.Locks
 
 	mu sync.Mutex
 	// known are the names of the routes that were seen to lead to a node.
@@ -441,9 +444,18 @@ func (r *routes) make(ctx context.Context, route *compute.Route, at place) error
 	return nil
 }
 
+// remove deletes a route, unless that was done while the turn was waited for.
 func (r *routes) remove(ctx context.Context, at place, name string) error {
+	unlock, err := r.locks.Lock(ctx, name)
+	if err != nil {
+		return fmt.Errorf("waiting for another change of route %s: %w", name, err)
+	}
+	defer unlock()
+	if _, there := r.all.Peek(name); !there {
+		return nil
+	}
 	klog.InfoS("Deleting route", "route", name)
-	err := removed(ctx, r.api, r.all, at.route(name), "deleting route "+name, func(id string) (*compute.Operation, error) {
+	err = removed(ctx, r.api, r.all, at.route(name), "deleting route "+name, func(id string) (*compute.Operation, error) {
 		return r.api.sdk.Routes.Delete(at.networkProject, name).RequestId(id).Context(ctx).Do()
 	})
 	if err == nil {
