@@ -182,6 +182,9 @@ func TestRouteTakeover(t *testing.T) {
 		w.leaveRoute("prod-"+podUID(3), "10.244.3.0/24", "other", "description", "by hand")
 		w.leaveRoute("prod-"+podUID(4), "10.244.4.0/24", "other", "nextHopInstance", "", "nextHopIp", "10.128.0.9")
 		w.leaveRoute("prod-"+podUID(5), "10.244.5.0/24", "other") // another cluster of this name has the instance as a node
+		gone := w.sim.AddInstance(gcesim.Spec{Name: "gone"})
+		w.leaveRoute("prod-2-"+podUID(6), "10.244.6.0/24", "gone") // the name alone says whose it is
+		w.sim.RemoveInstanceByID(gone)
 		before := w.routed()
 		w.server.ResetCalls()
 		for range 2 {
@@ -193,7 +196,7 @@ func TestRouteTakeover(t *testing.T) {
 		assert.Zero(t, w.server.Calls().Writes)
 		require.Empty(t, w.route(n))
 		require.Empty(t, w.route(), "nobody wants the route any more")
-		assert.Equal(t, slices.Delete(before, 1, 2), w.routed(), "all but that of the node")
+		assert.Equal(t, slices.Delete(before, 2, 3), w.routed(), "all but that of the node")
 	})
 }
 
