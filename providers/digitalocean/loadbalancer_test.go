@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -393,21 +394,27 @@ func TestOnlyFaultsOfTheServiceAreEvents(t *testing.T) {
 // TestNotActive: what is being set up is asked for again, and an errored load balancer says what to do.
 func TestNotActive(t *testing.T) {
 	t.Parallel()
-	w := lbWorld(t)
-	s := service("web", nil, port("http", 80, 30080))
-	w.Apply(s)
-	s, _ = w.ensure(s)
 	for status, says := range map[string]string{"new": "is being set up", "errored": `is in state "errored"; look at it in the DigitalOcean control panel`} {
-		w.sim.AgeLoadBalancer(s.Annotations[annotationID], -time.Hour)
-		w.sim.ChangeLoadBalancer(s.Annotations[annotationID], func(lb *digitaloceansim.LoadBalancer) { lb.Status = status })
-		w.restart()
-		w.server.ResetCalls()
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		got, err := w.loadBalancers.EnsureLoadBalancer(ctx, "kubernetes", s, w.nodes)
-		cancel()
-		require.ErrorContains(t, err, says)
-		assert.Nil(t, got)
-		assert.Zero(t, w.server.Calls().Writes)
+		t.Run(status, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newVirtualWorld(t, nil, digitaloceansim.Options{})
+				w.addNode(digitaloceansim.Spec{Name: "node-1"})
+				s := service("web", nil, port("http", 80, 30080))
+				w.Apply(s)
+				s, _ = w.ensure(s)
+				w.sim.AgeLoadBalancer(s.Annotations[annotationID], -time.Hour)
+				w.sim.ChangeLoadBalancer(s.Annotations[annotationID], func(lb *digitaloceansim.LoadBalancer) { lb.Status = status })
+				w.restart()
+				w.server.ResetCalls()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				got, err := w.loadBalancers.EnsureLoadBalancer(ctx, "kubernetes", s, w.nodes)
+				require.ErrorContains(t, err, says)
+				assert.Nil(t, got)
+				assert.Zero(t, w.server.Calls().Writes)
+			})
+		})
 	}
 }
 

@@ -121,7 +121,9 @@ func (a *api) groupsNamed(ctx context.Context, at place, name string) (zones []s
 }
 
 func newBackends(a *api) *store[*compute.BackendService] {
-	return newStore(a, collection[*compute.BackendService, *compute.BackendServiceList, *compute.RegionBackendServicesListCall, *compute.RegionBackendServicesGetCall]{
+	return newStore(a, collection[
+		*compute.BackendService, *compute.BackendServiceList, *compute.RegionBackendServicesListCall, *compute.RegionBackendServicesGetCall,
+	]{
 		one: "backend service", many: "backend services", kind: "compute#backendServiceList",
 		list: func(at place) *compute.RegionBackendServicesListCall {
 			return a.sdk.RegionBackendServices.List(at.project, at.region)
@@ -150,7 +152,9 @@ func newBackends(a *api) *store[*compute.BackendService] {
 }
 
 func newNodeChecks(a *api) *store[*compute.HealthCheck] {
-	return newStore(a, collection[*compute.HealthCheck, *compute.HealthCheckList, *compute.HealthChecksListCall, *compute.HealthChecksGetCall]{
+	return newStore(a, collection[
+		*compute.HealthCheck, *compute.HealthCheckList, *compute.HealthChecksListCall, *compute.HealthChecksGetCall,
+	]{
 		one: "health check", many: "health checks", kind: "compute#healthCheckList",
 		list: func(at place) *compute.HealthChecksListCall { return a.sdk.HealthChecks.List(at.project) },
 		get: func(at place, name string) *compute.HealthChecksGetCall {

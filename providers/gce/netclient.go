@@ -153,7 +153,9 @@ func newStores(a *api) *stores {
 }
 
 func newRules(a *api) *store[*compute.ForwardingRule] {
-	return newStore(a, collection[*compute.ForwardingRule, *compute.ForwardingRuleList, *compute.ForwardingRulesListCall, *compute.ForwardingRulesGetCall]{
+	return newStore(a, collection[
+		*compute.ForwardingRule, *compute.ForwardingRuleList, *compute.ForwardingRulesListCall, *compute.ForwardingRulesGetCall,
+	]{
 		one: "forwarding rule", many: "forwarding rules", kind: "compute#forwardingRuleList",
 		list: func(at place) *compute.ForwardingRulesListCall {
 			return a.sdk.ForwardingRules.List(at.project, at.region)
@@ -173,7 +175,9 @@ func newRules(a *api) *store[*compute.ForwardingRule] {
 }
 
 func newPools(a *api) *store[*compute.TargetPool] {
-	return newStore(a, collection[*compute.TargetPool, *compute.TargetPoolList, *compute.TargetPoolsListCall, *compute.TargetPoolsGetCall]{
+	return newStore(a, collection[
+		*compute.TargetPool, *compute.TargetPoolList, *compute.TargetPoolsListCall, *compute.TargetPoolsGetCall,
+	]{
 		one: "target pool", many: "target pools", kind: "compute#targetPoolList",
 		list: func(at place) *compute.TargetPoolsListCall { return a.sdk.TargetPools.List(at.project, at.region) },
 		get: func(at place, name string) *compute.TargetPoolsGetCall {
@@ -194,7 +198,9 @@ func newPools(a *api) *store[*compute.TargetPool] {
 }
 
 func newChecks(a *api) *store[*compute.HttpHealthCheck] {
-	return newStore(a, collection[*compute.HttpHealthCheck, *compute.HttpHealthCheckList, *compute.HttpHealthChecksListCall, *compute.HttpHealthChecksGetCall]{
+	return newStore(a, collection[
+		*compute.HttpHealthCheck, *compute.HttpHealthCheckList, *compute.HttpHealthChecksListCall, *compute.HttpHealthChecksGetCall,
+	]{
 		one: "HTTP health check", many: "HTTP health checks", kind: "compute#httpHealthCheckList",
 		list: func(at place) *compute.HttpHealthChecksListCall { return a.sdk.HttpHealthChecks.List(at.project) },
 		get: func(at place, name string) *compute.HttpHealthChecksGetCall {
@@ -212,7 +218,9 @@ func newChecks(a *api) *store[*compute.HttpHealthCheck] {
 }
 
 func newFirewalls(a *api) *store[*compute.Firewall] {
-	return newStore(a, collection[*compute.Firewall, *compute.FirewallList, *compute.FirewallsListCall, *compute.FirewallsGetCall]{
+	return newStore(a, collection[
+		*compute.Firewall, *compute.FirewallList, *compute.FirewallsListCall, *compute.FirewallsGetCall,
+	]{
 		one: "firewall rule", many: "firewall rules", kind: "compute#firewallList",
 		list: func(at place) *compute.FirewallsListCall { return a.sdk.Firewalls.List(at.networkProject) },
 		get: func(at place, name string) *compute.FirewallsGetCall {
@@ -230,7 +238,9 @@ func newFirewalls(a *api) *store[*compute.Firewall] {
 }
 
 func newAddresses(a *api) *store[*compute.Address] {
-	return newStore(a, collection[*compute.Address, *compute.AddressList, *compute.AddressesListCall, *compute.AddressesGetCall]{
+	return newStore(a, collection[
+		*compute.Address, *compute.AddressList, *compute.AddressesListCall, *compute.AddressesGetCall,
+	]{
 		one: "address", many: "addresses", kind: "compute#addressList",
 		list: func(at place) *compute.AddressesListCall { return a.sdk.Addresses.List(at.project, at.region) },
 		get: func(at place, name string) *compute.AddressesGetCall {

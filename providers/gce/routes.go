@@ -64,36 +64,20 @@ func newRoutes(a *api, i *instances) *routes {
 }
 
 func newRouteStore(a *api) *store[*compute.Route] {
-	return inventory.New(inventory.Source[string, *compute.Route]{
-		Kind: "route", ID: func(v *compute.Route) string { return v.Name },
-		List: func(ctx context.Context) ([]*compute.Route, int, error) {
-			return listAll(ctx, a, "routes", "compute#routeList",
-				func(ctx context.Context, at place, token string) (p page[*compute.Route], err error) {
-					call := a.sdk.Routes.List(at.networkProject).MaxResults(pageSize).Context(ctx)
-					if token != "" {
-						call.PageToken(token)
-					}
-					l, err := call.Do()
-					if err != nil {
-						return p, err //nolint:wrapcheck // named by listAll
-					}
-					if l.Warning != nil {
-						p.warning = l.Warning.Code
-					}
-					p.items, p.next, p.kind = l.Items, l.NextPageToken, l.Kind
-					return p, nil
-				})
+	return newStore(a, collection[*compute.Route, *compute.RouteList, *compute.RoutesListCall, *compute.RoutesGetCall]{
+		one: "route", many: "routes", kind: "compute#routeList",
+		list: func(at place) *compute.RoutesListCall { return a.sdk.Routes.List(at.networkProject) },
+		get: func(at place, name string) *compute.RoutesGetCall {
+			return a.sdk.Routes.Get(at.networkProject, name)
 		},
-		Get: func(ctx context.Context, name string) (*compute.Route, error) {
-			return readOne(ctx, a, "route", name, func(at place) (*compute.Route, string, error) {
-				v, err := a.sdk.Routes.Get(at.networkProject, name).Context(ctx).Do()
-				if err != nil {
-					return nil, "", err //nolint:wrapcheck // named by readOne
-				}
-				return v, v.Name, nil
-			})
+		page: func(l *compute.RouteList) page[*compute.Route] {
+			p := page[*compute.Route]{items: l.Items, next: l.NextPageToken, kind: l.Kind}
+			if l.Warning != nil {
+				p.warning = l.Warning.Code
+			}
+			return p
 		},
-		Indexes: map[string]func(*compute.Route) []string{indexName: func(v *compute.Route) []string { return []string{v.Name} }},
+		name: func(v *compute.Route) string { return v.Name },
 	})
 }
 
