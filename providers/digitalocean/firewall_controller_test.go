@@ -175,7 +175,7 @@ func TestFirewallInterruption(t *testing.T) {
 	// returns how many calls there were before the last convergence, and whether a fault struck.
 	run := func(t *testing.T, kind string, k int, restart bool) (int, bool) {
 		t.Helper()
-		w := newVirtualWorld(t, map[string]string{envFirewallName: "public-access", envFirewallTags: "worker, gpu"}, digitaloceansim.Options{})
+		w := newVirtualWorld(t, map[string]string{envFirewallName: "public-access", envFirewallTags: "worker, gpu"})
 		w.addNode(digitaloceansim.Spec{Name: "node-1", Tags: []string{"worker", "gpu"}})
 		f := w.firewall()
 		if kind != "" {

@@ -21,7 +21,7 @@ func TestListingsThatLag(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, restart %t", lag, restart), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					w := newVirtualWorld(t, map[string]string{envFirewallName: "public-access", envFirewallTags: "worker, gpu"}, digitaloceansim.Options{})
+					w := newVirtualWorld(t, map[string]string{envFirewallName: "public-access", envFirewallTags: "worker, gpu"})
 					w.addNode(digitaloceansim.Spec{Name: "node-1", Tags: []string{"worker", "gpu"}})
 					w.sim.SetListingLag(lag)
 					f := w.firewall()
@@ -80,7 +80,7 @@ func TestListingsThatLag(t *testing.T) {
 func TestLostRecordWhileListingsLag(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newVirtualWorld(t, nil, digitaloceansim.Options{})
+		w := newVirtualWorld(t, nil)
 		w.addNode(digitaloceansim.Spec{Name: "node-1"})
 		w.sim.SetListingLag(5 * time.Second)
 		s := aged(service("", nil, port("http", 80, 30081)), "web", 1)

@@ -398,7 +398,7 @@ func TestNotActive(t *testing.T) {
 		t.Run(status, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				w := newVirtualWorld(t, nil, digitaloceansim.Options{})
+				w := newVirtualWorld(t, nil)
 				w.addNode(digitaloceansim.Spec{Name: "node-1"})
 				s := service("web", nil, port("http", 80, 30080))
 				w.Apply(s)

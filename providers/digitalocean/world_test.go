@@ -38,10 +38,9 @@ func newTestWorld(t *testing.T, env map[string]string) *world {
 }
 
 // newVirtualWorld is newTestWorld within a bubble of virtual time.
-func newVirtualWorld(t *testing.T, env map[string]string, o digitaloceansim.Options) *world {
+func newVirtualWorld(t *testing.T, env map[string]string) *world {
 	t.Helper()
-	o.Token, o.Seed = testToken, simkit.SeedOf(t)
-	sim, server := digitaloceansim.New(o)
+	sim, server := digitaloceansim.New(digitaloceansim.Options{Token: testToken, Seed: simkit.SeedOf(t)})
 	w := &world{Bench: conformance.NewBench(t), sim: sim, server: server, env: maps.Clone(env), network: simkit.NewNetwork()}
 	if w.env == nil {
 		w.env = map[string]string{}

@@ -350,10 +350,10 @@ func (c *sawServices) UpdateLoadBalancer(ctx context.Context, cluster string, s 
 func TestUpdateAfterDeletion(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*v1.Service) bool{
-		"deleted":               func(*v1.Service) bool { return false },
-		"being deleted":         func(s *v1.Service) bool { s.DeletionTimestamp = &metav1.Time{Time: time.Now()}; return true },
+		"deleted":                func(*v1.Service) bool { return false },
+		"being deleted":          func(s *v1.Service) bool { s.DeletionTimestamp = &metav1.Time{Time: time.Now()}; return true },
 		"deleted and made again": func(s *v1.Service) bool { s.UID = "another"; return true },
-		"of another type":       func(s *v1.Service) bool { s.Spec.Type = v1.ServiceTypeClusterIP; return true },
+		"of another type":        func(s *v1.Service) bool { s.Spec.Type = v1.ServiceTypeClusterIP; return true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
