@@ -154,8 +154,8 @@ func wholeState(t *testing.T, c *harness.Cluster) any {
 	return settled(state)
 }
 
-// changing are fields that tell when or how often an object was changed.
-var changing = []string{"etag", "_revision", "_last_modified_time", "updated", "updated_at"}
+// changing are fields that tell when or how often an object was changed, or that the cloud adds with the first change.
+var changing = []string{"etag", "resourceGuid", "_revision", "_last_modified_time", "updated", "updated_at"}
 
 // settled is a state without what tells of changes, and without what is empty, which clouds show in several ways.
 func settled(v any) any {

@@ -144,7 +144,7 @@ func lacks(path string, want, have any) string {
 	case map[string]any:
 		h, ok := have.(map[string]any)
 		if !ok {
-			return fmt.Sprintf("%s is %v, and no object", place(path), have)
+			return fmt.Sprintf("%s is %v, and not the object %v", place(path), have, w)
 		}
 		for _, key := range slices.Sorted(maps.Keys(w)) {
 			if missing := lacks(path+"."+key, w[key], h[key]); missing != "" {

@@ -67,7 +67,7 @@ func TestLacks(t *testing.T) {
 		{"{a: null}", "{b: 1}", ""},
 		{"{a: [{b: x}]}", "{a: [{b: z}]}", "a[0] is missing (a[0].b is z, and not x)"},
 		{"{a: [x]}", "{a: x}", "a is x, and no list"},
-		{"{a: {b: 1}}", "{a: x}", "a is x, and no object"},
+		{"{a: {b: 1}}", "{a: x}", "a is x, and not the object map[b:1]"},
 	} {
 		assert.Equal(t, c.lacks, Lacks(parse(c.want), parse(c.have)), c.want)
 	}
