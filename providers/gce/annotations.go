@@ -80,7 +80,7 @@ var Annotations = schema.Annotations[settings]{
 		Key: annotationSubnet, Changes: schema.InPlace,
 		Spec: schema.Spec{
 			DefaultHelp: "the cluster's",
-			Rules:       []schema.Rule{schema.Must(`^[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?$`, "is not the name of a subnet")},
+			ID:          schema.NewIDForm("the name of a subnet", "my-subnet", `[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?`),
 			Help:        "Subnet of an internal load balancer, by name. A change gives the load balancer another address.",
 		},
 	}),

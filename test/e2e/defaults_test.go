@@ -38,7 +38,7 @@ func TestDefaultsAreReadAgain(t *testing.T) {
 		maps.Copy(values, expected.Portable.Values)
 		_, err := c.Install(t.Context(), "cloud-controller-manager", values)
 		require.NoError(t, err)
-		startRelease(t, c, values, []string{"--service-defaults=" + file}, nil)
+		m := startRelease(t, c, values, []string{"--service-defaults=" + file}, nil)
 		joinNodes(t, c, 1)
 		create := func(name, class string, more map[string]string) {
 			annotations := maps.Clone(expected.Service)
@@ -60,6 +60,7 @@ func TestDefaultsAreReadAgain(t *testing.T) {
 		shows("plain", "one.example.com")
 		shows("own", "own.example.com")
 		shows("edge", "edge.example.com")
+		requireWorked(t, m, "service") // what was written to the Services themselves has them reconciled once more
 		began := map[string]int32{"own": reconciliations(t, c, "own"), "edge": reconciliations(t, c, "edge")}
 
 		write(of("two.example.com"))

@@ -31,6 +31,8 @@ type Cloud struct {
 	NoIDs map[string]string `json:"noIDs"`
 	// Adoption is how a Service asks for what exists in the cloud; empty where it cannot.
 	Adoption Adoption `json:"adoption"`
+	// SystemRights are rights in the namespace kube-system besides those of every cloud: verbs by resource and name.
+	SystemRights map[string]string `json:"systemRights"`
 	// LifeCycle are kinds of Services by name; each is followed from its creation to its end.
 	LifeCycle map[string]Kind `json:"lifeCycle"`
 	// Portable is what the manifests of docs/examples/portable give, where the provider has load balancers.
