@@ -22,6 +22,7 @@ import (
 const (
 	indexHost    = "host name"
 	indexAddress = "address"
+	indexID      = "UUID"
 	// callPrice is how often nodes that are down for good may cost a call.
 	callPrice = 5 * time.Second
 	// addressMaxAge is how old the record may be that says at which addresses a virtual machine is reached: the loop over all nodes makes
@@ -34,19 +35,22 @@ const (
 // instances are the virtual machines, and what they say about nodes.
 type instances struct {
 	*nodes.Instances[string, instance]
-	api    *api
-	config Config
-	nodes  *nodecount.Counter
+	api       *api
+	config    Config
+	nodes     *nodecount.Counter
+	inventory *inventory.Inventory[string, instance]
 }
 
 func newInstances(c Config, a *api) *instances {
 	i := &instances{api: a, config: c, nodes: &nodecount.Counter{}}
+	i.inventory = inventory.New(inventory.Source[string, instance]{
+		Kind: "virtual machine", ID: func(i instance) string { return i.ID }, List: a.instances, Get: a.instance, GetCalls: readCalls,
+		Indexes: map[string]func(instance) []string{
+			indexHost: hostNames, indexAddress: ipAddresses, indexID: func(i instance) []string { return []string{i.ID} },
+		},
+	})
 	i.Instances = nodes.New(nodes.Cloud[string, instance]{
-		Kind: "virtual machine", Nodes: i.nodes, Price: callPrice,
-		Inventory: inventory.New(inventory.Source[string, instance]{
-			Kind: "virtual machine", ID: func(i instance) string { return i.ID }, List: a.instances, Get: a.instance, GetCalls: readCalls,
-			Indexes: map[string]func(instance) []string{indexHost: hostNames, indexAddress: ipAddresses},
-		}),
+		Kind: "virtual machine", Nodes: i.nodes, Price: callPrice, Inventory: i.inventory,
 		Form: providerIDPrefix + "<UUID>", Parse: a.parse, Print: printProviderID,
 		Search: i.search, State: stateOf, Metadata: i.describe, Verify: verify,
 	})
@@ -201,25 +205,53 @@ func (i *instances) describe(
 	return metadata, nil
 }
 
-// addressesOf returns the addresses at which a node may be reached: none while its virtual machine reports none, or is not found.
+// addressesOf returns the addresses at which a node may be reached: none while its virtual machine is not shown, or tells none. What is
+// wrong with one node is no error, for load balancers and routes of all others would wait until it is right: its own kubelet and guest
+// could see to that. That vCenter does not answer is one.
 func (i *instances) addressesOf(ctx context.Context, node *v1.Node) ([]v1.NodeAddress, error) {
-	found, err := i.Find(ctx, node, inventory.Query{MaxAge: addressMaxAge, MaxMissAge: nodes.MissMaxAge, Expected: i.nodes.Counts().All})
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		return nil, nil // its Node may be kept for a while; nothing answers there
-	}
-	if err != nil {
-		return nil, fmt.Errorf("finding the addresses of node %s: %w", node.Name, err)
-	}
-	m, err := found.one(node.Name)
-	if err != nil {
-		klog.V(2).InfoS("Not knowing at which addresses a node is reached", "node", node.Name, "reason", err.Error())
+	unknown := func(reason error) ([]v1.NodeAddress, error) {
+		klog.V(2).InfoS("Not knowing at which addresses a node is reached", "node", node.Name, "reason", reason.Error())
 		return nil, nil
 	}
+	if node.Spec.ProviderID == "" {
+		return unknown(errors.New("it is not initialized"))
+	}
+	id, err := i.api.parse(node.Spec.ProviderID)
+	if err != nil {
+		return unknown(err)
+	}
+	// What is shown is enough: a proof that there is nothing costs a full listing, and changes nothing here.
+	found, err := i.inventory.Find(ctx, indexID, id, inventory.Query{
+		MaxAge: addressMaxAge, MaxMissAge: nodes.MissMaxAge, Expected: i.nodes.Counts().All,
+	})
+	if err == nil && len(found) == 0 {
+		if err = i.api.unanswered(); err == nil {
+			return unknown(errors.New("no vCenter shows its virtual machine"))
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("finding the addresses of node %s: %w", node.Name, cloudapi.NotAbsence(err))
+	}
+	m, err := found[0].one(node.Name)
+	if err != nil {
+		return unknown(err)
+	}
 	has, err := i.config.Nodes.addresses(m, node.Name, i.api.vcenter(m.VCenter).config.IPFamilies)
-	if err != nil && !errors.Is(err, errIncomplete) {
-		return nil, err
+	if err != nil {
+		return unknown(err)
 	}
 	return nodes.Vouched(node.Status.Addresses, has), nil
+}
+
+// unanswered is why vCenters did not answer the last listing.
+func (a *api) unanswered() error {
+	var problems []error
+	for _, v := range a.vcenters {
+		v.inventory.Lock()
+		problems = append(problems, v.inventory.failed)
+		v.inventory.Unlock()
+	}
+	return errors.Join(problems...)
 }
 
 func (a *api) vcenter(key string) *vcenter {

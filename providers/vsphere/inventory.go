@@ -34,7 +34,9 @@ type seen struct {
 	tree    tree
 	// problem is what is wrong with the datacenters of the configuration.
 	problem error
-	page    int32
+	// failed is why the last listing for all nodes failed, nil if it did not.
+	failed error
+	page   int32
 }
 
 func newSeen() seen {
@@ -80,6 +82,12 @@ func (s *seen) of(id string) []machine {
 	return list
 }
 
+func (s *seen) noteFailed(err error) {
+	s.Lock()
+	defer s.Unlock()
+	s.failed = err
+}
+
 func (s *seen) forget(ref types.ManagedObjectReference) {
 	s.Lock()
 	defer s.Unlock()
@@ -122,6 +130,7 @@ func (a *api) instances(ctx context.Context) ([]instance, int, error) {
 	calls := 0
 	for i, got := range all(ctx, a.vcenters, func(ctx context.Context, v *vcenter) answer { return v.list(ctx, false) }) {
 		calls += got.calls
+		a.vcenters[i].inventory.noteFailed(got.err)
 		if got.err != nil {
 			problems = append(problems, got.err)
 			machines = append(machines, a.vcenters[i].unread(got.err)...)
