@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/vsphere/vspheresim"
@@ -283,6 +284,40 @@ func TestDatacentersByNamePathAndReference(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestFaultTolerance: the virtual machine that shadows another one has its UUID, its host name and its power state, and is no copy.
+func TestFaultTolerance(t *testing.T) {
+	inWorld(t, "", nil, func(w *testWorld) {
+		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
+		shadow := w.sims[0].Add(vspheresim.Spec{Name: "worker", UUID: m.UUID, Secondary: true})
+		w.start()
+		for _, n := range []*v1.Node{nodeOf(m), newNode("worker", "")} {
+			metadata, err := w.metadata(n)
+			require.NoError(w, err)
+			assert.Equal(w, providerIDPrefix+m.UUID, metadata.ProviderID)
+			assert.False(w, w.shutDown(n))
+		}
+		w.sims[0].Destroy(m) // the other one takes over, and vCenter has not said so yet
+		w.later()
+		w.requireExists(nodeOf(shadow))
+	})
+}
+
+// TestMachineInAVApp: it has no folder, and is found by its host name and its address all the same.
+func TestMachineInAVApp(t *testing.T) {
+	inWorld(t, "", nil, func(w *testWorld) {
+		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
+		w.sims[0].IntoVApp(m)
+		w.start()
+		metadata, err := w.metadata(newNode("worker", ""))
+		require.NoError(w, err)
+		assert.Equal(w, providerIDPrefix+m.UUID, metadata.ProviderID)
+		w.requireExists(nodeOf(m))
+		w.sims[0].Destroy(m)
+		w.later()
+		w.requireGone(nodeOf(m))
+	})
 }
 
 // TestLostRightsAreNoAbsence: vCenter leaves out what the account may not read, without a word.

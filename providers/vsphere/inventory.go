@@ -207,8 +207,8 @@ func (v *vcenter) take(s *session, objects []types.ObjectContent) ([]machine, er
 	inside, problem := t.datacenters(v.config.Datacenters, s.ServiceContent.RootFolder)
 	for i := range machines {
 		m := &machines[i]
-		m.Path = t.path(m.Parent, m.Name)
-		m.Outside = !slices.ContainsFunc(t.chain(m.Parent), func(ref types.ManagedObjectReference) bool { return inside[ref] })
+		m.Path = t.path(m.place(), m.Name)
+		m.Outside = !slices.ContainsFunc(t.chain(m.place()), func(ref types.ManagedObjectReference) bool { return inside[ref] })
 	}
 	known, unknown := v.inventory.recall(machines)
 	v.inventory.Lock()

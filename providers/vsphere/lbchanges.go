@@ -28,6 +28,7 @@ const indexVIP = "address"
 
 // Changes implements services.Reconciler: address, then all that is missing by one call, then what differs, then what is too much.
 func (l *loadBalancers) Changes(_ services.Request, o observation, d desired) ([]change, error) {
+	o, d = settled(o, d)
 	p := diff(o, d)
 	var changes []change
 	if p.allocate {
@@ -50,13 +51,11 @@ func (l *loadBalancers) Changes(_ services.Request, o observation, d desired) ([
 // allocation takes an address out of the pool. One that was taken before and whose address is not known yet is waited for.
 func (l *loadBalancers) allocation(o observation, d desired) change {
 	planned := guard.Planned{Action: guard.PlanCreate, Object: kindAllocation, Detail: "of the pool " + d.poolID}
-	c := change{Planned: planned, Replan: true, Wait: len(o.allocations) > 0}
+	c := change{Planned: planned, Replan: true, Wait: d.usable(o.allocations) != nil}
 	c.Compare = func() (before, after any) { return nil, map[string]any{"pool": d.poolID} }
 	c.Make = func(ctx context.Context, r *services.Request, o observation) (observation, error) {
-		var a *ipAllocation
-		if len(o.allocations) > 0 {
-			a = o.allocations[0]
-		} else {
+		a := d.usable(o.allocations)
+		if a == nil {
 			a = &ipAllocation{pool: d.poolID, nsxObject: nsxObject{ID: objectID(d.uid, "address"), Tags: d.marking.tags(nil)}}
 			err := l.nsx.patch(ctx, kindAllocation, a.path(), a)
 			r.Asked(err)
@@ -98,7 +97,7 @@ func (l *loadBalancers) allocated(ctx context.Context, r *services.Request, o ob
 	if now.address() == "" {
 		return o, cloudproviderapi.NewRetryError("NSX is taking an address out of the pool "+a.pool, realizePause)
 	}
-	o.allocations = []*ipAllocation{now}
+	o.allocations = append(slices.DeleteFunc(slices.Clone(o.allocations), func(x *ipAllocation) bool { return x.key() == now.key() }), now)
 	return o.addressed(), nil
 }
 
@@ -500,7 +499,7 @@ func (l *loadBalancers) remove(ctx context.Context, o observation, x object) (ob
 	if a, ok := x.(*ipAllocation); ok {
 		path = a.path()
 	}
-	if err := l.nsx.remove(ctx, kindOf(x), path); err != nil {
+	if err := l.removeUnused(ctx, kindOf(x), path); err != nil {
 		l.doubt([]object{x})
 		if said, ok := errors.AsType[*cloudapi.Error](err); ok && errors.Is(said.Cause, errReferenced) {
 			// What refers to it is not seen yet, or somebody else's.
@@ -520,6 +519,31 @@ func (l *loadBalancers) remove(ctx context.Context, o observation, x object) (ob
 		l.views.allocations.Forget(x.key())
 	}
 	return o.only(func(other object) bool { return other != x }), nil
+}
+
+// removeUnused deletes an object. While objects were deleted lately, a refusal because others use it is waited for: NSX deletes behind
+// its answer, and does not say when that is over.
+func (l *loadBalancers) removeUnused(ctx context.Context, kind, path string) error {
+	var err error
+	_ = services.Patiently(ctx, realizePatience, func() error {
+		err = l.nsx.remove(ctx, kind, path)
+		if said, ok := errors.AsType[*cloudapi.Error](err); ok && errors.Is(said.Cause, errReferenced) && l.erasedWithin(realizePatience) {
+			return cloudproviderapi.NewRetryError("NSX is still deleting what uses "+path, realizePause)
+		}
+		return nil
+	})
+	return err
+}
+
+func (l *loadBalancers) erasedWithin(age time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, at := range l.erased {
+		if time.Since(at) <= age {
+			return true
+		}
+	}
+	return false
 }
 
 // NodeChanges implements services.Reconciler: the members of the pools alone, and only where they differ.
@@ -618,7 +642,7 @@ func (l *loadBalancers) serviceRemoval(s *lbService) change {
 		if slices.ContainsFunc(all, func(v *virtualServer) bool { return v.ServicePath == pathOf(pathServices, s) }) {
 			return o, nil
 		}
-		err = l.nsx.remove(ctx, kindService, pathOf(pathServices, s))
+		err = l.removeUnused(ctx, kindService, pathOf(pathServices, s))
 		if said, ok := errors.AsType[*cloudapi.Error](err); ok && errors.Is(said.Cause, errReferenced) {
 			klog.InfoS("A load balancer service is used by others and stays", "service", s.ID)
 			return o, nil

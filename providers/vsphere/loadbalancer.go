@@ -351,7 +351,12 @@ func (l *loadBalancers) Desire(ctx context.Context, r services.Request, o observ
 	if d.marking, err = l.marking(ctx, r); err != nil {
 		return d, nil, err
 	}
-	if d.poolID, err = l.views.poolID(ctx, class); err != nil {
+	for _, in := range r.Service.Status.LoadBalancer.Ingress {
+		if in.IP != "" {
+			d.shown = append(d.shown, in.IP)
+		}
+	}
+	if d.poolID, err = l.views.poolID(ctx, class); err != nil && !settles(err, o) {
 		findings, err := refused(err)
 		return d, findings, err
 	}
@@ -368,13 +373,20 @@ func (l *loadBalancers) Desire(ctx context.Context, r services.Request, o observ
 	return d, findings, err
 }
 
+// settles reports whether a load balancer has its address, so that it does not matter that the name of its class's pool means none, or
+// several by now.
+func settles(err error, o observation) bool {
+	_, failed := errors.AsType[*cloudapi.Error](err)
+	return !failed && len(o.servers) > 0 && o.servers[0].tag(scopePool) != ""
+}
+
 // settle makes the class that a load balancer was created with count: its address stays where it is.
 func (d *desired) settle(o observation, asked string) []services.Finding {
 	class, pool := o.servers[0].tag(scopeClass), o.servers[0].tag(scopePool)
 	if class != "" {
 		d.class = class
 	}
-	changed := pool != "" && pool != d.poolID
+	changed := pool != "" && d.poolID != "" && pool != d.poolID
 	if pool != "" {
 		d.poolID = pool
 	}
@@ -452,14 +464,18 @@ func (l *loadBalancers) lbService(ctx context.Context, o observation, d *desired
 	return nil
 }
 
-// ownServices are the load balancer services that this cluster made: with its tags, and without another cluster's mark.
+// ownServices are the load balancer services that this cluster made: with its tags, and without another cluster's mark. The tags have
+// the name of the cluster alone, so that one without a mark on another gateway may be that of a cluster of the same name.
 func (l *loadBalancers) ownServices(ctx context.Context, cluster string, q inventory.Query) ([]*lbService, error) {
 	mark, err := l.cluster.Mark(ctx)
 	if err != nil {
 		return nil, err
 	}
 	found, err := l.views.services.Find(ctx, indexService, tagIndex(l.config.owner(), cluster, ""), q)
-	return slices.DeleteFunc(slices.Clone(found), func(s *lbService) bool { return ownership.Foreign(mark, marksOf(s)) }), err
+	return slices.DeleteFunc(slices.Clone(found), func(s *lbService) bool {
+		elsewhere := s.ConnectivityPath != "" && s.ConnectivityPath != l.config.Tier1GatewayPath
+		return ownership.Foreign(mark, marksOf(s)) || (elsewhere && len(marksOf(s)) == 0)
+	}), err
 }
 
 // Complete implements services.Reconciler: what was written is in force before the Service shows its address.

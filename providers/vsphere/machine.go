@@ -19,7 +19,9 @@ type machine struct {
 	// InstanceUUID is vCenter's own, which no provider ID has.
 	InstanceUUID string
 	// Template machines never run.
-	Template   bool
+	Template bool
+	// Secondary machines shadow one that is protected by Fault Tolerance, and have its UUID and its guest.
+	Secondary  bool
 	HostName   string
 	IPAddress  string
 	NICs       []types.GuestNicInfo
@@ -43,15 +45,27 @@ type machine struct {
 const (
 	extraMetadata = `config.extraConfig["guestinfo.metadata"].value`
 	extraEncoding = `config.extraConfig["guestinfo.metadata.encoding"].value`
+	// pathFaultTolerance says what part a virtual machine has in Fault Tolerance; most have none.
+	pathFaultTolerance = "config.ftInfo"
 )
 
 // paths are the properties that are read: whole objects are ten to fifty times as large.
 func paths() []string {
 	return []string{
-		"name", "config.uuid", "summary.config.uuid", "summary.config.instanceUuid", "summary.config.template", "guest.hostName", "guest.ipAddress", "guest.net",
+		"name", "config.uuid", "summary.config.uuid", "summary.config.instanceUuid", "summary.config.template", "guest.hostName", "guest.ipAddress", "guest.net", pathFaultTolerance,
 		"runtime.powerState", "runtime.connectionState", "runtime.host", "resourcePool", "parent", "summary.config.guestId",
 		"summary.config.numCpu", "summary.config.memorySizeMB", extraMetadata, extraEncoding,
 	}
+}
+
+// place is what a virtual machine is in: its folder, or the vApp or resource pool where it has none, as those of vApps.
+func (m machine) place() types.ManagedObjectReference {
+	for _, ref := range []types.ManagedObjectReference{m.Parent, m.Pool} {
+		if ref.Value != "" {
+			return ref
+		}
+	}
+	return m.Host
 }
 
 // newMachine reads the properties of a virtual machine.
@@ -82,7 +96,7 @@ func newMachine(vcenter string, o types.ObjectContent) (machine, error) {
 
 // optional reports properties without which a virtual machine is understood.
 func optional(path string) bool {
-	return slices.Contains([]string{extraMetadata, extraEncoding, "runtime.host", "resourcePool", "parent", "guest.ipAddress", "summary.config.instanceUuid"}, path)
+	return slices.Contains([]string{extraMetadata, extraEncoding, pathFaultTolerance, "runtime.host", "resourcePool", "parent", "guest.ipAddress", "summary.config.instanceUuid"}, path)
 }
 
 func missingText(f any, message string) string {
@@ -106,6 +120,8 @@ func (m *machine) set(path string, value any) {
 		m.Connection = v
 	case types.ManagedObjectReference:
 		m.setPlace(path, v)
+	case types.BaseFaultToleranceConfigInfo:
+		m.Secondary = v.GetFaultToleranceConfigInfo().Role > 1
 	case bool:
 		m.Template = m.Template || v && path == "summary.config.template"
 	case int32:
@@ -195,9 +211,12 @@ func grouped(machines []machine) []instance {
 	return all
 }
 
-// one returns the virtual machine of an instance: of several the one that runs, and of several that run the one with the host name.
+// one returns the virtual machine of an instance: of several that which no other one shadows, then the one that runs, and of several that run the one with the host name.
 func (i instance) one(hostName string) (machine, error) {
 	candidates := i.Machines
+	if own := chosen(candidates, func(m machine) bool { return !m.Secondary }); len(own) > 0 {
+		candidates = own
+	}
 	if running := chosen(candidates, func(m machine) bool { return m.Power == types.VirtualMachinePowerStatePoweredOn }); len(running) > 0 {
 		candidates = running
 	}

@@ -323,6 +323,8 @@ type desired struct {
 	// algorithm and check are what annotations set.
 	algorithm string
 	check     checkSettings
+	// shown are the addresses in the status of the Service.
+	shown []string
 	// service is the path of the load balancer service where a virtual server is to be made; newService is one that must be made first.
 	service    string
 	newService *lbService
@@ -397,6 +399,38 @@ const defaultAlgorithm = "ROUND_ROBIN"
 
 var defaultCheck = checkSettings{Interval: 5, Timeout: 5, Rise: 3, Fall: 3}
 
+// usable returns the allocation that a load balancer without virtual servers gets its address from, nil where there is none: that of an
+// address which the Service shows, else one of the class's pool, else any where it shows one. Where it never had a load balancer, an
+// address of another pool is that of a class which the Service had for a moment.
+func (d desired) usable(list []*ipAllocation) *ipAllocation {
+	rank := func(a *ipAllocation) int {
+		switch {
+		case a.address() != "" && slices.Contains(d.shown, a.address()):
+			return 0
+		case a.pool == d.poolID:
+			return 1
+		}
+		return 2
+	}
+	list = slices.SortedStableFunc(slices.Values(list), func(a, b *ipAllocation) int { return rank(a) - rank(b) })
+	if len(list) == 0 || (rank(list[0]) == 2 && len(d.shown) == 0) {
+		return nil
+	}
+	return list[0]
+}
+
+// settled makes the pool count that the address is of, where there are no virtual servers yet that tell.
+func settled(o observation, d desired) (observation, desired) {
+	if len(o.servers) > 0 {
+		return o, d
+	}
+	o.address = ""
+	if a := d.usable(o.allocations); a != nil {
+		o.address, d.poolID = a.address(), a.pool
+	}
+	return o, d
+}
+
 // plan is what is to be done for a Service, in this order.
 type plan struct {
 	allocate bool
@@ -423,7 +457,9 @@ func diff(o observation, d desired) plan {
 		}
 	}
 	for _, a := range o.allocations {
-		if o.address != "" && a.address() != "" && a.address() != o.address {
+		used := slices.ContainsFunc(o.servers, func(s *virtualServer) bool { return kept[s.ID] && s.IPAddress == a.address() })
+		unshown := a.address() == "" && a.pool != d.poolID && len(o.servers)+len(d.shown) == 0
+		if o.address != "" && !used && (unshown || (a.address() != "" && a.address() != o.address)) {
 			p.remove = append(p.remove, a) // nothing listens on it: a class was changed, or two tries made one each
 		}
 	}

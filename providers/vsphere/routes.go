@@ -245,13 +245,13 @@ func (r *routes) write(ctx context.Context, cluster, hint, node, destination, ho
 		ID: hint + "_" + strings.ReplaceAll(destination, "/", "_"), DisplayName: cluster + "_" + node + "_" + destination,
 		Tags: []nsxTag{{Scope: scopeRouteCluster, Tag: cluster}, {Scope: scopeRouteNode, Tag: node}},
 	}}
-	if mark != "" {
-		s.Tags = append(s.Tags, nsxTag{Scope: scopeMark, Tag: mark})
-	}
 	if now != nil {
-		s.ID = now.ID
+		s = now.leadingTo(hop)
 	} else if err := r.vacant(s.ID, mark, cluster); err != nil {
 		return nil, err
+	}
+	if mark != "" {
+		s.Tags = marking{marks: []string{mark}}.marked(s.Tags)
 	}
 	klog.InfoS("Changing route", "gateway", r.collection, "route", s.ID, "destination", destination, "nextHop", hop)
 	r.noteUnrealized(s.ID)
@@ -261,6 +261,15 @@ func (r *routes) write(ctx context.Context, cluster, hint, node, destination, ho
 	}
 	r.view.Put(s)
 	return s, nil
+}
+
+// leadingTo is our part of a route with another address. What others wrote on it stays.
+func (s *staticRoute) leadingTo(hop string) *staticRoute {
+	hops := []nextHop{{IPAddress: hop}}
+	if len(s.NextHops) == 1 {
+		hops[0].AdminDistance, hops[0].Scope = s.NextHops[0].AdminDistance, s.NextHops[0].Scope
+	}
+	return &staticRoute{Network: s.Network, NextHops: hops, nsxObject: nsxObject{ID: s.ID, DisplayName: s.DisplayName, Tags: s.Tags}}
 }
 
 // vacant refuses the ID of a route that is somebody else's.

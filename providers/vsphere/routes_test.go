@@ -141,12 +141,34 @@ func TestRouteFollowsTheNode(t *testing.T) {
 		w.Register(n)
 		assert.Empty(w.T, w.listRoutes(), "the framework makes it again")
 		require.NoError(w.T, w.makeRoute(n))
-		assert.Equal(w.T, []any{fields{"ip_address": "10.0.0.77"}}, w.sim.Get(at).Fields["next_hops"])
+		assert.Equal(w.T, []any{fields{"ip_address": "10.0.0.77", "admin_distance": 1.0}}, w.sim.Get(at).Fields["next_hops"])
 		assert.Len(w.T, w.sim.Objects(routesPath), 1)
 		assert.Len(w.T, w.listRoutes(), 1)
 		n.Status.Addresses = nil
 		w.Register(n)
 		assert.Len(w.T, w.listRoutes(), 1, "a node without addresses says nothing")
+	})
+}
+
+// What others wrote on a route stays when it is corrected.
+func TestCorrectedRouteKeepsWhatOthersWrote(t *testing.T) {
+	t.Parallel()
+	inNSX(t, nsxsim.Options{}, nil, func(w *nsxWorld) {
+		n := w.routed(1)
+		at := originalRoute(w, n, w.cluster)
+		w.sim.Change(at, func(f fields) {
+			f["display_name"], f["description"], f["enabled_on_secondary"] = "renamed", "by hand", true
+			f["tags"] = append(f["tags"].([]any), fields{"scope": "team", "tag": "network"})
+		})
+		n = n.DeepCopy()
+		n.Status.Addresses[0].Address = "10.0.0.77"
+		w.Register(n)
+		require.NoError(w.T, w.makeRoute(n))
+		r := w.sim.Get(at)
+		assert.Equal(w.T, []any{fields{"ip_address": "10.0.0.77", "admin_distance": 1.0}}, r.Fields["next_hops"])
+		assert.Equal(w.T, []string{"renamed", "by hand", "network", "anyccm:test-cluster"},
+			[]string{r.Text("display_name"), r.Text("description"), r.Tag("team"), r.Tag(scopeMark)})
+		assert.Equal(w.T, true, r.Fields["enabled_on_secondary"])
 	})
 }
 

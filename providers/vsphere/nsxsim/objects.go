@@ -394,13 +394,27 @@ func (s *Sim) shownLocked(o *Object) map[string]any {
 	return fields
 }
 
+// referringLocked are the objects whose references count.
+func (s *Sim) referringLocked() []*Object {
+	all := slices.Collect(maps.Values(s.objects))
+	for at, o := range s.dying {
+		switch {
+		case !time.Now().Before(s.erasing[at]):
+			delete(s.dying, at)
+		case s.options.SlowReferences:
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
 // deleteLocked deletes an object that nothing refers to.
 func (s *Sim) deleteLocked(at string) error {
 	o := s.objects[at]
 	if o == nil {
 		return notFound(at)
 	}
-	for _, other := range s.objects {
+	for _, other := range s.referringLocked() {
 		for name := range kindOf(other.Path).references {
 			if slices.Contains(texts(other.Fields[name]), at) {
 				return &apiError{http.StatusBadRequest, codeUnknown, fmt.Sprintf(
@@ -412,7 +426,7 @@ func (s *Sim) deleteLocked(at string) error {
 		s.released[o.Address] = time.Now().Add(releaseDelay)
 	}
 	delete(s.objects, at)
-	s.erasing[at] = time.Now().Add(s.options.Activation)
+	s.erasing[at], s.dying[at] = time.Now().Add(s.options.Activation), o
 	s.wroteLocked()
 	return nil
 }

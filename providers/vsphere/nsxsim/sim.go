@@ -53,6 +53,8 @@ type Options struct {
 	Seed uint64
 	// OldAllocations: an allocation does not show its address, which only the realized state has.
 	OldAllocations bool
+	// SlowReferences: what is being deleted still refers to what it referred to.
+	SlowReferences bool
 	// NoTrees refuses changes of several objects at once.
 	NoTrees bool
 }
@@ -62,8 +64,9 @@ type Sim struct {
 	mu      sync.Mutex
 	options Options
 	objects map[string]*Object
-	// erasing are objects that were deleted, and when nothing of them is left.
+	// erasing are objects that were deleted, and when nothing of them is left; dying is what they were.
 	erasing map[string]time.Time
+	dying   map[string]*Object
 	// released are addresses that were given back, and when they can be given again.
 	released map[string]time.Time
 	pools    map[string]addressRange
@@ -151,7 +154,7 @@ func NewSim(o Options) *Sim {
 		o.Page = largestPage
 	}
 	s := &Sim{
-		options: o, objects: map[string]*Object{}, erasing: map[string]time.Time{}, released: map[string]time.Time{},
+		options: o, objects: map[string]*Object{}, erasing: map[string]time.Time{}, dying: map[string]*Object{}, released: map[string]time.Time{},
 		pools: map[string]addressRange{}, broken: map[string]string{},
 	}
 	s.disorder.Seed(o.Seed)

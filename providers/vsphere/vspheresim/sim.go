@@ -96,8 +96,10 @@ type Spec struct {
 	Name, UUID, HostName, Datacenter, GuestID string
 	NICs                                      []types.GuestNicInfo
 	Off, Template, NoTools                    bool
-	CPUs, MemoryMB                            int32
-	Metadata, Encoding, InstanceUUID          string
+	// Secondary shadows another one, as Fault Tolerance has it.
+	Secondary                        bool
+	CPUs, MemoryMB                   int32
+	Metadata, Encoding, InstanceUUID string
 }
 
 // making is held while a vCenter is made: govmomi's simulator writes what all of its instances share then, its licences and URLs.
@@ -254,6 +256,9 @@ func (spec Spec) machine() *simulator.VirtualMachine {
 			&types.OptionValue{Key: "guestinfo.metadata.encoding", Value: spec.Encoding},
 		}
 	}
+	if spec.Secondary {
+		vm.Config.FtInfo = &types.FaultToleranceSecondaryConfigInfo{FaultToleranceConfigInfo: types.FaultToleranceConfigInfo{Role: 2}}
+	}
 	vm.Summary.Config = types.VirtualMachineConfigSummary{
 		Name: spec.Name, Uuid: spec.UUID, GuestId: spec.GuestID, NumCpu: spec.CPUs, MemorySizeMB: spec.MemoryMB, Template: spec.Template,
 		InstanceUuid: spec.InstanceUUID,
@@ -348,9 +353,11 @@ func (s *Sim) announce(vm *simulator.VirtualMachine) {
 		{Name: "runtime.powerState", Val: vm.Runtime.PowerState},
 		{Name: "runtime.connectionState", Val: vm.Runtime.ConnectionState},
 		{Name: "summary.config.uuid", Val: vm.Summary.Config.Uuid},
-		{Name: "parent", Val: *vm.Parent},
 		{Name: "resourcePool", Val: *vm.ResourcePool},
 		{Name: "runtime.host", Val: *vm.Runtime.Host},
+	}
+	if vm.Parent != nil {
+		told = append(told, types.PropertyChange{Name: "parent", Val: *vm.Parent})
 	}
 	if vm.Config != nil {
 		told = append(told, types.PropertyChange{Name: "config.uuid", Val: vm.Config.Uuid})
@@ -380,6 +387,9 @@ func (s *Sim) Destroy(one *Machine) {
 }
 
 func (s *Sim) detach(m *simulator.Registry, vm *simulator.VirtualMachine) {
+	if vm.Parent == nil {
+		return // it is in a vApp
+	}
 	if f, ok := m.Get(*vm.Parent).(*simulator.Folder); ok {
 		f.ChildEntity = slices.DeleteFunc(f.ChildEntity, func(ref types.ManagedObjectReference) bool { return ref == vm.Self })
 	}
@@ -413,6 +423,19 @@ func (s *Sim) Hide(one *Machine) {
 		defer s.mu.Unlock()
 		s.hidden[one.Ref] = one.vm
 		s.unreadable[*one.vm.Parent] = true
+	})
+}
+
+// IntoVApp puts a virtual machine into a vApp: its folder is none then, and the vApp stands where its resource pool did.
+func (s *Sim) IntoVApp(one *Machine) {
+	s.change(func(m *simulator.Registry) {
+		s.detach(m, one.vm)
+		app := &simulator.VirtualApp{}
+		app.Name = "app of " + one.Name
+		pool, _ := m.Get(*one.vm.ResourcePool).(mo.Reference)
+		m.PutEntity(pool.(mo.Entity), m.NewEntity(app)) //nolint:forcetypeassert // resource pools are entities
+		self := app.Self
+		one.vm.Parent, one.vm.ParentVApp, one.vm.ResourcePool = nil, &self, &self
 	})
 }
 
