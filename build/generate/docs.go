@@ -7,6 +7,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -164,12 +165,15 @@ func values(s schema.Spec) string {
 		}
 		return strings.Join(quoted, ", ")
 	case s.Min != nil && s.Max != nil:
-		return fmt.Sprintf("%s, %v to %v", kindNames[s.Kind], *s.Min, *s.Max)
+		return fmt.Sprintf("%s, %s to %s", kindNames[s.Kind], digits(*s.Min), digits(*s.Max))
 	case s.Min != nil:
-		return fmt.Sprintf("%s, %v or more", kindNames[s.Kind], *s.Min)
+		return fmt.Sprintf("%s, %s or more", kindNames[s.Kind], digits(*s.Min))
 	}
 	return kindNames[s.Kind]
 }
+
+// digits writes a number without an exponent, as users write it.
+func digits(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
 var kindNames = map[schema.Kind]string{
 	schema.KindString: "text", schema.KindBool: "`true` or `false`", schema.KindInt: "whole number", schema.KindFloat: "number",

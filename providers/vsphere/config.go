@@ -74,15 +74,8 @@ func (f *file) readINI(data []byte) error {
 	}
 	for _, e := range entries {
 		value := e.Value
-		switch strings.ToLower(value) {
-		case "yes", "on":
+		if e.Blank && isFlag(camel(e.Key)) {
 			value = "true"
-		case "no", "off":
-			value = "false"
-		case "":
-			if e.Blank {
-				value = "true"
-			}
 		}
 		section, isOurs := sectionOf(e.Section)
 		if !isOurs {
@@ -115,6 +108,9 @@ func camel(key string) string {
 
 // set takes in one key, or notes that it is unknown.
 func (f *file) set(section, name, key, value, place string) {
+	if isFlag(key) {
+		value = truth(value)
+	}
 	switch {
 	case section == sectionVCenter && name != "":
 		f.setIn(f.vcenters, vcenterKeys(), name, key, value, place)
@@ -125,6 +121,22 @@ func (f *file) set(section, name, key, value, place string) {
 	default:
 		f.note(place, section+"."+key)
 	}
+}
+
+// isFlag reports keys that are true or false, for which both forms have other words as well. Elsewhere these are ordinary texts: there are
+// datacenters called NO.
+func isFlag(key string) bool {
+	return slices.Contains([]string{"insecureFlag", "snatDisabled", "remoteAuth", "apiDisable"}, key)
+}
+
+func truth(word string) string {
+	switch strings.ToLower(word) {
+	case "yes", "on", "y":
+		return "true"
+	case "no", "off", "n":
+		return "false"
+	}
+	return word
 }
 
 func (f *file) setIn(sections map[string]map[string]string, known []string, name, key, value, place string) {

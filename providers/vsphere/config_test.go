@@ -124,6 +124,29 @@ func TestBothFormsOfTheConfigSayTheSame(t *testing.T) {
 	assert.Equal(t, "id", y.LoadBalancer.Classes["edge"].IPPoolID)
 }
 
+// The words for true and false are flags' alone: there are datacenters and passwords of such names.
+func TestWordsForTrueAndFalse(t *testing.T) {
+	t.Parallel()
+	for form, text := range map[string]string{
+		"YAML": "vcenter:\n  a: {server: a, user: on, password: off, insecureFlag: Yes, datacenters: [NO, y]}\n" +
+			"  b: {server: b, user: u, password: p, insecureFlag: off}\n",
+		"INI": "[VirtualCenter \"a\"]\nuser = on\npassword = off\ninsecure-flag = Yes\ndatacenters = NO, y\n" +
+			"[VirtualCenter \"b\"]\nuser = u\npassword = p\ninsecure-flag = off\n",
+		"INI without values": "[VirtualCenter \"a\"]\nuser = on\npassword = off\ninsecure-flag\ndatacenters = NO, y\n" +
+			"[VirtualCenter \"b\"]\nuser = u\npassword = p\n",
+	} {
+		c, warnings, err := parse(t, text, nil)
+		require.NoError(t, err, form)
+		assert.Empty(t, warnings, form)
+		require.Len(t, c.VCenters, 2, form)
+		a := c.VCenters[0]
+		assert.Equal(t, []string{"on", "off"}, []string{a.User.Reveal(), a.Password.Reveal()}, form)
+		assert.Equal(t, []string{"NO", "y"}, a.Datacenters, form)
+		assert.True(t, a.Insecure, form)
+		assert.False(t, c.VCenters[1].Insecure, form)
+	}
+}
+
 func TestBrokenYAMLIsReportedAsSuch(t *testing.T) {
 	t.Parallel()
 	_, _, err := parse(t, "global:\n  user: a\n bad: [", nil)

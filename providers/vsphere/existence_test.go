@@ -306,17 +306,29 @@ func TestFaultTolerance(t *testing.T) {
 
 // TestMachineInAVApp: it has no folder, and is found by its host name and its address all the same.
 func TestMachineInAVApp(t *testing.T) {
-	inWorld(t, "", nil, func(w *testWorld) {
-		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
-		w.sims[0].IntoVApp(m)
-		w.start()
-		metadata, err := w.metadata(newNode("worker", ""))
-		require.NoError(w, err)
-		assert.Equal(w, providerIDPrefix+m.UUID, metadata.ProviderID)
-		w.requireExists(nodeOf(m))
-		w.sims[0].Destroy(m)
-		w.later()
-		w.requireGone(nodeOf(m))
+	t.Run("with rights", func(t *testing.T) {
+		inWorld(t, "", nil, func(w *testWorld) {
+			m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
+			w.sims[0].IntoVApp(m)
+			w.start()
+			metadata, err := w.metadata(newNode("worker", ""))
+			require.NoError(w, err)
+			assert.Equal(w, providerIDPrefix+m.UUID, metadata.ProviderID)
+			w.requireExists(nodeOf(m))
+			w.sims[0].Destroy(m)
+			w.later()
+			w.requireGone(nodeOf(m))
+		})
+	})
+	t.Run("without rights", func(t *testing.T) {
+		inWorld(t, "", nil, func(w *testWorld) {
+			w.sims[0].Add(vspheresim.Spec{Name: "other"})
+			m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
+			w.sims[0].IntoVApp(m)
+			w.sims[0].Hide(m)
+			w.start()
+			w.requireDoubt(nodeOf(m), "the account lacks System.Read on folder /DC0/host/DC0_C0/Resources/app of worker")
+		})
 	})
 }
 

@@ -120,8 +120,10 @@ func (m *machine) set(path string, value any) {
 		m.Connection = v
 	case types.ManagedObjectReference:
 		m.setPlace(path, v)
-	case types.BaseFaultToleranceConfigInfo:
-		m.Secondary = v.GetFaultToleranceConfigInfo().Role > 1
+	case types.FaultToleranceSecondaryConfigInfo:
+		m.Secondary = true
+	case types.FaultToleranceConfigInfo:
+		m.Secondary = v.Role > 1
 	case bool:
 		m.Template = m.Template || v && path == "summary.config.template"
 	case int32:

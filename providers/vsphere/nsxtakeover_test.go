@@ -210,29 +210,3 @@ func TestTwoClustersOfOneName(t *testing.T) {
 		})
 	}
 }
-
-// The way back: what this program made has all that the cloud's own controller looks for.
-func TestTheWayBack(t *testing.T) {
-	t.Parallel()
-	inNSX(t, nsxsim.Options{}, nil, func(w *nsxWorld) {
-		w.addNode("n1", "10.0.0.1")
-		s := twoPorts()
-		w.Apply(s)
-		w.ensure(s)
-		servers := w.sim.Objects(pathServers)
-		require.Len(w.T, servers, 2)
-		for _, o := range append(append(servers, w.sim.Objects(pathPools)...), w.sim.Objects(pathMonitors)...) {
-			if o.ID() == "default-icmp-lb-monitor" {
-				continue
-			}
-			assert.Equal(w.T, "vsphere-cloud-controller-manager", o.Tag("owner"))
-			assert.Equal(w.T, "kubernetes", o.Tag("cluster"))
-			assert.Equal(w.T, "default/web", o.Tag("service"))
-			assert.Contains(w.T, []string{"TCP/80", "UDP/53"}, o.Tag("port"))
-		}
-		for _, v := range servers {
-			assert.Equal(w.T, nsxsim.PoolID, v.Tag("ippoolid"))
-			assert.Equal(w.T, "default", v.Tag("lbclass"))
-		}
-	})
-}

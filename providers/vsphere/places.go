@@ -71,6 +71,7 @@ func (t tree) path(from types.ManagedObjectReference, names ...string) string {
 const (
 	kindDatacenter = "Datacenter"
 	kindFolder     = "Folder"
+	kindApp        = "VirtualApp"
 	// folderOfMachines is the name of the folder with the virtual machines of a datacenter.
 	folderOfMachines = "vm"
 )
@@ -120,10 +121,13 @@ func (t tree) isDatacenter(ref types.ManagedObjectReference, wanted string, root
 	return t[ref].Name == wanted && t[ref].Parent == root
 }
 
-// folders are all folders that virtual machines may be in.
+// folders are all folders that virtual machines may be in, and all vApps.
 func (t tree) folders() []types.ManagedObjectReference {
 	var list []types.ManagedObjectReference
 	for ref := range t {
+		if ref.Type == kindApp {
+			list = append(list, ref)
+		}
 		if ref.Type != kindFolder {
 			continue
 		}

@@ -90,6 +90,28 @@ func TestTakeoverOfRoutesWritesNothing(t *testing.T) {
 	})
 }
 
+// The way back: the cloud's own controller finds its routes by the tags of cluster and node, knows one by its ID, and makes none of the
+// same ID again.
+func TestTheWayBackOfRoutes(t *testing.T) {
+	t.Parallel()
+	inNSX(t, nsxsim.Options{}, nil, func(w *nsxWorld) {
+		n := w.routed(1)
+		require.NoError(w.T, w.makeRoute(n))
+		made := w.sim.Objects(routesPath)
+		require.Len(w.T, made, 1)
+		want := w.sim.Get(made[0].Path)
+		w.sim.Remove(made[0].Path)
+		assert.Equal(w.T, made[0].Path, originalRoute(w, n, w.cluster), "its ID")
+		theirs := w.sim.Get(made[0].Path)
+		for _, field := range []string{"display_name", "network"} {
+			assert.Equal(w.T, theirs.Text(field), want.Text(field))
+		}
+		for _, scope := range []string{"vsphere.k8s.io/cluster-name", "vsphere.k8s.io/node-name"} {
+			assert.Equal(w.T, theirs.Tag(scope), want.Tag(scope))
+		}
+	})
+}
+
 func TestAllRoutesAreListed(t *testing.T) {
 	t.Parallel()
 	inNSX(t, nsxsim.Options{}, nil, func(w *nsxWorld) {

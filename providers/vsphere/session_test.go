@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/vmware/govmomi/vim25/soap"
+	kubetesting "k8s.io/client-go/testing"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
@@ -46,6 +47,25 @@ func TestNoLoginBeforeTheSecretIsRead(t *testing.T) {
 		w.requireExists(nodeOf(m))
 		accepted, refused := w.sims[0].Logins()
 		assert.Equal(w, []int{1, 0}, []int{accepted, refused})
+	})
+}
+
+// TestOnlyTheNamedSecretIsRead: the original lists and watches those of all namespaces.
+func TestOnlyTheNamedSecretIsRead(t *testing.T) {
+	inWorld(t, withSecret, nil, func(w *testWorld) {
+		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
+		w.secret(map[string]string{server(w) + ".username": vspheresim.User, server(w) + ".password": vspheresim.Password})
+		w.kube.ClearActions()
+		w.start()
+		w.requireExists(nodeOf(m))
+		w.later()
+		w.requireExists(nodeOf(m))
+		require.NotEmpty(w, w.kube.Actions())
+		for _, a := range w.kube.Actions() {
+			get, ok := a.(kubetesting.GetAction)
+			require.True(w, ok, "%v", a)
+			assert.Equal(w, []string{"get", "kube-system", "vsphere"}, []string{a.GetVerb(), a.GetNamespace(), get.GetName()})
+		}
 	})
 }
 

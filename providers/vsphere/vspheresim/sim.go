@@ -387,8 +387,11 @@ func (s *Sim) Destroy(one *Machine) {
 }
 
 func (s *Sim) detach(m *simulator.Registry, vm *simulator.VirtualMachine) {
-	if vm.Parent == nil {
-		return // it is in a vApp
+	if vm.Parent == nil { // it is in a vApp
+		if app, ok := m.Get(*vm.ResourcePool).(*simulator.VirtualApp); ok {
+			app.Vm = nil
+		}
+		return
 	}
 	if f, ok := m.Get(*vm.Parent).(*simulator.Folder); ok {
 		f.ChildEntity = slices.DeleteFunc(f.ChildEntity, func(ref types.ManagedObjectReference) bool { return ref == vm.Self })
@@ -422,7 +425,11 @@ func (s *Sim) Hide(one *Machine) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.hidden[one.Ref] = one.vm
-		s.unreadable[*one.vm.Parent] = true
+		if one.vm.Parent != nil {
+			s.unreadable[*one.vm.Parent] = true
+		} else {
+			s.unreadable[*one.vm.ResourcePool] = true
+		}
 	})
 }
 
@@ -432,9 +439,10 @@ func (s *Sim) IntoVApp(one *Machine) {
 		s.detach(m, one.vm)
 		app := &simulator.VirtualApp{}
 		app.Name = "app of " + one.Name
-		pool, _ := m.Get(*one.vm.ResourcePool).(mo.Reference)
-		m.PutEntity(pool.(mo.Entity), m.NewEntity(app)) //nolint:forcetypeassert // resource pools are entities
+		pool, _ := m.Get(*one.vm.ResourcePool).(*simulator.ResourcePool)
+		m.PutEntity(pool, m.NewEntity(app))
 		self := app.Self
+		app.Vm, pool.ResourcePool.ResourcePool = []types.ManagedObjectReference{one.Ref}, append(pool.ResourcePool.ResourcePool, self)
 		one.vm.Parent, one.vm.ParentVApp, one.vm.ResourcePool = nil, &self, &self
 	})
 }
