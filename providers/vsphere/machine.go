@@ -52,7 +52,8 @@ const (
 // paths are the properties that are read: whole objects are ten to fifty times as large.
 func paths() []string {
 	return []string{
-		"name", "config.uuid", "summary.config.uuid", "summary.config.instanceUuid", "summary.config.template", "guest.hostName", "guest.ipAddress", "guest.net", pathFaultTolerance,
+		"name", "config.uuid", "summary.config.uuid", "summary.config.instanceUuid", "summary.config.template", pathFaultTolerance,
+		"guest.hostName", "guest.ipAddress", "guest.net",
 		"runtime.powerState", "runtime.connectionState", "runtime.host", "resourcePool", "parent", "summary.config.guestId",
 		"summary.config.numCpu", "summary.config.memorySizeMB", extraMetadata, extraEncoding,
 	}
@@ -96,7 +97,9 @@ func newMachine(vcenter string, o types.ObjectContent) (machine, error) {
 
 // optional reports properties without which a virtual machine is understood.
 func optional(path string) bool {
-	return slices.Contains([]string{extraMetadata, extraEncoding, pathFaultTolerance, "runtime.host", "resourcePool", "parent", "guest.ipAddress", "summary.config.instanceUuid"}, path)
+	return slices.Contains([]string{
+		extraMetadata, extraEncoding, pathFaultTolerance, "runtime.host", "resourcePool", "parent", "guest.ipAddress", "summary.config.instanceUuid",
+	}, path)
 }
 
 func missingText(f any, message string) string {
@@ -213,7 +216,8 @@ func grouped(machines []machine) []instance {
 	return all
 }
 
-// one returns the virtual machine of an instance: of several that which no other one shadows, then the one that runs, and of several that run the one with the host name.
+// one returns the virtual machine of an instance: of several that which shadows no other one, then the one that runs, and of several
+// that run the one with the host name.
 func (i instance) one(hostName string) (machine, error) {
 	candidates := i.Machines
 	if own := chosen(candidates, func(m machine) bool { return !m.Secondary }); len(own) > 0 {
