@@ -41,12 +41,15 @@ else
 	$(BUILD) -ldflags "-s -w $(STAMP)" -o $(BIN)/cloud-controller-manager ./cmd/cloud-controller-manager
 endif
 
-# A helm on the PATH is used if its version fits.
+# A helm or kubectl on the PATH is used if its version fits.
 $(BIN)/helm: build/helm/go.mod build/helm/go.sum
 	@$(TOOL) helm -o $@
 
+$(BIN)/kubectl: build/kubectl/go.mod build/kubectl/go.sum build/kubectl/main.go
+	@$(TOOL) kubectl -o $@
+
 .PHONY: tools-for-tests
-tools-for-tests: build $(BIN)/helm ## Build the programs that the end-to-end tests start
+tools-for-tests: build $(BIN)/helm $(BIN)/kubectl ## Build the programs that the end-to-end tests start
 	$(BUILD) -ldflags "-s -w" -o $(BIN)/cloudsim ./cmd/cloudsim
 
 # The demo runs one cloud, so the programs of that cloud alone are built.

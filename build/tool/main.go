@@ -1,7 +1,8 @@
 // Command tool builds a program and shows how far it is, or takes one that is already on this machine. The Makefile runs it.
 //
-//	tool build  -name NAME [-C FOLDER] -o FILE [-tags TAGS] [-ldflags FLAGS] PACKAGE
-//	tool helm   -o FILE
+//	tool build   -name NAME [-C FOLDER] -o FILE [-tags TAGS] [-ldflags FLAGS] PACKAGE
+//	tool helm    -o FILE
+//	tool kubectl -o FILE
 package main
 
 import (
@@ -32,7 +33,7 @@ func main() {
 
 func run(ctx context.Context, args []string, w io.Writer) error {
 	if len(args) == 0 {
-		return fmt.Errorf("say what to do: tool build … or tool helm …")
+		return fmt.Errorf("say what to do: tool build …, tool helm … or tool kubectl …")
 	}
 	fs := flag.NewFlagSet("tool "+args[0], flag.ContinueOnError)
 	b := gobuild.Build{Env: gobuild.Env()}
@@ -57,8 +58,10 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 		return b.Run(ctx, w)
 	case "helm":
 		return helm(ctx, b, w)
+	case "kubectl":
+		return kubectl(ctx, b, w)
 	}
-	return fmt.Errorf("unknown %q: there are build and helm", args[0])
+	return fmt.Errorf("unknown %q: there are build, helm and kubectl", args[0])
 }
 
 // helm takes the one on the PATH if its version fits, else it builds the pinned one.
@@ -69,6 +72,17 @@ func helm(ctx context.Context, b gobuild.Build, w io.Writer) error {
 	}
 	fmt.Fprintln(w, "Building helm from source; this happens once.")
 	b.Dir, b.Package = filepath.Join("build", "helm"), "helm.sh/helm/v4/cmd/helm"
+	return b.Run(ctx, w)
+}
+
+// kubectl takes the one on the PATH if its version fits, else it builds one of the product's version.
+func kubectl(ctx context.Context, b gobuild.Build, w io.Writer) error {
+	if path, answer := found(ctx, "kubectl", "version", "--client"); kubectlFits(answer) {
+		fmt.Fprintf(w, "Using kubectl: %s\n", path)
+		return refer(b.Output, path)
+	}
+	fmt.Fprintln(w, "Building kubectl from source; this happens once.")
+	b.Dir, b.Package = filepath.Join("build", "kubectl"), "."
 	return b.Run(ctx, w)
 }
 
@@ -89,6 +103,11 @@ func found(ctx context.Context, name string, args ...string) (path, answer strin
 var helmVersion = regexp.MustCompile(`^v4\.\d+\.\d+(\+\S+)?$`)
 
 func helmFits(version string) bool { return helmVersion.MatchString(version) }
+
+// kubectlVersion: the pages use nothing that was not there for years.
+var kubectlVersion = regexp.MustCompile(`(?m)^Client Version: v1\.(3\d|[4-9]\d)\.\d+`)
+
+func kubectlFits(answer string) bool { return kubectlVersion.MatchString(answer) }
 
 // refer writes a script that runs another program, so that make sees a new file and nothing is copied.
 func refer(file, path string) error {

@@ -19,6 +19,15 @@ func TestHelmFits(t *testing.T) {
 	}
 }
 
+func TestKubectlFits(t *testing.T) {
+	for answer, want := range map[string]bool{
+		"Client Version: v1.30.0\nKustomize Version: v5.0.4": true, "Client Version: v1.37.2-cloud": true, "Client Version: v1.40.0": true,
+		"Client Version: v1.29.3": false, "Client Version: v1.3.0": false, "Client Version: v0.0.0": false, "": false,
+	} {
+		assert.Equal(t, want, kubectlFits(answer), answer)
+	}
+}
+
 // A helm on the PATH is used in place, also from a folder with an unusual name; one that does not answer is not.
 func TestFoundHelm(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "it's here")

@@ -108,23 +108,48 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 		}
 		return l.deleteFirewall(ctx, id)
 	case kindNodeBalancer:
-		nb, err := l.observed.Get(ctx, id, inventory.Query{})
-		switch {
-		case errors.Is(err, cloudapi.ErrNotFound):
-			return nil
-		case err != nil:
-			return err
-		case nb.Label != o.Name || !l.orphanedNodeBalancer(nb, mark, services):
-			return changed
-		}
-		err = c.api.deleteNodeBalancer(ctx, id)
-		l.observed.Invalidate(id)
-		if errors.Is(err, cloudapi.ErrNotFound) {
-			return nil
-		}
-		return err
+		return l.deleteOrphanedNodeBalancer(ctx, o, id, mark, services)
 	}
 	return fmt.Errorf("deleting %s %s: there is no such kind", o.Kind, o.ID)
+}
+
+func (l *loadBalancers) deleteOrphanedNodeBalancer(ctx context.Context, o guard.Orphan, id int, mark string, services []*v1.Service) error {
+	nb, err := l.observed.Get(ctx, id, inventory.Query{})
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	case nb.Label != o.Name || !l.orphanedNodeBalancer(nb, mark, services):
+		return fmt.Errorf("%s %d: %w", o.Kind, id, errChanged)
+	}
+	err = l.api.deleteNodeBalancer(ctx, id)
+	l.observed.Invalidate(id)
+	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+		return err
+	}
+	return l.deleteFirewallsOf(ctx, nb, mark, services)
+}
+
+// deleteFirewallsOf deletes the firewalls that were made for a NodeBalancer which is gone, where nothing else has them.
+func (l *loadBalancers) deleteFirewallsOf(ctx context.Context, nb *nodeBalancer, mark string, services []*v1.Service) error {
+	attached, err := l.firewalls.Find(ctx, indexNodeBalancer, strconv.Itoa(nb.ID), inventory.Query{MaxAge: orphanMaxAge})
+	if err != nil {
+		return err
+	}
+	for _, known := range attached {
+		f, err := l.firewalls.Get(ctx, known.ID, inventory.Query{})
+		if errors.Is(err, cloudapi.ErrNotFound) {
+			continue
+		}
+		if err == nil && l.orphanedFirewall(f, mark, services) {
+			err = l.deleteFirewall(ctx, f.ID)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // errChanged: what was listed as an orphan is another thing by now.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"testing"
@@ -112,8 +113,8 @@ func requireNoComplaints(t *testing.T, c *harness.Cluster, programs ...*harness.
 	require.NotEmpty(t, list.Items)
 	reasons := map[string]bool{}
 	for _, e := range list.Items {
-		if e.Source.Component == "ipallocator-repair-controller" || e.InvolvedObject.Name == "kubernetes" {
-			continue // the API server's own
+		if !slices.ContainsFunc(e.ManagedFields, func(m metav1.ManagedFieldsEntry) bool { return m.Manager == filepath.Base(c.Programs.CCM) }) {
+			continue // the API server has complaints of its own
 		}
 		reasons[e.Reason] = true
 		assert.NotEqual(t, v1.EventTypeWarning, e.Type, "%s %s: %s", e.InvolvedObject.Name, e.Reason, e.Message)

@@ -87,7 +87,7 @@ func requireExample(t *testing.T, c *harness.Cluster, root, name string, want ex
 	service := objects[0]
 	stored, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).Get(t.Context(), service.GetName(), metav1.GetOptions{})
 	require.NoError(t, err)
-	state := want.StateFor(stored.Spec.Ports[0].NodePort)
+	state := want.StateFor(stored)
 	address, err := c.WaitServed(t.Context(), service.GetName(), patience)
 	require.NoError(t, err)
 	if hostname := service.GetAnnotations()[portable.Hostname]; hostname != "" {

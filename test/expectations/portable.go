@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -110,9 +111,9 @@ func (p Portable) problems(path string, names []string) []error {
 	return all
 }
 
-// StateFor is the state with a node port.
-func (e Example) StateFor(nodePort int32) any {
-	return replaced(e.State, strings.NewReplacer("${nodePort}", strconv.Itoa(int(nodePort))))
+// StateFor is the state with what the API server chose for the Service: its first node port and its UID.
+func (e Example) StateFor(s *v1.Service) any {
+	return replaced(e.State, strings.NewReplacer("${nodePort}", strconv.Itoa(int(s.Spec.Ports[0].NodePort)), "${uid}", string(s.UID)))
 }
 
 func replaced(v any, r *strings.Replacer) any {

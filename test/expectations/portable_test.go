@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -44,12 +46,13 @@ func TestExamplesAreComplete(t *testing.T) {
 	}
 }
 
-func TestNodePort(t *testing.T) {
+func TestStateFor(t *testing.T) {
 	t.Parallel()
-	e := Example{State: map[string]any{"a": []any{map[string]any{"port": "${nodePort}", "check": "HTTP:${nodePort}/x", "n": 1}}}}
-	want := map[string]any{"a": []any{map[string]any{"port": "30001", "check": "HTTP:30001/x", "n": 1}}}
-	assert.Equal(t, want, e.StateFor(30001))
-	assert.Empty(t, Lacks(want, map[string]any{"a": []any{map[string]any{"port": 30001, "check": "HTTP:30001/x", "n": 1.0}}}))
+	s := &v1.Service{ObjectMeta: metav1.ObjectMeta{UID: "u-1"}, Spec: v1.ServiceSpec{Ports: []v1.ServicePort{{NodePort: 30001}}}}
+	e := Example{State: map[string]any{"a": []any{map[string]any{"port": "${nodePort}", "check": "HTTP:${nodePort}/x", "of": "(${uid})", "n": 1}}}}
+	want := map[string]any{"a": []any{map[string]any{"port": "30001", "check": "HTTP:30001/x", "of": "(u-1)", "n": 1}}}
+	assert.Equal(t, want, e.StateFor(s))
+	assert.Empty(t, Lacks(want, map[string]any{"a": []any{map[string]any{"port": 30001, "check": "HTTP:30001/x", "of": "(u-1)", "n": 1.0}}}))
 }
 
 func TestLacks(t *testing.T) {

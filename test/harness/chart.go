@@ -137,10 +137,11 @@ func (c *Cluster) Render(ctx context.Context, release string, values Values) ([]
 	if err != nil {
 		return nil, fmt.Errorf("rendering the chart: %w: %s", err, strings.TrimSpace(stderr.String()))
 	}
-	return decodeAll(rendered)
+	return Decode(rendered)
 }
 
-func decodeAll(text []byte) ([]*unstructured.Unstructured, error) {
+// Decode reads manifests.
+func Decode(text []byte) ([]*unstructured.Unstructured, error) {
 	var list []*unstructured.Unstructured
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
 	for {
@@ -162,7 +163,7 @@ func Manifests(path, namespace string) ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading manifests: %w", err)
 	}
-	objects, err := decodeAll(text)
+	objects, err := Decode(text)
 	for _, o := range objects {
 		if o.GetNamespace() == "" {
 			o.SetNamespace(namespace)

@@ -33,14 +33,21 @@ const binariesVariable = "ANYCCM_BIN"
 const AnyProvider = "digitalocean"
 
 // Programs are the paths of the built programs.
-type Programs struct{ CCM, Cloudsim, Helm string }
+type Programs struct {
+	CCM, Cloudsim, Helm string
+	// Kubectl is there for the tests alone; the demo does without.
+	Kubectl string
+}
 
 // Build returns the programs, built into dir unless ANYCCM_BIN says where they are.
 func Build(ctx context.Context, dir string) (Programs, error) {
 	if ready := os.Getenv(binariesVariable); ready != "" {
 		dir = ready
 	}
-	p := Programs{CCM: filepath.Join(dir, "cloud-controller-manager"), Cloudsim: filepath.Join(dir, "cloudsim"), Helm: filepath.Join(dir, "helm")}
+	p := Programs{
+		CCM: filepath.Join(dir, "cloud-controller-manager"), Cloudsim: filepath.Join(dir, "cloudsim"),
+		Helm: filepath.Join(dir, "helm"), Kubectl: filepath.Join(dir, "kubectl"),
+	}
 	if os.Getenv(binariesVariable) != "" {
 		for _, path := range []string{p.CCM, p.Cloudsim, p.Helm} {
 			if _, err := os.Stat(path); err != nil {
@@ -221,8 +228,6 @@ func (c *Cluster) StartOther(ctx context.Context, program string, args []string,
 func (c *Cluster) StartRelease(
 	ctx context.Context, release, program string, more Values, args []string, env map[string]string,
 ) (*CCM, error) {
-	c.managers++
-	name := fmt.Sprintf("ccm-%d", c.managers)
 	ports, err := controlplane.FreePorts(1)
 	if err != nil {
 		return nil, err
@@ -238,6 +243,15 @@ func (c *Cluster) StartRelease(
 	if err != nil {
 		return nil, err
 	}
+	return c.StartObjects(ctx, objects, program, ports[0], args, env)
+}
+
+// StartObjects starts what is installed: the workload among the objects, which serves metrics on the given port.
+func (c *Cluster) StartObjects(
+	ctx context.Context, objects []*unstructured.Unstructured, program string, port int, args []string, env map[string]string,
+) (*CCM, error) {
+	c.managers++
+	name := fmt.Sprintf("ccm-%d", c.managers)
 	rendered, err := workload(objects, filepath.Join(c.Dir, name+".files"))
 	if err != nil {
 		return nil, err
@@ -266,7 +280,7 @@ func (c *Cluster) StartRelease(
 		return nil, err
 	}
 	c.processes = append(c.processes, p)
-	return &CCM{Process: p, Port: ports[0], URL: fmt.Sprintf("https://127.0.0.1:%d", ports[0]), token: c.API.Token}, nil
+	return &CCM{Process: p, Port: port, URL: fmt.Sprintf("https://127.0.0.1:%d", port), token: c.API.Token}, nil
 }
 
 // overlaid puts one environment over another: empty values take variables away, and a credential takes the file away that

@@ -1,0 +1,158 @@
+package gce
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	compute "google.golang.org/api/compute/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// orphanMaxAge is how old the listings may be in which orphans are looked for; nothing is deleted on them.
+const orphanMaxAge = 10 * time.Minute
+
+// errNoMark: without the identity of the cluster nothing can be said to be its own.
+var errNoMark = errors.New("the identity of the cluster is unknown: grant get on the namespace kube-system")
+
+var _ guard.OrphanFinder = (*cloud)(nil)
+
+const kindLoadBalancer = "load balancer"
+
+// Orphans implements guard.OrphanFinder: load balancers of which no Service has the name. A forwarding rule that this program made has the
+// mark of the cluster. One whose creation or deletion was cut off has none, and is told by the cluster's own health check or instance
+// groups, as those are that Google's controller made.
+func (c *cloud) Orphans(ctx context.Context, living []*v1.Service) ([]guard.Orphan, error) {
+	found, err := c.loadBalancers.reconciler.orphans(ctx, living, inventory.Query{MaxAge: orphanMaxAge})
+	if err != nil {
+		return nil, err
+	}
+	list := []guard.Orphan{}
+	for name, o := range found {
+		list = append(list, guard.Orphan{Kind: kindLoadBalancer, ID: name, Name: o.service, Created: o.created})
+	}
+	slices.SortFunc(list, func(a, b guard.Orphan) int { return strings.Compare(a.ID, b.ID) })
+	return list, nil
+}
+
+// orphan is what is known of a load balancer without a Service.
+type orphan struct{ service, created string }
+
+func (b *reconciler) orphans(ctx context.Context, living []*v1.Service, q inventory.Query) (map[string]orphan, error) {
+	mark, err := b.identity.Mark(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if mark == "" {
+		return nil, errNoMark
+	}
+	uid, _ := ownership.Marked([]string{mark})
+	cluster, err := b.identity.clusterID(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	rules, err := b.api.stores.rules.All(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	s := orphanSearch{taken: map[string]bool{}, others: map[string]bool{}, found: map[string]orphan{}}
+	for _, service := range living {
+		if service.Spec.Type == v1.ServiceTypeLoadBalancer || len(service.Finalizers) > 0 {
+			s.taken[loadBalancerName("", service)] = true
+		}
+	}
+	for _, r := range rules {
+		owner := r.Labels[labelCluster]
+		s.others[r.Name] = owner != "" && owner != uid
+		if owner == uid {
+			s.note(r.Name, r.Description, r.CreationTimestamp)
+		}
+	}
+	if cluster != "" {
+		err = b.orphanedParts(ctx, cluster, q, s)
+	}
+	return s.found, err
+}
+
+// orphanSearch is a look for orphans: the names that living Services have, those that another cluster has marked, and what is found.
+type orphanSearch struct {
+	taken, others map[string]bool
+	found         map[string]orphan
+}
+
+func (s orphanSearch) note(name, description, created string) {
+	if service := serviceOf(description); madeName(name) && !s.taken[name] && !s.others[name] && service != "" {
+		s.found[name] = orphan{service, created}
+	}
+}
+
+// orphanedParts finds what has no mark: target pools and backend services that use what a cluster has of its own.
+func (b *reconciler) orphanedParts(ctx context.Context, cluster string, q inventory.Query, s orphanSearch) error {
+	pools, err := b.api.stores.pools.All(ctx, q)
+	if err != nil {
+		return err
+	}
+	for _, p := range pools {
+		if slices.Contains(lastParts(p.HealthChecks), sharedCheckName(cluster)) {
+			s.note(p.Name, p.Description, p.CreationTimestamp)
+		}
+	}
+	backends, err := b.api.stores.backends.All(ctx, q)
+	if err != nil {
+		return err
+	}
+	for _, v := range backends {
+		if slices.ContainsFunc(v.Backends, func(g *compute.Backend) bool { return lastPart(g.Group) == groupName(cluster) }) {
+			s.note(v.Name, v.Description, v.CreationTimestamp)
+		}
+	}
+	return nil
+}
+
+// serviceOf is the Service that a description names.
+func serviceOf(description string) string {
+	var told struct {
+		Name string `json:"kubernetes.io/service-name"`
+	}
+	if json.Unmarshal([]byte(description), &told) != nil {
+		return ""
+	}
+	return told.Name
+}
+
+// madeName reports whether a name has the form that controllers give: "a" and a UID without dashes, cut at 32 characters.
+func madeName(name string) bool {
+	return len(name) == 32 && name[0] == 'a' && strings.Trim(name[1:], "0123456789abcdef") == ""
+}
+
+// DeleteOrphan implements guard.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now. Then
+// all goes that would go with its Service.
+func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
+	b := c.loadBalancers.reconciler
+	living, err := b.identity.Living(ctx)
+	if err != nil {
+		return err
+	}
+	found, err := b.orphans(ctx, living, inventory.Query{})
+	if err != nil {
+		return err
+	}
+	still, ok := found[o.ID]
+	if !ok || still.service != o.Name {
+		return fmt.Errorf("%s %s is no orphan any more, and is left alone; list again", o.Kind, o.ID)
+	}
+	namespace, name, _ := strings.Cut(still.service, "/")
+	// The name has all of the UID but its last digit.
+	gone := &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(o.ID[1:])}}
+	return c.loadBalancers.EnsureLoadBalancerDeleted(ctx, "", gone)
+}
