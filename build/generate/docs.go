@@ -27,6 +27,9 @@ func (w *writer) providerPages(providers []registry.Provider) {
 			"permissions": permissionsTable(p.Permissions),
 			"events":      providerEventsTable(eventsOf(providers, found.reasons)), "metrics": metricsTable(found.metrics),
 		}
+		if p.Features.LoadBalancers == registry.CloudHasNone {
+			sections["annotations"] = noLoadBalancers
+		}
 		maps.Copy(sections, p.Sections)
 		w.page("docs/providers/"+p.Name+".md", newPage(p), sections)
 	}

@@ -342,6 +342,9 @@ func needs(cloud portable.Cloud, one portable.Pair) string {
 
 // portableTables are the tables of the portable annotations over all clouds.
 func portableTables(providers []registry.Provider) map[string]string {
+	providers = slices.DeleteFunc(slices.Clone(providers), func(p registry.Provider) bool {
+		return p.Features.LoadBalancers == registry.CloudHasNone
+	})
 	var rows, matrix strings.Builder
 	rows.WriteString("| annotation | value | meaning | where the cloud cannot |\n| --- | --- | --- | --- |\n")
 	matrix.WriteString("| annotation |")
@@ -434,8 +437,14 @@ func wayOf(cloud kinds, row schema.AnnotationRow, one portable.Pair) string {
 	return way
 }
 
+// noLoadBalancers stands where a page would tell of annotations of Services.
+const noLoadBalancers = "The cloud has no load balancers, so that annotations of Services have no effect.\n"
+
 // servesTable is the part of a provider's page about portable annotations.
 func servesTable(p registry.Provider) string {
+	if p.Features.LoadBalancers == registry.CloudHasNone {
+		return noLoadBalancers
+	}
 	var b strings.Builder
 	b.WriteString("| portable annotation | here |\n| --- | --- |\n")
 	cloud := p.Cloud()

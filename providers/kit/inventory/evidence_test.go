@@ -173,3 +173,19 @@ func TestRememberedAnswersCostNoCall(t *testing.T) {
 		require.ErrorIs(t, ask(2, remembered), cloudapi.ErrNotFound, "a proof is remembered too")
 	})
 }
+
+// TestNarrowedListingProvesNothing: it leaves out objects that exist.
+func TestNarrowedListingProvesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(20)
+		source := newInventory(c).source
+		source.Narrowed = true
+		source.List = func(ctx context.Context) ([]any, int, error) { return nil, 1, ctx.Err() }
+		i := newView(source)
+		_, err := i.All(t.Context(), Query{})
+		require.NoError(t, err)
+		_, err = i.Get(listedSince(t, time.Minute), 5, Query{MaxAge: 10 * time.Second, Expected: 10})
+		require.NoError(t, err, "it is read alone")
+	})
+}

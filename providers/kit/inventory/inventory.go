@@ -44,6 +44,9 @@ type Source[ID comparable, V any] struct {
 	// List returns all objects and the number of calls it took. A listing that is not complete must be an error. It is nil
 	// where the cloud has no such listing; every question is then a single read, and only Get may be used.
 	List func(ctx context.Context) (objects []V, pages int, err error)
+	// Narrowed says that listings leave out objects on purpose, such as those outside of a filter of the user's, so that absence from
+	// one says nothing about an object.
+	Narrowed bool
 	// Get reads one object. It must return an error that is cloudapi.ErrNotFound only if the cloud itself said so.
 	Get func(ctx context.Context, id ID) (V, error)
 	// GetMany reads up to BatchSize objects by one call, where the cloud can. An object that is not among those it returns,
@@ -369,7 +372,7 @@ func (i *view[ID]) listingPaysLocked(q Query, known bool) bool {
 // unlistedLocked reports whether a listing that is enough for the demand proves that an object is missing.
 func (i *view[ID]) unlistedLocked(id ID, d evidence.Demand) bool {
 	_, known := i.objects[id]
-	return !known && !d.ListedSince.IsZero() && !i.listed.Before(d.ListedSince)
+	return !known && !i.source.Narrowed && !d.ListedSince.IsZero() && !i.listed.Before(d.ListedSince)
 }
 
 // listingDueLocked decides whether a question is answered by a listing, and how old that one may be.
@@ -378,7 +381,7 @@ func (i *view[ID]) listingDueLocked(id ID, q Query, d evidence.Demand, asked tim
 		return time.Time{}, false
 	}
 	_, known := i.objects[id]
-	if !known && !d.ListedSince.IsZero() && i.source.List != nil && (i.pages == 0 || q.Expected > i.pages) {
+	if !known && !i.source.Narrowed && !d.ListedSince.IsZero() && i.source.List != nil && (i.pages == 0 || q.Expected > i.pages) {
 		return d.ListedSince, true // a batch is no proof, so that many questions would become as many single reads
 	}
 	oldest = asked.Add(-q.MaxAge)

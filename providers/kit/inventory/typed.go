@@ -18,7 +18,7 @@ func New[ID comparable, V any](source Source[ID, V]) *Inventory[ID, V] {
 // untyped is the source of objects of any type.
 func (s Source[ID, V]) untyped() Source[ID, any] {
 	u := Source[ID, any]{
-		Kind: s.Kind, BatchSize: s.BatchSize, GetCalls: s.GetCalls, Patience: s.Patience,
+		Kind: s.Kind, BatchSize: s.BatchSize, GetCalls: s.GetCalls, Patience: s.Patience, Narrowed: s.Narrowed,
 		ID: func(v any) ID { return s.ID(typed[V](v)) },
 	}
 	if s.List != nil {

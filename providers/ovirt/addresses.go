@@ -1,0 +1,112 @@
+package ovirt
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+)
+
+// usable reports whether an address is one at which a node can be reached from elsewhere.
+func usable(ip netip.Addr) bool {
+	return ip.IsValid() && !ip.IsUnspecified() && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() && !ip.IsMulticast()
+}
+
+func within(networks []netip.Prefix, ip netip.Addr) bool {
+	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(ip) })
+}
+
+// ips are the addresses of a virtual machine: those that its guest reports of the interfaces which the engine gave it. Bridges of the
+// pods' network and virtual addresses of others have other MAC addresses, or their networks are excluded.
+func (c Config) ips(v vm, familyFirst string) []netip.Addr {
+	var all []netip.Addr
+	nics := slices.SortedFunc(slices.Values(v.NICs.NIC), func(a, b nic) int { // the engine promises no order; nic2 is before nic10
+		return cmp.Or(cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name), cmp.Compare(a.MAC.Address, b.MAC.Address))
+	})
+	for _, n := range nics {
+		var ofNIC []netip.Addr
+		for _, d := range n.Devices.Device {
+			if d.Type != "network" || !strings.EqualFold(d.MAC.Address, n.MAC.Address) || (c.interfaces != nil && !c.interfaces.MatchString(d.Name)) {
+				continue
+			}
+			for _, text := range d.IPs.IP {
+				ip, err := netip.ParseAddr(strings.TrimSpace(text.Address))
+				ip = ip.WithZone("").Unmap()
+				if err == nil && usable(ip) && (len(c.include) == 0 || within(c.include, ip)) && !within(c.exclude, ip) {
+					ofNIC = append(ofNIC, ip)
+				}
+			}
+		}
+		slices.SortFunc(ofNIC, func(a, b netip.Addr) int { return before(a, b, familyFirst) })
+		all = append(all, ofNIC...)
+	}
+	seen := map[netip.Addr]bool{}
+	return slices.DeleteFunc(all, func(ip netip.Addr) bool {
+		twice := seen[ip]
+		seen[ip] = true
+		return twice
+	})
+}
+
+// before orders the addresses of an interface: one family before the other, and each in its order.
+func before(a, b netip.Addr, first string) int {
+	if a.Is4() != b.Is4() {
+		if a.Is4() == (first == familyIPv4) {
+			return -1
+		}
+		return 1
+	}
+	return a.Compare(b)
+}
+
+// provided are the addresses that kubelet was started with.
+func provided(node *v1.Node) []netip.Addr {
+	var all []netip.Addr
+	for text := range strings.SplitSeq(node.Annotations[cloudproviderapi.AnnotationAlphaProvidedIPAddr], ",") {
+		if ip, err := netip.ParseAddr(strings.TrimSpace(text)); err == nil {
+			all = append(all, ip)
+		}
+	}
+	return all
+}
+
+// addresses are those of a node, or what is missing of them.
+func (c Config) addresses(v vm, node *v1.Node) (list []v1.NodeAddress, missing string) {
+	wanted := provided(node)
+	first := c.IPFamily
+	if len(wanted) > 0 {
+		if first = familyIPv6; wanted[0].Is4() {
+			first = familyIPv4
+		}
+	}
+	ips := c.ips(v, first)
+	if len(ips) == 0 {
+		return nil, fmt.Sprintf("the guest agent of virtual machine %s (status %s) reports no address of its network interfaces; install and start "+
+			"qemu-guest-agent in it", v, v.Status)
+	}
+	for i, ip := range wanted {
+		at := slices.Index(ips, ip)
+		if at < 0 {
+			return nil, fmt.Sprintf("kubelet was started with --node-ip=%s, which the guest agent of virtual machine %s does not report; it reports %s",
+				ip, v, ips)
+		}
+		ips = slices.Insert(slices.Delete(ips, at, at+1), min(i, len(ips)-1), ip)
+	}
+	list = []v1.NodeAddress{{Type: v1.NodeHostName, Address: node.Name}}
+	for _, ip := range ips {
+		list = append(list, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip.String()})
+	}
+	for i, ip := range ips {
+		if within(c.externalAddresses, ip) || c.ExternalLike == likeExtension || (c.ExternalLike == likeInTree && i == 0) {
+			list = append(list, v1.NodeAddress{Type: v1.NodeExternalIP, Address: ip.String()})
+		}
+	}
+	if v.FQDN != "" && !strings.EqualFold(v.FQDN, node.Name) {
+		list = append(list, v1.NodeAddress{Type: v1.NodeInternalDNS, Address: strings.ToLower(v.FQDN)})
+	}
+	return list, ""
+}

@@ -1,0 +1,165 @@
+package ovirt
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/registry"
+)
+
+// limits of calls to the engine, which publishes none: more than is ever needed, and little enough not to be a burden for one process.
+var limits = []cloudapi.Limit{{PerSecond: 20, Burst: 100}}
+
+// api is the part of the engine that is used: a login, and reads.
+type api struct {
+	http     *cloudapi.Client
+	config   Config
+	endpoint endpoint
+	// credentials are those that the configuration has now.
+	credentials func() (user, password string)
+
+	// turn is held by whoever logs in.
+	turn chan struct{}
+
+	mu sync.Mutex
+	// session is the one that is open, nil if none is.
+	session *session
+	refused refusal
+
+	// members are the virtual machines of the cluster's nodes.
+	members func() []string
+	// everything is what shows that an absence is none of permission.
+	everything *inventory.Inventory[string, seen]
+	places     places
+}
+
+func newAPI(c Config, in registry.Inputs) (*api, error) {
+	pool, err := roots(c)
+	if err != nil {
+		return nil, err
+	}
+	t := cloudapi.NewTransport(in.Dial)
+	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}
+	t.TLSClientConfig.InsecureSkipVerify = c.Insecure // the operator's choice
+	a := &api{config: c, endpoint: c.endpoint, turn: make(chan struct{}, 1), credentials: credentialsOf(c, in)}
+	a.http = cloudapi.NewClient(cloudapi.Config{
+		Provider: Name, UserAgent: "anyccm/" + in.Version, Operation: operation, Limits: limits, Transport: t, ClassOf: classOf,
+	})
+	a.everything = inventory.New(inventory.Source[string, seen]{
+		Kind: "virtual machine", ID: func(v seen) string { return v.ID }, List: a.listEverything,
+	})
+	a.places = newPlaces(a)
+	return a, nil
+}
+
+var below = regexp.MustCompile(`/api/(vms|clusters|datacenters|instancetypes)(/[^/]+)?$`)
+
+// operation names a request without identifiers, for metrics and logs.
+func operation(r *http.Request) string {
+	switch {
+	case r.URL.Path == tokenPath || r.URL.Path == logoutPath:
+		return r.Method + " " + r.URL.Path
+	case strings.HasSuffix(r.URL.Path, apiPath):
+		return r.Method + " /api"
+	}
+	if match := below.FindStringSubmatch(r.URL.Path); match != nil {
+		if match[2] != "" {
+			match[2] = "/{id}"
+		}
+		return r.Method + " /api/" + match[1] + match[2]
+	}
+	return cloudapi.OtherOperation
+}
+
+// classOf tells a refused login from a bad request.
+func classOf(status int, body []byte) error {
+	if status == http.StatusBadRequest && deniedLogin(body) {
+		return cloudapi.ErrUnauthorized
+	}
+	return nil
+}
+
+// get reads one document in a session. path begins below the entry of the API.
+func (a *api) get(ctx context.Context, s *session, what, path string, out any) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, a.endpoint.api+path, http.NoBody)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	r.Header.Set("Authorization", "Bearer "+s.token)
+	r.Header.Set("Version", "4")
+	r.Header.Set("Accept", "application/json")
+	answer, err := a.http.Do(r)
+	if err != nil {
+		return transportError(err, what)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode == http.StatusUnauthorized {
+		return &cloudapi.Error{
+			Class: cloudapi.ErrUnauthorized, Operation: what, Status: answer.StatusCode, Message: "the token is not accepted", Cause: errSessionEnded,
+		}
+	}
+	return read(answer, what, out)
+}
+
+// inSession runs calls with one token. Where that has ended, there is one login, and the calls are made once more.
+func (a *api) inSession(ctx context.Context, calls func(*session) error) error {
+	for attempt := 0; ; attempt++ {
+		s, err := a.open(ctx)
+		if err != nil {
+			return err
+		}
+		err = calls(s)
+		if !errors.Is(err, errSessionEnded) {
+			return err
+		}
+		a.drop(s)
+		if attempt > 0 {
+			return err
+		}
+	}
+}
+
+// vms reads virtual machines by a search; "" finds all.
+func (a *api) vms(ctx context.Context, s *session, what, search string, withNICs bool) ([]vm, error) {
+	query := url.Values{}
+	if search != "" {
+		query.Set("search", search)
+	}
+	if withNICs {
+		query.Set("follow", "nics")
+	}
+	var list struct {
+		VM []vm `json:"vm"`
+	}
+	path := "/vms"
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	// A listing that is not found says that the address is wrong, and nothing of virtual machines.
+	if err := cloudapi.NotAbsence(a.get(ctx, s, what, path, &list)); err != nil {
+		return nil, err
+	}
+	for i := range list.VM {
+		list.VM[i].ID = strings.ToLower(list.VM[i].ID)
+	}
+	return list.VM, nil
+}
+
+// instances lists the virtual machines of the filter by one call: pages may miss some when the set changes.
+func (a *api) instances(ctx context.Context) (all []vm, calls int, err error) {
+	err = a.inSession(ctx, func(s *session) error {
+		all, err = a.vms(ctx, s, "listing virtual machines", a.config.Filter, true)
+		assignNames(all)
+		return err
+	})
+	return all, 1, err
+}

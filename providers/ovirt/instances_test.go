@@ -1,0 +1,340 @@
+package ovirt
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/ovirt/ovirtsim"
+)
+
+const someUUID = "5f3ae1c0-7b1d-4e0a-9c55-000000000001"
+
+// TestFormsOfProviderIDs: each that a controller has written names the same machine.
+func TestFormsOfProviderIDs(t *testing.T) {
+	for _, text := range []string{
+		"ovirt://" + someUUID, "ovirt:///" + someUUID, "ovirt-cloud-provider://" + someUUID, "ovirt://5F3AE1C0-7B1D-4E0A-9C55-000000000001",
+	} {
+		id, err := parseProviderID(text)
+		require.NoError(t, err, text)
+		assert.Equal(t, someUUID, id)
+		assert.Equal(t, someUUID, instanceKey(text), "so that no two Nodes have it")
+	}
+	for _, text := range []string{
+		"", someUUID, "olvm://" + someUUID, "ovirt://", "ovirt:///", "ovirt:////" + someUUID, "ovirt://" + someUUID[1:], "ovirt://" + someUUID + "/",
+		"ovirt-cloud-provider:///" + someUUID, "ovirt://x?search=name=y",
+	} {
+		_, err := parseProviderID(text)
+		require.Error(t, err, text)
+	}
+	assert.Empty(t, instanceKey("olvm://"+someUUID))
+	inWorld(t, func(w *testWorld) {
+		v := w.sim.Add("worker")
+		for _, text := range []string{"ovirt://" + v.ID, "ovirt:///" + v.ID, "ovirt-cloud-provider://" + v.ID} {
+			n := newNode("worker", text)
+			w.requireExists(n)
+			assert.Equal(w, text, w.requireMetadata(n).ProviderID, "it is never rewritten")
+		}
+		assert.Equal(w, "ovirt://"+v.ID, w.requireMetadata(newNode("worker", "")).ProviderID)
+		w.env["OVIRT_PROVIDER_ID_FORM"] = "ovirt:///"
+		w.start()
+		assert.Equal(w, "ovirt:///"+v.ID, w.requireMetadata(newNode("worker", "")).ProviderID)
+	})
+}
+
+func TestFindByName(t *testing.T) {
+	inWorld(t, func(w *testWorld) {
+		named := w.sim.Add("worker.example.org", func(v *ovirtsim.VM) { v.FQDN = "other.example.org" })
+		w.sim.Add("impostor", func(v *ovirtsim.VM) { v.FQDN = "worker.example.org" })
+		fqdn := w.sim.Add("vm-17", func(v *ovirtsim.VM) { v.FQDN = "Node.Example.org" })
+		short := w.sim.Add("short", func(v *ovirtsim.VM) { v.FQDN = "" })
+		twin1, twin2 := w.sim.Add("twin"), w.sim.Add("twin")
+		for name, v := range map[string]*ovirtsim.VM{
+			"worker.example.org": named, "node.example.org": fqdn, "short.example.org": short,
+		} {
+			assert.Equal(w, providerIDPrefix+v.ID, w.requireMetadata(newNode(name, "")).ProviderID, name)
+		}
+		_, err := w.metadata(newNode("twin", ""))
+		require.ErrorContains(w, err, "2 virtual machines have the name twin")
+		require.ErrorContains(w, err, twin1.ID)
+		require.ErrorContains(w, err, twin2.ID)
+		_, err = w.metadata(newNode("absent", ""))
+		require.ErrorContains(w, err, "no virtual machine has the name absent")
+		_, err = w.exists(newNode("absent", ""))
+		require.Error(w, err, "which proves nothing")
+	})
+}
+
+// TestNamesInOtherCases: the exact name comes first; the engine's own search would find either.
+func TestNamesInOtherCases(t *testing.T) {
+	inWorld(t, func(w *testWorld) {
+		w.sim.Add("Node-1")
+		exact := w.sim.Add("node-1")
+		other := w.sim.Add("Node-2", func(v *ovirtsim.VM) { v.FQDN = "" })
+		assert.Equal(w, providerIDPrefix+exact.ID, w.requireMetadata(newNode("node-1", "")).ProviderID)
+		assert.Equal(w, providerIDPrefix+other.ID, w.requireMetadata(newNode("node-2", "")).ProviderID, "which kubelet has in small letters")
+	})
+}
+
+const onlyTagged = "tag=kubernetes"
+
+func tagged(v *ovirtsim.VM) { v.Tags = []string{"kubernetes"} }
+
+// TestMachineOutsideTheFilterExists: the filter is for names alone.
+func TestMachineOutsideTheFilterExists(t *testing.T) {
+	inWorld(t, func(w *testWorld) {
+		w.env["OVIRT_VMS"] = onlyTagged
+		inside, outside := w.sim.Add("inside", tagged), w.sim.Add("outside")
+		w.start()
+		w.requireMetadata(newNode("inside", ""))
+		_, err := w.metadata(newNode("outside", ""))
+		require.ErrorContains(w, err, "no virtual machine of the filter vms has the name outside")
+		w.requireExists(nodeOf(outside))
+		w.requireMetadata(nodeOf(outside))
+		w.sim.Edit(inside, func(v *ovirtsim.VM) { v.Tags = nil })
+		w.later()
+		w.requireExists(nodeOf(inside))
+		w.requireNothingRefused()
+	})
+}
+
+// TestNodeNamesAreNotSearched: whoever names a Node puts nothing into a search.
+func TestNodeNamesAreNotSearched(t *testing.T) {
+	inWorld(t, func(w *testWorld) {
+		w.sim.Add("worker")
+		for _, name := range []string{"*", `"worker" or name=*`, "worker or id=*", "w*"} {
+			_, err := w.metadata(newNode(name, ""))
+			require.Error(w, err, name)
+		}
+		for _, c := range w.server.Calls().Latest {
+			assert.NotContains(w, c.URL, "search=")
+		}
+		w.requireNothingRefused()
+	})
+}
+
+func TestStates(t *testing.T) {
+	inWorld(t, func(w *testWorld) {
+		v := w.sim.Add("worker")
+		n := nodeOf(v)
+		for status, down := range map[string]bool{
+			"up": false, "powering_up": false, "reboot_in_progress": false, "migrating": false, "wait_for_launch": false, "restoring_state": false,
+			"saving_state": false, "powering_down": false, "paused": false, "unknown": false, "not_responding": false, "unassigned": false,
+			"down": true, "suspended": true, "image_locked": true, "": true, "brand_new": false,
+		} {
+			require.NoError(w, w.sim.SetStatus(v.ID, status))
+			w.later()
+			w.requireExists(n)
+			assert.Equal(w, down, w.shutDown(n), "%q", status)
+		}
+	})
+}
+
+// TestMachineWithoutStatus: it is certain not to run where the engine shows no host of it either.
+func TestMachineWithoutStatus(t *testing.T) {
+	var s newStates
+	assert.Equal(t, nodes.Existing, s.of(vm{Host: &ref{"b"}}))
+	assert.Equal(t, nodes.ShutDown, s.of(vm{}))
+}
+
+func TestSuspendedMachineIsShutDown(t *testing.T) {
+	inWorld(t, func(w *testWorld) {
+		v := w.sim.Add("worker", func(v *ovirtsim.VM) { v.Status = "suspended" })
+		w.requireExists(nodeOf(v))
+		assert.True(w, w.shutDown(nodeOf(v)))
+	})
+}
+
+func TestLostHostIsNotShutDown(t *testing.T) {
+	inWorld(t, func(w *testWorld) {
+		v := w.sim.Add("worker", func(v *ovirtsim.VM) { v.Status, v.Host = "unknown", "" })
+		w.requireExists(nodeOf(v))
+		assert.False(w, w.shutDown(nodeOf(v)), "it may run, with its disks")
+	})
+}
+
+func TestRemovedMachineIsGone(t *testing.T) {
+	inWorld(t, func(w *testWorld) {
+		v := w.sim.Add("worker")
+		w.sim.Add("HostedEngine")
+		w.requireExists(nodeOf(v))
+		w.sim.Remove(v.ID)
+		w.later()
+		before := w.calls("GET /ovirt-engine/api")
+		w.requireGone(nodeOf(v))
+		assert.Equal(w, before+1, w.calls("GET /ovirt-engine/api"), "the entry of the API was read for the proof")
+	})
+}
+
+// TestNotFoundIsNoProof: the engine says so also of what it must not show, and of wrong addresses.
+func TestNotFoundIsNoProof(t *testing.T) {
+	inWorld(t, func(w *testWorld) {
+		v, other := w.sim.Add("worker"), w.sim.Add("other")
+		w.nodes = append(w.nodes, nodeOf(v), nodeOf(other))
+		w.start()
+		n := nodeOf(v)
+		w.requireExists(n)
+		doubt := func(f simkit.Fault, words string) {
+			w.Helper()
+			w.fail(f)
+			_, err := w.cloud.api.instance(w.Context(), v.ID)
+			require.ErrorContains(w, err, words)
+			require.NotErrorIs(w, err, cloudapi.ErrNotFound)
+			w.server.ClearFaults()
+			w.later()
+			w.requireExists(n)
+		}
+		doubt(simkit.Fault{Kind: simkit.FaultHTML, Status: 404}, "a page instead of an answer of the engine")
+		doubt(simkit.Fault{Kind: simkit.FaultVanished, Names: v.ID, Operation: "GET /ovirt-engine/api/vms/{id}"}, "it is not found, and yet it is listed")
+		w.sim.Remove(v.ID)
+		for name, f := range map[string]simkit.Fault{
+			"the address is wrong":   {Kind: simkit.FaultStatus, Status: 404, Operation: "GET /ovirt-engine/api$"},
+			"the listing fails":      {Kind: simkit.FaultStatus, Status: 500, Operation: ovirtsim.Listing + "$"},
+			"the listing is cut":     {Kind: "cut-list"},
+			"the listing is a fault": {Kind: "fault-list"},
+			"the listing is empty":   {Kind: "empty-list"},
+			"the listing is a page":  {Kind: simkit.FaultHTML, Operation: ovirtsim.Listing + "$"},
+		} {
+			w.fail(f)
+			w.later()
+			_, err := w.exists(n)
+			require.Error(w, err, name)
+			w.server.ClearFaults()
+		}
+		w.later()
+		w.requireGone(n)
+		w.sim.Permit() // nothing is visible any more
+		w.later()
+		w.requireDoubt(n, "cannot tell missing from forbidden")
+		w.requireDoubt(nodeOf(other), "cannot tell missing from forbidden")
+	})
+}
+
+// TestRemovedMachineIsGoneForFilteredUser: another node of the cluster shows that the user sees the cluster's machines.
+func TestRemovedMachineIsGoneForFilteredUser(t *testing.T) {
+	inWorld(t, func(w *testWorld) {
+		v, other, stranger := w.sim.Add("worker"), w.sim.Add("other"), w.sim.Add("stranger")
+		w.sim.Permit(v.ID, other.ID, stranger.ID)
+		w.nodes = append(w.nodes, nodeOf(v), nodeOf(other))
+		w.start()
+		w.requireExists(nodeOf(v))
+		w.sim.Permit(v.ID, stranger.ID)
+		w.sim.Remove(v.ID)
+		w.later()
+		w.requireDoubt(nodeOf(v), "cannot tell missing from forbidden") // a stranger shows nothing
+		w.sim.Permit(v.ID, other.ID)
+		w.later()
+		w.requireGone(nodeOf(v))
+	})
+}
+
+// TestNewSessionDuringTheProof: what another session shows says nothing of the answer before.
+func TestNewSessionDuringTheProof(t *testing.T) {
+	inWorld(t, func(w *testWorld) {
+		w.sim.Add("HostedEngine")
+		err := w.cloud.api.prove(w.Context(), someUUID, &session{token: "another"}, time.Now())
+		require.ErrorContains(w, err, "the session has changed meanwhile")
+	})
+}
+
+func TestBrokenListings(t *testing.T) {
+	inWorld(t, func(w *testWorld) {
+		v := w.sim.Add("worker")
+		for _, f := range []simkit.Fault{
+			{Kind: "cut-list"},
+			{Kind: "fault-list"},
+			{Kind: simkit.FaultCut},
+			{Kind: simkit.FaultHTML},
+			{Kind: simkit.FaultNull},
+			{Kind: simkit.FaultStatus, Status: 404, Operation: ovirtsim.Listing + "$"},
+		} {
+			w.start()
+			w.fail(f)
+			_, err := w.metadata(newNode("worker", ""))
+			require.Error(w, err, f.Kind)
+			require.NotContains(w, err.Error(), "no virtual machine has the name", f.Kind)
+			w.server.ClearFaults()
+			w.later()
+			w.requireExists(nodeOf(v))
+		}
+	})
+}
+
+func TestRenamedMachineIsTheSameNode(t *testing.T) {
+	inWorld(t, func(w *testWorld) {
+		v := w.sim.Add("worker")
+		n := nodeOf(v)
+		first := w.requireMetadata(n)
+		w.sim.Edit(v, func(v *ovirtsim.VM) { v.Name = "renamed" })
+		w.later()
+		w.requireExists(n)
+		assert.Equal(w, first, w.requireMetadata(n))
+		ok, why, err := w.cloud.VerifyInstance(w.Context(), n)
+		require.NoError(w, err)
+		assert.False(w, ok)
+		assert.Contains(w, why, `is named "renamed"`)
+	})
+}
+
+// TestThousandNodesCostFourCalls: one listing of the machines, and one of each thing that they refer to.
+func TestThousandNodesCostFourCalls(t *testing.T) {
+	inWorld(t, func(w *testWorld) {
+		const n = 1000
+		w.sim.Seed(n)
+		var list []*v1.Node
+		for i := range n {
+			list = append(list, newNode(fmt.Sprintf("node-%d", i+1), ""))
+		}
+		w.nodes = list
+		w.start()
+		require.NoError(w, w.cloud.instances.CheckAPI(w.Context()))
+		for _, node := range list {
+			m := w.requireMetadata(node)
+			require.Equal(w, []string{"Large", "Default", "Berlin"}, []string{m.InstanceType, m.Zone, m.Region})
+			node.Spec.ProviderID, node.Spec.Taints = m.ProviderID, nil
+		}
+		calls := w.server.Calls()
+		assert.Equal(w, 6, calls.Total, "with the login, and the look at the version: %v", calls.ByOperation)
+		for range 2 {
+			time.Sleep(5 * time.Minute)
+			w.server.ResetCalls()
+			for _, node := range list {
+				w.requireMetadata(node)
+			}
+			assert.LessOrEqual(w, w.server.Calls().Total, 4, "a pass over all addresses: %v", w.server.Calls().ByOperation)
+			assert.Equal(w, 1, w.calls(ovirtsim.Listing))
+		}
+	})
+}
+
+// TestManyNodesThatAreNotReadyShareListings: they are asked about every 5 s, two questions each.
+func TestManyNodesThatAreNotReadyShareListings(t *testing.T) {
+	inWorld(t, func(w *testWorld) {
+		const n = 200
+		w.sim.Seed(n)
+		for _, i := range w.server.Summary().Instances {
+			node := newNode(i.Name, i.ProviderID)
+			node.Spec.Taints = nil
+			w.nodes = append(w.nodes, node)
+		}
+		w.start()
+		w.requireExists(w.nodes[0])
+		w.server.ResetCalls()
+		for range 12 { // a minute
+			time.Sleep(5 * time.Second)
+			for _, node := range w.nodes {
+				w.requireExists(node)
+				w.shutDown(node)
+			}
+		}
+		assert.LessOrEqual(w, w.server.Calls().Total, 8, "%v", w.server.Calls().ByOperation)
+		assert.Zero(w, w.calls("GET /ovirt-engine/api/vms/{id}"))
+	})
+}

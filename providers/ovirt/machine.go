@@ -1,0 +1,193 @@
+package ovirt
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
+)
+
+const (
+	providerIDPrefix = Name + "://"
+	// earlierPrefix begins the provider IDs of the controller that followed the one in Kubernetes.
+	earlierPrefix = "ovirt-cloud-provider://"
+)
+
+var validUUID = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+
+// vm is what is used of a virtual machine.
+type vm struct {
+	ID     string `json:"id"`
+	Name   string `json:"name"`
+	FQDN   string `json:"fqdn"`
+	Status string `json:"status"`
+	Detail string `json:"status_detail"`
+	// Host is shown to administrators alone, and while the machine runs.
+	Host         *ref `json:"host"`
+	Cluster      *ref `json:"cluster"`
+	InstanceType *ref `json:"instance_type"`
+	NICs         struct {
+		NIC []nic `json:"nic"`
+	} `json:"nics"`
+
+	// knownAs are the names of nodes that the machine may be, as far as a listing shows; see assignNames.
+	knownAs []string
+}
+
+type ref struct {
+	ID string `json:"id"`
+}
+
+func (r *ref) id() string {
+	if r == nil {
+		return ""
+	}
+	return strings.ToLower(r.ID)
+}
+
+type nic struct {
+	Name    string `json:"name"`
+	MAC     mac    `json:"mac"`
+	Devices struct {
+		Device []device `json:"reported_device"`
+	} `json:"reported_devices"`
+}
+
+type mac struct {
+	Address string `json:"address"`
+}
+
+// device is a network interface as the guest agent reports it.
+type device struct {
+	Name string `json:"name"`
+	Type string `json:"type"`
+	MAC  mac    `json:"mac"`
+	IPs  struct {
+		IP []struct {
+			Address string `json:"address"`
+		} `json:"ip"`
+	} `json:"ips"`
+}
+
+// String names a virtual machine in messages.
+func (v vm) String() string { return v.Name + " (" + v.ID + ")" }
+
+// parseProviderID returns the ID of the virtual machine in a provider ID, in each form that a controller has written.
+func parseProviderID(text string) (string, error) {
+	rest, ours := strings.CutPrefix(text, earlierPrefix)
+	if !ours {
+		if rest, ours = strings.CutPrefix(text, providerIDPrefix); ours {
+			rest = strings.TrimPrefix(rest, "/")
+		}
+	}
+	id := strings.ToLower(rest)
+	if !ours || !validUUID.MatchString(id) {
+		return "", fmt.Errorf("provider ID %q is not of the form %s<UUID>, such as %s123e4567-e89b-42d3-a456-426614174000", text, providerIDPrefix, providerIDPrefix)
+	}
+	return id, nil
+}
+
+// instanceKey is what identifies an instance behind a provider ID. What has one of the prefixes is ours, even where it names nothing.
+func instanceKey(providerID string) string {
+	if id, err := parseProviderID(providerID); err == nil {
+		return id
+	}
+	if id := strings.ToLower(providerID); validUUID.MatchString(id) {
+		return id
+	}
+	if strings.HasPrefix(providerID, providerIDPrefix) || strings.HasPrefix(providerID, earlierPrefix) {
+		return providerID
+	}
+	return ""
+}
+
+// stateOf says of a status whether the engine is certain that nothing runs, and whether it is known. One that is not known to run may run
+// all the same: a yes would have the disks of a running machine detached.
+func stateOf(status string) (state nodes.State, known bool) {
+	switch status {
+	case "down", "suspended", "image_locked":
+		return nodes.ShutDown, true
+	case "up", "powering_up", "reboot_in_progress", "migrating", "wait_for_launch", "restoring_state", "saving_state", "powering_down",
+		"paused", "unknown", "not_responding", "unassigned":
+		return nodes.Existing, true
+	}
+	return nodes.Existing, false
+}
+
+// newStates remembers which unknown ones were logged.
+type newStates struct{ logged sync.Map }
+
+// of says what matters to Kubernetes about the status of a virtual machine. A machine without one has an illegal image, which the API
+// has no word for; it does not run where it has no host either.
+func (n *newStates) of(v vm) nodes.State {
+	state, known := stateOf(v.Status)
+	if v.Status == "" && v.Host.id() == "" {
+		return nodes.ShutDown
+	}
+	if !known && v.Status != "" {
+		if _, before := n.logged.LoadOrStore(v.Status[:min(len(v.Status), maxLabel)], true); !before {
+			klog.InfoS("A virtual machine has a status that is not known; it counts as running", "machine", v.String(), "status", v.Status)
+		}
+	}
+	return state
+}
+
+// maxLabel is the greatest length of a label's value.
+const maxLabel = 63
+
+var illegal = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
+
+// label makes a name the value of a label: what is illegal becomes "-". A name of which nothing is left becomes the ID.
+func label(name, id string) string {
+	text := illegal.ReplaceAllString(name, "-")
+	text = strings.Trim(text, "-._")
+	text = strings.TrimRight(text[:min(len(text), maxLabel)], "-._")
+	if text == "" {
+		return id
+	}
+	return text
+}
+
+var errNoObject = errors.New("is no object")
+
+// UnmarshalJSON refuses null, of which nothing can be told.
+func (v *vm) UnmarshalJSON(data []byte) error {
+	if string(data) == "null" {
+		return errNoObject
+	}
+	type plain vm
+	return json.Unmarshal(data, (*plain)(v))
+}
+
+// assignNames says of each virtual machine of a listing which names of nodes it may be. A name is that of the machine that has it exactly,
+// or else in any case, or else whose guest reports it as its FQDN: a guest cannot take the name of another machine.
+func assignNames(all []vm) {
+	exact, folded := map[string]bool{}, map[string]bool{}
+	for _, v := range all {
+		exact[v.Name], folded[strings.ToLower(v.Name)] = true, true
+	}
+	for i := range all {
+		v := &all[i]
+		v.knownAs = []string{v.Name}
+		if lower := strings.ToLower(v.Name); lower != v.Name && !exact[lower] {
+			v.knownAs = append(v.knownAs, lower)
+		}
+		if fqdn := strings.ToLower(v.FQDN); fqdn != "" && !folded[fqdn] {
+			v.knownAs = append(v.knownAs, fqdn)
+		}
+	}
+}
+
+// names are the names of nodes that a virtual machine may be. One that was read alone is known by its own name.
+func (v vm) names() []string {
+	if v.knownAs == nil {
+		return []string{strings.ToLower(v.Name)}
+	}
+	return v.knownAs
+}

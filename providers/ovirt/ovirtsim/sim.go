@@ -1,0 +1,336 @@
+// Package ovirtsim simulates the part of oVirt's engine that the provider uses: its single sign-on and its REST API in XML and JSON.
+package ovirtsim
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+)
+
+const (
+	// User is the only user of a new engine.
+	User = "ccm@internal"
+	// Password is that user's.
+	Password = "a&b+c=d@e%f" //nolint:gosec // of a simulation
+	// idle is how long a token lives without being used.
+	idle = 30 * time.Minute
+	// Listing is the operation that lists virtual machines.
+	Listing = "GET /ovirt-engine/api/vms"
+
+	statusUp = "up"
+)
+
+// Device is a network interface as the guest agent reports it.
+type Device struct {
+	Name, MAC string
+	// IPs are its addresses: first those of IPv4, as the engine orders them.
+	IPs []string
+}
+
+// NIC is a network interface of a virtual machine.
+type NIC struct{ ID, Name, MAC string }
+
+// VM is a virtual machine. What its guest reports is shown while it runs.
+type VM struct {
+	ID, Name, FQDN string
+	// Status is "" for a machine with an illegal image, of which the API shows no status.
+	Status, StatusDetail string
+	Host                 string
+	Cluster              string
+	InstanceType         string
+	Tags                 []string
+	NICs                 []NIC
+	Devices              []Device
+
+	number int
+}
+
+// off reports whether the engine shows neither host nor what the guest reports.
+func (v *VM) off() bool {
+	return slices.Contains([]string{"", "down", "suspended", "image_locked"}, v.Status)
+}
+
+// named is what has an ID and a name.
+type named struct{ ID, Name string }
+
+// Cluster is a cluster in a data center.
+type Cluster struct{ ID, Name, DataCenter string }
+
+// The clusters and data centers of a new engine.
+const (
+	ClusterID    = "c0000000-0000-0000-0000-000000000001"
+	DataCenterID = "d0000000-0000-0000-0000-000000000001"
+	typeID       = "e0000000-0000-0000-0000-000000000001"
+	hostID       = "b0000000-0000-0000-0000-000000000001"
+	templateID   = "00000000-0000-0000-0000-000000000000"
+)
+
+type token struct{ used time.Time }
+
+// Sim is a simulated engine.
+type Sim struct {
+	mu       sync.Mutex
+	password string
+	tokens   map[string]*token
+	number   int
+	logins   int
+	refused  int
+	vms      []*VM
+
+	clusters    []Cluster
+	dataCenters []named
+	types       []named
+
+	// filtered is set for a user without an administrator's role, who sees what he has a permission on.
+	filtered  bool
+	permitted map[string]bool
+	// hidden are kinds of objects that the user may not list.
+	hidden map[string]bool
+
+	order simkit.Disorder
+}
+
+// New returns a simulated engine without virtual machines.
+func New(seed uint64) (*Sim, *simkit.Server) {
+	s := &Sim{
+		password: Password, tokens: map[string]*token{}, hidden: map[string]bool{},
+		clusters:    []Cluster{{ID: ClusterID, Name: "Default", DataCenter: DataCenterID}},
+		dataCenters: []named{{ID: DataCenterID, Name: "Berlin"}},
+		types:       []named{{ID: typeID, Name: "Large"}},
+	}
+	s.order.Seed(seed)
+	return s, simkit.New(s)
+}
+
+// NewServer returns the simulator for programs that know simulators only in general.
+func NewServer(password string, _ time.Duration, _ bool) *simkit.Server {
+	s, server := New(0)
+	if password != "" {
+		s.password = password
+	}
+	return server
+}
+
+// Add makes a virtual machine that runs, with one network interface. change may change it before anybody sees it.
+func (s *Sim) Add(name string, change ...func(*VM)) *VM {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.number++
+	n := s.number
+	mac := fmt.Sprintf("56:6f:%02x:%02x:00:01", n/250, n%250)
+	v := &VM{
+		ID: fmt.Sprintf("5f3ae1c0-7b1d-4e0a-9c55-%012x", n), Name: name, FQDN: name + ".example.com", Status: statusUp, Host: hostID,
+		Cluster: ClusterID, InstanceType: typeID, number: n,
+		NICs:    []NIC{{ID: fmt.Sprintf("a1c00000-0000-0000-0000-%012x", n), Name: "nic1", MAC: mac}},
+		Devices: []Device{{Name: "eth0", MAC: mac, IPs: []string{fmt.Sprintf("10.35.%d.%d", n/250, n%250+1), "fe80::566f:ff:fe00:1"}}},
+	}
+	for _, f := range change {
+		f(v)
+	}
+	s.vms = append(s.vms, v)
+	return v
+}
+
+// Edit changes a virtual machine.
+func (s *Sim) Edit(v *VM, change func(*VM)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(v)
+}
+
+// Find returns the virtual machine with an ID, nil where there is none.
+func (s *Sim) Find(id string) *VM {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.find(id)
+}
+
+func (s *Sim) find(id string) *VM {
+	for _, v := range s.vms {
+		if strings.EqualFold(v.ID, id) {
+			return v
+		}
+	}
+	return nil
+}
+
+// Remove removes a virtual machine.
+func (s *Sim) Remove(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.vms = slices.DeleteFunc(s.vms, func(v *VM) bool { return strings.EqualFold(v.ID, id) })
+}
+
+// SetStatus changes the status of a virtual machine.
+func (s *Sim) SetStatus(id, status string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := s.find(id)
+	if v == nil {
+		return errors.New("there is no virtual machine " + id)
+	}
+	v.Status = status
+	return nil
+}
+
+// SetPassword changes the only password that is accepted.
+func (s *Sim) SetPassword(password string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.password = password
+}
+
+// EndTokens makes all tokens invalid, as a restart of the engine does.
+func (s *Sim) EndTokens() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.tokens)
+}
+
+// Logins are how many logins were accepted and how many refused.
+func (s *Sim) Logins() (accepted, refused int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.logins, s.refused
+}
+
+// Permit makes the user one without an administrator's role, who sees these virtual machines alone.
+func (s *Sim) Permit(ids ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.filtered, s.permitted = true, map[string]bool{}
+	for _, id := range ids {
+		s.permitted[id] = true
+	}
+}
+
+// Hide makes a kind of objects one that the user may not list: clusters, datacenters or instancetypes.
+func (s *Sim) Hide(kind string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hidden[kind] = true
+}
+
+// SetPlaces replaces clusters and data centers, which are given by ID and name.
+func (s *Sim) SetPlaces(clusters []Cluster, dataCenters map[string]string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clusters, s.dataCenters = clusters, nil
+	for id, name := range dataCenters {
+		s.dataCenters = append(s.dataCenters, named{id, name})
+	}
+}
+
+// SetType renames the instance type of all virtual machines.
+func (s *Sim) SetType(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.types[0].Name = name
+}
+
+// visible are the virtual machines that the user may see.
+func (s *Sim) visible() []*VM {
+	if !s.filtered {
+		return s.vms
+	}
+	var seen []*VM
+	for _, v := range s.vms {
+		if s.permitted[v.ID] {
+			seen = append(seen, v)
+		}
+	}
+	return seen
+}
+
+// State implements simkit.Cloud.
+func (s *Sim) State() json.RawMessage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return simkit.Snapshot(map[string]any{"vms": s.vms})
+}
+
+// Seed implements simkit.Cloud.
+func (s *Sim) Seed(n int) {
+	s.mu.Lock()
+	from := 0
+	for _, v := range s.vms {
+		if strings.HasPrefix(v.Name, "node-") {
+			from++
+		}
+	}
+	s.mu.Unlock()
+	for i := range n {
+		s.Add(fmt.Sprintf("node-%d", from+i+1))
+	}
+}
+
+// Instances implements simkit.Cloud.
+func (s *Sim) Instances() []simkit.Instance {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]simkit.Instance, len(s.vms))
+	for i, v := range s.vms {
+		list[i] = simkit.Instance{Name: v.Name, ProviderID: "ovirt://" + v.ID, Status: v.Status}
+	}
+	return list
+}
+
+// RemoveInstance implements simkit.Cloud.
+func (s *Sim) RemoveInstance(name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := len(s.vms)
+	s.vms = slices.DeleteFunc(s.vms, func(v *VM) bool { return v.Name == name })
+	if len(s.vms) == before {
+		return errors.New("there is no virtual machine " + name)
+	}
+	return nil
+}
+
+// Holdings implements simkit.Cloud: oVirt has nothing for Services.
+func (*Sim) Holdings() []string { return []string{} }
+
+// Environment implements simkit.Cloud.
+func (s *Sim) Environment(url string) map[string]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return map[string]string{"OVIRT_URL": url + apiRoot, "OVIRT_USERNAME": User, "OVIRT_PASSWORD": s.password}
+}
+
+// Distort implements simkit.Cloud.
+func (*Sim) Distort() map[string]simkit.Distortion {
+	listing := func(r *http.Request) bool { return r.Method == http.MethodGet && r.URL.Path == apiRoot+"/vms" }
+	return map[string]simkit.Distortion{
+		// empty-list: a complete listing without anything in it, as a user without permissions sees it.
+		"empty-list": func(r *http.Request, _ []byte) ([]byte, bool) { return []byte(`{}`), listing(r) },
+		// cut-list: the document ends in its middle.
+		"cut-list": func(r *http.Request, body []byte) ([]byte, bool) { return body[:len(body)/2], listing(r) },
+		// fault-list: a fault with the status of success.
+		"fault-list": func(r *http.Request, _ []byte) ([]byte, bool) {
+			return []byte(`{"reason":"Operation Failed","detail":"Internal Engine Error"}`), listing(r)
+		},
+	}
+}
+
+// Actions implements simkit.Cloud.
+func (s *Sim) Actions() map[string]func(json.RawMessage) error {
+	set := func(status string) func(json.RawMessage) error {
+		return func(body json.RawMessage) error {
+			var in struct {
+				ID string `json:"id"`
+			}
+			if err := json.Unmarshal(body, &in); err != nil {
+				return err
+			}
+			return s.SetStatus(in.ID, status)
+		}
+	}
+	return map[string]func(json.RawMessage) error{"power-off": set("down"), "power-on": set(statusUp)}
+}

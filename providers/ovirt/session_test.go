@@ -1,0 +1,290 @@
+package ovirt
+
+import (
+	"context"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/ovirt/ovirtsim"
+)
+
+const tokenCall = "POST " + tokenPath
+
+func (w *testWorld) requireLogins(accepted, refused int) {
+	w.Helper()
+	a, r := w.sim.Logins()
+	require.Equal(w, []int{accepted, refused}, []int{a, r})
+}
+
+// TestIdleTokenMeansOneLogin: the engine ends a session that is idle for half an hour, and nobody sees it.
+func TestIdleTokenMeansOneLogin(t *testing.T) {
+	inWorld(t, func(w *testWorld) {
+		n := nodeOf(w.sim.Add("worker"))
+		for range 5 {
+			w.requireExists(n)
+			w.later()
+		}
+		w.requireLogins(1, 0)
+		time.Sleep(31 * time.Minute)
+		w.requireExists(n)
+		w.requireLogins(2, 0)
+		close(w.stop)
+		w.stop = nil
+		synctest.Wait()
+		time.Sleep(time.Second)
+		assert.Equal(w, 1, w.calls("POST "+logoutPath), "the session ends with the program")
+	})
+}
+
+// TestRefusedPasswordIsNotRepeated: accounts are locked after a few.
+func TestRefusedPasswordIsNotRepeated(t *testing.T) {
+	inWorld(t, func(w *testWorld) {
+		n := nodeOf(w.sim.Add("worker"))
+		path := filepath.Join(w.TempDir(), "ovirt_password")
+		require.NoError(w, os.WriteFile(path, []byte("wrong"), 0o600))
+		delete(w.env, envPassword)
+		w.env[envPassword+fileSuffix] = path
+		w.start()
+		for range 11 {
+			w.requireDoubt(n, "check username and password (OVIRT_USERNAME, OVIRT_PASSWORD)")
+			_, err := w.metadata(newNode("worker", ""))
+			require.Error(w, err)
+			time.Sleep(5 * time.Second)
+		}
+		w.requireLogins(0, 1)
+		for range 30 {
+			_, _ = w.exists(n)
+			time.Sleep(time.Minute)
+		}
+		_, refused := w.sim.Logins()
+		assert.LessOrEqual(w, refused, 7, "in half an hour")
+
+		require.NoError(w, os.WriteFile(path, []byte(ovirtsim.Password), 0o600))
+		require.NoError(w, os.Chtimes(path, time.Now(), time.Now()))
+		time.Sleep(10 * time.Second)
+		w.requireExists(n)
+	})
+}
+
+// TestPasswordOfTheCloudConfigIsReadAgain where the engine ends the session.
+func TestPasswordOfTheCloudConfigIsReadAgain(t *testing.T) {
+	inWorld(t, func(w *testWorld) {
+		n := nodeOf(w.sim.Add("worker"))
+		w.path = filepath.Join(w.TempDir(), "ovirt-cloud.conf")
+		write := func(password string) {
+			w.config = "[connection]\nuri = " + w.env[envURL] + "\nusername = " + ovirtsim.User + "\npassword = \"" + password + "\"\n"
+			require.NoError(w, os.WriteFile(w.path, []byte(w.config), 0o600))
+		}
+		write(ovirtsim.Password)
+		url := w.env[envURL]
+		w.env = map[string]string{envURL: url}
+		w.start()
+		w.requireExists(n)
+		w.sim.SetPassword("rotated")
+		write("rotated")
+		w.sim.EndTokens()
+		w.later()
+		w.requireExists(n)
+		w.requireLogins(2, 0)
+
+		require.NoError(w, os.WriteFile(w.path, []byte("[connec"), 0o600))
+		w.sim.EndTokens()
+		w.later()
+		w.requireDoubt(n, "check username and password") // those from before, which were right once
+	})
+}
+
+// TestEngineRestart: pages from the web server before it, then tokens that it does not know.
+func TestEngineRestart(t *testing.T) {
+	inWorld(t, func(w *testWorld) {
+		n := nodeOf(w.sim.Add("worker"))
+		w.requireExists(n)
+		w.fail(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusServiceUnavailable})
+		w.later()
+		w.requireDoubt(n, "HTTP 503")
+		w.sim.EndTokens()
+		w.later()
+		w.requireDoubt(n, "HTTP 503")
+		w.server.ClearFaults()
+		time.Sleep(time.Minute)
+		w.requireExists(n)
+		w.requireLogins(2, 0)
+	})
+}
+
+func TestParallelQuestionsMeanOneLogin(t *testing.T) {
+	inWorld(t, func(w *testWorld) {
+		var list []string
+		for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+			list = append(list, w.sim.Add(name).ID)
+		}
+		ask := func() {
+			var group sync.WaitGroup
+			for _, id := range list {
+				group.Go(func() {
+					_, err := w.cloud.api.instance(context.WithoutCancel(w.Context()), id)
+					assert.NoError(w, err)
+				})
+			}
+			group.Wait()
+		}
+		ask()
+		w.requireLogins(1, 0)
+		w.sim.EndTokens()
+		ask()
+		w.requireLogins(2, 0)
+	})
+}
+
+// TestPasswordIsEncoded: the simulated engine's password has every character that has a meaning in a form.
+func TestPasswordIsEncoded(t *testing.T) {
+	inWorld(t, func(w *testWorld) {
+		for _, c := range "&+=@%" {
+			require.Contains(w, ovirtsim.Password, string(c))
+		}
+		w.requireExists(nodeOf(w.sim.Add("worker")))
+		for _, c := range w.server.Calls().Latest {
+			if c.Operation == tokenCall {
+				assert.Equal(w, "grant_type=password&password=a%26b%2Bc%3Dd%40e%25f&scope=ovirt-app-api&username=ccm%40internal", c.Body)
+			}
+		}
+	})
+}
+
+// TestCertificates: an authority of the operator's own is named, or the check is switched off, or the error names the option.
+func TestCertificates(t *testing.T) {
+	t.Parallel()
+	sim, handler := ovirtsim.New(0)
+	v := sim.Add("worker")
+	server := httptest.NewTLSServer(handler)
+	t.Cleanup(server.Close)
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	bundle := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	require.NoError(t, os.WriteFile(file, bundle, 0o600))
+	ask := func(more ...string) error {
+		env := sim.Environment(server.URL)
+		for i := 0; i < len(more); i += 2 {
+			env[more[i]] = more[i+1]
+		}
+		c, err := maker().New(conformance.Inputs(nil, env))
+		require.NoError(t, err)
+		defer c.api.http.Close()
+		_, err = c.api.instance(t.Context(), v.ID)
+		return err
+	}
+	require.NoError(t, ask(envCAFile, file))
+	require.NoError(t, ask(envCABundle, string(bundle)))
+	require.NoError(t, ask(envInsecure, "true"))
+	require.ErrorContains(t, ask(), "set cafile (OVIRT_CAFILE, or OVIRT_CA_BUNDLE) to the engine's authority")
+}
+
+// TestOldEngineIsRefused, and what is no engine.
+func TestOldEngineIsRefused(t *testing.T) {
+	inWorld(t, func(w *testWorld) {
+		url := w.network.Serve(w, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			rw.Header().Set("Content-Type", "application/json")
+			if r.URL.Path == tokenPath {
+				_, _ = rw.Write([]byte(`{"access_token":"t"}`))
+				return
+			}
+			_, _ = rw.Write([]byte(`{"product_info":{"version":{"major":"3","full_version":"3.6.7"}}}`))
+		}))
+		w.env[envURL] = url
+		w.start()
+		w.requireDoubt(newNode("worker", providerIDPrefix+"5f3ae1c0-7b1d-4e0a-9c55-000000000001"), "the engine has version 3.6.7, and this program needs 4.0")
+	})
+}
+
+// TestNothingIsWritten: tokens are the only thing that is asked for by anything but GET, and nothing is asked of anybody else.
+func TestNothingIsWritten(t *testing.T) {
+	inWorld(t, func(w *testWorld) {
+		v, other := w.sim.Add("worker"), w.sim.Add("other")
+		w.requireMetadata(newNode("worker", ""))
+		w.requireExists(nodeOf(v))
+		w.shutDown(nodeOf(other))
+		w.sim.Remove(v.ID)
+		w.later()
+		w.requireGone(nodeOf(v))
+		require.NoError(w, w.cloud.instances.CheckAPI(w.Context()))
+		calls := w.server.Calls()
+		assert.Zero(w, calls.Writes)
+		for _, c := range calls.Latest {
+			assert.True(w, c.Method == http.MethodGet || c.Operation == tokenCall, c.Operation)
+		}
+		w.requireNothingRefused()
+		assert.Empty(w, w.network.Strangers())
+	})
+}
+
+// TestSecretsAreInNoMessage, whatever fails.
+func TestSecretsAreInNoMessage(t *testing.T) {
+	inWorld(t, func(w *testWorld) {
+		n := nodeOf(w.sim.Add("worker"))
+		secrets := []string{ovirtsim.Password, "a%26b%2B", "token-1-"}
+		clean := func(text string) {
+			for _, s := range secrets {
+				assert.NotContains(w, text, s)
+			}
+		}
+		w.requireExists(n)
+		for _, f := range []simkit.Fault{
+			{Kind: simkit.FaultReset},
+			{Kind: simkit.FaultHTML},
+			{Kind: simkit.FaultStatus, Status: 400},
+			{Kind: simkit.FaultStatus, Status: 401},
+			{Kind: simkit.FaultRedirect},
+			{Kind: simkit.FaultCut},
+			{Kind: simkit.FaultStatus, Status: 500, Operation: tokenCall},
+		} {
+			w.fail(f)
+			w.start()
+			_, err := w.exists(n)
+			require.Error(w, err)
+			clean(err.Error())
+			w.server.ClearFaults()
+			w.later()
+		}
+		w.sim.SetPassword("another")
+		w.sim.EndTokens()
+		w.start()
+		_, err := w.exists(n)
+		require.Error(w, err)
+		clean(err.Error())
+	})
+	t.Run("in the configuration", func(t *testing.T) {
+		env := map[string]string{envURL: "https://admin:hush@engine", envPassword: "quiet", "OVIRT_ZONES": "x"}
+		_, _, err := parseConfig(conformance.Inputs(nil, env))
+		require.ErrorContains(t, err, "must not hold a user")
+		assert.NotContains(t, err.Error(), "hush")
+		assert.NotContains(t, err.Error(), "quiet")
+	})
+}
+
+func TestRedirects(t *testing.T) {
+	t.Parallel()
+	conformance.Redirects(t, "known", func(t *testing.T, url string) map[string]func(context.Context) error {
+		c, err := maker().New(conformance.Inputs(nil, map[string]string{envURL: url, envPassword: "p"}))
+		require.NoError(t, err)
+		t.Cleanup(c.api.http.Close)
+		c.api.session = &session{token: "known"}
+		return map[string]func(context.Context) error{
+			"listing": func(ctx context.Context) error { _, _, err := c.api.instances(ctx); return err },
+			"reading": func(ctx context.Context) error {
+				_, err := c.api.instance(ctx, "5f3ae1c0-7b1d-4e0a-9c55-000000000001")
+				return err
+			},
+		}
+	})
+}
