@@ -423,6 +423,11 @@ func (w *walk) removes() {
 	assert.Len(t, nodes.Items, 2)
 }
 
+// aboutServices is set for what only clouds with load balancers are asked.
+func (b *block) aboutServices() bool {
+	return b.page == ownership || b.page == validating || strings.Contains(b.text, "create service loadbalancer") || strings.Contains(b.text, "-f service.yaml")
+}
+
 // requireAllTyped: no command of the pages is left out.
 func (w *walk) requireAllTyped() {
 	w.t.Helper()
@@ -430,8 +435,9 @@ func (w *walk) requireAllTyped() {
 	for _, p := range registry.Linked().Providers() {
 		others[p.Title] = p.Name != w.provider.Name
 	}
+	serves := w.provider.Features.LoadBalancers == registry.Done
 	for _, b := range w.blocks {
-		if b.typed || others[b.heading] {
+		if b.typed || others[b.heading] || (b.aboutServices() && !serves) {
 			continue
 		}
 		why := ""
