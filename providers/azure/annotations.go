@@ -3,6 +3,7 @@ package azure
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -49,6 +50,15 @@ const (
 	annotationProbeNumber   = prefix + "azure-load-balancer-health-probe-num-of-probe"
 	annotationProbePath     = prefix + "azure-load-balancer-health-probe-request-path"
 	annotationPrivateLink   = prefix + "azure-pls-create"
+	annotationLinkGroup     = prefix + "azure-pls-resource-group"
+	annotationLinkName      = prefix + "azure-pls-name"
+	annotationLinkSubnet    = prefix + "azure-pls-ip-configuration-subnet"
+	annotationLinkCount     = prefix + "azure-pls-ip-configuration-ip-address-count"
+	annotationLinkIPs       = prefix + "azure-pls-ip-configuration-ip-address"
+	annotationLinkFQDNs     = prefix + "azure-pls-fqdns"
+	annotationLinkProxy     = prefix + "azure-pls-proxy-protocol"
+	annotationLinkVisible   = prefix + "azure-pls-visibility"
+	annotationLinkApproved  = prefix + "azure-pls-auto-approval"
 )
 
 // settings are what the annotations of a Service ask for.
@@ -71,7 +81,7 @@ type settings struct {
 	NoReset, AllPorts, NoFloating bool
 	ProbeProtocol, ProbePath      string
 	ProbeInterval, ProbeNumber    int
-	PrivateLink                   bool
+	Link                          linkSettings
 	ports                         map[int32]portSettings
 }
 
@@ -178,7 +188,18 @@ var Annotations = schema.Annotations[settings]{
 		schema.Serves{Portable: portable.UnhealthyThreshold}),
 	written(annotationProbePath, "Path of health probes by HTTP and HTTPS.", func(s *settings) *string { return &s.ProbePath }).Serving(
 		schema.Serves{Portable: portable.CheckPath}),
-	switched(annotationPrivateLink, "Must not be true: private link services are not served yet.", func(s *settings) *bool { return &s.PrivateLink }),
+	switched(annotationPrivateLink, "A private link service on the frontend, of an internal load balancer or with floating IP off. It goes with the "+
+		"frontend, and not with the annotation.", func(s *settings) *bool { return &s.Link.Create }),
+	named(annotationLinkGroup, "Resource group of the private link service.", func(s *settings) *string { return &s.Link.Group }),
+	named(annotationLinkName, "Its name, which cannot be changed.", func(s *settings) *string { return &s.Link.Name }),
+	named(annotationLinkSubnet, "Name of the subnet of its addresses.", func(s *settings) *string { return &s.Link.Subnet }),
+	counted(annotationLinkCount, "1", "How many addresses it has.", 1, 8, func(s *settings) *int { return &s.Link.Count }),
+	written(annotationLinkIPs, "Its static addresses of IPv4, separated by blanks.", func(s *settings) *string { return &s.Link.IPs }),
+	written(annotationLinkFQDNs, "Names by which it is reached, separated by blanks.", func(s *settings) *string { return &s.Link.FQDNs }),
+	switched(annotationLinkProxy, "It sends the PROXY protocol, with the private endpoint's identifier.", func(s *settings) *bool { return &s.Link.Proxy }),
+	written(annotationLinkVisible, "Subscriptions that see it, separated by blanks, or *.", func(s *settings) *string { return &s.Link.Visibility }),
+	written(annotationLinkApproved, "Subscriptions whose private endpoints are accepted at once, separated by blanks, or *.",
+		func(s *settings) *string { return &s.Link.Approval }),
 }
 
 func withID(r schema.AnnotationRow) schema.AnnotationRow {
@@ -205,7 +226,7 @@ func portableAddress(value string, _ schema.Asked) (map[string]string, error) {
 
 // parseSettings reads the annotations of a Service, and judges what needs no look at the cloud.
 func parseSettings(service *v1.Service) (s settings, warnings, err error) {
-	s, warnings, err = Annotations.Parse(service.Annotations)
+	s, warnings, err = Annotations.Parse(trimmed(service.Annotations))
 	_, s.LabelGiven = service.Annotations[annotationLabel]
 	_, s.IPTagsGiven = service.Annotations[annotationIPTags]
 	warnings = errors.Join(warnings, s.withoutEffect())
@@ -227,7 +248,8 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 	spec := len(service.Spec.LoadBalancerSourceRanges) > 0
 	refuse(spec && (service.Annotations[annotationAllowedRanges] != ""), "annotation "+annotationAllowedRanges,
 		"cannot set both spec.LoadBalancerSourceRanges and service annotation %s", annotationAllowedRanges)
-	refuse(s.PrivateLink, "annotation "+annotationPrivateLink, "private link services are not served yet; remove the annotation")
+	s.Link.given = slices.ContainsFunc(linkAnnotations(), func(key string) bool { return service.Annotations[key] != "" })
+	err = errors.Join(err, s.Link.judge(service, &s))
 	for _, a := range s.Additional {
 		_, bad := netip.ParseAddr(a)
 		refuse(bad != nil, "annotation "+annotationAdditional, "unable to get additional public IPs: %q is no address", a)
@@ -239,6 +261,25 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 		"external Service %q cannot use non-public LoadBalancer IP %q; use an internal LoadBalancer annotation or a valid Azure Public IP address",
 		service.Namespace+"/"+service.Name, ip)
 	return s, warnings, err
+}
+
+// trimmed are annotations with those values trimmed that Azure's own controller trims.
+func trimmed(given map[string]string) map[string]string {
+	out := maps.Clone(given)
+	for _, key := range []string{annotationPrivateLink, annotationLinkProxy} {
+		if v, ok := out[key]; ok {
+			out[key] = strings.TrimSpace(v)
+		}
+	}
+	return out
+}
+
+// linkAnnotations are the settings of private link services.
+func linkAnnotations() []string {
+	return []string{
+		annotationLinkGroup, annotationLinkName, annotationLinkSubnet, annotationLinkCount, annotationLinkIPs, annotationLinkFQDNs, annotationLinkProxy,
+		annotationLinkVisible, annotationLinkApproved,
+	}
 }
 
 // withoutEffect are warnings of annotations that have no effect here, though Azure's own controller knows them.

@@ -47,6 +47,12 @@ type observed struct {
 	mark      string
 	// machines are those of members by network interface.
 	machines map[string]machineID
+	// links are the private link services, where they were read; held are the frontends, by their IDs in lower case, of those that were not
+	// made for Services of this cluster.
+	links     []doc
+	linksRead bool
+	held      map[string]string
+	cluster   string
 	// inherited are frontends whose Services are gone, and that this one, which goes, is the last to use.
 	inherited []string
 }
@@ -105,7 +111,7 @@ func (r *reconciler) Observe(ctx context.Context, q services.Request) (*observed
 	if err != nil {
 		return nil, err
 	}
-	o := &observed{}
+	o := &observed{cluster: q.Cluster}
 	for _, lb := range all {
 		if slices.ContainsFunc(r.names(q.Cluster), func(n string) bool { return strings.EqualFold(n, str(lb, "name")) }) {
 			o.lbs = append(o.lbs, lb)
@@ -192,8 +198,11 @@ func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, o *obse
 		if kept.inherited, err = r.inherited(ctx, q, kept.lbs); err != nil {
 			return nil, nil, err
 		}
+		if len(r.dropped(&kept, baseName(q.Service), nil)) > 0 {
+			err = r.observeLinks(ctx, q.Service, &kept, false)
+		}
 	}
-	return &kept, nil, nil
+	return &kept, nil, err
 }
 
 // named finds a load balancer.
@@ -241,6 +250,9 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o *observed
 		if err != nil {
 			return nil, []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
 		}
+	}
+	if err := r.wantLink(ctx, q, &s, o, d); err != nil {
+		return nil, []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
 	}
 	return d, nil, nil
 }
@@ -344,12 +356,13 @@ func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]servic
 		next, _, err := r.loadBalancerChange(q, o, d)
 		return append(list, services.Change[*observed]{Planned: next.Planned, Compare: next.Compare}), err
 	}
+	list = r.unlink(q, o, d)
 	if c, ok, err := r.loadBalancerChange(q, o, d); err != nil || ok {
-		return []services.Change[*observed]{c}, err
+		return append(list, c), err
 	}
 	for _, lb := range o.lbs {
 		if !strings.EqualFold(str(lb, "name"), d.LB) && hasPart(lb, d.Base) {
-			list = append(list, r.removal(q, lb, o.inherited))
+			list = append(list, r.removal(q, lb, o.around()))
 		}
 	}
 	if c, ok := r.memberChange(q, o, d.LB, d.Fronts); ok {
@@ -361,14 +374,15 @@ func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]servic
 			return nil, err
 		}
 	}
-	return append(list, r.releases(q, o, d)...), nil
+	list = append(list, r.releases(q, o, d)...)
+	return append(list, r.linkChanges(d)...), nil
 }
 
 // loadBalancerChange writes the Service's part of its load balancer.
 func (r *reconciler) loadBalancerChange(q services.Request, o *observed, d *spec) (c services.Change[*observed], due bool, err error) {
 	lb := o.named(d.LB)
 	action := guard.PlanChange
-	e := r.partEdit(q, d)
+	e := r.partEdit(q, d, o.around())
 	var draft doc
 	if lb == nil {
 		action, draft = guard.PlanCreate, r.newLoadBalancer(d, o.mark)
@@ -402,9 +416,9 @@ func (r *reconciler) loadBalancerChange(q services.Request, o *observed, d *spec
 }
 
 // partEdit is the edit of a load balancer for one Service, with the members of pools by address.
-func (r *reconciler) partEdit(q services.Request, d *spec) edit {
+func (r *reconciler) partEdit(q services.Request, d *spec, a around) edit {
 	return func(lb doc) error {
-		changed, err := applyService(lb, d.Base, d, r.config)
+		changed, err := applyService(lb, d.Base, d, r.config, a)
 		if err != nil {
 			return err
 		}
@@ -484,7 +498,10 @@ func (r *reconciler) look(ctx context.Context, q *services.Request, o *observed,
 		return o, err
 	}
 	now.mark, now.inherited = o.mark, o.inherited
-	return now, nil
+	if o.linksRead {
+		err = r.observeLinks(ctx, q.Service, now, false)
+	}
+	return now, err
 }
 
 // hasPart reports whether a load balancer has a part of a Service.
@@ -576,22 +593,23 @@ func (r *reconciler) Deletions(
 	} else if ok {
 		list = append(list, c)
 	}
+	list = append(list, r.unlink(q, o, nil)...)
 	for _, lb := range o.lbs {
 		if !hasPart(lb, base) && !empty(lb) {
 			continue
 		}
 		kept := 0
 		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
-			if why := inUse(lb, f, base); ownedBy(base, str(f, "name")) && why != "" {
+			if why := o.around().inUse(lb, f, base); ownedBy(base, str(f, "name")) && why != "" {
 				kept++
 				findings = append(findings, services.Warning(eventFrontendKept, "frontend %s of load balancer %s is used by %s and stays", str(f, "name"), str(lb, "name"), why))
 			}
 		}
 		draft := cloneOf(lb)
 		internal := strings.HasSuffix(strings.ToLower(str(lb, "name")), internalSuffix)
-		changed, err := applyService(draft, base, nil, r.config, o.inherited...)
+		changed, err := applyService(draft, base, nil, r.config, o.around())
 		if err == nil && (changed || empty(draft) && r.fillsPools(internal)) {
-			list = append(list, r.removal(q, lb, o.inherited))
+			list = append(list, r.removal(q, lb, o.around()))
 		}
 	}
 	return append(list, r.releases(q, o, nil)...), findings, nil

@@ -20,9 +20,14 @@ func tryLoadBalancers(t testing.TB, sim *azuresim.Sim, f *conformance.Fixture) {
 		annotationProbeProtocol: "http", annotationProbePath: "/healthz", annotationDenyAll: "true",
 	}, http, conformance.Port("https", 443, 30443))
 	rich.Spec.IPFamilies = []v1.IPFamily{v1.IPv4Protocol, v1.IPv6Protocol}
+	private := conformance.Service("private", map[string]string{
+		annotationInternal: "true", annotationPrivateLink: "true", annotationLinkName: "shop", annotationLinkCount: "3", annotationLinkIPs: "10.240.0.250",
+		annotationLinkFQDNs: "a.example.com b.example.com", annotationLinkVisible: "*", annotationLinkApproved: azuresim.Subscription,
+	}, http)
 	f.Services = map[string]conformance.Case{
 		"internal": {Service: conformance.Service("internal", map[string]string{annotationInternal: "true"}, http), Change: more},
 		"plain":    {Service: conformance.Service("plain", nil, http), Change: more},
+		"private":  {Service: private, Change: func(s *v1.Service) { s.Annotations[annotationLinkProxy] = "true" }},
 		"rich":     {Service: rich, Change: func(s *v1.Service) { s.Annotations[annotationIdle] = "20" }},
 	}
 	// Names come from the UID of the Service, and the mark of the cluster from its namespace kube-system.

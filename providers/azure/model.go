@@ -37,6 +37,26 @@ type spec struct {
 	NodePorts              bool
 	Tags                   map[string]string
 	Location               string
+	// Link is the private link service that is to be made or changed, nil where nothing is due.
+	Link *link
+}
+
+// around is what of a load balancer others have to do with.
+type around struct {
+	// inherited are frontends of Services that are gone, which go with the last Service on their address.
+	inherited []string
+	// held are frontends, by their IDs in lower case, that somebody else's private link service uses, by its name.
+	held map[string]string
+}
+
+func (o *observed) around() around { return around{o.inherited, o.held} }
+
+// inUse reports what keeps a frontend of a Service, "" where nothing does.
+func (a around) inUse(lb, front doc, base string) (why string) {
+	if name, held := a.held[strings.ToLower(str(front, "id"))]; held {
+		return "private link service " + name
+	}
+	return inUse(lb, front, base)
 }
 
 type accessPort struct {
@@ -222,8 +242,9 @@ func (d *spec) probeFor(c *Config, service *v1.Service, s *settings, p v1.Servic
 		}
 		return name
 	}
+	stays := local(service) && !(s.Link.Create && s.Link.Proxy) // the check of health cannot speak the PROXY protocol
 	switch {
-	case local(service) && own.Port == "":
+	case stays && own.Port == "":
 		port := service.Spec.HealthCheckNodePort
 		if at := s.ports[port]; at.Interval != 0 || at.Number != 0 {
 			interval, number = s.probeTimes(port)
@@ -231,7 +252,7 @@ func (d *spec) probeFor(c *Config, service *v1.Service, s *settings, p v1.Servic
 		return add(checkName, doc{
 			"protocol": "Http", "port": int(port), "requestPath": "/healthz", "intervalInSeconds": interval, "probeThreshold": number,
 		}), nil
-	case c.ProbeMode == probeShared && !local(service):
+	case c.ProbeMode == probeShared && !stays:
 		return add(sharedProbe, doc{
 			"protocol": "Http", "port": c.SharedProbePort, "requestPath": c.SharedProbePath, "intervalInSeconds": 5, "probeThreshold": 2,
 		}), nil
@@ -349,9 +370,9 @@ func inUse(lb doc, front doc, base string) (why string) {
 	return ""
 }
 
-// applyService makes a load balancer's document what a Service asks for; d is nil for a Service that goes. inherited are frontends of
-// Services that are gone, which go with the last Service on their address. It reports whether anything changed.
-func applyService(lb doc, base string, d *spec, c *Config, inherited ...string) (bool, error) {
+// applyService makes a load balancer's document what a Service asks for; d is nil for a Service that goes. It reports whether anything
+// changed.
+func applyService(lb doc, base string, d *spec, c *Config, a around) (bool, error) {
 	before := cloneOf(lb)
 	var want spec
 	if d != nil {
@@ -361,7 +382,7 @@ func applyService(lb doc, base string, d *spec, c *Config, inherited ...string) 
 	if d != nil {
 		changed = ensurePools(lb, want)
 	}
-	frontsChanged := applyFronts(lb, base, want, c, inherited)
+	frontsChanged := applyFronts(lb, base, want, c, a)
 	if d != nil {
 		if err := conflicts(before, base, want); err != nil {
 			return false, err
@@ -396,15 +417,15 @@ func ensurePools(lb doc, d spec) bool {
 	return changed
 }
 
-func applyFronts(lb doc, base string, d spec, c *Config, inherited []string) bool {
+func applyFronts(lb doc, base string, d spec, c *Config, others around) bool {
 	var kept []doc
 	changed := false
 	for _, have := range docs(lb, "properties", "frontendIPConfigurations") {
 		at := slices.IndexFunc(d.Fronts, func(f front) bool { return !f.foreign && strings.EqualFold(f.name, str(have, "name")) })
 		switch {
-		case !ownedBy(base, str(have, "name")) && !slices.Contains(inherited, str(have, "name")), at >= 0 && sameFront(have, d.Fronts[at], c):
+		case !ownedBy(base, str(have, "name")) && !slices.Contains(others.inherited, str(have, "name")), at >= 0 && sameFront(have, d.Fronts[at], c):
 			kept = append(kept, have)
-		case at < 0 && inUse(lb, have, base) != "":
+		case at < 0 && others.inUse(lb, have, base) != "":
 			kept = append(kept, have)
 		default:
 			changed = true

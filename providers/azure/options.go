@@ -41,6 +41,7 @@ type Config struct {
 	VMType                                 string
 	OnlyScaleSets, FlexToo                 bool
 	SKU, LoadBalancerName, LBGroup         string
+	LinkGroup                              string
 	Preconfigured                          string
 	ExcludeMaster, DisableOutboundSNAT     bool
 	PoolType                               string
@@ -117,6 +118,7 @@ func shape() schema.Options[Config] {
 		text("loadBalancerSku", skuStandard, "standard; Azure has retired basic load balancers.", func(c *Config) *string { return &c.SKU }),
 		text("loadBalancerName", "", "Name of the load balancer where it is not that of the cluster.", func(c *Config) *string { return &c.LoadBalancerName }),
 		text("loadBalancerResourceGroup", "", "Resource group of load balancers.", func(c *Config) *string { return &c.LBGroup }),
+		text("privateLinkServiceResourceGroup", "", "Resource group of private link services.", func(c *Config) *string { return &c.LinkGroup }),
 		choice("preConfiguredBackendPoolLoadBalancerTypes", "", "Load balancers whose pools somebody else fills: internal, external or all.",
 			[]string{"internal", "external", "all"}, func(c *Config) *string { return &c.Preconfigured }),
 		toggle("excludeMasterFromStandardLB", "true", "Control plane nodes receive no traffic of load balancers.", func(c *Config) *bool { return &c.ExcludeMaster }),
@@ -158,7 +160,6 @@ func ignored() map[string][]string {
 		"it is about basic load balancers, which Azure has retired": {
 			"primaryScaleSetName", "primaryAvailabilitySetName", "maximumLoadBalancerRuleCount",
 		},
-		"private link services are not served yet":        {"privateLinkServiceResourceGroup"},
 		"IP tags always change in place":                  {"enableIPTagMutationForExistingPublicIP"},
 		"--node-deletion-grace-period holds a new Node":   {"nodeInstanceNotFoundGracePeriodInSeconds"},
 		"nodes are initialised by Azure Resource Manager": {"useInstanceMetadata"},
@@ -275,11 +276,12 @@ func (c *Config) complete(in registry.Inputs) error {
 // inherit takes over what other settings and the environment say.
 func (c *Config) inherit(in registry.Inputs) {
 	c.Group, c.file = strings.ToLower(c.Group), in.FilePath
-	for _, group := range []*string{&c.NetworkGroup, &c.SecurityGroupGroup, &c.LBGroup, &c.RouteGroup} {
+	for _, group := range []*string{&c.NetworkGroup, &c.SecurityGroupGroup, &c.LBGroup, &c.RouteGroup, &c.LinkGroup} {
 		if *group == "" {
 			*group = c.Group
 		}
 	}
+	c.LinkGroup = strings.ToLower(c.LinkGroup)
 	c.NetworkSubscription = cmp.Or(c.NetworkSubscription, c.Subscription)
 	if c.FederatedFile != "" && in.LookupEnv != nil {
 		if file, _ := in.LookupEnv("AZURE_FEDERATED_TOKEN_FILE"); file != "" {

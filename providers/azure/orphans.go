@@ -101,7 +101,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 		if d == nil {
 			return errKeep
 		}
-		changed, err := applyService(d, o.Name[:32], nil, r.config)
+		changed, err := applyService(d, o.Name[:32], nil, r.config, around{})
 		switch {
 		case err != nil:
 			return err

@@ -9,7 +9,7 @@ import (
 )
 
 // removal takes a Service out of a load balancer, which goes with the last one.
-func (r *reconciler) removal(q services.Request, lb doc, inherited []string) services.Change[*observed] {
+func (r *reconciler) removal(q services.Request, lb doc, a around) services.Change[*observed] {
 	name := str(lb, "name")
 	base := baseName(q.Service)
 	target := document{id: str(lb, "id"), what: "load balancer " + name, version: networkVersion, beforeRemoval: r.members.decouple}
@@ -17,7 +17,7 @@ func (r *reconciler) removal(q services.Request, lb doc, inherited []string) ser
 		Planned: guard.Planned{Action: guard.PlanChange, Object: "load balancer " + name, Detail: "without the Service"},
 		Compare: func() (before, after any) {
 			draft := cloneOf(lb)
-			if _, err := applyService(draft, base, nil, r.config, inherited...); err != nil || empty(draft) {
+			if _, err := applyService(draft, base, nil, r.config, a); err != nil || empty(draft) {
 				return lb, nil
 			}
 			return lb, draft
@@ -27,7 +27,7 @@ func (r *reconciler) removal(q services.Request, lb doc, inherited []string) ser
 				if d == nil {
 					return errKeep
 				}
-				changed, err := applyService(d, base, nil, r.config, inherited...)
+				changed, err := applyService(d, base, nil, r.config, a)
 				internal := strings.HasSuffix(strings.ToLower(name), internalSuffix)
 				switch {
 				case err != nil:

@@ -22,12 +22,13 @@ type resources struct {
 
 	mu        sync.Mutex
 	addresses map[string]*inventory.Inventory[string, doc]
+	links     map[string]*inventory.Inventory[string, doc]
 	known     []any
 	zonesRead bool
 }
 
 func newResources(a *api) *resources {
-	r := &resources{api: a, addresses: map[string]*inventory.Inventory[string, doc]{}}
+	r := &resources{api: a, addresses: map[string]*inventory.Inventory[string, doc]{}, links: map[string]*inventory.Inventory[string, doc]{}}
 	r.loadBalancers = r.inventory("load balancer", groupPath(a.config.NetworkSubscription, a.config.LBGroup, "Microsoft.Network")+"/loadBalancers")
 	r.routeTables = r.inventory("route table", groupPath(a.config.NetworkSubscription, a.config.RouteGroup, "Microsoft.Network")+"/routeTables")
 	r.single = inventory.New(inventory.Source[string, doc]{Kind: "network resource", ID: docID, Get: r.get})
@@ -61,10 +62,28 @@ func (r *resources) in(id string) *inventory.Inventory[string, doc] {
 	case strings.Contains(id, "/routetables/"):
 		return r.routeTables
 	case strings.Contains(id, "/publicipaddresses/"):
-		group, _, _ := strings.Cut(strings.SplitN(id, "/resourcegroups/", 2)[1], "/")
-		return r.addressesOf(group)
+		return r.addressesOf(groupOf(id))
+	case strings.Contains(id, "/privatelinkservices/"):
+		return r.linksOf(groupOf(id))
 	}
 	return r.single
+}
+
+// groupOf is the resource group of an ID in lower case.
+func groupOf(id string) string {
+	_, rest, _ := strings.Cut(id, "/resourcegroups/")
+	group, _, _ := strings.Cut(rest, "/")
+	return group
+}
+
+// linksOf are the private link services of a resource group, which are in the subscription of the machines.
+func (r *resources) linksOf(group string) *inventory.Inventory[string, doc] {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.links[group] == nil {
+		r.links[group] = r.inventory("private link service", groupPath(r.api.config.Subscription, group, "Microsoft.Network")+"/privateLinkServices")
+	}
+	return r.links[group]
 }
 
 // addressesOf are the public addresses of a resource group.

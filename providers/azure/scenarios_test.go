@@ -471,18 +471,3 @@ func TestThrottled(t *testing.T) {
 		assert.LessOrEqual(w, w.server.Calls().Total, 10, "%v", w.server.Calls().ByOperation)
 	})
 }
-
-// TestPrivateLinkIsRefused: what is not served is told, and what there is stays as it is.
-func TestPrivateLinkIsRefused(t *testing.T) {
-	t.Parallel()
-	s := webService(nil)
-	withNode(t, s, func(w *world) {
-		w.ensure(s)
-		before := w.sim.Snapshot()
-		w.change(s, func(s *v1.Service) { s.Annotations[annotationPrivateLink] = "true" })
-		w.server.ResetCalls()
-		require.ErrorContains(w, w.refuse(s), "private link services are not served yet")
-		assert.Zero(w, w.server.Calls().Writes)
-		assert.Equal(w, before, w.sim.Snapshot())
-	})
-}

@@ -100,12 +100,12 @@ func TestUnknownFieldsSurvive(t *testing.T) {
 	lb := doc{"future": "kept", "properties": doc{"frontendIPConfigurations": []any{doc{"name": "other", "properties": doc{"future": 1.0}}}}}
 	c := &Config{}
 	d := &spec{Base: "a0123456789abcdef0123456789abcde", Fronts: []front{{name: "a0123456789abcdef0123456789abcde", pool: "k", subnet: "/s"}}}
-	changed, err := applyService(lb, d.Base, d, c)
+	changed, err := applyService(lb, d.Base, d, c, around{})
 	require.NoError(t, err)
 	require.True(t, changed)
 	assert.Equal(t, "kept", lb["future"])
 	assert.Equal(t, doc{"name": "other", "properties": doc{"future": 1.0}}, docs(lb, "properties", "frontendIPConfigurations")[0])
-	changed, err = applyService(lb, d.Base, d, c)
+	changed, err = applyService(lb, d.Base, d, c, around{})
 	require.NoError(t, err)
 	assert.False(t, changed)
 }

@@ -21,8 +21,10 @@ type left struct {
 	// balancers are the properties of load balancers by name, whose IDs in references are written short: "pool:name" and so on.
 	balancers map[string]doc
 	tags      map[string]doc
-	rules     []any
-	services  []*v1.Service
+	// links are private link services by name.
+	links    map[string]doc
+	rules    []any
+	services []*v1.Service
 	// members are the pools, by load balancer and pool, that have all nodes.
 	members []string
 	ingress map[string][]string
@@ -181,6 +183,10 @@ func (l left) leave(w *world) {
 			d["tags"] = l.tags[name]
 		}
 		w.sim.Leave(azuresim.ID("Microsoft.Network/loadBalancers", name), d)
+	}
+	for name, d := range l.links {
+		w.sim.LetLinksIn(azuresim.Subnet)
+		w.sim.Leave(azuresim.ID("Microsoft.Network/privateLinkServices", name), d)
 	}
 	w.sim.Leave(azuresim.ID("Microsoft.Network/networkSecurityGroups", azuresim.SecurityName), doc{
 		"location": azuresim.Location, "properties": doc{"securityRules": l.rules},

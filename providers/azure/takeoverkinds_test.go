@@ -263,6 +263,22 @@ func leftInternal() map[string]left {
 		"internal, SCTP": internal(azuresim.Subnet, base, base+"-SCTP-80", "", webService(yes, func(s *v1.Service) {
 			s.Spec.Ports[0].Protocol = v1.ProtocolSCTP
 		}), "protocol", "All", "enableTcpReset", nil).with(func(l *left) { l.balancers["kubernetes-internal"]["probes"] = []any{} }),
+		"internal, a private link service": internal(azuresim.Subnet, base, webRule, webRule, webService(map[string]string{
+			annotationInternal: "true", annotationPrivateLink: "true",
+		})).with(func(l *left) {
+			l.links = map[string]doc{"pls-" + base: leftLink("kubernetes-internal", base, "pls-"+base, "dynamic-0", "")}
+		}),
+		"internal, a private link service of every setting": internal(azuresim.Subnet, base, webRule, webRule, webService(map[string]string{
+			annotationInternal: "true", annotationPrivateLink: "true", annotationLinkName: "shop", annotationLinkIPs: "10.240.7.9", annotationLinkProxy: "true",
+			annotationLinkFQDNs: "b.example.com a.example.com", annotationLinkVisible: "*", annotationLinkApproved: azuresim.Subscription,
+		})).with(func(l *left) {
+			l.config = map[string]any{"tags": "Team=Web"}
+			l.tags = map[string]doc{"kubernetes-internal": {"team": "WEB"}}
+			l.links = map[string]doc{"shop": leftLink("kubernetes-internal", base, "shop", "static-10.240.7.9", "10.240.7.9",
+				"tags", doc{"k8s-azure-owner-service": "Default/Web", "k8s-azure-cluster-name": "Kubernetes", "team": "web", "of-somebody": "else"},
+				"visibility", doc{"subscriptions": []any{"*"}}, "autoApproval", doc{"subscriptions": []any{azuresim.Subscription}},
+				"fqdns", []any{"a.example.com", "b.example.com"}, "enableProxyProtocol", true)}
+		}),
 		"internal, networks": internal(azuresim.Subnet, base, webRule, webRule, webService(map[string]string{
 			annotationInternal: "true", annotationAllowedRanges: "10.0.0.0/8",
 		})).with(func(l *left) {

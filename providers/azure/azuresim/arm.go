@@ -168,6 +168,8 @@ func (s *Sim) serveResource(w http.ResponseWriter, r *http.Request, p armPath, k
 		return s.serveListing(w, r, p, k)
 	case !p.single() || !strings.Contains(k.methods, r.Method):
 		return fail(http.StatusMethodNotAllowed, "HttpMethodNotAllowed", "The method %s is not allowed on %s.", r.Method, p.kind())
+	case r.Method == http.MethodPut && p.kind() == kindSubnet:
+		return s.serveSubnet(w, r, p)
 	case r.Method == http.MethodPut:
 		return s.servePut(w, r, p, k, found)
 	case found == nil && r.Method == http.MethodDelete:
@@ -272,12 +274,20 @@ func nextLink(r *http.Request, page int) string {
 	return "http://" + r.Host + r.URL.Path + "?" + query.Encode()
 }
 
+// bodyOf is what a request asks for.
+func bodyOf(r *http.Request) (asked object, f *failure) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil || json.Unmarshal(body, &asked) != nil || asked == nil {
+		return nil, invalid("InvalidRequestContent", "The request content was invalid and could not be deserialized.")
+	}
+	return asked, nil
+}
+
 // servePut creates or replaces a resource.
 func (s *Sim) servePut(w http.ResponseWriter, r *http.Request, p armPath, k kind, found *resource) *failure {
-	body, err := io.ReadAll(r.Body)
-	var asked object
-	if err != nil || json.Unmarshal(body, &asked) != nil || asked == nil {
-		return invalid("InvalidRequestContent", "The request content was invalid and could not be deserialized.")
+	asked, f := bodyOf(r)
+	if f != nil {
+		return f
 	}
 	if match := r.Header.Get("If-Match"); match != "" && (found == nil || match != etagOf(found)) {
 		return mismatch(match, found, p)

@@ -47,10 +47,14 @@ func addNetworkKinds() {
 			"addressPrefix nextHopType nextHopIpAddress hasBgpOverride")),
 	}
 	kinds[kindNetwork] = kind{versions: networkVersions, methods: all, put: putAny, show: (*Sim).showNetwork}
-	kinds[kindSubnet] = kind{versions: networkVersions, methods: "GET", list: listSubnets}
+	kinds[kindSubnet] = kind{versions: networkVersions, methods: "GET PUT", list: listSubnets}
 	kinds[kindPrefix] = kind{versions: networkVersions, methods: "GET PUT", put: putAny}
 	kinds[kindInterface] = kind{versions: networkVersions, methods: all, put: (*Sim).putInterface, show: (*Sim).showInterface}
-	kinds[kindPrivateLink] = kind{versions: networkVersions, methods: all, put: putAny}
+	kinds[kindPrivateLink] = kind{
+		versions: networkVersions, methods: all, put: (*Sim).putPrivateLink, show: (*Sim).showPrivateLink, remove: (*Sim).removePrivateLink,
+		fields: privateLinkFields(),
+	}
+	kinds[kindConnection] = kind{versions: networkVersions, methods: "GET DELETE"}
 }
 
 // listSubnets lists the subnets of a network.
@@ -90,7 +94,7 @@ func (s *Sim) putLoadBalancer(r *resource, asked object, created bool) *failure 
 	if props == nil {
 		props = object{}
 	}
-	for _, check := range []func(*resource, object) *failure{s.checkFrontends, s.checkRules, s.checkProbes, s.checkBackends, checkUnique} {
+	for _, check := range []func(*resource, object) *failure{s.checkFrontends, s.checkRules, s.checkProbes, s.checkBackends, s.checkLinks, checkUnique} {
 		if f := check(r, props); f != nil {
 			return f
 		}
@@ -417,6 +421,9 @@ func (s *Sim) showLoadBalancer(r *resource, answer object, _ bool) {
 }
 
 func (s *Sim) removeLoadBalancer(r *resource) *failure {
+	if f := s.checkLinks(r, object{}); f != nil {
+		return f
+	}
 	for _, set := range s.all(kindScaleSet) {
 		if strings.Contains(strings.ToLower(string(encode(set.doc))), strings.ToLower(r.id+"/")) {
 			return invalid("LoadBalancerInUseByVirtualMachineScaleSet", "Cannot delete load balancer %s since its child resources %s are in use by virtual machine scale set %s.",
@@ -431,12 +438,18 @@ func (s *Sim) removeLoadBalancer(r *resource) *failure {
 	return nil
 }
 
-// RemoveLoadBalancers deletes all load balancers, as somebody does by hand who takes the network interfaces out of their pools first.
+// RemoveLoadBalancers deletes all load balancers, as somebody does by hand who takes the network interfaces out of their pools first, and
+// deletes their private link services: without that Azure refuses.
 func (s *Sim) RemoveLoadBalancers() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range slices.Clone(s.all(kindLoadBalancer)) {
 		s.leavePools(r.id)
+		for _, f := range items(r.doc, "properties", "frontendIPConfigurations") {
+			if l := s.linkOf(r.id + "/frontendIPConfigurations/" + text(f, "name")); l != nil {
+				s.drop(l.id)
+			}
+		}
 		s.drop(r.id)
 	}
 }

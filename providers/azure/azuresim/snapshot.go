@@ -47,6 +47,7 @@ func (s *Sim) Snapshot() string {
 			}
 		}
 	}
+	s.noteLinks(note)
 	for _, r := range s.all(kindSecurityGroup) {
 		for _, rule := range items(r.doc, "properties", "securityRules") {
 			p := rule["properties"]
@@ -66,4 +67,21 @@ func (s *Sim) Snapshot() string {
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
+}
+
+// noteLinks describes private link services of Services.
+func (s *Sim) noteLinks(note func(format string, args ...any)) {
+	for _, r := range s.all(kindPrivateLink) {
+		if text(r.doc, "tags", "k8s-azure-owner-service") == "" {
+			continue // a user's
+		}
+		var configs []string
+		for _, c := range items(r.doc, "properties", "ipConfigurations") {
+			configs = append(configs, text(c, "name"))
+		}
+		p := r.doc["properties"]
+		note("private link %s tags=%s fronts=%d configs=%v proxy=%v visible=%v approved=%v fqdns=%v", r.name(), encode(r.doc["tags"]),
+			len(items(p, "loadBalancerFrontendIpConfigurations")), configs, at(p, "enableProxyProtocol"), strs(p, "visibility", "subscriptions"),
+			strs(p, "autoApproval", "subscriptions"), strs(p, "fqdns"))
+	}
 }

@@ -1,0 +1,445 @@
+package azure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// This file is about private link services: a Service may ask for one on its frontend, which then can be reached from other networks.
+
+// ownerTag is the tag that names the Service of a private link service.
+const ownerTag = "k8s-azure-owner-service"
+
+// maxLinkName is how long the names of the IP configurations of private link services may be.
+const maxLinkName = 80
+
+// linkSettings are what the annotations of a Service say about its private link service.
+type linkSettings struct {
+	Create, Proxy        bool
+	Group, Name, Subnet  string
+	Count                int
+	IPs, FQDNs           string
+	Visibility, Approval string
+	// given is set where any of these but Create is.
+	given bool
+}
+
+// judge refuses what cannot be.
+func (l *linkSettings) judge(service *v1.Service, s *settings) (err error) {
+	if !l.Create {
+		return nil
+	}
+	refuse := func(place, format string, args ...any) {
+		err = errors.Join(err, &schema.Problem{Place: "annotation " + place, Reason: fmt.Sprintf(format, args...)})
+	}
+	if !s.Internal && !s.NoFloating {
+		refuse(annotationPrivateLink, "reconcilePrivateLinkService for service(%s): service requiring private link service must be internal or "+
+			"disable floating ip", serviceName(service))
+	}
+	if list, _ := families(service); !slices.Contains(list, false) {
+		refuse(annotationPrivateLink, "IPv6 is not supported for private link service")
+	}
+	ips := strings.Fields(l.IPs)
+	for _, ip := range ips {
+		if a, bad := netip.ParseAddr(ip); bad != nil || !a.Is4() {
+			refuse(annotationLinkIPs, "%q is not an address of IPv4", ip)
+		}
+	}
+	if len(ips) > l.Count {
+		refuse(annotationLinkCount, "%d addresses are given, and %d may be there; set it to %d at least", len(ips), l.Count, len(ips))
+	}
+	return err
+}
+
+// link is the private link service that a Service asks for.
+type link struct {
+	id, front, subnet string
+	// found is what is there, or nil; fresh is what is made where nothing is.
+	found, fresh doc
+	edit         edit
+	// policies is set where the subnet does not let private link services in yet.
+	policies bool
+}
+
+// managedLink reports whether a private link service is one of this cluster's.
+func managedLink(l doc, cluster, mark string) bool {
+	name, named := tag(tagsOf(l), nameTag)
+	uid, marked := tag(tagsOf(l), clusterTag)
+	ours := !marked || ownership.Check("private link service", mark, []string{ownership.ClusterMark(uid)}) == nil
+	return named && strings.EqualFold(name, cluster) && ours
+}
+
+// linkOn finds the private link service of a frontend.
+func linkOn(links []doc, front string) doc {
+	for _, l := range links {
+		for _, f := range docs(l, "properties", "loadBalancerFrontendIpConfigurations") {
+			if front != "" && sameID(str(f, "id"), front) {
+				return l
+			}
+		}
+	}
+	return nil
+}
+
+// linkGroup is the resource group of the private link service of a Service.
+func (r *reconciler) linkGroup(service *v1.Service) string {
+	if g := service.Annotations[annotationLinkGroup]; g != "" && resourceName.Holds(g) {
+		return strings.ToLower(g)
+	}
+	return r.config.LinkGroup
+}
+
+// observeLinks reads the private link services. A credential that may not see them has made none: Azure itself holds the frontends that
+// others' need. It is an error where the Service asks for one.
+func (r *reconciler) observeLinks(ctx context.Context, service *v1.Service, o *observed, asked bool) error {
+	o.links, o.linksRead = nil, true
+	groups := []string{r.linkGroup(service)}
+	if groups[0] != r.config.LinkGroup {
+		groups = append(groups, r.config.LinkGroup)
+	}
+	for _, g := range groups {
+		list, err := r.resources.linksOf(g).All(ctx, inventory.Query{MaxAge: lookAge})
+		if errors.Is(err, cloudapi.ErrUnauthorized) && !asked {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		o.links = append(o.links, list...)
+	}
+	slices.SortFunc(o.links, func(a, b doc) int { return strings.Compare(docID(a), docID(b)) })
+	o.held = map[string]string{}
+	for _, l := range o.links {
+		if managedLink(l, o.cluster, o.mark) {
+			continue
+		}
+		for _, f := range docs(l, "properties", "loadBalancerFrontendIpConfigurations") {
+			o.held[strings.ToLower(str(f, "id"))] = str(l, "name")
+		}
+	}
+	return nil
+}
+
+// mayBeLinked reports whether a frontend may have a private link service: an internal one, or one whose rules have no floating IP.
+func mayBeLinked(lb, f doc) bool {
+	return value(f, "properties", "subnet") != nil || slices.ContainsFunc(docs(lb, "properties", "loadBalancingRules"), func(rule doc) bool {
+		return sameID(str(rule, "properties", "frontendIPConfiguration", "id"), str(f, "id")) && !flag(rule, "properties", "enableFloatingIP")
+	})
+}
+
+// dropped are the frontends, by their IDs, that a Service has and does not keep; d is nil for a Service that goes.
+func (r *reconciler) dropped(o *observed, base string, d *spec) (ids []string) {
+	for _, lb := range o.lbs {
+		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
+			kept := d != nil && strings.EqualFold(str(lb, "name"), d.LB) && slices.ContainsFunc(d.Fronts, func(w front) bool {
+				return strings.EqualFold(w.name, str(f, "name")) && (w.foreign || sameFront(f, w, r.config))
+			})
+			goes := ownedBy(base, str(f, "name")) || slices.Contains(o.inherited, str(f, "name"))
+			if goes && !kept && mayBeLinked(lb, f) && inUse(lb, f, base) == "" {
+				ids = append(ids, str(f, "id"))
+			}
+		}
+	}
+	return ids
+}
+
+// unlink removes the private link services of frontends that go, which Azure keeps as long as they have one.
+func (r *reconciler) unlink(q services.Request, o *observed, d *spec) (list []services.Change[*observed]) {
+	seen := map[string]bool{}
+	for _, id := range r.dropped(o, baseName(q.Service), d) {
+		l := linkOn(o.links, id)
+		if l == nil || seen[docID(l)] || !managedLink(l, q.Cluster, o.mark) {
+			continue
+		}
+		seen[docID(l)] = true
+		list = append(list, services.Change[*observed]{
+			Planned: guard.Planned{Action: guard.PlanDelete, Object: "private link service " + str(l, "name")}, Replan: true,
+			Compare: func() (before, after any) { return l, nil },
+			Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
+				if err := r.removeLink(ctx, l); err != nil {
+					return o, err
+				}
+				return r.look(ctx, q, o, nil)
+			},
+		})
+	}
+	return list
+}
+
+// removeLink deletes a private link service, after the private endpoints that are connected to it.
+func (r *reconciler) removeLink(ctx context.Context, l doc) error {
+	defer r.forgetFronts(l)
+	target := document{
+		id: str(l, "id"), what: "private link service " + str(l, "name"), version: networkVersion, beforeRemoval: func(ctx context.Context, d doc) error {
+			var problems []error
+			for _, c := range docs(d, "properties", "privateEndpointConnections") {
+				problems = append(problems, r.api.remove(ctx, "private endpoint connection "+str(c, "name"), str(c, "id"), networkVersion))
+			}
+			return errors.Join(problems...)
+		},
+	}
+	_, err := r.resources.documents.submit(ctx, target, func(d doc) error {
+		if d == nil {
+			return errKeep
+		}
+		return errRemove
+	})
+	return err
+}
+
+// forgetFronts makes the load balancers of a private link service ones to be read again: its changes give them new ETags.
+func (r *reconciler) forgetFronts(l doc) {
+	for _, f := range docs(l, "properties", "loadBalancerFrontendIpConfigurations") {
+		r.resources.wrote(ownerOf(str(f, "id")), nil)
+	}
+}
+
+// wantLink says what becomes of private link services: which the Service is to have, and which go with its frontends.
+func (r *reconciler) wantLink(ctx context.Context, q services.Request, s *settings, o *observed, d *spec) error {
+	asks := s.Link.Create
+	if !asks && len(r.dropped(o, d.Base, d)) == 0 {
+		return nil
+	}
+	if err := r.observeLinks(ctx, q.Service, o, asks); err != nil {
+		return err
+	}
+	for _, id := range r.dropped(o, d.Base, d) {
+		if name, held := o.held[strings.ToLower(id)]; held && slices.ContainsFunc(d.Fronts, func(f front) bool { return strings.EqualFold(f.name, nameOf(id)) }) {
+			return fmt.Errorf("frontend %s is to change, and private link service %s, which was not made for a Service of this cluster, uses it: remove that first",
+				nameOf(id), name)
+		}
+	}
+	at := slices.IndexFunc(d.Fronts, func(f front) bool { return !f.six })
+	if !asks || at < 0 {
+		return nil
+	}
+	l := &link{front: r.config.loadBalancerID(d.LB) + "/frontendIPConfigurations/" + d.Fronts[at].name}
+	if l.found = linkOn(o.links, l.front); l.found != nil {
+		mine, err := r.ownLink(q, s, l.found, o.mark)
+		if err != nil || !mine {
+			return err
+		}
+	}
+	if err := r.fillLink(q, s, o, d, l, d.Fronts[at].name); err != nil {
+		return err
+	}
+	if l.found != nil && l.edit(cloneOf(l.found)) == errKeep { //nolint:errorlint // the edit's own, never wrapped
+		return nil
+	}
+	d.Link = l
+	return r.checkLinkSubnet(ctx, q, l)
+}
+
+// ownLink reports whether the private link service of a frontend is the Service's to change.
+func (*reconciler) ownLink(q services.Request, s *settings, found doc, mark string) (bool, error) {
+	name, service := str(found, "name"), serviceName(q.Service)
+	if !managedLink(found, q.Cluster, mark) {
+		return false, fmt.Errorf("reconcilePrivateLinkService for service(%s): its frontend already has unmanaged private link service(%s): remove it, or "+
+			"the annotation %s", service, name, annotationPrivateLink)
+	}
+	owner, _ := tag(tagsOf(found), ownerTag)
+	switch {
+	case !strings.EqualFold(owner, service) && s.Link.given:
+		return false, fmt.Errorf("reconcilePrivateLinkService for service(%s): its frontend already has existing private link service(%s) owned by service(%s): "+
+			"set its annotations there", service, name, owner)
+	case !strings.EqualFold(owner, service):
+		return false, nil
+	case s.Link.Name != "" && !strings.EqualFold(s.Link.Name, name):
+		return false, fmt.Errorf("reconcilePrivateLinkService for service(%s): its private link service is called %s, and a name cannot be changed: set "+
+			"annotation %s to it", service, name, annotationLinkName)
+	}
+	return true, nil
+}
+
+// fillLink computes a private link service.
+func (r *reconciler) fillLink(q services.Request, s *settings, o *observed, d *spec, l *link, frontName string) error {
+	c := r.config
+	name := s.Link.Name
+	switch {
+	case l.found != nil:
+		name, l.id = str(l.found, "name"), str(l.found, "id")
+	case name == "":
+		name = "pls-" + frontName
+	}
+	if l.id == "" {
+		l.id = groupPath(c.Subscription, r.linkGroup(q.Service), "Microsoft.Network") + "/privateLinkServices/" + name
+	}
+	subnet := c.Subnet
+	for _, given := range []string{s.Subnet, s.Link.Subnet} {
+		if given != "" {
+			subnet = given
+		}
+	}
+	l.subnet = r.networkID() + "/subnets/" + subnet
+	tags := map[string]string{}
+	for key, v := range d.Tags {
+		setTag(tags, key, v)
+	}
+	tags[ownerTag], tags[nameTag] = serviceName(q.Service), q.Cluster
+	l.fresh = doc{"location": d.Location, "properties": doc{}}
+	if c.EdgeName != "" {
+		l.fresh["extendedLocation"] = doc{"name": c.EdgeName, "type": c.EdgeType}
+	}
+	if uid, _ := ownership.Marked([]string{o.mark}); uid != "" {
+		l.fresh["tags"] = doc{clusterTag: uid}
+	}
+	configs := linkConfigs(name, subnet, l.subnet, &s.Link)
+	made := l.found == nil
+	l.edit = func(p doc) error {
+		fronts := docs(p, "properties", "loadBalancerFrontendIpConfigurations")
+		if made && len(fronts) > 0 && linkOn([]doc{p}, l.front) == nil {
+			return fmt.Errorf("private link service %s exists already, for other frontends: choose another name by annotation %s", name, annotationLinkName)
+		}
+		if !applyLink(p, l.front, configs, &s.Link, tags, c.SystemTags) {
+			return errKeep
+		}
+		return nil
+	}
+	return nil
+}
+
+// linkConfigs are the IP configurations of a private link service, under the names that Azure's own controller gives.
+func linkConfigs(link, subnet, subnetID string, s *linkSettings) (list []doc) {
+	begin := subnet + "-" + link
+	ips := strings.Fields(s.IPs)
+	for i := range max(s.Count, 1) {
+		p := doc{"primary": i == 0, "privateIPAllocationMethod": "Dynamic", "privateIPAddressVersion": "IPv4", "subnet": doc{"id": subnetID}}
+		end := fmt.Sprintf("-dynamic-%d", i-len(ips))
+		if i < len(ips) {
+			end = "-static-" + ips[i]
+			p["privateIPAllocationMethod"], p["privateIPAddress"] = "Static", ips[i]
+		}
+		list = append(list, doc{"name": begin[:min(len(begin), maxLinkName-len(end))] + end, "properties": p})
+	}
+	return list
+}
+
+// configsOf are IP configurations in a form that compares: their names, and addresses that Azure chose, say nothing.
+func configsOf(list []doc) (forms []string) {
+	for _, c := range list {
+		form := strings.ToLower(str(c, "properties", "subnet", "id")) + fmt.Sprintf(" %t ", flag(c, "properties", "primary"))
+		if strings.EqualFold(str(c, "properties", "privateIPAllocationMethod"), "Static") {
+			form += str(c, "properties", "privateIPAddress")
+		}
+		forms = append(forms, form)
+	}
+	slices.Sort(forms)
+	return forms
+}
+
+// applyLink makes a private link service's document what a Service asks for, and reports whether it is to be written.
+func applyLink(p doc, front string, configs []doc, s *linkSettings, tags map[string]string, system string) (changed bool) {
+	changed = strings.EqualFold(str(p, "properties", "provisioningState"), "Failed")
+	in := props(p)
+	if linkOn([]doc{p}, front) == nil {
+		setList(p, "loadBalancerFrontendIpConfigurations", []doc{{"id": front}})
+		changed = true
+	}
+	if !slices.Equal(configsOf(docs(in, "ipConfigurations")), configsOf(configs)) {
+		setList(p, "ipConfigurations", configs)
+		changed = true
+	}
+	list := func(at doc, key, text string) {
+		have, want := texts(at, key), strings.Fields(text)
+		slices.Sort(have)
+		slices.Sort(want)
+		if !slices.EqualFunc(have, slices.Compact(want), strings.EqualFold) {
+			at[key], changed = anyList(slices.Compact(want)), true
+		}
+	}
+	list(in, "fqdns", s.FQDNs)
+	for key, text := range map[string]string{"visibility": s.Visibility, "autoApproval": s.Approval} {
+		at, ok := in[key].(doc)
+		if !ok {
+			at = doc{}
+		}
+		if list(at, "subscriptions", text); len(at) > 0 {
+			in[key] = at
+		}
+	}
+	if flag(in, "enableProxyProtocol") != s.Proxy {
+		in["enableProxyProtocol"], changed = s.Proxy, true
+	}
+	return mergeTags(p, tags, system, clusterTag) || changed
+}
+
+// checkLinkSubnet looks whether the subnet lets private link services in.
+func (r *reconciler) checkLinkSubnet(ctx context.Context, q services.Request, l *link) error {
+	subnet, err := r.resources.read(ctx, l.subnet, false)
+	switch {
+	case err != nil:
+		return err
+	case subnet == nil:
+		return fmt.Errorf("reconcilePrivateLinkService for service(%s): there is no subnet %s in network %s: correct annotation %s", serviceName(q.Service),
+			nameOf(l.subnet), r.config.Network, annotationLinkSubnet)
+	}
+	l.policies = !lettingIn(subnet)
+	return nil
+}
+
+// lettingIn reports whether a subnet lets private link services in.
+func lettingIn(subnet doc) bool {
+	return strings.EqualFold(str(subnet, "properties", "privateLinkServiceNetworkPolicies"), "Disabled")
+}
+
+// linkChanges make the private link service of a Service what it should be.
+func (r *reconciler) linkChanges(d *spec) (list []services.Change[*observed]) {
+	l := d.Link
+	if l == nil {
+		return nil
+	}
+	if l.policies {
+		list = append(list, services.Change[*observed]{
+			Planned: guard.Planned{Action: guard.PlanChange, Object: "subnet " + nameOf(l.subnet), Detail: "network policies of private link services: off"},
+			Make: func(ctx context.Context, _ *services.Request, o *observed) (*observed, error) {
+				_, err := r.resources.documents.submit(ctx, document{id: l.subnet, what: "subnet " + nameOf(l.subnet), version: networkVersion}, func(subnet doc) error {
+					if subnet == nil || lettingIn(subnet) {
+						return errKeep
+					}
+					props(subnet)["privateLinkServiceNetworkPolicies"] = "Disabled"
+					return nil
+				})
+				return o, err
+			},
+		})
+	}
+	action, draft := guard.PlanChange, cloneOf(l.found)
+	if l.found == nil {
+		action, draft = guard.PlanCreate, cloneOf(l.fresh)
+	}
+	return append(list, services.Change[*observed]{
+		Planned: guard.Planned{Action: action, Object: "private link service " + nameOf(l.id)},
+		Compare: func() (before, after any) {
+			_ = l.edit(draft) // it was tried
+			if l.found == nil {
+				return nil, draft
+			}
+			return l.found, draft
+		},
+		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
+			defer r.forgetFronts(doc{"properties": doc{"loadBalancerFrontendIpConfigurations": []any{doc{"id": l.front}}}})
+			target := document{id: l.id, what: "private link service " + nameOf(l.id), version: networkVersion, create: func() doc { return cloneOf(l.fresh) }}
+			after, err := r.resources.documents.submit(ctx, target, l.edit)
+			if l.found == nil {
+				q.Asked(err)
+			}
+			if err != nil {
+				return o, err
+			}
+			return r.look(ctx, q, o, after)
+		},
+	})
+}
