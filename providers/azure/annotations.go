@@ -155,7 +155,7 @@ var Annotations = schema.Annotations[settings]{
 	named(annotationSubnet, "Name of the subnet of an internal load balancer.", func(s *settings) *string { return &s.Subnet }).Serving(
 		schema.Serves{Portable: portable.Subnet, Only: "one, by its name"}),
 	written(annotationMode, "Without effect: it is about basic load balancers, which Azure has retired.", func(s *settings) *string { return &s.Mode }),
-	written(annotationConfigs, "Without effect: several load balancers are not served yet.", func(s *settings) *string { return &s.Configs }),
+	written(annotationConfigs, "Names of the load balancers that the Service may be on, of multipleStandardLoadBalancerConfigurations, separated by commas.", func(s *settings) *string { return &s.Configs }),
 	checked(annotationIPv4, "Address of IPv4 to use: of an existing public address, or of the subnet.", isAddress(false), func(s *settings) *string { return &s.IPv4 }).Serving(
 		schema.Serves{Portable: portable.Address, Translate: portableAddress}),
 	checked(annotationIPv6, "Address of IPv6 to use: of an existing public address, or of the subnet.", isAddress(true), func(s *settings) *string { return &s.IPv6 }),
@@ -287,7 +287,6 @@ func (s *settings) withoutEffect() error {
 	var warnings error
 	for _, a := range []struct{ key, value, why string }{
 		{annotationMode, s.Mode, "it is about basic load balancers, which Azure has retired"},
-		{annotationConfigs, s.Configs, "several load balancers are not served yet"},
 	} {
 		if a.value != "" {
 			warnings = errors.Join(warnings, &schema.Problem{Place: "annotation " + a.key, Value: a.value, Reason: "has no effect: " + a.why, Warning: true})

@@ -131,38 +131,3 @@ func setTag(tags map[string]string, key, value string) {
 	}
 	tags[key] = value
 }
-
-// loadBalancerConfig is what is judged of one of several standard load balancers.
-type loadBalancerConfig struct {
-	Name         string `json:"name"`
-	PrimaryVMSet string `json:"primaryVMSet"`
-}
-
-// parseLoadBalancers judges the list of several standard load balancers, and returns how many there are.
-func parseLoadBalancers(text string) (int, error) {
-	if text == "" {
-		return 0, nil
-	}
-	problem := func(format string, args ...any) error {
-		return &schema.Problem{Place: "key multipleStandardLoadBalancerConfigurations of the cloud config", Reason: fmt.Sprintf(format, args...)}
-	}
-	var list []loadBalancerConfig
-	if err := json.Unmarshal([]byte(text), &list); err != nil {
-		return 0, problem("is not a list of load balancers: %v", err)
-	}
-	var problems []error
-	names, sets := map[string]bool{}, map[string]bool{}
-	for i, c := range list {
-		name, set := strings.ToLower(c.Name), strings.ToLower(c.PrimaryVMSet)
-		switch {
-		case name == "" || set == "":
-			problems = append(problems, problem("entry %d needs name and primaryVMSet", i+1))
-		case names[name]:
-			problems = append(problems, problem("name %s is there twice", c.Name))
-		case sets[set]:
-			problems = append(problems, problem("primaryVMSet %s is there twice", c.PrimaryVMSet))
-		}
-		names[name], sets[set] = true, true
-	}
-	return len(list), errors.Join(problems...)
-}

@@ -57,6 +57,9 @@ type machine struct {
 		Set  *struct {
 			ID string `json:"id"`
 		} `json:"virtualMachineScaleSet"`
+		Availability *struct {
+			ID string `json:"id"`
+		} `json:"availabilitySet"`
 	} `json:"properties"`
 }
 

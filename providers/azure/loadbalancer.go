@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
@@ -53,6 +54,10 @@ type observed struct {
 	linksRead bool
 	held      map[string]string
 	cluster   string
+	// sets are the names of the scale sets or availability sets of machines, where there are several load balancers; pools are those that the
+	// Service may have for itself then.
+	sets  map[machineID]string
+	pools []string
 	// inherited are frontends whose Services are gone, and that this one, which goes, is the last to use.
 	inherited []string
 }
@@ -67,14 +72,22 @@ type reconciler struct {
 	adopt     registry.Adoption
 	cluster   ownership.Cluster
 	nodeIPs   nodeAddresses
+	kube      kubernetes.Interface
+	endpoints *endpoints
+	latest    latest
 }
 
 var _ services.Reconciler[*observed, *spec] = (*reconciler)(nil)
 
 // Validate judges the Service by itself.
-func (*reconciler) Validate(q services.Request) ([]services.Finding, error) {
+func (r *reconciler) Validate(q services.Request) ([]services.Finding, error) {
 	s, warnings, err := parseSettings(q.Service)
 	var findings []services.Finding
+	err = errors.Join(err, r.config.checkSeveral(q.Cluster))
+	if s.Configs != "" && len(r.config.several) == 0 {
+		findings = append(findings, services.Warning(eventIgnored, "annotation %s: %q has no effect: multipleStandardLoadBalancerConfigurations is not set",
+			annotationConfigs, s.Configs))
+	}
 	for _, w := range schema.Problems(warnings) {
 		findings = append(findings, services.Warning(eventIgnored, "%v", w))
 	}
@@ -89,11 +102,6 @@ func (*reconciler) Validate(q services.Request) ([]services.Finding, error) {
 		findings = append(findings, services.Warning(eventConflict, "both service tags and networks are given; both may connect"))
 	}
 	return findings, nil
-}
-
-// names are those of the load balancers that this cluster may have.
-func (r *reconciler) names(cluster string) []string {
-	return []string{r.config.loadBalancerNameOf(cluster, false), r.config.loadBalancerNameOf(cluster, true)}
 }
 
 // addressGroup is the resource group of a Service's public addresses.
@@ -111,15 +119,22 @@ func (r *reconciler) Observe(ctx context.Context, q services.Request) (*observed
 	if err != nil {
 		return nil, err
 	}
-	o := &observed{cluster: q.Cluster}
+	o := &observed{cluster: q.Cluster, pools: r.config.ownPools(q.Service)}
+	names := r.config.namesOf(q.Cluster)
+	r.latest.note(q)
 	for _, lb := range all {
-		if slices.ContainsFunc(r.names(q.Cluster), func(n string) bool { return strings.EqualFold(n, str(lb, "name")) }) {
+		if slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, str(lb, "name")) }) {
 			o.lbs = append(o.lbs, lb)
 		}
 	}
 	slices.SortFunc(o.lbs, func(a, b doc) int { return strings.Compare(docID(a), docID(b)) })
 	if needsMembers := q.Purpose != services.Lookup && q.Purpose != services.Delete; needsMembers && r.config.PoolType == poolNIC {
 		if o.machines, err = r.members.machinesOf(ctx, o.lbs...); err != nil {
+			return nil, err
+		}
+	}
+	if len(r.config.several) > 0 && len(q.Nodes) > 0 {
+		if err := r.readSets(ctx, o, q.Nodes); err != nil {
 			return nil, err
 		}
 	}
@@ -215,9 +230,9 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o *observed
 		return nil, nil, err
 	}
 	c := r.config
-	d := &spec{
-		Base: baseName(q.Service), Cluster: q.Cluster, Internal: s.Internal,
-		LB: c.loadBalancerNameOf(q.Cluster, s.Internal), Location: c.Location, Tags: c.tags,
+	d := &spec{Base: baseName(q.Service), Cluster: q.Cluster, Internal: s.Internal, Location: c.Location, Tags: c.tags}
+	if d.LB, err = r.loadBalancerOf(ctx, q, &s, o); err != nil {
+		return nil, []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
 	}
 	d.accessTo(q.Service, s)
 	lb := o.named(d.LB)
@@ -228,7 +243,7 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o *observed
 		if s.Internal {
 			subnet = s.Subnet
 		}
-		f := front{six: six, pool: poolName(q.Cluster, six), name: frontName(d.Base, subnet, suffix)}
+		f := front{six: six, pool: c.poolOf(q.Service, q.Cluster, six), name: frontName(d.Base, subnet, suffix)}
 		if s.Internal {
 			err = r.internalFront(ctx, q.Service, &s, lb, &f)
 		} else {
@@ -253,6 +268,13 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o *observed
 	}
 	if err := r.wantLink(ctx, q, &s, o, d); err != nil {
 		return nil, []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
+	}
+	if r.fillsPools(d.Internal) && c.PoolType == poolIP {
+		var homeless []string
+		if d.Members, homeless, err = r.poolMembers(q, o, d.LB, d.Fronts); err != nil {
+			return nil, nil, err
+		}
+		return d, homelessNodes(homeless), nil
 	}
 	return d, nil, nil
 }
@@ -353,11 +375,17 @@ func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]servic
 	}
 	if len(list) > 0 { // the frontends need the addresses
 		list[len(list)-1].Replan = true
-		next, _, err := r.loadBalancerChange(q, o, d)
+		next, _, err := r.loadBalancerChange(o, d)
 		return append(list, services.Change[*observed]{Planned: next.Planned, Compare: next.Compare}), err
 	}
 	list = r.unlink(q, o, d)
-	if c, ok, err := r.loadBalancerChange(q, o, d); err != nil || ok {
+	for _, lb := range o.lbs { // an address is on one load balancer of a kind at a time
+		if name := str(lb, "name"); isInternal(name) == d.Internal && !strings.EqualFold(name, d.LB) && hasPart(lb, d.Base) {
+			list = append(list, r.removal(q, lb, o.around()))
+			list[len(list)-1].Replan = true
+		}
+	}
+	if c, ok, err := r.loadBalancerChange(o, d); err != nil || ok {
 		return append(list, c), err
 	}
 	for _, lb := range o.lbs {
@@ -379,10 +407,10 @@ func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]servic
 }
 
 // loadBalancerChange writes the Service's part of its load balancer.
-func (r *reconciler) loadBalancerChange(q services.Request, o *observed, d *spec) (c services.Change[*observed], due bool, err error) {
+func (r *reconciler) loadBalancerChange(o *observed, d *spec) (c services.Change[*observed], due bool, err error) {
 	lb := o.named(d.LB)
 	action := guard.PlanChange
-	e := r.partEdit(q, d, o.around())
+	e := r.partEdit(d, o.around())
 	var draft doc
 	if lb == nil {
 		action, draft = guard.PlanCreate, r.newLoadBalancer(d, o.mark)
@@ -416,15 +444,13 @@ func (r *reconciler) loadBalancerChange(q services.Request, o *observed, d *spec
 }
 
 // partEdit is the edit of a load balancer for one Service, with the members of pools by address.
-func (r *reconciler) partEdit(q services.Request, d *spec, a around) edit {
+func (r *reconciler) partEdit(d *spec, a around) edit {
 	return func(lb doc) error {
 		changed, err := applyService(lb, d.Base, d, r.config, a)
 		if err != nil {
 			return err
 		}
-		if r.fillsPools(d.Internal) && r.config.PoolType == poolIP {
-			changed = applyAddresses(lb, r.addressesOf(q, d.Fronts), r.networkID()) || changed
-		}
+		changed = applyAddresses(lb, d.Members, r.networkID()) || changed
 		if !changed {
 			return errKeep
 		}
@@ -447,21 +473,6 @@ func (r *reconciler) fillsPools(internal bool) bool {
 		return internal
 	}
 	return true
-}
-
-// addressesOf are the members of pools by address: IP to node, by pool.
-func (r *reconciler) addressesOf(q services.Request, fronts []front) map[string]map[string]string {
-	wanted := map[string]map[string]string{}
-	for _, f := range fronts {
-		ips := map[string]string{}
-		for _, n := range r.config.eligible(q.Nodes) {
-			if ip := internalIP(n, f.six); ip != "" {
-				ips[ip] = n.Name
-			}
-		}
-		wanted[strings.ToLower(f.pool)] = ips
-	}
-	return wanted
 }
 
 func internalIP(n *v1.Node, six bool) string {

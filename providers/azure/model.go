@@ -37,6 +37,8 @@ type spec struct {
 	NodePorts              bool
 	Tags                   map[string]string
 	Location               string
+	// Members are those of pools by address: IP to node, by pool in lower case.
+	Members map[string]map[string]string
 	// Link is the private link service that is to be made or changed, nil where nothing is due.
 	Link *link
 }
@@ -47,9 +49,11 @@ type around struct {
 	inherited []string
 	// held are frontends, by their IDs in lower case, that somebody else's private link service uses, by its name.
 	held map[string]string
+	// pools are those, in lower case, that the Service may have for itself.
+	pools []string
 }
 
-func (o *observed) around() around { return around{o.inherited, o.held} }
+func (o *observed) around() around { return around{o.inherited, o.held, o.pools} }
 
 // inUse reports what keeps a frontend of a Service, "" where nothing does.
 func (a around) inUse(lb, front doc, base string) (why string) {
@@ -392,6 +396,7 @@ func applyService(lb doc, base string, d *spec, c *Config, a around) (bool, erro
 	probesChanged := replaceOwn(lb, "probes", want.Probes, sameProbe, func(p doc) bool {
 		return ownedBy(base, str(p, "name")) || strings.EqualFold(str(p, "name"), sharedProbe) && !referenced(lb, p)
 	})
+	changed = dropPools(lb, a.pools, want.Fronts) || changed
 	if d != nil && mergeTags(lb, want.Tags, c.SystemTags, clusterTag) {
 		changed = true
 	}
@@ -498,12 +503,13 @@ func unlikePool(lb doc, fronts []front, byAddress bool) error {
 	return nil
 }
 
-// applyAddresses makes the members of pools by address what they should be. A pool is never emptied.
+// applyAddresses makes the members of pools by address what they should be. Pools that are not
+// named stay as they are.
 func applyAddresses(lb doc, wanted map[string]map[string]string, network string) bool {
 	changed := false
 	for _, pool := range docs(lb, "properties", "backendAddressPools") {
 		want, ours := wanted[strings.ToLower(str(pool, "name"))]
-		if !ours || len(want) == 0 {
+		if !ours {
 			continue
 		}
 		have := map[string]bool{}

@@ -14,6 +14,7 @@ func (r *reconciler) NodeChanges(
 ) ([]services.Change[*observed], []services.Finding, error) {
 	base := baseName(q.Service)
 	var list []services.Change[*observed]
+	var findings []services.Finding
 	for _, lb := range o.lbs {
 		name := str(lb, "name")
 		if !hasPart(lb, base) {
@@ -22,7 +23,7 @@ func (r *reconciler) NodeChanges(
 		families, _ := families(q.Service)
 		var fronts []front
 		for _, six := range families {
-			fronts = append(fronts, front{six: six, pool: poolName(q.Cluster, six)})
+			fronts = append(fronts, front{six: six, pool: r.config.poolOf(q.Service, q.Cluster, six)})
 		}
 		if r.fillsPools(strings.HasSuffix(strings.ToLower(name), internalSuffix)) {
 			if err := unlikePool(lb, fronts, r.config.PoolType == poolIP); err != nil {
@@ -35,8 +36,13 @@ func (r *reconciler) NodeChanges(
 		if r.config.PoolType != poolIP || !r.fillsPools(strings.HasSuffix(strings.ToLower(name), internalSuffix)) {
 			continue
 		}
+		members, homeless, err := r.poolMembers(q, o, name, fronts)
+		if err != nil {
+			return nil, nil, err
+		}
+		findings = append(findings, homelessNodes(homeless)...)
 		e := func(d doc) error {
-			if d == nil || !applyAddresses(d, r.addressesOf(q, fronts), r.networkID()) {
+			if d == nil || !applyAddresses(d, members, r.networkID()) {
 				return errKeep
 			}
 			return nil
@@ -46,6 +52,9 @@ func (r *reconciler) NodeChanges(
 				Planned: guard.Planned{Action: guard.PlanChange, Object: "load balancer " + name, Detail: "members of its pools"},
 				Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
 					_, err := r.resources.documents.submit(ctx, document{id: str(lb, "id"), what: "load balancer " + name, version: networkVersion}, e)
+					if err == nil && r.config.ownPool(q.Service) {
+						q.Report(services.Notice(eventPoolUpdated, "the pool of the Service on load balancer %s has the nodes with an endpoint", name))
+					}
 					return o, err
 				},
 			})
@@ -55,7 +64,7 @@ func (r *reconciler) NodeChanges(
 	if due {
 		list = append(list, c)
 	}
-	return list, nil, err
+	return list, findings, err
 }
 
 // nodeAccess keeps the security group in step with the nodes where its rules name them.

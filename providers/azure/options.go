@@ -54,6 +54,8 @@ type Config struct {
 	SecretName, SecretNamespace, ConfigKey string
 	Insecure                               bool
 
+	several []standardLB
+
 	cloud cloudAt
 	tags  map[string]string
 	file  string
@@ -133,7 +135,8 @@ func shape() schema.Options[Config] {
 			func(c *Config) *string { return &c.ProbeMode }),
 		schema.IntOption(func(c *Config) *int { return &c.SharedProbePort }, row("clusterServiceSharedLoadBalancerHealthProbePort", "10256", "Port of the shared probe.")),
 		text("clusterServiceSharedLoadBalancerHealthProbePath", "/healthz", "Path of the shared probe.", func(c *Config) *string { return &c.SharedProbePath }),
-		text("multipleStandardLoadBalancerConfigurations", "", "Must be empty: several load balancers are not served yet.",
+		text("multipleStandardLoadBalancerConfigurations", "", "Several load balancers, as a list of name, primaryVMSet, allowServicePlacement, "+
+			"serviceLabelSelector, serviceNamespaceSelector and nodeSelector. One has the name of the cluster. Only with nodeIP.",
 			func(c *Config) *string { return &c.Multiple }),
 		toggle("listVmssVirtualMachinesWithoutInstanceView", "false", "Listings of scale sets leave out power states, which are read when they are needed.",
 			func(c *Config) *bool { return &c.WithoutView }),
@@ -241,7 +244,7 @@ func (c *Config) complete(in registry.Inputs) error {
 	pools := []string{poolNIC, poolIP}
 	refuse(sku == "basic" && c.DisableOutboundSNAT, "disableOutboundSNAT should only set when loadBalancerSKU is standard")
 	refuse(sku == "basic", "loadBalancerSku is basic, which Azure has retired on 30 September 2025; set it to standard. Basic load balancers that are left "+
-		"under the names of this cluster are not deleted yet, and stand in the way of standard ones: delete them first")
+		"under the names of this cluster are deleted then, when the first Service on them is served or goes")
 	refuse(sku != "basic" && sku != skuStandard, "loadBalancerSku %q is not served; set it to standard", c.SKU)
 	refuse(c.Cloud != "" && !slices.ContainsFunc(clouds(), func(n string) bool { return strings.EqualFold(n, c.Cloud) }),
 		"cloud %q is none of %s", c.Cloud, strings.Join(clouds(), ", "))
@@ -263,13 +266,10 @@ func (c *Config) complete(in registry.Inputs) error {
 	if c.tags, err = parseTags(c.Tags, c.TagsMap); err != nil {
 		problems = append(problems, err)
 	}
-	several, err := parseLoadBalancers(c.Multiple)
-	if err != nil {
+	if c.several, err = parseLoadBalancers(c.Multiple); err != nil {
 		problems = append(problems, err)
 	}
-	refuse(several > 0 && c.PoolType == poolNIC, "multiple standard load balancers cannot be used with backend pool type nodeIPConfiguration")
-	refuse(several > 0, "multipleStandardLoadBalancerConfigurations: several load balancers are not served yet, and Services on them would move; "+
-		"stay with Azure's own controller, or leave the key out in a cluster that has one load balancer")
+	refuse(len(c.several) > 0 && c.PoolType == poolNIC, "multiple standard load balancers cannot be used with backend pool type nodeIPConfiguration")
 	return errors.Join(append(problems, c.checkCredentials())...)
 }
 

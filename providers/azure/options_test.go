@@ -56,12 +56,13 @@ func TestBadConfig(t *testing.T) {
 func TestSettingsThatExcludeEachOther(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		`,"multipleStandardLoadBalancerConfigurations":[{"name":"a","primaryVMSet":"s"}]`: "multiple standard load balancers cannot be used with backend pool type nodeIPConfiguration",
-		`,"disableOutboundSNAT":true,"loadBalancerSku":"basic"`:                           "disableOutboundSNAT should only set when loadBalancerSKU is standard",
-		`,"disableAvailabilitySetNodes":true,"vmType":"standard"`:                         "is only supported when vmType is 'vmss'",
-		`,"loadBalancerSku":"basic"`:                                                      "delete them first",
-		`,"loadBalancerBackendPoolConfigurationType":"nodeIP","multipleStandardLoadBalancerConfigurations":[{"name":"a","primaryVMSet":"s"}]`:                                  "not served yet",
-		`,"loadBalancerBackendPoolConfigurationType":"nodeIP","multipleStandardLoadBalancerConfigurations":[{"name":"a","primaryVMSet":"s"},{"name":"A","primaryVMSet":"s2"}]`: "there twice",
+		`,"multipleStandardLoadBalancerConfigurations":[{"name":"a","primaryVMSet":"s"}]`:                                  "multiple standard load balancers cannot be used with backend pool type nodeIPConfiguration",
+		`,"disableOutboundSNAT":true,"loadBalancerSku":"basic"`:                                                            "disableOutboundSNAT should only set when loadBalancerSKU is standard",
+		`,"disableAvailabilitySetNodes":true,"vmType":"standard"`:                                                          "is only supported when vmType is 'vmss'",
+		`,"loadBalancerSku":"basic"`:                                                                                       "set it to standard",
+		`,"loadBalancerBackendPoolConfigurationType":"nodeIP","multipleStandardLoadBalancerConfigurations":[{"name":"a"}]`: "entry 1 needs name and primaryVMSet",
+		`,"loadBalancerBackendPoolConfigurationType":"nodeIP","multipleStandardLoadBalancerConfigurations":[{"name":"a","primaryVMSet":"s","nodeSelector":{"matchExpressions":[{"key":"a","operator":"x"}]}}]`: "nodeSelector of a",
+		`,"loadBalancerBackendPoolConfigurationType":"nodeIP","multipleStandardLoadBalancerConfigurations":[{"name":"a","primaryVMSet":"s"},{"name":"A","primaryVMSet":"s2"}]`:                                 "there twice",
 	} {
 		_, _, err := parseConfig(inputs(minimal + text + "}"))
 		require.ErrorContains(t, err, want)
@@ -72,7 +73,6 @@ func TestSettingsThatExcludeEachOther(t *testing.T) {
 func TestNothingIsIgnoredInSilence(t *testing.T) {
 	t.Parallel()
 	for text, why := range map[string]string{
-		`"privateLinkServiceResourceGroup":"links"`:      "private link services are not served yet",
 		`"enableIPTagMutationForExistingPublicIP":true`:  "always change in place",
 		`"nodeInstanceNotFoundGracePeriodInSeconds":600`: "--node-deletion-grace-period",
 	} {
@@ -85,7 +85,7 @@ func TestNothingIsIgnoredInSilence(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, warnings)
 
-	for key, why := range map[string]string{annotationMode: "basic load balancers", annotationConfigs: "not served yet"} {
+	for key, why := range map[string]string{annotationMode: "basic load balancers"} {
 		_, warnings, err := parseSettings(conformance.Service("web", map[string]string{key: "other"}, conformance.Port("http", 80, 30080)))
 		require.NoError(t, err)
 		require.ErrorContains(t, warnings, key)

@@ -58,6 +58,7 @@ type cloud struct {
 	instances     *instances
 	reconciler    *reconciler
 	loadBalancers *services.LoadBalancer[*observed, *spec]
+	stop          <-chan struct{}
 }
 
 // routes reports whether routes to the pods' networks are made.
@@ -101,6 +102,7 @@ func (c *cloud) CheckAPI(ctx context.Context) error { return c.instances.CheckAP
 // begin makes what the program leads known to the parts.
 func (c *cloud) begin(b cloudbase.Begun) {
 	c.reconciler.cluster.SetClient(b.Kube)
+	c.reconciler.kube, c.stop = b.Kube, b.Stop
 	c.loadBalancers.Events = b.Events
 }
 
@@ -109,6 +111,7 @@ func (c *cloud) SetInformers(factory informers.SharedInformerFactory) {
 	c.instances.lister = factory.Core().V1().Nodes().Lister()
 	c.instances.nodes.SetLister(c.instances.lister)
 	c.reconciler.cluster.SetServices(factory.Core().V1().Services().Lister())
+	c.watchEndpoints(factory)
 }
 
 // permissions are the rights that the credential needs.
@@ -135,6 +138,10 @@ func permissions() []registry.Permission {
 			"Microsoft.Network/networkInterfaces/write", "Microsoft.Network/networkInterfaces/join/action",
 		}},
 		{For: "routes", Needs: []string{"Microsoft.Network/routeTables/read", "Microsoft.Network/routeTables/write"}, Only: "routeTableName is set"},
+		{For: "private link services", Needs: []string{
+			"Microsoft.Network/privateLinkServices/read", "Microsoft.Network/privateLinkServices/write", "Microsoft.Network/privateLinkServices/delete",
+			"Microsoft.Network/privateLinkServices/privateEndpointConnections/delete", "Microsoft.Network/virtualNetworks/subnets/write",
+		}, Only: "Services ask for one"},
 		{For: "public IP prefixes", Needs: []string{"Microsoft.Network/publicIPPrefixes/join/action"}, Only: "Services name one"},
 	}
 }

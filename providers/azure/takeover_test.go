@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	discovery "k8s.io/api/discovery/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azuresim"
 )
@@ -22,9 +23,11 @@ type left struct {
 	balancers map[string]doc
 	tags      map[string]doc
 	// links are private link services by name.
-	links    map[string]doc
-	rules    []any
-	services []*v1.Service
+	links map[string]doc
+	// endpoints are the EndpointSlices of the cluster.
+	endpoints []*discovery.EndpointSlice
+	rules     []any
+	services  []*v1.Service
 	// members are the pools, by load balancer and pool, that have all nodes.
 	members []string
 	ingress map[string][]string
@@ -170,6 +173,7 @@ func (l left) leave(w *world) {
 	for name, prefix := range l.subnets {
 		w.sim.AddSubnet(name, prefix)
 	}
+	w.slices = l.endpoints
 	w.set(l.config)
 	for _, name := range []string{"n1", "n2"} {
 		w.join(name)

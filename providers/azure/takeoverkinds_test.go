@@ -23,7 +23,7 @@ const longSubnet = "subnet-for-internal-load-balancers-of-n1234567890-and-more-x
 // leftKinds are the clusters that are taken over.
 func leftKinds() map[string]left {
 	kinds := leftPublic()
-	for _, more := range []map[string]left{leftAddresses(), leftRules(), leftAccess(), leftInternal(), leftShared()} {
+	for _, more := range []map[string]left{leftAddresses(), leftRules(), leftAccess(), leftInternal(), leftShared(), leftSeveral()} {
 		maps.Copy(kinds, more)
 	}
 	return kinds
@@ -342,6 +342,38 @@ func leftShared() map[string]left {
 			l.stays = []string{
 				"rule:" + theirs["name"].(string), "rule:k8s-azure-lb_group", "rule:admin", "pool:kubernetes/other", "pool:kubernetes/by-hand", "address:else",
 			}
+		}),
+	}
+}
+
+// leftSeveral are about several load balancers, whose members are addresses.
+func leftSeveral() map[string]left {
+	members := func(d doc, nodes ...string) doc {
+		for i := range d["backendAddressPools"].([]any) {
+			var list []any
+			for _, n := range nodes {
+				list = append(list, part("any-name-"+n, doc{"ipAddress": n}))
+			}
+			d["backendAddressPools"].([]any)[i].(doc)["properties"] = doc{
+				"loadBalancerBackendAddresses": list, "virtualNetwork": doc{"id": azuresim.ID("Microsoft.Network/virtualNetworks", azuresim.Network)},
+			}
+		}
+		return d
+	}
+	second := map[string]any{"name": "lb2", "primaryVMSet": "second"}
+	return map[string]left{
+		"several, on the second": leftWeb().with(func(l *left) {
+			l.config, l.members = lbs(map[string]any{"name": "lb2", "primaryVMSet": azuresim.ScaleSet}), nil
+			l.config["multipleStandardLoadBalancerConfigurations"].([]any)[0].(map[string]any)["primaryVMSet"] = "first"
+			l.balancers = map[string]doc{"lb2": members(leftWebBalancer("lb2", webPIP), "10.240.0.8", "10.240.0.11")}
+		}),
+		"several, traffic that stays on its node": leftWeb().with(func(l *left) {
+			l.config, l.members = lbs(second), nil
+			l.services, l.endpoints = []*v1.Service{webService(nil, localTraffic)}, endpointsOn("n2")
+			const probe = base + "-TCP-30999"
+			l.balancers = map[string]doc{"kubernetes": members(leftBalancer([]doc{leftFront(base, webPIP)},
+				[]doc{leftRule("kubernetes", webRule, base, "default-web", probe)}, []doc{leftProbe(probe, 30999, "protocol", "Http", "requestPath", "/healthz")},
+				"default-web"), "10.240.0.11")}
 		}),
 	}
 }

@@ -11,7 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	discovery "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
@@ -37,6 +39,8 @@ type world struct {
 	// nodes are those behind load balancers.
 	nodes []*v1.Node
 	known []*v1.Node
+	// slices are the EndpointSlices of the cluster.
+	slices []*discovery.EndpointSlice
 }
 
 // inWorld runs a test in a world of its own.
@@ -72,9 +76,14 @@ func (w *world) restart() {
 	c, err := newCloud(in)
 	require.NoError(w, err)
 	factory := informers.NewSharedInformerFactory(fake.NewSimpleClientset(), 0)
-	c.SetInformers(factory)
 	c.begin(cloudbase.Begun{Kube: w.Kube, Events: w.Recorder, Stop: w.Context().Done()})
+	c.SetInformers(factory)
 	c.reconciler.cluster.SetServices(w.Services())
+	if len(c.reconciler.config.several) > 0 {
+		c.reconciler.endpoints = &endpoints{
+			list: func(labels.Selector) ([]*discovery.EndpointSlice, error) { return w.slices, nil }, synced: func() bool { return w.slices != nil },
+		}
+	}
 	w.cloud, w.shown = c, factory.Core().V1().Nodes().Informer().GetStore()
 	for _, n := range w.known {
 		require.NoError(w, w.shown.Add(n))

@@ -1,0 +1,192 @@
+package azure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	discovery "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+)
+
+// This file is about pools of one Service alone: with several load balancers, a Service whose traffic stays on its node has the nodes that
+// have an endpoint, of whichever load balancer these are.
+
+// endpoints knows the nodes that have an endpoint of a Service.
+type endpoints struct {
+	list   func(labels.Selector) ([]*discovery.EndpointSlice, error)
+	synced cache.InformerSynced
+}
+
+// nodesOf are the names of the nodes that have an endpoint of a Service, ready or not.
+func (e *endpoints) nodesOf(service *v1.Service) (map[string]bool, error) {
+	if e == nil || !e.synced() {
+		return nil, cloudproviderapi.NewRetryError("the EndpointSlices of the cluster are not known yet: with several load balancers, Services with "+
+			"externalTrafficPolicy Local need them; grant list and watch on endpointslices of discovery.k8s.io (the chart's rbac.extraRules)", 5*time.Second)
+	}
+	found, err := e.list(labels.SelectorFromSet(labels.Set{discovery.LabelServiceName: service.Name}))
+	if err != nil {
+		return nil, err
+	}
+	names := map[string]bool{}
+	for _, s := range found {
+		for _, p := range s.Endpoints {
+			if s.Namespace == service.Namespace && p.NodeName != nil {
+				names[*p.NodeName] = true
+			}
+		}
+	}
+	return names, nil
+}
+
+// localPool is the name of the pool of a Service alone.
+func localPool(service *v1.Service, six bool) string {
+	name := strings.ToLower(service.Namespace + "-" + service.Name)
+	if six {
+		name += strings.ToLower(sixSuffix)
+	}
+	return name
+}
+
+// ownPool reports whether a Service has a pool of its own.
+func (c *Config) ownPool(service *v1.Service) bool {
+	return len(c.several) > 0 && service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal
+}
+
+// poolOf is the name of the pool that a Service's rules of a family lead to.
+func (c *Config) poolOf(service *v1.Service, cluster string, six bool) string {
+	if c.ownPool(service) {
+		return localPool(service, six)
+	}
+	return poolName(cluster, six)
+}
+
+// ownPools are the names, in lower case, of the pools that a Service may have for itself.
+func (c *Config) ownPools(service *v1.Service) []string {
+	if len(c.several) == 0 {
+		return nil
+	}
+	return []string{localPool(service, false), localPool(service, true)}
+}
+
+// dropPools takes away pools of a Service alone that it needs no more, and that nobody else's rule leads to.
+func dropPools(lb doc, own []string, fronts []front) bool {
+	if len(own) == 0 {
+		return false
+	}
+	var kept []doc
+	all := docs(lb, "properties", "backendAddressPools")
+	for _, pool := range all {
+		name := strings.ToLower(str(pool, "name"))
+		wanted := slices.ContainsFunc(fronts, func(f front) bool { return strings.EqualFold(f.pool, name) })
+		used := slices.ContainsFunc(slices.Concat(docs(lb, "properties", "loadBalancingRules"), docs(lb, "properties", "outboundRules")), func(rule doc) bool {
+			return strings.EqualFold(nameOf(str(rule, "properties", "backendAddressPool", "id")), name)
+		})
+		if !slices.Contains(own, name) || wanted || used {
+			kept = append(kept, pool)
+		}
+	}
+	if len(kept) == len(all) {
+		return false
+	}
+	setList(lb, "backendAddressPools", kept)
+	return true
+}
+
+// poolMembers are the members that pools by address should have: IP to node, by pool. A pool that is not to be touched has nil.
+func (r *reconciler) poolMembers(q services.Request, o *observed, lb string, fronts []front) (map[string]map[string]string, []string, error) {
+	on, homeless := r.nodesOn(q, o, lb)
+	wanted := map[string]map[string]string{}
+	for _, f := range fronts {
+		nodes := on
+		if strings.EqualFold(f.pool, localPool(q.Service, f.six)) && r.config.ownPool(q.Service) {
+			with, err := r.endpoints.nodesOf(q.Service)
+			if err != nil {
+				return nil, nil, err
+			}
+			nodes = slices.DeleteFunc(r.config.eligible(q.Nodes), func(n *v1.Node) bool { return !with[n.Name] })
+		}
+		ips := map[string]string{}
+		for _, n := range nodes {
+			if ip := internalIP(n, f.six); ip != "" {
+				ips[ip] = n.Name
+			}
+		}
+		// A pool is never emptied, but of nodes that are behind another load balancer now.
+		if len(ips) > 0 || len(r.config.several) > 0 && strings.EqualFold(f.pool, poolName(q.Cluster, f.six)) && len(r.config.eligible(q.Nodes)) > 0 {
+			wanted[strings.ToLower(f.pool)] = ips
+		}
+	}
+	return wanted, homeless, nil
+}
+
+// latest is what the framework said last, for changes that it does not know of.
+type latest struct {
+	mu      sync.Mutex
+	cluster string
+	nodes   []*v1.Node
+}
+
+func (l *latest) note(q services.Request) {
+	if q.Purpose != services.Ensure && q.Purpose != services.UpdateNodes {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cluster, l.nodes = q.Cluster, q.Nodes
+}
+
+func (l *latest) get() (string, []*v1.Node) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cluster, l.nodes
+}
+
+// localPools brings the pools of Services alone in step with their endpoints.
+func (c *cloud) localPools(ctx context.Context) error {
+	cluster, nodes := c.reconciler.latest.get()
+	if cluster == "" {
+		return nil // the framework has not begun: it brings each Service in step when it does
+	}
+	list, err := c.reconciler.cluster.Living(ctx)
+	if err != nil {
+		return err
+	}
+	var problems []error
+	for _, s := range list {
+		if !c.reconciler.config.ownPool(s) || s.DeletionTimestamp != nil {
+			continue
+		}
+		if err := c.loadBalancers.UpdateLoadBalancer(ctx, cluster, s, nodes); err != nil {
+			err = fmt.Errorf("updating the pool of Service %s: %w", serviceName(s), err)
+			problems = append(problems, err)
+			c.loadBalancers.Events.Event(s, v1.EventTypeWarning, eventPoolFailed, err.Error())
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// watchEndpoints follows the endpoints of Services, where there are several load balancers.
+func (c *cloud) watchEndpoints(factory informers.SharedInformerFactory) {
+	if len(c.reconciler.config.several) == 0 {
+		return
+	}
+	all := factory.Discovery().V1().EndpointSlices()
+	c.reconciler.endpoints = &endpoints{list: all.Lister().List, synced: all.Informer().HasSynced}
+	in := cloudbase.Informers{Interface: factory.Core().V1(), Stop: c.stop}
+	in.RunOnChanges(loop.Job{
+		Name: "azure-local-pools", Period: 10 * time.Minute, Spacing: 2 * time.Second, Timeout: writeDeadline, Run: c.localPools,
+	}, all.Informer(), nil)
+}

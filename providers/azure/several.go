@@ -1,0 +1,428 @@
+package azure
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// This file is about several standard load balancers: on which of them a Service is, and on which a node.
+
+// standardLB is one of several standard load balancers.
+type standardLB struct {
+	Name         string                `json:"name"`
+	PrimaryVMSet string                `json:"primaryVMSet"`
+	Placement    *bool                 `json:"allowServicePlacement"`
+	Services     *metav1.LabelSelector `json:"serviceLabelSelector"`
+	Namespaces   *metav1.LabelSelector `json:"serviceNamespaceSelector"`
+	Nodes        *metav1.LabelSelector `json:"nodeSelector"`
+
+	services, namespaces, nodes labels.Selector
+}
+
+// selects reports whether the load balancer is for Services with certain labels.
+func (l standardLB) selects() bool { return l.services != nil || l.namespaces != nil }
+
+// closed reports whether no further Services come to the load balancer.
+func (l standardLB) closed() bool { return l.Placement != nil && !*l.Placement }
+
+// parseLoadBalancers reads the list of several standard load balancers.
+func parseLoadBalancers(text string) ([]standardLB, error) {
+	if text == "" {
+		return nil, nil
+	}
+	problem := func(format string, args ...any) error {
+		return &schema.Problem{Place: "key multipleStandardLoadBalancerConfigurations of the cloud config", Reason: fmt.Sprintf(format, args...)}
+	}
+	var list []standardLB
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		return nil, problem("is not a list of load balancers: %v", err)
+	}
+	var problems []error
+	names, sets := map[string]bool{}, map[string]bool{}
+	for i := range list {
+		c := &list[i]
+		name, set := strings.ToLower(c.Name), strings.ToLower(c.PrimaryVMSet)
+		switch {
+		case name == "" || set == "":
+			problems = append(problems, problem("entry %d needs name and primaryVMSet", i+1))
+		case names[name]:
+			problems = append(problems, problem("name %s is there twice", c.Name))
+		case sets[set]:
+			problems = append(problems, problem("primaryVMSet %s is there twice", c.PrimaryVMSet))
+		}
+		names[name], sets[set] = true, true
+		for _, s := range []struct {
+			given *metav1.LabelSelector
+			at    *labels.Selector
+			key   string
+		}{{c.Services, &c.services, "serviceLabelSelector"}, {c.Namespaces, &c.namespaces, "serviceNamespaceSelector"}, {c.Nodes, &c.nodes, "nodeSelector"}} {
+			if s.given == nil {
+				continue
+			}
+			selector, err := metav1.LabelSelectorAsSelector(s.given)
+			if err != nil {
+				problems = append(problems, problem("%s of %s: %v", s.key, c.Name, err))
+			} else if !selector.Empty() {
+				*s.at = selector
+			}
+		}
+	}
+	return list, errors.Join(problems...)
+}
+
+// checkSeveral demands that one of several load balancers is called like the cluster.
+func (c *Config) checkSeveral(cluster string) error {
+	if len(c.several) == 0 || slices.ContainsFunc(c.several, func(l standardLB) bool { return strings.EqualFold(l.Name, cluster) }) {
+		return nil
+	}
+	return fmt.Errorf("multiple standard load balancers are enabled but no configuration named %q is found", cluster)
+}
+
+// named finds one of several load balancers by the name of a resource.
+func (c *Config) named(resource string) (standardLB, bool) {
+	name := baseLB(resource)
+	i := slices.IndexFunc(c.several, func(l standardLB) bool { return strings.EqualFold(l.Name, name) })
+	if i < 0 {
+		return standardLB{}, false
+	}
+	return c.several[i], true
+}
+
+// baseLB is the name of a load balancer without its kind.
+func baseLB(resource string) string {
+	if isInternal(resource) {
+		return resource[:len(resource)-len(internalSuffix)]
+	}
+	return resource
+}
+
+// isInternal reports whether a load balancer of this name is internal.
+func isInternal(resource string) bool {
+	return strings.HasSuffix(strings.ToLower(resource), internalSuffix)
+}
+
+// namesOf are the names that load balancers of a cluster may have.
+func (c *Config) namesOf(cluster string) (names []string) {
+	if len(c.several) == 0 {
+		return []string{c.loadBalancerNameOf(cluster, false), c.loadBalancerNameOf(cluster, true)}
+	}
+	for _, l := range c.several {
+		names = append(names, l.Name, l.Name+internalSuffix)
+	}
+	return names
+}
+
+// placing is what decides on which load balancer a Service is.
+type placing struct {
+	service *v1.Service
+	// asked are the load balancers of the annotation, in lower case; namespace are the labels of the Service's namespace.
+	asked     []string
+	namespace labels.Set
+	// lbs are the load balancers of the Service's kind by name in lower case, without the kind.
+	lbs map[string]doc
+	// current is where the Service is, pinned where the address is that it names; "" for none.
+	current, pinned string
+}
+
+// eligible are those that a Service may be on, in the order of the configuration.
+func (c *Config) eligibleLBs(p placing) (list []standardLB, err error) {
+	name := serviceName(p.service)
+	known := slices.DeleteFunc(slices.Clone(c.several), func(l standardLB) bool {
+		return len(p.asked) > 0 && !slices.Contains(p.asked, strings.ToLower(l.Name))
+	})
+	if len(known) == 0 {
+		return nil, fmt.Errorf("service %q selects %d load balancers by annotation, but none of them is defined in cloud provider configuration", name, len(p.asked))
+	}
+	var selected, others []standardLB
+	for _, l := range known {
+		switch {
+		case l.closed() && !strings.EqualFold(l.Name, p.current):
+		case !l.selects():
+			others = append(others, l)
+		case (l.services == nil || l.services.Matches(labels.Set(p.service.Labels))) && (l.namespaces == nil || l.namespaces.Matches(p.namespace)):
+			selected = append(selected, l)
+		}
+	}
+	if len(selected) == 0 {
+		selected = others
+	}
+	if len(selected) == 0 {
+		return nil, fmt.Errorf("service %q may be on no load balancer: check annotation %s, and allowServicePlacement, serviceLabelSelector and "+
+			"serviceNamespaceSelector of multipleStandardLoadBalancerConfigurations", name, annotationConfigs)
+	}
+	return selected, nil
+}
+
+// place chooses the load balancer of a Service: where it is, or else one without rules, one that does not exist, or that with the fewest rules.
+func (c *Config) place(p placing) (string, error) {
+	list, err := c.eligibleLBs(p)
+	if err != nil {
+		return "", err
+	}
+	holds := func(name string) bool {
+		return slices.ContainsFunc(list, func(l standardLB) bool { return strings.EqualFold(l.Name, name) })
+	}
+	name := serviceName(p.service)
+	switch {
+	case p.pinned != "" && holds(p.pinned):
+		return p.pinned, nil
+	case p.pinned != "" && len(p.asked) > 0:
+		return "", fmt.Errorf("service %q has conflicting load balancer configuration: the address that it names is on load balancer %q, and annotation %s says %s",
+			name, p.pinned, annotationConfigs, strings.Join(p.asked, ","))
+	case p.pinned != "":
+		return "", fmt.Errorf("service %q specifies an IP that resides on load balancer %q, which is not in the eligible set of the configuration", name, p.pinned)
+	case p.current != "" && holds(p.current):
+		return p.current, nil
+	}
+	best, least := "", -1
+	for _, l := range list {
+		lb, exists := p.lbs[strings.ToLower(l.Name)]
+		count := len(docs(lb, "properties", "loadBalancingRules")) + 1
+		switch {
+		case exists && count == 1:
+			return l.Name, nil // there, and without rules
+		case !exists:
+			count = 0
+		}
+		if least < 0 || count < least {
+			best, least = l.Name, count
+		}
+	}
+	return best, nil
+}
+
+// asksLBs are the load balancers that a Service asks for, in lower case.
+func asksLBs(text string) (names []string) {
+	for name := range strings.SplitSeq(text, ",") {
+		if name = strings.ToLower(strings.TrimSpace(name)); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// loadBalancerOf is the name of the load balancer that a Service is to be on.
+func (r *reconciler) loadBalancerOf(ctx context.Context, q services.Request, s *settings, o *observed) (string, error) {
+	if len(r.config.several) == 0 {
+		return r.config.loadBalancerNameOf(q.Cluster, s.Internal), nil
+	}
+	base := baseName(q.Service)
+	p := placing{service: q.Service, asked: asksLBs(s.Configs), lbs: map[string]doc{}}
+	var own []doc
+	for _, lb := range o.lbs {
+		if isInternal(str(lb, "name")) != s.Internal {
+			continue
+		}
+		p.lbs[strings.ToLower(baseLB(str(lb, "name")))] = lb
+		if hasPart(lb, base) {
+			p.current, own = baseLB(str(lb, "name")), append(own, lb)
+		}
+		if r.holdsAddress(q, s, o, lb) {
+			p.pinned = baseLB(str(lb, "name"))
+		}
+	}
+	var err error
+	if p.namespace, err = r.namespaceLabels(ctx, q.Service.Namespace); err != nil {
+		return "", err
+	}
+	name, err := r.config.place(p)
+	if err != nil {
+		return "", err
+	}
+	for _, lb := range own {
+		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
+			if why := inUse(lb, f, base); !strings.EqualFold(baseLB(str(lb, "name")), name) && ownedBy(base, str(f, "name")) && why != "" {
+				return "", fmt.Errorf("service %q cannot migrate from load balancer %q to %q because frontend IP %q is also referenced by other resources; it is %s",
+					serviceName(q.Service), str(lb, "name"), name, str(f, "name"), why)
+			}
+		}
+	}
+	if s.Internal {
+		name += internalSuffix
+	}
+	return name, nil
+}
+
+// holdsAddress reports whether a frontend of somebody else's on a load balancer has the address that a Service names.
+func (r *reconciler) holdsAddress(q services.Request, s *settings, o *observed, lb doc) bool {
+	list, _ := families(q.Service)
+	for _, six := range list {
+		ip := requestedIP(q.Service, s, six)
+		name, _ := s.named(q.Service, six)
+		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
+			public := nameOf(str(f, "properties", "publicIPAddress", "id"))
+			if !ownedBy(baseName(q.Service), str(f, "name")) && (ip != "" && r.ipOf(o, lb, str(f, "name")) == ip || name != "" && strings.EqualFold(public, name)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// namespaceLabels are the labels of a namespace, where a selector needs them. The name of a namespace is a label that each one has.
+func (r *reconciler) namespaceLabels(ctx context.Context, namespace string) (labels.Set, error) {
+	known := labels.Set{v1.LabelMetadataName: namespace}
+	needed := slices.ContainsFunc(r.config.several, func(l standardLB) bool {
+		if l.namespaces == nil {
+			return false
+		}
+		requirements, _ := l.namespaces.Requirements()
+		return slices.ContainsFunc(requirements, func(q labels.Requirement) bool { return q.Key() != v1.LabelMetadataName })
+	})
+	if !needed {
+		return known, nil
+	}
+	if r.kube == nil {
+		return nil, errors.New("the labels of namespaces cannot be read before the program has begun")
+	}
+	n, err := r.kube.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("serviceNamespaceSelector needs the labels of namespace %s; grant get on namespaces (the chart's rbac.extraRules): %w", namespace, err)
+	}
+	return n.Labels, nil
+}
+
+// placeNodes says on which load balancer each node is: that of its scale set or availability set, one whose selector it matches, where it is
+// already, or that with the fewest nodes. sets are the names of the sets of nodes, ips reports whether a load balancer has an address.
+func (c *Config) placeNodes(nodes []*v1.Node, setOf func(*v1.Node) string, has func(lb, ip string) bool) (placed map[string]string, homeless []string) {
+	placed = map[string]string{}
+	count := map[string]int{}
+	put := func(n *v1.Node, name string) {
+		placed[n.Name] = strings.ToLower(name)
+		count[strings.ToLower(name)]++
+	}
+	nodes = slices.SortedFunc(slices.Values(nodes), func(a, b *v1.Node) int { return strings.Compare(a.Name, b.Name) })
+	choices := map[string][]standardLB{}
+	for _, n := range nodes {
+		list := c.lbsFor(n, setOf(n))
+		choices[n.Name] = list
+		at := slices.IndexFunc(list, func(l standardLB) bool {
+			return slices.ContainsFunc([]bool{false, true}, func(six bool) bool { ip := internalIP(n, six); return ip != "" && has(l.Name, ip) })
+		})
+		switch {
+		case len(list) == 1:
+			put(n, list[0].Name)
+		case at >= 0:
+			put(n, list[at].Name)
+		}
+	}
+	for _, n := range nodes {
+		if placed[n.Name] != "" {
+			continue
+		}
+		best := ""
+		for _, l := range choices[n.Name] {
+			if best == "" || count[strings.ToLower(l.Name)] < count[strings.ToLower(best)] {
+				best = l.Name
+			}
+		}
+		if best == "" {
+			homeless = append(homeless, n.Name)
+			continue
+		}
+		put(n, best)
+	}
+	return placed, homeless
+}
+
+// lbsFor are the load balancers that a node may be on.
+func (c *Config) lbsFor(n *v1.Node, set string) []standardLB {
+	var selected, others []standardLB
+	for _, l := range c.several {
+		switch {
+		case set != "" && strings.EqualFold(set, l.PrimaryVMSet):
+			return []standardLB{l}
+		case l.nodes == nil:
+			others = append(others, l)
+		case l.nodes.Matches(labels.Set(n.Labels)):
+			selected = append(selected, l)
+		}
+	}
+	if len(selected) > 0 {
+		return selected
+	}
+	return others
+}
+
+// readSets reads the names of the sets of nodes whose provider IDs do not tell them.
+func (r *reconciler) readSets(ctx context.Context, o *observed, nodes []*v1.Node) error {
+	o.sets = map[machineID]string{}
+	for _, n := range r.config.eligible(nodes) {
+		id, err := parseProviderID(n.Spec.ProviderID)
+		if err != nil {
+			continue // eligible nodes have one
+		}
+		if set, uniform := id.uniform(); uniform {
+			o.sets[id] = nameOf(set)
+			continue
+		}
+		m, err := r.instances.inventory.Get(ctx, id, inventory.Query{MaxAge: queryMembers.MaxAge})
+		switch {
+		case errors.Is(err, cloudapi.ErrNotFound):
+		case err != nil:
+			return err
+		case m.Properties.Set != nil:
+			o.sets[id] = nameOf(m.Properties.Set.ID)
+		case m.Properties.Availability != nil:
+			o.sets[id] = nameOf(m.Properties.Availability.ID)
+		}
+	}
+	return nil
+}
+
+// nodesOn are the nodes that are behind a load balancer, and those that are behind none.
+func (r *reconciler) nodesOn(q services.Request, o *observed, lb string) (on []*v1.Node, homeless []string) {
+	nodes := r.config.eligible(q.Nodes)
+	if len(r.config.several) == 0 {
+		return nodes, nil
+	}
+	has := func(name, ip string) bool {
+		for _, doc := range o.lbs {
+			for _, six := range []bool{false, true} {
+				pool := byName(docs(doc, "properties", "backendAddressPools"), poolName(q.Cluster, six))
+				if strings.EqualFold(baseLB(str(doc, "name")), name) && slices.Contains(ipsOf(pool), ip) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	setOf := func(n *v1.Node) string {
+		id, _ := parseProviderID(n.Spec.ProviderID)
+		return o.sets[id]
+	}
+	placed, homeless := r.config.placeNodes(nodes, setOf, has)
+	return slices.DeleteFunc(nodes, func(n *v1.Node) bool { return placed[n.Name] != strings.ToLower(baseLB(lb)) }), homeless
+}
+
+// ipsOf are the members of a pool by address.
+func ipsOf(pool doc) (ips []string) {
+	for _, a := range docs(pool, "properties", "loadBalancerBackendAddresses") {
+		if ip := str(a, "properties", "ipAddress"); ip != "" {
+			ips = append(ips, ip)
+		}
+	}
+	return ips
+}
+
+// homelessNodes tells of nodes for which there is no load balancer.
+func homelessNodes(names []string) []services.Finding {
+	if len(names) == 0 {
+		return nil
+	}
+	return []services.Finding{services.Warning(eventNoPlace, "nodes %s are behind no load balancer: they match neither primaryVMSet nor nodeSelector of "+
+		"multipleStandardLoadBalancerConfigurations", strings.Join(names, ", "))}
+}

@@ -1,0 +1,366 @@
+package azure
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	discovery "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/azure/azuresim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+)
+
+// lbs is the configuration of several load balancers: that of the cluster, whose scale set is the usual one, and more.
+func lbs(more ...map[string]any) map[string]any {
+	list := []any{map[string]any{"name": "kubernetes", "primaryVMSet": azuresim.ScaleSet}}
+	for _, m := range more {
+		list = append(list, m)
+	}
+	return map[string]any{"loadBalancerBackendPoolConfigurationType": "nodeIP", "multipleStandardLoadBalancerConfigurations": list}
+}
+
+func lb2(more ...any) map[string]any {
+	m := map[string]any{"name": "lb2", "primaryVMSet": "second"}
+	for i := 0; i+1 < len(more); i += 2 {
+		m[more[i].(string)] = more[i+1]
+	}
+	return m
+}
+
+// severalWorld has two load balancers, two scale sets, and a node in each.
+func severalWorld(t *testing.T, second map[string]any, test func(w *world)) {
+	t.Helper()
+	inWorld(t, func(w *world) {
+		w.sim.AddScaleSet("second", "Uniform", "", nil)
+		w.set(lbs(second))
+		w.join("n1")
+		w.joinAs("m1", w.sim.AddInstanceTo("second", "m1"))
+		test(w)
+		assert.Empty(w, w.server.Calls().Refused)
+	})
+}
+
+// onLB is the load balancer whose rules serve a Service.
+func (w *world) onLB(s *v1.Service) (names []string) {
+	for _, lb := range []string{"kubernetes", "lb2", "kubernetes-internal", "lb2-internal"} {
+		if hasPart(w.sim.Shown(lbID(lb)), baseName(s)) {
+			names = append(names, lb)
+		}
+	}
+	return names
+}
+
+func (w *world) poolAt(lb, name string) (list []string) {
+	for _, a := range docs(byName(w.parts(lb, "backendAddressPools"), name), "properties", "loadBalancerBackendAddresses") {
+		list = append(list, str(a, "name"))
+	}
+	return list
+}
+
+// TestServicesSpreadOverLoadBalancers: a new Service goes where none is, stays there, and an annotation moves it with its address.
+func TestServicesSpreadOverLoadBalancers(t *testing.T) {
+	t.Parallel()
+	severalWorld(t, lb2(), func(w *world) {
+		first, second, third := webService(nil), webNumber(1, nil), webNumber(2, map[string]string{annotationInternal: "true"})
+		w.Apply(first, second, third)
+		w.ensure(first)
+		w.ensure(second)
+		w.ensure(third)
+		assert.Equal(w, []string{"kubernetes"}, w.onLB(first))
+		assert.Equal(w, []string{"lb2"}, w.onLB(second))
+		assert.Equal(w, []string{"kubernetes-internal"}, w.onLB(third))
+		assert.Equal(w, []string{"n1"}, w.poolAt("kubernetes", "kubernetes"))
+		assert.Equal(w, []string{"m1"}, w.poolAt("lb2", "kubernetes"))
+		w.restart()
+		w.server.ResetCalls()
+		for _, s := range []*v1.Service{first, second, third} {
+			w.ensure(s)
+		}
+		assert.Zero(w, w.server.Calls().Writes)
+
+		ip := w.Current(second).Status.LoadBalancer.Ingress
+		w.change(second, func(s *v1.Service) { s.Annotations[annotationConfigs] = " Kubernetes , other" })
+		assert.Equal(w, ip, w.ensure(second).Status.LoadBalancer.Ingress, "the address moves with it")
+		assert.Equal(w, []string{"kubernetes"}, w.onLB(second))
+		assert.Nil(w, w.sim.Shown(lbID("lb2")), "nothing is left there")
+		inside := w.Current(third).Status.LoadBalancer.Ingress
+		w.change(third, func(s *v1.Service) { s.Annotations[annotationConfigs] = "lb2" })
+		assert.Equal(w, inside, w.ensure(third).Status.LoadBalancer.Ingress, "an internal one as well")
+		assert.Equal(w, []string{"lb2-internal"}, w.onLB(third))
+		w.change(third, func(s *v1.Service) { s.Annotations[annotationConfigs] = "nowhere,else" })
+		require.ErrorContains(w, w.refuse(third), `service "default/web-2" selects 2 load balancers by annotation, but none of them is defined`)
+		for _, s := range []*v1.Service{first, second, third} {
+			w.remove(s)
+		}
+		assert.Empty(w, w.sim.Snapshot())
+	})
+}
+
+// TestLoadBalancersForSomeServices: selectors by labels of Services and namespaces, and load balancers that are closed.
+func TestLoadBalancersForSomeServices(t *testing.T) {
+	t.Parallel()
+	byLabel := map[string]any{"matchLabels": map[string]any{"team": "web"}}
+	tenant := map[string]any{"matchLabels": map[string]any{"kubernetes.io/metadata.name": "default"}}
+	for name, c := range map[string]struct {
+		second map[string]any
+		labels map[string]string
+		want   string
+	}{
+		"label":                     {lb2("serviceLabelSelector", byLabel), map[string]string{"team": "web"}, "lb2"},
+		"other label":               {lb2("serviceLabelSelector", byLabel), nil, "kubernetes"},
+		"namespace":                 {lb2("serviceNamespaceSelector", tenant), nil, "lb2"},
+		"namespace, but not label":  {lb2("serviceNamespaceSelector", tenant, "serviceLabelSelector", byLabel), nil, "kubernetes"},
+		"closed":                    {lb2("allowServicePlacement", false, "serviceNamespaceSelector", tenant), nil, "kubernetes"},
+		"key in another case":       {lb2("ServiceLabelSelector", byLabel), map[string]string{"team": "web"}, "lb2"},
+		"labels of a namespace":     {lb2("serviceNamespaceSelector", map[string]any{"matchLabels": map[string]any{"tier": "gold"}}), nil, "lb2"},
+		"others of a namespace":     {lb2("serviceNamespaceSelector", map[string]any{"matchLabels": map[string]any{"tier": "lead"}}), nil, "kubernetes"},
+		"an expression":             {lb2("serviceLabelSelector", map[string]any{"matchExpressions": []any{map[string]any{"key": "team", "operator": "Exists"}}}), map[string]string{"team": "x"}, "lb2"},
+		"an empty selector is none": {lb2("serviceLabelSelector", map[string]any{}, "allowServicePlacement", false), nil, "kubernetes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			severalWorld(t, c.second, func(w *world) {
+				_, err := w.Kube.CoreV1().Namespaces().Create(w.Context(), &v1.Namespace{
+					ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{"tier": "gold"}},
+				}, metav1.CreateOptions{})
+				require.NoError(w, err)
+				s := webService(nil, func(s *v1.Service) { s.Labels = c.labels })
+				w.Apply(s)
+				w.ensure(s)
+				assert.Equal(w, []string{c.want}, w.onLB(s))
+			})
+		})
+	}
+}
+
+// TestConfigurationsWithoutThem: the annotation is told to have no effect where there is one load balancer.
+func TestConfigurationsWithoutThem(t *testing.T) {
+	t.Parallel()
+	s := webService(map[string]string{annotationConfigs: "lb2"})
+	withNode(t, s, func(w *world) {
+		w.ensure(s)
+		assert.Contains(w, strings.Join(w.Events(), "\n"), "multipleStandardLoadBalancerConfigurations is not set")
+	})
+}
+
+// TestClosedLoadBalancerKeepsItsServices: what is there already stays.
+func TestClosedLoadBalancerKeepsItsServices(t *testing.T) {
+	t.Parallel()
+	severalWorld(t, lb2(), func(w *world) {
+		s := webService(map[string]string{annotationConfigs: "lb2"})
+		w.Apply(s)
+		w.ensure(s)
+		w.set(lbs(lb2("allowServicePlacement", false)))
+		w.server.ResetCalls()
+		w.ensure(s)
+		assert.Equal(w, []string{"lb2"}, w.onLB(s))
+		assert.Zero(w, w.server.Calls().Writes)
+	})
+}
+
+// TestNamedAddressDecides: a Service that names another's address goes to its load balancer, or is told why it cannot.
+func TestNamedAddressDecides(t *testing.T) {
+	t.Parallel()
+	severalWorld(t, lb2(), func(w *world) {
+		s := webService(map[string]string{annotationConfigs: "lb2"})
+		w.Apply(s)
+		ip := w.ensure(s).Status.LoadBalancer.Ingress[0].IP
+		second := webNumber(1, map[string]string{annotationIPv4: ip}, func(s *v1.Service) { s.Spec.Ports[0].Port = 81 })
+		w.Apply(second)
+		w.ensure(second)
+		assert.Equal(w, []string{"lb2"}, w.onLB(second))
+		w.change(second, func(s *v1.Service) { s.Annotations[annotationConfigs] = "kubernetes" })
+		require.ErrorContains(w, w.refuse(second), `service "default/web-1" has conflicting load balancer configuration`)
+		w.change(second, func(s *v1.Service) { delete(s.Annotations, annotationConfigs) })
+		w.change(s, func(s *v1.Service) { s.Annotations[annotationConfigs] = "kubernetes" })
+		require.ErrorContains(w, w.refuse(s), `cannot migrate from load balancer "lb2" to "kubernetes" because frontend IP "`+base+`" is also referenced by other resources`)
+		w.set(lbs(lb2("allowServicePlacement", false, "serviceLabelSelector", map[string]any{"matchLabels": map[string]any{"a": "b"}})))
+		w.change(s, func(s *v1.Service) { s.Annotations = map[string]string{}; s.Labels = map[string]string{"a": "b"} })
+		third := webNumber(2, map[string]string{annotationIPv4: ip}, func(s *v1.Service) { s.Spec.Ports[0].Port = 82 })
+		w.Apply(third)
+		require.ErrorContains(w, w.refuse(third), `specifies an IP that resides on load balancer "lb2", which is not in the eligible set`)
+	})
+}
+
+// TestClusterNeedsALoadBalancer: one of the configurations has the name of the cluster.
+func TestClusterNeedsALoadBalancer(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		config := lbs(lb2())
+		config["multipleStandardLoadBalancerConfigurations"] = config["multipleStandardLoadBalancerConfigurations"].([]any)[1:]
+		w.set(config)
+		s := webService(nil)
+		w.Apply(s)
+		w.server.ResetCalls()
+		require.ErrorContains(w, w.refuse(s), `multiple standard load balancers are enabled but no configuration named "kubernetes" is found`)
+		assert.Zero(w, w.server.Calls().Total)
+	})
+}
+
+// TestNodesArePlaced: by scale set, by label, where they are, and else where the fewest are; one that changes leaves its old pool.
+func TestNodesArePlaced(t *testing.T) {
+	t.Parallel()
+	gpu := map[string]any{"matchLabels": map[string]any{"gpu": "yes"}}
+	severalWorld(t, lb2("nodeSelector", gpu), func(w *world) {
+		first, second := webService(map[string]string{annotationConfigs: "kubernetes"}), webNumber(1, map[string]string{annotationConfigs: "lb2"})
+		w.Apply(first, second)
+		labelled := w.joinAs("alone", w.sim.AddMachine("alone"))
+		labelled.Labels["gpu"] = "yes"
+		plain := w.joinAs("plain", w.sim.AddMachine("plain"))
+		w.ensure(first)
+		w.ensure(second)
+		assert.ElementsMatch(w, []string{"n1", "plain"}, w.poolAt("kubernetes", "kubernetes"))
+		assert.ElementsMatch(w, []string{"m1", "alone"}, w.poolAt("lb2", "kubernetes"))
+		delete(labelled.Labels, "gpu")
+		plain.Labels["gpu"] = "yes"
+		for _, s := range []*v1.Service{first, second} {
+			w.update(s)
+		}
+		assert.ElementsMatch(w, []string{"n1", "alone"}, w.poolAt("kubernetes", "kubernetes"))
+		assert.ElementsMatch(w, []string{"m1", "plain"}, w.poolAt("lb2", "kubernetes"))
+		w.server.ResetCalls()
+		for _, s := range []*v1.Service{first, second} {
+			w.update(s)
+			w.ensure(s)
+		}
+		assert.Zero(w, w.server.Calls().Writes)
+	})
+}
+
+// TestNodesSpreadEvenly: those that nothing places go where the fewest are, and stay there.
+func TestNodesSpreadEvenly(t *testing.T) {
+	t.Parallel()
+	severalWorld(t, lb2(), func(w *world) {
+		first, second := webService(nil), webNumber(1, nil)
+		w.Apply(first, second)
+		w.ensure(first)
+		w.ensure(second)
+		for i := range 4 {
+			w.joinAs(fmt.Sprintf("x%d", i), w.sim.AddMachine(fmt.Sprintf("x%d", i)))
+		}
+		w.update(first)
+		w.update(second)
+		assert.ElementsMatch(w, []string{"n1", "x0", "x2"}, w.poolAt("kubernetes", "kubernetes"))
+		assert.ElementsMatch(w, []string{"m1", "x1", "x3"}, w.poolAt("lb2", "kubernetes"))
+		w.nodes = w.nodes[1:] // n1 is gone, and x1 has more room on the other side
+		w.update(first)
+		w.update(second)
+		assert.ElementsMatch(w, []string{"x0", "x2"}, w.poolAt("kubernetes", "kubernetes"))
+		assert.ElementsMatch(w, []string{"m1", "x1", "x3"}, w.poolAt("lb2", "kubernetes"), "a node stays where it is")
+	})
+}
+
+// TestNodeWithoutALoadBalancer: an event tells of a node that is behind none.
+func TestNodeWithoutALoadBalancer(t *testing.T) {
+	t.Parallel()
+	none := map[string]any{"matchLabels": map[string]any{"never": "there"}}
+	inWorld(t, func(w *world) {
+		config := lbs()
+		config["multipleStandardLoadBalancerConfigurations"].([]any)[0].(map[string]any)["nodeSelector"] = none
+		w.set(config)
+		w.join("n1")
+		w.joinAs("alone", w.sim.AddMachine("alone"))
+		s := webService(nil)
+		w.Apply(s)
+		w.ensure(s)
+		assert.Equal(w, []string{"n1"}, w.poolAt("kubernetes", "kubernetes"))
+		assert.Contains(w, strings.Join(w.Events(), "\n"), "FailedToFindLoadBalancerForNode nodes alone are behind no load balancer")
+	})
+}
+
+// endpointsOn are the EndpointSlices of the Service default/web, with an endpoint on each node.
+func endpointsOn(nodes ...string) []*discovery.EndpointSlice {
+	s := &discovery.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-1", Labels: map[string]string{discovery.LabelServiceName: "web"}}}
+	for _, n := range nodes {
+		s.Endpoints = append(s.Endpoints, discovery.Endpoint{NodeName: &n})
+	}
+	return []*discovery.EndpointSlice{s}
+}
+
+// TestPoolOfAServiceAlone: where traffic stays on its node, a Service has the nodes with an endpoint, of whichever load balancer.
+func TestPoolOfAServiceAlone(t *testing.T) {
+	t.Parallel()
+	severalWorld(t, lb2(), func(w *world) {
+		s := webService(nil, localTraffic, bothFamilies)
+		w.Apply(s)
+		require.ErrorContains(w, w.refuse(s), "EndpointSlices of the cluster are not known yet")
+		w.slices = endpointsOn("m1")
+		w.ensure(s)
+		assert.Equal(w, []string{"m1"}, w.poolAt("kubernetes", "default-web"))
+		assert.Equal(w, []string{"m1"}, w.poolAt("kubernetes", "default-web-ipv6"))
+		assert.Equal(w, "default-web", nameOf(str(byName(w.parts("kubernetes", "loadBalancingRules"), webRule), "properties", "backendAddressPool", "id")))
+		w.slices = endpointsOn("m1", "n1", "unknown")
+		w.Events()
+		w.server.ResetCalls()
+		require.NoError(w, w.cloud.localPools(w.Context()))
+		assert.ElementsMatch(w, []string{"m1", "n1"}, w.poolAt("kubernetes", "default-web"))
+		assert.Equal(w, 1, w.server.Calls().Writes)
+		assert.Contains(w, strings.Join(w.Events(), "\n"), "LoadBalancerBackendPoolUpdated")
+		w.change(s, func(s *v1.Service) { s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = "Cluster", 0 })
+		w.ensure(s)
+		assert.ElementsMatch(w, []string{"kubernetes", "kubernetes-IPv6"}, namesOf(w.parts("kubernetes", "backendAddressPools")), "its own pools are gone")
+		assert.Equal(w, []string{"n1"}, w.poolAt("kubernetes", "kubernetes"))
+		w.change(s, localTraffic)
+		w.ensure(s)
+		w.remove(s)
+		assert.Empty(w, w.sim.Snapshot())
+	})
+}
+
+// TestMoveInterrupted: a Service that moves to another load balancer gets there whichever call fails, and however.
+func TestMoveInterrupted(t *testing.T) {
+	t.Parallel()
+	move := func(t *testing.T, fault *simkit.Fault, restart bool) (state string, calls int) {
+		t.Helper()
+		severalWorld(t, lb2(), func(w *world) {
+			w.slices = endpointsOn("n1")
+			s, other := webService(nil, localTraffic), webNumber(1, nil)
+			w.Apply(s, other)
+			w.ensure(s)
+			w.ensure(other)
+			w.change(s, func(s *v1.Service) { s.Annotations[annotationConfigs] = "lb2" })
+			w.restart()
+			w.server.ResetCalls()
+			if fault != nil {
+				_, err := w.server.AddFault(*fault)
+				require.NoError(w, err)
+			}
+			_, err := w.cloud.loadBalancers.EnsureLoadBalancer(w.Context(), clusterName, w.Current(s), w.nodes)
+			calls = w.server.Calls().Total
+			if fault == nil {
+				require.NoError(w, err)
+			}
+			w.server.ClearFaults()
+			if restart {
+				w.restart()
+			}
+			time.Sleep(2 * time.Minute)
+			w.ensure(s)
+			assert.Equal(w, []string{"lb2"}, w.onLB(s))
+			state = w.sim.Snapshot()
+			w.remove(s)
+			w.remove(other)
+			assert.Empty(w, w.sim.Snapshot())
+		})
+		return state, calls
+	}
+	want, calls := move(t, nil, false)
+	require.Greater(t, calls, 8)
+	for call := 1; call <= calls; call++ {
+		for _, kind := range []string{simkit.FaultStatus, simkit.FaultStatusAfter} {
+			for _, restart := range []bool{false, true} {
+				t.Run(fmt.Sprintf("call %d, %s, restart %t", call, kind, restart), func(t *testing.T) {
+					t.Parallel()
+					got, _ := move(t, &simkit.Fault{Kind: kind, From: call, Count: 1}, restart)
+					assert.Equal(t, want, got)
+				})
+			}
+		}
+	}
+}
