@@ -170,6 +170,7 @@ func (r *reconciler) wantAddress(ctx context.Context, q services.Request, s *set
 	if s.IPTagsGiven {
 		wantIPTags(want, s.IPTags)
 	}
+	upgrade(want)
 	mergeTags(want, tags, r.config.SystemTags, clusterTag, "k8s-azure-", legacyServiceTag, "kubernetes-")
 	a.want = want
 	return nil
@@ -239,7 +240,7 @@ func wantIPTags(want doc, text string) {
 
 // addressChange writes a public address that is not as it should be.
 func (r *reconciler) addressChange(_ services.Request, _ *observed, a *address) (c services.Change[*observed], due bool) {
-	if a == nil || a.found != nil && sameDoc(a.found, a.want) {
+	if a == nil || a.found != nil && sameDoc(a.found, a.want) && (!a.managed || !failed(a.found)) {
 		return c, false
 	}
 	action := guard.PlanChange

@@ -27,7 +27,7 @@ func (r *reconciler) securityChange(q services.Request, o *observed, d *spec) (c
 			return errKeep
 		}
 		changed, err := applyClaim(group, k)
-		if err == nil && !changed {
+		if err == nil && !changed && (!failed(group) || d == nil) {
 			err = errKeep
 		}
 		return err
@@ -75,6 +75,13 @@ func (n *nodeAddresses) with(lists ...[]*v1.Node) []string {
 		}
 	}
 	return sortedKeys(n.seen)
+}
+
+// add takes an address for one that a node had.
+func (n *nodeAddresses) add(ip string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.seen[ip] = true
 }
 
 // nodePortsOf are the node ports of a Service, each with its protocol in lower case.

@@ -30,16 +30,22 @@ const (
 )
 
 // limitsOf keep below the buckets that Azure Resource Manager publishes: reads, writes and deletions apart.
+//
+// Machines and networks are providers of their own, which refuse calls each for itself, and share the buckets.
 func limitsOf(r *http.Request) (group string, limits []cloudapi.Limit) {
+	of := "network"
+	if strings.Contains(strings.ToLower(r.URL.Path), "/providers/microsoft.compute") {
+		of = "compute"
+	}
 	switch {
 	case !strings.Contains(strings.ToLower(r.URL.Path), "/subscriptions/"):
 		return "tokens", []cloudapi.Limit{{PerSecond: 5, Burst: 20}}
 	case r.Method == http.MethodGet:
-		return "reads", []cloudapi.Limit{{PerSecond: 20, Burst: 200, Floor: 1}}
+		return of + " reads", []cloudapi.Limit{{PerSecond: 10, Burst: 100, Floor: 1}}
 	case r.Method == http.MethodDelete:
-		return "deletes", []cloudapi.Limit{{PerSecond: 8, Burst: 150, Floor: 0.5}}
+		return of + " deletes", []cloudapi.Limit{{PerSecond: 4, Burst: 75, Floor: 0.5}}
 	}
-	return "writes", []cloudapi.Limit{{PerSecond: 8, Burst: 150, Floor: 0.5}}
+	return of + " writes", []cloudapi.Limit{{PerSecond: 4, Burst: 75, Floor: 0.5}}
 }
 
 // api is the part of Azure's API that is used, in the common vocabulary of errors: raw JSON through the SDK's pipeline.
@@ -84,7 +90,7 @@ func repeatable(r *http.Request) bool {
 var kinds = []string{
 	"loadBalancers", "publicIPAddresses", "publicIPPrefixes", "networkSecurityGroups", "routeTables", "virtualNetworks", "subnets",
 	"networkInterfaces", "privateLinkServices", "privateEndpointConnections", "virtualMachines", "virtualMachineScaleSets",
-	"operations", "instanceView", "migrateToIpBased",
+	"operations", "instanceView", "CheckIPAddressAvailability",
 }
 
 // operationOf names a request without identifiers, for metrics and logs.

@@ -3,6 +3,7 @@ package azure
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -65,6 +66,14 @@ const (
 	// writeDeadline bounds one write with all that it waits for.
 	writeDeadline = 10 * time.Minute
 )
+
+// failed reports whether Azure has given up its work on a resource: written again, it is tried again.
+func failed(d doc) bool {
+	return strings.EqualFold(str(d, "properties", "provisioningState"), "Failed")
+}
+
+// codeInUse is Azure's code where a scale set still has pools of a load balancer.
+const codeInUse = "LoadBalancerInUseByVirtualMachineScaleSet"
 
 // codeOutdated is Azure's code where an ETag is no longer that of the resource.
 const codeOutdated = "PreconditionFailed"
@@ -216,7 +225,15 @@ func (s *documents) remove(ctx context.Context, target document, before doc) err
 			return err
 		}
 	}
-	err := whileBusy(ctx, func() error { return s.api.remove(ctx, target.what, target.id, target.version) })
+	remove := func() error {
+		return whileBusy(ctx, func() error { return s.api.remove(ctx, target.what, target.id, target.version) })
+	}
+	err := remove()
+	if target.beforeRemoval != nil && strings.EqualFold(codeOf(err), codeInUse) { // a machine came meanwhile
+		if err = target.beforeRemoval(ctx, before); err == nil {
+			err = remove()
+		}
+	}
 	s.wrote(target.id, nil)
 	return err
 }

@@ -50,7 +50,9 @@ type observed struct {
 	machines map[string]machineID
 	// links are the private link services, where they were read; held are the frontends, by their IDs in lower case, of those that were not
 	// made for Services of this cluster.
-	links     []doc
+	links []doc
+	// basic are basic load balancers of this cluster's names, which give way.
+	basic     []doc
 	linksRead bool
 	held      map[string]string
 	cluster   string
@@ -72,6 +74,7 @@ type reconciler struct {
 	adopt     registry.Adoption
 	cluster   ownership.Cluster
 	nodeIPs   nodeAddresses
+	uses      *inventory.Inventory[string, addressUse]
 	kube      kubernetes.Interface
 	endpoints *endpoints
 	latest    latest
@@ -112,74 +115,6 @@ func (r *reconciler) addressGroup(service *v1.Service) string {
 	return r.config.Group
 }
 
-// Observe reads the load balancers, the public addresses and the security group, which all Services share.
-func (r *reconciler) Observe(ctx context.Context, q services.Request) (*observed, error) {
-	age := inventory.Query{MaxAge: lookAge}
-	all, err := r.resources.loadBalancers.All(ctx, age)
-	if err != nil {
-		return nil, err
-	}
-	o := &observed{cluster: q.Cluster, pools: r.config.ownPools(q.Service)}
-	names := r.config.namesOf(q.Cluster)
-	r.latest.note(q)
-	for _, lb := range all {
-		if slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, str(lb, "name")) }) {
-			o.lbs = append(o.lbs, lb)
-		}
-	}
-	slices.SortFunc(o.lbs, func(a, b doc) int { return strings.Compare(docID(a), docID(b)) })
-	if needsMembers := q.Purpose != services.Lookup && q.Purpose != services.Delete; needsMembers && r.config.PoolType == poolNIC {
-		if o.machines, err = r.members.machinesOf(ctx, o.lbs...); err != nil {
-			return nil, err
-		}
-	}
-	if len(r.config.several) > 0 && len(q.Nodes) > 0 {
-		if err := r.readSets(ctx, o, q.Nodes); err != nil {
-			return nil, err
-		}
-	}
-	if q.Purpose == services.UpdateNodes {
-		if s, _, err := parseSettings(q.Service); err == nil && s.NoFloating && !s.NoSecurity {
-			return o, r.observeGroup(ctx, q, o)
-		}
-		return o, nil
-	}
-	groups := []string{r.addressGroup(q.Service)}
-	if groups[0] != r.config.Group {
-		groups = append(groups, r.config.Group)
-	}
-	for _, g := range groups {
-		list, err := r.resources.addressesOf(g).All(ctx, age)
-		if err != nil {
-			return nil, err
-		}
-		o.addresses = append(o.addresses, list...)
-	}
-	slices.SortFunc(o.addresses, func(a, b doc) int { return strings.Compare(docID(a), docID(b)) })
-	return o, r.observeGroup(ctx, q, o)
-}
-
-func (r *reconciler) observeGroup(ctx context.Context, q services.Request, o *observed) error {
-	if q.Purpose == services.Lookup {
-		return nil
-	}
-	if r.config.SecurityGroup == "" {
-		if q.Purpose == services.Delete {
-			return nil
-		}
-		return &cloudapi.Error{Class: cloudapi.ErrInvalid, Operation: "reading the security group", Message: "securityGroupName is not configured"}
-	}
-	var err error
-	o.group, err = r.resources.single.Get(ctx, strings.ToLower(r.groupID()), inventory.Query{MaxAge: lookAge})
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		if q.Purpose == services.Delete {
-			return nil
-		}
-		return fmt.Errorf("nsg %q not found: %w", r.config.SecurityGroup, err)
-	}
-	return err
-}
-
 func (r *reconciler) groupID() string {
 	return groupPath(r.config.NetworkSubscription, r.config.SecurityGroupGroup, "Microsoft.Network") + "/networkSecurityGroups/" + r.config.SecurityGroup
 }
@@ -213,10 +148,11 @@ func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, o *obse
 		if kept.inherited, err = r.inherited(ctx, q, kept.lbs); err != nil {
 			return nil, nil, err
 		}
-		if len(r.dropped(&kept, baseName(q.Service), nil)) > 0 {
+		if err == nil && len(r.dropped(&kept, baseName(q.Service), nil)) > 0 {
 			err = r.observeLinks(ctx, q.Service, &kept, false)
 		}
 	}
+	kept.splitBasic(q)
 	return &kept, nil, err
 }
 
@@ -228,6 +164,9 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o *observed
 	s, _, err := parseSettings(q.Service) // Validate has judged them
 	if err != nil {
 		return nil, nil, err
+	}
+	if err := checkBasic(o.basic); err != nil {
+		return nil, []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
 	}
 	c := r.config
 	d := &spec{Base: baseName(q.Service), Cluster: q.Cluster, Internal: s.Internal, Location: c.Location, Tags: c.tags}
@@ -367,7 +306,7 @@ func keptIP(service *v1.Service, subnet doc, six bool) string {
 
 // Changes are those between what is there and what should be.
 func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]services.Change[*observed], error) {
-	var list []services.Change[*observed]
+	list := r.removeBasic(o)
 	for i := range d.Fronts {
 		if c, ok := r.addressChange(q, o, d.Fronts[i].address); ok {
 			list = append(list, c)
@@ -378,13 +317,7 @@ func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]servic
 		next, _, err := r.loadBalancerChange(o, d)
 		return append(list, services.Change[*observed]{Planned: next.Planned, Compare: next.Compare}), err
 	}
-	list = r.unlink(q, o, d)
-	for _, lb := range o.lbs { // an address is on one load balancer of a kind at a time
-		if name := str(lb, "name"); isInternal(name) == d.Internal && !strings.EqualFold(name, d.LB) && hasPart(lb, d.Base) {
-			list = append(list, r.removal(q, lb, o.around()))
-			list[len(list)-1].Replan = true
-		}
-	}
+	list = append(r.unlink(q, o, d), r.moves(q, o, d)...)
 	if c, ok, err := r.loadBalancerChange(o, d); err != nil || ok {
 		return append(list, c), err
 	}
@@ -404,6 +337,18 @@ func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]servic
 	}
 	list = append(list, r.releases(q, o, d)...)
 	return append(list, r.linkChanges(d)...), nil
+}
+
+// moves take a Service from the other load balancers of its kind: an address is on one of them at a time.
+func (r *reconciler) moves(q services.Request, o *observed, d *spec) (list []services.Change[*observed]) {
+	for _, lb := range o.lbs {
+		if name := str(lb, "name"); isInternal(name) == d.Internal && !strings.EqualFold(name, d.LB) && hasPart(lb, d.Base) {
+			c := r.removal(q, lb, o.around())
+			c.Replan = true
+			list = append(list, c)
+		}
+	}
+	return list
 }
 
 // loadBalancerChange writes the Service's part of its load balancer.
@@ -451,7 +396,7 @@ func (r *reconciler) partEdit(d *spec, a around) edit {
 			return err
 		}
 		changed = applyAddresses(lb, d.Members, r.networkID()) || changed
-		if !changed {
+		if !changed && !failed(lb) {
 			return errKeep
 		}
 		return nil
@@ -509,6 +454,7 @@ func (r *reconciler) look(ctx context.Context, q *services.Request, o *observed,
 		return o, err
 	}
 	now.mark, now.inherited = o.mark, o.inherited
+	now.splitBasic(*q)
 	if o.linksRead {
 		err = r.observeLinks(ctx, q.Service, now, false)
 	}

@@ -246,7 +246,7 @@ func (d *spec) probeFor(c *Config, service *v1.Service, s *settings, p v1.Servic
 		}
 		return name
 	}
-	stays := local(service) && !(s.Link.Create && s.Link.Proxy) // the check of health cannot speak the PROXY protocol
+	stays := local(service) && (!s.Link.Create || !s.Link.Proxy) // the check of health cannot speak the PROXY protocol
 	switch {
 	case stays && own.Port == "":
 		port := service.Spec.HealthCheckNodePort

@@ -342,7 +342,7 @@ func configsOf(list []doc) (forms []string) {
 
 // applyLink makes a private link service's document what a Service asks for, and reports whether it is to be written.
 func applyLink(p doc, front string, configs []doc, s *linkSettings, tags map[string]string, system string) (changed bool) {
-	changed = strings.EqualFold(str(p, "properties", "provisioningState"), "Failed")
+	changed = failed(p)
 	in := props(p)
 	if linkOn([]doc{p}, front) == nil {
 		setList(p, "loadBalancerFrontendIpConfigurations", []doc{{"id": front}})

@@ -1,6 +1,7 @@
 package azure
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -17,9 +18,7 @@ func linkID(name string) string { return azuresim.ID("Microsoft.Network/privateL
 // linked is a Service with a private link service.
 func linked(annotations map[string]string, alter ...func(*v1.Service)) *v1.Service {
 	s := webService(map[string]string{annotationInternal: "true", annotationPrivateLink: "true"}, alter...)
-	for key, v := range annotations {
-		s.Annotations[key] = v
-	}
+	maps.Copy(s.Annotations, annotations)
 	return s
 }
 

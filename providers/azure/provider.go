@@ -81,7 +81,7 @@ func newCloud(in registry.Inputs) (*cloud, error) {
 	r := newResources(a)
 	c.reconciler = &reconciler{
 		api: a, config: &a.config, resources: r, members: &members{api: a, instances: c.instances, resources: r},
-		instances: c.instances, adopt: in.Adopt,
+		instances: c.instances, adopt: in.Adopt, uses: newAddressUses(a),
 	}
 	c.loadBalancers = &services.LoadBalancer[*observed, *spec]{
 		Reconciler: c.reconciler, Creations: services.Creations{Shows: creationShows, Repeat: true},
@@ -138,6 +138,8 @@ func permissions() []registry.Permission {
 			"Microsoft.Network/networkInterfaces/write", "Microsoft.Network/networkInterfaces/join/action",
 		}},
 		{For: "routes", Needs: []string{"Microsoft.Network/routeTables/read", "Microsoft.Network/routeTables/write"}, Only: "routeTableName is set"},
+		{For: "former nodes in rules for node ports", Needs: []string{"Microsoft.Network/virtualNetworks/checkIpAddressAvailability/read"},
+			Only: "Services have floating IP off; without it their addresses stay"},
 		{For: "private link services", Needs: []string{
 			"Microsoft.Network/privateLinkServices/read", "Microsoft.Network/privateLinkServices/write", "Microsoft.Network/privateLinkServices/delete",
 			"Microsoft.Network/privateLinkServices/privateEndpointConnections/delete", "Microsoft.Network/virtualNetworks/subnets/write",

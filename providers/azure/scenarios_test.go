@@ -10,7 +10,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azuresim"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
 func lbID(name string) string { return azuresim.ID("Microsoft.Network/loadBalancers", name) }
@@ -420,54 +419,5 @@ func TestFrontendInUse(t *testing.T) {
 		assert.Equal(w, []string{base}, namesOf(w.parts("kubernetes", "frontendIPConfigurations")))
 		assert.Empty(w, w.parts("kubernetes", "loadBalancingRules"))
 		assert.Contains(w, strings.Join(w.Events(), "\n"), "outboundRules out")
-	})
-}
-
-// TestForeignWriteMeanwhile: a change of somebody else's between our read and our write is kept.
-func TestForeignWriteMeanwhile(t *testing.T) {
-	t.Parallel()
-	s := webService(nil)
-	withNode(t, s, func(w *world) {
-		w.ensure(s)
-		lb := w.sim.Shown(lbID("kubernetes"))
-		lb["tags"] = doc{"by": "hand"}
-		w.sim.Leave(lbID("kubernetes"), lb)
-		w.change(s, func(s *v1.Service) { s.Annotations[annotationIdle] = "30" })
-		w.ensure(s)
-		assert.Equal(w, "hand", tagsOf(w.sim.Shown(lbID("kubernetes")))["by"])
-		assert.Equal(w, 30, num(w.parts("kubernetes", "loadBalancingRules")[0], "properties", "idleTimeoutInMinutes"))
-	})
-}
-
-// TestFailedWork: what Azure says about work that failed is the error, and the next try does it.
-func TestFailedWork(t *testing.T) {
-	t.Parallel()
-	s := webService(nil)
-	withNode(t, s, func(w *world) {
-		w.sim.Fail("Microsoft.Network/loadBalancers", "SubscriptionIsOverQuota", "no more load balancers")
-		require.ErrorContains(w, w.refuse(s), "no more load balancers")
-		w.ensure(s)
-	})
-}
-
-// TestThrottled: a short pause is waited for; a long one is an error at once, and no loop.
-func TestThrottled(t *testing.T) {
-	t.Parallel()
-	s := webService(nil)
-	withNode(t, s, func(w *world) {
-		w.ensure(s)
-		w.restart()
-		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 429, RetryAfter: 5, Operation: "GET Microsoft.Network/loadBalancers", Count: 1})
-		require.NoError(w, err)
-		began := time.Now()
-		_, _ = w.Reconcile(w.cloud.loadBalancers, clusterName, s, w.nodes)
-		w.ensure(s)
-		assert.Less(w, time.Since(began), time.Minute)
-		w.restart()
-		_, err = w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 429, RetryAfter: 600, Operation: "GET Microsoft.Network/loadBalancers"})
-		require.NoError(w, err)
-		w.server.ResetCalls()
-		require.Error(w, w.refuse(s))
-		assert.LessOrEqual(w, w.server.Calls().Total, 10, "%v", w.server.Calls().ByOperation)
 	})
 }

@@ -91,16 +91,6 @@ func (c *Config) checkSeveral(cluster string) error {
 	return fmt.Errorf("multiple standard load balancers are enabled but no configuration named %q is found", cluster)
 }
 
-// named finds one of several load balancers by the name of a resource.
-func (c *Config) named(resource string) (standardLB, bool) {
-	name := baseLB(resource)
-	i := slices.IndexFunc(c.several, func(l standardLB) bool { return strings.EqualFold(l.Name, name) })
-	if i < 0 {
-		return standardLB{}, false
-	}
-	return c.several[i], true
-}
-
 // baseLB is the name of a load balancer without its kind.
 func baseLB(resource string) string {
 	if isInternal(resource) {

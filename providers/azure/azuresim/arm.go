@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -92,7 +93,7 @@ func parsePath(path string) (armPath, bool) {
 		return armPath{}, false
 	}
 	p := armPath{subscription: parts[1], group: parts[3], namespace: parts[5], pairs: parts[6:]}
-	if n := len(p.pairs); n > 0 && (p.pairs[n-1] == "migrateToIpBased" || p.pairs[n-1] == "instanceView") {
+	if n := len(p.pairs); n > 0 && (p.pairs[n-1] == "migrateToIpBased" || p.pairs[n-1] == "instanceView" || p.pairs[n-1] == actionAddress) {
 		p.action, p.pairs = p.pairs[n-1], p.pairs[:n-1]
 	}
 	return p, len(p.pairs) > 0
@@ -149,6 +150,9 @@ func (s *Sim) serveARM(w http.ResponseWriter, r *http.Request) *failure {
 	if !s.hasGroup(p.group) {
 		return fail(http.StatusNotFound, "ResourceGroupNotFound", "Resource group '%s' could not be found.", p.group)
 	}
+	if f := s.interfere(r.Method, p); f != nil {
+		return f
+	}
 	return s.serveResource(w, r, p, k)
 }
 
@@ -162,14 +166,12 @@ func (*Sim) hasGroup(name string) bool {
 func (s *Sim) serveResource(w http.ResponseWriter, r *http.Request, p armPath, k kind) *failure {
 	found := s.resources[strings.ToLower(p.id())]
 	switch {
-	case p.action == "instanceView" && r.Method == http.MethodGet && found != nil:
-		write(w, http.StatusOK, instanceView(found))
+	case p.action != "" && r.Method == http.MethodGet && found != nil:
+		return s.serveAction(w, r, p.action, found)
 	case !p.single() && r.Method == http.MethodGet:
 		return s.serveListing(w, r, p, k)
 	case !p.single() || !strings.Contains(k.methods, r.Method):
 		return fail(http.StatusMethodNotAllowed, "HttpMethodNotAllowed", "The method %s is not allowed on %s.", r.Method, p.kind())
-	case r.Method == http.MethodPut && p.kind() == kindSubnet:
-		return s.serveSubnet(w, r, p)
 	case r.Method == http.MethodPut:
 		return s.servePut(w, r, p, k, found)
 	case found == nil && r.Method == http.MethodDelete:
@@ -200,6 +202,43 @@ func (s *Sim) serveListed(w http.ResponseWriter, p armPath, k kind) *failure {
 		}
 	}
 	return s.absent(p)
+}
+
+func (s *Sim) serveAction(w http.ResponseWriter, r *http.Request, action string, found *resource) *failure {
+	if action == actionAddress {
+		return s.serveAddressUse(w, r, found)
+	}
+	write(w, http.StatusOK, instanceView(found))
+	return nil
+}
+
+// actionAddress asks a network whether an address is free.
+const actionAddress = "CheckIPAddressAvailability"
+
+func (s *Sim) serveAddressUse(w http.ResponseWriter, r *http.Request, network *resource) *failure {
+	ip, err := netip.ParseAddr(r.URL.Query().Get("ipAddress"))
+	inside := slices.ContainsFunc(strs(network.doc, "properties", "addressSpace", "addressPrefixes"), func(text string) bool {
+		p, bad := netip.ParsePrefix(text)
+		return err == nil && bad == nil && p.Contains(ip)
+	})
+	if !inside {
+		return invalid("PrivateIPAddressNotInAnySubnet", "Private static IP address %s does not belong to the range of any subnet in the virtual network.", ip)
+	}
+	taken := s.privateTaken(ip.String(), "")
+	for _, i := range s.all(kindInstance) {
+		for _, nic := range s.interfacesOf(i) {
+			taken = taken || hasAddress(nic, ip.String())
+		}
+	}
+	for _, nic := range s.all(kindInterface) {
+		taken = taken || hasAddress(nic.doc, ip.String())
+	}
+	write(w, http.StatusOK, object{"available": !taken})
+	return nil
+}
+
+func hasAddress(nic object, ip string) bool {
+	return slices.ContainsFunc(items(nic, "properties", "ipConfigurations"), func(c object) bool { return text(c, "properties", "privateIPAddress") == ip })
 }
 
 func (s *Sim) absent(p armPath) *failure {
@@ -285,6 +324,9 @@ func bodyOf(r *http.Request) (asked object, f *failure) {
 
 // servePut creates or replaces a resource.
 func (s *Sim) servePut(w http.ResponseWriter, r *http.Request, p armPath, k kind, found *resource) *failure {
+	if p.kind() == kindSubnet {
+		return s.serveSubnet(w, r, p)
+	}
 	asked, f := bodyOf(r)
 	if f != nil {
 		return f

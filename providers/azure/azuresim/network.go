@@ -94,6 +94,9 @@ func (s *Sim) putLoadBalancer(r *resource, asked object, created bool) *failure 
 	if props == nil {
 		props = object{}
 	}
+	if created {
+		r.doc["sku"] = asked["sku"]
+	}
 	for _, check := range []func(*resource, object) *failure{s.checkFrontends, s.checkRules, s.checkProbes, s.checkBackends, s.checkLinks, checkUnique} {
 		if f := check(r, props); f != nil {
 			return f
@@ -160,7 +163,7 @@ func (s *Sim) checkPublic(r *resource, name, public string) *failure {
 		return invalid("InvalidResourceReference", "Resource %s referenced by resource %s was not found.", public, r.id)
 	case a.busy.running() || text(s.show(a, false), "properties", "provisioningState") == "Failed":
 		return invalid("ReferencedResourceNotProvisioned", "Cannot proceed with operation because resource %s used by resource %s is not in Succeeded state.", public, r.id)
-	case text(a.doc, "sku", "name") != "Standard":
+	case text(a.doc, "sku", "name") != text(r.doc, "sku", "name"):
 		return invalid("LoadBalancerAndPublicIPAddressSkuMismatch", "The sku of the load balancer and of %s differ.", public)
 	}
 	if bound := s.frontendOf(public); bound != "" && !strings.EqualFold(bound, r.id+"/frontendIPConfigurations/"+name) {
@@ -525,7 +528,9 @@ func (s *Sim) checkAddress(r *resource, asked object, created bool) *failure {
 	if text(asked, "location") == "" {
 		return invalid("LocationRequired", "The location property is required for this definition.")
 	}
-	if !created && (text(asked, "sku", "name") != text(r.doc, "sku", "name") || string(encode(asked["zones"])) != string(encode(r.doc["zones"]))) {
+	upgrades := text(r.doc, "sku", "name") == "Basic" && text(asked, "sku", "name") == "Standard" && s.frontendOf(r.id) == "" &&
+		text(r.doc, "properties", "publicIPAllocationMethod") == "Static" // an address that is static and bound to nothing
+	if !created && (text(asked, "sku", "name") != text(r.doc, "sku", "name") && !upgrades || string(encode(asked["zones"])) != string(encode(r.doc["zones"]))) {
 		return invalid("ResourceSkuOrZonesCannotBeChanged", "The sku and the zones of %s cannot be changed.", r.name())
 	}
 	props := propertiesOf(asked)

@@ -49,6 +49,9 @@ type Sim struct {
 	certificate *x509.Certificate
 	// failNext is how the next write of a kind ends.
 	failNext map[string]*failure
+	// refuseNext is how the next call of a method and kind is refused; meanwhile is what somebody else writes just before ours.
+	refuseNext map[string]*failure
+	meanwhile  map[string][]func(object)
 }
 
 // New returns a simulated Azure with a network, a security group and an empty scale set. Only the secret of the service principal is
@@ -57,6 +60,7 @@ func New(secret string, activation time.Duration) (*Sim, *simkit.Server) {
 	s := &Sim{
 		secret: secret, activation: activation, tokens: map[string]time.Time{}, resources: map[string]*resource{},
 		operations: map[string]*operation{}, budgets: map[string]int{}, failNext: map[string]*failure{},
+		refuseNext: map[string]*failure{}, meanwhile: map[string][]func(object){},
 	}
 	s.begin()
 	return s, simkit.New(s)

@@ -1,0 +1,42 @@
+package azuresim
+
+import (
+	"strings"
+	"time"
+)
+
+// Refuse makes the next call of a method on a kind of resource, such as "DELETE Microsoft.Network/loadBalancers", one that is refused.
+func (s *Sim) Refuse(operation string, status int, code, message string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refuseNext[operation] = fail(status, code, "%s", message)
+}
+
+// SetActivation changes how long work takes.
+func (s *Sim) SetActivation(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.activation = d
+}
+
+// Meanwhile changes a resource just before the next write of it, as somebody else who is quicker. Several changes come one by one.
+func (s *Sim) Meanwhile(id string, change func(doc map[string]any)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := strings.ToLower(id)
+	s.meanwhile[key] = append(s.meanwhile[key], change)
+}
+
+// interfere does what tests have asked for before a call.
+func (s *Sim) interfere(method string, p armPath) *failure {
+	key := strings.ToLower(p.id())
+	if r, waiting := s.resources[key], s.meanwhile[key]; method == "PUT" && r != nil && len(waiting) > 0 {
+		s.meanwhile[key] = waiting[1:]
+		waiting[0](r.doc)
+		s.number++
+		r.etag = s.number
+	}
+	f := s.refuseNext[method+" "+p.kind()]
+	delete(s.refuseNext, method+" "+p.kind())
+	return f
+}

@@ -1,0 +1,87 @@
+package azure
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// This file is about basic load balancers, which Azure has retired: what is left of them gives way to standard ones.
+
+// isBasic reports whether a load balancer or a public address is a basic one, which is what Azure calls those that do not say.
+func isBasic(d doc) bool { return d != nil && !strings.EqualFold(str(d, "sku", "name"), "Standard") }
+
+// splitBasic sets basic load balancers apart where a Service is to be served: nothing of them stays.
+func (o *observed) splitBasic(q services.Request) {
+	if q.Purpose != services.Ensure && q.Purpose != services.Plan && q.Purpose != services.UpdateNodes {
+		return
+	}
+	for _, lb := range o.lbs {
+		if isBasic(lb) {
+			o.basic = append(o.basic, lb)
+		}
+	}
+	o.lbs = slices.DeleteFunc(slices.Clone(o.lbs), isBasic)
+}
+
+// checkBasic refuses to delete a basic load balancer on which others than Services have something.
+func checkBasic(lbs []doc) error {
+	for _, lb := range lbs {
+		why := ""
+		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
+			if !madeName(str(f, "name")) {
+				why = "frontend " + str(f, "name")
+			}
+		}
+		for _, kind := range []string{"outboundRules", "inboundNatRules", "inboundNatPools"} {
+			for _, rule := range docs(lb, "properties", kind) {
+				why = kind + " " + str(rule, "name")
+			}
+		}
+		if why != "" {
+			return fmt.Errorf("load balancer %s is a basic one, which Azure has retired, and stands in the way of a standard one; it has %s, which no Service asked "+
+				"for: delete the load balancer, or take that out of it", str(lb, "name"), why)
+		}
+	}
+	return nil
+}
+
+// removeBasic deletes the basic load balancers of the cluster's names: a standard one cannot be made of them.
+func (r *reconciler) removeBasic(o *observed) (list []services.Change[*observed]) {
+	for _, lb := range o.basic {
+		name := str(lb, "name")
+		list = append(list, services.Change[*observed]{
+			Planned: guard.Planned{Action: guard.PlanDelete, Object: "load balancer " + name, Detail: "a basic one, which Azure has retired"}, Replan: true,
+			Compare: func() (before, after any) { return lb, nil },
+			Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
+				target := document{id: str(lb, "id"), what: "load balancer " + name, version: networkVersion, beforeRemoval: r.members.decouple}
+				_, err := r.resources.documents.submit(ctx, target, func(d doc) error {
+					if !isBasic(d) {
+						return errKeep // it is another one by now
+					}
+					if err := checkBasic([]doc{d}); err != nil {
+						return err
+					}
+					return errRemove
+				})
+				if err != nil {
+					return o, err
+				}
+				return r.look(ctx, q, o, nil)
+			},
+		})
+	}
+	return list
+}
+
+// upgrade makes a basic public address a standard one, which keeps its IP.
+func upgrade(want doc) {
+	if isBasic(want) {
+		want["sku"] = doc{"name": "Standard"}
+		props(want)["publicIPAllocationMethod"] = "Static"
+	}
+}
