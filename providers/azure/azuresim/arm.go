@@ -175,7 +175,7 @@ func (s *Sim) serveResource(w http.ResponseWriter, r *http.Request, p armPath, k
 	case r.Method == http.MethodPut:
 		return s.servePut(w, r, p, k, found)
 	case found == nil && r.Method == http.MethodDelete:
-		w.WriteHeader(http.StatusNoContent)
+		return s.deleteAbsent(w, r, p)
 	case found == nil && k.list != nil:
 		return s.serveListed(w, p, k)
 	case found == nil:
@@ -190,12 +190,27 @@ func (s *Sim) serveResource(w http.ResponseWriter, r *http.Request, p armPath, k
 	return nil
 }
 
+// deleteAbsent deletes what is no resource by itself; what is not there at all is deleted already.
+func (s *Sim) deleteAbsent(w http.ResponseWriter, r *http.Request, p armPath) *failure {
+	parent := s.resources[strings.ToLower(ownerOf(p.id()))]
+	if p.kind() == kindSubnet && parent != nil {
+		if _, gone := withoutName(items(parent.doc, "properties", "subnets"), p.pairs[len(p.pairs)-1]); gone {
+			return s.deleteSubnet(w, r, parent, p.pairs[len(p.pairs)-1])
+		}
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
 // serveListed shows one of what is no resource by itself.
 func (s *Sim) serveListed(w http.ResponseWriter, p armPath, k kind) *failure {
 	parent := strings.ToLower(armPath{p.subscription, p.group, p.namespace, p.pairs[:len(p.pairs)-2], ""}.id())
 	if s.resources[parent] != nil {
 		for _, one := range k.list(s, parent) {
 			if strings.EqualFold(text(one, "name"), p.pairs[len(p.pairs)-1]) {
+				if etag := text(one, "etag"); etag != "" {
+					w.Header().Set("Etag", etag)
+				}
 				write(w, http.StatusOK, one)
 				return nil
 			}
@@ -242,6 +257,9 @@ func hasAddress(nic object, ip string) bool {
 }
 
 func (s *Sim) absent(p armPath) *failure {
+	if name := p.pairs[len(p.pairs)-1]; p.kind() == kindInstance && strings.Trim(name, "0123456789") != "" {
+		return invalid("InvalidParameter", "The value of parameter instanceIds is invalid: %s.", name)
+	}
 	if len(p.pairs) > 2 {
 		return &failure{http.StatusNotFound, "NotFound", "Resource " + p.id() + " not found.", []any{}}
 	}

@@ -43,13 +43,13 @@ func init() { //nolint:gochecknoinits // the table and what it leads to name eac
 	kinds = map[string]kind{
 		kindMachine: {versions: []string{computeVersion}, methods: "GET PUT DELETE", put: putAny, show: (*Sim).showMachine},
 		kindScaleSet: {
-			versions: []string{computeVersion}, methods: "GET PUT", put: (*Sim).putScaleSet, fields: members(
-				"orchestrationMode upgradePolicy platformFaultDomainCount singlePlacementGroup overprovision uniqueId").with(
-				"virtualMachineProfile", members("osProfile storageProfile extensionProfile").with("networkProfile", networkProfile())),
+			versions: []string{computeVersion}, methods: "GET PUT DELETE", put: (*Sim).putScaleSet, show: showScaleSet, fields: members(
+				"timeCreated doNotRunExtensionsOnOverprovisionedVMs orchestrationMode upgradePolicy platformFaultDomainCount singlePlacementGroup overprovision uniqueId").with(
+				"virtualMachineProfile", members("timeCreated osProfile storageProfile extensionProfile").with("networkProfile", networkProfile())),
 		},
 		kindInstance: {
 			versions: []string{computeVersion}, methods: "GET PUT DELETE", put: (*Sim).putInstance, show: (*Sim).showInstance,
-			fields: members("hardwareProfile osProfile storageProfile networkProfile provisioningState vmId latestModelApplied timeCreated").with(
+			fields: members("hardwareProfile osProfile storageProfile networkProfile provisioningState vmId latestModelApplied modelDefinitionApplied timeCreated").with(
 				"networkProfileConfiguration", networkProfile()),
 		},
 		kindSetInterface: {versions: []string{interfaceVersion}, methods: "GET", list: (*Sim).setInterfaces},
@@ -171,6 +171,7 @@ func instanceView(r *resource) object {
 }
 
 func (*Sim) showMachine(r *resource, answer object, view bool) {
+	defaults(propertiesOf(answer), object{"vmId": guid(12), "timeCreated": r.created.UTC().Format(time.RFC3339)})
 	if view {
 		propertiesOf(answer)["instanceView"] = instanceView(r)
 	}
@@ -180,6 +181,8 @@ func (*Sim) showInstance(r *resource, answer object, view bool) {
 	set := ownerOf(r.id)
 	answer["name"] = lastOf(set) + "_" + r.name()
 	answer["instanceId"] = r.name()
+	defaults(propertiesOf(answer), object{"modelDefinitionApplied": "VirtualMachineScaleSet"})
+	showCards(items(answer, "properties", "networkProfileConfiguration", "networkInterfaceConfigurations"))
 	if view {
 		propertiesOf(answer)["instanceView"] = instanceView(r)
 	}

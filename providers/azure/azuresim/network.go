@@ -47,8 +47,8 @@ func addNetworkKinds() {
 			"addressPrefix nextHopType nextHopIpAddress hasBgpOverride")),
 	}
 	kinds[kindNetwork] = kind{versions: networkVersions, methods: all, put: putAny, show: (*Sim).showNetwork}
-	kinds[kindSubnet] = kind{versions: networkVersions, methods: "GET PUT", list: listSubnets}
-	kinds[kindPrefix] = kind{versions: networkVersions, methods: "GET PUT", put: putAny}
+	kinds[kindSubnet] = kind{versions: networkVersions, methods: all, list: listSubnets}
+	kinds[kindPrefix] = kind{versions: networkVersions, methods: all, put: putAny, show: showPrefix}
 	kinds[kindInterface] = kind{versions: networkVersions, methods: all, put: (*Sim).putInterface, show: (*Sim).showInterface}
 	kinds[kindPrivateLink] = kind{
 		versions: networkVersions, methods: all, put: (*Sim).putPrivateLink, show: (*Sim).showPrivateLink, remove: (*Sim).removePrivateLink,
@@ -64,6 +64,9 @@ func listSubnets(s *Sim, parent string) []any {
 	for _, n := range items(vnet.doc, "properties", "subnets") {
 		shown := clone(n)
 		shown["id"], shown["etag"], shown["type"] = vnet.id+"/subnets/"+text(n, "name"), etagOf(vnet), kindSubnet
+		defaults(properties2(shown), object{
+			"privateLinkServiceNetworkPolicies": "Enabled", "privateEndpointNetworkPolicies": "Disabled", "delegations": []any{},
+		})
 		properties2(shown)["provisioningState"] = "Succeeded"
 		list = append(list, shown)
 	}

@@ -1,6 +1,9 @@
 package azuresim
 
-import "strings"
+import (
+	"strings"
+	"time"
+)
 
 // This file adds to resources of the network what the API derives.
 
@@ -69,6 +72,45 @@ func (*Sim) showInterface(r *resource, answer object, _ bool) {
 		defaults(properties2(config), object{"primary": true, "privateIPAddress": "10.240.0.4", "privateIPAddressVersion": "IPv4"})
 		properties2(config)["provisioningState"] = "Succeeded"
 	}
+}
+
+func showPrefix(_ *Sim, _ *resource, answer object, _ bool) {
+	props := propertiesOf(answer)
+	props["resourceGuid"], answer["sku"] = guid(10), object{"name": "Standard", "tier": "Regional"}
+	defaults(props, object{"ipPrefix": "20.70.0.0/31", "ipTags": []any{}, "prefixLength": 31, "publicIPAddressVersion": "IPv4"})
+}
+
+// showCards adds what the API derives to configurations of network cards.
+func showCards(cards []object) {
+	for _, card := range cards {
+		defaults(propertiesOf(card), object{
+			"disableTcpStateTracking": false, "enableAcceleratedNetworking": false, "enableIPForwarding": false, "dnsSettings": object{"dnsServers": []any{}},
+		})
+		for _, c := range items(card, "properties", "ipConfigurations") {
+			defaults(propertiesOf(c), object{"privateIPAddressVersion": "IPv4"})
+		}
+	}
+}
+
+func showScaleSet(_ *Sim, r *resource, answer object, _ bool) {
+	props := propertiesOf(answer)
+	created := r.created.UTC().Format(time.RFC3339)
+	defaults(props, object{
+		"uniqueId": guid(11), "timeCreated": created, "platformFaultDomainCount": 5, "singlePlacementGroup": true, "overprovision": false,
+		"doNotRunExtensionsOnOverprovisionedVMs": false, "orchestrationMode": "Uniform", "upgradePolicy": object{"mode": "Manual"},
+	})
+	if policy, ok := props["upgradePolicy"].(object); ok {
+		defaults(policy, object{"automaticOSUpgradePolicy": object{}})
+		automatic, _ := policy["automaticOSUpgradePolicy"].(object)
+		defaults(automatic, object{"disableAutomaticRollback": false, "enableAutomaticOSUpgrade": false, "useRollingUpgradePolicy": false})
+	}
+	if profile, ok := props["virtualMachineProfile"].(object); ok {
+		profile["timeCreated"] = created
+	}
+	if sku, ok := answer["sku"].(object); ok {
+		defaults(sku, object{"tier": "Standard"})
+	}
+	showCards(items(props, "virtualMachineProfile", "networkProfile", "networkInterfaceConfigurations"))
 }
 
 // defaults sets what is not given.
