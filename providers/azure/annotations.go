@@ -277,8 +277,8 @@ func trimmed(given map[string]string) map[string]string {
 // linkAnnotations are the settings of private link services.
 func linkAnnotations() []string {
 	return []string{
-		annotationLinkGroup, annotationLinkName, annotationLinkSubnet, annotationLinkCount, annotationLinkIPs, annotationLinkFQDNs, annotationLinkProxy,
-		annotationLinkVisible, annotationLinkApproved,
+		annotationLinkGroup, annotationLinkName, annotationLinkSubnet, annotationLinkCount, annotationLinkIPs, annotationLinkFQDNs,
+		annotationLinkProxy, annotationLinkVisible, annotationLinkApproved,
 	}
 }
 

@@ -165,15 +165,30 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o *observed
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := checkBasic(o.basic); err != nil {
+	d, err := r.desire(ctx, q, &s, o)
+	if err != nil {
 		return nil, []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
+	}
+	if !r.fillsPools(d.Internal) || r.config.PoolType != poolIP {
+		return d, nil, nil
+	}
+	var homeless []string
+	if d.Members, homeless, err = r.poolMembers(q, o, d.LB, d.Fronts); err != nil {
+		return nil, nil, err
+	}
+	return d, homelessNodes(homeless), nil
+}
+
+func (r *reconciler) desire(ctx context.Context, q services.Request, s *settings, o *observed) (d *spec, err error) {
+	if err = checkBasic(o.basic); err != nil {
+		return nil, err
 	}
 	c := r.config
-	d := &spec{Base: baseName(q.Service), Cluster: q.Cluster, Internal: s.Internal, Location: c.Location, Tags: c.tags}
-	if d.LB, err = r.loadBalancerOf(ctx, q, &s, o); err != nil {
-		return nil, []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
+	d = &spec{Base: baseName(q.Service), Cluster: q.Cluster, Internal: s.Internal, Location: c.Location, Tags: c.tags}
+	if d.LB, err = r.loadBalancerOf(ctx, q, s, o); err != nil {
+		return nil, err
 	}
-	d.accessTo(q.Service, s)
+	d.accessTo(q.Service, *s)
 	lb := o.named(d.LB)
 	list, dual := families(q.Service)
 	for _, six := range list {
@@ -184,38 +199,27 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o *observed
 		}
 		f := front{six: six, pool: c.poolOf(q.Service, q.Cluster, six), name: frontName(d.Base, subnet, suffix)}
 		if s.Internal {
-			err = r.internalFront(ctx, q.Service, &s, lb, &f)
+			err = r.internalFront(ctx, q.Service, s, lb, &f)
 		} else {
-			err = r.externalFront(ctx, q, &s, o, lb, &f, suffix)
+			err = r.externalFront(ctx, q, s, o, lb, &f, suffix)
 		}
 		if err != nil {
-			return nil, []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
+			return nil, err
 		}
 		d.Fronts = append(d.Fronts, f)
-		if err := d.rulesFor(c, q.Service, &s, f, suffix, c.loadBalancerID(d.LB)); err != nil {
-			return nil, []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
+		if err = d.rulesFor(c, q.Service, s, f, suffix, c.loadBalancerID(d.LB)); err != nil {
+			return nil, err
 		}
 	}
 	if lb != nil {
-		err := conflicts(lb, d.Base, *d)
-		if err == nil && r.fillsPools(d.Internal) {
+		if err = conflicts(lb, d.Base, *d); err == nil && r.fillsPools(d.Internal) {
 			err = unlikePool(lb, d.Fronts, c.PoolType == poolIP)
 		}
 		if err != nil {
-			return nil, []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
+			return nil, err
 		}
 	}
-	if err := r.wantLink(ctx, q, &s, o, d); err != nil {
-		return nil, []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
-	}
-	if r.fillsPools(d.Internal) && c.PoolType == poolIP {
-		var homeless []string
-		if d.Members, homeless, err = r.poolMembers(q, o, d.LB, d.Fronts); err != nil {
-			return nil, nil, err
-		}
-		return d, homelessNodes(homeless), nil
-	}
-	return d, nil, nil
+	return d, r.wantLink(ctx, q, s, o, d)
 }
 
 // securityProtocol is a protocol as security groups name it; they do not know SCTP.

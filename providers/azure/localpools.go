@@ -105,10 +105,13 @@ func dropPools(lb doc, own []string, fronts []front) bool {
 	return true
 }
 
-// poolMembers are the members that pools by address should have: IP to node, by pool. A pool that is not to be touched has nil.
-func (r *reconciler) poolMembers(q services.Request, o *observed, lb string, fronts []front) (map[string]map[string]string, []string, error) {
+// poolMembers are the members that pools by address should have: IP to node, by pool. A pool that is not to be touched is not there.
+func (r *reconciler) poolMembers(
+	q services.Request, o *observed, lb string, fronts []front,
+) (wanted map[string]map[string]string, homeless []string, err error) {
 	on, homeless := r.nodesOn(q, o, lb)
-	wanted := map[string]map[string]string{}
+	several := len(r.config.several) > 0 && len(r.config.eligible(q.Nodes)) > 0
+	wanted = map[string]map[string]string{}
 	for _, f := range fronts {
 		nodes := on
 		if strings.EqualFold(f.pool, localPool(q.Service, f.six)) && r.config.ownPool(q.Service) {
@@ -125,7 +128,7 @@ func (r *reconciler) poolMembers(q services.Request, o *observed, lb string, fro
 			}
 		}
 		// A pool is never emptied, but of nodes that are behind another load balancer now.
-		if len(ips) > 0 || len(r.config.several) > 0 && strings.EqualFold(f.pool, poolName(q.Cluster, f.six)) && len(r.config.eligible(q.Nodes)) > 0 {
+		if len(ips) > 0 || several && strings.EqualFold(f.pool, poolName(q.Cluster, f.six)) {
 			wanted[strings.ToLower(f.pool)] = ips
 		}
 	}

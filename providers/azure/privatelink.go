@@ -217,7 +217,8 @@ func (r *reconciler) wantLink(ctx context.Context, q services.Request, s *settin
 		return err
 	}
 	for _, id := range r.dropped(o, d.Base, d) {
-		if name, held := o.held[strings.ToLower(id)]; held && slices.ContainsFunc(d.Fronts, func(f front) bool { return strings.EqualFold(f.name, nameOf(id)) }) {
+		same := func(f front) bool { return strings.EqualFold(f.name, nameOf(id)) }
+		if name, held := o.held[strings.ToLower(id)]; held && slices.ContainsFunc(d.Fronts, same) {
 			return fmt.Errorf("frontend %s is to change, and private link service %s, which was not made for a Service of this cluster, uses it: remove that first",
 				nameOf(id), name)
 		}
@@ -405,7 +406,8 @@ func (r *reconciler) linkChanges(d *spec) (list []services.Change[*observed]) {
 		list = append(list, services.Change[*observed]{
 			Planned: guard.Planned{Action: guard.PlanChange, Object: "subnet " + nameOf(l.subnet), Detail: "network policies of private link services: off"},
 			Make: func(ctx context.Context, _ *services.Request, o *observed) (*observed, error) {
-				_, err := r.resources.documents.submit(ctx, document{id: l.subnet, what: "subnet " + nameOf(l.subnet), version: networkVersion}, func(subnet doc) error {
+				target := document{id: l.subnet, what: "subnet " + nameOf(l.subnet), version: networkVersion}
+				_, err := r.resources.documents.submit(ctx, target, func(subnet doc) error {
 					if subnet == nil || lettingIn(subnet) {
 						return errKeep
 					}

@@ -32,7 +32,8 @@ func TestPrivateLinkService(t *testing.T) {
 		shown := w.sim.Shown(linkID(name))
 		require.NotNil(w, shown)
 		configs := docs(shown, "properties", "ipConfigurations")
-		assert.Equal(w, []string{"k8s-subnet-" + name + "-static-10.240.0.250", "k8s-subnet-" + name + "-dynamic-0", "k8s-subnet-" + name + "-dynamic-1"}, namesOf(configs))
+		begin := "k8s-subnet-" + name
+		assert.Equal(w, []string{begin + "-static-10.240.0.250", begin + "-dynamic-0", begin + "-dynamic-1"}, namesOf(configs))
 		assert.True(w, flag(configs[0], "properties", "primary"))
 		tags := tagsOf(shown)
 		assert.Equal(w, "default/web", tags["k8s-azure-owner-service"])
@@ -151,7 +152,8 @@ func TestPrivateLinkOfAnotherService(t *testing.T) {
 	s := linked(nil)
 	withNode(t, s, func(w *world) {
 		ip := w.ensure(s).Status.LoadBalancer.Ingress[0].IP
-		second := webNumber(1, map[string]string{annotationInternal: "true", annotationIPv4: ip, annotationPrivateLink: "true"}, func(s *v1.Service) { s.Spec.Ports[0].Port = 81 })
+		asks := map[string]string{annotationInternal: "true", annotationIPv4: ip, annotationPrivateLink: "true"}
+		second := webNumber(1, asks, func(s *v1.Service) { s.Spec.Ports[0].Port = 81 })
 		w.Apply(second)
 		w.ensure(second)
 		before := w.sim.Shown(linkID("pls-" + base))

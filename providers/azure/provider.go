@@ -138,8 +138,10 @@ func permissions() []registry.Permission {
 			"Microsoft.Network/networkInterfaces/write", "Microsoft.Network/networkInterfaces/join/action",
 		}},
 		{For: "routes", Needs: []string{"Microsoft.Network/routeTables/read", "Microsoft.Network/routeTables/write"}, Only: "routeTableName is set"},
-		{For: "former nodes in rules for node ports", Needs: []string{"Microsoft.Network/virtualNetworks/checkIpAddressAvailability/read"},
-			Only: "Services have floating IP off; without it their addresses stay"},
+		{
+			For: "former nodes in rules for node ports", Needs: []string{"Microsoft.Network/virtualNetworks/checkIpAddressAvailability/read"},
+			Only: "Services have floating IP off; without it their addresses stay",
+		},
 		{For: "private link services", Needs: []string{
 			"Microsoft.Network/privateLinkServices/read", "Microsoft.Network/privateLinkServices/write", "Microsoft.Network/privateLinkServices/delete",
 			"Microsoft.Network/privateLinkServices/privateEndpointConnections/delete", "Microsoft.Network/virtualNetworks/subnets/write",

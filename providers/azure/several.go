@@ -127,7 +127,13 @@ type placing struct {
 	current, pinned string
 }
 
-// eligible are those that a Service may be on, in the order of the configuration.
+// matches reports whether a load balancer's selectors match a Service.
+func (l standardLB) matches(p placing) bool {
+	byLabels := l.services == nil || l.services.Matches(labels.Set(p.service.Labels))
+	return byLabels && (l.namespaces == nil || l.namespaces.Matches(p.namespace))
+}
+
+// eligibleLBs are those that a Service may be on, in the order of the configuration.
 func (c *Config) eligibleLBs(p placing) (list []standardLB, err error) {
 	name := serviceName(p.service)
 	known := slices.DeleteFunc(slices.Clone(c.several), func(l standardLB) bool {
@@ -142,7 +148,7 @@ func (c *Config) eligibleLBs(p placing) (list []standardLB, err error) {
 		case l.closed() && !strings.EqualFold(l.Name, p.current):
 		case !l.selects():
 			others = append(others, l)
-		case (l.services == nil || l.services.Matches(labels.Set(p.service.Labels))) && (l.namespaces == nil || l.namespaces.Matches(p.namespace)):
+		case l.matches(p):
 			selected = append(selected, l)
 		}
 	}
@@ -156,7 +162,8 @@ func (c *Config) eligibleLBs(p placing) (list []standardLB, err error) {
 	return selected, nil
 }
 
-// place chooses the load balancer of a Service: where it is, or else one without rules, one that does not exist, or that with the fewest rules.
+// place chooses the load balancer of a Service: where it is, or else one without rules, one that does not exist, or the one with the fewest
+// rules.
 func (c *Config) place(p placing) (string, error) {
 	list, err := c.eligibleLBs(p)
 	if err != nil {
@@ -254,7 +261,8 @@ func (r *reconciler) holdsAddress(q services.Request, s *settings, o *observed, 
 		name, _ := s.named(q.Service, six)
 		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
 			public := nameOf(str(f, "properties", "publicIPAddress", "id"))
-			if !ownedBy(baseName(q.Service), str(f, "name")) && (ip != "" && r.ipOf(o, lb, str(f, "name")) == ip || name != "" && strings.EqualFold(public, name)) {
+			named := ip != "" && r.ipOf(o, lb, str(f, "name")) == ip || name != "" && strings.EqualFold(public, name)
+			if named && !ownedBy(baseName(q.Service), str(f, "name")) {
 				return true
 			}
 		}
@@ -285,9 +293,11 @@ func (r *reconciler) namespaceLabels(ctx context.Context, namespace string) (lab
 	return n.Labels, nil
 }
 
-// placeNodes says on which load balancer each node is: that of its scale set or availability set, one whose selector it matches, where it is
-// already, or that with the fewest nodes. sets are the names of the sets of nodes, ips reports whether a load balancer has an address.
-func (c *Config) placeNodes(nodes []*v1.Node, setOf func(*v1.Node) string, has func(lb, ip string) bool) (placed map[string]string, homeless []string) {
+// placeNodes says on which load balancer each node is: that of its scale set or availability set, one whose selector it matches, where it
+// is already, or the one with the fewest nodes. setOf is the name of the set of a node, has reports whether a load balancer has an address.
+func (c *Config) placeNodes(
+	nodes []*v1.Node, setOf func(*v1.Node) string, has func(lb, ip string) bool,
+) (placed map[string]string, homeless []string) {
 	placed = map[string]string{}
 	count := map[string]int{}
 	put := func(n *v1.Node, name string) {
@@ -300,7 +310,10 @@ func (c *Config) placeNodes(nodes []*v1.Node, setOf func(*v1.Node) string, has f
 		list := c.lbsFor(n, setOf(n))
 		choices[n.Name] = list
 		at := slices.IndexFunc(list, func(l standardLB) bool {
-			return slices.ContainsFunc([]bool{false, true}, func(six bool) bool { ip := internalIP(n, six); return ip != "" && has(l.Name, ip) })
+			return slices.ContainsFunc([]bool{false, true}, func(six bool) bool {
+				ip := internalIP(n, six)
+				return ip != "" && has(l.Name, ip)
+			})
 		})
 		switch {
 		case len(list) == 1:

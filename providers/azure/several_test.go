@@ -106,6 +106,7 @@ func TestServicesSpreadOverLoadBalancers(t *testing.T) {
 func TestLoadBalancersForSomeServices(t *testing.T) {
 	t.Parallel()
 	byLabel := map[string]any{"matchLabels": map[string]any{"team": "web"}}
+	exists := map[string]any{"matchExpressions": []any{map[string]any{"key": "team", "operator": "Exists"}}}
 	tenant := map[string]any{"matchLabels": map[string]any{"kubernetes.io/metadata.name": "default"}}
 	for name, c := range map[string]struct {
 		second map[string]any
@@ -120,7 +121,7 @@ func TestLoadBalancersForSomeServices(t *testing.T) {
 		"key in another case":       {lb2("ServiceLabelSelector", byLabel), map[string]string{"team": "web"}, "lb2"},
 		"labels of a namespace":     {lb2("serviceNamespaceSelector", map[string]any{"matchLabels": map[string]any{"tier": "gold"}}), nil, "lb2"},
 		"others of a namespace":     {lb2("serviceNamespaceSelector", map[string]any{"matchLabels": map[string]any{"tier": "lead"}}), nil, "kubernetes"},
-		"an expression":             {lb2("serviceLabelSelector", map[string]any{"matchExpressions": []any{map[string]any{"key": "team", "operator": "Exists"}}}), map[string]string{"team": "x"}, "lb2"},
+		"an expression":             {lb2("serviceLabelSelector", exists), map[string]string{"team": "x"}, "lb2"},
 		"an empty selector is none": {lb2("serviceLabelSelector", map[string]any{}, "allowServicePlacement", false), nil, "kubernetes"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -276,7 +277,9 @@ func TestNodeWithoutALoadBalancer(t *testing.T) {
 
 // endpointsOn are the EndpointSlices of the Service default/web, with an endpoint on each node.
 func endpointsOn(nodes ...string) []*discovery.EndpointSlice {
-	s := &discovery.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-1", Labels: map[string]string{discovery.LabelServiceName: "web"}}}
+	s := &discovery.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default", Name: "web-1", Labels: map[string]string{discovery.LabelServiceName: "web"},
+	}}
 	for _, n := range nodes {
 		s.Endpoints = append(s.Endpoints, discovery.Endpoint{NodeName: &n})
 	}

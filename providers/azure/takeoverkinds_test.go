@@ -23,7 +23,9 @@ const longSubnet = "subnet-for-internal-load-balancers-of-n1234567890-and-more-x
 // leftKinds are the clusters that are taken over.
 func leftKinds() map[string]left {
 	kinds := leftPublic()
-	for _, more := range []map[string]left{leftAddresses(), leftRules(), leftAccess(), leftInternal(), leftShared(), leftSeveral()} {
+	for _, more := range []map[string]left{
+		leftAddresses(), leftRules(), leftAccess(), leftInternal(), leftShared(), leftSeveral(), leftLinks(),
+	} {
 		maps.Copy(kinds, more)
 	}
 	return kinds
@@ -263,22 +265,6 @@ func leftInternal() map[string]left {
 		"internal, SCTP": internal(azuresim.Subnet, base, base+"-SCTP-80", "", webService(yes, func(s *v1.Service) {
 			s.Spec.Ports[0].Protocol = v1.ProtocolSCTP
 		}), "protocol", "All", "enableTcpReset", nil).with(func(l *left) { l.balancers["kubernetes-internal"]["probes"] = []any{} }),
-		"internal, a private link service": internal(azuresim.Subnet, base, webRule, webRule, webService(map[string]string{
-			annotationInternal: "true", annotationPrivateLink: "true",
-		})).with(func(l *left) {
-			l.links = map[string]doc{"pls-" + base: leftLink("kubernetes-internal", base, "pls-"+base, "dynamic-0", "")}
-		}),
-		"internal, a private link service of every setting": internal(azuresim.Subnet, base, webRule, webRule, webService(map[string]string{
-			annotationInternal: "true", annotationPrivateLink: "true", annotationLinkName: "shop", annotationLinkIPs: "10.240.7.9", annotationLinkProxy: "true",
-			annotationLinkFQDNs: "b.example.com a.example.com", annotationLinkVisible: "*", annotationLinkApproved: azuresim.Subscription,
-		})).with(func(l *left) {
-			l.config = map[string]any{"tags": "Team=Web"}
-			l.tags = map[string]doc{"kubernetes-internal": {"team": "WEB"}}
-			l.links = map[string]doc{"shop": leftLink("kubernetes-internal", base, "shop", "static-10.240.7.9", "10.240.7.9",
-				"tags", doc{"k8s-azure-owner-service": "Default/Web", "k8s-azure-cluster-name": "Kubernetes", "team": "web", "of-somebody": "else"},
-				"visibility", doc{"subscriptions": []any{"*"}}, "autoApproval", doc{"subscriptions": []any{azuresim.Subscription}},
-				"fqdns", []any{"a.example.com", "b.example.com"}, "enableProxyProtocol", true)}
-		}),
 		"internal, networks": internal(azuresim.Subnet, base, webRule, webRule, webService(map[string]string{
 			annotationInternal: "true", annotationAllowedRanges: "10.0.0.0/8",
 		})).with(func(l *left) {
@@ -374,6 +360,34 @@ func leftSeveral() map[string]left {
 			l.balancers = map[string]doc{"kubernetes": members(leftBalancer([]doc{leftFront(base, webPIP)},
 				[]doc{leftRule("kubernetes", webRule, base, "default-web", probe)}, []doc{leftProbe(probe, 30999, "protocol", "Http", "requestPath", "/healthz")},
 				"default-web"), "10.240.0.11")}
+		}),
+	}
+}
+
+// leftLinks are about private link services.
+func leftLinks() map[string]left {
+	const ip = "10.240.7.7"
+	internal := func(link string, d doc, annotations map[string]string) left {
+		annotations[annotationInternal], annotations[annotationPrivateLink] = "true", "true"
+		return leftWeb().with(func(l *left) {
+			l.services, l.addresses, l.rules = []*v1.Service{webService(annotations)}, nil, nil
+			l.balancers = map[string]doc{"kubernetes-internal": leftBalancer([]doc{leftPrivate(base, azuresim.Subnet, ip)},
+				[]doc{leftRule("kubernetes-internal", webRule, base, "kubernetes", webRule)}, []doc{leftProbe(webRule, 30080)}, "kubernetes")}
+			l.members, l.ingress = []string{"kubernetes-internal/kubernetes"}, map[string][]string{"web": {ip}}
+			l.links = map[string]doc{link: d}
+		})
+	}
+	return map[string]left{
+		"a private link service": internal("pls-"+base, leftLink("kubernetes-internal", base, "pls-"+base, "dynamic-0", ""), map[string]string{}),
+		"a private link service of every setting": internal("shop", leftLink("kubernetes-internal", base, "shop", "static-10.240.7.9", "10.240.7.9",
+			"tags", doc{"k8s-azure-owner-service": "Default/Web", "k8s-azure-cluster-name": "Kubernetes", "team": "web", "of-somebody": "else"},
+			"visibility", doc{"subscriptions": []any{"*"}}, "autoApproval", doc{"subscriptions": []any{azuresim.Subscription}},
+			"fqdns", []any{"a.example.com", "b.example.com"}, "enableProxyProtocol", true), map[string]string{
+			annotationLinkName: "shop", annotationLinkIPs: "10.240.7.9", annotationLinkProxy: "true", annotationLinkVisible: "*",
+			annotationLinkFQDNs: "b.example.com a.example.com", annotationLinkApproved: azuresim.Subscription,
+		}).with(func(l *left) {
+			l.config = map[string]any{"tags": "Team=Web"}
+			l.tags = map[string]doc{"kubernetes-internal": {"team": "WEB"}}
 		}),
 	}
 }

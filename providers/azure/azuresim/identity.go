@@ -128,8 +128,10 @@ func (*Sim) serveProvider(w http.ResponseWriter, r *http.Request) *failure {
 	zones := []any{object{"location": "West Europe", "zones": []any{"2", "1", "3"}}, object{"location": "West US", "zones": []any{}}}
 	write(w, http.StatusOK, object{
 		"id": "/subscriptions/" + Subscription + "/providers/Microsoft.Compute", "namespace": "Microsoft.Compute", "registrationState": "Registered",
-		"resourceTypes": []any{object{"resourceType": "virtualMachines", "locations": []any{"West Europe", "West US"}, "zoneMappings": zones,
-			"apiVersions": []any{computeVersion}, "defaultApiVersion": computeVersion, "capabilities": "CrossResourceGroupResourceMove"}},
+		"resourceTypes": []any{object{
+			"resourceType": "virtualMachines", "locations": []any{"West Europe", "West US"}, "zoneMappings": zones,
+			"apiVersions": []any{computeVersion}, "defaultApiVersion": computeVersion, "capabilities": "CrossResourceGroupResourceMove",
+		}},
 	})
 	return nil
 }

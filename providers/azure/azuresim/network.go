@@ -100,7 +100,9 @@ func (s *Sim) putLoadBalancer(r *resource, asked object, created bool) *failure 
 	if created {
 		r.doc["sku"] = asked["sku"]
 	}
-	for _, check := range []func(*resource, object) *failure{s.checkFrontends, s.checkRules, s.checkProbes, s.checkBackends, s.checkLinks, checkUnique} {
+	for _, check := range []func(*resource, object) *failure{
+		s.checkFrontends, s.checkRules, s.checkProbes, s.checkBackends, s.checkLinks, checkUnique,
+	} {
 		if f := check(r, props); f != nil {
 			return f
 		}
@@ -526,14 +528,20 @@ func (s *Sim) putAddress(r *resource, asked object, created bool) *failure {
 	return nil
 }
 
+// skuMayBecome reports whether the sku of a public address may be this one: a basic one that is static and bound to nothing may be
+// upgraded.
+func (s *Sim) skuMayBecome(r *resource, sku string) bool {
+	have := text(r.doc, "sku", "name")
+	upgrade := have == "Basic" && sku == "Standard" && text(r.doc, "properties", "publicIPAllocationMethod") == "Static"
+	return have == sku || upgrade && s.frontendOf(r.id) == ""
+}
+
 // checkAddress judges what was asked of a public address.
 func (s *Sim) checkAddress(r *resource, asked object, created bool) *failure {
 	if text(asked, "location") == "" {
 		return invalid("LocationRequired", "The location property is required for this definition.")
 	}
-	upgrades := text(r.doc, "sku", "name") == "Basic" && text(asked, "sku", "name") == "Standard" && s.frontendOf(r.id) == "" &&
-		text(r.doc, "properties", "publicIPAllocationMethod") == "Static" // an address that is static and bound to nothing
-	if !created && (text(asked, "sku", "name") != text(r.doc, "sku", "name") && !upgrades || string(encode(asked["zones"])) != string(encode(r.doc["zones"]))) {
+	if !created && (!s.skuMayBecome(r, text(asked, "sku", "name")) || string(encode(asked["zones"])) != string(encode(r.doc["zones"]))) {
 		return invalid("ResourceSkuOrZonesCannotBeChanged", "The sku and the zones of %s cannot be changed.", r.name())
 	}
 	props := propertiesOf(asked)

@@ -147,7 +147,9 @@ func (s *Sim) showPrivateLink(r *resource, answer object, _ bool) {
 	}
 	connections := []any{}
 	for _, c := range s.connections(r) {
-		connections = append(connections, object{"id": c.id, "name": c.name(), "type": kindConnection, "etag": etagOf(c), "properties": c.doc["properties"]})
+		connections = append(connections, object{
+			"id": c.id, "name": c.name(), "type": kindConnection, "etag": etagOf(c), "properties": c.doc["properties"],
+		})
 	}
 	props["privateEndpointConnections"] = connections
 }

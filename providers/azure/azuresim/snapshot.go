@@ -13,12 +13,7 @@ func (s *Sim) Snapshot() string {
 	var lines []string
 	note := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	short := func(id string) string { return lastOf(ownerOf(id)) + "/" + lastOf(id) }
-	for _, a := range s.all(kindAddress) {
-		if text(a.doc, "tags", "k8s-azure-service") == "" {
-			continue // a user's
-		}
-		note("address %s tags=%s label=%s zones=%v", a.name(), encode(a.doc["tags"]), text(a.doc, "properties", "dnsSettings", "domainNameLabel"), a.doc["zones"])
-	}
+	s.noteAddresses(note)
 	for _, r := range s.all(kindLoadBalancer) {
 		lb := s.show(r, false)
 		note("load balancer %s", r.name())
@@ -83,5 +78,16 @@ func (s *Sim) noteLinks(note func(format string, args ...any)) {
 		note("private link %s tags=%s fronts=%d configs=%v proxy=%v visible=%v approved=%v fqdns=%v", r.name(), encode(r.doc["tags"]),
 			len(items(p, "loadBalancerFrontendIpConfigurations")), configs, at(p, "enableProxyProtocol"), strs(p, "visibility", "subscriptions"),
 			strs(p, "autoApproval", "subscriptions"), strs(p, "fqdns"))
+	}
+}
+
+// noteAddresses describes public addresses of Services.
+func (s *Sim) noteAddresses(note func(format string, args ...any)) {
+	for _, a := range s.all(kindAddress) {
+		if text(a.doc, "tags", "k8s-azure-service") == "" {
+			continue // a user's
+		}
+		label := text(a.doc, "properties", "dnsSettings", "domainNameLabel")
+		note("address %s tags=%s label=%s zones=%v", a.name(), encode(a.doc["tags"]), label, a.doc["zones"])
 	}
 }
