@@ -63,6 +63,8 @@ func TestBoth(t *testing.T) { shared() }
 func TestBothVirtual(t *testing.T) { synctest.Test(t, func(*testing.T) { shared() }) }
 func bubble(t *testing.T, f func()) { synctest.Test(t, func(*testing.T) { f() }) }
 func TestByHelper(t *testing.T) { bubble(t, func() { time.Sleep(1) }) }
+func handsOn(t *testing.T, f func()) { bubble(t, f) }
+func TestHandedOn(t *testing.T) { handsOn(t, func() { time.Sleep(1) }) }
 func (w *world) helper() { context.WithTimeout(nil, 1) }
 func shared() { time.After(1) }
 func unused() { time.After(1) }
@@ -171,10 +173,16 @@ func (p packageWaits) virtual(function string, above map[string]bool) bool {
 	return true
 }
 
-// callsBubble reports whether a function hands its work to a helper that opens a bubble for it.
-func (p packageWaits) callsBubble(function string) bool {
-	for helper := range p.bubbles {
-		if p.bubbles[helper] && !strings.HasPrefix(helper, "Test") && p.callers[helper][function] {
+// callsBubble reports whether a function hands its work to a helper that opens a bubble for it, or that hands it on to such a one.
+func (p packageWaits) callsBubble(function string) bool { return p.handsOn(function, map[string]bool{}) }
+
+func (p packageWaits) handsOn(function string, seen map[string]bool) bool {
+	seen[function] = true
+	for helper := range p.all {
+		if strings.HasPrefix(helper, "Test") || seen[helper] || !p.callers[helper][function] {
+			continue
+		}
+		if p.bubbles[helper] || p.handsOn(helper, seen) {
 			return true
 		}
 	}
