@@ -18,11 +18,16 @@ import (
 
 func serviceName(s *v1.Service) string { return s.Namespace + "/" + s.Name }
 
-// servicesOf are the Services that an address says it is for; given reports whether it says so at all.
+// servicesOf are the Services that an address says it is for; given reports whether it says so at all. Users have tags called service of
+// their own, which name no Service.
 func servicesOf(a doc) (list []string, given bool) {
 	text, given := tag(tagsOf(a), serviceTag)
 	if !given {
 		text, given = tag(tagsOf(a), legacyServiceTag)
+		given = given && strings.Contains(text, "/")
+	}
+	if !given {
+		return nil, false
 	}
 	for name := range strings.SplitSeq(text, ",") {
 		if name = strings.TrimSpace(name); name != "" {
@@ -161,14 +166,16 @@ func (r *reconciler) wantAddress(ctx context.Context, q services.Request, s *set
 	for key, v := range r.config.tags {
 		setTag(tags, key, v)
 	}
-	for key, v := range pairs(s.Tags) {
-		setTag(tags, key, v)
-	}
 	if err := wantLabel(want, s, owner, tags); err != nil {
 		return err
 	}
-	if s.IPTagsGiven {
-		wantIPTags(want, s.IPTags)
+	if len(list) == 0 || strings.EqualFold(list[0], owner) { // the Services that share an address do not say how it is
+		for key, v := range pairs(s.Tags) {
+			setTag(tags, key, v)
+		}
+		if s.IPTagsGiven {
+			wantIPTags(want, s.IPTags)
+		}
 	}
 	upgrade(want)
 	mergeTags(want, tags, r.config.SystemTags, clusterTag, "k8s-azure-", legacyServiceTag, "kubernetes-")
