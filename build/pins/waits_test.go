@@ -174,7 +174,9 @@ func (p packageWaits) virtual(function string, above map[string]bool) bool {
 }
 
 // callsBubble reports whether a function hands its work to a helper that opens a bubble for it, or that hands it on to such a one.
-func (p packageWaits) callsBubble(function string) bool { return p.handsOn(function, map[string]bool{}) }
+func (p packageWaits) callsBubble(function string) bool {
+	return p.handsOn(function, map[string]bool{})
+}
 
 func (p packageWaits) handsOn(function string, seen map[string]bool) bool {
 	seen[function] = true

@@ -1,7 +1,6 @@
 package azure
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -118,6 +117,6 @@ func TestUsersOwnServiceTag(t *testing.T) {
 		w.remove(s)
 		require.NotNil(w, w.sim.Shown(pipID("mine")))
 		assert.Equal(w, map[string]string{"service": "checkout"}, tagsOf(w.sim.Shown(pipID("mine"))))
-		assert.False(w, strings.Contains(w.sim.Snapshot(), "load balancer"))
+		assert.NotContains(w, w.sim.Snapshot(), "load balancer")
 	})
 }

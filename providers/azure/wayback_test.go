@@ -15,14 +15,14 @@ import (
 // notMadeSo are clusters that are taken over and that nobody would make so today, with the reason.
 func notMadeSo() map[string]string {
 	return map[string]string{
-		"tags of before, no zones, an older probe":            "an older version made it",
-		"configured tags in another case":                     "somebody changed the tags",
-		"fields that Azure leaves out":                        "an older API answered so",
-		"internal, a dynamic address":                         "the address was kept at a change",
-		"rules of others and another cluster's pool":          "others made the rest",
+		"tags of before, no zones, an older probe":                        "an older version made it",
+		"configured tags in another case":                                 "somebody changed the tags",
+		"fields that Azure leaves out":                                    "an older API answered so",
+		"internal, a dynamic address":                                     "the address was kept at a change",
+		"rules of others and another cluster's pool":                      "others made the rest",
 		"a configured name beside a load balancer named like the cluster": "others made the rest",
-		"a private link service of every setting":             "somebody changed the tags",
-		"several, on the second":                              "somebody moved it",
+		"a private link service of every setting":                         "somebody changed the tags",
+		"several, on the second":                                          "somebody moved it",
 	}
 }
 
