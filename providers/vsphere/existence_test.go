@@ -1,6 +1,7 @@
 package vsphere
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -431,4 +432,32 @@ func TestLateToolsAreAwaited(t *testing.T) {
 		require.NoError(w, err, "it is read again, not answered from memory")
 		assert.Equal(w, "10.0.0.5", got.NodeAddresses[1].Address)
 	})
+}
+
+// TestMemoryOfWhatIsGoneIsBounded: other virtual machines than nodes come and go all the time, and nobody asks about them.
+func TestMemoryOfWhatIsGoneIsBounded(t *testing.T) {
+	t.Parallel()
+	s := newSeen()
+	numbered := func(n int) machine {
+		return machine{
+			Ref: types.ManagedObjectReference{Type: kindMachine, Value: fmt.Sprintf("vm-%d", n)}, UUID: fmt.Sprintf("4230aaaa-3f21-5a6b-9c0d-%012d", n),
+			NICs: []types.GuestNicInfo{{Network: "VM Network"}},
+		}
+	}
+	const round, rounds = 500, maxMissing/500 + 3
+	for r := range rounds {
+		shown := []machine{numbered(0)}
+		for n := range round {
+			shown = append(shown, numbered(1+r*round+n))
+		}
+		known, _ := s.recall(shown)
+		s.noteMissingLocked(known)
+	}
+	assert.Len(t, s.machines, maxMissing+round+1)
+	assert.Len(t, s.missing, maxMissing)
+	for n, want := range map[int]int{0: 1, 1: 0, (rounds-2)*round + 1: 1, rounds * round: 1} {
+		assert.Len(t, s.of(canonical(numbered(n).UUID)), want, n)
+	}
+	assert.Empty(t, s.of(canonical(numbered((rounds - 2) * round).UUID))[0].NICs, "little is kept")
+	assert.NotEmpty(t, s.of(canonical(numbered(0).UUID))[0].NICs)
 }

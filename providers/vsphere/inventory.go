@@ -1,8 +1,10 @@
 package vsphere
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -19,6 +21,8 @@ const (
 	// interfaces of all their pods. smallPage serves where an answer was too large.
 	pageSize  = 2000
 	smallPage = 200
+	// maxMissing is how many virtual machines are remembered that no listing shows any more: others come and go in a vCenter all the time.
+	maxMissing = 5000
 	// straggler is how long a listing waits for a vCenter once another one has answered.
 	straggler = 10 * time.Second
 )
@@ -28,6 +32,8 @@ type seen struct {
 	*sync.Mutex
 	// machines are all that were ever shown and are not proved to be gone.
 	machines map[types.ManagedObjectReference]machine
+	// missing are those of them that the last listing did not show, and since when.
+	missing map[types.ManagedObjectReference]time.Time
 	// shown are those of the last listing; unknown those of them of which nobody knows which they are.
 	shown   []machine
 	unknown []machine
@@ -40,7 +46,10 @@ type seen struct {
 }
 
 func newSeen() seen {
-	return seen{Mutex: &sync.Mutex{}, machines: map[types.ManagedObjectReference]machine{}, page: pageSize}
+	return seen{
+		Mutex: &sync.Mutex{}, machines: map[types.ManagedObjectReference]machine{}, page: pageSize,
+		missing: map[types.ManagedObjectReference]time.Time{},
+	}
 }
 
 func (s *seen) places() tree {
@@ -92,6 +101,36 @@ func (s *seen) forget(ref types.ManagedObjectReference) {
 	s.Lock()
 	defer s.Unlock()
 	delete(s.machines, ref)
+	delete(s.missing, ref)
+}
+
+// noteMissingLocked keeps little of what a listing does not show, and of the latest alone.
+func (s *seen) noteMissingLocked(shown []machine) {
+	there := map[types.ManagedObjectReference]bool{}
+	for _, m := range shown {
+		there[m.Ref] = true
+	}
+	for ref, m := range s.machines {
+		if there[ref] {
+			delete(s.missing, ref)
+			continue
+		}
+		if _, known := s.missing[ref]; !known {
+			s.missing[ref] = time.Now()
+			m.NICs, m.Metadata = nil, ""
+			s.machines[ref] = m
+		}
+	}
+	if len(s.missing) <= maxMissing {
+		return
+	}
+	oldest := slices.SortedFunc(maps.Keys(s.missing), func(a, b types.ManagedObjectReference) int {
+		return cmp.Or(s.missing[a].Compare(s.missing[b]), compare(a.Value, b.Value))
+	})
+	for _, ref := range oldest[:len(oldest)-maxMissing] {
+		delete(s.machines, ref)
+		delete(s.missing, ref)
+	}
 }
 
 // answer is what one vCenter has answered.
@@ -214,6 +253,7 @@ func (v *vcenter) take(s *session, objects []types.ObjectContent) ([]machine, er
 	v.inventory.Lock()
 	defer v.inventory.Unlock()
 	v.inventory.shown, v.inventory.unknown, v.inventory.tree, v.inventory.problem = known, unknown, t, problem
+	v.inventory.noteMissingLocked(known)
 	return slices.Clone(known), nil
 }
 

@@ -31,6 +31,9 @@ func (l *loadBalancers) Changes(_ services.Request, o observation, d desired) ([
 	o, d = settled(o, d)
 	p := diff(o, d)
 	var changes []change
+	if d.doubt != nil && p.makesPools() {
+		return nil, d.doubt
+	}
 	if p.allocate {
 		changes = append(changes, l.allocation(o, d))
 		o.address = "of the pool " + d.poolID
@@ -45,7 +48,17 @@ func (l *loadBalancers) Changes(_ services.Request, o observation, d desired) ([
 	for _, x := range p.remove {
 		changes = append(changes, l.removal(x))
 	}
-	return changes, nil
+	return withDoubt(changes, d.doubt), nil
+}
+
+// withDoubt ends changes with the error that keeps them from being all: they are made, and the framework comes back.
+func withDoubt(changes []change, doubt error) []change {
+	if doubt == nil {
+		return changes
+	}
+	return append(changes, change{Wait: true, Make: func(_ context.Context, _ *services.Request, o observation) (observation, error) {
+		return o, doubt
+	}})
 }
 
 // allocation takes an address out of the pool. One that was taken before and whose address is not known yet is waited for.
@@ -555,15 +568,13 @@ func (l *loadBalancers) NodeChanges(
 		return nil, nil, err
 	}
 	want := poolChange{}
-	if want.members, err = l.members(ctx, r.Cluster, r.Nodes); err != nil {
-		return nil, nil, err
-	}
+	want.members, err = l.members(ctx, r.Cluster, r.Nodes)
 	for _, x := range o.pools {
 		if reason := poolDiffers(x, want); reason != "" {
 			changes = append(changes, l.revision(revision{object: x, kind: kindPool, pool: &want, reason: reason}, m))
 		}
 	}
-	return changes, nil, nil
+	return withDoubt(changes, err), nil, nil
 }
 
 // Deletions implements services.Reconciler: what refers to others first, and the address last, for it must not be given away before.

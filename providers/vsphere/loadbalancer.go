@@ -336,13 +336,10 @@ func (l *loadBalancers) addressTaken(o observation) bool {
 // Desire implements services.Reconciler.
 func (l *loadBalancers) Desire(ctx context.Context, r services.Request, o observation) (d desired, findings []services.Finding, err error) {
 	s, _, _ := parseSettings(r.Service, l.config) // it was looked at before
-	members, err := l.members(ctx, r.Cluster, r.Nodes)
-	if err != nil {
-		return d, nil, err
-	}
+	members, doubt := l.members(ctx, r.Cluster, r.Nodes)
 	d = desired{
 		uid: string(r.Service.UID), name: loadBalancerName(r.Cluster, r.Service), key: serviceKey(r.Service), cluster: r.Cluster, class: s.Class,
-		members: members, snat: snatAutoMap, algorithm: s.Algorithm, check: s.Check,
+		members: members, doubt: doubt, snat: snatAutoMap, algorithm: s.Algorithm, check: s.Check,
 	}
 	if l.config.SNATDisabled {
 		d.snat = snatDisabled

@@ -144,21 +144,21 @@ func (p wantedPort) nodePort() string { return strconv.Itoa(int(p.NodePort)) }
 // member is a node behind a load balancer. Its address is empty while it is not known.
 type member struct{ name, address string }
 
-// members are the nodes with their first internal addresses, in the order of their names.
-func (l *loadBalancers) members(ctx context.Context, cluster string, nodes []*v1.Node) ([]member, error) {
-	var list []member
+// members are the nodes with their first internal addresses, in the order of their names. The error says of some that their addresses
+// cannot be found now: they stay where they are.
+func (l *loadBalancers) members(ctx context.Context, cluster string, nodes []*v1.Node) (list []member, doubt error) {
 	for _, n := range nodes {
 		if n.Spec.ProviderID == "" {
 			continue // it is not initialized; the framework comes back when it is
 		}
 		addresses, err := l.addresses(ctx, n)
-		if err != nil {
-			return nil, err
+		if err != nil && doubt == nil {
+			doubt = err
 		}
 		list = append(list, member{name: cluster + ":" + n.Name, address: internalAddress(addresses)})
 	}
 	slices.SortFunc(list, func(a, b member) int { return strings.Compare(a.name, b.name) })
-	return list, nil
+	return list, doubt
 }
 
 func internalAddress(addresses []v1.NodeAddress) string {
@@ -318,6 +318,8 @@ type desired struct {
 	poolID  string
 	ports   []wantedPort
 	members []member
+	// doubt is why the addresses of some members are not known.
+	doubt   error
 	snat    string
 	marking marking
 	// algorithm and check are what annotations set.
@@ -464,6 +466,11 @@ func diff(o observation, d desired) plan {
 		}
 	}
 	return p
+}
+
+// makesPools reports whether pools are to be made, which need all members: nobody comes back for those that are missing.
+func (p *plan) makesPools() bool {
+	return slices.ContainsFunc(p.create, func(x object) bool { return kindOf(x) == kindPool })
 }
 
 func (p *plan) monitor(o observation, d desired, port wantedPort, kept map[string]bool) string {

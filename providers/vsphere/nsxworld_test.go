@@ -95,6 +95,8 @@ type nsxWorld struct {
 	nodes   []*v1.Node
 	// has are the addresses of virtual machines that their Nodes do not tell as they are, by the name of the Node.
 	has map[string][]v1.NodeAddress
+	// silent are the nodes whose vCenter does not answer.
+	silent map[string]bool
 }
 
 // ofStatus takes a Node's word; the nodes of these tests have no virtual machines.
@@ -104,6 +106,9 @@ func ofStatus(_ context.Context, n *v1.Node) ([]v1.NodeAddress, error) {
 
 // reach are the addresses of the virtual machine of a node, where a test says what it has, and else those that the Node tells.
 func (w *nsxWorld) reach(ctx context.Context, n *v1.Node) ([]v1.NodeAddress, error) {
+	if w.silent[n.Name] {
+		return nil, errors.New("vCenter does not answer")
+	}
 	if has, said := w.has[n.Name]; said {
 		return nodes.Vouched(n.Status.Addresses, has), nil
 	}

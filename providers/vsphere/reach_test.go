@@ -136,3 +136,43 @@ func TestVCenterThatDoesNotAnswerHidesNoAddresses(t *testing.T) {
 		assert.NotEmpty(w, list)
 	})
 }
+
+// TestSilentVCenterHoldsUpNoOtherNodes: a node whose vCenter does not answer stays where it is, and others join and leave. A new
+// pool waits for it, for nobody would come back.
+func TestSilentVCenterHoldsUpNoOtherNodes(t *testing.T) {
+	t.Parallel()
+	inNSX(t, nsxsim.Options{}, nil, func(w *nsxWorld) {
+		w.routed(1)
+		w.routed(2)
+		s := webService()
+		w.Apply(s)
+		s = w.ensure(s)
+		for _, n := range w.nodes {
+			require.NoError(w.T, w.makeRoute(n))
+		}
+		w.silent = map[string]bool{"n1": true}
+		w.restart()
+		assert.Len(w.T, w.listRoutes(), 2)
+		w.nodes = []*v1.Node{w.nodes[0], w.routed(3)}
+		require.NoError(w.T, w.makeRoute(w.nodes[1]))
+		want := []string{"10.0.0.1", "10.0.0.3"}
+		require.ErrorContains(w.T, w.loadBalancers.UpdateLoadBalancer(w.T.Context(), w.cluster, w.Current(s), w.nodes), "vCenter does not answer")
+		assert.Equal(w.T, want, w.memberAddresses(w.sim.Objects(pathPools)[0]))
+
+		w.nodes = []*v1.Node{w.nodes[0], w.routed(4)}
+		_, err := w.try(w.change(s, func(s *v1.Service) { s.Spec.Ports[0].NodePort = 30777 }))
+		require.ErrorContains(w.T, err, "vCenter does not answer")
+		assert.Equal(w.T, []string{"10.0.0.1", "10.0.0.4"}, w.memberAddresses(w.sim.Objects(pathPools)[0]))
+		assert.Equal(w.T, []any{"30777"}, w.sim.Objects(pathServers)[0].Fields["default_pool_member_ports"])
+
+		w.server.ResetCalls()
+		_, err = w.try(w.change(s, func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, port("alt", 8080, 30081)) }))
+		require.ErrorContains(w.T, err, "vCenter does not answer")
+		assert.Empty(w.T, w.writes())
+		w.silent = nil
+		w.ensure(s)
+		for _, p := range w.sim.Objects(pathPools) {
+			assert.Equal(w.T, []string{"10.0.0.1", "10.0.0.4"}, w.memberAddresses(p))
+		}
+	})
+}

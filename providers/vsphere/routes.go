@@ -148,8 +148,8 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 		shown := &cloudprovider.Route{Name: s.ID, TargetNode: types.NodeName(name), DestinationCIDR: s.Network}
 		if node != nil {
 			addresses, err := r.addresses(ctx, node)
-			if err != nil {
-				return nil, err
+			if err != nil { // the route stays as it is until they are known; those of other nodes do not wait
+				klog.ErrorS(err, "Not knowing whether a route leads to its node", "node", name, "route", s.ID)
 			}
 			if (r.isUnrealized(s.ID) || !leadsTo(s, name, addresses)) && slices.Contains(cidrsOf(node), s.Network) {
 				continue
@@ -247,7 +247,7 @@ func (r *routes) write(ctx context.Context, cluster, hint, node, destination, ho
 	}}
 	if now != nil {
 		s = now.leadingTo(hop)
-	} else if err := r.vacant(s.ID, mark, cluster); err != nil {
+	} else if err := r.vacant(ctx, s, mark, cluster); err != nil {
 		return nil, err
 	}
 	if mark != "" {
@@ -272,16 +272,29 @@ func (s *staticRoute) leadingTo(hop string) *staticRoute {
 	return &staticRoute{Network: s.Network, NextHops: hops, nsxObject: nsxObject{ID: s.ID, DisplayName: s.DisplayName, Tags: s.Tags}}
 }
 
-// vacant refuses the ID of a route that is somebody else's.
-func (r *routes) vacant(id, mark, cluster string) error {
-	there, known := r.view.Peek(id)
-	if !known {
-		return nil
+// vacant refuses a new route where somebody else's has its ID, or leads to the same network: NSX would send a part of the traffic there.
+func (r *routes) vacant(ctx context.Context, s *staticRoute, mark, cluster string) error {
+	all, err := r.view.All(ctx, inventory.Query{MaxAge: routesMaxAge})
+	if err != nil {
+		return err
 	}
-	if ownership.Foreign(mark, marksOf(there)) || there.tag(scopeRouteCluster) != cluster {
-		return fmt.Errorf("static route %s of %s is not this cluster's; remove it, or give the clusters different names (--cluster-name)", id, r.collection)
+	for _, there := range all {
+		switch ours := there.tag(scopeRouteCluster) == cluster && !ownership.Foreign(mark, marksOf(there)); {
+		case ours:
+		case there.ID == s.ID:
+			return fmt.Errorf("static route %s of %s is not this cluster's; remove it, or give the clusters different names (--cluster-name)", s.ID, r.collection)
+		case sameNetwork(there.Network, s.Network):
+			return fmt.Errorf("static route %s of %s leads to %s as well, and is not this cluster's; remove it, or give the clusters different networks for Pods",
+				there.ID, r.collection, s.Network)
+		}
 	}
 	return nil
+}
+
+func sameNetwork(a, b string) bool {
+	one, err := netip.ParsePrefix(a)
+	other, otherErr := netip.ParsePrefix(b)
+	return err == nil && otherErr == nil && one.Masked() == other.Masked()
 }
 
 // await waits until NSX has put a route in force.

@@ -153,6 +153,30 @@ func TestOtherRoutesAreLeftAlone(t *testing.T) {
 }
 
 // A node got another address: its route is corrected where it is.
+// A route of somebody else to the same network would take a part of the Pods' traffic.
+func TestNetworkThatIsTaken(t *testing.T) {
+	t.Parallel()
+	for name, tags := range map[string][]any{
+		"by hand":              {},
+		"of another cluster":   {fields{"scope": "vsphere.k8s.io/cluster-name", "tag": "another"}, fields{"scope": "vsphere.k8s.io/node-name", "tag": "n1"}},
+		"of a rebuilt cluster": {fields{"scope": "vsphere.k8s.io/cluster-name", "tag": "kubernetes"}, fields{"scope": "anyccm", "tag": "anyccm:another"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inNSX(t, nsxsim.Options{}, nil, func(w *nsxWorld) {
+				n := w.routed(1)
+				at := routesPath + "/taken"
+				w.sim.Add(at, fields{"network": n.Spec.PodCIDRs[0], "next_hops": []any{fields{"ip_address": "10.0.0.9"}}, "tags": tags})
+				require.ErrorContains(w.T, w.makeRoute(n), "static route taken of "+routesPath+" leads to 10.244.1.0/24 as well")
+				assert.Empty(w.T, w.writes())
+				w.sim.Remove(at)
+				w.restart()
+				require.NoError(w.T, w.makeRoute(n))
+			})
+		})
+	}
+}
+
 func TestRouteFollowsTheNode(t *testing.T) {
 	t.Parallel()
 	inNSX(t, nsxsim.Options{}, nil, func(w *nsxWorld) {
