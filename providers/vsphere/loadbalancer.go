@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -140,12 +141,25 @@ func (l *loadBalancers) Observe(ctx context.Context, r services.Request) (o obse
 		return o, err
 	}
 	o.allocations, err = l.views.allocations.Find(ctx, indexService, key, q)
-	if err == nil && len(o.servers)+len(o.allocations) == 0 && !o.empty() {
+	if err == nil && len(o.servers)+len(o.allocations) == 0 && (!o.empty() || isGoing(r)) {
 		if err = l.searchPools(ctx, key); err == nil {
 			o.allocations, err = l.views.allocations.Find(ctx, indexService, key, q)
 		}
 	}
 	return o.sorted(), err
+}
+
+// forbidden reports whether NSX itself says that the account may not do something, and knows the account.
+func forbidden(err error) bool {
+	said, ok := errors.AsType[*cloudapi.Error](err)
+	return ok && said.Status == http.StatusForbidden && errors.Is(err, cloudapi.ErrUnauthorized)
+}
+
+// isGoing reports whether this is the last look at what a Service has. Its address may be all that a creation left, in a pool that no
+// class has any more.
+func isGoing(r services.Request) bool {
+	going := r.Service.DeletionTimestamp != nil || r.Service.Spec.Type != v1.ServiceTypeLoadBalancer
+	return r.Purpose == services.Delete || (r.Purpose == services.Lookup && going)
 }
 
 func (l *loadBalancers) indexOf(r services.Request) string {
@@ -215,7 +229,11 @@ func (l *loadBalancers) searchPools(ctx context.Context, key string) error {
 	}
 	for _, p := range pools {
 		list, _, err := nsxList[ipAllocation](ctx, l.nsx, kindAllocation, pathIPPools+"/"+p.ID+"/ip-allocations")
-		if err != nil {
+		switch {
+		case errors.Is(err, cloudapi.ErrNotFound), forbidden(err):
+			klog.InfoS("Not looking for an address in a pool", "pool", p.ID, "reason", err.Error()) // nor could one have been taken from it
+			continue
+		case err != nil:
 			return err
 		}
 		if slices.ContainsFunc(list, func(a *ipAllocation) bool { return slices.Contains(byTags(a.common()), key) }) {

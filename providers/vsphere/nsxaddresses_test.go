@@ -157,3 +157,29 @@ func TestDeletionDoesNotWaitForOthers(t *testing.T) {
 		assert.Empty(w.T, w.sim.Paths())
 	})
 }
+
+// A creation broke off when it had an address, and the class is gone since: the address is all that there is of the Service.
+func TestAddressAloneIsReleased(t *testing.T) {
+	t.Parallel()
+	inNSX(t, nsxsim.Options{}, nil, func(w *nsxWorld) {
+		w.addNode("n1", "10.0.0.1")
+		s := service("web", map[string]string{annotationClass: "dmz"}, port("http", 80, 30080))
+		w.Apply(s)
+		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 403, Writes: true, From: 2})
+		require.NoError(w.T, err)
+		_, err = w.try(s)
+		require.Error(w.T, err)
+		require.Equal(w.T, 1, w.allocationsIn(nsxsim.OtherPool))
+		w.server.ClearFaults()
+		w.config.LoadBalancer.Classes = nil
+		w.restart()
+		w.sim.AddPool("another-tenants", "Another tenant's", "192.0.2.1", "192.0.2.9")
+		_, err = w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 401, Operation: "GET " + infra + "/ip-pools/{id}/ip-allocations"})
+		require.NoError(w.T, err)
+		require.Error(w.T, w.remove(s), "nothing is known about any pool")
+		w.server.ClearFaults()
+		w.sim.Deny("/infra/ip-pools/another-tenants")
+		require.NoError(w.T, w.remove(s))
+		assert.Empty(w.T, w.sim.Paths())
+	})
+}

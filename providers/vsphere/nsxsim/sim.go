@@ -72,6 +72,7 @@ type Sim struct {
 	pools    map[string]addressRange
 	// broken are objects that cannot be realized, by path, with the reason.
 	broken   map[string]string
+	denied   map[string]bool
 	token    string
 	tokens   int
 	failed   int
@@ -155,7 +156,7 @@ func NewSim(o Options) *Sim {
 	}
 	s := &Sim{
 		options: o, objects: map[string]*Object{}, erasing: map[string]time.Time{}, dying: map[string]*Object{}, released: map[string]time.Time{},
-		pools: map[string]addressRange{}, broken: map[string]string{},
+		pools: map[string]addressRange{}, broken: map[string]string{}, denied: map[string]bool{},
 	}
 	s.disorder.Seed(o.Seed)
 	s.Add(Tier1, map[string]any{"resource_type": "Tier1", "display_name": "cluster"})
@@ -233,6 +234,13 @@ func (s *Sim) Break(at, reason string) {
 	if s.broken[at] = reason; reason == "" {
 		delete(s.broken, at)
 	}
+}
+
+// Deny takes the right to read and change what is at a path, or below it.
+func (s *Sim) Deny(at string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.denied[at] = true
 }
 
 // SetPassword changes the password that is accepted.
@@ -419,6 +427,11 @@ func (s *Sim) admits(r *http.Request) bool {
 func (s *Sim) serve(r *http.Request, at string, body []byte) (any, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for denied := range s.denied {
+		if strings.HasPrefix(at, denied) {
+			return nil, &apiError{http.StatusForbidden, 403, "The user does not have permission to perform this operation"}
+		}
+	}
 	switch {
 	case at == "/infra" && r.Method == http.MethodPatch:
 		return nil, s.patchTreeLocked(body)
