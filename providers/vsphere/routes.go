@@ -70,6 +70,9 @@ func newRoutes(c routeConfig, n *nsx, addresses reach) (*routes, error) {
 	}, nil
 }
 
+// gateway is the path of the gateway that has the routes.
+func (r *routes) gateway() string { return strings.TrimSuffix(r.collection, "/static-routes") }
+
 func (r *routes) begin(kube kubernetes.Interface, events record.EventRecorder) {
 	r.cluster.SetClient(kube)
 	r.mu.Lock()
