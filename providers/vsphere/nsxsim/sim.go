@@ -243,6 +243,15 @@ func (s *Sim) Deny(at string) {
 	s.denied[at] = true
 }
 
+func (s *Sim) deniesLocked(at string) bool {
+	for denied := range s.denied {
+		if strings.HasPrefix(at, denied) {
+			return true
+		}
+	}
+	return false
+}
+
 // SetPassword changes the password that is accepted.
 func (s *Sim) SetPassword(password string) {
 	s.mu.Lock()
@@ -427,12 +436,9 @@ func (s *Sim) admits(r *http.Request) bool {
 func (s *Sim) serve(r *http.Request, at string, body []byte) (any, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for denied := range s.denied {
-		if strings.HasPrefix(at, denied) {
-			return nil, &apiError{http.StatusForbidden, 403, "The user does not have permission to perform this operation"}
-		}
-	}
 	switch {
+	case s.deniesLocked(at):
+		return nil, &apiError{http.StatusForbidden, 403, "The user does not have permission to perform this operation"}
 	case at == "/infra" && r.Method == http.MethodPatch:
 		return nil, s.patchTreeLocked(body)
 	case at == "/infra/realized-state/realized-entities" && r.Method == http.MethodGet:
@@ -456,11 +462,16 @@ func (s *Sim) serve(r *http.Request, at string, body []byte) (any, error) {
 	case http.MethodDelete:
 		return nil, s.deleteLocked(at)
 	}
+	return s.replaceLocked(at, kind, body, r.Method == http.MethodPut)
+}
+
+// replaceLocked writes an object, and shows it where it was replaced.
+func (s *Sim) replaceLocked(at string, k *kind, body []byte, replace bool) (any, error) {
 	fields, err := decode(body)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = s.writeLocked(at, k, fields, replace)
 	}
-	if err := s.writeLocked(at, kind, fields, r.Method == http.MethodPut); err != nil || r.Method == http.MethodPatch {
+	if err != nil || !replace {
 		return nil, err
 	}
 	return s.shownLocked(s.objects[at]), nil
