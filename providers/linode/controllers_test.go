@@ -23,12 +23,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	listers "k8s.io/client-go/listers/core/v1"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/cache"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/podranges"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/linode/linodesim"
 )
@@ -90,38 +87,8 @@ func TestNodeMetadata(t *testing.T) {
 	}
 }
 
-func TestFreeBlock(t *testing.T) {
+func TestIPv6Block(t *testing.T) {
 	t.Parallel()
-	p := netip.MustParsePrefix
-	for name, c := range map[string]struct {
-		cluster  string
-		mask     int
-		taken    []string
-		excluded []string
-		want     string
-	}{
-		"first":                   {"10.192.0.0/16", 24, nil, nil, "10.192.0.0/24"},
-		"next":                    {"10.192.0.0/16", 24, []string{"10.192.0.0/24", "10.192.2.0/24"}, nil, "10.192.1.0/24"},
-		"Service addresses":       {"10.192.0.0/16", 24, nil, []string{"10.192.0.0/22"}, "10.192.4.0/24"},
-		"ranges of another size":  {"10.192.0.0/16", 24, []string{"10.192.0.0/23"}, nil, "10.192.2.0/24"},
-		"full":                    {"10.192.0.0/23", 24, []string{"10.192.0.0/24", "10.192.1.0/24"}, nil, ""},
-		"the end of all networks": {"255.255.255.0/24", 25, []string{"255.255.255.0/25", "255.255.255.128/25"}, nil, ""},
-		"IPv6 does not matter":    {"10.192.0.0/16", 24, []string{"2001:db8::/112"}, nil, "10.192.0.0/24"},
-	} {
-		taken := map[netip.Prefix]bool{}
-		for _, text := range c.taken {
-			taken[p(text)] = true
-		}
-		var excluded []netip.Prefix
-		for _, text := range c.excluded {
-			excluded = append(excluded, p(text))
-		}
-		got, ok := freeBlock(p(c.cluster), c.mask, taken, excluded)
-		assert.Equal(t, c.want != "", ok, name)
-		if ok {
-			assert.Equal(t, c.want, got.String(), name)
-		}
-	}
 	for _, c := range []struct {
 		text string
 		mask int
@@ -142,7 +109,7 @@ func TestFreeBlock(t *testing.T) {
 }
 
 // ipamWorld is a world in a VPC whose nodes get pod ranges.
-func ipamWorld(t *testing.T, flags map[string]string) (*world, *ipam, []int) {
+func ipamWorld(t *testing.T, flags map[string]string) (*world, *podranges.Controller, []int) {
 	t.Helper()
 	var subnets []int
 	w := newTestWorld(t, map[string]string{"vpc-names": "cluster"}, func(s *linodesim.Sim) {
@@ -154,7 +121,7 @@ func ipamWorld(t *testing.T, flags map[string]string) (*world, *ipam, []int) {
 	c, _, err := parseConfig(in)
 	require.NoError(t, err)
 	a := newIPAM(c, w.loadBalancers.vpcs, w.instances)
-	a.kube, a.events, a.nodes = w.Kube, w.Recorder, w.Nodes()
+	a.Kube, a.Events, a.Nodes = w.Kube, w.Recorder, w.Nodes()
 	return w, a, subnets
 }
 
@@ -165,8 +132,8 @@ func TestNodeIPAM(t *testing.T) {
 		w.member(w.addNode(linodesim.Spec{Label: fmt.Sprint("n", i), SubnetID: subnets[0]}))
 	}
 	w.server.ResetCalls()
-	require.NoError(t, a.run(t.Context()))
-	require.NoError(t, a.run(t.Context()), "the cache shows nothing of it yet")
+	require.NoError(t, a.Run(t.Context()))
+	require.NoError(t, a.Run(t.Context()), "the cache shows nothing of it yet")
 	nodes := w.synced()
 	for i, want := range []string{"10.192.252.0/24", "10.192.253.0/24", "10.192.254.0/24"} {
 		n := nodes[fmt.Sprint("n", i)]
@@ -178,13 +145,13 @@ func TestNodeIPAM(t *testing.T) {
 
 	// The last block ends with the subnet, whose last address cannot be used.
 	w.member(w.addNode(linodesim.Spec{Label: "n3", SubnetID: subnets[0]}))
-	require.ErrorIs(t, a.run(t.Context()), errNoFreeRange)
+	require.ErrorIs(t, a.Run(t.Context()), podranges.ErrNoFreeRange)
 	assert.Contains(t, strings.Join(w.Events(), "\n"), "Warning CIDRNotAvailable no pod range is free in --cluster-cidr")
 
 	// A node that goes frees its block for the one that waits.
 	require.NoError(t, w.Kube.CoreV1().Nodes().Delete(t.Context(), "n1", metav1.DeleteOptions{}))
 	w.Unregister(nodes["n1"])
-	require.NoError(t, a.run(t.Context()))
+	require.NoError(t, a.Run(t.Context()))
 	assert.Equal(t, "10.192.253.0/24", w.synced()["n3"].Spec.PodCIDR)
 }
 
@@ -198,10 +165,10 @@ func TestNodeIPAMLeaksNothing(t *testing.T) {
 	}
 	w.member(bad)
 	for range 10 {
-		require.ErrorContains(t, a.run(t.Context()), "no IPv6 range in the VPC")
+		require.ErrorContains(t, a.Run(t.Context()), "no IPv6 range in the VPC")
 	}
 	w.member(w.addNode(linodesim.Spec{Label: "good", SubnetID: subnets[0]}))
-	require.Error(t, a.run(t.Context()), "one bad node holds nobody else up")
+	require.Error(t, a.Run(t.Context()), "one bad node holds nobody else up")
 	assert.Equal(t, "10.192.252.0/24", w.synced()["good"].Spec.PodCIDR)
 
 	w, a, subnets = ipamWorld(t, map[string]string{"disable-ipv6-node-cidr-allocation": "true", "service-cluster-ip-range": "10.192.252.0/24"})
@@ -211,10 +178,10 @@ func TestNodeIPAMLeaksNothing(t *testing.T) {
 		failures++
 		return failures < 3, nil, errors.New("timeout")
 	})
-	require.ErrorContains(t, a.run(t.Context()), "timeout")
+	require.ErrorContains(t, a.Run(t.Context()), "timeout")
 	w.member(w.addNode(linodesim.Spec{Label: "v4-b", SubnetID: subnets[0]}))
-	require.Error(t, a.run(t.Context()))
-	require.NoError(t, a.run(t.Context()))
+	require.Error(t, a.Run(t.Context()))
+	require.NoError(t, a.Run(t.Context()))
 	nodes := w.synced()
 	assert.Equal(t, []string{"10.192.253.0/24"}, nodes["v4"].Spec.PodCIDRs, "a range whose write failed stays that node's")
 	assert.Equal(t, []string{"10.192.254.0/24"}, nodes["v4-b"].Spec.PodCIDRs)
@@ -230,67 +197,10 @@ func TestNodeIPAMRespectsRangesOfOthers(t *testing.T) {
 		require.NoError(t, err)
 	}
 	w.member(w.addNode(linodesim.Spec{Label: "ours", SubnetID: subnets[0]}))
-	require.NoError(t, a.run(t.Context()))
+	require.NoError(t, a.Run(t.Context()))
 	n, err := w.Kube.CoreV1().Nodes().Get(t.Context(), "ours", metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, "10.192.254.0/24", n.Spec.PodCIDR)
-}
-
-// hooked is an API server that does something before each call about Nodes.
-type hooked struct {
-	kubernetes.Interface
-
-	before func()
-}
-
-func (h hooked) CoreV1() corev1.CoreV1Interface { return hookedCore{h.Interface.CoreV1(), h.before} }
-
-type hookedCore struct {
-	corev1.CoreV1Interface
-
-	before func()
-}
-
-func (h hookedCore) Nodes() corev1.NodeInterface {
-	h.before()
-	return h.CoreV1Interface.Nodes()
-}
-
-// TestTwoReleasesGiveNoRangeTwice: two releases with a part of the nodes each, whose runs cross at every single call.
-func TestTwoReleasesGiveNoRangeTwice(t *testing.T) {
-	t.Parallel()
-	for stop := range 8 {
-		w, first, subnets := ipamWorld(t, map[string]string{"disable-ipv6-node-cidr-allocation": "true"})
-		second := *first
-		second.given, second.blocked = map[types.UID]grant{}, map[types.UID]int{}
-		first.shared, second.shared = true, true
-		parts := [2]cache.Indexer{
-			cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}), cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}),
-		}
-		first.nodes, second.nodes = listers.NewNodeLister(parts[0]), listers.NewNodeLister(parts[1])
-		for i, name := range []string{"b", "a"} {
-			n := w.addNode(linodesim.Spec{Label: "node-" + name, SubnetID: subnets[0]})
-			w.member(n)
-			require.NoError(t, parts[i].Add(n))
-		}
-		// The second release does all that it has to do before one of the first one's calls.
-		calls := 0
-		first.kube = hooked{w.Kube, func() {
-			if calls++; calls == stop {
-				_ = second.run(t.Context())
-			}
-		}}
-		for range 10 {
-			_, _ = first.run(t.Context()), second.run(t.Context())
-		}
-		ranges := map[string]bool{}
-		for name, n := range w.synced() {
-			require.NotEmpty(t, n.Spec.PodCIDR, "%d %s", stop, name)
-			assert.NotContains(t, n.Annotations, annotationClaim)
-			ranges[n.Spec.PodCIDR] = true
-		}
-		assert.Len(t, ranges, 2, "%d: no range twice", stop)
-	}
 }
 
 // TestVerifyInstance: the Linode behind a provider ID is the node's if it has its name.

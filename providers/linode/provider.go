@@ -111,8 +111,8 @@ func (c *cloud) inform(in cloudbase.Informers) {
 	in.RunOnChanges(m.job(time.Duration(c.loadBalancers.config.MetadataTTL)*time.Second), nodes.Informer(), unlabelled)
 	if c.loadBalancers.config.AllocateNodeCIDRs {
 		i := newIPAM(c.loadBalancers.config, c.loadBalancers.vpcs, c.instances)
-		i.kube, i.events, i.nodes = c.loadBalancers.kube, c.loadBalancers.Events, nodes.Lister()
-		in.RunOnChanges(i.job(), nodes.Informer(), nil)
+		i.Kube, i.Events, i.Nodes = c.loadBalancers.kube, c.loadBalancers.Events, nodes.Lister()
+		in.RunOnChanges(i.Job(), nodes.Informer(), nil)
 	}
 	t := newTLSRotation(c.loadBalancers, services.Lister())
 	l := loop.New(t.job())

@@ -42,6 +42,21 @@ func nodeRows() []Row {
 			Do:   "Find out who wrote `spec.podCIDRs`; delete the Node and let it register again.",
 		},
 		{
+			On: "Node", Reason: "CIDRNotAvailable", Type: "Warning",
+			What: "The Node gets no pod range: none is free, or its instance has none in the cloud.",
+			Do:   "The message names the ways out.",
+		},
+		{
+			On: "Node", Reason: "CIDRAssignmentFailed", Type: "Warning",
+			What: "The pod range could not be written on the Node.",
+			Do:   "It is tried again by itself.",
+		},
+		{
+			On: "Node", Reason: "PodCIDRConflict", Type: "Warning",
+			What: "An older Node has the same pod range. Two programs give ranges, such as kube-controller-manager with `--allocate-node-cidrs` and this one.",
+			Do:   "Switch one of them off, delete the Node and let it register again.",
+		},
+		{
 			On: "Node", Reason: "NodeNotOurs", Type: "Normal",
 			What: "The Node belongs to another cloud or is outside `--node-selector`. It is left alone.",
 			Do:   "Nothing, unless it should be ours.",

@@ -1,0 +1,102 @@
+package podranges
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// choice is what a Node is going to get.
+type choice struct {
+	node   *v1.Node
+	ranges []netip.Prefix
+}
+
+// taken returns the ranges that Nodes have or claim, and those that are on their way to a Node.
+func (a *Controller) taken(all []*v1.Node) map[netip.Prefix]bool {
+	taken := map[netip.Prefix]bool{}
+	for _, node := range all {
+		for _, p := range heldBy(node) {
+			taken[p] = true
+		}
+	}
+	for _, g := range a.given {
+		for _, p := range g.ranges {
+			taken[p] = true
+		}
+	}
+	return taken
+}
+
+// choose finds the ranges of a Node. Nothing is taken before all of them are known.
+func (a *Controller) choose(
+	ctx context.Context, node *v1.Node, taken map[netip.Prefix]bool, excluded []netip.Prefix, expected int,
+) (choice, error) {
+	c := choice{node: node, ranges: make([]netip.Prefix, len(a.Families))}
+	for i, f := range a.Families {
+		if f.Of == nil {
+			continue
+		}
+		var err error
+		if c.ranges[i], err = f.Of(ctx, node, expected); err != nil {
+			var missing *NotAvailable
+			if errors.As(err, &missing) {
+				a.tell(node, EventNone, missing)
+			}
+			return c, err
+		}
+	}
+	before := a.given[node.UID].ranges
+	for i, f := range a.Families {
+		switch {
+		case f.Of != nil:
+		case len(before) == len(a.Families):
+			c.ranges[i] = before[i]
+		default:
+			var ok bool
+			if c.ranges[i], ok = freeBlock(f.Network, f.Bits, taken, excluded); !ok {
+				a.tell(node, EventNone, ErrNoFreeRange)
+				return c, ErrNoFreeRange
+			}
+		}
+	}
+	for _, p := range c.ranges {
+		taken[p] = true
+	}
+	return c, nil
+}
+
+// freeBlock returns the first block of a network that is neither taken nor overlaps what is excluded.
+func freeBlock(network netip.Prefix, bits int, taken map[netip.Prefix]bool, excluded []netip.Prefix) (netip.Prefix, bool) {
+	// Larger or smaller ranges than today's may be on Nodes of a cluster whose mask was changed.
+	odd := slices.Clone(excluded)
+	for p := range taken {
+		if p.Addr().Is4() == network.Addr().Is4() && p.Bits() != bits {
+			odd = append(odd, p)
+		}
+	}
+	for p := netip.PrefixFrom(network.Masked().Addr(), bits); network.Contains(p.Addr()); {
+		if !taken[p] && !slices.ContainsFunc(odd, p.Overlaps) {
+			return p, true
+		}
+		after := Last(p).Next()
+		if !after.IsValid() {
+			break
+		}
+		p = netip.PrefixFrom(after, bits)
+	}
+	return netip.Prefix{}, false
+}
+
+// Last is the last address of a network.
+func Last(p netip.Prefix) netip.Addr {
+	b := p.Masked().Addr().AsSlice()
+	for bit := p.Bits(); bit < len(b)*8; bit++ {
+		b[bit/8] |= 1 << (7 - bit%8)
+	}
+	last, _ := netip.AddrFromSlice(b) // it has the length of an address
+	return last
+}

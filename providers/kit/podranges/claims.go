@@ -1,0 +1,119 @@
+package podranges
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+)
+
+// Claims are annotations with the pod ranges that a release is about to give to a Node. Two releases that serve one cluster, each with
+// a --node-selector of its own, see each other's claims, also where they are for different clouds; the API server itself would let
+// both give the same range.
+const (
+	claimPrefix = "anyccm.io/"
+	claimSuffix = "-pod-range-claim"
+
+	// claimPatience is how many runs a claim waits for another one to go before it gives way: its owner may have ended in between.
+	claimPatience = 3
+)
+
+// Claim is the annotation by which a cloud claims ranges.
+func Claim(cloud string) string { return claimPrefix + cloud + claimSuffix }
+
+// errContested: two releases want one range. It is tried again.
+var errContested = errors.New("another release of this program claims the same pod range at this moment; it is tried again")
+
+// heldBy returns the ranges that a Node has or that are claimed for it.
+func heldBy(node *v1.Node) []netip.Prefix {
+	list := append([]string{node.Spec.PodCIDR}, node.Spec.PodCIDRs...)
+	for key, value := range node.Annotations {
+		if strings.HasPrefix(key, claimPrefix) && strings.HasSuffix(key, claimSuffix) {
+			list = append(list, strings.Split(value, ",")...)
+		}
+	}
+	var held []netip.Prefix
+	for _, text := range list {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			held = append(held, p.Masked())
+		}
+	}
+	return held
+}
+
+// claimed are the ranges of a choice that another release might give as well: those of the cluster's networks.
+func (a *Controller) claimed(c choice) (blocks []netip.Prefix) {
+	for i, f := range a.Families {
+		if f.Of == nil {
+			blocks = append(blocks, c.ranges[i])
+		}
+	}
+	return blocks
+}
+
+// claim tells other releases what a Node is going to get. The blocks stay this Node's until it has others.
+func (a *Controller) claim(ctx context.Context, c choice) error {
+	text := strings.Join(texts(a.claimed(c)), ",")
+	if text == "" {
+		return nil
+	}
+	a.given[c.node.UID] = grant{ranges: c.ranges}
+	if c.node.Annotations[a.Claim] == text {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": c.node.UID, "annotations": map[string]string{a.Claim: text}},
+	})
+	if err != nil {
+		return fmt.Errorf("encoding its claim: %w", err)
+	}
+	if _, err := a.Kube.CoreV1().Nodes().Patch(ctx, c.node.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("claiming its pod range: %w", err)
+	}
+	return nil
+}
+
+// contested returns an error if another Node has a range, or a claim to it, of those that were listed after ours was written. The Node
+// with the smaller UID insists for a while, so that not both give way to each other for ever; but it, too, gets the range only once
+// nobody else wants it.
+func (a *Controller) contested(c choice, all []*v1.Node) error {
+	if !a.Shared {
+		return nil
+	}
+	for _, other := range all {
+		if other.UID == c.node.UID {
+			continue
+		}
+		p, meets := overlapping(heldBy(other), a.claimed(c))
+		if !meets {
+			continue
+		}
+		a.blocked[c.node.UID]++
+		if hasRanges(other) || c.node.UID > other.UID || a.blocked[c.node.UID] >= claimPatience {
+			delete(a.given, c.node.UID)
+			delete(a.blocked, c.node.UID)
+		}
+		klog.InfoS("Another release claims the same pod range", "node", c.node.Name, "other", other.Name, "range", p.String())
+		return errContested
+	}
+	return nil
+}
+
+// overlapping returns a range of one list that overlaps one of another.
+func overlapping(some, others []netip.Prefix) (netip.Prefix, bool) {
+	for _, p := range some {
+		for _, o := range others {
+			if p.Overlaps(o) {
+				return p, true
+			}
+		}
+	}
+	return netip.Prefix{}, false
+}
