@@ -90,6 +90,15 @@ type Migration struct {
 // Controller is one that --controllers names beside the framework's. It is off unless it is named.
 type Controller struct {
 	Name string
+	// Aliases are other names that --controllers takes for it.
+	Aliases []string
+	// PodRanges is set for the one that gives nodes their pod ranges: it is on unless --controllers names it off, and runs where
+	// --allocate-node-cidrs is set.
+	PodRanges bool
+	// Classes are those of Services that are served in addition while it is on.
+	Classes []string
+	// Unneeded says why it has no effect; the name is accepted, so that existing arguments start.
+	Unneeded string
 	// Rights are what it needs in the cluster beyond reading nodes and Services.
 	Rights []Right
 }

@@ -51,6 +51,8 @@ type Inputs struct {
 	// pod ranges.
 	ClusterCIDR       string
 	AllocateNodeCIDRs bool
+	// CIDRAllocator is --cidr-allocator-type; empty means the framework's default.
+	CIDRAllocator string
 	// Dial opens the connections to the cloud's API; nil means the system's network. Tests reach simulators in memory by it.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Adopt says which load balancers without a mark a Service may have; empty means AdoptEvidence.
@@ -83,6 +85,8 @@ type Provider struct {
 	Controllers []Controller
 	Options     []schema.OptionRow
 	Annotations []schema.AnnotationRow
+	// Unmanaged says why a Node with the provider's ID is none of its nodes, and "" for one that is; nil where the ID decides.
+	Unmanaged func(*v1.Node) string
 	// Fields are fields of Services by which the cloud serves portable annotations; portable.FieldLoadBalancerIP is the only one.
 	Fields []schema.AnnotationRow
 	// Unserved says what is wrong with portable annotations that rows cannot tell, because it depends on options. It gets the Service
@@ -255,7 +259,8 @@ func (r *Registry) Open(name string, in Inputs) (cloudprovider.Interface, error)
 		return nil, fmt.Errorf("--verify-node-instances: provider %s cannot verify instances; leave it out", p.Name)
 	}
 	return guard.Wrap(cloud, guard.Facts{
-		Provider: p.Name, ProviderIDPrefixes: p.ProviderIDPrefixes, InstanceKey: p.InstanceKey, ClusterCIDR: in.ClusterCIDR, Policy: policy,
+		Provider: p.Name, ProviderIDPrefixes: p.ProviderIDPrefixes, InstanceKey: p.InstanceKey, Unmanaged: p.Unmanaged,
+		ClusterCIDR: in.ClusterCIDR, Policy: policy,
 		Translate: func(s *v1.Service) portable.Translation { return Translate(p, in, s) },
 		Misspelt:  func(s *v1.Service) error { return Misspelt(p, s) },
 	}), nil

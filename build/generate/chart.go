@@ -102,8 +102,10 @@ type configOf struct {
 }
 
 type controllerOf struct {
-	Name   string           `json:"name"`
-	Rights []registry.Right `json:"rights"`
+	Name      string           `json:"name"`
+	Rights    []registry.Right `json:"rights"`
+	PodRanges bool             `json:"podRanges,omitempty"`
+	Classes   []string         `json:"classes,omitempty"`
 }
 
 func providersOf(providers []registry.Provider) []byte {
@@ -121,7 +123,9 @@ func providersOf(providers []registry.Provider) []byte {
 			one.Credentials = append(one.Credentials, credentialOf{c.Name, c.Key, c.Env, c.Optional})
 		}
 		for _, c := range p.Controllers {
-			one.Controllers = append(one.Controllers, controllerOf{c.Name, c.Rights})
+			if c.Unneeded == "" {
+				one.Controllers = append(one.Controllers, controllerOf{c.Name, c.Rights, c.PodRanges, c.Classes})
+			}
 		}
 		for _, o := range p.Options {
 			if o.Kind == schema.KindSecret && o.FileKey != "" {

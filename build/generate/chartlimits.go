@@ -40,6 +40,8 @@ func limits(path string) object {
 		return object{"pattern": dnsName}
 	case "routes.clusterCIDR":
 		return object{"pattern": network}
+	case "routes.cidrAllocatorType":
+		return object{"enum": []any{"", "RangeAllocator", "CloudAllocator"}}
 	case "bindAddress":
 		return object{"pattern": address}
 	case "metrics.serviceMonitor.interval", "metrics.podMonitor.interval", "metrics.serviceMonitor.scrapeTimeout", "metrics.podMonitor.scrapeTimeout":

@@ -30,6 +30,9 @@ func cloudValues(providers []registry.Provider) string {
 			fmt.Fprintf(&b, "| `readSecrets` | For %s. |\n", cell(r))
 		}
 		for _, c := range p.Controllers {
+			if c.Unneeded != "" {
+				continue
+			}
 			fmt.Fprintf(&b, "| `controllers` | Also %s. |\n", code(c.Name))
 		}
 	}

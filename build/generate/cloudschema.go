@@ -53,7 +53,9 @@ func named(properties object, no string) object {
 func controllersOf(p registry.Provider) []string {
 	list := []string{"cloud-node-controller", "cloud-node-lifecycle-controller", "service-lb-controller", "node-route-controller"}
 	for _, c := range p.Controllers {
-		list = append(list, c.Name)
+		if c.Unneeded == "" {
+			list = append(list, c.Name)
+		}
 	}
 	return list
 }

@@ -36,14 +36,17 @@ type Config struct {
 	// Sources and L7Sources are where health checks and proxies come from.
 	Sources, L7Sources []string
 
+	// PodRanges say which ranges nodes get for their pods.
+	PodRanges podRangeOptions
+	// Shared is set where this release serves a part of the nodes, so that another one may serve the rest.
+	Shared bool
+
 	dropped dropped
 }
 
 // dropped are settings that are accepted and have no effect.
 type dropped struct {
 	containerEndpoint, secondaryRange                          string
-	serviceRange                                               string
-	mask, mask4, mask6                                         int
 	multiProject, annotations, deny, denyCleanup, tenant, lock bool
 	multiSubnet, multiNetworking                               bool
 }
@@ -70,10 +73,10 @@ func ineffectiveSwitch(flag, why string, at func(*Config) *bool) schema.Option[C
 	return schema.BoolOption(at, schema.OptionRow{Flag: flag, Spec: spec})
 }
 
-func ineffectiveMask(flag string, most float64, at func(*Config) *int) schema.Option[Config] {
-	spec := ineffective("pod ranges are not given yet.")
-	spec.Default, spec.Min, spec.Max = "0", new(0.0), &most
-	return schema.IntOption(at, schema.OptionRow{Flag: flag, Spec: spec})
+func maskOption(flag, of string, most float64, at func(*Config) *int) schema.Option[Config] {
+	return schema.IntOption(at, schema.OptionRow{Flag: flag, Spec: schema.Spec{
+		Default: "0", Min: new(0.0), Max: &most, Help: "Length of the prefix of a node's pod range" + of + ", for RangeAllocator. 0 means 24 for IPv4 and 64 for IPv6.",
+	}})
 }
 
 // Options is the table of the provider's options, with the names of Google's own controller.
@@ -139,12 +142,12 @@ var Options = schema.Options[Config]{
 	ineffectiveSwitch("enable-l4-ilb-fine-grained-lock", "load balancers never wait for each other.", func(c *Config) *bool { return &c.dropped.lock }),
 	ineffectiveSwitch("enable-multi-subnet-cluster", "the NodeTopology object is not written yet.", func(c *Config) *bool { return &c.dropped.multiSubnet }),
 	ineffectiveSwitch("enable-multi-networking", "multiple networks are not served yet.", func(c *Config) *bool { return &c.dropped.multiNetworking }),
-	schema.StringOption(func(c *Config) *string { return &c.dropped.serviceRange }, schema.OptionRow{
-		Flag: "service-cluster-ip-range", Spec: ineffective("pod ranges are not given yet."),
+	schema.ListOption(func(c *Config) *[]string { return &c.PodRanges.Services }, schema.OptionRow{
+		Flag: "service-cluster-ip-range", Spec: schema.Spec{Check: checkCIDRs, Help: "Networks of Services, at most one of each family: RangeAllocator leaves them out, and their families are those that CloudAllocator gives nodes."},
 	}),
-	ineffectiveMask("node-cidr-mask-size", 128, func(c *Config) *int { return &c.dropped.mask }),
-	ineffectiveMask("node-cidr-mask-size-ipv4", 32, func(c *Config) *int { return &c.dropped.mask4 }),
-	ineffectiveMask("node-cidr-mask-size-ipv6", 128, func(c *Config) *int { return &c.dropped.mask6 }),
+	maskOption("node-cidr-mask-size", "", 128, func(c *Config) *int { return &c.PodRanges.Mask }),
+	maskOption("node-cidr-mask-size-ipv4", " of IPv4", 32, func(c *Config) *int { return &c.PodRanges.Mask4 }),
+	maskOption("node-cidr-mask-size-ipv6", " of IPv6", 128, func(c *Config) *int { return &c.PodRanges.Mask6 }),
 }
 
 var (
@@ -204,6 +207,10 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 			Reason: "needs the environment variable GOOGLE_APPLICATION_CREDENTIALS, which names the file with the credential",
 		}
 	}
+	c.Shared = in.Guard != nil && in.Guard.NodeSelector != ""
+	podWarning, podErr := c.PodRanges.resolve(in)
+	err = errors.Join(err, podErr)
+	warned = append(warned, podWarning)
 	if c.Endpoint != "" {
 		c.Endpoint = strings.TrimSuffix(c.Endpoint, "/") + "/"
 	}

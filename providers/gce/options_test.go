@@ -71,11 +71,11 @@ func TestCloudConfigFaults(t *testing.T) {
 	require.ErrorContains(t, err, "GOOGLE_APPLICATION_CREDENTIALS")
 
 	in := testInputs("", nil)
-	in.Flags = map[string]string{"enable-multi-project": "true", "node-cidr-mask-size": "24", "cloud-provider-gce-lb-src-cidrs": "10.0.0.0/8"}
+	in.Flags = map[string]string{"enable-multi-project": "true", "enable-multi-networking": "true", "cloud-provider-gce-lb-src-cidrs": "10.0.0.0/8"}
 	c, warnings, err := parseConfig(in)
 	require.NoError(t, err)
 	require.ErrorContains(t, warnings, "enable-multi-project")
-	require.ErrorContains(t, warnings, "node-cidr-mask-size")
+	require.ErrorContains(t, warnings, "enable-multi-networking")
 	assert.Equal(t, []string{"10.0.0.0/8"}, c.Sources)
 	assert.NotContains(t, warnings.Error(), "lb-src-cidrs")
 }

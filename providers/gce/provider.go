@@ -6,6 +6,9 @@ import (
 	"context"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -25,8 +28,10 @@ func Description() registry.Provider {
 			ReservedAddresses: registry.Done, Internal: registry.Done,
 			TLS: registry.CloudHasNone, ProxyProtocol: registry.CloudHasNone, UDP: registry.Done, SourceRanges: registry.Done,
 		},
-		Routes: routed,
-		Fields: fields(), Options: Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
+		Controllers: controllers(),
+		Unmanaged:   unmanaged,
+		Routes:      routed,
+		Fields:      fields(), Options: Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
 		Permissions: permissions(), Installation: installation(), CheckService: checkService,
 		LeavesAlone: func(s *v1.Service) bool { return leftAlone(s, Config{}) },
 	})
@@ -45,6 +50,11 @@ type cloud struct {
 	cloudbase.WithLoadBalancers
 	cloudbase.WithRoutes
 
+	config        Config
+	nodeInformer  cache.SharedIndexInformer
+	informers     cloudbase.Informers
+	kube          kubernetes.Interface
+	events        record.EventRecorder
 	api           *api
 	instances     *instances
 	loadBalancers *loadBalancers
@@ -52,7 +62,7 @@ type cloud struct {
 
 func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	i := newInstances(config, a)
-	c := &cloud{api: a, instances: i, loadBalancers: newLoadBalancers(config, a, i, in.Adopt)}
+	c := &cloud{config: config, api: a, instances: i, loadBalancers: newLoadBalancers(config, a, i, in.Adopt)}
 	c.Name, c.HTTP, c.EventSource, c.Begin, c.Inform = Name, a.http, "g-cloudprovider", c.begin, c.inform
 	c.NodeAPI, c.ServiceAPI = i, c.loadBalancers
 	if routed(in) {
@@ -69,12 +79,14 @@ func (c *cloud) CheckAPI(ctx context.Context) error { return c.instances.CheckAP
 
 // begin makes what the program leads known to the parts.
 func (c *cloud) begin(b cloudbase.Begun) {
+	c.kube, c.events = b.Kube, b.Events
 	c.loadBalancers.reconciler.kube, c.loadBalancers.Events = b.Kube, b.Events
 	c.loadBalancers.reconciler.identity.setClient(b.Kube)
 }
 
 // inform makes the nodes and Services known that the cluster has.
 func (c *cloud) inform(in cloudbase.Informers) {
+	c.informers, c.nodeInformer = in, in.Nodes().Informer()
 	c.instances.nodes.SetLister(in.Nodes().Lister())
 	c.loadBalancers.reconciler.identity.SetServices(in.Services().Lister())
 }

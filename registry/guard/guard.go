@@ -42,6 +42,8 @@ type Facts struct {
 	// InstanceKey returns what identifies the instance behind a provider ID in whichever of its forms, and "" for an ID that is
 	// not the provider's. It is nil where an ID has one form, with one of the prefixes.
 	InstanceKey func(providerID string) string
+	// Unmanaged says why a Node is left alone whatever its provider ID says, "" where it is not; nil leaves none alone.
+	Unmanaged func(*v1.Node) string
 	// ClusterCIDR are the networks of the cluster's pods, separated by commas; no route leaves them.
 	ClusterCIDR string
 	// Policy says which Nodes are ours and when one may be deleted.

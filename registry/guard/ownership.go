@@ -61,6 +61,9 @@ func (o *ownership) foreign(node *v1.Node) string {
 	if !o.selector.Matches(labels.Set(node.Labels)) {
 		return fmt.Sprintf("its labels do not match --node-selector=%s", o.facts.Policy.NodeSelector)
 	}
+	if o.facts.Unmanaged != nil {
+		return o.facts.Unmanaged(node)
+	}
 	return ""
 }
 

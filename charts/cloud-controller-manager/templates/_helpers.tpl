@@ -170,7 +170,16 @@ that of a file with credentials only the keys count that hold none, and no text.
 {{- end }}
 
 {{- define "ccm.runs" -}}
-{{- if has .name .root.Values.controllers }}true{{ end }}
+{{- if has .name (include "ccm.controllers" .root | fromJsonArray) }}true{{ end }}
+{{- end }}
+
+{{- /* The controllers that run: those that are named, and the cloud's own that gives nodes their pod ranges. */ -}}
+{{- define "ccm.controllers" -}}
+{{- $all := .Values.controllers -}}
+{{- range (include "ccm.cloud" . | fromJson).controllers -}}
+{{- if and .podRanges $.Values.routes.allocateNodeCIDRs }}{{ $all = append $all .name }}{{ end -}}
+{{- end -}}
+{{- uniq $all | toJson -}}
 {{- end }}
 
 {{- /* The annotations that a Service has by the defaults of its class, as an expression of the API server. */}}
@@ -198,6 +207,9 @@ that of a file with credentials only the keys count that hold none, and no text.
 {{- $classes := list -}}
 {{- if ne .Values.loadBalancerClassMode "unclassed" }}{{ $classes = append $classes .Values.loadBalancerClass }}{{ end -}}
 {{- range .Values.serviceDefaults }}{{ with .loadBalancerClass }}{{ $classes = append $classes . }}{{ end }}{{ end -}}
+{{- range (include "ccm.cloud" . | fromJson).controllers -}}
+{{- if and .classes (include "ccm.runs" (dict "root" $ "name" .name)) }}{{ $classes = concat $classes .classes }}{{ end -}}
+{{- end -}}
 {{- $classes = uniq $classes -}}
 {{- $has := "has(object.spec.loadBalancerClass)" -}}
 {{- $is := printf "object.spec.loadBalancerClass == %s" (first (append $classes "") | squote) -}}

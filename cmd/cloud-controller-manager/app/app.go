@@ -12,7 +12,6 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 	frameworkapp "k8s.io/cloud-provider/app"
 	"k8s.io/cloud-provider/app/config"
-	"k8s.io/cloud-provider/names"
 	"k8s.io/cloud-provider/options"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/logs"
@@ -84,7 +83,7 @@ func (m *manager) command(stop <-chan struct{}) (*cobra.Command, error) {
 	chosen := choose(m.providers, m.args)
 	flags := commonFlags(&m.policy, &m.services, &m.defaults, &m.adopt, &m.insecure)
 	showAll := chosen.addTo(&flags)
-	cmd := frameworkapp.NewCloudControllerManagerCommand(o, m.openCloud, m.controllers(), names.CCMControllerAliases(), flags, stop)
+	cmd := frameworkapp.NewCloudControllerManagerCommand(o, m.openCloud, m.controllers(), m.aliases(), flags, stop)
 	showAll()
 	m.cmd = cmd
 	if err := m.flagClashes(); err != nil {
@@ -134,6 +133,7 @@ func subcommands(c choice) []*cobra.Command {
 // openCloud is called by the framework on every replica, before leader election.
 func (m *manager) openCloud(c *config.CompletedConfig) cloudprovider.Interface {
 	logWithoutBodies()
+	m.services.more = m.classesOfControllers()
 	trimInformers(c, m.services)
 	m.lease.watch(c)
 	in, err := m.inputs()

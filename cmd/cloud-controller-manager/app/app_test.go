@@ -281,3 +281,34 @@ func TestAPIWatch(t *testing.T) {
 		<-done
 	})
 }
+
+// TestControllersOfTheCloud: those that a cloud has go by their names and aliases. The one for pod ranges is on unless it is named off;
+// one with classes has these served while it is on; a name without effect is accepted.
+func TestControllersOfTheCloud(t *testing.T) {
+	p := provider("alpha", func(p *registry.Provider) {
+		p.Controllers = []registry.Controller{
+			{Name: "ranges-controller", Aliases: []string{"ranges"}, PodRanges: true},
+			{Name: "classes-controller", Aliases: []string{"classes"}, Classes: []string{"example.com/one", "example.com/two"}},
+			{Name: "nothing", Unneeded: "there is nothing to do"},
+		}
+	})
+	for args, want := range map[string]struct {
+		ranges, classes bool
+	}{
+		"--controllers=*":                            {true, false},
+		"--controllers=*,-ranges":                    {false, false},
+		"--controllers=*,-ranges-controller,nothing": {false, false},
+		"--controllers=service":                      {false, false},
+		"--controllers=service,ranges,classes":       {true, true},
+		"--controllers=*,classes-controller":         {true, true},
+	} {
+		m := newManager(t, p)
+		require.NoError(t, check(t, m, args), args)
+		assert.Equal(t, want.ranges, m.enabledControllers().Has("ranges-controller"), args)
+		assert.Equal(t, want.classes, m.enabledControllers().Has("classes-controller"), args)
+		s := serviceSelection{mode: unclassed, more: m.classesOfControllers()}
+		assert.Equal(t, want.classes, s.selects(new("example.com/two")), args)
+		assert.True(t, s.selects(nil), args)
+		assert.False(t, s.selects(new("example.com/three")), args)
+	}
+}

@@ -65,35 +65,65 @@ func (m *manager) controllers() map[string]frameworkapp.ControllerInitFuncConstr
 			}
 		},
 	}
-	for _, name := range m.ownControllers() {
-		all[name] = ownController(name)
-		frameworkapp.ControllersDisabledByDefault.Insert(name)
-	}
-	return all
-}
-
-// ownControllers are the controllers that the linked providers have beside the framework's, all off by default.
-func (m *manager) ownControllers() []string {
-	var all []string
-	for _, p := range m.providers.Providers() {
-		for _, c := range p.Controllers {
-			all = append(all, c.Name)
+	for _, c := range m.ownControllers() {
+		all[c.Name] = ownController(c)
+		if !c.PodRanges {
+			frameworkapp.ControllersDisabledByDefault.Insert(c.Name)
 		}
 	}
 	return all
 }
 
+// ownControllers are the controllers that the linked providers have beside the framework's, nearly all off by default.
+func (m *manager) ownControllers() []registry.Controller {
+	var all []registry.Controller
+	for _, p := range m.providers.Providers() {
+		all = append(all, p.Controllers...)
+	}
+	return all
+}
+
+// aliases are the names that --controllers takes for others.
+func (m *manager) aliases() map[string]string {
+	all := names.CCMControllerAliases()
+	for _, c := range m.ownControllers() {
+		for _, alias := range c.Aliases {
+			all[alias] = c.Name
+		}
+	}
+	return all
+}
+
+// classesOfControllers are the classes of Services that controllers of the cloud serve which are on.
+func (m *manager) classesOfControllers() (classes []string) {
+	p, err := m.providers.Lookup(m.options.KubeCloudShared.CloudProvider.Name)
+	if err != nil {
+		return nil
+	}
+	enabled := m.enabledControllers()
+	for _, c := range p.Controllers {
+		if enabled.Has(c.Name) {
+			classes = append(classes, c.Classes...)
+		}
+	}
+	return classes
+}
+
 // ownController starts a controller of the cloud that runs; on another cloud, its name means nothing.
-func ownController(name string) frameworkapp.ControllerInitFuncConstructor {
+func ownController(c registry.Controller) frameworkapp.ControllerInitFuncConstructor {
 	return frameworkapp.ControllerInitFuncConstructor{
-		InitContext: frameworkapp.ControllerInitContext{ClientName: name + "-controller"},
+		InitContext: frameworkapp.ControllerInitContext{ClientName: c.Name + "-controller"},
 		Constructor: func(_ frameworkapp.ControllerInitContext, _ *config.CompletedConfig, cloud cloudprovider.Interface) frameworkapp.InitFunc {
 			return func(ctx context.Context, _ controllermanager.ControllerContext) (controller.Interface, bool, error) {
+				if c.Unneeded != "" {
+					klog.InfoS("A controller that --controllers names has no effect", "controller", c.Name, "reason", c.Unneeded)
+					return nil, false, nil
+				}
 				runner, ok := cloud.(registry.ControllerRunner)
 				if !ok {
 					return nil, false, nil
 				}
-				started, err := runner.StartController(ctx, name)
+				started, err := runner.StartController(ctx, c.Name)
 				return nil, started, err
 			}
 		},

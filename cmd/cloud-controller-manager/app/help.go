@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	frameworkapp "k8s.io/cloud-provider/app"
-	"k8s.io/cloud-provider/names"
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -90,7 +89,7 @@ func (m *manager) frameworkFlags() cliflag.NamedFlagSets {
 		return cliflag.NamedFlagSets{} // the program's own options were made in the same way
 	}
 	return o.Flags(
-		frameworkapp.ControllerNames(m.controllers()), frameworkapp.ControllersDisabledByDefault.List(), names.CCMControllerAliases(),
+		frameworkapp.ControllerNames(m.controllers()), frameworkapp.ControllersDisabledByDefault.List(), m.aliases(),
 		frameworkapp.AllWebhooks, frameworkapp.DisabledByDefaultWebhooks,
 	)
 }

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	frameworkapp "k8s.io/cloud-provider/app"
-	"k8s.io/cloud-provider/names"
 	"k8s.io/cloud-provider/options"
 	cliflag "k8s.io/component-base/cli/flag"
 	controllermanager "k8s.io/controller-manager/app"
@@ -90,7 +89,7 @@ func (m *manager) flagClashes() error {
 	}
 	ours := commonFlags(&guard.Policy{}, &serviceSelection{}, &serviceDefaults{}, new(registry.Adoption), new(bool))
 	commands := append(subcommands(choose(&registry.Registry{}, nil)),
-		frameworkapp.NewCloudControllerManagerCommand(o, nil, m.controllers(), names.CCMControllerAliases(), ours, nil))
+		frameworkapp.NewCloudControllerManagerCommand(o, nil, m.controllers(), m.aliases(), ours, nil))
 	return m.providers.FlagClashes(func(name string) bool {
 		return slices.ContainsFunc(commands, func(c *cobra.Command) bool { return c.Flags().Lookup(name) != nil })
 	})
@@ -112,6 +111,7 @@ func (m *manager) inputs() (registry.Inputs, error) {
 		in.Defaults = &m.defaults.source
 	}
 	in.ClusterCIDR, in.AllocateNodeCIDRs = m.options.KubeCloudShared.ClusterCIDR, m.options.KubeCloudShared.AllocateNodeCIDRs
+	in.CIDRAllocator = m.options.KubeCloudShared.CIDRAllocatorType
 	if shared.CloudConfigFile != "" {
 		in.FilePath = shared.CloudConfigFile
 		if in.File, err = os.ReadFile(shared.CloudConfigFile); err != nil {
@@ -125,7 +125,7 @@ func (m *manager) inputs() (registry.Inputs, error) {
 func (m *manager) enabledControllers() sets.Set[string] {
 	enabled := sets.New[string]()
 	chosen := make([]string, 0, len(m.options.Generic.Controllers))
-	aliases := names.CCMControllerAliases()
+	aliases := m.aliases()
 	for _, c := range m.options.Generic.Controllers {
 		off := len(c) > 0 && c[0] == '-'
 		name := c

@@ -31,8 +31,9 @@ const notSelected = "anyccm.io/not-selected"
 type serviceSelection struct {
 	class string
 	mode  string
-	// defaults name classes that are served in addition.
+	// defaults name classes that are served in addition, and more are those of controllers of the cloud.
 	defaults *serviceDefaults
+	more     []string
 }
 
 func (s *serviceSelection) addFlags(fs *pflag.FlagSet) {
@@ -59,7 +60,8 @@ func (s *serviceSelection) selects(class *string) bool {
 	if class == nil {
 		return s.mode != named
 	}
-	return (s.mode != unclassed && *class == s.class) || (s.defaults != nil && slices.Contains(s.defaults.served(), *class))
+	return (s.mode != unclassed && *class == s.class) || slices.Contains(s.more, *class) ||
+		(s.defaults != nil && slices.Contains(s.defaults.served(), *class))
 }
 
 // apply changes a cached Service so that the framework serves those that are ours and leaves the others alone. It would

@@ -49,7 +49,7 @@ func (f *Fixture) openBare(in registry.Inputs) (cloudprovider.Interface, error) 
 	}
 	return guard.Wrap(cloud, guard.Facts{
 		Provider: f.Provider.Name, ProviderIDPrefixes: f.Provider.ProviderIDPrefixes, InstanceKey: f.Provider.InstanceKey,
-		ClusterCIDR: in.ClusterCIDR, Policy: *in.Guard,
+		Unmanaged: f.Provider.Unmanaged, ClusterCIDR: in.ClusterCIDR, Policy: *in.Guard,
 	}), nil
 }
 
