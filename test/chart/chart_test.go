@@ -265,7 +265,9 @@ func TestPermissionsDoNotGrow(t *testing.T) {
 	for _, p := range clouds() {
 		var names []string
 		for _, c := range p.Controllers {
-			names = append(names, ", "+c.Name)
+			if c.Unneeded == "" {
+				names = append(names, ", "+c.Name)
+			}
 		}
 		further := strings.Join(names, "")
 		t.Run(p.Name, func(t *testing.T) {

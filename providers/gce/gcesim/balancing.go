@@ -362,6 +362,7 @@ func completeBackendService(s *Sim, at location, d document) *refusal {
 	if !slices.Contains([]string{"INTERNAL", "EXTERNAL"}, text(d, "loadBalancingScheme")) {
 		return invalid("Invalid value for field 'resource.loadBalancingScheme': '%s'.", text(d, "loadBalancingScheme"))
 	}
+	d["protocol"] = orText(d["protocol"], "TCP")
 	if p := text(d, "protocol"); !slices.Contains([]string{"TCP", "UDP", "UNSPECIFIED"}, p) {
 		return invalid("Invalid value for field 'resource.protocol': '%s'.", p)
 	}
@@ -414,7 +415,6 @@ func backendUses(at location, d document) []string {
 
 func completeInstanceGroup(_ *Sim, _ location, d document) *refusal {
 	d["size"], d["fingerprint"] = 0, "abcdef0123A="
-	d["description"] = orText(d["description"], "")
 	return nil
 }
 
@@ -445,11 +445,31 @@ func addToGroup(s *Sim, at location, d, body document) *refusal {
 				}
 			}
 		}
+		if err := takeNetwork(d, s.objects[p], p); err != nil {
+			return err
+		}
 		list = append(list, linkTo(p))
 	}
 	d["members"], d["size"] = list, len(list)
-	d["network"] = linkTo("projects/" + at.project + "/global/networks/" + Network)
-	d["subnetwork"] = linkTo("projects/" + at.project + "/regions/" + at.region() + "/subnetworks/" + Subnet)
+	return nil
+}
+
+// takeNetwork gives a group the network and subnet of its first member, and refuses members of others.
+func takeNetwork(d, instance document, path string) *refusal {
+	interfaces, _ := instance["networkInterfaces"].([]any)
+	if len(interfaces) == 0 {
+		return invalid("Invalid value for field 'instances': '%s'. The instance has no network interface.", path)
+	}
+	first, _ := interfaces[0].(map[string]any)
+	for _, key := range []string{"network", "subnetwork"} {
+		have, want := text(d, key), text(first, key)
+		if have != "" && (location{}).resource(have) != (location{}).resource(want) {
+			return invalid("Invalid value for field 'instances': '%s'. Instances of a group must be of one %s; this one is of '%s'.", path, key, want)
+		}
+		if want != "" {
+			d[key] = want
+		}
+	}
 	return nil
 }
 

@@ -1,0 +1,399 @@
+package gce
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/anyccm/cloud-controller-manager/providers/gce/gcesim"
+)
+
+// referenceVariable names a folder with gce-recordings: requests to the real API and its answers.
+const referenceVariable = "ANYCCM_REFERENCE"
+
+// exchange is one recorded request and its answer.
+type exchange struct {
+	Method   string         `json:"method"`
+	Path     string         `json:"path"`
+	Request  map[string]any `json:"request"`
+	Code     int            `json:"code"`
+	Response map[string]any `json:"response"`
+}
+
+// TestRecordings sends the recorded requests to the simulator, in their order, and compares codes, fields and values of the answers.
+// What they refer to and the simulator does not make is put there before.
+func TestRecordings(t *testing.T) {
+	t.Parallel()
+	dir := os.Getenv(referenceVariable)
+	if dir == "" {
+		t.Skipf("set %s to a folder with gce-recordings to compare the simulator with real answers", referenceVariable)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "gce-recordings", "*.jsonl"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	compared, skipped := map[string]int{}, map[string]int{}
+	synctest.Test(t, func(t *testing.T) {
+		for _, file := range files {
+			j := newReplay(t, strings.TrimSuffix(filepath.Base(file), ".jsonl"))
+			for _, e := range readExchanges(t, file) {
+				if why := j.unfit(e); why != "" {
+					skipped[why]++
+					continue
+				}
+				j.compare(e)
+				compared[e.Method+" "+j.at(e).kind]++
+			}
+		}
+	})
+	total := 0
+	for _, n := range compared {
+		total += n
+	}
+	assert.Greater(t, total, 90)
+	for _, kind := range []string{
+		"POST addresses", "POST backendServices", "POST firewalls", "PATCH firewalls", "POST forwardingRules", "POST healthChecks", "POST instanceGroups",
+		"POST instanceGroups/addInstances", "POST instanceGroups/removeInstances", "POST instanceGroups/listInstances", "POST routes", "GET operations",
+		"PUT backendServices", "DELETE routes", "GET instances",
+	} {
+		assert.Positive(t, compared[kind], kind)
+	}
+	t.Logf("%d exchanges were compared: %v; left out: %v", total, compared, skipped)
+}
+
+func readExchanges(t *testing.T, file string) (all []exchange) {
+	t.Helper()
+	f, err := os.Open(file)
+	require.NoError(t, err)
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var e exchange
+		require.NoError(t, json.Unmarshal(lines.Bytes(), &e))
+		all = append(all, e)
+	}
+	require.NoError(t, lines.Err())
+	return all
+}
+
+// replay is one recording against a fresh simulator.
+type replay struct {
+	t    *testing.T
+	name string
+	sim  *gcesim.Sim
+	api  http.Handler
+	// operation is the path of the latest one, and failed says that its request was left out.
+	operation string
+	failed    bool
+	// made are the paths of the objects that requests made, or that were put there.
+	made map[string]bool
+}
+
+func newReplay(t *testing.T, name string) *replay {
+	t.Helper()
+	sim, server := gcesim.New("", activation)
+	return &replay{t: t, name: name, sim: sim, api: server, made: map[string]bool{}}
+}
+
+// address is where in the API a path is.
+type address struct{ path, scope, collection, name, kind string }
+
+var recordedPath = regexp.MustCompile(`^/compute/v1/projects/[^/]+/(global|regions/[^/]+|zones/[^/]+)/([a-zA-Z]+)(?:/([^/]+))?(?:/([a-zA-Z]+))?$`)
+
+func (*replay) at(e exchange) address {
+	bare, _, _ := strings.Cut(translated(e.Path), "?")
+	m := recordedPath.FindStringSubmatch(bare)
+	if m == nil {
+		return address{}
+	}
+	a := address{scope: m[1], collection: m[2], name: m[3], kind: m[2]}
+	if m[4] != "" {
+		a.kind += "/" + m[4]
+	}
+	a.path = m[1] + "/" + m[2]
+	if m[3] != "" {
+		a.path += "/" + m[3]
+	}
+	return a
+}
+
+// served are the collections that the simulator has, by the scope that it has them in, and the calls on them that it knows.
+var served = map[string]string{
+	"addresses": "regions", "backendServices": "regions", "forwardingRules": "regions", "firewalls": "global", "healthChecks": "global",
+	"httpHealthChecks": "global", "routes": "global", "instanceGroups": "zones", "instances": "zones", "operations": "",
+}
+
+// unfit tells why an exchange cannot be compared; "" if it can.
+func (j *replay) unfit(e exchange) string {
+	a := j.at(e)
+	scope, known := served[a.collection]
+	body, _ := json.Marshal(e.Request)
+	why := ""
+	switch {
+	case !known || !strings.HasPrefix(a.scope, scope):
+		why = "collections that the simulator does not serve"
+	case a.collection == "operations" && (j.failed || j.operation == ""):
+		return "operations of requests that are left out"
+	case a.collection == "instances" && e.Code < 300:
+		why = "instances, which are the recorders' own mock's: they show the request, and no interface has a name" // the description judges them
+	case strings.HasSuffix(a.kind, "/setLabels"), strings.HasSuffix(a.kind, "/setNamedPorts"):
+		why = "labels and named ports, which the provider does not change"
+	case a.collection == "healthChecks" && e.Method != http.MethodGet && !strings.Contains(string(body), "httpHealthCheck"),
+		a.collection == "healthChecks" && e.Response["type"] != nil && e.Response["type"] != "HTTP":
+		why = "health checks of other kinds than HTTP"
+	case strings.Contains(string(body), "INTERNAL_SELF_MANAGED"), strings.Contains(string(body), "_MANAGED"):
+		why = "load balancers that are proxies"
+	case strings.Contains(string(body), "ipCollection"), strings.Contains(string(body), "serviceAttachments"),
+		strings.Contains(string(body), "targetVpnGateways"), strings.Contains(string(body), "/targetTcpProxies/"),
+		strings.Contains(string(body), "VPC_PEERING"), strings.Contains(string(body), "targetHttpProxies"):
+		why = "features that the provider does not use"
+	case e.Method == http.MethodPatch && a.collection == "forwardingRules":
+		why = "changes of forwarding rules in place, which the provider replaces"
+	case e.Method == http.MethodPost && a.kind == "backendServices" && e.Request["healthChecks"] == nil:
+		why = "backend services without a health check, to which the simulator is stricter"
+	case strings.Contains(e.Path, "uniqueId"):
+		why = "names that the recorders hid in two ways"
+	case e.Method != http.MethodPost && a.collection != "operations" && e.Code < 300 && !j.made[a.path] && a.collection != "instances":
+		why = "objects of requests that are left out"
+	}
+	if e.Method != http.MethodGet {
+		j.failed = why != ""
+	}
+	if j.failed && e.Method != http.MethodGet && !strings.Contains(a.kind, "/") { // what it changed is another object from here on
+		path := a.path
+		if e.Method == http.MethodPost {
+			path += "/" + translated(fmt.Sprint(e.Request["name"]))
+		}
+		delete(j.made, path)
+		j.sim.Edit(a.collection, path[strings.LastIndex(path, "/")+1:], nil)
+	}
+	return why
+}
+
+var (
+	placeholder  = regexp.MustCompile(`\$\{([a-zA-Z]+)\}`)
+	recordedZone = regexp.MustCompile(`\b(us|europe|australia)-[a-z]+[0-9]-([a-c])\b`)
+	recordedArea = regexp.MustCompile(`\b(us|europe|australia)-[a-z]+[0-9]\b`)
+)
+
+// translated puts the simulator's project, region and zones in, and names for placeholders.
+func translated(text string) string {
+	for _, project := range []string{"${projectId}", "example-project-01"} {
+		text = strings.ReplaceAll(text, project, gcesim.Project)
+	}
+	text = placeholder.ReplaceAllStringFunc(text, func(p string) string { return strings.ToLower(strings.Trim(p, "${}")) })
+	text = strings.ReplaceAll(text, "/compute/beta/", "/compute/v1/")
+	text = recordedZone.ReplaceAllString(text, gcesim.Region+"-$2")
+	text = recordedArea.ReplaceAllString(text, gcesim.Region)
+	return strings.ReplaceAll(text, gcesim.Project+"/global/regions/", gcesim.Project+"/regions/")
+}
+
+func translatedObject(t *testing.T, object map[string]any) (out map[string]any) {
+	t.Helper()
+	text, err := json.Marshal(object)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal([]byte(translated(string(text))), &out))
+	return out
+}
+
+// send makes a request of the simulator.
+func (j *replay) send(method, path string, body any) (int, map[string]any) {
+	text := ""
+	if body != nil {
+		raw, err := json.Marshal(body)
+		require.NoError(j.t, err)
+		text = string(raw)
+	}
+	r := httptest.NewRequestWithContext(j.t.Context(), method, path, strings.NewReader(text))
+	r.Header.Set("Authorization", "Bearer any")
+	w := httptest.NewRecorder()
+	j.api.ServeHTTP(w, r)
+	var answer map[string]any
+	require.NoError(j.t, json.Unmarshal(w.Body.Bytes(), &answer), "%s %s", method, path)
+	return w.Code, answer
+}
+
+// compare makes a recorded request, and compares the answer.
+func (j *replay) compare(e exchange) {
+	a := j.at(e)
+	path := translated(e.Path)
+	if a.collection == "operations" {
+		time.Sleep(2 * activation)
+		path = j.operation
+	}
+	body := translatedObject(j.t, e.Request)
+	if a.collection == "instanceGroups" && body["zone"] != nil {
+		delete(body, "project") // parameters of the path, which the client repeats in the body
+		delete(body, "instanceGroup")
+		delete(body, "zone")
+	}
+	if a.collection != "operations" {
+		time.Sleep(2 * activation) // what the recorders' client waited for, is not always recorded
+	}
+	if list, _ := body["instances"].([]any); len(list) == 2 { // one name stands for both
+		list[1] = map[string]any{"instance": fmt.Sprint(list[1].(map[string]any)["instance"], "-2")} //nolint:forcetypeassert // an entry of a group
+	}
+	if ip, _ := body["IPAddress"].(string); ip == "8.8.8.8" {
+		delete(body, "IPAddress") // the recorders hid another one
+	}
+	if e.Method == http.MethodPost && a.name == "" && e.Code < 300 {
+		j.sim.Edit(a.collection, fmt.Sprint(body["name"]), nil) // their names hide that they are several
+	}
+	if e.Code < 300 {
+		j.provide(a, body)
+	}
+	if e.Method == http.MethodPut && body["fingerprint"] != nil {
+		_, now := j.send(http.MethodGet, path, nil)
+		body["fingerprint"] = now["fingerprint"]
+	}
+	var sent any
+	if e.Request != nil {
+		sent = body
+	}
+	code, answer := j.send(e.Method, path, sent)
+	where := j.name + ": " + e.Method + " " + a.kind
+	if !assert.Equal(j.t, e.Code, code, "%s: %v", where, answer) {
+		return
+	}
+	if e.Method == http.MethodPost && code < 300 && a.name == "" {
+		j.made[a.path+"/"+fmt.Sprint(body["name"])] = true
+	}
+	if answer["kind"] == "compute#operation" {
+		if e.Method != http.MethodGet {
+			link, _ := answer["selfLink"].(string)
+			j.operation = strings.TrimPrefix(link, "https://www.googleapis.com")
+		}
+	}
+	recorded := translatedObject(j.t, e.Response)
+	if a.collection == "operations" && (recorded["operationType"] != answer["operationType"] || recorded["targetLink"] != answer["targetLink"]) {
+		return // that of a request which is not in the recordings
+	}
+	j.same(where, a.collection, recorded, answer)
+}
+
+// provide puts what a request refers to behind the back of the API.
+func (j *replay) provide(a address, body map[string]any) {
+	text, _ := json.Marshal(body) // it was JSON
+	link := regexp.MustCompile(`projects/` + gcesim.Project + `/((global|regions/[^/"]+|zones/[^/"]+)/([a-zA-Z]+)/([^/"]+))`)
+	for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+		j.put(m[1], m[3])
+	}
+	if a.collection == "instances" && a.name != "" {
+		j.put(a.path, a.collection)
+	}
+}
+
+func (j *replay) put(path, collection string) {
+	if j.made[path] {
+		return
+	}
+	j.made[path] = true
+	base := "projects/" + gcesim.Project + "/"
+	switch collection {
+	case "networks":
+		j.sim.Put(path, map[string]any{"autoCreateSubnetworks": false})
+	case "subnetworks":
+		j.sim.Put(path, map[string]any{"ipCidrRange": "10.2.0.0/16", "network": base + "global/networks/" + gcesim.Network})
+	case "healthChecks":
+		j.sim.Put(path, map[string]any{"type": "HTTP", "httpHealthCheck": map[string]any{"port": 80.0}})
+	case "instanceGroups":
+		j.sim.Put(path, map[string]any{})
+	case "instances":
+		parts := strings.Split(path, "/")
+		j.sim.AddInstance(gcesim.Spec{Name: parts[3], Zone: parts[1]})
+		j.sim.Edit("instances", parts[3], func(d map[string]any) { // on the network of the recording
+			for _, i := range d["networkInterfaces"].([]any) { //nolint:forcetypeassert // the simulator made it
+				i.(map[string]any)["network"] = "https://www.googleapis.com/compute/v1/" + base + "global/networks/networkid" //nolint:forcetypeassert // as above
+			}
+		})
+	case "backendServices":
+		j.put("global/healthChecks/any", "healthChecks")
+		j.sim.Put(path, map[string]any{
+			"loadBalancingScheme": "INTERNAL", "protocol": "TCP", "healthChecks": []any{base + "global/healthChecks/any"},
+		})
+	}
+}
+
+// same compares an answer with the recorded one, field by field.
+func (j *replay) same(where, collection string, recorded, got any) {
+	switch recorded := recorded.(type) {
+	case map[string]any:
+		object, ok := got.(map[string]any)
+		if !assert.True(j.t, ok, "%s: %v is no object", where, got) {
+			return
+		}
+		for key, value := range recorded {
+			if slices.Contains(unused, key) || (slices.Contains(moreInRecordings[collection], key) && object[key] == nil) {
+				continue
+			}
+			if assert.Contains(j.t, object, key, "%s: the real answer has %s: %v", where, key, value) {
+				j.same(where+"."+key, collection, value, object[key])
+			}
+		}
+		for key, value := range object {
+			if !slices.Contains(unused, key) && !slices.Contains(moreInSimulator[collection], key) {
+				assert.Contains(j.t, recorded, key, "%s: the real answer has no %s (%v)", where, key, value)
+			}
+		}
+	case []any:
+		list, ok := got.([]any)
+		if assert.True(j.t, ok, "%s: %v is no list", where, got) && len(recorded) > 0 && assert.NotEmpty(j.t, list, where) {
+			j.same(where+"[]", collection, recorded[0], list[0])
+		}
+	default:
+		if assert.IsType(j.t, recorded, got, where) && !varying(where, recorded) {
+			assert.Equal(j.t, plainLink(recorded), plainLink(got), where)
+		}
+	}
+}
+
+// plainLink is a link without its beginning, which the recordings lack in places.
+func plainLink(v any) any {
+	text, ok := v.(string)
+	if ok && strings.HasPrefix(text, "https://") {
+		return resource(text)
+	}
+	if ok { // the recorders' mock has one message for health checks of all kinds
+		return strings.ReplaceAll(text, "/global/httpHealthChecks/", "/global/healthChecks/")
+	}
+	return v
+}
+
+// varying values are another each time, or were hidden by whoever made the recordings.
+func varying(where string, recorded any) bool {
+	field := where[strings.LastIndex(where, ".")+1:]
+	text, _ := recorded.(string)
+	return slices.Contains([]string{
+		"id", "creationTimestamp", "insertTime", "startTime", "endTime", "name", "selfLink", "selfLinkWithId", "user", "targetId", "fingerprint",
+		"labelFingerprint", "IPAddress", "address", "instance",
+	}, field) || strings.Contains(text, "operationid")
+}
+
+// moreInRecordings and moreInSimulator are the fields that one side has alone, by collection, and why is said beside each.
+var (
+	// unused are those that the provider has nothing to do with.
+	unused = []string{"labels", "namedPorts", "iap"}
+
+	moreInRecordings = map[string][]string{
+		"forwardingRules": {"serviceName"}, // follows from a label that the provider does not set
+	}
+	moreInSimulator = map[string][]string{
+		"firewalls":      {"description", "logConfig"}, // the recorders' mock shows what was sent, and defaults in part
+		"instanceGroups": {"subnetwork"},               // the instances of the recordings have none
+		// Only the recordings' requests leave it out; where they have it, so do the answers.
+		"backendServices": {"protocol"},
+	}
+)
