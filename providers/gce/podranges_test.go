@@ -30,7 +30,7 @@ func (w *world) podRanges(allocator, clusterCIDR string, flags map[string]string
 }
 
 // join adds an instance with its node, which the API server has as well.
-func (w *world) join(spec gcesim.Spec) *v1.Node {
+func (w *world) join(spec gcesim.Spec) {
 	w.T.Helper()
 	w.sim.AddInstance(spec)
 	zone := spec.Zone
@@ -42,7 +42,6 @@ func (w *world) join(spec gcesim.Spec) *v1.Node {
 	_, err := w.Kube.CoreV1().Nodes().Create(w.T.Context(), n, metav1.CreateOptions{})
 	require.NoError(w.T, err)
 	w.Register(n)
-	return n
 }
 
 // synced shows the Nodes to the cache as the API server has them.
@@ -77,12 +76,15 @@ func TestPodRangeFlags(t *testing.T) {
 		flags              map[string]string
 		want, wrong, warns string
 	}{
-		"the default":                  {"", "10.0.0.0/14", nil, "RangeAllocator", "", ""},
-		"both families":                {"RangeAllocator", "10.0.0.0/14,fd00::/48", flags("node-cidr-mask-size-ipv4", "25"), "RangeAllocator", "", ""},
-		"no network":                   {"RangeAllocator", "", nil, "", "flag --cluster-cidr: must be one network, or one of each family", ""},
-		"two of a family":              {"RangeAllocator", "10.0.0.0/16,10.1.0.0/16", nil, "", "one of each family", ""},
-		"one mask for two":             {"RangeAllocator", "10.0.0.0/14,fd00::/48", flags("node-cidr-mask-size", "24"), "", "use --node-cidr-mask-size-ipv4 and", ""},
-		"masks that exclude":           {"RangeAllocator", "10.0.0.0/14", flags("node-cidr-mask-size", "24", "node-cidr-mask-size-ipv4", "25"), "", "excludes --node-cidr-mask-size-ipv4", ""},
+		"the default":      {"", "10.0.0.0/14", nil, "RangeAllocator", "", ""},
+		"both families":    {"RangeAllocator", "10.0.0.0/14,fd00::/48", flags("node-cidr-mask-size-ipv4", "25"), "RangeAllocator", "", ""},
+		"no network":       {"RangeAllocator", "", nil, "", "flag --cluster-cidr: must be one network, or one of each family", ""},
+		"two of a family":  {"RangeAllocator", "10.0.0.0/16,10.1.0.0/16", nil, "", "one of each family", ""},
+		"one mask for two": {"RangeAllocator", "10.0.0.0/14,fd00::/48", flags("node-cidr-mask-size", "24"), "", "use --node-cidr-mask-size-ipv4 and", ""},
+		"masks that exclude": {
+			"RangeAllocator", "10.0.0.0/14", flags("node-cidr-mask-size", "24", "node-cidr-mask-size-ipv4", "25"), "",
+			"excludes --node-cidr-mask-size-ipv4", "",
+		},
 		"a mask that is too short":     {"RangeAllocator", "10.0.0.0/25", nil, "", "is smaller than the range of one node, /24", ""},
 		"a mask of the other family":   {"RangeAllocator", "10.0.0.0/14", flags("node-cidr-mask-size", "64"), "", "is longer than an address", ""},
 		"too many ranges":              {"RangeAllocator", "fd00::/40", nil, "", "has more than 2^16 ranges", ""},

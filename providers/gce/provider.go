@@ -140,7 +140,8 @@ func installation() registry.Installation {
 		},
 		Notes: []string{
 			"Routes are made with `routes.clusterCIDR`; the instances need IP forwarding (`canIpForward`). Leave it out where pods have alias IP " +
-				"ranges, as in VPC-native clusters.",
+				"ranges, as in VPC-native clusters: there `routes.allocateNodeCIDRs=true` and `routes.cidrAllocatorType=CloudAllocator` give nodes " +
+				"the ranges of their instances.",
 			"On an instance of the project, nothing need be configured: the metadata server gives project, zone, network and tokens. " +
 				"Elsewhere set `project-id`, `local-zone`, `network-name` and `token-url = nil`, and mount a credential for `GOOGLE_APPLICATION_CREDENTIALS`.",
 		},

@@ -139,40 +139,21 @@ var served = map[string]string{
 // unfit tells why an exchange cannot be compared; "" if it can.
 func (j *replay) unfit(e exchange) string {
 	a := j.at(e)
-	scope, known := served[a.collection]
-	body, _ := json.Marshal(e.Request)
-	why := ""
-	switch {
-	case !known || !strings.HasPrefix(a.scope, scope):
-		why = "collections that the simulator does not serve"
-	case a.collection == "operations" && (j.failed || j.operation == ""):
+	if a.collection == "operations" && (j.failed || j.operation == "") {
 		return "operations of requests that are left out"
-	case a.collection == "instances" && e.Code < 300:
-		why = "instances, which are the recorders' own mock's: they show the request, and no interface has a name" // the description judges them
-	case strings.HasSuffix(a.kind, "/setLabels"), strings.HasSuffix(a.kind, "/setNamedPorts"):
-		why = "labels and named ports, which the provider does not change"
-	case a.collection == "healthChecks" && e.Method != http.MethodGet && !strings.Contains(string(body), "httpHealthCheck"),
-		a.collection == "healthChecks" && e.Response["type"] != nil && e.Response["type"] != "HTTP":
-		why = "health checks of other kinds than HTTP"
-	case strings.Contains(string(body), "INTERNAL_SELF_MANAGED"), strings.Contains(string(body), "_MANAGED"):
-		why = "load balancers that are proxies"
-	case strings.Contains(string(body), "ipCollection"), strings.Contains(string(body), "serviceAttachments"),
-		strings.Contains(string(body), "targetVpnGateways"), strings.Contains(string(body), "/targetTcpProxies/"),
-		strings.Contains(string(body), "VPC_PEERING"), strings.Contains(string(body), "targetHttpProxies"):
-		why = "features that the provider does not use"
-	case e.Method == http.MethodPatch && a.collection == "forwardingRules":
-		why = "changes of forwarding rules in place, which the provider replaces"
-	case e.Method == http.MethodPost && a.kind == "backendServices" && e.Request["healthChecks"] == nil:
-		why = "backend services without a health check, to which the simulator is stricter"
-	case strings.Contains(e.Path, "uniqueId"):
-		why = "names that the recorders hid in two ways"
-	case e.Method != http.MethodPost && a.collection != "operations" && e.Code < 300 && !j.made[a.path] && a.collection != "instances":
+	}
+	why := unserved(e, a)
+	if why == "" {
+		why = foreignFeature(e)
+	}
+	if why == "" && e.Method != http.MethodPost && e.Code < 300 && a.collection != "operations" && !j.made[a.path] {
 		why = "objects of requests that are left out"
 	}
-	if e.Method != http.MethodGet {
-		j.failed = why != ""
+	if e.Method == http.MethodGet {
+		return why
 	}
-	if j.failed && e.Method != http.MethodGet && !strings.Contains(a.kind, "/") { // what it changed is another object from here on
+	j.failed = why != ""
+	if j.failed && !strings.Contains(a.kind, "/") { // what it changed is another object from here on
 		path := a.path
 		if e.Method == http.MethodPost {
 			path += "/" + translated(fmt.Sprint(e.Request["name"]))
@@ -181,6 +162,44 @@ func (j *replay) unfit(e exchange) string {
 		j.sim.Edit(a.collection, path[strings.LastIndex(path, "/")+1:], nil)
 	}
 	return why
+}
+
+// unserved says why the simulator does not serve a request.
+func unserved(e exchange, a address) string {
+	scope, known := served[a.collection]
+	switch {
+	case !known || !strings.HasPrefix(a.scope, scope):
+		return "collections that the simulator does not serve"
+	case a.collection == "instances" && e.Code < 300: // the description of the API judges them
+		return "instances, which are the recorders' own mock's: they show the request, and no interface has a name"
+	case strings.HasSuffix(a.kind, "/setLabels"), strings.HasSuffix(a.kind, "/setNamedPorts"):
+		return "labels and named ports, which the provider does not change"
+	case e.Method == http.MethodPatch && a.collection == "forwardingRules":
+		return "changes of forwarding rules in place, which the provider replaces"
+	case e.Method == http.MethodPost && a.kind == "backendServices" && e.Request["healthChecks"] == nil:
+		return "backend services without a health check, to which the simulator is stricter"
+	case strings.Contains(e.Path, "uniqueId"):
+		return "names that the recorders hid in two ways"
+	}
+	body, _ := json.Marshal(e.Request)
+	changed := e.Method != http.MethodGet && !strings.Contains(string(body), "httpHealthCheck")
+	if a.collection == "healthChecks" && (changed || (e.Response["type"] != nil && e.Response["type"] != "HTTP")) {
+		return "health checks of other kinds than HTTP"
+	}
+	return ""
+}
+
+// foreignFeature says why a body asks for what the provider does not use.
+func foreignFeature(e exchange) string {
+	body, _ := json.Marshal(e.Request)
+	for _, word := range []string{
+		"_MANAGED", "ipCollection", "serviceAttachments", "targetVpnGateways", "/targetTcpProxies/", "VPC_PEERING", "targetHttpProxies",
+	} {
+		if strings.Contains(string(body), word) {
+			return "features that the provider does not use"
+		}
+	}
+	return ""
 }
 
 var (
@@ -230,35 +249,11 @@ func (j *replay) send(method, path string, body any) (int, map[string]any) {
 func (j *replay) compare(e exchange) {
 	a := j.at(e)
 	path := translated(e.Path)
+	time.Sleep(2 * activation) // what the recorders' client waited for is not always recorded
 	if a.collection == "operations" {
-		time.Sleep(2 * activation)
 		path = j.operation
 	}
-	body := translatedObject(j.t, e.Request)
-	if a.collection == "instanceGroups" && body["zone"] != nil {
-		delete(body, "project") // parameters of the path, which the client repeats in the body
-		delete(body, "instanceGroup")
-		delete(body, "zone")
-	}
-	if a.collection != "operations" {
-		time.Sleep(2 * activation) // what the recorders' client waited for, is not always recorded
-	}
-	if list, _ := body["instances"].([]any); len(list) == 2 { // one name stands for both
-		list[1] = map[string]any{"instance": fmt.Sprint(list[1].(map[string]any)["instance"], "-2")} //nolint:forcetypeassert // an entry of a group
-	}
-	if ip, _ := body["IPAddress"].(string); ip == "8.8.8.8" {
-		delete(body, "IPAddress") // the recorders hid another one
-	}
-	if e.Method == http.MethodPost && a.name == "" && e.Code < 300 {
-		j.sim.Edit(a.collection, fmt.Sprint(body["name"]), nil) // their names hide that they are several
-	}
-	if e.Code < 300 {
-		j.provide(a, body)
-	}
-	if e.Method == http.MethodPut && body["fingerprint"] != nil {
-		_, now := j.send(http.MethodGet, path, nil)
-		body["fingerprint"] = now["fingerprint"]
-	}
+	body := j.prepared(a, e, path)
 	var sent any
 	if e.Request != nil {
 		sent = body
@@ -271,17 +266,41 @@ func (j *replay) compare(e exchange) {
 	if e.Method == http.MethodPost && code < 300 && a.name == "" {
 		j.made[a.path+"/"+fmt.Sprint(body["name"])] = true
 	}
-	if answer["kind"] == "compute#operation" {
-		if e.Method != http.MethodGet {
-			link, _ := answer["selfLink"].(string)
-			j.operation = strings.TrimPrefix(link, "https://www.googleapis.com")
-		}
+	if answer["kind"] == "compute#operation" && e.Method != http.MethodGet {
+		j.operation = strings.TrimPrefix(fmt.Sprint(answer["selfLink"]), "https://www.googleapis.com")
 	}
 	recorded := translatedObject(j.t, e.Response)
 	if a.collection == "operations" && (recorded["operationType"] != answer["operationType"] || recorded["targetLink"] != answer["targetLink"]) {
 		return // that of a request which is not in the recordings
 	}
 	j.same(where, a.collection, recorded, answer)
+}
+
+// prepared is the body of a recorded request as the simulator can be sent it, with all there that it refers to.
+func (j *replay) prepared(a address, e exchange, path string) map[string]any {
+	body := translatedObject(j.t, e.Request)
+	if a.collection == "instanceGroups" && body["zone"] != nil { // parameters of the path, which the client repeats in the body
+		for _, key := range []string{"project", "instanceGroup", "zone"} {
+			delete(body, key)
+		}
+	}
+	if list, _ := body["instances"].([]any); len(list) == 2 { // one name stands for both
+		list[1] = map[string]any{"instance": fmt.Sprint(list[1].(map[string]any)["instance"], "-2")}
+	}
+	if body["IPAddress"] == "8.8.8.8" {
+		delete(body, "IPAddress") // the recorders hid another one
+	}
+	if e.Code < 300 {
+		if e.Method == http.MethodPost && a.name == "" {
+			j.sim.Edit(a.collection, fmt.Sprint(body["name"]), nil) // their names hide that they are several
+		}
+		j.provide(a, body)
+	}
+	if e.Method == http.MethodPut && body["fingerprint"] != nil {
+		_, now := j.send(http.MethodGet, path, nil)
+		body["fingerprint"] = now["fingerprint"]
+	}
+	return body
 }
 
 // provide puts what a request refers to behind the back of the API.
@@ -315,8 +334,8 @@ func (j *replay) put(path, collection string) {
 		parts := strings.Split(path, "/")
 		j.sim.AddInstance(gcesim.Spec{Name: parts[3], Zone: parts[1]})
 		j.sim.Edit("instances", parts[3], func(d map[string]any) { // on the network of the recording
-			for _, i := range d["networkInterfaces"].([]any) { //nolint:forcetypeassert // the simulator made it
-				i.(map[string]any)["network"] = "https://www.googleapis.com/compute/v1/" + base + "global/networks/networkid" //nolint:forcetypeassert // as above
+			for _, i := range d["networkInterfaces"].([]any) {
+				i.(map[string]any)["network"] = "https://www.googleapis.com/compute/v1/" + base + "global/networks/networkid"
 			}
 		})
 	case "backendServices":
@@ -332,21 +351,8 @@ func (j *replay) same(where, collection string, recorded, got any) {
 	switch recorded := recorded.(type) {
 	case map[string]any:
 		object, ok := got.(map[string]any)
-		if !assert.True(j.t, ok, "%s: %v is no object", where, got) {
-			return
-		}
-		for key, value := range recorded {
-			if slices.Contains(unused, key) || (slices.Contains(moreInRecordings[collection], key) && object[key] == nil) {
-				continue
-			}
-			if assert.Contains(j.t, object, key, "%s: the real answer has %s: %v", where, key, value) {
-				j.same(where+"."+key, collection, value, object[key])
-			}
-		}
-		for key, value := range object {
-			if !slices.Contains(unused, key) && !slices.Contains(moreInSimulator[collection], key) {
-				assert.Contains(j.t, recorded, key, "%s: the real answer has no %s (%v)", where, key, value)
-			}
+		if assert.True(j.t, ok, "%s: %v is no object", where, got) {
+			j.sameFields(where, collection, recorded, object)
 		}
 	case []any:
 		list, ok := got.([]any)
@@ -356,6 +362,22 @@ func (j *replay) same(where, collection string, recorded, got any) {
 	default:
 		if assert.IsType(j.t, recorded, got, where) && !varying(where, recorded) {
 			assert.Equal(j.t, plainLink(recorded), plainLink(got), where)
+		}
+	}
+}
+
+func (j *replay) sameFields(where, collection string, recorded, got map[string]any) {
+	for key, value := range recorded {
+		if slices.Contains(unused, key) || (slices.Contains(moreInRecordings[collection], key) && got[key] == nil) {
+			continue
+		}
+		if assert.Contains(j.t, got, key, "%s: the real answer has %s: %v", where, key, value) {
+			j.same(where+"."+key, collection, value, got[key])
+		}
+	}
+	for key, value := range got {
+		if !slices.Contains(unused, key) && !slices.Contains(moreInSimulator[collection], key) {
+			assert.Contains(j.t, recorded, key, "%s: the real answer has no %s (%v)", where, key, value)
 		}
 	}
 }

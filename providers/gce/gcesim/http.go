@@ -178,21 +178,54 @@ func (s *Sim) reachable(at location) *refusal {
 	return nil
 }
 
-// places serves zones.
+// places serves zones and regions.
 func (s *Sim) places(r *http.Request, at location) (document, *refusal) {
-	if r.Method != http.MethodGet || at.collection != "zones" || at.name != "" {
+	if r.Method != http.MethodGet || at.action != "" {
 		return nil, noMethod()
 	}
-	all := make([]document, 0, len(zones))
+	all := zoneDocuments(at.project)
+	if at.collection == "regions" {
+		all = regionDocuments(at.project)
+	}
+	if at.name == "" {
+		return page(r, at, map[string]string{"zones": "compute#zoneList", "regions": "compute#regionList"}[at.collection], all)
+	}
+	for _, d := range all {
+		if d["name"] == at.name {
+			return d, nil
+		}
+	}
+	return nil, missing(at.path())
+}
+
+func zoneDocuments(project string) (all []document) {
 	for i, z := range zones {
-		region := z[:strings.LastIndex(z, "-")]
 		all = append(all, document{
 			"kind": "compute#zone", "id": strconv.Itoa(2000 + i), "name": z, "status": "UP", "creationTimestamp": "1969-12-31T16:00:00.000-08:00",
-			"description": z, "region": linkTo("projects/" + at.project + "/regions/" + region), "selfLink": linkTo("projects/" + at.project + "/zones/" + z),
+			"description": z, "region": linkTo("projects/" + project + "/regions/" + regionOf(z)), "selfLink": linkTo("projects/" + project + "/zones/" + z),
 		})
 	}
-	return page(r, at, "compute#zoneList", all)
+	return all
 }
+
+func regionDocuments(project string) (all []document) {
+	for i, z := range zones {
+		region := regionOf(z)
+		if i > 0 && regionOf(zones[i-1]) == region {
+			last := all[len(all)-1]
+			last["zones"] = append(last["zones"].([]any), linkTo("projects/"+project+"/zones/"+z)) //nolint:forcetypeassert // made below
+			continue
+		}
+		all = append(all, document{
+			"kind": "compute#region", "id": strconv.Itoa(1000 + i), "name": region, "status": "UP", "creationTimestamp": "1969-12-31T16:00:00.000-08:00",
+			"description": region, "selfLink": linkTo("projects/" + project + "/regions/" + region),
+			"zones": []any{linkTo("projects/" + project + "/zones/" + z)},
+		})
+	}
+	return all
+}
+
+func regionOf(zone string) string { return zone[:max(strings.LastIndex(zone, "-"), 0)] }
 
 func (s *Sim) serveOperation(r *http.Request, at location) (document, *refusal) {
 	o := s.operations[location{project: at.project, scope: at.scope, collection: "operations", name: at.name}.path()]

@@ -56,7 +56,7 @@ func (at location) region() string {
 		return r
 	}
 	if z, ok := strings.CutPrefix(at.scope, "zones/"); ok {
-		return z[:max(strings.LastIndex(z, "-"), 0)]
+		return regionOf(z)
 	}
 	return ""
 }

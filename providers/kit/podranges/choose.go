@@ -42,8 +42,7 @@ func (a *Controller) choose(
 		}
 		var err error
 		if c.ranges[i], err = f.Of(ctx, node, expected); err != nil {
-			var missing *NotAvailable
-			if errors.As(err, &missing) {
+			if missing, ok := errors.AsType[*NotAvailable](err); ok {
 				a.tell(node, EventNone, missing)
 			}
 			return c, err

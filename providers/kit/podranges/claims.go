@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -109,10 +110,8 @@ func (a *Controller) contested(c choice, all []*v1.Node) error {
 // overlapping returns a range of one list that overlaps one of another.
 func overlapping(some, others []netip.Prefix) (netip.Prefix, bool) {
 	for _, p := range some {
-		for _, o := range others {
-			if p.Overlaps(o) {
-				return p, true
-			}
+		if slices.ContainsFunc(others, p.Overlaps) {
+			return p, true
 		}
 	}
 	return netip.Prefix{}, false

@@ -46,14 +46,15 @@ type cluster struct {
 func newCluster(t *testing.T) *cluster {
 	c := &cluster{T: t, kube: fake.NewClientset(), cache: newIndexer(), events: record.NewFakeRecorder(100)}
 	c.kube.PrependReactor("patch", "nodes", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		patch := a.(clienttesting.PatchAction) //nolint:errcheck // the verb is patch
+		patch := a.(clienttesting.PatchAction)
 		object, err := c.kube.Tracker().Get(schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, "", patch.GetName())
-		if err != nil {
-			return false, nil, nil // the next one answers
+		if apierrors.IsNotFound(err) {
+			return true, nil, err
 		}
+		require.NoError(t, err)
 		var change struct{ Spec v1.NodeSpec }
 		require.NoError(t, json.Unmarshal(patch.GetPatch(), &change))
-		node := object.(*v1.Node) //nolint:errcheck // it is one
+		node := object.(*v1.Node)
 		if change.Spec.PodCIDR != "" && node.Spec.PodCIDR != "" && change.Spec.PodCIDR != node.Spec.PodCIDR {
 			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, node.Name, errors.New("podCIDR may not change"))
 		}
@@ -79,7 +80,8 @@ func (c *cluster) controller(s Settings) *Controller {
 func (c *cluster) add(name string, ranges ...string) *v1.Node {
 	c.Helper()
 	c.age += time.Minute
-	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.NewTime(time.Unix(0, 0).Add(c.age))}}
+	created := metav1.NewTime(time.Unix(0, 0).Add(c.age))
+	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), CreationTimestamp: created}}
 	if len(ranges) > 0 {
 		n.Spec.PodCIDR, n.Spec.PodCIDRs = ranges[0], ranges
 	}
@@ -191,7 +193,7 @@ func TestRangesStay(t *testing.T) {
 		if list++; list == 1 {
 			n, err := c.kube.Tracker().Get(schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, "", "single")
 			require.NoError(t, err)
-			other := n.(*v1.Node).DeepCopy() //nolint:errcheck // it is one
+			other := n.(*v1.Node).DeepCopy()
 			other.Spec.PodCIDR, other.Spec.PodCIDRs = "10.192.3.0/24", []string{"10.192.3.0/24"}
 			require.NoError(t, c.kube.Tracker().Update(schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, other, ""))
 		}
@@ -291,7 +293,7 @@ func TestRangesOfTheCloud(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	missing := errors.New("the cloud does not answer")
-	a := c.controller(Settings{Networked: true, Families: []Family{{Of: func(_ context.Context, n *v1.Node, expected int) (netip.Prefix, error) {
+	of := func(_ context.Context, n *v1.Node, expected int) (netip.Prefix, error) {
 		assert.Equal(t, 3, expected)
 		switch n.Name {
 		case "bare":
@@ -300,7 +302,8 @@ func TestRangesOfTheCloud(t *testing.T) {
 			return netip.Prefix{}, missing
 		}
 		return netip.MustParsePrefix("10.200.7.0/24"), nil
-	}}}})
+	}
+	a := c.controller(Settings{Networked: true, Families: []Family{{Of: of}}})
 	c.add("served", "10.200.6.0/24")
 	for _, name := range []string{"bare", "unknown", "new"} {
 		c.add(name)
@@ -357,7 +360,7 @@ func (h hookedCore) Nodes() corev1.NodeInterface {
 // single call.
 func TestTwoReleasesGiveNoRangeTwice(t *testing.T) {
 	t.Parallel()
-	for _, clouds := range [][2]string{{"linode", "linode"}, {"linode", "gce"}} {
+	for _, clouds := range [][2]string{{"square", "square"}, {"square", "round"}} {
 		for stop := range 8 {
 			c := newCluster(t)
 			settings := Settings{Families: []Family{ipv6, ipv4}, Shared: true, Claim: Claim(clouds[0])}
@@ -385,7 +388,7 @@ func TestTwoReleasesGiveNoRangeTwice(t *testing.T) {
 				seen[ranges[0]], seen[ranges[1]] = true, true
 			}
 			for _, n := range c.cache.List() {
-				assert.Empty(t, n.(*v1.Node).Annotations) //nolint:errcheck // it is one
+				assert.Empty(t, n.(*v1.Node).Annotations)
 			}
 			assert.Len(t, seen, 4, "%d: no range twice", stop)
 		}
