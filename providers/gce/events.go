@@ -10,6 +10,13 @@ const (
 	// These are Google's own controller's.
 	eventByHand = "LoadBalancerManualChange"
 	eventMixed  = "LoadBalancerMixedProtocolNotSupported"
+
+	eventOptionsIgnored = "ILBOptionsIgnored"
+
+	// These are ours.
+	eventGroupShared  = "InstanceGroupShared"
+	eventGroupFull    = "InstanceGroupFull"
+	eventNoForwarding = "InstanceDoesNotForward"
 )
 
 // markPrefix begins the mark of a cluster.
@@ -27,6 +34,26 @@ func eventRows() []events.Row {
 			On: "Service", Reason: eventMixed, Type: "Warning",
 			What: "The ports of the Service have different protocols, and these load balancers have one.",
 			Do:   "Use TCP or UDP for all ports, and two Services for both.",
+		},
+		{
+			On: "Service", Reason: eventOptionsIgnored, Type: "Warning",
+			What: "The network is a legacy one, which has no subnets; the annotations about subnet and global access have no effect.",
+			Do:   "Remove the annotations.",
+		},
+		{
+			On: "Service", Reason: eventGroupShared, Type: "Warning",
+			What: "An instance group of internal load balancers has members that are no nodes of this cluster. They stay, and get traffic.",
+			Do:   "Give the other cluster an ID of its own, or remove the instances from the group.",
+		},
+		{
+			On: "Service", Reason: eventGroupFull, Type: "Warning",
+			What: "A zone has more nodes than an instance group holds. The last ones by name get no traffic from internal load balancers.",
+			Do:   "Choose by the label in the message which nodes serve, or use more zones.",
+		},
+		{
+			On: "Node", Reason: eventNoForwarding, Type: "Warning",
+			What: "The Node gets a route to its pods, and its instance may not forward packets, so that the cloud drops them.",
+			Do:   "Set `canIpForward` on the instance, which needs it to be made again or stopped.",
 		},
 	}
 }

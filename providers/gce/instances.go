@@ -53,6 +53,8 @@ type instance struct {
 	interfaces int
 	alias      string
 	ipv6       string
+	// forwards is set where the instance may send and receive packets of others, such as its pods.
+	forwards bool
 	// ours is set where the instance is in the region of the cluster, so that it can be found by its name.
 	ours bool
 }
@@ -62,6 +64,7 @@ func newInstance(at place, i *compute.Instance) instance {
 		id:     instanceID{at.project, lastPart(i.Zone), i.Name},
 		number: i.Id, status: i.Status, machine: lastPart(i.MachineType), interfaces: len(i.NetworkInterfaces),
 	}
+	kept.forwards = i.CanIpForward
 	kept.ours = regionOf(kept.id.zone) == at.region
 	if i.Tags != nil {
 		kept.tags = slices.Clone(i.Tags.Items)
@@ -153,7 +156,7 @@ func newInstances(c Config, a *api) *instances {
 }
 
 // instanceFields are the fields of instances that are asked for.
-const instanceFields = "name,zone,id,status,machineType,tags/items,networkInterfaces(name,networkIP,accessConfigs/natIP,ipv6Address,ipv6AccessType," +
+const instanceFields = "name,zone,id,status,machineType,canIpForward,tags/items,networkInterfaces(name,networkIP,accessConfigs/natIP,ipv6Address,ipv6AccessType," +
 	"ipv6AccessConfigs/externalIpv6,aliasIpRanges/ipCidrRange)"
 
 // instances lists those of all zones of the project. A zone that does not answer makes the listing an error, for what it lacks is not

@@ -1,6 +1,7 @@
 package gce
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -62,29 +63,40 @@ func (b *reconciler) othersUse(o observation, index, key string) bool {
 }
 
 // desireInternal fills in what internal load balancers alone have.
-func (b *reconciler) desireInternal(ctx context.Context, o observation, d *spec, at place, list []instance) (err error) {
+func (b *reconciler) desireInternal(ctx context.Context, o observation, d *spec, at place, list []instance) (findings []services.Finding, err error) {
 	d.internal, d.at, d.globalAccess, d.tier = true, at, d.settings.GlobalAccess, tierPremium
-	if d.subnet, err = b.subnetOf(ctx, d.settings.Subnet, at); err != nil {
-		return err
+	if d.subnet, d.legacy, err = b.subnetOf(ctx, d.settings.Subnet, at); err != nil {
+		return nil, err
+	}
+	if d.legacy && (d.globalAccess || d.settings.Subnet != "") {
+		d.globalAccess = false
+		findings = append(findings, services.Warning(eventOptionsIgnored, "Internal LoadBalancer options are not supported with Legacy Networks."))
 	}
 	d.groups, err = b.desiredGroups(ctx, o, d.cluster, list)
-	return err
+	return append(findings, groupFindings(d.groups)...), err
 }
 
-// subnetOf is the path of the subnet that is asked for, or of the cluster's.
-func (b *reconciler) subnetOf(ctx context.Context, name string, at place) (string, error) {
-	switch {
-	case name != "":
-		return "projects/" + at.networkProject + "/regions/" + at.region + "/subnetworks/" + name, nil
-	case at.subnet != "":
-		return at.subnet, nil
+// subnetOf is the path of the subnet that is asked for, or of the cluster's. A legacy network has none.
+func (b *reconciler) subnetOf(ctx context.Context, name string, at place) (subnet string, legacy bool, err error) {
+	asked := ""
+	if name != "" {
+		asked = "projects/" + at.networkProject + "/regions/" + at.region + "/subnetworks/" + name
 	}
-	network, err := b.api.sdk.Networks.Get(at.networkProject, lastPart(at.network)).Context(ctx).Fields("name", "subnetworks").Do()
+	if at.subnet != "" { // so the network has subnets
+		return cmp.Or(asked, at.subnet), false, nil
+	}
+	network, err := b.api.sdk.Networks.Get(at.networkProject, lastPart(at.network)).Context(ctx).Fields("name", "subnetworks", "IPv4Range").Do()
 	if err == nil && network.Name != lastPart(at.network) {
 		err = errWrongAnswer
 	}
 	if err != nil {
-		return "", cloudapi.NotAbsence(apiError(err, "reading network "+lastPart(at.network)))
+		return "", false, cloudapi.NotAbsence(apiError(err, "reading network "+lastPart(at.network)))
+	}
+	if network.IPv4Range != "" || asked != "" {
+		if network.IPv4Range != "" {
+			asked = ""
+		}
+		return asked, network.IPv4Range != "", nil
 	}
 	var found []string
 	for _, link := range network.Subnetworks {
@@ -93,10 +105,10 @@ func (b *reconciler) subnetOf(ctx context.Context, name string, at place) (strin
 		}
 	}
 	if len(found) != 1 {
-		return "", fmt.Errorf("network %s has %d subnets in region %s; name that of the cluster by subnetwork-name in the cloud config",
+		return "", false, fmt.Errorf("network %s has %d subnets in region %s; name that of the cluster by subnetwork-name in the cloud config",
 			network.Name, len(found), at.region)
 	}
-	return found[0], nil
+	return found[0], false, nil
 }
 
 // desireInternalAddress decides about the address.
@@ -174,7 +186,9 @@ func (b *reconciler) internalChanges(r services.Request, o observation, d spec) 
 	list = append(list, b.groupChanges(d.groups)...)
 	list = append(list, b.nodeCheckChanges(o, d)...)
 	replace := o.rule != nil && internalRuleChange(o.rule, d, d.name) != ""
-	list = append(list, b.addressChanges(o, d, replace)...)
+	if !d.legacy {
+		list = append(list, b.addressChanges(o, d, replace)...)
+	}
 	if replace {
 		why := "to be made again: " + internalRuleChange(o.rule, d, d.name)
 		list = append(list, comparing(b.step(guard.PlanDelete, "forwarding rule "+d.name, why, b.deleteRule), o.rule, nil))

@@ -57,6 +57,9 @@ type desiredGroup struct {
 	id   groupID
 	have *group
 	want []string
+	// strangers are members that stay though they are no nodes, and leftOut is how many nodes find no room.
+	strangers []string
+	leftOut   int
 }
 
 // diff are the instances that join and leave.
@@ -73,22 +76,32 @@ func (g desiredGroup) diff() (add, remove []string) {
 		}
 		delete(has, m)
 	}
+	for _, m := range g.strangers {
+		delete(has, m)
+	}
 	return add, slices.Sorted(maps.Keys(has))
 }
 
 // desiredGroups are the instance groups of the zones with nodes. The zone is the instance's, whatever labels its node has.
 func (b *reconciler) desiredGroups(ctx context.Context, _ observation, cluster string, list []instance) (groups []desiredGroup, err error) {
+	if err := b.seeNodes(list); err != nil {
+		return nil, err
+	}
 	zones := map[string][]string{}
 	for _, i := range list {
 		zones[i.id.zone] = append(zones[i.id.zone], i.id.path())
 	}
 	q := inventory.Query{MaxAge: memberMaxAge, MaxMissAge: memberMaxAge}
 	for _, zone := range slices.Sorted(maps.Keys(zones)) {
-		g := desiredGroup{id: groupID{zone, groupName(cluster)}, want: zones[zone][:min(len(zones[zone]), maxPoolChange)]}
+		g := desiredGroup{id: groupID{zone, groupName(cluster)}, want: zones[zone]}
 		g.have, err = b.api.stores.groups.Get(ctx, g.id, q)
 		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 			return nil, err
 		}
+		if g.strangers, err = b.strangers(ctx, g); err != nil {
+			return nil, err
+		}
+		g.limit()
 		groups = append(groups, g)
 	}
 	return groups, nil
@@ -123,9 +136,13 @@ func (b *reconciler) putGroup(g desiredGroup) doing {
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			g.have, err = nil, b.createGroup(ctx, at, g.id)
 		}
+		if err == nil {
+			g.strangers, err = b.strangers(ctx, g)
+		}
 		if err != nil {
 			return cloudapi.NotAbsence(err)
 		}
+		g.limit()
 		if err = b.fillGroup(ctx, at, g); err != nil {
 			b.api.stores.groups.Invalidate(g.id)
 			if errors.Is(err, cloudapi.ErrInvalid) && strings.Contains(err.Error(), "member of") {
@@ -133,7 +150,7 @@ func (b *reconciler) putGroup(g desiredGroup) doing {
 			}
 			return err
 		}
-		b.api.stores.groups.Put(&group{id: g.id, members: slices.Clone(g.want)})
+		b.api.stores.groups.Put(&group{id: g.id, members: slices.Concat(g.want, g.strangers)})
 		return nil
 	}
 }

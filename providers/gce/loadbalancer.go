@@ -65,6 +65,8 @@ type reconciler struct {
 	kube      kubernetes.Interface
 	// told are the Services whose users were told to change firewall rules by hand, with the command.
 	told told
+	// seen are the instances that were nodes, whose places in instance groups are ours.
+	seen nodesSeen
 }
 
 type change = services.Change[observation]
@@ -99,6 +101,7 @@ func (b *reconciler) Validate(r services.Request) ([]services.Finding, error) {
 		findings = append(findings, services.Warning(eventIgnored, "%s", w))
 	}
 	switch {
+	case mixed(r.Service) && portsRefused(r.Service): // that was said when the condition was written
 	case mixed(r.Service):
 		findings = append(findings, services.Warning(eventMixed, "LoadBalancer with multiple protocols are not supported."))
 	case err != nil:
@@ -304,8 +307,8 @@ func (b *reconciler) Desire(ctx context.Context, r services.Request, o observati
 		d.members = append(d.members, i.id.path())
 	}
 	if internal(r.Service) {
-		if err := b.desireInternal(ctx, o, &d, at, list); err != nil {
-			return d, nil, err
+		if findings, err = b.desireInternal(ctx, o, &d, at, list); err != nil {
+			return d, findings, err
 		}
 	}
 	d.tags = b.config.NodeTags

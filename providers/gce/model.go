@@ -53,8 +53,10 @@ type spec struct {
 	internal     bool
 	subnet       string
 	globalAccess bool
-	groups       []desiredGroup
-	at           place
+	// legacy is set for a network without subnets.
+	legacy bool
+	groups []desiredGroup
+	at     place
 }
 
 // desirePorts fills in what the ports of a Service say.

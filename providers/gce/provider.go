@@ -58,6 +58,8 @@ type cloud struct {
 	api           *api
 	instances     *instances
 	loadBalancers *loadBalancers
+	// routes is nil where nobody asks for them.
+	routes *routes
 }
 
 func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
@@ -66,7 +68,8 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	c.Name, c.HTTP, c.EventSource, c.Begin, c.Inform = Name, a.http, "g-cloudprovider", c.begin, c.inform
 	c.NodeAPI, c.ServiceAPI = i, c.loadBalancers
 	if routed(in) {
-		c.RouteAPI = newRoutes(a, i)
+		c.routes = newRoutes(a, i)
+		c.RouteAPI = c.routes
 	}
 	return c, nil
 }
@@ -80,6 +83,9 @@ func (c *cloud) CheckAPI(ctx context.Context) error { return c.instances.CheckAP
 // begin makes what the program leads known to the parts.
 func (c *cloud) begin(b cloudbase.Begun) {
 	c.kube, c.events = b.Kube, b.Events
+	if c.routes != nil {
+		c.routes.events = b.Events
+	}
 	c.loadBalancers.reconciler.kube, c.loadBalancers.Events = b.Kube, b.Events
 	c.loadBalancers.reconciler.identity.setClient(b.Kube)
 }

@@ -172,7 +172,7 @@ func unserved(e exchange, a address) string {
 		return "collections that the simulator does not serve"
 	case a.collection == "instances" && e.Code < 300: // the description of the API judges them
 		return "instances, which are the recorders' own mock's: they show the request, and no interface has a name"
-	case strings.HasSuffix(a.kind, "/setLabels"), strings.HasSuffix(a.kind, "/setNamedPorts"):
+	case slices.Contains([]string{"setLabels", "setNamedPorts"}, a.kind[strings.LastIndex(a.kind, "/")+1:]):
 		return "labels and named ports, which the provider does not change"
 	case e.Method == http.MethodPatch && a.collection == "forwardingRules":
 		return "changes of forwarding rules in place, which the provider replaces"

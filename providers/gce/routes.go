@@ -14,6 +14,7 @@ import (
 	compute "google.golang.org/api/compute/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/klog/v2"
 
@@ -49,6 +50,8 @@ type routes struct {
 	api       *api
 	instances *instances
 	all       *store[*compute.Route]
+	// events are written on Nodes; nil before the program leads.
+	events record.EventRecorder
 	// locks give the turn on a route: the framework makes and deletes at the same time, and a route that makes way may be deleted as well.
 	locks keylock.Locks
 
@@ -291,10 +294,23 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, uid string, wanted *c
 			return err
 		}
 	}
+	r.tellForwarding(node, hop)
 	return r.make(ctx, &compute.Route{
 		Name: choice.name, Description: routeDescription, Network: at.network, DestRange: do.destination.String(),
 		NextHopInstance: do.hop, Priority: routePriority,
 	}, at)
+}
+
+// tellForwarding says of an instance that may not forward packets that the cloud drops those to its pods: the API takes the route all the
+// same.
+func (r *routes) tellForwarding(node *v1.Node, hop instanceID) {
+	i, known := r.instances.all.Peek(hop)
+	if !known || i.forwards || r.events == nil {
+		return
+	}
+	r.events.Eventf(node, v1.EventTypeWarning, eventNoForwarding,
+		"the instance %s may not forward packets, so that the cloud drops those to and from its pods; set canIpForward on it "+
+			"(gcloud compute instances update-from-file, or --can-ip-forward when it is made)", hop)
 }
 
 // nextHop is the instance of a node. The cloud tells it, and not the Node.

@@ -51,6 +51,9 @@ func (w *world) restart() {
 	c.loadBalancers.reconciler.kube, c.loadBalancers.Events = w.Kube, w.Recorder
 	c.loadBalancers.reconciler.identity.setClient(w.Kube)
 	c.loadBalancers.reconciler.identity.SetServices(w.Services())
+	if c.routes != nil {
+		c.routes.events = w.Recorder
+	}
 	w.cloud = c
 }
 

@@ -20,6 +20,8 @@ type Spec struct {
 	Spot       bool
 	// Bare leaves out the interfaces.
 	Bare bool
+	// Closed forbids the instance to forward packets.
+	Closed bool
 }
 
 // Interface is one of an instance.
@@ -62,7 +64,7 @@ func (s *Sim) AddInstance(spec Spec) string {
 	at := location{project: Project, scope: "zones/" + spec.Zone, collection: "instances", name: spec.Name}
 	zone := "projects/" + Project + "/zones/" + spec.Zone
 	d := document{
-		"name": spec.Name, "status": spec.Status, "machineType": linkTo(zone + "/machineTypes/" + spec.Type), "canIpForward": true,
+		"name": spec.Name, "status": spec.Status, "machineType": linkTo(zone + "/machineTypes/" + spec.Type), "canIpForward": !spec.Closed,
 		"tags": map[string]any{"items": anys(spec.Tags), "fingerprint": "abcdef0123A="}, "labelFingerprint": "abcdef0123A=", "deletionProtection": false,
 		"scheduling": map[string]any{"onHostMaintenance": "MIGRATE", "automaticRestart": true, "preemptible": false, "provisioningModel": "STANDARD"},
 	}

@@ -111,7 +111,14 @@ func onNetwork(instance document, network string) bool {
 // routeWarnings are what the API says of a route whose next hop is gone: it stays.
 func (s *Sim) routeWarnings(d document) []any {
 	hop := location{}.resource(text(d, "nextHopInstance"))
-	if _, ok := s.objects[hop]; hop == "" || ok {
+	instance, ok := s.objects[hop]
+	if ok && instance["canIpForward"] == false {
+		return []any{map[string]any{
+			"code": "NEXT_HOP_CANNOT_IP_FORWARD", "message": "The next hop instance '" + hop + "' cannot forward packets",
+			"data": []any{map[string]any{"key": "instance", "value": linkTo(hop)}},
+		}}
+	}
+	if hop == "" || ok {
 		return nil
 	}
 	return []any{map[string]any{

@@ -71,10 +71,11 @@ def google_client():
         "name": "wall", "network": f"{base}global/networks/cluster", "sourceRanges": ["0.0.0.0/0"], "allowed": [{"IPProtocol": "tcp", "ports": ["80"]}],
     }
     made(compute.firewalls().insert(project=PROJECT, body=wall).execute())
-    made(compute.firewalls().patch(project=PROJECT, firewall="wall", body={"sourceRanges": ["192.0.2.0/24"]}).execute())
+    made(compute.firewalls().patch(project=PROJECT, firewall="wall", body={"name": "wall", "sourceRanges": ["192.0.2.0/24"]}).execute())
     check("sources", ["192.0.2.0/24"], compute.firewalls().get(project=PROJECT, firewall="wall").execute()["sourceRanges"])
     route = {
-        "name": "way", "network": f"{base}global/networks/cluster", "destRange": "10.244.0.0/24", "nextHopInstance": f"{base}zones/{ZONE}/instances/one",
+        "name": "way", "network": f"{base}global/networks/cluster", "destRange": "10.244.0.0/24", "priority": 1000,
+        "nextHopInstance": f"{base}zones/{ZONE}/instances/one",
     }
     made(compute.routes().insert(project=PROJECT, body=route).execute())
 
