@@ -63,7 +63,9 @@ func (b *reconciler) othersUse(o observation, index, key string) bool {
 }
 
 // desireInternal fills in what internal load balancers alone have.
-func (b *reconciler) desireInternal(ctx context.Context, o observation, d *spec, at place, list []instance) (findings []services.Finding, err error) {
+func (b *reconciler) desireInternal(
+	ctx context.Context, o observation, d *spec, at place, list []instance,
+) (findings []services.Finding, err error) {
 	d.internal, d.at, d.globalAccess, d.tier = true, at, d.settings.GlobalAccess, tierPremium
 	if d.subnet, d.legacy, err = b.subnetOf(ctx, d.settings.Subnet, at); err != nil {
 		return nil, err
