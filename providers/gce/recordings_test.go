@@ -178,8 +178,6 @@ func unserved(e exchange, a address) string {
 		return "changes of forwarding rules in place, which the provider replaces"
 	case e.Method == http.MethodPost && a.kind == "backendServices" && e.Request["healthChecks"] == nil:
 		return "backend services without a health check, to which the simulator is stricter"
-	case strings.Contains(e.Path, "uniqueId"):
-		return "names that the recorders hid in two ways"
 	}
 	body, _ := json.Marshal(e.Request)
 	changed := e.Method != http.MethodGet && !strings.Contains(string(body), "httpHealthCheck")
@@ -191,6 +189,9 @@ func unserved(e exchange, a address) string {
 
 // foreignFeature says why a body asks for what the provider does not use.
 func foreignFeature(e exchange) string {
+	if strings.Contains(e.Path, "uniqueId") {
+		return "names that the recorders hid in two ways"
+	}
 	body, _ := json.Marshal(e.Request)
 	for _, word := range []string{
 		"_MANAGED", "ipCollection", "serviceAttachments", "targetVpnGateways", "/targetTcpProxies/", "VPC_PEERING", "targetHttpProxies",
