@@ -16,14 +16,14 @@ import (
 // seen is a virtual machine in a complete listing, and the session that has shown it.
 type seen struct {
 	vm
-	by *session
+	by *token
 }
 
 // instance reads one virtual machine. It is cloudapi.ErrNotFound only where the engine has proved that it has none with this ID.
 func (a *api) instance(ctx context.Context, id string) (found vm, err error) {
-	var by *session
+	var by *token
 	what := "reading virtual machine " + id
-	err = a.inSession(ctx, func(s *session) error {
+	err = a.keeper.Do(ctx, func(s *token) error {
 		found, by = vm{}, s
 		return a.get(ctx, s, what, "/vms/"+id+"?follow=nics", &found)
 	})
@@ -40,7 +40,7 @@ func (a *api) instance(ctx context.Context, id string) (found vm, err error) {
 // one that the user may not see, and what a wrong address says of everything. So there must be a complete listing, begun afterwards and
 // read with the same token as the entry of the API, that lacks it and has something to show that the user would see it: a host, which is
 // shown to administrators alone, or another node of this cluster.
-func (a *api) prove(ctx context.Context, id string, by *session, asked time.Time) error {
+func (a *api) prove(ctx context.Context, id string, by *token, asked time.Time) error {
 	what := "looking for virtual machine " + id
 	all, err := a.everything.All(ctx, inventory.Query{MaxAge: time.Since(asked)})
 	if err != nil {
@@ -65,7 +65,7 @@ func (a *api) prove(ctx context.Context, id string, by *session, asked time.Time
 
 // listEverything lists all virtual machines that the user may see, and shows that the address is that of an engine.
 func (a *api) listEverything(ctx context.Context) (all []seen, calls int, err error) {
-	err = a.inSession(ctx, func(s *session) error {
+	err = a.keeper.Do(ctx, func(s *token) error {
 		list, err := a.vms(ctx, s, "listing all virtual machines", "", false)
 		if err != nil {
 			return err

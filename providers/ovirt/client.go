@@ -3,16 +3,15 @@ package ovirt
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"regexp"
 	"strings"
-	"sync"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/session"
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
@@ -24,16 +23,7 @@ type api struct {
 	http     *cloudapi.Client
 	config   Config
 	endpoint endpoint
-	// credentials are those that the configuration has now.
-	credentials func() (user, password string)
-
-	// turn is held by whoever logs in.
-	turn chan struct{}
-
-	mu sync.Mutex
-	// session is the one that is open, nil if none is.
-	session *session
-	refused refusal
+	keeper   *session.Keeper[credentials, *token]
 
 	// members are the virtual machines of the cluster's nodes.
 	members func() []string
@@ -50,7 +40,8 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 	t := cloudapi.NewTransport(in.Dial)
 	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}
 	t.TLSClientConfig.InsecureSkipVerify = c.Insecure // the operator's choice
-	a := &api{config: c, endpoint: c.endpoint, turn: make(chan struct{}, 1), credentials: credentialsOf(c, in)}
+	a := &api{config: c, endpoint: c.endpoint}
+	a.keeper = &session.Keeper[credentials, *token]{Credentials: credentialsOf(c, in), Login: a.login}
 	a.http = cloudapi.NewClient(cloudapi.Config{
 		Provider: Name, UserAgent: "anyccm/" + in.Version, Operation: operation, Limits: limits, Transport: t, ClassOf: classOf,
 	})
@@ -89,12 +80,12 @@ func classOf(status int, body []byte) error {
 }
 
 // get reads one document in a session. path begins below the entry of the API.
-func (a *api) get(ctx context.Context, s *session, what, path string, out any) error {
+func (a *api) get(ctx context.Context, s *token, what, path string, out any) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, a.endpoint.api+path, http.NoBody)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	r.Header.Set("Authorization", "Bearer "+s.token)
+	r.Header.Set("Authorization", "Bearer "+s.value)
 	r.Header.Set("Version", "4")
 	r.Header.Set("Accept", "application/json")
 	answer, err := a.http.Do(r)
@@ -104,32 +95,14 @@ func (a *api) get(ctx context.Context, s *session, what, path string, out any) e
 	defer answer.Body.Close()
 	if answer.StatusCode == http.StatusUnauthorized {
 		return &cloudapi.Error{
-			Class: cloudapi.ErrUnauthorized, Operation: what, Status: answer.StatusCode, Message: "the token is not accepted", Cause: errSessionEnded,
+			Class: cloudapi.ErrUnauthorized, Operation: what, Status: answer.StatusCode, Message: "the token is not accepted", Cause: session.ErrEnded,
 		}
 	}
 	return read(answer, what, out)
 }
 
-// inSession runs calls with one token. Where that has ended, there is one login, and the calls are made once more.
-func (a *api) inSession(ctx context.Context, calls func(*session) error) error {
-	for attempt := 0; ; attempt++ {
-		s, err := a.open(ctx)
-		if err != nil {
-			return err
-		}
-		err = calls(s)
-		if !errors.Is(err, errSessionEnded) {
-			return err
-		}
-		a.drop(s)
-		if attempt > 0 {
-			return err
-		}
-	}
-}
-
 // vms reads virtual machines by a search; "" finds all.
-func (a *api) vms(ctx context.Context, s *session, what, search string, withNICs bool) ([]vm, error) {
+func (a *api) vms(ctx context.Context, s *token, what, search string, withNICs bool) ([]vm, error) {
 	query := url.Values{}
 	if search != "" {
 		query.Set("search", search)
@@ -156,7 +129,7 @@ func (a *api) vms(ctx context.Context, s *session, what, search string, withNICs
 
 // instances lists the virtual machines of the filter by one call: pages may miss some when the set changes.
 func (a *api) instances(ctx context.Context) (all []vm, calls int, err error) {
-	err = a.inSession(ctx, func(s *session) error {
+	err = a.keeper.Do(ctx, func(s *token) error {
 		all, err = a.vms(ctx, s, "listing virtual machines", a.config.Filter, true)
 		assignNames(all)
 		return err

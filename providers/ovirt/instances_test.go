@@ -239,7 +239,7 @@ func TestRemovedMachineIsGoneForFilteredUser(t *testing.T) {
 func TestNewSessionDuringTheProof(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		w.sim.Add("HostedEngine")
-		err := w.cloud.api.prove(w.Context(), someUUID, &session{token: "another"}, time.Now())
+		err := w.cloud.api.prove(w.Context(), someUUID, &token{"another"}, time.Now())
 		require.ErrorContains(w, err, "the session has changed meanwhile")
 	})
 }

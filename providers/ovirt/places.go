@@ -48,7 +48,7 @@ func (a *api) list(path, item string) *list {
 	l.inventory = inventory.New(inventory.Source[string, place]{Kind: item, ID: func(p place) string { return p.ID }, List: func(
 		ctx context.Context,
 	) (all []place, calls int, err error) {
-		err = a.inSession(ctx, func(s *session) error {
+		err = a.keeper.Do(ctx, func(s *token) error {
 			var answer map[string]json.RawMessage
 			err := cloudapi.NotAbsence(a.get(ctx, s, "listing "+path, "/"+path, &answer))
 			if err != nil || answer[item] == nil {

@@ -2,10 +2,8 @@ package ovirt
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -17,45 +15,29 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/session"
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
 const (
-	tokenPath  = enginePath + "/sso/oauth/token"
-	logoutPath = enginePath + "/services/sso-logout"
-	scope      = "ovirt-app-api"
-
-	// Accounts are locked after a few refused logins. The same credentials are therefore tried again after firstRefusal, and less and
-	// less often.
-	firstRefusal  = time.Minute
-	maxRefusal    = 10 * time.Minute
+	tokenPath     = enginePath + "/sso/oauth/token"
+	logoutPath    = enginePath + "/services/sso-logout"
+	scope         = "ovirt-app-api"
 	logoutTimeout = 5 * time.Second
 	// minMajor is the first version of the engine with the API that is used.
 	minMajor = 4
 )
 
-// session is a token that was given.
-type session struct{ token string }
+// credentials are a user with a password.
+type credentials struct{ user, password string }
 
-// refusal is a refused login.
-type refusal struct {
-	sum   [sha256.Size]byte
-	until time.Time
-	pause time.Duration
-	err   error
-}
-
-var (
-	// errSessionEnded is an answer to a token that is not accepted any more: it was idle for too long, or the engine was restarted.
-	errSessionEnded = errors.New("the session has ended")
-	// errRefused marks a login that the engine has refused for its credentials.
-	errRefused = errors.New("the credentials are refused")
-)
+// token is what a login gives.
+type token struct{ value string }
 
 // credentialsOf returns what reads the credentials for a login. Those in the cloud config are read again from the file; one that cannot
 // be used now, as in the middle of a change, leaves those in force that were read before.
-func credentialsOf(c Config, in registry.Inputs) func() (user, password string) {
-	return func() (string, string) {
+func credentialsOf(c Config, in registry.Inputs) func() (credentials, error) {
+	return func() (credentials, error) {
 		now := c
 		if in.FilePath != "" {
 			if data, err := os.ReadFile(in.FilePath); err == nil {
@@ -68,67 +50,14 @@ func credentialsOf(c Config, in registry.Inputs) func() (user, password string) 
 				}
 			}
 		}
-		return now.Username.Reveal(), now.Password.Reveal()
+		return credentials{now.Username.Reveal(), now.Password.Reveal()}, nil
 	}
-}
-
-func (a *api) current() *session {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.session
-}
-
-// drop forgets a session, unless another one has taken its place.
-func (a *api) drop(s *session) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.session == s {
-		a.session = nil
-	}
-}
-
-// open returns the open session, or logs in: one caller at a time, and the others get what it has got.
-func (a *api) open(ctx context.Context) (*session, error) {
-	if s := a.current(); s != nil {
-		return s, nil
-	}
-	select {
-	case a.turn <- struct{}{}:
-		defer func() { <-a.turn }()
-	case <-ctx.Done():
-		return nil, fmt.Errorf("waiting for a login: %w", ctx.Err())
-	}
-	if s := a.current(); s != nil {
-		return s, nil
-	}
-	user, password := a.credentials()
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q", user, password))
-	a.mu.Lock()
-	refused := a.refused
-	a.mu.Unlock()
-	if refused.sum == sum && time.Now().Before(refused.until) {
-		return nil, refused.err
-	}
-	s, err := a.login(ctx, user, password)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if errors.Is(err, errRefused) {
-		pause := firstRefusal
-		if a.refused.sum == sum {
-			pause = min(2*a.refused.pause, maxRefusal)
-		}
-		a.refused = refusal{sum: sum, until: time.Now().Add(pause), pause: pause, err: err}
-	}
-	if err == nil {
-		a.session, a.refused = s, refusal{}
-	}
-	return s, err
 }
 
 // login asks for a token, and looks whether it serves with an engine that is new enough.
-func (a *api) login(ctx context.Context, user, password string) (*session, error) {
+func (a *api) login(ctx context.Context, c credentials) (*token, error) {
 	const what = "logging in"
-	form := url.Values{"grant_type": {"password"}, "scope": {scope}, "username": {user}, "password": {password}}
+	form := url.Values{"grant_type": {"password"}, "scope": {scope}, "username": {c.user}, "password": {c.password}}
 	answer, err := a.post(ctx, tokenPath, form)
 	if err != nil {
 		return nil, transportError(err, what)
@@ -146,7 +75,7 @@ func (a *api) login(ctx context.Context, user, password string) (*session, error
 	if answer.StatusCode != http.StatusOK || err != nil || said.Token == "" {
 		return nil, loginError(answer.StatusCode, said.ssoError, err != nil)
 	}
-	s := &session{token: said.Token}
+	s := &token{said.Token}
 	if err := a.checkVersion(ctx, s); err != nil {
 		return nil, err
 	}
@@ -182,18 +111,18 @@ func loginError(status int, e ssoError, page bool) error {
 	mapped := &cloudapi.Error{Class: cloudapi.ClassOfStatus(status), Operation: "logging in", Status: status, Message: text[:min(len(text), maxMessage)]}
 	switch {
 	case e.refusesCredentials(), status == http.StatusUnauthorized, status == http.StatusForbidden:
-		mapped.Class, mapped.Cause = cloudapi.ErrUnauthorized, errRefused
+		mapped.Class, mapped.Cause = cloudapi.ErrUnauthorized, session.ErrRefused
 		mapped.Message = strings.TrimPrefix(mapped.Message+"; check username and password ("+envUsername+", "+envPassword+")", "; ")
 	case errors.Is(mapped.Class, cloudapi.ErrNotFound), page, status == http.StatusOK:
 		mapped.Class, mapped.Message = cloudapi.ErrTransient, "a page instead of an answer of the engine; "+checkAddress
 	case mapped.Class == cloudapi.ErrInvalid: //nolint:errorlint // it is one of the classes
-		mapped.Cause = errRefused // it is no better for being repeated
+		mapped.Cause = session.ErrRefused // it is no better for being repeated
 	}
 	return mapped
 }
 
 // checkVersion refuses what is no engine, and engines without the API that is used.
-func (a *api) checkVersion(ctx context.Context, s *session) error {
+func (a *api) checkVersion(ctx context.Context, s *token) error {
 	const what = "reading the version of the engine"
 	var entry struct {
 		Product struct {
@@ -228,16 +157,13 @@ func (a *api) post(ctx context.Context, path string, form url.Values) (*http.Res
 
 // close ends the session that is open. That it fails changes nothing: the engine ends idle ones.
 func (a *api) close(ctx context.Context) {
-	a.mu.Lock()
-	s := a.session
-	a.session = nil
-	a.mu.Unlock()
+	s := a.keeper.Take()
 	if s == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, logoutTimeout)
 	defer cancel()
-	if answer, err := a.post(ctx, logoutPath, url.Values{"token": {s.token}, "scope": {""}}); err == nil {
+	if answer, err := a.post(ctx, logoutPath, url.Values{"token": {s.value}, "scope": {""}}); err == nil {
 		_ = answer.Body.Close() // it was read whole
 	}
 }

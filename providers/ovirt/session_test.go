@@ -278,7 +278,7 @@ func TestRedirects(t *testing.T) {
 		c, err := maker().New(conformance.Inputs(nil, map[string]string{envURL: url, envPassword: "p"}))
 		require.NoError(t, err)
 		t.Cleanup(c.api.http.Close)
-		c.api.session = &session{token: "known"}
+		c.api.keeper.Set(&token{"known"})
 		return map[string]func(context.Context) error{
 			"listing": func(ctx context.Context) error { _, _, err := c.api.instances(ctx); return err },
 			"reading": func(ctx context.Context) error {

@@ -50,6 +50,8 @@ type Fixture struct {
 	RemoveInstance func(providerID string)
 	// PowerOff stops an instance that goes on existing.
 	PowerOff func(providerID string)
+	// CallsPerInstance is how many calls the first metadata of an instance costs at most, where the listing does not have all of it.
+	CallsPerInstance int
 	// InstanceListing is the operation that lists instances, such as "GET /v2/droplets".
 	InstanceListing string
 	// OtherAccount makes the cloud look as another account's credential sees it: reachable, and without our instances.

@@ -2,8 +2,14 @@ package simkit
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"math/big"
 	"net"
 	"net/http"
 	"slices"
@@ -29,11 +35,29 @@ const drain = 2 * time.Minute
 
 // Serve serves on an address of its own until the test ends, and returns the URL. The test must be inside a bubble.
 func (n *Network) Serve(t interface{ Cleanup(func()) }, handler http.Handler) string {
+	listener := n.listen()
+	n.serve(t, handler, listener)
+	return "http://" + string(listener.address)
+}
+
+// ServeTLS does so with a certificate that nobody has signed but itself.
+func (n *Network) ServeTLS(t interface{ Cleanup(func()) }, handler http.Handler) string {
+	listener := n.listen()
+	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{selfSigned(listener.address)}}
+	n.serve(t, handler, tls.NewListener(listener, config))
+	return "https://" + string(listener.address)
+}
+
+func (n *Network) listen() *memoryListener {
 	n.mu.Lock()
+	defer n.mu.Unlock()
 	address := memoryAddress(fmt.Sprintf("127.0.0.1:%d", 8000+len(n.listeners)))
 	listener := &memoryListener{address: address, connections: make(chan net.Conn), closed: make(chan struct{})}
 	n.listeners[string(address)] = listener
-	n.mu.Unlock()
+	return listener
+}
+
+func (*Network) serve(t interface{ Cleanup(func()) }, handler http.Handler, listener net.Listener) {
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
@@ -44,7 +68,24 @@ func (n *Network) Serve(t interface{ Cleanup(func()) }, handler http.Handler) st
 			panic(err)
 		}
 	})
-	return "http://" + string(address)
+}
+
+// selfSigned is a certificate for an address. It is valid in virtual time as well, which begins in the past.
+func selfSigned(address memoryAddress) tls.Certificate {
+	host, _, _ := net.SplitHostPort(string(address)) // listen has made it
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err) // the machine has no randomness
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.ParseIP(host)}, BasicConstraintsValid: true, IsCA: true,
+		NotBefore: time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC), NotAfter: time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		panic(err) // as above
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
 // Dial opens a connection to a server of this network. Every other address refuses, and is remembered.

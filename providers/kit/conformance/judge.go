@@ -1,0 +1,36 @@
+package conformance
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// unreachable is what the go command says where modules cannot be fetched.
+var unreachable = []string{"dial tcp", "no such host", "module lookup disabled", "connection refused", "i/o timeout", "proxyconnect"}
+
+// Judge builds the program in a folder, a module of its own around somebody else's client of the cloud, runs it and returns what it wrote.
+// Where its modules cannot be fetched the test is skipped, and says so.
+func Judge(t *testing.T, folder string, args ...string) []byte {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "judge")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".") //nolint:gosec // a path of the test
+	build.Dir, build.Env = folder, append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+	if text, err := build.CombinedOutput(); err != nil {
+		if slices.ContainsFunc(unreachable, func(words string) bool { return strings.Contains(string(text), words) }) {
+			t.Skipf("the client that judges the simulator cannot be fetched here: %s", text)
+		}
+		require.NoError(t, err, "%s", text)
+	}
+	var written, said bytes.Buffer
+	run := exec.CommandContext(t.Context(), program, args...) //nolint:gosec // what was built above
+	run.Stdout, run.Stderr = &written, &said
+	require.NoError(t, run.Run(), "%s", &said)
+	return written.Bytes()
+}

@@ -1,0 +1,302 @@
+package photon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	cloudprovider "k8s.io/cloud-provider"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+const (
+	providerIDPrefix = Name + "://"
+	indexName        = "name"
+	// callPrice is how often nodes that are down for good may cost a call.
+	callPrice = 5 * time.Second
+	// pageSize is the most that a page may hold.
+	pageSize = 100
+	// restarts is how often a listing is begun once more because its pages have expired.
+	restarts = 3
+	// maxLabel is the greatest length of a label's value.
+	maxLabel = 63
+
+	stateDeleted = "DELETED"
+)
+
+// vm is what is used of a virtual machine.
+type vm struct {
+	ID         string `json:"id"`
+	Name       string `json:"name"`
+	State      string `json:"state"`
+	Flavor     string `json:"flavor"`
+	FloatingIP string `json:"floatingIp"`
+}
+
+// instances are the virtual machines of the project, and what they say about nodes.
+type instances struct {
+	*nodes.Instances[string, vm]
+	api       *api
+	inventory *inventory.Inventory[string, vm]
+	networks  *inventory.Inventory[string, networks]
+	nodes     *nodecount.Counter
+}
+
+func newInstances(a *api) *instances {
+	i := &instances{api: a, nodes: &nodecount.Counter{}}
+	i.inventory = inventory.New(inventory.Source[string, vm]{
+		Kind: "virtual machine", ID: func(v vm) string { return v.ID }, List: a.vms, Get: i.read,
+		Indexes: map[string]func(vm) []string{indexName: func(v vm) []string { return []string{v.Name} }},
+	})
+	i.networks = inventory.New(inventory.Source[string, networks]{Kind: "networks", ID: func(n networks) string { return n.ID }, Get: a.networks})
+	i.Instances = nodes.New(nodes.Cloud[string, vm]{
+		Kind: "virtual machine", Nodes: i.nodes, Price: callPrice, Inventory: i.inventory,
+		Form: providerIDPrefix + "<VM ID>", Parse: parseProviderID, Print: func(v vm) string { return providerIDPrefix + v.ID },
+		Names:  func(providerID string) bool { return providerID != providerIDPrefix },
+		Search: i.search, State: stateOf, Metadata: i.describe, Verify: i.verify,
+	})
+	return i
+}
+
+var machineID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+
+// parseProviderID returns the ID of the virtual machine in a provider ID. kubelet made it of a setting of its own; where that was not set,
+// it is the bare prefix, which names no machine.
+func parseProviderID(text string) (string, error) {
+	id, ok := strings.CutPrefix(text, providerIDPrefix)
+	if !ok || !machineID.MatchString(id) {
+		return "", fmt.Errorf("provider ID %q is not of the form %s<VM ID>", text, providerIDPrefix)
+	}
+	return id, nil
+}
+
+// page is one of a listing.
+type page struct {
+	Items *[]vm  `json:"items"`
+	Next  string `json:"nextPageLink"`
+}
+
+// vms lists the virtual machines of the project. Pages expire; then the listing is begun once more.
+func (a *api) vms(ctx context.Context) (all []vm, calls int, err error) {
+	for range restarts {
+		var made int
+		all, made, err = a.listOnce(ctx)
+		calls += made
+		if codeOf(err) != codePageExpired {
+			break
+		}
+	}
+	return all, calls, err
+}
+
+func (a *api) listOnce(ctx context.Context) (all []vm, calls int, err error) {
+	const what = "listing virtual machines"
+	ctx, listing := cloudapi.WatchListing(ctx)
+	path := fmt.Sprintf("/projects/%s/vms?pageSize=%d", url.PathEscape(a.config.Project), pageSize)
+	for calls = 1; ; calls++ {
+		var p page
+		if err = cloudapi.NotAbsence(a.get(ctx, what, path, &p)); err == nil && p.Items == nil {
+			err = unclear(what, "the answer is not that of the API; %s", checkAddress)
+		}
+		if err == nil {
+			err = listing.Add(len(*p.Items))
+		}
+		if err != nil {
+			return nil, calls, err
+		}
+		for _, v := range *p.Items {
+			if v.State != stateDeleted { // which is only remembered
+				all = append(all, v)
+			}
+		}
+		if p.Next == "" {
+			return all, calls, nil
+		}
+		if err := listing.Turn(p.Next); err != nil {
+			return nil, calls, err
+		}
+		next, err := url.Parse(p.Next)
+		if err != nil || !strings.HasPrefix(next.Path, "/") || next.IsAbs() || next.Host != "" {
+			return nil, calls, unclear(what, "the link to the next page is none of this API")
+		}
+		path = next.RequestURI()
+	}
+}
+
+// read reads one virtual machine. It is cloudapi.ErrNotFound only where it is proved that there is none with this ID.
+func (i *instances) read(ctx context.Context, id string) (v vm, err error) {
+	what := "reading virtual machine " + id
+	asked := time.Now()
+	err = i.api.get(ctx, what, "/vms/"+url.PathEscape(id), &v)
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound), err == nil && v.ID == id && v.State == stateDeleted:
+		return vm{}, i.prove(ctx, id, asked)
+	case err == nil && v.ID != id:
+		return vm{}, unclear(what, "the answer is about another virtual machine")
+	}
+	return v, err
+}
+
+// prove returns cloudapi.ErrNotFound where a virtual machine that the API does not find is gone: where a listing of the project that is
+// complete and has begun since then lacks its ID and the names of the Nodes with that ID, which somebody may have mistyped, and shows
+// another one, or the project itself can be read.
+func (i *instances) prove(ctx context.Context, id string, asked time.Time) error {
+	what := "looking for virtual machine " + id
+	all, err := i.inventory.All(ctx, inventory.Query{MaxAge: time.Since(asked)})
+	if err != nil {
+		return unclear(what, "it is not found, which does not prove that it is gone: %s", err)
+	}
+	var names []string
+	for _, n := range i.nodes.Nodes() {
+		if n.Spec.ProviderID == providerIDPrefix+id {
+			names = append(names, n.Name)
+		}
+	}
+	for _, v := range all {
+		if v.ID == id {
+			return unclear(what, "it is not found, and yet it is listed")
+		}
+		if slices.Contains(names, v.Name) {
+			return unclear(what, "it is not found, but virtual machine %s has the name of its Node %s; correct vmID in the cloud config of its kubelet, and "+
+				"delete the Node", v.ID, v.Name)
+		}
+	}
+	if len(all) == 0 {
+		var project struct {
+			ID string `json:"id"`
+		}
+		if err := i.api.get(ctx, what, "/projects/"+url.PathEscape(i.api.config.Project), &project); err != nil || project.ID == "" {
+			return unclear(what, "it is not found, and neither is anything else in project %s (%v); check project", i.api.config.Project, err)
+		}
+	}
+	return &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: what, Message: "the project has none with this ID"}
+}
+
+// search finds the virtual machine of a node that names none: by its name, or by the address that it is named after.
+func (i *instances) search(ctx context.Context, node *v1.Node) (nodes.Search[string, vm], error) {
+	if !i.api.config.OverrideIP {
+		return nodes.Search[string, vm]{
+			Keys:    []nodes.Key[vm]{{Index: indexName, Value: node.Name}},
+			None:    "No matching started VM is found with name " + node.Name + "; name the virtual machine like the node, or",
+			Several: "%d virtual machines are named " + node.Name + "; rename all but one, or",
+		}, nil
+	}
+	ip, err := netip.ParseAddr(node.Name)
+	if err != nil {
+		return nodes.Search[string, vm]{}, fmt.Errorf("node %s is not named after an address, which overrideIP asks for", node.Name)
+	}
+	all, err := i.inventory.All(ctx, inventory.Query{MaxAge: missingMaxAge})
+	if err != nil {
+		return nodes.Search[string, vm]{}, err
+	}
+	ids, err := i.byAddress(ctx, ip, all)
+	switch {
+	case err != nil:
+		return nodes.Search[string, vm]{}, err
+	case len(ids) == 0:
+		return nodes.Search[string, vm]{}, fmt.Errorf("No matching VM is found with IP %s; start VMware Tools in it", ip) //nolint:staticcheck // the original's words
+	case len(ids) > 1:
+		return nodes.Search[string, vm]{}, fmt.Errorf("the virtual machines %s have the address %s", strings.Join(ids, ", "), ip)
+	}
+	return nodes.Search[string, vm]{IDs: ids}, nil
+}
+
+// stateOf says what matters to Kubernetes about a state. One in ERROR may run.
+func stateOf(v vm) (nodes.State, error) {
+	if v.State == "SUSPENDED" || v.State == "STOPPED" {
+		return nodes.ShutDown, nil
+	}
+	return nodes.Existing, nil
+}
+
+var illegal = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
+
+// label makes a name the value of a label.
+func label(name string) string {
+	text := strings.Trim(illegal.ReplaceAllString(name, "-"), "-._")
+	return strings.TrimRight(text[:min(len(text), maxLabel)], "-._")
+}
+
+// describe returns what a virtual machine says about its node.
+func (i *instances) describe(ctx context.Context, node *v1.Node, v vm, _ inventory.Query) (*cloudprovider.InstanceMetadata, error) {
+	c := i.api.config
+	m := &cloudprovider.InstanceMetadata{ProviderID: providerIDPrefix + v.ID, Zone: c.Zone, Region: c.Region}
+	if c.FlavorLabel {
+		m.InstanceType = label(v.Flavor)
+	}
+	n, err := i.networksOf(ctx, v.ID)
+	if err == nil && len(n.ips()) == 0 {
+		err = &nodes.Incomplete{Reason: fmt.Sprintf("virtual machine %s (%s, state %s) has no address yet; start VMware Tools in it", v.Name, v.ID, v.State)}
+	}
+	if err == nil {
+		m.NodeAddresses, err = i.addresses(v, n, node)
+	}
+	if err != nil && guard.Uninitialized(node) {
+		return nil, err
+	}
+	return m, nil // without addresses those that the Node has stay
+}
+
+// addresses are those of a node, in the order of its interfaces; the one that kubelet was given comes first.
+func (i *instances) addresses(v vm, n networks, node *v1.Node) ([]v1.NodeAddress, error) {
+	list := []v1.NodeAddress{{Type: v1.NodeHostName, Address: node.Name}}
+	add := func(kind v1.NodeAddressType, text string) {
+		if a := (v1.NodeAddress{Type: kind, Address: text}); !slices.Contains(list, a) {
+			list = append(list, a)
+		}
+	}
+	ips := n.ips()
+	if text := node.Annotations[cloudproviderapi.AnnotationAlphaProvidedIPAddr]; text != "" {
+		first, err := netip.ParseAddr(text)
+		at := slices.Index(ips, first)
+		if err != nil || at < 0 {
+			return nil, &nodes.Incomplete{Reason: fmt.Sprintf("kubelet was started with --node-ip=%s, which virtual machine %s does not have; it has %s",
+				text, v.ID, ips)}
+		}
+		ips = slices.Insert(slices.Delete(ips, at, at+1), 0, first)
+	}
+	for _, ip := range ips {
+		kind := v1.NodeInternalIP
+		if i.api.config.LegacyAddressTypes && n.vmware(ip) {
+			kind = v1.NodeExternalIP
+		}
+		add(kind, ip.String())
+	}
+	if ip, err := netip.ParseAddr(v.FloatingIP); err == nil {
+		add(v1.NodeExternalIP, ip.String())
+	}
+	return list, nil
+}
+
+// vmware reports whether an address is that of an interface with a MAC address of VMware's.
+func (n networks) vmware(ip netip.Addr) bool {
+	return slices.ContainsFunc(n.Connections, func(c connection) bool {
+		mac := strings.ToLower(c.MAC)
+		return c.IP == ip.String() && (strings.HasPrefix(mac, "00:50:56") || strings.HasPrefix(mac, "00:0c:29"))
+	})
+}
+
+// verify compares the name that the API has, which no guest can change, with the node's. Nodes that are named after an address have none
+// to compare.
+func (i *instances) verify(_ context.Context, node *v1.Node, v vm) (why string, err error) {
+	switch {
+	case v.Name == node.Name:
+		return "", nil
+	case i.api.config.OverrideIP:
+		return "nodes that are named after addresses cannot be verified", nil
+	}
+	return fmt.Sprintf("the virtual machine %s is named %q", v.ID, v.Name), nil
+}

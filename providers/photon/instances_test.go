@@ -1,0 +1,294 @@
+package photon
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/photon/photonsim"
+)
+
+const listing = "GET /projects/{id}/vms"
+
+func TestProviderIDs(t *testing.T) {
+	id, err := parseProviderID("photon://4f9b3b9e-7c11")
+	require.NoError(t, err)
+	assert.Equal(t, "4f9b3b9e-7c11", id)
+	for _, text := range []string{"", "photon://", "photon://a/b", "vsphere://x", "photon://..", "photon://a?b", "photon://a%2fb"} {
+		_, err := parseProviderID(text)
+		require.Error(t, err, text)
+	}
+	inWorld(t, photonsim.New12(), func(w *testWorld) {
+		v := w.sim.Add("worker")
+		bare := newNode("worker", "photon://")
+		assert.Equal(w, providerIDPrefix+v.ID, w.requireMetadata(bare).ProviderID, "it names no machine, so that the name does")
+		w.requireExists(bare)
+		w.sim.Remove(v.ID)
+		w.later()
+		_, err := w.exists(bare)
+		require.Error(w, err, "and proves nothing")
+	})
+}
+
+func TestFindByName(t *testing.T) {
+	inWorld(t, photonsim.New12(), func(w *testWorld) {
+		v := w.sim.Add("worker")
+		w.sim.Add("twin")
+		w.sim.Add("twin")
+		m := w.requireMetadata(newNode("worker", ""))
+		assert.Equal(w, []string{providerIDPrefix + v.ID, "cluster-node", "", ""}, []string{m.ProviderID, m.InstanceType, m.Zone, m.Region})
+		_, err := w.metadata(newNode("absent", ""))
+		require.ErrorContains(w, err, "No matching started VM is found with name absent")
+		_, err = w.metadata(newNode("twin", ""))
+		require.ErrorContains(w, err, "2 virtual machines are named twin")
+		w.env["PHOTON_ZONE"], w.env["PHOTON_REGION"], w.env["PHOTON_FLAVOR_LABEL"] = "rack-7", "berlin", "false"
+		w.start()
+		m = w.requireMetadata(newNode("worker", ""))
+		assert.Equal(w, []string{"", "rack-7", "berlin"}, []string{m.InstanceType, m.Zone, m.Region})
+		assert.Equal(w, "a-b", label(" a  b "))
+		ok, why, err := w.cloud.VerifyInstance(w.Context(), nodeOf(v))
+		require.NoError(w, err)
+		assert.True(w, ok, why)
+	})
+}
+
+// TestFindByAddress: nodes are named after their addresses. Each machine costs a task once, and one that fails leaves everything open.
+func TestFindByAddress(t *testing.T) {
+	inWorld(t, photonsim.New12(), func(w *testWorld) {
+		w.env["PHOTON_OVERRIDE_IP"] = "true"
+		w.sim.Seed(99)
+		v := w.sim.Add("other", func(v *photonsim.VM) { v.Networks(photonsim.On("00:50:56:00:00:01", "10.9.200.5")) })
+		w.start()
+		assert.Equal(w, providerIDPrefix+v.ID, w.requireMetadata(newNode("10.9.200.5", "")).ProviderID)
+		assert.Equal(w, 100, w.sim.Tasks())
+		for i := range 5 {
+			w.requireMetadata(newNode(fmt.Sprintf("10.9.0.%d", i+2), ""))
+		}
+		assert.Equal(w, 100, w.sim.Tasks(), "nothing is asked twice")
+		_, err := w.metadata(newNode("10.9.200.77", ""))
+		require.ErrorContains(w, err, "No matching VM is found with IP 10.9.200.77")
+		_, err = w.metadata(newNode("worker", ""))
+		require.ErrorContains(w, err, "is not named after an address")
+		w.sim.Edit(v, func(v *photonsim.VM) { v.Fail("the host does not answer") })
+		time.Sleep(networksMaxAge + time.Minute)
+		_, err = w.metadata(newNode("10.9.0.2", ""))
+		require.ErrorContains(w, err, "nothing is known of address 10.9.0.2")
+		w.sim.Edit(v, func(v *photonsim.VM) { v.Fail(""); v.Networks(photonsim.On("00:50:56:00:00:01", "10.9.0.2")) })
+		w.later()
+		_, err = w.metadata(newNode("10.9.0.2", ""))
+		require.ErrorContains(w, err, "have the address 10.9.0.2")
+	})
+}
+
+func TestStates(t *testing.T) {
+	inWorld(t, photonsim.New12(), func(w *testWorld) {
+		v := w.sim.Add("worker")
+		for state, down := range map[string]bool{
+			"STARTED": false, "CREATING": false, "SUSPENDED": true, "STOPPED": true, "ERROR": false, "BRAND_NEW": false,
+		} {
+			w.sim.Edit(v, func(v *photonsim.VM) { v.State = state })
+			w.later()
+			w.requireExists(nodeOf(v))
+			assert.Equal(w, down, w.shutDown(nodeOf(v)), state)
+		}
+		w.sim.Add("other")
+		w.sim.Edit(v, func(v *photonsim.VM) { v.State = "DELETED" })
+		w.later()
+		w.requireGone(nodeOf(v)) // which is only remembered
+	})
+}
+
+func TestRemovedMachineIsGone(t *testing.T) {
+	inWorld(t, photonsim.New12(), func(w *testWorld) {
+		v := w.sim.Add("worker")
+		w.requireExists(nodeOf(v))
+		w.sim.Remove(v.ID)
+		w.later()
+		w.requireGone(nodeOf(v))
+		assert.Equal(w, 1, w.calls("GET /projects/{id}"), "nothing else is there, so that the project was read")
+	})
+}
+
+// TestNotFoundIsNoProof: wrong paths and dialects are not found either, and IDs were typed by hand.
+func TestNotFoundIsNoProof(t *testing.T) {
+	inWorld(t, photonsim.New12(), func(w *testWorld) {
+		v := w.sim.Add("worker")
+		w.sim.Seed(150)
+		mistyped := newNode("worker", providerIDPrefix+"mistyped")
+		w.nodes = append(w.nodes, mistyped)
+		w.start()
+		w.requireDoubt(mistyped, "virtual machine "+v.ID+" has the name of its Node worker; correct vmID")
+		ask := func(f simkit.Fault, words string) {
+			w.Helper()
+			w.fail(f)
+			_, err := w.cloud.instances.read(w.Context(), v.ID)
+			require.ErrorContains(w, err, words)
+			require.NotErrorIs(w, err, cloudapi.ErrNotFound)
+			w.server.ClearFaults()
+			time.Sleep(time.Minute)
+		}
+		ask(simkit.Fault{Kind: simkit.FaultHTML, Status: http.StatusNotFound}, "a page instead of an answer of the API")
+		ask(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusNotFound}, "NotFound: simulated fault")
+		ask(simkit.Fault{Kind: simkit.FaultVanished, Names: v.ID, Operation: "GET /vms/{id}"}, "it is not found, and yet it is listed")
+		w.sim.Pause(true)
+		_, err := w.cloud.instances.read(w.Context(), v.ID)
+		require.ErrorContains(w, err, "SystemPaused")
+		require.NotErrorIs(w, err, cloudapi.ErrNotFound)
+		w.sim.Pause(false)
+		w.sim.Remove(v.ID)
+		for name, f := range map[string]simkit.Fault{
+			"the second page fails":        {Kind: simkit.FaultStatus, Status: 500, Operation: listing + "$", From: 2},
+			"the listing is cut":           {Kind: "cut-list"},
+			"the listing is another thing": {Kind: simkit.FaultHTML, Operation: listing + "$"},
+			"the listing is not found":     {Kind: simkit.FaultStatus, Status: 404, Operation: listing + "$"},
+		} {
+			w.fail(f)
+			w.later()
+			_, err := w.exists(nodeOf(v))
+			require.Error(w, err, name)
+			w.server.ClearFaults()
+		}
+		w.later()
+		w.requireGone(nodeOf(v))
+		w.fail(simkit.Fault{Kind: "empty-list"})
+		w.fail(simkit.Fault{Kind: simkit.FaultStatus, Status: 404, Operation: "GET /projects/{id}$"})
+		w.later()
+		w.requireDoubt(nodeOf(v), "check project")
+	})
+}
+
+func TestPages(t *testing.T) {
+	for name, d := range map[string]photonsim.Dialect{"old": photonsim.Old(), "interim": photonsim.Interim()} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, d, func(w *testWorld) {
+				w.sim.Seed(250)
+				ask := func() int {
+					all, calls, err := w.cloud.api.vms(w.Context())
+					require.NoError(w, err)
+					require.Len(w, all, 250)
+					return calls
+				}
+				assert.Equal(w, 3, ask())
+				w.sim.Rootless()
+				assert.Equal(w, 3, ask())
+				w.sim.ExpirePages(1)
+				assert.Equal(w, 5, ask(), "begun once more, and never taken for the end")
+				w.sim.ExpirePages(100)
+				_, _, err := w.cloud.api.vms(w.Context())
+				require.ErrorContains(w, err, "PageExpired")
+				_, err = w.metadata(newNode("absent", ""))
+				require.ErrorContains(w, err, "PageExpired")
+			})
+		})
+	}
+}
+
+func TestTasks(t *testing.T) {
+	inWorld(t, photonsim.New12(), func(w *testWorld) {
+		v := w.sim.Add("worker")
+		assert.Contains(w, shown(w.requireMetadata(newNode("worker", "")).NodeAddresses), "InternalIP 10.9.0.2")
+		ask := func(change func(*photonsim.VM)) error {
+			w.Helper()
+			w.sim.Edit(v, change)
+			w.start()
+			_, err := w.metadata(newNode("worker", ""))
+			return err
+		}
+		require.ErrorContains(w, ask(func(v *photonsim.VM) { v.Fail("the host does not answer") }), "InternalError: the host does not answer")
+		began := time.Now()
+		require.ErrorContains(w, ask(func(v *photonsim.VM) { v.Fail(""); v.Hang(true) }), "has not ended")
+		assert.Less(w, time.Since(began), time.Minute)
+		for _, result := range []string{`null`, `"text"`, `[]`, `{}`, `{"networkConnections":null}`, `{"networkConnections":"x"}`, `{"networkConnections":[null]}`} {
+			err := ask(func(v *photonsim.VM) { v.Hang(false); v.Answer(result) })
+			require.ErrorContains(w, err, "has no address yet; start VMware Tools in it", result)
+		}
+		for _, ip := range []string{"", "-", "nonsense", "fe80::1", "169.254.0.1"} {
+			err := ask(func(v *photonsim.VM) { v.Answer(""); v.Networks(photonsim.On("00:50:56:00:00:01", ip)) })
+			require.ErrorContains(w, err, "has no address yet", ip)
+		}
+		require.ErrorContains(w, ask(func(v *photonsim.VM) { v.State = "ERROR" }), "InvalidVmState")
+	})
+}
+
+// shown are addresses as text.
+func shown(list []v1.NodeAddress) string {
+	var text strings.Builder
+	for _, a := range list {
+		text.WriteString(string(a.Type) + " " + a.Address + ", ")
+	}
+	return text.String()
+}
+
+func TestAddresses(t *testing.T) {
+	inWorld(t, photonsim.New12(), func(w *testWorld) {
+		floating := "198.51.100.9"
+		w.sim.Add("worker", func(v *photonsim.VM) {
+			v.Networks(photonsim.On("00:50:56:00:00:01", "10.9.0.5"), photonsim.On("02:00:00:00:00:01", "10.8.0.5"),
+				photonsim.On("00:0c:29:00:00:01", "10.7.0.5"), photonsim.On("02:00:00:00:00:02", "-"))
+			v.FloatingIP = &floating
+		})
+		n := newNode("worker", "")
+		assert.Equal(w, "Hostname worker, InternalIP 10.9.0.5, InternalIP 10.8.0.5, InternalIP 10.7.0.5, ExternalIP 198.51.100.9, ",
+			shown(w.requireMetadata(n).NodeAddresses))
+		w.env["PHOTON_LEGACY_ADDRESS_TYPES"] = "true"
+		w.start()
+		assert.Equal(w, "Hostname worker, ExternalIP 10.9.0.5, InternalIP 10.8.0.5, ExternalIP 10.7.0.5, ExternalIP 198.51.100.9, ",
+			shown(w.requireMetadata(n).NodeAddresses))
+		delete(w.env, "PHOTON_LEGACY_ADDRESS_TYPES")
+		w.start()
+		n.Annotations = map[string]string{cloudproviderapi.AnnotationAlphaProvidedIPAddr: "10.8.0.5"}
+		assert.Equal(w, "Hostname worker, InternalIP 10.8.0.5, InternalIP 10.9.0.5, InternalIP 10.7.0.5, ExternalIP 198.51.100.9, ",
+			shown(w.requireMetadata(n).NodeAddresses))
+		n.Annotations[cloudproviderapi.AnnotationAlphaProvidedIPAddr] = "10.8.0.6"
+		_, err := w.metadata(n)
+		require.ErrorContains(w, err, "kubelet was started with --node-ip=10.8.0.6, which virtual machine")
+	})
+}
+
+func TestAddressesThatVanish(t *testing.T) {
+	inWorld(t, photonsim.New12(), func(w *testWorld) {
+		v := w.sim.Add("worker")
+		assert.NotEmpty(w, w.requireMetadata(nodeOf(v)).NodeAddresses)
+		w.sim.Edit(v, func(v *photonsim.VM) { v.Networks(photonsim.On("00:50:56:00:00:01", "")) })
+		time.Sleep(networksMaxAge + time.Minute)
+		assert.Empty(w, w.requireMetadata(nodeOf(v)).NodeAddresses, "the framework keeps what the Node has")
+		w.sim.Edit(v, func(v *photonsim.VM) { v.Hang(true) })
+		time.Sleep(networksMaxAge + time.Minute)
+		assert.Empty(w, w.requireMetadata(nodeOf(v)).NodeAddresses)
+	})
+}
+
+// TestFiveHundredNodes: pages, and one task for each machine once.
+func TestFiveHundredNodes(t *testing.T) {
+	inWorld(t, photonsim.New12(), func(w *testWorld) {
+		const n = 500
+		w.sim.Seed(n + 50)
+		for i := range n {
+			w.nodes = append(w.nodes, newNode(fmt.Sprintf("node-%d", i+1), ""))
+		}
+		w.start()
+		require.NoError(w, w.cloud.instances.CheckAPI(w.Context()))
+		for _, node := range w.nodes {
+			node.Spec.ProviderID = w.requireMetadata(node).ProviderID
+			node.Spec.Taints = nil
+		}
+		assert.Equal(w, n, w.sim.Tasks())
+		assert.LessOrEqual(w, w.calls(listing), 6*(1+int(4*time.Minute/time.Minute)), "%v", w.server.Calls().ByOperation)
+		w.later()
+		tasks := w.sim.Tasks()
+		for _, node := range w.nodes {
+			w.requireExists(node)
+			w.shutDown(node)
+		}
+		assert.Equal(w, tasks, w.sim.Tasks(), "none for existence")
+	})
+}

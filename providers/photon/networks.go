@@ -1,0 +1,153 @@
+package photon
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
+)
+
+const (
+	firstPoll = 200 * time.Millisecond
+	maxPoll   = 2 * time.Second
+	// maxTasks is how many tasks are under way at once.
+	maxTasks = 16
+	// taskPatience is how long a task is waited for.
+	taskPatience = 30 * time.Second
+	// networksMaxAge is how old the networks of a virtual machine may be, and missingMaxAge where none of them had an address: every
+	// question about them makes a task, of which the server keeps a record.
+	networksMaxAge = 10 * time.Minute
+	missingMaxAge  = 15 * time.Second
+
+	stateCompleted, stateError = "COMPLETED", "ERROR"
+)
+
+// task is work of the server.
+type task struct {
+	ID    string `json:"id"`
+	State string `json:"state"`
+	Steps []struct {
+		State  string    `json:"state"`
+		Errors []refusal `json:"errors"`
+	} `json:"steps"`
+	// Result is what came of it: an object with connections, where it is what it should be.
+	Result json.RawMessage `json:"resourceProperties"`
+}
+
+// over reports whether nothing more comes of a task.
+func (t task) over() bool { return t.State == stateCompleted || t.State == stateError }
+
+// failure is the message of the step that failed.
+func (t task) failure() string {
+	for _, s := range t.Steps {
+		if s.State == stateError && len(s.Errors) > 0 {
+			return strings.TrimSuffix(s.Errors[0].Code+": "+s.Errors[0].Message, ": ")
+		}
+	}
+	return "the task failed without a message"
+}
+
+// connection is a network interface of a virtual machine.
+type connection struct {
+	MAC string `json:"macAddress"`
+	IP  string `json:"ipAddress"`
+}
+
+// networks are those of a virtual machine, as a task told.
+type networks struct {
+	ID          string
+	Connections []connection
+}
+
+// ips are the addresses; one that is not known is null, empty or a hyphen.
+func (n networks) ips() []netip.Addr {
+	var all []netip.Addr
+	for _, c := range n.Connections {
+		if ip, err := netip.ParseAddr(c.IP); err == nil && ip.Is4() && !ip.IsUnspecified() && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() {
+			all = append(all, ip)
+		}
+	}
+	return all
+}
+
+func (a *api) task(ctx context.Context, id string) (t task, err error) {
+	err = a.get(ctx, "reading a task", "/tasks/"+url.PathEscape(id), &t)
+	return t, err
+}
+
+// networks asks for the networks of a virtual machine, and waits for the answer.
+func (a *api) networks(ctx context.Context, id string) (networks, error) {
+	what := "reading the networks of virtual machine " + id
+	select {
+	case a.slots <- struct{}{}:
+		defer func() { <-a.slots }()
+	case <-ctx.Done():
+		return networks{}, unclear(what, "too many tasks are under way; it is tried again")
+	}
+	var t task
+	if err := a.get(ctx, what, "/vms/"+url.PathEscape(id)+"/subnets", &t); err != nil {
+		return networks{}, err
+	}
+	if !t.over() {
+		if t.ID == "" {
+			return networks{}, unclear(what, "the answer is not that of the API; %s", checkAddress)
+		}
+		limited, cancel := context.WithTimeout(ctx, taskPatience)
+		defer cancel()
+		ended, err := a.tasks.Until(limited, t.ID, what, task.over)
+		if err != nil {
+			return networks{}, unclear(what, "the task %s has not ended: %s; it is tried again", t.ID, cloudapi.NotAbsence(err))
+		}
+		t = ended
+	}
+	if t.State == stateError {
+		return networks{}, unclear(what, "%s", t.failure())
+	}
+	var result struct {
+		Connections []connection `json:"networkConnections"`
+	}
+	_ = json.Unmarshal(t.Result, &result) // another shape has no address in it
+	return networks{id, result.Connections}, nil
+}
+
+// networksOf are the networks of a virtual machine, which are remembered.
+func (i *instances) networksOf(ctx context.Context, id string) (n networks, err error) {
+	for _, age := range []time.Duration{networksMaxAge, missingMaxAge} {
+		if n, err = i.networks.Get(ctx, id, inventory.Query{MaxAge: age, MaxMissAge: missingMaxAge}); err != nil || len(n.ips()) > 0 {
+			break
+		}
+	}
+	return n, cloudapi.NotAbsence(err)
+}
+
+// byAddress returns the IDs of the virtual machines with an address. One whose networks cannot be read may be it, so that nothing is
+// known then.
+func (i *instances) byAddress(ctx context.Context, ip netip.Addr, all []vm) ([]string, error) {
+	has := make([]bool, len(all))
+	questions := make([]func() error, len(all))
+	for n, v := range all {
+		questions[n] = func() error {
+			found, err := i.networksOf(ctx, v.ID)
+			has[n] = slices.Contains(found.ips(), ip)
+			return err
+		}
+	}
+	if err := waiting.Together(questions...); err != nil {
+		return nil, fmt.Errorf("nothing is known of address %s: %w", ip, err)
+	}
+	var ids []string
+	for n, v := range all {
+		if has[n] {
+			ids = append(ids, v.ID)
+		}
+	}
+	return ids, nil
+}

@@ -1,0 +1,348 @@
+// Package photonsim simulates the part of VMware Photon Controller's API that the provider uses, in each of its dialects, and the token
+// endpoint of Lightwave.
+package photonsim
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+)
+
+const (
+	// User is the only user.
+	User = "kube@photon.local"
+	// Project is the only project.
+	Project = "p1"
+	// Password is that user's.
+	Password = "a&b+c=d e%f" //nolint:gosec // of a simulation
+	// maxPage is the most that a page holds.
+	maxPage = 100
+	// Started is the state of a virtual machine that runs.
+	Started = "STARTED"
+)
+
+// Dialect is a generation of the API.
+type Dialect struct {
+	// Root is before all paths, Auth the path about authentication.
+	Root, Auth string
+}
+
+// Old is the API of 0.9 to 1.1, Interim that of the SDK in Kubernetes, New that of 1.2.
+func Old() Dialect { return Dialect{"", "/auth"} }
+
+// Interim is the API that the SDK in Kubernetes speaks.
+func Interim() Dialect { return Dialect{"/v1", "/v1/auth"} }
+
+// New12 is the API of 1.2.
+func New12() Dialect { return Dialect{"/v1", "/v1/system/auth"} }
+
+// Connection is a network interface as a task about networks shows it. An IP that is nil is not known.
+type Connection struct {
+	Network   *string `json:"network"`
+	MAC       string  `json:"macAddress"`
+	IP        *string `json:"ipAddress"`
+	Netmask   *string `json:"netmask"`
+	Connected string  `json:"isConnected"`
+}
+
+// VM is a virtual machine.
+type VM struct {
+	ID         string            `json:"id"`
+	Name       string            `json:"name"`
+	Kind       string            `json:"kind"`
+	State      string            `json:"state"`
+	Flavor     *string           `json:"flavor"`
+	Host       *string           `json:"host"`
+	Datastore  *string           `json:"datastore"`
+	FloatingIP *string           `json:"floatingIp"`
+	Tags       []string          `json:"tags"`
+	Metadata   map[string]string `json:"metadata"`
+	SelfLink   string            `json:"selfLink"`
+
+	connections []Connection
+	// fails is the message of an error that tasks about its networks end in; stuck ones never end, and properties replaces their result.
+	fails      string
+	stuck      bool
+	properties json.RawMessage
+}
+
+// Networks changes what tasks tell about the networks of a virtual machine.
+func (v *VM) Networks(connections ...Connection) { v.connections = connections }
+
+// Fail makes tasks about its networks end in an error; "" ends that.
+func (v *VM) Fail(message string) { v.fails = message }
+
+// Hang makes tasks about its networks never end.
+func (v *VM) Hang(stuck bool) { v.stuck = stuck }
+
+// Answer makes tasks about its networks end with this result; "" stands for what they really are.
+func (v *VM) Answer(properties string) {
+	v.properties = nil
+	if properties != "" {
+		v.properties = json.RawMessage(properties)
+	}
+}
+
+// On is a connection with an address; "" stands for none.
+func On(mac, ip string) Connection {
+	c := Connection{MAC: mac, Connected: "True"}
+	if ip != "" {
+		mask := "255.255.255.0"
+		c.IP, c.Netmask = &ip, &mask
+	}
+	return c
+}
+
+// task shows a state for some polls, and then its result.
+type task struct {
+	id   string
+	vm   *VM
+	seen int
+}
+
+// Sim is a simulated Photon Controller.
+type Sim struct {
+	mu      sync.Mutex
+	dialect Dialect
+	auth    bool
+	// authHost and authPort are where tokens are given.
+	authHost string
+	authPort int
+
+	password                   string
+	tokens, refresh            map[string]bool
+	logins, refused, renewals  int
+	number, tasksMade, expires int
+	vms                        []*VM
+	tasks                      map[string]*task
+	// rootless makes links to the next page lack the root, as old servers do.
+	rootless bool
+	paused   bool
+	order    simkit.Disorder
+}
+
+// New returns a simulated Photon Controller without virtual machines and without authentication.
+func New(dialect Dialect, seed uint64) (*Sim, *simkit.Server) {
+	s := &Sim{
+		dialect: dialect, password: Password, tokens: map[string]bool{}, refresh: map[string]bool{}, tasks: map[string]*task{},
+	}
+	s.order.Seed(seed)
+	return s, simkit.New(s)
+}
+
+// NewServer returns the simulator for programs that know simulators only in general.
+func NewServer(_ string, _ time.Duration, _ bool) *simkit.Server {
+	_, server := New(New12(), 0)
+	return server
+}
+
+// Authenticate switches authentication on; tokens are given at this host and port.
+func (s *Sim) Authenticate(host string, port int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.auth, s.authHost, s.authPort = true, host, port
+}
+
+// Add makes a virtual machine that runs, with one network interface.
+func (s *Sim) Add(name string, change ...func(*VM)) *VM {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.number++
+	n := s.number
+	flavor, host := "cluster-node", "10.1.0.3"
+	v := &VM{
+		ID: fmt.Sprintf("4f9b3b9e-7c11-4e0a-9c55-%012x", n), Name: name, Kind: "vm", State: Started, Flavor: &flavor, Host: &host,
+		connections: []Connection{On(fmt.Sprintf("00:50:56:00:%02x:%02x", n/250, n%250), fmt.Sprintf("10.9.%d.%d", n/250, n%250+1))},
+	}
+	v.SelfLink = s.dialect.Root + "/vms/" + v.ID
+	for _, f := range change {
+		f(v)
+	}
+	s.vms = append(s.vms, v)
+	return v
+}
+
+// Edit changes a virtual machine.
+func (s *Sim) Edit(v *VM, change func(*VM)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(v)
+}
+
+// Find returns the virtual machine with an ID, nil where there is none.
+func (s *Sim) Find(id string) *VM {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.find(id)
+}
+
+func (s *Sim) find(id string) *VM {
+	at := slices.IndexFunc(s.vms, func(v *VM) bool { return v.ID == id })
+	if at < 0 {
+		return nil
+	}
+	return s.vms[at]
+}
+
+// Remove removes a virtual machine.
+func (s *Sim) Remove(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.vms = slices.DeleteFunc(s.vms, func(v *VM) bool { return v.ID == id })
+}
+
+// RemoveAll removes all.
+func (s *Sim) RemoveAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.vms = nil
+}
+
+// SetPassword changes the only password that is accepted.
+func (s *Sim) SetPassword(password string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.password = password
+}
+
+// EndTokens makes all tokens expire, and with them what renews them where that is asked for.
+func (s *Sim) EndTokens(renewal bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.tokens)
+	if renewal {
+		clear(s.refresh)
+	}
+}
+
+// Pause pauses the system, or ends that.
+func (s *Sim) Pause(paused bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paused = paused
+}
+
+// Rootless makes links to the next page lack the root of the API.
+func (s *Sim) Rootless() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rootless = true
+}
+
+// ExpirePages makes the next so many requests for another page than the first answer that the page has expired.
+func (s *Sim) ExpirePages(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.expires = n
+}
+
+// Logins are how many logins were accepted and refused, and how many tokens were renewed.
+func (s *Sim) Logins() (accepted, refused, renewed int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.logins, s.refused, s.renewals
+}
+
+// Tasks are how many tasks were made.
+func (s *Sim) Tasks() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tasksMade
+}
+
+// State implements simkit.Cloud.
+func (s *Sim) State() json.RawMessage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return simkit.Snapshot(map[string]any{"vms": s.vms})
+}
+
+// Seed implements simkit.Cloud.
+func (s *Sim) Seed(n int) {
+	s.mu.Lock()
+	from := 0
+	for _, v := range s.vms {
+		if strings.HasPrefix(v.Name, "node-") {
+			from++
+		}
+	}
+	s.mu.Unlock()
+	for i := range n {
+		s.Add("node-" + strconv.Itoa(from+i+1))
+	}
+}
+
+// Instances implements simkit.Cloud.
+func (s *Sim) Instances() []simkit.Instance {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]simkit.Instance, len(s.vms))
+	for i, v := range s.vms {
+		list[i] = simkit.Instance{Name: v.Name, ProviderID: "photon://" + v.ID, Status: v.State}
+	}
+	return list
+}
+
+// RemoveInstance implements simkit.Cloud.
+func (s *Sim) RemoveInstance(name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := len(s.vms)
+	s.vms = slices.DeleteFunc(s.vms, func(v *VM) bool { return v.Name == name })
+	if len(s.vms) == before {
+		return errors.New("there is no virtual machine " + name)
+	}
+	return nil
+}
+
+// Holdings implements simkit.Cloud: Photon Controller has nothing for Services.
+func (*Sim) Holdings() []string { return []string{} }
+
+// Environment implements simkit.Cloud.
+func (*Sim) Environment(url string) map[string]string {
+	return map[string]string{"PHOTON_TARGET": url, "PHOTON_PROJECT": Project}
+}
+
+// Distort implements simkit.Cloud.
+func (s *Sim) Distort() map[string]simkit.Distortion {
+	listing := func(r *http.Request) bool {
+		return r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/projects/"+Project+"/vms")
+	}
+	return map[string]simkit.Distortion{
+		// empty-list: a complete listing without anything in it.
+		"empty-list": func(r *http.Request, _ []byte) ([]byte, bool) {
+			return []byte(`{"items":[],"nextPageLink":null,"previousPageLink":null}`), listing(r)
+		},
+		// cut-list: the document ends in its middle.
+		"cut-list": func(r *http.Request, body []byte) ([]byte, bool) { return body[:len(body)/2], listing(r) },
+	}
+}
+
+// Actions implements simkit.Cloud.
+func (s *Sim) Actions() map[string]func(json.RawMessage) error {
+	set := func(state string) func(json.RawMessage) error {
+		return func(body json.RawMessage) error {
+			var in struct {
+				ID string `json:"id"`
+			}
+			if err := json.Unmarshal(body, &in); err != nil {
+				return err
+			}
+			v := s.Find(in.ID)
+			if v == nil {
+				return errors.New("there is no virtual machine " + in.ID)
+			}
+			s.Edit(v, func(v *VM) { v.State = state })
+			return nil
+		}
+	}
+	return map[string]func(json.RawMessage) error{"power-off": set("STOPPED"), "power-on": set(Started)}
+}

@@ -1,0 +1,71 @@
+// Package photon runs Kubernetes on VMware Photon Controller, whose development ended in 2017: its virtual machines are nodes. It reads,
+// and writes nothing.
+package photon
+
+import (
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
+	"github.com/anyccm/cloud-controller-manager/registry"
+)
+
+// Name is the value of --cloud-provider, and the scheme of provider IDs.
+const Name = "photon"
+
+// Description returns what the provider says about itself.
+func Description() registry.Provider {
+	return maker().Describe(registry.Provider{
+		Name: Name, Title: "VMware Photon", Stability: "alpha",
+		ProviderIDPrefixes: []string{providerIDPrefix},
+		Features: registry.Features{
+			Instances: registry.Done, Zones: registry.NotYet, LoadBalancers: registry.CloudHasNone, Routes: registry.CloudHasNone,
+		},
+		Options:      Options.Rows(),
+		Permissions:  []registry.Permission{{For: "nodes", Needs: []string{"project user (a security group of the project)"}}},
+		Installation: installation(),
+		Events:       eventRows(),
+	})
+}
+
+func init() { registry.Register(Description()) }
+
+func maker() cloudbase.Maker[Config, *api, *cloud] {
+	return cloudbase.Maker[Config, *api, *cloud]{Config: parseConfig, API: newAPI, Cloud: buildCloud}
+}
+
+// cloud implements cloudprovider.Interface by what it embeds.
+type cloud struct {
+	cloudbase.Cloud
+	cloudbase.WithNodes
+
+	api       *api
+	instances *instances
+}
+
+func buildCloud(_ Config, a *api, _ registry.Inputs) (*cloud, error) {
+	c := &cloud{api: a, instances: newInstances(a)}
+	c.Name, c.HTTP, c.NodeAPI, c.Inform = Name, a.http, c.instances, c.inform
+	return c, nil
+}
+
+// inform hands the caches to the parts.
+func (c *cloud) inform(in cloudbase.Informers) { c.instances.nodes.SetLister(in.Nodes().Lister()) }
+
+// installation says what installing the provider takes.
+func installation() registry.Installation {
+	return registry.Installation{
+		Config: registry.CloudConfig{
+			Format: registry.INI, File: "pc_cloud.conf", HoldsCredentials: true,
+			Example: "Global: {target: https://photon.example.com:443, project: 7e1f0b5c, authentication: true, username: kube@photon.local, password: secret}",
+		},
+		Secret: "photon-cloud-config",
+		Notes: []string{
+			"A login file as it is on nodes, `/etc/kubernetes/pc_login_info`, serves as well: mount it with `extraVolumes` and `extraVolumeMounts`, " +
+				"and leave `username` and `password` out of `cloudConfig`.",
+		},
+		Migration: registry.Migration{
+			Credentials: "`pc_cloud.conf` and `pc_login_info` can stay; certificates are verified, see `caFile`",
+			ClusterName: "no name in the cloud",
+			Written:     "nothing in Photon Controller; addresses of nodes become internal, see `legacyAddressTypes`",
+		},
+		MaxSlimMiB: 45,
+	}
+}
