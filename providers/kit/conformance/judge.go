@@ -16,12 +16,23 @@ import (
 var unreachable = []string{"dial tcp", "no such host", "module lookup disabled", "connection refused", "i/o timeout", "proxyconnect"}
 
 // Judge builds the program in a folder, a module of its own around somebody else's client of the cloud, runs it and returns what it wrote.
-// Where its modules cannot be fetched the test is skipped, and says so.
+// Its code lies in files that end in .go.txt, for the tools of this module cannot resolve what it imports. Where its modules cannot be
+// fetched the test is skipped, and says so.
 func Judge(t *testing.T, folder string, args ...string) []byte {
 	t.Helper()
+	module := t.TempDir()
+	files, err := filepath.Glob(filepath.Join(folder, "*"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		name := strings.TrimSuffix(filepath.Base(file), ".txt")
+		require.NoError(t, os.WriteFile(filepath.Join(module, name), text, 0o600))
+	}
 	program := filepath.Join(t.TempDir(), "judge")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".") //nolint:gosec // a path of the test
-	build.Dir, build.Env = folder, append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+	build.Dir, build.Env = module, append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
 	if text, err := build.CombinedOutput(); err != nil {
 		if slices.ContainsFunc(unreachable, func(words string) bool { return strings.Contains(string(text), words) }) {
 			t.Skipf("the client that judges the simulator cannot be fetched here: %s", text)
