@@ -164,84 +164,107 @@ func TestInstanceInAnotherGroup(t *testing.T) {
 	})
 }
 
+const (
+	wayRoot    = "https://www.googleapis.com/compute/v1/projects/my-project/"
+	wayShared  = "k8s-0123456789abcdef-node"
+	wayService = `{"kubernetes.io/service-name":"default/web"}`
+)
+
+// holds compares fields of an object in the cloud.
+func (w *world) holds(collection, name string, want map[string]any) {
+	w.T.Helper()
+	for _, o := range w.sim.Objects(collection) {
+		if o["name"] != name {
+			continue
+		}
+		for key, value := range want {
+			assert.EqualValues(w.T, value, o[key], "%s %s: %s", collection, name, key)
+		}
+		return
+	}
+	assert.Fail(w.T, "missing", "%s %s", collection, name)
+}
+
+func allowTCP(ports ...any) []any { return []any{map[string]any{"IPProtocol": "tcp", "ports": ports}} }
+
+func probes() []any {
+	return []any{"130.211.0.0/22", "35.191.0.0/16", "209.85.152.0/22", "209.85.204.0/22"}
+}
+
+func wayTraffic(ip string) map[string]any {
+	return map[string]any{
+		"description": `{"kubernetes.io/service-name":"default/web", "kubernetes.io/service-ip":"` + ip + `"}`, "allowed": allowTCP("80", "443"),
+		"sourceRanges": []any{"0.0.0.0/0"}, "destinationRanges": []any{ip}, "targetTags": []any{"node"},
+		"network": wayRoot + "global/networks/cluster", "priority": 1000.0,
+	}
+}
+
+// wayCheck is a health check with the usual numbers.
+func wayCheck(more map[string]any) map[string]any {
+	all := map[string]any{"checkIntervalSec": 8.0, "timeoutSec": 1.0, "healthyThreshold": 1.0, "unhealthyThreshold": 3.0}
+	maps.Copy(all, more)
+	return all
+}
+
+// wayWorld has one node and the ID of the cluster, and a Service.
+func wayWorld(t *testing.T) (*world, *v1.Service) {
+	t.Helper()
+	w := newTestWorld(t, usual)
+	w.withIdentity()
+	w.addNode(gcesim.Spec{Name: "n1"})
+	return w, testService("web", conformance.Port("a", 80, 30080), conformance.Port("b", 443, 30443))
+}
+
 // TestWayBack: what is made for a Service is what Google's own controller compares with, field by field, so that it changes nothing when
 // it comes back.
 func TestWayBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		const root = "https://www.googleapis.com/compute/v1/projects/my-project/"
-		const shared, service = "k8s-0123456789abcdef-node", `{"kubernetes.io/service-name":"default/web"}`
-		probes := []any{"130.211.0.0/22", "35.191.0.0/16", "209.85.152.0/22", "209.85.204.0/22"}
-		tcp := func(ports ...any) []any { return []any{map[string]any{"IPProtocol": "tcp", "ports": ports}} }
-		check := func(w *world, collection, name string, want map[string]any) {
-			for _, o := range w.sim.Objects(collection) {
-				if o["name"] != name {
-					continue
-				}
-				for key, value := range want {
-					assert.EqualValues(t, value, o[key], "%s %s: %s", collection, name, key)
-				}
-				return
-			}
-			assert.Fail(t, "missing", "%s %s", collection, name)
-		}
-		traffic := func(ip string) map[string]any {
-			return map[string]any{
-				"description": `{"kubernetes.io/service-name":"default/web", "kubernetes.io/service-ip":"` + ip + `"}`, "allowed": tcp("80", "443"),
-				"sourceRanges": []any{"0.0.0.0/0"}, "destinationRanges": []any{ip}, "targetTags": []any{"node"}, "network": root + "global/networks/cluster",
-				"priority": 1000.0,
-			}
-		}
-		numbers := map[string]any{"checkIntervalSec": 8.0, "timeoutSec": 1.0, "healthyThreshold": 1.0, "unhealthyThreshold": 3.0}
-		with := func(more map[string]any) map[string]any {
-			all := maps.Clone(numbers)
-			maps.Copy(all, more)
-			return all
-		}
-		w := newTestWorld(t, usual)
-		w.withIdentity()
-		w.addNode(gcesim.Spec{Name: "n1"})
-		ports := []v1.ServicePort{conformance.Port("a", 80, 30080), conformance.Port("b", 443, 30443)}
-		s, ip := w.ensure(w.apply(testService("web", ports...)))
-		check(w, "forwardingRules", testLB, map[string]any{
-			"description": service, "IPAddress": ip, "IPProtocol": "TCP", "portRange": "80-443", "target": root + "regions/us-central1/targetPools/" + testLB,
-			"loadBalancingScheme": "EXTERNAL", "networkTier": "PREMIUM",
+		w, s := wayWorld(t)
+		s, ip := w.ensure(w.apply(s))
+		w.holds("forwardingRules", testLB, map[string]any{
+			"description": wayService, "IPAddress": ip, "IPProtocol": "TCP", "portRange": "80-443", "loadBalancingScheme": "EXTERNAL",
+			"target": wayRoot + "regions/us-central1/targetPools/" + testLB, "networkTier": "PREMIUM",
 		})
-		check(w, "targetPools", testLB, map[string]any{
-			"description": service, "sessionAffinity": "NONE", "healthChecks": []any{root + "global/httpHealthChecks/" + shared},
-			"instances": []any{root + "zones/us-central1-a/instances/n1"},
+		w.holds("targetPools", testLB, map[string]any{
+			"description": wayService, "sessionAffinity": "NONE", "healthChecks": []any{wayRoot + "global/httpHealthChecks/" + wayShared},
+			"instances": []any{wayRoot + "zones/us-central1-a/instances/n1"},
 		})
-		check(w, "httpHealthChecks", shared, with(map[string]any{
-			"description": `{"kubernetes.io/service-name":"` + shared + `"}`, "port": 10256.0, "requestPath": "/healthz",
+		w.holds("httpHealthChecks", wayShared, wayCheck(map[string]any{
+			"description": `{"kubernetes.io/service-name":"` + wayShared + `"}`, "port": 10256.0, "requestPath": "/healthz",
 		}))
-		check(w, "firewalls", "k8s-fw-"+testLB, traffic(ip))
-		check(w, "firewalls", shared+"-http-hc", map[string]any{
-			"description": `{"kubernetes.io/cluster-id":"0123456789abcdef"}`, "allowed": tcp("10256"), "sourceRanges": probes, "priority": 1000.0,
+		w.holds("firewalls", "k8s-fw-"+testLB, wayTraffic(ip))
+		w.holds("firewalls", wayShared+"-http-hc", map[string]any{
+			"description": `{"kubernetes.io/cluster-id":"0123456789abcdef"}`, "allowed": allowTCP("10256"), "sourceRanges": probes(), "priority": 1000.0,
 		})
 		assert.Empty(t, w.sim.Objects("addresses"))
 		assert.Contains(t, s.Finalizers, finalizerNetLB)
+	})
+}
 
-		w = newTestWorld(t, usual)
-		w.withIdentity()
-		w.addNode(gcesim.Spec{Name: "n1"})
-		s = testService("web", ports...)
+// TestWayBackInternal: the same of an internal load balancer.
+func TestWayBackInternal(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, s := wayWorld(t)
 		s.Annotations[annotationType] = "Internal"
-		s, ip = w.ensure(w.apply(s))
-		check(w, "forwardingRules", testLB, map[string]any{
-			"description": service, "IPProtocol": "TCP", "ports": []any{"80", "443"}, "loadBalancingScheme": "INTERNAL", "allowGlobalAccess": nil,
-			"backendService": root + "regions/us-central1/backendServices/" + testLB, "network": root + "global/networks/cluster",
-			"subnetwork": root + "regions/us-central1/subnetworks/nodes",
+		s, ip := w.ensure(w.apply(s))
+		w.holds("forwardingRules", testLB, map[string]any{
+			"description": wayService, "IPProtocol": "TCP", "ports": []any{"80", "443"}, "loadBalancingScheme": "INTERNAL", "allowGlobalAccess": nil,
+			"backendService": wayRoot + "regions/us-central1/backendServices/" + testLB, "network": wayRoot + "global/networks/cluster",
+			"subnetwork": wayRoot + "regions/us-central1/subnetworks/nodes",
 		})
 		group := "zones/us-central1-a/instanceGroups/k8s-ig--0123456789abcdef"
-		check(w, "backendServices", testLB, map[string]any{
-			"description": service, "protocol": "TCP", "sessionAffinity": "NONE", "loadBalancingScheme": "INTERNAL",
-			"healthChecks": []any{root + "global/healthChecks/" + shared},
-			"backends":     []any{map[string]any{"group": root + group, "balancingMode": "CONNECTION"}},
+		w.holds("backendServices", testLB, map[string]any{
+			"description": wayService, "protocol": "TCP", "sessionAffinity": "NONE", "loadBalancingScheme": "INTERNAL",
+			"healthChecks": []any{wayRoot + "global/healthChecks/" + wayShared},
+			"backends":     []any{map[string]any{"group": wayRoot + group, "balancingMode": "CONNECTION"}},
 		})
-		check(w, "healthChecks", shared, with(map[string]any{
+		w.holds("healthChecks", wayShared, wayCheck(map[string]any{
 			"type": "HTTP", "httpHealthCheck": map[string]any{"port": 10256.0, "requestPath": "/healthz", "proxyHeader": "NONE"}, "description": nil,
 		}))
-		check(w, "firewalls", "k8s-fw-"+testLB, traffic(ip))
-		check(w, "firewalls", shared+"-hc", map[string]any{"allowed": tcp("10256"), "sourceRanges": probes, "description": "", "targetTags": []any{"node"}})
+		w.holds("firewalls", "k8s-fw-"+testLB, wayTraffic(ip))
+		w.holds("firewalls", wayShared+"-hc", map[string]any{
+			"allowed": allowTCP("10256"), "sourceRanges": probes(), "description": "", "targetTags": []any{"node"},
+		})
 		assert.Contains(t, s.Finalizers, finalizerILB)
 	})
 }
