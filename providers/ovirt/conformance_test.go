@@ -20,7 +20,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	sim, server := ovirtsim.New(simkit.SeedOf(t))
 	sim.Add("HostedEngine") // the engine runs in a virtual machine of its own
 	network := simkit.NewNetwork()
-	env := sim.Environment(network.Serve(t, server))
+	env := sim.Variables(network.Serve(t, server))
 	idOf := func(providerID string) string {
 		id, err := parseProviderID(providerID)
 		require.NoError(t, err)

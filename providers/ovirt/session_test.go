@@ -174,7 +174,7 @@ func TestCertificates(t *testing.T) {
 	bundle := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	require.NoError(t, os.WriteFile(file, bundle, 0o600))
 	ask := func(more ...string) error {
-		env := sim.Environment(server.URL)
+		env := sim.Variables(server.URL)
 		for i := 0; i < len(more); i += 2 {
 			env[more[i]] = more[i+1]
 		}

@@ -41,7 +41,7 @@ func inWorld(t *testing.T, test func(w *testWorld)) {
 		sim, server := ovirtsim.New(simkit.SeedOf(t))
 		server.Configure(func(s *simkit.Settings) { s.Latency = simkit.Duration(20 * time.Millisecond) })
 		w := &testWorld{T: t, sim: sim, server: server, network: simkit.NewNetwork()}
-		w.env = sim.Environment(w.network.Serve(t, server))
+		w.env = sim.Variables(w.network.Serve(t, server))
 		t.Cleanup(func() {
 			if w.stop != nil {
 				close(w.stop)

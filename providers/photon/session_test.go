@@ -53,7 +53,7 @@ func TestDialects(t *testing.T) {
 func TestWithoutAuthentication(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		sim, server := photonsim.New(photonsim.New12(), 1)
-		w.env = sim.Environment(w.network.Serve(w, server))
+		w.env = sim.Variables(w.network.Serve(w, server))
 		w.start()
 		v := sim.Add("worker")
 		w.requireExists(nodeOf(v))
@@ -142,7 +142,7 @@ func TestCertificates(t *testing.T) {
 	bundle := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	require.NoError(t, os.WriteFile(file, bundle, 0o600))
 	ask := func(more ...string) error {
-		env := sim.Environment(server.URL)
+		env := sim.Variables(server.URL)
 		for i := 0; i < len(more); i += 2 {
 			env[more[i]] = more[i+1]
 		}

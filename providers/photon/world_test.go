@@ -24,7 +24,7 @@ import (
 // authenticated serves a simulated Photon Controller with a login, and returns the environment of a controller that talks to it.
 func authenticated(t testing.TB, network *simkit.Network, sim *photonsim.Sim, server *simkit.Server) map[string]string {
 	t.Helper()
-	env := sim.Environment(network.Serve(t, server))
+	env := sim.Variables(network.Serve(t, server))
 	place, err := url.Parse(network.ServeTLS(t, server))
 	require.NoError(t, err)
 	port, err := strconv.Atoi(place.Port())

@@ -4,10 +4,12 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -17,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/test/harness"
 )
 
@@ -174,8 +177,34 @@ func (d *demo) cost(ctx context.Context) error {
 	return nil
 }
 
+// servesServices asks the program whether the cloud has load balancers.
+func (d *demo) servesServices(ctx context.Context) (bool, error) {
+	text, err := exec.CommandContext(ctx, d.stage.Programs.CCM, "providers", "--output=json").Output() //nolint:gosec // the built program
+	var all []struct {
+		Name     string `json:"name"`
+		Features struct {
+			LoadBalancers string `json:"loadBalancers"`
+		} `json:"features"`
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &all)
+	}
+	if err != nil {
+		return false, fmt.Errorf("asking the program for its clouds: %w", err)
+	}
+	for _, p := range all {
+		if p.Name == d.provider {
+			return p.Features.LoadBalancers == registry.Done.String(), nil
+		}
+	}
+	return false, fmt.Errorf("the program has no cloud %s", d.provider)
+}
+
 // serve creates a Service and shows its address and what the cloud holds for it.
 func (d *demo) serve(ctx context.Context) error {
+	if serves, err := d.servesServices(ctx); !serves {
+		return err
+	}
 	d.step("A Service of type LoadBalancer")
 	if _, err := d.cluster.CreateService(ctx, "web", nil); err != nil {
 		return err

@@ -297,8 +297,17 @@ func (s *Sim) RemoveInstance(name string) error {
 // Holdings implements simkit.Cloud: oVirt has nothing for Services.
 func (*Sim) Holdings() []string { return []string{} }
 
-// Environment implements simkit.Cloud.
-func (s *Sim) Environment(url string) map[string]string {
+// Environment implements simkit.Cloud: the cloud config says it all.
+func (*Sim) Environment(string) map[string]string { return map[string]string{} }
+
+// CloudConfig implements simkit.CloudConfigurer.
+func (s *Sim) CloudConfig(url string) string {
+	v := s.Variables(url)
+	return fmt.Sprintf("[connection]\nuri = %s\nusername = %s\npassword = %q\n", v["OVIRT_URL"], v["OVIRT_USERNAME"], v["OVIRT_PASSWORD"])
+}
+
+// Variables are the environment of a controller that talks to this engine without a cloud config.
+func (s *Sim) Variables(url string) map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return map[string]string{"OVIRT_URL": url + apiRoot, "OVIRT_USERNAME": User, "OVIRT_PASSWORD": s.password}

@@ -306,8 +306,16 @@ func (s *Sim) RemoveInstance(name string) error {
 // Holdings implements simkit.Cloud: Photon Controller has nothing for Services.
 func (*Sim) Holdings() []string { return []string{} }
 
-// Environment implements simkit.Cloud.
-func (*Sim) Environment(url string) map[string]string {
+// Environment implements simkit.Cloud: the cloud config says it all.
+func (*Sim) Environment(string) map[string]string { return map[string]string{} }
+
+// CloudConfig implements simkit.CloudConfigurer.
+func (*Sim) CloudConfig(url string) string {
+	return "[Global]\ntarget = " + url + "\nproject = " + Project + "\n"
+}
+
+// Variables are the environment of a controller that talks to it without a cloud config.
+func (*Sim) Variables(url string) map[string]string {
 	return map[string]string{"PHOTON_TARGET": url, "PHOTON_PROJECT": Project}
 }
 
