@@ -179,7 +179,7 @@ func (d *demo) cost(ctx context.Context) error {
 
 // servesServices asks the program whether the cloud has load balancers.
 func (d *demo) servesServices(ctx context.Context) (bool, error) {
-	text, err := exec.CommandContext(ctx, d.stage.Programs.CCM, "providers", "--output=json").Output() //nolint:gosec // the built program
+	text, err := exec.CommandContext(ctx, d.stage.Programs.CCM, "providers", "--output=json").Output()
 	var all []struct {
 		Name     string `json:"name"`
 		Features struct {

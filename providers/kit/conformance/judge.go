@@ -28,7 +28,7 @@ func Judge(t *testing.T, folder string, args ...string) []byte {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		name := strings.TrimSuffix(filepath.Base(file), ".txt")
-		require.NoError(t, os.WriteFile(filepath.Join(module, name), text, 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(module, name), text, 0o600)) //nolint:gosec // a folder of the test
 	}
 	program := filepath.Join(t.TempDir(), "judge")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".") //nolint:gosec // a path of the test
