@@ -78,6 +78,8 @@ type Fixture struct {
 	Lag func(time.Duration)
 	// Lags are how far reads may be behind writes on this cloud; nil where they may be by as much as others'.
 	Lags []time.Duration
+	// Strictness is where the cloud is as kind as no simulator may be without a reason.
+	Strictness Strictness
 	// RemoveLoadBalancers deletes all load balancers as somebody does by hand, and leaves what providers make together with them, such
 	// as addresses, firewalls and target groups; nil where there is nothing of that kind.
 	RemoveLoadBalancers func()
@@ -159,6 +161,7 @@ var parts = []struct {
 	{"Portable", (*Fixture).hasLoadBalancers, runPortable},
 	{"Unasked", (*Fixture).hasLoadBalancers, runUnasked},
 	{"Interruption", (*Fixture).hasLoadBalancers, runInterruption},
+	{"Strictness", (*Fixture).hasLoadBalancers, runStrictness},
 }
 
 // virtual runs a subtest in virtual time, beside others. Inside of it there are no further subtests.
@@ -205,6 +208,7 @@ const roundTrip = 20 * time.Millisecond
 
 func newWorld(t testing.TB, f *Fixture) *world {
 	f.Sim.Configure(func(s *simkit.Settings) { s.Latency = simkit.Duration(roundTrip) })
+	f.Sim.Disarrange(simkit.SeedOf(t), func(operation, path string) bool { return spared(f.Strictness.Ordered, operation, path) })
 	w := &world{Fixture: f, t: t, kube: newKube("cluster-1"), policy: atOnce}
 	w.restart()
 	return w
