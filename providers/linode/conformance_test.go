@@ -42,6 +42,12 @@ var (
 	port    = conformance.Port
 )
 
+// firstAddress is why the addresses of an instance keep their order.
+const firstAddress = "the first address of a kind is the one that the instance was made with, and the Node's primary one"
+
+// anyText is why a field takes any value.
+const anyText = "a text for people, of which the API looks at the length alone"
+
 func newFixture(t testing.TB) *conformance.Fixture {
 	sim, server := linodesim.New(linodesim.Options{Token: testToken, Seed: simkit.SeedOf(t)})
 	network := simkit.NewNetwork()
@@ -78,6 +84,15 @@ func newFixture(t testing.TB) *conformance.Fixture {
 			for _, l := range sim.Linodes() {
 				sim.RemoveLinode(l.ID)
 			}
+		},
+		Strictness: conformance.Strictness{
+			Free: map[string]string{
+				"rules.inbound[].label": anyText, "inbound[].label": anyText, "rules.inbound[].description": anyText, "inbound[].description": anyText,
+				"tags[]": anyText, "configs[].check_body": "a regular expression", "check_body": "a regular expression",
+			},
+			Ordered: map[string]string{
+				"ipv4": firstAddress, "data[].ipv4": firstAddress,
+			},
 		},
 		UDP:        conformance.FeatureCase{Shows: `"udp"`},
 		DualStack:  conformance.FeatureCase{With: map[string]string{annotationIPv6Ingress: "true"}, Shows: `"ip":"2001:db8:1:`},

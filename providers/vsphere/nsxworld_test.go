@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -273,6 +272,11 @@ func newNSXFixture(t testing.TB) *conformance.Fixture {
 func tryNSX(t testing.TB, sim *nsxsim.Sim, f *conformance.Fixture) {
 	f.UDP = conformance.FeatureCase{Shows: "UDP/53"}
 	f.RemoveLoadBalancers = sim.RemoveLoadBalancers
+	f.Strictness = conformance.Strictness{Free: nsxFree(), Ordered: map[string]string{
+		reading + "[].val.GuestNicInfo.ipAddress": tools, reading + "[].val.GuestNicInfo[].ipAddress": tools,
+		reading + ".val.GuestNicInfo.ipAddress": tools, reading + ".val.GuestNicInfo[].ipAddress": tools,
+		reading + ".val.ManagedObjectReference": walk, reading + "[].val.ManagedObjectReference": walk,
+	}}
 	f.Lag, f.Snapshot = sim.SetLag, func() string { return nsxSnapshot(t, sim) }
 	f.Services = map[string]conformance.Case{
 		"plain": {
@@ -299,6 +303,28 @@ func richNSXService() *v1.Service {
 }
 
 // nsxSnapshot is what NSX holds for Services, less what differs from run to run.
+// What has an order in answers of vCenter.
+const (
+	reading = "Body.RetrievePropertiesExResponse.returnval.objects[].propSet"
+	tools   = "the addresses stand as the guest's tools tell them, and the first one that fits is the Node's"
+	walk    = "the parents and children of an object, which are looked through for one"
+)
+
+// nsxFree are the fields of requests to NSX-T that take any value.
+func nsxFree() map[string]string {
+	const (
+		people, name, readOnly = "a text for people, which the API does not look at", "a name of the client's own", "read-only: what a request says of it is ignored"
+	)
+	free := map[string]string{"relative_path": readOnly, "parent_path": readOnly, "path": readOnly, "unique_id": readOnly, "_create_user": readOnly, "_system_owned": readOnly, "members[].display_name": people,
+		"description": people, "display_name": people, "tags[].*": people}
+	for _, kind := range []string{"LBMonitorProfile", "LBPool", "LBService", "LBVirtualServer"} {
+		at := "children[]." + kind + "."
+		free[at+"description"], free[at+"display_name"], free[at+"tags[].scope"], free[at+"tags[].tag"], free[at+"id"] = people, people, people, people, name
+	}
+	free["children[].LBPool.members[].display_name"] = people
+	return free
+}
+
 func nsxSnapshot(t testing.TB, sim *nsxsim.Sim) string {
 	var all strings.Builder
 	collections := []string{pathServices, pathServers, pathPools, pathMonitors}
@@ -311,10 +337,7 @@ func nsxSnapshot(t testing.TB, sim *nsxsim.Sim) string {
 				continue
 			}
 			delete(o.Fields, "ip_address")
-			if members, ok := o.Fields["members"].([]any); ok {
-				slices.SortFunc(members, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
-			}
-			text, err := json.Marshal(o.Fields)
+			text, err := json.Marshal(conformance.InOrder(o.Fields))
 			require.NoError(t, err)
 			all.WriteString(o.Path + string(text) + "\n")
 		}

@@ -322,6 +322,9 @@ func (s *Sim) modifyClassicAttributes(p *params) (answer, error) {
 			if n := c.number("EmitInterval"); n != nil {
 				a.LogInterval = *n
 			}
+			if !bucketForm.MatchString(a.LogBucket) || !prefixForm.MatchString(a.LogPrefix) {
+				return nil, refuse("InvalidConfigurationRequest", "The bucket %q or its prefix %q is not valid", a.LogBucket, a.LogPrefix)
+			}
 			if a.AccessLog && (a.LogBucket == "" || (a.LogInterval != 5 && a.LogInterval != 60)) {
 				return nil, refuse("InvalidConfigurationRequest", "Access log needs a bucket and an interval of 5 or 60")
 			}
@@ -347,9 +350,9 @@ func (s *Sim) modifyClassicAttributes(p *params) (answer, error) {
 
 const maxTagged = 20
 
-func showELBTags(tags Tags) elem {
+func (s *Sim) showELBTags(tags Tags) elem {
 	return listOf(
-		"Tags", "member", slices.Sorted(maps.Keys(tags)), func(k string) []elem { return []elem{tx("Key", k), {name: "Value", text: tags[k]}} },
+		"Tags", "member", anyOrder(s, slices.Sorted(maps.Keys(tags))), func(k string) []elem { return []elem{tx("Key", k), {name: "Value", text: tags[k]}} },
 	)
 }
 
@@ -367,7 +370,7 @@ func (s *Sim) describeClassicTags(p *params) (answer, error) {
 		}
 	}
 	return answer{listOf("TagDescriptions", "member", anyOrder(s, names), func(n string) []elem {
-		return []elem{tx("LoadBalancerName", n), showELBTags(s.classics.byID[n].Tags)}
+		return []elem{tx("LoadBalancerName", n), s.showELBTags(s.classics.byID[n].Tags)}
 	})}, nil
 }
 
@@ -475,6 +478,9 @@ func (s *Sim) deleteClassicListeners(p *params) (answer, error) {
 		if err != nil {
 			return nil, refuse("ValidationError", "%q is not a port", text)
 		}
+		if n < 1 || n > 65535 {
+			return nil, refuse("ValidationError", "Port %d is out of range", n)
+		}
 		ports = append(ports, n)
 	}
 	if err := p.done(); err != nil {
@@ -488,6 +494,8 @@ func (s *Sim) deleteClassicListeners(p *params) (answer, error) {
 	return nil, nil
 }
 
+var policyNameForm = regexp.MustCompile(`^[a-zA-Z0-9-]+$`)
+
 func (s *Sim) createPolicy(p *params) (answer, error) {
 	lb, err := s.classic(p)
 	if err != nil {
@@ -499,6 +507,9 @@ func (s *Sim) createPolicy(p *params) (answer, error) {
 	}
 	if err := p.done(); err != nil {
 		return nil, err
+	}
+	if !policyNameForm.MatchString(name) {
+		return nil, refuse("ValidationError", "Policy name '%s' must contain only letters, digits and dashes", name)
 	}
 	if have, exists := lb.Policies[name]; exists && (have.Type != policy.Type || !maps.Equal(have.Attributes, policy.Attributes)) {
 		return nil, refuse("DuplicatePolicyName", "Policy %s already exists for LoadBalancer %s", name, lb.Name)
@@ -617,6 +628,11 @@ func (s *Sim) detachSubnets(p *params) (answer, error) {
 	gone := p.list("Subnets")
 	if err := p.done(); err != nil {
 		return nil, err
+	}
+	for _, id := range gone {
+		if s.subnets.byID[id] == nil {
+			return nil, refuse("InvalidConfigurationRequest", "The subnet ID '%s' does not exist", id)
+		}
 	}
 	left := slices.DeleteFunc(slices.Clone(lb.Subnets), func(id string) bool { return slices.Contains(gone, id) })
 	if len(left) == 0 {

@@ -267,9 +267,9 @@ func (p *params) pass(conditions []condition, tags Tags, attributes map[string][
 	return true
 }
 
-func showTags(tags Tags) elem {
+func (s *Sim) showTags(tags Tags) elem {
 	return listOf(
-		"tagSet", "item", slices.Sorted(maps.Keys(tags)), func(k string) []elem { return []elem{tx("key", k), {name: "value", text: tags[k]}} },
+		"tagSet", "item", anyOrder(s, slices.Sorted(maps.Keys(tags))), func(k string) []elem { return []elem{tx("key", k), {name: "value", text: tags[k]}} },
 	)
 }
 
@@ -347,7 +347,7 @@ func (s *Sim) showInstance(i *Instance) []elem {
 		{name: "dnsName", text: i.PublicDNS},
 		tx("instanceType", i.Type), placement,
 		tx("launchTime", i.Launched), tx("subnetId", i.Subnet), tx("vpcId", i.VPC), tx("privateIpAddress", primary), tx("ipAddress", i.PublicIP),
-		tx("sourceDestCheck", i.SourceDest), showTags(i.Tags),
+		tx("sourceDestCheck", i.SourceDest), s.showTags(i.Tags),
 		listOf("networkInterfaceSet", "item", anyOrder(s, i.Interfaces), func(e *Interface) []elem {
 			attachment := el("attachment", tx("attachmentId", "eni-attach-1"), tx("deviceIndex", e.Index), tx("status", "attached"))
 			if e.Index < 0 {

@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -248,6 +251,8 @@ func (s *Sim) checkMappings(lb *LoadBalancer) error {
 			return refuse("AllocationIdNotFound", "The allocation IDs '%s' do not exist", m.Allocation)
 		case m.Allocation != "" && (user != "" && user != lb.Name || lb.Scheme == "internal"):
 			return refuse("InvalidConfigurationRequest", "The allocation ID '%s' cannot be used", m.Allocation)
+		case m.PrivateIP != "" && net.ParseIP(m.PrivateIP) == nil:
+			return refuse("ValidationError", "'%s' is not a valid IP address", m.PrivateIP)
 		case m.PrivateIP != "" && lb.Scheme != "internal":
 			return refuse("InvalidConfigurationRequest", "Private addresses are for internal load balancers")
 		}
@@ -266,6 +271,9 @@ func (s *Sim) deleteNetwork(p *params) (answer, error) {
 	if err := p.done(); err != nil {
 		return nil, err
 	}
+	if err := checkARN(arn, "loadbalancer/"); err != nil {
+		return nil, err
+	}
 	lb := s.networks.byID[arn]
 	if lb == nil { // "If the load balancer does not exist or has already been deleted, the call succeeds."
 		return nil, nil
@@ -276,6 +284,20 @@ func (s *Sim) deleteNetwork(p *params) (answer, error) {
 	s.removeNetworkLocked(lb)
 	return nil, nil
 }
+
+// checkARN refuses what is no ARN of a kind of thing.
+func checkARN(arn, kind string) error {
+	if parts := strings.SplitN(arn, ":", 6); len(parts) < 6 || parts[0] != "arn" || !strings.HasPrefix(parts[5], kind) {
+		return refuse("ValidationError", "'%s' is not a valid %s ARN", arn, strings.TrimSuffix(kind, "/"))
+	}
+	return nil
+}
+
+// The forms of where access logs go: a bucket, and a prefix of the characters that are safe in the names of objects.
+var (
+	bucketForm = regexp.MustCompile(`^([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])?$`)
+	prefixForm = regexp.MustCompile(`^[a-zA-Z0-9!_.*'()/-]*$`)
+)
 
 // removeNetworkLocked removes a load balancer with its listeners. Its target groups stay.
 func (s *Sim) removeNetworkLocked(lb *LoadBalancer) {
@@ -304,9 +326,9 @@ func (s *Sim) RemoveLoadBalancers() {
 	}
 }
 
-func showAttributes(a map[string]string) elem {
+func (s *Sim) showAttributes(a map[string]string) elem {
 	return listOf(
-		"Attributes", "member", slices.Sorted(maps.Keys(a)), func(k string) []elem { return []elem{tx("Key", k), {name: "Value", text: a[k]}} },
+		"Attributes", "member", anyOrder(s, slices.Sorted(maps.Keys(a))), func(k string) []elem { return []elem{tx("Key", k), {name: "Value", text: a[k]}} },
 	)
 }
 
@@ -318,6 +340,13 @@ func (p *params) attributes(known map[string]string) map[string]string {
 			p.note(refuse("ValidationError", "Attribute key '%s' is not recognized", key))
 		}
 		changed[key] = in.text("Value")
+		if (strings.HasSuffix(key, ".bucket") && !bucketForm.MatchString(changed[key])) ||
+			(strings.HasSuffix(key, ".prefix") && !prefixForm.MatchString(changed[key])) {
+			p.note(refuse("ValidationError", "the value of %s is not valid", key))
+		}
+		if n, err := strconv.Atoi(changed[key]); strings.HasSuffix(key, "_seconds") && (err != nil || n < 0 || n > 3600) {
+			p.note(refuse("ValidationError", "the value of %s must be a number from 0 to 3600", key))
+		}
 		if strings.HasSuffix(key, "enabled") && changed[key] != "true" && changed[key] != "false" {
 			p.note(refuse("ValidationError", "the value of %s must be true or false", key))
 		}
@@ -333,7 +362,7 @@ func (s *Sim) describeNetworkAttributes(p *params) (answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return answer{showAttributes(lb.Attributes)}, nil
+	return answer{s.showAttributes(lb.Attributes)}, nil
 }
 
 func (s *Sim) modifyNetworkAttributes(p *params) (answer, error) {
@@ -351,7 +380,7 @@ func (s *Sim) modifyNetworkAttributes(p *params) (answer, error) {
 		return nil, refuse("InvalidConfigurationRequest", "The value of 'access_logs.s3.bucket' cannot be empty")
 	}
 	lb.Attributes = wanted
-	return answer{showAttributes(lb.Attributes)}, nil
+	return answer{s.showAttributes(lb.Attributes)}, nil
 }
 
 func (s *Sim) setGroups(p *params) (answer, error) {
@@ -436,7 +465,7 @@ func (s *Sim) describeNetworkTags(p *params) (answer, error) {
 	}
 	return answer{listOf("TagDescriptions", "member", anyOrder(s, arns), func(arn string) []elem {
 		tags, _ := s.tagged(arn)
-		return []elem{tx("ResourceArn", arn), showELBTags(tags)}
+		return []elem{tx("ResourceArn", arn), s.showELBTags(tags)}
 	})}, nil
 }
 

@@ -145,7 +145,7 @@ func (s *Sim) describeSubnets(p *params) (answer, error) {
 			v6 = []string{n.CIDRv6}
 		}
 		return []elem{
-			tx("subnetId", n.ID), tx("vpcId", n.VPC), tx("availabilityZone", n.Zone), tx("cidrBlock", n.CIDR), tx("state", "available"), showTags(n.Tags),
+			tx("subnetId", n.ID), tx("vpcId", n.VPC), tx("availabilityZone", n.Zone), tx("cidrBlock", n.CIDR), tx("state", "available"), s.showTags(n.Tags),
 			listOf("ipv6CidrBlockAssociationSet", "item", v6, func(c string) []elem {
 				return []elem{tx("ipv6CidrBlock", c), el("ipv6CidrBlockState", tx("state", "associated"))}
 			}),
@@ -174,7 +174,7 @@ func (s *Sim) describeRouteTables(p *params) (answer, error) {
 			associations = append(associations, el("item", tx("routeTableAssociationId", "rtbassoc-"+n), tx("routeTableId", t.ID), tx("subnetId", n), tx("main", false)))
 		}
 		return []elem{
-			tx("routeTableId", t.ID), tx("vpcId", t.VPC), showTags(t.Tags), el("associationSet", associations...),
+			tx("routeTableId", t.ID), tx("vpcId", t.VPC), s.showTags(t.Tags), el("associationSet", anyOrder(s, associations)...),
 			listOf("routeSet", "item", anyOrder(s, t.Routes), func(r *Route) []elem {
 				return []elem{
 					tx("destinationCidrBlock", r.CIDR), tx("destinationIpv6CidrBlock", r.CIDRv6), tx("gatewayId", r.Gateway), tx("instanceId", r.Instance),
@@ -307,7 +307,7 @@ func (s *Sim) describeGroups(p *params) (answer, error) {
 	}
 	return answer{listOf("securityGroupInfo", "item", list, func(g *Group) []elem {
 		return []elem{
-			tx("groupId", g.ID), tx("groupName", g.Name), tx("groupDescription", g.Description), tx("vpcId", g.VPC), tx("ownerId", Account), showTags(g.Tags),
+			tx("groupId", g.ID), tx("groupName", g.Name), tx("groupDescription", g.Description), tx("vpcId", g.VPC), tx("ownerId", Account), s.showTags(g.Tags),
 			el("ipPermissions", anyOrder(s, showRules(anyOrder(s, g.Rules)))...),
 		}
 	}), tx("nextToken", next)}, nil
@@ -363,6 +363,9 @@ func (s *Sim) createGroup(p *params) (answer, error) {
 	if err := p.done(); err != nil {
 		return nil, err
 	}
+	if vpc != VPC {
+		return nil, refuse("InvalidVpcID.NotFound", "The vpc ID '%s' does not exist", vpc)
+	}
 	if !groupNameForm.MatchString(name) || !groupNameForm.MatchString(about) || strings.HasPrefix(name, "sg-") {
 		return nil, refuse("InvalidParameterValue", "Invalid security group name or description %q, %q", name, about)
 	}
@@ -376,7 +379,7 @@ func (s *Sim) createGroup(p *params) (answer, error) {
 	}
 	g := &Group{ID: s.newID("sg"), Name: name, Description: about, VPC: vpc, Tags: tags, Created: time.Now()}
 	s.groups.put(g.ID, g)
-	return answer{tx("return", true), tx("groupId", g.ID), showTags(tags)}, nil
+	return answer{tx("return", true), tx("groupId", g.ID), s.showTags(tags)}, nil
 }
 
 func (s *Sim) groupUse(id string) string {
@@ -453,6 +456,11 @@ func (p *params) sources(r Rule) ([]Rule, error) {
 		add.PrefixList, add.Description = one.required("PrefixListId"), one.text("Description")
 		list = append(list, add)
 	}
+	for _, r := range list {
+		if r.Description != "" && !groupNameForm.MatchString(r.Description) {
+			return nil, refuse("InvalidParameterValue", "Invalid rule description %q", r.Description)
+		}
+	}
 	if len(list) == 0 {
 		return nil, refuse("InvalidParameterValue", "a permission has no source")
 	}
@@ -468,8 +476,8 @@ func (s *Sim) permissions(p *params) (string, []Rule, error) {
 		if !slices.Contains([]string{"tcp", "udp", "icmp", "icmpv6", "-1"}, r.Protocol) {
 			return "", nil, refuse("InvalidParameterValue", "Invalid value '%s' for IP protocol. Unknown protocol.", r.Protocol)
 		}
-		if from, to := in.number("FromPort"), in.number("ToPort"); from != nil && to != nil && r.Protocol != "-1" {
-			r.From, r.To = *from, *to
+		if err := in.ports(&r); err != nil {
+			return "", nil, err
 		}
 		sources, err := in.sources(r)
 		if err != nil {
@@ -488,6 +496,23 @@ func (s *Sim) permissions(p *params) (string, []Rule, error) {
 		return "", nil, refuse("MissingParameter", "no permissions")
 	}
 	return id, list, nil
+}
+
+// ports reads the ports of a rule, or the type and code of ICMP.
+func (p *params) ports(r *Rule) error {
+	from, to := p.number("FromPort"), p.number("ToPort")
+	switch {
+	case r.Protocol == "-1":
+		return nil // "traffic on all ports is allowed, regardless of any port range that you specify"
+	case from == nil || to == nil:
+		return refuse("InvalidParameterValue", "Invalid value for portRange. Must specify both from and to ports with TCP/UDP.")
+	case strings.HasPrefix(r.Protocol, "icmp") && (*from < -1 || *from > 255 || *to < -1 || *to > 255):
+		return refuse("InvalidParameterValue", "ICMP code (%d) or type (%d) out of range", *to, *from)
+	case !strings.HasPrefix(r.Protocol, "icmp") && (*from < 0 || *to > 65535 || *from > *to):
+		return refuse("InvalidParameterValue", "Invalid TCP/UDP port range (%d:%d)", *from, *to)
+	}
+	r.From, r.To = *from, *to
+	return nil
 }
 
 const usualGroupRules = 60

@@ -282,6 +282,9 @@ func (s *Sim) deleteTargetGroup(p *params) (answer, error) {
 	if err := p.done(); err != nil {
 		return nil, err
 	}
+	if err := checkARN(arn, "targetgroup/"); err != nil {
+		return nil, err
+	}
 	if slices.ContainsFunc(s.listeners.all(), func(l *Listener) bool { return l.TargetGroup == arn }) {
 		return nil, refuse("ResourceInUse", "Target group '%s' is currently in use by a listener or a rule", arn)
 	}
@@ -300,7 +303,7 @@ func (s *Sim) describeTargetGroupAttributes(p *params) (answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return answer{showAttributes(t.Attributes)}, nil
+	return answer{s.showAttributes(t.Attributes)}, nil
 }
 
 func (s *Sim) modifyTargetGroupAttributes(p *params) (answer, error) {
@@ -316,7 +319,7 @@ func (s *Sim) modifyTargetGroupAttributes(p *params) (answer, error) {
 		return nil, refuse("InvalidConfigurationRequest", "Client IP preservation cannot be disabled for UDP")
 	}
 	maps.Copy(t.Attributes, changed)
-	return answer{showAttributes(t.Attributes)}, nil
+	return answer{s.showAttributes(t.Attributes)}, nil
 }
 
 func (s *Sim) describeTargetHealth(p *params) (answer, error) {

@@ -335,9 +335,65 @@ func nextLink(r *http.Request, page int) string {
 func bodyOf(r *http.Request) (asked object, f *failure) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil || json.Unmarshal(body, &asked) != nil || asked == nil {
-		return nil, invalid("InvalidRequestContent", "The request content was invalid and could not be deserialized.")
+		return nil, invalid("InvalidRequestContent", refusal+".")
 	}
 	return asked, nil
+}
+
+// topLevel are the members of every resource, whatever its kind.
+var topLevel = []string{
+	"etag", "extendedLocation", "id", "identity", "kind", "location", "managedBy", "name", "plan", "properties", "scale", "sku", "systemData", "tags", "type",
+	"zones",
+	"instanceId", "resources", // of virtual machines of scale sets, as they are shown
+}
+
+const refusal = "The request content was invalid and could not be deserialized"
+
+// readResource reads what a client wants a resource to be.
+func readResource(r *http.Request) (object, *failure) {
+	asked, f := bodyOf(r)
+	if f != nil {
+		return nil, f
+	}
+	for name := range asked {
+		if !slices.Contains(topLevel, name) {
+			return nil, invalid("InvalidRequestContent", refusal+": 'Could not find member '%s' on object of type 'ResourceDefinition'.", name)
+		}
+	}
+	if where, given := asked["location"]; given && !strings.EqualFold(fmt.Sprint(where), Location) {
+		return nil, invalid("LocationNotAvailableForResourceType", "The provided location '%v' is not available for the resource type.", where)
+	}
+	return asked, checkTopLevel(asked)
+}
+
+// checkTopLevel refuses values of the wrong kind in the members that every resource has.
+func checkTopLevel(asked object) *failure {
+	for _, name := range []string{"properties", "sku", "tags"} {
+		if _, ok := asked[name].(map[string]any); !ok && asked[name] != nil {
+			return invalid("InvalidRequestContent", refusal+": the value of %s is not an object.", name)
+		}
+	}
+	sku, _ := asked["sku"].(map[string]any)
+	for name := range sku {
+		if !slices.Contains([]string{"name", "tier", "size", "family", "capacity", "model"}, name) {
+			return invalid("InvalidRequestContent", refusal+": 'Could not find member '%s' on object of type 'ResourceSku'.", name)
+		}
+	}
+	for name, value := range map[string]any{"sku.name": sku["name"], "etag": asked["etag"]} {
+		if _, ok := value.(string); !ok && value != nil {
+			return invalid("InvalidRequestContent", refusal+": the value of %s is not a string.", name)
+		}
+	}
+	if _, ok := asked["zones"].([]any); !ok && asked["zones"] != nil {
+		return invalid("InvalidRequestContent", refusal+": the value of zones is not a list.")
+	}
+	tags, _ := asked["tags"].(map[string]any)
+	for name, value := range tags {
+		if _, ok := value.(string); !ok {
+			return invalid("InvalidRequestContent", refusal+": the value of the tag %s is not a string.", name)
+		}
+	}
+	return nil
 }
 
 // servePut creates or replaces a resource.
@@ -345,7 +401,7 @@ func (s *Sim) servePut(w http.ResponseWriter, r *http.Request, p armPath, k kind
 	if p.kind() == kindSubnet {
 		return s.serveSubnet(w, r, p)
 	}
-	asked, f := bodyOf(r)
+	asked, f := readResource(r)
 	if f != nil {
 		return f
 	}

@@ -151,6 +151,9 @@ func propertiesOf(o object) object {
 
 // legal refuses properties that the API does not have. A field that is stored already is one of a newer version.
 func legal(known fields, asked, stored any, path string) *failure {
+	if kindOfValue(asked) == "value" && (known != nil || kindOfValue(stored) == "object" || kindOfValue(stored) == "list") {
+		return invalid("InvalidRequestFormat", "Cannot parse the request. The value at path '%s' is of another kind.", path)
+	}
 	if known == nil {
 		return nil
 	}
@@ -173,6 +176,19 @@ func legal(known fields, asked, stored any, path string) *failure {
 		}
 	}
 	return nil
+}
+
+// kindOfValue is what a value of JSON is: an object, a list, another value or nothing.
+func kindOfValue(v any) string {
+	switch v.(type) {
+	case nil:
+		return ""
+	case object:
+		return "object"
+	case []any:
+		return "list"
+	}
+	return "value"
 }
 
 // sameName finds the stored item of the name that an asked one has.

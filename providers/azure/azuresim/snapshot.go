@@ -46,8 +46,8 @@ func (s *Sim) Snapshot() string {
 	for _, r := range s.all(kindSecurityGroup) {
 		for _, rule := range items(r.doc, "properties", "securityRules") {
 			p := rule["properties"]
-			note("security %s %v %v from %v%v destinations=%d", text(rule, "name"), at(p, "access"), at(p, "destinationPortRanges"),
-				text(p, "sourceAddressPrefix"), strs(p, "sourceAddressPrefixes"),
+			note("security %s %v %v from %v%v destinations=%d", text(rule, "name"), at(p, "access"), slices.Sorted(slices.Values(strs(p, "destinationPortRanges"))),
+				text(p, "sourceAddressPrefix"), slices.Sorted(slices.Values(strs(p, "sourceAddressPrefixes"))),
 				len(strs(p, "destinationAddressPrefixes"))+min(1, len(text(p, "destinationAddressPrefix"))))
 		}
 	}
@@ -88,6 +88,6 @@ func (s *Sim) noteAddresses(note func(format string, args ...any)) {
 			continue // a user's
 		}
 		label := text(a.doc, "properties", "dnsSettings", "domainNameLabel")
-		note("address %s tags=%s label=%s zones=%v", a.name(), encode(a.doc["tags"]), label, a.doc["zones"])
+		note("address %s tags=%s label=%s zones=%v", a.name(), encode(a.doc["tags"]), label, slices.Sorted(slices.Values(strs(a.doc, "zones"))))
 	}
 }

@@ -181,9 +181,40 @@ func (s *Sim) check(r *request) error {
 		}
 	}
 	return errors.Join(
-		s.checkReferences(r), checkFirewall(r.Firewall), checkSticky(r.StickySessions), s.checkRules(r.ForwardingRules),
+		s.checkReferences(r), checkTexts(r), checkFirewall(r.Firewall), checkSticky(r.StickySessions), s.checkRules(r.ForwardingRules),
 		checkHealth(r.HealthCheck),
 	)
+}
+
+// The forms of texts in the API's published description.
+var (
+	tagForm    = regexp.MustCompile(`^[a-zA-Z0-9_:-]{1,255}$`)
+	uuidForm   = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
+	cookieForm = regexp.MustCompile("^[a-zA-Z0-9!#$%&'*+.^_`|~-]*$")
+	pathForm   = regexp.MustCompile(`^(/[!-~]*)?$`)
+)
+
+func checkTexts(r *request) error {
+	for _, t := range r.Tags {
+		if !tagForm.MatchString(t) {
+			return invalid("tag %q is invalid", t)
+		}
+	}
+	for field, id := range map[string]string{"project_id": r.ProjectID, "subnet_uuid": r.SubnetUUID, "vpc_uuid": r.VPCUUID} {
+		if id != "" && !uuidForm.MatchString(id) {
+			return invalid("%s %q is invalid", field, id)
+		}
+	}
+	if _, err := netip.ParseAddr(r.IP); r.IP != "" && err != nil {
+		return invalid("ip %q is invalid", r.IP)
+	}
+	if r.StickySessions != nil && !cookieForm.MatchString(r.StickySessions.CookieName) {
+		return invalid("cookie_name %q is invalid", r.StickySessions.CookieName)
+	}
+	if r.HealthCheck != nil && !pathForm.MatchString(r.HealthCheck.Path) {
+		return invalid("health_check path %q is invalid", r.HealthCheck.Path)
+	}
+	return nil
 }
 
 // within reports whether a number is absent or between two bounds.

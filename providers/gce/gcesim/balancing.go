@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +24,9 @@ func completeForwardingRule(s *Sim, at location, d document) *refusal {
 	}
 	d["IPProtocol"] = protocol
 	if err := checkPorts(d, target != ""); err != nil {
+		return err
+	}
+	if err := checkRuleTexts(d); err != nil {
 		return err
 	}
 	d["networkTier"] = orText(d["networkTier"], "PREMIUM")
@@ -47,6 +51,35 @@ func completeForwardingRule(s *Sim, at location, d document) *refusal {
 	d["selfLinkWithId"] = linkTo(at.path())
 	if d["allowGlobalAccess"] == false {
 		delete(d, "allowGlobalAccess")
+	}
+	return nil
+}
+
+var (
+	labelForm = regexp.MustCompile(`^[\p{Ll}\p{Lo}\p{N}_-]{0,63}$`)
+	pathForm  = regexp.MustCompile(`^(/[!-~]*)?$`)
+)
+
+// checkRuleTexts refuses texts of a forwarding rule that the API refuses.
+func checkRuleTexts(d document) *refusal {
+	for key, legal := range map[string][]string{
+		"networkTier":         {"", "PREMIUM", "STANDARD", "FIXED_STANDARD", "STANDARD_OVERRIDES_FIXED_STANDARD"},
+		"loadBalancingScheme": {"", "EXTERNAL", "EXTERNAL_MANAGED", "INTERNAL", "INTERNAL_MANAGED", "INTERNAL_SELF_MANAGED"},
+	} {
+		if !slices.Contains(legal, text(d, key)) {
+			return invalid("Invalid value for field 'resource.%s': '%s'.", key, text(d, key))
+		}
+	}
+	for _, p := range strs(d["ports"]) {
+		if !portRange(p) {
+			return invalid("Invalid value for field 'resource.ports[0]': '%s'.", p)
+		}
+	}
+	labels, _ := d["labels"].(map[string]any)
+	for key, value := range labels {
+		if !labelForm.MatchString(key) || !labelForm.MatchString(fmt.Sprint(value)) {
+			return invalid("Invalid value for field 'resource.labels': '%s=%v'. Label value violates format constraints.", key, value)
+		}
 	}
 	return nil
 }
@@ -169,6 +202,9 @@ func (s *Sim) newAddress(internal bool, subnet string) string {
 }
 
 func completeAddress(s *Sim, at location, d document) *refusal {
+	if kind := text(d, "addressType"); !slices.Contains([]string{"", "EXTERNAL", "INTERNAL"}, kind) {
+		return invalid("Invalid value for field 'resource.addressType': '%s'.", kind)
+	}
 	d["addressType"] = orText(d["addressType"], "EXTERNAL")
 	internal := d["addressType"] == "INTERNAL"
 	d["description"] = orText(d["description"], "")
@@ -180,6 +216,9 @@ func completeAddress(s *Sim, at location, d document) *refusal {
 	}
 	d["networkTier"] = orText(d["networkTier"], "PREMIUM")
 	ip := text(d, "address")
+	if _, err := netip.ParseAddr(ip); ip != "" && err != nil {
+		return invalid("Invalid value for field 'resource.address': '%s'. Must be an IP address.", ip)
+	}
 	if ip == "" {
 		ip = s.newAddress(internal, text(d, "subnetwork"))
 		d["address"] = ip
@@ -337,6 +376,9 @@ func completeHTTPCheck(_ *Sim, _ location, d document) *refusal {
 	if _, ok := d["port"].(float64); !ok {
 		d["port"] = 80.0
 	}
+	if path := text(d, "requestPath"); !pathForm.MatchString(path) {
+		return invalid("Invalid value for field 'resource.requestPath': '%s'. Must be a valid path.", path)
+	}
 	d["requestPath"] = orText(d["requestPath"], "/")
 	d["proxyHeader"] = "NONE"                                  // the answers of the real API have it, though its description does not
 	if port := d["port"].(float64); port < 1 || port > 65535 { //nolint:forcetypeassert // set above
@@ -354,6 +396,9 @@ func completeHealthCheck(_ *Sim, _ location, d document) *refusal {
 	if check == nil || port < 1 || port > 65535 {
 		return invalid("Invalid value for field 'resource.httpHealthCheck.port': '%v'.", port)
 	}
+	if path, _ := check["requestPath"].(string); !pathForm.MatchString(path) {
+		return invalid("Invalid value for field 'resource.httpHealthCheck.requestPath': '%s'. Must be a valid path.", path)
+	}
 	check["proxyHeader"], check["requestPath"] = orText(check["proxyHeader"], "NONE"), orText(check["requestPath"], "/")
 	return checkNumbers(d)
 }
@@ -365,6 +410,11 @@ func completeBackendService(s *Sim, at location, d document) *refusal {
 	d["protocol"] = orText(d["protocol"], "TCP")
 	if p := text(d, "protocol"); !slices.Contains([]string{"TCP", "UDP", "UNSPECIFIED"}, p) {
 		return invalid("Invalid value for field 'resource.protocol': '%s'.", p)
+	}
+	if a := text(d, "sessionAffinity"); !slices.Contains([]string{
+		"", "NONE", "CLIENT_IP", "CLIENT_IP_PROTO", "CLIENT_IP_PORT_PROTO", "CLIENT_IP_NO_DESTINATION",
+	}, a) {
+		return invalid("Invalid value for field 'resource.sessionAffinity': '%s'.", a)
 	}
 	if len(strs(d["healthChecks"])) != 1 {
 		return invalid("Invalid value for field 'resource.healthChecks'. Exactly one health check is needed.")
@@ -384,6 +434,9 @@ func completeBackendService(s *Sim, at location, d document) *refusal {
 		}
 		if parsePath(p).region() != at.region() {
 			return invalid("Invalid value for field 'resource.backends': '%s'. The group is in another region.", p)
+		}
+		if mode := text(backend, "balancingMode"); !slices.Contains([]string{"", "CONNECTION", "RATE", "UTILIZATION"}, mode) {
+			return invalid("Invalid value for field 'resource.backends[0].balancingMode': '%s'.", mode)
 		}
 		groups[p] = true
 		backend["group"], backend["balancingMode"] = linkTo(p), orText(backend["balancingMode"], "CONNECTION")

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -347,7 +348,43 @@ func read(r *http.Request, into any) (document, *refusal) {
 	if err := json.Unmarshal(body, &d); err != nil {
 		return nil, invalid("Invalid JSON payload received. %s", err)
 	}
+	if name := unknownField(reflect.TypeOf(into), map[string]any(d)); name != "" {
+		return nil, invalid("Invalid JSON payload received. Unknown name %q: Cannot find field.", name)
+	}
 	return d, nil
+}
+
+// unknownField finds a field that a type does not have. Types that decode themselves hide from the decoder what it should refuse.
+func unknownField(t reflect.Type, v any) string {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	switch v := v.(type) {
+	case []any:
+		for _, element := range v {
+			if name := unknownField(t, element); name != "" {
+				return name
+			}
+		}
+	case map[string]any:
+		if t.Kind() != reflect.Struct {
+			return ""
+		}
+		known := map[string]reflect.Type{}
+		for field := range t.Fields() {
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			known[name] = field.Type
+		}
+		for name, value := range v {
+			if known[name] == nil {
+				return name
+			}
+			if inner := unknownField(known[name], value); inner != "" {
+				return inner
+			}
+		}
+	}
+	return ""
 }
 
 // shown is an object as an answer shows it: without what is kept beside it, and with what depends on others.

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -19,6 +20,19 @@ func completeFirewall(_ *Sim, at location, d document) *refusal {
 		if protocol := lower(entry, "IPProtocol"); len(strs(entry["ports"])) > 0 && !slices.Contains([]string{"tcp", "udp", "sctp"}, protocol) {
 			return invalid("Invalid value for field 'resource.allowed[0].ports'. Ports are for tcp, udp and sctp.")
 		}
+		for _, ports := range strs(entry["ports"]) {
+			if !portRange(ports) {
+				return invalid("Invalid value for field 'resource.allowed[0].ports[0]': '%s'. Ports should be in the range 0-65535.", ports)
+			}
+		}
+	}
+	for _, tag := range strs(d["targetTags"]) {
+		if !nameForm.MatchString(tag) {
+			return invalid("Invalid value for field 'resource.targetTags[0]': '%s'. Must be a match of regex '(?:[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)'", tag)
+		}
+	}
+	if n, ok := d["priority"].(float64); ok && (n < 0 || n > 65535) {
+		return invalid("Invalid value for field 'resource.priority': '%v'. Must be between 0 and 65535.", n)
 	}
 	four, six := false, false
 	for _, key := range []string{"sourceRanges", "destinationRanges"} {
@@ -47,6 +61,17 @@ func completeFirewall(_ *Sim, at location, d document) *refusal {
 	d["description"] = orText(d["description"], "")
 	d["logConfig"] = map[string]any{"enable": false}
 	return nil
+}
+
+// portRange reports whether a text is a port, or a range of ports.
+func portRange(text string) bool {
+	from, to, both := strings.Cut(text, "-")
+	if !both {
+		to = from
+	}
+	a, errA := strconv.ParseUint(from, 10, 16)
+	b, errB := strconv.ParseUint(to, 10, 16)
+	return errA == nil && errB == nil && a <= b
 }
 
 func prefixOf(text string) (netip.Prefix, error) {

@@ -124,6 +124,7 @@ func checkFields(c *Config, place string) error {
 		field, reason string
 	}{
 		{c.Port < 1 || c.Port > 65535, "port", "Must be between 1 and 65535"},
+		{c.UDPCheckPort < 1 || c.UDPCheckPort > 65535, "udp_check_port", "Must be between 1 and 65535"},
 		{c.CheckInterval < 2 || c.CheckInterval > 3600 || c.CheckInterval <= c.CheckTimeout, "check_interval", "Must be 2 to 3600 and greater than check_timeout"},
 		{c.CheckTimeout < 1 || c.CheckTimeout > 30, "check_timeout", "Must be between 1 and 30"},
 		{c.CheckAttempts < 1 || c.CheckAttempts > 30, "check_attempts", "Must be between 1 and 30"},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -50,6 +51,9 @@ func (s *Sim) addPool(lb *LoadBalancer, l *Listener, in createPool) (*Pool, erro
 	case lb.Provider == "ovn" && strings.HasPrefix(in.Protocol, "PROXY"):
 		return nil, failure(http.StatusNotImplemented, "", "OVN provider does not support %s protocol", in.Protocol)
 	}
+	if err := checkPersistence(in.Persistence); err != nil {
+		return nil, err
+	}
 	p := &Pool{
 		ID: s.newID(0xb0), Name: in.Name, Protocol: in.Protocol, Algorithm: in.Algorithm, Persistence: in.Persistence,
 		LoadBalancers: []Ref{{lb.ID}},
@@ -81,6 +85,9 @@ func (s *Sim) setMembers(p *Pool, list []createMember) error {
 			return failure(http.StatusBadRequest, "", "Validation failure: two members with address and port %s", key)
 		}
 		seen[key] = true
+		if port := in.MonitorPort; port != nil && (*port < 1 || *port > 65535) {
+			return failure(http.StatusBadRequest, "", "Invalid input for field/attribute monitor_port. Value: '%d'", *port)
+		}
 		if in.SubnetID != nil && s.subnets.byID[*in.SubnetID] == nil {
 			return failure(http.StatusNotFound, "", "Subnet %s not found.", *in.SubnetID)
 		}
@@ -135,6 +142,9 @@ func (s *Sim) addMonitor(lb *LoadBalancer, p *Pool, in createMonitor) error {
 	if err := checkMonitorNumbers(in.Delay, in.Timeout, in.MaxRetries, in.MaxRetriesDown); err != nil {
 		return err
 	}
+	if err := checkMonitorTexts(in.URLPath, in.Method, in.ExpectedCodes); err != nil {
+		return err
+	}
 	m := &Monitor{
 		ID: s.newID(0x40), Name: in.Name, Type: in.Type, Delay: in.Delay, Timeout: in.Timeout, MaxRetries: in.MaxRetries,
 		MaxRetriesDown: in.MaxRetriesDown,
@@ -153,6 +163,25 @@ func (s *Sim) addMonitor(lb *LoadBalancer, p *Pool, in createMonitor) error {
 func checkMonitorNumbers(delay, timeout, up, down int) error {
 	if delay < 1 || timeout < 1 || up < 1 || up > 10 || down < 0 || down > 10 {
 		return failure(http.StatusBadRequest, "", "Invalid input for field/attribute delay, timeout, max_retries or max_retries_down. Value: '%d %d %d %d'", delay, timeout, up, down)
+	}
+	return nil
+}
+
+var (
+	// urlPath and statusCodes are the forms of what an HTTP check asks for and expects; empty is not given.
+	urlPath     = regexp.MustCompile(`^(/[!-~]*)?$`)
+	statusCodes = regexp.MustCompile(`^([0-9]{3}(\s*,\s*[0-9]{3})*|[0-9]{3}-[0-9]{3})?$`)
+	httpMethods = []string{"", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "OPTIONS", "PATCH", "CONNECT"}
+)
+
+func checkMonitorTexts(path, method, codes string) error {
+	switch {
+	case !urlPath.MatchString(path):
+		return failure(http.StatusBadRequest, "", "Invalid input for field/attribute url_path. Value: '%s'", path)
+	case !slices.Contains(httpMethods, method):
+		return failure(http.StatusBadRequest, "", "Invalid input for field/attribute http_method. Value: '%s'", method)
+	case !statusCodes.MatchString(codes):
+		return failure(http.StatusBadRequest, "", "Invalid input for field/attribute expected_codes. Value: '%s'", codes)
 	}
 	return nil
 }
@@ -223,6 +252,13 @@ func (s *Sim) createPool(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+func checkPersistence(p *Persistence) error {
+	if p != nil && !slices.Contains([]string{"SOURCE_IP", "HTTP_COOKIE", "APP_COOKIE"}, p.Type) {
+		return failure(http.StatusBadRequest, "", "Invalid input for field/attribute session_persistence.type. Value: '%s'", p.Type)
+	}
+	return nil
+}
+
 // updatePool changes what can be changed of a pool.
 func updatePool(r *http.Request, lb *LoadBalancer, p *Pool) error {
 	var in struct {
@@ -239,10 +275,14 @@ func updatePool(r *http.Request, lb *LoadBalancer, p *Pool) error {
 	assign(&p.Algorithm, in.Algorithm)
 	assign(&p.Name, in.Name)
 	if len(in.Persistence) > 0 {
-		p.Persistence = nil
-		if err := json.Unmarshal(in.Persistence, &p.Persistence); err != nil {
+		var persistence *Persistence
+		if err := json.Unmarshal(in.Persistence, &persistence); err != nil {
 			return failure(http.StatusBadRequest, "", "Invalid session_persistence")
 		}
+		if err := checkPersistence(persistence); err != nil {
+			return err
+		}
+		p.Persistence = persistence
 	}
 	return nil
 }
@@ -402,6 +442,9 @@ func updateMonitor(r *http.Request, m *Monitor) error {
 	); err != nil {
 		return err
 	}
+	if err := checkMonitorTexts(deref(in.URLPath), deref(in.Method), deref(in.ExpectedCodes)); err != nil {
+		return err
+	}
 	assign(&m.Name, in.Name)
 	assign(&m.Delay, in.Delay)
 	assign(&m.Timeout, in.Timeout)
@@ -409,6 +452,9 @@ func updateMonitor(r *http.Request, m *Monitor) error {
 	assign(&m.MaxRetriesDown, in.MaxRetriesDown)
 	if in.URLPath != nil {
 		m.URLPath = in.URLPath
+	}
+	if in.Method != nil {
+		m.Method = in.Method
 	}
 	if in.ExpectedCodes != nil {
 		m.ExpectedCodes = in.ExpectedCodes

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strconv"
 )
 
 // SecurityGroup holds rules.
@@ -78,6 +79,9 @@ func (s *Sim) serveRules(w http.ResponseWriter, r *http.Request, id, _ string) e
 		if g == nil {
 			return notFound("SecurityGroupNotFound", "Security group", in.GroupID)
 		}
+		if err := in.check(); err != nil {
+			return err
+		}
 		if in.Prefix != nil {
 			p, err := netip.ParsePrefix(*in.Prefix)
 			if err != nil || p.Addr().Is4() != (in.EtherType == "IPv4") {
@@ -111,4 +115,29 @@ func (s *Sim) serveRules(w http.ResponseWriter, r *http.Request, id, _ string) e
 		}
 	}
 	return notFound("SecurityGroupRuleNotFound", "Security group rule", id)
+}
+
+// protocols are those that rules name; a number stands for any other.
+var protocols = []string{
+	"any", "ah", "dccp", "egp", "esp", "gre", "icmp", "icmpv6", "igmp", "ipip", "ipv6-encap", "ipv6-frag", "ipv6-icmp", "ipv6-nonxt", "ipv6-opts",
+	"ipv6-route", "ospf", "pgm", "rsvp", "sctp", "tcp", "udp", "udplite", "vrrp",
+}
+
+// check refuses the values that Neutron refuses.
+func (r *SecurityRule) check() error {
+	bad := func(port *int) bool { return port != nil && (*port < 1 || *port > 65535) }
+	number, err := strconv.Atoi(deref(r.Protocol))
+	switch {
+	case r.Direction != "ingress" && r.Direction != "egress":
+		return failure(http.StatusBadRequest, "HTTPBadRequest", "Invalid input for direction. Reason: '%s' is not in ['ingress', 'egress'].", r.Direction)
+	case r.EtherType != "IPv4" && r.EtherType != "IPv6":
+		return failure(http.StatusBadRequest, "SecurityGroupInvalidEtherType", "Security group rule for ethertype '%s' not supported.", r.EtherType)
+	case r.Protocol != nil && !slices.Contains(protocols, *r.Protocol) && (err != nil || number < 0 || number > 255):
+		return failure(http.StatusBadRequest, "SecurityGroupRuleInvalidProtocol", "Security group rule protocol %s not supported.", *r.Protocol)
+	case bad(r.Min), bad(r.Max):
+		return failure(http.StatusBadRequest, "SecurityGroupInvalidPortValue", "Invalid value for port")
+	case r.Min != nil && r.Max != nil && *r.Min > *r.Max:
+		return failure(http.StatusBadRequest, "SecurityGroupInvalidPortRange", "For TCP/UDP protocols, port_range_min must be <= port_range_max")
+	}
+	return nil
 }

@@ -329,7 +329,7 @@ func (s *Sim) writeLocked(at string, k *kind, fields map[string]any, replace boo
 	now := s.objects[at]
 	switch {
 	case now != nil && k.immutable:
-		return nil // it is what it is
+		return s.checkLocked(at, k, fields) // it is what it is
 	case now != nil && replace:
 		revision, given := fields["_revision"].(float64)
 		if !given || int(revision) != now.Revision {

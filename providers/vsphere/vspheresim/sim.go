@@ -55,6 +55,8 @@ type Sim struct {
 	// serving is held while a call is served and while something is changed: govmomi's simulator lets its objects be changed only
 	// from within.
 	serving turn
+	// disorder is that of its listings.
+	disorder simkit.Disorder
 
 	mu       sync.Mutex
 	model    *simulator.Model
@@ -122,6 +124,7 @@ func New(o Options) (*Sim, *simkit.Server) {
 		model: model, password: Password, unreadable: map[types.ManagedObjectReference]bool{},
 		hidden: map[types.ManagedObjectReference]*simulator.VirtualMachine{}, serving: make(turn, 1),
 	}
+	s.disorder.Seed(o.Seed)
 	if o.NSX {
 		s.NSX = nsxsim.NewSim(nsxsim.Options{User: NSXUser, Password: NSXPassword, Activation: o.Activation, Seed: o.Seed})
 	}
