@@ -447,7 +447,8 @@ func (l *loadBalancers) call(ctx context.Context, lb *godo.LoadBalancer, st step
 }
 
 // record writes the ID and the real type of the load balancer on the Service, where DigitalOcean's own controller keeps
-// them too, and a certificate that was rotated. It returns the Service as it then is.
+// them too, and a certificate that was rotated. It returns the Service as it
+// then is, also where that fails.
 func (l *loadBalancers) record(ctx context.Context, service *v1.Service, lb *godo.LoadBalancer, certificateID string) (*v1.Service, error) {
 	changes := map[string]string{}
 	note := func(key, value string) {
@@ -463,13 +464,13 @@ func (l *loadBalancers) record(ctx context.Context, service *v1.Service, lb *god
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": service.UID, "annotations": changes}})
 	if err != nil {
-		return nil, fmt.Errorf("recording load balancer %s on the Service: %w", lb.ID, err)
+		return service, fmt.Errorf("recording load balancer %s on the Service: %w", lb.ID, err)
 	}
 	stored, err := l.kube.CoreV1().Services(service.Namespace).Patch(
 		ctx, service.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{},
 	)
 	if err != nil {
-		return nil, fmt.Errorf("recording load balancer %s on the Service: %w", lb.ID, err)
+		return service, fmt.Errorf("recording load balancer %s on the Service: %w", lb.ID, err)
 	}
 	// What is stored lacks what was translated from portable annotations.
 	updated := service.DeepCopy()

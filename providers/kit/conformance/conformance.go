@@ -60,6 +60,8 @@ type Fixture struct {
 	// settings, and names in the cloud come from the UID of the Service: a copy keeps that, as after a restore. It is nil
 	// where the namespace kube-system tells clusters apart.
 	OtherCluster func()
+	// OwnMark is set where the settings say which cluster this is, so that nothing is read for that.
+	OwnMark bool
 	// RefuseAccount makes the cloud refuse our credential.
 	RefuseAccount func()
 	// LeftBehind is set where load balancers know backends by address alone: the cloud takes an instance that is gone for one
@@ -162,6 +164,7 @@ var parts = []struct {
 	{"Unasked", (*Fixture).hasLoadBalancers, runUnasked},
 	{"Interruption", (*Fixture).hasLoadBalancers, runInterruption},
 	{"Strictness", (*Fixture).hasLoadBalancers, runStrictness},
+	{"KubeFails", (*Fixture).hasLoadBalancers, runKubeFails},
 }
 
 // virtual runs a subtest in virtual time, beside others. Inside of it there are no further subtests.
