@@ -39,6 +39,20 @@ func serverID(t testing.TB, providerID string) string {
 // anyText is why a field takes any value.
 const anyText = "a text for people, which the API does not look at"
 
+// strictness is where the simulator is kind, as the services are.
+func strictness() conformance.Strictness {
+	return conformance.Strictness{
+		Immediate: "Octavia, Neutron and Nova answer from the database that they write to",
+		Free: map[string]string{
+			"loadbalancer.description": anyText, "loadbalancer.name": anyText, "loadbalancer.tags[]": anyText, "loadbalancer.listeners[].name": anyText,
+			"loadbalancer.listeners[].tags[]": anyText, "loadbalancer.listeners[].default_pool.name": anyText,
+			"loadbalancer.listeners[].default_pool.members[].name": anyText, "loadbalancer.listeners[].default_pool.healthmonitor.name": anyText,
+			"listener.name": anyText, "listener.tags[]": anyText, "pool.name": anyText, "members[].name": anyText, "healthmonitor.name": anyText,
+			"floatingip.description": anyText, "security_group.name": anyText, "security_group.description": anyText, "tags[]": anyText,
+		},
+	}
+}
+
 func newFixture(t testing.TB) *conformance.Fixture {
 	sim, server := openstacksim.New(openstacksim.Options{})
 	network := simkit.NewNetwork()
@@ -69,16 +83,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 				sim.RemoveServer(s.ID)
 			}
 		},
-		Strictness: conformance.Strictness{
-			Immediate: "Octavia, Neutron and Nova answer from the database that they write to",
-			Free: map[string]string{
-				"loadbalancer.description": anyText, "loadbalancer.name": anyText, "loadbalancer.tags[]": anyText, "loadbalancer.listeners[].name": anyText,
-				"loadbalancer.listeners[].tags[]": anyText, "loadbalancer.listeners[].default_pool.name": anyText,
-				"loadbalancer.listeners[].default_pool.members[].name": anyText, "loadbalancer.listeners[].default_pool.healthmonitor.name": anyText,
-				"listener.name": anyText, "listener.tags[]": anyText, "pool.name": anyText, "members[].name": anyText, "healthmonitor.name": anyText,
-				"floatingip.description": anyText, "security_group.name": anyText, "security_group.description": anyText, "tags[]": anyText,
-			},
-		},
+		Strictness: strictness(),
 		// The port goes with its server, and what the port had with it.
 		LeftBehind: func(state, server string) string {
 			return strings.ReplaceAll(state, ",\n \"on "+server+"\"", "")

@@ -315,8 +315,10 @@ func nsxFree() map[string]string {
 	const (
 		people, name, readOnly = "a text for people, which the API does not look at", "a name of the client's own", "read-only: what a request says of it is ignored"
 	)
-	free := map[string]string{"relative_path": readOnly, "parent_path": readOnly, "path": readOnly, "unique_id": readOnly, "_create_user": readOnly, "_system_owned": readOnly, "members[].display_name": people,
-		"description": people, "display_name": people, "tags[].*": people}
+	free := map[string]string{
+		"relative_path": readOnly, "parent_path": readOnly, "path": readOnly, "unique_id": readOnly, "_create_user": readOnly, "_system_owned": readOnly,
+		"members[].display_name": people, "description": people, "display_name": people, "tags[].*": people,
+	}
 	for _, kind := range []string{"LBMonitorProfile", "LBPool", "LBService", "LBVirtualServer"} {
 		at := "children[]." + kind + "."
 		free[at+"description"], free[at+"display_name"], free[at+"tags[].scope"], free[at+"tags[].tag"], free[at+"id"] = people, people, people, people, name

@@ -24,7 +24,11 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		Sim: server, Network: network, Provider: Description(),
 		Inputs: func() registry.Inputs { return conformance.Inputs(nil, env) },
 	}
-	tryNodes(t, sim, f)         // nodes
-	tryLoadBalancers(t, sim, f) // load balancers
+	tryNodes(t, sim, f)                    // nodes
+	tryLoadBalancers(t, sim, f)            // load balancers
+	f.Strictness = conformance.Strictness{ // load balancers
+		Ordered: map[string]string{"*": "this cloud keeps the order in which things are written"},    // load balancers
+		Free:    map[string]string{"backends[]": "any ID", "name": "any text", "tags[]": "any text"}, // load balancers
+	} // load balancers
 	return f
 }

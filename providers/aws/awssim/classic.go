@@ -322,11 +322,8 @@ func (s *Sim) modifyClassicAttributes(p *params) (answer, error) {
 			if n := c.number("EmitInterval"); n != nil {
 				a.LogInterval = *n
 			}
-			if !bucketForm.MatchString(a.LogBucket) || !prefixForm.MatchString(a.LogPrefix) {
-				return nil, refuse("InvalidConfigurationRequest", "The bucket %q or its prefix %q is not valid", a.LogBucket, a.LogPrefix)
-			}
-			if a.AccessLog && (a.LogBucket == "" || (a.LogInterval != 5 && a.LogInterval != 60)) {
-				return nil, refuse("InvalidConfigurationRequest", "Access log needs a bucket and an interval of 5 or 60")
+			if err := a.checkLog(); err != nil {
+				return nil, err
 			}
 		}
 		if c := in.inside("ConnectionDraining"); c != nil {
@@ -348,11 +345,23 @@ func (s *Sim) modifyClassicAttributes(p *params) (answer, error) {
 	return answer{tx("LoadBalancerName", lb.Name), s.showClassicAttributes(lb)}, nil
 }
 
+func (a ClassicAttributes) checkLog() error {
+	switch {
+	case !bucketForm.MatchString(a.LogBucket) || !prefixForm.MatchString(a.LogPrefix):
+		return refuse("InvalidConfigurationRequest", "The bucket %q or its prefix %q is not valid", a.LogBucket, a.LogPrefix)
+	case a.AccessLog && (a.LogBucket == "" || (a.LogInterval != 5 && a.LogInterval != 60)):
+		return refuse("InvalidConfigurationRequest", "Access log needs a bucket and an interval of 5 or 60")
+	}
+	return nil
+}
+
 const maxTagged = 20
 
 func (s *Sim) showELBTags(tags Tags) elem {
 	return listOf(
-		"Tags", "member", anyOrder(s, slices.Sorted(maps.Keys(tags))), func(k string) []elem { return []elem{tx("Key", k), {name: "Value", text: tags[k]}} },
+		"Tags", "member", anyOrder(s, slices.Sorted(maps.Keys(tags))), func(k string) []elem {
+			return []elem{tx("Key", k), {name: "Value", text: tags[k]}}
+		},
 	)
 }
 

@@ -269,7 +269,9 @@ func (p *params) pass(conditions []condition, tags Tags, attributes map[string][
 
 func (s *Sim) showTags(tags Tags) elem {
 	return listOf(
-		"tagSet", "item", anyOrder(s, slices.Sorted(maps.Keys(tags))), func(k string) []elem { return []elem{tx("key", k), {name: "value", text: tags[k]}} },
+		"tagSet", "item", anyOrder(s, slices.Sorted(maps.Keys(tags))), func(k string) []elem {
+			return []elem{tx("key", k), {name: "value", text: tags[k]}}
+		},
 	)
 }
 

@@ -328,7 +328,9 @@ func (s *Sim) RemoveLoadBalancers() {
 
 func (s *Sim) showAttributes(a map[string]string) elem {
 	return listOf(
-		"Attributes", "member", anyOrder(s, slices.Sorted(maps.Keys(a))), func(k string) []elem { return []elem{tx("Key", k), {name: "Value", text: a[k]}} },
+		"Attributes", "member", anyOrder(s, slices.Sorted(maps.Keys(a))), func(k string) []elem {
+			return []elem{tx("Key", k), {name: "Value", text: a[k]}}
+		},
 	)
 }
 

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -98,7 +99,7 @@ func TestListsAreInAnyOrder(t *testing.T) {
 		see("load balancers", *lb.LoadBalancerName)
 		see("security groups", lb.SecurityGroups[0])
 		see("subnets", lb.Subnets[0])
-		see("listeners", *lb.ListenerDescriptions[0].Listener.Protocol+string(rune('0'+lb.ListenerDescriptions[0].Listener.LoadBalancerPort)))
+		see("listeners", strconv.Itoa(int(lb.ListenerDescriptions[0].Listener.LoadBalancerPort)))
 	}
 	for _, list := range []string{"load balancers", "security groups", "subnets", "listeners"} {
 		assert.Len(t, seen[list], 2, "the first of two %s", list)
@@ -202,7 +203,9 @@ func TestTLSNeedsAPolicy(t *testing.T) {
 	r, ctx := newRegion(awssim.Options{}), t.Context()
 	loadBalancer, group, listener := r.served(t)
 	certificates := []v2types.Certificate{{CertificateArn: aws.String(certificate)}}
-	_, err := r.network.ModifyListener(ctx, &elbv2.ModifyListenerInput{ListenerArn: &listener, Protocol: v2types.ProtocolEnumTls, Certificates: certificates})
+	_, err := r.network.ModifyListener(ctx, &elbv2.ModifyListenerInput{
+		ListenerArn: &listener, Protocol: v2types.ProtocolEnumTls, Certificates: certificates,
+	})
 	requireRefused(t, err, "ValidationError", "without a security policy")
 	_, err = r.network.ModifyListener(ctx, &elbv2.ModifyListenerInput{
 		ListenerArn: &listener, Protocol: v2types.ProtocolEnumTls, SslPolicy: aws.String(policy),
@@ -214,7 +217,8 @@ func TestTLSNeedsAPolicy(t *testing.T) {
 	})
 	require.NoError(t, err)
 	out, err := r.network.CreateListener(ctx, &elbv2.CreateListenerInput{
-		LoadBalancerArn: &loadBalancer, Port: aws.Int32(8443), Protocol: v2types.ProtocolEnumTls, Certificates: certificates, DefaultActions: forward(group),
+		LoadBalancerArn: &loadBalancer, Port: aws.Int32(8443), Protocol: v2types.ProtocolEnumTls, Certificates: certificates,
+		DefaultActions: forward(group),
 	})
 	require.NoError(t, err)
 	assert.NotEmpty(t, *out.Listeners[0].SslPolicy)

@@ -341,10 +341,12 @@ func bodyOf(r *http.Request) (asked object, f *failure) {
 }
 
 // topLevel are the members of every resource, whatever its kind.
-var topLevel = []string{
-	"etag", "extendedLocation", "id", "identity", "kind", "location", "managedBy", "name", "plan", "properties", "scale", "sku", "systemData", "tags", "type",
-	"zones",
-	"instanceId", "resources", // of virtual machines of scale sets, as they are shown
+func topLevel() []string {
+	return []string{
+		"etag", "extendedLocation", "id", "identity", "kind", "location", "managedBy", "name", "plan", "properties", "scale", "sku", "systemData", "tags", "type",
+		"zones",
+		"instanceId", "resources", // of virtual machines of scale sets, as they are shown
+	}
 }
 
 const refusal = "The request content was invalid and could not be deserialized"
@@ -356,7 +358,7 @@ func readResource(r *http.Request) (object, *failure) {
 		return nil, f
 	}
 	for name := range asked {
-		if !slices.Contains(topLevel, name) {
+		if !slices.Contains(topLevel(), name) {
 			return nil, invalid("InvalidRequestContent", refusal+": 'Could not find member '%s' on object of type 'ResourceDefinition'.", name)
 		}
 	}
@@ -392,6 +394,17 @@ func checkTopLevel(asked object) *failure {
 		if _, ok := value.(string); !ok {
 			return invalid("InvalidRequestContent", refusal+": the value of the tag %s is not a string.", name)
 		}
+	}
+	return nil
+}
+
+// checkAddressTexts refuses values of a public address that are none of those which the API knows.
+func checkAddressTexts(asked object, props any) *failure {
+	if version := at(props, "publicIPAddressVersion"); version != nil && version != "IPv4" && version != "IPv6" {
+		return invalid("InvalidRequestFormat", "publicIPAddressVersion %v is none of IPv4 and IPv6.", version)
+	}
+	if sku := text(asked, "sku", "name"); !slices.Contains([]string{"", "Basic", "Standard", "StandardV2"}, sku) {
+		return invalid("InvalidRequestFormat", "The sku %s is none of Basic, Standard and StandardV2.", sku)
 	}
 	return nil
 }

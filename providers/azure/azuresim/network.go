@@ -90,9 +90,6 @@ func (s *Sim) putLoadBalancer(r *resource, asked object, created bool) *failure 
 	if text(asked, "location") == "" || created && text(asked, "sku", "name") == "" {
 		return invalid("InvalidRequestFormat", "Cannot parse the request. location and sku are required.")
 	}
-	if !slices.Contains([]string{"Basic", "Standard", "Gateway"}, text(asked, "sku", "name")) {
-		return invalid("InvalidRequestFormat", "The sku %s is none of Basic, Standard and Gateway.", text(asked, "sku", "name"))
-	}
 	if !created && !strings.EqualFold(text(asked, "sku", "name"), text(r.doc, "sku", "name")) {
 		return invalid("ResourceSkuCannotBeChanged", "The sku of load balancer %s cannot be changed.", r.name())
 	}
@@ -499,11 +496,8 @@ func (s *Sim) putAddress(r *resource, asked object, created bool) *failure {
 		return f
 	}
 	before, props := r.doc, propertiesOf(asked)
-	if version := props["publicIPAddressVersion"]; version != nil && version != "IPv4" && version != "IPv6" {
-		return invalid("InvalidRequestFormat", "publicIPAddressVersion %v is none of IPv4 and IPv6.", version)
-	}
-	if sku := text(asked, "sku", "name"); !slices.Contains([]string{"", "Basic", "Standard", "StandardV2"}, sku) {
-		return invalid("InvalidRequestFormat", "The sku %s is none of Basic, Standard and StandardV2.", sku)
+	if f := checkAddressTexts(asked, props); f != nil {
+		return f
 	}
 	if label := text(props, "dnsSettings", "domainNameLabel"); label != "" {
 		props["dnsSettings"] = object{"domainNameLabel": label, "fqdn": label + "." + Location + ".cloudapp.azure.com"}

@@ -30,7 +30,7 @@ func (s *Sim) serveSubnet(w http.ResponseWriter, r *http.Request, p armPath) *fa
 	if parent == nil {
 		return fail(http.StatusNotFound, "ParentResourceNotFound", "Can not perform requested operation on nested resource. Parent resource is not found.")
 	}
-	asked, f := bodyOf(r)
+	asked, f := readResource(r)
 	if f != nil {
 		return f
 	}

@@ -9,11 +9,8 @@ import (
 )
 
 // completeFirewall checks a firewall rule, and adds what the API adds.
-func completeFirewall(_ *Sim, at location, d document) *refusal {
-	allowed, denied := d["allowed"] != nil, d["denied"] != nil
-	if allowed == denied {
-		return invalid("Invalid value for field 'resource.allowed'. Exactly one of allowed and denied is needed.")
-	}
+// checkFirewallTexts refuses what the API refuses of ports, tags and the priority of a firewall.
+func checkFirewallTexts(d document) *refusal {
 	entries, _ := d["allowed"].([]any)
 	for _, e := range entries {
 		entry, _ := e.(map[string]any)
@@ -33,6 +30,17 @@ func completeFirewall(_ *Sim, at location, d document) *refusal {
 	}
 	if n, ok := d["priority"].(float64); ok && (n < 0 || n > 65535) {
 		return invalid("Invalid value for field 'resource.priority': '%v'. Must be between 0 and 65535.", n)
+	}
+	return nil
+}
+
+func completeFirewall(_ *Sim, at location, d document) *refusal {
+	allowed, denied := d["allowed"] != nil, d["denied"] != nil
+	if allowed == denied {
+		return invalid("Invalid value for field 'resource.allowed'. Exactly one of allowed and denied is needed.")
+	}
+	if err := checkFirewallTexts(d); err != nil {
+		return err
 	}
 	four, six := false, false
 	for _, key := range []string{"sourceRanges", "destinationRanges"} {

@@ -276,11 +276,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	answer := s.serve(r, body)
-	for name, values := range w.Header() { // of the limits
-		if _, set := answer.Header()[name]; !set {
-			answer.Header()[name] = values
-		}
-	}
 	if answer.Code >= 400 && answer.Code < 500 && !s.inOrder(answer) {
 		s.refused(call, answer.Body.String())
 	}

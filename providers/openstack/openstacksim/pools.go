@@ -170,15 +170,15 @@ func checkMonitorNumbers(delay, timeout, up, down int) error {
 var (
 	// urlPath and statusCodes are the forms of what an HTTP check asks for and expects; empty is not given.
 	urlPath     = regexp.MustCompile(`^(/[!-~]*)?$`)
+	httpMethod  = regexp.MustCompile(`^(GET|HEAD|POST|PUT|DELETE|TRACE|OPTIONS|PATCH|CONNECT)?$`)
 	statusCodes = regexp.MustCompile(`^([0-9]{3}(\s*,\s*[0-9]{3})*|[0-9]{3}-[0-9]{3})?$`)
-	httpMethods = []string{"", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "OPTIONS", "PATCH", "CONNECT"}
 )
 
 func checkMonitorTexts(path, method, codes string) error {
 	switch {
 	case !urlPath.MatchString(path):
 		return failure(http.StatusBadRequest, "", "Invalid input for field/attribute url_path. Value: '%s'", path)
-	case !slices.Contains(httpMethods, method):
+	case !httpMethod.MatchString(method):
 		return failure(http.StatusBadRequest, "", "Invalid input for field/attribute http_method. Value: '%s'", method)
 	case !statusCodes.MatchString(codes):
 		return failure(http.StatusBadRequest, "", "Invalid input for field/attribute expected_codes. Value: '%s'", codes)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 )
@@ -82,12 +83,6 @@ func (s *Sim) serveRules(w http.ResponseWriter, r *http.Request, id, _ string) e
 		if err := in.check(); err != nil {
 			return err
 		}
-		if in.Prefix != nil {
-			p, err := netip.ParsePrefix(*in.Prefix)
-			if err != nil || p.Addr().Is4() != (in.EtherType == "IPv4") {
-				return failure(http.StatusBadRequest, "SecurityGroupRuleParameterConflict", "Conflicting value ethertype %s for CIDR %s", in.EtherType, *in.Prefix)
-			}
-		}
 		for _, have := range g.Rules {
 			have.ID = in.ID
 			if fmt.Sprint(attributes(have)) == fmt.Sprint(attributes(in)) {
@@ -117,11 +112,9 @@ func (s *Sim) serveRules(w http.ResponseWriter, r *http.Request, id, _ string) e
 	return notFound("SecurityGroupRuleNotFound", "Security group rule", id)
 }
 
-// protocols are those that rules name; a number stands for any other.
-var protocols = []string{
-	"any", "ah", "dccp", "egp", "esp", "gre", "icmp", "icmpv6", "igmp", "ipip", "ipv6-encap", "ipv6-frag", "ipv6-icmp", "ipv6-nonxt", "ipv6-opts",
-	"ipv6-route", "ospf", "pgm", "rsvp", "sctp", "tcp", "udp", "udplite", "vrrp",
-}
+// protocolForm is that of the protocols that rules name; a number stands for any other.
+var protocolForm = regexp.MustCompile(`^(any|ah|dccp|egp|esp|gre|icmp|icmpv6|igmp|ipip|ipv6-(encap|frag|icmp|nonxt|opts|route)|ospf|pgm|rsvp|sctp|tcp|` +
+	`udp|udplite|vrrp)$`)
 
 // check refuses the values that Neutron refuses.
 func (r *SecurityRule) check() error {
@@ -132,12 +125,23 @@ func (r *SecurityRule) check() error {
 		return failure(http.StatusBadRequest, "HTTPBadRequest", "Invalid input for direction. Reason: '%s' is not in ['ingress', 'egress'].", r.Direction)
 	case r.EtherType != "IPv4" && r.EtherType != "IPv6":
 		return failure(http.StatusBadRequest, "SecurityGroupInvalidEtherType", "Security group rule for ethertype '%s' not supported.", r.EtherType)
-	case r.Protocol != nil && !slices.Contains(protocols, *r.Protocol) && (err != nil || number < 0 || number > 255):
+	case r.Protocol != nil && !protocolForm.MatchString(*r.Protocol) && (err != nil || number < 0 || number > 255):
 		return failure(http.StatusBadRequest, "SecurityGroupRuleInvalidProtocol", "Security group rule protocol %s not supported.", *r.Protocol)
 	case bad(r.Min), bad(r.Max):
 		return failure(http.StatusBadRequest, "SecurityGroupInvalidPortValue", "Invalid value for port")
 	case r.Min != nil && r.Max != nil && *r.Min > *r.Max:
 		return failure(http.StatusBadRequest, "SecurityGroupInvalidPortRange", "For TCP/UDP protocols, port_range_min must be <= port_range_max")
+	}
+	return r.checkPrefix()
+}
+
+func (r *SecurityRule) checkPrefix() error {
+	if r.Prefix == nil {
+		return nil
+	}
+	p, err := netip.ParsePrefix(*r.Prefix)
+	if err != nil || p.Addr().Is4() != (r.EtherType == "IPv4") {
+		return failure(http.StatusBadRequest, "SecurityGroupRuleParameterConflict", "Conflicting value ethertype %s for CIDR %s", r.EtherType, *r.Prefix)
 	}
 	return nil
 }
