@@ -156,6 +156,7 @@ var parts = []struct {
 	{"Lag", func(f *Fixture) bool { return f.hasLoadBalancers() && f.Lag != nil }, runLag},
 	{"Creations", (*Fixture).hasLoadBalancers, runCreations},
 	{"ByHand", (*Fixture).hasLoadBalancers, runByHand},
+	{"Orphans", (*Fixture).hasLoadBalancers, runOrphans},
 	{"Vanish", func(f *Fixture) bool { return f.hasLoadBalancers() && f.RemoveLoadBalancers != nil }, runVanish},
 	{"Routes", (*Fixture).hasRoutes, runRoutes},
 	{"HostileAnswers", func(*Fixture) bool { return true }, runHostileAnswers},

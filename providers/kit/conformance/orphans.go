@@ -1,0 +1,93 @@
+package conformance
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+func runOrphans(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	for _, name := range of(t, newFixture, serviceNames) {
+		virtual(t, name+" leaves its load balancer behind", func(t *testing.T) { runOrphan(t, newFixture(t), name) })
+	}
+}
+
+// runOrphan: somebody takes the finalizer off a Service that is being deleted. What is left of it is an orphan, for this cluster alone;
+// what living Services have is none. When orphans are deleted nothing is left of the one Service, and the other one keeps all it has.
+func runOrphan(t *testing.T, f *Fixture, name string) {
+	t.Helper()
+	ctx := t.Context()
+	w := newWorld(t, f)
+	c := w.Services[name]
+	_, err := w.kube.CoreV1().Nodes().Create(ctx, w.addNode(ctx, "worker-1", nil), metav1.CreateOptions{})
+	require.NoError(t, err)
+	other := claimer(c)
+	other.Annotations, other.Spec.LoadBalancerIP = nil, "" // names and addresses are the first one's
+	w.createService(ctx, other)
+	w.ensure(ctx, other, nil)
+	alone := w.Snapshot()
+	w.createService(ctx, c.Service)
+	w.ensure(ctx, c.Service, nil)
+	w.Sim.ResetCalls()
+	require.Empty(t, w.orphans(ctx), "both Services live")
+
+	lost := w.service(ctx, c.Service)
+	require.NoError(t, w.kube.CoreV1().Services(lost.Namespace).Delete(ctx, lost.Name, metav1.DeleteOptions{}))
+	w.restart()
+	found := w.orphans(ctx)
+	require.NotEmpty(t, found)
+	w.requireNoWrites("looking for orphans changes nothing")
+
+	back := lost.DeepCopy()
+	back.ResourceVersion = ""
+	w.createService(ctx, back)
+	w.show()
+	for _, o := range found {
+		require.Error(t, w.finder().DeleteOrphan(ctx, o), "its Service is there again")
+	}
+	w.requireNoWrites("what a living Service has is not deleted")
+	require.NoError(t, w.kube.CoreV1().Services(lost.Namespace).Delete(ctx, lost.Name, metav1.DeleteOptions{}))
+
+	began := time.Now()
+	for left := found; len(left) > 0; left = w.orphans(ctx) {
+		require.Less(t, time.Since(began), patience, "%v", left)
+		for _, o := range left {
+			// What depends on another orphan goes in a later round, as what is still busy.
+			_ = w.finder().DeleteOrphan(ctx, o) //nolint:errcheck // the state in the end says whether it worked
+		}
+		time.Sleep(time.Minute)
+	}
+	assert.Equal(t, alone, w.Snapshot())
+	w.Sim.ResetCalls()
+	w.ensure(ctx, other, nil)
+	w.requireNoWrites("the other Service is served as before")
+}
+
+// finder finds orphans as the program does.
+func (w *world) finder() guard.OrphanFinder {
+	w.show()
+	finder, ok := w.cloud.(guard.OrphanFinder)
+	require.True(w.t, ok)
+	return finder
+}
+
+// orphans are those that the command lists.
+func (w *world) orphans(ctx context.Context) []guard.Orphan {
+	list, err := w.kube.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	require.NoError(w.t, err)
+	var living []*v1.Service
+	for i := range list.Items {
+		living = append(living, &list.Items[i])
+	}
+	found, err := w.finder().Orphans(ctx, living)
+	require.NoError(w.t, err)
+	return found
+}
