@@ -46,6 +46,16 @@ func (i *identity) owned(tags map[string]string) bool {
 	return tags[i.clusterTag()] == ownedValue || tags[legacyClusterTag] == i.clusterID
 }
 
+// alone reports whether tags carry the cluster's tag, and that of no other cluster.
+func (i *identity) alone(tags map[string]string) bool {
+	for key := range tags {
+		if strings.HasPrefix(key, clusterTagPrefix) && key != i.clusterTag() {
+			return false
+		}
+	}
+	return i.ours(tags)
+}
+
 // otherOwner names the cluster that tags give a thing to, if that is another one and not ours as well.
 func (i *identity) otherOwner(tags map[string]string) string {
 	if i.ours(tags) {

@@ -106,7 +106,10 @@ func (n networkRules) otherNetworks(ctx context.Context, name string) otherRules
 	}
 	return otherRules{
 		names: names,
-		needs: func(ports map[int32]bool) (ruleKeys, error) { return n.neededBy(ctx, others, ports) },
+		needs: func(ports map[int32]bool) (ruleKeys, error) {
+			needed, _, err := n.neededBy(ctx, others, ports)
+			return needed, err
+		},
 		gone: func(name string) bool {
 			if known[name] || !controllerName.MatchString(name) {
 				return false
@@ -117,13 +120,13 @@ func (n networkRules) otherNetworks(ctx context.Context, name string) otherRules
 	}
 }
 
-// neededBy are the rules for some ports that network load balancers of Services need. One that is not made yet opens the nodes
-// itself.
-func (n networkRules) neededBy(ctx context.Context, services []*v1.Service, ports map[int32]bool) (ruleKeys, error) {
-	needed := ruleKeys{}
+// neededBy are the rules for some ports that network load balancers of Services need, and those that they do not make and let stay.
+// One that is not made yet opens the nodes itself.
+func (n networkRules) neededBy(ctx context.Context, services []*v1.Service, ports map[int32]bool) (needed, spare ruleKeys, err error) {
+	needed, spare = ruleKeys{}, ruleKeys{}
 	_, id, err := n.api.ready(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, service := range services {
 		s, _, faults := parseSettings(service, n.config)
@@ -133,24 +136,27 @@ func (n networkRules) neededBy(ctx context.Context, services []*v1.Service, port
 			continue
 		}
 		if faults != nil {
-			return nil, fmt.Errorf("the settings of Service %s: %w", serviceName(service), faults)
+			return nil, nil, fmt.Errorf("the settings of Service %s: %w", serviceName(service), faults)
 		}
 		found, err := n.records.networks.Find(ctx, indexName, loadBalancerName(service), inventory.Query{
 			MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge,
 		})
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for _, lb := range found {
 			subnets, complete, err := n.vpc.cidrsOf(ctx, subnetsOf(lb), targetFamily(service) == addressIPv6)
 			if err != nil || !complete {
-				return nil, cmp.Or(err, errIncomplete)
+				return nil, nil, cmp.Or(err, errIncomplete)
 			}
-			rules, _ := n.rulesOn(service, s, lb, listeners, subnets)
+			rules, kept := n.rulesOn(service, s, lb, listeners, subnets)
 			for _, r := range rules {
 				needed[r.key()] = true
 			}
+			for r := range kept {
+				spare[r.key()] = true
+			}
 		}
 	}
-	return needed, nil
+	return needed, spare, nil
 }

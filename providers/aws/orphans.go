@@ -33,7 +33,7 @@ const (
 )
 
 // Orphans implements guard.OrphanFinder: what the tags give to this cluster and no Service has. Target groups and security
-// groups count where no load balancer uses them. What sends to instances that run and are no Nodes here is another cluster's with
+// groups count where no load balancer uses them, rules of nodes where the load balancer that they name is gone. What sends to instances that run and are no Nodes here is another cluster's with
 // the same ID.
 func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Orphan, error) {
 	_, id, err := c.api.ready(ctx)
@@ -43,7 +43,7 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Or
 	living := c.livingOf(services)
 	orphans := []guard.Orphan{}
 	for _, find := range []func(context.Context, *identity, livingServices) ([]guard.Orphan, error){
-		c.orphanClassics, c.orphanNetworks, c.orphanTargetGroups, c.orphanGroups,
+		c.orphanClassics, c.orphanNetworks, c.orphanTargetGroups, c.orphanGroups, c.orphanNodeRules,
 	} {
 		found, err := find(ctx, id, living)
 		if err != nil {
@@ -58,6 +58,7 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Or
 // livingServices are what Services have: names of load balancers, names of Services as tags tell them, and how the names of target groups
 // and security groups of network load balancers begin.
 type livingServices struct {
+	all                     []*v1.Service
 	loadBalancers, services map[string]bool
 	// groups are the names of security groups of network load balancers, where --cluster-name is known by then; else prefixes are
 	// how they begin.
@@ -67,9 +68,10 @@ type livingServices struct {
 
 func (c *cloud) livingOf(services []*v1.Service) livingServices {
 	cluster := c.loadBalancers.cluster.Load()
-	l := livingServices{map[string]bool{}, map[string]bool{}, map[string]bool{}, nil}
+	l := livingServices{loadBalancers: map[string]bool{}, services: map[string]bool{}, groups: map[string]bool{}}
 	for _, s := range services {
 		if s.Spec.Type == v1.ServiceTypeLoadBalancer || len(s.Finalizers) > 0 {
+			l.all = append(l.all, s)
 			l.loadBalancers[loadBalancerName(s)], l.services[serviceName(s)] = true, true
 			if cluster != nil {
 				l.groups[managedGroupName(*cluster, s)] = true
@@ -90,6 +92,9 @@ func (l livingServices) has(o guard.Orphan) bool {
 		return l.loadBalancers[loadBalancerOfARN(o.ID)]
 	case orphanTargetGroup:
 		return l.services[o.Name]
+	case orphanRules:
+		_, name := ofRules(o)
+		return l.loadBalancers[name]
 	}
 	name, classic := strings.CutPrefix(o.Name, classicGroupPrefix)
 	return (classic && l.loadBalancers[name]) || l.groups[o.Name] ||
@@ -398,6 +403,8 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 		err = c.deleteOrphanTargetGroup(ctx, id, o)
 	case orphanGroup:
 		err = c.deleteOrphanGroup(ctx, id, o)
+	case orphanRules:
+		err = c.deleteOrphanRules(ctx, id, o)
 	default:
 		return fmt.Errorf("%s %s is of no kind that is known here", o.Kind, o.ID)
 	}
@@ -426,7 +433,7 @@ func (c *cloud) livingNow(ctx context.Context) (livingServices, error) {
 	}
 	services := make([]*v1.Service, len(list.Items))
 	for i := range list.Items {
-		services[i] = &list.Items[i]
+		services[i] = c.translate(&list.Items[i])
 	}
 	return c.livingOf(services), nil
 }
@@ -442,6 +449,10 @@ func (c *cloud) deleteOrphanClassic(ctx context.Context, id *identity, o guard.O
 	}
 	if others, err := c.servesOthers(ctx, classicTargets(lb)); err != nil || others {
 		return cmp.Or(err, fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan))
+	}
+	// The nodes are closed first: a load balancer that could not be deleted is listed again.
+	if err := c.closeNodes(ctx, id, o.ID, lb.SecurityGroups); err != nil {
+		return err
 	}
 	return b.deleteClassic(ctx, o.ID)
 }
@@ -461,6 +472,13 @@ func (c *cloud) deleteOrphanNetwork(ctx context.Context, id *identity, o guard.O
 	}
 	if others, err := c.servesOthers(ctx, targets); err != nil || others {
 		return cmp.Or(err, fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan))
+	}
+	if err := c.checkProtection(ctx, o); err != nil {
+		return err
+	}
+	// The nodes are closed first: a load balancer that could not be deleted is listed again.
+	if err := c.closeNodes(ctx, id, loadBalancerOfARN(o.ID), nil); err != nil {
+		return err
 	}
 	defer b.networks.Forget(loadBalancerOfARN(o.ID))
 	return b.deleteNetwork(ctx, o.ID)

@@ -62,6 +62,9 @@ type cloud struct {
 	routes        *routes
 	tagging       *tagging
 	kube          kubernetes.Interface
+	// translate shows a Service of the API server as the framework's calls show it: with the annotations that portable ones, and the
+	// defaults of its class, stand for.
+	translate func(*v1.Service) *v1.Service
 }
 
 var _ registry.ControllerRunner = (*cloud)(nil)
@@ -71,7 +74,8 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	n := newNetwork(a, i.zones)
 	c := &cloud{
 		config: config, api: a, instances: i, network: n, loadBalancers: newLoadBalancers(config, a, i, n), routes: newRoutes(config, a, i, n),
-		tagging: newTagging(config, a),
+		tagging:   newTagging(config, a),
+		translate: func(s *v1.Service) *v1.Service { return registry.Translate(Description(), in, s).Service },
 	}
 	c.ServiceAPI = c.loadBalancers
 	if in.ClusterCIDR != "" {

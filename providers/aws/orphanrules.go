@@ -1,0 +1,258 @@
+package aws
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// This file closes what nodes have open for load balancers of Services that are gone. Who may still need a rule is asked of the
+// API server: the commands have no caches of Services.
+
+// orphanRules are rules of nodes for a load balancer that is gone. The ID is that of their security group, and the name of the load
+// balancer.
+const orphanRules = "rules of security group"
+
+// attributeProtected keeps a network load balancer from being deleted.
+const attributeProtected = "deletion_protection.enabled"
+
+// nodeClosing is what nodes stop letting in with one load balancer that no Service has.
+type nodeClosing struct {
+	id   *identity
+	name string
+	// others are the other network load balancers, as far as they are the cluster's.
+	others otherRules
+	want   desiredNodeRules
+	// classic has what to do with rules for a classic load balancer of the name.
+	classic classicRules
+}
+
+// decide says what goes from one security group. A group that is not the cluster's is looked at where it names the load balancer.
+func (d nodeClosing) decide(g securityGroup) ruleChange {
+	if d.id.ours(g.tags) || hasRuleOf(g, d.name) {
+		if c := networkNodeChange(g, d.want, d.others); !c.empty() {
+			after := d.classic.change(c.result())
+			c.remove = append(c.remove, after.remove...)
+			return c
+		}
+	}
+	return d.classic.change(g)
+}
+
+// closingOf finds out what goes with a load balancer. groups are the security groups that the load balancer has, where it is a classic
+// one that still exists.
+func (c *cloud) closingOf(
+	ctx context.Context, id *identity, name string, groups []string, living livingServices, maxAge time.Duration,
+) (d nodeClosing, err error) {
+	all, err := c.loadBalancers.groups.all(ctx)
+	if err != nil {
+		return d, err
+	}
+	d = nodeClosing{id: id, name: name, want: nothingFor(name, c.config)}
+	if d.others, err = c.othersOf(ctx, id, name, living, maxAge); err != nil {
+		return d, err
+	}
+	d.classic = classicRules{id: id, all: all, name: name, sources: groups}
+	classics, err := c.loadBalancers.records.classics.All(ctx, inventory.Query{MaxAge: maxAge})
+	for _, lb := range classics {
+		if aws.ToString(lb.LoadBalancerName) != name { // nobody but the API server of its cluster knows whether it serves somebody
+			d.classic.shared = append(d.classic.shared, lb.SecurityGroups...)
+		}
+	}
+	return d, err
+}
+
+// othersOf are the network load balancers of living Services, whatever kind their annotations ask for by now, and those of the
+// cluster that no Service has: they may have been kept on purpose, and are checked as well.
+func (c *cloud) othersOf(
+	ctx context.Context, id *identity, name string, living livingServices, maxAge time.Duration,
+) (others otherRules, err error) {
+	b := c.loadBalancers.records
+	all, err := b.networks.All(ctx, inventory.Query{MaxAge: maxAge})
+	if err != nil {
+		return others, err
+	}
+	there := map[string]bool{}
+	for _, lb := range all {
+		other := aws.ToString(lb.LoadBalancerName)
+		there[other] = true
+		if other == name || living.loadBalancers[other] || aws.ToString(lb.VpcId) != id.vpc {
+			continue
+		}
+		tags, err := tagsIfThere(b.networkTags.Get(ctx, aws.ToString(lb.LoadBalancerArn), inventory.Query{MaxAge: tagsMaxAge}))
+		if err != nil {
+			return others, err
+		}
+		if id.owned(tags) {
+			others.names = append(others.names, other)
+		}
+	}
+	var served []*v1.Service
+	for _, s := range living.all {
+		if network, _ := kindOf(s); (network || there[loadBalancerName(s)]) && loadBalancerName(s) != name {
+			served, others.names = append(served, s), append(others.names, loadBalancerName(s))
+		}
+	}
+	others.needs = func(ports map[int32]bool) (ruleKeys, error) {
+		needed, spare, err := networkRules{c.loadBalancers.shared}.neededBy(ctx, served, ports)
+		if err == nil {
+			maps.Copy(needed, spare) // one may be all that a load balancer is let in by
+		}
+		return needed, err
+	}
+	return others, nil
+}
+
+// closeNodes removes the rules of nodes for a load balancer that no Service has.
+func (c *cloud) closeNodes(ctx context.Context, id *identity, name string, groups []string) error {
+	if c.config.NoNodeGroupRules {
+		return nil
+	}
+	living, err := c.livingNow(ctx)
+	if err != nil {
+		return err
+	}
+	d, err := c.closingOf(ctx, id, name, groups, living, 0)
+	if err != nil {
+		return notAbsence(err)
+	}
+	all, err := c.loadBalancers.groups.all(ctx)
+	if err != nil {
+		return notAbsence(err)
+	}
+	for _, g := range groupsByID(all) {
+		if d.decide(g).empty() {
+			continue
+		}
+		if err := c.loadBalancers.groups.change(ctx, g.id, wholeChange, d.decide); err != nil {
+			return fmt.Errorf("closing nodes to load balancer %s, which no Service has: %w", name, notAbsence(err))
+		}
+	}
+	return nil
+}
+
+// orphanNodeRules finds rules of nodes for load balancers that are gone, as their Services are. A security group that other clusters
+// have as well may hold theirs.
+func (c *cloud) orphanNodeRules(ctx context.Context, id *identity, living livingServices) ([]guard.Orphan, error) {
+	if c.config.NoNodeGroupRules {
+		return nil, nil
+	}
+	all, err := c.loadBalancers.groups.known.All(ctx, inventory.Query{MaxAge: orphanMaxAge})
+	if err != nil {
+		return nil, err
+	}
+	there, err := c.loadBalancerNames(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var orphans []guard.Orphan
+	for _, g := range all {
+		if !id.alone(g.tags) {
+			continue
+		}
+		for _, name := range loadBalancersIn(g) {
+			if there[name] || living.loadBalancers[name] {
+				continue
+			}
+			d, err := c.closingOf(ctx, id, name, nil, living, orphanMaxAge)
+			if err != nil {
+				return nil, err
+			}
+			if !d.decide(g).empty() {
+				orphans = append(orphans, guard.Orphan{Kind: orphanRules, ID: g.id + "/" + name, Name: name})
+			}
+		}
+	}
+	return orphans, nil
+}
+
+// loadBalancersIn are the names of the load balancers that rules of a security group were made for.
+func loadBalancersIn(g securityGroup) []string {
+	names := map[string]bool{}
+	for _, r := range g.rules {
+		name, _ := ruleOf(r)
+		if name == "" {
+			name, _ = classicMark(r)
+		}
+		if controllerName.MatchString(name) {
+			names[name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// loadBalancerNames are the names of all load balancers.
+func (c *cloud) loadBalancerNames(ctx context.Context) (map[string]bool, error) {
+	b, names := c.loadBalancers.records, map[string]bool{}
+	classics, err := b.classics.All(ctx, inventory.Query{MaxAge: orphanMaxAge})
+	if err != nil {
+		return nil, err
+	}
+	for _, lb := range classics {
+		names[aws.ToString(lb.LoadBalancerName)] = true
+	}
+	networks, err := b.networks.All(ctx, inventory.Query{MaxAge: orphanMaxAge})
+	for _, lb := range networks {
+		names[aws.ToString(lb.LoadBalancerName)] = true
+	}
+	return names, err
+}
+
+// ofRules takes the ID of rules apart.
+func ofRules(o guard.Orphan) (groupID, name string) {
+	groupID, name, _ = strings.Cut(o.ID, "/")
+	return groupID, name
+}
+
+// deleteOrphanRules closes one security group to a load balancer, once AWS says of both kinds that there is none of the name.
+func (c *cloud) deleteOrphanRules(ctx context.Context, id *identity, o guard.Orphan) error {
+	groupID, name := ofRules(o)
+	l := c.loadBalancers
+	_, classic := l.records.classics.Get(ctx, name, inventory.Query{})
+	_, network := l.records.networks.Get(ctx, name, inventory.Query{})
+	for _, err := range []error{classic, network} {
+		if err == nil {
+			return fmt.Errorf("%s %s: the load balancer %w", o.Kind, o.ID, errNotOrphan)
+		}
+		if !errors.Is(err, cloudapi.ErrNotFound) {
+			return err
+		}
+	}
+	g, err := l.groups.known.Get(ctx, groupID, inventory.Query{})
+	if err != nil {
+		return err
+	}
+	if !id.alone(g.tags) || c.config.NoNodeGroupRules {
+		return fmt.Errorf("%s %s: the group %w", o.Kind, o.ID, errNotOrphan)
+	}
+	living, err := c.livingNow(ctx)
+	if err != nil {
+		return err
+	}
+	d, err := c.closingOf(ctx, id, name, nil, living, 0)
+	if err != nil {
+		return err
+	}
+	return l.groups.change(ctx, groupID, wholeChange, d.decide)
+}
+
+// checkProtection refuses a load balancer that somebody protects: it would stay, and reach no node any more.
+func (c *cloud) checkProtection(ctx context.Context, o guard.Orphan) error {
+	attributes, err := c.loadBalancers.records.attributes.Get(ctx, o.ID, inventory.Query{})
+	if err == nil && attributes.value[attributeProtected] == textTrue {
+		err = fmt.Errorf("%s %s is protected from deletion by its attribute %s and stays, with the rules of nodes for it; "+
+			"take the attribute away to delete it", o.Kind, o.ID, attributeProtected)
+	}
+	return err
+}
