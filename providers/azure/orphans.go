@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -21,10 +22,12 @@ var _ guard.OrphanFinder = (*cloud)(nil)
 const (
 	kindFrontend = "frontend"
 	kindAddress  = "public IP address"
+	// kindRules are the load balancing rules of a Service that is gone on a frontend that stays, as others use it.
+	kindRules = "load balancing rules"
 )
 
 // Orphans implements guard.OrphanFinder: what carries the mark of this cluster and belongs to no Service. Of load balancers, which all
-// Services share, it is the frontends.
+// Services share, it is the frontends, and the rules on frontends of others.
 func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]guard.Orphan, error) {
 	mark, err := c.reconciler.cluster.Mark(ctx)
 	if err != nil {
@@ -40,24 +43,27 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]guard.Orphan
 	if err != nil {
 		return nil, err
 	}
-	for _, lb := range lbs {
-		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
-			held := slices.ContainsFunc(list, func(s *v1.Service) bool { return ownedBy(baseName(s), str(f, "name")) })
-			if ours(lb) && madeName(str(f, "name")) && !held && inUse(lb, f, str(f, "name")[:32]) == "" {
-				orphans = append(orphans, guard.Orphan{Kind: kindFrontend, ID: str(f, "id"), Name: str(f, "name")})
-			}
-		}
-	}
 	addresses, err := c.reconciler.resources.addressesOf(c.reconciler.config.Group).All(ctx, inventory.Query{})
 	if err != nil {
 		return nil, err
 	}
+	for _, lb := range lbs {
+		if !ours(lb) {
+			continue
+		}
+		for _, base := range basesIn(lb) {
+			if slices.ContainsFunc(list, func(s *v1.Service) bool { return strings.EqualFold(baseName(s), base) }) {
+				continue
+			}
+			found, err := c.orphansIn(ctx, lb, base, list)
+			if err != nil {
+				return nil, err
+			}
+			orphans = append(orphans, found...)
+		}
+	}
 	for _, a := range addresses {
-		names, given := servicesOf(a)
-		held := slices.ContainsFunc(list, func(s *v1.Service) bool {
-			return slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, serviceName(s)) })
-		})
-		if given && ours(a) && !held && value(a, "properties", "ipConfiguration") == nil {
+		if ours(a) && addressIsOrphan(a, list) {
 			orphans = append(orphans, guard.Orphan{Kind: kindAddress, ID: str(a, "id"), Name: str(a, "name")})
 		}
 	}
@@ -72,45 +78,149 @@ func madeName(name string) bool {
 	return strings.Trim(name[1:32], "0123456789abcdef") == ""
 }
 
-// DeleteOrphan implements guard.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now.
+// basesIn are how the names of the parts of Services begin in a load balancer.
+func basesIn(lb doc) []string {
+	found := map[string]bool{}
+	for _, kind := range []string{"frontendIPConfigurations", "loadBalancingRules"} {
+		for _, p := range docs(lb, "properties", kind) {
+			if name := str(p, "name"); madeName(name) && ownedBy(name[:32], name) {
+				found[name[:32]] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// orphansIn finds what a Service that is gone has of a load balancer: its frontends, or its rules where no frontend can go.
+func (c *cloud) orphansIn(ctx context.Context, lb doc, base string, list []*v1.Service) (orphans []guard.Orphan, err error) {
+	for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
+		if !ownedBy(base, str(f, "name")) || inUse(lb, f, base) != "" {
+			continue
+		}
+		ip, err := c.reconciler.addressAt(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(list, func(s *v1.Service) bool { return shows(s, ip) }) {
+			return nil, nil
+		}
+		orphans = append(orphans, guard.Orphan{Kind: kindFrontend, ID: str(f, "id"), Name: str(f, "name")})
+	}
+	if len(orphans) > 0 {
+		return orphans, nil
+	}
+	for _, rule := range docs(lb, "properties", "loadBalancingRules") {
+		if ownedBy(base, str(rule, "name")) {
+			return []guard.Orphan{{Kind: kindRules, ID: str(lb, "id") + "/loadBalancingRules/" + base, Name: base}}, nil
+		}
+	}
+	return nil, nil
+}
+
+// addressAt is the address of a frontend, in whichever resource group it is; "" where it is not known.
+func (r *reconciler) addressAt(ctx context.Context, f doc) (string, error) {
+	if ip := str(f, "properties", "privateIPAddress"); ip != "" {
+		return ip, nil
+	}
+	id := str(f, "properties", "publicIPAddress", "id")
+	if id == "" {
+		return "", nil
+	}
+	a, err := r.resources.read(ctx, id, false)
+	return str(a, "properties", "ipAddress"), err
+}
+
+// shows reports whether the status of a Service has an address.
+func shows(s *v1.Service, ip string) bool {
+	return ip != "" && slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(i v1.LoadBalancerIngress) bool { return i.IP == ip })
+}
+
+// addressIsOrphan reports whether a public address that a controller made is for Services that are gone alone. One that a living Service
+// shows, or names, is about to be its.
+func addressIsOrphan(a doc, list []*v1.Service) bool {
+	names, given := servicesOf(a)
+	if !given || value(a, "properties", "ipConfiguration") != nil {
+		return false
+	}
+	ip := str(a, "properties", "ipAddress")
+	return !slices.ContainsFunc(list, func(s *v1.Service) bool {
+		named := func(text string) bool { return strings.EqualFold(text, serviceName(s)) }
+		asked := []string{s.Spec.LoadBalancerIP, s.Annotations[annotationIPv4], s.Annotations[annotationIPv6]}
+		return slices.ContainsFunc(names, named) || shows(s, ip) || ip != "" && (slices.Contains(asked, ip) || slices.Contains(additional(s), ip)) ||
+			strings.EqualFold(s.Annotations[annotationName], str(a, "name")) || strings.EqualFold(s.Annotations[annotationName6], str(a, "name"))
+	})
+}
+
+// DeleteOrphan implements guard.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now. What
+// the security group lets in to it goes first: what could not be deleted is listed again, and nothing lists those rules.
 func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	list, err := c.reconciler.cluster.Living(ctx)
 	if err != nil {
 		return err
 	}
-	found, err := c.Orphans(ctx, list)
+	living := make([]*v1.Service, len(list))
+	for i := range list {
+		living[i] = c.translate(list[i])
+	}
+	found, err := c.Orphans(ctx, living)
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(found, func(other guard.Orphan) bool { return other.ID == o.ID }) {
+	if !slices.ContainsFunc(found, func(other guard.Orphan) bool { return other.ID == o.ID && other.Kind == o.Kind }) {
 		return fmt.Errorf("%s %s is no orphan any more", o.Kind, o.Name)
 	}
 	r := c.reconciler
 	if o.Kind == kindAddress {
-		_, err := r.resources.documents.submit(ctx, document{id: o.ID, what: "public IP address " + o.Name, version: networkVersion}, func(d doc) error {
-			if d == nil {
-				return errKeep
-			}
-			return errRemove
-		})
+		if err := c.closeAddress(ctx, o.ID, living); err != nil {
+			return err
+		}
+		return r.removeAddress(ctx, o.ID)
+	}
+	lb, err := r.resources.read(ctx, ownerOf(o.ID), false)
+	if err != nil || lb == nil {
 		return err
 	}
-	lb := ownerOf(o.ID)
-	target := document{id: lb, what: "load balancer " + nameOf(lb), version: networkVersion, beforeRemoval: r.members.decouple}
-	_, err = r.resources.documents.submit(ctx, target, func(d doc) error {
+	base := o.Name[:32]
+	if err := c.closeTo(ctx, lb, base, living); err != nil {
+		return err
+	}
+	if _, err := r.resources.documents.submit(ctx, r.withoutTarget(lb), r.withoutService(str(lb, "name"), base, around{})); err != nil {
+		return err
+	}
+	return c.releaseElsewhere(ctx, lb, base, living)
+}
+
+// removeAddress deletes a public address.
+func (r *reconciler) removeAddress(ctx context.Context, id string) error {
+	target := document{id: id, what: "public IP address " + nameOf(id), version: networkVersion}
+	_, err := r.resources.documents.submit(ctx, target, func(d doc) error {
 		if d == nil {
 			return errKeep
 		}
-		changed, err := applyService(d, o.Name[:32], nil, r.config, around{})
-		switch {
-		case err != nil:
-			return err
-		case empty(d):
-			return errRemove
-		case !changed:
-			return errKeep
-		}
-		return nil
+		return errRemove
 	})
 	return err
+}
+
+// releaseElsewhere deletes public addresses in other resource groups than the usual one, where nobody would find them again once they
+// are behind no frontend.
+func (c *cloud) releaseElsewhere(ctx context.Context, before doc, base string, living []*v1.Service) error {
+	r := c.reconciler
+	for _, f := range docs(before, "properties", "frontendIPConfigurations") {
+		id := str(f, "properties", "publicIPAddress", "id")
+		if id == "" || !ownedBy(base, str(f, "name")) || strings.Contains(strings.ToLower(id), "/resourcegroups/"+strings.ToLower(r.config.Group)+"/") {
+			continue
+		}
+		a, err := r.resources.read(ctx, id, true)
+		if err != nil {
+			return err
+		}
+		if a == nil || tagsOf(a)[clusterTag] != tagsOf(before)[clusterTag] || !addressIsOrphan(a, living) {
+			continue
+		}
+		if err := r.removeAddress(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
@@ -59,6 +60,10 @@ type cloud struct {
 	reconciler    *reconciler
 	loadBalancers *services.LoadBalancer[*observed, *spec]
 	stop          <-chan struct{}
+	kube          kubernetes.Interface
+	// translate shows a Service of the API server as the framework's calls show it: with the annotations that portable ones, and the
+	// defaults of its class, stand for.
+	translate func(*v1.Service) *v1.Service
 }
 
 // routes reports whether routes to the pods' networks are made.
@@ -76,7 +81,10 @@ func newCloud(in registry.Inputs) (*cloud, error) {
 		klog.Warning(w.Error())
 	}
 	a := newAPI(config, in)
-	c := &cloud{instances: newInstances(a)}
+	c := &cloud{
+		instances: newInstances(a),
+		translate: func(s *v1.Service) *v1.Service { return registry.Translate(Description(), in, s).Service },
+	}
 	c.Name, c.HTTP, c.NodeAPI, c.Begin = Name, a.http, c.instances, c.begin
 	r := newResources(a)
 	c.reconciler = &reconciler{
@@ -101,6 +109,7 @@ func (c *cloud) CheckAPI(ctx context.Context) error { return c.instances.CheckAP
 
 // begin makes what the program leads known to the parts.
 func (c *cloud) begin(b cloudbase.Begun) {
+	c.kube = b.Kube
 	c.reconciler.cluster.SetClient(b.Kube)
 	c.reconciler.kube, c.stop = b.Kube, b.Stop
 	c.loadBalancers.Events = b.Events

@@ -12,7 +12,6 @@ import (
 func (r *reconciler) removal(q services.Request, lb doc, a around) services.Change[*observed] {
 	name := str(lb, "name")
 	base := baseName(q.Service)
-	target := document{id: str(lb, "id"), what: "load balancer " + name, version: networkVersion, beforeRemoval: r.members.decouple}
 	return services.Change[*observed]{
 		Planned: guard.Planned{Action: guard.PlanChange, Object: "load balancer " + name, Detail: "without the Service"},
 		Compare: func() (before, after any) {
@@ -23,26 +22,37 @@ func (r *reconciler) removal(q services.Request, lb doc, a around) services.Chan
 			return lb, draft
 		},
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
-			after, err := r.resources.documents.submit(ctx, target, func(d doc) error {
-				if d == nil {
-					return errKeep
-				}
-				changed, err := applyService(d, base, nil, r.config, a)
-				internal := strings.HasSuffix(strings.ToLower(name), internalSuffix)
-				switch {
-				case err != nil:
-					return err
-				case empty(d) && r.fillsPools(internal):
-					return errRemove
-				case !changed:
-					return errKeep
-				}
-				return nil
-			})
+			after, err := r.resources.documents.submit(ctx, r.withoutTarget(lb), r.withoutService(name, base, a))
 			if err != nil {
 				return o, err
 			}
 			return r.look(ctx, q, o, after)
 		},
+	}
+}
+
+// withoutTarget is the document of a load balancer that a Service is taken out of.
+func (r *reconciler) withoutTarget(lb doc) document {
+	return document{
+		id: str(lb, "id"), what: "load balancer " + str(lb, "name"), version: networkVersion, beforeRemoval: r.members.decouple,
+	}
+}
+
+// withoutService takes a Service out of a load balancer, which goes with the last one unless others fill its pools.
+func (r *reconciler) withoutService(name, base string, a around) edit {
+	return func(d doc) error {
+		if d == nil {
+			return errKeep
+		}
+		changed, err := applyService(d, base, nil, r.config, a)
+		switch {
+		case err != nil:
+			return err
+		case empty(d) && r.fillsPools(strings.HasSuffix(strings.ToLower(name), internalSuffix)):
+			return errRemove
+		case !changed:
+			return errKeep
+		}
+		return nil
 	}
 }

@@ -1,0 +1,145 @@
+package azure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+)
+
+// This file takes the part of Services that are gone out of the network security group.
+
+// additional are the further public addresses that a Service names.
+func additional(s *v1.Service) (list []string) {
+	for ip := range strings.SplitSeq(s.Annotations[annotationAdditional], ",") {
+		if ip = strings.TrimSpace(ip); ip != "" {
+			list = append(list, ip)
+		}
+	}
+	return list
+}
+
+// claimOfGone is what a Service that is gone had in the security group, as its part of a load balancer tells: the addresses of its
+// frontends, those of frontends of others that it has rules on, and its ports on nodes, unless a living Service has them by now. lbs are
+// all load balancers, and ipOf knows the addresses of their frontends.
+func claimOfGone(lbs []doc, lb doc, base string, living []*v1.Service, ipOf func(f doc) string) claim {
+	k := claim{shared: map[string][]string{}}
+	for _, other := range lbs {
+		for _, f := range docs(other, "properties", "frontendIPConfigurations") {
+			ip := ipOf(f)
+			if ip == "" {
+				continue
+			}
+			if sameID(str(other, "id"), str(lb, "id")) && (ownedBy(base, str(f, "name")) || serves(lb, f, base)) && !slices.Contains(k.own, ip) {
+				k.own = append(k.own, ip)
+			}
+			k.shared[ip] = append(k.shared[ip], portsOfOthers(other, f, base)...)
+		}
+	}
+	for _, rule := range docs(lb, "properties", "loadBalancingRules") {
+		p := rule["properties"]
+		if ownedBy(base, str(rule, "name")) && !flag(p, "enableFloatingIP") && num(p, "backendPort") > 0 {
+			protocol := strings.ToLower(str(p, "protocol"))
+			if protocol == "all" {
+				protocol = "*"
+			}
+			k.nodePorts = append(k.nodePorts, protocol+" "+strconv.Itoa(num(p, "backendPort")))
+		}
+	}
+	k.spare(living)
+	return k
+}
+
+// spare keeps what living Services have without a frontend: their ports on nodes, and on further addresses.
+func (c *claim) spare(living []*v1.Service) {
+	for _, s := range living {
+		taken := nodePortsOf(s)
+		c.nodePorts = slices.DeleteFunc(c.nodePorts, func(p string) bool { return slices.Contains(taken, p) })
+		for _, ip := range additional(s) {
+			for _, p := range s.Spec.Ports {
+				protocol := strings.ToLower(securityProtocol(p.Protocol))
+				c.shared[ip] = append(c.shared[ip], protocol+" "+strconv.Itoa(int(p.Port)), protocol+" "+strconv.Itoa(int(p.NodePort)))
+			}
+		}
+	}
+}
+
+// closeTo takes a Service that is gone out of the security group, by its part of a load balancer.
+func (c *cloud) closeTo(ctx context.Context, lb doc, base string, living []*v1.Service) error {
+	r := c.reconciler
+	lbs, err := r.resources.loadBalancers.All(ctx, inventory.Query{MaxAge: lookAge})
+	if err != nil {
+		return err
+	}
+	addresses := map[string]string{}
+	for _, other := range lbs {
+		for _, f := range docs(other, "properties", "frontendIPConfigurations") {
+			if addresses[docID(f)], err = r.addressAt(ctx, f); err != nil {
+				return fmt.Errorf("reading the address of frontend %s: %w", str(f, "name"), err)
+			}
+		}
+	}
+	k := claimOfGone(lbs, lb, base, living, func(f doc) string { return addresses[docID(f)] })
+	if len(k.nodePorts) > 0 {
+		if k.nodes, err = c.nodeAddresses(ctx); err != nil {
+			return err
+		}
+	}
+	return r.withdraw(ctx, k)
+}
+
+// nodeAddresses are the addresses of the Nodes of now.
+func (c *cloud) nodeAddresses(ctx context.Context) ([]string, error) {
+	if c.kube == nil {
+		return nil, errors.New("listing Nodes, for the rules of their ports: the API server is not known")
+	}
+	list, err := c.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing Nodes, for the rules of their ports: %w", err)
+	}
+	nodes := make([]*v1.Node, len(list.Items))
+	for i := range list.Items {
+		nodes[i] = &list.Items[i]
+	}
+	return c.reconciler.nodeIPs.with(nodes), nil
+}
+
+// closeAddress takes a public address that is about to be deleted, and that is behind no frontend, out of the security group.
+func (c *cloud) closeAddress(ctx context.Context, id string, living []*v1.Service) error {
+	a, err := c.reconciler.resources.read(ctx, id, false)
+	if err != nil {
+		return err
+	}
+	k := claim{shared: map[string][]string{}}
+	if ip := str(a, "properties", "ipAddress"); ip != "" {
+		k.own = []string{ip}
+	}
+	k.spare(living)
+	return c.reconciler.withdraw(ctx, k)
+}
+
+// withdraw takes what a claim has out of the security group. It writes nothing where there is nothing of it.
+func (r *reconciler) withdraw(ctx context.Context, k claim) error {
+	if r.config.SecurityGroup == "" || len(k.own)+len(k.nodePorts) == 0 {
+		return nil
+	}
+	target := document{id: r.groupID(), what: "network security group " + r.config.SecurityGroup, version: networkVersion}
+	_, err := r.resources.documents.submit(ctx, target, func(group doc) error {
+		if group == nil {
+			return errKeep
+		}
+		changed, err := applyClaim(group, k)
+		if err == nil && !changed {
+			err = errKeep
+		}
+		return err
+	})
+	return err
+}
