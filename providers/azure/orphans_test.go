@@ -145,6 +145,7 @@ func TestOrphanOnASharedAddress(t *testing.T) {
 			rules := w.parts("kubernetes", "loadBalancingRules")
 			require.Len(w, rules, 1)
 			assert.True(w, ownedBy(baseName(living), str(rules[0], "name")))
+			require.Len(w, w.securityRules(), 2, "the ports of the living one, and nobody else")
 			for _, rule := range w.securityRules() {
 				assert.Equal(w, []string{ip}, destinationsOf(rule))
 				if str(rule, "properties", "access") == "Allow" {

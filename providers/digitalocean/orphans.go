@@ -79,7 +79,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	if err != nil {
 		return err
 	}
-	services, err := l.cluster.Services(ctx)
+	services, err := l.cluster.Living(ctx)
 	if err != nil {
 		return err
 	}

@@ -286,6 +286,8 @@ func TestOrphanIsLookedAtAgain(t *testing.T) {
 	w.Apply(s)
 	require.ErrorContains(t, w.DeleteOrphan(t.Context(), found[0]), "is no orphan any more")
 	w.Withdraw(s)
+	require.ErrorContains(t, w.DeleteOrphan(t.Context(), found[0]), "is no orphan any more", "the API server has it")
+	require.NoError(t, w.Kube.CoreV1().Services(s.Namespace).Delete(t.Context(), s.Name, metav1.DeleteOptions{}))
 	id := found[0].ID
 	w.sim.ChangeLoadBalancer(id, func(lb *digitaloceansim.LoadBalancer) { lb.Tags = []string{"anyccm:other"} })
 	require.ErrorContains(t, w.DeleteOrphan(t.Context(), found[0]), "is no orphan any more")

@@ -110,6 +110,11 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	if err := l.checkOrphan(ctx, o, lb); err != nil {
 		return err
 	}
+	// What opens the nodes goes first: a load balancer that could not be deleted is listed again, and nothing lists its security group.
+	_, uid := ownership.Marked(lb.Tags)
+	if err := l.dropGroupsOf(ctx, uid); err != nil {
+		return err
+	}
 	if err := l.releaseFloatingIP(ctx, "", lb, settings{}, false); err != nil {
 		return err
 	}
@@ -118,8 +123,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 		return err
 	}
-	_, uid := ownership.Marked(lb.Tags)
-	return l.dropGroupsOf(ctx, uid)
+	return nil
 }
 
 // checkOrphan refuses what was an orphan when it was listed, and is none by now.

@@ -281,9 +281,9 @@ func (l *loadBalancers) dropGroups(ctx context.Context, groups []securityGroup) 
 	return nil
 }
 
-// dropGroupsOf deletes the security groups of a Service that is gone.
+// dropGroupsOf deletes the security groups of a Service that is gone, also where the option is off by now.
 func (l *loadBalancers) dropGroupsOf(ctx context.Context, uid string) error {
-	if uid == "" || !l.config.LoadBalancer.ManageSecurityGroups {
+	if uid == "" {
 		return nil
 	}
 	all, err := l.groups.All(ctx, inventory.Query{MaxAge: ensureMaxAge})
