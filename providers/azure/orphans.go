@@ -184,10 +184,47 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	if err := c.closeTo(ctx, lb, base, living); err != nil {
 		return err
 	}
+	if err := c.unlink(ctx, lb, base); err != nil {
+		return err
+	}
 	if _, err := r.resources.documents.submit(ctx, r.withoutTarget(lb), r.withoutService(str(lb, "name"), base, around{})); err != nil {
 		return err
 	}
 	return c.releaseElsewhere(ctx, lb, base, living)
+}
+
+// unlink removes the private link services of the frontends of a Service that is gone. One in a resource group that the Service alone named
+// is not found: Azure then refuses to delete its frontend.
+func (c *cloud) unlink(ctx context.Context, lb doc, base string) error {
+	r := c.reconciler
+	mark, err := r.cluster.Mark(ctx)
+	if err != nil {
+		return err
+	}
+	o := &observed{lbs: []doc{lb}, mark: mark}
+	fronts := r.dropped(o, base, nil)
+	if len(fronts) == 0 {
+		return nil
+	}
+	if err := r.observeLinks(ctx, &v1.Service{}, o, false); err != nil {
+		return err
+	}
+	for _, id := range fronts {
+		l := linkOn(o.links, id)
+		if l == nil {
+			continue
+		}
+		uid, marked := tag(tagsOf(l), clusterTag)
+		if !marked || ownership.ClusterMark(uid) != mark {
+			return fmt.Errorf("private link service %s, which was not made for a Service of this cluster, uses frontend %s: remove it first",
+				str(l, "name"), nameOf(id))
+		}
+		if err := r.removeLink(ctx, l); err != nil {
+			return err
+		}
+		o.links = slices.DeleteFunc(o.links, func(gone doc) bool { return docID(gone) == docID(l) })
+	}
+	return nil
 }
 
 // removeAddress deletes a public address.
