@@ -191,25 +191,7 @@ func TestRulesOfGoneLoadBalancers(t *testing.T) {
 	}
 	require.NotContains(t, left, guard.Orphan{})
 
-	// A Service, or a load balancer, of the name keeps them.
-	for _, s := range []*v1.Service{network, classic} {
-		again := s.DeepCopy()
-		again.ResourceVersion = ""
-		_, err := w.Kube.CoreV1().Services("default").Create(t.Context(), again, metav1.CreateOptions{})
-		require.NoError(t, err)
-	}
-	before := rules(w.group("nodes"))
-	for _, o := range left {
-		require.ErrorIs(t, w.DeleteOrphan(t.Context(), o), errNotOrphan)
-	}
-	for _, s := range []*v1.Service{network, classic} {
-		require.NoError(t, w.Kube.CoreV1().Services("default").Delete(t.Context(), s.Name, metav1.DeleteOptions{}))
-	}
-	w.sim.AddNetwork(loadBalancerName(network), "network", awssim.Tags{})
-	require.ErrorIs(t, w.DeleteOrphan(t.Context(), left[0]), errNotOrphan)
-	w.sim.DeleteNetwork(w.sim.Networks()[len(w.sim.Networks())-1].ARN)
-	assert.Equal(t, before, rules(w.group("nodes")))
-
+	w.keepsRulesOf([]*v1.Service{network, classic}, left)
 	for _, o := range left {
 		require.NoError(t, w.DeleteOrphan(t.Context(), o))
 	}
@@ -219,6 +201,29 @@ func TestRulesOfGoneLoadBalancers(t *testing.T) {
 	for name := range w.orphans() {
 		assert.NotContains(t, name, orphanRules)
 	}
+}
+
+// keepsRulesOf: a Service, or a load balancer, of the name keeps rules.
+func (w *world) keepsRulesOf(services []*v1.Service, left []guard.Orphan) {
+	w.T.Helper()
+	t := w.T
+	for _, s := range services {
+		again := s.DeepCopy()
+		again.ResourceVersion = ""
+		_, err := w.Kube.CoreV1().Services("default").Create(t.Context(), again, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	before := rules(w.group("nodes"))
+	for _, o := range left {
+		require.ErrorIs(t, w.DeleteOrphan(t.Context(), o), errNotOrphan)
+	}
+	for _, s := range services {
+		require.NoError(t, w.Kube.CoreV1().Services("default").Delete(t.Context(), s.Name, metav1.DeleteOptions{}))
+	}
+	w.sim.AddNetwork(loadBalancerName(services[0]), "network", awssim.Tags{})
+	require.ErrorIs(t, w.DeleteOrphan(t.Context(), left[0]), errNotOrphan)
+	w.sim.DeleteNetwork(w.sim.Networks()[len(w.sim.Networks())-1].ARN)
+	assert.Equal(t, before, rules(w.group("nodes")))
 }
 
 // TestProtectedOrphan: a network load balancer that somebody protects from deletion goes on reaching the nodes.

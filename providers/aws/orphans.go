@@ -42,7 +42,8 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Or
 	}
 	living := c.livingOf(services)
 	orphans := []guard.Orphan{}
-	for _, find := range []func(context.Context, *identity, livingServices) ([]guard.Orphan, error){
+	type finder func(context.Context, *identity, livingServices) ([]guard.Orphan, error)
+	for _, find := range []finder{
 		c.orphanClassics, c.orphanNetworks, c.orphanTargetGroups, c.orphanGroups, c.orphanNodeRules,
 	} {
 		found, err := find(ctx, id, living)

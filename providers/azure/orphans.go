@@ -187,7 +187,8 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	if err := c.unlink(ctx, lb, base); err != nil {
 		return err
 	}
-	if _, err := r.resources.documents.submit(ctx, r.withoutTarget(lb), r.withoutService(str(lb, "name"), base, around{})); err != nil {
+	without := r.withoutService(str(lb, "name"), base, around{})
+	if _, err := r.resources.documents.submit(ctx, r.withoutTarget(lb), without); err != nil {
 		return err
 	}
 	return c.releaseElsewhere(ctx, lb, base, living)

@@ -41,7 +41,7 @@ func (w *world) deleteOrphans() {
 	w.Helper()
 	for range 4 {
 		for _, o := range w.orphans() {
-			_ = w.cloud.DeleteOrphan(w.Context(), o) //nolint:errcheck // the state in the end says whether it worked
+			_ = w.cloud.DeleteOrphan(w.Context(), o) // the state in the end says whether it worked
 		}
 	}
 	require.Empty(w, w.orphans())
@@ -55,9 +55,6 @@ func (w *world) opened() map[string][]string {
 	}
 	return opened
 }
-
-// ipOf is the address that a Service shows.
-func (w *world) ipOf(s *v1.Service) string { return w.Current(s).Status.LoadBalancer.Ingress[0].IP }
 
 // TestOrphanLeavesTheSecurityGroup: whatever rules a Service had, its address is in none of them once the orphan is deleted, and the
 // rules that it shared with living Services keep theirs.
