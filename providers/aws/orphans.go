@@ -32,9 +32,9 @@ const (
 	orphanGroup       = "security group"
 )
 
-// Orphans implements guard.OrphanFinder: what the tags give to this cluster and no Service has. Target groups and security
-// groups count where no load balancer uses them, rules of nodes where the load balancer that they name is gone. What sends to instances that run and are no Nodes here is another cluster's with
-// the same ID.
+// Orphans implements guard.OrphanFinder: what the tags give to this cluster and no Service has. Target groups and security groups
+// count where no load balancer uses them, rules of nodes where the load balancer that they name is gone. What sends to instances
+// that run and are no Nodes here is another cluster's with the same ID.
 func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Orphan, error) {
 	_, id, err := c.api.ready(ctx)
 	if err != nil {

@@ -146,7 +146,8 @@ func addressIsOrphan(a doc, list []*v1.Service) bool {
 	return !slices.ContainsFunc(list, func(s *v1.Service) bool {
 		named := func(text string) bool { return strings.EqualFold(text, serviceName(s)) }
 		asked := []string{s.Spec.LoadBalancerIP, s.Annotations[annotationIPv4], s.Annotations[annotationIPv6]}
-		return slices.ContainsFunc(names, named) || shows(s, ip) || ip != "" && (slices.Contains(asked, ip) || slices.Contains(additional(s), ip)) ||
+		return slices.ContainsFunc(names, named) || shows(s, ip) ||
+			ip != "" && (slices.Contains(asked, ip) || slices.Contains(additional(s), ip)) ||
 			strings.EqualFold(s.Annotations[annotationName], str(a, "name")) || strings.EqualFold(s.Annotations[annotationName6], str(a, "name"))
 	})
 }
@@ -246,7 +247,8 @@ func (c *cloud) releaseElsewhere(ctx context.Context, before doc, base string, l
 	r := c.reconciler
 	for _, f := range docs(before, "properties", "frontendIPConfigurations") {
 		id := str(f, "properties", "publicIPAddress", "id")
-		if id == "" || !ownedBy(base, str(f, "name")) || strings.Contains(strings.ToLower(id), "/resourcegroups/"+strings.ToLower(r.config.Group)+"/") {
+		usual := strings.Contains(strings.ToLower(id), "/resourcegroups/"+strings.ToLower(r.config.Group)+"/")
+		if id == "" || usual || !ownedBy(base, str(f, "name")) {
 			continue
 		}
 		a, err := r.resources.read(ctx, id, true)
