@@ -57,7 +57,7 @@ type api struct {
 	tokens   *identity
 }
 
-func newAPI(c Config, in registry.Inputs) *api {
+func newAPI(c Config, in registry.Inputs) (*api, error) {
 	a := &api{config: c}
 	a.http = cloudapi.NewClient(cloudapi.Config{
 		Provider: Name, UserAgent: strings.TrimSpace(c.UserAgent + " anyccm/" + in.Version),
@@ -71,7 +71,7 @@ func newAPI(c Config, in registry.Inputs) *api {
 		Transport: a.http, Retry: policy.RetryOptions{MaxRetries: -1}, Telemetry: policy.TelemetryOptions{Disabled: true},
 	})
 	a.work = waiting.New(waiting.Each(a.operation), waiting.Pace{Least: time.Second, Most: 5 * time.Second})
-	return a
+	return a, nil
 }
 
 // repeatable: what replaces a version of a resource does so once. What makes a resource may take effect late, and would then undo

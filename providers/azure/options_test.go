@@ -121,7 +121,7 @@ func TestWorkloadIdentityFromEnvironment(t *testing.T) {
 		w.sim.AddInstance("worker")
 		in := conformance.Inputs(nil, map[string]string{"AZURE_FEDERATED_TOKEN_FILE": file})
 		in.File, in.Dial = []byte(strings.Replace(w.config, testSecret, "wrong", 1)), w.network.Dial
-		c, err := newCloud(in)
+		c, err := maker().New(in)
 		require.NoError(t, err)
 		require.NoError(t, c.CheckAPI(w.Context()))
 	})
@@ -140,7 +140,7 @@ func TestManagedIdentity(t *testing.T) {
 			}
 			return w.network.Dial(ctx, network, address)
 		}
-		c, err := newCloud(in)
+		c, err := maker().New(in)
 		require.NoError(t, err)
 		require.NoError(t, c.CheckAPI(w.Context()))
 	})
@@ -177,7 +177,7 @@ func TestRotatedSecret(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, []byte(w.config), 0o600))
 		in := inputs(w.config)
 		in.FilePath, in.Dial = file, w.network.Dial
-		c, err := newCloud(in)
+		c, err := maker().New(in)
 		require.NoError(t, err)
 		require.NoError(t, c.CheckAPI(w.Context()))
 		w.sim.SetSecret("newer")

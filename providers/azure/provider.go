@@ -9,12 +9,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 // Name is the value of --cloud-provider, and the scheme of provider IDs.
@@ -22,7 +20,7 @@ const Name = "azure"
 
 // Description returns what the provider says about itself.
 func Description() registry.Provider {
-	return registry.Provider{
+	return maker().Describe(registry.Provider{
 		Name: Name, Title: "Azure", Stability: "alpha", SDK: "github.com/Azure/azure-sdk-for-go/sdk/azcore",
 		ProviderIDPrefixes: []string{providerIDPrefix}, InstanceKey: instanceKey,
 		Features: registry.Features{
@@ -35,26 +33,22 @@ func Description() registry.Provider {
 		Permissions:  permissions(),
 		Installation: installation(),
 		Events:       eventRows(),
-		Validate: func(in registry.Inputs) error {
-			_, _, err := parseConfig(in)
-			return err
-		},
 		Routes: func(in registry.Inputs) bool {
 			c, _, err := parseConfig(in)
 			return err == nil && c.routes(in)
 		},
-		New: registry.Maker(newCloud),
-	}
+	})
 }
 
 func init() { registry.Register(Description()) }
 
+func maker() cloudbase.Maker[Config, *api, *cloud] {
+	return cloudbase.Maker[Config, *api, *cloud]{Config: parseConfig, API: newAPI, Cloud: buildCloud}
+}
+
 // cloud implements cloudprovider.Interface by what it embeds.
 type cloud struct {
-	cloudbase.Cloud
-	cloudbase.WithNodes
-	cloudbase.WithLoadBalancers
-	cloudbase.WithRoutes
+	cloudbase.Whole
 
 	instances     *instances
 	reconciler    *reconciler
@@ -72,15 +66,7 @@ func (c *Config) routes(in registry.Inputs) bool { return c.RouteTable != "" && 
 // creationShows is how long Azure may go on with a creation whose answer was lost.
 const creationShows = 45 * time.Second
 
-func newCloud(in registry.Inputs) (*cloud, error) {
-	config, warnings, err := parseConfig(in)
-	if err != nil {
-		return nil, err
-	}
-	for _, w := range schema.Problems(warnings) {
-		klog.Warning(w.Error())
-	}
-	a := newAPI(config, in)
+func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	c := &cloud{
 		instances: newInstances(a),
 		translate: func(s *v1.Service) *v1.Service { return registry.Translate(Description(), in, s).Service },

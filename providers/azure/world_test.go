@@ -73,7 +73,7 @@ func (w *world) restart() {
 	w.Helper()
 	in := inputs(w.config)
 	in.Dial = w.network.Dial
-	c, err := newCloud(in)
+	c, err := maker().New(in)
 	require.NoError(w, err)
 	factory := informers.NewSharedInformerFactory(fake.NewSimpleClientset(), 0)
 	c.begin(cloudbase.Begun{Kube: w.Kube, Events: w.Recorder, Stop: w.Context().Done()})

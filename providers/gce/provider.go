@@ -45,10 +45,7 @@ func maker() cloudbase.Maker[Config, *api, *cloud] {
 
 // cloud implements cloudprovider.Interface by what it embeds.
 type cloud struct {
-	cloudbase.Cloud
-	cloudbase.WithNodes
-	cloudbase.WithLoadBalancers
-	cloudbase.WithRoutes
+	cloudbase.Whole
 
 	config        Config
 	nodeInformer  cache.SharedIndexInformer

@@ -339,7 +339,3 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	return c, errors.Join(f.warnings(), c.unused()), errors.Join(problems...)
 }
 
-func validate(in registry.Inputs) error {
-	_, _, err := parseConfig(in)
-	return err
-}

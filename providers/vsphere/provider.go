@@ -5,12 +5,10 @@ import (
 	"context"
 
 	"k8s.io/client-go/informers"
-	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
-	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 // Name is the value of --cloud-provider, and the scheme of provider IDs.
@@ -18,7 +16,7 @@ const Name = "vsphere"
 
 // Description returns what the provider says about itself.
 func Description() registry.Provider {
-	return registry.Provider{
+	return maker().Describe(registry.Provider{
 		Name: Name, Title: "vSphere", Stability: "alpha", SDK: "github.com/vmware/govmomi",
 		ProviderIDPrefixes: []string{providerIDPrefix}, InstanceKey: instanceKey,
 		Features: registry.Features{
@@ -30,24 +28,23 @@ func Description() registry.Provider {
 		Permissions:  permissions(),
 		Installation: installation(),
 		Events:       eventRows(),
-		Validate:     validate,
 		CheckService: checkService,
 		Routes: func(in registry.Inputs) bool {
 			c, _, _ := parseConfig(in) // what is wrong elsewhere says nothing about routes
 			return c.Route.RouterPath != ""
 		},
-		New: registry.Maker(newCloud),
-	}
+	})
 }
 
 func init() { registry.Register(Description()) }
 
+func maker() cloudbase.Maker[Config, *api, *cloud] {
+	return cloudbase.Maker[Config, *api, *cloud]{Config: parseConfig, API: newAPI, Cloud: buildCloud}
+}
+
 // cloud implements cloudprovider.Interface by what it embeds.
 type cloud struct {
-	cloudbase.Cloud
-	cloudbase.WithNodes
-	cloudbase.WithLoadBalancers
-	cloudbase.WithRoutes
+	cloudbase.Whole
 
 	api       *api
 	instances *instances
@@ -55,19 +52,8 @@ type cloud struct {
 	nsx *nsxParts
 }
 
-func newCloud(in registry.Inputs) (*cloud, error) {
-	config, warnings, err := parseConfig(in)
-	if err != nil {
-		return nil, err
-	}
-	for _, w := range schema.Problems(warnings) {
-		klog.Warning(w.Error())
-	}
-	a, err := newAPI(config, in)
-	if err != nil {
-		return nil, err
-	}
-	c := &cloud{api: a, instances: newInstances(config, a)}
+func buildCloud(config Config, a *api, in registry.Inputs) (c *cloud, err error) {
+	c = &cloud{api: a, instances: newInstances(config, a)}
 	c.Name, c.HTTP, c.NodeAPI, c.Begin = Name, a.http, c.instances, c.begin
 	if c.nsx, err = newNSXParts(config, in, c.instances.addressesOf); err != nil {
 		return nil, err

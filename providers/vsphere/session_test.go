@@ -276,7 +276,7 @@ func TestCertificates(t *testing.T) {
 	} {
 		in := conformance.Inputs(nil, nil)
 		in.File = []byte("global: {" + login + settings + "}")
-		c, err := newCloud(in)
+		c, err := maker().New(in)
 		require.NoError(t, err)
 		_, err = c.instances.InstanceMetadata(t.Context(), newNode("worker", ""))
 		c.api.close(t.Context())
@@ -289,7 +289,7 @@ func TestCertificates(t *testing.T) {
 	}
 	in := conformance.Inputs(nil, nil)
 	in.File = []byte("global: {" + login + ", caFile: /nowhere}")
-	_, err := newCloud(in)
+	_, err := maker().New(in)
 	require.ErrorContains(t, err, "caFile: open /nowhere")
 }
 

@@ -77,7 +77,7 @@ func (w *testWorld) start() {
 	}
 	in := conformance.Inputs(nil, w.env)
 	in.File, in.Dial = []byte(w.config), w.network.Dial
-	c, err := newCloud(in)
+	c, err := maker().New(in)
 	require.NoError(w, err)
 	w.stop = make(chan struct{})
 	c.begin(cloudbase.Begun{Kube: w.kube, Stop: w.stop})

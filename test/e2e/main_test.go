@@ -71,18 +71,8 @@ func startCluster(t *testing.T, provider string, cloud ...string) *harness.Clust
 	return c
 }
 
-// bigClusters is held by one test at a time: several clusters of a thousand nodes beside each other need longer than one after
-// the other, and leave nothing to the small ones.
+// bigClusters is held by one test at a time while it fills a cluster with a thousand nodes.
 var bigClusters sync.Mutex
-
-// newBigClusterOn is newClusterOn for a test with a thousand nodes.
-func newBigClusterOn(t *testing.T, provider string, cloud ...string) *harness.Cluster {
-	t.Helper()
-	t.Parallel()
-	bigClusters.Lock()
-	t.Cleanup(bigClusters.Unlock)
-	return startCluster(t, provider, cloud...)
-}
 
 // requireNothingDenied: the rights that the program is given are those that it needs.
 func requireNothingDenied(t *testing.T, c *harness.Cluster) {

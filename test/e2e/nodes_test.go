@@ -238,60 +238,6 @@ func TestHybridCluster(t *testing.T) {
 	requireEvent(t, c, metav1.NamespaceDefault, "NodeNotOurs", "gamma-1", "its provider ID gamma://gamma-1 does not begin with")
 }
 
-func TestThousandNodes(t *testing.T) {
-	const n = 1000
-	c := newBigClusterOn(t, harness.AnyProvider, fmt.Sprintf("--instances=%d", n), "--latency=40ms", "--published-limits")
-	// The address loop runs soon after the start and then every minute.
-	m := startCCM(t, c, []string{"--node-status-update-frequency=1m", "-v=4"}, everything(t, c))
-	requireWorked(t, m, "firewall")
-	began := time.Now()
-	require.NoError(t, c.RegisterNodes(t.Context(), 1, n, harness.NodeSpec{Ready: true}))
-	require.NoError(t, c.WaitInitialized(t.Context(), n, 3*time.Minute))
-	got := calls(t, c)
-	t.Logf("%d nodes initialised with %d calls: %v", n, got.Total, got.ByOperation)
-	assert.LessOrEqual(t, got.Total, 10+6*minutesSince(began), "5 pages of droplets and one of GPU droplets")
-	assert.Equal(t, 2, got.Writes, "the tag that this test makes, and the firewall")
-
-	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
-	began = time.Now()
-	waitAnswers(t, m, "droplet", n, 3*time.Minute)
-	got = calls(t, c)
-	t.Logf("a resync of %d nodes took %d calls", n, got.Total)
-	assert.LessOrEqual(t, got.Total, 7+6*minutesSince(began), "a listing, and one call to spare")
-}
-
-func TestNotReadyNodesAreCheap(t *testing.T) {
-	const n = 50
-	c := newCluster(t, fmt.Sprintf("--instances=%d", n))
-	m := startCCM(t, c, nil, everything(t, c))
-	joinNodes(t, c, n)
-	for i := range n {
-		require.NoError(t, c.SetReady(t.Context(), fmt.Sprintf("node-%d", i+1), false))
-	}
-	// The span is counted in passes of the loop, each 5 s after the one before: 12 passes are a minute.
-	passes := func(ctx context.Context) (float64, error) {
-		return m.Metric(ctx, "cloud_node_lifecycle_controller_monitor_nodes_duration_seconds_count")
-	}
-	before, err := passes(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
-	began := time.Now()
-	require.NoError(t, harness.Eventually(t.Context(), 3*time.Minute, "12 passes", func(ctx context.Context) error {
-		now, err := passes(ctx)
-		if err == nil && now < before+12 {
-			err = fmt.Errorf("%.0f passes", now-before)
-		}
-		return err
-	}))
-	got := calls(t, c)
-	t.Logf("%d nodes that are not ready cost %d calls in a minute", n, got.Total)
-	assert.LessOrEqual(t, got.Total, 30*(1+minutesSince(began)))
-	assert.Positive(t, got.Total, "the cloud is asked again and again")
-	list, err := c.Kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
-	assert.Len(t, list.Items, n)
-}
-
 // waitAnswers waits until the inventory of a kind was asked so many times more.
 func waitAnswers(t *testing.T, m *harness.CCM, kind string, more int, within time.Duration) {
 	t.Helper()

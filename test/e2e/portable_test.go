@@ -95,16 +95,7 @@ func requireExample(t *testing.T, c *harness.Cluster, root, name string, want ex
 	} else {
 		assert.Regexp(t, want.Address, address, name)
 	}
-	require.NoError(t, harness.Eventually(t.Context(), patience, "what "+name+" gives", func(ctx context.Context) error {
-		var has any
-		if err := c.Cloud.State(ctx, &has); err != nil {
-			return err
-		}
-		if missing := expectations.Lacks(state, has); missing != "" {
-			return errors.New(missing)
-		}
-		return nil
-	}))
+	waitState(t, c, "what "+name+" gives", state)
 	for _, words := range want.Warns {
 		requireEvent(t, c, metav1.NamespaceDefault, "LoadBalancerAnnotationIgnored", service.GetName(), words)
 	}
@@ -116,6 +107,21 @@ func requireExample(t *testing.T, c *harness.Cluster, root, name string, want ex
 			assert.True(t, slices.ContainsFunc(want.Warns, func(words string) bool { return words == e.Message }), "%s: %s", name, e.Message)
 		}
 	}
+}
+
+// waitState waits until the cloud holds something.
+func waitState(t *testing.T, c *harness.Cluster, what string, state any) {
+	t.Helper()
+	require.NoError(t, harness.Eventually(t.Context(), patience, what, func(ctx context.Context) error {
+		var has any
+		if err := c.Cloud.State(ctx, &has); err != nil {
+			return err
+		}
+		if missing := expectations.Lacks(state, has); missing != "" {
+			return errors.New(missing)
+		}
+		return nil
+	}))
 }
 
 // prepare makes something in the simulated cloud.

@@ -73,26 +73,6 @@ func requireEnsured(t *testing.T, m *harness.CCM, services int) {
 	}))
 }
 
-func TestUnchangedServiceCostsOneRead(t *testing.T) {
-	c := newCluster(t, "--instances=1")
-	m := startCCM(t, c, nil, everything(t, c))
-	joinNodes(t, c, 1)
-	_, err := c.CreateService(t.Context(), "web", nil)
-	require.NoError(t, err)
-	_, err = c.WaitServed(t.Context(), "web", patience)
-	require.NoError(t, err)
-
-	waitFirewall(t, c, 1)
-	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
-	before, err := m.Metric(t.Context(), "workqueue_work_duration_seconds_count", `name="service"`)
-	require.NoError(t, err)
-	patchService(t, c, "web", `{"metadata":{"annotations":{"example.com/unrelated":"1"}}}`)
-	requireEnsured(t, m, int(before)+1)
-	got := calls(t, c)
-	assert.Zero(t, got.Writes)
-	assert.LessOrEqual(t, got.Reads, 1, "%v", got.ByOperation)
-}
-
 // waitFirewall waits until the firewall lets in the health checks of n load balancers. The work queue of the firewall cannot
 // tell: between two runs it holds changes back for some seconds, which its metrics do not show.
 func waitFirewall(t *testing.T, c *harness.Cluster, n int) {
@@ -123,33 +103,6 @@ func waitFirewall(t *testing.T, c *harness.Cluster, n int) {
 		}
 		return nil
 	}))
-}
-
-func TestNodeJoinsFiftyLoadBalancers(t *testing.T) {
-	const n = 50
-	c := newCluster(t, "--instances=3")
-	m := startCCM(t, c, nil, everything(t, c))
-	joinNodes(t, c, 2)
-	for i := range n {
-		_, err := c.CreateService(t.Context(), fmt.Sprintf("web-%d", i), nil)
-		require.NoError(t, err)
-	}
-	for i := range n {
-		_, err := c.WaitServed(t.Context(), fmt.Sprintf("web-%d", i), 4*time.Minute)
-		require.NoError(t, err)
-	}
-	requireWorked(t, m, "service") // each is reconciled once more after its records were written
-	waitFirewall(t, c, n)
-	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
-	began := time.Now()
-	require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: "node-3", Ready: true}))
-	waitHoldings(t, c, n, "3 nodes")
-	got := calls(t, c)
-	t.Logf("a node joined %d load balancers with %d writes and %d reads: %v", n, got.Writes, got.Reads, got.ByOperation)
-	assert.Equal(t, n, got.Writes)
-	looks := got.ByOperation["GET /v2/load_balancers/{id}"] + got.ByOperation["GET /v2/load_balancers"]
-	assert.LessOrEqual(t, looks, 2+int(time.Since(began)/(15*time.Second)), "what is looked at anyway, however many load balancers there are")
-	assert.LessOrEqual(t, got.Reads, 4, "2 for the load balancers, and 2 for the droplet of the node")
 }
 
 func TestAdoption(t *testing.T) {

@@ -37,6 +37,10 @@ type Cloud struct {
 	LifeCycle map[string]Kind `json:"lifeCycle"`
 	// Portable is what the manifests of docs/examples/portable give, where the provider has load balancers.
 	Portable Portable `json:"portable"`
+	// Costs are the calls that nodes and Services cost.
+	Costs Costs `json:"costs"`
+	// Controllers are what the cloud's further controllers do, by their names.
+	Controllers map[string]Controller `json:"controllers"`
 }
 
 // Admission are annotations as the admission policy takes them.
@@ -97,5 +101,6 @@ func Read(root string, p registry.Provider) (Cloud, error) {
 		names, err := Examples(root)
 		problems = append(append(problems, err), c.Portable.problems(path, names)...)
 	}
+	problems = append(problems, c.problems(path, p))
 	return c, errors.Join(problems...)
 }

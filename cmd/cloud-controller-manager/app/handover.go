@@ -1,7 +1,6 @@
 package app
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -20,42 +19,26 @@ import (
 // handover lists what another cluster has marked and Services of this one have recorded, and on request marks it as ours. It is
 // for clusters that were restored, whose namespace kube-system has another UID since.
 type handover struct {
-	cloudCommand
+	objectsCommand
 
-	clusterName string
-	from        string
-	output      string
-	yes         bool
+	from string
+	yes  bool
 }
 
 func handoverCommand(c choice) *cobra.Command { return newHandover(c).cmd }
 
 func newHandover(c choice) *handover {
-	h := &handover{cloudCommand: cloudCommand{providers: c.providers}}
-	h.cmd = &cobra.Command{
-		Use: "handover", Args: usageArgs(cobra.NoArgs),
-		Example: c.example("handover --cloud-provider=%s --kubeconfig=$HOME/.kube/config"),
-		Short:   "List load balancers of this cluster's Services that carry another cluster's mark; with --from, mark them as ours",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel := context.WithTimeout(cmd.Context(), orphanSearch)
-			defer cancel()
-			return h.run(ctx)
-		},
-	}
+	h := &handover{}
+	h.set(
+		c, "handover", "List load balancers of this cluster's Services that carry another cluster's mark; with --from, mark them as ours", "changed", h.run,
+	)
 	fs := h.cmd.Flags()
-	h.addFlags()
-	fs.StringVar(&h.clusterName, "cluster-name", "kubernetes", "The name to type before anything is changed.")
 	fs.StringVar(&h.from, "from", "", "UID that the namespace kube-system had before the cluster was restored. Load balancers with its mark are marked as ours, after asking for the cluster's name.")
 	fs.BoolVar(&h.yes, "yes", false, "Do not ask. Requires --from.")
-	addOutputFlag(h.cmd, &h.output, humanTable)
-	c.addFlags(h.cmd)
 	return h
 }
 
 func (h *handover) run(ctx context.Context) error {
-	if err := checkOutput(h.output, humanTable); err != nil {
-		return err
-	}
 	if h.yes && h.from == "" {
 		return usage(errors.New("--yes: needs --from, the UID whose load balancers are handed over"))
 	}
@@ -117,13 +100,9 @@ func (h *handover) move(ctx context.Context, cloud guard.LoadBalancerHandover, c
 	if h.from == string(system.UID) {
 		return fmt.Errorf("--from=%s: is this cluster itself; name the UID that its namespace kube-system had before", h.from)
 	}
-	list, err := client.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	services, err := listServices(ctx, client)
 	if err != nil {
-		return fmt.Errorf("listing Services: %w", err)
-	}
-	services := make([]*v1.Service, len(list.Items))
-	for i := range list.Items {
-		services[i] = &list.Items[i]
+		return err
 	}
 	marked, err := cloud.MarkedLoadBalancers(ctx, services)
 	if err != nil {
@@ -140,8 +119,10 @@ func (h *handover) move(ctx context.Context, cloud guard.LoadBalancerHandover, c
 	if len(ours) == 0 {
 		return nil
 	}
-	if err := h.ask(len(ours)); err != nil {
-		return err
+	if !h.yes {
+		if err := h.ask(fmt.Sprintf("No program may run any more for the cluster %s. Type the name of this cluster, %s, to mark these %d load balancers as its own: ", h.from, h.clusterName, len(ours))); err != nil {
+			return err
+		}
 	}
 	return h.mark(ctx, cloud, ours)
 }
@@ -161,19 +142,6 @@ func (h *handover) print(found []foreign) error {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", strings.Join(f.Claims, ","), f.ID, f.Name, f.Cluster, f.Decision)
 	}
 	return t.Flush()
-}
-
-// ask demands the cluster's name, unless --yes was given.
-func (h *handover) ask(objects int) error {
-	if h.yes {
-		return nil
-	}
-	fmt.Fprintf(h.cmd.ErrOrStderr(), "No program may run any more for the cluster %s. Type the name of this cluster, %s, to mark these %d load balancers as its own: ", h.from, h.clusterName, objects)
-	line, err := bufio.NewReader(h.cmd.InOrStdin()).ReadString('\n')
-	if strings.TrimSpace(line) != h.clusterName {
-		return errors.Join(errors.New("nothing was changed: that is not the name of the cluster"), ignoreEOF(err))
-	}
-	return nil
 }
 
 // mark goes on after a failure: the command may be run again.

@@ -1,71 +1,39 @@
 package app
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
-	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// orphanSearch bounds the whole command.
-const orphanSearch = 10 * time.Minute
-
 // orphans lists, and on request deletes, what the cluster has left in the cloud.
 type orphans struct {
-	cloudCommand
+	objectsCommand
 
-	clusterName string
-	output      string
-	remove      bool
+	remove bool
 }
 
 func orphansCommand(c choice) *cobra.Command {
-	o := &orphans{cloudCommand: cloudCommand{providers: c.providers}}
-	o.cmd = &cobra.Command{
-		Use: "orphans", Args: usageArgs(cobra.NoArgs),
-		Example: c.example("orphans --cloud-provider=%s --kubeconfig=$HOME/.kube/config"),
-		Short:   "List objects in the cloud that carry this cluster's mark and belong to no Service",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel := context.WithTimeout(cmd.Context(), orphanSearch)
-			defer cancel()
-			return o.run(ctx)
-		},
-	}
-	fs := o.cmd.Flags()
-	o.addFlags()
-	fs.StringVar(&o.clusterName, "cluster-name", "kubernetes", "The name to type before anything is deleted.")
-	addOutputFlag(o.cmd, &o.output, humanTable)
-	fs.BoolVar(&o.remove, "delete", false, "Delete the listed objects, after asking for the cluster's name.")
-	c.addFlags(o.cmd)
+	o := &orphans{}
+	o.set(c, "orphans", "List objects in the cloud that carry this cluster's mark and belong to no Service", "deleted", o.run)
+	o.cmd.Flags().BoolVar(&o.remove, "delete", false, "Delete the listed objects, after asking for the cluster's name.")
 	return o.cmd
 }
 
 func (o *orphans) run(ctx context.Context) error {
-	if err := checkOutput(o.output, humanTable); err != nil {
-		return err
-	}
 	cloud, client, err := o.open()
 	if err != nil {
 		return err
 	}
-	list, err := client.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	services, err := listServices(ctx, client)
 	if err != nil {
-		return fmt.Errorf("listing Services: %w", err)
-	}
-	services := make([]*v1.Service, len(list.Items))
-	for i := range list.Items {
-		services[i] = &list.Items[i]
+		return err
 	}
 	found, err := cloud.Orphans(ctx, services)
 	if err != nil {
@@ -110,10 +78,8 @@ func (o *orphans) print(found []guard.Orphan) error {
 // delete removes what was listed, once the cluster's name was typed.
 func (o *orphans) delete(ctx context.Context, cloud guard.OrphanFinder, found []guard.Orphan) error {
 	w := o.cmd.ErrOrStderr()
-	fmt.Fprintf(w, "Type the name of the cluster, %s, to delete these %d objects: ", o.clusterName, len(found))
-	line, err := bufio.NewReader(o.cmd.InOrStdin()).ReadString('\n')
-	if strings.TrimSpace(line) != o.clusterName {
-		return errors.Join(errors.New("nothing was deleted: that is not the name of the cluster"), ignoreEOF(err))
+	if err := o.ask(fmt.Sprintf("Type the name of the cluster, %s, to delete these %d objects: ", o.clusterName, len(found))); err != nil {
+		return err
 	}
 	var problems []error
 	for _, f := range found {
@@ -124,12 +90,4 @@ func (o *orphans) delete(ctx context.Context, cloud guard.OrphanFinder, found []
 		fmt.Fprintf(w, "Deleted %s %s.\n", f.Kind, f.ID)
 	}
 	return errors.Join(problems...)
-}
-
-// ignoreEOF: an input without a last line break is an input.
-func ignoreEOF(err error) error {
-	if err == nil || errors.Is(err, io.EOF) {
-		return nil
-	}
-	return err
 }

@@ -461,40 +461,21 @@ func (*Sim) Distort() map[string]simkit.Distortion {
 
 // Actions implements simkit.Cloud.
 func (s *Sim) Actions() map[string]func(json.RawMessage) error {
-	setState := func(state string) func(json.RawMessage) error {
-		return func(body json.RawMessage) error {
-			var in struct{ ID string }
-			if err := json.Unmarshal(body, &in); err != nil {
-				return err
-			}
-			return s.SetState(in.ID, state)
-		}
-	}
 	return map[string]func(json.RawMessage) error{
-		"power-off": setState("stopped"),
-		"power-on":  setState("running"),
-		"terminate": setState("terminated"),
-		// token changes the access key: the one in use is worth nothing from then on.
-		"token": func(body json.RawMessage) error {
-			var in struct{ Token string }
-			if err := json.Unmarshal(body, &in); err != nil {
-				return err
-			}
-			s.SetKey(in.Token)
-			return nil
-		},
+		"power-off": simkit.SetStatus(s.SetState, "stopped"),
+		"power-on":  simkit.SetStatus(s.SetState, "running"),
+		"terminate": simkit.SetStatus(s.SetState, "terminated"),
+		// token changes the access key.
+		"token": simkit.SetToken(s.SetKey),
 		// deny refuses an action for lack of a permission, or allows it again.
-		"deny": func(body json.RawMessage) error {
-			var in struct {
-				Action string
-				Allow  bool
-			}
-			if err := json.Unmarshal(body, &in); err != nil {
-				return err
-			}
+		"deny": simkit.Action(func(in struct {
+			Action string
+			Allow  bool
+		},
+		) error {
 			s.Deny(in.Action, !in.Allow)
 			return nil
-		},
+		}),
 	}
 }
 

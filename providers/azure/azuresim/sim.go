@@ -369,18 +369,9 @@ func (*Sim) Distort() map[string]simkit.Distortion {
 
 // Actions implements simkit.Cloud.
 func (s *Sim) Actions() map[string]func(json.RawMessage) error {
-	set := func(power string) func(json.RawMessage) error {
-		return func(body json.RawMessage) error {
-			var in struct {
-				ID string `json:"id"`
-			}
-			if err := json.Unmarshal(body, &in); err != nil {
-				return err
-			}
-			return s.SetPower(in.ID, power)
-		}
+	return map[string]func(json.RawMessage) error{
+		"power-off": simkit.SetStatus(s.SetPower, "deallocated"), "power-on": simkit.SetStatus(s.SetPower, "running"),
 	}
-	return map[string]func(json.RawMessage) error{"power-off": set("deallocated"), "power-on": set("running")}
 }
 
 // all returns the resources of a kind in the order of their creation.

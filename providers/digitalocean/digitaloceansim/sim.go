@@ -187,25 +187,8 @@ func (*Sim) Distort() map[string]simkit.Distortion {
 
 // Actions implements simkit.Cloud.
 func (s *Sim) Actions() map[string]func(json.RawMessage) error {
-	setStatus := func(status string) func(json.RawMessage) error {
-		return func(body json.RawMessage) error {
-			var in struct {
-				ID int `json:"id"`
-			}
-			if err := json.Unmarshal(body, &in); err != nil {
-				return err
-			}
-			return s.SetStatus(in.ID, status)
-		}
-	}
 	return map[string]func(json.RawMessage) error{
-		"fail-load-balancer": func(body json.RawMessage) error {
-			var in struct {
-				ID string `json:"id"`
-			}
-			if err := json.Unmarshal(body, &in); err != nil {
-				return err
-			}
+		"fail-load-balancer": simkit.Action(func(in struct{ ID string }) error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			lb := s.loadBalancers[in.ID]
@@ -214,19 +197,10 @@ func (s *Sim) Actions() map[string]func(json.RawMessage) error {
 			}
 			lb.Status = "errored"
 			return nil
-		},
-		"power-off": setStatus("off"),
-		"power-on":  setStatus("active"),
-		"token": func(body json.RawMessage) error {
-			var in struct {
-				Token string `json:"token"`
-			}
-			if err := json.Unmarshal(body, &in); err != nil {
-				return err
-			}
-			s.SetToken(in.Token)
-			return nil
-		},
+		}),
+		"power-off": simkit.SetStatus(s.SetStatus, "off"),
+		"power-on":  simkit.SetStatus(s.SetStatus, "active"),
+		"token":     simkit.SetToken(s.SetToken),
 	}
 }
 

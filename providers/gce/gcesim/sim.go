@@ -378,18 +378,9 @@ func listKind(at location) string { return collections[at.collection].kind + "Li
 
 // Actions implements simkit.Cloud.
 func (s *Sim) Actions() map[string]func(json.RawMessage) error {
-	set := func(status string) func(json.RawMessage) error {
-		return func(body json.RawMessage) error {
-			var in struct {
-				ID string `json:"id"`
-			}
-			if err := json.Unmarshal(body, &in); err != nil {
-				return fmt.Errorf("reading the action: %w", err)
-			}
-			return s.SetStatus(in.ID, status)
-		}
+	return map[string]func(json.RawMessage) error{
+		"power-off": simkit.SetStatus(s.SetStatus, "TERMINATED"), "power-on": simkit.SetStatus(s.SetStatus, "RUNNING"),
 	}
-	return map[string]func(json.RawMessage) error{"power-off": set("TERMINATED"), "power-on": set("RUNNING")}
 }
 
 // Seed implements simkit.Cloud: instances are spread over the zones of the region.

@@ -178,42 +178,18 @@ func (*Sim) Distort() map[string]simkit.Distortion {
 
 // Actions implements simkit.Cloud.
 func (s *Sim) Actions() map[string]func(json.RawMessage) error {
-	setStatus := func(status string) func(json.RawMessage) error {
-		return func(body json.RawMessage) error {
-			var in struct {
-				ID int `json:"id"`
-			}
-			if err := json.Unmarshal(body, &in); err != nil {
-				return err
-			}
-			return s.SetStatus(in.ID, status)
-		}
-	}
 	return map[string]func(json.RawMessage) error{
 		// vpc puts instances that are added from now on into a VPC.
-		"vpc": func(body json.RawMessage) error {
-			var in struct{ Label, Subnet, IPv4 string }
-			if err := json.Unmarshal(body, &in); err != nil {
-				return err
-			}
+		"vpc": simkit.Action(func(in struct{ Label, Subnet, IPv4 string }) error {
 			_, ids := s.AddVPC(in.Label, [2]string{in.Subnet, in.IPv4})
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.seedSubnet = ids[0]
 			return nil
-		},
-		"power-off": setStatus("offline"),
-		"power-on":  setStatus("running"),
-		"token": func(body json.RawMessage) error {
-			var in struct {
-				Token string `json:"token"`
-			}
-			if err := json.Unmarshal(body, &in); err != nil {
-				return err
-			}
-			s.SetToken(in.Token)
-			return nil
-		},
+		}),
+		"power-off": simkit.SetStatus(s.SetStatus, "offline"),
+		"power-on":  simkit.SetStatus(s.SetStatus, "running"),
+		"token":     simkit.SetToken(s.SetToken),
 	}
 }
 

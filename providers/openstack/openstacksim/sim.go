@@ -448,33 +448,16 @@ func (*Sim) Distort() map[string]simkit.Distortion {
 
 // Actions implements simkit.Cloud.
 func (s *Sim) Actions() map[string]func(json.RawMessage) error {
-	setStatus := func(status string) func(json.RawMessage) error {
-		return func(body json.RawMessage) error {
-			var in struct{ ID string }
-			if err := json.Unmarshal(body, &in); err != nil {
-				return err
-			}
-			return s.SetStatus(in.ID, status)
-		}
-	}
 	return map[string]func(json.RawMessage) error{
-		"power-off": setStatus("SHUTOFF"),
-		"power-on":  setStatus("ACTIVE"),
+		"power-off": simkit.SetStatus(s.SetStatus, "SHUTOFF"),
+		"power-on":  simkit.SetStatus(s.SetStatus, "ACTIVE"),
 		// activation sets how long Octavia works on each change from now on.
-		"activation": func(body json.RawMessage) error {
-			var in struct{ Activation simkit.Duration }
-			if err := json.Unmarshal(body, &in); err != nil {
-				return err
-			}
+		"activation": simkit.Action(func(in struct{ Activation simkit.Duration }) error {
 			s.SetActivation(time.Duration(in.Activation))
 			return nil
-		},
+		}),
 		// container makes one of certificates in Barbican, with the ID that is asked for.
-		"container": func(body json.RawMessage) error {
-			var in struct{ ID string }
-			if err := json.Unmarshal(body, &in); err != nil {
-				return err
-			}
+		"container": simkit.Action(func(in struct{ ID string }) error {
 			if !identifier.MatchString(in.ID) {
 				return fmt.Errorf("%q is not the ID of a container", in.ID)
 			}
@@ -482,16 +465,9 @@ func (s *Sim) Actions() map[string]func(json.RawMessage) error {
 			defer s.mu.Unlock()
 			s.containers["containers/"+in.ID] = true
 			return nil
-		},
+		}),
 		// token changes the password: what is issued already is worth nothing either.
-		"token": func(body json.RawMessage) error {
-			var in struct{ Token string }
-			if err := json.Unmarshal(body, &in); err != nil {
-				return err
-			}
-			s.SetPassword(in.Token)
-			return nil
-		},
+		"token": simkit.SetToken(s.SetPassword),
 	}
 }
 

@@ -127,22 +127,14 @@ func isListing(r *http.Request) bool {
 // Actions implements simkit.Cloud.
 func (s *Sim) Actions() map[string]func(json.RawMessage) error {
 	return map[string]func(json.RawMessage) error{
-		"nsx-break": func(body json.RawMessage) error {
-			var in struct{ Path, Reason string }
-			if err := json.Unmarshal(body, &in); err != nil {
-				return err
-			}
+		"nsx-break": simkit.Action(func(in struct{ Path, Reason string }) error {
 			s.Break(in.Path, in.Reason)
 			return nil
-		},
-		"nsx-remove": func(body json.RawMessage) error {
-			var in struct{ Path string }
-			if err := json.Unmarshal(body, &in); err != nil {
-				return err
-			}
+		}),
+		"nsx-remove": simkit.Action(func(in struct{ Path string }) error {
 			s.Remove(in.Path)
 			return nil
-		},
+		}),
 	}
 }
 

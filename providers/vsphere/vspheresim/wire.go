@@ -296,19 +296,13 @@ func refused(body []byte) []byte {
 // Actions implements simkit.Cloud.
 func (s *Sim) Actions() map[string]func(json.RawMessage) error {
 	of := func(f func(*Machine)) func(json.RawMessage) error {
-		return func(body json.RawMessage) error {
-			var in struct {
-				ID string `json:"id"`
-			}
-			if err := json.Unmarshal(body, &in); err != nil {
-				return fmt.Errorf("reading the action: %w", err)
-			}
+		return simkit.Action(func(in struct{ ID string }) error {
 			one, err := s.named(in.ID)
 			if err == nil {
 				f(one)
 			}
 			return err
-		}
+		})
 	}
 	return withNSX(s, map[string]func(json.RawMessage) error{
 		"power-off": of(s.PowerOff), "suspend": of(s.Suspend), "lose": of(s.Lose), "hide": of(s.Hide),

@@ -422,16 +422,8 @@ func (*Sim) Distort() map[string]simkit.Distortion {
 
 // Actions implements simkit.Cloud.
 func (s *Sim) Actions() map[string]func(json.RawMessage) error {
-	set := func(status string) func(json.RawMessage) error {
-		return func(body json.RawMessage) error {
-			var in struct {
-				ID string `json:"id"`
-			}
-			if err := json.Unmarshal(body, &in); err != nil {
-				return err
-			}
-			return s.SetStatus(in.ID, status)
-		}
+	return map[string]func(json.RawMessage) error{
+		"power-off": simkit.SetStatus(s.SetStatus, "stopped"),
+		"power-on":  simkit.SetStatus(s.SetStatus, "running"),
 	}
-	return map[string]func(json.RawMessage) error{"power-off": set("stopped"), "power-on": set("running")}
 }

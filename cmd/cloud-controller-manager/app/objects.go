@@ -1,0 +1,76 @@
+package app
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// maxObjectsCommand bounds a whole command.
+const maxObjectsCommand = 10 * time.Minute
+
+// objectsCommand is one that lists what is in the cloud, and changes it once the cluster's name was typed.
+type objectsCommand struct {
+	cloudCommand
+
+	clusterName string
+	output      string
+	// done says what the change does to an object.
+	done string
+}
+
+// set makes the command. Its flags are bound to l.
+func (l *objectsCommand) set(c choice, name, short, done string, run func(context.Context) error) {
+	l.providers, l.done = c.providers, done
+	l.cmd = &cobra.Command{
+		Use: name, Args: usageArgs(cobra.NoArgs), Short: short,
+		Example: c.example(name + " --cloud-provider=%s --kubeconfig=$HOME/.kube/config"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), maxObjectsCommand)
+			defer cancel()
+			if err := checkOutput(l.output, humanTable); err != nil {
+				return err
+			}
+			return run(ctx)
+		},
+	}
+	l.addFlags()
+	l.cmd.Flags().StringVar(&l.clusterName, "cluster-name", "kubernetes", "The name to type before anything is "+done+".")
+	addOutputFlag(l.cmd, &l.output, humanTable)
+	c.addFlags(l.cmd)
+}
+
+// ask demands the cluster's name.
+func (l *objectsCommand) ask(question string) error {
+	fmt.Fprint(l.cmd.ErrOrStderr(), question)
+	line, err := bufio.NewReader(l.cmd.InOrStdin()).ReadString('\n')
+	if strings.TrimSpace(line) == l.clusterName {
+		return nil
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil // an input without a last line break is an input
+	}
+	return errors.Join(errors.New("nothing was "+l.done+": that is not the name of the cluster"), err)
+}
+
+// listServices returns all Services of the cluster.
+func listServices(ctx context.Context, client kubernetes.Interface) ([]*v1.Service, error) {
+	list, err := client.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("objectsCommand Services: %w", err)
+	}
+	services := make([]*v1.Service, len(list.Items))
+	for i := range list.Items {
+		services[i] = &list.Items[i]
+	}
+	return services, nil
+}

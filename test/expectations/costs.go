@@ -1,0 +1,91 @@
+package expectations
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+)
+
+// Setup is how a test begins: in the simulated cloud, and how the program runs.
+type Setup struct {
+	// Prepare makes things in the simulated cloud before there are instances.
+	Prepare []Step `json:"prepare"`
+	// Values are further values of the chart, Arguments and Environment those of the program.
+	Values      map[string]any    `json:"values"`
+	Arguments   []string          `json:"arguments"`
+	Environment map[string]string `json:"environment"`
+}
+
+// Costs are the calls that a cloud may be asked for at most. Writes are exact.
+type Costs struct {
+	// Nodes are kinds of clusters with 1,000 nodes, by name.
+	Nodes map[string]NodeCosts `json:"nodes"`
+	// Services is what 20 Services of two ports cost.
+	Services ServiceCosts `json:"services"`
+}
+
+// NodeCosts are those of 1,000 nodes.
+type NodeCosts struct {
+	Setup `json:",inline"`
+	// Start are the reads until all nodes are initialised, and Writes the writes.
+	Start  int `json:"start"`
+	Writes int `json:"writes"`
+	// Minute are the reads of a minute in which the addresses of all nodes are looked at, and 50 of them are not ready.
+	Minute int `json:"minute"`
+	// PodCIDRs is how many ranges each node gets.
+	PodCIDRs int `json:"podCIDRs"`
+}
+
+// ServiceCosts are those of 20 Services of two ports.
+type ServiceCosts struct {
+	Setup `json:",inline"`
+	// Activation is how long the simulated cloud works on each change that it makes later; 1s where nothing is said.
+	Activation string `json:"activation"`
+	// Annotations are those of the Services.
+	Annotations map[string]string `json:"annotations"`
+	// Join is what a node costs that joins them.
+	Join Cost `json:"join"`
+	// Unchanged are the reads of one Service that is looked at without a change.
+	Unchanged int `json:"unchanged"`
+	// Restart are the reads until all are looked at after a restart.
+	Restart int `json:"restart"`
+}
+
+// Cost is a number of calls. PerSecond are further reads for each second that the cloud works on the writes.
+type Cost struct {
+	Reads     int     `json:"reads"`
+	Writes    int     `json:"writes"`
+	PerSecond float64 `json:"perSecond"`
+}
+
+// Controller is what one of a cloud's further controllers does.
+type Controller struct {
+	Setup `json:",inline"`
+	// State is what the simulated cloud holds once it has worked on two nodes, and NodeLabels are keys of the labels on both.
+	State      map[string]any `json:"state"`
+	NodeLabels []string       `json:"nodeLabels"`
+}
+
+// problems are what is missing of the costs and controllers; path is the file that has to say it.
+func (c Cloud) problems(path string, p registry.Provider) error {
+	var all []error
+	missing := func(bad bool, what string) {
+		if bad {
+			all = append(all, fmt.Errorf("%s: %s is missing", path, what))
+		}
+	}
+	missing(p.Features.Instances == registry.Done && len(c.Costs.Nodes) == 0, "costs.nodes")
+	for _, name := range slices.Sorted(maps.Keys(c.Costs.Nodes)) {
+		missing(c.Costs.Nodes[name].Start == 0 || c.Costs.Nodes[name].Minute == 0, "start or minute in costs.nodes."+name)
+	}
+	if s := c.Costs.Services; p.Features.Instances == registry.Done && p.Features.LoadBalancers == registry.Done {
+		missing(s.Join.Writes == 0 || s.Restart == 0, "join.writes or restart in costs.services")
+	}
+	for _, further := range p.Controllers {
+		missing(len(c.Controllers[further.Name].State) == 0, "controllers."+further.Name+".state")
+	}
+	return errors.Join(all...)
+}
