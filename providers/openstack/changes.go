@@ -17,7 +17,7 @@ import (
 
 // observe returns the parts of a load balancer. They are read again where it was changed after they were read, be it by us:
 // somebody else may have changed it right after that, and the time of the change does not tell whose it was.
-func (l *loadBalancers) observe(ctx context.Context, lb *balancer) (*details, error) {
+func (l *loadBalancers) observe(ctx context.Context, lb *loadBalancer) (*details, error) {
 	d, err := l.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: partsMaxAge})
 	if err == nil && d.asOf != "" && d.asOf != lb.UpdatedAt {
 		d, err = l.parts.Get(ctx, lb.ID, inventory.Query{})
@@ -37,10 +37,10 @@ func (l *loadBalancers) observe(ctx context.Context, lb *balancer) (*details, er
 const maxRounds = 5
 
 // planner returns the steps that are due on a load balancer with its parts.
-type planner func(*balancer, *details) ([]step, error)
+type planner func(*loadBalancer, *details) ([]step, error)
 
 // stepChanges are the changes of a load balancer that exists.
-func (l *loadBalancers) stepChanges(lb *balancer, parts *details, steps []step) []change {
+func (l *loadBalancers) stepChanges(lb *loadBalancer, parts *details, steps []step) []change {
 	changes := make([]change, len(steps))
 	for i, st := range steps {
 		changes[i] = change{
@@ -58,11 +58,11 @@ func (l *loadBalancers) stepChanges(lb *balancer, parts *details, steps []step) 
 }
 
 // compare is what a step changes of a load balancer with its parts, before and after.
-func (s step) compare(lb *balancer, d *details) (before, after any) {
+func (s step) compare(lb *loadBalancer, d *details) (before, after any) {
 	switch s.kind {
 	case createListener, createPool, createMonitor, addMember:
 		return nil, s.body
-	case updateBalancer:
+	case updateLoadBalancer:
 		return services.Within(lb, s.body), s.body
 	case setMembers:
 		after = map[string]any{"members": s.members}
@@ -143,7 +143,7 @@ func (l *loadBalancers) makeStep(ctx context.Context, r *services.Request, o obs
 		if o.conflicts++; o.conflicts == maxRounds {
 			return o, err
 		}
-		if o.lb, err = l.balancers.Get(ctx, o.lb.ID, inventory.Query{}); err != nil {
+		if o.lb, err = l.observed.Get(ctx, o.lb.ID, inventory.Query{}); err != nil {
 			return o, cloudapi.NotAbsence(err)
 		}
 		o.parts, o.settled, o.changed = nil, false, true
@@ -162,7 +162,7 @@ func (l *loadBalancers) makeStep(ctx context.Context, r *services.Request, o obs
 // work makes the steps that a plan has on a load balancer that the Service leaves, one after another, each planned again from what the
 // former ones have made. When they are done it looks once at what is there, for somebody else may have changed it meanwhile. It
 // returns the load balancer as it then is; nil means that it has gone.
-func (l *loadBalancers) work(ctx context.Context, r *services.Request, lb *balancer, next planner) (*balancer, error) {
+func (l *loadBalancers) work(ctx context.Context, r *services.Request, lb *loadBalancer, next planner) (*loadBalancer, error) {
 	var busy error
 	for range maxRounds {
 		d, err := l.observe(ctx, lb)
@@ -195,7 +195,7 @@ func (l *loadBalancers) work(ctx context.Context, r *services.Request, lb *balan
 			return lb, nil
 		}
 		if busy != nil { // it was changed by somebody else, and is as it is
-			if lb, err = l.balancers.Get(ctx, lb.ID, inventory.Query{}); err != nil {
+			if lb, err = l.observed.Get(ctx, lb.ID, inventory.Query{}); err != nil {
 				return nil, cloudapi.NotAbsence(err)
 			}
 		}
@@ -212,8 +212,8 @@ var errBusy = errors.New("the load balancer was busy")
 // apply makes the call of a step, waits until Octavia has done it, and returns what is there then, as far as we know. A nil
 // load balancer means that it has gone.
 func (l *loadBalancers) apply(
-	ctx context.Context, r *services.Request, lb *balancer, d *details, st step, more int,
-) (*balancer, *details, error) {
+	ctx context.Context, r *services.Request, lb *loadBalancer, d *details, st step, more int,
+) (*loadBalancer, *details, error) {
 	if st.kind == updateMonitor || st.kind == deleteMonitor {
 		l.monitors.Invalidate(st.id)
 	}
@@ -229,7 +229,7 @@ func (l *loadBalancers) apply(
 	l.parts.PutPartial(after)
 	busy := *lb
 	busy.Status = statusPendingUpdate
-	l.balancers.PutPartial(&busy)
+	l.observed.PutPartial(&busy)
 	idle, err := l.idle(ctx, lb.ID, doing)
 	if err != nil || idle == nil {
 		return nil, nil, err
@@ -244,12 +244,12 @@ func (l *loadBalancers) apply(
 // order makes the call of a step, and returns the ID of what it made. Whatever fails may have taken effect, so the next look
 // reads everything again. Where Octavia works on the load balancer already, for somebody else or for a call of ours whose
 // answer was lost, the end of that is waited for: the step is planned again then.
-func (l *loadBalancers) order(ctx context.Context, lb *balancer, st step) (made string, err error) {
+func (l *loadBalancers) order(ctx context.Context, lb *loadBalancer, st step) (made string, err error) {
 	made, err = l.api.do(ctx, st)
 	if err == nil || cloudapi.NotSent(err) {
 		return made, err
 	}
-	l.balancers.Invalidate(lb.ID)
+	l.observed.Invalidate(lb.ID)
 	l.parts.Invalidate(lb.ID)
 	if !errors.Is(err, cloudapi.ErrConflict) {
 		return "", err
@@ -294,7 +294,7 @@ func (d *details) after(st step, made string) *details {
 		for i := range after.pools {
 			after.pools[i].change(st, made)
 		}
-	case updateBalancer:
+	case updateLoadBalancer:
 	}
 	return after
 }

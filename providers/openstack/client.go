@@ -47,10 +47,10 @@ const (
 type kind string
 
 const (
-	compute      kind = "compute"
-	network      kind = "network"
-	loadBalancer kind = "load-balancer"
-	keyManager   kind = "key-manager"
+	compute       kind = "compute"
+	network       kind = "network"
+	loadBalancing kind = "load-balancer"
+	keyManager    kind = "key-manager"
 )
 
 // api is the part of OpenStack's APIs that is used, in the common vocabulary of errors.
@@ -396,7 +396,7 @@ func (a *api) service(ctx context.Context, of kind) (*gophercloud.ServiceClient,
 		return client, nil
 	}
 	construct := map[kind]func(*gophercloud.ProviderClient, gophercloud.EndpointOpts) (*gophercloud.ServiceClient, error){
-		compute: openstack.NewComputeV2, network: openstack.NewNetworkV2, loadBalancer: openstack.NewLoadBalancerV2,
+		compute: openstack.NewComputeV2, network: openstack.NewNetworkV2, loadBalancing: openstack.NewLoadBalancerV2,
 		keyManager: openstack.NewKeyManagerV1,
 	}[of]
 	client, err = call(ctx, fmt.Sprintf("finding the endpoint of the service %s", of), func(context.Context) (*gophercloud.ServiceClient, error) {

@@ -44,7 +44,7 @@ func (l *loadBalancers) desireNew(
 	}
 	service, o := r.Service, l.config.LoadBalancer
 	d.settings = s
-	d.role = role{name: balancerName(r.Cluster, service), mark: mark, serviceMark: ownership.ServiceMark(service.UID), owner: true}
+	d.role = role{name: loadBalancerName(r.Cluster, service), mark: mark, serviceMark: ownership.ServiceMark(service.UID), owner: true}
 	request := l.createRequest(r.Cluster, service, s, f, d.role)
 	d.request = &request
 	if d.members, err = l.backends(ctx, service, r.Nodes, s); err != nil {
@@ -61,7 +61,7 @@ func (l *loadBalancers) desireNew(
 	if err != nil {
 		return d, findings, err
 	}
-	planned := &balancer{Provider: o.Provider, AdditionalVIPs: request.AdditionalVIPs}
+	planned := &loadBalancer{Provider: o.Provider, AdditionalVIPs: request.AdditionalVIPs}
 	want, err := l.want(service, s, d.role, planned, memberSubnet(s, o, found), f, d.members)
 	if err != nil {
 		more, err := refused(err)
@@ -122,25 +122,25 @@ func (l *loadBalancers) creationAfter(service *v1.Service, d desired) []change {
 }
 
 // create makes a load balancer, which has yet to be built, and records it on the Service.
-func (l *loadBalancers) create(ctx context.Context, r *services.Request, request balancerRequest) (*balancer, error) {
-	lb, err := l.api.createBalancer(ctx, request)
+func (l *loadBalancers) create(ctx context.Context, r *services.Request, request loadBalancerRequest) (*loadBalancer, error) {
+	lb, err := l.api.createLoadBalancer(ctx, request)
 	if err != nil {
 		if !cloudapi.NotSent(err) {
-			l.balancers.Invalidate("")
+			l.observed.Invalidate("")
 		}
 		if errors.Is(err, cloudapi.ErrInvalid) || errors.Is(err, cloudapi.ErrQuota) {
 			r.Report(services.Warning(eventConfigError, "%s", err))
 		}
 		return nil, cloudapi.NotAbsence(err)
 	}
-	l.balancers.Put(lb)
+	l.observed.Put(lb)
 	return lb, l.record(ctx, r, map[string]string{annotationID: lb.ID, annotationMade: lb.ID})
 }
 
 // createRequest is the request for a new load balancer without its place and its ports.
-func (l *loadBalancers) createRequest(cluster string, service *v1.Service, s settings, f features, r role) balancerRequest {
+func (l *loadBalancers) createRequest(cluster string, service *v1.Service, s settings, f features, r role) loadBalancerRequest {
 	provider := l.config.LoadBalancer.Provider
-	request := balancerRequest{Name: r.name, Description: balancerDescription(cluster, service), Provider: provider}
+	request := loadBalancerRequest{Name: r.name, Description: loadBalancerDescription(cluster, service), Provider: provider}
 	if f.tags() {
 		request.Tags = l.marked([]string{r.name}, r)
 	}
@@ -155,7 +155,7 @@ func (l *loadBalancers) createRequest(cluster string, service *v1.Service, s set
 
 // placeVIP says where the address of a new load balancer is to be, and returns the subnet that was found for it.
 func (l *loadBalancers) placeVIP(
-	ctx context.Context, service *v1.Service, s settings, f features, members []backend, request *balancerRequest,
+	ctx context.Context, service *v1.Service, s settings, f features, members []backend, request *loadBalancerRequest,
 ) (found string, findings []services.Finding, err error) {
 	networkID, subnetID := vipNetworks(s, l.config.LoadBalancer)
 	if networkID == "" && subnetID == "" {
@@ -241,7 +241,7 @@ func (l *loadBalancers) secondSubnet(ctx context.Context, networkID, subnetID st
 
 // ofFamilies returns the source ranges of those families that a load balancer has addresses of: Octavia refuses others.
 // Ranges without any of them would let everybody in.
-func ofFamilies(ranges []netip.Prefix, service *v1.Service, lb *balancer) ([]netip.Prefix, error) {
+func ofFamilies(ranges []netip.Prefix, service *v1.Service, lb *loadBalancer) ([]netip.Prefix, error) {
 	v4, v6 := familyOf(service) != v1.IPv6Protocol, familyOf(service) == v1.IPv6Protocol
 	if lb != nil && lb.VIPAddress != "" {
 		v4, v6 = !isIPv6(lb.VIPAddress), isIPv6(lb.VIPAddress)

@@ -57,7 +57,7 @@ func deletionOf(object string, do func(context.Context) error) change {
 }
 
 // leaveAll takes a Service off its load balancer, and off others that were made for it at the same time.
-func (l *loadBalancers) leaveAll(ctx context.Context, r *services.Request, s settings, lb *balancer, as role) error {
+func (l *loadBalancers) leaveAll(ctx context.Context, r *services.Request, s settings, lb *loadBalancer, as role) error {
 	for range maxTwins {
 		if err := l.leave(ctx, r, s, lb, as); err != nil {
 			return err
@@ -80,7 +80,7 @@ func (l *loadBalancers) leaveAll(ctx context.Context, r *services.Request, s set
 }
 
 // leave takes a Service off its load balancer, and deletes that where nobody else uses it. nil means that it is done.
-func (l *loadBalancers) leave(ctx context.Context, r *services.Request, s settings, lb *balancer, as role) error {
+func (l *loadBalancers) leave(ctx context.Context, r *services.Request, s settings, lb *loadBalancer, as role) error {
 	unlock, err := l.Lock(ctx, lb.ID)
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func (l *loadBalancers) leave(ctx context.Context, r *services.Request, s settin
 		}
 	}
 	// Somebody may have begun to share it a moment ago.
-	if lb, err = l.balancers.Get(ctx, id, inventory.Query{}); errors.Is(err, cloudapi.ErrNotFound) {
+	if lb, err = l.observed.Get(ctx, id, inventory.Query{}); errors.Is(err, cloudapi.ErrNotFound) {
 		l.forget(id)
 		return nil
 	} else if err != nil {
@@ -114,7 +114,7 @@ func (l *loadBalancers) leave(ctx context.Context, r *services.Request, s settin
 
 // ownedByAnother reports whether a load balancer that a Service only shares has an owner that lives, or one in another cluster, though
 // its tag is missing: a controller of before tags made it, or somebody wrote the tags again.
-func (l *loadBalancers) ownedByAnother(ctx context.Context, cluster string, lb *balancer, r role) (bool, error) {
+func (l *loadBalancers) ownedByAnother(ctx context.Context, cluster string, lb *loadBalancer, r role) (bool, error) {
 	if r.owner {
 		return false, nil
 	}
@@ -127,18 +127,18 @@ func (l *loadBalancers) ownedByAnother(ctx context.Context, cluster string, lb *
 	}
 	waits := owner.Spec.Type == v1.ServiceTypeLoadBalancer || len(owner.Finalizers) > 0
 	id := owner.Annotations[annotationID]
-	return waits && balancerName(cluster, owner) != r.name && (id == "" || id == lb.ID), nil
+	return waits && loadBalancerName(cluster, owner) != r.name && (id == "" || id == lb.ID), nil
 }
 
 // destroy deletes a load balancer and what belongs to it, and waits until it has gone.
-func (l *loadBalancers) destroy(ctx context.Context, r *services.Request, s settings, lb *balancer, as role) error {
+func (l *loadBalancers) destroy(ctx context.Context, r *services.Request, s settings, lb *loadBalancer, as role) error {
 	if err := l.releaseFloatingIP(ctx, as.name, lb, s, false); err != nil {
 		return err
 	}
 	if !l.config.LoadBalancer.CascadeDelete && lb.Status == statusActive {
 		id, whole := lb.ID, role{name: as.name, mark: as.mark, serviceMark: as.serviceMark, owner: true}
 		var err error
-		lb, err = l.work(ctx, r, lb, func(lb *balancer, d *details) ([]step, error) { return plan(lb, d, wantedState{}, whole) })
+		lb, err = l.work(ctx, r, lb, func(lb *loadBalancer, d *details) ([]step, error) { return plan(lb, d, wantedState{}, whole) })
 		switch {
 		case err != nil:
 			return err
@@ -153,38 +153,38 @@ func (l *loadBalancers) destroy(ctx context.Context, r *services.Request, s sett
 }
 
 func (l *loadBalancers) forget(id string) {
-	l.balancers.Forget(id)
+	l.observed.Forget(id)
 	l.parts.Forget(id)
 	l.looked.Delete(id)
 	l.proved.Delete(id)
 }
 
 // leaveShared removes what belongs to the Service from a load balancer that stays.
-func (l *loadBalancers) leaveShared(ctx context.Context, r *services.Request, lb *balancer, as role) error {
+func (l *loadBalancers) leaveShared(ctx context.Context, r *services.Request, lb *loadBalancer, as role) error {
 	if lb.Status != statusActive {
 		return fmt.Errorf("load balancer %s has the provisioning status %s, in which the ports of the Service cannot be removed from it; "+
 			"others use it, so it is not deleted", lb.ID, lb.Status)
 	}
-	_, err := l.work(ctx, r, lb, func(lb *balancer, d *details) ([]step, error) { return planLeave(lb, d, as), nil })
+	_, err := l.work(ctx, r, lb, func(lb *loadBalancer, d *details) ([]step, error) { return planLeave(lb, d, as), nil })
 	return err
 }
 
 // remove deletes a load balancer, and waits until it has gone.
-func (l *loadBalancers) remove(ctx context.Context, lb *balancer, cascade bool) error {
+func (l *loadBalancers) remove(ctx context.Context, lb *loadBalancer, cascade bool) error {
 	for range maxRounds {
-		err := l.api.deleteBalancer(ctx, lb.ID, cascade)
+		err := l.api.deleteLoadBalancer(ctx, lb.ID, cascade)
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			l.forget(lb.ID)
 			return nil
 		}
-		l.balancers.Invalidate(lb.ID)
+		l.observed.Invalidate(lb.ID)
 		if err != nil && !errors.Is(err, cloudapi.ErrConflict) {
 			return err
 		}
 		if err == nil {
 			going := *lb
 			going.Status = statusPendingDelete
-			l.balancers.PutPartial(&going)
+			l.observed.PutPartial(&going)
 		}
 		now, err := l.idle(ctx, lb.ID, "its deletion")
 		switch {

@@ -38,7 +38,7 @@ func (f *failovers) may(id string) bool {
 
 // repairs are the changes of a load balancer in ERROR. One that was made for this Service and never served is deleted, to be made
 // again; any other is failed over, which keeps its address.
-func (l *loadBalancers) repairs(lb *balancer, renew bool) []change {
+func (l *loadBalancers) repairs(lb *loadBalancer, renew bool) []change {
 	if renew {
 		return []change{{
 			Planned: guard.Planned{Action: guard.PlanDelete, Object: titleOf(lb), Detail: "Octavia could not build it"},
@@ -88,7 +88,7 @@ func (l *loadBalancers) repair(ctx context.Context, r *services.Request, o obser
 // renewable reports whether a load balancer in ERROR was made for this Service alone and never served: its mark, which nobody
 // but a controller writes, and our record both say so, and neither the Service nor a floating address tells of a time when it
 // served. What was kept from a Service before has that one's mark, or an address.
-func (l *loadBalancers) renewable(ctx context.Context, service *v1.Service, lb *balancer, r role) (bool, error) {
+func (l *loadBalancers) renewable(ctx context.Context, service *v1.Service, lb *loadBalancer, r role) (bool, error) {
 	fresh := len(service.Status.LoadBalancer.Ingress) == 0 && service.Annotations[annotationAddress] == ""
 	made := service.Annotations[annotationMade] == lb.ID && slices.Contains(lb.Tags, r.serviceMark)
 	if !fresh || !made || !r.owner || !madeByController(lb, service) || shared(lb, r) {
@@ -98,16 +98,16 @@ func (l *loadBalancers) renewable(ctx context.Context, service *v1.Service, lb *
 	return err == nil && f == nil, err
 }
 
-func adviceFor(lb *balancer) string {
+func adviceFor(lb *loadBalancer) string {
 	return fmt.Sprintf("load balancer %s is in ERROR: it may go on serving, but Octavia changes nothing of it. Ask an administrator of the cloud to run \"openstack loadbalancer failover %s\"", lb.ID, lb.ID)
 }
 
 // failOver orders a failover of a load balancer in ERROR, or finds who can do that.
-func (l *loadBalancers) failOver(ctx context.Context, lb *balancer) (ordered bool, findings []services.Finding, err error) {
+func (l *loadBalancers) failOver(ctx context.Context, lb *loadBalancer) (ordered bool, findings []services.Finding, err error) {
 	if l.failovers.may(lb.ID) {
 		err := l.api.failOver(ctx, lb.ID)
 		if err == nil {
-			l.balancers.Invalidate(lb.ID)
+			l.observed.Invalidate(lb.ID)
 			return true, []services.Finding{services.Warning(eventFailover,
 				"load balancer %s is in ERROR; a failover was ordered, which keeps its address", lb.ID)}, nil
 		}

@@ -36,7 +36,7 @@ func TestSilentKeystone(t *testing.T) {
 }
 
 // TestNetworkWithoutSubnet: with network-id alone, security groups and later changes of nodes find the subnet of the load
-// balancer.
+// loadBalancer.
 func TestNetworkWithoutSubnet(t *testing.T) {
 	t.Parallel()
 	w, s := served(t, "network-id = "+firstNet+"\nmanage-security-groups = true\n", web(nil))
@@ -140,7 +140,7 @@ func TestChangesByHand(t *testing.T) {
 	pool := w.sim.Pools()[0].ID
 	w.sim.ChangePool(pool, func(p *openstacksim.Pool) { p.Algorithm = "SOURCE_IP" })
 	w.sim.ChangeLoadBalancer(s.Annotations[annotationID], func(lb *openstacksim.LoadBalancer) { lb.UpdatedAt = "2026-02-03T04:05:06" })
-	w.loadBalancers.balancers.Invalidate(s.Annotations[annotationID]) // as if the view had aged
+	w.loadBalancers.observed.Invalidate(s.Annotations[annotationID]) // as if the view had aged
 	w.ensure(s)
 	assert.Equal(t, "ROUND_ROBIN", w.sim.Pools()[0].Algorithm)
 }

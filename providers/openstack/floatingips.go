@@ -30,7 +30,7 @@ type floatingIP struct {
 
 // madeFor reports whether a controller of this kind made the address for the Service of this cluster whose load balancer has a
 // name, or for the one that a load balancer is named after; others are their users'. name may be empty.
-func (f floatingIP) madeFor(name string, lb *balancer) bool {
+func (f floatingIP) madeFor(name string, lb *loadBalancer) bool {
 	who, cluster, _ := f.whose()
 	if who == "" {
 		return false
@@ -101,7 +101,7 @@ func attachedNow() inventory.Query {
 }
 
 // attached returns the floating address of a load balancer, or nil.
-func (l *loadBalancers) attached(ctx context.Context, lb *balancer, q inventory.Query) (*floatingIP, error) {
+func (l *loadBalancers) attached(ctx context.Context, lb *loadBalancer, q inventory.Query) (*floatingIP, error) {
 	found, err := l.floating.Find(ctx, indexPort, lb.VIPPortID, q)
 	if err != nil || len(found) == 0 {
 		return nil, err
@@ -110,7 +110,7 @@ func (l *loadBalancers) attached(ctx context.Context, lb *balancer, q inventory.
 }
 
 // publish returns the address that the Service shows, and attaches or detaches a floating one for that.
-func (l *loadBalancers) publish(ctx context.Context, r *services.Request, s settings, lb *balancer, as role) (string, error) {
+func (l *loadBalancers) publish(ctx context.Context, r *services.Request, s settings, lb *loadBalancer, as role) (string, error) {
 	if isIPv6(lb.VIPAddress) {
 		if !s.internal {
 			r.Report(services.Warning(eventFloatingSkipped, "an address of IPv6 needs no floating address, and gets none"))
@@ -138,7 +138,7 @@ func (l *loadBalancers) publish(ctx context.Context, r *services.Request, s sett
 }
 
 // giveAddress gives a load balancer a floating address: the one that the Service asks for, else the one that it had before, else a new one.
-func (l *loadBalancers) giveAddress(ctx context.Context, r *services.Request, s settings, lb *balancer) (string, error) {
+func (l *loadBalancers) giveAddress(ctx context.Context, r *services.Request, s settings, lb *loadBalancer) (string, error) {
 	wanted := r.Service.Spec.LoadBalancerIP
 	if wanted == "" {
 		if address, err := l.attachLeft(ctx, r, lb); err != nil || address != "" {
@@ -160,7 +160,7 @@ func (l *loadBalancers) giveAddress(ctx context.Context, r *services.Request, s 
 
 // attachLeft gives a load balancer the floating address of the one that the Service had before and that somebody deleted, so that the
 // address neither changes nor is left over; "" if there is none.
-func (l *loadBalancers) attachLeft(ctx context.Context, r *services.Request, lb *balancer) (string, error) {
+func (l *loadBalancers) attachLeft(ctx context.Context, r *services.Request, lb *loadBalancer) (string, error) {
 	left, err := l.leftFloatingIPs(ctx, r.Cluster, r.Service, attachedNow())
 	if err != nil {
 		return "", err
@@ -213,7 +213,7 @@ func floatingSubnetChoice(s settings, o loadBalancerConfig) subnetChoice {
 
 // createFloatingIP makes a floating address that is attached from the start, so that one whose answer was lost is found.
 func (l *loadBalancers) createFloatingIP(
-	ctx context.Context, r *services.Request, s settings, lb *balancer, wanted string,
+	ctx context.Context, r *services.Request, s settings, lb *loadBalancer, wanted string,
 ) (string, error) {
 	networkID, err := l.floatingNetwork(ctx, r.Service, s)
 	if err != nil {
@@ -276,7 +276,7 @@ func neutron[T any](ctx context.Context, a *api, doing, method, at, key string, 
 // claim attaches a free floating address that a Service asks for, unless it is another living Service's: its description says for
 // whom it was made, and a status who shows it, as while the load balancer there is made again. The address is read right before, for
 // Neutron would take it off any port that it has been given to meanwhile.
-func (l *loadBalancers) claim(ctx context.Context, r *services.Request, known floatingIP, lb *balancer) error {
+func (l *loadBalancers) claim(ctx context.Context, r *services.Request, known floatingIP, lb *loadBalancer) error {
 	f, err := l.floating.Get(ctx, known.ID, inventory.Query{})
 	if err != nil {
 		return cloudapi.NotAbsence(err)
@@ -312,7 +312,7 @@ func addressTaken(r *services.Request, f floatingIP) error {
 }
 
 // attach attaches a floating address to a load balancer.
-func (l *loadBalancers) attach(ctx context.Context, f floatingIP, lb *balancer) error {
+func (l *loadBalancers) attach(ctx context.Context, f floatingIP, lb *loadBalancer) error {
 	after, err := neutron[floatingIP](
 		ctx, l.api, "attaching floating address "+f.Address, http.MethodPut, "floatingips/"+f.ID, "floatingip", map[string]any{"port_id": lb.VIPPortID}, http.StatusOK,
 	)
@@ -330,7 +330,7 @@ func (l *loadBalancers) attach(ctx context.Context, f floatingIP, lb *balancer) 
 // releaseFloatingIP takes the floating address off a load balancer: it goes if it was made for the Service named so, or for the one that
 // the load balancer was made for, and nobody asked to keep it; else it is detached where that is asked for, and left otherwise,
 // since it comes free with the load balancer. It is read right before: somebody may have moved it elsewhere meanwhile.
-func (l *loadBalancers) releaseFloatingIP(ctx context.Context, name string, lb *balancer, s settings, detach bool) error {
+func (l *loadBalancers) releaseFloatingIP(ctx context.Context, name string, lb *loadBalancer, s settings, detach bool) error {
 	known, err := l.attached(ctx, lb, inventory.Query{MaxAge: floatingMaxAge, MaxMissAge: floatingMaxAge, MaxUnlistedAge: floatingMaxAge})
 	if err != nil || known == nil {
 		return err

@@ -22,12 +22,12 @@ var _ guard.LoadBalancerHandover = (*cloud)(nil)
 // MarkedLoadBalancers implements guard.LoadBalancerHandover. Where the Service that a load balancer is named after records it,
 // those that share it do not count.
 func (c *cloud) MarkedLoadBalancers(ctx context.Context, all []*v1.Service) ([]guard.MarkedLoadBalancer, error) {
-	balancers, err := c.loadBalancers.balancers.All(ctx, inventory.Query{MaxAge: ensureMaxAge})
+	loadBalancers, err := c.loadBalancers.observed.All(ctx, inventory.Query{MaxAge: ensureMaxAge})
 	if err != nil {
 		return nil, err
 	}
 	marked := []guard.MarkedLoadBalancer{}
-	for _, lb := range balancers {
+	for _, lb := range loadBalancers {
 		cluster, uid := ownership.Marked(lb.Tags)
 		if lb.leaving() || (cluster == "" && uid == "") {
 			continue
@@ -58,7 +58,7 @@ func (c *cloud) RemarkLoadBalancer(ctx context.Context, m guard.MarkedLoadBalanc
 		return fmt.Errorf("waiting for somebody else who works on load balancer %s: %w", m.ID, err)
 	}
 	defer unlock()
-	lb, err := l.balancers.Get(ctx, m.ID, inventory.Query{})
+	lb, err := l.observed.Get(ctx, m.ID, inventory.Query{})
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (c *cloud) RemarkLoadBalancer(ctx context.Context, m guard.MarkedLoadBalanc
 		return fmt.Errorf("load balancer %s has the provisioning status %s, in which it cannot be changed; try again later", m.ID, lb.Status)
 	}
 	owner := &services.Request{Service: &v1.Service{ObjectMeta: metav1.ObjectMeta{UID: service}}}
-	after, err := l.work(ctx, owner, lb, func(lb *balancer, d *details) ([]step, error) {
+	after, err := l.work(ctx, owner, lb, func(lb *loadBalancer, d *details) ([]step, error) {
 		return planRemark(lb, d, m.Cluster, mark, ownership.ServiceMark(service)), nil
 	})
 	if err == nil && after == nil {
@@ -87,7 +87,7 @@ func (c *cloud) RemarkLoadBalancer(ctx context.Context, m guard.MarkedLoadBalanc
 
 // planRemark returns the steps by which a load balancer gets the marks of this cluster and of a Service instead of those of another
 // cluster.
-func planRemark(lb *balancer, d *details, other, mark, serviceMark string) []step {
+func planRemark(lb *loadBalancer, d *details, other, mark, serviceMark string) []step {
 	var steps []step
 	for _, l := range d.listeners {
 		if i := slices.Index(l.Tags, ownership.ClusterMark(other)); other != "" && i >= 0 && ownership.ClusterMark(other) != mark {
@@ -99,7 +99,7 @@ func planRemark(lb *balancer, d *details, other, mark, serviceMark string) []ste
 	tags := slices.DeleteFunc(slices.Clone(lb.Tags), func(t string) bool { return t == "" || ownership.IsMark(t) })
 	tags = append(tags, mark, serviceMark)
 	if !sameSet(tags, lb.Tags) {
-		steps = append(steps, step{kind: updateBalancer, id: lb.ID, body: balancerUpdate{Tags: &tags}, reason: "handed over"})
+		steps = append(steps, step{kind: updateLoadBalancer, id: lb.ID, body: loadBalancerUpdate{Tags: &tags}, reason: "handed over"})
 	}
 	return steps
 }

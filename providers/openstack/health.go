@@ -62,12 +62,12 @@ func (l *loadBalancers) repairAll(ctx context.Context, lister listers.ServiceLis
 	if !known {
 		return nil // no Service was looked at yet; a start looks at all of them
 	}
-	balancers, err := l.balancers.All(ctx, inventory.Query{MaxAge: healthPeriod / 2})
+	loadBalancers, err := l.observed.All(ctx, inventory.Query{MaxAge: healthPeriod / 2})
 	if err != nil {
 		return err
 	}
 	var problems []error
-	for _, lb := range balancers {
+	for _, lb := range loadBalancers {
 		if lb.Status != statusError || len(users[lb.ID]) == 0 {
 			continue
 		}
@@ -85,7 +85,7 @@ func (l *loadBalancers) repairAll(ctx context.Context, lister listers.ServiceLis
 }
 
 // userOf returns the first of the Services that may use a load balancer, or nil.
-func (l *loadBalancers) userOf(ctx context.Context, cluster string, lb *balancer, all []*v1.Service) (*v1.Service, error) {
+func (l *loadBalancers) userOf(ctx context.Context, cluster string, lb *loadBalancer, all []*v1.Service) (*v1.Service, error) {
 	for _, s := range all {
 		r := services.Request{Purpose: services.Lookup, Cluster: cluster, Service: s}
 		o, err := l.Observe(ctx, r)

@@ -60,7 +60,7 @@ func TestGuestOfALivingOwner(t *testing.T) {
 	w.Apply(guest)
 	guest, _ = w.ensure(guest)
 	w.sim.ChangeLoadBalancer(id, func(lb *openstacksim.LoadBalancer) {
-		lb.Tags = slices.DeleteFunc(lb.Tags, func(tag string) bool { return tag == balancerName(w.cluster, owner) })
+		lb.Tags = slices.DeleteFunc(lb.Tags, func(tag string) bool { return tag == loadBalancerName(w.cluster, owner) })
 	})
 	w.restart()
 	require.NoError(t, w.remove(guest))

@@ -12,21 +12,21 @@ import (
 // partsListing is what the listings of listeners and pools show of one load balancer: everything but its members, of which they have
 // the IDs. They cost as little for all load balancers as for one.
 type partsListing struct {
-	balancerID string
-	listeners  []listener
-	pools      []pool
+	loadBalancerID string
+	listeners      []listener
+	pools          []pool
 }
 
 func newListedPartsInventory(a *api) *inventory.Inventory[string, *partsListing] {
 	return inventory.New(inventory.Source[string, *partsListing]{
-		Kind: "load balancer outline", ID: func(o *partsListing) string { return o.balancerID }, GetCalls: 2,
+		Kind: "load balancer outline", ID: func(o *partsListing) string { return o.loadBalancerID }, GetCalls: 2,
 		List: func(ctx context.Context) ([]*partsListing, int, error) {
 			listeners, pools, calls, err := a.listParts(ctx)
 			return partsByLoadBalancer(listeners, pools), calls, err
 		},
 		Get: func(ctx context.Context, id string) (*partsListing, error) {
 			listeners, pools, _, err := a.listParts(ctx, "loadbalancer_id", id)
-			return &partsListing{balancerID: id, listeners: listeners, pools: pools}, err
+			return &partsListing{loadBalancerID: id, listeners: listeners, pools: pools}, err
 		},
 	})
 }
@@ -37,7 +37,7 @@ func partsByLoadBalancer(listeners []listener, pools []pool) []*partsListing {
 	var all []*partsListing
 	of := func(id string) *partsListing {
 		if byID[id] == nil {
-			byID[id] = &partsListing{balancerID: id}
+			byID[id] = &partsListing{loadBalancerID: id}
 			all = append(all, byID[id])
 		}
 		return byID[id]
@@ -60,7 +60,7 @@ func partsByLoadBalancer(listeners []listener, pools []pool) []*partsListing {
 // partsAfterChange returns the parts of a load balancer as they are after changes of our own, for somebody else may have changed them
 // right after. Many that change at the same time, as when a node joins, share the listings. Members are read where those of a
 // pool are not the ones that our changes have left there.
-func (l *loadBalancers) partsAfterChange(ctx context.Context, lb *balancer, d *details) (*details, error) {
+func (l *loadBalancers) partsAfterChange(ctx context.Context, lb *loadBalancer, d *details) (*details, error) {
 	// A change of somebody else that ended before the load balancer was seen at rest began earlier than this, for none is quicker
 	// than a look; so those who were woken by the same look share a listing.
 	o, err := l.listedParts.Get(ctx, lb.ID, inventory.Query{MaxAge: pace.Least / 2, Expected: int(l.updating.Load())})

@@ -56,7 +56,7 @@ type loadBalancers struct {
 	api          *api
 	instances    *instances
 	networks     *networks
-	balancers    *inventory.Inventory[string, *balancer]
+	observed     *inventory.Inventory[string, *loadBalancer]
 	parts        *inventory.Inventory[string, *details]
 	listedParts  *inventory.Inventory[string, *partsListing]
 	floating     *inventory.Inventory[string, floatingIP]
@@ -66,7 +66,7 @@ type loadBalancers struct {
 	cluster      *ownership.Cluster
 	adopt        registry.Adoption
 	// room is where everybody waits for Octavia.
-	room      *waiting.Room[string, *balancer]
+	room      *waiting.Room[string, *loadBalancer]
 	failovers failovers
 	// looked has the IDs of load balancers whose parts were read before.
 	looked sync.Map
@@ -84,7 +84,7 @@ type loadBalancers struct {
 // observation is what is there for a Service.
 type observation struct {
 	// lb is nil where there is no load balancer, or none in which the Service has a part.
-	lb   *balancer
+	lb   *loadBalancer
 	role role
 	// parts are those of a load balancer that can be changed; they are read when it is the Service's turn.
 	parts    *details
@@ -108,7 +108,7 @@ type desired struct {
 	subnetID string
 	members  []backend
 	// request is for a load balancer that does not exist yet, with what the Service is to it.
-	request *balancerRequest
+	request *loadBalancerRequest
 	role    role
 	ports   []wantedPort
 	// steps are those that an existing one needs.
@@ -142,18 +142,18 @@ func newLoadBalancers(c Config, a *api, n *networks, i *instances, adopt registr
 	l := &loadBalancers{
 		config: c, adopt: adopt, api: a, networks: n, instances: i, cluster: &ownership.Cluster{},
 		failovers: failovers{last: map[string]time.Time{}},
-		balancers: inventory.New(inventory.Source[string, *balancer]{
-			Kind: "load balancer", ID: func(b *balancer) string { return b.ID }, List: a.listBalancers, Get: a.getBalancer,
-			Indexes: map[string]func(*balancer) []string{indexName: func(b *balancer) []string { return []string{b.Name} }},
+		observed: inventory.New(inventory.Source[string, *loadBalancer]{
+			Kind: "load balancer", ID: func(b *loadBalancer) string { return b.ID }, List: a.listLoadBalancers, Get: a.getLoadBalancer,
+			Indexes: map[string]func(*loadBalancer) []string{indexName: func(b *loadBalancer) []string { return []string{b.Name} }},
 		}),
 		floating: newFloatingInventory(a), groups: newGroupInventory(a), monitors: newMonitorInventory(a),
 		listedParts: newListedPartsInventory(a), certificates: newCertificateInventory(a),
 	}
-	l.room = waiting.New(l.balancers.Look, pace)
+	l.room = waiting.New(l.observed.Look, pace)
 	l.parts = inventory.New(inventory.Source[string, *details]{
-		Kind: "load balancer detail", ID: func(d *details) string { return d.balancerID }, Get: l.readParts,
+		Kind: "load balancer detail", ID: func(d *details) string { return d.loadBalancerID }, Get: l.readParts,
 	})
-	l.Reconciler, l.Name, l.LookAgain, l.Creations = l, balancerName, true, services.Creations{Shows: creationShows}
+	l.Reconciler, l.Name, l.LookAgain, l.Creations = l, loadBalancerName, true, services.Creations{Shows: creationShows}
 	return l
 }
 
@@ -335,7 +335,7 @@ func (l *loadBalancers) desire(ctx context.Context, r services.Request, s settin
 
 // want computes the ports that a Service wants. lb is nil before there is one.
 func (l *loadBalancers) want(
-	service *v1.Service, s settings, r role, lb *balancer, subnetID string, f features, backends []backend,
+	service *v1.Service, s settings, r role, lb *loadBalancer, subnetID string, f features, backends []backend,
 ) (wantedState, error) {
 	want := wantedState{serial: l.config.LoadBalancer.Serial}
 	provider := lb.providerOr(l.config.LoadBalancer.Provider)
@@ -368,7 +368,7 @@ func (l *loadBalancers) Changes(r services.Request, o observation, d desired) ([
 }
 
 // unchangeable is the error about a load balancer in a status that is neither work nor failure.
-func unchangeable(lb *balancer) error {
+func unchangeable(lb *loadBalancer) error {
 	if lb.Status == statusActive {
 		return nil
 	}
@@ -447,7 +447,7 @@ func (l *loadBalancers) Exists(ctx context.Context, r services.Request, o observ
 	return statusOf(address, furtherAddresses(o.lb), s, l.config.LoadBalancer), true, nil
 }
 
-func furtherAddresses(lb *balancer) []string {
+func furtherAddresses(lb *loadBalancer) []string {
 	var list []string
 	for _, v := range lb.AdditionalVIPs {
 		if v.Address != "" {

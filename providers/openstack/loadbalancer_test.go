@@ -573,18 +573,18 @@ func TestSecurityGroups(t *testing.T) {
 func TestNames(t *testing.T) {
 	t.Parallel()
 	s := &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "svc", UID: "0123-4567-89ab"}}
-	assert.Equal(t, "kube_service_cluster_ns_svc", balancerName("cluster", s))
-	assert.Equal(t, "kube_service___", balancerName("", &v1.Service{}))
+	assert.Equal(t, "kube_service_cluster_ns_svc", loadBalancerName("cluster", s))
+	assert.Equal(t, "kube_service___", loadBalancerName("", &v1.Service{}))
 	assert.Equal(t, "a0123456789ab", legacyName(s))
 	assert.Equal(t, "lb-sg-0123-4567-89ab-ns-svc", securityGroupName(s))
 	assert.Equal(t, "lb-sg---", securityGroupName(&v1.Service{}))
 	assert.Equal(t, "Floating IP for Kubernetes external service ns/svc from cluster c", floatingIPDescription("c", s))
-	assert.Equal(t, "Kubernetes external service ns/svc from cluster c", balancerDescription("c", s))
+	assert.Equal(t, "Kubernetes external service ns/svc from cluster c", loadBalancerDescription("c", s))
 	long := &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: strings.Repeat("x", 300)}}
-	assert.Len(t, balancerName("c", long), 255)
+	assert.Len(t, loadBalancerName("c", long), 255)
 	assert.Len(t, securityGroupName(long), 255)
-	assert.Len(t, partName("listener", 10, balancerName("c", long)), 255)
-	assert.Equal(t, "pool_3_kube_service_cluster_ns_svc", partName("pool", 3, balancerName("cluster", s)))
+	assert.Len(t, partName("listener", 10, loadBalancerName("c", long)), 255)
+	assert.Equal(t, "pool_3_kube_service_cluster_ns_svc", partName("pool", 3, loadBalancerName("cluster", s)))
 }
 
 // TestNodeAddressFor: the address at which a load balancer reaches a node.

@@ -27,8 +27,8 @@ const (
 
 func cutName(name string) string { return name[:min(len(name), longestName)] }
 
-// balancerName is the name of a Service's load balancer, and the tag of what belongs to it.
-func balancerName(cluster string, s *v1.Service) string {
+// loadBalancerName is the name of a Service's load balancer, and the tag of what belongs to it.
+func loadBalancerName(cluster string, s *v1.Service) string {
 	return cutName(fmt.Sprintf("%s%s_%s_%s", namePrefix, cluster, s.Namespace, s.Name))
 }
 
@@ -38,7 +38,7 @@ func legacyName(s *v1.Service) string {
 	return name[:min(len(name), 32)]
 }
 
-func balancerDescription(cluster string, s *v1.Service) string {
+func loadBalancerDescription(cluster string, s *v1.Service) string {
 	return fmt.Sprintf("Kubernetes external service %s/%s from cluster %s", s.Namespace, s.Name, cluster)
 }
 
@@ -60,8 +60,8 @@ func securityGroupName(s *v1.Service) string {
 	return cutName(fmt.Sprintf("%s%s-%s-%s", groupPrefix, s.UID, s.Namespace, s.Name))
 }
 
-func partName(part string, index int, balancer string) string {
-	return cutName(fmt.Sprintf("%s_%d_%s", part, index, balancer))
+func partName(part string, index int, loadBalancer string) string {
+	return cutName(fmt.Sprintf("%s_%d_%s", part, index, loadBalancer))
 }
 
 // role is what a Service is to its load balancer.
@@ -79,7 +79,7 @@ type role struct {
 }
 
 // joined reports whether the Service shares a load balancer already.
-func (r role) joined(lb *balancer) bool { return slices.Contains(lb.Tags, r.name) && !r.apart }
+func (r role) joined(lb *loadBalancer) bool { return slices.Contains(lb.Tags, r.name) && !r.apart }
 
 // mine reports whether a listener belongs to the Service.
 func (r role) mine(l listener) bool {
@@ -234,7 +234,7 @@ func allowedNetworks(cidrs []netip.Prefix, preferIPv6 bool) []string {
 
 // plan compares a load balancer with what a Service wants, and returns the steps in the order in which Octavia takes them.
 // Steps that need an object that does not exist yet are left for the next plan.
-func plan(lb *balancer, d *details, want wantedState, r role) ([]step, error) {
+func plan(lb *loadBalancer, d *details, want wantedState, r role) ([]step, error) {
 	var steps []step
 	kept := map[string]bool{}
 	var creates, changes []step
@@ -272,8 +272,8 @@ func plan(lb *balancer, d *details, want wantedState, r role) ([]step, error) {
 	}
 	steps = append(steps, orphanedPools(d, r)...)
 	steps = append(append(steps, creates...), changes...)
-	if u, reason := balancerChanges(lb, want); reason != "" {
-		st := step{kind: updateBalancer, id: lb.ID, body: u, reason: reason}
+	if u, reason := loadBalancerChanges(lb, want); reason != "" {
+		st := step{kind: updateLoadBalancer, id: lb.ID, body: u, reason: reason}
 		if u.Name != nil {
 			return append(steps, st), nil // until then the name tells that the parts have yet to be renamed
 		}
@@ -299,7 +299,7 @@ func orphanedPools(d *details, r role) []step {
 }
 
 // planLeave returns the steps by which a Service leaves a load balancer that stays.
-func planLeave(lb *balancer, d *details, r role) []step {
+func planLeave(lb *loadBalancer, d *details, r role) []step {
 	steps, err := plan(lb, d, wantedState{}, r)
 	if err != nil {
 		klog.ErrorS(err, "Planning for no port at all cannot collide") // nothing is wanted
@@ -310,7 +310,7 @@ func planLeave(lb *balancer, d *details, r role) []step {
 		if len(tags) == 0 {
 			tags = []string{""} // OpenStack's own controller leaves an empty tag rather than an empty list
 		}
-		steps = append(steps, step{kind: updateBalancer, id: lb.ID, body: balancerUpdate{Tags: &tags}, reason: "the Service leaves"})
+		steps = append(steps, step{kind: updateLoadBalancer, id: lb.ID, body: loadBalancerUpdate{Tags: &tags}, reason: "the Service leaves"})
 	}
 	return steps
 }
@@ -332,8 +332,8 @@ func planMembers(d *details, want wantedState, r role, refused bool) []step {
 	return steps
 }
 
-func balancerChanges(lb *balancer, want wantedState) (balancerUpdate, string) {
-	var u balancerUpdate
+func loadBalancerChanges(lb *loadBalancer, want wantedState) (loadBalancerUpdate, string) {
+	var u loadBalancerUpdate
 	var reasons []string
 	if want.name != nil && *want.name != lb.Name {
 		u.Name = want.name

@@ -230,7 +230,7 @@ func (a *api) octavia(ctx context.Context) (features, error) {
 	if known != nil {
 		return *known, nil
 	}
-	client, err := a.service(ctx, loadBalancer)
+	client, err := a.service(ctx, loadBalancing)
 	if err != nil {
 		return features{}, err
 	}

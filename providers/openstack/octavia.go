@@ -31,7 +31,7 @@ type (
 		ID string `json:"id"`
 	}
 
-	balancer struct {
+	loadBalancer struct {
 		ID             string          `json:"id"`
 		Name           string          `json:"name"`
 		Description    string          `json:"description"`
@@ -115,7 +115,7 @@ type (
 
 // The requests. A pointer that is nil, and an empty text, are left out.
 type (
-	balancerRequest struct {
+	loadBalancerRequest struct {
 		Name           string            `json:"name"`
 		Description    string            `json:"description,omitempty"`
 		Provider       string            `json:"provider,omitempty"`
@@ -130,7 +130,7 @@ type (
 		Listeners      []listenerRequest `json:"listeners,omitempty"`
 	}
 
-	balancerUpdate struct {
+	loadBalancerUpdate struct {
 		Name *string   `json:"name,omitempty"`
 		Tags *[]string `json:"tags,omitempty"`
 	}
@@ -199,9 +199,9 @@ type (
 
 // details are the parts of one load balancer.
 type details struct {
-	balancerID string
-	listeners  []listener
-	pools      []pool
+	loadBalancerID string
+	listeners      []listener
+	pools          []pool
 	// asOf is the load balancer's time of change when the parts were read, or ours; "" if it is not known.
 	asOf string
 }
@@ -227,7 +227,7 @@ func (d *details) clone() *details {
 	return &after
 }
 
-func (a *api) listBalancers(ctx context.Context) ([]*balancer, int, error) {
+func (a *api) listLoadBalancers(ctx context.Context) ([]*loadBalancer, int, error) {
 	if _, err := a.connected(ctx); err != nil {
 		return nil, 1, err
 	}
@@ -237,20 +237,20 @@ func (a *api) listBalancers(ctx context.Context) ([]*balancer, int, error) {
 		query.Set("project_id", a.project) // an administrator sees all projects', which may have the same names
 	}
 	a.mu.Unlock()
-	return listAll[*balancer](ctx, a, loadBalancer, "lbaas/loadbalancers", "loadbalancers", query)
+	return listAll[*loadBalancer](ctx, a, loadBalancing, "lbaas/loadbalancers", "loadbalancers", query)
 }
 
-func (a *api) getBalancer(ctx context.Context, id string) (*balancer, error) {
-	return get(ctx, a, loadBalancer, "reading load balancer "+id, "lbaas/loadbalancers/"+id, "loadbalancer", func(b *balancer) bool { return b.ID == id })
+func (a *api) getLoadBalancer(ctx context.Context, id string) (*loadBalancer, error) {
+	return get(ctx, a, loadBalancing, "reading load balancer "+id, "lbaas/loadbalancers/"+id, "loadbalancer", func(b *loadBalancer) bool { return b.ID == id })
 }
 
-func (a *api) createBalancer(ctx context.Context, r balancerRequest) (*balancer, error) {
-	return withID(request[balancer](ctx, a, loadBalancer, "creating load balancer "+r.Name, http.MethodPost, "lbaas/loadbalancers",
+func (a *api) createLoadBalancer(ctx context.Context, r loadBalancerRequest) (*loadBalancer, error) {
+	return withID(request[loadBalancer](ctx, a, loadBalancing, "creating load balancer "+r.Name, http.MethodPost, "lbaas/loadbalancers",
 		underKey("loadbalancer", r), "loadbalancer", http.StatusCreated, http.StatusAccepted))
 }
 
 // withID refuses an answer to a creation that does not name what was created.
-func withID(b *balancer, err error) (*balancer, error) {
+func withID(b *loadBalancer, err error) (*loadBalancer, error) {
 	if err == nil && b.ID == "" {
 		return nil, &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "creating a load balancer", Message: errWrongAnswer.Error()}
 	}
@@ -263,10 +263,10 @@ func newMonitorInventory(a *api) *inventory.Inventory[string, *monitor] {
 	return inventory.New(inventory.Source[string, *monitor]{
 		Kind: "health monitor", ID: func(m *monitor) string { return m.ID },
 		List: func(ctx context.Context) ([]*monitor, int, error) {
-			return listAll[*monitor](ctx, a, loadBalancer, "lbaas/healthmonitors", "healthmonitors", paged())
+			return listAll[*monitor](ctx, a, loadBalancing, "lbaas/healthmonitors", "healthmonitors", paged())
 		},
 		Get: func(ctx context.Context, id string) (*monitor, error) {
-			return get(ctx, a, loadBalancer, "reading health monitor "+id, "lbaas/healthmonitors/"+id, "healthmonitor", func(m *monitor) bool { return m.ID == id })
+			return get(ctx, a, loadBalancing, "reading health monitor "+id, "lbaas/healthmonitors/"+id, "healthmonitor", func(m *monitor) bool { return m.ID == id })
 		},
 	})
 }
@@ -281,7 +281,7 @@ const (
 
 // readParts reads the parts of a load balancer; monitors are read only if there are any.
 func (l *loadBalancers) readParts(ctx context.Context, id string) (*details, error) {
-	d := &details{balancerID: id}
+	d := &details{loadBalancerID: id}
 	age := monitorsMaxAge
 	if _, before := l.looked.LoadOrStore(id, struct{}{}); !before {
 		age = firstMonitorsMaxAge
@@ -309,11 +309,11 @@ func (a *api) listParts(ctx context.Context, filter ...string) (listeners []list
 	var more int
 	err = waiting.Together(
 		func() (err error) {
-			listeners, calls, err = listAll[listener](ctx, a, loadBalancer, "lbaas/listeners", "listeners", paged(filter...))
+			listeners, calls, err = listAll[listener](ctx, a, loadBalancing, "lbaas/listeners", "listeners", paged(filter...))
 			return err
 		},
 		func() (err error) {
-			pools, more, err = listAll[pool](ctx, a, loadBalancer, "lbaas/pools", "pools", paged(filter...))
+			pools, more, err = listAll[pool](ctx, a, loadBalancing, "lbaas/pools", "pools", paged(filter...))
 			return err
 		},
 	)
@@ -321,7 +321,7 @@ func (a *api) listParts(ctx context.Context, filter ...string) (listeners []list
 }
 
 func (l *loadBalancers) readMembers(ctx context.Context, poolID string) ([]member, error) {
-	members, _, err := listAll[member](ctx, l.api, loadBalancer, "lbaas/pools/"+poolID+"/members", "members", paged())
+	members, _, err := listAll[member](ctx, l.api, loadBalancing, "lbaas/pools/"+poolID+"/members", "members", paged())
 	return members, err
 }
 
@@ -329,19 +329,19 @@ func (l *loadBalancers) readMembers(ctx context.Context, poolID string) ([]membe
 type stepKind string
 
 const (
-	deletePool     stepKind = "delete pool"
-	deleteListener stepKind = "delete listener"
-	createListener stepKind = "create listener"
-	updateListener stepKind = "update listener"
-	createPool     stepKind = "create pool"
-	updatePool     stepKind = "update pool"
-	setMembers     stepKind = "set members"
-	addMember      stepKind = "add member"
-	removeMember   stepKind = "remove member"
-	createMonitor  stepKind = "create health monitor"
-	updateMonitor  stepKind = "update health monitor"
-	deleteMonitor  stepKind = "delete health monitor"
-	updateBalancer stepKind = "update load balancer"
+	deletePool         stepKind = "delete pool"
+	deleteListener     stepKind = "delete listener"
+	createListener     stepKind = "create listener"
+	updateListener     stepKind = "update listener"
+	createPool         stepKind = "create pool"
+	updatePool         stepKind = "update pool"
+	setMembers         stepKind = "set members"
+	addMember          stepKind = "add member"
+	removeMember       stepKind = "remove member"
+	createMonitor      stepKind = "create health monitor"
+	updateMonitor      stepKind = "update health monitor"
+	deleteMonitor      stepKind = "delete health monitor"
+	updateLoadBalancer stepKind = "update load balancer"
 )
 
 // step is one call. Only the fields that its kind needs are set.
@@ -385,7 +385,7 @@ func (k stepKind) call() (method, path, key string) {
 		return http.MethodPut, "healthmonitors/{}", "healthmonitor"
 	case deleteMonitor:
 		return http.MethodDelete, "healthmonitors/{}", ""
-	case updateBalancer:
+	case updateLoadBalancer:
 		return http.MethodPut, "loadbalancers/{}", "loadbalancer"
 	}
 	return "", "", ""
@@ -398,18 +398,18 @@ func (a *api) do(ctx context.Context, st step) (made string, err error) {
 	doing := fmt.Sprintf("%s %s", st.kind, st.id)
 	switch {
 	case method == http.MethodDelete:
-		_, err := request[struct{}](ctx, a, loadBalancer, doing, method, at, nil, "", http.StatusNoContent, http.StatusAccepted)
+		_, err := request[struct{}](ctx, a, loadBalancing, doing, method, at, nil, "", http.StatusNoContent, http.StatusAccepted)
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			return "", nil
 		}
 		return "", err
 	case st.kind == setMembers: // it answers with nothing
 		all := underKey("members", append([]memberRequest{}, st.members...))
-		_, err := request[struct{}](ctx, a, loadBalancer, doing, method, at, all, "", http.StatusAccepted, http.StatusNoContent)
+		_, err := request[struct{}](ctx, a, loadBalancing, doing, method, at, all, "", http.StatusAccepted, http.StatusNoContent)
 		return "", err
 	}
 	after, err := request[reference](
-		ctx, a, loadBalancer, doing, method, at, underKey(key, st.body), key, http.StatusOK, http.StatusCreated, http.StatusAccepted,
+		ctx, a, loadBalancing, doing, method, at, underKey(key, st.body), key, http.StatusOK, http.StatusCreated, http.StatusAccepted,
 	)
 	if err == nil && (after.ID == "" || (method == http.MethodPut && after.ID != st.id)) {
 		err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: doing, Message: errWrongAnswer.Error()}
@@ -420,35 +420,35 @@ func (a *api) do(ctx context.Context, st step) (made string, err error) {
 	return after.ID, nil
 }
 
-// deleteBalancer deletes a load balancer, with its parts if cascade is set.
-func (a *api) deleteBalancer(ctx context.Context, id string, cascade bool) error {
+// deleteLoadBalancer deletes a load balancer, with its parts if cascade is set.
+func (a *api) deleteLoadBalancer(ctx context.Context, id string, cascade bool) error {
 	at := "lbaas/loadbalancers/" + id
 	if cascade {
 		at += "?cascade=true"
 	}
-	_, err := request[struct{}](ctx, a, loadBalancer, "deleting load balancer "+id, http.MethodDelete, at, nil, "", http.StatusNoContent, http.StatusAccepted)
+	_, err := request[struct{}](ctx, a, loadBalancing, "deleting load balancer "+id, http.MethodDelete, at, nil, "", http.StatusNoContent, http.StatusAccepted)
 	return err
 }
 
 // failOver has Octavia build the machines of a load balancer again; its address and settings stay.
 func (a *api) failOver(ctx context.Context, id string) error {
 	_, err := request[struct{}](
-		ctx, a, loadBalancer, "failing load balancer "+id+" over", http.MethodPut, "lbaas/loadbalancers/"+id+"/failover", nil, "",
+		ctx, a, loadBalancing, "failing load balancer "+id+" over", http.MethodPut, "lbaas/loadbalancers/"+id+"/failover", nil, "",
 		http.StatusAccepted, http.StatusNoContent, http.StatusOK,
 	)
 	return err
 }
 
 // pending reports whether Octavia works on a load balancer.
-func (b *balancer) pending() bool { return strings.HasPrefix(b.Status, "PENDING") }
+func (b *loadBalancer) pending() bool { return strings.HasPrefix(b.Status, "PENDING") }
 
 // leaving reports whether a load balancer is on its way out.
-func (b *balancer) leaving() bool {
+func (b *loadBalancer) leaving() bool {
 	return b.Status == statusDeleted || b.Status == statusPendingDelete
 }
 
 // provider is what decides about features: that of the load balancer, or the one that new ones get.
-func (b *balancer) providerOr(standard string) string {
+func (b *loadBalancer) providerOr(standard string) string {
 	if b == nil {
 		return standard
 	}

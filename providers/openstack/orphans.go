@@ -33,7 +33,7 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Or
 	if mark == "" {
 		return nil, errNoMark
 	}
-	all, err := l.balancers.All(ctx, inventory.Query{MaxAge: orphanMaxAge})
+	all, err := l.observed.All(ctx, inventory.Query{MaxAge: orphanMaxAge})
 	if err != nil {
 		return nil, err
 	}
@@ -64,14 +64,14 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Or
 
 // has reports whether a Service has a load balancer, or would find it: by its record, a name or a description that a controller
 // gave, a tag or a mark. One that was a load balancer and waits for its clean-up still has it.
-func has(s *v1.Service, lb *balancer) bool {
+func has(s *v1.Service, lb *loadBalancer) bool {
 	if s.Spec.Type != v1.ServiceTypeLoadBalancer && len(s.Finalizers) == 0 {
 		return false
 	}
 	suffix := "_" + s.Namespace + "_" + s.Name
 	return s.Annotations[annotationID] == lb.ID || s.Annotations[annotationMade] == lb.ID || strings.HasSuffix(lb.Name, suffix) ||
 		lb.Name == legacyName(s) || slices.Contains(lb.Tags, ownership.ServiceMark(s.UID)) ||
-		strings.HasPrefix(lb.Description, balancerDescription("", s)) ||
+		strings.HasPrefix(lb.Description, loadBalancerDescription("", s)) ||
 		slices.ContainsFunc(lb.Tags, func(t string) bool { return strings.HasSuffix(t, suffix) })
 }
 
@@ -100,7 +100,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 		return fmt.Errorf("waiting for a Service of load balancer %s: %w", o.ID, err)
 	}
 	defer unlock()
-	lb, err := l.balancers.Get(ctx, o.ID, inventory.Query{})
+	lb, err := l.observed.Get(ctx, o.ID, inventory.Query{})
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		return nil
 	}
@@ -118,8 +118,8 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	if err := l.releaseFloatingIP(ctx, "", lb, settings{}, false); err != nil {
 		return err
 	}
-	err = c.api.deleteBalancer(ctx, o.ID, true)
-	l.balancers.Invalidate(o.ID)
+	err = c.api.deleteLoadBalancer(ctx, o.ID, true)
+	l.observed.Invalidate(o.ID)
 	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 		return err
 	}
@@ -127,7 +127,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 }
 
 // checkOrphan refuses what was an orphan when it was listed, and is none by now.
-func (l *loadBalancers) checkOrphan(ctx context.Context, o guard.Orphan, lb *balancer) error {
+func (l *loadBalancers) checkOrphan(ctx context.Context, o guard.Orphan, lb *loadBalancer) error {
 	mark, err := l.cluster.Mark(ctx)
 	if err != nil {
 		return err

@@ -18,18 +18,18 @@ import (
 )
 
 // shared reports whether other Services use a load balancer.
-func shared(lb *balancer, r role) bool {
+func shared(lb *loadBalancer, r role) bool {
 	return slices.ContainsFunc(lb.Tags, func(t string) bool { return strings.HasPrefix(t, namePrefix) && t != r.name && t != r.former })
 }
 
 // madeByController reports whether a controller of this kind made a load balancer; others are their users'.
-func madeByController(lb *balancer, service *v1.Service) bool {
+func madeByController(lb *loadBalancer, service *v1.Service) bool {
 	return strings.HasPrefix(lb.Name, namePrefix) || lb.Name == legacyName(service)
 }
 
 // find returns the load balancer of a Service, or nil if there is none: the one that is recorded, else the one with its
 // name.
-func (l *loadBalancers) find(ctx context.Context, cluster string, service *v1.Service) (*balancer, error) {
+func (l *loadBalancers) find(ctx context.Context, cluster string, service *v1.Service) (*loadBalancer, error) {
 	l.clusterName.Store(cluster)
 	id, fresh := service.Annotations[annotationID], inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: newMaxAge}
 	if id == "" {
@@ -38,7 +38,7 @@ func (l *loadBalancers) find(ctx context.Context, cluster string, service *v1.Se
 	if !identifier.MatchString(id) {
 		return nil, &schema.Problem{Place: "annotation " + annotationID, Value: id, Reason: "is not the ID of a load balancer, which is a UUID"}
 	}
-	lb, err := l.balancers.Get(ctx, id, inventory.Query{MaxAge: ensureMaxAge, MaxMissAge: newMaxAge})
+	lb, err := l.observed.Get(ctx, id, inventory.Query{MaxAge: ensureMaxAge, MaxMissAge: newMaxAge})
 	switch {
 	case err == nil && lb.leaving():
 		return lb, nil
@@ -55,23 +55,23 @@ func (l *loadBalancers) find(ctx context.Context, cluster string, service *v1.Se
 	}
 }
 
-func (l *loadBalancers) findByName(ctx context.Context, cluster string, service *v1.Service, q inventory.Query) (*balancer, error) {
+func (l *loadBalancers) findByName(ctx context.Context, cluster string, service *v1.Service, q inventory.Query) (*loadBalancer, error) {
 	mark, err := l.cluster.Mark(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range []string{balancerName(cluster, service), legacyName(service)} {
-		found, err := l.balancers.Find(ctx, indexName, name, q)
+	for _, name := range []string{loadBalancerName(cluster, service), legacyName(service)} {
+		found, err := l.observed.Find(ctx, indexName, name, q)
 		if err != nil {
 			return nil, err
 		}
-		found = slices.DeleteFunc(slices.Clone(found), func(lb *balancer) bool {
+		found = slices.DeleteFunc(slices.Clone(found), func(lb *loadBalancer) bool {
 			// Another cluster of the same name may have a Service of the same name.
 			return lb.leaving() || (len(found) > 1 && ownership.Check("load balancer "+lb.ID, mark, lb.Tags) != nil)
 		})
 		if len(found) > 1 { // two processes made one each, or the answer to a creation came too late
 			made := slices.DeleteFunc(
-				slices.Clone(found), func(lb *balancer) bool { return !slices.Contains(lb.Tags, ownership.ServiceMark(service.UID)) },
+				slices.Clone(found), func(lb *loadBalancer) bool { return !slices.Contains(lb.Tags, ownership.ServiceMark(service.UID)) },
 			)
 			if len(made) > 0 {
 				return l.first(ctx, service, made)
@@ -89,8 +89,8 @@ func (l *loadBalancers) findByName(ctx context.Context, cluster string, service 
 
 // first returns, of load balancers that were all made for a Service, the one that serves: whose address the status shows, else with a
 // floating address, else the first one that works.
-func (l *loadBalancers) first(ctx context.Context, service *v1.Service, made []*balancer) (*balancer, error) {
-	slices.SortFunc(made, func(a, b *balancer) int { return strings.Compare(a.ID, b.ID) })
+func (l *loadBalancers) first(ctx context.Context, service *v1.Service, made []*loadBalancer) (*loadBalancer, error) {
+	slices.SortFunc(made, func(a, b *loadBalancer) int { return strings.Compare(a.ID, b.ID) })
 	rank := map[string]int{}
 	for _, lb := range made {
 		addresses, err := l.addressesOf(ctx, lb)
@@ -108,12 +108,12 @@ func (l *loadBalancers) first(ctx context.Context, service *v1.Service, made []*
 			rank[lb.ID] = 3
 		}
 	}
-	return slices.MinFunc(made, func(a, b *balancer) int { return rank[a.ID] - rank[b.ID] }), nil
+	return slices.MinFunc(made, func(a, b *loadBalancer) int { return rank[a.ID] - rank[b.ID] }), nil
 }
 
 // ours returns what a Service is to a load balancer; false where it is another one's, or the Service has no part in it. That is for
 // everything but creation and change: what belongs to somebody else does not exist for this Service.
-func (l *loadBalancers) ours(ctx context.Context, cluster string, service *v1.Service, lb *balancer) (role, bool, error) {
+func (l *loadBalancers) ours(ctx context.Context, cluster string, service *v1.Service, lb *loadBalancer) (role, bool, error) {
 	r, d, err := l.roleOf(ctx, cluster, service, lb)
 	if err != nil {
 		return role{}, false, err
@@ -127,12 +127,14 @@ func (l *loadBalancers) ours(ctx context.Context, cluster string, service *v1.Se
 
 // roleOf tells what a Service is to a load balancer, and whose that is. Refused is the load balancer that would be the
 // Service's own by its name, and is another one's; one that is not the Service's at all it may still share.
-func (l *loadBalancers) roleOf(ctx context.Context, cluster string, service *v1.Service, lb *balancer) (role, ownership.Decision, error) {
+func (l *loadBalancers) roleOf(
+	ctx context.Context, cluster string, service *v1.Service, lb *loadBalancer,
+) (role, ownership.Decision, error) {
 	mark, err := l.cluster.Mark(ctx)
 	if err != nil {
 		return role{}, ownership.Decision{}, err
 	}
-	r := role{name: balancerName(cluster, service), mark: mark, serviceMark: ownership.ServiceMark(service.UID)}
+	r := role{name: loadBalancerName(cluster, service), mark: mark, serviceMark: ownership.ServiceMark(service.UID)}
 	own := lb.Name == r.name || lb.Name == legacyName(service) || service.Annotations[annotationID] == "" ||
 		slices.Contains(lb.Tags, r.serviceMark)
 	moved := clusterDiffers(lb.Name, r.name) && !slices.Contains(lb.Tags, r.name)
@@ -157,7 +159,7 @@ func (l *loadBalancers) roleOf(ctx context.Context, cluster string, service *v1.
 
 // apart reports whether the tag by which a Service seems to share another cluster's load balancer is that of a Service which is
 // called alike in a cluster called alike: none of the listeners with the tag is this cluster's.
-func (l *loadBalancers) apart(ctx context.Context, lb *balancer, r role) (bool, error) {
+func (l *loadBalancers) apart(ctx context.Context, lb *loadBalancer, r role) (bool, error) {
 	if l.config.LoadBalancer.ShareAcross || !slices.Contains(lb.Tags, r.name) || ownership.Check("", r.mark, lb.Tags) == nil {
 		return false, nil
 	}
@@ -173,7 +175,7 @@ func (l *loadBalancers) apart(ctx context.Context, lb *balancer, r role) (bool, 
 
 // judge says whose a load balancer is.
 func (l *loadBalancers) judge(
-	ctx context.Context, service *v1.Service, lb *balancer, rules ownership.Rules, nodes []*v1.Node,
+	ctx context.Context, service *v1.Service, lb *loadBalancer, rules ownership.Rules, nodes []*v1.Node,
 ) (ownership.Decision, error) {
 	object := ownership.Object{Title: titleOf(lb), ID: lb.ID, Name: lb.Name, Marks: lb.Tags}
 	likely := slices.Contains(rules.Likely(service), lb.Name)
@@ -205,7 +207,7 @@ func (l *loadBalancers) judge(
 
 // records reports whether the annotations of a Service record a load balancer by more than its ID: by its address or port, as
 // made by us, or as what is left to be cleaned up.
-func records(s *v1.Service, lb *balancer, addresses []string) bool {
+func records(s *v1.Service, lb *loadBalancer, addresses []string) bool {
 	address, portID := s.Annotations[annotationAddress], s.Annotations[annotationPortID]
 	more := (address != "" && slices.Contains(addresses, address)) || (portID != "" && portID == lb.VIPPortID) ||
 		s.Annotations[annotationMade] == lb.ID ||
@@ -213,13 +215,13 @@ func records(s *v1.Service, lb *balancer, addresses []string) bool {
 	return s.Annotations[annotationID] == lb.ID && more
 }
 
-func titleOf(lb *balancer) string { return "load balancer " + lb.ID }
+func titleOf(lb *loadBalancer) string { return "load balancer " + lb.ID }
 
 // rules are what tells a Service's load balancer. The name is only likely to be its own, for two clusters may be called alike,
 // until something else has proved it once: nodes and addresses change, and a load balancer does not change hands by that.
-func (l *loadBalancers) rules(cluster string, lb *balancer, mark string) ownership.Rules {
+func (l *loadBalancers) rules(cluster string, lb *loadBalancer, mark string) ownership.Rules {
 	named := func(s *v1.Service) []string {
-		if name := balancerName(cluster, s); len(name) < longestName { // one that was cut may be several Services'
+		if name := loadBalancerName(cluster, s); len(name) < longestName { // one that was cut may be several Services'
 			return []string{name}
 		}
 		return nil
@@ -231,7 +233,7 @@ func (l *loadBalancers) rules(cluster string, lb *balancer, mark string) ownersh
 			if uid, proved := l.proved.Load(lb.ID); proved && uid == s.UID {
 				names = append(names, named(s)...)
 			}
-			if name := balancerName(cluster, s); mark != "" && slices.Contains(lb.Tags, mark) && clusterDiffers(lb.Name, name) {
+			if name := loadBalancerName(cluster, s); mark != "" && slices.Contains(lb.Tags, mark) && clusterDiffers(lb.Name, name) {
 				names = append(names, lb.Name) // the cluster had another name
 			}
 			return names
@@ -241,7 +243,7 @@ func (l *loadBalancers) rules(cluster string, lb *balancer, mark string) ownersh
 }
 
 // targets tells where a load balancer sends its traffic.
-func (l *loadBalancers) targets(ctx context.Context, lb *balancer, more []*v1.Node) (ownership.Targets, error) {
+func (l *loadBalancers) targets(ctx context.Context, lb *loadBalancer, more []*v1.Node) (ownership.Targets, error) {
 	var t ownership.Targets
 	d, err := l.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: partsMaxAge})
 	if err != nil {
@@ -345,7 +347,7 @@ func (l *loadBalancers) admit(ctx context.Context, r services.Request, o observa
 // joining decides whether a Service may share a load balancer: one that was made for another Service with its agreement, and a
 // user's by the operator's policy. What is shared already, as after a takeover, stays: its tag is a controller's.
 func (l *loadBalancers) joining(
-	ctx context.Context, request services.Request, lb *balancer, r role,
+	ctx context.Context, request services.Request, lb *loadBalancer, r role,
 ) (d ownership.Decision, findings []services.Finding, err error) {
 	cluster, service := request.Cluster, request.Service
 	agreed, joined := ownership.Decision{Verdict: ownership.Adopted, Object: titleOf(lb)}, r.joined(lb)
@@ -393,7 +395,7 @@ func agrees(owner *v1.Service, namespace string) bool {
 }
 
 // checkShare refuses what a Service cannot share.
-func (l *loadBalancers) checkShare(service *v1.Service, s settings, lb *balancer, r role, f features) error {
+func (l *loadBalancers) checkShare(service *v1.Service, s settings, lb *loadBalancer, r role, f features) error {
 	users := 0
 	for _, t := range lb.Tags {
 		if strings.HasPrefix(t, namePrefix) {
@@ -416,7 +418,7 @@ func isSeparator(r rune) bool { return r == ',' || r == ' ' }
 // ownerOf returns the Service that a load balancer was made for: the living one, if it is of this cluster, else what the name
 // tells of it; no namespace where a user made it.
 func (l *loadBalancers) ownerOf(
-	ctx context.Context, cluster string, lb *balancer, mark string,
+	ctx context.Context, cluster string, lb *loadBalancer, mark string,
 ) (owner *v1.Service, namespace, name string, err error) {
 	all, err := l.cluster.Services(ctx)
 	if err != nil {
@@ -434,7 +436,7 @@ func (l *loadBalancers) ownerOf(
 }
 
 // wantIdentity adds the name and tags that a load balancer should have.
-func (l *loadBalancers) wantIdentity(lb *balancer, r role, f features, want *wantedState) (findings []services.Finding) {
+func (l *loadBalancers) wantIdentity(lb *loadBalancer, r role, f features, want *wantedState) (findings []services.Finding) {
 	tags := slices.Clone(lb.Tags)
 	if r.owner && clusterDiffers(lb.Name, r.name) {
 		want.name = &r.name

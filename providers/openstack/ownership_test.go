@@ -200,7 +200,7 @@ func TestGuestsOfClustersCalledAlike(t *testing.T) {
 	w := newTestWorld(t, "", nil)
 	w.addNode(openstacksim.Spec{Name: "n1"})
 	s := web(nil)
-	lb := w.sim.AddLoadBalancer(balancerName(w.cluster, s), firstSubnet)
+	lb := w.sim.AddLoadBalancer(loadBalancerName(w.cluster, s), firstSubnet)
 	w.Apply(s)
 	w.refuses(named(service("guest", map[string]string{annotationID: lb.ID}, servicePort("x", 81, 30081)), "guest"), "which is not of this cluster")
 }

@@ -23,9 +23,9 @@ const previousMaxAge = 10 * time.Minute
 
 // leavePrevious removes the load balancer that was made for a Service which an annotation has moved to another one, with its
 // address. One that is not both marked and recorded stays, and the Service is told so.
-func (l *loadBalancers) leavePrevious(ctx context.Context, r *services.Request, s settings, now *balancer) error {
+func (l *loadBalancers) leavePrevious(ctx context.Context, r *services.Request, s settings, now *loadBalancer) error {
 	service, made := r.Service, r.Service.Annotations[annotationMade]
-	if made == now.ID || now.Name == balancerName(r.Cluster, service) || now.Name == legacyName(service) {
+	if made == now.ID || now.Name == loadBalancerName(r.Cluster, service) || now.Name == legacyName(service) {
 		return nil
 	}
 	lb, err := l.previous(ctx, r.Cluster, service, made)
@@ -55,12 +55,12 @@ func (l *loadBalancers) leavePrevious(ctx context.Context, r *services.Request, 
 }
 
 // marked reports whether a load balancer carries a mark of the Service or its cluster.
-func (r role) marked(lb *balancer) bool {
+func (r role) marked(lb *loadBalancer) bool {
 	return slices.ContainsFunc(lb.Tags, func(t string) bool { return t != "" && (t == r.serviceMark || t == r.mark) })
 }
 
 // reportRetained names what stays of a load balancer that the Service had before.
-func (l *loadBalancers) reportRetained(ctx context.Context, r *services.Request, lb, now *balancer) error {
+func (l *loadBalancers) reportRetained(ctx context.Context, r *services.Request, lb, now *loadBalancer) error {
 	addresses, err := l.addressesOf(ctx, lb)
 	if err != nil {
 		return err
@@ -71,7 +71,7 @@ func (l *loadBalancers) reportRetained(ctx context.Context, r *services.Request,
 }
 
 // addressesOf are the addresses that a Service of a load balancer may show.
-func (l *loadBalancers) addressesOf(ctx context.Context, lb *balancer) ([]string, error) {
+func (l *loadBalancers) addressesOf(ctx context.Context, lb *loadBalancer) ([]string, error) {
 	addresses := append([]string{lb.VIPAddress}, furtherAddresses(lb)...)
 	f, err := l.attached(ctx, lb, inventory.Query{MaxAge: previousMaxAge, MaxMissAge: previousMaxAge, MaxUnlistedAge: previousMaxAge})
 	if f != nil {
@@ -82,10 +82,10 @@ func (l *loadBalancers) addressesOf(ctx context.Context, lb *balancer) ([]string
 
 // previous returns the load balancer that was made for a Service: the recorded one, else the one with its name; nil if there is
 // none.
-func (l *loadBalancers) previous(ctx context.Context, cluster string, service *v1.Service, recorded string) (*balancer, error) {
+func (l *loadBalancers) previous(ctx context.Context, cluster string, service *v1.Service, recorded string) (*loadBalancer, error) {
 	q := inventory.Query{MaxAge: previousMaxAge, MaxMissAge: previousMaxAge, MaxUnlistedAge: previousMaxAge}
 	if identifier.MatchString(recorded) {
-		lb, err := l.balancers.Get(ctx, recorded, q)
+		lb, err := l.observed.Get(ctx, recorded, q)
 		if !errors.Is(err, cloudapi.ErrNotFound) {
 			return lb, err
 		}

@@ -165,7 +165,7 @@ var sinceFound = map[string]struct {
 	"its description": {func(w *world, lb openstacksim.LoadBalancer, _ *v1.Service) {
 		s := anotherService()
 		storeUnseen(w, s)
-		w.sim.ChangeLoadBalancer(lb.ID, func(lb *openstacksim.LoadBalancer) { lb.Description = balancerDescription(w.cluster, s) })
+		w.sim.ChangeLoadBalancer(lb.ID, func(lb *openstacksim.LoadBalancer) { lb.Description = loadBalancerDescription(w.cluster, s) })
 	}, livingService},
 	"a record": {func(w *world, lb openstacksim.LoadBalancer, _ *v1.Service) {
 		s := anotherService()
@@ -209,9 +209,9 @@ func TestOrphanThatIsNone(t *testing.T) {
 	}
 }
 
-func ids(balancers []openstacksim.LoadBalancer) []string {
+func ids(loadBalancers []openstacksim.LoadBalancer) []string {
 	var list []string
-	for _, lb := range balancers {
+	for _, lb := range loadBalancers {
 		list = append(list, lb.ID)
 	}
 	return list

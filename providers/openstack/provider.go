@@ -90,7 +90,7 @@ func (c *cloud) inform(in cloudbase.Informers) {
 func (c *cloud) CheckAPI(ctx context.Context) error {
 	services := []kind{compute, network}
 	if c.config.LoadBalancer.Enabled {
-		services = append(services, loadBalancer)
+		services = append(services, loadBalancing)
 	}
 	if err := c.api.checkCatalog(ctx, services...); err != nil {
 		return err

@@ -89,8 +89,8 @@ func realWorld(t *testing.T, path string) *world {
 	c.loadBalancers.kube, c.loadBalancers.Events = w.Kube, w.Recorder
 	c.loadBalancers.cluster.SetClient(w.Kube)
 	c.loadBalancers.cluster.SetServices(w.Services())
-	c.loadBalancers.room = waiting.New(func(ctx context.Context, ids []string) map[string]inventory.Seen[*balancer] {
-		seen := c.loadBalancers.balancers.Look(ctx, ids)
+	c.loadBalancers.room = waiting.New(func(ctx context.Context, ids []string) map[string]inventory.Seen[*loadBalancer] {
+		seen := c.loadBalancers.observed.Look(ctx, ids)
 		for _, id := range ids {
 			if lb := seen[id].Value; lb != nil && !lb.pending() {
 				w.ended(lb)
@@ -115,7 +115,7 @@ func realWorld(t *testing.T, path string) *world {
 }
 
 // ended tells how long ago Octavia's work ended that was waited for, which is the time that is lost. Octavia tells whole seconds.
-func (w *world) ended(lb *balancer) {
+func (w *world) ended(lb *loadBalancer) {
 	at, err := time.Parse("2006-01-02T15:04:05", lb.UpdatedAt)
 	if assert.NoError(w.T, err) {
 		w.T.Logf("%s is seen at rest %.1f to %.1f s after its work ended", lb.ID, max(0, time.Since(at).Seconds()-1), time.Since(at).Seconds())

@@ -39,7 +39,7 @@ const (
 )
 
 // unsupported finds settings that this Octavia, or its provider, does not have.
-func (l *loadBalancers) unsupported(service *v1.Service, s settings, lb *balancer, f features) (findings []services.Finding) {
+func (l *loadBalancers) unsupported(service *v1.Service, s settings, lb *loadBalancer, f features) (findings []services.Finding) {
 	provider := lb.providerOr(l.config.LoadBalancer.Provider)
 	if len(s.cidrs) > 0 && !f.acl(provider) && (provider != providerOVN || !l.config.LoadBalancer.ManageSecurityGroups) {
 		findings = append(findings, services.Warning(eventRangesIgnored,
@@ -57,7 +57,7 @@ func (l *loadBalancers) unsupported(service *v1.Service, s settings, lb *balance
 }
 
 // fixedSettings finds settings that came too late.
-func fixedSettings(service *v1.Service, s settings, lb *balancer, f features, standard string) (findings []services.Finding) {
+func fixedSettings(service *v1.Service, s settings, lb *loadBalancer, f features, standard string) (findings []services.Finding) {
 	networkID, subnetID := vipNetworks(s, loadBalancerConfig{})
 	provider := lb.providerOr(standard)
 	for _, c := range []struct {

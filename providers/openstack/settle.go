@@ -32,7 +32,7 @@ func (l *loadBalancers) Settle(ctx context.Context, r *services.Request, o obser
 		}
 	}
 	// Another Service may have changed it while this one waited for its turn, which our own memory has.
-	lb, err := l.balancers.Get(ctx, o.lb.ID, inventory.Query{MaxAge: ensureMaxAge})
+	lb, err := l.observed.Get(ctx, o.lb.ID, inventory.Query{MaxAge: ensureMaxAge})
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		l.forget(o.lb.ID)
 		return l.gone(r)
@@ -67,7 +67,7 @@ func (l *loadBalancers) gone(r *services.Request) (observation, error) {
 }
 
 // atRest waits until Octavia works on a load balancer no longer; nil means that it has gone.
-func (l *loadBalancers) atRest(ctx context.Context, r services.Request, lb *balancer, as role) (_ *balancer, err error) {
+func (l *loadBalancers) atRest(ctx context.Context, r services.Request, lb *loadBalancer, as role) (_ *loadBalancer, err error) {
 	id := lb.ID
 	switch {
 	case lb.Status == statusPendingCreate && r.Purpose == services.Ensure:
@@ -78,7 +78,7 @@ func (l *loadBalancers) atRest(ctx context.Context, r services.Request, lb *bala
 	if err != nil || lb == nil || lb.Status != statusError {
 		return lb, err
 	}
-	lb, err = l.balancers.Get(ctx, lb.ID, inventory.Query{}) // what was seen may have passed
+	lb, err = l.observed.Get(ctx, lb.ID, inventory.Query{}) // what was seen may have passed
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
 		l.forget(id)
@@ -90,8 +90,8 @@ func (l *loadBalancers) atRest(ctx context.Context, r services.Request, lb *bala
 }
 
 // idle waits until Octavia works on a load balancer no longer; nil means that it has gone.
-func (l *loadBalancers) idle(ctx context.Context, id, doing string, with ...waiting.Option) (*balancer, error) {
-	lb, err := l.room.Until(ctx, id, fmt.Sprintf("load balancer %s: %s", id, doing), func(b *balancer) bool { return !b.pending() }, with...)
+func (l *loadBalancers) idle(ctx context.Context, id, doing string, with ...waiting.Option) (*loadBalancer, error) {
+	lb, err := l.room.Until(ctx, id, fmt.Sprintf("load balancer %s: %s", id, doing), func(b *loadBalancer) bool { return !b.pending() }, with...)
 	if errors.Is(err, cloudapi.ErrNotFound) || (err == nil && lb.Status == statusDeleted) {
 		l.forget(id)
 		return nil, nil //nolint:nilnil // absence is an answer here
@@ -104,7 +104,7 @@ const buildLooks = 4
 
 // built waits until a new load balancer is built. What can be read meanwhile is read then, and what has to be read afterwards is read
 // at once, so that what follows finds all of it in memory.
-func (l *loadBalancers) built(ctx context.Context, service *v1.Service, lb *balancer, r role) (*balancer, error) {
+func (l *loadBalancers) built(ctx context.Context, service *v1.Service, lb *loadBalancer, r role) (*loadBalancer, error) {
 	var with []waiting.Option
 	if lb.providerOr(l.config.LoadBalancer.Provider) != providerOVN { // whose load balancers are no machines
 		with = append(with, waiting.SkipLooks(buildLooks))
@@ -134,7 +134,7 @@ func ignored(error) error { return nil }
 
 // partsForUpdate are the parts of a load balancer whose members may have to change. After changes of our own they are looked at once,
 // for somebody else may have changed them right after. The node ports are open before anything is sent there.
-func (l *loadBalancers) partsForUpdate(ctx context.Context, r *services.Request, lb *balancer) (d *details, changed bool, err error) {
+func (l *loadBalancers) partsForUpdate(ctx context.Context, r *services.Request, lb *loadBalancer) (d *details, changed bool, err error) {
 	if d, err = l.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: updatePartsMaxAge}); err != nil {
 		return nil, false, cloudapi.NotAbsence(err)
 	}

@@ -29,7 +29,7 @@ func TestJoiningAtOnce(t *testing.T) {
 		for i, name := range []string{"a", "b", "c"} {
 			s := named(service("", map[string]string{annotationID: id}, servicePort("http", 8000+int32(i), 30100+int32(i))), name)
 			w.Apply(s)
-			names = append(names, balancerName(w.cluster, s))
+			names = append(names, loadBalancerName(w.cluster, s))
 			group.Go(func() {
 				_, err := w.loadBalancers.EnsureLoadBalancer(w.T.Context(), w.cluster, s, []*v1.Node{w.nodes[0]})
 				assert.NoError(w.T, err)

@@ -89,7 +89,8 @@ func TestAdoptedLoadBalancer(t *testing.T) {
 	w := newTestWorld(t, "", nil)
 	w.addNode(openstacksim.Spec{Name: "n1"})
 	own := listenerRequest{Name: "own", Protocol: "HTTP", Port: 8080, ConnectionLimit: -1}
-	lb, err := w.api.createBalancer(t.Context(), balancerRequest{Name: "mine", VIPSubnetID: firstSubnet, Listeners: []listenerRequest{own}})
+	request := loadBalancerRequest{Name: "mine", VIPSubnetID: firstSubnet, Listeners: []listenerRequest{own}}
+	lb, err := w.api.createLoadBalancer(t.Context(), request)
 	require.NoError(t, err)
 	s := web(map[string]string{annotationID: lb.ID})
 	w.Apply(s)
@@ -160,7 +161,7 @@ func TestOtherProjects(t *testing.T) {
 }
 
 // TestRenamedCluster: a cluster that got another name takes its load balancers along; one that merely shares a load
-// balancer of another cluster renames nothing.
+// loadBalancer of another cluster renames nothing.
 func TestRenamedCluster(t *testing.T) {
 	t.Parallel()
 	w, s := served(t, "", web(nil))

@@ -24,7 +24,7 @@ type left struct {
 	protocol    string
 	// listener, pool, member and monitor are fields that differ from those of a Service without annotations.
 	listener, pool, member, monitor object
-	balancer                        object
+	loadBalancer                    object
 	noMonitor, internal             bool
 	ipMode                          v1.LoadBalancerIPMode
 	hostname                        string
@@ -74,10 +74,10 @@ func leftKinds() map[string]left {
 		"groups":   {file: "manage-security-groups = true\n", securityGroup: true},
 		"legacy":   {name: "a3c1f6b527a664b588b4b0a61c1f9e0a", tag: "kube_service_kubernetes_default_web"},
 		"ovn": {
-			file: "lb-provider = ovn\n", balancer: object{"provider": "ovn"}, pool: object{"lb_algorithm": "SOURCE_IP_PORT"},
+			file: "lb-provider = ovn\n", loadBalancer: object{"provider": "ovn"}, pool: object{"lb_algorithm": "SOURCE_IP_PORT"},
 			listener: object{"allowed_cidrs": nil, "timeout_client_data": nil, "timeout_member_connect": nil, "timeout_member_data": nil, "timeout_tcp_inspect": nil},
 		},
-		"no tags": {octavia: 4, listener: object{"tags": nil, "allowed_cidrs": nil}, balancer: object{"tags": nil}},
+		"no tags": {octavia: 4, listener: object{"tags": nil, "allowed_cidrs": nil}, loadBalancer: object{"tags": nil}},
 	}
 }
 
@@ -123,8 +123,8 @@ func leave(t *testing.T, w *world, s *v1.Service, l left) {
 			"default_pool": pool, "allowed_cidrs": []string{"0.0.0.0/0"},
 			"timeout_client_data": 50000, "timeout_member_connect": 5000, "timeout_member_data": 50000, "timeout_tcp_inspect": 0,
 		}, l.listener)},
-	}, l.balancer)
-	lb, err := request2[balancer](t, w, loadBalancer, "lbaas/loadbalancers", "loadbalancer", request)
+	}, l.loadBalancer)
+	lb, err := request2[loadBalancer](t, w, loadBalancing, "lbaas/loadbalancers", "loadbalancer", request)
 	require.NoError(t, err)
 	address := lb.VIPAddress
 	if !l.internal {

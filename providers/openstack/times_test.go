@@ -33,7 +33,7 @@ func timed(t *testing.T, test func(w *world)) {
 			dial: network.Dial,
 		}
 		w.restart()
-		w.loadBalancers.room = waiting.New(w.loadBalancers.balancers.Look, realPace)
+		w.loadBalancers.room = waiting.New(w.loadBalancers.observed.Look, realPace)
 		test(w)
 	})
 }

@@ -170,7 +170,7 @@ func catalog(base string) []any {
 	}
 	return []any{
 		entry("identity", "keystone", identityPath), entry("compute", "nova", computePath), entry("network", "neutron", networkPath),
-		entry("load-balancer", "octavia", balancerPath), entry("key-manager", "barbican", containerPath),
+		entry("load-balancer", "octavia", loadBalancerPath), entry("key-manager", "barbican", containerPath),
 	}
 }
 

@@ -160,7 +160,7 @@ func (s *Sim) serveListeners(w http.ResponseWriter, r *http.Request, id string) 
 		if err := decodeBody(r, "listener", &in); err != nil {
 			return err
 		}
-		lb := s.balancers.byID[in.LoadBalancerID]
+		lb := s.loadBalancers.byID[in.LoadBalancerID]
 		if lb == nil {
 			return octaviaNotFound("Load Balancer", in.LoadBalancerID)
 		}
@@ -184,7 +184,7 @@ func (s *Sim) serveListeners(w http.ResponseWriter, r *http.Request, id string) 
 	if l == nil {
 		return octaviaNotFound("Listener", id)
 	}
-	lb := s.balancers.byID[l.LoadBalancers[0].ID]
+	lb := s.loadBalancers.byID[l.LoadBalancers[0].ID]
 	if r.Method != http.MethodGet {
 		if err := mutable(lb); err != nil {
 			return err

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-type createBalancer struct {
+type createLoadBalancer struct {
 	Name           string           `json:"name"`
 	Description    string           `json:"description"`
 	Provider       string           `json:"provider"`
@@ -25,18 +25,18 @@ type createBalancer struct {
 	AdditionalVIPs []AdditionalVIP  `json:"additional_vips"`
 }
 
-func (s *Sim) serveBalancers(w http.ResponseWriter, r *http.Request, id string, parts []string) error {
+func (s *Sim) serveLoadBalancers(w http.ResponseWriter, r *http.Request, id string, parts []string) error {
 	switch {
 	case id == "" && r.Method == http.MethodPost:
-		return s.createBalancer(w, r)
+		return s.createLoadBalancer(w, r)
 	case id == "":
 		items := []any{}
-		for _, lb := range s.balancers.all() {
+		for _, lb := range s.loadBalancers.all() {
 			items = append(items, s.show(lb))
 		}
 		return s.listing(w, r, "loadbalancers", items, octaviaFilter)
 	}
-	lb := s.balancers.byID[id]
+	lb := s.loadBalancers.byID[id]
 	switch {
 	case lb == nil:
 		return octaviaNotFound("Load Balancer", id)
@@ -46,7 +46,7 @@ func (s *Sim) serveBalancers(w http.ResponseWriter, r *http.Request, id string, 
 		write(w, http.StatusOK, map[string]any{"statuses": map[string]any{"loadbalancer": s.statusTree(lb)}})
 		return nil
 	case r.Method == http.MethodDelete:
-		return s.deleteBalancer(w, r, lb)
+		return s.deleteLoadBalancer(w, r, lb)
 	case r.Method == http.MethodPut:
 		var in struct {
 			Name *string   `json:"name"`
@@ -78,7 +78,7 @@ func (s *Sim) failOver(w http.ResponseWriter, lb *LoadBalancer) error {
 	return nil
 }
 
-func (s *Sim) deleteBalancer(w http.ResponseWriter, r *http.Request, lb *LoadBalancer) error {
+func (s *Sim) deleteLoadBalancer(w http.ResponseWriter, r *http.Request, lb *LoadBalancer) error {
 	if strings.HasPrefix(lb.ProvisioningStatus, "PENDING") {
 		return failure(http.StatusConflict, "", "Invalid state %s of loadbalancer resource %s", lb.ProvisioningStatus, lb.ID)
 	}
@@ -118,13 +118,13 @@ func (s *Sim) statusTree(lb *LoadBalancer) any {
 }
 
 // checkBalancer refuses what Octavia refuses before it builds anything.
-func (s *Sim) checkBalancer(in createBalancer) error {
+func (s *Sim) checkBalancer(in createLoadBalancer) error {
 	tooNew := (s.octavia < 5 && len(in.Tags) > 0) || (s.octavia < 26 && len(in.AdditionalVIPs) > 0) || (s.octavia < 14 && in.Zone != "") ||
 		(s.octavia < 6 && in.FlavorID != "")
 	switch {
 	case !slices.Contains(s.providers, in.Provider):
 		return failure(http.StatusBadRequest, "", "Provider '%s' is not enabled.", in.Provider)
-	case s.overQuota("loadbalancer", len(s.balancers.order)):
+	case s.overQuota("loadbalancer", len(s.loadBalancers.order)):
 		return failure(http.StatusForbidden, "", "Quota has been met for resources: Load Balancer")
 	case tooNew:
 		return failure(http.StatusBadRequest, "", "Invalid input for field/attribute: unknown attribute in this version")
@@ -136,8 +136,8 @@ func (s *Sim) checkBalancer(in createBalancer) error {
 	return nil
 }
 
-func (s *Sim) createBalancer(w http.ResponseWriter, r *http.Request) error {
-	var in createBalancer
+func (s *Sim) createLoadBalancer(w http.ResponseWriter, r *http.Request) error {
+	var in createLoadBalancer
 	if err := decodeBody(r, "loadbalancer", &in); err != nil {
 		return err
 	}
@@ -154,10 +154,10 @@ func (s *Sim) createBalancer(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if err := s.addListeners(lb, in.Listeners); err != nil {
-		s.dropBalancer(lb)
+		s.dropLoadBalancer(lb)
 		return err
 	}
-	s.balancers.put(lb.ID, lb)
+	s.loadBalancers.put(lb.ID, lb)
 	s.begin(lb, PendingCreate)
 	if s.failCreates > 0 {
 		s.failCreates--
@@ -168,7 +168,7 @@ func (s *Sim) createBalancer(w http.ResponseWriter, r *http.Request) error {
 }
 
 // placeVIP finds the port and address: a port beats a network, which beats a subnet.
-func (s *Sim) placeVIP(lb *LoadBalancer, in createBalancer) error {
+func (s *Sim) placeVIP(lb *LoadBalancer, in createLoadBalancer) error {
 	if in.VIPPortID != "" {
 		p := s.ports.byID[in.VIPPortID]
 		if p == nil {
@@ -208,7 +208,7 @@ func (s *Sim) placeVIP(lb *LoadBalancer, in createBalancer) error {
 }
 
 // vipSubnet is the subnet of the address: that of the request, or the first of IPv4 on its network.
-func (s *Sim) vipSubnet(in createBalancer) (*Subnet, error) {
+func (s *Sim) vipSubnet(in createLoadBalancer) (*Subnet, error) {
 	if in.VIPSubnetID != "" {
 		if sub := s.subnets.byID[in.VIPSubnetID]; sub != nil {
 			return sub, nil
@@ -234,7 +234,7 @@ func (s *Sim) vipSubnet(in createBalancer) (*Subnet, error) {
 func (s *Sim) DropLoadBalancer(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.dropBalancer(s.balancers.byID[id])
+	s.dropLoadBalancer(s.loadBalancers.byID[id])
 }
 
 // RemoveLoadBalancers removes all load balancers and their parts, as somebody does by hand; floating addresses come free by that.
@@ -252,9 +252,9 @@ func (s *Sim) AddLoadBalancer(name, subnet string) LoadBalancer {
 		ID: s.newID(0x1b), Name: name, OperatingStatus: "ONLINE", AdminStateUp: true, Provider: "amphora", Tags: []string{}, ProjectID: Project,
 		CreatedAt: time.Now().UTC().Format(octaviaTime), ProvisioningStatus: Active,
 	}
-	if err := s.placeVIP(lb, createBalancer{VIPSubnetID: subnet}); err != nil {
+	if err := s.placeVIP(lb, createLoadBalancer{VIPSubnetID: subnet}); err != nil {
 		panic(err) // a mistake in a test
 	}
-	s.balancers.put(lb.ID, lb)
+	s.loadBalancers.put(lb.ID, lb)
 	return *lb
 }

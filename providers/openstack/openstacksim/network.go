@@ -419,8 +419,8 @@ func (s *Sim) overQuota(kind string, have int) bool {
 	return set && have >= most
 }
 
-// mostRoutes is Neutron's default of max_routes.
-const mostRoutes = 30
+// maxRoutes is Neutron's default of max_routes.
+const maxRoutes = 30
 
 func (s *Sim) serveRouters(w http.ResponseWriter, r *http.Request, id, action string) error {
 	if id == "" {
@@ -463,7 +463,7 @@ func (s *Sim) serveRouters(w http.ResponseWriter, r *http.Request, id, action st
 }
 
 func (s *Sim) checkRoutes(router *Router, routes []Route) error {
-	limit := mostRoutes
+	limit := maxRoutes
 	if n, ok := s.quotas["routes"]; ok {
 		limit = n
 	}

@@ -167,7 +167,7 @@ type Monitor struct {
 }
 
 // LoadBalancers returns all load balancers.
-func (s *Sim) LoadBalancers() []LoadBalancer { return copies(s, &s.balancers) }
+func (s *Sim) LoadBalancers() []LoadBalancer { return copies(s, &s.loadBalancers) }
 
 // Listeners returns all listeners.
 func (s *Sim) Listeners() []Listener { return copies(s, &s.listeners) }
@@ -218,7 +218,7 @@ func (s *Sim) ChangeLoadBalancer(id string, change func(*LoadBalancer)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.settle()
-	change(s.balancers.byID[id])
+	change(s.loadBalancers.byID[id])
 }
 
 // ChangePool changes a pool behind the API's back.
@@ -257,12 +257,12 @@ func (s *Sim) intrude(lb *LoadBalancer) {
 // settle lets finished work take effect.
 func (s *Sim) settle() {
 	now := time.Now()
-	for _, lb := range s.balancers.all() {
+	for _, lb := range s.loadBalancers.all() {
 		if !strings.HasPrefix(lb.ProvisioningStatus, "PENDING") || now.Before(lb.ready) {
 			continue
 		}
 		if lb.ProvisioningStatus == PendingDelete {
-			s.dropBalancer(lb)
+			s.dropLoadBalancer(lb)
 			continue
 		}
 		lb.ProvisioningStatus, lb.OperatingStatus = lb.outcome, "ONLINE"
@@ -341,8 +341,8 @@ func (s *Sim) above(p *Pool) []*string {
 	return statuses
 }
 
-// dropBalancer removes a load balancer and what belongs to it.
-func (s *Sim) dropBalancer(lb *LoadBalancer) {
+// dropLoadBalancer removes a load balancer and what belongs to it.
+func (s *Sim) dropLoadBalancer(lb *LoadBalancer) {
 	for _, l := range s.listenersOf(lb.ID) {
 		s.listeners.remove(l.ID)
 	}
@@ -350,7 +350,7 @@ func (s *Sim) dropBalancer(lb *LoadBalancer) {
 		s.monitors.remove(p.MonitorID)
 		s.pools.remove(p.ID)
 	}
-	s.balancers.remove(lb.ID)
+	s.loadBalancers.remove(lb.ID)
 	if lb.ownPort {
 		s.removePort(lb.VIPPortID)
 	}
@@ -415,7 +415,7 @@ func (s *Sim) loadBalancing(w http.ResponseWriter, r *http.Request, rest string)
 				versions,
 				map[string]any{
 					"id": fmt.Sprintf("v2.%d", minor), "status": status, "updated": "2026-01-01T00:00:00Z",
-					"links": []any{map[string]string{"rel": "self", "href": "http://" + r.Host + balancerPath + "/v2"}},
+					"links": []any{map[string]string{"rel": "self", "href": "http://" + r.Host + loadBalancerPath + "/v2"}},
 				},
 			)
 		}
@@ -433,7 +433,7 @@ func (s *Sim) loadBalancing(w http.ResponseWriter, r *http.Request, rest string)
 	}
 	switch parts[0] {
 	case "loadbalancers":
-		return s.serveBalancers(w, r, id, parts)
+		return s.serveLoadBalancers(w, r, id, parts)
 	case "listeners":
 		return s.serveListeners(w, r, id)
 	case "pools":

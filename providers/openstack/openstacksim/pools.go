@@ -201,7 +201,7 @@ func (s *Sim) servePools(w http.ResponseWriter, r *http.Request, id string) erro
 	if p == nil {
 		return octaviaNotFound("Pool", id)
 	}
-	lb := s.balancers.byID[p.LoadBalancers[0].ID]
+	lb := s.loadBalancers.byID[p.LoadBalancers[0].ID]
 	if r.Method != http.MethodGet {
 		if err := mutable(lb); err != nil {
 			return err
@@ -232,7 +232,7 @@ func (s *Sim) createPool(w http.ResponseWriter, r *http.Request) error {
 	if l == nil {
 		return octaviaNotFound("Listener", in.ListenerID)
 	}
-	lb := s.balancers.byID[l.LoadBalancers[0].ID]
+	lb := s.loadBalancers.byID[l.LoadBalancers[0].ID]
 	if err := mutable(lb); err != nil {
 		return err
 	}
@@ -299,7 +299,7 @@ func (s *Sim) serveMembers(w http.ResponseWriter, r *http.Request, pool string, 
 	if p == nil {
 		return octaviaNotFound("Pool", pool)
 	}
-	lb := s.balancers.byID[p.LoadBalancers[0].ID]
+	lb := s.loadBalancers.byID[p.LoadBalancers[0].ID]
 	if r.Method == http.MethodGet {
 		return s.listing(w, r, "members", anys(p.members), octaviaFilter)
 	}
@@ -379,7 +379,7 @@ func (s *Sim) serveMonitors(w http.ResponseWriter, r *http.Request, id string) e
 		return octaviaNotFound("Health Monitor", id)
 	}
 	p := s.pools.byID[m.Pools[0].ID]
-	lb := s.balancers.byID[p.LoadBalancers[0].ID]
+	lb := s.loadBalancers.byID[p.LoadBalancers[0].ID]
 	if r.Method != http.MethodGet {
 		if err := mutable(lb); err != nil {
 			return err
@@ -410,7 +410,7 @@ func (s *Sim) createMonitor(w http.ResponseWriter, r *http.Request) error {
 	if p == nil {
 		return octaviaNotFound("Pool", in.PoolID)
 	}
-	lb := s.balancers.byID[p.LoadBalancers[0].ID]
+	lb := s.loadBalancers.byID[p.LoadBalancers[0].ID]
 	if err := mutable(lb); err != nil {
 		return err
 	}

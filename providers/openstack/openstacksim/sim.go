@@ -36,11 +36,11 @@ const (
 
 // Paths of the services, as the catalog names them. All but Nova's are without a version, as DevStack registers them.
 const (
-	identityPath  = "/identity"
-	computePath   = "/compute/v2.1"
-	networkPath   = "/networking"
-	balancerPath  = "/load-balancer"
-	containerPath = "/key-manager"
+	identityPath     = "/identity"
+	computePath      = "/compute/v2.1"
+	networkPath      = "/networking"
+	loadBalancerPath = "/load-balancer"
+	containerPath    = "/key-manager"
 )
 
 // Sim is the simulated cloud's state. All methods are safe for concurrent use.
@@ -69,20 +69,20 @@ type Sim struct {
 	novaMaxMinor int
 	pageLimit    int
 
-	servers    table[Server]
-	flavors    table[Flavor]
-	ports      table[Port]
-	networks   table[Network]
-	subnets    table[Subnet]
-	floating   table[FloatingIP]
-	groups     table[SecurityGroup]
-	routers    table[Router]
-	balancers  table[LoadBalancer]
-	listeners  table[Listener]
-	pools      table[Pool]
-	monitors   table[Monitor]
-	containers map[string]bool
-	seedNet    string
+	servers       table[Server]
+	flavors       table[Flavor]
+	ports         table[Port]
+	networks      table[Network]
+	subnets       table[Subnet]
+	floating      table[FloatingIP]
+	groups        table[SecurityGroup]
+	routers       table[Router]
+	loadBalancers table[LoadBalancer]
+	listeners     table[Listener]
+	pools         table[Pool]
+	monitors      table[Monitor]
+	containers    map[string]bool
+	seedNet       string
 }
 
 // Options set up a simulator.
@@ -188,7 +188,7 @@ func notFound(kind, what, id string) error {
 
 // service is the first segment of a path.
 func service(r *http.Request) string {
-	for _, p := range []string{identityPath, "/compute", networkPath, balancerPath, containerPath} {
+	for _, p := range []string{identityPath, "/compute", networkPath, loadBalancerPath, containerPath} {
 		if r.URL.Path == p || strings.HasPrefix(r.URL.Path, p+"/") {
 			return p
 		}
@@ -202,7 +202,7 @@ func writeError(w http.ResponseWriter, at string, status int, kind, message stri
 	switch at {
 	case networkPath:
 		body = map[string]any{"NeutronError": map[string]string{"type": kind, "message": message, "detail": ""}}
-	case balancerPath:
+	case loadBalancerPath:
 		body = map[string]any{"faultcode": "Client", "faultstring": message, "debuginfo": nil}
 	case "/compute":
 		if kind == "" {
@@ -280,7 +280,7 @@ func (s *Sim) serve(w http.ResponseWriter, r *http.Request, at, rest string) err
 		return s.compute(w, r, strings.TrimPrefix(strings.TrimPrefix(rest, "v2.1"), "/"))
 	case networkPath:
 		return s.network(w, r, rest)
-	case balancerPath:
+	case loadBalancerPath:
 		return s.loadBalancing(w, r, rest)
 	default:
 		return s.keyManager(w, r, rest)
@@ -487,7 +487,7 @@ func (s *Sim) Holdings() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	lines := []string{}
-	for _, lb := range s.balancers.all() {
+	for _, lb := range s.loadBalancers.all() {
 		ports := []string{}
 		members := map[string]bool{}
 		for _, l := range s.listenersOf(lb.ID) {
@@ -516,7 +516,7 @@ func (s *Sim) State() json.RawMessage {
 	s.settle()
 	return simkit.Snapshot(map[string]any{
 		"servers": s.servers.all(), "ports": s.ports.all(), "networks": s.networks.all(), "subnets": s.subnets.all(), "floatingips": s.floating.all(),
-		"security_groups": s.groups.all(), "routers": s.routers.all(), "loadbalancers": s.balancers.all(), "listeners": s.listeners.all(),
+		"security_groups": s.groups.all(), "routers": s.routers.all(), "loadbalancers": s.loadBalancers.all(), "listeners": s.listeners.all(),
 		"pools": s.pools.all(), "healthmonitors": s.monitors.all(),
 	})
 }
