@@ -92,7 +92,7 @@ func TestRestartsWriteNothing(t *testing.T) {
 	}
 }
 
-// TestMissingHealthCheck: an answer without a health check is mended, not crashed on.
+// TestMissingHealthCheck: an answer without a health check is repaired, and crashes nothing.
 func TestMissingHealthCheck(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t, "", awssim.Options{})

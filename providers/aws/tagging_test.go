@@ -146,8 +146,8 @@ func TestTaggingOddNodes(t *testing.T) {
 	w.tagging.deleted(cache.DeletedFinalStateUnknown{Key: "odd", Obj: "no node"})
 }
 
-// TestTaggingNewborn: EC2 may not know an instance yet whose node is there already.
-func TestTaggingNewborn(t *testing.T) {
+// TestTaggingYoungNodes: EC2 may not know an instance yet whose node is there already.
+func TestTaggingYoungNodes(t *testing.T) {
 	t.Parallel()
 	w := startTagging(t, nil, nil)
 	w.create("new", "aws:///us-east-1a/i-0123456789abcdef0", 0, nil)

@@ -60,9 +60,9 @@ func newTopology(c Config, a *api) *topology {
 	return &topology{api: a, required: regexp.MustCompile(c.TopologyTypes), layers: map[string]position{}, unsupported: map[string]time.Time{}}
 }
 
-// of returns the labels of an instance's place in the network. company are instances that are asked about at about the
+// of returns the labels of an instance's place in the network. prefetch are instances that are asked about at about the
 // same time.
-func (t *topology) of(ctx context.Context, one instance, company func() []string) (map[string]string, error) {
+func (t *topology) of(ctx context.Context, one instance, prefetch func() []string) (map[string]string, error) {
 	if one.kind == "" || t.known(one) {
 		return t.labels(one.id), nil
 	}
@@ -74,7 +74,7 @@ func (t *topology) of(ctx context.Context, one instance, company func() []string
 	if !t.known(one) {
 		err := t.recentFailure()
 		if err == nil {
-			err = t.read(ctx, one, company())
+			err = t.read(ctx, one, prefetch())
 			t.noteFailure(ctx, err)
 		}
 		if err != nil {
@@ -131,9 +131,9 @@ func (t *topology) labels(id string) map[string]string {
 	return labels
 }
 
-func (t *topology) read(ctx context.Context, one instance, company []string) error {
+func (t *topology) read(ctx context.Context, one instance, prefetch []string) error {
 	ids := []string{one.id}
-	for _, id := range company {
+	for _, id := range prefetch {
 		if id != one.id && len(ids) < topologyBatch && !t.known(instance{id: id, kind: one.kind}) {
 			ids = append(ids, id)
 		}

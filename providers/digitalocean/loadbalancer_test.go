@@ -182,8 +182,8 @@ func TestCreatedOnce(t *testing.T) {
 	assert.Equal(t, "5a4981aa-9653-4bd1-bef5-d6bff52042e4", conformance.LatestBody(t, w.server, updateOperation)["subnet_uuid"])
 }
 
-// TestWishesThatCameTooLate become events: nothing else changes, and nothing is sent for them.
-func TestWishesThatCameTooLate(t *testing.T) {
+// TestSettingsThatCameTooLate become events: nothing else changes, and nothing is sent for them.
+func TestSettingsThatCameTooLate(t *testing.T) {
 	t.Parallel()
 	for key, value := range map[string]string{
 		annotationType:         typeRegional,

@@ -500,7 +500,7 @@ func keepFixed(observed *godo.LoadBalancer, want *godo.LoadBalancerRequest) *god
 }
 
 // differences names the fields, droplets aside, in which a load balancer is not as requested. Fields that the API
-// ignores or fixes at creation are not compared: no write could mend them.
+// ignores or fixes at creation are not compared: no write could fix them.
 func differences(lb *godo.LoadBalancer, r *godo.LoadBalancerRequest) []string {
 	var fields []string
 	differ := func(field string, different bool) {

@@ -155,7 +155,7 @@ func TestJoiningNode(t *testing.T) {
 	})
 }
 
-// TestTheAddressStays: whatever makes the forwarding rule anew, its address stays, and nothing of it is left reserved.
+// TestTheAddressStays: whatever replaces the forwarding rule, its address stays, and nothing of it is left reserved.
 func TestTheAddressStays(t *testing.T) {
 	for name, change := range map[string]func(*v1.Service){
 		"a port outside of the range": func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, conformance.Port("c", 8443, 30999)) },

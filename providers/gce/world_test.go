@@ -41,7 +41,7 @@ func newTestWorld(t *testing.T, file string) *world {
 	return w
 }
 
-// restart makes the provider anew, with nothing in memory.
+// restart makes a new provider, with nothing in memory.
 func (w *world) restart() {
 	in := testInputs(w.file+"api-endpoint = "+w.url+"/compute/v1\n", w.sim.Environment(w.url))
 	in.Dial, in.Flags = w.network.Dial, w.flags

@@ -23,7 +23,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 )
 
-// credentials reads what to log in with: the Secret or the folder anew, where the configuration names one.
+// credentials reads what to log in with: the Secret or the folder, again each time, where the configuration names one.
 func (v *vcenter) credentials(ctx context.Context) (credentials, error) {
 	c := v.config
 	var data map[string][]byte

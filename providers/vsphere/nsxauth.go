@@ -40,7 +40,7 @@ type nsxAuth struct {
 	kube kubernetes.Interface
 	// header is the value of the header Authorization; empty where there is none.
 	header string
-	// until is when header must be got anew; refused when NSX did not accept it.
+	// until is when header must be fetched again; refused when NSX did not accept it.
 	until   time.Time
 	failed  time.Time
 	failure error
@@ -87,14 +87,14 @@ func (a *nsxAuth) ready(ctx context.Context) error {
 	return a.failure
 }
 
-// refused makes the next call get the credential anew: it may have been changed, or its time is over.
+// refused makes the next call fetch the credential again: it may have been changed, or its time is over.
 func (a *nsxAuth) refused() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.until = time.Time{}
 }
 
-// renewable reports whether a credential that was refused may be another one when it is got anew.
+// renewable reports whether a credential that was refused may be another one when it is fetched again.
 func (a *nsxAuth) renewable() bool {
 	return !a.byCertificate() && (a.config.SecretName != "" || !a.config.VMCAccessToken.IsZero())
 }

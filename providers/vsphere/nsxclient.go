@@ -122,7 +122,7 @@ func nsxOperation(r *http.Request) string {
 }
 
 // call makes one call. doing names it in errors, such as "listing virtual servers". Where the credential may have been changed, a
-// refused one is got anew, once.
+// refused one is fetched again, once.
 func (n *nsx) call(ctx context.Context, doing, method, path string, in, out any) error {
 	var body []byte
 	if in != nil {

@@ -338,4 +338,3 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	}
 	return c, errors.Join(f.warnings(), c.unused()), errors.Join(problems...)
 }
-

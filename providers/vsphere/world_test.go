@@ -68,7 +68,7 @@ vcenter:
   two: {server: "SERVER2", user: ccm@vsphere.local, password: ccm-password}
 `
 
-// start makes the provider anew, as a restart of the program does.
+// start makes a new provider, as a restart of the program does.
 func (w *testWorld) start() {
 	w.Helper()
 	if w.stop != nil {

@@ -237,17 +237,17 @@ func TestIPMode(t *testing.T) {
 		return v1.LoadBalancerIngress{IP: ip, Hostname: host, IPMode: mode}
 	}
 	for name, c := range map[string]struct {
-		wish             string
+		setting          string
 		before, from, to v1.LoadBalancerIngress
 	}{
-		"new":                              {"", v1.LoadBalancerIngress{}, ingress("192.0.2.1", "", nil), ingress("192.0.2.1", "", nil)},
-		"filled in by the API server":      {"", ingress("192.0.2.1", "", &vip), ingress("192.0.2.1", "", nil), ingress("192.0.2.1", "", &vip)},
-		"an API server that knows no mode": {"", ingress("192.0.2.1", "", nil), ingress("192.0.2.1", "", nil), ingress("192.0.2.1", "", nil)},
-		"another address":                  {"", ingress("192.0.2.1", "", &vip), ingress("192.0.2.2", "", nil), ingress("192.0.2.2", "", nil)},
-		"the wish":                         {"Proxy", ingress("192.0.2.1", "", &vip), ingress("192.0.2.1", "", nil), ingress("192.0.2.1", "", &proxy)},
-		"the wish wins over the provider":  {"VIP", v1.LoadBalancerIngress{}, ingress("192.0.2.1", "", &proxy), ingress("192.0.2.1", "", &vip)},
-		"the wish is withdrawn":            {"", ingress("192.0.2.1", "", &proxy), ingress("192.0.2.1", "", nil), ingress("192.0.2.1", "", nil)},
-		"a hostname has none":              {"Proxy", v1.LoadBalancerIngress{}, ingress("", "a.example", nil), ingress("", "a.example", nil)},
+		"new":                                {"", v1.LoadBalancerIngress{}, ingress("192.0.2.1", "", nil), ingress("192.0.2.1", "", nil)},
+		"filled in by the API server":        {"", ingress("192.0.2.1", "", &vip), ingress("192.0.2.1", "", nil), ingress("192.0.2.1", "", &vip)},
+		"an API server that knows no mode":   {"", ingress("192.0.2.1", "", nil), ingress("192.0.2.1", "", nil), ingress("192.0.2.1", "", nil)},
+		"another address":                    {"", ingress("192.0.2.1", "", &vip), ingress("192.0.2.2", "", nil), ingress("192.0.2.2", "", nil)},
+		"the setting":                        {"Proxy", ingress("192.0.2.1", "", &vip), ingress("192.0.2.1", "", nil), ingress("192.0.2.1", "", &proxy)},
+		"the setting wins over the provider": {"VIP", v1.LoadBalancerIngress{}, ingress("192.0.2.1", "", &proxy), ingress("192.0.2.1", "", &vip)},
+		"the setting is withdrawn":           {"", ingress("192.0.2.1", "", &proxy), ingress("192.0.2.1", "", nil), ingress("192.0.2.1", "", nil)},
+		"a hostname has none":                {"Proxy", v1.LoadBalancerIngress{}, ingress("", "a.example", nil), ingress("", "a.example", nil)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -255,8 +255,8 @@ func TestIPMode(t *testing.T) {
 				return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{c.from}}, nil
 			}}).LoadBalancer()
 			s := &v1.Service{Status: v1.ServiceStatus{LoadBalancer: v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{c.before}}}}
-			if c.wish != "" {
-				s.Annotations = map[string]string{AnnotationIPMode: c.wish}
+			if c.setting != "" {
+				s.Annotations = map[string]string{AnnotationIPMode: c.setting}
 			}
 			status, err := lb.EnsureLoadBalancer(t.Context(), "c", s, nil)
 			require.NoError(t, err)

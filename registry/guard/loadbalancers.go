@@ -30,27 +30,27 @@ const (
 	AnnotationIPMode = "anyccm.io/load-balancer-ip-mode"
 )
 
-// wishes are the values of these annotations.
-type wishes struct {
+// serviceSettings are the values of these annotations.
+type serviceSettings struct {
 	Retain, Protect, Disown bool
 	IPMode                  string
 }
 
 // Annotations is the table of annotations that mean the same on every cloud.
-var Annotations = schema.Annotations[wishes]{
-	schema.BoolAnnotation(func(w *wishes) *bool { return &w.Retain }, schema.AnnotationRow{
+var Annotations = schema.Annotations[serviceSettings]{
+	schema.BoolAnnotation(func(w *serviceSettings) *bool { return &w.Retain }, schema.AnnotationRow{
 		Key: AnnotationRetain, Changes: schema.InPlace,
 		Spec: schema.Spec{Default: "false", Help: "Keep the load balancer in the cloud when the Service is deleted or changes its type."},
 	}),
-	schema.BoolAnnotation(func(w *wishes) *bool { return &w.Protect }, schema.AnnotationRow{
+	schema.BoolAnnotation(func(w *serviceSettings) *bool { return &w.Protect }, schema.AnnotationRow{
 		Key: AnnotationProtect, Changes: schema.InPlace,
 		Spec: schema.Spec{Default: "false", Help: "Refuse to delete the load balancer. A Service that is deleted stays until the annotation is removed."},
 	}),
-	schema.BoolAnnotation(func(w *wishes) *bool { return &w.Disown }, schema.AnnotationRow{
+	schema.BoolAnnotation(func(w *serviceSettings) *bool { return &w.Disown }, schema.AnnotationRow{
 		Key: AnnotationDisown, Changes: schema.InPlace,
 		Spec: schema.Spec{Default: "false", Help: "Leave the load balancer alone: it is neither created, changed nor deleted while this is true."},
 	}),
-	schema.EnumAnnotation(func(w *wishes) *string { return &w.IPMode }, schema.AnnotationRow{
+	schema.EnumAnnotation(func(w *serviceSettings) *string { return &w.IPMode }, schema.AnnotationRow{
 		Key: AnnotationIPMode, Changes: schema.InPlace,
 		Spec: schema.Spec{
 			Choices: []string{string(v1.LoadBalancerIPModeVIP), string(v1.LoadBalancerIPModeProxy)}, DefaultHelp: "as the cloud's own controller has it",
@@ -60,7 +60,7 @@ var Annotations = schema.Annotations[wishes]{
 }
 
 // Keeps reports whether the author of a Service wants its load balancers kept, those included that served it before. What
-// cannot be read is no wish for a deletion.
+// cannot be read asks for no deletion.
 func Keeps(service *v1.Service) bool {
 	w, _, err := Annotations.Parse(service.Annotations)
 	return err != nil || w.Retain || w.Protect
@@ -87,8 +87,8 @@ func failure(err error) error {
 	return err
 }
 
-// wishes reads the common annotations.
-func (l *loadBalancers) wishes(service *v1.Service) (wishes, error) {
+// settings reads the common annotations.
+func (l *loadBalancers) settings(service *v1.Service) (serviceSettings, error) {
 	w, _, err := Annotations.Parse(service.Annotations)
 	return w, err
 }
@@ -141,8 +141,8 @@ func (l *loadBalancers) GetLoadBalancer(
 	defer recovered(&err, "GetLoadBalancer", name(service))
 	t := l.facts.translate(service)
 	status, exists, err = l.inner.GetLoadBalancer(ctx, cluster, t.Service)
-	if wishes, wrong := l.wishes(t.Service); wrong == nil {
-		status = wishes.shape(named(status, t.Hostname), service)
+	if settings, wrong := l.settings(t.Service); wrong == nil {
+		status = settings.shape(named(status, t.Hostname), service)
 	}
 	return status, exists, err
 }
@@ -157,8 +157,8 @@ func (l *loadBalancers) EnsureLoadBalancer(
 	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node,
 ) (status *v1.LoadBalancerStatus, err error) {
 	t := l.facts.translate(service)
-	wishes, err := l.wishes(t.Service)
-	if err != nil || wishes.Disown {
+	settings, err := l.settings(t.Service)
+	if err != nil || settings.Disown {
 		return service.Status.LoadBalancer.DeepCopy(), err
 	}
 	if err := l.report(service, t); err != nil {
@@ -186,7 +186,7 @@ func (l *loadBalancers) EnsureLoadBalancer(
 	if err != nil {
 		return nil, hinted(t.Explain(err))
 	}
-	return wishes.shape(named(status, t.Hostname), service), nil
+	return settings.shape(named(status, t.Hostname), service), nil
 }
 
 // backends are the Nodes that a provider gets for a Service: those that its selector leaves and that may be trusted.
@@ -207,10 +207,10 @@ func named(status *v1.LoadBalancerStatus, hostname string) *v1.LoadBalancerStatu
 	return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{Hostname: hostname}}}
 }
 
-// shape applies the wished ipMode to the addresses of a status; a hostname has none. Where neither the wish nor the
+// shape applies the desired ipMode to the addresses of a status; a hostname has none. Where neither the setting nor the
 // provider names one, the API server fills in VIP: a status that has it already is left so, for the framework would else
 // write it again at every reconciliation.
-func (w wishes) shape(status *v1.LoadBalancerStatus, service *v1.Service) *v1.LoadBalancerStatus {
+func (w serviceSettings) shape(status *v1.LoadBalancerStatus, service *v1.Service) *v1.LoadBalancerStatus {
 	if status == nil {
 		return nil
 	}
@@ -257,13 +257,13 @@ func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster s
 	}
 	defer leave()
 	t := l.facts.translate(service)
-	wishes, err := l.wishes(t.Service)
+	settings, err := l.settings(t.Service)
 	switch {
 	case err != nil:
 		return err
-	case wishes.Protect:
+	case settings.Protect:
 		return fmt.Errorf("the load balancer of Service %s is protected: remove the annotation %s to have it deleted", name(service), AnnotationProtect)
-	case wishes.Retain, wishes.Disown:
+	case settings.Retain, settings.Disown:
 		l.reports.retained(service)
 		l.retained.add(service)
 		return nil

@@ -209,7 +209,7 @@ func (r *routes) keep(ctx context.Context, cluster string, taken *podRanges, tar
 	return false, nil
 }
 
-// refusedRoute is the answer to a wish for a route that is refused; trying again changes nothing.
+// refusedRoute is the answer to a route that is refused; trying again changes nothing.
 type refusedRoute struct{ node, why string }
 
 // Error implements error.

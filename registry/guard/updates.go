@@ -202,7 +202,7 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 		return nil
 	}
 	translated := l.facts.translate(service)
-	if wishes, err := l.wishes(translated.Service); err != nil || wishes.Disown {
+	if settings, err := l.settings(translated.Service); err != nil || settings.Disown {
 		return err
 	}
 	ours, selects := l.ownership.ours(nodes), portable.Selects(translated.Service.Annotations)

@@ -168,7 +168,7 @@ func TestAlerts(t *testing.T) {
 	monitors.requireRings(t, "all instances vanished", []*harness.CCM{m}, map[string]string{"CloudControllerManagerNodeDeletionHeld": `reason="all"`})
 }
 
-// requireOutageRings makes the cloud fail, and mends it.
+// requireOutageRings makes the cloud fail, and then work again.
 func requireOutageRings(t *testing.T, c *harness.Cluster, monitors *monitoring, m *harness.CCM) {
 	t.Helper()
 	require.NoError(t, c.Cloud.AddFault(t.Context(), harness.Fault{Kind: "status", Status: 500}))

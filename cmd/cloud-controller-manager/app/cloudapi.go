@@ -138,7 +138,7 @@ func (m *manager) reportTo(c *config.CompletedConfig) func(kind, reason, message
 }
 
 // apiWatch checks the cloud's API when we begin to lead and whenever it fails, and tells in the log, in events and in
-// its health check what is wrong. It never ends the program: a restart mends no outage.
+// its health check what is wrong. It never ends the program: a restart would not help in an outage.
 type apiWatch struct {
 	api    registry.CloudAPI
 	report func(kind, reason, message string)

@@ -90,23 +90,23 @@ func (s *Sim) AddTargetGroup(t TargetGroup) {
 
 // ghost is a deleted load balancer that a target group still shows, and until when.
 type ghost struct {
-	balancer string
-	until    time.Time
+	loadBalancer string
+	until        time.Time
 }
 
 // goneLoadBalancer is in the refusal to delete what a deleted load balancer still holds, which nobody can know.
 const goneLoadBalancer = "a load balancer that was deleted"
 
 // haunt keeps a target group in use for a while after its load balancer is gone.
-func (s *Sim) haunt(targetGroup, balancer string) {
-	s.ghosts[targetGroup] = ghost{balancer, time.Now().Add(s.options.Release)}
+func (s *Sim) haunt(targetGroup, loadBalancer string) {
+	s.ghosts[targetGroup] = ghost{loadBalancer, time.Now().Add(s.options.Release)}
 }
 
 // attached returns the load balancers that send to a target group, and the one that just did.
 func (s *Sim) attached(arn string) []string {
 	var list []string
 	if g, haunted := s.ghosts[arn]; haunted && time.Now().Before(g.until) {
-		list = append(list, g.balancer)
+		list = append(list, g.loadBalancer)
 	}
 	for _, l := range s.listeners.all() {
 		if l.TargetGroup == arn && !slices.Contains(list, l.LoadBalancer) {

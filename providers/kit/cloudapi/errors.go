@@ -79,7 +79,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// hints are the next steps of failures that an operator can mend.
+// hints are the next steps of failures that an operator can fix.
 var hints = map[error]string{
 	ErrUnauthorized: "check the credential, its permissions and the account that it belongs to",
 	ErrQuota:        "ask the cloud for a higher limit or remove what is not used",

@@ -86,7 +86,7 @@ func runGuard(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		}
 		assert.Equal(t, [][]string{nil, nil, {w.nodes[3].Name}}, passes)
 	})
-	virtual(t, "a newborn is kept", func(t *testing.T) {
+	virtual(t, "a Node younger than the grace period is kept", func(t *testing.T) {
 		policy := limited
 		policy.GracePeriod = time.Hour * 24
 		w := guardedWorld(t, newFixture(t), 3, policy)

@@ -8,11 +8,11 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
-// gatherPerCall is how long newcomers wait for each other for each call that a listing takes. Together they cost no more than a
-// call in this time, whatever the speed at which they come, and one who comes alone waits for nobody.
+// gatherPerCall is how long questions about new nodes wait for each other for each call that a listing takes. Together they cost no
+// more than a call in this time, whatever the speed at which they come, and one who comes alone waits for nobody.
 const gatherPerCall = 400 * time.Millisecond
 
-// gathering is a group of questions about newcomers that is answered by one listing, or by single reads where these are fewer.
+// gathering is a group of questions about new nodes that is answered by one listing, or by single reads where these are fewer.
 type gathering struct {
 	// ids are asked for by identity; named is set where somebody asks by a key, which only a listing answers.
 	ids    map[any]struct{}
@@ -21,8 +21,8 @@ type gathering struct {
 	done   chan struct{}
 }
 
-// gather makes a question about a newcomer wait for others of its kind, if some were asked a moment ago. id is nil for a question
-// by a key. The lock is not held.
+// gather makes a question about a new node wait for others of its kind, if some were asked a moment ago. id is nil for a
+// question by a key. The lock is not held.
 func (i *view[ID]) gather(ctx context.Context, id any) error {
 	i.mu.Lock()
 	if i.source.List == nil || i.pages == 0 {

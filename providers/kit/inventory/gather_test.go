@@ -13,10 +13,10 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/priority"
 )
 
-// TestNewcomersShareTheirReads: nodes join at any speed, with objects that were made long ago or a moment before, and are looked
+// TestUninitializedNodesShareTheirReads: nodes join at any speed, with objects that were made long ago or a moment before, and are looked
 // for by ID or by name. A joining node costs at most the calls of one single read, all of them together at most one call in
 // gatherPerCall, and who comes alone waits for nobody.
-func TestNewcomersShareTheirReads(t *testing.T) {
+func TestUninitializedNodesShareTheirReads(t *testing.T) {
 	t.Parallel()
 	const n, pageSize = 1000, 200
 	for _, getCalls := range []int{1, 3} { // 3: a Linode and its addresses in a VPC
@@ -73,7 +73,7 @@ func joinAll(t *testing.T, n, pageSize, getCalls int, every time.Duration, seede
 			c.set(object{id: id, name: fmt.Sprintf("n%d", id)})
 			mu.Lock()
 			uninitialized++
-			q := Query{MaxAge: time.Minute, MaxMissAge: 5 * time.Second, Expected: uninitialized, Newcomer: true}
+			q := Query{MaxAge: time.Minute, MaxMissAge: 5 * time.Second, Expected: uninitialized, Uninitialized: true}
 			mu.Unlock()
 			asked := time.Now()
 			if byName {

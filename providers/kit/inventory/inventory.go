@@ -82,9 +82,9 @@ type Query struct {
 	// Expected is how many objects are likely asked for at about the same time, as far as the caller knows. It makes
 	// the inventory list everything at once where that costs fewer calls than single reads.
 	Expected int
-	// Newcomer says that the object was likely made a moment ago, so that others like it are asked for now: all that wait are
+	// Uninitialized says that the object was likely made a moment ago, so that others like it are asked for now: all that wait are
 	// answered by one listing where that is cheaper, and together they cost no more than a call in gatherPerCall.
-	Newcomer bool
+	Uninitialized bool
 	// together says that Expected is no guess: so many questions follow, so that a listing pays which costs no more than they do.
 	together bool
 }
@@ -138,7 +138,7 @@ type view[ID comparable] struct {
 	direct     []time.Time
 	// listTook and readTook are how long the latest ones took.
 	listTook, readTook time.Duration
-	// gathering are questions about newcomers that wait for each other; gathered is when the last ones were let go.
+	// gathering are questions about uninitialized nodes that wait for each other; gathered is when the last ones were let go.
 	gathering *gathering
 	gathered  time.Time
 }
@@ -174,7 +174,7 @@ func newView[ID comparable](source Source[ID, any]) *view[ID] {
 func (i *view[ID]) Get(ctx context.Context, id ID, q Query) (any, error) {
 	asked, demand := time.Now(), evidence.From(ctx)
 	q = q.demanded(demand, asked)
-	alone := !q.Newcomer || demand.Single
+	alone := !q.Uninitialized || demand.Single
 	for {
 		i.mu.Lock()
 		if e, ok := i.objects[id]; ok && !e.read.Before(asked.Add(-q.MaxAge)) {
@@ -240,7 +240,7 @@ func (q Query) settledBy(err error, age time.Duration) bool {
 func (i *view[ID]) Find(ctx context.Context, index, key string, q Query) ([]any, error) {
 	asked := time.Now()
 	q = q.demanded(evidence.From(ctx), asked)
-	alone := !q.Newcomer
+	alone := !q.Uninitialized
 	for {
 		i.mu.Lock()
 		found, doubtful, stale := i.matchesLocked(index, key, asked.Add(-q.MaxAge))
@@ -362,7 +362,7 @@ func (i *view[ID]) listingPaysLocked(q Query, known bool) bool {
 	i.trimDirectLocked()
 	// Once as many single reads were spent as a listing would have cost, the guess that few would ask was wrong.
 	spent := len(i.direct)*max(i.source.GetCalls, 1) + 1
-	if q.Newcomer && !known {
+	if q.Uninitialized && !known {
 		spent = 0 // a listing spares nobody else a read, and that single reads are cheaper was decided for all who wait
 	}
 	cost := max(i.singlesCost(q.Expected), spent)

@@ -19,7 +19,7 @@ const (
 	maxBackoff   = 5 * time.Minute
 )
 
-// Job is a piece of work that brings the cloud to a wished state and may be done at any time.
+// Job is a piece of work that brings the cloud to a desired state and may be done at any time.
 type Job struct {
 	// Name is the job's name in logs and in the metrics of its queue.
 	Name string

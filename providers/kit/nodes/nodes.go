@@ -208,7 +208,7 @@ func (i *Instances[ID, T]) metadata(ctx context.Context, node *v1.Node) (*cloudp
 	query := inventory.Query{MaxAge: SweepMaxAge, MaxMissAge: MissMaxAge, Expected: i.cloud.Nodes.Counts().All}
 	if guard.Uninitialized(node) {
 		// Where one call reads several instances, those of other new nodes go along; elsewhere new nodes wait for each other.
-		query.Expected, query.Newcomer = i.cloud.Nodes.Counts().Uninitialized, !i.cloud.Inventory.ReadsBatches()
+		query.Expected, query.Uninitialized = i.cloud.Nodes.Counts().Uninitialized, !i.cloud.Inventory.ReadsBatches()
 	}
 	m, err := i.describe(ctx, node, query)
 	incomplete, lacks := errors.AsType[*Incomplete](err)

@@ -620,7 +620,7 @@ func TestNewNodesGather(t *testing.T) {
 			require.NoError(t, err)
 		}
 		assert.Equal(t, []inventory.Query{
-			{MaxAge: SweepMaxAge, MaxMissAge: MissMaxAge, Expected: 1, Newcomer: batch == 0},
+			{MaxAge: SweepMaxAge, MaxMissAge: MissMaxAge, Expected: 1, Uninitialized: batch == 0},
 			{MaxAge: SweepMaxAge, MaxMissAge: MissMaxAge, Expected: 2},
 		}, asked)
 	}

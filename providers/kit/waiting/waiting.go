@@ -42,7 +42,7 @@ type Pace struct {
 	// Least is the time before the first look at new work, and between two looks; Most is that at work that takes long. What is
 	// lost by looking too late grows with the work, and is never more than Most.
 	Least, Most time.Duration
-	// Patience is how long looks may fail in a row before those that wait get the error. Failures that time does not mend are
+	// Patience is how long looks may fail in a row before those that wait get the error. Failures that time does not cure are
 	// theirs at once.
 	Patience time.Duration
 }
@@ -285,8 +285,9 @@ func (r *Room[ID, V]) finished(w *waiter[ID, V], s *inventory.Seen[V], now time.
 		w.failing = time.Time{}
 		return r.judge(w, s)
 	}
-	mends := errors.Is(s.Err, cloudapi.ErrTransient) || errors.Is(s.Err, cloudapi.ErrRateLimited) || errors.Is(s.Err, context.DeadlineExceeded)
-	if !mends {
+	temporary := errors.Is(s.Err, cloudapi.ErrTransient) || errors.Is(s.Err, cloudapi.ErrRateLimited) ||
+		errors.Is(s.Err, context.DeadlineExceeded)
+	if !temporary {
 		return true
 	}
 	if w.failing.IsZero() {

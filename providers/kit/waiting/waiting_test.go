@@ -228,7 +228,7 @@ func TestCancellation(t *testing.T) {
 	})
 }
 
-// TestFailingLooks: an outage is waited out for a while; a failure that time does not mend is told at once.
+// TestFailingLooks: an outage is waited out for a while; a failure that time does not cure is reported at once.
 func TestFailingLooks(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
