@@ -162,7 +162,7 @@ var Annotations = limited(schema.Annotations[settings]{
 	numberRow(annotationDrainingTimeout, "300", "Seconds that they get at most.", 1, 3600, func(s *settings) *int { return &s.DrainingTimeout }),
 	numberRow(annotationIdleTimeout, "60", "Seconds after which a classic load balancer closes a silent connection.", 1, 4000, func(s *settings) *int { return &s.IdleTimeout }),
 	boolRow(annotationCrossZone, "Spread traffic over the nodes of all zones.", func(s *settings) *bool { return &s.CrossZone }),
-	idRow(annotationExtraGroups, "Security groups of a classic load balancer beside its own.", schema.InPlace, func(s *settings) *[]string { return &s.ExtraGroups }, schema.PrefixedHex("sg-")),
+	idRow(annotationExtraGroups, "Security groups of a classic load balancer, in addition to its own.", schema.InPlace, func(s *settings) *[]string { return &s.ExtraGroups }, schema.PrefixedHex("sg-")),
 	idRow(annotationGroups, "Security groups instead of its own; no rules are written into them. A network load balancer needs the option NLBSecurityGroupMode.", schema.InPlace, func(s *settings) *[]string { return &s.Groups }, schema.PrefixedHex("sg-")),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Certificate }, schema.AnnotationRow{
 		Key: annotationCertificate, Changes: schema.InPlace, Spec: schema.Spec{
@@ -173,7 +173,7 @@ var Annotations = limited(schema.Annotations[settings]{
 	textRow(annotationTLSPorts, "Ports that end TLS, by number or name, separated by commas without blanks; * or empty means all.", schema.InPlace, func(s *settings) *string { return &s.TLSPorts }, nil),
 	textRow(annotationTLSPolicy, "Predefined policy of TLS, such as ELBSecurityPolicy-TLS13-1-2-2021-06.", schema.InPlace, func(s *settings) *string { return &s.TLSPolicy }, nil),
 	textRow(annotationBackendProtocol, "Protocol to the nodes. Classic: http, https, ssl, tcp. Network: ssl encrypts again on ports that end TLS.", schema.InPlace, func(s *settings) *string { return &s.BackendProtocol }, nil),
-	textRow(annotationTags, "Tags of everything that is made: key=value, separated by commas. A classic load balancer gets further ones later, too; none is ever taken away.", schema.AtCreation, func(s *settings) *string { return &s.Tags }, nil),
+	textRow(annotationTags, "Tags of everything that is made: key=value, separated by commas. A classic load balancer also gets further ones later; none is ever removed.", schema.AtCreation, func(s *settings) *string { return &s.Tags }, nil),
 	schema.EnumAnnotation(func(s *settings) *string {
 		return &s.CheckProtocol
 	}, schema.AnnotationRow{Key: annotationCheckProtocol, Changes: schema.InPlace, Spec: schema.Spec{

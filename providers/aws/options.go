@@ -120,7 +120,7 @@ var Options = schema.Options[Config]{
 	global("RouteTableID", "", "Route table that is managed. Without it, the one with the tag of the cluster.", func(c *Config) *string { return &c.RouteTableID }, checkForm("rtb-")),
 	global("RoleARN", "", "Role that is assumed for every call.", func(c *Config) *string { return &c.RoleARN }, checkARN),
 	global("SourceARN", "", "ARN that the role is assumed on behalf of; needs RoleARN.", func(c *Config) *string { return &c.SourceARN }, nil),
-	global("KubernetesClusterTag", "", "ID of a cluster whose resources have the older tag KubernetesCluster; new ones get it, too.", func(c *Config) *string { return &c.LegacyClusterID }, nil),
+	global("KubernetesClusterTag", "", "ID of a cluster whose resources have the older tag KubernetesCluster; new ones get it as well.", func(c *Config) *string { return &c.LegacyClusterID }, nil),
 	global("KubernetesClusterID", "", "ID of the cluster, as in the tag kubernetes.io/cluster/<ID>. Without it, the tags of the instance which runs the controller tell it.", func(c *Config) *string { return &c.ClusterID }, nil),
 	schema.BoolOption(func(c *Config) *bool { return &c.NoNodeGroupRules }, schema.OptionRow{
 		FileKey: "[Global] DisableSecurityGroupIngress", Spec: schema.Spec{Default: "false", Help: "Leave the security groups of nodes alone. Allow what load balancers need yourself."},

@@ -155,7 +155,7 @@ func installation() registry.Installation {
 		Migration: registry.Migration{
 			Credentials: "none where a role gives them; `serviceAccount.annotations` can stay",
 			ClusterName: "part of the names of managed security groups, keep it",
-			Written:     "nothing, except a health check's time-out and unhealthy threshold that had no effect so far",
+			Written:     "nothing, except a health check's time-out and unhealthy threshold that had no effect before",
 			Notes: []string{
 				"AWS's published policy also lacks `elasticloadbalancing:DescribeTargetGroupAttributes`, " +
 					"`elasticloadbalancing:ModifyTargetGroupAttributes`, `ec2:DescribeNetworkInterfaces` and `ec2:DeleteTags`, which AWS's own " +

@@ -106,11 +106,11 @@ var Options = schema.Options[Config]{
 	}),
 	schema.StringOption(func(c *Config) *string { return &c.DebugAddress }, schema.OptionRow{
 		Env: "DEBUG_ADDR", FileKey: "debugAddress",
-		Spec: schema.Spec{DefaultHelp: "no such server", Check: checkListenAddress, Help: "host:port for /healthz, which says whether the API can be used. The server's own /healthz?cloud-api says the same."},
+		Spec: schema.Spec{DefaultHelp: "not served", Check: checkListenAddress, Help: "host:port for /healthz, which says whether the API can be used. The server's own /healthz?cloud-api says the same."},
 	}),
 	schema.StringOption(func(c *Config) *string { return &c.MetricsAddress }, schema.OptionRow{
 		Env: "METRICS_ADDR", FileKey: "metricsAddress",
-		Spec: schema.Spec{DefaultHelp: "no such server", Check: checkListenAddress, Help: "host:port for /metrics without authentication. The server's own /metrics has the same ones."},
+		Spec: schema.Spec{DefaultHelp: "not served", Check: checkListenAddress, Help: "host:port for /metrics without authentication. The server's own /metrics has the same ones."},
 	}),
 }
 
