@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,12 +17,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/test/expectations"
 	"github.com/anyccm/cloud-controller-manager/test/harness"
 )
 
 // TestServiceLifeCycle: on every cloud, nodes, and a Service of each kind from its creation to its end. A restart in between writes
-// nothing, and in the end the cloud is as it was before.
+// nothing, nor does one without the records that no other controller writes, and in the end the cloud is as it was before.
 func TestServiceLifeCycle(t *testing.T) {
 	onEachCloud(t, hasNodesAndLoadBalancers, func(t *testing.T, provider string, expected expectations.Cloud) {
 		for name, kind := range expected.LifeCycle {
@@ -35,7 +37,8 @@ func TestServiceLifeCycle(t *testing.T) {
 				require.NoError(t, err)
 				address := requireServed(t, c, expected, kind)
 				nodeComesAndGoes(t, c)
-				again := requireQuietRestart(t, c, m, address)
+				again := requireQuietRestart(t, c, m, address, nil)
+				again = requireQuietRestart(t, c, again, address, ownRecords(t, c, provider, kind))
 				nodeComesAndGoes(t, c)
 				patchService(t, c, "web", `{"spec":{"ports":[{"name":"alt","port":8080,"protocol":"TCP"}]}}`)
 				waitHoldings(t, c, 1, "8080")
@@ -86,11 +89,14 @@ func nodeComesAndGoes(t *testing.T, c *harness.Cluster) {
 	waitHoldings(t, c, 1, "2 nodes")
 }
 
-// requireQuietRestart: a program that begins with nothing in memory finds everything as it is to be.
-func requireQuietRestart(t *testing.T, c *harness.Cluster, m *harness.CCM, address string) *harness.CCM {
+// requireQuietRestart: a program that begins with nothing in memory, and without some annotations, finds everything as it is to be.
+func requireQuietRestart(t *testing.T, c *harness.Cluster, m *harness.CCM, address string, without []string) *harness.CCM {
 	t.Helper()
 	requireWorked(t, m, "service")
 	m.Stop(10 * time.Second)
+	for _, key := range without {
+		patchService(t, c, "web", fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, key))
+	}
 	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
 	m = startCCM(t, c, nil, nil)
 	requireEnsured(t, m, 1)
@@ -99,6 +105,22 @@ func requireQuietRestart(t *testing.T, c *harness.Cluster, m *harness.CCM, addre
 	require.NoError(t, err)
 	assert.Equal(t, address, again)
 	return m
+}
+
+// ownRecords are the annotations of the Service web that this program has added and no other controller writes.
+func ownRecords(t *testing.T, c *harness.Cluster, provider string, kind expectations.Kind) []string {
+	t.Helper()
+	p, err := registry.Linked().Lookup(provider)
+	require.NoError(t, err)
+	s, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).Get(t.Context(), "web", metav1.GetOptions{})
+	require.NoError(t, err)
+	var own []string
+	for key := range s.Annotations {
+		if _, users := kind.Annotations[key]; !users && (strings.HasPrefix(key, "anyccm.io/") || slices.Contains(p.Records, key)) {
+			own = append(own, key)
+		}
+	}
+	return own
 }
 
 // errorLine is a line of the log by which an error about the Service is told.
