@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -90,13 +91,18 @@ func nodeComesAndGoes(t *testing.T, c *harness.Cluster) {
 }
 
 // requireQuietRestart: a program that begins with nothing in memory, and without some annotations, finds everything as it is to be.
-func requireQuietRestart(t *testing.T, c *harness.Cluster, m *harness.CCM, address string, without []string) *harness.CCM {
+func requireQuietRestart(t *testing.T, c *harness.Cluster, m *harness.CCM, address string, without map[string]string) *harness.CCM {
 	t.Helper()
 	requireWorked(t, m, "service")
 	m.Stop(10 * time.Second)
-	for _, key := range without {
-		patchService(t, c, "web", fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, key))
+	annotate := func(value func(was string) any) {
+		for key, was := range without {
+			patch, err := json.Marshal(object{"metadata": object{"annotations": object{key: value(was)}}})
+			require.NoError(t, err)
+			patchService(t, c, "web", string(patch))
+		}
 	}
+	annotate(func(string) any { return nil })
 	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
 	m = startCCM(t, c, nil, nil)
 	requireEnsured(t, m, 1)
@@ -104,20 +110,21 @@ func requireQuietRestart(t *testing.T, c *harness.Cluster, m *harness.CCM, addre
 	again, err := c.WaitServed(t.Context(), "web", patience)
 	require.NoError(t, err)
 	assert.Equal(t, address, again)
+	annotate(func(was string) any { return was }) // without them an ID on the Service counts as the user's from now on
 	return m
 }
 
 // ownRecords are the annotations of the Service web that this program has added and no other controller writes.
-func ownRecords(t *testing.T, c *harness.Cluster, provider string, kind expectations.Kind) []string {
+func ownRecords(t *testing.T, c *harness.Cluster, provider string, kind expectations.Kind) map[string]string {
 	t.Helper()
 	p, err := registry.Linked().Lookup(provider)
 	require.NoError(t, err)
 	s, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).Get(t.Context(), "web", metav1.GetOptions{})
 	require.NoError(t, err)
-	var own []string
-	for key := range s.Annotations {
+	own := map[string]string{}
+	for key, value := range s.Annotations {
 		if _, users := kind.Annotations[key]; !users && (strings.HasPrefix(key, "anyccm.io/") || slices.Contains(p.Records, key)) {
-			own = append(own, key)
+			own[key] = value
 		}
 	}
 	return own
