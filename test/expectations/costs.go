@@ -67,6 +67,8 @@ type Controller struct {
 	// State is what the simulated cloud holds once it has worked on two nodes, and NodeLabels are keys of the labels on both.
 	State      map[string]any `json:"state"`
 	NodeLabels []string       `json:"nodeLabels"`
+	// None says why there is no state.
+	None string `json:"none"`
 }
 
 // problems are what is missing of the costs and controllers; path is the file that has to say it.
@@ -85,7 +87,8 @@ func (c Cloud) problems(path string, p registry.Provider) error {
 		missing(s.Join.Writes == 0 || s.Restart == 0, "join.writes or restart in costs.services")
 	}
 	for _, further := range p.Controllers {
-		missing(len(c.Controllers[further.Name].State) == 0, "controllers."+further.Name+".state")
+		one := c.Controllers[further.Name]
+		missing(len(one.State) == 0 && one.None == "", "controllers."+further.Name+".state")
 	}
 	return errors.Join(all...)
 }
