@@ -88,7 +88,7 @@ func (c Cloud) problems(path string, p registry.Provider) error {
 	}
 	for _, further := range p.Controllers {
 		one := c.Controllers[further.Name]
-		missing(len(one.State) == 0 && one.None == "", "controllers."+further.Name+".state")
+		missing(further.Unneeded == "" && len(one.State) == 0 && one.None == "", "controllers."+further.Name+".state")
 	}
 	return errors.Join(all...)
 }
