@@ -342,6 +342,7 @@ func runGuardPolicies(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		for _, n := range w.nodes[1:] {
 			w.RemoveInstance(n.Spec.ProviderID)
 		}
+		time.Sleep(time.Second) // the provider before has ended its session
 		w.Sim.ResetCalls()
 		for range 5 {
 			assert.Empty(t, w.pass(w.nodes[1:]))
