@@ -75,7 +75,7 @@ var checklistRows = map[string]conformance.Checked{
 		Illegal: []string{"x", "10", "4294967301"}, With: withLogs(),
 	},
 	annotationAccessLogBucket: {
-		Legal: []conformance.Legal{arrivesIn(classicAttributes, "b", onClassic(annotationAccessLog, "1"), logAttribute+"S3BucketName", "b")},
+		Legal: []conformance.Legal{arrivesIn(classicAttributes, "b-1", onClassic(annotationAccessLog, "1"), logAttribute+"S3BucketName", "b-1")},
 	},
 	annotationAccessLogPrefix: {Legal: []conformance.Legal{arrivesIn(classicAttributes, "p", withLogs(), logAttribute+"S3BucketPrefix", "p")}},
 	annotationDraining:        {Legal: []conformance.Legal{arrivesIn(classicAttributes, "true", nil, "LoadBalancerAttributes.ConnectionDraining.Enabled", "true")}, Illegal: []string{"on"}},

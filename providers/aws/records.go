@@ -60,7 +60,7 @@ func newRecords(a *api) *records {
 		api: a,
 		classics: inventory.New(inventory.Source[string, *classicLoadBalancer]{
 			Kind: "classic load balancer", ID: func(lb *classicLoadBalancer) string { return aws.ToString(lb.LoadBalancerName) }, List: a.listClassics, Get: a.getClassic,
-			Lag: showsWithin, Own: withInstances,
+			Lag: showsWithin, Own: withOwnWrites,
 			Indexes: map[string]func(*classicLoadBalancer) []string{
 				indexName: func(lb *classicLoadBalancer) []string { return []string{aws.ToString(lb.LoadBalancerName)} },
 			},
@@ -106,10 +106,11 @@ func keyed[V any](get func(context.Context, string) (V, error)) func(context.Con
 	}
 }
 
-// withInstances is a classic load balancer as it was read, with the instances that we know to be registered.
-func withInstances(known, read *classicLoadBalancer) *classicLoadBalancer {
+// withOwnWrites is a classic load balancer as it was read, with the instances that we know to be registered, and the policies of
+// instance ports that we know to be set.
+func withOwnWrites(known, read *classicLoadBalancer) *classicLoadBalancer {
 	merged := *read
-	merged.Instances = known.Instances
+	merged.Instances, merged.BackendServerDescriptions = known.Instances, known.BackendServerDescriptions
 	return &merged
 }
 
@@ -508,6 +509,7 @@ func (b *records) runClassic(ctx context.Context, s step) error {
 		_, err = call(ctx, a, s.what, (*elb.Client).CreateLoadBalancerPolicy, in)
 	case *elb.SetLoadBalancerPoliciesForBackendServerInput:
 		_, err = call(ctx, a, s.what, (*elb.Client).SetLoadBalancerPoliciesForBackendServer, in)
+		b.noteBackendPolicies(in, err)
 	case *elb.SetLoadBalancerPoliciesOfListenerInput:
 		_, err = call(ctx, a, s.what, (*elb.Client).SetLoadBalancerPoliciesOfListener, in)
 	case *elb.ConfigureHealthCheckInput:
@@ -552,6 +554,25 @@ func (b *records) deregister(ctx context.Context, what string, in *elb.Deregiste
 		}
 	}
 	return nil
+}
+
+// noteBackendPolicies keeps the knowledge of the policies of instance ports true after a write: what was read for a while after it
+// may lack it, and a policy that is not seen would stay when it is to go.
+func (b *records) noteBackendPolicies(in *elb.SetLoadBalancerPoliciesForBackendServerInput, err error) {
+	known, ok := b.classics.Peek(aws.ToString(in.LoadBalancerName))
+	if err != nil || !ok {
+		b.classics.Invalidate(aws.ToString(in.LoadBalancerName))
+		return
+	}
+	changed := *known
+	samePort := func(d elbtypes.BackendServerDescription) bool { return aws.ToInt32(d.InstancePort) == aws.ToInt32(in.InstancePort) }
+	changed.BackendServerDescriptions = slices.DeleteFunc(slices.Clone(known.BackendServerDescriptions), samePort)
+	if len(in.PolicyNames) > 0 {
+		changed.BackendServerDescriptions = append(changed.BackendServerDescriptions, elbtypes.BackendServerDescription{
+			InstancePort: in.InstancePort, PolicyNames: in.PolicyNames,
+		})
+	}
+	b.classics.PutPartial(&changed)
 }
 
 // noteInstances keeps the knowledge of the instances of a classic load balancer true after a write.
