@@ -214,6 +214,9 @@ func judgement(row schema.AnnotationRow) (legal, message string, ok bool) {
 		}
 		return given + " in [" + strings.Join(list, ", ") + "]", said("is not one of " + quotedList(row.Choices)), true
 	case schema.KindBool:
+		if row.Trimmed {
+			value += ".trim()"
+		}
 		return value + ` in ['1', 't', 'T', 'TRUE', 'true', 'True', '0', 'f', 'F', 'FALSE', 'false', 'False']`, said(`is not a boolean; use "true" or "false"`), true
 	case schema.KindInt:
 		hint := rangeHint(row.Spec)

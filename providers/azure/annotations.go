@@ -3,7 +3,6 @@ package azure
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -109,6 +108,13 @@ func switched(key, help string, at func(*settings) *bool) schema.Annotation[sett
 	return schema.BoolAnnotation(at, r)
 }
 
+// trimmed is a switch around whose value Azure's own controller ignores blanks.
+func trimmed(key, help string, at func(*settings) *bool) schema.Annotation[settings] {
+	r := annotated(key, help)
+	r.Lenient, r.Trimmed = true, true
+	return schema.BoolAnnotation(at, r)
+}
+
 func written(key, help string, at func(*settings) *string) schema.Annotation[settings] {
 	return schema.StringAnnotation(at, annotated(key, help))
 }
@@ -188,7 +194,7 @@ var Annotations = schema.Annotations[settings]{
 		schema.Serves{Portable: portable.UnhealthyThreshold}),
 	written(annotationProbePath, "Path of health probes by HTTP and HTTPS.", func(s *settings) *string { return &s.ProbePath }).Serving(
 		schema.Serves{Portable: portable.CheckPath}),
-	switched(annotationPrivateLink, "A private link service on the frontend, of an internal load balancer or with floating IP off. It goes with the "+
+	trimmed(annotationPrivateLink, "A private link service on the frontend, of an internal load balancer or with floating IP off. It goes with the "+
 		"frontend, and not with the annotation.", func(s *settings) *bool { return &s.Link.Create }),
 	named(annotationLinkGroup, "Resource group of the private link service.", func(s *settings) *string { return &s.Link.Group }),
 	named(annotationLinkName, "Its name, which cannot be changed.", func(s *settings) *string { return &s.Link.Name }),
@@ -196,7 +202,7 @@ var Annotations = schema.Annotations[settings]{
 	counted(annotationLinkCount, "1", "How many addresses it has.", 1, 8, func(s *settings) *int { return &s.Link.Count }),
 	written(annotationLinkIPs, "Its static addresses of IPv4, separated by blanks.", func(s *settings) *string { return &s.Link.IPs }),
 	written(annotationLinkFQDNs, "Names by which it is reached, separated by blanks.", func(s *settings) *string { return &s.Link.FQDNs }),
-	switched(annotationLinkProxy, "It sends the PROXY protocol, with the private endpoint's identifier.", func(s *settings) *bool { return &s.Link.Proxy }),
+	trimmed(annotationLinkProxy, "It sends the PROXY protocol, with the private endpoint's identifier.", func(s *settings) *bool { return &s.Link.Proxy }),
 	written(annotationLinkVisible, "Subscriptions that see it, separated by blanks, or *.", func(s *settings) *string { return &s.Link.Visibility }),
 	written(annotationLinkApproved, "Subscriptions whose private endpoints are accepted at once, separated by blanks, or *.",
 		func(s *settings) *string { return &s.Link.Approval }),
@@ -226,7 +232,7 @@ func portableAddress(value string, _ schema.Asked) (map[string]string, error) {
 
 // parseSettings reads the annotations of a Service, and judges what needs no look at the cloud.
 func parseSettings(service *v1.Service) (s settings, warnings, err error) {
-	s, warnings, err = Annotations.Parse(trimmed(service.Annotations))
+	s, warnings, err = Annotations.Parse(service.Annotations)
 	_, s.LabelGiven = service.Annotations[annotationLabel]
 	_, s.IPTagsGiven = service.Annotations[annotationIPTags]
 	warnings = errors.Join(warnings, s.withoutEffect())
@@ -261,17 +267,6 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 		"external Service %q cannot use non-public LoadBalancer IP %q; use an internal LoadBalancer annotation or a valid Azure Public IP address",
 		service.Namespace+"/"+service.Name, ip)
 	return s, warnings, err
-}
-
-// trimmed are annotations with those values trimmed that Azure's own controller trims.
-func trimmed(given map[string]string) map[string]string {
-	out := maps.Clone(given)
-	for _, key := range []string{annotationPrivateLink, annotationLinkProxy} {
-		if v, ok := out[key]; ok {
-			out[key] = strings.TrimSpace(v)
-		}
-	}
-	return out
 }
 
 // linkAnnotations are the settings of private link services.

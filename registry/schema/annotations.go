@@ -156,6 +156,9 @@ func (t Annotations[S]) Parse(given map[string]string) (settings S, warnings, er
 			continue // the provider reads what is numbered, port by port
 		}
 		text, present := given[a.Key]
+		if a.Trimmed {
+			text = strings.TrimSpace(text)
+		}
 		if !a.OnlyIf.Holds(given) {
 			continue
 		}
@@ -178,7 +181,11 @@ func (t Annotations[S]) Parse(given map[string]string) (settings S, warnings, er
 		if problem == nil {
 			continue
 		}
-		p := &Problem{Place: "annotation " + a.Key, Value: text, Reason: problem.Error(), Warning: a.Lenient}
+		said := text
+		if a.Trimmed && present {
+			said = given[a.Key]
+		}
+		p := &Problem{Place: "annotation " + a.Key, Value: said, Reason: problem.Error(), Warning: a.Lenient}
 		if !a.Lenient {
 			refused = append(refused, p)
 			continue

@@ -40,6 +40,8 @@ type Spec struct {
 	Choices []string `json:"choices,omitempty"`
 	// AnyCase is set where the values of an enum, all lower-case, may be written in any case.
 	AnyCase bool `json:"anyCase,omitempty"`
+	// Trimmed is set where blanks around the value of a switch do not count.
+	Trimmed bool `json:"trimmed,omitempty"`
 	// Min and Max bound a number, both inclusive; nil means unbounded.
 	Min *float64 `json:"min,omitempty"`
 	Max *float64 `json:"max,omitempty"`
