@@ -565,7 +565,9 @@ func (b *records) noteBackendPolicies(in *elb.SetLoadBalancerPoliciesForBackendS
 		return
 	}
 	changed := *known
-	samePort := func(d elbtypes.BackendServerDescription) bool { return aws.ToInt32(d.InstancePort) == aws.ToInt32(in.InstancePort) }
+	samePort := func(d elbtypes.BackendServerDescription) bool {
+		return aws.ToInt32(d.InstancePort) == aws.ToInt32(in.InstancePort)
+	}
 	changed.BackendServerDescriptions = slices.DeleteFunc(slices.Clone(known.BackendServerDescriptions), samePort)
 	if len(in.PolicyNames) > 0 {
 		changed.BackendServerDescriptions = append(changed.BackendServerDescriptions, elbtypes.BackendServerDescription{
