@@ -155,16 +155,10 @@ func (t Annotations[S]) Parse(given map[string]string) (settings S, warnings, er
 		if long[a.Key] || strings.HasSuffix(a.Key, Numbered) {
 			continue // the provider reads what is numbered, port by port
 		}
-		text, present := given[a.Key]
-		if a.Trimmed {
-			text = strings.TrimSpace(text)
-		}
 		if !a.OnlyIf.Holds(given) {
 			continue
 		}
-		if !a.Where.Holds(given) {
-			text, present = "", false
-		}
+		written, text, present := a.value(given)
 		if text == "" && !a.PresenceOnly {
 			if present && a.RefuseEmpty {
 				refused = append(refused, &Problem{Place: "annotation " + a.Key, Reason: "is empty; remove it or give it a value"})
@@ -181,11 +175,7 @@ func (t Annotations[S]) Parse(given map[string]string) (settings S, warnings, er
 		if problem == nil {
 			continue
 		}
-		said := text
-		if a.Trimmed && present {
-			said = given[a.Key]
-		}
-		p := &Problem{Place: "annotation " + a.Key, Value: said, Reason: problem.Error(), Warning: a.Lenient}
+		p := &Problem{Place: "annotation " + a.Key, Value: written, Reason: problem.Error(), Warning: a.Lenient}
 		if !a.Lenient {
 			refused = append(refused, p)
 			continue
@@ -198,6 +188,18 @@ func (t Annotations[S]) Parse(given map[string]string) (settings S, warnings, er
 		}
 	}
 	return settings, errors.Join(warned...), errors.Join(refused...)
+}
+
+// value is the value of the annotation as it was written, and as it counts; it does not where its condition does not hold.
+func (r AnnotationRow) value(given map[string]string) (written, text string, present bool) {
+	if !r.Where.Holds(given) {
+		return "", "", false
+	}
+	written, present = given[r.Key]
+	if r.Trimmed {
+		return written, strings.TrimSpace(written), present
+	}
+	return written, written, present
 }
 
 // instead names what is used in the place of a value that is not legal.
