@@ -219,10 +219,12 @@ func (s *Sim) AddScaleSet(name, mode, prefix string, zones []string) {
 // card is the configuration of a network card.
 func card(_, _ string) object {
 	subnet := object{"id": ID("Microsoft.Network/virtualNetworks", Network, "subnets", Subnet)}
-	return object{"name": "nic", "properties": object{"primary": true, "enableIPForwarding": true, "ipConfigurations": []any{
+	made := object{"name": "nic", "properties": object{"primary": true, "enableIPForwarding": true, "ipConfigurations": []any{
 		object{"name": "ipconfig4", "properties": object{"primary": true, "privateIPAddressVersion": "IPv4", "subnet": subnet}},
 		object{"name": "ipconfig6", "properties": object{"primary": false, "privateIPAddressVersion": "IPv6", "subnet": subnet}},
 	}}}
+	showCards([]object{made}) // a scale set has what the API filled in when it was made
+	return made
 }
 
 // AddInstance adds an instance to the usual scale set and returns its provider ID.
