@@ -75,9 +75,11 @@ func (s *Sim) noteLinks(note func(format string, args ...any)) {
 			configs = append(configs, text(c, "name"))
 		}
 		p := r.doc["properties"]
+		slices.Sort(configs) // which is the primary one stands in itself
+		sorted := func(path ...string) []string { return slices.Sorted(slices.Values(strs(p, path...))) }
 		note("private link %s tags=%s fronts=%d configs=%v proxy=%v visible=%v approved=%v fqdns=%v", r.name(), encode(r.doc["tags"]),
-			len(items(p, "loadBalancerFrontendIpConfigurations")), configs, at(p, "enableProxyProtocol"), strs(p, "visibility", "subscriptions"),
-			strs(p, "autoApproval", "subscriptions"), strs(p, "fqdns"))
+			len(items(p, "loadBalancerFrontendIpConfigurations")), configs, at(p, "enableProxyProtocol"), sorted("visibility", "subscriptions"),
+			sorted("autoApproval", "subscriptions"), sorted("fqdns"))
 	}
 }
 
