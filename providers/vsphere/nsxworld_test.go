@@ -28,6 +28,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/vsphere/nsxsim"
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -79,6 +80,15 @@ func newNSXPart(c Config, in registry.Inputs) (*nsxPart, error) {
 // SetInformers implements cloudprovider.InformerUser.
 func (p *nsxPart) SetInformers(factory informers.SharedInformerFactory) {
 	p.parts.setInformers(factory)
+}
+
+// Orphans and DeleteOrphan implement guard.OrphanFinder.
+func (p *nsxPart) Orphans(ctx context.Context, living []*v1.Service) ([]guard.Orphan, error) {
+	return p.parts.orphans(ctx, living)
+}
+
+func (p *nsxPart) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
+	return p.parts.deleteOrphan(ctx, o)
 }
 
 // nsxWorld is that part on a simulated NSX and a fake API server, for tests of single parts.
