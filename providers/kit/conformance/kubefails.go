@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -63,13 +64,14 @@ func runKubeFails(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 // failing runs something while a part of the API server fails, seen by the provider alone.
 func (w *world) failing(o outage, failure error, do func()) {
 	w.t.Helper()
-	fails := true
+	var fails atomic.Bool // events are written in the background
+	fails.Store(true)
 	w.kube.PrependReactor("*", o.resource, func(a kubetesting.Action) (bool, runtime.Object, error) {
-		return fails && (len(o.verbs) == 0 || slices.Contains(o.verbs, a.GetVerb())), nil, failure
+		return fails.Load() && (len(o.verbs) == 0 || slices.Contains(o.verbs, a.GetVerb())), nil, failure
 	})
 	do()
 	w.waitForUpdates()
-	fails = false
+	fails.Store(false)
 }
 
 // runOutage: a Service that is served and did not change is left as it is, by a process that has just begun too.
