@@ -348,7 +348,7 @@ func classicSteps(lb *classicLoadBalancer, attributes elbtypes.LoadBalancerAttri
 	}
 
 	steps = append(steps, classicSubnetSteps(lb, want)...)
-	if len(want.groups) > 0 && !sameSet(lb.SecurityGroups, want.groups) {
+	if len(want.groups) > 0 && !services.SameSet(lb.SecurityGroups, want.groups) {
 		add("setting security groups", lb, &elb.ApplySecurityGroupsToLoadBalancerInput{LoadBalancerName: name, SecurityGroups: want.groups})
 	}
 	steps = append(steps, classicListenerSteps(lb, want)...)
@@ -560,8 +560,6 @@ func createClassic(want desiredClassic) *elb.CreateLoadBalancerInput {
 func difference(list, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(v string) bool { return slices.Contains(others, v) })
 }
-
-func sameSet(a, b []string) bool { return len(difference(a, b)) == 0 && len(difference(b, a)) == 0 }
 
 // lackingTags are the tags that are wanted and are not there with that value.
 func lackingTags(want, have map[string]string) map[string]string {

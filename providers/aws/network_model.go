@@ -175,10 +175,10 @@ func addressFindings(s settings, lb *networkLoadBalancer) (findings []services.F
 			}
 		}
 	}
-	if len(s.EIPs) > 0 && !sameSet(s.EIPs, elastic) {
+	if len(s.EIPs) > 0 && !services.SameSet(s.EIPs, elastic) {
 		findings = append(findings, fixedFinding(annotationEIPs, strings.Join(s.EIPs, ","), strings.Join(elastic, ",")))
 	}
-	if len(s.PrivateAddresses) > 0 && !sameSet(s.PrivateAddresses, private) {
+	if len(s.PrivateAddresses) > 0 && !services.SameSet(s.PrivateAddresses, private) {
 		findings = append(findings, fixedFinding(annotationPrivateAddresses, strings.Join(s.PrivateAddresses, ","), strings.Join(private, ",")))
 	}
 	return findings
@@ -452,7 +452,7 @@ func forwardsTo(l *elbv2types.Listener) string {
 func networkSteps(state networkState, want desiredNetwork) []step {
 	var steps []step
 	lbARN := state.lb.LoadBalancerArn
-	if want.groups != nil && len(state.lb.SecurityGroups) > 0 && !sameSet(want.groups, state.lb.SecurityGroups) {
+	if want.groups != nil && len(state.lb.SecurityGroups) > 0 && !services.SameSet(want.groups, state.lb.SecurityGroups) {
 		steps = append(steps, step{
 			what: "setting security groups", before: state.lb, input: &elbv2.SetSecurityGroupsInput{LoadBalancerArn: lbARN, SecurityGroups: want.groups},
 		})

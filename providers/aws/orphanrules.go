@@ -14,6 +14,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
@@ -148,7 +149,7 @@ func (c *cloud) orphanNodeRules(ctx context.Context, id *identity, living living
 	if c.config.NoNodeGroupRules {
 		return nil, nil
 	}
-	all, err := c.loadBalancers.groups.known.All(ctx, inventory.Query{MaxAge: orphanMaxAge})
+	all, err := c.loadBalancers.groups.known.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +166,7 @@ func (c *cloud) orphanNodeRules(ctx context.Context, id *identity, living living
 			if there[name] || living.loadBalancers[name] {
 				continue
 			}
-			d, err := c.closingOf(ctx, id, name, nil, living, orphanMaxAge)
+			d, err := c.closingOf(ctx, id, name, nil, living, ownership.OrphanMaxAge)
 			if err != nil {
 				return nil, err
 			}
@@ -195,14 +196,14 @@ func loadBalancersIn(g securityGroup) []string {
 // loadBalancerNames are the names of all load balancers.
 func (c *cloud) loadBalancerNames(ctx context.Context) (map[string]bool, error) {
 	b, names := c.loadBalancers.records, map[string]bool{}
-	classics, err := b.classics.All(ctx, inventory.Query{MaxAge: orphanMaxAge})
+	classics, err := b.classics.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
 	if err != nil {
 		return nil, err
 	}
 	for _, lb := range classics {
 		names[aws.ToString(lb.LoadBalancerName)] = true
 	}
-	networks, err := b.networks.All(ctx, inventory.Query{MaxAge: orphanMaxAge})
+	networks, err := b.networks.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
 	for _, lb := range networks {
 		names[aws.ToString(lb.LoadBalancerName)] = true
 	}

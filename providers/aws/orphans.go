@@ -18,11 +18,9 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
-
-// orphanMaxAge is how old the listings may be in which orphans are looked for; nothing is deleted on them.
-const orphanMaxAge = 10 * time.Minute
 
 // Kinds of orphans.
 const (
@@ -71,7 +69,7 @@ func (c *cloud) livingOf(services []*v1.Service) livingServices {
 	cluster := c.loadBalancers.cluster.Load()
 	l := livingServices{loadBalancers: map[string]bool{}, services: map[string]bool{}, groups: map[string]bool{}}
 	for _, s := range services {
-		if s.Spec.Type == v1.ServiceTypeLoadBalancer || len(s.Finalizers) > 0 {
+		if ownership.MayHave(s) {
 			l.all = append(l.all, s)
 			l.loadBalancers[loadBalancerName(s)], l.services[serviceName(s)] = true, true
 			if cluster != nil {
@@ -119,7 +117,7 @@ func (c *cloud) servesOthers(ctx context.Context, instanceIDs []string) (bool, e
 		if known[id] {
 			continue
 		}
-		one, err := c.instances.all.Get(ctx, id, inventory.Query{MaxAge: orphanMaxAge, MaxMissAge: orphanMaxAge})
+		one, err := c.instances.all.Get(ctx, id, inventory.Query{MaxAge: ownership.OrphanMaxAge, MaxMissAge: ownership.OrphanMaxAge})
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			continue
 		}
@@ -168,7 +166,7 @@ func orphanOf(id *identity, tags map[string]string) (string, bool) {
 
 func (c *cloud) orphanClassics(ctx context.Context, id *identity, living livingServices) ([]guard.Orphan, error) {
 	b := c.loadBalancers.records
-	all, err := b.classics.All(ctx, inventory.Query{MaxAge: orphanMaxAge})
+	all, err := b.classics.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +205,7 @@ func tagsIfThere(found keyedValue[map[string]string], err error) (map[string]str
 
 func (c *cloud) orphanNetworks(ctx context.Context, id *identity, living livingServices) ([]guard.Orphan, error) {
 	b := c.loadBalancers.records
-	all, err := b.networks.All(ctx, inventory.Query{MaxAge: orphanMaxAge})
+	all, err := b.networks.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
 	if err != nil {
 		return nil, err
 	}
@@ -225,7 +223,7 @@ func (c *cloud) orphanNetworks(ctx context.Context, id *identity, living livingS
 		if !orphan {
 			continue
 		}
-		targets, err := c.networkTargets(ctx, arn, orphanMaxAge)
+		targets, err := c.networkTargets(ctx, arn, ownership.OrphanMaxAge)
 		if err != nil {
 			return nil, err
 		}
@@ -250,13 +248,13 @@ func created(at *time.Time) string {
 // orphanTargetGroups finds target groups that no load balancer uses.
 func (c *cloud) orphanTargetGroups(ctx context.Context, id *identity, living livingServices) ([]guard.Orphan, error) {
 	b := c.loadBalancers.records
-	all, err := b.groups.All(ctx, inventory.Query{MaxAge: orphanMaxAge})
+	all, err := b.groups.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
 	if err != nil {
 		return nil, err
 	}
 	var orphans []guard.Orphan
 	for _, t := range all {
-		used, err := c.inUse(ctx, t, orphanMaxAge)
+		used, err := c.inUse(ctx, t, ownership.OrphanMaxAge)
 		if err != nil {
 			return nil, err
 		}
@@ -300,7 +298,7 @@ var managedGroupForm = regexp.MustCompile(`^k8s-[a-zA-Z0-9]{0,8}-[a-zA-Z0-9]{0,8
 
 // orphanGroups finds the security groups of load balancers of no Service.
 func (c *cloud) orphanGroups(ctx context.Context, id *identity, living livingServices) ([]guard.Orphan, error) {
-	all, err := c.loadBalancers.groups.known.All(ctx, inventory.Query{MaxAge: orphanMaxAge})
+	all, err := c.loadBalancers.groups.known.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
 	if err != nil {
 		return nil, err
 	}
@@ -310,7 +308,7 @@ func (c *cloud) orphanGroups(ctx context.Context, id *identity, living livingSer
 		if !madeForLoadBalancer(id, g) || living.has(o) {
 			continue
 		}
-		used, err := c.groupInUse(ctx, g.id, living, orphanMaxAge)
+		used, err := c.groupInUse(ctx, g.id, living, ownership.OrphanMaxAge)
 		if err != nil {
 			return nil, err
 		}

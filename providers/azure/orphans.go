@@ -2,7 +2,6 @@ package azure
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,8 +13,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
-
-var errNoMark = errors.New("the identity of the cluster is unknown: grant get on the namespace kube-system")
 
 var _ guard.OrphanFinder = (*cloud)(nil)
 
@@ -29,12 +26,9 @@ const (
 // Orphans implements guard.OrphanFinder: what carries the mark of this cluster and belongs to no Service. Of load balancers, which all
 // Services share, it is the frontends, and the rules on frontends of others.
 func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]guard.Orphan, error) {
-	mark, err := c.reconciler.cluster.Mark(ctx)
+	mark, err := c.reconciler.cluster.KnownMark(ctx)
 	if err != nil {
 		return nil, err
-	}
-	if mark == "" {
-		return nil, errNoMark
 	}
 	uid, _ := ownership.Marked([]string{mark})
 	ours := func(d doc) bool { return tagsOf(d)[clusterTag] == uid }

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -263,13 +264,13 @@ func firewallDifferences(f *godo.Firewall, r *godo.FirewallRequest) []string {
 	if f.Name != r.Name {
 		fields = append(fields, "name")
 	}
-	if !sameSet(f.Tags, r.Tags) {
+	if !services.SameSet(f.Tags, r.Tags) {
 		fields = append(fields, "tags")
 	}
-	if !sameSet(inboundTexts(f.InboundRules), inboundTexts(r.InboundRules)) {
+	if !services.SameSet(inboundTexts(f.InboundRules), inboundTexts(r.InboundRules)) {
 		fields = append(fields, "inbound_rules")
 	}
-	if !sameSet(outboundTexts(f.OutboundRules), outboundTexts(r.OutboundRules)) {
+	if !services.SameSet(outboundTexts(f.OutboundRules), outboundTexts(r.OutboundRules)) {
 		fields = append(fields, "outbound_rules")
 	}
 	return fields

@@ -51,12 +51,9 @@ func (c *cloud) RemarkLoadBalancer(ctx context.Context, m guard.MarkedLoadBalanc
 	if err != nil {
 		return err
 	}
-	mark, err := l.cluster.Mark(ctx)
+	mark, err := l.cluster.KnownMark(ctx)
 	if err != nil {
 		return err
-	}
-	if mark == "" {
-		return errNoMark
 	}
 	if cluster, uid := ownership.MarkedBefore(lb.Tags, mark); cluster != m.Cluster || uid != m.ServiceUID {
 		return fmt.Errorf("load balancer %s carries other marks by now; list them again", m.ID)

@@ -512,7 +512,7 @@ func differences(lb *godo.LoadBalancer, r *godo.LoadBalancerRequest) []string {
 	differ(fieldSize, r.SizeSlug != "" && r.SizeSlug != lb.SizeSlug)
 	differ(fieldSizeUnit, r.SizeUnit != 0 && r.SizeUnit != lb.SizeUnit)
 	differ("subnet_uuid", r.VPCSubnetUUID != lb.VPCSubnetUUID)
-	differ("forwarding_rules", !sameSet(lb.ForwardingRules, r.ForwardingRules))
+	differ("forwarding_rules", !services.SameSet(lb.ForwardingRules, r.ForwardingRules))
 	differ("health_check", !sameHealthCheck(lb.HealthCheck, r.HealthCheck))
 	differ("sticky_sessions", !sameSticky(lb.StickySessions, r.StickySessions))
 	differ("redirect_http_to_https", lb.RedirectHttpToHttps != r.RedirectHttpToHttps)
@@ -529,22 +529,6 @@ func deref[T any](p *T, absent T) T {
 		return absent
 	}
 	return *p
-}
-
-func sameSet[T comparable](a, b []T) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	counts := map[T]int{}
-	for _, v := range a {
-		counts[v]++
-	}
-	for _, v := range b {
-		if counts[v]--; counts[v] < 0 {
-			return false
-		}
-	}
-	return true
 }
 
 func sameHealthCheck(a, b *godo.HealthCheck) bool {
@@ -571,7 +555,7 @@ func sameSticky(a, b *godo.StickySessions) bool {
 
 func sameFirewall(a, b *godo.LBFirewall) bool {
 	x, y := deref(a, godo.LBFirewall{}), deref(b, godo.LBFirewall{})
-	return sameSet(x.Allow, y.Allow) && sameSet(x.Deny, y.Deny)
+	return services.SameSet(x.Allow, y.Allow) && services.SameSet(x.Deny, y.Deny)
 }
 
 func dropletChanges(have, want []int) (add, remove []int) {

@@ -144,7 +144,7 @@ func internalRuleChange(rule *compute.ForwardingRule, d spec, at string) string 
 		return "address " + d.ip
 	case rule.IPProtocol != d.protocol:
 		return "protocol " + d.protocol
-	case rule.AllPorts != d.allPorts() || (!d.allPorts() && !sameSet(rule.Ports, d.rulePorts())):
+	case rule.AllPorts != d.allPorts() || (!d.allPorts() && !services.SameSet(rule.Ports, d.rulePorts())):
 		return "ports"
 	case rule.AllowGlobalAccess != d.globalAccess:
 		return "global access"
@@ -154,10 +154,6 @@ func internalRuleChange(rule *compute.ForwardingRule, d spec, at string) string 
 		return "backend service " + at
 	}
 	return ""
-}
-
-func sameSet(a, b []string) bool {
-	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
 func (d *spec) rulePorts() (ports []string) {

@@ -3,11 +3,9 @@ package gce
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	compute "google.golang.org/api/compute/v1"
 	v1 "k8s.io/api/core/v1"
@@ -19,12 +17,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// orphanMaxAge is how old the listings may be in which orphans are looked for; nothing is deleted on them.
-const orphanMaxAge = 10 * time.Minute
-
-// errNoMark: without the identity of the cluster nothing can be said to be its own.
-var errNoMark = errors.New("the identity of the cluster is unknown: grant get on the namespace kube-system")
-
 var _ guard.OrphanFinder = (*cloud)(nil)
 
 const kindLoadBalancer = "load balancer"
@@ -33,7 +25,7 @@ const kindLoadBalancer = "load balancer"
 // mark of the cluster. One whose creation or deletion was cut off has none, and is told by the cluster's own health check or instance
 // groups, as those are that Google's controller made.
 func (c *cloud) Orphans(ctx context.Context, living []*v1.Service) ([]guard.Orphan, error) {
-	found, err := c.loadBalancers.reconciler.orphans(ctx, living, inventory.Query{MaxAge: orphanMaxAge})
+	found, err := c.loadBalancers.reconciler.orphans(ctx, living, inventory.Query{MaxAge: ownership.OrphanMaxAge})
 	if err != nil {
 		return nil, err
 	}
@@ -49,12 +41,9 @@ func (c *cloud) Orphans(ctx context.Context, living []*v1.Service) ([]guard.Orph
 type orphan struct{ service, created string }
 
 func (b *reconciler) orphans(ctx context.Context, living []*v1.Service, q inventory.Query) (map[string]orphan, error) {
-	mark, err := b.identity.Mark(ctx)
+	mark, err := b.identity.KnownMark(ctx)
 	if err != nil {
 		return nil, err
-	}
-	if mark == "" {
-		return nil, errNoMark
 	}
 	uid, _ := ownership.Marked([]string{mark})
 	cluster, err := b.identity.clusterID(ctx, false)
@@ -67,7 +56,7 @@ func (b *reconciler) orphans(ctx context.Context, living []*v1.Service, q invent
 	}
 	s := orphanSearch{taken: map[string]bool{}, others: map[string]bool{}, found: map[string]orphan{}}
 	for _, service := range living {
-		if service.Spec.Type == v1.ServiceTypeLoadBalancer || len(service.Finalizers) > 0 {
+		if ownership.MayHave(service) {
 			s.taken[loadBalancerName("", service)] = true
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -312,7 +313,7 @@ func remarked(nb *nodeBalancer, want *desired, marks []string, steps []step) []s
 			tags = append(tags, m)
 		}
 	}
-	if sameSet(tags, nb.Tags) {
+	if services.SameSet(tags, nb.Tags) {
 		return steps
 	}
 	update := nodeBalancerUpdate{Label: nb.Label, Throttle: want.throttle, Tags: tags}

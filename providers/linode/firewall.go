@@ -121,7 +121,7 @@ func foreignFirewall(service *v1.Service, nb *nodeBalancer, f *linodego.Firewall
 // notes are the tags of a NodeBalancer when its firewalls are as desired.
 func (l *loadBalancers) notes(nb *nodeBalancer, d *desiredState) []string {
 	tags := d.firewalls.notes(nb.Tags, d.settings.FirewallID)
-	if !l.config.OwnershipTag || sameSet(tags, nb.Tags) {
+	if !l.config.OwnershipTag || services.SameSet(tags, nb.Tags) {
 		return nb.Tags
 	}
 	return tags
@@ -139,7 +139,7 @@ func (l *loadBalancers) firewallChanges(nb *nodeBalancer, d *desiredState) []ser
 		return changes
 	}
 	tags := l.notes(nb, d)
-	if sameSet(tags, nb.Tags) {
+	if services.SameSet(tags, nb.Tags) {
 		return changes
 	}
 	if len(changes) == 0 {
@@ -152,7 +152,7 @@ func (l *loadBalancers) firewallChanges(nb *nodeBalancer, d *desiredState) []ser
 		}}
 	}
 	early := slices.Concat(nb.Tags, slices.DeleteFunc(slices.Clone(tags), func(t string) bool { return slices.Contains(nb.Tags, t) }))
-	if !sameSet(early, nb.Tags) {
+	if !services.SameSet(early, nb.Tags) {
 		first := &changes[0]
 		change := first.Make
 		first.Make = func(ctx context.Context, r *services.Request, f finding) (finding, error) {
@@ -163,7 +163,7 @@ func (l *loadBalancers) firewallChanges(nb *nodeBalancer, d *desiredState) []ser
 			return change(ctx, r, f)
 		}
 	}
-	if !sameSet(early, tags) {
+	if !services.SameSet(early, tags) {
 		last := &changes[len(changes)-1]
 		change := last.Make
 		last.Make = func(ctx context.Context, r *services.Request, f finding) (finding, error) {

@@ -16,6 +16,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
@@ -59,9 +60,9 @@ func (c *cloud) RemarkLoadBalancer(ctx context.Context, m guard.MarkedLoadBalanc
 	if id == 0 {
 		return fmt.Errorf("%q is not the ID of a NodeBalancer", m.ID)
 	}
-	mark, err := l.mark(ctx)
-	if err != nil || mark == "" {
-		return cmp.Or(err, errNoMark)
+	mark, err := l.cluster.KnownMark(ctx)
+	if err != nil {
+		return err
 	}
 	nb, err := l.observed.Get(ctx, id, inventory.Query{})
 	if err != nil {
@@ -75,7 +76,7 @@ func (c *cloud) RemarkLoadBalancer(ctx context.Context, m guard.MarkedLoadBalanc
 		return err
 	}
 	tags := withOtherMarks(nb.Tags, marks)
-	if sameSet(tags, nb.Tags) {
+	if services.SameSet(tags, nb.Tags) {
 		return nil
 	}
 	klog.InfoS("Handing over NodeBalancer", "nodeBalancer", id, "from", m.Cluster, "service", service)
@@ -109,7 +110,7 @@ func (l *loadBalancers) remarkFirewalls(
 			return err
 		}
 		tags := withOtherMarks(f.Tags, marks)
-		if !madeWith(f, nb, m, mark) || sameSet(tags, f.Tags) {
+		if !madeWith(f, nb, m, mark) || services.SameSet(tags, f.Tags) {
 			continue
 		}
 		klog.InfoS("Handing over firewall", "firewall", f.ID, "nodeBalancer", nb.ID, "from", m.Cluster)

@@ -17,6 +17,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -429,7 +430,7 @@ func balancerDifferences(nb *nodeBalancer, want *desired) []string {
 	if nb.Throttle != want.throttle {
 		fields = append(fields, "client_conn_throttle")
 	}
-	if !sameSet(nb.Tags, withMarks(want.tags, nb.Tags)) {
+	if !services.SameSet(nb.Tags, withMarks(want.tags, nb.Tags)) {
 		fields = append(fields, "tags")
 	}
 	return fields
@@ -444,11 +445,6 @@ func withMarks(tags, observed []string) []string {
 		}
 	}
 	return all
-}
-
-func sameSet(a, b []string) bool {
-	x, y := slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b))
-	return slices.Equal(slices.Compact(x), slices.Compact(y))
 }
 
 // tagsOf are the tags of a NodeBalancer in the order of Linode's own controller.

@@ -1,14 +1,12 @@
 package linode
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/linode/linodego"
 	v1 "k8s.io/api/core/v1"
@@ -20,28 +18,22 @@ import (
 )
 
 const (
-	// orphanMaxAge is how old the listing may be in which orphans are looked for; nothing is deleted on it.
-	orphanMaxAge = 10 * time.Minute
-
 	kindNodeBalancer = "NodeBalancer"
 	kindFirewall     = "firewall"
 )
 
-// errNoMark: without the identity of the cluster nothing can be said to be its own.
-var errNoMark = errors.New("the identity of the cluster is unknown: grant get on the namespace kube-system")
-
 // Orphans implements guard.OrphanFinder: NodeBalancers and firewalls with the mark of this cluster that no Service has.
 func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Orphan, error) {
 	l := c.loadBalancers
-	mark, err := l.mark(ctx)
-	if err != nil || mark == "" {
-		return nil, cmp.Or(err, errNoMark)
-	}
-	balancers, err := l.observed.All(ctx, inventory.Query{MaxAge: orphanMaxAge})
+	mark, err := l.cluster.KnownMark(ctx)
 	if err != nil {
 		return nil, err
 	}
-	firewalls, err := l.firewalls.All(ctx, inventory.Query{MaxAge: orphanMaxAge})
+	balancers, err := l.observed.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
+	if err != nil {
+		return nil, err
+	}
+	firewalls, err := l.firewalls.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
 	if err != nil {
 		return nil, err
 	}
@@ -86,9 +78,9 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	if err != nil {
 		return fmt.Errorf("deleting %s %s: %w", o.Kind, o.ID, err)
 	}
-	mark, err := l.mark(ctx)
-	if err != nil || mark == "" {
-		return cmp.Or(err, errNoMark)
+	mark, err := l.cluster.KnownMark(ctx)
+	if err != nil {
+		return err
 	}
 	services, err := l.cluster.Living(ctx)
 	if err != nil {
@@ -133,7 +125,7 @@ func (l *loadBalancers) deleteOrphanedNodeBalancer(ctx context.Context, o guard.
 
 // deleteFirewallsOf deletes the firewalls that were made for a NodeBalancer which is gone, where nothing else has them.
 func (l *loadBalancers) deleteFirewallsOf(ctx context.Context, nb *nodeBalancer, mark string, services []*v1.Service) error {
-	attached, err := l.firewalls.Find(ctx, indexNodeBalancer, strconv.Itoa(nb.ID), inventory.Query{MaxAge: orphanMaxAge})
+	attached, err := l.firewalls.Find(ctx, indexNodeBalancer, strconv.Itoa(nb.ID), inventory.Query{MaxAge: ownership.OrphanMaxAge})
 	if err != nil {
 		return err
 	}

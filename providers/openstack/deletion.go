@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
@@ -125,9 +124,8 @@ func (l *loadBalancers) ownedByAnother(ctx context.Context, cluster string, lb *
 	if err != nil || owner == nil {
 		return false, err
 	}
-	waits := owner.Spec.Type == v1.ServiceTypeLoadBalancer || len(owner.Finalizers) > 0
 	id := owner.Annotations[annotationID]
-	return waits && loadBalancerName(cluster, owner) != r.name && (id == "" || id == lb.ID), nil
+	return ownership.MayHave(owner) && loadBalancerName(cluster, owner) != r.name && (id == "" || id == lb.ID), nil
 }
 
 // destroy deletes a load balancer and what belongs to it, and waits until it has gone.

@@ -289,8 +289,7 @@ func (l *loadBalancers) claim(ctx context.Context, r *services.Request, known fl
 		return fmt.Errorf("looking whose floating address %s is: %w", f.Address, err)
 	}
 	for _, s := range all {
-		waits := s.Spec.Type == v1.ServiceTypeLoadBalancer || len(s.Finalizers) > 0
-		if s.UID != r.Service.UID && waits && (f.says(r.Cluster, s) || showsAddress(s, f.Address)) {
+		if s.UID != r.Service.UID && ownership.MayHave(s) && (f.says(r.Cluster, s) || showsAddress(s, f.Address)) {
 			d := ownership.Refuse("floating address "+f.Address, fmt.Sprintf("Service %s/%s", s.Namespace, s.Name), s, "choose another loadBalancerIP")
 			r.Report(services.Refused(r.Service, d)...)
 			return d.Err()

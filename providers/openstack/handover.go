@@ -62,12 +62,9 @@ func (c *cloud) RemarkLoadBalancer(ctx context.Context, m guard.MarkedLoadBalanc
 	if err != nil {
 		return err
 	}
-	mark, err := l.cluster.Mark(ctx)
+	mark, err := l.cluster.KnownMark(ctx)
 	if err != nil {
 		return err
-	}
-	if mark == "" {
-		return errNoMark
 	}
 	if cluster, uid := ownership.Marked(lb.Tags); cluster != m.Cluster || uid != m.ServiceUID {
 		return fmt.Errorf("load balancer %s carries other marks by now; list them again", m.ID)
@@ -98,7 +95,7 @@ func planRemark(lb *loadBalancer, d *details, other, mark, serviceMark string) [
 	}
 	tags := slices.DeleteFunc(slices.Clone(lb.Tags), func(t string) bool { return t == "" || ownership.IsMark(t) })
 	tags = append(tags, mark, serviceMark)
-	if !sameSet(tags, lb.Tags) {
+	if !services.SameSet(tags, lb.Tags) {
 		steps = append(steps, step{kind: updateLoadBalancer, id: lb.ID, body: loadBalancerUpdate{Tags: &tags}, reason: "handed over"})
 	}
 	return steps

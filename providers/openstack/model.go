@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -339,16 +340,11 @@ func loadBalancerChanges(lb *loadBalancer, want wantedState) (loadBalancerUpdate
 		u.Name = want.name
 		reasons = append(reasons, "name")
 	}
-	if want.tags != nil && !sameSet(want.tags, lb.Tags) {
+	if want.tags != nil && !services.SameSet(want.tags, lb.Tags) {
 		u.Tags = &want.tags
 		reasons = append(reasons, "tags")
 	}
 	return u, strings.Join(reasons, ", ")
-}
-
-func sameSet(a, b []string) bool {
-	a, b = slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b))
-	return slices.Equal(slices.Compact(a), slices.Compact(b))
 }
 
 // listenerChanges returns the fields of a listener that differ, and their names.
@@ -391,7 +387,7 @@ func listenerChanges(l listener, w listenerRequest) (listenerUpdate, string) {
 			reasons = append(reasons, "insert_headers")
 		}
 	}
-	if w.AllowedCIDRs != nil && !sameSet(w.AllowedCIDRs, l.AllowedCIDRs) {
+	if w.AllowedCIDRs != nil && !services.SameSet(w.AllowedCIDRs, l.AllowedCIDRs) {
 		u.AllowedCIDRs = &w.AllowedCIDRs
 		reasons = append(reasons, "allowed_cidrs")
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -16,24 +15,15 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// orphanMaxAge is how old the listing may be in which orphans are looked for; nothing is deleted on it.
-const orphanMaxAge = 10 * time.Minute
-
-// errNoMark: without the identity of the cluster nothing can be said to be its own.
-var errNoMark = errors.New("the identity of the cluster is unknown: grant get on the namespace kube-system")
-
 // Orphans implements guard.OrphanFinder: load balancers with the mark of this cluster that no Service has, and that no
 // other cluster shares.
 func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Orphan, error) {
 	l := c.loadBalancers
-	mark, err := l.cluster.Mark(ctx)
+	mark, err := l.cluster.KnownMark(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if mark == "" {
-		return nil, errNoMark
-	}
-	all, err := l.observed.All(ctx, inventory.Query{MaxAge: orphanMaxAge})
+	all, err := l.observed.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
 	if err != nil {
 		return nil, err
 	}

@@ -451,7 +451,7 @@ func (l *loadBalancers) wantIdentity(lb *loadBalancer, r role, f features, want 
 	if r.owner && slices.ContainsFunc(tags, stale) {
 		tags = slices.DeleteFunc(tags, stale) // a Service of the same name that is gone
 	}
-	if f.tags() && !sameSet(tags, lb.Tags) {
+	if f.tags() && !services.SameSet(tags, lb.Tags) {
 		want.tags = l.marked(tags, r)
 	}
 	return findings

@@ -152,9 +152,9 @@ func (p *nsxParts) remarkLoadBalancer(ctx context.Context, m guard.MarkedLoadBal
 		return guard.ErrNoHandover
 	}
 	l := p.loadBalancers
-	mark, err := l.cluster.Mark(ctx)
-	if err != nil || mark == "" {
-		return cmp.Or(err, errNoMark)
+	mark, err := l.cluster.KnownMark(ctx)
+	if err != nil {
+		return err
 	}
 	found, err := l.marked(ctx, mark, 0)
 	if err != nil {

@@ -246,7 +246,7 @@ func TestWhatIsNotHandedOver(t *testing.T) {
 		require.ErrorContains(w.T, err, "only "+at+" is left of it")
 		w.hideIdentity()
 		w.restart()
-		require.ErrorIs(w.T, w.remarkLoadBalancer(w.T.Context(), marked[0], s.UID), errNoMark)
+		require.ErrorIs(w.T, w.remarkLoadBalancer(w.T.Context(), marked[0], s.UID), ownership.ErrUnknown)
 		assert.Empty(w.T, w.writes())
 	})
 	var none *nsxParts

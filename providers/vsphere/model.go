@@ -523,7 +523,7 @@ func poolDiffers(x *serverPool, want poolChange) string {
 	if merged, changed := mergeMembers(x.Members, want.members); changed {
 		reasons = append(reasons, fmt.Sprintf("%d members instead of %d", len(merged), len(x.Members)))
 	}
-	if want.monitors != nil && !sameSet(x.Monitors, *want.monitors) {
+	if want.monitors != nil && !services.SameSet(x.Monitors, *want.monitors) {
 		reasons = append(reasons, "its health check")
 	}
 	if want.algorithm != nil {
@@ -605,10 +605,6 @@ func serverDiffers(s *virtualServer, port wantedPort, pool string) string {
 		reasons = append(reasons, "application profile "+port.Profile)
 	}
 	return strings.Join(reasons, ", ")
-}
-
-func sameSet(a, b []string) bool {
-	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
 // unserved are what a Service asks for that NSX's load balancer does not do.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
 const (
@@ -105,7 +106,7 @@ func newViews(n *nsx) *views {
 		indexVIP:       func(s *virtualServer) []string { return []string{s.IPAddress} },
 	})
 	v.pools = view[serverPool](n, kindPool, pathPools, func(known, listed *serverPool) bool {
-		return sameSet(addressesOf(known), addressesOf(listed)) && sameSet(known.Monitors, listed.Monitors)
+		return services.SameSet(addressesOf(known), addressesOf(listed)) && services.SameSet(known.Monitors, listed.Monitors)
 	}, nil)
 	v.monitors = view[monitorProfile](n, kindMonitor, pathMonitors, func(known, listed *monitorProfile) bool {
 		return known.MonitorPort == listed.MonitorPort

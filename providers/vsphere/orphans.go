@@ -2,7 +2,6 @@ package vsphere
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,26 +11,18 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
-
-// orphanMaxAge is how old the listings may be in which orphans are looked for; nothing is deleted on them.
-const orphanMaxAge = 10 * time.Minute
-
-// errNoMark: without the identity of the cluster nothing can be said to be its own.
-var errNoMark = errors.New("the identity of the cluster is unknown: grant get on the namespace kube-system")
 
 const kindLoadBalancer = "NSX load balancer"
 
 // orphans are the objects with the mark of this cluster, by their tags for a Service, of which no Service has those. What carries no
 // mark is never an orphan: the name of a cluster in a tag may be another one's as well.
 func (l *loadBalancers) orphans(ctx context.Context, living []*v1.Service, age time.Duration) (map[string]observation, error) {
-	mark, err := l.cluster.Mark(ctx)
+	mark, err := l.cluster.KnownMark(ctx)
 	if err != nil {
 		return nil, err
-	}
-	if mark == "" {
-		return nil, errNoMark
 	}
 	all, err := l.everything(ctx, inventory.Query{MaxAge: age})
 	if err != nil {
@@ -39,7 +30,7 @@ func (l *loadBalancers) orphans(ctx context.Context, living []*v1.Service, age t
 	}
 	found, taken := map[string]observation{}, map[string]bool{}
 	for _, s := range living {
-		if s.Spec.Type == v1.ServiceTypeLoadBalancer || len(s.Finalizers) > 0 {
+		if ownership.MayHave(s) {
 			taken[serviceKey(s)] = true
 		}
 	}
@@ -85,7 +76,7 @@ func (p *nsxParts) orphans(ctx context.Context, living []*v1.Service) ([]guard.O
 	if p == nil || p.loadBalancers == nil {
 		return nil, guard.ErrNoOrphans
 	}
-	found, err := p.loadBalancers.orphans(ctx, living, orphanMaxAge)
+	found, err := p.loadBalancers.orphans(ctx, living, ownership.OrphanMaxAge)
 	if err != nil {
 		return nil, err
 	}

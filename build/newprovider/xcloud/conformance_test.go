@@ -27,8 +27,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	tryNodes(t, sim, f)                    // nodes
 	tryLoadBalancers(t, sim, f)            // load balancers
 	f.Strictness = conformance.Strictness{ // load balancers
-		Ordered: map[string]string{"*": "this cloud keeps the order in which things are written"},    // load balancers
-		Free:    map[string]string{"backends[]": "any ID", "name": "any text", "tags[]": "any text"}, // load balancers
+		Free: map[string]string{"backends[]": "any ID", "name": "any text", "tags[]": "any text"}, // load balancers
 	} // load balancers
 	return f
 }

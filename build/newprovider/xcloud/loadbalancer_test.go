@@ -3,6 +3,7 @@ package xcloud
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -39,6 +40,9 @@ func tryLoadBalancers(t testing.TB, sim *xcloudsim.Sim, f *conformance.Fixture) 
 		var text []byte
 		for _, lb := range sim.LoadBalancers() {
 			lb.ID, lb.Address = "", ""
+			// The orders mean nothing, and are others in each answer.
+			lb.Backends, lb.Tags = slices.Sorted(slices.Values(lb.Backends)), slices.Sorted(slices.Values(lb.Tags))
+			lb.Listeners = slices.SortedFunc(slices.Values(lb.Listeners), func(a, b xcloudsim.Listener) int { return a.Port - b.Port })
 			one, err := json.Marshal(lb)
 			require.NoError(t, err)
 			text = append(append(text, one...), '\n')

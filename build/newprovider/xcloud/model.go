@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
 // This file computes and calls nobody: Service, nodes and settings make what is desired.
@@ -67,8 +69,8 @@ func backends(nodes []*v1.Node) []string {
 func differences(a, b spec) []string {
 	var list []string
 	for what, same := range map[string]bool{
-		"algorithm": a.Algorithm == b.Algorithm, "listeners": slices.Equal(a.Listeners, b.Listeners),
-		"backends": slices.Equal(a.Backends, b.Backends), "tags": slices.Equal(a.Tags, b.Tags),
+		"algorithm": a.Algorithm == b.Algorithm, "listeners": services.SameSet(a.Listeners, b.Listeners),
+		"backends": services.SameSet(a.Backends, b.Backends), "tags": services.SameSet(a.Tags, b.Tags),
 	} {
 		if !same {
 			list = append(list, what)

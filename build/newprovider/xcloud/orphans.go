@@ -2,7 +2,6 @@ package xcloud
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -12,18 +11,13 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-var errNoMark = errors.New("the identity of the cluster is unknown: grant get on the namespace kube-system")
-
 var _ guard.OrphanFinder = (*cloud)(nil)
 
 // Orphans implements guard.OrphanFinder: load balancers with the mark of this cluster that no Service has.
 func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]guard.Orphan, error) {
-	mark, err := c.reconciler.cluster.Mark(ctx)
+	mark, err := c.reconciler.cluster.KnownMark(ctx)
 	if err != nil {
 		return nil, err
-	}
-	if mark == "" {
-		return nil, errNoMark
 	}
 	all, err := c.reconciler.known.All(ctx, inventory.Query{})
 	if err != nil {

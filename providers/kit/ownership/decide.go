@@ -251,8 +251,7 @@ func (f Facts) shows(s *v1.Service) bool {
 
 // records reports whether the annotations of a living Service lead to the object.
 func (f Facts) records(s *v1.Service) bool {
-	waits := s.Spec.Type == v1.ServiceTypeLoadBalancer || len(s.Finalizers) > 0
-	return waits && f.Object.ID != "" && f.recordOf(s) == f.Object.ID
+	return MayHave(s) && f.Object.ID != "" && f.recordOf(s) == f.Object.ID
 }
 
 func (f Facts) recordOf(s *v1.Service) string {

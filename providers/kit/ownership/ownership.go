@@ -128,6 +128,26 @@ func (c *Cluster) Mark(ctx context.Context) (string, error) {
 	return ClusterMark(uid), nil
 }
 
+// ErrUnknown is the answer where nothing can be told to be this cluster's own, for the API server refuses to show its identity.
+var ErrUnknown = errors.New("the identity of the cluster is unknown: grant get on the namespace kube-system")
+
+// KnownMark is Mark for what cannot be done without it: "" is the error ErrUnknown.
+func (c *Cluster) KnownMark(ctx context.Context) (string, error) {
+	mark, err := c.Mark(ctx)
+	if err == nil && mark == "" {
+		err = ErrUnknown
+	}
+	return mark, err
+}
+
+// OrphanMaxAge is how old the listings may be in which orphans are looked for; nothing is deleted on them.
+const OrphanMaxAge = 10 * time.Minute
+
+// MayHave reports whether a Service may have a load balancer: it asks for one, or the deletion of one is not through yet.
+func MayHave(service *v1.Service) bool {
+	return service.Spec.Type == v1.ServiceTypeLoadBalancer || len(service.Finalizers) > 0
+}
+
 // ClusterMark is the mark of the cluster whose namespace kube-system has the UID.
 func ClusterMark(uid string) string { return markPrefix + uid }
 

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
@@ -23,6 +25,9 @@ const hidden = "(hidden)"
 func secretFields() []string {
 	return []string{"ssl_key", "private_key", "password", "secret", "token"}
 }
+
+// SameSet reports whether two lists have the same elements, in whichever order: no cloud promises that of its answers.
+func SameSet[T comparable](a, b []T) bool { return sets.New(a...).Equal(sets.New(b...)) }
 
 // Fields are the fields in which two descriptions of an object differ. What is empty, zero or absent is the same.
 func Fields(before, after any) []guard.Field {
