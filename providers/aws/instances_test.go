@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -282,25 +283,27 @@ func TestBatchReads(t *testing.T) {
 // TestThrottledBatch: a batch that AWS refuses for its rate limit does not become a call for each instance.
 func TestThrottledBatch(t *testing.T) {
 	t.Parallel()
-	w := newTestWorld(t, "", awssim.Options{PageLimit: 5})
-	w.addNodes(30)
-	_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 429})
-	require.NoError(t, err)
-	for _, n := range w.nodes {
-		w.instances.all.Invalidate(instanceOf(n))
-	}
-	w.server.ResetCalls()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-	defer cancel()
-	var group sync.WaitGroup
-	for _, n := range w.nodes {
-		group.Go(func() {
-			_, err := w.instances.InstanceExists(ctx, n)
-			assert.Error(t, err)
-		})
-	}
-	group.Wait()
-	assert.LessOrEqual(t, w.server.Calls().Total, 12, "tries and tries again of two batches, and no more")
+	synctest.Test(t, func(t *testing.T) {
+		w := newVirtualWorld(t, "", awssim.Options{PageLimit: 5})
+		w.addNodes(30)
+		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 429})
+		require.NoError(t, err)
+		for _, n := range w.nodes {
+			w.instances.all.Invalidate(instanceOf(n))
+		}
+		w.server.ResetCalls()
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		var group sync.WaitGroup
+		for _, n := range w.nodes {
+			group.Go(func() {
+				_, err := w.instances.InstanceExists(ctx, n)
+				assert.Error(t, err)
+			})
+		}
+		group.Wait()
+		assert.LessOrEqual(t, w.server.Calls().Total, 12, "tries and tries again of two batches, and no more")
+	})
 }
 
 // TestNodesCost: 1,000 nodes initialise with at most 15 calls and are swept with at most 3.

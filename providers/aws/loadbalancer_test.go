@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -60,7 +61,18 @@ func rules(g awssim.Group) []string {
 
 func startWorld(t *testing.T, file string, options awssim.Options) *world {
 	t.Helper()
-	w := newTestWorld(t, file, options)
+	return newTestWorld(t, file, options).started()
+}
+
+// startVirtual is startWorld inside a bubble of virtual time.
+func startVirtual(t *testing.T, file string, options awssim.Options) *world {
+	t.Helper()
+	return newVirtualWorld(t, file, options).started()
+}
+
+// started has a security group of somebody and a node.
+func (w *world) started() *world {
+	w.T.Helper()
 	w.sim.AddGroup(awssim.Group{ID: extraGroup, Name: "extra"})
 	w.addNode(awssim.Spec{Name: "n1"})
 	return w
@@ -507,17 +519,19 @@ func TestDeletionFinishes(t *testing.T) {
 	t.Run("a group that is in use for a while", func(t *testing.T) {
 		t.Parallel()
 		for _, s := range []*v1.Service{service("classic", nil, servicePort("http", 80, 30080)), nlb("network", nil, servicePort("http", 80, 30080))} {
-			w := startWorld(t, "NLBSecurityGroupMode = Managed\n", awssim.Options{Release: 2 * time.Second})
-			w.Apply(s)
-			w.ensure(s)
-			now := w.Current(s)
-			w.interruptedDeletion(now)
-			_, exists, err := w.loadBalancers.GetLoadBalancer(t.Context(), w.cluster, now)
-			require.NoError(t, err)
-			assert.True(t, exists, "its Service stays until all of it is gone")
-			require.NoError(t, w.loadBalancers.EnsureLoadBalancerDeleted(t.Context(), w.cluster, now), "waiting is no failure")
-			assert.Len(t, w.sim.Groups(), 2)
-			assert.Empty(t, rules(w.group("nodes")))
+			synctest.Test(t, func(t *testing.T) {
+				w := startVirtual(t, "NLBSecurityGroupMode = Managed\n", awssim.Options{Release: 2 * time.Second})
+				w.Apply(s)
+				w.ensure(s)
+				now := w.Current(s)
+				w.interruptedDeletion(now)
+				_, exists, err := w.loadBalancers.GetLoadBalancer(t.Context(), w.cluster, now)
+				require.NoError(t, err)
+				assert.True(t, exists, "its Service stays until all of it is gone")
+				require.NoError(t, w.loadBalancers.EnsureLoadBalancerDeleted(t.Context(), w.cluster, now), "waiting is no failure")
+				assert.Len(t, w.sim.Groups(), 2)
+				assert.Empty(t, rules(w.group("nodes")))
+			})
 		}
 	})
 	t.Run("a load balancer that was deleted by hand", func(t *testing.T) {
@@ -603,54 +617,58 @@ func TestSharedProbe(t *testing.T) {
 // TestSlowConsistency: EC2 does not show a new group to itself at once.
 func TestSlowConsistency(t *testing.T) {
 	t.Parallel()
-	w := newTestWorld(t, "NLBSecurityGroupMode = Managed\n", awssim.Options{Lag: 200 * time.Millisecond})
-	id := w.sim.AddInstance(awssim.Spec{Name: "n1"})
-	require.Eventually(t, func() bool {
-		_, err := w.instances.InstanceMetadata(t.Context(), withID("n1", "aws:///us-east-1a/"+id))
-		return err == nil
-	}, 10*time.Second, 20*time.Millisecond)
-	w.nodes = append(w.nodes, withID("n1", "aws:///us-east-1a/"+id))
-	for _, s := range []*v1.Service{service("classic", nil, servicePort("http", 80, 30080)), nlb("network", nil, servicePort("http", 80, 30080))} {
-		w.Apply(s)
-		_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes)
-		require.NoError(t, err, "patience, not a failure")
-	}
-	assert.Len(t, w.sim.Groups(), 3, "one group each, and the nodes'")
+	synctest.Test(t, func(t *testing.T) {
+		w := newVirtualWorld(t, "NLBSecurityGroupMode = Managed\n", awssim.Options{Lag: 200 * time.Millisecond})
+		id := w.sim.AddInstance(awssim.Spec{Name: "n1"})
+		require.Eventually(t, func() bool {
+			_, err := w.instances.InstanceMetadata(t.Context(), withID("n1", "aws:///us-east-1a/"+id))
+			return err == nil
+		}, 10*time.Second, 20*time.Millisecond)
+		w.nodes = append(w.nodes, withID("n1", "aws:///us-east-1a/"+id))
+		for _, s := range []*v1.Service{service("classic", nil, servicePort("http", 80, 30080)), nlb("network", nil, servicePort("http", 80, 30080))} {
+			w.Apply(s)
+			_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes)
+			require.NoError(t, err, "patience, not a failure")
+		}
+		assert.Len(t, w.sim.Groups(), 3, "one group each, and the nodes'")
 
-	// What was just made and does not show yet is deleted all the same.
-	quick := nlb("quick", nil, servicePort("http", 80, 30081))
-	w.Apply(quick)
-	_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), w.cluster, w.Current(quick), w.nodes)
-	require.NoError(t, err)
-	require.NoError(t, w.remove(quick))
-	assert.Len(t, w.sim.Networks(), 1)
-	assert.Len(t, w.sim.TargetGroups(), 1)
+		// What was just made and does not show yet is deleted all the same.
+		quick := nlb("quick", nil, servicePort("http", 80, 30081))
+		w.Apply(quick)
+		_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), w.cluster, w.Current(quick), w.nodes)
+		require.NoError(t, err)
+		require.NoError(t, w.remove(quick))
+		assert.Len(t, w.sim.Networks(), 1)
+		assert.Len(t, w.sim.TargetGroups(), 1)
+	})
 }
 
 // TestThrottlingIsApart: Elastic Load Balancing throttles with 400, EC2 with 503; neither holds the other back, and the
 // throttled one slows down.
 func TestThrottlingIsApart(t *testing.T) {
 	t.Parallel()
-	w := startWorld(t, "", awssim.Options{})
-	_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 429, Operation: "ELB "})
-	require.NoError(t, err)
-	classic, network := service("classic", nil, servicePort("http", 80, 30080)), nlb("network", nil, servicePort("http", 80, 30081))
-	w.Apply(classic, network)
-	_, err = w.try(classic)
-	require.ErrorContains(t, err, "rate limited")
-	require.ErrorContains(t, err, "Throttling")
-	require.ErrorContains(t, w.APIHealth(), "rate limit")
-	began := time.Now()
-	require.NoError(t, w.CheckAPI(t.Context()))
-	_, err = w.instances.InstanceMetadata(t.Context(), withID("n1", w.nodes[0].Spec.ProviderID))
-	require.NoError(t, err)
-	assert.Less(t, time.Since(began), 2*time.Second, "EC2 answers on")
-	w.server.ClearFaults()
-	_, err = w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 429, Operation: "EC2 ", Count: 2})
-	require.NoError(t, err)
-	w.restart()
-	w.ensure(network) // two refusals are waited for
-	w.ensure(classic)
+	synctest.Test(t, func(t *testing.T) {
+		w := startVirtual(t, "", awssim.Options{})
+		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 429, Operation: "ELB "})
+		require.NoError(t, err)
+		classic, network := service("classic", nil, servicePort("http", 80, 30080)), nlb("network", nil, servicePort("http", 80, 30081))
+		w.Apply(classic, network)
+		_, err = w.try(classic)
+		require.ErrorContains(t, err, "rate limited")
+		require.ErrorContains(t, err, "Throttling")
+		require.ErrorContains(t, w.APIHealth(), "rate limit")
+		began := time.Now()
+		require.NoError(t, w.CheckAPI(t.Context()))
+		_, err = w.instances.InstanceMetadata(t.Context(), withID("n1", w.nodes[0].Spec.ProviderID))
+		require.NoError(t, err)
+		assert.Less(t, time.Since(began), 2*time.Second, "EC2 answers on")
+		w.server.ClearFaults()
+		_, err = w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 429, Operation: "EC2 ", Count: 2})
+		require.NoError(t, err)
+		w.restart()
+		w.ensure(network) // two refusals are waited for
+		w.ensure(classic)
+	})
 }
 
 // TestRefusedPermission: the message of a missing permission names the action and what to do.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -86,41 +87,43 @@ func TestNamedGroupGoesByItself(t *testing.T) {
 // the end, also when the program restarts in between; without its Service it is an orphan.
 func TestTargetGroupsOutliveBalancers(t *testing.T) {
 	t.Parallel()
-	prepare := func() (*world, *v1.Service) {
-		w := startWorld(t, "", awssim.Options{Release: 2 * time.Second})
-		s := nlb("web", nil, servicePort("http", 80, 30080), servicePort("https", 443, 30443))
-		w.Apply(s)
-		s = w.ensure(s)
-		w.interruptedDeletion(s)
-		require.Len(t, w.sim.TargetGroups(), 2)
-		w.restart()
-		return w, s
-	}
-	w, s := prepare()
-	_, exists, err := w.loadBalancers.GetLoadBalancer(t.Context(), w.cluster, s)
-	require.NoError(t, err)
-	assert.True(t, exists, "the Service stays for as long as anything is left")
-	assert.Eventually(t, func() bool { return w.remove(s) == nil && len(w.sim.TargetGroups()) == 0 }, 20*time.Second, 50*time.Millisecond)
-
-	w, _ = prepare()
-	found, err := w.Orphans(t.Context(), nil)
-	require.NoError(t, err)
-	targetGroups := 0
-	for _, o := range found {
-		if o.Kind == orphanTargetGroup {
-			targetGroups++
+	synctest.Test(t, func(t *testing.T) {
+		prepare := func() (*world, *v1.Service) {
+			w := startVirtual(t, "", awssim.Options{Release: 2 * time.Second})
+			s := nlb("web", nil, servicePort("http", 80, 30080), servicePort("https", 443, 30443))
+			w.Apply(s)
+			s = w.ensure(s)
+			w.interruptedDeletion(s)
+			require.Len(t, w.sim.TargetGroups(), 2)
+			w.restart()
+			return w, s
 		}
-	}
-	require.Equal(t, 2, targetGroups)
-	assert.Eventually(t, func() bool {
+		w, s := prepare()
+		_, exists, err := w.loadBalancers.GetLoadBalancer(t.Context(), w.cluster, s)
+		require.NoError(t, err)
+		assert.True(t, exists, "the Service stays for as long as anything is left")
+		assert.Eventually(t, func() bool { return w.remove(s) == nil && len(w.sim.TargetGroups()) == 0 }, 20*time.Second, 50*time.Millisecond)
+
+		w, _ = prepare()
+		found, err := w.Orphans(t.Context(), nil)
+		require.NoError(t, err)
+		targetGroups := 0
 		for _, o := range found {
-			if w.DeleteOrphan(t.Context(), o) != nil {
-				return false
+			if o.Kind == orphanTargetGroup {
+				targetGroups++
 			}
 		}
-		return len(w.sim.TargetGroups()) == 0
-	}, 20*time.Second, 50*time.Millisecond)
-	assert.Empty(t, rules(w.group("nodes")))
+		require.Equal(t, 2, targetGroups)
+		assert.Eventually(t, func() bool {
+			for _, o := range found {
+				if w.DeleteOrphan(t.Context(), o) != nil {
+					return false
+				}
+			}
+			return len(w.sim.TargetGroups()) == 0
+		}, 20*time.Second, 50*time.Millisecond)
+		assert.Empty(t, rules(w.group("nodes")))
+	})
 }
 
 // interruptedDeletion deletes a Service until its load balancer is gone, and no further.

@@ -2,6 +2,7 @@ package aws
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -30,26 +31,28 @@ func TestStartingInstances(t *testing.T) {
 		for _, joins := range []bool{false, true} {
 			t.Run(name+map[bool]string{false: " is made", true: " is joined"}[joins], func(t *testing.T) {
 				t.Parallel()
-				w, s := startWorld(t, "", awssim.Options{}), s.DeepCopy()
-				w.Apply(s)
-				if joins {
-					w.ensure(s)
-				}
-				late := w.addNode(awssim.Spec{Name: "late", State: "pending"})
-				done := make(chan error, 1)
-				go func() {
+				synctest.Test(t, func(t *testing.T) {
+					w, s := startVirtual(t, "", awssim.Options{}), s.DeepCopy()
+					w.Apply(s)
 					if joins {
-						done <- w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, s, w.nodes)
-						return
+						w.ensure(s)
 					}
-					_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), w.cluster, s, w.nodes)
-					done <- err
-				}()
-				require.Eventually(t, func() bool { return serving(w) > 0 }, 20*time.Second, 10*time.Millisecond, "the others serve meanwhile")
-				require.NoError(t, w.sim.SetState(instanceOf(late), "running"))
-				require.NoError(t, <-done)
-				assert.Equal(t, 2, serving(w))
-				assert.Empty(t, w.server.Calls().Refused)
+					late := w.addNode(awssim.Spec{Name: "late", State: "pending"})
+					done := make(chan error, 1)
+					go func() {
+						if joins {
+							done <- w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, s, w.nodes)
+							return
+						}
+						_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), w.cluster, s, w.nodes)
+						done <- err
+					}()
+					require.Eventually(t, func() bool { return serving(w) > 0 }, 20*time.Second, 10*time.Millisecond, "the others serve meanwhile")
+					require.NoError(t, w.sim.SetState(instanceOf(late), "running"))
+					require.NoError(t, <-done)
+					assert.Equal(t, 2, serving(w))
+					assert.Empty(t, w.server.Calls().Refused)
+				})
 			})
 		}
 	}
@@ -58,16 +61,18 @@ func TestStartingInstances(t *testing.T) {
 // TestRecordsOfStartsAreReadAgain: what was pending in a listing runs by now, and serves without anybody waiting.
 func TestRecordsOfStartsAreReadAgain(t *testing.T) {
 	t.Parallel()
-	w := startWorld(t, "", awssim.Options{})
-	late := w.addNode(awssim.Spec{Name: "late", State: "stopped"})
-	_, _ = w.instances.InstanceExists(t.Context(), late)
-	require.NoError(t, w.sim.SetState(instanceOf(late), "running"))
-	s := nlb("web", nil, servicePort("http", 80, 30080))
-	w.Apply(s)
-	require.Eventually(t, func() bool {
-		w.ensure(s)
-		return len(w.sim.TargetGroups()[0].Targets) == 2
-	}, notRunningMaxAge+10*time.Second, 200*time.Millisecond)
+	synctest.Test(t, func(t *testing.T) {
+		w := startVirtual(t, "", awssim.Options{})
+		late := w.addNode(awssim.Spec{Name: "late", State: "stopped"})
+		_, _ = w.instances.InstanceExists(t.Context(), late)
+		require.NoError(t, w.sim.SetState(instanceOf(late), "running"))
+		s := nlb("web", nil, servicePort("http", 80, 30080))
+		w.Apply(s)
+		require.Eventually(t, func() bool {
+			w.ensure(s)
+			return len(w.sim.TargetGroups()[0].Targets) == 2
+		}, notRunningMaxAge+10*time.Second, 200*time.Millisecond)
+	})
 }
 
 // TestTagsMayNotBeRead: AWS's own controller never reads tags of load balancers, so that a policy for it lacks the permission.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -29,7 +30,7 @@ type taggingWorld struct {
 
 func startTagging(t *testing.T, flags map[string]string, prepare func(*taggingWorld)) *taggingWorld {
 	t.Helper()
-	w := &taggingWorld{world: newTestWorld(t, "", awssim.Options{}), tags: "key1=value1"}
+	w := &taggingWorld{world: newVirtualWorld(t, "", awssim.Options{}), tags: "key1=value1"}
 	if prepare != nil {
 		prepare(w)
 	}
@@ -43,6 +44,7 @@ func (w *taggingWorld) run(flags map[string]string) {
 	in := testInputs(w.sim, w.url, w.sim.CloudConfig(w.url), nil)
 	in.Flags = map[string]string{"tags": w.tags, "resources": "instance"}
 	maps.Copy(in.Flags, flags)
+	in.Dial = w.dial
 	c, err := newCloud(in)
 	require.NoError(w.T, err)
 	c.kube = w.Kube
@@ -94,35 +96,37 @@ func TestTagging(t *testing.T) {
 	for _, batching := range []string{"false", "true"} {
 		t.Run("batching "+batching, func(t *testing.T) {
 			t.Parallel()
-			flags := map[string]string{"tagging-controller-enable-batching": batching, "tagging-controller-concurrent-node-syncs": "2"}
-			w := startTagging(t, flags, nil)
-			id := w.sim.AddInstance(awssim.Spec{Name: "one"})
-			w.create("one", "aws:///us-east-1a/"+id, 0, nil)
-			w.eventually("the instance is tagged and the node labelled", func() bool { return w.tagsOf(id)["key1"] == "value1" && w.labelled("one") })
-			n, err := w.Kube.CoreV1().Nodes().Get(t.Context(), "one", metav1.GetOptions{})
-			require.NoError(t, err)
-			assert.Equal(t, "9767c4972ba72e87ab553bad2afde741", n.Labels[taggingLabel])
+			synctest.Test(t, func(t *testing.T) {
+				flags := map[string]string{"tagging-controller-enable-batching": batching, "tagging-controller-concurrent-node-syncs": "2"}
+				w := startTagging(t, flags, nil)
+				id := w.sim.AddInstance(awssim.Spec{Name: "one"})
+				w.create("one", "aws:///us-east-1a/"+id, 0, nil)
+				w.eventually("the instance is tagged and the node labelled", func() bool { return w.tagsOf(id)["key1"] == "value1" && w.labelled("one") })
+				n, err := w.Kube.CoreV1().Nodes().Get(t.Context(), "one", metav1.GetOptions{})
+				require.NoError(t, err)
+				assert.Equal(t, "9767c4972ba72e87ab553bad2afde741", n.Labels[taggingLabel])
 
-			// Other tags: tagged again; what the flag no longer names stays.
-			w.stop()
-			w.tags = "key1=value1,key2=value2"
-			w.run(flags)
-			w.eventually("the new tag", func() bool { return w.tagsOf(id)["key2"] == "value2" && w.labelled("one") })
+				// Other tags: tagged again; what the flag no longer names stays.
+				w.stop()
+				w.tags = "key1=value1,key2=value2"
+				w.run(flags)
+				w.eventually("the new tag", func() bool { return w.tagsOf(id)["key2"] == "value2" && w.labelled("one") })
 
-			// The same tags: nothing is done.
-			w.stop()
-			w.server.ResetCalls()
-			w.run(flags)
-			second := w.sim.AddInstance(awssim.Spec{Name: "two"})
-			w.create("two", "aws:///us-east-1a/"+second, 0, nil)
-			w.eventually("the second node", func() bool { return w.labelled("two") })
-			assert.Equal(t, 1, w.server.Calls().ByOperation["EC2 CreateTags"])
+				// The same tags: nothing is done.
+				w.stop()
+				w.server.ResetCalls()
+				w.run(flags)
+				second := w.sim.AddInstance(awssim.Spec{Name: "two"})
+				w.create("two", "aws:///us-east-1a/"+second, 0, nil)
+				w.eventually("the second node", func() bool { return w.labelled("two") })
+				assert.Equal(t, 1, w.server.Calls().ByOperation["EC2 CreateTags"])
 
-			// The Node goes: its tags go, others stay.
-			require.NoError(t, w.Kube.CoreV1().Nodes().Delete(t.Context(), "one", metav1.DeleteOptions{}))
-			w.eventually("the tags are gone", func() bool { return w.tagsOf(id)["key1"] == "" })
-			assert.Equal(t, awssim.Tags{"kubernetes.io/cluster/simulated": "owned"}, w.tagsOf(id))
-			assert.Empty(t, w.server.Calls().Refused)
+				// The Node goes: its tags go, others stay.
+				require.NoError(t, w.Kube.CoreV1().Nodes().Delete(t.Context(), "one", metav1.DeleteOptions{}))
+				w.eventually("the tags are gone", func() bool { return w.tagsOf(id)["key1"] == "" })
+				assert.Equal(t, awssim.Tags{"kubernetes.io/cluster/simulated": "owned"}, w.tagsOf(id))
+				assert.Empty(t, w.server.Calls().Refused)
+			})
 		})
 	}
 }
@@ -130,58 +134,66 @@ func TestTagging(t *testing.T) {
 // TestTaggingOddNodes: what has no instance to tag costs nothing and holds nobody up.
 func TestTaggingOddNodes(t *testing.T) {
 	t.Parallel()
-	w := startTagging(t, nil, nil)
-	w.create("fargate", "aws:///us-east-1a/x/fargate-10.0.0.1", 0, nil)
-	w.create("unnamed", "", 0, nil)
-	w.create("kwok", "aws:///us-east-1a/i-kwok", 0, nil)
-	w.create("old", "aws:///us-east-1a/i-0123456789abcdef0", time.Hour, nil)
-	w.create("done", "aws:///us-east-1a/i-0123456789abcdef1", 0, map[string]string{taggingLabel: checksum(w.tagging.wanted)})
-	id := w.sim.AddInstance(awssim.Spec{Name: "good"})
-	w.create("good", "aws:///us-east-1a/"+id, 0, nil)
-	w.eventually("the good one is tagged", func() bool { return w.labelled("good") })
-	w.eventually("the others are dropped", func() bool { return w.tagging.queue.Len() == 0 })
-	assert.LessOrEqual(t, w.server.Calls().ByOperation["EC2 CreateTags"], 3)
-	w.tagging.deleted(cache.DeletedFinalStateUnknown{Key: "good", Obj: withID("good", "aws:///us-east-1a/"+id)})
-	w.eventually("a Node whose deletion was missed counts, too", func() bool { return w.tagsOf(id)["key1"] == "" })
-	w.tagging.deleted(cache.DeletedFinalStateUnknown{Key: "odd", Obj: "no node"})
+	synctest.Test(t, func(t *testing.T) {
+		w := startTagging(t, nil, nil)
+		w.create("fargate", "aws:///us-east-1a/x/fargate-10.0.0.1", 0, nil)
+		w.create("unnamed", "", 0, nil)
+		w.create("kwok", "aws:///us-east-1a/i-kwok", 0, nil)
+		w.create("old", "aws:///us-east-1a/i-0123456789abcdef0", time.Hour, nil)
+		w.create("done", "aws:///us-east-1a/i-0123456789abcdef1", 0, map[string]string{taggingLabel: checksum(w.tagging.wanted)})
+		id := w.sim.AddInstance(awssim.Spec{Name: "good"})
+		w.create("good", "aws:///us-east-1a/"+id, 0, nil)
+		w.eventually("the good one is tagged", func() bool { return w.labelled("good") })
+		w.eventually("the others are dropped", func() bool { return w.tagging.queue.Len() == 0 })
+		assert.LessOrEqual(t, w.server.Calls().ByOperation["EC2 CreateTags"], 3)
+		w.tagging.deleted(cache.DeletedFinalStateUnknown{Key: "good", Obj: withID("good", "aws:///us-east-1a/"+id)})
+		w.eventually("a Node whose deletion was missed counts, too", func() bool { return w.tagsOf(id)["key1"] == "" })
+		w.tagging.deleted(cache.DeletedFinalStateUnknown{Key: "odd", Obj: "no node"})
+	})
 }
 
 // TestTaggingYoungNodes: EC2 may not know an instance yet whose node is there already.
 func TestTaggingYoungNodes(t *testing.T) {
 	t.Parallel()
-	w := startTagging(t, nil, nil)
-	w.create("new", "aws:///us-east-1a/i-0123456789abcdef0", 0, nil)
-	w.eventually("it is tried again", func() bool { return w.server.Calls().ByOperation["EC2 CreateTags"] > 3 })
+	synctest.Test(t, func(t *testing.T) {
+		w := startTagging(t, nil, nil)
+		w.create("new", "aws:///us-east-1a/i-0123456789abcdef0", 0, nil)
+		w.eventually("it is tried again", func() bool { return w.server.Calls().ByOperation["EC2 CreateTags"] > 3 })
+	})
 }
 
 // TestTaggingGivesUp: nine more tries, and no more.
 func TestTaggingGivesUp(t *testing.T) {
 	t.Parallel()
-	w := startTagging(t, nil, nil)
-	w.sim.Deny("CreateTags", true)
-	id := w.sim.AddInstance(awssim.Spec{Name: "one"})
-	w.create("one", "aws:///us-east-1a/"+id, 0, nil)
-	w.eventually("all tries are made", func() bool { return w.server.Calls().ByOperation["EC2 CreateTags"] == 1+taggingRequeues })
-	w.eventually("and forgotten", func() bool { return w.tagging.queue.NumRequeues(taggingItem{"one", id, false}) == 0 })
+	synctest.Test(t, func(t *testing.T) {
+		w := startTagging(t, nil, nil)
+		w.sim.Deny("CreateTags", true)
+		id := w.sim.AddInstance(awssim.Spec{Name: "one"})
+		w.create("one", "aws:///us-east-1a/"+id, 0, nil)
+		w.eventually("all tries are made", func() bool { return w.server.Calls().ByOperation["EC2 CreateTags"] == 1+taggingRequeues })
+		w.eventually("and forgotten", func() bool { return w.tagging.queue.NumRequeues(taggingItem{"one", id, false}) == 0 })
+	})
 }
 
 // TestTaggingBatches: many nodes cost few calls, and one that is gone does not keep the others without tags.
 func TestTaggingBatches(t *testing.T) {
 	t.Parallel()
-	w := startTagging(t, map[string]string{"tagging-controller-enable-batching": "true"}, func(w *taggingWorld) {
-		for i := range 120 {
-			id := w.sim.AddInstance(awssim.Spec{Name: fmt.Sprintf("n%d", i)})
-			w.create(fmt.Sprintf("n%d", i), "aws:///us-east-1a/"+id, time.Hour, nil)
-			if i == 7 {
-				w.sim.Remove(id)
+	synctest.Test(t, func(t *testing.T) {
+		w := startTagging(t, map[string]string{"tagging-controller-enable-batching": "true"}, func(w *taggingWorld) {
+			for i := range 120 {
+				id := w.sim.AddInstance(awssim.Spec{Name: fmt.Sprintf("n%d", i)})
+				w.create(fmt.Sprintf("n%d", i), "aws:///us-east-1a/"+id, time.Hour, nil)
+				if i == 7 {
+					w.sim.Remove(id)
+				}
 			}
-		}
+		})
+		w.eventually("all but one are tagged", func() bool {
+			nodes, err := w.Kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{LabelSelector: taggingLabel})
+			return err == nil && len(nodes.Items) == 119
+		})
+		assert.Less(t, w.server.Calls().ByOperation["EC2 CreateTags"], 120)
 	})
-	w.eventually("all but one are tagged", func() bool {
-		nodes, err := w.Kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{LabelSelector: taggingLabel})
-		return err == nil && len(nodes.Items) == 119
-	})
-	assert.Less(t, w.server.Calls().ByOperation["EC2 CreateTags"], 120)
 }
 
 // TestTaggingFlags: what the controller cannot run with ends the program; while it is off, the flags mean nothing.
@@ -217,15 +229,17 @@ func TestTaggingFlags(t *testing.T) {
 // TestTaggingKeepsLabels: a label that cannot be written is tried again.
 func TestTaggingKeepsLabels(t *testing.T) {
 	t.Parallel()
-	w := startTagging(t, nil, nil)
-	_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 503, Operation: "EC2 CreateTags", Count: 2})
-	require.NoError(t, err)
-	id := w.sim.AddInstance(awssim.Spec{Name: "one"})
-	w.create("one", "aws:///us-east-1a/"+id, 0, nil)
-	w.eventually("after failures", func() bool { return w.labelled("one") })
-	require.NoError(t, w.tagging.mark(t.Context(), taggingItem{node: "none"}), "a node that went needs no label")
-	assert.True(t, apierrors.IsNotFound(func() error {
-		_, err := w.Kube.CoreV1().Nodes().Get(t.Context(), "none", metav1.GetOptions{})
-		return err
-	}()))
+	synctest.Test(t, func(t *testing.T) {
+		w := startTagging(t, nil, nil)
+		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 503, Operation: "EC2 CreateTags", Count: 2})
+		require.NoError(t, err)
+		id := w.sim.AddInstance(awssim.Spec{Name: "one"})
+		w.create("one", "aws:///us-east-1a/"+id, 0, nil)
+		w.eventually("after failures", func() bool { return w.labelled("one") })
+		require.NoError(t, w.tagging.mark(t.Context(), taggingItem{node: "none"}), "a node that went needs no label")
+		assert.True(t, apierrors.IsNotFound(func() error {
+			_, err := w.Kube.CoreV1().Nodes().Get(t.Context(), "none", metav1.GetOptions{})
+			return err
+		}()))
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -52,16 +53,21 @@ func TestToken(t *testing.T) {
 // TestTokenIsReadAgain: a rotated file is used without a restart.
 func TestTokenIsReadAgain(t *testing.T) {
 	t.Parallel()
-	w := newTestWorld(t, nil, nil)
 	file := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte("another"), 0o600))
-	w.env["LINODE_API_TOKEN_FILE"] = file
-	w.restart()
-	require.ErrorContains(t, w.CheckAPI(t.Context()), "not authorized")
-	require.NoError(t, os.WriteFile(file, []byte(testToken), 0o600))
-	later := time.Now().Add(time.Minute)
-	require.NoError(t, os.Chtimes(file, later, later))
-	require.Eventually(t, func() bool { return w.CheckAPI(t.Context()) == nil }, 20*time.Second, 100*time.Millisecond)
+	synctest.Test(t, func(t *testing.T) {
+		_, server := linodesim.New(linodesim.Options{Token: testToken})
+		network := simkit.NewNetwork()
+		in := testInputs(network.Serve(t, server), nil, map[string]string{"LINODE_API_TOKEN_FILE": file})
+		in.Dial = network.Dial
+		c, err := newCloud(in)
+		require.NoError(t, err)
+		require.ErrorContains(t, c.CheckAPI(t.Context()), "not authorized")
+		require.NoError(t, os.WriteFile(file, []byte(testToken), 0o600))
+		later := time.Now().Add(time.Minute)
+		require.NoError(t, os.Chtimes(file, later, later))
+		require.Eventually(t, func() bool { return c.CheckAPI(t.Context()) == nil }, 20*time.Second, 100*time.Millisecond)
+	})
 }
 
 // TestTokenHealth: a refused token stops the start; an outage does not; a token that expires later shows, and ends nothing.
