@@ -74,7 +74,7 @@ func (m *manager) controllers() map[string]frameworkapp.ControllerInitFuncConstr
 	return all
 }
 
-// ownControllers are the controllers that the linked providers have beside the framework's, nearly all off by default.
+// ownControllers are the controllers that the linked providers have besides the framework's, nearly all off by default.
 func (m *manager) ownControllers() []registry.Controller {
 	var all []registry.Controller
 	for _, p := range m.providers.Providers() {

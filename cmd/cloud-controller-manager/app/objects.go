@@ -66,7 +66,7 @@ func (l *objectsCommand) ask(question string) error {
 func listServices(ctx context.Context, client kubernetes.Interface) ([]*v1.Service, error) {
 	list, err := client.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("objectsCommand Services: %w", err)
+		return nil, fmt.Errorf("listing Services: %w", err)
 	}
 	services := make([]*v1.Service, len(list.Items))
 	for i := range list.Items {
