@@ -70,8 +70,8 @@ demo: ## Show everything on this machine: PROVIDER=digitalocean NODES=3 ONESHOT=
 bench: tools-for-tests ## Measure 100, 1,000 and 5,000 nodes; BENCH_FLAGS="-nodes=100 -args=--kube-api-qps=50"
 	ANYCCM_BIN=$(BIN) $(GO) run -trimpath -tags $(TAGS) ./test/bench -provider=$(PROVIDER) $(BENCH_FLAGS)
 
-# Tests. TESTFLAGS are added to every `go test`. Those that start programs or render the chart have -count=1, for go does not
-# see that these have changed and would answer from its cache.
+# Tests. TESTFLAGS are added to every `go test`. Those that start programs, render the chart or read files outside of their module
+# have -count=1, for go does not see that these have changed and would answer from its cache.
 TESTFLAGS ?=
 GOTEST    := $(GO) test -trimpath -tags $(TAGS) -timeout 60m $(TESTFLAGS)
 # The race detector needs a C compiler, which Go alone does not.
@@ -138,6 +138,7 @@ test-chart: $(BIN)/helm ## What the Helm chart renders, for each Kubernetes mino
 	ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GO) test -count=1 -trimpath -tags $(TAGS) -timeout 5m ./test/chart $(TESTFLAGS)
 	CGO_ENABLED=0 $(GO) -C build/prometheus test -trimpath -tags $(TAGS) ./...
 	CGO_ENABLED=0 $(GO) -C build/kubernetes test -trimpath ./...
+	CGO_ENABLED=0 $(GO) -C build/kubeadm test -count=1 -trimpath -tags $(TAGS) ./...
 	for module in 1.34.mod 1.35.mod 1.36.mod go.mod; do \
 		echo "Kubernetes types of $$(awk '$$1 == "k8s.io/api" {print $$2}' build/kubernetes/$$module)"; \
 		CGO_ENABLED=0 $(GO) run -C build/kubernetes -trimpath -modfile=$$module . $(CURDIR)/test/chart/testdata/*/rendered.yaml $(CURDIR)/providers/*/testdata/chart/*/rendered.yaml || exit 1; \
@@ -279,11 +280,16 @@ vuln: ## Look for known vulnerabilities; needs the module proxy and vuln.go.dev,
 	@GOBIN=$(BIN) $(GO) install golang.org/x/vuln/cmd/govulncheck@v1.9.0 || { echo $(NOT_CHECKED); exit 2; }
 	@$(BIN)/govulncheck -tags $(TAGS) ./... || { code=$$?; test $$code = 3 || { echo $(NOT_CHECKED); exit 2; }; exit $$code; }
 
+# The folders of all modules; .github/dependabot.yml lists the same.
+MODULES    = $(sort $(patsubst %/go.mod,%,$(shell find . -path ./bin -prune -o -path ./dist -prune -o -path './.?*' -prune -o -name go.mod -print)))
+
 .PHONY: verify
-verify: lint ## Lint, and fail when generated files or module files are stale
+verify: lint ## Lint, judge the workflows, and fail when generated files or module files are stale
 	CGO_ENABLED=0 $(GO) test -trimpath -tags $(TAGS) ./build/generate
+	CGO_ENABLED=0 $(GO) -C build/workflows test -count=1 -trimpath ./...
 	$(GO) mod tidy -diff
-	$(GO) -C build/controlplane mod verify >/dev/null && $(GO) mod verify >/dev/null
+	for module in $(MODULES); do $(GO) -C $$module mod verify >/dev/null || { echo "Error: go mod verify in $$module"; exit 1; }; done
+	for file in $(notdir $(wildcard build/kubernetes/1.*.mod)); do $(GO) -C build/kubernetes mod verify -modfile=$$file >/dev/null || exit 1; done
 
 .PHONY: clean
 clean: ## Remove what was built here; the control plane in the user's cache folder stays

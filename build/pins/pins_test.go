@@ -1,7 +1,10 @@
 package pins
 
 import (
+	"io/fs"
 	"os"
+	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -215,11 +218,78 @@ func TestBotsSeeEveryVersion(t *testing.T) {
 	} {
 		assert.NotEmpty(t, found[module], "%v", found)
 	}
-	files, err := filepath.Glob(filepath.Join(root, "build", "*", "go.mod"))
-	require.NoError(t, err)
-	for _, file := range files {
-		assert.Contains(t, read(t, ".github/dependabot.yml"), "/build/"+filepath.Base(filepath.Dir(file)))
+	var dependabot struct {
+		Updates []struct {
+			Ecosystem   string `json:"package-ecosystem"`
+			Directories []string
+		}
 	}
+	require.NoError(t, yaml.Unmarshal([]byte(read(t, ".github/dependabot.yml")), &dependabot))
+	require.Equal(t, "gomod", dependabot.Updates[0].Ecosystem)
+	var want []string
+	for _, module := range modules(t) {
+		want = append(want, strings.TrimSuffix("/"+module, "."))
+	}
+	assert.ElementsMatch(t, want, dependabot.Updates[0].Directories)
+}
+
+// modules are the folders of all modules of the checkout, "." among them.
+func modules(t *testing.T) []string {
+	t.Helper()
+	var found []string
+	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		relative, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		built := relative == "bin" || relative == "dist" || (strings.HasPrefix(relative, ".") && relative != ".")
+		switch {
+		case d.IsDir() && built:
+			return fs.SkipDir
+		case d.Name() == "go.mod":
+			found = append(found, filepath.ToSlash(filepath.Dir(relative)))
+		}
+		return nil
+	}))
+	require.Greater(t, len(found), 10)
+	return found
+}
+
+// TestModulesAreVerified: `make verify` compares the sources of every module with its checksums, and a module that comes is not forgotten.
+func TestModulesAreVerified(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("make"); err != nil {
+		t.Skip("there is no make here")
+	}
+	out, err := made(t, "-n", "verify")
+	require.NoError(t, err, "%s", out)
+	loop := regexp.MustCompile(`for module in (.*); do \S+ -C \$module mod verify `).FindSubmatch(out)
+	require.NotNil(t, loop, "%s", out)
+	var got []string
+	for module := range strings.FieldsSeq(string(loop[1])) {
+		got = append(got, path.Clean(module))
+	}
+	assert.ElementsMatch(t, modules(t), got)
+}
+
+// TestWorkflowsRunWhatThereIs: the targets of make that they name are there.
+func TestWorkflowsRunWhatThereIs(t *testing.T) {
+	t.Parallel()
+	named := 0
+	for name, w := range workflows(t) {
+		for _, j := range w.Jobs {
+			for _, s := range j.Steps {
+				for _, m := range regexp.MustCompile(`(?m)(?:^|&& )make ([a-z-]+)`).FindAllStringSubmatch(s.Run, -1) {
+					named++
+					assert.Regexp(t, `(?m)^`+m[1]+`:.* ## `, read(t, "Makefile"), name)
+				}
+			}
+		}
+	}
+	assert.GreaterOrEqual(t, named, 5)
 }
 
 // TestOldestKubernetes: the end-to-end tests run on the oldest version that the chart and the support matrix promise.

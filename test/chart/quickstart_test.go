@@ -46,6 +46,12 @@ func TestQuickStart(t *testing.T) {
 	assert.Contains(t, cluster.Controller.ExtraArgs, external)
 	assert.Empty(t, cluster.APIServer.ExtraArgs)
 
+	for _, p := range clouds() {
+		if !strings.Contains(string(page), "--cloud-provider="+p.Name+" ") {
+			assert.Contains(t, string(page), "\n| "+p.Title+" | ", "how its nodes find their instances")
+		}
+	}
+
 	command := regexp.MustCompile(`(?s)\nhelm install (.*?[^\\])\n`).FindSubmatch(page)
 	require.NotNil(t, command)
 	args := strings.Fields(strings.ReplaceAll(string(command[1]), "\\\n", " "))

@@ -29,6 +29,7 @@ const (
 	readme, installing, migrating   = "README.md", "docs/installing.md", "docs/migrating.md"
 	observability, troubleshooting  = "docs/observability.md", "docs/troubleshooting.md"
 	ownership, validating, hybrid   = "docs/load-balancer-ownership.md", "docs/validating-services.md", "docs/hybrid-clusters.md"
+	quickStart                      = "docs/quickstart-kubeadm.md"
 	oldCluster                      = "8c5a43de-0000-4000-8000-000000000000"
 	firstRelease, clusterOnThePages = "cloud-controller-manager", "production"
 )
@@ -40,13 +41,17 @@ var elsewhere = map[string]string{
 	"DO_ACCESS_TOKEN_FILE=/etc/digitalocean/token": "every end-to-end test starts the program by hand",
 	"service.yaml:8: error:":                       "output",
 	"Service default/web:":                         "output",
+	"doctl compute droplet create":                 "machines cost money",
+	"kubeadm init":                                 "build/kubeadm has kubeadm and kubelet read the files",
+	"kubeadm join":                                 "build/kubeadm has kubeadm and kubelet read the files",
+	"kubectl apply -f https://":                    "there are no pods, and no internet",
 }
 
 // TestPages: an operator who reads the README and the pages, and types what stands there, gets what they say. On every cloud all their
 // commands are run in this order, on a real API server; only names of places are replaced.
 func TestPages(t *testing.T) {
 	onEachCloud(t, hasNodes, func(t *testing.T, provider string, expected expectations.Cloud) {
-		w := newWalk(t, provider)
+		w := newWalk(t, provider, readme, installing, migrating, observability, troubleshooting, ownership, validating, hybrid)
 		w.installs()
 		w.readsTheReadme()
 		w.migrates()
@@ -61,6 +66,31 @@ func TestPages(t *testing.T) {
 	})
 }
 
+// TestQuickStart: the quick start from the point where machines and Kubernetes are there.
+func TestQuickStart(t *testing.T) {
+	w := newWalk(t, harness.AnyProvider, quickStart)
+	w.env = append(w.env, "KUBECONFIG="+filepath.Join(w.home, ".kube", "config")) // as step 2 ends
+	out := w.types(quickStart, "4. The program", 0)
+	assert.NotContains(t, out, "error")
+	w.starts()
+	out = w.types(quickStart, "4. The program", 1)
+	assert.Regexp(t, `node-1 +digitalocean://\d+ `, out)
+	assert.NotContains(t, out, "uninitialized")
+
+	commands := w.find(quickStart, "5. A Service", 0)
+	require.Contains(t, commands, " --watch\n")
+	const plan = "bin/cloud-controller-manager plan"
+	commands = strings.NewReplacer(" --watch\n", "\n", plan, "DO_ACCESS_TOKEN_FILE=token "+plan).Replace(commands) // as the page says below it
+	out = w.must(commands)
+	assert.Contains(t, out, "errors: 0")
+	assert.Contains(t, out, "Service default/web:\n  create")
+	_, err := w.c.WaitServed(t.Context(), "web", patience)
+	require.NoError(t, err)
+
+	w.types(quickStart, "6. The end", 0)
+	w.requireAllTyped()
+}
+
 // walk is an operator at a terminal.
 type walk struct {
 	t        *testing.T
@@ -70,7 +100,9 @@ type walk struct {
 	home   string
 	env    []string
 	blocks []*block
-	ccm    *harness.CCM
+	// port is where the program listens that the chart runs.
+	port int
+	ccm  *harness.CCM
 }
 
 // block is what a page has between two fences.
@@ -79,14 +111,14 @@ type block struct {
 	typed               bool
 }
 
-func newWalk(t *testing.T, provider string) *walk {
+func newWalk(t *testing.T, provider string, pages ...string) *walk {
 	t.Helper()
 	c := newClusterOn(t, provider, "--instances=2")
 	require.FileExists(t, c.Programs.Kubectl, "run make tools-for-tests")
 	p, err := registry.Linked().Lookup(provider)
 	require.NoError(t, err)
 	w := &walk{t: t, c: c, provider: p, home: filepath.Join(c.Dir, "home")}
-	for _, page := range []string{readme, installing, migrating, observability, troubleshooting, ownership, validating, hybrid} {
+	for _, page := range pages {
 		w.blocks = append(w.blocks, blocksOf(t, page)...)
 	}
 	// The cluster came with the chart's objects, which no release owns.
@@ -161,7 +193,8 @@ func (w *walk) furnish() {
 	}
 	delete(values, "credentials")
 	delete(values, "cloudProvider")
-	w.write("simulated.yaml", toYAML(t, values.Set("securePort", ports[0])), 0o600)
+	w.port = ports[0]
+	w.write("simulated.yaml", toYAML(t, values.Set("securePort", w.port)), 0o600)
 	w.write("bin/cloud-controller-manager", "#!/bin/sh\ncase \"$1\" in preflight|plan|orphans|handover) set -- \"$@\""+options+
 		" ;; esac\nexec "+w.c.Programs.CCM+" \"$@\"\n", 0o700)
 	for name, path := range map[string]string{"helm": w.c.Programs.Helm, "kubectl": w.c.Programs.Kubectl} {
@@ -186,7 +219,8 @@ func toYAML(t *testing.T, values harness.Values) string {
 	return string(text)
 }
 
-// credentials puts those that the pages keep in a file into the file token, and returns the environment of a controller.
+// credentials puts each credential that the cloud needs into a file of its name, as the pages do, and returns the environment of a
+// controller with the paths in the place of the values.
 func (w *walk) credentials() map[string]string {
 	w.t.Helper()
 	env, err := w.c.Cloud.Environment(w.t.Context())
@@ -205,6 +239,7 @@ func (w *walk) credentials() map[string]string {
 // prelude stands for what an operator does before: programs are built, and a chart's values say where a simulated cloud is.
 const prelude = `set -euo pipefail
 make() { test "$1" = build; }
+doctl() { echo "doctl $*"; }
 helm() { case "$1 $2" in *" cloud-controller-manager") command helm "$@" --values simulated.yaml;; *) command helm "$@";; esac; }
 `
 
@@ -244,9 +279,7 @@ func (w *walk) find(page, heading string, n int) string {
 // types runs a block of a page and returns what it prints; it succeeds.
 func (w *walk) types(page, heading string, n int) string {
 	w.t.Helper()
-	out, err := w.sh(w.t.Context(), w.find(page, heading, n), "")
-	require.NoError(w.t, err, "%s, %s", page, heading)
-	return out
+	return w.must(w.find(page, heading, n))
 }
 
 // installs follows the page about installing; the program then runs from what the release holds.
@@ -255,12 +288,20 @@ func (w *walk) installs() {
 	t.Helper()
 	assert.NotContains(t, w.types(installing, "Installing", 0), "error")
 	w.types(installing, w.provider.Title, 0)
+	w.starts()
+	out := w.types(installing, "Verify", 0)
+	assert.Regexp(t, `cloud-controller-manager +\S+_`, out, "the lease has a holder")
+	assert.Regexp(t, `(?s)node-1 .*node-2 `, out)
+	assert.Contains(t, out, "No resources found", "no Node failed")
+}
+
+// starts runs the program from what the release holds, until it leads and both nodes are ready for work.
+func (w *walk) starts() {
+	t := w.t
+	t.Helper()
 	manifest, err := w.sh(t.Context(), "helm -n kube-system get manifest "+firstRelease, "")
 	require.NoError(t, err)
 	objects, err := harness.Decode([]byte(manifest))
-	require.NoError(t, err)
-	var port int
-	_, err = fmt.Sscan(strings.TrimSpace(w.must("sed -n 's/^securePort: //p' simulated.yaml")), &port)
 	require.NoError(t, err)
 	env := map[string]string{}
 	for _, c := range w.provider.Installation.Credentials {
@@ -271,14 +312,10 @@ func (w *walk) installs() {
 			env[variable] = all[variable]
 		}
 	}
-	w.ccm, err = w.c.StartObjects(t.Context(), append(objects, w.secrets()...), w.c.Programs.CCM, port, nil, env)
+	w.ccm, err = w.c.StartObjects(t.Context(), append(objects, w.secrets()...), w.c.Programs.CCM, w.port, nil, env)
 	require.NoError(t, err)
 	require.NoError(t, w.ccm.WaitLeading(t.Context(), patience))
 	require.NoError(t, w.c.WaitInitialized(t.Context(), 2, patience))
-	out := w.types(installing, "Verify", 0)
-	assert.Regexp(t, `cloud-controller-manager +\S+_`, out, "the lease has a holder")
-	assert.Regexp(t, `(?s)node-1 .*node-2 `, out)
-	assert.Contains(t, out, "No resources found", "no Node failed")
 }
 
 func (w *walk) must(commands string) string {
