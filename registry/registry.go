@@ -63,7 +63,7 @@ type Inputs struct {
 
 // Provider describes one cloud.
 type Provider struct {
-	// Name is the value of --cloud-provider: lower-case letters and digits, for it is also a folder and a build tag.
+	// Name is the value of --cloud-provider: lower-case letters and digits, because it is also a folder and a build tag.
 	Name string
 	// Title is the cloud's name in prose.
 	Title string
@@ -98,7 +98,7 @@ type Provider struct {
 	// ServedElsewhere says the same by one annotation, whose values in OneOf leave the Service to another controller, so that the
 	// admission policy knows it as well.
 	ServedElsewhere *schema.Where
-	// Records are annotations that the provider writes on Services for itself, and that are in no table, for nobody else sets them.
+	// Records are annotations that the provider writes on Services for itself, and that are in no table, because nobody else sets them.
 	Records []string
 	// Permissions are what the credential must be allowed, by what it is for.
 	Permissions []Permission

@@ -92,7 +92,7 @@ func (b Build) command(ctx context.Context, args []string) *exec.Cmd {
 }
 
 // stale counts the packages that are not in the build cache yet. It is asked while the build runs, and only of builds that
-// take a while, for the answer takes seconds itself.
+// take a while, because the answer takes seconds itself.
 func (b Build) stale(ctx context.Context) (int, error) {
 	cmd := b.command(ctx, append(append([]string{"list", "-deps"}, b.Flags...), "-f", "{{if .Stale}}x{{end}}", b.Package))
 	out, err := cmd.Output()

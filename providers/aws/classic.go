@@ -160,7 +160,7 @@ func (c *classicReconciler) Changes(r services.Request, o classicObserved, d des
 	return changes, nil
 }
 
-// Complete implements services.Reconciler: nothing is due beside the changes.
+// Complete implements services.Reconciler: nothing is due besides the changes.
 func (*classicReconciler) Complete(_ context.Context, _ *services.Request, o classicObserved, _ desiredClassic) (classicObserved, error) {
 	return o, nil
 }
@@ -248,7 +248,7 @@ func (c *classicReconciler) Exists(ctx context.Context, r services.Request, o cl
 	return &v1.LoadBalancerStatus{}, err == nil && left.any(), err
 }
 
-// leftovers is what belongs to a Service beside its classic load balancer. It is found by names, descriptions and tags, so that
+// leftovers is what belongs to a Service besides its classic load balancer. It is found by names, descriptions and tags, so that
 // it is found as well when the load balancer is gone.
 func (c *classicReconciler) leftovers(ctx context.Context, service *v1.Service, o classicObserved) (left leftovers, err error) {
 	_, id, err := c.api.ready(ctx)

@@ -131,7 +131,7 @@ func classicSource(s settings, c Config, lb *classicLoadBalancer, all map[string
 	return given[0]
 }
 
-// classicSources are the security groups that may stand for a load balancer in rules of nodes, beside its own: the one that is
+// classicSources are the security groups that may stand for a load balancer in rules of nodes, besides its own: the one that is
 // named first, or those that were named before.
 func classicSources(service *v1.Service, c Config, lb *classicLoadBalancer) []string {
 	s, _, _ := Annotations.Parse(service.Annotations)

@@ -75,7 +75,7 @@ func TestUnchangedCost(t *testing.T) {
 		service             *v1.Service
 		warm, afterARestart int
 	}{
-		// After a restart: 2 and 1 for each port of its own, beside listings that all share.
+		// After a restart: 2 and 1 for each port of its own, besides listings that all share.
 		"network, 3 ports": {nlb("network", nil, ports(3, 30080)...), 0, 5},
 		"classic, 3 ports": {service("classic", nil, ports(3, 30080)...), 0, 1},
 	} {

@@ -203,7 +203,7 @@ func obsoleteGroupChanges[O any](groups *securityGroups, obsolete []securityGrou
 	return changes
 }
 
-// leftovers is what belongs to a Service beside its load balancer.
+// leftovers is what belongs to a Service besides its load balancer.
 type leftovers struct {
 	targetGroups []elbv2types.TargetGroup
 	groups       []securityGroup

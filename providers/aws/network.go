@@ -442,7 +442,7 @@ func (c *networkReconciler) run(ctx context.Context, service *v1.Service, lb *ne
 	return nil
 }
 
-// Complete implements services.Reconciler: nothing is due beside the changes.
+// Complete implements services.Reconciler: nothing is due besides the changes.
 func (*networkReconciler) Complete(_ context.Context, _ *services.Request, o networkObserved, _ desiredNetwork) (networkObserved, error) {
 	return o, nil
 }
@@ -571,7 +571,7 @@ func (c *networkReconciler) Exists(ctx context.Context, r services.Request, o ne
 	return &v1.LoadBalancerStatus{}, err == nil && left.any(), err
 }
 
-// leftovers is what belongs to a Service beside its network load balancer. It is found by names, descriptions and tags, so that
+// leftovers is what belongs to a Service besides its network load balancer. It is found by names, descriptions and tags, so that
 // it is found as well when the load balancer is gone.
 func (c *networkReconciler) leftovers(ctx context.Context, r services.Request, o networkObserved) (left leftovers, err error) {
 	_, id, err := c.api.ready(ctx)

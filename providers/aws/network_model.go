@@ -372,7 +372,7 @@ func checkOf(t *elbv2types.TargetGroup) healthCheck {
 }
 
 // fitting is the time-out that has to be given to a new target group: the wanted one, or one that fits where AWS's own does
-// not, for a check must be over before the next one begins; 0 leaves it to AWS.
+// not, because a check must be over before the next one begins; 0 leaves it to AWS.
 func (h healthCheck) fitting() int32 {
 	usual := int32(nlbTimeout)
 	if h.protocol == "HTTP" {

@@ -40,7 +40,7 @@ func TestGroupsInAnyOrder(t *testing.T) {
 }
 
 // TestSharedGroupOfNodes: a load balancer may have the security group of the nodes themselves. The rule that was made for it
-// goes with it; one that was there stays, for nodes may reach each other by it, and is told.
+// goes with it; one that was there stays, because nodes may reach each other by it, and is told.
 func TestSharedGroupOfNodes(t *testing.T) {
 	t.Parallel()
 	for _, byHand := range []bool{false, true} {
@@ -190,7 +190,7 @@ func TestFittingTimeouts(t *testing.T) {
 }
 
 // TestSubnetsOfTheSameZones: the subnets of a classic load balancer are replaced by others of the same zones, one zone after
-// the other, for it never has two of a zone, nor none.
+// the other, because it never has two of a zone, nor none.
 func TestSubnetsOfTheSameZones(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t, "", awssim.Options{})

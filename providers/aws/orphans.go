@@ -274,7 +274,7 @@ func (c *cloud) orphanTargetGroups(ctx context.Context, id *identity, living liv
 }
 
 // inUse reports whether a target group has a load balancer. AWS goes on showing some that were deleted; those of other
-// controllers count as living, for they are not known here.
+// controllers count as living, because they are not known here.
 func (c *cloud) inUse(ctx context.Context, t *elbv2types.TargetGroup, maxAge time.Duration) (bool, error) {
 	for _, arn := range t.LoadBalancerArns {
 		name := loadBalancerOfARN(arn)
@@ -320,7 +320,7 @@ func (c *cloud) orphanGroups(ctx context.Context, id *identity, living livingSer
 }
 
 // madeForLoadBalancer reports whether a security group was made for one load balancer. AWS's other controller gives names and
-// descriptions of the same form, beside tags of its own.
+// descriptions of the same form, besides tags of its own.
 func madeForLoadBalancer(id *identity, g securityGroup) bool {
 	if !id.owned(g.tags) {
 		return false

@@ -14,7 +14,7 @@ const (
 )
 
 // permissions are the actions of IAM that the credential must be allowed: those of the calls in this package, and those
-// that AWS checks beside them. A test holds them against the calls.
+// that AWS checks besides them. A test holds them against the calls.
 func permissions() []registry.Permission {
 	with := func(prefix string, names ...string) []string {
 		for i := range names {

@@ -36,7 +36,7 @@ type taken struct {
 	// front is the security group of the load balancer itself, and nodes are the rules of the nodes' group.
 	front *awssim.Group
 	nodes []awssim.Rule
-	// oneWay is set where ours would not make the same today: what there is stays, for nothing is wrong with it.
+	// oneWay is set where ours would not make the same today: what there is stays, because nothing is wrong with it.
 	oneWay bool
 }
 

@@ -31,7 +31,7 @@ type finding struct {
 	created bool
 }
 
-// recordedID is the load balancer that a Service records or asks for; empty where that can be no ID, for it becomes part of
+// recordedID is the load balancer that a Service records or asks for; empty where that can be no ID, because it becomes part of
 // the path of a request.
 func recordedID(service *v1.Service) string {
 	if id := service.Annotations[annotationID]; schema.UUID.Holds(id) {
@@ -41,8 +41,8 @@ func recordedID(service *v1.Service) string {
 }
 
 // find returns the load balancer of a Service: by the recorded ID, else by the names that it may have been given, or by
-// its mark. These also count after an ID that leads nowhere, for an interrupted creation leaves a load balancer that no
-// annotation knows yet. What is found may be refused; nodes are further nodes of this cluster beside the known ones.
+// its mark. These also count after an ID that leads nowhere, because an interrupted creation leaves a load balancer that no
+// annotation knows yet. What is found may be refused; nodes are further nodes of this cluster besides the known ones.
 func (l *loadBalancers) find(ctx context.Context, service *v1.Service, nodes []*v1.Node, q inventory.Query) (finding, error) {
 	asked := time.Now()
 	if id := recordedID(service); id != "" {

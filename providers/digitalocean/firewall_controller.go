@@ -243,7 +243,7 @@ func (f *publicFirewall) tell(services []*v1.Service, faults map[types.UID][]err
 	f.told = told
 }
 
-// effective returns the type and network of a Service's load balancer: its own where it exists, for they are fixed when it
+// effective returns the type and network of a Service's load balancer: its own where it exists, because they are fixed when it
 // is created and no annotation changes them, else what the annotations ask for. Both are empty where they are illegal and
 // nothing exists yet; the record of it will bring the next look.
 func (l *loadBalancers) effective(ctx context.Context, service *v1.Service) (lbType, network string, err error) {

@@ -323,7 +323,7 @@ func http3Rule(service *v1.Service, s settings, certificateID string) (godo.Forw
 }
 
 // healthCheck asks kube-proxy by default, which knows whether the node serves the Service; the PROXY protocol is off
-// there, for kube-proxy does not speak it.
+// there, because kube-proxy does not speak it.
 func healthCheck(service *v1.Service, s settings) (*godo.HealthCheck, error) {
 	h := &godo.HealthCheck{
 		CheckIntervalSeconds: s.CheckInterval, ResponseTimeoutSeconds: s.CheckTimeout,

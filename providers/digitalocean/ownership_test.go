@@ -128,7 +128,7 @@ func adoptable(namespace string, n int, annotations map[string]string) *v1.Servi
 }
 
 // TestRetainedLoadBalancer: who takes the freed node port of a Service has nothing of what it retained, unless the operator
-// allows it. Then it serves that Service, and stays when that one goes, for its author wanted it kept and has it back.
+// allows it. Then it serves that Service, and stays when that one goes, because its author wanted it kept and has it back.
 func TestRetainedLoadBalancer(t *testing.T) {
 	t.Parallel()
 	for adopt, refused := range map[registry.Adoption]bool{registry.AdoptEvidence: true, registry.AdoptNone: true, registry.AdoptAny: false} {

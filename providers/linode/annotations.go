@@ -21,7 +21,7 @@ import (
 const (
 	annotationPrefix = "service.beta.kubernetes.io/linode-loadbalancer-"
 
-	// annotationRecord is ours: the NodeBalancer that serves the Service. The status alone is no memory, for the API server
+	// annotationRecord is ours: the NodeBalancer that serves the Service. The status alone is no memory, because the API server
 	// clears it when the type of a Service changes.
 	annotationRecord = "anyccm.io/linode-nodebalancer-id"
 

@@ -126,7 +126,7 @@ func TestDeletion(t *testing.T) {
 // mayGo marks the reserved address as one that may go with its Service.
 func mayGo(w *world, _ int) { w.sim.Reserve(reservedIP, "anyccm:test-cluster") }
 
-// TestReleaseIsNotForgotten: while a release fails the NodeBalancer stays, for nothing else leads to the address.
+// TestReleaseIsNotForgotten: while a release fails the NodeBalancer stays, because nothing else leads to the address.
 func TestReleaseIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	w := lbWorld(t, 1)

@@ -128,7 +128,7 @@ func (l *loadBalancers) notes(nb *nodeBalancer, d *desiredState) []string {
 }
 
 // firewallChanges make the firewalls of a NodeBalancer what the Service says; nb is nil before it is made. The NodeBalancer says which
-// firewalls of others we attached: from before we attach one, for an answer that is lost must not leave it without a note, until after
+// firewalls of others we attached: from before we attach one, because an answer that is lost must not leave it without a note, until after
 // we detached it.
 func (l *loadBalancers) firewallChanges(nb *nodeBalancer, d *desiredState) []services.Change[finding] {
 	var changes []services.Change[finding]

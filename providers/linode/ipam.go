@@ -50,7 +50,7 @@ func newIPAM(c Config, v *vpcs, i *instances) *podranges.Controller {
 }
 
 // exclusions are ranges that no node may get: Service addresses, and the last block where the cluster's network ends with
-// the subnet of the VPC, for the last addresses of a subnet cannot be used.
+// the subnet of the VPC, because the last addresses of a subnet cannot be used.
 func (a *ipam) exclusions(ctx context.Context) ([]netip.Prefix, error) {
 	own, err := a.vpcs.resolve(ctx, networkMaxAge)
 	if err != nil {

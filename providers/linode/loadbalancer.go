@@ -233,7 +233,7 @@ func fixed(service *v1.Service, s settings, nb *nodeBalancer) (findings []servic
 	return findings
 }
 
-// Changes implements services.Reconciler: firewalls come first, for a NodeBalancer never serves without its own.
+// Changes implements services.Reconciler: firewalls come first, because a NodeBalancer never serves without its own.
 func (l *loadBalancers) Changes(_ services.Request, f finding, d *desiredState) ([]services.Change[finding], error) {
 	changes := l.firewallChanges(f.nb, d)
 	if f.nb == nil {

@@ -191,7 +191,7 @@ func (r *routes) change(ctx context.Context, route *cloudprovider.Route, desire 
 	return nil
 }
 
-// union returns a and what b has beside it.
+// union returns a and what b has besides it.
 func union(a, b []string) []string {
 	all := slices.Clone(a)
 	for _, one := range b {

@@ -18,7 +18,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/linode/linodesim"
 )
 
-// TestNoSecretIsLogged at the highest verbosity, with the SDK's own debugging asked for. It is not parallel, for what it
+// TestNoSecretIsLogged at the highest verbosity, with the SDK's own debugging asked for. It is not parallel, because what it
 // listens to is the process's.
 func TestNoSecretIsLogged(t *testing.T) {
 	t.Setenv("LINODE_DEBUG", "true")

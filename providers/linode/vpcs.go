@@ -66,7 +66,7 @@ func newVPCs(c Config, a *api) *vpcs {
 }
 
 // resolve returns the subnets of the cluster, in the order of the options. Nothing is guessed: a label that leads nowhere
-// is an error, for without its subnet the Linodes in it would look as if they had left the cluster. What is missing is
+// is an error, because without its subnet the Linodes in it would look as if they had left the cluster. What is missing is
 // looked for again, in case that it was made since.
 func (v *vpcs) resolve(ctx context.Context, maxAge time.Duration) ([]subnet, error) {
 	own, err := v.resolveOnce(ctx, maxAge)

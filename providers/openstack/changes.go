@@ -160,7 +160,7 @@ func (l *loadBalancers) makeStep(ctx context.Context, r *services.Request, o obs
 }
 
 // work makes the steps that a plan has on a load balancer that the Service leaves, one after another, each planned again from what the
-// former ones have made. When they are done it looks once at what is there, for somebody else may have changed it meanwhile. It
+// former ones have made. When they are done it looks once at what is there, because somebody else may have changed it meanwhile. It
 // returns the load balancer as it then is; nil means that it has gone.
 func (l *loadBalancers) work(ctx context.Context, r *services.Request, lb *loadBalancer, next planner) (*loadBalancer, error) {
 	var busy error

@@ -302,7 +302,7 @@ func (a *api) connected(ctx context.Context) (*gophercloud.ProviderClient, error
 	return a.provider, nil
 }
 
-// logIn logs in for the first time. The context of a caller does not bound it, for others wait too.
+// logIn logs in for the first time. The context of a caller does not bound it, because others wait too.
 func (a *api) logIn(ctx context.Context, f *loginFlight) {
 	ctx, cancel := context.WithTimeout(ctx, loginTimeout)
 	defer cancel()

@@ -131,7 +131,7 @@ func TestBusyOctavia(t *testing.T) {
 	assert.Equal(t, 5, w.sim.Listeners()[0].ConnectionLimit)
 }
 
-// TestChangesByHand: what somebody changes in Octavia is seen at the next look, for the load balancer tells when it was
+// TestChangesByHand: what somebody changes in Octavia is seen at the next look, because the load balancer tells when it was
 // changed last.
 func TestChangesByHand(t *testing.T) {
 	t.Parallel()

@@ -274,7 +274,7 @@ func neutron[T any](ctx context.Context, a *api, doing, method, at, key string, 
 }
 
 // claim attaches a free floating address that a Service asks for, unless it is another living Service's: its description says for
-// whom it was made, and a status who shows it, as while the load balancer there is made again. The address is read right before, for
+// whom it was made, and a status who shows it, as while the load balancer there is made again. The address is read right before, because
 // Neutron would take it off any port that it has been given to meanwhile.
 func (l *loadBalancers) claim(ctx context.Context, r *services.Request, known floatingIP, lb *loadBalancer) error {
 	f, err := l.floating.Get(ctx, known.ID, inventory.Query{})

@@ -57,11 +57,11 @@ func partsByLoadBalancer(listeners []listener, pools []pool) []*partsListing {
 	return all
 }
 
-// partsAfterChange returns the parts of a load balancer as they are after changes of our own, for somebody else may have changed them
+// partsAfterChange returns the parts of a load balancer as they are after changes of our own, because somebody else may have changed them
 // right after. Many that change at the same time, as when a node joins, share the listings. Members are read where those of a
 // pool are not the ones that our changes have left there.
 func (l *loadBalancers) partsAfterChange(ctx context.Context, lb *loadBalancer, d *details) (*details, error) {
-	// A change of somebody else that ended before the load balancer was seen at rest began earlier than this, for none is quicker
+	// A change of somebody else that ended before the load balancer was seen at rest began earlier than this, because none is quicker
 	// than a look; so those who were woken by the same look share a listing.
 	o, err := l.listedParts.Get(ctx, lb.ID, inventory.Query{MaxAge: pace.Least / 2, Expected: int(l.updating.Load())})
 	if errors.Is(err, cloudapi.ErrNotFound) { // it has neither listeners nor pools

@@ -157,7 +157,7 @@ func newLoadBalancers(c Config, a *api, n *networks, i *instances, adopt registr
 	return l
 }
 
-// EnsureLoadBalancer implements cloudprovider.LoadBalancer. What Octavia does meanwhile is waited for inside, for the framework
+// EnsureLoadBalancer implements cloudprovider.LoadBalancer. What Octavia does meanwhile is waited for inside, because the framework
 // warns of every other answer.
 func (l *loadBalancers) EnsureLoadBalancer(
 	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node,

@@ -217,7 +217,7 @@ func records(s *v1.Service, lb *loadBalancer, addresses []string) bool {
 
 func titleOf(lb *loadBalancer) string { return "load balancer " + lb.ID }
 
-// rules are what tells a Service's load balancer. The name is only likely to be its own, for two clusters may be called alike,
+// rules are what tells a Service's load balancer. The name is only likely to be its own, because two clusters may be called alike,
 // until something else has proved it once: nodes and addresses change, and a load balancer does not change hands by that.
 func (l *loadBalancers) rules(cluster string, lb *loadBalancer, mark string) ownership.Rules {
 	named := func(s *v1.Service) []string {

@@ -24,7 +24,7 @@ import (
 const realCloudConfig = "ANYCCM_TEST_OPENSTACK_CLOUD_CONFIG"
 
 // TestRealOctavia measures the steps of a Service's life on a real Octavia, against the times and calls of OpenStack's own
-// controller on an Octavia whose changes take 1 to 3 s. It has no place in a run of all tests, for there is no cloud:
+// controller on an Octavia whose changes take 1 to 3 s. It has no place in a run of all tests, because there is no cloud:
 //
 //	ANYCCM_TEST_OPENSTACK_CLOUD_CONFIG=cloud.conf go test ./providers/openstack -run TestRealOctavia -v
 func TestRealOctavia(t *testing.T) { //nolint:paralleltest // it measures times, and counts calls by a metric of the process

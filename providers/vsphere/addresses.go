@@ -213,7 +213,7 @@ func decode(text, encoding string) ([]byte, error) {
 	return nil, fmt.Errorf("network.encoding is %q; use base64 or gzip+base64", encoding)
 }
 
-// ethernets walks the document as it stands, for a map of Go would have another order each time.
+// ethernets walks the document as it stands, because a map of Go would have another order each time.
 func ethernets(document *yaml.Node) (all []netip.Addr, err error) {
 	node := document
 	if node.Kind == yaml.DocumentNode && len(node.Content) > 0 {

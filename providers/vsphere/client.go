@@ -65,7 +65,7 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 
 func userAgent(version string) string { return "anyccm/" + version }
 
-// ways sends calls to each vCenter by its own way, for each has settings of TLS of its own.
+// ways sends calls to each vCenter by its own way, because each has settings of TLS of its own.
 type ways struct {
 	to    map[string]http.RoundTripper
 	other http.RoundTripper

@@ -17,7 +17,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 )
 
-// apiError maps an error of the SDK to the common vocabulary. last is what the transport saw, for the SDK keeps only texts.
+// apiError maps an error of the SDK to the common vocabulary. last is what the transport saw, because the SDK keeps only texts.
 func apiError(err error, last *cloudapi.LastResponse, vcenter, what string) error {
 	if err == nil {
 		return nil

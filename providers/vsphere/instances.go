@@ -206,7 +206,7 @@ func (i *instances) describe(
 }
 
 // addressesOf returns the addresses at which a node may be reached: none while its virtual machine is not shown, or tells none. What is
-// wrong with one node is no error, for load balancers and routes of all others would wait until it is right: its own kubelet and guest
+// wrong with one node is no error, because load balancers and routes of all others would wait until it is right: its own kubelet and guest
 // could see to that. That vCenter does not answer is one.
 func (i *instances) addressesOf(ctx context.Context, node *v1.Node) ([]v1.NodeAddress, error) {
 	unknown := func(reason error) ([]v1.NodeAddress, error) {

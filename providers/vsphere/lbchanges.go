@@ -577,7 +577,7 @@ func (l *loadBalancers) NodeChanges(
 	return withDoubt(changes, err), nil, nil
 }
 
-// Deletions implements services.Reconciler: what refers to others first, and the address last, for it must not be given away before.
+// Deletions implements services.Reconciler: what refers to others first, and the address last, because it must not be given away before.
 func (l *loadBalancers) Deletions(ctx context.Context, r services.Request, o observation) ([]change, []services.Finding, error) {
 	l.forget(r.Service)
 	changes, err := l.removals(ctx, r.Cluster, o)

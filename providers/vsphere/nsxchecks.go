@@ -42,7 +42,7 @@ func (c loadBalancerClass) inherit(from loadBalancerClass) loadBalancerClass {
 // tier1Prefix begins the policy path of a tier-1 gateway.
 const tier1Prefix = "/infra/tier-1s/"
 
-// tier1 is the ID of the gateway that gets the routes: the last part of its path. A path of anything else is refused, for its last
+// tier1 is the ID of the gateway that gets the routes: the last part of its path. A path of anything else is refused, because its last
 // part would be taken for a tier-1 gateway that does not exist.
 func (c routeConfig) tier1() (string, error) {
 	id := strings.TrimSuffix(strings.TrimPrefix(c.RouterPath, tier1Prefix), "/")

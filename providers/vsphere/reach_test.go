@@ -138,7 +138,7 @@ func TestVCenterThatDoesNotAnswerHidesNoAddresses(t *testing.T) {
 }
 
 // TestSilentVCenterHoldsUpNoOtherNodes: a node whose vCenter does not answer stays where it is, and others join and leave. A new
-// pool waits for it, for nobody would come back.
+// pool waits for it, because nobody would come back.
 func TestSilentVCenterHoldsUpNoOtherNodes(t *testing.T) {
 	t.Parallel()
 	inNSX(t, nsxsim.Options{}, nil, func(w *nsxWorld) {

@@ -208,7 +208,7 @@ func named(status *v1.LoadBalancerStatus, hostname string) *v1.LoadBalancerStatu
 }
 
 // shape applies the desired ipMode to the addresses of a status; a hostname has none. Where neither the setting nor the
-// provider names one, the API server fills in VIP: a status that has it already is left so, for the framework would else
+// provider names one, the API server fills in VIP: a status that has it already is left so, because the framework would else
 // write it again at every reconciliation.
 func (w serviceSettings) shape(status *v1.LoadBalancerStatus, service *v1.Service) *v1.LoadBalancerStatus {
 	if status == nil {

@@ -104,7 +104,7 @@ func (c *Cloud) countOrphansOnce(services listers.ServiceLister) error {
 const maxRetained = 1000
 
 // retained are the Services whose load balancers were kept when they went, as somebody wanted: those are no orphans. Nothing of it
-// outlives the process, for the cloud is not written to.
+// outlives the process, because the cloud is not written to.
 type retained struct {
 	mu       sync.Mutex
 	services []*v1.Service

@@ -34,7 +34,7 @@ func (o *ownership) setLister(l listers.NodeLister) {
 	o.lister = l
 }
 
-// current returns our Nodes as they are now; known is false on a replica that does not lead, for it has no source of Nodes.
+// current returns our Nodes as they are now; known is false on a replica that does not lead, because it has no source of Nodes.
 func (o *ownership) current() (ours []*v1.Node, known bool) {
 	o.mu.Lock()
 	lister := o.lister

@@ -19,7 +19,7 @@ const (
 	EventNodeInitializationFailed = "NodeInitializationFailed"
 	// EventNodeDeletionHeld: the instance is gone, but the Node is kept, and why.
 	EventNodeDeletionHeld = "NodeDeletionHeld"
-	// EventNodeInstanceNotVerified: the Node is neither backend nor next hop, for the cloud does not show that its instance is its.
+	// EventNodeInstanceNotVerified: the Node is neither backend nor next hop, because the cloud does not show that its instance is its.
 	EventNodeInstanceNotVerified = "NodeInstanceNotVerified"
 	// EventRouteRefused: the Node's pod range may not be its own, so that it gets no route.
 	EventRouteRefused = "RouteRefused"

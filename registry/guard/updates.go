@@ -212,7 +212,7 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 	})
 }
 
-// follow applies again what a Service with a selector was noted with last, for labels of Nodes have changed.
+// follow applies again what a Service with a selector was noted with last, because labels of Nodes have changed.
 func (l *loadBalancers) follow(ctx context.Context, service *v1.Service) error {
 	return l.renew(ctx, service, func(s *serviceState) bool {
 		want, ok := l.states.selected[service.UID]

@@ -110,7 +110,7 @@ func IntListOption[C any](at func(*C) *[]int, r OptionRow) Option[C] {
 	return option(KindIntList, r, at, parseIntList)
 }
 
-// SecretOption declares a credential. It is never a flag, for command lines are public on a machine.
+// SecretOption declares a credential. It is never a flag, because command lines are public on a machine.
 func SecretOption[C any](at func(*C) *Secret, r OptionRow) Option[C] {
 	o := option(KindSecret, r, at, func(_ Spec, text string) (Secret, error) { return NewSecret(strings.TrimSpace(text)), nil })
 	o.secretAt = at

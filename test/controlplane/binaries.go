@@ -112,7 +112,7 @@ func complete(dir string) bool {
 	return true
 }
 
-// kubeVersion is what the API server calls itself; it is stamped, for modules do not carry it.
+// kubeVersion is what the API server calls itself; it is stamped, because modules do not carry it.
 const kubeVersion = "v1.37.1"
 
 // buildFlags are those of the product, so that both share the packages that they have in common in the build cache.

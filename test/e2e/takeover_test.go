@@ -408,7 +408,7 @@ func TestTakeover(t *testing.T) {
 	requireWorked(t, m, "firewall")
 	requireWorked(t, m, "load-balancer-tags")
 	requireWorked(t, m, "Nodes")
-	requireEnsured(t, m, len(kinds)+2) // two Services are reconciled once more, for their records were completed
+	requireEnsured(t, m, len(kinds)+2) // two Services are reconciled once more, because their records were completed
 
 	got := calls(t, c)
 	assert.Zero(t, got.Writes, "%v", got.ByOperation)

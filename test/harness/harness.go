@@ -224,7 +224,7 @@ func (c *Cluster) StartOther(ctx context.Context, program string, args []string,
 }
 
 // StartRelease starts a release of the chart with further values: with exactly its arguments, environment and files, as its
-// ServiceAccount. Only where the API server is must be told, for the program is in no pod.
+// ServiceAccount. Only where the API server is must be told, because the program is in no pod.
 func (c *Cluster) StartRelease(
 	ctx context.Context, release, program string, more Values, args []string, env map[string]string,
 ) (*CCM, error) {

@@ -51,7 +51,7 @@ func tryLoadBalancers(t testing.TB, sim *xcloudsim.Sim, f *conformance.Fixture) 
 	}
 }
 
-// TestHiddenLoadBalancer: a load balancer that no listing shows yet, for another process made it or the answer to its creation was
+// TestHiddenLoadBalancer: a load balancer that no listing shows yet, because another process made it or the answer to its creation was
 // lost, is not taken for absent when the Service goes.
 func TestHiddenLoadBalancer(t *testing.T) {
 	t.Parallel()

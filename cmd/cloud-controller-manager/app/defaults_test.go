@@ -255,7 +255,8 @@ func TestHalfWrittenDefaults(t *testing.T) {
 	})
 }
 
-// TestBrokenDefaultsAreTold by event, metric and log, and so is that they are good again. It is not parallel, for the log is the process's.
+// TestBrokenDefaultsAreTold by event, metric and log, and so is that they are good again. It is not parallel, because the log is the
+// process's.
 func TestBrokenDefaultsAreTold(t *testing.T) { //nolint:paralleltest // see above
 	light, err := shades(t).Lookup("light")
 	require.NoError(t, err)

@@ -81,7 +81,7 @@ func printFor(w io.Writer, format string, v any) error {
 	return err
 }
 
-// printJSON prints what a command found with -o json. Operators are not escaped, for this is no HTML.
+// printJSON prints what a command found with -o json. Operators are not escaped, because this is no HTML.
 func printJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")

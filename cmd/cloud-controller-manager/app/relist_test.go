@@ -118,7 +118,7 @@ func watchEvent(kind string, object any) string {
 	return string(data) + "\n"
 }
 
-// send tells those who watch. It writes in the background, for readers may be slow.
+// send tells those who watch. It writes in the background, because readers may be slow.
 func (a *relistAPI) send(resource, text string) {
 	for w, of := range a.watchers {
 		if of == resource {

@@ -387,7 +387,7 @@ func unknownField(t reflect.Type, v any) string {
 	return ""
 }
 
-// shown is an object as an answer shows it: without what is kept beside it, and with what depends on others.
+// shown is an object as an answer shows it: without what is kept besides it, and with what depends on others.
 func (s *Sim) shown(at location, d document) document {
 	d = clone(d)
 	delete(d, "members")

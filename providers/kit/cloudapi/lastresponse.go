@@ -15,7 +15,7 @@ type LastResponse struct {
 	err       error
 }
 
-// Answer is what an answer says beside its body.
+// Answer is what an answer says besides its body.
 type Answer struct {
 	Status int
 	Header http.Header

@@ -16,7 +16,7 @@ const (
 // holds anything that somebody wrote into a Service or a Node.
 const OtherOperation = "other"
 
-// bounded is the second line behind the lists of the providers: names of operations do not grow without end, for each is a label of
+// bounded is the second line behind the lists of the providers: names of operations do not grow without end, because each is a label of
 // metrics, which live as long as the process.
 func bounded(name func(*http.Request) string) func(*http.Request) string {
 	var mu sync.Mutex

@@ -196,7 +196,7 @@ type world struct {
 	policy guard.Policy
 	// serial is the number of the last node that another cloud's controller initialised.
 	serial int
-	// shown are the Nodes that the informers show; no loop of the provider's starts, for they never say that they have synced.
+	// shown are the Nodes that the informers show; no loop of the provider's starts, because they never say that they have synced.
 	shown []*v1.Node
 	// services is what the informers of the provider that runs know of Services: what the API server has.
 	services cache.Store
@@ -247,7 +247,7 @@ func (w *world) restart() {
 	w.cloud = cloud
 }
 
-// show brings the informer of Services up to date, as its watch does: it never begins here, for the provider's loops would
+// show brings the informer of Services up to date, as its watch does: it never begins here, because the provider's loops would
 // then run beside the test.
 func (w *world) show() {
 	if w.services == nil {

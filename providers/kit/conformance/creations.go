@@ -36,7 +36,7 @@ func runCreations(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	}
 }
 
-// runLostCreations: the answer to each write of a creation is lost in turn, and what it makes shows later, for listings lag or the
+// runLostCreations: the answer to each write of a creation is lost in turn, and what it makes shows later, because listings lag or the
 // call takes effect later. Nothing is made twice, whether or not the program has just started, and also where it starts again.
 func runLostCreations(t *testing.T, f *Fixture, name string, lag time.Duration, fault simkit.Fault, start, restart bool) {
 	t.Helper()

@@ -16,7 +16,7 @@ import (
 var unreachable = []string{"dial tcp", "no such host", "module lookup disabled", "connection refused", "i/o timeout", "proxyconnect"}
 
 // Judge builds the program in a folder, a module of its own around somebody else's client of the cloud, runs it and returns what it wrote.
-// Its code lies in files that end in .go.txt, for the tools of this module cannot resolve what it imports. Where its modules cannot be
+// Its code lies in files that end in .go.txt, because the tools of this module cannot resolve what it imports. Where its modules cannot be
 // fetched the test is skipped, and says so.
 func Judge(t *testing.T, folder string, args ...string) []byte {
 	t.Helper()

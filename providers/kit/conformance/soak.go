@@ -38,7 +38,7 @@ const (
 // is really gone.
 var soakPolicy = guard.Policy{Confirmations: 2, Window: time.Hour, MaxShare: 1, Floor: 1000}
 
-// failingSeeds are schedules that once failed; they are run every time. What they found is also in the suite, for a
+// failingSeeds are schedules that once failed; they are run every time. What they found is also in the suite, because a
 // schedule changes with the code that plays it.
 // 34: a page of a proxy was taken for the answer to a deletion, and the load balancer stayed.
 var failingSeeds = []uint64{34}

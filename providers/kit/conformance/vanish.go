@@ -77,8 +77,8 @@ func runVanished(t *testing.T, f *Fixture, name string, shown, restart, deleted 
 	assert.Empty(t, w.Snapshot(), "nothing is left")
 }
 
-// runVanishedEarly: the creation of a load balancer ends after each of its writes in turn, for the API fails from there on, and somebody
-// deletes what there is of it. Nothing is left of it when the Service goes.
+// runVanishedEarly: the creation of a load balancer ends after each of its writes in turn, because the API fails from there on, and
+// somebody deletes what there is of it. Nothing is left of it when the Service goes.
 func runVanishedEarly(t *testing.T, f *Fixture, name string, restart bool) {
 	t.Helper()
 	ctx := t.Context()

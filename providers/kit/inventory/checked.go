@@ -8,7 +8,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
-// maxObjects bounds one listing. A cluster has at most 5,000 nodes; what an account holds beside them is a small multiple.
+// maxObjects bounds one listing. A cluster has at most 5,000 nodes; what an account holds besides them is a small multiple.
 const maxObjects = 50_000
 
 // checked returns the source with reads that end in an error where the provider's code crashes or an answer cannot be

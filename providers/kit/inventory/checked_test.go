@@ -33,7 +33,7 @@ func crashing(list, get, many, keys bool) Source[int, *object] {
 	return s
 }
 
-// TestACrashIsTheErrorOfItsRead: a panic in a read that is shared would end the process, for no caller can recover it.
+// TestACrashIsTheErrorOfItsRead: a panic in a read that is shared would end the process, because no caller can recover it.
 func TestACrashIsTheErrorOfItsRead(t *testing.T) {
 	t.Parallel()
 	single := func(s Source[int, *object]) Source[int, *object] { s.List = nil; return s }

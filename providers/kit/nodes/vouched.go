@@ -8,7 +8,7 @@ import (
 )
 
 // Vouched are the addresses at which a node may be reached: those that the Node tells and its instance has, in the Node's order, then
-// the others of the instance. What the Node tells alone does not count, for whoever controls a kubelet may write there what he likes;
+// the others of the instance. What the Node tells alone does not count, because whoever controls a kubelet may write there what he likes;
 // and a Node that was just initialized tells nothing yet, while the framework does not come back for addresses.
 func Vouched(told, has []v1.NodeAddress) []v1.NodeAddress {
 	list := []v1.NodeAddress{}

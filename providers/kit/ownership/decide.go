@@ -50,7 +50,7 @@ type Rules struct {
 	Made func(name string) bool
 	// Record returns the ID that the annotations of a Service record or ask for.
 	Record func(*v1.Service) string
-	// Shares reports whether another Service may have the object beside this one; nil means that none may.
+	// Shares reports whether another Service may have the object besides this one; nil means that none may.
 	Shares func(*v1.Service) bool
 }
 
@@ -118,7 +118,7 @@ func Refuse(object, who string, owner *v1.Service, advice string) Decision {
 
 // Decide says whose an object is. What only a controller or the operator can write decides, in this order: marks in the
 // cloud, the name that holds the Service's identity, the address in the status of a Service (authors of Services may not
-// write the status), and the targets, for no two Services have the same node port. Annotations and ages prove nothing, and a
+// write the status), and the targets, because no two Services have the same node port. Annotations and ages prove nothing, and a
 // name that another cluster may have given proves something only together with one of the others. Node ports are free again
 // once their Service is gone: what bears a trace of another one is not given away by them.
 func Decide(f Facts) Decision {
@@ -280,7 +280,7 @@ func (f Facts) targetsOurs() bool {
 }
 
 // Holds reports whether a living Service has an object: by its mark, by the name that controllers give to it, by the ID that it
-// records, or by the address that it shows. Each is enough, for what is held is no orphan. An address counts whatever the
+// records, or by the address that it shows. Each is enough, because what is held is no orphan. An address counts whatever the
 // annotations say: a Service that an annotation is about to move is still served there.
 func Holds(s *v1.Service, object Object, rules Rules) bool {
 	f := Facts{Object: object, Rules: rules}

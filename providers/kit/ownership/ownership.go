@@ -128,7 +128,7 @@ func (c *Cluster) Mark(ctx context.Context) (string, error) {
 	return ClusterMark(uid), nil
 }
 
-// ErrUnknown is the answer where nothing can be told to be this cluster's own, for the API server refuses to show its identity.
+// ErrUnknown is the answer where nothing can be told to be this cluster's own, because the API server refuses to show its identity.
 var ErrUnknown = errors.New("the identity of the cluster is unknown: grant get on the namespace kube-system")
 
 // KnownMark is Mark for what cannot be done without it: "" is the error ErrUnknown.

@@ -68,7 +68,7 @@ func TestMarkRefused(t *testing.T) {
 	}
 }
 
-// TestMarkFails: every other failure is an error, for whoever goes on without marks takes what is another cluster's; and
+// TestMarkFails: every other failure is an error, because whoever goes on without marks takes what is another cluster's; and
 // the next question is asked again.
 func TestMarkFails(t *testing.T) {
 	t.Parallel()

@@ -67,7 +67,7 @@ type Settings struct {
 
 // Controller gives nodes their pod ranges. What is taken is read from the Nodes at each run, so that nothing can leak: a range is taken
 // when it is written on a Node, and free when no Node has it. All Nodes of the cluster count, also those that are another release's or
-// another cloud's; they are read from the API server, for the informer may hold ours alone. A Node that has a range keeps it.
+// another cloud's; they are read from the API server, because the informer may hold ours alone. A Node that has a range keeps it.
 type Controller struct {
 	Settings
 

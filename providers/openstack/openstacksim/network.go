@@ -40,7 +40,7 @@ type FixedIP struct {
 	Address  string `json:"ip_address"`
 }
 
-// AddressPair is an address beside its own from which a port may send.
+// AddressPair is an address besides its own from which a port may send.
 type AddressPair struct {
 	Address string `json:"ip_address"`
 	MAC     string `json:"mac_address,omitempty"`
