@@ -6,16 +6,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
 const (
 	// firstRefusal is how long refused credentials are not tried again; after each further refusal twice as long, up to maxRefusal.
 	firstRefusal = time.Minute
 	maxRefusal   = 10 * time.Minute
+	// firstFailure and maxFailure are the same for logins that failed otherwise: an API that breaks off in the middle of its answer may
+	// have refused them.
+	firstFailure = 5 * time.Second
+	maxFailure   = time.Minute
+	// loginTimeout bounds a login, which goes on where its caller has given up: the next one would send the credentials once more, without
+	// knowing whether they are refused.
+	loginTimeout = 2 * time.Minute
 )
 
 var (
@@ -35,22 +44,28 @@ type Keeper[C, S comparable] struct {
 	// refused there is a login.
 	Renew func(context.Context, S) (S, error)
 
-	once sync.Once
-	// turn is held by whoever logs in.
-	turn chan struct{}
-
 	mu sync.Mutex
 	// current is the session that is open, and the zero value if none is; ended is the one before, as long as it may be renewed.
 	current, ended S
-	refused        refusal[C]
+	// opening is the login that is under way; nil if none is.
+	opening *opening[S]
+	// used are the credentials of the last login, and failed the ones that are not tried again for a while.
+	used   C
+	failed map[C]failure
 }
 
-// refusal is a refused login.
-type refusal[C comparable] struct {
-	credentials C
-	until       time.Time
-	pause       time.Duration
-	err         error
+// opening is a login or a renewal that is under way, for all who wait for it.
+type opening[S any] struct {
+	done    chan struct{}
+	session S
+	err     error
+}
+
+// failure is a login that failed, or whose session was never accepted.
+type failure struct {
+	until time.Time
+	pause time.Duration
+	err   error
 }
 
 // Do runs calls in the session. Where that has ended, another one is opened, and the calls are made once more.
@@ -62,9 +77,12 @@ func (k *Keeper[C, S]) Do(ctx context.Context, calls func(S) error) error {
 		}
 		err = calls(s)
 		if !errors.Is(err, ErrEnded) {
+			if err == nil {
+				k.accepted(s)
+			}
 			return err
 		}
-		k.drop(s)
+		k.drop(s, err, attempt > 0)
 		if attempt > 0 {
 			return err
 		}
@@ -88,65 +106,102 @@ func (k *Keeper[C, S]) Take() S {
 	return s
 }
 
-func (k *Keeper[C, S]) opened() (S, bool) {
+// accepted notes that a session serves, and with it the credentials that opened it.
+func (k *Keeper[C, S]) accepted(s S) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	var none S
-	return k.current, k.current != none
+	if k.current == s {
+		delete(k.failed, k.used)
+	}
 }
 
-// drop forgets a session that has ended, unless another one has taken its place.
-func (k *Keeper[C, S]) drop(s S) {
+// drop forgets a session that has ended, unless another one has taken its place. One that was not accepted once is like a login that
+// failed.
+func (k *Keeper[C, S]) drop(s S, err error, atOnce bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.current == s {
 		var none S
 		k.current, k.ended = none, s
+		if atOnce {
+			k.ended = none
+			k.failLocked(k.used, err)
+		}
 	}
 }
 
-// open returns the open session, or opens one: one caller at a time, and the others get what it has got.
-func (k *Keeper[C, S]) open(ctx context.Context) (s S, err error) {
-	k.once.Do(func() { k.turn = make(chan struct{}, 1) })
-	if s, ok := k.opened(); ok {
-		return s, nil
+// failLocked notes a login that failed.
+func (k *Keeper[C, S]) failLocked(c C, err error) {
+	now := time.Now()
+	maps.DeleteFunc(k.failed, func(_ C, f failure) bool { return now.Sub(f.until) > maxRefusal })
+	first, longest := firstFailure, maxFailure
+	if errors.Is(err, ErrRefused) {
+		first, longest = firstRefusal, maxRefusal
 	}
+	pause := min(max(2*k.failed[c].pause, first), longest)
+	if k.failed == nil {
+		k.failed = map[C]failure{}
+	}
+	k.failed[c] = failure{until: now.Add(pause), pause: pause, err: err}
+}
+
+// open returns the open session, or opens one: one caller does, and the others get what it has got, be it an error.
+func (k *Keeper[C, S]) open(ctx context.Context) (s S, err error) {
+	k.mu.Lock()
+	if k.current != s {
+		defer k.mu.Unlock()
+		return k.current, nil
+	}
+	o := k.opening
+	if o == nil {
+		o = &opening[S]{done: make(chan struct{})}
+		k.opening = o
+		rescue.Go("logging in", func() { k.run(context.WithoutCancel(ctx), o) })
+	}
+	k.mu.Unlock()
 	select {
-	case k.turn <- struct{}{}:
-		defer func() { <-k.turn }()
+	case <-o.done:
+		return o.session, o.err
 	case <-ctx.Done():
 		return s, &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "waiting for a login", Message: ctx.Err().Error(), NotSent: true, Cause: ctx.Err()}
 	}
-	if s, ok := k.opened(); ok {
-		return s, nil
-	}
-	if s, err = k.renewed(ctx); err != nil || s != *new(S) {
-		return s, err
+}
+
+// run opens a session for all who wait for it.
+func (k *Keeper[C, S]) run(ctx context.Context, o *opening[S]) {
+	ctx, cancel := context.WithTimeout(ctx, loginTimeout)
+	defer cancel()
+	defer close(o.done)
+	defer func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.opening = nil
+		if o.err == nil {
+			k.current = o.session
+		}
+	}()
+	defer rescue.Into(&o.err, "logging in")
+	if o.session, o.err = k.renewed(ctx); o.err != nil || o.session != *new(S) {
+		return
 	}
 	c, err := k.Credentials()
 	if err != nil {
-		return s, fmt.Errorf("reading the credentials: %w", err)
+		o.err = fmt.Errorf("reading the credentials: %w", err)
+		return
 	}
 	k.mu.Lock()
-	before := k.refused
+	before := k.failed[c]
+	k.used = c
 	k.mu.Unlock()
-	if before.err != nil && before.credentials == c && time.Now().Before(before.until) {
-		return s, before.err
+	if time.Now().Before(before.until) {
+		o.err = before.err
+		return
 	}
-	s, err = k.Login(ctx, c)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	switch {
-	case err == nil:
-		k.current, k.refused = s, refusal[C]{}
-	case errors.Is(err, ErrRefused):
-		pause := firstRefusal
-		if before.err != nil && before.credentials == c {
-			pause = min(2*before.pause, maxRefusal)
-		}
-		k.refused = refusal[C]{credentials: c, until: time.Now().Add(pause), pause: pause, err: err}
+	if o.session, o.err = k.Login(ctx, c); o.err != nil {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.failLocked(c, o.err)
 	}
-	return s, err
 }
 
 // renewed renews the session that has ended, where there is one. It returns the zero value where a login is due.
@@ -167,6 +222,5 @@ func (k *Keeper[C, S]) renewed(ctx context.Context) (s S, err error) {
 	if err != nil {
 		return s, nil // the login tells what is wrong
 	}
-	k.current = renewed
 	return renewed, nil
 }

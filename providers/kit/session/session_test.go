@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
 // service gives sessions for one password, each of which serves until it is ended.
@@ -26,11 +28,17 @@ type service struct {
 func (s *service) keeper(renews bool) *Keeper[string, int] {
 	k := &Keeper[string, int]{
 		Credentials: func() (string, error) { s.mu.Lock(); defer s.mu.Unlock(); return s.typed, nil },
-		Login: func(_ context.Context, password string) (int, error) {
-			time.Sleep(time.Second)
+		Login: func(ctx context.Context, password string) (int, error) {
+			s.mu.Lock()
+			s.logins++
+			s.mu.Unlock()
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+				return 0, ctx.Err()
+			}
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.logins++
 			if s.down != nil {
 				return 0, s.down
 			}
@@ -122,28 +130,109 @@ func TestRefusedCredentialsAreNotRepeated(t *testing.T) {
 	})
 }
 
-// TestFailuresAreNoRefusals: they are tried again at the next call.
+// TestEachRefusedCredentialIsRemembered: a file that changes to and fro does not have the same password sent twice within a minute.
+func TestEachRefusedCredentialIsRemembered(t *testing.T) {
+	bubble(t, false, func(t *testing.T, s *service, k *Keeper[string, int]) {
+		for range 9 {
+			for _, s.typed = range []string{"wrong", "worse"} {
+				require.ErrorIs(t, k.Do(t.Context(), s.call), ErrRefused)
+				time.Sleep(time.Second)
+			}
+		}
+		assert.Equal(t, 2, s.logins, "each of them once")
+		s.typed = "right"
+		require.NoError(t, k.Do(t.Context(), s.call))
+		s.end()
+		s.typed = "wrong"
+		require.ErrorIs(t, k.Do(t.Context(), s.call), ErrRefused)
+		assert.Equal(t, 3, s.logins, "also after one that was accepted")
+	})
+}
+
+// TestFailuresAreNoRefusals: they are tried again soon, and every renewal at the next call.
 func TestFailuresAreNoRefusals(t *testing.T) {
 	bubble(t, true, func(t *testing.T, s *service, k *Keeper[string, int]) {
 		s.down = errors.New("down")
-		require.Error(t, k.Do(t.Context(), s.call))
-		require.Error(t, k.Do(t.Context(), s.call))
-		assert.Equal(t, 2, s.logins)
+		require.ErrorIs(t, k.Do(t.Context(), s.call), s.down)
+		require.ErrorIs(t, k.Do(t.Context(), s.call), s.down)
+		assert.Equal(t, 1, s.logins)
 		s.down = nil
+		time.Sleep(firstFailure)
 		require.NoError(t, k.Do(t.Context(), s.call))
 		s.end()
 		s.down = errors.New("down")
 		require.Error(t, k.Do(t.Context(), s.call))
 		s.down = nil
 		require.NoError(t, k.Do(t.Context(), s.call))
-		assert.Equal(t, []int{3, 2}, []int{s.logins, s.renewals}, "a renewal that failed is tried again")
+		assert.Equal(t, []int{2, 2}, []int{s.logins, s.renewals}, "a renewal that failed is tried again")
 	})
 }
 
-func TestSessionThatAlwaysEnds(t *testing.T) {
+// TestFailedLoginIsThatOfAllWhoWait: an outage is not answered by a login for each question, of which a half of an answer may refuse each.
+func TestFailedLoginIsThatOfAllWhoWait(t *testing.T) {
 	bubble(t, false, func(t *testing.T, s *service, k *Keeper[string, int]) {
-		require.ErrorIs(t, k.Do(t.Context(), func(int) error { return ErrEnded }), ErrEnded)
-		assert.Equal(t, 2, s.logins, "one login, and one more")
+		s.down = errors.New("the answer breaks off")
+		var group sync.WaitGroup
+		for range 20 {
+			group.Go(func() { assert.ErrorIs(t, k.Do(t.Context(), s.call), s.down) })
+		}
+		group.Wait()
+		assert.Equal(t, 1, s.logins)
+		for range 60 {
+			require.Error(t, k.Do(t.Context(), s.call))
+			time.Sleep(time.Second)
+		}
+		assert.LessOrEqual(t, s.logins, 4, "in a minute")
+		s.down = nil
+		time.Sleep(maxFailure)
+		require.NoError(t, k.Do(t.Context(), s.call))
+	})
+}
+
+// TestLoginGoesOnWithoutItsCaller: who gives up would else leave the next one to send the same refused password again.
+func TestLoginGoesOnWithoutItsCaller(t *testing.T) {
+	bubble(t, false, func(t *testing.T, s *service, k *Keeper[string, int]) {
+		s.typed = "wrong"
+		for range 10 {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			require.Error(t, k.Do(ctx, s.call))
+			cancel()
+		}
+		time.Sleep(time.Second)
+		require.ErrorIs(t, k.Do(t.Context(), s.call), ErrRefused)
+		assert.Equal(t, 1, s.logins)
+	})
+}
+
+// TestSessionThatAlwaysEnds: an API that gives sessions and accepts none is not asked for others all the time.
+func TestSessionThatAlwaysEnds(t *testing.T) {
+	for _, renews := range []bool{false, true} {
+		t.Run(fmt.Sprint(renews), func(t *testing.T) {
+			bubble(t, renews, func(t *testing.T, s *service, k *Keeper[string, int]) {
+				ended := func(int) error { return ErrEnded }
+				require.ErrorIs(t, k.Do(t.Context(), ended), ErrEnded)
+				assert.Equal(t, 2, s.logins+s.renewals, "one, and one more")
+				for range 60 {
+					require.ErrorIs(t, k.Do(t.Context(), ended), ErrEnded)
+					time.Sleep(time.Second)
+				}
+				assert.LessOrEqual(t, s.logins+s.renewals, 10, "in a minute")
+				time.Sleep(maxFailure)
+				require.NoError(t, k.Do(t.Context(), s.call))
+				assert.Empty(t, k.failed, "what is accepted clears it")
+			})
+		})
+	}
+}
+
+// TestLoginThatCrashes ends in an error, and not in a wait without end.
+func TestLoginThatCrashes(t *testing.T) {
+	bubble(t, false, func(t *testing.T, s *service, k *Keeper[string, int]) {
+		login := k.Login
+		k.Login = func(context.Context, string) (int, error) { panic("a fault") }
+		require.ErrorIs(t, k.Do(t.Context(), s.call), rescue.ErrCrashed)
+		k.Login = login
+		require.NoError(t, k.Do(t.Context(), s.call))
 	})
 }
 
