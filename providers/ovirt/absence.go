@@ -33,6 +33,9 @@ func (a *api) instance(ctx context.Context, id string) (found vm, err error) {
 	if found.ID = strings.ToLower(found.ID); err == nil && found.ID != id {
 		err = unclear(what, "the answer is about another virtual machine")
 	}
+	if err == nil {
+		a.noteHosts(found)
+	}
 	return found, err
 }
 

@@ -7,7 +7,9 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
@@ -30,6 +32,8 @@ type api struct {
 	// everything is what shows that an absence is none of permission.
 	everything *inventory.Inventory[string, seen]
 	places     places
+	// seesHosts is whether the user is shown hosts, as only administrators are.
+	seesHosts atomic.Bool
 }
 
 func newAPI(c Config, in registry.Inputs) (*api, error) {
@@ -110,9 +114,7 @@ func (a *api) vms(ctx context.Context, s *token, what, search string, withNICs b
 	if withNICs {
 		query.Set("follow", "nics")
 	}
-	var list struct {
-		VM []vm `json:"vm"`
-	}
+	var list listing
 	path := "/vms"
 	if len(query) > 0 {
 		path += "?" + query.Encode()
@@ -121,10 +123,21 @@ func (a *api) vms(ctx context.Context, s *token, what, search string, withNICs b
 	if err := cloudapi.NotAbsence(a.get(ctx, s, what, path, &list)); err != nil {
 		return nil, err
 	}
-	for i := range list.VM {
-		list.VM[i].ID = strings.ToLower(list.VM[i].ID)
+	for i := range list {
+		list[i].ID = strings.ToLower(list[i].ID)
 	}
-	return list.VM, nil
+	a.noteHosts(list...)
+	return list, nil
+}
+
+// noteHosts notes whether the user is shown the hosts of machines, of which those that run have one.
+func (a *api) noteHosts(list ...vm) {
+	switch {
+	case slices.ContainsFunc(list, func(v vm) bool { return v.Host.id() != "" }):
+		a.seesHosts.Store(true)
+	case slices.ContainsFunc(list, func(v vm) bool { return v.Status == "up" }):
+		a.seesHosts.Store(false)
+	}
 }
 
 // instances lists the virtual machines of the filter by one call: pages may miss some when the set changes.

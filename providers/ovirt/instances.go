@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
@@ -49,7 +50,7 @@ func newInstances(a *api) *instances {
 func (i *instances) search(_ context.Context, node *v1.Node) (nodes.Search[string, vm], error) {
 	first, _, _ := strings.Cut(node.Name, ".")
 	s := nodes.Search[string, vm]{
-		Keys: []nodes.Key[vm]{{Index: indexName, Value: node.Name}},
+		Keys: []nodes.Key[vm]{{Index: indexName, Value: node.Name, Check: func(v vm) error { return i.ambiguous(v, node.Name, first) }}},
 		None: fmt.Sprintf("no virtual machine has the name %s, and none that runs reports it as its FQDN; rename the virtual machine, or", node.Name),
 	}
 	if i.api.config.Filter != "" {
@@ -60,6 +61,18 @@ func (i *instances) search(_ context.Context, node *v1.Node) (nodes.Search[strin
 	}
 	s.Several = "%d virtual machines have the name " + node.Name + i.idsOf(s.Keys) + "; rename all but one, or"
 	return s, nil
+}
+
+// ambiguous refuses a virtual machine that is found by its FQDN, which its guest chooses, where another one has the first label as its name.
+func (i *instances) ambiguous(v vm, name, first string) error {
+	for _, other := range i.inventory.PeekIndex(indexName, first) {
+		if other.ID != v.ID && !strings.EqualFold(v.Name, name) && strings.EqualFold(other.Name, first) {
+			return &cloudapi.Error{Class: cloudapi.ErrConflict, Operation: "finding the virtual machine of the node", Message: fmt.Sprintf(
+				"the guest of virtual machine %s reports the FQDN %s, and %s has its first label as its name; correct the FQDN or the name of one, or "+
+					"start kubelet with --provider-id=%s<UUID>", v, name, other, providerIDPrefix)}
+		}
+	}
+	return nil
 }
 
 // idsOf names the virtual machines that are known to have the same key, for the message about several.
@@ -76,7 +89,9 @@ func (i *instances) idsOf(keys []nodes.Key[vm]) string {
 	return ""
 }
 
-func (i *instances) state(v vm) (nodes.State, error) { return i.states.of(v), nil }
+func (i *instances) state(v vm) (nodes.State, error) {
+	return i.states.of(v, i.api.seesHosts.Load()), nil
+}
 
 // describe returns what a virtual machine says about its node. What a Node has already is not changed.
 func (i *instances) describe(ctx context.Context, node *v1.Node, v vm, _ inventory.Query) (*cloudprovider.InstanceMetadata, error) {

@@ -123,6 +123,8 @@ func TestNodeNamesAreNotSearched(t *testing.T) {
 func TestStates(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		v := w.sim.Add("worker")
+		w.sim.Add("HostedEngine") // which shows that the user is an administrator
+		require.NoError(w, w.cloud.instances.CheckAPI(w.Context()))
 		n := nodeOf(v)
 		for status, down := range map[string]bool{
 			"up": false, "powering_up": false, "reboot_in_progress": false, "migrating": false, "wait_for_launch": false, "restoring_state": false,
@@ -140,8 +142,9 @@ func TestStates(t *testing.T) {
 // TestMachineWithoutStatus: it is certain not to run where the engine shows no host of it either.
 func TestMachineWithoutStatus(t *testing.T) {
 	var s newStates
-	assert.Equal(t, nodes.Existing, s.of(vm{Host: &ref{"b"}}))
-	assert.Equal(t, nodes.ShutDown, s.of(vm{}))
+	assert.Equal(t, nodes.Existing, s.of(vm{Host: &ref{"b"}}, true))
+	assert.Equal(t, nodes.ShutDown, s.of(vm{}, true))
+	assert.Equal(t, nodes.Existing, s.of(vm{}, false), "nothing shows that it has none")
 }
 
 func TestSuspendedMachineIsShutDown(t *testing.T) {

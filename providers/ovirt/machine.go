@@ -124,10 +124,10 @@ func stateOf(status string) (state nodes.State, known bool) {
 type newStates struct{ logged sync.Map }
 
 // of says what matters to Kubernetes about the status of a virtual machine. A machine without one has an illegal image, which the API
-// has no word for; it does not run where it has no host either.
-func (n *newStates) of(v vm) nodes.State {
+// has no word for; it does not run where it has no host either, as far as the user sees hosts.
+func (n *newStates) of(v vm, seesHosts bool) nodes.State {
 	state, known := stateOf(v.Status)
-	if v.Status == "" && v.Host.id() == "" {
+	if v.Status == "" && v.Host.id() == "" && seesHosts {
 		return nodes.ShutDown
 	}
 	if !known && v.Status != "" {
@@ -163,6 +163,21 @@ func (v *vm) UnmarshalJSON(data []byte) error {
 	}
 	type plain vm
 	return json.Unmarshal(data, (*plain)(v))
+}
+
+// listing is a listing of virtual machines. An empty one is an empty object; another one without them is none of the engine's.
+type listing []vm
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (l *listing) UnmarshalJSON(data []byte) error {
+	var parts map[string]json.RawMessage
+	if err := json.Unmarshal(data, &parts); err != nil || len(parts) == 0 {
+		return err
+	}
+	if parts["vm"] == nil {
+		return errNoObject
+	}
+	return json.Unmarshal(parts["vm"], (*[]vm)(l))
 }
 
 // assignNames says of each virtual machine of a listing which names of nodes it may be. A name is that of the machine that has it exactly,

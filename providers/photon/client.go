@@ -236,10 +236,13 @@ func (a *api) askTokens(ctx context.Context, what string, form url.Values) (*tok
 		return &tokens{said.Access, said.Refresh}, nil
 	}
 	mapped := &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: what, Status: answer.StatusCode, Message: "no answer of Lightwave; check proxies"}
-	if said.Error != "" || answer.StatusCode == http.StatusUnauthorized {
+	if said.Error != "" {
 		text := strings.TrimSuffix(said.Error+": "+said.Text, ": ")
+		mapped.Message = text[:min(len(text), maxMessage)]
+	}
+	if answer.StatusCode == http.StatusUnauthorized || (said.Error != "" && answer.StatusCode < http.StatusInternalServerError) {
 		mapped.Class, mapped.Cause = cloudapi.ErrUnauthorized, session.ErrRefused
-		mapped.Message = text[:min(len(text), maxMessage)] + "; check user and password"
+		mapped.Message += "; check user and password"
 	}
 	return nil, mapped
 }

@@ -29,6 +29,7 @@ const (
 const (
 	codeVMNotFound  = "VmNotFound"
 	codePageExpired = "PageExpired"
+	codeNoToken     = "MissingAuthToken"
 )
 
 // refusal is what the API says of a call that it did not carry out.
@@ -76,6 +77,9 @@ func read(answer *http.Response, what string, out any) error {
 	mapped.RetryAfter = cloudapi.ParseRetryAfter(answer.Header, time.Now())
 	if mapped.Class = cloudapi.ClassOfStatus(answer.StatusCode); answer.StatusCode == http.StatusUnauthorized {
 		mapped.Cause = session.ErrEnded
+		if said.Code == codeNoToken {
+			mapped.Message += "; set authentication = true"
+		}
 	}
 	if errors.Is(mapped.Class, cloudapi.ErrNotFound) && said.Code != codeVMNotFound {
 		mapped.Class = cloudapi.ErrTransient

@@ -1,6 +1,7 @@
 package photon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,7 +67,7 @@ func newInstances(a *api) *instances {
 		Kind: "virtual machine", Nodes: i.nodes, Price: callPrice, Inventory: i.inventory,
 		Form: providerIDPrefix + "<VM ID>", Parse: parseProviderID, Print: func(v vm) string { return providerIDPrefix + v.ID },
 		Names:  func(providerID string) bool { return providerID != providerIDPrefix },
-		Search: i.search, State: stateOf, Metadata: i.describe, Verify: i.verify,
+		Search: i.search, State: i.state, Metadata: i.describe, Verify: i.verify,
 	})
 	return i
 }
@@ -146,8 +147,37 @@ func (i *instances) read(ctx context.Context, id string) (v vm, err error) {
 		return vm{}, i.prove(ctx, id, asked)
 	case err == nil && v.ID != id:
 		return vm{}, unclear(what, "the answer is about another virtual machine")
+	case err == nil && slices.ContainsFunc(i.nodesWith(id), func(n *v1.Node) bool { return n.Name != v.Name }):
+		_, err = i.inventory.All(ctx, inventory.Query{MaxAge: nodes.SweepMaxAge}) // for mistaken
 	}
-	return v, err
+	return v, cloudapi.NotAbsence(err)
+}
+
+// nodesWith are the Nodes with the ID of a virtual machine.
+func (i *instances) nodesWith(id string) (list []*v1.Node) {
+	for _, n := range i.nodes.Nodes() {
+		if n.Spec.ProviderID == providerIDPrefix+id {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// mistaken says of a virtual machine why it is not that of a Node which has its ID: kubelets were given IDs by hand, and the name of the
+// Node is that of another one.
+func (i *instances) mistaken(v vm, n *v1.Node) error {
+	for _, other := range i.inventory.PeekIndex(indexName, n.Name) {
+		if n.Name != v.Name && other.ID != v.ID {
+			return i.miswritten(v.ID, other.ID, "name", n)
+		}
+	}
+	return nil
+}
+
+// miswritten is the error about a Node whose ID names another virtual machine than its name.
+func (*instances) miswritten(id, own, by string, n *v1.Node) error {
+	return unclear("looking for virtual machine "+id, "it is not that of its Node, for virtual machine %s has the %s of its Node %s; correct vmID in the "+
+		"cloud config of its kubelet, and delete the Node", own, by, n.Name)
 }
 
 // prove returns cloudapi.ErrNotFound where a virtual machine that the API does not find is gone: where a listing of the project that is
@@ -159,19 +189,14 @@ func (i *instances) prove(ctx context.Context, id string, asked time.Time) error
 	if err != nil {
 		return unclear(what, "it is not found, which does not prove that it is gone: %s", err)
 	}
-	var names []string
-	for _, n := range i.nodes.Nodes() {
-		if n.Spec.ProviderID == providerIDPrefix+id {
-			names = append(names, n.Name)
-		}
-	}
 	for _, v := range all {
 		if v.ID == id {
 			return unclear(what, "it is not found, and yet it is listed")
 		}
-		if slices.Contains(names, v.Name) {
-			return unclear(what, "it is not found, but virtual machine %s has the name of its Node %s; correct vmID in the cloud config of its kubelet, and "+
-				"delete the Node", v.ID, v.Name)
+	}
+	for _, n := range i.nodesWith(id) {
+		if err := cmp.Or(i.mistaken(vm{ID: id}, n), i.mistakenAddress(ctx, id, n, all)); err != nil {
+			return err
 		}
 	}
 	if len(all) == 0 {
@@ -183,6 +208,28 @@ func (i *instances) prove(ctx context.Context, id string, asked time.Time) error
 		}
 	}
 	return &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: what, Message: "the project has none with this ID"}
+}
+
+// mistakenAddress says why a Node which is named after its address may have another virtual machine than that of its ID.
+func (i *instances) mistakenAddress(ctx context.Context, id string, n *v1.Node, all []vm) error {
+	ip, err := netip.ParseAddr(n.Name)
+	if err != nil || !i.api.config.OverrideIP {
+		return nil
+	}
+	ids, err := i.byAddress(ctx, ip, all)
+	switch {
+	case err != nil:
+		return unclear("looking for virtual machine "+id, "it is not found, which does not prove that it is gone: %s", err)
+	case len(ids) > 0:
+		return i.miswritten(id, ids[0], "address", n)
+	}
+	for _, v := range all {
+		if known, _ := i.networks.Peek(v.ID); len(known.ips()) == 0 && len(i.nodesWith(v.ID)) == 0 {
+			return unclear("looking for virtual machine "+id, "it is not found, but virtual machine %s, of which no address is known, may be that of Node %s",
+				v.ID, n.Name)
+		}
+	}
+	return nil
 }
 
 // search finds the virtual machine of a node that names none: by its name, or by the address that it is named after.
@@ -214,8 +261,13 @@ func (i *instances) search(ctx context.Context, node *v1.Node) (nodes.Search[str
 	return nodes.Search[string, vm]{IDs: ids}, nil
 }
 
-// stateOf says what matters to Kubernetes about a state. One in ERROR may run.
-func stateOf(v vm) (nodes.State, error) {
+// state says what matters to Kubernetes about a state. One in ERROR may run.
+func (i *instances) state(v vm) (nodes.State, error) {
+	for _, n := range i.nodesWith(v.ID) {
+		if err := i.mistaken(v, n); err != nil {
+			return nodes.Existing, err
+		}
+	}
 	if v.State == "SUSPENDED" || v.State == "STOPPED" {
 		return nodes.ShutDown, nil
 	}
@@ -232,6 +284,14 @@ func label(name string) string {
 
 // describe returns what a virtual machine says about its node.
 func (i *instances) describe(ctx context.Context, node *v1.Node, v vm, _ inventory.Query) (*cloudprovider.InstanceMetadata, error) {
+	if node.Name != v.Name && !i.api.config.OverrideIP {
+		if _, err := i.inventory.Find(ctx, indexName, node.Name, inventory.Query{MaxAge: nodes.SweepMaxAge, MaxMissAge: nodes.SweepMaxAge}); err != nil {
+			return nil, err
+		}
+		if err := i.mistaken(v, node); err != nil {
+			return nil, err
+		}
+	}
 	c := i.api.config
 	m := &cloudprovider.InstanceMetadata{ProviderID: providerIDPrefix + v.ID, Zone: c.Zone, Region: c.Region}
 	if c.FlavorLabel {
@@ -259,6 +319,10 @@ func (i *instances) addresses(v vm, n networks, node *v1.Node) ([]v1.NodeAddress
 		}
 	}
 	ips := n.ips()
+	if ip, err := netip.ParseAddr(node.Name); i.api.config.OverrideIP && (err != nil || (!slices.Contains(ips, ip) && v.FloatingIP != node.Name)) {
+		return nil, &nodes.Incomplete{Reason: fmt.Sprintf("virtual machine %s has not the address that the Node is named after; it has %s; correct vmID in "+
+			"the cloud config of its kubelet", v.ID, ips)}
+	}
 	if text := node.Annotations[cloudproviderapi.AnnotationAlphaProvidedIPAddr]; text != "" {
 		first, err := netip.ParseAddr(text)
 		at := slices.Index(ips, first)

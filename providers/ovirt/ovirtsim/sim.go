@@ -321,6 +321,8 @@ func (*Sim) Distort() map[string]simkit.Distortion {
 		"empty-list": func(r *http.Request, _ []byte) ([]byte, bool) { return []byte(`{}`), listing(r) },
 		// cut-list: the document ends in its middle.
 		"cut-list": func(r *http.Request, body []byte) ([]byte, bool) { return body[:len(body)/2], listing(r) },
+		// other-list: an object in JSON that is no listing of the engine.
+		"other-list": func(r *http.Request, _ []byte) ([]byte, bool) { return []byte(`{"status":"ok"}`), listing(r) },
 		// fault-list: a fault with the status of success.
 		"fault-list": func(r *http.Request, _ []byte) ([]byte, bool) {
 			return []byte(`{"reason":"Operation Failed","detail":"Internal Engine Error"}`), listing(r)

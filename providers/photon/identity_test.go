@@ -1,0 +1,151 @@
+package photon
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/photon/photonsim"
+)
+
+// TestIDOfAnotherMachine: who copied the cloud config of a kubelet gave its node the machine of another one. Nothing of that one is said
+// of the Node, for another machine has its name.
+func TestIDOfAnotherMachine(t *testing.T) {
+	inWorld(t, photonsim.New12(), func(w *testWorld) {
+		own, other := w.sim.Add("worker"), w.sim.Add("other")
+		n := newNode("worker", providerIDPrefix+other.ID)
+		n.Spec.Taints = nil
+		w.nodes = append(w.nodes, n, nodeOf(other))
+		w.start()
+		words := "virtual machine " + own.ID + " has the name of its Node worker; correct vmID"
+		for _, uninitialized := range []bool{true, false} {
+			asked := n
+			if uninitialized {
+				asked = newNode("worker", providerIDPrefix+other.ID)
+			}
+			m, err := w.metadata(asked)
+			require.ErrorContains(w, err, words, "%v", m)
+		}
+		w.sim.Edit(other, func(v *photonsim.VM) { v.State = "STOPPED" })
+		for range 3 {
+			_, err := w.cloud.instances.InstanceShutdown(w.Context(), n)
+			require.ErrorContains(w, err, words)
+			w.later()
+		}
+		w.start()
+		_, err := w.cloud.instances.InstanceShutdown(w.Context(), n)
+		require.ErrorContains(w, err, words, "with nothing in memory")
+		w.sim.Remove(other.ID)
+		w.later()
+		w.requireDoubt(n, words)
+		w.sim.Remove(own.ID)
+		w.later()
+		w.requireGone(n)
+	})
+}
+
+// TestRenamedMachineIsTheSameNode, where no other has the name of the Node.
+func TestRenamedMachineIsTheSameNode(t *testing.T) {
+	inWorld(t, photonsim.New12(), func(w *testWorld) {
+		v := w.sim.Add("worker")
+		n := nodeOf(v)
+		w.nodes = append(w.nodes, n)
+		w.start()
+		w.sim.Edit(v, func(v *photonsim.VM) { v.Name, v.State = "renamed", "STOPPED" })
+		w.requireExists(n)
+		assert.True(w, w.shutDown(n))
+		assert.NotEmpty(w, w.requireMetadata(n).NodeAddresses)
+	})
+}
+
+// TestMistypedIDOfANodeThatIsNamedAfterItsAddress: its machine is another one, which the name of the Node does not show.
+func TestMistypedIDOfANodeThatIsNamedAfterItsAddress(t *testing.T) {
+	inWorld(t, photonsim.New12(), func(w *testWorld) {
+		w.env["PHOTON_OVERRIDE_IP"] = "true"
+		v := w.sim.Add("worker", func(v *photonsim.VM) { v.Networks(photonsim.On("00:50:56:00:00:01", "10.9.200.5")) })
+		other := w.sim.Add("other")
+		n := newNode("10.9.200.5", providerIDPrefix+"mistyped")
+		n.Spec.Taints = nil
+		w.nodes = append(w.nodes, n)
+		w.start()
+		w.requireDoubt(n, "virtual machine "+v.ID+" has the address of its Node 10.9.200.5; correct vmID")
+		w.sim.Edit(v, func(v *photonsim.VM) { v.Fail("the host does not answer") })
+		time.Sleep(networksMaxAge + time.Minute)
+		w.requireDoubt(n, "nothing is known of address 10.9.200.5")
+		wrong := newNode("10.9.200.5", providerIDPrefix+other.ID)
+		_, err := w.metadata(wrong)
+		require.ErrorContains(w, err, "has not the address that the Node is named after")
+		wrong.Spec.Taints = nil
+		assert.Empty(w, w.requireMetadata(wrong).NodeAddresses, "which stay as they are")
+		w.sim.Edit(v, func(v *photonsim.VM) { v.Fail("") })
+		w.sim.Remove(v.ID)
+		w.later()
+		w.requireGone(n)
+	})
+}
+
+// TestNothingIsSentElsewhere: no redirect is followed, with a token or with a password.
+func TestNothingIsSentElsewhere(t *testing.T) {
+	inWorld(t, photonsim.New12(), func(w *testWorld) {
+		n := nodeOf(w.sim.Add("worker"))
+		for _, operation := range []string{"POST " + tokenPath, "GET /vms/{id}", listing} {
+			w.start()
+			w.fail(simkit.Fault{Kind: simkit.FaultRedirect, Operation: operation})
+			_, err := w.cloud.instances.read(w.Context(), strings.TrimPrefix(n.Spec.ProviderID, providerIDPrefix))
+			if operation == listing {
+				err = w.cloud.instances.CheckAPI(w.Context())
+			}
+			require.ErrorContains(w, err, "redirects to", operation)
+			w.server.ClearFaults()
+			w.later()
+		}
+		assert.Empty(w, w.network.Strangers())
+	})
+}
+
+// TestOutageOfLightwaveIsNoRefusal: it ends sooner than the pause after a refusal, and the password is not sent all the time meanwhile.
+func TestOutageOfLightwaveIsNoRefusal(t *testing.T) {
+	inWorld(t, photonsim.New12(), func(w *testWorld) {
+		n := nodeOf(w.sim.Add("worker"))
+		down, asked := true, 0
+		place, err := url.Parse(w.network.ServeTLS(w, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			if asked++; down {
+				rw.Header().Set("Content-Type", "application/json")
+				rw.WriteHeader(http.StatusServiceUnavailable)
+				_, _ = rw.Write([]byte(`{"error":"temporarily_unavailable","error_description":"the directory is away"}`))
+				return
+			}
+			w.sim.ServeHTTP(rw, r)
+		})))
+		require.NoError(w, err)
+		port, err := strconv.Atoi(place.Port())
+		require.NoError(w, err)
+		w.sim.Authenticate(place.Hostname(), port)
+		for range 60 {
+			w.requireDoubt(n, "the directory is away")
+			time.Sleep(time.Second)
+		}
+		assert.LessOrEqual(w, asked, 5, "in a minute")
+		down = false
+		time.Sleep(time.Minute)
+		w.requireExists(n)
+	})
+}
+
+// TestTokenIsWanted by an API that the configuration says wants none.
+func TestTokenIsWanted(t *testing.T) {
+	inWorld(t, photonsim.New12(), func(w *testWorld) {
+		n := nodeOf(w.sim.Add("worker"))
+		w.env["PHOTON_AUTHENTICATION"] = "false"
+		w.start()
+		w.requireDoubt(n, "set authentication = true")
+		w.requireLogins(0, 0, 0)
+	})
+}
