@@ -63,7 +63,8 @@ func (i *instances) search(_ context.Context, node *v1.Node) (nodes.Search[strin
 	return s, nil
 }
 
-// ambiguous refuses a virtual machine that is found by its FQDN, which its guest chooses, where another one has the first label as its name.
+// ambiguous refuses a virtual machine that is found by its FQDN, which its guest chooses, where another one has the first label as its
+// name.
 func (i *instances) ambiguous(v vm, name, first string) error {
 	for _, other := range i.inventory.PeekIndex(indexName, first) {
 		if other.ID != v.ID && !strings.EqualFold(v.Name, name) && strings.EqualFold(other.Name, first) {

@@ -285,7 +285,8 @@ func label(name string) string {
 // describe returns what a virtual machine says about its node.
 func (i *instances) describe(ctx context.Context, node *v1.Node, v vm, _ inventory.Query) (*cloudprovider.InstanceMetadata, error) {
 	if node.Name != v.Name && !i.api.config.OverrideIP {
-		if _, err := i.inventory.Find(ctx, indexName, node.Name, inventory.Query{MaxAge: nodes.SweepMaxAge, MaxMissAge: nodes.SweepMaxAge}); err != nil {
+		q := inventory.Query{MaxAge: nodes.SweepMaxAge, MaxMissAge: nodes.SweepMaxAge}
+		if _, err := i.inventory.Find(ctx, indexName, node.Name, q); err != nil {
 			return nil, err
 		}
 		if err := i.mistaken(v, node); err != nil {
@@ -319,7 +320,8 @@ func (i *instances) addresses(v vm, n networks, node *v1.Node) ([]v1.NodeAddress
 		}
 	}
 	ips := n.ips()
-	if ip, err := netip.ParseAddr(node.Name); i.api.config.OverrideIP && (err != nil || (!slices.Contains(ips, ip) && v.FloatingIP != node.Name)) {
+	ip, err := netip.ParseAddr(node.Name)
+	if i.api.config.OverrideIP && (err != nil || (!slices.Contains(ips, ip) && v.FloatingIP != node.Name)) {
 		return nil, &nodes.Incomplete{Reason: fmt.Sprintf("virtual machine %s has not the address that the Node is named after; it has %s; correct vmID in "+
 			"the cloud config of its kubelet", v.ID, ips)}
 	}
