@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -207,7 +208,7 @@ func TestLoginGoesOnWithoutItsCaller(t *testing.T) {
 // TestSessionThatAlwaysEnds: an API that gives sessions and accepts none is not asked for others all the time.
 func TestSessionThatAlwaysEnds(t *testing.T) {
 	for _, renews := range []bool{false, true} {
-		t.Run(fmt.Sprint(renews), func(t *testing.T) {
+		t.Run(strconv.FormatBool(renews), func(t *testing.T) {
 			bubble(t, renews, func(t *testing.T, s *service, k *Keeper[string, int]) {
 				ended := func(int) error { return ErrEnded }
 				require.ErrorIs(t, k.Do(t.Context(), ended), ErrEnded)
