@@ -592,6 +592,11 @@ func (r *reconciler) Exists(_ context.Context, q services.Request, o *observed) 
 	if !found {
 		return nil, false, nil
 	}
+	// Azure promises no order of frontends: the Service's own is that of the status.
+	list, _ := families(q.Service)
+	slices.SortStableFunc(status.Ingress, func(a, b v1.LoadBalancerIngress) int {
+		return slices.Index(list, strings.Contains(a.IP, ":")) - slices.Index(list, strings.Contains(b.IP, ":"))
+	})
 	for ip := range strings.SplitSeq(q.Service.Annotations[annotationAdditional], ",") {
 		if ip != "" {
 			status.Ingress = append(status.Ingress, v1.LoadBalancerIngress{IP: ip})

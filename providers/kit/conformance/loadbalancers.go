@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -113,10 +114,13 @@ func runLifeCycle(t *testing.T, f *Fixture, name string) {
 	w.ensure(ctx, c.Service, nil)
 	w.requireNoWrites("the change is applied already")
 
-	got, exists, err := w.loadBalancer().GetLoadBalancer(ctx, clusterName, w.service(ctx, c.Service))
-	require.NoError(t, err)
-	require.True(t, exists)
-	assert.Equal(t, status, got)
+	for range 10 { // no order in the cloud's answers is that of the status
+		got, exists, err := w.loadBalancer().GetLoadBalancer(ctx, clusterName, w.service(ctx, c.Service))
+		require.NoError(t, err)
+		require.True(t, exists)
+		require.Equal(t, status, got)
+		time.Sleep(time.Minute) // what was read lately may be used again
+	}
 
 	w.remove(ctx, c.Service, nil)
 	assert.Empty(t, w.Snapshot(), "nothing is left")
