@@ -26,7 +26,7 @@ import (
 
 func provider(name string, change func(*registry.Provider)) registry.Provider {
 	p := registry.Provider{
-		Name: name, Title: name, ProviderIDPrefixes: []string{name + "://"},
+		Name: name, Title: name, ProviderIDPrefixes: []string{name + "://"}, Features: registry.Features{LoadBalancers: registry.Done},
 		Validate: func(registry.Inputs) error { return nil },
 		New: func(registry.Inputs) (cloudprovider.Interface, error) {
 			return nil, errors.New("not opened in this test")

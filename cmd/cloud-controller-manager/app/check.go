@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	yamlnode "go.yaml.in/yaml/v3"
 	v1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/yaml"
+	kubejson "sigs.k8s.io/json"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
@@ -43,6 +43,9 @@ type finding struct {
 	Service  string `json:"service,omitempty"`
 	Severity string `json:"severity"`
 	Message  string `json:"message"`
+
+	// notServed is set where the cloud makes nothing of any Service.
+	notServed bool
 }
 
 // verdict is what the command prints with -o json.
@@ -205,10 +208,7 @@ func child(node *yamlnode.Node, path ...string) *yamlnode.Node {
 }
 
 func value(node *yamlnode.Node, key string) *yamlnode.Node {
-	if node.Kind == yamlnode.AliasNode {
-		node = node.Alias
-	}
-	if node.Kind != yamlnode.MappingNode {
+	if node = resolved(node); node.Kind != yamlnode.MappingNode {
 		return nil
 	}
 	for i := 0; i+1 < len(node.Content); i += 2 {
@@ -234,8 +234,17 @@ func checkObject(p registry.Provider, in registry.Inputs, object *yamlnode.Node)
 		}
 		findings = append(findings, f)
 	}
+	unquoted := quoteTexts(object)
 	if err := decode(object, service); err != nil {
 		report(severityError, fmt.Errorf("this is no valid Service: %w", err))
+		return []string{namespaced(service)}, findings
+	}
+	for _, problem := range unquoted {
+		report(severityError, problem)
+	}
+	if p.Features.LoadBalancers != registry.Done {
+		report(severityWarning, &notServedError{p})
+		findings[len(findings)-1].notServed = true
 		return []string{namespaced(service)}, findings
 	}
 	registry.AsStored(service)
@@ -250,8 +259,23 @@ func checkObject(p registry.Provider, in registry.Inputs, object *yamlnode.Node)
 	return []string{namespaced(service)}, findings
 }
 
-// decode resolves anchors and aliases, and refuses fields that a Service does not have.
+// notServedError says that a cloud's provider makes no load balancers.
+type notServedError struct{ provider registry.Provider }
+
+// Error implements error.
+func (e *notServedError) Error() string {
+	why := "there are none on " + e.provider.Title
+	if e.provider.Features.LoadBalancers == registry.NotYet {
+		why = "this program makes none on " + e.provider.Title + " yet"
+	}
+	return "is not served: its load balancer is left to another controller, because " + why
+}
+
+// decode resolves anchors and aliases, and refuses what the API server would: fields that a Service does not have, values of another type.
 func decode(object *yamlnode.Node, service *v1.Service) error {
+	if problems := quoteTexts(object); len(problems) > 0 {
+		return errors.Join(problems...)
+	}
 	var content any
 	if err := object.Decode(&content); err != nil {
 		return err
@@ -260,7 +284,8 @@ func decode(object *yamlnode.Node, service *v1.Service) error {
 	if err != nil {
 		return err
 	}
-	return yaml.UnmarshalStrict(data, service)
+	strict, err := kubejson.UnmarshalStrict(data, service)
+	return errors.Join(append(strict, err)...)
 }
 
 func namespaced(s *v1.Service) string {

@@ -3,6 +3,7 @@ package app
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -99,7 +100,7 @@ func TestValidateCommand(t *testing.T) {
 	require.Len(t, lines, 4)
 	assert.Equal(t, `-:8: error: Service shop/web: annotation example.com/lb-colour: "blue" is not red`, lines[0])
 	assert.Equal(t, "-:9: warning: Service shop/web: annotation example.com/lb-coluor: is unknown and has no effect; did you mean example.com/lb-colour?", lines[1])
-	assert.Regexp(t, `^-:21: error: Service strange: this is no valid Service: .*unknown field "annotation"`, lines[2])
+	assert.Regexp(t, `^-:21: error: Service strange: this is no valid Service: unknown field "metadata.annotation"`, lines[2])
 	assert.Equal(t, "Services of type LoadBalancer: 3, errors: 2, warnings: 1", lines[3])
 }
 
@@ -144,6 +145,58 @@ func TestValidateCommandRefuses(t *testing.T) {
 	out, err = validateRun(t, "kind: [Service\n", "-f", "-")
 	require.Error(t, err)
 	assert.Contains(t, out, "-:1: error: this is neither YAML nor JSON")
+}
+
+// TestValidateReadsAsTheAPIServerDoes: what kubectl would not get through is a fault, at its line and with what to write.
+func TestValidateReadsAsTheAPIServerDoes(t *testing.T) {
+	const service = "apiVersion: v1\nkind: Service\nmetadata:\n  name: web\n  annotations:\n    example.com/lb-colour: %s\nspec: {type: LoadBalancer, ports: [{port: 80}]}\n"
+	for _, value := range []string{"true", "False", "yes", "off", "3", "1.5", "0x1F", "1e3"} {
+		out, err := validateRun(t, fmt.Sprintf(service, value), "-f", "-", "--colours="+value)
+		require.Error(t, err, value)
+		want := "-:6: error: Service web: annotation example.com/lb-colour: " + value + " without quotes is no text, and the API server refuses it; write \"" + value + "\"\n"
+		assert.Equal(t, want+"Services of type LoadBalancer: 1, errors: 1, warnings: 0\n", out)
+	}
+	for _, value := range []string{`"true"`, "'3'", "red", "2006-01-02", "10.0.0.0/8", "!!str 3", ""} {
+		_, err := validateRun(t, fmt.Sprintf(service, value), "-f", "-", "--colours="+strings.Trim(strings.TrimPrefix(value, "!!str "), `"'`))
+		require.NoError(t, err, value)
+	}
+	for name, c := range map[string][2]string{
+		"a label":          {`metadata: {name: web, labels: {tier: 1}}`, "label tier: 1 without quotes is no text"},
+		"an alias":         {`metadata: {name: &n yes, annotations: {a/b: *n}}`, "annotation a/b: yes without quotes"},
+		"a field's case":   {`metadata: {name: web, Labels: {tier: a}}`, `unknown field "metadata.Labels"`},
+		"a type":           {`metadata: {name: 3}`, "cannot unmarshal number"},
+		"a list for a map": {`metadata: {name: web, annotations: [a]}`, "cannot unmarshal array"},
+	} {
+		text := "apiVersion: v1\nkind: Service\n" + c[0] + "\nspec: {type: LoadBalancer, ports: [{port: 80}]}\n"
+		out, err := validateRun(t, text, "-f", "-")
+		require.Error(t, err, name)
+		assert.Contains(t, out, c[1], name)
+		_, err = servicesIn([]byte(text))
+		require.ErrorContains(t, err, c[1], "plan reads it in the same way")
+	}
+}
+
+// TestValidateWithoutLoadBalancers: that a cloud has none is said, and other clouds' outcomes stay.
+func TestValidateWithoutLoadBalancers(t *testing.T) {
+	const service = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {type: LoadBalancer, ports: [{port: 80}]}\n"
+	m := newManager(t, provider("plain", nil), provider("none", func(p *registry.Provider) { p.Features.LoadBalancers = registry.CloudHasNone }),
+		provider("later", func(p *registry.Provider) { p.Features.LoadBalancers = registry.NotYet }))
+	run := func(args ...string) string {
+		cmd := validateCommand(choose(m.providers, args))
+		out := &bytes.Buffer{}
+		cmd.SetArgs(append(args, "-f", "-"))
+		cmd.SetIn(strings.NewReader(service))
+		cmd.SetOut(out)
+		require.NoError(t, cmd.ExecuteContext(t.Context()))
+		return out.String()
+	}
+	const none = "is not served: its load balancer is left to another controller, because there are none on none"
+	assert.Contains(t, run("--cloud-provider=none"), "-:1: warning: Service web: "+none+"\n")
+	assert.Contains(t, run("--cloud-provider=later"), "because this program makes none on later yet\n")
+	table := run("--cloud-provider=all")
+	assert.Regexp(t, "web +plain +served *\n", table)
+	assert.Regexp(t, "web +none +not served +"+none, table)
+	assert.Contains(t, run("--cloud-provider=all", "-o", "json"), `"outcome": "not served"`)
 }
 
 // FuzzManifests: no file makes the command panic.

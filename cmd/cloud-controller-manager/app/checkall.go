@@ -3,6 +3,7 @@ package app
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -18,14 +19,30 @@ const (
 	outcomeServed  = "served"
 	outcomePartial = "without effect"
 	outcomeRefused = "refused"
+	// outcomeNone is that of clouds without load balancers.
+	outcomeNone = "not served"
 )
+
+// fromBest are the outcomes in their order.
+var fromBest = []string{outcomeServed, outcomePartial, outcomeNone, outcomeRefused}
+
+// outcome is what a finding alone would make of a Service.
+func (f finding) outcome() string {
+	switch {
+	case f.Severity == severityError:
+		return outcomeRefused
+	case f.notServed:
+		return outcomeNone
+	}
+	return outcomePartial
+}
 
 // outcome is what one cloud makes of one Service.
 type outcome struct {
 	File    string `json:"file"`
 	Service string `json:"service"`
 	Cloud   string `json:"cloud"`
-	// Outcome is the worst: refused, without effect, or served.
+	// Outcome is the worst: refused, not served, without effect, or served.
 	Outcome  string    `json:"outcome"`
 	Findings []finding `json:"findings"`
 }
@@ -95,11 +112,8 @@ func outcomesOf(p registry.Provider, file string, services []string, findings []
 			}
 			f.File = file
 			o.Findings = append(o.Findings, f)
-			switch {
-			case f.Severity == severityError:
-				o.Outcome = outcomeRefused
-			case o.Outcome == outcomeServed:
-				o.Outcome = outcomePartial
+			if worst := f.outcome(); slices.Index(fromBest, worst) > slices.Index(fromBest, o.Outcome) {
+				o.Outcome = worst
 			}
 		}
 		if service != "" || len(o.Findings) > 0 {
@@ -121,11 +135,7 @@ func (c *serviceCheck) printAll(all outcomes) error {
 			fmt.Fprintf(t, "%s\t%s\t%s\t\n", o.Service, o.Cloud, o.Outcome)
 		}
 		for _, f := range o.Findings {
-			result := outcomeRefused
-			if f.Severity == severityWarning {
-				result = outcomePartial
-			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", o.Service, o.Cloud, result, strings.ReplaceAll(f.Message, "\n", "; "))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", o.Service, o.Cloud, f.outcome(), strings.ReplaceAll(f.Message, "\n", "; "))
 		}
 	}
 	return t.Flush()

@@ -1,0 +1,54 @@
+package app
+
+import (
+	"fmt"
+
+	yamlnode "go.yaml.in/yaml/v3"
+	"sigs.k8s.io/yaml"
+
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// quoteTexts returns a problem for each annotation and label whose value is no text as it is written, such as an unquoted true: the API
+// server refuses it. Afterwards all of them are text, so that the rest can be judged.
+func quoteTexts(object *yamlnode.Node) (problems []error) {
+	for _, of := range []struct{ key, name string }{{"annotations", "annotation"}, {"labels", "label"}} {
+		pairs := resolved(child(object, "metadata", of.key))
+		if pairs == nil || pairs.Kind != yamlnode.MappingNode {
+			continue
+		}
+		for i := 0; i+1 < len(pairs.Content); i += 2 {
+			key, text := pairs.Content[i], resolved(pairs.Content[i+1])
+			if text == nil || text.Kind != yamlnode.ScalarNode || text.Style != 0 || text.Tag == "!!null" {
+				continue
+			}
+			if !readAsText(text.Value) {
+				problems = append(problems, &schema.Problem{
+					Place:  of.name + " " + key.Value,
+					Reason: fmt.Sprintf(`%s without quotes is no text, and the API server refuses it; write %q`, text.Value, text.Value),
+				})
+			}
+			text.Tag, text.Style = "!!str", yamlnode.DoubleQuotedStyle
+		}
+	}
+	return problems
+}
+
+// readAsText reports whether kubectl sends a value without quotes as text. It knows more words that mean true and false than our decoder,
+// such as yes and off.
+func readAsText(value string) bool {
+	var v any
+	if err := yaml.Unmarshal([]byte(value), &v); err != nil {
+		return true // the decoder of the whole file says what is wrong
+	}
+	_, text := v.(string)
+	return text
+}
+
+// resolved follows an alias.
+func resolved(node *yamlnode.Node) *yamlnode.Node {
+	if node != nil && node.Kind == yamlnode.AliasNode {
+		return node.Alias
+	}
+	return node
+}
