@@ -177,7 +177,7 @@ func schemaOf(values *yaml.Node, providers []registry.Provider) []byte {
 	properties, _ := root["properties"].(object)
 	properties["global"] = object{
 		"type": "object", "description": "Values that charts share; of these this one uses imagePullSecrets.",
-		"properties": object{"imagePullSecrets": object{"type": "array"}},
+		"properties": object{"imagePullSecrets": object{"type": "array", "items": references["items"]}},
 	}
 	root["$schema"] = "https://json-schema.org/draft-07/schema#"
 	root["title"] = "Values of the chart cloud-controller-manager"
@@ -193,7 +193,7 @@ func schemaOf(values *yaml.Node, providers []registry.Provider) []byte {
 }
 
 func objectSchema(node *yaml.Node, path string, providers []registry.Provider) object {
-	properties := object{}
+	properties, sections := object{}, []string{}
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		key, value := node.Content[i], node.Content[i+1]
 		at := strings.TrimPrefix(path+"."+key.Value, ".")
@@ -203,8 +203,12 @@ func objectSchema(node *yaml.Node, path string, providers []registry.Provider) o
 			one["description"] = text
 		}
 		properties[key.Value] = one
+		if one["properties"] != nil && one["additionalProperties"] == false {
+			sections = append(sections, key.Value)
+		}
 	}
-	return object{"type": "object", "properties": properties, "additionalProperties": false}
+	// Whoever sets a section to null takes the defaults away that templates need.
+	return object{"type": "object", "properties": properties, "additionalProperties": false, "required": sections}
 }
 
 func valueSchema(node *yaml.Node, path string, providers []registry.Provider) object {

@@ -18,7 +18,21 @@ const (
 	digest     = `^(sha256:[0-9a-f]{64})?$`
 	// duration is one of Prometheus.
 	duration = `^([0-9]+(ms|[smhdwy]))*$`
-	class    = `^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`
+	class    = labelKey
+	// repository is an image without tag and digest, which have values of their own.
+	part       = `[a-z0-9]+([._-]+[a-z0-9]+)*`
+	repository = `^((\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+)(:[0-9]+)?/)?` + part + `(/` + part + `)*$`
+	// matchers are those of Prometheus between the braces; one that is no such expression ends the whole file of rules.
+	matcher  = `\s*[a-zA-Z_][a-zA-Z0-9_]*\s*(=~|!~|!=|=)\s*"([^"\\]|\\.)*"\s*`
+	matchers = `^(` + matcher + `(,` + matcher + `)*)?$`
+)
+
+// texts are mappings whose values are texts alone, such as annotations; references are objects of which Kubernetes takes the name.
+var (
+	texts      = object{"additionalProperties": object{"type": "string"}}
+	references = object{"items": object{
+		"type": "object", "required": []string{"name"}, "properties": object{"name": object{"type": "string"}}, "additionalProperties": false,
+	}}
 )
 
 // limits are what a value is held to besides its type.
@@ -28,8 +42,10 @@ func limits(path string) object {
 		return object{"maximum": 10}
 	case "securePort":
 		return object{"minimum": 1, "maximum": 65535}
-	case "image.repository", "clusterName":
+	case "clusterName":
 		return object{"pattern": `^\S+$`}
+	case "image.repository":
+		return object{"pattern": repository}
 	case "image.tag":
 		return object{"pattern": tag}
 	case "image.digest":
@@ -55,6 +71,46 @@ func limits(path string) object {
 		}
 	case "controllers":
 		return object{"minItems": 1, "uniqueItems": true}
+	}
+	return passedLimits(path)
+}
+
+// passedLimits are what is easily wrong in values that Kubernetes or the program judges in the end.
+func passedLimits(path string) object {
+	switch path {
+	case "commonAnnotations", "podAnnotations", "serviceAccount.annotations", "nodeSelector",
+		"metrics.serviceMonitor.labels", "metrics.serviceMonitor.annotations", "metrics.podMonitor.labels", "metrics.podMonitor.annotations",
+		"metrics.rules.labels", "metrics.rules.annotations", "metrics.dashboard.labels", "metrics.dashboard.annotations":
+		return texts
+	case "imagePullSecrets", "global.imagePullSecrets":
+		return references
+	case "metrics.rules.selector":
+		return object{"pattern": matchers}
+	case "dnsPolicy":
+		return object{"enum": []any{"", "ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"}}
+	case "strategy":
+		return object{"properties": object{"type": object{"enum": []any{"RollingUpdate", "Recreate"}}}}
+	case "updateStrategy":
+		return object{"properties": object{"type": object{"enum": []any{"RollingUpdate", "OnDelete"}}}}
+	case "admissionPolicy.excludeNamespaces":
+		return object{"items": object{"type": "string", "minLength": 1, "pattern": labelName}}
+	case "extraArgs":
+		return object{"items": object{"type": "string", "pattern": "^-"}}
+	case "extraEnv":
+		return object{"items": object{
+			"type": "object", "required": []string{"name"}, "additionalProperties": false,
+			"properties": object{
+				"name": object{"type": "string", "pattern": `^[^=\s]+$`}, "value": object{"type": "string"}, "valueFrom": object{"type": "object"},
+			},
+		}}
+	case "serviceDefaults":
+		return object{"items": object{
+			"type": "object", "required": []string{"loadBalancerClass"}, "additionalProperties": false,
+			"properties": object{
+				"loadBalancerClass": object{"type": "string", "pattern": `^$|` + class},
+				"annotations":       object{"type": "object", "additionalProperties": object{"type": "string"}},
+			},
+		}}
 	}
 	return object{}
 }

@@ -28,15 +28,21 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 {{- end }}
 
-{{- define "ccm.labels" -}}
+{{- define "ccm.ownLabels" -}}
 {{ include "ccm.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 app.kubernetes.io/component: {{ .Values.cloudProvider }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
-{{- with .Values.commonLabels }}
-{{ toYaml . }}
 {{- end }}
+
+{{- /* Labels of an object: its own stand above those of all objects, each key once. */ -}}
+{{- define "ccm.labelsAnd" -}}
+{{- merge (dict) (default (dict) .more) .root.Values.commonLabels (include "ccm.ownLabels" .root | fromYaml) | toYaml }}
+{{- end }}
+
+{{- define "ccm.labels" -}}
+{{- include "ccm.labelsAnd" (dict "root" .) }}
 {{- end }}
 
 {{- define "ccm.serviceAccount" -}}
@@ -158,9 +164,18 @@ that of a file with credentials only the keys count that hold none, and no text.
 {{- if or .Values.metrics.serviceMonitor.enabled .Values.metrics.podMonitor.enabled }}true{{ end }}
 {{- end }}
 
+{{- /* A Service's name has no more than 63 characters. */ -}}
+{{- define "ccm.metricsService" -}}
+{{- printf "%s-metrics" (include "ccm.fullname" . | trunc 55 | trimSuffix "-") }}
+{{- end }}
+
 {{- /* What tells the series of this release from those of others: as the monitors of the chart label them. */ -}}
 {{- define "ccm.series" -}}
-{{- default (printf "namespace=%q,job=~%q" (include "ccm.namespace" .) (printf "(%s/)?%s(-metrics)?" (default (include "ccm.namespace" .) .Values.metrics.namespace) (include "ccm.fullname" .))) .Values.metrics.rules.selector }}
+{{- $names := printf "%s(-metrics)?" (include "ccm.fullname" .) -}}
+{{- if ne (include "ccm.metricsService" .) (printf "%s-metrics" (include "ccm.fullname" .)) -}}
+{{- $names = printf "(%s|%s)" (include "ccm.fullname" .) (include "ccm.metricsService" .) -}}
+{{- end -}}
+{{- default (printf "namespace=%q,job=~%q" (include "ccm.namespace" .) (printf "(%s/)?%s" (default (include "ccm.namespace" .) .Values.metrics.namespace) $names)) .Values.metrics.rules.selector }}
 {{- end }}
 
 {{- define "ccm.bindAddress" -}}
