@@ -56,12 +56,18 @@ func newClusterOn(t *testing.T, provider string, cloud ...string) *harness.Clust
 
 func startCluster(t *testing.T, provider string, cloud ...string) *harness.Cluster {
 	t.Helper()
+	return startClusterWith(t, provider, "", cloud...)
+}
+
+// startClusterWith is startCluster with what is added to the configuration file of the cloud.
+func startClusterWith(t *testing.T, provider, config string, cloud ...string) *harness.Cluster {
+	t.Helper()
 	if provider != harness.AnyProvider { // its clusters serve the tests that concern no cloud in particular
 		skipUnlessSelected(t, provider)
 	}
 	name := strings.ToLower(strings.NewReplacer("/", "-", " ", "-", ",", "").Replace(t.Name()))
 	c, err := stage.Start(t.Context(), name, harness.Options{
-		Provider: provider, Cloud: append([]string{"--token=" + testToken, "--activation=1s"}, cloud...),
+		Provider: provider, Cloud: append([]string{"--token=" + testToken, "--activation=1s"}, cloud...), CloudConfig: config,
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() {

@@ -70,7 +70,7 @@ func TestNoTokenOrKeyInTheLog(t *testing.T) {
 				},
 			}, metav1.CreateOptions{})
 			require.NoError(t, err)
-			_, err = c.CreateService(t.Context(), "web", map[string]string{linodeAnnotations + "port-80": `{"protocol": "https", "tls-secret-name": "web-tls"}`})
+			_, err = c.CreateService(t.Context(), "web", map[string]string{"service.beta.kubernetes.io/linode-loadbalancer-port-80": `{"protocol": "https", "tls-secret-name": "web-tls"}`})
 			require.NoError(t, err)
 			_, err = c.WaitServed(t.Context(), "web", patience)
 			require.NoError(t, err)

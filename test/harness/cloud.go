@@ -90,37 +90,53 @@ func (c *Cloud) admin(ctx context.Context, method, path string, in, out any) err
 }
 
 func (c *Cloud) send(ctx context.Context, method, path, token string, in, out any) error {
-	var body io.Reader
+	r := Request{Method: method, Path: path, Headers: map[string]string{}}
 	if in != nil {
 		data, err := json.Marshal(in)
 		if err != nil {
 			return fmt.Errorf("encoding for the simulated cloud: %w", err)
 		}
-		body = bytes.NewReader(data)
-	}
-	r, err := http.NewRequestWithContext(ctx, method, c.URL+path, body)
-	if err != nil {
-		return fmt.Errorf("asking the simulated cloud: %w", err)
+		r.Body = data
 	}
 	if token != "" {
-		r.Header.Set("Authorization", "Bearer "+token)
+		r.Headers["Authorization"] = "Bearer " + token
+	}
+	data, _, err := c.Send(ctx, r)
+	if err != nil || out == nil {
+		return err
+	}
+	return json.Unmarshal(data, out)
+}
+
+// Request is a request to the simulated cloud as it goes over the wire.
+type Request struct {
+	Method, Path string
+	Headers      map[string]string
+	Body         []byte
+}
+
+// Send sends a request as it is, and returns the answer unless it refuses.
+func (c *Cloud) Send(ctx context.Context, in Request) ([]byte, http.Header, error) {
+	r, err := http.NewRequestWithContext(ctx, in.Method, c.URL+in.Path, bytes.NewReader(in.Body))
+	if err != nil {
+		return nil, nil, fmt.Errorf("asking the simulated cloud: %w", err)
+	}
+	for name, value := range in.Headers {
+		r.Header.Set(name, value)
 	}
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
-		return fmt.Errorf("asking the simulated cloud: %w", err)
+		return nil, nil, fmt.Errorf("asking the simulated cloud: %w", err)
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return fmt.Errorf("asking the simulated cloud: %w", err)
+		return nil, nil, fmt.Errorf("asking the simulated cloud: %w", err)
 	}
 	if resp.StatusCode >= http.StatusBadRequest {
-		return fmt.Errorf("the simulated cloud refuses %s: %s", path, data)
+		return nil, nil, fmt.Errorf("the simulated cloud refuses %s: %s", in.Path, data)
 	}
-	if out == nil {
-		return nil
-	}
-	return json.Unmarshal(data, out)
+	return data, resp.Header, nil
 }
 
 // CloudConfig returns the configuration file of a controller for this cloud; empty if it needs none.
