@@ -31,7 +31,6 @@ type leftCluster struct {
 	cluster expectations.LeftCluster
 	kinds   []string
 	base    expectations.Scene
-	headers map[string]string
 }
 
 // newLeftCluster starts one, without controllers, and makes what there is in the cloud before there are Services.
@@ -45,7 +44,8 @@ func newLeftCluster(t *testing.T, provider, name string, is expectations.Takeove
 	env, err := l.c.Cloud.Environment(t.Context())
 	require.NoError(t, err)
 	l.base = expectations.Scene{
-		Token: testToken, URL: l.c.Cloud.URL, Environment: env, Common: is.Common, Answers: map[string]any{}, AnswerHeaders: map[string]map[string]string{},
+		Token: testToken, URL: l.c.Cloud.URL, Environment: env, Common: is.Common,
+		Answers: map[string]any{}, AnswerHeaders: map[string]map[string]string{},
 	}
 	if l.cluster.Objects != "" {
 		objects, err := harness.Decode([]byte(l.text(l.cluster.Objects, l.base)))
@@ -149,7 +149,7 @@ func (l *leftCluster) createService(name string, finalizers []string) {
 	kind := l.is.Kinds[name]
 	spec := expectations.Merged(object{
 		"type": "LoadBalancer", "selector": object{"app": name}, "ports": []any{object{"name": "http", "protocol": "TCP", "port": 80}},
-	}, object(kind.Spec))
+	}, kind.Spec)
 	written, err := l.is.Filled(l.plain(object{
 		"metadata": object{"name": name, "annotations": kind.Annotations, "finalizers": finalizers}, "spec": spec,
 	}), l.base)
@@ -248,15 +248,15 @@ func (l *leftCluster) send(r expectations.Request, kind expectations.LeftKind, s
 		require.NoError(l.t, l.c.Cloud.Do(l.t.Context(), r.Action, body))
 		return
 	}
-	got, err := l.call(r, body, s)
+	got, err := l.call(l.t.Context(), r, body, s)
 	require.NoError(l.t, err)
 	s.Answer = l.keep(r.Name, got, s)
 	if r.Until == nil {
 		return
 	}
 	look := expectations.Request{Name: r.Name, Method: http.MethodGet, Path: l.text(r.Until.Path, s), Headers: r.Headers}
-	require.NoError(l.t, harness.Eventually(l.t.Context(), patience, "what "+r.Name+" makes", func(context.Context) error {
-		got, err := l.call(look, nil, s)
+	require.NoError(l.t, harness.Eventually(l.t.Context(), patience, "what "+r.Name+" makes", func(ctx context.Context) error {
+		got, err := l.call(ctx, look, nil, s)
 		if err != nil {
 			return err
 		}
@@ -282,7 +282,7 @@ func (l *leftCluster) keep(name string, a answer, s expectations.Scene) any {
 }
 
 // call sends one request as it goes over the wire.
-func (l *leftCluster) call(r expectations.Request, body any, s expectations.Scene) (answer, error) {
+func (l *leftCluster) call(ctx context.Context, r expectations.Request, body any, s expectations.Scene) (answer, error) {
 	l.t.Helper()
 	wire := harness.Request{Method: r.Method, Path: l.text(r.Path, s), Headers: map[string]string{"Authorization": "Bearer " + testToken}}
 	switch {
@@ -302,7 +302,7 @@ func (l *leftCluster) call(r expectations.Request, body any, s expectations.Scen
 			wire.Headers[name] = l.text(value, s)
 		}
 	}
-	data, header, err := l.c.Cloud.Send(l.t.Context(), wire)
+	data, header, err := l.c.Cloud.Send(ctx, wire)
 	if err != nil {
 		return answer{}, fmt.Errorf("%s %s %s: %w", r.Name, r.Method, wire.Body, err)
 	}

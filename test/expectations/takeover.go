@@ -359,8 +359,9 @@ func (l Takeover) Body(r Request, k LeftKind, s Scene) (any, error) {
 		}
 		name, r.Body = r.Like, l.Requests[i].Body
 	}
+	var body any // nil where it has none
 	if r.Body == "" {
-		return nil, nil
+		return body, nil
 	}
 	body, err := l.Value(r.Body, s)
 	if over := k.Over[name]; err == nil && over != "" {
