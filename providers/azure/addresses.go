@@ -3,7 +3,6 @@ package azure
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -46,12 +45,21 @@ func clusterOf(a doc) string {
 	return name
 }
 
-// servedBy reports whether an address is one that a controller made for a Service.
-func servedBy(a doc, s *v1.Service, cluster string) bool {
+// servedBy reports whether an address is one that a controller of this cluster made for a Service. One that is bound to a load balancer of
+// another name is another cluster's, which may be called like this one.
+func (r *reconciler) servedBy(a doc, s *v1.Service, cluster string) bool {
 	list, given := servicesOf(a)
 	named := clusterOf(a)
-	return given && (named == "" || strings.EqualFold(named, cluster)) &&
+	return given && (named == "" || strings.EqualFold(named, cluster)) && !r.boundElsewhere(a, cluster) &&
 		slices.ContainsFunc(list, func(n string) bool { return strings.EqualFold(n, serviceName(s)) })
+}
+
+// boundElsewhere reports whether an address is that of something other than the load balancers of this cluster's names.
+func (r *reconciler) boundElsewhere(a doc, cluster string) bool {
+	at := str(a, "properties", "ipConfiguration", "id")
+	return at != "" && !slices.ContainsFunc(r.config.namesOf(cluster), func(name string) bool {
+		return strings.HasPrefix(strings.ToLower(at), strings.ToLower(r.config.loadBalancerID(name))+"/")
+	})
 }
 
 // addressName is the exact name of a public address that is made for a Service.
@@ -83,15 +91,23 @@ func (r *reconciler) externalFront(
 	switch {
 	case name != "":
 		a.name, a.managed = name, false
-		if a.found = inGroup(func(d doc) bool { return strings.EqualFold(str(d, "name"), name) }); a.found == nil {
+		named := func(d doc) bool { return strings.EqualFold(str(d, "name"), name) }
+		if err := o.refuseForeign(named); err != nil {
+			return err
+		}
+		if a.found = inGroup(named); a.found == nil {
 			return fmt.Errorf("PublicIP from annotation azure-pip-name%s=%s for service %s doesn't exist", map[bool]string{true: "-IPv6"}[f.six], name, serviceName(q.Service))
 		}
 	case prefixID == "" && ip != "":
-		if a.found = inGroup(func(d doc) bool { return str(d, "properties", "ipAddress") == ip }); a.found == nil {
+		at := func(d doc) bool { return str(d, "properties", "ipAddress") == ip }
+		if err := o.refuseForeign(at); err != nil {
+			return err
+		}
+		if a.found = inGroup(at); a.found == nil {
 			return fmt.Errorf("findMatchedPIPByLoadBalancerIP: cannot find public IP with IP address %s in resource group %s", ip, group)
 		}
 		a.name = str(a.found, "name")
-		a.managed = servedBy(a.found, q.Service, q.Cluster)
+		a.managed = r.servedBy(a.found, q.Service, q.Cluster)
 	default:
 		a.found = inGroup(func(d doc) bool { return strings.EqualFold(str(d, "name"), a.name) })
 	}
@@ -128,45 +144,78 @@ func (f *front) shareWith(lb doc, base string) {
 	}
 }
 
+// refuseForeign refuses an address that carries the mark of another cluster.
+func (o *observed) refuseForeign(asked func(doc) bool) error {
+	if i := slices.IndexFunc(o.foreign, asked); i >= 0 {
+		a := o.foreign[i]
+		uid, _ := tag(tagsOf(a), clusterTag)
+		return ownership.Check("public IP address "+str(a, "name"), o.mark, []string{ownership.ClusterMark(uid)})
+	}
+	return nil
+}
+
 // wantAddress computes what an address should be.
 func (r *reconciler) wantAddress(ctx context.Context, q services.Request, s *settings, a *address, six bool, prefixID string) error {
-	list, tagged := servicesOf(a.found)
-	owner := serviceName(q.Service)
-	if a.found != nil && !tagged {
+	if _, tagged := servicesOf(a.found); a.found != nil && !tagged {
 		a.managed = false
 		a.want = a.found
 		return nil // a user's: never written
 	}
-	var want doc
-	tags := map[string]string{}
+	owner := serviceName(q.Service)
 	if a.found == nil {
 		zones, err := r.resources.zones(ctx)
 		if err != nil {
 			return err
 		}
-		want = r.newAddress(six, prefixID, zones)
+		a.fresh = r.newAddress(six, prefixID, zones)
 		mark, err := r.cluster.Mark(ctx)
 		if err != nil {
 			return err
 		}
+		tags := map[string]string{serviceTag: owner, nameTag: q.Cluster}
 		if uid, _ := ownership.Marked([]string{mark}); uid != "" {
 			tags[clusterTag] = uid
 		}
-		tags[serviceTag], tags[nameTag] = owner, q.Cluster
-	} else {
-		want = cloneOf(a.found)
-		if !slices.ContainsFunc(list, func(n string) bool { return strings.EqualFold(n, owner) }) {
-			key := serviceTag
-			if _, ok := tag(tagsOf(want), serviceTag); !ok {
-				key = legacyServiceTag
-			}
-			tags[key] = strings.Join(append(list, owner), ",")
+		a.fresh["tags"] = asDoc(tags)
+	}
+	a.edit = func(d doc) error {
+		if _, tagged := servicesOf(d); d == nil || !tagged {
+			return errKeep // gone, or a user's by now: the next look tells
 		}
+		before := cloneOf(d)
+		if err := r.shapeAddress(d, s, owner); err != nil {
+			return err
+		}
+		if !a.isNew(before) && sameDoc(before, d) && (!a.managed || !failed(d)) {
+			return errKeep
+		}
+		return nil
+	}
+	a.want = cloneOf(a.found)
+	if a.found == nil {
+		a.want = cloneOf(a.fresh)
+	}
+	return r.shapeAddress(a.want, s, owner)
+}
+
+// isNew reports whether a document is one that Azure has not seen.
+func (*address) isNew(d doc) bool { return str(d, "id") == "" }
+
+// shapeAddress makes the document of a public address what a Service asks for.
+func (r *reconciler) shapeAddress(d doc, s *settings, owner string) error {
+	list, _ := servicesOf(d)
+	tags := map[string]string{}
+	if !slices.ContainsFunc(list, func(n string) bool { return strings.EqualFold(n, owner) }) {
+		key := serviceTag
+		if _, ok := tag(tagsOf(d), serviceTag); !ok {
+			key = legacyServiceTag
+		}
+		tags[key] = strings.Join(append(slices.Clone(list), owner), ",")
 	}
 	for key, v := range r.config.tags {
 		setTag(tags, key, v)
 	}
-	if err := wantLabel(want, s, owner, tags); err != nil {
+	if err := wantLabel(d, s, owner, tags); err != nil {
 		return err
 	}
 	if len(list) == 0 || strings.EqualFold(list[0], owner) { // the Services that share an address do not say how it is
@@ -174,12 +223,11 @@ func (r *reconciler) wantAddress(ctx context.Context, q services.Request, s *set
 			setTag(tags, key, v)
 		}
 		if s.IPTagsGiven {
-			wantIPTags(want, s.IPTags)
+			wantIPTags(d, s.IPTags)
 		}
 	}
-	upgrade(want)
-	mergeTags(want, tags, r.config.SystemTags, clusterTag, "k8s-azure-", legacyServiceTag, "kubernetes-")
-	a.want = want
+	upgrade(d)
+	mergeTags(d, tags, r.config.SystemTags, clusterTag, "k8s-azure-", legacyServiceTag, "kubernetes-")
 	return nil
 }
 
@@ -264,12 +312,11 @@ func (r *reconciler) addressChange(_ services.Request, _ *observed, a *address) 
 			return a.found, a.want
 		},
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
-			target := document{id: id, what: "public IP address " + a.name, version: networkVersion, create: func() doc { return doc{} }}
-			after, err := r.resources.documents.submit(ctx, target, func(d doc) error {
-				clear(d)
-				maps.Copy(d, cloneOf(a.want))
-				return nil
-			})
+			target := document{id: id, what: "public IP address " + a.name, version: networkVersion}
+			if a.found == nil {
+				target.create = func() doc { return cloneOf(a.fresh) }
+			}
+			after, err := r.resources.documents.submit(ctx, target, a.edit)
 			if a.found == nil {
 				q.Asked(err)
 			}
@@ -288,7 +335,7 @@ func sameDoc(a, b doc) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
 func (r *reconciler) releases(q services.Request, o *observed, d *spec) []services.Change[*observed] {
 	var list []services.Change[*observed]
 	for _, a := range o.addresses {
-		if !servedBy(a, q.Service, q.Cluster) {
+		if !r.servedBy(a, q.Service, q.Cluster) {
 			continue
 		}
 		wanted := d != nil && slices.ContainsFunc(d.Fronts, func(f front) bool {
@@ -338,23 +385,59 @@ func (r *reconciler) release(a doc) services.Change[*observed] {
 	}
 }
 
-// inherited are the frontends that a Service, which goes, shares with no living one although another one made them.
-func (r *reconciler) inherited(ctx context.Context, q services.Request, lbs []doc) (names []string, err error) {
+// inherited are the frontends, by their IDs in lower case, that a Service leaves, where it has rules, and that the Service which made them
+// wants no more; d is nil for a Service that goes.
+func (r *reconciler) inherited(ctx context.Context, q services.Request, lbs []doc, d *spec) (ids []string, err error) {
 	base := baseName(q.Service)
+	type left struct {
+		internal bool
+		name, id string
+	}
+	var candidates []left
 	for _, lb := range lbs {
 		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
-			if name := str(f, "name"); madeName(name) && !ownedBy(base, name) && serves(lb, f, base) {
-				names = append(names, name)
+			name := str(f, "name")
+			stays := d != nil && strings.EqualFold(str(lb, "name"), d.LB) && d.front(name) != nil
+			if madeName(name) && !ownedBy(base, name) && serves(lb, f, base) && !stays {
+				candidates = append(candidates, left{isInternal(str(lb, "name")), name, docID(f)})
 			}
 		}
 	}
-	if len(names) == 0 {
+	if len(candidates) == 0 {
 		return nil, nil
 	}
 	living, err := r.cluster.Living(ctx)
-	return slices.DeleteFunc(names, func(name string) bool {
-		return slices.ContainsFunc(living, func(s *v1.Service) bool { return s.DeletionTimestamp == nil && ownedBy(baseName(s), name) })
-	}), err
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range candidates {
+		if !slices.ContainsFunc(living, func(s *v1.Service) bool {
+			return s.DeletionTimestamp == nil && wantsFront(r.translate(s), c.internal, c.name)
+		}) {
+			ids = append(ids, c.id)
+		}
+	}
+	return ids, nil
+}
+
+// wantsFront reports whether a Service asks for a frontend of this name on a load balancer of a kind. In doubt it does.
+func wantsFront(service *v1.Service, internal bool, name string) bool {
+	base := baseName(service)
+	if !ownedBy(base, name) {
+		return false
+	}
+	s, _, err := parseSettings(service)
+	if err != nil || service.Spec.Type != v1.ServiceTypeLoadBalancer {
+		return err != nil
+	}
+	list, dual := families(service)
+	return s.Internal == internal && slices.ContainsFunc(list, func(six bool) bool {
+		subnet := ""
+		if s.Internal {
+			subnet = s.Subnet
+		}
+		return strings.EqualFold(frontName(base, subnet, suffixOf(six, dual)), name)
+	})
 }
 
 // serves reports whether a Service has rules on a frontend.

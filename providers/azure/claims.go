@@ -3,6 +3,7 @@ package azure
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 // This file says what a Service wants of the network security group.
@@ -106,9 +108,9 @@ func portsOfOthers(lb, f doc, base string) (ports []string) {
 
 // addressesFor are the public addresses that are for a Service alone. They tell which rules are its own, also where its load balancer has
 // gone.
-func addressesFor(q services.Request, o *observed) (list []string) {
+func (r *reconciler) addressesFor(q services.Request, o *observed) (list []string) {
 	for _, a := range o.addresses {
-		if names, _ := servicesOf(a); len(names) == 1 && servedBy(a, q.Service, q.Cluster) {
+		if names, _ := servicesOf(a); len(names) == 1 && r.servedBy(a, q.Service, q.Cluster) {
 			list = append(list, str(a, "properties", "ipAddress"))
 		}
 	}
@@ -128,7 +130,7 @@ func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 	for _, i := range q.Service.Status.LoadBalancer.Ingress {
 		add(i.IP)
 	}
-	for _, ip := range addressesFor(q, o) {
+	for _, ip := range r.addressesFor(q, o) {
 		add(ip)
 	}
 	var destinations []string
@@ -146,6 +148,7 @@ func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 			k.shared[ip] = append(k.shared[ip], portsOfOthers(lb, f, base)...)
 		}
 	}
+	k.spare(o.others)
 	if d == nil {
 		return k
 	}
@@ -163,4 +166,49 @@ func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 	}
 	k.wanted = accesses(*d, slices.DeleteFunc(destinations, func(ip string) bool { return ip == "" }))
 	return k
+}
+
+// checkAdditional refuses further addresses by which a Service would open what is somebody else's: a node itself, or a port that another
+// Service has on its address, which may let in fewer.
+func (r *reconciler) checkAdditional(q services.Request, o *observed, d *spec) error {
+	for _, ip := range d.Additional {
+		for _, n := range slices.Concat(r.instances.known(), q.Nodes) {
+			if slices.ContainsFunc([]bool{false, true}, func(six bool) bool { return sameIP(internalIP(n, six), ip) }) {
+				return &schema.Problem{Place: "annotation " + annotationAdditional, Value: ip, Reason: "is an address of node " + n.Name}
+			}
+		}
+		for _, lb := range o.lbs {
+			for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
+				if !sameIP(r.ipOf(o, lb, str(f, "name")), ip) || ownedBy(d.Base, str(f, "name")) {
+					continue
+				}
+				taken := portsOfOthers(lb, f, d.Base)
+				for _, p := range d.AccessPorts {
+					if slices.Contains(taken, strings.ToLower(p.protocol)+" "+strconv.Itoa(int(p.port))) {
+						return &schema.Problem{Place: "annotation " + annotationAdditional, Value: ip, Reason: fmt.Sprintf(
+							"is the address of another Service, which has port %d there", p.port)}
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// sharedFronts refuses to give a frontend another address while other Services have rules on it: theirs would follow.
+func (r *reconciler) sharedFronts(lb doc, d *spec) error {
+	for _, f := range d.Fronts {
+		have := byName(docs(lb, "properties", "frontendIPConfigurations"), f.name)
+		if f.foreign || have == nil || sameFront(have, f, r.config) {
+			continue
+		}
+		for _, rule := range docs(lb, "properties", "loadBalancingRules") {
+			name := str(rule, "name")
+			if sameID(str(rule, "properties", "frontendIPConfiguration", "id"), str(have, "id")) && madeName(name) && !ownedBy(d.Base, name) {
+				return fmt.Errorf("frontend %s of load balancer %s is to change its address, and rule %s of another Service uses it: give that Service another "+
+					"address first", f.name, str(lb, "name"), name)
+			}
+		}
+	}
+	return nil
 }

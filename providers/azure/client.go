@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -185,7 +186,7 @@ func list[T any](ctx context.Context, a *api, what, path, version string, query 
 		}
 		pages++
 		if _, err = a.call(ctx, what, http.MethodGet, next, nil, nil, &page); err != nil {
-			return nil, pages, cloudapi.NotAbsence(err)
+			return nil, pages, notAbsence(err)
 		}
 		if page.Value == nil {
 			return nil, pages, broken("the answer is no listing")
@@ -220,6 +221,16 @@ func list[T any](ctx context.Context, a *api, what, path, version string, query 
 		}
 	}
 	return all, pages, nil
+}
+
+// notAbsence is an error that says of no object that it is absent, and keeps its code.
+func notAbsence(err error) error {
+	code := codeOf(err)
+	err = cloudapi.NotAbsence(err)
+	if e, ok := errors.AsType[*cloudapi.Error](err); ok && e.Cause == nil && code != "" {
+		e.Cause = armError{code}
+	}
+	return err
 }
 
 // sameHost refuses to follow an answer to another host: the token would go with the request.
@@ -272,6 +283,15 @@ func (a *api) finish(ctx context.Context, what string, header http.Header) error
 
 // put writes a resource, under its ETag where there is one, and waits for the end of the work.
 func (a *api) put(ctx context.Context, what, path, version string, body any, etag string) error {
+	wait, err := a.startPut(ctx, what, path, version, body, etag)
+	if err != nil {
+		return err
+	}
+	return wait()
+}
+
+// startPut writes a resource, under its ETag where there is one. The work that this begins is waited for apart.
+func (a *api) startPut(ctx context.Context, what, path, version string, body any, etag string) (wait func() error, err error) {
 	header := http.Header{}
 	if etag != "" {
 		header.Set("If-Match", etag)
@@ -279,9 +299,9 @@ func (a *api) put(ctx context.Context, what, path, version string, body any, eta
 	what = "writing " + what
 	answer, err := a.call(ctx, what, http.MethodPut, a.address(path, version), header, body, &json.RawMessage{})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return a.finish(ctx, what, answer)
+	return func() error { return a.finish(ctx, what, answer) }, nil
 }
 
 // remove deletes a resource, and waits for the end of the work. One that is not there is no error.

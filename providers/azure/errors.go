@@ -100,6 +100,12 @@ func classOf(e errorBody, class error) error {
 		return cloudapi.ErrQuota
 	case code == "authorizationfailed", code == "linkedauthorizationfailed":
 		return cloudapi.ErrUnauthorized
+	case code == "scopelocked", code == "missingsubscriptionregistration":
+		return cloudapi.ErrInvalid // somebody must do something about it, and nothing is in progress
+	case code == "toomanyrequests":
+		return cloudapi.ErrRateLimited
+	case slices.Contains([]string{"internalservererror", "internalerror", "gatewaytimeout", "operationtimedout", "serverbusy", "serviceunavailable"}, code):
+		return cloudapi.ErrTransient
 	}
 	return class
 }
@@ -117,6 +123,15 @@ type armError struct{ code string }
 
 // Error implements error.
 func (e armError) Error() string { return e.code }
+
+// codeGone is Azure's code where a resource has gone, as a scale set between two listings.
+const codeGone = "ResourceNotFound"
+
+// passedOver reports whether a listing goes on without a resource group that the label of a Node names: one that is not there, or not to be
+// seen. What is not in a listing is not taken for absent.
+func passedOver(err error) bool {
+	return strings.EqualFold(codeOf(err), "ResourceGroupNotFound") || strings.EqualFold(codeOf(err), "AuthorizationFailed")
+}
 
 // codeOf is the code of an error, or "".
 func codeOf(err error) string {

@@ -177,35 +177,18 @@ func (i *instances) groups() []string {
 // list reads all machines: one listing of a resource group, one of its scale sets, one of each uniform scale set.
 func (i *instances) list(ctx context.Context) (all []machine, pages int, err error) {
 	c := i.api.config
-	for _, group := range i.groups() {
-		path := groupPath(c.Subscription, group, "Microsoft.Compute")
-		if c.VMType != vmTypeSets || !c.OnlyScaleSets || c.FlexToo {
-			found, n, err := list[machine](ctx, i.api, "virtual machines", path+"/virtualMachines", computeVersion)
-			if pages += n; err != nil {
-				return nil, pages, err
-			}
-			all = append(all, found...)
-		}
-		if c.VMType == vmTypeStandard {
-			continue
-		}
-		sets, n, err := i.networks.scaleSets(ctx, group)
-		if pages += n; err != nil {
-			return nil, pages, err
-		}
-		for _, set := range sets {
-			var query []string
-			if !c.WithoutView {
-				query = []string{"$expand", "instanceView"}
-			}
-			found, n, err := list[machine](ctx, i.api, "machines of scale set "+set, path+"/virtualMachineScaleSets/"+set+"/virtualMachines", computeVersion, query...)
-			if pages += n; err != nil {
-				return nil, pages, err
-			}
-			all = append(all, found...)
-		}
+	var query []string
+	if !c.WithoutView {
+		query = []string{"$expand", "instanceView"}
 	}
-	return all, pages, nil
+	return listParts(ctx, i.networks, parts[machine]{
+		group: func(group string) ([]machine, int, error) {
+			return list[machine](ctx, i.api, "virtual machines", groupPath(c.Subscription, group, "Microsoft.Compute")+"/virtualMachines", computeVersion)
+		},
+		set: func(path, set string) ([]machine, int, error) {
+			return list[machine](ctx, i.api, "machines of scale set "+set, path+"/virtualMachines", computeVersion, query...)
+		},
+	})
 }
 
 // get reads one machine, with what Azure knows of it at run time.

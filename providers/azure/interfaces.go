@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 
+	"k8s.io/klog/v2"
+
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 )
 
@@ -104,29 +106,58 @@ func versionOf(id string) string {
 
 // listAll lists resources of a kind: those of each resource group, and those of each uniform scale set.
 func listAll[T any](ctx context.Context, n *interfaces, what, kind string) (all []T, pages int, err error) {
+	return listParts(ctx, n, parts[T]{
+		group: func(group string) ([]T, int, error) {
+			return list[T](ctx, n.api, what, groupPath(n.api.config.Subscription, group, "Microsoft.Network")+"/"+kind, networkVersion)
+		},
+		set: func(path, set string) ([]T, int, error) {
+			return list[T](ctx, n.api, what+" of scale set "+set, path+"/"+kind, setVersion)
+		},
+	})
+}
+
+// parts are the listings that make a whole one: of a resource group, and of a uniform scale set, by its path and name.
+type parts[T any] struct {
+	group func(group string) ([]T, int, error)
+	set   func(path, set string) ([]T, int, error)
+}
+
+// listParts lists all resource groups that hold machines of nodes, and their uniform scale sets.
+func listParts[T any](ctx context.Context, n *interfaces, p parts[T]) (all []T, pages int, err error) {
 	c := n.api.config
 	for _, group := range n.groups() {
-		if c.VMType != vmTypeSets || !c.OnlyScaleSets || c.FlexToo {
-			found, count, err := list[T](ctx, n.api, what, groupPath(c.Subscription, group, "Microsoft.Network")+"/"+kind, networkVersion)
-			if pages += count; err != nil {
-				return nil, pages, err
+		add := func(found []T, count int, err error) error {
+			pages += count
+			if err == nil {
+				all = append(all, found...)
 			}
-			all = append(all, found...)
+			return err
 		}
-		if c.VMType == vmTypeStandard {
-			continue
-		}
-		sets, count, err := n.scaleSets(ctx, group)
-		if pages += count; err != nil {
+		err := func() error {
+			if c.VMType != vmTypeSets || !c.OnlyScaleSets || c.FlexToo {
+				if err := add(p.group(group)); err != nil {
+					return err
+				}
+			}
+			if c.VMType == vmTypeStandard {
+				return nil
+			}
+			sets, count, err := n.scaleSets(ctx, group)
+			pages += count
+			for _, set := range sets {
+				path := groupPath(c.Subscription, group, "Microsoft.Compute") + "/virtualMachineScaleSets/" + set
+				if err := add(p.set(path, set)); err != nil && !strings.EqualFold(codeOf(err), codeGone) {
+					return err
+				}
+			}
+			return err
+		}()
+		switch {
+		case err == nil:
+		case group != c.Group && passedOver(err):
+			klog.ErrorS(err, "A resource group that the label of a Node names is left out", "label", labelGroup, "resourceGroup", group)
+		default:
 			return nil, pages, err
-		}
-		for _, set := range sets {
-			path := groupPath(c.Subscription, group, "Microsoft.Compute") + "/virtualMachineScaleSets/" + set + "/" + kind
-			found, count, err := list[T](ctx, n.api, what+" of scale set "+set, path, setVersion)
-			if pages += count; err != nil {
-				return nil, pages, err
-			}
-			all = append(all, found...)
 		}
 	}
 	return all, pages, nil

@@ -60,8 +60,13 @@ type observed struct {
 	// Service may have for itself then.
 	sets  map[machineID]string
 	pools []string
-	// inherited are frontends whose Services are gone, and that this one, which goes, is the last to use.
+	// inherited are frontends, by their IDs in lower case, whose Services want them no more, and that this one, which leaves them, is the
+	// last to use.
 	inherited []string
+	// foreign are public addresses that carry the mark of another cluster. Nothing is done with them.
+	foreign []doc
+	// others are the other Services of the cluster that are not going.
+	others []*v1.Service
 }
 
 // reconciler implements services.Reconciler.
@@ -78,6 +83,8 @@ type reconciler struct {
 	kube      kubernetes.Interface
 	endpoints *endpoints
 	latest    latest
+	groups    addressGroups
+	translate func(*v1.Service) *v1.Service
 }
 
 var _ services.Reconciler[*observed, *spec] = (*reconciler)(nil)
@@ -97,9 +104,15 @@ func (r *reconciler) Validate(q services.Request) ([]services.Finding, error) {
 	if err != nil {
 		return append(findings, services.Warning(eventConfigError, "%v", err)), err
 	}
-	if _, bad := s.ranges(q.Service); len(bad) > 0 {
+	_, bad := s.ranges(q.Service)
+	hasBad := len(bad) > 0
+	if hasBad {
 		findings = append(findings, services.Warning(eventSourceRanges, "%s: not legal networks (host bits must be zero); they are left out, and all others "+
 			"are denied", strings.Join(bad, ", ")))
+	}
+	if s.NoFloating && (s.DenyAll || hasBad) {
+		findings = append(findings, services.Warning(eventSourceRanges, "with annotation %s, rules name the nodes, and none denies all others: connections from "+
+			"the virtual network are let in to the node ports", annotationNoFloating))
 	}
 	if len(s.ServiceTags) > 0 && len(q.Service.Spec.LoadBalancerSourceRanges)+len(s.AllowedRanges)+len(s.SourceRanges) > 0 {
 		findings = append(findings, services.Warning(eventConflict, "both service tags and networks are given; both may connect"))
@@ -145,7 +158,7 @@ func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, o *obse
 		kept.addresses, kept.group = nil, nil
 	}
 	if q.Purpose == services.Delete {
-		if kept.inherited, err = r.inherited(ctx, q, kept.lbs); err != nil {
+		if kept.inherited, err = r.inherited(ctx, q, kept.lbs, nil); err != nil {
 			return nil, nil, err
 		}
 		if err == nil && len(r.dropped(&kept, baseName(q.Service), nil)) > 0 {
@@ -215,9 +228,18 @@ func (r *reconciler) desire(ctx context.Context, q services.Request, s *settings
 		if err = conflicts(lb, d.Base, *d); err == nil && r.fillsPools(d.Internal) {
 			err = unlikePool(lb, d.Fronts, c.PoolType == poolIP)
 		}
+		if err == nil {
+			err = r.sharedFronts(lb, d)
+		}
 		if err != nil {
 			return nil, err
 		}
+	}
+	if err = r.checkAdditional(q, o, d); err != nil {
+		return nil, err
+	}
+	if o.inherited, err = r.inherited(ctx, q, o.lbs, d); err != nil {
+		return nil, err
 	}
 	return d, r.wantLink(ctx, q, s, o, d)
 }
@@ -509,7 +531,7 @@ func (*reconciler) Complete(_ context.Context, _ *services.Request, o *observed,
 }
 
 // Status is that of the Service.
-func (r *reconciler) Status(_ services.Request, o *observed, d *spec) (*v1.LoadBalancerStatus, error) {
+func (r *reconciler) Status(q services.Request, o *observed, d *spec) (*v1.LoadBalancerStatus, error) {
 	status := &v1.LoadBalancerStatus{}
 	for _, f := range d.Fronts {
 		ip := r.ipOf(o, o.named(d.LB), f.name)
@@ -521,7 +543,19 @@ func (r *reconciler) Status(_ services.Request, o *observed, d *spec) (*v1.LoadB
 	for _, ip := range d.Additional {
 		status.Ingress = append(status.Ingress, v1.LoadBalancerIngress{IP: ip})
 	}
+	keepOrder(status.Ingress, q.Service.Status.LoadBalancer.Ingress)
 	return status, nil
+}
+
+// keepOrder brings addresses in the order in which a status has them: Azure's own controller has that of the load balancer, which is not
+// always that of the Service's families.
+func keepOrder(list, shown []v1.LoadBalancerIngress) {
+	at := func(i v1.LoadBalancerIngress) int {
+		return slices.IndexFunc(shown, func(s v1.LoadBalancerIngress) bool { return s.IP == i.IP })
+	}
+	if !slices.ContainsFunc(list, func(i v1.LoadBalancerIngress) bool { return at(i) < 0 }) {
+		slices.SortStableFunc(list, func(a, b v1.LoadBalancerIngress) int { return at(a) - at(b) })
+	}
 }
 
 // ipOf is the address of a frontend.
@@ -588,7 +622,7 @@ func (r *reconciler) Exists(_ context.Context, q services.Request, o *observed) 
 			}
 		}
 	}
-	found = found || slices.ContainsFunc(o.addresses, func(a doc) bool { return servedBy(a, q.Service, q.Cluster) })
+	found = found || slices.ContainsFunc(o.addresses, func(a doc) bool { return r.servedBy(a, q.Service, q.Cluster) })
 	if !found {
 		return nil, false, nil
 	}
@@ -602,5 +636,6 @@ func (r *reconciler) Exists(_ context.Context, q services.Request, o *observed) 
 			status.Ingress = append(status.Ingress, v1.LoadBalancerIngress{IP: ip})
 		}
 	}
+	keepOrder(status.Ingress, q.Service.Status.LoadBalancer.Ingress)
 	return status, true, nil
 }

@@ -6,10 +6,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/registry/keylock"
 )
 
@@ -39,9 +41,17 @@ func (c *Config) eligible(nodes []*v1.Node) []*v1.Node {
 		control := plane || master || n.Labels["kubernetes.io/role"] == "master"
 		group := strings.ToLower(n.Labels[labelGroup])
 		elsewhereGroup := group != "" && group != c.Group
-		_, err := parseProviderID(n.Spec.ProviderID)
+		id, err := parseProviderID(n.Spec.ProviderID)
+		if err == nil && !c.holds(id) {
+			return true
+		}
 		return excluded || control && (c.ExcludeMaster || c.PoolType == poolIP) || elsewhereGroup || unmanaged(n) || err != nil
 	})
+}
+
+// holds reports whether a machine is in the subscription of the configuration.
+func (c *Config) holds(id machineID) bool {
+	return strings.HasPrefix(string(id), "/subscriptions/"+strings.ToLower(c.Subscription)+"/")
 }
 
 // membership is what is to be done about the pools of a load balancer.
@@ -112,7 +122,7 @@ func (m *members) plan(lb doc, machines map[string]machineID, fronts []front, no
 		for _, config := range docs(pool, "properties", "backendIPConfigurations") {
 			id := machines[str(config, "id")]
 			have[id] = true
-			if m.isNode(id, were) && !wanted[id] {
+			if id != "" && m.isNode(id, were) && !wanted[id] {
 				p.leave = append(p.leave, memberAt{id, str(pool, "id"), f.six})
 			}
 		}
@@ -142,7 +152,8 @@ func (m *members) isNode(id machineID, were map[machineID]bool) bool {
 	return known || slices.ContainsFunc(m.instances.known(), func(n *v1.Node) bool { return instanceKey(n.Spec.ProviderID) == string(id) })
 }
 
-// machineOf is the machine of an IP configuration, "" where it has none.
+// machineOf is the machine of an IP configuration, "" where it has none, or is in a resource group that the credential may not see: it is
+// somebody else's then.
 func (m *members) machineOf(ctx context.Context, config string) (machineID, error) {
 	config = strings.ToLower(config)
 	if set, _, ok := strings.Cut(config, "/networkinterfaces/"); ok && strings.Contains(set, "/virtualmachinescalesets/") {
@@ -152,6 +163,8 @@ func (m *members) machineOf(ctx context.Context, config string) (machineID, erro
 	card, err := m.instances.networks.all.Get(ctx, nic, queryMembers)
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
+		return "", nil
+	case errors.Is(err, cloudapi.ErrUnauthorized) && !slices.Contains(m.instances.groups(), groupOf(nic)):
 		return "", nil
 	case err != nil:
 		return "", err
@@ -180,26 +193,145 @@ func (m *members) apply(ctx context.Context, lb string, compute func(lb doc, mac
 	if len(p.join)+len(p.leave) == 0 {
 		return now, nil
 	}
+	if p.join, err = m.able(ctx, p.join); err != nil {
+		return nil, err
+	}
+	if len(p.join)+len(p.leave) == 0 {
+		return now, nil
+	}
 	defer m.resources.wrote(lb, nil)
-	var problems []error
-	models := map[string]error{}
-	for _, at := range p.join {
-		set, uniform := at.machine.uniform()
-		if _, done := models[set+at.pool]; uniform && !done {
-			models[set+at.pool] = m.editModel(ctx, set, at, true)
-			problems = append(problems, models[set+at.pool])
-		}
-		if models[set+at.pool] == nil { // or nobody would miss the pool in the model
-			problems = append(problems, m.edit(ctx, at, true))
-		}
-	}
-	for _, at := range p.leave {
-		problems = append(problems, m.edit(ctx, at, false))
-	}
-	if err := errors.Join(problems...); err != nil {
+	if err := m.change(ctx, p); err != nil {
 		return nil, err
 	}
 	return m.resources.read(ctx, lb, true)
+}
+
+// poolChange puts configurations of a family into a pool, or takes them out of it.
+type poolChange struct {
+	memberAt
+	in bool
+}
+
+// changesOf are memberships by what is written for them, in their order.
+func (p membership) changesOf(of func(poolChange) string) (ids []string, changes map[string][]poolChange) {
+	changes = map[string][]poolChange{}
+	add := func(c poolChange) {
+		id := of(c)
+		if id == "" {
+			return
+		}
+		if changes[id] == nil {
+			ids = append(ids, id)
+		}
+		changes[id] = append(changes[id], c)
+	}
+	for _, at := range p.join {
+		add(poolChange{at, true})
+	}
+	for _, at := range p.leave {
+		add(poolChange{at, false})
+	}
+	return ids, changes
+}
+
+// change makes memberships: first the models of scale sets, so that whatever comes meanwhile is not missed, then the machines, one write for
+// all pools of each.
+func (m *members) change(ctx context.Context, p membership) error {
+	setOf := func(c poolChange) string {
+		set, uniform := c.machine.uniform()
+		if !c.in || !uniform {
+			return ""
+		}
+		return set
+	}
+	var problems []error
+	sets, changes := p.changesOf(setOf)
+	failed := map[string]bool{}
+	for _, set := range sets {
+		err := m.editModel(ctx, set, changes[set])
+		failed[set] = err != nil
+		problems = append(problems, err)
+	}
+	var work []edition
+	ids, changes := p.changesOf(func(c poolChange) string { return string(c.machine) })
+	for _, id := range ids {
+		if set, _ := machineID(id).uniform(); !failed[set] { // or nobody would miss the pool in the model
+			work = append(work, m.edit(machineID(id), changes[id]))
+		}
+	}
+	return errors.Join(append(problems, m.make(ctx, work))...)
+}
+
+// edition is a change of a machine or of a network interface: start writes, and returns what waits for the end of Azure's work.
+type edition struct {
+	id    string
+	start func(ctx context.Context) (wait func() error, err error)
+}
+
+// make makes changes: each write is sent while Azure works on those before it, for that takes it long, and the work of all is waited for
+// together. What was refused because of somebody else's work is tried again.
+func (m *members) make(ctx context.Context, work []edition) error {
+	waits := make([]func() error, len(work))
+	var problems []error
+	for i, e := range work {
+		problems = append(problems, m.alone(ctx, e.id, func() (err error) {
+			waits[i], err = e.start(ctx)
+			return err
+		}))
+	}
+	for i, e := range work {
+		if waits[i] == nil {
+			continue
+		}
+		err := waits[i]()
+		if errors.Is(err, cloudapi.ErrConflict) {
+			err = m.alone(ctx, e.id, func() error {
+				wait, err := e.start(ctx)
+				if err != nil || wait == nil {
+					return err
+				}
+				return wait()
+			})
+		}
+		problems = append(problems, err)
+	}
+	return errors.Join(problems...)
+}
+
+// stateAge is how old the state of a machine may be that is about to join: all Services ask for the same machines at the same time.
+const stateAge = 10 * time.Second
+
+// able leaves out machines that take no change: those that are going, or stopped, or that Azure does not have.
+func (m *members) able(ctx context.Context, list []memberAt) (able []memberAt, err error) {
+	states := map[machineID]bool{}
+	for _, at := range list {
+		ok, known := states[at.machine]
+		if !known {
+			if ok, err = m.takesChange(ctx, at.machine); err != nil {
+				return nil, err
+			}
+			states[at.machine] = ok
+		}
+		if ok {
+			able = append(able, at)
+		}
+	}
+	return able, nil
+}
+
+func (m *members) takesChange(ctx context.Context, id machineID) (bool, error) {
+	machine, err := m.instances.inventory.Get(ctx, id, inventory.Query{MaxAge: stateAge})
+	if _, uniform := id.uniform(); err == nil && uniform && machine.Properties.View == nil {
+		machine, err = m.instances.get(ctx, id) // the listing has no power states
+	}
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	state := machine.Properties.State
+	return !strings.EqualFold(state, "Deleting") && !strings.EqualFold(state, "Unknown") && !skipped(machine.power()), nil
 }
 
 // alone makes one change of a machine, a scale set or an interface at a time, for two load balancers have the same machines. change reads
@@ -216,50 +348,61 @@ func (m *members) alone(ctx context.Context, id string, change func() error) err
 // decouple takes all members out of the pools of a load balancer that is about to be deleted.
 func (m *members) decouple(ctx context.Context, lb doc) error {
 	var problems []error
+	out := map[string][]poolChange{}
 	for _, pool := range docs(lb, "properties", "backendAddressPools") {
 		for _, config := range docs(pool, "properties", "backendIPConfigurations") {
-			id, err := m.machineOf(ctx, str(config, "id"))
-			if err == nil && id != "" {
-				err = m.edit(ctx, memberAt{machine: id, pool: str(pool, "id")}, false)
+			id := ownerOf(strings.ToLower(str(config, "id")))
+			if set, _, ok := strings.Cut(id, "/networkinterfaces/"); ok && strings.Contains(set, "/virtualmachinescalesets/") {
+				id = set
 			}
-			problems = append(problems, err)
+			out[id] = append(out[id], poolChange{memberAt: memberAt{pool: str(pool, "id")}})
 		}
 	}
+	var work []edition
+	for _, id := range sortedKeys(out) {
+		if _, uniform := machineID(id).uniform(); uniform {
+			work = append(work, m.edit(machineID(id), out[id]))
+		} else { // whether it has a machine or not
+			work = append(work, m.editInterface(id, out[id]))
+		}
+	}
+	problems = append(problems, m.make(ctx, work))
 	path := groupPath(m.api.config.Subscription, m.api.config.Group, "Microsoft.Compute") + "/virtualMachineScaleSets"
 	sets, _, err := list[doc](ctx, m.api, "scale sets", path, computeVersion)
 	problems = append(problems, err)
 	for _, set := range sets {
+		var changes []poolChange
 		for _, pool := range docs(lb, "properties", "backendAddressPools") {
-			at := memberAt{pool: str(pool, "id")}
-			if _, changes := modelWith(set, at, false); changes {
-				problems = append(problems, m.editModel(ctx, str(set, "id"), at, false))
-			}
+			changes = append(changes, poolChange{memberAt: memberAt{pool: str(pool, "id")}})
+		}
+		if _, due := modelWith(set, changes); due {
+			problems = append(problems, m.editModel(ctx, str(set, "id"), changes))
 		}
 	}
 	return errors.Join(problems...)
 }
 
-func (m *members) editModel(ctx context.Context, set string, at memberAt, in bool) error {
+func (m *members) editModel(ctx context.Context, set string, changes []poolChange) error {
 	return m.alone(ctx, set, func() error {
 		var d doc
 		if err := m.api.get(ctx, "scale set "+nameOf(set), set, computeVersion, &d); err != nil {
 			return err
 		}
-		return m.editSet(ctx, d, at, in)
+		return m.editSet(ctx, d, changes)
 	})
 }
 
-// modelWith is a copy of a scale set whose model has a pool, or has it no more, and whether that is a change.
-func modelWith(set doc, at memberAt, in bool) (doc, bool) {
+// modelWith is a copy of a scale set whose model is changed, and whether that is a change.
+func modelWith(set doc, changes []poolChange) (doc, bool) {
 	set = cloneOf(set)
 	cards := docs(set, "properties", "virtualMachineProfile", "networkProfile", "networkInterfaceConfigurations")
-	return set, !strings.EqualFold(str(set, "properties", "provisioningState"), "Deleting") && changePool(cards, at, in)
+	return set, !strings.EqualFold(str(set, "properties", "provisioningState"), "Deleting") && changePools(cards, changes)
 }
 
 // editSet changes the model of a scale set, so that new machines come with the pool. Only the network profile goes over the wire:
 // what is absent stays as it is.
-func (m *members) editSet(ctx context.Context, set doc, at memberAt, in bool) error {
-	set, changed := modelWith(set, at, in)
+func (m *members) editSet(ctx context.Context, set doc, changes []poolChange) error {
+	set, changed := modelWith(set, changes)
 	if !changed {
 		return nil
 	}
@@ -278,50 +421,71 @@ func skipped(power string) bool {
 	return slices.Contains([]string{"stopped", "stopping", "deallocated", "deallocating", "unknown"}, power)
 }
 
-// edit changes the pools of one machine. One that is going, or stopped, is left out.
-func (m *members) edit(ctx context.Context, at memberAt, in bool) error {
-	machine, err := m.instances.get(ctx, at.machine)
+// absent ends an edition of what has gone, and its memberships with it.
+func absent(wait func() error, err error) (func() error, error) {
 	if errors.Is(err, cloudapi.ErrNotFound) {
-		return nil
+		return nil, nil //nolint:nilnil // there is nothing to wait for
 	}
-	if err != nil {
-		return err
-	}
-	state := machine.Properties.State
-	if strings.EqualFold(state, "Deleting") || in && (strings.EqualFold(state, "Unknown") || skipped(machine.power())) {
-		return nil
-	}
-	if _, uniform := at.machine.uniform(); uniform {
-		return m.alone(ctx, string(at.machine), func() error { return m.editInstance(ctx, at, in) })
-	}
-	id := machine.primaryInterface()
-	return m.alone(ctx, id, func() error {
-		var nic doc
-		if err := m.api.get(ctx, "network interface "+nameOf(id), id, networkVersion, &nic); err != nil {
-			return err
-		}
-		if in && strings.EqualFold(str(nic, "properties", "provisioningState"), "Failed") || !changePool([]doc{nic}, at, in) {
-			return nil
-		}
-		return m.api.put(ctx, "network interface "+nameOf(id), id, networkVersion, nic, str(nic, "etag"))
-	})
+	return wait, err
 }
 
-func (m *members) editInstance(ctx context.Context, at memberAt, in bool) error {
+// edit changes the pools of one machine, unless it is going.
+func (m *members) edit(id machineID, changes []poolChange) edition {
+	return edition{string(id), func(ctx context.Context) (func() error, error) {
+		if _, uniform := id.uniform(); uniform {
+			return absent(m.startInstance(ctx, id, changes))
+		}
+		machine, err := m.instances.inventory.Get(ctx, id, inventory.Query{MaxAge: queryMembers.MaxAge})
+		if err != nil {
+			return absent(nil, err)
+		}
+		return absent(m.startInterface(ctx, machine.primaryInterface(), changes))
+	}}
+}
+
+// editInterface changes the pools of a network interface.
+func (m *members) editInterface(id string, changes []poolChange) edition {
+	return edition{id, func(ctx context.Context) (func() error, error) { return absent(m.startInterface(ctx, id, changes)) }}
+}
+
+func (m *members) startInterface(ctx context.Context, id string, changes []poolChange) (wait func() error, err error) {
+	var nic doc
+	what := "network interface " + nameOf(id)
+	if err := m.api.get(ctx, what, id, networkVersion, &nic); err != nil {
+		return nil, err
+	}
+	if strings.EqualFold(str(nic, "properties", "provisioningState"), "Failed") {
+		changes = slices.DeleteFunc(slices.Clone(changes), func(c poolChange) bool { return c.in })
+	}
+	if !changePools([]doc{nic}, changes) {
+		return nil, nil //nolint:nilnil // there is nothing to wait for
+	}
+	return m.api.startPut(ctx, what, id, networkVersion, nic, str(nic, "etag"))
+}
+
+func (m *members) startInstance(ctx context.Context, id machineID, changes []poolChange) (wait func() error, err error) {
 	var d doc
-	what := "machine " + nameOf(string(at.machine)) + " of its scale set"
-	if err := m.api.get(ctx, what, string(at.machine), computeVersion, &d); err != nil {
-		return err
+	what := "machine " + nameOf(string(id)) + " of its scale set"
+	if err := m.api.get(ctx, what, string(id), computeVersion, &d); err != nil {
+		return nil, err
 	}
 	cards := docs(d, "properties", "networkProfileConfiguration", "networkInterfaceConfigurations")
-	if !changePool(cards, at, in) {
-		return nil
+	if strings.EqualFold(str(d, "properties", "provisioningState"), "Deleting") || !changePools(cards, changes) {
+		return nil, nil //nolint:nilnil // there is nothing to wait for
 	}
 	body := doc{"location": str(d, "location"), "properties": doc{
 		"hardwareProfile":             value(d, "properties", "hardwareProfile"),
 		"networkProfileConfiguration": doc{"networkInterfaceConfigurations": anyList(cards)},
 	}}
-	return m.api.put(ctx, what, string(at.machine), computeVersion, body, str(d, "etag"))
+	return m.api.startPut(ctx, what, string(id), computeVersion, body, str(d, "etag"))
+}
+
+// changePools makes several changes of pools, and reports whether anything changed.
+func changePools(cards []doc, changes []poolChange) (changed bool) {
+	for _, c := range changes {
+		changed = changePool(cards, c.memberAt, c.in) || changed
+	}
+	return changed
 }
 
 // changePool puts the primary configuration of a family into a pool, or takes every configuration out of it.

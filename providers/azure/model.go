@@ -45,7 +45,8 @@ type spec struct {
 
 // around is what of a load balancer others have to do with.
 type around struct {
-	// inherited are frontends of Services that are gone, which go with the last Service on their address.
+	// inherited are frontends, by their IDs in lower case, whose Services want them no more, and which go with the last Service on their
+	// address.
 	inherited []string
 	// held are frontends, by their IDs in lower case, that somebody else's private link service uses, by its name.
 	held map[string]string
@@ -61,6 +62,14 @@ func (a around) inUse(lb, front doc, base string) (why string) {
 		return "private link service " + name
 	}
 	return inUse(lb, front, base)
+}
+
+// front finds a frontend by its name, whoever made it.
+func (d *spec) front(name string) *front {
+	if i := slices.IndexFunc(d.Fronts, func(f front) bool { return strings.EqualFold(f.name, name) }); i >= 0 {
+		return &d.Fronts[i]
+	}
+	return nil
 }
 
 type accessPort struct {
@@ -88,6 +97,9 @@ type address struct {
 	// found is what is there, or nil.
 	found doc
 	want  doc
+	// fresh is what is made where nothing is there; edit makes it, or the document that is there, what it should be.
+	fresh doc
+	edit  edit
 }
 
 func (a *address) id(c *Config) string {
@@ -428,7 +440,7 @@ func applyFronts(lb doc, base string, d spec, c *Config, others around) bool {
 	for _, have := range docs(lb, "properties", "frontendIPConfigurations") {
 		at := slices.IndexFunc(d.Fronts, func(f front) bool { return !f.foreign && strings.EqualFold(f.name, str(have, "name")) })
 		switch {
-		case !ownedBy(base, str(have, "name")) && !slices.Contains(others.inherited, str(have, "name")), at >= 0 && sameFront(have, d.Fronts[at], c):
+		case !ownedBy(base, str(have, "name")) && !slices.Contains(others.inherited, docID(have)), at >= 0 && sameFront(have, d.Fronts[at], c):
 			kept = append(kept, have)
 		case at < 0 && others.inUse(lb, have, base) != "":
 			kept = append(kept, have)
@@ -437,9 +449,16 @@ func applyFronts(lb doc, base string, d spec, c *Config, others around) bool {
 		}
 	}
 	for _, f := range d.Fronts {
-		if !f.foreign && byName(kept, f.name) == nil {
-			kept, changed = append(kept, f.body(c)), true
+		if f.foreign || byName(kept, f.name) != nil {
+			continue
 		}
+		made := f.body(c)
+		if have := byName(docs(lb, "properties", "frontendIPConfigurations"), f.name); have != nil {
+			if delete(made, "zones"); have["zones"] != nil {
+				made["zones"] = have["zones"] // nobody can change them
+			}
+		}
+		kept, changed = append(kept, made), true
 	}
 	if changed {
 		setList(lb, "frontendIPConfigurations", kept)

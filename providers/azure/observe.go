@@ -6,9 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
@@ -31,10 +35,9 @@ func (r *reconciler) Observe(ctx context.Context, q services.Request) (*observed
 		return nil, err
 	}
 	if q.Purpose == services.UpdateNodes {
-		if s, _, err := parseSettings(q.Service); err == nil && s.NoFloating && !s.NoSecurity {
-			return o, r.observeGroup(ctx, q, o)
+		if s, _, err := parseSettings(q.Service); err != nil || !s.NoFloating || s.NoSecurity {
+			return o, nil //nolint:nilerr // a fault in an annotation is told by Ensure
 		}
-		return o, nil
 	}
 	if err := r.observeAddresses(ctx, q, o); err != nil {
 		return nil, err
@@ -57,32 +60,78 @@ func (r *reconciler) observeNodes(ctx context.Context, q services.Request, o *ob
 
 // observeAddresses reads the public addresses that a Service may have.
 func (r *reconciler) observeAddresses(ctx context.Context, q services.Request, o *observed) error {
-	groups := []string{r.addressGroup(q.Service)}
-	if groups[0] != r.config.Group {
-		groups = append(groups, r.config.Group)
+	var err error
+	if o.mark, err = r.cluster.Mark(ctx); err != nil {
+		return err
 	}
-	for _, g := range groups {
+	base := baseName(q.Service)
+	for _, g := range r.groups.with(base, append([]string{r.addressGroup(q.Service), r.config.Group}, groupsIn(o.lbs, base)...)) {
 		list, err := r.resources.addressesOf(g).All(ctx, inventory.Query{MaxAge: lookAge})
 		if err != nil {
 			return err
 		}
-		o.addresses = append(o.addresses, list...)
+		for _, a := range list {
+			if uid, marked := tag(tagsOf(a), clusterTag); marked && ownership.Foreign(o.mark, []string{ownership.ClusterMark(uid)}) {
+				o.foreign = append(o.foreign, a)
+				continue
+			}
+			o.addresses = append(o.addresses, a)
+		}
 	}
 	slices.SortFunc(o.addresses, func(a, b doc) int { return strings.Compare(docID(a), docID(b)) })
 	return nil
+}
+
+// groupsIn are the resource groups of the public addresses of a Service's frontends.
+func groupsIn(lbs []doc, base string) (groups []string) {
+	for _, lb := range lbs {
+		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
+			id := strings.ToLower(str(f, "properties", "publicIPAddress", "id"))
+			if id != "" && (ownedBy(base, str(f, "name")) || serves(lb, f, base)) {
+				groups = append(groups, groupOf(id))
+			}
+		}
+	}
+	return groups
+}
+
+// addressGroups are the resource groups in which Services have had public addresses since the start: one that a Service names no more may
+// still hold one of it.
+type addressGroups struct {
+	mu   sync.Mutex
+	seen map[string][]string
+}
+
+// with adds resource groups of a Service, and returns all.
+func (g *addressGroups) with(base string, groups []string) []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.seen == nil {
+		g.seen = map[string][]string{}
+	}
+	for _, group := range groups {
+		if !slices.Contains(g.seen[base], group) {
+			g.seen[base] = append(g.seen[base], group)
+		}
+	}
+	return slices.Clone(g.seen[base])
 }
 
 func (r *reconciler) observeGroup(ctx context.Context, q services.Request, o *observed) error {
 	if q.Purpose == services.Lookup {
 		return nil
 	}
+	known, err := r.cluster.Services(ctx)
+	if err != nil {
+		return err
+	}
+	o.others = slices.DeleteFunc(slices.Clone(known), func(s *v1.Service) bool { return s.UID == q.Service.UID || s.DeletionTimestamp != nil })
 	if r.config.SecurityGroup == "" {
 		if q.Purpose == services.Delete {
 			return nil
 		}
 		return &cloudapi.Error{Class: cloudapi.ErrInvalid, Operation: "reading the security group", Message: "securityGroupName is not configured"}
 	}
-	var err error
 	o.group, err = r.resources.single.Get(ctx, strings.ToLower(r.groupID()), inventory.Query{MaxAge: lookAge})
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		if q.Purpose == services.Delete {

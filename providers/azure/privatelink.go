@@ -147,7 +147,7 @@ func (r *reconciler) dropped(o *observed, base string, d *spec) (ids []string) {
 			kept := d != nil && strings.EqualFold(str(lb, "name"), d.LB) && slices.ContainsFunc(d.Fronts, func(w front) bool {
 				return strings.EqualFold(w.name, str(f, "name")) && (w.foreign || sameFront(f, w, r.config))
 			})
-			goes := ownedBy(base, str(f, "name")) || slices.Contains(o.inherited, str(f, "name"))
+			goes := ownedBy(base, str(f, "name")) || slices.Contains(o.inherited, docID(f))
 			if goes && !kept && mayBeLinked(lb, f) && inUse(lb, f, base) == "" {
 				ids = append(ids, str(f, "id"))
 			}

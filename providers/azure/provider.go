@@ -75,7 +75,7 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	r := newResources(a)
 	c.reconciler = &reconciler{
 		api: a, config: &a.config, resources: r, members: &members{api: a, instances: c.instances, resources: r},
-		instances: c.instances, adopt: in.Adopt, uses: newAddressUses(a),
+		instances: c.instances, adopt: in.Adopt, uses: newAddressUses(a), translate: c.translate,
 	}
 	c.loadBalancers = &services.LoadBalancer[*observed, *spec]{
 		Reconciler: c.reconciler, Creations: services.Creations{Shows: creationShows, Repeat: true},

@@ -391,6 +391,7 @@ func TestMachinesThatTakeNoChange(t *testing.T) {
 		require.NoError(w, w.sim.SetProvisioning(deleting.Spec.ProviderID, "Deleting"))
 		require.NoError(w, w.sim.SetPower(stopped.Spec.ProviderID, "deallocated"))
 		require.NoError(w, w.sim.SetProvisioning(azuresim.ID("Microsoft.Network/networkInterfaces", "failed-nic"), "Failed"))
+		time.Sleep(stateAge)
 		w.ensure(s)
 		snapshot := w.sim.Snapshot()
 		for _, name := range []string{"n1", well.Name} {

@@ -146,7 +146,7 @@ func withdraw(rule doc, c claim, wanted []string) (stays bool, split []access, t
 	deny := strings.EqualFold(str(rule, "properties", "access"), "Deny")
 	ports := plural(rule, "destinationPortRange", "destinationPortRanges")
 	protocol := str(rule, "properties", "protocol")
-	onNodes := c.onNodes(protocol, ports)
+	onNodes := deny || c.onNodes(protocol, ports) // no rule may deny all to a node
 	for _, d := range before {
 		if !c.has(d, onNodes) || slices.Contains(wanted, d) {
 			after = append(after, d)
@@ -277,6 +277,18 @@ func accesses(d spec, destinations []string) []access {
 	return list
 }
 
+// denies reports whether all others than those that may connect are denied, also from the network itself.
+func (d spec) denies() bool { return len(d.BadRanges) > 0 || d.DenyAll && len(d.Ranges) > 0 }
+
+// deniable are the destinations of a rule that denies all others. Nodes are none: it would cut them off from each other, and from the
+// probes of all load balancers.
+func (d spec) deniable(destinations []string) []string {
+	if !d.NodePorts {
+		return destinations
+	}
+	return slices.DeleteFunc(slices.Clone(destinations), func(ip string) bool { return !slices.Contains(d.Additional, ip) })
+}
+
 func (d spec) accessesOf(six bool, own []string) []access {
 	var ranges []string
 	for _, p := range d.Ranges {
@@ -304,8 +316,8 @@ func (d spec) accessesOf(six bool, own []string) []access {
 			list = append(list, access{six: six, protocol: protocol, sources: s, ports: ports[protocol], destinations: own})
 		}
 	}
-	if len(d.BadRanges) > 0 || d.DenyAll && len(d.Ranges) > 0 {
-		list = append(list, access{deny: true, six: six, destinations: own})
+	if others := d.deniable(own); d.denies() && len(others) > 0 {
+		list = append(list, access{deny: true, six: six, destinations: others})
 	}
 	return list
 }

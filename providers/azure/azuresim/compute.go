@@ -348,6 +348,14 @@ func (s *Sim) RemoveByID(providerID string) error {
 	return nil
 }
 
+// Detach destroys a machine that stands alone, and leaves its network interface, as Azure does by itself.
+func (s *Sim) Detach(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(propertiesOf(s.resources[strings.ToLower(ID(kindInterface, name+"-nic"))].doc), "virtualMachine")
+	s.drop(ID(kindMachine, name))
+}
+
 // RemoveInstances destroys all instances.
 func (s *Sim) RemoveInstances() {
 	for _, i := range s.Instances() {

@@ -1,0 +1,214 @@
+package azure
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/azure/azuresim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+)
+
+// These tests are about machines that are not as the others: what one of them lacks keeps no other one from being served.
+
+// TestInterfaceWithoutMachine: a network interface that outlived its machine stays where it is, and no Service waits for it. It leaves
+// with the load balancer.
+func TestInterfaceWithoutMachine(t *testing.T) {
+	t.Parallel()
+	s := webService(nil)
+	withNode(t, s, func(w *world) {
+		w.joinAs("alone", w.sim.AddMachine("alone"))
+		w.ensure(s)
+		require.Equal(w, 2, strings.Count(w.sim.Snapshot(), "pool kubernetes member"))
+		w.sim.Detach("alone")
+		w.nodes, w.known = w.nodes[:1], w.known[:1]
+		w.restart()
+		w.show(node("waits-for-its-machine", ""))
+		w.ensure(s)
+		w.update(s)
+		w.server.ResetCalls()
+		w.remove(s)
+		assert.Empty(w, w.sim.Snapshot())
+		assert.NotNil(w, w.sim.Shown(azuresim.ID("Microsoft.Network/networkInterfaces", "alone-nic")))
+	})
+}
+
+// TestForeignInterfaceWithoutRights: who put a network interface of another resource group into a pool keeps no Service from being served,
+// although the credential may not see it.
+func TestForeignInterfaceWithoutRights(t *testing.T) {
+	t.Parallel()
+	s := webService(nil)
+	withNode(t, s, func(w *world) {
+		theirs := w.sim.AddMachineTo(azuresim.OtherGroup, "theirs")
+		w.ensure(s)
+		w.sim.LeaveMember(theirs, lbID("kubernetes")+"/backendAddressPools/kubernetes", false)
+		w.restart()
+		_, err := w.server.AddFault(simkit.Fault{
+			Kind: simkit.FaultStatus, Status: http.StatusForbidden, Operation: "GET Microsoft.Network/networkInterfaces/{name}",
+		})
+		require.NoError(w, err)
+		w.ensure(s)
+		w.join("n2")
+		w.update(s)
+		assert.Contains(w, w.sim.Snapshot(), "member n2")
+		assert.Equal(w, 3, strings.Count(w.sim.Snapshot(), "pool kubernetes member"), "theirs as well")
+	})
+}
+
+// TestMachineOfAnotherSubscription: it exists as far as anybody can tell, is in no pool, and keeps nothing from being served.
+func TestMachineOfAnotherSubscription(t *testing.T) {
+	t.Parallel()
+	for _, pools := range []string{poolNIC, poolIP} {
+		t.Run(pools, func(t *testing.T) {
+			t.Parallel()
+			s := webService(nil)
+			withNode(t, s, func(w *world) {
+				w.set(map[string]any{"loadBalancerBackendPoolConfigurationType": pools})
+				far := node("far", "azure:///subscriptions/0f0f0f0f-0000-4000-8000-000000000000/resourceGroups/k8s-rg/providers/Microsoft.Compute/virtualMachines/far")
+				far.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.77.0.4"}}
+				w.show(far)
+				w.nodes = append(w.nodes, far)
+				assert.NotEmpty(w, w.ensure(s).Status.LoadBalancer.Ingress)
+				w.server.ResetCalls()
+				w.update(s)
+				assert.Zero(w, w.server.Calls().Writes)
+				for _, a := range docs(w.parts("kubernetes", "backendAddressPools")[0], "properties", "loadBalancerBackendAddresses") {
+					assert.NotEqual(w, "10.77.0.4", str(a, "properties", "ipAddress"))
+				}
+			})
+		})
+	}
+}
+
+// TestResourceGroupThatIsNone: the label of one node names a resource group that does not exist, or that the credential may not see. All
+// other nodes are found.
+func TestResourceGroupThatIsNone(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		old := w.join("n1")
+		odd := node("odd", "")
+		odd.Labels[labelGroup] = "no-such-group"
+		w.show(odd)
+		m, err := w.cloud.instances.InstanceMetadata(w.Context(), node("n2", w.sim.AddInstance("n2")))
+		require.NoError(w, err)
+		assert.NotEmpty(w, m.NodeAddresses)
+		time.Sleep(15 * time.Minute)
+		w.sim.AddInstance("n3")
+		m, err = w.cloud.instances.InstanceMetadata(w.Context(), node("n3", ""))
+		require.NoError(w, err, "found by its name in a listing")
+		assert.Contains(w, m.ProviderID, "virtualMachines")
+		exists, err := w.cloud.instances.InstanceExists(w.Context(), old)
+		require.NoError(w, err)
+		assert.True(w, exists)
+	})
+}
+
+// TestManyNodesJoinAtOnce: the work on their machines goes on at the same time.
+func TestManyNodesJoinAtOnce(t *testing.T) {
+	t.Parallel()
+	const nodes = 40
+	s := webService(nil)
+	withNode(t, s, func(w *world) {
+		for i := range nodes {
+			w.join(fmt.Sprintf("more-%d", i))
+		}
+		w.sim.SetActivation(20 * time.Second)
+		began := time.Now()
+		w.tryOften(s)
+		assert.Equal(w, nodes+1, strings.Count(w.sim.Snapshot(), "pool kubernetes member"))
+		assert.Less(w, time.Since(began), 5*time.Minute, "one after the other takes a quarter of an hour")
+	})
+}
+
+// TestStoppedMachinesCostNothing: machines that take no change are not read again for every Service.
+func TestStoppedMachinesCostNothing(t *testing.T) {
+	t.Parallel()
+	s := webService(nil)
+	withNode(t, s, func(w *world) {
+		second := webNumber(1, nil)
+		w.Apply(second)
+		for i := range 5 {
+			require.NoError(w, w.sim.SetPower(w.join(fmt.Sprintf("stopped-%d", i)).Spec.ProviderID, "deallocated"))
+		}
+		w.ensure(s)
+		w.ensure(second)
+		w.server.ResetCalls()
+		w.ensure(s)
+		w.ensure(second)
+		w.update(s)
+		w.update(second)
+		assert.LessOrEqual(w, w.server.Calls().Total, 5, "%v", w.server.Calls().ByOperation)
+	})
+}
+
+// TestLockedResource: a lock on a resource is no work in progress, for whose end anybody could wait.
+func TestLockedResource(t *testing.T) {
+	t.Parallel()
+	s := webService(nil)
+	withNode(t, s, func(w *world) {
+		w.ensure(s)
+		w.change(s, func(s *v1.Service) { s.Annotations[annotationIdle] = "30" })
+		w.server.ResetCalls()
+		w.sim.Refuse("PUT Microsoft.Network/loadBalancers", http.StatusConflict, "ScopeLocked", "The scope 'x' cannot perform write operation because following "+
+			"scope(s) are locked: 'x'. Please remove the lock and try again.")
+		_, err := w.cloud.loadBalancers.EnsureLoadBalancer(w.Context(), clusterName, w.Current(s), w.nodes)
+		require.ErrorContains(w, err, "Please remove the lock")
+		assert.Equal(w, 1, w.server.Calls().ByOperation["PUT Microsoft.Network/loadBalancers/{name}"])
+	})
+}
+
+// TestWorkThatFailsByItself: what Azure could not finish for reasons of its own is no fault of the Service.
+func TestWorkThatFailsByItself(t *testing.T) {
+	t.Parallel()
+	for code, class := range map[string]error{
+		"InternalServerError": cloudapi.ErrTransient, "GatewayTimeout": cloudapi.ErrTransient, "OperationTimedOut": cloudapi.ErrTransient,
+		"TooManyRequests": cloudapi.ErrRateLimited, "RetryableErrorDueToAnotherOperation": cloudapi.ErrConflict, "InvalidParameter": cloudapi.ErrInvalid,
+	} {
+		assert.ErrorIs(t, classOf(errorBody{Code: code}, cloudapi.ErrInvalid), class, code)
+	}
+}
+
+// TestAddressOfAnInternalFrontendChanges: its zones stay, which Azure lets nobody change.
+func TestAddressOfAnInternalFrontendChanges(t *testing.T) {
+	t.Parallel()
+	s := webService(map[string]string{annotationInternal: "true"})
+	for name, zones := range map[string][]any{"in zones": {"1", "2", "3"}, "older than zones": nil} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			withNode(t, s.DeepCopy(), func(w *world) {
+				w.ensure(s)
+				lb := w.sim.Shown(lbID("kubernetes-internal"))
+				front := docs(lb, "properties", "frontendIPConfigurations")[0]
+				if delete(front, "zones"); zones != nil {
+					front["zones"] = zones
+				}
+				w.sim.Leave(lbID("kubernetes-internal"), lb)
+				w.restart()
+				w.change(s, func(s *v1.Service) { s.Annotations[annotationIPv4] = "10.240.0.99" })
+				assert.Equal(w, "10.240.0.99", w.ensure(s).Status.LoadBalancer.Ingress[0].IP)
+				shown := w.parts("kubernetes-internal", "frontendIPConfigurations")[0]
+				have, _ := shown["zones"].([]any)
+				assert.ElementsMatch(w, zones, have)
+			})
+		})
+	}
+}
+
+// TestStatusKeepsItsOrder: addresses come as the load balancer has them, as Azure's own controller shows them, whichever family the Service
+// names first.
+func TestStatusKeepsItsOrder(t *testing.T) {
+	t.Parallel()
+	s := webService(nil, bothFamilies)
+	withNode(t, s, func(w *world) {
+		before := w.ensure(s).Status
+		w.change(s, func(s *v1.Service) { s.Spec.IPFamilies = []v1.IPFamily{v1.IPv6Protocol, v1.IPv4Protocol} })
+		assert.Equal(w, before, w.ensure(s).Status)
+	})
+}

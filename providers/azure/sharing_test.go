@@ -1,0 +1,250 @@
+package azure
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/azure/azuresim"
+)
+
+// These tests are about what Services share: public addresses, frontends and security rules.
+
+// sharing is a Service on port 80, and another one on port 8080 of the same address, both served.
+func sharing(t *testing.T, annotations map[string]string, test func(w *world, first, second *v1.Service, ip string)) {
+	t.Helper()
+	first := webService(annotations)
+	withNode(t, first, func(w *world) {
+		ip := w.ensure(first).Status.LoadBalancer.Ingress[0].IP
+		second := webNumber(1, map[string]string{annotationIPv4: ip}, func(s *v1.Service) { s.Spec.Ports[0].Port = 8080 })
+		if annotations[annotationInternal] != "" {
+			second.Annotations[annotationInternal] = "true"
+		}
+		w.Apply(second)
+		assert.Equal(w, ip, w.ensure(second).Status.LoadBalancer.Ingress[0].IP)
+		test(w, first, second, ip)
+	})
+}
+
+// allowed reports whether the security group lets a port of an address in.
+func (w *world) allowed(ip, port string) bool {
+	for _, rule := range w.securityRules() {
+		ports := plural(rule, "destinationPortRange", "destinationPortRanges")
+		for _, d := range destinationsOf(rule) {
+			if str(rule, "properties", "access") == "Allow" && d == ip && ports[0] == port {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// TestAddressChangedMeanwhile: what somebody else writes to a public address between our read and our write is kept.
+func TestAddressChangedMeanwhile(t *testing.T) {
+	t.Parallel()
+	s := webService(nil)
+	withNode(t, s, func(w *world) {
+		w.ensure(s)
+		for _, key := range []string{"cost-center", "audited"} {
+			w.sim.Meanwhile(pipID(webPIP), func(pip map[string]any) {
+				tags := tagsOf(pip)
+				tags[key] = "kept"
+				pip["tags"] = asDoc(tags)
+				pip["properties"].(doc)["idleTimeoutInMinutes"] = 15
+			})
+		}
+		w.change(s, func(s *v1.Service) { s.Annotations[annotationTags] = "team=web" })
+		w.ensure(s)
+		shown := w.sim.Shown(pipID(webPIP))
+		assert.Equal(w, "web", tagsOf(shown)["team"])
+		assert.Equal(w, "kept", tagsOf(shown)["cost-center"])
+		assert.Equal(w, "kept", tagsOf(shown)["audited"])
+		assert.Equal(w, 15, num(shown, "properties", "idleTimeoutInMinutes"))
+	})
+}
+
+// TestAddressClaimedTogether: Services that name an address at the same time are all in its tag.
+func TestAddressClaimedTogether(t *testing.T) {
+	t.Parallel()
+	first := webService(nil)
+	withNode(t, first, func(w *world) {
+		ip := w.ensure(first).Status.LoadBalancer.Ingress[0].IP
+		var list []*v1.Service
+		for i := range 4 {
+			s := webNumber(i+1, map[string]string{annotationIPv4: ip}, func(s *v1.Service) { s.Spec.Ports[0].Port = int32(8080 + i) })
+			list = append(list, s)
+		}
+		w.Apply(list...)
+		var all sync.WaitGroup
+		for _, s := range list {
+			all.Go(func() {
+				_, _ = w.cloud.loadBalancers.EnsureLoadBalancer(w.Context(), clusterName, w.Current(s), w.nodes)
+			})
+		}
+		all.Wait()
+		names, _ := servicesOf(w.sim.Shown(pipID(webPIP)))
+		assert.ElementsMatch(w, []string{"default/web", "default/web-1", "default/web-2", "default/web-3", "default/web-4"}, names)
+	})
+}
+
+// TestSharedAddressWithFloatingOff: a change of nodes behind a Service without floating IP leaves the rules of the other Service on the
+// address alone.
+func TestSharedAddressWithFloatingOff(t *testing.T) {
+	t.Parallel()
+	sharing(t, map[string]string{annotationNoFloating: "true"}, func(w *world, first, _ *v1.Service, ip string) {
+		require.True(w, w.allowed(ip, "8080"))
+		w.join("n2")
+		w.update(first)
+		assert.True(w, w.allowed(ip, "8080"), "the other Service is still let in")
+	})
+}
+
+// TestFurtherAddressOfTwoServices: an address outside of Azure that two Services name stays let in until both have gone.
+func TestFurtherAddressOfTwoServices(t *testing.T) {
+	t.Parallel()
+	const further = "203.0.113.7"
+	first, second := webService(map[string]string{annotationAdditional: further}), webNumber(1, map[string]string{annotationAdditional: further})
+	withNode(t, first, func(w *world) {
+		w.Apply(second)
+		w.ensure(first)
+		w.ensure(second)
+		w.change(first, func(s *v1.Service) { delete(s.Annotations, annotationAdditional) })
+		w.ensure(first)
+		assert.True(w, w.allowed(further, "80"), "the second one names it")
+		w.change(first, func(s *v1.Service) { s.Annotations[annotationAdditional] = further })
+		w.ensure(first)
+		w.remove(first)
+		assert.True(w, w.allowed(further, "80"))
+		w.remove(second)
+		assert.False(w, w.allowed(further, "80"))
+	})
+}
+
+// TestSharedAddressOutlivesItsService: whatever becomes of the Service that made an address, the others on it are served, and the last of
+// them takes it along.
+func TestSharedAddressOutlivesItsService(t *testing.T) {
+	t.Parallel()
+	for name, leave := range map[string]func(*v1.Service){
+		"internal":        func(s *v1.Service) { s.Annotations[annotationInternal] = "true"; delete(s.Annotations, annotationIPv4) },
+		"another address": func(s *v1.Service) { s.Annotations[annotationName] = "mine"; delete(s.Annotations, annotationIPv4) },
+	} {
+		t.Run(name+" first", func(t *testing.T) {
+			t.Parallel()
+			sharing(t, nil, func(w *world, first, second *v1.Service, ip string) {
+				w.sim.AddAddress("mine")
+				time.Sleep(time.Minute)
+				w.change(first, leave)
+				_, _ = w.Reconcile(w.cloud.loadBalancers, clusterName, first, w.nodes)
+				assert.Equal(w, ip, w.ensure(second).Status.LoadBalancer.Ingress[0].IP)
+				assert.True(w, w.allowed(ip, "8080"))
+				w.remove(second)
+				w.ensure(first)
+				assert.Nil(w, w.sim.Shown(pipID(webPIP)), "nobody has it any more")
+				w.remove(first)
+				assert.NotContains(w, w.sim.Snapshot(), "load balancer")
+			})
+		})
+		t.Run(name+" second, after the first has gone", func(t *testing.T) {
+			t.Parallel()
+			sharing(t, nil, func(w *world, first, second *v1.Service, _ string) {
+				w.sim.AddAddress("mine")
+				time.Sleep(time.Minute)
+				w.remove(first)
+				w.change(second, leave)
+				w.ensure(second)
+				assert.Nil(w, w.sim.Shown(pipID(webPIP)), "nobody has it any more")
+				w.remove(second)
+				assert.NotContains(w, w.sim.Snapshot(), "load balancer")
+			})
+		})
+	}
+}
+
+// TestDenialWithFloatingOff: rules for node ports name the nodes, and one that denies all others would cut the nodes off from each other
+// and from the probes of all load balancers.
+func TestDenialWithFloatingOff(t *testing.T) {
+	t.Parallel()
+	s := webService(map[string]string{annotationNoFloating: "true", annotationAllowedRanges: "10.1.2.3/24,192.0.2.0/24", annotationDenyAll: "true"})
+	withNode(t, s, func(w *world) {
+		w.ensure(s)
+		require.Len(w, w.securityRules(), 1)
+		assert.Equal(w, "Allow", str(w.securityRules()[0], "properties", "access"))
+	})
+}
+
+// TestNodeIsNoFurtherAddress: who may write a Service cannot open a port of a node itself.
+func TestNodeIsNoFurtherAddress(t *testing.T) {
+	t.Parallel()
+	s := webService(nil, func(s *v1.Service) { s.Spec.Ports[0].Port = 22 })
+	withNode(t, s, func(w *world) {
+		ip := internalIP(w.nodes[0], false)
+		w.change(s, func(s *v1.Service) { s.Annotations[annotationAdditional] = ip })
+		require.ErrorContains(w, w.refuse(s), "is an address of node n1")
+		assert.False(w, w.allowed(ip, "22"))
+	})
+}
+
+// TestAddressOfAClusterOfTheSameName: two clusters called kubernetes may have their public addresses in one resource group, and Services
+// of the same name.
+func TestAddressOfAClusterOfTheSameName(t *testing.T) {
+	t.Parallel()
+	s := webService(nil)
+	for name, theirs := range map[string]leftAddress{
+		"marked": leftPIP(leftIP, "tags", doc{
+			"k8s-azure-service": "default/web", "k8s-azure-cluster-name": "kubernetes", "anyccm-cluster": "00000000-aaaa-4000-8000-000000000000",
+		}),
+		"bound": leftPIP(leftIP),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			withNode(t, s.DeepCopy(), func(w *world) {
+				w.sim.LeaveAddress("theirs", theirs.ip, theirs.doc)
+				if name == "bound" {
+					w.sim.Leave(lbID("their-lb"), doc{"location": azuresim.Location, "sku": doc{"name": "Standard"}, "properties": doc{
+						"frontendIPConfigurations": []any{leftFront("a0000000000000000000000000000000", "theirs")},
+					}})
+				}
+				allow := leftAllow("IPv4", "d39272f7f57ed937951650d93992ad77", 500, "Tcp", "Internet", leftIP, "80")
+				w.sim.Leave(azuresim.ID("Microsoft.Network/networkSecurityGroups", azuresim.SecurityName), doc{
+					"location": azuresim.Location, "properties": doc{"securityRules": []any{allow}},
+				})
+				w.restart()
+				w.ensure(s)
+				assert.NotNil(w, w.sim.Shown(pipID("theirs")))
+				assert.True(w, w.allowed(leftIP, "80"))
+				w.remove(s)
+				assert.NotNil(w, w.sim.Shown(pipID("theirs")))
+				assert.True(w, w.allowed(leftIP, "80"))
+			})
+		})
+	}
+}
+
+// TestAddressGroupChanges: a public address in a resource group that the Service names no more goes as any other one.
+func TestAddressGroupChanges(t *testing.T) {
+	t.Parallel()
+	for name, after := range map[string]func(w *world, s *v1.Service){
+		"served":  func(w *world, s *v1.Service) { w.ensure(s) },
+		"removed": func(w *world, s *v1.Service) { w.remove(s) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := webService(map[string]string{annotationGroup: azuresim.OtherGroup})
+			withNode(t, s, func(w *world) {
+				w.ensure(s)
+				w.restart()
+				w.change(s, func(s *v1.Service) { delete(s.Annotations, annotationGroup) })
+				after(w, s)
+				assert.NotContains(w, w.sim.Snapshot(), azuresim.OtherGroup)
+				if w.sim.Shown(lbID("kubernetes")) != nil {
+					w.remove(s)
+				}
+				assert.Empty(w, w.sim.Snapshot())
+			})
+		})
+	}
+}
