@@ -20,6 +20,8 @@ type Installation struct {
 	ReadsSecrets string
 	// SystemRights are what serving Services needs in the namespace kube-system.
 	SystemRights []Right
+	// ServiceRights are what serving Services needs in the whole cluster besides what it needs with every cloud.
+	ServiceRights []Right
 	// Secret is the name of the Secret in the examples: that of the cloud's own manifests, where they have one.
 	Secret string
 	// Set are further values in the example of the installation, such as "options.REGION=nyc3".
@@ -103,8 +105,10 @@ type Controller struct {
 	Rights []Right
 }
 
-// Right is a rule of a role on objects of the API group "".
+// Right is a rule of a role.
 type Right struct {
+	// Group is the API group of the objects.
+	Group     string   `json:"group,omitempty"`
 	Resources []string `json:"resources"`
 	Verbs     []string `json:"verbs"`
 	// Names are those of the objects; none means all.

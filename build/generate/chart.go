@@ -84,6 +84,8 @@ type cloudOf struct {
 	ReadsSecrets bool           `json:"readsSecrets"`
 	// SystemRights are on objects of the namespace kube-system.
 	SystemRights []registry.Right `json:"systemRights,omitempty"`
+	// ServiceRights are on objects of the whole cluster.
+	ServiceRights []registry.Right `json:"serviceRights,omitempty"`
 }
 
 type credentialOf struct {
@@ -114,6 +116,7 @@ func providersOf(providers []registry.Provider) []byte {
 		i := p.Installation
 		one := cloudOf{
 			Credentials: []credentialOf{}, Controllers: []controllerOf{}, ReadsSecrets: i.ReadsSecrets != "", SystemRights: i.SystemRights,
+			ServiceRights: i.ServiceRights,
 			Config: configOf{
 				Format: i.Config.Format, File: i.Config.File, HoldsCredentials: i.Config.HoldsCredentials, Required: i.Config.Required,
 				SecretKeys: []string{},

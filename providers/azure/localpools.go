@@ -34,7 +34,7 @@ type endpoints struct {
 func (e *endpoints) nodesOf(service *v1.Service) (map[string]bool, error) {
 	if e == nil || !e.synced() {
 		return nil, cloudproviderapi.NewRetryError("the EndpointSlices of the cluster are not known yet: with several load balancers, Services with "+
-			"externalTrafficPolicy Local need them; grant list and watch on endpointslices of discovery.k8s.io (the chart's rbac.extraRules)", 5*time.Second)
+			"externalTrafficPolicy Local need them; grant list and watch on endpointslices of discovery.k8s.io, as the chart does", 5*time.Second)
 	}
 	found, err := e.list(labels.SelectorFromSet(labels.Set{discovery.LabelServiceName: service.Name}))
 	if err != nil {

@@ -234,8 +234,8 @@ func (p membership) changesOf(of func(poolChange) string) (ids []string, changes
 	return ids, changes
 }
 
-// change makes memberships: first the models of scale sets, so that whatever comes meanwhile is not missed, then the machines, one write for
-// all pools of each.
+// change makes memberships: first the models of scale sets, so that whatever comes meanwhile is not missed, then the machines, one write
+// for all pools of each.
 func (m *members) change(ctx context.Context, p membership) error {
 	setOf := func(c poolChange) string {
 		set, uniform := c.machine.uniform()

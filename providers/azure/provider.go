@@ -153,6 +153,10 @@ func installation() registry.Installation {
 			Example: `subscriptionId: "00000000-0000-0000-0000-000000000000"`,
 		},
 		Secret: "azure-cloud-provider",
+		ServiceRights: []registry.Right{ // with several load balancers: pools of the nodes with an endpoint, and selectors of namespaces
+			{Group: "discovery.k8s.io", Resources: []string{"endpointslices"}, Verbs: []string{"list", "watch"}},
+			{Resources: []string{"namespaces"}, Verbs: []string{"get"}},
+		},
 		Notes: []string{"The cloud config is `azure.json` as Azure's own controller has it, in JSON or YAML. Where it is in a Secret already, " +
 			"name that Secret in the chart's values."},
 		Migration: registry.Migration{

@@ -288,7 +288,7 @@ func (r *reconciler) namespaceLabels(ctx context.Context, namespace string) (lab
 	}
 	n, err := r.kube.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("serviceNamespaceSelector needs the labels of namespace %s; grant get on namespaces (the chart's rbac.extraRules): %w", namespace, err)
+		return nil, fmt.Errorf("serviceNamespaceSelector needs the labels of namespace %s; grant get on namespaces, as the chart does: %w", namespace, err)
 	}
 	return n.Labels, nil
 }

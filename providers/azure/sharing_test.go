@@ -107,7 +107,8 @@ func TestSharedAddressWithFloatingOff(t *testing.T) {
 func TestFurtherAddressOfTwoServices(t *testing.T) {
 	t.Parallel()
 	const further = "203.0.113.7"
-	first, second := webService(map[string]string{annotationAdditional: further}), webNumber(1, map[string]string{annotationAdditional: further})
+	first := webService(map[string]string{annotationAdditional: further})
+	second := webNumber(1, map[string]string{annotationAdditional: further})
 	withNode(t, first, func(w *world) {
 		w.Apply(second)
 		w.ensure(first)

@@ -33,6 +33,8 @@ type Cloud struct {
 	Adoption Adoption `json:"adoption"`
 	// SystemRights are rights in the namespace kube-system besides those of every cloud: verbs by resource and name.
 	SystemRights map[string]string `json:"systemRights"`
+	// ServiceRights are rights in the whole cluster besides those of every cloud: verbs by API group and resource.
+	ServiceRights map[string]string `json:"serviceRights"`
 	// LifeCycle are kinds of Services by name; each is followed from its creation to its end.
 	LifeCycle map[string]Kind `json:"lifeCycle"`
 	// Portable is what the manifests of docs/examples/portable give, where the provider has load balancers.

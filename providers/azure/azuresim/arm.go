@@ -386,8 +386,8 @@ func checkTopLevel(asked object) *failure {
 			return invalid("InvalidRequestContent", refusal+": the value of %s is not a string.", name)
 		}
 	}
-	if _, ok := asked["zones"].([]any); !ok && asked["zones"] != nil {
-		return invalid("InvalidRequestContent", refusal+": the value of zones is not a list.")
+	if zones, ok := asked["zones"].([]any); asked["zones"] != nil && (!ok || !areZones(zones)) {
+		return invalid("InvalidRequestContent", refusal+": the value of zones is not a list of zones.")
 	}
 	tags, _ := asked["tags"].(map[string]any)
 	for name, value := range tags {
@@ -396,6 +396,17 @@ func checkTopLevel(asked object) *failure {
 		}
 	}
 	return nil
+}
+
+// sameZones compares zones, whose order says nothing.
+func sameZones(a, b any) bool {
+	sorted := func(v any) []string { return slices.Sorted(slices.Values(strs(object{"zones": v}, "zones"))) }
+	return slices.Equal(sorted(a), sorted(b))
+}
+
+// areZones reports whether all of a list are zones of a region.
+func areZones(list []any) bool {
+	return !slices.ContainsFunc(list, func(z any) bool { return z != "1" && z != "2" && z != "3" })
 }
 
 // checkAddressTexts refuses values of a public address that are none of those which the API knows.
@@ -427,7 +438,11 @@ func (s *Sim) servePut(w http.ResponseWriter, r *http.Request, p armPath, k kind
 	if len(p.pairs) > 2 && s.resources[strings.ToLower(ownerOf(p.id()))] == nil {
 		return fail(http.StatusNotFound, "ParentResourceNotFound", "Can not perform requested operation on nested resource. Parent resource is not found.")
 	}
-	if f := legal(k.fields, asked["properties"], properties(found), "properties"); f != nil {
+	if f := legal(s.shared, k.fields, asked["properties"], properties(found), "properties"); f != nil {
+		return f
+	}
+	top := []string{"loadBalancingRules", "subnets"}
+	if f := checkValues(asked["properties"], "properties", s.rules, readOnly(), top); f != nil {
 		return f
 	}
 	status := http.StatusOK

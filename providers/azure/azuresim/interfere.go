@@ -1,6 +1,7 @@
 package azuresim
 
 import (
+	"net/http"
 	"strings"
 	"time"
 )
@@ -44,4 +45,20 @@ func (s *Sim) interfere(method string, p armPath) *failure {
 	f := s.refuseNext[method+" "+p.kind()]
 	delete(s.refuseNext, method+" "+p.kind())
 	return f
+}
+
+// Fail makes the next write of a kind of resource end in a failure, such as "Microsoft.Network/loadBalancers".
+func (s *Sim) Fail(kind, code, message string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failNext[kind] = fail(http.StatusOK, code, "%s", message)
+}
+
+// AddAddress adds a user's public address and returns its IP.
+func (s *Sim) AddAddress(name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return text(s.put(ID(kindAddress, name), object{
+		"location": Location, "sku": object{"name": "Standard"}, "properties": object{"publicIPAllocationMethod": "Static"},
+	}).doc, "properties", "ipAddress")
 }

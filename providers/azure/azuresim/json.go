@@ -149,8 +149,8 @@ func propertiesOf(o object) object {
 	return props
 }
 
-// legal refuses properties that the API does not have. A field that is stored already is one of a newer version.
-func legal(known fields, asked, stored any, path string) *failure {
+// legal refuses properties that the API does not have; shared are the fields that have the same members wherever they are. A field that is stored already is one of a newer version.
+func legal(shared map[string]fields, known fields, asked, stored any, path string) *failure {
 	if kindOfValue(asked) == "value" && (known != nil || kindOfValue(stored) == "object" || kindOfValue(stored) == "list") {
 		return invalid("InvalidRequestFormat", "Cannot parse the request. The value at path '%s' is of another kind.", path)
 	}
@@ -164,13 +164,16 @@ func legal(known fields, asked, stored any, path string) *failure {
 			if !ok && at(stored, key) == nil {
 				return invalid("InvalidRequestFormat", "Cannot parse the request. Could not find member '%s' on object at path '%s'.", key, path)
 			}
-			if f := legal(inner, value, at(stored, key), path+"."+key); f != nil {
+			if inner == nil {
+				inner = shared[key]
+			}
+			if f := legal(shared, inner, value, at(stored, key), path+"."+key); f != nil {
 				return f
 			}
 		}
 	case []any:
 		for _, value := range v {
-			if f := legal(known, value, sameName(stored, value), path+"[]"); f != nil {
+			if f := legal(shared, known, value, sameName(stored, value), path+"[]"); f != nil {
 				return f
 			}
 		}
@@ -221,4 +224,21 @@ func (f fields) with(key string, inner fields) fields {
 // sub are the members of an item that is a resource of its own inside another one.
 func sub(names string) fields {
 	return members("name id etag type zones").with("properties", members(names+" provisioningState"))
+}
+
+// within are fields that are objects of a few members wherever they are: references, and settings that belong together.
+func within() map[string]fields {
+	inner := map[string]fields{
+		"hardwareProfile": members("vmSize vmSizeProperties"), "ipTags": members("ipTagType tag"), "ddosSettings": members("protectionMode ddosProtectionPlan"),
+		"visibility": members("subscriptions"), "autoApproval": members("subscriptions"),
+		"dnsSettings": members("dnsServers appliedDnsServers internalDnsNameLabel internalFqdn internalDomainNameSuffix " +
+			"domainNameLabel domainNameLabelScope fqdn reverseFqdn"),
+	}
+	for name := range strings.FieldsSeq("subnet publicIPAddress publicIPPrefix frontendIPConfiguration backendAddressPool backendAddressPools probe virtualNetwork " +
+		"networkSecurityGroup networkInterfaceIPConfiguration loadBalancerBackendAddressPools loadBalancerFrontendIpConfigurations") {
+		inner[name] = members("id")
+	}
+	inner["loadBalancerBackendAddresses"] = members("name").with("properties", members("ipAddress virtualNetwork subnet networkInterfaceIPConfiguration adminState"))
+	inner["delegations"] = members("name id etag type").with("properties", members("serviceName actions provisioningState"))
+	return inner
 }

@@ -3,7 +3,6 @@ package azuresim
 import (
 	"cmp"
 	"fmt"
-	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -49,7 +48,14 @@ func addNetworkKinds() {
 	kinds[kindNetwork] = kind{versions: networkVersions, methods: all, put: putAny, show: (*Sim).showNetwork}
 	kinds[kindSubnet] = kind{versions: networkVersions, methods: all, list: listSubnets}
 	kinds[kindPrefix] = kind{versions: networkVersions, methods: all, put: putAny, show: showPrefix}
-	kinds[kindInterface] = kind{versions: networkVersions, methods: all, put: (*Sim).putInterface, show: (*Sim).showInterface}
+	kinds[kindInterface] = kind{
+		versions: networkVersions, methods: all, put: (*Sim).putInterface, show: (*Sim).showInterface,
+		fields: members("virtualMachine primary macAddress enableAcceleratedNetworking enableIPForwarding networkSecurityGroup dnsSettings hostedWorkloads "+
+			"tapConfigurations resourceGuid provisioningState allowPort25Out defaultOutboundConnectivityEnabled disableTcpStateTracking vnetEncryptionSupported "+
+			"auxiliaryMode auxiliarySku nicType privateEndpoint privateLinkService dscpConfiguration migrationPhase workloadType").with("ipConfigurations", sub(
+			"primary privateIPAddress privateIPAddressVersion privateIPAllocationMethod privateIPAddressPrefixLength subnet publicIPAddress "+
+				"loadBalancerBackendAddressPools loadBalancerInboundNatRules applicationSecurityGroups applicationGatewayBackendAddressPools")),
+	}
 	kinds[kindPrivateLink] = kind{
 		versions: networkVersions, methods: all, put: (*Sim).putPrivateLink, show: (*Sim).showPrivateLink, remove: (*Sim).removePrivateLink,
 		fields: privateLinkFields(),
@@ -89,6 +95,9 @@ func loadBalancerFields() fields {
 func (s *Sim) putLoadBalancer(r *resource, asked object, created bool) *failure {
 	if text(asked, "location") == "" || created && text(asked, "sku", "name") == "" {
 		return invalid("InvalidRequestFormat", "Cannot parse the request. location and sku are required.")
+	}
+	if created && !slices.Contains([]string{"Basic", "Standard", "Gateway"}, text(asked, "sku", "name")) {
+		return invalid("InvalidRequestFormat", "The sku %q is none of Basic, Standard and Gateway.", text(asked, "sku", "name"))
 	}
 	if !created && !strings.EqualFold(text(asked, "sku", "name"), text(r.doc, "sku", "name")) {
 		return invalid("ResourceSkuCannotBeChanged", "The sku of load balancer %s cannot be changed.", r.name())
@@ -138,6 +147,11 @@ func checkUnique(_ *resource, props object) *failure {
 func (s *Sim) checkFrontends(r *resource, props object) *failure {
 	taken := map[string]bool{}
 	for _, f := range items(props, "frontendIPConfigurations") {
+		before := named(items(r.doc, "properties", "frontendIPConfigurations"), text(f, "name"))
+		zones, listed := f["zones"].([]any)
+		if f["zones"] != nil && !listed || !areZones(zones) || before != nil && !sameZones(before["zones"], f["zones"]) {
+			return invalid("LoadBalancerFrontendIPConfigurationZonesInvalid", "The zones of frontend %s are none, or were others.", text(f, "name"))
+		}
 		public, subnet := text(f, "properties", "publicIPAddress", "id"), text(f, "properties", "subnet", "id")
 		if (public == "") == (subnet == "") {
 			return invalid("LoadBalancerFrontendIPConfigurationMustReferenceSubnetOrPublicIP", "Frontend %s must reference a subnet or a public address.", text(f, "name"))
@@ -544,7 +558,7 @@ func (s *Sim) checkAddress(r *resource, asked object, created bool) *failure {
 	if text(asked, "location") == "" {
 		return invalid("LocationRequired", "The location property is required for this definition.")
 	}
-	if !created && (!s.skuMayBecome(r, text(asked, "sku", "name")) || string(encode(asked["zones"])) != string(encode(r.doc["zones"]))) {
+	if !created && (!s.skuMayBecome(r, text(asked, "sku", "name")) || !sameZones(asked["zones"], r.doc["zones"])) {
 		return invalid("ResourceSkuOrZonesCannotBeChanged", "The sku and the zones of %s cannot be changed.", r.name())
 	}
 	props := propertiesOf(asked)
@@ -681,20 +695,4 @@ func (s *Sim) putInterface(r *resource, asked object, created bool) *failure {
 		}
 	}
 	return putAny(s, r, asked, created)
-}
-
-// Fail makes the next write of a kind of resource end in a failure, such as "Microsoft.Network/loadBalancers".
-func (s *Sim) Fail(kind, code, message string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.failNext[kind] = fail(http.StatusOK, code, "%s", message)
-}
-
-// AddAddress adds a user's public address and returns its IP.
-func (s *Sim) AddAddress(name string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return text(s.put(ID(kindAddress, name), object{
-		"location": Location, "sku": object{"name": "Standard"}, "properties": object{"publicIPAllocationMethod": "Static"},
-	}).doc, "properties", "ipAddress")
 }

@@ -12,7 +12,7 @@ const kindConnection = kindPrivateLink + "/privateEndpointConnections"
 func privateLinkFields() fields {
 	return members("visibility autoApproval fqdns enableProxyProtocol networkInterfaces privateEndpointConnections alias provisioningState resourceGuid "+
 		"destinationIPAddress accessMode").
-		with("loadBalancerFrontendIpConfigurations", nil).
+		with("loadBalancerFrontendIpConfigurations", members("id")).
 		with("ipConfigurations", sub("primary privateIPAllocationMethod privateIPAddress privateIPAddressVersion subnet"))
 }
 

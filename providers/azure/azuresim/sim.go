@@ -52,6 +52,9 @@ type Sim struct {
 	// refuseNext is how the next call of a method and kind is refused; meanwhile is what somebody else writes just before ours.
 	refuseNext map[string]*failure
 	meanwhile  map[string][]func(object)
+	// rules are the legal values of fields.
+	rules  map[string]legalValue
+	shared map[string]fields
 }
 
 // New returns a simulated Azure with a network, a security group and an empty scale set. Only the secret of the service principal is
@@ -59,7 +62,7 @@ type Sim struct {
 func New(secret string, activation time.Duration) (*Sim, *simkit.Server) {
 	s := &Sim{
 		secret: secret, activation: activation, tokens: map[string]time.Time{}, resources: map[string]*resource{},
-		operations: map[string]*operation{}, budgets: map[string]int{}, failNext: map[string]*failure{},
+		rules: legalValues(), shared: within(), operations: map[string]*operation{}, budgets: map[string]int{}, failNext: map[string]*failure{},
 		refuseNext: map[string]*failure{}, meanwhile: map[string][]func(object){},
 	}
 	s.begin()

@@ -12,6 +12,12 @@ func withoutName(list []object, name string) (kept []object, gone bool) {
 	return kept, len(kept) < len(list)
 }
 
+func subnetFields() fields {
+	return members("addressPrefix addressPrefixes networkSecurityGroup routeTable natGateway serviceEndpoints serviceEndpointPolicies delegations " +
+		"privateEndpointNetworkPolicies privateLinkServiceNetworkPolicies defaultOutboundAccess sharingScope ipAllocations ipConfigurations " +
+		"ipConfigurationProfiles applicationGatewayIPConfigurations privateEndpoints resourceNavigationLinks serviceAssociationLinks purpose provisioningState")
+}
+
 // putSubnet replaces a subnet in its network.
 func (*Sim) putSubnet(parent *resource, name string, asked object) (created bool, f *failure) {
 	props := propertiesOf(asked)
@@ -32,6 +38,12 @@ func (s *Sim) serveSubnet(w http.ResponseWriter, r *http.Request, p armPath) *fa
 	}
 	asked, f := readResource(r)
 	if f != nil {
+		return f
+	}
+	if f := legal(s.shared, subnetFields(), asked["properties"], nil, "properties"); f != nil {
+		return f
+	}
+	if f := checkValues(asked["properties"], "properties", s.rules, readOnly(), nil); f != nil {
 		return f
 	}
 	if match := r.Header.Get("If-Match"); match != "" && match != etagOf(parent) {
