@@ -165,6 +165,23 @@ func TestSharedAddressOutlivesItsService(t *testing.T) {
 	}
 }
 
+// TestDenialThatWasLeft: a rule of Azure's own controller that cuts a node off is taken away.
+func TestDenialThatWasLeft(t *testing.T) {
+	t.Parallel()
+	s := webService(map[string]string{annotationNoFloating: "true", annotationAllowedRanges: "192.0.2.0/24", annotationDenyAll: "true"})
+	withNode(t, s, func(w *world) {
+		deny := part("k8s-azure-lb_deny-all_IPv4", doc{
+			"protocol": "*", "access": "Deny", "direction": "Inbound", "priority": 4095, "sourceAddressPrefix": "*", "sourcePortRange": "*",
+			"destinationPortRange": "*", "destinationAddressPrefixes": []any{internalIP(w.nodes[0], false), otherIP},
+		})
+		w.sim.Leave(azuresim.ID("Microsoft.Network/networkSecurityGroups", azuresim.SecurityName), doc{
+			"location": azuresim.Location, "properties": doc{"securityRules": []any{deny}},
+		})
+		w.ensure(s)
+		assert.Equal(w, []string{otherIP}, destinationsOf(byName(w.securityRules(), "k8s-azure-lb_deny-all_IPv4")), "another cluster's stays")
+	})
+}
+
 // TestDenialWithFloatingOff: rules for node ports name the nodes, and one that denies all others would cut the nodes off from each other
 // and from the probes of all load balancers.
 func TestDenialWithFloatingOff(t *testing.T) {
@@ -186,6 +203,20 @@ func TestNodeIsNoFurtherAddress(t *testing.T) {
 		w.change(s, func(s *v1.Service) { s.Annotations[annotationAdditional] = ip })
 		require.ErrorContains(w, w.refuse(s), "is an address of node n1")
 		assert.False(w, w.allowed(ip, "22"))
+	})
+}
+
+// TestPortOfAnotherServiceStaysClosed: a Service that lets in some networks alone is not opened to all by another one that names its address.
+func TestPortOfAnotherServiceStaysClosed(t *testing.T) {
+	t.Parallel()
+	s := webService(map[string]string{annotationAllowedRanges: "10.0.0.0/8"})
+	withNode(t, s, func(w *world) {
+		ip := w.ensure(s).Status.LoadBalancer.Ingress[0].IP
+		before := w.securityRules()
+		claimer := tenant(map[string]string{annotationAdditional: ip})
+		w.Apply(claimer)
+		require.ErrorContains(w, w.refuse(claimer), "is the address of another Service, which has port 80 there")
+		assert.Len(w, w.securityRules(), len(before))
 	})
 }
 
