@@ -88,7 +88,7 @@ func apiError(answer *http.Response, what string, body []byte) error {
 func classOf(e errorBody, class error) error {
 	code := strings.ToLower(e.Code)
 	switch {
-	case class == cloudapi.ErrNotFound: //nolint:errorlint // a class itself, not an error that wraps one
+	case errors.Is(class, cloudapi.ErrNotFound):
 		if slices.Contains([]string{"resourcenotfound", "notfound", "resourcegroupnotfound", "instanceidnotfound", "instancenotfound"}, code) {
 			return cloudapi.ErrNotFound
 		}

@@ -237,7 +237,7 @@ func (r *reconciler) wantLink(ctx context.Context, q services.Request, s *settin
 	if err := r.fillLink(q, s, o, d, l, d.Fronts[at].name); err != nil {
 		return err
 	}
-	if l.found != nil && l.edit(cloneOf(l.found)) == errKeep { //nolint:errorlint // the edit's own, never wrapped
+	if l.found != nil && errors.Is(l.edit(cloneOf(l.found)), errKeep) {
 		return nil
 	}
 	d.Link = l

@@ -206,7 +206,8 @@ func TestNodeIsNoFurtherAddress(t *testing.T) {
 	})
 }
 
-// TestPortOfAnotherServiceStaysClosed: a Service that lets in some networks alone is not opened to all by another one that names its address.
+// TestPortOfAnotherServiceStaysClosed: a Service that lets in some networks alone is not opened to all by another one that names its
+// address.
 func TestPortOfAnotherServiceStaysClosed(t *testing.T) {
 	t.Parallel()
 	s := webService(map[string]string{annotationAllowedRanges: "10.0.0.0/8"})

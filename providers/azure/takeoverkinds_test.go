@@ -320,7 +320,8 @@ func leftShared() map[string]left {
 			l.members = append(l.members, "kubernetes/other")
 			theirs := leftAllow("IPv4", "598ac966df67dd73c4c2eb44fab6896c", 600, "Tcp", "Internet", otherIP, "8080")
 			group := leftAllow("IPv4", "of-a-group", 601, "Tcp", "Internet", nil, "80")
-			group["name"], group["properties"].(doc)["destinationApplicationSecurityGroups"] = "k8s-azure-lb_group", []any{doc{"id": azuresim.ID("Microsoft.Network/applicationSecurityGroups", "x")}}
+			target := doc{"id": azuresim.ID("Microsoft.Network/applicationSecurityGroups", "x")}
+			group["name"], group["properties"].(doc)["destinationApplicationSecurityGroups"] = "k8s-azure-lb_group", []any{target}
 			delete(group["properties"].(doc), "destinationAddressPrefix")
 			admin := leftAllow("IPv4", "", 501, "*", "*", "*", "22")
 			admin["name"] = "admin"

@@ -149,7 +149,8 @@ func propertiesOf(o object) object {
 	return props
 }
 
-// legal refuses properties that the API does not have; shared are the fields that have the same members wherever they are. A field that is stored already is one of a newer version.
+// legal refuses properties that the API does not have; shared are the fields that have the same members wherever they are. A field that is
+// stored already is one of a newer version.
 func legal(shared map[string]fields, known fields, asked, stored any, path string) *failure {
 	if kindOfValue(asked) == "value" && (known != nil || kindOfValue(stored) == "object" || kindOfValue(stored) == "list") {
 		return invalid("InvalidRequestFormat", "Cannot parse the request. The value at path '%s' is of another kind.", path)
