@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/ovirt/ovirtsim"
 )
 
@@ -129,13 +130,13 @@ func TestAddresses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *testWorld) {
 				w.sim.Add("worker", func(v *ovirtsim.VM) { v.FQDN, v.NICs, v.Devices = "worker", nics(mac1), c.devices })
-				maps.Copy(w.env, c.env)
+				maps.Copy(w.Env, c.env)
 				w.start()
-				n := newNode("worker", "")
+				n := conformance.NewNode("worker", "")
 				if c.provided != "" {
 					n.Annotations = map[string]string{cloudproviderapi.AnnotationAlphaProvidedIPAddr: c.provided}
 				}
-				m := w.requireMetadata(n)
+				m := w.RequireMetadata(n)
 				assert.Equal(w, v1.NodeAddress{Type: v1.NodeHostName, Address: "worker"}, m.NodeAddresses[0])
 				assert.Equal(w, c.want, shown(m.NodeAddresses))
 			})
@@ -155,7 +156,7 @@ func TestOrderOfAddresses(t *testing.T) {
 		for range 5 {
 			w.start()
 			assert.Equal(w, "InternalIP 10.0.0.2, InternalIP 10.0.0.3, InternalIP 10.0.0.4, InternalIP 10.0.0.5, InternalDNS worker.example.com",
-				shown(w.requireMetadata(newNode("worker", "")).NodeAddresses))
+				shown(w.RequireMetadata(conformance.NewNode("worker", "")).NodeAddresses))
 		}
 	})
 }
@@ -169,7 +170,7 @@ func TestOrderOfInterfaces(t *testing.T) {
 		})
 		for range 5 {
 			w.start()
-			assert.Equal(w, "InternalIP 10.0.1.9, InternalIP 10.0.0.9", shown(w.requireMetadata(newNode("worker", "")).NodeAddresses))
+			assert.Equal(w, "InternalIP 10.0.1.9, InternalIP 10.0.0.9", shown(w.RequireMetadata(conformance.NewNode("worker", "")).NodeAddresses))
 		}
 	})
 }
@@ -177,12 +178,12 @@ func TestOrderOfInterfaces(t *testing.T) {
 func TestAddressThatKubeletWasGivenMustBeReported(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		v := w.sim.Add("worker")
-		n := newNode("worker", "")
+		n := conformance.NewNode("worker", "")
 		n.Annotations = map[string]string{cloudproviderapi.AnnotationAlphaProvidedIPAddr: "10.0.0.77"}
-		_, err := w.metadata(n)
+		_, err := w.Metadata(n)
 		require.ErrorContains(w, err, "kubelet was started with --node-ip=10.0.0.77, which the guest agent of virtual machine worker")
 		w.sim.Edit(v, func(v *ovirtsim.VM) { v.Devices[0].IPs = []string{"10.0.0.77"} })
-		assert.Contains(w, shown(w.requireMetadata(n).NodeAddresses), "10.0.0.77")
+		assert.Contains(w, shown(w.RequireMetadata(n).NodeAddresses), "10.0.0.77")
 	})
 }
 
@@ -190,20 +191,20 @@ func TestAddressThatKubeletWasGivenMustBeReported(t *testing.T) {
 func TestSilentGuestAgent(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		v := w.sim.Add("worker", func(v *ovirtsim.VM) { v.Devices = nil })
-		_, err := w.metadata(newNode("worker", ""))
+		_, err := w.Metadata(conformance.NewNode("worker", ""))
 		require.ErrorContains(w, err, "reports no address of its network interfaces; install and start qemu-guest-agent in it")
 		w.sim.Edit(v, func(v *ovirtsim.VM) {
 			v.Devices = []ovirtsim.Device{{Name: "eth0", MAC: v.NICs[0].MAC, IPs: []string{"10.0.0.5"}}}
 		})
-		assert.Contains(w, shown(w.requireMetadata(newNode("worker", "")).NodeAddresses), "10.0.0.5", "it is read again, not answered from memory")
+		assert.Contains(w, shown(w.RequireMetadata(conformance.NewNode("worker", "")).NodeAddresses), "10.0.0.5", "it is read again, not answered from memory")
 		n := nodeOf(v)
 		w.sim.Edit(v, func(v *ovirtsim.VM) { v.Devices = nil })
-		w.later()
-		m, err := w.metadata(n)
+		w.Later()
+		m, err := w.Metadata(n)
 		require.NoError(w, err)
 		assert.Empty(w, m.NodeAddresses, "the framework keeps what the Node has")
-		require.NoError(w, w.sim.SetStatus(v.ID, "down"))
-		w.later()
-		assert.Empty(w, w.requireMetadata(n).NodeAddresses)
+		require.NoError(w, w.sim.SetState(v.ID, "down"))
+		w.Later()
+		assert.Empty(w, w.RequireMetadata(n).NodeAddresses)
 	})
 }

@@ -31,7 +31,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		Inputs:         func() registry.Inputs { return conformance.Inputs(nil, env) },
 		AddInstance:    func(name string) string { return providerIDPrefix + sim.Add(name).ID },
 		RemoveInstance: func(id string) { sim.Remove(idOf(id)) },
-		PowerOff:       func(id string) { require.NoError(t, sim.SetStatus(idOf(id), "down")) },
+		PowerOff:       func(id string) { require.NoError(t, sim.SetState(idOf(id), "down")) },
 		RefuseAccount: func() {
 			sim.SetPassword("another")
 			sim.EndTokens()

@@ -19,15 +19,15 @@ import (
 func TestFaultDownIsDeleted(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		v := w.sim.Add("worker", func(v *ovirtsim.VM) { v.Status = "down" })
-		w.requireExists(nodeOf(v))
+		w.RequireExists(nodeOf(v))
 	})
 }
 
 func TestFaultErrorOfTheListingIsAbsence(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		w.sim.Add("worker")
-		w.fail(simkit.Fault{Kind: simkit.FaultStatus, Status: 500})
-		_, err := w.metadata(newNode("worker", ""))
+		w.Fail(simkit.Fault{Kind: simkit.FaultStatus, Status: 500})
+		_, err := w.Metadata(conformance.NewNode("worker", ""))
 		require.ErrorContains(w, err, "HTTP 500")
 		assert.NotContains(w, err.Error(), "not found")
 	})
@@ -36,12 +36,12 @@ func TestFaultErrorOfTheListingIsAbsence(t *testing.T) {
 func TestFaultStatusIsNotLookedAt(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		n := nodeOf(w.sim.Add("worker"))
-		w.requireExists(n)
+		w.RequireExists(n)
 		for status, words := range map[int]string{400: "simulated fault (HTTP 400)", 403: "simulated fault (HTTP 403)", 502: "HTTP 502"} {
-			w.fail(simkit.Fault{Kind: simkit.FaultStatus, Status: status})
-			w.later()
-			w.requireDoubt(n, words)
-			w.server.ClearFaults()
+			w.Fail(simkit.Fault{Kind: simkit.FaultStatus, Status: status})
+			w.Later()
+			w.RequireDoubt(n, words)
+			w.Server.ClearFaults()
 		}
 	})
 }
@@ -51,14 +51,14 @@ func TestFaultListingPerQuestion(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		n := nodeOf(w.sim.Add("worker"))
 		for range 100 {
-			w.requireExists(n)
-			w.requireMetadata(n)
+			w.RequireExists(n)
+			w.RequireMetadata(n)
 		}
-		assert.LessOrEqual(w, w.calls(ovirtsim.Listing)+w.calls("GET /ovirt-engine/api/vms/{id}"), 2)
-		w.later()
-		w.fail(simkit.Fault{Kind: simkit.FaultHang})
+		assert.LessOrEqual(w, w.Calls(ovirtsim.Listing)+w.Calls("GET /ovirt-engine/api/vms/{id}"), 2)
+		w.Later()
+		w.Fail(simkit.Fault{Kind: simkit.FaultHang})
 		began := time.Now()
-		_, err := w.exists(n)
+		_, err := w.Exists(n)
 		require.Error(w, err)
 		assert.Less(w, time.Since(began), time.Minute)
 	})
@@ -67,7 +67,7 @@ func TestFaultListingPerQuestion(t *testing.T) {
 func TestFaultNodeNamesAreLookedUp(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		w.sim.Add("localhost", func(v *ovirtsim.VM) { v.Devices = nil })
-		m, err := w.metadata(newNode("localhost", ""))
+		m, err := w.Metadata(conformance.NewNode("localhost", ""))
 		require.ErrorContains(w, err, "reports no address", "and none is taken from elsewhere: %v", m)
 	})
 }
@@ -75,11 +75,11 @@ func TestFaultNodeNamesAreLookedUp(t *testing.T) {
 // TestFaultAuthorityOverHTTP: what is on the way would choose whom to trust.
 func TestFaultAuthorityOverHTTP(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
-		w.env[envURL] = "https://engine.example.com:8443/ovirt-engine/api"
+		w.Env[envURL] = "https://engine.example.com:8443/ovirt-engine/api"
 		w.start()
-		_, err := w.exists(newNode("worker", providerIDPrefix+someUUID))
+		_, err := w.Exists(conformance.NewNode("worker", providerIDPrefix+someUUID))
 		require.Error(w, err)
-		for _, address := range w.network.Strangers() {
+		for _, address := range w.Network.Strangers() {
 			assert.Equal(w, "engine.example.com:8443", address, "nobody else is asked")
 		}
 	})
@@ -88,9 +88,9 @@ func TestFaultAuthorityOverHTTP(t *testing.T) {
 func TestFaultFormIsNotEncoded(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		w.sim.SetPassword("x&username=admin@internal")
-		w.env[envPassword] = "x&username=admin@internal"
+		w.Env[envPassword] = "x&username=admin@internal"
 		w.start()
-		w.requireExists(nodeOf(w.sim.Add("worker")))
+		w.RequireExists(nodeOf(w.sim.Add("worker")))
 	})
 }
 
@@ -99,8 +99,8 @@ func TestFaultPasswordInTheAddress(t *testing.T) {
 	require.ErrorContains(t, err, "must not hold a user")
 	assert.NotContains(t, err.Error(), "hush")
 	inWorld(t, func(w *testWorld) {
-		w.requireExists(nodeOf(w.sim.Add("worker")))
-		for _, c := range w.server.Calls().Latest {
+		w.RequireExists(nodeOf(w.sim.Add("worker")))
+		for _, c := range w.Server.Calls().Latest {
 			assert.NotContains(w, c.URL, "password")
 		}
 	})
@@ -110,10 +110,10 @@ func TestFaultDeletionByName(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		v := w.sim.Add("worker")
 		w.sim.Edit(v, func(v *ovirtsim.VM) { v.Name = "renamed" })
-		w.requireExists(nodeOf(v))
-		n := newNode("worker", "")
+		w.RequireExists(nodeOf(v))
+		n := conformance.NewNode("worker", "")
 		n.Spec.Taints = nil
-		_, err := w.exists(n)
+		_, err := w.Exists(n)
 		require.Error(w, err, "no name proves anything")
 	})
 }
@@ -121,7 +121,7 @@ func TestFaultDeletionByName(t *testing.T) {
 // TestFaultOneIncompleteMachineBreaksAll: the SDK refuses a listing for one machine that lacks a field.
 func TestFaultOneIncompleteMachineBreaksAll(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
-		url := w.network.Serve(w, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		url := w.Network.Serve(w, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			rw.Header().Set("Content-Type", "application/json")
 			text := `{"access_token":"t","product_info":{"version":{"major":"4"}}}`
 			if strings.HasSuffix(r.URL.Path, "/vms") {
@@ -131,9 +131,9 @@ func TestFaultOneIncompleteMachineBreaksAll(t *testing.T) {
 			}
 			_, _ = rw.Write([]byte(text))
 		}))
-		w.env[envURL] = url
+		w.Env[envURL] = url
 		w.start()
-		m := w.requireMetadata(newNode("worker", ""))
+		m := w.RequireMetadata(conformance.NewNode("worker", ""))
 		assert.Equal(w, "ovirt://5f3ae1c0-7b1d-4e0a-9c55-000000000002", m.ProviderID)
 		assert.Equal(w, "InternalIP 10.0.0.5", shown(m.NodeAddresses))
 	})

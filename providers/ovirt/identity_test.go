@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/ovirt/ovirtsim"
 )
@@ -18,13 +19,13 @@ func TestGuestThatReportsTheNameOfANode(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		own := w.sim.Add("worker", func(v *ovirtsim.VM) { v.FQDN = "" }) // whose guest agent is not up yet
 		guest := w.sim.Add("stranger", func(v *ovirtsim.VM) { v.FQDN = "worker.example.org" })
-		_, err := w.metadata(newNode("worker.example.org", ""))
+		_, err := w.Metadata(conformance.NewNode("worker.example.org", ""))
 		require.ErrorContains(w, err, own.ID)
 		require.ErrorContains(w, err, guest.ID)
 		require.ErrorContains(w, err, "start kubelet with --provider-id=")
 		w.sim.Remove(guest.ID)
-		w.later()
-		assert.Equal(w, providerIDPrefix+own.ID, w.requireMetadata(newNode("worker.example.org", "")).ProviderID)
+		w.Later()
+		assert.Equal(w, providerIDPrefix+own.ID, w.RequireMetadata(conformance.NewNode("worker.example.org", "")).ProviderID)
 	})
 }
 
@@ -33,10 +34,10 @@ func TestMachineWithoutStatusAndFilteredUser(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		v, other := w.sim.Add("worker", func(v *ovirtsim.VM) { v.Status = "" }), w.sim.Add("other")
 		w.sim.Permit(v.ID, other.ID)
-		assert.False(w, w.shutDown(nodeOf(v)))
+		assert.False(w, w.ShutDown(nodeOf(v)))
 		require.NoError(w, w.cloud.instances.CheckAPI(w.Context()))
-		w.later()
-		assert.False(w, w.shutDown(nodeOf(v)))
+		w.Later()
+		assert.False(w, w.ShutDown(nodeOf(v)))
 	})
 }
 
@@ -51,19 +52,19 @@ func TestBrokenLoginsAreNotRepeatedAllTheTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *testWorld) {
 				n := nodeOf(w.sim.Add("worker"))
-				w.fail(f)
+				w.Fail(f)
 				began := time.Now()
 				for time.Since(began) < time.Minute {
-					_, err := w.exists(n)
+					_, err := w.Exists(n)
 					require.Error(w, err)
-					_, err = w.metadata(newNode("worker", ""))
+					_, err = w.Metadata(conformance.NewNode("worker", ""))
 					require.Error(w, err)
 					time.Sleep(time.Second)
 				}
-				assert.LessOrEqual(w, w.calls(tokenCall), 4, "in a minute")
-				w.server.ClearFaults()
+				assert.LessOrEqual(w, w.Calls(tokenCall), 4, "in a minute")
+				w.Server.ClearFaults()
 				time.Sleep(time.Minute)
-				w.requireExists(n)
+				w.RequireExists(n)
 			})
 		})
 	}
@@ -75,21 +76,21 @@ func TestNothingIsSentElsewhere(t *testing.T) {
 		n := nodeOf(w.sim.Add("worker"))
 		for _, operation := range []string{tokenCall, "GET /ovirt-engine/api$", "GET /ovirt-engine/api/vms/{id}"} {
 			w.start()
-			w.fail(simkit.Fault{Kind: simkit.FaultRedirect, Operation: operation})
+			w.Fail(simkit.Fault{Kind: simkit.FaultRedirect, Operation: operation})
 			_, err := w.cloud.api.instance(w.Context(), strings.TrimPrefix(n.Spec.ProviderID, providerIDPrefix))
 			require.ErrorContains(w, err, "redirects to", operation)
-			w.server.ClearFaults()
-			w.later()
+			w.Server.ClearFaults()
+			w.Later()
 		}
-		assert.Empty(w, w.network.Strangers())
+		assert.Empty(w, w.Network.Strangers())
 	})
 }
 
 // TestAnswerThatIsNoListing: an object in JSON that some other server has written does not show an engine without machines.
 func TestAnswerThatIsNoListing(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
-		w.fail(simkit.Fault{Kind: "other-list"})
-		_, err := w.metadata(newNode("worker", ""))
+		w.Fail(simkit.Fault{Kind: "other-list"})
+		_, err := w.Metadata(conformance.NewNode("worker", ""))
 		require.ErrorContains(w, err, "the answer is not that of the engine")
 	})
 }

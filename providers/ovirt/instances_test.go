@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/ovirt/ovirtsim"
@@ -38,14 +39,14 @@ func TestFormsOfProviderIDs(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		v := w.sim.Add("worker")
 		for _, text := range []string{"ovirt://" + v.ID, "ovirt:///" + v.ID, "ovirt-cloud-provider://" + v.ID} {
-			n := newNode("worker", text)
-			w.requireExists(n)
-			assert.Equal(w, text, w.requireMetadata(n).ProviderID, "it is never rewritten")
+			n := conformance.NewNode("worker", text)
+			w.RequireExists(n)
+			assert.Equal(w, text, w.RequireMetadata(n).ProviderID, "it is never rewritten")
 		}
-		assert.Equal(w, "ovirt://"+v.ID, w.requireMetadata(newNode("worker", "")).ProviderID)
-		w.env["OVIRT_PROVIDER_ID_FORM"] = "ovirt:///"
+		assert.Equal(w, "ovirt://"+v.ID, w.RequireMetadata(conformance.NewNode("worker", "")).ProviderID)
+		w.Env["OVIRT_PROVIDER_ID_FORM"] = "ovirt:///"
 		w.start()
-		assert.Equal(w, "ovirt:///"+v.ID, w.requireMetadata(newNode("worker", "")).ProviderID)
+		assert.Equal(w, "ovirt:///"+v.ID, w.RequireMetadata(conformance.NewNode("worker", "")).ProviderID)
 	})
 }
 
@@ -59,15 +60,15 @@ func TestFindByName(t *testing.T) {
 		for name, v := range map[string]*ovirtsim.VM{
 			"worker.example.org": named, "node.example.org": fqdn, "short.example.org": short,
 		} {
-			assert.Equal(w, providerIDPrefix+v.ID, w.requireMetadata(newNode(name, "")).ProviderID, name)
+			assert.Equal(w, providerIDPrefix+v.ID, w.RequireMetadata(conformance.NewNode(name, "")).ProviderID, name)
 		}
-		_, err := w.metadata(newNode("twin", ""))
+		_, err := w.Metadata(conformance.NewNode("twin", ""))
 		require.ErrorContains(w, err, "2 virtual machines have the name twin")
 		require.ErrorContains(w, err, twin1.ID)
 		require.ErrorContains(w, err, twin2.ID)
-		_, err = w.metadata(newNode("absent", ""))
+		_, err = w.Metadata(conformance.NewNode("absent", ""))
 		require.ErrorContains(w, err, "no virtual machine has the name absent")
-		_, err = w.exists(newNode("absent", ""))
+		_, err = w.Exists(conformance.NewNode("absent", ""))
 		require.Error(w, err, "which proves nothing")
 	})
 }
@@ -78,8 +79,8 @@ func TestNamesInOtherCases(t *testing.T) {
 		w.sim.Add("Node-1")
 		exact := w.sim.Add("node-1")
 		other := w.sim.Add("Node-2", func(v *ovirtsim.VM) { v.FQDN = "" })
-		assert.Equal(w, providerIDPrefix+exact.ID, w.requireMetadata(newNode("node-1", "")).ProviderID)
-		assert.Equal(w, providerIDPrefix+other.ID, w.requireMetadata(newNode("node-2", "")).ProviderID, "which kubelet has in small letters")
+		assert.Equal(w, providerIDPrefix+exact.ID, w.RequireMetadata(conformance.NewNode("node-1", "")).ProviderID)
+		assert.Equal(w, providerIDPrefix+other.ID, w.RequireMetadata(conformance.NewNode("node-2", "")).ProviderID, "which kubelet has in small letters")
 	})
 }
 
@@ -90,18 +91,18 @@ func tagged(v *ovirtsim.VM) { v.Tags = []string{"kubernetes"} }
 // TestMachineOutsideTheFilterExists: the filter is for names alone.
 func TestMachineOutsideTheFilterExists(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
-		w.env["OVIRT_VMS"] = onlyTagged
+		w.Env["OVIRT_VMS"] = onlyTagged
 		inside, outside := w.sim.Add("inside", tagged), w.sim.Add("outside")
 		w.start()
-		w.requireMetadata(newNode("inside", ""))
-		_, err := w.metadata(newNode("outside", ""))
+		w.RequireMetadata(conformance.NewNode("inside", ""))
+		_, err := w.Metadata(conformance.NewNode("outside", ""))
 		require.ErrorContains(w, err, "no virtual machine of the filter vms has the name outside")
-		w.requireExists(nodeOf(outside))
-		w.requireMetadata(nodeOf(outside))
+		w.RequireExists(nodeOf(outside))
+		w.RequireMetadata(nodeOf(outside))
 		w.sim.Edit(inside, func(v *ovirtsim.VM) { v.Tags = nil })
-		w.later()
-		w.requireExists(nodeOf(inside))
-		w.requireNothingRefused()
+		w.Later()
+		w.RequireExists(nodeOf(inside))
+		w.RequireNothingRefused()
 	})
 }
 
@@ -110,13 +111,13 @@ func TestNodeNamesAreNotSearched(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		w.sim.Add("worker")
 		for _, name := range []string{"*", `"worker" or name=*`, "worker or id=*", "w*"} {
-			_, err := w.metadata(newNode(name, ""))
+			_, err := w.Metadata(conformance.NewNode(name, ""))
 			require.Error(w, err, name)
 		}
-		for _, c := range w.server.Calls().Latest {
+		for _, c := range w.Server.Calls().Latest {
 			assert.NotContains(w, c.URL, "search=")
 		}
-		w.requireNothingRefused()
+		w.RequireNothingRefused()
 	})
 }
 
@@ -131,10 +132,10 @@ func TestStates(t *testing.T) {
 			"saving_state": false, "powering_down": false, "paused": false, "unknown": false, "not_responding": false, "unassigned": false,
 			"down": true, "suspended": true, "image_locked": true, "": true, "brand_new": false,
 		} {
-			require.NoError(w, w.sim.SetStatus(v.ID, status))
-			w.later()
-			w.requireExists(n)
-			assert.Equal(w, down, w.shutDown(n), "%q", status)
+			require.NoError(w, w.sim.SetState(v.ID, status))
+			w.Later()
+			w.RequireExists(n)
+			assert.Equal(w, down, w.ShutDown(n), "%q", status)
 		}
 	})
 }
@@ -150,16 +151,16 @@ func TestMachineWithoutStatus(t *testing.T) {
 func TestSuspendedMachineIsShutDown(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		v := w.sim.Add("worker", func(v *ovirtsim.VM) { v.Status = "suspended" })
-		w.requireExists(nodeOf(v))
-		assert.True(w, w.shutDown(nodeOf(v)))
+		w.RequireExists(nodeOf(v))
+		assert.True(w, w.ShutDown(nodeOf(v)))
 	})
 }
 
 func TestLostHostIsNotShutDown(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		v := w.sim.Add("worker", func(v *ovirtsim.VM) { v.Status, v.Host = "unknown", "" })
-		w.requireExists(nodeOf(v))
-		assert.False(w, w.shutDown(nodeOf(v)), "it may run, with its disks")
+		w.RequireExists(nodeOf(v))
+		assert.False(w, w.ShutDown(nodeOf(v)), "it may run, with its disks")
 	})
 }
 
@@ -167,12 +168,12 @@ func TestRemovedMachineIsGone(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		v := w.sim.Add("worker")
 		w.sim.Add("HostedEngine")
-		w.requireExists(nodeOf(v))
+		w.RequireExists(nodeOf(v))
 		w.sim.Remove(v.ID)
-		w.later()
-		before := w.calls("GET /ovirt-engine/api")
-		w.requireGone(nodeOf(v))
-		assert.Equal(w, before+1, w.calls("GET /ovirt-engine/api"), "the entry of the API was read for the proof")
+		w.Later()
+		before := w.Calls("GET /ovirt-engine/api")
+		w.RequireGone(nodeOf(v))
+		assert.Equal(w, before+1, w.Calls("GET /ovirt-engine/api"), "the entry of the API was read for the proof")
 	})
 }
 
@@ -180,19 +181,19 @@ func TestRemovedMachineIsGone(t *testing.T) {
 func TestNotFoundIsNoProof(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		v, other := w.sim.Add("worker"), w.sim.Add("other")
-		w.nodes = append(w.nodes, nodeOf(v), nodeOf(other))
+		w.Nodes = append(w.Nodes, nodeOf(v), nodeOf(other))
 		w.start()
 		n := nodeOf(v)
-		w.requireExists(n)
+		w.RequireExists(n)
 		doubt := func(f simkit.Fault, words string) {
 			w.Helper()
-			w.fail(f)
+			w.Fail(f)
 			_, err := w.cloud.api.instance(w.Context(), v.ID)
 			require.ErrorContains(w, err, words)
 			require.NotErrorIs(w, err, cloudapi.ErrNotFound)
-			w.server.ClearFaults()
-			w.later()
-			w.requireExists(n)
+			w.Server.ClearFaults()
+			w.Later()
+			w.RequireExists(n)
 		}
 		doubt(simkit.Fault{Kind: simkit.FaultHTML, Status: 404}, "a page instead of an answer of the engine")
 		doubt(simkit.Fault{Kind: simkit.FaultVanished, Names: v.ID, Operation: "GET /ovirt-engine/api/vms/{id}"}, "it is not found, and yet it is listed")
@@ -205,18 +206,18 @@ func TestNotFoundIsNoProof(t *testing.T) {
 			"the listing is empty":   {Kind: "empty-list"},
 			"the listing is a page":  {Kind: simkit.FaultHTML, Operation: ovirtsim.Listing + "$"},
 		} {
-			w.fail(f)
-			w.later()
-			_, err := w.exists(n)
+			w.Fail(f)
+			w.Later()
+			_, err := w.Exists(n)
 			require.Error(w, err, name)
-			w.server.ClearFaults()
+			w.Server.ClearFaults()
 		}
-		w.later()
-		w.requireGone(n)
+		w.Later()
+		w.RequireGone(n)
 		w.sim.Permit() // nothing is visible any more
-		w.later()
-		w.requireDoubt(n, "cannot tell missing from forbidden")
-		w.requireDoubt(nodeOf(other), "cannot tell missing from forbidden")
+		w.Later()
+		w.RequireDoubt(n, "cannot tell missing from forbidden")
+		w.RequireDoubt(nodeOf(other), "cannot tell missing from forbidden")
 	})
 }
 
@@ -225,16 +226,16 @@ func TestRemovedMachineIsGoneForFilteredUser(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		v, other, stranger := w.sim.Add("worker"), w.sim.Add("other"), w.sim.Add("stranger")
 		w.sim.Permit(v.ID, other.ID, stranger.ID)
-		w.nodes = append(w.nodes, nodeOf(v), nodeOf(other))
+		w.Nodes = append(w.Nodes, nodeOf(v), nodeOf(other))
 		w.start()
-		w.requireExists(nodeOf(v))
+		w.RequireExists(nodeOf(v))
 		w.sim.Permit(v.ID, stranger.ID)
 		w.sim.Remove(v.ID)
-		w.later()
-		w.requireDoubt(nodeOf(v), "cannot tell missing from forbidden") // a stranger shows nothing
+		w.Later()
+		w.RequireDoubt(nodeOf(v), "cannot tell missing from forbidden") // a stranger shows nothing
 		w.sim.Permit(v.ID, other.ID)
-		w.later()
-		w.requireGone(nodeOf(v))
+		w.Later()
+		w.RequireGone(nodeOf(v))
 	})
 }
 
@@ -259,13 +260,13 @@ func TestBrokenListings(t *testing.T) {
 			{Kind: simkit.FaultStatus, Status: 404, Operation: ovirtsim.Listing + "$"},
 		} {
 			w.start()
-			w.fail(f)
-			_, err := w.metadata(newNode("worker", ""))
+			w.Fail(f)
+			_, err := w.Metadata(conformance.NewNode("worker", ""))
 			require.Error(w, err, f.Kind)
 			require.NotContains(w, err.Error(), "no virtual machine has the name", f.Kind)
-			w.server.ClearFaults()
-			w.later()
-			w.requireExists(nodeOf(v))
+			w.Server.ClearFaults()
+			w.Later()
+			w.RequireExists(nodeOf(v))
 		}
 	})
 }
@@ -274,11 +275,11 @@ func TestRenamedMachineIsTheSameNode(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		v := w.sim.Add("worker")
 		n := nodeOf(v)
-		first := w.requireMetadata(n)
+		first := w.RequireMetadata(n)
 		w.sim.Edit(v, func(v *ovirtsim.VM) { v.Name = "renamed" })
-		w.later()
-		w.requireExists(n)
-		assert.Equal(w, first, w.requireMetadata(n))
+		w.Later()
+		w.RequireExists(n)
+		assert.Equal(w, first, w.RequireMetadata(n))
 		ok, why, err := w.cloud.VerifyInstance(w.Context(), n)
 		require.NoError(w, err)
 		assert.False(w, ok)
@@ -293,26 +294,26 @@ func TestThousandNodesCostFourCalls(t *testing.T) {
 		w.sim.Seed(n)
 		var list []*v1.Node
 		for i := range n {
-			list = append(list, newNode(fmt.Sprintf("node-%d", i+1), ""))
+			list = append(list, conformance.NewNode(fmt.Sprintf("node-%d", i+1), ""))
 		}
-		w.nodes = list
+		w.Nodes = list
 		w.start()
 		require.NoError(w, w.cloud.instances.CheckAPI(w.Context()))
 		for _, node := range list {
-			m := w.requireMetadata(node)
+			m := w.RequireMetadata(node)
 			require.Equal(w, []string{"Large", "Default", "Berlin"}, []string{m.InstanceType, m.Zone, m.Region})
 			node.Spec.ProviderID, node.Spec.Taints = m.ProviderID, nil
 		}
-		calls := w.server.Calls()
+		calls := w.Server.Calls()
 		assert.Equal(w, 6, calls.Total, "with the login, and the look at the version: %v", calls.ByOperation)
 		for range 2 {
 			time.Sleep(5 * time.Minute)
-			w.server.ResetCalls()
+			w.Server.ResetCalls()
 			for _, node := range list {
-				w.requireMetadata(node)
+				w.RequireMetadata(node)
 			}
-			assert.LessOrEqual(w, w.server.Calls().Total, 4, "a pass over all addresses: %v", w.server.Calls().ByOperation)
-			assert.Equal(w, 1, w.calls(ovirtsim.Listing))
+			assert.LessOrEqual(w, w.Server.Calls().Total, 4, "a pass over all addresses: %v", w.Server.Calls().ByOperation)
+			assert.Equal(w, 1, w.Calls(ovirtsim.Listing))
 		}
 	})
 }
@@ -322,22 +323,22 @@ func TestManyNodesThatAreNotReadyShareListings(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		const n = 200
 		w.sim.Seed(n)
-		for _, i := range w.server.Summary().Instances {
-			node := newNode(i.Name, i.ProviderID)
+		for _, i := range w.Server.Summary().Instances {
+			node := conformance.NewNode(i.Name, i.ProviderID)
 			node.Spec.Taints = nil
-			w.nodes = append(w.nodes, node)
+			w.Nodes = append(w.Nodes, node)
 		}
 		w.start()
-		w.requireExists(w.nodes[0])
-		w.server.ResetCalls()
+		w.RequireExists(w.Nodes[0])
+		w.Server.ResetCalls()
 		for range 12 { // a minute
 			time.Sleep(5 * time.Second)
-			for _, node := range w.nodes {
-				w.requireExists(node)
-				w.shutDown(node)
+			for _, node := range w.Nodes {
+				w.RequireExists(node)
+				w.ShutDown(node)
 			}
 		}
-		assert.LessOrEqual(w, w.server.Calls().Total, 8, "%v", w.server.Calls().ByOperation)
-		assert.Zero(w, w.calls("GET /ovirt-engine/api/vms/{id}"))
+		assert.LessOrEqual(w, w.Server.Calls().Total, 8, "%v", w.Server.Calls().ByOperation)
+		assert.Zero(w, w.Calls("GET /ovirt-engine/api/vms/{id}"))
 	})
 }

@@ -80,11 +80,11 @@ func TestFormsOfTheAddress(t *testing.T) {
 		n := nodeOf(w.sim.Add("worker"))
 		host := w.cloud.api.endpoint.root
 		for _, path := range []string{"", "/", "/api/v3", "/ovirt-engine/api/"} {
-			w.env[envURL] = host + path
+			w.Env[envURL] = host + path
 			w.start()
-			w.requireExists(n)
+			w.RequireExists(n)
 		}
-		w.requireNothingRefused()
+		w.RequireNothingRefused()
 	})
 }
 

@@ -2,14 +2,11 @@ package ovirt
 
 import (
 	"context"
-	"encoding/pem"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -33,18 +30,16 @@ func TestIdleTokenMeansOneLogin(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		n := nodeOf(w.sim.Add("worker"))
 		for range 5 {
-			w.requireExists(n)
-			w.later()
+			w.RequireExists(n)
+			w.Later()
 		}
 		w.requireLogins(1, 0)
 		time.Sleep(31 * time.Minute)
-		w.requireExists(n)
+		w.RequireExists(n)
 		w.requireLogins(2, 0)
-		close(w.stop)
-		w.stop = nil
-		synctest.Wait()
+		w.Stop()
 		time.Sleep(time.Second)
-		assert.Equal(w, 1, w.calls("POST "+logoutPath), "the session ends with the program")
+		assert.Equal(w, 1, w.Calls("POST "+logoutPath), "the session ends with the program")
 	})
 }
 
@@ -54,18 +49,18 @@ func TestRefusedPasswordIsNotRepeated(t *testing.T) {
 		n := nodeOf(w.sim.Add("worker"))
 		path := filepath.Join(w.TempDir(), "ovirt_password")
 		require.NoError(w, os.WriteFile(path, []byte("wrong"), 0o600))
-		delete(w.env, envPassword)
-		w.env[envPassword+fileSuffix] = path
+		delete(w.Env, envPassword)
+		w.Env[envPassword+fileSuffix] = path
 		w.start()
 		for range 11 {
-			w.requireDoubt(n, "check username and password (OVIRT_USERNAME, OVIRT_PASSWORD)")
-			_, err := w.metadata(newNode("worker", ""))
+			w.RequireDoubt(n, "check username and password (OVIRT_USERNAME, OVIRT_PASSWORD)")
+			_, err := w.Metadata(conformance.NewNode("worker", ""))
 			require.Error(w, err)
 			time.Sleep(5 * time.Second)
 		}
 		w.requireLogins(0, 1)
 		for range 30 {
-			_, _ = w.exists(n)
+			_, _ = w.Exists(n)
 			time.Sleep(time.Minute)
 		}
 		_, refused := w.sim.Logins()
@@ -74,7 +69,7 @@ func TestRefusedPasswordIsNotRepeated(t *testing.T) {
 		require.NoError(w, os.WriteFile(path, []byte(ovirtsim.Password), 0o600))
 		require.NoError(w, os.Chtimes(path, time.Now(), time.Now()))
 		time.Sleep(10 * time.Second)
-		w.requireExists(n)
+		w.RequireExists(n)
 	})
 }
 
@@ -82,27 +77,27 @@ func TestRefusedPasswordIsNotRepeated(t *testing.T) {
 func TestPasswordOfTheCloudConfigIsReadAgain(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		n := nodeOf(w.sim.Add("worker"))
-		w.path = filepath.Join(w.TempDir(), "ovirt-cloud.conf")
+		w.Path = filepath.Join(w.TempDir(), "ovirt-cloud.conf")
 		write := func(password string) {
-			w.config = "[connection]\nuri = " + w.env[envURL] + "\nusername = " + ovirtsim.User + "\npassword = \"" + password + "\"\n"
-			require.NoError(w, os.WriteFile(w.path, []byte(w.config), 0o600))
+			w.Config = "[connection]\nuri = " + w.Env[envURL] + "\nusername = " + ovirtsim.User + "\npassword = \"" + password + "\"\n"
+			require.NoError(w, os.WriteFile(w.Path, []byte(w.Config), 0o600))
 		}
 		write(ovirtsim.Password)
-		url := w.env[envURL]
-		w.env = map[string]string{envURL: url}
+		url := w.Env[envURL]
+		w.Env = map[string]string{envURL: url}
 		w.start()
-		w.requireExists(n)
+		w.RequireExists(n)
 		w.sim.SetPassword("rotated")
 		write("rotated")
 		w.sim.EndTokens()
-		w.later()
-		w.requireExists(n)
+		w.Later()
+		w.RequireExists(n)
 		w.requireLogins(2, 0)
 
-		require.NoError(w, os.WriteFile(w.path, []byte("[connec"), 0o600))
+		require.NoError(w, os.WriteFile(w.Path, []byte("[connec"), 0o600))
 		w.sim.EndTokens()
-		w.later()
-		w.requireDoubt(n, "check username and password") // those from before, which were right once
+		w.Later()
+		w.RequireDoubt(n, "check username and password") // those from before, which were right once
 	})
 }
 
@@ -110,16 +105,16 @@ func TestPasswordOfTheCloudConfigIsReadAgain(t *testing.T) {
 func TestEngineRestart(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		n := nodeOf(w.sim.Add("worker"))
-		w.requireExists(n)
-		w.fail(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusServiceUnavailable})
-		w.later()
-		w.requireDoubt(n, "HTTP 503")
+		w.RequireExists(n)
+		w.Fail(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusServiceUnavailable})
+		w.Later()
+		w.RequireDoubt(n, "HTTP 503")
 		w.sim.EndTokens()
-		w.later()
-		w.requireDoubt(n, "HTTP 503")
-		w.server.ClearFaults()
+		w.Later()
+		w.RequireDoubt(n, "HTTP 503")
+		w.Server.ClearFaults()
 		time.Sleep(time.Minute)
-		w.requireExists(n)
+		w.RequireExists(n)
 		w.requireLogins(2, 0)
 	})
 }
@@ -154,8 +149,8 @@ func TestPasswordIsEncoded(t *testing.T) {
 		for _, c := range "&+=@%" {
 			require.Contains(w, ovirtsim.Password, string(c))
 		}
-		w.requireExists(nodeOf(w.sim.Add("worker")))
-		for _, c := range w.server.Calls().Latest {
+		w.RequireExists(nodeOf(w.sim.Add("worker")))
+		for _, c := range w.Server.Calls().Latest {
 			if c.Operation == tokenCall {
 				assert.Equal(w, "grant_type=password&password=a%26b%2Bc%3Dd%40e%25f&scope=ovirt-app-api&username=ccm%40internal", c.Body)
 			}
@@ -168,24 +163,16 @@ func TestCertificates(t *testing.T) {
 	t.Parallel()
 	sim, handler := ovirtsim.New(0)
 	v := sim.Add("worker")
-	server := httptest.NewTLSServer(handler)
-	t.Cleanup(server.Close)
-	file := filepath.Join(t.TempDir(), "ca.pem")
-	bundle := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	require.NoError(t, os.WriteFile(file, bundle, 0o600))
+	url, file, bundle := conformance.ServeTLS(t, handler)
 	ask := func(more ...string) error {
-		env := sim.Variables(server.URL)
-		for i := 0; i < len(more); i += 2 {
-			env[more[i]] = more[i+1]
-		}
-		c, err := maker().New(conformance.Inputs(nil, env))
+		c, err := maker().New(conformance.Inputs(nil, conformance.With(sim.Variables(url), more...)))
 		require.NoError(t, err)
 		defer c.api.http.Close()
 		_, err = c.api.instance(t.Context(), v.ID)
 		return err
 	}
 	require.NoError(t, ask(envCAFile, file))
-	require.NoError(t, ask(envCABundle, string(bundle)))
+	require.NoError(t, ask(envCABundle, bundle))
 	require.NoError(t, ask(envInsecure, "true"))
 	require.ErrorContains(t, ask(), "set cafile (OVIRT_CAFILE, or OVIRT_CA_BUNDLE) to the engine's authority")
 }
@@ -193,7 +180,7 @@ func TestCertificates(t *testing.T) {
 // TestOldEngineIsRefused, and what is no engine.
 func TestOldEngineIsRefused(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
-		url := w.network.Serve(w, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		url := w.Network.Serve(w, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			rw.Header().Set("Content-Type", "application/json")
 			if r.URL.Path == tokenPath {
 				_, _ = rw.Write([]byte(`{"access_token":"t"}`))
@@ -201,9 +188,9 @@ func TestOldEngineIsRefused(t *testing.T) {
 			}
 			_, _ = rw.Write([]byte(`{"product_info":{"version":{"major":"3","full_version":"3.6.7"}}}`))
 		}))
-		w.env[envURL] = url
+		w.Env[envURL] = url
 		w.start()
-		w.requireDoubt(newNode("worker", providerIDPrefix+"5f3ae1c0-7b1d-4e0a-9c55-000000000001"), "the engine has version 3.6.7, and this program needs 4.0")
+		w.RequireDoubt(conformance.NewNode("worker", providerIDPrefix+"5f3ae1c0-7b1d-4e0a-9c55-000000000001"), "the engine has version 3.6.7, and this program needs 4.0")
 	})
 }
 
@@ -211,20 +198,15 @@ func TestOldEngineIsRefused(t *testing.T) {
 func TestNothingIsWritten(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		v, other := w.sim.Add("worker"), w.sim.Add("other")
-		w.requireMetadata(newNode("worker", ""))
-		w.requireExists(nodeOf(v))
-		w.shutDown(nodeOf(other))
+		w.RequireMetadata(conformance.NewNode("worker", ""))
+		w.RequireExists(nodeOf(v))
+		w.ShutDown(nodeOf(other))
 		w.sim.Remove(v.ID)
-		w.later()
-		w.requireGone(nodeOf(v))
+		w.Later()
+		w.RequireGone(nodeOf(v))
 		require.NoError(w, w.cloud.instances.CheckAPI(w.Context()))
-		calls := w.server.Calls()
-		assert.Zero(w, calls.Writes)
-		for _, c := range calls.Latest {
-			assert.True(w, c.Method == http.MethodGet || c.Operation == tokenCall, c.Operation)
-		}
-		w.requireNothingRefused()
-		assert.Empty(w, w.network.Strangers())
+		w.RequireNothingRefused()
+		w.RequireReadOnly(tokenCall)
 	})
 }
 
@@ -238,7 +220,7 @@ func TestSecretsAreInNoMessage(t *testing.T) {
 				assert.NotContains(w, text, s)
 			}
 		}
-		w.requireExists(n)
+		w.RequireExists(n)
 		for _, f := range []simkit.Fault{
 			{Kind: simkit.FaultReset},
 			{Kind: simkit.FaultHTML},
@@ -248,18 +230,18 @@ func TestSecretsAreInNoMessage(t *testing.T) {
 			{Kind: simkit.FaultCut},
 			{Kind: simkit.FaultStatus, Status: 500, Operation: tokenCall},
 		} {
-			w.fail(f)
+			w.Fail(f)
 			w.start()
-			_, err := w.exists(n)
+			_, err := w.Exists(n)
 			require.Error(w, err)
 			clean(err.Error())
-			w.server.ClearFaults()
-			w.later()
+			w.Server.ClearFaults()
+			w.Later()
 		}
 		w.sim.SetPassword("another")
 		w.sim.EndTokens()
 		w.start()
-		_, err := w.exists(n)
+		_, err := w.Exists(n)
 		require.Error(w, err)
 		clean(err.Error())
 	})

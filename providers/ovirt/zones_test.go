@@ -9,13 +9,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/ovirt/ovirtsim"
 )
 
 func (w *testWorld) requireZone(zone, region string) {
 	w.Helper()
-	m := w.requireMetadata(newNode("worker", ""))
+	m := w.RequireMetadata(conformance.NewNode("worker", ""))
 	require.Equal(w, []string{zone, region}, []string{m.Zone, m.Region})
 }
 
@@ -28,10 +29,10 @@ func TestZones(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		w.sim.Add("worker")
 		w.requireZone("Default", "Berlin")
-		w.env["OVIRT_ZONES"] = "ids"
+		w.Env["OVIRT_ZONES"] = "ids"
 		w.start()
 		w.requireZone(ovirtsim.ClusterID, ovirtsim.DataCenterID)
-		w.env["OVIRT_ZONES"] = "off"
+		w.Env["OVIRT_ZONES"] = "off"
 		w.start()
 		w.requireZone("", "")
 	})
@@ -53,7 +54,7 @@ func TestNamesBecomeLabels(t *testing.T) {
 		w.sim.Add("worker")
 		w.places("rack 7, left", strings.Repeat("long ", 16))
 		w.sim.SetType("Very Large")
-		m := w.requireMetadata(newNode("worker", ""))
+		m := w.RequireMetadata(conformance.NewNode("worker", ""))
 		for _, value := range []string{m.Zone, m.Region, m.InstanceType} {
 			assert.Empty(w, validation.IsValidLabelValue(value), value)
 		}
@@ -65,20 +66,20 @@ func TestNamesBecomeLabels(t *testing.T) {
 func TestUnreadableClusters(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		w.sim.Add("worker")
-		w.fail(simkit.Fault{Kind: simkit.FaultStatus, Status: 500, Operation: "/clusters"})
-		_, err := w.metadata(newNode("worker", ""))
+		w.Fail(simkit.Fault{Kind: simkit.FaultStatus, Status: 500, Operation: "/clusters"})
+		_, err := w.Metadata(conformance.NewNode("worker", ""))
 		require.Error(w, err, "a Node without a zone would stay without")
-		w.server.ClearFaults()
-		w.fail(simkit.Fault{Kind: simkit.FaultHTML, Status: 403, Operation: "/clusters"})
+		w.Server.ClearFaults()
+		w.Fail(simkit.Fault{Kind: simkit.FaultHTML, Status: 403, Operation: "/clusters"})
 		w.start()
-		_, err = w.metadata(newNode("worker", ""))
+		_, err = w.Metadata(conformance.NewNode("worker", ""))
 		require.Error(w, err, "which a proxy said")
-		w.server.ClearFaults()
+		w.Server.ClearFaults()
 		for _, kind := range []string{"clusters", "datacenters", "instancetypes"} {
 			w.sim.Hide(kind)
 		}
 		w.start()
-		m := w.requireMetadata(newNode("worker", ""))
+		m := w.RequireMetadata(conformance.NewNode("worker", ""))
 		assert.Equal(w, []string{"", "", ""}, []string{m.Zone, m.Region, m.InstanceType})
 		assert.NotEmpty(w, m.NodeAddresses)
 	})
@@ -100,9 +101,9 @@ func TestInvisibleDataCenter(t *testing.T) {
 func TestOldZoneStays(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		w.sim.Add("worker")
-		n := newNode("worker", "")
+		n := conformance.NewNode("worker", "")
 		n.Labels = map[string]string{v1.LabelTopologyZone: "b0000000-0000-0000-0000-000000000009"}
-		m := w.requireMetadata(n)
+		m := w.RequireMetadata(n)
 		assert.Equal(w, []string{"b0000000-0000-0000-0000-000000000009", "Berlin"}, []string{m.Zone, m.Region})
 	})
 }

@@ -1,9 +1,8 @@
 package photon
 
 import (
+	"strings"
 	"testing"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
@@ -13,24 +12,17 @@ import (
 
 func TestConformance(t *testing.T) { t.Parallel(); conformance.Run(t, newFixture) }
 
-// TestSchedules runs random schedules; SOAK_SCHEDULES and SOAK_SEED choose how many and which.
-func TestSchedules(t *testing.T) { t.Parallel(); conformance.Soak(t, newFixture) }
-
 func newFixture(t testing.TB) *conformance.Fixture {
 	sim, server := photonsim.New(photonsim.New12(), simkit.SeedOf(t))
 	network := simkit.NewNetwork()
-	env := authenticated(t, network, sim, server)
-	idOf := func(providerID string) string {
-		id, err := parseProviderID(providerID)
-		require.NoError(t, err)
-		return id
-	}
+	env := authenticated(t, network, sim, server, network.Serve(t, server))
+	find := func(providerID string) *photonsim.VM { return sim.Find(strings.TrimPrefix(providerID, providerIDPrefix)) }
 	return &conformance.Fixture{
 		Sim: server, Network: network, Provider: Description(),
 		Inputs:         func() registry.Inputs { return conformance.Inputs(nil, env) },
 		AddInstance:    func(name string) string { return providerIDPrefix + sim.Add(name).ID },
-		RemoveInstance: func(id string) { sim.Remove(idOf(id)) },
-		PowerOff:       func(id string) { sim.Edit(sim.Find(idOf(id)), func(v *photonsim.VM) { v.State = "STOPPED" }) },
+		RemoveInstance: func(id string) { sim.Remove(find(id).ID) },
+		PowerOff:       func(id string) { sim.Edit(find(id), func(v *photonsim.VM) { v.State = "STOPPED" }) },
 		RefuseAccount: func() {
 			sim.SetPassword("another")
 			sim.EndTokens(true)
@@ -41,3 +33,6 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		InstanceListing:  "GET /projects/{id}/vms",
 	}
 }
+
+// TestSchedules runs random schedules; SOAK_SCHEDULES and SOAK_SEED choose how many and which.
+func TestSchedules(t *testing.T) { t.Parallel(); conformance.Soak(t, newFixture) }

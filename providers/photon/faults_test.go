@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/photon/photonsim"
 )
@@ -18,21 +19,21 @@ func TestFaultLoginPerQuestion(t *testing.T) {
 	inWorld(t, photonsim.Interim(), func(w *testWorld) {
 		n := nodeOf(w.sim.Add("worker"))
 		for range 50 {
-			w.requireExists(n)
-			w.requireMetadata(n)
+			w.RequireExists(n)
+			w.RequireMetadata(n)
 		}
 		w.requireLogins(1, 0, 0)
-		assert.LessOrEqual(w, w.server.Calls().Total, 10, "%v", w.server.Calls().ByOperation)
+		assert.LessOrEqual(w, w.Server.Calls().Total, 10, "%v", w.Server.Calls().ByOperation)
 	})
 }
 
 func TestFaultTasksOfAllForEach(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
-		w.env["PHOTON_OVERRIDE_IP"] = "true"
+		w.Env["PHOTON_OVERRIDE_IP"] = "true"
 		w.sim.Seed(20)
 		w.start()
 		for _, ip := range []string{"10.9.0.2", "10.9.0.3", "10.9.0.4", "10.9.0.5"} {
-			w.requireMetadata(newNode(ip, ""))
+			w.RequireMetadata(conformance.NewNode(ip, ""))
 		}
 		assert.Equal(w, 20, w.sim.Tasks())
 	})
@@ -41,16 +42,16 @@ func TestFaultTasksOfAllForEach(t *testing.T) {
 func TestFaultOtherResultCrashes(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		w.sim.Add("worker", func(v *photonsim.VM) { v.Answer(`{"networkConnections":[{"ipAddress":7}]}`) })
-		_, err := w.metadata(newNode("worker", ""))
+		_, err := w.Metadata(conformance.NewNode("worker", ""))
 		require.ErrorContains(w, err, "has no address yet")
 	})
 }
 
 func TestFaultCertificatesAreNotVerified(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
-		delete(w.env, "PHOTON_IGNORE_CERTIFICATE")
+		delete(w.Env, "PHOTON_IGNORE_CERTIFICATE")
 		w.start()
-		w.requireDoubt(nodeOf(w.sim.Add("worker")), "the certificate is not trusted")
+		w.RequireDoubt(nodeOf(w.sim.Add("worker")), "the certificate is not trusted")
 		w.requireLogins(0, 0, 0)
 	})
 }
@@ -59,10 +60,10 @@ func TestFaultDeadNodesStay(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		v := w.sim.Add("worker")
 		w.sim.Add("other")
-		w.requireExists(nodeOf(v))
+		w.RequireExists(nodeOf(v))
 		w.sim.Remove(v.ID)
-		w.later()
-		w.requireGone(nodeOf(v))
+		w.Later()
+		w.RequireGone(nodeOf(v))
 	})
 }
 
@@ -70,7 +71,7 @@ func TestFaultFirstOfTwoIsTaken(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		w.sim.Add("worker")
 		w.sim.Add("worker")
-		_, err := w.metadata(newNode("worker", ""))
+		_, err := w.Metadata(conformance.NewNode("worker", ""))
 		require.ErrorIs(w, err, cloudapi.ErrConflict)
 	})
 }
@@ -79,9 +80,9 @@ func TestFaultTokenIsNotRenewed(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		n := nodeOf(w.sim.Add("worker"))
 		for range 3 {
-			w.requireExists(n)
+			w.RequireExists(n)
 			w.sim.EndTokens(false)
-			w.later()
+			w.Later()
 		}
 		w.requireLogins(1, 0, 2) // the refresh token has a sign that a form must encode
 	})
@@ -90,7 +91,7 @@ func TestFaultTokenIsNotRenewed(t *testing.T) {
 func TestFaultOwnInterfacesAreTheNodes(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		w.sim.Add("localhost", func(v *photonsim.VM) { v.Networks() })
-		_, err := w.metadata(newNode("localhost", ""))
+		_, err := w.Metadata(conformance.NewNode("localhost", ""))
 		require.ErrorContains(w, err, "has no address yet")
 	})
 }
@@ -98,24 +99,24 @@ func TestFaultOwnInterfacesAreTheNodes(t *testing.T) {
 func TestFaultWaitingWithoutEnd(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		n := nodeOf(w.sim.Add("worker"))
-		w.fail(simkit.Fault{Kind: simkit.FaultHang})
+		w.Fail(simkit.Fault{Kind: simkit.FaultHang})
 		began := time.Now()
-		_, err := w.exists(n)
+		_, err := w.Exists(n)
 		require.Error(w, err)
 		assert.Less(w, time.Since(began), 2*time.Minute)
-		w.server.ClearFaults()
-		w.fail(simkit.Fault{Kind: simkit.FaultStatus, Status: 502, Operation: "POST " + tokenPath})
-		w.later()
-		w.requireDoubt(n, "HTTP 502")
+		w.Server.ClearFaults()
+		w.Fail(simkit.Fault{Kind: simkit.FaultStatus, Status: 502, Operation: "POST " + tokenPath})
+		w.Later()
+		w.RequireDoubt(n, "HTTP 502")
 	})
 }
 
 func TestFaultPollsWithoutEnd(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		w.sim.Add("worker", func(v *photonsim.VM) { v.Hang(true) })
-		_, err := w.metadata(newNode("worker", ""))
+		_, err := w.Metadata(conformance.NewNode("worker", ""))
 		require.Error(w, err)
-		assert.Less(w, w.calls("GET /tasks/{id}"), 40)
+		assert.Less(w, w.Calls("GET /tasks/{id}"), 40)
 	})
 }
 

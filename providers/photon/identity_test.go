@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/photon/photonsim"
 )
@@ -20,34 +21,34 @@ import (
 func TestIDOfAnotherMachine(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		own, other := w.sim.Add("worker"), w.sim.Add("other")
-		n := newNode("worker", providerIDPrefix+other.ID)
+		n := conformance.NewNode("worker", providerIDPrefix+other.ID)
 		n.Spec.Taints = nil
-		w.nodes = append(w.nodes, n, nodeOf(other))
+		w.Nodes = append(w.Nodes, n, nodeOf(other))
 		w.start()
 		words := "virtual machine " + own.ID + " has the name of its Node worker; correct vmID"
 		for _, uninitialized := range []bool{true, false} {
 			asked := n
 			if uninitialized {
-				asked = newNode("worker", providerIDPrefix+other.ID)
+				asked = conformance.NewNode("worker", providerIDPrefix+other.ID)
 			}
-			m, err := w.metadata(asked)
+			m, err := w.Metadata(asked)
 			require.ErrorContains(w, err, words, "%v", m)
 		}
 		w.sim.Edit(other, func(v *photonsim.VM) { v.State = "STOPPED" })
 		for range 3 {
 			_, err := w.cloud.instances.InstanceShutdown(w.Context(), n)
 			require.ErrorContains(w, err, words)
-			w.later()
+			w.Later()
 		}
 		w.start()
 		_, err := w.cloud.instances.InstanceShutdown(w.Context(), n)
 		require.ErrorContains(w, err, words, "with nothing in memory")
 		w.sim.Remove(other.ID)
-		w.later()
-		w.requireDoubt(n, words)
+		w.Later()
+		w.RequireDoubt(n, words)
 		w.sim.Remove(own.ID)
-		w.later()
-		w.requireGone(n)
+		w.Later()
+		w.RequireGone(n)
 	})
 }
 
@@ -56,38 +57,38 @@ func TestRenamedMachineIsTheSameNode(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		v := w.sim.Add("worker")
 		n := nodeOf(v)
-		w.nodes = append(w.nodes, n)
+		w.Nodes = append(w.Nodes, n)
 		w.start()
 		w.sim.Edit(v, func(v *photonsim.VM) { v.Name, v.State = "renamed", "STOPPED" })
-		w.requireExists(n)
-		assert.True(w, w.shutDown(n))
-		assert.NotEmpty(w, w.requireMetadata(n).NodeAddresses)
+		w.RequireExists(n)
+		assert.True(w, w.ShutDown(n))
+		assert.NotEmpty(w, w.RequireMetadata(n).NodeAddresses)
 	})
 }
 
 // TestMistypedIDOfANodeThatIsNamedAfterItsAddress: its machine is another one, which the name of the Node does not show.
 func TestMistypedIDOfANodeThatIsNamedAfterItsAddress(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
-		w.env["PHOTON_OVERRIDE_IP"] = "true"
+		w.Env["PHOTON_OVERRIDE_IP"] = "true"
 		v := w.sim.Add("worker", func(v *photonsim.VM) { v.Networks(photonsim.On("00:50:56:00:00:01", "10.9.200.5")) })
 		other := w.sim.Add("other")
-		n := newNode("10.9.200.5", providerIDPrefix+"mistyped")
+		n := conformance.NewNode("10.9.200.5", providerIDPrefix+"mistyped")
 		n.Spec.Taints = nil
-		w.nodes = append(w.nodes, n)
+		w.Nodes = append(w.Nodes, n)
 		w.start()
-		w.requireDoubt(n, "virtual machine "+v.ID+" has the address of its Node 10.9.200.5; correct vmID")
+		w.RequireDoubt(n, "virtual machine "+v.ID+" has the address of its Node 10.9.200.5; correct vmID")
 		w.sim.Edit(v, func(v *photonsim.VM) { v.Fail("the host does not answer") })
 		time.Sleep(networksMaxAge + time.Minute)
-		w.requireDoubt(n, "nothing is known of address 10.9.200.5")
-		wrong := newNode("10.9.200.5", providerIDPrefix+other.ID)
-		_, err := w.metadata(wrong)
+		w.RequireDoubt(n, "nothing is known of address 10.9.200.5")
+		wrong := conformance.NewNode("10.9.200.5", providerIDPrefix+other.ID)
+		_, err := w.Metadata(wrong)
 		require.ErrorContains(w, err, "has not the address that the Node is named after")
 		wrong.Spec.Taints = nil
-		assert.Empty(w, w.requireMetadata(wrong).NodeAddresses, "which stay as they are")
+		assert.Empty(w, w.RequireMetadata(wrong).NodeAddresses, "which stay as they are")
 		w.sim.Edit(v, func(v *photonsim.VM) { v.Fail("") })
 		w.sim.Remove(v.ID)
-		w.later()
-		w.requireGone(n)
+		w.Later()
+		w.RequireGone(n)
 	})
 }
 
@@ -97,16 +98,16 @@ func TestNothingIsSentElsewhere(t *testing.T) {
 		n := nodeOf(w.sim.Add("worker"))
 		for _, operation := range []string{"POST " + tokenPath, "GET /vms/{id}", listing} {
 			w.start()
-			w.fail(simkit.Fault{Kind: simkit.FaultRedirect, Operation: operation})
+			w.Fail(simkit.Fault{Kind: simkit.FaultRedirect, Operation: operation})
 			_, err := w.cloud.instances.read(w.Context(), strings.TrimPrefix(n.Spec.ProviderID, providerIDPrefix))
 			if operation == listing {
 				err = w.cloud.instances.CheckAPI(w.Context())
 			}
 			require.ErrorContains(w, err, "redirects to", operation)
-			w.server.ClearFaults()
-			w.later()
+			w.Server.ClearFaults()
+			w.Later()
 		}
-		assert.Empty(w, w.network.Strangers())
+		assert.Empty(w, w.Network.Strangers())
 	})
 }
 
@@ -115,7 +116,7 @@ func TestOutageOfLightwaveIsNoRefusal(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		n := nodeOf(w.sim.Add("worker"))
 		down, asked := true, 0
-		place, err := url.Parse(w.network.ServeTLS(w, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		place, err := url.Parse(w.Network.ServeTLS(w, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			if asked++; down {
 				rw.Header().Set("Content-Type", "application/json")
 				rw.WriteHeader(http.StatusServiceUnavailable)
@@ -129,13 +130,13 @@ func TestOutageOfLightwaveIsNoRefusal(t *testing.T) {
 		require.NoError(w, err)
 		w.sim.Authenticate(place.Hostname(), port)
 		for range 60 {
-			w.requireDoubt(n, "the directory is away")
+			w.RequireDoubt(n, "the directory is away")
 			time.Sleep(time.Second)
 		}
 		assert.LessOrEqual(w, asked, 5, "in a minute")
 		down = false
 		time.Sleep(time.Minute)
-		w.requireExists(n)
+		w.RequireExists(n)
 	})
 }
 
@@ -143,9 +144,9 @@ func TestOutageOfLightwaveIsNoRefusal(t *testing.T) {
 func TestTokenIsWanted(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		n := nodeOf(w.sim.Add("worker"))
-		w.env["PHOTON_AUTHENTICATION"] = "false"
+		w.Env["PHOTON_AUTHENTICATION"] = "false"
 		w.start()
-		w.requireDoubt(n, "set authentication = true")
+		w.RequireDoubt(n, "set authentication = true")
 		w.requireLogins(0, 0, 0)
 	})
 }

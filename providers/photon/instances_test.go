@@ -13,6 +13,7 @@ import (
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/photon/photonsim"
 )
@@ -29,12 +30,12 @@ func TestProviderIDs(t *testing.T) {
 	}
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		v := w.sim.Add("worker")
-		bare := newNode("worker", "photon://")
-		assert.Equal(w, providerIDPrefix+v.ID, w.requireMetadata(bare).ProviderID, "it names no machine, so that the name does")
-		w.requireExists(bare)
+		bare := conformance.NewNode("worker", "photon://")
+		assert.Equal(w, providerIDPrefix+v.ID, w.RequireMetadata(bare).ProviderID, "it names no machine, so that the name does")
+		w.RequireExists(bare)
 		w.sim.Remove(v.ID)
-		w.later()
-		_, err := w.exists(bare)
+		w.Later()
+		_, err := w.Exists(bare)
 		require.Error(w, err, "and proves nothing")
 	})
 }
@@ -44,15 +45,15 @@ func TestFindByName(t *testing.T) {
 		v := w.sim.Add("worker")
 		w.sim.Add("twin")
 		w.sim.Add("twin")
-		m := w.requireMetadata(newNode("worker", ""))
+		m := w.RequireMetadata(conformance.NewNode("worker", ""))
 		assert.Equal(w, []string{providerIDPrefix + v.ID, "cluster-node", "", ""}, []string{m.ProviderID, m.InstanceType, m.Zone, m.Region})
-		_, err := w.metadata(newNode("absent", ""))
+		_, err := w.Metadata(conformance.NewNode("absent", ""))
 		require.ErrorContains(w, err, "No matching started VM is found with name absent")
-		_, err = w.metadata(newNode("twin", ""))
+		_, err = w.Metadata(conformance.NewNode("twin", ""))
 		require.ErrorContains(w, err, "2 virtual machines are named twin")
-		w.env["PHOTON_ZONE"], w.env["PHOTON_REGION"], w.env["PHOTON_FLAVOR_LABEL"] = "rack-7", "berlin", "false"
+		w.Env["PHOTON_ZONE"], w.Env["PHOTON_REGION"], w.Env["PHOTON_FLAVOR_LABEL"] = "rack-7", "berlin", "false"
 		w.start()
-		m = w.requireMetadata(newNode("worker", ""))
+		m = w.RequireMetadata(conformance.NewNode("worker", ""))
 		assert.Equal(w, []string{"", "rack-7", "berlin"}, []string{m.InstanceType, m.Zone, m.Region})
 		assert.Equal(w, "a-b", label(" a  b "))
 		ok, why, err := w.cloud.VerifyInstance(w.Context(), nodeOf(v))
@@ -64,27 +65,27 @@ func TestFindByName(t *testing.T) {
 // TestFindByAddress: nodes are named after their addresses. Each machine costs a task once, and one that fails leaves everything open.
 func TestFindByAddress(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
-		w.env["PHOTON_OVERRIDE_IP"] = "true"
+		w.Env["PHOTON_OVERRIDE_IP"] = "true"
 		w.sim.Seed(99)
 		v := w.sim.Add("other", func(v *photonsim.VM) { v.Networks(photonsim.On("00:50:56:00:00:01", "10.9.200.5")) })
 		w.start()
-		assert.Equal(w, providerIDPrefix+v.ID, w.requireMetadata(newNode("10.9.200.5", "")).ProviderID)
+		assert.Equal(w, providerIDPrefix+v.ID, w.RequireMetadata(conformance.NewNode("10.9.200.5", "")).ProviderID)
 		assert.Equal(w, 100, w.sim.Tasks())
 		for i := range 5 {
-			w.requireMetadata(newNode(fmt.Sprintf("10.9.0.%d", i+2), ""))
+			w.RequireMetadata(conformance.NewNode(fmt.Sprintf("10.9.0.%d", i+2), ""))
 		}
 		assert.Equal(w, 100, w.sim.Tasks(), "nothing is asked twice")
-		_, err := w.metadata(newNode("10.9.200.77", ""))
+		_, err := w.Metadata(conformance.NewNode("10.9.200.77", ""))
 		require.ErrorContains(w, err, "No matching VM is found with IP 10.9.200.77")
-		_, err = w.metadata(newNode("worker", ""))
+		_, err = w.Metadata(conformance.NewNode("worker", ""))
 		require.ErrorContains(w, err, "is not named after an address")
 		w.sim.Edit(v, func(v *photonsim.VM) { v.Fail("the host does not answer") })
 		time.Sleep(networksMaxAge + time.Minute)
-		_, err = w.metadata(newNode("10.9.0.2", ""))
+		_, err = w.Metadata(conformance.NewNode("10.9.0.2", ""))
 		require.ErrorContains(w, err, "nothing is known of address 10.9.0.2")
 		w.sim.Edit(v, func(v *photonsim.VM) { v.Fail(""); v.Networks(photonsim.On("00:50:56:00:00:01", "10.9.0.2")) })
-		w.later()
-		_, err = w.metadata(newNode("10.9.0.2", ""))
+		w.Later()
+		_, err = w.Metadata(conformance.NewNode("10.9.0.2", ""))
 		require.ErrorContains(w, err, "have the address 10.9.0.2")
 	})
 }
@@ -96,25 +97,25 @@ func TestStates(t *testing.T) {
 			"STARTED": false, "CREATING": false, "SUSPENDED": true, "STOPPED": true, "ERROR": false, "BRAND_NEW": false,
 		} {
 			w.sim.Edit(v, func(v *photonsim.VM) { v.State = state })
-			w.later()
-			w.requireExists(nodeOf(v))
-			assert.Equal(w, down, w.shutDown(nodeOf(v)), state)
+			w.Later()
+			w.RequireExists(nodeOf(v))
+			assert.Equal(w, down, w.ShutDown(nodeOf(v)), state)
 		}
 		w.sim.Add("other")
 		w.sim.Edit(v, func(v *photonsim.VM) { v.State = "DELETED" })
-		w.later()
-		w.requireGone(nodeOf(v)) // which is only remembered
+		w.Later()
+		w.RequireGone(nodeOf(v)) // which is only remembered
 	})
 }
 
 func TestRemovedMachineIsGone(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		v := w.sim.Add("worker")
-		w.requireExists(nodeOf(v))
+		w.RequireExists(nodeOf(v))
 		w.sim.Remove(v.ID)
-		w.later()
-		w.requireGone(nodeOf(v))
-		assert.Equal(w, 1, w.calls("GET /projects/{id}"), "nothing else is there, so that the project was read")
+		w.Later()
+		w.RequireGone(nodeOf(v))
+		assert.Equal(w, 1, w.Calls("GET /projects/{id}"), "nothing else is there, so that the project was read")
 	})
 }
 
@@ -123,17 +124,17 @@ func TestNotFoundIsNoProof(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		v := w.sim.Add("worker")
 		w.sim.Seed(150)
-		mistyped := newNode("worker", providerIDPrefix+"mistyped")
-		w.nodes = append(w.nodes, mistyped)
+		mistyped := conformance.NewNode("worker", providerIDPrefix+"mistyped")
+		w.Nodes = append(w.Nodes, mistyped)
 		w.start()
-		w.requireDoubt(mistyped, "virtual machine "+v.ID+" has the name of its Node worker; correct vmID")
+		w.RequireDoubt(mistyped, "virtual machine "+v.ID+" has the name of its Node worker; correct vmID")
 		ask := func(f simkit.Fault, words string) {
 			w.Helper()
-			w.fail(f)
+			w.Fail(f)
 			_, err := w.cloud.instances.read(w.Context(), v.ID)
 			require.ErrorContains(w, err, words)
 			require.NotErrorIs(w, err, cloudapi.ErrNotFound)
-			w.server.ClearFaults()
+			w.Server.ClearFaults()
 			time.Sleep(time.Minute)
 		}
 		ask(simkit.Fault{Kind: simkit.FaultHTML, Status: http.StatusNotFound}, "a page instead of an answer of the API")
@@ -151,18 +152,18 @@ func TestNotFoundIsNoProof(t *testing.T) {
 			"the listing is another thing": {Kind: simkit.FaultHTML, Operation: listing + "$"},
 			"the listing is not found":     {Kind: simkit.FaultStatus, Status: 404, Operation: listing + "$"},
 		} {
-			w.fail(f)
-			w.later()
-			_, err := w.exists(nodeOf(v))
+			w.Fail(f)
+			w.Later()
+			_, err := w.Exists(nodeOf(v))
 			require.Error(w, err, name)
-			w.server.ClearFaults()
+			w.Server.ClearFaults()
 		}
-		w.later()
-		w.requireGone(nodeOf(v))
-		w.fail(simkit.Fault{Kind: "empty-list"})
-		w.fail(simkit.Fault{Kind: simkit.FaultStatus, Status: 404, Operation: "GET /projects/{id}$"})
-		w.later()
-		w.requireDoubt(nodeOf(v), "check project")
+		w.Later()
+		w.RequireGone(nodeOf(v))
+		w.Fail(simkit.Fault{Kind: "empty-list"})
+		w.Fail(simkit.Fault{Kind: simkit.FaultStatus, Status: 404, Operation: "GET /projects/{id}$"})
+		w.Later()
+		w.RequireDoubt(nodeOf(v), "check project")
 	})
 }
 
@@ -172,7 +173,7 @@ func TestPages(t *testing.T) {
 			inWorld(t, d, func(w *testWorld) {
 				w.sim.Seed(250)
 				ask := func() int {
-					all, calls, err := w.cloud.api.vms(w.Context())
+					all, calls, err := w.cloud.instances.api.vms(w.Context())
 					require.NoError(w, err)
 					require.Len(w, all, 250)
 					return calls
@@ -183,9 +184,9 @@ func TestPages(t *testing.T) {
 				w.sim.ExpirePages(1)
 				assert.Equal(w, 5, ask(), "begun once more, and never taken for the end")
 				w.sim.ExpirePages(100)
-				_, _, err := w.cloud.api.vms(w.Context())
+				_, _, err := w.cloud.instances.api.vms(w.Context())
 				require.ErrorContains(w, err, "PageExpired")
-				_, err = w.metadata(newNode("absent", ""))
+				_, err = w.Metadata(conformance.NewNode("absent", ""))
 				require.ErrorContains(w, err, "PageExpired")
 			})
 		})
@@ -195,12 +196,12 @@ func TestPages(t *testing.T) {
 func TestTasks(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		v := w.sim.Add("worker")
-		assert.Contains(w, shown(w.requireMetadata(newNode("worker", "")).NodeAddresses), "InternalIP 10.9.0.2")
+		assert.Contains(w, shown(w.RequireMetadata(conformance.NewNode("worker", "")).NodeAddresses), "InternalIP 10.9.0.2")
 		ask := func(change func(*photonsim.VM)) error {
 			w.Helper()
 			w.sim.Edit(v, change)
 			w.start()
-			_, err := w.metadata(newNode("worker", ""))
+			_, err := w.Metadata(conformance.NewNode("worker", ""))
 			return err
 		}
 		require.ErrorContains(w, ask(func(v *photonsim.VM) { v.Fail("the host does not answer") }), "InternalError: the host does not answer")
@@ -236,20 +237,20 @@ func TestAddresses(t *testing.T) {
 				photonsim.On("00:0c:29:00:00:01", "10.7.0.5"), photonsim.On("02:00:00:00:00:02", "-"))
 			v.FloatingIP = &floating
 		})
-		n := newNode("worker", "")
+		n := conformance.NewNode("worker", "")
 		assert.Equal(w, "Hostname worker, InternalIP 10.9.0.5, InternalIP 10.8.0.5, InternalIP 10.7.0.5, ExternalIP 198.51.100.9, ",
-			shown(w.requireMetadata(n).NodeAddresses))
-		w.env["PHOTON_LEGACY_ADDRESS_TYPES"] = "true"
+			shown(w.RequireMetadata(n).NodeAddresses))
+		w.Env["PHOTON_LEGACY_ADDRESS_TYPES"] = "true"
 		w.start()
 		assert.Equal(w, "Hostname worker, ExternalIP 10.9.0.5, InternalIP 10.8.0.5, ExternalIP 10.7.0.5, ExternalIP 198.51.100.9, ",
-			shown(w.requireMetadata(n).NodeAddresses))
-		delete(w.env, "PHOTON_LEGACY_ADDRESS_TYPES")
+			shown(w.RequireMetadata(n).NodeAddresses))
+		delete(w.Env, "PHOTON_LEGACY_ADDRESS_TYPES")
 		w.start()
 		n.Annotations = map[string]string{cloudproviderapi.AnnotationAlphaProvidedIPAddr: "10.8.0.5"}
 		assert.Equal(w, "Hostname worker, InternalIP 10.8.0.5, InternalIP 10.9.0.5, InternalIP 10.7.0.5, ExternalIP 198.51.100.9, ",
-			shown(w.requireMetadata(n).NodeAddresses))
+			shown(w.RequireMetadata(n).NodeAddresses))
 		n.Annotations[cloudproviderapi.AnnotationAlphaProvidedIPAddr] = "10.8.0.6"
-		_, err := w.metadata(n)
+		_, err := w.Metadata(n)
 		require.ErrorContains(w, err, "kubelet was started with --node-ip=10.8.0.6, which virtual machine")
 	})
 }
@@ -257,13 +258,13 @@ func TestAddresses(t *testing.T) {
 func TestAddressesThatVanish(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		v := w.sim.Add("worker")
-		assert.NotEmpty(w, w.requireMetadata(nodeOf(v)).NodeAddresses)
+		assert.NotEmpty(w, w.RequireMetadata(nodeOf(v)).NodeAddresses)
 		w.sim.Edit(v, func(v *photonsim.VM) { v.Networks(photonsim.On("00:50:56:00:00:01", "")) })
 		time.Sleep(networksMaxAge + time.Minute)
-		assert.Empty(w, w.requireMetadata(nodeOf(v)).NodeAddresses, "the framework keeps what the Node has")
+		assert.Empty(w, w.RequireMetadata(nodeOf(v)).NodeAddresses, "the framework keeps what the Node has")
 		w.sim.Edit(v, func(v *photonsim.VM) { v.Hang(true) })
 		time.Sleep(networksMaxAge + time.Minute)
-		assert.Empty(w, w.requireMetadata(nodeOf(v)).NodeAddresses)
+		assert.Empty(w, w.RequireMetadata(nodeOf(v)).NodeAddresses)
 	})
 }
 
@@ -273,21 +274,21 @@ func TestFiveHundredNodes(t *testing.T) {
 		const n = 500
 		w.sim.Seed(n + 50)
 		for i := range n {
-			w.nodes = append(w.nodes, newNode(fmt.Sprintf("node-%d", i+1), ""))
+			w.Nodes = append(w.Nodes, conformance.NewNode(fmt.Sprintf("node-%d", i+1), ""))
 		}
 		w.start()
 		require.NoError(w, w.cloud.instances.CheckAPI(w.Context()))
-		for _, node := range w.nodes {
-			node.Spec.ProviderID = w.requireMetadata(node).ProviderID
+		for _, node := range w.Nodes {
+			node.Spec.ProviderID = w.RequireMetadata(node).ProviderID
 			node.Spec.Taints = nil
 		}
 		assert.Equal(w, n, w.sim.Tasks())
-		assert.LessOrEqual(w, w.calls(listing), 6*(1+int(4*time.Minute/time.Minute)), "%v", w.server.Calls().ByOperation)
-		w.later()
+		assert.LessOrEqual(w, w.Calls(listing), 6*(1+int(4*time.Minute/time.Minute)), "%v", w.Server.Calls().ByOperation)
+		w.Later()
 		tasks := w.sim.Tasks()
-		for _, node := range w.nodes {
-			w.requireExists(node)
-			w.shutDown(node)
+		for _, node := range w.Nodes {
+			w.RequireExists(node)
+			w.ShutDown(node)
 		}
 		assert.Equal(w, tasks, w.sim.Tasks(), "none for existence")
 	})

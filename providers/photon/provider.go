@@ -18,10 +18,8 @@ func Description() registry.Provider {
 		Features: registry.Features{
 			Instances: registry.Done, Zones: registry.NotYet, LoadBalancers: registry.CloudHasNone, Routes: registry.CloudHasNone,
 		},
-		Options:      Options.Rows(),
-		Permissions:  []registry.Permission{{For: "nodes", Needs: []string{"project user (a security group of the project)"}}},
-		Installation: installation(),
-		Events:       eventRows(),
+		Options: Options.Rows(), Installation: installation(),
+		Permissions: []registry.Permission{{For: "nodes", Needs: []string{"project user (a security group of the project)"}}},
 	})
 }
 
@@ -31,23 +29,19 @@ func maker() cloudbase.Maker[Config, *api, *cloud] {
 	return cloudbase.Maker[Config, *api, *cloud]{Config: parseConfig, API: newAPI, Cloud: buildCloud}
 }
 
-// cloud implements cloudprovider.Interface by what it embeds.
+// cloud implements cloudprovider.Interface by what it embeds: nodes, and nothing else.
 type cloud struct {
 	cloudbase.Cloud
 	cloudbase.WithNodes
-
-	api       *api
 	instances *instances
 }
 
 func buildCloud(_ Config, a *api, _ registry.Inputs) (*cloud, error) {
-	c := &cloud{api: a, instances: newInstances(a)}
-	c.Name, c.HTTP, c.NodeAPI, c.Inform = Name, a.http, c.instances, c.inform
+	c := &cloud{instances: newInstances(a)}
+	c.Name, c.HTTP, c.NodeAPI = Name, a.http, c.instances
+	c.Inform = func(in cloudbase.Informers) { c.instances.nodes.SetLister(in.Nodes().Lister()) }
 	return c, nil
 }
-
-// inform hands the caches to the parts.
-func (c *cloud) inform(in cloudbase.Informers) { c.instances.nodes.SetLister(in.Nodes().Lister()) }
 
 // installation says what installing the provider takes.
 func installation() registry.Installation {

@@ -1,9 +1,7 @@
 package photon
 
 import (
-	"encoding/pem"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"testing"
@@ -23,29 +21,29 @@ func TestDialects(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, d, func(w *testWorld) {
 				n := nodeOf(w.sim.Add("worker"))
-				w.requireExists(n)
-				assert.NotEmpty(w, w.requireMetadata(newNode("worker", "")).NodeAddresses)
-				before := w.server.Calls()
+				w.RequireExists(n)
+				assert.NotEmpty(w, w.RequireMetadata(conformance.NewNode("worker", "")).NodeAddresses)
+				before := w.Server.Calls()
 				for _, c := range before.Latest[:1] {
 					assert.Equal(w, "/v1/system/auth", c.URL)
 				}
-				assert.Equal(w, name, w.cloud.api.dialect.name)
-				w.env["PHOTON_DIALECT"] = name
-				w.server.ResetCalls()
+				assert.Equal(w, name, w.cloud.instances.api.dialect.name)
+				w.Env["PHOTON_DIALECT"] = name
+				w.Server.ResetCalls()
 				w.start()
-				w.requireExists(n)
-				assert.Equal(w, d.Auth, w.server.Calls().Latest[0].URL, "it is not asked for where it is known")
+				w.RequireExists(n)
+				assert.Equal(w, d.Auth, w.Server.Calls().Latest[0].URL, "it is not asked for where it is known")
 			})
 		})
 	}
 	t.Run("none", func(t *testing.T) {
 		inWorld(t, photonsim.New12(), func(w *testWorld) {
-			w.fail(simkit.Fault{Kind: simkit.FaultHTML})
-			w.requireDoubt(newNode("worker", providerIDPrefix+"x"), "asking for authentication at /v1/auth")
-			w.requireDoubt(newNode("worker", providerIDPrefix+"x"), "none of its paths is answered")
-			w.server.ClearFaults()
-			w.later()
-			w.requireExists(nodeOf(w.sim.Add("worker")))
+			w.Fail(simkit.Fault{Kind: simkit.FaultHTML})
+			w.RequireDoubt(conformance.NewNode("worker", providerIDPrefix+"x"), "asking for authentication at /v1/auth")
+			w.RequireDoubt(conformance.NewNode("worker", providerIDPrefix+"x"), "none of its paths is answered")
+			w.Server.ClearFaults()
+			w.Later()
+			w.RequireExists(nodeOf(w.sim.Add("worker")))
 		})
 	})
 }
@@ -53,10 +51,10 @@ func TestDialects(t *testing.T) {
 func TestWithoutAuthentication(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		sim, server := photonsim.New(photonsim.New12(), 1)
-		w.env = sim.Variables(w.network.Serve(w, server))
+		w.Env = sim.Variables(w.Network.Serve(w, server))
 		w.start()
 		v := sim.Add("worker")
-		w.requireExists(nodeOf(v))
+		w.RequireExists(nodeOf(v))
 		for _, c := range server.Calls().Latest {
 			assert.Equal(w, http.MethodGet, c.Method)
 		}
@@ -72,15 +70,15 @@ func (w *testWorld) requireLogins(accepted, refused, renewed int) {
 func TestExpiredTokenIsRenewed(t *testing.T) {
 	inWorld(t, photonsim.Interim(), func(w *testWorld) {
 		n := nodeOf(w.sim.Add("worker"))
-		w.requireExists(n)
+		w.RequireExists(n)
 		w.requireLogins(1, 0, 0)
 		w.sim.EndTokens(false)
-		w.later()
-		w.requireExists(n)
+		w.Later()
+		w.RequireExists(n)
 		w.requireLogins(1, 0, 1)
 		w.sim.EndTokens(true)
-		w.later()
-		w.requireExists(n)
+		w.Later()
+		w.RequireExists(n)
 		w.requireLogins(2, 0, 1)
 	})
 }
@@ -91,43 +89,33 @@ func TestRefusedPasswordIsNotRepeated(t *testing.T) {
 		n := nodeOf(w.sim.Add("worker"))
 		path := filepath.Join(w.TempDir(), "login")
 		require.NoError(w, os.WriteFile(path, []byte(photonsim.User+"\nwrong\n"), 0o600))
-		delete(w.env, "PHOTON_USERNAME")
-		delete(w.env, "PHOTON_PASSWORD")
-		w.env["PHOTON_LOGIN_FILE"] = path
+		delete(w.Env, "PHOTON_USERNAME")
+		delete(w.Env, "PHOTON_PASSWORD")
+		w.Env["PHOTON_LOGIN_FILE"] = path
 		w.start()
 		for range 11 {
-			w.requireDoubt(n, "incorrect username or password; check user and password")
+			w.RequireDoubt(n, "incorrect username or password; check user and password")
 			time.Sleep(5 * time.Second)
 		}
 		w.requireLogins(0, 1, 0)
 		require.NoError(w, os.WriteFile(path, []byte(photonsim.User+"\r\n"+photonsim.Password+"\r\n"), 0o600))
 		time.Sleep(10 * time.Second)
-		w.requireExists(n)
+		w.RequireExists(n)
 		w.requireLogins(1, 1, 0)
-		w.requireNoRequestOtherThan(http.MethodGet)
+		w.RequireReadOnly("POST " + tokenPath)
 	})
-}
-
-func (w *testWorld) requireNoRequestOtherThan(method string) {
-	w.Helper()
-	calls := w.server.Calls()
-	assert.Zero(w, calls.Writes)
-	for _, c := range calls.Latest {
-		assert.True(w, c.Method == method || c.Operation == "POST "+tokenPath, c.Operation)
-	}
 }
 
 func TestNothingIsWritten(t *testing.T) {
 	inWorld(t, photonsim.Old(), func(w *testWorld) {
 		v, other := w.sim.Add("worker"), w.sim.Add("other")
-		w.requireMetadata(newNode("worker", ""))
-		w.shutDown(nodeOf(other))
+		w.RequireMetadata(conformance.NewNode("worker", ""))
+		w.ShutDown(nodeOf(other))
 		w.sim.Remove(v.ID)
-		w.later()
-		w.requireGone(nodeOf(v))
-		w.requireNoRequestOtherThan(http.MethodGet)
-		w.requireNothingRefused()
-		assert.Empty(w, w.network.Strangers())
+		w.Later()
+		w.RequireGone(nodeOf(v))
+		w.RequireNothingRefused()
+		w.RequireReadOnly("POST " + tokenPath)
 	})
 }
 
@@ -136,19 +124,11 @@ func TestCertificates(t *testing.T) {
 	t.Parallel()
 	sim, handler := photonsim.New(photonsim.New12(), 0)
 	v := sim.Add("worker")
-	server := httptest.NewTLSServer(handler)
-	t.Cleanup(server.Close)
-	file := filepath.Join(t.TempDir(), "ca.pem")
-	bundle := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	require.NoError(t, os.WriteFile(file, bundle, 0o600))
+	url, file, _ := conformance.ServeTLS(t, handler)
 	ask := func(more ...string) error {
-		env := sim.Variables(server.URL)
-		for i := 0; i < len(more); i += 2 {
-			env[more[i]] = more[i+1]
-		}
-		c, err := maker().New(conformance.Inputs(nil, env))
+		c, err := maker().New(conformance.Inputs(nil, conformance.With(sim.Variables(url), more...)))
 		require.NoError(t, err)
-		defer c.api.http.Close()
+		defer c.instances.api.http.Close()
 		_, err = c.instances.read(t.Context(), v.ID)
 		return err
 	}
@@ -162,18 +142,18 @@ func TestCertificates(t *testing.T) {
 func TestTooManyRequests(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		n := nodeOf(w.sim.Add("worker"))
-		w.requireExists(n)
-		w.later()
-		w.server.ResetCalls()
-		w.fail(simkit.Fault{Kind: simkit.FaultStatus, Status: 429, RetryAfter: 60})
+		w.RequireExists(n)
+		w.Later()
+		w.Server.ResetCalls()
+		w.Fail(simkit.Fault{Kind: simkit.FaultStatus, Status: 429, RetryAfter: 60})
 		for range 20 {
-			w.requireDoubt(n, "rate limited")
+			w.RequireDoubt(n, "rate limited")
 			time.Sleep(time.Second)
 		}
-		assert.LessOrEqual(w, w.server.Calls().Total, 2, "no burst")
-		w.server.ClearFaults()
-		w.later()
-		w.requireExists(n)
+		assert.LessOrEqual(w, w.Server.Calls().Total, 2, "no burst")
+		w.Server.ClearFaults()
+		w.Later()
+		w.RequireExists(n)
 	})
 }
 
@@ -189,15 +169,15 @@ func TestSecretsAreInNoMessage(t *testing.T) {
 			{Kind: simkit.FaultCut},
 			{Kind: simkit.FaultStatus, Status: 500, Operation: "POST " + tokenPath},
 		} {
-			w.fail(f)
+			w.Fail(f)
 			w.start()
-			_, err := w.exists(n)
+			_, err := w.Exists(n)
 			require.Error(w, err, f.Kind)
 			for _, secret := range []string{photonsim.Password, "a%26b%2B", "access-", "refresh+"} {
 				assert.NotContains(w, err.Error(), secret)
 			}
-			w.server.ClearFaults()
-			w.later()
+			w.Server.ClearFaults()
+			w.Later()
 		}
 	})
 }

@@ -4,27 +4,22 @@ import (
 	"net/url"
 	"strconv"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes/fake"
-	cloudprovider "k8s.io/cloud-provider"
-	cloudproviderapi "k8s.io/cloud-provider/api"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/photon/photonsim"
+	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
 // authenticated serves a simulated Photon Controller with a login, and returns the environment of a controller that talks to it.
-func authenticated(t testing.TB, network *simkit.Network, sim *photonsim.Sim, server *simkit.Server) map[string]string {
+func authenticated(t testing.TB, network *simkit.Network, sim *photonsim.Sim, server *simkit.Server, address string) map[string]string {
 	t.Helper()
-	env := sim.Variables(network.Serve(t, server))
+	env := sim.Variables(address)
 	place, err := url.Parse(network.ServeTLS(t, server))
 	require.NoError(t, err)
 	port, err := strconv.Atoi(place.Port())
@@ -37,114 +32,35 @@ func authenticated(t testing.TB, network *simkit.Network, sim *photonsim.Sim, se
 
 // testWorld is the provider in front of a simulated Photon Controller, in virtual time.
 type testWorld struct {
-	*testing.T
-	sim     *photonsim.Sim
-	server  *simkit.Server
-	network *simkit.Network
-	env     map[string]string
-	config  string
-	nodes   []*v1.Node
-	cloud   *cloud
+	*conformance.NodeBench
+	sim   *photonsim.Sim
+	cloud *cloud
 }
 
 // inWorld runs a test in virtual time, with a provider that has started.
 func inWorld(t *testing.T, dialect photonsim.Dialect, test func(w *testWorld)) {
 	t.Helper()
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		sim, server := photonsim.New(dialect, simkit.SeedOf(t))
-		server.Configure(func(s *simkit.Settings) { s.Latency = simkit.Duration(20 * time.Millisecond) })
-		w := &testWorld{T: t, sim: sim, server: server, network: simkit.NewNetwork()}
-		w.env = authenticated(t, w.network, sim, server)
+	conformance.NewNodeBench(t, func(b *conformance.NodeBench) {
+		sim, server := photonsim.New(dialect, simkit.SeedOf(b.T))
+		b.Env = authenticated(b.T, b.Network, sim, server, b.Serve(server))
+		w := &testWorld{NodeBench: b, sim: sim}
 		w.start()
 		test(w)
 	})
 }
 
-// start makes the provider, as a start of the program does, with nothing in memory.
 func (w *testWorld) start() {
 	w.Helper()
-	in := conformance.Inputs(nil, w.env)
-	in.File, in.Dial = []byte(w.config), w.network.Dial
-	c, err := maker().New(in)
-	require.NoError(w, err)
-	factory := informers.NewSharedInformerFactory(fake.NewSimpleClientset(), 0)
-	for _, n := range w.nodes {
-		require.NoError(w, factory.Core().V1().Nodes().Informer().GetStore().Add(n))
-	}
-	c.inform(cloudbase.Informers{Interface: factory.Core().V1()})
-	w.cloud = c
-}
-
-// newNode is a Node that waits to be initialised.
-func newNode(name, providerID string) *v1.Node {
-	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.NodeSpec{ProviderID: providerID, Taints: []v1.Taint{{
-		Key: cloudproviderapi.TaintExternalCloudProvider, Effect: v1.TaintEffectNoSchedule,
-	}}}}
+	w.Start(func(in registry.Inputs, informers cloudbase.Informers) nodes.API {
+		c, err := maker().New(in)
+		require.NoError(w, err)
+		c.Inform(informers)
+		w.cloud = c
+		return c.instances
+	})
 }
 
 // nodeOf is the Node of a virtual machine, which is initialised.
 func nodeOf(v *photonsim.VM) *v1.Node {
-	n := newNode(v.Name, providerIDPrefix+v.ID)
-	n.Spec.Taints = nil
-	return n
-}
-
-func (w *testWorld) exists(n *v1.Node) (bool, error) {
-	return w.cloud.instances.InstanceExists(w.Context(), n)
-}
-
-func (w *testWorld) metadata(n *v1.Node) (*cloudprovider.InstanceMetadata, error) {
-	return w.cloud.instances.InstanceMetadata(w.Context(), n)
-}
-
-func (w *testWorld) requireMetadata(n *v1.Node) *cloudprovider.InstanceMetadata {
-	w.Helper()
-	m, err := w.metadata(n)
-	require.NoError(w, err)
-	return m
-}
-
-func (w *testWorld) shutDown(n *v1.Node) bool {
-	w.Helper()
-	down, err := w.cloud.instances.InstanceShutdown(w.Context(), n)
-	require.NoError(w, err)
-	return down
-}
-
-func (w *testWorld) requireExists(n *v1.Node) {
-	w.Helper()
-	exists, err := w.exists(n)
-	require.NoError(w, err)
-	require.True(w, exists)
-}
-
-func (w *testWorld) requireGone(n *v1.Node) {
-	w.Helper()
-	exists, err := w.exists(n)
-	require.NoError(w, err)
-	require.False(w, exists)
-}
-
-// requireDoubt holds that nothing is said of a node, and why.
-func (w *testWorld) requireDoubt(n *v1.Node, words string) {
-	w.Helper()
-	_, err := w.exists(n)
-	require.ErrorContains(w, err, words)
-}
-
-// later lets what is remembered become old.
-func (w *testWorld) later() { time.Sleep(2 * time.Minute) }
-
-func (w *testWorld) calls(operation string) int { return w.server.Calls().ByOperation[operation] }
-
-func (w *testWorld) fail(f simkit.Fault) {
-	w.Helper()
-	_, err := w.server.AddFault(f)
-	require.NoError(w, err)
-}
-
-func (w *testWorld) requireNothingRefused() {
-	w.Helper()
-	require.Empty(w, w.server.Calls().Refused)
+	return conformance.InitializedNode(v.Name, providerIDPrefix+v.ID)
 }

@@ -23,8 +23,8 @@ func simShuffled[E any](s *Sim, list []E) []E { return simkit.Shuffled(&s.order,
 
 // ServeHTTP speaks the API.
 func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Lock.Lock()
+	defer s.Lock.Unlock()
 	switch {
 	case r.URL.Path == tokenPath || r.URL.Path == logoutPath:
 		s.serveSSO(w, r)
@@ -65,7 +65,7 @@ func (s *Sim) serveSSO(w http.ResponseWriter, r *http.Request) {
 	case form.Get("scope") != "ovirt-app-api":
 		refuse("invalid_scope", "The requested scope is not supported")
 		return
-	case form.Get("username") != User || form.Get("password") != s.password:
+	case form.Get("username") != User || form.Get("password") != s.Password:
 		s.refused++
 		refuse("access_denied", "Cannot authenticate user '"+form.Get("username")+"': The user name or password is incorrect..")
 		return
@@ -140,7 +140,7 @@ func (s *Sim) summary() element {
 		link("vms", apiRoot+"/vms"), link("clusters", apiRoot+"/clusters"),
 		object("product_info", text("name", "oVirt Engine"), text("vendor", "ovirt.org"), object("version",
 			text("major", "4"), text("minor", "5"), text("build", "7"), text("revision", "0"), text("full_version", "4.5.7-1.el9"))),
-		object("summary", object("vms", text("active", strconv.Itoa(len(s.vms))), text("total", strconv.Itoa(len(s.vms))))),
+		object("summary", object("vms", text("active", strconv.Itoa(len(s.All))), text("total", strconv.Itoa(len(s.All))))),
 		element{name: "time", text: "2024-05-06T07:08:09.000Z", number: "1714979289000"},
 	)
 }
@@ -167,7 +167,7 @@ func (s *Sim) searched(q url.Values) (found []*VM, problem string) {
 	if err != nil {
 		return nil, err.Error()
 	}
-	limit := len(s.vms)
+	limit := len(s.All)
 	if text := q.Get("max"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil {
@@ -177,7 +177,7 @@ func (s *Sim) searched(q url.Values) (found []*VM, problem string) {
 			limit = n
 		}
 	}
-	all := s.vms
+	all := s.All
 	if s.filtered {
 		all = s.visible()
 	}
@@ -301,6 +301,3 @@ func (s *Sim) WriteErrorFor(w http.ResponseWriter, r *http.Request, status int, 
 		s.fault(w, r, status, message)
 	}
 }
-
-// RateHeaders implements simkit.Cloud: the engine tells nothing.
-func (*Sim) RateHeaders(http.Header, int, int, time.Time) {}

@@ -2,13 +2,9 @@
 package ovirtsim
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
@@ -76,13 +72,11 @@ type token struct{ used time.Time }
 
 // Sim is a simulated engine.
 type Sim struct {
-	mu       sync.Mutex
-	password string
-	tokens   map[string]*token
-	number   int
-	logins   int
-	refused  int
-	vms      []*VM
+	simkit.Machines[VM]
+	tokens  map[string]*token
+	number  int
+	logins  int
+	refused int
 
 	clusters    []Cluster
 	dataCenters []named
@@ -100,11 +94,16 @@ type Sim struct {
 // New returns a simulated engine without virtual machines.
 func New(seed uint64) (*Sim, *simkit.Server) {
 	s := &Sim{
-		password: Password, tokens: map[string]*token{}, hidden: map[string]bool{},
+		tokens: map[string]*token{}, hidden: map[string]bool{},
 		clusters:    []Cluster{{ID: ClusterID, Name: "Default", DataCenter: DataCenterID}},
 		dataCenters: []named{{ID: DataCenterID, Name: "Berlin"}},
 		types:       []named{{ID: typeID, Name: "Large"}},
 	}
+	s.Password, s.Prefix, s.On, s.Off = Password, "ovirt://", statusUp, "down"
+	s.About = func(v *VM) simkit.Instance {
+		return simkit.Instance{Name: v.Name, ProviderID: s.Prefix + v.ID, Status: v.Status}
+	}
+	s.Make, s.Set = func(name string) { s.Add(name) }, func(v *VM, status string) { v.Status = status }
 	s.order.Seed(seed)
 	return s, simkit.New(s)
 }
@@ -113,15 +112,15 @@ func New(seed uint64) (*Sim, *simkit.Server) {
 func NewServer(password string, _ time.Duration, _ bool) *simkit.Server {
 	s, server := New(0)
 	if password != "" {
-		s.password = password
+		s.Password = password
 	}
 	return server
 }
 
 // Add makes a virtual machine that runs, with one network interface. change may change it before anybody sees it.
 func (s *Sim) Add(name string, change ...func(*VM)) *VM {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Lock.Lock()
+	defer s.Lock.Unlock()
 	s.number++
 	n := s.number
 	mac := fmt.Sprintf("56:6f:%02x:%02x:00:01", n/250, n%250)
@@ -134,77 +133,28 @@ func (s *Sim) Add(name string, change ...func(*VM)) *VM {
 	for _, f := range change {
 		f(v)
 	}
-	s.vms = append(s.vms, v)
+	s.All = append(s.All, v)
 	return v
-}
-
-// Edit changes a virtual machine.
-func (s *Sim) Edit(v *VM, change func(*VM)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	change(v)
-}
-
-// Find returns the virtual machine with an ID, nil where there is none.
-func (s *Sim) Find(id string) *VM {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.find(id)
-}
-
-func (s *Sim) find(id string) *VM {
-	for _, v := range s.vms {
-		if strings.EqualFold(v.ID, id) {
-			return v
-		}
-	}
-	return nil
-}
-
-// Remove removes a virtual machine.
-func (s *Sim) Remove(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.vms = slices.DeleteFunc(s.vms, func(v *VM) bool { return strings.EqualFold(v.ID, id) })
-}
-
-// SetStatus changes the status of a virtual machine.
-func (s *Sim) SetStatus(id, status string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	v := s.find(id)
-	if v == nil {
-		return errors.New("there is no virtual machine " + id)
-	}
-	v.Status = status
-	return nil
-}
-
-// SetPassword changes the only password that is accepted.
-func (s *Sim) SetPassword(password string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.password = password
 }
 
 // EndTokens makes all tokens invalid, as a restart of the engine does.
 func (s *Sim) EndTokens() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Lock.Lock()
+	defer s.Lock.Unlock()
 	clear(s.tokens)
 }
 
 // Logins are how many logins were accepted and how many refused.
 func (s *Sim) Logins() (accepted, refused int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Lock.Lock()
+	defer s.Lock.Unlock()
 	return s.logins, s.refused
 }
 
 // Permit makes the user one without an administrator's role, who sees these virtual machines alone.
 func (s *Sim) Permit(ids ...string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Lock.Lock()
+	defer s.Lock.Unlock()
 	s.filtered, s.permitted = true, map[string]bool{}
 	for _, id := range ids {
 		s.permitted[id] = true
@@ -213,15 +163,15 @@ func (s *Sim) Permit(ids ...string) {
 
 // Hide makes a kind of objects one that the user may not list: clusters, datacenters or instancetypes.
 func (s *Sim) Hide(kind string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Lock.Lock()
+	defer s.Lock.Unlock()
 	s.hidden[kind] = true
 }
 
 // SetPlaces replaces clusters and data centers, which are given by ID and name.
 func (s *Sim) SetPlaces(clusters []Cluster, dataCenters map[string]string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Lock.Lock()
+	defer s.Lock.Unlock()
 	s.clusters, s.dataCenters = clusters, nil
 	for id, name := range dataCenters {
 		s.dataCenters = append(s.dataCenters, named{id, name})
@@ -230,75 +180,24 @@ func (s *Sim) SetPlaces(clusters []Cluster, dataCenters map[string]string) {
 
 // SetType renames the instance type of all virtual machines.
 func (s *Sim) SetType(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Lock.Lock()
+	defer s.Lock.Unlock()
 	s.types[0].Name = name
 }
 
 // visible are the virtual machines that the user may see.
 func (s *Sim) visible() []*VM {
 	if !s.filtered {
-		return s.vms
+		return s.All
 	}
 	var seen []*VM
-	for _, v := range s.vms {
+	for _, v := range s.All {
 		if s.permitted[v.ID] {
 			seen = append(seen, v)
 		}
 	}
 	return seen
 }
-
-// State implements simkit.Cloud.
-func (s *Sim) State() json.RawMessage {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return simkit.Snapshot(map[string]any{"vms": s.vms})
-}
-
-// Seed implements simkit.Cloud.
-func (s *Sim) Seed(n int) {
-	s.mu.Lock()
-	from := 0
-	for _, v := range s.vms {
-		if strings.HasPrefix(v.Name, "node-") {
-			from++
-		}
-	}
-	s.mu.Unlock()
-	for i := range n {
-		s.Add(fmt.Sprintf("node-%d", from+i+1))
-	}
-}
-
-// Instances implements simkit.Cloud.
-func (s *Sim) Instances() []simkit.Instance {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	list := make([]simkit.Instance, len(s.vms))
-	for i, v := range s.vms {
-		list[i] = simkit.Instance{Name: v.Name, ProviderID: "ovirt://" + v.ID, Status: v.Status}
-	}
-	return list
-}
-
-// RemoveInstance implements simkit.Cloud.
-func (s *Sim) RemoveInstance(name string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	before := len(s.vms)
-	s.vms = slices.DeleteFunc(s.vms, func(v *VM) bool { return v.Name == name })
-	if len(s.vms) == before {
-		return errors.New("there is no virtual machine " + name)
-	}
-	return nil
-}
-
-// Holdings implements simkit.Cloud: oVirt has nothing for Services.
-func (*Sim) Holdings() []string { return []string{} }
-
-// Environment implements simkit.Cloud: the cloud config says it all.
-func (*Sim) Environment(string) map[string]string { return map[string]string{} }
 
 // CloudConfig implements simkit.CloudConfigurer.
 func (s *Sim) CloudConfig(url string) string {
@@ -308,9 +207,9 @@ func (s *Sim) CloudConfig(url string) string {
 
 // Variables are the environment of a controller that talks to this engine without a cloud config.
 func (s *Sim) Variables(url string) map[string]string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return map[string]string{"OVIRT_URL": url + apiRoot, "OVIRT_USERNAME": User, "OVIRT_PASSWORD": s.password}
+	s.Lock.Lock()
+	defer s.Lock.Unlock()
+	return map[string]string{"OVIRT_URL": url + apiRoot, "OVIRT_USERNAME": User, "OVIRT_PASSWORD": s.Password}
 }
 
 // Distort implements simkit.Cloud.
@@ -328,20 +227,4 @@ func (*Sim) Distort() map[string]simkit.Distortion {
 			return []byte(`{"reason":"Operation Failed","detail":"Internal Engine Error"}`), listing(r)
 		},
 	}
-}
-
-// Actions implements simkit.Cloud.
-func (s *Sim) Actions() map[string]func(json.RawMessage) error {
-	set := func(status string) func(json.RawMessage) error {
-		return func(body json.RawMessage) error {
-			var in struct {
-				ID string `json:"id"`
-			}
-			if err := json.Unmarshal(body, &in); err != nil {
-				return err
-			}
-			return s.SetStatus(in.ID, status)
-		}
-	}
-	return map[string]func(json.RawMessage) error{"power-off": set("down"), "power-on": set(statusUp)}
 }

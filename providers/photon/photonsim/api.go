@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
@@ -21,8 +20,8 @@ const (
 
 // ServeHTTP speaks the API.
 func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Lock.Lock()
+	defer s.Lock.Unlock()
 	switch {
 	case s.auth && r.URL.Path == tokenPath:
 		s.serveTokens(w, r)
@@ -66,7 +65,7 @@ func (s *Sim) serveTokens(w http.ResponseWriter, r *http.Request) {
 	case grant != "password" || form.Get("scope") != scope:
 		bad("invalid_scope", "the scope is not known")
 		return
-	case form.Get("username") != User || form.Get("password") != s.password:
+	case form.Get("username") != User || form.Get("password") != s.Password:
 		s.refused++
 		bad("invalid_grant", "incorrect username or password")
 		return
@@ -139,7 +138,7 @@ func (s *Sim) listVMs(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	all := simkit.Scattered(&s.order, s.vms, func(v *VM) string { return v.ID })
+	all := simkit.Scattered(&s.order, s.All, func(v *VM) string { return v.ID })
 	if name := q.Get("name"); name != "" {
 		all = slices.DeleteFunc(all, func(v *VM) bool { return v.Name != name })
 	}
@@ -156,7 +155,7 @@ func (s *Sim) listVMs(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Sim) serveVM(w http.ResponseWriter, parts []string) {
-	v := s.find(parts[0])
+	v := s.FindLocked(parts[0])
 	switch {
 	case v == nil:
 		s.refuse(w, http.StatusNotFound, "VmNotFound", "VM "+parts[0]+" not found")
@@ -239,9 +238,6 @@ func (s *Sim) WriteError(w http.ResponseWriter, status int, message string) {
 	}
 	s.refuse(w, status, code, message)
 }
-
-// RateHeaders implements simkit.Cloud: it tells nothing.
-func (*Sim) RateHeaders(http.Header, int, int, time.Time) {}
 
 // FirstPage implements simkit.Pager.
 func (*Sim) FirstPage(r *http.Request) bool {

@@ -4,13 +4,9 @@ package photonsim
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
-	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
@@ -110,18 +106,16 @@ type task struct {
 
 // Sim is a simulated Photon Controller.
 type Sim struct {
-	mu      sync.Mutex
+	simkit.Machines[VM]
 	dialect Dialect
 	auth    bool
 	// authHost and authPort are where tokens are given.
 	authHost string
 	authPort int
 
-	password                   string
 	tokens, refresh            map[string]bool
 	logins, refused, renewals  int
 	number, tasksMade, expires int
-	vms                        []*VM
 	tasks                      map[string]*task
 	// rootless makes links to the next page lack the root, as old servers do.
 	rootless bool
@@ -132,8 +126,13 @@ type Sim struct {
 // New returns a simulated Photon Controller without virtual machines and without authentication.
 func New(dialect Dialect, seed uint64) (*Sim, *simkit.Server) {
 	s := &Sim{
-		dialect: dialect, password: Password, tokens: map[string]bool{}, refresh: map[string]bool{}, tasks: map[string]*task{},
+		dialect: dialect, tokens: map[string]bool{}, refresh: map[string]bool{}, tasks: map[string]*task{},
 	}
+	s.Password, s.Prefix, s.On, s.Off = Password, "photon://", Started, "STOPPED"
+	s.About = func(v *VM) simkit.Instance {
+		return simkit.Instance{Name: v.Name, ProviderID: s.Prefix + v.ID, Status: v.State}
+	}
+	s.Make, s.Set = func(name string) { s.Add(name) }, func(v *VM, state string) { v.State = state }
 	s.order.Seed(seed)
 	return s, simkit.New(s)
 }
@@ -146,15 +145,15 @@ func NewServer(_ string, _ time.Duration, _ bool) *simkit.Server {
 
 // Authenticate switches authentication on; tokens are given at this host and port.
 func (s *Sim) Authenticate(host string, port int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Lock.Lock()
+	defer s.Lock.Unlock()
 	s.auth, s.authHost, s.authPort = true, host, port
 }
 
 // Add makes a virtual machine that runs, with one network interface.
 func (s *Sim) Add(name string, change ...func(*VM)) *VM {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Lock.Lock()
+	defer s.Lock.Unlock()
 	s.number++
 	n := s.number
 	flavor, host := "cluster-node", "10.1.0.3"
@@ -166,57 +165,14 @@ func (s *Sim) Add(name string, change ...func(*VM)) *VM {
 	for _, f := range change {
 		f(v)
 	}
-	s.vms = append(s.vms, v)
+	s.All = append(s.All, v)
 	return v
-}
-
-// Edit changes a virtual machine.
-func (s *Sim) Edit(v *VM, change func(*VM)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	change(v)
-}
-
-// Find returns the virtual machine with an ID, nil where there is none.
-func (s *Sim) Find(id string) *VM {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.find(id)
-}
-
-func (s *Sim) find(id string) *VM {
-	at := slices.IndexFunc(s.vms, func(v *VM) bool { return v.ID == id })
-	if at < 0 {
-		return nil
-	}
-	return s.vms[at]
-}
-
-// Remove removes a virtual machine.
-func (s *Sim) Remove(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.vms = slices.DeleteFunc(s.vms, func(v *VM) bool { return v.ID == id })
-}
-
-// RemoveAll removes all.
-func (s *Sim) RemoveAll() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.vms = nil
-}
-
-// SetPassword changes the only password that is accepted.
-func (s *Sim) SetPassword(password string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.password = password
 }
 
 // EndTokens makes all tokens expire, and with them what renews them where that is asked for.
 func (s *Sim) EndTokens(renewal bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Lock.Lock()
+	defer s.Lock.Unlock()
 	clear(s.tokens)
 	if renewal {
 		clear(s.refresh)
@@ -225,89 +181,38 @@ func (s *Sim) EndTokens(renewal bool) {
 
 // Pause pauses the system, or ends that.
 func (s *Sim) Pause(paused bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Lock.Lock()
+	defer s.Lock.Unlock()
 	s.paused = paused
 }
 
 // Rootless makes links to the next page lack the root of the API.
 func (s *Sim) Rootless() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Lock.Lock()
+	defer s.Lock.Unlock()
 	s.rootless = true
 }
 
 // ExpirePages makes the next so many requests for another page than the first answer that the page has expired.
 func (s *Sim) ExpirePages(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Lock.Lock()
+	defer s.Lock.Unlock()
 	s.expires = n
 }
 
 // Logins are how many logins were accepted and refused, and how many tokens were renewed.
 func (s *Sim) Logins() (accepted, refused, renewed int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Lock.Lock()
+	defer s.Lock.Unlock()
 	return s.logins, s.refused, s.renewals
 }
 
 // Tasks are how many tasks were made.
 func (s *Sim) Tasks() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Lock.Lock()
+	defer s.Lock.Unlock()
 	return s.tasksMade
 }
-
-// State implements simkit.Cloud.
-func (s *Sim) State() json.RawMessage {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return simkit.Snapshot(map[string]any{"vms": s.vms})
-}
-
-// Seed implements simkit.Cloud.
-func (s *Sim) Seed(n int) {
-	s.mu.Lock()
-	from := 0
-	for _, v := range s.vms {
-		if strings.HasPrefix(v.Name, "node-") {
-			from++
-		}
-	}
-	s.mu.Unlock()
-	for i := range n {
-		s.Add("node-" + strconv.Itoa(from+i+1))
-	}
-}
-
-// Instances implements simkit.Cloud.
-func (s *Sim) Instances() []simkit.Instance {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	list := make([]simkit.Instance, len(s.vms))
-	for i, v := range s.vms {
-		list[i] = simkit.Instance{Name: v.Name, ProviderID: "photon://" + v.ID, Status: v.State}
-	}
-	return list
-}
-
-// RemoveInstance implements simkit.Cloud.
-func (s *Sim) RemoveInstance(name string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	before := len(s.vms)
-	s.vms = slices.DeleteFunc(s.vms, func(v *VM) bool { return v.Name == name })
-	if len(s.vms) == before {
-		return errors.New("there is no virtual machine " + name)
-	}
-	return nil
-}
-
-// Holdings implements simkit.Cloud: Photon Controller has nothing for Services.
-func (*Sim) Holdings() []string { return []string{} }
-
-// Environment implements simkit.Cloud: the cloud config says it all.
-func (*Sim) Environment(string) map[string]string { return map[string]string{} }
 
 // CloudConfig implements simkit.CloudConfigurer.
 func (*Sim) CloudConfig(url string) string {
@@ -332,25 +237,4 @@ func (s *Sim) Distort() map[string]simkit.Distortion {
 		// cut-list: the document ends in its middle.
 		"cut-list": func(r *http.Request, body []byte) ([]byte, bool) { return body[:len(body)/2], listing(r) },
 	}
-}
-
-// Actions implements simkit.Cloud.
-func (s *Sim) Actions() map[string]func(json.RawMessage) error {
-	set := func(state string) func(json.RawMessage) error {
-		return func(body json.RawMessage) error {
-			var in struct {
-				ID string `json:"id"`
-			}
-			if err := json.Unmarshal(body, &in); err != nil {
-				return err
-			}
-			v := s.Find(in.ID)
-			if v == nil {
-				return errors.New("there is no virtual machine " + in.ID)
-			}
-			s.Edit(v, func(v *VM) { v.State = state })
-			return nil
-		}
-	}
-	return map[string]func(json.RawMessage) error{"power-off": set("STOPPED"), "power-on": set(Started)}
 }
