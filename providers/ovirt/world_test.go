@@ -2,6 +2,7 @@ package ovirt
 
 import (
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
@@ -24,10 +25,13 @@ type testWorld struct {
 // inWorld runs a test in virtual time, with a provider that has started.
 func inWorld(t *testing.T, test func(w *testWorld)) {
 	t.Helper()
-	conformance.NewNodeBench(t, func(b *conformance.NodeBench) {
-		sim, server := ovirtsim.New(simkit.SeedOf(b.T))
-		b.Env = sim.Variables(b.Serve(server))
-		w := &testWorld{NodeBench: b, sim: sim}
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		sim, server := ovirtsim.New(simkit.SeedOf(t))
+		w := &testWorld{sim: sim}
+		var address string
+		w.NodeBench, address = conformance.NewNodeBench(t, server)
+		w.Env = sim.Variables(address)
 		w.start()
 		test(w)
 	})

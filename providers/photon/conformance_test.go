@@ -16,7 +16,9 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	sim, server := photonsim.New(photonsim.New12(), simkit.SeedOf(t))
 	network := simkit.NewNetwork()
 	env := authenticated(t, network, sim, server, network.Serve(t, server))
-	find := func(providerID string) *photonsim.VM { return sim.Find(strings.TrimPrefix(providerID, providerIDPrefix)) }
+	find := func(providerID string) *photonsim.VM {
+		return sim.Find(strings.TrimPrefix(providerID, providerIDPrefix))
+	}
 	return &conformance.Fixture{
 		Sim: server, Network: network, Provider: Description(),
 		Inputs:         func() registry.Inputs { return conformance.Inputs(nil, env) },

@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"strconv"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
@@ -40,10 +41,12 @@ type testWorld struct {
 // inWorld runs a test in virtual time, with a provider that has started.
 func inWorld(t *testing.T, dialect photonsim.Dialect, test func(w *testWorld)) {
 	t.Helper()
-	conformance.NewNodeBench(t, func(b *conformance.NodeBench) {
-		sim, server := photonsim.New(dialect, simkit.SeedOf(b.T))
-		b.Env = authenticated(b.T, b.Network, sim, server, b.Serve(server))
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		sim, server := photonsim.New(dialect, simkit.SeedOf(t))
+		b, address := conformance.NewNodeBench(t, server)
 		w := &testWorld{NodeBench: b, sim: sim}
+		w.Env = authenticated(t, b.Network, sim, server, address)
 		w.start()
 		test(w)
 	})

@@ -40,23 +40,15 @@ type NodeBench struct {
 	stop chan struct{}
 }
 
-// NewNodeBench runs a test in virtual time, with a simulated cloud that takes a moment for each answer.
-func NewNodeBench(t *testing.T, test func(b *NodeBench)) {
+// NewNodeBench returns one in the bubble of a test, in front of a simulated cloud that takes a moment for each answer, and the address of
+// that cloud.
+func NewNodeBench(t *testing.T, server *simkit.Server) (b *NodeBench, address string) {
 	t.Helper()
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := &NodeBench{T: t, Network: simkit.NewNetwork()}
-		test(b)
-	})
-}
-
-// Serve makes the simulated cloud answer, and returns its address.
-func (b *NodeBench) Serve(server *simkit.Server) string {
 	server.Configure(func(s *simkit.Settings) { s.Latency = simkit.Duration(20 * time.Millisecond) })
-	b.Server = server
-	address := b.Network.Serve(b.T, server)
-	b.Cleanup(b.Stop) // before the network ends
-	return address
+	b = &NodeBench{T: t, Server: server, Network: simkit.NewNetwork()}
+	address = b.Network.Serve(t, server)
+	t.Cleanup(b.Stop) // before the network ends
+	return b, address
 }
 
 // Start ends what is running, and has the provider made as a start of the program does: with nothing in memory.
