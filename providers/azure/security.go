@@ -136,6 +136,9 @@ func applyClaim(group doc, c claim) (bool, error) {
 		return false, nil
 	}
 	setList(group, "securityRules", kept)
+	if len(c.wanted) == 0 {
+		return true, nil // a Service that leaves makes room
+	}
 	return true, checkSize(kept)
 }
 

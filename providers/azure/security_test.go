@@ -71,6 +71,26 @@ func TestSharedAddress(t *testing.T) {
 	assert.Equal(t, []string{"20.0.0.1"}, destinationsOf(left))
 }
 
+// TestFullGroupLetsGo: a security group beyond its limits refuses what comes, and not what goes.
+func TestFullGroupLetsGo(t *testing.T) {
+	t.Parallel()
+	g := group(t, `[]`)
+	_, err := applyClaim(g, claim{own: []string{"20.0.0.1"}, wanted: []access{web("20.0.0.1")}})
+	require.NoError(t, err)
+	var many []any
+	for i := range maxPrefixes + 1 {
+		many = append(many, netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}).String())
+	}
+	others := part("others", doc{"direction": "Inbound", "priority": 100, "access": "Allow", "protocol": "*", "sourceAddressPrefixes": many})
+	setList(g, "securityRules", append(docs(g, "properties", "securityRules"), others))
+	_, err = applyClaim(cloneOf(g), claim{own: []string{"20.0.0.2"}, wanted: []access{web("20.0.0.2")}})
+	require.ErrorContains(t, err, "exceeds the maximum number of source IP addresses")
+	changed, err := applyClaim(g, claim{own: []string{"20.0.0.1"}})
+	require.NoError(t, err)
+	assert.True(t, changed)
+	assert.Equal(t, []string{"others"}, namesOf(docs(g, "properties", "securityRules")))
+}
+
 func TestNames(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, "k8s-azure-lb_allow_IPv4_d39272f7f57ed937951650d93992ad77", web().name())
