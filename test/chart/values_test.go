@@ -148,73 +148,79 @@ func TestImageWithoutRegistry(t *testing.T) {
 	}
 }
 
-// TestIllegalValues: what the API server or the program would refuse after the installation is refused before.
+// illegal are values that the API server or the program would refuse after the installation, and where the schema says so.
+var illegal = map[string]string{
+	"loadBalancerClassMode: named\n":                                       "/loadBalancerClass",
+	"loadBalancerClassMode: named-and-unclassed\n":                         "/loadBalancerClass",
+	"loadBalancerClass: example.com/lb\n":                                  "/loadBalancerClass",
+	"loadBalancerClass: a b\nloadBalancerClassMode: named\n":               "/loadBalancerClass",
+	"serviceDefaults: [{class: '', annotations: {}}]\n":                    "/serviceDefaults/0",
+	"serviceDefaults: [{loadBalancerClass: '', annotations: {a: true}}]\n": "/serviceDefaults/0/annotations/a",
+	"serviceDefaults: [{loadBalancerClass: a b}]\n":                        "/serviceDefaults/0/loadBalancerClass",
+	"image: {repository: 'registry.example.com/ccm:v1'}\n":                 "/image/repository",
+	"podAnnotations: {a: true}\n":                                          "/podAnnotations/a",
+	"commonAnnotations: {a: 1}\n":                                          "/commonAnnotations/a",
+	"serviceAccount: {annotations: {a: 1}}\n":                              "/serviceAccount/annotations/a",
+	"nodeSelector: {a: true}\n":                                            "/nodeSelector/a",
+	"metrics: {podMonitor: {labels: {a: 1}}}\n":                            "/metrics/podMonitor/labels/a",
+	"metrics: {rules: {selector: job=x}}\n":                                "/metrics/rules/selector",
+	"metrics: null\n":                                                      "missing property 'metrics'",
+	"imagePullSecrets: [registry]\n":                                       "/imagePullSecrets/0",
+	"global: {imagePullSecrets: [registry]}\n":                             "/global/imagePullSecrets/0",
+	"dnsPolicy: cluster\n":                                                 "/dnsPolicy",
+	"strategy: {type: OnDelete}\n":                                         "/strategy/type",
+	"updateStrategy: {type: Recreate}\n":                                   "/updateStrategy/type",
+	"extraArgs: [v=3]\n":                                                   "/extraArgs/0",
+	"extraEnv: [{name: A, value: 1}]\n":                                    "/extraEnv/0/value",
+	"extraEnv: [{value: a}]\n":                                             "/extraEnv/0",
+	"admissionPolicy: {excludeNamespaces: [a b]}\n":                        "/admissionPolicy/excludeNamespaces/0",
+	"logLevel: 11\n":                                                       "/logLevel",
+	"securePort: 0\n":                                                      "/securePort",
+	"securePort: 70000\n":                                                  "/securePort",
+	"image: {digest: latest}\n":                                            "/image/digest",
+	"image: {repository: ''}\n":                                            "/image/repository",
+	"fullnameOverride: Upper\n":                                            "/fullnameOverride",
+	"namespaceOverride: a.b\n":                                             "/namespaceOverride",
+	"serviceAccount: {name: a_b}\n":                                        "/serviceAccount/name",
+	"leaderElection: {leaseName: 'a b'}\n":                                 "/leaderElection/leaseName",
+	"clusterName: ''\n":                                                    "/clusterName",
+	"routes: {clusterCIDR: 10.0.0.0}\n":                                    "/routes/clusterCIDR",
+	"routes: {clusterCIDR: 999.0.0.0/8}\n":                                 "/routes/clusterCIDR",
+	"routes: {clusterCIDR: 10.0.0.0/33}\n":                                 "/routes/clusterCIDR",
+	"routes: {clusterCIDR: 'fd00::/129'}\n":                                "/routes/clusterCIDR",
+	"routes: {clusterCIDR: '10.0.0.0/16,10.1.0.0/16'}\n":                   "/routes/clusterCIDR",
+	"image: {tag: 'a:b'}\n":                                                "/image/tag",
+	"clusterName: ' '\n":                                                   "/clusterName",
+	"podLabels: {a b: x}\n":                                                "invalid propertyName 'a b'",
+	"commonLabels: {a: b c}\n":                                             "/commonLabels/a",
+	"bindAddress: localhost\n":                                             "/bindAddress",
+	"podLabels: {app.kubernetes.io/name: x}\n":                             "the pods are chosen by this label",
+	"commonLabels: {app.kubernetes.io/instance: x}\n":                      "the pods are chosen by this label",
+	"controllers: []\n":                                                    "/controllers",
+	"controllers: [service-lb-controller, nonesuch]\n":                     "/controllers/1",
+	"logFormat: xml\n":                                                     "/logFormat",
+	"metrics: {podMonitor: {interval: often}}\n":                           "/metrics/podMonitor/interval",
+	"extraEnv: [{name: A, value: b}, {name: A, value: c}]\n":               "extraEnv sets A, which is set already",
+	"extraEnv: [{name: POD_NAMESPACE, value: b}]\n":                        "extraEnv sets POD_NAMESPACE",
+}
+
+// legal are others that look like them.
+var legal = []string{
+	"loadBalancerClassMode: named\nloadBalancerClass: example.com/lb\n", "routes: {clusterCIDR: '10.0.0.0/16,fd00::/48'}\n",
+	"routes: {clusterCIDR: 'fd00::/48'}\n", "podLabels: {example.com/team: a_b, empty: ''}\n", "bindAddress: '::'\n",
+	"image: {digest: 'sha256:" + strings.Repeat("a", 64) + "'}\n", "serviceAccount: {name: a.b}\n", "logLevel: 10\n", "global: {other: 1}\n",
+	"loadBalancerClassMode: named\nloadBalancerClass: internal\n", "serviceDefaults: [{loadBalancerClass: internal}]\n",
+	"image: {repository: 'localhost:5000/team_a/ccm-x.y'}\n", "image: {repository: '[::1]:5000/ccm'}\n", "livenessProbe: null\n",
+	`metrics: {rules: {enabled: true, selector: 'job="a", cluster=~"b.*"'}}` + "\n",
+}
+
+// TestIllegalValues: what would be refused after the installation is refused before.
 func TestIllegalValues(t *testing.T) {
 	t.Parallel()
-	for values, want := range map[string]string{
-		"loadBalancerClassMode: named\n":                                       "/loadBalancerClass",
-		"loadBalancerClassMode: named-and-unclassed\n":                         "/loadBalancerClass",
-		"loadBalancerClass: example.com/lb\n":                                  "/loadBalancerClass",
-		"loadBalancerClass: a b\nloadBalancerClassMode: named\n":               "/loadBalancerClass",
-		"serviceDefaults: [{class: '', annotations: {}}]\n":                    "/serviceDefaults/0",
-		"serviceDefaults: [{loadBalancerClass: '', annotations: {a: true}}]\n": "/serviceDefaults/0/annotations/a",
-		"serviceDefaults: [{loadBalancerClass: a b}]\n":                        "/serviceDefaults/0/loadBalancerClass",
-		"image: {repository: 'registry.example.com/ccm:v1'}\n":                 "/image/repository",
-		"podAnnotations: {a: true}\n":                                          "/podAnnotations/a",
-		"commonAnnotations: {a: 1}\n":                                          "/commonAnnotations/a",
-		"serviceAccount: {annotations: {a: 1}}\n":                              "/serviceAccount/annotations/a",
-		"nodeSelector: {a: true}\n":                                            "/nodeSelector/a",
-		"metrics: {podMonitor: {labels: {a: 1}}}\n":                            "/metrics/podMonitor/labels/a",
-		"metrics: {rules: {selector: job=x}}\n":                                "/metrics/rules/selector",
-		"metrics: null\n":                                                      "missing property 'metrics'",
-		"imagePullSecrets: [registry]\n":                                       "/imagePullSecrets/0",
-		"global: {imagePullSecrets: [registry]}\n":                             "/global/imagePullSecrets/0",
-		"dnsPolicy: cluster\n":                                                 "/dnsPolicy",
-		"strategy: {type: OnDelete}\n":                                         "/strategy/type",
-		"updateStrategy: {type: Recreate}\n":                                   "/updateStrategy/type",
-		"extraArgs: [v=3]\n":                                                   "/extraArgs/0",
-		"extraEnv: [{name: A, value: 1}]\n":                                    "/extraEnv/0/value",
-		"extraEnv: [{value: a}]\n":                                             "/extraEnv/0",
-		"admissionPolicy: {excludeNamespaces: [a b]}\n":                        "/admissionPolicy/excludeNamespaces/0",
-		"logLevel: 11\n":                                                       "/logLevel",
-		"securePort: 0\n":                                                      "/securePort",
-		"securePort: 70000\n":                                                  "/securePort",
-		"image: {digest: latest}\n":                                            "/image/digest",
-		"image: {repository: ''}\n":                                            "/image/repository",
-		"fullnameOverride: Upper\n":                                            "/fullnameOverride",
-		"namespaceOverride: a.b\n":                                             "/namespaceOverride",
-		"serviceAccount: {name: a_b}\n":                                        "/serviceAccount/name",
-		"leaderElection: {leaseName: 'a b'}\n":                                 "/leaderElection/leaseName",
-		"clusterName: ''\n":                                                    "/clusterName",
-		"routes: {clusterCIDR: 10.0.0.0}\n":                                    "/routes/clusterCIDR",
-		"routes: {clusterCIDR: 999.0.0.0/8}\n":                                 "/routes/clusterCIDR",
-		"routes: {clusterCIDR: 10.0.0.0/33}\n":                                 "/routes/clusterCIDR",
-		"routes: {clusterCIDR: 'fd00::/129'}\n":                                "/routes/clusterCIDR",
-		"routes: {clusterCIDR: '10.0.0.0/16,10.1.0.0/16'}\n":                   "/routes/clusterCIDR",
-		"image: {tag: 'a:b'}\n":                                                "/image/tag",
-		"clusterName: ' '\n":                                                   "/clusterName",
-		"podLabels: {a b: x}\n":                                                "invalid propertyName 'a b'",
-		"commonLabels: {a: b c}\n":                                             "/commonLabels/a",
-		"bindAddress: localhost\n":                                             "/bindAddress",
-		"podLabels: {app.kubernetes.io/name: x}\n":                             "the pods are chosen by this label",
-		"commonLabels: {app.kubernetes.io/instance: x}\n":                      "the pods are chosen by this label",
-		"controllers: []\n":                                                    "/controllers",
-		"controllers: [service-lb-controller, nonesuch]\n":                     "/controllers/1",
-		"logFormat: xml\n":                                                     "/logFormat",
-		"metrics: {podMonitor: {interval: often}}\n":                           "/metrics/podMonitor/interval",
-		"extraEnv: [{name: A, value: b}, {name: A, value: c}]\n":               "extraEnv sets A, which is set already",
-		"extraEnv: [{name: POD_NAMESPACE, value: b}]\n":                        "extraEnv sets POD_NAMESPACE",
-	} {
+	for values, want := range illegal {
 		refused(t, given(clouds()[0])+values, want)
 	}
-	for _, values := range []string{
-		"loadBalancerClassMode: named\nloadBalancerClass: example.com/lb\n", "routes: {clusterCIDR: '10.0.0.0/16,fd00::/48'}\n",
-		"routes: {clusterCIDR: 'fd00::/48'}\n", "podLabels: {example.com/team: a_b, empty: ''}\n", "bindAddress: '::'\n",
-		"image: {digest: 'sha256:" + strings.Repeat("a", 64) + "'}\n", "serviceAccount: {name: a.b}\n", "logLevel: 10\n", "global: {other: 1}\n",
-		"loadBalancerClassMode: named\nloadBalancerClass: internal\n", "serviceDefaults: [{loadBalancerClass: internal}]\n",
-		"image: {repository: 'localhost:5000/team_a/ccm-x.y'}\n", "image: {repository: '[::1]:5000/ccm'}\n", "livenessProbe: null\n",
-		`metrics: {rules: {enabled: true, selector: 'job="a", cluster=~"b.*"'}}` + "\n",
-	} {
+	for _, values := range legal {
 		objects(t, render(t, "x", given(clouds()[0])+values))
 	}
 }
@@ -222,7 +228,9 @@ func TestIllegalValues(t *testing.T) {
 // TestArguments: each is one text, whatever YAML would make of it, and kubelet asks where the program listens.
 func TestArguments(t *testing.T) {
 	t.Parallel()
-	for address, host := range map[string]string{"": "127.0.0.1", "127.0.0.1": "127.0.0.1", "'::1'": "::1", "10.0.0.4": "10.0.0.4", "0.0.0.0": "", "'::'": ""} {
+	for address, host := range map[string]string{
+		"": "127.0.0.1", "127.0.0.1": "127.0.0.1", "'::1'": "::1", "10.0.0.4": "10.0.0.4", "0.0.0.0": "", "'::'": "",
+	} {
 		values := given(clouds()[0]) + "bindAddress: " + address + "\nclusterName: 'prod:'\nnodeSelectorOfNodes: 'env in (a, b)'\n"
 		set, ok := objects(t, render(t, "x", values))["DaemonSet/x-cloud-controller-manager"].(*appsv1.DaemonSet)
 		require.True(t, ok)
