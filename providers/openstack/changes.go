@@ -15,12 +15,21 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// observe returns the parts of a load balancer. They are read again where it was changed after they were read, be it by us:
-// somebody else may have changed it right after that, and the time of the change does not tell whose it was.
+// observe returns the parts of a load balancer, from which changes may be computed. They are read again where it was changed after
+// they were read, be it by us: somebody else may have changed it right after that, and the time of the change does not tell whose
+// it was.
 func (l *loadBalancers) observe(ctx context.Context, lb *loadBalancer) (*details, error) {
+	if _, err := l.wholeParts(ctx, lb.ID); err != nil {
+		return nil, err
+	}
+	return l.glance(ctx, lb)
+}
+
+// glance is observe for who changes nothing: listings may be all that the parts come from.
+func (l *loadBalancers) glance(ctx context.Context, lb *loadBalancer) (*details, error) {
 	d, err := l.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: partsMaxAge})
 	if err == nil && d.asOf != "" && d.asOf != lb.UpdatedAt {
-		d, err = l.parts.Get(ctx, lb.ID, inventory.Query{})
+		d, err = l.readAgain(ctx, d)
 	}
 	if err != nil {
 		return nil, cloudapi.NotAbsence(err)

@@ -55,7 +55,8 @@ const (
 
 // api is the part of OpenStack's APIs that is used, in the common vocabulary of errors.
 type api struct {
-	http *cloudapi.Client
+	http     *cloudapi.Client
+	versions *versionLists
 	// auth returns the credentials as they are now: files may have changed since.
 	auth         func() (gophercloud.AuthOptions, error)
 	availability gophercloud.Availability
@@ -93,12 +94,14 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 		return nil, err
 	}
 	registerMetrics()
+	versions := &versionLists{base: endpointGuard{transport, in.AllowInsecureEndpoints}, kept: map[string][]byte{}}
 	a := &api{
+		versions:     versions,
 		availability: gophercloud.Availability(c.Global.EndpointType), region: c.Global.Region, services: map[kind]*gophercloud.ServiceClient{},
 		userAgents: append(slices.Clone(c.UserAgents), "anyccm/"+in.Version), insecure: in.AllowInsecureEndpoints,
 		http: cloudapi.NewClient(cloudapi.Config{
 			Provider: Name, UserAgent: "anyccm/" + in.Version, Operation: operation, Timeout: c.RequestTimeout,
-			Transport: endpointGuard{transport, in.AllowInsecureEndpoints},
+			Transport: versions,
 		}),
 	}
 	first := authOptions(c)
@@ -226,7 +229,8 @@ var templates = []string{
 	"networks", "networks/{id}", "subnets", "subnets/{id}", "ports", "ports/{id}", "floatingips", "floatingips/{id}",
 	"routers", "routers/{id}", "routers/{id}/add_extraroutes", "routers/{id}/remove_extraroutes",
 	"security-groups", "security-groups/{id}", "security-group-rules", "security-group-rules/{id}",
-	"lbaas/loadbalancers", "lbaas/loadbalancers/{id}", "lbaas/loadbalancers/{id}/failover", "lbaas/listeners", "lbaas/listeners/{id}",
+	"lbaas/loadbalancers", "lbaas/loadbalancers/{id}", "lbaas/loadbalancers/{id}/failover",
+	"lbaas/loadbalancers/{id}/status", "lbaas/listeners", "lbaas/listeners/{id}",
 	"lbaas/pools", "lbaas/pools/{id}", "lbaas/pools/{id}/members", "lbaas/pools/{id}/members/{id}",
 	"lbaas/healthmonitors", "lbaas/healthmonitors/{id}", "containers/{id}", "secrets/{id}",
 }

@@ -154,6 +154,7 @@ func (l *loadBalancers) forget(id string) {
 	l.observed.Forget(id)
 	l.parts.Forget(id)
 	l.looked.Delete(id)
+	l.singly.Delete(id)
 	l.proved.Delete(id)
 }
 

@@ -1,10 +1,15 @@
 package openstack
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"strings"
+	"sync"
 
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack"
@@ -41,6 +46,58 @@ func (g endpointGuard) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	return g.base.RoundTrip(r)
 }
+
+// versionLists keeps what services answer at their roots: the SDK asks there for the version that it looks for, and the same answer
+// tells what else the service can do.
+type versionLists struct {
+	base http.RoundTripper
+
+	mu   sync.Mutex
+	kept map[string][]byte
+}
+
+// maxVersionList bounds a list of versions.
+const maxVersionList = 64 << 10
+
+// RoundTrip implements http.RoundTripper.
+func (v *versionLists) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := v.base.RoundTrip(r)
+	if err != nil || operation(r) != http.MethodGet+" /" || response.StatusCode > http.StatusMultipleChoices {
+		return response, err
+	}
+	body := response.Body
+	head, err := io.ReadAll(io.LimitReader(body, maxVersionList))
+	if err == nil && len(head) < maxVersionList {
+		v.mu.Lock()
+		v.kept[rootOf(r.URL.String())] = head
+		v.mu.Unlock()
+	}
+	response.Body = restored{io.MultiReader(bytes.NewReader(head), failing{err}, body), body}
+	return response, nil
+}
+
+// take returns the list of a root, once: whoever asks again wants a newer one.
+func (v *versionLists) take(root string) []byte {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	list := v.kept[rootOf(root)]
+	delete(v.kept, rootOf(root))
+	return list
+}
+
+func rootOf(address string) string { return strings.TrimRight(address, "/") }
+
+// restored is a body of which a part was read before.
+type restored struct {
+	io.Reader
+	io.Closer
+}
+
+// failing is where reading a body failed; nil is nothing.
+type failing struct{ err error }
+
+// Read implements io.Reader.
+func (f failing) Read([]byte) (int, error) { return 0, cmp.Or(f.err, io.EOF) }
 
 // checkCatalog tells of endpoints in Keystone's catalog that would be refused, without a call of its own. A service that the
 // catalog does not have is missed when it is needed.

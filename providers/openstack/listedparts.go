@@ -13,16 +13,23 @@ import (
 // the IDs. They cost as little for all load balancers as for one.
 type partsListing struct {
 	loadBalancerID string
-	listeners      []listener
-	pools          []pool
+	// asOf is the load balancer's time of change as it was known when the listing began; "" if it was not.
+	asOf      string
+	listeners []listener
+	pools     []pool
 }
 
-func newListedPartsInventory(a *api) *inventory.Inventory[string, *partsListing] {
+func newListedPartsInventory(a *api, observed *inventory.Inventory[string, *loadBalancer]) *inventory.Inventory[string, *partsListing] {
 	return inventory.New(inventory.Source[string, *partsListing]{
 		Kind: "load balancer outline", ID: func(o *partsListing) string { return o.loadBalancerID }, GetCalls: 2,
 		List: func(ctx context.Context) ([]*partsListing, int, error) {
+			known := timesOfChange(observed)
 			listeners, pools, calls, err := a.listParts(ctx)
-			return partsByLoadBalancer(listeners, pools), calls, err
+			all := partsByLoadBalancer(listeners, pools)
+			for _, o := range all {
+				o.asOf = known[o.loadBalancerID]
+			}
+			return all, calls, err
 		},
 		Get: func(ctx context.Context, id string) (*partsListing, error) {
 			listeners, pools, _, err := a.listParts(ctx, "loadbalancer_id", id)

@@ -70,6 +70,9 @@ type loadBalancers struct {
 	failovers failovers
 	// looked has the IDs of load balancers whose parts were read before.
 	looked sync.Map
+	// singly has the IDs of those whose parts are never taken from listings, because somebody needs all that there is to know of them.
+	singly sync.Map
+	trees  treeSupport
 	// proved has the UIDs of the Services whose a load balancer was proved to be that has only a likely name, by its ID.
 	proved sync.Map
 	// updating is how many load balancers get other members at the moment.
@@ -147,8 +150,9 @@ func newLoadBalancers(c Config, a *api, n *networks, i *instances, adopt registr
 			Indexes: map[string]func(*loadBalancer) []string{indexName: func(b *loadBalancer) []string { return []string{b.Name} }},
 		}),
 		floating: newFloatingInventory(a), groups: newGroupInventory(a), monitors: newMonitorInventory(a),
-		listedParts: newListedPartsInventory(a), certificates: newCertificateInventory(a),
+		certificates: newCertificateInventory(a),
 	}
+	l.listedParts = newListedPartsInventory(a, l.observed)
 	l.room = waiting.New(l.observed.Look, pace)
 	l.parts = inventory.New(inventory.Source[string, *details]{
 		Kind: "load balancer detail", ID: func(d *details) string { return d.loadBalancerID }, Get: l.readParts,

@@ -2,6 +2,7 @@ package openstack
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -240,20 +241,7 @@ func (a *api) octavia(ctx context.Context) (features, error) {
 		return features{}, fmt.Errorf("reading the endpoint of Octavia: %w", err)
 	}
 	root = strings.TrimRight(root, "/") + "/"
-	doing := "reading the versions of Octavia"
-	type version struct{ ID string }
-	list, err := call(ctx, doing, func(ctx context.Context) ([]version, error) {
-		var answer struct {
-			Versions []version `json:"versions"`
-		}
-		err := fetch(ctx, client, http.MethodGet, root, &gophercloud.RequestOpts{
-			OkCodes: []int{http.StatusOK, http.StatusMultipleChoices}, JSONResponse: &answer,
-		})
-		if err == nil && len(answer.Versions) == 0 {
-			err = errWrongAnswer
-		}
-		return answer.Versions, err
-	})
+	list, err := a.octaviaVersions(ctx, client, root)
 	if err != nil {
 		return features{}, cloudapi.NotAbsence(err)
 	}
@@ -268,6 +256,29 @@ func (a *api) octavia(ctx context.Context) (features, error) {
 	defer a.mu.Unlock()
 	a.features = &f
 	return f, nil
+}
+
+type apiVersion struct {
+	ID string `json:"id"`
+}
+
+// octaviaVersions returns the versions of Octavia's API, as the search for its endpoint has shown them or by a read.
+func (a *api) octaviaVersions(ctx context.Context, client *gophercloud.ServiceClient, root string) ([]apiVersion, error) {
+	var answer struct {
+		Versions []apiVersion `json:"versions"`
+	}
+	if json.Unmarshal(a.versions.take(root), &answer) == nil && len(answer.Versions) > 0 {
+		return answer.Versions, nil
+	}
+	return call(ctx, "reading the versions of Octavia", func(ctx context.Context) ([]apiVersion, error) {
+		err := fetch(ctx, client, http.MethodGet, root, &gophercloud.RequestOpts{
+			OkCodes: []int{http.StatusOK, http.StatusMultipleChoices}, JSONResponse: &answer,
+		})
+		if err == nil && len(answer.Versions) == 0 {
+			err = errWrongAnswer
+		}
+		return answer.Versions, err
+	})
 }
 
 // errNoExtensions: the listing of extensions is empty, which Neutron's never is.

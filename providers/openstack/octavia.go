@@ -202,6 +202,8 @@ type details struct {
 	loadBalancerID string
 	listeners      []listener
 	pools          []pool
+	// listed is set where they come from listings and the status tree: enough to see that nothing is to be changed, and no more.
+	listed bool
 	// asOf is the load balancer's time of change when the parts were read, or ours; "" if it is not known.
 	asOf string
 }
@@ -279,29 +281,40 @@ const (
 	monitorsMaxAge = 500 * time.Millisecond
 )
 
-// readParts reads the parts of a load balancer; monitors are read only if there are any.
+// readParts reads the parts of a load balancer; monitors are read only if there are any. The first time, listings that serve all load
+// balancers may do.
 func (l *loadBalancers) readParts(ctx context.Context, id string) (*details, error) {
 	d := &details{loadBalancerID: id}
 	age := monitorsMaxAge
 	if _, before := l.looked.LoadOrStore(id, struct{}{}); !before {
 		age = firstMonitorsMaxAge
+		if listed, err := l.partsAtStart(ctx, id); listed != nil || err != nil {
+			return listed, err
+		}
 	}
 	var err error
 	if d.listeners, d.pools, _, err = l.api.listParts(ctx, "loadbalancer_id", id); err != nil {
 		return nil, err
 	}
-	var reads []func() error
+	reads := l.monitorReads(ctx, d, age)
 	for i := range d.pools {
 		p := &d.pools[i]
 		reads = append(reads, func() (err error) { p.members, err = l.readMembers(ctx, p.ID); return err })
-		if p.MonitorID != "" {
+	}
+	return d, waiting.Together(reads...)
+}
+
+// monitorReads are the reads of the monitors of all pools.
+func (l *loadBalancers) monitorReads(ctx context.Context, d *details, age time.Duration) (reads []func() error) {
+	for i := range d.pools {
+		if p := &d.pools[i]; p.MonitorID != "" {
 			reads = append(reads, func() (err error) {
 				p.monitor, err = l.monitors.Get(ctx, p.MonitorID, inventory.Query{MaxAge: age, Expected: len(d.pools)})
 				return err
 			})
 		}
 	}
-	return d, waiting.Together(reads...)
+	return reads
 }
 
 // listParts lists the listeners and pools that a filter lets through, and counts the calls.

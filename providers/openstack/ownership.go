@@ -163,9 +163,9 @@ func (l *loadBalancers) apart(ctx context.Context, lb *loadBalancer, r role) (bo
 	if l.config.LoadBalancer.ShareAcross || !slices.Contains(lb.Tags, r.name) || ownership.Check("", r.mark, lb.Tags) == nil {
 		return false, nil
 	}
-	d, err := l.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: partsMaxAge})
+	d, err := l.wholeParts(ctx, lb.ID)
 	if err != nil {
-		return false, cloudapi.NotAbsence(err)
+		return false, err
 	}
 	tagged := func(l listener) bool { return slices.Contains(l.Tags, r.name) }
 	return slices.ContainsFunc(d.listeners, tagged) && !slices.ContainsFunc(
@@ -245,9 +245,9 @@ func (l *loadBalancers) rules(cluster string, lb *loadBalancer, mark string) own
 // targets tells where a load balancer sends its traffic.
 func (l *loadBalancers) targets(ctx context.Context, lb *loadBalancer, more []*v1.Node) (ownership.Targets, error) {
 	var t ownership.Targets
-	d, err := l.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: partsMaxAge})
+	d, err := l.wholeParts(ctx, lb.ID)
 	if err != nil {
-		return t, cloudapi.NotAbsence(err)
+		return t, err
 	}
 	ours := map[string]*v1.Node{}
 	for _, n := range slices.Concat(more, l.instances.nodes.Nodes()) {

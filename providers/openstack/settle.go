@@ -49,7 +49,9 @@ func (l *loadBalancers) Settle(ctx context.Context, r *services.Request, o obser
 	o.lb, o.settled = lb, true
 	switch {
 	case lb.Status != statusActive:
-	case r.Purpose == services.Ensure || o.changed:
+	case r.Purpose == services.Ensure && !o.changed:
+		o.parts, err = l.partsForEnsure(ctx, r, o)
+	case o.changed:
 		o.parts, err = l.observe(ctx, lb)
 	default:
 		o.parts, o.changed, err = l.partsForUpdate(ctx, r, lb)

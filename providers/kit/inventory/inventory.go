@@ -631,6 +631,17 @@ func (i *view[ID]) PeekIndex(index, key string) []any {
 // ReadsBatches reports whether several objects are read by one call.
 func (i *view[ID]) ReadsBatches() bool { return i.source.GetMany != nil }
 
+// PeekAll returns what is known of all objects, however old it is, without any read.
+func (i *view[ID]) PeekAll() []any {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	all := make([]any, 0, len(i.objects))
+	for _, e := range i.objects {
+		all = append(all, e.value)
+	}
+	return all
+}
+
 // Peek returns what is known of an object, however old it is, without any read.
 func (i *view[ID]) Peek(id ID) (any, bool) {
 	i.mu.Lock()

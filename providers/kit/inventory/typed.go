@@ -116,6 +116,9 @@ func (i *Inventory[ID, V]) Peek(id ID) (V, bool) {
 	return typed[V](v), ok
 }
 
+// PeekAll returns what is known of all objects, however old that is. It makes no call.
+func (i *Inventory[ID, V]) PeekAll() []V { return typedAll[V](i.view.PeekAll()) }
+
 // PeekIndex returns what is known to have a key, however old that is. It makes no call.
 func (i *Inventory[ID, V]) PeekIndex(index, key string) []V {
 	return typedAll[V](i.view.PeekIndex(index, key))

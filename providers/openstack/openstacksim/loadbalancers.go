@@ -100,13 +100,18 @@ func (s *Sim) statusTree(lb *LoadBalancer) any {
 		shown, pools := node(l.ID, l.Name, l.ProvisioningStatus, l.OperatingStatus), []any{}
 		if p := s.pools.byID[deref(l.DefaultPoolID)]; p != nil {
 			members := []any{}
-			for _, m := range p.members {
+			for _, m := range s.shownMembers(p) {
 				one := node(m.ID, m.Name, m.ProvisioningStatus, m.OperatingStatus)
 				one["address"], one["protocol_port"] = m.Address, m.ProtocolPort
 				members = append(members, one)
 			}
 			pool := node(p.ID, p.Name, p.ProvisioningStatus, p.OperatingStatus)
 			pool["members"] = members
+			if m := s.monitors.byID[p.MonitorID]; m != nil {
+				shown := node(m.ID, m.Name, m.ProvisioningStatus, m.OperatingStatus)
+				shown["type"] = m.Type
+				pool["health_monitor"] = shown
+			}
 			pools = append(pools, pool)
 		}
 		shown["pools"] = pools

@@ -121,6 +121,13 @@ func (p Pool) BackendMembers() []Member {
 // DropMembers takes all members out of a pool.
 func (p *Pool) DropMembers() { p.members = nil }
 
+// CheckMembersAt has the members of a pool checked at a port of their own.
+func (p *Pool) CheckMembersAt(port int) {
+	for _, m := range p.members {
+		m.MonitorPort = &port
+	}
+}
+
 // MoveMembers puts all members of a pool on another subnet.
 func (p *Pool) MoveMembers(subnet string) {
 	for _, m := range p.members {

@@ -72,6 +72,25 @@ func (s *Sim) addPool(lb *LoadBalancer, l *Listener, in createPool) (*Pool, erro
 	return p, nil
 }
 
+// shownMembers are the members of a pool with the status that checks give them: nothing but a check by HTTP answers at a port of its own.
+func (s *Sim) shownMembers(p *Pool) []*Member {
+	shown := make([]*Member, len(p.members))
+	monitor := s.monitors.byID[p.MonitorID]
+	for i, m := range p.members {
+		one := *m
+		switch {
+		case monitor == nil:
+			one.OperatingStatus = "NO_MONITOR"
+		case monitor.Type != "HTTP" && m.MonitorPort != nil:
+			one.OperatingStatus = "ERROR"
+		default:
+			one.OperatingStatus = "ONLINE"
+		}
+		shown[i] = &one
+	}
+	return shown
+}
+
 // setMembers makes the members of a pool be those of a complete list; equal address and port is the same member.
 func (s *Sim) setMembers(p *Pool, list []createMember) error {
 	var after []*Member
@@ -301,7 +320,7 @@ func (s *Sim) serveMembers(w http.ResponseWriter, r *http.Request, pool string, 
 	}
 	lb := s.loadBalancers.byID[p.LoadBalancers[0].ID]
 	if r.Method == http.MethodGet {
-		return s.listing(w, r, "members", anys(p.members), octaviaFilter)
+		return s.listing(w, r, "members", anys(s.shownMembers(p)), octaviaFilter)
 	}
 	if err := mutable(lb); err != nil {
 		return err

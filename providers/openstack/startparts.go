@@ -1,0 +1,193 @@
+package openstack
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
+)
+
+// After a start all load balancers are looked at, and most are as they should be. That is seen from listings of all listeners, pools and
+// monitors, and one status tree a load balancer, because Octavia lists members by pool alone. Whatever is to be changed is read singly
+// first: a listing never leads to a change.
+
+// firstPartsMaxAge lets one listing of listeners and pools serve all load balancers that are looked at after a start.
+const firstPartsMaxAge = time.Minute
+
+// statusTree is what Octavia shows of a load balancer by one call: its members have no subnet and no port for health checks there.
+type statusTree struct {
+	LoadBalancer struct {
+		ID        string `json:"id"`
+		Listeners []struct {
+			ID    string     `json:"id"`
+			Pools []treePool `json:"pools"`
+		} `json:"listeners"`
+	} `json:"loadbalancer"`
+}
+
+type treePool struct {
+	ID      string `json:"id"`
+	Members []struct {
+		member
+		Operating string `json:"operating_status"`
+	} `json:"members"`
+}
+
+// operatingOnline is the status of a member that answers its health checks.
+const operatingOnline = "ONLINE"
+
+func (a *api) statusTree(ctx context.Context, id string) (*statusTree, error) {
+	return get(ctx, a, loadBalancing, "reading the status tree of load balancer "+id, "lbaas/loadbalancers/"+id+"/status", "statuses",
+		func(t *statusTree) bool { return t.LoadBalancer.ID == id })
+}
+
+// treeSupport is whether the cloud shows status trees: one that refuses the first is not asked for one a load balancer.
+type treeSupport struct{ state atomic.Int32 }
+
+func (s *treeSupport) missing() bool { return s.state.Load() < 0 }
+
+func (s *treeSupport) learn(err error) {
+	switch {
+	case err == nil:
+		s.state.CompareAndSwap(0, 1)
+	case cloudapi.Refused(err) && !cloudapi.NotSent(err) && !errors.Is(err, cloudapi.ErrRateLimited):
+		s.state.CompareAndSwap(0, -1)
+	}
+}
+
+// pools returns the pools of the tree by ID; nil where its listeners are not those of the listing.
+func (t *statusTree) pools(listed []listener) map[string]treePool {
+	pools, same := map[string]treePool{}, len(t.LoadBalancer.Listeners) == len(listed)
+	for _, l := range t.LoadBalancer.Listeners {
+		same = same && slices.ContainsFunc(listed, func(have listener) bool { return have.ID == l.ID })
+		for _, p := range l.Pools {
+			pools[p.ID] = p
+		}
+	}
+	if !same {
+		return nil
+	}
+	return pools
+}
+
+// tells reports whether the tree shows enough of the members of a listed pool: the members that the listing has, and, where they are
+// checked, that the checks reach one of them. Which port a check by HTTP goes to is not shown.
+func (t treePool) tells(p *pool) bool {
+	all := make([]member, len(t.Members))
+	online := len(t.Members) == 0
+	for i, m := range t.Members {
+		all[i], online = m.member, online || m.Operating == operatingOnline
+	}
+	switch {
+	case slices.ContainsFunc(all, func(m member) bool { return m.ID == "" || m.Address == "" }), !sameMembers(all, p.MemberIDs):
+		return false
+	case p.MonitorID == "":
+		return true
+	}
+	return p.monitor != nil && p.monitor.Type != protocolHTTP && online
+}
+
+// timesOfChange are when load balancers were changed last, as far as that is known.
+func timesOfChange(observed *inventory.Inventory[string, *loadBalancer]) map[string]string {
+	times := map[string]string{}
+	for _, lb := range observed.PeekAll() {
+		times[lb.ID] = lb.UpdatedAt
+	}
+	return times
+}
+
+// partsAtStart returns the parts of a load balancer as listings and its status tree show them; nil where these do not do.
+func (l *loadBalancers) partsAtStart(ctx context.Context, id string) (*details, error) {
+	if _, singly := l.singly.Load(id); singly || l.trees.missing() || !l.several(ctx) {
+		return nil, nil //nolint:nilnil // absence is an answer here
+	}
+	o, err := l.listedParts.Get(ctx, id, inventory.Query{MaxAge: firstPartsMaxAge, Expected: manyParts})
+	if err != nil || o.asOf == "" {
+		return nil, ignored(err) // it is read singly
+	}
+	d := &details{loadBalancerID: id, listed: true, asOf: o.asOf, listeners: slices.Clone(o.listeners), pools: slices.Clone(o.pools)}
+	if err := waiting.Together(l.monitorReads(ctx, d, firstMonitorsMaxAge)...); err != nil {
+		return nil, ignored(err)
+	}
+	var tree map[string]treePool
+	if len(d.pools) > 1 { // the members of a single pool are read by one call, too
+		t, err := l.api.statusTree(ctx, id)
+		if err == nil {
+			tree = t.pools(d.listeners)
+		}
+		l.trees.learn(err)
+		if tree == nil {
+			return nil, ignored(err)
+		}
+	}
+	var reads []func() error
+	for i := range d.pools {
+		p := &d.pools[i]
+		if t, shown := tree[p.ID]; shown && t.tells(p) {
+			for _, m := range t.Members {
+				p.members = append(p.members, m.member)
+			}
+			continue
+		}
+		reads = append(reads, func() (err error) { p.members, err = l.readMembers(ctx, p.ID); return err })
+	}
+	return d, waiting.Together(reads...)
+}
+
+// manyParts stands for the load balancers of a cluster that are looked at after a start: listings pay.
+const manyParts = 1000
+
+// several reports whether the cluster has more than one Service with a load balancer.
+func (l *loadBalancers) several(ctx context.Context) bool {
+	all, err := l.cluster.Services(ctx)
+	n := 0
+	for _, s := range all {
+		if s.Spec.Type == v1.ServiceTypeLoadBalancer {
+			n++
+		}
+	}
+	return err == nil && n > 1
+}
+
+// wholeParts returns the parts of a load balancer with all that there is to know of them.
+func (l *loadBalancers) wholeParts(ctx context.Context, id string) (*details, error) {
+	l.singly.Store(id, struct{}{})
+	d, err := l.parts.Get(ctx, id, inventory.Query{MaxAge: partsMaxAge})
+	if err == nil && d.listed {
+		d, err = l.readAgain(ctx, d)
+	}
+	return d, cloudapi.NotAbsence(err)
+}
+
+// readAgain returns the parts of a load balancer as they are now. Those from listings are older than the read that gave them.
+func (l *loadBalancers) readAgain(ctx context.Context, d *details) (*details, error) {
+	if d.listed {
+		l.parts.Invalidate(d.loadBalancerID)
+	}
+	return l.parts.Get(ctx, d.loadBalancerID, inventory.Query{})
+}
+
+// partsForEnsure are the parts of a load balancer at rest. Where listings show that something is to be changed, or it cannot be told,
+// they are read singly.
+func (l *loadBalancers) partsForEnsure(ctx context.Context, r *services.Request, o observation) (*details, error) {
+	var err error
+	if o.parts, err = l.glance(ctx, o.lb); err != nil || !o.parts.listed {
+		return o.parts, err
+	}
+	s, _, err := parseSettings(r.Service, l.config)
+	if err == nil {
+		var d desired
+		if d, _, err = l.desire(ctx, *r, s, o); err == nil && len(d.steps) == 0 {
+			return o.parts, nil
+		}
+	}
+	return l.observe(ctx, o.lb)
+}
