@@ -101,36 +101,63 @@ func budget(h http.Header) (cloudapi.Budget, bool) {
 	return b, limitErr == nil && remainingErr == nil
 }
 
-// listAll reads every page and keeps of each object what keep returns. The listing is complete or an error: the number of objects is
-// compared with the total that the API states, so that a page that lost its link to the next one is not taken for the last.
+// page is one page of a listing, of which only what is kept stays in memory.
+type page[V any] struct {
+	kept []V
+	more bool
+	// total is how many objects there are, as the API states; -1 where it states none.
+	total int
+}
+
+// listAll reads every page and keeps of each object what keep returns: those after the first a few at a time. The listing is complete
+// or an error: the number of objects is compared with the total that the API states, so that a page that lost its link to the next
+// one is not taken for the last.
 func listAll[T, V any](
-	ctx context.Context, what string, page func(context.Context, *godo.ListOptions) ([]T, *godo.Response, error), keep func(*T) V,
+	ctx context.Context, what string, list func(context.Context, *godo.ListOptions) ([]T, *godo.Response, error), keep func(*T) V,
 ) ([]V, int, error) {
 	ctx, listing := cloudapi.WatchListing(ctx)
-	var all []V
-	for number := 1; ; number++ {
-		items, response, err := page(ctx, &godo.ListOptions{Page: number, PerPage: pageSize})
+	read := func(ctx context.Context, number int) (page[V], error) {
+		items, response, err := list(ctx, &godo.ListOptions{Page: number, PerPage: pageSize})
 		if err == nil {
 			err = listing.Add(len(items))
 		}
 		if err != nil {
-			return nil, number, apiError(err, fmt.Sprintf("listing %s, page %d", what, number))
+			return page[V]{}, apiError(err, fmt.Sprintf("listing %s, page %d", what, number))
 		}
+		p := page[V]{kept: make([]V, len(items)), total: -1}
 		for i := range items {
-			all = append(all, keep(&items[i]))
+			p.kept[i] = keep(&items[i])
 		}
-		if response.Links != nil && response.Links.Pages != nil && response.Links.Pages.Next != "" && len(items) > 0 {
-			continue
+		p.more = response.Links != nil && response.Links.Pages != nil && response.Links.Pages.Next != "" && len(items) > 0
+		if response.Meta != nil {
+			p.total = response.Meta.Total
 		}
-		// Objects that vanish between two pages make the count larger than the last total, never smaller.
-		if response.Meta == nil || len(all) < response.Meta.Total {
-			return nil, number, &cloudapi.Error{
-				Class: cloudapi.ErrTransient, Operation: "listing " + what,
-				Message: fmt.Sprintf("the listing broke off: %d objects on %d pages, but the API states no total or a larger one", len(all), number),
-			}
-		}
-		return all, number, nil
+		return p, nil
 	}
+	p, err := read(ctx, 1)
+	if err != nil {
+		return nil, 1, err
+	}
+	all, number := p.kept, 1
+	for p.more {
+		// Where the total has grown meanwhile, the pages beyond are read one by one.
+		rest, err := cloudapi.ReadPages(ctx, number+1, max(number+1, (p.total+pageSize-1)/pageSize), read)
+		if err != nil {
+			return nil, number, err
+		}
+		for _, p = range rest {
+			all = append(all, p.kept...)
+		}
+		number += len(rest)
+	}
+	// Objects that vanish between two pages make the count larger than the last total, never smaller.
+	if p.total < 0 || len(all) < p.total {
+		return nil, number, &cloudapi.Error{
+			Class: cloudapi.ErrTransient, Operation: "listing " + what,
+			Message: fmt.Sprintf("the listing broke off: %d objects on %d pages, but the API states no total or a larger one", len(all), number),
+		}
+	}
+	return all, number, nil
 }
 
 // same keeps an object as it is.

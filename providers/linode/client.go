@@ -165,14 +165,13 @@ type page[T any] struct {
 	Results int `json:"results"`
 }
 
-// listAll reads every page. The listing is complete or an error: the number of objects is compared with the total that
-// the API states.
+// listAll reads every page, those after the first a few at a time. The listing is complete or an error: the number of objects is
+// compared with the total that the API states.
 func listAll[T any](ctx context.Context, a *api, what, endpoint, filter string) ([]T, int, error) {
 	ctx, listing := cloudapi.WatchListing(ctx)
-	var all []T
-	for number := 1; ; number++ {
-		doing := fmt.Sprintf("listing %s, page %d", what, number)
-		p, err := call(ctx, doing, func(ctx context.Context) (*page[T], error) {
+	doing := func(number int) string { return fmt.Sprintf("listing %s, page %d", what, number) }
+	read := func(ctx context.Context, number int) (*page[T], error) {
+		p, err := call(ctx, doing(number), func(ctx context.Context) (*page[T], error) {
 			request := a.sdk.R(ctx).SetResult(&page[T]{}).SetQueryParams(map[string]string{"page": strconv.Itoa(number), "page_size": strconv.Itoa(pageSize)})
 			if filter != "" {
 				request.SetHeader("X-Filter", filter)
@@ -182,19 +181,28 @@ func listAll[T any](ctx context.Context, a *api, what, endpoint, filter string) 
 		if err == nil {
 			err = listing.Add(len(p.Data))
 		}
+		return p, err
+	}
+	p, err := read(ctx, 1)
+	if err != nil {
+		return nil, 1, err
+	}
+	all, number, right := p.Data, 1, p.Page == 1
+	for number < p.Pages && len(p.Data) > 0 {
+		rest, err := cloudapi.ReadPages(ctx, number+1, p.Pages, read)
 		if err != nil {
 			return nil, number, err
 		}
-		all = append(all, p.Data...)
-		if number < p.Pages && len(p.Data) > 0 {
-			continue
+		for _, p = range rest {
+			number++
+			all, right = append(all, p.Data...), right && p.Page == number
 		}
-		if p.Page != number || len(all) < p.Results {
-			return nil, number, &cloudapi.Error{
-				Class: cloudapi.ErrTransient, Operation: doing,
-				Message: fmt.Sprintf("the listing broke off: %d objects on %d pages, but the API states %d", len(all), number, p.Results),
-			}
-		}
-		return all, number, nil
 	}
+	if !right || len(all) < p.Results {
+		return nil, number, &cloudapi.Error{
+			Class: cloudapi.ErrTransient, Operation: doing(number),
+			Message: fmt.Sprintf("the listing broke off: %d objects on %d pages, but the API states %d", len(all), number, p.Results),
+		}
+	}
+	return all, number, nil
 }

@@ -20,12 +20,12 @@ const (
 )
 
 // many applies and serves Services with two ports each.
-func (w *world) many(n int, annotations map[string]string) []*v1.Service {
+func (w *world) many(n int) []*v1.Service {
 	w.T.Helper()
 	all := make([]*v1.Service, n)
 	for i := range all {
 		http, https := 30000+int32(2*i), 30001+int32(2*i)
-		all[i] = named(service("", annotations, servicePort("http", 80, http), servicePort("https", 443, https)), fmt.Sprintf("web-%d", i))
+		all[i] = named(service("", nil, servicePort("http", 80, http), servicePort("https", 443, https)), fmt.Sprintf("web-%d", i))
 		w.Apply(all[i])
 		all[i], _ = w.ensure(all[i])
 	}
@@ -39,7 +39,7 @@ func TestRestartCost(t *testing.T) {
 	for i := range 3 {
 		w.addNode(openstacksim.Spec{Name: fmt.Sprintf("n%d", i)})
 	}
-	all := w.many(20, nil)
+	all := w.many(20)
 	w.restart()
 	w.server.ResetCalls()
 	for _, s := range all {
@@ -81,7 +81,7 @@ func TestChangedWhileAway(t *testing.T) {
 			w := newTestWorld(t, "", nil)
 			w.addNode(openstacksim.Spec{Name: "n0"})
 			w.addNode(openstacksim.Spec{Name: "n1"})
-			all := w.many(n, nil)
+			all := w.many(n)
 			c.change(w, all[1])
 			w.restart()
 			w.server.ResetCalls()
@@ -126,7 +126,7 @@ func TestNoStatusTrees(t *testing.T) {
 	t.Parallel()
 	w := newTestWorld(t, "", nil)
 	w.addNode(openstacksim.Spec{Name: "n0"})
-	all := w.many(3, nil)
+	all := w.many(3)
 	w.restart()
 	_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 404, Operation: treeCall})
 	require.NoError(t, err)
@@ -145,7 +145,7 @@ func TestListedBeforeAChange(t *testing.T) {
 	t.Parallel()
 	timed(t, func(w *world) {
 		w.addNode(openstacksim.Spec{Name: "n0"})
-		all := w.many(3, nil)
+		all := w.many(3)
 		time.Sleep(time.Hour)
 		w.restart()
 		w.ensure(all[0]) // lists

@@ -125,7 +125,6 @@ func runGuard(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	})
 	runGuardAnnounced(t, newFixture)
 	runGuardCosts(t, newFixture)
-	runGuardUnlisted(t, newFixture)
 	runGuardLimits(t, newFixture)
 	runGuardDoubts(t, newFixture)
 	runGuardPolicies(t, newFixture)
@@ -412,35 +411,5 @@ func runGuardCredentials(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		assert.Empty(t, w.pass(w.nodes[2:]))
 		assert.Empty(t, w.pass(w.nodes[2:]))
 		assert.Len(t, w.pass(w.nodes[2:]), 6)
-	})
-}
-
-// runGuardUnlisted: listings that lack every node while none is ready, as for a moment after a credential was changed, cost no more
-// single reads than a share of the cloud's limit, and delete nothing.
-func runGuardUnlisted(t *testing.T, newFixture func(t testing.TB) *Fixture) {
-	t.Helper()
-	const nodes, passes, most = 20, 12, 75
-	virtual(t, "listings lack every node", func(t *testing.T) {
-		policy := limited
-		policy.MaxShare = 1
-		w := guardedWorld(t, newFixture(t), nodes, policy)
-		for _, n := range w.nodes {
-			n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionUnknown}}
-		}
-		w.pass(w.nodes)
-		for _, n := range w.nodes {
-			w.failCalls(simkit.Fault{Kind: simkit.FaultUnlisted, Names: path.Base(n.Spec.ProviderID)})
-		}
-		time.Sleep(time.Minute) // what was listed before is out of date
-		w.Sim.ResetCalls()
-		for range passes {
-			assert.Empty(t, w.passAtOnce(w.nodes))
-			for _, n := range w.nodes {
-				_, _ = w.instances().InstanceShutdown(t.Context(), n)
-			}
-			time.Sleep(monitorPeriod)
-		}
-		t.Logf("%d nodes, %s: %d calls: %v", nodes, passes*monitorPeriod, w.Sim.Calls().Total, w.Sim.Calls().ByOperation)
-		assert.LessOrEqual(t, w.Sim.Calls().Total, most)
 	})
 }

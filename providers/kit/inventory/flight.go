@@ -20,9 +20,11 @@ type flight struct {
 	raise func()
 	// asked is set where somebody waits for it: reads that go along with another one have no claim to one of their own.
 	asked bool
-	done  chan struct{}
-	value any
-	err   error
+	// proves is set where its answer counts against listings that lack the object.
+	proves bool
+	done   chan struct{}
+	value  any
+	err    error
 }
 
 // newFlight returns a read that outlives the caller who began it, and takes over nothing of theirs but the urgency.

@@ -85,6 +85,9 @@ type Query struct {
 	// Uninitialized says that the object was likely made a moment ago, so that others like it are asked for now: all that wait are
 	// answered by one listing where that is cheaper, and together they cost no more than a call in gatherPerCall.
 	Uninitialized bool
+	// PerSingle is the time in which one single read may be spent on objects that listings lack although they exist; 0 means that
+	// they are no older than others.
+	PerSingle time.Duration
 	// together says that Expected is no guess: so many questions follow, so that a listing pays which costs no more than they do.
 	together bool
 }
@@ -136,6 +139,8 @@ type view[ID comparable] struct {
 	failed     time.Time
 	failure    error
 	direct     []time.Time
+	// unlisted is how many objects have that set.
+	unlisted int
 	// listTook and readTook are how long the latest ones took.
 	listTook, readTook time.Duration
 	// gathering are questions about uninitialized nodes that wait for each other; gathered is when the last ones were let go.
@@ -155,6 +160,8 @@ type entry struct {
 	doubtful bool
 	// own is when we wrote it last, if the effect is known.
 	own time.Time
+	// unlisted is set where a read of the object alone has shown it although the latest listing lacked it.
+	unlisted bool
 }
 
 func newView[ID comparable](source Source[ID, any]) *view[ID] {
@@ -177,7 +184,7 @@ func (i *view[ID]) Get(ctx context.Context, id ID, q Query) (any, error) {
 	alone := !q.Uninitialized || demand.Single
 	for {
 		i.mu.Lock()
-		if e, ok := i.objects[id]; ok && !e.read.Before(asked.Add(-q.MaxAge)) {
+		if e, ok := i.objects[id]; ok && !e.read.Before(asked.Add(-i.maxAgeLocked(e, q, demand))) {
 			i.mu.Unlock()
 			countAnswer(i.source.Kind, e.read.Before(asked))
 			return e.value, nil
@@ -474,16 +481,7 @@ func (i *view[ID]) replaceLocked(objects []any, began time.Time) {
 			i.putLocked(i.withOwnLocked(v, began), began, began)
 		}
 	}
-	for id, e := range i.objects {
-		if _, ok := listed[id]; ok || !e.since.Before(began) {
-			continue
-		}
-		if i.ownLocked(e, began) {
-			i.doubtListedLocked(id)
-		} else {
-			i.removeLocked(id)
-		}
-	}
+	i.dropUnlistedLocked(listed, began)
 	clear(i.unanswered)
 	maps.DeleteFunc(i.forgotten, func(_ ID, at time.Time) bool { return began.Sub(at) >= ownMemory })
 	maps.DeleteFunc(i.missing, func(_ ID, at time.Time) bool { return at.Before(began) })
@@ -499,10 +497,11 @@ func (i *view[ID]) readLocked(ctx context.Context, id ID, q Query, asked time.Ti
 	former := i.reads[id]
 	if former != nil && !former.hangs() {
 		former.asked = true
+		former.proves = former.proves || q.PerSingle > 0
 		return former.join(ctx)
 	}
 	shared, f := newFlight(ctx)
-	f.asked = true
+	f.asked, f.proves = true, q.PerSingle > 0
 	i.reads[id] = f
 	if i.source.GetMany == nil {
 		f.bound(former, i.source.Patience, i.readTook)
@@ -552,7 +551,9 @@ func (i *view[ID]) completeLocked(f *flight, id ID, value any, err error) {
 				f.value = e.value // a write of ours overtook the read
 			} else {
 				f.value = i.withOwnLocked(value, f.began)
+				lacked := i.lackedLocked(id, f)
 				i.putLocked(f.value, f.began, f.began)
+				i.noteUnlistedLocked(id, lacked)
 			}
 			delete(i.forgotten, id)
 		}
@@ -591,6 +592,9 @@ func (i *view[ID]) removeLocked(id ID) {
 		return
 	}
 	delete(i.objects, id)
+	if e.unlisted {
+		i.unlisted--
+	}
 	for name, keys := range i.source.Indexes {
 		for _, key := range keys(e.value) {
 			delete(i.indexes[name][key], id)

@@ -192,7 +192,7 @@ func (i *Instances[ID, T]) stateOf(instance T) (State, error) {
 
 func (i *Instances[ID, T]) existsQuery() inventory.Query {
 	age := i.cloud.Inventory.MaxAgeWithinBudget(i.cloud.Price, i.cloud.MinAge, maxExistsAge)
-	return inventory.Query{MaxAge: age, Expected: i.cloud.Nodes.Counts().NotReady}
+	return inventory.Query{MaxAge: age, Expected: i.cloud.Nodes.Counts().NotReady, PerSingle: i.cloud.Price}
 }
 
 // InstanceMetadata returns what the node's instance says about the node.
