@@ -177,6 +177,11 @@ func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, f fi
 	switch {
 	case r.Purpose == services.Ensure || r.Purpose == services.Plan:
 		return f, services.Refused(r.Service, f.Decision), f.Err()
+	case f.lb != nil && unproven(r.Service, f):
+		if r.Purpose == services.Delete {
+			return finding{}, []services.Finding{stays(f.lb.ID)}, nil
+		}
+		return f, nil, nil // so that its deletion is asked for, and somebody is told that it stays
 	case f.Verdict == ownership.Refused:
 		klog.InfoS("Leaving a load balancer alone", "service", klog.KObj(r.Service), "reason", f.Err().Error())
 		return finding{}, nil, nil
@@ -371,8 +376,7 @@ func (l *loadBalancers) Deletions(
 	case f.lb == nil:
 		return nil, nil, nil
 	case !f.Deletable:
-		return nil, []services.Finding{services.Notice(guard.EventLoadBalancerRetained,
-			"load balancer %s stays in the cloud, for nothing shows that a controller made it; delete it there if it is not needed", f.lb.ID)}, nil
+		return nil, []services.Finding{stays(f.lb.ID)}, nil
 	}
 	return []services.Change[finding]{{
 		Planned: guard.Planned{Action: guard.PlanDelete, Object: "load balancer " + f.lb.ID},
@@ -380,6 +384,19 @@ func (l *loadBalancers) Deletions(
 			return finding{}, l.delete(ctx, r.Service, f.lb.ID)
 		},
 	}}, nil, nil
+}
+
+// unproven reports whether a load balancer is recorded on a Service that changed its type, and nobody else has it: the API server has
+// cleared the status by then, which was all that showed whose it is.
+func unproven(service *v1.Service, f finding) bool {
+	return service.Spec.Type != v1.ServiceTypeLoadBalancer && f.Verdict == ownership.Refused && f.Owner == nil &&
+		f.lb.ID == recordedID(service) && !slices.ContainsFunc(f.lb.Tags, ownership.IsMark) && !defaultNames.MatchString(f.lb.Name)
+}
+
+// stays says that a load balancer outlives its Service.
+func stays(id string) services.Finding {
+	return services.Notice(guard.EventLoadBalancerRetained,
+		"load balancer %s stays in the cloud, for nothing shows that a controller made it; delete it there if it is not needed", id)
 }
 
 // Exists implements services.Reconciler.

@@ -185,7 +185,7 @@ func wholeState(t *testing.T, c *harness.Cluster) any {
 }
 
 // changing are fields that tell when or how often an object was changed, or that the cloud adds with the first change.
-var changing = []string{"etag", "resourceGuid", "_revision", "_last_modified_time", "updated", "updated_at"}
+var changing = []string{"etag", "resourceGuid", "_revision", "revision_number", "_last_modified_time", "updated", "updated_at"}
 
 // settled is a state without what tells of changes, and without what is empty, which clouds show in several ways.
 func settled(v any) any {

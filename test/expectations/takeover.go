@@ -402,6 +402,13 @@ var functions = template.FuncMap{
 		return v
 	},
 	"last": func(path string) string { return path[strings.LastIndex(path, "/")+1:] },
+	"without": func(v map[string]any, keys ...string) any {
+		v = maps.Clone(v)
+		for _, key := range keys {
+			delete(v, key)
+		}
+		return v
+	},
 	"yaml": func(text string) (v any, err error) {
 		err = yaml.Unmarshal([]byte(text), &v)
 		return v, err
