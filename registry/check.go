@@ -27,7 +27,7 @@ func CheckServiceOf(p Provider, in Inputs, service *v1.Service) (warnings, err e
 		warned, refused = append(warned, named(t, w)...), append(refused, named(t, e)...)
 	}
 	table := p.table()
-	return errors.Join(append(warned, Misspelt(p, service), deprecated(table, service.Annotations))...), errors.Join(refused...)
+	return errors.Join(append(warned, Misspelt(p, in, service), deprecated(table, service.Annotations))...), errors.Join(refused...)
 }
 
 // named names in each problem the portable annotation that it comes from.
@@ -49,7 +49,7 @@ func Translate(p Provider, in Inputs, service *v1.Service) portable.Translation 
 	}
 	cloud := p.Cloud()
 	with, added := portable.WithDefaults(cloud, service, given)
-	if p.leavesAlone(with) {
+	if p.leavesAlone(in, with) {
 		return portable.Translation{Service: with}
 	}
 	t := portable.Translate(cloud, with)
@@ -61,8 +61,8 @@ func Translate(p Provider, in Inputs, service *v1.Service) portable.Translation 
 }
 
 // leavesAlone reports whether the provider leaves a Service to another controller.
-func (p Provider) leavesAlone(s *v1.Service) bool {
-	return (p.LeavesAlone != nil && p.LeavesAlone(s)) || (p.ServedElsewhere != nil && p.ServedElsewhere.Holds(s.Annotations))
+func (p Provider) leavesAlone(in Inputs, s *v1.Service) bool {
+	return (p.LeavesAlone != nil && p.LeavesAlone(in)(s)) || (p.ServedElsewhere != nil && p.ServedElsewhere.Holds(s.Annotations))
 }
 
 // CheckDefaults returns what is wrong with annotations that Services are to have where they have none of their own. What depends on
@@ -105,8 +105,8 @@ func (p Provider) table() []schema.AnnotationRow {
 
 // Misspelt returns what is to be said about annotations of a Service that nobody knows and that look like one of the provider's. A
 // Service that is left to another controller has none.
-func Misspelt(p Provider, service *v1.Service) error {
-	if p.leavesAlone(service) {
+func Misspelt(p Provider, in Inputs, service *v1.Service) error {
+	if p.leavesAlone(in, service) {
 		return nil
 	}
 	return misspelt(p.table(), service.Annotations)

@@ -92,9 +92,9 @@ type Provider struct {
 	// Unserved says what is wrong with portable annotations that rows cannot tell, because it depends on options. It gets the Service
 	// as it was translated, which has the portable annotations as well; nil where nothing depends on options.
 	Unserved func(Inputs, *v1.Service) error
-	// LeavesAlone reports whether the provider leaves a Service to another controller, so that nothing is said about it; nil where it
-	// leaves none.
-	LeavesAlone func(*v1.Service) bool
+	// LeavesAlone returns what reports whether the provider leaves a Service to another controller, so that nothing is said about it and
+	// the framework writes nothing on it; nil where it leaves none.
+	LeavesAlone func(Inputs) func(*v1.Service) bool
 	// ServedElsewhere says the same by one annotation, whose values in OneOf leave the Service to another controller, so that the
 	// admission policy knows it as well.
 	ServedElsewhere *schema.Where
@@ -262,7 +262,7 @@ func (r *Registry) Open(name string, in Inputs) (cloudprovider.Interface, error)
 		Provider: p.Name, ProviderIDPrefixes: p.ProviderIDPrefixes, InstanceKey: p.InstanceKey, Unmanaged: p.Unmanaged,
 		ClusterCIDR: in.ClusterCIDR, Policy: policy,
 		Translate: func(s *v1.Service) portable.Translation { return Translate(p, in, s) },
-		Misspelt:  func(s *v1.Service) error { return Misspelt(p, s) },
+		Misspelt:  func(s *v1.Service) error { return Misspelt(p, in, s) },
 	}), nil
 }
 

@@ -126,6 +126,12 @@ func internal(service *v1.Service) bool {
 	return strings.EqualFold(kind, typeInternal)
 }
 
+// leaves implements registry.Provider.LeavesAlone.
+func leaves(in registry.Inputs) func(*v1.Service) bool {
+	c, _, _ := parseConfig(in) // what is wrong with it is said elsewhere
+	return func(s *v1.Service) bool { return leftAlone(s, c) }
+}
+
 // leftAlone reports whether ingress-gce serves a Service, or another controller of Google's.
 func leftAlone(service *v1.Service, c Config) bool {
 	has := func(names ...string) bool {

@@ -81,10 +81,10 @@ func (m *metadata) last(ctx context.Context, key string) (string, error) {
 type tokens struct {
 	fetch func(context.Context) (*oauth2.Token, error)
 
-	// turn holds the latest token, for one caller at a time; fetched is when it was asked for.
-	turn    chan struct{}
-	current *oauth2.Token
-	fetched time.Time
+	// turn holds the latest token, for one caller at a time; fetched is when it was asked for, and failed when that failed since.
+	turn            chan struct{}
+	current         *oauth2.Token
+	fetched, failed time.Time
 }
 
 func newTokens(c Config, in registry.Inputs, m *metadata) *tokens {
@@ -113,7 +113,11 @@ func (m *metadata) token(ctx context.Context) (*oauth2.Token, error) {
 	if err := json.Unmarshal([]byte(text), &answer); err != nil || answer.Token == "" {
 		return nil, errors.New("the metadata server's answer holds no token; give the instance a service account")
 	}
-	return &oauth2.Token{AccessToken: answer.Token, Expiry: time.Now().Add(time.Duration(answer.Expires) * time.Second)}, nil
+	token := &oauth2.Token{AccessToken: answer.Token}
+	if answer.Expires > 0 {
+		token.Expiry = time.Now().Add(time.Duration(answer.Expires) * time.Second)
+	}
+	return token, nil
 }
 
 // tokenClient is for those who give tokens. Their answers must not be logged, and asking twice does no harm.
@@ -204,17 +208,32 @@ func (t *tokens) token(ctx context.Context, refused string) (string, error) {
 		return "", fmt.Errorf("waiting for a token: %w", ctx.Err())
 	}
 	defer func() { <-t.turn }()
-	stale := t.current == nil || time.Until(t.current.Expiry) < tokenMargin ||
-		(refused == t.current.AccessToken && time.Since(t.fetched) >= refusedPause)
-	if !stale {
+	now := time.Now()
+	usable := t.current != nil && refused != t.current.AccessToken && (t.current.Expiry.IsZero() || now.Before(t.current.Expiry))
+	if !t.stale(refused, now) || (usable && now.Sub(t.failed) < refusedPause) {
 		return t.current.AccessToken, nil
 	}
 	token, err := t.fetch(ctx)
-	if err != nil {
+	switch {
+	case err == nil:
+		t.current, t.fetched = token, now
+	case usable: // it is early to replace the token, which is good for the rest of its time
+		t.failed = now
+	default:
 		return "", err
 	}
-	t.current, t.fetched = token, time.Now()
-	return token.AccessToken, nil
+	return t.current.AccessToken, nil
+}
+
+// stale reports whether another token is due: before the end of the present one, or where it was refused. One that has no end is used
+// until then.
+func (t *tokens) stale(refused string, now time.Time) bool {
+	if t.current == nil {
+		return true
+	}
+	end := t.current.Expiry
+	margin := min(tokenMargin, end.Sub(t.fetched)/4) // some tokens last for less than the usual margin
+	return (!end.IsZero() && end.Sub(now) < margin) || (refused == t.current.AccessToken && now.Sub(t.fetched) >= refusedPause)
 }
 
 // authorized puts a token into each call, and tries once more with another one where it is refused.

@@ -45,6 +45,9 @@ func (b *reconciler) step(action, object, detail string, do doing) change {
 				return o, err
 			}
 			err = do(ctx, r, at, &o)
+			if errors.Is(err, cloudapi.ErrNotFound) && strings.Contains(err.Error(), "/subnetworks/") {
+				return o, cloudapi.NotAbsence(err) // nothing of ours is gone: no such subnet was there
+			}
 			if errors.Is(err, cloudapi.ErrNotFound) {
 				// Something that this change refers to went away: an instance, or what another Service has just removed.
 				b.instances.all.InvalidateAll()
@@ -120,7 +123,8 @@ func (b *reconciler) Changes(r services.Request, o observation, d spec) ([]chang
 		}
 		return list, nil
 	}
-	list = append(list, b.firewallChanges(o.firewall, d.desiredFirewall(o.rule.IPAddress))...)
+	list = append(list, b.denyChanges(o)...)
+	list = append(list, b.firewallChanges(o.firewall, d.traffic(o))...)
 	if d.local {
 		list = append(list, b.firewallChanges(o.localFirewall, d.desiredCheckFirewall(o.rule.IPAddress))...)
 	} else {
@@ -130,7 +134,25 @@ func (b *reconciler) Changes(r services.Request, o observation, d spec) ([]chang
 		list = append(list, comparing(
 			b.step(guard.PlanDelete, "address "+d.name, "the forwarding rule keeps it", b.deleteAddress), o.address, nil))
 	}
-	return append(list, b.obsoleteChanges(o, d)...), nil
+	return b.marking(o, d, append(list, b.obsoleteChanges(o, d)...)), nil
+}
+
+// traffic is the rule that lets clients in. Where there is a rule that denies all else, it has to come before that one: of two rules of
+// one priority, the one that denies counts.
+func (d *spec) traffic(o observation) *compute.Firewall {
+	want := d.desiredFirewall(o.rule.IPAddress)
+	if o.deny != nil {
+		want.Priority = o.deny.Priority - 1
+	}
+	return want
+}
+
+// denyChanges remove a rule that denies what is for another address than the load balancer's.
+func (b *reconciler) denyChanges(o observation) []change {
+	if o.deny == nil || sameRanges(o.deny.DestinationRanges, []string{o.rule.IPAddress}) {
+		return nil
+	}
+	return []change{b.firewallDeletion(denyFirewallName(o.name))}
 }
 
 // ruleChange says why a forwarding rule has to be made again, "" if it has not. Its target can be changed.
@@ -184,48 +206,15 @@ func (b *reconciler) putCheck(want *compute.HttpHealthCheck, d spec) doing {
 		}
 		if d.local {
 			o.local = have
-		} else {
-			o.shared = have
-		}
-		return err
-	}
-}
-
-// addressChanges hold the address while the forwarding rule is replaced, and only then.
-func (b *reconciler) addressChanges(o observation, d spec, replace bool) []change {
-	held := ours(o.address, &d)
-	unfit := held && (d.ipIsUsers || (o.address.AddressType == schemeInternal) != d.internal || o.address.NetworkTier != d.tier ||
-		(d.internal && resource(o.address.Subnetwork) != d.subnet))
-	switch {
-	case unfit && o.rule == nil:
-		return []change{comparing(b.step(guard.PlanDelete, "address "+d.name, "it is not the wanted one", b.deleteAddress), o.address, nil)}
-	case !replace || d.ip != "" || o.address != nil || o.rule.NetworkTier != d.tier || (d.internal && resource(o.rule.Subnetwork) != d.subnet):
-		return nil // the wanted address is reserved by a user, is a new one, or is held
-	}
-	ip := o.rule.IPAddress
-	return []change{comparing(b.step(guard.PlanCreate, "address "+d.name, ip+", while the forwarding rule is replaced",
-		func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
-			a := &compute.Address{Name: d.name, Description: serviceDescription(d.service), Address: ip, NetworkTier: d.tier}
-			if d.internal {
-				a.AddressType, a.Subnetwork, a.NetworkTier = schemeInternal, d.subnet, ""
-			}
-			o.address, err = made(ctx, b.api, b.api.stores.addresses, a, at.regional("addresses", d.name), "holding address "+ip,
-				func(id string) (*compute.Operation, error) {
-					return b.api.sdk.Addresses.Insert(at.project, at.region, a).RequestId(id).Context(ctx).Do()
-				})
 			return err
-		}), nil, field("address", ip))}
-}
-
-func (b *reconciler) deleteAddress(ctx context.Context, _ *services.Request, at place, o *observation) error {
-	err := removed(ctx, b.api, b.api.stores.addresses, at.regional("addresses", o.name), "releasing address "+o.name,
-		func(id string) (*compute.Operation, error) {
-			return b.api.sdk.Addresses.Delete(at.project, at.region, o.name).RequestId(id).Context(ctx).Do()
-		})
-	if err == nil {
-		o.address = nil
+		}
+		if o.shared = have; err != nil {
+			return err
+		}
+		// Whoever removed the health check may have removed its firewall rule since we looked.
+		o.sharedFirewall, err = find(ctx, b.api.stores.firewalls, sharedFirewallName(d.cluster), ensureQuery)
+		return cloudapi.NotAbsence(err)
 	}
-	return err
 }
 
 func (b *reconciler) deleteRule(ctx context.Context, _ *services.Request, at place, o *observation) error {
@@ -233,14 +222,14 @@ func (b *reconciler) deleteRule(ctx context.Context, _ *services.Request, at pla
 		func(id string) (*compute.Operation, error) {
 			return b.api.sdk.ForwardingRules.Delete(at.project, at.region, o.name).RequestId(id).Context(ctx).Do()
 		})
-	if err == nil {
-		o.rule = nil
+	if err == nil && o.rule != nil {
+		o.former, o.rule = o.rule.IPAddress, nil
 	}
 	return err
 }
 
 func (b *reconciler) createRule(d spec) doing {
-	return func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
+	return func(ctx context.Context, r *services.Request, at place, o *observation) (err error) {
 		rule := &compute.ForwardingRule{
 			Name: d.name, Description: serviceDescription(d.service), IPProtocol: d.protocol, PortRange: d.portRange, NetworkTier: d.tier,
 			Target: at.regional("targetPools", d.name), IPAddress: d.ip,
@@ -251,13 +240,13 @@ func (b *reconciler) createRule(d spec) doing {
 		if rule.IPAddress == "" && ours(o.address, &d) {
 			rule.IPAddress = o.address.Address
 		}
-		if uid, ok := strings.CutPrefix(d.mark, markPrefix); ok {
-			rule.Labels = map[string]string{labelCluster: uid}
-		}
 		o.rule, err = made(ctx, b.api, b.api.stores.rules, rule, at.regional("forwardingRules", d.name), "creating forwarding rule "+d.name,
 			func(id string) (*compute.Operation, error) {
 				return b.api.sdk.ForwardingRules.Insert(at.project, at.region, rule).RequestId(id).Context(ctx).Do()
 			})
+		if err == nil && d.lacksMark(o.rule) {
+			err = b.markRule(d)(ctx, r, at, o)
+		}
 		return err
 	}
 }
@@ -549,7 +538,7 @@ func (b *reconciler) NodeChanges(ctx context.Context, r services.Request, o obse
 		paths[i] = m.id.path()
 	}
 	if len(paths) == 0 {
-		return nil, nil, errors.New("no node has an instance that is known; the instances of the load balancer stay as they are")
+		return nil, nil, errNoInstance
 	}
 	var changes []change
 	if o.backend != nil {
@@ -560,14 +549,18 @@ func (b *reconciler) NodeChanges(ctx context.Context, r services.Request, o obse
 	if o.pool != nil {
 		changes = append(changes, b.memberChanges(o.pool, paths)...)
 	}
-	if len(b.config.NodeTags) > 0 || o.firewall == nil {
+	if len(b.config.NodeTags) > 0 {
 		return changes, nil, nil
 	}
 	tags, _ := tagsOf(list)
-	want := *o.firewall
-	want.TargetTags = tags
-	if firewallChange(o.firewall, &want) == "target tags" {
-		changes = append(b.firewallChanges(o.firewall, &want), changes...)
+	// Without the rule of the health check, the nodes of a new tag would be in the load balancer and count as ill.
+	for _, have := range []*compute.Firewall{o.firewall, o.localFirewall, o.sharedFirewall, o.ownCheckFirewall, o.nodeCheckFirewall} {
+		if have == nil || len(tags) == 0 {
+			continue
+		}
+		want := *have
+		want.TargetTags = tags
+		changes = append(b.firewallChanges(have, &want), changes...)
 	}
 	return changes, nil, nil
 }
@@ -605,6 +598,9 @@ func (b *reconciler) externalDeletions(r services.Request, o observation) (list 
 		list = append(list, b.step(guard.PlanDelete, "target pool "+o.name, "", b.deletePool(o.name)))
 	}
 	list = append(list, b.localCheckDeletions(o)...)
+	if o.deny != nil {
+		list = append(list, b.firewallDeletion(denyFirewallName(o.name)))
+	}
 	if shared {
 		list = append(list, b.sharedDeletions(o)...)
 	}

@@ -98,6 +98,8 @@ func (*reconciler) noteFirewall(o *observation, name string, f *compute.Firewall
 		o.firewall = f
 	case localFirewallName(o.name):
 		o.localFirewall = f
+	case denyFirewallName(o.name):
+		o.deny = f
 	case ownCheckFirewallName(o.name):
 		o.ownCheckFirewall = f
 	case nodeCheckFirewallName(o.cluster):
@@ -109,11 +111,16 @@ func (*reconciler) noteFirewall(o *observation, name string, f *compute.Firewall
 
 func (b *reconciler) firewallDeletion(name string) change {
 	return comparing(b.step(guard.PlanDelete, "firewall rule "+name, "", func(ctx context.Context, r *services.Request, at place, o *observation) error {
-		shared := name == sharedFirewallName(o.cluster) && o.sharedFirewall == nil
-		if shared || (name == nodeCheckFirewallName(o.cluster) && o.nodeCheckFirewall == nil) {
-			return nil // the health check turned out to be in use
+		unlock, needed, err := b.needed(ctx, name, *o)
+		defer unlock()
+		if err != nil {
+			return err
 		}
-		err := removed(ctx, b.api, b.api.stores.firewalls, at.firewall(name), "deleting firewall rule "+name, func(id string) (*compute.Operation, error) {
+		if needed {
+			b.noteFirewall(o, name, nil)
+			return nil
+		}
+		err = removed(ctx, b.api, b.api.stores.firewalls, at.firewall(name), "deleting firewall rule "+name, func(id string) (*compute.Operation, error) {
 			return b.api.sdk.Firewalls.Delete(at.networkProject, name).RequestId(id).Context(ctx).Do()
 		})
 		if err != nil && at.shared() && forbidden(err) {
@@ -125,6 +132,32 @@ func (b *reconciler) firewallDeletion(name string) change {
 		}
 		return err
 	}), field("name", name), nil)
+}
+
+// needed reports whether a firewall rule that all load balancers share is to stay: its health check turned out to be in use, or another
+// Service has just made it again, which waits until this look is over.
+func (b *reconciler) needed(ctx context.Context, name string, o observation) (unlock func(), needed bool, err error) {
+	check := sharedCheckName(o.cluster)
+	switch name {
+	case sharedFirewallName(o.cluster):
+		return lockedLook(ctx, b, b.api.stores.checks, "health check "+check, check, o.sharedFirewall == nil)
+	case nodeCheckFirewallName(o.cluster):
+		return lockedLook(ctx, b, b.api.stores.nodeChecks, "node health check "+check, check, o.nodeCheckFirewall == nil)
+	}
+	return func() {}, false, nil
+}
+
+// lockedLook reports whether a shared health check is there, and keeps others from making it until unlock is called.
+func lockedLook[T any](ctx context.Context, b *reconciler, s *store[T], key, check string, gone bool) (unlock func(), there bool, err error) {
+	if gone {
+		return func() {}, true, nil
+	}
+	unlock, err = b.lock(ctx, key)
+	if err != nil {
+		return func() {}, false, err
+	}
+	found, err := s.Find(ctx, indexName, check, ensureQuery)
+	return unlock, len(found) > 0, cloudapi.NotAbsence(err)
 }
 
 // gcloud is the command by which an administrator makes the change.

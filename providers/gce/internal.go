@@ -1,7 +1,6 @@
 package gce
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -9,13 +8,11 @@ import (
 	"strings"
 
 	compute "google.golang.org/api/compute/v1"
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
-	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 const (
@@ -29,13 +26,16 @@ func (b *reconciler) observeInternal(ctx context.Context, r services.Request, q 
 	s := b.api.stores
 	reads := []func() error{into(ctx, s.backends, o.name, q, &o.backend)}
 	if r.Purpose != services.UpdateNodes {
-		reads = append(reads, into(ctx, s.nodeChecks, o.name, q, &o.ownCheck),
-			into(ctx, s.firewalls, ownCheckFirewallName(o.name), q, &o.ownCheckFirewall))
+		reads = append(reads, into(ctx, s.nodeChecks, o.name, q, &o.ownCheck))
+		if o.cluster != "" {
+			reads = append(reads, into(ctx, s.nodeChecks, sharedCheckName(o.cluster), q, &o.nodeCheck))
+		}
 	}
-	if r.Purpose != services.UpdateNodes && o.cluster != "" {
-		reads = append(reads,
-			into(ctx, s.nodeChecks, sharedCheckName(o.cluster), q, &o.nodeCheck),
-			into(ctx, s.firewalls, nodeCheckFirewallName(o.cluster), q, &o.nodeCheckFirewall))
+	if b.readsFirewalls(r) {
+		reads = append(reads, into(ctx, s.firewalls, ownCheckFirewallName(o.name), q, &o.ownCheckFirewall))
+		if o.cluster != "" {
+			reads = append(reads, into(ctx, s.firewalls, nodeCheckFirewallName(o.cluster), q, &o.nodeCheckFirewall))
+		}
 	}
 	if err := all(reads); err != nil {
 		return err
@@ -76,63 +76,6 @@ func (b *reconciler) desireInternal(
 	}
 	d.groups, err = b.desiredGroups(ctx, o, d.cluster, list)
 	return append(findings, groupFindings(d.groups)...), err
-}
-
-// subnetOf is the path of the subnet that is asked for, or of the cluster's. A legacy network has none.
-func (b *reconciler) subnetOf(ctx context.Context, name string, at place) (subnet string, legacy bool, err error) {
-	asked := ""
-	if name != "" {
-		asked = "projects/" + at.networkProject + "/regions/" + at.region + "/subnetworks/" + name
-	}
-	if at.subnet != "" { // so the network has subnets
-		return cmp.Or(asked, at.subnet), false, nil
-	}
-	network, err := b.api.sdk.Networks.Get(at.networkProject, lastPart(at.network)).Context(ctx).Fields("name", "subnetworks", "IPv4Range").Do()
-	if err == nil && network.Name != lastPart(at.network) {
-		err = errWrongAnswer
-	}
-	if err != nil {
-		return "", false, cloudapi.NotAbsence(apiError(err, "reading network "+lastPart(at.network)))
-	}
-	if network.IPv4Range != "" || asked != "" {
-		if network.IPv4Range != "" {
-			asked = ""
-		}
-		return asked, network.IPv4Range != "", nil
-	}
-	var found []string
-	for _, link := range network.Subnetworks {
-		if strings.Contains(link, "/regions/"+at.region+"/") {
-			found = append(found, resource(link))
-		}
-	}
-	if len(found) != 1 {
-		return "", false, fmt.Errorf("network %s has %d subnets in region %s; name that of the cluster by subnetwork-name in the cloud config",
-			network.Name, len(found), at.region)
-	}
-	return found[0], false, nil
-}
-
-// desireInternalAddress decides about the address.
-func (b *reconciler) desireInternalAddress(ctx context.Context, service *v1.Service, d *spec) ([]services.Finding, error) {
-	asked := service.Spec.LoadBalancerIP
-	if asked == "" {
-		return nil, nil
-	}
-	reserved, err := b.api.stores.addresses.Find(ctx, indexIP, asked, ensureQuery)
-	if err != nil {
-		return nil, cloudapi.NotAbsence(err)
-	}
-	d.ip = asked
-	if len(reserved) == 0 {
-		return nil, nil // the cloud judges whether it is free, and of the subnet
-	}
-	d.ipIsUsers = !ours(reserved[0], d)
-	if d.ipIsUsers && reserved[0].AddressType != schemeInternal {
-		err := &schema.Problem{Place: "spec.loadBalancerIP", Value: asked, Reason: "is an external address; use one of the subnet"}
-		return []services.Finding{services.Warning(eventConfigError, "%s", err)}, err
-	}
-	return nil, nil
 }
 
 // internalRuleChange says why the forwarding rule of an internal load balancer has to be made again, "" if it has not.
@@ -213,7 +156,7 @@ func (b *reconciler) internalChanges(r services.Request, o observation, d spec) 
 		list = append(list, comparing(
 			b.step(guard.PlanDelete, "address "+d.name, "the forwarding rule keeps it", b.deleteAddress), o.address, nil))
 	}
-	return append(list, b.obsoleteNodeChecks(o, d)...)
+	return b.marking(o, d, append(list, b.obsoleteNodeChecks(o, d)...))
 }
 
 // desiredNodeCheckFirewall lets the health check reach the nodes.
@@ -295,10 +238,14 @@ func (b *reconciler) putNodeCheck(name string, d spec) doing {
 		}
 		if d.local {
 			o.ownCheck = have
-		} else {
-			o.nodeCheck = have
+			return err
 		}
-		return err
+		if o.nodeCheck = have; err != nil {
+			return err
+		}
+		// Whoever removed the health check may have removed its firewall rule since we looked.
+		o.nodeCheckFirewall, err = find(ctx, b.api.stores.firewalls, nodeCheckFirewallName(d.cluster), ensureQuery)
+		return cloudapi.NotAbsence(err)
 	}
 }
 

@@ -2,6 +2,7 @@ package gce
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -266,5 +267,37 @@ func TestInternalCosts(t *testing.T) {
 			require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), "kubernetes", s, w.nodes))
 		}
 		assert.Equal(t, 1, w.server.Calls().Writes, "%v", w.server.Calls().ByOperation)
+	})
+}
+
+// TestTheClustersSubnet: without subnetwork-name, the subnet is looked for once for all Services: in a network in auto mode it is the one
+// that was made for the region, whatever others users made there.
+func TestTheClustersSubnet(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newTestWorld(t, strings.Replace(usual, "subnetwork-name = nodes\n", "", 1))
+		w.addNode(gcesim.Spec{Name: "n1"})
+		w.sim.AddNetwork(gcesim.Project, "cluster", "backend", "172.16.0.0/20")
+		const base = "https://www.googleapis.com/compute/v1/projects/my-project/regions/us-central1/subnetworks/"
+		w.sim.Edit("networks", "cluster", func(d map[string]any) { d["subnetworks"] = []any{base + "backend", base + "nodes"} })
+		s := w.apply(internalService("web"))
+		_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
+		require.ErrorContains(t, err, "network cluster has 2 subnets in region us-central1 of which one could be the cluster's; name it by subnetwork-name")
+		w.sim.Edit("networks", "cluster", func(d map[string]any) { d["autoCreateSubnetworks"] = true })
+		time.Sleep(time.Hour)
+		list := manyServices(20)
+		for i, s := range list {
+			s.Annotations[annotationType] = "Internal"
+			var ip string
+			list[i], ip = w.ensure(w.apply(s))
+			assert.Contains(t, ip, "10.128.")
+		}
+		time.Sleep(time.Hour)
+		w.server.ResetCalls()
+		for _, s := range list {
+			w.ensure(s)
+		}
+		calls := w.server.Calls()
+		assert.Zero(t, calls.Writes)
+		assert.Equal(t, 1, calls.ByOperation["GET networks/{name}"], "%v", calls.ByOperation)
 	})
 }

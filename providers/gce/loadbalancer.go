@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
+	"sync/atomic"
 	"time"
 
 	compute "google.golang.org/api/compute/v1"
@@ -35,6 +35,9 @@ const (
 // ensureQuery is for objects that a reconciliation may change.
 var ensureQuery = inventory.Query{MaxAge: ensureMaxAge, MaxMissAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge}
 
+// errNoInstance keeps a load balancer from being emptied.
+var errNoInstance = errors.New("no node has an instance of this region that is known; the instances of the load balancer stay as they are")
+
 // observation is what is there for a Service.
 type observation struct {
 	name, cluster string
@@ -50,8 +53,11 @@ type observation struct {
 	ownCheckFirewall, nodeCheckFirewall *compute.Firewall
 	// groupZones are the zones with an instance group, where the Service goes and no other one needs them.
 	groupZones []string
-	// address has the name of the load balancer.
+	// address has the name of the load balancer; former is the address of the forwarding rule that is being made again.
 	address *compute.Address
+	former  string
+	// deny is the rule by which Google's own controller refuses all that the traffic rule does not allow.
+	deny *compute.Firewall
 }
 
 // reconciler implements services.Reconciler for external passthrough load balancers on target pools.
@@ -63,6 +69,9 @@ type reconciler struct {
 	adopt     registry.Adoption
 	lock      func(ctx context.Context, key string) (func(), error)
 	kube      kubernetes.Interface
+	// unmarked is set where the credential may not label forwarding rules.
+	unmarked atomic.Bool
+	networks networks
 	// told are the Services whose users were told to change firewall rules by hand, with the command.
 	told told
 	// seen are the instances that were nodes, whose places in instance groups are ours.
@@ -128,7 +137,7 @@ func (b *reconciler) Observe(ctx context.Context, r services.Request) (o observa
 	}
 	s := b.api.stores
 	reads := []func() error{into(ctx, s.rules, o.name, q, &o.rule)}
-	if r.Purpose != services.UpdateNodes || len(b.config.NodeTags) == 0 {
+	if b.readsFirewalls(r) {
 		reads = append(reads, into(ctx, s.firewalls, firewallName(o.name), q, &o.firewall))
 	}
 	if r.Purpose != services.UpdateNodes {
@@ -145,6 +154,11 @@ func (b *reconciler) Observe(ctx context.Context, r services.Request) (o observa
 		err = b.observeInternal(ctx, r, q, &o)
 	}
 	return o, err
+}
+
+// readsFirewalls reports whether firewall rules matter: the tags of a joining node are in them, unless all nodes have the same.
+func (b *reconciler) readsFirewalls(r services.Request) bool {
+	return r.Purpose != services.UpdateNodes || len(b.config.NodeTags) == 0
 }
 
 func all(reads []func() error) error {
@@ -177,13 +191,17 @@ func (b *reconciler) observeExternal(ctx context.Context, r services.Request, q 
 	reads := []func() error{into(ctx, s.pools, o.name, q, &o.pool)}
 	if r.Purpose != services.UpdateNodes {
 		reads = append(reads,
-			into(ctx, s.pools, nextPoolName(o.name), q, &o.next),
-			into(ctx, s.firewalls, localFirewallName(o.name), q, &o.localFirewall), into(ctx, s.checks, o.name, q, &o.local))
+			into(ctx, s.pools, nextPoolName(o.name), q, &o.next), into(ctx, s.checks, o.name, q, &o.local),
+			into(ctx, s.firewalls, denyFirewallName(o.name), q, &o.deny))
+		if o.cluster != "" {
+			reads = append(reads, into(ctx, s.checks, sharedCheckName(o.cluster), q, &o.shared))
+		}
 	}
-	if r.Purpose != services.UpdateNodes && o.cluster != "" {
-		reads = append(reads,
-			into(ctx, s.firewalls, sharedFirewallName(o.cluster), q, &o.sharedFirewall),
-			into(ctx, s.checks, sharedCheckName(o.cluster), q, &o.shared))
+	if b.readsFirewalls(r) {
+		reads = append(reads, into(ctx, s.firewalls, localFirewallName(o.name), q, &o.localFirewall))
+		if o.cluster != "" {
+			reads = append(reads, into(ctx, s.firewalls, sharedFirewallName(o.cluster), q, &o.sharedFirewall))
+		}
 	}
 	return all(reads)
 }
@@ -264,7 +282,7 @@ func (*reconciler) pathsOf(at place, name string) []string {
 	return []string{
 		at.regional("forwardingRules", name), at.regional("targetPools", name), at.regional("targetPools", nextPoolName(name)),
 		at.regional("addresses", name), at.httpCheck(name), at.firewall(firewallName(name)), at.firewall(localFirewallName(name)),
-		at.backend(name), at.healthCheck(name), at.firewall(ownCheckFirewallName(name)),
+		at.backend(name), at.healthCheck(name), at.firewall(ownCheckFirewallName(name)), at.firewall(denyFirewallName(name)),
 	}
 }
 
@@ -280,6 +298,7 @@ func (b *reconciler) forget(name string) {
 	s.backends.Invalidate(name)
 	s.nodeChecks.Invalidate(name)
 	s.firewalls.Invalidate(ownCheckFirewallName(name))
+	s.firewalls.Invalidate(denyFirewallName(name))
 }
 
 // Desire implements services.Reconciler.
@@ -306,6 +325,9 @@ func (b *reconciler) Desire(ctx context.Context, r services.Request, o observati
 	for _, i := range list {
 		d.members = append(d.members, i.id.path())
 	}
+	if len(list) == 0 && r.Purpose == services.Ensure {
+		return d, nil, errNoInstance
+	}
 	if internal(r.Service) {
 		if findings, err = b.desireInternal(ctx, o, &d, at, list); err != nil {
 			return d, findings, err
@@ -321,71 +343,21 @@ func (b *reconciler) Desire(ctx context.Context, r services.Request, o observati
 			return d, findings, errors.New("no firewall rule can be made, for the nodes have no network tags that are known: " + problem)
 		}
 	}
-	if d.internal {
-		found, err := b.desireInternalAddress(ctx, r.Service, &d)
-		return d, append(findings, found...), err
-	}
 	found, err := b.desireAddress(ctx, r.Service, o, &d)
 	return d, append(findings, found...), err
-}
-
-// desireAddress decides about tier and address.
-func (b *reconciler) desireAddress(ctx context.Context, service *v1.Service, o observation, d *spec) ([]services.Finding, error) {
-	d.tier = strings.ToUpper(d.settings.Tier)
-	asked := service.Spec.LoadBalancerIP
-	if asked != "" {
-		reserved, err := b.api.stores.addresses.Find(ctx, indexIP, asked, ensureQuery)
-		if err != nil {
-			return nil, err
-		}
-		refuse := func(format string, args ...any) ([]services.Finding, error) {
-			err := &schema.Problem{Place: "spec.loadBalancerIP", Value: asked, Reason: fmt.Sprintf(format, args...)}
-			return []services.Finding{services.Warning(eventConfigError, "%s", err)}, err
-		}
-		switch {
-		case len(reserved) > 0:
-			d.ip, d.ipIsUsers = asked, !ours(reserved[0], d)
-			if d.tier == "" && d.ipIsUsers {
-				d.tier = reserved[0].NetworkTier
-			}
-			if d.ipIsUsers && reserved[0].NetworkTier != d.tier {
-				return refuse("belongs to the %s network tier; expected %s", reserved[0].NetworkTier, d.tier)
-			}
-		case o.rule != nil && o.rule.IPAddress == asked:
-			d.ip = asked
-		default:
-			return refuse("is neither static nor assigned to the LB; reserve it in the region, or remove it")
-		}
-	}
-	switch {
-	case d.tier != "":
-	case o.rule != nil && o.rule.LoadBalancingScheme != schemeInternal:
-		d.tier = o.rule.NetworkTier // whatever it is, nobody asks for another one
-	case ours(o.address, d) && o.address.AddressType != schemeInternal:
-		d.tier = o.address.NetworkTier
-	default:
-		d.tier = tierPremium
-	}
-	return nil, nil
-}
-
-// ours reports whether an address is one that was held for the load balancer, and not one that a user has given its name.
-func ours(a *compute.Address, d *spec) bool {
-	return a != nil && a.Name == d.name && a.Description == serviceDescription(d.service)
 }
 
 // members are the instances of the nodes that exist, in the region of the pool.
 func (b *reconciler) members(ctx context.Context, nodes []*v1.Node, at place) (list []instance, err error) {
 	q := inventory.Query{MaxAge: memberMaxAge, MaxMissAge: memberMaxAge, Expected: len(nodes)}
 	for _, n := range nodes {
-		id, err := b.config.parseProviderID(n.Spec.ProviderID)
-		if err != nil || regionOf(id.zone) != at.region {
-			continue // it is not initialised yet, or is none of this cloud's region
+		if id, err := b.config.parseProviderID(n.Spec.ProviderID); n.Spec.ProviderID != "" && (err != nil || regionOf(id.zone) != at.region) {
+			continue // it is none of this cloud's region
 		}
-		i, err := b.instances.all.Get(ctx, id, q)
+		i, err := b.instances.Find(ctx, n, q)
 		switch {
-		case errors.Is(err, cloudapi.ErrNotFound):
-			continue // the pool would refuse it
+		case errors.Is(err, cloudapi.ErrNotFound), n.Spec.ProviderID == "" && errors.Is(err, cloudapi.ErrConflict):
+			continue // the pool would refuse it, or several have its name
 		case err != nil:
 			return nil, err
 		}
@@ -414,7 +386,7 @@ func statusOf(rule *compute.ForwardingRule) *v1.LoadBalancerStatus {
 
 // Exists implements services.Reconciler. What all load balancers share is left where none of them uses it.
 func (b *reconciler) Exists(_ context.Context, r services.Request, o observation) (*v1.LoadBalancerStatus, bool, error) {
-	left := o.name != "" && (o.rule != nil || o.pool != nil || o.next != nil || o.firewall != nil || o.localFirewall != nil ||
+	left := o.name != "" && (o.rule != nil || o.pool != nil || o.next != nil || o.firewall != nil || o.localFirewall != nil || o.deny != nil ||
 		o.local != nil || slices.Contains(r.Service.Finalizers, finalizerNetLB) || b.sharedIsFree(o) || b.internalLeft(r, o))
 	return statusOf(o.rule), left, nil
 }

@@ -173,7 +173,7 @@ func firewallChange(have, want *compute.Firewall) string {
 	note(len(have.Allowed) != 1 || !strings.EqualFold(have.Allowed[0].IPProtocol, want.Allowed[0].IPProtocol) ||
 		!slices.Equal(numbersOf(have.Allowed[0].Ports), numbersOf(want.Allowed[0].Ports)), "ports")
 	lacks := func(t string) bool { return !slices.Contains(have.TargetTags, t) }
-	note(len(have.TargetTags) > 0 && slices.ContainsFunc(want.TargetTags, lacks), "target tags")
+	note(slices.ContainsFunc(want.TargetTags, lacks), "target tags") // without any, a rule would be for all instances of the network
 	return strings.Join(differs, ", ")
 }
 

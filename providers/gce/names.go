@@ -28,6 +28,7 @@ func loadBalancerName(_ string, service *v1.Service) string {
 // The names of what belongs to a load balancer, and of what all of a cluster share.
 func firewallName(lb string) string      { return "k8s-fw-" + lb }
 func localFirewallName(lb string) string { return "k8s-" + lb + "-http-hc" }
+func denyFirewallName(lb string) string  { return firewallName(lb) + "-deny" }
 func nextPoolName(lb string) string      { return lb + "-next" }
 func sharedCheckName(cluster string) string {
 	return "k8s-" + cluster + "-node"

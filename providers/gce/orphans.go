@@ -142,6 +142,9 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	}
 	namespace, name, _ := strings.Cut(still.service, "/")
 	// The name has all of the UID but its last digit.
-	gone := &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(o.ID[1:])}}
+	gone := &v1.Service{ObjectMeta: metav1.ObjectMeta{
+		Namespace: namespace, Name: name, UID: types.UID(o.ID[1:]),
+		Finalizers: []string{finalizerNetLB, finalizerILB}, // without its forwarding rule nothing else tells of which kind it is
+	}}
 	return c.loadBalancers.EnsureLoadBalancerDeleted(ctx, "", gone)
 }

@@ -5,7 +5,6 @@ package gce
 import (
 	"context"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
@@ -33,7 +32,7 @@ func Description() registry.Provider {
 		Routes:      routed,
 		Fields:      fields(), Options: Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
 		Permissions: permissions(), Installation: installation(), CheckService: checkService,
-		LeavesAlone: func(s *v1.Service) bool { return leftAlone(s, Config{}) },
+		LeavesAlone: leaves,
 	})
 }
 
@@ -115,7 +114,7 @@ func permissions() []registry.Permission {
 			"compute.healthChecks.update", "compute.healthChecks.use", "compute.healthChecks.useReadOnly",
 			"compute.instanceGroups.create", "compute.instanceGroups.delete", "compute.instanceGroups.get", "compute.instanceGroups.list",
 			"compute.instanceGroups.update", "compute.instanceGroups.use", "compute.addresses.createInternal",
-			"compute.addresses.deleteInternal", "compute.addresses.useInternal", "compute.subnetworks.use", "compute.networks.get",
+			"compute.addresses.deleteInternal", "compute.addresses.useInternal", "compute.subnetworks.get", "compute.subnetworks.use", "compute.networks.get",
 			"compute.networks.use", "compute.zoneOperations.get",
 		}},
 		{For: "firewall rules, in the project of the network", Needs: []string{

@@ -172,8 +172,8 @@ func unserved(e exchange, a address) string {
 		return "collections that the simulator does not serve"
 	case a.collection == "instances" && e.Code < 300: // the description of the API judges them
 		return "instances, which are the recorders' own mock's: they show the request, and no interface has a name"
-	case slices.Contains([]string{"setLabels", "setNamedPorts"}, a.kind[strings.LastIndex(a.kind, "/")+1:]):
-		return "labels and named ports, which the provider does not change"
+	case strings.HasSuffix(a.kind, "/setNamedPorts"), strings.HasSuffix(a.kind, "/setLabels") && a.collection != "forwardingRules":
+		return "labels of others than forwarding rules, and named ports, which the provider does not change"
 	case e.Method == http.MethodPatch && a.collection == "forwardingRules":
 		return "changes of forwarding rules in place, which the provider replaces"
 	case e.Method == http.MethodPost && a.kind == "backendServices" && e.Request["healthChecks"] == nil:
@@ -408,10 +408,11 @@ func varying(where string, recorded any) bool {
 // moreInRecordings and moreInSimulator are the fields that one side has alone, by collection, and why is said beside each.
 var (
 	// unused are those that the provider has nothing to do with.
-	unused = []string{"labels", "namedPorts", "iap"}
+	unused = []string{"namedPorts", "iap"}
 
 	moreInRecordings = map[string][]string{
 		"forwardingRules": {"serviceName"}, // follows from a label that the provider does not set
+		"addresses":       {"labels"},      // the provider sets none
 	}
 	moreInSimulator = map[string][]string{
 		"firewalls":      {"description", "logConfig"}, // the recorders' mock shows what was sent, and defaults in part

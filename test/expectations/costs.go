@@ -61,6 +61,18 @@ type Cost struct {
 	PerSecond float64 `json:"perSecond"`
 }
 
+// PodRanges is one way in which nodes get ranges for their pods.
+type PodRanges struct {
+	Setup `json:",inline"`
+	// Within are the networks that the ranges of each node lie in, in their order, and Bits their lengths.
+	Within []string `json:"within"`
+	Bits   []int    `json:"bits"`
+	// Networked is set where nodes are told that they have their network, for the cloud itself routes the ranges.
+	Networked bool `json:"networked"`
+	// Own is set where a range belongs to the instance, so that a Node that registers again gets the same.
+	Own bool `json:"own"`
+}
+
 // Controller is what one of a cloud's further controllers does.
 type Controller struct {
 	Setup `json:",inline"`
@@ -86,9 +98,14 @@ func (c Cloud) problems(path string, p registry.Provider) error {
 	if s := c.Costs.Services; p.Features.Instances == registry.Done && p.Features.LoadBalancers == registry.Done {
 		missing(s.Join.Writes == 0 || s.Restart == 0, "join.writes or restart in costs.services")
 	}
+	for _, name := range slices.Sorted(maps.Keys(c.PodRanges)) {
+		r := c.PodRanges[name]
+		missing(len(r.Within) == 0 || len(r.Within) != len(r.Bits), "within or bits in podRanges."+name)
+	}
 	for _, further := range p.Controllers {
 		one := c.Controllers[further.Name]
-		missing(further.Unneeded == "" && len(one.State) == 0 && one.None == "", "controllers."+further.Name+".state")
+		missing(further.Unneeded == "" && !further.PodRanges && len(one.State) == 0 && one.None == "", "controllers."+further.Name+".state")
+		missing(further.PodRanges && len(c.PodRanges) == 0, "podRanges")
 	}
 	return errors.Join(all...)
 }

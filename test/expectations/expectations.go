@@ -41,6 +41,8 @@ type Cloud struct {
 	Portable Portable `json:"portable"`
 	// Costs are the calls that nodes and Services cost.
 	Costs Costs `json:"costs"`
+	// PodRanges are ways in which nodes get ranges for their pods, by name, where the program gives them on this cloud.
+	PodRanges map[string]PodRanges `json:"podRanges"`
 	// Controllers are what the cloud's further controllers do, by their names.
 	Controllers map[string]Controller `json:"controllers"`
 }

@@ -133,10 +133,10 @@ func subcommands(c choice) []*cobra.Command {
 // openCloud is called by the framework on every replica, before leader election.
 func (m *manager) openCloud(c *config.CompletedConfig) cloudprovider.Interface {
 	logWithoutBodies()
-	m.services.more = m.classesOfControllers()
+	in, err := m.inputs()
+	m.services.more, m.services.leaves = m.classesOfControllers(), m.leftToOthers(in)
 	trimInformers(c, m.services)
 	m.lease.watch(c)
-	in, err := m.inputs()
 	if err == nil {
 		var cloud cloudprovider.Interface
 		if cloud, err = m.providers.Open(c.ComponentConfig.KubeCloudShared.CloudProvider.Name, in); err == nil {

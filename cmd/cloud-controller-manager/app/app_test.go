@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -186,6 +187,25 @@ func TestServiceSelection(t *testing.T) {
 	was := &v1.Service{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{finalizer}}, Spec: v1.ServiceSpec{Type: v1.ServiceTypeClusterIP}}
 	(&serviceSelection{mode: named, class: "example.com/ours"}).apply(was)
 	assert.Equal(t, []string{finalizer}, was.Finalizers, "a Service that is no load balancer any more is cleaned up")
+}
+
+// TestServicesOfOtherControllers: what the cloud leaves to another controller is not shown to the framework, which would write on it
+// before the cloud can decline. One that has the framework's finalizer is shown, so that it is taken off.
+func TestServicesOfOtherControllers(t *testing.T) {
+	t.Parallel()
+	selection := serviceSelection{mode: unclassed, leaves: func(s *v1.Service) bool { return s.Annotations["by"] == "others" }}
+	for by, finalizers := range map[string][]string{"others": nil, "others ": {"service.kubernetes.io/load-balancer-cleanup"}, "us": nil} {
+		s := &v1.Service{
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"by": strings.TrimSpace(by)}, Finalizers: finalizers},
+			Spec:       v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer},
+		}
+		selection.apply(s)
+		assert.Equal(t, by != "others", s.Spec.LoadBalancerClass == nil, by)
+		again := s.DeepCopy()
+		selection.apply(again)
+		assert.Equal(t, s, again, "a transform may run any number of times")
+		assert.Equal(t, finalizers, s.Finalizers)
+	}
 }
 
 func TestTrim(t *testing.T) {

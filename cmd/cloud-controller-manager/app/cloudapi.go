@@ -109,6 +109,15 @@ func (m *manager) classesOfControllers() (classes []string) {
 	return classes
 }
 
+// leftToOthers returns what reports whether the cloud leaves a Service to another controller; nil where it leaves none.
+func (m *manager) leftToOthers(in registry.Inputs) func(*v1.Service) bool {
+	p, err := m.providers.Lookup(m.options.KubeCloudShared.CloudProvider.Name)
+	if err != nil || p.LeavesAlone == nil {
+		return nil
+	}
+	return p.LeavesAlone(in)
+}
+
 // ownController starts a controller of the cloud that runs; on another cloud, its name means nothing.
 func ownController(c registry.Controller) frameworkapp.ControllerInitFuncConstructor {
 	return frameworkapp.ControllerInitFuncConstructor{

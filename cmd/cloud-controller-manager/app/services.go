@@ -34,6 +34,8 @@ type serviceSelection struct {
 	// defaults name classes that are served in addition, and more are those of controllers of the cloud.
 	defaults *serviceDefaults
 	more     []string
+	// leaves reports whether the cloud leaves a Service to another controller; nil where it leaves none.
+	leaves func(*v1.Service) bool
 }
 
 func (s *serviceSelection) addFlags(fs *pflag.FlagSet) {
@@ -71,7 +73,10 @@ func (s *serviceSelection) apply(service *v1.Service) {
 	if service.Spec.Type != v1.ServiceTypeLoadBalancer || strings.HasPrefix(service.GetSelfLink(), defaults.Selected) {
 		return
 	}
-	if s.selects(service.Spec.LoadBalancerClass) {
+	// The framework would write its finalizer and an event before the cloud can decline. A Service that has the finalizer already is shown,
+	// or nobody would ever take that off.
+	declined := s.leaves != nil && s.leaves(service) && !slices.Contains(service.Finalizers, servicehelpers.LoadBalancerCleanupFinalizer)
+	if s.selects(service.Spec.LoadBalancerClass) && !declined {
 		if service.Spec.LoadBalancerClass != nil {
 			// client-go may pass an object through a transform more than once, and the class is asked for again. Patches hold
 			// differences between two cached objects, so that the mark is in none of them.

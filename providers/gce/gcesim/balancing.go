@@ -2,6 +2,7 @@ package gcesim
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
 	"regexp"
@@ -75,12 +76,22 @@ func checkRuleTexts(d document) *refusal {
 			return invalid("Invalid value for field 'resource.ports[0]': '%s'.", p)
 		}
 	}
-	labels, _ := d["labels"].(map[string]any)
+	return nil
+}
+
+// setLabels is the only call that writes labels; what a creation says of them is ignored.
+func setLabels(s *Sim, _ location, d, body document) *refusal {
+	if body["labelFingerprint"] != d["labelFingerprint"] {
+		return &refusal{http.StatusPreconditionFailed, "conditionNotMet", "Labels fingerprint either invalid or resource labels have changed"}
+	}
+	labels, _ := body["labels"].(map[string]any)
 	for key, value := range labels {
 		if !labelForm.MatchString(key) || !labelForm.MatchString(fmt.Sprint(value)) {
-			return invalid("Invalid value for field 'resource.labels': '%s=%v'. Label value violates format constraints.", key, value)
+			return invalid("Invalid value for field 'labels': '%s=%v'. Label value violates format constraints.", key, value)
 		}
 	}
+	s.number++
+	d["labels"], d["labelFingerprint"] = labels, fmt.Sprintf("lf%08d=", s.number)
 	return nil
 }
 
@@ -143,6 +154,8 @@ func (s *Sim) takeAddress(at location, d document) *refusal {
 		return invalid("Invalid value for field 'resource.IPAddress': '%s'. The specified external IP address '%s' was not found in region '%s'.", ip, ip, at.region())
 	case !internal && text(reserved, "networkTier") != d["networkTier"]:
 		return invalid("Invalid value for field 'resource.IPAddress': '%s'. The network tier of the address is %s.", ip, text(reserved, "networkTier"))
+	case slices.ContainsFunc(s.usersOf(ip), func(u any) bool { return strings.Contains(fmt.Sprint(u), "/instances/") }):
+		return invalid("Invalid value for field 'resource.IPAddress': '%s'. Specified IP address is in-use and would result in a conflict.", ip)
 	case internal:
 		subnet := s.objects[at.resource(text(d, "subnetwork"))]
 		within, _ := netip.ParsePrefix(text(subnet, "ipCidrRange"))
@@ -186,7 +199,21 @@ func (s *Sim) reserved(at location, ip string) document {
 	return nil
 }
 
+// newAddress is one that nothing has.
 func (s *Sim) newAddress(internal bool, subnet string) string {
+	for {
+		ip := s.nextAddress(internal, subnet)
+		taken := len(s.usersOf(ip)) > 0
+		for p, o := range s.objects {
+			taken = taken || (parsePath(p).collection == "addresses" && text(o, "address") == ip)
+		}
+		if !taken {
+			return ip
+		}
+	}
+}
+
+func (s *Sim) nextAddress(internal bool, subnet string) string {
 	s.addresses++
 	if internal {
 		if within, err := netip.ParsePrefix(text(s.objects[location{}.resource(subnet)], "ipCidrRange")); err == nil {
@@ -229,6 +256,10 @@ func completeAddress(s *Sim, at location, d document) *refusal {
 			}
 			return invalid("Invalid value for field 'resource.address': '%s'. Specified IP address is already reserved.", ip)
 		}
+		subnet := s.objects[at.resource(text(d, "subnetwork"))]
+		if within, err := netip.ParsePrefix(text(subnet, "ipCidrRange")); internal && err == nil && !within.Contains(netip.MustParseAddr(ip)) {
+			return invalid("Invalid value for field 'resource.address': '%s'. Requested IP is not within the range of subnetwork '%s'.", ip, text(d, "subnetwork"))
+		}
 		rule := s.ruleWith(ip)
 		if rule == nil && !internal {
 			return invalid("Invalid value for field 'resource.address': '%s'. Specified IP address is not available.", ip)
@@ -238,10 +269,29 @@ func completeAddress(s *Sim, at location, d document) *refusal {
 		}
 	}
 	d["status"], d["labelFingerprint"] = "RESERVED", "abcdef0123A="
-	if s.ruleWith(ip) != nil {
-		d["status"], d["users"] = "IN_USE", []any{s.ruleWith(ip)["selfLink"]}
-	}
 	return nil
+}
+
+// usersOf are links to what has an address.
+func (s *Sim) usersOf(ip string) (users []any) {
+	for _, p := range slices.Sorted(maps.Keys(s.objects)) {
+		o := s.objects[p]
+		has := parsePath(p).collection == "forwardingRules" && text(o, "IPAddress") == ip
+		interfaces, _ := o["networkInterfaces"].([]any)
+		for _, i := range interfaces {
+			n, _ := i.(map[string]any)
+			has = has || text(n, "networkIP") == ip
+			configs, _ := n["accessConfigs"].([]any)
+			for _, c := range configs {
+				config, _ := c.(map[string]any)
+				has = has || text(config, "natIP") == ip
+			}
+		}
+		if has {
+			users = append(users, o["selfLink"])
+		}
+	}
+	return users
 }
 
 func (s *Sim) ruleWith(ip string) document {

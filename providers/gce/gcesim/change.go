@@ -98,6 +98,7 @@ func (s *Sim) serveInsert(r *http.Request, at location, c collection, request st
 func readOnly(d document) {
 	for _, key := range []string{
 		"id", "kind", "selfLink", "creationTimestamp", "region", "zone", "fingerprint", "labelFingerprint", "status", "users", "size",
+		"labels", // setLabels alone writes them
 	} {
 		delete(d, key)
 	}

@@ -135,7 +135,7 @@ func (s *Sim) permitted(r *http.Request, at location) *refusal {
 			"Quota exceeded for quota metric 'Queries' and limit 'Queries per minute' of service 'compute.googleapis.com'",
 		}
 	}
-	if s.denied[method] {
+	if s.denied[method] || (at.action != "" && s.denied[method+"/"+at.action]) {
 		return &refusal{
 			http.StatusForbidden, "forbidden",
 			fmt.Sprintf("Required 'compute.%s.%s' permission for '%s'", at.collection, verbs[r.Method], at.path()),
@@ -397,8 +397,8 @@ func (s *Sim) shown(at location, d document) document {
 	if at.collection == "addresses" {
 		delete(d, "users")
 		d["status"] = "RESERVED"
-		if rule := s.ruleWith(text(d, "address")); rule != nil {
-			d["status"], d["users"] = "IN_USE", []any{rule["selfLink"]}
+		if users := s.usersOf(text(d, "address")); len(users) > 0 {
+			d["status"], d["users"] = "IN_USE", users
 		}
 	}
 	return d

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -53,7 +54,7 @@ type Sim struct {
 	byRequest  map[string]string
 	// down are zones that cannot be reached.
 	down map[string]bool
-	// denied are methods that the credential may not use, such as "POST firewalls".
+	// denied are methods that the credential may not use, such as "POST firewalls" or "POST forwardingRules/setLabels".
 	denied map[string]bool
 	// throttled is what 403 rateLimitExceeded is answered to, for as many calls.
 	throttled map[string]int
@@ -61,6 +62,8 @@ type Sim struct {
 	stuck map[string]bool
 	// addresses is how many were given out.
 	addresses int
+	// pods4 and pods6 are networks of which instances that are seeded get ranges for their pods.
+	pods4, pods6 netip.Prefix
 
 	// Judge is called with each call of the API and its answer, unless it is nil.
 	Judge func(r *http.Request, body []byte, status int, answer []byte)
@@ -171,7 +174,11 @@ func (s *Sim) Put(path string, fields map[string]any) {
 	d := clone(fields)
 	d["name"] = at.name
 	if at.collection == "addresses" {
-		d["networkTier"], d["addressType"], d["description"], d["labelFingerprint"] = "PREMIUM", "EXTERNAL", "", "abcdef0123A="
+		for key, standard := range map[string]string{
+			"networkTier": "PREMIUM", "addressType": "EXTERNAL", "description": "", "labelFingerprint": "abcdef0123A=",
+		} {
+			d[key] = orText(d[key], standard)
+		}
 	} else if err := c.complete(s, at, d); err != nil {
 		panic(fmt.Sprint("gcesim.Put ", path, ": ", err.message))
 	}
@@ -380,7 +387,39 @@ func listKind(at location) string { return collections[at.collection].kind + "Li
 func (s *Sim) Actions() map[string]func(json.RawMessage) error {
 	return map[string]func(json.RawMessage) error{
 		"power-off": simkit.SetStatus(s.SetStatus, "TERMINATED"), "power-on": simkit.SetStatus(s.SetStatus, "RUNNING"),
+		"pod-ranges": s.setPodRanges,
 	}
+}
+
+// setPodRanges gives instances that are seeded from now on an alias range of one network and an IPv6 address of the other.
+func (s *Sim) setPodRanges(body json.RawMessage) (err error) {
+	var asked struct{ IPv4, IPv6 netip.Prefix }
+	if err := json.Unmarshal(body, &asked); err != nil {
+		return fmt.Errorf("pod-ranges: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pods4, s.pods6 = asked.IPv4, asked.IPv6
+	return nil
+}
+
+// podInterface is the interface of the nth instance that is seeded; nil for the usual one.
+func (s *Sim) podInterface(n int) []Interface {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.pods4.IsValid() {
+		return nil
+	}
+	i := Interface{IP: fmt.Sprintf("10.128.%d.%d", 8+n/250, n%250+2)}
+	block := s.pods4.Masked().Addr().As4()
+	block[1], block[2] = block[1]+byte(n>>8), block[2]+byte(n)
+	i.Alias = netip.PrefixFrom(netip.AddrFrom4(block), 24).String()
+	if s.pods6.IsValid() {
+		address := s.pods6.Masked().Addr().As16()
+		address[12], address[13], address[15] = byte(n>>8), byte(n), 1
+		i.IPv6 = netip.AddrFrom16(address).String()
+	}
+	return []Interface{i}
 }
 
 // Seed implements simkit.Cloud: instances are spread over the zones of the region.
@@ -392,7 +431,7 @@ func (s *Sim) Seed(n int) {
 		}
 	}
 	for i := range n {
-		s.AddInstance(Spec{Name: fmt.Sprintf("node-%d", from+i+1), Zone: zones[(from+i)%3]})
+		s.AddInstance(Spec{Name: fmt.Sprintf("node-%d", from+i+1), Zone: zones[(from+i)%3], Interfaces: s.podInterface(from + i)})
 	}
 }
 

@@ -66,9 +66,10 @@ func init() { //nolint:gochecknoinits // the table refers to functions that read
 			uses: func(at location, d document) []string {
 				return links(at, d["target"], d["backendService"], d["subnetwork"], d["network"])
 			},
-			actions: map[string]action{"setTarget": {
-				form: func() any { return new(compute.TargetReference) }, kind: "SetTarget", make: setTarget,
-			}},
+			actions: map[string]action{
+				"setTarget": {func() any { return new(compute.TargetReference) }, setTarget, "SetTarget"},
+				"setLabels": {func() any { return new(compute.RegionSetLabelsRequest) }, setLabels, "setLabels"},
+			},
 		},
 		"targetPools": {
 			kind: "compute#targetPool", scope: "regions/", form: func() any { return new(compute.TargetPool) }, complete: completeTargetPool,

@@ -1,0 +1,226 @@
+package gce
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	compute "google.golang.org/api/compute/v1"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// purposeSharedVIP is that of internal addresses which several forwarding rules may have.
+const purposeSharedVIP = "SHARED_LOADBALANCER_VIP"
+
+// ours reports whether an address is one that was held for the load balancer, and not one that a user has given its name.
+func ours(a *compute.Address, d *spec) bool {
+	return a != nil && a.Name == d.name && a.Description == serviceDescription(d.service)
+}
+
+// desireAddress decides about tier and address.
+func (b *reconciler) desireAddress(ctx context.Context, service *v1.Service, o observation, d *spec) ([]services.Finding, error) {
+	if !d.internal {
+		d.tier = strings.ToUpper(d.settings.Tier)
+	}
+	asked := service.Spec.LoadBalancerIP
+	if asked != "" {
+		if err := b.desireAsked(ctx, asked, o, d); err != nil {
+			return []services.Finding{services.Warning(eventConfigError, "%s", err)}, err
+		}
+	}
+	switch {
+	case d.internal || d.tier != "":
+	case o.rule != nil && o.rule.LoadBalancingScheme != schemeInternal:
+		d.tier = o.rule.NetworkTier // whatever it is, nobody asks for another one
+	case ours(o.address, d) && o.address.AddressType != schemeInternal:
+		d.tier = o.address.NetworkTier
+	}
+	if asked == "" {
+		if err := b.keepReserved(ctx, service, o, d); err != nil {
+			return nil, err
+		}
+	}
+	d.tier = cmp.Or(d.tier, tierPremium)
+	return nil, nil
+}
+
+// desireAsked judges the address that a user asks for. What the cloud would refuse is refused before anything makes way for it.
+func (b *reconciler) desireAsked(ctx context.Context, asked string, o observation, d *spec) error {
+	reserved, err := b.api.stores.addresses.Find(ctx, indexIP, asked, ensureQuery)
+	if err != nil {
+		return cloudapi.NotAbsence(err)
+	}
+	refuse := func(format string, args ...any) error {
+		return &schema.Problem{Place: "spec.loadBalancerIP", Value: asked, Reason: fmt.Sprintf(format, args...)}
+	}
+	d.ip = asked
+	if len(reserved) > 0 {
+		d.ipIsUsers = !ours(reserved[0], d)
+	}
+	if d.ipIsUsers && d.tier == "" {
+		d.tier = reserved[0].NetworkTier
+	}
+	switch {
+	case len(reserved) == 0 && !d.internal && (o.rule == nil || o.rule.IPAddress != asked):
+		return refuse("is neither static nor assigned to the LB; reserve it in the region, or remove it")
+	case d.ipIsUsers && d.internal && reserved[0].AddressType != schemeInternal:
+		return refuse("is an external address; use one of the subnet")
+	case d.ipIsUsers && !d.internal && reserved[0].AddressType == schemeInternal:
+		return refuse("is an internal address; use an external one, or an internal load balancer")
+	case d.ipIsUsers && d.internal && !d.legacy && resource(reserved[0].Subnetwork) != d.subnet:
+		return refuse("is an address of subnet %s; the load balancer is in %s", lastPart(reserved[0].Subnetwork), lastPart(d.subnet))
+	case d.ipIsUsers && !d.internal && reserved[0].NetworkTier != d.tier:
+		return refuse("belongs to the %s network tier; expected %s", reserved[0].NetworkTier, d.tier)
+	}
+	user, err := b.userOf(ctx, asked, reserved, d)
+	if err == nil && user != "" && (o.rule == nil || o.rule.IPAddress != asked) {
+		err = refuse("is in use by %s; use another address", user)
+	}
+	return err
+}
+
+// keepReserved keeps the address that the load balancer has, or had until a moment ago, where somebody has reserved it: it cannot be held
+// then, and it is not lost to anybody.
+func (b *reconciler) keepReserved(ctx context.Context, service *v1.Service, o observation, d *spec) error {
+	ip := ""
+	if o.rule != nil {
+		ip = o.rule.IPAddress
+	} else if list := service.Status.LoadBalancer.Ingress; len(list) > 0 {
+		ip = list[0].IP
+	}
+	if o.rule == nil && o.former != "" {
+		ip = o.former
+	}
+	if ip == "" {
+		return nil
+	}
+	reserved, err := b.api.stores.addresses.Find(ctx, indexIP, ip, ensureQuery)
+	if err != nil {
+		return cloudapi.NotAbsence(err)
+	}
+	if len(reserved) == 0 || ours(reserved[0], d) || (reserved[0].AddressType == schemeInternal) != d.internal {
+		return nil
+	}
+	fits := cmp.Or(d.tier, reserved[0].NetworkTier) == reserved[0].NetworkTier
+	if d.internal {
+		fits = resource(reserved[0].Subnetwork) == d.subnet
+	}
+	user, err := b.userOf(ctx, ip, reserved, d)
+	if fits && err == nil && user == "" {
+		d.ip, d.ipIsUsers, d.tier = ip, true, cmp.Or(d.tier, reserved[0].NetworkTier)
+	}
+	return err
+}
+
+// userOf is what else uses an address in a way that leaves no room for the load balancer; "" if there is nothing.
+func (b *reconciler) userOf(ctx context.Context, ip string, reserved []*compute.Address, d *spec) (string, error) {
+	shared := !d.internal
+	for _, a := range reserved {
+		shared = shared || a.Purpose == purposeSharedVIP
+		for _, link := range a.Users {
+			if strings.Contains(link, "/instances/") {
+				return "instance " + lastPart(link), nil
+			}
+		}
+	}
+	rules, err := b.api.stores.rules.Find(ctx, indexIP, ip, ensureQuery)
+	if err != nil {
+		return "", cloudapi.NotAbsence(err)
+	}
+	for _, r := range rules {
+		if r.Name != d.name && (!shared || (r.IPProtocol == d.protocol && portsMeet(r, d))) {
+			return "forwarding rule " + r.Name, nil
+		}
+	}
+	return "", nil
+}
+
+// portsMeet reports whether a forwarding rule has ports of the load balancer.
+func portsMeet(r *compute.ForwardingRule, d *spec) bool {
+	all := slices.DeleteFunc(append(slices.Clone(r.Ports), r.PortRange), func(p string) bool { return p == "" })
+	theirs, mine := numbersOf(all), numbersOf([]string{d.portRange})
+	if r.AllPorts || len(theirs) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(theirs, func(p int) bool { return slices.Contains(mine, p) })
+}
+
+// heldAddress is the one that is to be held while the forwarding rule is replaced: that which is asked for, or which it has; "" for a new
+// one.
+func (d *spec) heldAddress(rule *compute.ForwardingRule) string {
+	switch {
+	case d.ip != "":
+		return d.ip
+	case rule == nil, (rule.LoadBalancingScheme == schemeInternal) != d.internal:
+		return ""
+	case d.internal && resource(rule.Subnetwork) != d.subnet, !d.internal && rule.NetworkTier != d.tier:
+		return ""
+	}
+	return rule.IPAddress
+}
+
+// addressChanges hold the address while the forwarding rule is replaced, and only then. A new one is held as well: the cloud says so
+// before the old forwarding rule is gone if there is no such subnet, tier or address.
+func (b *reconciler) addressChanges(o observation, d spec, replace bool) []change {
+	held, wanted := ours(o.address, &d), d.heldAddress(o.rule)
+	fits := held && !d.ipIsUsers && (o.address.AddressType == schemeInternal) == d.internal &&
+		(wanted == "" || o.address.Address == wanted) &&
+		(d.internal || o.address.NetworkTier == d.tier) && (!d.internal || resource(o.address.Subnetwork) == d.subnet)
+	released := o.rule != nil && !replace && o.address != nil && o.address.Address == o.rule.IPAddress // that is done when all else is right
+	switch {
+	case held && !fits && !released:
+		return []change{comparing(b.step(guard.PlanDelete, "address "+d.name, "it is not the wanted one", b.deleteAddress), o.address, nil)}
+	case held && fits && o.rule != nil && !replace && !released:
+		return []change{comparing(b.step(guard.PlanDelete, "address "+d.name, "the forwarding rule has another one", b.deleteAddress), o.address, nil)}
+	case !replace || d.ipIsUsers || o.address != nil:
+		return nil
+	}
+	return []change{comparing(b.step(guard.PlanCreate, "address "+d.name, cmp.Or(wanted, "a new one")+", while the forwarding rule is replaced",
+		b.holdAddress(d, wanted)), nil, field("address", wanted))}
+}
+
+func (b *reconciler) holdAddress(d spec, ip string) doing {
+	return func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
+		a := &compute.Address{Name: d.name, Description: serviceDescription(d.service), Address: ip, NetworkTier: d.tier}
+		if d.internal {
+			a.AddressType, a.Subnetwork, a.NetworkTier = schemeInternal, d.subnet, ""
+		}
+		o.address, err = made(ctx, b.api, b.api.stores.addresses, a, at.regional("addresses", d.name), "holding address "+cmp.Or(ip, d.name),
+			func(id string) (*compute.Operation, error) {
+				return b.api.sdk.Addresses.Insert(at.project, at.region, a).RequestId(id).Context(ctx).Do()
+			})
+		if err != nil {
+			return err
+		}
+		for _, link := range o.address.Users { // the cloud reserves what is in use as well
+			if lastPart(link) != d.name {
+				user := lastPart(link)
+				if err := b.deleteAddress(ctx, nil, at, o); err != nil {
+					return err
+				}
+				return &cloudapi.Error{
+					Class: cloudapi.ErrInvalid, Operation: "holding address " + ip, Message: "it is in use by " + user + "; use another address",
+				}
+			}
+		}
+		return nil
+	}
+}
+
+func (b *reconciler) deleteAddress(ctx context.Context, _ *services.Request, at place, o *observation) error {
+	err := removed(ctx, b.api, b.api.stores.addresses, at.regional("addresses", o.name), "releasing address "+o.name,
+		func(id string) (*compute.Operation, error) {
+			return b.api.sdk.Addresses.Delete(at.project, at.region, o.name).RequestId(id).Context(ctx).Do()
+		})
+	if err == nil {
+		o.address = nil
+	}
+	return err
+}

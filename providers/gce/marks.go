@@ -1,0 +1,53 @@
+package gce
+
+import (
+	"context"
+	"maps"
+	"strings"
+
+	compute "google.golang.org/api/compute/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// lacksMark reports whether a forwarding rule does not say whose it is.
+func (d *spec) lacksMark(rule *compute.ForwardingRule) bool {
+	return strings.HasPrefix(d.mark, markPrefix) && rule != nil && rule.Labels[labelCluster] == ""
+}
+
+// markRule labels a forwarding rule with the identity of the cluster. The API takes no labels when it makes one.
+func (b *reconciler) markRule(d spec) doing {
+	return func(ctx context.Context, _ *services.Request, at place, o *observation) error {
+		labels := maps.Clone(o.rule.Labels)
+		if labels == nil {
+			labels = map[string]string{}
+		}
+		labels[labelCluster] = strings.TrimPrefix(d.mark, markPrefix)
+		body := &compute.RegionSetLabelsRequest{LabelFingerprint: o.rule.LabelFingerprint, Labels: labels}
+		rule, err := made(ctx, b.api, b.api.stores.rules, o.rule, at.regional("forwardingRules", d.name), "labelling forwarding rule "+d.name,
+			func(id string) (*compute.Operation, error) {
+				return b.api.sdk.ForwardingRules.SetLabels(at.project, at.region, d.name, body).RequestId(id).Context(ctx).Do()
+			})
+		if forbidden(err) { // the load balancer works all the same; it is told from others by its name alone
+			klog.ErrorS(err, "Grant compute.forwardingRules.setLabels, so that the forwarding rule shows which cluster made it", "forwardingRule", d.name)
+			b.unmarked.Store(true)
+			return nil
+		}
+		if err == nil {
+			o.rule = rule
+		}
+		return err
+	}
+}
+
+// marking puts the mark on a forwarding rule of which something changes in any case: a creation may have been cut off before it. One that
+// needs no change gets none, for Google's own controller marks nothing.
+func (b *reconciler) marking(o observation, d spec, list []change) []change {
+	if len(list) == 0 || !d.lacksMark(o.rule) || b.unmarked.Load() {
+		return list
+	}
+	mark := b.step(guard.PlanChange, "forwarding rule "+d.name, "label "+labelCluster, b.markRule(d))
+	return append([]change{comparing(mark, nil, field(labelCluster, strings.TrimPrefix(d.mark, markPrefix)))}, list...)
+}
