@@ -497,6 +497,7 @@ func (b *reconciler) deleteCheck(name string) doing {
 		})
 		if inUse(err) && name != o.name {
 			o.shared, o.sharedFirewall = nil, nil // somebody else's, of another process perhaps: it stays, with its firewall rule
+			b.api.stores.pools.InvalidateAll()    // so that the next look shows whose
 			return nil
 		}
 		if err != nil {
@@ -529,7 +530,7 @@ func (b *reconciler) NodeChanges(ctx context.Context, r services.Request, o obse
 	if err != nil {
 		return nil, nil, err
 	}
-	list, err := b.members(ctx, r.Nodes, at)
+	list, err := b.members(ctx, r.Nodes, o, at)
 	if err != nil {
 		return nil, nil, err
 	}

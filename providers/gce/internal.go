@@ -388,6 +388,7 @@ func (b *reconciler) deleteNodeCheck(name string) doing {
 		switch {
 		case inUse(err) && name != o.name:
 			o.nodeCheck, o.nodeCheckFirewall = nil, nil // somebody else's, of another process perhaps: it stays, with its firewall rule
+			b.api.stores.backends.InvalidateAll()       // so that the next look shows whose
 			return nil
 		case err != nil:
 			return err

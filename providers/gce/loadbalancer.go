@@ -318,7 +318,7 @@ func (b *reconciler) Desire(ctx context.Context, r services.Request, o observati
 	if d.mark, err = b.identity.Mark(ctx); err != nil {
 		return d, nil, err
 	}
-	list, err := b.members(ctx, r.Nodes, at)
+	list, err := b.members(ctx, r.Nodes, o, at)
 	if err != nil {
 		return d, nil, err
 	}
@@ -345,26 +345,6 @@ func (b *reconciler) Desire(ctx context.Context, r services.Request, o observati
 	}
 	found, err := b.desireAddress(ctx, r.Service, o, &d)
 	return d, append(findings, found...), err
-}
-
-// members are the instances of the nodes that exist, in the region of the pool.
-func (b *reconciler) members(ctx context.Context, nodes []*v1.Node, at place) (list []instance, err error) {
-	q := inventory.Query{MaxAge: memberMaxAge, MaxMissAge: memberMaxAge, Expected: len(nodes)}
-	for _, n := range nodes {
-		if id, err := b.config.parseProviderID(n.Spec.ProviderID); n.Spec.ProviderID != "" && (err != nil || regionOf(id.zone) != at.region) {
-			continue // it is none of this cloud's region
-		}
-		i, err := b.instances.Find(ctx, n, q)
-		switch {
-		case errors.Is(err, cloudapi.ErrNotFound), n.Spec.ProviderID == "" && errors.Is(err, cloudapi.ErrConflict):
-			continue // the pool would refuse it, or several have its name
-		case err != nil:
-			return nil, err
-		}
-		list = append(list, i)
-	}
-	slices.SortFunc(list, func(x, y instance) int { return compareText(x.id.path(), y.id.path()) })
-	return list, nil
 }
 
 // Complete implements services.Reconciler.

@@ -40,7 +40,7 @@ const (
 	cloudMask6 = 112
 )
 
-// controllers are those of Google's own controller beside the framework's, by the names that it gives them.
+// controllers are those of Google's own controller besides the framework's, by the names that it gives them.
 func controllers() []registry.Controller {
 	return []registry.Controller{
 		{Name: ipamController, Aliases: []string{"nodeipam"}, PodRanges: true, Rights: []registry.Right{

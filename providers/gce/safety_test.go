@@ -419,3 +419,54 @@ func TestSharedRuleSurvivesItsLastService(t *testing.T) {
 		}
 	}
 }
+
+// TestZoneThatIsDown: while a zone cannot be reached, its nodes stay behind the load balancers, also after a restart; those of other zones
+// join and leave, and new load balancers are made.
+func TestZoneThatIsDown(t *testing.T) {
+	for _, kind := range []string{"", "Internal"} {
+		t.Run(kind, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newTestWorld(t, usual)
+				w.addNode(gcesim.Spec{Name: "n1"})
+				time.Sleep(2 * time.Minute)
+				w.addNode(gcesim.Spec{Name: "n2", Zone: "us-central1-b"})
+				two := manyServices(2)
+				two[0].Annotations[annotationType], two[1].Annotations[annotationType] = kind, kind
+				two[0], _ = w.ensure(w.apply(two[0]))
+				behind := func() (names []string) {
+					for _, p := range w.sim.Objects("targetPools") {
+						for _, l := range p["instances"].([]any) {
+							names = append(names, lastPart(fmt.Sprint(l)))
+						}
+					}
+					for _, g := range w.sim.Objects("instanceGroups") {
+						for _, l := range g["members"].([]any) {
+							names = append(names, lastPart(fmt.Sprint(l)))
+						}
+					}
+					return names
+				}
+				assert.ElementsMatch(t, []string{"n1", "n2"}, behind())
+				w.sim.SetUnreachable("us-central1-b", true)
+				time.Sleep(5 * time.Minute)
+				join := func(name string) {
+					n := nodeNamed(name, w.sim.AddInstance(gcesim.Spec{Name: name}))
+					w.nodes = append(w.nodes, n)
+					w.Register(n)
+					require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), "kubernetes", two[0], w.nodes))
+				}
+				join("n3")
+				assert.ElementsMatch(t, []string{"n1", "n2", "n3"}, behind())
+				w.restart()
+				join("n4")
+				assert.ElementsMatch(t, []string{"n1", "n2", "n3", "n4"}, behind())
+				w.nodes = w.nodes[1:]
+				require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), "kubernetes", two[0], w.nodes))
+				assert.ElementsMatch(t, []string{"n2", "n3", "n4"}, behind())
+				w.ensure(two[0])
+				w.ensure(w.apply(two[1]))
+				assert.Len(t, w.sim.Objects("forwardingRules"), 2)
+			})
+		})
+	}
+}
