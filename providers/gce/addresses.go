@@ -67,23 +67,35 @@ func (b *reconciler) desireAsked(ctx context.Context, asked string, o observatio
 	if d.ipIsUsers && d.tier == "" {
 		d.tier = reserved[0].NetworkTier
 	}
-	switch {
-	case len(reserved) == 0 && !d.internal && (o.rule == nil || o.rule.IPAddress != asked):
+	has := o.rule != nil && o.rule.IPAddress == asked
+	if len(reserved) == 0 && !d.internal && !has {
 		return refuse("is neither static nor assigned to the LB; reserve it in the region, or remove it")
-	case d.ipIsUsers && d.internal && reserved[0].AddressType != schemeInternal:
-		return refuse("is an external address; use one of the subnet")
-	case d.ipIsUsers && !d.internal && reserved[0].AddressType == schemeInternal:
-		return refuse("is an internal address; use an external one, or an internal load balancer")
-	case d.ipIsUsers && d.internal && !d.legacy && resource(reserved[0].Subnetwork) != d.subnet:
-		return refuse("is an address of subnet %s; the load balancer is in %s", lastPart(reserved[0].Subnetwork), lastPart(d.subnet))
-	case d.ipIsUsers && !d.internal && reserved[0].NetworkTier != d.tier:
-		return refuse("belongs to the %s network tier; expected %s", reserved[0].NetworkTier, d.tier)
+	}
+	if d.ipIsUsers {
+		if why := d.unfit(reserved[0]); why != "" {
+			return refuse("%s", why)
+		}
 	}
 	user, err := b.userOf(ctx, asked, reserved, d)
-	if err == nil && user != "" && (o.rule == nil || o.rule.IPAddress != asked) {
+	if err == nil && user != "" && !has {
 		err = refuse("is in use by %s; use another address", user)
 	}
 	return err
+}
+
+// unfit says why the load balancer cannot have a user's address, "" if it can.
+func (d *spec) unfit(a *compute.Address) string {
+	switch {
+	case d.internal && a.AddressType != schemeInternal:
+		return "is an external address; use one of the subnet"
+	case d.internal && !d.legacy && resource(a.Subnetwork) != d.subnet:
+		return fmt.Sprintf("is an address of subnet %s; the load balancer is in %s", lastPart(a.Subnetwork), lastPart(d.subnet))
+	case !d.internal && a.AddressType == schemeInternal:
+		return "is an internal address; use an external one, or an internal load balancer"
+	case !d.internal && d.tier != "" && a.NetworkTier != d.tier:
+		return fmt.Sprintf("belongs to the %s network tier; expected %s", a.NetworkTier, d.tier)
+	}
+	return ""
 }
 
 // keepReserved keeps the address that the load balancer has, or had until a moment ago, where somebody has reserved it: it cannot be held
@@ -105,15 +117,11 @@ func (b *reconciler) keepReserved(ctx context.Context, service *v1.Service, o ob
 	if err != nil {
 		return cloudapi.NotAbsence(err)
 	}
-	if len(reserved) == 0 || ours(reserved[0], d) || (reserved[0].AddressType == schemeInternal) != d.internal {
+	if len(reserved) == 0 || ours(reserved[0], d) || d.unfit(reserved[0]) != "" {
 		return nil
 	}
-	fits := cmp.Or(d.tier, reserved[0].NetworkTier) == reserved[0].NetworkTier
-	if d.internal {
-		fits = resource(reserved[0].Subnetwork) == d.subnet
-	}
 	user, err := b.userOf(ctx, ip, reserved, d)
-	if fits && err == nil && user == "" {
+	if err == nil && user == "" {
 		d.ip, d.ipIsUsers, d.tier = ip, true, cmp.Or(d.tier, reserved[0].NetworkTier)
 	}
 	return err
@@ -166,19 +174,34 @@ func (d *spec) heldAddress(rule *compute.ForwardingRule) string {
 	return rule.IPAddress
 }
 
+// holdable refuses to make the forwarding rule again where its address cannot be held meanwhile: somebody's own address has the name.
+func (d *spec) holdable(o observation) error {
+	if o.rule == nil || o.address == nil || ours(o.address, d) || d.legacy || d.ipIsUsers || d.heldAddress(o.rule) == "" {
+		return nil
+	}
+	why := ruleChange(o.rule, *d)
+	if d.internal {
+		why = internalRuleChange(o.rule, *d, d.name)
+	}
+	if why == "" {
+		return nil
+	}
+	return &cloudapi.Error{
+		Class: cloudapi.ErrConflict, Operation: "making forwarding rule " + d.name + " again for " + why,
+		Message: "its address is held by an address of its name meanwhile, and there is one of somebody else's; delete or rename address " + d.name,
+	}
+}
+
 // addressChanges hold the address while the forwarding rule is replaced, and only then. A new one is held as well: the cloud says so
 // before the old forwarding rule is gone if there is no such subnet, tier or address.
 func (b *reconciler) addressChanges(o observation, d spec, replace bool) []change {
 	held, wanted := ours(o.address, &d), d.heldAddress(o.rule)
-	fits := held && !d.ipIsUsers && (o.address.AddressType == schemeInternal) == d.internal &&
-		(wanted == "" || o.address.Address == wanted) &&
-		(d.internal || o.address.NetworkTier == d.tier) && (!d.internal || resource(o.address.Subnetwork) == d.subnet)
+	fits := held && !d.ipIsUsers && d.unfit(o.address) == "" && (wanted == "" || o.address.Address == wanted)
 	released := o.rule != nil && !replace && o.address != nil && o.address.Address == o.rule.IPAddress // that is done when all else is right
+	useless := !fits || (o.rule != nil && !replace)                                                    // it is not the wanted one, or the forwarding rule has another one
 	switch {
-	case held && !fits && !released:
+	case held && useless && !released:
 		return []change{comparing(b.step(guard.PlanDelete, "address "+d.name, "it is not the wanted one", b.deleteAddress), o.address, nil)}
-	case held && fits && o.rule != nil && !replace && !released:
-		return []change{comparing(b.step(guard.PlanDelete, "address "+d.name, "the forwarding rule has another one", b.deleteAddress), o.address, nil)}
 	case !replace || d.ipIsUsers || o.address != nil:
 		return nil
 	}

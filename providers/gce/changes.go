@@ -95,6 +95,9 @@ func (d spec) madePool(name string) any {
 
 // Changes implements services.Reconciler.
 func (b *reconciler) Changes(r services.Request, o observation, d spec) ([]change, error) {
+	if err := d.holdable(o); err != nil {
+		return nil, err
+	}
 	if d.internal {
 		return b.internalChanges(r, o, d), nil
 	}
@@ -142,7 +145,7 @@ func (b *reconciler) Changes(r services.Request, o observation, d spec) ([]chang
 func (d *spec) traffic(o observation) *compute.Firewall {
 	want := d.desiredFirewall(o.rule.IPAddress)
 	if o.deny != nil {
-		want.Priority = o.deny.Priority - 1
+		want.Priority = max(o.deny.Priority-1, 0)
 	}
 	return want
 }
@@ -530,7 +533,7 @@ func (b *reconciler) NodeChanges(ctx context.Context, r services.Request, o obse
 	if err != nil {
 		return nil, nil, err
 	}
-	list, err := b.members(ctx, r.Nodes, o, at)
+	list, err := b.members(ctx, r.Nodes, at)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -608,6 +611,9 @@ func (b *reconciler) externalDeletions(r services.Request, o observation) (list 
 	return append(list, b.finalizerChanges(r, finalizerNetLB, false)...)
 }
 
+// objectService begins the name of what changes where that is the Service itself.
+const objectService = "Service "
+
 // finalizerChanges put one of Google's finalizers on a Service, or take it off. plan is about the cloud, and does not name them.
 func (b *reconciler) finalizerChanges(r services.Request, name string, on bool) []change {
 	if slices.Contains(r.Service.Finalizers, name) == on || r.Purpose == services.Plan {
@@ -617,7 +623,7 @@ func (b *reconciler) finalizerChanges(r services.Request, name string, on bool) 
 	if !on {
 		detail = "without " + detail
 	}
-	return []change{b.step(guard.PlanChange, "Service "+fullName(r.Service), detail,
+	return []change{b.step(guard.PlanChange, objectService+fullName(r.Service), detail,
 		func(ctx context.Context, r *services.Request, _ place, _ *observation) error {
 			return b.setFinalizer(ctx, r, name, on)
 		})}

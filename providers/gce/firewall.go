@@ -148,7 +148,9 @@ func (b *reconciler) needed(ctx context.Context, name string, o observation) (un
 }
 
 // lockedLook reports whether a shared health check is there, and keeps others from making it until unlock is called.
-func lockedLook[T any](ctx context.Context, b *reconciler, s *store[T], key, check string, gone bool) (unlock func(), there bool, err error) {
+func lockedLook[T any](
+	ctx context.Context, b *reconciler, s *store[T], key, check string, gone bool,
+) (unlock func(), there bool, err error) {
 	if gone {
 		return func() {}, true, nil
 	}

@@ -60,15 +60,10 @@ type desiredGroup struct {
 	// strangers are members that stay though they are no nodes, and leftOut is how many nodes find no room.
 	strangers []string
 	leftOut   int
-	// asItIs is set where the zone cannot be reached: the group stays what it is.
-	asItIs bool
 }
 
 // diff are the instances that join and leave.
 func (g desiredGroup) diff() (add, remove []string) {
-	if g.asItIs {
-		return nil, nil
-	}
 	has := map[string]bool{}
 	if g.have != nil {
 		for _, m := range g.have.members {
@@ -88,7 +83,7 @@ func (g desiredGroup) diff() (add, remove []string) {
 }
 
 // desiredGroups are the instance groups of the zones with nodes. The zone is the instance's, whatever labels its node has.
-func (b *reconciler) desiredGroups(ctx context.Context, o observation, cluster string, list []instance) (groups []desiredGroup, err error) {
+func (b *reconciler) desiredGroups(ctx context.Context, _ observation, cluster string, list []instance) (groups []desiredGroup, err error) {
 	if err := b.seeNodes(list); err != nil {
 		return nil, err
 	}
@@ -100,13 +95,6 @@ func (b *reconciler) desiredGroups(ctx context.Context, o observation, cluster s
 	for _, zone := range slices.Sorted(maps.Keys(zones)) {
 		g := desiredGroup{id: groupID{zone, groupName(cluster)}, want: zones[zone]}
 		g.have, err = b.api.stores.groups.Get(ctx, g.id, q)
-		if errors.Is(err, cloudapi.ErrTransient) {
-			if o.backend != nil && hasGroup(o.backend, g.id) {
-				g.have, g.asItIs = &group{id: g.id}, true
-				groups = append(groups, g)
-			}
-			continue
-		}
 		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 			return nil, err
 		}
@@ -117,13 +105,6 @@ func (b *reconciler) desiredGroups(ctx context.Context, o observation, cluster s
 		groups = append(groups, g)
 	}
 	return groups, nil
-}
-
-// hasGroup reports whether a backend service sends to a group of its project.
-func hasGroup(backend *compute.BackendService, id groupID) bool {
-	return slices.ContainsFunc(backend.Backends, func(g *compute.Backend) bool {
-		return strings.HasSuffix(resource(g.Group), "/zones/"+id.zone+"/instanceGroups/"+id.name)
-	})
 }
 
 // groupChanges make the instance groups, which all internal load balancers of the cluster share, right.

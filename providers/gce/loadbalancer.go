@@ -318,7 +318,7 @@ func (b *reconciler) Desire(ctx context.Context, r services.Request, o observati
 	if d.mark, err = b.identity.Mark(ctx); err != nil {
 		return d, nil, err
 	}
-	list, err := b.members(ctx, r.Nodes, o, at)
+	list, err := b.members(ctx, r.Nodes, at)
 	if err != nil {
 		return d, nil, err
 	}

@@ -97,6 +97,25 @@ func TestTakeover(t *testing.T) {
 	})
 }
 
+// TestTakeoverWithoutFinalizer: what an older release of Google's own controller left has no finalizer. It gets one, and the cloud is not
+// written to.
+func TestTakeoverWithoutFinalizer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newTestWorld(t, usual)
+		w.withIdentity()
+		w.addNode(gcesim.Spec{Name: "n1"})
+		originals(w)
+		s := testService("web", conformance.Port("a", 80, 30080), conformance.Port("b", 443, 30443))
+		s.Finalizers = []string{"service.kubernetes.io/load-balancer-cleanup"}
+		w.apply(s)
+		w.server.ResetCalls()
+		_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
+		require.NoError(t, err)
+		assert.Contains(t, w.Current(s).Finalizers, finalizerNetLB)
+		assert.Zero(t, w.server.Calls().Writes)
+	})
+}
+
 // TestNoAddressWithoutNeed: an ensure that has nothing to change holds no address, and reads are shared by all Services.
 func TestNoAddressWithoutNeed(t *testing.T) {
 	bubble(t, func(t *testing.T) {

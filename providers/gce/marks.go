@@ -3,6 +3,7 @@ package gce
 import (
 	"context"
 	"maps"
+	"slices"
 	"strings"
 
 	compute "google.golang.org/api/compute/v1"
@@ -45,7 +46,8 @@ func (b *reconciler) markRule(d spec) doing {
 // marking puts the mark on a forwarding rule of which something changes in any case: a creation may have been cut off before it. One that
 // needs no change gets none, for Google's own controller marks nothing.
 func (b *reconciler) marking(o observation, d spec, list []change) []change {
-	if len(list) == 0 || !d.lacksMark(o.rule) || b.unmarked.Load() {
+	inCloud := func(c change) bool { return !strings.HasPrefix(c.Object, objectService) }
+	if !slices.ContainsFunc(list, inCloud) || !d.lacksMark(o.rule) || b.unmarked.Load() {
 		return list
 	}
 	mark := b.step(guard.PlanChange, "forwarding rule "+d.name, "label "+labelCluster, b.markRule(d))

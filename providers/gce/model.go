@@ -244,9 +244,6 @@ func membersDiff(pool *compute.TargetPool, want []string) (add, remove []string)
 // tagsOf are the tags by which firewall rules reach the nodes: for each instance the longest of its own that its name begins with.
 func tagsOf(list []instance) (tags []string, problem string) {
 	for _, i := range list {
-		if i.status == "" {
-			continue // its zone cannot be reached
-		}
 		best := ""
 		for _, t := range i.tags {
 			if strings.HasPrefix(i.id.name, t) && len(t) > len(best) {

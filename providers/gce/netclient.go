@@ -170,8 +170,10 @@ func newRules(a *api) *store[*compute.ForwardingRule] {
 			}
 			return p
 		},
-		name:    func(v *compute.ForwardingRule) string { return v.Name },
-		indexes: map[string]func(*compute.ForwardingRule) []string{indexIP: func(v *compute.ForwardingRule) []string { return []string{v.IPAddress} }},
+		name: func(v *compute.ForwardingRule) string { return v.Name },
+		indexes: map[string]func(*compute.ForwardingRule) []string{
+			indexIP: func(v *compute.ForwardingRule) []string { return []string{v.IPAddress} },
+		},
 	})
 }
 

@@ -39,7 +39,8 @@ func TestRecordings(t *testing.T) {
 	t.Parallel()
 	dir := os.Getenv(referenceVariable)
 	if dir == "" {
-		t.Skipf("set %s to a folder with gce-recordings to compare the simulator with real answers", referenceVariable)
+		t.Skipf("set %s to a folder with gce-recordings, made of the files _http.log of the repository GoogleCloudPlatform/k8s-config-connector, "+
+			"to compare the simulator with real answers", referenceVariable)
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "gce-recordings", "*.jsonl"))
 	require.NoError(t, err)
@@ -172,7 +173,7 @@ func unserved(e exchange, a address) string {
 		return "collections that the simulator does not serve"
 	case a.collection == "instances" && e.Code < 300: // the description of the API judges them
 		return "instances, which are the recorders' own mock's: they show the request, and no interface has a name"
-	case strings.HasSuffix(a.kind, "/setNamedPorts"), strings.HasSuffix(a.kind, "/setLabels") && a.collection != "forwardingRules":
+	case slices.Contains([]string{"instanceGroups/setNamedPorts", "addresses/setLabels", "instances/setLabels"}, a.kind):
 		return "labels of others than forwarding rules, and named ports, which the provider does not change"
 	case e.Method == http.MethodPatch && a.collection == "forwardingRules":
 		return "changes of forwarding rules in place, which the provider replaces"

@@ -1,6 +1,7 @@
 package gce
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,6 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 	compute "google.golang.org/api/compute/v1"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/anyccm/cloud-controller-manager/providers/gce/gcesim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
@@ -97,7 +101,7 @@ func TestSharedCheckInUse(t *testing.T) {
 			if kind != "" {
 				assert.Len(t, w.members(), 1, "the other one's instances stay")
 			}
-			_, exists, err := w.loadBalancers.GetLoadBalancer(t.Context(), "kubernetes", s)
+			_, exists, err := w.loadBalancers.GetLoadBalancer(t.Context(), "kubernetes", w.Current(s))
 			require.NoError(t, err)
 			assert.False(t, exists)
 		}
@@ -185,4 +189,37 @@ func TestOperationErrors(t *testing.T) {
 		require.ErrorContains(t, err, code+" - the words of the cloud")
 	}
 	require.NoError(t, operationError(&compute.Operation{Status: statusDone}, "doing it"))
+}
+
+// TestFinalizerThatIsForbidden: the error names the right that is missing.
+func TestFinalizerThatIsForbidden(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newTestWorld(t, usual)
+		w.addNode(gcesim.Spec{Name: "n1"})
+		w.Kube.PrependReactor("patch", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewForbidden(v1.Resource("services/status"), "web", errors.New("no"))
+		})
+		_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", w.apply(testService("web", conformance.Port("a", 80, 30080))), w.nodes)
+		require.ErrorContains(t, err, "grant patch on services/status")
+	})
+}
+
+// TestUsersAddressOfItsName: a user's address that has the name of the load balancer is neither taken nor released, and the load balancer
+// does not lose its own for it.
+func TestUsersAddressOfItsName(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newTestWorld(t, usual)
+		w.addNode(gcesim.Spec{Name: "n1"})
+		s, ip := w.ensure(w.apply(testService("web", conformance.Port("a", 80, 30080))))
+		w.reserve(testLB, map[string]any{"address": "203.0.113.200", "description": "mine"})
+		time.Sleep(time.Minute)
+		w.server.ResetCalls()
+		w.ensure(s)
+		assert.Zero(t, w.server.Calls().Writes)
+		s.Spec.Ports = append(s.Spec.Ports, conformance.Port("b", 443, 30443))
+		require.ErrorContains(t, w.refuse(s), "delete or rename address "+testLB)
+		assert.Equal(t, ip, w.rule()["IPAddress"])
+		require.NoError(t, w.loadBalancers.EnsureLoadBalancerDeleted(t.Context(), "kubernetes", w.Current(s)))
+		assert.Len(t, w.sim.Objects("addresses"), 1)
+	})
 }

@@ -15,8 +15,11 @@ import (
 // networkMaxAge is how old what is known of the network may be: it changes once in the life of a cluster.
 const networkMaxAge = 10 * time.Minute
 
-// autoSubnets is the network in which networks in auto mode make a subnet for each region. Users may have made others.
-var autoSubnets = netip.MustParsePrefix("10.128.0.0/9")
+// automatic reports whether a subnet is of the network in which networks in auto mode make one for each region. Users may have made others.
+func automatic(cidr string) bool {
+	p, err := netip.ParsePrefix(cidr)
+	return err == nil && netip.MustParsePrefix("10.128.0.0/9").Contains(p.Addr())
+}
 
 // networkView is what internal load balancers need to know of the network.
 type networkView struct {
@@ -73,7 +76,7 @@ func (a *api) network(ctx context.Context, at place) (v networkView, err error) 
 	if !v.auto || len(v.subnets) < 2 {
 		return v, nil
 	}
-	var automatic []string
+	var made []string
 	for _, path := range v.subnets {
 		subnet, err := a.sdk.Subnetworks.Get(at.networkProject, at.region, lastPart(path)).Context(ctx).Fields("name", "ipCidrRange").Do()
 		if err == nil && subnet.Name != lastPart(path) {
@@ -82,11 +85,11 @@ func (a *api) network(ctx context.Context, at place) (v networkView, err error) 
 		if err != nil {
 			return v, apiError(err, "reading subnet "+lastPart(path))
 		}
-		if p, err := netip.ParsePrefix(subnet.IpCidrRange); err == nil && autoSubnets.Contains(p.Addr()) {
-			automatic = append(automatic, path)
+		if automatic(subnet.IpCidrRange) {
+			made = append(made, path)
 		}
 	}
-	v.subnets = automatic
+	v.subnets = made
 	return v, nil
 }
 

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -194,17 +193,25 @@ func TestServiceSelection(t *testing.T) {
 func TestServicesOfOtherControllers(t *testing.T) {
 	t.Parallel()
 	selection := serviceSelection{mode: unclassed, leaves: func(s *v1.Service) bool { return s.Annotations["by"] == "others" }}
-	for by, finalizers := range map[string][]string{"others": nil, "others ": {"service.kubernetes.io/load-balancer-cleanup"}, "us": nil} {
+	for name, c := range map[string]struct {
+		by         string
+		finalizers []string
+		shown      bool
+	}{
+		"another's":             {"others", nil, false},
+		"another's, written on": {"others", []string{"service.kubernetes.io/load-balancer-cleanup"}, true},
+		"ours":                  {"us", nil, true},
+	} {
 		s := &v1.Service{
-			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"by": strings.TrimSpace(by)}, Finalizers: finalizers},
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"by": c.by}, Finalizers: c.finalizers},
 			Spec:       v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer},
 		}
 		selection.apply(s)
-		assert.Equal(t, by != "others", s.Spec.LoadBalancerClass == nil, by)
+		assert.Equal(t, c.shown, s.Spec.LoadBalancerClass == nil, name)
 		again := s.DeepCopy()
 		selection.apply(again)
 		assert.Equal(t, s, again, "a transform may run any number of times")
-		assert.Equal(t, finalizers, s.Finalizers)
+		assert.Equal(t, c.finalizers, s.Finalizers)
 	}
 }
 

@@ -247,28 +247,34 @@ func completeAddress(s *Sim, at location, d document) *refusal {
 		return invalid("Invalid value for field 'resource.address': '%s'. Must be an IP address.", ip)
 	}
 	if ip == "" {
-		ip = s.newAddress(internal, text(d, "subnetwork"))
-		d["address"] = ip
-	} else {
-		if s.reserved(at, ip) != nil {
-			if internal {
-				return &refusal{http.StatusConflict, "alreadyExists", "The internal address '" + ip + "' is already reserved"}
-			}
-			return invalid("Invalid value for field 'resource.address': '%s'. Specified IP address is already reserved.", ip)
-		}
-		subnet := s.objects[at.resource(text(d, "subnetwork"))]
-		if within, err := netip.ParsePrefix(text(subnet, "ipCidrRange")); internal && err == nil && !within.Contains(netip.MustParseAddr(ip)) {
-			return invalid("Invalid value for field 'resource.address': '%s'. Requested IP is not within the range of subnetwork '%s'.", ip, text(d, "subnetwork"))
-		}
-		rule := s.ruleWith(ip)
-		if rule == nil && !internal {
-			return invalid("Invalid value for field 'resource.address': '%s'. Specified IP address is not available.", ip)
-		}
-		if rule != nil && !internal && rule["networkTier"] != d["networkTier"] {
-			return invalid("Invalid value for field 'resource.networkTier': '%v'. The address is of tier %v.", d["networkTier"], rule["networkTier"])
-		}
+		d["address"] = s.newAddress(internal, text(d, "subnetwork"))
+	} else if err := s.reserve(at, d, ip); err != nil {
+		return err
 	}
 	d["status"], d["labelFingerprint"] = "RESERVED", "abcdef0123A="
+	return nil
+}
+
+// reserve refuses an address that is asked for and cannot be had.
+func (s *Sim) reserve(at location, d document, ip string) *refusal {
+	internal := d["addressType"] == "INTERNAL"
+	if s.reserved(at, ip) != nil {
+		if internal {
+			return &refusal{http.StatusConflict, "alreadyExists", "The internal address '" + ip + "' is already reserved"}
+		}
+		return invalid("Invalid value for field 'resource.address': '%s'. Specified IP address is already reserved.", ip)
+	}
+	subnet := s.objects[at.resource(text(d, "subnetwork"))]
+	if within, err := netip.ParsePrefix(text(subnet, "ipCidrRange")); internal && err == nil && !within.Contains(netip.MustParseAddr(ip)) {
+		return invalid("Invalid value for field 'resource.address': '%s'. Requested IP is not within the range of subnetwork '%s'.", ip, text(d, "subnetwork"))
+	}
+	rule := s.ruleWith(ip)
+	if rule == nil && !internal {
+		return invalid("Invalid value for field 'resource.address': '%s'. Specified IP address is not available.", ip)
+	}
+	if rule != nil && !internal && rule["networkTier"] != d["networkTier"] {
+		return invalid("Invalid value for field 'resource.networkTier': '%v'. The address is of tier %v.", d["networkTier"], rule["networkTier"])
+	}
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/big"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -403,6 +404,14 @@ func (s *Sim) setPodRanges(body json.RawMessage) (err error) {
 	return nil
 }
 
+// nth is the beginning of the nth block of a network, of so many bits.
+func nth(network netip.Prefix, n, bits int) netip.Addr {
+	at := new(big.Int).SetBytes(network.Masked().Addr().AsSlice())
+	at.Add(at, new(big.Int).Lsh(big.NewInt(int64(n)), uint(bits))) //nolint:gosec // eight or sixteen
+	a, _ := netip.AddrFromSlice(at.FillBytes(network.Addr().AsSlice()))
+	return a
+}
+
 // podInterface is the interface of the nth instance that is seeded; nil for the usual one.
 func (s *Sim) podInterface(n int) []Interface {
 	s.mu.Lock()
@@ -411,13 +420,9 @@ func (s *Sim) podInterface(n int) []Interface {
 		return nil
 	}
 	i := Interface{IP: fmt.Sprintf("10.128.%d.%d", 8+n/250, n%250+2)}
-	block := s.pods4.Masked().Addr().As4()
-	block[1], block[2] = block[1]+byte(n>>8), block[2]+byte(n)
-	i.Alias = netip.PrefixFrom(netip.AddrFrom4(block), 24).String()
+	i.Alias = fmt.Sprintf("%s/24", nth(s.pods4, n, 8))
 	if s.pods6.IsValid() {
-		address := s.pods6.Masked().Addr().As16()
-		address[12], address[13], address[15] = byte(n>>8), byte(n), 1
-		i.IPv6 = netip.AddrFrom16(address).String()
+		i.IPv6 = nth(s.pods6, n, 16).Next().String()
 	}
 	return []Interface{i}
 }

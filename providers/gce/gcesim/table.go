@@ -41,6 +41,11 @@ var groupActions = map[string]action{
 	"removeInstances": {func() any { return new(compute.InstanceGroupsRemoveInstancesRequest) }, removeFromGroup, "removeInstances"},
 }
 
+var ruleActions = map[string]action{
+	"setTarget": {func() any { return new(compute.TargetReference) }, setTarget, "SetTarget"},
+	"setLabels": {func() any { return new(compute.RegionSetLabelsRequest) }, setLabels, "setLabels"},
+}
+
 func asItIs(*Sim, location, document) *refusal { return nil }
 
 func init() { //nolint:gochecknoinits // the table refers to functions that read it
@@ -66,10 +71,7 @@ func init() { //nolint:gochecknoinits // the table refers to functions that read
 			uses: func(at location, d document) []string {
 				return links(at, d["target"], d["backendService"], d["subnetwork"], d["network"])
 			},
-			actions: map[string]action{
-				"setTarget": {func() any { return new(compute.TargetReference) }, setTarget, "SetTarget"},
-				"setLabels": {func() any { return new(compute.RegionSetLabelsRequest) }, setLabels, "setLabels"},
-			},
+			actions: ruleActions,
 		},
 		"targetPools": {
 			kind: "compute#targetPool", scope: "regions/", form: func() any { return new(compute.TargetPool) }, complete: completeTargetPool,

@@ -80,6 +80,8 @@ type Controller struct {
 	// given are ranges that the cache may not show yet. Those whose write failed may have been written all the same: they stay that
 	// node's.
 	given map[types.UID]grant
+	// listed is set once what the API server knows for certain was read.
+	listed bool
 	// reported are the Nodes whose range another Node has as well, as far as that was told.
 	reported map[types.UID]bool
 }
@@ -168,16 +170,18 @@ func (a *Controller) serve(ctx context.Context, waiting, all []*v1.Node) error {
 	return errors.Join(failures...)
 }
 
-// everyNode lists all Nodes of the cluster. Where another release writes too, only what the API server knows for certain will do.
+// everyNode lists all Nodes of the cluster. Where another release writes too, only what the API server knows for certain will do, and at
+// first as well: whoever led before may have given a range a moment ago, which the cache of the API server does not show yet.
 func (a *Controller) everyNode(ctx context.Context) ([]*v1.Node, error) {
 	o := metav1.ListOptions{ResourceVersion: "0"}
-	if a.Shared {
+	if a.Shared || !a.listed {
 		o.ResourceVersion = ""
 	}
 	list, err := a.Kube.CoreV1().Nodes().List(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("listing all nodes of the cluster: %w", err)
 	}
+	a.listed = true
 	all := make([]*v1.Node, len(list.Items))
 	for i := range list.Items {
 		all[i] = &list.Items[i]

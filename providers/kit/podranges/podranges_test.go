@@ -394,3 +394,31 @@ func TestTwoReleasesGiveNoRangeTwice(t *testing.T) {
 		}
 	}
 }
+
+// TestNewLeaderTrustsNoCache: what the former leader wrote a moment before may be missing in the cache of the API server. The first look
+// is at what the API server knows for certain; the later ones are spared that.
+func TestNewLeaderTrustsNoCache(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	a := c.controller(Settings{Families: []Family{ipv4}})
+	var versions []string
+	lagging := true
+	c.kube.PrependReactor("list", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		version := action.(clienttesting.ListActionImpl).ListOptions.ResourceVersion
+		versions = append(versions, version)
+		if lagging && version == "0" {
+			return true, &v1.NodeList{}, nil
+		}
+		return false, nil, nil
+	})
+	former := c.add("former", "10.192.0.0/24")
+	require.NoError(t, c.cache.Delete(former))
+	c.add("n1")
+	require.NoError(t, a.Run(t.Context()))
+	lagging = false
+	assert.Equal(t, []string{"10.192.1.0/24"}, c.sync()["n1"])
+	versions = nil
+	c.add("n2")
+	require.NoError(t, a.Run(t.Context()))
+	assert.Equal(t, []string{"0"}, versions)
+}
