@@ -197,7 +197,8 @@ func (d *spec) holdable(o observation) error {
 func (b *reconciler) addressChanges(o observation, d spec, replace bool) []change {
 	held, wanted := ours(o.address, &d), d.heldAddress(o.rule)
 	fits := held && !d.ipIsUsers && d.unfit(o.address) == "" && (wanted == "" || o.address.Address == wanted)
-	released := o.rule != nil && !replace && o.address != nil && o.address.Address == o.rule.IPAddress // that is done when all else is right
+	// What the forwarding rule has itself is released when all else is right.
+	released := o.rule != nil && !replace && o.address != nil && o.address.Address == o.rule.IPAddress
 	useless := !fits || (o.rule != nil && !replace)                                                    // it is not the wanted one, or the forwarding rule has another one
 	switch {
 	case held && useless && !released:

@@ -407,7 +407,7 @@ func (s *Sim) setPodRanges(body json.RawMessage) (err error) {
 // nth is the beginning of the nth block of a network, of so many bits.
 func nth(network netip.Prefix, n, bits int) netip.Addr {
 	at := new(big.Int).SetBytes(network.Masked().Addr().AsSlice())
-	at.Add(at, new(big.Int).Lsh(big.NewInt(int64(n)), uint(bits))) //nolint:gosec // eight or sixteen
+	at.Add(at, new(big.Int).Lsh(big.NewInt(int64(n)), uint(bits)))
 	a, _ := netip.AddrFromSlice(at.FillBytes(network.Addr().AsSlice()))
 	return a
 }
