@@ -199,7 +199,7 @@ func (b *reconciler) addressChanges(o observation, d spec, replace bool) []chang
 	fits := held && !d.ipIsUsers && d.unfit(o.address) == "" && (wanted == "" || o.address.Address == wanted)
 	// What the forwarding rule has itself is released when all else is right.
 	released := o.rule != nil && !replace && o.address != nil && o.address.Address == o.rule.IPAddress
-	useless := !fits || (o.rule != nil && !replace)                                                    // it is not the wanted one, or the forwarding rule has another one
+	useless := !fits || (o.rule != nil && !replace) // it is not the wanted one, or the forwarding rule has another one
 	switch {
 	case held && useless && !released:
 		return []change{comparing(b.step(guard.PlanDelete, "address "+d.name, "it is not the wanted one", b.deleteAddress), o.address, nil)}
