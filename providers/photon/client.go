@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/klog/v2"
 
@@ -64,6 +65,8 @@ type api struct {
 	mu      sync.Mutex
 	dialect *dialect
 	info    authInfo
+	// oldest is set for servers before 1.0, whose word for subnets is networks.
+	oldest atomic.Bool
 }
 
 func newAPI(c Config, in registry.Inputs) (*api, error) {
@@ -88,7 +91,7 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 	return a, nil
 }
 
-var identified = regexp.MustCompile(`^(/v1)?/(vms|tasks|projects)/[^/]+(/vms|/subnets)?$`)
+var identified = regexp.MustCompile(`^(/v1)?/(vms|tasks|projects)/[^/]+(/vms|/subnets|/networks)?$`)
 
 // operation names a request without identifiers, for metrics and logs.
 func operation(r *http.Request) string {

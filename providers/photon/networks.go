@@ -3,7 +3,9 @@ package photon
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -83,6 +85,24 @@ func (a *api) task(ctx context.Context, id string) (t task, err error) {
 	return t, err
 }
 
+// askNetworks begins the task that tells the networks of a virtual machine.
+func (a *api) askNetworks(ctx context.Context, what, id string, t *task) error {
+	path := "/vms/" + url.PathEscape(id)
+	if a.oldest.Load() {
+		return a.get(ctx, what, path+"/networks", t)
+	}
+	err := a.get(ctx, what, path+"/subnets", t)
+	said, ok := errors.AsType[*cloudapi.Error](err)
+	if !ok || said.Status != http.StatusNotFound || codeOf(err) == codeVMNotFound {
+		return err
+	}
+	if d, _, _ := a.probe(ctx); d.name != dialectOld || a.get(ctx, what, path+"/networks", t) != nil {
+		return err
+	}
+	a.oldest.Store(true)
+	return nil
+}
+
 // networks asks for the networks of a virtual machine, and waits for the answer.
 func (a *api) networks(ctx context.Context, id string) (networks, error) {
 	what := "reading the networks of virtual machine " + id
@@ -93,7 +113,7 @@ func (a *api) networks(ctx context.Context, id string) (networks, error) {
 		return networks{}, unclear(what, "too many tasks are under way; it is tried again")
 	}
 	var t task
-	if err := a.get(ctx, what, "/vms/"+url.PathEscape(id)+"/subnets", &t); err != nil {
+	if err := a.askNetworks(ctx, what, id, &t); err != nil {
 		return networks{}, err
 	}
 	if !t.over() {

@@ -48,6 +48,35 @@ func TestDialects(t *testing.T) {
 	})
 }
 
+// TestNetworksOfTheOldestServers: those before 1.0 have another word in the path, which is found out once; others are not asked for it.
+func TestNetworksOfTheOldestServers(t *testing.T) {
+	const subnets, networks = "GET /vms/{id}/subnets", "GET /vms/{id}/networks"
+	inWorld(t, photonsim.Oldest(), func(w *testWorld) {
+		for i, name := range []string{"one", "two"} {
+			v := w.sim.Add(name)
+			w.Later()
+			assert.NotEmpty(w, w.RequireMetadata(conformance.NewNode(v.Name, "")).NodeAddresses)
+			assert.Equal(w, []int{1, i + 1}, []int{w.Calls(subnets), w.Calls(networks)})
+		}
+		assert.Equal(w, "1.1", w.cloud.instances.api.dialect.name)
+	})
+	t.Run("others", func(t *testing.T) {
+		for _, d := range []photonsim.Dialect{photonsim.Old(), photonsim.New12()} {
+			t.Run(d.Auth, func(t *testing.T) {
+				inWorld(t, d, func(w *testWorld) {
+					w.sim.Add("worker")
+					w.Fail(simkit.Fault{Kind: simkit.FaultStatus, Status: 404, Operation: subnets})
+					_, err := w.Metadata(conformance.NewNode("worker", ""))
+					require.ErrorContains(w, err, "NotFound: simulated fault")
+					w.Server.ClearFaults()
+					w.Later()
+					assert.NotEmpty(w, w.RequireMetadata(conformance.NewNode("worker", "")).NodeAddresses)
+				})
+			})
+		}
+	})
+}
+
 func TestWithoutAuthentication(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		sim, server := photonsim.New(photonsim.New12(), 1)

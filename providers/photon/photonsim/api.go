@@ -161,7 +161,7 @@ func (s *Sim) serveVM(w http.ResponseWriter, parts []string) {
 		s.refuse(w, http.StatusNotFound, "VmNotFound", "VM "+parts[0]+" not found")
 	case len(parts) == 1:
 		write(w, http.StatusOK, v)
-	case len(parts) == 2 && parts[1] == "subnets":
+	case len(parts) == 2 && parts[1] == s.dialect.Networks:
 		if v.State == "ERROR" {
 			s.refuse(w, http.StatusBadRequest, "InvalidVmState", "the VM is in the state ERROR")
 			return
@@ -171,7 +171,7 @@ func (s *Sim) serveVM(w http.ResponseWriter, parts []string) {
 		s.tasks[t.id] = t
 		write(w, http.StatusCreated, s.document(t, "QUEUED", nil))
 	default:
-		s.refuse(w, http.StatusNotFound, "NotFound", "there is no such path")
+		write(w, http.StatusNotFound, map[string]any{"code": http.StatusNotFound, "message": "HTTP 404 Not Found"}) // of the server's framework
 	}
 }
 

@@ -27,18 +27,21 @@ const (
 
 // Dialect is a generation of the API.
 type Dialect struct {
-	// Root is before all paths, Auth the path about authentication.
-	Root, Auth string
+	// Root is before all paths, Auth the path about authentication, and Networks the word for subnets.
+	Root, Auth, Networks string
 }
 
-// Old is the API of 0.9 to 1.1, Interim that of the SDK in Kubernetes, New that of 1.2.
-func Old() Dialect { return Dialect{"", "/auth"} }
+// Oldest is the API of 0.9.
+func Oldest() Dialect { return Dialect{"", "/auth", "networks"} }
+
+// Old is the API of 1.0 and 1.1, Interim that of the SDK in Kubernetes, New that of 1.2.
+func Old() Dialect { return Dialect{"", "/auth", "subnets"} }
 
 // Interim is the API that the SDK in Kubernetes speaks.
-func Interim() Dialect { return Dialect{"/v1", "/v1/auth"} }
+func Interim() Dialect { return Dialect{"/v1", "/v1/auth", "subnets"} }
 
 // New12 is the API of 1.2.
-func New12() Dialect { return Dialect{"/v1", "/v1/system/auth"} }
+func New12() Dialect { return Dialect{"/v1", "/v1/system/auth", "subnets"} }
 
 // Connection is a network interface as a task about networks shows it. An IP that is nil is not known.
 type Connection struct {
