@@ -31,7 +31,7 @@ func (a *api) instance(ctx context.Context, id string) (found vm, err error) {
 		return vm{}, a.prove(ctx, id, by, time.Now())
 	}
 	if found.ID = strings.ToLower(found.ID); err == nil && found.ID != id {
-		err = unclear(what, "the answer is about another virtual machine")
+		err = cloudapi.Unclear(what, "the answer is about another virtual machine")
 	}
 	if err == nil {
 		a.noteHosts(found)
@@ -47,20 +47,20 @@ func (a *api) prove(ctx context.Context, id string, by *token, asked time.Time) 
 	what := "looking for virtual machine " + id
 	all, err := a.everything.All(ctx, inventory.Query{MaxAge: time.Since(asked)})
 	if err != nil {
-		return unclear(what, "it is not found, which does not prove that it is gone: %s", err)
+		return cloudapi.Unclear(what, "it is not found, which does not prove that it is gone: %s", err)
 	}
 	witness := false
 	for _, v := range all {
 		switch {
 		case v.by != by:
-			return unclear(what, "the session has changed meanwhile; it is tried again")
+			return cloudapi.Unclear(what, "the session has changed meanwhile; it is tried again")
 		case v.ID == id:
-			return unclear(what, "it is not found, and yet it is listed")
+			return cloudapi.Unclear(what, "it is not found, and yet it is listed")
 		}
 		witness = witness || v.Host.id() != "" || slices.Contains(a.members(), v.ID)
 	}
 	if !witness {
-		return unclear(what, "cannot tell missing from forbidden: the user sees neither a host nor any other node of this cluster; give it the role "+
+		return cloudapi.Unclear(what, "cannot tell missing from forbidden: the user sees neither a host nor any other node of this cluster; give it the role "+
 			"ReadOnlyAdmin")
 	}
 	return &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: what, Message: "the engine has none with this ID"}

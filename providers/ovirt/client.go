@@ -94,7 +94,7 @@ func (a *api) get(ctx context.Context, s *token, what, path string, out any) err
 	r.Header.Set("Accept", "application/json")
 	answer, err := a.http.Do(r)
 	if err != nil {
-		return transportError(err, what)
+		return cloudapi.Unanswered(err, what, untrusted)
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode == http.StatusUnauthorized {

@@ -2,14 +2,11 @@ package ovirt
 
 import (
 	"bytes"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"mime"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -94,22 +91,6 @@ func refused(answer *http.Response, what string, body []byte, isJSON bool, said 
 	return mapped
 }
 
-// transportError describes a call without an answer. The address that net/http puts before the error says nothing new.
-func transportError(err error, what string) error {
-	if bad, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return &cloudapi.Error{
-			Class: cloudapi.ErrTransient, Operation: what, Cause: bad,
-			Message: fmt.Sprintf("the certificate is not trusted: %v; set cafile (%s, or %s) to the engine's authority, which is "+
-				"/etc/pki/ovirt-engine/ca.pem there; insecure=true switches the check off", bad.Err, envCAFile, envCABundle),
-		}
-	}
-	if named, ok := errors.AsType[*url.Error](err); ok {
-		err = named.Err
-	}
-	return cloudapi.Describe(err, what)
-}
-
-// unclear is an answer that says nothing for certain.
-func unclear(what, format string, args ...any) error {
-	return &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: what, Message: fmt.Sprintf(format, args...)}
-}
+// untrusted is what to do about a certificate that is not trusted.
+const untrusted = "set cafile (" + envCAFile + ", or " + envCABundle + ") to the engine's authority, which is /etc/pki/ovirt-engine/ca.pem there; " +
+	"insecure=true switches the check off"

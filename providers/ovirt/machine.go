@@ -120,6 +120,9 @@ func stateOf(status string) (state nodes.State, known bool) {
 	return nodes.Existing, false
 }
 
+// maxStatus bounds what is remembered of an unknown status.
+const maxStatus = 64
+
 // newStates remembers which unknown ones were logged.
 type newStates struct{ logged sync.Map }
 
@@ -131,23 +134,16 @@ func (n *newStates) of(v vm, seesHosts bool) nodes.State {
 		return nodes.ShutDown
 	}
 	if !known && v.Status != "" {
-		if _, before := n.logged.LoadOrStore(v.Status[:min(len(v.Status), maxLabel)], true); !before {
+		if _, before := n.logged.LoadOrStore(v.Status[:min(len(v.Status), maxStatus)], true); !before {
 			klog.InfoS("A virtual machine has a status that is not known; it counts as running", "machine", v.String(), "status", v.Status)
 		}
 	}
 	return state
 }
 
-// maxLabel is the greatest length of a label's value.
-const maxLabel = 63
-
-var illegal = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
-
 // label makes a name the value of a label: what is illegal becomes "-". A name of which nothing is left becomes the ID.
 func label(name, id string) string {
-	text := illegal.ReplaceAllString(name, "-")
-	text = strings.Trim(text, "-._")
-	text = strings.TrimRight(text[:min(len(text), maxLabel)], "-._")
+	text := nodes.LabelValue(name)
 	if text == "" {
 		return id
 	}

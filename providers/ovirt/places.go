@@ -55,7 +55,7 @@ func (a *api) list(path, item string) *list {
 				return err
 			}
 			if err := json.Unmarshal(answer[item], &all); err != nil {
-				return unclear("listing "+path, "the answer is not that of the engine; %s", checkAddress)
+				return cloudapi.Unclear("listing "+path, "the answer is not that of the engine; %s", checkAddress)
 			}
 			return nil
 		})

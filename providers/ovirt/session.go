@@ -60,7 +60,7 @@ func (a *api) login(ctx context.Context, c credentials) (*token, error) {
 	form := url.Values{"grant_type": {"password"}, "scope": {scope}, "username": {c.user}, "password": {c.password}}
 	answer, err := a.post(ctx, tokenPath, form)
 	if err != nil {
-		return nil, transportError(err, what)
+		return nil, cloudapi.Unanswered(err, what, untrusted)
 	}
 	defer answer.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
@@ -138,9 +138,9 @@ func (a *api) checkVersion(ctx context.Context, s *token) error {
 	major, err := strconv.Atoi(entry.Product.Version.Major)
 	switch {
 	case err != nil:
-		return unclear(what, "the answer is not that of an engine; %s", checkAddress)
+		return cloudapi.Unclear(what, "the answer is not that of an engine; %s", checkAddress)
 	case major < minMajor:
-		return unclear(what, "the engine has version %s, and this program needs %d.0 or newer", entry.Product.Version.Full, minMajor)
+		return cloudapi.Unclear(what, "the engine has version %s, and this program needs %d.0 or newer", entry.Product.Version.Full, minMajor)
 	}
 	return nil
 }

@@ -149,7 +149,7 @@ func (a *api) probe(ctx context.Context) (dialect, authInfo, error) {
 		}
 		tried = append(tried, err)
 	}
-	err := unclear("finding out the dialect of the API", "none of its paths is answered: %s", errors.Join(tried...))
+	err := cloudapi.Unclear("finding out the dialect of the API", "none of its paths is answered: %s", errors.Join(tried...))
 	return dialect{}, authInfo{}, err
 }
 
@@ -165,7 +165,7 @@ func (a *api) send(ctx context.Context, what, address, token string, out any) er
 	}
 	answer, err := a.http.Do(r)
 	if err != nil {
-		return transportError(err, what)
+		return cloudapi.Unanswered(err, what, untrusted)
 	}
 	defer answer.Body.Close()
 	return read(answer, what, out)
@@ -208,7 +208,7 @@ func (a *api) askTokens(ctx context.Context, what string, form url.Values) (*tok
 		return nil, err
 	}
 	if info.Endpoint == "" {
-		return nil, unclear(what, "the API names no place to log in; set authentication = false if it needs no login")
+		return nil, cloudapi.Unclear(what, "the API names no place to log in; set authentication = false if it needs no login")
 	}
 	if info.Port == 0 {
 		info.Port = httpsPort
@@ -216,12 +216,12 @@ func (a *api) askTokens(ctx context.Context, what string, form url.Values) (*tok
 	address := "https://" + net.JoinHostPort(info.Endpoint, strconv.Itoa(info.Port)) + tokenPath
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, address, strings.NewReader(form.Encode()))
 	if err != nil {
-		return nil, unclear(what, "the API names %q as the place to log in, which is no host", info.Endpoint)
+		return nil, cloudapi.Unclear(what, "the API names %q as the place to log in, which is no host", info.Endpoint)
 	}
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	answer, err := a.http.Do(r)
 	if err != nil {
-		return nil, transportError(err, what)
+		return nil, cloudapi.Unanswered(err, what, untrusted)
 	}
 	defer answer.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))

@@ -2,13 +2,10 @@ package photon
 
 import (
 	"bytes"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -87,22 +84,5 @@ func read(answer *http.Response, what string, out any) error {
 	return mapped
 }
 
-// transportError describes a call without an answer. The address that net/http puts before the error says nothing new.
-func transportError(err error, what string) error {
-	if bad, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return &cloudapi.Error{
-			Class: cloudapi.ErrTransient, Operation: what, Cause: bad,
-			Message: fmt.Sprintf("the certificate is not trusted: %v; set %s to the authority that signed it, or %s = true, which Kubernetes' own provider had always",
-				bad.Err, keyCAFile, keyIgnore),
-		}
-	}
-	if named, ok := errors.AsType[*url.Error](err); ok {
-		err = named.Err
-	}
-	return cloudapi.Describe(err, what)
-}
-
-// unclear is an answer that says nothing for certain.
-func unclear(what, format string, args ...any) error {
-	return &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: what, Message: fmt.Sprintf(format, args...)}
-}
+// untrusted is what to do about a certificate that is not trusted.
+const untrusted = "set " + keyCAFile + " to the authority that signed it, or " + keyIgnore + " = true, which Kubernetes' own provider had always"

@@ -32,8 +32,6 @@ const (
 	pageSize = 100
 	// restarts is how often a listing is begun once more because its pages have expired.
 	restarts = 3
-	// maxLabel is the greatest length of a label's value.
-	maxLabel = 63
 
 	stateDeleted = "DELETED"
 )
@@ -110,7 +108,7 @@ func (a *api) listOnce(ctx context.Context) (all []vm, calls int, err error) {
 	for calls = 1; ; calls++ {
 		var p page
 		if err = cloudapi.NotAbsence(a.get(ctx, what, path, &p)); err == nil && p.Items == nil {
-			err = unclear(what, "the answer is not that of the API; %s", checkAddress)
+			err = cloudapi.Unclear(what, "the answer is not that of the API; %s", checkAddress)
 		}
 		if err == nil {
 			err = listing.Add(len(*p.Items))
@@ -131,7 +129,7 @@ func (a *api) listOnce(ctx context.Context) (all []vm, calls int, err error) {
 		}
 		next, err := url.Parse(p.Next)
 		if err != nil || !strings.HasPrefix(next.Path, "/") || next.IsAbs() || next.Host != "" {
-			return nil, calls, unclear(what, "the link to the next page is none of this API")
+			return nil, calls, cloudapi.Unclear(what, "the link to the next page is none of this API")
 		}
 		path = next.RequestURI()
 	}
@@ -146,7 +144,7 @@ func (i *instances) read(ctx context.Context, id string) (v vm, err error) {
 	case errors.Is(err, cloudapi.ErrNotFound), err == nil && v.ID == id && v.State == stateDeleted:
 		return vm{}, i.prove(ctx, id, asked)
 	case err == nil && v.ID != id:
-		return vm{}, unclear(what, "the answer is about another virtual machine")
+		return vm{}, cloudapi.Unclear(what, "the answer is about another virtual machine")
 	case err == nil && slices.ContainsFunc(i.nodesWith(id), func(n *v1.Node) bool { return n.Name != v.Name }):
 		_, err = i.inventory.All(ctx, inventory.Query{MaxAge: nodes.SweepMaxAge}) // for mistaken
 	}
@@ -176,7 +174,7 @@ func (i *instances) mistaken(v vm, n *v1.Node) error {
 
 // miswritten is the error about a Node whose ID names another virtual machine than its name.
 func (*instances) miswritten(id, own, by string, n *v1.Node) error {
-	return unclear("looking for virtual machine "+id, "it is not that of its Node, for virtual machine %s has the %s of its Node %s; correct vmID in the "+
+	return cloudapi.Unclear("looking for virtual machine "+id, "it is not that of its Node, for virtual machine %s has the %s of its Node %s; correct vmID in the "+
 		"cloud config of its kubelet, and delete the Node", own, by, n.Name)
 }
 
@@ -187,11 +185,11 @@ func (i *instances) prove(ctx context.Context, id string, asked time.Time) error
 	what := "looking for virtual machine " + id
 	all, err := i.inventory.All(ctx, inventory.Query{MaxAge: time.Since(asked)})
 	if err != nil {
-		return unclear(what, "it is not found, which does not prove that it is gone: %s", err)
+		return cloudapi.Unclear(what, "it is not found, which does not prove that it is gone: %s", err)
 	}
 	for _, v := range all {
 		if v.ID == id {
-			return unclear(what, "it is not found, and yet it is listed")
+			return cloudapi.Unclear(what, "it is not found, and yet it is listed")
 		}
 	}
 	for _, n := range i.nodesWith(id) {
@@ -204,7 +202,7 @@ func (i *instances) prove(ctx context.Context, id string, asked time.Time) error
 			ID string `json:"id"`
 		}
 		if err := i.api.get(ctx, what, "/projects/"+url.PathEscape(i.api.config.Project), &project); err != nil || project.ID == "" {
-			return unclear(what, "it is not found, and neither is anything else in project %s (%v); check project", i.api.config.Project, err)
+			return cloudapi.Unclear(what, "it is not found, and neither is anything else in project %s (%v); check project", i.api.config.Project, err)
 		}
 	}
 	return &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: what, Message: "the project has none with this ID"}
@@ -219,13 +217,13 @@ func (i *instances) mistakenAddress(ctx context.Context, id string, n *v1.Node, 
 	ids, err := i.byAddress(ctx, ip, all)
 	switch {
 	case err != nil:
-		return unclear("looking for virtual machine "+id, "it is not found, which does not prove that it is gone: %s", err)
+		return cloudapi.Unclear("looking for virtual machine "+id, "it is not found, which does not prove that it is gone: %s", err)
 	case len(ids) > 0:
 		return i.miswritten(id, ids[0], "address", n)
 	}
 	for _, v := range all {
 		if known, _ := i.networks.Peek(v.ID); len(known.ips()) == 0 && len(i.nodesWith(v.ID)) == 0 {
-			return unclear("looking for virtual machine "+id, "it is not found, but virtual machine %s, of which no address is known, may be that of Node %s",
+			return cloudapi.Unclear("looking for virtual machine "+id, "it is not found, but virtual machine %s, of which no address is known, may be that of Node %s",
 				v.ID, n.Name)
 		}
 	}
@@ -274,14 +272,6 @@ func (i *instances) state(v vm) (nodes.State, error) {
 	return nodes.Existing, nil
 }
 
-var illegal = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
-
-// label makes a name the value of a label.
-func label(name string) string {
-	text := strings.Trim(illegal.ReplaceAllString(name, "-"), "-._")
-	return strings.TrimRight(text[:min(len(text), maxLabel)], "-._")
-}
-
 // describe returns what a virtual machine says about its node.
 func (i *instances) describe(ctx context.Context, node *v1.Node, v vm, _ inventory.Query) (*cloudprovider.InstanceMetadata, error) {
 	if node.Name != v.Name && !i.api.config.OverrideIP {
@@ -296,7 +286,7 @@ func (i *instances) describe(ctx context.Context, node *v1.Node, v vm, _ invento
 	c := i.api.config
 	m := &cloudprovider.InstanceMetadata{ProviderID: providerIDPrefix + v.ID, Zone: c.Zone, Region: c.Region}
 	if c.FlavorLabel {
-		m.InstanceType = label(v.Flavor)
+		m.InstanceType = nodes.LabelValue(v.Flavor)
 	}
 	n, err := i.networksOf(ctx, v.ID)
 	if err == nil && len(n.ips()) == 0 {

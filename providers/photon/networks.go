@@ -110,7 +110,7 @@ func (a *api) networks(ctx context.Context, id string) (networks, error) {
 	case a.slots <- struct{}{}:
 		defer func() { <-a.slots }()
 	case <-ctx.Done():
-		return networks{}, unclear(what, "too many tasks are under way; it is tried again")
+		return networks{}, cloudapi.Unclear(what, "too many tasks are under way; it is tried again")
 	}
 	var t task
 	if err := a.askNetworks(ctx, what, id, &t); err != nil {
@@ -118,18 +118,18 @@ func (a *api) networks(ctx context.Context, id string) (networks, error) {
 	}
 	if !t.over() {
 		if t.ID == "" {
-			return networks{}, unclear(what, "the answer is not that of the API; %s", checkAddress)
+			return networks{}, cloudapi.Unclear(what, "the answer is not that of the API; %s", checkAddress)
 		}
 		limited, cancel := context.WithTimeout(ctx, taskPatience)
 		defer cancel()
 		ended, err := a.tasks.Until(limited, t.ID, what, task.over)
 		if err != nil {
-			return networks{}, unclear(what, "the task %s has not ended: %s; it is tried again", t.ID, cloudapi.NotAbsence(err))
+			return networks{}, cloudapi.Unclear(what, "the task %s has not ended: %s; it is tried again", t.ID, cloudapi.NotAbsence(err))
 		}
 		t = ended
 	}
 	if t.State == stateError {
-		return networks{}, unclear(what, "%s", t.failure())
+		return networks{}, cloudapi.Unclear(what, "%s", t.failure())
 	}
 	var result struct {
 		Connections []connection `json:"networkConnections"`
