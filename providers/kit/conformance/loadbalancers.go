@@ -113,15 +113,7 @@ func runLifeCycle(t *testing.T, f *Fixture, name string) {
 	w.Sim.ResetCalls()
 	w.ensure(ctx, c.Service, nil)
 	w.requireNoWrites("the change is applied already")
-
-	for range 10 { // no order in the cloud's answers is that of the status
-		got, exists, err := w.loadBalancer().GetLoadBalancer(ctx, clusterName, w.service(ctx, c.Service))
-		require.NoError(t, err)
-		require.True(t, exists)
-		require.Equal(t, status, got)
-		time.Sleep(time.Minute) // what was read lately may be used again
-	}
-
+	w.requireShown(ctx, c.Service, status)
 	w.remove(ctx, c.Service, nil)
 	assert.Empty(t, w.Snapshot(), "nothing is left")
 	w.remove(ctx, c.Service, nil)
@@ -130,6 +122,18 @@ func runLifeCycle(t *testing.T, f *Fixture, name string) {
 	require.NoError(t, err)
 	assert.False(t, exists)
 	w.requireNothingRefused()
+}
+
+// requireShown asks often enough to see that no order in the cloud's answers is that of the status.
+func (w *world) requireShown(ctx context.Context, service *v1.Service, status *v1.LoadBalancerStatus) {
+	w.t.Helper()
+	for range 10 {
+		got, exists, err := w.loadBalancer().GetLoadBalancer(ctx, clusterName, w.service(ctx, service))
+		require.NoError(w.t, err)
+		require.True(w.t, exists)
+		require.Equal(w.t, status, got)
+		time.Sleep(time.Minute) // what was read lately may be used again
+	}
 }
 
 // runLostInstance: the guard may keep the Node of an instance that is gone for long. Its load balancers must go on being
