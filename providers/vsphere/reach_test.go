@@ -78,7 +78,7 @@ func TestAddressesOfANode(t *testing.T) {
 func TestOneNodeHoldsUpNoOthers(t *testing.T) {
 	for name, arrange := range map[string]func(w *testWorld) *v1.Node{
 		"a malformed provider ID": func(*testWorld) *v1.Node { return newNode("worker", "vsphere://none") },
-		"not initialized":            func(*testWorld) *v1.Node { return newNode("worker", "") },
+		"not initialized":         func(*testWorld) *v1.Node { return newNode("worker", "") },
 		"cloud-init's data cannot be read": func(w *testWorld) *v1.Node {
 			return nodeOf(w.sims[0].Add(vspheresim.Spec{Name: "worker", Metadata: "*", Encoding: "base64"}))
 		},
