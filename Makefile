@@ -145,10 +145,22 @@ test-chart: $(BIN)/helm ## What the Helm chart renders, for each Kubernetes mino
 	done
 
 E2E       := ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -count=1 -parallel 10 -v ./test/e2e
+# The acceptance suite has waits of its own, whose time is a part of what it reports, and so runs fewer clusters at a time.
+SUITE     := ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -count=1 -parallel 4 -v ./test/acceptance
 
 .PHONY: test-e2e
-test-e2e: tools-for-tests ## The built program against a real kube-apiserver and simulated clouds
+test-e2e: tools-for-tests ## The built program against a real kube-apiserver and simulated clouds, also by the acceptance suite
 	$(E2E)
+	$(SUITE)
+
+# Its report is kept in dist/acceptance; a second run for the same cloud is compared with the first. ACCEPTANCE has further flags.
+.PHONY: acceptance
+acceptance: build ## Try an installed release on any cluster: PROVIDER=<cloud> KUBECONFIG=<file> ACCEPTANCE="-skip=traffic -yes"
+	$(call check-names,$(PROVIDER))
+	$(if $(KUBECONFIG),,$(error KUBECONFIG is empty; name the kubeconfig of the cluster that is tried))
+	@$(BUILD) -o $(BIN)/acceptance ./test/acceptance
+	@$(BIN)/acceptance -provider=$(PROVIDER) -kubeconfig=$(KUBECONFIG) -program=$(BIN)/cloud-controller-manager \
+		-results=dist/acceptance/$(PROVIDER).json $(ACCEPTANCE)
 
 # The oldest Kubernetes that is promised; docs/support.md has it from the same folder.
 OLDEST    := $(patsubst %.mod,%,$(notdir $(firstword $(sort $(wildcard build/kubernetes/1.*.mod)))))

@@ -41,11 +41,11 @@ func (s *nodesSeen) has(path string) bool {
 }
 
 // seeNodes notes the nodes of the cluster, also those that no load balancer sends to.
-func (b *reconciler) seeNodes(list []instance) error {
+func (b *reconciler) seeNodes(ctx context.Context, list []instance) error {
 	for _, i := range list {
 		b.seen.add(i.id.path())
 	}
-	all, err := b.instances.nodes.Known()
+	all, err := b.instances.nodes.KnownIn(ctx)
 	if err != nil {
 		return fmt.Errorf("finding out whose the members of instance groups are: %w", err)
 	}

@@ -84,7 +84,7 @@ func (g desiredGroup) diff() (add, remove []string) {
 
 // desiredGroups are the instance groups of the zones with nodes. The zone is the instance's, whatever labels its node has.
 func (b *reconciler) desiredGroups(ctx context.Context, _ observation, cluster string, list []instance) (groups []desiredGroup, err error) {
-	if err := b.seeNodes(list); err != nil {
+	if err := b.seeNodes(ctx, list); err != nil {
 		return nil, err
 	}
 	zones := map[string][]string{}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/anyccm/cloud-controller-manager/test/harness"
 )
@@ -48,6 +50,14 @@ func TestPreflight(t *testing.T) {
 		assert.True(t, strings.HasPrefix(all[check], "ok: "), "%s: %s", check, all[check])
 	}
 	assert.Zero(t, calls(t, c).Writes)
+	assert.NotContains(t, all, "node facts", "nodes agree with the cloud")
+
+	_, err = c.Kube.CoreV1().Nodes().Patch(t.Context(), "node-2", types.MergePatchType,
+		[]byte(`{"metadata":{"labels":{"node.kubernetes.io/instance-type":"huge"}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	all, ok = preflight(env, kubeconfig)
+	assert.True(t, ok, "%v", all)
+	assert.Contains(t, all["node facts"], "warning: 1 of 2 nodes differ from what the cloud says: node-2 (node.kubernetes.io/instance-type huge, in the cloud ")
 
 	all, _ = preflight(map[string]string{"DO_OVERRIDE_URL": "x"}, kubeconfig)
 	assert.Contains(t, all["settings"], "error: ")

@@ -20,6 +20,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 	cloudprovider "k8s.io/cloud-provider"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
@@ -83,10 +84,11 @@ func (p *plan) run(ctx context.Context, args []string) error {
 	if !ok {
 		return guard.ErrNoPlan
 	}
-	nodes, err := backendNodes(ctx, client)
+	known, err := listNodes(ctx, client)
 	if err != nil {
 		return err
 	}
+	ctx, nodes := nodecount.With(ctx, known), backendNodes(known)
 	all := []plannedService{}
 	for _, m := range manifests {
 		all = append(all, p.plan(ctx, planner, client, m, nodes))
@@ -188,22 +190,29 @@ func dryRun(ctx context.Context, client kubernetes.Interface, manifest *v1.Servi
 	return service, nil
 }
 
-// backendNodes are the nodes that the service controller would hand over.
-func backendNodes(ctx context.Context, client kubernetes.Interface) ([]*v1.Node, error) {
+func listNodes(ctx context.Context, client kubernetes.Interface) ([]*v1.Node, error) {
 	list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing nodes: %w", err)
 	}
-	var nodes []*v1.Node
+	nodes := make([]*v1.Node, len(list.Items))
 	for i := range list.Items {
-		n := &list.Items[i]
+		nodes[i] = &list.Items[i]
+	}
+	return nodes, nil
+}
+
+// backendNodes are the nodes that the service controller would hand over.
+func backendNodes(all []*v1.Node) []*v1.Node {
+	var nodes []*v1.Node
+	for _, n := range all {
 		_, excluded := n.Labels[v1.LabelNodeExcludeBalancers]
 		leaving := slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Key == scaleDownTaint })
 		if !excluded && !leaving && n.DeletionTimestamp == nil {
 			nodes = append(nodes, n)
 		}
 	}
-	return nodes, nil
+	return nodes
 }
 
 func (p *plan) print(all []plannedService) error {

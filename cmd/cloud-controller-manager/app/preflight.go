@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	cloudprovider "k8s.io/cloud-provider"
@@ -108,7 +109,7 @@ func (p *preflight) run(ctx context.Context) {
 	if p.checkCluster(ctx, client) {
 		p.checkRights(ctx, client)
 		if works {
-			p.checkNodes(ctx, client, cloud)
+			p.checkNodes(ctx, client, cloud, sameInstance(provider))
 		}
 	}
 }
@@ -223,7 +224,9 @@ func (p *preflight) checkRights(ctx context.Context, client kubernetes.Interface
 }
 
 // checkNodes looks for nodes that the program cannot serve.
-func (p *preflight) checkNodes(ctx context.Context, client kubernetes.Interface, cloud cloudprovider.Interface) {
+func (p *preflight) checkNodes(
+	ctx context.Context, client kubernetes.Interface, cloud cloudprovider.Interface, same func(a, b string) bool,
+) {
 	list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		p.note("nodes", severityError, "the nodes cannot be listed: "+err.Error(), "grant list on nodes")
@@ -233,12 +236,16 @@ func (p *preflight) checkNodes(ctx context.Context, client kubernetes.Interface,
 	if !ok {
 		return
 	}
-	var lost, plain []string
+	var lost, plain, differing []string
 	var reason error
 	for i := range list.Items {
 		n := &list.Items[i]
-		if _, err := instances.InstanceMetadata(ctx, n); err != nil {
+		metadata, err := instances.InstanceMetadata(ctx, n)
+		if err != nil {
 			lost, reason = append(lost, n.Name), err
+		}
+		if different := differences(n, metadata, same); len(different) > 0 {
+			differing = append(differing, n.Name+" ("+strings.Join(different, ", ")+")")
 		}
 		if n.Spec.ProviderID == "" && !guard.Uninitialized(n) {
 			plain = append(plain, n.Name)
@@ -258,9 +265,50 @@ func (p *preflight) checkNodes(ctx context.Context, client kubernetes.Interface,
 			"start their kubelets with --cloud-provider=external",
 		)
 	}
+	if len(differing) > 0 {
+		p.note(
+			"node facts", severityWarning,
+			fmt.Sprintf("%d of %d nodes differ from what the cloud says: %s", len(differing), len(list.Items), some(differing)),
+			"addresses are corrected by the controllers; labels and provider IDs are those of the first registration: delete such a Node and let it register again",
+		)
+	}
 	if len(lost)+len(plain) == 0 {
 		p.note("nodes", passed, fmt.Sprintf("all %d nodes have an instance, or are another cloud's", len(list.Items)), "")
 	}
+}
+
+// sameInstance compares provider IDs, which some clouds have in several forms.
+func sameInstance(p registry.Provider) func(a, b string) bool {
+	return func(a, b string) bool {
+		return a == b || (p.InstanceKey != nil && p.InstanceKey(a) != "" && p.InstanceKey(a) == p.InstanceKey(b))
+	}
+}
+
+// differences are what a Node says of itself and its cloud does not. What the Node lacks is not among them: a Node that is not initialised
+// has none of it.
+func differences(n *v1.Node, cloud *cloudprovider.InstanceMetadata, same func(a, b string) bool) []string {
+	if cloud == nil || guard.Uninitialized(n) {
+		return nil // another cloud's, or nothing is known
+	}
+	var all []string
+	if n.Spec.ProviderID != "" && cloud.ProviderID != "" && !same(n.Spec.ProviderID, cloud.ProviderID) {
+		all = append(all, "provider ID "+n.Spec.ProviderID+", in the cloud "+cloud.ProviderID)
+	}
+	for _, fact := range []struct{ name, node, cloud string }{
+		{v1.LabelInstanceTypeStable, n.Labels[v1.LabelInstanceTypeStable], cloud.InstanceType},
+		{v1.LabelTopologyZone, n.Labels[v1.LabelTopologyZone], cloud.Zone},
+		{v1.LabelTopologyRegion, n.Labels[v1.LabelTopologyRegion], cloud.Region},
+	} {
+		if fact.node != "" && fact.cloud != "" && fact.node != fact.cloud {
+			all = append(all, fmt.Sprintf("%s %s, in the cloud %s", fact.name, fact.node, fact.cloud))
+		}
+	}
+	for _, a := range n.Status.Addresses {
+		if (a.Type == v1.NodeInternalIP || a.Type == v1.NodeExternalIP) && !slices.Contains(cloud.NodeAddresses, a) {
+			all = append(all, fmt.Sprintf("%s %s, which the cloud does not know", a.Type, a.Address))
+		}
+	}
+	return all
 }
 
 func some(names []string) string {

@@ -22,6 +22,7 @@ import (
 	apiversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/kubernetes/scheme"
 	cloudprovider "k8s.io/cloud-provider"
+	cloudproviderapi "k8s.io/cloud-provider/api"
 	"k8s.io/cloud-provider/fake"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -105,4 +106,44 @@ func TestPreflightAs(t *testing.T) {
 			assert.Equal(t, cmp.Or(as, "admin"), user, "the whole cluster is asked as that user")
 		}
 	}
+}
+
+// TestDifferences: what a Node says of itself and its cloud does not; what neither knows is no difference.
+func TestDifferences(t *testing.T) {
+	t.Parallel()
+	node := func(change func(*v1.Node)) *v1.Node {
+		n := &v1.Node{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1.LabelInstanceTypeStable: "small", v1.LabelTopologyZone: "a", v1.LabelTopologyRegion: "r"}},
+			Spec:       v1.NodeSpec{ProviderID: "toy:///a/1"},
+			Status: v1.NodeStatus{Addresses: []v1.NodeAddress{
+				{Type: v1.NodeHostName, Address: "node-1"}, {Type: v1.NodeInternalIP, Address: "10.0.0.1"},
+			}},
+		}
+		change(n)
+		return n
+	}
+	cloud := &cloudprovider.InstanceMetadata{
+		ProviderID: "toy://1", InstanceType: "small", Zone: "a", Region: "r",
+		NodeAddresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.0.1"}, {Type: v1.NodeExternalIP, Address: "192.0.2.1"}},
+	}
+	same := sameInstance(registry.Provider{InstanceKey: func(id string) string { return id[len(id)-1:] }})
+	for name, one := range map[string]struct {
+		change func(*v1.Node)
+		want   []string
+	}{
+		"nothing":   {func(*v1.Node) {}, nil},
+		"type":      {func(n *v1.Node) { n.Labels[v1.LabelInstanceTypeStable] = "large" }, []string{"node.kubernetes.io/instance-type large, in the cloud small"}},
+		"zone":      {func(n *v1.Node) { n.Labels[v1.LabelTopologyZone] = "b" }, []string{"topology.kubernetes.io/zone b, in the cloud a"}},
+		"region":    {func(n *v1.Node) { n.Labels[v1.LabelTopologyRegion] = "s" }, []string{"topology.kubernetes.io/region s, in the cloud r"}},
+		"no labels": {func(n *v1.Node) { n.Labels = nil }, nil},
+		"instance":  {func(n *v1.Node) { n.Spec.ProviderID = "toy://2" }, []string{"provider ID toy://2, in the cloud toy://1"}},
+		"address":   {func(n *v1.Node) { n.Status.Addresses[1].Address = "10.0.0.9" }, []string{"InternalIP 10.0.0.9, which the cloud does not know"}},
+		"new": {func(n *v1.Node) {
+			n.Spec.Taints, n.Labels[v1.LabelTopologyZone] = []v1.Taint{{Key: cloudproviderapi.TaintExternalCloudProvider}}, "b"
+		}, nil},
+		"fewer known": {func(n *v1.Node) { n.Status.Addresses = n.Status.Addresses[:1] }, nil},
+	} {
+		assert.Equal(t, one.want, differences(node(one.change), cloud, same), name)
+	}
+	assert.Empty(t, differences(node(func(*v1.Node) {}), nil, same), "another cloud's")
 }

@@ -3,6 +3,7 @@
 package nodecount
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -80,6 +81,22 @@ func (c *Counter) Nodes() []*v1.Node {
 
 // ErrUnknown says that the nodes of the cluster are not known yet.
 var ErrUnknown = errors.New("the nodes are not known yet")
+
+// nodesKey is that of the nodes in a context.
+type nodesKey struct{}
+
+// With gives a context the nodes of the cluster, for a command, which has no informers.
+func With(ctx context.Context, nodes []*v1.Node) context.Context {
+	return context.WithValue(ctx, nodesKey{}, nodes)
+}
+
+// KnownIn is Known, where a context that has nodes counts first.
+func (c *Counter) KnownIn(ctx context.Context) ([]*v1.Node, error) {
+	if nodes, given := ctx.Value(nodesKey{}).([]*v1.Node); given {
+		return nodes, nil
+	}
+	return c.Known()
+}
 
 // Known returns the nodes of the cluster, for those who may not take unknown nodes for absent ones.
 func (c *Counter) Known() ([]*v1.Node, error) {

@@ -1,0 +1,453 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/anyccm/cloud-controller-manager/build/selection"
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
+	"github.com/anyccm/cloud-controller-manager/test/controlplane"
+	"github.com/anyccm/cloud-controller-manager/test/expectations"
+	"github.com/anyccm/cloud-controller-manager/test/harness"
+)
+
+// stage is what all tests use; each has an API server and a cloud of its own.
+var stage *harness.Stage
+
+// patience bounds a wait for something that usually takes a second or two, on a machine that is busy.
+const patience = 90 * time.Second
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(func() int {
+		var err error
+		stage, err = harness.NewStage(context.Background(), "acceptance", os.Stderr)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "Error:", err)
+			return 1
+		}
+		defer stage.Close()
+		return m.Run()
+	}())
+}
+
+// world is a cluster with an installed release, as anybody has one, but for what no machine runs: pods and namespaces are looked after
+// by operate.
+type world struct {
+	t        *testing.T
+	c        *harness.Cluster
+	provider registry.Provider
+	// args are those with which the suite is called.
+	args []string
+
+	objects []*unstructured.Unstructured
+	port    int
+	labels  map[string]string
+
+	lock     sync.Mutex
+	ccm      *harness.CCM
+	restarts int
+}
+
+func newWorld(t *testing.T, p registry.Provider) *world {
+	t.Helper()
+	t.Parallel()
+	if p.Name != harness.AnyProvider && !selection.Includes(p.Name) {
+		t.Skipf("%s does not name %s", selection.Variable, p.Name)
+	}
+	expected, err := expectations.Read(filepath.Join("..", ".."), p)
+	require.NoError(t, err)
+	name := strings.ToLower(strings.NewReplacer("/", "-", " ", "-").Replace(t.Name()))
+	c, err := stage.Start(t.Context(), name, harness.Options{Provider: p.Name, Cloud: []string{"--instances=3", "--activation=300ms"}})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	ports, err := controlplane.FreePorts(1)
+	require.NoError(t, err)
+	w := &world{t: t, c: c, provider: p, port: ports[0]}
+	w.objects, err = c.Install(t.Context(), "cloud-controller-manager", harness.Values{"securePort": w.port})
+	require.NoError(t, err)
+	for _, o := range w.objects {
+		if o.GetKind() == "DaemonSet" {
+			w.labels, _, err = unstructured.NestedStringMap(o.Object, "spec", "selector", "matchLabels")
+			require.NoError(t, err)
+		}
+	}
+	require.NotEmpty(t, w.labels)
+	require.NoError(t, w.operate(t.Context()))
+	require.NoError(t, w.ccm.WaitLeading(t.Context(), patience))
+	require.NoError(t, c.RegisterNodes(t.Context(), 1, 3, harness.NodeSpec{Ready: true}))
+	require.NoError(t, c.WaitInitialized(t.Context(), 3, patience))
+	w.args = []string{
+		"-provider=" + p.Name, "-kubeconfig=" + c.Kubeconfig, "-program=" + c.Programs.CCM, "-metrics-url=" + w.ccm.URL, "-patience=" + patience.String(),
+	}
+	for key, value := range expected.Service {
+		w.args = append(w.args, "-annotation="+key+"="+value)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var group sync.WaitGroup
+	group.Go(func() {
+		for ctx.Err() == nil {
+			if err := errors.Join(w.operate(ctx), w.endNamespaces(ctx)); err != nil && ctx.Err() == nil {
+				t.Log(err)
+			}
+			_ = wait(ctx, 200*time.Millisecond)
+		}
+	})
+	t.Cleanup(func() {
+		stop()
+		group.Wait()
+	})
+	return w
+}
+
+// operate does what a DaemonSet's controller and a kubelet do: where the pod of the release is missing, it is made, and runs the program.
+func (w *world) operate(ctx context.Context) error {
+	const name = "cloud-controller-manager"
+	pods := w.c.Kube.CoreV1().Pods(metav1.NamespaceSystem)
+	list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: w.labels})})
+	if err != nil || len(list.Items) > 0 {
+		return err
+	}
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	if w.ccm != nil {
+		w.ccm.Stop(10 * time.Second)
+		w.restarts++
+	}
+	if w.ccm, err = w.c.StartObjects(ctx, w.objects, w.c.Programs.CCM, w.port, nil, nil); err != nil {
+		return err
+	}
+	pod, err := pods.Create(ctx, &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: name + "-", Labels: w.labels},
+		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: name, Image: name}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
+	_, err = pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+	return err
+}
+
+// endNamespaces does what the namespace controller does, which this control plane lacks: one that was deleted goes once it is empty.
+func (w *world) endNamespaces(ctx context.Context) error {
+	list, err := w.c.Kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, n := range list.Items {
+		if n.DeletionTimestamp == nil {
+			continue
+		}
+		services, err := w.c.Kube.CoreV1().Services(n.Name).List(ctx, metav1.ListOptions{})
+		if err != nil || len(services.Items) > 0 {
+			return err
+		}
+		n.Spec.Finalizers = nil
+		if _, err := w.c.Kube.CoreV1().Namespaces().Finalize(ctx, &n, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// tries runs the suite with -o json and returns its report. told gets each line of its progress as it is written.
+func (w *world) tries(ctx context.Context, told func(line string), more ...string) (Report, error) {
+	w.t.Helper()
+	var out strings.Builder
+	progress := &lines{told: told}
+	err := run(ctx, append(append([]string{"-yes", "-o=json"}, w.args...), more...), strings.NewReader(""), &out, progress)
+	var r Report
+	if assert.NoError(w.t, json.Unmarshal([]byte(out.String()), &r), "%v: %s", err, out.String()) && err != nil {
+		w.t.Logf("%v\n%s", err, progress.all.String())
+	}
+	return r, err
+}
+
+// lines hands on what is written, line by line.
+type lines struct {
+	all, rest strings.Builder
+	told      func(string)
+}
+
+// Write implements io.Writer.
+func (l *lines) Write(p []byte) (int, error) {
+	l.all.Write(p)
+	l.rest.Write(p)
+	for {
+		line, rest, found := strings.Cut(l.rest.String(), "\n")
+		if !found {
+			return len(p), nil
+		}
+		l.rest.Reset()
+		l.rest.WriteString(rest)
+		if l.told != nil {
+			l.told(line)
+		}
+	}
+}
+
+// requireNothingLeft: neither the cloud nor the cluster has anything of a run.
+func (w *world) requireNothingLeft(before harness.Summary) {
+	t := w.t
+	t.Helper()
+	after, err := w.c.Cloud.Summary(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, before.Holdings, after.Holdings, "in the cloud")
+	services, err := w.c.Kube.CoreV1().Services(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for _, s := range services.Items {
+		assert.NotEqual(t, v1.ServiceTypeLoadBalancer, s.Spec.Type, s.Name)
+	}
+	nodes, err := w.c.Kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for _, n := range nodes.Items {
+		assert.NotContains(t, n.Labels, v1.LabelNodeExcludeBalancers, n.Name)
+		assert.NotContains(t, n.Annotations, mark, n.Name)
+	}
+	marked := metav1.ListOptions{LabelSelector: mark}
+	spaces, err := w.c.Kube.CoreV1().Namespaces().List(t.Context(), marked)
+	require.NoError(t, err)
+	assert.Empty(t, spaces.Items)
+	roles, err := w.c.Kube.RbacV1().ClusterRoles().List(t.Context(), marked)
+	require.NoError(t, err)
+	assert.Empty(t, roles.Items)
+	bindings, err := w.c.Kube.RbacV1().ClusterRoleBindings().List(t.Context(), marked)
+	require.NoError(t, err)
+	assert.Empty(t, bindings.Items)
+}
+
+func (w *world) summary() harness.Summary {
+	w.t.Helper()
+	s, err := w.c.Cloud.Summary(w.t.Context())
+	require.NoError(w.t, err)
+	return s
+}
+
+// call is one that the simulated cloud saw.
+type call struct {
+	Operation string
+	Write     bool
+}
+
+func (w *world) latestCalls() []call {
+	w.t.Helper()
+	var seen struct{ Latest []call }
+	require.NoError(w.t, w.c.Cloud.Call(w.t.Context(), http.MethodGet, "/_sim/calls", "", nil, &seen))
+	return seen.Latest
+}
+
+// leastHeld are the steps that hold on every cloud with load balancers.
+var leastHeld = []string{"prepare", "release", "nodes", "create", "ports", "node-leaves", "node-joins", "annotation/backend-selector", "annotation/hostname", "restart", "delete"}
+
+// TestEachCloud: on every simulated cloud everything holds and nothing is left. A second run, whose Service is refused by the cloud, says
+// so, is compared with the first, and leaves nothing either.
+func TestEachCloud(t *testing.T) {
+	for _, p := range registry.Linked().Providers() {
+		t.Run(p.Name, func(t *testing.T) {
+			w := newWorld(t, p)
+			before := w.summary()
+			results := filepath.Join(t.TempDir(), "results", "first.json")
+			r, err := w.tries(t.Context(), nil, "-keep-going", "-results="+results)
+			for _, s := range r.Steps {
+				t.Log(s.line())
+			}
+			require.NoError(t, err)
+			w.requireNothingLeft(before)
+			w.lock.Lock()
+			assert.Equal(t, 1, w.restarts)
+			w.lock.Unlock()
+			w.requireTold(r)
+			if p.Features.LoadBalancers != registry.Done {
+				return
+			}
+			for _, c := range w.latestCalls() {
+				assert.False(t, c.Write && onlyReads(strings.ReplaceAll(c.Operation, " ", "_")), "%s counts as a read", c.Operation)
+			}
+			w.refusesTheSecondRun(before, results)
+		})
+	}
+}
+
+// requireTold: every step has a result with its calls, and nothing is left out without a word.
+func (w *world) requireTold(r Report) {
+	t := w.t
+	t.Helper()
+	results := map[string]Result{}
+	for _, s := range r.Steps {
+		results[s.Step] = s
+		assert.Contains(t, []string{held, skipped}, s.Result, s.Step)
+		if s.Result == skipped {
+			assert.NotEmpty(t, s.Details, s.Step)
+		} else if s.Step != "prepare" {
+			assert.NotNil(t, s.Calls, s.Step)
+			assert.NotNil(t, s.Writes, s.Step)
+		}
+	}
+	assert.Equal(t, 3, r.Nodes)
+	assert.NotEqual(t, "unknown", r.Version)
+	assert.Zero(t, *results["restart"].Writes)
+	if w.provider.Features.LoadBalancers != registry.Done {
+		return
+	}
+	for _, name := range leastHeld {
+		assert.Equal(t, held, results[name].Result, name)
+	}
+	for _, name := range []string{"create", "ports", "node-leaves", "node-joins", "delete"} {
+		assert.Positive(t, *results[name].Writes, name)
+	}
+	for _, row := range portable.Annotations.Rows() {
+		name := "annotation/" + strings.TrimPrefix(row.Key, portable.Prefix)
+		_, tried := results[name]
+		assert.Equal(t, len(w.provider.Cloud().Pairs(row.Key)) > 0 || portable.Shared(row.Key), tried, name)
+	}
+}
+
+// refusesTheSecondRun: the cloud answers writes with errors until the suite has said so.
+func (w *world) refusesTheSecondRun(before harness.Summary, results string) {
+	t := w.t
+	t.Helper()
+	r, err := w.tries(t.Context(), func(line string) {
+		switch {
+		case strings.HasPrefix(line, "begins   create"):
+			assert.NoError(t, w.c.Cloud.AddFault(t.Context(), harness.Fault{Kind: "status", Status: http.StatusInternalServerError, Writes: true}))
+		case strings.HasPrefix(line, failed):
+			assert.NoError(t, w.c.Cloud.ClearFaults(t.Context()))
+		}
+	}, "-results="+results, "-patience=20s", "-skip=nodes")
+	require.ErrorContains(t, err, "this did not hold: create, ")
+	require.Greater(t, len(r.Steps), 4)
+	for _, s := range r.Steps[4:] {
+		assert.Contains(t, []string{notReached, skipped}, s.Result, s.Step)
+	}
+	assert.Equal(t, "create", r.Steps[3].Step)
+	assert.Contains(t, strings.Join(r.Steps[3].Details, "\n"), "event of Service web: SyncLoadBalancerFailed: ")
+	assert.Contains(t, r.Compared, "create: failed, before held")
+	w.requireNothingLeft(before)
+}
+
+// told runs f when a line of progress begins with words for the n-th time after another one.
+func told(after, words string, n int, f func()) func(string) {
+	begun, seen := false, 0
+	return func(line string) {
+		if strings.HasPrefix(line, after) {
+			begun = true
+			if words == "" {
+				f()
+			}
+			return
+		}
+		if begun && words != "" && strings.HasPrefix(line, words) {
+			if seen++; seen == n {
+				f()
+			}
+		}
+		if isResult(line) {
+			begun = false
+		}
+	}
+}
+
+// isResult reports whether a line ends a step.
+func isResult(line string) bool {
+	return slices.ContainsFunc([]string{held, failed, skipped, notReached}, func(result string) bool { return strings.HasPrefix(line, result) })
+}
+
+// did begins the lines about what was done to the cluster.
+const did = "         "
+
+// TestInterrupted: whenever the run is interrupted, as each step begins and after everything that it does to the cluster, nothing is left.
+func TestInterrupted(t *testing.T) {
+	p, err := registry.Linked().Lookup(harness.AnyProvider)
+	require.NoError(t, err)
+	w := newWorld(t, p)
+	before := w.summary()
+	var lines []string
+	// Of the annotations one that is changed in place and one that has a Service of its own.
+	const annotations = "annotation/name,annotation/proxy-protocol"
+	r, err := w.tries(t.Context(), func(line string) { lines = append(lines, line) }, "-skip="+w.others("", annotations))
+	require.NoError(t, err)
+	moments := 0
+	for _, s := range r.Steps {
+		if s.Result == skipped {
+			continue
+		}
+		for n := range didIn(lines, s.Step) + 1 {
+			moments++
+			w.interrupts(s.Step, n, annotations)
+			w.requireNothingLeft(before)
+		}
+	}
+	assert.Greater(t, moments, 20)
+}
+
+// didIn counts what a step does to the cluster.
+func didIn(lines []string, step string) int {
+	begun, n := false, 0
+	for _, line := range lines {
+		switch {
+		case line == "begins   "+step:
+			begun = true
+		case isResult(line):
+			begun = false
+		case begun && strings.HasPrefix(line, did):
+			n++
+		}
+	}
+	return n
+}
+
+// interrupts interrupts a run as a step begins, or after the n-th thing that it does.
+func (w *world) interrupts(step string, n int, annotations string) {
+	t := w.t
+	t.Helper()
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	words := did
+	if n == 0 {
+		words = ""
+	}
+	r, err := w.tries(ctx, told("begins   "+step, words, n, interrupt), "-skip="+w.others(step, annotations))
+	require.Error(t, err, "%s, %d", step, n)
+	i := slices.IndexFunc(r.Steps, func(one Result) bool { return one.Step == step })
+	require.Equal(t, failed, r.Steps[i].Result, "%s, %d", step, n)
+	assert.Contains(t, r.Steps[i].Details, "interrupted")
+	for _, later := range r.Steps[i+1:] {
+		assert.Equal(t, notReached, later.Result, later.Step)
+	}
+	assert.Empty(t, r.Left)
+}
+
+// others are the steps that a step does without, for -skip; without a step those that nobody is interested in.
+func (w *world) others(step, annotations string) string {
+	w.t.Helper()
+	s := &suite{provider: w.provider}
+	var names []string
+	for _, one := range s.steps() {
+		needed := one.name == "create" || (one.name == "node-leaves" && step == "node-joins")
+		chosen := !strings.HasPrefix(one.name, "annotation/") || slices.Contains(strings.Split(annotations, ","), one.name)
+		if one.name != step && !needed && (step != "" || !chosen) {
+			names = append(names, one.name)
+		}
+	}
+	return strings.Join(names, ",")
+}
