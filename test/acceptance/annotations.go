@@ -154,9 +154,13 @@ func (s *suite) taken(ctx context.Context, t trial) (map[string]string, error) {
 	var reasons []string
 	for _, set := range t.sets {
 		ignored, err := s.judge(ctx, s.draft(web, set))
-		if err != nil {
+		var refused refusal
+		if errors.As(err, &refused) {
 			reasons = append(reasons, err.Error())
 			continue
+		}
+		if err != nil {
+			return nil, err
 		}
 		i := slices.IndexFunc(ignored, func(words string) bool { return strings.Contains(words, t.key) })
 		if i < 0 {

@@ -63,25 +63,26 @@ func manifest(service *v1.Service) ([]byte, error) {
 	return text, nil
 }
 
-// plan asks what would be done in the cloud for Services. It is empty where the cloud has what they ask for.
-func (s *suite) plan(ctx context.Context, services ...*v1.Service) ([]guard.Planned, error) {
-	var all []guard.Planned
-	for _, service := range services {
-		text, err := manifest(service)
-		if err != nil {
-			return nil, err
-		}
-		out, failure := s.command(ctx, text, "plan", "--kubeconfig="+s.Kubeconfig, s.setting.clusterName, "-f", "-")
-		var planned []plannedService
-		if err := json.Unmarshal(out, &planned); err != nil || len(planned) != 1 {
-			return nil, errors.Join(failure, fmt.Errorf("plan prints %q", out))
-		}
-		if planned[0].Error != "" {
-			return nil, errors.New("plan: " + planned[0].Error)
-		}
-		all = append(all, planned[0].Planned...)
+// plan asks what would be done in the cloud for a Service. It is empty where the cloud has what the Service asks for.
+func (s *suite) plan(ctx context.Context, service *v1.Service) ([]guard.Planned, error) {
+	planned, err := s.planned(ctx, service)
+	return planned.Planned, err
+}
+
+func (s *suite) planned(ctx context.Context, service *v1.Service) (plannedService, error) {
+	text, err := manifest(service)
+	if err != nil {
+		return plannedService{}, err
 	}
-	return all, nil
+	out, failure := s.command(ctx, text, "plan", "--kubeconfig="+s.Kubeconfig, s.setting.clusterName, "-f", "-")
+	var all []plannedService
+	if err := json.Unmarshal(out, &all); err != nil || len(all) != 1 {
+		return plannedService{}, errors.Join(failure, fmt.Errorf("plan prints %q", out))
+	}
+	if all[0].Error != "" {
+		return plannedService{}, errors.New("plan: " + all[0].Error)
+	}
+	return all[0], nil
 }
 
 // words say in a line what is planned.
@@ -93,7 +94,13 @@ func words(planned []guard.Planned) string {
 	return strings.Join(parts, "; ")
 }
 
-// judge runs `validate` on a Service: what it refuses is an error, what has no effect a list of words.
+// refusal is why a cloud does not take a Service.
+type refusal string
+
+// Error implements error.
+func (r refusal) Error() string { return string(r) }
+
+// judge runs `validate` on a Service: what the cloud refuses is a refusal, what has no effect a list of words.
 func (s *suite) judge(ctx context.Context, service *v1.Service) (ignored []string, err error) {
 	text, err := manifest(service)
 	if err != nil {
@@ -109,7 +116,7 @@ func (s *suite) judge(ctx context.Context, service *v1.Service) (ignored []strin
 	}
 	for _, f := range verdict.Findings {
 		if f.Severity == "error" {
-			return nil, errors.New(f.Message)
+			return nil, refusal(f.Message)
 		}
 		ignored = append(ignored, f.Message)
 	}

@@ -216,15 +216,18 @@ func (s *suite) tryTrafficPolicy(ctx context.Context, saw *[]string) error {
 	if err := s.hasWeb(ctx); err != nil {
 		return err
 	}
-	local := s.draft(web, nil)
-	local.Spec.ExternalTrafficPolicy = v1.ServiceExternalTrafficPolicyLocal
-	ignored, err := s.judge(ctx, local)
+	local, err := s.service(ctx, web)
 	if err != nil {
 		return err
 	}
-	for _, words := range ignored {
-		if strings.Contains(words, "externalTrafficPolicy") {
-			return skip("validate says: " + words)
+	local.Spec.ExternalTrafficPolicy = v1.ServiceExternalTrafficPolicyLocal
+	asked, err := s.planned(ctx, local)
+	if err != nil {
+		return err
+	}
+	for _, f := range asked.Findings {
+		if f.Warning && strings.Contains(f.Message, "externalTrafficPolicy") {
+			return skip("plan says: " + f.Message)
 		}
 	}
 	for _, policy := range []v1.ServiceExternalTrafficPolicy{v1.ServiceExternalTrafficPolicyLocal, v1.ServiceExternalTrafficPolicyCluster} {

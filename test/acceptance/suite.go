@@ -211,7 +211,7 @@ func (s *suite) tryStep(ctx context.Context, one step) bool {
 	r := Result{Step: one.name, Result: held, Seconds: time.Since(began).Seconds()}
 	var why skip
 	switch {
-	case errors.As(err, &why):
+	case errors.As(err, &why) && ctx.Err() == nil:
 		s.note(Result{Step: one.name, Result: skipped, Details: []string{string(why)}})
 		return false
 	case err == nil:

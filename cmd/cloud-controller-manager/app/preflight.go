@@ -304,7 +304,9 @@ func differences(n *v1.Node, cloud *cloudprovider.InstanceMetadata, same func(a,
 		}
 	}
 	for _, a := range n.Status.Addresses {
-		if (a.Type == v1.NodeInternalIP || a.Type == v1.NodeExternalIP) && !slices.Contains(cloud.NodeAddresses, a) {
+		// A cloud that tells no addresses has nothing to change about those that the Node has.
+		told := len(cloud.NodeAddresses) > 0 && (a.Type == v1.NodeInternalIP || a.Type == v1.NodeExternalIP)
+		if told && !slices.Contains(cloud.NodeAddresses, a) {
 			all = append(all, fmt.Sprintf("%s %s, which the cloud does not know", a.Type, a.Address))
 		}
 	}
