@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,9 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// minCleanUp is how long cleaning up waits for anything at least: after failures the program pauses before it tries again.
+const minCleanUp = 5 * time.Minute
+
 // cleanUp removes what the run made, and notes what is left. A second interruption ends the program.
 func (s *suite) cleanUp(ctx context.Context) {
 	fmt.Fprintln(s.w, "removing what the run made; a second interruption ends this at once")
+	s.Patience = max(s.Patience, minCleanUp)
 	if err := s.remove(ctx, s.space); err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") {
 			s.report.Left = append(s.report.Left, line)

@@ -90,7 +90,7 @@ func (w *world) balancer() balancer {
 func TestFacts(t *testing.T) {
 	w := onAnyCloud(t)
 	_, err := w.c.Kube.CoreV1().Nodes().Patch(t.Context(), "node-2", types.MergePatchType,
-		[]byte(`{"metadata":{"labels":{"node.kubernetes.io/instance-type":"huge"}}}`), metav1.PatchOptions{})
+		[]byte(`{"metadata":{"labels":{"beta.kubernetes.io/instance-type":"huge","node.kubernetes.io/instance-type":"huge"}}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	r, err := w.tries(t.Context(), nil, "-skip="+w.others("nodes", ""))
 	require.ErrorContains(t, err, "this did not hold: nodes, ")

@@ -53,7 +53,7 @@ func TestPreflight(t *testing.T) {
 	assert.NotContains(t, all, "node facts", "nodes agree with the cloud")
 
 	_, err = c.Kube.CoreV1().Nodes().Patch(t.Context(), "node-2", types.MergePatchType,
-		[]byte(`{"metadata":{"labels":{"node.kubernetes.io/instance-type":"huge"}}}`), metav1.PatchOptions{})
+		[]byte(`{"metadata":{"labels":{"beta.kubernetes.io/instance-type":"huge","node.kubernetes.io/instance-type":"huge"}}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	all, ok = preflight(env, kubeconfig)
 	assert.True(t, ok, "%v", all)
