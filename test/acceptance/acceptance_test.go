@@ -257,7 +257,10 @@ func (w *world) latestCalls() []call {
 }
 
 // leastHeld are the steps that hold on every cloud with load balancers.
-var leastHeld = []string{"prepare", "release", "nodes", "create", "ports", "node-leaves", "node-joins", "annotation/backend-selector", "annotation/hostname", "restart", "delete"}
+var leastHeld = []string{
+	"prepare", "release", "nodes", "create", "ports", "node-leaves", "node-joins",
+	"annotation/backend-selector", "annotation/hostname", "restart", "delete",
+}
 
 // TestEachCloud: on every simulated cloud everything holds and nothing is left. A second run, whose Service is refused by the cloud, says
 // so, is compared with the first, and leaves nothing either.
@@ -369,7 +372,9 @@ func told(after, words string, n int, f func()) func(string) {
 
 // isResult reports whether a line ends a step.
 func isResult(line string) bool {
-	return slices.ContainsFunc([]string{held, failed, skipped, notReached}, func(result string) bool { return strings.HasPrefix(line, result) })
+	return slices.ContainsFunc([]string{held, failed, skipped, notReached}, func(result string) bool {
+		return strings.HasPrefix(line, result)
+	})
 }
 
 // did begins the lines about what was done to the cluster.

@@ -154,8 +154,7 @@ func (s *suite) taken(ctx context.Context, t trial) (map[string]string, error) {
 	var reasons []string
 	for _, set := range t.sets {
 		ignored, err := s.judge(ctx, s.draft(web, set))
-		var refused refusal
-		if errors.As(err, &refused) {
+		if _, refused := errors.AsType[refusal](err); refused {
 			reasons = append(reasons, err.Error())
 			continue
 		}

@@ -111,7 +111,9 @@ type setting struct {
 }
 
 // commandSetting reads it from the workload, and writes the files that it mounts below dir.
-func (r *release) commandSetting(ctx context.Context, kube kubernetes.Interface, p registry.Provider, o Options, dir string) (setting, error) {
+func (r *release) commandSetting(
+	ctx context.Context, kube kubernetes.Interface, p registry.Provider, o Options, dir string,
+) (setting, error) {
 	var moves []string
 	for _, m := range r.container.VolumeMounts {
 		for _, v := range r.template.Spec.Volumes {

@@ -365,7 +365,8 @@ func (s *suite) tryTraffic(ctx context.Context, saw *[]string) error {
 	if s.Image == "" {
 		return skip("-image is empty")
 	}
-	running, err := s.kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "status.phase=" + string(v1.PodRunning), Limit: 1})
+	anywhere := metav1.ListOptions{FieldSelector: "status.phase=" + string(v1.PodRunning), Limit: 1}
+	running, err := s.kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, anywhere)
 	if err != nil {
 		return fmt.Errorf("looking for pods: %w", err)
 	}

@@ -55,7 +55,8 @@ func (s *suite) healthy(ctx context.Context) (holder string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("reading the lease: %w", err)
 	}
-	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" || lease.Spec.RenewTime == nil || lease.Spec.LeaseDurationSeconds == nil {
+	spec := lease.Spec
+	if spec.HolderIdentity == nil || *spec.HolderIdentity == "" || spec.RenewTime == nil || spec.LeaseDurationSeconds == nil {
 		return "", fmt.Errorf("nobody holds the lease %s/%s", namespace, name)
 	}
 	holder = *lease.Spec.HolderIdentity
@@ -67,7 +68,9 @@ func (s *suite) healthy(ctx context.Context) (holder string, err error) {
 		return "", err
 	}
 	for _, p := range pods {
-		if !slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady && c.Status == v1.ConditionTrue }) {
+		if !slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
+			return c.Type == v1.PodReady && c.Status == v1.ConditionTrue
+		}) {
 			return "", fmt.Errorf("pod %s is not ready", p.Name)
 		}
 	}

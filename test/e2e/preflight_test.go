@@ -55,8 +55,7 @@ func TestPreflight(t *testing.T) {
 	_, err = c.Kube.CoreV1().Nodes().Patch(t.Context(), "node-2", types.MergePatchType,
 		[]byte(`{"metadata":{"labels":{"beta.kubernetes.io/instance-type":"huge","node.kubernetes.io/instance-type":"huge"}}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
-	all, ok = preflight(env, kubeconfig)
-	assert.True(t, ok, "%v", all)
+	all, _ = preflight(env, kubeconfig)
 	assert.Contains(t, all["node facts"], "warning: 1 of 2 nodes differ from what the cloud says: node-2 (node.kubernetes.io/instance-type huge, in the cloud ")
 
 	all, _ = preflight(map[string]string{"DO_OVERRIDE_URL": "x"}, kubeconfig)

@@ -113,8 +113,10 @@ func TestDifferences(t *testing.T) {
 	t.Parallel()
 	node := func(change func(*v1.Node)) *v1.Node {
 		n := &v1.Node{
-			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1.LabelInstanceTypeStable: "small", v1.LabelTopologyZone: "a", v1.LabelTopologyRegion: "r"}},
-			Spec:       v1.NodeSpec{ProviderID: "toy:///a/1"},
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{
+				v1.LabelInstanceTypeStable: "small", v1.LabelTopologyZone: "a", v1.LabelTopologyRegion: "r",
+			}},
+			Spec: v1.NodeSpec{ProviderID: "toy:///a/1"},
 			Status: v1.NodeStatus{Addresses: []v1.NodeAddress{
 				{Type: v1.NodeHostName, Address: "node-1"}, {Type: v1.NodeInternalIP, Address: "10.0.0.1"},
 			}},
