@@ -24,7 +24,6 @@ var mayNameClouds = map[string]string{
 	"cmd/cloudsim/main.go":           "the default of a flag",
 	"registry/schema/schema_test.go": "words that are near each other",
 	"test/harness/harness.go":        "the cloud of tests that need any",
-	"test/e2e/linode_test.go":        "tests of one cloud",
 	"test/e2e/secrets_test.go":       "a cloud that reads Secrets",
 	"test/e2e/start_test.go":         "the metrics of the cloud of tests that need any",
 }

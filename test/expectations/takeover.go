@@ -25,6 +25,8 @@ import (
 type Takeover struct {
 	// None says why nothing is taken over: the cloud has no controller of its own.
 	None string `json:"none"`
+	// HeldBy is the test in the provider's package that holds the takeover where it is not written down as data.
+	HeldBy string `json:"heldBy"`
 	// Headers are templates; they go with every request.
 	Headers map[string]string `json:"headers"`
 	// Base is the cluster of the kinds that name no other one. Clusters have others, with what they add to it.
@@ -177,7 +179,7 @@ func ReadTakeover(root string, p registry.Provider) (Takeover, error) {
 
 // problems are what is missing, and names that nothing has.
 func (l Takeover) problems() error {
-	if l.None != "" {
+	if l.None != "" || l.HeldBy != "" {
 		return nil
 	}
 	var all []error
