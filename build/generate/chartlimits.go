@@ -108,7 +108,8 @@ func passedLimits(path string) object {
 			"type": "object", "required": []string{"loadBalancerClass"}, "additionalProperties": false,
 			"properties": object{
 				"loadBalancerClass": object{"type": "string", "pattern": `^$|` + class},
-				"annotations":       object{"type": "object", "additionalProperties": object{"type": "string"}},
+				// A class that is served without defaults of its own has a key without a value.
+				"annotations": object{"type": []string{"object", "null"}, "additionalProperties": object{"type": "string"}},
 			},
 		}}
 	}
