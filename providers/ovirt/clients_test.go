@@ -3,6 +3,7 @@ package ovirt
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -36,7 +37,7 @@ func TestOtherClients(t *testing.T) {
 	sim.Add("illegal", func(v *ovirtsim.VM) { v.Status, v.NICs, v.InstanceType = "", nil, "" })
 	env := sim.Variables(server.URL)
 	out, err := exec.CommandContext(t.Context(), python, "testdata/clients.py", env[envURL], ovirtsim.User, ovirtsim.Password, "worker").Output()
-	if failed, ok := err.(*exec.ExitError); ok { //nolint:errorlint // of exec itself
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 		t.Fatalf("%s", failed.Stderr)
 	}
 	require.NoError(t, err)

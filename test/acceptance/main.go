@@ -29,19 +29,23 @@ const (
 // errUsage is a call that was not understood.
 var errUsage = errors.New("nothing was tried")
 
-func main() {
+func main() { os.Exit(status()) }
+
+// status runs the suite and returns the exit status.
+func status() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	// A second signal ends the program at once, also while it cleans up.
 	context.AfterFunc(ctx, stop)
 	switch err := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr); {
 	case err == nil || errors.Is(err, flag.ErrHelp):
+		return 0
 	case errors.Is(err, errUsage):
 		fmt.Fprintln(os.Stderr, "Error:", err)
-		os.Exit(exitUsage) //nolint:gocritic // nothing is left to be done that was deferred
+		return exitUsage
 	default:
 		fmt.Fprintln(os.Stderr, "Error:", err)
-		os.Exit(exitFailed)
+		return exitFailed
 	}
 }
 

@@ -63,7 +63,7 @@ func register(t *testing.T, c *harness.Cluster, names ...string) {
 	}
 }
 
-// startStandby starts a second program beside the one that leads, and returns when it runs.
+// startStandby starts a second program next to the one that leads, and returns when it runs.
 func startStandby(t *testing.T, c *harness.Cluster, s expectations.Setup) *harness.CCM {
 	t.Helper()
 	m, err := c.StartRelease(t.Context(), "cloud-controller-manager", c.Programs.CCM, harness.Values(s.Values), s.Arguments, s.Environment)
