@@ -10,6 +10,7 @@ import (
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/vsphere/vspheresim"
 )
@@ -18,9 +19,9 @@ import (
 func (w *testWorld) followed(n string) {
 	w.Helper()
 	w.start()
-	_, err := w.metadata(newNode(n, ""))
+	_, err := w.Metadata(conformance.NewNode(n, ""))
 	require.NoError(w, err)
-	w.later()
+	w.Later()
 	require.NotNil(w, w.changes(), "changes are followed")
 	w.servers[0].ResetCalls()
 }
@@ -56,10 +57,10 @@ func TestChangesInsteadOfListings(t *testing.T) {
 			"other guest":   func() { sim.Edit(m, func(vm *mo.VirtualMachine) { vm.Guest.HostName = "Worker" }) },
 			"a new machine": func() { sim.Add(vspheresim.Spec{Name: "new"}) },
 		} {
-			w.later()
+			w.Later()
 			w.servers[0].ResetCalls()
 			change()
-			got, err := w.metadata(newNode("worker", ""))
+			got, err := w.Metadata(conformance.NewNode("worker", ""))
 			require.NoError(w, err)
 			assert.Equal(w, providerIDPrefix+m.UUID, got.ProviderID)
 			most := 1
@@ -69,15 +70,15 @@ func TestChangesInsteadOfListings(t *testing.T) {
 			assert.LessOrEqual(w, w.calls(), most, "%s: %v", what, w.servers[0].Calls().ByOperation)
 			assert.Equal(w, w.calls(), w.asked()[0], what)
 		}
-		w.later()
-		got, err := w.metadata(newNode("worker", ""))
+		w.Later()
+		got, err := w.Metadata(conformance.NewNode("worker", ""))
 		require.NoError(w, err)
 		assert.Equal(w, "Worker", got.NodeAddresses[0].Address)
-		_, err = w.metadata(newNode("new", ""))
+		_, err = w.Metadata(conformance.NewNode("new", ""))
 		require.NoError(w, err)
 		sim.PowerOff(m)
-		w.later()
-		assert.True(w, w.shutDown(nodeOf(m)))
+		w.Later()
+		assert.True(w, w.ShutDown(nodeOf(m)))
 		assert.Zero(w, w.asked()[1])
 		w.requireNothingRefused()
 	})
@@ -91,12 +92,12 @@ func TestChangesAreNoProofOfAbsence(t *testing.T) {
 		destroyed := w.sims[0].Add(vspheresim.Spec{Name: "destroyed"})
 		w.followed("other")
 		w.sims[0].Destroy(destroyed)
-		w.later()
-		w.requireGone(nodeOf(destroyed))
+		w.Later()
+		w.RequireGone(nodeOf(destroyed))
 		assert.Equal(w, 1, w.asked()[1], "everything was listed for the proof")
 		w.sims[0].Hide(hidden)
-		w.later()
-		w.requireDoubt(nodeOf(hidden), "NoPermission")
+		w.Later()
+		w.RequireDoubt(nodeOf(hidden), "NoPermission")
 		w.requireNothingRefused()
 	})
 }
@@ -118,7 +119,7 @@ func TestLostChangesMeanAFullListing(t *testing.T) {
 				w.followed("worker")
 				w.sims[0].Edit(m, func(vm *mo.VirtualMachine) { vm.Guest.HostName = "WORKER" })
 				lose(w)
-				got, err := w.metadata(newNode("worker", ""))
+				got, err := w.Metadata(conformance.NewNode("worker", ""))
 				require.NoError(w, err)
 				assert.Equal(w, "WORKER", got.NodeAddresses[0].Address)
 				assert.Equal(w, []int{1, 1}, w.asked(), "%v", w.servers[0].Calls().ByOperation)
@@ -126,8 +127,8 @@ func TestLostChangesMeanAFullListing(t *testing.T) {
 				require.NotNil(w, w.changes())
 				assert.Equal(w, 1, w.servers[0].Calls().ByOperation["DestroyPropertyCollector"], "nothing is left in vCenter")
 				w.servers[0].ResetCalls()
-				w.later()
-				_, err = w.metadata(newNode("worker", ""))
+				w.Later()
+				_, err = w.Metadata(conformance.NewNode("worker", ""))
 				require.NoError(w, err)
 				assert.Equal(w, []int{1, 0}, w.asked())
 			})
@@ -141,7 +142,7 @@ func TestSessionThatEndsTakesItsChangesAlong(t *testing.T) {
 		w.sims[0].Add(vspheresim.Spec{Name: "worker"})
 		w.followed("worker")
 		w.sims[0].EndSessions()
-		_, err := w.metadata(newNode("worker", ""))
+		_, err := w.Metadata(conformance.NewNode("worker", ""))
 		require.NoError(w, err)
 		calls := w.servers[0].Calls().ByOperation
 		assert.Equal(w, []int{1, 1}, []int{calls["Login"], calls["CreateContainerView"]})
@@ -157,8 +158,8 @@ func TestChangesAreCheckedByAListing(t *testing.T) {
 		w.sims[0].Add(vspheresim.Spec{Name: "worker"})
 		w.followed("worker")
 		for range 30 {
-			w.later()
-			_, err := w.metadata(newNode("worker", ""))
+			w.Later()
+			_, err := w.Metadata(conformance.NewNode("worker", ""))
 			require.NoError(w, err)
 		}
 		asked := w.asked()
@@ -173,9 +174,9 @@ func TestProgramsThatDoNotLeadFollowNothing(t *testing.T) {
 		w.sims[0].Add(vspheresim.Spec{Name: "worker"})
 		w.start()
 		w.cloud.api.vcenters[0].stop = nil
-		_, err := w.metadata(newNode("worker", ""))
+		_, err := w.Metadata(conformance.NewNode("worker", ""))
 		require.NoError(w, err)
-		w.later()
+		w.Later()
 		assert.Nil(w, w.changes())
 	})
 }

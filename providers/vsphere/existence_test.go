@@ -11,6 +11,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/vsphere/vspheresim"
 )
@@ -19,9 +20,9 @@ func TestProviderIDInUpperCase(t *testing.T) {
 	inWorld(t, "", nil, func(w *testWorld) {
 		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
 		w.start()
-		n := newNode("worker", providerIDPrefix+strings.ToUpper(m.UUID))
-		w.requireExists(n)
-		got, err := w.metadata(n)
+		n := conformance.NewNode("worker", providerIDPrefix+strings.ToUpper(m.UUID))
+		w.RequireExists(n)
+		got, err := w.Metadata(n)
 		require.NoError(w, err)
 		assert.Equal(w, n.Spec.ProviderID, got.ProviderID, "a provider ID is never changed")
 	})
@@ -32,22 +33,22 @@ func TestSwappedProviderIDAnswersEveryQuestion(t *testing.T) {
 	inWorld(t, "", nil, func(w *testWorld) {
 		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
 		w.start()
-		n := newNode("worker", providerIDPrefix+swapped(m.UUID))
-		w.requireExists(n)
-		assert.False(w, w.shutDown(n))
-		got, err := w.metadata(n)
+		n := conformance.NewNode("worker", providerIDPrefix+swapped(m.UUID))
+		w.RequireExists(n)
+		assert.False(w, w.ShutDown(n))
+		got, err := w.Metadata(n)
 		require.NoError(w, err)
 		assert.Equal(w, n.Spec.ProviderID, got.ProviderID)
 
-		reported := newNode("worker", "")
+		reported := conformance.NewNode("worker", "")
 		reported.Status.NodeInfo.SystemUUID = strings.ToUpper(swapped(m.UUID))
-		got, err = w.metadata(reported)
+		got, err = w.Metadata(reported)
 		require.NoError(w, err)
 		assert.Equal(w, providerIDPrefix+m.UUID, got.ProviderID, "as vCenter has it")
 
 		w.sims[0].Destroy(m)
-		w.later()
-		w.requireGone(n)
+		w.Later()
+		w.RequireGone(n)
 	})
 }
 
@@ -57,7 +58,7 @@ func TestForeignOrMalformedProviderIDIsNeverGone(t *testing.T) {
 		w.sims[0].Add(vspheresim.Spec{Name: "worker"})
 		w.start()
 		for _, id := range []string{"aws:///eu-west-1a/i-0123", "vsphere://worker", "vsphere://4230", "vsphere:///a/b"} {
-			w.requireDoubt(newNode("worker", id), "is not of the form")
+			w.RequireDoubt(conformance.NewNode("worker", id), "is not of the form")
 		}
 		assert.Zero(w, w.calls())
 	})
@@ -68,7 +69,7 @@ func TestHostNameInOtherCase(t *testing.T) {
 	inWorld(t, "", nil, func(w *testWorld) {
 		m := w.sims[0].Add(vspheresim.Spec{Name: "vm", HostName: "Worker-1"})
 		w.start()
-		got, err := w.metadata(newNode("worker-1", ""))
+		got, err := w.Metadata(conformance.NewNode("worker-1", ""))
 		require.NoError(w, err)
 		assert.Equal(w, providerIDPrefix+m.UUID, got.ProviderID)
 		assert.Equal(w, "Worker-1", got.NodeAddresses[0].Address)
@@ -80,9 +81,9 @@ func TestTwoMachinesWithOneHostName(t *testing.T) {
 		w.sims[0].Add(vspheresim.Spec{Name: "a", HostName: "worker"})
 		w.sims[0].Add(vspheresim.Spec{Name: "b", HostName: "worker"})
 		w.start()
-		_, err := w.metadata(newNode("worker", ""))
+		_, err := w.Metadata(conformance.NewNode("worker", ""))
 		require.ErrorContains(w, err, "Multiple VMs found")
-		_, err = w.metadata(newNode("worker", ""))
+		_, err = w.Metadata(conformance.NewNode("worker", ""))
 		require.ErrorContains(w, err, "/DC0/vm/a, /DC0/vm/b")
 	})
 }
@@ -93,16 +94,16 @@ func TestCopiesWithOneUUID(t *testing.T) {
 		w.sims[0].Add(vspheresim.Spec{Name: "copy", UUID: m.UUID, Off: true})
 		w.sims[0].Add(vspheresim.Spec{Name: "template", UUID: m.UUID, Template: true})
 		w.start()
-		w.requireExists(nodeOf(m))
-		assert.False(w, w.shutDown(nodeOf(m)), "the one that runs is meant")
-		got, err := w.metadata(newNode("worker", ""))
+		w.RequireExists(nodeOf(m))
+		assert.False(w, w.ShutDown(nodeOf(m)), "the one that runs is meant")
+		got, err := w.Metadata(conformance.NewNode("worker", ""))
 		require.NoError(w, err)
 		assert.Equal(w, "worker", got.NodeAddresses[0].Address)
 
 		w.sims[0].Add(vspheresim.Spec{Name: "second", UUID: m.UUID, HostName: "other"})
 		w.start()
-		w.requireDoubt(nodeOf(m), "is that of 2 virtual machines")
-		got, err = w.metadata(nodeOf(m))
+		w.RequireDoubt(nodeOf(m), "is that of 2 virtual machines")
+		got, err = w.Metadata(nodeOf(m))
 		require.NoError(w, err, "the host name decides")
 		assert.Equal(w, "worker", got.NodeAddresses[0].Address)
 	})
@@ -114,7 +115,7 @@ func TestNodeNamedAfterItsAddress(t *testing.T) {
 			Name: "vm", HostName: "localhost", NICs: []types.GuestNicInfo{{DeviceConfigId: 1, IpAddress: []string{"10.9.8.7"}}},
 		})
 		w.start()
-		got, err := w.metadata(newNode("10.9.8.7", ""))
+		got, err := w.Metadata(conformance.NewNode("10.9.8.7", ""))
 		require.NoError(w, err)
 		assert.Equal(w, providerIDPrefix+m.UUID, got.ProviderID)
 	})
@@ -125,9 +126,9 @@ func TestSystemUUIDOfNoMachine(t *testing.T) {
 	inWorld(t, "", nil, func(w *testWorld) {
 		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
 		w.start()
-		n := newNode("worker", "")
+		n := conformance.NewNode("worker", "")
 		n.Status.NodeInfo.SystemUUID = "00112233-4455-6677-8899-aabbccddeeff"
-		_, err := w.metadata(n)
+		_, err := w.Metadata(n)
 		require.ErrorContains(w, err, n.Status.NodeInfo.SystemUUID)
 		require.ErrorContains(w, err, m.UUID)
 		require.ErrorContains(w, err, "start kubelet with --provider-id")
@@ -140,12 +141,12 @@ func TestDestroyedMachineIsGone(t *testing.T) {
 		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
 		n := nodeOf(m)
 		w.start()
-		w.requireExists(n)
+		w.RequireExists(n)
 		w.sims[0].Destroy(m)
-		w.later()
-		w.requireGone(n)
+		w.Later()
+		w.RequireGone(n)
 		w.start()
-		w.requireGone(n)
+		w.RequireGone(n)
 	})
 }
 
@@ -154,16 +155,16 @@ func TestRecreatedNodeIsNotDeletedByItsPredecessor(t *testing.T) {
 	inWorld(t, "", nil, func(w *testWorld) {
 		old := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
 		w.start()
-		_, err := w.metadata(newNode("worker", ""))
+		_, err := w.Metadata(conformance.NewNode("worker", ""))
 		require.NoError(w, err)
 		w.sims[0].Destroy(old)
-		w.later()
-		w.requireGone(nodeOf(old))
+		w.Later()
+		w.RequireGone(nodeOf(old))
 		replaced := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
-		got, err := w.metadata(newNode("worker", ""))
+		got, err := w.Metadata(conformance.NewNode("worker", ""))
 		require.NoError(w, err)
 		assert.Equal(w, providerIDPrefix+replaced.UUID, got.ProviderID)
-		w.requireExists(nodeOf(replaced))
+		w.RequireExists(nodeOf(replaced))
 	})
 }
 
@@ -176,8 +177,8 @@ func TestPoweredOffWithoutGuestDataIsShutDown(t *testing.T) {
 		w.sims[0].Suspend(suspended)
 		w.start()
 		for _, m := range []*vspheresim.Machine{off, suspended} {
-			w.requireExists(nodeOf(m))
-			assert.True(w, w.shutDown(nodeOf(m)), m.Name)
+			w.RequireExists(nodeOf(m))
+			assert.True(w, w.ShutDown(nodeOf(m)), m.Name)
 		}
 	})
 }
@@ -188,13 +189,13 @@ func TestInaccessibleMachineIsNeverGone(t *testing.T) {
 		other := w.sims[0].Add(vspheresim.Spec{Name: "other"})
 		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
 		w.start()
-		w.requireExists(nodeOf(m))
+		w.RequireExists(nodeOf(m))
 		w.sims[0].Lose(m)
-		w.later()
-		w.requireExists(nodeOf(m))
+		w.Later()
+		w.RequireExists(nodeOf(m))
 		w.start()
-		w.requireDoubt(nodeOf(m), "1 virtual machines are not accessible, and it may be one of them: worker")
-		w.requireExists(nodeOf(other))
+		w.RequireDoubt(nodeOf(m), "1 virtual machines are not accessible, and it may be one of them: worker")
+		w.RequireExists(nodeOf(other))
 	})
 }
 
@@ -203,15 +204,15 @@ func TestRefusedPropertyIsNoAbsence(t *testing.T) {
 	inWorld(t, "", nil, func(w *testWorld) {
 		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
 		w.start()
-		w.requireExists(nodeOf(m))
+		w.RequireExists(nodeOf(m))
 		w.fail(simkit.Fault{Kind: "missing-set"})
 		for range 2 {
-			w.later()
-			exists, err := w.exists(nodeOf(m))
+			w.Later()
+			exists, err := w.Exists(nodeOf(m))
 			assert.True(w, exists || err != nil)
 			w.start()
 		}
-		w.requireDoubt(nodeOf(m), "does not prove that it is gone")
+		w.RequireDoubt(nodeOf(m), "does not prove that it is gone")
 	})
 }
 
@@ -225,7 +226,7 @@ func TestEmptyOrCutListingIsNoAbsence(t *testing.T) {
 				w.sims[0].Destroy(m)
 				w.start()
 				w.fail(simkit.Fault{Kind: kind})
-				w.requireDoubt(n, "broke off")
+				w.RequireDoubt(n, "broke off")
 			})
 		})
 	}
@@ -236,13 +237,13 @@ func TestRenamedDatacenterIsNoAbsence(t *testing.T) {
 		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
 		gone := w.sims[0].Add(vspheresim.Spec{Name: "gone"})
 		w.start()
-		w.requireExists(nodeOf(m))
+		w.RequireExists(nodeOf(m))
 		w.sims[0].RenameDatacenter("DC0", "Renamed")
 		w.sims[0].Destroy(gone)
-		w.later()
-		w.requireExists(nodeOf(m))
-		w.requireDoubt(nodeOf(gone), `there is no datacenter "DC0", or the account cannot see it; there are /Renamed`)
-		_, err := w.metadata(newNode("worker", ""))
+		w.Later()
+		w.RequireExists(nodeOf(m))
+		w.RequireDoubt(nodeOf(gone), `there is no datacenter "DC0", or the account cannot see it; there are /Renamed`)
+		_, err := w.Metadata(conformance.NewNode("worker", ""))
 		require.ErrorContains(w, err, "correct datacenters of the cloud config")
 	})
 }
@@ -252,11 +253,11 @@ func TestMachineInAnotherDatacenterExists(t *testing.T) {
 	inWorld(t, config, []vspheresim.Options{{Datacenters: 2}}, func(w *testWorld) {
 		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
 		w.start()
-		w.requireExists(nodeOf(m))
+		w.RequireExists(nodeOf(m))
 		w.sims[0].Move(m, "DC1")
 		w.start()
-		w.requireExists(nodeOf(m))
-		_, err := w.metadata(newNode("worker", ""))
+		w.RequireExists(nodeOf(m))
+		_, err := w.Metadata(conformance.NewNode("worker", ""))
 		require.ErrorContains(w, err, "No VM found", "names count in the configured datacenters alone")
 	})
 }
@@ -277,9 +278,9 @@ func TestDatacentersByNamePathAndReference(t *testing.T) {
 				ref := strings.TrimPrefix(w.sims[0].Datacenter("DC0").Value, "datacenter-")
 				w.config = strings.ReplaceAll(w.config, "REF", ref)
 				w.start()
-				_, err := w.metadata(newNode("worker", ""))
+				_, err := w.Metadata(conformance.NewNode("worker", ""))
 				if err != nil { // the first question lists, and the datacenters are known afterwards
-					_, err = w.metadata(newNode("worker", ""))
+					_, err = w.Metadata(conformance.NewNode("worker", ""))
 				}
 				assert.Equal(w, found, err == nil, "%v", err)
 			})
@@ -293,15 +294,15 @@ func TestFaultTolerance(t *testing.T) {
 		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
 		shadow := w.sims[0].Add(vspheresim.Spec{Name: "worker", UUID: m.UUID, Secondary: true})
 		w.start()
-		for _, n := range []*v1.Node{nodeOf(m), newNode("worker", "")} {
-			metadata, err := w.metadata(n)
+		for _, n := range []*v1.Node{nodeOf(m), conformance.NewNode("worker", "")} {
+			metadata, err := w.Metadata(n)
 			require.NoError(w, err)
 			assert.Equal(w, providerIDPrefix+m.UUID, metadata.ProviderID)
-			assert.False(w, w.shutDown(n))
+			assert.False(w, w.ShutDown(n))
 		}
 		w.sims[0].Destroy(m) // the other one takes over, and vCenter has not said so yet
-		w.later()
-		w.requireExists(nodeOf(shadow))
+		w.Later()
+		w.RequireExists(nodeOf(shadow))
 	})
 }
 
@@ -312,13 +313,13 @@ func TestMachineInAVApp(t *testing.T) {
 			m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
 			w.sims[0].IntoVApp(m)
 			w.start()
-			metadata, err := w.metadata(newNode("worker", ""))
+			metadata, err := w.Metadata(conformance.NewNode("worker", ""))
 			require.NoError(w, err)
 			assert.Equal(w, providerIDPrefix+m.UUID, metadata.ProviderID)
-			w.requireExists(nodeOf(m))
+			w.RequireExists(nodeOf(m))
 			w.sims[0].Destroy(m)
-			w.later()
-			w.requireGone(nodeOf(m))
+			w.Later()
+			w.RequireGone(nodeOf(m))
 		})
 	})
 	t.Run("without rights", func(t *testing.T) {
@@ -328,7 +329,7 @@ func TestMachineInAVApp(t *testing.T) {
 			w.sims[0].IntoVApp(m)
 			w.sims[0].Hide(m)
 			w.start()
-			w.requireDoubt(nodeOf(m), "the account lacks System.Read on folder /DC0/host/DC0_C0/Resources/app of worker")
+			w.RequireDoubt(nodeOf(m), "the account lacks System.Read on folder /DC0/host/DC0_C0/Resources/app of worker")
 		})
 	})
 }
@@ -339,12 +340,12 @@ func TestLostRightsAreNoAbsence(t *testing.T) {
 		w.sims[0].Add(vspheresim.Spec{Name: "other"})
 		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
 		w.start()
-		w.requireExists(nodeOf(m))
+		w.RequireExists(nodeOf(m))
 		w.sims[0].Hide(m)
-		w.later()
-		w.requireDoubt(nodeOf(m), "NoPermission")
+		w.Later()
+		w.RequireDoubt(nodeOf(m), "NoPermission")
 		w.start()
-		w.requireDoubt(nodeOf(m), "the account lacks System.Read on folder /DC0/vm")
+		w.RequireDoubt(nodeOf(m), "the account lacks System.Read on folder /DC0/vm")
 	})
 }
 
@@ -353,11 +354,11 @@ func TestReplacedVCenterIsNoAbsence(t *testing.T) {
 	inWorld(t, "", nil, func(w *testWorld) {
 		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
 		w.start()
-		w.requireExists(nodeOf(m))
+		w.RequireExists(nodeOf(m))
 		w.sims[0].Destroy(m)
 		w.sims[0].Replace("ffffffff-0000-0000-0000-000000000001")
-		w.later()
-		w.requireDoubt(nodeOf(m), "another vCenter answers at this address: instance ffffffff-0000-0000-0000-000000000001")
+		w.Later()
+		w.RequireDoubt(nodeOf(m), "another vCenter answers at this address: instance ffffffff-0000-0000-0000-000000000001")
 	})
 }
 
@@ -367,7 +368,7 @@ func TestInstanceUUIDInProviderIDIsNoAbsence(t *testing.T) {
 		m := w.sims[0].Add(vspheresim.Spec{Name: "worker", InstanceUUID: "50300001-3f21-5a6b-9c0d-000000000001"})
 		w.start()
 		for _, id := range []string{"50300001-3f21-5a6b-9c0d-000000000001", swapped("50300001-3f21-5a6b-9c0d-000000000001")} {
-			w.requireDoubt(newNode("worker", providerIDPrefix+id), "start kubelet with --provider-id="+providerIDPrefix+m.UUID)
+			w.RequireDoubt(conformance.NewNode("worker", providerIDPrefix+id), "start kubelet with --provider-id="+providerIDPrefix+m.UUID)
 		}
 	})
 }
@@ -379,13 +380,13 @@ func TestMachineInAnotherVCenterExists(t *testing.T) {
 		w.sims[1].Add(vspheresim.Spec{Name: "b", UUID: "4230bbbb-3f21-5a6b-9c0d-000000000002"})
 		m := w.sims[0].Add(vspheresim.Spec{Name: "worker", UUID: "4230cccc-3f21-5a6b-9c0d-000000000003"})
 		w.start()
-		w.requireExists(nodeOf(m))
+		w.RequireExists(nodeOf(m))
 		w.sims[0].Destroy(m)
 		w.sims[1].Add(vspheresim.Spec{Name: "worker", UUID: m.UUID})
-		w.later()
-		w.requireExists(nodeOf(m))
+		w.Later()
+		w.RequireExists(nodeOf(m))
 		w.start()
-		w.requireExists(nodeOf(m))
+		w.RequireExists(nodeOf(m))
 	})
 }
 
@@ -396,11 +397,11 @@ func TestCopyThatOutlivesItsOriginal(t *testing.T) {
 		w.sims[0].Add(vspheresim.Spec{Name: "copy", UUID: m.UUID, Off: true})
 		n := nodeOf(m)
 		w.start()
-		w.requireExists(n)
+		w.RequireExists(n)
 		w.sims[0].Destroy(m)
-		w.later()
-		w.requireExists(n)
-		assert.True(w, w.shutDown(n))
+		w.Later()
+		w.RequireExists(n)
+		assert.True(w, w.ShutDown(n))
 	})
 }
 
@@ -411,7 +412,7 @@ func TestSkipNodeDeletion(t *testing.T) {
 		n := nodeOf(m)
 		w.sims[0].Destroy(m)
 		w.start()
-		w.requireDoubt(n, "No VM found, and SKIP_NODE_DELETION is set")
+		w.RequireDoubt(n, "No VM found, and SKIP_NODE_DELETION is set")
 	})
 }
 
@@ -420,15 +421,15 @@ func TestLateToolsAreAwaited(t *testing.T) {
 	inWorld(t, "", nil, func(w *testWorld) {
 		m := w.sims[0].Add(vspheresim.Spec{Name: "worker", NoTools: true})
 		w.start()
-		n := newNode("worker", providerIDPrefix+m.UUID)
-		_, err := w.metadata(n)
+		n := conformance.NewNode("worker", providerIDPrefix+m.UUID)
+		_, err := w.Metadata(n)
 		require.ErrorContains(w, err, "is VMware Tools running in it?")
-		_, err = w.metadata(newNode("worker", ""))
+		_, err = w.Metadata(conformance.NewNode("worker", ""))
 		require.ErrorContains(w, err, "start VMware Tools in it")
 		w.sims[0].Edit(m, func(vm *mo.VirtualMachine) {
 			vm.Guest = &types.GuestInfo{HostName: "worker", Net: []types.GuestNicInfo{{DeviceConfigId: 1, IpAddress: []string{"10.0.0.5"}}}}
 		})
-		got, err := w.metadata(n)
+		got, err := w.Metadata(n)
 		require.NoError(w, err, "it is read again, not answered from memory")
 		assert.Equal(w, "10.0.0.5", got.NodeAddresses[1].Address)
 	})

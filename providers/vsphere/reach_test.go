@@ -8,6 +8,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/vsphere/nsxsim"
 	"github.com/anyccm/cloud-controller-manager/providers/vsphere/vspheresim"
@@ -77,8 +78,8 @@ func TestAddressesOfANode(t *testing.T) {
 // routes of all nodes would wait for it.
 func TestOneNodeHoldsUpNoOthers(t *testing.T) {
 	for name, arrange := range map[string]func(w *testWorld) *v1.Node{
-		"a malformed provider ID": func(*testWorld) *v1.Node { return newNode("worker", "vsphere://none") },
-		"not initialized":         func(*testWorld) *v1.Node { return newNode("worker", "") },
+		"a malformed provider ID": func(*testWorld) *v1.Node { return conformance.NewNode("worker", "vsphere://none") },
+		"not initialized":         func(*testWorld) *v1.Node { return conformance.NewNode("worker", "") },
 		"cloud-init's data cannot be read": func(w *testWorld) *v1.Node {
 			return nodeOf(w.sims[0].Add(vspheresim.Spec{Name: "worker", Metadata: "*", Encoding: "base64"}))
 		},
@@ -89,7 +90,7 @@ func TestOneNodeHoldsUpNoOthers(t *testing.T) {
 		},
 		"gone, which an inaccessible virtual machine keeps from being proved": func(w *testWorld) *v1.Node {
 			w.sims[0].Lose(w.sims[0].Add(vspheresim.Spec{Name: "lost"}))
-			return newNode("worker", "vsphere://4230aaaa-3f21-5a6b-9c0d-0000000000aa")
+			return conformance.NewNode("worker", "vsphere://4230aaaa-3f21-5a6b-9c0d-0000000000aa")
 		},
 		"gone, while the account lacks a right": func(w *testWorld) *v1.Node {
 			m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
@@ -130,7 +131,7 @@ func TestVCenterThatDoesNotAnswerHidesNoAddresses(t *testing.T) {
 		require.NoError(w, err)
 		assert.NotEmpty(w, list)
 		w.servers[0].ClearFaults()
-		w.later()
+		w.Later()
 		list, err = w.cloud.instances.addressesOf(w.Context(), nodeOf(m))
 		require.NoError(w, err)
 		assert.NotEmpty(w, list)

@@ -33,18 +33,18 @@ func TestNoLoginBeforeTheSecretIsRead(t *testing.T) {
 	inWorld(t, withSecret, nil, func(w *testWorld) {
 		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
 		w.start()
-		w.requireDoubt(nodeOf(m), "Secret kube-system/vsphere: does not exist; create it")
+		w.RequireDoubt(nodeOf(m), "Secret kube-system/vsphere: does not exist; create it")
 		assert.Zero(w, w.calls())
 		w.secret(map[string]string{"other.username": "u", "other.password": "very secret"})
-		w.later()
-		_, err := w.exists(nodeOf(m))
+		w.Later()
+		_, err := w.Exists(nodeOf(m))
 		require.ErrorContains(w, err, "it has the keys other.password, other.username")
 		assert.NotContains(w, err.Error(), "very secret")
 		assert.Zero(w, w.calls())
 
 		w.secret(map[string]string{server(w) + ".username": vspheresim.User, server(w) + ".password": vspheresim.Password, "note": "x"})
-		w.later()
-		w.requireExists(nodeOf(m))
+		w.Later()
+		w.RequireExists(nodeOf(m))
 		accepted, refused := w.sims[0].Logins()
 		assert.Equal(w, []int{1, 0}, []int{accepted, refused})
 	})
@@ -57,9 +57,9 @@ func TestOnlyTheNamedSecretIsRead(t *testing.T) {
 		w.secret(map[string]string{server(w) + ".username": vspheresim.User, server(w) + ".password": vspheresim.Password})
 		w.kube.ClearActions()
 		w.start()
-		w.requireExists(nodeOf(m))
-		w.later()
-		w.requireExists(nodeOf(m))
+		w.RequireExists(nodeOf(m))
+		w.Later()
+		w.RequireExists(nodeOf(m))
 		require.NotEmpty(w, w.kube.Actions())
 		for _, a := range w.kube.Actions() {
 			get, ok := a.(kubetesting.GetAction)
@@ -83,22 +83,22 @@ func TestRefusedLoginIsNotRepeated(t *testing.T) {
 		w.secret(map[string]string{server(w) + ".username": vspheresim.User, server(w) + ".password": "wrong"})
 		w.start()
 		for range 20 {
-			w.requireDoubt(nodeOf(m), "user name or password is wrong")
-			_, err := w.metadata(newNode("worker", ""))
+			w.RequireDoubt(nodeOf(m), "user name or password is wrong")
+			_, err := w.Metadata(conformance.NewNode("worker", ""))
 			require.Error(w, err)
 			time.Sleep(5 * time.Second)
 		}
 		_, refused := w.sims[0].Logins()
 		assert.Equal(w, 1, refused, "in 100 s")
 		for range 30 {
-			_, _ = w.exists(nodeOf(m))
+			_, _ = w.Exists(nodeOf(m))
 			time.Sleep(time.Minute)
 		}
 		_, refused = w.sims[0].Logins()
 		assert.LessOrEqual(w, refused, 6, "in half an hour")
 
 		w.secret(map[string]string{server(w) + ".username": vspheresim.User, server(w) + ".password": vspheresim.Password})
-		w.requireExists(nodeOf(m))
+		w.RequireExists(nodeOf(m))
 	})
 }
 
@@ -108,19 +108,19 @@ func TestChangedSecretMeansOneLogin(t *testing.T) {
 		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
 		w.secret(map[string]string{server(w) + ".username": vspheresim.User, server(w) + ".password": vspheresim.Password})
 		w.start()
-		w.requireExists(nodeOf(m))
+		w.RequireExists(nodeOf(m))
 		w.sims[0].SetPassword("new")
-		w.later()
-		w.requireExists(nodeOf(m)) // the session goes on
+		w.Later()
+		w.RequireExists(nodeOf(m)) // the session goes on
 		w.secret(map[string]string{server(w) + ".username": vspheresim.User, server(w) + ".password": "mistyped"})
 		for range 3 {
 			time.Sleep(secretAge)
-			w.requireExists(nodeOf(m)) // so it does beside credentials that are refused
+			w.RequireExists(nodeOf(m)) // so it does beside credentials that are refused
 		}
 		w.secret(map[string]string{server(w) + ".username": vspheresim.User, server(w) + ".password": "new"})
 		for range 5 {
-			w.later()
-			w.requireExists(nodeOf(m))
+			w.Later()
+			w.RequireExists(nodeOf(m))
 		}
 		accepted, refused := w.sims[0].Logins()
 		assert.Equal(w, 2, accepted)
@@ -134,14 +134,14 @@ func TestEndedSessionMeansOneLogin(t *testing.T) {
 		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
 		w.start()
 		for range 5 {
-			w.requireExists(nodeOf(m))
-			w.later()
+			w.RequireExists(nodeOf(m))
+			w.Later()
 		}
 		assert.Equal(w, 1, w.servers[0].Calls().ByOperation["Login"], "one session is kept")
 		w.sims[0].EndSessions()
-		w.requireExists(nodeOf(m))
+		w.RequireExists(nodeOf(m))
 		assert.Equal(w, 2, w.servers[0].Calls().ByOperation["Login"])
-		w.later()
+		w.Later()
 		w.sims[0].EndSessions()
 		_, _, err := w.cloud.api.instances(w.Context())
 		require.NoError(w, err, "a listing whose view is gone is made again")
@@ -153,7 +153,7 @@ func TestSessionIsEndedWithTheProgram(t *testing.T) {
 	inWorld(t, "", nil, func(w *testWorld) {
 		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
 		w.start()
-		w.requireExists(nodeOf(m))
+		w.RequireExists(nodeOf(m))
 		close(w.stop)
 		w.stop = nil
 		time.Sleep(time.Second)
@@ -172,7 +172,7 @@ func TestSharedSession(t *testing.T) {
 		}))
 		w.secret(map[string]string{server(w) + ".vc-session-manager-url": url, server(w) + ".vc-session-manager-token": "token-1"})
 		w.start()
-		w.requireExists(nodeOf(m))
+		w.RequireExists(nodeOf(m))
 		assert.Equal(w, "Bearer token-1", asked)
 		calls := w.servers[0].Calls().ByOperation
 		assert.Equal(w, []int{1, 0}, []int{calls["CloneSession"], calls["Login"]})
@@ -185,7 +185,7 @@ func TestLoginByCertificate(t *testing.T) {
 		m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
 		w.secret(map[string]string{server(w) + ".username": certificate, server(w) + ".password": key})
 		w.start()
-		w.requireExists(nodeOf(m))
+		w.RequireExists(nodeOf(m))
 		calls := w.servers[0].Calls().ByOperation
 		assert.Equal(w, []int{1, 0}, []int{calls["LoginByToken"], calls["Login"]})
 	})
@@ -216,23 +216,23 @@ func TestOneVCenterDownLeavesTheOther(t *testing.T) {
 		gone := nodeOf(w.sims[1].Add(vspheresim.Spec{Name: "c", UUID: "4230cccc-3f21-5a6b-9c0d-000000000003"}))
 		w.sims[1].Destroy(w.sims[1].Find("4230cccc-3f21-5a6b-9c0d-000000000003"))
 		w.start()
-		w.requireExists(nodeOf(a))
-		w.requireExists(nodeOf(b))
+		w.RequireExists(nodeOf(a))
+		w.RequireExists(nodeOf(b))
 		for _, restart := range []bool{false, true} {
 			w.servers[0].Configure(func(s *simkit.Settings) { s.Unreachable = true })
 			if restart {
 				w.start()
 			}
-			w.later()
-			w.requireExists(nodeOf(b))
-			w.requireDoubt(nodeOf(a), "vCenter one")
-			w.requireDoubt(gone, "vCenter one")
-			_, err := w.metadata(newNode("b", ""))
+			w.Later()
+			w.RequireExists(nodeOf(b))
+			w.RequireDoubt(nodeOf(a), "vCenter one")
+			w.RequireDoubt(gone, "vCenter one")
+			_, err := w.Metadata(conformance.NewNode("b", ""))
 			require.NoError(w, err)
 			w.servers[0].Configure(func(s *simkit.Settings) { s.Unreachable = false })
-			w.later()
-			w.requireExists(nodeOf(a))
-			w.requireGone(gone)
+			w.Later()
+			w.RequireExists(nodeOf(a))
+			w.RequireGone(gone)
 		}
 	})
 }
@@ -245,12 +245,12 @@ func TestHangingVCenterDelaysNobodyElse(t *testing.T) {
 		w.fail(simkit.Fault{Kind: simkit.FaultHang})
 		w.start()
 		began := time.Now()
-		_, err := w.metadata(newNode("b", ""))
+		_, err := w.Metadata(conformance.NewNode("b", ""))
 		require.NoError(w, err)
 		assert.LessOrEqual(w, time.Since(began), straggler+time.Second)
-		w.later()
+		w.Later()
 		began = time.Now()
-		w.requireExists(nodeOf(b))
+		w.RequireExists(nodeOf(b))
 		assert.LessOrEqual(w, time.Since(began), straggler+time.Second)
 	})
 }
@@ -278,7 +278,7 @@ func TestCertificates(t *testing.T) {
 		in.File = []byte("global: {" + login + settings + "}")
 		c, err := maker().New(in)
 		require.NoError(t, err)
-		_, err = c.instances.InstanceMetadata(t.Context(), newNode("worker", ""))
+		_, err = c.instances.InstanceMetadata(t.Context(), conformance.NewNode("worker", ""))
 		c.api.close(t.Context())
 		c.HTTP.Close()
 		if problem == "" {
@@ -306,11 +306,11 @@ func TestNoSecretInErrors(t *testing.T) {
 			{Kind: simkit.FaultRedirect},
 		} {
 			w.fail(f)
-			_, err := w.exists(nodeOf(m))
+			_, err := w.Exists(nodeOf(m))
 			require.Error(w, err)
 			assert.NotContains(w, err.Error(), vspheresim.Password)
 			w.servers[0].ClearFaults()
-			w.later()
+			w.Later()
 		}
 	})
 }

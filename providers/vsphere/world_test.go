@@ -11,8 +11,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
-	cloudprovider "k8s.io/cloud-provider"
-	cloudproviderapi "k8s.io/cloud-provider/api"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
@@ -22,7 +20,8 @@ import (
 
 // testWorld is the provider in front of simulated vCenters, in virtual time.
 type testWorld struct {
-	*testing.T
+	conformance.NodeQuestions
+
 	sims    []*vspheresim.Sim
 	servers []*simkit.Server
 	network *simkit.Network
@@ -38,7 +37,9 @@ func inWorld(t *testing.T, config string, options []vspheresim.Options, test fun
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := &testWorld{T: t, network: simkit.NewNetwork(), kube: fake.NewSimpleClientset(), env: map[string]string{}}
+		w := &testWorld{
+			NodeQuestions: conformance.NodeQuestions{T: t}, network: simkit.NewNetwork(), kube: fake.NewSimpleClientset(), env: map[string]string{},
+		}
 		if options == nil {
 			options = []vspheresim.Options{{}}
 		}
@@ -81,59 +82,12 @@ func (w *testWorld) start() {
 	require.NoError(w, err)
 	w.stop = make(chan struct{})
 	c.begin(cloudbase.Begun{Kube: w.kube, Stop: w.stop})
-	w.cloud = c
-}
-
-func newNode(name, providerID string) *v1.Node {
-	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.NodeSpec{ProviderID: providerID, Taints: []v1.Taint{{
-		Key: cloudproviderapi.TaintExternalCloudProvider, Effect: v1.TaintEffectNoSchedule,
-	}}}}
+	w.cloud, w.API = c, c.instances
 }
 
 func nodeOf(m *vspheresim.Machine) *v1.Node {
-	n := newNode(m.Name, providerIDPrefix+m.UUID)
-	n.Spec.Taints = nil
-	return n
+	return conformance.InitializedNode(m.Name, providerIDPrefix+m.UUID)
 }
-
-func (w *testWorld) exists(n *v1.Node) (bool, error) {
-	return w.cloud.instances.InstanceExists(w.Context(), n)
-}
-
-func (w *testWorld) metadata(n *v1.Node) (*cloudprovider.InstanceMetadata, error) {
-	return w.cloud.instances.InstanceMetadata(w.Context(), n)
-}
-
-func (w *testWorld) shutDown(n *v1.Node) bool {
-	w.Helper()
-	down, err := w.cloud.instances.InstanceShutdown(w.Context(), n)
-	require.NoError(w, err)
-	return down
-}
-
-func (w *testWorld) requireExists(n *v1.Node) {
-	w.Helper()
-	exists, err := w.exists(n)
-	require.NoError(w, err)
-	require.True(w, exists)
-}
-
-func (w *testWorld) requireGone(n *v1.Node) {
-	w.Helper()
-	exists, err := w.exists(n)
-	require.NoError(w, err)
-	require.False(w, exists)
-}
-
-// requireDoubt holds that nothing is said of a node, and why.
-func (w *testWorld) requireDoubt(n *v1.Node, words string) {
-	w.Helper()
-	_, err := w.exists(n)
-	require.ErrorContains(w, err, words)
-}
-
-// later lets what is remembered become old.
-func (w *testWorld) later() { time.Sleep(2 * time.Minute) }
 
 // calls are those of the first vCenter, which is also the one that fails.
 func (w *testWorld) calls() int { return w.servers[0].Calls().Total }

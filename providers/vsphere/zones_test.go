@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/vsphere/vspheresim"
 )
 
@@ -23,19 +24,19 @@ func TestZones(t *testing.T) {
 		sim.Tag("k8s-region", "eu", sim.Datacenter("DC0"))
 		sim.Tag("other", "x", sim.Datacenter("DC0"))
 		w.start()
-		_, err := w.metadata(newNode("worker", ""))
+		_, err := w.Metadata(conformance.NewNode("worker", ""))
 		require.ErrorContains(w, err, `there is no category of tags named "k8s-zone"; create it, or correct labels.zone of the cloud config`)
 
 		sim.Tag("k8s-zone", "pool-a", sim.Pool("DC0"))
-		w.later()
-		got, err := w.metadata(newNode("worker", ""))
+		w.Later()
+		got, err := w.Metadata(conformance.NewNode("worker", ""))
 		require.NoError(w, err)
 		assert.Equal(w, []string{"pool-a", "eu"}, []string{got.Zone, got.Region}, "the host has no zone, the resource pool has one")
 
 		sim.Tag("k8s-zone", "host-a", sim.HostOf(m))
 		sim.Tag("k8s-zone", "cluster-a", sim.Cluster("DC0"))
 		time.Sleep(2 * tagsAge)
-		got, err = w.metadata(newNode("worker", ""))
+		got, err = w.Metadata(conformance.NewNode("worker", ""))
 		require.NoError(w, err)
 		assert.Equal(w, []string{"cluster-a", "eu"}, []string{got.Zone, got.Region}, "until there is a region the outer one counts")
 		w.requireNothingRefused()
@@ -48,11 +49,11 @@ func TestZonesOfTheFolder(t *testing.T) {
 		sim.Add(vspheresim.Spec{Name: "worker"})
 		sim.Tag("k8s-region", "eu", sim.Folder("DC0"))
 		w.start()
-		_, err := w.metadata(newNode("worker", ""))
+		_, err := w.Metadata(conformance.NewNode("worker", ""))
 		require.Error(w, err)
 		sim.Tag("k8s-zone", "a", sim.Datacenter("DC0"))
-		w.later()
-		got, err := w.metadata(newNode("worker", ""))
+		w.Later()
+		got, err := w.Metadata(conformance.NewNode("worker", ""))
 		require.NoError(w, err)
 		assert.Equal(w, []string{"a", "eu"}, []string{got.Zone, got.Region})
 	})
@@ -65,7 +66,7 @@ func TestMissingZoneIsAnError(t *testing.T) {
 		sim.Tag("k8s-region", "eu", sim.Datacenter("DC0"))
 		sim.Tag("k8s-zone", "elsewhere", sim.Datastores("DC0"))
 		w.start()
-		_, err := w.metadata(newNode("worker", ""))
+		_, err := w.Metadata(conformance.NewNode("worker", ""))
 		require.ErrorContains(w, err, "vSphere zone category k8s-zone does not match any tags for mo: host-")
 		require.ErrorContains(w, err, "attach tags of the categories k8s-zone and k8s-region")
 	})
@@ -83,7 +84,7 @@ func TestSeveralTagsOfACategory(t *testing.T) {
 					sim.Tag("k8s-zone", zone, sim.Cluster("DC0"))
 				}
 				w.start()
-				got, err := w.metadata(newNode("worker", ""))
+				got, err := w.Metadata(conformance.NewNode("worker", ""))
 				require.NoError(w, err)
 				assert.Equal(w, "a", got.Zone)
 			})
@@ -102,7 +103,7 @@ func TestThousandNodesCostFewCalls(t *testing.T) {
 		w.start()
 		initialise := func() {
 			for i := range 1000 {
-				got, err := w.metadata(newNode(fmt.Sprintf("node-%d", i+1), ""))
+				got, err := w.Metadata(conformance.NewNode(fmt.Sprintf("node-%d", i+1), ""))
 				require.NoError(w, err)
 				require.Equal(w, "a", got.Zone)
 			}
@@ -112,7 +113,7 @@ func TestThousandNodesCostFewCalls(t *testing.T) {
 		assert.Equal(w, 1, w.servers[0].Calls().ByOperation["Login"])
 
 		w.servers[0].ResetCalls()
-		w.later()
+		w.Later()
 		assert.LessOrEqual(w, w.calls(), 3+3000/100, "vCenter keeps account of changes: %v", w.servers[0].Calls().ByOperation)
 		for _, what := range []string{"nothing has changed", "some has changed"} {
 			w.servers[0].ResetCalls()

@@ -25,9 +25,17 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
-// NodeBench asks a provider about nodes, in front of a simulated cloud and in virtual time, for tests of single parts.
-type NodeBench struct {
+// NodeQuestions asks a provider about nodes in virtual time, for tests of single parts.
+type NodeQuestions struct {
 	*testing.T
+	// API is what is asked.
+	API nodes.API
+}
+
+// NodeBench asks a provider that stands in front of a simulated cloud of its own.
+type NodeBench struct {
+	NodeQuestions
+
 	Server  *simkit.Server
 	Network *simkit.Network
 	// Env is the environment of the provider, Config its cloud config, which lies at Path.
@@ -36,7 +44,6 @@ type NodeBench struct {
 	// Nodes are those of the cluster.
 	Nodes []*v1.Node
 
-	api  nodes.API
 	stop chan struct{}
 }
 
@@ -45,7 +52,7 @@ type NodeBench struct {
 func NewNodeBench(t *testing.T, server *simkit.Server) (b *NodeBench, address string) {
 	t.Helper()
 	server.Configure(func(s *simkit.Settings) { s.Latency = simkit.Duration(20 * time.Millisecond) })
-	b = &NodeBench{T: t, Server: server, Network: simkit.NewNetwork()}
+	b = &NodeBench{NodeQuestions: NodeQuestions{T: t}, Server: server, Network: simkit.NewNetwork()}
 	address = b.Network.Serve(t, server)
 	t.Cleanup(b.Stop) // before the network ends
 	return b, address
@@ -62,7 +69,7 @@ func (b *NodeBench) Start(start func(in registry.Inputs, informers cloudbase.Inf
 	for _, n := range b.Nodes {
 		require.NoError(b, factory.Core().V1().Nodes().Informer().GetStore().Add(n))
 	}
-	b.api = start(in, cloudbase.Informers{Interface: factory.Core().V1(), Stop: b.stop})
+	b.API = start(in, cloudbase.Informers{Interface: factory.Core().V1(), Stop: b.stop})
 }
 
 // Stop ends the program, where it runs.
@@ -109,54 +116,54 @@ func InitializedNode(name, providerID string) *v1.Node {
 }
 
 // Exists asks whether the instance of a node exists.
-func (b *NodeBench) Exists(n *v1.Node) (bool, error) { return b.api.InstanceExists(b.Context(), n) }
+func (q *NodeQuestions) Exists(n *v1.Node) (bool, error) { return q.API.InstanceExists(q.Context(), n) }
 
 // Metadata asks for what the instance of a node says about it.
-func (b *NodeBench) Metadata(n *v1.Node) (*cloudprovider.InstanceMetadata, error) {
-	return b.api.InstanceMetadata(b.Context(), n)
+func (q *NodeQuestions) Metadata(n *v1.Node) (*cloudprovider.InstanceMetadata, error) {
+	return q.API.InstanceMetadata(q.Context(), n)
 }
 
 // RequireMetadata returns it.
-func (b *NodeBench) RequireMetadata(n *v1.Node) *cloudprovider.InstanceMetadata {
-	b.Helper()
-	m, err := b.Metadata(n)
-	require.NoError(b, err)
+func (q *NodeQuestions) RequireMetadata(n *v1.Node) *cloudprovider.InstanceMetadata {
+	q.Helper()
+	m, err := q.Metadata(n)
+	require.NoError(q, err)
 	return m
 }
 
 // ShutDown reports whether the instance of a node is shut down.
-func (b *NodeBench) ShutDown(n *v1.Node) bool {
-	b.Helper()
-	down, err := b.api.InstanceShutdown(b.Context(), n)
-	require.NoError(b, err)
+func (q *NodeQuestions) ShutDown(n *v1.Node) bool {
+	q.Helper()
+	down, err := q.API.InstanceShutdown(q.Context(), n)
+	require.NoError(q, err)
 	return down
 }
 
 // RequireExists holds that the instance of a node exists.
-func (b *NodeBench) RequireExists(n *v1.Node) {
-	b.Helper()
-	exists, err := b.Exists(n)
-	require.NoError(b, err)
-	require.True(b, exists)
+func (q *NodeQuestions) RequireExists(n *v1.Node) {
+	q.Helper()
+	exists, err := q.Exists(n)
+	require.NoError(q, err)
+	require.True(q, exists)
 }
 
 // RequireGone holds that it does not.
-func (b *NodeBench) RequireGone(n *v1.Node) {
-	b.Helper()
-	exists, err := b.Exists(n)
-	require.NoError(b, err)
-	require.False(b, exists)
+func (q *NodeQuestions) RequireGone(n *v1.Node) {
+	q.Helper()
+	exists, err := q.Exists(n)
+	require.NoError(q, err)
+	require.False(q, exists)
 }
 
 // RequireDoubt holds that nothing is said of a node, and why.
-func (b *NodeBench) RequireDoubt(n *v1.Node, words string) {
-	b.Helper()
-	_, err := b.Exists(n)
-	require.ErrorContains(b, err, words)
+func (q *NodeQuestions) RequireDoubt(n *v1.Node, words string) {
+	q.Helper()
+	_, err := q.Exists(n)
+	require.ErrorContains(q, err, words)
 }
 
 // Later lets what is remembered become old.
-func (*NodeBench) Later() { time.Sleep(2 * time.Minute) }
+func (*NodeQuestions) Later() { time.Sleep(2 * time.Minute) }
 
 // Calls are how many calls there were of an operation.
 func (b *NodeBench) Calls(operation string) int { return b.Server.Calls().ByOperation[operation] }
