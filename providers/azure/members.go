@@ -106,7 +106,6 @@ func (m *members) plan(lb doc, machines map[string]machineID, fronts []front, no
 		id, _ := parseProviderID(n.Spec.ProviderID) // eligible nodes have one
 		wanted[id], m.were[id] = true, true
 	}
-	were := m.were
 	m.mu.Unlock()
 	if len(wanted) == 0 {
 		return p // a pool is never emptied
@@ -122,7 +121,7 @@ func (m *members) plan(lb doc, machines map[string]machineID, fronts []front, no
 		for _, config := range docs(pool, "properties", "backendIPConfigurations") {
 			id := machines[str(config, "id")]
 			have[id] = true
-			if id != "" && m.isNode(id, were) && !wanted[id] {
+			if id != "" && m.isNode(id) && !wanted[id] {
 				p.leave = append(p.leave, memberAt{id, str(pool, "id"), f.six})
 			}
 		}
@@ -145,9 +144,9 @@ func sortedIDs(set map[machineID]bool) []machineID {
 }
 
 // isNode reports whether a machine is, or was since the start, that of a node: what somebody else put into a pool stays there.
-func (m *members) isNode(id machineID, were map[machineID]bool) bool {
+func (m *members) isNode(id machineID) bool {
 	m.mu.Lock()
-	known := were[id]
+	known := m.were[id]
 	m.mu.Unlock()
 	return known || slices.ContainsFunc(m.instances.known(), func(n *v1.Node) bool { return instanceKey(n.Spec.ProviderID) == string(id) })
 }
@@ -268,8 +267,8 @@ type edition struct {
 	start func(ctx context.Context) (wait func() error, err error)
 }
 
-// make makes changes: each write is sent while Azure works on those before it, for that takes it long, and the work of all is waited for
-// together. What was refused because of somebody else's work is tried again.
+// make makes changes: each write is sent while Azure works on those before it, because that takes long, and the work of all is
+// waited for together. What was refused because of somebody else's work is tried again.
 func (m *members) make(ctx context.Context, work []edition) error {
 	waits := make([]func() error, len(work))
 	var problems []error
@@ -334,7 +333,7 @@ func (m *members) takesChange(ctx context.Context, id machineID) (bool, error) {
 	return !strings.EqualFold(state, "Deleting") && !strings.EqualFold(state, "Unknown") && !skipped(machine.power()), nil
 }
 
-// alone makes one change of a machine, a scale set or an interface at a time, for two load balancers have the same machines. change reads
+// alone makes one change of a machine, a scale set or an interface at a time: two load balancers may have the same machines. change reads
 // again what it writes.
 func (m *members) alone(ctx context.Context, id string, change func() error) error {
 	unlock, err := m.locks.Lock(ctx, strings.ToLower(id))

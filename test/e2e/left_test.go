@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"go/ast"
 	"maps"
 	"net/http"
 	"net/url"
@@ -314,12 +313,4 @@ func (l *leftCluster) call(ctx context.Context, r expectations.Request, body any
 		require.NoError(l.t, json.Unmarshal(data, &a.body), string(data))
 	}
 	return a, nil
-}
-
-// nameOfFunction is that of a declaration of a function.
-func nameOfFunction(d ast.Decl) string {
-	if f, ok := d.(*ast.FuncDecl); ok {
-		return f.Name.Name
-	}
-	return ""
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/registry"
 	_ "github.com/anyccm/cloud-controller-manager/registry/linked" // the providers with a list
+	"github.com/anyccm/cloud-controller-manager/test/expectations"
 )
 
 // table is one cloud's list.
@@ -62,6 +63,11 @@ func TestEveryScenarioHasATest(t *testing.T) {
 		}
 		if p.Features.LoadBalancers == registry.Done {
 			assert.NotEqual(t, len(list.Takeover.Tests) > 0, list.Takeover.None != "", "%s: takeover names tests, or says in none why it has none", file)
+			left, err := expectations.ReadTakeover(filepath.Join("..", ".."), p)
+			require.NoError(t, err)
+			if left.HeldBy != "" {
+				assert.Contains(t, list.Takeover.Tests, "providers/"+provider+"."+left.HeldBy, "takeover.yaml names another test than %s", file)
+			}
 		}
 		known := map[string]map[string]bool{}
 		all := slices.Concat(slices.Collect(maps.Values(list.Groups)), list.Extra)
